@@ -1,0 +1,203 @@
+//! [`Buffer`]: checked access to memory that the runtime does not own, or shares.
+
+use std::sync::Arc;
+
+/// Bytes from `origin + lo` up to, not including, `origin + hi`.
+///
+/// Offsets may be negative: an MPI datatype may reach below the address that the user passes.
+/// With an owner ([`Scratch`]) the memory lives as long as the buffer does.
+#[derive(Clone)]
+pub struct Buffer {
+    origin: *mut u8,
+    lo: isize,
+    hi: isize,
+    owner: Option<Arc<Allocation>>,
+}
+
+// SAFETY: a Buffer is an address with bounds. Whoever made it promised that the memory may be used
+// until the operation it was made for is over, from whichever thread drives that operation.
+unsafe impl Send for Buffer {}
+// SAFETY: as above; all accesses go through raw copies, none through references that assume no aliasing.
+unsafe impl Sync for Buffer {}
+
+impl std::fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Buffer({:p}, {}..{})", self.origin, self.lo, self.hi)
+    }
+}
+
+impl Buffer {
+    /// `len` bytes at `origin`.
+    ///
+    /// # Safety
+    /// The bytes must stay valid for reads (and for writes, if the operation writes) for as long as
+    /// the buffer, or anything made from it, is used. `len` may be 0, then `origin` may be anything.
+    pub unsafe fn new(origin: *mut u8, len: usize) -> Self {
+        let hi = isize::try_from(len).expect("a buffer is at most isize::MAX bytes");
+        Self { origin, lo: 0, hi, owner: None }
+    }
+
+    /// The bytes `origin + lo .. origin + hi`; `origin` itself need not lie inside (MPI_BOTTOM).
+    ///
+    /// # Safety
+    /// As for [`Buffer::new`], for that range.
+    pub unsafe fn with_bounds(origin: *mut u8, lo: isize, hi: isize) -> Self {
+        assert!(lo <= hi, "buffer bounds {lo}..{hi}");
+        Self { origin, lo, hi, owner: None }
+    }
+
+    /// No bytes at all.
+    pub fn empty() -> Self {
+        Self { origin: std::ptr::null_mut(), lo: 0, hi: 0, owner: None }
+    }
+
+    /// Bytes inside the bounds.
+    pub fn len(&self) -> usize {
+        (self.hi - self.lo) as usize
+    }
+
+    /// True if there are no bytes inside the bounds.
+    pub fn is_empty(&self) -> bool {
+        self.hi == self.lo
+    }
+
+    /// Lowest offset that may be touched.
+    pub fn lo(&self) -> isize {
+        self.lo
+    }
+
+    /// One past the highest offset that may be touched.
+    pub fn hi(&self) -> isize {
+        self.hi
+    }
+
+    /// The address that offset `at` stands for.
+    pub fn address(&self, at: isize) -> usize {
+        self.origin.wrapping_offset(at) as usize
+    }
+
+    /// The address that offset `at` stands for, as a pointer, after checking that `len` bytes lie there.
+    ///
+    /// # Panics
+    /// If the range is not inside the bounds: a fault of the runtime, not of the user.
+    pub fn ptr(&self, at: isize, len: usize) -> *mut u8 {
+        self.check(at, len);
+        self.origin.wrapping_offset(at)
+    }
+
+    /// The part of `len` bytes at offset `at`, as a buffer whose offsets start at 0.
+    pub fn slice(&self, at: isize, len: usize) -> Buffer {
+        let origin = self.ptr(at, len);
+        Buffer { origin, lo: 0, hi: len as isize, owner: self.owner.clone() }
+    }
+
+    /// Copies bytes at offset `at` into `out`.
+    #[inline]
+    pub fn read(&self, at: isize, out: &mut [u8]) {
+        let from = self.ptr(at, out.len());
+        // SAFETY: `from` is valid for `out.len()` bytes (checked bounds, promise of the maker); `out`
+        // is a slice of ours. `copy` allows overlap.
+        unsafe { std::ptr::copy(from, out.as_mut_ptr(), out.len()) }
+    }
+
+    /// Copies `bytes` to offset `at`.
+    #[inline]
+    pub fn write(&self, at: isize, bytes: &[u8]) {
+        let to = self.ptr(at, bytes.len());
+        // SAFETY: as in `read`, the other way round.
+        unsafe { std::ptr::copy(bytes.as_ptr(), to, bytes.len()) }
+    }
+
+    /// Copies `len` bytes from offset `from_at` of `from` to offset `at`; the two may overlap.
+    #[inline]
+    pub fn copy_from(&self, at: isize, from: &Buffer, from_at: isize, len: usize) {
+        let (to, from) = (self.ptr(at, len), from.ptr(from_at, len));
+        // SAFETY: both ranges are checked against bounds that their makers promised.
+        unsafe { std::ptr::copy(from, to, len) }
+    }
+
+    #[inline]
+    fn check(&self, at: isize, len: usize) {
+        let ok = at >= self.lo && isize::try_from(len).is_ok_and(|n| n <= self.hi - at);
+        assert!(ok || len == 0, "bytes {at}+{len} are outside the buffer {}..{}", self.lo, self.hi);
+    }
+}
+
+/// Zeroed memory of the runtime's own, freed when the last [`Buffer`] on it goes.
+#[derive(Debug)]
+pub struct Scratch;
+
+impl Scratch {
+    /// `len` zeroed bytes, aligned for every MPI basic type.
+    pub fn zeroed(len: usize) -> Buffer {
+        let words = vec![Word([0; 16]); len.div_ceil(16)].into_boxed_slice();
+        let owner = Arc::new(Allocation(Box::into_raw(words)));
+        let origin = owner.0.cast::<u8>();
+        Buffer { origin, lo: 0, hi: len as isize, owner: Some(owner) }
+    }
+
+    /// A copy of `bytes`.
+    pub fn copy_of(bytes: &[u8]) -> Buffer {
+        let buffer = Self::zeroed(bytes.len());
+        buffer.write(0, bytes);
+        buffer
+    }
+}
+
+#[derive(Clone, Copy)]
+#[repr(align(16))]
+struct Word(#[allow(dead_code, reason = "only its bytes are used, through raw pointers")] [u8; 16]);
+
+/// Heap memory reached only through raw pointers, so that no reference to it ever aliases.
+struct Allocation(*mut [Word]);
+
+// SAFETY: the pointer is owned, and only freed by the last owner.
+unsafe impl Send for Allocation {}
+// SAFETY: as above.
+unsafe impl Sync for Allocation {}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        // SAFETY: made by Box::into_raw in `Scratch::zeroed`, dropped once, by the last owner.
+        drop(unsafe { Box::from_raw(self.0) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_stay_inside_the_bounds() {
+        let a = Scratch::copy_of(b"0123456789");
+        let b = a.slice(2, 5);
+        let mut out = [0; 5];
+        b.read(0, &mut out);
+        assert_eq!(&out, b"23456");
+        b.copy_from(1, &b, 0, 4);
+        b.read(0, &mut out);
+        assert_eq!(&out, b"22345");
+        assert!(std::panic::catch_unwind(|| b.write(4, b"xy")).is_err());
+        assert!(std::panic::catch_unwind(|| b.write(-1, b"x")).is_err());
+    }
+
+    #[test]
+    fn offsets_may_be_negative() {
+        let mut user = *b"abcdef";
+        // SAFETY: 3 bytes below and above the middle of `user`.
+        let b = unsafe { Buffer::with_bounds(user.as_mut_ptr().add(3), -3, 3) };
+        b.write(-3, b"X");
+        b.write(2, b"Y");
+        assert_eq!(&user, b"XbcdeY");
+        assert_eq!(b.len(), 6);
+    }
+
+    #[test]
+    fn scratch_lives_as_long_as_a_part_of_it() {
+        let part = Scratch::copy_of(&[7; 100]).slice(99, 1);
+        let mut out = [0];
+        part.read(0, &mut out);
+        assert_eq!(out, [7]);
+        assert_eq!(Scratch::zeroed(0).len(), 0);
+    }
+}

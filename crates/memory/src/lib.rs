@@ -1,0 +1,12 @@
+//! Memory that messages are read from and written to.
+//!
+//! A [`Buffer`] is an origin address and the bounds, relative to it, inside which bytes may be
+//! touched. It stands for memory of the user, which other code may change at any time, so it is
+//! never turned into a long-lived slice: everything is a bounded copy. Making one from an address is
+//! `unsafe`; using one is not, because every access is checked against the bounds.
+
+mod buffer;
+mod gate;
+
+pub use buffer::{Buffer, Scratch};
+pub use gate::{Gate, GateGuard};
