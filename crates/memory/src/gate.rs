@@ -7,8 +7,9 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 
 /// Exclusive access to a `T`: a mutex under MPI_THREAD_MULTIPLE, and only a flag otherwise.
 ///
-/// Below THREAD_MULTIPLE the MPI standard has the user serialize all calls (MPI 5.0, 11.6), so the
-/// flag only catches re-entry (a callback that runs while the gate is held), which panics.
+/// Below THREAD_MULTIPLE the MPI standard has the user serialize all calls (MPI 5.0, 11.6), so nobody ever
+/// waits for the flag: finding it taken is a fault (a callback that runs while the gate is held, or a
+/// program that asked for too low a thread level), which panics.
 pub struct Gate<T> {
     shared: bool,
     busy: AtomicBool,
@@ -17,19 +18,15 @@ pub struct Gate<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: `value` is reached only through a guard; with `shared` the mutex admits one guard at a time;
-// without, the caller's promise (`Gate::new`) does.
+// SAFETY: `value` is reached only through a guard, and `busy`, taken with Acquire and left with Release, admits
+// one guard at a time.
 unsafe impl<T: Send> Send for Gate<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Gate<T> {}
 
 impl<T> Gate<T> {
-    /// A gate that locks (`shared`), or one that trusts its callers to come one after the other.
-    ///
-    /// # Safety
-    /// With `shared == false`, calls of [`Gate::enter`] from different threads, and the lives of the
-    /// guards they give, must be ordered by the caller (MPI_THREAD_SINGLE, FUNNELED, SERIALIZED).
-    pub unsafe fn new(shared: bool, value: T) -> Self {
+    /// A gate where threads wait for one another (`shared`), or one for callers that come one after the other.
+    pub fn new(shared: bool, value: T) -> Self {
         let (lock, freed) = (Mutex::new(()), Condvar::new());
         Self { shared, busy: AtomicBool::new(false), lock, freed, value: UnsafeCell::new(value) }
     }
@@ -41,8 +38,7 @@ impl<T> Gate<T> {
     #[inline]
     pub fn enter(&self) -> GateGuard<'_, T> {
         let locked = self.shared.then(|| self.lock.lock().unwrap_or_else(|poison| poison.into_inner()));
-        assert!(!self.busy.load(Ordering::Relaxed), "the engine was entered while it is in use");
-        self.busy.store(true, Ordering::Relaxed);
+        assert!(!self.busy.swap(true, Ordering::Acquire), "the engine was entered while it is in use");
         GateGuard { gate: self, locked }
     }
 
@@ -63,7 +59,7 @@ impl<T> Gate<T> {
         patience: std::time::Duration,
     ) -> GateGuard<'a, T> {
         if let Some(locked) = guard.locked.take() {
-            self.busy.store(false, Ordering::Relaxed);
+            self.busy.store(false, Ordering::Release);
             let (locked, _) =
                 self.freed.wait_timeout(locked, patience).unwrap_or_else(|poison| poison.into_inner());
             self.busy.store(true, Ordering::Relaxed);
@@ -106,7 +102,7 @@ impl<T> DerefMut for GateGuard<'_, T> {
 impl<T> Drop for GateGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.gate.busy.store(false, Ordering::Relaxed);
+        self.gate.busy.store(false, Ordering::Release);
         drop(self.locked.take());
     }
 }
@@ -117,8 +113,7 @@ mod tests {
 
     #[test]
     fn a_shared_gate_admits_one_thread_at_a_time() {
-        // SAFETY: shared.
-        let gate = unsafe { Gate::new(true, 0u64) };
+        let gate = Gate::new(true, 0u64);
         std::thread::scope(|s| {
             for _ in 0..4 {
                 s.spawn(|| (0..10_000).for_each(|_| *gate.enter() += 1));
@@ -129,8 +124,7 @@ mod tests {
 
     #[test]
     fn an_unshared_gate_notices_re_entry() {
-        // SAFETY: one thread only.
-        let gate = unsafe { Gate::new(false, ()) };
+        let gate = Gate::new(false, ());
         let _held = gate.enter();
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(gate.enter()))).is_err());
     }

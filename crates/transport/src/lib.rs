@@ -12,6 +12,13 @@
 //! * a peer that is gone is reported once by [`Sink::down`], then sends to it are refused with [`Refusal::Down`].
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "conformance")]
+pub mod conformance;
+#[cfg(any(feature = "conformance", feature = "sim"))]
+pub mod random;
+#[cfg(feature = "sim")]
+pub mod sim;
+
 use std::time::Instant;
 
 use banyan_memory::Buffer;
