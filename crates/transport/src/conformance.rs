@@ -1,0 +1,492 @@
+//! The suite that every fabric passes: each invariant of the [contract](crate) as one test.
+//!
+//! A fabric's own tests say `banyan_transport::conformance!(shm, |n| make(n))`, where the factory gives `n`
+//! endpoints that know each other, endpoint `i` being `Peer(i)`. What depends on chance prints its seed.
+
+use std::time::{Duration, Instant};
+
+use banyan_memory::{Buffer, Scratch};
+
+use crate::random::Random;
+use crate::{Class, Fabric, Get, Head, Peer, Refusal, Remote, Sink, Token};
+
+/// Makes a module of tests, one for each invariant, from a name and a factory `Fn(usize) -> Vec<impl Fabric>`.
+#[macro_export]
+macro_rules! conformance {
+    ($name:ident, $factory:expr) => {
+        $crate::conformance!($name, $factory; in_order_once_and_whole, back_pressure, many_peers,
+            interleavings, two_threads, reads, sleep_misses_nothing, sleep_ends_at_the_deadline, unsent);
+    };
+    ($name:ident, $factory:expr; $($test:ident),+) => {
+        mod $name {
+            #[allow(unused_imports, reason = "what the factory needs is named in the module around")]
+            use super::*;
+            $(#[test] fn $test() { $crate::conformance::$test(&$factory); })+
+        }
+    };
+}
+
+/// Runs the whole suite, for programs that are no test harness.
+pub fn run<F: Fabric + Send>(make: &impl Fn(usize) -> Vec<F>) {
+    in_order_once_and_whole(make);
+    back_pressure(make);
+    many_peers(make);
+    interleavings(make);
+    two_threads(make);
+    reads(make);
+    sleep_misses_nothing(make);
+    sleep_ends_at_the_deadline(make);
+    unsent(make);
+}
+
+/// How long a step may take before the suite calls it stuck.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The sending half of a check: numbers frames per receiver and fills them from a seed that they carry.
+struct Outbox {
+    next: Vec<u32>,
+    random: Random,
+}
+
+impl Outbox {
+    fn new(peers: usize, seed: u64) -> Self {
+        Self { next: vec![0; peers], random: Random::new(seed) }
+    }
+
+    /// Sends one frame of `len` bytes, short if that is possible and `short` asks for it.
+    fn send(&mut self, via: &mut impl Fabric, to: usize, len: usize, short: bool) -> Result<(), Refusal> {
+        let peer = Peer(to as u32);
+        let seed = self.random.word();
+        let head = Head {
+            class: Class::from_u8((seed % 4) as u8).expect("four classes"),
+            kind: (seed >> 8) as u8,
+            aux: (seed >> 16) as u16,
+            a: self.next[to],
+            b: len as u32,
+            ctx: seed,
+        };
+        let sent = if short && len <= via.caps(peer).max_short {
+            let mut body = vec![0; len];
+            pattern(seed, &mut body);
+            via.send_short(peer, &head, &body)
+        } else {
+            let mut fills = 0;
+            let sent = via.send_bcopy(peer, &head, len, &mut |body| {
+                assert_eq!(body.len(), len, "the slice to fill has the length asked for");
+                pattern(seed, body);
+                fills += 1;
+            });
+            assert_eq!(fills, usize::from(sent.is_ok()), "fill runs once if the send is taken, else never");
+            sent
+        };
+        self.next[to] += u32::from(sent.is_ok());
+        sent
+    }
+}
+
+/// The receiving half: checks number, length and bytes of each frame.
+#[derive(Default)]
+struct Inbox {
+    next: Vec<u32>,
+    frames: usize,
+    got: Vec<(Token, Get)>,
+    lost: Vec<Peer>,
+}
+
+impl Inbox {
+    fn from(&self, peer: usize) -> u32 {
+        self.next.get(peer).copied().unwrap_or(0)
+    }
+}
+
+impl Sink for Inbox {
+    fn frame(&mut self, peer: Peer, head: &Head, body: &[u8]) {
+        let from = peer.0 as usize;
+        self.next.resize(self.next.len().max(from + 1), 0);
+        assert_eq!(head.a, self.next[from], "frame of {peer:?} out of order, doubled or lost");
+        assert_eq!(head.b as usize, body.len(), "length of frame {} of {peer:?}", head.a);
+        assert_eq!(head.class, Class::from_u8((head.ctx % 4) as u8).expect("four classes"));
+        assert_eq!((head.kind, head.aux), ((head.ctx >> 8) as u8, (head.ctx >> 16) as u16));
+        let mut expected = vec![0; body.len()];
+        pattern(head.ctx, &mut expected);
+        assert!(body == expected, "bytes of frame {} of {peer:?} ({} bytes)", head.a, body.len());
+        self.next[from] += 1;
+        self.frames += 1;
+    }
+
+    fn got(&mut self, token: Token, outcome: Get) {
+        self.got.push((token, outcome));
+    }
+
+    fn down(&mut self, peer: Peer, cause: &str) {
+        assert!(!cause.is_empty(), "a cause is given");
+        self.lost.push(peer);
+    }
+}
+
+fn pattern(seed: u64, bytes: &mut [u8]) {
+    let mut random = Random::new(seed);
+    for piece in bytes.chunks_mut(8) {
+        piece.copy_from_slice(&random.word().to_le_bytes()[..piece.len()]);
+    }
+}
+
+/// Lengths where something could change: around 0, a cache line, short, powers of two, the largest.
+fn lengths(via: &impl Fabric, peer: usize) -> Vec<usize> {
+    let caps = via.caps(Peer(peer as u32));
+    assert!(caps.max_bcopy >= 4096 && caps.max_short <= caps.max_bcopy, "{caps:?}");
+    let mut all: Vec<usize> = (0..130).collect();
+    for mark in [caps.max_short, 256, 512, 1024, 2048, 4096, caps.max_bcopy / 2, caps.max_bcopy] {
+        all.extend(mark.saturating_sub(2)..=mark + 2);
+    }
+    all.retain(|&len| len <= caps.max_bcopy);
+    all
+}
+
+/// Any length, small ones more often.
+fn some_length(random: &mut Random, max: usize) -> usize {
+    let bits = random.below(usize::BITS as usize - max.leading_zeros() as usize + 1);
+    random.below((1 << bits) + 1).min(max)
+}
+
+/// Calls `step` until it says that all is done.
+fn until(what: &str, mut step: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !step() {
+        assert!(start.elapsed() < PATIENCE, "{what}: stuck");
+        std::thread::yield_now();
+    }
+}
+
+/// Frames of all lengths, short and copied, both ways at once, arrive in order, once and whole.
+pub fn in_order_once_and_whole<F: Fabric>(make: &impl Fn(usize) -> Vec<F>) {
+    let mut ends = make(2);
+    let lengths = lengths(&ends[0], 1);
+    let total = lengths.len() * 2;
+    let mut out = [Outbox::new(2, 1), Outbox::new(2, 2)];
+    let mut inbox = [Inbox::default(), Inbox::default()];
+    until("frames of all lengths", || {
+        for me in 0..2 {
+            let sent = out[me].next[1 - me] as usize;
+            if sent < total {
+                let _ = out[me].send(&mut ends[me], 1 - me, lengths[sent / 2], sent.is_multiple_of(2));
+            }
+            ends[me].poll(&mut inbox[me]);
+        }
+        inbox[0].frames == total && inbox[1].frames == total
+    });
+    for me in 0..2 {
+        assert_nothing_more(&mut ends[me], &mut inbox[me]);
+    }
+}
+
+fn assert_nothing_more(end: &mut impl Fabric, inbox: &mut Inbox) {
+    let before = inbox.frames;
+    for _ in 0..100 {
+        end.poll(inbox);
+    }
+    assert_eq!(inbox.frames, before, "no frame arrives that was not sent");
+    assert!(inbox.lost.is_empty(), "no peer is lost that lives");
+}
+
+/// A receiver that does not poll makes sends refused in the end, or not; nothing is lost either way.
+pub fn back_pressure<F: Fabric>(make: &impl Fn(usize) -> Vec<F>) {
+    for len in [0, 36, 4096, usize::MAX] {
+        let mut ends = make(2);
+        let len = len.min(ends[0].caps(Peer(1)).max_bcopy);
+        let (mut out, mut inbox, mut idle) = (Outbox::new(2, 3), Inbox::default(), Inbox::default());
+        let mut refused = 0;
+        let most = (64 << 20) / (len + 64);
+        while refused < 1000 && (out.next[1] as usize) < most.min(200_000) {
+            match out.send(&mut ends[0], 1, len, true) {
+                Ok(()) => {}
+                Err(Refusal::Busy) => {
+                    refused += 1;
+                    ends[0].poll(&mut idle);
+                }
+                Err(Refusal::Down) => panic!("the peer is not gone"),
+            }
+        }
+        let goal = out.next[1] + 100;
+        until("a slow receiver", || {
+            if out.next[1] < goal {
+                let _ = out.send(&mut ends[0], 1, len, true);
+            }
+            ends[0].poll(&mut idle);
+            ends[1].poll(&mut inbox);
+            inbox.from(0) == goal
+        });
+        assert_nothing_more(&mut ends[1], &mut inbox);
+    }
+}
+
+/// All endpoints send to all others.
+pub fn many_peers<F: Fabric>(make: &impl Fn(usize) -> Vec<F>) {
+    const N: usize = 9;
+    const EACH: u32 = 40;
+    let mut ends = make(N);
+    let mut out: Vec<Outbox> = (0..N).map(|i| Outbox::new(N, 10 + i as u64)).collect();
+    let mut inbox: Vec<Inbox> = (0..N).map(|_| Inbox::default()).collect();
+    until("all to all", || {
+        for me in 0..N {
+            for to in (0..N).filter(|&to| to != me) {
+                if out[me].next[to] < EACH {
+                    let _ = out[me].send(&mut ends[me], to, (to * 97) % 1500, true);
+                }
+            }
+            ends[me].poll(&mut inbox[me]);
+        }
+        inbox.iter().all(|i| i.frames == (N - 1) * EACH as usize)
+    });
+    for me in 0..N {
+        assert_nothing_more(&mut ends[me], &mut inbox[me]);
+    }
+}
+
+/// Sends and polls of three endpoints in random order, under some fixed seeds and a fresh one.
+pub fn interleavings<F: Fabric>(make: &impl Fn(usize) -> Vec<F>) {
+    let fresh = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
+    for seed in [1, 2, 3, 4, fresh] {
+        println!("interleavings: seed {seed}");
+        interleave(make(3), seed);
+    }
+}
+
+fn interleave<F: Fabric>(mut ends: Vec<F>, seed: u64) {
+    let n = ends.len();
+    let mut random = Random::new(seed);
+    let mut out: Vec<Outbox> = (0..n).map(|_| Outbox::new(n, random.word())).collect();
+    let mut inbox: Vec<Inbox> = (0..n).map(|_| Inbox::default()).collect();
+    for _ in 0..1500 {
+        let me = random.below(n);
+        let to = (me + 1 + random.below(n - 1)) % n;
+        match random.below(5) {
+            0 => {
+                ends[me].poll(&mut inbox[me]);
+            }
+            1 => {
+                ends[me].arm();
+                ends[me].poll(&mut inbox[me]);
+                ends[me].disarm();
+            }
+            _ => {
+                let max = ends[me].caps(Peer(to as u32)).max_bcopy;
+                let _ = out[me].send(&mut ends[me], to, some_length(&mut random, max), random.once_in(2));
+            }
+        }
+    }
+    until(&format!("interleavings, seed {seed}"), || {
+        for me in 0..n {
+            ends[me].poll(&mut inbox[me]);
+        }
+        (0..n).all(|me| (0..n).all(|from| inbox[me].from(from) == out[from].next[me]))
+    });
+    for me in 0..n {
+        assert_nothing_more(&mut ends[me], &mut inbox[me]);
+    }
+}
+
+/// Two threads send to each other as quickly as they can.
+pub fn two_threads<F: Fabric + Send>(make: &impl Fn(usize) -> Vec<F>) {
+    const FRAMES: u32 = 20_000;
+    let ends = make(2);
+    std::thread::scope(|scope| {
+        for (me, mut end) in ends.into_iter().enumerate() {
+            scope.spawn(move || {
+                let (mut out, mut inbox) = (Outbox::new(2, 7), Inbox::default());
+                let mut random = Random::new(me as u64);
+                let max = end.caps(Peer(1 - me as u32)).max_bcopy;
+                until("two threads", || {
+                    for _ in 0..random.below(20) {
+                        let len = if random.once_in(20) { some_length(&mut random, max) } else { 8 };
+                        if out.next[1 - me] == FRAMES || out.send(&mut end, 1 - me, len, true).is_err() {
+                            break;
+                        }
+                    }
+                    end.poll(&mut inbox);
+                    inbox.from(1 - me) == FRAMES && out.next[1 - me] == FRAMES && !end.unsent()
+                });
+            });
+        }
+    });
+}
+
+/// One-sided reads, where the fabric offers them: odd lengths and alignments, pieces of what is exposed, and
+/// nothing written beside the range.
+pub fn reads<F: Fabric>(make: &impl Fn(usize) -> Vec<F>) {
+    let mut ends = make(2);
+    if !ends[0].caps(Peer(1)).get {
+        return;
+    }
+    let mut random = Random::new(5);
+    let (source, target) = (Scratch::zeroed(1 << 20), Scratch::zeroed(1 << 20));
+    let mut bytes = vec![0; 1 << 20];
+    pattern(6, &mut bytes);
+    source.write(0, &bytes);
+    for round in 0..200u64 {
+        let len = match round {
+            0 => 0,
+            1 => 1 << 20,
+            _ => some_length(&mut random, 1 << 18),
+        };
+        let (at, to) = (random.below((1 << 20) - len + 1), random.below((1 << 20) - len + 1));
+        let (skip, keep) = if round.is_multiple_of(2) { (0, len) } else { (len / 3, len - len / 3) };
+        let whole = ends[1].expose(Peer(0), &source.slice(at as isize, len));
+        assert_eq!(whole.len, len as u64);
+        let part = Remote { addr: whole.addr + skip as u64, len: keep as u64, key: whole.key };
+        let mut expected = vec![0; 1 << 20];
+        target.read(0, &mut expected);
+        let local = target.slice(to as isize, keep);
+        if !read(&mut ends, part, &local, Token(round)) {
+            return;
+        }
+        ends[1].withdraw(whole);
+        expected[to..to + keep].copy_from_slice(&bytes[at + skip..at + skip + keep]);
+        let mut found = vec![0; 1 << 20];
+        target.read(0, &mut found);
+        assert!(found == expected, "read {round}: {keep} bytes from {at}+{skip} to {to}");
+    }
+}
+
+/// One read from end 1 to end 0; false if the fabric finds it impossible.
+fn read<F: Fabric>(ends: &mut [F], remote: Remote, local: &Buffer, token: Token) -> bool {
+    let mut inbox = [Inbox::default(), Inbox::default()];
+    match ends[0].get(Peer(1), remote, local, token) {
+        Get::Done => return true,
+        Get::Impossible => return false,
+        Get::Started => {}
+    }
+    until("a read", || {
+        ends[0].poll(&mut inbox[0]);
+        ends[1].poll(&mut inbox[1]);
+        !inbox[0].got.is_empty()
+    });
+    assert!(inbox[0].got.len() == 1 && inbox[0].got[0].0 == token, "one answer, with its token");
+    assert_ne!(inbox[0].got[0].1, Get::Started);
+    inbox[0].got[0].1 == Get::Done
+}
+
+/// Two threads bounce one frame, each sleeping until it comes: no arrival is slept through.
+pub fn sleep_misses_nothing<F: Fabric + Send>(make: &impl Fn(usize) -> Vec<F>) {
+    const BOUNCES: u32 = 1000;
+    let ends = make(2);
+    std::thread::scope(|scope| {
+        for (me, mut end) in ends.into_iter().enumerate() {
+            scope.spawn(move || {
+                let (mut out, mut inbox) = (Outbox::new(2, 8), Inbox::default());
+                let mut random = Random::new(me as u64);
+                for turn in 0..BOUNCES {
+                    if me == 0 || turn > 0 {
+                        until("a bounce", || {
+                            let sent = out.send(&mut end, 1 - me, 8, true).is_ok();
+                            end.poll(&mut inbox);
+                            sent
+                        });
+                        until("a frame leaves", || {
+                            end.unsent().then(|| end.poll(&mut inbox));
+                            !end.unsent()
+                        });
+                    }
+                    (0..random.below(300)).for_each(|_| std::hint::spin_loop());
+                    sleep_for_frame(&mut end, &mut inbox, 1 - me, turn + 1);
+                }
+                if me == 1 {
+                    until("the last bounce", || out.send(&mut end, 0, 8, true).is_ok());
+                    until("the last frame leaves", || {
+                        end.poll(&mut inbox);
+                        !end.unsent()
+                    });
+                }
+            });
+        }
+    });
+}
+
+fn sleep_for_frame(end: &mut impl Fabric, inbox: &mut Inbox, from: usize, frames: u32) {
+    let start = Instant::now();
+    while inbox.from(from) < frames {
+        end.arm();
+        if end.poll(inbox) == 0 {
+            let patience = Instant::now() + PATIENCE;
+            let deadline = end.next_deadline().map_or(patience, |at| at.min(patience));
+            end.sleep(Some(deadline));
+        }
+        end.disarm();
+        end.poll(inbox);
+        assert!(start.elapsed() < PATIENCE, "frame {frames} was slept through");
+    }
+}
+
+/// A sleep without arrivals ends, at the latest, at its deadline.
+pub fn sleep_ends_at_the_deadline<F: Fabric>(make: &impl Fn(usize) -> Vec<F>) {
+    let mut ends = make(2);
+    let mut inbox = Inbox::default();
+    let deadline = Instant::now() + Duration::from_millis(20);
+    while Instant::now() < deadline {
+        ends[0].arm();
+        if ends[0].poll(&mut inbox) == 0 {
+            ends[0].sleep(Some(deadline));
+        }
+        ends[0].disarm();
+    }
+    ends[0].arm();
+    ends[0].sleep(Some(deadline));
+    ends[0].disarm();
+    assert!(deadline.elapsed() < PATIENCE, "the sleep went on after its deadline");
+}
+
+/// Once `unsent` is false the sender may stop polling, and all arrives.
+pub fn unsent<F: Fabric>(make: &impl Fn(usize) -> Vec<F>) {
+    let mut ends = make(2);
+    let (mut out, mut inbox, mut idle) = (Outbox::new(2, 9), Inbox::default(), Inbox::default());
+    for len in [0, 8, 100, 4096, 4096, 1, 2000] {
+        until("a send", || {
+            let sent = out.send(&mut ends[0], 1, len, false).is_ok();
+            ends[0].poll(&mut idle);
+            ends[1].poll(&mut inbox);
+            sent
+        });
+    }
+    until("all leaves", || {
+        ends[0].poll(&mut idle);
+        ends[1].poll(&mut inbox);
+        !ends[0].unsent()
+    });
+    until("all arrives, with a silent sender", || {
+        ends[1].poll(&mut inbox);
+        inbox.from(0) == 7
+    });
+}
+
+/// A peer that goes is reported once to each that has talked to it; sends to it are then refused with `Down`, and the others
+/// go on. `kill` makes endpoint 2 of 3 die, as far as this fabric can see.
+pub fn down<F: Fabric>(make: &impl Fn(usize) -> Vec<F>, kill: impl FnOnce(&mut Vec<F>)) {
+    let mut ends = make(3);
+    let mut out: Vec<Outbox> = (0..3).map(|i| Outbox::new(3, i)).collect();
+    let mut inbox: Vec<Inbox> = (0..3).map(|_| Inbox::default()).collect();
+    let mut exchange = |ends: &mut Vec<F>, inbox: &mut Vec<Inbox>, goal: u32, n: usize| {
+        until("an exchange", || {
+            for me in 0..n {
+                for to in (0..n).filter(|&to| to != me) {
+                    if out[me].next[to] < goal {
+                        let _ = out[me].send(&mut ends[me], to, 100, false);
+                    }
+                }
+                ends[me].poll(&mut inbox[me]);
+            }
+            (0..n).all(|me| (0..n).all(|from| from == me || inbox[me].from(from) == goal))
+        });
+    };
+    exchange(&mut ends, &mut inbox, 1, 3);
+    kill(&mut ends);
+    for me in 0..2 {
+        until("the news", || {
+            ends[me].poll(&mut inbox[me]);
+            inbox[me].lost == [Peer(2)]
+        });
+        let head = Head { class: Class::P2p, kind: 0, aux: 0, a: 0, b: 0, ctx: 0 };
+        assert_eq!(ends[me].send_short(Peer(2), &head, &[]), Err(Refusal::Down));
+    }
+    exchange(&mut ends, &mut inbox, 50, 2);
+    assert!((0..2).all(|me| inbox[me].lost == [Peer(2)]), "said once");
+}
