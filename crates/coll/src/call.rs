@@ -1,0 +1,222 @@
+//! A collective as the user asked for it: [`Call`].
+
+use std::sync::Arc;
+
+use banyan_datatype::Datatype;
+use banyan_datatype::op::Builtin;
+use banyan_memory::Buffer;
+
+/// The collectives of MPI 5.0, chapter 6.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Kind {
+    /// MPI_Barrier.
+    Barrier,
+    /// MPI_Bcast.
+    Bcast,
+    /// MPI_Gather.
+    Gather,
+    /// MPI_Gatherv.
+    Gatherv,
+    /// MPI_Scatter.
+    Scatter,
+    /// MPI_Scatterv.
+    Scatterv,
+    /// MPI_Allgather.
+    Allgather,
+    /// MPI_Allgatherv.
+    Allgatherv,
+    /// MPI_Alltoall.
+    Alltoall,
+    /// MPI_Alltoallv.
+    Alltoallv,
+    /// MPI_Alltoallw.
+    Alltoallw,
+    /// MPI_Reduce.
+    Reduce,
+    /// MPI_Allreduce.
+    Allreduce,
+    /// MPI_Reduce_scatter.
+    ReduceScatter,
+    /// MPI_Reduce_scatter_block.
+    ReduceScatterBlock,
+    /// MPI_Scan.
+    Scan,
+    /// MPI_Exscan.
+    Exscan,
+}
+
+impl Kind {
+    /// All of them, with the names that settings and `--explain` use.
+    pub const ALL: [(Kind, &'static str); 17] = [
+        (Kind::Barrier, "barrier"),
+        (Kind::Bcast, "bcast"),
+        (Kind::Gather, "gather"),
+        (Kind::Gatherv, "gatherv"),
+        (Kind::Scatter, "scatter"),
+        (Kind::Scatterv, "scatterv"),
+        (Kind::Allgather, "allgather"),
+        (Kind::Allgatherv, "allgatherv"),
+        (Kind::Alltoall, "alltoall"),
+        (Kind::Alltoallv, "alltoallv"),
+        (Kind::Alltoallw, "alltoallw"),
+        (Kind::Reduce, "reduce"),
+        (Kind::Allreduce, "allreduce"),
+        (Kind::ReduceScatter, "reduce_scatter"),
+        (Kind::ReduceScatterBlock, "reduce_scatter_block"),
+        (Kind::Scan, "scan"),
+        (Kind::Exscan, "exscan"),
+    ];
+
+    /// The name that settings and `--explain` use.
+    pub fn name(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
+
+    /// The collective of that name.
+    pub fn named(name: &str) -> Option<Kind> {
+        Self::ALL.iter().find(|row| row.1 == name).map(|row| row.0)
+    }
+
+    /// True if it combines elements with an operation.
+    pub fn reduces(self) -> bool {
+        use Kind::*;
+        matches!(self, Reduce | Allreduce | ReduceScatter | ReduceScatterBlock | Scan | Exscan)
+    }
+
+    /// True if one rank is its root.
+    pub fn rooted(self) -> bool {
+        use Kind::*;
+        matches!(self, Bcast | Gather | Gatherv | Scatter | Scatterv | Reduce)
+    }
+
+    /// True if some ranks do not know how many bytes others move, so that the choice of an algorithm must not
+    /// depend on it.
+    pub fn size_unknown(self) -> bool {
+        use Kind::*;
+        matches!(self, Gatherv | Scatterv | Alltoallv | Alltoallw)
+    }
+}
+
+/// What a collective reads or writes at this rank. Offset 0 of a buffer is the address that the user gave.
+#[derive(Clone, Debug)]
+pub enum Memory {
+    /// Not significant at this rank.
+    Nothing,
+    /// MPI_IN_PLACE: the data are in the other argument.
+    InPlace,
+    /// `count` elements; per rank (block) where the collective says so.
+    Uniform {
+        /// Offset 0 is the user's address.
+        base: Buffer,
+        /// Elements.
+        count: u64,
+        /// Of this type.
+        ty: Arc<Datatype>,
+    },
+    /// A block per rank: `counts[r]` elements at `displs[r]` extents from the base.
+    Vector {
+        /// Offset 0 is the user's address.
+        base: Buffer,
+        /// Elements, a number per rank.
+        counts: Vec<u64>,
+        /// In extents of the type, a number per rank. Empty: the blocks follow each other.
+        displs: Vec<i64>,
+        /// Of this type.
+        ty: Arc<Datatype>,
+    },
+    /// A block per rank, each of a type of its own (MPI_Alltoallw).
+    Wide {
+        /// Offset 0 is the user's address.
+        base: Buffer,
+        /// Elements, a number per rank.
+        counts: Vec<u64>,
+        /// In bytes, a number per rank.
+        displs: Vec<i64>,
+        /// A type per rank.
+        types: Vec<Arc<Datatype>>,
+    },
+}
+
+/// A reduction operation.
+#[derive(Clone)]
+pub enum Op {
+    /// One of MPI's own; all of them commute.
+    Builtin(Builtin),
+    /// The user's (MPI_Op_create).
+    User {
+        /// What the user said about it.
+        commutative: bool,
+        /// How to call it.
+        fun: Arc<dyn UserOp>,
+    },
+}
+
+impl std::fmt::Debug for Op {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Op::Builtin(op) => write!(f, "Builtin({op:?})"),
+            Op::User { commutative, .. } => write!(f, "User {{ commutative: {commutative} }}"),
+        }
+    }
+}
+
+impl Op {
+    /// True if operands may change places.
+    pub fn commutative(&self) -> bool {
+        match self {
+            Op::Builtin(_) => true,
+            Op::User { commutative, .. } => *commutative,
+        }
+    }
+}
+
+/// A reduction function of the user.
+pub trait UserOp: Send + Sync {
+    /// `inout[i] = input[i] op inout[i]` for `count` elements; offset 0 of each buffer is the first element's
+    /// address as MPI means it (the lower bound may be elsewhere).
+    fn apply(&self, input: &Buffer, inout: &Buffer, count: u64, ty: &Arc<Datatype>);
+}
+
+/// A collective as the user asked for it, arguments already checked.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// Which one.
+    pub kind: Kind,
+    /// The root, 0 where there is none.
+    pub root: u32,
+    /// What this rank gives. Block kinds: per rank.
+    pub send: Memory,
+    /// What this rank gets (bcast: the only buffer, also at the root).
+    pub recv: Memory,
+    /// The operation, if the kind reduces.
+    pub op: Option<Op>,
+}
+
+impl Call {
+    /// MPI_Barrier.
+    pub fn barrier() -> Call {
+        Call { kind: Kind::Barrier, root: 0, send: Memory::Nothing, recv: Memory::Nothing, op: None }
+    }
+
+    /// MPI_Bcast of `data` (uniform).
+    pub fn bcast(data: Memory, root: u32) -> Call {
+        Call { kind: Kind::Bcast, root, send: Memory::Nothing, recv: data, op: None }
+    }
+
+    /// A collective that moves data, without a reduction. Rooted kinds: `send` is in place at the root of a
+    /// gather, `recv` at the root of a scatter, and what is not significant is [`Memory::Nothing`]. Gather and
+    /// allgather, scatter: uniform, `count` per rank; the `v` forms take [`Memory::Vector`] on the side that
+    /// has blocks, alltoallv on both, alltoallw [`Memory::Wide`] on both.
+    pub fn moving(kind: Kind, send: Memory, recv: Memory, root: u32) -> Call {
+        Call { kind, root, send, recv, op: None }
+    }
+
+    /// A reduction. Reduce, allreduce, scan, exscan: both uniform, `count` elements (`recv` is nothing at
+    /// ranks other than a reduce's root; in place: `send`). Reduce_scatter: `send` uniform with all elements,
+    /// `recv` a vector with the counts of all ranks and no displacements. Reduce_scatter_block: `send`
+    /// uniform with all elements, `recv` uniform with this rank's. In place for these two: `send` is in
+    /// place, and `recv.base` reaches over all elements.
+    pub fn reducing(kind: Kind, send: Memory, recv: Memory, op: Op, root: u32) -> Call {
+        Call { kind, root, send, recv, op: Some(op) }
+    }
+}

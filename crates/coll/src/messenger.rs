@@ -1,0 +1,114 @@
+//! What a schedule is carried out with: messages ([`Messenger`]) and shared memory ([`Slots`]). The runtime
+//! implements both; this crate only drives them.
+
+use banyan_datatype::Data;
+use banyan_memory::Buffer;
+use thiserror::Error;
+
+/// Names an operation that was started on a [`Messenger`] until it is over.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct OpId(pub u64);
+
+/// Which message of which collective: both sides derive the same key. The context id of the communicator is
+/// added by the runtime. Messages of one pair with equal keys match in the order they were started.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Key {
+    /// The collective on this communicator.
+    pub seq: u32,
+    /// The message within the collective, between one sender and one receiver.
+    pub step: u32,
+}
+
+/// Why a collective, or one message of it, failed. Ranks are those of the communicator.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum Fault {
+    /// A message is not as long as the receiver's arguments say (MPI_ERR_TRUNCATE).
+    #[error("rank {from} sent {sent} bytes where this rank's arguments say {room}")]
+    Length {
+        /// The sender.
+        from: u32,
+        /// Bytes that came.
+        sent: u64,
+        /// Bytes expected.
+        room: u64,
+    },
+    /// A rank that takes part is gone.
+    #[error("rank {rank} is gone: {cause}")]
+    Gone {
+        /// Who.
+        rank: u32,
+        /// What the fabric said.
+        cause: String,
+    },
+    /// The kernel refused to copy out of memory that a rank published.
+    #[error("the memory that rank {rank} published cannot be read any more")]
+    Unreadable {
+        /// Who published it.
+        rank: u32,
+    },
+    /// Operator and datatype do not fit together (MPI_ERR_OP).
+    #[error("{0}")]
+    Operator(String),
+}
+
+/// Point-to-point messages of collectives; ranks are those of the communicator.
+pub trait Messenger {
+    /// Starts a send. `None`: complete already, the bytes are copied. Otherwise the memory behind `data` must
+    /// stay, unchanged, until the operation is over.
+    fn send(&mut self, to: u32, key: Key, data: &Data) -> Option<OpId>;
+
+    /// Starts a receive into the memory behind `data`.
+    fn recv(&mut self, from: u32, key: Key, data: &Data) -> OpId;
+
+    /// `None`: still under way. `Some`: over, with the bytes moved; the id is gone then.
+    fn poll(&mut self, op: OpId) -> Option<Result<u64, Fault>>;
+
+    /// Gives an operation up: the id is gone, and its memory is not touched any more. Called for what is
+    /// still under way when a collective fails.
+    fn cancel(&mut self, op: OpId);
+
+    /// The communicator's shared slots, if its [`Facts`](crate::Facts) say that it has them.
+    fn slots(&mut self) -> Option<&mut dyn Slots>;
+}
+
+/// What a rank published.
+pub enum Published {
+    /// The bytes, in shared memory, valid until this rank releases the stamp.
+    Inline(Buffer),
+    /// That many bytes somewhere in the publisher's memory, to be [pulled](Slots::pull).
+    Region(u64),
+}
+
+/// Shared memory of a communicator whose ranks all are on one node: a slot per rank with two banks, which
+/// alternate by the stamp's lowest bit.
+///
+/// Stamps count the phases of the communicator's collectives in shared form from 1, the same at all ranks.
+/// A rank publishes stamp `s` only after every rank released `s - 2`, and works on one collective at a time
+/// (it touches nothing before it released all stamps of the one before), so a rank that published `s` has
+/// released all stamps of earlier collectives. This crate sees to both; the runtime need not.
+pub trait Slots {
+    /// How many bytes a publication can carry inline.
+    fn inline_bytes(&self) -> usize;
+
+    /// Copies `data` (at most [`Slots::inline_bytes`]) into my slot's bank of `stamp`, then stamps it.
+    fn publish(&mut self, stamp: u64, data: &Buffer);
+
+    /// Publishes address and length of `data`, for others to pull.
+    fn publish_region(&mut self, stamp: u64, data: &Buffer);
+
+    /// What `rank` (maybe myself) published under `stamp`; `None` until its stamp is `stamp` or later. It is
+    /// only asked for after the rank has published under that stamp, or will, and before it is released.
+    fn look(&mut self, rank: u32, stamp: u64) -> Option<Published>;
+
+    /// Copies `into.len()` bytes from offset `at` of the region that `rank` published. `false`: refused.
+    fn pull(&mut self, rank: u32, stamp: u64, at: u64, into: &Buffer) -> bool;
+
+    /// I am done with everything published up to and including `stamp`.
+    fn release(&mut self, stamp: u64);
+
+    /// Up to which stamp `rank` (maybe myself) has released; 0 at first.
+    fn released(&mut self, rank: u32) -> u64;
+
+    /// True if every rank can pull regions of every other: all ranks agree on it.
+    fn can_pull_regions(&self) -> bool;
+}
