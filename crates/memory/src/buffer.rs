@@ -91,6 +91,12 @@ impl Buffer {
         Buffer { origin, lo: 0, hi: len as isize, owner: self.owner.clone() }
     }
 
+    /// The same bytes with offsets counted from `by`: what was at `by + x` is at `x`.
+    pub fn rebased(&self, by: isize) -> Buffer {
+        let origin = self.origin.wrapping_offset(by);
+        Buffer { origin, lo: self.lo - by, hi: self.hi - by, owner: self.owner.clone() }
+    }
+
     /// Copies bytes at offset `at` into `out`.
     #[inline]
     pub fn read(&self, at: isize, out: &mut [u8]) {
@@ -190,6 +196,10 @@ mod tests {
         b.write(2, b"Y");
         assert_eq!(&user, b"XbcdeY");
         assert_eq!(b.len(), 6);
+        let mut out = [0; 2];
+        b.rebased(-3).read(4, &mut out);
+        assert_eq!(&out, b"eY");
+        assert!(std::panic::catch_unwind(|| b.rebased(2).write(1, b"x")).is_err());
     }
 
     #[test]
