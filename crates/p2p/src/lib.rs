@@ -1,1 +1,23 @@
-//! placeholder
+//! Matching, eager and rendezvous as pure state machines.
+#![forbid(unsafe_code)]
+
+mod credit;
+mod engine;
+mod hash;
+mod matching;
+mod peers;
+mod pool;
+mod port;
+mod recv;
+mod request;
+mod send;
+mod sink;
+mod slab;
+mod types;
+mod wire;
+
+pub use engine::Engine;
+pub use port::Port;
+pub use types::{
+    Completion, Config, Envelope, Fault, Mode, MsgId, RecvArgs, ReqId, SendArgs, Started, Stats, Wait,
+};

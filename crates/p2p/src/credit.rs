@@ -1,0 +1,176 @@
+//! Eager credit: a receiver lends each sender the right to send so much unasked, out of one budget.
+//!
+//! A message costs its payload and its envelope, in [`UNIT`]s. The sender pays before it sends; what was
+//! paid comes back when the message has left the receiver's memory, on the next frame that goes the other
+//! way, or in one of its own once a quarter of the loan is owed. Any two processes start with the same
+//! small loan, unasked. Who runs out says so in its rendezvous and is lent more, while the budget lasts;
+//! when it does not, those that were lent more and are quiet are asked to give it back.
+
+use crate::types::Config;
+
+/// Bytes of one unit of credit.
+pub(crate) const UNIT: usize = 64;
+
+/// Units for a message of so many bytes: its payload, and one for the envelope.
+#[inline]
+pub(crate) fn cost(bytes: usize) -> u32 {
+    1 + bytes.div_ceil(UNIT) as u32
+}
+
+/// The whole of what this process lends.
+#[derive(Debug)]
+pub(crate) struct Bank {
+    /// Units that may be lent.
+    budget: u32,
+    /// Units lent to all peers together.
+    lent: u32,
+    /// What any two start with, units.
+    initial: u32,
+    /// Units kept back for the initial loans of peers not heard of yet.
+    reserve: u32,
+}
+
+/// What this process lends to one peer. `out + held + owed == lent`.
+#[derive(Debug)]
+pub(crate) struct Loan {
+    lent: u32,
+    /// With the peer, or in messages under way.
+    out: u32,
+    /// Used, and not returned yet.
+    owed: u32,
+    /// The peer is asked to give back; once is enough.
+    pub(crate) recalled: bool,
+    /// It sent something since the bank last looked.
+    pub(crate) active: bool,
+}
+
+impl Bank {
+    pub(crate) fn new(config: &Config) -> Self {
+        let units = |bytes: usize| u32::try_from(bytes / UNIT).unwrap_or(u32::MAX / 4).min(u32::MAX / 4);
+        let budget = units(config.budget);
+        Self { budget, lent: 0, initial: units(config.initial_credit), reserve: budget / 2 }
+    }
+
+    /// What any two processes start with, units.
+    pub(crate) fn initial(&self) -> u32 {
+        self.initial
+    }
+
+    /// The loan of a peer that is new.
+    pub(crate) fn open(&mut self) -> Loan {
+        self.lent = self.lent.saturating_add(self.initial);
+        self.reserve = self.reserve.saturating_sub(self.initial);
+        Loan { lent: self.initial, out: self.initial, owed: 0, recalled: false, active: false }
+    }
+
+    /// Lends more, if the budget allows: as much again, at least 64 KiB. Gives whether it did.
+    pub(crate) fn grow(&mut self, loan: &mut Loan) -> bool {
+        let free = self.budget.saturating_sub(self.lent).saturating_sub(self.reserve);
+        let more = loan.lent.max((64 << 10) / UNIT as u32).min(free).min(self.budget / 4);
+        loan.lent += more;
+        loan.owed += more;
+        self.lent += more;
+        more > 0
+    }
+
+    /// The peer gave `units` back. False if it did not have them.
+    #[must_use]
+    pub(crate) fn take_back(&mut self, loan: &mut Loan, units: u32) -> bool {
+        if units > loan.out || units > loan.lent {
+            return false;
+        }
+        loan.recalled = false;
+        loan.out -= units;
+        loan.lent -= units;
+        self.lent -= units;
+        true
+    }
+
+    /// The peer is gone, and with it what it was lent, but for what its messages still occupy.
+    pub(crate) fn close(&mut self, loan: &mut Loan) {
+        let gone = loan.out + loan.owed;
+        loan.lent -= gone;
+        self.lent -= gone;
+        (loan.out, loan.owed) = (0, 0);
+    }
+
+    /// A message of a peer that is gone left memory.
+    pub(crate) fn forget(&mut self, loan: &mut Loan, units: u32) {
+        loan.lent -= units;
+        self.lent -= units;
+    }
+}
+
+impl Loan {
+    /// A message that cost `units` arrived. False if the peer did not have that much.
+    #[inline]
+    #[must_use]
+    pub(crate) fn pay(&mut self, units: u32) -> bool {
+        self.active = true;
+        match self.out.checked_sub(units) {
+            Some(out) => {
+                self.out = out;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// A message that cost `units` left memory.
+    #[inline]
+    pub(crate) fn used(&mut self, units: u32) {
+        self.owed += units;
+    }
+
+    /// Units that the next frame to the peer can take along.
+    #[inline]
+    pub(crate) fn returnable(&self) -> u16 {
+        self.owed.min(u32::from(u16::MAX)) as u16
+    }
+
+    /// They left.
+    #[inline]
+    pub(crate) fn returned(&mut self, units: u16) {
+        self.owed -= u32::from(units);
+        self.out += u32::from(units);
+    }
+
+    /// So much is owed that a frame of its own is worth it.
+    #[inline]
+    pub(crate) fn is_due(&self) -> bool {
+        self.owed > 0 && self.owed >= self.lent / 4
+    }
+
+    /// Units beyond what everyone has.
+    pub(crate) fn extra(&self, initial: u32) -> u32 {
+        self.lent.saturating_sub(initial)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_than_the_budget_is_lent() {
+        let mut bank = Bank::new(&Config::new(1 << 20, 4));
+        let mut loans: Vec<_> = (0..4).map(|_| bank.open()).collect();
+        assert_eq!(loans[0].out as usize * UNIT, 1 << 17);
+        while loans.iter_mut().any(|loan| bank.grow(loan)) {}
+        assert_eq!(loans.iter().map(|l| l.lent as usize).sum::<usize>() * UNIT, 1 << 20);
+        let loan = &mut loans[0];
+        assert!(!loan.pay(loan.out + 1));
+        assert!(loan.pay(100));
+        loan.used(100);
+        let units = loan.returnable();
+        loan.returned(units);
+        assert!(!bank.take_back(loan, loan.out + 1));
+        assert!(bank.take_back(loan, loan.extra(bank.initial())));
+        assert!(bank.grow(&mut loans[1]));
+    }
+
+    #[test]
+    fn a_message_costs_its_envelope_too() {
+        assert_eq!((cost(0), cost(1), cost(64), cost(65)), (1, 2, 2, 3));
+    }
+}

@@ -1,0 +1,464 @@
+//! Matching of messages and receives within one context: O(1), and in the order that MPI asks for.
+//!
+//! A receive names a source or any, a tag or any: four classes. A message takes the receive that was
+//! posted first among those that fit; a receive takes the message that arrived first among those that
+//! fit (MPI 5.0, 3.5). Short queues are scanned in order. Beyond [`SCAN`] entries, lists by class and key
+//! are kept: a receive is in the one list of its class, so a message looks at four heads and takes the
+//! lowest post number; a message is in one list of each class that has been asked for.
+
+use crate::hash::Map;
+
+/// Queues up to this long are scanned.
+const SCAN: usize = 8;
+const NONE: u32 = u32::MAX;
+
+/// Which part of (source, tag) is named; also the number of the list that it uses.
+const ORDER: usize = 0;
+const EXACT: usize = 1;
+const SOURCE: usize = 2;
+const TAG: usize = 3;
+
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    prev: u32,
+    next: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Ends {
+    head: u32,
+    tail: u32,
+}
+
+const EMPTY: Ends = Ends { head: NONE, tail: NONE };
+
+/// Class, source, tag; 0 for what the class leaves open.
+type Key = (u8, u32, u64);
+
+#[inline]
+fn class_of(src: Option<u32>, tag: Option<u64>) -> usize {
+    match (src, tag) {
+        (None, None) => ORDER,
+        (Some(_), Some(_)) => EXACT,
+        (Some(_), None) => SOURCE,
+        (None, Some(_)) => TAG,
+    }
+}
+
+#[inline]
+fn key(class: usize, src: u32, tag: u64) -> Key {
+    match class {
+        ORDER => (ORDER as u8, 0, 0),
+        EXACT => (EXACT as u8, src, tag),
+        SOURCE => (SOURCE as u8, src, 0),
+        _ => (TAG as u8, 0, tag),
+    }
+}
+
+/// Entries in `LISTS` doubly linked lists at once; list 0 is the order of arrival.
+#[derive(Debug)]
+struct Entries<T, const LISTS: usize> {
+    nodes: Vec<Node<T, LISTS>>,
+    free: u32,
+    len: usize,
+    order: Ends,
+    lists: Map<Key, Ends>,
+}
+
+#[derive(Debug)]
+struct Node<T, const LISTS: usize> {
+    value: T,
+    links: [Link; LISTS],
+}
+
+impl<T: Copy, const LISTS: usize> Entries<T, LISTS> {
+    fn new() -> Self {
+        Self { nodes: Vec::new(), free: NONE, len: 0, order: EMPTY, lists: Map::default() }
+    }
+
+    /// Adds an entry at the end of the order of arrival.
+    #[inline]
+    fn add(&mut self, value: T) -> u32 {
+        let node = Node { value, links: [Link { prev: NONE, next: NONE }; LISTS] };
+        let at = match self.free {
+            NONE => {
+                self.nodes.push(node);
+                (self.nodes.len() - 1) as u32
+            }
+            at => {
+                self.free = self.nodes[at as usize].links[ORDER].next;
+                self.nodes[at as usize] = node;
+                at
+            }
+        };
+        self.len += 1;
+        push_back(&mut self.nodes, &mut self.order, ORDER, at);
+        at
+    }
+
+    /// Adds an entry that exists to the list of `key`, through link number `link`.
+    fn index(&mut self, link: usize, key: Key, at: u32) {
+        let ends = self.lists.entry(key).or_insert(EMPTY);
+        push_back(&mut self.nodes, ends, link, at);
+    }
+
+    /// Takes an entry out of the list of `key`.
+    fn unindex(&mut self, link: usize, key: Key, at: u32) {
+        let Some(ends) = self.lists.get_mut(&key) else { return };
+        unlink(&mut self.nodes, ends, link, at);
+        if ends.head == NONE {
+            self.lists.remove(&key);
+        }
+    }
+
+    /// Frees an entry that is in no list but the order of arrival.
+    #[inline]
+    fn free(&mut self, at: u32) -> T {
+        unlink(&mut self.nodes, &mut self.order, ORDER, at);
+        let value = self.nodes[at as usize].value;
+        self.len -= 1;
+        if self.len == 0 {
+            self.nodes.clear();
+            self.nodes.shrink_to(4096);
+            self.lists.shrink_to(4096);
+            self.free = NONE;
+        } else {
+            self.nodes[at as usize].links[ORDER].next = self.free;
+            self.free = at;
+        }
+        value
+    }
+
+    #[inline]
+    fn next(&self, at: u32) -> u32 {
+        self.nodes[at as usize].links[ORDER].next
+    }
+
+    #[inline]
+    fn value(&self, at: u32) -> &T {
+        &self.nodes[at as usize].value
+    }
+
+    fn head(&self, key: Key) -> u32 {
+        self.lists.get(&key).map_or(NONE, |ends| ends.head)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        let mut at = self.order.head;
+        std::iter::from_fn(move || {
+            let this = (at != NONE).then_some(at)?;
+            at = self.next(this);
+            Some(this)
+        })
+    }
+}
+
+#[inline]
+fn push_back<T, const L: usize>(nodes: &mut [Node<T, L>], ends: &mut Ends, link: usize, at: u32) {
+    nodes[at as usize].links[link] = Link { prev: ends.tail, next: NONE };
+    match ends.tail {
+        NONE => ends.head = at,
+        tail => nodes[tail as usize].links[link].next = at,
+    }
+    ends.tail = at;
+}
+
+#[inline]
+fn unlink<T, const L: usize>(nodes: &mut [Node<T, L>], ends: &mut Ends, link: usize, at: u32) {
+    let Link { prev, next } = nodes[at as usize].links[link];
+    match prev {
+        NONE => ends.head = next,
+        prev => nodes[prev as usize].links[link].next = next,
+    }
+    match next {
+        NONE => ends.tail = prev,
+        next => nodes[next as usize].links[link].prev = prev,
+    }
+}
+
+/// Receives that wait for a message.
+#[derive(Debug)]
+pub(crate) struct Posted {
+    entries: Entries<Receive, 2>,
+    /// Entries of each class, by its number.
+    classes: [usize; 4],
+    number: u64,
+    indexed: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Receive {
+    id: u64,
+    number: u64,
+    tag: u64,
+    src: u32,
+    class: u8,
+}
+
+impl Receive {
+    #[inline]
+    fn fits(&self, src: u32, tag: u64) -> bool {
+        match self.class as usize {
+            ORDER => true,
+            EXACT => self.src == src && self.tag == tag,
+            SOURCE => self.src == src,
+            _ => self.tag == tag,
+        }
+    }
+}
+
+impl Posted {
+    pub(crate) fn new() -> Self {
+        Self { entries: Entries::new(), classes: [0; 4], number: 0, indexed: false }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len
+    }
+
+    /// Posts receive `id`; gives its place, for [`Posted::remove`].
+    #[inline]
+    pub(crate) fn push(&mut self, src: Option<u32>, tag: Option<u64>, id: u64) -> u32 {
+        let class = class_of(src, tag);
+        let (src, tag) = (src.unwrap_or(0), tag.unwrap_or(0));
+        self.number += 1;
+        let at = self.entries.add(Receive { id, number: self.number, tag, src, class: class as u8 });
+        self.classes[class] += 1;
+        if self.indexed {
+            self.entries.index(1, key(class, src, tag), at);
+        } else if self.entries.len > SCAN {
+            self.build();
+        }
+        at
+    }
+
+    /// Takes the receive that a message of (`src`, `tag`) belongs to.
+    #[inline]
+    pub(crate) fn take(&mut self, src: u32, tag: u64) -> Option<u64> {
+        let at = if self.indexed { self.first_by_lists(src, tag) } else { self.first_by_scan(src, tag) };
+        (at != NONE).then(|| self.remove(at))
+    }
+
+    /// Takes back the receive at a place.
+    #[inline]
+    pub(crate) fn remove(&mut self, at: u32) -> u64 {
+        let Receive { id, tag, src, class, .. } = *self.entries.value(at);
+        if self.indexed {
+            self.entries.unindex(1, key(class as usize, src, tag), at);
+        }
+        self.classes[class as usize] -= 1;
+        self.entries.free(at);
+        if self.entries.len == 0 {
+            self.indexed = false;
+        }
+        id
+    }
+
+    /// The receives in the order they were posted.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = u64> + '_ {
+        self.entries.iter().map(|at| self.entries.value(at).id)
+    }
+
+    #[inline]
+    fn first_by_scan(&self, src: u32, tag: u64) -> u32 {
+        let mut at = self.entries.order.head;
+        while at != NONE && !self.entries.value(at).fits(src, tag) {
+            at = self.entries.next(at);
+        }
+        at
+    }
+
+    fn first_by_lists(&self, src: u32, tag: u64) -> u32 {
+        let heads = (0..4)
+            .filter(|&class| self.classes[class] > 0)
+            .map(|class| self.entries.head(key(class, src, tag)))
+            .filter(|&at| at != NONE);
+        heads.min_by_key(|&at| self.entries.value(at).number).unwrap_or(NONE)
+    }
+
+    fn build(&mut self) {
+        self.indexed = true;
+        let mut at = self.entries.order.head;
+        while at != NONE {
+            let Receive { tag, src, class, .. } = *self.entries.value(at);
+            self.entries.index(1, key(class as usize, src, tag), at);
+            at = self.entries.next(at);
+        }
+    }
+}
+
+/// Messages that wait for a receive.
+#[derive(Debug)]
+pub(crate) struct Unexpected {
+    entries: Entries<Message, 4>,
+    /// Whether the lists of a class are kept (those of `ORDER` is the order of arrival).
+    indexed: [bool; 4],
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Message {
+    id: u64,
+    tag: u64,
+    src: u32,
+}
+
+impl Unexpected {
+    pub(crate) fn new() -> Self {
+        Self { entries: Entries::new(), indexed: [false; 4] }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len
+    }
+
+    /// Adds message `id`.
+    #[inline]
+    pub(crate) fn push(&mut self, src: u32, tag: u64, id: u64) {
+        let at = self.entries.add(Message { id, tag, src });
+        for class in [EXACT, SOURCE, TAG] {
+            if self.indexed[class] {
+                self.entries.index(class, key(class, src, tag), at);
+            }
+        }
+    }
+
+    /// The place and id of the message that a receive of (`src`, `tag`) takes.
+    #[inline]
+    pub(crate) fn find(&mut self, src: Option<u32>, tag: Option<u64>) -> Option<(u32, u64)> {
+        if self.entries.len == 0 {
+            return None;
+        }
+        let at = self.first(src, tag);
+        (at != NONE).then(|| (at, self.entries.value(at).id))
+    }
+
+    /// Takes the message at a place.
+    #[inline]
+    pub(crate) fn remove(&mut self, at: u32) -> u64 {
+        let Message { id, tag, src } = *self.entries.value(at);
+        for class in [EXACT, SOURCE, TAG] {
+            if self.indexed[class] {
+                self.entries.unindex(class, key(class, src, tag), at);
+            }
+        }
+        self.entries.free(at);
+        if self.entries.len == 0 {
+            self.indexed = [false; 4];
+        }
+        id
+    }
+
+    /// Places and ids in the order of arrival.
+    pub(crate) fn places(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
+        self.entries.iter().map(|at| (at, self.entries.value(at).id))
+    }
+
+    #[inline]
+    fn first(&mut self, src: Option<u32>, tag: Option<u64>) -> u32 {
+        let class = class_of(src, tag);
+        if class == ORDER {
+            return self.entries.order.head;
+        }
+        if self.entries.len <= SCAN && !self.indexed[class] {
+            let mut at = self.entries.order.head;
+            while at != NONE && !fits(self.entries.value(at), src, tag) {
+                at = self.entries.next(at);
+            }
+            return at;
+        }
+        if !self.indexed[class] {
+            self.build(class);
+        }
+        self.entries.head(key(class, src.unwrap_or(0), tag.unwrap_or(0)))
+    }
+
+    fn build(&mut self, class: usize) {
+        self.indexed[class] = true;
+        let mut at = self.entries.order.head;
+        while at != NONE {
+            let Message { tag, src, .. } = *self.entries.value(at);
+            self.entries.index(class, key(class, src, tag), at);
+            at = self.entries.next(at);
+        }
+    }
+}
+
+#[inline]
+fn fits(message: &Message, src: Option<u32>, tag: Option<u64>) -> bool {
+    src.is_none_or(|s| s == message.src) && tag.is_none_or(|t| t == message.tag)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn random(state: &mut u64) -> u64 {
+        *state ^= *state << 13;
+        *state ^= *state >> 7;
+        *state ^= *state << 17;
+        *state
+    }
+
+    fn pattern(state: &mut u64) -> (Option<u32>, Option<u64>) {
+        let class = random(state) % 8;
+        let (src, tag) = (random(state) as u32 % 3, random(state) % 3);
+        ((class & 3 != 1).then_some(src), (class & 3 != 2 && class != 5).then_some(tag))
+    }
+
+    #[test]
+    fn posted_agrees_with_a_plain_list() {
+        for seed in 1..60u64 {
+            let mut state = seed * 7919;
+            let (mut posted, mut plain) = (Posted::new(), Vec::new());
+            for id in 0..600 {
+                match random(&mut state) % (3 + seed % 3) {
+                    0 => {
+                        let (src, tag) = (random(&mut state) as u32 % 3, random(&mut state) % 3);
+                        let at = plain.iter().position(|&(s, t, ..): &(Option<u32>, Option<u64>, u64, u32)| {
+                            s.is_none_or(|s| s == src) && t.is_none_or(|t| t == tag)
+                        });
+                        assert_eq!(posted.take(src, tag), at.map(|at| plain.remove(at).2), "seed {seed}");
+                    }
+                    1 if !plain.is_empty() => {
+                        let (.., id, at) = plain.remove(random(&mut state) as usize % plain.len());
+                        assert_eq!(posted.remove(at), id);
+                    }
+                    _ => {
+                        let (src, tag) = pattern(&mut state);
+                        plain.push((src, tag, id, posted.push(src, tag, id)));
+                    }
+                }
+                assert_eq!(posted.len(), plain.len());
+            }
+            assert!(posted.ids().eq(plain.iter().map(|p| p.2)));
+        }
+    }
+
+    #[test]
+    fn unexpected_agrees_with_a_plain_list() {
+        for seed in 1..60u64 {
+            let mut state = seed * 104_729;
+            let (mut queue, mut plain) = (Unexpected::new(), Vec::<(u32, u64, u64)>::new());
+            for id in 0..600 {
+                if random(&mut state) % (2 + seed % 2) == 0 {
+                    let (src, tag) = pattern(&mut state);
+                    let at = plain
+                        .iter()
+                        .position(|&(s, t, _)| src.is_none_or(|x| x == s) && tag.is_none_or(|x| x == t));
+                    let found = queue.find(src, tag);
+                    assert_eq!(found.map(|f| f.1), at.map(|at| plain[at].2), "seed {seed}");
+                    if let (Some((place, _)), true) = (found, random(&mut state) % 4 > 0) {
+                        queue.remove(place);
+                        plain.remove(at.unwrap());
+                    }
+                } else {
+                    let (src, tag) = (random(&mut state) as u32 % 3, random(&mut state) % 3);
+                    queue.push(src, tag, id);
+                    plain.push((src, tag, id));
+                }
+                assert_eq!(queue.len(), plain.len());
+            }
+            assert!(queue.places().map(|p| p.1).eq(plain.iter().map(|p| p.2)));
+        }
+    }
+}

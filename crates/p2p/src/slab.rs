@@ -1,0 +1,97 @@
+//! [`Slab`]: values by ids that are never used twice.
+
+/// Values in slots; an id is (generation, slot), so that an old id finds nothing. 0 is never an id.
+#[derive(Debug)]
+pub(crate) struct Slab<T> {
+    slots: Vec<Slot<T>>,
+    free: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    generation: u32,
+    value: Option<T>,
+}
+
+impl<T> Slab<T> {
+    pub(crate) fn new() -> Self {
+        Self { slots: Vec::new(), free: Vec::new() }
+    }
+
+    #[inline]
+    pub(crate) fn insert(&mut self, value: T) -> u64 {
+        if let Some(at) = self.free.pop() {
+            let slot = &mut self.slots[at as usize];
+            slot.value = Some(value);
+            return id(slot.generation, at);
+        }
+        let at = u32::try_from(self.slots.len()).expect("fewer than 2^32 live requests");
+        self.slots.push(Slot { generation: 1, value: Some(value) });
+        id(1, at)
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, id: u64) -> Option<&T> {
+        let slot = self.slots.get(id as u32 as usize)?;
+        if slot.generation != (id >> 32) as u32 {
+            return None;
+        }
+        slot.value.as_ref()
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, id: u64) -> Option<&mut T> {
+        let slot = self.slots.get_mut(id as u32 as usize)?;
+        if slot.generation != (id >> 32) as u32 {
+            return None;
+        }
+        slot.value.as_mut()
+    }
+
+    #[inline]
+    pub(crate) fn remove(&mut self, id: u64) -> Option<T> {
+        let at = id as u32;
+        let slot = self.slots.get_mut(at as usize)?;
+        if slot.generation != (id >> 32) as u32 {
+            return None;
+        }
+        let value = slot.value.take()?;
+        // A slot whose generations are used up is left alone.
+        if slot.generation < u32::MAX {
+            slot.generation += 1;
+            self.free.push(at);
+        }
+        Some(value)
+    }
+
+    /// All values with their ids, in no particular order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
+        self.slots
+            .iter()
+            .enumerate()
+            .filter_map(|(at, s)| Some((id(s.generation, at as u32), s.value.as_ref()?)))
+    }
+}
+
+#[inline]
+fn id(generation: u32, at: u32) -> u64 {
+    (u64::from(generation) << 32) | u64::from(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_id_finds_nothing() {
+        let mut slab = Slab::new();
+        let a = slab.insert('a');
+        assert_eq!(slab.remove(a), Some('a'));
+        let b = slab.insert('b');
+        assert_ne!(a, b);
+        assert_eq!((slab.get(a), slab.get_mut(a), slab.remove(a)), (None, None, None));
+        assert_eq!(slab.get(b), Some(&'b'));
+        assert_eq!(slab.iter().collect::<Vec<_>>(), [(b, &'b')]);
+        assert_eq!(slab.get(0), None);
+    }
+}
