@@ -1,0 +1,231 @@
+//! [`Info`]: ordered pairs of strings that carry hints (MPI 5.0, chapter 10).
+
+use std::sync::{Mutex, MutexGuard};
+
+use crate::{Result, bail};
+
+/// Longest key, bytes (MPI_MAX_INFO_KEY of the ABI counts the terminating zero too).
+pub const MAX_INFO_KEY: usize = 255;
+
+/// Longest value, bytes (MPI_MAX_INFO_VAL of the ABI counts the terminating zero too).
+pub const MAX_INFO_VALUE: usize = 1023;
+
+/// Key and value pairs, in the order in which the keys were first set. Any thread may use it at any time,
+/// also before initialization. Strings are bytes without zeros: C gives them in any encoding.
+#[derive(Default, Debug)]
+pub struct Info {
+    pairs: Mutex<Vec<Pair>>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Pair {
+    key: Box<[u8]>,
+    value: Box<[u8]>,
+}
+
+impl Info {
+    /// An object without keys.
+    pub fn new() -> Info {
+        Info::default()
+    }
+
+    /// The contents of MPI_INFO_ENV and of MPI_Info_create_env (MPI 5.0, 10.2.6 and 11.5).
+    pub fn env(env: &Env) -> Info {
+        let info = Info::new();
+        for (key, value) in env.pairs() {
+            let value = &value.as_bytes()[..value.len().min(MAX_INFO_VALUE)];
+            info.lock().push(Pair { key: key.as_bytes().into(), value: value.into() });
+        }
+        info
+    }
+
+    /// Sets `key` to `value`; what it had before is replaced, its place in the order stays.
+    ///
+    /// # Errors
+    /// ERR_INFO_KEY if the key is empty or longer than [`MAX_INFO_KEY`], ERR_INFO_VALUE if the value is
+    /// longer than [`MAX_INFO_VALUE`]; the same if there is a zero byte in it.
+    pub fn set(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        let (key, value) = (checked_key(key.as_ref())?, value.as_ref());
+        if value.len() > MAX_INFO_VALUE {
+            bail!(ERR_INFO_VALUE, "the info value has {} bytes, {MAX_INFO_VALUE} are allowed", value.len());
+        }
+        if value.contains(&0) {
+            bail!(ERR_INFO_VALUE, "the info value has a zero byte in it");
+        }
+        let mut pairs = self.lock();
+        match pairs.iter_mut().find(|pair| *pair.key == *key) {
+            Some(pair) => pair.value = value.into(),
+            None => pairs.push(Pair { key: key.into(), value: value.into() }),
+        }
+        Ok(())
+    }
+
+    /// The value of `key`, if it has one.
+    ///
+    /// # Errors
+    /// ERR_INFO_KEY if the key is empty or too long.
+    pub fn value(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
+        let key = checked_key(key.as_ref())?;
+        Ok(self.lock().iter().find(|pair| *pair.key == *key).map(|pair| pair.value.to_vec()))
+    }
+
+    /// The value of `key` as text, if it has one and it is UTF-8.
+    pub fn text(&self, key: &str) -> Option<String> {
+        self.value(key).ok()?.and_then(|value| String::from_utf8(value).ok())
+    }
+
+    /// Removes `key` and its value.
+    ///
+    /// # Errors
+    /// ERR_INFO_NOKEY if there is no such key, ERR_INFO_KEY if it is empty or too long.
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        let key = checked_key(key.as_ref())?;
+        let mut pairs = self.lock();
+        let Some(at) = pairs.iter().position(|pair| *pair.key == *key) else {
+            bail!(ERR_INFO_NOKEY, "the info object has no key \"{}\"", key.escape_ascii());
+        };
+        pairs.remove(at);
+        Ok(())
+    }
+
+    /// Number of keys.
+    pub fn nkeys(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// The `n`th key, from 0.
+    ///
+    /// # Errors
+    /// ERR_ARG if there are not that many.
+    pub fn nthkey(&self, n: usize) -> Result<Vec<u8>> {
+        let pairs = self.lock();
+        match pairs.get(n) {
+            Some(pair) => Ok(pair.key.to_vec()),
+            None => bail!(ERR_ARG, "info key number {n} was asked for, the object has {}", pairs.len()),
+        }
+    }
+
+    /// A copy of its own, keys in the same order.
+    pub fn dup(&self) -> Info {
+        Info { pairs: Mutex::new(self.lock().clone()) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Pair>> {
+        self.pairs.lock().unwrap_or_else(|poison| poison.into_inner())
+    }
+}
+
+fn checked_key(key: &[u8]) -> Result<&[u8]> {
+    match key.len() {
+        0 => bail!(ERR_INFO_KEY, "the info key is empty"),
+        1..=MAX_INFO_KEY if !key.contains(&0) => Ok(key),
+        1..=MAX_INFO_KEY => bail!(ERR_INFO_KEY, "the info key has a zero byte in it"),
+        len => bail!(ERR_INFO_KEY, "the info key has {len} bytes, {MAX_INFO_KEY} are allowed"),
+    }
+}
+
+/// What MPI_INFO_ENV tells: how this process was started. What is not known is left out.
+#[derive(Clone, Default, Debug)]
+#[allow(missing_docs, reason = "the fields are the keys that MPI 5.0, 11.5 defines")]
+pub struct Env {
+    pub command: Option<String>,
+    /// Arguments of the command, joined by spaces.
+    pub argv: Option<String>,
+    pub maxprocs: Option<u32>,
+    pub soft: Option<String>,
+    pub host: Option<String>,
+    pub arch: Option<String>,
+    pub wdir: Option<String>,
+    pub file: Option<String>,
+    /// `MPI_THREAD_...`, only if it was asked for before the program started.
+    pub thread_level: Option<String>,
+}
+
+impl Env {
+    /// What a process can find out about itself; `args` are the command and its arguments, as `main` got them
+    /// (none: taken from the system).
+    pub fn of_this_process(args: &[String]) -> Env {
+        let own: Vec<String>;
+        let args = if args.is_empty() {
+            own = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
+            &own
+        } else {
+            args
+        };
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+        Env {
+            command: args.first().cloned(),
+            argv: args.get(1..).filter(|rest| !rest.is_empty()).map(|rest| rest.join(" ")),
+            host: host.map(|name| name.trim().to_owned()),
+            arch: Some(std::env::consts::ARCH.to_owned()),
+            wdir: std::env::current_dir().ok().map(|dir| dir.to_string_lossy().into_owned()),
+            ..Env::default()
+        }
+    }
+
+    fn pairs(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let all = [
+            ("command", self.command.clone()),
+            ("argv", self.argv.clone()),
+            ("maxprocs", self.maxprocs.map(|n| n.to_string())),
+            ("soft", self.soft.clone()),
+            ("host", self.host.clone()),
+            ("arch", self.arch.clone()),
+            ("wdir", self.wdir.clone()),
+            ("file", self.file.clone()),
+            ("thread_level", self.thread_level.clone()),
+        ];
+        all.into_iter().filter_map(|(key, value)| Some((key, value?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Class;
+
+    #[test]
+    fn keys_keep_their_order() {
+        let info = Info::new();
+        for (key, value) in [("one", "1"), ("two", "2"), ("three", "3"), ("one", "uno")] {
+            info.set(key, value).unwrap();
+        }
+        let keys =
+            |info: &Info| -> Vec<Vec<u8>> { (0..info.nkeys()).map(|n| info.nthkey(n).unwrap()).collect() };
+        assert_eq!(keys(&info), [&b"one"[..], b"two", b"three"]);
+        assert_eq!(info.text("one").as_deref(), Some("uno"));
+        let copy = info.dup();
+        info.delete("two").unwrap();
+        assert_eq!(keys(&info), [&b"one"[..], b"three"]);
+        assert_eq!(keys(&copy), [&b"one"[..], b"two", b"three"]);
+        assert_eq!(info.value("two").unwrap(), None);
+    }
+
+    #[test]
+    fn bad_keys_and_values_have_their_classes() {
+        let info = Info::new();
+        let class = |result: Result<()>| result.unwrap_err().class;
+        assert_eq!(class(info.set("", "x")), Class::ERR_INFO_KEY);
+        assert_eq!(class(info.set("k".repeat(256), "x")), Class::ERR_INFO_KEY);
+        assert_eq!(class(info.set("k", "x".repeat(1024))), Class::ERR_INFO_VALUE);
+        assert_eq!(class(info.set(b"a\0b", "x")), Class::ERR_INFO_KEY);
+        assert_eq!(class(info.delete("k")), Class::ERR_INFO_NOKEY);
+        assert_eq!(class(info.nthkey(0).map(drop)), Class::ERR_ARG);
+        assert_eq!(info.nkeys(), 0);
+        info.set("k".repeat(255), "x".repeat(1023)).unwrap();
+        info.set("empty", "").unwrap();
+        assert_eq!(info.value("empty").unwrap().unwrap(), b"");
+    }
+
+    #[test]
+    fn the_environment_tells_what_is_known() {
+        let args = ["./heat", "-n", "4"].map(String::from);
+        let env = Env { maxprocs: Some(4), ..Env::of_this_process(&args) };
+        let info = Info::env(&env);
+        assert_eq!(info.text("command").as_deref(), Some("./heat"));
+        assert_eq!(info.text("argv").as_deref(), Some("-n 4"));
+        assert_eq!(info.text("maxprocs").as_deref(), Some("4"));
+        assert_eq!(info.text("arch").as_deref(), Some(std::env::consts::ARCH));
+        assert_eq!(info.text("soft"), None);
+    }
+}
