@@ -1,1 +1,22 @@
-//! placeholder
+//! MPI datatypes: typemaps, resumable pack and unpack, external32, and reductions.
+//!
+//! A [`Datatype`] says which bytes, relative to an address, belong to a message and in which order
+//! (MPI 5.0, chapter 5). [`Data`] is a number of them in memory; a [`Cursor`] moves its bytes to or
+//! from packed fragments and can be put anywhere. [`op`] combines elements (MPI 5.0, 6.9.2).
+
+pub mod basic;
+mod bounds;
+mod construct;
+mod data;
+mod datatype;
+mod draft;
+mod envelope;
+mod error;
+mod layout;
+mod signature;
+mod walk;
+
+pub use data::{Cursor, Data};
+pub use datatype::{Datatype, Span};
+pub use envelope::{Combiner, Envelope};
+pub use error::Error;

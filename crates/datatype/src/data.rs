@@ -1,0 +1,271 @@
+//! [`Data`] and [`Cursor`]: datatypes in memory, and moving their bytes to and from packed fragments.
+
+use std::sync::Arc;
+
+use banyan_memory::Buffer;
+
+use crate::walk::{Copier, Sink, locate, walk_loop};
+use crate::{Datatype, Span};
+
+/// What a message is read from or written to: `count` elements of a datatype at an address.
+#[derive(Debug, Clone)]
+pub struct Data {
+    buffer: Buffer,
+    /// Packed bytes.
+    len: u64,
+    form: Form,
+}
+
+#[derive(Debug, Clone)]
+enum Form {
+    /// The packed bytes lie in one piece, from this offset on.
+    Piece(i64),
+    /// Elements of a type with data, all of them within the buffer's bounds.
+    Elements(Arc<Datatype>),
+}
+
+impl Data {
+    /// All bytes of a buffer.
+    #[inline]
+    pub fn bytes(buffer: Buffer) -> Data {
+        let (at, len) = (buffer.lo() as i64, buffer.len() as u64);
+        Data { buffer, len, form: Form::Piece(at) }
+    }
+
+    /// `count` elements of `ty`; offset 0 of the buffer is the address that the user passed.
+    ///
+    /// # Panics
+    /// If they are not inside the buffer's bounds, or past 64 bits: check with [`Datatype::span`].
+    pub fn typed(buffer: Buffer, count: u64, ty: &Arc<Datatype>) -> Data {
+        let span = checked_span(count, ty);
+        let inside = buffer.lo() as i64 <= span.lo && span.hi <= buffer.hi() as i64;
+        assert!(inside || span.bytes == 0, "{span:?} is outside {buffer:?}");
+        Self::within(buffer, count, ty, span)
+    }
+
+    /// `count` elements of `ty` at `ptr`. Without an allocation, and if the data lies in one piece,
+    /// without touching the type's reference count.
+    ///
+    /// # Safety
+    /// The bytes of these elements must stay valid for reads (and for writes, if written to) for as long
+    /// as this value, or anything made from it, is used.
+    ///
+    /// # Panics
+    /// If their span does not fit into 64 bits: check with [`Datatype::span`].
+    #[inline]
+    pub unsafe fn new(ptr: *mut u8, count: u64, ty: &Arc<Datatype>) -> Data {
+        let span = checked_span(count, ty);
+        // SAFETY: the span covers the elements' data and nothing beyond its ends.
+        let buffer = unsafe { Buffer::with_bounds(ptr, span.lo as isize, span.hi as isize) };
+        Self::within(buffer, count, ty, span)
+    }
+
+    #[inline]
+    fn within(buffer: Buffer, count: u64, ty: &Arc<Datatype>, span: Span) -> Data {
+        // Data as long as its span has no holes; with holes filled out of order it is still no piece.
+        let form = if span.bytes == 0 {
+            Form::Piece(0)
+        } else if ty.is_dense() {
+            Form::Piece(0)
+        } else if ty.is_one_piece(count) {
+            Form::Piece(span.lo)
+        } else {
+            Form::Elements(ty.clone())
+        };
+        Data { buffer, len: span.bytes, form }
+    }
+
+    /// Packed bytes.
+    #[inline]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// True if there are no bytes.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The memory, if it holds the packed bytes in one piece.
+    #[inline]
+    pub fn contiguous(&self) -> Option<Buffer> {
+        match self.form {
+            Form::Piece(_) if self.len == 0 => Some(Buffer::empty()),
+            Form::Piece(at) => Some(self.buffer.slice(at as isize, self.len as usize)),
+            Form::Elements(_) => None,
+        }
+    }
+
+    /// The memory and its bounds.
+    pub fn buffer(&self) -> &Buffer {
+        &self.buffer
+    }
+
+    /// A cursor at the first byte.
+    #[inline]
+    pub fn cursor(&self) -> Cursor {
+        Cursor { position: 0 }
+    }
+
+    /// Copies the bytes of `from` here, as many as fit; returns their number. The two must not overlap.
+    pub fn copy_from(&self, from: &Data) -> u64 {
+        let len = self.len.min(from.len);
+        let (mut reader, mut writer) = (from.cursor(), self.cursor());
+        let mut stage = [0; 8192];
+        match (from.form.offset(), self.form.offset()) {
+            (Some(from_at), Some(at)) => {
+                self.buffer.copy_from(at as isize, &from.buffer, from_at as isize, len as usize);
+            }
+            _ => {
+                while writer.position < len {
+                    let room = stage.len().min((len - writer.position) as usize);
+                    let got = reader.pack(from, &mut stage[..room]);
+                    writer.unpack(self, &stage[..got]);
+                }
+            }
+        }
+        len
+    }
+}
+
+impl Form {
+    fn offset(&self) -> Option<i64> {
+        match self {
+            Form::Piece(at) => Some(*at),
+            Form::Elements(_) => None,
+        }
+    }
+}
+
+fn checked_span(count: u64, ty: &Datatype) -> Span {
+    ty.span(count).expect("the caller checked that the message fits into memory")
+}
+
+/// A position in the packed bytes of a [`Data`]; it can be put at any byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Cursor {
+    position: u64,
+}
+
+impl Cursor {
+    /// Packed bytes before the cursor.
+    #[inline]
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Goes to byte `position`; past the end means at the end.
+    #[inline]
+    pub fn seek(&mut self, position: u64) {
+        self.position = position;
+    }
+
+    /// Copies bytes out of `data` until `out` is full or the data is over; returns their number.
+    #[inline]
+    pub fn pack(&mut self, data: &Data, out: &mut [u8]) -> usize {
+        let n = self.room(data, out.len());
+        match &data.form {
+            Form::Piece(at) => data.buffer.read((*at + self.position as i64) as isize, &mut out[..n]),
+            Form::Elements(ty) => {
+                // SAFETY: `Data` keeps all of the type's runs inside the buffer's bounds, and the walk hands
+                // over exactly `n` bytes of them.
+                let mut sink = unsafe { Copier::pack(data.buffer.ptr(0, 0), out.as_mut_ptr()) };
+                self.walk(ty, n, &mut sink);
+            }
+        }
+        self.position += n as u64;
+        n
+    }
+
+    /// Copies `bytes` into `data` until they or the room in it are used up; returns their number.
+    #[inline]
+    pub fn unpack(&mut self, data: &Data, bytes: &[u8]) -> usize {
+        let n = self.room(data, bytes.len());
+        match &data.form {
+            Form::Piece(at) => data.buffer.write((*at + self.position as i64) as isize, &bytes[..n]),
+            Form::Elements(ty) => {
+                // SAFETY: as in `pack`.
+                let mut sink = unsafe { Copier::unpack(data.buffer.ptr(0, 0), bytes.as_ptr()) };
+                self.walk(ty, n, &mut sink);
+            }
+        }
+        self.position += n as u64;
+        n
+    }
+
+    /// Hands the next pieces of memory to `f`, at most `max` of them; neighbours come as one. The
+    /// cursor moves past them.
+    pub fn segments(&mut self, data: &Data, max: usize, mut f: impl FnMut(Buffer)) {
+        let ty = match &data.form {
+            Form::Piece(at) => {
+                let n = self.room(data, usize::MAX);
+                if n > 0 && max > 0 {
+                    f(data.buffer.slice((*at + self.position as i64) as isize, n));
+                    self.position += n as u64;
+                }
+                return;
+            }
+            Form::Elements(ty) => ty,
+        };
+        for _ in 0..max {
+            let Some((disp, mut len)) = self.piece(data, ty) else { return };
+            self.position += len;
+            while let Some((next, more)) = self.piece(data, ty).filter(|piece| piece.0 == disp + len as i64) {
+                debug_assert!(next > disp);
+                (self.position, len) = (self.position + more, len + more);
+            }
+            f(data.buffer.slice(disp as isize, len as usize));
+        }
+    }
+
+    /// The run under the cursor.
+    fn piece(&self, data: &Data, ty: &Datatype) -> Option<(i64, u64)> {
+        if self.position >= data.len {
+            return None;
+        }
+        let shape = ty.shape()?;
+        let (index, at) = (self.position / shape.node.size, self.position % shape.node.size);
+        Some(locate(&shape.node, shape.disp + index as i64 * ty.extent(), at))
+    }
+
+    fn room(&self, data: &Data, wanted: usize) -> usize {
+        let left = data.len.saturating_sub(self.position);
+        usize::try_from(left).unwrap_or(usize::MAX).min(wanted)
+    }
+
+    fn walk(&self, ty: &Datatype, n: usize, sink: &mut impl Sink) {
+        if let (Some(shape), true) = (ty.shape(), n > 0) {
+            walk_loop(&shape.node, ty.extent(), shape.disp, self.position, n as u64, sink);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use banyan_memory::Scratch;
+
+    #[test]
+    fn a_column_is_packed_and_unpacked_in_odd_fragments() {
+        let int = Datatype::builtin(0x209).unwrap();
+        let column = Datatype::vector(4, 1, 3, int).unwrap();
+        let bytes: Vec<u8> = (0..48).collect();
+        let data = Data::typed(Scratch::copy_of(&bytes), 1, &column);
+        let mut packed = vec![];
+        let (mut cursor, mut part) = (data.cursor(), [0; 3]);
+        loop {
+            match cursor.pack(&data, &mut part) {
+                0 => break,
+                n => packed.extend_from_slice(&part[..n]),
+            }
+        }
+        assert_eq!(packed, [0, 1, 2, 3, 12, 13, 14, 15, 24, 25, 26, 27, 36, 37, 38, 39]);
+        let copy = Data::typed(Scratch::zeroed(48), 1, &column);
+        let mut cursor = copy.cursor();
+        packed.chunks(5).for_each(|part| assert_eq!(cursor.unpack(&copy, part), part.len()));
+        let mut again = [0; 16];
+        copy.cursor().pack(&copy, &mut again);
+        assert_eq!(packed, again);
+    }
+}
