@@ -5,6 +5,7 @@ mod credit;
 mod engine;
 mod hash;
 mod matching;
+mod payload;
 mod peers;
 mod pool;
 mod port;

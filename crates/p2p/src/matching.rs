@@ -212,7 +212,8 @@ impl Posted {
         Self { entries: Entries::new(), classes: [0; 4], number: 0, indexed: false }
     }
 
-    pub(crate) fn len(&self) -> usize {
+    #[cfg(test)]
+    fn len(&self) -> usize {
         self.entries.len
     }
 
@@ -307,7 +308,8 @@ impl Unexpected {
         Self { entries: Entries::new(), indexed: [false; 4] }
     }
 
-    pub(crate) fn len(&self) -> usize {
+    #[cfg(test)]
+    fn len(&self) -> usize {
         self.entries.len
     }
 
@@ -414,9 +416,10 @@ mod tests {
                 match random(&mut state) % (3 + seed % 3) {
                     0 => {
                         let (src, tag) = (random(&mut state) as u32 % 3, random(&mut state) % 3);
-                        let at = plain.iter().position(|&(s, t, ..): &(Option<u32>, Option<u64>, u64, u32)| {
-                            s.is_none_or(|s| s == src) && t.is_none_or(|t| t == tag)
-                        });
+                        let at =
+                            plain.iter().position(|&(s, t, ..): &(Option<u32>, Option<u64>, u64, u32)| {
+                                s.is_none_or(|s| s == src) && t.is_none_or(|t| t == tag)
+                            });
                         assert_eq!(posted.take(src, tag), at.map(|at| plain.remove(at).2), "seed {seed}");
                     }
                     1 if !plain.is_empty() => {

@@ -1,0 +1,336 @@
+//! [`Engine`]: the state of all messages of a process, and the calls that do not send.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use banyan_transport::{Class, Peer};
+
+use crate::credit::Bank;
+use crate::hash::Map;
+use crate::matching::{Posted, Unexpected};
+use crate::peers::{Link, Peers};
+use crate::pool::Pool;
+use crate::request::{self, Body, Message, Recv, RecvStep, Reply, Request, Send, SendStep, State};
+use crate::slab::Slab;
+use crate::types::{Completion, Config, Envelope, MsgId, ReqId, Stats, Wait};
+use crate::wire::Kind;
+
+/// The messages of one process. Pure: frames leave through a [`crate::Port`], arrive through
+/// [`banyan_transport::Sink`], and whatever a frame leaves owing is sent by [`Engine::progress`].
+#[derive(Debug)]
+pub struct Engine {
+    pub(crate) contexts: Contexts,
+    pub(crate) requests: Slab<Request>,
+    pub(crate) messages: Slab<Message>,
+    pub(crate) peers: Peers,
+    pub(crate) bank: Bank,
+    pub(crate) pool: Pool,
+    /// Peers that something is owed to.
+    pub(crate) work: VecDeque<Peer>,
+    pub(crate) stats: Stats,
+}
+
+impl Engine {
+    /// An engine without contexts.
+    pub fn new(config: Config) -> Self {
+        Self {
+            contexts: Contexts::default(),
+            requests: Slab::new(),
+            messages: Slab::new(),
+            peers: Peers::default(),
+            bank: Bank::new(&config),
+            pool: Pool::default(),
+            work: VecDeque::new(),
+            stats: Stats::default(),
+        }
+    }
+
+    /// The communicator of this context exists now. Messages for it may have come before.
+    pub fn open_context(&mut self, ctx: u64) {
+        self.contexts.at(ctx);
+    }
+
+    /// The communicator is gone. Messages that nobody received are dropped (their senders are set free),
+    /// receives that are still posted complete as cancelled.
+    pub fn close_context(&mut self, ctx: u64) {
+        let Some(context) = self.contexts.remove(ctx) else { return };
+        for side in [context.tagged, context.keyed] {
+            side.posted.ids().for_each(|id| self.finish_cancelled(id));
+            side.unexpected.places().for_each(|(_, id)| self.discard(id));
+        }
+    }
+
+    /// The outcome of a request that is done; frees it. `None` while it is not, and for ids that are not
+    /// (or no longer) known.
+    #[inline]
+    pub fn test(&mut self, id: ReqId) -> Option<Completion> {
+        if !self.is_done(id) {
+            return None;
+        }
+        match self.requests.remove(id.0)?.state {
+            State::Done(completion) => Some(completion),
+            _ => None,
+        }
+    }
+
+    /// True if [`Engine::test`] would give an outcome.
+    #[inline]
+    pub fn is_done(&self, id: ReqId) -> bool {
+        matches!(self.requests.get(id.0), Some(Request { state: State::Done(_), .. }))
+    }
+
+    /// The outcome of a request that is done, without freeing it (MPI_Request_get_status).
+    pub fn peek(&self, id: ReqId) -> Option<&Completion> {
+        match self.requests.get(id.0) {
+            Some(Request { state: State::Done(completion), .. }) => Some(completion),
+            _ => None,
+        }
+    }
+
+    /// Nobody will ask for this request again: it is freed when it is done (MPI_Request_free).
+    pub fn detach(&mut self, id: ReqId) {
+        if self.test(id).is_some() {
+            return;
+        }
+        if let Some(request) = self.requests.get_mut(id.0) {
+            request.orphan = true;
+        }
+    }
+
+    /// Asks to cancel (MPI 5.0, 3.8.4). A receive that is not matched completes as cancelled at once; so
+    /// does a send whose envelope has not left. A send that waits for its receiver asks it to forget the
+    /// message, and completes as cancelled, or normally if the message was matched. All else goes on.
+    pub fn cancel(&mut self, id: ReqId) {
+        let Some(request) = self.requests.get_mut(id.0) else { return };
+        match &request.state {
+            State::Recv(Recv { step: RecvStep::Match { place }, ctx, class, .. }) => {
+                self.contexts.at(*ctx).side(*class).posted.remove(*place);
+                self.finish_cancelled(id.0);
+            }
+            State::Send(Send { step: SendStep::Leave { .. }, .. }) => self.finish_cancelled(id.0),
+            State::Send(Send { peer, head, step: SendStep::Answer { .. }, .. })
+                if head.class == Class::P2p =>
+            {
+                let (peer, ctx) = (*peer, head.ctx);
+                self.owe(peer, Reply::with(Kind::Cancel, ctx, &id.0.to_le_bytes()));
+            }
+            _ => {}
+        }
+    }
+
+    /// The first message that a receive with these arguments would take (MPI_Iprobe).
+    pub fn probe(&mut self, ctx: u64, src: Option<u32>, tag: Option<i32>) -> Option<Envelope> {
+        let (_, id) = self.contexts.find(ctx)?.tagged.unexpected.find(src, tag.map(wide_tag))?;
+        self.envelope(MsgId(id))
+    }
+
+    /// As [`Engine::probe`], and takes the message out of matching, for [`Engine::mrecv`] (MPI_Improbe).
+    pub fn mprobe(&mut self, ctx: u64, src: Option<u32>, tag: Option<i32>) -> Option<(MsgId, Envelope)> {
+        let unexpected = &mut self.contexts.find(ctx)?.tagged.unexpected;
+        let (place, id) = unexpected.find(src, tag.map(wide_tag))?;
+        unexpected.remove(place);
+        Some((MsgId(id), self.envelope(MsgId(id))?))
+    }
+
+    /// What is known of a message taken by [`Engine::mprobe`] and not yet received.
+    pub fn envelope(&self, message: MsgId) -> Option<Envelope> {
+        let message = self.messages.get(message.0)?;
+        Some(Envelope { source: message.source, tag: message.tag, bytes: message.bytes() })
+    }
+
+    /// Nothing is owed to any peer, no send is under way: this process may leave without harming others.
+    pub fn idle(&self) -> bool {
+        let sending = |r: &Request| matches!(r.state, State::Send(_));
+        !self.peers.iter().any(Link::owes_frames) && !self.requests.iter().any(|(_, r)| sending(r))
+    }
+
+    /// Something is to be sent, or to be tried again, by [`Engine::progress`].
+    #[inline]
+    pub fn has_work(&self) -> bool {
+        !self.work.is_empty()
+    }
+
+    /// What was counted so far.
+    pub fn stats(&self) -> Stats {
+        Stats { held: self.pool.held, held_most: self.pool.most, ..self.stats }
+    }
+
+    /// All requests that are not done, and what each waits for.
+    pub fn waits(&self) -> impl Iterator<Item = Wait> + '_ {
+        self.requests.iter().filter_map(|(id, request)| match &request.state {
+            State::Done(_) => None,
+            State::Send(send) => Some(send.wait(ReqId(id))),
+            State::Recv(recv) => Some(recv.wait(ReqId(id))),
+        })
+    }
+
+    /// The peer is gone: what only it could satisfy completes with [`crate::Fault::PeerDown`], and so does
+    /// whatever is started towards it later. Whole messages of it that are here can still be received.
+    pub fn peer_down(&mut self, peer: Peer, cause: &str) {
+        let link = self.peers.at(peer, &mut self.bank);
+        if link.down.is_some() {
+            return;
+        }
+        let cause: Arc<str> = cause.into();
+        link.down = Some(cause.clone());
+        link.replies.clear();
+        link.envelopes.clear();
+        link.reads.clear();
+        link.streams.clear();
+        self.bank.close(&mut link.loan);
+        let involved = |(id, request): (u64, &Request)| request.needs(peer).then_some(id);
+        let ids: Vec<u64> = self.requests.iter().filter_map(involved).collect();
+        for id in ids {
+            self.finish_lost(id, peer, &cause);
+        }
+    }
+
+    /// Sets a request's outcome.
+    #[inline]
+    pub(crate) fn finish(&mut self, id: u64, completion: Completion) {
+        let Some(request) = self.requests.get_mut(id) else { return };
+        if let Some((peer, region)) = request.exposed() {
+            let link = self.peers.at(peer, &mut self.bank);
+            link.withdrawals.push(region);
+            list(&mut self.work, link);
+        }
+        if request.orphan {
+            self.requests.remove(id);
+        } else {
+            request.state = State::Done(completion);
+        }
+    }
+
+    pub(crate) fn finish_cancelled(&mut self, id: u64) {
+        let Some(request) = self.requests.get(id) else { return };
+        let mut completion = request.blank();
+        completion.cancelled = true;
+        self.finish(id, completion);
+    }
+
+    pub(crate) fn finish_lost(&mut self, id: u64, peer: Peer, cause: &Arc<str>) {
+        let Some(request) = self.requests.get(id) else { return };
+        let blank = request.blank();
+        if let State::Recv(Recv { step: RecvStep::Match { place }, ctx, class, .. }) = &request.state {
+            self.contexts.at(*ctx).side(*class).posted.remove(*place);
+        }
+        self.finish(id, request::lost(peer, cause, blank));
+    }
+
+    /// Drops a message that nobody will receive.
+    pub(crate) fn discard(&mut self, id: u64) {
+        let Some(message) = self.messages.remove(id) else { return };
+        match message.body {
+            Body::Whole { payload, waits } => {
+                self.release(message.peer, payload);
+                if let Some(sender) = waits {
+                    self.owe(message.peer, Reply::bare(Kind::Taken, sender, 0));
+                }
+            }
+            Body::Offer(rts) => self.owe(message.peer, Reply::bare(Kind::Taken, rts.id, 0)),
+        }
+    }
+
+    /// Queues a frame for a peer, for the next progress.
+    #[inline]
+    pub(crate) fn owe(&mut self, peer: Peer, reply: Reply) {
+        let link = self.peers.at(peer, &mut self.bank);
+        if link.down.is_none() {
+            link.replies.push_back(reply);
+            list(&mut self.work, link);
+        }
+    }
+}
+
+/// Puts a peer on the list of work, once.
+#[inline]
+pub(crate) fn list(work: &mut VecDeque<Peer>, link: &mut Link) {
+    if !link.listed {
+        link.listed = true;
+        work.push_back(link.peer);
+    }
+}
+
+/// A tag as matching takes it.
+#[inline]
+pub(crate) fn wide_tag(tag: i32) -> u64 {
+    u64::from(tag as u32)
+}
+
+/// All contexts; the one used last is found without hashing.
+#[derive(Debug, Default)]
+pub(crate) struct Contexts {
+    index: Map<u64, usize>,
+    slots: Vec<Context>,
+    free: Vec<usize>,
+    last: Option<(u64, usize)>,
+}
+
+/// The queues of one communicator.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) tagged: Side,
+    pub(crate) keyed: Side,
+}
+
+#[derive(Debug)]
+pub(crate) struct Side {
+    pub(crate) posted: Posted,
+    pub(crate) unexpected: Unexpected,
+}
+
+impl Context {
+    fn new() -> Self {
+        let side = || Side { posted: Posted::new(), unexpected: Unexpected::new() };
+        Self { tagged: side(), keyed: side() }
+    }
+
+    /// Messages with tags, or with keys.
+    #[inline]
+    pub(crate) fn side(&mut self, class: Class) -> &mut Side {
+        if class == Class::Coll { &mut self.keyed } else { &mut self.tagged }
+    }
+}
+
+impl Contexts {
+    /// The context; it comes to be with the first message for it, or the first call.
+    #[inline]
+    pub(crate) fn at(&mut self, ctx: u64) -> &mut Context {
+        let slot = match self.last {
+            Some((last, slot)) if last == ctx => slot,
+            _ => self.look_up(ctx),
+        };
+        &mut self.slots[slot]
+    }
+
+    fn look_up(&mut self, ctx: u64) -> usize {
+        let slot = match self.index.get(&ctx) {
+            Some(&slot) => slot,
+            None => self.add(ctx),
+        };
+        self.last = Some((ctx, slot));
+        slot
+    }
+
+    fn add(&mut self, ctx: u64) -> usize {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Context::new());
+            self.slots.len() - 1
+        });
+        self.index.insert(ctx, slot);
+        slot
+    }
+
+    /// The context, if there is one.
+    pub(crate) fn find(&mut self, ctx: u64) -> Option<&mut Context> {
+        let slot = *self.index.get(&ctx)?;
+        Some(&mut self.slots[slot])
+    }
+
+    fn remove(&mut self, ctx: u64) -> Option<Context> {
+        let slot = self.index.remove(&ctx)?;
+        self.last = None;
+        self.free.push(slot);
+        Some(std::mem::replace(&mut self.slots[slot], Context::new()))
+    }
+}

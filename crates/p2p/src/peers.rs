@@ -1,0 +1,131 @@
+//! What the engine knows of each peer, and what it owes to it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use banyan_transport::{Caps, Head, Peer, Refusal, Remote};
+
+use crate::credit::{Bank, Loan};
+use crate::port::Port;
+use crate::request::Reply;
+
+/// One peer. All queues are of requests, by id; ids of requests that are gone are skipped.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) peer: Peer,
+    /// Units that this process may send.
+    pub(crate) credit: u32,
+    /// Units that the peer may send.
+    pub(crate) loan: Loan,
+    /// Frames that answer the peer's.
+    pub(crate) replies: VecDeque<Reply>,
+    /// Sends whose envelope has not left, in order.
+    pub(crate) envelopes: VecDeque<u64>,
+    /// Receives that read the peer's memory next.
+    pub(crate) reads: VecDeque<u64>,
+    /// Sends that stream pieces.
+    pub(crate) streams: VecDeque<u64>,
+    /// Regions that the peer needs no longer.
+    pub(crate) withdrawals: Vec<Remote>,
+    /// It is in the engine's list of work.
+    pub(crate) listed: bool,
+    /// It refused to have its memory read: not tried again.
+    pub(crate) no_reads: bool,
+    /// It is gone, and why.
+    pub(crate) down: Option<Arc<str>>,
+}
+
+impl Link {
+    fn new(peer: Peer, bank: &mut Bank) -> Self {
+        Self {
+            peer,
+            credit: bank.initial(),
+            loan: bank.open(),
+            replies: VecDeque::new(),
+            envelopes: VecDeque::new(),
+            reads: VecDeque::new(),
+            streams: VecDeque::new(),
+            withdrawals: Vec::new(),
+            listed: false,
+            no_reads: false,
+            down: None,
+        }
+    }
+
+    /// There is something that should leave for this peer.
+    #[inline]
+    pub(crate) fn owes(&self) -> bool {
+        self.owes_frames() || self.loan.is_due()
+    }
+
+    /// The same, without credit that nobody waits for.
+    #[inline]
+    pub(crate) fn owes_frames(&self) -> bool {
+        !(self.replies.is_empty()
+            && self.envelopes.is_empty()
+            && self.reads.is_empty()
+            && self.streams.is_empty()
+            && self.withdrawals.is_empty())
+    }
+
+    /// Sends a frame whose body exists, with the credit that is to go back.
+    pub(crate) fn post(
+        &mut self,
+        port: &mut impl Port,
+        caps: &Caps,
+        mut head: Head,
+        body: &[u8],
+    ) -> Result<(), Refusal> {
+        if body.len() > caps.max_short {
+            return self.post_with(port, head, body.len(), &mut |out| out.copy_from_slice(body));
+        }
+        head.aux = self.loan.returnable();
+        port.send_short(self.peer, &head, body)?;
+        self.loan.returned(head.aux);
+        Ok(())
+    }
+
+    /// Sends a frame whose body is written in place, with the credit that is to go back.
+    pub(crate) fn post_with(
+        &mut self,
+        port: &mut impl Port,
+        mut head: Head,
+        len: usize,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), Refusal> {
+        head.aux = self.loan.returnable();
+        port.send_bcopy(self.peer, &head, len, fill)?;
+        self.loan.returned(head.aux);
+        Ok(())
+    }
+}
+
+/// All peers that were ever talked to, in pages, so that memory goes with them and not with the job.
+#[derive(Debug, Default)]
+pub(crate) struct Peers {
+    pages: Vec<Option<Box<Page>>>,
+}
+
+const PAGE: usize = 16;
+type Page = [Option<Link>; PAGE];
+
+impl Peers {
+    /// The peer; new ones get their initial loan.
+    #[inline]
+    pub(crate) fn at(&mut self, peer: Peer, bank: &mut Bank) -> &mut Link {
+        let (page, slot) = (peer.0 as usize / PAGE, peer.0 as usize % PAGE);
+        if page >= self.pages.len() {
+            self.pages.resize_with(page + 1, || None);
+        }
+        let page = self.pages[page].get_or_insert_default();
+        page[slot].get_or_insert_with(|| Link::new(peer, bank))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Link> {
+        self.pages.iter().flatten().flat_map(|page| page.iter()).flatten()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Link> {
+        self.pages.iter_mut().flatten().flat_map(|page| page.iter_mut()).flatten()
+    }
+}

@@ -1,0 +1,318 @@
+//! The sender's side, and everything that leaves: envelopes, answers, reads, pieces.
+
+use banyan_datatype::Data;
+use banyan_transport::{Caps, Head, Peer, Refusal};
+
+use crate::credit;
+use crate::engine::{Engine, list};
+use crate::payload;
+use crate::peers::Link;
+use crate::port::Port;
+use crate::request::{self, Request, Send, SendStep, State};
+use crate::slab::Slab;
+use crate::types::{Mode, ReqId, SendArgs, Started, Stats};
+use crate::wire::{self, Kind, Rts};
+
+/// Bodies up to this long are copied to the stack and sent as short, if the fabric takes so much.
+const STACK: usize = 64;
+/// Pieces that one call of progress sends to one peer at most.
+const BURST: usize = 64;
+/// Bytes of the id before the payload of a synchronous eager message.
+const ID: usize = 8;
+
+impl Engine {
+    /// Sends a message with a tag (MPI 5.0, 3.4 and 3.7).
+    #[inline]
+    pub fn send(&mut self, port: &mut impl Port, m: SendArgs) -> Started {
+        let head = wire::tagged(Kind::Eager, m.ctx, m.tag, m.src_rank);
+        self.start(port, m.peer, head, m.data, m.mode == Mode::Sync)
+    }
+
+    /// Sends a message with a key, as schedules of collectives do.
+    #[inline]
+    pub fn send_keyed(
+        &mut self,
+        port: &mut impl Port,
+        peer: Peer,
+        ctx: u64,
+        key: u64,
+        data: &Data,
+    ) -> Started {
+        self.start(port, peer, wire::keyed(Kind::Eager, ctx, key), data, false)
+    }
+
+    #[inline]
+    fn start(&mut self, port: &mut impl Port, peer: Peer, head: Head, data: &Data, sync: bool) -> Started {
+        let link = self.peers.at(peer, &mut self.bank);
+        if let Some(cause) = &link.down {
+            return Started::Done(request::lost(peer, cause, request::sent(&head, 0)));
+        }
+        if !sync && link.envelopes.is_empty() {
+            let caps = port.caps(peer);
+            let paid = affordable(link, &caps, data.len());
+            if let Some(paid) = paid
+                && send_whole(port, link, &caps, head, data) == Ok(())
+            {
+                link.credit -= paid;
+                self.stats.eager += 1;
+                return Started::Done(request::sent(&head, data.len()));
+            }
+        }
+        self.start_pending(port, peer, head, data, sync)
+    }
+
+    #[cold]
+    fn start_pending(
+        &mut self,
+        port: &mut impl Port,
+        peer: Peer,
+        head: Head,
+        data: &Data,
+        sync: bool,
+    ) -> Started {
+        let step = SendStep::Leave { sync, region: None };
+        let send = Send { peer, head, data: data.clone(), step };
+        let id = self.requests.insert(Request::new(State::Send(send)));
+        let link = self.peers.at(peer, &mut self.bank);
+        link.envelopes.push_back(id);
+        list(&mut self.work, link);
+        if link.envelopes.len() == 1 {
+            self.send_envelopes(port, peer);
+        }
+        match self.test(ReqId(id)) {
+            Some(completion) => Started::Done(completion),
+            None => Started::Pending(ReqId(id)),
+        }
+    }
+
+    /// Sends what is owed, starts reads, continues streams, tries again what the fabric refused. To be
+    /// called after each poll. Returns how many things happened.
+    #[inline]
+    pub fn progress(&mut self, port: &mut impl Port) -> usize {
+        if self.work.is_empty() {
+            return 0;
+        }
+        let mut done = 0;
+        for _ in 0..self.work.len() {
+            let Some(peer) = self.work.pop_front() else { break };
+            self.peers.at(peer, &mut self.bank).listed = false;
+            done += self.flush(port, peer);
+            let link = self.peers.at(peer, &mut self.bank);
+            if link.owes() {
+                list(&mut self.work, link);
+            }
+        }
+        done
+    }
+
+    /// Sends what is owed to one peer, until the fabric refuses.
+    pub(crate) fn flush(&mut self, port: &mut impl Port, peer: Peer) -> usize {
+        let mut done = self.withdraw(port, peer);
+        let caps = port.caps(peer);
+        done += self.start_reads(port, peer, &caps);
+        for part in [Self::send_replies, Self::send_envelopes, Self::send_pieces, Self::send_credit] {
+            let (sent, refused) = part(self, port, peer);
+            done += sent;
+            if refused {
+                break;
+            }
+        }
+        done
+    }
+
+    fn withdraw(&mut self, port: &mut impl Port, peer: Peer) -> usize {
+        let regions = std::mem::take(&mut self.peers.at(peer, &mut self.bank).withdrawals);
+        regions.iter().for_each(|&region| port.withdraw(peer, region));
+        regions.len()
+    }
+
+    fn send_replies(&mut self, port: &mut impl Port, peer: Peer) -> (usize, bool) {
+        let link = self.peers.at(peer, &mut self.bank);
+        if link.replies.is_empty() {
+            return (0, false);
+        }
+        let caps = port.caps(peer);
+        let mut sent = 0;
+        while let Some(&reply) = link.replies.front() {
+            if link.post(port, &caps, reply.head, reply.body()).is_err() {
+                return (sent, true);
+            }
+            link.replies.pop_front();
+            sent += 1;
+        }
+        (sent, false)
+    }
+
+    fn send_envelopes(&mut self, port: &mut impl Port, peer: Peer) -> (usize, bool) {
+        let mut sent = 0;
+        while let Some(&id) = self.peers.at(peer, &mut self.bank).envelopes.front() {
+            let outcome = self.leave(port, peer, id);
+            match outcome {
+                Ok(()) => sent += 1,
+                Err(Refusal::Busy) => {
+                    self.stats.busy += 1;
+                    return (sent, true);
+                }
+                Err(Refusal::Down) => {
+                    self.peer_down(peer, "the fabric has lost it");
+                    return (sent, true);
+                }
+            }
+            self.peers.at(peer, &mut self.bank).envelopes.pop_front();
+        }
+        (sent, false)
+    }
+
+    /// Sends the envelope of `id`: the whole message, or the offer of it.
+    fn leave(&mut self, port: &mut impl Port, peer: Peer, id: u64) -> Result<(), Refusal> {
+        let Some(Request { state: State::Send(send), .. }) = self.requests.get_mut(id) else { return Ok(()) };
+        let SendStep::Leave { sync, .. } = send.step else { return Ok(()) };
+        let link = self.peers.at(peer, &mut self.bank);
+        let caps = port.caps(peer);
+        let Some(paid) = affordable(link, &caps, send.data.len()) else {
+            return offer(port, link, &caps, send, id, &mut self.stats);
+        };
+        if !sync {
+            send_whole(port, link, &caps, send.head, &send.data)?;
+            (link.credit, self.stats.eager) = (link.credit - paid, self.stats.eager + 1);
+            let completion = send.completion();
+            self.finish(id, completion);
+            return Ok(());
+        }
+        let head = Head { kind: Kind::EagerSync as u8, ..send.head };
+        let (data, len) = (&send.data, ID + send.data.len() as usize);
+        link.post_with(port, head, len, &mut |out| {
+            let (first, rest) = out.split_at_mut(ID);
+            first.copy_from_slice(&id.to_le_bytes());
+            payload::pack(data, 0, rest);
+        })?;
+        (link.credit, self.stats.eager) = (link.credit - paid, self.stats.eager + 1);
+        if let SendStep::Leave { region, .. } = send.step {
+            send.step = SendStep::Answer { region };
+        }
+        Ok(())
+    }
+
+    fn send_pieces(&mut self, port: &mut impl Port, peer: Peer) -> (usize, bool) {
+        let mut pieces = 0;
+        while let Some(&id) = self.peers.at(peer, &mut self.bank).streams.front() {
+            let link = self.peers.at(peer, &mut self.bank);
+            match stream(port, link, &mut self.requests, id, BURST - pieces) {
+                Streamed::Over(sent) => {
+                    pieces += sent;
+                    link.streams.pop_front();
+                    if let Some(Request { state: State::Send(send), .. }) = self.requests.get(id) {
+                        let completion = send.completion();
+                        self.finish(id, completion);
+                    }
+                }
+                Streamed::Stuck(sent) => return (pieces + sent, true),
+            }
+        }
+        (pieces, false)
+    }
+
+    fn send_credit(&mut self, port: &mut impl Port, peer: Peer) -> (usize, bool) {
+        let link = self.peers.at(peer, &mut self.bank);
+        if link.down.is_some() || !link.loan.is_due() {
+            return (0, false);
+        }
+        let caps = port.caps(peer);
+        let sent = link.post(port, &caps, wire::control(Kind::Credit, 0, 0), &[]).is_ok();
+        (usize::from(sent), !sent)
+    }
+}
+
+/// What a message of so many bytes costs, if it may go eagerly and there is credit for it.
+#[inline]
+fn affordable(link: &Link, caps: &Caps, bytes: u64) -> Option<u32> {
+    if bytes > eager_limit(caps) {
+        return None;
+    }
+    let paid = credit::cost(bytes as usize);
+    (paid <= link.credit).then_some(paid)
+}
+
+#[inline]
+fn eager_limit(caps: &Caps) -> u64 {
+    caps.eager.min(caps.max_bcopy.saturating_sub(ID)) as u64
+}
+
+/// Sends a whole message.
+#[inline]
+fn send_whole(
+    port: &mut impl Port,
+    link: &mut Link,
+    caps: &Caps,
+    head: Head,
+    data: &Data,
+) -> Result<(), Refusal> {
+    let len = data.len() as usize;
+    if len <= STACK && len <= caps.max_short {
+        let mut body = [0; STACK];
+        let body = &mut body[..len];
+        payload::pack(data, 0, body);
+        return link.post(port, caps, head, body);
+    }
+    link.post_with(port, head, len, &mut |out| payload::pack(data, 0, out))
+}
+
+/// Offers a message to its receiver.
+fn offer(
+    port: &mut impl Port,
+    link: &mut Link,
+    caps: &Caps,
+    send: &mut Send,
+    id: u64,
+    stats: &mut Stats,
+) -> Result<(), Refusal> {
+    let SendStep::Leave { region, .. } = &mut send.step else { return Ok(()) };
+    let total = send.data.len();
+    if caps.get && region.is_none() && total > 0 {
+        *region = send.data.contiguous().map(|memory| port.expose(link.peer, &memory));
+    }
+    let starved = total <= eager_limit(caps);
+    let rts = Rts { total, id, starved, region: region.map(|r| (r.addr, r.key)) };
+    let mut body = [0; Rts::MOST];
+    let len = rts.encode(&mut body);
+    link.post(port, caps, Head { kind: Kind::Rts as u8, ..send.head }, &body[..len])?;
+    send.step = SendStep::Answer { region: *region };
+    stats.rendezvous += u64::from(!starved);
+    stats.starved += u64::from(starved);
+    Ok(())
+}
+
+enum Streamed {
+    /// This send needs no more; so many pieces left.
+    Over(usize),
+    /// Nothing more leaves now.
+    Stuck(usize),
+}
+
+/// Sends at most `most` pieces of one message.
+fn stream(
+    port: &mut impl Port,
+    link: &mut Link,
+    requests: &mut Slab<Request>,
+    id: u64,
+    most: usize,
+) -> Streamed {
+    let Some(Request { state: State::Send(send), .. }) = requests.get_mut(id) else {
+        return Streamed::Over(0);
+    };
+    let SendStep::Stream { to, room, sent } = &mut send.step else { return Streamed::Over(0) };
+    let piece = port.caps(link.peer).max_bcopy as u64;
+    let mut pieces = 0;
+    while *sent < *room {
+        let len = (*room - *sent).min(piece) as usize;
+        let head = wire::control(Kind::Data, *to, *sent);
+        let (data, at) = (&send.data, *sent);
+        if pieces == most || link.post_with(port, head, len, &mut |out| payload::pack(data, at, out)).is_err()
+        {
+            return Streamed::Stuck(pieces);
+        }
+        *sent += len as u64;
+        pieces += 1;
+    }
+    Streamed::Over(pieces)
+}

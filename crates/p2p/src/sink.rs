@@ -1,0 +1,243 @@
+//! What arrives. Nothing here sends: answers are queued for [`Engine::progress`].
+
+use banyan_transport::{Class, Get, Head, Peer, Sink, Token};
+
+use crate::credit;
+use crate::engine::{Engine, list, wide_tag};
+use crate::payload;
+use crate::request::{self, Body, Message, Recv, RecvStep, Reply, Request, Send, SendStep, State};
+use crate::wire::{self, Cts, Kind, Rts};
+
+/// A frame that no correct peer sends.
+struct Nonsense;
+
+/// More than this much credit is never lent, units.
+const MOST_CREDIT: u32 = 1 << 28;
+
+impl Sink for Engine {
+    /// Takes frames of the classes P2p and Coll; others are not its business, and dropped.
+    #[inline]
+    fn frame(&mut self, peer: Peer, head: &Head, body: &[u8]) {
+        let link = self.peers.at(peer, &mut self.bank);
+        if link.down.is_some() {
+            return;
+        }
+        link.credit += u32::from(head.aux);
+        if link.credit > MOST_CREDIT || self.dispatch(peer, head, body).is_err() {
+            self.stats.nonsense += 1;
+            self.peer_down(peer, "it sent a frame that makes no sense");
+        }
+    }
+
+    fn got(&mut self, token: Token, outcome: Get) {
+        self.read_over(token.0, outcome);
+    }
+
+    fn down(&mut self, peer: Peer, cause: &str) {
+        self.peer_down(peer, cause);
+    }
+}
+
+impl Engine {
+    #[inline]
+    fn dispatch(&mut self, peer: Peer, head: &Head, body: &[u8]) -> Result<(), Nonsense> {
+        let envelope = matches!(head.class, Class::P2p) || head.kind <= Kind::Rts as u8;
+        if !envelope || !matches!(head.class, Class::P2p | Class::Coll) {
+            return Err(Nonsense);
+        }
+        match Kind::from_u8(head.kind).ok_or(Nonsense)? {
+            Kind::Eager => self.whole(peer, head, body, None),
+            Kind::EagerSync => {
+                let id = wire::id(body).ok_or(Nonsense)?;
+                self.whole(peer, head, &body[8..], Some(id))
+            }
+            Kind::Rts => self.offered(peer, head, Rts::decode(body).ok_or(Nonsense)?),
+            Kind::Data => self.piece(peer, head.ctx, wire::wide(head), body),
+            Kind::Cts => self.cleared(peer, head.ctx, Cts::decode(body).ok_or(Nonsense)?),
+            Kind::Taken => self.answered(peer, head.ctx, true),
+            Kind::Cancelled => self.answered(peer, head.ctx, false),
+            Kind::Cancel => self.cancelled(peer, head.ctx, wire::id(body).ok_or(Nonsense)?),
+            Kind::Credit => Ok(()),
+            Kind::Recall => self.recalled(peer),
+            Kind::Return => self.given_back(peer, head.a),
+        }
+    }
+
+    /// A whole message: straight to the receive that waits for it, or kept.
+    #[inline]
+    fn whole(&mut self, peer: Peer, head: &Head, body: &[u8], waits: Option<u64>) -> Result<(), Nonsense> {
+        let units = credit::cost(body.len());
+        if !self.peers.at(peer, &mut self.bank).loan.pay(units) {
+            return Err(Nonsense);
+        }
+        let (source, tag) = request::labels(head);
+        let Some(id) = self.match_posted(peer, head) else {
+            let payload = self.pool.copy_of(body);
+            self.keep(head, Message { peer, source, tag, body: Body::Whole { payload, waits } });
+            return Ok(());
+        };
+        if let Some(Request { state: State::Recv(recv), .. }) = self.requests.get(id) {
+            let wanted = payload::unpack(&recv.data, 0, body);
+            self.finish(id, request::received(source, tag, body.len() as u64, wanted as u64));
+        }
+        self.paid_back(peer, units);
+        if let Some(sender) = waits {
+            self.owe(peer, Reply::bare(Kind::Taken, sender, 0));
+        }
+        Ok(())
+    }
+
+    /// An offer of a message: fetched if a receive waits for it, or kept.
+    fn offered(&mut self, peer: Peer, head: &Head, rts: Rts) -> Result<(), Nonsense> {
+        let (source, tag) = request::labels(head);
+        if rts.starved {
+            self.relieve(peer);
+        }
+        match self.match_posted(peer, head) {
+            Some(id) => self.fetch(id, peer, source, tag, rts),
+            None => self.keep(head, Message { peer, source, tag, body: Body::Offer(rts) }),
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn match_posted(&mut self, peer: Peer, head: &Head) -> Option<u64> {
+        let (src, tag) = key(peer, head);
+        self.contexts.at(head.ctx).side(head.class).posted.take(src, tag)
+    }
+
+    #[inline]
+    fn keep(&mut self, head: &Head, message: Message) {
+        let (src, tag) = key(message.peer, head);
+        let id = self.messages.insert(message);
+        self.contexts.at(head.ctx).side(head.class).unexpected.push(src, tag, id);
+        self.stats.unexpected += 1;
+    }
+
+    /// A piece of a message that was asked for. Pieces for receives that are over are late, not wrong.
+    fn piece(&mut self, peer: Peer, id: u64, at: u64, body: &[u8]) -> Result<(), Nonsense> {
+        let Some(Request { state: State::Recv(recv), .. }) = self.requests.get_mut(id) else {
+            self.stats.nonsense += 1;
+            return Ok(());
+        };
+        let Recv { peer: from, data, step: RecvStep::Pieces { message, received }, .. } = recv else {
+            return Err(Nonsense);
+        };
+        let len = body.len() as u64;
+        let ends = at.checked_add(len).ok_or(Nonsense)?;
+        if *from != Some(peer) || ends > message.wanted || *received + len > message.wanted {
+            return Err(Nonsense);
+        }
+        payload::unpack(data, at, body);
+        *received += len;
+        if *received == message.wanted {
+            let completion = message.completion();
+            self.finish(id, completion);
+        }
+        Ok(())
+    }
+
+    /// The receiver of send `id` asks for pieces.
+    fn cleared(&mut self, peer: Peer, id: u64, cts: Cts) -> Result<(), Nonsense> {
+        let Some(send) = self.waiting_send(peer, id)? else { return Ok(()) };
+        if cts.room > send.data.len() {
+            return Err(Nonsense);
+        }
+        let SendStep::Answer { region } = send.step else { return Err(Nonsense) };
+        send.step = SendStep::Stream { to: cts.id, room: cts.room, sent: 0 };
+        let link = self.peers.at(peer, &mut self.bank);
+        link.withdrawals.extend(region);
+        link.streams.push_back(id);
+        list(&mut self.work, link);
+        Ok(())
+    }
+
+    /// The receiver of send `id` took the message, or forgot it.
+    fn answered(&mut self, peer: Peer, id: u64, taken: bool) -> Result<(), Nonsense> {
+        let Some(send) = self.waiting_send(peer, id)? else { return Ok(()) };
+        let completion = send.completion();
+        match taken {
+            true => self.finish(id, completion),
+            false => self.finish_cancelled(id),
+        }
+        Ok(())
+    }
+
+    /// The send that waits for an answer of `peer`; none if it is over.
+    fn waiting_send(&mut self, peer: Peer, id: u64) -> Result<Option<&mut Send>, Nonsense> {
+        match self.requests.get_mut(id) {
+            Some(Request { state: State::Send(send), .. }) => {
+                let waits = send.peer == peer && matches!(send.step, SendStep::Answer { .. });
+                if waits { Ok(Some(send)) } else { Err(Nonsense) }
+            }
+            _ => {
+                self.stats.nonsense += 1;
+                Ok(None)
+            }
+        }
+    }
+
+    /// A peer wants its message back. If it is matched there is nothing to say: the answer to the message
+    /// itself is on its way.
+    fn cancelled(&mut self, peer: Peer, ctx: u64, sender: u64) -> Result<(), Nonsense> {
+        let Some(context) = self.contexts.find(ctx) else { return Ok(()) };
+        let unexpected = &mut context.tagged.unexpected;
+        let of_sender =
+            |id: u64| self.messages.get(id).is_some_and(|m| m.peer == peer && m.sender() == Some(sender));
+        let Some((place, id)) = unexpected.places().find(|&(_, id)| of_sender(id)) else { return Ok(()) };
+        unexpected.remove(place);
+        if let Some(Message { body: Body::Whole { payload, .. }, .. }) = self.messages.remove(id) {
+            self.release(peer, payload);
+        }
+        self.owe(peer, Reply::bare(Kind::Cancelled, sender, 0));
+        Ok(())
+    }
+
+    /// A peer ran out of credit: what is owed goes back at once, and more is lent if there is any.
+    fn relieve(&mut self, peer: Peer) {
+        let link = self.peers.at(peer, &mut self.bank);
+        if !self.bank.grow(&mut link.loan) {
+            self.recall();
+        }
+        self.owe(peer, Reply::bare(Kind::Credit, 0, 0));
+    }
+
+    /// Asks a peer that was lent more than others, and is quiet, to give it back.
+    fn recall(&mut self) {
+        let initial = self.bank.initial();
+        let mut quiet = None;
+        for link in self.peers.iter_mut().filter(|l| l.down.is_none() && l.loan.extra(initial) > 0) {
+            if !link.loan.recalled && !link.loan.active {
+                quiet = Some(link.peer);
+            }
+            link.loan.active = false;
+        }
+        let Some(peer) = quiet else { return };
+        self.peers.at(peer, &mut self.bank).loan.recalled = true;
+        self.owe(peer, Reply::bare(Kind::Recall, 0, 0));
+    }
+
+    /// The peer wants credit back: all beyond the initial loan.
+    fn recalled(&mut self, peer: Peer) -> Result<(), Nonsense> {
+        let initial = self.bank.initial();
+        let link = self.peers.at(peer, &mut self.bank);
+        let units = link.credit.saturating_sub(initial);
+        link.credit -= units;
+        self.owe(peer, Reply::bare(Kind::Return, 0, u64::from(units)));
+        Ok(())
+    }
+
+    fn given_back(&mut self, peer: Peer, units: u32) -> Result<(), Nonsense> {
+        let link = self.peers.at(peer, &mut self.bank);
+        self.bank.take_back(&mut link.loan, units).then_some(()).ok_or(Nonsense)
+    }
+}
+
+/// Source and tag as matching takes them.
+#[inline]
+fn key(peer: Peer, head: &Head) -> (u32, u64) {
+    match head.class {
+        Class::Coll => (peer.0, wire::wide(head)),
+        _ => (head.b, wide_tag(head.a as i32)),
+    }
+}
