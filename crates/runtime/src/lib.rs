@@ -1,16 +1,44 @@
 //! MPI objects and their semantics: communicators, groups, requests, progress and waiting.
+//!
+//! A [`Runtime`] is an instance of MPI: it can be opened, closed and opened again. Everything that moves is in
+//! its engine, behind a gate that is a real lock only under MPI_THREAD_MULTIPLE; the one place that waits is
+//! `Runtime::wait`. No function of the user (error handler, reduction, attribute, generalized request) is
+//! called while the gate is held.
 #![forbid(unsafe_code)]
 
 mod attr;
+mod boot;
+mod bsend;
 mod cart;
+mod coll;
+mod comm;
+mod creation;
+mod engine;
 mod errcode;
+mod errhandler;
 mod error;
 mod group;
 mod info;
+mod loopback;
+mod message;
+mod ports;
+mod request;
+mod runtime;
+mod status;
+mod wait;
 
 pub use attr::{Attributes, CopyFn, CopyRule, DeleteFn, Keyvals, Value};
+pub use banyan_coll::{Call, Kind, Memory, Op, UserOp};
+pub use bsend::{Attached, BSEND_OVERHEAD};
 pub use cart::{Cart, dims_create};
+pub use comm::Comm;
+pub use creation::SplitType;
 pub use errcode::{ErrorCodes, MAX_ERROR_STRING, error_codes};
+pub use errhandler::Errhandler;
 pub use error::{Class, Error, Result};
-pub use group::{Comparison, Group, PROC_NULL, UNDEFINED};
+pub use group::{Comparison, Group};
 pub use info::{Env, Info, MAX_INFO_KEY, MAX_INFO_VALUE};
+pub use message::Message;
+pub use request::{Generalized, Request, SendMode};
+pub use runtime::{Facts, Runtime, Threads};
+pub use status::{ANY_SOURCE, ANY_TAG, Outcome, PROC_NULL, ROOT, Status, TAG_UB, UNDEFINED};

@@ -1,0 +1,109 @@
+//! Settings that users give in environment variables: one table, read by launcher, runtime and docs.
+
+/// A setting: the variable, its default, and what it means.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// The environment variable.
+    pub name: &'static str,
+    /// What holds if it is not set.
+    pub default: &'static str,
+    /// Values and meaning, for people.
+    pub about: &'static str,
+}
+
+/// Which fabrics may be used, as in `shm,tcp`.
+pub const FABRICS: &str = "BANYAN_FABRICS";
+/// Overrides of the choice of collective algorithms.
+pub const COLL: &str = "BANYAN_COLL";
+/// Bytes lent for unexpected messages.
+pub const EAGER_BUDGET: &str = "BANYAN_EAGER_BUDGET";
+/// Start as rank 0 of 1 whatever the environment says.
+pub const SINGLETON: &str = "BANYAN_SINGLETON";
+
+/// Every setting.
+pub const ALL: &[Setting] = &[
+    Setting {
+        name: FABRICS,
+        default: "shm,tcp",
+        about: "Fabrics that may carry messages between ranks, in order of preference: `shm` (ranks of one host) and `tcp`. \
+                `self` (a rank to itself) is always there. `BANYAN_FABRICS=tcp` forces TCP.",
+    },
+    Setting {
+        name: COLL,
+        default: "(chosen by cost)",
+        about: "Algorithms to use for collectives, as in `allreduce=ring,bcast=binomial`. \
+                `mpirun --explain allreduce:64K -n 8` lists the names.",
+    },
+    Setting {
+        name: EAGER_BUDGET,
+        default: "4M",
+        about: "Memory of a rank for messages that arrive before their receive, in bytes (K, M, G). \
+                What does not fit waits at the sender. The same for all ranks of a job.",
+    },
+    Setting {
+        name: SINGLETON,
+        default: "0",
+        about: "`1`: start as rank 0 of 1, even inside the environment of another launcher.",
+    },
+];
+
+/// The names of all fabrics between processes, as in [`FABRICS`].
+pub const FABRIC_NAMES: &[&str] = &["shm", "tcp"];
+
+/// Reads a list of fabrics. `self` may be named, and changes nothing.
+///
+/// # Errors
+/// A sentence that names what is unknown and what is known.
+pub fn fabrics(text: &str) -> Result<Vec<&'static str>, String> {
+    let mut list = Vec::new();
+    for word in text.split(',').map(str::trim).filter(|word| !word.is_empty() && *word != "self") {
+        let Some(name) = FABRIC_NAMES.iter().find(|name| **name == word) else {
+            return Err(format!("{FABRICS}: there is no fabric \"{word}\"; known are self, {}", FABRIC_NAMES.join(", ")));
+        };
+        if !list.contains(name) {
+            list.push(*name);
+        }
+    }
+    Ok(list)
+}
+
+/// Reads a number of bytes such as `64K`, `1M`, `2G` or `1000`.
+///
+/// # Errors
+/// A sentence that says what is wrong.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let (digits, shift) = match text.as_bytes().last() {
+        Some(b'k' | b'K') => (&text[..text.len() - 1], 10),
+        Some(b'm' | b'M') => (&text[..text.len() - 1], 20),
+        Some(b'g' | b'G') => (&text[..text.len() - 1], 30),
+        _ => (text, 0),
+    };
+    let number: Option<u64> = digits.parse().ok();
+    number
+        .and_then(|n| n.checked_mul(1 << shift))
+        .ok_or_else(|| format!("\"{text}\" is not a number of bytes; write it as in 1000, 64K, 1M or 2G"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fabrics_are_named_or_refused() {
+        assert_eq!(fabrics("tcp").unwrap(), ["tcp"]);
+        assert_eq!(fabrics("self, shm,tcp,tcp").unwrap(), ["shm", "tcp"]);
+        assert_eq!(fabrics("").unwrap(), [] as [&str; 0]);
+        assert!(fabrics("ib").unwrap_err().contains("\"ib\""));
+    }
+
+    #[test]
+    fn bytes_take_units() {
+        assert_eq!(bytes("64K"), Ok(65536));
+        assert_eq!(bytes("3"), Ok(3));
+        assert_eq!(bytes("2g"), Ok(2 << 30));
+        for wrong in ["", "K", "-1", "1.5M", "99999999999999999999", "18446744073709551615K", "1é"] {
+            assert!(bytes(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Joining the job: from what the launcher says to an engine with its fabrics.
+
+use banyan_coll::Tuning;
+use banyan_p2p as p2p;
+use banyan_pmi::{self as pmi, Job, settings};
+use banyan_shm::Shm;
+use banyan_tcp::Tcp;
+use banyan_transport::Peer;
+
+use crate::engine::Engine;
+use crate::error::{Class, Error, Result};
+use crate::loopback::Loopback;
+use crate::ports::{Ports, Route};
+use crate::runtime::Facts;
+use crate::wait::Policy;
+
+/// What [`start`] makes.
+pub(crate) struct Boot {
+    pub(crate) engine: Engine,
+    pub(crate) facts: Facts,
+    pub(crate) tuning: Tuning,
+}
+
+/// Joins the job of the launcher, or starts one of a single process.
+pub(crate) fn start() -> Result<Boot> {
+    let mut client = pmi::attach().map_err(other)?;
+    let job = match &client {
+        Some(client) => client.job().clone(),
+        None => Job::singleton(1),
+    };
+    let fabrics = settings::fabrics(&setting(settings::FABRICS)?.unwrap_or_else(|| "shm,tcp".into())).map_err(other)?;
+    let mut shm = None;
+    let mut tcp = None;
+    if let Some(client) = client.as_mut().filter(|_| job.size > 1) {
+        let alone = (0..job.size).all(|rank| job.node_of(rank) == job.node_of(job.rank));
+        if fabrics.contains(&"shm") && job.local_size > 1 {
+            shm = client.take_node_memory().map(|memory| attach_shm(memory, &job)).transpose()?;
+        }
+        if fabrics.contains(&"tcp") && (shm.is_none() || !alone) {
+            let (fabric, card) = Tcp::new(Peer(job.rank), job.size, job.job_id, job.secret, Default::default())
+                .map_err(|error| other(format!("the tcp fabric does not start: {error}")))?;
+            client.publish(&card).map_err(other)?;
+            tcp = Some(fabric);
+        }
+    }
+    let route: Vec<Route> = (0..job.size)
+        .map(|rank| match () {
+            () if rank == job.rank => Route::Own,
+            () if shm.is_some() && job.node_of(rank) == job.node_of(job.rank) => Route::Shm,
+            () if tcp.is_some() => Route::Tcp,
+            () => Route::None,
+        })
+        .collect();
+    if let Some(rank) = route.iter().position(|route| *route == Route::None) {
+        return Err(other(format!(
+            "no fabric reaches rank {rank}: {} allows only \"{}\"; allow shm or tcp",
+            settings::FABRICS,
+            fabrics.join(",")
+        )));
+    }
+    if let (Some(client), Some(tcp)) = (&client, &mut tcp) {
+        tcp.watch(std::os::fd::AsRawFd::as_raw_fd(&client.as_fd()));
+    }
+    let tuning = match setting(settings::COLL)? {
+        None => Tuning::default(),
+        Some(text) => Tuning::with_overrides(&text).map_err(|error| other(format!("{}: {error}", settings::COLL)))?,
+    };
+    let budget = match setting(settings::EAGER_BUDGET)? {
+        None => 4 << 20,
+        Some(text) => settings::bytes(&text).map_err(|error| other(format!("{}: {error}", settings::EAGER_BUDGET)))?,
+    };
+    if let Some(client) = &mut client {
+        client.ready().map_err(other)?;
+    }
+    let facts = facts(&job, client.is_some());
+    let ports = Ports::new(Loopback::new(Peer(job.rank)), shm, tcp, route);
+    let matching = p2p::Engine::new(p2p::Config::new(budget as usize, job.size));
+    let engine = Engine::new(matching, ports, client, Policy::new(job.local_size, job.cores));
+    Ok(Boot { engine, facts, tuning })
+}
+
+fn attach_shm(memory: std::os::fd::OwnedFd, job: &Job) -> Result<Shm> {
+    let node = job.node_of(job.rank);
+    let peers: Vec<Peer> = (0..job.size).filter(|&rank| job.node_of(rank) == node).map(Peer).collect();
+    Shm::attach(memory, job.local_rank, &peers, Default::default())
+        .map_err(|error| other(format!("the shared memory of this host cannot be used: {error}; BANYAN_FABRICS=tcp does without")))
+}
+
+fn facts(job: &Job, launched: bool) -> Facts {
+    Facts {
+        rank: job.rank,
+        size: job.size,
+        node: job.node_of(job.rank),
+        appnum: launched.then_some(job.appnum),
+        universe_size: launched.then_some(job.universe_size),
+        host: job.host.clone(),
+        command: job.command.clone(),
+        app_size: job.app_size,
+        launched,
+    }
+}
+
+/// A setting of the user, if it is set and not empty.
+fn setting(name: &str) -> Result<Option<String>> {
+    match std::env::var(name) {
+        Ok(text) if text.is_empty() => Ok(None),
+        Ok(text) => Ok(Some(text)),
+        Err(std::env::VarError::NotPresent) => Ok(None),
+        Err(std::env::VarError::NotUnicode(_)) => Err(other(format!("{name} is not text"))),
+    }
+}
+
+fn other(error: impl std::fmt::Display) -> Error {
+    Error::new(Class::ERR_OTHER, error.to_string())
+}

@@ -1,0 +1,193 @@
+//! Collectives of a communicator: from a checked call to a running schedule (MPI 5.0, chapter 6).
+
+use std::sync::Arc;
+
+use banyan_coll::{self as coll, Call, Kind, Memory, OpId};
+use banyan_datatype::Data;
+use banyan_p2p::{self as p2p, Started};
+
+use crate::bail;
+use crate::comm::{Comm, lock};
+use crate::engine::CollId;
+use crate::error::{Class, Error, Result};
+use crate::group::Group;
+use crate::ports::Ports;
+use crate::request::{Recipe, Request};
+use crate::runtime::Runtime;
+
+/// What the schedules of a communicator are carried out with.
+pub(crate) struct Team {
+    ctx: u64,
+    group: Group,
+    rank: u32,
+}
+
+impl Team {
+    pub(crate) fn new(_rt: &Arc<Runtime>, ctx: u64, group: Group) -> Self {
+        let rank = group.rank().unwrap_or(0);
+        Self { ctx, group, rank }
+    }
+
+    /// What all ranks of the communicator know alike.
+    pub(crate) fn facts(&self) -> coll::Facts {
+        coll::Facts { rank: self.rank, ranks: self.group.size(), slots: None }
+    }
+
+    /// The MPI error for a collective that failed.
+    pub(crate) fn error(&self, fault: &coll::Fault) -> Error {
+        let class = match fault {
+            coll::Fault::Length { .. } => Class::ERR_TRUNCATE,
+            coll::Fault::Gone { .. } => Class::ERR_PROC_ABORTED,
+            coll::Fault::Unreadable { .. } => Class::ERR_INTERN,
+            coll::Fault::Operator(_) => Class::ERR_OP,
+        };
+        Error::new(class, fault.to_string())
+    }
+}
+
+/// The engine's messages and shared slots, as schedules use them.
+pub(crate) struct Messages<'a> {
+    pub(crate) p2p: &'a mut p2p::Engine,
+    pub(crate) ports: &'a mut Ports,
+    pub(crate) team: &'a Team,
+}
+
+impl Messages<'_> {
+    fn fault(&self, fault: p2p::Fault) -> coll::Fault {
+        let rank_of = |peer| self.team.group.rank_of(peer).unwrap_or(u32::MAX);
+        match fault {
+            p2p::Fault::Truncated { sent, room } => coll::Fault::Length { from: u32::MAX, sent, room },
+            p2p::Fault::PeerDown { peer, cause } => {
+                coll::Fault::Gone { rank: rank_of(peer), cause: cause.to_string() }
+            }
+        }
+    }
+}
+
+impl coll::Messenger for Messages<'_> {
+    fn send(&mut self, to: u32, key: coll::Key, data: &Data) -> Option<OpId> {
+        let peer = self.team.group.peer(to)?;
+        match self.p2p.send_keyed(self.ports, peer, self.team.ctx, word(key), data) {
+            Started::Done(_) => None,
+            Started::Pending(id) => Some(OpId(id.0)),
+        }
+    }
+
+    fn recv(&mut self, from: u32, key: coll::Key, data: &Data) -> OpId {
+        let peer = self.team.group.peer(from).expect("schedules name ranks of the communicator");
+        OpId(self.p2p.recv_keyed(self.ports, peer, self.team.ctx, word(key), data).0)
+    }
+
+    fn poll(&mut self, op: OpId) -> Option<Result<u64, coll::Fault>> {
+        let completion = self.p2p.test(p2p::ReqId(op.0))?;
+        Some(match completion.fault {
+            None => Ok(completion.bytes),
+            Some(fault) => Err(self.fault(fault)),
+        })
+    }
+
+    fn cancel(&mut self, op: OpId) {
+        self.p2p.cancel(p2p::ReqId(op.0));
+    }
+
+    fn slots(&mut self) -> Option<&mut dyn coll::Slots> {
+        None
+    }
+}
+
+fn word(key: coll::Key) -> u64 {
+    u64::from(key.seq) << 32 | u64::from(key.step)
+}
+
+impl Comm {
+    /// MPI_Barrier.
+    pub fn barrier(&self) -> Result<Call> {
+        Ok(Call::barrier())
+    }
+
+    /// Checks the root of a collective on one group.
+    pub fn root(&self, root: i32) -> Result<u32> {
+        match u32::try_from(root).ok().filter(|&root| root < self.size()) {
+            Some(root) => Ok(root),
+            None => bail!(
+                ERR_ROOT,
+                "root is {root}, but {} has ranks 0 to {}",
+                self.name_or_kind(),
+                self.size() - 1
+            ),
+        }
+    }
+
+    /// Runs a collective to its end.
+    pub fn run(&self, call: Call) -> Result<()> {
+        let Some(id) = self.launch(call)? else { return Ok(()) };
+        let rt = self.runtime();
+        rt.wait(rt.gate.enter(), |engine| engine.coll_done(id))
+    }
+
+    /// Starts a collective.
+    pub fn start(self: &Arc<Self>, call: Call) -> Result<Request> {
+        Ok(Request::coll(self, self.launch(call)?))
+    }
+
+    /// A persistent collective.
+    pub fn persist(self: &Arc<Self>, call: Call) -> Result<Request> {
+        self.one_group()?;
+        Ok(Request::persistent(self, Recipe::Coll(Box::new(call))))
+    }
+
+    pub(crate) fn launch(&self, call: Call) -> Result<Option<CollId>> {
+        self.one_group()?;
+        let rt = self.runtime();
+        let mut engine = rt.gate.enter();
+        let execution = {
+            let mut sequence = lock(&self.coll);
+            sequence.seq = sequence.seq.wrapping_add(1);
+            let seq = sequence.seq;
+            coll::start(call, &mut sequence.plans, &rt.tuning, &self.team().facts(), seq)
+        };
+        engine.start_coll(self.team(), execution)
+    }
+
+    fn one_group(&self) -> Result<()> {
+        if self.is_inter() {
+            bail!(ERR_UNSUPPORTED_OPERATION, "collectives on intercommunicators are not built yet");
+        }
+        Ok(())
+    }
+
+    /// The same number of bytes from every rank, in rank order: for the making of communicators.
+    pub(crate) fn allgather_bytes(&self, mine: &[u8]) -> Result<Vec<u8>> {
+        let send = banyan_memory::Scratch::copy_of(mine);
+        let recv = banyan_memory::Scratch::zeroed(mine.len() * self.size() as usize);
+        let byte = byte();
+        let count = mine.len() as u64;
+        self.run(Call::moving(
+            Kind::Allgather,
+            Memory::Uniform { base: send, count, ty: byte.clone() },
+            Memory::Uniform { base: recv.clone(), count, ty: byte.clone() },
+            0,
+        ))?;
+        Ok(bytes_of(&recv))
+    }
+
+    /// Bytes from `root` to all; `mine` matters at the root, its length everywhere.
+    pub(crate) fn bcast_bytes(&self, mine: &[u8], root: u32) -> Result<Vec<u8>> {
+        let data = banyan_memory::Scratch::copy_of(mine);
+        let ty = byte().clone();
+        self.run(Call::bcast(Memory::Uniform { base: data.clone(), count: mine.len() as u64, ty }, root))?;
+        Ok(bytes_of(&data))
+    }
+}
+
+fn byte() -> &'static Arc<banyan_datatype::Datatype> {
+    /// MPI_BYTE in the ABI.
+    const MPI_BYTE: u16 = 0x247;
+    banyan_datatype::Datatype::builtin(MPI_BYTE).expect("MPI_BYTE is built in")
+}
+
+fn bytes_of(buffer: &banyan_memory::Buffer) -> Vec<u8> {
+    let mut out = vec![0; buffer.len()];
+    buffer.read(0, &mut out);
+    out
+}

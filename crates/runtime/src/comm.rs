@@ -1,0 +1,587 @@
+//! [`Comm`]: a communicator, and its point-to-point operations (MPI 5.0, chapters 3 and 7).
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use banyan_coll::PlanCache;
+use banyan_datatype::Data;
+use banyan_p2p::{self as p2p, RecvArgs, SendArgs, Started};
+use banyan_transport::Peer;
+
+use crate::bail;
+use crate::bsend::Attached;
+use crate::cart::Cart;
+use crate::coll::Team;
+use crate::engine::{Engine, fault_error, packed};
+use crate::error::{Class, Error, Result};
+use crate::errhandler::Errhandler;
+use crate::group::{Comparison, Group};
+use crate::info::Info;
+use crate::message::Message;
+use crate::request::{Recipe, Request};
+use crate::runtime::{Runtime, derive_context};
+use crate::status::{ANY_SOURCE, ANY_TAG, Outcome, PROC_NULL, Status, TAG_UB};
+
+pub use crate::request::SendMode;
+
+/// A communicator. Shared by everything that uses it; its context is closed when the last user lets go.
+pub struct Comm {
+    rt: Arc<Runtime>,
+    ctx: u64,
+    local: Group,
+    /// The other side of an intercommunicator.
+    remote: Option<Group>,
+    rank: u32,
+    /// Communicators made from this one so far, the same on all members.
+    children: Mutex<u64>,
+    pub(crate) coll: Mutex<Sequence>,
+    team: Arc<Team>,
+    name: Mutex<String>,
+    errhandler: Mutex<Errhandler>,
+    info: Mutex<Info>,
+    cart: Option<Cart>,
+    attached: Mutex<Option<Arc<Attached>>>,
+}
+
+/// Where a communicator is in its sequence of collectives.
+#[derive(Default)]
+pub(crate) struct Sequence {
+    pub(crate) seq: u32,
+    pub(crate) plans: PlanCache,
+}
+
+/// What a new communicator takes from the one it is made of, or gets.
+#[derive(Default)]
+pub(crate) struct Heritage {
+    pub(crate) errhandler: Option<Errhandler>,
+    pub(crate) info: Option<Info>,
+    pub(crate) cart: Option<Cart>,
+}
+
+impl Comm {
+    /// A communicator with a context and members that all members know already.
+    pub(crate) fn make(
+        rt: &Arc<Runtime>,
+        ctx: u64,
+        local: Group,
+        remote: Option<Group>,
+        name: &str,
+    ) -> Result<Arc<Comm>> {
+        Self::make_with(rt, ctx, local, remote, name, Heritage::default())
+    }
+
+    pub(crate) fn make_with(
+        rt: &Arc<Runtime>,
+        ctx: u64,
+        local: Group,
+        remote: Option<Group>,
+        name: &str,
+        heritage: Heritage,
+    ) -> Result<Arc<Comm>> {
+        let Some(rank) = local.rank() else { return Err(Error::intern("a communicator without this process")) };
+        rt.open_context(ctx);
+        let team = Arc::new(Team::new(rt, ctx, local.clone()));
+        Ok(Arc::new(Comm {
+            rt: rt.clone(),
+            ctx,
+            local,
+            remote,
+            rank,
+            children: Mutex::new(0),
+            coll: Mutex::new(Sequence::default()),
+            team,
+            name: Mutex::new(name.to_owned()),
+            errhandler: Mutex::new(heritage.errhandler.unwrap_or_default()),
+            info: Mutex::new(heritage.info.unwrap_or_default()),
+            cart: heritage.cart,
+            attached: Mutex::new(None),
+        }))
+    }
+
+    /// The runtime it belongs to.
+    pub fn runtime(&self) -> &Arc<Runtime> {
+        &self.rt
+    }
+
+    /// Rank of this process (in its own group, if there are two).
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// Processes in this process's group.
+    pub fn size(&self) -> u32 {
+        self.local.size()
+    }
+
+    /// Processes of the other group; `None` if there is only one.
+    pub fn remote_size(&self) -> Option<u32> {
+        self.remote.as_ref().map(Group::size)
+    }
+
+    /// True if it joins two groups.
+    pub fn is_inter(&self) -> bool {
+        self.remote.is_some()
+    }
+
+    /// The group of this process.
+    pub fn group(&self) -> &Group {
+        &self.local
+    }
+
+    /// The other group of an intercommunicator.
+    pub fn remote_group(&self) -> Option<&Group> {
+        self.remote.as_ref()
+    }
+
+    /// The context id: the same on all members, different from that of any other communicator.
+    pub fn context(&self) -> u64 {
+        self.ctx
+    }
+
+    pub(crate) fn team(&self) -> &Arc<Team> {
+        &self.team
+    }
+
+    /// The name that the user or MPI gave it.
+    pub fn name(&self) -> String {
+        lock(&self.name).clone()
+    }
+
+    /// Names it.
+    pub fn set_name(&self, name: &str) {
+        *lock(&self.name) = name.to_owned();
+    }
+
+    /// What is done about its errors.
+    pub fn errhandler(&self) -> Errhandler {
+        lock(&self.errhandler).clone()
+    }
+
+    /// Sets what is done about its errors.
+    pub fn set_errhandler(&self, errhandler: Errhandler) {
+        *lock(&self.errhandler) = errhandler;
+    }
+
+    /// Its hints.
+    pub fn info(&self) -> Info {
+        lock(&self.info).dup()
+    }
+
+    /// Adds hints.
+    pub fn set_info(&self, info: &Info) {
+        *lock(&self.info) = info.dup();
+    }
+
+    /// Its Cartesian topology, if it has one.
+    pub fn cart(&self) -> Option<&Cart> {
+        self.cart.as_ref()
+    }
+
+    /// How two communicators relate (MPI 5.0, 7.4.1): `None` is MPI_CONGRUENT.
+    pub fn compare(&self, other: &Comm) -> Option<Comparison> {
+        if self.is_inter() != other.is_inter() {
+            return Some(Comparison::Unequal);
+        }
+        if self.ctx == other.ctx {
+            return Some(Comparison::Ident);
+        }
+        let local = self.local.compare(&other.local);
+        let both = match (&self.remote, &other.remote) {
+            (Some(a), Some(b)) => worse(local, a.compare(b)),
+            _ => local,
+        };
+        (both != Comparison::Ident).then_some(both)
+    }
+
+    /// The context of the next communicator made from this one; all members come to the same.
+    pub(crate) fn child_context(&self, sibling: u64) -> u64 {
+        let mut children = lock(&self.children);
+        *children += 1;
+        derive_context(self.ctx, *children, sibling)
+    }
+
+    /// The group that ranks of point-to-point calls are of.
+    pub(crate) fn targets(&self) -> &Group {
+        self.remote.as_ref().unwrap_or(&self.local)
+    }
+
+    /// The process behind the rank of a call; `None` is MPI_PROC_NULL.
+    #[inline]
+    fn target(&self, rank: i32, what: &str) -> Result<Option<Peer>> {
+        if let Some(peer) = u32::try_from(rank).ok().and_then(|rank| self.targets().peer(rank)) {
+            return Ok(Some(peer));
+        }
+        if rank == PROC_NULL {
+            return Ok(None);
+        }
+        bail!(
+            ERR_RANK,
+            "{what} is {rank}, but {} has ranks 0 to {}",
+            self.name_or_kind(),
+            self.targets().size().saturating_sub(1)
+        )
+    }
+
+    fn source(&self, rank: i32) -> Result<Source> {
+        if rank == ANY_SOURCE {
+            return Ok(Source::Any);
+        }
+        Ok(self.target(rank, "source")?.map_or(Source::None, |peer| Source::One(rank as u32, peer)))
+    }
+
+    /// Its name, or what it is if it has none: for messages.
+    pub fn name_or_kind(&self) -> String {
+        match lock(&self.name).as_str() {
+            "" => format!("a communicator of {} processes", self.local.size()),
+            name => name.to_owned(),
+        }
+    }
+
+    /// Sends, and returns when the buffer may be used again (MPI_Send, Ssend, Rsend, Bsend).
+    #[inline]
+    pub fn send(&self, data: &Data, dest: i32, tag: i32, mode: SendMode) -> Result<()> {
+        let Some(peer) = self.target(dest, "dest")? else { return Ok(()) };
+        check_tag(tag)?;
+        let mut engine = self.rt.gate.enter();
+        match self.post_send(&mut engine, data, peer, tag, mode)? {
+            Posted::Over(outcome) => outcome.into_result().map(|_| ()),
+            Posted::Active(id) => {
+                let wait = |engine: &mut Engine| engine.p2p.test(id);
+                outcome(self.rt.wait(engine, wait), false).into_result().map(|_| ())
+            }
+        }
+    }
+
+    /// Receives, and returns when the message is there (MPI_Recv).
+    #[inline]
+    pub fn recv(&self, data: &Data, source: i32, tag: i32) -> Outcome {
+        match self.try_recv(data, source, tag) {
+            Ok(outcome) => outcome,
+            Err(error) => Outcome::failed(error),
+        }
+    }
+
+    #[inline]
+    fn try_recv(&self, data: &Data, source: i32, tag: i32) -> Result<Outcome> {
+        let source = self.source(source)?;
+        check_recv_tag(tag)?;
+        if let Source::None = source {
+            return Ok(Outcome::ok(Status::NO_PROC));
+        }
+        let mut engine = self.rt.gate.enter();
+        Ok(match self.post_recv(&mut engine, data, source, tag) {
+            Posted::Over(outcome) => outcome,
+            Posted::Active(id) => outcome(self.rt.wait(engine, |engine| engine.p2p.test(id)), true),
+        })
+    }
+
+    /// Starts a send (MPI_Isend and its kin).
+    pub fn isend(self: &Arc<Self>, data: &Data, dest: i32, tag: i32, mode: SendMode) -> Result<Request> {
+        let peer = self.target(dest, "dest")?;
+        check_tag(tag)?;
+        let Some(peer) = peer else { return Ok(Request::over(self, Outcome::ok(Status::EMPTY))) };
+        let posted = self.post_send(&mut self.rt.gate.enter(), data, peer, tag, mode)?;
+        Ok(Request::posted(self, posted, false))
+    }
+
+    /// Starts a receive (MPI_Irecv).
+    pub fn irecv(self: &Arc<Self>, data: &Data, source: i32, tag: i32) -> Result<Request> {
+        let source = self.source(source)?;
+        check_recv_tag(tag)?;
+        if let Source::None = source {
+            return Ok(Request::over(self, Outcome::ok(Status::NO_PROC)));
+        }
+        let posted = self.post_recv(&mut self.rt.gate.enter(), data, source, tag);
+        Ok(Request::posted(self, posted, true))
+    }
+
+    /// A persistent send (MPI_Send_init and its kin).
+    pub fn send_init(self: &Arc<Self>, data: &Data, dest: i32, tag: i32, mode: SendMode) -> Result<Request> {
+        self.target(dest, "dest")?;
+        check_tag(tag)?;
+        Ok(Request::persistent(self, Recipe::Send { data: data.clone(), dest, tag, mode }))
+    }
+
+    /// A persistent receive (MPI_Recv_init).
+    pub fn recv_init(self: &Arc<Self>, data: &Data, source: i32, tag: i32) -> Result<Request> {
+        self.source(source)?;
+        check_recv_tag(tag)?;
+        Ok(Request::persistent(self, Recipe::Recv { data: data.clone(), source, tag }))
+    }
+
+    /// Starts what a persistent request describes. Its arguments were checked when it was made.
+    pub(crate) fn post(&self, engine: &mut Engine, recipe: &Recipe) -> Result<(Posted, bool)> {
+        match recipe {
+            Recipe::Send { data, dest, tag, mode } => match self.target(*dest, "dest")? {
+                None => Ok((Posted::Over(Outcome::ok(Status::EMPTY)), false)),
+                Some(peer) => Ok((self.post_send(engine, data, peer, *tag, *mode)?, false)),
+            },
+            Recipe::Recv { data, source, tag } => match self.source(*source)? {
+                Source::None => Ok((Posted::Over(Outcome::ok(Status::NO_PROC)), true)),
+                source => Ok((self.post_recv(engine, data, source, *tag), true)),
+            },
+            Recipe::Coll(_) => Err(Error::intern("a collective is not posted as a message")),
+        }
+    }
+
+    /// Sends and receives at once (MPI_Sendrecv).
+    pub fn sendrecv(
+        self: &Arc<Self>,
+        send: (&Data, i32, i32),
+        recv: (&Data, i32, i32),
+    ) -> Outcome {
+        let started = self.irecv(recv.0, recv.1, recv.2).and_then(|receive| {
+            let sent = self.send(send.0, send.1, send.2, SendMode::Standard);
+            Ok((receive, sent))
+        });
+        match started {
+            Err(error) => Outcome::failed(error),
+            Ok((receive, Ok(()))) => receive.wait(),
+            Ok((receive, Err(error))) => {
+                receive.cancel();
+                receive.free();
+                Outcome::failed(error)
+            }
+        }
+    }
+
+    /// As [`Comm::sendrecv`], but what is received replaces what is sent (MPI_Sendrecv_replace).
+    pub fn sendrecv_replace(self: &Arc<Self>, data: &Data, dest: (i32, i32), source: (i32, i32)) -> Outcome {
+        let copy = Data::bytes(packed(data));
+        self.sendrecv((&copy, dest.0, dest.1), (data, source.0, source.1))
+    }
+
+    /// Looks for a message without waiting (MPI_Iprobe).
+    pub fn iprobe(&self, source: i32, tag: i32) -> Result<Option<Status>> {
+        let args = self.probe_args(source, tag)?;
+        let Some((source, tag)) = args else { return Ok(Some(Status::NO_PROC)) };
+        Ok(self.rt.check_jobs(self.rt.gate.enter(), |engine| {
+            let found = engine.p2p.probe(self.ctx, source, tag).or_else(|| {
+                engine.progress();
+                engine.p2p.probe(self.ctx, source, tag)
+            });
+            found.map(|envelope| envelope_status(&envelope))
+        }))
+    }
+
+    /// Waits for a message (MPI_Probe).
+    pub fn probe(&self, source: i32, tag: i32) -> Result<Status> {
+        let args = self.probe_args(source, tag)?;
+        let Some((source, tag)) = args else { return Ok(Status::NO_PROC) };
+        let engine = self.rt.gate.enter();
+        Ok(envelope_status(&self.rt.wait(engine, |engine| engine.p2p.probe(self.ctx, source, tag))))
+    }
+
+    /// Looks for a message and takes it out of matching (MPI_Improbe).
+    pub fn improbe(self: &Arc<Self>, source: i32, tag: i32) -> Result<Option<(Message, Status)>> {
+        let args = self.probe_args(source, tag)?;
+        let Some((source, tag)) = args else { return Ok(Some((Message::none(), Status::NO_PROC))) };
+        Ok(self.rt.check_jobs(self.rt.gate.enter(), |engine| {
+            let found = engine.p2p.mprobe(self.ctx, source, tag).or_else(|| {
+                engine.progress();
+                engine.p2p.mprobe(self.ctx, source, tag)
+            });
+            found.map(|(id, envelope)| (Message::of(self, id), envelope_status(&envelope)))
+        }))
+    }
+
+    /// Waits for a message and takes it out of matching (MPI_Mprobe).
+    pub fn mprobe(self: &Arc<Self>, source: i32, tag: i32) -> Result<(Message, Status)> {
+        let args = self.probe_args(source, tag)?;
+        let Some((source, tag)) = args else { return Ok((Message::none(), Status::NO_PROC)) };
+        let engine = self.rt.gate.enter();
+        let (id, envelope) = self.rt.wait(engine, |engine| engine.p2p.mprobe(self.ctx, source, tag));
+        Ok((Message::of(self, id), envelope_status(&envelope)))
+    }
+
+    /// Attaches a buffer for buffered sends on this communicator (MPI_Comm_attach_buffer).
+    pub fn attach_buffer(&self, buffer: Attached) -> Result<()> {
+        attach(&self.attached, buffer)
+    }
+
+    /// Waits for the buffered sends of this communicator's buffer, and takes it back.
+    pub fn detach_buffer(&self) -> Option<Arc<Attached>> {
+        self.rt.detach(&self.attached)
+    }
+
+    /// Waits for the buffered sends of this communicator's buffer.
+    pub fn flush_buffer(&self) {
+        let attached = lock(&self.attached).clone();
+        self.rt.drain(attached.as_ref());
+    }
+
+    #[allow(clippy::type_complexity, reason = "the two wildcards of a probe")]
+    fn probe_args(&self, source: i32, tag: i32) -> Result<Option<(Option<u32>, Option<i32>)>> {
+        check_recv_tag(tag)?;
+        Ok(match self.source(source)? {
+            Source::None => None,
+            Source::Any => Some((None, wild(tag))),
+            Source::One(rank, _) => Some((Some(rank), wild(tag))),
+        })
+    }
+
+    #[inline]
+    fn post_send(&self, engine: &mut Engine, data: &Data, peer: Peer, tag: i32, mode: SendMode) -> Result<Posted> {
+        let mode = match mode {
+            SendMode::Standard => p2p::Mode::Standard,
+            SendMode::Sync => p2p::Mode::Sync,
+            SendMode::Ready => p2p::Mode::Ready,
+            SendMode::Buffered => return self.post_bsend(engine, data, peer, tag),
+        };
+        let args = SendArgs { peer, ctx: self.ctx, tag, src_rank: self.rank, data, mode };
+        Ok(match engine.p2p.send(&mut engine.ports, args) {
+            Started::Done(completion) => Posted::Over(outcome(completion, false)),
+            Started::Pending(id) => Posted::Active(id),
+        })
+    }
+
+    fn post_bsend(&self, engine: &mut Engine, data: &Data, peer: Peer, tag: i32) -> Result<Posted> {
+        let attached = lock(&self.attached).clone().or_else(|| lock(&self.rt.attached).clone());
+        let Some(attached) = attached else {
+            bail!(ERR_BUFFER, "no buffer is attached for buffered sends; call MPI_Buffer_attach first")
+        };
+        let bytes = attached.take(data.len()).or_else(|_| {
+            // Room may come free by itself.
+            engine.progress();
+            attached.take(data.len())
+        })?;
+        let copy = Data::bytes(packed(data));
+        let args =
+            SendArgs { peer, ctx: self.ctx, tag, src_rank: self.rank, data: &copy, mode: p2p::Mode::Standard };
+        match engine.p2p.send(&mut engine.ports, args) {
+            Started::Pending(id) => engine.bsends.push((id, attached, bytes)),
+            Started::Done(completion) => {
+                attached.give_back(bytes);
+                return Ok(Posted::Over(outcome(completion, false)));
+            }
+        }
+        Ok(Posted::Over(Outcome::ok(Status::EMPTY)))
+    }
+
+    #[inline]
+    fn post_recv(&self, engine: &mut Engine, data: &Data, source: Source, tag: i32) -> Posted {
+        let src = match source {
+            Source::One(rank, peer) => Some((rank, peer)),
+            _ => None,
+        };
+        let args = RecvArgs { ctx: self.ctx, src, tag: wild(tag), data };
+        match engine.p2p.recv(&mut engine.ports, args) {
+            Started::Done(completion) => Posted::Over(outcome(completion, true)),
+            Started::Pending(id) => Posted::Active(id),
+        }
+    }
+}
+
+impl Drop for Comm {
+    fn drop(&mut self) {
+        self.rt.retire_context(self.ctx);
+    }
+}
+
+impl Runtime {
+    /// Attaches a buffer for buffered sends of this process (MPI_Buffer_attach).
+    pub fn attach_buffer(&self, buffer: Attached) -> Result<()> {
+        attach(&self.attached, buffer)
+    }
+
+    /// Waits for the buffered sends, and takes the process's buffer back (MPI_Buffer_detach).
+    pub fn detach_buffer(&self) -> Option<Arc<Attached>> {
+        self.detach(&self.attached)
+    }
+
+    /// Waits for the buffered sends of the process's buffer (MPI_Buffer_flush).
+    pub fn flush_buffer(&self) {
+        let attached = lock(&self.attached).clone();
+        self.drain(attached.as_ref());
+    }
+
+    fn detach(&self, place: &Mutex<Option<Arc<Attached>>>) -> Option<Arc<Attached>> {
+        let attached = lock(place).take();
+        self.drain(attached.as_ref());
+        attached
+    }
+
+    fn drain(&self, attached: Option<&Arc<Attached>>) {
+        let Some(attached) = attached else { return };
+        let drained = |engine: &mut Engine| {
+            engine.bsends.iter().all(|(_, other, _)| !Arc::ptr_eq(other, attached)).then_some(())
+        };
+        self.wait(self.gate.enter(), drained);
+    }
+}
+
+/// An operation that was just posted.
+pub(crate) enum Posted {
+    Over(Outcome),
+    Active(p2p::ReqId),
+}
+
+enum Source {
+    Any,
+    None,
+    One(u32, Peer),
+}
+
+/// The outcome of a message: receives tell source and tag, sends do not.
+#[inline]
+pub(crate) fn outcome(completion: p2p::Completion, received: bool) -> Outcome {
+    let status = match received {
+        true => Status {
+            source: completion.source as i32,
+            tag: completion.tag,
+            bytes: completion.bytes,
+            cancelled: completion.cancelled,
+        },
+        false => Status { bytes: completion.bytes, cancelled: completion.cancelled, ..Status::EMPTY },
+    };
+    Outcome { status, error: completion.fault.as_ref().map(fault_error) }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poison| poison.into_inner())
+}
+
+fn attach(place: &Mutex<Option<Arc<Attached>>>, buffer: Attached) -> Result<()> {
+    let mut place = lock(place);
+    if place.is_some() {
+        bail!(ERR_BUFFER, "a buffer is attached already; detach it first");
+    }
+    *place = Some(Arc::new(buffer));
+    Ok(())
+}
+
+fn envelope_status(envelope: &p2p::Envelope) -> Status {
+    Status { source: envelope.source as i32, tag: envelope.tag, bytes: envelope.bytes, cancelled: false }
+}
+
+fn wild(tag: i32) -> Option<i32> {
+    (tag != ANY_TAG).then_some(tag)
+}
+
+#[inline]
+fn check_tag(tag: i32) -> Result<()> {
+    if !(0..=TAG_UB).contains(&tag) {
+        return Err(bad_tag(tag, ""));
+    }
+    Ok(())
+}
+
+#[inline]
+fn check_recv_tag(tag: i32) -> Result<()> {
+    if !(0..=TAG_UB).contains(&tag) && tag != ANY_TAG {
+        return Err(bad_tag(tag, ", or MPI_ANY_TAG"));
+    }
+    Ok(())
+}
+
+#[cold]
+fn bad_tag(tag: i32, or: &str) -> Error {
+    Error::new(Class::ERR_TAG, format!("tag is {tag}, but tags are 0 to {TAG_UB} (MPI_TAG_UB){or}"))
+}
+
+fn worse(a: Comparison, b: Comparison) -> Comparison {
+    match (a, b) {
+        (Comparison::Unequal, _) | (_, Comparison::Unequal) => Comparison::Unequal,
+        (Comparison::Similar, _) | (_, Comparison::Similar) => Comparison::Similar,
+        _ => Comparison::Ident,
+    }
+}

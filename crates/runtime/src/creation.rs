@@ -1,0 +1,364 @@
+//! Making communicators from communicators (MPI 5.0, 7.4 and 7.6).
+
+use std::sync::Arc;
+
+use banyan_datatype::Data;
+use banyan_memory::Scratch;
+use banyan_p2p::{Mode, RecvArgs, ReqId, SendArgs, Started};
+use banyan_transport::Peer;
+
+use crate::bail;
+use crate::cart::Cart;
+use crate::comm::{Comm, Heritage, outcome};
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::group::{Comparison, Group};
+use crate::info::Info;
+use crate::runtime::derive_context;
+use crate::status::{PROC_NULL, TAG_UB, UNDEFINED};
+
+/// Tells contexts of one purpose from those of another; any numbers do.
+mod salt {
+    pub(super) const SPLIT: u64 = 0x5b11;
+    pub(super) const MERGE: u64 = 0x3e46;
+    pub(super) const GROUP: u64 = 0x6409;
+    pub(super) const INTER: u64 = 0x1274;
+}
+
+/// How a communicator is split by what its processes share (MPI_Comm_split_type).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SplitType {
+    /// Processes that can share memory.
+    Shared,
+    /// Any other: a part of the hardware that we do not tell apart.
+    Other,
+    /// MPI_UNDEFINED: not in any.
+    Undefined,
+}
+
+impl Comm {
+    /// A communicator of the same processes (MPI_Comm_dup, MPI_Comm_idup). Members need not talk for it:
+    /// they all derive the same context. The caller copies attributes.
+    pub fn dup(&self, info: Option<&Info>) -> Result<Arc<Comm>> {
+        let ctx = self.child_context(0);
+        let heritage = Heritage {
+            errhandler: Some(self.errhandler()),
+            info: Some(info.map_or_else(|| self.info(), Info::dup)),
+            cart: self.cart().cloned(),
+        };
+        Self::make_with(self.runtime(), ctx, self.group().clone(), self.remote_group().cloned(), "", heritage)
+    }
+
+    /// Splits by colour, ordered by key (MPI_Comm_split). `None` where the colour is MPI_UNDEFINED.
+    pub fn split(&self, color: i32, key: i32) -> Result<Option<Arc<Comm>>> {
+        if color < 0 && color != UNDEFINED {
+            bail!(ERR_ARG, "color is {color}; it must be non-negative or MPI_UNDEFINED");
+        }
+        self.intra_only("MPI_Comm_split")?;
+        let mut mine = [0; 8];
+        mine[..4].copy_from_slice(&color.to_le_bytes());
+        mine[4..].copy_from_slice(&key.to_le_bytes());
+        let all = self.allgather_bytes(&mine)?;
+        let word = |at: usize| i32::from_le_bytes([all[at], all[at + 1], all[at + 2], all[at + 3]]);
+        let mut members: Vec<(i32, u32)> = (0..self.size())
+            .map(|rank| (rank, 8 * rank as usize))
+            .filter(|&(_, at)| word(at) == color)
+            .map(|(rank, at)| (word(at + 4), rank))
+            .collect();
+        members.sort_unstable();
+        // Every member counts the child, also those that get none.
+        let ctx = self.child_context(salt::SPLIT << 32 | u64::from(color as u32));
+        if color == UNDEFINED {
+            return Ok(None);
+        }
+        let peers = members.iter().filter_map(|&(_, rank)| self.group().peer(rank)).collect();
+        Ok(Some(self.child(ctx, Group::new(peers, self.me()), None)?))
+    }
+
+    /// Splits by what processes share (MPI_Comm_split_type).
+    pub fn split_type(&self, kind: SplitType, key: i32) -> Result<Option<Arc<Comm>>> {
+        let color = match kind {
+            SplitType::Shared => self.runtime().facts().node as i32,
+            SplitType::Other | SplitType::Undefined => UNDEFINED,
+        };
+        self.split(color, key)
+    }
+
+    /// A communicator of a subset, called by all (MPI_Comm_create). `None` for those outside of it.
+    pub fn create(&self, group: &Group) -> Result<Option<Arc<Comm>>> {
+        self.intra_only("MPI_Comm_create")?;
+        self.check_subset(group)?;
+        let leader = group.peer(0);
+        let ctx = self.child_context(leader.map_or(0, |peer| u64::from(peer.0) + 1));
+        match group.rank() {
+            None => Ok(None),
+            Some(_) => Ok(Some(self.child(ctx, group.clone(), None)?)),
+        }
+    }
+
+    /// A communicator of a subset, called by its members only (MPI_Comm_create_group).
+    pub fn create_group(&self, group: &Group, tag: i32) -> Result<Option<Arc<Comm>>> {
+        self.intra_only("MPI_Comm_create_group")?;
+        self.check_subset(group)?;
+        if !(0..=TAG_UB).contains(&tag) {
+            bail!(ERR_TAG, "tag is {tag}, but tags are 0 to {TAG_UB} (MPI_TAG_UB)");
+        }
+        let Some(rank) = group.rank() else { return Ok(None) };
+        let line = Line::open(self, derive_context(self.context(), tag as u64, salt::GROUP));
+        let ctx = match rank {
+            0 => {
+                let ctx = self.runtime().draw_context();
+                for peer in group.peers().skip(1) {
+                    line.send(peer, &ctx.to_le_bytes())?;
+                }
+                ctx
+            }
+            _ => {
+                let leader = group.peer(0).ok_or_else(|| Error::intern("a group without a leader"))?;
+                number(&line.recv(leader, 8)?, 0)
+            }
+        };
+        Ok(Some(self.child(ctx, group.clone(), None)?))
+    }
+
+    /// A communicator with a Cartesian topology (MPI_Cart_create). Ranks keep their order.
+    pub fn cart_create(&self, cart: Cart) -> Result<Option<Arc<Comm>>> {
+        self.intra_only("MPI_Cart_create")?;
+        let size = cart.size();
+        let ctx = self.child_context(u64::from(size));
+        if self.rank() >= size {
+            return Ok(None);
+        }
+        let peers = (0..size).filter_map(|rank| self.group().peer(rank)).collect();
+        let heritage = Heritage { errhandler: Some(self.errhandler()), info: None, cart: Some(cart) };
+        Ok(Some(Self::make_with(self.runtime(), ctx, Group::new(peers, self.me()), None, "", heritage)?))
+    }
+
+    /// The slices of a grid that this process is in (MPI_Cart_sub).
+    pub fn cart_sub(&self, remain: &[bool]) -> Result<Arc<Comm>> {
+        let Some(cart) = self.cart() else { bail!(ERR_TOPOLOGY, "the communicator has no Cartesian topology") };
+        let (slice, color, key) = cart.sub(self.rank() as i32, remain)?;
+        let part = self.split(color, key)?.ok_or_else(|| Error::intern("a slice without this process"))?;
+        let heritage = Heritage { errhandler: Some(self.errhandler()), info: None, cart: Some(slice) };
+        let ctx = part.child_context(0);
+        Self::make_with(self.runtime(), ctx, part.group().clone(), None, "", heritage)
+    }
+
+    /// Joins two groups by their leaders (MPI_Intercomm_create). `bridge` matters at the leader only.
+    pub fn intercomm_create(
+        &self,
+        leader: i32,
+        bridge: Option<(&Comm, i32)>,
+        tag: i32,
+    ) -> Result<Arc<Comm>> {
+        self.intra_only("MPI_Intercomm_create")?;
+        let leader = match u32::try_from(leader).ok().filter(|&rank| rank < self.size()) {
+            Some(rank) => rank,
+            None => bail!(ERR_RANK, "local_leader is {leader}, but the local communicator has ranks 0 to {}", self.size() - 1),
+        };
+        // The leader tells the others how large the other group is (0: it failed), then who is in it.
+        let (word, mut members) = match self.rank() == leader {
+            false => (Ok(0), Vec::new()),
+            true => match self.exchange(bridge, tag) {
+                Ok(members) => (Ok(members.len() as u64), members),
+                Err(error) => (Err(error), Vec::new()),
+            },
+        };
+        let length = number(&self.bcast_bytes(&word.as_ref().map_or(0, |n| *n).to_le_bytes(), leader)?, 0);
+        word?;
+        if length == 0 {
+            bail!(ERR_OTHER, "the leader, rank {leader}, could not reach the other group");
+        }
+        members.resize(length as usize, 0);
+        let members = self.bcast_bytes(&members, leader)?;
+        let ctx = number(&members, 0);
+        let peers = members[8..].chunks_exact(4).map(|b| Peer(u32::from_le_bytes([b[0], b[1], b[2], b[3]])));
+        let remote = Group::new(peers.collect(), self.me());
+        if remote.intersection(self.group()).size() > 0 {
+            bail!(ERR_COMM, "the two groups of an intercommunicator must not overlap");
+        }
+        self.child(ctx, self.group().clone(), Some(remote))
+    }
+
+    /// One communicator of both groups (MPI_Intercomm_merge); the group that says `high` comes second.
+    pub fn intercomm_merge(&self, high: bool) -> Result<Arc<Comm>> {
+        let Some(remote) = self.remote_group() else {
+            bail!(ERR_COMM, "MPI_Intercomm_merge needs an intercommunicator")
+        };
+        // Both leaders tell each other; rank 0 of each group then tells its group.
+        let ctx = self.child_context(salt::MERGE);
+        let line = Line::open(self, derive_context(ctx, 0, salt::MERGE));
+        let first = match self.rank() {
+            0 => {
+                let other = remote.peer(0).ok_or_else(|| Error::intern("an empty remote group"))?;
+                let receive = line.post(other, 1);
+                line.send(other, &[u8::from(high)])?;
+                let theirs = receive.finish()?[0] != 0;
+                match high == theirs {
+                    // Undecided: the group with the lower leader comes first.
+                    true => self.group().peer(0) < remote.peer(0),
+                    false => !high,
+                }
+            }
+            _ => false,
+        };
+        let first = match self.rank() {
+            0 => {
+                for peer in self.group().peers().skip(1) {
+                    line.send(peer, &[u8::from(first)])?;
+                }
+                first
+            }
+            _ => {
+                let leader = self.group().peer(0).ok_or_else(|| Error::intern("an empty group"))?;
+                line.recv(leader, 1)?[0] != 0
+            }
+        };
+        let (a, b) = if first { (self.group(), remote) } else { (remote, self.group()) };
+        let group = Group::new(a.peers().chain(b.peers()).collect(), self.me());
+        self.child(ctx, group, None)
+    }
+
+    /// As leader: swaps context and members with the leader of the other group.
+    fn exchange(&self, bridge: Option<(&Comm, i32)>, tag: i32) -> Result<Vec<u8>> {
+        let Some((bridge, remote_leader)) = bridge else {
+            bail!(ERR_COMM, "peer_comm is MPI_COMM_NULL at the local leader")
+        };
+        let other = u32::try_from(remote_leader).ok().and_then(|rank| bridge.targets().peer(rank));
+        let Some(other) = other else {
+            bail!(
+                ERR_RANK,
+                "remote_leader is {remote_leader}{}, but peer_comm has ranks 0 to {}",
+                if remote_leader == PROC_NULL { " (MPI_PROC_NULL)" } else { "" },
+                bridge.targets().size().saturating_sub(1)
+            )
+        };
+        if !(0..=TAG_UB).contains(&tag) {
+            bail!(ERR_TAG, "tag is {tag}, but tags are 0 to {TAG_UB} (MPI_TAG_UB)");
+        }
+        let line = Line::open(bridge, derive_context(bridge.context(), tag as u64, salt::INTER));
+        let drawn = self.runtime().draw_context();
+        let mut mine = drawn.to_le_bytes().to_vec();
+        mine.extend(self.group().peers().flat_map(|peer| peer.0.to_le_bytes()));
+        let length = line.post(other, 8);
+        line.send(other, &(mine.len() as u64).to_le_bytes())?;
+        let length = number(&length.finish()?, 0);
+        if !(12..=8 + 4 * u64::from(u32::MAX)).contains(&length) {
+            bail!(ERR_INTERN, "the other leader announced a group of {length} bytes");
+        }
+        let theirs = line.post(other, length as usize);
+        line.send(other, &mine)?;
+        let mut theirs = theirs.finish()?;
+        // Both sides take the context that the lower leader drew.
+        if self.me() < other {
+            theirs[..8].copy_from_slice(&drawn.to_le_bytes());
+        }
+        Ok(theirs)
+    }
+
+    fn child(&self, ctx: u64, local: Group, remote: Option<Group>) -> Result<Arc<Comm>> {
+        let heritage = Heritage { errhandler: Some(self.errhandler()), ..Heritage::default() };
+        Self::make_with(self.runtime(), ctx, local, remote, "", heritage)
+    }
+
+    fn me(&self) -> Peer {
+        Peer(self.runtime().facts().rank)
+    }
+
+    fn check_subset(&self, group: &Group) -> Result<()> {
+        if group.peers().any(|peer| self.group().rank_of(peer).is_none()) {
+            bail!(ERR_GROUP, "the group has processes that are not in the communicator");
+        }
+        Ok(())
+    }
+
+    fn intra_only(&self, call: &str) -> Result<()> {
+        if self.is_inter() {
+            bail!(ERR_UNSUPPORTED_OPERATION, "{call} on an intercommunicator is not built yet");
+        }
+        Ok(())
+    }
+}
+
+impl Comparison {
+    /// The value of the MPI 5.0 ABI for two communicators, from [`Comm::compare`].
+    pub fn of_comms(comparison: Option<Comparison>) -> Comparison {
+        comparison.unwrap_or(Comparison::Congruent)
+    }
+}
+
+/// Messages between single processes on a context of their own, while a communicator is made.
+struct Line<'a> {
+    comm: &'a Comm,
+    ctx: u64,
+}
+
+struct Posted<'a> {
+    line: &'a Line<'a>,
+    data: Data,
+    buffer: banyan_memory::Buffer,
+    started: Started,
+}
+
+impl<'a> Line<'a> {
+    fn open(comm: &'a Comm, ctx: u64) -> Self {
+        comm.runtime().open_context(ctx);
+        Self { comm, ctx }
+    }
+
+    fn send(&self, peer: Peer, bytes: &[u8]) -> Result<()> {
+        let data = Data::bytes(Scratch::copy_of(bytes));
+        let rt = self.comm.runtime();
+        let mut guard = rt.gate.enter();
+        let engine = &mut *guard;
+        let me = rt.facts().rank;
+        let args = SendArgs { peer, ctx: self.ctx, tag: 0, src_rank: me, data: &data, mode: Mode::Standard };
+        match engine.p2p.send(&mut engine.ports, args) {
+            Started::Done(completion) => outcome(completion, false).into_result().map(|_| ()),
+            Started::Pending(id) => self.finish(guard, id),
+        }
+    }
+
+    fn finish(&self, guard: banyan_memory::GateGuard<'_, Engine>, id: ReqId) -> Result<()> {
+        let completion = self.comm.runtime().wait(guard, |engine| engine.p2p.test(id));
+        outcome(completion, false).into_result().map(|_| ())
+    }
+
+    fn recv(&self, peer: Peer, len: usize) -> Result<Vec<u8>> {
+        self.post(peer, len).finish()
+    }
+
+    fn post(&'a self, peer: Peer, len: usize) -> Posted<'a> {
+        let buffer = Scratch::zeroed(len);
+        let data = Data::bytes(buffer.clone());
+        let mut guard = self.comm.runtime().gate.enter();
+        let engine = &mut *guard;
+        let args = RecvArgs { ctx: self.ctx, src: Some((peer.0, peer)), tag: Some(0), data: &data };
+        let started = engine.p2p.recv(&mut engine.ports, args);
+        Posted { line: self, data, buffer, started }
+    }
+}
+
+impl Drop for Line<'_> {
+    fn drop(&mut self) {
+        self.comm.runtime().retire_context(self.ctx);
+    }
+}
+
+impl Posted<'_> {
+    fn finish(self) -> Result<Vec<u8>> {
+        if let Started::Pending(id) = self.started {
+            self.line.finish(self.line.comm.runtime().gate.enter(), id)?;
+        }
+        drop(self.data);
+        let mut out = vec![0; self.buffer.len()];
+        self.buffer.read(0, &mut out);
+        Ok(out)
+    }
+}
+
+fn number(bytes: &[u8], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(word)
+}

@@ -1,0 +1,304 @@
+//! [`Engine`]: what moves. Matching, fabrics, running collectives, and the line to the launcher, behind the gate.
+
+use std::sync::Arc;
+
+use banyan_coll::{Advance, Execution, Job};
+use banyan_memory::Buffer;
+use banyan_p2p as p2p;
+use banyan_pmi::{Client, Event};
+use banyan_transport::{Get, Head, Peer, Sink, Token};
+
+use crate::coll::{Messages, Team};
+use crate::error::{Class, Error};
+use crate::ports::Ports;
+use crate::wait::Policy;
+
+/// A running collective, by its place in the engine and a number that is never used twice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct CollId {
+    index: u32,
+    serial: u32,
+}
+
+/// The moving parts of the runtime. Reached only through the gate.
+pub(crate) struct Engine {
+    pub(crate) p2p: p2p::Engine,
+    pub(crate) ports: Ports,
+    pub(crate) boot: Option<Client>,
+    pub(crate) policy: Policy,
+    /// A thread is polling (THREAD_MULTIPLE): others wait for it to tell them.
+    pub(crate) polled: bool,
+    colls: Vec<Option<Running>>,
+    serial: u32,
+    active: usize,
+    /// User reductions that a schedule waits for; they run without the gate.
+    jobs: Vec<(CollId, Job)>,
+    /// Cards asked for and not arrived.
+    lookups: usize,
+    /// Buffered sends that are still on their way, and their bytes of attached buffer.
+    pub(crate) bsends: Vec<(p2p::ReqId, Arc<crate::bsend::Attached>, usize)>,
+    /// Requests that were freed by the user while active.
+    orphans: Vec<p2p::ReqId>,
+}
+
+struct Running {
+    serial: u32,
+    team: Arc<Team>,
+    execution: Execution,
+    outcome: Option<Result<(), Error>>,
+    orphan: bool,
+    /// A user reduction of it is out of the gate.
+    away: bool,
+}
+
+impl Engine {
+    pub(crate) fn new(p2p: p2p::Engine, ports: Ports, boot: Option<Client>, policy: Policy) -> Self {
+        Self {
+            p2p,
+            ports,
+            boot,
+            policy,
+            polled: false,
+            colls: Vec::new(),
+            serial: 0,
+            active: 0,
+            jobs: Vec::new(),
+            lookups: 0,
+            bsends: Vec::new(),
+            orphans: Vec::new(),
+        }
+    }
+
+    /// One round: moves what can be moved without waiting. Returns how many things happened.
+    #[inline]
+    pub(crate) fn progress(&mut self) -> usize {
+        let mut events = self.ports.poll(&mut Arrivals(&mut self.p2p));
+        events += self.p2p.progress(&mut self.ports);
+        if self.active > 0 {
+            events += self.advance_all();
+        }
+        if self.lookups > 0 || self.ports.tcp.is_some() {
+            events += self.addresses();
+        }
+        if !self.bsends.is_empty() || !self.orphans.is_empty() {
+            self.sweep();
+        }
+        events
+    }
+
+    /// Sleeps until something arrives, unless something did already. Bounded (see `ports`).
+    pub(crate) fn sleep(&mut self) {
+        self.ports.arm();
+        if self.progress() == 0 && self.jobs.is_empty() {
+            self.ports.sleep(self.ports.next_deadline());
+        }
+        self.ports.disarm();
+    }
+
+    /// Starts a collective: `Ok(None)` if it is over already.
+    pub(crate) fn start_coll(&mut self, team: &Arc<Team>, mut execution: Execution) -> Result<Option<CollId>, Error> {
+        let step = execution.advance(&mut Messages { p2p: &mut self.p2p, ports: &mut self.ports, team });
+        let job = match step {
+            Advance::Done(result) => return result.map(|()| None).map_err(|fault| team.error(&fault)),
+            Advance::Pending => None,
+            Advance::UserOp(job) => Some(job),
+        };
+        self.serial = self.serial.wrapping_add(1);
+        let serial = self.serial;
+        let away = job.is_some();
+        let running = Running { serial, team: team.clone(), execution, outcome: None, orphan: false, away };
+        let free = self.colls.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.colls.push(None);
+            self.colls.len() - 1
+        });
+        self.colls[free] = Some(running);
+        self.active += 1;
+        let id = CollId { index: free as u32, serial };
+        self.jobs.extend(job.map(|job| (id, job)));
+        Ok(Some(id))
+    }
+
+    /// The result of a collective, once it is over; then the id is gone.
+    pub(crate) fn coll_done(&mut self, id: CollId) -> Option<Result<(), Error>> {
+        let slot = self.colls.get_mut(id.index as usize)?;
+        let running = slot.as_mut().filter(|running| running.serial == id.serial)?;
+        let outcome = running.outcome.take()?;
+        *slot = None;
+        Some(outcome)
+    }
+
+    /// True if the collective is over (its result still to be taken).
+    pub(crate) fn coll_over(&self, id: CollId) -> bool {
+        let running = self.colls.get(id.index as usize).and_then(Option::as_ref);
+        running.is_none_or(|running| running.serial != id.serial || running.outcome.is_some())
+    }
+
+    /// Lets a collective go on without anybody waiting for it.
+    pub(crate) fn coll_orphan(&mut self, id: CollId) {
+        let Some(slot) = self.colls.get_mut(id.index as usize) else { return };
+        match slot {
+            Some(running) if running.serial == id.serial && running.outcome.is_some() => *slot = None,
+            Some(running) if running.serial == id.serial => running.orphan = true,
+            _ => {}
+        }
+    }
+
+    /// Lets a point-to-point request go on without anybody waiting for it.
+    pub(crate) fn p2p_orphan(&mut self, id: p2p::ReqId) {
+        self.orphans.push(id);
+    }
+
+    /// A user reduction that is due, if any: run it without the gate, then give it back to [`Engine::job_done`].
+    pub(crate) fn next_job(&mut self) -> Option<(CollId, Job)> {
+        self.jobs.pop()
+    }
+
+    pub(crate) fn job_done(&mut self, id: CollId, job: Job) {
+        let running = self.colls.get_mut(id.index as usize).and_then(Option::as_mut);
+        if let Some(running) = running.filter(|running| running.serial == id.serial) {
+            running.execution.completed(job);
+            running.away = false;
+            self.advance(id.index as usize);
+        }
+    }
+
+    /// Nothing of ours is on its way any more.
+    pub(crate) fn quiet(&self) -> bool {
+        self.p2p.idle()
+            && !self.ports.unsent()
+            && self.active == 0
+            && self.bsends.is_empty()
+            && self.orphans.is_empty()
+    }
+
+    /// Says goodbye to the launcher: this process may end now.
+    pub(crate) fn leave(&mut self) {
+        if let Some(boot) = &mut self.boot {
+            // If the launcher is gone there is nobody to tell.
+            let _ = boot.finalized();
+        }
+    }
+
+    fn advance_all(&mut self) -> usize {
+        (0..self.colls.len()).map(|index| self.advance(index)).sum()
+    }
+
+    /// Advances one collective; 1 if it is over or needs a user reduction.
+    fn advance(&mut self, index: usize) -> usize {
+        let Some(running) = self.colls[index].as_mut() else { return 0 };
+        if running.outcome.is_some() || running.away {
+            return 0;
+        }
+        let team = running.team.clone();
+        let mut messages = Messages { p2p: &mut self.p2p, ports: &mut self.ports, team: &team };
+        match running.execution.advance(&mut messages) {
+            Advance::Pending => return 0,
+            Advance::UserOp(job) => {
+                running.away = true;
+                self.jobs.push((CollId { index: index as u32, serial: running.serial }, job));
+            }
+            Advance::Done(result) => {
+                self.active -= 1;
+                running.outcome = Some(result.map_err(|fault| team.error(&fault)));
+                if running.orphan {
+                    self.colls[index] = None;
+                }
+            }
+        }
+        1
+    }
+
+    /// Asks the launcher for addresses that a fabric wants, and hands on those that came.
+    fn addresses(&mut self) -> usize {
+        let Some(boot) = &mut self.boot else { return 0 };
+        let mut events = 0;
+        while let Some(peer) = self.ports.wanted() {
+            // A line that broke shows when its next event is asked for.
+            let _ = boot.lookup(peer.0);
+            self.lookups += 1;
+            events += 1;
+        }
+        if self.lookups == 0 {
+            return events;
+        }
+        loop {
+            match boot.try_event() {
+                Ok(Some(Event::Card { rank, card })) => {
+                    self.lookups = self.lookups.saturating_sub(1);
+                    events += 1;
+                    if let Err(cause) = self.ports.connect(Peer(rank), &card) {
+                        self.p2p.peer_down(Peer(rank), &cause);
+                    }
+                }
+                Ok(Some(_)) => events += 1,
+                Ok(None) => return events,
+                Err(cause) => {
+                    // The launcher is gone: it takes us with it in a moment.
+                    self.lookups = 0;
+                    eprintln!("banyan: lost the launcher: {cause}");
+                    return events;
+                }
+            }
+        }
+    }
+
+    fn sweep(&mut self) {
+        let Self { p2p, bsends, orphans, .. } = self;
+        orphans.retain(|&id| p2p.test(id).is_none());
+        bsends.retain(|(id, attached, bytes)| match p2p.test(*id) {
+            None => true,
+            Some(_) => {
+                attached.give_back(*bytes);
+                false
+            }
+        });
+    }
+}
+
+/// Hands frames to whom they belong.
+struct Arrivals<'a>(&'a mut p2p::Engine);
+
+impl Sink for Arrivals<'_> {
+    #[inline]
+    fn frame(&mut self, peer: Peer, head: &Head, body: &[u8]) {
+        self.0.frame(peer, head, body);
+    }
+
+    fn got(&mut self, token: Token, outcome: Get) {
+        self.0.got(token, outcome);
+    }
+
+    fn down(&mut self, peer: Peer, cause: &str) {
+        self.0.down(peer, cause);
+    }
+}
+
+/// The MPI error for what went wrong with a message.
+pub(crate) fn fault_error(fault: &p2p::Fault) -> Error {
+    match fault {
+        p2p::Fault::Truncated { sent, room } => Error::new(
+            Class::ERR_TRUNCATE,
+            format!("the message has {sent} bytes, the receive buffer only {room}; receive with at least the sender's count"),
+        ),
+        p2p::Fault::PeerDown { peer, cause } => {
+            Error::new(Class::ERR_PROC_ABORTED, format!("rank {} of MPI_COMM_WORLD is gone: {cause}", peer.0))
+        }
+    }
+}
+
+/// A scratch copy of a message, so that the user's buffer is free at once.
+pub(crate) fn packed(data: &banyan_datatype::Data) -> Buffer {
+    let copy = banyan_memory::Scratch::zeroed(data.len() as usize);
+    let mut cursor = data.cursor();
+    let mut piece = [0; 4096];
+    let mut at = 0;
+    loop {
+        match cursor.pack(data, &mut piece) {
+            0 => return copy,
+            n => {
+                copy.write(at, &piece[..n]);
+                at += n as isize;
+            }
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The `self` fabric: frames from a process to itself, by a queue. One-sided reads are plain copies.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use banyan_memory::Buffer;
+use banyan_transport::{Caps, Fabric, Get, Head, Peer, Refusal, Remote, Sink, Token};
+
+/// Frames in the queue before a sender is told to poll first.
+const QUEUE: usize = 256;
+const MAX_SHORT: usize = 1024;
+const MAX_BCOPY: usize = 64 * 1024;
+
+/// A queue of frames, and the memory that is exposed to ourselves.
+pub(crate) struct Loopback {
+    me: Peer,
+    queue: VecDeque<(Head, Vec<u8>)>,
+    spare: Vec<Vec<u8>>,
+    exposed: Vec<Option<Buffer>>,
+}
+
+impl Loopback {
+    pub(crate) fn new(me: Peer) -> Self {
+        Self { me, queue: VecDeque::new(), spare: Vec::new(), exposed: Vec::new() }
+    }
+
+    fn push(&mut self, peer: Peer, head: &Head, len: usize, fill: &mut dyn FnMut(&mut [u8])) -> Result<(), Refusal> {
+        if peer != self.me {
+            return Err(Refusal::Down);
+        }
+        if self.queue.len() == QUEUE {
+            return Err(Refusal::Busy);
+        }
+        let mut body = self.spare.pop().unwrap_or_default();
+        body.clear();
+        body.resize(len, 0);
+        fill(&mut body);
+        self.queue.push_back((*head, body));
+        Ok(())
+    }
+}
+
+impl Fabric for Loopback {
+    fn name(&self) -> &'static str {
+        "self"
+    }
+
+    fn caps(&self, _peer: Peer) -> Caps {
+        Caps { max_short: MAX_SHORT, max_bcopy: MAX_BCOPY, eager: 8 * 1024, get: true, alpha: 5e-8, beta: 1e-10 }
+    }
+
+    fn connect(&mut self, _peer: Peer, _card: &[u8]) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn send_short(&mut self, peer: Peer, head: &Head, body: &[u8]) -> Result<(), Refusal> {
+        self.push(peer, head, body.len(), &mut |out| out.copy_from_slice(body))
+    }
+
+    fn send_bcopy(
+        &mut self,
+        peer: Peer,
+        head: &Head,
+        len: usize,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), Refusal> {
+        self.push(peer, head, len, fill)
+    }
+
+    fn expose(&mut self, _peer: Peer, memory: &Buffer) -> Remote {
+        let free = self.exposed.iter().position(Option::is_none);
+        let key = free.unwrap_or_else(|| {
+            self.exposed.push(None);
+            self.exposed.len() - 1
+        });
+        self.exposed[key] = Some(memory.clone());
+        Remote { addr: memory.address(memory.lo()) as u64, len: memory.len() as u64, key: key as u64 }
+    }
+
+    fn withdraw(&mut self, remote: Remote) {
+        if let Some(slot) = self.exposed.get_mut(remote.key as usize) {
+            *slot = None;
+        }
+    }
+
+    fn get(&mut self, _peer: Peer, remote: Remote, local: &Buffer, _token: Token) -> Get {
+        let Some(Some(memory)) = self.exposed.get(remote.key as usize) else { return Get::Impossible };
+        let Some(at) = (remote.addr as usize).checked_sub(memory.address(0)) else { return Get::Impossible };
+        if at + local.len() > memory.len() {
+            return Get::Impossible;
+        }
+        local.copy_from(local.lo(), memory, at as isize, local.len());
+        Get::Done
+    }
+
+    fn poll(&mut self, sink: &mut impl Sink) -> usize {
+        let frames = self.queue.len();
+        for _ in 0..frames {
+            let Some((head, body)) = self.queue.pop_front() else { break };
+            sink.frame(self.me, &head, &body);
+            if self.spare.len() < 16 {
+                self.spare.push(body);
+            }
+        }
+        frames
+    }
+
+    fn arm(&mut self) {}
+
+    fn disarm(&mut self) {}
+
+    /// Nobody else can send here: there is nothing to sleep for.
+    fn sleep(&mut self, _deadline: Option<Instant>) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use banyan_memory::Scratch;
+    use banyan_transport::Class;
+
+    struct Got(Vec<(Head, Vec<u8>)>);
+    impl Sink for Got {
+        fn frame(&mut self, _peer: Peer, head: &Head, body: &[u8]) {
+            self.0.push((*head, body.to_vec()));
+        }
+        fn got(&mut self, _token: Token, _outcome: Get) {}
+        fn down(&mut self, _peer: Peer, _cause: &str) {}
+    }
+
+    #[test]
+    fn frames_come_back_in_order_and_a_full_queue_refuses() {
+        let mut fabric = Loopback::new(Peer(3));
+        let head = |a| Head { class: Class::P2p, kind: 1, aux: 0, a, b: 0, ctx: 9 };
+        for i in 0..QUEUE as u32 {
+            fabric.send_short(Peer(3), &head(i), &i.to_le_bytes()).unwrap();
+        }
+        assert_eq!(fabric.send_short(Peer(3), &head(0), &[]), Err(Refusal::Busy));
+        assert_eq!(fabric.send_short(Peer(4), &head(0), &[]), Err(Refusal::Down));
+        let mut got = Got(Vec::new());
+        assert_eq!(fabric.poll(&mut got), QUEUE);
+        assert!(got.0.iter().enumerate().all(|(i, (h, b))| h.a == i as u32 && b[..] == (i as u32).to_le_bytes()));
+    }
+
+    #[test]
+    fn a_get_reads_only_what_is_exposed() {
+        let mut fabric = Loopback::new(Peer(0));
+        let from = Scratch::copy_of(b"hello world");
+        let remote = fabric.expose(Peer(0), &from);
+        let part = Remote { addr: remote.addr + 6, len: 5, key: remote.key };
+        let into = Scratch::zeroed(5);
+        assert_eq!(fabric.get(Peer(0), part, &into, Token(0)), Get::Done);
+        let mut out = [0; 5];
+        into.read(0, &mut out);
+        assert_eq!(&out, b"world");
+        let beyond = Remote { addr: remote.addr + 7, len: 5, key: remote.key };
+        assert_eq!(fabric.get(Peer(0), beyond, &into, Token(0)), Get::Impossible);
+        fabric.withdraw(remote);
+        assert_eq!(fabric.get(Peer(0), part, &into, Token(0)), Get::Impossible);
+    }
+}

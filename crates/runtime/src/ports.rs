@@ -1,0 +1,166 @@
+//! [`Ports`]: all fabrics of this process behind one face, each peer routed to one of them.
+
+use std::time::{Duration, Instant};
+
+use banyan_memory::Buffer;
+use banyan_p2p::Port;
+use banyan_shm::Shm;
+use banyan_tcp::Tcp;
+use banyan_transport::{Caps, Fabric, Get, Head, Peer, Refusal, Remote, Sink, Token};
+
+use crate::loopback::Loopback;
+
+/// Longest sleep without a look around: bounds the harm of anything that cannot wake us.
+const MAX_SLEEP: Duration = Duration::from_millis(100);
+
+/// The fabric that carries the frames to a peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Route {
+    Own,
+    Shm,
+    Tcp,
+    /// No fabric that both sides have.
+    None,
+}
+
+/// The closed set of fabrics. `route` holds one entry for each peer of the universe.
+pub(crate) struct Ports {
+    pub(crate) own: Loopback,
+    pub(crate) shm: Option<Shm>,
+    pub(crate) tcp: Option<Tcp>,
+    route: Vec<Route>,
+}
+
+/// Runs `$call` on the fabric of `$peer`, or gives `$none` if there is none.
+macro_rules! routed {
+    ($ports:expr, $peer:expr, $fabric:ident => $call:expr, $none:expr) => {
+        match $ports.route($peer) {
+            Route::Own => {
+                let $fabric = &mut $ports.own;
+                $call
+            }
+            Route::Shm => match &mut $ports.shm {
+                Some($fabric) => $call,
+                None => $none,
+            },
+            Route::Tcp => match &mut $ports.tcp {
+                Some($fabric) => $call,
+                None => $none,
+            },
+            Route::None => $none,
+        }
+    };
+}
+
+impl Ports {
+    pub(crate) fn new(own: Loopback, shm: Option<Shm>, tcp: Option<Tcp>, route: Vec<Route>) -> Self {
+        Self { own, shm, tcp, route }
+    }
+
+    pub(crate) fn route(&self, peer: Peer) -> Route {
+        self.route.get(peer.0 as usize).copied().unwrap_or(Route::None)
+    }
+}
+
+impl Port for Ports {
+    fn caps(&self, peer: Peer) -> Caps {
+        const NONE: Caps = Caps { max_short: 0, max_bcopy: 4096, eager: 0, get: false, alpha: 0.0, beta: 0.0 };
+        match self.route(peer) {
+            Route::Own => self.own.caps(peer),
+            Route::Shm => self.shm.as_ref().map_or(NONE, |shm| shm.caps(peer)),
+            Route::Tcp => self.tcp.as_ref().map_or(NONE, |tcp| tcp.caps(peer)),
+            Route::None => NONE,
+        }
+    }
+
+    #[inline]
+    fn send_short(&mut self, peer: Peer, head: &Head, body: &[u8]) -> Result<(), Refusal> {
+        routed!(self, peer, fabric => fabric.send_short(peer, head, body), Err(Refusal::Down))
+    }
+
+    fn send_bcopy(
+        &mut self,
+        peer: Peer,
+        head: &Head,
+        len: usize,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), Refusal> {
+        routed!(self, peer, fabric => fabric.send_bcopy(peer, head, len, fill), Err(Refusal::Down))
+    }
+
+    fn expose(&mut self, peer: Peer, memory: &Buffer) -> Remote {
+        routed!(self, peer, fabric => fabric.expose(peer, memory), Remote { addr: 0, len: 0, key: 0 })
+    }
+
+    fn withdraw(&mut self, peer: Peer, remote: Remote) {
+        routed!(self, peer, fabric => fabric.withdraw(remote), ());
+    }
+
+    fn get(&mut self, peer: Peer, remote: Remote, local: &Buffer, token: Token) -> Get {
+        routed!(self, peer, fabric => fabric.get(peer, remote, local, token), Get::Impossible)
+    }
+}
+
+impl Ports {
+    #[inline]
+    pub(crate) fn poll(&mut self, sink: &mut impl Sink) -> usize {
+        let mut events = self.own.poll(sink);
+        if let Some(shm) = &mut self.shm {
+            events += shm.poll(sink);
+        }
+        if let Some(tcp) = &mut self.tcp {
+            events += tcp.poll(sink);
+        }
+        events
+    }
+
+    /// A peer whose address is needed before what was sent to it can leave.
+    pub(crate) fn wanted(&mut self) -> Option<Peer> {
+        self.tcp.as_mut()?.wanted()
+    }
+
+    /// Gives the address of a peer to the fabric that asked for it.
+    pub(crate) fn connect(&mut self, peer: Peer, card: &[u8]) -> Result<(), String> {
+        routed!(self, peer, fabric => fabric.connect(peer, card), Err(format!("no fabric reaches rank {}", peer.0)))
+    }
+
+    pub(crate) fn unsent(&self) -> bool {
+        self.shm.as_ref().is_some_and(Fabric::unsent) || self.tcp.as_ref().is_some_and(Fabric::unsent)
+    }
+
+    pub(crate) fn arm(&mut self) {
+        match (&mut self.shm, &mut self.tcp) {
+            (Some(shm), Some(tcp)) => {
+                let bell = shm.arm_descriptor();
+                tcp.watch(bell);
+                tcp.arm();
+            }
+            (Some(shm), None) => shm.arm(),
+            (None, Some(tcp)) => tcp.arm(),
+            (None, None) => {}
+        }
+    }
+
+    pub(crate) fn disarm(&mut self) {
+        if let Some(shm) = &mut self.shm {
+            shm.disarm();
+        }
+        if let Some(tcp) = &mut self.tcp {
+            tcp.disarm();
+        }
+    }
+
+    pub(crate) fn sleep(&mut self, deadline: Option<Instant>) {
+        let latest = Instant::now() + MAX_SLEEP;
+        let deadline = deadline.map_or(latest, |d| d.min(latest));
+        match (&mut self.shm, &mut self.tcp) {
+            (_, Some(tcp)) => tcp.sleep(Some(deadline)),
+            (Some(shm), None) => shm.sleep(Some(deadline)),
+            (None, None) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        self.tcp.as_ref().and_then(Fabric::next_deadline)
+    }
+}

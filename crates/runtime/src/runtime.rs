@@ -1,0 +1,276 @@
+//! [`Runtime`]: one instance of MPI in this process: opened, used, closed, opened again.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use banyan_coll::Tuning;
+use banyan_memory::{Gate, GateGuard};
+use banyan_transport::Peer;
+
+use crate::boot::{self, Boot};
+use crate::bsend::Attached;
+use crate::comm::Comm;
+use crate::engine::Engine;
+use crate::error::{Class, Error, Result};
+use crate::group::Group;
+use crate::wait::{Idle, Rest};
+
+/// How threads may call MPI (MPI 5.0, 11.6).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Threads {
+    /// Only one thread exists.
+    Single,
+    /// Only the thread that initialized calls.
+    Funneled,
+    /// One thread at a time calls.
+    Serialized,
+    /// Any thread, at any time.
+    Multiple,
+}
+
+/// What is known about the job from the start.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// Rank of this process in MPI_COMM_WORLD.
+    pub rank: u32,
+    /// Processes in MPI_COMM_WORLD.
+    pub size: u32,
+    /// Number of the program in a job of several programs.
+    pub appnum: Option<u32>,
+    /// Processes that the job may have in all.
+    pub universe_size: Option<u32>,
+    /// Number of the host that this process runs on.
+    pub node: u32,
+    /// Name of this host.
+    pub host: String,
+    /// The program, as it was named to the launcher.
+    pub command: String,
+    /// Processes that run this program.
+    pub app_size: u32,
+    /// Started by our launcher (otherwise: rank 0 of 1).
+    pub launched: bool,
+}
+
+/// The runtime. Everything that communicates holds one.
+pub struct Runtime {
+    pub(crate) gate: Gate<Engine>,
+    pub(crate) tuning: Tuning,
+    facts: Facts,
+    threads: Threads,
+    contexts: AtomicU64,
+    /// Contexts of communicators that are gone.
+    retired: Mutex<Vec<u64>>,
+    /// The buffer attached for the whole process.
+    pub(crate) attached: Mutex<Option<Arc<Attached>>>,
+    closed: AtomicBool,
+}
+
+/// Longest a thread waits to be told by the one that polls.
+const PATIENCE: Duration = Duration::from_millis(1);
+
+impl Runtime {
+    /// Joins the job that the launcher describes, or starts one of a single process.
+    pub fn open(threads: Threads) -> Result<Arc<Runtime>> {
+        let Boot { engine, facts, tuning } = boot::start()?;
+        Ok(Arc::new(Runtime {
+            gate: Gate::new(threads == Threads::Multiple, engine),
+            tuning,
+            facts,
+            threads,
+            contexts: AtomicU64::new(0),
+            retired: Mutex::new(Vec::new()),
+            attached: Mutex::new(None),
+            closed: AtomicBool::new(false),
+        }))
+    }
+
+    /// Rank, size, host and the like.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// The thread level that was given.
+    pub fn threads(&self) -> Threads {
+        self.threads
+    }
+
+    /// MPI_COMM_WORLD. Call once: each call makes a new object on the same context.
+    pub fn world(self: &Arc<Self>) -> Result<Arc<Comm>> {
+        let group = Group::contiguous(Peer(0), self.facts.size, Peer(self.facts.rank));
+        Comm::make(self, WORLD, group, None, "MPI_COMM_WORLD")
+    }
+
+    /// MPI_COMM_SELF. Call once.
+    pub fn itself(self: &Arc<Self>) -> Result<Arc<Comm>> {
+        let me = Peer(self.facts.rank);
+        Comm::make(self, SELF, Group::contiguous(me, 1, me), None, "MPI_COMM_SELF")
+    }
+
+    /// Finishes all that was started, in agreement with the others, and leaves the job.
+    pub fn close(&self, world: &Comm) -> Result<()> {
+        self.wait(self.gate.enter(), |engine| engine.quiet().then_some(()));
+        world.run(world.barrier()?)?;
+        self.wait(self.gate.enter(), |engine| engine.quiet().then_some(()));
+        self.closed.store(true, Ordering::Relaxed);
+        let mut engine = self.gate.enter();
+        engine.leave();
+        Ok(())
+    }
+
+    /// Tells the launcher to end the job with `code`, for the reason given. The caller then ends the process.
+    pub fn abort(&self, code: i32, message: &str) {
+        let mut engine = self.gate.enter();
+        if let Some(boot) = &mut engine.boot {
+            boot.abort(code, message);
+        }
+    }
+
+    /// Lets messages move without waiting for anything.
+    pub fn poke(&self) {
+        self.check_jobs(self.gate.enter(), |engine| {
+            engine.progress();
+        });
+    }
+
+    /// Wakes threads that wait for something that no message brings (a generalized request).
+    pub(crate) fn nudge(&self) {
+        self.gate.notify();
+    }
+
+    /// A context id that no other communicator of the universe has.
+    pub(crate) fn draw_context(&self) -> u64 {
+        let count = self.contexts.fetch_add(1, Ordering::Relaxed) + 1;
+        derive_context(u64::from(self.facts.rank) << 32 | 0x5eed, count, 0)
+    }
+
+    pub(crate) fn retire_context(&self, ctx: u64) {
+        self.retired.lock().unwrap_or_else(|poison| poison.into_inner()).push(ctx);
+    }
+
+    pub(crate) fn open_context(&self, ctx: u64) {
+        let retired = std::mem::take(&mut *self.retired.lock().unwrap_or_else(|poison| poison.into_inner()));
+        let mut engine = self.gate.enter();
+        for old in retired {
+            engine.p2p.close_context(old);
+        }
+        engine.p2p.open_context(ctx);
+    }
+
+    /// Drives the engine until `done` says so: the one place where this process waits.
+    pub(crate) fn wait<'a, T>(
+        &'a self,
+        mut engine: GateGuard<'a, Engine>,
+        mut done: impl FnMut(&mut Engine) -> Option<T>,
+    ) -> T {
+        let shared = self.gate.is_shared();
+        let mut idle = Idle::new(engine.policy);
+        let mut polling = false;
+        loop {
+            if let Some(value) = done(&mut engine) {
+                if polling {
+                    engine.polled = false;
+                }
+                if shared {
+                    self.gate.notify();
+                }
+                return value;
+            }
+            if let Some((id, job)) = engine.next_job() {
+                drop(engine);
+                let job = job.run();
+                engine = self.gate.enter();
+                engine.job_done(id, job);
+                idle.reset();
+                continue;
+            }
+            if shared && engine.polled && !polling {
+                engine = self.gate.wait(engine, PATIENCE);
+                continue;
+            }
+            if shared && !polling {
+                engine.polled = true;
+                polling = true;
+            }
+            if engine.progress() > 0 {
+                idle.reset();
+                if shared {
+                    self.gate.notify();
+                }
+                continue;
+            }
+            match idle.rest() {
+                Rest::Spin if !shared => std::hint::spin_loop(),
+                Rest::Yield if !shared => std::thread::yield_now(),
+                Rest::Sleep if !shared => engine.sleep(),
+                // Others must be able to come in while this thread rests.
+                Rest::Sleep => engine = self.gate.wait(engine, PATIENCE),
+                _ => {
+                    drop(engine);
+                    std::thread::yield_now();
+                    engine = self.gate.enter();
+                }
+            }
+        }
+    }
+
+    /// One look: `look` inside the gate, then user reductions that came due, outside.
+    pub(crate) fn check_jobs<'a, T>(
+        &'a self,
+        mut engine: GateGuard<'a, Engine>,
+        look: impl FnOnce(&mut Engine) -> T,
+    ) -> T {
+        let value = look(&mut engine);
+        while let Some((id, job)) = engine.next_job() {
+            drop(engine);
+            let job = job.run();
+            engine = self.gate.enter();
+            engine.job_done(id, job);
+        }
+        value
+    }
+}
+
+/// Context of MPI_COMM_WORLD.
+const WORLD: u64 = 1;
+/// Context of MPI_COMM_SELF: its messages never leave the process.
+const SELF: u64 = 2;
+
+/// The id of a communicator that all members derive alike, from their parent, how many were made from it
+/// before, and what tells its siblings apart. 64 well-mixed bits (SplitMix64's finalizer, three times).
+pub(crate) fn derive_context(parent: u64, count: u64, sibling: u64) -> u64 {
+    let mix = |x: u64| {
+        let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    };
+    let step = 0x9e37_79b9_7f4a_7c15_u64;
+    let ctx = mix(mix(mix(parent.wrapping_add(step)) ^ count.wrapping_mul(step)) ^ sibling.wrapping_add(step));
+    // The first numbers are for predefined communicators.
+    if ctx < 16 { ctx + 16 } else { ctx }
+}
+
+impl Error {
+    /// A fault of this library.
+    pub(crate) fn intern(what: impl Into<String>) -> Error {
+        Error::new(Class::ERR_INTERN, what)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn derived_contexts_differ() {
+        let mut seen = HashSet::new();
+        for parent in [WORLD, SELF, derive_context(WORLD, 0, 0)] {
+            for count in 0..200 {
+                for sibling in 0..50 {
+                    assert!(seen.insert(derive_context(parent, count, sibling)));
+                }
+            }
+        }
+    }
+}

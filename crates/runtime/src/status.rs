@@ -1,0 +1,70 @@
+//! [`Status`] of a finished operation, and the wildcards of the MPI 5.0 ABI.
+
+use crate::error::{Class, Error};
+
+/// Any source rank.
+pub const ANY_SOURCE: i32 = -1;
+/// Any tag.
+pub const ANY_TAG: i32 = -2;
+/// No process: communication with it is over at once and moves nothing.
+pub const PROC_NULL: i32 = -3;
+/// The root itself, in a collective on an intercommunicator.
+pub const ROOT: i32 = -4;
+/// No value.
+pub const UNDEFINED: i32 = -32766;
+/// Largest tag (MPI_TAG_UB).
+pub const TAG_UB: i32 = 0x3fff_ffff;
+
+/// What became of a message (MPI 5.0, 3.2.5).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Status {
+    /// Rank of the sender in the communicator, or a wildcard value in an empty status.
+    pub source: i32,
+    /// Tag of the message.
+    pub tag: i32,
+    /// Bytes of data received.
+    pub bytes: u64,
+    /// The operation was cancelled.
+    pub cancelled: bool,
+}
+
+impl Status {
+    /// The empty status (MPI 5.0, 3.7.3): what completing a null or inactive request gives.
+    pub const EMPTY: Status = Status { source: ANY_SOURCE, tag: ANY_TAG, bytes: 0, cancelled: false };
+    /// The status of a receive from MPI_PROC_NULL.
+    pub const NO_PROC: Status = Status { source: PROC_NULL, tag: ANY_TAG, bytes: 0, cancelled: false };
+}
+
+/// How an operation ended: its status, and the error if there was one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Outcome {
+    /// Valid also when there was an error (source and tag of a truncated message).
+    pub status: Status,
+    /// What went wrong.
+    pub error: Option<Error>,
+}
+
+impl Outcome {
+    /// An operation that went well.
+    pub fn ok(status: Status) -> Self {
+        Self { status, error: None }
+    }
+
+    /// An operation that failed without a message to tell of.
+    pub fn failed(error: Error) -> Self {
+        Self { status: Status::EMPTY, error: Some(error) }
+    }
+
+    /// The status, or the error.
+    pub fn into_result(self) -> Result<Status, Error> {
+        match self.error {
+            None => Ok(self.status),
+            Some(error) => Err(error),
+        }
+    }
+
+    /// Class of the error, or success.
+    pub fn class(&self) -> Class {
+        self.error.as_ref().map_or(Class::SUCCESS, |error| error.class)
+    }
+}

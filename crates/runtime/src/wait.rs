@@ -1,0 +1,77 @@
+//! How long to spin, when to give the core away, when to sleep.
+
+/// What to do after a poll that found nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Rest {
+    /// Poll again at once.
+    Spin,
+    /// Let others run, then poll again.
+    Yield,
+    /// Sleep on the doorbell.
+    Sleep,
+}
+
+/// Spin while cores are free, yield, then sleep (see `docs/architecture.md`, "Waiting").
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Policy {
+    /// Fruitless polls before the first yield.
+    spins: u32,
+    /// Yields before sleeping.
+    yields: u32,
+}
+
+impl Policy {
+    /// The policy for `ranks` processes on `cores` cores.
+    pub(crate) fn new(ranks: u32, cores: u32) -> Self {
+        match ranks <= cores {
+            true => Self { spins: 5000, yields: 50 },
+            false => Self { spins: 1, yields: 4 },
+        }
+    }
+}
+
+/// One wait: how many polls in a row found nothing.
+#[derive(Debug)]
+pub(crate) struct Idle {
+    policy: Policy,
+    rounds: u32,
+}
+
+impl Idle {
+    pub(crate) fn new(policy: Policy) -> Self {
+        Self { policy, rounds: 0 }
+    }
+
+    /// Something happened: start over.
+    pub(crate) fn reset(&mut self) {
+        self.rounds = 0;
+    }
+
+    /// What to do after one more fruitless poll.
+    pub(crate) fn rest(&mut self) -> Rest {
+        self.rounds = self.rounds.saturating_add(1);
+        if self.rounds <= self.policy.spins {
+            Rest::Spin
+        } else if self.rounds <= self.policy.spins.saturating_add(self.policy.yields) {
+            Rest::Yield
+        } else {
+            Rest::Sleep
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_wait_ends_in_sleep() {
+        for (ranks, cores) in [(1, 1), (2, 2), (16, 2)] {
+            let mut idle = Idle::new(Policy::new(ranks, cores));
+            let rounds = (0..10_000).position(|_| idle.rest() == Rest::Sleep);
+            assert!(rounds.is_some(), "{ranks} ranks on {cores} cores never sleep");
+            idle.reset();
+            assert_ne!(idle.rest(), Rest::Sleep);
+        }
+    }
+}
