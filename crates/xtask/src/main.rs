@@ -1,1 +1,81 @@
-fn main() {}
+//! The project's tasks, `cargo xtask ...`: demo, test, install, conformance, rivals, bench.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod cc;
+mod conformance;
+mod debian;
+mod demo;
+mod install;
+mod library;
+mod process;
+mod project;
+mod rivals;
+mod steps;
+mod test;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+use crate::library::Kind;
+use crate::project::Project;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Tasks of the Banyan MPI project")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Build, install into target/banyan, and run a 2-D heat equation on 4 ranks
+    Demo {
+        /// Which MPI library to use
+        #[arg(long, value_enum, default_value_t = Kind::Banyan)]
+        mpi: Kind,
+    },
+    /// Everything that CI runs, at most 30 minutes cold on 2 cores
+    Test(test::Options),
+    /// Build in release and install
+    Install {
+        /// Where to: bin, lib, include and share are made below it
+        #[arg(long)]
+        prefix: PathBuf,
+    },
+    /// Test suites that we did not write, with the long programs too
+    Conformance(conformance::Options),
+    /// Fetch MPICH, Open MPI and Intel MPI from PyPI into target/rivals
+    Rivals,
+    /// A small bench beside the rivals: launch, latency, allreduce, memory
+    BenchLite(bench::Options),
+}
+
+fn main() -> ExitCode {
+    if let Err(error) = process::end_children_on_signals() {
+        eprintln!("xtask: cannot watch for signals: {error}");
+    }
+    match run(Cli::parse().task) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: Task) -> Result<bool> {
+    let project = Project::find()?;
+    match task {
+        Task::Demo { mpi } => demo::run(&project, mpi).map(|()| true),
+        Task::Test(options) => test::run(&project, &options),
+        Task::Install { prefix } => install::install(&project, &prefix).map(|()| true),
+        Task::Conformance(options) => conformance::run(&project, &options),
+        Task::Rivals => rivals::all(&project).map(|()| true),
+        Task::BenchLite(options) => bench::run(&project, &options).map(|()| true),
+    }
+}

@@ -1,0 +1,131 @@
+//! Reads MPICH's `testlist` files: one line a run, with its ranks and options.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::project;
+
+/// What a run must show to pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Want {
+    /// The line ` No Errors` once and status 0.
+    NoErrors,
+    /// Status 0 and no complaint.
+    Clean,
+    /// A status that is not 0.
+    BadStatus,
+    /// A status that is not 0, and no ` No Errors`.
+    Fatal,
+}
+
+/// One run of a test program.
+#[derive(Clone, Debug)]
+pub(crate) struct Case {
+    pub(crate) folder: String,
+    pub(crate) name: String,
+    pub(crate) ranks: usize,
+    pub(crate) args: Vec<String>,
+    pub(crate) env: Vec<(String, String)>,
+    pub(crate) limit: Option<Duration>,
+    /// Memory that the whole run needs, in GB.
+    pub(crate) memory: f64,
+    pub(crate) want: Want,
+    /// Marked as large by its authors.
+    pub(crate) large: bool,
+}
+
+impl Case {
+    /// `folder/name`.
+    pub(crate) fn id(&self) -> String {
+        format!("{}/{}", self.folder, self.name)
+    }
+
+    /// `folder/name -n ranks args`, different for every run.
+    pub(crate) fn title(&self) -> String {
+        let mut title = format!("{} -n {}", self.id(), self.ranks);
+        for arg in &self.args {
+            title.push(' ');
+            title.push_str(arg);
+        }
+        title
+    }
+}
+
+/// The runs of one folder, from all its lists. Folders without a list run each program of the makefile.
+pub(crate) fn cases(tests: &Path, folder: &str) -> Result<Vec<Case>> {
+    let mut cases: Vec<Case> = Vec::new();
+    for list in ["testlist.in", "testlist", "testlist.gpu", "testlist.dtp"] {
+        let path = tests.join(folder).join(list);
+        // What a configure run makes of `testlist.in` would only repeat it.
+        if !path.exists() || (list == "testlist" && tests.join(folder).join("testlist.in").exists()) {
+            continue;
+        }
+        cases.extend(project::read(&path)?.lines().filter_map(|line| parse(folder, line)));
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    // Variables of MPICH's own (MPIR_CVAR_...) mean nothing to others and would repeat a run.
+    cases.retain(|case| {
+        !case.env.iter().any(|(name, _)| name.starts_with("MPIR_CVAR")) && seen.insert(case.title())
+    });
+    Ok(cases)
+}
+
+/// One line of a list: `name ranks key=value ...`.
+pub(crate) fn parse(folder: &str, line: &str) -> Option<Case> {
+    let line = line.split('#').next()?.trim();
+    let (line, large) = match line.strip_prefix("@largetest@") {
+        Some(rest) => (rest, true),
+        None => (line, false),
+    };
+    let mut words = line.split_whitespace();
+    let name = words.next()?.to_owned();
+    let ranks = words.next()?.parse().ok()?;
+    let mut case = Case {
+        folder: folder.to_owned(),
+        name,
+        ranks,
+        args: Vec::new(),
+        env: Vec::new(),
+        limit: None,
+        memory: 0.0,
+        want: Want::NoErrors,
+        large,
+    };
+    for (key, value) in words.filter_map(|word| word.split_once('=')) {
+        match key {
+            "arg" => case.args.push(value.to_owned()),
+            "env" => case.env.extend(value.split_once('=').map(|(n, v)| (n.to_owned(), v.to_owned()))),
+            "timeLimit" => case.limit = value.parse().ok().map(Duration::from_secs),
+            "mem" => case.memory = value.parse().unwrap_or(0.0),
+            "resultTest" if value == "TestErrFatal" => case.want = Want::Fatal,
+            "resultTest" if value == "Clean" => case.want = Want::Clean,
+            "resultTest" => case.want = Want::BadStatus,
+            // xfail= speaks of MPICH's own faults, strict= of its configuration.
+            _ => {}
+        }
+    }
+    Some(case)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_read() {
+        let case = parse("pt2pt", "sendself 2 arg=-type=MPI_INT arg=-n=1 timeLimit=30 mem=1.4").unwrap();
+        assert_eq!(case.title(), "pt2pt/sendself -n 2 -type=MPI_INT -n=1");
+        assert_eq!(case.limit, Some(Duration::from_secs(30)));
+        assert!((case.memory - 1.4).abs() < 1e-9);
+        assert!(parse("coll", "@largetest@gather_big 8 mem=20.1").unwrap().large);
+        assert_eq!(parse("init", "exitst1 2 resultTest=TestStatus").unwrap().want, Want::BadStatus);
+    }
+
+    #[test]
+    fn comments_and_empty_lines_are_no_cases() {
+        assert!(parse("a", "# a comment").is_none());
+        assert!(parse("a", "").is_none());
+    }
+}

