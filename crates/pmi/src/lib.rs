@@ -1,1 +1,41 @@
-//! placeholder
+//! Bootstrap: the protocol between a rank and the agent that started it.
+//!
+//! The two talk over a unix stream socket that the rank inherits. Frames are bounded, prefixed by their
+//! length and encoded with postcard ([`codec`]). The agent puts [`Reply::Welcome`] into the socket before the
+//! rank runs, so that joining the job costs the rank no round trip.
+//!
+//! ```text
+//! rank                                agent
+//!   | Hello {version, pid}    ---->     |      (Welcome lies in the socket already)
+//!   | Publish {card}          ---->     |
+//!   | Lookup {rank}           ---->     |      answered when that rank has published
+//!   |                         <----     | Card {rank, card}
+//!   | Ready, Finalized        ---->     |      Init is over; Finalize is over
+//!   | Abort {code, message}   ---->     |      the job ends
+//! ```
+//!
+//! The only `unsafe` of the crate adopts the inherited descriptors ([`attach`]), in `inherit.rs`.
+#![deny(unsafe_code)]
+
+mod client;
+pub mod codec;
+mod foreign;
+mod frame;
+mod inherit;
+pub mod settings;
+mod wire;
+
+pub use client::{Client, Error, Event, attach};
+pub use foreign::foreign_launcher;
+pub use frame::{Job, MAX_CARD, MAX_TEXT, NodeRun, Reply, Request, VERSION};
+pub use inherit::{FD_VARIABLE, fd_value};
+pub use wire::{Channel, WireError};
+
+/// Environment variables that the launcher sets for each rank. Init removes them (`unsetenv`), so that a
+/// program that a rank starts is a job of its own.
+pub const JOB_VARIABLES: &[&str] =
+    &[FD_VARIABLE, "BANYAN_RANK", "BANYAN_SIZE", "BANYAN_LOCAL_RANK", "BANYAN_LOCAL_SIZE"];
+
+/// Variables of other launchers that would make a rank look like part of their job. Our launcher removes them
+/// from the environment of the ranks it starts.
+pub const FOREIGN_VARIABLES: &[&str] = foreign::VARIABLES;

@@ -1,1 +1,25 @@
-//! placeholder
+//! Hardware map of this machine: which CPUs this process may use, how they form cores, sockets and NUMA
+//! nodes, what caches they share, and which of them a rank is bound to.
+//!
+//! Nothing is read before it is asked for. [`usable_cores`] is a few system calls; [`Machine::read`] walks
+//! `/sys` and is for those who bind or print a map.
+#![forbid(unsafe_code)]
+
+mod binding;
+mod cpus;
+mod machine;
+
+pub use binding::{Unit, place};
+pub use cpus::{CpuSet, MAX_CPU, ParseError};
+pub use machine::{Cache, Cpu, Machine};
+
+/// Cores that this process may use at once: its affinity mask, cut by the CPU quota of its control group
+/// (containers). At least 1.
+pub fn usable_cores() -> u32 {
+    std::thread::available_parallelism().map_or(1, |count| count.get().try_into().unwrap_or(u32::MAX))
+}
+
+/// This machine's name, for messages only: nothing is ever resolved by it.
+pub fn hostname() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}

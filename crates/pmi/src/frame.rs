@@ -1,0 +1,157 @@
+//! What rank and agent say to each other.
+
+use serde::{Deserialize, Serialize};
+
+/// Version of this protocol. Both sides are installed together, so they must agree exactly; the number is
+/// there to say so when they do not.
+pub const VERSION: u32 = 1;
+
+/// Most bytes of a card (the addresses that a rank publishes).
+pub const MAX_CARD: usize = 64 << 10;
+
+/// Most bytes of a message or name; longer ones are cut.
+pub const MAX_TEXT: usize = 4 << 10;
+
+/// From rank to agent.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Request {
+    /// A process takes the rank's place in the job.
+    Hello {
+        /// [`VERSION`] of the rank's library.
+        version: u32,
+        /// Its process id.
+        pid: u32,
+    },
+    /// The rank's addresses, for whoever looks them up. At most [`MAX_CARD`] bytes; said once.
+    Publish {
+        /// Opaque to the agent.
+        card: Vec<u8>,
+    },
+    /// Asks for a rank's card; answered by [`Reply::Card`] when that rank has published.
+    Lookup {
+        /// Rank in MPI_COMM_WORLD.
+        rank: u32,
+    },
+    /// MPI_Init is over.
+    Ready,
+    /// MPI_Finalize is over: the process may end with any status, or go on without MPI.
+    Finalized,
+    /// The job must end (MPI_Abort, or a fatal error).
+    Abort {
+        /// MPI_Abort's error code, unchanged.
+        code: i32,
+        /// For the user; may be empty. Cut to [`MAX_TEXT`] bytes.
+        message: String,
+    },
+}
+
+/// From agent to rank.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Reply {
+    /// The rank's place in the job. Always the first frame.
+    Welcome {
+        /// [`VERSION`] of the agent.
+        version: u32,
+        /// The job as this rank sees it.
+        job: Box<Job>,
+    },
+    /// A process said hello for a rank that has been taken already.
+    Refused {
+        /// The process that is refused.
+        pid: u32,
+        /// Why.
+        reason: String,
+    },
+    /// The card of a rank that was looked up.
+    Card {
+        /// Whose.
+        rank: u32,
+        /// What it published.
+        card: Vec<u8>,
+    },
+}
+
+/// A job as one of its ranks sees it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Job {
+    /// This rank in MPI_COMM_WORLD, below `size`.
+    pub rank: u32,
+    /// Ranks in MPI_COMM_WORLD, at least 1.
+    pub size: u32,
+    /// This rank among those of its host.
+    pub local_rank: u32,
+    /// Ranks of the job on this host.
+    pub local_size: u32,
+    /// Which ranks live on which host, as runs; see [`Job::node_of`].
+    pub nodes: Vec<NodeRun>,
+    /// MPI_APPNUM: which of the programs joined by `:` this rank runs.
+    pub appnum: u32,
+    /// How many programs were joined by `:`.
+    pub apps: u32,
+    /// Ranks that run this rank's program.
+    pub app_size: u32,
+    /// The program as it was named on the command line (cut to [`MAX_TEXT`] bytes).
+    pub command: String,
+    /// MPI_UNIVERSE_SIZE: ranks that the launcher expects at most.
+    pub universe_size: u32,
+    /// Names the job; drawn at random.
+    pub job_id: u64,
+    /// Known to the job's ranks only: connections between them must prove that they know it.
+    pub secret: [u8; 32],
+    /// Cores of this host that the job may use (affinity and CPU quota), at least 1.
+    pub cores: u32,
+    /// Name of this host, for messages.
+    pub host: String,
+    /// Inherited descriptor of the host's shared memory (a memfd, zero-filled), if the agent could make one.
+    pub memory_fd: Option<i32>,
+}
+
+/// Ranks from `first` up to the next run live on `node`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct NodeRun {
+    /// First rank of the run.
+    pub first: u32,
+    /// Number of the host, from 0.
+    pub node: u32,
+}
+
+impl Job {
+    /// A job of one process that nobody launched: rank 0 of 1.
+    pub fn singleton(cores: u32) -> Job {
+        Job {
+            rank: 0,
+            size: 1,
+            local_rank: 0,
+            local_size: 1,
+            nodes: vec![NodeRun { first: 0, node: 0 }],
+            appnum: 0,
+            apps: 1,
+            app_size: 1,
+            command: String::new(),
+            universe_size: 1,
+            job_id: 0,
+            secret: [0; 32],
+            cores: cores.max(1),
+            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            memory_fd: None,
+        }
+    }
+
+    /// The host that `rank` lives on.
+    pub fn node_of(&self, rank: u32) -> u32 {
+        let after = self.nodes.partition_point(|run| run.first <= rank);
+        after.checked_sub(1).map_or(0, |at| self.nodes[at].node)
+    }
+
+    /// What the rest of the library relies on; a frame that breaks it is refused.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.size >= 1
+            && self.rank < self.size
+            && self.local_size >= 1
+            && self.local_size <= self.size
+            && self.local_rank < self.local_size
+            && self.cores >= 1
+            && self.nodes.first().is_some_and(|run| run.first == 0)
+            && self.nodes.windows(2).all(|pair| pair[0].first < pair[1].first)
+    }
+}

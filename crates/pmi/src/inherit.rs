@@ -1,0 +1,156 @@
+//! Inherited descriptors: how a rank finds its socket, and how it knows that it is really its own.
+//!
+//! The variable holds `FD:INODE`. A descriptor number alone may name anything after a wrapper closed and
+//! reopened files; the inode of the socket is unique while the job lives.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::path::Path;
+
+use rustix::fs::{FileType, fstat};
+use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
+
+/// The variable that leads a rank to its agent: `FD:INODE`.
+pub const FD_VARIABLE: &str = "BANYAN_PMI_FD";
+
+/// How many ancestors [`held_by_ancestor`] looks at.
+const MAX_ANCESTORS: usize = 64;
+
+/// Value of [`FD_VARIABLE`] for a rank that will inherit `socket` under the same number.
+///
+/// # Errors
+/// What `fstat` says.
+pub fn fd_value(socket: impl AsFd) -> std::io::Result<String> {
+    let inode = fstat(&socket)?.st_ino;
+    Ok(format!("{}:{inode}", socket.as_fd().as_raw_fd()))
+}
+
+/// Descriptor number and inode, as the launcher wrote them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Handed {
+    pub(crate) fd: RawFd,
+    pub(crate) inode: u64,
+}
+
+impl Handed {
+    pub(crate) fn parse(value: &OsStr) -> Option<Handed> {
+        let (fd, inode) = value.to_str()?.split_once(':')?;
+        let handed = Handed { fd: fd.parse().ok()?, inode: inode.parse().ok()? };
+        (handed.fd > 2).then_some(handed)
+    }
+}
+
+/// Adopts the socket and sets it to close on exec; `None` if that descriptor is not the socket it was.
+#[allow(unsafe_code, reason = "a descriptor that arrives by number can be owned in no other way")]
+pub(crate) fn adopt_socket(handed: Handed) -> Option<OwnedFd> {
+    if !is_open(handed.fd) {
+        return None;
+    }
+    // SAFETY: the descriptor is open (just checked), and the launcher's variable gives it to this process. If
+    // it turns out to be something else, it is let go below without closing it.
+    let fd = unsafe { OwnedFd::from_raw_fd(handed.fd) };
+    let ours = fstat(&fd)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_socket() && stat.st_ino == handed.inode);
+    if !ours || close_on_exec(&fd).is_err() {
+        std::mem::forget(fd);
+        return None;
+    }
+    Some(fd)
+}
+
+/// Adopts the memory that the agent named in its welcome, and sets it to close on exec.
+#[allow(unsafe_code, reason = "a descriptor that arrives by number can be owned in no other way")]
+pub(crate) fn adopt_memory(fd: RawFd) -> Option<OwnedFd> {
+    if fd <= 2 || !is_open(fd) {
+        return None;
+    }
+    // SAFETY: the descriptor is open (just checked), and the agent's welcome gives it to this process. If it
+    // turns out to be something else, it is let go below without closing it.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    let is_file = fstat(&fd).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_file());
+    if !is_file || rustix::fs::fcntl_get_seals(&fd).is_err() || close_on_exec(&fd).is_err() {
+        std::mem::forget(fd);
+        return None;
+    }
+    Some(fd)
+}
+
+/// True if `fd` is an open socket of this process.
+pub(crate) fn is_socket(fd: RawFd) -> bool {
+    let link = fs::read_link(format!("/proc/self/fd/{fd}"));
+    link.is_ok_and(|target| target.to_string_lossy().starts_with("socket:"))
+}
+
+/// True if a process above this one holds the very socket and would hand it on: it has not joined the job
+/// itself (joining sets close on exec), so it is a wrapper that closes descriptors.
+pub(crate) fn held_by_ancestor(handed: Handed) -> bool {
+    let wanted = format!("socket:[{}]", handed.inode);
+    let mut pid = std::os::unix::process::parent_id();
+    for _ in 0..MAX_ANCESTORS {
+        if pid <= 1 {
+            return false;
+        }
+        let held = fs::read_link(format!("/proc/{pid}/fd/{}", handed.fd));
+        if held.is_ok_and(|target| target == Path::new(&wanted)) {
+            let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{}", handed.fd));
+            return info.is_ok_and(|text| hands_on(&text));
+        }
+        let Some(parent) = parent_of(pid) else { return false };
+        pid = parent;
+    }
+    false
+}
+
+fn is_open(fd: RawFd) -> bool {
+    fs::symlink_metadata(format!("/proc/self/fd/{fd}")).is_ok()
+}
+
+fn close_on_exec(fd: &OwnedFd) -> rustix::io::Result<()> {
+    fcntl_setfd(fd, fcntl_getfd(fd)? | FdFlags::CLOEXEC)
+}
+
+/// Reads the line `flags: 02000002` of a `/proc/PID/fdinfo` file.
+fn hands_on(fdinfo: &str) -> bool {
+    const O_CLOEXEC: u32 = 0o2_000_000;
+    let flags = fdinfo.lines().find_map(|line| line.strip_prefix("flags:"));
+    flags.and_then(|text| u32::from_str_radix(text.trim(), 8).ok()).is_some_and(|bits| bits & O_CLOEXEC == 0)
+}
+
+fn parent_of(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read_strictly() {
+        let parse = |text: &str| Handed::parse(OsStr::new(text));
+        assert_eq!(parse("7:1234"), Some(Handed { fd: 7, inode: 1234 }));
+        for bad in ["", "7", ":", "7:", ":1", "-1:5", "2:5", "7:1:2", "99999999999:1", "7:-1"] {
+            assert_eq!(parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn fdinfo_tells_who_hands_on() {
+        assert!(hands_on("pos:\t0\nflags:\t02\nmnt_id:\t9\n"));
+        assert!(!hands_on("pos:\t0\nflags:\t02000002\nmnt_id:\t9\n"));
+        assert!(!hands_on("garbage"));
+    }
+
+    #[test]
+    fn only_the_very_socket_is_adopted() {
+        let (_ours, theirs) = crate::Channel::<crate::Request, crate::Reply>::pair().unwrap();
+        let inode = fstat(&theirs).unwrap().st_ino;
+        let fd = theirs.as_raw_fd();
+        assert!(adopt_socket(Handed { fd, inode: inode + 1 }).is_none());
+        assert!(adopt_socket(Handed { fd: 1_000_000, inode }).is_none());
+        std::mem::forget(theirs);
+        let adopted = adopt_socket(Handed { fd, inode }).unwrap();
+        assert!(fcntl_getfd(&adopted).unwrap().contains(FdFlags::CLOEXEC));
+    }
+}

@@ -1,0 +1,159 @@
+//! [`Channel`]: frames over a unix stream socket, without ever blocking by surprise.
+
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
+use serde::{Serialize, de::DeserializeOwned};
+use thiserror::Error;
+
+use crate::codec::{self, CodecError};
+
+/// Bytes asked of the socket at once.
+const CHUNK: usize = 16 << 10;
+
+/// Why a channel is of no use any more.
+#[derive(Debug, Error)]
+pub enum WireError {
+    /// The other side closed it or is gone.
+    #[error("the other side of the bootstrap socket is gone")]
+    Closed,
+    /// The other side does not speak the protocol.
+    #[error(transparent)]
+    Codec(#[from] CodecError),
+    /// The system refused.
+    #[error("bootstrap socket: {0}")]
+    Io(#[from] io::Error),
+}
+
+impl From<Errno> for WireError {
+    fn from(errno: Errno) -> Self {
+        match errno {
+            Errno::PIPE | Errno::CONNRESET => WireError::Closed,
+            other => WireError::Io(other.into()),
+        }
+    }
+}
+
+/// One end of a bootstrap socket: receives `In`, sends `Out`.
+#[derive(Debug)]
+pub struct Channel<In, Out> {
+    socket: OwnedFd,
+    inbox: Vec<u8>,
+    outbox: Vec<u8>,
+    frames: PhantomData<(In, Out)>,
+}
+
+impl<In: DeserializeOwned, Out: Serialize> Channel<In, Out> {
+    /// Takes over a connected socket.
+    pub fn new(socket: OwnedFd) -> Self {
+        Self { socket, inbox: Vec::new(), outbox: Vec::new(), frames: PhantomData }
+    }
+
+    /// A channel and the descriptor of its other end; both close on exec.
+    ///
+    /// # Errors
+    /// What `socketpair` says, such as too few descriptors.
+    pub fn pair() -> io::Result<(Self, OwnedFd)> {
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        Ok((Self::new(ours), theirs))
+    }
+
+    /// Queues a frame and sends what the socket takes now; the rest goes with [`Channel::flush`].
+    ///
+    /// # Errors
+    /// If the frame is too long or the other side is gone.
+    pub fn send(&mut self, frame: &Out) -> Result<(), WireError> {
+        codec::encode(frame, &mut self.outbox)?;
+        self.flush()
+    }
+
+    /// Sends what the socket takes now.
+    ///
+    /// # Errors
+    /// If the other side is gone.
+    pub fn flush(&mut self) -> Result<(), WireError> {
+        let mut sent = 0;
+        while sent < self.outbox.len() {
+            match send(&self.socket, &self.outbox[sent..], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(count) => sent += count,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break,
+                Err(other) => return Err(other.into()),
+            }
+        }
+        self.outbox.drain(..sent);
+        Ok(())
+    }
+
+    /// Sends all that is queued, waiting for the other side.
+    ///
+    /// # Errors
+    /// If the other side is gone.
+    pub fn flush_all(&mut self) -> Result<(), WireError> {
+        loop {
+            self.flush()?;
+            if self.outbox.is_empty() {
+                return Ok(());
+            }
+            self.wait(PollFlags::OUT)?;
+        }
+    }
+
+    /// Bytes queued that the socket did not take yet.
+    pub fn unsent(&self) -> usize {
+        self.outbox.len()
+    }
+
+    /// The next frame that is here; `None` if there is none now.
+    ///
+    /// # Errors
+    /// [`WireError::Closed`] after the last frame if the other side is gone; others if it talks nonsense.
+    pub fn receive(&mut self) -> Result<Option<In>, WireError> {
+        loop {
+            if let Some((frame, used)) = codec::decode(&self.inbox)? {
+                self.inbox.drain(..used);
+                return Ok(Some(frame));
+            }
+            let have = self.inbox.len();
+            self.inbox.resize(have + CHUNK, 0);
+            let outcome = recv(&self.socket, &mut self.inbox[have..], RecvFlags::DONTWAIT);
+            self.inbox.truncate(have + outcome.as_ref().map_or(0, |&(count, _)| count));
+            match outcome {
+                Ok((0, _)) => return Err(WireError::Closed),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(other) => return Err(other.into()),
+            }
+        }
+    }
+
+    /// The next frame, waiting for it.
+    ///
+    /// # Errors
+    /// As [`Channel::receive`].
+    pub fn receive_blocking(&mut self) -> Result<In, WireError> {
+        loop {
+            if let Some(frame) = self.receive()? {
+                return Ok(frame);
+            }
+            self.wait(PollFlags::IN)?;
+        }
+    }
+
+    fn wait(&self, flags: PollFlags) -> Result<(), WireError> {
+        match poll(&mut [PollFd::new(&self.socket, flags)], None) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(other) => Err(other.into()),
+        }
+    }
+}
+
+impl<In, Out> AsFd for Channel<In, Out> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

@@ -1,0 +1,100 @@
+//! [`CpuSet`]: sets of CPUs in the kernel's list form (`0-3,8`).
+
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+/// Highest CPU number that is handled; what sched_setaffinity's fixed set holds.
+pub const MAX_CPU: u32 = 1023;
+
+/// CPUs, in ascending order, each at most [`MAX_CPU`].
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct CpuSet(Vec<u32>);
+
+/// Text that is no list of CPUs.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error("not a list of CPUs such as 0-3,8 (each at most {MAX_CPU})")]
+pub struct ParseError;
+
+impl CpuSet {
+    /// The CPUs of this process's affinity mask.
+    pub fn allowed() -> CpuSet {
+        let Ok(mask) = rustix::thread::sched_getaffinity(None) else { return CpuSet(vec![0]) };
+        (0..=MAX_CPU).filter(|&cpu| mask.is_set(cpu as usize)).collect()
+    }
+
+    /// The CPUs, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// How many CPUs.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// True if there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// True if `cpu` is one of them.
+    pub fn contains(&self, cpu: u32) -> bool {
+        self.0.binary_search(&cpu).is_ok()
+    }
+}
+
+impl FromIterator<u32> for CpuSet {
+    /// Numbers past [`MAX_CPU`] are left out.
+    fn from_iter<I: IntoIterator<Item = u32>>(cpus: I) -> Self {
+        let mut cpus: Vec<u32> = cpus.into_iter().filter(|&cpu| cpu <= MAX_CPU).collect();
+        cpus.sort_unstable();
+        cpus.dedup();
+        CpuSet(cpus)
+    }
+}
+
+impl FromStr for CpuSet {
+    type Err = ParseError;
+
+    /// Reads the kernel's list form: `0-3,8,10-11`; empty text is the empty set.
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let text = text.trim();
+        if text.is_empty() {
+            return Ok(CpuSet::default());
+        }
+        let mut present = [false; MAX_CPU as usize + 1];
+        for part in text.split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let range = number(first)?..=number(last)?;
+            if range.is_empty() {
+                return Err(ParseError);
+            }
+            range.for_each(|cpu| present[cpu as usize] = true);
+        }
+        Ok((0..=MAX_CPU).filter(|&cpu| present[cpu as usize]).collect())
+    }
+}
+
+fn number(text: &str) -> Result<u32, ParseError> {
+    if !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(ParseError);
+    }
+    text.parse().ok().filter(|&cpu| cpu <= MAX_CPU).ok_or(ParseError)
+}
+
+impl fmt::Display for CpuSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let runs = self.0.chunk_by(|&low, &high| low + 1 == high);
+        for (at, run) in runs.enumerate() {
+            let comma = if at > 0 { "," } else { "" };
+            match run {
+                [one] => write!(f, "{comma}{one}")?,
+                [first, .., last] => write!(f, "{comma}{first}-{last}")?,
+                [] => {}
+            }
+        }
+        Ok(())
+    }
+}
