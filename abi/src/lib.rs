@@ -1,1 +1,23 @@
-//! placeholder
+//! `libmpi_abi.so.1`: the C interface of MPI 5.0 by its standard ABI.
+//!
+//! A thin face over `banyan-runtime`: it converts and checks arguments, keeps handles, contains panics
+//! and calls error handlers. `tables` and `header` make `mpi.h`, `not_built` lists what is not built yet.
+#![allow(non_snake_case, reason = "functions and fields have the names of the MPI standard")]
+
+mod boundary;
+mod comm;
+mod env;
+mod errhandler;
+pub mod ffi;
+mod group;
+mod handle_conv;
+pub mod handles;
+pub mod header;
+mod info;
+mod init;
+pub mod not_built;
+pub mod pointer;
+mod process;
+mod request;
+pub mod tables;
+mod tool;

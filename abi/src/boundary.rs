@@ -1,0 +1,247 @@
+//! The boundary between C and Rust: the declaration macros, panic containment, and what happens to errors.
+//!
+//! A call runs in three parts. `body` converts, checks and works; it may panic. Its outcome is reduced to
+//! a number, with everything that owns memory gone. Only then, from a frame without destructors, is the
+//! error handler called: it may return, longjmp, or throw a C++ exception through us.
+
+use crate::errhandler::{self, Handler};
+use crate::ffi::*;
+use crate::process::{self, Phase};
+use crate::tables::When;
+use banyan_runtime::{Class, Error, Result};
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// When each function may be called, as constants named like the functions.
+#[allow(non_upper_case_globals, dead_code, reason = "one constant per function of the table")]
+pub(crate) mod when {
+    use crate::tables::When;
+    include!(concat!(env!("OUT_DIR"), "/when.rs"));
+}
+
+/// The signature of each function according to the table, as types named like the functions.
+#[allow(non_camel_case_types, dead_code, reason = "one type per function of the table")]
+pub(crate) mod signature {
+    use crate::ffi::*;
+    use crate::pointer::Ptr;
+    include!(concat!(env!("OUT_DIR"), "/signatures.rs"));
+
+    /// The function pointer type of a function; over `i64` that of its `_c` twin.
+    pub(crate) trait Signature<N> {
+        type Pointer;
+    }
+}
+
+/// The object whose error handler is called.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Target {
+    /// Calls without a handle: MPI_COMM_SELF (MPI 4.0, 9.3).
+    SelfComm,
+    Comm(MPI_Comm),
+    Win(MPI_Win),
+    File(MPI_File),
+    Session(MPI_Session),
+    /// The communicator of a request.
+    Request(MPI_Request),
+    /// None: the code is just returned (tool interface).
+    Code,
+}
+
+/// Names [`Target::SelfComm`] in declarations.
+pub(crate) struct SelfComm;
+/// Names [`Target::Code`] in declarations.
+pub(crate) struct Code;
+
+macro_rules! targets {
+    ($($from:ident => |$h:ident| $target:expr;)*) => {$(
+        impl From<$from> for Target {
+            fn from($h: $from) -> Target {
+                $target
+            }
+        }
+    )*};
+}
+
+targets! {
+    SelfComm => |_h| Target::SelfComm;
+    Code => |_h| Target::Code;
+    MPI_Comm => |comm| Target::Comm(comm);
+    MPI_Win => |win| Target::Win(win);
+    MPI_File => |file| Target::File(file);
+    MPI_Session => |session| Target::Session(session);
+    MPI_Request => |request| Target::Request(request);
+}
+
+impl<H: Copy + Into<Target>> From<crate::pointer::Ptr<H>> for Target {
+    fn from(handle: crate::pointer::Ptr<H>) -> Target {
+        handle.get().map_or(Target::SelfComm, Into::into)
+    }
+}
+
+/// Runs the body of a call and returns its MPI error code.
+#[inline]
+pub(crate) fn boundary(
+    name: &'static str,
+    when: When,
+    target: impl Into<Target>,
+    body: impl FnOnce() -> Result<()>,
+) -> c_int {
+    let target = target.into();
+    let code = contained(name, when, body);
+    if code == MPI_SUCCESS {
+        return code;
+    }
+    raise(name, target, code)
+}
+
+/// Runs the body of a call that has no error code: `on_error` is its result if it fails.
+pub(crate) fn value<T>(name: &'static str, on_error: T, body: impl FnOnce() -> Result<T>) -> T {
+    let outcome = catch_unwind(AssertUnwindSafe(body));
+    match outcome {
+        Ok(Ok(value)) => value,
+        Ok(Err(error)) => {
+            remember(name, error);
+            on_error
+        }
+        Err(_) => on_error,
+    }
+}
+
+#[inline]
+fn contained(name: &'static str, when: When, body: impl FnOnce() -> Result<()>) -> c_int {
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        check_phase(name, when)?;
+        body()
+    }));
+    match outcome {
+        Ok(Ok(())) => MPI_SUCCESS,
+        Ok(Err(error)) => remember(name, error),
+        Err(panic) => remember(name, Error::new(Class::ERR_INTERN, panic_text(&*panic))),
+    }
+}
+
+fn check_phase(name: &str, when: When) -> Result<()> {
+    let wrong = match (when, process::phase()) {
+        (When::Running, Phase::Before) => "before MPI_Init",
+        (When::Running, Phase::After) => "after MPI_Finalize",
+        (When::Tool, _) if !crate::tool::running() => {
+            return Err(Error::new(Class::T_ERR_NOT_INITIALIZED, "MPI_T_init_thread was not called"));
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::new(Class::ERR_OTHER, format!("{name} was called {wrong}")))
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("unknown");
+    format!("a fault of the library: {text}; please report it")
+}
+
+thread_local! {
+    static ASKED: Cell<bool> = const { Cell::new(false) };
+    static LAST: RefCell<Option<(c_int, &'static str, String)>> = const { RefCell::new(None) };
+}
+
+/// Marks the error that is returned next as one that the program asked for (MPI_Comm_call_errhandler): after
+/// its error handler the call has succeeded.
+pub(crate) fn ask_to_raise() {
+    ASKED.set(true);
+}
+
+/// Keeps the sentence of an error for the error handler and MPI_Error_string; returns its code.
+#[cold]
+pub(crate) fn remember(name: &'static str, error: Error) -> c_int {
+    let code = error.class.0;
+    LAST.with_borrow_mut(|last| *last = Some((code, name, error.what)));
+    code
+}
+
+/// The sentence of the last error on this thread, if it had this code.
+pub(crate) fn sentence(code: c_int) -> Option<String> {
+    LAST.with_borrow(|last| last.as_ref().filter(|last| last.0 == code).map(|last| last.2.clone()))
+}
+
+/// Calls the error handler of `target`. No destructor may be pending here or in a caller of this.
+#[cold]
+#[inline(never)]
+pub(crate) fn raise(name: &'static str, target: Target, code: c_int) -> c_int {
+    let result = if ASKED.take() { MPI_SUCCESS } else { code };
+    match errhandler::of(target) {
+        Handler::Return => result,
+        Handler::Fatal => process::abort_all(name, target, code),
+        Handler::Abort => process::abort_comm(name, target, code),
+        Handler::User(function) => {
+            let (mut handle, mut passed) = (errhandler::handle_of(target), code);
+            // SAFETY: a function that the user gave to MPI_X_create_errhandler; it gets what MPI says.
+            unsafe { function(&raw mut handle, &raw mut passed) };
+            result
+        }
+    }
+}
+
+/// Declares MPI functions: each becomes `MPI_X` and `PMPI_X`, and with `<N>` also the `_c` twins, whose
+/// counts (all parameters over `N`) have 64 bits. `on` names the argument whose error handler is called.
+macro_rules! mpi {
+    () => {};
+    (
+        $(#[$meta:meta])*
+        fn $name:ident <$n:ident>($($arg:ident: $type:ty),* $(,)?) on $target:ident $body:block
+        $($rest:tt)*
+    ) => {
+        $(#[$meta])*
+        #[allow(clippy::too_many_arguments, reason = "MPI's parameters")]
+        fn $name<$n: $crate::ffi::Number>($($arg: $type),*) -> c_int {
+            let when = $crate::boundary::when::$name;
+            $crate::boundary::boundary(stringify!($name), when, $target, || $body)
+        }
+        mpi!(@export $name, [""], c_int, $n, c_int, ($($arg: $type),*));
+        mpi!(@export $name, ["_c"], i64, $n, c_int, ($($arg: $type),*));
+        mpi! { $($rest)* }
+    };
+    (
+        $(#[$meta:meta])*
+        fn $name:ident($($arg:ident: $type:ty),* $(,)?) on $target:ident $body:block
+        $($rest:tt)*
+    ) => {
+        $(#[$meta])*
+        #[allow(clippy::too_many_arguments, reason = "MPI's parameters")]
+        fn $name($($arg: $type),*) -> c_int {
+            let when = $crate::boundary::when::$name;
+            $crate::boundary::boundary(stringify!($name), when, $target, || $body)
+        }
+        mpi!(@export $name, [""], c_int, , c_int, ($($arg: $type),*));
+        mpi! { $($rest)* }
+    };
+    // A function whose result is not an error code; `$failed` is the result after an error.
+    (
+        $(#[$meta:meta])*
+        fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty, or $failed:expr; $body:block
+        $($rest:tt)*
+    ) => {
+        $(#[$meta])*
+        fn $name($($arg: $type),*) -> $result {
+            $crate::boundary::value(stringify!($name), $failed, || $body)
+        }
+        mpi!(@export $name, [""], c_int, , $result, ($($arg: $type),*));
+        mpi! { $($rest)* }
+    };
+    (@export $name:ident, [$suffix:literal], $over:ident, $($n:ident)?, $result:ty, ($($arg:ident: $type:ty),*)) => {
+        const _: () = {
+            $(type $n = $over;)?
+            type Pointer =
+                <$crate::boundary::signature::$name as $crate::boundary::signature::Signature<$over>>::Pointer;
+            // SAFETY (of the name): the table has each name once, and nobody else may define MPI names.
+            #[unsafe(export_name = concat!(stringify!($name), $suffix))]
+            extern "C-unwind" fn mpi($($arg: $type),*) -> $result {
+                $name $(::<$n>)? ($($arg),*)
+            }
+            #[unsafe(export_name = concat!("P", stringify!($name), $suffix))]
+            extern "C-unwind" fn pmpi($($arg: $type),*) -> $result {
+                $name $(::<$n>)? ($($arg),*)
+            }
+            const _: [Pointer; 2] = [mpi, pmpi];
+        };
+    };
+}
+pub(crate) use mpi;

@@ -1,0 +1,255 @@
+//! Handles of objects: 31-bit numbers of kind, generation and index, and the tables behind them.
+//!
+//! A number that was never given out, or whose object is gone, is noticed by the generation: it becomes
+//! the error class of its kind, never a crash. MPI 5.0, 20.3: integers 0 to 4095 are predefined handles.
+
+use banyan_runtime::{Class, Error, Result};
+use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+const INDEX_BITS: u32 = 20;
+const GENERATION_BITS: u32 = 7;
+const GENERATIONS: u32 = 1 << GENERATION_BITS;
+
+/// What a handle stands for. The numbers are part of the handles, and start at 1 so that every handle
+/// is above the predefined range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+#[allow(missing_docs, reason = "the kinds of MPI objects")]
+pub enum Kind {
+    Comm = 1,
+    Datatype,
+    Errhandler,
+    Group,
+    Info,
+    Message,
+    Op,
+    Request,
+}
+
+impl Kind {
+    const ALL: [Kind; 8] = [
+        Kind::Comm,
+        Kind::Datatype,
+        Kind::Errhandler,
+        Kind::Group,
+        Kind::Info,
+        Kind::Message,
+        Kind::Op,
+        Kind::Request,
+    ];
+
+    /// The class of an error about a handle of this kind.
+    pub fn class(self) -> Class {
+        match self {
+            Kind::Comm => Class::ERR_COMM,
+            Kind::Datatype => Class::ERR_TYPE,
+            Kind::Errhandler => Class::ERR_ERRHANDLER,
+            Kind::Group => Class::ERR_GROUP,
+            Kind::Info => Class::ERR_INFO,
+            Kind::Message | Kind::Request => Class::ERR_REQUEST,
+            Kind::Op => Class::ERR_OP,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Comm => "communicator",
+            Kind::Datatype => "datatype",
+            Kind::Errhandler => "error handler",
+            Kind::Group => "group",
+            Kind::Info => "info object",
+            Kind::Message => "message",
+            Kind::Op => "reduction operation",
+            Kind::Request => "request",
+        }
+    }
+
+    fn of(handle: usize) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| (handle >> (INDEX_BITS + GENERATION_BITS)) == *kind as usize)
+    }
+}
+
+/// The objects of one kind. Lookups clone the object, so no lock is held while it is used.
+pub struct Table<T> {
+    kind: Kind,
+    slots: RwLock<Slots<T>>,
+}
+
+struct Slots<T> {
+    all: Vec<Slot<T>>,
+    free: Vec<u32>,
+}
+
+struct Slot<T> {
+    generation: u32,
+    object: Option<T>,
+}
+
+impl<T> Table<T> {
+    /// An empty table.
+    pub const fn new(kind: Kind) -> Self {
+        Self { kind, slots: RwLock::new(Slots { all: Vec::new(), free: Vec::new() }) }
+    }
+
+    /// Keeps `object` and returns its handle.
+    ///
+    /// # Errors
+    /// MPI_ERR_NO_MEM if there are 2^20 objects of the kind already.
+    pub fn insert(&self, object: T) -> Result<usize> {
+        let mut slots = self.write();
+        let index = match slots.free.pop() {
+            Some(index) => index,
+            None if slots.all.len() >> INDEX_BITS != 0 => {
+                let what = format!("there are 2^20 {}s already; free those not needed", self.kind.name());
+                return Err(Error::new(Class::ERR_NO_MEM, what));
+            }
+            None => {
+                slots.all.push(Slot { generation: 0, object: None });
+                slots.all.len() as u32 - 1
+            }
+        };
+        let slot = &mut slots.all[index as usize];
+        slot.object = Some(object);
+        Ok(self.number(index, slot.generation))
+    }
+
+    /// Takes the object out; its handle is stale from now on.
+    pub fn remove(&self, handle: usize) -> Result<T> {
+        let mut slots = self.write();
+        let index = self.index(&slots, handle)?;
+        let slot = &mut slots.all[index];
+        slot.generation = (slot.generation + 1) % GENERATIONS;
+        let object = slot.object.take();
+        slots.free.push(index as u32);
+        object.ok_or_else(|| self.stale(handle))
+    }
+
+    /// Calls `f` on the object. `f` must not call user code: the table is locked.
+    pub fn with<R>(&self, handle: usize, f: impl FnOnce(&T) -> R) -> Result<R> {
+        let slots = self.read();
+        let index = self.index(&slots, handle)?;
+        slots.all[index].object.as_ref().map(f).ok_or_else(|| self.stale(handle))
+    }
+
+    /// Calls `f` on the object, which it may change. `f` must not call user code: the table is locked.
+    pub fn with_mut<R>(&self, handle: usize, f: impl FnOnce(&mut T) -> R) -> Result<R> {
+        let mut slots = self.write();
+        let index = self.index(&slots, handle)?;
+        slots.all[index].object.as_mut().map(f).ok_or_else(|| self.stale(handle))
+    }
+
+    /// True if the handle stands for an object.
+    pub fn contains(&self, handle: usize) -> bool {
+        self.with(handle, |_| ()).is_ok()
+    }
+
+    /// How many objects there are.
+    pub fn len(&self) -> usize {
+        let slots = self.read();
+        slots.all.len() - slots.free.len()
+    }
+
+    /// Takes every object out.
+    pub fn drain(&self) -> Vec<T> {
+        let mut slots = self.write();
+        let mut objects = Vec::new();
+        for index in 0..slots.all.len() {
+            let slot = &mut slots.all[index];
+            if let Some(object) = slot.object.take() {
+                slot.generation = (slot.generation + 1) % GENERATIONS;
+                objects.push(object);
+                slots.free.push(index as u32);
+            }
+        }
+        objects
+    }
+
+    fn number(&self, index: u32, generation: u32) -> usize {
+        ((self.kind as usize) << (INDEX_BITS + GENERATION_BITS))
+            | ((generation as usize) << INDEX_BITS)
+            | index as usize
+    }
+
+    fn index(&self, slots: &Slots<T>, handle: usize) -> Result<usize> {
+        if Kind::of(handle) != Some(self.kind) {
+            return Err(self.wild(handle));
+        }
+        let index = handle & ((1 << INDEX_BITS) - 1);
+        let generation = (handle >> INDEX_BITS) as u32 % GENERATIONS;
+        match slots.all.get(index) {
+            Some(slot) if slot.generation == generation && slot.object.is_some() => Ok(index),
+            Some(_) => Err(self.stale(handle)),
+            None => Err(self.wild(handle)),
+        }
+    }
+
+    #[cold]
+    fn stale(&self, handle: usize) -> Error {
+        let what = format!("handle {handle:#x} is of a {} that has been freed", self.kind.name());
+        Error::new(self.kind.class(), what)
+    }
+
+    #[cold]
+    fn wild(&self, handle: usize) -> Error {
+        let name = self.kind.name();
+        let what = match Kind::of(handle) {
+            _ if handle == 0 => format!("handle 0 is not a {name}: is the variable set?"),
+            Some(kind) if kind != self.kind => {
+                format!("handle {handle:#x} is a {}, not a {name}", kind.name())
+            }
+            _ => format!("handle {handle:#x} is not a {name}"),
+        };
+        Error::new(self.kind.class(), what)
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Slots<T>> {
+        self.slots.read().unwrap_or_else(|poison| poison.into_inner())
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Slots<T>> {
+        self.slots.write().unwrap_or_else(|poison| poison.into_inner())
+    }
+}
+
+impl<T: Clone> Table<T> {
+    /// The object of a handle.
+    ///
+    /// # Errors
+    /// The class of the kind, if the handle is stale, wild, or of another kind.
+    #[inline]
+    pub fn lookup(&self, handle: usize) -> Result<T> {
+        self.with(handle, T::clone)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handles_are_positive_ints_above_the_predefined_ones() {
+        let table = Table::new(Kind::Request);
+        for n in 0..100 {
+            let handle = table.insert(n).unwrap();
+            assert!(handle >= 0x1000 && i32::try_from(handle).is_ok());
+            assert_eq!(table.lookup(handle), Ok(n));
+        }
+        assert_eq!(table.len(), 100);
+        assert_eq!(table.drain().len(), 100);
+    }
+
+    #[test]
+    fn stale_and_wild_handles_are_errors_of_their_class() {
+        let (table, other) = (Table::new(Kind::Info), Table::new(Kind::Group));
+        let (a, group) = (table.insert('a').unwrap(), other.insert('g').unwrap());
+        assert_eq!(table.remove(a), Ok('a'));
+        let b = table.insert('b').unwrap();
+        assert_ne!(a, b);
+        for wild in [a, 0, 0x130, 0x131, b + 1, group, usize::MAX, 1 << 31, b | 1 << 40] {
+            assert_eq!(table.lookup(wild).unwrap_err().class, Class::ERR_INFO, "{wild:#x}");
+        }
+        assert!(table.lookup(a).unwrap_err().what.contains("freed"));
+        assert!(table.lookup(group).unwrap_err().what.contains("is a group"));
+        assert_eq!(table.lookup(b), Ok('b'));
+    }
+}

@@ -1,0 +1,127 @@
+//! Status objects: how a result is stored in them, and the functions on them (MPI 5.0, 3.2.5).
+
+use crate::boundary::{SelfComm, mpi};
+use crate::datatype;
+use crate::ffi::*;
+use crate::pointer::Ptr;
+use banyan_runtime::status::Status;
+use banyan_runtime::{Result, bail};
+
+impl MPI_Status {
+    /// Bytes of data received, or elements as bytes (MPI_Status_set_elements).
+    pub fn bytes(&self) -> u64 {
+        u64::from(self.MPI_internal[0] as u32) | u64::from(self.MPI_internal[1] as u32) << 32
+    }
+
+    /// Stores the byte count.
+    pub fn set_bytes(&mut self, bytes: u64) {
+        self.MPI_internal[0] = bytes as c_int;
+        self.MPI_internal[1] = (bytes >> 32) as c_int;
+    }
+
+    /// Source, tag, count and the cancelled flag of `from`; the error field stays as it is.
+    pub fn fill(&mut self, from: &Status) {
+        self.MPI_SOURCE = from.source;
+        self.MPI_TAG = from.tag;
+        self.set_bytes(from.bytes);
+        self.MPI_internal[2] = from.cancelled.into();
+    }
+}
+
+/// Stores a status where the user wants it, if anywhere. MPI_ERROR is left as it is: only calls that complete
+/// several operations set it.
+pub(crate) fn store(to: Ptr<MPI_Status>, from: &Status) {
+    if let Ok(mut status) = to.get() {
+        status.fill(from);
+        to.set_if(status);
+    }
+}
+
+fn change(status: Ptr<MPI_Status>, f: impl FnOnce(&mut MPI_Status)) -> Result<()> {
+    if status.is_null() {
+        bail!(ERR_ARG, "the status is MPI_STATUS_IGNORE");
+    }
+    let mut value = status.get()?;
+    f(&mut value);
+    status.set(value)
+}
+
+/// Elements of a status in the type of the caller; MPI_UNDEFINED if there are too many for it.
+fn counted<N: Number>(count: Option<i64>) -> N {
+    let undefined = || N::fit(MPI_UNDEFINED.into()).expect("every count type holds MPI_UNDEFINED");
+    count.and_then(N::fit).unwrap_or_else(undefined)
+}
+
+mpi! {
+    fn MPI_Get_count<N>(status: Ptr<MPI_Status>, datatype: MPI_Datatype, count: Ptr<N>) on SelfComm {
+        let size = datatype::lookup(datatype)?.size();
+        let bytes = status.get()?.bytes() as i64;
+        let whole = match size {
+            0 if bytes == 0 => Some(0),
+            0 => None,
+            size if bytes % size == 0 => Some(bytes / size),
+            _ => None,
+        };
+        count.set(counted(whole))
+    }
+
+    fn MPI_Get_elements<N>(status: Ptr<MPI_Status>, datatype: MPI_Datatype, count: Ptr<N>) on SelfComm {
+        count.set(counted(elements(status, datatype)?))
+    }
+
+    fn MPI_Get_elements_x(status: Ptr<MPI_Status>, datatype: MPI_Datatype, count: Ptr<MPI_Count>) on SelfComm {
+        count.set(counted(elements(status, datatype)?))
+    }
+
+    fn MPI_Status_set_elements<N>(status: Ptr<MPI_Status>, datatype: MPI_Datatype, count: N) on SelfComm {
+        set_elements(status, datatype, count.into())
+    }
+
+    fn MPI_Status_set_elements_x(status: Ptr<MPI_Status>, datatype: MPI_Datatype, count: MPI_Count) on SelfComm {
+        set_elements(status, datatype, count)
+    }
+
+    fn MPI_Status_set_cancelled(status: Ptr<MPI_Status>, flag: c_int) on SelfComm {
+        change(status, |status| status.MPI_internal[2] = (flag != 0).into())
+    }
+
+    fn MPI_Test_cancelled(status: Ptr<MPI_Status>, flag: Ptr<c_int>) on SelfComm {
+        flag.set((status.get()?.MPI_internal[2] != 0).into())
+    }
+
+    fn MPI_Status_get_source(status: Ptr<MPI_Status>, source: Ptr<c_int>) on SelfComm {
+        source.set(status.get()?.MPI_SOURCE)
+    }
+
+    fn MPI_Status_get_tag(status: Ptr<MPI_Status>, tag: Ptr<c_int>) on SelfComm {
+        tag.set(status.get()?.MPI_TAG)
+    }
+
+    fn MPI_Status_get_error(status: Ptr<MPI_Status>, error: Ptr<c_int>) on SelfComm {
+        error.set(status.get()?.MPI_ERROR)
+    }
+
+    fn MPI_Status_set_source(status: Ptr<MPI_Status>, source: c_int) on SelfComm {
+        change(status, |status| status.MPI_SOURCE = source)
+    }
+
+    fn MPI_Status_set_tag(status: Ptr<MPI_Status>, tag: c_int) on SelfComm {
+        change(status, |status| status.MPI_TAG = tag)
+    }
+
+    fn MPI_Status_set_error(status: Ptr<MPI_Status>, error: c_int) on SelfComm {
+        change(status, |status| status.MPI_ERROR = error)
+    }
+}
+
+fn elements(status: Ptr<MPI_Status>, datatype: MPI_Datatype) -> Result<Option<i64>> {
+    Ok(datatype::lookup(datatype)?.elements(status.get()?.bytes() as i64))
+}
+
+fn set_elements(status: Ptr<MPI_Status>, datatype: MPI_Datatype, count: i64) -> Result<()> {
+    if count < 0 {
+        bail!(ERR_COUNT, "the count is {count}");
+    }
+    let bytes = datatype::lookup(datatype)?.bytes_of_elements(count);
+    change(status, |status| status.set_bytes(bytes as u64))
+}
