@@ -62,10 +62,7 @@ impl Data {
 
     #[inline]
     fn within(buffer: Buffer, count: u64, ty: &Arc<Datatype>, span: Span) -> Data {
-        // Data as long as its span has no holes; with holes filled out of order it is still no piece.
-        let form = if span.bytes == 0 {
-            Form::Piece(0)
-        } else if ty.is_dense() {
+        let form = if span.bytes == 0 || ty.is_dense() {
             Form::Piece(0)
         } else if ty.is_one_piece(count) {
             Form::Piece(span.lo)

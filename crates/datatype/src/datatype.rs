@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use crate::Error;
-use crate::basic::{self, Basic};
+use crate::basic::Basic;
 use crate::bounds::{Bounds, Extents};
 use crate::draft::Draft;
 use crate::envelope::{Combiner, Envelope, Recipe};
@@ -256,9 +256,4 @@ static BUILTINS: LazyLock<Vec<Option<Arc<Datatype>>>> = LazyLock::new(|| {
 fn named(basic: &'static Basic) -> Datatype {
     let recipe = Recipe::new(Combiner::Named, vec![], vec![], vec![]);
     Datatype::new(Draft::basic(basic), recipe, Some(basic), true).expect("the table's extents fit")
-}
-
-/// All predefined datatypes.
-pub(crate) fn builtins() -> impl Iterator<Item = &'static Arc<Datatype>> {
-    basic::ALL.iter().filter_map(|basic| Datatype::builtin(basic.code))
 }

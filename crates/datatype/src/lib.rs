@@ -4,6 +4,7 @@
 //! (MPI 5.0, chapter 5). [`Data`] is a number of them in memory; a [`Cursor`] moves its bytes to or
 //! from packed fragments and can be put anywhere. [`op`] combines elements (MPI 5.0, 6.9.2).
 
+mod array;
 pub mod basic;
 mod bounds;
 mod construct;
@@ -12,10 +13,14 @@ mod datatype;
 mod draft;
 mod envelope;
 mod error;
+pub mod external32;
+mod kinds;
 mod layout;
+pub mod op;
 mod signature;
 mod walk;
 
+pub use array::{DEFAULT_BLOCK, Distribution, Order};
 pub use data::{Cursor, Data};
 pub use datatype::{Datatype, Span};
 pub use envelope::{Combiner, Envelope};

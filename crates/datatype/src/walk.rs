@@ -79,8 +79,9 @@ fn walk_blocks(len: u64, disps: &[i64], base: i64, skip: u64, take: u64, sink: &
     }
     let end = index + (take / len) as usize;
     sink.blocks(base, &disps[index..end], len);
-    if take % len > 0 {
-        sink.run(base + disps[end], take % len);
+    let rest = take % len;
+    if rest > 0 {
+        sink.run(base + disps[end], rest);
     }
 }
 

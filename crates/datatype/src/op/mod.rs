@@ -1,0 +1,191 @@
+//! The predefined reduction operations (MPI 5.0, 6.9.2 to 6.9.4), on every type they are defined for.
+
+mod kernels;
+mod pairs;
+mod wide;
+
+use std::sync::Arc;
+
+use banyan_memory::Buffer;
+
+use crate::basic::{Basic, Class};
+use crate::{Data, Datatype, Error};
+
+/// A predefined operation; the values are those of the MPI ABI's handles.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u16)]
+#[expect(missing_docs, reason = "each is the operation of the same name")]
+pub enum Builtin {
+    Sum = 0x21,
+    Min = 0x22,
+    Max = 0x23,
+    Prod = 0x24,
+    Band = 0x28,
+    Bor = 0x29,
+    Bxor = 0x2a,
+    Land = 0x30,
+    Lor = 0x31,
+    Lxor = 0x32,
+    Minloc = 0x38,
+    Maxloc = 0x39,
+    Replace = 0x3c,
+    NoOp = 0x3d,
+}
+
+/// All predefined operations and their names.
+pub const ALL: &[(Builtin, &str)] = &[
+    (Builtin::Sum, "MPI_SUM"),
+    (Builtin::Min, "MPI_MIN"),
+    (Builtin::Max, "MPI_MAX"),
+    (Builtin::Prod, "MPI_PROD"),
+    (Builtin::Band, "MPI_BAND"),
+    (Builtin::Bor, "MPI_BOR"),
+    (Builtin::Bxor, "MPI_BXOR"),
+    (Builtin::Land, "MPI_LAND"),
+    (Builtin::Lor, "MPI_LOR"),
+    (Builtin::Lxor, "MPI_LXOR"),
+    (Builtin::Minloc, "MPI_MINLOC"),
+    (Builtin::Maxloc, "MPI_MAXLOC"),
+    (Builtin::Replace, "MPI_REPLACE"),
+    (Builtin::NoOp, "MPI_NO_OP"),
+];
+
+impl Builtin {
+    /// The operation with this handle value.
+    pub fn from_code(code: u16) -> Option<Self> {
+        ALL.iter().map(|row| row.0).find(|op| *op as u16 == code)
+    }
+
+    /// Its handle value.
+    pub fn code(self) -> u16 {
+        self as u16
+    }
+
+    /// The standard's name.
+    pub fn name(self) -> &'static str {
+        ALL.iter().find(|row| row.0 == self).map_or("", |row| row.1)
+    }
+
+    /// True for all but MPI_REPLACE and MPI_NO_OP.
+    pub fn is_commutative(self) -> bool {
+        !self.is_accumulate_only()
+    }
+
+    /// True for the two that only one-sided accumulation may use.
+    pub fn is_accumulate_only(self) -> bool {
+        matches!(self, Builtin::Replace | Builtin::NoOp)
+    }
+}
+
+/// True if `op` is defined on `ty`: a predefined type of a class that the operation takes, or another
+/// name for one. MPI_CHAR counts as an integer, and addresses and counts as truth values, as programs
+/// written for other MPIs expect.
+pub fn defined_on(op: Builtin, ty: &Datatype) -> bool {
+    Kernel::find(op, ty).is_ok()
+}
+
+/// `inout[i] = input[i] op inout[i]` for `count` elements, the type's extent apart.
+///
+/// Integers wrap. MPI_MIN, MPI_MAX, MPI_MINLOC and MPI_MAXLOC yield NaN where either value is one. On
+/// equal values the two with an index yield the lower index.
+///
+/// # Errors
+/// [`Error::Op`] if the operation is not defined on the type, [`Error::Overflow`] for impossible counts.
+///
+/// # Panics
+/// If the elements are not inside the buffers' bounds.
+pub fn reduce(
+    op: Builtin,
+    ty: &Arc<Datatype>,
+    input: &Buffer,
+    inout: &Buffer,
+    count: u64,
+) -> Result<(), Error> {
+    let span = ty.span(count)?;
+    Kernel::find(op, ty)?.apply(ty, span.hi as usize, input, inout, count);
+    Ok(())
+}
+
+/// How an operation is carried out on a type.
+#[derive(Clone, Copy)]
+enum Kernel {
+    Elements(Raw),
+    Copy,
+    Nothing,
+}
+
+/// `inout[i] = input[i] op inout[i]` on `count` elements at any alignment.
+///
+/// Safety: the elements of `input` must be readable, those of `inout` readable and writable. The two
+/// may be the same memory, or apart.
+type Raw = unsafe fn(input: *const u8, inout: *mut u8, count: usize);
+
+impl Kernel {
+    fn find(op: Builtin, ty: &Datatype) -> Result<Self, Error> {
+        match op {
+            Builtin::Replace => return Ok(Kernel::Copy),
+            Builtin::NoOp => return Ok(Kernel::Nothing),
+            _ => {}
+        }
+        let found = ty.basic().filter(|basic| takes(op, basic.class)).and_then(|basic| kernel(op, basic));
+        found.map(Kernel::Elements).ok_or_else(|| {
+            let name = ty.basic().map_or("a derived datatype", |basic| basic.name);
+            Error::Op { op: op.name(), ty: name.into() }
+        })
+    }
+
+    /// `reach`: bytes from the first to the end of the last element.
+    fn apply(self, ty: &Arc<Datatype>, reach: usize, input: &Buffer, inout: &Buffer, count: u64) {
+        match self {
+            Kernel::Nothing => {}
+            Kernel::Copy => {
+                let from = Data::typed(input.clone(), count, ty);
+                Data::typed(inout.clone(), count, ty).copy_from(&from);
+            }
+            Kernel::Elements(raw) => {
+                let (from, to) = (input.ptr(0, reach), inout.ptr(0, reach));
+                // SAFETY: both buffers hold `reach` bytes from offset 0, which is where the elements of a
+                // predefined type end.
+                unsafe { raw(from, to, count as usize) }
+            }
+        }
+    }
+}
+
+/// The table of MPI 5.0, 6.9.2: which classes of types an operation takes.
+fn takes(op: Builtin, class: Class) -> bool {
+    use Builtin::*;
+    use Class::*;
+    let integer = matches!(class, Signed | Unsigned | Multi | Char);
+    match op {
+        Sum | Prod => integer || matches!(class, FortranInteger | Float | Complex),
+        Min | Max => integer || matches!(class, FortranInteger | Float),
+        Band | Bor | Bxor => integer || matches!(class, FortranInteger | Byte),
+        Land | Lor | Lxor => integer || class == Logical,
+        Minloc | Maxloc => class == Pair,
+        Replace | NoOp => true,
+    }
+}
+
+fn kernel(op: Builtin, basic: &Basic) -> Option<Raw> {
+    use Class::*;
+    match (basic.class, basic.size) {
+        (Char, _) => kernels::char(op),
+        (Signed | FortranInteger | Multi, size) => kernels::signed(op, size),
+        (Unsigned | Byte, size) => kernels::unsigned(op, size),
+        (Logical, size) => kernels::logical(op, size),
+        (Float, 16) if is_x87(basic) => wide::x87_real(op),
+        (Float, 16) => wide::quad_real(op),
+        (Float, size) => kernels::real(op, size),
+        (Complex, 32) if is_x87(basic) => wide::x87_complex(op),
+        (Complex, 32) => wide::quad_complex(op),
+        (Complex, size) => kernels::complex(op, size),
+        (Pair, _) => pairs::kernel(op, basic),
+        (Opaque, _) => None,
+    }
+}
+
+/// C's long double and what is made of it: 80 bits in 16 bytes on x86-64.
+fn is_x87(basic: &Basic) -> bool {
+    matches!(basic.code, 0x220 | 0x224 | 0x225)
+}
