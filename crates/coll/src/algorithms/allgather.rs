@@ -1,0 +1,79 @@
+//! Allgather: Bruck's algorithm for few bytes, a ring for many. Both take blocks of any lengths, which all
+//! ranks know.
+
+use super::no_temp;
+use crate::{Algorithm, Buf, Case, Cost, Kind, Needs, Round, Shape, Span, log2_up};
+
+pub(crate) const BRUCK: Algorithm = Algorithm {
+    kind: Kind::Allgather,
+    name: "bruck",
+    about: "log2(p) rounds, each doubling what a rank has: few bytes (Bruck et al. 1997)",
+    needs: Needs::Messages,
+    reorders: false,
+    phases: 0,
+    temp: |shape| shape.recvs.start(shape.ranks),
+    rounds: |shape| log2_up(shape.ranks) + 2,
+    round: bruck,
+    cost: |case: &Case| Cost {
+        steps: case.lg(),
+        bytes: case.bytes * (case.p() - 1.0),
+        copied: case.bytes * case.p(),
+        waits: case.lg(),
+        ..Cost::default()
+    },
+};
+
+pub(crate) const RING: Algorithm = Algorithm {
+    kind: Kind::Allgather,
+    name: "ring",
+    about: "p - 1 rounds between neighbours, straight into place: many bytes",
+    needs: Needs::Messages,
+    reorders: false,
+    phases: 0,
+    temp: no_temp,
+    rounds: |shape| shape.ranks.max(2) - 1,
+    round: ring,
+    cost: |case: &Case| Cost {
+        steps: case.p() - 1.0,
+        bytes: case.bytes * (case.p() - 1.0),
+        waits: case.p() - 1.0,
+        ..Cost::default()
+    },
+};
+
+pub(crate) const BRUCK_V: Algorithm = Algorithm { kind: Kind::Allgatherv, ..BRUCK };
+pub(crate) const RING_V: Algorithm = Algorithm { kind: Kind::Allgatherv, ..RING };
+
+/// Temp holds the blocks of the ranks from this one on, going around.
+fn bruck(shape: &Shape, index: u32, round: &mut Round) {
+    let (me, ranks) = (shape.rank, shape.ranks);
+    let levels = log2_up(ranks);
+    let around = |first: u32, number: u32| shape.recvs.around(first, number, ranks);
+    if index == 0 {
+        round.copy(shape.whole(Buf::Send), Span::new(Buf::Temp, (0, shape.len)));
+    } else if index <= levels {
+        let have = 1 << (index - 1);
+        let number = have.min(ranks - have);
+        let from = shape.after(me, have);
+        round.recv(from, Span::new(Buf::Temp, (around(me, have), around(from, number))));
+        round.send(shape.before(me, have), Span::new(Buf::Temp, (0, around(me, number))));
+    } else {
+        let (tail, head) = (shape.recvs.run(me, ranks), shape.recvs.run(0, me));
+        round.copy(Span::new(Buf::Temp, (0, tail.1)), Span::new(Buf::Recv, tail));
+        round.copy(Span::new(Buf::Temp, (tail.1, head.1)), Span::new(Buf::Recv, head));
+    }
+}
+
+fn ring(shape: &Shape, index: u32, round: &mut Round) {
+    let me = shape.rank;
+    let block = |rank: u32| Span::new(Buf::Recv, shape.recvs.block(rank));
+    if index == 0 {
+        round.copy(shape.whole(Buf::Send), block(me));
+    }
+    if shape.ranks == 1 {
+        return;
+    }
+    round.recv(shape.before(me, 1), block(shape.before(me, index + 1)));
+    let from = if index == 0 { shape.whole(Buf::Send) } else { block(shape.before(me, index)) };
+    round.send(shape.after(me, 1), from);
+}

@@ -1,0 +1,213 @@
+//! Allreduce over messages: recursive doubling, Rabenseifner's reduce-scatter and allgather, ring. In each,
+//! every element is combined in one way only, so all ranks get the same bits.
+
+use super::group::{Group, Role, half, lower_joins};
+use super::no_temp;
+use crate::{Algorithm, Buf, Case, Cost, Kind, Needs, Round, Shape, Side, Span};
+
+pub(crate) const DOUBLING: Algorithm = Algorithm {
+    kind: Kind::Allreduce,
+    name: "doubling",
+    about: "recursive doubling, log2(p) exchanges of the whole vector: tiny vectors",
+    needs: Needs::Messages,
+    reorders: false,
+    phases: 0,
+    temp: |shape| shape.len,
+    rounds: |shape| doubling_rounds(shape) + 1,
+    round: |shape, index, round| {
+        let at = Places { mine: shape.whole(Buf::Recv), other: shape.whole(Buf::Temp) };
+        if let Some(result) = doubling(shape, index, at, round)
+            && result.buf != Buf::Recv
+        {
+            round.copy(result, at.mine);
+        }
+    },
+    cost: doubling_cost,
+};
+
+pub(crate) const RABENSEIFNER: Algorithm = Algorithm {
+    kind: Kind::Allreduce,
+    name: "rabenseifner",
+    about: "recursive halving, then doubling: middle and large vectors (Rabenseifner 2004)",
+    needs: Needs::Messages,
+    reorders: false,
+    phases: 0,
+    temp: no_temp,
+    rounds: |shape| 3 + 2 * Group::of(shape).levels,
+    round: rabenseifner,
+    cost: |case: &Case| {
+        let (steps, share) = (2.0 * case.p().log2().floor() + 2.0 * case.odd(), (case.p() - 1.0) / case.p());
+        Cost {
+            steps,
+            bytes: case.bytes * (2.0 * share + 2.0 * case.odd()),
+            reduced: case.bytes * (share + case.odd()),
+            copied: case.bytes,
+            waits: steps,
+            ..Cost::default()
+        }
+    },
+};
+
+pub(crate) const RING: Algorithm = Algorithm {
+    kind: Kind::Allreduce,
+    name: "ring",
+    about: "reduce-scatter and allgather around a ring: huge vectors, few ranks, neighbour links",
+    needs: Needs::Messages,
+    reorders: true,
+    phases: 0,
+    temp: no_temp,
+    rounds: |shape| 1 + 2 * (shape.ranks - 1),
+    round: ring,
+    cost: |case: &Case| {
+        let (steps, share) = (2.0 * (case.p() - 1.0), (case.p() - 1.0) / case.p());
+        Cost {
+            steps,
+            bytes: case.bytes * 2.0 * share,
+            reduced: case.bytes * share,
+            copied: case.bytes,
+            waits: steps,
+            ..Cost::default()
+        }
+    },
+};
+
+/// Where recursive doubling keeps its two vectors.
+#[derive(Clone, Copy)]
+pub(super) struct Places {
+    /// The partial result at first.
+    pub(super) mine: Span,
+    /// What comes in at first.
+    pub(super) other: Span,
+}
+
+impl Places {
+    /// Partial result and room for what comes in, after that many joins as the lower partner: in such a join
+    /// `other = mine op other`, which makes `other` the partial result.
+    fn after(self, lower_joins: u32) -> (Span, Span) {
+        if lower_joins % 2 == 0 { (self.mine, self.other) } else { (self.other, self.mine) }
+    }
+}
+
+pub(super) fn doubling_rounds(shape: &Shape) -> u32 {
+    // Copy, fold (send, reduce), levels (exchange, reduce), unfold.
+    4 + 2 * Group::of(shape).levels
+}
+
+pub(super) fn doubling_cost(case: &Case) -> Cost {
+    let levels = case.p().log2().floor();
+    let steps = levels + 2.0 * case.odd();
+    Cost {
+        steps,
+        bytes: steps * case.bytes,
+        reduced: (levels + case.odd()) * case.bytes,
+        copied: case.bytes,
+        waits: steps,
+        ..Cost::default()
+    }
+}
+
+/// One round of recursive doubling over the whole of [`Buf::Send`]; after the last it tells where the result
+/// is.
+pub(super) fn doubling(shape: &Shape, index: u32, at: Places, round: &mut Round) -> Option<Span> {
+    let group = Group::of(shape);
+    let (role, last) = (group.role(shape.rank), 3 + 2 * group.levels);
+    let input = Span { buf: Buf::Send, ..at.mine };
+    if index == 0 {
+        round.copy(Span { at: 0, ..input }, at.mine);
+        return None;
+    }
+    let Role::Member { number, ward } = role else {
+        match index {
+            1 => round.send(shape.rank + 1, at.mine),
+            _ if index == last => round.recv(shape.rank + 1, at.mine),
+            _ => {}
+        }
+        return (index > last).then_some(at.mine);
+    };
+    let levels_done = (index.max(3) - 3).div_ceil(2).min(group.levels);
+    let (mine, other) = at.after(lower_joins(number, levels_done));
+    match (index, ward) {
+        (1, Some(ward)) => round.recv(ward, other),
+        (2, Some(_)) => round.reduce(other, mine),
+        (1 | 2, None) => {}
+        _ if index < last => {
+            let level = (index - 3) / 2;
+            let (mine, other) = at.after(lower_joins(number, level));
+            let partner = group.rank(number ^ 1 << level);
+            match (index - 3) % 2 {
+                0 => {
+                    round.recv(partner, other);
+                    round.send(partner, mine);
+                }
+                _ if number >> level & 1 == 0 => round.reduce(mine, other),
+                _ => round.reduce(other, mine),
+            }
+        }
+        (_, Some(ward)) if index == last => round.send(ward, mine),
+        _ if index == last => {}
+        _ => return Some(mine),
+    }
+    None
+}
+
+/// Copy, fold, halve, double, unfold; all in [`Buf::Recv`].
+fn rabenseifner(shape: &Shape, index: u32, round: &mut Round) {
+    let group = Group::of(shape);
+    let data = shape.whole(Buf::Recv);
+    let (halved, doubled) = (2 + group.levels, 2 + 2 * group.levels);
+    let Role::Member { number, ward } = group.role(shape.rank) else {
+        match index {
+            0 => round.copy(shape.whole(Buf::Send), data),
+            1 => round.send(shape.rank + 1, data),
+            _ if index == doubled => round.recv(shape.rank + 1, data),
+            _ => {}
+        }
+        return;
+    };
+    if index == 0 {
+        round.copy(shape.whole(Buf::Send), data);
+    } else if index == 1 {
+        ward.into_iter().for_each(|ward| round.recv_reduce(ward, data, Side::Left));
+    } else if index < halved {
+        halve(shape, group, number, index - 2, Buf::Recv, round);
+    } else if index < doubled {
+        let level = group.levels - 1 - (index - halved);
+        let partner = number ^ 1 << level;
+        let part = |member: u32| Span::new(Buf::Recv, half(member, level + 1, shape.len));
+        round.recv(group.rank(partner), part(partner));
+        round.send(group.rank(partner), part(number));
+    } else {
+        ward.into_iter().for_each(|ward| round.send(ward, data));
+    }
+}
+
+/// Level `level` of recursive halving in `buf`: each of two partners gets and reduces one half of what they
+/// have in common.
+pub(super) fn halve(shape: &Shape, group: Group, number: u32, level: u32, buf: Buf, round: &mut Round) {
+    let partner = number ^ 1 << level;
+    let part = |member: u32| Span::new(buf, half(member, level + 1, shape.len));
+    // What commutes needs no copy to put the incoming operand on the right.
+    let side = if partner < number || shape.commutative { Side::Left } else { Side::Right };
+    round.recv_reduce(group.rank(partner), part(number), side);
+    round.send(group.rank(partner), part(partner));
+}
+
+fn ring(shape: &Shape, index: u32, round: &mut Round) {
+    if index == 0 {
+        round.copy(shape.whole(Buf::Send), shape.whole(Buf::Recv));
+        return;
+    }
+    let (me, rounds) = (shape.rank, shape.ranks - 1);
+    let (to, from) = (shape.after(me, 1), shape.before(me, 1));
+    let part = |distance: u32| Span::new(Buf::Recv, shape.part(shape.before(me, distance)));
+    let done = index - 1;
+    if done < rounds {
+        round.recv_reduce(from, part(done + 1), Side::Left);
+        round.send(to, part(done));
+    } else {
+        // Now the part behind this rank (that of distance p - 1) is complete.
+        let done = done - rounds;
+        round.recv(from, part(done));
+        round.send(to, part((done + rounds) % shape.ranks));
+    }
+}

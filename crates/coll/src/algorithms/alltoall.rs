@@ -1,0 +1,134 @@
+//! Alltoall: Bruck's algorithm for small blocks; pairwise exchange and its windowed form for large ones, and
+//! wherever a rank does not know the sizes of others.
+
+use super::{WINDOW, no_temp};
+use crate::{Algorithm, Buf, Case, Cost, Kind, Needs, Round, Shape, Span, log2_up};
+
+pub(crate) const BRUCK: Algorithm = Algorithm {
+    kind: Kind::Alltoall,
+    name: "bruck",
+    about: "log2(p) rounds of p/2 blocks each: small blocks (Bruck et al. 1997)",
+    needs: Needs::Messages,
+    reorders: false,
+    phases: 0,
+    temp: |shape| (u64::from(shape.ranks) + 2 * u64::from(shape.ranks.div_ceil(2))) * shape.len,
+    rounds: |shape| 2 + 3 * log2_up(shape.ranks),
+    round: bruck,
+    cost: |case: &Case| {
+        let moved = case.bytes * case.p() / 2.0 * case.lg();
+        Cost {
+            steps: case.lg(),
+            bytes: moved,
+            copied: 2.0 * moved + 2.0 * case.bytes * case.p(),
+            waits: case.lg(),
+            ..Cost::default()
+        }
+    },
+};
+
+pub(crate) const PAIRWISE: Algorithm = Algorithm {
+    kind: Kind::Alltoall,
+    name: "pairwise",
+    about: "p - 1 rounds, one partner each: large blocks, many ranks",
+    needs: Needs::Messages,
+    reorders: false,
+    phases: 0,
+    temp: no_temp,
+    rounds: |shape| shape.ranks,
+    round: pairwise,
+    cost: |case: &Case| Cost {
+        steps: case.p() - 1.0,
+        bytes: case.bytes * (case.p() - 1.0),
+        waits: case.p() - 1.0,
+        ..Cost::default()
+    },
+};
+
+pub(crate) const SPREAD: Algorithm = Algorithm {
+    kind: Kind::Alltoall,
+    name: "spread",
+    about: "many partners at once, each rank starting behind itself: few ranks",
+    needs: Needs::Messages,
+    reorders: false,
+    phases: 0,
+    temp: no_temp,
+    rounds: |shape| (shape.ranks - 1).div_ceil(WINDOW).max(1),
+    round: spread,
+    cost: |case: &Case| {
+        let others = case.p() - 1.0;
+        let windows = (others / f64::from(WINDOW)).ceil();
+        // Crowding: messages of a window meet at receivers in no order.
+        let bytes = case.bytes * others * if windows > 1.0 { 1.25 } else { 1.0 };
+        Cost { steps: windows, extra: others - windows, bytes, waits: windows, ..Cost::default() }
+    },
+};
+
+pub(crate) const PAIRWISE_V: Algorithm = Algorithm { kind: Kind::Alltoallv, ..PAIRWISE };
+pub(crate) const SPREAD_V: Algorithm = Algorithm { kind: Kind::Alltoallv, ..SPREAD };
+pub(crate) const PAIRWISE_W: Algorithm = Algorithm { kind: Kind::Alltoallw, ..PAIRWISE };
+pub(crate) const SPREAD_W: Algorithm = Algorithm { kind: Kind::Alltoallw, ..SPREAD };
+
+fn own(shape: &Shape, round: &mut Round) {
+    let (from, into) = (shape.sends.block(shape.rank), shape.recvs.block(shape.rank));
+    // If the user's two counts for this rank itself differ, nothing beyond the shorter is touched.
+    let len = from.1.min(into.1);
+    round.copy(Span::new(Buf::Send, (from.0, len)), Span::new(Buf::Recv, (into.0, len)));
+}
+
+fn exchange(shape: &Shape, distance: u32, round: &mut Round) {
+    let (to, from) = (shape.after(shape.rank, distance), shape.before(shape.rank, distance));
+    round.recv(from, Span::new(Buf::Recv, shape.recvs.block(from)));
+    round.send(to, Span::new(Buf::Send, shape.sends.block(to)));
+}
+
+fn pairwise(shape: &Shape, index: u32, round: &mut Round) {
+    match index {
+        0 => own(shape, round),
+        distance => exchange(shape, distance, round),
+    }
+}
+
+fn spread(shape: &Shape, index: u32, round: &mut Round) {
+    if index == 0 {
+        own(shape, round);
+    }
+    let first = 1 + index * WINDOW;
+    for distance in first..(first + WINDOW).min(shape.ranks) {
+        exchange(shape, distance, round);
+    }
+}
+
+/// Temp: the blocks by distance to their receiver, then room to pack those of a round, then to receive them.
+fn bruck(shape: &Shape, index: u32, round: &mut Round) {
+    let (me, ranks, len) = (shape.rank, shape.ranks, shape.len);
+    let slot = |i: u32| Span::new(Buf::Temp, (u64::from(i) * len, len));
+    if index == 0 {
+        for distance in 0..ranks {
+            let to = shape.after(me, distance);
+            round.copy(Span::new(Buf::Send, shape.sends.block(to)), slot(distance));
+        }
+        return;
+    }
+    let (level, stage) = ((index - 1) / 3, (index - 1) % 3);
+    if level == log2_up(ranks) {
+        for distance in 0..ranks {
+            let from = shape.before(me, distance);
+            round.copy(slot(distance), Span::new(Buf::Recv, shape.recvs.block(from)));
+        }
+        return;
+    }
+    let hop = 1 << level;
+    let moving = || (0..ranks).filter(|distance| distance & hop != 0);
+    let (packed, landed) = (ranks, ranks + ranks.div_ceil(2));
+    match stage {
+        0 => moving().zip(packed..).for_each(|(distance, to)| round.copy(slot(distance), slot(to))),
+        1 => {
+            let all = |first: u32| {
+                Span::new(Buf::Temp, (u64::from(first) * len, moving().count() as u64 * len))
+            };
+            round.recv(shape.before(me, hop), all(landed));
+            round.send(shape.after(me, hop), all(packed));
+        }
+        _ => moving().zip(landed..).for_each(|(distance, from)| round.copy(slot(from), slot(distance))),
+    }
+}

@@ -1,0 +1,27 @@
+//! Barrier by dissemination: after round k each rank has heard, through others, of 2^(k+1) ranks
+//! (Hensgen, Finkel, Manber: Two algorithms for barrier synchronization, 1988).
+
+use super::no_temp;
+use crate::{Algorithm, Case, Cost, Kind, Needs, Round, Shape, log2_up};
+
+pub(crate) const DISSEMINATION: Algorithm = Algorithm {
+    kind: Kind::Barrier,
+    name: "dissemination",
+    about: "log2(p) rounds of empty messages (Hensgen, Finkel, Manber 1988)",
+    needs: Needs::Messages,
+    reorders: false,
+    phases: 0,
+    temp: no_temp,
+    rounds: |shape| log2_up(shape.ranks),
+    round,
+    cost,
+};
+
+fn round(shape: &Shape, index: u32, round: &mut Round) {
+    let distance = 1 << index;
+    round.signal(shape.after(shape.rank, distance), shape.before(shape.rank, distance));
+}
+
+fn cost(case: &Case) -> Cost {
+    Cost { steps: case.lg(), waits: case.lg(), ..Cost::default() }
+}

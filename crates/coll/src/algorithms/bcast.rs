@@ -1,0 +1,121 @@
+//! Broadcast over messages: binomial tree; scatter and ring (van de Geijn); pipelined chain.
+
+use super::no_temp;
+use crate::{Algorithm, Buf, Cost, Kind, Needs, Round, Shape, Span, log2_up};
+
+pub(crate) const BINOMIAL: Algorithm = Algorithm {
+    kind: Kind::Bcast,
+    name: "binomial",
+    about: "binomial tree, log2(p) messages deep: small messages and few ranks",
+    needs: Needs::Messages,
+    reorders: false,
+    phases: 0,
+    temp: no_temp,
+    rounds: |shape| log2_up(shape.ranks),
+    round: binomial,
+    cost: |case| Cost {
+        steps: case.lg(),
+        bytes: case.lg() * case.bytes,
+        waits: case.lg(),
+        ..Cost::default()
+    },
+};
+
+pub(crate) const SCATTER_RING: Algorithm = Algorithm {
+    kind: Kind::Bcast,
+    name: "scatter_ring",
+    about: "binomial scatter, then ring allgather: large messages (Barnett, van de Geijn 1994)",
+    needs: Needs::Messages,
+    reorders: false,
+    phases: 0,
+    temp: no_temp,
+    rounds: |shape| log2_up(shape.ranks) + shape.ranks - 1,
+    round: scatter_ring,
+    cost: |case| Cost {
+        steps: case.lg() + case.p() - 1.0,
+        bytes: 2.0 * case.bytes * (case.p() - 1.0) / case.p(),
+        waits: case.lg() + case.p() - 1.0,
+        ..Cost::default()
+    },
+};
+
+pub(crate) const CHAIN: Algorithm = Algorithm {
+    kind: Kind::Bcast,
+    name: "chain",
+    about: "pipelined chain in segments: large messages, few ranks",
+    needs: Needs::Messages,
+    reorders: false,
+    phases: 0,
+    temp: no_temp,
+    rounds: |shape| segments(shape).1 + shape.ranks.saturating_sub(2),
+    round: chain,
+    cost: |case| {
+        let segments = (case.bytes / SEGMENT).ceil().clamp(1.0, MOST_SEGMENTS);
+        let rounds = segments + (case.p() - 2.0).max(0.0);
+        let bytes = rounds * case.bytes / segments;
+        Cost { steps: rounds, bytes, waits: rounds, ..Cost::default() }
+    },
+};
+
+/// Bytes of a segment that keeps a link busy, and the number of segments at which they grow instead.
+const SEGMENT: f64 = 65536.0;
+const MOST_SEGMENTS: f64 = 4096.0;
+
+/// At which level of a binomial tree over relative ranks this one receives (the root: none), going down from
+/// the longest edges.
+fn binomial(shape: &Shape, index: u32, round: &mut Round) {
+    let edge = 1 << (log2_up(shape.ranks) - 1 - index);
+    let (me, data) = (shape.relative(), shape.whole(Buf::Recv));
+    if me % (2 * edge) == edge {
+        round.recv(shape.before(shape.rank, edge), data);
+    } else if me % (2 * edge) == 0 && me + edge < shape.ranks {
+        round.send(shape.after(shape.rank, edge), data);
+    }
+}
+
+fn scatter_ring(shape: &Shape, index: u32, round: &mut Round) {
+    let levels = log2_up(shape.ranks);
+    let (me, ranks) = (shape.relative(), shape.ranks);
+    if index < levels {
+        let edge = 1 << (levels - 1 - index);
+        let below = |top: u32| Span::new(Buf::Recv, shape.parts(top, (top + edge).min(ranks)));
+        if me % (2 * edge) == edge {
+            round.recv(shape.before(shape.rank, edge), below(me));
+        } else if me % (2 * edge) == 0 && me + edge < ranks {
+            round.send(shape.after(shape.rank, edge), below(me + edge));
+        }
+        return;
+    }
+    let done = index - levels;
+    let part = |distance: u32| Span::new(Buf::Recv, shape.part(shape.before(me, distance)));
+    // The root has all the parts, and gets none back.
+    if me != 0 {
+        round.recv(shape.before(shape.rank, 1), part(done + 1));
+    }
+    if me + 1 != ranks {
+        round.send(shape.after(shape.rank, 1), part(done));
+    }
+}
+
+/// Units of a segment, and their number.
+fn segments(shape: &Shape) -> (u64, u32) {
+    super::segments(shape, SEGMENT as u64, MOST_SEGMENTS as u64)
+}
+
+fn chain(shape: &Shape, index: u32, round: &mut Round) {
+    let (size, number) = segments(shape);
+    let me = shape.relative();
+    let segment = |i: u32| {
+        let at = u64::from(i) * size;
+        Span::new(Buf::Recv, (at, size.min(shape.len - at)))
+    };
+    // Segment i reaches relative rank v in round v - 1 + i, and leaves it in the next.
+    if me > 0 && index + 1 >= me && index + 1 - me < number {
+        let i = index + 1 - me;
+        round.recv_keyed(shape.before(shape.rank, 1), segment(i), i);
+    }
+    if me + 1 < shape.ranks && index >= me && index - me < number {
+        let i = index - me;
+        round.send_keyed(shape.after(shape.rank, 1), segment(i), i);
+    }
+}

@@ -1,0 +1,126 @@
+//! Gather: binomial tree for small blocks, linear for large ones and wherever not all ranks know the sizes.
+
+use super::{WINDOW, no_temp};
+use crate::{Algorithm, Buf, Case, Cost, Kind, Needs, Round, Shape, Span, log2_up};
+
+pub(crate) const BINOMIAL: Algorithm = Algorithm {
+    kind: Kind::Gather,
+    name: "binomial",
+    about: "binomial tree: small blocks, many ranks",
+    needs: Needs::Messages,
+    reorders: false,
+    phases: 0,
+    temp: |shape| match shape.relative() {
+        0 => u64::from(shape.ranks) * shape.len,
+        me => u64::from(subtree(me, shape.ranks)) * shape.len,
+    },
+    rounds: |shape| log2_up(shape.ranks) + 2,
+    round: binomial,
+    cost: |case| Cost {
+        steps: case.lg(),
+        bytes: case.bytes * (case.p() - 1.0),
+        copied: case.bytes * case.p() / 2.0,
+        waits: case.lg(),
+        ..Cost::default()
+    },
+};
+
+pub(crate) const LINEAR: Algorithm = Algorithm {
+    kind: Kind::Gather,
+    name: "linear",
+    about: "every rank sends to the root: large blocks, each moved once",
+    needs: Needs::Messages,
+    reorders: false,
+    phases: 0,
+    temp: no_temp,
+    rounds: linear_rounds,
+    round: linear,
+    cost: linear_cost,
+};
+
+pub(crate) const LINEAR_V: Algorithm = Algorithm { kind: Kind::Gatherv, ..LINEAR };
+
+/// Ranks of the binomial subtree below and with relative rank `me`, which is not the root.
+pub(super) fn subtree(me: u32, ranks: u32) -> u32 {
+    (1 << me.trailing_zeros()).min(ranks - me)
+}
+
+pub(super) fn linear_rounds(shape: &Shape) -> u32 {
+    (shape.ranks - 1).div_ceil(WINDOW).max(1)
+}
+
+pub(super) fn linear_cost(case: &Case) -> Cost {
+    let windows = ((case.p() - 1.0) / f64::from(WINDOW)).ceil();
+    let others = case.p() - 1.0;
+    Cost { steps: windows, extra: others - windows, bytes: case.bytes * others, waits: 1.0, ..Cost::default() }
+}
+
+/// The relative ranks that exchange data with the root in round `index` of a linear algorithm.
+pub(super) fn window(shape: &Shape, index: u32) -> std::ops::Range<u32> {
+    let first = 1 + index * WINDOW;
+    first..(first + WINDOW).min(shape.ranks)
+}
+
+fn linear(shape: &Shape, index: u32, round: &mut Round) {
+    let me = shape.relative();
+    if me == 0 {
+        for from in window(shape, index).map(|distance| shape.after(shape.root, distance)) {
+            round.recv(from, Span::new(Buf::Recv, shape.recvs.block(from)));
+        }
+        if index == 0 {
+            own(shape, round);
+        }
+    } else if window(shape, index).contains(&me) {
+        round.send(shape.root, shape.whole(Buf::Send));
+    }
+}
+
+fn own(shape: &Shape, round: &mut Round) {
+    round.copy(shape.whole(Buf::Send), Span::new(Buf::Recv, shape.recvs.block(shape.rank)));
+}
+
+/// First every rank copies its own block, then the levels from the leaves up, at last the root turns what
+/// wraps around the end into the order of ranks. Temp holds the blocks from relative rank `me` on.
+fn binomial(shape: &Shape, index: u32, round: &mut Round) {
+    let (me, ranks, len) = (shape.relative(), shape.ranks, shape.len);
+    let temp = |from: u32, number: u32| {
+        Span::new(Buf::Temp, (u64::from(from - me) * len, u64::from(number) * len))
+    };
+    let levels = log2_up(ranks);
+    if index == 0 {
+        match me {
+            0 => own(shape, round),
+            _ if subtree(me, ranks) > 1 => round.copy(shape.whole(Buf::Send), temp(me, 1)),
+            _ => {}
+        }
+    } else if index <= levels {
+        let edge = 1 << (index - 1);
+        if me % (2 * edge) == edge {
+            let number = subtree(me, ranks);
+            let from = if number > 1 { temp(me, number) } else { shape.whole(Buf::Send) };
+            round.send(shape.before(shape.rank, edge), from);
+        } else if me % (2 * edge) == 0 && me + edge < ranks {
+            let (child, number) = (me + edge, subtree(me + edge, ranks));
+            let into = match (me, straight(shape, child, number)) {
+                (0, Some((first, end))) => Span::new(Buf::Recv, shape.recvs.run(first, end)),
+                _ => temp(child, number),
+            };
+            round.recv(shape.after(shape.rank, edge), into);
+        }
+    } else if me == 0 {
+        let children = (0..levels).map(|level| 1 << level).filter(|&child| child < ranks);
+        for child in children.filter(|&child| straight(shape, child, subtree(child, ranks)).is_none()) {
+            let (number, before_end) = (subtree(child, ranks), ranks - shape.root - child);
+            let tail = shape.recvs.run(shape.root + child, ranks);
+            round.copy(temp(child, before_end), Span::new(Buf::Recv, tail));
+            let head = shape.recvs.run(0, number - before_end);
+            round.copy(temp(child + before_end, number - before_end), Span::new(Buf::Recv, head));
+        }
+    }
+}
+
+/// The ranks `first..end` that `number` relative ranks from `child` on are, if none wraps around the end.
+pub(super) fn straight(shape: &Shape, child: u32, number: u32) -> Option<(u32, u32)> {
+    let first = shape.after(shape.root, child);
+    (first + number <= shape.ranks).then_some((first, first + number))
+}

@@ -1,0 +1,81 @@
+//! Reduce_scatter: recursive doubling of the whole vector for few bytes, pairwise exchange for many. Both take
+//! blocks of any lengths, which all ranks know, and keep the order of operands.
+
+use super::allreduce::{Places, doubling, doubling_cost, doubling_rounds};
+use crate::{Algorithm, Buf, Case, Cost, Kind, Needs, Round, Shape, Side, Span};
+
+pub(crate) const DOUBLING: Algorithm = Algorithm {
+    kind: Kind::ReduceScatter,
+    name: "doubling",
+    about: "allreduce by recursive doubling, of which each rank keeps its block: few bytes",
+    needs: Needs::Messages,
+    reorders: false,
+    phases: 0,
+    temp: |shape| 2 * shape.sends.start(shape.ranks),
+    rounds: |shape| doubling_rounds(shape) + 1,
+    round: by_doubling,
+    cost: doubling_cost,
+};
+
+pub(crate) const PAIRWISE: Algorithm = Algorithm {
+    kind: Kind::ReduceScatter,
+    name: "pairwise",
+    about: "p - 1 rounds, each rank gets its block of one other: many bytes",
+    needs: Needs::Messages,
+    reorders: false,
+    phases: 0,
+    temp: |shape| 2 * shape.len,
+    rounds: |shape| shape.ranks + 2,
+    round: pairwise,
+    cost: |case: &Case| {
+        let share = (case.p() - 1.0) / case.p();
+        Cost {
+            steps: case.p() - 1.0,
+            bytes: case.bytes * share,
+            reduced: case.bytes * share,
+            copied: 2.0 * case.bytes / case.p(),
+            waits: case.p() - 1.0,
+            ..Cost::default()
+        }
+    },
+};
+
+pub(crate) const DOUBLING_BLOCK: Algorithm = Algorithm { kind: Kind::ReduceScatterBlock, ..DOUBLING };
+pub(crate) const PAIRWISE_BLOCK: Algorithm = Algorithm { kind: Kind::ReduceScatterBlock, ..PAIRWISE };
+
+fn by_doubling(shape: &Shape, index: u32, round: &mut Round) {
+    let total = shape.sends.start(shape.ranks);
+    let at =
+        Places { mine: Span::new(Buf::Temp, (0, total)), other: Span::new(Buf::Temp, (total, total)) };
+    if let Some(result) = doubling(shape, index, at, round) {
+        let (start, len) = shape.sends.block(shape.rank);
+        round.copy(Span { at: result.at + start, len, ..result }, shape.whole(Buf::Recv));
+    }
+}
+
+/// Temp: this rank's block combined over the ranks down from itself, then that over the ranks down from the
+/// last one; the ranks come in the order me - 1, me - 2, ... 0, p - 1, ... me + 1. At last both are joined.
+fn pairwise(shape: &Shape, index: u32, round: &mut Round) {
+    let (me, ranks) = (shape.rank, shape.ranks);
+    let (low, high) = (Span::new(Buf::Temp, (0, shape.len)), Span::new(Buf::Temp, (shape.len, shape.len)));
+    let last = me + 1 == ranks;
+    if index == 0 {
+        round.copy(Span::new(Buf::Send, shape.sends.block(me)), low);
+    } else if index < ranks {
+        let (to, from) = (shape.after(me, index), shape.before(me, index));
+        if from < me {
+            round.recv_reduce(from, low, Side::Left);
+        } else if from + 1 == ranks {
+            round.recv(from, high);
+        } else {
+            round.recv_reduce(from, high, Side::Left);
+        }
+        round.send(to, Span::new(Buf::Send, shape.sends.block(to)));
+    } else if index == ranks {
+        if !last {
+            round.reduce(low, high);
+        }
+    } else {
+        round.copy(if last { low } else { high }, shape.whole(Buf::Recv));
+    }
+}

@@ -1,0 +1,143 @@
+//! Scan and exscan: recursive doubling for small vectors, a pipelined chain for large ones.
+
+use super::{no_temp, segments};
+use crate::{Algorithm, Buf, Case, Cost, Kind, Needs, Round, Shape, Side, Span, log2_up};
+
+pub(crate) const DOUBLING: Algorithm = Algorithm {
+    kind: Kind::Scan,
+    name: "doubling",
+    about: "log2(p) exchanges of partial results: small vectors",
+    needs: Needs::Messages,
+    reorders: false,
+    phases: 0,
+    temp: |shape| 2 * shape.len,
+    rounds: |shape| 1 + 2 * log2_up(shape.ranks),
+    round: |shape, index, round| doubling(shape, index, true, round),
+    cost: |case: &Case| Cost {
+        steps: case.lg(),
+        bytes: case.lg() * case.bytes,
+        reduced: 2.0 * case.lg() * case.bytes,
+        copied: 2.0 * case.bytes,
+        waits: case.lg(),
+        ..Cost::default()
+    },
+};
+
+pub(crate) const CHAIN: Algorithm = Algorithm {
+    kind: Kind::Scan,
+    name: "chain",
+    about: "each rank passes its prefix on, in segments: large vectors, few ranks",
+    needs: Needs::Messages,
+    reorders: false,
+    phases: 0,
+    temp: no_temp,
+    rounds: |shape| 2 + cut(shape).1,
+    round: chain,
+    cost: |case: &Case| {
+        let segments = (case.bytes / SEGMENT).ceil().clamp(1.0, MOST_SEGMENTS);
+        let rounds = segments + case.p() - 1.0;
+        let bytes = rounds * case.bytes / segments;
+        Cost { steps: rounds, bytes, reduced: bytes, copied: case.bytes, waits: rounds, ..Cost::default() }
+    },
+};
+
+pub(crate) const EXCLUSIVE_DOUBLING: Algorithm = Algorithm {
+    kind: Kind::Exscan,
+    round: |shape, index, round| doubling(shape, index, false, round),
+    ..DOUBLING
+};
+
+pub(crate) const EXCLUSIVE_CHAIN: Algorithm = Algorithm {
+    kind: Kind::Exscan,
+    temp: |shape| shape.len,
+    rounds: |shape| 3 + cut(shape).1,
+    round: exclusive_chain,
+    ..CHAIN
+};
+
+const SEGMENT: f64 = 32768.0;
+const MOST_SEGMENTS: f64 = 4096.0;
+
+fn cut(shape: &Shape) -> (u64, u32) {
+    segments(shape, SEGMENT as u64, MOST_SEGMENTS as u64)
+}
+
+/// Temp holds the combination of all the ranks met so far, and what comes in; a join as the lower partner
+/// exchanges the two. Recv holds that of the ranks met that are below this one.
+fn doubling(shape: &Shape, index: u32, inclusive: bool, round: &mut Round) {
+    let (me, result) = (shape.rank, shape.whole(Buf::Recv));
+    let halves = [Span::new(Buf::Temp, (0, shape.len)), Span::new(Buf::Temp, (shape.len, shape.len))];
+    if index == 0 {
+        round.copy(shape.whole(Buf::Send), halves[0]);
+        if inclusive {
+            round.copy(shape.whole(Buf::Send), result);
+        }
+        return;
+    }
+    let level = (index - 1) / 2;
+    let partner = |level: u32| me ^ 1 << level;
+    if partner(level) >= shape.ranks {
+        return;
+    }
+    let flips = (0..level).filter(|&l| partner(l) > me && partner(l) < shape.ranks).count() % 2;
+    let (partial, incoming) = (halves[flips], halves[1 - flips]);
+    let partner = partner(level);
+    if (index - 1) % 2 == 0 {
+        round.recv(partner, incoming);
+        round.send(partner, partial);
+    } else if partner > me {
+        round.reduce(partial, incoming);
+    } else {
+        round.reduce(incoming, partial);
+        let first = me & ((1 << level) - 1) == 0;
+        if first && !inclusive {
+            round.copy(incoming, result);
+        } else {
+            round.reduce(incoming, result);
+        }
+    }
+}
+
+fn segment(shape: &Shape, buf: Buf, index: u32) -> Span {
+    let size = cut(shape).0;
+    let at = u64::from(index) * size;
+    Span::new(buf, (at, size.min(shape.len.saturating_sub(at))))
+}
+
+/// Segment i arrives and is combined in round i + 1, and goes on in the next.
+fn chain(shape: &Shape, index: u32, round: &mut Round) {
+    let (me, number) = (shape.rank, cut(shape).1);
+    if index == 0 {
+        round.copy(shape.whole(Buf::Send), shape.whole(Buf::Recv));
+        return;
+    }
+    if me > 0 && index <= number {
+        let i = index - 1;
+        round.recv_reduce_keyed(me - 1, segment(shape, Buf::Recv, i), Side::Left, i);
+    }
+    if me + 1 < shape.ranks && index >= 2 {
+        let i = index - 2;
+        round.send_keyed(me + 1, segment(shape, Buf::Recv, i), i);
+    }
+}
+
+/// Segment i arrives in round i + 1, is combined into Temp in the next, and goes on in the one after.
+fn exclusive_chain(shape: &Shape, index: u32, round: &mut Round) {
+    let (me, number) = (shape.rank, cut(shape).1);
+    let last = me + 1 == shape.ranks;
+    if index == 0 {
+        if !last {
+            round.copy(shape.whole(Buf::Send), shape.whole(Buf::Temp));
+        }
+        return;
+    }
+    if me > 0 && index <= number {
+        round.recv_keyed(me - 1, segment(shape, Buf::Recv, index - 1), index - 1);
+    }
+    if !last && me > 0 && (2..2 + number).contains(&index) {
+        round.reduce(segment(shape, Buf::Recv, index - 2), segment(shape, Buf::Temp, index - 2));
+    }
+    if !last && index >= 3 {
+        round.send_keyed(me + 1, segment(shape, Buf::Temp, index - 3), index - 3);
+    }
+}

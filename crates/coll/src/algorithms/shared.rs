@@ -1,0 +1,205 @@
+//! Shared-memory forms: ranks publish in slots, and read out of each other's. Small data go inline; of large
+//! data the address is published, and pulled by single copy.
+//!
+//! Every rank combines in the order of ranks, from the last down, so all get the same bits.
+
+use super::no_temp;
+use crate::{Algorithm, Buf, Case, Cost, Form, Kind, Needs, Round, Shape, Span, Step};
+
+pub(crate) const BARRIER: Algorithm = Algorithm {
+    kind: Kind::Barrier,
+    name: "shared",
+    about: "every rank raises its flag and looks at all others",
+    needs: Needs::Inline,
+    reorders: false,
+    phases: 1,
+    temp: no_temp,
+    rounds: |_| 3,
+    round: barrier,
+    cost: |case: &Case| Cost { hops: case.p(), waits: 1.0, ..Cost::default() },
+};
+
+pub(crate) const BCAST: Algorithm = Algorithm {
+    kind: Kind::Bcast,
+    name: "shared",
+    about: "the root publishes, all others copy: small messages on one node",
+    needs: Needs::Inline,
+    reorders: false,
+    phases: 1,
+    temp: no_temp,
+    rounds: |_| 2,
+    round: |shape, index, round| bcast(shape, index, Form::Inline, round),
+    cost: |case: &Case| Cost {
+        hops: 1.0 + case.p() / 8.0,
+        copied: 2.0 * case.bytes,
+        waits: 1.0,
+        ..Cost::default()
+    },
+};
+
+pub(crate) const BCAST_PULL: Algorithm = Algorithm {
+    kind: Kind::Bcast,
+    name: "pull",
+    about: "all others pull out of the root's buffer: large messages on one node",
+    needs: Needs::Regions,
+    reorders: false,
+    phases: 1,
+    temp: no_temp,
+    rounds: |_| 3,
+    round: |shape, index, round| bcast(shape, index, Form::Region, round),
+    cost: |case: &Case| Cost {
+        hops: 1.0 + case.p(),
+        pulls: 1.0,
+        pulled: case.bytes,
+        waits: 2.0,
+        ..Cost::default()
+    },
+};
+
+pub(crate) const REDUCE: Algorithm = Algorithm {
+    kind: Kind::Reduce,
+    name: "shared",
+    about: "all publish, the root combines: small vectors on one node",
+    needs: Needs::Inline,
+    reorders: false,
+    phases: 1,
+    temp: no_temp,
+    rounds: |shape| shape.ranks + 2,
+    round: |shape, index, round| combine(shape, index, shape.rank == shape.root, round),
+    cost: combine_cost,
+};
+
+pub(crate) const REDUCE_PULL: Algorithm = Algorithm {
+    kind: Kind::Reduce,
+    name: "pull",
+    about: "each rank combines a part of all buffers, the root pulls the parts: large vectors on one node",
+    needs: Needs::Regions,
+    reorders: false,
+    phases: 2,
+    temp: |shape| shape.part(shape.rank).1,
+    rounds: |shape| shape.ranks + 5,
+    round: |shape, index, round| combine_parts(shape, index, shape.rank == shape.root, round),
+    cost: combine_parts_cost,
+};
+
+pub(crate) const ALLREDUCE: Algorithm = Algorithm {
+    kind: Kind::Allreduce,
+    name: "shared",
+    about: "all publish, all combine: small vectors on one node",
+    needs: Needs::Inline,
+    reorders: false,
+    phases: 1,
+    temp: no_temp,
+    rounds: |shape| shape.ranks + 2,
+    round: |shape, index, round| combine(shape, index, true, round),
+    cost: combine_cost,
+};
+
+pub(crate) const ALLREDUCE_PULL: Algorithm = Algorithm {
+    kind: Kind::Allreduce,
+    name: "pull",
+    about: "each rank combines a part of all buffers, all pull the parts: large vectors on one node",
+    needs: Needs::Regions,
+    reorders: false,
+    phases: 2,
+    temp: |shape| shape.part(shape.rank).1,
+    rounds: |shape| shape.ranks + 5,
+    round: |shape, index, round| combine_parts(shape, index, true, round),
+    cost: combine_parts_cost,
+};
+
+fn combine_cost(case: &Case) -> Cost {
+    Cost {
+        hops: case.p(),
+        copied: 2.0 * case.bytes,
+        reduced: (case.p() - 1.0) * case.bytes,
+        waits: 1.0,
+        ..Cost::default()
+    }
+}
+
+fn combine_parts_cost(case: &Case) -> Cost {
+    Cost {
+        hops: 4.0 * case.p(),
+        reduced: case.bytes,
+        pulls: 2.0 * case.p(),
+        pulled: 2.0 * case.bytes,
+        waits: 3.0,
+        ..Cost::default()
+    }
+}
+
+/// All ranks but this one, those behind it first, so that not all look at the same rank.
+fn others(shape: &Shape) -> impl Iterator<Item = u32> {
+    (1..shape.ranks).map(|distance| shape.after(shape.rank, distance))
+}
+
+fn drain(shape: &Shape, phase: u32, round: &mut Round) {
+    others(shape).for_each(|rank| round.push(Step::Drain { rank, phase }));
+}
+
+fn barrier(shape: &Shape, index: u32, round: &mut Round) {
+    let nothing = Span::new(Buf::Send, (0, 0));
+    match index {
+        0 => round.push(Step::Publish { from: nothing, phase: 0, form: Form::Inline }),
+        1 => others(shape).for_each(|rank| round.push(Step::Await { rank, phase: 0 })),
+        _ => round.push(Step::Release { phase: 0 }),
+    }
+}
+
+fn bcast(shape: &Shape, index: u32, form: Form, round: &mut Round) {
+    let (root, data) = (shape.root, shape.whole(Buf::Recv));
+    match index {
+        0 if shape.rank == root => round.push(Step::Publish { from: data, phase: 0, form }),
+        0 => round.push(Step::Pull { rank: root, phase: 0, at: 0, into: data }),
+        1 => round.push(Step::Release { phase: 0 }),
+        // The root's buffer is the user's again only when nobody reads it any more.
+        _ if shape.rank == root => drain(shape, 0, round),
+        _ => {}
+    }
+}
+
+/// Publish, combine what all published (if this rank wants it), release.
+fn combine(shape: &Shape, index: u32, wanted: bool, round: &mut Round) {
+    let into = shape.whole(Buf::Recv);
+    if index == 0 {
+        round.push(Step::Publish { from: shape.whole(Buf::Send), phase: 0, form: Form::Inline });
+    } else if index > shape.ranks {
+        round.push(Step::Release { phase: 0 });
+    } else if wanted {
+        combine_from(shape.ranks - index, shape.ranks, 0, 0, into, round);
+    }
+}
+
+/// `into = what rank published op into`, where the last rank's is what the others are combined with.
+fn combine_from(rank: u32, ranks: u32, phase: u32, at: u64, into: Span, round: &mut Round) {
+    match rank + 1 == ranks {
+        true => round.push(Step::Pull { rank, phase, at, into }),
+        false => round.push(Step::PullReduce { rank, phase, at, into }),
+    }
+}
+
+/// Publish all, combine this rank's part in Temp (in place, it is still to be read by this rank itself), publish
+/// that, pull the parts of all (if this rank wants them).
+fn combine_parts(shape: &Shape, index: u32, wanted: bool, round: &mut Round) {
+    let (ranks, form) = (shape.ranks, Form::Region);
+    let part = Span::new(Buf::Temp, (0, shape.part(shape.rank).1));
+    if index == 0 {
+        round.push(Step::Publish { from: shape.whole(Buf::Send), phase: 0, form });
+    } else if index <= ranks {
+        let at = shape.part(shape.rank).0;
+        combine_from(ranks - index, ranks, 0, at, part, round);
+    } else if index == ranks + 1 {
+        round.push(Step::Release { phase: 0 });
+        round.push(Step::Publish { from: part, phase: 1, form });
+    } else if index == ranks + 2 {
+        for rank in (0..ranks).filter(|_| wanted) {
+            let into = Span::new(Buf::Recv, shape.part(rank));
+            round.push(Step::Pull { rank, phase: 1, at: 0, into });
+        }
+    } else if index == ranks + 3 {
+        round.push(Step::Release { phase: 1 });
+    } else {
+        drain(shape, 1, round);
+    }
+}

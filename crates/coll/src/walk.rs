@@ -1,0 +1,234 @@
+//! Walks the schedules of all ranks together, without data: what the verifier and the simulator have in
+//! common. Sends are synchronous: a message moves when both sides have come to it.
+
+use crate::{Algorithm, Form, Round, Shape, Side, Span, Step};
+
+/// One collective of all ranks.
+pub(crate) struct Operation {
+    pub(crate) algorithm: &'static Algorithm,
+    /// By rank.
+    pub(crate) shapes: Vec<Shape>,
+    /// The stamp of its phase 0.
+    pub(crate) first: u64,
+}
+
+/// What becomes of the steps; `op` is the number of the operation that a rank is in.
+pub(crate) trait Machine {
+    /// A rank comes to a round of these steps.
+    fn begin(&mut self, op: usize, rank: u32, steps: &[Step]) -> Result<(), String>;
+    /// A message moves.
+    fn message(&mut self, op: usize, ends: (u32, u32), from: Span, into: Span, side: Option<Side>);
+    /// A copy or a reduction within a rank.
+    fn local(&mut self, op: usize, rank: u32, step: &Step) -> Result<(), String>;
+    /// A rank publishes.
+    fn publish(&mut self, op: usize, rank: u32, stamp: u64, from: Span, form: Form);
+    /// A rank saw that another published, and takes something out of it.
+    fn look(&mut self, op: usize, rank: u32, look: Look) -> Result<(), String>;
+    /// A rank saw that another released a stamp.
+    fn drained(&mut self, op: usize, rank: u32, other: u32, stamp: u64);
+    /// A rank released a stamp.
+    fn release(&mut self, op: usize, rank: u32, stamp: u64);
+    /// A rank is through with an operation.
+    fn end(&mut self, op: usize, rank: u32) -> Result<(), String>;
+}
+
+/// What a rank takes out of a publication.
+#[derive(Clone, Copy)]
+pub(crate) struct Look {
+    pub(crate) publisher: u32,
+    pub(crate) stamp: u64,
+    pub(crate) at: u64,
+    /// Nothing, if it only waits.
+    pub(crate) into: Option<Span>,
+    pub(crate) reduce: bool,
+}
+
+struct Node {
+    op: usize,
+    next: u32,
+    round: Round,
+    open: Vec<bool>,
+    left: usize,
+    published: u64,
+    released: u64,
+}
+
+/// Walks all the operations, one after the other at each rank, without waiting between them; `order` is
+/// the order in which ranks get their turns.
+pub(crate) fn walk(ops: &[Operation], machine: &mut impl Machine, order: &[u32]) -> Result<(), String> {
+    let fresh = || Node {
+        op: 0,
+        next: 0,
+        round: Round::default(),
+        open: vec![],
+        left: 0,
+        published: 0,
+        released: 0,
+    };
+    let mut walk = Walk { ops, machine, nodes: order.iter().map(|_| fresh()).collect() };
+    loop {
+        let mut moved = false;
+        for &rank in order {
+            while walk.turn(rank)? {
+                moved = true;
+            }
+        }
+        if walk.nodes.iter().all(|node| node.op == ops.len()) {
+            return Ok(());
+        }
+        if !moved {
+            return Err(walk.deadlock());
+        }
+    }
+}
+
+struct Walk<'a, M> {
+    ops: &'a [Operation],
+    machine: &'a mut M,
+    nodes: Vec<Node>,
+}
+
+impl<M: Machine> Walk<'_, M> {
+    /// Does what can be done at a rank; false if that is nothing.
+    fn turn(&mut self, rank: u32) -> Result<bool, String> {
+        let node = &mut self.nodes[rank as usize];
+        if node.op == self.ops.len() {
+            return Ok(false);
+        }
+        if node.left > 0 {
+            return self.tries(rank);
+        }
+        let (op, here) = (node.op, &self.ops[node.op]);
+        let shape = &here.shapes[rank as usize];
+        if node.next == (here.algorithm.rounds)(shape) {
+            (node.op, node.next) = (op + 1, 0);
+            self.machine.end(op, rank)?;
+            return Ok(true);
+        }
+        node.round.begin(node.next);
+        (here.algorithm.round)(shape, node.next, &mut node.round);
+        node.next += 1;
+        node.left = node.round.steps.len();
+        node.open.clear();
+        node.open.resize(node.left, true);
+        self.machine.begin(op, rank, &node.round.steps)?;
+        Ok(true)
+    }
+
+    fn tries(&mut self, rank: u32) -> Result<bool, String> {
+        let mut moved = false;
+        for index in 0..self.nodes[rank as usize].open.len() {
+            if self.nodes[rank as usize].open[index] && self.step(rank, index)? {
+                self.close(rank, index);
+                moved = true;
+            }
+        }
+        Ok(moved)
+    }
+
+    fn close(&mut self, rank: u32, index: usize) {
+        let node = &mut self.nodes[rank as usize];
+        debug_assert!(node.open[index]);
+        node.open[index] = false;
+        node.left -= 1;
+    }
+
+    /// True if the step is over.
+    fn step(&mut self, rank: u32, index: usize) -> Result<bool, String> {
+        let (op, step) = {
+            let node = &self.nodes[rank as usize];
+            (node.op, node.round.steps[index])
+        };
+        let stamp = |phase: u32| self.ops[op].first + u64::from(phase);
+        match step {
+            Step::Send { to, from, key } => {
+                let Some((other, into, side)) = self.partner(op, to, rank, key) else { return Ok(false) };
+                if into.len != from.len {
+                    return Err(format!("rank {rank} sends {} units to rank {to}: {into:?}", from.len));
+                }
+                self.machine.message(op, (rank, to), from, into, side);
+                self.close(to, other);
+            }
+            // The sender finds the receiver, when its turn comes.
+            Step::Recv { .. } | Step::RecvReduce { .. } => return Ok(false),
+            Step::Reduce { .. } | Step::Copy { .. } => self.machine.local(op, rank, &step)?,
+            Step::Publish { from, phase, form } => {
+                let stamp = stamp(phase);
+                let clear = self.nodes.iter().all(|node| node.released + 2 >= stamp);
+                let turn = self.nodes[rank as usize].released + 1 >= self.ops[op].first;
+                if !clear || !turn {
+                    return Ok(false);
+                }
+                if self.nodes[rank as usize].published >= stamp {
+                    return Err(format!("rank {rank} publishes {stamp} too late"));
+                }
+                self.machine.publish(op, rank, stamp, from, form);
+                self.nodes[rank as usize].published = stamp;
+            }
+            Step::Await { rank: publisher, phase } => {
+                let look = Look { publisher, stamp: stamp(phase), at: 0, into: None, reduce: false };
+                return self.look(op, rank, look);
+            }
+            Step::Pull { rank: publisher, phase, at, into } => {
+                let look = Look { publisher, stamp: stamp(phase), at, into: Some(into), reduce: false };
+                return self.look(op, rank, look);
+            }
+            Step::PullReduce { rank: publisher, phase, at, into } => {
+                let look = Look { publisher, stamp: stamp(phase), at, into: Some(into), reduce: true };
+                return self.look(op, rank, look);
+            }
+            Step::Release { phase } => {
+                let node = &mut self.nodes[rank as usize];
+                if node.released + 1 < self.ops[op].first {
+                    return Ok(false);
+                }
+                node.released = self.ops[op].first + u64::from(phase);
+                self.machine.release(op, rank, node.released);
+            }
+            Step::Drain { rank: other, phase } => {
+                let stamp = stamp(phase);
+                if self.nodes[other as usize].released < stamp {
+                    return Ok(false);
+                }
+                self.machine.drained(op, rank, other, stamp);
+            }
+        }
+        Ok(true)
+    }
+
+    fn look(&mut self, op: usize, rank: u32, look: Look) -> Result<bool, String> {
+        if self.nodes[rank as usize].released >= look.stamp {
+            return Err(format!("rank {rank} looks at stamp {}, which it has released", look.stamp));
+        }
+        let turn = self.nodes[rank as usize].released + 1 >= self.ops[op].first;
+        if !turn || self.nodes[look.publisher as usize].published < look.stamp {
+            return Ok(false);
+        }
+        self.machine.look(op, rank, look)?;
+        Ok(true)
+    }
+
+    /// The open receive at `to` of a message from `sender`.
+    fn partner(&self, op: usize, to: u32, sender: u32, key: u32) -> Option<(usize, Span, Option<Side>)> {
+        let node = self.nodes.get(to as usize).filter(|node| node.op == op)?;
+        let open = node.round.steps.iter().enumerate().filter(|&(index, _)| node.open[index]);
+        open.filter_map(|(index, step)| match *step {
+            Step::Recv { from, into, key: k } if (from, k) == (sender, key) => Some((index, into, None)),
+            Step::RecvReduce { from, into, side, key: k } if (from, k) == (sender, key) => {
+                Some((index, into, Some(side)))
+            }
+            _ => None,
+        })
+        .next()
+    }
+
+    fn deadlock(&self) -> String {
+        let stuck = self.nodes.iter().enumerate().filter(|(_, node)| node.left > 0);
+        let lines = stuck.take(4).map(|(rank, node)| {
+            let open = node.round.steps.iter().zip(&node.open).filter(|(_, open)| **open);
+            let open: Vec<_> = open.map(|(step, _)| step).take(3).collect();
+            format!("rank {rank} before round {} waits in {open:?}", node.next)
+        });
+        format!("deadlock: {}", lines.collect::<Vec<_>>().join("; "))
+    }
+}
