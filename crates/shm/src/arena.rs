@@ -1,0 +1,293 @@
+//! Slots that the ranks of a communicator share: what one publishes, all look at in place.
+//!
+//! A rank's slot is a line of its own words (up to which stamp it has released; who sleeps until it does
+//! something) and two banks, used in turn by the stamp's lowest bit. A bank starts with its stamp, stored
+//! last (Release), so a small publication is one line. See `Slots` of the collectives for the rules.
+
+use std::sync::{Arc, Weak};
+
+use banyan_memory::Buffer;
+use banyan_transport::{Get, Remote};
+
+use crate::core::Core;
+use crate::layout::{BANK_HEAD, arena_inline, arena_slot, arena_stride, bank_bytes};
+use crate::ring::LINE;
+use crate::room;
+use crate::segment::Segment;
+use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// In a bank's length word: the bytes are elsewhere, and the bank holds address, length and key.
+const REGION: u64 = 1 << 63;
+
+/// What a rank published.
+#[derive(Debug)]
+pub enum Published {
+    /// The bytes, in shared memory: to be read until this rank releases the stamp, and never written.
+    Inline(Buffer),
+    /// That many bytes in the publisher's memory, to be [pulled](Arena::pull).
+    Region(u64),
+}
+
+/// One rank's view of the slots of a communicator. See [`Shm::arena`](crate::Shm::arena).
+pub struct Arena {
+    core: Arc<Core>,
+    place: Place,
+    /// Local index of each rank.
+    peers: Box<[u32]>,
+    watch: Arc<Watch>,
+}
+
+impl Arena {
+    /// Bytes that one publication can carry inline.
+    pub fn inline_bytes(&self) -> usize {
+        arena_inline(self.place.ranks)
+    }
+
+    /// Copies `bytes` (at most [`Arena::inline_bytes`]) into my bank of `stamp` (from 1), then stamps it.
+    pub fn publish(&self, stamp: u64, bytes: &Buffer) {
+        let len = bytes.len();
+        assert!(len <= self.inline_bytes(), "{len} bytes do not fit into a bank");
+        let bank = self.place.bank(self.place.me, stamp);
+        let to = self.core.segment.ptr(bank + BANK_HEAD, len);
+        // SAFETY: the bank has room for `len`; every rank has released what was in it (the caller's promise),
+        // so no one reads it now.
+        let to = unsafe { Buffer::new(to, len) };
+        to.copy_from(0, bytes, bytes.lo(), len);
+        self.stamp(bank, stamp, len as u64);
+    }
+
+    /// Publishes address and length of `bytes`, for others to [pull](Arena::pull) until all released `stamp`.
+    pub fn publish_region(&self, stamp: u64, bytes: &Buffer) {
+        let bank = self.place.bank(self.place.me, stamp);
+        let Remote { addr, len, key } = self.core.remote(bytes);
+        for (i, word) in [addr, len, key].into_iter().enumerate() {
+            self.word(bank + BANK_HEAD + i * 8).store(word, Ordering::Relaxed);
+        }
+        self.stamp(bank, stamp, len | REGION);
+    }
+
+    /// What `rank` (maybe this one) published under `stamp`; `None` if it has not yet. To be asked only
+    /// before this rank releases `stamp`.
+    #[inline]
+    pub fn look(&self, rank: u32, stamp: u64) -> Option<Published> {
+        let bank = self.place.bank(rank, stamp);
+        // Acquire, with the Release in `stamp`: length and bytes are there too.
+        if self.word(bank).load(Ordering::Acquire) != stamp {
+            self.watch.miss(&self.watch.missing[rank as usize], stamp);
+            return None;
+        }
+        self.watch.missing[rank as usize].store(0, Ordering::Relaxed);
+        let len = self.word(bank + 8).load(Ordering::Relaxed);
+        if len & REGION != 0 {
+            return Some(Published::Region(len & !REGION));
+        }
+        let len = (len as usize).min(self.inline_bytes());
+        let at = self.core.segment.ptr(bank + BANK_HEAD, len);
+        // SAFETY: inside the segment, which this arena holds; not written again before this rank releases
+        // the stamp.
+        Some(Published::Inline(unsafe { Buffer::new(at, len) }))
+    }
+
+    /// Copies `into.len()` bytes from offset `at` of what `rank` published under `stamp`. False: refused
+    /// (not published, outside, or that memory cannot be read from here).
+    pub fn pull(&self, rank: u32, stamp: u64, at: u64, into: &Buffer) -> bool {
+        let bytes = into.len() as u64;
+        let inside = |len: u64| at.checked_add(bytes).is_some_and(|end| end <= len);
+        match self.look(rank, stamp) {
+            Some(Published::Inline(data)) if inside(data.len() as u64) => {
+                into.copy_from(into.lo(), &data, at as isize, into.len());
+                true
+            }
+            Some(Published::Region(len)) if inside(len) => {
+                let body = self.place.bank(rank, stamp) + BANK_HEAD;
+                let [addr, key] = [0, 16].map(|i| self.word(body + i).load(Ordering::Relaxed));
+                let part = Remote { addr: addr.wrapping_add(at), len: bytes, key };
+                self.core.read(self.peers[rank as usize], part, into) == Get::Done
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether regions that `rank` publishes can be pulled: really tried, on the first call after `rank` has
+    /// attached; `None` before that.
+    pub fn can_pull(&self, rank: u32) -> Option<bool> {
+        self.core.try_reach(self.peers[rank as usize])
+    }
+
+    /// This rank is done with everything published up to and including `stamp`.
+    pub fn release(&self, stamp: u64) {
+        self.word(self.place.own(self.place.me)).store(stamp, Ordering::Release);
+        self.tell();
+    }
+
+    /// Up to which stamp `rank` (maybe this one) has released; 0 at first.
+    #[inline]
+    pub fn released(&self, rank: u32) -> u64 {
+        // Acquire: its reads of what it released are over.
+        let stamp = self.word(self.place.own(rank)).load(Ordering::Acquire);
+        self.watch.miss(&self.watch.unreleased[rank as usize], stamp + 1);
+        stamp
+    }
+
+    fn stamp(&self, bank: usize, stamp: u64, len: u64) {
+        self.word(bank + 8).store(len, Ordering::Relaxed);
+        self.word(bank).store(stamp, Ordering::Release);
+        self.tell();
+    }
+
+    /// After a store: wakes who sleeps until this rank does something. One look at a line of our own if
+    /// no one does.
+    #[inline]
+    fn tell(&self) {
+        // The barrier between store and look is the sleeper's (see `doorbell`), if it can.
+        if self.core.fences() {
+            fence(Ordering::SeqCst);
+        } else {
+            std::sync::atomic::compiler_fence(Ordering::SeqCst);
+        }
+        let waiters = self.word(self.place.waiters(self.place.me));
+        if waiters.load(Ordering::Relaxed) != 0 {
+            self.wake(waiters.swap(0, Ordering::SeqCst));
+        }
+    }
+
+    #[cold]
+    fn wake(&self, waiters: u64) {
+        for (rank, &peer) in self.peers.iter().enumerate() {
+            if waiters & waiter_bit(rank as u32) != 0 {
+                self.core.wake(peer);
+            }
+        }
+    }
+
+    #[inline]
+    fn word(&self, at: usize) -> &AtomicU64 {
+        self.core.segment.word(at)
+    }
+}
+
+fn waiter_bit(rank: u32) -> u64 {
+    1 << (rank % 64)
+}
+
+/// Where an arena is, and whose view this is.
+#[derive(Clone, Copy)]
+struct Place {
+    at: usize,
+    me: u32,
+    ranks: u32,
+    slot_bytes: usize,
+    bank_bytes: usize,
+}
+
+impl Place {
+    /// Offset of a rank's slot, which starts with its word "released".
+    #[inline]
+    fn own(&self, rank: u32) -> usize {
+        assert!(rank < self.ranks, "no rank {rank} in an arena of {}", self.ranks);
+        self.at + rank as usize * self.slot_bytes
+    }
+
+    /// The word that says who sleeps until this rank does something: a bit per rank (modulo 64).
+    fn waiters(&self, rank: u32) -> usize {
+        self.own(rank) + 8
+    }
+
+    #[inline]
+    fn bank(&self, rank: u32, stamp: u64) -> usize {
+        self.own(rank) + LINE + (stamp & 1) as usize * self.bank_bytes
+    }
+}
+
+/// What this rank found missing when it last looked: what it should be woken for when it sleeps.
+pub(crate) struct Watch {
+    place: Place,
+    /// Per rank, the stamp that was not published yet; 0: none.
+    missing: Box<[AtomicU64]>,
+    /// Per rank, the least stamp whose release would be news; 0: none.
+    unreleased: Box<[AtomicU64]>,
+    any: AtomicU32,
+}
+
+impl Watch {
+    #[inline]
+    fn miss(&self, what: &AtomicU64, stamp: u64) {
+        what.store(stamp, Ordering::Relaxed);
+        self.any.store(1, Ordering::Relaxed);
+    }
+
+    /// Asks to be woken by whoever something is missing from. A barrier and [`Watch::has_news`] follow.
+    pub(crate) fn mark(&self, segment: &Segment) {
+        if self.any.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut any = 0;
+        for rank in 0..self.place.ranks {
+            let wanted = |list: &[AtomicU64]| list[rank as usize].load(Ordering::Relaxed) != 0;
+            if wanted(&self.missing) || wanted(&self.unreleased) {
+                let waiters = segment.word(self.place.waiters(rank));
+                waiters.fetch_or(waiter_bit(self.place.me), Ordering::Relaxed);
+                any = 1;
+            }
+        }
+        self.any.store(any, Ordering::Relaxed);
+    }
+
+    /// Something that was missing has come. It is not missing any more.
+    pub(crate) fn has_news(&self, segment: &Segment) -> bool {
+        if self.any.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let mut news = false;
+        for rank in 0..self.place.ranks {
+            let (missing, unreleased) = (&self.missing[rank as usize], &self.unreleased[rank as usize]);
+            let stamp = missing.load(Ordering::Relaxed);
+            if stamp != 0 && segment.word(self.place.bank(rank, stamp)).load(Ordering::Acquire) == stamp {
+                missing.store(0, Ordering::Relaxed);
+                news = true;
+            }
+            let stamp = unreleased.load(Ordering::Relaxed);
+            if stamp != 0 && segment.word(self.place.own(rank)).load(Ordering::Acquire) >= stamp {
+                unreleased.store(0, Ordering::Relaxed);
+                news = true;
+            }
+        }
+        news
+    }
+}
+
+/// The view of rank `me` of an arena of `ranks` at offset `at`; its failed looks count when the rank sleeps.
+pub(crate) fn open(core: &Arc<Core>, at: u64, me: u32, peers: &[u32]) -> Arena {
+    let ranks = peers.len() as u32;
+    let (slot_bytes, bank_bytes) = (arena_slot(ranks), bank_bytes(ranks));
+    let place = Place { at: at as usize, me, ranks, slot_bytes, bank_bytes };
+    // Checks the range, once.
+    core.segment.ptr(place.at, arena_stride(ranks));
+    let words = || (0..ranks).map(|_| AtomicU64::new(0)).collect();
+    let watch = Arc::new(Watch { place, missing: words(), unreleased: words(), any: AtomicU32::new(0) });
+    let mut watches = core.watches();
+    watches.retain(|other| other.strong_count() > 0);
+    watches.push(Arc::downgrade(&watch));
+    drop(watches);
+    Arena { core: core.clone(), place, peers: peers.into(), watch }
+}
+
+/// Room for an arena of so many ranks, zeroed.
+pub(crate) fn take(core: &Core, ranks: u32) -> Option<u64> {
+    room::take(&core.segment, arena_stride(ranks))
+}
+
+/// Gives it back.
+pub(crate) fn give(core: &Core, at: u64, ranks: u32) {
+    room::give(&core.segment, at, arena_stride(ranks));
+}
+
+/// Marks all live watches; see [`Watch::mark`].
+pub(crate) fn mark_all(core: &Core) {
+    core.watches().iter().filter_map(Weak::upgrade).for_each(|watch| watch.mark(&core.segment));
+}
+
+/// True if any live watch has news.
+pub(crate) fn any_news(core: &Core) -> bool {
+    core.watches().iter().filter_map(Weak::upgrade).any(|watch| watch.has_news(&core.segment))
+}

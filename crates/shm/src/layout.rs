@@ -1,0 +1,179 @@
+//! Where things lie in a segment: a pure function of its size and of the number of ranks.
+//!
+//! Header, one block per rank, one ring per directed pair (grouped by receiver), then the room for arenas.
+//! A segment is a sparse file: what no one touches takes no memory, so every ring has its place from the
+//! start and can never be missing; it gets pages on first contact.
+
+use crate::ring::{INLINE, LINE, max_body};
+
+/// The unit in which the kernel gives memory, and to which rings and arenas are aligned.
+pub(crate) const PAGE: usize = 4096;
+
+/// Size classes of rings, best first: slots, and bytes of the data ring. The control lines and the slots
+/// together fill whole pages.
+const RINGS: [(u32, u64); 4] = [(126, 128 << 10), (126, 64 << 10), (62, 32 << 10), (62, 16 << 10)];
+
+/// More than this much for rings is not asked for, unless the smallest rings need it.
+const RINGS_AT_MOST: usize = 4 << 30;
+
+/// Arenas that fit into a segment of the size asked for, if all are for all ranks.
+const ARENAS: usize = 64;
+
+/// The layout of one segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    pub(crate) ranks: u32,
+    /// Slots of a ring.
+    pub(crate) slots: u32,
+    /// Bytes of its data ring.
+    pub(crate) data_bytes: u64,
+    /// Bytes for arenas.
+    pub(crate) arena_bytes: usize,
+}
+
+impl Layout {
+    /// The best layout that fits into `size` bytes; `Err` is the least size that would do.
+    pub(crate) fn of(size: usize, ranks: u32) -> Result<Self, usize> {
+        let reserve = arena_stride(ranks);
+        let fits = |&&(slots, data): &&(u32, u64)| rings_end(ranks, slots, data) + reserve <= size;
+        let Some(&(slots, data_bytes)) = RINGS.iter().find(fits) else {
+            let (slots, data) = RINGS[RINGS.len() - 1];
+            return Err(rings_end(ranks, slots, data) + reserve);
+        };
+        Ok(Self { ranks, slots, data_bytes, arena_bytes: size - rings_end(ranks, slots, data_bytes) })
+    }
+
+    /// The size that a segment for so many ranks should have.
+    pub(crate) fn recommended(ranks: u32) -> usize {
+        let modest = |&&(slots, data): &&(u32, u64)| rings_end(ranks, slots, data) <= RINGS_AT_MOST;
+        let &(slots, data) = RINGS.iter().find(modest).unwrap_or(&RINGS[RINGS.len() - 1]);
+        rings_end(ranks, slots, data) + ARENAS * arena_stride(ranks)
+    }
+
+    /// Offset of a rank's block.
+    pub(crate) fn block(&self, rank: u32) -> usize {
+        blocks_at() + rank as usize * block_stride(self.ranks)
+    }
+
+    /// Offset of the ring from `from` to `to`.
+    pub(crate) fn ring(&self, from: u32, to: u32) -> usize {
+        let index = to as usize * self.ranks as usize + from as usize;
+        rings_at(self.ranks) + index * ring_stride(self.slots, self.data_bytes)
+    }
+
+    /// Bytes of a ring's control lines and slots, which come before its data.
+    pub(crate) fn ring_head_bytes(&self) -> usize {
+        ring_head(self.slots)
+    }
+
+    /// The slot at which the frames of a pair start, so that rings polled together use different cache sets.
+    pub(crate) fn first_slot(&self, from: u32, to: u32) -> u32 {
+        (from.wrapping_mul(5).wrapping_add(to.wrapping_mul(3))) % self.slots
+    }
+
+    /// Largest body of a frame.
+    pub(crate) fn max_body(&self) -> usize {
+        max_body(self.data_bytes)
+    }
+
+    /// Offset of the room for arenas.
+    pub(crate) fn arenas(&self) -> usize {
+        rings_end(self.ranks, self.slots, self.data_bytes)
+    }
+}
+
+fn blocks_at() -> usize {
+    PAGE
+}
+
+/// Doorbell line, identity line, inbound summary, one inbound bit per rank.
+fn block_stride(ranks: u32) -> usize {
+    (3 * LINE + (ranks as usize).div_ceil(64) * 8).next_multiple_of(LINE)
+}
+
+fn rings_at(ranks: u32) -> usize {
+    (blocks_at() + ranks as usize * block_stride(ranks)).next_multiple_of(PAGE)
+}
+
+fn ring_head(slots: u32) -> usize {
+    ((2 + slots as usize) * LINE).next_multiple_of(PAGE)
+}
+
+fn ring_stride(slots: u32, data: u64) -> usize {
+    ring_head(slots) + data as usize
+}
+
+fn rings_end(ranks: u32, slots: u32, data: u64) -> usize {
+    rings_at(ranks) + ranks as usize * ranks as usize * ring_stride(slots, data)
+}
+
+/// Bytes that one publication in an arena of so many ranks can carry inline.
+pub(crate) fn arena_inline(ranks: u32) -> usize {
+    match ranks {
+        0..=32 => 4096,
+        33..=128 => 1024,
+        _ => 256,
+    }
+}
+
+/// Bytes of one bank: its head (stamp and length), then the inline bytes.
+pub(crate) fn bank_bytes(ranks: u32) -> usize {
+    (BANK_HEAD + arena_inline(ranks)).next_multiple_of(LINE)
+}
+
+/// Bytes before the inline bytes of a bank.
+pub(crate) const BANK_HEAD: usize = 16;
+
+/// Bytes of one rank's slot in an arena: a line for its own words, two banks.
+pub(crate) fn arena_slot(ranks: u32) -> usize {
+    LINE + 2 * bank_bytes(ranks)
+}
+
+/// Bytes of an arena.
+pub(crate) fn arena_stride(ranks: u32) -> usize {
+    (ranks as usize * arena_slot(ranks)).next_multiple_of(PAGE)
+}
+
+const _: () = assert!(INLINE == 36);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_recommended_size_gives_good_rings_and_room() {
+        for ranks in [1, 2, 3, 16, 64, 128, 256, 1000] {
+            let size = Layout::recommended(ranks);
+            let layout = Layout::of(size, ranks).expect("it fits");
+            assert!(layout.arena_bytes >= arena_stride(ranks), "{ranks} ranks: {layout:?}");
+            assert!(layout.max_body() >= 4096, "{ranks} ranks: {layout:?}");
+            assert!(ranks > 128 || size <= 5 << 30, "{ranks} ranks: {size}");
+        }
+        assert_eq!(Layout::of(Layout::recommended(16), 16).expect("fits").data_bytes, 128 << 10);
+    }
+
+    #[test]
+    fn too_small_says_what_is_needed() {
+        let need = Layout::of(4096, 4).expect_err("a page is not enough");
+        assert!(Layout::of(need - 1, 4).is_err());
+        assert_eq!(Layout::of(need, 4).expect("just fits").data_bytes, 16 << 10);
+    }
+
+    #[test]
+    fn nothing_overlaps() {
+        for ranks in [1, 5, 65] {
+            let layout = Layout::of(Layout::recommended(ranks), ranks).expect("fits");
+            let mut end = PAGE;
+            for rank in 0..ranks {
+                assert!(layout.block(rank) >= end);
+                end = layout.block(rank) + block_stride(ranks);
+            }
+            for (to, from) in (0..ranks).flat_map(|to| (0..ranks).map(move |from| (to, from))) {
+                let at = layout.ring(from, to);
+                assert!(at >= end && at.is_multiple_of(PAGE));
+                end = at + ring_stride(layout.slots, layout.data_bytes);
+            }
+            assert!(layout.arenas() >= end && layout.arenas().is_multiple_of(PAGE));
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! The memory that the ranks of a node share: mapped, checked, and read through typed views.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use crate::doorbell::Doorbell;
+use crate::error::Error;
+use crate::layout::{Layout, PAGE};
+use crate::ring::{Control, LINE, Memory};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+
+/// "BANYAN" and the version of the layout: changes whenever the layout does.
+const MAGIC: u64 = u64::from_le_bytes(*b"BANYAN\x01\x00");
+
+/// The start of a segment. All zero is a new one.
+#[repr(C, align(64))]
+pub(crate) struct Header {
+    magic: AtomicU64,
+    ranks: AtomicU32,
+    /// Not 0: some rank cannot use membarrier, so all that publish must fence.
+    pub(crate) fences: AtomicU32,
+    /// Random, names the doorbell sockets of this segment. 0: not drawn yet.
+    pub(crate) name: AtomicU64,
+    /// See [`crate::room`].
+    pub(crate) room: crate::room::Shelf,
+}
+
+/// What a rank tells about itself.
+#[repr(C)]
+pub(crate) struct Block {
+    pub(crate) bell: Doorbell,
+    pub(crate) identity: Identity,
+    pub(crate) inbound: InboundLine,
+}
+
+/// Who sits at a rank's place. Valid once `present` is 1.
+#[repr(C, align(64))]
+pub(crate) struct Identity {
+    pub(crate) present: AtomicU32,
+    pub(crate) pid: AtomicU32,
+    /// Random, one per process image: equal tokens share an address space.
+    pub(crate) space: AtomicU64,
+    /// A word of that process, and what reading it gives.
+    pub(crate) probe_at: AtomicU64,
+    pub(crate) probe: AtomicU64,
+}
+
+/// Which groups of 64 inbound bits have something; the groups follow.
+#[repr(C, align(64))]
+pub(crate) struct InboundLine {
+    pub(crate) groups: AtomicU64,
+}
+
+const _: () = assert!(size_of::<Header>() <= PAGE && size_of::<Block>() == 3 * LINE);
+
+/// A mapped segment.
+pub(crate) struct Segment {
+    base: *mut u8,
+    size: usize,
+    memory: OwnedFd,
+    pub(crate) layout: Layout,
+}
+
+// SAFETY: the mapping is shared memory that only atomics, and copies ordered by them, touch.
+unsafe impl Send for Segment {}
+// SAFETY: as above.
+unsafe impl Sync for Segment {}
+
+impl Segment {
+    /// Maps `memory`, which is new (all zero) or in use by others with the same number of ranks.
+    pub(crate) fn map(memory: OwnedFd, ranks: u32) -> Result<Self, Error> {
+        let size = size_of_file(&memory).map_err(|cause| Error::System { what: "fstat", cause })?;
+        let layout = Layout::of(size, ranks).map_err(|need| Error::TooSmall { size, need })?;
+        let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE);
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), size, prot, flags, memory.as_raw_fd(), 0) };
+        if base == libc::MAP_FAILED {
+            return Err(Error::System { what: "mmap", cause: io::Error::last_os_error() });
+        }
+        // SAFETY: the range just mapped. A child after fork has no business here; without a mapping it
+        // faults instead of disturbing its parent. Best effort.
+        unsafe { libc::madvise(base, size, libc::MADV_DONTFORK) };
+        let segment = Self { base: base.cast(), size, memory, layout };
+        segment.agree()?;
+        Ok(segment)
+    }
+
+    /// Whoever comes first says what the segment is; the others check that they mean the same.
+    fn agree(&self) -> Result<(), Error> {
+        let header = self.header();
+        let magic = header.magic.compare_exchange(0, MAGIC, Ordering::AcqRel, Ordering::Acquire);
+        if let Err(found) = magic
+            && found != MAGIC
+        {
+            return Err(Error::Foreign { found });
+        }
+        let ranks = self.layout.ranks;
+        match header.ranks.compare_exchange(0, ranks, Ordering::AcqRel, Ordering::Acquire) {
+            Err(found) if found != ranks => Err(Error::Ranks { found, expected: ranks }),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn header(&self) -> &Header {
+        // SAFETY: offset 0 is page aligned and inside; all zero is valid; atomics only.
+        unsafe { &*self.base.cast::<Header>() }
+    }
+
+    pub(crate) fn block(&self, rank: u32) -> &Block {
+        assert!(rank < self.layout.ranks, "no rank {rank} in this segment");
+        // SAFETY: `Layout::block` is inside the segment and aligned to a line; atomics only.
+        unsafe { &*self.base.add(self.layout.block(rank)).cast::<Block>() }
+    }
+
+    /// Inbound bits `64 * group ..` of a rank.
+    pub(crate) fn inbound(&self, rank: u32, group: u32) -> &AtomicU64 {
+        assert!(rank < self.layout.ranks && group < self.layout.ranks.div_ceil(64), "no such group");
+        let at = self.layout.block(rank) + size_of::<Block>() + group as usize * 8;
+        // SAFETY: the block has a word for every group behind its lines.
+        unsafe { &*self.base.add(at).cast::<AtomicU64>() }
+    }
+
+    /// The ring from `from` to `to`. Lives no longer than the segment.
+    pub(crate) fn ring(&self, from: u32, to: u32) -> MappedRing {
+        assert!(from < self.layout.ranks && to < self.layout.ranks, "no ring from {from} to {to}");
+        // SAFETY: `Layout::ring` is inside the segment.
+        let base = unsafe { self.base.add(self.layout.ring(from, to)) };
+        MappedRing {
+            base,
+            data: base.wrapping_add(self.layout.ring_head_bytes()),
+            slots: self.layout.slots,
+            data_bytes: self.layout.data_bytes,
+        }
+    }
+
+    /// Gets pages for `len` bytes at `at` now, so that lack of memory is an error here and no fault later.
+    pub(crate) fn populate(&self, at: usize, len: usize) -> io::Result<()> {
+        self.allocate(0, at, len)
+    }
+
+    /// Gives the pages of a range back: it reads as zero then.
+    pub(crate) fn discard(&self, at: usize, len: usize) -> io::Result<()> {
+        self.allocate(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, at, len)
+    }
+
+    fn allocate(&self, mode: i32, at: usize, len: usize) -> io::Result<()> {
+        loop {
+            // SAFETY: acts on our own descriptor.
+            let done = unsafe { libc::fallocate(self.memory.as_raw_fd(), mode, at as i64, len as i64) };
+            let error = io::Error::last_os_error();
+            match done {
+                0 => return Ok(()),
+                _ if error.kind() == io::ErrorKind::Interrupted => {}
+                _ => return Err(error),
+            }
+        }
+    }
+
+    /// A pointer to `len` bytes at offset `at`.
+    pub(crate) fn ptr(&self, at: usize, len: usize) -> *mut u8 {
+        assert!(at.checked_add(len).is_some_and(|end| end <= self.size), "{at}+{len} is not in the segment");
+        self.base.wrapping_add(at)
+    }
+
+    /// The word at offset `at`.
+    pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
+        assert!(at.is_multiple_of(8), "a word is aligned");
+        // SAFETY: inside (checked by `ptr`) and aligned; used as an atomic by all.
+        unsafe { &*self.ptr(at, 8).cast::<AtomicU64>() }
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours; nothing that points into it outlives the segment.
+        unsafe { libc::munmap(self.base.cast(), self.size) };
+    }
+}
+
+fn size_of_file(file: &OwnedFd) -> io::Result<usize> {
+    // SAFETY: all zero is a valid `stat`.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: `stat` is ours to be written.
+    match unsafe { libc::fstat(file.as_raw_fd(), &mut stat) } {
+        0 => Ok(stat.st_size as usize),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// New shared memory of `size` bytes, all zero, whose size cannot change any more; closed on exec.
+pub(crate) fn new_memory(size: usize) -> io::Result<OwnedFd> {
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    // SAFETY: the name is a C string.
+    let fd = unsafe { libc::memfd_create(c"banyan".as_ptr(), flags) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: just made, and ours.
+    let memory = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: our own descriptor.
+    if unsafe { libc::ftruncate(fd, size as i64) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: our own descriptor. Best effort: kernels without sealing lose only a safeguard.
+    unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW) };
+    Ok(memory)
+}
+
+/// A ring in a segment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MappedRing {
+    base: *mut u8,
+    data: *mut u8,
+    slots: u32,
+    data_bytes: u64,
+}
+
+// SAFETY: points into a segment, which may be used from any thread.
+unsafe impl Send for MappedRing {}
+
+impl MappedRing {
+    fn slot(&self, slot: u32) -> *mut u8 {
+        debug_assert!(slot < self.slots);
+        self.base.wrapping_add(size_of::<Control>() + slot as usize * LINE)
+    }
+}
+
+impl Memory for MappedRing {
+    #[inline]
+    fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    #[inline]
+    fn data_bytes(&self) -> u64 {
+        self.data_bytes
+    }
+
+    #[inline]
+    fn control(&self) -> &Control {
+        // SAFETY: a ring starts with its control lines; the fabric that holds this ring holds the segment.
+        unsafe { &*self.base.cast::<Control>() }
+    }
+
+    #[inline]
+    fn word(&self, slot: u32) -> &AtomicU64 {
+        // SAFETY: as above; a slot starts with its word.
+        unsafe { &*self.slot(slot).cast::<AtomicU64>() }
+    }
+
+    #[inline]
+    unsafe fn fill_slot(&self, slot: u32, f: impl FnOnce(*mut u8)) {
+        f(self.slot(slot).wrapping_add(8));
+    }
+
+    #[inline]
+    unsafe fn read_slot<R>(&self, slot: u32, f: impl FnOnce(*const u8) -> R) -> R {
+        f(self.slot(slot).wrapping_add(8))
+    }
+
+    unsafe fn fill_data(&self, at: u64, len: usize, f: impl FnOnce(*mut u8)) {
+        debug_assert!(at + len as u64 <= self.data_bytes);
+        f(self.data.wrapping_add(at as usize));
+    }
+
+    unsafe fn read_data<R>(&self, at: u64, len: usize, f: impl FnOnce(*const u8) -> R) -> R {
+        debug_assert!(at + len as u64 <= self.data_bytes);
+        f(self.data.wrapping_add(at as usize))
+    }
+}

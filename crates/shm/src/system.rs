@@ -1,0 +1,95 @@
+//! System calls that std has no face for: futex, membarrier, reading another process, random bytes.
+
+use std::io;
+use std::time::Duration;
+
+use crate::sync::{AtomicU32, Ordering, fence};
+
+/// Sleeps while `word` is `value`, at most `patience`. Works across processes.
+pub(crate) fn futex_wait(word: &AtomicU32, value: u32, patience: Option<Duration>) {
+    let time = patience.map(|left| libc::timespec {
+        tv_sec: left.as_secs().min(i64::MAX as u64) as libc::time_t,
+        tv_nsec: left.subsec_nanos().into(),
+    });
+    let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: the kernel only reads the word and the time. All outcomes are fine: sleeps end for no reason.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, time) };
+}
+
+/// Wakes one that sleeps on `word`.
+pub(crate) fn futex_wake(word: &AtomicU32) {
+    // SAFETY: the kernel uses the address as a key only.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, 1) };
+}
+
+/// The full barrier of who goes to sleep (see [`crate::doorbell`]).
+#[derive(Debug)]
+pub(crate) struct Barrier {
+    expedited: bool,
+}
+
+impl Barrier {
+    /// Joins those whom an expedited barrier reaches; not `works` if the kernel refuses.
+    pub(crate) fn join() -> Self {
+        let query = membarrier(libc::MEMBARRIER_CMD_QUERY);
+        let both = libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED | libc::MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED;
+        let offered = query.is_ok_and(|commands| commands & i64::from(both) == i64::from(both));
+        let joined = offered && membarrier(libc::MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED).is_ok();
+        Self { expedited: joined }
+    }
+
+    /// Publishers need not fence for us.
+    pub(crate) fn works(&self) -> bool {
+        self.expedited
+    }
+
+    /// Every running thread of every process that joined passes a full barrier, and so do we. False: only
+    /// we do.
+    pub(crate) fn heavy(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.expedited && membarrier(libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED).is_ok()
+    }
+}
+
+fn membarrier(command: libc::c_int) -> io::Result<i64> {
+    // SAFETY: takes no pointers.
+    match unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) } {
+        answer if answer >= 0 => Ok(answer),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Reads `len` bytes at `addr` of process `pid` into `to`, as far as one call gets.
+///
+/// # Safety
+/// `to` is valid for writes of `len` bytes.
+pub(crate) unsafe fn read_process(pid: u32, addr: u64, to: *mut u8, len: usize) -> io::Result<usize> {
+    let local = libc::iovec { iov_base: to.cast(), iov_len: len };
+    let remote = libc::iovec { iov_base: addr as *mut libc::c_void, iov_len: len };
+    // SAFETY: the local range is the caller's promise; the kernel checks the remote one.
+    match unsafe { libc::process_vm_readv(pid as libc::pid_t, &local, 1, &remote, 1, 0) } {
+        got if got >= 0 => Ok(got as usize),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Lets every process of this user read our memory, where the Yama security module asks for such leave
+/// (`kernel.yama.ptrace_scope` 1). Elsewhere it has no effect.
+pub(crate) fn allow_reading() {
+    // SAFETY: plain numbers.
+    unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0) };
+}
+
+/// A random number, not 0.
+pub(crate) fn random() -> u64 {
+    let mut word = 0u64;
+    // SAFETY: 8 bytes of our own.
+    let got = unsafe { libc::getrandom((&raw mut word).cast(), 8, libc::GRND_NONBLOCK) };
+    if got == 8 && word != 0 {
+        return word;
+    }
+    // No entropy yet (early boot): what tells processes apart is enough here.
+    let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let clock = clock.map_or(1, |time| time.as_nanos() as u64);
+    (clock ^ (u64::from(std::process::id()) << 40)) | 1
+}
