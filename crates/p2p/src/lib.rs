@@ -17,6 +17,9 @@ mod slab;
 mod types;
 mod wire;
 
+#[cfg(test)]
+mod tests;
+
 pub use engine::Engine;
 pub use port::Port;
 pub use types::{

@@ -29,8 +29,8 @@ pub(crate) struct Link {
     pub(crate) withdrawals: Vec<Remote>,
     /// It is in the engine's list of work.
     pub(crate) listed: bool,
-    /// It refused to have its memory read: not tried again.
-    pub(crate) no_reads: bool,
+    /// Reads of its memory that were refused in a row; after [`Link::PATIENCE`] none is tried again.
+    pub(crate) refused_reads: u8,
     /// It is gone, and why.
     pub(crate) down: Option<Arc<str>>,
 }
@@ -47,9 +47,16 @@ impl Link {
             streams: VecDeque::new(),
             withdrawals: Vec::new(),
             listed: false,
-            no_reads: false,
+            refused_reads: 0,
             down: None,
         }
+    }
+
+    const PATIENCE: u8 = 3;
+
+    /// It is worth trying to read the peer's memory.
+    pub(crate) fn is_readable(&self) -> bool {
+        self.refused_reads < Self::PATIENCE
     }
 
     /// There is something that should leave for this peer.

@@ -156,7 +156,7 @@ impl Engine {
             return self.finish(id, message.completion());
         }
         let link = self.peers.at(peer, &mut self.bank);
-        let Some(region) = rts.region.filter(|_| !link.no_reads) else { return self.ask(id, message) };
+        let Some(region) = rts.region.filter(|_| link.is_readable()) else { return self.ask(id, message) };
         recv.step = RecvStep::Read { message, region, done: 0, scratch: None };
         link.reads.push_back(id);
         list(&mut self.work, link);
@@ -208,7 +208,8 @@ impl Engine {
             Get::Started => {}
             Get::Impossible => {
                 self.stats.get_refused += 1;
-                self.peers.at(message.peer, &mut self.bank).no_reads = true;
+                let link = self.peers.at(message.peer, &mut self.bank);
+                link.refused_reads = link.refused_reads.saturating_add(1);
                 self.ask(id, message);
             }
             Get::Done => {
@@ -224,6 +225,7 @@ impl Engine {
                     return list(&mut self.work, link);
                 }
                 self.stats.gets += 1;
+                self.peers.at(message.peer, &mut self.bank).refused_reads = 0;
                 self.owe(message.peer, Reply::bare(Kind::Taken, message.sender, 0));
                 self.finish(id, message.completion());
             }

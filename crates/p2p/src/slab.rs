@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(slab.remove(a), Some('a'));
         let b = slab.insert('b');
         assert_ne!(a, b);
-        assert_eq!((slab.get(a), slab.get_mut(a), slab.remove(a)), (None, None, None));
+        assert!(slab.get(a).is_none() && slab.get_mut(a).is_none() && slab.remove(a).is_none());
         assert_eq!(slab.get(b), Some(&'b'));
         assert_eq!(slab.iter().collect::<Vec<_>>(), [(b, &'b')]);
         assert_eq!(slab.get(0), None);

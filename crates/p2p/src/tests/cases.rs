@@ -1,0 +1,391 @@
+//! Single situations: each protocol, truncation, cancel, flood, cycles, deaths, nonsense.
+
+use banyan_transport::sim::Reads;
+use banyan_transport::{Class, Head, Sink};
+
+use super::*;
+use crate::wire::{self, Kind};
+use crate::{Fault, Stats};
+
+const READS: [Reads; 6] =
+    [Reads::Off, Reads::AtOnce, Reads::Later, Reads::Impossible, Reads::ImpossibleLater, Reads::Mixed];
+
+fn two(options: Options) -> World {
+    World::new(2, 1, options, Config::new(1 << 20, 2))
+}
+
+#[test]
+fn every_size_arrives_by_every_way() {
+    for get in READS {
+        let mut world = two(Options { get, ..Options::default() });
+        for len in [0, 1, 36, 37, 64, 65, 4096, 8184, 8185, 8192, 100_000, 700_001] {
+            for (early, holes) in [(false, false), (true, false), (false, true), (true, true)] {
+                let bytes = pattern(len as u64, len);
+                let from = if holes { holey_with(&bytes) } else { filled(&bytes) };
+                for to in [room(len), holey(len)] {
+                    let mut received = early.then(|| world.recv(1, Some(0), Some(5), &to));
+                    let sent = world.send(0, 1, 5, Mode::Standard, &from);
+                    if !early {
+                        world.settle();
+                    }
+                    let received = received.take().unwrap_or_else(|| world.recv(1, Some(0), Some(5), &to));
+                    let got = world.wait(1, received);
+                    assert_eq!((got.source, got.tag, got.bytes, got.fault), (0, 5, len as u64, None));
+                    assert!(
+                        contents(&to, len) == bytes,
+                        "{len} bytes, {get:?}, early {early}, holes {holes}"
+                    );
+                    assert_eq!(world.wait(0, sent).bytes, len as u64);
+                }
+            }
+        }
+        world.settle();
+        let stats = world.ends[1].engine.stats();
+        assert_eq!((stats.held, stats.nonsense), (0, 0));
+        assert_eq!(stats.gets > 0, matches!(get, Reads::AtOnce | Reads::Later | Reads::Mixed), "{get:?}");
+        assert!(world.ends.iter().all(|e| e.engine.idle()));
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_cut_off() {
+    for get in [Reads::Off, Reads::AtOnce, Reads::Impossible] {
+        let mut world = two(Options { get, ..Options::default() });
+        for len in [10, 5000, 50_000] {
+            for have in [0, 9, 4999] {
+                if have >= len {
+                    continue;
+                }
+                for (early, mode) in [(true, Mode::Standard), (false, Mode::Standard), (false, Mode::Sync)] {
+                    let (bytes, to) = (pattern(1, len), room(have));
+                    let first = early.then(|| world.recv(1, None, None, &to));
+                    let sent = world.send(0, 1, 0, mode, &filled(&bytes));
+                    world.turn();
+                    let received = first.unwrap_or_else(|| world.recv(1, None, None, &to));
+                    let got = world.wait(1, received);
+                    let fault = Fault::Truncated { sent: len as u64, room: have as u64 };
+                    assert_eq!((got.bytes, got.fault), (have as u64, Some(fault)));
+                    assert_eq!(contents(&to, have), bytes[..have]);
+                    assert_eq!(world.wait(0, sent).fault, None);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_synchronous_send_waits_for_its_receive() {
+    let mut world = two(Options::default());
+    for len in [0, 100, 50_000] {
+        let sent = pending(world.send(0, 1, 1, Mode::Sync, &room(len)));
+        world.settle();
+        assert!(!world.ends[0].engine.is_done(sent));
+        assert_eq!(world.ends[1].engine.probe(1, Some(0), None).unwrap().bytes, len as u64);
+        let received = world.recv(1, None, Some(1), &room(len));
+        world.wait(1, received);
+        world.wait(0, Started::Pending(sent));
+    }
+}
+
+#[test]
+fn an_expected_or_short_message_needs_no_request() {
+    let mut world = two(Options { max_delay: 0, ..Options::default() });
+    assert!(matches!(world.send(0, 1, 1, Mode::Standard, &filled(b"hello")), Started::Done(_)));
+    world.settle();
+    let to = room(5);
+    assert!(matches!(world.recv(1, Some(0), Some(1), &to), Started::Done(c) if c.bytes == 5));
+    assert_eq!(contents(&to, 5), b"hello");
+}
+
+#[test]
+fn a_probed_message_is_out_of_matching() {
+    let mut world = two(Options::default());
+    for len in [3, 30_000] {
+        let sends: Vec<_> =
+            (0..2u8).map(|i| world.send(0, 1, 7, Mode::Standard, &filled(&vec![i; len]))).collect();
+        world.settle();
+        let engine = &mut world.ends[1].engine;
+        assert_eq!(engine.mprobe(1, Some(1), None), None);
+        let (message, envelope) = engine.mprobe(1, None, Some(7)).unwrap();
+        assert_eq!((envelope.source, envelope.tag, envelope.bytes), (0, 7, len as u64));
+        let (first, second) = (room(len), room(len));
+        let received = world.recv(1, None, None, &second);
+        world.wait(1, received);
+        let End { engine, port } = &mut world.ends[1];
+        let received = engine.mrecv(port, message, &first).unwrap();
+        assert_eq!(engine.mrecv(port, message, &first), None);
+        world.wait(1, received);
+        sends.into_iter().for_each(|s| drop(world.wait(0, s)));
+        assert_eq!((contents(&first, len), contents(&second, len)), (vec![0; len], vec![1; len]));
+    }
+}
+
+#[test]
+fn cancelled_receives_and_sends() {
+    let mut world = two(Options::default());
+    let received = pending(world.recv(1, None, None, &room(8)));
+    world.ends[1].engine.cancel(received);
+    assert!(world.ends[1].engine.test(received).unwrap().cancelled);
+    for (len, mode) in [(0, Mode::Sync), (50_000, Mode::Standard), (50_000, Mode::Sync)] {
+        let data = filled(&pattern(2, len));
+        let sent = pending(world.send(0, 1, 0, mode, &data));
+        world.settle();
+        world.ends[0].engine.cancel(sent);
+        assert!(world.wait(0, Started::Pending(sent)).cancelled);
+        assert_eq!(world.ends[1].engine.probe(1, None, None), None);
+        let sent = pending(world.send(0, 1, 0, mode, &data));
+        world.settle();
+        let received = world.recv(1, None, None, &room(len));
+        world.ends[0].engine.cancel(sent);
+        assert!(!world.wait(0, Started::Pending(sent)).cancelled);
+        assert!(!world.wait(1, received).cancelled);
+    }
+    world.settle();
+    assert_eq!(world.ends[1].engine.stats().held, 0);
+}
+
+#[test]
+fn keyed_messages_find_their_receive_in_any_order_and_context() {
+    let mut world = two(Options::default());
+    let keys = [1, u64::MAX, 1 << 40, 7, 0];
+    for (i, &key) in keys.iter().enumerate() {
+        let End { engine, port } = &mut world.ends[0];
+        let len = if i % 2 == 0 { 16 } else { 20_000 };
+        engine.send_keyed(port, Peer(1), 99, key, &filled(&vec![i as u8; len]));
+    }
+    world.settle();
+    world.ends[1].engine.open_context(99);
+    for (i, &key) in keys.iter().enumerate().rev() {
+        let to = room(if i % 2 == 0 { 16 } else { 20_000 });
+        let End { engine, port } = &mut world.ends[1];
+        let received = engine.recv_keyed(port, Peer(0), 99, key, &to);
+        world.wait(1, received);
+        assert_eq!(contents(&to, 3), [i as u8; 3]);
+    }
+    world.settle();
+    assert!(world.ends[0].engine.idle());
+}
+
+#[test]
+fn a_flood_stays_within_the_budget_and_loses_nothing() {
+    for (budget, senders) in [(64 << 10, 3), (1 << 20, 3), (0, 2)] {
+        let config = Config::new(budget, senders as u32 + 1);
+        let mut world = World::new(senders + 1, 3, Options::default(), config);
+        let mut sends = Vec::new();
+        for i in 0..2000u32 {
+            let data = filled(&i.to_le_bytes().repeat((i as usize * 37 % 1000).max(1)));
+            for from in 0..senders {
+                sends.push((from, world.send(from, senders, from as i32, Mode::Standard, &data)));
+            }
+            if i % 16 == 0 {
+                world.turn();
+            }
+        }
+        world.settle();
+        let at = |world: &World| world.ends[senders].engine.stats();
+        assert!(at(&world).held_most <= budget as u64, "{:?} of {budget}", at(&world));
+        assert!(budget == 0 || at(&world).held > budget as u64 / 4, "{:?} of {budget}", at(&world));
+        for from in 0..senders {
+            for i in 0..2000u32 {
+                let to = room(4);
+                let received = world.recv(senders, Some(from), Some(from as i32), &to);
+                world.wait(senders, received);
+                assert_eq!(contents(&to, 4), i.to_le_bytes());
+            }
+        }
+        sends.into_iter().for_each(|(from, sent)| drop(world.wait(from, sent)));
+        world.settle();
+        assert_eq!(at(&world).held, 0);
+        assert_eq!(at(&world).nonsense, 0);
+    }
+}
+
+#[test]
+fn credit_moves_to_those_that_need_it() {
+    let mut world = World::new(9, 5, Options::default(), Config::new(256 << 10, 64));
+    let data = room(1000);
+    // Each in turn sends for a while, and then is quiet: all of them come to send eagerly.
+    for from in 1..9 {
+        let mut starved = Stats::default();
+        for round in 0..600 {
+            let sent = world.send(from, 0, 0, Mode::Standard, &data);
+            if round == 400 {
+                starved = world.ends[from].engine.stats();
+            }
+            let received = world.recv(0, Some(from), Some(0), &data);
+            world.wait(0, received);
+            world.wait(from, sent);
+        }
+        let end = world.ends[from].engine.stats();
+        assert!(end.starved - starved.starved < 40, "{from}: {starved:?} {end:?}");
+    }
+}
+
+#[test]
+fn a_stream_of_small_messages_needs_few_frames_for_credit() {
+    let mut world = two(Options::default());
+    for _ in 0..20_000 {
+        assert!(matches!(world.recv(1, Some(0), Some(0), &room(8)), Started::Pending(_)));
+        let sent = world.send(0, 1, 0, Mode::Standard, &room(8));
+        world.wait(0, sent);
+        world.settle();
+    }
+    assert_eq!(world.ends[0].engine.stats().starved, 0);
+    assert!(world.net.sent() < 20_200, "{}", world.net.sent());
+}
+
+#[test]
+fn rings_of_full_links_do_not_stop_the_job() {
+    for (get, len) in [(Reads::Off, 200_000), (Reads::AtOnce, 100), (Reads::Off, 100), (Reads::Later, 9000)] {
+        let n = 5;
+        let mut options = Options { get, ..Options::cramped() };
+        options.slots = 1;
+        let mut world = World::new(n, 11, options, Config::new(8 << 10, n as u32));
+        let data = filled(&pattern(3, len));
+        let mut sends = Vec::new();
+        // All send around the ring, and to everyone, before anyone receives.
+        for round in 0..8 {
+            for from in 0..n {
+                for to in [(from + 1) % n, (from + round) % n] {
+                    sends.push((from, world.send(from, to, round as i32, Mode::Standard, &data)));
+                }
+            }
+        }
+        (0..50).for_each(|_| world.turn());
+        let mut receives = Vec::new();
+        for round in 0..8 {
+            for at in 0..n {
+                receives.push((at, world.recv(at, None, Some(round), &room(len))));
+                receives.push((at, world.recv(at, None, Some(round), &room(len))));
+            }
+        }
+        receives.into_iter().for_each(|(at, r)| assert_eq!(world.wait(at, r).bytes, len as u64));
+        sends.into_iter().for_each(|(from, s)| drop(world.wait(from, s)));
+        world.settle();
+        assert!(world.ends.iter().all(|e| e.engine.idle() && e.engine.stats().nonsense == 0));
+    }
+}
+
+#[test]
+fn a_dead_peer_ends_what_needs_it_and_nothing_else() {
+    for get in READS {
+        let mut world = World::new(3, 4, Options { get, ..Options::default() }, Config::new(1 << 20, 3));
+        let long = room(100_000);
+        let early = world.send(1, 0, 9, Mode::Standard, &filled(b"last words"));
+        world.wait(1, early);
+        let offered = world.send(1, 0, 8, Mode::Standard, &long);
+        world.settle();
+        let doomed = [
+            world.send(0, 1, 0, Mode::Standard, &long),
+            world.send(0, 1, 0, Mode::Sync, &room(1)),
+            world.recv(0, Some(1), Some(0), &long),
+            world.recv(0, Some(1), Some(8), &long),
+        ];
+        let (any, other) = (world.recv(0, None, Some(77), &room(4)), world.recv(0, Some(2), None, &long));
+        world.net.kill(1, "killed by signal 9");
+        world.ends[1].engine.cancel(pending(offered));
+        // Where reading takes no time, the offer has been taken before its sender died.
+        let doomed = doomed.into_iter().filter(|s| !matches!(s, Started::Done(c) if c.fault.is_none()));
+        for started in doomed {
+            match world.wait(0, started).fault {
+                Some(Fault::PeerDown { peer: Peer(1), cause }) => assert_eq!(&*cause, "killed by signal 9"),
+                fault => panic!("{fault:?}"),
+            }
+        }
+        let to = room(10);
+        assert!(matches!(world.recv(0, Some(1), Some(9), &to), Started::Done(c) if c.fault.is_none()));
+        assert_eq!(contents(&to, 10), b"last words");
+        for late in [world.send(0, 1, 0, Mode::Ready, &long), world.recv(0, Some(1), None, &long)] {
+            assert!(matches!(late, Started::Done(Completion { fault: Some(Fault::PeerDown { .. }), .. })));
+        }
+        let sent = [world.send(2, 0, 77, Mode::Sync, &room(4)), world.send(2, 0, 1, Mode::Standard, &long)];
+        sent.into_iter().for_each(|s| assert_eq!(world.wait(2, s).fault, None));
+        assert_eq!(world.wait(0, any).source, 2);
+        assert_eq!(world.wait(0, other).bytes, 100_000);
+        assert!(world.ends[0].engine.idle());
+    }
+}
+
+#[test]
+fn a_detached_request_goes_by_itself() {
+    let mut world = two(Options::default());
+    let sent = pending(world.send(0, 1, 0, Mode::Standard, &room(50_000)));
+    world.ends[0].engine.detach(sent);
+    assert!(!world.ends[0].engine.idle());
+    let received = world.recv(1, None, None, &room(50_000));
+    world.wait(1, received);
+    world.settle();
+    assert!(world.ends[0].engine.idle());
+    assert_eq!(world.ends[0].engine.test(sent), None);
+}
+
+#[test]
+fn a_context_that_is_closed_frees_what_was_sent_to_it() {
+    let mut world = two(Options::default());
+    let sends = [10, 50_000].map(|len| {
+        pending(world.send(0, 1, 0, if len == 10 { Mode::Sync } else { Mode::Standard }, &room(len)))
+    });
+    world.settle();
+    let received = pending(world.recv(1, None, Some(1), &room(1)));
+    world.ends[1].engine.close_context(1);
+    assert!(world.ends[1].engine.test(received).unwrap().cancelled);
+    sends.into_iter().for_each(|s| drop(world.wait(0, Started::Pending(s))));
+    assert_eq!(world.ends[1].engine.stats().held, 0);
+}
+
+#[test]
+fn waits_say_who_waits_for_whom() {
+    let mut world = two(Options::default());
+    world.send(0, 1, 3, Mode::Standard, &room(50_000));
+    world.recv(0, Some(1), None, &room(8));
+    world.settle();
+    let waits: Vec<_> = world.ends[0].engine.waits().map(|w| (w.peer, w.tag, w.bytes, w.state)).collect();
+    assert_eq!(waits[0], (Some(Peer(1)), Some(3), 50_000, "send: waits for a matching receive"));
+    assert_eq!(waits[1], (Some(Peer(1)), None, 8, "receive: waits for a matching message"));
+}
+
+#[test]
+fn nonsense_ends_the_peer_and_nothing_else() {
+    let mut random = Random::new(17);
+    for round in 0..3000 {
+        let mut world = World::new(3, round, Options::default(), Config::new(64 << 10, 3));
+        let long = room(20_000);
+        let sent = world.send(0, 1, 0, Mode::Standard, &long);
+        let received = world.recv(0, Some(1), Some(0), &long);
+        for _ in 0..8 {
+            let ids = [0, 1, 1 << 32, (1 << 32) + 1, random.word()];
+            let head = Head {
+                class: [Class::P2p, Class::P2p, Class::Coll, Class::Rma][random.below(4)],
+                kind: random.below(12) as u8,
+                aux: [0, 1, u16::MAX][random.below(3)],
+                a: [0, 1, u32::MAX][random.below(3)],
+                b: [0, 1, u32::MAX][random.below(3)],
+                ctx: ids[random.below(5)],
+            };
+            let mut body: Vec<u8> = (0..4).flat_map(|_| ids[random.below(5)].to_le_bytes()).collect();
+            body.resize([0, 7, 16, 20, 36, 40, 70_000][random.below(7)], 0);
+            world.ends[0].engine.frame(Peer(1), &head, &body);
+        }
+        world.ends[0].engine.peer_down(Peer(1), "enough");
+        for started in [sent, received] {
+            if let Started::Pending(id) = started {
+                assert!(world.ends[0].engine.is_done(id));
+            }
+        }
+        let sent = world.send(2, 0, 0, Mode::Sync, &room(8));
+        let received = world.recv(0, Some(2), Some(0), &room(8));
+        assert_eq!(world.wait(0, received).fault, None);
+        world.wait(2, sent);
+    }
+}
+
+#[test]
+fn credit_that_was_not_lent_cannot_be_used() {
+    let mut world = two(Options::default());
+    let engine = &mut world.ends[0].engine;
+    let head = wire::tagged(Kind::Eager, 1, 0, 1);
+    (0..1000).for_each(|_| engine.frame(Peer(1), &head, &[0; 8000]));
+    assert!(engine.stats().held_most <= 1 << 20);
+    assert_eq!(engine.stats().nonsense, 1);
+    assert!(matches!(world.send(0, 1, 0, Mode::Standard, &room(1)), Started::Done(c) if c.fault.is_some()));
+}

@@ -1,0 +1,139 @@
+//! The engine on a simulated network, in one thread and under seeds: [`World`] is what the tests share.
+
+mod cases;
+mod oracle;
+mod random;
+
+use std::sync::Arc;
+
+use banyan_datatype::{Data, Datatype};
+use banyan_memory::Scratch;
+use banyan_transport::random::Random;
+use banyan_transport::sim::{Net, Options, SimFabric};
+use banyan_transport::{Fabric, Peer};
+
+use crate::{Completion, Config, Engine, Mode, RecvArgs, ReqId, SendArgs, Started};
+
+/// Engines on one network.
+struct World {
+    net: Net,
+    ends: Vec<End>,
+}
+
+struct End {
+    engine: Engine,
+    port: SimFabric,
+}
+
+impl World {
+    fn new(n: usize, seed: u64, options: Options, config: Config) -> Self {
+        let net = Net::new(n, seed, options);
+        let end = |port| End { engine: Engine::new(config.clone()), port };
+        let ends = net.endpoints().into_iter().map(end).collect();
+        Self { net, ends }
+    }
+
+    /// Every endpoint polls once and makes progress.
+    fn turn(&mut self) {
+        self.ends.iter_mut().for_each(End::turn);
+    }
+
+    /// Turns until `over` is true, or it is clear that it never will be.
+    fn run(&mut self, mut over: impl FnMut(&mut World) -> bool) {
+        for _ in 0..2_000_000 {
+            if over(self) {
+                return;
+            }
+            self.turn();
+        }
+        for (i, end) in self.ends.iter().enumerate() {
+            end.engine.waits().for_each(|wait| eprintln!("{i}: {wait:?}"));
+        }
+        panic!("no end");
+    }
+
+    /// Turns until request `id` of endpoint `i` is done.
+    fn wait(&mut self, i: usize, started: Started) -> Completion {
+        let id = match started {
+            Started::Done(completion) => return completion,
+            Started::Pending(id) => id,
+        };
+        self.run(|world| world.ends[i].engine.is_done(id));
+        self.ends[i].engine.test(id).unwrap()
+    }
+
+    /// Turns until nothing is under way.
+    fn settle(&mut self) {
+        self.run(|world| {
+            world.net.is_idle() && world.ends.iter().all(|e| !e.engine.has_work() && !e.port.unsent())
+        });
+    }
+
+    fn send(&mut self, from: usize, to: usize, tag: i32, mode: Mode, data: &Data) -> Started {
+        let End { engine, port } = &mut self.ends[from];
+        let peer = Peer(to as u32);
+        engine.send(port, SendArgs { peer, ctx: 1, tag, src_rank: from as u32, data, mode })
+    }
+
+    fn recv(&mut self, at: usize, src: Option<usize>, tag: Option<i32>, data: &Data) -> Started {
+        let End { engine, port } = &mut self.ends[at];
+        let src = src.map(|s| (s as u32, Peer(s as u32)));
+        engine.recv(port, RecvArgs { ctx: 1, src, tag, data })
+    }
+}
+
+impl End {
+    fn turn(&mut self) {
+        self.port.poll(&mut self.engine);
+        self.engine.progress(&mut self.port);
+    }
+}
+
+fn pending(started: Started) -> ReqId {
+    match started {
+        Started::Pending(id) => id,
+        Started::Done(completion) => panic!("done at once: {completion:?}"),
+    }
+}
+
+/// `len` bytes that only this seed gives.
+fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    let mut random = Random::new(seed);
+    let mut bytes: Vec<u8> = (0..len.div_ceil(8)).flat_map(|_| random.word().to_le_bytes()).collect();
+    bytes.truncate(len);
+    bytes
+}
+
+/// Memory with `bytes` in it, in one piece.
+fn filled(bytes: &[u8]) -> Data {
+    Data::bytes(Scratch::copy_of(bytes))
+}
+
+fn room(len: usize) -> Data {
+    Data::bytes(Scratch::zeroed(len))
+}
+
+/// Memory with room for `len` bytes, in pieces of 3 with holes of 2.
+fn holey(len: usize) -> Data {
+    let byte: &Arc<Datatype> = Datatype::builtin(BYTE).unwrap();
+    let blocks = len / 3;
+    let lens: Vec<i64> = std::iter::repeat_n(3, blocks).chain([(len % 3) as i64]).collect();
+    let displs: Vec<i64> = (0..=blocks as i64).map(|i| 5 * i).collect();
+    let ty = Datatype::indexed(&lens, &displs, byte).unwrap();
+    Data::typed(Scratch::zeroed(5 * blocks + 5), 1, &ty)
+}
+
+/// The code of MPI_BYTE in the MPI 5.0 ABI.
+const BYTE: u16 = 0x247;
+
+fn holey_with(bytes: &[u8]) -> Data {
+    let data = holey(bytes.len());
+    data.cursor().unpack(&data, bytes);
+    data
+}
+
+fn contents(data: &Data, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    data.cursor().pack(data, &mut bytes);
+    bytes
+}

@@ -1,0 +1,456 @@
+//! Random programs of sends, receives, probes and cancels, each outcome compared with the oracle's.
+
+use std::collections::HashMap;
+
+use banyan_transport::sim::Reads;
+use banyan_transport::{Class, Get, Head, Sink, Token};
+
+use super::oracle::{Identity, Oracle, Posted};
+use super::*;
+use crate::wire::{self, Kind};
+use crate::{Fault, MsgId};
+
+/// A message that some process was told to send.
+struct Sent {
+    from: usize,
+    class: Class,
+    bytes: Vec<u8>,
+    tag: i32,
+    rank: u32,
+    sync: bool,
+    /// It was cancelled before its envelope left.
+    never_left: bool,
+    /// The receiver had forgotten it when asked.
+    forgotten: bool,
+    request: Option<ReqId>,
+}
+
+/// A receive, or a message that was probed out of matching.
+struct Received {
+    at: usize,
+    class: Class,
+    data: Data,
+    cancelled: bool,
+    request: Option<ReqId>,
+    message: Option<MsgId>,
+}
+
+/// All that was sent from one process to another in one class, in order.
+type Lanes = HashMap<(usize, usize, Class), Vec<usize>>;
+
+struct Program {
+    random: Random,
+    world: World,
+    oracles: Vec<Oracle>,
+    sent: Vec<Sent>,
+    lanes: Lanes,
+    received: Vec<Received>,
+    /// Keyed messages: (from, to, context, key, length), and which ends are started.
+    keyed: Vec<(usize, usize, u64, u64, usize, bool, bool)>,
+}
+
+/// The engine, watched.
+struct Tap<'a> {
+    at: usize,
+    engine: &'a mut Engine,
+    oracle: &'a mut Oracle,
+    sent: &'a mut Vec<Sent>,
+    lanes: &'a Lanes,
+}
+
+impl Sink for Tap<'_> {
+    fn frame(&mut self, peer: Peer, head: &Head, body: &[u8]) {
+        self.oracle.frame(peer, head);
+        if head.class == Class::P2p && head.kind == Kind::Cancel as u8 {
+            let request = ReqId(wire::id(body).unwrap());
+            let lane = &self.lanes[&(peer.0 as usize, self.at, Class::P2p)];
+            let mut nth = 0;
+            for &m in lane.iter() {
+                if self.sent[m].request == Some(request) {
+                    self.sent[m].forgotten |= self.oracle.forget((peer.0 as usize, Class::P2p, nth));
+                }
+                nth += usize::from(!self.sent[m].never_left);
+            }
+        }
+        self.engine.frame(peer, head, body);
+    }
+
+    fn got(&mut self, token: Token, outcome: Get) {
+        self.engine.got(token, outcome);
+    }
+
+    fn down(&mut self, peer: Peer, cause: &str) {
+        panic!("{peer:?} is down: {cause}");
+    }
+}
+
+const TAGS: usize = 3;
+const CONTEXTS: usize = 2;
+
+impl Program {
+    fn new(seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let n = 1 + random.below(5);
+        let reads = [
+            Reads::Off,
+            Reads::AtOnce,
+            Reads::Later,
+            Reads::Impossible,
+            Reads::ImpossibleLater,
+            Reads::Mixed,
+        ];
+        let options = Options {
+            slots: [1, 2, 7, 64][random.below(4)],
+            max_short: [0, 16, 36, 200][random.below(4)],
+            max_bcopy: [4096, 8192, 10_000][random.below(3)],
+            eager: [0, 100, 5000, 16_384][random.below(4)],
+            get: reads[random.below(6)],
+            max_delay: [0, 3, 40][random.below(3)],
+            batch: [1, 5, 100][random.below(3)],
+            refuse_once_in: [0, 2, 9][random.below(3)],
+            holds: random.once_in(3),
+            ..Options::default()
+        };
+        let config = Config::new([0, 2000, 50_000, 4 << 20][random.below(4)], n as u32);
+        let keyed = (0..random.below(60))
+            .map(|i| {
+                let (from, to) = (random.below(n), random.below(n));
+                let len = [8, 300, 9000, 40_000][random.below(4)];
+                (from, to, random.below(CONTEXTS) as u64, (i as u64) << (i % 50), len, false, false)
+            })
+            .collect();
+        Self {
+            world: World::new(n, random.word(), options, config),
+            oracles: (0..n).map(|_| Oracle::default()).collect(),
+            sent: Vec::new(),
+            lanes: HashMap::new(),
+            received: Vec::new(),
+            keyed,
+            random,
+        }
+    }
+
+    fn run(&mut self) {
+        let n = self.world.ends.len();
+        let (steps, eagerness) = (200 + self.random.below(600), 1 + self.random.below(6));
+        for _ in 0..steps {
+            let at = self.random.below(n);
+            match self.random.below(12) {
+                0..4 => self.send(at),
+                4..7 => self.receive(at),
+                7 => self.probe(at),
+                8 => self.receive_probed(at),
+                9 => self.cancel(at),
+                _ => self.keyed(),
+            }
+            (0..self.random.below(eagerness)).for_each(|_| self.turn());
+        }
+        self.drain();
+    }
+
+    /// Receives all that was sent, then withdraws the receives that are left.
+    fn drain(&mut self) {
+        let n = self.world.ends.len();
+        while !self.keyed.iter().all(|k| k.5 && k.6) {
+            self.keyed();
+        }
+        for round in 0.. {
+            assert!(round < 400_000, "no end: {:?}", self.waits());
+            self.turn();
+            (0..n).for_each(|at| self.receive_probed(at));
+            for (at, ctx) in (0..n).flat_map(|at| (0..CONTEXTS as u64).map(move |ctx| (at, ctx))) {
+                if self.world.ends[at].engine.probe(ctx, None, None).is_some() {
+                    self.receive_any(at, ctx);
+                }
+            }
+            let quiet = |e: &End| e.engine.idle() && !e.engine.has_work() && !e.port.unsent();
+            let over = self.world.net.is_idle()
+                && self.world.ends.iter().all(quiet)
+                && self.oracles.iter().all(|o| o.waiting() == 0)
+                && self.received.iter().all(|r| r.message.is_none());
+            if over {
+                break;
+            }
+        }
+        for r in 0..self.received.len() {
+            self.cancel_receive(r);
+        }
+        self.check();
+        assert!(self.received.iter().all(|r| r.request.is_none()), "{:?}", self.waits());
+        assert!(self.sent.iter().all(|s| s.request.is_none()), "{:?}", self.waits());
+        for end in &self.world.ends {
+            let stats = end.engine.stats();
+            assert_eq!((stats.held, stats.nonsense), (0, 0));
+        }
+    }
+
+    fn waits(&self) -> Vec<crate::Wait> {
+        self.world.ends.iter().flat_map(|e| e.engine.waits()).collect()
+    }
+
+    fn turn(&mut self) {
+        for at in 0..self.world.ends.len() {
+            let End { engine, port } = &mut self.world.ends[at];
+            let (oracle, sent, lanes) = (&mut self.oracles[at], &mut self.sent, &self.lanes);
+            port.poll(&mut Tap { at, engine, oracle, sent, lanes });
+            engine.progress(port);
+        }
+        self.check();
+    }
+
+    fn data(&mut self, len: usize) -> Data {
+        if self.random.once_in(3) { holey(len) } else { room(len) }
+    }
+
+    fn len(&mut self) -> usize {
+        let most = [1, 70, 5000, 20_000, 200_000][self.random.below(5)];
+        self.random.below(most)
+    }
+
+    fn send(&mut self, from: usize) {
+        let n = self.world.ends.len();
+        let (to, len) = (self.random.below(n), self.len());
+        let bytes = pattern(self.sent.len() as u64, len);
+        let data = self.data(len);
+        data.cursor().unpack(&data, &bytes);
+        let (ctx, tag) = (self.random.below(CONTEXTS) as u64, self.random.below(TAGS) as i32);
+        let mode = [Mode::Standard, Mode::Sync, Mode::Ready][self.random.below(3)];
+        let src_rank = rank(from, ctx);
+        let End { engine, port } = &mut self.world.ends[from];
+        let args = SendArgs { peer: Peer(to as u32), ctx, tag, src_rank, data: &data, mode };
+        let started = engine.send(port, args);
+        let sync = mode == Mode::Sync;
+        self.note_sent(from, to, Class::P2p, bytes, (tag, src_rank, sync), started);
+    }
+
+    fn note_sent(
+        &mut self,
+        from: usize,
+        to: usize,
+        class: Class,
+        bytes: Vec<u8>,
+        (tag, rank, sync): (i32, u32, bool),
+        started: Started,
+    ) {
+        let m = self.sent.len();
+        let request = None;
+        self.sent.push(Sent {
+            from,
+            class,
+            bytes,
+            tag,
+            rank,
+            sync,
+            never_left: false,
+            forgotten: false,
+            request,
+        });
+        self.lanes.entry((from, to, class)).or_default().push(m);
+        match started {
+            Started::Done(completion) => self.check_sent(m, completion),
+            Started::Pending(id) => self.sent[m].request = Some(id),
+        }
+    }
+
+    fn receive(&mut self, at: usize) {
+        let n = self.world.ends.len();
+        let ctx = self.random.below(CONTEXTS) as u64;
+        let src = (!self.random.once_in(3)).then(|| self.random.below(n));
+        let tag = (!self.random.once_in(3)).then(|| self.random.below(TAGS) as i32);
+        let len = if self.random.once_in(4) { self.len() } else { 200_000 };
+        let data = self.data(len);
+        self.receive_from(at, ctx, src, tag, data);
+    }
+
+    fn receive_any(&mut self, at: usize, ctx: u64) {
+        let data = self.data(200_000);
+        self.receive_from(at, ctx, None, None, data);
+    }
+
+    fn receive_from(&mut self, at: usize, ctx: u64, src: Option<usize>, tag: Option<i32>, data: Data) {
+        let recv = self.received.len();
+        let src = src.map(|s| (rank(s, ctx), Peer(s as u32)));
+        self.oracles[at].post(like(recv, ctx, src.map(|s| s.0), tag));
+        let End { engine, port } = &mut self.world.ends[at];
+        let started = engine.recv(port, RecvArgs { ctx, src, tag, data: &data });
+        self.note_received(at, Class::P2p, data, started);
+    }
+
+    fn note_received(&mut self, at: usize, class: Class, data: Data, started: Started) {
+        let r = self.received.len();
+        self.received.push(Received { at, class, data, cancelled: false, request: None, message: None });
+        match started {
+            Started::Done(completion) => self.check_received(r, completion),
+            Started::Pending(id) => self.received[r].request = Some(id),
+        }
+    }
+
+    /// Probes; takes the message half of the time.
+    fn probe(&mut self, at: usize) {
+        let n = self.world.ends.len();
+        let ctx = self.random.below(CONTEXTS) as u64;
+        let src = (!self.random.once_in(2)).then(|| rank(self.random.below(n), ctx));
+        let tag = (!self.random.once_in(2)).then(|| self.random.below(TAGS) as i32);
+        let recv = self.received.len();
+        let expected = self.oracles[at].probe(&like(recv, ctx, src, tag));
+        let expected = expected.map(|identity| {
+            let m = &self.sent[self.message(at, identity)];
+            crate::Envelope { source: m.rank, tag: m.tag, bytes: m.bytes.len() as u64 }
+        });
+        let engine = &mut self.world.ends[at].engine;
+        assert_eq!(engine.probe(ctx, src, tag), expected);
+        if self.random.once_in(2) {
+            return;
+        }
+        let taken = engine.mprobe(ctx, src, tag);
+        assert_eq!(taken.map(|t| t.1), expected);
+        let Some((message, envelope)) = taken else { return };
+        self.oracles[at].post(like(recv, ctx, src, tag));
+        let data = self.data(envelope.bytes as usize + self.random.clone().below(3));
+        let message = Some(message);
+        let received = Received { at, class: Class::P2p, data, cancelled: false, request: None, message };
+        self.received.push(received);
+    }
+
+    fn receive_probed(&mut self, at: usize) {
+        let Some(r) = self.received.iter().position(|r| r.at == at && r.message.is_some()) else { return };
+        let message = self.received[r].message.take().unwrap();
+        let End { engine, port } = &mut self.world.ends[at];
+        match engine.mrecv(port, message, &self.received[r].data).unwrap() {
+            Started::Done(completion) => self.check_received(r, completion),
+            Started::Pending(id) => self.received[r].request = Some(id),
+        }
+    }
+
+    fn cancel(&mut self, at: usize) {
+        let sends = || self.sent.iter().enumerate().filter(|(_, s)| s.from == at && s.class == Class::P2p);
+        if self.random.clone().once_in(2)
+            && let Some((m, id)) = sends().find_map(|(m, s)| Some((m, s.request?)))
+        {
+            let engine = &mut self.world.ends[at].engine;
+            engine.cancel(id);
+            self.sent[m].never_left = engine.is_done(id);
+        } else if !self.received.is_empty() {
+            let r = self.random.below(self.received.len());
+            self.cancel_receive(r);
+        }
+        self.check();
+        self.random.word();
+    }
+
+    fn cancel_receive(&mut self, r: usize) {
+        let Received { at, class, request, .. } = self.received[r];
+        let Some(id) = request.filter(|_| class == Class::P2p) else { return };
+        self.received[r].cancelled = self.oracles[at].cancel(r);
+        self.world.ends[at].engine.cancel(id);
+        self.check();
+    }
+
+    /// Starts one end of a keyed message.
+    fn keyed(&mut self) {
+        if self.keyed.is_empty() {
+            return;
+        }
+        let k = self.random.below(self.keyed.len());
+        let (from, to, ctx, key, len, sent, received) = self.keyed[k];
+        if self.random.once_in(2) {
+            if sent {
+                return;
+            }
+            self.keyed[k].5 = true;
+            let bytes = pattern(self.sent.len() as u64, len);
+            let data = if self.random.once_in(3) { holey_with(&bytes) } else { filled(&bytes) };
+            let End { engine, port } = &mut self.world.ends[from];
+            let started = engine.send_keyed(port, Peer(to as u32), ctx, key, &data);
+            self.note_sent(from, to, Class::Coll, bytes, (0, 0, false), started);
+        } else if !received {
+            self.keyed[k].6 = true;
+            let data = self.data(len);
+            let (recv, src, tag) = (self.received.len(), Some(from as u32), Some(key));
+            self.oracles[to].post(Posted { recv, ctx, class: Class::Coll, src, tag });
+            let End { engine, port } = &mut self.world.ends[to];
+            let started = engine.recv_keyed(port, Peer(from as u32), ctx, key, &data);
+            self.note_received(to, Class::Coll, data, started);
+        }
+    }
+
+    /// Looks at all requests that are done.
+    fn check(&mut self) {
+        for m in 0..self.sent.len() {
+            let Sent { from, request: Some(id), .. } = self.sent[m] else { continue };
+            if let Some(completion) = self.world.ends[from].engine.test(id) {
+                self.check_sent(m, completion);
+                self.sent[m].request = None;
+            }
+        }
+        for r in 0..self.received.len() {
+            let Received { at, request: Some(id), .. } = self.received[r] else { continue };
+            if let Some(completion) = self.world.ends[at].engine.test(id) {
+                self.received[r].request = None;
+                self.check_received(r, completion);
+            }
+        }
+    }
+
+    fn check_sent(&self, m: usize, completion: Completion) {
+        let sent = &self.sent[m];
+        assert_eq!(completion.fault, None);
+        assert_eq!(completion.cancelled, sent.never_left || sent.forgotten, "message {m}");
+        if completion.cancelled {
+            return assert_eq!(completion.bytes, 0);
+        }
+        assert_eq!(completion.bytes, sent.bytes.len() as u64);
+        if sent.sync {
+            let (to, identity) = self.identity(m);
+            assert!(self.oracles[to].took(identity), "message {m} is complete and not matched");
+        }
+    }
+
+    fn check_received(&self, r: usize, completion: Completion) {
+        let Received { at, ref data, cancelled, .. } = self.received[r];
+        assert_eq!(completion.cancelled, cancelled, "receive {r}");
+        if cancelled {
+            return;
+        }
+        let identity = *self.oracles[at].matched.get(&r).expect("the oracle has a message for it");
+        let sent = &self.sent[self.message(at, identity)];
+        let (have, fits) = (sent.bytes.len() as u64, (sent.bytes.len() as u64).min(data.len()));
+        let fault = (have > fits).then_some(Fault::Truncated { sent: have, room: fits });
+        let expected = Completion { source: sent.rank, tag: sent.tag, bytes: fits, cancelled: false, fault };
+        assert_eq!(completion, expected, "receive {r}");
+        assert!(contents(data, fits as usize) == sent.bytes[..fits as usize], "receive {r}: wrong bytes");
+    }
+
+    /// The message behind an envelope that arrived at a process.
+    fn message(&self, at: usize, (from, class, nth): Identity) -> usize {
+        let lane = &self.lanes[&(from, at, class)];
+        *lane.iter().filter(|&&m| !self.sent[m].never_left).nth(nth).expect("it was sent")
+    }
+
+    fn identity(&self, m: usize) -> (usize, Identity) {
+        let (&(from, to, class), lane) = self.lanes.iter().find(|(_, lane)| lane.contains(&m)).unwrap();
+        let left = lane.iter().take_while(|&&other| other != m).filter(|&&o| !self.sent[o].never_left);
+        (to, (from, class, left.count()))
+    }
+}
+
+/// Ranks are not the peers' numbers.
+fn rank(peer: usize, ctx: u64) -> u32 {
+    peer as u32 + 10 * ctx as u32
+}
+
+fn like(recv: usize, ctx: u64, src: Option<u32>, tag: Option<i32>) -> Posted {
+    Posted { recv, ctx, class: Class::P2p, src, tag: tag.map(|t| t as u64) }
+}
+
+#[test]
+fn random_programs_do_what_the_rules_say() {
+    let only: Option<u64> = std::env::var("BANYAN_SEED").ok().and_then(|seed| seed.parse().ok());
+    for seed in only.map_or(0..150, |seed| seed..seed + 1) {
+        let outcome = std::panic::catch_unwind(|| Program::new(seed).run());
+        if let Err(panic) = outcome {
+            eprintln!("failed under BANYAN_SEED={seed}");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
