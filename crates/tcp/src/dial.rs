@@ -1,0 +1,193 @@
+//! Connecting to peers: attempts, their failures, and what happens when one succeeds.
+
+use std::time::{Duration, Instant};
+
+use banyan_transport::Peer;
+use mio::net::TcpStream;
+use mio::{Interest, Token};
+use rustix::net::sockopt;
+
+use crate::fabric::Tcp;
+use crate::guests::no_descriptors;
+use crate::handshake::{Answer, Handshake, Heard, Hello};
+use crate::link::{Dial, Phase};
+use crate::stream::Stream;
+use crate::talk::{Failure, Talk};
+
+/// How long the systems may take to connect two sockets. What follows has no limit: the peer may be computing.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// How long to wait for the connection that the peer preferred to ours.
+const REFUSED: Duration = Duration::from_millis(20);
+
+impl Tcp {
+    /// Starts an attempt to reach a peer whose card is known.
+    pub(crate) fn dial(&mut self, peer: Peer) {
+        if !self.pending.contains(&peer.0) {
+            self.pending.push(peer.0);
+        }
+        match self.begin(peer) {
+            Ok(dial) => self.link(peer).phase = Phase::Dialing(Box::new(dial)),
+            Err(failure) => {
+                if matches!(&failure, Failure::Io(error) if no_descriptors(error)) {
+                    self.evict();
+                }
+                self.failed(peer, &failure);
+            }
+        }
+    }
+
+    fn begin(&mut self, peer: Peer) -> Result<Dial, Failure> {
+        let hello = Hello { job: self.job, from: self.me, to: peer, answer: Answer::Accept };
+        let address = self.link(peer).address().ok_or(Failure::Closed)?;
+        let mut socket = TcpStream::connect(address)?;
+        let token = Token(peer.0 as usize);
+        self.poll.registry().register(&mut socket, token, Interest::READABLE | Interest::WRITABLE)?;
+        let (handshake, opening) = Handshake::connect(&self.secret, hello)?;
+        Ok(Dial { talk: Talk::new(socket, handshake), since: Instant::now(), opening: Some(opening) })
+    }
+
+    /// Goes on with an attempt as far as possible; counts what happened.
+    pub(crate) fn drive_dial(&mut self, peer: Peer) -> usize {
+        let mut work = 0;
+        loop {
+            match self.step(peer) {
+                Ok(true) => work += 1,
+                Ok(false) => return work,
+                Err(failure) => {
+                    self.failed(peer, &failure);
+                    return work + 1;
+                }
+            }
+        }
+    }
+
+    /// One step of an attempt; false if there is nothing more to do now.
+    fn step(&mut self, peer: Peer) -> Result<bool, Failure> {
+        let me = self.me;
+        let link = self.link(peer);
+        let Phase::Dialing(dial) = &mut link.phase else { return Ok(false) };
+        if let Some(opening) = &dial.opening {
+            if let Some(error) = dial.talk.socket.take_error()? {
+                return Err(error.into());
+            }
+            if dial.talk.socket.peer_addr().is_err() {
+                return Ok(false);
+            }
+            dial.talk.say(opening)?;
+            dial.opening = None;
+            return Ok(true);
+        }
+        match dial.talk.hear()? {
+            None => Ok(false),
+            // The lower peer was promised its own connection meanwhile: that one is kept.
+            Some(Heard::Accepted(_)) if link.guest.is_some() && peer < me => {
+                link.phase = Phase::Waiting(Instant::now() + REFUSED);
+                Ok(true)
+            }
+            Some(Heard::Accepted(proof)) => {
+                dial.talk.say(&proof)?;
+                Ok(true)
+            }
+            Some(Heard::Refused) => {
+                link.phase = Phase::Waiting(Instant::now() + REFUSED);
+                Ok(true)
+            }
+            Some(Heard::Confirmed) => {
+                let Phase::Dialing(dial) = std::mem::take(&mut link.phase) else { return Ok(false) };
+                self.up(peer, dial.talk.socket);
+                Ok(true)
+            }
+            Some(Heard::Asked(_) | Heard::Proven(..)) => Err(Failure::Closed),
+        }
+    }
+
+    /// An attempt failed: another one later, unless patience is at an end.
+    fn failed(&mut self, peer: Peer, failure: &Failure) {
+        let patience = self.options.patience;
+        let now = Instant::now();
+        let link = self.link(peer);
+        let address = link.address();
+        if let Some(at) = link.next_try(now, patience) {
+            link.phase = Phase::Waiting(at);
+            return;
+        }
+        link.phase = Phase::Down;
+        let place = address.map_or("no address".to_owned(), |address| address.to_string());
+        let hint = match failure {
+            Failure::Io(error) if no_descriptors(error) => ": allow more descriptors (ulimit -n)",
+            _ => "",
+        };
+        let cause = format!("{place}: not reached within {} s: {failure}{hint}", patience.as_secs_f32());
+        self.fallen.push((peer, cause));
+    }
+
+    /// There is a proven connection to `peer`.
+    pub(crate) fn up(&mut self, peer: Peer, mut socket: TcpStream) {
+        let settled = self.settle(peer, &mut socket);
+        let remote = match settled.and_then(|()| socket.peer_addr()) {
+            Ok(remote) => remote,
+            // It broke just now, and the other side counts on it already.
+            Err(error) => {
+                self.link(peer).phase = Phase::Down;
+                self.fallen.push((peer, format!("the connection broke at once: {error}")));
+                return;
+            }
+        };
+        let link = self.link(peer);
+        link.phase = Phase::Up(Box::new(Stream::new(socket, remote)));
+        link.failing = None;
+        if let Some(guest) = link.guest.take() {
+            self.drop_guest(guest);
+        }
+        self.flag(peer.0);
+        self.heat(peer.0);
+    }
+
+    fn settle(&mut self, peer: Peer, socket: &mut TcpStream) -> std::io::Result<()> {
+        let token = Token(peer.0 as usize);
+        self.poll.registry().reregister(socket, token, Interest::READABLE | Interest::WRITABLE)?;
+        socket.set_nodelay(true)?;
+        // A host that vanishes says nothing: have the system ask.
+        sockopt::set_socket_keepalive(&*socket, true)?;
+        sockopt::set_tcp_keepidle(&*socket, Duration::from_secs(30))?;
+        sockopt::set_tcp_keepintvl(&*socket, Duration::from_secs(10))?;
+        sockopt::set_tcp_keepcnt(&*socket, 6)?;
+        Ok(())
+    }
+
+    /// Does what is due: attempts again, drops what took too long.
+    pub(crate) fn run_timers(&mut self) -> usize {
+        if self.pending.is_empty() && self.guests.deadline().is_none() {
+            return 0;
+        }
+        let now = Instant::now();
+        self.guest_timers(now);
+        let mut work = 0;
+        for peer in std::mem::take(&mut self.pending) {
+            match &self.link(Peer(peer)).phase {
+                Phase::Waiting(at) if *at <= now => {
+                    work += 1;
+                    self.dial(Peer(peer));
+                }
+                Phase::Dialing(dial) if dial.opening.is_some() && now >= dial.since + CONNECT => {
+                    work += 1;
+                    self.failed(Peer(peer), &Failure::Io(std::io::ErrorKind::TimedOut.into()));
+                    self.pending.push(peer);
+                }
+                Phase::Waiting(_) | Phase::Dialing(_) => self.pending.push(peer),
+                Phase::Idle | Phase::Up(_) | Phase::Down => {}
+            }
+        }
+        work
+    }
+
+    pub(crate) fn earliest_timer(&self) -> Option<Instant> {
+        let of_peer = |&peer: &u32| match &self.links.get(peer as usize)?.as_ref()?.phase {
+            Phase::Waiting(at) => Some(*at),
+            Phase::Dialing(dial) if dial.opening.is_some() => Some(dial.since + CONNECT),
+            _ => None,
+        };
+        self.pending.iter().filter_map(of_peer).chain(self.guests.deadline()).min()
+    }
+}

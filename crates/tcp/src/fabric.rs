@@ -1,0 +1,441 @@
+//! [`Tcp`]: the fabric, its event loop and its part of the contract.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::RawFd;
+use std::time::{Duration, Instant};
+
+use banyan_memory::Buffer;
+use banyan_transport::{Caps, Fabric, Get, Head, Peer, Refusal, Remote, Sink, Token};
+use mio::event::Event;
+use mio::net::TcpListener;
+use mio::unix::SourceFd;
+use mio::{Events, Interest};
+
+use crate::card;
+use crate::frame::MAX_BODY;
+use crate::guests::Guests;
+use crate::link::{Link, Phase};
+use crate::options::{Error, Options};
+use crate::pool::Pool;
+use crate::stream::{Received, Stream};
+
+/// Largest body of a short frame, bytes: written straight from the caller's slice.
+const MAX_SHORT: usize = 4096;
+
+/// Bytes read at once.
+const SCRATCH: usize = 256 * 1024;
+
+/// So many of the peers that were heard last are looked at by reading their sockets, without asking the
+/// system which sockets have something.
+const HOT: usize = 4;
+
+/// While there are hot peers, every so many polls the system is asked about all the others.
+const LOOK_EVERY: u32 = 8;
+
+/// Most peers that one poll reads from, hot ones apart.
+const MOST_PEERS: usize = 16;
+
+/// What an event is about: the kind in the upper bits, a number in the lower 32.
+pub(crate) const KIND: usize = 1 << 32;
+pub(crate) const LISTENER: usize = KIND;
+pub(crate) const GUEST: usize = 2 * KIND;
+const WATCHED: usize = 3 * KIND;
+
+/// Messages over TCP connections, made on first contact. See the [crate] for the protocol.
+pub struct Tcp {
+    pub(crate) me: Peer,
+    pub(crate) size: u32,
+    pub(crate) job: u64,
+    pub(crate) secret: [u8; 32],
+    pub(crate) options: Options,
+    pub(crate) poll: mio::Poll,
+    events: Events,
+    pub(crate) listeners: Vec<TcpListener>,
+    pub(crate) guests: Guests,
+    pub(crate) links: Vec<Option<Box<Link>>>,
+    /// Peers heard last, latest first.
+    hot: Vec<u32>,
+    /// Peers whose sockets have something to say.
+    ready: VecDeque<u32>,
+    /// Peers with bytes to send.
+    backlog: Vec<u32>,
+    /// Peers that we are connecting to.
+    pub(crate) pending: Vec<u32>,
+    /// Peers that were given up, and why: to be told by the next poll.
+    pub(crate) fallen: Vec<(Peer, String)>,
+    wanted: VecDeque<Peer>,
+    pub(crate) pool: Pool,
+    scratch: Box<[u8]>,
+    /// A socket with bytes to send is full.
+    stuck: bool,
+    armed: bool,
+    /// A watched descriptor had something since `arm`.
+    foreign: bool,
+    polls: u32,
+    /// Frames sent since the last poll.
+    burst: u32,
+}
+
+impl Tcp {
+    /// The fabric of process `me` among `size`, listening, and the card that its peers need. All processes of the
+    /// job have the same `job` and `secret`.
+    ///
+    /// # Errors
+    /// If an address of `options` cannot be listened at, or descriptors are used up.
+    pub fn new(
+        me: Peer,
+        size: u32,
+        job: u64,
+        secret: [u8; 32],
+        options: Options,
+    ) -> Result<(Tcp, Vec<u8>), Error> {
+        let poll = mio::Poll::new().map_err(Error::Poll)?;
+        let (listeners, addresses) = options.listen_on(poll.registry())?;
+        let tcp = Tcp {
+            me,
+            size,
+            job,
+            secret,
+            guests: Guests::new(&options),
+            options,
+            poll,
+            events: Events::with_capacity(256),
+            listeners,
+            links: Vec::new(),
+            hot: Vec::with_capacity(HOT + 1),
+            ready: VecDeque::new(),
+            backlog: Vec::new(),
+            pending: Vec::new(),
+            fallen: Vec::new(),
+            wanted: VecDeque::new(),
+            pool: Pool::default(),
+            scratch: vec![0; SCRATCH].into_boxed_slice(),
+            stuck: false,
+            armed: false,
+            foreign: false,
+            polls: 0,
+            burst: 0,
+        };
+        Ok((tcp, card::encode(&addresses)))
+    }
+
+    /// From now on, input at `fd` ends [`Fabric::sleep`] too (a doorbell, the launcher's socket). The caller looks at
+    /// it in each of its own polls; the descriptor stays open until [`Tcp::unwatch`].
+    ///
+    /// # Errors
+    /// If the system refuses (a descriptor that cannot be waited for, or is watched already).
+    pub fn watch(&mut self, fd: RawFd) -> io::Result<()> {
+        self.poll.registry().register(&mut SourceFd(&fd), mio::Token(WATCHED), Interest::READABLE)
+    }
+
+    /// Ends [`Tcp::watch`].
+    ///
+    /// # Errors
+    /// If `fd` is not watched.
+    pub fn unwatch(&mut self, fd: RawFd) -> io::Result<()> {
+        self.poll.registry().deregister(&mut SourceFd(&fd))
+    }
+
+    /// Writes what [`Options::hold_bursts`] held back, without reading anything.
+    pub fn flush(&mut self) {
+        self.burst = 0;
+        self.write_backlog();
+    }
+
+    /// The job has grown (or a peer of another job joined): peers up to `size` are accepted.
+    pub fn grow(&mut self, size: u32) {
+        self.size = self.size.max(size);
+    }
+
+    pub(crate) fn link(&mut self, peer: Peer) -> &mut Link {
+        let at = peer.0 as usize;
+        if self.links.len() <= at {
+            self.links.resize_with(at + 1, || None);
+        }
+        self.links[at].get_or_insert_default()
+    }
+
+    /// Has the next poll look at a peer.
+    pub(crate) fn flag(&mut self, peer: u32) {
+        if let Some(Some(link)) = self.links.get_mut(peer as usize)
+            && !std::mem::replace(&mut link.flagged, true)
+        {
+            self.ready.push_back(peer);
+        }
+    }
+
+    /// Sends through `send` if there is a connection; otherwise sees that there will be one.
+    #[inline]
+    fn send(
+        &mut self,
+        peer: Peer,
+        send: impl FnOnce(&mut Stream, bool, usize, &mut Pool) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        let Some(Some(link)) = self.links.get_mut(peer.0 as usize) else { return Err(self.reach(peer)) };
+        let Phase::Up(stream) = &mut link.phase else { return Err(self.reach(peer)) };
+        let hold = self.options.hold_bursts && self.burst > 0;
+        send(stream, hold, self.options.queue, &mut self.pool)?;
+        self.burst += 1;
+        if stream.unsent() > 0 && !std::mem::replace(&mut link.in_backlog, true) {
+            self.backlog.push(peer.0);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn reach(&mut self, peer: Peer) -> Refusal {
+        if peer == self.me {
+            return Refusal::Down;
+        }
+        let link = self.link(peer);
+        link.wished = true;
+        match link.phase {
+            Phase::Down => return Refusal::Down,
+            Phase::Idle if !link.addresses.is_empty() => self.dial(peer),
+            Phase::Idle if !std::mem::replace(&mut link.asked, true) => self.wanted.push_back(peer),
+            _ => {}
+        }
+        Refusal::Busy
+    }
+
+    /// Asks the system what happened, and notes it.
+    fn look(&mut self, timeout: Option<Duration>) {
+        let mut events = std::mem::replace(&mut self.events, Events::with_capacity(0));
+        // An error here can only be an interruption: nothing happened.
+        if self.poll.poll(&mut events, timeout).is_ok() {
+            events.iter().for_each(|event| self.note(event));
+        }
+        self.events = events;
+    }
+
+    fn note(&mut self, event: &Event) {
+        let token = event.token().0;
+        let number = token & (KIND - 1);
+        match token - number {
+            LISTENER => self.guests.calling = true,
+            GUEST => self.guests.flag(number),
+            WATCHED => self.foreign = true,
+            _ => {
+                let stream = self.links.get_mut(number).and_then(|link| link.as_mut()?.stream());
+                if let Some(stream) = stream
+                    && event.is_writable()
+                {
+                    stream.unblock();
+                }
+                self.flag(number as u32);
+            }
+        }
+    }
+
+    /// Reads once from a peer; true if there may be more.
+    fn receive(&mut self, peer: u32, sink: &mut impl Sink, work: &mut usize) -> bool {
+        let Some(Some(link)) = self.links.get_mut(peer as usize) else { return false };
+        let Some(stream) = link.stream() else { return false };
+        match stream.receive(Peer(peer), &mut self.scratch, &mut self.pool, sink) {
+            Received::Nothing => false,
+            Received::Frames(frames) => {
+                *work += frames.max(1);
+                true
+            }
+            Received::Over(cause) => {
+                *work += 1;
+                link.phase = Phase::Down;
+                self.hot.retain(|&other| other != peer);
+                sink.down(Peer(peer), &cause);
+                false
+            }
+        }
+    }
+
+    fn read_hot(&mut self, sink: &mut impl Sink) -> usize {
+        let mut work = 0;
+        let mut at = 0;
+        while let Some(&peer) = self.hot.get(at) {
+            self.receive(peer, sink, &mut work);
+            at += usize::from(self.hot.get(at) == Some(&peer));
+        }
+        work
+    }
+
+    /// Sees to the peers that have something to say.
+    fn read_ready(&mut self, sink: &mut impl Sink) -> usize {
+        let mut work = 0;
+        for _ in 0..self.ready.len().min(MOST_PEERS) {
+            let Some(peer) = self.ready.pop_front() else { break };
+            let Some(Some(link)) = self.links.get_mut(peer as usize) else { continue };
+            link.flagged = false;
+            if matches!(link.phase, Phase::Dialing(_)) {
+                work += self.drive_dial(Peer(peer));
+                continue;
+            }
+            let before = work;
+            if self.receive(peer, sink, &mut work) {
+                self.flag(peer);
+                self.heat(peer);
+            }
+            debug_assert!(work >= before);
+        }
+        work
+    }
+
+    /// Makes a peer the hottest.
+    pub(crate) fn heat(&mut self, peer: u32) {
+        if self.hot.first() != Some(&peer) {
+            self.hot.retain(|&other| other != peer);
+            self.hot.insert(0, peer);
+            self.hot.truncate(HOT);
+        }
+    }
+
+    fn write_backlog(&mut self) -> usize {
+        let (links, pool) = (&mut self.links, &mut self.pool);
+        let (mut work, mut stuck) = (0, false);
+        self.backlog.retain(|&peer| {
+            let Some(link) = &mut links[peer as usize] else { return false };
+            let left = link.stream().map_or(0, |stream| {
+                let before = stream.unsent();
+                stream.flush(pool);
+                stuck |= stream.blocked();
+                work += usize::from(stream.unsent() < before);
+                stream.unsent()
+            });
+            link.in_backlog = left > 0;
+            left > 0
+        });
+        self.stuck = stuck;
+        work
+    }
+
+    fn tell_fallen(&mut self, sink: &mut impl Sink) -> usize {
+        let fallen = std::mem::take(&mut self.fallen);
+        fallen.iter().for_each(|(peer, cause)| sink.down(*peer, cause));
+        fallen.len()
+    }
+}
+
+impl Fabric for Tcp {
+    fn name(&self) -> &'static str {
+        "tcp"
+    }
+
+    fn caps(&self, _peer: Peer) -> Caps {
+        Caps {
+            max_short: MAX_SHORT,
+            max_bcopy: MAX_BODY,
+            eager: 64 * 1024,
+            get: false,
+            alpha: 5e-6,
+            beta: 1.0 / 3.5e9,
+        }
+    }
+
+    fn connect(&mut self, peer: Peer, card: &[u8]) -> Result<(), String> {
+        if peer == self.me {
+            return Err(format!("peer {} is this process", peer.0));
+        }
+        let addresses = card::decode(card).map_err(|bad| format!("peer {}: {bad}", peer.0))?;
+        let link = self.link(peer);
+        link.addresses = addresses;
+        link.current = 0;
+        if link.wished && matches!(link.phase, Phase::Idle) {
+            self.dial(peer);
+        }
+        Ok(())
+    }
+
+    fn wanted(&mut self) -> Option<Peer> {
+        self.wanted.pop_front()
+    }
+
+    #[inline]
+    fn send_short(&mut self, peer: Peer, head: &Head, body: &[u8]) -> Result<(), Refusal> {
+        debug_assert!(body.len() <= MAX_SHORT);
+        self.send(peer, |stream, hold, limit, pool| stream.send(head, body, hold, limit, pool))
+    }
+
+    fn send_bcopy(
+        &mut self,
+        peer: Peer,
+        head: &Head,
+        len: usize,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), Refusal> {
+        debug_assert!(len <= MAX_BODY);
+        self.send(peer, |stream, hold, limit, pool| stream.send_filled(head, len, fill, hold, limit, pool))
+    }
+
+    fn expose(&mut self, _peer: Peer, memory: &Buffer) -> Remote {
+        Remote { addr: memory.address(memory.lo()) as u64, len: memory.len() as u64, key: 0 }
+    }
+
+    fn get(&mut self, _peer: Peer, _remote: Remote, _local: &Buffer, _token: Token) -> Get {
+        Get::Impossible
+    }
+
+    fn poll(&mut self, sink: &mut impl Sink) -> usize {
+        self.polls = self.polls.wrapping_add(1);
+        self.burst = 0;
+        let look = self.armed || self.stuck || self.hot.is_empty() || self.polls.is_multiple_of(LOOK_EVERY);
+        let mut work = self.read_hot(sink);
+        if look {
+            self.look(Some(Duration::ZERO));
+            work += self.welcome();
+            work += self.run_timers();
+        }
+        if !self.ready.is_empty() {
+            work += self.read_ready(sink);
+        }
+        if !self.backlog.is_empty() {
+            work += self.write_backlog();
+        }
+        if !self.fallen.is_empty() {
+            work += self.tell_fallen(sink);
+        }
+        work
+    }
+
+    fn unsent(&self) -> bool {
+        !self.backlog.is_empty()
+    }
+
+    fn arm(&mut self) {
+        self.armed = true;
+        self.foreign = false;
+    }
+
+    fn disarm(&mut self) {
+        self.armed = false;
+    }
+
+    fn sleep(&mut self, deadline: Option<Instant>) {
+        let unwritten = !self.backlog.is_empty() && !self.stuck;
+        if self.foreign
+            || unwritten
+            || !self.ready.is_empty()
+            || !self.fallen.is_empty()
+            || self.guests.busy()
+        {
+            return;
+        }
+        let earliest = deadline.into_iter().chain(self.next_deadline()).min();
+        self.look(earliest.map(|at| at.saturating_duration_since(Instant::now())));
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.earliest_timer()
+    }
+}
+
+impl Drop for Tcp {
+    /// Says farewell to all peers; what they have not taken yet gets at most a second for all together.
+    fn drop(&mut self) {
+        let end = Instant::now() + Duration::from_secs(1);
+        for link in std::mem::take(&mut self.links).into_iter().flatten() {
+            if let Phase::Up(stream) = link.phase {
+                let patience = end.saturating_duration_since(Instant::now());
+                stream.close(&mut self.scratch, &mut self.pool, patience);
+            }
+        }
+    }
+}

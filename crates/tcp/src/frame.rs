@@ -1,0 +1,129 @@
+//! Frames on the wire: a length, the head, the body. Pure: bytes in, frames out.
+//!
+//! The length (4 bytes, little-endian) counts head and body. A length of 0 is the farewell that a peer says
+//! before it closes.
+
+use banyan_transport::Head;
+
+/// Largest body, bytes.
+pub const MAX_BODY: usize = 128 * 1024;
+
+/// Bytes of the length.
+pub const PREFIX: usize = 4;
+
+/// Bytes in front of the body.
+pub const OVERHEAD: usize = PREFIX + Head::BYTES;
+
+/// Largest frame, bytes.
+pub const MAX_FRAME: usize = OVERHEAD + MAX_BODY;
+
+/// The farewell.
+pub const BYE: [u8; PREFIX] = [0; PREFIX];
+
+/// What begins at the first byte of some input.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Decoded<'a> {
+    /// A whole frame of `OVERHEAD + body.len()` bytes.
+    Frame(Head, &'a [u8]),
+    /// The peer leaves.
+    Bye,
+    /// Not there yet: this many bytes in all are needed to know more (at most [`MAX_FRAME`]).
+    Need(usize),
+}
+
+/// Why input cannot be a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Malformed {
+    /// The length is impossible.
+    #[error("a frame of {0} bytes (from {min} to {max} are possible)", min = Head::BYTES, max = Head::BYTES + MAX_BODY)]
+    Length(u32),
+    /// There is no such class.
+    #[error("a frame of unknown class {0}")]
+    Class(u8),
+}
+
+/// Reads the frame that begins at the first byte.
+#[inline]
+pub fn decode(bytes: &[u8]) -> Result<Decoded<'_>, Malformed> {
+    let Some((prefix, rest)) = bytes.split_first_chunk::<PREFIX>() else {
+        return Ok(Decoded::Need(PREFIX));
+    };
+    let length = u32::from_le_bytes(*prefix);
+    if length == 0 {
+        return Ok(Decoded::Bye);
+    }
+    let size = length as usize;
+    if !(Head::BYTES..=Head::BYTES + MAX_BODY).contains(&size) {
+        return Err(Malformed::Length(length));
+    }
+    let Some(frame) = rest.get(..size) else {
+        return Ok(Decoded::Need(PREFIX + size));
+    };
+    let (head, body) = frame.split_first_chunk().expect("a frame is no shorter than its head");
+    match Head::decode(head) {
+        Some(head) => Ok(Decoded::Frame(head, body)),
+        None => Err(Malformed::Class(head[0])),
+    }
+}
+
+/// What stands in front of a body of `len` bytes.
+#[inline]
+pub fn prefix(head: &Head, len: usize) -> [u8; OVERHEAD] {
+    let mut out = [0; OVERHEAD];
+    out[..PREFIX].copy_from_slice(&((Head::BYTES + len) as u32).to_le_bytes());
+    out[PREFIX..].copy_from_slice(&head.encode());
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use banyan_transport::Class;
+    use proptest::prelude::*;
+
+    fn head() -> impl Strategy<Value = Head> {
+        (0u8..4, any::<(u8, u16, u32, u32, u64)>()).prop_map(|(class, (kind, aux, a, b, ctx))| Head {
+            class: Class::from_u8(class).unwrap(),
+            kind,
+            aux,
+            a,
+            b,
+            ctx,
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_frame_is_read_as_it_was_written(head in head(), body: Vec<u8>, after: Vec<u8>) {
+            let mut bytes = prefix(&head, body.len()).to_vec();
+            bytes.extend(&body);
+            for cut in 0..bytes.len() {
+                let need = if cut < PREFIX { PREFIX } else { bytes.len() };
+                prop_assert_eq!(decode(&bytes[..cut]), Ok(Decoded::Need(need)));
+            }
+            bytes.extend(&after);
+            prop_assert_eq!(decode(&bytes), Ok(Decoded::Frame(head, &body)));
+        }
+
+        #[test]
+        fn any_bytes_are_a_frame_or_refused(bytes: Vec<u8>) {
+            match decode(&bytes) {
+                Ok(Decoded::Frame(_, body)) => prop_assert!(OVERHEAD + body.len() <= bytes.len()),
+                Ok(Decoded::Need(n)) => prop_assert!(n > bytes.len() && n <= MAX_FRAME),
+                Ok(Decoded::Bye) | Err(_) => {}
+            }
+        }
+    }
+
+    #[test]
+    fn impossible_lengths_and_classes_are_refused() {
+        for length in [1, 19, (20 + MAX_BODY + 1) as u32, u32::MAX] {
+            assert_eq!(decode(&length.to_le_bytes()), Err(Malformed::Length(length)));
+        }
+        let mut bytes = [0; OVERHEAD];
+        bytes[..4].copy_from_slice(&20u32.to_le_bytes());
+        bytes[4] = 9;
+        assert_eq!(decode(&bytes), Err(Malformed::Class(9)));
+        assert_eq!(decode(&BYE), Ok(Decoded::Bye));
+    }
+}

@@ -1,0 +1,81 @@
+//! [`Options`] of the fabric, what can go wrong when it is made, and its listeners.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use mio::net::TcpListener;
+use mio::{Interest, Registry, Token};
+
+use crate::card::MAX_ADDRESSES;
+use crate::fabric::LISTENER;
+
+/// How the fabric behaves.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Addresses at which the peers reach this process, best first; 1 to 16.
+    pub listen: Vec<IpAddr>,
+    /// Bytes that may wait for one peer before sends to it are refused.
+    pub queue: usize,
+    /// How long a connection at the listening ports may take to prove itself.
+    pub proof: Duration,
+    /// How many connections at the listening ports may be unproven at a time; beyond that the oldest goes.
+    pub strangers: usize,
+    /// How long a peer may be out of reach, attempts failing, before it counts as gone.
+    pub patience: Duration,
+    /// Hold frames that are sent one after the other, without a poll in between, and write them together: at the next
+    /// poll, at [`Tcp::flush`](crate::Tcp::flush), or when enough came together. The first is written at once all the
+    /// same. Whoever sets this must poll or flush before leaving for long while `unsent` says true.
+    pub hold_bursts: bool,
+}
+
+impl Default for Options {
+    /// One machine: the loopback address.
+    fn default() -> Self {
+        Options {
+            listen: vec![Ipv4Addr::LOCALHOST.into()],
+            queue: 1024 * 1024,
+            proof: Duration::from_secs(5),
+            strangers: 64,
+            patience: Duration::from_secs(10),
+            hold_bursts: false,
+        }
+    }
+}
+
+/// Why the fabric could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// [`Options::listen`] is empty, too long, or names no definite address.
+    #[error("tcp: from 1 to {MAX_ADDRESSES} definite addresses to listen at are needed, not {0:?}")]
+    Addresses(Vec<IpAddr>),
+    /// An address cannot be listened at.
+    #[error("tcp: cannot listen at {0}: {1}")]
+    Listen(IpAddr, io::Error),
+    /// The system gives no event queue.
+    #[error("tcp: no event queue: {0}")]
+    Poll(io::Error),
+}
+
+impl Options {
+    /// Opens the listeners; gives them with the addresses for the card.
+    pub(crate) fn listen_on(
+        &self,
+        registry: &Registry,
+    ) -> Result<(Vec<TcpListener>, Vec<SocketAddr>), Error> {
+        let definite = self.listen.iter().all(|ip| !ip.is_unspecified());
+        if !definite || !(1..=MAX_ADDRESSES).contains(&self.listen.len()) {
+            return Err(Error::Addresses(self.listen.clone()));
+        }
+        let open = |(number, &ip): (usize, &IpAddr)| {
+            let open = || {
+                let mut listener = TcpListener::bind(SocketAddr::new(ip, 0))?;
+                registry.register(&mut listener, Token(LISTENER + number), Interest::READABLE)?;
+                let address = listener.local_addr()?;
+                Ok((listener, address))
+            };
+            open().map_err(|error| Error::Listen(ip, error))
+        };
+        self.listen.iter().enumerate().map(open).collect()
+    }
+}
