@@ -78,9 +78,12 @@ fn signatures() -> String {
     let functions = functions();
     let mut out = String::new();
     for f in &functions {
-        let large = |name: &str| functions.iter().any(|other| other.name == name);
+        // Twins that have a parameter more are functions of their own.
+        let twin = |small: &str| {
+            functions.iter().any(|other| other.name == small && other.params.len() == f.params.len())
+        };
         let (name, over) = match f.name.strip_suffix("_c") {
-            Some(small) if large(small) => (small, "i64"),
+            Some(small) if twin(small) => (small, "i64"),
             _ => (f.name, "c_int"),
         };
         if name == f.name {

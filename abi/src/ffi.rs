@@ -13,17 +13,24 @@ pub type Callback = usize;
 
 /// The two integer types that counts and displacements come in.
 pub trait Number: Copy + Into<i64> + 'static {
+    /// True in the `_c` forms.
+    const LARGE: bool;
+
     /// The value in this type, if it fits.
     fn fit(value: i64) -> Option<Self>;
 }
 
 impl Number for c_int {
+    const LARGE: bool = false;
+
     fn fit(value: i64) -> Option<Self> {
         value.try_into().ok()
     }
 }
 
 impl Number for i64 {
+    const LARGE: bool = true;
+
     fn fit(value: i64) -> Option<Self> {
         Some(value)
     }

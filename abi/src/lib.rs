@@ -5,7 +5,9 @@
 #![allow(non_snake_case, reason = "functions and fields have the names of the MPI standard")]
 
 mod boundary;
+mod buffers;
 mod comm;
+mod datatype;
 mod env;
 mod errhandler;
 pub mod ffi;
@@ -16,8 +18,10 @@ pub mod header;
 mod info;
 mod init;
 pub mod not_built;
+mod pack;
 pub mod pointer;
 mod process;
 mod request;
+mod status;
 pub mod tables;
 mod tool;

@@ -4,8 +4,8 @@ use crate::boundary::{SelfComm, mpi};
 use crate::datatype;
 use crate::ffi::*;
 use crate::pointer::Ptr;
-use banyan_runtime::status::Status;
-use banyan_runtime::{Result, bail};
+use banyan_datatype::Datatype;
+use banyan_runtime::{Result, Status, bail};
 
 impl MPI_Status {
     /// Bytes of data received, or elements as bytes (MPI_Status_set_elements).
@@ -54,7 +54,7 @@ fn counted<N: Number>(count: Option<i64>) -> N {
 
 mpi! {
     fn MPI_Get_count<N>(status: Ptr<MPI_Status>, datatype: MPI_Datatype, count: Ptr<N>) on SelfComm {
-        let size = datatype::lookup(datatype)?.size();
+        let size = datatype::lookup(datatype)?.size() as i64;
         let bytes = status.get()?.bytes() as i64;
         let whole = match size {
             0 if bytes == 0 => Some(0),
@@ -115,13 +115,31 @@ mpi! {
 }
 
 fn elements(status: Ptr<MPI_Status>, datatype: MPI_Datatype) -> Result<Option<i64>> {
-    Ok(datatype::lookup(datatype)?.elements(status.get()?.bytes() as i64))
+    Ok(datatype::lookup(datatype)?.elements(status.get()?.bytes()).map(|count| count as i64))
 }
 
 fn set_elements(status: Ptr<MPI_Status>, datatype: MPI_Datatype, count: i64) -> Result<()> {
     if count < 0 {
         bail!(ERR_COUNT, "the count is {count}");
     }
-    let bytes = datatype::lookup(datatype)?.bytes_of_elements(count);
-    change(status, |status| status.set_bytes(bytes as u64))
+    let bytes = bytes_of(&*datatype::lookup(datatype)?, count as u64);
+    change(status, |status| status.set_bytes(bytes))
+}
+
+/// Bytes of the first `elements` basic elements of a row of the datatype.
+fn bytes_of(ty: &Datatype, elements: u64) -> u64 {
+    let each = ty.element_count();
+    if each == 0 {
+        return 0;
+    }
+    let mut left = elements % each;
+    let mut bytes = (elements / each).saturating_mul(ty.size());
+    let _ = ty.visit_basics(|basic, count| {
+        // A pair counts as one element here, as in MPI_Get_elements.
+        let some = count.min(left);
+        left -= some;
+        bytes = bytes.saturating_add(some * u64::from(basic.size));
+        if left == 0 { Err(()) } else { Ok(()) }
+    });
+    bytes
 }

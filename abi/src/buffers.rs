@@ -1,0 +1,102 @@
+//! User memory as the runtime takes it, after the checks that MPI asks for.
+
+use crate::datatype::{self, OrMpi, TypeRef};
+use crate::ffi::*;
+use crate::pointer::Ptr;
+use banyan_datatype::{Data, Datatype, Span};
+use banyan_memory::Buffer;
+use banyan_runtime::{Result, bail};
+use std::sync::Arc;
+
+/// A count as the runtime takes it.
+///
+/// # Errors
+/// MPI_ERR_COUNT if it is negative.
+#[inline]
+pub(crate) fn count<N: Number>(count: N) -> Result<u64> {
+    let count: i64 = count.into();
+    match u64::try_from(count) {
+        Ok(count) => Ok(count),
+        Err(_) => bail!(ERR_COUNT, "the count is {count}, but must not be negative"),
+    }
+}
+
+/// A list of counts, one per rank.
+pub(crate) fn counts<N: Number>(list: Ptr<N>, ranks: usize) -> Result<Vec<u64>> {
+    if list.is_null() && ranks > 0 {
+        bail!(ERR_COUNT, "the list of counts is NULL");
+    }
+    list.list(ranks)?.into_iter().map(count).collect()
+}
+
+/// A list of displacements, one per rank.
+pub(crate) fn displacements<N: Number>(list: Ptr<N>, ranks: usize) -> Result<Vec<i64>> {
+    if list.is_null() && ranks > 0 {
+        bail!(ERR_ARG, "the list of displacements is NULL");
+    }
+    Ok(list.list(ranks)?.into_iter().map(Into::into).collect())
+}
+
+/// `count` elements of a committed datatype at `buf`.
+///
+/// # Errors
+/// MPI_ERR_COUNT, MPI_ERR_TYPE, MPI_ERR_BUFFER.
+#[inline]
+pub(crate) fn data<N: Number>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype) -> Result<Data> {
+    let count = self::count(count)?;
+    let ty = datatype::committed(datatype)?;
+    check(buf, ty.span(count).mpi()?, &ty)?;
+    // SAFETY: by MPI's contract the user gives memory that holds these elements, and leaves it alone until
+    // the operation is over.
+    Ok(unsafe { Data::new(buf.raw().cast(), count, &ty) })
+}
+
+/// As [`data`], without the need to commit (pack, unpack and reduce_local want it too, but not the constructors).
+pub(crate) fn typed(buf: Ptr<c_void>, count: u64, datatype: MPI_Datatype) -> Result<(Data, TypeRef)> {
+    let ty = datatype::committed(datatype)?;
+    check(buf, ty.span(count).mpi()?, &ty)?;
+    // SAFETY: as in `data`.
+    Ok((unsafe { Data::new(buf.raw().cast(), count, &ty) }, ty))
+}
+
+/// Plain bytes at `buf + at`.
+pub(crate) fn bytes(buf: Ptr<c_void>, at: u64, len: u64) -> Result<Buffer> {
+    if buf.is_null() && len > 0 {
+        bail!(ERR_BUFFER, "the buffer is NULL");
+    }
+    let origin = buf.raw().cast::<u8>().wrapping_add(at as usize);
+    // SAFETY: by MPI's contract the user's buffer has the size that the user says, of which this is a part.
+    Ok(unsafe { Buffer::new(origin, len as usize) })
+}
+
+/// The memory that a collective reads or writes: offset 0 is `buf`, the bounds are those of `span`.
+pub(crate) fn region(buf: Ptr<c_void>, span: Span) -> Buffer {
+    // SAFETY: as in `data`; the span is that of the elements that the user's arguments describe.
+    unsafe { Buffer::with_bounds(buf.raw().cast(), span.lo as isize, span.hi as isize) }
+}
+
+/// Refuses addresses that cannot be meant: NULL where data start at it, and the constants of the header.
+#[inline]
+pub(crate) fn check(buf: Ptr<c_void>, span: Span, ty: &Arc<Datatype>) -> Result<()> {
+    if buf.address() > MPI_BUFFER_AUTOMATIC {
+        return Ok(());
+    }
+    check_constant(buf, span, ty)
+}
+
+#[cold]
+fn check_constant(buf: Ptr<c_void>, span: Span, ty: &Arc<Datatype>) -> Result<()> {
+    if span.bytes == 0 {
+        return Ok(());
+    }
+    match buf.address() {
+        MPI_IN_PLACE => bail!(ERR_BUFFER, "the buffer is MPI_IN_PLACE, which is not allowed here"),
+        MPI_BUFFER_AUTOMATIC => {
+            bail!(ERR_BUFFER, "the buffer is MPI_BUFFER_AUTOMATIC, which is not allowed here")
+        }
+        _ if ty.true_lb() == 0 => {
+            bail!(ERR_BUFFER, "the buffer is NULL, but {} bytes are to be moved", span.bytes)
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,539 @@
+//! Datatypes: handles, constructors, and what can be asked about them (MPI 5.0, 5.1), over `banyan-datatype`.
+
+use crate::boundary::{SelfComm, mpi};
+use crate::buffers::{count, displacements};
+use crate::ffi::*;
+use crate::handles::{Kind, Table};
+use crate::pointer::Ptr;
+use banyan_datatype::{Datatype, Distribution, Order};
+use banyan_runtime::{Attributes, Class, Error, Result, bail};
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::{Arc, LazyLock, Mutex};
+
+/// A datatype with what the user attached to it.
+pub(crate) struct Type {
+    ty: Arc<Datatype>,
+    name: Mutex<Option<String>>,
+    pub(crate) attributes: Attributes<usize>,
+}
+
+/// A datatype found by its handle.
+pub(crate) enum TypeRef {
+    Builtin(&'static Arc<Datatype>),
+    Made(Arc<Type>),
+}
+
+impl Deref for TypeRef {
+    type Target = Arc<Datatype>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<Datatype> {
+        match self {
+            TypeRef::Builtin(ty) => ty,
+            TypeRef::Made(made) => &made.ty,
+        }
+    }
+}
+
+static TABLE: Table<Arc<Type>> = Table::new(Kind::Datatype);
+
+/// What users attached to predefined types.
+static PREDEFINED: LazyLock<Mutex<HashMap<usize, Arc<Type>>>> = LazyLock::new(Mutex::default);
+
+/// Handles of the types of MPI_Type_create_f90_X: the same arguments give the same handle.
+static KINDS: LazyLock<Mutex<HashMap<usize, MPI_Datatype>>> = LazyLock::new(Mutex::default);
+
+/// Errors of the datatype crate as MPI errors.
+pub(crate) trait OrMpi<T> {
+    fn mpi(self) -> Result<T>;
+}
+
+impl<T> OrMpi<T> for Result<T, banyan_datatype::Error> {
+    #[inline]
+    fn mpi(self) -> Result<T> {
+        self.map_err(|error| {
+            use banyan_datatype::Error as E;
+            let class = match &error {
+                E::Count { .. } | E::Overflow(_) => Class::ERR_COUNT,
+                E::Arg(_) => Class::ERR_ARG,
+                E::Type(_) => Class::ERR_TYPE,
+                E::Op { .. } => Class::ERR_OP,
+                E::Conversion(_) => Class::ERR_CONVERSION,
+                E::Space { .. } => Class::ERR_TRUNCATE,
+            };
+            Error::new(class, error.to_string())
+        })
+    }
+}
+
+/// The type of a handle, committed or not.
+#[inline]
+pub(crate) fn lookup(datatype: MPI_Datatype) -> Result<TypeRef> {
+    if datatype.0 < 0x1000 {
+        return builtin(datatype).map(TypeRef::Builtin);
+    }
+    TABLE.lookup(datatype.0).map(TypeRef::Made)
+}
+
+/// The type of a handle, if it may be used in communication.
+#[inline]
+pub(crate) fn committed(datatype: MPI_Datatype) -> Result<TypeRef> {
+    let ty = lookup(datatype)?;
+    if !ty.is_committed() {
+        bail!(ERR_TYPE, "the datatype {:#x} is not committed: call MPI_Type_commit first", datatype.0);
+    }
+    Ok(ty)
+}
+
+#[inline]
+fn builtin(datatype: MPI_Datatype) -> Result<&'static Arc<Datatype>> {
+    match u16::try_from(datatype.0).ok().and_then(Datatype::builtin) {
+        Some(ty) => Ok(ty),
+        None if datatype == MPI_DATATYPE_NULL => bail!(ERR_TYPE, "the datatype is MPI_DATATYPE_NULL"),
+        None => bail!(ERR_TYPE, "handle {:#x} is not a datatype", datatype.0),
+    }
+}
+
+/// The object of a handle, for names and attributes.
+pub(crate) fn object(datatype: MPI_Datatype) -> Result<Arc<Type>> {
+    if datatype.0 >= 0x1000 {
+        return TABLE.lookup(datatype.0);
+    }
+    let ty = builtin(datatype)?;
+    let mut known = PREDEFINED.lock().unwrap_or_else(|poison| poison.into_inner());
+    Ok(known.entry(datatype.0).or_insert_with(|| Arc::new(Type::new(ty.clone()))).clone())
+}
+
+impl Type {
+    fn new(ty: Arc<Datatype>) -> Self {
+        Self { ty, name: Mutex::new(None), attributes: Attributes::new() }
+    }
+
+    /// The datatype itself.
+    pub(crate) fn datatype(&self) -> &Arc<Datatype> {
+        &self.ty
+    }
+}
+
+/// A handle for a type: its own if it is predefined, otherwise a new one that the user frees.
+pub(crate) fn handle(ty: &Arc<Datatype>) -> Result<MPI_Datatype> {
+    if let Some(code) = ty.code() {
+        return Ok(MPI_Datatype(code.into()));
+    }
+    if !ty.is_predefined() {
+        return Ok(MPI_Datatype(TABLE.insert(Arc::new(Type::new(ty.clone())))?));
+    }
+    let mut known = KINDS.lock().unwrap_or_else(|poison| poison.into_inner());
+    let key = Arc::as_ptr(ty) as usize;
+    if let Some(handle) = known.get(&key) {
+        return Ok(*handle);
+    }
+    let handle = MPI_Datatype(TABLE.insert(Arc::new(Type::new(ty.clone())))?);
+    known.insert(key, handle);
+    Ok(handle)
+}
+
+/// True if the handle stands for exactly this type.
+pub(crate) fn is(datatype: MPI_Datatype, ty: &Arc<Datatype>) -> bool {
+    lookup(datatype).is_ok_and(|known| Arc::ptr_eq(&known, ty))
+}
+
+/// Forgets a handle that [`handle`] made for a while.
+pub(crate) fn forget(datatype: MPI_Datatype) {
+    if datatype.0 >= 0x1000 {
+        let _ = TABLE.remove(datatype.0);
+    }
+}
+
+/// Gives the user a type that was just constructed by the form of a constructor with counts `N`.
+fn made<N: Number>(
+    newtype: Ptr<MPI_Datatype>,
+    ty: Result<Arc<Datatype>, banyan_datatype::Error>,
+) -> Result<()> {
+    let ty = ty.mpi()?;
+    let ty = if N::LARGE { ty.into_large() } else { ty };
+    newtype.set(MPI_Datatype(TABLE.insert(Arc::new(Type::new(ty)))?))
+}
+
+fn dimensions(ndims: c_int) -> Result<usize> {
+    match usize::try_from(ndims) {
+        Ok(ndims) if ndims > 0 => Ok(ndims),
+        _ => bail!(ERR_ARG, "the number of dimensions is {ndims}"),
+    }
+}
+
+fn order(order: c_int) -> Result<Order> {
+    match Order::from_code(order) {
+        Some(order) => Ok(order),
+        None => bail!(ERR_ARG, "order is {order}, neither MPI_ORDER_C nor MPI_ORDER_FORTRAN"),
+    }
+}
+
+/// A size or extent for the caller; MPI_UNDEFINED if it does not fit.
+fn fitted<N: Number>(value: i64) -> N {
+    N::fit(value).or_else(|| N::fit(MPI_UNDEFINED.into())).expect("every integer type holds MPI_UNDEFINED")
+}
+
+fn size_of(datatype: MPI_Datatype) -> Result<i64> {
+    Ok(lookup(datatype)?.size() as i64)
+}
+
+fn extent(datatype: MPI_Datatype, lb: Ptr<i64>, extent: Ptr<i64>) -> Result<()> {
+    let ty = lookup(datatype)?;
+    lb.set(ty.lb())?;
+    extent.set(ty.extent())
+}
+
+fn true_extent(datatype: MPI_Datatype, lb: Ptr<i64>, extent: Ptr<i64>) -> Result<()> {
+    let ty = lookup(datatype)?;
+    lb.set(ty.true_lb())?;
+    extent.set(ty.true_extent())
+}
+
+/// Stores the arguments of a constructor, if there is room for them.
+fn contents<T: Copy>(what: &str, max: i64, to: Ptr<T>, values: &[T]) -> Result<()> {
+    if (values.len() as i64) > max {
+        bail!(ERR_ARG, "there is room for {max} {what}, but there are {}", values.len());
+    }
+    to.store(values)
+}
+
+fn get_contents(
+    datatype: MPI_Datatype,
+    max: [i64; 4],
+    (integers, addresses, datatypes): (Ptr<c_int>, Ptr<MPI_Aint>, Ptr<MPI_Datatype>),
+    large_counts: Option<Ptr<MPI_Count>>,
+) -> Result<()> {
+    let ty = lookup(datatype)?;
+    if ty.code().is_some() {
+        bail!(ERR_TYPE, "a predefined datatype has no contents (its combiner is MPI_COMBINER_NAMED)");
+    }
+    let envelope = ty.envelope();
+    let values: Vec<c_int> = envelope.integers.iter().map(|value| *value as c_int).collect();
+    contents("integers", max[0], integers, &values)?;
+    contents("addresses", max[1], addresses, &envelope.addresses)?;
+    match large_counts {
+        Some(to) => contents("large counts", max[2], to, &envelope.counts)?,
+        None if envelope.counts.is_empty() => {}
+        None => bail!(ERR_TYPE, "the datatype was made with large counts: use MPI_Type_get_contents_c"),
+    }
+    if (envelope.datatypes.len() as i64) > max[3] {
+        bail!(ERR_ARG, "there is room for {} datatypes, but there are {}", max[3], envelope.datatypes.len());
+    }
+    for (at, inner) in envelope.datatypes.iter().enumerate() {
+        datatypes.put(at, handle(inner)?)?;
+    }
+    Ok(())
+}
+
+mpi! {
+    fn MPI_Type_contiguous<N>(count: N, oldtype: MPI_Datatype, newtype: Ptr<MPI_Datatype>) on SelfComm {
+        made::<N>(newtype, Datatype::contiguous(count.into(), &*lookup(oldtype)?))
+    }
+
+    fn MPI_Type_vector<N>(
+        count: N,
+        blocklength: N,
+        stride: N,
+        oldtype: MPI_Datatype,
+        newtype: Ptr<MPI_Datatype>,
+    ) on SelfComm {
+        let old = lookup(oldtype)?;
+        made::<N>(newtype, Datatype::vector(count.into(), blocklength.into(), stride.into(), &old))
+    }
+
+    fn MPI_Type_create_hvector<N>(
+        count: N,
+        blocklength: N,
+        stride: MPI_Aint,
+        oldtype: MPI_Datatype,
+        newtype: Ptr<MPI_Datatype>,
+    ) on SelfComm {
+        let old = lookup(oldtype)?;
+        made::<N>(newtype, Datatype::hvector(count.into(), blocklength.into(), stride, &old))
+    }
+
+    fn MPI_Type_indexed<N>(
+        count: N,
+        array_of_blocklengths: Ptr<N>,
+        array_of_displacements: Ptr<N>,
+        oldtype: MPI_Datatype,
+        newtype: Ptr<MPI_Datatype>,
+    ) on SelfComm {
+        let (old, blocks) = (lookup(oldtype)?, self::count(count)? as usize);
+        let (lens, displs) = lists(blocks, array_of_blocklengths, array_of_displacements)?;
+        made::<N>(newtype, Datatype::indexed(&lens, &displs, &old))
+    }
+
+    fn MPI_Type_create_hindexed<N>(
+        count: N,
+        array_of_blocklengths: Ptr<N>,
+        array_of_displacements: Ptr<MPI_Aint>,
+        oldtype: MPI_Datatype,
+        newtype: Ptr<MPI_Datatype>,
+    ) on SelfComm {
+        let (old, blocks) = (lookup(oldtype)?, self::count(count)? as usize);
+        let (lens, displs) = lists(blocks, array_of_blocklengths, array_of_displacements)?;
+        made::<N>(newtype, Datatype::hindexed(&lens, &displs, &old))
+    }
+
+    fn MPI_Type_create_indexed_block<N>(
+        count: N,
+        blocklength: N,
+        array_of_displacements: Ptr<N>,
+        oldtype: MPI_Datatype,
+        newtype: Ptr<MPI_Datatype>,
+    ) on SelfComm {
+        let (old, blocks) = (lookup(oldtype)?, self::count(count)? as usize);
+        let displs = displacements(array_of_displacements, blocks)?;
+        made::<N>(newtype, Datatype::indexed_block(blocklength.into(), &displs, &old))
+    }
+
+    fn MPI_Type_create_hindexed_block<N>(
+        count: N,
+        blocklength: N,
+        array_of_displacements: Ptr<MPI_Aint>,
+        oldtype: MPI_Datatype,
+        newtype: Ptr<MPI_Datatype>,
+    ) on SelfComm {
+        let (old, blocks) = (lookup(oldtype)?, self::count(count)? as usize);
+        let displs = displacements(array_of_displacements, blocks)?;
+        made::<N>(newtype, Datatype::hindexed_block(blocklength.into(), &displs, &old))
+    }
+
+    fn MPI_Type_create_struct<N>(
+        count: N,
+        array_of_blocklengths: Ptr<N>,
+        array_of_displacements: Ptr<MPI_Aint>,
+        array_of_types: Ptr<MPI_Datatype>,
+        newtype: Ptr<MPI_Datatype>,
+    ) on SelfComm {
+        let blocks = self::count(count)? as usize;
+        let (lens, displs) = lists(blocks, array_of_blocklengths, array_of_displacements)?;
+        made::<N>(newtype, Datatype::create_struct(&lens, &displs, &types(array_of_types, blocks)?))
+    }
+
+    fn MPI_Type_create_subarray<N>(
+        ndims: c_int,
+        array_of_sizes: Ptr<N>,
+        array_of_subsizes: Ptr<N>,
+        array_of_starts: Ptr<N>,
+        order: c_int,
+        oldtype: MPI_Datatype,
+        newtype: Ptr<MPI_Datatype>,
+    ) on SelfComm {
+        let (old, dims) = (lookup(oldtype)?, dimensions(ndims)?);
+        let sizes = displacements(array_of_sizes, dims)?;
+        let subsizes = displacements(array_of_subsizes, dims)?;
+        let starts = displacements(array_of_starts, dims)?;
+        made::<N>(newtype, Datatype::subarray(&sizes, &subsizes, &starts, self::order(order)?, &old))
+    }
+
+    fn MPI_Type_create_darray<N>(
+        size: c_int,
+        rank: c_int,
+        ndims: c_int,
+        array_of_gsizes: Ptr<N>,
+        array_of_distribs: Ptr<c_int>,
+        array_of_dargs: Ptr<c_int>,
+        array_of_psizes: Ptr<c_int>,
+        order: c_int,
+        oldtype: MPI_Datatype,
+        newtype: Ptr<MPI_Datatype>,
+    ) on SelfComm {
+        let (old, dims) = (lookup(oldtype)?, dimensions(ndims)?);
+        let gsizes = displacements(array_of_gsizes, dims)?;
+        let kinds = array_of_distribs.list(dims)?.into_iter().map(Distribution::from_code).collect::<Option<Vec<_>>>();
+        let Some(kinds) = kinds else { bail!(ERR_ARG, "a distribution is not one of MPI_DISTRIBUTE_X") };
+        let dargs = displacements(array_of_dargs, dims)?;
+        let psizes = displacements(array_of_psizes, dims)?;
+        let order = self::order(order)?;
+        let ty = Datatype::darray(size.into(), rank.into(), &gsizes, &kinds, &dargs, &psizes, order, &old);
+        made::<N>(newtype, ty)
+    }
+
+    fn MPI_Type_create_resized<N>(
+        oldtype: MPI_Datatype,
+        lb: MPI_Aint,
+        extent: MPI_Aint,
+        newtype: Ptr<MPI_Datatype>,
+    ) on SelfComm {
+        made::<N>(newtype, Datatype::resized(&*lookup(oldtype)?, lb, extent))
+    }
+
+    fn MPI_Type_create_f90_real(p: c_int, r: c_int, newtype: Ptr<MPI_Datatype>) on SelfComm {
+        newtype.set(handle(&Datatype::f90_real(p, r).mpi()?)?)
+    }
+
+    fn MPI_Type_create_f90_complex(p: c_int, r: c_int, newtype: Ptr<MPI_Datatype>) on SelfComm {
+        newtype.set(handle(&Datatype::f90_complex(p, r).mpi()?)?)
+    }
+
+    fn MPI_Type_create_f90_integer(r: c_int, newtype: Ptr<MPI_Datatype>) on SelfComm {
+        newtype.set(handle(&Datatype::f90_integer(r).mpi()?)?)
+    }
+
+    fn MPI_Type_match_size(typeclass: c_int, size: c_int, datatype: Ptr<MPI_Datatype>) on SelfComm {
+        datatype.set(handle(&Datatype::match_size(typeclass, size).mpi()?)?)
+    }
+
+    fn MPI_Type_get_value_index(
+        value_type: MPI_Datatype,
+        index_type: MPI_Datatype,
+        pair_type: Ptr<MPI_Datatype>,
+    ) on SelfComm {
+        match Datatype::value_index(&*lookup(value_type)?, &*lookup(index_type)?) {
+            Some(pair) => pair_type.set(handle(&pair)?),
+            None => pair_type.set(MPI_DATATYPE_NULL),
+        }
+    }
+
+    fn MPI_Type_dup(oldtype: MPI_Datatype, newtype: Ptr<MPI_Datatype>) on SelfComm {
+        let old = object(oldtype)?;
+        let attributes = old.attributes.copies(oldtype.0)?;
+        let new = Type { ty: old.ty.dup(), name: Mutex::new(None), attributes };
+        newtype.set(MPI_Datatype(TABLE.insert(Arc::new(new))?))
+    }
+
+    fn MPI_Type_commit(datatype: Ptr<MPI_Datatype>) on SelfComm {
+        lookup(datatype.get()?)?.commit();
+        Ok(())
+    }
+
+    fn MPI_Type_free(datatype: Ptr<MPI_Datatype>) on SelfComm {
+        let old = datatype.get()?;
+        if lookup(old)?.is_predefined() {
+            bail!(ERR_TYPE, "a predefined datatype cannot be freed");
+        }
+        object(old)?.attributes.delete_all(old.0)?;
+        TABLE.remove(old.0)?;
+        datatype.set(MPI_DATATYPE_NULL)
+    }
+
+    fn MPI_Type_size<N>(datatype: MPI_Datatype, size: Ptr<N>) on SelfComm {
+        size.set(fitted(size_of(datatype)?))
+    }
+
+    fn MPI_Type_size_x(datatype: MPI_Datatype, size: Ptr<MPI_Count>) on SelfComm {
+        size.set(size_of(datatype)?)
+    }
+
+    fn MPI_Type_get_extent<N>(datatype: MPI_Datatype, lb: Ptr<MPI_Aint>, extent: Ptr<MPI_Aint>) on SelfComm {
+        self::extent(datatype, lb, extent)
+    }
+
+    fn MPI_Type_get_extent_x(datatype: MPI_Datatype, lb: Ptr<MPI_Count>, extent: Ptr<MPI_Count>) on SelfComm {
+        self::extent(datatype, lb, extent)
+    }
+
+    fn MPI_Type_get_true_extent<N>(
+        datatype: MPI_Datatype,
+        true_lb: Ptr<MPI_Aint>,
+        true_extent: Ptr<MPI_Aint>,
+    ) on SelfComm {
+        self::true_extent(datatype, true_lb, true_extent)
+    }
+
+    fn MPI_Type_get_true_extent_x(
+        datatype: MPI_Datatype,
+        true_lb: Ptr<MPI_Count>,
+        true_extent: Ptr<MPI_Count>,
+    ) on SelfComm {
+        self::true_extent(datatype, true_lb, true_extent)
+    }
+
+    fn MPI_Type_get_envelope(
+        datatype: MPI_Datatype,
+        num_integers: Ptr<c_int>,
+        num_addresses: Ptr<c_int>,
+        num_datatypes: Ptr<c_int>,
+        combiner: Ptr<c_int>,
+    ) on SelfComm {
+        let envelope = lookup(datatype)?.envelope();
+        num_integers.set(envelope.integers.len() as c_int)?;
+        num_addresses.set(envelope.addresses.len() as c_int)?;
+        num_datatypes.set(envelope.datatypes.len() as c_int)?;
+        combiner.set(envelope.combiner as c_int)
+    }
+
+    fn MPI_Type_get_envelope_c(
+        datatype: MPI_Datatype,
+        num_integers: Ptr<MPI_Count>,
+        num_addresses: Ptr<MPI_Count>,
+        num_large_counts: Ptr<MPI_Count>,
+        num_datatypes: Ptr<MPI_Count>,
+        combiner: Ptr<c_int>,
+    ) on SelfComm {
+        let envelope = lookup(datatype)?.envelope();
+        num_integers.set(envelope.integers.len() as MPI_Count)?;
+        num_addresses.set(envelope.addresses.len() as MPI_Count)?;
+        num_large_counts.set(envelope.counts.len() as MPI_Count)?;
+        num_datatypes.set(envelope.datatypes.len() as MPI_Count)?;
+        combiner.set(envelope.combiner as c_int)
+    }
+
+    fn MPI_Type_get_contents(
+        datatype: MPI_Datatype,
+        max_integers: c_int,
+        max_addresses: c_int,
+        max_datatypes: c_int,
+        array_of_integers: Ptr<c_int>,
+        array_of_addresses: Ptr<MPI_Aint>,
+        array_of_datatypes: Ptr<MPI_Datatype>,
+    ) on SelfComm {
+        let max = [max_integers.into(), max_addresses.into(), 0, max_datatypes.into()];
+        get_contents(datatype, max, (array_of_integers, array_of_addresses, array_of_datatypes), None)
+    }
+
+    fn MPI_Type_get_contents_c(
+        datatype: MPI_Datatype,
+        max_integers: MPI_Count,
+        max_addresses: MPI_Count,
+        max_large_counts: MPI_Count,
+        max_datatypes: MPI_Count,
+        array_of_integers: Ptr<c_int>,
+        array_of_addresses: Ptr<MPI_Aint>,
+        array_of_large_counts: Ptr<MPI_Count>,
+        array_of_datatypes: Ptr<MPI_Datatype>,
+    ) on SelfComm {
+        let max = [max_integers, max_addresses, max_large_counts, max_datatypes];
+        let to = (array_of_integers, array_of_addresses, array_of_datatypes);
+        get_contents(datatype, max, to, Some(array_of_large_counts))
+    }
+
+    fn MPI_Type_set_name(datatype: MPI_Datatype, type_name: Ptr<c_char>) on SelfComm {
+        let object = object(datatype)?;
+        let name = type_name.text()?;
+        *object.name.lock().unwrap_or_else(|poison| poison.into_inner()) = Some(name);
+        Ok(())
+    }
+
+    fn MPI_Type_get_name(datatype: MPI_Datatype, type_name: Ptr<c_char>, resultlen: Ptr<c_int>) on SelfComm {
+        if datatype == MPI_DATATYPE_NULL {
+            let len = type_name.write(b"MPI_DATATYPE_NULL", MPI_MAX_OBJECT_NAME as usize)?;
+            return resultlen.set(len as c_int);
+        }
+        let object = object(datatype)?;
+        let given = object.name.lock().unwrap_or_else(|poison| poison.into_inner()).clone();
+        let name = given.unwrap_or_else(|| object.ty.name().to_string());
+        let len = type_name.write(name.as_bytes(), MPI_MAX_OBJECT_NAME as usize)?;
+        resultlen.set(len as c_int)
+    }
+}
+
+fn lists<L: Number, D: Number>(blocks: usize, lens: Ptr<L>, displs: Ptr<D>) -> Result<(Vec<i64>, Vec<i64>)> {
+    if lens.is_null() && blocks > 0 {
+        bail!(ERR_ARG, "the list of block lengths is NULL");
+    }
+    // Block lengths are counts, so a negative one is noticed by the constructor.
+    Ok((lens.list(blocks)?.into_iter().map(Into::into).collect(), displacements(displs, blocks)?))
+}
+
+/// A list of datatypes, one per block or rank.
+pub(crate) fn types(list: Ptr<MPI_Datatype>, len: usize) -> Result<Vec<Arc<Datatype>>> {
+    if list.is_null() && len > 0 {
+        bail!(ERR_TYPE, "the list of datatypes is NULL");
+    }
+    list.list(len)?.into_iter().map(|datatype| Ok(lookup(datatype)?.clone())).collect()
+}

@@ -1,0 +1,158 @@
+//! Packing to contiguous bytes, in the machine's form or in external32 (MPI 5.0, 5.2 and 5.3).
+
+use crate::boundary::{SelfComm, mpi};
+use crate::buffers::{bytes, count, typed};
+use crate::datatype::{self, OrMpi};
+use crate::ffi::*;
+use crate::pointer::Ptr;
+use banyan_datatype::{Data, external32};
+use banyan_runtime::{Result, bail};
+
+/// The part of a packed buffer from `position` on.
+fn rest(buf: Ptr<c_void>, size: i64, position: i64) -> Result<banyan_memory::Buffer> {
+    if size < 0 {
+        bail!(ERR_COUNT, "the size of the packed buffer is {size}");
+    }
+    if !(0..=size).contains(&position) {
+        bail!(ERR_ARG, "the position is {position}, but the packed buffer has {size} bytes");
+    }
+    bytes(buf, position as u64, (size - position) as u64)
+}
+
+fn moved<N: Number>(position: Ptr<N>, from: i64, by: u64) -> Result<()> {
+    match N::fit(from + by as i64) {
+        Some(at) => position.set(at),
+        None => bail!(ERR_VALUE_TOO_LARGE, "the position does not fit an int: use the _c form"),
+    }
+}
+
+fn pack<N: Number>(
+    inbuf: Ptr<c_void>,
+    incount: N,
+    datatype: MPI_Datatype,
+    out: (Ptr<c_void>, i64),
+    position: Ptr<N>,
+) -> Result<()> {
+    let at = position.get()?.into();
+    let (data, _) = typed(inbuf, count(incount)?, datatype)?;
+    let out = rest(out.0, out.1, at)?;
+    if (out.len() as u64) < data.len() {
+        bail!(ERR_TRUNCATE, "{} bytes are to be packed, but there is room for {}", data.len(), out.len());
+    }
+    moved(position, at, Data::bytes(out).copy_from(&data))
+}
+
+fn unpack<N: Number>(
+    from: (Ptr<c_void>, i64),
+    position: Ptr<N>,
+    outbuf: Ptr<c_void>,
+    outcount: N,
+    datatype: MPI_Datatype,
+) -> Result<()> {
+    let at = position.get()?.into();
+    let (data, _) = typed(outbuf, count(outcount)?, datatype)?;
+    let packed = rest(from.0, from.1, at)?;
+    if (packed.len() as u64) < data.len() {
+        bail!(ERR_TRUNCATE, "{} bytes are to be unpacked, but there are {}", data.len(), packed.len());
+    }
+    moved(position, at, data.copy_from(&Data::bytes(packed)))
+}
+
+fn external(datarep: Ptr<c_char>) -> Result<()> {
+    match datarep.text()?.as_str() {
+        "external32" => Ok(()),
+        other => bail!(ERR_ARG, "the data representation is \"{other}\"; only \"external32\" is portable"),
+    }
+}
+
+/// The bytes of a buffer as a slice.
+fn slice(buffer: &banyan_memory::Buffer) -> &mut [u8] {
+    let len = buffer.len();
+    if len == 0 {
+        return &mut [];
+    }
+    // SAFETY: the packed buffer of one call, which by MPI's contract nobody else uses meanwhile.
+    unsafe { std::slice::from_raw_parts_mut(buffer.ptr(0, len), len) }
+}
+
+mpi! {
+    fn MPI_Pack<N>(
+        inbuf: Ptr<c_void>,
+        incount: N,
+        datatype: MPI_Datatype,
+        outbuf: Ptr<c_void>,
+        outsize: N,
+        position: Ptr<N>,
+        comm: MPI_Comm,
+    ) on comm {
+        crate::comm::known(comm)?;
+        pack(inbuf, incount, datatype, (outbuf, outsize.into()), position)
+    }
+
+    fn MPI_Unpack<N>(
+        inbuf: Ptr<c_void>,
+        insize: N,
+        position: Ptr<N>,
+        outbuf: Ptr<c_void>,
+        outcount: N,
+        datatype: MPI_Datatype,
+        comm: MPI_Comm,
+    ) on comm {
+        crate::comm::known(comm)?;
+        unpack((inbuf, insize.into()), position, outbuf, outcount, datatype)
+    }
+
+    fn MPI_Pack_size<N>(incount: N, datatype: MPI_Datatype, comm: MPI_Comm, size: Ptr<N>) on comm {
+        crate::comm::known(comm)?;
+        let bytes = datatype::committed(datatype)?.span(count(incount)?).mpi()?.bytes;
+        match N::fit(bytes as i64) {
+            Some(bytes) => size.set(bytes),
+            None => size.set(N::fit(MPI_UNDEFINED.into()).expect("every integer type holds MPI_UNDEFINED")),
+        }
+    }
+
+    fn MPI_Pack_external<N>(
+        datarep: Ptr<c_char>,
+        inbuf: Ptr<c_void>,
+        incount: N,
+        datatype: MPI_Datatype,
+        outbuf: Ptr<c_void>,
+        outsize: MPI_Aint,
+        position: Ptr<MPI_Aint>,
+    ) on SelfComm {
+        external(datarep)?;
+        let at = position.get()?;
+        let (data, ty) = typed(inbuf, count(incount)?, datatype)?;
+        let out = rest(outbuf, outsize, at)?;
+        let written = external32::pack(&data, &ty, slice(&out)).mpi()?;
+        position.set(at + written as i64)
+    }
+
+    fn MPI_Unpack_external<N>(
+        datarep: Ptr<c_char>,
+        inbuf: Ptr<c_void>,
+        insize: MPI_Aint,
+        position: Ptr<MPI_Aint>,
+        outbuf: Ptr<c_void>,
+        outcount: N,
+        datatype: MPI_Datatype,
+    ) on SelfComm {
+        external(datarep)?;
+        let at = position.get()?;
+        let (data, ty) = typed(outbuf, count(outcount)?, datatype)?;
+        let packed = rest(inbuf, insize, at)?;
+        let read = external32::unpack(&data, &ty, slice(&packed)).mpi()?;
+        position.set(at + read as i64)
+    }
+
+    fn MPI_Pack_external_size<N>(
+        datarep: Ptr<c_char>,
+        incount: N,
+        datatype: MPI_Datatype,
+        size: Ptr<MPI_Aint>,
+    ) on SelfComm {
+        external(datarep)?;
+        let ty = datatype::committed(datatype)?;
+        size.set(external32::size(count(incount)?, &ty).mpi()? as i64)
+    }
+}
