@@ -392,30 +392,29 @@ fn fits(message: &Message, src: Option<u32>, tag: Option<u64>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use banyan_transport::random::Random;
+
     use super::*;
 
-    fn random(state: &mut u64) -> u64 {
-        *state ^= *state << 13;
-        *state ^= *state >> 7;
-        *state ^= *state << 17;
-        *state
+    fn pattern(random: &mut Random) -> (Option<u32>, Option<u64>) {
+        let class = random.below(8);
+        let (src, tag) = message(random);
+        ((class & 3 != 1).then_some(src), (class & 3 != 2 && class != 5).then_some(tag))
     }
 
-    fn pattern(state: &mut u64) -> (Option<u32>, Option<u64>) {
-        let class = random(state) % 8;
-        let (src, tag) = (random(state) as u32 % 3, random(state) % 3);
-        ((class & 3 != 1).then_some(src), (class & 3 != 2 && class != 5).then_some(tag))
+    fn message(random: &mut Random) -> (u32, u64) {
+        (random.below(3) as u32, random.below(3) as u64)
     }
 
     #[test]
     fn posted_agrees_with_a_plain_list() {
         for seed in 1..60u64 {
-            let mut state = seed * 7919;
+            let mut random = Random::new(seed);
             let (mut posted, mut plain) = (Posted::new(), Vec::new());
             for id in 0..600 {
-                match random(&mut state) % (3 + seed % 3) {
+                match random.below(3 + seed as usize % 3) {
                     0 => {
-                        let (src, tag) = (random(&mut state) as u32 % 3, random(&mut state) % 3);
+                        let (src, tag) = message(&mut random);
                         let at =
                             plain.iter().position(|&(s, t, ..): &(Option<u32>, Option<u64>, u64, u32)| {
                                 s.is_none_or(|s| s == src) && t.is_none_or(|t| t == tag)
@@ -423,11 +422,11 @@ mod tests {
                         assert_eq!(posted.take(src, tag), at.map(|at| plain.remove(at).2), "seed {seed}");
                     }
                     1 if !plain.is_empty() => {
-                        let (.., id, at) = plain.remove(random(&mut state) as usize % plain.len());
+                        let (.., id, at) = plain.remove(random.below(plain.len()));
                         assert_eq!(posted.remove(at), id);
                     }
                     _ => {
-                        let (src, tag) = pattern(&mut state);
+                        let (src, tag) = pattern(&mut random);
                         plain.push((src, tag, id, posted.push(src, tag, id)));
                     }
                 }
@@ -440,22 +439,22 @@ mod tests {
     #[test]
     fn unexpected_agrees_with_a_plain_list() {
         for seed in 1..60u64 {
-            let mut state = seed * 104_729;
+            let mut random = Random::new(seed);
             let (mut queue, mut plain) = (Unexpected::new(), Vec::<(u32, u64, u64)>::new());
             for id in 0..600 {
-                if random(&mut state) % (2 + seed % 2) == 0 {
-                    let (src, tag) = pattern(&mut state);
+                if random.once_in(2 + seed as u32 % 2) {
+                    let (src, tag) = pattern(&mut random);
                     let at = plain
                         .iter()
                         .position(|&(s, t, _)| src.is_none_or(|x| x == s) && tag.is_none_or(|x| x == t));
                     let found = queue.find(src, tag);
                     assert_eq!(found.map(|f| f.1), at.map(|at| plain[at].2), "seed {seed}");
-                    if let (Some((place, _)), true) = (found, random(&mut state) % 4 > 0) {
+                    if let (Some((place, _)), true) = (found, !random.once_in(4)) {
                         queue.remove(place);
                         plain.remove(at.unwrap());
                     }
                 } else {
-                    let (src, tag) = (random(&mut state) as u32 % 3, random(&mut state) % 3);
+                    let (src, tag) = message(&mut random);
                     queue.push(src, tag, id);
                     plain.push((src, tag, id));
                 }

@@ -117,9 +117,9 @@ fn room(len: usize) -> Data {
 fn holey(len: usize) -> Data {
     let byte: &Arc<Datatype> = Datatype::builtin(BYTE).unwrap();
     let blocks = len / 3;
-    let lens: Vec<i64> = std::iter::repeat_n(3, blocks).chain([(len % 3) as i64]).collect();
-    let displs: Vec<i64> = (0..=blocks as i64).map(|i| 5 * i).collect();
-    let ty = Datatype::indexed(&lens, &displs, byte).unwrap();
+    let threes = Datatype::vector(blocks as i64, 3, 5, byte).unwrap();
+    let rest = Datatype::contiguous((len % 3) as i64, byte).unwrap();
+    let ty = Datatype::create_struct(&[1, 1], &[0, 5 * blocks as i64], &[threes, rest]).unwrap();
     Data::typed(Scratch::zeroed(5 * blocks + 5), 1, &ty)
 }
 
