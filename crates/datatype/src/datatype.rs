@@ -140,6 +140,9 @@ impl Datatype {
         if count == 0 || self.size == 0 {
             return Ok(Span { bytes: 0, lo: 0, hi: 0 });
         }
+        if count == 1 {
+            return Ok(Span { bytes: self.size, lo: self.extents.true_lb, hi: self.extents.true_ub });
+        }
         let count = i64::try_from(count).map_err(|_| WHAT)?;
         let bytes = self.size.checked_mul(count as u64).filter(|&bytes| bytes <= i64::MAX as u64);
         let all = self.bounds.repeat(count, self.extent()).fit()?;
@@ -156,6 +159,15 @@ impl Datatype {
         match &self.sequence {
             Some(sequence) => sequence.elements(bytes),
             None => (bytes == 0).then_some(0),
+        }
+    }
+
+    /// Bytes of the first `elements` basic elements (MPI_Status_set_elements): the inverse of
+    /// [`Datatype::elements`]. `None` if there are no such elements, or too many.
+    pub fn bytes_of(&self, elements: u64) -> Option<u64> {
+        match &self.sequence {
+            Some(sequence) => sequence.bytes_of(elements),
+            None => (elements == 0).then_some(0),
         }
     }
 

@@ -7,8 +7,13 @@ use std::sync::Arc;
 
 /// Subtrees of at most so many runs become flat lists.
 const FLAT_RUNS: u64 = 16;
-/// Lists flatten their members as long as they have at most so many runs in all.
+/// Lists flatten their members as long as they have at most so many runs in all, or so many each.
 const FLAT_LIST: u64 = 1 << 12;
+const FLAT_SHARE: u64 = 8;
+
+/// Lists inside lists dissolve beyond so many levels. Loops need no such limit, because each at least
+/// doubles the size; so walking a layout needs a bounded stack, however a user nests types.
+const DEPTH: u32 = 64;
 
 /// A node and where it begins, in bytes from the address that the user passes.
 #[derive(Debug, Clone)]
@@ -24,6 +29,8 @@ pub(crate) struct Node {
     pub(crate) size: u64,
     /// Separate runs, saturating.
     runs: u64,
+    /// Levels of nodes below this one.
+    depth: u32,
     pub(crate) kind: Kind,
 }
 
@@ -91,21 +98,15 @@ impl Placed {
             return parts.first().cloned();
         }
         let runs = parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.node.runs));
-        if runs <= FLAT_LIST.max(2 * parts.len() as u64) {
+        if runs <= FLAT_LIST.max(FLAT_SHARE * parts.len() as u64) {
             let mut list = RunList::default();
             parts.iter().for_each(|part| part.node.visit(part.disp, &mut |disp, len| list.push(disp, len)));
             return Some(list.finish());
         }
-        let mut at = 0;
-        let parts: Box<[Part]> = parts
-            .iter()
-            .map(|placed| {
-                let part = Part { at, disp: placed.disp, node: placed.node.flattened() };
-                at += placed.node.size;
-                part
-            })
-            .collect();
-        Some(Self { disp: 0, node: Node::new(at, runs, Kind::Parts(parts)) })
+        let mut list = PartList::default();
+        let too_deep = parts.iter().any(|part| part.node.depth >= DEPTH);
+        parts.iter().for_each(|part| list.push(part.disp, &part.node, too_deep));
+        Some(Self { disp: 0, node: Node::new(list.size, runs, Kind::Parts(list.parts.into())) })
     }
 }
 
@@ -116,7 +117,12 @@ fn continues(count: u64, step: i64, stride: i64) -> bool {
 
 impl Node {
     fn new(size: u64, runs: u64, kind: Kind) -> Arc<Self> {
-        Arc::new(Self { size, runs, kind })
+        let depth = match &kind {
+            Kind::Run | Kind::Blocks { .. } | Kind::Pieces(_) => 0,
+            Kind::Loop { body, .. } => body.depth + 1,
+            Kind::Parts(parts) => 1 + parts.iter().map(|part| part.node.depth).max().unwrap_or(0),
+        };
+        Arc::new(Self { size, runs, depth, kind })
     }
 
     /// The same bytes as a flat list, if that is small; the first run need not be at 0.
@@ -144,6 +150,28 @@ impl Node {
             Kind::Pieces(pieces) => pieces.iter().for_each(|piece| f(base + piece.disp, piece.len)),
             Kind::Parts(parts) => parts.iter().for_each(|part| part.node.visit(base + part.disp, f)),
         }
+    }
+}
+
+/// Nodes in packed order.
+#[derive(Default)]
+struct PartList {
+    parts: Vec<Part>,
+    size: u64,
+    /// The last node added, before and after flattening: members often are all the same.
+    last: Option<(Arc<Node>, Arc<Node>)>,
+}
+
+impl PartList {
+    /// Adds a node, or with `dissolve` the members of what is a list itself.
+    fn push(&mut self, disp: i64, node: &Arc<Node>, dissolve: bool) {
+        if let (Kind::Parts(parts), true) = (&node.kind, dissolve) {
+            return parts.iter().for_each(|part| self.push(disp + part.disp, &part.node, true));
+        }
+        let known = self.last.take().filter(|last| Arc::ptr_eq(&last.0, node));
+        let (_, flat) = self.last.insert(known.unwrap_or_else(|| (node.clone(), node.flattened())));
+        self.parts.push(Part { at: self.size, disp, node: flat.clone() });
+        self.size += node.size;
     }
 }
 

@@ -14,8 +14,13 @@ pub(crate) struct Sequence {
     /// Bytes in external32.
     pub(crate) external32: u64,
     hash: Hash,
+    /// Levels below this one.
+    depth: u32,
     kind: Kind,
 }
+
+/// Lists inside lists dissolve beyond so many levels, as in the layout.
+const DEPTH: u32 = 64;
 
 #[derive(Debug)]
 enum Kind {
@@ -34,6 +39,7 @@ impl Sequence {
             count: 1,
             external32: basic.external32.into(),
             hash: Hash::of(basic.code),
+            depth: 0,
             kind: Kind::Basic(basic),
         })
     }
@@ -49,12 +55,14 @@ impl Sequence {
             Kind::Repeat(times, inner) => Kind::Repeat(times * count, inner.clone()),
             _ => Kind::Repeat(count, of.clone()),
         };
-        Arc::new(Self { size, count: elements, external32, hash, kind })
+        Arc::new(Self { size, count: elements, external32, hash, depth: of.depth + 1, kind })
     }
 
     /// One after the other, at least one.
     pub(crate) fn list(list: Vec<Arc<Self>>) -> Arc<Self> {
         let mut merged: Vec<Arc<Self>> = Vec::with_capacity(list.len());
+        let too_deep = list.iter().any(|part| part.depth >= DEPTH);
+        let list = if too_deep { list.iter().flat_map(Self::dissolved).collect() } else { list };
         for next in list {
             match merged.last_mut() {
                 Some(last) if last.uniform().is_some() && same(last.uniform(), next.uniform()) => {
@@ -74,8 +82,17 @@ impl Sequence {
             count: sum(|part| part.count),
             external32: sum(|part| part.external32),
             hash: merged.iter().fold(Hash::EMPTY, |hash, part| hash.then(part.hash)),
+            depth: 1 + merged.iter().map(|part| part.depth).max().unwrap_or(0),
             kind: Kind::List(merged.into()),
         })
+    }
+
+    /// The members of lists within lists.
+    fn dissolved(self: &Arc<Self>) -> Vec<Arc<Self>> {
+        match &self.kind {
+            Kind::List(list) => list.iter().flat_map(Self::dissolved).collect(),
+            _ => vec![self.clone()],
+        }
     }
 
     /// The one basic type that all elements have.
@@ -114,6 +131,23 @@ impl Sequence {
                 Some(count)
             }
         }
+    }
+
+    /// Bytes of the first `elements` basic elements of endless repetition.
+    pub(crate) fn bytes_of(&self, elements: u64) -> Option<u64> {
+        let (whole, mut rest) = (elements / self.count, elements % self.count);
+        let mut bytes = whole.checked_mul(self.size)?;
+        match &self.kind {
+            Kind::Basic(_) => {}
+            Kind::Repeat(_, of) => bytes = bytes.checked_add(of.bytes_of(rest)?)?,
+            Kind::List(list) => {
+                for part in list.iter() {
+                    let here = rest.min(part.count);
+                    (bytes, rest) = (bytes.checked_add(part.bytes_of(here)?)?, rest - here);
+                }
+            }
+        }
+        Some(bytes)
     }
 
     /// Calls `f(basic, count)` for stretches of equal basic types, in order, until it says no.

@@ -299,6 +299,9 @@ proptest! {
         for bytes in (0..ty.size()).step_by(1 + extra as usize) {
             let expected = ends.binary_search(&bytes).ok().map(|count| count as u64);
             prop_assert_eq!(ty.elements(bytes), expected);
+            if let Some(count) = expected {
+                prop_assert_eq!(ty.bytes_of(count), Some(bytes));
+            }
         }
         prop_assert_eq!(ty.elements(3 * ty.size()), Some(3 * map.entries.len() as u64));
     }

@@ -107,8 +107,8 @@ pub(super) fn x87_real(op: Builtin) -> Option<Raw> {
 #[cfg(target_arch = "x86_64")]
 fn x87_real_arithmetic(op: Builtin) -> Option<Raw> {
     match op {
-        Builtin::Sum => kernel!(LongDouble, |a, b| b.with(a.value + b.value)),
-        Builtin::Prod => kernel!(LongDouble, |a, b| b.with(a.value * b.value)),
+        Builtin::Sum => Some(x87::sum),
+        Builtin::Prod => Some(x87::product),
         _ => None,
     }
 }
@@ -116,13 +116,8 @@ fn x87_real_arithmetic(op: Builtin) -> Option<Raw> {
 #[cfg(target_arch = "x86_64")]
 pub(super) fn x87_complex(op: Builtin) -> Option<Raw> {
     match op {
-        Builtin::Sum => kernel!([LongDouble; 2], |a, b| {
-            [b[0].with(a[0].value + b[0].value), b[1].with(a[1].value + b[1].value)]
-        }),
-        Builtin::Prod => kernel!([LongDouble; 2], |a, b| {
-            let (c, d) = (a.map(|part| part.value), b.map(|part| part.value));
-            [b[0].with(c[0] * d[0] - c[1] * d[1]), b[1].with(c[0] * d[1] + c[1] * d[0])]
-        }),
+        Builtin::Sum => Some(x87::complex_sum),
+        Builtin::Prod => Some(x87::complex_product),
         _ => None,
     }
 }
@@ -139,42 +134,88 @@ pub(super) fn x87_complex(_: Builtin) -> Option<Raw> {
     None
 }
 
+/// Loops in x87 instructions, which compute in 80 bits as a C compiler's long double does. They load and
+/// store ten bytes a number, so the filler stays as it is.
 #[cfg(target_arch = "x86_64")]
-macro_rules! x87_operator {
-    ($trait:ident, $method:ident, $instruction:literal) => {
-        impl std::ops::$trait for X87 {
-            type Output = X87;
+mod x87 {
+    use std::arch::asm;
 
-            #[inline]
-            fn $method(self, right: X87) -> X87 {
-                let mut result = self;
-                // SAFETY: loads 10 bytes from each of two locals and stores 10 to the first; the register
-                // stack is as deep afterwards as before, and all of it is declared as changed.
-                unsafe {
-                    std::arch::asm!(
-                        "fld tbyte ptr [{left}]",
-                        "fld tbyte ptr [{right}]",
-                        $instruction,
-                        "fstp tbyte ptr [{left}]",
-                        left = in(reg) &raw mut result,
-                        right = in(reg) &raw const right,
-                        out("st(0)") _, out("st(1)") _, out("st(2)") _, out("st(3)") _,
-                        out("st(4)") _, out("st(5)") _, out("st(6)") _, out("st(7)") _,
-                        options(nostack),
-                    );
+    /// A [`Raw`](super::Raw) loop over elements of `$size` bytes; the instructions see one at `{a}` and
+    /// one at `{b}`, which they replace.
+    macro_rules! x87_loop {
+        ($name:ident, $size:literal, $($instruction:literal),+) => {
+            /// # Safety
+            /// The promise of [`Raw`](super::Raw).
+            pub(super) unsafe fn $name(input: *const u8, inout: *mut u8, count: usize) {
+                for i in 0..count {
+                    let (a, b) = (input.wrapping_add(i * $size), inout.wrapping_add(i * $size));
+                    // SAFETY: touches only the numbers of element `i`, which the caller promised; leaves the
+                    // register stack as deep as it was, and declares all of it as changed.
+                    unsafe {
+                        asm!(
+                            $($instruction),+,
+                            a = in(reg) a,
+                            b = in(reg) b,
+                            out("st(0)") _, out("st(1)") _, out("st(2)") _, out("st(3)") _,
+                            out("st(4)") _, out("st(5)") _, out("st(6)") _, out("st(7)") _,
+                            options(nostack),
+                        );
+                    }
                 }
-                result
             }
-        }
-    };
-}
+        };
+    }
 
-#[cfg(target_arch = "x86_64")]
-x87_operator!(Add, add, "faddp st(1), st");
-#[cfg(target_arch = "x86_64")]
-x87_operator!(Sub, sub, "fsubp st(1), st");
-#[cfg(target_arch = "x86_64")]
-x87_operator!(Mul, mul, "fmulp st(1), st");
+    x87_loop!(
+        sum,
+        16,
+        "fld tbyte ptr [{a}]",
+        "fld tbyte ptr [{b}]",
+        "faddp st(1), st",
+        "fstp tbyte ptr [{b}]"
+    );
+    x87_loop!(
+        product,
+        16,
+        "fld tbyte ptr [{a}]",
+        "fld tbyte ptr [{b}]",
+        "fmulp st(1), st",
+        "fstp tbyte ptr [{b}]"
+    );
+    x87_loop!(
+        complex_sum,
+        32,
+        "fld tbyte ptr [{a}]",
+        "fld tbyte ptr [{b}]",
+        "faddp st(1), st",
+        "fstp tbyte ptr [{b}]",
+        "fld tbyte ptr [{a} + 16]",
+        "fld tbyte ptr [{b} + 16]",
+        "faddp st(1), st",
+        "fstp tbyte ptr [{b} + 16]"
+    );
+    // The real part, then the imaginary part, both still on the stack when they are stored.
+    x87_loop!(
+        complex_product,
+        32,
+        "fld tbyte ptr [{a}]",
+        "fld tbyte ptr [{b}]",
+        "fmulp st(1), st",
+        "fld tbyte ptr [{a} + 16]",
+        "fld tbyte ptr [{b} + 16]",
+        "fmulp st(1), st",
+        "fsubp st(1), st",
+        "fld tbyte ptr [{a}]",
+        "fld tbyte ptr [{b} + 16]",
+        "fmulp st(1), st",
+        "fld tbyte ptr [{a} + 16]",
+        "fld tbyte ptr [{b}]",
+        "fmulp st(1), st",
+        "faddp st(1), st",
+        "fstp tbyte ptr [{b} + 16]",
+        "fstp tbyte ptr [{b}]"
+    );
+}
 
 pub(super) fn quad_real(op: Builtin) -> Option<Raw> {
     match op {
