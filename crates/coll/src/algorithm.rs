@@ -44,6 +44,13 @@ impl std::fmt::Debug for Algorithm {
     }
 }
 
+/// Its name tells an algorithm from the others of its collective.
+impl PartialEq for Algorithm {
+    fn eq(&self, other: &Algorithm) -> bool {
+        (self.kind, self.name) == (other.kind, other.name)
+    }
+}
+
 /// What the cost of a collective depends on.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Case {

@@ -140,7 +140,7 @@ pub enum Memory {
 /// A reduction operation.
 #[derive(Clone)]
 pub enum Op {
-    /// One of MPI's own; all of them commute.
+    /// One of MPI's own.
     Builtin(Builtin),
     /// The user's (MPI_Op_create).
     User {
@@ -164,7 +164,7 @@ impl Op {
     /// True if operands may change places.
     pub fn commutative(&self) -> bool {
         match self {
-            Op::Builtin(_) => true,
+            Op::Builtin(op) => op.is_commutative(),
             Op::User { commutative, .. } => *commutative,
         }
     }

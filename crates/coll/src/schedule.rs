@@ -5,6 +5,8 @@
 //! needed, so a ring on 100,000 ranks is a number and a function and not 200,000 steps. All ranks number the
 //! rounds alike, and a rank with nothing to do in a round has an empty one.
 
+use crate::Kind;
+
 /// Memory that a schedule names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Buf {
@@ -270,6 +272,19 @@ impl Shape {
     pub fn parts(&self, first: u32, end: u32) -> (u64, u64) {
         let cut = |i: u32| (u128::from(self.len) * u128::from(i) / u128::from(self.ranks)) as u64;
         (cut(first), cut(end) - cut(first))
+    }
+
+    /// Where [`Buf::Send`] starts in [`Buf::Recv`], if the data of this rank may be in place there.
+    pub fn in_place_at(&self, kind: Kind) -> Option<u64> {
+        use Kind::*;
+        let root = self.rank == self.root;
+        match kind {
+            Gather | Gatherv if root => Some(self.recvs.start(self.rank)),
+            Allgather | Allgatherv => Some(self.recvs.start(self.rank)),
+            Reduce if root => Some(0),
+            Allreduce | ReduceScatter | ReduceScatterBlock | Scan | Exscan => Some(0),
+            _ => None,
+        }
     }
 
     /// The whole vector, or this rank's block alone, in a buffer.

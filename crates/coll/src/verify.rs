@@ -72,11 +72,9 @@ pub fn shape(kind: Kind, rank: u32, trial: &Trial) -> Shape {
         }
         Kind::Scatterv if rank != root => (uneven_len(trial, rank, 0), none.clone(), none),
         Kind::Scatterv => (uneven_len(trial, rank, 0), uneven(&|r| uneven_len(trial, r, 0)), none),
-        Kind::Alltoallv | Kind::Alltoallw => (
-            0,
-            uneven(&|to| uneven_len(trial, rank, to)),
-            uneven(&|from| uneven_len(trial, from, rank)),
-        ),
+        Kind::Alltoallv | Kind::Alltoallw => {
+            (0, uneven(&|to| uneven_len(trial, rank, to)), uneven(&|from| uneven_len(trial, from, rank)))
+        }
         Kind::ReduceScatter => (uneven_len(trial, rank, 0), uneven(&|r| uneven_len(trial, r, 0)), none),
         Kind::ReduceScatterBlock => (len, even, none),
         _ => (len, none.clone(), none),
@@ -102,20 +100,6 @@ fn extents(kind: Kind, shape: &Shape) -> (u64, u64) {
         Kind::Reduce => (len, at_root(len)),
         Kind::ReduceScatter | Kind::ReduceScatterBlock => (shape.sends.start(p), len),
         Kind::Allreduce | Kind::Scan | Kind::Exscan => (len, len),
-    }
-}
-
-/// Where Send starts in Recv, if this rank's data may be in place.
-pub(crate) fn in_place_at(kind: Kind, shape: &Shape) -> Option<u64> {
-    let root = shape.rank == shape.root;
-    match kind {
-        Kind::Gather | Kind::Gatherv if root => Some(shape.recvs.start(shape.rank)),
-        Kind::Allgather | Kind::Allgatherv => Some(shape.recvs.start(shape.rank)),
-        Kind::Reduce if root => Some(0),
-        Kind::Allreduce | Kind::ReduceScatter | Kind::ReduceScatterBlock | Kind::Scan | Kind::Exscan => {
-            Some(0)
-        }
-        _ => None,
     }
 }
 
@@ -178,7 +162,7 @@ impl Memory {
     fn new(op: usize, algorithm: &Algorithm, shape: &Shape, in_place: bool) -> Memory {
         let kind = algorithm.kind;
         let (send, recv) = extents(kind, shape);
-        let in_place = in_place_at(kind, shape).filter(|_| in_place);
+        let in_place = shape.in_place_at(kind).filter(|_| in_place);
         let given = |units: u64| (0..units).map(|unit| Value::leaf(op, shape.rank, unit)).collect::<Vec<_>>();
         let mut cells = [
             if in_place.is_some() { vec![] } else { given(send) },

@@ -56,15 +56,8 @@ struct Node {
 /// Walks all the operations, one after the other at each rank, without waiting between them; `order` is
 /// the order in which ranks get their turns.
 pub(crate) fn walk(ops: &[Operation], machine: &mut impl Machine, order: &[u32]) -> Result<(), String> {
-    let fresh = || Node {
-        op: 0,
-        next: 0,
-        round: Round::default(),
-        open: vec![],
-        left: 0,
-        published: 0,
-        released: 0,
-    };
+    let fresh =
+        || Node { op: 0, next: 0, round: Round::default(), open: vec![], left: 0, published: 0, released: 0 };
     let mut walk = Walk { ops, machine, nodes: order.iter().map(|_| fresh()).collect() };
     loop {
         let mut moved = false;

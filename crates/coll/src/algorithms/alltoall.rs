@@ -123,9 +123,8 @@ fn bruck(shape: &Shape, index: u32, round: &mut Round) {
     match stage {
         0 => moving().zip(packed..).for_each(|(distance, to)| round.copy(slot(distance), slot(to))),
         1 => {
-            let all = |first: u32| {
-                Span::new(Buf::Temp, (u64::from(first) * len, moving().count() as u64 * len))
-            };
+            let all =
+                |first: u32| Span::new(Buf::Temp, (u64::from(first) * len, moving().count() as u64 * len));
             round.recv(shape.before(me, hop), all(landed));
             round.send(shape.after(me, hop), all(packed));
         }

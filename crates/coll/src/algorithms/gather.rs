@@ -52,7 +52,13 @@ pub(super) fn linear_rounds(shape: &Shape) -> u32 {
 pub(super) fn linear_cost(case: &Case) -> Cost {
     let windows = ((case.p() - 1.0) / f64::from(WINDOW)).ceil();
     let others = case.p() - 1.0;
-    Cost { steps: windows, extra: others - windows, bytes: case.bytes * others, waits: 1.0, ..Cost::default() }
+    Cost {
+        steps: windows,
+        extra: others - windows,
+        bytes: case.bytes * others,
+        waits: 1.0,
+        ..Cost::default()
+    }
 }
 
 /// The relative ranks that exchange data with the root in round `index` of a linear algorithm.
@@ -83,9 +89,8 @@ fn own(shape: &Shape, round: &mut Round) {
 /// wraps around the end into the order of ranks. Temp holds the blocks from relative rank `me` on.
 fn binomial(shape: &Shape, index: u32, round: &mut Round) {
     let (me, ranks, len) = (shape.relative(), shape.ranks, shape.len);
-    let temp = |from: u32, number: u32| {
-        Span::new(Buf::Temp, (u64::from(from - me) * len, u64::from(number) * len))
-    };
+    let temp =
+        |from: u32, number: u32| Span::new(Buf::Temp, (u64::from(from - me) * len, u64::from(number) * len));
     let levels = log2_up(ranks);
     if index == 0 {
         match me {

@@ -45,8 +45,7 @@ pub(crate) const PAIRWISE_BLOCK: Algorithm = Algorithm { kind: Kind::ReduceScatt
 
 fn by_doubling(shape: &Shape, index: u32, round: &mut Round) {
     let total = shape.sends.start(shape.ranks);
-    let at =
-        Places { mine: Span::new(Buf::Temp, (0, total)), other: Span::new(Buf::Temp, (total, total)) };
+    let at = Places { mine: Span::new(Buf::Temp, (0, total)), other: Span::new(Buf::Temp, (total, total)) };
     if let Some(result) = doubling(shape, index, at, round) {
         let (start, len) = shape.sends.block(shape.rank);
         round.copy(Span { at: result.at + start, len, ..result }, shape.whole(Buf::Recv));

@@ -63,9 +63,8 @@ fn own(shape: &Shape, round: &mut Round) {
 /// edges down, at last every rank takes its own block. Temp holds the blocks from relative rank `me` on.
 fn binomial(shape: &Shape, index: u32, round: &mut Round) {
     let (me, ranks, len) = (shape.relative(), shape.ranks, shape.len);
-    let temp = |from: u32, number: u32| {
-        Span::new(Buf::Temp, (u64::from(from - me) * len, u64::from(number) * len))
-    };
+    let temp =
+        |from: u32, number: u32| Span::new(Buf::Temp, (u64::from(from - me) * len, u64::from(number) * len));
     let levels = log2_up(ranks);
     if index == 0 {
         if me == 0 {

@@ -1,0 +1,549 @@
+//! [`Execution`]: carries a schedule out, driven from outside.
+
+use std::sync::Arc;
+
+use banyan_datatype::op::reduce;
+use banyan_datatype::{Data, Datatype};
+use banyan_memory::Buffer;
+
+use crate::place::{Place, Range, Spare, elements};
+use crate::{Algorithm, Buf, Fault, Form, Key, Messenger, Op, OpId, Published};
+use crate::{Round, Shape, Side, Slots, Span, Step, UserOp};
+
+/// A collective under way at this rank. Its owner calls [`Execution::advance`] until it is done; nothing here
+/// waits.
+pub struct Execution {
+    pub(crate) algorithm: &'static Algorithm,
+    pub(crate) shape: Shape,
+    pub(crate) seq: u32,
+    /// Stamp of its phase 0 in the shared slots.
+    pub(crate) stamp: u64,
+    /// By [`Buf`].
+    pub(crate) places: [Place; 3],
+    /// Where Send starts in Recv.
+    pub(crate) in_place: Option<u64>,
+    /// What it reduces with, and elements of which type.
+    pub(crate) op: Option<(Op, Arc<Datatype>)>,
+    pub(crate) work: Work,
+    /// The next round.
+    pub(crate) next: u32,
+    /// Rounds in all.
+    pub(crate) rounds: u32,
+    /// The step whose reduction the owner is to run.
+    pub(crate) job: Option<usize>,
+    pub(crate) over: Option<Result<(), Fault>>,
+}
+
+/// What an execution allocates, to be used again by the next.
+#[derive(Debug, Default)]
+pub(crate) struct Work {
+    round: Round,
+    states: Vec<State>,
+    left: usize,
+    /// Packed copies that stay published until the end.
+    kept: Vec<Buffer>,
+    pub(crate) spare: Spare,
+}
+
+impl Work {
+    /// Gets ready for the next execution.
+    pub(crate) fn reset(&mut self) {
+        self.states.clear();
+        self.left = 0;
+        while let Some(buffer) = self.kept.pop() {
+            self.spare.give(buffer);
+        }
+        self.spare.trim();
+    }
+}
+
+/// Where a step is.
+#[derive(Debug)]
+enum State {
+    Open,
+    /// Under way; the memory that stands in for the user's, if the message cannot use that.
+    Moving(OpId, Option<Buffer>),
+    /// Incoming elements are here, and the owner runs the user's function on them.
+    Combining(Option<Buffer>),
+    Over,
+}
+
+/// What [`Execution::advance`] came to.
+pub enum Advance {
+    /// The collective is over at this rank. Its memory is the user's again.
+    Done(Result<(), Fault>),
+    /// Nothing more can be done now.
+    Pending,
+    /// The owner must run this, with no lock held, then call [`Execution::completed`] and advance again.
+    UserOp(Job),
+}
+
+/// A reduction by a function of the user's.
+pub struct Job {
+    fun: Arc<dyn UserOp>,
+    ty: Arc<Datatype>,
+    input: Buffer,
+    inout: Buffer,
+    count: u64,
+}
+
+impl Job {
+    /// Calls the user's function.
+    pub fn run(&self) {
+        self.fun.apply(&self.input, &self.inout, self.count, &self.ty);
+    }
+}
+
+/// What became of trying a step.
+enum Tried {
+    Over,
+    NotYet,
+    Job(Job),
+}
+
+impl Execution {
+    /// The algorithm that was chosen.
+    pub fn algorithm(&self) -> &'static Algorithm {
+        self.algorithm
+    }
+
+    /// Goes as far as possible without waiting.
+    pub fn advance(&mut self, io: &mut impl Messenger) -> Advance {
+        if self.job.is_some() {
+            return Advance::Pending;
+        }
+        loop {
+            if let Some(result) = &self.over {
+                return Advance::Done(result.clone());
+            }
+            if self.work.left == 0 {
+                self.begin_round();
+                continue;
+            }
+            match self.try_steps(io) {
+                Ok(Some(job)) => return Advance::UserOp(job),
+                Ok(None) if self.work.left > 0 => return Advance::Pending,
+                Ok(None) => {}
+                Err(fault) => self.fail(fault, io),
+            }
+        }
+    }
+
+    /// Says that the job which [`Execution::advance`] handed out has run.
+    pub fn completed(&mut self, _job: Job) {
+        let Some(index) = self.job.take() else { return };
+        if let State::Combining(landing) = std::mem::replace(&mut self.work.states[index], State::Over) {
+            self.work.left -= 1;
+            let right = match self.work.round.steps[index] {
+                Step::RecvReduce { into, side: Side::Right, .. } => Some(into),
+                _ => None,
+            };
+            self.combined(landing, right);
+        }
+    }
+
+    /// Gives up: nothing of the user's memory is touched any more.
+    pub fn cancel(&mut self, io: &mut impl Messenger) {
+        for state in &mut self.work.states {
+            if let State::Moving(op, _) = std::mem::replace(state, State::Over) {
+                io.cancel(op);
+            }
+        }
+        self.work.left = 0;
+    }
+
+    fn fail(&mut self, fault: Fault, io: &mut impl Messenger) {
+        self.cancel(io);
+        // The communicator's later collectives must not wait for this one.
+        if let (1.., Some(slots)) = (self.algorithm.phases, io.slots()) {
+            slots.release(self.stamp + u64::from(self.algorithm.phases) - 1);
+        }
+        self.over = Some(Err(fault));
+    }
+
+    fn begin_round(&mut self) {
+        if self.next == self.rounds {
+            self.over = Some(Ok(()));
+            return;
+        }
+        let work = &mut self.work;
+        work.round.begin(self.next);
+        (self.algorithm.round)(&self.shape, self.next, &mut work.round);
+        self.next += 1;
+        work.states.clear();
+        work.states.resize_with(work.round.steps.len(), || State::Open);
+        work.left = work.states.len();
+    }
+
+    /// Tries all steps of the round that are not over; a job ends that early.
+    fn try_steps(&mut self, io: &mut impl Messenger) -> Result<Option<Job>, Fault> {
+        for index in 0..self.work.states.len() {
+            if matches!(self.work.states[index], State::Over) {
+                continue;
+            }
+            match self.try_step(index, io)? {
+                Tried::NotYet => {}
+                Tried::Over => {
+                    self.work.states[index] = State::Over;
+                    self.work.left -= 1;
+                }
+                Tried::Job(job) => {
+                    self.job = Some(index);
+                    return Ok(Some(job));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn try_step(&mut self, index: usize, io: &mut impl Messenger) -> Result<Tried, Fault> {
+        match self.work.round.steps[index] {
+            Step::Send { to, from, key } => self.send(index, to, from, key, io),
+            Step::Recv { from, into, key } => self.receive(index, from, into, None, key, io),
+            Step::RecvReduce { from, into, side, key } => {
+                self.receive(index, from, into, Some(side), key, io)
+            }
+            Step::Copy { from, into } => {
+                self.copy(from, into);
+                Ok(Tried::Over)
+            }
+            Step::Reduce { from, into } => {
+                let (buf, at) = self.at(from);
+                let (input, inout) = (self.places[buf].elements(at), self.elements(into));
+                self.combine(index, input, inout, into.len, None)
+            }
+            step => {
+                let Some(slots) = io.slots() else { unreachable!("shared forms are chosen with slots") };
+                // One collective after the other: what others may conclude from a stamp rests on it.
+                if slots.released(self.shape.rank) + 1 < self.stamp {
+                    return Ok(Tried::NotYet);
+                }
+                self.shared(index, step, slots)
+            }
+        }
+    }
+
+    fn send(
+        &mut self,
+        index: usize,
+        to: u32,
+        from: Span,
+        key: u32,
+        io: &mut impl Messenger,
+    ) -> Result<Tried, Fault> {
+        if let State::Moving(op, _) = self.work.states[index] {
+            let Some(result) = io.poll(op) else { return Ok(Tried::NotYet) };
+            self.landed(index);
+            return result.map(|_| Tried::Over);
+        }
+        let (buf, range) = self.range(from);
+        let (data, stage) = match self.places[buf].data(range) {
+            Some(data) => (data, None),
+            None => {
+                let stage = self.work.spare.take(range.1);
+                self.places[buf].pack(range, &stage);
+                (Data::bytes(stage.slice(0, range.1 as usize)), Some(stage))
+            }
+        };
+        match io.send(to, Key { seq: self.seq, step: key }, &data) {
+            Some(op) => {
+                self.work.states[index] = State::Moving(op, stage);
+                Ok(Tried::NotYet)
+            }
+            None => {
+                stage.into_iter().for_each(|stage| self.work.spare.give(stage));
+                Ok(Tried::Over)
+            }
+        }
+    }
+
+    /// The memory that stood in for the user's is free again.
+    fn landed(&mut self, index: usize) {
+        if let State::Moving(_, Some(stage)) = std::mem::replace(&mut self.work.states[index], State::Open) {
+            self.work.spare.give(stage);
+        }
+    }
+
+    fn receive(
+        &mut self,
+        index: usize,
+        from: u32,
+        into: Span,
+        side: Option<Side>,
+        key: u32,
+        io: &mut impl Messenger,
+    ) -> Result<Tried, Fault> {
+        if let State::Open = self.work.states[index] {
+            self.start_receive(index, from, into, side.is_some(), key, io);
+        }
+        let State::Moving(op, _) = self.work.states[index] else { return Ok(Tried::NotYet) };
+        let Some(result) = io.poll(op) else { return Ok(Tried::NotYet) };
+        let State::Moving(_, stage) = std::mem::replace(&mut self.work.states[index], State::Open) else {
+            return Ok(Tried::NotYet);
+        };
+        let (sent, room) = (result?, into.len * self.shape.unit);
+        if sent != room {
+            return Err(Fault::Length { from, sent, room });
+        }
+        let Some(stage) = stage else { return Ok(Tried::Over) };
+        match side {
+            None => {
+                let (buf, range) = self.range(into);
+                self.places[buf].unpack(range, &stage);
+                self.work.spare.give(stage);
+                Ok(Tried::Over)
+            }
+            Some(Side::Left) => {
+                let inout = self.elements(into);
+                self.combine(index, stage.clone(), inout, into.len, Some(stage))
+            }
+            Some(Side::Right) => {
+                let input = self.elements(into);
+                let tried = self.combine(index, input, stage.clone(), into.len, Some(stage.clone()))?;
+                if let Tried::Over = tried {
+                    self.combined(Some(stage), Some(into));
+                }
+                Ok(tried)
+            }
+        }
+    }
+
+    fn start_receive(
+        &mut self,
+        index: usize,
+        from: u32,
+        into: Span,
+        reduces: bool,
+        key: u32,
+        io: &mut impl Messenger,
+    ) {
+        let (buf, range) = self.range(into);
+        let direct = if reduces { None } else { self.places[buf].data(range) };
+        let (data, stage) = match (direct, &self.op) {
+            (Some(data), _) => (data, None),
+            (None, Some((_, ty))) if reduces => {
+                let landing = elements(into.len, ty, &mut self.work.spare);
+                (Data::typed(landing.clone(), into.len, ty), Some(landing))
+            }
+            (None, _) => {
+                let stage = self.work.spare.take(range.1);
+                (Data::bytes(stage.slice(0, range.1 as usize)), Some(stage))
+            }
+        };
+        let op = io.recv(from, Key { seq: self.seq, step: key }, &data);
+        self.work.states[index] = State::Moving(op, stage);
+    }
+
+    /// `inout = input op inout`, here or by the owner. `landing` is kept until that is done.
+    fn combine(
+        &mut self,
+        index: usize,
+        input: Buffer,
+        inout: Buffer,
+        count: u64,
+        landing: Option<Buffer>,
+    ) -> Result<Tried, Fault> {
+        let Some((op, ty)) = &self.op else { unreachable!("a collective that reduces has an operation") };
+        match op {
+            Op::Builtin(op) => {
+                let done = reduce(*op, ty, &input, &inout, count);
+                done.map_err(|error| Fault::Operator(error.to_string()))?;
+                // A landing on the right is still needed: the caller copies it.
+                let right =
+                    matches!(self.work.round.steps[index], Step::RecvReduce { side: Side::Right, .. });
+                if !right {
+                    self.combined(landing, None);
+                }
+                Ok(Tried::Over)
+            }
+            Op::User { fun, .. } => {
+                let job = Job { fun: fun.clone(), ty: ty.clone(), input, inout, count };
+                self.work.states[index] = State::Combining(landing);
+                Ok(Tried::Job(job))
+            }
+        }
+    }
+
+    /// After a reduction: where it went into the landing zone (right operand), it is copied to its place.
+    fn combined(&mut self, landing: Option<Buffer>, right: Option<Span>) {
+        let Some(landing) = landing else { return };
+        if let (Some(into), Some((_, ty))) = (right, &self.op) {
+            let (buf, range) = self.range(into);
+            if let Some(data) = self.places[buf].data(range) {
+                data.copy_from(&Data::typed(landing.clone(), into.len, ty));
+            }
+        }
+        self.work.spare.give(landing);
+    }
+
+    fn copy(&mut self, from: Span, into: Span) {
+        if self.in_place.is_some() && from.buf == Buf::Send && into.buf == Buf::Recv {
+            return;
+        }
+        let ((from, from_range), (into, into_range)) = (self.range(from), self.range(into));
+        self.places[from].copy(from_range, &self.places[into], into_range, &mut self.work.spare);
+    }
+
+    /// Which place a span is in, and where it starts there.
+    fn at(&self, span: Span) -> (usize, u64) {
+        match (span.buf, self.in_place) {
+            (Buf::Send, Some(start)) => (Buf::Recv as usize, start + span.at),
+            (buf, _) => (buf as usize, span.at),
+        }
+    }
+
+    fn range(&self, span: Span) -> (usize, Range) {
+        let (place, at) = self.at(span);
+        (place, (at, span.len))
+    }
+
+    fn elements(&self, span: Span) -> Buffer {
+        let (place, at) = self.at(span);
+        self.places[place].elements(at)
+    }
+
+    fn shared(&mut self, index: usize, step: Step, slots: &mut dyn Slots) -> Result<Tried, Fault> {
+        let stamp = |phase: u32| self.stamp + u64::from(phase);
+        let over = |yes: bool| if yes { Ok(Tried::Over) } else { Ok(Tried::NotYet) };
+        match step {
+            Step::Publish { from, phase, form } => over(self.publish(from, stamp(phase), form, slots)),
+            Step::Await { rank, phase } => over(slots.look(rank, stamp(phase)).is_some()),
+            Step::Pull { rank, phase, at, into } => {
+                let stamp = stamp(phase);
+                let Some(published) = slots.look(rank, stamp) else { return Ok(Tried::NotYet) };
+                self.pull(published, (rank, stamp, at), into, slots)?;
+                Ok(Tried::Over)
+            }
+            Step::PullReduce { rank, phase, at, into } => {
+                let stamp = stamp(phase);
+                let Some(published) = slots.look(rank, stamp) else { return Ok(Tried::NotYet) };
+                self.pull_reduce(index, published, (rank, stamp, at), into, slots)
+            }
+            Step::Release { phase } => {
+                slots.release(stamp(phase));
+                Ok(Tried::Over)
+            }
+            Step::Drain { rank, phase } => over(slots.released(rank) >= stamp(phase)),
+            _ => unreachable!("messages and local steps are tried elsewhere"),
+        }
+    }
+
+    /// False if not everybody has released what the bank held before.
+    fn publish(&mut self, from: Span, stamp: u64, form: Form, slots: &mut dyn Slots) -> bool {
+        if stamp > 2 && (0..self.shape.ranks).any(|rank| slots.released(rank) + 2 < stamp) {
+            return false;
+        }
+        let (buf, range) = self.range(from);
+        let direct = self.places[buf].data(range).and_then(|data| data.contiguous());
+        let packed = match direct {
+            Some(buffer) => buffer,
+            None => {
+                let bytes = from.len * self.shape.unit;
+                let stage = self.work.spare.take(bytes);
+                self.places[buf].pack(range, &stage);
+                // A region stays published to the end.
+                if form == Form::Region {
+                    self.work.kept.push(stage.clone());
+                    stage.slice(0, bytes as usize)
+                } else {
+                    let packed = stage.slice(0, bytes as usize);
+                    self.work.spare.give(stage);
+                    packed
+                }
+            }
+        };
+        match form {
+            Form::Inline => slots.publish(stamp, &packed),
+            Form::Region => slots.publish_region(stamp, &packed),
+        }
+        true
+    }
+
+    /// Packed bytes from unit `at` on, for `into`.
+    fn pull(
+        &mut self,
+        published: Published,
+        (rank, stamp, at): (u32, u64, u64),
+        into: Span,
+        slots: &mut dyn Slots,
+    ) -> Result<(), Fault> {
+        let (buf, range) = self.range(into);
+        let (at, bytes) = (at * self.shape.unit, into.len * self.shape.unit);
+        let whole = self.check(&published, rank, at + bytes)?;
+        if into.len == 0 {
+            return Ok(());
+        }
+        if let Some(inline) = whole {
+            self.places[buf].unpack(range, &inline.slice(inline.lo() + at as isize, bytes as usize));
+            return Ok(());
+        }
+        let direct = self.places[buf].data(range).and_then(|data| data.contiguous());
+        let refused = Fault::Unreadable { rank };
+        if let Some(memory) = direct {
+            return if slots.pull(rank, stamp, at, &memory) { Ok(()) } else { Err(refused) };
+        }
+        let stage = self.work.spare.take(bytes);
+        if !slots.pull(rank, stamp, at, &stage.slice(0, bytes as usize)) {
+            return Err(refused);
+        }
+        self.places[buf].unpack(range, &stage);
+        self.work.spare.give(stage);
+        Ok(())
+    }
+
+    /// The inline bytes, if they are; an error if there is less than `needed`.
+    fn check(&self, published: &Published, rank: u32, needed: u64) -> Result<Option<Buffer>, Fault> {
+        let (sent, inline) = match published {
+            Published::Inline(buffer) => (buffer.len() as u64, Some(buffer.clone())),
+            Published::Region(len) => (*len, None),
+        };
+        if sent < needed {
+            return Err(Fault::Length { from: rank, sent, room: needed });
+        }
+        Ok(inline)
+    }
+
+    fn pull_reduce(
+        &mut self,
+        index: usize,
+        published: Published,
+        (rank, stamp, at): (u32, u64, u64),
+        into: Span,
+        slots: &mut dyn Slots,
+    ) -> Result<Tried, Fault> {
+        let (at, bytes) = (at * self.shape.unit, into.len * self.shape.unit);
+        let inline = self.check(&published, rank, at + bytes)?;
+        if into.len == 0 {
+            return Ok(Tried::Over);
+        }
+        let inout = self.elements(into);
+        let Some((op, ty)) = &self.op else { unreachable!("a collective that reduces has an operation") };
+        let here = inline.map(|buffer| buffer.slice(buffer.lo() + at as isize, bytes as usize));
+        let (op, ty) = (op.clone(), ty.clone());
+        if let (Some(here), Op::Builtin(_), true) = (&here, &op, ty.is_dense()) {
+            return self.combine(index, here.clone(), inout, into.len, None);
+        }
+        let landing = elements(into.len, &ty, &mut self.work.spare);
+        let place = Data::typed(landing.clone(), into.len, &ty);
+        match (here, place.contiguous()) {
+            (Some(here), _) => {
+                place.copy_from(&Data::bytes(here));
+            }
+            (None, Some(memory)) => {
+                if !slots.pull(rank, stamp, at, &memory) {
+                    return Err(Fault::Unreadable { rank });
+                }
+            }
+            (None, None) => {
+                let stage = self.work.spare.take(bytes);
+                let packed = stage.slice(0, bytes as usize);
+                if !slots.pull(rank, stamp, at, &packed) {
+                    return Err(Fault::Unreadable { rank });
+                }
+                place.copy_from(&Data::bytes(packed));
+                self.work.spare.give(stage);
+            }
+        }
+        self.combine(index, landing.clone(), inout, into.len, Some(landing))
+    }
+}

@@ -1,0 +1,129 @@
+//! The user's say in the choice of algorithms: `BANYAN_COLL="allreduce=ring,bcast=binomial"`.
+
+use thiserror::Error;
+
+use crate::{Algorithm, Kind, of_kind};
+
+/// For some collectives, the one algorithm that the user wants.
+#[derive(Clone, Debug, Default)]
+pub struct Overrides {
+    wanted: Vec<&'static Algorithm>,
+}
+
+/// What is wrong with a setting.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum BadOverride {
+    /// It is longer than any that makes sense.
+    #[error("longer than {MOST_BYTES} bytes")]
+    TooLong,
+    /// A part is no `collective=algorithm`.
+    #[error("\"{0}\" is not of the form collective=algorithm")]
+    Form(String),
+    /// There is no such collective.
+    #[error("there is no collective \"{name}\"; there are: {valid}")]
+    Kind {
+        /// As given.
+        name: String,
+        /// What may stand there.
+        valid: String,
+    },
+    /// The collective has no such algorithm.
+    #[error("{kind} has no algorithm \"{name}\"; it has: {valid}")]
+    Algorithm {
+        /// The collective.
+        kind: &'static str,
+        /// As given.
+        name: String,
+        /// What may stand there.
+        valid: String,
+    },
+}
+
+const MOST_BYTES: usize = 4096;
+
+impl Overrides {
+    /// Reads a comma-separated list of `collective=algorithm`; spaces around names and empty parts do not
+    /// matter, the last of several for one collective counts.
+    ///
+    /// # Errors
+    /// [`BadOverride`], which names what is valid.
+    pub fn parse(text: &str) -> Result<Overrides, BadOverride> {
+        if text.len() > MOST_BYTES {
+            return Err(BadOverride::TooLong);
+        }
+        let mut wanted: Vec<&'static Algorithm> = vec![];
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            let (kind, name) = part.split_once('=').ok_or_else(|| BadOverride::Form(shown(part)))?;
+            let kind = kind_named(kind.trim())?;
+            let name = name.trim();
+            let row = of_kind(kind).find(|row| row.name == name).ok_or_else(|| BadOverride::Algorithm {
+                kind: kind.name(),
+                name: shown(name),
+                valid: list(of_kind(kind).map(|row| row.name)),
+            })?;
+            wanted.retain(|other| other.kind != kind);
+            wanted.push(row);
+        }
+        Ok(Overrides { wanted })
+    }
+
+    /// What the user wants for a collective.
+    pub fn of(&self, kind: Kind) -> Option<&'static Algorithm> {
+        self.wanted.iter().copied().find(|row| row.kind == kind)
+    }
+}
+
+/// The collective of that name.
+///
+/// # Errors
+/// [`BadOverride::Kind`].
+pub fn kind_named(name: &str) -> Result<Kind, BadOverride> {
+    Kind::named(name).ok_or_else(|| BadOverride::Kind {
+        name: shown(name),
+        valid: list(Kind::ALL.iter().map(|row| row.1)),
+    })
+}
+
+fn list(names: impl Iterator<Item = &'static str>) -> String {
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// Enough of what the user wrote, fit for a terminal.
+fn shown(text: &str) -> String {
+    text.chars().take(40).map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_and_the_last_counts() {
+        let overrides = Overrides::parse(" allreduce = ring ,, bcast=binomial,allreduce=doubling").unwrap();
+        assert_eq!(overrides.of(Kind::Allreduce).unwrap().name, "doubling");
+        assert_eq!(overrides.of(Kind::Bcast).unwrap().name, "binomial");
+        assert!(overrides.of(Kind::Reduce).is_none());
+        assert!(Overrides::parse("").unwrap().of(Kind::Bcast).is_none());
+    }
+
+    #[test]
+    fn errors_name_what_is_valid() {
+        let said = |text: &str| Overrides::parse(text).unwrap_err().to_string();
+        assert_eq!(
+            said("bcast=tree"),
+            "bcast has no algorithm \"tree\"; it has: binomial, scatter_ring, chain, shared, pull"
+        );
+        assert!(said("allredcue=ring").contains("allreduce, reduce_scatter"));
+        assert!(said("ring").contains("collective=algorithm"));
+        assert_eq!(said(&"x".repeat(5000)), "longer than 4096 bytes");
+        assert!(!said("bcast=\u{1b}[2J").contains('\u{1b}'));
+    }
+
+    #[test]
+    fn every_row_can_be_asked_for_by_name() {
+        for row in crate::ALL {
+            let text = format!("{row:?}");
+            assert_eq!(Overrides::parse(&text).unwrap().of(row.kind), Some(*row));
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! [`Place`]: the memory behind a buffer that a schedule names, and the way from its units to bytes.
+
+use std::sync::Arc;
+
+use banyan_datatype::{Data, Datatype};
+use banyan_memory::{Buffer, Scratch};
+
+/// Memory in units: elements where a collective reduces, else packed bytes.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    /// There is none.
+    Nothing,
+    /// Units are bytes in one piece.
+    Bytes(Buffer),
+    /// Units are elements of a type.
+    Elements { base: Buffer, ty: Arc<Datatype> },
+    /// Units are packed bytes of elements of a type.
+    Packed { base: Buffer, ty: Arc<Datatype>, all: Data },
+    /// Units are packed bytes of blocks, one after the other; `starts` has one more than there are blocks.
+    Blocks { blocks: Vec<Data>, starts: Vec<u64> },
+}
+
+/// A range of units: start and length.
+pub(crate) type Range = (u64, u64);
+
+impl Place {
+    /// Units of packed bytes for `count` elements of `ty`.
+    pub(crate) fn packed(base: &Buffer, count: u64, ty: &Arc<Datatype>) -> Place {
+        let all = Data::typed(base.clone(), count, ty);
+        match all.contiguous() {
+            Some(buffer) => Place::Bytes(buffer),
+            None => Place::Packed { base: base.clone(), ty: ty.clone(), all },
+        }
+    }
+
+    pub(crate) fn blocks(blocks: Vec<Data>) -> Place {
+        let mut starts = Vec::with_capacity(blocks.len() + 1);
+        starts.push(0);
+        starts.extend(blocks.iter().scan(0, |end, block| {
+            *end += block.len();
+            Some(*end)
+        }));
+        Place::Blocks { blocks, starts }
+    }
+
+    /// Room for `units` units of the runtime's own: elements of `ty`, if there is one.
+    pub(crate) fn scratch(units: u64, ty: Option<&Arc<Datatype>>, spare: &mut Spare) -> Place {
+        match ty {
+            _ if units == 0 => Place::Nothing,
+            None => Place::Bytes(spare.take(units)),
+            Some(ty) => Place::Elements { base: elements(units, ty, spare), ty: ty.clone() },
+        }
+    }
+
+    /// The memory of a range, if it is one that a message can use as it is.
+    pub(crate) fn data(&self, (at, len): Range) -> Option<Data> {
+        if len == 0 {
+            return Some(Data::bytes(Buffer::empty()));
+        }
+        match self {
+            Place::Nothing => None,
+            Place::Bytes(buffer) => Some(Data::bytes(buffer.slice(buffer.lo() + at as isize, len as usize))),
+            Place::Elements { base, ty } => Some(Data::typed(element(base, ty, at), len, ty)),
+            Place::Packed { base, ty, all } => {
+                if (at, len) == (0, all.len()) {
+                    return Some(all.clone());
+                }
+                let whole = at % ty.size() == 0 && len % ty.size() == 0;
+                whole.then(|| Data::typed(element(base, ty, at / ty.size()), len / ty.size(), ty))
+            }
+            Place::Blocks { blocks, starts } => {
+                let index = starts.partition_point(|&start| start <= at) - 1;
+                let (block, at) = (&blocks[index], at - starts[index]);
+                if (at, len) == (0, block.len()) {
+                    return Some(block.clone());
+                }
+                let piece = block.contiguous().filter(|_| at + len <= block.len())?;
+                Some(Data::bytes(piece.slice(piece.lo() + at as isize, len as usize)))
+            }
+        }
+    }
+
+    /// The elements from `at` on, with offset 0 at the first one's address.
+    ///
+    /// # Panics
+    /// If its units are not elements: an algorithm that reduces in a collective that does not.
+    pub(crate) fn elements(&self, at: u64) -> Buffer {
+        match self {
+            Place::Elements { base, ty } => element(base, ty, at),
+            _ => unreachable!("only elements are reduced"),
+        }
+    }
+
+    /// Copies the packed bytes of a range to the start of `out`.
+    pub(crate) fn pack(&self, range: Range, out: &Buffer) {
+        self.pieces(range, |data, skip, at, len| {
+            let mut cursor = data.cursor();
+            cursor.seek(skip);
+            let mut stage = [0; STAGE];
+            let mut done = 0;
+            while done < len {
+                let wanted = STAGE.min((len - done) as usize);
+                let got = cursor.pack(data, &mut stage[..wanted]);
+                out.write((at + done) as isize, &stage[..got]);
+                done += got as u64;
+            }
+        });
+    }
+
+    /// Copies packed bytes from the start of `from` to a range.
+    pub(crate) fn unpack(&self, range: Range, from: &Buffer) {
+        self.pieces(range, |data, skip, at, len| {
+            let mut cursor = data.cursor();
+            cursor.seek(skip);
+            let mut stage = [0; STAGE];
+            let mut done = 0;
+            while done < len {
+                let wanted = STAGE.min((len - done) as usize);
+                from.read((at + done) as isize, &mut stage[..wanted]);
+                done += cursor.unpack(data, &stage[..wanted]) as u64;
+            }
+        });
+    }
+
+    /// Hands a range over piece by piece: data, packed bytes to skip in them, packed bytes of the range
+    /// before, bytes to move.
+    fn pieces(&self, range: Range, mut f: impl FnMut(&Data, u64, u64, u64)) {
+        if let Some(data) = self.data(range) {
+            return f(&data, 0, 0, data.len());
+        }
+        let (at, len) = range;
+        match self {
+            Place::Packed { all, .. } => f(all, at, 0, len),
+            Place::Blocks { blocks, starts } => {
+                let first = starts.partition_point(|&start| start <= at) - 1;
+                let mut done = 0;
+                for (block, start) in blocks[first..].iter().zip(&starts[first..]) {
+                    if done == len {
+                        break;
+                    }
+                    let skip = at + done - start;
+                    let part = (block.len() - skip).min(len - done);
+                    f(block, skip, done, part);
+                    done += part;
+                }
+            }
+            Place::Nothing | Place::Bytes(_) | Place::Elements { .. } => {}
+        }
+    }
+
+    /// Copies a range to one of another place, or of this one; they do not overlap.
+    pub(crate) fn copy(&self, range: Range, into: &Place, into_range: Range, spare: &mut Spare) {
+        match (self.data(range), into.data(into_range)) {
+            (Some(from), Some(into)) => {
+                into.copy_from(&from);
+            }
+            (Some(from), None) if from.contiguous().is_some() => {
+                into.unpack(into_range, &from.contiguous().unwrap_or_else(Buffer::empty));
+            }
+            _ => {
+                let stage = spare.take(range.1);
+                self.pack(range, &stage);
+                into.unpack(into_range, &stage);
+                spare.give(stage);
+            }
+        }
+    }
+}
+
+const STAGE: usize = 4096;
+
+/// The element `at` extents after the first.
+fn element(base: &Buffer, ty: &Datatype, at: u64) -> Buffer {
+    if at == 0 { base.clone() } else { base.rebased(at as isize * ty.extent() as isize) }
+}
+
+/// Room for `count` elements (holes and all: a user's function may treat them as whole structures), offset 0
+/// being the address of the first.
+pub(crate) fn elements(count: u64, ty: &Datatype, spare: &mut Spare) -> Buffer {
+    let span = ty.span(count).unwrap_or_else(|_| unreachable!("the user's own vector is as long"));
+    let steps = count.saturating_sub(1) as i64 * ty.extent();
+    let lo = span.lo.min(ty.lb()).min(ty.lb() + steps);
+    let hi = span.hi.max(ty.ub()).max(ty.ub() + steps);
+    spare.take((hi - lo) as u64).rebased(-lo as isize)
+}
+
+/// Memory to use again: schedules want the same sizes over and over.
+#[derive(Debug, Default)]
+pub(crate) struct Spare {
+    kept: Vec<Buffer>,
+}
+
+impl Spare {
+    /// Memory above this is given back to the allocator when a collective ends.
+    const KEEP: usize = 1 << 18;
+    const NUMBER: usize = 4;
+
+    /// `len` bytes with any contents, offsets from 0.
+    pub(crate) fn take(&mut self, len: u64) -> Buffer {
+        let len = len as usize;
+        let fit = self.kept.iter().position(|buffer| buffer.len() >= len);
+        let buffer = match fit {
+            Some(index) => self.kept.swap_remove(index),
+            // A little more, so that a slightly larger one fits next time.
+            None => Scratch::zeroed(len.next_multiple_of(256)),
+        };
+        debug_assert_eq!(buffer.lo(), 0);
+        buffer
+    }
+
+    /// Takes memory of [`Spare::take`] back (possibly rebased).
+    pub(crate) fn give(&mut self, buffer: Buffer) {
+        if self.kept.len() < Self::NUMBER {
+            self.kept.push(buffer.rebased(buffer.lo()));
+        }
+    }
+
+    /// Forgets what is too large to keep.
+    pub(crate) fn trim(&mut self) {
+        self.kept.retain(|buffer| buffer.len() <= Self::KEEP);
+    }
+}

@@ -1,0 +1,137 @@
+//! [`PlanCache`]: what a communicator keeps between its collectives; [`start`] begins one.
+
+use crate::arrange::Arranged;
+use crate::execute::Work;
+use crate::place::Place;
+use crate::{Algorithm, Call, Case, Execution, Kind, Tuning};
+
+/// What is known of a communicator's ranks. All of them must have the same.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Facts {
+    /// How many they are.
+    pub ranks: u32,
+    /// They are all on one node.
+    pub shared: bool,
+    /// The fewest cores that the ranks on a node have between them.
+    pub cores: u32,
+    /// The most ranks on one node.
+    pub per_node: u32,
+    /// They have shared slots.
+    pub slots: Option<SlotFacts>,
+}
+
+/// What all ranks know of their shared slots.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct SlotFacts {
+    /// Bytes that a publication can carry inline.
+    pub inline: u64,
+    /// Every rank can pull regions of every other.
+    pub regions: bool,
+}
+
+/// What a communicator keeps between its collectives: one per communicator and rank.
+#[derive(Debug)]
+pub struct PlanCache {
+    rank: u32,
+    facts: Facts,
+    /// The next stamp of the shared slots. All ranks start their collectives in one order and choose alike,
+    /// so they count alike.
+    stamp: u64,
+    /// The last choice of each kind.
+    choices: [Option<Choice>; Kind::ALL.len()],
+    /// Ready for the next executions.
+    works: Vec<Work>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Choice {
+    case: Option<Case>,
+    commutative: bool,
+    algorithm: &'static Algorithm,
+}
+
+impl Facts {
+    /// Of `ranks` ranks on one node of `cores` cores with slots as the runtime makes them, or on nodes of
+    /// their own: what `mpirun --explain` assumes of a communicator that is not there.
+    pub fn supposed(ranks: u32, shared: bool, cores: u32) -> Facts {
+        let slots = shared.then_some(SlotFacts { inline: 4096, regions: true });
+        Facts { ranks, shared, cores, per_node: if shared { ranks } else { 1 }, slots }
+    }
+}
+
+impl PlanCache {
+    /// For `rank` of a new communicator.
+    pub fn new(rank: u32, facts: Facts) -> PlanCache {
+        PlanCache { rank, facts, stamp: 1, choices: [None; Kind::ALL.len()], works: vec![] }
+    }
+
+    /// What all ranks know.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// Takes back what an execution that is done had allocated, for the next one.
+    pub fn recycle(&mut self, execution: Execution) {
+        let Execution { mut work, places: [send, _, temp], .. } = execution;
+        work.reset();
+        if let Place::Elements { base, .. } | Place::Bytes(base) = temp {
+            work.spare.give(base);
+        }
+        drop(send);
+        work.spare.trim();
+        if self.works.len() < 4 {
+            self.works.push(work);
+        }
+    }
+
+    fn choose(
+        &mut self,
+        kind: Kind,
+        case: Option<Case>,
+        commutative: bool,
+        tuning: &Tuning,
+    ) -> &'static Algorithm {
+        let kept = &mut self.choices[kind as usize];
+        if let Some(kept) = kept
+            && (kept.case, kept.commutative) == (case, commutative)
+        {
+            return kept.algorithm;
+        }
+        let algorithm = tuning.choose(kind, case, commutative, &self.facts);
+        *kept = Some(Choice { case, commutative, algorithm });
+        algorithm
+    }
+}
+
+/// Begins a collective. `seq` must be the same at all ranks, and differ from those of the communicator's
+/// other collectives under way. Nothing is sent before the first [`Execution::advance`].
+pub fn start(call: Call, plans: &mut PlanCache, tuning: &Tuning, seq: u32) -> Execution {
+    let mut work = plans.works.pop().unwrap_or_default();
+    let (rank, ranks) = (plans.rank, plans.facts.ranks);
+    let arranged = Arranged::new(&call, rank, ranks, &mut work.spare);
+    let (arranged, fault) = match arranged {
+        Ok(arranged) => (arranged, None),
+        Err(fault) => (Arranged::nothing(&call, rank, ranks), Some(fault)),
+    };
+    let algorithm = plans.choose(call.kind, arranged.case(call.kind), arranged.shape.commutative, tuning);
+    let stamp = plans.stamp;
+    plans.stamp += u64::from(algorithm.phases);
+    let Arranged { shape, send, recv, in_place, ty } = arranged;
+    let temp = Place::scratch((algorithm.temp)(&shape), ty.as_ref(), &mut work.spare);
+    let in_place = if in_place { shape.in_place_at(call.kind) } else { None };
+    let rounds = (algorithm.rounds)(&shape);
+    Execution {
+        algorithm,
+        seq,
+        stamp,
+        places: [send, recv, temp],
+        in_place,
+        op: call.op.zip(ty),
+        work,
+        next: 0,
+        rounds,
+        job: None,
+        over: fault.map(Err),
+        shape,
+    }
+}
