@@ -1,0 +1,176 @@
+//! What the engine itself costs: `cargo run --release -p banyan-p2p --example bench`.
+//!
+//! Two engines in one thread, with ports that only queue frames in memory.
+
+use std::collections::VecDeque;
+use std::hint::black_box;
+use std::time::Instant;
+
+use banyan_datatype::Data;
+use banyan_memory::{Buffer, Scratch};
+use banyan_p2p::{Config, Engine, Mode, Port, RecvArgs, SendArgs, Started};
+use banyan_transport::{Caps, Get, Head, Peer, Refusal, Remote, Sink, Token};
+
+/// Frames on their way to the other side; bodies are used again.
+#[derive(Default)]
+struct Wire {
+    frames: VecDeque<(Head, Vec<u8>)>,
+    spare: Vec<Vec<u8>>,
+}
+
+impl Port for Wire {
+    fn caps(&self, _peer: Peer) -> Caps {
+        Caps { max_short: 40, max_bcopy: 16_384, eager: 8192, get: false, alpha: 1e-7, beta: 1e-10 }
+    }
+    fn send_short(&mut self, _peer: Peer, head: &Head, body: &[u8]) -> Result<(), Refusal> {
+        let mut copy = self.spare.pop().unwrap_or_default();
+        copy.extend_from_slice(body);
+        self.frames.push_back((*head, copy));
+        Ok(())
+    }
+    fn send_bcopy(
+        &mut self,
+        _peer: Peer,
+        head: &Head,
+        len: usize,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), Refusal> {
+        let mut body = self.spare.pop().unwrap_or_default();
+        body.resize(len, 0);
+        fill(&mut body);
+        self.frames.push_back((*head, body));
+        Ok(())
+    }
+    fn expose(&mut self, _peer: Peer, _memory: &Buffer) -> Remote {
+        unreachable!("this port cannot read")
+    }
+    fn withdraw(&mut self, _peer: Peer, _remote: Remote) {}
+    fn get(&mut self, _peer: Peer, _remote: Remote, _local: &Buffer, _token: Token) -> Get {
+        Get::Impossible
+    }
+}
+
+impl Wire {
+    fn deliver(&mut self, from: Peer, to: &mut Engine) {
+        while let Some((head, mut body)) = self.frames.pop_front() {
+            to.frame(from, &head, &body);
+            body.clear();
+            self.spare.push(body);
+        }
+    }
+}
+
+struct Pair {
+    engines: [Engine; 2],
+    wires: [Wire; 2],
+}
+
+impl Pair {
+    fn new() -> Self {
+        let engine = || Engine::new(Config::new(64 << 20, 2));
+        Self { engines: [engine(), engine()], wires: Default::default() }
+    }
+
+    #[inline]
+    fn send(&mut self, tag: i32, data: &Data) -> Started {
+        let args = SendArgs { peer: Peer(1), ctx: 1, tag, src_rank: 0, data, mode: Mode::Standard };
+        self.engines[0].send(&mut self.wires[0], args)
+    }
+
+    #[inline]
+    fn recv(&mut self, src: bool, tag: Option<i32>, data: &Data) -> Started {
+        let args = RecvArgs { ctx: 1, src: src.then_some((0, Peer(0))), tag, data };
+        self.engines[1].recv(&mut self.wires[1], args)
+    }
+
+    #[inline]
+    fn turn(&mut self) {
+        self.wires[0].deliver(Peer(0), &mut self.engines[1]);
+        self.engines[1].progress(&mut self.wires[1]);
+        self.wires[1].deliver(Peer(1), &mut self.engines[0]);
+        self.engines[0].progress(&mut self.wires[0]);
+    }
+
+    fn finish(&mut self, started: Started) {
+        if let Started::Pending(id) = started {
+            while self.engines[1].test(id).is_none() {
+                self.turn();
+            }
+        }
+    }
+}
+
+fn report(name: &str, count: u64, started: Instant) {
+    println!("{name:52} {:9.1} ns", started.elapsed().as_nanos() as f64 / count as f64);
+}
+
+fn main() {
+    const N: u64 = 1_000_000;
+    for len in [0, 8, 64, 1024, 8000] {
+        let (data, room) = (Data::bytes(Scratch::zeroed(len)), Data::bytes(Scratch::zeroed(len)));
+        let mut pair = Pair::new();
+        let start = Instant::now();
+        for _ in 0..N {
+            let received = pair.recv(true, Some(1), &room);
+            black_box(pair.send(1, &data));
+            pair.finish(received);
+        }
+        report(&format!("{len} bytes, expected"), N, start);
+        let start = Instant::now();
+        for _ in 0..N {
+            black_box(pair.send(1, &data));
+            pair.turn();
+            let received = pair.recv(true, Some(1), &room);
+            pair.finish(received);
+        }
+        report(&format!("{len} bytes, unexpected"), N, start);
+    }
+    let data = Data::bytes(Scratch::zeroed(8));
+    const DEEP: i32 = 10_000;
+    for (src, any) in [(true, false), (false, false), (true, true)] {
+        let mut pair = Pair::new();
+        let start = Instant::now();
+        for _ in 0..20 {
+            let posted: Vec<_> = (0..DEEP).map(|tag| pair.recv(src, Some(tag), &data)).collect();
+            if any {
+                drop(pair.recv(false, None, &data));
+            }
+            for tag in (0..DEEP).rev() {
+                black_box(pair.send(tag, &data));
+                pair.turn();
+            }
+            posted.into_iter().for_each(|r| pair.finish(r));
+            if any {
+                drop(pair.send(0, &data));
+                pair.turn();
+            }
+        }
+        let name = format!("{DEEP} posted, taken in reverse (src {src}, any {any})");
+        report(&name, 20 * DEEP as u64, start);
+    }
+    for (src, tag) in [(true, true), (false, true), (true, false), (false, false)] {
+        let mut pair = Pair::new();
+        let start = Instant::now();
+        for _ in 0..20 {
+            for tag in (0..DEEP).rev() {
+                black_box(pair.send(tag, &data));
+                pair.turn();
+            }
+            for t in 0..DEEP {
+                let received = pair.recv(src, tag.then_some(t), &data);
+                pair.finish(received);
+            }
+        }
+        let name = format!("{DEEP} unexpected, taken in reverse (src {src}, tag {tag})");
+        report(&name, 20 * DEEP as u64, start);
+    }
+    let (data, room) = (Data::bytes(Scratch::zeroed(1 << 20)), Data::bytes(Scratch::zeroed(1 << 20)));
+    let mut pair = Pair::new();
+    let start = Instant::now();
+    for _ in 0..2000 {
+        let received = pair.recv(true, Some(1), &room);
+        black_box(pair.send(1, &data));
+        pair.finish(received);
+    }
+    report("1 MiB in pieces of 16 KiB (two copies)", 2000, start);
+}
