@@ -1,6 +1,8 @@
 //! Joining the job: from what the launcher says to an engine with its fabrics.
 
-use banyan_coll::Tuning;
+use std::os::fd::{AsFd, AsRawFd};
+
+use banyan_coll::{Overrides, Tuning};
 use banyan_p2p as p2p;
 use banyan_pmi::{self as pmi, Job, settings};
 use banyan_shm::Shm;
@@ -28,7 +30,8 @@ pub(crate) fn start() -> Result<Boot> {
         Some(client) => client.job().clone(),
         None => Job::singleton(1),
     };
-    let fabrics = settings::fabrics(&setting(settings::FABRICS)?.unwrap_or_else(|| "shm,tcp".into())).map_err(other)?;
+    let fabrics =
+        settings::fabrics(&setting(settings::FABRICS)?.unwrap_or_else(|| "shm,tcp".into())).map_err(other)?;
     let mut shm = None;
     let mut tcp = None;
     if let Some(client) = client.as_mut().filter(|_| job.size > 1) {
@@ -37,8 +40,9 @@ pub(crate) fn start() -> Result<Boot> {
             shm = client.take_node_memory().map(|memory| attach_shm(memory, &job)).transpose()?;
         }
         if fabrics.contains(&"tcp") && (shm.is_none() || !alone) {
-            let (fabric, card) = Tcp::new(Peer(job.rank), job.size, job.job_id, job.secret, Default::default())
-                .map_err(|error| other(format!("the tcp fabric does not start: {error}")))?;
+            let (fabric, card) =
+                Tcp::new(Peer(job.rank), job.size, job.job_id, job.secret, Default::default())
+                    .map_err(|error| other(format!("the tcp fabric does not start: {error}")))?;
             client.publish(&card).map_err(other)?;
             tcp = Some(fabric);
         }
@@ -59,15 +63,21 @@ pub(crate) fn start() -> Result<Boot> {
         )));
     }
     if let (Some(client), Some(tcp)) = (&client, &mut tcp) {
-        tcp.watch(std::os::fd::AsRawFd::as_raw_fd(&client.as_fd()));
+        tcp.watch(client.as_fd().as_raw_fd()).map_err(other)?;
     }
     let tuning = match setting(settings::COLL)? {
         None => Tuning::default(),
-        Some(text) => Tuning::with_overrides(&text).map_err(|error| other(format!("{}: {error}", settings::COLL)))?,
+        Some(text) => {
+            let overrides =
+                Overrides::parse(&text).map_err(|error| other(format!("{}: {error}", settings::COLL)))?;
+            Tuning { overrides, ..Tuning::default() }
+        }
     };
     let budget = match setting(settings::EAGER_BUDGET)? {
         None => 4 << 20,
-        Some(text) => settings::bytes(&text).map_err(|error| other(format!("{}: {error}", settings::EAGER_BUDGET)))?,
+        Some(text) => {
+            settings::bytes(&text).map_err(|error| other(format!("{}: {error}", settings::EAGER_BUDGET)))?
+        }
     };
     if let Some(client) = &mut client {
         client.ready().map_err(other)?;
@@ -82,8 +92,11 @@ pub(crate) fn start() -> Result<Boot> {
 fn attach_shm(memory: std::os::fd::OwnedFd, job: &Job) -> Result<Shm> {
     let node = job.node_of(job.rank);
     let peers: Vec<Peer> = (0..job.size).filter(|&rank| job.node_of(rank) == node).map(Peer).collect();
-    Shm::attach(memory, job.local_rank, &peers, Default::default())
-        .map_err(|error| other(format!("the shared memory of this host cannot be used: {error}; BANYAN_FABRICS=tcp does without")))
+    Shm::attach(memory, job.local_rank, &peers, Default::default()).map_err(|error| {
+        other(format!(
+            "the shared memory of this host cannot be used: {error}; BANYAN_FABRICS=tcp does without"
+        ))
+    })
 }
 
 fn facts(job: &Job, launched: bool) -> Facts {
@@ -91,6 +104,8 @@ fn facts(job: &Job, launched: bool) -> Facts {
         rank: job.rank,
         size: job.size,
         node: job.node_of(job.rank),
+        one_node: job.local_size == job.size,
+        cores: job.cores,
         appnum: launched.then_some(job.appnum),
         universe_size: launched.then_some(job.universe_size),
         host: job.host.clone(),

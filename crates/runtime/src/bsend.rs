@@ -5,8 +5,8 @@
 
 use std::sync::Mutex;
 
-use crate::error::Result;
 use crate::bail;
+use crate::error::Result;
 
 /// Bytes of attached buffer that each message takes besides its data (MPI_BSEND_OVERHEAD).
 pub const BSEND_OVERHEAD: usize = 512;

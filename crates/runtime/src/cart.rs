@@ -1,6 +1,6 @@
 //! [`Cart`]: Cartesian topologies (MPI 5.0, 8.5), and [`dims_create`], which chooses balanced dimensions.
 
-use crate::group::{PROC_NULL, UNDEFINED};
+use crate::status::{PROC_NULL, UNDEFINED};
 use crate::{Result, bail};
 
 /// A grid of processes; ranks run through it with the last coordinate fastest.

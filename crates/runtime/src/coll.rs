@@ -1,8 +1,8 @@
 //! Collectives of a communicator: from a checked call to a running schedule (MPI 5.0, chapter 6).
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use banyan_coll::{self as coll, Call, Kind, Memory, OpId};
+use banyan_coll::{self as coll, Call, Execution, Kind, Memory, OpId, PlanCache};
 use banyan_datatype::Data;
 use banyan_p2p::{self as p2p, Started};
 
@@ -19,18 +19,34 @@ use crate::runtime::Runtime;
 pub(crate) struct Team {
     ctx: u64,
     group: Group,
-    rank: u32,
+    sequence: Mutex<Sequence>,
+}
+
+/// Where a communicator is in its sequence of collectives.
+struct Sequence {
+    seq: u32,
+    plans: PlanCache,
 }
 
 impl Team {
-    pub(crate) fn new(_rt: &Arc<Runtime>, ctx: u64, group: Group) -> Self {
-        let rank = group.rank().unwrap_or(0);
-        Self { ctx, group, rank }
+    pub(crate) fn new(rt: &Arc<Runtime>, ctx: u64, group: Group) -> Self {
+        let (ranks, shared) = (group.size(), rt.facts().one_node);
+        let facts = coll::Facts { ranks, shared, cores: rt.facts().cores, per_node: ranks, slots: None };
+        let plans = PlanCache::new(group.rank().unwrap_or(0), facts);
+        Self { ctx, group, sequence: Mutex::new(Sequence { seq: 0, plans }) }
     }
 
-    /// What all ranks of the communicator know alike.
-    pub(crate) fn facts(&self) -> coll::Facts {
-        coll::Facts { rank: self.rank, ranks: self.group.size(), slots: None }
+    /// Numbers a collective and plans it.
+    fn begin(&self, call: Call, tuning: &coll::Tuning) -> Execution {
+        let mut sequence = lock(&self.sequence);
+        sequence.seq = sequence.seq.wrapping_add(1);
+        let seq = sequence.seq;
+        coll::start(call, &mut sequence.plans, tuning, seq)
+    }
+
+    /// Takes back what a finished collective had allocated.
+    pub(crate) fn recycle(&self, execution: Execution) {
+        lock(&self.sequence).plans.recycle(execution);
     }
 
     /// The MPI error for a collective that failed.
@@ -49,7 +65,30 @@ impl Team {
 pub(crate) struct Messages<'a> {
     pub(crate) p2p: &'a mut p2p::Engine,
     pub(crate) ports: &'a mut Ports,
+    pub(crate) early: &'a mut Early,
     pub(crate) team: &'a Team,
+}
+
+/// Receives of schedules that were over when they were posted, until the schedule asks.
+#[derive(Default)]
+pub(crate) struct Early(Vec<Option<p2p::Completion>>);
+
+/// Marks the id of an early receive.
+const EARLY: u64 = 1 << 63;
+
+impl Early {
+    fn keep(&mut self, completion: p2p::Completion) -> OpId {
+        let free = self.0.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.0.push(None);
+            self.0.len() - 1
+        });
+        self.0[free] = Some(completion);
+        OpId(EARLY | free as u64)
+    }
+
+    fn take(&mut self, op: OpId) -> Option<p2p::Completion> {
+        self.0.get_mut((op.0 & !EARLY) as usize)?.take()
+    }
 }
 
 impl Messages<'_> {
@@ -75,11 +114,17 @@ impl coll::Messenger for Messages<'_> {
 
     fn recv(&mut self, from: u32, key: coll::Key, data: &Data) -> OpId {
         let peer = self.team.group.peer(from).expect("schedules name ranks of the communicator");
-        OpId(self.p2p.recv_keyed(self.ports, peer, self.team.ctx, word(key), data).0)
+        match self.p2p.recv_keyed(self.ports, peer, self.team.ctx, word(key), data) {
+            Started::Done(completion) => self.early.keep(completion),
+            Started::Pending(id) => OpId(id.0),
+        }
     }
 
     fn poll(&mut self, op: OpId) -> Option<Result<u64, coll::Fault>> {
-        let completion = self.p2p.test(p2p::ReqId(op.0))?;
+        let completion = match op.0 & EARLY {
+            0 => self.p2p.test(p2p::ReqId(op.0))?,
+            _ => self.early.take(op)?,
+        };
         Some(match completion.fault {
             None => Ok(completion.bytes),
             Some(fault) => Err(self.fault(fault)),
@@ -87,7 +132,10 @@ impl coll::Messenger for Messages<'_> {
     }
 
     fn cancel(&mut self, op: OpId) {
-        self.p2p.cancel(p2p::ReqId(op.0));
+        match op.0 & EARLY {
+            0 => self.p2p.detach(p2p::ReqId(op.0)),
+            _ => drop(self.early.take(op)),
+        }
     }
 
     fn slots(&mut self) -> Option<&mut dyn coll::Slots> {
@@ -140,12 +188,7 @@ impl Comm {
         self.one_group()?;
         let rt = self.runtime();
         let mut engine = rt.gate.enter();
-        let execution = {
-            let mut sequence = lock(&self.coll);
-            sequence.seq = sequence.seq.wrapping_add(1);
-            let seq = sequence.seq;
-            coll::start(call, &mut sequence.plans, &rt.tuning, &self.team().facts(), seq)
-        };
+        let execution = self.team().begin(call, &rt.tuning);
         engine.start_coll(self.team(), execution)
     }
 

@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use banyan_coll::PlanCache;
 use banyan_datatype::Data;
 use banyan_p2p::{self as p2p, RecvArgs, SendArgs, Started};
 use banyan_transport::Peer;
@@ -12,16 +11,14 @@ use crate::bsend::Attached;
 use crate::cart::Cart;
 use crate::coll::Team;
 use crate::engine::{Engine, fault_error, packed};
-use crate::error::{Class, Error, Result};
 use crate::errhandler::Errhandler;
+use crate::error::{Class, Error, Result};
 use crate::group::{Comparison, Group};
 use crate::info::Info;
 use crate::message::Message;
-use crate::request::{Recipe, Request};
+use crate::request::{Recipe, Request, SendMode};
 use crate::runtime::{Runtime, derive_context};
 use crate::status::{ANY_SOURCE, ANY_TAG, Outcome, PROC_NULL, Status, TAG_UB};
-
-pub use crate::request::SendMode;
 
 /// A communicator. Shared by everything that uses it; its context is closed when the last user lets go.
 pub struct Comm {
@@ -33,20 +30,12 @@ pub struct Comm {
     rank: u32,
     /// Communicators made from this one so far, the same on all members.
     children: Mutex<u64>,
-    pub(crate) coll: Mutex<Sequence>,
     team: Arc<Team>,
     name: Mutex<String>,
     errhandler: Mutex<Errhandler>,
     info: Mutex<Info>,
     cart: Option<Cart>,
     attached: Mutex<Option<Arc<Attached>>>,
-}
-
-/// Where a communicator is in its sequence of collectives.
-#[derive(Default)]
-pub(crate) struct Sequence {
-    pub(crate) seq: u32,
-    pub(crate) plans: PlanCache,
 }
 
 /// What a new communicator takes from the one it is made of, or gets.
@@ -77,7 +66,9 @@ impl Comm {
         name: &str,
         heritage: Heritage,
     ) -> Result<Arc<Comm>> {
-        let Some(rank) = local.rank() else { return Err(Error::intern("a communicator without this process")) };
+        let Some(rank) = local.rank() else {
+            return Err(Error::intern("a communicator without this process"));
+        };
         rt.open_context(ctx);
         let team = Arc::new(Team::new(rt, ctx, local.clone()));
         Ok(Arc::new(Comm {
@@ -87,7 +78,6 @@ impl Comm {
             remote,
             rank,
             children: Mutex::new(0),
-            coll: Mutex::new(Sequence::default()),
             team,
             name: Mutex::new(name.to_owned()),
             errhandler: Mutex::new(heritage.errhandler.unwrap_or_default()),
@@ -324,11 +314,7 @@ impl Comm {
     }
 
     /// Sends and receives at once (MPI_Sendrecv).
-    pub fn sendrecv(
-        self: &Arc<Self>,
-        send: (&Data, i32, i32),
-        recv: (&Data, i32, i32),
-    ) -> Outcome {
+    pub fn sendrecv(self: &Arc<Self>, send: (&Data, i32, i32), recv: (&Data, i32, i32)) -> Outcome {
         let started = self.irecv(recv.0, recv.1, recv.2).and_then(|receive| {
             let sent = self.send(send.0, send.1, send.2, SendMode::Standard);
             Ok((receive, sent))
@@ -336,11 +322,10 @@ impl Comm {
         match started {
             Err(error) => Outcome::failed(error),
             Ok((receive, Ok(()))) => receive.wait(),
-            Ok((receive, Err(error))) => {
-                receive.cancel();
-                receive.free();
-                Outcome::failed(error)
-            }
+            Ok((receive, Err(error))) => match receive.cancel().and_then(|()| receive.free()) {
+                Ok(()) => Outcome::failed(error),
+                Err(second) => Outcome::failed(second),
+            },
         }
     }
 
@@ -420,7 +405,14 @@ impl Comm {
     }
 
     #[inline]
-    fn post_send(&self, engine: &mut Engine, data: &Data, peer: Peer, tag: i32, mode: SendMode) -> Result<Posted> {
+    fn post_send(
+        &self,
+        engine: &mut Engine,
+        data: &Data,
+        peer: Peer,
+        tag: i32,
+        mode: SendMode,
+    ) -> Result<Posted> {
         let mode = match mode {
             SendMode::Standard => p2p::Mode::Standard,
             SendMode::Sync => p2p::Mode::Sync,
@@ -445,8 +437,14 @@ impl Comm {
             attached.take(data.len())
         })?;
         let copy = Data::bytes(packed(data));
-        let args =
-            SendArgs { peer, ctx: self.ctx, tag, src_rank: self.rank, data: &copy, mode: p2p::Mode::Standard };
+        let args = SendArgs {
+            peer,
+            ctx: self.ctx,
+            tag,
+            src_rank: self.rank,
+            data: &copy,
+            mode: p2p::Mode::Standard,
+        };
         match engine.p2p.send(&mut engine.ports, args) {
             Started::Pending(id) => engine.bsends.push((id, attached, bytes)),
             Started::Done(completion) => {

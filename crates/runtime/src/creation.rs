@@ -136,7 +136,9 @@ impl Comm {
 
     /// The slices of a grid that this process is in (MPI_Cart_sub).
     pub fn cart_sub(&self, remain: &[bool]) -> Result<Arc<Comm>> {
-        let Some(cart) = self.cart() else { bail!(ERR_TOPOLOGY, "the communicator has no Cartesian topology") };
+        let Some(cart) = self.cart() else {
+            bail!(ERR_TOPOLOGY, "the communicator has no Cartesian topology")
+        };
         let (slice, color, key) = cart.sub(self.rank() as i32, remain)?;
         let part = self.split(color, key)?.ok_or_else(|| Error::intern("a slice without this process"))?;
         let heritage = Heritage { errhandler: Some(self.errhandler()), info: None, cart: Some(slice) };
@@ -145,16 +147,15 @@ impl Comm {
     }
 
     /// Joins two groups by their leaders (MPI_Intercomm_create). `bridge` matters at the leader only.
-    pub fn intercomm_create(
-        &self,
-        leader: i32,
-        bridge: Option<(&Comm, i32)>,
-        tag: i32,
-    ) -> Result<Arc<Comm>> {
+    pub fn intercomm_create(&self, leader: i32, bridge: Option<(&Comm, i32)>, tag: i32) -> Result<Arc<Comm>> {
         self.intra_only("MPI_Intercomm_create")?;
         let leader = match u32::try_from(leader).ok().filter(|&rank| rank < self.size()) {
             Some(rank) => rank,
-            None => bail!(ERR_RANK, "local_leader is {leader}, but the local communicator has ranks 0 to {}", self.size() - 1),
+            None => bail!(
+                ERR_RANK,
+                "local_leader is {leader}, but the local communicator has ranks 0 to {}",
+                self.size() - 1
+            ),
         };
         // The leader tells the others how large the other group is (0: it failed), then who is in it.
         let (word, mut members) = match self.rank() == leader {

@@ -8,7 +8,7 @@ use banyan_p2p as p2p;
 use banyan_pmi::{Client, Event};
 use banyan_transport::{Get, Head, Peer, Sink, Token};
 
-use crate::coll::{Messages, Team};
+use crate::coll::{Early, Messages, Team};
 use crate::error::{Class, Error};
 use crate::ports::Ports;
 use crate::wait::Policy;
@@ -37,14 +37,15 @@ pub(crate) struct Engine {
     lookups: usize,
     /// Buffered sends that are still on their way, and their bytes of attached buffer.
     pub(crate) bsends: Vec<(p2p::ReqId, Arc<crate::bsend::Attached>, usize)>,
-    /// Requests that were freed by the user while active.
-    orphans: Vec<p2p::ReqId>,
+    /// Messages of schedules that were there when they were asked for.
+    early: Early,
 }
 
 struct Running {
     serial: u32,
     team: Arc<Team>,
-    execution: Execution,
+    /// Gone when it is over.
+    execution: Option<Execution>,
     outcome: Option<Result<(), Error>>,
     orphan: bool,
     /// A user reduction of it is out of the gate.
@@ -65,7 +66,7 @@ impl Engine {
             jobs: Vec::new(),
             lookups: 0,
             bsends: Vec::new(),
-            orphans: Vec::new(),
+            early: Early::default(),
         }
     }
 
@@ -80,7 +81,7 @@ impl Engine {
         if self.lookups > 0 || self.ports.tcp.is_some() {
             events += self.addresses();
         }
-        if !self.bsends.is_empty() || !self.orphans.is_empty() {
+        if !self.bsends.is_empty() {
             self.sweep();
         }
         events
@@ -96,17 +97,36 @@ impl Engine {
     }
 
     /// Starts a collective: `Ok(None)` if it is over already.
-    pub(crate) fn start_coll(&mut self, team: &Arc<Team>, mut execution: Execution) -> Result<Option<CollId>, Error> {
-        let step = execution.advance(&mut Messages { p2p: &mut self.p2p, ports: &mut self.ports, team });
+    pub(crate) fn start_coll(
+        &mut self,
+        team: &Arc<Team>,
+        mut execution: Execution,
+    ) -> Result<Option<CollId>, Error> {
+        let step = execution.advance(&mut Messages {
+            p2p: &mut self.p2p,
+            ports: &mut self.ports,
+            early: &mut self.early,
+            team,
+        });
         let job = match step {
-            Advance::Done(result) => return result.map(|()| None).map_err(|fault| team.error(&fault)),
+            Advance::Done(result) => {
+                team.recycle(execution);
+                return result.map(|()| None).map_err(|fault| team.error(&fault));
+            }
             Advance::Pending => None,
             Advance::UserOp(job) => Some(job),
         };
         self.serial = self.serial.wrapping_add(1);
         let serial = self.serial;
         let away = job.is_some();
-        let running = Running { serial, team: team.clone(), execution, outcome: None, orphan: false, away };
+        let running = Running {
+            serial,
+            team: team.clone(),
+            execution: Some(execution),
+            outcome: None,
+            orphan: false,
+            away,
+        };
         let free = self.colls.iter().position(Option::is_none).unwrap_or_else(|| {
             self.colls.push(None);
             self.colls.len() - 1
@@ -127,12 +147,6 @@ impl Engine {
         Some(outcome)
     }
 
-    /// True if the collective is over (its result still to be taken).
-    pub(crate) fn coll_over(&self, id: CollId) -> bool {
-        let running = self.colls.get(id.index as usize).and_then(Option::as_ref);
-        running.is_none_or(|running| running.serial != id.serial || running.outcome.is_some())
-    }
-
     /// Lets a collective go on without anybody waiting for it.
     pub(crate) fn coll_orphan(&mut self, id: CollId) {
         let Some(slot) = self.colls.get_mut(id.index as usize) else { return };
@@ -143,11 +157,6 @@ impl Engine {
         }
     }
 
-    /// Lets a point-to-point request go on without anybody waiting for it.
-    pub(crate) fn p2p_orphan(&mut self, id: p2p::ReqId) {
-        self.orphans.push(id);
-    }
-
     /// A user reduction that is due, if any: run it without the gate, then give it back to [`Engine::job_done`].
     pub(crate) fn next_job(&mut self) -> Option<(CollId, Job)> {
         self.jobs.pop()
@@ -156,19 +165,17 @@ impl Engine {
     pub(crate) fn job_done(&mut self, id: CollId, job: Job) {
         let running = self.colls.get_mut(id.index as usize).and_then(Option::as_mut);
         if let Some(running) = running.filter(|running| running.serial == id.serial) {
-            running.execution.completed(job);
             running.away = false;
+            if let Some(execution) = &mut running.execution {
+                execution.completed(job);
+            }
             self.advance(id.index as usize);
         }
     }
 
     /// Nothing of ours is on its way any more.
     pub(crate) fn quiet(&self) -> bool {
-        self.p2p.idle()
-            && !self.ports.unsent()
-            && self.active == 0
-            && self.bsends.is_empty()
-            && self.orphans.is_empty()
+        self.p2p.idle() && !self.ports.unsent() && self.active == 0 && self.bsends.is_empty()
     }
 
     /// Says goodbye to the launcher: this process may end now.
@@ -190,8 +197,10 @@ impl Engine {
             return 0;
         }
         let team = running.team.clone();
-        let mut messages = Messages { p2p: &mut self.p2p, ports: &mut self.ports, team: &team };
-        match running.execution.advance(&mut messages) {
+        let mut messages =
+            Messages { p2p: &mut self.p2p, ports: &mut self.ports, early: &mut self.early, team: &team };
+        let Some(execution) = &mut running.execution else { return 0 };
+        match execution.advance(&mut messages) {
             Advance::Pending => return 0,
             Advance::UserOp(job) => {
                 running.away = true;
@@ -199,6 +208,9 @@ impl Engine {
             }
             Advance::Done(result) => {
                 self.active -= 1;
+                if let Some(execution) = running.execution.take() {
+                    team.recycle(execution);
+                }
                 running.outcome = Some(result.map_err(|fault| team.error(&fault)));
                 if running.orphan {
                     self.colls[index] = None;
@@ -230,7 +242,6 @@ impl Engine {
                         self.p2p.peer_down(Peer(rank), &cause);
                     }
                 }
-                Ok(Some(_)) => events += 1,
                 Ok(None) => return events,
                 Err(cause) => {
                     // The launcher is gone: it takes us with it in a moment.
@@ -243,8 +254,7 @@ impl Engine {
     }
 
     fn sweep(&mut self) {
-        let Self { p2p, bsends, orphans, .. } = self;
-        orphans.retain(|&id| p2p.test(id).is_none());
+        let Self { p2p, bsends, .. } = self;
         bsends.retain(|(id, attached, bytes)| match p2p.test(*id) {
             None => true,
             Some(_) => {
@@ -278,7 +288,9 @@ pub(crate) fn fault_error(fault: &p2p::Fault) -> Error {
     match fault {
         p2p::Fault::Truncated { sent, room } => Error::new(
             Class::ERR_TRUNCATE,
-            format!("the message has {sent} bytes, the receive buffer only {room}; receive with at least the sender's count"),
+            format!(
+                "the message has {sent} bytes, the receive buffer only {room}; receive with at least the sender's count"
+            ),
         ),
         p2p::Fault::PeerDown { peer, cause } => {
             Error::new(Class::ERR_PROC_ABORTED, format!("rank {} of MPI_COMM_WORLD is gone: {cause}", peer.0))

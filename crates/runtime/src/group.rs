@@ -4,13 +4,8 @@ use std::sync::{Arc, OnceLock};
 
 use banyan_transport::Peer;
 
+use crate::status::{PROC_NULL, UNDEFINED};
 use crate::{Result, bail};
-
-/// The rank of the process that is not there: sends and receives with it do nothing.
-pub const PROC_NULL: i32 = -3;
-
-/// "No such rank", "no colour": the answer that is not an error.
-pub const UNDEFINED: i32 = -32766;
 
 /// How two groups, or two communicators, relate; the numbers are those of the MPI 5.0 ABI.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -24,7 +24,13 @@ impl Loopback {
         Self { me, queue: VecDeque::new(), spare: Vec::new(), exposed: Vec::new() }
     }
 
-    fn push(&mut self, peer: Peer, head: &Head, len: usize, fill: &mut dyn FnMut(&mut [u8])) -> Result<(), Refusal> {
+    fn push(
+        &mut self,
+        peer: Peer,
+        head: &Head,
+        len: usize,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), Refusal> {
         if peer != self.me {
             return Err(Refusal::Down);
         }
@@ -46,7 +52,14 @@ impl Fabric for Loopback {
     }
 
     fn caps(&self, _peer: Peer) -> Caps {
-        Caps { max_short: MAX_SHORT, max_bcopy: MAX_BCOPY, eager: 8 * 1024, get: true, alpha: 5e-8, beta: 1e-10 }
+        Caps {
+            max_short: MAX_SHORT,
+            max_bcopy: MAX_BCOPY,
+            eager: 8 * 1024,
+            get: true,
+            alpha: 5e-8,
+            beta: 1e-10,
+        }
     }
 
     fn connect(&mut self, _peer: Peer, _card: &[u8]) -> Result<(), String> {
@@ -139,7 +152,9 @@ mod tests {
         assert_eq!(fabric.send_short(Peer(4), &head(0), &[]), Err(Refusal::Down));
         let mut got = Got(Vec::new());
         assert_eq!(fabric.poll(&mut got), QUEUE);
-        assert!(got.0.iter().enumerate().all(|(i, (h, b))| h.a == i as u32 && b[..] == (i as u32).to_le_bytes()));
+        assert!(
+            got.0.iter().enumerate().all(|(i, (h, b))| h.a == i as u32 && b[..] == (i as u32).to_le_bytes())
+        );
     }
 
     #[test]

@@ -6,6 +6,7 @@ use banyan_datatype::Data;
 use banyan_p2p::{MsgId, Started};
 
 use crate::comm::{Comm, Posted, outcome};
+use crate::error::{Class, Error};
 use crate::request::Request;
 use crate::status::{Outcome, Status};
 
@@ -50,11 +51,14 @@ impl Message {
 }
 
 fn start(comm: &Arc<Comm>, id: MsgId, data: &Data) -> Request {
-    let mut engine = comm.runtime().gate.enter();
-    let engine = &mut *engine;
+    let mut guard = comm.runtime().gate.enter();
+    let engine = &mut *guard;
     let posted = match engine.p2p.mrecv(&mut engine.ports, id, data) {
-        Started::Done(completion) => Posted::Over(outcome(completion, true)),
-        Started::Pending(id) => Posted::Active(id),
+        Some(Started::Done(completion)) => Posted::Over(outcome(completion, true)),
+        Some(Started::Pending(id)) => Posted::Active(id),
+        None => {
+            Posted::Over(Outcome::failed(Error::new(Class::ERR_REQUEST, "the message was received already")))
+        }
     };
     Request::posted(comm, posted, true)
 }

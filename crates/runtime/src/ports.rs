@@ -64,18 +64,19 @@ impl Ports {
 
 impl Port for Ports {
     fn caps(&self, peer: Peer) -> Caps {
-        const NONE: Caps = Caps { max_short: 0, max_bcopy: 4096, eager: 0, get: false, alpha: 0.0, beta: 0.0 };
+        const NONE: Caps =
+            Caps { max_short: 0, max_bcopy: 4096, eager: 0, get: false, alpha: 0.0, beta: 0.0 };
         match self.route(peer) {
-            Route::Own => self.own.caps(peer),
-            Route::Shm => self.shm.as_ref().map_or(NONE, |shm| shm.caps(peer)),
-            Route::Tcp => self.tcp.as_ref().map_or(NONE, |tcp| tcp.caps(peer)),
+            Route::Own => Fabric::caps(&self.own, peer),
+            Route::Shm => self.shm.as_ref().map_or(NONE, |shm| Fabric::caps(shm, peer)),
+            Route::Tcp => self.tcp.as_ref().map_or(NONE, |tcp| Fabric::caps(tcp, peer)),
             Route::None => NONE,
         }
     }
 
     #[inline]
     fn send_short(&mut self, peer: Peer, head: &Head, body: &[u8]) -> Result<(), Refusal> {
-        routed!(self, peer, fabric => fabric.send_short(peer, head, body), Err(Refusal::Down))
+        routed!(self, peer, fabric => Fabric::send_short(fabric, peer, head, body), Err(Refusal::Down))
     }
 
     fn send_bcopy(
@@ -85,19 +86,19 @@ impl Port for Ports {
         len: usize,
         fill: &mut dyn FnMut(&mut [u8]),
     ) -> Result<(), Refusal> {
-        routed!(self, peer, fabric => fabric.send_bcopy(peer, head, len, fill), Err(Refusal::Down))
+        routed!(self, peer, fabric => Fabric::send_bcopy(fabric, peer, head, len, fill), Err(Refusal::Down))
     }
 
     fn expose(&mut self, peer: Peer, memory: &Buffer) -> Remote {
-        routed!(self, peer, fabric => fabric.expose(peer, memory), Remote { addr: 0, len: 0, key: 0 })
+        routed!(self, peer, fabric => Fabric::expose(fabric, peer, memory), Remote { addr: 0, len: 0, key: 0 })
     }
 
     fn withdraw(&mut self, peer: Peer, remote: Remote) {
-        routed!(self, peer, fabric => fabric.withdraw(remote), ());
+        routed!(self, peer, fabric => Fabric::withdraw(fabric, remote), ());
     }
 
     fn get(&mut self, peer: Peer, remote: Remote, local: &Buffer, token: Token) -> Get {
-        routed!(self, peer, fabric => fabric.get(peer, remote, local, token), Get::Impossible)
+        routed!(self, peer, fabric => Fabric::get(fabric, peer, remote, local, token), Get::Impossible)
     }
 }
 
@@ -121,7 +122,7 @@ impl Ports {
 
     /// Gives the address of a peer to the fabric that asked for it.
     pub(crate) fn connect(&mut self, peer: Peer, card: &[u8]) -> Result<(), String> {
-        routed!(self, peer, fabric => fabric.connect(peer, card), Err(format!("no fabric reaches rank {}", peer.0)))
+        routed!(self, peer, fabric => Fabric::connect(fabric, peer, card), Err(format!("no fabric reaches rank {}", peer.0)))
     }
 
     pub(crate) fn unsent(&self) -> bool {
@@ -131,8 +132,8 @@ impl Ports {
     pub(crate) fn arm(&mut self) {
         match (&mut self.shm, &mut self.tcp) {
             (Some(shm), Some(tcp)) => {
-                let bell = shm.arm_descriptor();
-                tcp.watch(bell);
+                // Without a descriptor the sleep is bounded, and the poll after it finds what came.
+                let _ = shm.arm_descriptor().and_then(|bell| tcp.watch(bell));
                 tcp.arm();
             }
             (Some(shm), None) => shm.arm(),

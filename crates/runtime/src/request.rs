@@ -57,7 +57,10 @@ pub struct Request {
 enum State {
     /// Null, or persistent and not started.
     Inactive,
-    Message { id: ReqId, received: bool },
+    Message {
+        id: ReqId,
+        received: bool,
+    },
     Coll(CollId),
     /// Generalized, running until told otherwise.
     General,
@@ -168,7 +171,8 @@ impl Request {
             State::Over(outcome) => Some(outcome.clone()),
             State::General => {
                 drop(state);
-                let outcome = self.general.as_ref().map_or(Outcome::ok(Status::EMPTY), |general| general.query());
+                let outcome =
+                    self.general.as_ref().map_or(Outcome::ok(Status::EMPTY), |general| general.query());
                 Some(outcome)
             }
             _ => {
@@ -196,12 +200,7 @@ impl Request {
     pub fn free(&self) -> Result<()> {
         let state = std::mem::replace(&mut *lock(&self.state), State::Inactive);
         match state {
-            State::Message { id, .. } => {
-                let mut engine = self.rt.gate.enter();
-                if engine.p2p.test(id).is_none() {
-                    engine.p2p_orphan(id);
-                }
-            }
+            State::Message { id, .. } => self.rt.gate.enter().p2p.detach(id),
             State::Coll(id) => self.rt.gate.enter().coll_orphan(id),
             State::General => {
                 if let Some(general) = &self.general {
@@ -323,7 +322,9 @@ impl Runtime {
             (0..active.len()).filter(|&i| active[i].1.settle(engine)).collect()
         };
         let found = match block {
-            true => self.wait(self.gate.enter(), |engine| Some(over(engine)).filter(|found| !found.is_empty())),
+            true => {
+                self.wait(self.gate.enter(), |engine| Some(over(engine)).filter(|found| !found.is_empty()))
+            }
             false => self.check_jobs(self.gate.enter(), |engine| {
                 engine.progress();
                 over(engine)

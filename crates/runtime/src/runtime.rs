@@ -42,6 +42,10 @@ pub struct Facts {
     pub universe_size: Option<u32>,
     /// Number of the host that this process runs on.
     pub node: u32,
+    /// All processes run on one host.
+    pub one_node: bool,
+    /// Cores of this host that the job may use.
+    pub cores: u32,
     /// Name of this host.
     pub host: String,
     /// The program, as it was named to the launcher.
@@ -122,7 +126,8 @@ impl Runtime {
     pub fn abort(&self, code: i32, message: &str) {
         let mut engine = self.gate.enter();
         if let Some(boot) = &mut engine.boot {
-            boot.abort(code, message);
+            // If the launcher is gone, so is the job.
+            let _ = boot.abort(code, message);
         }
     }
 
@@ -178,7 +183,7 @@ impl Runtime {
             }
             if let Some((id, job)) = engine.next_job() {
                 drop(engine);
-                let job = job.run();
+                job.run();
                 engine = self.gate.enter();
                 engine.job_done(id, job);
                 idle.reset();
@@ -223,7 +228,7 @@ impl Runtime {
         let value = look(&mut engine);
         while let Some((id, job)) = engine.next_job() {
             drop(engine);
-            let job = job.run();
+            job.run();
             engine = self.gate.enter();
             engine.job_done(id, job);
         }
@@ -245,7 +250,8 @@ pub(crate) fn derive_context(parent: u64, count: u64, sibling: u64) -> u64 {
         x ^ (x >> 31)
     };
     let step = 0x9e37_79b9_7f4a_7c15_u64;
-    let ctx = mix(mix(mix(parent.wrapping_add(step)) ^ count.wrapping_mul(step)) ^ sibling.wrapping_add(step));
+    let ctx =
+        mix(mix(mix(parent.wrapping_add(step)) ^ count.wrapping_mul(step)) ^ sibling.wrapping_add(step));
     // The first numbers are for predefined communicators.
     if ctx < 16 { ctx + 16 } else { ctx }
 }

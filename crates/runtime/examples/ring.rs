@@ -1,0 +1,46 @@
+//! Ranks pass messages around a ring, in all sizes: a check of the runtime without the C face.
+//! `mpirun -n 4 target/release/examples/ring`
+
+use banyan_datatype::Data;
+use banyan_memory::Scratch;
+use banyan_runtime::{Runtime, SendMode, Threads};
+
+fn main() -> Result<(), banyan_runtime::Error> {
+    let rt = Runtime::open(Threads::Single)?;
+    let world = rt.world()?;
+    let (me, size) = (world.rank() as i32, world.size() as i32);
+    let (left, right) = ((me + size - 1) % size, (me + 1) % size);
+    for bytes in [0usize, 1, 8, 40, 100, 4000, 20_000, 70_000, 300_000, 5_000_000] {
+        let pattern = |rank: i32| (0..bytes).map(|i| (i as i32 * 7 + rank) as u8).collect::<Vec<u8>>();
+        let out = Data::bytes(Scratch::copy_of(&pattern(me)));
+        let room = Scratch::zeroed(bytes);
+        let started = std::time::Instant::now();
+        let outcome = world.sendrecv((&out, right, 5), (&Data::bytes(room.clone()), left, 5));
+        let status = outcome.into_result()?;
+        let mut got = vec![0; bytes];
+        room.read(0, &mut got);
+        assert_eq!(got, pattern(left), "{bytes} bytes from {left}");
+        assert_eq!((status.source, status.bytes), (left, bytes as u64));
+        if me == 0 {
+            println!("{bytes:8} bytes around {size} ranks: {:?}", started.elapsed());
+        }
+    }
+    let word = Data::bytes(Scratch::zeroed(8));
+    let rounds = 100_000;
+    let started = std::time::Instant::now();
+    if size > 1 && me < 2 {
+        for _ in 0..rounds {
+            if me == 0 {
+                world.send(&word, 1, 1, SendMode::Standard)?;
+                world.recv(&word, 1, 1).into_result()?;
+            } else {
+                world.recv(&word, 0, 1).into_result()?;
+                world.send(&word, 0, 1, SendMode::Standard)?;
+            }
+        }
+    }
+    if me == 0 {
+        println!("8 bytes one way: {:.3} us", started.elapsed().as_secs_f64() * 1e6 / f64::from(2 * rounds));
+    }
+    rt.close(&world)
+}
