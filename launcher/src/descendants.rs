@@ -1,0 +1,59 @@
+//! Everything that descends from a process: found in `/proc`, killed through pidfds.
+
+use std::collections::HashMap;
+use std::fs;
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+/// All processes below `root`, children before their own children.
+pub(crate) fn below(root: Pid) -> Vec<Pid> {
+    let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let pid = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok());
+        if let Some(pid) = pid
+            && let Some(parent) = parent(pid)
+        {
+            children.entry(parent).or_default().push(pid);
+        }
+    }
+    let mut found = vec![root.as_raw_pid()];
+    let mut next = 0;
+    while next < found.len() {
+        found.extend(children.remove(&found[next]).unwrap_or_default());
+        next += 1;
+    }
+    found.into_iter().skip(1).filter_map(Pid::from_raw).collect()
+}
+
+/// Sends SIGKILL to everything below `root`; gives the number of living processes that it reached.
+///
+/// What is forked meanwhile is for the next call: repeat until nothing is left.
+pub(crate) fn kill_below(root: Pid) -> usize {
+    let reached = |pid: &Pid| {
+        let Ok(pidfd) = pidfd_open(*pid, PidfdFlags::empty()) else { return false };
+        // The pid may have been reused between finding and opening it: what is killed must still be ours.
+        descends(*pid, root) && pidfd_send_signal(&pidfd, Signal::KILL).is_ok()
+    };
+    below(root).iter().filter(|pid| reached(pid)).count()
+}
+
+/// True if `pid` descends from `root`.
+pub(crate) fn descends(pid: Pid, root: Pid) -> bool {
+    let mut at = pid.as_raw_pid();
+    for _ in 0..256 {
+        match parent(at) {
+            Some(parent) if parent == root.as_raw_pid() => return true,
+            Some(parent) if parent > 1 => at = parent,
+            _ => return false,
+        }
+    }
+    false
+}
+
+/// Field 4 of `/proc/PID/stat`; the name before it is in parentheses and may hold anything.
+fn parent(pid: i32) -> Option<i32> {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let after = stat.iter().rposition(|&byte| byte == b')')?;
+    let text = std::str::from_utf8(stat.get(after + 1..)?).ok()?;
+    text.split_ascii_whitespace().nth(1)?.parse().ok()
+}

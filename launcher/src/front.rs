@@ -1,0 +1,257 @@
+//! The front: what the user started. It relays signals and the terminal's input to the agent, and ends as the
+//! job does; if the agent is killed, it kills all that is left.
+
+use std::io::{self, IsTerminal};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{
+    Pid, Resource, Rlimit, WaitOptions, getpgrp, getpid, getrlimit, set_child_subreaper, setrlimit, wait,
+};
+use rustix::termios::tcgetpgrp;
+
+use crate::agent::{self, Setup};
+use crate::plan::Plan;
+use crate::start::{Limit, arrived, fork, is_ignored, stop_self, take_signals};
+use crate::verdict::{End, signal_name};
+use crate::{Trouble, descendants};
+
+/// What the agent answers when all ranks are stopped.
+pub(crate) const STOPPED: u8 = b's';
+
+/// Signals that end a job unless whoever started mpirun set them to be ignored.
+const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+
+/// Other signals that the front reads. SIGTTIN and SIGTTOU only stay blocked: the terminal then answers with
+/// an error instead of stopping mpirun.
+const OTHERS: [i32; 7] =
+    [libc::SIGCHLD, libc::SIGTSTP, libc::SIGCONT, libc::SIGUSR1, libc::SIGUSR2, libc::SIGTTIN, libc::SIGTTOU];
+
+/// Descriptors that mpirun needs besides those of the ranks.
+const OWN_DESCRIPTORS: u64 = 48;
+
+/// How often a mpirun in the background looks whether the terminal is its own now.
+const TERMINAL_CHECK: Duration = Duration::from_millis(200);
+
+/// How long killed processes may take to go.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Runs a job and gives mpirun's status.
+///
+/// # Errors
+/// If the system refuses what is needed before anything is started.
+pub(crate) fn run(plan: Plan) -> Result<u8, Trouble> {
+    let limit = raise_limit(&plan)?;
+    notice(&plan);
+    let signals: Vec<i32> = ENDING.into_iter().filter(|&signal| !is_ignored(signal)).chain(OTHERS).collect();
+    let failed = |why: io::Error| Trouble::new(format!("cannot start: {why}"));
+    let (signals, mask) = take_signals(&signals).map_err(failed)?;
+    let (control, agent_end) =
+        socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+            .map_err(|why| failed(why.into()))?;
+    let (terminal, input) = terminal_pipe(&plan).map_err(failed)?;
+    // Orphans of the agent come to this process; see `mop_up`.
+    set_child_subreaper(Some(getpid())).map_err(|why| failed(why.into()))?;
+    match fork().map_err(failed)? {
+        Some(agent) => {
+            drop((agent_end, input));
+            Ok(Front { agent, signals, control, terminal }.watch())
+        }
+        None => {
+            drop((signals, control, terminal));
+            let status = agent::run(Setup { plan, control: agent_end, input, mask, limit });
+            process::exit(status.into())
+        }
+    }
+}
+
+/// Makes room for the descriptors that the ranks need; gives the limit as it was, for the ranks.
+fn raise_limit(plan: &Plan) -> Result<Limit, Trouble> {
+    let was = getrlimit(Resource::Nofile);
+    let (soft, hard) = (was.current.unwrap_or(u64::MAX), was.maximum.unwrap_or(u64::MAX));
+    let each = if plan.global.output.is_some() { 2 } else { 4 };
+    let need = OWN_DESCRIPTORS + each * u64::from(plan.size);
+    if need > hard {
+        return Err(Trouble::new(format!(
+            "{} ranks need {need} file descriptors and the limit (ulimit -Hn) is {hard}: raise it, or start fewer ranks",
+            plan.size
+        )));
+    }
+    if need > soft {
+        let raised = Rlimit { current: Some(need), maximum: was.maximum };
+        setrlimit(Resource::Nofile, raised)
+            .map_err(|why| Trouble::new(format!("the limit on descriptors cannot be raised: {why}")))?;
+    }
+    Ok(Limit { soft, hard })
+}
+
+fn notice(plan: &Plan) {
+    if plan.size > plan.cores && !plan.global.oversubscribe && !plan.global.quiet {
+        let cores = if plan.cores == 1 { "core" } else { "cores" };
+        eprintln!("mpirun: {} ranks share {} {cores}: they run in turns", plan.size, plan.cores);
+    }
+}
+
+/// If rank 0 is to read from a terminal, which only the foreground process group may, the front reads for it.
+fn terminal_pipe(plan: &Plan) -> io::Result<(Option<Terminal>, Option<OwnedFd>)> {
+    if plan.global.stdin == "none" || !io::stdin().is_terminal() {
+        return Ok((None, None));
+    }
+    let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+    rustix::io::ioctl_fionbio(&write, true)?;
+    Ok((Some(Terminal { pipe: write, typed: Vec::new() }), Some(read)))
+}
+
+/// The terminal's input on its way to rank 0.
+struct Terminal {
+    pipe: OwnedFd,
+    /// Read and not passed on yet.
+    typed: Vec<u8>,
+}
+
+impl Terminal {
+    fn is_ours() -> bool {
+        tcgetpgrp(io::stdin()).is_ok_and(|group| group == getpgrp())
+    }
+
+    /// Moves what can be moved; false when nothing more will come or nobody wants it.
+    fn relay(&mut self) -> bool {
+        if self.typed.is_empty() && Terminal::is_ours() {
+            let mut buffer = [0; 4096];
+            match rustix::io::read(io::stdin(), &mut buffer) {
+                Ok(0) => return false,
+                Ok(count) => self.typed.extend_from_slice(&buffer[..count]),
+                // EIO: just moved to the background.
+                Err(Errno::INTR | Errno::AGAIN | Errno::IO) => return true,
+                Err(_) => return false,
+            }
+        }
+        match rustix::io::write(&self.pipe, &self.typed) {
+            Ok(count) => {
+                self.typed.drain(..count);
+                true
+            }
+            Err(Errno::INTR | Errno::AGAIN) => true,
+            Err(_) => false,
+        }
+    }
+}
+
+struct Front {
+    agent: Pid,
+    signals: OwnedFd,
+    control: OwnedFd,
+    terminal: Option<Terminal>,
+}
+
+impl Front {
+    fn watch(mut self) -> u8 {
+        loop {
+            let typed = self.wait();
+            for signal in arrived(&self.signals) {
+                match signal {
+                    libc::SIGCHLD => {
+                        if let Some(status) = self.agent_ended() {
+                            return status;
+                        }
+                    }
+                    libc::SIGTSTP => self.stop(),
+                    libc::SIGTTIN | libc::SIGTTOU => {}
+                    other => self.tell(other),
+                }
+            }
+            if typed
+                && let Some(terminal) = &mut self.terminal
+                && !terminal.relay()
+            {
+                self.terminal = None;
+            }
+        }
+    }
+
+    /// Waits for a signal or the terminal; true if there is something to relay.
+    fn wait(&self) -> bool {
+        let mut waiting = vec![PollFd::new(&self.signals, PollFlags::IN)];
+        let mut timeout = None;
+        let stdin = io::stdin();
+        if let Some(terminal) = &self.terminal {
+            if !terminal.typed.is_empty() {
+                waiting.push(PollFd::new(&terminal.pipe, PollFlags::OUT));
+            } else if Terminal::is_ours() {
+                waiting.push(PollFd::from_borrowed_fd(stdin.as_fd(), PollFlags::IN));
+            } else {
+                let nanoseconds = TERMINAL_CHECK.subsec_nanos().into();
+                timeout = Some(Timespec { tv_sec: 0, tv_nsec: nanoseconds });
+            }
+        }
+        let _ = poll(&mut waiting, timeout.as_ref());
+        waiting.get(1).is_some_and(|fd| !fd.revents().is_empty())
+    }
+
+    /// Sends a signal's number to the agent; it may be gone already.
+    fn tell(&self, signal: i32) {
+        let _ = rustix::net::send(&self.control, &[signal as u8], rustix::net::SendFlags::NOSIGNAL);
+    }
+
+    /// Ctrl-Z: first the ranks, then this process; what continues it continues them.
+    fn stop(&self) {
+        self.tell(libc::SIGTSTP);
+        let limit = Timespec { tv_sec: 1, tv_nsec: 0 };
+        if poll(&mut [PollFd::new(&self.control, PollFlags::IN)], Some(&limit)) == Ok(1) {
+            let _ = rustix::io::read(&self.control, &mut [0; 16]);
+        }
+        stop_self();
+        self.tell(libc::SIGCONT);
+    }
+
+    /// The job's status, if the agent has ended.
+    fn agent_ended(&self) -> Option<u8> {
+        let mut ended = None;
+        let left = loop {
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) if pid == self.agent => ended = Some(End::of(status)),
+                Ok(Some(_)) => {}
+                Ok(None) => break true,
+                Err(_) => break false,
+            }
+        };
+        match ended? {
+            End::Code(status) => {
+                if left {
+                    mop_up();
+                }
+                Some(status)
+            }
+            End::Signal { number, .. } => {
+                mop_up();
+                eprintln!(
+                    "mpirun: its agent (pid {}) was killed by signal {number} ({}): the job is over",
+                    self.agent.as_raw_pid(),
+                    signal_name(number)
+                );
+                Some(128 + (number & 0x7f) as u8)
+            }
+        }
+    }
+}
+
+/// Kills all that descends from this process, until nothing is left.
+fn mop_up() {
+    let start = Instant::now();
+    while start.elapsed() < PATIENCE {
+        descendants::kill_below(getpid());
+        loop {
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                Err(_) => return, // no child is left
+            }
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

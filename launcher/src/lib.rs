@@ -1,0 +1,71 @@
+//! mpirun: starts ranks on this machine and looks after them until the last process is gone.
+//!
+//! Two processes share the work. The *front* is what the user started: it reads the command line, relays
+//! signals (and the terminal's input), and ends with the job's status. The *agent*, its child in a process
+//! group of its own, starts the ranks, writes their output and judges how they end. Both adopt orphans
+//! (subreapers), so whichever of the two is killed, even with SIGKILL, the other finds every process that
+//! descends from a rank and kills it. The ranks themselves also die with the agent (PDEATHSIG).
+//!
+//! `unsafe` is confined to [`start`], which forks and executes.
+#![deny(unsafe_code)]
+
+mod agent;
+mod board;
+mod descendants;
+mod explain;
+mod front;
+pub mod hosts;
+mod lines;
+mod memory;
+pub mod options;
+mod output;
+mod plan;
+mod ranks;
+mod sink;
+#[allow(unsafe_code, reason = "forking, executing and signal masks need it; it is all there")]
+mod start;
+pub mod translate;
+mod verdict;
+
+use std::process::ExitCode;
+
+/// Runs mpirun with this process's arguments.
+pub fn main() -> ExitCode {
+    let arguments = std::env::args_os().skip(1).collect();
+    let outcome = options::parse(arguments).and_then(|command| match command {
+        options::Command::Print(text) => {
+            print!("{text}");
+            Ok(0)
+        }
+        options::Command::Explain { what, ranks } => explain::explain(&what, ranks),
+        options::Command::Run(options) => plan::Plan::new(*options).and_then(front::run),
+    });
+    match outcome {
+        Ok(status) => ExitCode::from(status),
+        Err(trouble) => {
+            eprintln!("mpirun: {}", trouble.message);
+            ExitCode::from(trouble.status)
+        }
+    }
+}
+
+/// Why nothing was started: one line for the user and mpirun's status.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Trouble {
+    /// One line, without `mpirun:` in front.
+    pub message: String,
+    /// What mpirun ends with.
+    pub status: u8,
+}
+
+impl Trouble {
+    /// Something the system refuses.
+    pub fn new(message: impl Into<String>) -> Trouble {
+        Trouble { message: message.into(), status: 1 }
+    }
+
+    /// Something wrong on the command line.
+    pub fn usage(message: impl Into<String>) -> Trouble {
+        Trouble { message: message.into(), status: 2 }
+    }
+}

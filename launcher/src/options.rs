@@ -1,0 +1,209 @@
+//! The command line: clap's table of options, and what it makes of the arguments.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use banyan_topo::Unit;
+use clap::builder::TypedValueParser;
+use clap::{Args, CommandFactory, FromArgMatches, Parser};
+
+use crate::Trouble;
+use crate::translate::{Segment, split};
+
+/// Most ranks of a job.
+const MAX_RANKS: u32 = 100_000;
+
+/// What mpirun is asked to do.
+#[derive(Debug)]
+pub enum Command {
+    /// Print this (help, version) and end.
+    Print(String),
+    /// Explain the choice of a collective algorithm.
+    Explain {
+        /// Such as `allreduce:64K`.
+        what: String,
+        /// Ranks of the communicator in question.
+        ranks: u32,
+    },
+    /// Run a job.
+    Run(Box<Options>),
+}
+
+/// Start programs as the ranks of one MPI job.
+///
+/// Several programs are joined by `:`, each with its own -n, --env and --wdir. mpirun ends with the status of
+/// the first rank to fail: its exit code, 128 plus the signal that killed it, or MPI_Abort's code.
+#[derive(Parser, Debug)]
+#[command(
+    name = "mpirun",
+    version,
+    long_version = concat!(env!("CARGO_PKG_VERSION"), " (Banyan MPI, MPI 5.0 ABI)"),
+    override_usage = "mpirun [OPTIONS] PROGRAM [ARGUMENTS] [: [OPTIONS] PROGRAM [ARGUMENTS]]...",
+    disable_help_subcommand = true
+)]
+struct First {
+    #[command(flatten)]
+    global: Global,
+    #[command(flatten)]
+    local: Local,
+}
+
+/// Options of the programs after the first `:`.
+#[derive(Parser, Debug)]
+#[command(name = "mpirun", disable_help_flag = true)]
+struct Later {
+    #[command(flatten)]
+    local: Local,
+}
+
+/// Options that hold for the whole job.
+#[derive(Args, Clone, Debug)]
+pub struct Global {
+    /// Give a variable to all programs, with this value or the one it has here
+    #[arg(short = 'x', long = "genv", value_name = "NAME[=VALUE]")]
+    pub genv: Vec<OsString>,
+    /// Give these variables, as they are here, to all programs
+    #[arg(long, alias = "envlist", value_name = "NAME,...", value_delimiter = ',')]
+    pub genvlist: Vec<OsString>,
+    /// Ranks per host; without -n this many are started
+    #[arg(long, aliases = ["perhost", "npernode", "N"], short_alias = 'N', value_name = "RANKS",
+          value_parser = clap::value_parser!(u32).range(1..=MAX_RANKS as i64))]
+    pub ppn: Option<u32>,
+    /// Hosts to run on (this one only, for now)
+    #[arg(long, aliases = ["hosts"], short_alias = 'H', value_name = "HOST[:RANKS],...")]
+    pub host: Vec<String>,
+    /// File with hosts to run on, one a line (this one only, for now)
+    #[arg(long, short = 'f', alias = "machinefile", value_name = "FILE")]
+    pub hostfile: Option<PathBuf>,
+    /// Bind each rank to a part of the machine
+    #[arg(long, value_name = "core|socket|node|none", value_parser = unit_parser())]
+    pub bind_to: Option<Place>,
+    /// Deal ranks out over parts of the machine, in turn
+    #[arg(long, value_name = "core|socket|node|none", value_parser = unit_parser())]
+    pub map_by: Option<Place>,
+    /// Put the rank in front of every line of output
+    #[arg(long, short = 'l', alias = "prepend-rank")]
+    pub tag_output: bool,
+    /// Write each rank's output to files rank-N.out and rank-N.err in this folder instead
+    #[arg(long, aliases = ["output-filename"], value_name = "DIR")]
+    pub output: Option<PathBuf>,
+    /// Which rank reads mpirun's input: 0 or none
+    #[arg(long, short = 's', value_name = "0|none", default_value = "0", value_parser = ["0", "none", "all-to-0"])]
+    pub stdin: String,
+    /// End the job after this time (seconds, or 90s, 5m, 2h), with status 124
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub timeout: Option<Duration>,
+    /// How long ranks may take to end after a signal, before they are killed
+    #[arg(long, value_name = "TIME", default_value = "1", value_parser = duration)]
+    pub grace: Duration,
+    /// More ranks than cores are meant: no notice
+    #[arg(long)]
+    pub oversubscribe: bool,
+    /// Say nothing but what went wrong
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// Say what is started where
+    #[arg(long, short, aliases = ["report-bindings", "display-map"])]
+    pub verbose: bool,
+    /// Explain which collective algorithm is chosen, such as allreduce:64K, and end
+    #[arg(long, value_name = "COLLECTIVE:BYTES")]
+    pub explain: Option<String>,
+}
+
+/// Options of one program.
+#[derive(Args, Clone, Debug)]
+pub struct Local {
+    /// Ranks of this program [default: 1]
+    #[arg(short = 'n', long = "np", aliases = ["n", "c"], short_alias = 'c', value_name = "RANKS",
+          value_parser = clap::value_parser!(u32).range(1..=MAX_RANKS as i64))]
+    pub ranks: Option<u32>,
+    /// Give a variable to this program only
+    #[arg(long, value_name = "NAME[=VALUE]")]
+    pub env: Vec<OsString>,
+    /// Working directory of this program
+    #[arg(long, aliases = ["wd", "workdir"], value_name = "DIR")]
+    pub wdir: Option<PathBuf>,
+}
+
+/// A part of the machine that ranks are dealt out over or bound to; `None`: the machine as a whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place(pub Option<Unit>);
+
+/// A job as the command line describes it.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What holds for all programs.
+    pub global: Global,
+    /// The programs, each with at least its name.
+    pub programs: Vec<(Local, Vec<OsString>)>,
+}
+
+/// Reads mpirun's arguments (without its own name).
+///
+/// # Errors
+/// One line on the first thing that is wrong.
+pub fn parse(arguments: Vec<OsString>) -> Result<Command, Trouble> {
+    let mut table = First::command();
+    table.build(); // adds --help and --version to the table
+    let mut segments = split(arguments, &table).into_iter();
+    let first = segments.next().unwrap_or_default();
+    let parsed = match table.try_get_matches_from(for_clap(&first)) {
+        Ok(mut matches) => First::from_arg_matches_mut(&mut matches).map_err(|error| wrong(&error))?,
+        Err(error) if !error.use_stderr() => return Ok(Command::Print(error.render().to_string())),
+        Err(error) => return Err(wrong(&error)),
+    };
+    if let Some(what) = parsed.global.explain {
+        return Ok(Command::Explain { what, ranks: parsed.local.ranks.or(parsed.global.ppn).unwrap_or(1) });
+    }
+    let mut programs = vec![(parsed.local, first.program)];
+    for segment in segments {
+        let later = Later::try_parse_from(for_clap(&segment)).map_err(|error| wrong(&error))?;
+        programs.push((later.local, segment.program));
+    }
+    if let Some(at) = programs.iter().position(|(_, program)| program.is_empty()) {
+        let place = if at == 0 { String::new() } else { format!(" after ':' number {at}") };
+        return Err(Trouble::usage(format!("no program is named{place} (see mpirun --help)")));
+    }
+    let mut options = Options { global: parsed.global, programs };
+    if let ([(only, _)], Some(ppn)) = (options.programs.as_mut_slice(), options.global.ppn) {
+        only.ranks.get_or_insert(ppn);
+    }
+    Ok(Command::Run(Box::new(options)))
+}
+
+fn for_clap(segment: &Segment) -> impl Iterator<Item = OsString> + '_ {
+    [OsString::from("mpirun")].into_iter().chain(segment.options.iter().cloned())
+}
+
+/// clap's first line says what is wrong.
+fn wrong(error: &clap::Error) -> Trouble {
+    let text = error.render().to_string();
+    let line = text.lines().next().unwrap_or("").trim_start_matches("error: ").trim_end_matches(':');
+    Trouble::usage(format!("{line} (see mpirun --help)"))
+}
+
+fn unit_parser() -> impl TypedValueParser<Value = Place> {
+    let names = ["core", "socket", "package", "node", "numa", "none", "slot", "hwthread"];
+    clap::builder::PossibleValuesParser::new(names).map(|name| {
+        Place(match name.as_str() {
+            "core" | "hwthread" => Some(Unit::Core),
+            "socket" | "package" => Some(Unit::Socket),
+            "node" | "numa" => Some(Unit::Node),
+            _ => None,
+        })
+    })
+}
+
+/// Reads `10`, `0.5`, `90s`, `5m`, `2h`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let (digits, unit) = match text.as_bytes().last() {
+        Some(b's') => (&text[..text.len() - 1], 1.0),
+        Some(b'm') => (&text[..text.len() - 1], 60.0),
+        Some(b'h') => (&text[..text.len() - 1], 3600.0),
+        _ => (text, 1.0),
+    };
+    let seconds = digits.parse::<f64>().ok().map(|number| number * unit);
+    let seconds = seconds.filter(|seconds| (0.0..=1e9).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "not a time such as 10, 0.5, 90s or 5m".to_owned())
+}

@@ -1,0 +1,254 @@
+//! What ranks write: from their pipes, as whole lines, to mpirun's own output, with back-pressure.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Instant;
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::fs::fstat;
+use rustix::io::Errno;
+
+use crate::lines::{Unfinished, Writer};
+use crate::sink::Sink;
+
+/// Bytes read from a rank at once.
+const CHUNK: usize = 64 << 10;
+
+/// Which of a rank's outputs a stream is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Out = 0,
+    Err = 1,
+}
+
+/// One output of one rank.
+struct Stream {
+    rank: u32,
+    kind: Kind,
+    pipe: Option<OwnedFd>,
+    line: Unfinished,
+    /// Not read from, because the sink is full.
+    paused: bool,
+}
+
+/// The output of the whole job.
+pub(crate) struct Output {
+    /// stdout and stderr, or one for both if they are the same file.
+    sinks: Vec<Sink>,
+    /// What epoll is asked for the sinks.
+    watched: Vec<bool>,
+    /// Two per rank, in order.
+    streams: Vec<Stream>,
+    /// Streams with an unfinished line.
+    unfinished: Vec<usize>,
+    paused: Vec<usize>,
+    buffer: Vec<u8>,
+    /// The first error that is not a reader who went away.
+    trouble: Option<io::Error>,
+    stream_token: fn(usize) -> u64,
+    sink_token: fn(usize) -> u64,
+}
+
+impl Output {
+    /// Writes to this process's stdout and stderr. The functions give epoll tokens to streams and sinks.
+    pub(crate) fn new(
+        tagged: bool,
+        stream_token: fn(usize) -> u64,
+        sink_token: fn(usize) -> u64,
+    ) -> io::Result<Output> {
+        let (out, err) = (io::stdout(), io::stderr());
+        let (one, other) = (fstat(&out)?, fstat(&err)?);
+        let mut sinks = vec![Sink::new(out.as_fd(), tagged)?];
+        if (one.st_dev, one.st_ino) != (other.st_dev, other.st_ino) {
+            sinks.push(Sink::new(err.as_fd(), tagged)?);
+        }
+        Ok(Output {
+            watched: vec![false; sinks.len()],
+            sinks,
+            streams: Vec::new(),
+            unfinished: Vec::new(),
+            paused: Vec::new(),
+            buffer: vec![0; CHUNK],
+            trouble: None,
+            stream_token,
+            sink_token,
+        })
+    }
+
+    /// Adds the read end of a pipe that `rank` writes to. It must be non-blocking.
+    pub(crate) fn add(&mut self, epoll: &OwnedFd, rank: u32, kind: Kind, pipe: OwnedFd) -> io::Result<()> {
+        let token = EventData::new_u64((self.stream_token)(self.streams.len()));
+        epoll::add(epoll, &pipe, token, EventFlags::IN)?;
+        let line = Unfinished::default();
+        self.streams.push(Stream { rank, kind, pipe: Some(pipe), line, paused: false });
+        Ok(())
+    }
+
+    /// Says something of the launcher's own on stderr, as one line.
+    pub(crate) fn say(&mut self, epoll: &OwnedFd, text: &str) {
+        let last = self.sinks.len() - 1;
+        self.sinks[last].add(Writer::Launcher, format!("mpirun: {text}\n").as_bytes());
+        self.flush(epoll, last);
+    }
+
+    /// Reads once from stream `at`.
+    pub(crate) fn read(&mut self, epoll: &OwnedFd, at: usize, now: Instant) {
+        self.read_some(epoll, at, now);
+    }
+
+    /// Reads all that is there from the streams of `rank`, as far as the sinks take it.
+    pub(crate) fn pump(&mut self, epoll: &OwnedFd, rank: u32, now: Instant) {
+        for at in 0..self.streams.len() {
+            if self.streams[at].rank == rank {
+                while self.read_some(epoll, at, now) {}
+            }
+        }
+    }
+
+    /// To be repeated when no process is left that could write: reads what is in the pipes; true when all
+    /// of it is written.
+    pub(crate) fn drain(&mut self, epoll: &OwnedFd, now: Instant) -> bool {
+        for at in 0..self.streams.len() {
+            while self.read_some(epoll, at, now) {}
+            if !self.streams[at].paused {
+                self.close(epoll, at);
+            }
+        }
+        let written = self.sinks.iter().all(Sink::is_empty);
+        written && self.streams.iter().all(|stream| stream.pipe.is_none())
+    }
+
+    /// Sink `at` can be written to.
+    pub(crate) fn writable(&mut self, epoll: &OwnedFd, at: usize) {
+        self.flush(epoll, at);
+    }
+
+    /// Shows unfinished lines that are due.
+    pub(crate) fn tick(&mut self, epoll: &OwnedFd, now: Instant) {
+        for at in std::mem::take(&mut self.unfinished) {
+            let stream = &mut self.streams[at];
+            match stream.line.due() {
+                Some(due) if due <= now && !stream.paused => self.finish_line(epoll, at),
+                Some(_) => self.unfinished.push(at),
+                None => {}
+            }
+        }
+    }
+
+    /// When [`Output::tick`] is to be called.
+    pub(crate) fn next_tick(&self) -> Option<Instant> {
+        let streams = self.unfinished.iter().map(|&at| &self.streams[at]);
+        streams.filter(|stream| !stream.paused).filter_map(|stream| stream.line.due()).min()
+    }
+
+    /// Why output was lost, the first time it is asked for.
+    pub(crate) fn take_trouble(&mut self) -> Option<io::Error> {
+        self.trouble.take()
+    }
+
+    fn sink_of(&self, kind: Kind) -> usize {
+        (kind as usize).min(self.sinks.len() - 1)
+    }
+
+    /// True if there may be more to read now.
+    fn read_some(&mut self, epoll: &OwnedFd, at: usize, now: Instant) -> bool {
+        let stream = &mut self.streams[at];
+        let sink = (stream.kind as usize).min(self.sinks.len() - 1);
+        let Some(pipe) = &stream.pipe else { return false };
+        if self.sinks[sink].is_full() {
+            if !stream.paused {
+                stream.paused = true;
+                self.paused.push(at);
+                let token = EventData::new_u64((self.stream_token)(at));
+                let _ = epoll::modify(epoll, pipe, token, EventFlags::empty());
+            }
+            return false;
+        }
+        match rustix::io::read(pipe, &mut self.buffer[..]) {
+            Ok(count @ 1..) => {
+                let (writer, sink_ref) = (Writer::Rank(stream.rank), &mut self.sinks[sink]);
+                let was_whole = stream.line.due().is_none();
+                stream.line.feed(&self.buffer[..count], now, |lines| sink_ref.add(writer, lines));
+                if was_whole && stream.line.due().is_some() {
+                    self.unfinished.push(at);
+                }
+                self.flush(epoll, sink);
+                true
+            }
+            Err(Errno::INTR) => true,
+            Err(Errno::AGAIN) => false,
+            Ok(0) | Err(_) => {
+                self.close(epoll, at);
+                false
+            }
+        }
+    }
+
+    fn finish_line(&mut self, epoll: &OwnedFd, at: usize) {
+        let rest = self.streams[at].line.take();
+        let sink = self.sink_of(self.streams[at].kind);
+        self.sinks[sink].add(Writer::Rank(self.streams[at].rank), &rest);
+        self.flush(epoll, sink);
+    }
+
+    fn close(&mut self, epoll: &OwnedFd, at: usize) {
+        let Some(pipe) = self.streams[at].pipe.take() else { return };
+        let _ = epoll::delete(epoll, &pipe);
+        drop(pipe);
+        self.finish_line(epoll, at);
+    }
+
+    fn flush(&mut self, epoll: &OwnedFd, at: usize) {
+        let was_broken = self.sinks[at].is_broken();
+        if let Err(error) = self.sinks[at].flush() {
+            if error.kind() != io::ErrorKind::BrokenPipe && self.trouble.is_none() {
+                self.trouble = Some(error);
+            }
+        }
+        if self.sinks[at].is_broken() && !was_broken {
+            self.hang_up(epoll, at);
+        }
+        self.watch(epoll, at);
+        if !self.sinks[at].is_full() {
+            self.resume(epoll, at);
+        }
+    }
+
+    /// Nobody reads this sink any more: ranks that write to it get SIGPIPE, as they would without mpirun.
+    fn hang_up(&mut self, epoll: &OwnedFd, sink: usize) {
+        for at in 0..self.streams.len() {
+            if self.sink_of(self.streams[at].kind) == sink
+                && let Some(pipe) = self.streams[at].pipe.take()
+            {
+                let _ = epoll::delete(epoll, &pipe);
+                let _ = self.streams[at].line.take();
+            }
+        }
+    }
+
+    /// Asks epoll about a sink while something is left to write.
+    fn watch(&mut self, epoll: &OwnedFd, at: usize) {
+        let wanted = !self.sinks[at].is_empty();
+        let Some(fd) = self.sinks[at].waits_on().filter(|_| wanted != self.watched[at]) else { return };
+        let token = EventData::new_u64((self.sink_token)(at));
+        let done = match wanted {
+            true => epoll::add(epoll, fd, token, EventFlags::OUT),
+            false => epoll::delete(epoll, fd),
+        };
+        self.watched[at] = wanted && done.is_ok();
+    }
+
+    fn resume(&mut self, epoll: &OwnedFd, sink: usize) {
+        for at in std::mem::take(&mut self.paused) {
+            if self.sink_of(self.streams[at].kind) != sink {
+                self.paused.push(at);
+                continue;
+            }
+            self.streams[at].paused = false;
+            if let Some(pipe) = &self.streams[at].pipe {
+                let token = EventData::new_u64((self.stream_token)(at));
+                let _ = epoll::modify(epoll, pipe, token, EventFlags::IN);
+            }
+        }
+    }
+}

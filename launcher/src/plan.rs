@@ -1,0 +1,198 @@
+//! [`Plan`]: a job with everything checked that can be checked before the first process starts.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use banyan_topo::{CpuSet, Machine, Unit, place};
+use rustix::fs::{Access, access};
+
+use crate::options::{Global, Local, Options};
+use crate::start::Program;
+use crate::{Trouble, hosts};
+
+/// Status when a program is not found, as in a shell.
+const NOT_FOUND: u8 = 127;
+
+/// Status when a program cannot be executed, as in a shell.
+const NOT_EXECUTABLE: u8 = 126;
+
+/// A job, ready to be started.
+pub(crate) struct Plan {
+    pub(crate) global: Global,
+    pub(crate) apps: Vec<App>,
+    /// Ranks of all programs together.
+    pub(crate) size: u32,
+    /// This host's name.
+    pub(crate) host: String,
+    /// Cores that the job may use.
+    pub(crate) cores: u32,
+    /// CPUs of each rank; empty if ranks are not bound.
+    pub(crate) cpus: Vec<CpuSet>,
+}
+
+/// One of the programs joined by `:`.
+pub(crate) struct App {
+    pub(crate) ranks: u32,
+    pub(crate) command: String,
+    pub(crate) program: Program,
+    /// `NAME=VALUE`, without the variables of single ranks.
+    pub(crate) environment: Vec<CString>,
+    pub(crate) directory: Option<CString>,
+}
+
+impl Plan {
+    pub(crate) fn new(options: Options) -> Result<Plan, Trouble> {
+        let global = options.global;
+        let host = banyan_topo::hostname();
+        hosts::check(&global.host, global.hostfile.as_deref(), &host)?;
+        let common = common_environment(&global)?;
+        let apps = options.programs.into_iter().map(|(local, program)| app(local, program, &common));
+        let apps = apps.collect::<Result<Vec<App>, Trouble>>()?;
+        let size = apps.iter().try_fold(0u32, |sum, app| sum.checked_add(app.ranks));
+        let size = size.ok_or_else(|| Trouble::usage("too many ranks"))?;
+        if let Some(folder) = &global.output {
+            let made = std::fs::create_dir_all(folder);
+            made.and_then(|()| Ok(access(folder, Access::WRITE_OK | Access::EXEC_OK)?))
+                .map_err(|why| Trouble::new(format!("--output {}: {}", folder.display(), reason(&why))))?;
+        }
+        let cpus = bind(&global, size)?;
+        Ok(Plan { apps, size, host, cores: banyan_topo::usable_cores(), cpus, global })
+    }
+}
+
+/// The text of an error without Rust's `(os error 2)`.
+pub(crate) fn reason(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or("").to_owned()
+}
+
+/// `--map-by` alone also binds, `--bind-to` alone also maps; `none` for either leaves ranks unbound.
+fn bind(global: &Global, size: u32) -> Result<Vec<CpuSet>, Trouble> {
+    let units: Option<(Unit, Unit)> = match (global.map_by, global.bind_to) {
+        (None, None) => None,
+        (Some(one), None) | (None, Some(one)) => one.0.map(|unit| (unit, unit)),
+        (Some(map), Some(bind)) => bind.0.map(|bind| (map.0.unwrap_or(bind), bind)),
+    };
+    let Some((map_by, bind_to)) = units else { return Ok(Vec::new()) };
+    let cpus = place(&Machine::read(), map_by, bind_to, size);
+    if cpus.is_empty() {
+        return Err(Trouble::new("ranks cannot be bound: no CPU of this machine is known"));
+    }
+    Ok(cpus)
+}
+
+fn app(local: Local, program: Vec<OsString>, common: &[(OsString, OsString)]) -> Result<App, Trouble> {
+    let mut environment = common.to_vec();
+    for given in &local.env {
+        set(&mut environment, given)?;
+    }
+    if let Some(folder) = &local.wdir {
+        let found = std::fs::metadata(folder).and_then(|data| match data.is_dir() {
+            true => Ok(access(folder, Access::EXEC_OK)?),
+            false => Err(rustix::io::Errno::NOTDIR.into()),
+        });
+        found.map_err(|why| Trouble::new(format!("--wdir {}: {}", folder.display(), reason(&why))))?;
+    }
+    let name = &program[0];
+    let search = environment.iter().find(|(key, _)| key == "PATH").map(|(_, value)| value.clone());
+    let path = resolve(name, local.wdir.as_deref(), &search.unwrap_or_else(|| "/usr/bin:/bin".into()))?;
+    let mut command = name.to_string_lossy().into_owned();
+    command.truncate(command.floor_char_boundary(banyan_pmi::MAX_TEXT));
+    let joined = environment.into_iter().map(|(mut line, value)| {
+        line.push("=");
+        line.push(value);
+        line
+    });
+    Ok(App {
+        ranks: local.ranks.unwrap_or(1),
+        command,
+        environment: joined.map(c_string).collect::<Result<_, _>>()?,
+        directory: local.wdir.map(|folder| c_string(folder.into_os_string())).transpose()?,
+        program: Program::new(
+            c_string(path.into_os_string())?,
+            program.into_iter().map(c_string).collect::<Result<_, _>>()?,
+        ),
+    })
+}
+
+fn c_string(text: OsString) -> Result<CString, Trouble> {
+    CString::new(text.into_vec()).map_err(|_| Trouble::usage("a null byte on the command line"))
+}
+
+/// This process's environment, less what would tell ranks that they belong to another job, and with what -x
+/// and --genvlist give.
+fn common_environment(global: &Global) -> Result<Vec<(OsString, OsString)>, Trouble> {
+    let taken = |name: &OsStr| {
+        let mut all = banyan_pmi::JOB_VARIABLES.iter().chain(banyan_pmi::FOREIGN_VARIABLES);
+        all.any(|variable| *variable == name)
+    };
+    let mut environment: Vec<_> = std::env::vars_os().filter(|(name, _)| !taken(name)).collect();
+    for given in global.genv.iter().chain(&global.genvlist) {
+        set(&mut environment, given)?;
+    }
+    Ok(environment)
+}
+
+/// `NAME=VALUE` sets; `NAME` alone passes the variable on, which happens anyway if it is set.
+fn set(environment: &mut Vec<(OsString, OsString)>, given: &OsStr) -> Result<(), Trouble> {
+    let bytes = given.as_bytes();
+    let Some(at) = bytes.iter().position(|&byte| byte == b'=') else {
+        if given.is_empty() || std::env::var_os(given).is_none() {
+            let name = given.to_string_lossy();
+            return Err(Trouble::usage(format!("variable '{name}' is to be passed on but is not set")));
+        }
+        return Ok(());
+    };
+    if at == 0 {
+        return Err(Trouble::usage(format!("'{}' names no variable", given.to_string_lossy())));
+    }
+    let (name, value) = (OsStr::from_bytes(&bytes[..at]), OsStr::from_bytes(&bytes[at + 1..]));
+    match environment.iter_mut().find(|(known, _)| known == name) {
+        Some((_, old)) => *old = value.to_owned(),
+        None => environment.push((name.to_owned(), value.to_owned())),
+    }
+    Ok(())
+}
+
+/// What to execute for `name`, seen from the rank's working directory.
+fn resolve(name: &OsStr, wdir: Option<&Path>, search: &OsStr) -> Result<PathBuf, Trouble> {
+    let from_here = |path: &Path| wdir.map_or_else(|| path.to_owned(), |wdir| wdir.join(path));
+    let shown = name.to_string_lossy();
+    if name.as_bytes().contains(&b'/') {
+        let path = Path::new(name);
+        return match usable(&from_here(path)) {
+            Ok(()) => Ok(path.to_owned()),
+            Err((status, why)) => Err(Trouble { message: format!("program {shown}: {why}"), status }),
+        };
+    }
+    let mut refused = None;
+    for folder in std::env::split_paths(search) {
+        let path = if folder.as_os_str().is_empty() { Path::new(".").join(name) } else { folder.join(name) };
+        match usable(&from_here(&path)) {
+            Ok(()) => return Ok(path),
+            Err((NOT_EXECUTABLE, why)) => refused = refused.or(Some((path, why))),
+            Err(_) => {}
+        }
+    }
+    if let Some((path, why)) = refused {
+        return Err(Trouble {
+            message: format!("program {}: {why}", path.display()),
+            status: NOT_EXECUTABLE,
+        });
+    }
+    let here = usable(&from_here(Path::new(name))).is_ok();
+    let hint = if here { format!("; there is one in this folder: ./{shown}") } else { String::new() };
+    Err(Trouble { message: format!("program {shown} was not found in PATH{hint}"), status: NOT_FOUND })
+}
+
+fn usable(path: &Path) -> Result<(), (u8, String)> {
+    let data = std::fs::metadata(path).map_err(|why| {
+        let missing = matches!(why.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory);
+        (if missing { NOT_FOUND } else { NOT_EXECUTABLE }, reason(&why))
+    })?;
+    if data.is_dir() {
+        return Err((NOT_EXECUTABLE, "is a folder".to_owned()));
+    }
+    access(path, Access::EXEC_OK).map_err(|_| (NOT_EXECUTABLE, "is not executable (chmod +x?)".to_owned()))
+}

@@ -1,0 +1,144 @@
+//! [`Rank`]: one rank as the agent sees it, and how its process is made.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+use banyan_pmi::{Channel, Job, NodeRun, Reply, Request, VERSION, fd_value};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::Pid;
+
+use crate::plan::Plan;
+use crate::start::{Limit, Mask, Spawn, Strings, spawn};
+use crate::verdict::{End, Phase};
+
+/// The agent's end of a rank's bootstrap socket.
+pub(crate) type Line = Channel<Request, Reply>;
+
+/// A rank.
+#[derive(Default)]
+pub(crate) struct Rank {
+    /// The process that was started for it, until it has been waited for.
+    pub(crate) pid: Option<Pid>,
+    /// As it was, for messages.
+    pub(crate) started_as: Option<Pid>,
+    pub(crate) line: Option<Line>,
+    pub(crate) phase: Phase,
+    /// The process that joined, and its pidfd if it is another than the one that was started.
+    pub(crate) joined: Option<(u32, Option<OwnedFd>)>,
+    /// When that other process was seen to be gone.
+    pub(crate) joined_gone: Option<Instant>,
+    pub(crate) ended: Option<End>,
+}
+
+/// What all ranks of a job share.
+pub(crate) struct Common {
+    pub(crate) job_id: u64,
+    pub(crate) secret: [u8; 32],
+    pub(crate) memory: Option<OwnedFd>,
+    pub(crate) null: OwnedFd,
+    /// What rank 0 reads.
+    pub(crate) input: Option<OwnedFd>,
+    pub(crate) mask: Mask,
+    pub(crate) limit: Limit,
+    /// Where children report that they could not start.
+    pub(crate) reports: OwnedFd,
+}
+
+/// A process that was just started, and the agent's ends of what it has.
+pub(crate) struct Started {
+    pub(crate) pid: Pid,
+    pub(crate) line: Line,
+    /// Read ends of stdout and stderr, unless they go to files.
+    pub(crate) output: Option<[OwnedFd; 2]>,
+}
+
+/// Starts the process of `rank`, which runs program number `app`.
+///
+/// # Errors
+/// What the system refuses.
+pub(crate) fn start(plan: &Plan, common: &Common, rank: u32, app: usize) -> io::Result<Started> {
+    let program = &plan.apps[app];
+    let (mut line, socket) = Line::pair()?;
+    let job = job(plan, common, rank, app);
+    let welcome = Reply::Welcome { version: VERSION, job: Box::new(job) };
+    line.send(&welcome).map_err(|why| io::Error::other(why.to_string()))?;
+
+    let (ours, [out, err]) = outputs(plan, rank)?;
+    let stdin = io::stdin();
+    let input: BorrowedFd<'_> = match (&common.input, rank) {
+        (Some(pipe), 0) => pipe.as_fd(),
+        (None, 0) if plan.global.stdin != "none" => stdin.as_fd(),
+        _ => common.null.as_fd(),
+    };
+    let environment = environment(plan, &program.environment, rank, fd_value(&socket)?);
+    let mut keep = vec![socket.as_fd()];
+    keep.extend(common.memory.as_ref().map(AsFd::as_fd));
+    let pid = spawn(&Spawn {
+        rank,
+        program: &program.program,
+        environment: &environment,
+        directory: program.directory.as_deref(),
+        standard: [input, out.as_fd(), err.as_fd()],
+        keep: &keep,
+        cpus: plan.cpus.get(rank as usize),
+        limit: common.limit,
+        mask: common.mask,
+        reports: common.reports.as_fd(),
+    })?;
+    Ok(Started { pid, line, output: ours })
+}
+
+fn job(plan: &Plan, common: &Common, rank: u32, app: usize) -> Job {
+    Job {
+        rank,
+        size: plan.size,
+        local_rank: rank,
+        local_size: plan.size,
+        nodes: vec![NodeRun { first: 0, node: 0 }],
+        appnum: app as u32,
+        apps: plan.apps.len() as u32,
+        app_size: plan.apps[app].ranks,
+        command: plan.apps[app].command.clone(),
+        universe_size: plan.size,
+        job_id: common.job_id,
+        secret: common.secret,
+        cores: plan.cores,
+        host: plan.host.clone(),
+        memory_fd: common.memory.as_ref().map(std::os::fd::AsRawFd::as_raw_fd),
+    }
+}
+
+fn environment(plan: &Plan, common: &[CString], rank: u32, socket: String) -> Strings {
+    let own = [
+        format!("{}={socket}", banyan_pmi::FD_VARIABLE),
+        format!("BANYAN_RANK={rank}"),
+        format!("BANYAN_SIZE={}", plan.size),
+        format!("BANYAN_LOCAL_RANK={rank}"),
+        format!("BANYAN_LOCAL_SIZE={}", plan.size),
+    ];
+    let own = own.into_iter().map(|text| CString::new(text).expect("numbers hold no null byte"));
+    Strings::new(common.iter().cloned().chain(own).collect())
+}
+
+/// The agent's ends (if any) and the rank's ends of stdout and stderr.
+fn outputs(plan: &Plan, rank: u32) -> io::Result<(Option<[OwnedFd; 2]>, [OwnedFd; 2])> {
+    if let Some(folder) = &plan.global.output {
+        let file = |kind: &str| {
+            let path = folder.join(format!("rank-{rank}.{kind}"));
+            let named = |why: io::Error| {
+                io::Error::new(why.kind(), format!("{}: {}", path.display(), crate::plan::reason(&why)))
+            };
+            File::create(&path).map(OwnedFd::from).map_err(named)
+        };
+        return Ok((None, [file("out")?, file("err")?]));
+    }
+    let (out_read, out_write) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (err_read, err_write) = pipe_with(PipeFlags::CLOEXEC)?;
+    for end in [&out_read, &err_read] {
+        rustix::io::ioctl_fionbio(end, true)?;
+    }
+    Ok((Some([out_read, err_read]), [out_write, err_write]))
+}

@@ -1,0 +1,288 @@
+//! Starting processes: signal masks, fork and exec. All `unsafe` of the launcher is here.
+//!
+//! Between fork and exec the child only makes system calls: everything it needs (argument and environment
+//! arrays, masks, limits) is prepared before.
+
+use std::ffi::{CStr, CString, c_char};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use banyan_topo::CpuSet;
+use rustix::process::Pid;
+
+/// Bytes of one report of a child that could not start.
+pub(crate) const REPORT_BYTES: usize = 12;
+
+/// The signals a process had blocked before mpirun changed it; ranks get it back.
+#[derive(Clone, Copy)]
+pub(crate) struct Mask(libc::sigset_t);
+
+/// The limit on descriptors that the user set; ranks get it back.
+#[derive(Clone, Copy)]
+pub(crate) struct Limit {
+    pub(crate) soft: u64,
+    pub(crate) hard: u64,
+}
+
+/// What of a start failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stage {
+    /// Limits, affinity, descriptors.
+    Prepare = 0,
+    /// Changing to the working directory.
+    Directory = 1,
+    /// Executing the program.
+    Execute = 2,
+}
+
+/// A child's report that it could not start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Report {
+    pub(crate) rank: u32,
+    pub(crate) stage: Stage,
+    pub(crate) errno: i32,
+}
+
+impl Report {
+    pub(crate) fn decode(bytes: &[u8; REPORT_BYTES]) -> Report {
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let stage = match word(4) {
+            1 => Stage::Directory,
+            2 => Stage::Execute,
+            _ => Stage::Prepare,
+        };
+        Report { rank: word(0), stage, errno: word(8).cast_signed() }
+    }
+
+    fn encode(self) -> [u8; REPORT_BYTES] {
+        let mut bytes = [0; REPORT_BYTES];
+        bytes[..4].copy_from_slice(&self.rank.to_le_bytes());
+        bytes[4..8].copy_from_slice(&(self.stage as u32).to_le_bytes());
+        bytes[8..].copy_from_slice(&self.errno.to_le_bytes());
+        bytes
+    }
+}
+
+/// Blocks `signals` and gives a descriptor to read them from, and what was blocked before.
+pub(crate) fn take_signals(signals: &[i32]) -> io::Result<(OwnedFd, Mask)> {
+    let set = set_of(signals);
+    let mut old = MaybeUninit::uninit();
+    // SAFETY: both sets are valid; `old` is written by the call.
+    if unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, old.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the set is valid; -1 asks for a new descriptor.
+    let fd = unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: `fd` is new and ours; sigprocmask succeeded, so `old` is initialized.
+    Ok(unsafe { (OwnedFd::from_raw_fd(fd), Mask(old.assume_init())) })
+}
+
+/// The signals that have arrived at a descriptor of [`take_signals`].
+pub(crate) fn arrived(signals: &OwnedFd) -> Vec<i32> {
+    const RECORD: usize = size_of::<libc::signalfd_siginfo>();
+    let mut buffer = [0u8; 16 * RECORD];
+    let mut seen = Vec::new();
+    while let Ok(count @ 1..) = rustix::io::read(signals, &mut buffer) {
+        let records = buffer[..count].chunks_exact(RECORD);
+        seen.extend(records.map(|record| i32::from_ne_bytes([record[0], record[1], record[2], record[3]])));
+    }
+    seen
+}
+
+/// True if the process that started this one set `signal` to be ignored (nohup, background jobs).
+pub(crate) fn is_ignored(signal: i32) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: a null new action only asks; `action` is written by the call.
+    let known = unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) } == 0;
+    // SAFETY: read only if the call succeeded.
+    known && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
+}
+
+/// Stops this process as the terminal's stop key would (not at all in an orphaned process group); returns
+/// when it goes on. SIGTSTP must be blocked.
+pub(crate) fn stop_self() {
+    let set = set_of(&[libc::SIGTSTP]);
+    // SAFETY: the set is valid; the disposition of SIGTSTP is the default, so raising it stops and returns.
+    unsafe {
+        libc::raise(libc::SIGTSTP);
+        libc::sigprocmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
+        libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+    }
+}
+
+fn set_of(signals: &[i32]) -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: sigemptyset initializes the set; sigaddset refuses numbers that are no signals.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for &signal in signals {
+            libc::sigaddset(set.as_mut_ptr(), signal);
+        }
+        set.assume_init()
+    }
+}
+
+/// Splits this process in two: `None` in the child.
+///
+/// mpirun has one thread, so the child may go on as usual.
+pub(crate) fn fork() -> io::Result<Option<Pid>> {
+    // SAFETY: no other thread exists that could hold a lock the child needs.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        pid => Ok(Pid::from_raw(pid)),
+    }
+}
+
+/// Strings as exec wants them: pointers with a null at the end.
+pub(crate) struct Strings {
+    pointers: Vec<*const c_char>,
+    _owned: Vec<CString>,
+}
+
+impl Strings {
+    pub(crate) fn new(strings: Vec<CString>) -> Strings {
+        let pointers = strings.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect();
+        Strings { pointers, _owned: strings }
+    }
+}
+
+/// A program ready to be executed.
+pub(crate) struct Program {
+    path: CString,
+    arguments: Strings,
+    /// For scripts without `#!`, which exec refuses: what a shell would do.
+    shell_arguments: Strings,
+}
+
+impl Program {
+    pub(crate) fn new(path: CString, arguments: Vec<CString>) -> Program {
+        let shell = [c"/bin/sh".to_owned(), path.clone()].into_iter();
+        let shell_arguments = Strings::new(shell.chain(arguments.iter().skip(1).cloned()).collect());
+        Program { path, arguments: Strings::new(arguments), shell_arguments }
+    }
+}
+
+/// All that a rank's process is made of.
+pub(crate) struct Spawn<'a> {
+    pub(crate) rank: u32,
+    pub(crate) program: &'a Program,
+    pub(crate) environment: &'a Strings,
+    pub(crate) directory: Option<&'a CStr>,
+    /// stdin, stdout, stderr.
+    pub(crate) standard: [BorrowedFd<'a>; 3],
+    /// Descriptors that stay open in the program, under the same number.
+    pub(crate) keep: &'a [BorrowedFd<'a>],
+    pub(crate) cpus: Option<&'a CpuSet>,
+    pub(crate) limit: Limit,
+    pub(crate) mask: Mask,
+    /// Where the child writes a [`Report`] if it cannot start.
+    pub(crate) reports: BorrowedFd<'a>,
+}
+
+/// Starts a process, in a process group of its own, that is killed when the calling thread ends.
+///
+/// # Errors
+/// If the system has no room for another process. What fails later is reported through `reports`, and the
+/// child ends with 127 or 126.
+pub(crate) fn spawn(what: &Spawn<'_>) -> io::Result<Pid> {
+    let cpus = what.cpus.map(cpu_mask);
+    let parent = std::process::id();
+    // SAFETY: mpirun has one thread; the child runs `child` only, which makes system calls and never returns.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        // SAFETY: this is the child; all that `what` points to was copied with it.
+        0 => unsafe { child(what, cpus.as_ref(), parent) },
+        pid => {
+            // Also done by the child: whoever comes first.
+            // SAFETY: a plain system call on a child that has not been waited for.
+            unsafe { libc::setpgid(pid, pid) };
+            Ok(Pid::from_raw(pid).expect("fork gives a positive number to the parent"))
+        }
+    }
+}
+
+fn cpu_mask(cpus: &CpuSet) -> libc::cpu_set_t {
+    // SAFETY: an all-zero cpu_set_t is the empty set.
+    let mut mask: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    for cpu in cpus.iter() {
+        // SAFETY: CpuSet holds numbers up to MAX_CPU, which fit in the set.
+        unsafe { libc::CPU_SET(cpu as usize, &mut mask) };
+    }
+    mask
+}
+
+/// The child's way from fork to exec.
+///
+/// # Safety
+/// To be called in a freshly forked child; only async-signal-safe calls are made.
+unsafe fn child(what: &Spawn<'_>, cpus: Option<&libc::cpu_set_t>, parent: u32) -> ! {
+    // SAFETY: system calls on memory that was prepared before the fork and lives until exec.
+    unsafe {
+        libc::setpgid(0, 0);
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        if libc::getppid().cast_unsigned() != parent {
+            libc::_exit(1); // the agent died before the line above
+        }
+        for (number, fd) in what.standard.iter().enumerate() {
+            let number = number as RawFd;
+            if fd.as_raw_fd() != number && libc::dup2(fd.as_raw_fd(), number) < 0 {
+                fail(what, Stage::Prepare);
+            }
+        }
+        for fd in what.keep {
+            libc::fcntl(fd.as_raw_fd(), libc::F_SETFD, 0);
+        }
+        let limit = libc::rlimit { rlim_cur: what.limit.soft, rlim_max: what.limit.hard };
+        libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+        if let Some(mask) = cpus
+            && libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), mask) != 0
+        {
+            fail(what, Stage::Prepare);
+        }
+        if let Some(directory) = what.directory
+            && libc::chdir(directory.as_ptr()) != 0
+        {
+            fail(what, Stage::Directory);
+        }
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL); // Rust's start-up set it to be ignored
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const what.mask.0, std::ptr::null_mut());
+        let environment = what.environment.pointers.as_ptr();
+        libc::execve(what.program.path.as_ptr(), what.program.arguments.pointers.as_ptr(), environment);
+        if *libc::__errno_location() == libc::ENOEXEC {
+            let arguments = what.program.shell_arguments.pointers.as_ptr();
+            libc::execve(c"/bin/sh".as_ptr(), arguments, environment);
+        }
+        fail(what, Stage::Execute)
+    }
+}
+
+/// Reports errno and ends the child.
+///
+/// # Safety
+/// As [`child`].
+unsafe fn fail(what: &Spawn<'_>, stage: Stage) -> ! {
+    // SAFETY: system calls on memory of this frame.
+    unsafe {
+        let errno = *libc::__errno_location();
+        let report = Report { rank: what.rank, stage, errno }.encode();
+        libc::write(what.reports.as_raw_fd(), report.as_ptr().cast(), report.len());
+        libc::_exit(if errno == libc::ENOENT { 127 } else { 126 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_survive_the_pipe() {
+        for stage in [Stage::Prepare, Stage::Directory, Stage::Execute] {
+            let report = Report { rank: 70_000, stage, errno: 13 };
+            assert_eq!(Report::decode(&report.encode()), report);
+        }
+    }
+}

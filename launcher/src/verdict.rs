@@ -1,0 +1,184 @@
+//! How a job ends: what counts as a failure of a rank, what mpirun says, and its status.
+
+use std::time::Duration;
+
+use rustix::process::WaitStatus;
+
+/// How far a rank's process has come with MPI.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Phase {
+    /// Has not called Init (and may never).
+    #[default]
+    Outside,
+    /// Has joined the job.
+    InInit,
+    /// Init is over.
+    Running,
+    /// Finalize is over.
+    Finalized,
+}
+
+impl Phase {
+    /// Between the beginning of Init and the end of Finalize.
+    pub(crate) fn is_inside(self) -> bool {
+        matches!(self, Phase::InInit | Phase::Running)
+    }
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    Code(u8),
+    Signal { number: i32, core: bool },
+}
+
+impl End {
+    /// What `wait` said about an ended process.
+    pub(crate) fn of(status: WaitStatus) -> End {
+        match status.terminating_signal() {
+            Some(number) => End::Signal { number, core: status.as_raw() & 0x80 != 0 },
+            None => End::Code((status.exit_status().unwrap_or(0) & 0xff) as u8),
+        }
+    }
+}
+
+/// Why a job failed. The first one counts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Failure {
+    /// Killed by a signal.
+    Signal { number: i32, core: bool },
+    /// Ended with another status than 0.
+    Code(u8),
+    /// Called Init, and ended with 0 but without Finalize.
+    NoFinalize,
+    /// The process that had joined is gone, the one that mpirun started is not.
+    JoinedGone { pid: u32 },
+    /// Ended without Init although another rank called it.
+    NoInit,
+    /// MPI_Abort or a fatal error.
+    Abort { code: i32, message: String },
+    /// The program could not be started.
+    Start { status: u8, why: String },
+    /// It broke the bootstrap protocol.
+    Protocol(String),
+    /// --timeout.
+    Timeout(Duration),
+    /// mpirun got a signal.
+    Interrupted(i32),
+    /// mpirun's output cannot be written.
+    Output(String),
+}
+
+impl Failure {
+    /// How a process in `phase` failed, if ending with `end` is a failure; `others_inside` tells whether
+    /// another rank is between Init and Finalize.
+    pub(crate) fn of(end: End, phase: Phase, others_inside: bool) -> Option<Failure> {
+        match (end, phase) {
+            (End::Signal { number, core }, _) => Some(Failure::Signal { number, core }),
+            (End::Code(0), Phase::InInit | Phase::Running) => Some(Failure::NoFinalize),
+            (End::Code(0), Phase::Outside) if others_inside => Some(Failure::NoInit),
+            (End::Code(0), _) => None,
+            (End::Code(code), _) => Some(Failure::Code(code)),
+        }
+    }
+
+    /// What mpirun ends with.
+    pub(crate) fn status(&self) -> u8 {
+        match self {
+            Failure::Signal { number, .. } | Failure::Interrupted(number) => 128 + (number & 0x7f) as u8,
+            Failure::Code(code) => *code,
+            Failure::Abort { code, .. } => match (code & 0xff) as u8 {
+                0 => 1,
+                status => status,
+            },
+            Failure::Start { status, .. } => *status,
+            Failure::Timeout(_) => 124,
+            Failure::NoFinalize
+            | Failure::JoinedGone { .. }
+            | Failure::NoInit
+            | Failure::Protocol(_)
+            | Failure::Output(_) => 1,
+        }
+    }
+
+    /// What to say, given who failed (`rank 3 on host, pid 77`); `None` if the user knows already.
+    pub(crate) fn describe(&self, who: &str) -> Option<String> {
+        Some(match self {
+            Failure::Signal { number, core } => {
+                let dumped = if *core { ", core dumped" } else { "" };
+                format!("{who} was killed by signal {number} ({}{dumped})", signal_name(*number))
+            }
+            Failure::Code(code) => format!("{who} ended with status {code}"),
+            Failure::NoFinalize => format!("{who} called MPI_Init but ended without MPI_Finalize"),
+            Failure::JoinedGone { pid } => {
+                format!("{who}: its MPI process (pid {pid}) is gone without MPI_Finalize")
+            }
+            Failure::NoInit => {
+                format!("{who} ended without MPI_Init, which other ranks of the job called")
+            }
+            Failure::Abort { code, message } if message.is_empty() => {
+                format!("{who} called MPI_Abort with code {code}")
+            }
+            Failure::Abort { code, message } => format!("{who} aborted with code {code}: {message}"),
+            Failure::Start { why, .. } => format!("{who} could not be started: {why}"),
+            Failure::Protocol(why) => format!("{who}: {why}"),
+            Failure::Timeout(time) => {
+                format!("the job took longer than {} s (--timeout)", time.as_secs_f64())
+            }
+            Failure::Output(why) => format!("output cannot be written: {why}"),
+            Failure::Interrupted(_) => return None,
+        })
+    }
+}
+
+/// SIGSEGV and so on.
+pub(crate) fn signal_name(number: i32) -> String {
+    let name = match number {
+        libc::SIGHUP => "HUP",
+        libc::SIGINT => "INT",
+        libc::SIGQUIT => "QUIT",
+        libc::SIGILL => "ILL",
+        libc::SIGTRAP => "TRAP",
+        libc::SIGABRT => "ABRT",
+        libc::SIGBUS => "BUS",
+        libc::SIGFPE => "FPE",
+        libc::SIGKILL => "KILL",
+        libc::SIGUSR1 => "USR1",
+        libc::SIGSEGV => "SEGV",
+        libc::SIGUSR2 => "USR2",
+        libc::SIGPIPE => "PIPE",
+        libc::SIGALRM => "ALRM",
+        libc::SIGTERM => "TERM",
+        libc::SIGXCPU => "XCPU",
+        libc::SIGXFSZ => "XFSZ",
+        libc::SIGSYS => "SYS",
+        other => return format!("number {other}"),
+    };
+    format!("SIG{name}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endings_are_judged() {
+        let segv = End::Signal { number: 11, core: false };
+        assert_eq!(Failure::of(segv, Phase::Finalized, false).unwrap().status(), 139);
+        assert_eq!(Failure::of(End::Code(0), Phase::Running, false), Some(Failure::NoFinalize));
+        assert_eq!(Failure::of(End::Code(0), Phase::InInit, false), Some(Failure::NoFinalize));
+        assert_eq!(Failure::of(End::Code(0), Phase::Outside, true), Some(Failure::NoInit));
+        assert_eq!(Failure::of(End::Code(0), Phase::Outside, false), None);
+        assert_eq!(Failure::of(End::Code(0), Phase::Finalized, true), None);
+        assert_eq!(Failure::of(End::Code(3), Phase::Finalized, true), Some(Failure::Code(3)));
+    }
+
+    #[test]
+    fn abort_codes_are_cut_to_a_byte_and_never_success() {
+        for (code, status) in [(5, 5), (0, 1), (256, 1), (257, 1), (-1, 255), (511, 255), (i32::MIN, 1)] {
+            assert_eq!(Failure::Abort { code, message: String::new() }.status(), status, "{code}");
+        }
+        assert_eq!(Failure::Interrupted(2).status(), 130);
+        assert_eq!(Failure::Timeout(Duration::from_secs(1)).status(), 124);
+    }
+}
