@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::process::Job;
 use crate::project::{self, Project};
@@ -19,13 +19,13 @@ const PKG_CONFIG: &[&str] = &["mpi_abi.pc", "mpi.pc", "mpi-c.pc", "banyan.pc"];
 
 /// Installs into target/banyan, once in the life of this process.
 pub(crate) fn once(project: &Project) -> Result<PathBuf> {
-    static DONE: OnceLock<()> = OnceLock::new();
+    static DONE: OnceLock<Result<(), String>> = OnceLock::new();
     let prefix = project.prefix();
-    if DONE.get().is_none() {
-        install(project, &prefix)?;
-        let _ = DONE.set(());
+    let done = DONE.get_or_init(|| install(project, &prefix).map_err(|error| format!("{error:#}")));
+    match done {
+        Ok(()) => Ok(prefix),
+        Err(error) => bail!("installing failed: {error}"),
     }
-    Ok(prefix)
 }
 
 /// Builds in release and installs below `prefix`.

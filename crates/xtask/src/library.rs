@@ -32,6 +32,18 @@ pub(crate) enum Fabric {
     Tcp,
 }
 
+impl Kind {
+    /// The name in options, tables and folders.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::Banyan => "banyan",
+            Kind::Mpich => "mpich",
+            Kind::Openmpi => "openmpi",
+            Kind::Intel => "intel",
+        }
+    }
+}
+
 impl Fabric {
     /// `shm` or `tcp`.
     pub(crate) fn name(self) -> &'static str {
@@ -70,12 +82,7 @@ impl Library {
 
     /// The name in tables and folders.
     pub(crate) fn name(&self) -> &'static str {
-        match self.kind {
-            Kind::Banyan => "banyan",
-            Kind::Mpich => "mpich",
-            Kind::Openmpi => "openmpi",
-            Kind::Intel => "intel",
-        }
+        self.kind.name()
     }
 
     /// Where it is installed.

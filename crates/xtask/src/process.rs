@@ -111,6 +111,16 @@ impl Job {
         self
     }
 
+    /// The same job as the last arguments of another program.
+    pub(crate) fn under(&self, program: &Path, args: &[&str]) -> Job {
+        let mut job = self.clone();
+        job.program = program.to_owned();
+        job.args = args.iter().map(OsString::from).collect();
+        job.args.push(self.program.clone().into_os_string());
+        job.args.extend(self.args.iter().cloned());
+        job
+    }
+
     /// The command line, for messages.
     pub(crate) fn line(&self) -> String {
         let words =

@@ -1,0 +1,110 @@
+//! Our own C programs in tests/c, each on several rank counts and fabrics, as its comment `RUN:` says.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::cc::{self, Unit};
+use crate::library::{Fabric, Kind, Library};
+use crate::process::{End, tail};
+use crate::project::{self, Project};
+use crate::steps::Tally;
+
+/// How a program asks to be run.
+#[derive(Debug, PartialEq)]
+struct Plan {
+    ranks: Vec<usize>,
+    fabrics: Vec<Fabric>,
+    /// Seconds for one run.
+    limit: u64,
+    /// It checks what only our library promises.
+    ours: bool,
+}
+
+/// Builds and runs them all.
+pub(super) fn run(project: &Project, library: &Library) -> Result<Tally> {
+    let bin = project.folder(&format!("tests-c/{}", library.name()))?;
+    let sources = project::files_with(&project.file("tests/c"), "c")?;
+    let units: Vec<Unit> = sources.iter().map(|source| unit(project, &bin, source)).collect();
+    let built = cc::build_all(project, library, &units);
+    let mut tally = Tally::default();
+    for ((source, unit), built) in sources.iter().zip(&units).zip(built) {
+        let name = project::stem(source);
+        if let Err(error) = built {
+            tally.check(&name, Err(error));
+            continue;
+        }
+        let plan = plan_of(&project::read(source)?).with_context(|| source.display().to_string())?;
+        if plan.ours && library.kind != Kind::Banyan {
+            tally.leave_out(&name, "checks what only Banyan promises");
+            continue;
+        }
+        for &fabric in
+            plan.fabrics.iter().filter(|fabric| library.kind == Kind::Banyan || **fabric == Fabric::Shm)
+        {
+            for &ranks in &plan.ranks {
+                let title = format!("{name} -n {ranks} over {}", fabric.name());
+                tally.check(&title, one(library, &unit.output, ranks, fabric, plan.limit));
+            }
+        }
+    }
+    Ok(tally)
+}
+
+fn unit(project: &Project, bin: &Path, source: &Path) -> Unit {
+    let flags =
+        ["-std=c11", "-D_DEFAULT_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function"];
+    let mut unit = Unit::program(bin.join(project::stem(source)), source.to_owned());
+    unit.headers.push(project.file("tests/c/check.h"));
+    unit.flags(flags).libs(["-lm", "-lpthread"])
+}
+
+fn one(library: &Library, program: &PathBuf, ranks: usize, fabric: Fabric, limit: u64) -> Result<()> {
+    let done = library.mpirun(ranks, program, fabric)?.limit(limit).run()?;
+    let said = done.output.lines().filter(|line| *line == "ok").count();
+    if done.end != End::Exit(0) || said != 1 {
+        bail!("{}, {said} times \"ok\"\n{}", done.end, tail(&done.output, 25));
+    }
+    Ok(())
+}
+
+/// Reads `RUN: ranks=1,2 fabrics=shm,tcp limit=60 only=banyan`.
+fn plan_of(source: &str) -> Result<Plan> {
+    let line = source.lines().find_map(|line| line.split("RUN:").nth(1)).context("no comment RUN:")?;
+    let mut plan = Plan { ranks: Vec::new(), fabrics: vec![Fabric::Shm], limit: 60, ours: false };
+    for (key, value) in line.trim_end_matches("*/").split_whitespace().filter_map(|word| word.split_once('='))
+    {
+        match key {
+            "ranks" => plan.ranks = value.split(',').map(str::parse).collect::<Result<_, _>>()?,
+            "fabrics" => plan.fabrics = value.split(',').map(fabric).collect::<Result<_>>()?,
+            "limit" => plan.limit = value.parse()?,
+            "only" => plan.ours = value == "banyan",
+            _ => bail!("RUN: what is {key}?"),
+        }
+    }
+    if plan.ranks.is_empty() {
+        bail!("RUN: names no ranks");
+    }
+    Ok(plan)
+}
+
+fn fabric(name: &str) -> Result<Fabric> {
+    [Fabric::Shm, Fabric::Tcp]
+        .into_iter()
+        .find(|f| f.name() == name)
+        .with_context(|| format!("no fabric {name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_is_read_from_the_comment() {
+        let plan = plan_of("/* x\n * RUN: ranks=1,16 fabrics=shm,tcp limit=9 only=banyan */").unwrap();
+        let fabrics = vec![Fabric::Shm, Fabric::Tcp];
+        assert_eq!(plan, Plan { ranks: vec![1, 16], fabrics, limit: 9, ours: true });
+        assert!(plan_of("/* nothing */").is_err());
+        assert!(plan_of("/* RUN: ranks=2 colour=red */").is_err());
+    }
+}

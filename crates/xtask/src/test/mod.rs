@@ -1,0 +1,93 @@
+//! `cargo xtask test`: everything that CI runs, as a list of steps.
+
+mod cprograms;
+mod docs;
+mod fuzz;
+mod header;
+mod limits;
+mod programs;
+mod rust;
+mod swap;
+mod toolchain;
+
+use anyhow::{Result, bail};
+use clap::Args;
+
+use crate::library::{Fabric, Kind, Library};
+use crate::project::Project;
+use crate::steps::{self, Step, Tally};
+use crate::{bench, conformance, debian, demo, install};
+
+/// Which steps to run.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Only these steps, separated by commas
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// All but these steps, separated by commas
+    #[arg(long, value_delimiter = ',')]
+    skip: Vec<String>,
+    /// Name the steps and run nothing
+    #[arg(long)]
+    list: bool,
+    /// Which library the steps on C programs use
+    #[arg(long, value_enum, default_value_t = Kind::Banyan)]
+    mpi: Kind,
+}
+
+/// Debian packages that the steps need, beyond Rust and a C compiler.
+const PACKAGES: &[&str] =
+    &["g++", "make", "cmake", "pkg-config", "libopenblas-dev", "python3-venv", "dpkg-dev"];
+
+/// Runs the steps asked for; true if nothing failed.
+pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
+    let library = || Library::open(project, options.mpi);
+    let steps = vec![
+        Step::new("packages", || packages(project)),
+        Step::new("fmt", || rust::fmt(project)),
+        Step::new("clippy", || rust::clippy(project)),
+        Step::new("rustdoc", || rust::rustdoc(project)),
+        Step::new("unit", || rust::unit(project)),
+        Step::new("install", || install::once(project).map(|_| Tally::pass())),
+        Step::new("demo", || demo::run(project, options.mpi).map(|()| Tally::pass())),
+        Step::new("header", || header::run(project)),
+        Step::new("toolchain", || toolchain::run(project)),
+        Step::new("swap", || swap::run(project)),
+        Step::new("c", || cprograms::run(project, &library()?)),
+        Step::new("limits", || limits::run(project)),
+        Step::new("sanity", || bench::sanity(project, &library()?)),
+        Step::new("docs", || docs::run(project)),
+        Step::new("mpich", || conformance::mpich_quick(project, &library()?)),
+        Step::new("hpcc-shm", || programs::hpcc(project, &library()?, Fabric::Shm)),
+        Step::new("hpcc-tcp", || programs::hpcc(project, &library()?, Fabric::Tcp)),
+        Step::new("netpipe-shm", || programs::netpipe(project, &library()?, Fabric::Shm)),
+        Step::new("netpipe-tcp", || programs::netpipe(project, &library()?, Fabric::Tcp)),
+        Step::new("fuzz", || fuzz::smoke(project)),
+    ];
+    if let Some(unknown) =
+        options.only.iter().chain(&options.skip).find(|n| !steps.iter().any(|s| s.name == **n))
+    {
+        bail!("there is no step {unknown}; `cargo xtask test --list` names them");
+    }
+    let wanted = |name: &str| {
+        (options.only.is_empty() || options.only.iter().any(|n| n == name))
+            && !options.skip.iter().any(|n| n == name)
+    };
+    let chosen: Vec<&Step<'_>> = steps.iter().filter(|step| wanted(step.name)).collect();
+    if options.list {
+        chosen.iter().for_each(|step| println!("{}", step.name));
+        return Ok(true);
+    }
+    Ok(steps::run(&chosen))
+}
+
+fn packages(project: &Project) -> Result<Tally> {
+    Ok(match debian::packages(project, PACKAGES)? {
+        None => Tally::pass(),
+        Some(missing) => Tally::skip(format!(
+            "packages {}: {}; the steps that need them will fail or be left out",
+            missing.packages.join(" "),
+            missing.reason
+        )),
+    })
+}

@@ -1,0 +1,86 @@
+//! Formatting, lints, documentation and the crates' own tests.
+
+use anyhow::{Result, bail};
+
+use crate::process::{End, Job, tail};
+use crate::project::Project;
+use crate::steps::Tally;
+
+fn cargo(project: &Project) -> Job {
+    Job::new(env!("CARGO")).folder(project.root()).limit(1500)
+}
+
+/// `cargo fmt --check`.
+pub(super) fn fmt(project: &Project) -> Result<Tally> {
+    cargo(project).args(["fmt", "--all", "--check"]).run_ok()?;
+    Ok(Tally::pass())
+}
+
+/// Clippy on everything, warnings denied.
+pub(super) fn clippy(project: &Project) -> Result<Tally> {
+    let job =
+        cargo(project).args(["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]);
+    job.run_ok()?;
+    Ok(Tally::pass())
+}
+
+/// The crates' documentation, warnings denied.
+pub(super) fn rustdoc(project: &Project) -> Result<Tally> {
+    let job = cargo(project).env("RUSTDOCFLAGS", "-D warnings");
+    job.args(["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"]).run_ok()?;
+    Ok(Tally::pass())
+}
+
+/// `cargo test --workspace`, each test counted.
+pub(super) fn unit(project: &Project) -> Result<Tally> {
+    let done = cargo(project).args(["test", "--workspace", "--no-fail-fast"]).run()?;
+    let mut tally = counted(&done.output);
+    if done.end != End::Exit(0) {
+        let failed: Vec<&str> = done
+            .output
+            .lines()
+            .filter(|line| line.starts_with("test ") && line.ends_with("FAILED"))
+            .collect();
+        let shown = if failed.is_empty() { tail(&done.output, 60) } else { failures(&done.output) };
+        tally.failed = tally.failed.max(1);
+        tally.notes.push(format!("FAILED cargo test ({}): {}\n{shown}", done.end, failed.join("; ")));
+    }
+    if tally.passed + tally.failed == 0 {
+        bail!("no test was run:\n{}", tail(&done.output, 20));
+    }
+    Ok(tally)
+}
+
+/// What the failed tests printed.
+fn failures(output: &str) -> String {
+    let parts = output.split("\nfailures:\n").skip(1).filter(|part| part.trim_start().starts_with("----"));
+    tail(&parts.collect::<Vec<_>>().join("\n"), 80)
+}
+
+/// The sum of all lines `test result: ok. 3 passed; 0 failed; 1 ignored; ...`.
+fn counted(output: &str) -> Tally {
+    let mut tally = Tally::default();
+    for line in output.lines().filter_map(|line| line.strip_prefix("test result: ")) {
+        let number = |what: &str| {
+            let before = line.split(what).next().unwrap_or_default();
+            before.split_whitespace().last().and_then(|n| n.parse::<usize>().ok()).unwrap_or(0)
+        };
+        tally.passed += number(" passed");
+        tally.failed += number(" failed");
+        tally.skipped += number(" ignored");
+    }
+    tally
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_added_up() {
+        let output = "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out\n\
+                      test result: FAILED. 2 passed; 4 failed; 0 ignored; 0 measured\n";
+        let tally = counted(output);
+        assert_eq!((tally.passed, tally.failed, tally.skipped), (5, 4, 1));
+    }
+}
