@@ -1,0 +1,484 @@
+//! Every algorithm, executed on real data in an in-memory world, against naive results: odd sizes, every root,
+//! derived datatypes, in place, operations that do not commute, several collectives at once.
+
+mod world;
+
+use std::sync::Arc;
+
+use banyan_coll::{
+    Algorithm, Call, Facts, Kind, Memory, Needs, Op, Overrides, PlanCache, SlotFacts, Tuning, UserOp, start,
+};
+use banyan_datatype::op::Builtin;
+use banyan_datatype::{Data, Datatype};
+use banyan_memory::{Buffer, Scratch};
+use world::{Net, Random, packed, run};
+
+/// Data are pairs of 64-bit words; a pair is one of these in memory.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Layout {
+    /// Two elements of MPI_UINT64_T.
+    Words,
+    /// One element.
+    Pairs,
+    /// One element: the words in reverse order with a hole between them, the first below the address.
+    Gaps,
+}
+
+impl Layout {
+    /// The type, and its elements for a number of pairs.
+    fn elements(self, pairs: u64) -> (Arc<Datatype>, u64) {
+        let word = Datatype::builtin(0x259).unwrap();
+        match self {
+            Layout::Words => (word.clone(), 2 * pairs),
+            Layout::Pairs => (Datatype::contiguous(2, word).unwrap(), pairs),
+            Layout::Gaps => {
+                let apart = Datatype::hindexed(&[1, 1], &[16, -8], word).unwrap();
+                (Datatype::resized(&apart, -8, 40).unwrap(), pairs)
+            }
+        }
+    }
+}
+
+/// Memory of a user, with a margin, and what it should look like in the end.
+struct Mine {
+    whole: Buffer,
+    base: Buffer,
+    blocks: Vec<Data>,
+}
+
+const MARGIN: isize = 64;
+const FILL: u8 = 0xee;
+
+impl Mine {
+    /// Blocks of pairs: by number and start (in pairs), of one layout.
+    fn new(layout: Layout, blocks: &[(u64, u64)]) -> Mine {
+        let (ty, _) = layout.elements(1);
+        let pairs = blocks.iter().map(|(number, at)| number + at).max().unwrap_or(0);
+        let (_, elements) = layout.elements(pairs);
+        let len = elements as isize * ty.extent() as isize + 2 * MARGIN;
+        let whole = Scratch::copy_of(&vec![FILL; len as usize]);
+        let base = whole.rebased(MARGIN);
+        let block = |&(number, at): &(u64, u64)| {
+            let (ty, elements) = layout.elements(number);
+            let steps = layout.elements(at).1 as isize;
+            Data::typed(base.rebased(steps * ty.extent() as isize), elements, &ty)
+        };
+        let blocks = blocks.iter().map(block).collect();
+        Mine { whole, base, blocks }
+    }
+
+    fn fill(&self, words: &[u64]) {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let mut rest = &bytes[..];
+        for block in &self.blocks {
+            let n = block.cursor().unpack(block, rest);
+            rest = &rest[n..];
+        }
+        assert!(rest.is_empty());
+    }
+
+    fn words(&self) -> Vec<u64> {
+        let bytes: Vec<u8> = self.blocks.iter().flat_map(packed).collect();
+        bytes.chunks(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap())).collect()
+    }
+
+    /// No byte but those of the blocks was written.
+    fn assert_holes(&self, layout: Layout, shape: &[(u64, u64)]) {
+        let other = Mine::new(layout, shape);
+        other.fill(&self.words());
+        let bytes = |mine: &Mine| {
+            let mut bytes = vec![0; mine.whole.len()];
+            mine.whole.read(0, &mut bytes);
+            bytes
+        };
+        assert!(bytes(self) == bytes(&other), "bytes outside the data were written");
+    }
+}
+
+/// `x -> a x + b`, composed: associative, not commutative.
+struct Affine;
+
+impl UserOp for Affine {
+    fn apply(&self, input: &Buffer, inout: &Buffer, count: u64, ty: &Arc<Datatype>) {
+        let pairs = |buffer: &Buffer| -> Vec<[u64; 2]> {
+            let bytes = packed(&Data::typed(buffer.clone(), count, ty));
+            let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().unwrap());
+            bytes.chunks(16).map(|pair| [word(&pair[..8]), word(&pair[8..])]).collect()
+        };
+        let out = Data::typed(inout.clone(), count, ty);
+        let combined = pairs(input).into_iter().zip(pairs(inout)).flat_map(|(x, y)| affine(x, y));
+        let bytes: Vec<u8> = combined.flat_map(u64::to_ne_bytes).collect();
+        out.cursor().unpack(&out, &bytes);
+    }
+}
+
+fn affine([a, b]: [u64; 2], [c, d]: [u64; 2]) -> [u64; 2] {
+    [a.wrapping_mul(c), a.wrapping_mul(d).wrapping_add(b)]
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Operation {
+    Sum,
+    Affine,
+}
+
+impl Operation {
+    fn op(self) -> Op {
+        match self {
+            Operation::Sum => Op::Builtin(Builtin::Sum),
+            Operation::Affine => Op::User { commutative: false, fun: Arc::new(Affine) },
+        }
+    }
+
+    fn combine(self, left: &[u64], right: &[u64]) -> Vec<u64> {
+        let pairs = left.chunks(2).zip(right.chunks(2));
+        pairs
+            .flat_map(|(x, y)| match self {
+                Operation::Sum => [x[0].wrapping_add(y[0]), x[1].wrapping_add(y[1])],
+                Operation::Affine => affine([x[0], x[1]], [y[0], y[1]]),
+            })
+            .collect()
+    }
+}
+
+/// One collective to be tried.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    kind: Kind,
+    ranks: u32,
+    root: u32,
+    /// Pairs of the vector, or of a block; uneven blocks have up to that many.
+    pairs: u64,
+    in_place: bool,
+    /// At even and at odd ranks, where they may differ.
+    layouts: [Layout; 2],
+    operation: Operation,
+    seed: u64,
+}
+
+/// A call of one rank, the memory it was given, and what should be in `recv` afterwards, if anything should.
+struct Made {
+    call: Call,
+    recv: Option<(Mine, Layout, Vec<(u64, u64)>)>,
+    /// Kept alive, and unchanged.
+    send: Option<(Mine, Vec<u64>)>,
+    wanted: Option<Vec<u64>>,
+}
+
+impl Trial {
+    fn uneven(&self, from: u32, to: u32) -> u64 {
+        Random(self.seed ^ u64::from(from) << 32 ^ u64::from(to)).below(self.pairs + 1)
+    }
+
+    /// The pairs that `from` has for `to` (of its vector, where it has only that).
+    fn given(&self, from: u32, to: u32, pairs: u64) -> Vec<u64> {
+        let mut random = Random(self.seed.wrapping_mul(31) ^ u64::from(from) << 20 ^ u64::from(to));
+        (0..2 * pairs).map(|_| random.below(1 << 40)).collect()
+    }
+
+    /// Pairs of the block that goes from one rank to another.
+    fn block(&self, from: u32, to: u32) -> u64 {
+        use Kind::*;
+        match self.kind {
+            Gatherv | Allgatherv => self.uneven(from, 0),
+            Scatterv | ReduceScatter => self.uneven(to, 0),
+            // In place, what two ranks exchange must be of one length.
+            Alltoallv | Alltoallw if self.in_place => self.uneven(from.min(to), from.max(to)),
+            Alltoallv | Alltoallw => self.uneven(from, to),
+            _ => self.pairs,
+        }
+    }
+
+    /// All that a rank gives, block by block.
+    fn gives(&self, rank: u32) -> Vec<Vec<u64>> {
+        use Kind::*;
+        let to_all = || (0..self.ranks).map(|to| self.given(rank, to, self.block(rank, to))).collect();
+        match self.kind {
+            Barrier => vec![],
+            Bcast if rank != self.root => vec![],
+            Scatter | Scatterv if rank != self.root => vec![],
+            Scatter | Scatterv | Alltoall | Alltoallv | Alltoallw | ReduceScatter | ReduceScatterBlock => {
+                to_all()
+            }
+            _ => vec![self.given(rank, 0, self.block(rank, 0))],
+        }
+    }
+
+    /// All that a rank should have got, block by block; `None` if its memory is not significant.
+    fn gets(&self, rank: u32) -> Option<Vec<Vec<u64>>> {
+        use Kind::*;
+        let root = rank == self.root;
+        let all = |to: usize| (0..self.ranks).map(|from| self.gives(from).swap_remove(to)).collect();
+        let combined = |ranks: std::ops::Range<u32>| {
+            let whole = ranks.map(|from| self.gives(from).concat());
+            whole.reduce(|left, right| self.operation.combine(&left, &right))
+        };
+        match self.kind {
+            Barrier => None,
+            Bcast => Some(self.gives(self.root)),
+            Gather | Gatherv => root.then(|| all(0)),
+            Allgather | Allgatherv => Some(all(0)),
+            Scatter | Scatterv => Some(vec![self.gives(self.root).swap_remove(rank as usize)]),
+            Alltoall | Alltoallv | Alltoallw => Some(all(rank as usize)),
+            Reduce => root.then(|| vec![combined(0..self.ranks).unwrap()]),
+            Allreduce => Some(vec![combined(0..self.ranks).unwrap()]),
+            Scan => Some(vec![combined(0..rank + 1).unwrap()]),
+            Exscan => combined(0..rank).map(|vector| vec![vector]),
+            ReduceScatter | ReduceScatterBlock => {
+                let whole = combined(0..self.ranks).unwrap();
+                let start: u64 = (0..rank).map(|to| self.block(0, to)).sum();
+                let (start, len) = (2 * start as usize, 2 * self.block(0, rank) as usize);
+                Some(vec![whole[start..start + len].to_vec()])
+            }
+        }
+    }
+
+    fn layout(&self, rank: u32) -> Layout {
+        match self.kind.reduces() {
+            true if self.operation == Operation::Sum => Layout::Words,
+            true if self.layouts[0] == Layout::Words => Layout::Pairs,
+            true => self.layouts[0],
+            false => self.layouts[(rank % 2) as usize],
+        }
+    }
+
+    /// The blocks of a side, one after the other, or scattered and out of order.
+    fn places(&self, lens: &[u64], scattered: bool) -> Vec<(u64, u64)> {
+        let step = self.pairs + 1;
+        let last = lens.len() as u64;
+        let mut at = 0;
+        lens.iter()
+            .zip(0..)
+            .map(|(&len, index)| {
+                let place = if scattered { (len, (last - 1 - index) * step) } else { (len, at) };
+                at += len;
+                place
+            })
+            .collect()
+    }
+
+    /// `blocked`: this side has a block per rank.
+    fn memory(&self, mine: &Mine, layout: Layout, places: &[(u64, u64)], blocked: bool) -> Memory {
+        use Kind::*;
+        let base = mine.base.clone();
+        let (ty, _) = layout.elements(1);
+        let counts = || places.iter().map(|place| layout.elements(place.0).1).collect();
+        let displs =
+            |unit: i64| places.iter().map(|place| layout.elements(place.1).1 as i64 * unit).collect();
+        match self.kind {
+            Alltoallw => {
+                let types = vec![ty.clone(); places.len()];
+                Memory::Wide { base, counts: counts(), displs: displs(ty.extent()), types }
+            }
+            Gatherv | Scatterv | Allgatherv | Alltoallv if blocked => {
+                Memory::Vector { base, counts: counts(), displs: displs(1), ty }
+            }
+            _ => {
+                // A block per rank has its own count, except where all the vector counts.
+                let whole = matches!(self.kind, ReduceScatter | ReduceScatterBlock);
+                let pairs = match whole {
+                    true => places.iter().map(|place| place.0).sum(),
+                    false => places.first().map_or(0, |place| place.0),
+                };
+                Memory::Uniform { base, count: layout.elements(pairs).1, ty }
+            }
+        }
+    }
+
+    fn make(&self, rank: u32) -> Made {
+        use Kind::*;
+        let layout = self.layout(rank);
+        let gives = self.gives(rank);
+        let gets = self.gets(rank);
+        let scattered = matches!(self.kind, Gatherv | Scatterv | Allgatherv | Alltoallv | Alltoallw);
+        let lens =
+            |blocks: &[Vec<u64>]| blocks.iter().map(|block| block.len() as u64 / 2).collect::<Vec<_>>();
+        let place = |blocks: &[Vec<u64>]| self.places(&lens(blocks), scattered && blocks.len() > 1);
+        // Memory that a rank must have though nothing is promised to be in it.
+        let shape = match (&gets, self.kind) {
+            (Some(gets), _) => Some(place(gets)),
+            (None, Exscan) => Some(vec![(self.pairs, 0)]),
+            (None, _) => None,
+        };
+        let in_place = self.in_place
+            && match self.kind {
+                Barrier | Bcast => false,
+                Gather | Gatherv | Scatter | Scatterv | Reduce => rank == self.root,
+                _ => true,
+            };
+        let whole_in_place = matches!(self.kind, ReduceScatter | ReduceScatterBlock) && in_place;
+        let shape = if whole_in_place { Some(place(&gives)) } else { shape };
+        let recv = shape.map(|shape| (Mine::new(layout, &shape), layout, shape));
+        let send_shape = place(&gives);
+        let send = Mine::new(layout, &send_shape);
+        send.fill(&gives.concat());
+        let mut recv_memory = Memory::Nothing;
+        if let Some((mine, layout, shape)) = &recv {
+            recv_memory = self.memory(mine, *layout, shape, !matches!(self.kind, Scatterv));
+            match self.kind {
+                Bcast if rank == self.root => mine.fill(&gives.concat()),
+                ReduceScatter => {
+                    let counts = (0..self.ranks).map(|to| layout.elements(self.block(0, to)).1).collect();
+                    let (base, ty) = (mine.base.clone(), layout.elements(1).0);
+                    recv_memory = Memory::Vector { base, counts, displs: vec![], ty };
+                }
+                ReduceScatterBlock => {
+                    let (base, ty) = (mine.base.clone(), layout.elements(1).0);
+                    recv_memory = Memory::Uniform { base, count: layout.elements(self.pairs).1, ty };
+                }
+                _ => {}
+            }
+            if in_place && !matches!(self.kind, Scatter | Scatterv) {
+                self.fill_in_place(rank, mine, gets.as_ref(), &gives);
+            }
+        }
+        let (mut send_memory, mut recv_memory) = match self.kind {
+            Bcast | Barrier => (Memory::Nothing, recv_memory),
+            _ if gives.is_empty() => (Memory::Nothing, recv_memory),
+            _ => {
+                let blocked = !matches!(self.kind, Gatherv | Allgatherv);
+                (self.memory(&send, layout, &send_shape, blocked), recv_memory)
+            }
+        };
+        let (mut recv, mut wanted) = (recv, gets.map(|gets| gets.concat()));
+        match self.kind {
+            Scatter | Scatterv if in_place => (recv_memory, recv, wanted) = (Memory::InPlace, None, None),
+            _ if in_place => send_memory = Memory::InPlace,
+            _ => {}
+        }
+        let call = match self.kind {
+            Barrier => Call::barrier(),
+            Bcast => Call::bcast(recv_memory, self.root),
+            kind if kind.reduces() => {
+                Call::reducing(kind, send_memory, recv_memory, self.operation.op(), self.root)
+            }
+            kind => Call::moving(kind, send_memory, recv_memory, self.root),
+        };
+        Made { call, recv, send: (!in_place).then(|| (send, gives.concat())), wanted }
+    }
+
+    /// Puts what the rank gives where it belongs in its own receive buffer.
+    fn fill_in_place(&self, rank: u32, mine: &Mine, gets: Option<&Vec<Vec<u64>>>, gives: &[Vec<u64>]) {
+        use Kind::*;
+        match (self.kind, gets) {
+            (Gather | Gatherv | Allgather | Allgatherv, Some(gets)) => {
+                let own = |(from, block): (usize, &Vec<u64>)| match from == rank as usize {
+                    true => block.clone(),
+                    false => vec![0; block.len()],
+                };
+                mine.fill(&gets.iter().enumerate().map(own).collect::<Vec<_>>().concat());
+            }
+            _ => mine.fill(&gives.concat()),
+        }
+    }
+}
+
+fn facts(ranks: u32, slots: bool) -> Facts {
+    let slots = slots.then_some(SlotFacts { inline: INLINE as u64, regions: true });
+    Facts { ranks, shared: slots.is_some(), cores: 64, per_node: ranks, slots }
+}
+
+const INLINE: usize = 2048;
+
+/// Tries a collective on all ranks, several times at once with changing roots, and compares.
+fn try_out(algorithm: Option<&Algorithm>, trial: Trial) {
+    let about = format!("{algorithm:?}, {trial:?}");
+    let overrides = algorithm.map(|row| Overrides::parse(&format!("{row:?}")).unwrap()).unwrap_or_default();
+    let tuning = Tuning { overrides, ..Tuning::default() };
+    let slots = algorithm.is_some_and(|row| row.needs != Needs::Messages);
+    let facts = facts(trial.ranks, slots);
+    let mut net = Net::new(trial.ranks, trial.seed, if slots { INLINE } else { 0 }, true);
+    let mut plans: Vec<PlanCache> = (0..trial.ranks).map(|rank| PlanCache::new(rank, facts)).collect();
+    let times = if slots { 3 } else { 2 };
+    let trials: Vec<Trial> = (0..times)
+        .map(|i| Trial { root: (trial.root + i) % trial.ranks, seed: trial.seed + u64::from(i), ..trial })
+        .collect();
+    let made: Vec<Vec<Made>> =
+        (0..trial.ranks).map(|rank| trials.iter().map(|trial| trial.make(rank)).collect()).collect();
+    let mut executions: Vec<Vec<_>> = made
+        .iter()
+        .zip(&mut plans)
+        .map(|(made, plans)| {
+            let begin = |(seq, made): (u32, &Made)| start(made.call.clone(), plans, &tuning, seq);
+            (0..).zip(made).map(begin).collect()
+        })
+        .collect();
+    if let Some(row) = algorithm
+        && (trial.pairs > 0 || trial.kind == Kind::Barrier)
+        && trial.ranks > 1
+        && trial.pairs * 16 <= INLINE as u64
+    {
+        assert_eq!(executions[0][0].algorithm(), row, "{about}");
+    }
+    let results = run(&mut net, &mut executions);
+    for (rank, (results, made)) in results.iter().zip(&made).enumerate() {
+        for (i, (result, made)) in results.iter().zip(made).enumerate() {
+            assert_eq!(*result, Ok(()), "rank {rank}, call {i} of {about}");
+            if let Some((mine, layout, shape)) = &made.recv {
+                if let Some(wanted) = &made.wanted {
+                    let got = mine.words();
+                    assert!(got[..wanted.len()] == wanted[..], "rank {rank}, call {i} of {about}: {got:x?}");
+                }
+                mine.assert_holes(*layout, shape);
+            }
+            if let Some((mine, words)) = &made.send {
+                assert!(mine.words() == *words, "rank {rank} of {about}: what it gave has changed");
+            }
+        }
+    }
+    net.assert_empty();
+    for (plans, executions) in plans.iter_mut().zip(executions) {
+        executions.into_iter().for_each(|execution| plans.recycle(execution));
+    }
+}
+
+fn try_kinds(kinds: &[Kind]) {
+    let seed = 20_261_121;
+    println!("seed {seed}");
+    let mut random = Random(seed);
+    for row in banyan_coll::ALL.iter().filter(|row| kinds.contains(&row.kind)) {
+        for ranks in 1..=17 {
+            for round in 0..4 {
+                let pairs = [1, 0, u64::from(ranks) + 1, 5][round];
+                let operation =
+                    if row.reorders || random.one_in(2) { Operation::Sum } else { Operation::Affine };
+                let layout = |random: &mut Random| {
+                    if random.one_in(2) { Layout::Words } else { Layout::Gaps }
+                };
+                let trial = Trial {
+                    kind: row.kind,
+                    ranks,
+                    root: random.below(u64::from(ranks)) as u32,
+                    pairs,
+                    in_place: random.one_in(2),
+                    layouts: [layout(&mut random), layout(&mut random)],
+                    operation,
+                    seed: random.below(1 << 30),
+                };
+                try_out(Some(row), trial);
+            }
+        }
+    }
+}
+
+#[test]
+fn broadcasts_and_barriers() {
+    try_kinds(&[Kind::Barrier, Kind::Bcast]);
+}
+
+#[test]
+fn gathers_and_scatters() {
+    try_kinds(&[Kind::Gather, Kind::Gatherv, Kind::Scatter, Kind::Scatterv]);
+}
+
+#[test]
+fn gathers_to_all_and_exchanges() {
+    use Kind::*;
+    try_kinds(&[Allgather, Allgatherv, Alltoall, Alltoallv, Alltoallw]);
+}
+
+#[test]
+fn reductions() {
+    use Kind::*;
+    try_kinds(&[Reduce, Allreduce, ReduceScatter, ReduceScatterBlock, Scan, Exscan]);
+}

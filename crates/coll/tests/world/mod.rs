@@ -1,0 +1,245 @@
+//! An in-memory world for the executor: messages and shared slots of all ranks in one thread, with seeded
+//! random delays, and checks of what the executor promises to its surroundings.
+
+use std::collections::{HashMap, VecDeque};
+
+use banyan_coll::{Advance, Execution, Fault, Key, Messenger, OpId, Published, Slots};
+use banyan_datatype::Data;
+use banyan_memory::{Buffer, Scratch};
+
+/// A small generator of random numbers (splitmix64).
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (x ^ (x >> 31)) % bound
+    }
+
+    pub(crate) fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+}
+
+/// The bytes of `data`, packed.
+pub(crate) fn packed(data: &Data) -> Vec<u8> {
+    let mut bytes = vec![0; data.len() as usize];
+    data.cursor().pack(data, &mut bytes);
+    bytes
+}
+
+enum Body {
+    /// Copied when it was sent.
+    Copied(Vec<u8>),
+    /// Still in the sender's memory.
+    There(Data, OpId),
+}
+
+/// All messages and slots of one communicator.
+pub(crate) struct Net {
+    pub(crate) random: Random,
+    mail: HashMap<(u32, u32, Key), VecDeque<Body>>,
+    receives: HashMap<OpId, (u32, u32, Key, Data)>,
+    /// Sends not yet delivered (false) and those that are (true).
+    sends: HashMap<OpId, bool>,
+    next: u64,
+    slots: Vec<Slot>,
+    inline: usize,
+    regions: bool,
+}
+
+#[derive(Default)]
+struct Slot {
+    banks: [Option<(u64, bool, Buffer)>; 2],
+    published: u64,
+    released: u64,
+}
+
+impl Net {
+    pub(crate) fn new(ranks: u32, seed: u64, inline: usize, regions: bool) -> Net {
+        Net {
+            random: Random(seed),
+            mail: HashMap::new(),
+            receives: HashMap::new(),
+            sends: HashMap::new(),
+            next: 0,
+            slots: (0..ranks).map(|_| Slot::default()).collect(),
+            inline,
+            regions,
+        }
+    }
+
+    fn id(&mut self) -> OpId {
+        self.next += 1;
+        OpId(self.next)
+    }
+
+    /// Nothing may be left behind.
+    pub(crate) fn assert_empty(&self) {
+        assert!(self.mail.values().all(VecDeque::is_empty), "messages that nobody received");
+        assert!(self.receives.is_empty() && self.sends.is_empty(), "operations that nobody finished");
+    }
+}
+
+/// One rank's way into the net.
+pub(crate) struct Port<'a> {
+    pub(crate) net: &'a mut Net,
+    pub(crate) rank: u32,
+}
+
+impl Messenger for Port<'_> {
+    fn send(&mut self, to: u32, key: Key, data: &Data) -> Option<OpId> {
+        let queue = (self.rank, to, key);
+        if self.net.random.one_in(2) {
+            self.net.mail.entry(queue).or_default().push_back(Body::Copied(packed(data)));
+            return None;
+        }
+        let id = self.net.id();
+        self.net.sends.insert(id, false);
+        self.net.mail.entry(queue).or_default().push_back(Body::There(data.clone(), id));
+        Some(id)
+    }
+
+    fn recv(&mut self, from: u32, key: Key, data: &Data) -> OpId {
+        let id = self.net.id();
+        self.net.receives.insert(id, (from, self.rank, key, data.clone()));
+        id
+    }
+
+    fn poll(&mut self, op: OpId) -> Option<Result<u64, Fault>> {
+        if let Some(&delivered) = self.net.sends.get(&op) {
+            return delivered.then(|| {
+                self.net.sends.remove(&op);
+                Ok(0)
+            });
+        }
+        if self.net.random.one_in(3) {
+            return None;
+        }
+        let (from, to, key, data) = self.net.receives.get(&op).expect("an operation under way").clone();
+        let body = self.net.mail.get_mut(&(from, to, key))?.pop_front()?;
+        let bytes = match body {
+            Body::Copied(bytes) => bytes,
+            Body::There(data, id) => {
+                self.net.sends.insert(id, true);
+                packed(&data)
+            }
+        };
+        let room = data.len();
+        self.net.receives.remove(&op);
+        if bytes.len() as u64 > room {
+            return Some(Err(Fault::Length { from, sent: bytes.len() as u64, room }));
+        }
+        data.cursor().unpack(&data, &bytes);
+        Some(Ok(bytes.len() as u64))
+    }
+
+    fn cancel(&mut self, op: OpId) {
+        let known = self.net.receives.remove(&op).is_some() | self.net.sends.remove(&op).is_some();
+        assert!(known, "cancelled twice, or after its end");
+    }
+
+    fn slots(&mut self) -> Option<&mut dyn Slots> {
+        if self.net.inline > 0 { Some(self) } else { None }
+    }
+}
+
+impl Port<'_> {
+    fn stamp(&mut self, stamp: u64, region: bool, buffer: Buffer) {
+        let clear = self.net.slots.iter().all(|slot| slot.released + 2 >= stamp);
+        assert!(clear, "rank {} publishes {stamp} in a bank that others may still read", self.rank);
+        let slot = &mut self.net.slots[self.rank as usize];
+        assert!(stamp > slot.published, "stamps grow");
+        slot.published = stamp;
+        slot.banks[(stamp & 1) as usize] = Some((stamp, region, buffer));
+    }
+}
+
+impl Slots for Port<'_> {
+    fn inline_bytes(&self) -> usize {
+        self.net.inline
+    }
+
+    fn publish(&mut self, stamp: u64, data: &Buffer) {
+        assert!(data.len() <= self.net.inline, "{} bytes are too many for a slot", data.len());
+        let mut bytes = vec![0; data.len()];
+        data.read(data.lo(), &mut bytes);
+        self.stamp(stamp, false, Scratch::copy_of(&bytes).slice(0, bytes.len()));
+    }
+
+    fn publish_region(&mut self, stamp: u64, data: &Buffer) {
+        assert!(self.net.regions);
+        self.stamp(stamp, true, data.clone());
+    }
+
+    fn look(&mut self, rank: u32, stamp: u64) -> Option<Published> {
+        assert!(self.net.slots[self.rank as usize].released < stamp, "looks at what it has released");
+        let slot = &self.net.slots[rank as usize];
+        if slot.published < stamp || self.net.random.one_in(4) {
+            return None;
+        }
+        let (there, region, buffer) = slot.banks[(stamp & 1) as usize].as_ref().expect("a publication");
+        assert_eq!(*there, stamp, "the bank was used again too early");
+        Some(if *region { Published::Region(buffer.len() as u64) } else { Published::Inline(buffer.clone()) })
+    }
+
+    fn pull(&mut self, rank: u32, stamp: u64, at: u64, into: &Buffer) -> bool {
+        let (there, _, from) = self.net.slots[rank as usize].banks[(stamp & 1) as usize].as_ref().unwrap();
+        assert_eq!(*there, stamp);
+        into.copy_from(into.lo(), from, from.lo() + at as isize, into.len());
+        true
+    }
+
+    fn release(&mut self, stamp: u64) {
+        let slot = &mut self.net.slots[self.rank as usize];
+        assert!(stamp > slot.released);
+        slot.released = stamp;
+    }
+
+    fn released(&mut self, rank: u32) -> u64 {
+        self.net.slots[rank as usize].released
+    }
+
+    fn can_pull_regions(&self) -> bool {
+        self.net.regions
+    }
+}
+
+/// Advances all the executions, by rank, in random order until they are done; returns their results.
+pub(crate) fn run(net: &mut Net, executions: &mut [Vec<Execution>]) -> Vec<Vec<Result<(), Fault>>> {
+    let mut results: Vec<Vec<Option<Result<(), Fault>>>> =
+        executions.iter().map(|mine| vec![None; mine.len()]).collect();
+    let mut jobs = vec![];
+    for _turn in 0..200_000 {
+        let mut left = 0;
+        for rank in 0..executions.len() {
+            for (index, execution) in executions[rank].iter_mut().enumerate() {
+                if results[rank][index].is_some() {
+                    continue;
+                }
+                left += 1;
+                if net.random.one_in(3) {
+                    continue;
+                }
+                match execution.advance(&mut Port { net, rank: rank as u32 }) {
+                    Advance::Done(result) => results[rank][index] = Some(result),
+                    Advance::Pending => {}
+                    Advance::UserOp(job) => jobs.push((rank, index, job)),
+                }
+            }
+        }
+        // The user's functions run some time later.
+        while !jobs.is_empty() && !net.random.one_in(3) {
+            let at = net.random.below(jobs.len() as u64) as usize;
+            let (rank, index, job) = jobs.swap_remove(at);
+            job.run();
+            executions[rank][index].completed(job);
+        }
+        if left == 0 {
+            return results.into_iter().map(|mine| mine.into_iter().flatten().collect()).collect();
+        }
+    }
+    panic!("no end in sight");
+}
