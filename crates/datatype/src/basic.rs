@@ -1,5 +1,7 @@
 //! The predefined datatypes of MPI 5.0: one row each (annex A.1 and the ABI chapter, x86-64 Linux).
 
+use crate::fortran;
+
 /// What a basic type holds; it decides which operations are defined on it (MPI 5.0, 6.9.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
@@ -49,13 +51,21 @@ pub struct Basic {
 impl Basic {
     /// The basic type with this handle value.
     pub fn find(code: u16) -> Option<&'static Basic> {
+        if fortran::is_default_kind(code)
+            && let Some(sized) = fortran::basic(code)
+        {
+            return Some(sized);
+        }
         ALL.binary_search_by_key(&code, |basic| basic.code).ok().map(|at| &ALL[at])
     }
 
     /// Of a pair: the type of the value, the type of the index, and where the index lies.
     pub fn pair(&self) -> Option<(&'static Basic, &'static Basic, u8)> {
         let row = PAIRS.iter().find(|row| row.0 == self.code)?;
-        Some((Basic::find(row.1)?, Basic::find(row.2)?, row.3))
+        let (value, index) = (Basic::find(row.1)?, Basic::find(row.2)?);
+        // Fortran's pairs are two numbers of one size; C's are structs.
+        let at = if fortran::is_default_kind(self.code) { value.size } else { row.3 };
+        Some((value, index, at))
     }
 
     /// The pair type made of these two, if there is one with a name.
@@ -91,9 +101,10 @@ const PAIRS: &[(u16, u16, u16, u8)] = &[
 
 use Class::*;
 
-/// All predefined datatypes, by rising handle value. Fortran's default kinds have their usual sizes.
+/// All predefined datatypes, by rising handle value. Fortran's default kinds have
+/// their usual sizes ([`fortran::USUAL`]).
 #[rustfmt::skip]
-pub const ALL: &[Basic] = &[
+pub static ALL: &[Basic] = &[
     row(0x201, "MPI_AINT", 8, 8, 8, Multi, 8),
     row(0x202, "MPI_COUNT", 8, 8, 8, Multi, 8),
     row(0x203, "MPI_OFFSET", 8, 8, 8, Multi, 8),

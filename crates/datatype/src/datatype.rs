@@ -8,6 +8,7 @@ use crate::basic::Basic;
 use crate::bounds::{Bounds, Extents};
 use crate::draft::Draft;
 use crate::envelope::{Combiner, Envelope, Recipe};
+use crate::fortran;
 use crate::layout::{Kind, Placed};
 use crate::signature::Sequence;
 
@@ -43,7 +44,17 @@ pub struct Span {
 impl Datatype {
     /// The predefined datatype with this handle value in the MPI 5.0 ABI (0x209 = MPI_INT).
     pub fn builtin(code: u16) -> Option<&'static Arc<Datatype>> {
+        if fortran::is_default_kind(code)
+            && let Some(sized) = fortran::datatype(code)
+        {
+            return Some(sized);
+        }
         BUILTINS.get(usize::from(code.checked_sub(FIRST)?))?.as_ref()
+    }
+
+    pub(crate) fn named(basic: &'static Basic) -> Datatype {
+        let recipe = Recipe::new(Combiner::Named, vec![], vec![], vec![]);
+        Datatype::new(Draft::basic(basic), recipe, Some(basic), true).expect("the table's extents fit")
     }
 
     /// The handle value of a predefined datatype that has a name.
@@ -261,11 +272,6 @@ const FIRST: u16 = 0x200;
 const LAST: u16 = 0x2ff;
 
 static BUILTINS: LazyLock<Vec<Option<Arc<Datatype>>>> = LazyLock::new(|| {
-    let make = |code| Basic::find(code).map(|basic| Arc::new(named(basic)));
+    let make = |code| Basic::find(code).map(|basic| Arc::new(Datatype::named(basic)));
     (FIRST..=LAST).map(make).collect()
 });
-
-fn named(basic: &'static Basic) -> Datatype {
-    let recipe = Recipe::new(Combiner::Named, vec![], vec![], vec![]);
-    Datatype::new(Draft::basic(basic), recipe, Some(basic), true).expect("the table's extents fit")
-}

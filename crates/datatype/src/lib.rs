@@ -14,6 +14,7 @@ mod draft;
 mod envelope;
 mod error;
 pub mod external32;
+pub mod fortran;
 mod kinds;
 mod layout;
 pub mod op;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use banyan_datatype::basic::Basic;
 use banyan_datatype::{Combiner, Data, Datatype, Distribution, Order};
-use banyan_memory::{Buffer, Scratch};
+use banyan_memory::Buffer;
 use proptest::prelude::*;
 
 /// A typemap as MPI 5.0, 5.1 defines it.
@@ -241,11 +241,11 @@ fn datatype() -> impl Strategy<Value = Arc<Datatype>> {
 fn memory(ty: &Datatype, count: u64) -> (Vec<u8>, Buffer, i64) {
     let span = ty.span(count).unwrap();
     let bytes: Vec<u8> = (0..(span.hi - span.lo) as u32).map(|i| (i * 7 + i / 256) as u8).collect();
-    let storage = Scratch::copy_of(&bytes);
-    let origin = storage.ptr(0, 0).wrapping_offset(-span.lo as isize);
-    // SAFETY: the storage covers the span exactly; it is leaked, so it lives long enough.
+    // Allocated to the byte and leaked, so that AddressSanitizer sees every step outside.
+    let storage: &'static mut [u8] = Box::leak(bytes.clone().into_boxed_slice());
+    let origin = storage.as_mut_ptr().wrapping_offset(-span.lo as isize);
+    // SAFETY: the storage covers the span exactly, and lives for ever.
     let buffer = unsafe { Buffer::with_bounds(origin, span.lo as isize, span.hi as isize) };
-    std::mem::forget(storage);
     (bytes, buffer, span.lo)
 }
 

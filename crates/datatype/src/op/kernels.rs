@@ -4,6 +4,7 @@
 use half::f16;
 
 use super::{Builtin, Raw};
+use crate::fortran::{Truth, truth};
 
 /// A [`Raw`] loop: `kernel!(type, |input, inout| result)`.
 macro_rules! kernel {
@@ -45,6 +46,18 @@ macro_rules! logical {
             Builtin::Land => kernel!($t, |a, b| <$t>::from((a != 0) & (b != 0))),
             Builtin::Lor => kernel!($t, |a, b| <$t>::from((a != 0) | (b != 0))),
             Builtin::Lxor => kernel!($t, |a, b| <$t>::from((a != 0) ^ (b != 0))),
+            _ => None,
+        }
+    };
+}
+
+/// With the values of true and false that the program gave.
+macro_rules! fortran_logical {
+    ($op:ident, $t:ty) => {
+        match $op {
+            Builtin::Land => kernel!($t, |a, b| written(is_true(a.into()) & is_true(b.into())) as $t),
+            Builtin::Lor => kernel!($t, |a, b| written(is_true(a.into()) | is_true(b.into())) as $t),
+            Builtin::Lxor => kernel!($t, |a, b| written(is_true(a.into()) ^ is_true(b.into())) as $t),
             _ => None,
         }
     };
@@ -111,6 +124,29 @@ pub(super) fn logical(op: Builtin, size: u8) -> Option<Raw> {
         16 => logical!(op, u128),
         _ => None,
     }
+}
+
+/// LOGICAL, once its values are known: what is not false is true.
+pub(super) fn fortran_logical(op: Builtin, size: u8) -> Option<Raw> {
+    match size {
+        1 => fortran_logical!(op, i8),
+        2 => fortran_logical!(op, i16),
+        4 => fortran_logical!(op, i32),
+        8 => fortran_logical!(op, i64),
+        16 => fortran_logical!(op, i128),
+        _ => None,
+    }
+}
+
+/// Values are compared and written as sign-extended numbers.
+fn is_true(value: i128) -> bool {
+    truth().map_or(value != 0, |truth| value as u128 != truth.no)
+}
+
+fn written(value: bool) -> i128 {
+    let usual = Truth { yes: 1, no: 0 };
+    let truth = truth().unwrap_or(usual);
+    (if value { truth.yes } else { truth.no }) as i128
 }
 
 pub(super) fn real(op: Builtin, size: u8) -> Option<Raw> {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use banyan_memory::Buffer;
 
 use crate::basic::{Basic, Class};
+use crate::fortran::truth;
 use crate::{Data, Datatype, Error};
 
 /// A predefined operation; the values are those of the MPI ABI's handles.
@@ -173,6 +174,7 @@ fn kernel(op: Builtin, basic: &Basic) -> Option<Raw> {
         (Char, _) => kernels::char(op),
         (Signed | FortranInteger | Multi, size) => kernels::signed(op, size),
         (Unsigned | Byte, size) => kernels::unsigned(op, size),
+        (Logical, size) if is_fortran(basic) && truth().is_some() => kernels::fortran_logical(op, size),
         (Logical, size) => kernels::logical(op, size),
         (Float, 16) if is_x87(basic) => wide::x87_real(op),
         (Float, 16) => wide::quad_real(op),
@@ -183,6 +185,11 @@ fn kernel(op: Builtin, basic: &Basic) -> Option<Raw> {
         (Pair, _) => pairs::kernel(op, basic),
         (Opaque, _) => None,
     }
+}
+
+/// A LOGICAL, as opposed to the bool of C and C++.
+fn is_fortran(basic: &Basic) -> bool {
+    !matches!(basic.code, 0x238 | 0x239)
 }
 
 /// C's long double and what is made of it: 80 bits in 16 bytes on x86-64.

@@ -2,30 +2,34 @@
 
 use std::cmp::Ordering;
 
-use super::wide::X87;
+use super::wide::{Quad, X87};
 use super::{Builtin, Raw};
 use crate::basic::Basic;
 
 pub(super) fn kernel(op: Builtin, pair: &Basic) -> Option<Raw> {
     match op {
-        Builtin::Minloc => extreme::<false>(pair.code),
-        Builtin::Maxloc => extreme::<true>(pair.code),
+        Builtin::Minloc => extreme::<false>(pair),
+        Builtin::Maxloc => extreme::<true>(pair),
         _ => None,
     }
 }
 
-/// By handle value; the offsets of the index and the extents are those of C's structs.
-fn extreme<const MAX: bool>(code: u16) -> Option<Raw> {
-    Some(match code {
-        0x228 => run::<f32, i32, 4, 8, MAX>,
-        0x229 => run::<f64, i32, 8, 16, MAX>,
-        0x22a => run::<i64, i32, 8, 16, MAX>,
-        0x22b => run::<i32, i32, 4, 8, MAX>,
-        0x22c => run::<i16, i32, 4, 8, MAX>,
-        0x22d => run::<X87, i32, 16, 32, MAX>,
-        0x230 => run::<f32, f32, 4, 8, MAX>,
-        0x231 => run::<f64, f64, 8, 16, MAX>,
-        0x232 => run::<i32, i32, 4, 8, MAX>,
+/// C's structs by handle value, Fortran's by the size of their numbers.
+fn extreme<const MAX: bool>(pair: &Basic) -> Option<Raw> {
+    Some(match (pair.code, pair.size) {
+        (0x228, _) => run::<f32, i32, 4, 8, MAX>,
+        (0x229, _) => run::<f64, i32, 8, 16, MAX>,
+        (0x22a, _) => run::<i64, i32, 8, 16, MAX>,
+        (0x22b, _) => run::<i32, i32, 4, 8, MAX>,
+        (0x22c, _) => run::<i16, i32, 4, 8, MAX>,
+        (0x22d, _) => run::<X87, i32, 16, 32, MAX>,
+        (0x230 | 0x231, 8) => run::<f32, f32, 4, 8, MAX>,
+        (0x230 | 0x231, 16) => run::<f64, f64, 8, 16, MAX>,
+        (0x230 | 0x231, 32) => run::<Quad, Quad, 16, 32, MAX>,
+        (0x232, 2) => run::<i8, i8, 1, 2, MAX>,
+        (0x232, 4) => run::<i16, i16, 2, 4, MAX>,
+        (0x232, 8) => run::<i32, i32, 4, 8, MAX>,
+        (0x232, 16) => run::<i64, i64, 8, 16, MAX>,
         _ => return None,
     })
 }

@@ -27,7 +27,7 @@ struct LongDouble {
 /// An IEEE binary128.
 #[derive(Debug, Clone, Copy)]
 #[repr(transparent)]
-struct Quad(u128);
+pub(crate) struct Quad(u128);
 
 impl PartialEq for X87 {
     fn eq(&self, other: &Self) -> bool {
