@@ -83,6 +83,9 @@ impl Joiner {
 
     /// Appends `text` of `writer` to `out`: as it is, or, if tagged, with the rank in front of every line.
     pub(crate) fn add(&mut self, writer: Writer, text: &[u8], out: &mut Vec<u8>) {
+        if text.is_empty() {
+            return;
+        }
         if !self.tagged && writer != Writer::Launcher {
             out.extend_from_slice(text);
             self.open = (!text.ends_with(b"\n")).then_some(writer);
@@ -130,6 +133,7 @@ mod tests {
         joiner.add(Writer::Rank(0), b"a\nname? ", &mut out);
         joiner.add(Writer::Rank(1), b"b\n", &mut out);
         joiner.add(Writer::Rank(0), b"go on", &mut out);
+        joiner.add(Writer::Rank(1), b"", &mut out);
         joiner.add(Writer::Rank(0), b"!\n", &mut out);
         assert_eq!(out, b"[0] a\n[0] name? \n[1] b\n[0] go on!\n");
     }

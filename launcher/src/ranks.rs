@@ -38,6 +38,8 @@ pub(crate) struct Common {
     pub(crate) job_id: u64,
     pub(crate) secret: [u8; 32],
     pub(crate) memory: Option<OwnedFd>,
+    /// Ranks can read each other's memory.
+    pub(crate) single_copy: bool,
     pub(crate) null: OwnedFd,
     /// What rank 0 reads.
     pub(crate) input: Option<OwnedFd>,
@@ -107,6 +109,7 @@ fn job(plan: &Plan, common: &Common, rank: u32, app: usize) -> Job {
         secret: common.secret,
         cores: plan.cores,
         host: plan.host.clone(),
+        single_copy: common.single_copy,
         memory_fd: common.memory.as_ref().map(std::os::fd::AsRawFd::as_raw_fd),
     }
 }

@@ -1,0 +1,261 @@
+//! MPI programs under mpirun, as far as the launcher sees them: this test program plays the ranks itself, by
+//! the bootstrap protocol.
+
+mod common;
+
+use std::io::Read;
+use std::process::Command;
+use std::time::Duration;
+
+use banyan_pmi::{Client, Event};
+use common::{OVER, Outcome, mpirun, within};
+
+/// Names what a rank does: steps with `,` between them; `|` parts the ranks, the last part is for all others.
+const ROLE: &str = "BANYAN_TEST_ROLE";
+
+/// Runs `options`, with this program as the ranks, which play `role`.
+fn play(options: &[&str], role: &str) -> Outcome {
+    play_wrapped(options, &[], role)
+}
+
+/// The same, with a wrapper around the program.
+fn play_wrapped(options: &[&str], wrapper: &[&str], role: &str) -> Outcome {
+    let program = std::env::current_exe().unwrap();
+    let rank = [program.to_str().unwrap(), "--exact", "a_rank", "--nocapture", "--test-threads=1"];
+    mpirun(&[options, wrapper, &rank].concat()).env(ROLE, role).run()
+}
+
+/// Not a test of its own: what the ranks run.
+#[test]
+fn a_rank() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let rank: usize = std::env::var("BANYAN_RANK").map_or(0, |rank| rank.parse().unwrap());
+    let parts: Vec<&str> = role.split('|').collect();
+    let mut client = None;
+    for step in parts[rank.min(parts.len() - 1)].split(',') {
+        act(step, &mut client);
+    }
+    std::process::exit(0);
+}
+
+fn act(step: &str, client: &mut Option<Client>) {
+    let (verb, value) = step.split_once('=').unwrap_or((step, ""));
+    let number = || value.parse::<i32>().unwrap();
+    match verb {
+        "join" => match banyan_pmi::attach() {
+            Ok(joined) => {
+                let place = joined.as_ref().map_or((0, 1), |client| (client.job().rank, client.job().size));
+                say(&format!("rank {} of {}", place.0, place.1));
+                *client = joined;
+            }
+            Err(why) => say(&format!("refused: {why}")),
+        },
+        "ready" => client.as_mut().unwrap().ready().unwrap(),
+        "finalize" => client.as_mut().unwrap().finalized().unwrap(),
+        "abort" => client.as_mut().unwrap().abort(number(), "as told").unwrap(),
+        "publish" => client.as_mut().unwrap().publish(value.as_bytes()).unwrap(),
+        "lookup" => {
+            let client = client.as_mut().unwrap();
+            client.lookup(value.parse().unwrap()).unwrap();
+            let Event::Card { rank, card } = within(Duration::from_secs(10), || client.try_event().unwrap());
+            say(&format!("card of {rank}: {}", String::from_utf8_lossy(&card)));
+        }
+        "memory" => {
+            let memory = client.as_mut().unwrap().take_node_memory().expect("mpirun gives memory");
+            let mut file = std::fs::File::from(memory);
+            let bytes = file.metadata().unwrap().len();
+            let mut first = [1; 64];
+            file.read_exact(&mut first).unwrap();
+            assert_eq!(first, [0; 64]);
+            say(&format!("memory {}", bytes >= 64 << 20));
+        }
+        "leaks" => {
+            // What a child would inherit: nothing but its three descriptors.
+            let list = Command::new("sh").args(["-c", "echo /proc/$$/fd/*"]).output().unwrap();
+            say(&format!(
+                "{} descriptors",
+                String::from_utf8(list.stdout).unwrap().split_whitespace().count()
+            ));
+        }
+        "child" => {
+            // As Init leaves it: descriptors close on exec, variables are stripped.
+            let mut child = Command::new(std::env::current_exe().unwrap());
+            child.args(["--exact", "a_rank", "--nocapture"]).env(ROLE, "join");
+            if value == "stripped" {
+                banyan_pmi::JOB_VARIABLES.iter().for_each(|name| drop(child.env_remove(name)));
+            }
+            assert!(child.status().unwrap().success());
+        }
+        "mpirun" => {
+            let program = std::env::current_exe().unwrap();
+            let mut inner = Command::new(env!("CARGO_BIN_EXE_mpirun"));
+            inner.args(["-q", "-n", "2"]).arg(program).args(["--exact", "a_rank", "--nocapture"]);
+            assert!(inner.env(ROLE, "join,ready,finalize").status().unwrap().success());
+        }
+        "junk" => {
+            let text = std::env::var("BANYAN_PMI_FD").unwrap();
+            let fd = text.split(':').next().unwrap();
+            let script = format!("printf '\\377\\377\\377\\377junk' >&{fd}");
+            assert!(Command::new("bash").args(["-c", &script]).status().unwrap().success());
+        }
+        "kill" => common::kill(value, std::process::id()),
+        "exit" => std::process::exit(number()),
+        "sleep" => std::thread::sleep(Duration::from_millis(value.parse().unwrap())),
+        other => panic!("no step '{other}'"),
+    }
+}
+
+/// One write per line: the test harness's own output must not mix in.
+fn say(text: &str) {
+    use std::io::Write;
+    std::io::stdout().write_all(format!("\n{text}\n").as_bytes()).unwrap();
+}
+
+/// What the ranks said, sorted, without the harness's own lines.
+fn said(done: &Outcome) -> Vec<&str> {
+    let known = ["rank ", "card ", "memory ", "refused", "descriptors"];
+    let mut lines: Vec<&str> =
+        done.out.lines().filter(|line| known.iter().any(|known| line.contains(known))).collect();
+    lines.sort_unstable();
+    lines
+}
+
+#[test]
+fn ranks_join_exchange_cards_and_share_memory() {
+    let role = "join,lookup=2,publish=zero,ready,finalize|join,publish=one,lookup=0,memory,ready,finalize|\
+                join,sleep=100,publish=two,lookup=1,leaks,ready,finalize";
+    let done = play(&["-q", "-n", "3"], role);
+    assert_eq!(done.status, 0, "{}", done.err);
+    assert_eq!(
+        said(&done),
+        [
+            "3 descriptors",
+            "card of 0: zero",
+            "card of 1: one",
+            "card of 2: two",
+            "memory true",
+            "rank 0 of 3",
+            "rank 1 of 3",
+            "rank 2 of 3"
+        ]
+    );
+}
+
+#[test]
+fn many_ranks_join() {
+    let done = play(&["-q", "-n", "40"], "join,publish=x,lookup=39,ready,finalize");
+    assert_eq!((done.status, said(&done).len()), (0, 80), "{}", done.err);
+}
+
+#[test]
+fn init_without_finalize_is_a_failure() {
+    for role in ["join|join,ready,sleep=20000", "join,ready|join,ready,sleep=20000"] {
+        let done = play(&["-n", "2"], role);
+        assert_eq!(done.status, 1);
+        assert!(done.err.contains("rank 0 on ") && done.err.contains("without MPI_Finalize"), "{}", done.err);
+        assert!(done.took < OVER);
+    }
+}
+
+#[test]
+fn leaving_while_others_are_in_mpi_is_a_failure() {
+    for role in ["sleep=200|join,sleep=20000", "exit=0|sleep=200,join,ready,sleep=20000"] {
+        let done = play(&["-n", "2"], role);
+        assert_eq!(done.status, 1);
+        assert!(done.err.contains("rank 0 on ") && done.err.contains("without MPI_Init"), "{}", done.err);
+    }
+}
+
+#[test]
+fn aborts_end_the_job_with_their_code() {
+    for (code, status) in [("7", 7), ("0", 1), ("256", 1), ("259", 3), ("-1", 255)] {
+        let done = play(&["-n", "2"], &format!("join,ready,abort={code},exit=99|join,ready,sleep=20000"));
+        assert_eq!(done.status, status);
+        assert!(done.err.contains(&format!("rank 0 on ")) && done.err.contains("as told"), "{}", done.err);
+        assert!(done.took < OVER);
+    }
+}
+
+#[test]
+fn a_rank_killed_in_mpi() {
+    let done = play(&["-n", "2"], "join,ready,sleep=20000|join,ready,kill=SEGV,sleep=20000");
+    assert_eq!(done.status, 139);
+    assert!(done.err.contains("rank 1 on ") && done.err.contains("SIGSEGV"), "{}", done.err);
+}
+
+#[test]
+fn a_status_after_finalize_counts_and_stops_nobody() {
+    let done = play(&["-n", "2"], "join,ready,finalize,exit=3|join,ready,finalize,sleep=500,memory");
+    assert_eq!((done.status, said(&done).contains(&"memory true")), (3, true), "{}", done.err);
+}
+
+#[test]
+fn what_a_rank_starts_is_a_job_of_its_own() {
+    // With and without the variables: a stale one is recognised.
+    for child in ["child=stripped", "child"] {
+        let done = play(&["-n", "2"], &format!("join,ready,{child},finalize"));
+        assert_eq!(done.status, 0, "{}", done.err);
+        assert_eq!(said(&done), ["rank 0 of 1", "rank 0 of 1", "rank 0 of 2", "rank 1 of 2"]);
+    }
+    let done = play(&["-n", "1"], "join,ready,mpirun,finalize");
+    assert_eq!(said(&done), ["rank 0 of 1", "rank 0 of 2", "rank 1 of 2"], "{}", done.err);
+}
+
+#[test]
+fn wrappers_may_stand_between() {
+    let shell = ["sh", "-c", "\"$@\"; exit $?", "wrapper"];
+    let done = play_wrapped(&["-n", "2"], &shell, "join,ready,finalize");
+    assert_eq!((done.status, said(&done)), (0, vec!["rank 0 of 2", "rank 1 of 2"]), "{}", done.err);
+    // A wrapper that hides how its program ended, and goes on.
+    let lingering = ["sh", "-c", "\"$@\"; sleep 1000", "wrapper"];
+    let done = play_wrapped(&["-n", "2"], &lingering, "join,ready,kill=KILL|join,ready,sleep=20000");
+    assert_eq!(done.status, 1);
+    assert!(
+        done.err.contains("rank 0 on ") && done.err.contains("gone without MPI_Finalize"),
+        "{}",
+        done.err
+    );
+    assert!(done.took < OVER);
+    let done = play_wrapped(&["-n", "2"], &shell, "join,ready,kill=SEGV|join,ready,sleep=20000");
+    assert_eq!(done.status, 139, "{}", done.err);
+}
+
+#[test]
+fn a_wrapper_that_closes_the_socket_is_named() {
+    let script = "fd=${BANYAN_PMI_FD%%:*}; bash -c \"exec $fd>&-; \\\"\\$@\\\"\" wrapper \"$@\"";
+    let done = play_wrapped(&["-n", "1"], &["bash", "-c", &format!("{script}; true"), "wrapper"], "join");
+    assert!(said(&done)[0].contains("refused: a wrapper between mpirun and this program"), "{}", done.out);
+}
+
+#[test]
+fn a_rank_can_be_taken_once() {
+    let twice = ["sh", "-c", "\"$@\" && \"$@\"", "wrapper"];
+    let done = play_wrapped(&["-n", "1"], &twice, "join,ready,finalize");
+    let lines = said(&done);
+    assert!(
+        lines[0] == "rank 0 of 1" && lines[1].contains("refused: rank 0 of the job has been taken"),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn nonsense_on_the_socket_ends_the_job_and_names_the_rank() {
+    let done = play(&["-n", "2"], "junk,sleep=20000|join,ready,sleep=20000");
+    assert_eq!(done.status, 1);
+    assert!(done.err.contains("rank 0 on ") && done.err.contains("bootstrap frame of"), "{}", done.err);
+}
+
+#[test]
+fn without_a_launcher_or_with_another() {
+    let alone = |variables: &[(&str, &str)]| {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "a_rank", "--nocapture"]).env(ROLE, "join").envs(variables.iter().copied());
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    assert!(alone(&[]).contains("rank 0 of 1"));
+    let slurm = [("SLURM_PROCID", "1"), ("SLURM_NTASKS", "2")];
+    assert!(alone(&slurm).contains("refused: this program was started by Slurm's srun"));
+    assert!(alone(&[slurm[0], slurm[1], ("BANYAN_SINGLETON", "1")]).contains("rank 0 of 1"));
+    assert!(alone(&[("BANYAN_PMI_FD", "9:1")]).contains("rank 0 of 1"));
+    assert!(alone(&[("BANYAN_PMI_FD", "junk")]).contains("rank 0 of 1"));
+}

@@ -1,0 +1,148 @@
+//! Options: the styles of other launchers, several programs, variables, folders, hosts, binding.
+
+mod common;
+
+use common::mpirun;
+
+fn out(arguments: &[&str]) -> String {
+    let done = mpirun(arguments).run();
+    assert_eq!(done.status, 0, "{arguments:?}: {}", done.err);
+    done.out
+}
+
+/// The lines, sorted: ranks write in any order.
+fn sorted(arguments: &[&str]) -> Vec<String> {
+    let mut lines: Vec<String> = out(arguments).lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn ranks_are_counted_in_every_style() {
+    let size = |options: &[&str]| {
+        let mut arguments = options.to_vec();
+        arguments.extend(["sh", "-c", "echo $BANYAN_SIZE"]);
+        let lines = sorted(&arguments);
+        assert!(lines.iter().all(|line| *line == lines.len().to_string()), "{options:?}: {lines:?}");
+        lines.len()
+    };
+    for options in [
+        &["-n", "3"][..],
+        &["-np", "3"],
+        &["--np", "3"],
+        &["--np=3"],
+        &["-n3"],
+        &["--n", "3"],
+        &["-c", "3"],
+        &["-ppn", "3"],
+        &["--ppn", "3"],
+        &["-N", "3"],
+        &["-np", "3", "-ppn", "1"],
+        &["--allow-run-as-root", "--oversubscribe", "-np", "3"],
+        &["-bootstrap", "ssh", "-launcher", "fork", "-np", "3", "-iface", "lo"],
+        &["--mca", "btl", "self,tcp", "-np", "3", "-genvall"],
+        &["-hosts", "localhost", "-n", "3"],
+        &["--host", "127.0.0.1:4,localhost", "-n", "3"],
+        &["-quiet", "-n", "3"],
+        &["-n", "3", "--"],
+    ] {
+        assert_eq!(size(options), 3, "{options:?}");
+    }
+    assert_eq!(size(&[]), 1);
+}
+
+#[test]
+fn the_programs_own_arguments_are_left_alone() {
+    let arguments = ["-np", "1", "printf", "%s|", "-np", "-genv", "--mca", "--", "-x", "--help", "-hosts"];
+    assert_eq!(out(&arguments), "-np|-genv|--mca|--|-x|--help|-hosts|");
+    assert_eq!(out(&["--", "echo", "-n2"]), "-n2\n");
+}
+
+#[test]
+fn variables_are_passed_in_every_style() {
+    let show = ["sh", "-c", "echo $A/$B/$C/$D"];
+    let with = |options: &[&str]| out(&[options, &show].concat());
+    assert_eq!(
+        with(&["-x", "A=1", "-genv", "B", "2 2", "-env", "C", "3", "--env", "D=4=4"]),
+        "1/2 2/3/4=4\n"
+    );
+    assert_eq!(with(&["-genv", "A=x", "--genv", "B", "", "-env", "C=="]), "x//=/\n");
+    let done = mpirun(&[&["-genvlist", "A,B", "-x", "C"][..], &show].concat());
+    let done = done.env("A", "a").env("B", "b").env("C", "c").run();
+    assert_eq!(done.out, "a/b/c/\n");
+    // Some are for one program, others for all.
+    let first = ["-x", "A=all", "-env", "B", "one", "sh", "-c", "echo $A$B", ":", "sh", "-c", "echo $A$B"];
+    assert_eq!(sorted(&first), ["all", "allone"]);
+}
+
+#[test]
+fn several_programs_are_one_job() {
+    let show = "echo $BANYAN_RANK/$BANYAN_SIZE $0";
+    let job = [
+        "-n", "2", "sh", "-c", show, "a", ":", "sh", "-c", show, "b", ":", "-np", "2", "sh", "-c", show, "c",
+    ];
+    assert_eq!(sorted(&job), ["0/5 a", "1/5 a", "2/5 b", "3/5 c", "4/5 c"]);
+}
+
+#[test]
+fn each_program_has_its_folder() {
+    let folders = ["--wdir", "/usr", "pwd", ":", "-wdir", "/", "pwd", ":", "-wd", "/usr/bin", "./env", "pwd"];
+    assert_eq!(sorted(&folders), ["/", "/usr", "/usr/bin"]);
+}
+
+#[test]
+fn host_files_may_name_this_machine() {
+    let file = std::env::temp_dir().join(format!("banyan-hosts-{}", std::process::id()));
+    let path = file.to_str().unwrap();
+    std::fs::write(&file, "# here\nlocalhost slots=4\n").unwrap();
+    for option in ["-f", "-machinefile", "--hostfile", "-hostfile"] {
+        assert_eq!(out(&[option, path, "-n", "2", "echo", "x"]), "x\nx\n");
+    }
+    std::fs::write(&file, "localhost\nnode17\n").unwrap();
+    let done = mpirun(&["-f", path, "true"]).run();
+    assert!(done.err.contains("node17 is not this machine") && done.err.contains("later version"));
+    std::fs::remove_file(&file).unwrap();
+}
+
+#[test]
+fn help_and_version() {
+    assert!(out(&["--version"]).contains("Banyan MPI"));
+    assert_eq!(out(&["-version"]), out(&["--version"]));
+    assert!(out(&["--help"]).contains("--bind-to"));
+    assert!(out(&["-help"]).contains("--tag-output"));
+}
+
+#[test]
+fn binding_limits_ranks_to_cpus() {
+    let cpus = |options: &[&str]| {
+        let show = ["grep", "Cpus_allowed_list", "/proc/self/status"];
+        sorted(&[options, &["-n", "2", "-q"], &show].concat())
+    };
+    let free = cpus(&["--bind-to", "none"]);
+    assert_eq!(free, cpus(&[]));
+    assert_eq!(free[0], free[1]);
+    let several = free[0].contains(['-', ',']);
+    for options in
+        [&["--bind-to", "core"][..], &["-map-by", "core"], &["--map-by", "socket", "-bind-to", "core"]]
+    {
+        let bound = cpus(options);
+        assert_eq!(several, bound[0] != bound[1], "{options:?}: {bound:?}");
+    }
+    let map = mpirun(&["-v", "--bind-to", "core", "-n", "2", "true"]).run().err;
+    assert!(map.lines().count() == 1 && map.contains("on cpu "), "{map}");
+}
+
+#[test]
+fn more_ranks_than_cores_is_one_line() {
+    let many = mpirun(&["-n", "200", "true"]).run();
+    assert_eq!((many.status, many.err.lines().count()), (0, 1));
+    assert!(many.err.contains("200 ranks share"));
+    assert_eq!(mpirun(&["--oversubscribe", "-n", "200", "true"]).run().err, "");
+}
+
+#[test]
+fn traces_of_other_jobs_are_taken_out() {
+    let done = mpirun(&["sh", "-c", "echo $PMI_RANK$PMIX_NAMESPACE$SLURM_PROCID.$BANYAN_RANK"]);
+    let done = done.env("PMI_RANK", "3").env("PMIX_NAMESPACE", "x").env("SLURM_PROCID", "4");
+    assert_eq!(done.env("BANYAN_RANK", "9").run().out, ".0\n");
+}
