@@ -35,14 +35,10 @@ pub(crate) mod signature {
 /// The object whose error handler is called.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Target {
-    /// Calls without a handle: MPI_COMM_SELF (MPI 4.0, 9.3).
+    /// Calls without a handle: MPI_COMM_SELF (MPI 4.0, 9.3). Windows and sessions too: there are none yet.
     SelfComm,
     Comm(MPI_Comm),
-    Win(MPI_Win),
     File(MPI_File),
-    Session(MPI_Session),
-    /// The communicator of a request.
-    Request(MPI_Request),
     /// None: the code is just returned (tool interface).
     Code,
 }
@@ -66,10 +62,9 @@ targets! {
     SelfComm => |_h| Target::SelfComm;
     Code => |_h| Target::Code;
     MPI_Comm => |comm| Target::Comm(comm);
-    MPI_Win => |win| Target::Win(win);
+    MPI_Win => |_win| Target::SelfComm;
     MPI_File => |file| Target::File(file);
-    MPI_Session => |session| Target::Session(session);
-    MPI_Request => |request| Target::Request(request);
+    MPI_Session => |_session| Target::SelfComm;
 }
 
 impl<H: Copy + Into<Target>> From<crate::pointer::Ptr<H>> for Target {
@@ -86,12 +81,11 @@ pub(crate) fn boundary(
     target: impl Into<Target>,
     body: impl FnOnce() -> Result<()>,
 ) -> c_int {
-    let target = target.into();
     let code = contained(name, when, body);
     if code == MPI_SUCCESS {
         return code;
     }
-    raise(name, target, code)
+    raise(name, target.into(), code)
 }
 
 /// Runs the body of a call that has no error code: `on_error` is its result if it fails.
@@ -139,6 +133,7 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
 }
 
 thread_local! {
+    static BLAMED: Cell<Option<Target>> = const { Cell::new(None) };
     static ASKED: Cell<bool> = const { Cell::new(false) };
     static LAST: RefCell<Option<(c_int, &'static str, String)>> = const { RefCell::new(None) };
 }
@@ -147,6 +142,12 @@ thread_local! {
 /// its error handler the call has succeeded.
 pub(crate) fn ask_to_raise() {
     ASKED.set(true);
+}
+
+/// Names the object that the error returned next is about, where that is not the argument that the
+/// declaration names: the communicator of a request or message.
+pub(crate) fn blame(target: Target) {
+    BLAMED.set(Some(target));
 }
 
 /// Keeps the sentence of an error for the error handler and MPI_Error_string; returns its code.
@@ -166,6 +167,7 @@ pub(crate) fn sentence(code: c_int) -> Option<String> {
 #[cold]
 #[inline(never)]
 pub(crate) fn raise(name: &'static str, target: Target, code: c_int) -> c_int {
+    let target = BLAMED.take().unwrap_or(target);
     let result = if ASKED.take() { MPI_SUCCESS } else { code };
     match errhandler::of(target) {
         Handler::Return => result,

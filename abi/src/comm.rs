@@ -1,24 +1,310 @@
-//! Communicators.
+//! Communicators (MPI 5.0, 7): handles, what is attached to them, and the calls that make them.
 
-use crate::errhandler::Slot;
+use crate::boundary::{SelfComm, mpi};
 use crate::ffi::*;
-use banyan_runtime::{Result, bail};
+use crate::handles::{Kind, Table};
+use crate::pointer::Ptr;
+use crate::{group, info, request};
+use banyan_runtime::{
+    Attributes, Comm, Comparison, Errhandler, Info, Outcome, Request, Result, SplitType, Status, bail,
+};
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, RwLock};
 
+/// A communicator with the attributes that the user cached on it.
+pub(crate) struct Object {
+    comm: Arc<Comm>,
+    pub(crate) attributes: Attributes<usize>,
+}
+
+impl Deref for Object {
+    type Target = Arc<Comm>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<Comm> {
+        &self.comm
+    }
+}
+
+static TABLE: Table<Arc<Object>> = Table::new(Kind::Comm);
+static WORLD: RwLock<Option<Arc<Object>>> = RwLock::new(None);
+static ITSELF: RwLock<Option<Arc<Object>>> = RwLock::new(None);
+
+/// Whether the program gave MPI_COMM_WORLD, MPI_COMM_SELF an error handler.
+static WORLD_HANDLED: AtomicBool = AtomicBool::new(false);
+static SELF_HANDLED: AtomicBool = AtomicBool::new(false);
+
+/// The communicator of a handle.
+#[inline]
+pub(crate) fn lookup(comm: MPI_Comm) -> Result<Arc<Object>> {
+    match comm {
+        MPI_COMM_WORLD => predefined(&WORLD),
+        MPI_COMM_SELF => predefined(&ITSELF),
+        MPI_COMM_NULL => bail!(ERR_COMM, "the communicator is MPI_COMM_NULL"),
+        MPI_Comm(number) => TABLE.lookup(number),
+    }
+}
+
+#[inline]
+fn predefined(slot: &RwLock<Option<Arc<Object>>>) -> Result<Arc<Object>> {
+    match &*slot.read().unwrap_or_else(|poison| poison.into_inner()) {
+        Some(object) => Ok(object.clone()),
+        None => bail!(ERR_COMM, "MPI is not initialized"),
+    }
+}
+
+/// Checks a handle.
 pub(crate) fn known(comm: MPI_Comm) -> Result<()> {
-    bail!(ERR_COMM, "{:#x} is not a communicator", comm.0)
+    lookup(comm).map(drop)
 }
-pub(crate) fn errhandler_of(_comm: MPI_Comm) -> Option<Slot> {
-    None
+
+/// Sets MPI_COMM_WORLD and MPI_COMM_SELF.
+pub(crate) fn open(world: Arc<Comm>, itself: Arc<Comm>) {
+    for (slot, comm) in [(&WORLD, world), (&ITSELF, itself)] {
+        let object = Object { comm, attributes: Attributes::new() };
+        *slot.write().unwrap_or_else(|poison| poison.into_inner()) = Some(Arc::new(object));
+    }
 }
-pub(crate) fn set_errhandler(comm: MPI_Comm, _slot: Slot) -> Result<()> {
-    known(comm)
+
+/// Forgets all communicators.
+pub(crate) fn close() {
+    drop(TABLE.drain());
+    for slot in [&WORLD, &ITSELF] {
+        let object = slot.write().unwrap_or_else(|poison| poison.into_inner()).take();
+        drop(object);
+    }
 }
+
+/// The error handler of a communicator, if there is such a communicator.
+pub(crate) fn errhandler_of(comm: MPI_Comm) -> Option<Errhandler> {
+    lookup(comm).ok().map(|object| object.errhandler())
+}
+
+/// Attaches an error handler.
+pub(crate) fn set_errhandler(comm: MPI_Comm, errhandler: Errhandler) -> Result<()> {
+    lookup(comm)?.set_errhandler(errhandler);
+    match comm {
+        MPI_COMM_WORLD => WORLD_HANDLED.store(true, Ordering::Relaxed),
+        MPI_COMM_SELF => SELF_HANDLED.store(true, Ordering::Relaxed),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// True if the program set an error handler on MPI_COMM_WORLD and none on MPI_COMM_SELF.
 pub(crate) fn only_world_has_errhandler() -> bool {
-    false
+    WORLD_HANDLED.load(Ordering::Relaxed) && !SELF_HANDLED.load(Ordering::Relaxed)
 }
-pub(crate) fn describe(_comm: MPI_Comm) -> String {
-    String::new()
+
+/// The communicator in words.
+pub(crate) fn describe(comm: MPI_Comm) -> String {
+    lookup(comm).map_or_else(|_| "no communicator".to_string(), |object| object.name_or_kind())
 }
-pub(crate) fn world_rank() -> Option<i32> {
-    None
+
+/// Rank of this process in MPI_COMM_WORLD, and the number of its processes.
+pub(crate) fn world_place() -> Option<(u32, u32)> {
+    predefined(&WORLD).ok().map(|world| (world.rank(), world.size()))
+}
+
+/// Gives the user a new communicator.
+fn give(to: Ptr<MPI_Comm>, comm: Arc<Comm>, attributes: Attributes<usize>) -> Result<()> {
+    to.set(MPI_Comm(TABLE.insert(Arc::new(Object { comm, attributes }))?))
+}
+
+/// Gives the user a new communicator without attributes, or MPI_COMM_NULL.
+pub(crate) fn give_or_null(to: Ptr<MPI_Comm>, comm: Option<Arc<Comm>>) -> Result<()> {
+    match comm {
+        Some(comm) => give(to, comm, Attributes::new()),
+        None => to.set(MPI_COMM_NULL),
+    }
+}
+
+fn dup(comm: MPI_Comm, info: Option<&Info>, newcomm: Ptr<MPI_Comm>) -> Result<Arc<Object>> {
+    let old = lookup(comm)?;
+    newcomm.set(MPI_COMM_NULL)?;
+    // The new context first: all members draw it, also if an attribute refuses to be copied here.
+    let new = old.dup(info)?;
+    let attributes = old.attributes.copies(comm.0)?;
+    give(newcomm, new, attributes)?;
+    Ok(old)
+}
+
+fn idup(comm: MPI_Comm, info: Option<&Info>, newcomm: Ptr<MPI_Comm>, to: Ptr<MPI_Request>) -> Result<()> {
+    // Members derive the new context without a message, so it is done at once.
+    let old = dup(comm, info, newcomm)?;
+    request::give(to, Request::over(&old, Outcome::ok(Status::EMPTY)), comm)
+}
+
+fn free(comm: Ptr<MPI_Comm>) -> Result<()> {
+    let handle = comm.get()?;
+    let object = lookup(handle)?;
+    if handle.0 < 0x1000 {
+        bail!(ERR_COMM, "{} cannot be freed", object.name());
+    }
+    object.attributes.delete_all(handle.0)?;
+    TABLE.remove(handle.0)?;
+    comm.set(MPI_COMM_NULL)
+}
+
+fn split_kind(split_type: c_int, info: MPI_Info) -> Result<SplitType> {
+    let wanted = || Ok(info::optional(info)?.and_then(|info| info.text("mpi_hw_resource_type")));
+    Ok(match split_type {
+        MPI_COMM_TYPE_SHARED => SplitType::Shared,
+        MPI_COMM_TYPE_HW_GUIDED | MPI_COMM_TYPE_RESOURCE_GUIDED => match wanted()?.as_deref() {
+            Some("mpi_shared_memory") => SplitType::Shared,
+            _ => SplitType::Other,
+        },
+        MPI_COMM_TYPE_HW_UNGUIDED => SplitType::Other,
+        MPI_UNDEFINED => SplitType::Undefined,
+        other => bail!(ERR_ARG, "split_type is {other}, not one of MPI_COMM_TYPE_X or MPI_UNDEFINED"),
+    })
+}
+
+mpi! {
+    fn MPI_Comm_size(comm: MPI_Comm, size: Ptr<c_int>) on comm {
+        size.set(lookup(comm)?.size() as c_int)
+    }
+
+    fn MPI_Comm_rank(comm: MPI_Comm, rank: Ptr<c_int>) on comm {
+        rank.set(lookup(comm)?.rank() as c_int)
+    }
+
+    fn MPI_Comm_compare(comm1: MPI_Comm, comm2: MPI_Comm, result: Ptr<c_int>) on comm1 {
+        let (a, b) = (lookup(comm1)?, lookup(comm2)?);
+        result.set(Comparison::of_comms(a.compare(&b)) as c_int)
+    }
+
+    fn MPI_Comm_group(comm: MPI_Comm, group: Ptr<MPI_Group>) on comm {
+        group::give(group, lookup(comm)?.group().clone())
+    }
+
+    fn MPI_Comm_dup(comm: MPI_Comm, newcomm: Ptr<MPI_Comm>) on comm {
+        dup(comm, None, newcomm).map(drop)
+    }
+
+    fn MPI_Comm_dup_with_info(comm: MPI_Comm, info: MPI_Info, newcomm: Ptr<MPI_Comm>) on comm {
+        let info = info::optional(info)?.unwrap_or_default();
+        dup(comm, Some(&info), newcomm).map(drop)
+    }
+
+    fn MPI_Comm_idup(comm: MPI_Comm, newcomm: Ptr<MPI_Comm>, request: Ptr<MPI_Request>) on comm {
+        idup(comm, None, newcomm, request)
+    }
+
+    fn MPI_Comm_idup_with_info(
+        comm: MPI_Comm,
+        info: MPI_Info,
+        newcomm: Ptr<MPI_Comm>,
+        request: Ptr<MPI_Request>,
+    ) on comm {
+        let info = info::optional(info)?.unwrap_or_default();
+        idup(comm, Some(&info), newcomm, request)
+    }
+
+    fn MPI_Comm_create(comm: MPI_Comm, group: MPI_Group, newcomm: Ptr<MPI_Comm>) on comm {
+        let old = lookup(comm)?;
+        give_or_null(newcomm, old.create(&group::lookup(group)?)?)
+    }
+
+    fn MPI_Comm_create_group(comm: MPI_Comm, group: MPI_Group, tag: c_int, newcomm: Ptr<MPI_Comm>) on comm {
+        let old = lookup(comm)?;
+        give_or_null(newcomm, old.create_group(&group::lookup(group)?, tag)?)
+    }
+
+    fn MPI_Comm_split(comm: MPI_Comm, color: c_int, key: c_int, newcomm: Ptr<MPI_Comm>) on comm {
+        give_or_null(newcomm, lookup(comm)?.split(color, key)?)
+    }
+
+    fn MPI_Comm_split_type(
+        comm: MPI_Comm,
+        split_type: c_int,
+        key: c_int,
+        info: MPI_Info,
+        newcomm: Ptr<MPI_Comm>,
+    ) on comm {
+        let old = lookup(comm)?;
+        give_or_null(newcomm, old.split_type(split_kind(split_type, info)?, key)?)
+    }
+
+    fn MPI_Comm_free(comm: Ptr<MPI_Comm>) on comm {
+        free(comm)
+    }
+
+    fn MPI_Comm_disconnect(comm: Ptr<MPI_Comm>) on comm {
+        free(comm)
+    }
+
+    fn MPI_Comm_set_name(comm: MPI_Comm, comm_name: Ptr<c_char>) on comm {
+        let object = lookup(comm)?;
+        let mut name = comm_name.text()?;
+        while name.len() >= MPI_MAX_OBJECT_NAME as usize {
+            name.pop();
+        }
+        object.set_name(&name);
+        Ok(())
+    }
+
+    fn MPI_Comm_get_name(comm: MPI_Comm, comm_name: Ptr<c_char>, resultlen: Ptr<c_int>) on comm {
+        let name = match comm {
+            MPI_COMM_NULL => "MPI_COMM_NULL".to_string(),
+            comm => lookup(comm)?.name(),
+        };
+        let len = comm_name.write(name.as_bytes(), MPI_MAX_OBJECT_NAME as usize)?;
+        resultlen.set(len as c_int)
+    }
+
+    fn MPI_Comm_set_info(comm: MPI_Comm, info: MPI_Info) on comm {
+        let object = lookup(comm)?;
+        object.set_info(&*info::lookup(info)?);
+        Ok(())
+    }
+
+    fn MPI_Comm_get_info(comm: MPI_Comm, info_used: Ptr<MPI_Info>) on comm {
+        info::give(info_used, lookup(comm)?.info())
+    }
+
+    fn MPI_Comm_get_parent(parent: Ptr<MPI_Comm>) on SelfComm {
+        parent.set(MPI_COMM_NULL)
+    }
+
+    fn MPI_Comm_test_inter(comm: MPI_Comm, flag: Ptr<c_int>) on comm {
+        flag.set(lookup(comm)?.is_inter().into())
+    }
+
+    fn MPI_Comm_remote_size(comm: MPI_Comm, size: Ptr<c_int>) on comm {
+        match lookup(comm)?.remote_size() {
+            Some(remote) => size.set(remote as c_int),
+            None => bail!(ERR_COMM, "the communicator is not an intercommunicator"),
+        }
+    }
+
+    fn MPI_Comm_remote_group(comm: MPI_Comm, group: Ptr<MPI_Group>) on comm {
+        match lookup(comm)?.remote_group() {
+            Some(remote) => group::give(group, remote.clone()),
+            None => bail!(ERR_COMM, "the communicator is not an intercommunicator"),
+        }
+    }
+
+    fn MPI_Intercomm_create(
+        local_comm: MPI_Comm,
+        local_leader: c_int,
+        peer_comm: MPI_Comm,
+        remote_leader: c_int,
+        tag: c_int,
+        newintercomm: Ptr<MPI_Comm>,
+    ) on local_comm {
+        let local = lookup(local_comm)?;
+        // The peer communicator and the remote leader matter at the local leader only.
+        let bridge = match local.rank() as c_int == local_leader {
+            true => Some(lookup(peer_comm)?),
+            false => None,
+        };
+        let bridge = bridge.as_ref().map(|object| (&****object, remote_leader));
+        give_or_null(newintercomm, Some(local.intercomm_create(local_leader, bridge, tag)?))
+    }
+
+    fn MPI_Intercomm_merge(intercomm: MPI_Comm, high: c_int, newintracomm: Ptr<MPI_Comm>) on intercomm {
+        give_or_null(newintracomm, Some(lookup(intercomm)?.intercomm_merge(high != 0)?))
+    }
 }

@@ -109,11 +109,6 @@ impl Type {
     fn new(ty: Arc<Datatype>) -> Self {
         Self { ty, name: Mutex::new(None), attributes: Attributes::new() }
     }
-
-    /// The datatype itself.
-    pub(crate) fn datatype(&self) -> &Arc<Datatype> {
-        &self.ty
-    }
 }
 
 /// A handle for a type: its own if it is predefined, otherwise a new one that the user frees.

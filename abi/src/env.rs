@@ -27,8 +27,8 @@ fn host_name() -> String {
 /// This process in words: rank, host and process id.
 pub(crate) fn whereabouts() -> String {
     let (host, pid) = (host_name(), std::process::id());
-    match crate::comm::world_rank() {
-        Some(rank) => format!("rank {rank}, host {host}, process {pid}"),
+    match crate::comm::world_place() {
+        Some((rank, size)) => format!("rank {rank} of {size}, host {host}, process {pid}"),
         None => format!("host {host}, process {pid}"),
     }
 }
@@ -201,9 +201,4 @@ mpi! {
         fortran.booleans = Some((size, yes, no));
         Ok(())
     }
-}
-
-/// Ends the job with this code.
-pub(crate) fn abort(code: c_int) -> ! {
-    crate::init::abort(code)
 }

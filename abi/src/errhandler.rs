@@ -4,7 +4,7 @@ use crate::boundary::{SelfComm, Target, ask_to_raise, mpi};
 use crate::ffi::*;
 use crate::handles::{Kind, Table};
 use crate::pointer::Ptr;
-use banyan_runtime::{Class, Error, Result, bail, error_codes};
+use banyan_runtime::{Class, Errhandler, Error, Result, bail, error_codes};
 use std::sync::{Arc, Mutex};
 
 /// What is done about an error.
@@ -25,68 +25,46 @@ enum Object {
     Session,
 }
 
-/// An error handler that is attached to an object, or has a handle, or both.
-pub(crate) type Attached = Arc<Errhandler>;
-
-/// An error handler. While the user holds it, `handle` is its handle and the number of times it was given out.
+/// An error handler of the user. While the user holds it, `handle` is its handle and how often it was given out.
 #[derive(Debug)]
-pub(crate) struct Errhandler {
-    handler: Handler,
+struct User {
+    function: ErrhandlerFunction,
     object: Object,
     handle: Mutex<Option<(usize, usize)>>,
 }
 
-static TABLE: Table<Attached> = Table::new(Kind::Errhandler);
+static TABLE: Table<Arc<User>> = Table::new(Kind::Errhandler);
 
-/// Error handlers of the objects that have no table (yet): the fallback where there is no communicator, and
-/// MPI_FILE_NULL.
-static INITIAL: Mutex<Slot> = Mutex::new(Slot::Fatal);
-static FILES: Mutex<Slot> = Mutex::new(Slot::Return);
+/// The error handler of files that are not open (MPI_FILE_NULL).
+static FILES: Mutex<Errhandler> = Mutex::new(Errhandler::Return);
 
-/// The error handler of one object.
-#[derive(Clone, Debug, Default)]
-pub(crate) enum Slot {
-    #[default]
-    Fatal,
-    Abort,
-    Return,
-    User(Attached),
+/// A handle for the user, to be freed by the user.
+fn lend(errhandler: &Errhandler) -> Result<MPI_Errhandler> {
+    let user = match errhandler {
+        Errhandler::Fatal => return Ok(MPI_ERRORS_ARE_FATAL),
+        Errhandler::Abort => return Ok(MPI_ERRORS_ABORT),
+        Errhandler::Return => return Ok(MPI_ERRORS_RETURN),
+        Errhandler::User(user) => user.clone().downcast::<User>(),
+    };
+    let Ok(user) = user else { bail!(ERR_INTERN, "an error handler that was not made by this interface") };
+    let mut handle = user.handle.lock().unwrap_or_else(|poison| poison.into_inner());
+    let (number, lent) = match *handle {
+        Some((number, lent)) => (number, lent + 1),
+        None => (TABLE.insert(user.clone())?, 1),
+    };
+    *handle = Some((number, lent));
+    Ok(MPI_Errhandler(number))
 }
 
-impl Slot {
-    fn handler(&self) -> Handler {
-        match self {
-            Slot::Fatal => Handler::Fatal,
-            Slot::Abort => Handler::Abort,
-            Slot::Return => Handler::Return,
-            Slot::User(errhandler) => errhandler.handler,
-        }
-    }
-
-    /// A handle for the user, to be freed by the user.
-    pub(crate) fn lend(&self) -> Result<MPI_Errhandler> {
-        match self {
-            Slot::Fatal => Ok(MPI_ERRORS_ARE_FATAL),
-            Slot::Abort => Ok(MPI_ERRORS_ABORT),
-            Slot::Return => Ok(MPI_ERRORS_RETURN),
-            Slot::User(errhandler) => errhandler.lend(),
-        }
-    }
-}
-
-trait Lend {
-    fn lend(&self) -> Result<MPI_Errhandler>;
-}
-
-impl Lend for Attached {
-    fn lend(&self) -> Result<MPI_Errhandler> {
-        let mut handle = self.handle.lock().unwrap_or_else(|poison| poison.into_inner());
-        let (number, lent) = match *handle {
-            Some((number, lent)) => (number, lent + 1),
-            None => (TABLE.insert(self.clone())?, 1),
-        };
-        *handle = Some((number, lent));
-        Ok(MPI_Errhandler(number))
+fn handler(errhandler: &Errhandler) -> Handler {
+    match errhandler {
+        Errhandler::Fatal => Handler::Fatal,
+        Errhandler::Abort => Handler::Abort,
+        Errhandler::Return => Handler::Return,
+        Errhandler::User(user) => match user.downcast_ref::<User>() {
+            Some(user) => Handler::User(user.function),
+            None => Handler::Fatal,
+        },
     }
 }
 
@@ -94,11 +72,9 @@ impl Lend for Attached {
 pub(crate) fn of(target: Target) -> Handler {
     match target {
         Target::Code => Handler::Return,
-        Target::File(_) => lock(&FILES).handler(),
-        other => match crate::comm::errhandler_of(comm_of(other)) {
-            Some(slot) => slot.handler(),
-            None => lock(&INITIAL).handler(),
-        },
+        Target::File(_) => handler(&lock(&FILES)),
+        other => crate::comm::errhandler_of(comm_of(other))
+            .map_or(Handler::Fatal, |errhandler| handler(&errhandler)),
     }
 }
 
@@ -106,11 +82,7 @@ pub(crate) fn of(target: Target) -> Handler {
 /// MPI_COMM_WORLD if only that has been given an error handler, as programs for older MPI expect.
 fn comm_of(target: Target) -> MPI_Comm {
     match target {
-        Target::Comm(comm) if crate::comm::errhandler_of(comm).is_some() => comm,
-        Target::Request(request) => match crate::request::comm_of(request) {
-            Some(comm) => comm,
-            None => comm_of(Target::SelfComm),
-        },
+        Target::Comm(comm) if crate::comm::known(comm).is_ok() => comm,
         _ if crate::comm::only_world_has_errhandler() => MPI_COMM_WORLD,
         _ => MPI_COMM_SELF,
     }
@@ -128,24 +100,23 @@ pub(crate) fn handle_of(target: Target) -> usize {
 pub(crate) fn describe(target: Target) -> String {
     match target {
         Target::File(_) => "MPI_FILE_NULL".to_string(),
-        Target::Comm(_) | Target::Request(_) => crate::comm::describe(comm_of(target)),
-        _ => "no communicator (the error handler of MPI_COMM_SELF applies)".to_string(),
+        other => crate::comm::describe(comm_of(other)),
     }
 }
 
 /// What an error handler handle stands for, if it fits objects of that kind.
-fn slot(errhandler: MPI_Errhandler, object: Object) -> Result<Slot> {
+fn fitting(errhandler: MPI_Errhandler, object: Object) -> Result<Errhandler> {
     Ok(match errhandler {
-        MPI_ERRORS_ARE_FATAL => Slot::Fatal,
-        MPI_ERRORS_ABORT => Slot::Abort,
-        MPI_ERRORS_RETURN => Slot::Return,
+        MPI_ERRORS_ARE_FATAL => Errhandler::Fatal,
+        MPI_ERRORS_ABORT => Errhandler::Abort,
+        MPI_ERRORS_RETURN => Errhandler::Return,
         MPI_ERRHANDLER_NULL => bail!(ERR_ERRHANDLER, "the error handler is MPI_ERRHANDLER_NULL"),
         MPI_Errhandler(number) => {
             let errhandler = TABLE.lookup(number)?;
             if errhandler.object != object {
                 bail!(ERR_ERRHANDLER, "the error handler is for {:?} objects", errhandler.object);
             }
-            Slot::User(errhandler)
+            Errhandler::User(errhandler)
         }
     })
 }
@@ -156,12 +127,12 @@ fn create(function: Callback, object: Object, errhandler: Ptr<MPI_Errhandler>) -
     }
     // SAFETY: by MPI's contract the user passes a function of the type that MPI_X_create_errhandler wants.
     let function = unsafe { std::mem::transmute::<usize, ErrhandlerFunction>(function) };
-    let new = Errhandler { handler: Handler::User(function), object, handle: Mutex::new(None) };
-    errhandler.set(Arc::new(new).lend()?)
+    let new = User { function, object, handle: Mutex::new(None) };
+    errhandler.set(lend(&Errhandler::User(Arc::new(new)))?)
 }
 
-fn lock(slot: &'static Mutex<Slot>) -> std::sync::MutexGuard<'static, Slot> {
-    slot.lock().unwrap_or_else(|poison| poison.into_inner())
+fn lock(files: &'static Mutex<Errhandler>) -> std::sync::MutexGuard<'static, Errhandler> {
+    files.lock().unwrap_or_else(|poison| poison.into_inner())
 }
 
 mpi! {
@@ -202,13 +173,13 @@ mpi! {
     }
 
     fn MPI_Comm_set_errhandler(comm: MPI_Comm, errhandler: MPI_Errhandler) on comm {
-        crate::comm::set_errhandler(comm, slot(errhandler, Object::Comm)?)
+        crate::comm::set_errhandler(comm, fitting(errhandler, Object::Comm)?)
     }
 
     fn MPI_Comm_get_errhandler(comm: MPI_Comm, errhandler: Ptr<MPI_Errhandler>) on comm {
         crate::comm::known(comm)?;
         match crate::comm::errhandler_of(comm) {
-            Some(slot) => errhandler.set(slot.lend()?),
+            Some(attached) => errhandler.set(lend(&attached)?),
             None => bail!(ERR_COMM, "the communicator has no error handler"),
         }
     }
@@ -217,7 +188,7 @@ mpi! {
         if file != MPI_FILE_NULL {
             bail!(ERR_FILE, "there are no files yet: only MPI_FILE_NULL has an error handler");
         }
-        *lock(&FILES) = slot(errhandler, Object::File)?;
+        *lock(&FILES) = fitting(errhandler, Object::File)?;
         Ok(())
     }
 
@@ -225,8 +196,8 @@ mpi! {
         if file != MPI_FILE_NULL {
             bail!(ERR_FILE, "there are no files yet: only MPI_FILE_NULL has an error handler");
         }
-        let slot = lock(&FILES).clone();
-        errhandler.set(slot.lend()?)
+        let attached = lock(&FILES).clone();
+        errhandler.set(lend(&attached)?)
     }
 
     fn MPI_Win_set_errhandler(win: MPI_Win, _errhandler: MPI_Errhandler) on win {

@@ -1,5 +1,145 @@
-//! Start and end of MPI.
+//! Start and end of MPI (MPI 5.0, 11.2 to 11.6).
+
+use crate::boundary::{SelfComm, mpi};
 use crate::ffi::*;
-pub(crate) fn abort(code: c_int) -> ! {
-    std::process::exit(code)
+use crate::pointer::Ptr;
+use crate::process::{self, Phase};
+use crate::{attr, comm, env, info, request};
+use banyan_runtime::{Env, Facts, Result, Runtime, Threads, bail};
+use std::sync::{Arc, Mutex, RwLock};
+use std::thread::ThreadId;
+
+static RUNTIME: RwLock<Option<Arc<Runtime>>> = RwLock::new(None);
+static MAIN_THREAD: Mutex<Option<ThreadId>> = Mutex::new(None);
+
+/// The runtime between initialization and finalization.
+#[inline]
+pub(crate) fn runtime() -> Result<Arc<Runtime>> {
+    match &*RUNTIME.read().unwrap_or_else(|poison| poison.into_inner()) {
+        Some(runtime) => Ok(runtime.clone()),
+        None => bail!(ERR_OTHER, "MPI is not initialized"),
+    }
+}
+
+fn level(threads: Threads) -> c_int {
+    match threads {
+        Threads::Single => MPI_THREAD_SINGLE,
+        Threads::Funneled => MPI_THREAD_FUNNELED,
+        Threads::Serialized => MPI_THREAD_SERIALIZED,
+        Threads::Multiple => MPI_THREAD_MULTIPLE,
+    }
+}
+
+fn threads(required: c_int) -> Result<Threads> {
+    Ok(match required {
+        MPI_THREAD_SINGLE => Threads::Single,
+        MPI_THREAD_FUNNELED => Threads::Funneled,
+        MPI_THREAD_SERIALIZED => Threads::Serialized,
+        MPI_THREAD_MULTIPLE => Threads::Multiple,
+        other => bail!(ERR_ARG, "the thread level {other} is not one of MPI_THREAD_X"),
+    })
+}
+
+fn start(argc: Ptr<c_int>, argv: Ptr<Ptr<Ptr<c_char>>>, required: c_int) -> Result<c_int> {
+    match process::phase() {
+        Phase::Before => {}
+        Phase::Running => bail!(ERR_OTHER, "MPI is initialized already"),
+        Phase::After => bail!(ERR_OTHER, "MPI was finalized; it cannot be initialized again"),
+    }
+    let runtime = Runtime::open(threads(required)?)?;
+    let (world, itself) = (runtime.world()?, runtime.itself()?);
+    comm::open(world, itself);
+    attr::open(runtime.facts().appnum, runtime.facts().universe_size);
+    info::set_env(&environment(&arguments(argc, argv), runtime.facts()));
+    let provided = level(runtime.threads());
+    *MAIN_THREAD.lock().unwrap_or_else(|poison| poison.into_inner()) = Some(std::thread::current().id());
+    *RUNTIME.write().unwrap_or_else(|poison| poison.into_inner()) = Some(runtime);
+    process::set_phase(Phase::Running);
+    Ok(provided)
+}
+
+/// The arguments of `main`, if the program passed them.
+fn arguments(argc: Ptr<c_int>, argv: Ptr<Ptr<Ptr<c_char>>>) -> Vec<String> {
+    let count = argc.get().map_or(0, |count| count.max(0) as usize);
+    let list = argv.get().and_then(|argv| argv.list(count)).unwrap_or_default();
+    list.into_iter().map_while(|argument| argument.text().ok()).collect()
+}
+
+fn environment(arguments: &[String], facts: &Facts) -> Env {
+    let mut env = Env::of_this_process(arguments);
+    if facts.launched {
+        env.maxprocs = Some(facts.app_size);
+        env.command = Some(facts.command.clone());
+    }
+    env
+}
+
+fn finish() -> Result<()> {
+    let (world, itself) = (comm::lookup(MPI_COMM_WORLD)?, comm::lookup(MPI_COMM_SELF)?);
+    // First of all, while everything still works (MPI 5.0, 11.2.4).
+    itself.attributes.delete_all(MPI_COMM_SELF.0)?;
+    world.attributes.delete_all(MPI_COMM_WORLD.0)?;
+    let runtime = runtime()?;
+    runtime.close(&world)?;
+    drop((world, itself));
+    request::close();
+    crate::probe::close();
+    comm::close();
+    *RUNTIME.write().unwrap_or_else(|poison| poison.into_inner()) = None;
+    process::set_phase(Phase::After);
+    Ok(())
+}
+
+/// Ends the job with `code`, after C's output streams are written.
+pub(crate) fn abort(code: c_int, message: &str) -> ! {
+    // SAFETY: allowed at any time.
+    unsafe { libc::fflush(std::ptr::null_mut()) };
+    if let Ok(runtime) = runtime() {
+        runtime.abort(code, message);
+    }
+    let status = if code & 0xff == 0 { 1 } else { code & 0xff };
+    // SAFETY: ends the process at once; no exit handler runs, which might call MPI.
+    unsafe { libc::_exit(status) }
+}
+
+mpi! {
+    fn MPI_Init(argc: Ptr<c_int>, argv: Ptr<Ptr<Ptr<c_char>>>) on SelfComm {
+        start(argc, argv, MPI_THREAD_SINGLE).map(drop)
+    }
+
+    fn MPI_Init_thread(
+        argc: Ptr<c_int>,
+        argv: Ptr<Ptr<Ptr<c_char>>>,
+        required: c_int,
+        provided: Ptr<c_int>,
+    ) on SelfComm {
+        let required = env::thread_level(required);
+        provided.set(start(argc, argv, required)?)
+    }
+
+    fn MPI_Finalize() on SelfComm {
+        finish()
+    }
+
+    fn MPI_Initialized(flag: Ptr<c_int>) on SelfComm {
+        flag.set((process::phase() != Phase::Before).into())
+    }
+
+    fn MPI_Finalized(flag: Ptr<c_int>) on SelfComm {
+        flag.set((process::phase() == Phase::After).into())
+    }
+
+    fn MPI_Query_thread(provided: Ptr<c_int>) on SelfComm {
+        provided.set(level(runtime()?.threads()))
+    }
+
+    fn MPI_Is_thread_main(flag: Ptr<c_int>) on SelfComm {
+        let main = *MAIN_THREAD.lock().unwrap_or_else(|poison| poison.into_inner());
+        flag.set((main == Some(std::thread::current().id())).into())
+    }
+
+    fn MPI_Abort(comm: MPI_Comm, errorcode: c_int) on comm {
+        let message = format!("MPI_Abort({}, {errorcode})", comm::describe(comm));
+        abort(errorcode, &message)
+    }
 }

@@ -4,24 +4,32 @@
 //! and calls error handlers. `tables` and `header` make `mpi.h`, `not_built` lists what is not built yet.
 #![allow(non_snake_case, reason = "functions and fields have the names of the MPI standard")]
 
+mod attr;
 mod boundary;
 mod buffers;
+mod coll;
 mod comm;
 mod datatype;
 mod env;
 mod errhandler;
 pub mod ffi;
+mod grequest;
 mod group;
 mod handle_conv;
 pub mod handles;
 pub mod header;
 mod info;
 mod init;
+mod memory;
 pub mod not_built;
+mod op;
+mod p2p;
 mod pack;
 pub mod pointer;
+mod probe;
 mod process;
 mod request;
 mod status;
 pub mod tables;
 mod tool;
+mod topo;

@@ -38,7 +38,7 @@ pub(crate) fn set_phase(phase: Phase) {
 /// MPI_ERRORS_ARE_FATAL: says what happened and ends the job.
 pub(crate) fn abort_all(name: &str, target: Target, code: c_int) -> ! {
     report(name, target, code);
-    crate::env::abort(code)
+    crate::init::abort(code, &format!("{name} failed"))
 }
 
 /// MPI_ERRORS_ABORT: as MPI_Abort on the communicator; every job here is one unit, so all of it ends.

@@ -1,5 +1,404 @@
-//! Requests.
+//! Requests (MPI 5.0, 3.7 and 3.9): their handles, and completing, starting and cancelling them.
+
+use crate::boundary::{SelfComm, Target, blame, mpi};
 use crate::ffi::*;
-pub(crate) fn comm_of(_request: MPI_Request) -> Option<MPI_Comm> {
-    None
+use crate::handles::{Kind, Table};
+use crate::pointer::Ptr;
+use crate::status::store;
+use banyan_runtime::{Class, Error, Outcome, Request, Result, Runtime, Status, bail};
+use std::sync::Arc;
+
+/// A request, and the communicator that its errors are reported on.
+#[derive(Clone)]
+struct Entry {
+    request: Arc<Request>,
+    comm: MPI_Comm,
+}
+
+static TABLE: Table<Entry> = Table::new(Kind::Request);
+
+/// Gives the user a new request.
+#[inline]
+pub(crate) fn give(to: Ptr<MPI_Request>, request: Request, comm: MPI_Comm) -> Result<()> {
+    let entry = Entry { request: Arc::new(request), comm };
+    to.set(MPI_Request(TABLE.insert(entry)?))
+}
+
+/// Forgets all requests; what is under way has ended.
+pub(crate) fn close() {
+    drop(TABLE.drain());
+}
+
+/// The request of a handle; errors from here on are reported on its communicator. None for MPI_REQUEST_NULL.
+fn lookup(request: MPI_Request) -> Result<Option<Entry>> {
+    if request == MPI_REQUEST_NULL {
+        return Ok(None);
+    }
+    let entry = TABLE.lookup(request.0)?;
+    Ok(Some(entry))
+}
+
+/// The request of a handle that must not be null.
+fn active(request: MPI_Request) -> Result<Arc<Request>> {
+    match lookup(request)? {
+        Some(entry) => {
+            blame(Target::Comm(entry.comm));
+            Ok(entry.request)
+        }
+        None => bail!(ERR_REQUEST, "the request is MPI_REQUEST_NULL"),
+    }
+}
+
+/// Completed requests that are not persistent are gone.
+fn release(to: Ptr<MPI_Request>, handle: MPI_Request, request: &Request) -> Result<()> {
+    if request.is_persistent() {
+        return Ok(());
+    }
+    TABLE.remove(handle.0)?;
+    to.set(MPI_REQUEST_NULL)
+}
+
+/// Ends a call that completed one operation.
+fn finish(outcome: Outcome, comm: MPI_Comm, status: Ptr<MPI_Status>) -> Result<()> {
+    store(status, &outcome.status);
+    match outcome.error {
+        None => Ok(()),
+        Some(error) => {
+            blame(Target::Comm(comm));
+            Err(error)
+        }
+    }
+}
+
+/// The requests of an array, with their places; null handles are left out.
+struct Many {
+    array: Ptr<MPI_Request>,
+    entries: Vec<(usize, MPI_Request, Entry)>,
+}
+
+impl Many {
+    fn new(count: c_int, array: Ptr<MPI_Request>) -> Result<Many> {
+        let Ok(len) = usize::try_from(count) else { bail!(ERR_COUNT, "the number of requests is {count}") };
+        if array.is_null() && len > 0 {
+            bail!(ERR_REQUEST, "the array of requests is NULL");
+        }
+        let mut entries = Vec::with_capacity(len);
+        for at in 0..len {
+            let handle = array.at(at)?;
+            if let Some(entry) = lookup(handle)? {
+                entries.push((at, handle, entry));
+            }
+        }
+        Ok(Many { array, entries })
+    }
+
+    fn runtime(&self) -> Result<Arc<Runtime>> {
+        crate::init::runtime()
+    }
+
+    fn requests(&self) -> Vec<Arc<Request>> {
+        self.entries.iter().map(|(_, _, entry)| entry.request.clone()).collect()
+    }
+
+    fn placed(&self) -> Vec<(usize, Arc<Request>)> {
+        self.entries.iter().enumerate().map(|(at, (_, _, entry))| (at, entry.request.clone())).collect()
+    }
+
+    fn release(&self, which: usize) -> Result<()> {
+        let (at, handle, entry) = &self.entries[which];
+        if !entry.request.is_persistent() {
+            TABLE.remove(handle.0)?;
+            self.array.put(*at, MPI_REQUEST_NULL)?;
+        }
+        Ok(())
+    }
+
+    /// Takes over the outcomes of all: statuses in the places of the requests, null ones empty.
+    fn all(&self, count: c_int, outcomes: Vec<Outcome>, statuses: Ptr<MPI_Status>) -> Result<()> {
+        let mut out = Statuses::new(statuses);
+        if self.entries.len() < count as usize {
+            (0..count as usize).try_for_each(|at| out.put(at, &Outcome::ok(Status::EMPTY)))?;
+        }
+        for (which, outcome) in outcomes.iter().enumerate() {
+            out.put(self.entries[which].0, outcome)?;
+            self.release(which)?;
+        }
+        self.in_status(outcomes.iter().enumerate())
+    }
+
+    /// MPI_ERR_IN_STATUS if any of these failed, reported on the communicator of the first.
+    fn in_status<'a>(&self, outcomes: impl Iterator<Item = (usize, &'a Outcome)>) -> Result<()> {
+        let mut failed = outcomes.filter_map(|(which, outcome)| Some((which, outcome.error.as_ref()?)));
+        let Some((which, error)) = failed.next() else { return Ok(()) };
+        blame(Target::Comm(self.entries[which].2.comm));
+        let more = failed.count();
+        let what = format!("request {} failed ({error}), and {more} more", self.entries[which].0);
+        Err(Error::new(Class::ERR_IN_STATUS, what))
+    }
+}
+
+/// An array of statuses, or MPI_STATUSES_IGNORE.
+struct Statuses(Ptr<MPI_Status>);
+
+impl Statuses {
+    fn new(array: Ptr<MPI_Status>) -> Self {
+        Self(array)
+    }
+
+    fn put(&mut self, at: usize, outcome: &Outcome) -> Result<()> {
+        if self.0.is_null() {
+            return Ok(());
+        }
+        let mut status = self.0.at(at)?;
+        status.fill(&outcome.status);
+        status.MPI_ERROR = outcome.class().0;
+        self.0.put(at, status)
+    }
+}
+
+/// MPI_Waitsome and MPI_Testsome.
+fn some(
+    block: bool,
+    incount: c_int,
+    requests: Ptr<MPI_Request>,
+    (outcount, indices): (Ptr<c_int>, Ptr<c_int>),
+    statuses: Ptr<MPI_Status>,
+) -> Result<()> {
+    let many = Many::new(incount, requests)?;
+    let Some(found) = many.runtime()?.some(&many.placed(), block) else {
+        return outcount.set(MPI_UNDEFINED);
+    };
+    outcount.set(found.len() as c_int)?;
+    let mut out = Statuses::new(statuses);
+    for (at, (which, outcome)) in found.iter().enumerate() {
+        indices.put(at, many.entries[*which].0 as c_int)?;
+        out.put(at, outcome)?;
+        many.release(*which)?;
+    }
+    many.in_status(found.iter().map(|(which, outcome)| (*which, outcome)))
+}
+
+/// Ends MPI_Waitany and MPI_Testany: `found` is the one that is over.
+fn any(many: &Many, found: (usize, Outcome), indx: Ptr<c_int>, status: Ptr<MPI_Status>) -> Result<()> {
+    let (which, outcome) = found;
+    indx.set(many.entries[which].0 as c_int)?;
+    many.release(which)?;
+    finish(outcome, many.entries[which].2.comm, status)
+}
+
+fn none_active(indx: Ptr<c_int>, status: Ptr<MPI_Status>) -> Result<()> {
+    store(status, &Status::EMPTY);
+    indx.set(MPI_UNDEFINED)
+}
+
+mpi! {
+    fn MPI_Wait(request: Ptr<MPI_Request>, status: Ptr<MPI_Status>) on SelfComm {
+        let handle = request.get()?;
+        let Some(entry) = lookup(handle)? else {
+            store(status, &Status::EMPTY);
+            return Ok(());
+        };
+        let outcome = entry.request.wait();
+        release(request, handle, &entry.request)?;
+        finish(outcome, entry.comm, status)
+    }
+
+    fn MPI_Test(request: Ptr<MPI_Request>, flag: Ptr<c_int>, status: Ptr<MPI_Status>) on SelfComm {
+        let handle = request.get()?;
+        let Some(entry) = lookup(handle)? else {
+            store(status, &Status::EMPTY);
+            return flag.set(1);
+        };
+        let Some(outcome) = entry.request.test() else { return flag.set(0) };
+        flag.set(1)?;
+        release(request, handle, &entry.request)?;
+        finish(outcome, entry.comm, status)
+    }
+
+    fn MPI_Waitall(count: c_int, array_of_requests: Ptr<MPI_Request>, array_of_statuses: Ptr<MPI_Status>) on SelfComm {
+        let many = Many::new(count, array_of_requests)?;
+        let outcomes = match many.entries.is_empty() {
+            true => Vec::new(),
+            false => many.runtime()?.wait_all(&many.requests()),
+        };
+        many.all(count, outcomes, array_of_statuses)
+    }
+
+    fn MPI_Testall(
+        count: c_int,
+        array_of_requests: Ptr<MPI_Request>,
+        flag: Ptr<c_int>,
+        array_of_statuses: Ptr<MPI_Status>,
+    ) on SelfComm {
+        let many = Many::new(count, array_of_requests)?;
+        let outcomes = match many.entries.is_empty() {
+            true => Some(Vec::new()),
+            false => many.runtime()?.test_all(&many.requests()),
+        };
+        flag.set(outcomes.is_some().into())?;
+        match outcomes {
+            Some(outcomes) => many.all(count, outcomes, array_of_statuses),
+            None => Ok(()),
+        }
+    }
+
+    fn MPI_Waitany(
+        count: c_int,
+        array_of_requests: Ptr<MPI_Request>,
+        indx: Ptr<c_int>,
+        status: Ptr<MPI_Status>,
+    ) on SelfComm {
+        let many = Many::new(count, array_of_requests)?;
+        match many.runtime()?.wait_any(&many.placed()) {
+            Some(found) => any(&many, found, indx, status),
+            None => none_active(indx, status),
+        }
+    }
+
+    fn MPI_Testany(
+        count: c_int,
+        array_of_requests: Ptr<MPI_Request>,
+        indx: Ptr<c_int>,
+        flag: Ptr<c_int>,
+        status: Ptr<MPI_Status>,
+    ) on SelfComm {
+        let many = Many::new(count, array_of_requests)?;
+        let found = many.runtime()?.test_any(&many.placed());
+        flag.set((!matches!(found, Ok(None))).into())?;
+        match found {
+            Ok(Some(found)) => any(&many, found, indx, status),
+            Ok(None) => indx.set(MPI_UNDEFINED),
+            Err(()) => none_active(indx, status),
+        }
+    }
+
+    fn MPI_Waitsome(
+        incount: c_int,
+        array_of_requests: Ptr<MPI_Request>,
+        outcount: Ptr<c_int>,
+        array_of_indices: Ptr<c_int>,
+        array_of_statuses: Ptr<MPI_Status>,
+    ) on SelfComm {
+        some(true, incount, array_of_requests, (outcount, array_of_indices), array_of_statuses)
+    }
+
+    fn MPI_Testsome(
+        incount: c_int,
+        array_of_requests: Ptr<MPI_Request>,
+        outcount: Ptr<c_int>,
+        array_of_indices: Ptr<c_int>,
+        array_of_statuses: Ptr<MPI_Status>,
+    ) on SelfComm {
+        some(false, incount, array_of_requests, (outcount, array_of_indices), array_of_statuses)
+    }
+
+    fn MPI_Request_get_status(request: MPI_Request, flag: Ptr<c_int>, status: Ptr<MPI_Status>) on SelfComm {
+        let outcome = match lookup(request)? {
+            Some(entry) => entry.request.status(),
+            None => Some(Outcome::ok(Status::EMPTY)),
+        };
+        flag.set(outcome.is_some().into())?;
+        if let Some(outcome) = outcome {
+            store(status, &outcome.status);
+        }
+        Ok(())
+    }
+
+    fn MPI_Request_get_status_all(
+        count: c_int,
+        array_of_requests: Ptr<MPI_Request>,
+        flag: Ptr<c_int>,
+        array_of_statuses: Ptr<MPI_Status>,
+    ) on SelfComm {
+        let many = Many::new(count, array_of_requests)?;
+        let outcomes: Option<Vec<_>> = many.entries.iter().map(|(_, _, entry)| entry.request.status()).collect();
+        flag.set(outcomes.is_some().into())?;
+        let Some(outcomes) = outcomes else { return Ok(()) };
+        let mut out = Statuses::new(array_of_statuses);
+        (0..count as usize).try_for_each(|at| out.put(at, &Outcome::ok(Status::EMPTY)))?;
+        for ((at, ..), outcome) in many.entries.iter().zip(&outcomes) {
+            out.put(*at, outcome)?;
+        }
+        Ok(())
+    }
+
+    fn MPI_Request_get_status_any(
+        count: c_int,
+        array_of_requests: Ptr<MPI_Request>,
+        indx: Ptr<c_int>,
+        flag: Ptr<c_int>,
+        status: Ptr<MPI_Status>,
+    ) on SelfComm {
+        let many = Many::new(count, array_of_requests)?;
+        let mut active = many.entries.iter().filter(|(_, _, entry)| entry.request.is_active()).peekable();
+        if active.peek().is_none() {
+            flag.set(1)?;
+            return none_active(indx, status);
+        }
+        let found = active.find_map(|(at, _, entry)| Some((*at, entry.request.status()?)));
+        flag.set(found.is_some().into())?;
+        match found {
+            Some((at, outcome)) => {
+                store(status, &outcome.status);
+                indx.set(at as c_int)
+            }
+            None => indx.set(MPI_UNDEFINED),
+        }
+    }
+
+    fn MPI_Request_get_status_some(
+        incount: c_int,
+        array_of_requests: Ptr<MPI_Request>,
+        outcount: Ptr<c_int>,
+        array_of_indices: Ptr<c_int>,
+        array_of_statuses: Ptr<MPI_Status>,
+    ) on SelfComm {
+        let many = Many::new(incount, array_of_requests)?;
+        let active: Vec<_> = many.entries.iter().filter(|(_, _, entry)| entry.request.is_active()).collect();
+        if active.is_empty() {
+            return outcount.set(MPI_UNDEFINED);
+        }
+        let mut out = Statuses::new(array_of_statuses);
+        let mut found = 0;
+        for (at, _, entry) in active {
+            if let Some(outcome) = entry.request.status() {
+                array_of_indices.put(found, *at as c_int)?;
+                out.put(found, &outcome)?;
+                found += 1;
+            }
+        }
+        outcount.set(found as c_int)
+    }
+
+    fn MPI_Start(request: Ptr<MPI_Request>) on SelfComm {
+        active(request.get()?)?.start()
+    }
+
+    fn MPI_Startall(count: c_int, array_of_requests: Ptr<MPI_Request>) on SelfComm {
+        let many = Many::new(count, array_of_requests)?;
+        if many.entries.len() < count as usize {
+            bail!(ERR_REQUEST, "one of the requests is MPI_REQUEST_NULL");
+        }
+        for (_, _, entry) in &many.entries {
+            blame(Target::Comm(entry.comm));
+            entry.request.start()?;
+        }
+        Ok(())
+    }
+
+    fn MPI_Cancel(request: Ptr<MPI_Request>) on SelfComm {
+        active(request.get()?)?.cancel()
+    }
+
+    fn MPI_Request_free(request: Ptr<MPI_Request>) on SelfComm {
+        let handle = request.get()?;
+        let old = active(handle)?;
+        TABLE.remove(handle.0)?;
+        request.set(MPI_REQUEST_NULL)?;
+        old.free()
+    }
+
+    fn MPI_Grequest_complete(request: MPI_Request) on SelfComm {
+        active(request)?.complete()
+    }
 }

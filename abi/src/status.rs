@@ -26,6 +26,16 @@ impl MPI_Status {
         self.set_bytes(from.bytes);
         self.MPI_internal[2] = from.cancelled.into();
     }
+
+    /// What the status says, for the runtime.
+    pub fn read(&self) -> Status {
+        Status {
+            source: self.MPI_SOURCE,
+            tag: self.MPI_TAG,
+            bytes: self.bytes(),
+            cancelled: self.MPI_internal[2] != 0,
+        }
+    }
 }
 
 /// Stores a status where the user wants it, if anywhere. MPI_ERROR is left as it is: only calls that complete

@@ -95,10 +95,10 @@ fn rows(text: &'static str) -> impl Iterator<Item = Vec<&'static str>> {
 }
 
 fn function(row: Vec<&'static str>) -> Function {
-    let when = match (row[7], row[1]) {
-        ("std" | "std*" | "lax", _) => When::Always,
-        ("starts", _) => When::Starts,
-        ("tool", _) => When::Tool,
+    let when = match row[8] {
+        "std" | "std*" | "lax" => When::Always,
+        "starts" => When::Starts,
+        "tool" => When::Tool,
         _ => When::Running,
     };
     let params = match row[3] {

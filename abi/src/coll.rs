@@ -1,0 +1,475 @@
+//! Collective communication (MPI 5.0, 6): blocking, nonblocking and persistent forms from one declaration.
+
+use crate::boundary::mpi;
+use crate::buffers::{check, count, counts, displacements, region};
+use crate::comm::{Object, lookup};
+use crate::datatype::{self, OrMpi, TypeRef};
+use crate::ffi::*;
+use crate::pointer::Ptr;
+use crate::{info, op, request};
+use banyan_datatype::{Datatype, Span};
+use banyan_runtime::{Call, Kind, Memory, Op, Result, bail};
+use std::sync::Arc;
+
+/// True for MPI_IN_PLACE.
+fn in_place(buf: Ptr<c_void>) -> bool {
+    buf.address() == MPI_IN_PLACE
+}
+
+/// `blocks` times `count` elements, one block after the other.
+fn uniform(buf: Ptr<c_void>, count: u64, blocks: u64, datatype: MPI_Datatype) -> Result<Memory> {
+    let ty = datatype::committed(datatype)?;
+    let all = total(count, blocks)?;
+    let span = ty.span(all).mpi()?;
+    check(buf, span, &ty)?;
+    Ok(Memory::Uniform { base: region(buf, span), count, ty: ty.clone() })
+}
+
+fn total(count: u64, blocks: u64) -> Result<u64> {
+    match count.checked_mul(blocks) {
+        Some(all) => Ok(all),
+        None => bail!(ERR_COUNT, "{blocks} times {count} elements do not fit into 64 bits"),
+    }
+}
+
+/// The span of all blocks: each `counts[r]` elements at `displs[r]` bytes.
+fn span_of_blocks<'a>(blocks: impl Iterator<Item = (u64, i64, &'a Arc<Datatype>)>) -> Result<Span> {
+    let mut all = Span { bytes: 0, lo: 0, hi: 0 };
+    for (count, at, ty) in blocks {
+        let span = ty.span(count).mpi()?;
+        if span.bytes == 0 {
+            continue;
+        }
+        let place = |offset: i64| match offset.checked_add(at) {
+            Some(offset) => Ok(offset),
+            None => bail!(ERR_ARG, "a displacement of {at} bytes is too far away"),
+        };
+        let (lo, hi) = (place(span.lo)?, place(span.hi)?);
+        all = match all.bytes {
+            0 => Span { bytes: span.bytes, lo, hi },
+            bytes => Span { bytes: bytes.saturating_add(span.bytes), lo: all.lo.min(lo), hi: all.hi.max(hi) },
+        };
+    }
+    Ok(all)
+}
+
+fn in_bytes(displ: i64, extent: i64) -> Result<i64> {
+    match displ.checked_mul(extent) {
+        Some(bytes) => Ok(bytes),
+        None => bail!(ERR_ARG, "a displacement of {displ} elements is too far away"),
+    }
+}
+
+/// A block of `counts[r]` elements at `displs[r]` extents for each rank.
+fn vector<N: Number>(
+    buf: Ptr<c_void>,
+    ranks: usize,
+    (list, displs): (Ptr<N>, Ptr<N>),
+    datatype: MPI_Datatype,
+) -> Result<Memory> {
+    let ty = datatype::committed(datatype)?;
+    let (counts, displs) = (counts(list, ranks)?, displacements(displs, ranks)?);
+    let places = displs.iter().map(|displ| in_bytes(*displ, ty.extent())).collect::<Result<Vec<_>>>()?;
+    let blocks = counts.iter().zip(&places).map(|(count, at)| (*count, *at, &*ty));
+    let span = span_of_blocks(blocks)?;
+    reachable(buf, span)?;
+    Ok(Memory::Vector { base: region(buf, span), counts, displs, ty: ty.clone() })
+}
+
+/// A block of `counts[r]` elements of `types[r]` at `displs[r]` bytes for each rank.
+fn wide<N: Number>(
+    buf: Ptr<c_void>,
+    ranks: usize,
+    (list, displs): (Ptr<N>, Ptr<N>),
+    datatypes: Ptr<MPI_Datatype>,
+) -> Result<Memory> {
+    if datatypes.is_null() && ranks > 0 {
+        bail!(ERR_TYPE, "the list of datatypes is NULL");
+    }
+    let committed = |handle| -> Result<Arc<Datatype>> { Ok(datatype::committed(handle)?.clone()) };
+    let types = datatypes.list(ranks)?.into_iter().map(committed).collect::<Result<Vec<_>>>()?;
+    let (counts, displs) = (counts(list, ranks)?, displacements(displs, ranks)?);
+    let blocks = counts.iter().zip(&displs).zip(&types).map(|((count, at), ty)| (*count, *at, ty));
+    let span = span_of_blocks(blocks)?;
+    reachable(buf, span)?;
+    Ok(Memory::Wide { base: region(buf, span), counts, displs, types })
+}
+
+/// Refuses addresses that cannot be meant, where every block has a displacement of its own.
+fn reachable(buf: Ptr<c_void>, span: Span) -> Result<()> {
+    if span.bytes > 0 && in_place(buf) {
+        bail!(ERR_BUFFER, "the buffer is MPI_IN_PLACE, which is not allowed here");
+    }
+    if span.bytes > 0 && buf.is_null() && span.lo == 0 {
+        bail!(ERR_BUFFER, "the buffer is NULL, but {} bytes are to be moved", span.bytes);
+    }
+    Ok(())
+}
+
+/// Refuses one buffer for two purposes.
+fn apart(sendbuf: Ptr<c_void>, recvbuf: Ptr<c_void>, send: &Memory) -> Result<()> {
+    let moves = matches!(send, Memory::Uniform { count, ty, .. } if *count > 0 && ty.size() > 0);
+    if moves && sendbuf.address() == recvbuf.address() && !sendbuf.is_null() {
+        bail!(ERR_BUFFER, "send and receive buffer are the same memory; use MPI_IN_PLACE for that");
+    }
+    Ok(())
+}
+
+/// Send and receive side of a reduction of `count` elements.
+fn operands(
+    comm: &Object,
+    (sendbuf, recvbuf): (Ptr<c_void>, Ptr<c_void>),
+    count: u64,
+    (datatype, op): (MPI_Datatype, MPI_Op),
+    receives: bool,
+) -> Result<(Memory, Memory, Op)> {
+    let ty = datatype::committed(datatype)?;
+    let op = op::lookup(op, datatype, &ty)?;
+    let recv = match receives {
+        true => uniform(recvbuf, count, 1, datatype)?,
+        false => Memory::Nothing,
+    };
+    if in_place(sendbuf) && receives {
+        return Ok((Memory::InPlace, recv, op));
+    }
+    let send = uniform(sendbuf, count, 1, datatype)?;
+    if receives && comm.size() > 0 {
+        apart(sendbuf, recvbuf, &send)?;
+    }
+    Ok((send, recv, op))
+}
+
+/// A reduction that all ranks get a result of.
+fn reduction(
+    comm: &Object,
+    kind: Kind,
+    bufs: (Ptr<c_void>, Ptr<c_void>),
+    count: u64,
+    how: (MPI_Datatype, MPI_Op),
+) -> Result<Call> {
+    let (send, recv, op) = operands(comm, bufs, count, how, true)?;
+    Ok(Call::reducing(kind, send, recv, op, 0))
+}
+
+/// The operation and datatype of a reduce-scatter.
+fn scattered(datatype: MPI_Datatype, op: MPI_Op) -> Result<(TypeRef, Op)> {
+    let ty = datatype::committed(datatype)?;
+    let op = op::lookup(op, datatype, &ty)?;
+    Ok((ty, op))
+}
+
+fn ranks(comm: &Object) -> usize {
+    comm.remote_size().unwrap_or(comm.size()) as usize
+}
+
+/// Declares a collective in its three forms. The body makes the call from the arguments; `comm` in it is the
+/// communicator.
+macro_rules! collective {
+    (
+        fn $blocking:ident<$n:ident>
+        fn $nonblocking:ident<N>
+        fn $persistent:ident<N>
+        ($($arg:ident: $type:ty),* $(,)?) on $comm:ident $body:block
+        $($rest:tt)*
+    ) => {
+        const _: () = {
+            #[allow(clippy::too_many_arguments, reason = "MPI's parameters")]
+            fn call<$n: Number>($comm: &Object, $($arg: $type),*) -> Result<Call> $body
+
+            mpi! {
+                fn $blocking<$n>($($arg: $type,)* $comm: MPI_Comm) on $comm {
+                    let object = lookup($comm)?;
+                    object.run(call::<$n>(&object, $($arg),*)?)
+                }
+
+                fn $nonblocking<$n>($($arg: $type,)* $comm: MPI_Comm, request: Ptr<MPI_Request>) on $comm {
+                    let object = lookup($comm)?;
+                    request::give(request, object.start(call::<$n>(&object, $($arg),*)?)?, $comm)
+                }
+
+                fn $persistent<$n>(
+                    $($arg: $type,)*
+                    $comm: MPI_Comm,
+                    info: MPI_Info,
+                    request: Ptr<MPI_Request>,
+                ) on $comm {
+                    let object = lookup($comm)?;
+                    info::optional(info)?;
+                    request::give(request, object.persist(call::<$n>(&object, $($arg),*)?)?, $comm)
+                }
+            }
+        };
+        collective! { $($rest)* }
+    };
+    () => {};
+}
+
+mpi! {
+    fn MPI_Barrier(comm: MPI_Comm) on comm {
+        let object = lookup(comm)?;
+        object.run(object.barrier()?)
+    }
+
+    fn MPI_Ibarrier(comm: MPI_Comm, request: Ptr<MPI_Request>) on comm {
+        let object = lookup(comm)?;
+        request::give(request, object.start(object.barrier()?)?, comm)
+    }
+
+    fn MPI_Barrier_init(comm: MPI_Comm, info: MPI_Info, request: Ptr<MPI_Request>) on comm {
+        let object = lookup(comm)?;
+        info::optional(info)?;
+        request::give(request, object.persist(object.barrier()?)?, comm)
+    }
+}
+
+collective! {
+    fn MPI_Bcast<N>
+    fn MPI_Ibcast<N>
+    fn MPI_Bcast_init<N>
+    (buffer: Ptr<c_void>, count: N, datatype: MPI_Datatype, root: c_int) on comm {
+        let root = comm.root(root)?;
+        Ok(Call::bcast(uniform(buffer, self::count(count)?, 1, datatype)?, root))
+    }
+
+    fn MPI_Gather<N>
+    fn MPI_Igather<N>
+    fn MPI_Gather_init<N>
+    (
+        sendbuf: Ptr<c_void>, sendcount: N, sendtype: MPI_Datatype,
+        recvbuf: Ptr<c_void>, recvcount: N, recvtype: MPI_Datatype,
+        root: c_int,
+    ) on comm {
+        let root = comm.root(root)?;
+        let mine = comm.rank() == root;
+        let recv = match mine {
+            true => uniform(recvbuf, count(recvcount)?, ranks(comm) as u64, recvtype)?,
+            false => Memory::Nothing,
+        };
+        let send = match mine && in_place(sendbuf) {
+            true => Memory::InPlace,
+            false => uniform(sendbuf, count(sendcount)?, 1, sendtype)?,
+        };
+        if mine {
+            apart(sendbuf, recvbuf, &send)?;
+        }
+        Ok(Call::moving(Kind::Gather, send, recv, root))
+    }
+
+    fn MPI_Gatherv<N>
+    fn MPI_Igatherv<N>
+    fn MPI_Gatherv_init<N>
+    (
+        sendbuf: Ptr<c_void>, sendcount: N, sendtype: MPI_Datatype,
+        recvbuf: Ptr<c_void>, recvcounts: Ptr<N>, displs: Ptr<N>, recvtype: MPI_Datatype,
+        root: c_int,
+    ) on comm {
+        let root = comm.root(root)?;
+        let mine = comm.rank() == root;
+        let recv = match mine {
+            true => vector(recvbuf, ranks(comm), (recvcounts, displs), recvtype)?,
+            false => Memory::Nothing,
+        };
+        let send = match mine && in_place(sendbuf) {
+            true => Memory::InPlace,
+            false => uniform(sendbuf, count(sendcount)?, 1, sendtype)?,
+        };
+        Ok(Call::moving(Kind::Gatherv, send, recv, root))
+    }
+
+    fn MPI_Scatter<N>
+    fn MPI_Iscatter<N>
+    fn MPI_Scatter_init<N>
+    (
+        sendbuf: Ptr<c_void>, sendcount: N, sendtype: MPI_Datatype,
+        recvbuf: Ptr<c_void>, recvcount: N, recvtype: MPI_Datatype,
+        root: c_int,
+    ) on comm {
+        let root = comm.root(root)?;
+        let mine = comm.rank() == root;
+        let send = match mine {
+            true => uniform(sendbuf, count(sendcount)?, ranks(comm) as u64, sendtype)?,
+            false => Memory::Nothing,
+        };
+        if mine && in_place(recvbuf) {
+            return Ok(Call::moving(Kind::Scatter, send, Memory::InPlace, root));
+        }
+        let recv = uniform(recvbuf, count(recvcount)?, 1, recvtype)?;
+        if mine {
+            apart(sendbuf, recvbuf, &recv)?;
+        }
+        Ok(Call::moving(Kind::Scatter, send, recv, root))
+    }
+
+    fn MPI_Scatterv<N>
+    fn MPI_Iscatterv<N>
+    fn MPI_Scatterv_init<N>
+    (
+        sendbuf: Ptr<c_void>, sendcounts: Ptr<N>, displs: Ptr<N>, sendtype: MPI_Datatype,
+        recvbuf: Ptr<c_void>, recvcount: N, recvtype: MPI_Datatype,
+        root: c_int,
+    ) on comm {
+        let root = comm.root(root)?;
+        let mine = comm.rank() == root;
+        let send = match mine {
+            true => vector(sendbuf, ranks(comm), (sendcounts, displs), sendtype)?,
+            false => Memory::Nothing,
+        };
+        let recv = match mine && in_place(recvbuf) {
+            true => Memory::InPlace,
+            false => uniform(recvbuf, count(recvcount)?, 1, recvtype)?,
+        };
+        Ok(Call::moving(Kind::Scatterv, send, recv, root))
+    }
+
+    fn MPI_Allgather<N>
+    fn MPI_Iallgather<N>
+    fn MPI_Allgather_init<N>
+    (
+        sendbuf: Ptr<c_void>, sendcount: N, sendtype: MPI_Datatype,
+        recvbuf: Ptr<c_void>, recvcount: N, recvtype: MPI_Datatype,
+    ) on comm {
+        let recv = uniform(recvbuf, count(recvcount)?, ranks(comm) as u64, recvtype)?;
+        let send = match in_place(sendbuf) {
+            true => Memory::InPlace,
+            false => uniform(sendbuf, count(sendcount)?, 1, sendtype)?,
+        };
+        apart(sendbuf, recvbuf, &send)?;
+        Ok(Call::moving(Kind::Allgather, send, recv, 0))
+    }
+
+    fn MPI_Allgatherv<N>
+    fn MPI_Iallgatherv<N>
+    fn MPI_Allgatherv_init<N>
+    (
+        sendbuf: Ptr<c_void>, sendcount: N, sendtype: MPI_Datatype,
+        recvbuf: Ptr<c_void>, recvcounts: Ptr<N>, displs: Ptr<N>, recvtype: MPI_Datatype,
+    ) on comm {
+        let recv = vector(recvbuf, ranks(comm), (recvcounts, displs), recvtype)?;
+        let send = match in_place(sendbuf) {
+            true => Memory::InPlace,
+            false => uniform(sendbuf, count(sendcount)?, 1, sendtype)?,
+        };
+        Ok(Call::moving(Kind::Allgatherv, send, recv, 0))
+    }
+
+    fn MPI_Alltoall<N>
+    fn MPI_Ialltoall<N>
+    fn MPI_Alltoall_init<N>
+    (
+        sendbuf: Ptr<c_void>, sendcount: N, sendtype: MPI_Datatype,
+        recvbuf: Ptr<c_void>, recvcount: N, recvtype: MPI_Datatype,
+    ) on comm {
+        let blocks = ranks(comm) as u64;
+        let recv = uniform(recvbuf, count(recvcount)?, blocks, recvtype)?;
+        let send = match in_place(sendbuf) {
+            true => Memory::InPlace,
+            false => uniform(sendbuf, count(sendcount)?, blocks, sendtype)?,
+        };
+        apart(sendbuf, recvbuf, &send)?;
+        Ok(Call::moving(Kind::Alltoall, send, recv, 0))
+    }
+
+    fn MPI_Alltoallv<N>
+    fn MPI_Ialltoallv<N>
+    fn MPI_Alltoallv_init<N>
+    (
+        sendbuf: Ptr<c_void>, sendcounts: Ptr<N>, sdispls: Ptr<N>, sendtype: MPI_Datatype,
+        recvbuf: Ptr<c_void>, recvcounts: Ptr<N>, rdispls: Ptr<N>, recvtype: MPI_Datatype,
+    ) on comm {
+        let ranks = ranks(comm);
+        let recv = vector(recvbuf, ranks, (recvcounts, rdispls), recvtype)?;
+        let send = match in_place(sendbuf) {
+            true => Memory::InPlace,
+            false => vector(sendbuf, ranks, (sendcounts, sdispls), sendtype)?,
+        };
+        Ok(Call::moving(Kind::Alltoallv, send, recv, 0))
+    }
+
+    fn MPI_Alltoallw<N>
+    fn MPI_Ialltoallw<N>
+    fn MPI_Alltoallw_init<N>
+    (
+        sendbuf: Ptr<c_void>, sendcounts: Ptr<N>, sdispls: Ptr<N>, sendtypes: Ptr<MPI_Datatype>,
+        recvbuf: Ptr<c_void>, recvcounts: Ptr<N>, rdispls: Ptr<N>, recvtypes: Ptr<MPI_Datatype>,
+    ) on comm {
+        let ranks = ranks(comm);
+        let recv = wide(recvbuf, ranks, (recvcounts, rdispls), recvtypes)?;
+        let send = match in_place(sendbuf) {
+            true => Memory::InPlace,
+            false => wide(sendbuf, ranks, (sendcounts, sdispls), sendtypes)?,
+        };
+        Ok(Call::moving(Kind::Alltoallw, send, recv, 0))
+    }
+
+    fn MPI_Reduce<N>
+    fn MPI_Ireduce<N>
+    fn MPI_Reduce_init<N>
+    (
+        sendbuf: Ptr<c_void>, recvbuf: Ptr<c_void>, count: N, datatype: MPI_Datatype, op: MPI_Op,
+        root: c_int,
+    ) on comm {
+        let root = comm.root(root)?;
+        let (bufs, how) = ((sendbuf, recvbuf), (datatype, op));
+        let (send, recv, op) = operands(comm, bufs, self::count(count)?, how, comm.rank() == root)?;
+        Ok(Call::reducing(Kind::Reduce, send, recv, op, root))
+    }
+
+    fn MPI_Allreduce<N>
+    fn MPI_Iallreduce<N>
+    fn MPI_Allreduce_init<N>
+    (sendbuf: Ptr<c_void>, recvbuf: Ptr<c_void>, count: N, datatype: MPI_Datatype, op: MPI_Op) on comm {
+        reduction(comm, Kind::Allreduce, (sendbuf, recvbuf), self::count(count)?, (datatype, op))
+    }
+
+    fn MPI_Scan<N>
+    fn MPI_Iscan<N>
+    fn MPI_Scan_init<N>
+    (sendbuf: Ptr<c_void>, recvbuf: Ptr<c_void>, count: N, datatype: MPI_Datatype, op: MPI_Op) on comm {
+        reduction(comm, Kind::Scan, (sendbuf, recvbuf), self::count(count)?, (datatype, op))
+    }
+
+    fn MPI_Exscan<N>
+    fn MPI_Iexscan<N>
+    fn MPI_Exscan_init<N>
+    (sendbuf: Ptr<c_void>, recvbuf: Ptr<c_void>, count: N, datatype: MPI_Datatype, op: MPI_Op) on comm {
+        reduction(comm, Kind::Exscan, (sendbuf, recvbuf), self::count(count)?, (datatype, op))
+    }
+
+    fn MPI_Reduce_scatter<N>
+    fn MPI_Ireduce_scatter<N>
+    fn MPI_Reduce_scatter_init<N>
+    (sendbuf: Ptr<c_void>, recvbuf: Ptr<c_void>, recvcounts: Ptr<N>, datatype: MPI_Datatype, op: MPI_Op) on comm {
+        let (ty, op) = scattered(datatype, op)?;
+        let counts = counts(recvcounts, comm.size() as usize)?;
+        let all = counts.iter().try_fold(0u64, |all, count| all.checked_add(*count));
+        let Some(all) = all else { bail!(ERR_COUNT, "the counts together do not fit into 64 bits") };
+        let mine = counts[comm.rank() as usize];
+        let (send, reach) = match in_place(sendbuf) {
+            true => (Memory::InPlace, all),
+            false => (uniform(sendbuf, all, 1, datatype)?, mine),
+        };
+        let span = ty.span(reach).mpi()?;
+        check(recvbuf, span, &ty)?;
+        apart(sendbuf, recvbuf, &send)?;
+        let recv = Memory::Vector { base: region(recvbuf, span), counts, displs: Vec::new(), ty: ty.clone() };
+        Ok(Call::reducing(Kind::ReduceScatter, send, recv, op, 0))
+    }
+
+    fn MPI_Reduce_scatter_block<N>
+    fn MPI_Ireduce_scatter_block<N>
+    fn MPI_Reduce_scatter_block_init<N>
+    (sendbuf: Ptr<c_void>, recvbuf: Ptr<c_void>, recvcount: N, datatype: MPI_Datatype, op: MPI_Op) on comm {
+        let (ty, op) = scattered(datatype, op)?;
+        let mine = count(recvcount)?;
+        let all = total(mine, comm.size().into())?;
+        let (send, reach) = match in_place(sendbuf) {
+            true => (Memory::InPlace, all),
+            false => (uniform(sendbuf, all, 1, datatype)?, mine),
+        };
+        let span = ty.span(reach).mpi()?;
+        check(recvbuf, span, &ty)?;
+        apart(sendbuf, recvbuf, &send)?;
+        let recv = Memory::Uniform { base: region(recvbuf, span), count: mine, ty: ty.clone() };
+        Ok(Call::reducing(Kind::ReduceScatterBlock, send, recv, op, 0))
+    }
+}

@@ -1,0 +1,169 @@
+//! Reduction operations (MPI 5.0, 6.9): predefined ones by their handle, the user's functions by a table.
+
+use crate::boundary::{SelfComm, mpi};
+use crate::buffers::{check, count, region};
+use crate::datatype::{self, OrMpi};
+use crate::ffi::*;
+use crate::handles::{Kind, Table};
+use crate::pointer::Ptr;
+use banyan_datatype::Datatype;
+use banyan_datatype::op::{self, Builtin, defined_on};
+use banyan_memory::Buffer;
+use banyan_runtime::{Op, Result, UserOp, bail};
+use std::sync::Arc;
+
+/// A function of the user, by the form of MPI_Op_create that it was given to.
+#[derive(Clone, Copy)]
+enum Function {
+    Small(MPI_User_function),
+    Large(MPI_User_function_c),
+}
+
+#[derive(Clone, Copy)]
+struct Made {
+    function: Function,
+    commutative: bool,
+}
+
+static TABLE: Table<Made> = Table::new(Kind::Op);
+
+/// An operation on elements of one datatype; the user's function gets the handle that the user passed.
+struct Bound {
+    function: Function,
+    datatype: MPI_Datatype,
+}
+
+impl UserOp for Bound {
+    fn apply(&self, input: &Buffer, inout: &Buffer, count: u64, ty: &Arc<Datatype>) {
+        // The user may have freed the handle since the call; the type itself is still there.
+        let own = datatype::is(self.datatype, ty);
+        let datatype = if own { Ok(self.datatype) } else { datatype::handle(ty) };
+        let Ok(mut datatype) = datatype else { return };
+        let (from, to, step) = (input.address(0), inout.address(0), ty.extent());
+        let mut done = 0;
+        while done < count {
+            done += self.piece(from, to, done as i64 * step, count - done, &mut datatype);
+        }
+        if !own && !ty.is_predefined() {
+            datatype::forget(datatype);
+        }
+    }
+}
+
+impl Bound {
+    /// Calls the function on as many elements as its count can say.
+    fn piece(&self, from: usize, to: usize, at: i64, count: u64, datatype: &mut MPI_Datatype) -> u64 {
+        let from = from.wrapping_add(at as usize) as *mut c_void;
+        let to = to.wrapping_add(at as usize) as *mut c_void;
+        match self.function {
+            Function::Small(function) => {
+                let mut len = count.min(c_int::MAX as u64) as c_int;
+                let now = len as u64;
+                // SAFETY: the user's function, with elements of the datatype in both buffers.
+                unsafe { function(from, to, &raw mut len, datatype) };
+                now
+            }
+            Function::Large(function) => {
+                let mut len = count as MPI_Count;
+                // SAFETY: as above.
+                unsafe { function(from, to, &raw mut len, datatype) };
+                count
+            }
+        }
+    }
+}
+
+/// The operation of a handle, checked for the datatype that it is to be used on.
+pub(crate) fn lookup(op: MPI_Op, datatype: MPI_Datatype, ty: &Arc<Datatype>) -> Result<Op> {
+    if op.0 >= 0x1000 {
+        let Made { function, commutative } = TABLE.lookup(op.0)?;
+        return Ok(Op::User { commutative, fun: Arc::new(Bound { function, datatype }) });
+    }
+    let builtin = builtin(op)?;
+    if !defined_on(builtin, ty) {
+        let name = match ty.name() {
+            "" => "a derived datatype",
+            name => name,
+        };
+        bail!(ERR_OP, "{} is not defined on {name}", builtin.name());
+    }
+    Ok(Op::Builtin(builtin))
+}
+
+fn builtin(op: MPI_Op) -> Result<Builtin> {
+    match u16::try_from(op.0).ok().and_then(Builtin::from_code) {
+        Some(builtin) => Ok(builtin),
+        None if op == MPI_OP_NULL => bail!(ERR_OP, "the operation is MPI_OP_NULL"),
+        None => bail!(ERR_OP, "handle {:#x} is not a reduction operation", op.0),
+    }
+}
+
+fn create(
+    function: Callback,
+    make: impl FnOnce(Callback) -> Function,
+    commute: c_int,
+    op: Ptr<MPI_Op>,
+) -> Result<()> {
+    if function == 0 {
+        bail!(ERR_ARG, "the reduction function is NULL");
+    }
+    let made = Made { function: make(function), commutative: commute != 0 };
+    op.set(MPI_Op(TABLE.insert(made)?))
+}
+
+mpi! {
+    fn MPI_Op_create<N>(user_fn: Callback, commute: c_int, op: Ptr<MPI_Op>) on SelfComm {
+        let make = |function| match N::LARGE {
+            // SAFETY: by MPI's contract the user passes a function of the type that this form wants.
+            false => Function::Small(unsafe { std::mem::transmute::<usize, MPI_User_function>(function) }),
+            // SAFETY: as above.
+            true => Function::Large(unsafe { std::mem::transmute::<usize, MPI_User_function_c>(function) }),
+        };
+        create(user_fn, make, commute, op)
+    }
+
+    fn MPI_Op_free(op: Ptr<MPI_Op>) on SelfComm {
+        let old = op.get()?;
+        if old.0 < 0x1000 {
+            builtin(old)?;
+            bail!(ERR_OP, "a predefined operation cannot be freed");
+        }
+        TABLE.remove(old.0)?;
+        op.set(MPI_OP_NULL)
+    }
+
+    fn MPI_Op_commutative(op: MPI_Op, commute: Ptr<c_int>) on SelfComm {
+        let commutes = match op.0 >= 0x1000 {
+            true => TABLE.lookup(op.0)?.commutative,
+            false => builtin(op)?.is_commutative(),
+        };
+        commute.set(commutes.into())
+    }
+
+    fn MPI_Reduce_local<N>(
+        inbuf: Ptr<c_void>,
+        inoutbuf: Ptr<c_void>,
+        count: N,
+        datatype: MPI_Datatype,
+        op: MPI_Op,
+    ) on SelfComm {
+        let count = self::count(count)?;
+        let ty = datatype::committed(datatype)?;
+        let operation = lookup(op, datatype, &ty)?;
+        let span = ty.span(count).mpi()?;
+        for buf in [inbuf, inoutbuf] {
+            check(buf, span, &ty)?;
+        }
+        if count == 0 {
+            return Ok(());
+        }
+        let (input, inout) = (region(inbuf, span), region(inoutbuf, span));
+        match operation {
+            Op::Builtin(builtin) => op::reduce(builtin, &ty, &input, &inout, count).mpi(),
+            Op::User { fun, .. } => {
+                fun.apply(&input, &inout, count, &ty);
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! Point-to-point communication (MPI 5.0, 3): sends and receives in all modes, and buffered sends' buffers.
+
+use crate::boundary::{SelfComm, mpi};
+use crate::buffers::{self, count};
+use crate::comm::lookup;
+use crate::datatype;
+use crate::ffi::*;
+use crate::pointer::Ptr;
+use crate::request::give;
+use crate::status::store;
+use banyan_datatype::Data;
+use banyan_memory::Scratch;
+use banyan_runtime::{Attached, Outcome, Request, Result, SendMode, Status, bail};
+use std::sync::Arc;
+
+/// The user's data; with MPI_PROC_NULL the buffer is not looked at.
+#[inline]
+fn data<N: Number>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype, peer: c_int) -> Result<Data> {
+    if peer == MPI_PROC_NULL {
+        self::count(count)?;
+        datatype::committed(datatype)?;
+        return Ok(Data::bytes(banyan_memory::Buffer::empty()));
+    }
+    buffers::data(buf, count, datatype)
+}
+
+#[inline]
+fn send<N: Number>(
+    (buf, count, datatype): (Ptr<c_void>, N, MPI_Datatype),
+    (dest, tag, comm): (c_int, c_int, MPI_Comm),
+    mode: SendMode,
+) -> Result<()> {
+    let comm = lookup(comm)?;
+    comm.send(&data(buf, count, datatype, dest)?, dest, tag, mode)
+}
+
+fn isend<N: Number>(
+    (buf, count, datatype): (Ptr<c_void>, N, MPI_Datatype),
+    (dest, tag, comm): (c_int, c_int, MPI_Comm),
+    mode: SendMode,
+    request: Ptr<MPI_Request>,
+) -> Result<()> {
+    let object = lookup(comm)?;
+    give(request, object.isend(&data(buf, count, datatype, dest)?, dest, tag, mode)?, comm)
+}
+
+fn send_init<N: Number>(
+    (buf, count, datatype): (Ptr<c_void>, N, MPI_Datatype),
+    (dest, tag, comm): (c_int, c_int, MPI_Comm),
+    mode: SendMode,
+    request: Ptr<MPI_Request>,
+) -> Result<()> {
+    let object = lookup(comm)?;
+    give(request, object.send_init(&data(buf, count, datatype, dest)?, dest, tag, mode)?, comm)
+}
+
+/// Stores the status of a receive and hands on its error.
+#[inline]
+pub(crate) fn finish(outcome: Outcome, status: Ptr<MPI_Status>) -> Result<()> {
+    store(status, &outcome.status);
+    match outcome.error {
+        None => Ok(()),
+        Some(error) => Err(error),
+    }
+}
+
+/// A copy of the data in one piece.
+fn copy(data: &Data) -> Data {
+    let copy = Data::bytes(Scratch::zeroed(data.len() as usize));
+    copy.copy_from(data);
+    copy
+}
+
+/// A send of a copy that needs no request, and a receive: MPI_Isendrecv and MPI_Isendrecv_replace.
+fn isendrecv(
+    comm: MPI_Comm,
+    (outgoing, dest, sendtag): (&Data, c_int, c_int),
+    (incoming, source, recvtag): (&Data, c_int, c_int),
+    request: Ptr<MPI_Request>,
+) -> Result<()> {
+    let object = lookup(comm)?;
+    let receive = object.irecv(incoming, source, recvtag)?;
+    match object.isend(outgoing, dest, sendtag, SendMode::Standard) {
+        Ok(sent) => sent.free()?,
+        Err(error) => {
+            receive.cancel()?;
+            receive.wait();
+            return Err(error);
+        }
+    }
+    give(request, receive, comm)
+}
+
+fn attached<N: Number>(buffer: Ptr<c_void>, size: N) -> Result<Attached> {
+    if buffer.address() == MPI_BUFFER_AUTOMATIC {
+        return Ok(Attached::automatic(MPI_BUFFER_AUTOMATIC));
+    }
+    let size = size.into();
+    match u64::try_from(size) {
+        Ok(0) => Ok(Attached::new(buffer.address(), 0)),
+        Ok(_) if buffer.is_null() => bail!(ERR_BUFFER, "the buffer to attach is NULL"),
+        Ok(size) => Ok(Attached::new(buffer.address(), size)),
+        Err(_) => bail!(ERR_ARG, "the size of the buffer is {size}"),
+    }
+}
+
+fn detached<N: Number>(old: Option<Arc<Attached>>, buffer_addr: Ptr<c_void>, size: Ptr<N>) -> Result<()> {
+    let Some(old) = old else { bail!(ERR_BUFFER, "no buffer is attached") };
+    let (address, bytes) = old.parts();
+    buffer_addr.cast::<usize>().set(address)?;
+    match N::fit(bytes as i64) {
+        Some(bytes) => size.set(bytes),
+        None => bail!(ERR_VALUE_TOO_LARGE, "the size does not fit an int: use the _c form"),
+    }
+}
+
+/// A request that is over: the runtime keeps copies of its own of buffered messages, so that there is nothing in
+/// the user's buffer to wait for.
+fn flushed(comm: MPI_Comm, request: Ptr<MPI_Request>) -> Result<()> {
+    let object = lookup(comm)?;
+    give(request, Request::over(&object, Outcome::ok(Status::EMPTY)), comm)
+}
+
+mpi! {
+    fn MPI_Send<N>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm) on comm {
+        send((buf, count, datatype), (dest, tag, comm), SendMode::Standard)
+    }
+
+    fn MPI_Ssend<N>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm) on comm {
+        send((buf, count, datatype), (dest, tag, comm), SendMode::Sync)
+    }
+
+    fn MPI_Rsend<N>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm) on comm {
+        send((buf, count, datatype), (dest, tag, comm), SendMode::Ready)
+    }
+
+    fn MPI_Bsend<N>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm) on comm {
+        send((buf, count, datatype), (dest, tag, comm), SendMode::Buffered)
+    }
+
+    fn MPI_Recv<N>(
+        buf: Ptr<c_void>,
+        count: N,
+        datatype: MPI_Datatype,
+        source: c_int,
+        tag: c_int,
+        comm: MPI_Comm,
+        status: Ptr<MPI_Status>,
+    ) on comm {
+        let comm = lookup(comm)?;
+        finish(comm.recv(&data(buf, count, datatype, source)?, source, tag), status)
+    }
+
+    fn MPI_Isend<N>(
+        buf: Ptr<c_void>,
+        count: N,
+        datatype: MPI_Datatype,
+        dest: c_int,
+        tag: c_int,
+        comm: MPI_Comm,
+        request: Ptr<MPI_Request>,
+    ) on comm {
+        isend((buf, count, datatype), (dest, tag, comm), SendMode::Standard, request)
+    }
+
+    fn MPI_Issend<N>(
+        buf: Ptr<c_void>,
+        count: N,
+        datatype: MPI_Datatype,
+        dest: c_int,
+        tag: c_int,
+        comm: MPI_Comm,
+        request: Ptr<MPI_Request>,
+    ) on comm {
+        isend((buf, count, datatype), (dest, tag, comm), SendMode::Sync, request)
+    }
+
+    fn MPI_Irsend<N>(
+        buf: Ptr<c_void>,
+        count: N,
+        datatype: MPI_Datatype,
+        dest: c_int,
+        tag: c_int,
+        comm: MPI_Comm,
+        request: Ptr<MPI_Request>,
+    ) on comm {
+        isend((buf, count, datatype), (dest, tag, comm), SendMode::Ready, request)
+    }
+
+    fn MPI_Ibsend<N>(
+        buf: Ptr<c_void>,
+        count: N,
+        datatype: MPI_Datatype,
+        dest: c_int,
+        tag: c_int,
+        comm: MPI_Comm,
+        request: Ptr<MPI_Request>,
+    ) on comm {
+        isend((buf, count, datatype), (dest, tag, comm), SendMode::Buffered, request)
+    }
+
+    fn MPI_Irecv<N>(
+        buf: Ptr<c_void>,
+        count: N,
+        datatype: MPI_Datatype,
+        source: c_int,
+        tag: c_int,
+        comm: MPI_Comm,
+        request: Ptr<MPI_Request>,
+    ) on comm {
+        let object = lookup(comm)?;
+        give(request, object.irecv(&data(buf, count, datatype, source)?, source, tag)?, comm)
+    }
+
+    fn MPI_Send_init<N>(
+        buf: Ptr<c_void>,
+        count: N,
+        datatype: MPI_Datatype,
+        dest: c_int,
+        tag: c_int,
+        comm: MPI_Comm,
+        request: Ptr<MPI_Request>,
+    ) on comm {
+        send_init((buf, count, datatype), (dest, tag, comm), SendMode::Standard, request)
+    }
+
+    fn MPI_Ssend_init<N>(
+        buf: Ptr<c_void>,
+        count: N,
+        datatype: MPI_Datatype,
+        dest: c_int,
+        tag: c_int,
+        comm: MPI_Comm,
+        request: Ptr<MPI_Request>,
+    ) on comm {
+        send_init((buf, count, datatype), (dest, tag, comm), SendMode::Sync, request)
+    }
+
+    fn MPI_Rsend_init<N>(
+        buf: Ptr<c_void>,
+        count: N,
+        datatype: MPI_Datatype,
+        dest: c_int,
+        tag: c_int,
+        comm: MPI_Comm,
+        request: Ptr<MPI_Request>,
+    ) on comm {
+        send_init((buf, count, datatype), (dest, tag, comm), SendMode::Ready, request)
+    }
+
+    fn MPI_Bsend_init<N>(
+        buf: Ptr<c_void>,
+        count: N,
+        datatype: MPI_Datatype,
+        dest: c_int,
+        tag: c_int,
+        comm: MPI_Comm,
+        request: Ptr<MPI_Request>,
+    ) on comm {
+        send_init((buf, count, datatype), (dest, tag, comm), SendMode::Buffered, request)
+    }
+
+    fn MPI_Recv_init<N>(
+        buf: Ptr<c_void>,
+        count: N,
+        datatype: MPI_Datatype,
+        source: c_int,
+        tag: c_int,
+        comm: MPI_Comm,
+        request: Ptr<MPI_Request>,
+    ) on comm {
+        let object = lookup(comm)?;
+        give(request, object.recv_init(&data(buf, count, datatype, source)?, source, tag)?, comm)
+    }
+
+    fn MPI_Sendrecv<N>(
+        sendbuf: Ptr<c_void>,
+        sendcount: N,
+        sendtype: MPI_Datatype,
+        dest: c_int,
+        sendtag: c_int,
+        recvbuf: Ptr<c_void>,
+        recvcount: N,
+        recvtype: MPI_Datatype,
+        source: c_int,
+        recvtag: c_int,
+        comm: MPI_Comm,
+        status: Ptr<MPI_Status>,
+    ) on comm {
+        let comm = lookup(comm)?;
+        let outgoing = data(sendbuf, sendcount, sendtype, dest)?;
+        let incoming = data(recvbuf, recvcount, recvtype, source)?;
+        finish(comm.sendrecv((&outgoing, dest, sendtag), (&incoming, source, recvtag)), status)
+    }
+
+    fn MPI_Sendrecv_replace<N>(
+        buf: Ptr<c_void>,
+        count: N,
+        datatype: MPI_Datatype,
+        dest: c_int,
+        sendtag: c_int,
+        source: c_int,
+        recvtag: c_int,
+        comm: MPI_Comm,
+        status: Ptr<MPI_Status>,
+    ) on comm {
+        let comm = lookup(comm)?;
+        let data = buffers::data(buf, count, datatype)?;
+        finish(comm.sendrecv_replace(&data, (dest, sendtag), (source, recvtag)), status)
+    }
+
+    fn MPI_Isendrecv<N>(
+        sendbuf: Ptr<c_void>,
+        sendcount: N,
+        sendtype: MPI_Datatype,
+        dest: c_int,
+        sendtag: c_int,
+        recvbuf: Ptr<c_void>,
+        recvcount: N,
+        recvtype: MPI_Datatype,
+        source: c_int,
+        recvtag: c_int,
+        comm: MPI_Comm,
+        request: Ptr<MPI_Request>,
+    ) on comm {
+        let outgoing = copy(&data(sendbuf, sendcount, sendtype, dest)?);
+        let incoming = data(recvbuf, recvcount, recvtype, source)?;
+        isendrecv(comm, (&outgoing, dest, sendtag), (&incoming, source, recvtag), request)
+    }
+
+    fn MPI_Isendrecv_replace<N>(
+        buf: Ptr<c_void>,
+        count: N,
+        datatype: MPI_Datatype,
+        dest: c_int,
+        sendtag: c_int,
+        source: c_int,
+        recvtag: c_int,
+        comm: MPI_Comm,
+        request: Ptr<MPI_Request>,
+    ) on comm {
+        let incoming = buffers::data(buf, count, datatype)?;
+        let outgoing = copy(&incoming);
+        isendrecv(comm, (&outgoing, dest, sendtag), (&incoming, source, recvtag), request)
+    }
+
+    fn MPI_Buffer_attach<N>(buffer: Ptr<c_void>, size: N) on SelfComm {
+        crate::init::runtime()?.attach_buffer(attached(buffer, size)?)
+    }
+
+    fn MPI_Buffer_detach<N>(buffer_addr: Ptr<c_void>, size: Ptr<N>) on SelfComm {
+        detached(crate::init::runtime()?.detach_buffer(), buffer_addr, size)
+    }
+
+    fn MPI_Buffer_flush() on SelfComm {
+        crate::init::runtime()?.flush_buffer();
+        Ok(())
+    }
+
+    fn MPI_Buffer_iflush(request: Ptr<MPI_Request>) on SelfComm {
+        flushed(MPI_COMM_SELF, request)
+    }
+
+    fn MPI_Comm_attach_buffer<N>(comm: MPI_Comm, buffer: Ptr<c_void>, size: N) on comm {
+        lookup(comm)?.attach_buffer(attached(buffer, size)?)
+    }
+
+    fn MPI_Comm_detach_buffer<N>(comm: MPI_Comm, buffer_addr: Ptr<c_void>, size: Ptr<N>) on comm {
+        detached(lookup(comm)?.detach_buffer(), buffer_addr, size)
+    }
+
+    fn MPI_Comm_flush_buffer(comm: MPI_Comm) on comm {
+        lookup(comm)?.flush_buffer();
+        Ok(())
+    }
+
+    fn MPI_Comm_iflush_buffer(comm: MPI_Comm, request: Ptr<MPI_Request>) on comm {
+        flushed(comm, request)
+    }
+}

@@ -1,0 +1,124 @@
+//! Probing for messages, and receiving those that a probe took out of matching (MPI 5.0, 3.8).
+
+use crate::boundary::{SelfComm, Target, blame, mpi};
+use crate::buffers::data;
+use crate::comm::lookup;
+use crate::ffi::*;
+use crate::handles::{Kind, Table};
+use crate::p2p::finish;
+use crate::pointer::Ptr;
+use crate::request::give;
+use crate::status::store;
+use banyan_runtime::{Message, Result, Status, bail};
+
+/// A message, and the communicator that it came by.
+static TABLE: Table<(Message, MPI_Comm)> = Table::new(Kind::Message);
+
+/// Forgets messages that nobody received.
+pub(crate) fn close() {
+    drop(TABLE.drain());
+}
+
+fn found(
+    comm: MPI_Comm,
+    (new, from): (Message, Status),
+    message: Ptr<MPI_Message>,
+    status: Ptr<MPI_Status>,
+) -> Result<()> {
+    store(status, &from);
+    if new.is_none() {
+        return message.set(MPI_MESSAGE_NO_PROC);
+    }
+    message.set(MPI_Message(TABLE.insert((new, comm))?))
+}
+
+/// The communicator of a message that is still to be received.
+fn waiting(message: MPI_Message) -> Result<MPI_Comm> {
+    match message {
+        MPI_MESSAGE_NO_PROC => Ok(MPI_COMM_SELF),
+        MPI_MESSAGE_NULL => bail!(ERR_REQUEST, "the message is MPI_MESSAGE_NULL"),
+        MPI_Message(number) => {
+            let comm = TABLE.with(number, |(_, comm)| *comm)?;
+            blame(Target::Comm(comm));
+            Ok(comm)
+        }
+    }
+}
+
+/// Takes the message out; its handle is gone.
+fn take(message: Ptr<MPI_Message>) -> Result<Message> {
+    let taken = match message.get()? {
+        MPI_MESSAGE_NO_PROC => Message::none(),
+        MPI_Message(number) => TABLE.remove(number)?.0,
+    };
+    message.set(MPI_MESSAGE_NULL)?;
+    Ok(taken)
+}
+
+mpi! {
+    fn MPI_Probe(source: c_int, tag: c_int, comm: MPI_Comm, status: Ptr<MPI_Status>) on comm {
+        store(status, &lookup(comm)?.probe(source, tag)?);
+        Ok(())
+    }
+
+    fn MPI_Iprobe(source: c_int, tag: c_int, comm: MPI_Comm, flag: Ptr<c_int>, status: Ptr<MPI_Status>) on comm {
+        let found = lookup(comm)?.iprobe(source, tag)?;
+        flag.set(found.is_some().into())?;
+        if let Some(from) = found {
+            store(status, &from);
+        }
+        Ok(())
+    }
+
+    fn MPI_Mprobe(
+        source: c_int,
+        tag: c_int,
+        comm: MPI_Comm,
+        message: Ptr<MPI_Message>,
+        status: Ptr<MPI_Status>,
+    ) on comm {
+        let taken = lookup(comm)?.mprobe(source, tag)?;
+        found(comm, taken, message, status)
+    }
+
+    fn MPI_Improbe(
+        source: c_int,
+        tag: c_int,
+        comm: MPI_Comm,
+        flag: Ptr<c_int>,
+        message: Ptr<MPI_Message>,
+        status: Ptr<MPI_Status>,
+    ) on comm {
+        let taken = lookup(comm)?.improbe(source, tag)?;
+        flag.set(taken.is_some().into())?;
+        match taken {
+            Some(taken) => found(comm, taken, message, status),
+            None => Ok(()),
+        }
+    }
+
+    fn MPI_Mrecv<N>(
+        buf: Ptr<c_void>,
+        count: N,
+        datatype: MPI_Datatype,
+        message: Ptr<MPI_Message>,
+        status: Ptr<MPI_Status>,
+    ) on SelfComm {
+        waiting(message.get()?)?;
+        let data = data(buf, count, datatype)?;
+        finish(take(message)?.recv(&data), status)
+    }
+
+    fn MPI_Imrecv<N>(
+        buf: Ptr<c_void>,
+        count: N,
+        datatype: MPI_Datatype,
+        message: Ptr<MPI_Message>,
+        request: Ptr<MPI_Request>,
+    ) on SelfComm {
+        let comm = waiting(message.get()?)?;
+        let data = data(buf, count, datatype)?;
+        let own = lookup(MPI_COMM_SELF)?;
+        give(request, take(message)?.irecv(&data, &own), comm)
+    }
+}
