@@ -15,6 +15,7 @@ use crate::doorbell::{Bed, Doorbell};
 use crate::error::Error;
 use crate::layout::{Layout, arena_stride};
 use crate::names::Names;
+use crate::registry;
 use crate::ring::{Consumer, INLINE, Producer};
 use crate::segment::{MappedRing, Segment, new_memory};
 use crate::socket::Socket;
@@ -200,6 +201,17 @@ impl Shm {
     /// Bytes of the slots of a communicator of `ranks`.
     pub fn arena_bytes(ranks: u32) -> usize {
         arena_stride(ranks)
+    }
+
+    /// The slots of the communicator `ctx` (not 0): their offset, which all its ranks get alike, in whatever order
+    /// they ask; `None` (for all of them) if there is no room. Each calls [`Shm::arena_leave`] in the end.
+    pub fn arena_join(&self, ctx: u64, ranks: u32) -> Option<u64> {
+        registry::join(&self.core, ctx, ranks)
+    }
+
+    /// This rank does not use the slots of `ctx` any more; when all have left they are freed.
+    pub fn arena_leave(&self, ctx: u64, ranks: u32) {
+        registry::leave(&self.core, ctx, ranks);
     }
 
     /// Takes zeroed room for the slots of a communicator of `ranks`; its offset, for all its ranks. `None`: none

@@ -9,7 +9,9 @@
 //! A peer process is trusted as far as it could write to our memory anyway (same user, same job), and yet
 //! what a ring says is checked: nothing in it makes us read or write outside.
 
+#[cfg_attr(loom, allow(dead_code, reason = "only what loom checks is built"))]
 mod doorbell;
+#[cfg_attr(loom, allow(dead_code, reason = "only what loom checks is built"))]
 mod ring;
 mod sync;
 
@@ -25,6 +27,8 @@ mod fabric;
 mod layout;
 #[cfg(not(loom))]
 mod names;
+#[cfg(not(loom))]
+mod registry;
 #[cfg(not(loom))]
 mod room;
 #[cfg(not(loom))]

@@ -1,1 +1,292 @@
-//! Tests of the ring.
+//! Tests of the ring on memory of the test's own: the order of things under loom, wrapping without.
+
+use super::*;
+use crate::sync::AtomicU32;
+
+#[cfg(loom)]
+use loom::{cell::UnsafeCell, sync::Arc};
+#[cfg(not(loom))]
+use std::{cell::UnsafeCell, sync::Arc};
+
+const DATA: u64 = 256;
+
+/// A ring whose every slot and line of data is a cell of its own, so that loom sees who touches it.
+struct TestRing {
+    control: Control,
+    words: Vec<AtomicU64>,
+    slots: Vec<UnsafeCell<[u8; LINE - 8]>>,
+    data: Vec<UnsafeCell<[u8; LINE]>>,
+}
+
+// SAFETY: cells are reached by the ring's own rules, which is what these tests are about.
+unsafe impl Sync for TestRing {}
+// SAFETY: as above.
+unsafe impl Send for TestRing {}
+
+fn ring(slots: u32, sent: u64) -> Arc<TestRing> {
+    let word = AtomicU64::new;
+    let receiver = ReceiverLine { taken: word(sent), freed: word(0), hot: AtomicU32::new(1) };
+    let sender = SenderLine { starved: AtomicU32::new(0), sent: word(sent), data: word(0) };
+    Arc::new(TestRing {
+        control: Control { receiver, sender },
+        words: (0..slots).map(|_| word(0)).collect(),
+        slots: (0..slots).map(|_| UnsafeCell::new([0; LINE - 8])).collect(),
+        data: (0..DATA / LINE as u64).map(|_| UnsafeCell::new([0; LINE])).collect(),
+    })
+}
+
+fn cell_mut<T>(cell: &UnsafeCell<T>, f: impl FnOnce(*mut u8)) {
+    #[cfg(loom)]
+    cell.with_mut(|bytes| f(bytes.cast()));
+    #[cfg(not(loom))]
+    f(cell.get().cast());
+}
+
+fn cell_ref<T, R>(cell: &UnsafeCell<T>, f: impl FnOnce(*const u8) -> R) -> R {
+    #[cfg(loom)]
+    return cell.with(|bytes| f(bytes.cast()));
+    #[cfg(not(loom))]
+    f(cell.get().cast())
+}
+
+impl Memory for Arc<TestRing> {
+    fn slots(&self) -> u32 {
+        self.words.len() as u32
+    }
+    fn data_bytes(&self) -> u64 {
+        DATA
+    }
+    fn control(&self) -> &Control {
+        &self.control
+    }
+    fn word(&self, slot: u32) -> &AtomicU64 {
+        &self.words[slot as usize]
+    }
+    unsafe fn fill_slot(&self, slot: u32, f: impl FnOnce(*mut u8)) {
+        cell_mut(&self.slots[slot as usize], f);
+    }
+    unsafe fn read_slot<R>(&self, slot: u32, f: impl FnOnce(*const u8) -> R) -> R {
+        cell_ref(&self.slots[slot as usize], f)
+    }
+    unsafe fn fill_data(&self, at: u64, len: usize, f: impl FnOnce(*mut u8)) {
+        assert!(len <= LINE && at.is_multiple_of(LINE as u64), "one cell a body");
+        cell_mut(&self.data[at as usize / LINE], f);
+    }
+    unsafe fn read_data<R>(&self, at: u64, len: usize, f: impl FnOnce(*const u8) -> R) -> R {
+        assert!(len <= LINE && at.is_multiple_of(LINE as u64), "one cell a body");
+        cell_ref(&self.data[at as usize / LINE], f)
+    }
+}
+
+fn send(to: &mut Producer<Arc<TestRing>>, number: u8, len: usize) -> bool {
+    to.push(&[number; HEAD], len, &mut |body| body.fill(number))
+}
+
+fn receive(from: &mut Consumer<Arc<TestRing>>, number: u8, len: usize) -> bool {
+    let check = |head: &[u8; HEAD], body: &[u8]| {
+        assert_eq!(head, &[number; HEAD]);
+        assert!(body.len() == len && body.iter().all(|&b| b == number), "{body:?}");
+    };
+    from.take(check).expect("a valid frame")
+}
+
+#[cfg(not(loom))]
+mod alone {
+    use super::*;
+
+    #[test]
+    fn frames_come_in_order_until_the_ring_is_full() {
+        let ring = ring(4, 0);
+        let (mut to, mut from) = (Producer::new(ring.clone(), 1), Consumer::new(ring, 1));
+        for lap in 0..50u8 {
+            assert!((0..4).all(|i| send(&mut to, lap + i, 3 * i as usize)));
+            assert!(!send(&mut to, 0, 0) && to.is_starved() && !to.has_news());
+            assert!((0..4).all(|i| receive(&mut from, lap + i, 3 * i as usize)));
+            assert!(!from.ready() && from.tell() && to.has_news());
+        }
+    }
+
+    #[test]
+    fn bodies_of_any_length_go_around_the_data_ring() {
+        let ring = ring(8, 0);
+        let (mut to, mut from) = (Producer::new(ring.clone(), 0), Consumer::new(ring, 0));
+        for n in 0..200u8 {
+            let len = usize::from(n) % (max_body(DATA) + 1);
+            assert!(send(&mut to, n, len), "frame {n}");
+            assert!(receive(&mut from, n, len), "frame {n}");
+            from.tell_some();
+        }
+    }
+
+    #[test]
+    fn the_count_of_frames_wraps() {
+        const SLOTS: u64 = 4;
+        let start = (1 << 32) - 3 * SLOTS;
+        let ring = ring(SLOTS as u32, start);
+        let (mut to, mut from) = (Producer::new(ring.clone(), 0), Consumer::new(ring, 0));
+        for n in 0..6 * SLOTS {
+            assert!(
+                !from.ready() && send(&mut to, n as u8, 0) && receive(&mut from, n as u8, 0),
+                "frame {n}"
+            );
+            from.tell_some();
+        }
+    }
+
+    #[test]
+    fn a_length_that_no_sender_writes_is_an_error() {
+        let ring = ring(4, 0);
+        ring.words[0].store(1 | 65 << 32, Ordering::Relaxed);
+        assert_eq!(Consumer::new(ring, 0).take(|_, _| panic!("no frame")), Err(Corrupt));
+    }
+
+    #[test]
+    fn a_later_instance_goes_on_where_one_left() {
+        let ring = ring(4, 0);
+        let mut to = Producer::new(ring.clone(), 0);
+        assert!(send(&mut to, 1, 50) && send(&mut to, 2, 0) && send(&mut to, 3, 60));
+        let mut from = Consumer::new(ring.clone(), 0);
+        assert!(receive(&mut from, 1, 50));
+        from.tell();
+        to.save();
+        let (mut to, mut from) = (Producer::new(ring.clone(), 0), Consumer::new(ring, 0));
+        assert!(send(&mut to, 4, 64));
+        assert!(receive(&mut from, 2, 0) && receive(&mut from, 3, 60) && receive(&mut from, 4, 64));
+    }
+}
+
+#[cfg(loom)]
+mod interleaved {
+    use super::*;
+    use crate::doorbell::{Bed, Doorbell};
+    use loom::thread;
+
+    fn explore(test: impl Fn() + Send + Sync + 'static) {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(test);
+    }
+
+    #[test]
+    fn slots_are_handed_over_whole_and_reused_safely() {
+        explore(|| {
+            let ring = ring(2, 0);
+            let (mut to, mut from) = (Producer::new(ring.clone(), 0), Consumer::new(ring, 0));
+            let sender = thread::spawn(move || {
+                for n in 0..3 {
+                    while !send(&mut to, n, 8) {
+                        thread::yield_now();
+                    }
+                }
+            });
+            for n in 0..3 {
+                while !receive(&mut from, n, 8) {
+                    thread::yield_now();
+                }
+                from.tell_some();
+            }
+            sender.join().expect("the sender ends");
+        });
+    }
+
+    #[test]
+    fn data_is_handed_over_whole_and_reused_safely() {
+        explore(|| {
+            let ring = ring(8, 0);
+            let (mut to, mut from) = (Producer::new(ring.clone(), 0), Consumer::new(ring, 0));
+            // All but one line of the data ring are in use.
+            for n in 0..3 {
+                assert!(send(&mut to, n, 64) && receive(&mut from, n, 64));
+            }
+            let sender = thread::spawn(move || {
+                for n in 3..6 {
+                    while !send(&mut to, n, 64) {
+                        thread::yield_now();
+                    }
+                }
+            });
+            for n in 3..6 {
+                while !receive(&mut from, n, 64) {
+                    thread::yield_now();
+                }
+                from.tell_some();
+            }
+            sender.join().expect("the sender ends");
+        });
+    }
+
+    /// What `Shm` does after a send, with the fence that the sleeper's barrier otherwise stands for.
+    fn wake(bell: &Doorbell) {
+        fence(Ordering::SeqCst);
+        if !bell.is_awake() {
+            bell.claim();
+        }
+    }
+
+    /// What `Shm` does to sleep: ends only if woken, or if there is something.
+    fn sleep_unless(bell: &Doorbell, news: impl FnOnce() -> bool) {
+        bell.arm(Bed::Futex);
+        fence(Ordering::SeqCst);
+        if !news() {
+            while bell.is_armed() {
+                thread::yield_now();
+            }
+        }
+        bell.awake();
+    }
+
+    #[test]
+    fn no_frame_is_slept_through() {
+        explore(|| {
+            let (ring, bell) = (ring(2, 0), Arc::new(Doorbell::new()));
+            let (mut to, mut from) = (Producer::new(ring.clone(), 0), Consumer::new(ring, 0));
+            let theirs = bell.clone();
+            let sender = thread::spawn(move || {
+                assert!(send(&mut to, 1, 0));
+                wake(&theirs);
+            });
+            sleep_unless(&bell, || from.ready());
+            assert!(receive(&mut from, 1, 0), "woken, so it is there");
+            sender.join().expect("the sender ends");
+        });
+    }
+
+    #[test]
+    fn no_room_is_slept_through() {
+        explore(|| {
+            let (ring, bell) = (ring(1, 0), Arc::new(Doorbell::new()));
+            let (mut to, mut from) = (Producer::new(ring.clone(), 0), Consumer::new(ring, 0));
+            assert!(send(&mut to, 1, 0));
+            let theirs = bell.clone();
+            let receiver = thread::spawn(move || {
+                assert!(receive(&mut from, 1, 0));
+                if from.tell_some() {
+                    wake(&theirs);
+                }
+            });
+            if !send(&mut to, 2, 0) {
+                sleep_unless(&bell, || to.has_news());
+                assert!(send(&mut to, 2, 0), "woken, so there is room");
+            }
+            receiver.join().expect("the receiver ends");
+        });
+    }
+
+    #[test]
+    fn a_ring_that_is_not_polled_any_more_is_told_of() {
+        explore(|| {
+            let ring = ring(2, 0);
+            let (mut to, from) = (Producer::new(ring.clone(), 0), Consumer::new(ring, 0));
+            let sender = thread::spawn(move || {
+                assert!(send(&mut to, 1, 0));
+                fence(Ordering::SeqCst);
+                !to.is_hot()
+            });
+            from.set_hot(false);
+            fence(Ordering::SeqCst);
+            let seen = from.ready();
+            let told = sender.join().expect("the sender ends");
+            assert!(seen || told, "the frame would be forgotten");
+        });
+    }
+}

@@ -23,6 +23,8 @@ pub(crate) struct Header {
     pub(crate) name: AtomicU64,
     /// See [`crate::room`].
     pub(crate) room: crate::room::Shelf,
+    /// See [`crate::registry`].
+    pub(crate) registry: crate::registry::Registry,
 }
 
 /// What a rank tells about itself.
