@@ -105,32 +105,36 @@ impl Data {
         Cursor { position: 0 }
     }
 
-    /// Copies the bytes of `from` here, as many as fit; returns their number. The two must not overlap.
+    /// Copies the bytes of `from` here, as many as fit; returns their number. Pieces may overlap; the
+    /// elements of other types must not.
     pub fn copy_from(&self, from: &Data) -> u64 {
-        let len = self.len.min(from.len);
+        let len = self.len.min(from.len) as usize;
+        match (&from.form, &self.form) {
+            (Form::Piece(source), Form::Piece(at)) => {
+                self.buffer.copy_from(*at as isize, &from.buffer, *source as isize, len);
+            }
+            (Form::Elements(ty), Form::Piece(at)) => {
+                let to = self.buffer.ptr(*at as isize, len);
+                // SAFETY: `to` is valid for `len` bytes by the buffer's bounds.
+                unsafe { from.cursor().pack_into(from, ty, to, len) };
+            }
+            (Form::Piece(at), Form::Elements(ty)) => {
+                let source = from.buffer.ptr(*at as isize, len);
+                // SAFETY: as above.
+                unsafe { self.cursor().unpack_from(self, ty, source, len) };
+            }
+            (Form::Elements(_), Form::Elements(_)) => self.copy_staged(from, len as u64),
+        }
+        len as u64
+    }
+
+    fn copy_staged(&self, from: &Data, len: u64) {
         let (mut reader, mut writer) = (from.cursor(), self.cursor());
         let mut stage = [0; 8192];
-        match (from.form.offset(), self.form.offset()) {
-            (Some(from_at), Some(at)) => {
-                self.buffer.copy_from(at as isize, &from.buffer, from_at as isize, len as usize);
-            }
-            _ => {
-                while writer.position < len {
-                    let room = stage.len().min((len - writer.position) as usize);
-                    let got = reader.pack(from, &mut stage[..room]);
-                    writer.unpack(self, &stage[..got]);
-                }
-            }
-        }
-        len
-    }
-}
-
-impl Form {
-    fn offset(&self) -> Option<i64> {
-        match self {
-            Form::Piece(at) => Some(*at),
-            Form::Elements(_) => None,
+        while writer.position < len {
+            let room = stage.len().min((len - writer.position) as usize);
+            let got = reader.pack(from, &mut stage[..room]);
+            writer.unpack(self, &stage[..got]);
         }
     }
 }
@@ -164,12 +168,8 @@ impl Cursor {
         let n = self.room(data, out.len());
         match &data.form {
             Form::Piece(at) => data.buffer.read((*at + self.position as i64) as isize, &mut out[..n]),
-            Form::Elements(ty) => {
-                // SAFETY: `Data` keeps all of the type's runs inside the buffer's bounds, and the walk hands
-                // over exactly `n` bytes of them.
-                let mut sink = unsafe { Copier::pack(data.buffer.ptr(0, 0), out.as_mut_ptr()) };
-                self.walk(ty, n, &mut sink);
-            }
+            // SAFETY: `n` is at most the length of `out`.
+            Form::Elements(ty) => unsafe { self.pack_into(data, ty, out.as_mut_ptr(), n) },
         }
         self.position += n as u64;
         n
@@ -181,11 +181,8 @@ impl Cursor {
         let n = self.room(data, bytes.len());
         match &data.form {
             Form::Piece(at) => data.buffer.write((*at + self.position as i64) as isize, &bytes[..n]),
-            Form::Elements(ty) => {
-                // SAFETY: as in `pack`.
-                let mut sink = unsafe { Copier::unpack(data.buffer.ptr(0, 0), bytes.as_ptr()) };
-                self.walk(ty, n, &mut sink);
-            }
+            // SAFETY: `n` is at most the length of `bytes`.
+            Form::Elements(ty) => unsafe { self.unpack_from(data, ty, bytes.as_ptr(), n) },
         }
         self.position += n as u64;
         n
@@ -224,6 +221,23 @@ impl Cursor {
         let shape = ty.shape()?;
         let (index, at) = (self.position / shape.node.size, self.position % shape.node.size);
         Some(locate(&shape.node, shape.disp + index as i64 * ty.extent(), at))
+    }
+
+    /// # Safety
+    /// `n` bytes, no more than are left in `data`, fit at `out`.
+    unsafe fn pack_into(&self, data: &Data, ty: &Datatype, out: *mut u8, n: usize) {
+        // SAFETY: `Data` keeps all of the type's runs inside the buffer's bounds, and the walk hands over
+        // exactly `n` bytes of them.
+        let mut sink = unsafe { Copier::pack(data.buffer.ptr(0, 0), out) };
+        self.walk(ty, n, &mut sink);
+    }
+
+    /// # Safety
+    /// `n` bytes, no more than there is room for in `data`, lie at `bytes`.
+    unsafe fn unpack_from(&self, data: &Data, ty: &Datatype, bytes: *const u8, n: usize) {
+        // SAFETY: as in `pack_into`.
+        let mut sink = unsafe { Copier::unpack(data.buffer.ptr(0, 0), bytes) };
+        self.walk(ty, n, &mut sink);
     }
 
     fn room(&self, data: &Data, wanted: usize) -> usize {

@@ -262,7 +262,8 @@ fn naive_unpack(map: &Map, count: u64, packed: &[u8], into: &mut [u8], lo: i64) 
     let mut packed = packed.iter();
     for (basic, at) in map.block(count as i64, 0).entries {
         for k in 0..i64::from(basic.size) {
-            into[(at - lo + k) as usize] = *packed.next().unwrap();
+            let Some(byte) = packed.next() else { return };
+            into[(at - lo + k) as usize] = *byte;
         }
     }
 }
@@ -392,6 +393,21 @@ proptest! {
             if pieces == 0 { break }
         }
         prop_assert_eq!(&seen[..], &expected[skip as usize..]);
+    }
+
+    #[test]
+    fn copies_between_types_go_by_packed_bytes(
+        (a, b) in (datatype(), datatype()), count in 0..4u64, more in 0..4u64,
+    ) {
+        let (bytes, from, lo) = memory(&a, count);
+        let (mut expected, to, to_lo) = memory(&b, more);
+        let mut packed = naive_pack(&Map::of(&a), count, &bytes, lo);
+        packed.truncate((b.size() * more) as usize);
+        naive_unpack(&Map::of(&b), more, &packed, &mut expected, to_lo);
+        let source = Data::typed(from, count, &a);
+        let target = Data::typed(to.clone(), more, &b);
+        prop_assert_eq!(target.copy_from(&source), packed.len() as u64);
+        prop_assert_eq!(contents(&to), expected);
     }
 
     #[test]
