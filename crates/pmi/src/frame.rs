@@ -104,6 +104,8 @@ pub struct Job {
     pub host: String,
     /// Inherited descriptor of the host's shared memory (a memfd, zero-filled), if the agent could make one.
     pub memory_fd: Option<i32>,
+    /// Ranks of this host can read each other's memory (process_vm_readv).
+    pub single_copy: bool,
 }
 
 /// Ranks from `first` up to the next run live on `node`.
@@ -134,6 +136,7 @@ impl Job {
             cores: cores.max(1),
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             memory_fd: None,
+            single_copy: false,
         }
     }
 

@@ -1,9 +1,10 @@
 //! Ranks pass messages around a ring, in all sizes: a check of the runtime without the C face.
 //! `mpirun -n 4 target/release/examples/ring`
 
-use banyan_datatype::Data;
-use banyan_memory::Scratch;
-use banyan_runtime::{Runtime, SendMode, Threads};
+use banyan_datatype::op::Builtin;
+use banyan_datatype::{Data, Datatype};
+use banyan_memory::{Buffer, Scratch};
+use banyan_runtime::{Call, Kind, Memory, Op, Runtime, SendMode, Threads};
 
 fn main() -> Result<(), banyan_runtime::Error> {
     let rt = Runtime::open(Threads::Single)?;
@@ -41,6 +42,32 @@ fn main() -> Result<(), banyan_runtime::Error> {
     }
     if me == 0 {
         println!("8 bytes one way: {:.3} us", started.elapsed().as_secs_f64() * 1e6 / f64::from(2 * rounds));
+    }
+    for count in [1u64, 1000, 131_072] {
+        let double = Datatype::builtin(0x214).expect("MPI_DOUBLE");
+        let sum = Op::Builtin(Builtin::from_code(0x21).expect("MPI_SUM"));
+        let ones: Vec<u8> = (0..count).flat_map(|i| (i as f64 + f64::from(me)).to_le_bytes()).collect();
+        let (send, recv) = (Scratch::copy_of(&ones), Scratch::zeroed(ones.len()));
+        let memory = |base: &Buffer| Memory::Uniform { base: base.clone(), count, ty: double.clone() };
+        let started = std::time::Instant::now();
+        let rounds = 200;
+        for _ in 0..rounds {
+            world.run(Call::reducing(Kind::Allreduce, memory(&send), memory(&recv), sum.clone(), 0))?;
+        }
+        let took = started.elapsed();
+        let mut last = [0; 8];
+        recv.read(8 * (count as isize - 1), &mut last);
+        assert_eq!(
+            f64::from_le_bytes(last),
+            f64::from(size) * ((count - 1) as f64 + f64::from(size - 1) / 2.0)
+        );
+        if me == 0 {
+            println!(
+                "allreduce of {} bytes: {:.3} us",
+                8 * count,
+                took.as_secs_f64() * 1e6 / f64::from(rounds)
+            );
+        }
     }
     rt.close(&world)
 }

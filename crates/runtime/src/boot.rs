@@ -106,6 +106,7 @@ fn facts(job: &Job, launched: bool) -> Facts {
         node: job.node_of(job.rank),
         one_node: job.local_size == job.size,
         cores: job.cores,
+        single_copy: job.single_copy,
         appnum: launched.then_some(job.appnum),
         universe_size: launched.then_some(job.universe_size),
         host: job.host.clone(),

@@ -1,25 +1,30 @@
 //! Collectives of a communicator: from a checked call to a running schedule (MPI 5.0, chapter 6).
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use banyan_coll::{self as coll, Call, Execution, Kind, Memory, OpId, PlanCache};
 use banyan_datatype::Data;
+use banyan_memory::Buffer;
 use banyan_p2p::{self as p2p, Started};
+use banyan_shm::{Arena, Published};
 
 use crate::bail;
 use crate::comm::{Comm, lock};
-use crate::engine::CollId;
+use crate::engine::{CollId, Engine};
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
 use crate::ports::Ports;
 use crate::request::{Recipe, Request};
-use crate::runtime::Runtime;
+use crate::runtime::{Retired, Runtime};
 
 /// What the schedules of a communicator are carried out with.
 pub(crate) struct Team {
+    rt: Arc<Runtime>,
     ctx: u64,
     group: Group,
-    sequence: Mutex<Sequence>,
+    /// Made by the first collective.
+    sequence: Mutex<Option<Sequence>>,
+    slots: OnceLock<Option<TeamSlots>>,
 }
 
 /// Where a communicator is in its sequence of collectives.
@@ -30,23 +35,50 @@ struct Sequence {
 
 impl Team {
     pub(crate) fn new(rt: &Arc<Runtime>, ctx: u64, group: Group) -> Self {
-        let (ranks, shared) = (group.size(), rt.facts().one_node);
-        let facts = coll::Facts { ranks, shared, cores: rt.facts().cores, per_node: ranks, slots: None };
-        let plans = PlanCache::new(group.rank().unwrap_or(0), facts);
-        Self { ctx, group, sequence: Mutex::new(Sequence { seq: 0, plans }) }
+        Self { rt: rt.clone(), ctx, group, sequence: Mutex::new(None), slots: OnceLock::new() }
     }
 
     /// Numbers a collective and plans it.
-    fn begin(&self, call: Call, tuning: &coll::Tuning) -> Execution {
+    fn begin(&self, engine: &Engine, call: Call) -> Execution {
         let mut sequence = lock(&self.sequence);
-        sequence.seq = sequence.seq.wrapping_add(1);
-        let seq = sequence.seq;
-        coll::start(call, &mut sequence.plans, tuning, seq)
+        let Sequence { seq, plans } = sequence.get_or_insert_with(|| self.first(engine));
+        *seq = seq.wrapping_add(1);
+        coll::start(call, plans, &self.rt.tuning, *seq)
+    }
+
+    /// What the first collective finds out: only what all ranks find out alike.
+    fn first(&self, engine: &Engine) -> Sequence {
+        let slots = self.slots.get_or_init(|| self.share(engine));
+        let (ranks, known) = (self.group.size(), self.rt.facts());
+        let facts = coll::Facts {
+            ranks,
+            shared: known.one_node,
+            cores: known.cores,
+            per_node: ranks,
+            slots: slots.as_ref().map(|slots| coll::SlotFacts {
+                inline: slots.arena.inline_bytes() as u64,
+                regions: slots.regions,
+            }),
+        };
+        Sequence { seq: 0, plans: PlanCache::new(self.group.rank().unwrap_or(0), facts) }
+    }
+
+    /// The communicator's slots in shared memory, if its ranks share some and there is room.
+    fn share(&self, engine: &Engine) -> Option<TeamSlots> {
+        let ranks = self.group.size();
+        let shm = engine.ports.shm.as_ref().filter(|_| ranks > 1 && self.rt.facts().one_node)?;
+        let offset = shm.arena_join(self.ctx, ranks)?;
+        // On one host the local index of a process is its rank in MPI_COMM_WORLD.
+        let peers: Vec<u32> = self.group.peers().map(|peer| peer.0).collect();
+        let arena = shm.arena(offset, self.group.rank()?, ranks, &peers);
+        Some(TeamSlots { arena, regions: self.rt.facts().single_copy })
     }
 
     /// Takes back what a finished collective had allocated.
     pub(crate) fn recycle(&self, execution: Execution) {
-        lock(&self.sequence).plans.recycle(execution);
+        if let Some(sequence) = &mut *lock(&self.sequence) {
+            sequence.plans.recycle(execution);
+        }
     }
 
     /// The MPI error for a collective that failed.
@@ -61,12 +93,75 @@ impl Team {
     }
 }
 
+impl Drop for Team {
+    fn drop(&mut self) {
+        // Also who heard that there is no room has asked.
+        let asked = self.slots.take().is_some();
+        self.rt.retire(Retired { ctx: self.ctx, slots: asked.then(|| self.group.size()) });
+    }
+}
+
+/// A communicator's slots in the memory of its host.
+struct TeamSlots {
+    arena: Arena,
+    regions: bool,
+}
+
+impl coll::Slots for &TeamSlots {
+    fn inline_bytes(&self) -> usize {
+        self.arena.inline_bytes()
+    }
+
+    fn publish(&mut self, stamp: u64, data: &Buffer) {
+        self.arena.publish(stamp, data);
+    }
+
+    fn publish_region(&mut self, stamp: u64, data: &Buffer) {
+        self.arena.publish_region(stamp, data);
+    }
+
+    fn look(&mut self, rank: u32, stamp: u64) -> Option<coll::Published> {
+        self.arena.look(rank, stamp).map(|published| match published {
+            Published::Inline(bytes) => coll::Published::Inline(bytes),
+            Published::Region(len) => coll::Published::Region(len),
+        })
+    }
+
+    fn pull(&mut self, rank: u32, stamp: u64, at: u64, into: &Buffer) -> bool {
+        self.arena.pull(rank, stamp, at, into)
+    }
+
+    fn release(&mut self, stamp: u64) {
+        self.arena.release(stamp);
+    }
+
+    fn released(&mut self, rank: u32) -> u64 {
+        self.arena.released(rank)
+    }
+
+    fn can_pull_regions(&self) -> bool {
+        self.regions
+    }
+}
+
 /// The engine's messages and shared slots, as schedules use them.
 pub(crate) struct Messages<'a> {
-    pub(crate) p2p: &'a mut p2p::Engine,
-    pub(crate) ports: &'a mut Ports,
-    pub(crate) early: &'a mut Early,
-    pub(crate) team: &'a Team,
+    p2p: &'a mut p2p::Engine,
+    ports: &'a mut Ports,
+    early: &'a mut Early,
+    team: &'a Team,
+    slots: Option<&'a TeamSlots>,
+}
+
+impl<'a> Messages<'a> {
+    pub(crate) fn new(
+        p2p: &'a mut p2p::Engine,
+        ports: &'a mut Ports,
+        early: &'a mut Early,
+        team: &'a Team,
+    ) -> Self {
+        Self { p2p, ports, early, team, slots: team.slots.get().and_then(Option::as_ref) }
+    }
 }
 
 /// Receives of schedules that were over when they were posted, until the schedule asks.
@@ -139,7 +234,7 @@ impl coll::Messenger for Messages<'_> {
     }
 
     fn slots(&mut self) -> Option<&mut dyn coll::Slots> {
-        None
+        self.slots.as_mut().map(|slots| slots as &mut dyn coll::Slots)
     }
 }
 
@@ -188,7 +283,7 @@ impl Comm {
         self.one_group()?;
         let rt = self.runtime();
         let mut engine = rt.gate.enter();
-        let execution = self.team().begin(call, &rt.tuning);
+        let execution = self.team().begin(&engine, call);
         engine.start_coll(self.team(), execution)
     }
 

@@ -469,12 +469,6 @@ impl Comm {
     }
 }
 
-impl Drop for Comm {
-    fn drop(&mut self) {
-        self.rt.retire_context(self.ctx);
-    }
-}
-
 impl Runtime {
     /// Attaches a buffer for buffered sends of this process (MPI_Buffer_attach).
     pub fn attach_buffer(&self, buffer: Attached) -> Result<()> {

@@ -14,7 +14,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::group::{Comparison, Group};
 use crate::info::Info;
-use crate::runtime::derive_context;
+use crate::runtime::{Retired, derive_context};
 use crate::status::{PROC_NULL, TAG_UB, UNDEFINED};
 
 /// Tells contexts of one purpose from those of another; any numbers do.
@@ -342,7 +342,7 @@ impl<'a> Line<'a> {
 
 impl Drop for Line<'_> {
     fn drop(&mut self) {
-        self.comm.runtime().retire_context(self.ctx);
+        self.comm.runtime().retire(Retired { ctx: self.ctx, slots: None });
     }
 }
 

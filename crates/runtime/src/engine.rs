@@ -102,12 +102,8 @@ impl Engine {
         team: &Arc<Team>,
         mut execution: Execution,
     ) -> Result<Option<CollId>, Error> {
-        let step = execution.advance(&mut Messages {
-            p2p: &mut self.p2p,
-            ports: &mut self.ports,
-            early: &mut self.early,
-            team,
-        });
+        let step =
+            execution.advance(&mut Messages::new(&mut self.p2p, &mut self.ports, &mut self.early, team));
         let job = match step {
             Advance::Done(result) => {
                 team.recycle(execution);
@@ -197,8 +193,7 @@ impl Engine {
             return 0;
         }
         let team = running.team.clone();
-        let mut messages =
-            Messages { p2p: &mut self.p2p, ports: &mut self.ports, early: &mut self.early, team: &team };
+        let mut messages = Messages::new(&mut self.p2p, &mut self.ports, &mut self.early, &team);
         let Some(execution) = &mut running.execution else { return 0 };
         match execution.advance(&mut messages) {
             Advance::Pending => return 0,

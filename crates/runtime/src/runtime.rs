@@ -10,7 +10,7 @@ use banyan_transport::Peer;
 
 use crate::boot::{self, Boot};
 use crate::bsend::Attached;
-use crate::comm::Comm;
+use crate::comm::{Comm, lock};
 use crate::engine::Engine;
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
@@ -46,6 +46,8 @@ pub struct Facts {
     pub one_node: bool,
     /// Cores of this host that the job may use.
     pub cores: u32,
+    /// Processes of this host can read each other's memory.
+    pub single_copy: bool,
     /// Name of this host.
     pub host: String,
     /// The program, as it was named to the launcher.
@@ -64,10 +66,17 @@ pub struct Runtime {
     threads: Threads,
     contexts: AtomicU64,
     /// Contexts of communicators that are gone.
-    retired: Mutex<Vec<u64>>,
+    retired: Mutex<Vec<Retired>>,
     /// The buffer attached for the whole process.
     pub(crate) attached: Mutex<Option<Arc<Attached>>>,
     closed: AtomicBool,
+}
+
+/// The context of a communicator that is gone.
+pub(crate) struct Retired {
+    pub(crate) ctx: u64,
+    /// It asked for shared slots for so many ranks.
+    pub(crate) slots: Option<u32>,
 }
 
 /// Longest a thread waits to be told by the one that polls.
@@ -149,15 +158,18 @@ impl Runtime {
         derive_context(u64::from(self.facts.rank) << 32 | 0x5eed, count, 0)
     }
 
-    pub(crate) fn retire_context(&self, ctx: u64) {
-        self.retired.lock().unwrap_or_else(|poison| poison.into_inner()).push(ctx);
+    pub(crate) fn retire(&self, context: Retired) {
+        lock(&self.retired).push(context);
     }
 
     pub(crate) fn open_context(&self, ctx: u64) {
-        let retired = std::mem::take(&mut *self.retired.lock().unwrap_or_else(|poison| poison.into_inner()));
+        let retired = std::mem::take(&mut *lock(&self.retired));
         let mut engine = self.gate.enter();
         for old in retired {
-            engine.p2p.close_context(old);
+            engine.p2p.close_context(old.ctx);
+            if let (Some(ranks), Some(shm)) = (old.slots, &engine.ports.shm) {
+                shm.arena_leave(old.ctx, ranks);
+            }
         }
         engine.p2p.open_context(ctx);
     }

@@ -8,10 +8,12 @@
 mod binding;
 mod cpus;
 mod machine;
+mod single_copy;
 
 pub use binding::{Unit, place};
 pub use cpus::{CpuSet, MAX_CPU, ParseError};
 pub use machine::{Cache, Cpu, Machine};
+pub use single_copy::single_copy;
 
 /// Cores that this process may use at once: its affinity mask, cut by the CPU quota of its control group
 /// (containers). At least 1.
