@@ -1,4 +1,4 @@
-//! What the engine itself costs: `cargo run --release -p banyan-p2p --example bench`.
+//! What the engine itself costs: `cargo run --release -p banyan-p2p --example bench [NAME [COUNT]]`.
 //!
 //! Two engines in one thread, with ports that only queue frames in memory.
 
@@ -100,77 +100,87 @@ impl Pair {
     }
 }
 
-fn report(name: &str, count: u64, started: Instant) {
-    println!("{name:52} {:9.1} ns", started.elapsed().as_nanos() as f64 / count as f64);
+/// Prints the time of one of `count` repetitions.
+fn report(name: &str, count: u64, mut run: impl FnMut()) {
+    let only = std::env::args().nth(1);
+    if only.is_some_and(|only| !name.contains(&only)) {
+        return;
+    }
+    let start = Instant::now();
+    run();
+    println!("{name:60} {:9.1} ns", start.elapsed().as_nanos() as f64 / count as f64);
 }
 
-fn main() {
-    const N: u64 = 1_000_000;
-    for len in [0, 8, 64, 1024, 8000] {
-        let (data, room) = (Data::bytes(Scratch::zeroed(len)), Data::bytes(Scratch::zeroed(len)));
-        let mut pair = Pair::new();
-        let start = Instant::now();
-        for _ in 0..N {
+fn memory(len: usize) -> Data {
+    Data::bytes(Scratch::zeroed(len))
+}
+
+fn messages(len: usize, count: u64) {
+    let (data, room) = (memory(len), memory(len));
+    let mut pair = Pair::new();
+    report(&format!("{len} bytes, expected"), count, || {
+        for _ in 0..count {
             let received = pair.recv(true, Some(1), &room);
             black_box(pair.send(1, &data));
             pair.finish(received);
         }
-        report(&format!("{len} bytes, expected"), N, start);
-        let start = Instant::now();
-        for _ in 0..N {
+    });
+    report(&format!("{len} bytes, unexpected"), count, || {
+        for _ in 0..count {
             black_box(pair.send(1, &data));
             pair.turn();
             let received = pair.recv(true, Some(1), &room);
             pair.finish(received);
         }
-        report(&format!("{len} bytes, unexpected"), N, start);
-    }
-    let data = Data::bytes(Scratch::zeroed(8));
-    const DEEP: i32 = 10_000;
-    for (src, any) in [(true, false), (false, false), (true, true)] {
-        let mut pair = Pair::new();
-        let start = Instant::now();
+    });
+}
+
+fn deep_posted(depth: i32, src: bool, any: bool) {
+    let (data, mut pair) = (memory(8), Pair::new());
+    let name = format!("{depth} posted, taken in reverse (source {src}, any after them {any})");
+    report(&name, 20 * depth as u64, || {
         for _ in 0..20 {
-            let posted: Vec<_> = (0..DEEP).map(|tag| pair.recv(src, Some(tag), &data)).collect();
-            if any {
-                drop(pair.recv(false, None, &data));
-            }
-            for tag in (0..DEEP).rev() {
-                black_box(pair.send(tag, &data));
+            let mut posted: Vec<_> = (0..depth).map(|tag| pair.recv(src, Some(tag), &data)).collect();
+            posted.extend(any.then(|| pair.recv(false, None, &data)));
+            for tag in (0..depth + i32::from(any)).rev() {
+                black_box(pair.send(tag % depth, &data));
                 pair.turn();
             }
             posted.into_iter().for_each(|r| pair.finish(r));
-            if any {
-                drop(pair.send(0, &data));
-                pair.turn();
-            }
         }
-        let name = format!("{DEEP} posted, taken in reverse (src {src}, any {any})");
-        report(&name, 20 * DEEP as u64, start);
-    }
-    for (src, tag) in [(true, true), (false, true), (true, false), (false, false)] {
-        let mut pair = Pair::new();
-        let start = Instant::now();
+    });
+}
+
+fn deep_unexpected(depth: i32, src: bool, tag: bool) {
+    let (data, mut pair) = (memory(8), Pair::new());
+    let name = format!("{depth} unexpected, taken in reverse (source {src}, tag {tag})");
+    report(&name, 20 * depth as u64, || {
         for _ in 0..20 {
-            for tag in (0..DEEP).rev() {
+            for tag in (0..depth).rev() {
                 black_box(pair.send(tag, &data));
                 pair.turn();
             }
-            for t in 0..DEEP {
+            for t in 0..depth {
                 let received = pair.recv(src, tag.then_some(t), &data);
                 pair.finish(received);
             }
         }
-        let name = format!("{DEEP} unexpected, taken in reverse (src {src}, tag {tag})");
-        report(&name, 20 * DEEP as u64, start);
-    }
-    let (data, room) = (Data::bytes(Scratch::zeroed(1 << 20)), Data::bytes(Scratch::zeroed(1 << 20)));
+    });
+}
+
+fn main() {
+    let count = std::env::args().nth(2).and_then(|n| n.parse().ok()).unwrap_or(1_000_000);
+    [0, 8, 64, 1024, 8000].into_iter().for_each(|len| messages(len, count));
+    let flags = [(true, false), (false, false), (true, true), (false, true)];
+    flags.into_iter().for_each(|(src, any)| deep_posted(10_000, src, any));
+    flags.into_iter().for_each(|(src, tag)| deep_unexpected(10_000, src, tag));
+    let (data, room) = (memory(1 << 20), memory(1 << 20));
     let mut pair = Pair::new();
-    let start = Instant::now();
-    for _ in 0..2000 {
-        let received = pair.recv(true, Some(1), &room);
-        black_box(pair.send(1, &data));
-        pair.finish(received);
-    }
-    report("1 MiB in pieces of 16 KiB (two copies)", 2000, start);
+    report("1 MiB in pieces of 16 KiB (two copies)", 2000, || {
+        for _ in 0..2000 {
+            let received = pair.recv(true, Some(1), &room);
+            black_box(pair.send(1, &data));
+            pair.finish(received);
+        }
+    });
 }

@@ -38,9 +38,7 @@ pub(crate) struct Loan {
     out: u32,
     /// Used, and not returned yet.
     owed: u32,
-    /// The peer is asked to give back; once is enough.
-    pub(crate) recalled: bool,
-    /// It sent something since the bank last looked.
+    /// It sent something since it was last looked at.
     pub(crate) active: bool,
 }
 
@@ -60,7 +58,7 @@ impl Bank {
     pub(crate) fn open(&mut self) -> Loan {
         self.lent = self.lent.saturating_add(self.initial);
         self.reserve = self.reserve.saturating_sub(self.initial);
-        Loan { lent: self.initial, out: self.initial, owed: 0, recalled: false, active: false }
+        Loan { lent: self.initial, out: self.initial, owed: 0, active: false }
     }
 
     /// Lends more, if the budget allows: as much again, at least 64 KiB. Gives whether it did.
@@ -79,7 +77,6 @@ impl Bank {
         if units > loan.out || units > loan.lent {
             return false;
         }
-        loan.recalled = false;
         loan.out -= units;
         loan.lent -= units;
         self.lent -= units;
@@ -140,11 +137,6 @@ impl Loan {
     pub(crate) fn is_due(&self) -> bool {
         self.owed > 0 && self.owed >= self.lent / 4
     }
-
-    /// Units beyond what everyone has.
-    pub(crate) fn extra(&self, initial: u32) -> u32 {
-        self.lent.saturating_sub(initial)
-    }
 }
 
 #[cfg(test)]
@@ -165,7 +157,7 @@ mod tests {
         let units = loan.returnable();
         loan.returned(units);
         assert!(!bank.take_back(loan, loan.out + 1));
-        assert!(bank.take_back(loan, loan.extra(bank.initial())));
+        assert!(bank.take_back(loan, loan.out - bank.initial()));
         assert!(bank.grow(&mut loans[1]));
     }
 

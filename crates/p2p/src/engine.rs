@@ -27,6 +27,8 @@ pub struct Engine {
     pub(crate) pool: Pool,
     /// Peers that something is owed to.
     pub(crate) work: VecDeque<Peer>,
+    /// Peers that were lent more than the initial credit, the longest ago first.
+    pub(crate) borrowers: VecDeque<Peer>,
     pub(crate) stats: Stats,
 }
 
@@ -41,6 +43,7 @@ impl Engine {
             bank: Bank::new(&config),
             pool: Pool::default(),
             work: VecDeque::new(),
+            borrowers: VecDeque::new(),
             stats: Stats::default(),
         }
     }
@@ -144,7 +147,8 @@ impl Engine {
         !self.peers.iter().any(Link::owes_frames) && !self.requests.iter().any(|(_, r)| sending(r))
     }
 
-    /// Something is to be sent, or to be tried again, by [`Engine::progress`].
+    /// Something is to be sent, or to be tried again, by [`Engine::progress`]: a frame that the fabric
+    /// refused, for one. No arrival announces that there is room again, so do not sleep while this is true.
     #[inline]
     pub fn has_work(&self) -> bool {
         !self.work.is_empty()

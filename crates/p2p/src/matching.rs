@@ -10,6 +10,8 @@ use crate::hash::Map;
 
 /// Queues up to this long are scanned.
 const SCAN: usize = 8;
+/// Entries that an empty queue keeps memory for.
+const KEPT: usize = 1 << 14;
 const NONE: u32 = u32::MAX;
 
 /// Which part of (source, tag) is named; also the number of the list that it uses.
@@ -119,9 +121,11 @@ impl<T: Copy, const LISTS: usize> Entries<T, LISTS> {
         self.len -= 1;
         if self.len == 0 {
             self.nodes.clear();
-            self.nodes.shrink_to(4096);
-            self.lists.shrink_to(4096);
             self.free = NONE;
+            if self.nodes.capacity() > KEPT {
+                self.nodes.shrink_to(KEPT);
+                self.lists.shrink_to(KEPT);
+            }
         } else {
             self.nodes[at as usize].links[ORDER].next = self.free;
             self.free = at;

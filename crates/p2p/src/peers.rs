@@ -17,6 +17,8 @@ pub(crate) struct Link {
     pub(crate) credit: u32,
     /// Units that the peer may send.
     pub(crate) loan: Loan,
+    /// It is in the engine's list of those that were lent more than the initial credit.
+    pub(crate) borrower: bool,
     /// Frames that answer the peer's.
     pub(crate) replies: VecDeque<Reply>,
     /// Sends whose envelope has not left, in order.
@@ -41,6 +43,7 @@ impl Link {
             peer,
             credit: bank.initial(),
             loan: bank.open(),
+            borrower: false,
             replies: VecDeque::new(),
             envelopes: VecDeque::new(),
             reads: VecDeque::new(),
@@ -121,18 +124,26 @@ impl Peers {
     #[inline]
     pub(crate) fn at(&mut self, peer: Peer, bank: &mut Bank) -> &mut Link {
         let (page, slot) = (peer.0 as usize / PAGE, peer.0 as usize % PAGE);
+        // Looked at twice because a reference that is returned early is held to the end.
+        if !matches!(self.pages.get(page), Some(Some(links)) if links[slot].is_some()) {
+            self.add(peer, bank);
+        }
+        match &mut self.pages[page] {
+            Some(links) => links[slot].as_mut().expect("it was there, or added"),
+            None => unreachable!("it was there, or added"),
+        }
+    }
+
+    #[cold]
+    fn add(&mut self, peer: Peer, bank: &mut Bank) {
+        let (page, slot) = (peer.0 as usize / PAGE, peer.0 as usize % PAGE);
         if page >= self.pages.len() {
             self.pages.resize_with(page + 1, || None);
         }
-        let page = self.pages[page].get_or_insert_default();
-        page[slot].get_or_insert_with(|| Link::new(peer, bank))
+        self.pages[page].get_or_insert_default()[slot] = Some(Link::new(peer, bank));
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Link> {
         self.pages.iter().flatten().flat_map(|page| page.iter()).flatten()
-    }
-
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Link> {
-        self.pages.iter_mut().flatten().flat_map(|page| page.iter_mut()).flatten()
     }
 }

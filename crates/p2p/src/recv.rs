@@ -8,7 +8,7 @@ use crate::credit;
 use crate::engine::{Engine, list, wide_tag};
 use crate::payload;
 use crate::port::Port;
-use crate::request::{self, Body, Matched, Message, Recv, RecvStep, Reply, Request, State};
+use crate::request::{self, Body, Matched, Message, Pieces, Read, Recv, RecvStep, Reply, Request, State};
 use crate::types::{MsgId, RecvArgs, ReqId, Started};
 use crate::wire::{Cts, Kind, Rts};
 
@@ -157,7 +157,7 @@ impl Engine {
         }
         let link = self.peers.at(peer, &mut self.bank);
         let Some(region) = rts.region.filter(|_| link.is_readable()) else { return self.ask(id, message) };
-        recv.step = RecvStep::Read { message, region, done: 0, scratch: None };
+        recv.step = RecvStep::Read(Box::new(Read { message, region, done: 0, scratch: None }));
         link.reads.push_back(id);
         list(&mut self.work, link);
     }
@@ -165,7 +165,7 @@ impl Engine {
     /// Has the sender send the message in pieces.
     fn ask(&mut self, id: u64, message: Matched) {
         let Some(Request { state: State::Recv(recv), .. }) = self.requests.get_mut(id) else { return };
-        recv.step = RecvStep::Pieces { message, received: 0 };
+        recv.step = RecvStep::Pieces(Box::new(Pieces { message, received: 0 }));
         let cts = Cts { id, room: message.wanted };
         self.owe(message.peer, Reply::with(Kind::Cts, message.sender, &cts.encode()));
     }
@@ -186,9 +186,8 @@ impl Engine {
         let Some(Request { state: State::Recv(recv), .. }) = self.requests.get_mut(id) else {
             return Get::Started;
         };
-        let RecvStep::Read { message, region: (addr, key), done, scratch } = &mut recv.step else {
-            return Get::Started;
-        };
+        let RecvStep::Read(read) = &mut recv.step else { return Get::Started };
+        let Read { message, region: (addr, key), done, scratch } = &mut **read;
         let contiguous = recv.data.contiguous();
         let len = if contiguous.is_some() { message.wanted } else { (message.wanted - *done).min(PIECE) };
         let local = match contiguous {
@@ -202,7 +201,8 @@ impl Engine {
     /// A read of receive `id` is over (or goes on).
     pub(crate) fn read_over(&mut self, id: u64, outcome: Get) {
         let Some(Request { state: State::Recv(recv), .. }) = self.requests.get_mut(id) else { return };
-        let RecvStep::Read { message, done, scratch, .. } = &mut recv.step else { return };
+        let RecvStep::Read(read) = &mut recv.step else { return };
+        let Read { message, done, scratch, .. } = &mut **read;
         let message = *message;
         match outcome {
             Get::Started => {}

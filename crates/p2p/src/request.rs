@@ -35,11 +35,10 @@ impl Request {
         match &self.state {
             State::Done(completion) => completion.clone(),
             State::Send(send) => sent(&send.head, 0),
-            State::Recv(Recv { step: RecvStep::Pieces { message, .. }, .. })
-            | State::Recv(Recv { step: RecvStep::Read { message, .. }, .. }) => {
-                received(message.source, message.tag, 0, 0)
-            }
-            State::Recv(recv) => received(0, recv.tag.unwrap_or(0), 0, 0),
+            State::Recv(recv) => match recv.step.message() {
+                Some(message) => received(message.source, message.tag, 0, 0),
+                None => received(0, recv.tag.unwrap_or(0), 0, 0),
+            },
         }
     }
 
@@ -103,9 +102,27 @@ pub(crate) enum RecvStep {
     /// A message; the place is where it is posted.
     Match { place: u32 },
     /// Pieces that the sender was asked for.
-    Pieces { message: Matched, received: u64 },
-    /// A read of the sender's memory (address, key); with scratch space if the bytes must be scattered then.
-    Read { message: Matched, region: (u64, u64), done: u64, scratch: Option<Buffer> },
+    Pieces(Box<Pieces>),
+    /// A read of the sender's memory.
+    Read(Box<Read>),
+}
+
+/// A message that arrives in pieces.
+#[derive(Debug)]
+pub(crate) struct Pieces {
+    pub(crate) message: Matched,
+    pub(crate) received: u64,
+}
+
+/// A message that is read where it lies.
+#[derive(Debug)]
+pub(crate) struct Read {
+    pub(crate) message: Matched,
+    /// Where: address and key.
+    pub(crate) region: (u64, u64),
+    pub(crate) done: u64,
+    /// Where the bytes go first, if they must be scattered.
+    pub(crate) scratch: Option<Buffer>,
 }
 
 /// What is known of a rendezvous once it is matched.
@@ -120,6 +137,17 @@ pub(crate) struct Matched {
     pub(crate) total: u64,
     /// Bytes that are wanted of them.
     pub(crate) wanted: u64,
+}
+
+impl RecvStep {
+    /// The message, once there is one.
+    fn message(&self) -> Option<&Matched> {
+        match self {
+            RecvStep::Match { .. } => None,
+            RecvStep::Pieces(pieces) => Some(&pieces.message),
+            RecvStep::Read(read) => Some(&read.message),
+        }
+    }
 }
 
 impl Matched {
@@ -154,14 +182,14 @@ impl Send {
 
 impl Recv {
     pub(crate) fn wait(&self, id: ReqId) -> Wait {
-        let (tag, bytes, state) = match &self.step {
-            RecvStep::Match { .. } => (self.tag, self.data.len(), "receive: waits for a matching message"),
-            RecvStep::Pieces { message, .. } => {
-                (Some(message.tag), message.total, "receive: matched, waits for the data")
-            }
-            RecvStep::Read { message, .. } => {
-                (Some(message.tag), message.total, "receive: matched, reads the sender's memory")
-            }
+        let state = match self.step {
+            RecvStep::Match { .. } => "receive: waits for a matching message",
+            RecvStep::Pieces(_) => "receive: matched, waits for the data",
+            RecvStep::Read(_) => "receive: matched, reads the sender's memory",
+        };
+        let (tag, bytes) = match self.step.message() {
+            Some(message) => (Some(message.tag), message.total),
+            None => (self.tag, self.data.len()),
         };
         let tag = tag.filter(|_| self.class == Class::P2p);
         Wait { id, peer: self.peer, ctx: self.ctx, tag, bytes, state }

@@ -49,7 +49,7 @@ impl Engine {
         }
         if !sync && link.envelopes.is_empty() {
             let caps = port.caps(peer);
-            let paid = affordable(link, &caps, data.len());
+            let paid = affordable(link, &caps, data.len(), 0);
             if let Some(paid) = paid
                 && send_whole(port, link, &caps, head, data) == Ok(())
             {
@@ -169,7 +169,7 @@ impl Engine {
         let SendStep::Leave { sync, .. } = send.step else { return Ok(()) };
         let link = self.peers.at(peer, &mut self.bank);
         let caps = port.caps(peer);
-        let Some(paid) = affordable(link, &caps, send.data.len()) else {
+        let Some(paid) = affordable(link, &caps, send.data.len(), if sync { ID } else { 0 }) else {
             return offer(port, link, &caps, send, id, &mut self.stats);
         };
         if !sync {
@@ -223,10 +223,11 @@ impl Engine {
     }
 }
 
-/// What a message of so many bytes costs, if it may go eagerly and there is credit for it.
+/// What a message of so many bytes, with so many before them, costs, if it may go eagerly and there is
+/// credit for it.
 #[inline]
-fn affordable(link: &Link, caps: &Caps, bytes: u64) -> Option<u32> {
-    if bytes > eager_limit(caps) {
+fn affordable(link: &Link, caps: &Caps, bytes: u64, before: usize) -> Option<u32> {
+    if bytes > eager_limit(caps, before) {
         return None;
     }
     let paid = credit::cost(bytes as usize);
@@ -234,8 +235,8 @@ fn affordable(link: &Link, caps: &Caps, bytes: u64) -> Option<u32> {
 }
 
 #[inline]
-fn eager_limit(caps: &Caps) -> u64 {
-    caps.eager.min(caps.max_bcopy.saturating_sub(ID)) as u64
+fn eager_limit(caps: &Caps, before: usize) -> u64 {
+    caps.eager.min(caps.max_bcopy.saturating_sub(before)) as u64
 }
 
 /// Sends a whole message.
@@ -266,12 +267,12 @@ fn offer(
     id: u64,
     stats: &mut Stats,
 ) -> Result<(), Refusal> {
-    let SendStep::Leave { region, .. } = &mut send.step else { return Ok(()) };
+    let SendStep::Leave { sync, region } = &mut send.step else { return Ok(()) };
     let total = send.data.len();
     if caps.get && region.is_none() && total > 0 {
         *region = send.data.contiguous().map(|memory| port.expose(link.peer, &memory));
     }
-    let starved = total <= eager_limit(caps);
+    let starved = total <= eager_limit(caps, if *sync { ID } else { 0 });
     let rts = Rts { total, id, starved, region: region.map(|r| (r.addr, r.key)) };
     let mut body = [0; Rts::MOST];
     let len = rts.encode(&mut body);

@@ -5,7 +5,7 @@ use banyan_transport::{Class, Get, Head, Peer, Sink, Token};
 use crate::credit;
 use crate::engine::{Engine, list, wide_tag};
 use crate::payload;
-use crate::request::{self, Body, Message, Recv, RecvStep, Reply, Request, Send, SendStep, State};
+use crate::request::{self, Body, Message, Pieces, Recv, RecvStep, Reply, Request, Send, SendStep, State};
 use crate::wire::{self, Cts, Kind, Rts};
 
 /// A frame that no correct peer sends.
@@ -18,6 +18,9 @@ impl Sink for Engine {
     /// Takes frames of the classes P2p and Coll; others are not its business, and dropped.
     #[inline]
     fn frame(&mut self, peer: Peer, head: &Head, body: &[u8]) {
+        if !matches!(head.class, Class::P2p | Class::Coll) {
+            return self.stats.nonsense += 1;
+        }
         let link = self.peers.at(peer, &mut self.bank);
         if link.down.is_some() {
             return;
@@ -41,8 +44,7 @@ impl Sink for Engine {
 impl Engine {
     #[inline]
     fn dispatch(&mut self, peer: Peer, head: &Head, body: &[u8]) -> Result<(), Nonsense> {
-        let envelope = matches!(head.class, Class::P2p) || head.kind <= Kind::Rts as u8;
-        if !envelope || !matches!(head.class, Class::P2p | Class::Coll) {
+        if head.class != Class::P2p && head.kind > Kind::Rts as u8 {
             return Err(Nonsense);
         }
         match Kind::from_u8(head.kind).ok_or(Nonsense)? {
@@ -120,9 +122,10 @@ impl Engine {
             self.stats.nonsense += 1;
             return Ok(());
         };
-        let Recv { peer: from, data, step: RecvStep::Pieces { message, received }, .. } = recv else {
+        let Recv { peer: from, data, step: RecvStep::Pieces(pieces), .. } = recv else {
             return Err(Nonsense);
         };
+        let Pieces { message, received } = &mut **pieces;
         let len = body.len() as u64;
         let ends = at.checked_add(len).ok_or(Nonsense)?;
         if *from != Some(peer) || ends > message.wanted || *received + len > message.wanted {
@@ -198,23 +201,29 @@ impl Engine {
         let link = self.peers.at(peer, &mut self.bank);
         if !self.bank.grow(&mut link.loan) {
             self.recall();
+        } else if !std::mem::replace(&mut link.borrower, true) {
+            self.borrowers.push_back(peer);
         }
-        self.owe(peer, Reply::bare(Kind::Credit, 0, 0));
+        let link = self.peers.at(peer, &mut self.bank);
+        // Any reply takes credit along.
+        if link.loan.returnable() > 0 && link.replies.is_empty() {
+            self.owe(peer, Reply::bare(Kind::Credit, 0, 0));
+        }
     }
 
-    /// Asks a peer that was lent more than others, and is quiet, to give it back.
+    /// Asks a peer that was lent more than others, and is quiet, to give it back. Looks at a few only.
     fn recall(&mut self) {
-        let initial = self.bank.initial();
-        let mut quiet = None;
-        for link in self.peers.iter_mut().filter(|l| l.down.is_none() && l.loan.extra(initial) > 0) {
-            if !link.loan.recalled && !link.loan.active {
-                quiet = Some(link.peer);
+        for _ in 0..self.borrowers.len().min(4) {
+            let Some(peer) = self.borrowers.pop_front() else { return };
+            let link = self.peers.at(peer, &mut self.bank);
+            if link.loan.active {
+                link.loan.active = false;
+                self.borrowers.push_back(peer);
+                continue;
             }
-            link.loan.active = false;
+            link.borrower = false;
+            return self.owe(peer, Reply::bare(Kind::Recall, 0, 0));
         }
-        let Some(peer) = quiet else { return };
-        self.peers.at(peer, &mut self.bank).loan.recalled = true;
-        self.owe(peer, Reply::bare(Kind::Recall, 0, 0));
     }
 
     /// The peer wants credit back: all beyond the initial loan.
