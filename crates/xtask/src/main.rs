@@ -6,6 +6,7 @@ mod cc;
 mod conformance;
 mod debian;
 mod demo;
+mod docs;
 mod install;
 mod library;
 mod process;
@@ -48,6 +49,8 @@ enum Task {
     },
     /// Test suites that we did not write, with the long programs too
     Conformance(conformance::Options),
+    /// Write the parts of the guide that are made from the code
+    Docs,
     /// Fetch MPICH, Open MPI and Intel MPI from PyPI into target/rivals
     Rivals,
     /// A small bench beside the rivals: launch, latency, allreduce, memory
@@ -75,6 +78,7 @@ fn run(task: Task) -> Result<bool> {
         Task::Test(options) => test::run(&project, &options),
         Task::Install { prefix } => install::install(&project, &prefix).map(|()| true),
         Task::Conformance(options) => conformance::run(&project, &options),
+        Task::Docs => docs::write(&project).map(|()| true),
         Task::Rivals => rivals::all(&project).map(|()| true),
         Task::BenchLite(options) => bench::run(&project, &options).map(|()| true),
     }
