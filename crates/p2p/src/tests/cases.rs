@@ -397,3 +397,29 @@ fn requests_stay_small() {
     use crate::request::{Message, Request};
     assert!(size_of::<Request>() <= 136 && size_of::<Message>() <= 64, "{} bytes", size_of::<Request>());
 }
+
+#[test]
+fn links_that_break_leave_nobody_waiting() {
+    for seed in 0..40 {
+        let n = 4;
+        let options =
+            Options { break_once_in: 300, slots: 3, get: READS[seed as usize % 6], ..Options::default() };
+        let mut world = World::new(n, seed, options, Config::new(32 << 10, n as u32));
+        let mut random = Random::new(seed);
+        let mut open = Vec::new();
+        for round in 0..150 {
+            let (from, to) = (random.below(n), random.below(n));
+            let data = if random.once_in(2) { room(random.below(300)) } else { holey(random.below(60_000)) };
+            let mode = if random.once_in(2) { Mode::Sync } else { Mode::Standard };
+            open.push((from, world.send(from, to, round, mode, &data)));
+            open.push((to, world.recv(to, Some(from), Some(round), &data)));
+            world.turn();
+        }
+        for (at, started) in open {
+            let fault = world.wait(at, started).fault;
+            assert!(matches!(fault, None | Some(Fault::PeerDown { .. })), "seed {seed}: {fault:?}");
+        }
+        world.settle();
+        assert!(world.ends.iter().all(|e| e.engine.idle() && e.engine.stats().nonsense == 0), "seed {seed}");
+    }
+}
