@@ -8,11 +8,11 @@ use std::time::Instant;
 use banyan_tcp::{Options, Tcp, frame};
 use banyan_transport::{Class, Fabric, Get, Head, Peer, Sink, Token};
 
-const ROUNDS: usize = 9;
-const BOUNCES: usize = 2_000;
-const STREAM: usize = 256 << 20;
+const ROUNDS: usize = 31;
+const BOUNCES: usize = 500;
+const STREAM: usize = 64 << 20;
 const WINDOW: usize = 1 << 20;
-const MESSAGES: usize = 1_000_000;
+const MESSAGES: usize = 200_000;
 
 fn main() {
     println!("{:30} {:>9} {:>9}   (medians and best of {ROUNDS})", "", "raw", "fabric");
@@ -81,7 +81,7 @@ fn read_exact(socket: &mut TcpStream, bytes: &mut [u8]) {
     while at < bytes.len() {
         match socket.read(&mut bytes[at..]) {
             Ok(read) => at += read,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::yield_now(),
             Err(error) => panic!("{error}"),
         }
     }
@@ -144,7 +144,7 @@ impl Sink for Counter {
     }
     fn got(&mut self, _: Token, _: Get) {}
     fn down(&mut self, peer: Peer, cause: &str) {
-        panic!("{peer:?}: {cause}");
+        assert!(cause.ends_with("left the job"), "{peer:?}: {cause}");
     }
 }
 
@@ -167,15 +167,22 @@ fn fabrics(hold_bursts: bool) -> (Tcp, Tcp) {
     (a, b)
 }
 
+/// Polls; lets others run if there was nothing to do (this machine may have few cores).
+fn poll(fabric: &mut Tcp, sink: &mut Counter) {
+    if fabric.poll(sink) == 0 {
+        std::thread::yield_now();
+    }
+}
+
 fn send(fabric: &mut Tcp, to: u32, body: &[u8], sink: &mut Counter) {
     while fabric.send_short(Peer(to), &HEAD, body).is_err() {
-        fabric.poll(sink);
+        poll(fabric, sink);
     }
 }
 
 fn wait(fabric: &mut Tcp, frames: usize, sink: &mut Counter) {
     while sink.frames < frames || fabric.unsent() {
-        fabric.poll(sink);
+        poll(fabric, sink);
     }
 }
 
@@ -205,7 +212,7 @@ fn stream() -> f64 {
             for piece in source.chunks(frame::MAX_BODY) {
                 let mut fill = |body: &mut [u8]| body.copy_from_slice(piece);
                 while a.send_bcopy(Peer(1), &HEAD, piece.len(), &mut fill).is_err() {
-                    a.poll(&mut sink);
+                    poll(&mut a, &mut sink);
                 }
             }
         }
@@ -215,7 +222,7 @@ fn stream() -> f64 {
     let read = move || {
         let mut sink = Counter { target: vec![0; WINDOW], ..Counter::default() };
         while sink.bytes < STREAM {
-            b.poll(&mut sink);
+            poll(&mut b, &mut sink);
         }
         send(&mut b, 0, &[], &mut sink);
         wait(&mut b, 0, &mut sink);

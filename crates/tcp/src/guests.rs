@@ -13,9 +13,6 @@ use crate::link::Phase;
 use crate::options::Options;
 use crate::talk::{Failure, Talk};
 
-/// How long an accepted peer may take to send its proof: it may be busy computing, and connects again if it comes late.
-const PROOF_OF_PEER: Duration = Duration::from_secs(10);
-
 /// How long to wait when there are no descriptors left.
 const NO_DESCRIPTORS: Duration = Duration::from_millis(50);
 
@@ -202,7 +199,8 @@ impl Tcp {
             return Err(Failure::Closed);
         }
         guest.peer = Some(from);
-        guest.deadline = Instant::now() + PROOF_OF_PEER;
+        // The peer may be busy computing and send its proof too late: it connects again then.
+        guest.deadline = Instant::now() + self.guests.proof;
         Ok(())
     }
 

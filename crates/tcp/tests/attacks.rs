@@ -1,0 +1,286 @@
+//! Whoever comes to the listening port, and whatever it does, the job goes on; a peer that breaks the rules or the
+//! connection is reported once.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use banyan_tcp::handshake::{Answer, Handshake, Heard, Hello, message_length};
+use banyan_tcp::{Options, Tcp, card, frame};
+use banyan_transport::{Class, Fabric, Get, Head, Peer, Refusal, Sink, Token};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+const JOB: u64 = 77;
+const SECRET: [u8; 32] = [5; 32];
+const HEAD: Head = Head { class: Class::Control, kind: 1, aux: 2, a: 3, b: 4, ctx: 5 };
+
+#[derive(Default)]
+struct Inbox {
+    bodies: Vec<(Peer, Vec<u8>)>,
+    lost: Vec<(Peer, String)>,
+}
+
+impl Sink for Inbox {
+    fn frame(&mut self, peer: Peer, head: &Head, body: &[u8]) {
+        assert_eq!(*head, HEAD);
+        self.bodies.push((peer, body.to_vec()));
+    }
+    fn got(&mut self, _: Token, _: Get) {}
+    fn down(&mut self, peer: Peer, cause: &str) {
+        self.lost.push((peer, cause.to_owned()));
+    }
+}
+
+fn end(me: u32, options: &Options) -> (Tcp, SocketAddr, Vec<u8>) {
+    let (tcp, card) = Tcp::new(Peer(me), 4, JOB, SECRET, options.clone()).unwrap();
+    (tcp, card::decode(&card).unwrap()[0], card)
+}
+
+fn until(what: &str, mut step: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !step() {
+        assert!(start.elapsed() < Duration::from_secs(30), "{what}: stuck");
+        std::thread::yield_now();
+    }
+}
+
+/// Polls `tcp` while `attack` runs in a thread.
+fn during<T: Send>(tcp: &mut Tcp, inbox: &mut Inbox, attack: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let attack = scope.spawn(attack);
+        until("an attack", || {
+            tcp.poll(inbox);
+            attack.is_finished()
+        });
+        attack.join().unwrap()
+    })
+}
+
+/// A frame from a fresh endpoint 1 still gets through to `tcp`, which is 0, and one back.
+fn assert_alive(tcp: &mut Tcp, card: &[u8], inbox: &mut Inbox) {
+    let (mut peer, _, _) = end(1, &Options::default());
+    peer.connect(Peer(0), card).unwrap();
+    let mut back = Inbox::default();
+    let (mut sent, mut answered) = (false, false);
+    let before = inbox.bodies.len();
+    until("a frame of a peer", || {
+        sent = sent || peer.send_short(Peer(0), &HEAD, b"here").is_ok();
+        answered = answered || sent && tcp.send_short(Peer(1), &HEAD, b"there").is_ok();
+        peer.poll(&mut back);
+        tcp.poll(inbox);
+        inbox.bodies.len() > before && !back.bodies.is_empty()
+    });
+    assert_eq!(inbox.bodies[before..], [(Peer(1), b"here".to_vec())]);
+    assert_eq!(back.bodies, [(Peer(0), b"there".to_vec())]);
+    assert_eq!(inbox.lost, []);
+}
+
+/// The other side closes (or resets) this connection.
+fn assert_closed(mut socket: TcpStream) {
+    let _ = socket.read_to_end(&mut Vec::new());
+}
+
+fn read_message(socket: &mut TcpStream) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; 2];
+    socket.read_exact(&mut bytes).ok()?;
+    let length = message_length(&bytes).ok()??;
+    bytes.resize(length, 0);
+    socket.read_exact(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// Makes a proven connection by hand; `None` if the other side does not want it.
+fn prove(to: SocketAddr, secret: &[u8; 32], hello: Hello) -> Option<TcpStream> {
+    let mut socket = TcpStream::connect(to).unwrap();
+    let (mut handshake, opening) = Handshake::connect(secret, hello).unwrap();
+    socket.write_all(&opening).unwrap();
+    let Ok(Heard::Accepted(proof)) = handshake.hear(&read_message(&mut socket)?) else { return None };
+    socket.write_all(&proof).unwrap();
+    assert_eq!(handshake.hear(&read_message(&mut socket)?), Ok(Heard::Confirmed));
+    Some(socket)
+}
+
+fn hello(from: u32) -> Hello {
+    Hello { job: JOB, from: Peer(from), to: Peer(0), answer: Answer::Accept }
+}
+
+#[test]
+fn random_bytes_and_impossible_lengths_are_shrugged_off() {
+    let (mut tcp, address, card) = end(0, &Options::default());
+    let mut inbox = Inbox::default();
+    let both = std::cell::RefCell::new((&mut tcp, &mut inbox));
+    let bytes = proptest::collection::vec(any::<u8>(), 2..300);
+    TestRunner::new(Config::with_cases(64))
+        .run(&bytes, |bytes| {
+            let (tcp, inbox) = &mut *both.borrow_mut();
+            during(tcp, inbox, || {
+                let mut socket = TcpStream::connect(address).unwrap();
+                let _ = socket.write_all(&bytes);
+                let _ = socket.shutdown(std::net::Shutdown::Write);
+                assert_closed(socket);
+            });
+            Ok(())
+        })
+        .unwrap();
+    for start in [[0, 0], [0xff, 0xff], [129, 0]] {
+        during(&mut tcp, &mut inbox, || {
+            let mut socket = TcpStream::connect(address).unwrap();
+            socket.write_all(&start).unwrap();
+            assert_closed(socket);
+        });
+    }
+    assert_alive(&mut tcp, &card, &mut inbox);
+}
+
+#[test]
+fn a_wrong_secret_or_identity_gets_no_connection() {
+    let (mut tcp, address, card) = end(0, &Options::default());
+    let mut inbox = Inbox::default();
+    let others = [
+        (&[6; 32], hello(1)),
+        (&SECRET, Hello { job: JOB + 1, ..hello(1) }),
+        (&SECRET, Hello { to: Peer(2), ..hello(1) }),
+        (&SECRET, hello(4)),
+        (&SECRET, hello(u32::MAX)),
+        (&SECRET, hello(0)),
+    ];
+    for (secret, hello) in others {
+        let socket = during(&mut tcp, &mut inbox, || prove(address, secret, hello));
+        assert!(socket.is_none(), "{hello:?}");
+    }
+    assert_alive(&mut tcp, &card, &mut inbox);
+}
+
+#[test]
+fn a_peer_with_another_secret_is_given_up_with_the_reason() {
+    let (mut tcp, _, card) = end(0, &Options::default());
+    let options = Options { patience: Duration::ZERO, ..Options::default() };
+    let (mut other, _) = Tcp::new(Peer(1), 4, JOB, [6; 32], options).unwrap();
+    other.connect(Peer(0), &card).unwrap();
+    let (mut inbox, mut lost) = (Inbox::default(), Inbox::default());
+    until("the other gives up", || {
+        let refused = other.send_short(Peer(0), &HEAD, &[]).unwrap_err();
+        tcp.poll(&mut inbox);
+        other.poll(&mut lost);
+        refused == Refusal::Down
+    });
+    assert_eq!(lost.lost.len(), 1);
+    assert!(lost.lost[0].1.contains("127.0.0.1:"), "{}", lost.lost[0].1);
+    assert_alive(&mut tcp, &card, &mut inbox);
+}
+
+#[test]
+fn silent_and_half_said_connections_do_not_keep_others_out() {
+    let options = Options { strangers: 8, ..Options::default() };
+    let (mut tcp, address, card) = end(0, &options);
+    let mut inbox = Inbox::default();
+    let half = &Handshake::connect(&SECRET, hello(1)).unwrap().1[..20];
+    let sockets: Vec<TcpStream> = (0..60)
+        .map(|i| {
+            let mut socket = TcpStream::connect(address).unwrap();
+            if i % 2 == 0 {
+                socket.write_all(half).unwrap();
+            }
+            tcp.poll(&mut inbox);
+            socket
+        })
+        .collect();
+    assert_alive(&mut tcp, &card, &mut inbox);
+    // All but the youngest have been closed to make room.
+    for socket in sockets.into_iter().take(50) {
+        assert_closed(socket);
+    }
+}
+
+#[test]
+fn unproven_connections_have_a_deadline() {
+    let options = Options { proof: Duration::from_millis(1), ..Options::default() };
+    let (mut tcp, address, _) = end(0, &options);
+    let mut inbox = Inbox::default();
+    let opening = Handshake::connect(&SECRET, hello(1)).unwrap().1;
+    during(&mut tcp, &mut inbox, || {
+        for said in [&[][..], &opening[..7], &opening] {
+            let mut socket = TcpStream::connect(address).unwrap();
+            socket.write_all(said).unwrap();
+            assert_closed(socket);
+        }
+    });
+    assert_eq!((inbox.lost, tcp.next_deadline()), (vec![], None));
+}
+
+#[test]
+fn a_replayed_opening_does_not_displace_the_peer() {
+    let (mut tcp, address, card) = end(0, &Options::default());
+    let mut inbox = Inbox::default();
+    let recorded = Handshake::connect(&SECRET, hello(1)).unwrap().1;
+    let replay = |tcp: &mut Tcp, inbox: &mut Inbox| {
+        during(tcp, inbox, || {
+            let mut socket = TcpStream::connect(address).unwrap();
+            socket.write_all(&recorded).unwrap();
+            read_message(&mut socket).expect("an answer");
+            socket
+        })
+    };
+    let _before = replay(&mut tcp, &mut inbox);
+    assert_alive(&mut tcp, &card, &mut inbox);
+}
+
+#[test]
+fn a_proven_peer_that_sends_nonsense_is_down() {
+    let mut long = frame::prefix(&HEAD, 0);
+    long[..4].copy_from_slice(&u32::MAX.to_le_bytes());
+    let mut unknown = frame::prefix(&HEAD, 0);
+    unknown[4] = 200;
+    for bytes in [long, unknown] {
+        let (mut tcp, address, _) = end(0, &Options::default());
+        let mut inbox = Inbox::default();
+        let mut socket = during(&mut tcp, &mut inbox, || prove(address, &SECRET, hello(1))).unwrap();
+        socket.write_all(&bytes).unwrap();
+        until("the peer is down", || {
+            tcp.poll(&mut inbox);
+            !inbox.lost.is_empty()
+        });
+        let cause = format!("{} sent a frame of ", socket.local_addr().unwrap());
+        assert!(inbox.lost.len() == 1 && inbox.lost[0].1.starts_with(&cause), "{:?}", inbox.lost);
+        assert_closed(socket);
+        assert_eq!(tcp.send_short(Peer(1), &HEAD, &[]), Err(Refusal::Down));
+    }
+}
+
+#[test]
+fn what_came_before_a_reset_or_the_end_arrives() {
+    for reset in [false, true] {
+        let (mut tcp, address, _) = end(0, &Options::default());
+        let mut inbox = Inbox::default();
+        let mut socket = during(&mut tcp, &mut inbox, || prove(address, &SECRET, hello(1))).unwrap();
+        let whole = [&frame::prefix(&HEAD, 2)[..], b"hi"].concat();
+        socket.write_all(&whole.repeat(1000)).unwrap();
+        socket.write_all(&whole[..10]).unwrap();
+        if reset {
+            rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::ZERO)).unwrap();
+        }
+        let name = socket.local_addr().unwrap().to_string();
+        drop(socket);
+        until("the peer is down", || {
+            tcp.poll(&mut inbox);
+            !inbox.lost.is_empty()
+        });
+        assert_eq!(tcp.poll(&mut inbox), 0);
+        assert_eq!(inbox.bodies.len(), 1000);
+        assert!(inbox.lost.len() == 1 && inbox.lost[0].1.contains(&name), "{:?}", inbox.lost);
+    }
+}
+
+#[test]
+fn a_second_connection_of_a_peer_is_refused() {
+    let (mut tcp, address, _) = end(0, &Options::default());
+    let mut inbox = Inbox::default();
+    let mut socket = during(&mut tcp, &mut inbox, || prove(address, &SECRET, hello(1))).unwrap();
+    assert!(during(&mut tcp, &mut inbox, || prove(address, &SECRET, hello(1))).is_none());
+    socket.write_all(&frame::prefix(&HEAD, 0)).unwrap();
+    until("the first connection still works", || {
+        tcp.poll(&mut inbox);
+        inbox.bodies.len() == 1
+    });
+}

@@ -1,0 +1,205 @@
+//! First contact: crossing attempts, late proofs, cards that come late, farewells, and watched descriptors.
+
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use banyan_tcp::{Options, Tcp};
+use banyan_transport::{Class, Fabric, Get, Head, Peer, Refusal, Sink, Token};
+use proptest::prelude::*;
+
+const HEAD: Head = Head { class: Class::P2p, kind: 0, aux: 0, a: 0, b: 0, ctx: 0 };
+
+#[derive(Default)]
+struct Inbox {
+    bodies: Vec<Vec<u8>>,
+    lost: Vec<(Peer, String)>,
+}
+
+impl Sink for Inbox {
+    fn frame(&mut self, _: Peer, _: &Head, body: &[u8]) {
+        self.bodies.push(body.to_vec());
+    }
+    fn got(&mut self, _: Token, _: Get) {}
+    fn down(&mut self, peer: Peer, cause: &str) {
+        self.lost.push((peer, cause.to_owned()));
+    }
+}
+
+fn pair(options: &Options) -> ([Tcp; 2], [Vec<u8>; 2]) {
+    let make = |me| Tcp::new(Peer(me), 2, 1, [9; 32], options.clone()).unwrap();
+    let ((a, card_a), (b, card_b)) = (make(0), make(1));
+    ([a, b], [card_a, card_b])
+}
+
+fn introduced(options: &Options) -> [Tcp; 2] {
+    let ([mut a, mut b], [card_a, card_b]) = pair(options);
+    a.connect(Peer(1), &card_b).unwrap();
+    b.connect(Peer(0), &card_a).unwrap();
+    [a, b]
+}
+
+fn until(what: &str, mut step: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !step() {
+        assert!(start.elapsed() < Duration::from_secs(30), "{what}: stuck");
+        std::thread::yield_now();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+    #[test]
+    fn attempts_that_cross_become_one_connection(turns in proptest::collection::vec((0usize..2, any::<bool>()), 0..40)) {
+        let mut ends = introduced(&Options::default());
+        let mut inbox = [Inbox::default(), Inbox::default()];
+        let mut sent = [0u8; 2];
+        let mut send = |ends: &mut [Tcp; 2], me: usize| {
+            if sent[me] < 20 && ends[me].send_short(Peer(1 - me as u32), &HEAD, &[sent[me]]).is_ok() {
+                sent[me] += 1;
+            }
+            sent[me] == 20
+        };
+        for (me, sending) in turns {
+            if sending { send(&mut ends, me); }
+            ends[me].poll(&mut inbox[me]);
+        }
+        until("one connection", || {
+            let done = [0, 1].map(|me| send(&mut ends, me));
+            for me in 0..2 { ends[me].poll(&mut inbox[me]); }
+            done == [true; 2] && inbox.iter().all(|inbox| inbox.bodies.len() == 20)
+        });
+        for inbox in inbox {
+            prop_assert!(inbox.bodies.iter().map(|body| body[0]).eq(0..20));
+            prop_assert_eq!(inbox.lost, vec![]);
+        }
+    }
+}
+
+#[test]
+fn a_card_is_asked_for_once_and_used_when_it_comes() {
+    let ([mut a, mut b], [_, card_b]) = pair(&Options::default());
+    let (mut inbox, mut idle) = (Inbox::default(), Inbox::default());
+    for _ in 0..3 {
+        assert_eq!(a.send_short(Peer(1), &HEAD, b"x"), Err(Refusal::Busy));
+        a.poll(&mut idle);
+    }
+    assert_eq!((a.wanted(), a.wanted()), (Some(Peer(1)), None));
+    assert!(a.connect(Peer(1), b"nonsense").unwrap_err().contains("peer 1"));
+    a.connect(Peer(1), &card_b).unwrap();
+    until("a frame", || {
+        a.poll(&mut idle);
+        b.poll(&mut inbox);
+        if inbox.bodies.is_empty() {
+            let _ = a.send_short(Peer(1), &HEAD, b"x");
+        }
+        !inbox.bodies.is_empty()
+    });
+    // The other side needs no card to answer.
+    b.send_short(Peer(0), &HEAD, b"y").unwrap();
+    assert_eq!(b.wanted(), None);
+}
+
+#[test]
+fn a_peer_that_computes_during_the_handshake_connects_later() {
+    let options = Options { proof: Duration::from_millis(100), ..Options::default() };
+    let [mut a, mut b] = introduced(&options);
+    let (mut inbox, mut idle) = (Inbox::default(), Inbox::default());
+    assert_eq!(a.send_short(Peer(1), &HEAD, b"x"), Err(Refusal::Busy));
+    until("b has answered the opening", || {
+        a.poll(&mut idle);
+        b.poll(&mut inbox);
+        b.next_deadline().is_some()
+    });
+    until("b has dropped the silent guest", || {
+        b.poll(&mut inbox);
+        b.next_deadline().is_none()
+    });
+    until("a frame", || {
+        if inbox.bodies.is_empty() {
+            let _ = a.send_short(Peer(1), &HEAD, b"x");
+        }
+        a.poll(&mut idle);
+        b.poll(&mut inbox);
+        !inbox.bodies.is_empty()
+    });
+    assert_eq!((idle.lost, inbox.lost), (vec![], vec![]));
+}
+
+#[test]
+fn a_peer_that_is_not_there_is_given_up() {
+    let ([mut a, b], [_, card]) =
+        pair(&Options { patience: Duration::from_millis(20), ..Options::default() });
+    drop(b);
+    a.connect(Peer(1), &card).unwrap();
+    let mut inbox = Inbox::default();
+    until("it is given up", || {
+        a.poll(&mut inbox);
+        a.send_short(Peer(1), &HEAD, &[]) == Err(Refusal::Down)
+    });
+    assert_eq!(inbox.lost.len(), 1);
+    assert!(
+        inbox.lost[0].1.contains("127.0.0.1:") && inbox.lost[0].1.contains("refused"),
+        "{:?}",
+        inbox.lost
+    );
+}
+
+#[test]
+fn all_that_was_accepted_arrives_before_the_farewell() {
+    let [mut a, mut b] = introduced(&Options::default());
+    let (mut inbox, mut idle) = (Inbox::default(), Inbox::default());
+    let body = vec![7; a.caps(Peer(1)).max_bcopy];
+    let mut fill = |out: &mut [u8]| out.copy_from_slice(&body);
+    for _ in 0..20 {
+        until("a send", || {
+            let sent = a.send_bcopy(Peer(1), &HEAD, body.len(), &mut fill).is_ok();
+            a.poll(&mut idle);
+            b.poll(&mut inbox);
+            sent
+        });
+    }
+    // B says something that A will not read.
+    b.send_short(Peer(0), &HEAD, b"unread").unwrap();
+    until("all has left", || {
+        a.poll(&mut idle);
+        b.poll(&mut inbox);
+        !a.unsent()
+    });
+    drop(a);
+    until("the farewell", || {
+        b.poll(&mut inbox);
+        !inbox.lost.is_empty()
+    });
+    assert_eq!(inbox.bodies.len(), 20);
+    assert!(inbox.lost.len() == 1 && inbox.lost[0].1.ends_with("it has left the job"), "{:?}", inbox.lost);
+}
+
+#[test]
+fn a_watched_descriptor_ends_the_sleep() {
+    let [mut a, _b] = introduced(&Options::default());
+    let (mut bell, ear) = UnixStream::pair().unwrap();
+    ear.set_nonblocking(true).unwrap();
+    a.watch(ear.as_raw_fd()).unwrap();
+    let mut inbox = Inbox::default();
+    let start = Instant::now();
+    let deadline = start + Duration::from_secs(60);
+    for before_poll in [false, true] {
+        // The sleep may end for no reason, but with the bell rung it ends for good.
+        a.arm();
+        bell.write_all(&[1]).unwrap();
+        if before_poll {
+            a.poll(&mut inbox);
+        }
+        a.sleep(Some(deadline));
+        a.disarm();
+        while std::io::Read::read(&mut &ear, &mut [0; 8]).is_ok() {}
+    }
+    a.unwatch(ear.as_raw_fd()).unwrap();
+    assert!(start.elapsed() < Duration::from_secs(30));
+    a.arm();
+    a.poll(&mut inbox);
+    bell.write_all(&[1]).unwrap();
+    a.sleep(Some(Instant::now() + Duration::from_millis(5)));
+}
