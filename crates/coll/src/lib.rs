@@ -11,6 +11,7 @@ mod overrides;
 mod place;
 mod plan;
 mod schedule;
+pub mod simulate;
 mod tuner;
 pub mod verify;
 mod walk;

@@ -58,12 +58,17 @@ impl Default for Model {
 }
 
 impl Model {
-    /// Seconds that a cost takes on a communicator.
-    pub fn time(&self, cost: &Cost, facts: &Facts) -> f64 {
-        let (alpha, overhead, beta) = match facts.shared {
+    /// Latency, handling and seconds a byte of a message between the ranks of a communicator.
+    pub(crate) fn link(&self, facts: &Facts) -> (f64, f64, f64) {
+        match facts.shared {
             true => (self.near_alpha, self.near_overhead, self.near_beta),
             false => (self.alpha, self.overhead, self.beta),
-        };
+        }
+    }
+
+    /// Seconds that a cost takes on a communicator.
+    pub fn time(&self, cost: &Cost, facts: &Facts) -> f64 {
+        let (alpha, overhead, beta) = self.link(facts);
         // Ranks beyond the cores take turns: at each wait, and with all work.
         let crowd = (f64::from(facts.per_node) / f64::from(facts.cores.max(1))).max(1.0);
         let turns = if crowd > 1.0 { cost.waits * crowd * self.turn } else { 0.0 };

@@ -35,7 +35,7 @@ pub(crate) const CHAIN: Algorithm = Algorithm {
     round: chain,
     cost: |case: &Case| {
         let segments = (case.bytes / SEGMENT).ceil().clamp(1.0, MOST_SEGMENTS);
-        let rounds = segments + case.p() - 1.0;
+        let rounds = segments + (case.p() - 2.0).max(0.0);
         let bytes = rounds * case.bytes / segments;
         Cost { steps: rounds, bytes, reduced: bytes, copied: case.bytes, waits: rounds, ..Cost::default() }
     },

@@ -16,7 +16,7 @@ pub(crate) const BARRIER: Algorithm = Algorithm {
     temp: no_temp,
     rounds: |_| 3,
     round: barrier,
-    cost: |case: &Case| Cost { hops: case.p(), waits: 1.0, ..Cost::default() },
+    cost: |case: &Case| Cost { hops: case.p() - 1.0, waits: 1.0, ..Cost::default() },
 };
 
 pub(crate) const BCAST: Algorithm = Algorithm {

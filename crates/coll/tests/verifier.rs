@@ -1,0 +1,294 @@
+//! Every algorithm is proved right for every rank count up to 64, and wrong ones are found out.
+
+use banyan_coll::verify::{Trial, check};
+use banyan_coll::{ALL, Algorithm, Buf, Kind, Round, Shape, Side, Step};
+
+fn odd_sizes(algorithm: &Algorithm, ranks: u32) -> Vec<u64> {
+    use Kind::*;
+    let p = u64::from(ranks);
+    match algorithm.kind {
+        Barrier => vec![0],
+        Bcast | Reduce | Allreduce | Scan | Exscan if ranks > 20 => vec![0, 1, p - 1, p, 67],
+        Bcast | Reduce | Allreduce | Scan | Exscan => vec![0, 1, p - 1, p, p + 1, 2 * p + 3, 7, 67],
+        _ if ranks > 40 => vec![1, 2],
+        _ => vec![0, 1, 3],
+    }
+}
+
+fn some_roots(algorithm: &Algorithm, ranks: u32) -> Vec<u32> {
+    match algorithm.kind.rooted() {
+        false => vec![0],
+        true if ranks <= 9 => (0..ranks).collect(),
+        true if ranks <= 20 => vec![0, 1, ranks / 2, ranks - 1],
+        true => vec![0, (ranks * 7 / 11) ^ 1],
+    }
+}
+
+fn check_all(algorithms: impl Iterator<Item = &'static Algorithm>) {
+    let (mut trials, mut wrong) = (0, vec![]);
+    for algorithm in algorithms {
+        for ranks in 1..=64 {
+            for (i, len) in odd_sizes(algorithm, ranks).into_iter().enumerate() {
+                for (j, root) in some_roots(algorithm, ranks).into_iter().enumerate() {
+                    // The two ways of each choice alternate, so that each meets every kind of size and root.
+                    let (bits, odd) = (i + j, ranks as usize);
+                    let trial = Trial {
+                        ranks,
+                        root,
+                        len,
+                        // Large units make short vectors long enough to be cut into segments.
+                        unit: [1, 20_000][(i + odd) % 2],
+                        in_place: bits % 2 == 1,
+                        even: (bits + odd) % 5 == 4,
+                        commutative: algorithm.reorders || (bits / 2 + odd) % 2 == 1,
+                        seed: bits as u64,
+                    };
+                    trials += 1;
+                    if let Err(what) = check(algorithm, &trial) {
+                        wrong.push(format!("{algorithm:?}, {trial:?}: {what}"));
+                    }
+                }
+            }
+        }
+    }
+    println!("{trials} trials");
+    let shown: Vec<_> = wrong.iter().take(20).map(String::as_str).collect();
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), shown.join("\n"));
+}
+
+#[test]
+fn algorithms_that_move_data_are_right() {
+    check_all(ALL.iter().copied().filter(|row| !row.kind.reduces()));
+}
+
+#[test]
+fn algorithms_that_reduce_are_right() {
+    check_all(ALL.iter().copied().filter(|row| row.kind.reduces()));
+}
+
+/// The row of that name (`collective=algorithm`).
+fn row(name: &str) -> &'static Algorithm {
+    ALL.iter().find(|row| format!("{row:?}") == name).expect("a row of the list")
+}
+
+/// What the verifier says of an algorithm with a mistake, in a case where the right one passes.
+fn said(right: &str, in_place: bool, change: impl FnOnce(&mut Algorithm)) -> String {
+    let trial =
+        Trial { ranks: 5, root: 1, len: 7, unit: 8, in_place, even: true, commutative: false, seed: 3 };
+    let right = row(right);
+    check(right, &trial).unwrap();
+    let mut wrong = Algorithm { ..*right };
+    change(&mut wrong);
+    check(Box::leak(Box::new(wrong)), &trial).unwrap_err()
+}
+
+/// The steps of a round of a right algorithm, changed one by one; `None` drops a step.
+fn changed(
+    name: &str,
+    (shape, index, round): (&Shape, u32, &mut Round),
+    change: impl Fn(Step) -> Option<Step>,
+) {
+    (row(name).round)(shape, index, round);
+    round.steps = round.steps.drain(..).filter_map(change).collect();
+}
+
+#[test]
+fn a_missing_round_is_found() {
+    let what = said("bcast=binomial", false, |wrong| wrong.rounds = |_| 2);
+    assert!(what.contains("belongs"), "{what}");
+}
+
+#[test]
+fn rounds_must_be_counted_alike() {
+    let what = said("bcast=binomial", false, |wrong| wrong.rounds = |shape| 3 + shape.rank / 4);
+    assert!(what.contains("count different rounds"), "{what}");
+}
+
+#[test]
+fn an_operand_on_the_wrong_side_is_found() {
+    let what = said("reduce=binomial", false, |wrong| {
+        wrong.round = |shape, index, round| {
+            changed("reduce=binomial", (shape, index, round), |step| {
+                Some(match step {
+                    Step::RecvReduce { from, into, key, .. } => {
+                        Step::RecvReduce { from, into, key, side: Side::Left }
+                    }
+                    other => other,
+                })
+            });
+        }
+    });
+    assert!(what.contains("belongs"), "{what}");
+}
+
+#[test]
+fn an_operand_taken_twice_is_found() {
+    let what = said("allreduce=doubling", false, |wrong| {
+        wrong.rounds = |shape| (row("allreduce=doubling").rounds)(shape) + 1;
+        wrong.round = |shape, index, round| {
+            // The reduction of the first exchange happens again.
+            let index = if index > 4 { index - 1 } else { index };
+            (row("allreduce=doubling").round)(shape, index, round);
+        }
+    });
+    assert!(what.contains("belongs"), "{what}");
+}
+
+#[test]
+fn other_bits_at_other_ranks_are_found() {
+    let what = said("allreduce=shared", false, |wrong| {
+        wrong.reorders = true;
+        wrong.round = |shape, index, round| {
+            // Rank 3 begins with another rank's vector.
+            let turn = |rank: u32| if shape.rank == 3 { shape.after(rank, 1) } else { rank };
+            (row("allreduce=shared").round)(shape, index, round);
+            for step in &mut round.steps {
+                match step {
+                    Step::Pull { rank, .. } | Step::PullReduce { rank, .. } => *rank = turn(*rank),
+                    _ => {}
+                }
+            }
+        }
+    });
+    assert!(what.contains("brackets"), "{what}");
+}
+
+#[test]
+fn a_wait_for_what_nobody_sends_is_found() {
+    let what = said("bcast=binomial", false, |wrong| {
+        wrong.round = |shape, index, round| {
+            let mute = shape.rank == shape.root && index == 1;
+            changed("bcast=binomial", (shape, index, round), |step| (!mute).then_some(step));
+        }
+    });
+    assert!(what.contains("deadlock"), "{what}");
+}
+
+#[test]
+fn sends_that_need_buffers_are_found() {
+    // Everybody sends in one round and receives in the next.
+    let what = said("barrier=dissemination", false, |wrong| {
+        wrong.rounds = |shape| 2 * (row("barrier=dissemination").rounds)(shape);
+        wrong.round = |shape, index, round| {
+            round.begin(index / 2);
+            let sends = index % 2 == 0;
+            changed("barrier=dissemination", (shape, index / 2, round), |step| {
+                (matches!(step, Step::Send { .. }) == sends).then_some(step)
+            });
+        }
+    });
+    assert!(what.contains("deadlock"), "{what}");
+}
+
+#[test]
+fn messages_of_different_lengths_are_found() {
+    let what = said("bcast=binomial", false, |wrong| {
+        wrong.round = |shape, index, round| {
+            changed("bcast=binomial", (shape, index, round), |mut step| {
+                if let Step::Send { from, .. } = &mut step {
+                    from.len -= 1;
+                }
+                Some(step)
+            });
+        }
+    });
+    assert!(what.contains("sends 6 units"), "{what}");
+}
+
+#[test]
+fn accesses_without_order_and_outside_are_found() {
+    let overlapping = said("allreduce=ring", false, |wrong| {
+        wrong.round = |shape, index, round| {
+            (row("allreduce=ring").round)(shape, index, round);
+            let whole = shape.whole(Buf::Recv);
+            if index == 1 {
+                round.copy(shape.whole(Buf::Send), whole);
+            }
+        }
+    });
+    assert!(overlapping.contains("two steps of one round"), "{overlapping}");
+    let outside = said("allreduce=doubling", false, |wrong| wrong.temp = |shape| shape.len - 1);
+    assert!(outside.contains("outside the buffer of 6 units"), "{outside}");
+    let users = said("allreduce=ring", false, |wrong| {
+        wrong.round = |shape, _, round| round.copy(shape.whole(Buf::Recv), shape.whole(Buf::Send));
+    });
+    assert!(users.contains("is the user's, and written to"), "{users}");
+}
+
+#[test]
+fn reading_the_users_data_after_overwriting_them_in_place_is_found() {
+    let what = said("reduce_scatter=pairwise", true, |wrong| {
+        wrong.round = |shape, index, round| {
+            // The partial result is kept in Recv, over the blocks that are still to be sent.
+            (row("reduce_scatter=pairwise").round)(shape, index, round);
+            for step in &mut round.steps {
+                match step {
+                    Step::Copy { into, .. } | Step::RecvReduce { into, .. }
+                        if (into.buf, into.at) == (Buf::Temp, 0) =>
+                    {
+                        into.buf = Buf::Recv;
+                    }
+                    _ => {}
+                }
+            }
+        }
+    });
+    assert!(what.contains("is no copy onto itself") || what.contains("two steps"), "{what}");
+}
+
+#[test]
+fn a_slot_that_is_not_released_is_found() {
+    let what = said("bcast=shared", false, |wrong| {
+        wrong.round = |shape, index, round| {
+            changed("bcast=shared", (shape, index, round), |step| {
+                (!matches!(step, Step::Release { .. })).then_some(step)
+            });
+        }
+    });
+    assert!(what.contains("without releasing"), "{what}");
+}
+
+#[test]
+fn memory_given_back_while_others_may_pull_it_is_found() {
+    let what = said("bcast=pull", false, |wrong| {
+        wrong.round = |shape, index, round| {
+            changed("bcast=pull", (shape, index, round), |step| {
+                (!matches!(step, Step::Drain { .. })).then_some(step)
+            });
+        }
+    });
+    assert!(what.contains("may still pull"), "{what}");
+}
+
+#[test]
+fn published_memory_that_changes_is_found() {
+    // In place, the part is combined where the rank itself is still to read it.
+    let what = said("allreduce=pull", true, |wrong| {
+        wrong.round = |shape, index, round| {
+            (row("allreduce=pull").round)(shape, index, round);
+            let (at, _) = shape.part(shape.rank);
+            for step in &mut round.steps {
+                match step {
+                    Step::Pull { into, .. } | Step::PullReduce { into, .. } if into.buf == Buf::Temp => {
+                        (into.buf, into.at) = (Buf::Recv, at);
+                    }
+                    Step::Publish { from, .. } if from.buf == Buf::Temp => {
+                        (from.buf, from.at) = (Buf::Recv, at);
+                    }
+                    _ => {}
+                }
+            }
+        }
+    });
+    assert!(what.contains("changed what rank"), "{what}");
+}
+
+#[test]
+fn reading_a_slot_after_its_release_is_found() {
+    let what = said("bcast=shared", false, |wrong| {
+        wrong.round = |shape, index, round| {
+            (row("bcast=shared").round)(shape, 1 - index, round);
+        }
+    });
+    assert!(what.contains("which it has released"), "{what}");
+}
