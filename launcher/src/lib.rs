@@ -27,17 +27,15 @@ mod start;
 pub mod translate;
 mod verdict;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 /// Runs mpirun with this process's arguments.
 pub fn main() -> ExitCode {
     let arguments = std::env::args_os().skip(1).collect();
     let outcome = options::parse(arguments).and_then(|command| match command {
-        options::Command::Print(text) => {
-            print!("{text}");
-            Ok(0)
-        }
-        options::Command::Explain { what, ranks } => explain::explain(&what, ranks),
+        options::Command::Print(text) => Ok(print(&text)),
+        options::Command::Explain { what, ranks } => Ok(print(&explain::explain(&what, ranks)?)),
         options::Command::Run(options) => plan::Plan::new(*options).and_then(front::run),
     });
     match outcome {
@@ -47,6 +45,11 @@ pub fn main() -> ExitCode {
             ExitCode::from(trouble.status)
         }
     }
+}
+
+/// Writes to stdout; a reader who leaves early is no panic.
+fn print(text: &str) -> u8 {
+    std::io::stdout().write_all(text.as_bytes()).map_or(1, |()| 0)
 }
 
 /// Why nothing was started: one line for the user and mpirun's status.

@@ -200,10 +200,10 @@ impl Output {
 
     fn flush(&mut self, epoll: &OwnedFd, at: usize) {
         let was_broken = self.sinks[at].is_broken();
-        if let Err(error) = self.sinks[at].flush() {
-            if error.kind() != io::ErrorKind::BrokenPipe && self.trouble.is_none() {
-                self.trouble = Some(error);
-            }
+        if let Err(error) = self.sinks[at].flush()
+            && error.kind() != io::ErrorKind::BrokenPipe
+        {
+            self.trouble.get_or_insert(error);
         }
         if self.sinks[at].is_broken() && !was_broken {
             self.hang_up(epoll, at);

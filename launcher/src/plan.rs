@@ -9,7 +9,7 @@ use rustix::fs::{Access, access};
 
 use crate::options::{Global, Local, Options};
 use crate::start::Program;
-use crate::{Trouble, hosts};
+use crate::{Trouble, explain, hosts};
 
 /// Status when a program is not found, as in a shell.
 const NOT_FOUND: u8 = 127;
@@ -87,6 +87,8 @@ fn app(local: Local, program: Vec<OsString>, common: &[(OsString, OsString)]) ->
     for given in &local.env {
         set(&mut environment, given)?;
     }
+    let lookup = |name: &str| environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone());
+    explain::check(lookup)?;
     if let Some(folder) = &local.wdir {
         let found = std::fs::metadata(folder).and_then(|data| match data.is_dir() {
             true => Ok(access(folder, Access::EXEC_OK)?),
@@ -95,10 +97,9 @@ fn app(local: Local, program: Vec<OsString>, common: &[(OsString, OsString)]) ->
         found.map_err(|why| Trouble::new(format!("--wdir {}: {}", folder.display(), reason(&why))))?;
     }
     let name = &program[0];
-    let search = environment.iter().find(|(key, _)| key == "PATH").map(|(_, value)| value.clone());
-    let path = resolve(name, local.wdir.as_deref(), &search.unwrap_or_else(|| "/usr/bin:/bin".into()))?;
-    let mut command = name.to_string_lossy().into_owned();
-    command.truncate(command.floor_char_boundary(banyan_pmi::MAX_TEXT));
+    let search = lookup("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
+    let path = resolve(name, local.wdir.as_deref(), &search)?;
+    let command = banyan_pmi::cut(&name.to_string_lossy()).to_owned();
     let joined = environment.into_iter().map(|(mut line, value)| {
         line.push("=");
         line.push(value);

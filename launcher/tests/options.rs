@@ -146,3 +146,26 @@ fn traces_of_other_jobs_are_taken_out() {
     let done = done.env("PMI_RANK", "3").env("PMIX_NAMESPACE", "x").env("SLURM_PROCID", "4");
     assert_eq!(done.env("BANYAN_RANK", "9").run().out, ".0\n");
 }
+
+#[test]
+fn choices_are_explained() {
+    let text = out(&["--explain", "allreduce:64K", "-n", "8"]);
+    assert!(text.contains("allreduce of 65536 bytes on 8 ranks") && text.contains("chosen: "), "{text}");
+    let done = mpirun(&["-explain", "allreduce:64K", "-n", "8"]).env("BANYAN_COLL", "allreduce=ring").run();
+    assert!(done.out.contains("chosen: ring: the user asked for it"), "{}", done.out);
+    let done = mpirun(&["--explain", "dance:1", "-n", "8"]).run();
+    assert_eq!((done.status, done.err.lines().count()), (2, 1), "{}", done.err);
+}
+
+#[test]
+fn wrong_settings_are_said_once() {
+    for (name, value) in
+        [("BANYAN_FABRICS", "carrier-pigeon"), ("BANYAN_COLL", "x=y"), ("BANYAN_EAGER_BUDGET", "lots")]
+    {
+        let done = mpirun(&["-n", "2", "true"]).env(name, value).run();
+        assert_eq!((done.status, done.err.lines().count()), (2, 1), "{}", done.err);
+        assert!(done.err.starts_with(&format!("mpirun: {name}: ")), "{}", done.err);
+        let given = mpirun(&["-x", &format!("{name}={value}"), "-n", "2", "true"]).run();
+        assert_eq!(given.err, done.err);
+    }
+}

@@ -4,7 +4,6 @@ mod common;
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -121,7 +120,7 @@ fn a_slow_reader_blocks_the_ranks_and_fills_no_memory() {
     let script = format!("yes 0123456789abcdef | head -c {BYTES}");
     let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
     let mut job = mpirun(&["-n", "2", "sh", "-c", &script]);
-    let mut child = job.command.stdout(OwnedFd::from(write)).spawn().unwrap();
+    let mut child = job.command.stdout(write).spawn().unwrap();
     drop(job.command); // holds the other end
     let front = child.id().cast_signed();
     // Let it fill up: the agent stops when it has read what it is allowed to.

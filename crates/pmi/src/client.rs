@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use thiserror::Error;
 
 use crate::foreign::foreign_launcher;
-use crate::frame::{Job, MAX_CARD, MAX_TEXT, Reply, Request, VERSION};
+use crate::frame::{Job, MAX_CARD, Reply, Request, VERSION, cut};
 use crate::inherit::{FD_VARIABLE, Handed, adopt_memory, adopt_socket, held_by_ancestor, is_socket};
 use crate::wire::{Channel, WireError};
 
@@ -214,10 +214,4 @@ impl AsFd for Client {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()
     }
-}
-
-/// At most [`MAX_TEXT`] bytes of `text`, cut between characters.
-fn cut(text: &str) -> &str {
-    let end = (0..=text.len().min(MAX_TEXT)).rev().find(|&at| text.is_char_boundary(at));
-    &text[..end.unwrap_or(0)]
 }

@@ -158,3 +158,9 @@ impl Job {
             && self.nodes.windows(2).all(|pair| pair[0].first < pair[1].first)
     }
 }
+
+/// At most [`MAX_TEXT`] bytes of `text`, cut between characters.
+pub fn cut(text: &str) -> &str {
+    let end = (0..=text.len().min(MAX_TEXT)).rev().find(|&at| text.is_char_boundary(at));
+    &text[..end.unwrap_or(0)]
+}
