@@ -337,6 +337,7 @@ impl Program {
     }
 
     fn cancel(&mut self, at: usize) {
+        self.check();
         let sends = || self.sent.iter().enumerate().filter(|(_, s)| s.from == at && s.class == Class::P2p);
         if self.random.clone().once_in(2)
             && let Some((m, id)) = sends().find_map(|(m, s)| Some((m, s.request?)))
