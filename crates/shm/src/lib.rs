@@ -1,9 +1,9 @@
 //! Shared memory: the fabric between ranks of one node.
 //!
 //! One segment (a memfd) per node holds a ring per directed pair of ranks, doorbells, and room for the
-//! slots of collectives. Small messages move one cache line ([`ring`]); large ones are read straight out of
+//! slots of collectives. Small messages move one cache line (`ring.rs`); large ones are read straight out of
 //! the sender's memory (`process_vm_readv`), where the system lets us, and go through the rings elsewhere.
-//! A rank that sleeps is woken by a futex or a datagram ([`doorbell`]), and costs a sender nothing while it
+//! A rank that sleeps is woken by a futex or a datagram (`doorbell.rs`), and costs a sender nothing while it
 //! is awake.
 //!
 //! A peer process is trusted as far as it could write to our memory anyway (same user, same job), and yet

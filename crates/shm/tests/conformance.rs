@@ -1,26 +1,77 @@
-//! The fabric passes the suite of its contract, with every way of reading a peer's memory.
+//! The fabric passes the suite of its contract, also where the system refuses what makes it quick.
 
-use std::os::fd::OwnedFd;
+mod common;
 
-use banyan_shm::{Options, Shm, SingleCopy};
-use banyan_transport::{Peer, conformance};
-
-/// Ranks as threads of one process, each with a mapping of its own.
-fn ranks(memory: OwnedFd, n: usize, single_copy: SingleCopy) -> Vec<Shm> {
-    let peers: Vec<Peer> = (0..n as u32).map(Peer).collect();
-    let attach = |me| {
-        let memory = memory.try_clone().expect("a descriptor");
-        Shm::attach(memory, me, &peers, Options { single_copy }).expect("attached")
-    };
-    (0..n as u32).map(attach).collect()
-}
-
-fn fresh(n: usize, single_copy: SingleCopy) -> Vec<Shm> {
-    ranks(Shm::memory(n as u32).expect("memory"), n, single_copy)
-}
+use banyan_shm::{Shm, SingleCopy};
+use banyan_transport::{Fabric, Peer, conformance};
+use common::{fresh, without};
 
 banyan_transport::conformance!(plain, |n| fresh(n, SingleCopy::Auto));
 banyan_transport::conformance!(by_syscall, |n| fresh(n, SingleCopy::Syscall); reads, two_threads);
+banyan_transport::conformance!(rings_only, |n| fresh(n, SingleCopy::Off); reads, in_order_once_and_whole);
+
+#[test]
+fn cramped() {
+    // The least size that will do: short rings, refused sends.
+    let make = |n: usize| {
+        let need = match attach_sized(4096, n) {
+            Err(banyan_shm::Error::TooSmall { need, .. }) => need,
+            other => panic!("a page is too small: {:?}", other.err()),
+        };
+        attach_sized(need, n).expect("the size that was asked for")
+    };
+    conformance::run(&make);
+}
+
+fn attach_sized(bytes: usize, n: usize) -> Result<Vec<Shm>, banyan_shm::Error> {
+    let memory: std::os::fd::OwnedFd = tempfile().into();
+    std::fs::File::from(memory.try_clone().expect("a descriptor")).set_len(bytes as u64).expect("a size");
+    let one = |me| {
+        Shm::attach(memory.try_clone().expect("a descriptor"), me, &common::peers(n), Default::default())
+    };
+    (0..n as u32).map(one).collect()
+}
+
+fn tempfile() -> std::fs::File {
+    // SAFETY: a C string.
+    let fd = unsafe { libc::memfd_create(c"cramped".as_ptr(), libc::MFD_CLOEXEC) };
+    assert!(fd >= 0, "memfd_create");
+    // SAFETY: just made, and ours.
+    unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) }
+}
+
+#[test]
+fn reading_refused() {
+    without(&[libc::SYS_process_vm_readv], || {
+        let all = fresh(2, SingleCopy::Syscall);
+        assert!(all[0].caps(Peer(1)).get, "not tried yet");
+        assert_eq!(all[0].can_get(Peer(1)), Some(false));
+        assert!(!all[0].caps(Peer(1)).get, "tried");
+        conformance::run(&|n| fresh(n, SingleCopy::Syscall));
+    });
+}
+
+#[test]
+fn membarrier_refused() {
+    without(&[libc::SYS_membarrier], || {
+        let make = |n| fresh(n, SingleCopy::Auto);
+        conformance::sleep_misses_nothing(&make);
+        conformance::interleavings(&make);
+        conformance::many_peers(&make);
+    });
+}
+
+#[test]
+fn membarrier_refused_to_one() {
+    // One of the two cannot: both fence.
+    let memory = Shm::memory(2).expect("memory");
+    let make = |_: usize| {
+        let mut all = vec![common::attach(&memory, 0, 2, SingleCopy::Auto)];
+        without(&[libc::SYS_membarrier], || all.push(common::attach(&memory, 1, 2, SingleCopy::Auto)));
+        all
+    };
+    conformance::sleep_misses_nothing(&make);
+}
 
 #[test]
 fn a_dead_peer_is_reported() {

@@ -1,0 +1,243 @@
+//! What the suite of the contract does not ask: attaching, many peers, room, descriptors, death.
+
+mod common;
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use banyan_memory::Scratch;
+use banyan_shm::{Error, Options, Shm, SingleCopy};
+use banyan_transport::{Fabric, Get, Peer, Refusal, Remote, Token};
+use common::{Inbox, attach, fresh, head, peers, ranks, say};
+
+fn refused(memory: &OwnedFd, me: u32, n: usize) -> Error {
+    let memory = memory.try_clone().expect("a descriptor");
+    Shm::attach(memory, me, &peers(n), Options::default()).err().expect("refused")
+}
+
+#[test]
+fn attaching_to_the_wrong_thing_says_why() {
+    let memory = Shm::memory(2).expect("memory");
+    let _one = attach(&memory, 0, 2, SingleCopy::Auto);
+    let pid = std::process::id();
+    assert!(matches!(refused(&memory, 0, 2), Error::Occupied { me: 0, pid: p } if p == pid));
+    assert!(matches!(refused(&memory, 2, 2), Error::Index { me: 2, ranks: 2 }));
+    assert!(matches!(refused(&memory, 0, 1), Error::Ranks { found: 2, expected: 1 }));
+    assert!(matches!(refused(&memory, 0, 100), Error::TooSmall { .. }));
+    let scribbled = Shm::private().expect("memory");
+    std::io::Write::write_all(&mut std::fs::File::from(scribbled.try_clone().expect("dup")), b"something")
+        .expect("written");
+    assert!(matches!(refused(&scribbled, 0, 1), Error::Foreign { .. }));
+    let pipe: OwnedFd = std::io::pipe().expect("a pipe").0.into();
+    let message = refused(&pipe, 0, 1).to_string();
+    assert!(message.contains("needs"), "{message}");
+}
+
+#[test]
+fn a_process_alone_can_send_to_itself() {
+    let mut shm = attach(&Shm::private().expect("memory"), 0, 1, SingleCopy::Auto);
+    let mut inbox = Inbox::default();
+    say(&mut shm, 0, 7);
+    assert_eq!((shm.peek(Peer(0)), shm.poll(&mut inbox)), (true, 1));
+    assert_eq!((shm.peek(Peer(0)), shm.poll(&mut inbox)), (false, 0));
+    assert_eq!(inbox.frames, [(0, 7)]);
+}
+
+#[test]
+fn a_later_instance_finds_what_was_sent_to_the_one_before() {
+    let memory = Shm::memory(2).expect("memory");
+    let mut sender = attach(&memory, 0, 2, SingleCopy::Auto);
+    let mut inbox = Inbox::default();
+    for round in 0..200 {
+        let mut receiver = attach(&memory, 1, 2, SingleCopy::Auto);
+        if round > 0 {
+            assert_eq!(receiver.poll(&mut inbox), 1, "round {round}");
+        }
+        say(&mut sender, 1, 2 * round);
+        receiver.poll(&mut inbox);
+        say(&mut sender, 1, 2 * round + 1);
+        if round % 3 == 0 {
+            drop(sender);
+            sender = attach(&memory, 0, 2, SingleCopy::Auto);
+        }
+    }
+    attach(&memory, 1, 2, SingleCopy::Auto).poll(&mut inbox);
+    assert_eq!(inbox.frames, (0..400).map(|a| (0, a)).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_frame_sent_before_the_receiver_comes_waits_for_it() {
+    let memory = Shm::memory(2).expect("memory");
+    let mut sender = attach(&memory, 0, 2, SingleCopy::Auto);
+    say(&mut sender, 1, 1);
+    sender.send_bcopy(Peer(1), &head(2), 5000, &mut |body| body.fill(9)).expect("room");
+    let (mut receiver, mut inbox) = (attach(&memory, 1, 2, SingleCopy::Auto), Inbox::default());
+    assert!(receiver.peek(Peer(0)));
+    receiver.poll(&mut inbox);
+    assert_eq!(inbox.frames, [(0, 1), (0, 2)]);
+    assert_eq!(inbox.bodies[1], [9; 5000]);
+}
+
+#[test]
+fn idle_peers_stop_being_polled_and_are_heard_again() {
+    const N: usize = 70;
+    let mut all = fresh(N, SingleCopy::Auto);
+    let mut inbox = Inbox::default();
+    for round in 0..4 {
+        for from in 1..N {
+            say(&mut all[from], 0, round);
+            if from % 7 == 0 {
+                all[0].poll(&mut inbox);
+            }
+        }
+        while all[0].poll(&mut inbox) > 0 {}
+        assert_eq!(inbox.frames.len(), N - 1, "round {round}");
+        inbox.frames.sort();
+        assert!(inbox.frames.drain(..).map(|(from, _)| from).eq(1..N as u32));
+    }
+}
+
+#[test]
+fn scattered_ids_are_kept_apart() {
+    let memory = Shm::memory(2).expect("memory");
+    let ids = [Peer(41), Peer(7)];
+    let one = |me| {
+        let memory = memory.try_clone().expect("a descriptor");
+        Shm::attach(memory, me, &ids, Options::default()).expect("attached")
+    };
+    let (mut a, mut b, mut inbox) = (one(0), one(1), Inbox::default());
+    say(&mut a, 7, 1);
+    b.poll(&mut inbox);
+    assert_eq!(inbox.frames, [(41, 1)]);
+    assert!(a.connect(Peer(7), &[]).is_ok() && a.connect(Peer(0), &[]).is_err());
+    assert_eq!(a.send_short(Peer(0), &head(0), &[]), Err(Refusal::Down));
+}
+
+#[test]
+fn room_ends_a_sleep() {
+    let mut all = fresh(2, SingleCopy::Auto);
+    let mut inbox = Inbox::default();
+    let mut receiver = all.pop().expect("two");
+    let sender = &mut all[0];
+    while sender.send_short(Peer(1), &head(0), &[]).is_ok() {}
+    sender.arm();
+    assert!(!sender.has_news(), "no room yet");
+    std::thread::scope(|scope| {
+        scope.spawn(|| while receiver.poll(&mut inbox) > 0 {});
+        sender.sleep(Some(Instant::now() + Duration::from_secs(30)));
+    });
+    assert!(sender.has_news());
+    sender.disarm();
+    assert_eq!(sender.send_short(Peer(1), &head(0), &[]), Ok(()));
+    assert!(sender.stats().busy > 0);
+}
+
+fn readable(descriptor: i32) -> bool {
+    let mut poll = libc::pollfd { fd: descriptor, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one entry of our own.
+    unsafe { libc::poll(&mut poll, 1, 0) == 1 }
+}
+
+#[test]
+fn a_descriptor_wakes() {
+    let mut all = fresh(2, SingleCopy::Auto);
+    let mut inbox = Inbox::default();
+    let descriptor = all[1].arm_descriptor().expect("a descriptor");
+    assert_eq!(all[1].descriptor().expect("the same"), descriptor);
+    assert!(!readable(descriptor) && !all[1].has_news());
+    say(&mut all[0], 1, 5);
+    assert!(readable(descriptor) && all[1].has_news());
+    all[1].disarm();
+    assert!(!readable(descriptor), "drained");
+    all[1].poll(&mut inbox);
+    say(&mut all[0], 1, 6);
+    assert!(!readable(descriptor), "awake: no one is told");
+    all[1].poll(&mut inbox);
+    assert_eq!(inbox.frames, [(0, 5), (0, 6)]);
+    assert_eq!(all[0].stats().wakes, 1);
+    // SAFETY: the descriptor is open as long as its rank.
+    let _ = unsafe { BorrowedFd::borrow_raw(descriptor) };
+}
+
+#[test]
+fn sleeping_on_the_descriptor_misses_nothing() {
+    let mut all = fresh(2, SingleCopy::Auto);
+    std::thread::scope(|scope| {
+        for (me, mut shm) in all.drain(..).enumerate() {
+            scope.spawn(move || {
+                let mut inbox = Inbox::default();
+                for turn in 0..300 {
+                    if me == 0 {
+                        say(&mut shm, 1, turn);
+                    }
+                    while inbox.frames.len() as u32 <= turn {
+                        shm.arm_descriptor().expect("a descriptor");
+                        if shm.poll(&mut inbox) == 0 {
+                            shm.sleep(Some(Instant::now() + Duration::from_secs(30)));
+                        }
+                        shm.disarm();
+                    }
+                    if me == 1 {
+                        say(&mut shm, 0, turn);
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn what_the_dead_sent_is_still_handed_over() {
+    let mut all = fresh(3, SingleCopy::Auto);
+    let mut inbox = Inbox::default();
+    (0..50).for_each(|a| say(&mut all[1], 0, a));
+    all[0].peer_died(Peer(1), "exit code 3");
+    assert_eq!(all[0].send_short(Peer(1), &head(0), &[]), Err(Refusal::Busy), "not said yet");
+    while all[0].poll(&mut inbox) > 0 {}
+    assert_eq!(inbox.frames.len(), 50);
+    assert_eq!(inbox.lost, [(1, "exit code 3".to_owned())]);
+    assert_eq!(all[0].send_short(Peer(1), &head(0), &[]), Err(Refusal::Down));
+    say(&mut all[0], 2, 0);
+}
+
+#[test]
+fn memory_that_is_not_exposed_by_a_live_peer_is_not_read() {
+    for copy in [SingleCopy::Auto, SingleCopy::Syscall] {
+        let memory = Shm::memory(2).expect("memory");
+        let mut all = ranks(&memory, 2, copy);
+        let (source, target) = (Scratch::copy_of(&[5; 100]), Scratch::zeroed(100));
+        let remote = all[1].expose(Peer(0), &source);
+        let stale = Remote { key: remote.key ^ 1, ..remote };
+        assert_eq!(all[0].get(Peer(1), stale, &target, Token(0)), Get::Impossible);
+        assert_eq!(all[0].get(Peer(9), remote, &target, Token(0)), Get::Impossible);
+        if all[0].can_get(Peer(1)) == Some(true) {
+            assert_eq!(all[0].get(Peer(1), remote, &target, Token(0)), Get::Done);
+            assert_eq!(all[0].stats().reads, 1);
+        }
+        drop(all.pop());
+        assert_eq!(all[0].get(Peer(1), remote, &target, Token(0)), Get::Impossible);
+        assert_eq!(all[0].can_get(Peer(1)), all[0].can_get(Peer(1)));
+    }
+    // A wild address is refused by the system, and does not end reading for good.
+    let mut all = fresh(2, SingleCopy::Syscall);
+    let (source, target) = (Scratch::copy_of(&[5; 100]), Scratch::zeroed(100));
+    let remote = all[1].expose(Peer(0), &source);
+    let wild = Remote { addr: 8, ..remote };
+    assert_eq!(all[0].get(Peer(1), wild, &target, Token(0)), Get::Impossible);
+    let again = all[0].get(Peer(1), remote, &target, Token(0));
+    assert_eq!(again == Get::Done, all[0].can_get(Peer(1)) == Some(true));
+}
+
+#[test]
+fn idle_pairs_take_no_memory() {
+    const N: usize = 64;
+    let memory = Shm::memory(N as u32).expect("memory");
+    let mut all = ranks(&memory, N, SingleCopy::Auto);
+    let mut inbox = Inbox::default();
+    all.iter_mut().enumerate().for_each(|(me, shm)| say(shm, ((me + 1) % N) as u32, 0));
+    all.iter_mut().for_each(|shm| assert_eq!(shm.poll(&mut inbox), 1));
+    let blocks = std::os::unix::fs::MetadataExt::blocks(
+        &std::fs::File::from(memory).metadata().expect("a memfd has metadata"),
+    );
+    assert!(blocks * 512 < N as u64 * 16 * 1024, "{} KiB for {N} ranks", blocks / 2);
+}
