@@ -79,7 +79,7 @@ fn room_is_given_back_and_comes_zeroed() {
     let all = fresh(2, SingleCopy::Auto);
     let mut taken = vec![];
     while let Some(at) = all[taken.len() % 2].arena_alloc(2) {
-        assert!(at as usize % 64 == 0 && !taken.contains(&at));
+        assert!(at.is_multiple_of(64) && !taken.contains(&at));
         taken.push(at);
         assert!(taken.len() < 10_000, "room is bounded");
     }
