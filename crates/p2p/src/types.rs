@@ -20,7 +20,7 @@ impl Config {
     /// lent to those that turn out to need more.
     pub fn new(budget: usize, ranks: u32) -> Self {
         let share = budget / 2 / (ranks.max(1) as usize);
-        Self { budget, initial_credit: share.min(1 << 18) }
+        Self { budget, initial_credit: share.min(2 << 20) }
     }
 }
 

@@ -36,7 +36,7 @@ pub const ALL: &[Setting] = &[
     },
     Setting {
         name: EAGER_BUDGET,
-        default: "4M",
+        default: "64M",
         about: "Memory of a rank for messages that arrive before their receive, in bytes (K, M, G). \
                 What does not fit waits at the sender. The same for all ranks of a job.",
     },

@@ -74,7 +74,7 @@ pub(crate) fn start() -> Result<Boot> {
         }
     };
     let budget = match setting(settings::EAGER_BUDGET)? {
-        None => 4 << 20,
+        None => 64 << 20,
         Some(text) => {
             settings::bytes(&text).map_err(|error| other(format!("{}: {error}", settings::EAGER_BUDGET)))?
         }
