@@ -148,7 +148,7 @@ impl Engine {
     }
 
     /// Something is to be sent, or to be tried again, by [`Engine::progress`]: a frame that the fabric
-    /// refused, for one. No arrival announces that there is room again, so do not sleep while this is true.
+    /// refused, for one. Sleep then only on fabrics that wake a sender when there is room again.
     #[inline]
     pub fn has_work(&self) -> bool {
         !self.work.is_empty()
