@@ -18,6 +18,10 @@ pub struct Execution {
     pub(crate) seq: u32,
     /// Stamp of its phase 0 in the shared slots.
     pub(crate) stamp: u64,
+    /// All ranks have released the stamps up to this one, as far as is known here.
+    pub(crate) floor: u64,
+    /// Other ranks seen to have published phase 0.
+    pub(crate) seen: u32,
     /// By [`Buf`].
     pub(crate) places: [Place; 3],
     /// Where Send starts in Recv.
@@ -407,16 +411,16 @@ impl Execution {
         let over = |yes: bool| if yes { Ok(Tried::Over) } else { Ok(Tried::NotYet) };
         match step {
             Step::Publish { from, phase, form } => over(self.publish(from, stamp(phase), form, slots)),
-            Step::Await { rank, phase } => over(slots.look(rank, stamp(phase)).is_some()),
+            Step::Await { rank, phase } => over(self.look(rank, stamp(phase), slots).is_some()),
             Step::Pull { rank, phase, at, into } => {
                 let stamp = stamp(phase);
-                let Some(published) = slots.look(rank, stamp) else { return Ok(Tried::NotYet) };
+                let Some(published) = self.look(rank, stamp, slots) else { return Ok(Tried::NotYet) };
                 self.pull(published, (rank, stamp, at), into, slots)?;
                 Ok(Tried::Over)
             }
             Step::PullReduce { rank, phase, at, into } => {
                 let stamp = stamp(phase);
-                let Some(published) = slots.look(rank, stamp) else { return Ok(Tried::NotYet) };
+                let Some(published) = self.look(rank, stamp, slots) else { return Ok(Tried::NotYet) };
                 self.pull_reduce(index, published, (rank, stamp, at), into, slots)
             }
             Step::Release { phase } => {
@@ -428,10 +432,27 @@ impl Execution {
         }
     }
 
+    /// Looks at what a rank published. Schedules look at each rank once in a phase.
+    fn look(&mut self, rank: u32, stamp: u64, slots: &mut dyn Slots) -> Option<Published> {
+        let published = slots.look(rank, stamp)?;
+        if stamp == self.stamp && rank != self.shape.rank {
+            self.seen += 1;
+            if self.seen + 1 == self.shape.ranks {
+                // They all are through with what was before this collective.
+                self.floor = self.floor.max(stamp - 1);
+            }
+        }
+        Some(published)
+    }
+
     /// False if not everybody has released what the bank held before.
     fn publish(&mut self, from: Span, stamp: u64, form: Form, slots: &mut dyn Slots) -> bool {
-        if stamp > 2 && (0..self.shape.ranks).any(|rank| slots.released(rank) + 2 < stamp) {
-            return false;
+        if self.floor + 2 < stamp {
+            let released = (0..self.shape.ranks).map(|rank| slots.released(rank)).min();
+            self.floor = released.unwrap_or(self.floor);
+            if self.floor + 2 < stamp {
+                return false;
+            }
         }
         let (buf, range) = self.range(from);
         let direct = self.places[buf].data(range).and_then(|data| data.contiguous());

@@ -37,6 +37,8 @@ pub struct PlanCache {
     /// The next stamp of the shared slots. All ranks start their collectives in one order and choose alike,
     /// so they count alike.
     stamp: u64,
+    /// All ranks have released the stamps up to this one, as far as is known here.
+    floor: u64,
     /// The last choice of each kind.
     choices: [Option<Choice>; Kind::ALL.len()],
     /// Ready for the next executions.
@@ -62,7 +64,7 @@ impl Facts {
 impl PlanCache {
     /// For `rank` of a new communicator.
     pub fn new(rank: u32, facts: Facts) -> PlanCache {
-        PlanCache { rank, facts, stamp: 1, choices: [None; Kind::ALL.len()], works: vec![] }
+        PlanCache { rank, facts, stamp: 1, floor: 0, choices: [None; Kind::ALL.len()], works: vec![] }
     }
 
     /// What all ranks know.
@@ -72,13 +74,12 @@ impl PlanCache {
 
     /// Takes back what an execution that is done had allocated, for the next one.
     pub fn recycle(&mut self, execution: Execution) {
-        let Execution { mut work, places: [send, _, temp], .. } = execution;
-        work.reset();
+        let Execution { mut work, places: [_, _, temp], floor, .. } = execution;
+        self.floor = self.floor.max(floor);
         if let Place::Elements { base, .. } | Place::Bytes(base) = temp {
             work.spare.give(base);
         }
-        drop(send);
-        work.spare.trim();
+        work.reset();
         if self.works.len() < 4 {
             self.works.push(work);
         }
@@ -124,6 +125,8 @@ pub fn start(call: Call, plans: &mut PlanCache, tuning: &Tuning, seq: u32) -> Ex
         algorithm,
         seq,
         stamp,
+        floor: plans.floor,
+        seen: 0,
         places: [send, recv, temp],
         in_place,
         op: call.op.zip(ty),

@@ -362,9 +362,11 @@ impl Machine for Symbolic<'_> {
         let memory = self.memory(op, rank);
         match *step {
             Step::Copy { from, into } if memory.in_place.is_some() && copies_own(from, into) => {
-                if memory.place(from)? != memory.place(into)? {
-                    return Err(format!("rank {rank}: in place, {step:?} is no copy onto itself"));
-                }
+                let same = memory.place(from)? == memory.place(into)?;
+                return match same {
+                    true => Ok(()),
+                    false => Err(format!("rank {rank}: in place, {step:?} is no copy onto itself")),
+                };
             }
             Step::Copy { from, into } => {
                 let values = memory.read(from);

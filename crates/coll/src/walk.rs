@@ -58,7 +58,9 @@ struct Node {
 pub(crate) fn walk(ops: &[Operation], machine: &mut impl Machine, order: &[u32]) -> Result<(), String> {
     let fresh =
         || Node { op: 0, next: 0, round: Round::default(), open: vec![], left: 0, published: 0, released: 0 };
-    let mut walk = Walk { ops, machine, nodes: order.iter().map(|_| fresh()).collect() };
+    let pairs = if ops.iter().any(|op| op.algorithm.phases > 0) { order.len().pow(2) } else { 0 };
+    let nodes = order.iter().map(|_| fresh()).collect();
+    let mut walk = Walk { ops, machine, nodes, looked: vec![0; pairs] };
     loop {
         let mut moved = false;
         for &rank in order {
@@ -79,6 +81,8 @@ struct Walk<'a, M> {
     ops: &'a [Operation],
     machine: &'a mut M,
     nodes: Vec<Node>,
+    /// The last stamp that each rank looked at in each other's slot, if slots are used.
+    looked: Vec<u64>,
 }
 
 impl<M: Machine> Walk<'_, M> {
@@ -196,6 +200,11 @@ impl<M: Machine> Walk<'_, M> {
         let turn = self.nodes[rank as usize].released + 1 >= self.ops[op].first;
         if !turn || self.nodes[look.publisher as usize].published < look.stamp {
             return Ok(false);
+        }
+        let place = (rank as usize, look.publisher as usize);
+        if std::mem::replace(&mut self.looked[place.0 * self.nodes.len() + place.1], look.stamp) == look.stamp
+        {
+            return Err(format!("rank {rank} looks at rank {} twice in a phase", look.publisher));
         }
         self.machine.look(op, rank, look)?;
         Ok(true)

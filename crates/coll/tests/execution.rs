@@ -156,10 +156,13 @@ struct Trial {
     seed: u64,
 }
 
+/// Blocks: pairs, and where they start.
+type Places = Vec<(u64, u64)>;
+
 /// A call of one rank, the memory it was given, and what should be in `recv` afterwards, if anything should.
 struct Made {
     call: Call,
-    recv: Option<(Mine, Layout, Vec<(u64, u64)>)>,
+    recv: Option<(Mine, Layout, Places)>,
     /// Kept alive, and unchanged.
     send: Option<(Mine, Vec<u64>)>,
     wanted: Option<Vec<u64>>,
@@ -243,7 +246,7 @@ impl Trial {
     }
 
     /// The blocks of a side, one after the other, or scattered and out of order.
-    fn places(&self, lens: &[u64], scattered: bool) -> Vec<(u64, u64)> {
+    fn places(&self, lens: &[u64], scattered: bool) -> Places {
         let step = self.pairs + 1;
         let last = lens.len() as u64;
         let mut at = 0;
@@ -432,30 +435,59 @@ fn try_out(algorithm: Option<&Algorithm>, trial: Trial) {
     }
 }
 
+/// Some case of an algorithm.
+fn some_trial(row: &Algorithm, ranks: u32, pairs: u64, random: &mut Random) -> Trial {
+    let operation = if row.reorders || random.one_in(2) { Operation::Sum } else { Operation::Affine };
+    let mut layout = || if random.one_in(2) { Layout::Words } else { Layout::Gaps };
+    let layouts = [layout(), layout()];
+    Trial {
+        kind: row.kind,
+        ranks,
+        root: random.below(u64::from(ranks)) as u32,
+        pairs,
+        in_place: random.one_in(2),
+        layouts,
+        operation,
+        seed: random.below(1 << 30),
+    }
+}
+
 fn try_kinds(kinds: &[Kind]) {
     let seed = 20_261_121;
     println!("seed {seed}");
     let mut random = Random(seed);
     for row in banyan_coll::ALL.iter().filter(|row| kinds.contains(&row.kind)) {
         for ranks in 1..=17 {
-            for round in 0..4 {
-                let pairs = [1, 0, u64::from(ranks) + 1, 5][round];
-                let operation =
-                    if row.reorders || random.one_in(2) { Operation::Sum } else { Operation::Affine };
-                let layout = |random: &mut Random| {
-                    if random.one_in(2) { Layout::Words } else { Layout::Gaps }
-                };
-                let trial = Trial {
-                    kind: row.kind,
-                    ranks,
-                    root: random.below(u64::from(ranks)) as u32,
-                    pairs,
-                    in_place: random.one_in(2),
-                    layouts: [layout(&mut random), layout(&mut random)],
-                    operation,
-                    seed: random.below(1 << 30),
-                };
-                try_out(Some(row), trial);
+            for pairs in [1, 0, u64::from(ranks) + 1, 5, 1 + random.below(40)] {
+                try_out(Some(row), some_trial(row, ranks, pairs, &mut random));
+            }
+        }
+    }
+}
+
+#[test]
+fn long_vectors_go_in_segments() {
+    let seed = 4711;
+    println!("seed {seed}");
+    let mut random = Random(seed);
+    for row in banyan_coll::ALL.iter().filter(|row| row.needs != Needs::Inline) {
+        for ranks in [2, 3, 5] {
+            let pairs = if row.kind.reduces() { 10_007 } else { 9_001 };
+            try_out(Some(row), some_trial(row, ranks, pairs, &mut random));
+        }
+    }
+}
+
+#[test]
+fn the_tuner_s_own_choices_work_side_by_side() {
+    let seed = 99;
+    println!("seed {seed}");
+    let mut random = Random(seed);
+    for (kind, _) in Kind::ALL {
+        let row = banyan_coll::of_kind(kind).next().unwrap();
+        for ranks in [1, 4, 6] {
+            for pairs in [1, 300] {
+                try_out(None, some_trial(row, ranks, pairs, &mut random));
             }
         }
     }

@@ -84,7 +84,7 @@ impl Places {
     /// Partial result and room for what comes in, after that many joins as the lower partner: in such a join
     /// `other = mine op other`, which makes `other` the partial result.
     fn after(self, lower_joins: u32) -> (Span, Span) {
-        if lower_joins % 2 == 0 { (self.mine, self.other) } else { (self.other, self.mine) }
+        if lower_joins.is_multiple_of(2) { (self.mine, self.other) } else { (self.other, self.mine) }
     }
 }
 

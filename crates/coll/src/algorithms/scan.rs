@@ -82,7 +82,7 @@ fn doubling(shape: &Shape, index: u32, inclusive: bool, round: &mut Round) {
     let flips = (0..level).filter(|&l| partner(l) > me && partner(l) < shape.ranks).count() % 2;
     let (partial, incoming) = (halves[flips], halves[1 - flips]);
     let partner = partner(level);
-    if (index - 1) % 2 == 0 {
+    if (index - 1).is_multiple_of(2) {
         round.recv(partner, incoming);
         round.send(partner, partial);
     } else if partner > me {

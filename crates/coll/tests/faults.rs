@@ -1,0 +1,141 @@
+//! What goes wrong in a collective ends it, and leaves nothing under way.
+
+mod world;
+
+use banyan_coll::{
+    Advance, Call, Execution, Facts, Fault, Key, Kind, Memory, Messenger, Op, OpId, PlanCache, SlotFacts,
+    Slots, Tuning, start,
+};
+use banyan_datatype::op::Builtin;
+use banyan_datatype::{Data, Datatype};
+use banyan_memory::Scratch;
+use world::{Net, Port, run};
+
+fn bytes(len: u64) -> Memory {
+    let ty = Datatype::builtin(0x259).unwrap().clone();
+    Memory::Uniform { base: Scratch::zeroed(8 * len as usize), count: len, ty }
+}
+
+fn plans(ranks: u32, slots: Option<SlotFacts>) -> Vec<PlanCache> {
+    let facts = Facts { ranks, shared: slots.is_some(), cores: 8, per_node: ranks, slots };
+    (0..ranks).map(|rank| PlanCache::new(rank, facts)).collect()
+}
+
+fn begin(plans: &mut [PlanCache], call: impl Fn(u32) -> Call, seq: u32) -> Vec<Vec<Execution>> {
+    let tuning = Tuning::default();
+    (0..).zip(plans).map(|(rank, plans)| vec![start(call(rank), plans, &tuning, seq)]).collect()
+}
+
+#[test]
+fn lengths_that_differ_are_an_error_of_the_receiver() {
+    for short in [true, false] {
+        let mut net = Net::new(2, 1, 0, false);
+        let mut plans = plans(2, None);
+        let root_has = if short { 1 } else { 3 };
+        let call = |rank: u32| Call::bcast(bytes(if rank == 0 { root_has } else { 2 }), 0);
+        let results = run(&mut net, &mut begin(&mut plans, call, 0));
+        assert_eq!(results[0][0], Ok(()));
+        let fault = Fault::Length { from: 0, sent: 8 * root_has, room: 16 };
+        assert_eq!(results[1][0], Err(fault), "short: {short}");
+        net.assert_empty();
+    }
+}
+
+#[test]
+fn a_rank_that_disagrees_with_itself_is_told() {
+    let mut net = Net::new(1, 1, 0, false);
+    let mut plans = plans(1, None);
+    let call = |_| Call::moving(Kind::Gather, bytes(2), bytes(1), 0);
+    let results = run(&mut net, &mut begin(&mut plans, call, 0));
+    assert_eq!(results[0][0], Err(Fault::Length { from: 0, sent: 16, room: 8 }));
+}
+
+#[test]
+fn an_operation_that_is_not_defined_on_the_type_is_an_error() {
+    let mut net = Net::new(2, 1, 512, true);
+    let mut plans = plans(2, Some(SlotFacts { inline: 512, regions: true }));
+    let double = Datatype::builtin(0x214).unwrap();
+    let vector = |len: u64| Memory::Uniform { base: Scratch::zeroed(64), count: len, ty: double.clone() };
+    let bad = |_| Call::reducing(Kind::Allreduce, vector(1), vector(1), Op::Builtin(Builtin::Band), 0);
+    let results = run(&mut net, &mut begin(&mut plans, bad, 0));
+    assert!(results.iter().flatten().all(|result| matches!(result, Err(Fault::Operator(_)))), "{results:?}");
+    // The slots are not stuck: the next collective uses them.
+    let good = |_| Call::reducing(Kind::Allreduce, vector(1), vector(1), Op::Builtin(Builtin::Sum), 0);
+    let mut executions = begin(&mut plans, good, 1);
+    assert_eq!(executions[0][0].algorithm().name, "shared");
+    let results = run(&mut net, &mut executions);
+    assert!(results.iter().flatten().all(Result::is_ok), "{results:?}");
+}
+
+/// A messenger whose peers are gone.
+struct Gone {
+    started: u64,
+    cancelled: u64,
+}
+
+impl Messenger for Gone {
+    fn send(&mut self, _: u32, _: Key, _: &Data) -> Option<OpId> {
+        self.started += 1;
+        Some(OpId(self.started))
+    }
+
+    fn recv(&mut self, _: u32, _: Key, _: &Data) -> OpId {
+        self.started += 1;
+        OpId(self.started)
+    }
+
+    fn poll(&mut self, op: OpId) -> Option<Result<u64, Fault>> {
+        // The others stay under way.
+        (op.0 == 3).then(|| Err(Fault::Gone { rank: 3, cause: "killed".into() }))
+    }
+
+    fn cancel(&mut self, _: OpId) {
+        self.cancelled += 1;
+    }
+
+    fn slots(&mut self) -> Option<&mut dyn Slots> {
+        None
+    }
+}
+
+#[test]
+fn when_a_rank_is_gone_the_other_messages_are_given_up() {
+    let mut plans = plans(6, None);
+    let mut io = Gone { started: 0, cancelled: 0 };
+    let call = Call::moving(Kind::Gatherv, bytes(1), vector_of(6), 0);
+    let mut execution = start(call, &mut plans[0], &Tuning::default(), 0);
+    let Advance::Done(result) = execution.advance(&mut io) else { panic!("a fault ends a collective") };
+    assert_eq!(result, Err(Fault::Gone { rank: 3, cause: "killed".into() }));
+    assert_eq!((io.started, io.cancelled), (3, 2));
+    plans[0].recycle(execution);
+}
+
+fn vector_of(ranks: u64) -> Memory {
+    let ty = Datatype::builtin(0x259).unwrap().clone();
+    let base = Scratch::zeroed(8 * ranks as usize);
+    Memory::Vector { base, counts: vec![1; ranks as usize], displs: vec![], ty }
+}
+
+#[test]
+fn a_cancelled_collective_leaves_nothing_under_way() {
+    let mut net = Net::new(3, 5, 0, false);
+    let mut plans = plans(3, None);
+    let ty = Datatype::builtin(0x259).unwrap().clone();
+    let recv = Memory::Uniform { base: Scratch::zeroed(3 * 800), count: 100, ty };
+    let call = Call::moving(Kind::Allgather, bytes(100), recv, 0);
+    let mut execution = start(call, &mut plans[0], &Tuning::default(), 0);
+    let mut port = Port { net: &mut net, rank: 0 };
+    assert!(matches!(execution.advance(&mut port), Advance::Pending));
+    execution.cancel(&mut port);
+}
+
+#[test]
+fn without_single_copy_large_vectors_go_by_messages() {
+    let mut net = Net::new(4, 5, 512, false);
+    let mut plans = plans(4, Some(SlotFacts { inline: 512, regions: false }));
+    let vector = || bytes(5000);
+    let call = |_| Call::reducing(Kind::Allreduce, vector(), vector(), Op::Builtin(Builtin::Sum), 0);
+    let results = run(&mut net, &mut begin(&mut plans, call, 0));
+    assert!(results.iter().flatten().all(Result::is_ok), "{results:?}");
+    net.assert_empty();
+}
