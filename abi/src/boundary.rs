@@ -193,6 +193,7 @@ macro_rules! mpi {
     ) => {
         $(#[$meta])*
         #[allow(clippy::too_many_arguments, reason = "MPI's parameters")]
+        #[allow(clippy::extra_unused_type_parameters, reason = "some `_c` twins differ in what they record only")]
         fn $name<$n: $crate::ffi::Number>($($arg: $type),*) -> c_int {
             let when = $crate::boundary::when::$name;
             $crate::boundary::boundary(stringify!($name), when, $target, || $body)

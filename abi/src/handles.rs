@@ -144,7 +144,7 @@ impl<T> Table<T> {
     }
 
     /// How many objects there are.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         let slots = self.read();
         slots.all.len() - slots.free.len()
     }
@@ -234,7 +234,7 @@ mod tests {
             assert!(handle >= 0x1000 && i32::try_from(handle).is_ok());
             assert_eq!(table.lookup(handle), Ok(n));
         }
-        assert_eq!(table.len(), 100);
+        assert_eq!(table.count(), 100);
         assert_eq!(table.drain().len(), 100);
     }
 

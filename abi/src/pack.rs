@@ -65,8 +65,8 @@ fn external(datarep: Ptr<c_char>) -> Result<()> {
     }
 }
 
-/// The bytes of a buffer as a slice.
-fn slice(buffer: &banyan_memory::Buffer) -> &mut [u8] {
+/// The bytes of the user's packed buffer as a slice, for as long as the call lasts.
+fn slice<'call>(buffer: banyan_memory::Buffer) -> &'call mut [u8] {
     let len = buffer.len();
     if len == 0 {
         return &mut [];
@@ -124,7 +124,7 @@ mpi! {
         let at = position.get()?;
         let (data, ty) = typed(inbuf, count(incount)?, datatype)?;
         let out = rest(outbuf, outsize, at)?;
-        let written = external32::pack(&data, &ty, slice(&out)).mpi()?;
+        let written = external32::pack(&data, &ty, slice(out)).mpi()?;
         position.set(at + written as i64)
     }
 
@@ -141,7 +141,7 @@ mpi! {
         let at = position.get()?;
         let (data, ty) = typed(outbuf, count(outcount)?, datatype)?;
         let packed = rest(inbuf, insize, at)?;
-        let read = external32::unpack(&data, &ty, slice(&packed)).mpi()?;
+        let read = external32::unpack(&data, &ty, slice(packed)).mpi()?;
         position.set(at + read as i64)
     }
 
