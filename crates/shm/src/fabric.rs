@@ -257,7 +257,9 @@ impl Shm {
         };
         self.starved.retain(|to| ring(to).is_some_and(Producer::is_starved));
         let room = self.starved.iter().filter_map(ring).any(Producer::has_news);
-        arena::any_news(&self.core) || room || !self.bell().is_armed()
+        let woken = self.armed.is_some() && !self.bell().is_armed();
+        // Asked first and always: what has come is taken off the list of what is missing.
+        arena::any_news(&self.core) || room || woken
     }
 
     /// After arming by descriptor: no sleep may be longer than this. `None`: no such limit.
