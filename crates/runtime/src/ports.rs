@@ -153,7 +153,14 @@ impl Ports {
 
     pub(crate) fn sleep(&mut self, deadline: Option<Instant>) {
         let latest = Instant::now() + MAX_SLEEP;
-        let deadline = deadline.map_or(latest, |d| d.min(latest));
+        let mut deadline = deadline.map_or(latest, |d| d.min(latest));
+        if let (Some(shm), Some(_)) = (&mut self.shm, &self.tcp) {
+            // Room for a refused send and what a peer publishes are no frames: no poll shows them.
+            if shm.has_news() {
+                return;
+            }
+            deadline = shm.longest_sleep().map_or(deadline, |most| deadline.min(Instant::now() + most));
+        }
         match (&mut self.shm, &mut self.tcp) {
             (_, Some(tcp)) => tcp.sleep(Some(deadline)),
             (Some(shm), None) => shm.sleep(Some(deadline)),
