@@ -1,4 +1,8 @@
 //! Lower and upper bounds of typemaps (MPI 5.0, 5.1.7), in 128 bits so that nothing wraps.
+//!
+//! Markers of resized types stay in what is built from them and win over data, as the standard's
+//! definition has it and Open MPI does; MPICH 4 and later drops them. Extents are padded to the strictest
+//! alignment in structs only, as MPICH does; Open MPI pads for all constructors.
 
 use crate::Error;
 
