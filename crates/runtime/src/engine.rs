@@ -11,7 +11,7 @@ use banyan_transport::{Get, Head, Peer, Sink, Token};
 use crate::coll::{Early, Messages, Team};
 use crate::error::{Class, Error};
 use crate::ports::Ports;
-use crate::wait::Policy;
+use crate::wait::{Kick, Policy};
 
 /// A running collective, by its place in the engine and a number that is never used twice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,6 +28,8 @@ pub(crate) struct Engine {
     pub(crate) policy: Policy,
     /// A thread is polling (THREAD_MULTIPLE): others wait for it to tell them.
     pub(crate) polled: bool,
+    /// That thread sleeps outside the gate, and is woken by this if others find what it waits for.
+    pub(crate) resting: Option<Arc<Kick>>,
     colls: Vec<Option<Running>>,
     serial: u32,
     active: usize,
@@ -60,6 +62,7 @@ impl Engine {
             boot,
             policy,
             polled: false,
+            resting: None,
             colls: Vec::new(),
             serial: 0,
             active: 0,
@@ -84,13 +87,16 @@ impl Engine {
         if !self.bsends.is_empty() {
             self.sweep();
         }
+        if let Some(kick) = self.resting.take_if(|_| events > 0) {
+            kick.wake();
+        }
         events
     }
 
     /// Sleeps until something arrives, unless something did already. Bounded (see `ports`).
     pub(crate) fn sleep(&mut self) {
         self.ports.arm();
-        if self.progress() == 0 && self.jobs.is_empty() {
+        if self.progress() == 0 && !self.has_jobs() {
             self.ports.sleep(self.ports.next_deadline());
         }
         self.ports.disarm();
@@ -151,6 +157,10 @@ impl Engine {
             Some(running) if running.serial == id.serial => running.orphan = true,
             _ => {}
         }
+    }
+
+    pub(crate) fn has_jobs(&self) -> bool {
+        !self.jobs.is_empty()
     }
 
     /// A user reduction that is due, if any: run it without the gate, then give it back to [`Engine::job_done`].

@@ -1,5 +1,6 @@
 //! [`Ports`]: all fabrics of this process behind one face, each peer routed to one of them.
 
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use banyan_memory::Buffer;
@@ -140,6 +141,35 @@ impl Ports {
             (None, Some(tcp)) => tcp.arm(),
             (None, None) => {}
         }
+    }
+
+    /// What to sleep on while other threads use the engine: see [`Ports::arm_bells`].
+    pub(crate) fn bells(&mut self) -> std::io::Result<Vec<OwnedFd>> {
+        let shm = self.shm.as_mut().map(Shm::bell_descriptor);
+        let tcp = self.tcp.as_ref().map(Tcp::bell_descriptor);
+        shm.into_iter().chain(tcp).collect()
+    }
+
+    /// As [`Ports::arm`], but arrivals make the [`Ports::bells`] readable. False: something came already.
+    pub(crate) fn arm_bells(&mut self) -> bool {
+        let mut quiet = true;
+        if let Some(shm) = &mut self.shm {
+            quiet &= shm.arm_descriptor().is_ok() && !shm.has_news();
+        }
+        if let Some(tcp) = &mut self.tcp {
+            tcp.arm();
+            tcp.sleep(Some(Instant::now()));
+        }
+        quiet
+    }
+
+    /// The latest moment to look again, however quiet it is.
+    pub(crate) fn wake_up_by(&self) -> Instant {
+        let mut at = Instant::now() + MAX_SLEEP;
+        if let Some(patience) = self.shm.as_ref().and_then(Shm::longest_sleep) {
+            at = at.min(Instant::now() + patience);
+        }
+        self.next_deadline().map_or(at, |deadline| deadline.min(at))
     }
 
     pub(crate) fn disarm(&mut self) {

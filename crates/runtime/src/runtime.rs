@@ -1,7 +1,8 @@
 //! [`Runtime`]: one instance of MPI in this process: opened, used, closed, opened again.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use banyan_coll::Tuning;
@@ -14,7 +15,7 @@ use crate::comm::{Comm, lock};
 use crate::engine::Engine;
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
-use crate::wait::{Idle, Rest};
+use crate::wait::{Idle, Kick, Rest};
 
 /// How threads may call MPI (MPI 5.0, 11.6).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -69,7 +70,8 @@ pub struct Runtime {
     retired: Mutex<Vec<Retired>>,
     /// The buffer attached for the whole process.
     pub(crate) attached: Mutex<Option<Arc<Attached>>>,
-    closed: AtomicBool,
+    /// Where the polling thread sleeps, where there are several.
+    bed: OnceLock<std::io::Result<(Arc<Kick>, Vec<OwnedFd>)>>,
 }
 
 /// The context of a communicator that is gone.
@@ -80,7 +82,9 @@ pub(crate) struct Retired {
 }
 
 /// Longest a thread waits to be told by the one that polls.
-const PATIENCE: Duration = Duration::from_millis(1);
+const PATIENCE: Duration = Duration::from_millis(100);
+/// A sleep that nothing can end.
+const NAP: Duration = Duration::from_millis(1);
 
 impl Runtime {
     /// Joins the job that the launcher describes, or starts one of a single process.
@@ -94,7 +98,7 @@ impl Runtime {
             contexts: AtomicU64::new(0),
             retired: Mutex::new(Vec::new()),
             attached: Mutex::new(None),
-            closed: AtomicBool::new(false),
+            bed: OnceLock::new(),
         }))
     }
 
@@ -125,7 +129,6 @@ impl Runtime {
         self.wait(self.gate.enter(), |engine| engine.quiet().then_some(()));
         world.run(world.barrier()?)?;
         self.wait(self.gate.enter(), |engine| engine.quiet().then_some(()));
-        self.closed.store(true, Ordering::Relaxed);
         let mut engine = self.gate.enter();
         engine.leave();
         Ok(())
@@ -149,7 +152,12 @@ impl Runtime {
 
     /// Wakes threads that wait for something that no message brings (a generalized request).
     pub(crate) fn nudge(&self) {
-        self.gate.notify();
+        if self.gate.is_shared() {
+            if let Some(kick) = self.gate.enter().resting.take() {
+                kick.wake();
+            }
+            self.gate.notify();
+        }
     }
 
     /// A context id that no other communicator of the universe has.
@@ -221,7 +229,7 @@ impl Runtime {
                 Rest::Yield if !shared => std::thread::yield_now(),
                 Rest::Sleep if !shared => engine.sleep(),
                 // Others must be able to come in while this thread rests.
-                Rest::Sleep => engine = self.gate.wait(engine, PATIENCE),
+                Rest::Sleep => engine = self.rest(engine),
                 _ => {
                     drop(engine);
                     std::thread::yield_now();
@@ -231,6 +239,25 @@ impl Runtime {
         }
     }
 
+    /// Sleeps outside the gate: for the thread that polls, where there are several.
+    fn rest<'a>(&'a self, mut engine: GateGuard<'a, Engine>) -> GateGuard<'a, Engine> {
+        let bed = self.bed.get_or_init(|| Ok((Arc::new(Kick::new()?), engine.ports.bells()?)));
+        let Ok((kick, bells)) = bed else {
+            // No descriptor is left to sleep on: short naps.
+            return self.gate.wait(engine, NAP);
+        };
+        if engine.ports.arm_bells() && engine.progress() == 0 && !engine.has_jobs() {
+            let until = engine.ports.wake_up_by();
+            engine.resting = Some(kick.clone());
+            drop(engine);
+            kick.sleep(bells, until);
+            engine = self.gate.enter();
+            engine.resting = None;
+        }
+        engine.ports.disarm();
+        engine
+    }
+
     /// One look: `look` inside the gate, then user reductions that came due, outside.
     pub(crate) fn check_jobs<'a, T>(
         &'a self,
@@ -238,6 +265,10 @@ impl Runtime {
         look: impl FnOnce(&mut Engine) -> T,
     ) -> T {
         let value = look(&mut engine);
+        if self.gate.is_shared() {
+            // What others wait for may have come with it.
+            self.gate.notify();
+        }
         while let Some((id, job)) = engine.next_job() {
             drop(engine);
             job.run();

@@ -1,5 +1,10 @@
 //! How long to spin, when to give the core away, when to sleep.
 
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Instant;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+
 /// What to do after a poll that found nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rest {
@@ -57,6 +62,33 @@ impl Idle {
         } else {
             Rest::Sleep
         }
+    }
+}
+
+/// Wakes a thread that sleeps outside the gate.
+#[derive(Debug)]
+pub(crate) struct Kick(OwnedFd);
+
+impl Kick {
+    pub(crate) fn new() -> std::io::Result<Self> {
+        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    }
+
+    /// Ends the sleep that is, or the next one.
+    pub(crate) fn wake(&self) {
+        // It can only be refused because it is as awake as can be.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+
+    /// Sleeps until kicked, or a bell rings, or the time has come.
+    pub(crate) fn sleep(&self, bells: &[OwnedFd], until: Instant) {
+        let mut fds: Vec<PollFd<'_>> =
+            bells.iter().chain([&self.0]).map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)).collect();
+        let left = until.saturating_duration_since(Instant::now());
+        // Interrupted or refused: the caller looks around and comes back.
+        let _ = poll(&mut fds, left.try_into().ok().as_ref());
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&self.0, &mut count);
     }
 }
 

@@ -239,6 +239,13 @@ impl Shm {
         self.socket.as_ref().map(|socket| socket.as_fd().as_raw_fd()).ok_or(io::ErrorKind::NotFound.into())
     }
 
+    /// A duplicate of [`Shm::descriptor`], to sleep on while the fabric itself is in other hands.
+    pub fn bell_descriptor(&mut self) -> io::Result<OwnedFd> {
+        self.descriptor()?;
+        let socket = self.socket.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        socket.as_fd().try_clone_to_owned()
+    }
+
     /// Like [`Fabric::arm`], and makes the descriptor readable on arrivals, so that a rank can sleep on other
     /// things too. The caller polls once more and asks [`Shm::has_news`] before it sleeps.
     pub fn arm_descriptor(&mut self) -> io::Result<RawFd> {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use banyan_memory::Buffer;
@@ -127,6 +127,16 @@ impl Tcp {
     /// If the system refuses (a descriptor that cannot be waited for, or is watched already).
     pub fn watch(&mut self, fd: RawFd) -> io::Result<()> {
         self.poll.registry().register(&mut SourceFd(&fd), mio::Token(WATCHED), Interest::READABLE)
+    }
+
+    /// A descriptor that becomes readable when something arrives, to sleep on while the fabric itself is in
+    /// other hands. What [`Fabric::sleep`] has seen already does not count: call it, with a deadline of now,
+    /// before.
+    ///
+    /// # Errors
+    /// If the process has no descriptor left.
+    pub fn bell_descriptor(&self) -> io::Result<OwnedFd> {
+        self.poll.registry().as_fd().try_clone_to_owned()
     }
 
     /// Ends [`Tcp::watch`].
