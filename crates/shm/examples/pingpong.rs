@@ -1,6 +1,6 @@
 //! Measures the fabric between two pinned processes: latency, message rate, bandwidth by rings and by reads.
 //!
-//! `cargo run --release -p banyan-shm --example pingpong [core of rank 0] [core of rank 1]`
+//! `[CROWDED=1] cargo run --release -p banyan-shm --example pingpong [core of rank 0] [core of rank 1]`
 
 use std::fs::OpenOptions;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -36,7 +36,8 @@ fn main() {
 
 fn run(memory: OwnedFd, me: u32, core: usize) {
     pin(core);
-    let shm = Shm::attach(memory, me, &[Peer(0), Peer(1)], Options::default()).expect("attached");
+    let options = Options { crowded: Some(std::env::var_os("CROWDED").is_some()), ..Options::default() };
+    let shm = Shm::attach(memory, me, &[Peer(0), Peer(1)], options).expect("attached");
     let mut end = End { shm, me, inbox: Inbox::default(), barriers: 0, expected: 0 };
     end.barrier();
     end.bare_line();
@@ -57,6 +58,8 @@ fn run(memory: OwnedFd, me: u32, core: usize) {
         end.by_reading(size);
     }
     end.idle_poll();
+    end.arm();
+    end.sleeping_latency();
 }
 
 fn pin(core: usize) {
@@ -288,6 +291,45 @@ impl End {
         }
         let each = start.elapsed().as_secs_f64() / f64::from(ROUNDS);
         self.say(format!("an idle poll             {:>8.4} us", each * 1e6));
+        self.barrier();
+    }
+
+    /// While the other rank runs, so that the barrier has someone to reach.
+    fn arm(&mut self) {
+        const TIMES: u32 = 10_000;
+        self.barrier();
+        let start = Instant::now();
+        if self.me == 0 {
+            for _ in 0..TIMES {
+                self.shm.arm();
+                self.shm.disarm();
+            }
+        }
+        let each = start.elapsed().as_secs_f64() / f64::from(TIMES);
+        self.say(format!("arm and disarm           {:>8.3} us", each * 1e6));
+        self.barrier();
+    }
+
+    fn sleeping_latency(&mut self) {
+        const TIMES: u32 = 10_000;
+        self.barrier();
+        let start = Instant::now();
+        for turn in 0..2 * TIMES {
+            if turn % 2 == self.me {
+                self.send(&[0; 8]);
+                continue;
+            }
+            self.expected += 1;
+            while self.inbox.frames < self.expected {
+                self.shm.arm();
+                if self.shm.poll(&mut self.inbox) == 0 {
+                    self.shm.sleep(None);
+                }
+                self.shm.disarm();
+            }
+        }
+        let each = start.elapsed().as_secs_f64() / f64::from(TIMES) / 2.0;
+        self.say(format!("8 B to a sleeper         {:>8.3} us", each * 1e6));
         self.barrier();
     }
 }

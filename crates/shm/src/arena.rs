@@ -10,11 +10,12 @@ use banyan_memory::Buffer;
 use banyan_transport::{Get, Remote};
 
 use crate::core::Core;
+use crate::doorbell::light_barrier;
 use crate::layout::{BANK_HEAD, arena_inline, arena_slot, arena_stride, bank_bytes};
 use crate::ring::LINE;
 use crate::room;
 use crate::segment::Segment;
-use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// In a bank's length word: the bytes are elsewhere, and the bank holds address, length and key.
 const REGION: u64 = 1 << 63;
@@ -139,12 +140,7 @@ impl Arena {
     /// no one does.
     #[inline]
     fn tell(&self) {
-        // The barrier between store and look is the sleeper's (see `doorbell`), if it can.
-        if self.core.fences() {
-            fence(Ordering::SeqCst);
-        } else {
-            std::sync::atomic::compiler_fence(Ordering::SeqCst);
-        }
+        light_barrier(self.core.fences());
         let waiters = self.word(self.place.waiters(self.place.me));
         if waiters.load(Ordering::Relaxed) != 0 {
             self.wake(waiters.swap(0, Ordering::SeqCst));

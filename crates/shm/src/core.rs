@@ -70,10 +70,11 @@ impl Core {
         if me >= ranks {
             return Err(Error::Index { me, ranks });
         }
+        let crowded = options.crowded.unwrap_or_else(|| ranks as usize > system::cores());
         let core = Self {
             segment,
             me,
-            barrier: Barrier::join(),
+            barrier: Barrier::join(crowded),
             single_copy: options.single_copy,
             pid: std::process::id(),
             reach: (0..ranks).map(|_| AtomicU32::new(Reach::Unknown as u32)).collect(),
@@ -161,7 +162,11 @@ impl Core {
     /// A full barrier, then the sleepers' last look; see [`crate::doorbell`]. False if it is not certain
     /// that publishers passed one too.
     pub(crate) fn heavy_barrier(&self) -> bool {
-        self.barrier.heavy() || self.fences() || {
+        if self.fences() {
+            fence(Ordering::SeqCst);
+            return true;
+        }
+        self.barrier.heavy() || {
             self.segment.header().fences.store(1, Ordering::SeqCst);
             fence(Ordering::SeqCst);
             false

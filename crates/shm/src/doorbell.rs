@@ -2,16 +2,27 @@
 //!
 //! Who publishes something stores it, then looks at the doorbell. Who goes to sleep stores its doorbell,
 //! then looks at what was published. If neither sees the other's store, a wake-up is lost, so a full barrier
-//! must lie between store and load on both sides. The sleeper pays for both: it makes all running threads
-//! pass a barrier ([`Barrier::heavy`]), and a publisher needs none. Where the kernel refuses that, both fence.
+//! must lie between store and load on both sides. On an uncrowded node the sleeper pays for both: it makes
+//! all running threads pass a barrier (membarrier), and a publisher needs none. Where ranks sleep often, since
+//! they are more than the cores, or where the kernel refuses that, both fence.
 
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::{AtomicU32, Ordering, fence};
 
 /// No one is at this place yet: publishers take the slow path, which is always right.
 const ABSENT: u32 = 0;
 const AWAKE: u32 = 1;
 const FUTEX: u32 = 2;
 const DESCRIPTOR: u32 = 3;
+
+/// The publisher's side: between what it stored and its look at a doorbell.
+#[inline]
+pub(crate) fn light_barrier(fences: bool) {
+    if fences {
+        fence(Ordering::SeqCst);
+    } else {
+        std::sync::atomic::compiler_fence(Ordering::SeqCst);
+    }
+}
 
 /// A rank's doorbell, alone in its line; written by its owner, and by who wakes it.
 #[repr(C, align(64))]

@@ -3,7 +3,6 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::compiler_fence;
 use std::time::{Duration, Instant};
 
 use banyan_memory::Buffer;
@@ -11,7 +10,7 @@ use banyan_transport::{Caps, Fabric, Get, Head, Peer, Refusal, Remote, Sink, Tok
 
 use crate::arena::{self, Arena};
 use crate::core::Core;
-use crate::doorbell::{Bed, Doorbell};
+use crate::doorbell::{Bed, Doorbell, light_barrier};
 use crate::error::Error;
 use crate::layout::{Layout, arena_stride};
 use crate::names::Names;
@@ -48,6 +47,10 @@ pub enum SingleCopy {
 pub struct Options {
     /// How memory of peers is read.
     pub single_copy: SingleCopy,
+    /// Ranks sleep often: all that send fence, some nanoseconds each, and going to sleep is cheap. Otherwise
+    /// sending is cheaper, and going to sleep interrupts the cores that run other ranks, some microseconds.
+    /// `None`: if the node has more ranks than cores. One rank that asks for it is enough.
+    pub crowded: Option<bool>,
 }
 
 /// Counts since this instance attached.
@@ -115,10 +118,10 @@ impl Lane {
     /// Nothing more needs to be done after a send: the peer polls this ring, and does not sleep.
     #[inline]
     fn is_settled(&self, fences: bool) -> bool {
-        compiler_fence(Ordering::SeqCst);
+        light_barrier(fences);
         // SAFETY: `core` keeps the segment mapped for as long as this lane.
         let bell = unsafe { &*self.bell };
-        bell.is_awake() && self.ring.is_hot() && !fences
+        bell.is_awake() && self.ring.is_hot()
     }
 }
 

@@ -29,8 +29,12 @@ pub(crate) struct Barrier {
 }
 
 impl Barrier {
-    /// Joins those whom an expedited barrier reaches; not `works` if the kernel refuses.
-    pub(crate) fn join() -> Self {
+    /// Joins those whom an expedited barrier reaches; not `works` if the kernel refuses, or if we do not
+    /// want to use it.
+    pub(crate) fn join(crowded: bool) -> Self {
+        if crowded {
+            return Self { expedited: false };
+        }
         let query = membarrier(libc::MEMBARRIER_CMD_QUERY);
         let both = libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED | libc::MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED;
         let offered = query.is_ok_and(|commands| commands & i64::from(both) == i64::from(both));
@@ -78,6 +82,12 @@ pub(crate) unsafe fn read_process(pid: u32, addr: u64, to: *mut u8, len: usize) 
 pub(crate) fn allow_reading() {
     // SAFETY: plain numbers.
     unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0) };
+}
+
+/// Cores of this machine that are on.
+pub(crate) fn cores() -> usize {
+    // SAFETY: takes no pointers.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }).unwrap_or(1).max(1)
 }
 
 /// A random number, not 0.

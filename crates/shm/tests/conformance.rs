@@ -4,11 +4,13 @@ mod common;
 
 use banyan_shm::{Shm, SingleCopy};
 use banyan_transport::{Fabric, Peer, conformance};
-use common::{fresh, without};
+use common::{crowded, fresh, without};
 
 banyan_transport::conformance!(plain, |n| fresh(n, SingleCopy::Auto));
 banyan_transport::conformance!(by_syscall, |n| fresh(n, SingleCopy::Syscall); reads, two_threads);
 banyan_transport::conformance!(rings_only, |n| fresh(n, SingleCopy::Off); reads, in_order_once_and_whole);
+banyan_transport::conformance!(fencing, |n| crowded(n, true); interleavings, many_peers, two_threads, sleep_misses_nothing);
+banyan_transport::conformance!(expedited, |n| crowded(n, false); interleavings, many_peers, two_threads, sleep_misses_nothing);
 
 #[test]
 fn cramped() {
@@ -54,7 +56,7 @@ fn reading_refused() {
 #[test]
 fn membarrier_refused() {
     without(&[libc::SYS_membarrier], || {
-        let make = |n| fresh(n, SingleCopy::Auto);
+        let make = |n| crowded(n, false);
         conformance::sleep_misses_nothing(&make);
         conformance::interleavings(&make);
         conformance::many_peers(&make);

@@ -13,12 +13,22 @@ pub fn peers(n: usize) -> Vec<Peer> {
 /// Local rank `me` of `n` in `memory`, which stays the caller's.
 pub fn attach(memory: &OwnedFd, me: u32, n: usize, single_copy: SingleCopy) -> Shm {
     let memory = memory.try_clone().expect("a descriptor");
-    Shm::attach(memory, me, &peers(n), Options { single_copy }).expect("attached")
+    Shm::attach(memory, me, &peers(n), Options { single_copy, ..Options::default() }).expect("attached")
 }
 
 /// `n` ranks as threads would be: in one process, each with a mapping of its own.
 pub fn ranks(memory: &OwnedFd, n: usize, single_copy: SingleCopy) -> Vec<Shm> {
     (0..n as u32).map(|me| attach(memory, me, n, single_copy)).collect()
+}
+
+/// Ranks that fence, or that use membarrier, whatever the number of cores.
+pub fn crowded(n: usize, crowded: bool) -> Vec<Shm> {
+    let memory = Shm::memory(n as u32).expect("memory");
+    let one = |me| {
+        let options = Options { crowded: Some(crowded), ..Options::default() };
+        Shm::attach(memory.try_clone().expect("a descriptor"), me, &peers(n), options).expect("attached")
+    };
+    (0..n as u32).map(one).collect()
 }
 
 pub fn fresh(n: usize, single_copy: SingleCopy) -> Vec<Shm> {
