@@ -17,8 +17,14 @@ const WRAPPERS: [(&str, &[&str]); 2] =
 /// pkg-config's description, under the names that programs ask for.
 const PKG_CONFIG: &[&str] = &["mpi_abi.pc", "mpi.pc", "mpi-c.pc", "banyan.pc"];
 
+/// Names an installed Banyan to test, instead of one built from this tree.
+const GIVEN: &str = "BANYAN_TEST_PREFIX";
+
 /// Installs into target/banyan, once in the life of this process.
 pub(crate) fn once(project: &Project) -> Result<PathBuf> {
+    if let Some(given) = std::env::var_os(GIVEN) {
+        return Ok(PathBuf::from(given));
+    }
     static DONE: OnceLock<Result<(), String>> = OnceLock::new();
     let prefix = project.prefix();
     let done = DONE.get_or_init(|| install(project, &prefix).map_err(|error| format!("{error:#}")));
