@@ -30,6 +30,9 @@ const SCRATCH: usize = 256 * 1024;
 /// system which sockets have something.
 const HOT: usize = 4;
 
+/// So many looks at a hot peer that give nothing make it cold.
+const COLD: u32 = 100;
+
 /// While there are hot peers, every so many polls the system is asked about all the others.
 const LOOK_EVERY: u32 = 8;
 
@@ -54,8 +57,8 @@ pub struct Tcp {
     pub(crate) listeners: Vec<TcpListener>,
     pub(crate) guests: Guests,
     pub(crate) links: Vec<Option<Box<Link>>>,
-    /// Peers heard last, latest first.
-    hot: Vec<u32>,
+    /// Peers heard last, latest first, and how often since then there was nothing of them.
+    hot: Vec<(u32, u32)>,
     /// Peers whose sockets have something to say.
     ready: VecDeque<u32>,
     /// Peers with bytes to send.
@@ -70,7 +73,7 @@ pub struct Tcp {
     /// A socket with bytes to send is full.
     stuck: bool,
     armed: bool,
-    /// A watched descriptor had something since `arm`.
+    /// A watched descriptor had something since the last poll.
     foreign: bool,
     polls: u32,
     /// Frames sent since the last poll.
@@ -120,18 +123,24 @@ impl Tcp {
         Ok((tcp, card::encode(&addresses)))
     }
 
-    /// From now on, input at `fd` ends [`Fabric::sleep`] too (a doorbell, the launcher's socket). The caller looks at
-    /// it in each of its own polls; the descriptor stays open until [`Tcp::unwatch`].
+    /// From now on, input at `fd` ends [`Fabric::sleep`] too (a doorbell, the launcher's socket), and counts as
+    /// something that happened in [`Fabric::poll`]; reading it is up to the caller. What is there already counts
+    /// as new, also if the descriptor is watched already. It stays open until [`Tcp::unwatch`].
     ///
     /// # Errors
-    /// If the system refuses (a descriptor that cannot be waited for, or is watched already).
+    /// If the system refuses (a descriptor that cannot be waited for).
     pub fn watch(&mut self, fd: RawFd) -> io::Result<()> {
-        self.poll.registry().register(&mut SourceFd(&fd), mio::Token(WATCHED), Interest::READABLE)
+        let (registry, token) = (self.poll.registry(), mio::Token(WATCHED));
+        match registry.register(&mut SourceFd(&fd), token, Interest::READABLE) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                registry.reregister(&mut SourceFd(&fd), token, Interest::READABLE)
+            }
+            done => done,
+        }
     }
 
     /// A descriptor that becomes readable when something arrives, to sleep on while the fabric itself is in
-    /// other hands. What [`Fabric::sleep`] has seen already does not count: call it, with a deadline of now,
-    /// before.
+    /// other hands. What a poll has seen does not count any more: arm, poll until nothing happens, then sleep.
     ///
     /// # Errors
     /// If the process has no descriptor left.
@@ -185,7 +194,12 @@ impl Tcp {
         let Some(Some(link)) = self.links.get_mut(peer.0 as usize) else { return Err(self.reach(peer)) };
         let Phase::Up(stream) = &mut link.phase else { return Err(self.reach(peer)) };
         let hold = self.options.hold_bursts && self.burst > 0;
-        send(stream, hold, self.options.queue, &mut self.pool)?;
+        if let Err(refusal) = send(stream, hold, self.options.queue, &mut self.pool) {
+            if stream.broken() {
+                self.flag(peer.0);
+            }
+            return Err(refusal);
+        }
         self.burst += 1;
         if stream.unsent() > 0 && !std::mem::replace(&mut link.in_backlog, true) {
             self.backlog.push(peer.0);
@@ -251,7 +265,7 @@ impl Tcp {
             Received::Over(cause) => {
                 *work += 1;
                 link.phase = Phase::Down;
-                self.hot.retain(|&other| other != peer);
+                self.hot.retain(|&(other, _)| other != peer);
                 sink.down(Peer(peer), &cause);
                 false
             }
@@ -261,52 +275,59 @@ impl Tcp {
     fn read_hot(&mut self, sink: &mut impl Sink) -> usize {
         let mut work = 0;
         let mut at = 0;
-        while let Some(&peer) = self.hot.get(at) {
-            self.receive(peer, sink, &mut work);
-            at += usize::from(self.hot.get(at) == Some(&peer));
+        while let Some(&(peer, misses)) = self.hot.get(at) {
+            let misses = if self.receive(peer, sink, &mut work) { 0 } else { misses + 1 };
+            match self.hot.get_mut(at) {
+                Some(entry) if entry.0 == peer && misses < COLD => {
+                    entry.1 = misses;
+                    at += 1;
+                }
+                Some(entry) if entry.0 == peer => drop(self.hot.remove(at)),
+                // It is down, and out of the list.
+                _ => {}
+            }
         }
         work
     }
 
-    /// Sees to the peers that have something to say.
+    /// Sees to the peers that have something to say: all of them if someone wants to sleep.
     fn read_ready(&mut self, sink: &mut impl Sink) -> usize {
         let mut work = 0;
-        for _ in 0..self.ready.len().min(MOST_PEERS) {
+        let most = if self.armed { usize::MAX } else { MOST_PEERS };
+        for _ in 0..self.ready.len().min(most) {
             let Some(peer) = self.ready.pop_front() else { break };
             let Some(Some(link)) = self.links.get_mut(peer as usize) else { continue };
             link.flagged = false;
             if matches!(link.phase, Phase::Dialing(_)) {
                 work += self.drive_dial(Peer(peer));
-                continue;
-            }
-            let before = work;
-            if self.receive(peer, sink, &mut work) {
+            } else if self.receive(peer, sink, &mut work) {
                 self.flag(peer);
                 self.heat(peer);
             }
-            debug_assert!(work >= before);
         }
         work
     }
 
     /// Makes a peer the hottest.
     pub(crate) fn heat(&mut self, peer: u32) {
-        if self.hot.first() != Some(&peer) {
-            self.hot.retain(|&other| other != peer);
-            self.hot.insert(0, peer);
-            self.hot.truncate(HOT);
-        }
+        self.hot.retain(|&(other, _)| other != peer);
+        self.hot.insert(0, (peer, 0));
+        self.hot.truncate(HOT);
     }
 
     fn write_backlog(&mut self) -> usize {
         let (links, pool) = (&mut self.links, &mut self.pool);
         let (mut work, mut stuck) = (0, false);
+        let mut broken = Vec::new();
         self.backlog.retain(|&peer| {
             let Some(link) = &mut links[peer as usize] else { return false };
             let left = link.stream().map_or(0, |stream| {
                 let before = stream.unsent();
                 stream.flush(pool);
                 stuck |= stream.blocked();
+                if stream.broken() {
+                    broken.push(peer);
+                }
                 work += usize::from(stream.unsent() < before);
                 stream.unsent()
             });
@@ -314,6 +335,7 @@ impl Tcp {
             left > 0
         });
         self.stuck = stuck;
+        broken.into_iter().for_each(|peer| self.flag(peer));
         work
     }
 
@@ -390,6 +412,7 @@ impl Fabric for Tcp {
         let mut work = self.read_hot(sink);
         if look {
             self.look(Some(Duration::ZERO));
+            work += usize::from(std::mem::take(&mut self.foreign));
             work += self.welcome();
             work += self.run_timers();
         }
@@ -411,7 +434,6 @@ impl Fabric for Tcp {
 
     fn arm(&mut self) {
         self.armed = true;
-        self.foreign = false;
     }
 
     fn disarm(&mut self) {
@@ -443,7 +465,7 @@ impl Drop for Tcp {
         let end = Instant::now() + Duration::from_secs(1);
         for link in std::mem::take(&mut self.links).into_iter().flatten() {
             if let Phase::Up(stream) = link.phase {
-                let patience = end.saturating_duration_since(Instant::now());
+                let patience = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero());
                 stream.close(&mut self.scratch, &mut self.pool, patience);
             }
         }

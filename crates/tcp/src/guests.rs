@@ -108,6 +108,9 @@ impl Tcp {
                 self.drop_guest(number);
             }
         }
+        while let Some(None) = self.guests.slots.last() {
+            self.guests.slots.pop();
+        }
     }
 
     fn let_in(&mut self) -> usize {

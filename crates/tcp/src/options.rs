@@ -34,7 +34,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             listen: vec![Ipv4Addr::LOCALHOST.into()],
-            queue: 1024 * 1024,
+            queue: 512 * 1024,
             proof: Duration::from_secs(5),
             strangers: 64,
             patience: Duration::from_secs(10),

@@ -62,6 +62,11 @@ impl Stream {
         self.blocked
     }
 
+    /// Writing failed: a look at what comes in will tell.
+    pub(crate) fn broken(&self) -> bool {
+        self.broken.is_some()
+    }
+
     /// The socket can take bytes again.
     pub(crate) fn unblock(&mut self) {
         self.blocked = false;
@@ -264,8 +269,8 @@ impl Stream {
         }
     }
 
-    /// Says farewell and closes; waits at most `patience` for bytes that the peer's system has not taken yet.
-    pub(crate) fn close(mut self, scratch: &mut [u8], pool: &mut Pool, patience: Duration) {
+    /// Says farewell and closes; waits at most `patience`, if any, for bytes that the peer's system has not taken.
+    pub(crate) fn close(mut self, scratch: &mut [u8], pool: &mut Pool, patience: Option<Duration>) {
         self.blocked = false;
         self.send_raw(&frame::BYE, pool);
         // Bytes left unread would turn the close into a reset, which may cost the peer what it has not read yet.
@@ -275,7 +280,9 @@ impl Stream {
             }
         }
         let _ = self.socket.shutdown(Shutdown::Write);
-        let _ = rustix::net::sockopt::set_socket_linger(&self.socket, Some(patience));
+        if let Some(patience) = patience {
+            let _ = rustix::net::sockopt::set_socket_linger(&self.socket, Some(patience));
+        }
     }
 }
 
