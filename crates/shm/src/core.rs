@@ -215,6 +215,11 @@ impl Core {
         Get::Done
     }
 
+    /// From now on `rank`'s memory is not read: it is gone, and its process id may come to mean another.
+    pub(crate) fn forget(&self, rank: u32) {
+        self.reach[rank as usize].store(Reach::Refused as u32, Ordering::Relaxed);
+    }
+
     fn known_reach(&self, rank: u32) -> Reach {
         Reach::of(self.reach[rank as usize].load(Ordering::Relaxed))
     }
@@ -272,7 +277,7 @@ impl Core {
     /// A bad address is that read's fault; anything else will be so next time.
     fn note_failure(&self, rank: u32, error: &std::io::Error) {
         if error.raw_os_error() != Some(libc::EFAULT) {
-            self.reach[rank as usize].store(Reach::Refused as u32, Ordering::Relaxed);
+            self.forget(rank);
         }
     }
 

@@ -381,6 +381,7 @@ impl Shm {
     fn lose(&mut self, index: usize, cause: String) {
         if !matches!(self.outgoing[index], Outgoing::Dying | Outgoing::Down) {
             self.outgoing[index] = Outgoing::Dying;
+            self.core.forget(index as u32);
             self.dying.push((index as u32, cause));
         }
     }

@@ -137,7 +137,13 @@ impl Segment {
 
     /// Gets pages for `len` bytes at `at` now, so that lack of memory is an error here and no fault later.
     pub(crate) fn populate(&self, at: usize, len: usize) -> io::Result<()> {
-        self.allocate(0, at, len)
+        match self.allocate(0, at, len) {
+            Err(error) if !matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::ENOMEM)) => {
+                // The system has no such call (or refuses it): then pages come when they are touched.
+                Ok(())
+            }
+            outcome => outcome,
+        }
     }
 
     /// Gives the pages of a range back: it reads as zero then.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use banyan_memory::Scratch;
 use banyan_shm::{Error, Options, Shm, SingleCopy};
 use banyan_transport::{Fabric, Get, Peer, Refusal, Remote, Token};
-use common::{Inbox, attach, fresh, head, peers, ranks, say};
+use common::{Inbox, attach, failing, fresh, head, peers, ranks, say};
 
 fn refused(memory: &OwnedFd, me: u32, n: usize) -> Error {
     let memory = memory.try_clone().expect("a descriptor");
@@ -240,4 +240,31 @@ fn idle_pairs_take_no_memory() {
         &std::fs::File::from(memory).metadata().expect("a memfd has metadata"),
     );
     assert!(blocks * 512 < N as u64 * 16 * 1024, "{} KiB for {N} ranks", blocks / 2);
+}
+
+#[test]
+fn lack_of_memory_is_an_error_and_no_fault() {
+    let mut all = fresh(3, SingleCopy::Auto);
+    let mut inbox = Inbox::default();
+    say(&mut all[0], 1, 0);
+    failing(libc::SYS_fallocate, libc::ENOSPC, || {
+        say(&mut all[0], 1, 1);
+        let long = all[0].send_bcopy(Peer(1), &head(0), 4096, &mut |_| panic!("not filled"));
+        assert_eq!(long, Err(Refusal::Busy), "the data ring has no pages");
+        assert_eq!(all[0].send_short(Peer(2), &head(0), &[]), Err(Refusal::Busy));
+        assert_eq!(all[0].arena_alloc(3), None);
+        while all[0].poll(&mut inbox) > 0 {}
+    });
+    inbox.lost.sort();
+    assert!(matches!(&inbox.lost[..], [(1, _), (2, _)]), "{:?}", inbox.lost);
+    assert!(inbox.lost[0].1.contains("no shared memory"), "{:?}", inbox.lost);
+    assert_eq!(all[0].send_short(Peer(2), &head(0), &[]), Err(Refusal::Down));
+    assert!(all[0].arena_alloc(3).is_some(), "there is memory again");
+    // Where the call is refused, pages come when they are touched.
+    let mut all = fresh(2, SingleCopy::Auto);
+    failing(libc::SYS_fallocate, libc::EPERM, || {
+        all[0].send_bcopy(Peer(1), &head(3), 4096, &mut |body| body.fill(1)).expect("room");
+    });
+    all[1].poll(&mut inbox);
+    assert_eq!(inbox.frames, [(0, 3)]);
 }

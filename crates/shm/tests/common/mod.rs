@@ -64,14 +64,14 @@ impl Sink for Inbox {
     }
 }
 
-/// From now on, in this thread and those it starts, the system call `number` fails with EPERM.
-pub fn refuse(number: i64) {
+/// From now on, in this thread and those it starts, the system call `number` fails with `error`.
+pub fn refuse(number: i64, error: i32) {
     let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let load = statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0);
     let mut equal = statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, number as u32);
     equal.jf = 1;
     let answer = |value| statement(libc::BPF_RET | libc::BPF_K, value);
-    let refused = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+    let refused = libc::SECCOMP_RET_ERRNO | error as u32;
     let mut filter = [load, equal, answer(refused), answer(libc::SECCOMP_RET_ALLOW)];
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
     // SAFETY: plain numbers.
@@ -81,11 +81,16 @@ pub fn refuse(number: i64) {
     assert_eq!(done, 0, "seccomp: {}", std::io::Error::last_os_error());
 }
 
-/// Runs `test` in a thread that may not use these system calls.
-pub fn without(numbers: &[i64], test: impl FnOnce() + Send) {
+/// Runs `test` in a thread that may not use the system call `number`.
+pub fn without(number: i64, test: impl FnOnce() + Send) {
+    failing(number, libc::EPERM, test);
+}
+
+/// Runs `test` in a thread where the system call `number` fails with `error`.
+pub fn failing(number: i64, error: i32, test: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         let run = move || {
-            numbers.iter().for_each(|&number| refuse(number));
+            refuse(number, error);
             test();
         };
         scope.spawn(run).join().expect("the test passes");
