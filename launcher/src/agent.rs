@@ -35,6 +35,10 @@ const KILL_AGAIN: Duration = Duration::from_millis(10);
 /// How long killed processes may take to go before mpirun ends without them.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long the failure of a rank in MPI waits for a better explanation: a peer that is just being killed,
+/// which others may notice before the system reports its end.
+const HOLD: Duration = Duration::from_millis(20);
+
 /// How long a wrapper may take to end after the MPI program that it ran is gone.
 const WRAPPER_TIME: Duration = Duration::from_millis(300);
 
@@ -130,6 +134,8 @@ struct Agent {
     board: Board,
     course: Course,
     failure: Option<Failure>,
+    /// A rank's failure that is not told yet; see [`HOLD`].
+    held: Option<(Instant, u32, Failure)>,
     deadline: Option<Instant>,
     /// No process descends from this one any more.
     childless: bool,
@@ -189,6 +195,7 @@ impl Agent {
             board: Board::new(size),
             course: Course::Running,
             failure: None,
+            held: None,
             childless: false,
             hurry: false,
         })
@@ -241,7 +248,9 @@ impl Agent {
         for app in 0..self.plan.apps.len() {
             for _ in 0..self.plan.apps[app].ranks {
                 if let Err(why) = self.start_rank(rank, app) {
-                    let why = reason(&why);
+                    let full = why.kind() == std::io::ErrorKind::WouldBlock;
+                    let hint = if full { " (the limit on processes, ulimit -u?)" } else { "" };
+                    let why = reason(&why) + hint;
                     self.fail(rank, Failure::Start { status: 1, why });
                     return;
                 }
@@ -309,14 +318,14 @@ impl Agent {
 
     /// Handles what a rank sent, and sends what it could not take before.
     fn serve(&mut self, at: usize, flags: EventFlags) {
-        if flags.contains(EventFlags::OUT)
-            && let Some(line) = &mut self.ranks[at].line
-            && line.flush().is_err()
-        {
-            return self.hang_up(at);
-        }
+        let line = self.ranks[at].line.as_mut().filter(|_| flags.contains(EventFlags::OUT));
+        let cut = line.is_some_and(|line| line.flush().is_err());
+        // Its last words may still be there.
         self.read_requests(at);
-        self.watch_line(at);
+        match cut {
+            true => self.hang_up(at),
+            false => self.watch_line(at),
+        }
     }
 
     fn read_requests(&mut self, at: usize) {
@@ -362,7 +371,7 @@ impl Agent {
             }
             Request::Ready => self.ranks[at].phase = Phase::Running,
             Request::Finalized => self.ranks[at].phase = Phase::Finalized,
-            Request::Abort { code, message } => self.fail(rank, Failure::Abort { code, message }),
+            Request::Abort { code, message } => self.hold(rank, Failure::Abort { code, message }),
         }
     }
 
@@ -408,10 +417,9 @@ impl Agent {
 
     fn send(&mut self, at: usize, reply: &Reply) {
         let Some(line) = &mut self.ranks[at].line else { return };
-        match line.send(reply) {
-            Ok(()) => self.watch_line(at),
-            Err(_) => self.hang_up(at),
-        }
+        // If the rank is gone, reading from it will tell, after its last words.
+        let _ = line.send(reply);
+        self.watch_line(at);
     }
 
     /// Asks epoll for what this line waits for.
@@ -483,11 +491,33 @@ impl Agent {
         let phase = self.ranks[at].phase;
         let others_inside = self.ranks.iter().any(|other| other.phase.is_inside() && other.ended.is_none());
         let Some(failure) = Failure::of(end, phase, others_inside) else { return };
-        // After Finalize the others are on their own: the status counts, but nobody is stopped for it.
-        let stop = phase != Phase::Finalized || !matches!(failure, Failure::Code(_));
-        self.note(Some(rank), failure);
-        if stop {
-            self.end(Signal::TERM);
+        if let Some((_, first, _)) = self.held
+            && (first == rank || !matches!(failure, Failure::Signal { .. }))
+        {
+            return; // what is held came first
+        }
+        match failure {
+            // After Finalize the others are on their own: the status counts, but nobody is stopped for it.
+            Failure::Code(_) if phase == Phase::Finalized => self.note(Some(rank), failure),
+            Failure::Code(_) if others_inside => self.hold(rank, failure),
+            _ => self.fail(rank, failure),
+        }
+    }
+
+    /// A rank failed, perhaps only because another one did.
+    fn hold(&mut self, rank: u32, failure: Failure) {
+        if self.failure.is_none() && self.held.is_none() {
+            self.held = Some((Instant::now() + HOLD, rank, failure));
+        }
+    }
+
+    /// Tells a failure that was held.
+    fn release(&mut self) {
+        if let Some((_, rank, failure)) = self.held.take() {
+            // Who aborts ends by itself, with its output written.
+            let aborting = matches!(failure, Failure::Abort { .. }).then_some(rank);
+            self.note(Some(rank), failure);
+            self.end_but(aborting, Signal::TERM);
         }
     }
 
@@ -506,6 +536,7 @@ impl Agent {
         if self.failure.is_some() {
             return;
         }
+        self.held = None; // a better explanation, or the same
         let mut who = String::new();
         if let Some(rank) = rank {
             self.output.pump(&self.epoll, rank, Instant::now());
@@ -521,16 +552,27 @@ impl Agent {
 
     /// Asks all ranks to end, and kills what is left after the grace time.
     fn end(&mut self, signal: Signal) {
-        if self.course == Course::Running {
-            self.course = Course::Ending(Instant::now() + self.plan.global.grace);
-            self.signal_ranks(signal);
-            self.signal_ranks(Signal::CONT);
+        self.end_but(None, signal);
+    }
+
+    /// The same, but for one rank, which has only the grace time to go by.
+    fn end_but(&mut self, spared: Option<u32>, signal: Signal) {
+        if self.course != Course::Running {
+            return;
+        }
+        self.course = Course::Ending(Instant::now() + self.plan.global.grace);
+        for (rank, state) in (0..).zip(&self.ranks) {
+            if let Some(pid) = state.pid.filter(|_| spared != Some(rank)) {
+                let _ = kill_process_group(pid, signal);
+                let _ = kill_process_group(pid, Signal::CONT);
+            }
         }
     }
 
     fn kill_all(&mut self) {
         if !matches!(self.course, Course::Killing(_)) {
             self.course = Course::Killing(Instant::now());
+            self.signal_ranks(Signal::KILL);
         }
         descendants::kill_below(getpid());
     }
@@ -598,6 +640,9 @@ impl Agent {
                 self.ranks[at].joined_gone = None;
             }
         }
+        if self.held.as_ref().is_some_and(|&(due, ..)| now >= due) || self.alive == 0 {
+            self.release();
+        }
         if self.course == Course::Running && self.deadline.is_some_and(|deadline| now >= deadline) {
             let time = self.plan.global.timeout.unwrap_or_default();
             self.fail_with(None, Failure::Timeout(time));
@@ -627,7 +672,8 @@ impl Agent {
             Course::Ending(until) => Some(until),
             Course::Killing(_) => Some(Instant::now() + KILL_AGAIN),
         };
-        [self.output.next_tick(), gone, course].into_iter().flatten().min()
+        let held = self.held.as_ref().map(|&(due, ..)| due);
+        [self.output.next_tick(), gone, course, held].into_iter().flatten().min()
     }
 
     /// True when no process is left and all is written, or waiting longer makes no sense.

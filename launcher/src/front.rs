@@ -24,13 +24,13 @@ use crate::{Trouble, descendants};
 /// What the agent answers when all ranks are stopped.
 pub(crate) const STOPPED: u8 = b's';
 
-/// Signals that end a job unless whoever started mpirun set them to be ignored.
-const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+/// Signals that end or stop a job unless whoever started mpirun set them to be ignored.
+const ENDING: [i32; 5] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGTSTP];
 
 /// Other signals that the front reads. SIGTTIN and SIGTTOU only stay blocked: the terminal then answers with
 /// an error instead of stopping mpirun.
-const OTHERS: [i32; 7] =
-    [libc::SIGCHLD, libc::SIGTSTP, libc::SIGCONT, libc::SIGUSR1, libc::SIGUSR2, libc::SIGTTIN, libc::SIGTTOU];
+const OTHERS: [i32; 6] =
+    [libc::SIGCHLD, libc::SIGCONT, libc::SIGUSR1, libc::SIGUSR2, libc::SIGTTIN, libc::SIGTTOU];
 
 /// Descriptors that mpirun needs besides those of the ranks.
 const OWN_DESCRIPTORS: u64 = 48;
@@ -126,8 +126,9 @@ impl Terminal {
             match rustix::io::read(io::stdin(), &mut buffer) {
                 Ok(0) => return false,
                 Ok(count) => self.typed.extend_from_slice(&buffer[..count]),
-                // EIO: just moved to the background.
-                Err(Errno::INTR | Errno::AGAIN | Errno::IO) => return true,
+                Err(Errno::INTR | Errno::AGAIN) => return true,
+                // Just moved to the background; otherwise the terminal is gone.
+                Err(Errno::IO) => return !Terminal::is_ours(),
                 Err(_) => return false,
             }
         }

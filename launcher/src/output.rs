@@ -27,6 +27,8 @@ struct Stream {
     kind: Kind,
     pipe: Option<OwnedFd>,
     line: Unfinished,
+    /// Stands in the list of unfinished lines.
+    listed: bool,
     /// Not read from, because the sink is full.
     paused: bool,
 }
@@ -80,7 +82,7 @@ impl Output {
         let token = EventData::new_u64((self.stream_token)(self.streams.len()));
         epoll::add(epoll, &pipe, token, EventFlags::IN)?;
         let line = Unfinished::default();
-        self.streams.push(Stream { rank, kind, pipe: Some(pipe), line, paused: false });
+        self.streams.push(Stream { rank, kind, pipe: Some(pipe), line, listed: false, paused: false });
         Ok(())
     }
 
@@ -127,9 +129,13 @@ impl Output {
     pub(crate) fn tick(&mut self, epoll: &OwnedFd, now: Instant) {
         for at in std::mem::take(&mut self.unfinished) {
             let stream = &mut self.streams[at];
+            stream.listed = false;
             match stream.line.due() {
                 Some(due) if due <= now && !stream.paused => self.finish_line(epoll, at),
-                Some(_) => self.unfinished.push(at),
+                Some(_) => {
+                    stream.listed = true;
+                    self.unfinished.push(at);
+                }
                 None => {}
             }
         }
@@ -167,9 +173,9 @@ impl Output {
         match rustix::io::read(pipe, &mut self.buffer[..]) {
             Ok(count @ 1..) => {
                 let (writer, sink_ref) = (Writer::Rank(stream.rank), &mut self.sinks[sink]);
-                let was_whole = stream.line.due().is_none();
                 stream.line.feed(&self.buffer[..count], now, |lines| sink_ref.add(writer, lines));
-                if was_whole && stream.line.due().is_some() {
+                if stream.line.due().is_some() && !stream.listed {
+                    stream.listed = true;
                     self.unfinished.push(at);
                 }
                 self.flush(epoll, sink);

@@ -68,6 +68,8 @@ impl Report {
 pub(crate) fn take_signals(signals: &[i32]) -> io::Result<(OwnedFd, Mask)> {
     let set = set_of(signals);
     let mut old = MaybeUninit::uninit();
+    // SAFETY: a plain system call. Ignored by whoever started mpirun, children could not be waited for.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     // SAFETY: both sets are valid; `old` is written by the call.
     if unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, old.as_mut_ptr()) } != 0 {
         return Err(io::Error::last_os_error());

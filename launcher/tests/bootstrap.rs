@@ -99,6 +99,7 @@ fn act(step: &str, client: &mut Option<Client>) {
             let script = format!("printf '\\377\\377\\377\\377junk' >&{fd}");
             assert!(Command::new("bash").args(["-c", &script]).status().unwrap().success());
         }
+        "lastwords" => say("last words"),
         "kill" => common::kill(value, std::process::id()),
         "exit" => std::process::exit(number()),
         "sleep" => std::thread::sleep(Duration::from_millis(value.parse().unwrap())),
@@ -259,4 +260,22 @@ fn without_a_launcher_or_with_another() {
     assert!(alone(&[slurm[0], slurm[1], ("BANYAN_SINGLETON", "1")]).contains("rank 0 of 1"));
     assert!(alone(&[("BANYAN_PMI_FD", "9:1")]).contains("rank 0 of 1"));
     assert!(alone(&[("BANYAN_PMI_FD", "junk")]).contains("rank 0 of 1"));
+}
+
+#[test]
+fn the_cause_is_named_and_not_who_noticed_it() {
+    // Rank 0 aborts because its peer is going, a moment before the peer's death is seen.
+    let role =
+        "join,ready,publish=x,lookup=1,abort=9,exit=9|join,ready,lookup=0,publish=y,kill=KILL,sleep=20000";
+    let done = play(&["-n", "2"], role);
+    assert!(done.status == 137 && done.err.contains("rank 1 on "), "{}", done.err);
+}
+
+#[test]
+fn who_aborts_may_write_its_last_words() {
+    for _ in 0..5 {
+        let done = play(&["-n", "2"], "join,ready,abort=3,sleep=100,lastwords,exit=3|join,ready,sleep=20000");
+        assert_eq!(done.status, 3);
+        assert!(done.out.contains("last words"), "{}", done.out);
+    }
 }
