@@ -7,7 +7,7 @@ use banyan_datatype::{Data, Datatype};
 use banyan_memory::Buffer;
 
 use crate::place::{Place, Range, Spare, elements};
-use crate::{Algorithm, Buf, Fault, Form, Key, Messenger, Op, OpId, Published};
+use crate::{Algorithm, Buf, Fault, Form, Key, Merge, Messenger, Op, OpId, Published};
 use crate::{Round, Shape, Side, Slots, Span, Step, UserOp};
 
 /// A collective under way at this rank. Its owner calls [`Execution::advance`] until it is done; nothing here
@@ -98,6 +98,16 @@ impl Job {
     }
 }
 
+/// Where incoming elements are.
+enum Came {
+    /// Where the result belongs.
+    InPlace,
+    /// In memory of this execution's.
+    Landed(Buffer),
+    /// In memory that must not be written.
+    Seen(Buffer),
+}
+
 /// What became of trying a step.
 enum Tried {
     Over,
@@ -138,11 +148,7 @@ impl Execution {
         let Some(index) = self.job.take() else { return };
         if let State::Combining(landing) = std::mem::replace(&mut self.work.states[index], State::Over) {
             self.work.left -= 1;
-            let right = match self.work.round.steps[index] {
-                Step::RecvReduce { into, side: Side::Right, .. } => Some(into),
-                _ => None,
-            };
-            self.combined(landing, right);
+            self.combined(index, landing);
         }
     }
 
@@ -204,8 +210,8 @@ impl Execution {
         match self.work.round.steps[index] {
             Step::Send { to, from, key } => self.send(index, to, from, key, io),
             Step::Recv { from, into, key } => self.receive(index, from, into, None, key, io),
-            Step::RecvReduce { from, into, side, key } => {
-                self.receive(index, from, into, Some(side), key, io)
+            Step::RecvReduce { from, merge, key } => {
+                self.receive(index, from, merge.into, Some(merge), key, io)
             }
             Step::Copy { from, into } => {
                 self.copy(from, into);
@@ -273,12 +279,14 @@ impl Execution {
         index: usize,
         from: u32,
         into: Span,
-        side: Option<Side>,
+        merge: Option<Merge>,
         key: u32,
         io: &mut impl Messenger,
     ) -> Result<Tried, Fault> {
         if let State::Open = self.work.states[index] {
-            self.start_receive(index, from, into, side.is_some(), key, io);
+            let (data, stage) = self.landing(into, merge);
+            let op = io.recv(from, Key { seq: self.seq, step: key }, &data);
+            self.work.states[index] = State::Moving(op, stage);
         }
         let State::Moving(op, _) = self.work.states[index] else { return Ok(Tried::NotYet) };
         let Some(result) = io.poll(op) else { return Ok(Tried::NotYet) };
@@ -289,53 +297,71 @@ impl Execution {
         if sent != room {
             return Err(Fault::Length { from, sent, room });
         }
-        let Some(stage) = stage else { return Ok(Tried::Over) };
-        match side {
+        if let Some(merge) = merge {
+            let came = stage.map_or(Came::InPlace, Came::Landed);
+            return self.merge(index, merge, came);
+        }
+        if let Some(stage) = stage {
+            let (buf, range) = self.range(into);
+            self.places[buf].unpack(range, &stage);
+            self.work.spare.give(stage);
+        }
+        Ok(Tried::Over)
+    }
+
+    /// Where incoming data go first, and the memory for that if it is not where they belong.
+    fn landing(&mut self, into: Span, merge: Option<Merge>) -> (Data, Option<Buffer>) {
+        if let Some(merge) = merge.filter(|merge| !self.direct(merge)) {
+            let (ty, count) = (self.element_type().clone(), merge.into.len);
+            let landing = elements(count, &ty, &mut self.work.spare);
+            return (Data::typed(landing.clone(), count, &ty), Some(landing));
+        }
+        let (buf, range) = self.range(into);
+        match self.places[buf].data(range) {
+            Some(data) => (data, None),
             None => {
-                let (buf, range) = self.range(into);
-                self.places[buf].unpack(range, &stage);
-                self.work.spare.give(stage);
-                Ok(Tried::Over)
-            }
-            Some(Side::Left) => {
-                let inout = self.elements(into);
-                self.combine(index, stage.clone(), inout, into.len, Some(stage))
-            }
-            Some(Side::Right) => {
-                let input = self.elements(into);
-                let tried = self.combine(index, input, stage.clone(), into.len, Some(stage.clone()))?;
-                if let Tried::Over = tried {
-                    self.combined(Some(stage), Some(into));
-                }
-                Ok(tried)
+                let stage = self.work.spare.take(range.1);
+                (Data::bytes(stage.slice(0, range.1 as usize)), Some(stage))
             }
         }
     }
 
-    fn start_receive(
-        &mut self,
-        index: usize,
-        from: u32,
-        into: Span,
-        reduces: bool,
-        key: u32,
-        io: &mut impl Messenger,
-    ) {
-        let (buf, range) = self.range(into);
-        let direct = if reduces { None } else { self.places[buf].data(range) };
-        let (data, stage) = match (direct, &self.op) {
-            (Some(data), _) => (data, None),
-            (None, Some((_, ty))) if reduces => {
-                let landing = elements(into.len, ty, &mut self.work.spare);
-                (Data::typed(landing.clone(), into.len, ty), Some(landing))
-            }
-            (None, _) => {
-                let stage = self.work.spare.take(range.1);
-                (Data::bytes(stage.slice(0, range.1 as usize)), Some(stage))
-            }
+    /// What is incoming can go to the place of the result at once, and be combined there.
+    fn direct(&self, merge: &Merge) -> bool {
+        merge.side != Side::Left && !self.onto_itself(merge)
+    }
+
+    fn onto_itself(&self, merge: &Merge) -> bool {
+        self.at(merge.with) == self.at(merge.into)
+    }
+
+    fn element_type(&self) -> &Arc<Datatype> {
+        match &self.op {
+            Some((_, ty)) => ty,
+            None => unreachable!("a collective that reduces has an operation"),
+        }
+    }
+
+    /// Combines what came.
+    fn merge(&mut self, index: usize, merge: Merge, came: Came) -> Result<Tried, Fault> {
+        let (with, into, count) = (self.elements(merge.with), self.elements(merge.into), merge.into.len);
+        let (input, landing) = match came {
+            Came::InPlace => return self.combine(index, with, into, count, None),
+            Came::Landed(landing) => (landing.clone(), Some(landing)),
+            Came::Seen(shared) => (shared, None),
         };
-        let op = io.recv(from, Key { seq: self.seq, step: key }, &data);
-        self.work.states[index] = State::Moving(op, stage);
+        if self.lands_right(&merge) {
+            return self.combine(index, with, input, count, landing);
+        }
+        if !self.onto_itself(&merge) {
+            self.copy(merge.with, merge.into);
+        }
+        self.combine(index, input, into, count, landing)
+    }
+
+    /// The result comes to be where the incoming data landed, and must go from there to its place.
+    fn lands_right(&self, merge: &Merge) -> bool {
+        merge.side == Side::Right && self.onto_itself(merge)
     }
 
     /// `inout = input op inout`, here or by the owner. `landing` is kept until that is done.
@@ -352,12 +378,7 @@ impl Execution {
             Op::Builtin(op) => {
                 let done = reduce(*op, ty, &input, &inout, count);
                 done.map_err(|error| Fault::Operator(error.to_string()))?;
-                // A landing on the right is still needed: the caller copies it.
-                let right =
-                    matches!(self.work.round.steps[index], Step::RecvReduce { side: Side::Right, .. });
-                if !right {
-                    self.combined(landing, None);
-                }
+                self.combined(index, landing);
                 Ok(Tried::Over)
             }
             Op::User { fun, .. } => {
@@ -368,13 +389,18 @@ impl Execution {
         }
     }
 
-    /// After a reduction: where it went into the landing zone (right operand), it is copied to its place.
-    fn combined(&mut self, landing: Option<Buffer>, right: Option<Span>) {
+    /// After a reduction of what landed.
+    fn combined(&mut self, index: usize, landing: Option<Buffer>) {
         let Some(landing) = landing else { return };
-        if let (Some(into), Some((_, ty))) = (right, &self.op) {
-            let (buf, range) = self.range(into);
+        let merge = match self.work.round.steps[index] {
+            Step::RecvReduce { merge, .. } | Step::PullReduce { merge, .. } => Some(merge),
+            _ => None,
+        };
+        if let Some(merge) = merge.filter(|merge| self.lands_right(merge)) {
+            let result = Data::typed(landing.clone(), merge.into.len, self.element_type());
+            let (buf, range) = self.range(merge.into);
             if let Some(data) = self.places[buf].data(range) {
-                data.copy_from(&Data::typed(landing.clone(), into.len, ty));
+                data.copy_from(&result);
             }
         }
         self.work.spare.give(landing);
@@ -418,10 +444,10 @@ impl Execution {
                 self.pull(published, (rank, stamp, at), into, slots)?;
                 Ok(Tried::Over)
             }
-            Step::PullReduce { rank, phase, at, into } => {
+            Step::PullReduce { rank, phase, at, merge } => {
                 let stamp = stamp(phase);
                 let Some(published) = self.look(rank, stamp, slots) else { return Ok(Tried::NotYet) };
-                self.pull_reduce(index, published, (rank, stamp, at), into, slots)
+                self.pull_reduce(index, published, (rank, stamp, at), merge, slots)
             }
             Step::Release { phase } => {
                 slots.release(stamp(phase));
@@ -529,42 +555,72 @@ impl Execution {
         index: usize,
         published: Published,
         (rank, stamp, at): (u32, u64, u64),
-        into: Span,
+        merge: Merge,
         slots: &mut dyn Slots,
     ) -> Result<Tried, Fault> {
-        let (at, bytes) = (at * self.shape.unit, into.len * self.shape.unit);
-        let inline = self.check(&published, rank, at + bytes)?;
-        if into.len == 0 {
-            return Ok(Tried::Over);
-        }
-        let inout = self.elements(into);
-        let Some((op, ty)) = &self.op else { unreachable!("a collective that reduces has an operation") };
-        let here = inline.map(|buffer| buffer.slice(buffer.lo() + at as isize, bytes as usize));
-        let (op, ty) = (op.clone(), ty.clone());
-        if let (Some(here), Op::Builtin(_), true) = (&here, &op, ty.is_dense()) {
-            return self.combine(index, here.clone(), inout, into.len, None);
-        }
-        let landing = elements(into.len, &ty, &mut self.work.spare);
-        let place = Data::typed(landing.clone(), into.len, &ty);
-        match (here, place.contiguous()) {
-            (Some(here), _) => {
-                place.copy_from(&Data::bytes(here));
+        let unit = self.shape.unit;
+        let (at, count) = (at * unit, merge.into.len);
+        let inline = self.check(&published, rank, at + count * unit)?;
+        let ty = self.element_type().clone();
+        let builtin = matches!(self.op, Some((Op::Builtin(_), _)));
+        let whole_units = ty.is_dense() && builtin && !self.lands_right(&merge);
+        match inline {
+            _ if count == 0 => Ok(Tried::Over),
+            // Straight out of shared memory; but that is not shown to a user's function.
+            Some(inline) if whole_units => {
+                let here = inline.slice(inline.lo() + at as isize, (count * unit) as usize);
+                self.merge(index, merge, Came::Seen(here))
             }
-            (None, Some(memory)) => {
-                if !slots.pull(rank, stamp, at, &memory) {
-                    return Err(Fault::Unreadable { rank });
+            // In pieces that stay in the cache between copy and reduction.
+            None if whole_units => {
+                let piece = (PIECE / unit).max(1);
+                for first in (0..count).step_by(piece as usize) {
+                    let part =
+                        |span: Span| Span { at: span.at + first, len: piece.min(count - first), ..span };
+                    let merge = Merge { with: part(merge.with), into: part(merge.into), ..merge };
+                    let came = self.fetch(rank, stamp, at + first * unit, None, &merge, slots)?;
+                    self.merge(index, merge, came)?;
                 }
+                Ok(Tried::Over)
             }
-            (None, None) => {
-                let stage = self.work.spare.take(bytes);
-                let packed = stage.slice(0, bytes as usize);
-                if !slots.pull(rank, stamp, at, &packed) {
-                    return Err(Fault::Unreadable { rank });
-                }
-                place.copy_from(&Data::bytes(packed));
-                self.work.spare.give(stage);
+            inline => {
+                let came = self.fetch(rank, stamp, at, inline, &merge, slots)?;
+                self.merge(index, merge, came)
             }
         }
-        self.combine(index, landing.clone(), inout, into.len, Some(landing))
+    }
+
+    /// Copies what a rank published, packed bytes from `at` on, to where it is combined.
+    fn fetch(
+        &mut self,
+        rank: u32,
+        stamp: u64,
+        at: u64,
+        inline: Option<Buffer>,
+        merge: &Merge,
+        slots: &mut dyn Slots,
+    ) -> Result<Came, Fault> {
+        let (place, landing) = self.landing(merge.into, Some(*merge));
+        let bytes = merge.into.len * self.shape.unit;
+        let refused = Fault::Unreadable { rank };
+        if let Some(inline) = inline {
+            place.copy_from(&Data::bytes(inline.slice(inline.lo() + at as isize, bytes as usize)));
+        } else if let Some(memory) = place.contiguous() {
+            if !slots.pull(rank, stamp, at, &memory) {
+                return Err(refused);
+            }
+        } else {
+            let stage = self.work.spare.take(bytes);
+            let packed = stage.slice(0, bytes as usize);
+            if !slots.pull(rank, stamp, at, &packed) {
+                return Err(refused);
+            }
+            place.copy_from(&Data::bytes(packed));
+            self.work.spare.give(stage);
+        }
+        Ok(landing.map_or(Came::InPlace, Came::Landed))
     }
 }
+
+/// Bytes pulled and reduced at a time.
+const PIECE: u64 = 1 << 16;

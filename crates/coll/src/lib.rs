@@ -79,5 +79,5 @@ pub use execute::{Advance, Execution, Job};
 pub use messenger::{Fault, Key, Messenger, OpId, Published, Slots};
 pub use overrides::{BadOverride, Overrides, kind_named};
 pub use plan::{Facts, PlanCache, SlotFacts, start};
-pub use schedule::{Blocks, Buf, Form, Round, Shape, Side, Span, Step, log2_down, log2_up};
+pub use schedule::{Blocks, Buf, Form, Merge, Round, Shape, Side, Span, Step, log2_down, log2_up};
 pub use tuner::{Candidate, Explanation, Model, Tuning, parse_question};

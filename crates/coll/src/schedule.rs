@@ -46,10 +46,44 @@ impl Span {
 /// Which operand of the reduction the incoming data are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
-    /// `into = incoming op into`.
+    /// `into = incoming op with`.
     Left,
-    /// `into = into op incoming`.
+    /// `into = with op incoming`.
     Right,
+    /// Whichever is quicker at this rank: only where the operation commutes, and no other rank combines the
+    /// same operands.
+    Any,
+}
+
+impl Side {
+    /// Any side if the operation commutes, else this one.
+    pub fn unless(self, commutative: bool) -> Side {
+        if commutative { Side::Any } else { self }
+    }
+}
+
+/// How incoming data are combined with a range; the result goes to one as long, which may be the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Merge {
+    /// What they are combined with.
+    pub with: Span,
+    /// Where the result goes.
+    pub into: Span,
+    /// The order of operands.
+    pub side: Side,
+}
+
+impl Merge {
+    /// `into = incoming op with`, or on the other side.
+    pub fn new(with: Span, into: Span, side: Side) -> Merge {
+        debug_assert_eq!(with.len, into.len);
+        Merge { with, into, side }
+    }
+
+    /// `into = incoming op into`, or on the other side.
+    pub fn onto(into: Span, side: Side) -> Merge {
+        Merge { with: into, into, side }
+    }
 }
 
 /// How something is published.
@@ -69,8 +103,8 @@ pub enum Step {
     Send { to: u32, from: Span, key: u32 },
     /// A message from a rank.
     Recv { from: u32, into: Span, key: u32 },
-    /// A message from a rank, reduced into a range.
-    RecvReduce { from: u32, into: Span, side: Side, key: u32 },
+    /// A message from a rank, combined with a range.
+    RecvReduce { from: u32, merge: Merge, key: u32 },
     /// `into = from op into`.
     Reduce { from: Span, into: Span },
     /// `into = from`. In place, a copy from Send to Recv has happened already.
@@ -81,8 +115,8 @@ pub enum Step {
     Await { rank: u32, phase: u32 },
     /// Copies out of what a rank published, from its unit `at` on, once it has.
     Pull { rank: u32, phase: u32, at: u64, into: Span },
-    /// `into = published op into`, once it is.
-    PullReduce { rank: u32, phase: u32, at: u64, into: Span },
+    /// Combines what a rank published, from its unit `at` on, with a range, once it has.
+    PullReduce { rank: u32, phase: u32, at: u64, merge: Merge },
     /// Says that this rank reads nothing more of the phase, nor of those before.
     Release { phase: u32 },
     /// Waits until a rank has released the phase.
@@ -129,15 +163,15 @@ impl Round {
         }
     }
 
-    /// As [`Round::recv`], and reduces what came.
-    pub fn recv_reduce(&mut self, from: u32, into: Span, side: Side) {
-        self.recv_reduce_keyed(from, into, side, self.index);
+    /// As [`Round::recv`], and combines what came.
+    pub fn recv_reduce(&mut self, from: u32, merge: Merge) {
+        self.recv_reduce_keyed(from, merge, self.index);
     }
 
-    /// As [`Round::recv_keyed`], and reduces what came.
-    pub fn recv_reduce_keyed(&mut self, from: u32, into: Span, side: Side, key: u32) {
-        if into.len > 0 {
-            self.steps.push(Step::RecvReduce { from, into, side, key });
+    /// As [`Round::recv_keyed`], and combines what came.
+    pub fn recv_reduce_keyed(&mut self, from: u32, merge: Merge, key: u32) {
+        if merge.into.len > 0 {
+            self.steps.push(Step::RecvReduce { from, merge, key });
         }
     }
 

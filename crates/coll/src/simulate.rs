@@ -7,7 +7,7 @@
 
 use crate::verify::{Trial, shape};
 use crate::walk::{Look, Machine, Operation, walk};
-use crate::{Algorithm, Facts, Form, Kind, Model, Side, Span, Step};
+use crate::{Algorithm, Facts, Form, Kind, Merge, Model, Span, Step};
 
 /// Seconds until the last rank is through with a collective of `bytes` bytes (of the vector, or of a block),
 /// rooted at rank 0.
@@ -94,13 +94,13 @@ impl Machine for Clock {
         Ok(())
     }
 
-    fn message(&mut self, _: usize, ends: (u32, u32), _: Span, into: Span, side: Option<Side>) {
+    fn message(&mut self, _: usize, ends: (u32, u32), _: Span, into: Span, merge: Option<Merge>) {
         let (sender, receiver) = (self.ranks[ends.0 as usize], self.ranks[ends.1 as usize]);
         let ready = sender.round.max(receiver.round);
         let (leaves, lands) = (ready.max(sender.out), ready.max(receiver.into));
         let taken = self.overhead + self.bytes(into) * self.beta;
         let there = leaves.max(lands) + self.alpha + self.bytes(into) * self.beta;
-        let reduced = if side.is_some() { self.bytes(into) * self.model.gamma } else { 0.0 };
+        let reduced = if merge.is_some() { self.bytes(into) * self.model.gamma } else { 0.0 };
         let sender = self.at(ends.0);
         sender.out = leaves + taken;
         sender.end = sender.end.max(sender.out);
@@ -141,7 +141,7 @@ impl Machine for Clock {
             true => model.pull + bytes * model.pull_byte,
             false => bytes * model.copy,
         };
-        let reduced = if look.reduce { bytes * model.gamma } else { 0.0 };
+        let reduced = if look.merge.is_some() { bytes * model.gamma } else { 0.0 };
         self.at(rank).work(served, model.hop + fetched + reduced);
         Ok(())
     }

@@ -7,7 +7,7 @@
 //! memory that changes, or goes back to the user, while others may read it.
 
 use crate::walk::{Look, Machine, Operation, walk};
-use crate::{Algorithm, Blocks, Buf, Form, Kind, Shape, Side, Span, Step};
+use crate::{Algorithm, Blocks, Buf, Form, Kind, Merge, Shape, Side, Span, Step};
 
 /// One case to be checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -215,15 +215,29 @@ impl Memory {
         self.place(span).map(|(buf, range)| self.cells[buf][range].to_vec()).unwrap_or_default()
     }
 
-    fn write(&mut self, span: Span, values: &[Value], side: Option<Side>) {
-        let Ok((buf, range)) = self.place(span) else { return };
-        for (cell, &value) in self.cells[buf][range].iter_mut().zip(values) {
-            *cell = match side {
-                None => value,
-                Some(Side::Left) => value.joined(*cell),
-                Some(Side::Right) => cell.joined(value),
-            };
+    fn write(&mut self, span: Span, values: &[Value]) {
+        if let Ok((buf, range)) = self.place(span) {
+            self.cells[buf][range].copy_from_slice(values);
         }
+    }
+
+    /// Writes incoming values, or what they are when combined.
+    fn take(&mut self, into: Span, values: Vec<Value>, merge: Option<Merge>) {
+        let Some(merge) = merge else { return self.write(into, &values) };
+        let with = self.read(merge.with);
+        let combined = values.into_iter().zip(with).map(|(came, with)| match merge.side {
+            Side::Left | Side::Any => came.joined(with),
+            Side::Right => with.joined(came),
+        });
+        self.write(into, &combined.collect::<Vec<_>>());
+    }
+
+    fn mark_merge(&mut self, merge: Merge) -> Result<(), String> {
+        // Onto itself, also where Send is in place, is one access.
+        if self.place(merge.with)? != self.place(merge.into)? {
+            self.mark(merge.with, false)?;
+        }
+        self.mark(merge.into, true)
     }
 }
 
@@ -339,8 +353,8 @@ impl Machine for Symbolic<'_> {
         for step in steps {
             let marked = match *step {
                 Step::Send { from, .. } | Step::Publish { from, .. } => memory.mark(from, false),
-                Step::Recv { into, .. } | Step::RecvReduce { into, .. } => memory.mark(into, true),
-                Step::Pull { into, .. } | Step::PullReduce { into, .. } => memory.mark(into, true),
+                Step::Recv { into, .. } | Step::Pull { into, .. } => memory.mark(into, true),
+                Step::RecvReduce { merge, .. } | Step::PullReduce { merge, .. } => memory.mark_merge(merge),
                 // In place, what is given is there already.
                 Step::Copy { from, into } if memory.in_place.is_some() && copies_own(from, into) => Ok(()),
                 Step::Reduce { from, into } | Step::Copy { from, into } => {
@@ -353,9 +367,9 @@ impl Machine for Symbolic<'_> {
         Ok(())
     }
 
-    fn message(&mut self, op: usize, ends: (u32, u32), from: Span, into: Span, side: Option<Side>) {
+    fn message(&mut self, op: usize, ends: (u32, u32), from: Span, into: Span, merge: Option<Merge>) {
         let values = self.memory(op, ends.0).read(from);
-        self.memory(op, ends.1).write(into, &values, side);
+        self.memory(op, ends.1).take(into, values, merge);
     }
 
     fn local(&mut self, op: usize, rank: u32, step: &Step) -> Result<(), String> {
@@ -370,11 +384,11 @@ impl Machine for Symbolic<'_> {
             }
             Step::Copy { from, into } => {
                 let values = memory.read(from);
-                memory.write(into, &values, None);
+                memory.write(into, &values);
             }
             Step::Reduce { from, into } => {
                 let values = memory.read(from);
-                memory.write(into, &values, Some(Side::Left));
+                memory.take(into, values, Some(Merge::onto(into, Side::Left)));
             }
             _ => {}
         }
@@ -388,7 +402,7 @@ impl Machine for Symbolic<'_> {
     }
 
     fn look(&mut self, op: usize, rank: u32, look: Look) -> Result<(), String> {
-        let Look { publisher, stamp, at, into, reduce } = look;
+        let Look { publisher, stamp, at, into, merge } = look;
         let slot = &self.slots[publisher as usize][(stamp & 1) as usize];
         let Some(slot) = slot.as_ref().filter(|slot| slot.stamp == stamp) else {
             return Err(format!("rank {rank} finds another stamp than {stamp} in rank {publisher}'s slot"));
@@ -409,7 +423,7 @@ impl Machine for Symbolic<'_> {
         let Some(values) = slot.values.get(at as usize..(at + into.len) as usize).map(<[_]>::to_vec) else {
             return Err(format!("rank {rank} pulls {into:?} out of {} units", slot.values.len()));
         };
-        self.memory(op, rank).write(into, &values, reduce.then_some(Side::Left));
+        self.memory(op, rank).take(into, values, merge);
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Walks the schedules of all ranks together, without data: what the verifier and the simulator have in
 //! common. Sends are synchronous: a message moves when both sides have come to it.
 
-use crate::{Algorithm, Form, Round, Shape, Side, Span, Step};
+use crate::{Algorithm, Form, Merge, Round, Shape, Span, Step};
 
 /// One collective of all ranks.
 pub(crate) struct Operation {
@@ -17,7 +17,7 @@ pub(crate) trait Machine {
     /// A rank comes to a round of these steps.
     fn begin(&mut self, op: usize, rank: u32, steps: &[Step]) -> Result<(), String>;
     /// A message moves.
-    fn message(&mut self, op: usize, ends: (u32, u32), from: Span, into: Span, side: Option<Side>);
+    fn message(&mut self, op: usize, ends: (u32, u32), from: Span, into: Span, merge: Option<Merge>);
     /// A copy or a reduction within a rank.
     fn local(&mut self, op: usize, rank: u32, step: &Step) -> Result<(), String>;
     /// A rank publishes.
@@ -40,7 +40,7 @@ pub(crate) struct Look {
     pub(crate) at: u64,
     /// Nothing, if it only waits.
     pub(crate) into: Option<Span>,
-    pub(crate) reduce: bool,
+    pub(crate) merge: Option<Merge>,
 }
 
 struct Node {
@@ -139,11 +139,11 @@ impl<M: Machine> Walk<'_, M> {
         let stamp = |phase: u32| self.ops[op].first + u64::from(phase);
         match step {
             Step::Send { to, from, key } => {
-                let Some((other, into, side)) = self.partner(op, to, rank, key) else { return Ok(false) };
+                let Some((other, into, merge)) = self.partner(op, to, rank, key) else { return Ok(false) };
                 if into.len != from.len {
                     return Err(format!("rank {rank} sends {} units to rank {to}: {into:?}", from.len));
                 }
-                self.machine.message(op, (rank, to), from, into, side);
+                self.machine.message(op, (rank, to), from, into, merge);
                 self.close(to, other);
             }
             // The sender finds the receiver, when its turn comes.
@@ -163,15 +163,16 @@ impl<M: Machine> Walk<'_, M> {
                 self.nodes[rank as usize].published = stamp;
             }
             Step::Await { rank: publisher, phase } => {
-                let look = Look { publisher, stamp: stamp(phase), at: 0, into: None, reduce: false };
+                let look = Look { publisher, stamp: stamp(phase), at: 0, into: None, merge: None };
                 return self.look(op, rank, look);
             }
             Step::Pull { rank: publisher, phase, at, into } => {
-                let look = Look { publisher, stamp: stamp(phase), at, into: Some(into), reduce: false };
+                let look = Look { publisher, stamp: stamp(phase), at, into: Some(into), merge: None };
                 return self.look(op, rank, look);
             }
-            Step::PullReduce { rank: publisher, phase, at, into } => {
-                let look = Look { publisher, stamp: stamp(phase), at, into: Some(into), reduce: true };
+            Step::PullReduce { rank: publisher, phase, at, merge } => {
+                let (stamp, into) = (stamp(phase), Some(merge.into));
+                let look = Look { publisher, stamp, at, into, merge: Some(merge) };
                 return self.look(op, rank, look);
             }
             Step::Release { phase } => {
@@ -211,13 +212,13 @@ impl<M: Machine> Walk<'_, M> {
     }
 
     /// The open receive at `to` of a message from `sender`.
-    fn partner(&self, op: usize, to: u32, sender: u32, key: u32) -> Option<(usize, Span, Option<Side>)> {
+    fn partner(&self, op: usize, to: u32, sender: u32, key: u32) -> Option<(usize, Span, Option<Merge>)> {
         let node = self.nodes.get(to as usize).filter(|node| node.op == op)?;
         let open = node.round.steps.iter().enumerate().filter(|&(index, _)| node.open[index]);
         open.filter_map(|(index, step)| match *step {
             Step::Recv { from, into, key: k } if (from, k) == (sender, key) => Some((index, into, None)),
-            Step::RecvReduce { from, into, side, key: k } if (from, k) == (sender, key) => {
-                Some((index, into, Some(side)))
+            Step::RecvReduce { from, merge, key: k } if (from, k) == (sender, key) => {
+                Some((index, merge.into, Some(merge)))
             }
             _ => None,
         })

@@ -3,7 +3,7 @@
 
 use super::group::{Group, Role, half, lower_joins};
 use super::no_temp;
-use crate::{Algorithm, Buf, Case, Cost, Kind, Needs, Round, Shape, Side, Span};
+use crate::{Algorithm, Buf, Case, Cost, Kind, Merge, Needs, Round, Shape, Side, Span};
 
 pub(crate) const DOUBLING: Algorithm = Algorithm {
     kind: Kind::Allreduce,
@@ -41,7 +41,6 @@ pub(crate) const RABENSEIFNER: Algorithm = Algorithm {
             steps,
             bytes: case.bytes * (2.0 * share + 2.0 * case.odd()),
             reduced: case.bytes * (share + case.odd()),
-            copied: case.bytes,
             waits: steps,
             ..Cost::default()
         }
@@ -56,7 +55,7 @@ pub(crate) const RING: Algorithm = Algorithm {
     reorders: true,
     phases: 0,
     temp: no_temp,
-    rounds: |shape| 1 + 2 * (shape.ranks - 1),
+    rounds: |shape| 2 * shape.ranks.max(2) - 2,
     round: ring,
     cost: |case: &Case| {
         let (steps, share) = (2.0 * (case.p() - 1.0), (case.p() - 1.0) / case.p());
@@ -64,7 +63,6 @@ pub(crate) const RING: Algorithm = Algorithm {
             steps,
             bytes: case.bytes * 2.0 * share,
             reduced: case.bytes * share,
-            copied: case.bytes,
             waits: steps,
             ..Cost::default()
         }
@@ -150,26 +148,23 @@ pub(super) fn doubling(shape: &Shape, index: u32, at: Places, round: &mut Round)
     None
 }
 
-/// Copy, fold, halve, double, unfold; all in [`Buf::Recv`].
+/// Fold, halve, double, unfold; results are in [`Buf::Recv`].
 fn rabenseifner(shape: &Shape, index: u32, round: &mut Round) {
     let group = Group::of(shape);
     let data = shape.whole(Buf::Recv);
     let (halved, doubled) = (2 + group.levels, 2 + 2 * group.levels);
     let Role::Member { number, ward } = group.role(shape.rank) else {
         match index {
-            0 => round.copy(shape.whole(Buf::Send), data),
-            1 => round.send(shape.rank + 1, data),
+            1 => round.send(shape.rank + 1, shape.whole(Buf::Send)),
             _ if index == doubled => round.recv(shape.rank + 1, data),
             _ => {}
         }
         return;
     };
-    if index == 0 {
-        round.copy(shape.whole(Buf::Send), data);
-    } else if index == 1 {
-        ward.into_iter().for_each(|ward| round.recv_reduce(ward, data, Side::Left));
+    if index < 2 {
+        fold(shape, index, ward, data, round);
     } else if index < halved {
-        halve(shape, group, number, index - 2, Buf::Recv, round);
+        halve(shape, group, (number, ward), index - 2, Buf::Recv, round);
     } else if index < doubled {
         let level = group.levels - 1 - (index - halved);
         let partner = number ^ 1 << level;
@@ -181,29 +176,48 @@ fn rabenseifner(shape: &Shape, index: u32, round: &mut Round) {
     }
 }
 
-/// Level `level` of recursive halving in `buf`: each of two partners gets and reduces one half of what they
-/// have in common.
-pub(super) fn halve(shape: &Shape, group: Group, number: u32, level: u32, buf: Buf, round: &mut Round) {
+/// The rounds before halving: a single rank copies, and a member takes in the rank that it acts for.
+pub(super) fn fold(shape: &Shape, index: u32, ward: Option<u32>, data: Span, round: &mut Round) {
+    if index == 0 && shape.ranks == 1 {
+        round.copy(shape.whole(Buf::Send), data);
+    } else if let (1, Some(ward)) = (index, ward) {
+        let side = Side::Left.unless(shape.commutative);
+        round.recv_reduce(ward, Merge::new(shape.whole(Buf::Send), data, side));
+    }
+}
+
+/// Level `level` of recursive halving in `buf`: each of two partners gets and combines one half of what they
+/// have in common. What a member starts from is in Send, unless it has taken a ward in.
+pub(super) fn halve(
+    shape: &Shape,
+    group: Group,
+    (number, ward): (u32, Option<u32>),
+    level: u32,
+    buf: Buf,
+    round: &mut Round,
+) {
     let partner = number ^ 1 << level;
-    let part = |member: u32| Span::new(buf, half(member, level + 1, shape.len));
-    // What commutes needs no copy to put the incoming operand on the right.
-    let side = if partner < number || shape.commutative { Side::Left } else { Side::Right };
-    round.recv_reduce(group.rank(partner), part(number), side);
-    round.send(group.rank(partner), part(partner));
+    let part = |buf: Buf, member: u32| Span::new(buf, half(member, level + 1, shape.len));
+    let side = if partner < number { Side::Left } else { Side::Right };
+    let source = if level == 0 && ward.is_none() { Buf::Send } else { buf };
+    let merge = Merge::new(part(source, number), part(buf, number), side.unless(shape.commutative));
+    round.recv_reduce(group.rank(partner), merge);
+    round.send(group.rank(partner), part(source, partner));
 }
 
 fn ring(shape: &Shape, index: u32, round: &mut Round) {
-    if index == 0 {
+    if shape.ranks == 1 {
         round.copy(shape.whole(Buf::Send), shape.whole(Buf::Recv));
         return;
     }
     let (me, rounds) = (shape.rank, shape.ranks - 1);
     let (to, from) = (shape.after(me, 1), shape.before(me, 1));
-    let part = |distance: u32| Span::new(Buf::Recv, shape.part(shape.before(me, distance)));
-    let done = index - 1;
+    let part_of = |buf: Buf, distance: u32| Span::new(buf, shape.part(shape.before(me, distance)));
+    let part = |distance: u32| part_of(Buf::Recv, distance);
+    let done = index;
     if done < rounds {
-        round.recv_reduce(from, part(done + 1), Side::Left);
-        round.send(to, part(done));
+        round.recv_reduce(from, Merge::new(part_of(Buf::Send, done + 1), part(done + 1), Side::Any));
+        round.send(to, if done == 0 { part_of(Buf::Send, 0) } else { part(done) });
     } else {
         // Now the part behind this rank (that of distance p - 1) is complete.
         let done = done - rounds;

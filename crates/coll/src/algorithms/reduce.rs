@@ -1,8 +1,8 @@
 //! Reduce over messages: binomial tree; Rabenseifner's reduce-scatter and gather.
 
-use super::allreduce::halve;
+use super::allreduce::{fold, halve};
 use super::group::{Group, Role, half};
-use crate::{Algorithm, Buf, Case, Cost, Kind, Needs, Round, Shape, Side, log2_up};
+use crate::{Algorithm, Buf, Case, Cost, Kind, Merge, Needs, Round, Shape, Side, log2_up};
 
 pub(crate) const BINOMIAL: Algorithm = Algorithm {
     kind: Kind::Reduce,
@@ -18,7 +18,6 @@ pub(crate) const BINOMIAL: Algorithm = Algorithm {
         steps: case.lg(),
         bytes: case.lg() * case.bytes,
         reduced: case.lg() * case.bytes,
-        copied: case.bytes,
         waits: case.lg(),
         ..Cost::default()
     },
@@ -40,7 +39,6 @@ pub(crate) const RABENSEIFNER: Algorithm = Algorithm {
             steps,
             bytes: case.bytes * (2.0 * share + 2.0 * case.odd()),
             reduced: case.bytes * (share + case.odd()),
-            copied: case.bytes,
             waits: steps,
             ..Cost::default()
         }
@@ -59,7 +57,7 @@ fn binomial(shape: &Shape, index: u32, round: &mut Round) {
     let leaf = me % 2 == 1 || shape.ranks == me + 1 && me != 0;
     let mine = shape.whole(partial(shape));
     if index == 0 {
-        if !leaf {
+        if shape.ranks == 1 {
             round.copy(shape.whole(Buf::Send), mine);
         }
     } else if index <= levels {
@@ -67,8 +65,9 @@ fn binomial(shape: &Shape, index: u32, round: &mut Round) {
         if me % (2 * edge) == edge {
             round.send(shape.before(shape.rank, edge), if leaf { shape.whole(Buf::Send) } else { mine });
         } else if me % (2 * edge) == 0 && me + edge < shape.ranks {
-            let side = if shape.commutative { Side::Left } else { Side::Right };
-            round.recv_reduce(shape.after(shape.rank, edge), mine, side);
+            let with = if edge == 1 { shape.whole(Buf::Send) } else { mine };
+            let merge = Merge::new(with, mine, Side::Right.unless(shape.commutative));
+            round.recv_reduce(shape.after(shape.rank, edge), merge);
         }
     } else if top != shape.root {
         if shape.rank == top {
@@ -79,7 +78,7 @@ fn binomial(shape: &Shape, index: u32, round: &mut Round) {
     }
 }
 
-/// Copy, fold, halve, gather, and hand over to a root that is not in the group.
+/// Fold, halve, gather, and hand over to a root that is not in the group.
 fn rabenseifner(shape: &Shape, index: u32, round: &mut Round) {
     let group = Group::of(shape);
     let data = shape.whole(partial(shape));
@@ -94,12 +93,10 @@ fn rabenseifner(shape: &Shape, index: u32, round: &mut Round) {
         return;
     };
     let top = group.acting(shape.root);
-    if index == 0 {
-        round.copy(shape.whole(Buf::Send), data);
-    } else if index == 1 {
-        ward.into_iter().for_each(|ward| round.recv_reduce(ward, data, Side::Left));
+    if index < 2 {
+        fold(shape, index, ward, data, round);
     } else if index < halved {
-        halve(shape, group, number, index - 2, data.buf, round);
+        halve(shape, group, (number, ward), index - 2, data.buf, round);
     } else if index < gathered {
         let level = group.levels - 1 - (index - halved);
         let partner = number ^ 1 << level;

@@ -2,7 +2,7 @@
 //! blocks of any lengths, which all ranks know, and keep the order of operands.
 
 use super::allreduce::{Places, doubling, doubling_cost, doubling_rounds};
-use crate::{Algorithm, Buf, Case, Cost, Kind, Needs, Round, Shape, Side, Span};
+use crate::{Algorithm, Buf, Case, Cost, Kind, Merge, Needs, Round, Shape, Side, Span};
 
 pub(crate) const DOUBLING: Algorithm = Algorithm {
     kind: Kind::ReduceScatter,
@@ -58,21 +58,25 @@ fn pairwise(shape: &Shape, index: u32, round: &mut Round) {
     let (me, ranks) = (shape.rank, shape.ranks);
     let (low, high) = (Span::new(Buf::Temp, (0, shape.len)), Span::new(Buf::Temp, (shape.len, shape.len)));
     let last = me + 1 == ranks;
+    let own = Span::new(Buf::Send, shape.sends.block(me));
     if index == 0 {
-        round.copy(Span::new(Buf::Send, shape.sends.block(me)), low);
+        if ranks == 1 {
+            round.copy(own, low);
+        }
     } else if index < ranks {
         let (to, from) = (shape.after(me, index), shape.before(me, index));
+        let side = Side::Left.unless(shape.commutative);
         if from < me {
-            round.recv_reduce(from, low, Side::Left);
+            round.recv_reduce(from, Merge::new(if index == 1 { own } else { low }, low, side));
         } else if from + 1 == ranks {
             round.recv(from, high);
         } else {
-            round.recv_reduce(from, high, Side::Left);
+            round.recv_reduce(from, Merge::onto(high, side));
         }
         round.send(to, Span::new(Buf::Send, shape.sends.block(to)));
     } else if index == ranks {
         if !last {
-            round.reduce(low, high);
+            round.reduce(if me == 0 { own } else { low }, high);
         }
     } else {
         round.copy(if last { low } else { high }, shape.whole(Buf::Recv));

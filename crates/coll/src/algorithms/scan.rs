@@ -1,7 +1,7 @@
 //! Scan and exscan: recursive doubling for small vectors, a pipelined chain for large ones.
 
 use super::{no_temp, segments};
-use crate::{Algorithm, Buf, Case, Cost, Kind, Needs, Round, Shape, Side, Span, log2_up};
+use crate::{Algorithm, Buf, Case, Cost, Kind, Merge, Needs, Round, Shape, Side, Span, log2_up};
 
 pub(crate) const DOUBLING: Algorithm = Algorithm {
     kind: Kind::Scan,
@@ -37,7 +37,7 @@ pub(crate) const CHAIN: Algorithm = Algorithm {
         let segments = (case.bytes / SEGMENT).ceil().clamp(1.0, MOST_SEGMENTS);
         let rounds = segments + (case.p() - 2.0).max(0.0);
         let bytes = rounds * case.bytes / segments;
-        Cost { steps: rounds, bytes, reduced: bytes, copied: case.bytes, waits: rounds, ..Cost::default() }
+        Cost { steps: rounds, bytes, reduced: bytes, waits: rounds, ..Cost::default() }
     },
 };
 
@@ -108,12 +108,17 @@ fn segment(shape: &Shape, buf: Buf, index: u32) -> Span {
 fn chain(shape: &Shape, index: u32, round: &mut Round) {
     let (me, number) = (shape.rank, cut(shape).1);
     if index == 0 {
-        round.copy(shape.whole(Buf::Send), shape.whole(Buf::Recv));
+        if me == 0 {
+            round.copy(shape.whole(Buf::Send), shape.whole(Buf::Recv));
+        }
         return;
     }
     if me > 0 && index <= number {
         let i = index - 1;
-        round.recv_reduce_keyed(me - 1, segment(shape, Buf::Recv, i), Side::Left, i);
+        // Each prefix is passed on from one rank only, so it is the same wherever it goes.
+        let side = Side::Left.unless(shape.commutative);
+        let merge = Merge::new(segment(shape, Buf::Send, i), segment(shape, Buf::Recv, i), side);
+        round.recv_reduce_keyed(me - 1, merge, i);
     }
     if me + 1 < shape.ranks && index >= 2 {
         let i = index - 2;

@@ -1,10 +1,11 @@
 //! Shared-memory forms: ranks publish in slots, and read out of each other's. Small data go inline; of large
 //! data the address is published, and pulled by single copy.
 //!
-//! Every rank combines in the order of ranks, from the last down, so all get the same bits.
+//! Small vectors are combined by every rank, in the order of ranks from the last down, so all get the same bits;
+//! of large ones each rank combines a part.
 
 use super::no_temp;
-use crate::{Algorithm, Buf, Case, Cost, Form, Kind, Needs, Round, Shape, Span, Step};
+use crate::{Algorithm, Buf, Case, Cost, Form, Kind, Merge, Needs, Round, Shape, Side, Span, Step};
 
 pub(crate) const BARRIER: Algorithm = Algorithm {
     kind: Kind::Barrier,
@@ -76,7 +77,7 @@ pub(crate) const REDUCE_PULL: Algorithm = Algorithm {
     needs: Needs::Regions,
     reorders: false,
     phases: 2,
-    temp: |shape| shape.part(shape.rank).1,
+    temp: |shape| part_temp(shape, shape.rank == shape.root),
     rounds: |shape| shape.ranks + 5,
     round: |shape, index, round| combine_parts(shape, index, shape.rank == shape.root, round),
     cost: combine_parts_cost,
@@ -102,7 +103,7 @@ pub(crate) const ALLREDUCE_PULL: Algorithm = Algorithm {
     needs: Needs::Regions,
     reorders: false,
     phases: 2,
-    temp: |shape| shape.part(shape.rank).1,
+    temp: |shape| part_temp(shape, true),
     rounds: |shape| shape.ranks + 5,
     round: |shape, index, round| combine_parts(shape, index, true, round),
     cost: combine_parts_cost,
@@ -119,11 +120,13 @@ fn combine_cost(case: &Case) -> Cost {
 }
 
 fn combine_parts_cost(case: &Case) -> Cost {
+    let others = case.p() - 1.0;
+    let share = others / case.p();
     Cost {
-        hops: 4.0 * case.p(),
-        reduced: case.bytes,
-        pulls: 2.0 * case.p(),
-        pulled: 2.0 * case.bytes,
+        hops: 3.0 * others,
+        reduced: share * case.bytes,
+        pulls: 2.0 * others,
+        pulled: 2.0 * share * case.bytes,
         waits: 3.0,
         ..Cost::default()
     }
@@ -167,39 +170,83 @@ fn combine(shape: &Shape, index: u32, wanted: bool, round: &mut Round) {
     } else if index > shape.ranks {
         round.push(Step::Release { phase: 0 });
     } else if wanted {
-        combine_from(shape.ranks - index, shape.ranks, 0, 0, into, round);
+        combine_from(shape.ranks - index, shape.ranks, into, round);
     }
 }
 
 /// `into = what rank published op into`, where the last rank's is what the others are combined with.
-fn combine_from(rank: u32, ranks: u32, phase: u32, at: u64, into: Span, round: &mut Round) {
+fn combine_from(rank: u32, ranks: u32, into: Span, round: &mut Round) {
     match rank + 1 == ranks {
-        true => round.push(Step::Pull { rank, phase, at, into }),
-        false => round.push(Step::PullReduce { rank, phase, at, into }),
+        true => round.push(Step::Pull { rank, phase: 0, at: 0, into }),
+        false => {
+            let merge = Merge::onto(into, Side::Left);
+            round.push(Step::PullReduce { rank, phase: 0, at: 0, merge });
+        }
     }
 }
 
-/// Publish all, combine this rank's part in Temp (in place, it is still to be read by this rank itself), publish
-/// that, pull the parts of all (if this rank wants them).
+/// Where a rank combines its part of a large vector. If the operation commutes it starts from its own, in
+/// place too; else it keeps the order of ranks, and needs its own until its turn comes.
+fn part(shape: &Shape, wanted: bool) -> Span {
+    let part = shape.part(shape.rank);
+    match wanted && shape.commutative {
+        true => Span::new(Buf::Recv, part),
+        false => Span::new(Buf::Temp, (0, part.1)),
+    }
+}
+
+fn part_temp(shape: &Shape, wanted: bool) -> u64 {
+    let part = part(shape, wanted);
+    if part.buf == Buf::Temp { part.len } else { 0 }
+}
+
+/// Publish all, combine this rank's part, publish that, pull the parts of the others (if this rank wants them).
 fn combine_parts(shape: &Shape, index: u32, wanted: bool, round: &mut Round) {
-    let (ranks, form) = (shape.ranks, Form::Region);
-    let part = Span::new(Buf::Temp, (0, shape.part(shape.rank).1));
+    let (me, ranks, form) = (shape.rank, shape.ranks, Form::Region);
+    let part = part(shape, wanted);
     if index == 0 {
         round.push(Step::Publish { from: shape.whole(Buf::Send), phase: 0, form });
     } else if index <= ranks {
-        let at = shape.part(shape.rank).0;
-        combine_from(ranks - index, ranks, 0, at, part, round);
+        combine_part(shape, index, part, round);
     } else if index == ranks + 1 {
         round.push(Step::Release { phase: 0 });
         round.push(Step::Publish { from: part, phase: 1, form });
     } else if index == ranks + 2 {
-        for rank in (0..ranks).filter(|_| wanted) {
+        for rank in others(shape).filter(|_| wanted) {
             let into = Span::new(Buf::Recv, shape.part(rank));
             round.push(Step::Pull { rank, phase: 1, at: 0, into });
+        }
+        if wanted && part.buf == Buf::Temp {
+            round.copy(part, Span::new(Buf::Recv, shape.part(me)));
         }
     } else if index == ranks + 3 {
         round.push(Step::Release { phase: 1 });
     } else {
         drain(shape, 1, round);
+    }
+}
+
+/// The operand of round `index` from 1 on: the ranks behind this one, or all from the last one down.
+fn combine_part(shape: &Shape, index: u32, part: Span, round: &mut Round) {
+    let (me, ranks, phase) = (shape.rank, shape.ranks, 0);
+    let (at, len) = shape.part(me);
+    let own = Span::new(Buf::Send, (at, len));
+    if shape.commutative {
+        if ranks == 1 {
+            round.copy(own, part);
+        } else if index < ranks {
+            let merge = Merge::new(if index == 1 { own } else { part }, part, Side::Any);
+            round.push(Step::PullReduce { rank: shape.after(me, index), phase, at, merge });
+        }
+        return;
+    }
+    let rank = ranks - index;
+    match (rank == me, rank + 1 == ranks) {
+        (true, true) => round.copy(own, part),
+        (true, false) => round.reduce(own, part),
+        (false, true) => round.push(Step::Pull { rank, phase, at, into: part }),
+        (false, false) => {
+            round.push(Step::PullReduce { rank, phase, at, merge: Merge::onto(part, Side::Left) });
+        }
     }
 }
