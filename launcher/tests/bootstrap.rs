@@ -210,7 +210,8 @@ fn wrappers_may_stand_between() {
     assert_eq!((done.status, said(&done)), (0, vec!["rank 0 of 2", "rank 1 of 2"]), "{}", done.err);
     // A wrapper that hides how its program ended, and goes on.
     let lingering = ["sh", "-c", "\"$@\"; sleep 1000", "wrapper"];
-    let done = play_wrapped(&["-n", "2"], &lingering, "join,ready,kill=KILL|join,ready,sleep=20000");
+    let done =
+        play_wrapped(&["-n", "2"], &lingering, "join,ready,kill=KILL,sleep=20000|join,ready,sleep=20000");
     assert_eq!(done.status, 1);
     assert!(
         done.err.contains("rank 0 on ") && done.err.contains("gone without MPI_Finalize"),
@@ -218,7 +219,7 @@ fn wrappers_may_stand_between() {
         done.err
     );
     assert!(done.took < OVER);
-    let done = play_wrapped(&["-n", "2"], &shell, "join,ready,kill=ABRT|join,ready,sleep=20000");
+    let done = play_wrapped(&["-n", "2"], &shell, "join,ready,kill=ABRT,sleep=20000|join,ready,sleep=20000");
     assert_eq!(done.status, 134, "{}", done.err);
 }
 
