@@ -5,6 +5,9 @@
 //! frame is read ([`handshake`]); [`frame`]s follow in the clear. If two processes connect to each other at the same
 //! time, the attempt of the lower peer is kept.
 //!
+//! What is not built yet: encryption of the frames (the handshake yields the keys for it), several connections
+//! per pair, and taking up a connection that broke.
+//!
 //! Latency comes from reading the sockets of the peers heard last without asking the system first; throughput from
 //! reading and writing many frames at once.
 #![forbid(unsafe_code)]
