@@ -10,128 +10,44 @@ use banyan_transport::{Caps, Fabric, Get, Head, Peer, Refusal, Remote, Sink, Tok
 
 use crate::arena::{self, Arena};
 use crate::core::Core;
-use crate::doorbell::{Bed, Doorbell, light_barrier};
+use crate::doorbell::{Bed, Doorbell};
 use crate::error::Error;
 use crate::layout::{Layout, arena_stride};
 use crate::names::Names;
+use crate::options::{Options, Stats};
+use crate::receiving::Incoming;
 use crate::registry;
 use crate::ring::{Consumer, INLINE, Producer};
-use crate::segment::{MappedRing, Segment, new_memory};
+use crate::segment::{Segment, new_memory};
+use crate::sending::Outgoing;
 use crate::socket::Socket;
-use crate::sync::{Ordering, fence};
+use crate::sync::Ordering;
 use crate::system;
 
-/// Frames taken from one ring in one poll.
-const BATCH: usize = 32;
-/// Rings polled without being told of.
-const HOT: usize = 32;
-/// The data ring gets its pages in pieces of so many bytes, as it is used.
-const CARVE: u64 = 32 << 10;
 /// Longest sleep if it is not certain that publishers know of it.
 const UNSURE: Duration = Duration::from_millis(1);
-
-/// How memory of peers is read without going through the rings.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum SingleCopy {
-    /// By a plain copy inside one process, else by `process_vm_readv` where the system allows it.
-    #[default]
-    Auto,
-    /// By `process_vm_readv` in any case.
-    Syscall,
-    /// Not at all.
-    Off,
-}
-
-/// What can be chosen.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// How memory of peers is read.
-    pub single_copy: SingleCopy,
-    /// Ranks sleep often: all that send fence, some nanoseconds each, and going to sleep is cheap. Otherwise
-    /// sending is cheaper, and going to sleep interrupts the cores that run other ranks, some microseconds.
-    /// `None`: if the node has more ranks than cores. One rank that asks for it is enough.
-    pub crowded: Option<bool>,
-}
-
-/// Counts since this instance attached.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Stats {
-    /// Reads of peers' memory that were done.
-    pub reads: u64,
-    /// Bytes of them.
-    pub read_bytes: u64,
-    /// Reads that were refused, and went another way.
-    pub refused_reads: u64,
-    /// Times that we woke a peer.
-    pub wakes: u64,
-    /// Times that a peer asked to be woken by its socket and could not be (another network namespace).
-    pub lost_wakes: u64,
-    /// Times that we slept.
-    pub sleeps: u64,
-    /// Sends that found no room.
-    pub busy: u64,
-}
 
 /// One rank's end of the shared memory of its node.
 ///
 /// Not to be used in a child after `fork`; there it can be dropped, which does nothing to the parent.
 pub struct Shm {
     // The rings point into the segment that `core` holds.
-    outgoing: Vec<Outgoing>,
-    incoming: Vec<Incoming>,
-    core: Arc<Core>,
-    names: Names,
+    pub(crate) outgoing: Vec<Outgoing>,
+    pub(crate) incoming: Vec<Incoming>,
+    pub(crate) core: Arc<Core>,
+    pub(crate) names: Names,
     /// Incoming rings that every poll looks at.
-    hot: Vec<u32>,
+    pub(crate) hot: Vec<u32>,
     /// Polls so far: tells which of the hot rings are idle.
-    polls: u64,
+    pub(crate) polls: u64,
     /// Peers to which a send was refused.
-    starved: Vec<u32>,
+    pub(crate) starved: Vec<u32>,
     /// Peers that are gone and have not been reported, with the cause.
-    dying: Vec<(u32, String)>,
-    socket: Option<Socket>,
-    armed: Option<Bed>,
+    pub(crate) dying: Vec<(u32, String)>,
+    pub(crate) socket: Option<Socket>,
+    pub(crate) armed: Option<Bed>,
     /// The last barrier did not reach the publishers for certain.
-    unsure: bool,
-}
-
-/// Towards one peer.
-enum Outgoing {
-    Cold,
-    Open(Lane),
-    /// Gone, and not yet reported.
-    Dying,
-    Down,
-}
-
-struct Lane {
-    ring: Producer<MappedRing>,
-    bell: *const Doorbell,
-    /// Bytes of the data ring that have pages.
-    carved: u64,
-}
-
-// SAFETY: the pointer leads into the segment, which the fabric holds; a doorbell is shared by all.
-unsafe impl Send for Lane {}
-
-impl Lane {
-    /// Nothing more needs to be done after a send: the peer polls this ring, and does not sleep.
-    #[inline]
-    fn is_settled(&self, fences: bool) -> bool {
-        light_barrier(fences);
-        // SAFETY: `core` keeps the segment mapped for as long as this lane.
-        let bell = unsafe { &*self.bell };
-        bell.is_awake() && self.ring.is_hot()
-    }
-}
-
-/// From one peer.
-#[derive(Default)]
-struct Incoming {
-    ring: Option<Consumer<MappedRing>>,
-    is_hot: bool,
-    /// The poll that last found a frame.
-    seen: u64,
+    pub(crate) unsure: bool,
 }
 
 impl Shm {
@@ -292,208 +208,6 @@ impl Shm {
         self.core.block(self.core.me).inbound.groups.load(Ordering::Relaxed) != 0
     }
 
-    /// The lane to a peer, opened on first use.
-    #[inline]
-    fn lane(&mut self, peer: Peer) -> Result<(usize, &mut Lane), Refusal> {
-        let to = self.names.index(peer).ok_or(Refusal::Down)?;
-        if !matches!(self.outgoing[to], Outgoing::Open(_)) {
-            self.open(to)?;
-        }
-        match &mut self.outgoing[to] {
-            Outgoing::Open(lane) => Ok((to, lane)),
-            _ => Err(Refusal::Busy),
-        }
-    }
-
-    #[cold]
-    fn open(&mut self, to: usize) -> Result<(), Refusal> {
-        match self.outgoing[to] {
-            Outgoing::Down => return Err(Refusal::Down),
-            Outgoing::Dying => return Err(Refusal::Busy),
-            Outgoing::Open(_) => return Ok(()),
-            Outgoing::Cold => {}
-        }
-        let (me, layout) = (self.core.me, &self.core.segment.layout);
-        let at = layout.ring(me, to as u32);
-        if let Err(error) = self.core.segment.populate(at, layout.ring_head_bytes()) {
-            self.lose(to, no_memory(&error));
-            return Err(Refusal::Busy);
-        }
-        let ring = self.core.segment.ring(me, to as u32);
-        let ring = Producer::new(ring, layout.first_slot(me, to as u32));
-        let bell = std::ptr::from_ref(&self.core.block(to as u32).bell);
-        self.outgoing[to] = Outgoing::Open(Lane { ring, bell, carved: 0 });
-        Ok(())
-    }
-
-    /// Makes sure that the data ring has pages for a body of `len` bytes.
-    fn carve(&mut self, to: usize, len: usize) -> Result<(), Refusal> {
-        let Outgoing::Open(lane) = &mut self.outgoing[to] else { return Err(Refusal::Busy) };
-        let reach = lane.ring.reach(len);
-        if reach <= lane.carved {
-            return Ok(());
-        }
-        let layout = &self.core.segment.layout;
-        let reach = reach.next_multiple_of(CARVE).min(layout.data_bytes);
-        let at = layout.ring(self.core.me, to as u32) + layout.ring_head_bytes();
-        let (from, more) = (at + lane.carved as usize, (reach - lane.carved) as usize);
-        if let Err(error) = self.core.segment.populate(from, more) {
-            self.lose(to, no_memory(&error));
-            return Err(Refusal::Busy);
-        }
-        lane.carved = reach;
-        Ok(())
-    }
-
-    /// After a send: tells the peer if it does not poll this ring, or sleeps.
-    #[cold]
-    fn announce(&self, to: usize) {
-        fence(Ordering::SeqCst);
-        if let Outgoing::Open(lane) = &self.outgoing[to]
-            && !lane.ring.is_hot()
-        {
-            self.mark_inbound(to as u32, self.core.me);
-            fence(Ordering::SeqCst);
-        }
-        self.core.wake(to as u32);
-    }
-
-    /// Sets the bit of `from` in the inbound bitmap of `to`.
-    fn mark_inbound(&self, to: u32, from: u32) {
-        let (group, bit) = (from / 64, from % 64);
-        let before = self.core.segment.inbound(to, group).fetch_or(1 << bit, Ordering::AcqRel);
-        if before == 0 {
-            // More than 64 groups share bits.
-            let groups = &self.core.block(to).inbound.groups;
-            groups.fetch_or(1 << (group % 64), Ordering::AcqRel);
-        }
-    }
-
-    #[cold]
-    fn refuse(&mut self, to: usize) -> Refusal {
-        self.core.counters.busy.fetch_add(1, Ordering::Relaxed);
-        if !self.starved.contains(&(to as u32)) {
-            self.starved.push(to as u32);
-        }
-        Refusal::Busy
-    }
-
-    fn lose(&mut self, index: usize, cause: String) {
-        if !matches!(self.outgoing[index], Outgoing::Dying | Outgoing::Down) {
-            self.outgoing[index] = Outgoing::Dying;
-            self.core.forget(index as u32);
-            self.dying.push((index as u32, cause));
-        }
-    }
-
-    /// Starts polling the rings whose senders said that they are not polled.
-    #[cold]
-    fn welcome(&mut self) {
-        let me = self.core.me;
-        let groups = self.core.block(me).inbound.groups.swap(0, Ordering::AcqRel);
-        for group in 0..self.core.segment.layout.ranks.div_ceil(64) {
-            if groups & (1 << (group % 64)) == 0 {
-                continue;
-            }
-            let mut bits = self.core.segment.inbound(me, group).swap(0, Ordering::AcqRel);
-            while bits != 0 {
-                self.warm(group * 64 + bits.trailing_zeros());
-                bits &= bits - 1;
-            }
-        }
-        if self.hot.len() > HOT {
-            self.cool();
-        }
-    }
-
-    fn warm(&mut self, from: u32) {
-        let polls = self.polls;
-        let Some(slot) = self.incoming.get_mut(from as usize) else { return };
-        slot.seen = polls;
-        if slot.is_hot {
-            return;
-        }
-        slot.is_hot = true;
-        consumer(&self.core, slot, from).set_hot(true);
-        self.hot.push(from);
-    }
-
-    /// Stops polling the half of the hot rings that has been idle for longest.
-    #[cold]
-    fn cool(&mut self) {
-        let incoming = &mut self.incoming;
-        self.hot.sort_by_key(|&from| std::cmp::Reverse(incoming[from as usize].seen));
-        let idle = self.hot.split_off(HOT / 2);
-        // Answers whether a frame is there.
-        let mut set = |from: u32, hot: bool| {
-            let slot = &mut incoming[from as usize];
-            slot.is_hot = hot;
-            slot.ring.as_ref().inspect(|ring| ring.set_hot(hot));
-            slot.ring.as_ref().is_some_and(Consumer::ready)
-        };
-        for &from in &idle {
-            set(from, false);
-        }
-        // Either a sender sees that its ring is cold, or we see what it sent: see `doorbell`.
-        let certain = self.core.heavy_barrier();
-        for from in idle {
-            if set(from, false) || !certain {
-                set(from, true);
-                self.hot.push(from);
-            }
-        }
-    }
-
-    /// Hands over what one ring has, up to a batch.
-    fn drain(&mut self, from: usize, sink: &mut impl Sink) -> usize {
-        let peer = self.names.peer(from);
-        let slot = &mut self.incoming[from];
-        let Some(ring) = &mut slot.ring else { return 0 };
-        let (mut frames, mut sane) = (0, true);
-        while sane && frames < BATCH {
-            let taken = ring.take(|head, body| match Head::decode(head) {
-                Some(head) => sink.frame(peer, &head, body),
-                None => sane = false,
-            });
-            match taken {
-                Ok(true) => frames += 1,
-                Ok(false) => break,
-                Err(_) => sane = false,
-            }
-        }
-        slot.seen = self.polls;
-        if ring.tell_some() {
-            self.core.wake(from as u32);
-        }
-        if !sane {
-            self.hot.retain(|&hot| hot as usize != from);
-            slot.is_hot = false;
-            slot.ring = None;
-            self.lose(from, "its ring in shared memory holds no valid frame".to_owned());
-        }
-        frames
-    }
-
-    /// Hands over the rest of what the dead sent, then reports them.
-    #[cold]
-    fn bury(&mut self, sink: &mut impl Sink) -> usize {
-        let mut events = 0;
-        for (index, cause) in std::mem::take(&mut self.dying) {
-            let slot = &mut self.incoming[index as usize];
-            consumer(&self.core, slot, index);
-            let taken = self.drain(index as usize, sink);
-            events += taken;
-            if taken > 0 {
-                self.dying.push((index, cause));
-                continue;
-            }
-            self.outgoing[index as usize] = Outgoing::Down;
-            sink.down(self.names.peer(index as usize), &cause);
-            events += 1;
-        }
-        events
-    }
-
     /// Leaves the rings as a later instance needs them.
     fn leave(&mut self) {
         for lane in &self.outgoing {
@@ -516,18 +230,6 @@ impl Shm {
         }
         self.core.stand_up();
     }
-}
-
-/// The receiving side of the ring from `from`, made on first use: an idle pair takes no memory.
-fn consumer<'a>(core: &Core, slot: &'a mut Incoming, from: u32) -> &'a mut Consumer<MappedRing> {
-    slot.ring.get_or_insert_with(|| {
-        let start = core.segment.layout.first_slot(from, core.me);
-        Consumer::new(core.segment.ring(from, core.me), start)
-    })
-}
-
-fn no_memory(error: &io::Error) -> String {
-    format!("no shared memory for a ring to it: {error} (is the memory limit of this container too small?)")
 }
 
 impl Drop for Shm {

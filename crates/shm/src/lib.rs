@@ -28,11 +28,17 @@ mod layout;
 #[cfg(not(loom))]
 mod names;
 #[cfg(not(loom))]
+mod options;
+#[cfg(not(loom))]
+mod receiving;
+#[cfg(not(loom))]
 mod registry;
 #[cfg(not(loom))]
 mod room;
 #[cfg(not(loom))]
 mod segment;
+#[cfg(not(loom))]
+mod sending;
 #[cfg(not(loom))]
 mod socket;
 #[cfg(not(loom))]
@@ -42,5 +48,6 @@ mod system;
 pub use self::{
     arena::{Arena, Published},
     error::Error,
-    fabric::{Options, Shm, SingleCopy, Stats},
+    fabric::Shm,
+    options::{Options, SingleCopy, Stats},
 };
