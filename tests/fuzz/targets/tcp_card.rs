@@ -1,0 +1,11 @@
+//! Address cards, as other ranks publish them.
+#![no_main]
+
+use banyan_tcp::card::{decode, encode};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    if let Ok(addresses) = decode(bytes) {
+        assert_eq!(decode(&encode(&addresses)).ok(), Some(addresses));
+    }
+});

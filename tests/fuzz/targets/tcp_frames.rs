@@ -1,0 +1,23 @@
+//! Frames on a TCP connection: a stream of any bytes is read to its end or to its first fault.
+#![no_main]
+
+use banyan_tcp::frame::{Decoded, decode};
+use banyan_transport::Head;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut rest = bytes;
+    while let Ok(decoded) = decode(rest) {
+        match decoded {
+            Decoded::Frame(_, body) => {
+                let used = 4 + Head::BYTES + body.len();
+                rest = &rest[used..];
+            }
+            Decoded::Need(total) => {
+                assert!(total > rest.len());
+                return;
+            }
+            Decoded::Bye => return,
+        }
+    }
+});
