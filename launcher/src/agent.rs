@@ -1,43 +1,34 @@
 //! The agent: starts the ranks, serves their bootstrap sockets, passes their output on, judges how they end,
 //! and leaves nothing behind.
 
+mod bootstrap;
+mod ending;
+
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use banyan_pmi::{MAX_CARD, Reply, Request, VERSION, WireError};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, getpid, kill_process_group, pidfd_open,
-    set_child_subreaper, setpgid, wait,
-};
+use rustix::process::{Pid, getpid, set_child_subreaper, setpgid};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::board::Board;
-use crate::front::STOPPED;
 use crate::output::{Kind, Output};
 use crate::plan::{Plan, reason};
 use crate::ranks::{Common, Rank, start};
 use crate::start::{Limit, Mask, REPORT_BYTES, Report, Stage, arrived, take_signals};
-use crate::verdict::{End, Failure, Phase};
+use crate::verdict::Failure;
 use crate::{descendants, memory};
-
-/// A rank that has this much to read gets nothing more before it reads.
-const MAX_UNREAD: usize = 1 << 20;
 
 /// How often killing is repeated while processes are left.
 const KILL_AGAIN: Duration = Duration::from_millis(10);
 
 /// How long killed processes may take to go before mpirun ends without them.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// How long the failure of a rank in MPI waits for a better explanation: a peer that is just being killed,
-/// which others may notice before the system reports its end.
-const HOLD: Duration = Duration::from_millis(20);
 
 /// How long a wrapper may take to end after the MPI program that it ran is gone.
 const WRAPPER_TIME: Duration = Duration::from_millis(300);
@@ -241,8 +232,6 @@ impl Agent {
         }
     }
 
-    // Starting
-
     fn start_ranks(&mut self) {
         let mut rank = 0;
         for app in 0..self.plan.apps.len() {
@@ -313,317 +302,6 @@ impl Agent {
             }
         }
     }
-
-    // Bootstrap sockets
-
-    /// Handles what a rank sent, and sends what it could not take before.
-    fn serve(&mut self, at: usize, flags: EventFlags) {
-        let line = self.ranks[at].line.as_mut().filter(|_| flags.contains(EventFlags::OUT));
-        let cut = line.is_some_and(|line| line.flush().is_err());
-        // Its last words may still be there.
-        self.read_requests(at);
-        match cut {
-            true => self.hang_up(at),
-            false => self.watch_line(at),
-        }
-    }
-
-    fn read_requests(&mut self, at: usize) {
-        loop {
-            let Some(line) = &mut self.ranks[at].line else { return };
-            if line.unsent() > MAX_UNREAD {
-                return;
-            }
-            match line.receive() {
-                Ok(None) => return,
-                Ok(Some(request)) => self.request(at, request),
-                Err(WireError::Closed) => return self.hang_up(at),
-                Err(why) => {
-                    self.hang_up(at);
-                    self.fail(at as u32, Failure::Protocol(why.to_string()));
-                    return;
-                }
-            }
-        }
-    }
-
-    fn request(&mut self, at: usize, request: Request) {
-        let rank = at as u32;
-        match request {
-            Request::Hello { version, pid } => self.hello(at, version, pid),
-            Request::Publish { card } if card.len() > MAX_CARD => {
-                self.fail(rank, Failure::Protocol(format!("a card of {} bytes", card.len())));
-            }
-            Request::Publish { card } => {
-                for asker in self.board.publish(rank, card) {
-                    self.send_card(asker, rank);
-                }
-            }
-            Request::Lookup { rank: wanted } => {
-                match self.board.look_up(rank, wanted).map(|card| card.is_some()) {
-                    Some(true) => self.send_card(rank, wanted),
-                    Some(false) => {}
-                    None => self.fail(
-                        rank,
-                        Failure::Protocol(format!("looks up rank {wanted}, which does not exist")),
-                    ),
-                }
-            }
-            Request::Ready => self.ranks[at].phase = Phase::Running,
-            Request::Finalized => self.ranks[at].phase = Phase::Finalized,
-            Request::Abort { code, message } => self.hold(rank, Failure::Abort { code, message }),
-        }
-    }
-
-    fn hello(&mut self, at: usize, version: u32, pid: u32) {
-        if let Some((other, _)) = self.ranks[at].joined {
-            let state =
-                if self.ranks[at].phase == Phase::Finalized { "has finished MPI" } else { "is in MPI" };
-            let reason = format!(
-                "rank {at} of the job has been taken by process {other}, which {state}: \
-                 each rank that mpirun starts can be one MPI program only"
-            );
-            self.send(at, &Reply::Refused { pid, reason });
-            return;
-        }
-        let started = self.ranks[at].pid;
-        let pidfd = Pid::from_raw(pid.cast_signed())
-            .filter(|&joined| {
-                started.is_some_and(|started| joined != started && descendants::descends(joined, started))
-            })
-            .and_then(|joined| pidfd_open(joined, PidfdFlags::empty()).ok());
-        if let Some(pidfd) = &pidfd {
-            let _ = epoll::add(&self.epoll, pidfd, Token::Joined(at).data(), EventFlags::IN);
-        }
-        self.ranks[at].joined = Some((pid, pidfd));
-        if version != VERSION {
-            let why =
-                format!("its library speaks version {version} of the bootstrap protocol, mpirun {VERSION}");
-            return self.fail(at as u32, Failure::Protocol(why));
-        }
-        self.ranks[at].phase = Phase::InInit;
-        let absent = |rank: &Rank| rank.phase == Phase::Outside && rank.ended == Some(End::Code(0));
-        if let Some(gone) = self.ranks.iter().position(absent) {
-            self.fail(gone as u32, Failure::NoInit);
-        }
-    }
-
-    fn send_card(&mut self, to: u32, of: u32) {
-        if let Some(card) = self.board.card(of) {
-            let reply = Reply::Card { rank: of, card: card.to_vec() };
-            self.send(to as usize, &reply);
-        }
-    }
-
-    fn send(&mut self, at: usize, reply: &Reply) {
-        let Some(line) = &mut self.ranks[at].line else { return };
-        // If the rank is gone, reading from it will tell, after its last words.
-        let _ = line.send(reply);
-        self.watch_line(at);
-    }
-
-    /// Asks epoll for what this line waits for.
-    fn watch_line(&self, at: usize) {
-        let Some(line) = &self.ranks[at].line else { return };
-        let flags = match line.unsent() {
-            0 => EventFlags::IN,
-            1..=MAX_UNREAD => EventFlags::IN | EventFlags::OUT,
-            _ => EventFlags::OUT,
-        };
-        let _ = epoll::modify(&self.epoll, line, Token::Line(at).data(), flags);
-    }
-
-    fn hang_up(&mut self, at: usize) {
-        if let Some(line) = self.ranks[at].line.take() {
-            let _ = epoll::delete(&self.epoll, &line);
-        }
-    }
-
-    /// The process that joined, a child of what was started, is gone: the wrapper has a moment to end too.
-    fn joined_ended(&mut self, at: usize) {
-        if let Some((_, pidfd)) = &mut self.ranks[at].joined
-            && let Some(pidfd) = pidfd.take()
-        {
-            let _ = epoll::delete(&self.epoll, &pidfd);
-            self.read_requests(at);
-            self.ranks[at].joined_gone = Some(Instant::now());
-        }
-    }
-
-    // Endings
-
-    fn reap(&mut self) {
-        let mut ended = Vec::new();
-        loop {
-            match wait(WaitOptions::NOHANG) {
-                Ok(Some((pid, status))) => ended.extend(self.ended(pid, status)),
-                Ok(None) => break,
-                Err(Errno::INTR) => {}
-                Err(_) => {
-                    self.childless = true;
-                    break;
-                }
-            }
-        }
-        // The cause before its consequences: who was killed by a signal comes first.
-        ended.sort_by_key(|&(_, end)| matches!(end, End::Code(_)));
-        for (rank, end) in ended {
-            self.judge(rank, end);
-        }
-        if let Course::Killing(_) = self.course {
-            descendants::kill_below(getpid());
-        }
-    }
-
-    fn ended(&mut self, pid: Pid, status: WaitStatus) -> Option<(u32, End)> {
-        let rank = self.by_pid.remove(&pid.as_raw_pid())?;
-        let end = End::of(status);
-        let state = &mut self.ranks[rank as usize];
-        (state.pid, state.ended) = (None, Some(end));
-        self.alive -= 1;
-        Some((rank, end))
-    }
-
-    fn judge(&mut self, rank: u32, end: End) {
-        let at = rank as usize;
-        self.read_reports();
-        self.read_requests(at);
-        let phase = self.ranks[at].phase;
-        let others_inside = self.ranks.iter().any(|other| other.phase.is_inside() && other.ended.is_none());
-        let Some(failure) = Failure::of(end, phase, others_inside) else { return };
-        if let Some((_, first, _)) = self.held
-            && (first == rank || !matches!(failure, Failure::Signal { .. }))
-        {
-            return; // what is held came first
-        }
-        match failure {
-            // After Finalize the others are on their own: the status counts, but nobody is stopped for it.
-            Failure::Code(_) if phase == Phase::Finalized => self.note(Some(rank), failure),
-            Failure::Code(_) if others_inside => self.hold(rank, failure),
-            _ => self.fail(rank, failure),
-        }
-    }
-
-    /// A rank failed, perhaps only because another one did.
-    fn hold(&mut self, rank: u32, failure: Failure) {
-        if self.failure.is_none() && self.held.is_none() {
-            self.held = Some((Instant::now() + HOLD, rank, failure));
-        }
-    }
-
-    /// Tells a failure that was held.
-    fn release(&mut self) {
-        if let Some((_, rank, failure)) = self.held.take() {
-            // Who aborts ends by itself, with its output written.
-            let aborting = matches!(failure, Failure::Abort { .. }).then_some(rank);
-            self.note(Some(rank), failure);
-            self.end_but(aborting, Signal::TERM);
-        }
-    }
-
-    /// A rank failed: the job ends.
-    fn fail(&mut self, rank: u32, failure: Failure) {
-        self.fail_with(Some(rank), failure);
-    }
-
-    fn fail_with(&mut self, rank: Option<u32>, failure: Failure) {
-        self.note(rank, failure);
-        self.end(Signal::TERM);
-    }
-
-    /// Keeps the first failure and says what it is.
-    fn note(&mut self, rank: Option<u32>, failure: Failure) {
-        if self.failure.is_some() {
-            return;
-        }
-        self.held = None; // a better explanation, or the same
-        let mut who = String::new();
-        if let Some(rank) = rank {
-            self.output.pump(&self.epoll, rank, Instant::now());
-            let pid = self.ranks[rank as usize].started_as;
-            let pid = pid.map(|pid| format!(", pid {}", pid.as_raw_pid())).unwrap_or_default();
-            who = format!("rank {rank} on {}{pid}", self.plan.host);
-        }
-        if let Some(text) = failure.describe(&who) {
-            self.output.say(&self.epoll, &text);
-        }
-        self.failure = Some(failure);
-    }
-
-    /// Asks all ranks to end, and kills what is left after the grace time.
-    fn end(&mut self, signal: Signal) {
-        self.end_but(None, signal);
-    }
-
-    /// The same, but for one rank, which has only the grace time to go by.
-    fn end_but(&mut self, spared: Option<u32>, signal: Signal) {
-        if self.course != Course::Running {
-            return;
-        }
-        self.course = Course::Ending(Instant::now() + self.plan.global.grace);
-        for (rank, state) in (0..).zip(&self.ranks) {
-            if let Some(pid) = state.pid.filter(|_| spared != Some(rank)) {
-                let _ = kill_process_group(pid, signal);
-                let _ = kill_process_group(pid, Signal::CONT);
-            }
-        }
-    }
-
-    fn kill_all(&mut self) {
-        if !matches!(self.course, Course::Killing(_)) {
-            self.course = Course::Killing(Instant::now());
-            self.signal_ranks(Signal::KILL);
-        }
-        descendants::kill_below(getpid());
-    }
-
-    /// Sends a signal to the process groups of all ranks that have not ended.
-    fn signal_ranks(&self, signal: Signal) {
-        for pid in self.ranks.iter().filter_map(|rank| rank.pid) {
-            let _ = kill_process_group(pid, signal);
-        }
-    }
-
-    /// Signals that the front got, or its death.
-    fn control(&mut self) {
-        let mut signals = [0; 64];
-        let count = match rustix::io::read(&self.control, &mut signals) {
-            Err(Errno::INTR | Errno::AGAIN) => return,
-            Ok(count @ 1..) => count,
-            _ => 0,
-        };
-        if count == 0 {
-            let _ = epoll::delete(&self.epoll, &self.control);
-            self.failure.get_or_insert(Failure::Interrupted(libc::SIGKILL));
-            self.hurry = true;
-            return self.kill_all();
-        }
-        for &number in &signals[..count] {
-            self.forward(number.into());
-        }
-    }
-
-    fn forward(&mut self, number: i32) {
-        let Some(signal) = Signal::from_named_raw(number) else { return };
-        match number {
-            libc::SIGTSTP => {
-                self.signal_ranks(Signal::STOP);
-                let _ = rustix::net::send(&self.control, &[STOPPED], rustix::net::SendFlags::NOSIGNAL);
-            }
-            libc::SIGCONT | libc::SIGUSR1 | libc::SIGUSR2 => self.signal_ranks(signal),
-            _ if self.course == Course::Running => {
-                self.note(None, Failure::Interrupted(number));
-                self.end(signal);
-            }
-            _ => {
-                self.failure.get_or_insert(Failure::Interrupted(number));
-                self.hurry = self.childless;
-                self.kill_all();
-            }
-        }
-    }
-
-    // Time
 
     fn tick(&mut self, now: Instant) {
         self.output.tick(&self.epoll, now);

@@ -6,7 +6,7 @@
 //! (subreapers), so whichever of the two is killed, even with SIGKILL, the other finds every process that
 //! descends from a rank and kills it. The ranks themselves also die with the agent (PDEATHSIG).
 //!
-//! `unsafe` is confined to [`start`], which forks and executes.
+//! `unsafe` is confined to `start.rs`, which forks and executes.
 #![deny(unsafe_code)]
 
 mod agent;

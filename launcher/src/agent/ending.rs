@@ -1,0 +1,189 @@
+//! How a job ends: deaths, judgements, signals, and killing what is left.
+
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process_group, wait};
+
+use super::{Agent, Course};
+use crate::descendants;
+use crate::front::STOPPED;
+use crate::verdict::{End, Failure, Phase};
+
+/// How long the failure of a rank in MPI waits for a better explanation: a peer that is just being killed,
+/// which others may notice before the system reports its end.
+const HOLD: Duration = Duration::from_millis(20);
+
+impl Agent {
+    pub(super) fn reap(&mut self) {
+        let mut ended = Vec::new();
+        loop {
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) => ended.extend(self.ended(pid, status)),
+                Ok(None) => break,
+                Err(Errno::INTR) => {}
+                Err(_) => {
+                    self.childless = true;
+                    break;
+                }
+            }
+        }
+        // The cause before its consequences: who was killed by a signal comes first.
+        ended.sort_by_key(|&(_, end)| matches!(end, End::Code(_)));
+        for (rank, end) in ended {
+            self.judge(rank, end);
+        }
+        if let Course::Killing(_) = self.course {
+            descendants::kill_below(getpid());
+        }
+    }
+
+    fn ended(&mut self, pid: Pid, status: WaitStatus) -> Option<(u32, End)> {
+        let rank = self.by_pid.remove(&pid.as_raw_pid())?;
+        let end = End::of(status);
+        let state = &mut self.ranks[rank as usize];
+        (state.pid, state.ended) = (None, Some(end));
+        self.alive -= 1;
+        Some((rank, end))
+    }
+
+    fn judge(&mut self, rank: u32, end: End) {
+        let at = rank as usize;
+        self.read_reports();
+        self.read_requests(at);
+        let phase = self.ranks[at].phase;
+        let others_inside = self.ranks.iter().any(|other| other.phase.is_inside() && other.ended.is_none());
+        let Some(failure) = Failure::of(end, phase, others_inside) else { return };
+        if let Some((_, first, _)) = self.held
+            && (first == rank || !matches!(failure, Failure::Signal { .. }))
+        {
+            return; // what is held came first
+        }
+        match failure {
+            // After Finalize the others are on their own: the status counts, but nobody is stopped for it.
+            Failure::Code(_) if phase == Phase::Finalized => self.note(Some(rank), failure),
+            Failure::Code(_) if others_inside => self.hold(rank, failure),
+            _ => self.fail(rank, failure),
+        }
+    }
+
+    /// A rank failed, perhaps only because another one did.
+    pub(super) fn hold(&mut self, rank: u32, failure: Failure) {
+        if self.failure.is_none() && self.held.is_none() {
+            self.held = Some((Instant::now() + HOLD, rank, failure));
+        }
+    }
+
+    /// Tells a failure that was held.
+    pub(super) fn release(&mut self) {
+        if let Some((_, rank, failure)) = self.held.take() {
+            // Who aborts ends by itself, with its output written.
+            let aborting = matches!(failure, Failure::Abort { .. }).then_some(rank);
+            self.note(Some(rank), failure);
+            self.end_but(aborting, Signal::TERM);
+        }
+    }
+
+    /// A rank failed: the job ends.
+    pub(super) fn fail(&mut self, rank: u32, failure: Failure) {
+        self.fail_with(Some(rank), failure);
+    }
+
+    pub(super) fn fail_with(&mut self, rank: Option<u32>, failure: Failure) {
+        self.note(rank, failure);
+        self.end(Signal::TERM);
+    }
+
+    /// Keeps the first failure and says what it is.
+    fn note(&mut self, rank: Option<u32>, failure: Failure) {
+        if self.failure.is_some() {
+            return;
+        }
+        self.held = None; // a better explanation, or the same
+        let mut who = String::new();
+        if let Some(rank) = rank {
+            self.output.pump(&self.epoll, rank, Instant::now());
+            let pid = self.ranks[rank as usize].started_as;
+            let pid = pid.map(|pid| format!(", pid {}", pid.as_raw_pid())).unwrap_or_default();
+            who = format!("rank {rank} on {}{pid}", self.plan.host);
+        }
+        if let Some(text) = failure.describe(&who) {
+            self.output.say(&self.epoll, &text);
+        }
+        self.failure = Some(failure);
+    }
+
+    /// Asks all ranks to end, and kills what is left after the grace time.
+    fn end(&mut self, signal: Signal) {
+        self.end_but(None, signal);
+    }
+
+    /// The same, but for one rank, which has only the grace time to go by.
+    fn end_but(&mut self, spared: Option<u32>, signal: Signal) {
+        if self.course != Course::Running {
+            return;
+        }
+        self.course = Course::Ending(Instant::now() + self.plan.global.grace);
+        for (rank, state) in (0..).zip(&self.ranks) {
+            if let Some(pid) = state.pid.filter(|_| spared != Some(rank)) {
+                let _ = kill_process_group(pid, signal);
+                let _ = kill_process_group(pid, Signal::CONT);
+            }
+        }
+    }
+
+    pub(super) fn kill_all(&mut self) {
+        if !matches!(self.course, Course::Killing(_)) {
+            self.course = Course::Killing(Instant::now());
+            self.signal_ranks(Signal::KILL);
+        }
+        descendants::kill_below(getpid());
+    }
+
+    /// Sends a signal to the process groups of all ranks that have not ended.
+    fn signal_ranks(&self, signal: Signal) {
+        for pid in self.ranks.iter().filter_map(|rank| rank.pid) {
+            let _ = kill_process_group(pid, signal);
+        }
+    }
+
+    /// Signals that the front got, or its death.
+    pub(super) fn control(&mut self) {
+        let mut signals = [0; 64];
+        let count = match rustix::io::read(&self.control, &mut signals) {
+            Err(Errno::INTR | Errno::AGAIN) => return,
+            Ok(count @ 1..) => count,
+            _ => 0,
+        };
+        if count == 0 {
+            let _ = epoll::delete(&self.epoll, &self.control);
+            self.failure.get_or_insert(Failure::Interrupted(libc::SIGKILL));
+            self.hurry = true;
+            return self.kill_all();
+        }
+        for &number in &signals[..count] {
+            self.forward(number.into());
+        }
+    }
+
+    fn forward(&mut self, number: i32) {
+        let Some(signal) = Signal::from_named_raw(number) else { return };
+        match number {
+            libc::SIGTSTP => {
+                self.signal_ranks(Signal::STOP);
+                let _ = rustix::net::send(&self.control, &[STOPPED], rustix::net::SendFlags::NOSIGNAL);
+            }
+            libc::SIGCONT | libc::SIGUSR1 | libc::SIGUSR2 => self.signal_ranks(signal),
+            _ if self.course == Course::Running => {
+                self.note(None, Failure::Interrupted(number));
+                self.end(signal);
+            }
+            _ => {
+                self.failure.get_or_insert(Failure::Interrupted(number));
+                self.hurry = self.childless;
+                self.kill_all();
+            }
+        }
+    }
+}
