@@ -92,7 +92,8 @@ pub(crate) fn start() -> Result<Boot> {
 fn attach_shm(memory: std::os::fd::OwnedFd, job: &Job) -> Result<Shm> {
     let node = job.node_of(job.rank);
     let peers: Vec<Peer> = (0..job.size).filter(|&rank| job.node_of(rank) == node).map(Peer).collect();
-    Shm::attach(memory, job.local_rank, &peers, Default::default()).map_err(|error| {
+    let options = banyan_shm::Options { crowded: Some(job.local_size > job.cores), ..Default::default() };
+    Shm::attach(memory, job.local_rank, &peers, options).map_err(|error| {
         other(format!(
             "the shared memory of this host cannot be used: {error}; BANYAN_FABRICS=tcp does without"
         ))
