@@ -5,7 +5,7 @@ use crate::boundary::{SelfComm, mpi};
 use crate::ffi::*;
 use crate::pointer::Ptr;
 use crate::{comm, datatype};
-use banyan_runtime::{Class, CopyFn, CopyRule, DeleteFn, Error, Keyvals, Result, bail, error_codes};
+use banyan_runtime::{Attributes, Class, CopyFn, CopyRule, DeleteFn, Error, Keyvals, Result, bail, error_codes};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, LazyLock};
 
@@ -96,8 +96,13 @@ fn create(
     keyval.set(keys.create(copy_rule(copy, extra), delete_rule(delete, extra))?)
 }
 
+/// Frees a key. One that was freed and is still in use may be freed again, by another copy of its number:
+/// programs do that, and it changes nothing.
 fn free(keys: &Keyvals<usize>, keyval: Ptr<c_int>) -> Result<()> {
-    keys.free(keyval.get()?)?;
+    let key = keyval.get()?;
+    if let Err(error) = keys.free(key) {
+        Attributes::new().value(keys, key).map_err(|_| error)?;
+    }
     keyval.set(MPI_KEYVAL_INVALID)
 }
 

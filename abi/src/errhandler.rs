@@ -266,7 +266,8 @@ mpi! {
 
     fn MPI_Error_string(errorcode: c_int, string: Ptr<c_char>, resultlen: Ptr<c_int>) on SelfComm {
         let mut text = error_codes().string(errorcode)?;
-        let last = crate::boundary::sentence(errorcode).filter(|_| errorcode != MPI_SUCCESS);
+        // The program's own codes have the program's own words.
+        let last = crate::boundary::sentence(errorcode).filter(|_| errorcode < MPI_ERR_LASTCODE);
         if let Some(last) = last {
             text = format!("{text}: {last}");
         }
@@ -282,5 +283,6 @@ fn call(code: c_int) -> Result<()> {
         return Ok(());
     }
     ask_to_raise();
-    Err(Error::new(Class(code), "raised by the program through its error handler"))
+    let own = error_codes().string(code)?;
+    Err(Error::new(Class(code), format!("raised by the program: {own}")))
 }

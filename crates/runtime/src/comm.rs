@@ -30,6 +30,8 @@ pub struct Comm {
     rank: u32,
     /// Communicators made from this one so far, the same on all members.
     children: Mutex<u64>,
+    /// Contexts of messages between single members while a communicator is made (`creation::Line`).
+    pub(crate) lines: Mutex<Vec<u64>>,
     team: Arc<Team>,
     name: Mutex<String>,
     errhandler: Mutex<Errhandler>,
@@ -78,6 +80,7 @@ impl Comm {
             remote,
             rank,
             children: Mutex::new(0),
+            lines: Mutex::new(Vec::new()),
             team,
             name: Mutex::new(name.to_owned()),
             errhandler: Mutex::new(heritage.errhandler.unwrap_or_default()),

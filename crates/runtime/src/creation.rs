@@ -9,7 +9,7 @@ use banyan_transport::Peer;
 
 use crate::bail;
 use crate::cart::Cart;
-use crate::comm::{Comm, Heritage, outcome};
+use crate::comm::{Comm, Heritage, lock, outcome};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::group::{Comparison, Group};
@@ -302,8 +302,14 @@ struct Posted<'a> {
 }
 
 impl<'a> Line<'a> {
+    /// The context stays open as long as the communicator: the first message of the next call on it may come
+    /// before this process has finished the last.
     fn open(comm: &'a Comm, ctx: u64) -> Self {
-        comm.runtime().open_context(ctx);
+        let mut lines = lock(&comm.lines);
+        if !lines.contains(&ctx) {
+            comm.runtime().open_context(ctx);
+            lines.push(ctx);
+        }
         Self { comm, ctx }
     }
 
@@ -340,9 +346,11 @@ impl<'a> Line<'a> {
     }
 }
 
-impl Drop for Line<'_> {
+impl Drop for Comm {
     fn drop(&mut self) {
-        self.comm.runtime().retire(Retired { ctx: self.ctx, slots: None });
+        for ctx in std::mem::take(&mut *lock(&self.lines)) {
+            self.runtime().retire(Retired { ctx, slots: None });
+        }
     }
 }
 
