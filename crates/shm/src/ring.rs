@@ -209,16 +209,17 @@ impl<M: Memory> Producer<M> {
     fn refresh(&mut self) {
         let line = &self.memory.control().receiver;
         // Acquire, with the Release in `Consumer::tell`: the receiver has read what we may overwrite now.
-        self.limit = line.taken.load(Ordering::Acquire) + u64::from(self.memory.slots());
-        self.data_limit = line.freed.load(Ordering::Acquire) + self.memory.data_bytes();
+        self.limit = line.taken.load(Ordering::Acquire).wrapping_add(u64::from(self.memory.slots()));
+        self.data_limit = line.freed.load(Ordering::Acquire).wrapping_add(self.memory.data_bytes());
     }
 
     /// A send was refused, and room has been made since.
     pub(crate) fn has_news(&self) -> bool {
         let line = &self.memory.control().receiver;
         self.starved
-            && (line.taken.load(Ordering::Acquire) + u64::from(self.memory.slots()) != self.limit
-                || line.freed.load(Ordering::Acquire) + self.memory.data_bytes() != self.data_limit)
+            && (line.taken.load(Ordering::Acquire).wrapping_add(u64::from(self.memory.slots())) != self.limit
+                || line.freed.load(Ordering::Acquire).wrapping_add(self.memory.data_bytes())
+                    != self.data_limit)
     }
 
     /// The last send was refused.

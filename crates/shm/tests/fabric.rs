@@ -3,10 +3,12 @@
 mod common;
 
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use banyan_memory::Scratch;
 use banyan_shm::{Error, Options, Shm, SingleCopy};
+use banyan_transport::random::Random;
 use banyan_transport::{Fabric, Get, Peer, Refusal, Remote, Token};
 use common::{Inbox, attach, failing, fresh, head, peers, ranks, say};
 
@@ -267,4 +269,34 @@ fn lack_of_memory_is_an_error_and_no_fault() {
     });
     all[1].poll(&mut inbox);
     assert_eq!(inbox.frames, [(0, 3)]);
+}
+
+#[test]
+fn scribbled_memory_does_no_harm_outside() {
+    for seed in 0..30 {
+        let memory = Shm::memory(2).expect("memory");
+        let mut all = ranks(&memory, 2, SingleCopy::Syscall);
+        let mut inbox = Inbox::default();
+        let mut random = Random::new(seed);
+        for round in 0..60 {
+            for (me, shm) in all.iter_mut().enumerate() {
+                let peer = Peer(1 - me as u32);
+                let _ = shm.send_bcopy(peer, &head(0), 40 * round, &mut |body| body.fill(3));
+                let _ = shm.send_short(peer, &head(0), &[1; 8]);
+                shm.arm();
+                shm.has_news();
+                shm.poll(&mut inbox);
+                shm.sleep(Some(Instant::now()));
+                shm.disarm();
+            }
+            // Blocks and the control lines and slots of all four rings; words of all kinds.
+            let file = std::fs::File::from(memory.try_clone().expect("a descriptor"));
+            for _ in 0..random.below(20) {
+                let area = [4096, 8192, 8192 + 139_264, 8192 + 2 * 139_264][random.below(4)];
+                let at = area + 8 * random.below(1024) as u64;
+                let word = random.word() >> (8 * random.below(8));
+                file.write_all_at(&word.to_le_bytes(), at).expect("written");
+            }
+        }
+    }
 }
