@@ -189,7 +189,7 @@ impl Runtime {
         mut done: impl FnMut(&mut Engine) -> Option<T>,
     ) -> T {
         let shared = self.gate.is_shared();
-        let mut idle = Idle::new(engine.policy);
+        let mut idle = Idle::new(&mut engine.policy);
         let mut polling = false;
         loop {
             if let Some(value) = done(&mut engine) {
@@ -224,9 +224,9 @@ impl Runtime {
                 }
                 continue;
             }
-            match idle.rest() {
+            match idle.rest(&engine.policy) {
                 Rest::Spin if !shared => std::hint::spin_loop(),
-                Rest::Yield if !shared => std::thread::yield_now(),
+                Rest::Yield if !shared => engine.policy.yield_now(),
                 Rest::Sleep if !shared => engine.sleep(),
                 // Others must be able to come in while this thread rests.
                 Rest::Sleep => engine = self.rest(engine),

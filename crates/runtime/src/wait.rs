@@ -1,7 +1,7 @@
 //! How long to spin, when to give the core away, when to sleep.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
@@ -23,14 +23,33 @@ pub(crate) struct Policy {
     spins: u32,
     /// Yields before sleeping.
     yields: u32,
+    /// So many waits to come rest by sleeping: a yield gave the core to somebody who kept it. A sleeper gets
+    /// the core back when it is woken; who yields waits for the others' time slices to end.
+    crowd: u32,
 }
+
+/// A yield that takes longer than this met somebody who works, and not other ranks that wait as well.
+const LONG_YIELD: Duration = Duration::from_micros(300);
+/// Waits that rest by sleeping after a long yield.
+const CROWD: u32 = 200;
+/// Polls before a sleep while others want the cores.
+const CROWD_SPINS: u32 = 100;
 
 impl Policy {
     /// The policy for `ranks` processes on `cores` cores.
     pub(crate) fn new(ranks: u32, cores: u32) -> Self {
         match ranks <= cores {
-            true => Self { spins: 5000, yields: 50 },
-            false => Self { spins: 1, yields: 4 },
+            true => Self { spins: 5000, yields: 50, crowd: 0 },
+            false => Self { spins: 1, yields: 4, crowd: 0 },
+        }
+    }
+
+    /// Gives the core away once, and notes if somebody kept it.
+    pub(crate) fn yield_now(&mut self) {
+        let before = Instant::now();
+        std::thread::yield_now();
+        if before.elapsed() > LONG_YIELD {
+            self.crowd = CROWD;
         }
     }
 }
@@ -38,13 +57,13 @@ impl Policy {
 /// One wait: how many polls in a row found nothing.
 #[derive(Debug)]
 pub(crate) struct Idle {
-    policy: Policy,
     rounds: u32,
 }
 
 impl Idle {
-    pub(crate) fn new(policy: Policy) -> Self {
-        Self { policy, rounds: 0 }
+    pub(crate) fn new(policy: &mut Policy) -> Self {
+        policy.crowd = policy.crowd.saturating_sub(1);
+        Self { rounds: 0 }
     }
 
     /// Something happened: start over.
@@ -53,11 +72,15 @@ impl Idle {
     }
 
     /// What to do after one more fruitless poll.
-    pub(crate) fn rest(&mut self) -> Rest {
+    pub(crate) fn rest(&mut self, policy: &Policy) -> Rest {
+        let (spins, yields) = match policy.crowd {
+            0 => (policy.spins, policy.yields),
+            _ => (policy.spins.min(CROWD_SPINS), 0),
+        };
         self.rounds = self.rounds.saturating_add(1);
-        if self.rounds <= self.policy.spins {
+        if self.rounds <= spins {
             Rest::Spin
-        } else if self.rounds <= self.policy.spins.saturating_add(self.policy.yields) {
+        } else if self.rounds <= spins.saturating_add(yields) {
             Rest::Yield
         } else {
             Rest::Sleep
@@ -82,8 +105,11 @@ impl Kick {
 
     /// Sleeps until kicked, or a bell rings, or the time has come.
     pub(crate) fn sleep(&self, bells: &[OwnedFd], until: Instant) {
-        let mut fds: Vec<PollFd<'_>> =
-            bells.iter().chain([&self.0]).map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)).collect();
+        let mut fds: Vec<PollFd<'_>> = bells
+            .iter()
+            .chain([&self.0])
+            .map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN))
+            .collect();
         let left = until.saturating_duration_since(Instant::now());
         // Interrupted or refused: the caller looks around and comes back.
         let _ = poll(&mut fds, left.try_into().ok().as_ref());
@@ -98,12 +124,13 @@ mod tests {
 
     #[test]
     fn every_wait_ends_in_sleep() {
-        for (ranks, cores) in [(1, 1), (2, 2), (16, 2)] {
-            let mut idle = Idle::new(Policy::new(ranks, cores));
-            let rounds = (0..10_000).position(|_| idle.rest() == Rest::Sleep);
+        for (ranks, cores, crowd) in [(1, 1, 0), (2, 2, 0), (16, 2, 0), (2, 2, 5), (16, 2, 2)] {
+            let mut policy = Policy { crowd, ..Policy::new(ranks, cores) };
+            let mut idle = Idle::new(&mut policy);
+            let rounds = (0..10_000).position(|_| idle.rest(&policy) == Rest::Sleep);
             assert!(rounds.is_some(), "{ranks} ranks on {cores} cores never sleep");
             idle.reset();
-            assert_ne!(idle.rest(), Rest::Sleep);
+            assert_ne!(idle.rest(&policy), Rest::Sleep);
         }
     }
 }
