@@ -1,0 +1,18 @@
+//! mpirun's own input: host lists, host files and the command line.
+#![no_main]
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+
+use banyan_launcher::{hosts, options};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        let _ = hosts::parse_list(text);
+        let _ = hosts::parse_file(text);
+    }
+    // Arguments never hold null bytes: they part them here.
+    let arguments = bytes.split(|&byte| byte == 0).take(64).map(|part| OsString::from_vec(part.to_vec()));
+    let _ = options::parse(arguments.collect());
+});
