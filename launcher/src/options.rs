@@ -207,3 +207,41 @@ fn duration(text: &str) -> Result<Duration, String> {
     let seconds = seconds.filter(|seconds| (0.0..=1e9).contains(seconds));
     seconds.map(Duration::from_secs_f64).ok_or_else(|| "not a time such as 10, 0.5, 90s or 5m".to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn words() -> impl Strategy<Value = String> {
+        let known = [
+            "-n", "-np", "-x", "--genv", "-genv", ":", "--", "-", "--=", "-hosts", "--mca", "-env", "-n=2",
+            "-vq",
+        ];
+        prop_oneof![
+            prop::sample::select(known.to_vec()).prop_map(str::to_owned),
+            "-{0,3}[a-zé]{0,6}={0,2}[0-9a-z]{0,3}",
+            "[0-9]{1,12}",
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn any_arguments_are_handled(words in prop::collection::vec(words(), 0..8)) {
+            if let Err(trouble) = parse(words.into_iter().map(OsString::from).collect()) {
+                prop_assert_eq!(trouble.message.lines().count(), 1, "{}", trouble.message);
+            }
+        }
+    }
+
+    #[test]
+    fn times_have_units() {
+        let time = |text| duration(text).ok().map(|time| time.as_millis());
+        assert_eq!(time("10"), Some(10_000));
+        assert_eq!(time("0.5"), Some(500));
+        assert_eq!((time("90s"), time("5m"), time("2h")), (Some(90_000), Some(300_000), Some(7_200_000)));
+        for bad in ["", "s", "-1", "1d", "nan", "inf", "1e99", "é"] {
+            assert_eq!(time(bad), None, "{bad}");
+        }
+    }
+}
