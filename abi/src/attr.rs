@@ -5,7 +5,9 @@ use crate::boundary::{SelfComm, mpi};
 use crate::ffi::*;
 use crate::pointer::Ptr;
 use crate::{comm, datatype};
-use banyan_runtime::{Attributes, Class, CopyFn, CopyRule, DeleteFn, Error, Keyvals, Result, bail, error_codes};
+use banyan_runtime::{
+    Attributes, Class, CopyFn, CopyRule, DeleteFn, Error, Keyvals, Result, bail, error_codes,
+};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, LazyLock};
 

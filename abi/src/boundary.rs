@@ -248,3 +248,29 @@ macro_rules! mpi {
     };
 }
 pub(crate) use mpi;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_an_error() {
+        let code = boundary("MPI_Test", When::Always, Code, || panic!("the table is empty"));
+        assert_eq!(code, MPI_ERR_INTERN);
+        assert!(sentence(code).unwrap().contains("the table is empty"));
+    }
+
+    #[test]
+    fn calls_before_init_are_refused_by_name() {
+        let code = contained("MPI_Send", When::Running, || unreachable!("the body must not run"));
+        assert_eq!(code, MPI_ERR_OTHER);
+        assert_eq!(sentence(code).unwrap(), "MPI_Send was called before MPI_Init");
+        assert_eq!(sentence(MPI_ERR_RANK), None);
+    }
+
+    #[test]
+    fn tool_calls_need_the_tool_interface() {
+        let code = boundary("MPI_T_cvar_get_num", When::Tool, Code, || Ok(()));
+        assert_eq!(code, MPI_T_ERR_NOT_INITIALIZED);
+    }
+}

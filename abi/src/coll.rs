@@ -159,7 +159,16 @@ fn scattered(datatype: MPI_Datatype, op: MPI_Op) -> Result<(TypeRef, Op)> {
 }
 
 fn ranks(comm: &Object) -> usize {
-    comm.remote_size().unwrap_or(comm.size()) as usize
+    comm.size() as usize
+}
+
+/// The communicator of a collective: of one group, as long as those of two are not built.
+fn group_of(name: &str, comm: MPI_Comm) -> Result<Arc<Object>> {
+    let object = lookup(comm)?;
+    if object.is_inter() {
+        bail!(ERR_UNSUPPORTED_OPERATION, "{name} on an intercommunicator is not built yet");
+    }
+    Ok(object)
 }
 
 /// Declares a collective in its three forms. The body makes the call from the arguments; `comm` in it is the
@@ -178,12 +187,12 @@ macro_rules! collective {
 
             mpi! {
                 fn $blocking<$n>($($arg: $type,)* $comm: MPI_Comm) on $comm {
-                    let object = lookup($comm)?;
+                    let object = group_of(stringify!($blocking), $comm)?;
                     object.run(call::<$n>(&object, $($arg),*)?)
                 }
 
                 fn $nonblocking<$n>($($arg: $type,)* $comm: MPI_Comm, request: Ptr<MPI_Request>) on $comm {
-                    let object = lookup($comm)?;
+                    let object = group_of(stringify!($nonblocking), $comm)?;
                     request::give(request, object.start(call::<$n>(&object, $($arg),*)?)?, $comm)
                 }
 
@@ -193,7 +202,7 @@ macro_rules! collective {
                     info: MPI_Info,
                     request: Ptr<MPI_Request>,
                 ) on $comm {
-                    let object = lookup($comm)?;
+                    let object = group_of(stringify!($persistent), $comm)?;
                     info::optional(info)?;
                     request::give(request, object.persist(call::<$n>(&object, $($arg),*)?)?, $comm)
                 }

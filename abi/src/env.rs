@@ -114,9 +114,7 @@ mpi! {
 
     fn MPI_Get_hw_resource_info(hw_info: Ptr<MPI_Info>) on SelfComm {
         let hw = Info::new();
-        for (kind, yes) in [("mpi_shared_memory", "true"), ("host", "true")] {
-            hw.set(kind, yes)?;
-        }
+        hw.set("mpi_shared_memory", "true")?;
         info::give(hw_info, hw)
     }
 
