@@ -20,17 +20,18 @@ pub(crate) struct Arranged {
 
 impl Arranged {
     /// A call without any data.
-    pub(crate) fn nothing(call: &Call, rank: u32, ranks: u32) -> Arranged {
-        let commutative = call.op.as_ref().is_none_or(|op| op.commutative());
-        let (none, root) = (Blocks::Even(0), call.root);
+    pub(crate) fn nothing(root: u32, commutative: bool, rank: u32, ranks: u32) -> Arranged {
+        let none = Blocks::Even(0);
         let shape =
             Shape { rank, ranks, root, len: 0, unit: 1, sends: none.clone(), recvs: none, commutative };
         Arranged { shape, send: Place::Nothing, recv: Place::Nothing, in_place: false, ty: None }
     }
 
-    pub(crate) fn new(call: &Call, rank: u32, ranks: u32, spare: &mut Spare) -> Result<Arranged, Fault> {
+    /// Takes the memory out of the call.
+    pub(crate) fn new(call: &mut Call, rank: u32, ranks: u32, spare: &mut Spare) -> Result<Arranged, Fault> {
         let in_place = matches!((&call.send, &call.recv), (Memory::InPlace, _) | (_, Memory::InPlace));
-        let arranged = Arranged { in_place, ..Self::nothing(call, rank, ranks) };
+        let commutative = call.op.as_ref().is_none_or(|op| op.commutative());
+        let arranged = Arranged { in_place, ..Self::nothing(call.root, commutative, rank, ranks) };
         if call.kind.reduces() { Ok(arranged.reducing(call)) } else { arranged.moving(call, spare) }
     }
 
@@ -83,27 +84,33 @@ impl Arranged {
         Ok(self)
     }
 
-    fn reducing(mut self, call: &Call) -> Arranged {
-        let (send, recv) = (elements(&call.send), elements(&call.recv));
-        let Some((_, first, ty)) = send.as_ref().or(recv.as_ref()) else { return self };
-        self.shape.unit = ty.size();
-        let (rank, ranks) = (self.shape.rank, self.shape.ranks);
-        let count = if ty.size() == 0 { 0 } else { *first };
-        self.shape.len = count;
-        if let Memory::Vector { counts, .. } = &call.recv {
+    fn reducing(mut self, call: &mut Call) -> Arranged {
+        let (rank, ranks) = (self.shape.rank, u64::from(self.shape.ranks));
+        if let Memory::Vector { counts, ty, .. } = &call.recv {
             let counted = |&count: &u64| if ty.size() == 0 { 0 } else { count };
             self.shape.sends = Blocks::from_lens(counts.iter().map(counted));
-            self.shape.len = self.shape.sends.block(rank).1;
-        } else if call.kind == Kind::ReduceScatterBlock {
-            let own = recv.as_ref().map_or(count / u64::from(ranks), |recv| recv.1);
-            self.shape.len = if ty.size() == 0 { 0 } else { own };
+        }
+        let (send, send_count) = elements(&mut call.send);
+        let (recv, recv_count) = elements(&mut call.recv);
+        let (Place::Elements { ty, .. }, count) = (match (&send, &recv) {
+            (Place::Nothing, _) => (&recv, recv_count),
+            _ => (&send, send_count),
+        }) else {
+            return self;
+        };
+        let counted = |count: u64| if ty.size() == 0 { 0 } else { count };
+        self.shape.unit = ty.size();
+        self.shape.len = match call.kind {
+            Kind::ReduceScatter => self.shape.sends.block(rank).1,
+            Kind::ReduceScatterBlock if matches!(recv, Place::Nothing) => counted(count / ranks),
+            Kind::ReduceScatterBlock => counted(recv_count),
+            _ => counted(count),
+        };
+        if call.kind == Kind::ReduceScatterBlock {
             self.shape.sends = Blocks::Even(self.shape.len);
         }
         self.ty = Some(ty.clone());
-        let place = |memory: Option<(Buffer, u64, Arc<Datatype>)>| {
-            memory.map_or(Place::Nothing, |(base, _, ty)| Place::Elements { base, ty })
-        };
-        (self.send, self.recv) = (place(send), place(recv));
+        (self.send, self.recv) = (send, recv);
         self
     }
 
@@ -169,10 +176,11 @@ fn vector(blocks: Vec<Data>) -> (Place, Blocks) {
     (Place::blocks(blocks), lens)
 }
 
-fn elements(memory: &Memory) -> Option<(Buffer, u64, Arc<Datatype>)> {
-    match memory {
-        Memory::Uniform { base, count, ty } => Some((base.clone(), *count, ty.clone())),
-        Memory::Vector { base, counts, ty, .. } => Some((base.clone(), counts.iter().sum(), ty.clone())),
-        _ => None,
+/// Elements and their number, taken out of a call.
+fn elements(memory: &mut Memory) -> (Place, u64) {
+    match std::mem::replace(memory, Memory::Nothing) {
+        Memory::Uniform { base, count, ty } => (Place::Elements { base, ty }, count),
+        Memory::Vector { base, counts, ty, .. } => (Place::Elements { base, ty }, counts.iter().sum()),
+        _ => (Place::Nothing, 0),
     }
 }

@@ -93,6 +93,10 @@ impl Place {
 
     /// Copies the packed bytes of a range to the start of `out`.
     pub(crate) fn pack(&self, range: Range, out: &Buffer) {
+        if let Some(data) = self.data(range) {
+            Data::bytes(out.slice(out.lo(), data.len() as usize)).copy_from(&data);
+            return;
+        }
         self.pieces(range, |data, skip, at, len| {
             let mut cursor = data.cursor();
             cursor.seek(skip);
@@ -109,6 +113,10 @@ impl Place {
 
     /// Copies packed bytes from the start of `from` to a range.
     pub(crate) fn unpack(&self, range: Range, from: &Buffer) {
+        if let Some(data) = self.data(range) {
+            data.copy_from(&Data::bytes(from.slice(from.lo(), data.len() as usize)));
+            return;
+        }
         self.pieces(range, |data, skip, at, len| {
             let mut cursor = data.cursor();
             cursor.seek(skip);
@@ -122,13 +130,9 @@ impl Place {
         });
     }
 
-    /// Hands a range over piece by piece: data, packed bytes to skip in them, packed bytes of the range
-    /// before, bytes to move.
-    fn pieces(&self, range: Range, mut f: impl FnMut(&Data, u64, u64, u64)) {
-        if let Some(data) = self.data(range) {
-            return f(&data, 0, 0, data.len());
-        }
-        let (at, len) = range;
+    /// Hands a range that no single [`Data`] is over, piece by piece: data, packed bytes to skip in them, packed
+    /// bytes of the range before, bytes to move.
+    fn pieces(&self, (at, len): Range, mut f: impl FnMut(&Data, u64, u64, u64)) {
         match self {
             Place::Packed { all, .. } => f(all, at, 0, len),
             Place::Blocks { blocks, starts } => {

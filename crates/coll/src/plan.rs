@@ -106,13 +106,13 @@ impl PlanCache {
 
 /// Begins a collective. `seq` must be the same at all ranks, and differ from those of the communicator's
 /// other collectives under way. Nothing is sent before the first [`Execution::advance`].
-pub fn start(call: Call, plans: &mut PlanCache, tuning: &Tuning, seq: u32) -> Execution {
+pub fn start(mut call: Call, plans: &mut PlanCache, tuning: &Tuning, seq: u32) -> Execution {
     let mut work = plans.works.pop().unwrap_or_default();
     let (rank, ranks) = (plans.rank, plans.facts.ranks);
-    let arranged = Arranged::new(&call, rank, ranks, &mut work.spare);
+    let arranged = Arranged::new(&mut call, rank, ranks, &mut work.spare);
     let (arranged, fault) = match arranged {
         Ok(arranged) => (arranged, None),
-        Err(fault) => (Arranged::nothing(&call, rank, ranks), Some(fault)),
+        Err(fault) => (Arranged::nothing(call.root, true, rank, ranks), Some(fault)),
     };
     let algorithm = plans.choose(call.kind, arranged.case(call.kind), arranged.shape.commutative, tuning);
     let stamp = plans.stamp;

@@ -52,7 +52,7 @@ impl Default for Model {
             hop: 0.1e-6,
             pull: 1.0e-6,
             pull_byte: 1.0 / 11e9,
-            turn: 0.5e-6,
+            turn: 1.6e-6,
         }
     }
 }

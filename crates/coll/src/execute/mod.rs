@@ -1,0 +1,303 @@
+//! [`Execution`]: carries a schedule out, driven from outside.
+
+mod merge;
+mod shared;
+
+use std::sync::Arc;
+
+use banyan_datatype::{Data, Datatype};
+use banyan_memory::Buffer;
+
+use self::merge::Came;
+use crate::place::{Place, Spare};
+use crate::{Algorithm, Fault, Key, Merge, Messenger, Op, OpId, Round, Shape, Span, Step, UserOp};
+
+/// A collective under way at this rank. Its owner calls [`Execution::advance`] until it is done; nothing here
+/// waits.
+pub struct Execution {
+    pub(crate) algorithm: &'static Algorithm,
+    pub(crate) shape: Shape,
+    pub(crate) seq: u32,
+    /// Stamp of its phase 0 in the shared slots.
+    pub(crate) stamp: u64,
+    /// All ranks have released the stamps up to this one, as far as is known here.
+    pub(crate) floor: u64,
+    /// Other ranks seen to have published phase 0.
+    pub(crate) seen: u32,
+    /// By [`Buf`].
+    pub(crate) places: [Place; 3],
+    /// Where Send starts in Recv.
+    pub(crate) in_place: Option<u64>,
+    /// What it reduces with, and elements of which type.
+    pub(crate) op: Option<(Op, Arc<Datatype>)>,
+    pub(crate) work: Work,
+    /// The next round.
+    pub(crate) next: u32,
+    /// Rounds in all.
+    pub(crate) rounds: u32,
+    /// The step whose reduction the owner is to run.
+    pub(crate) job: Option<usize>,
+    pub(crate) over: Option<Result<(), Fault>>,
+}
+
+/// What an execution allocates, to be used again by the next.
+#[derive(Debug, Default)]
+pub(crate) struct Work {
+    round: Round,
+    states: Vec<State>,
+    left: usize,
+    /// Packed copies that stay published until the end.
+    kept: Vec<Buffer>,
+    pub(crate) spare: Spare,
+}
+
+impl Work {
+    /// Gets ready for the next execution.
+    pub(crate) fn reset(&mut self) {
+        self.states.clear();
+        self.left = 0;
+        while let Some(buffer) = self.kept.pop() {
+            self.spare.give(buffer);
+        }
+        self.spare.trim();
+    }
+}
+
+/// Where a step is.
+#[derive(Debug)]
+enum State {
+    Open,
+    /// Under way; the memory that stands in for the user's, if the message cannot use that.
+    Moving(OpId, Option<Buffer>),
+    /// Incoming elements are here, and the owner runs the user's function on them.
+    Combining(Option<Buffer>),
+    Over,
+}
+
+/// What [`Execution::advance`] came to.
+pub enum Advance {
+    /// The collective is over at this rank. Its memory is the user's again.
+    Done(Result<(), Fault>),
+    /// Nothing more can be done now.
+    Pending,
+    /// The owner must run this, with no lock held, then call [`Execution::completed`] and advance again.
+    UserOp(Job),
+}
+
+/// A reduction by a function of the user's.
+pub struct Job {
+    fun: Arc<dyn UserOp>,
+    ty: Arc<Datatype>,
+    input: Buffer,
+    inout: Buffer,
+    count: u64,
+}
+
+impl Job {
+    /// Calls the user's function.
+    pub fn run(&self) {
+        self.fun.apply(&self.input, &self.inout, self.count, &self.ty);
+    }
+}
+
+/// What became of trying a step.
+enum Tried {
+    Over,
+    NotYet,
+    Job(Job),
+}
+
+impl Execution {
+    /// The algorithm that was chosen.
+    pub fn algorithm(&self) -> &'static Algorithm {
+        self.algorithm
+    }
+
+    /// Goes as far as possible without waiting.
+    pub fn advance(&mut self, io: &mut impl Messenger) -> Advance {
+        if self.job.is_some() {
+            return Advance::Pending;
+        }
+        loop {
+            if let Some(result) = &self.over {
+                return Advance::Done(result.clone());
+            }
+            if self.work.left == 0 {
+                self.begin_round();
+                continue;
+            }
+            match self.try_steps(io) {
+                Ok(Some(job)) => return Advance::UserOp(job),
+                Ok(None) if self.work.left > 0 => return Advance::Pending,
+                Ok(None) => {}
+                Err(fault) => self.fail(fault, io),
+            }
+        }
+    }
+
+    /// Says that the job which [`Execution::advance`] handed out has run.
+    pub fn completed(&mut self, _job: Job) {
+        let Some(index) = self.job.take() else { return };
+        if let State::Combining(landing) = std::mem::replace(&mut self.work.states[index], State::Over) {
+            self.work.left -= 1;
+            self.combined(index, landing);
+        }
+    }
+
+    /// Gives up: nothing of the user's memory is touched any more.
+    pub fn cancel(&mut self, io: &mut impl Messenger) {
+        for state in &mut self.work.states {
+            if let State::Moving(op, _) = std::mem::replace(state, State::Over) {
+                io.cancel(op);
+            }
+        }
+        self.work.left = 0;
+    }
+
+    fn fail(&mut self, fault: Fault, io: &mut impl Messenger) {
+        self.cancel(io);
+        // The communicator's later collectives must not wait for this one.
+        if let (1.., Some(slots)) = (self.algorithm.phases, io.slots()) {
+            slots.release(self.stamp + u64::from(self.algorithm.phases) - 1);
+        }
+        self.over = Some(Err(fault));
+    }
+
+    fn begin_round(&mut self) {
+        if self.next == self.rounds {
+            self.over = Some(Ok(()));
+            return;
+        }
+        let work = &mut self.work;
+        work.round.begin(self.next);
+        (self.algorithm.round)(&self.shape, self.next, &mut work.round);
+        self.next += 1;
+        work.states.clear();
+        work.states.resize_with(work.round.steps.len(), || State::Open);
+        work.left = work.states.len();
+    }
+
+    /// Tries all steps of the round that are not over; a job ends that early.
+    fn try_steps(&mut self, io: &mut impl Messenger) -> Result<Option<Job>, Fault> {
+        for index in 0..self.work.states.len() {
+            if matches!(self.work.states[index], State::Over) {
+                continue;
+            }
+            match self.try_step(index, io)? {
+                Tried::NotYet => {}
+                Tried::Over => {
+                    self.work.states[index] = State::Over;
+                    self.work.left -= 1;
+                }
+                Tried::Job(job) => {
+                    self.job = Some(index);
+                    return Ok(Some(job));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn try_step(&mut self, index: usize, io: &mut impl Messenger) -> Result<Tried, Fault> {
+        match self.work.round.steps[index] {
+            Step::Send { to, from, key } => self.send(index, to, from, key, io),
+            Step::Recv { from, into, key } => self.receive(index, from, into, None, key, io),
+            Step::RecvReduce { from, merge, key } => {
+                self.receive(index, from, merge.into, Some(merge), key, io)
+            }
+            Step::Copy { from, into } => {
+                self.copy(from, into);
+                Ok(Tried::Over)
+            }
+            Step::Reduce { from, into } => {
+                let (buf, at) = self.at(from);
+                let (input, inout) = (self.places[buf].elements(at), self.elements(into));
+                self.combine(index, input, inout, into.len, None)
+            }
+            step => {
+                let Some(slots) = io.slots() else { unreachable!("shared forms are chosen with slots") };
+                // One collective after the other: what others may conclude from a stamp rests on it.
+                if slots.released(self.shape.rank) + 1 < self.stamp {
+                    return Ok(Tried::NotYet);
+                }
+                self.shared(index, step, slots)
+            }
+        }
+    }
+
+    fn send(
+        &mut self,
+        index: usize,
+        to: u32,
+        from: Span,
+        key: u32,
+        io: &mut impl Messenger,
+    ) -> Result<Tried, Fault> {
+        if let State::Moving(op, _) = self.work.states[index] {
+            let Some(result) = io.poll(op) else { return Ok(Tried::NotYet) };
+            self.landed(index);
+            return result.map(|_| Tried::Over);
+        }
+        let (buf, range) = self.range(from);
+        let (data, stage) = match self.places[buf].data(range) {
+            Some(data) => (data, None),
+            None => {
+                let stage = self.work.spare.take(range.1);
+                self.places[buf].pack(range, &stage);
+                (Data::bytes(stage.slice(0, range.1 as usize)), Some(stage))
+            }
+        };
+        match io.send(to, Key { seq: self.seq, step: key }, &data) {
+            Some(op) => {
+                self.work.states[index] = State::Moving(op, stage);
+                Ok(Tried::NotYet)
+            }
+            None => {
+                stage.into_iter().for_each(|stage| self.work.spare.give(stage));
+                Ok(Tried::Over)
+            }
+        }
+    }
+
+    /// The memory that stood in for the user's is free again.
+    fn landed(&mut self, index: usize) {
+        if let State::Moving(_, Some(stage)) = std::mem::replace(&mut self.work.states[index], State::Open) {
+            self.work.spare.give(stage);
+        }
+    }
+
+    fn receive(
+        &mut self,
+        index: usize,
+        from: u32,
+        into: Span,
+        merge: Option<Merge>,
+        key: u32,
+        io: &mut impl Messenger,
+    ) -> Result<Tried, Fault> {
+        if let State::Open = self.work.states[index] {
+            let (data, stage) = self.landing(into, merge);
+            let op = io.recv(from, Key { seq: self.seq, step: key }, &data);
+            self.work.states[index] = State::Moving(op, stage);
+        }
+        let State::Moving(op, _) = self.work.states[index] else { return Ok(Tried::NotYet) };
+        let Some(result) = io.poll(op) else { return Ok(Tried::NotYet) };
+        let State::Moving(_, stage) = std::mem::replace(&mut self.work.states[index], State::Open) else {
+            return Ok(Tried::NotYet);
+        };
+        let (sent, room) = (result?, into.len * self.shape.unit);
+        if sent != room {
+            return Err(Fault::Length { from, sent, room });
+        }
+        if let Some(merge) = merge {
+            let came = stage.map_or(Came::InPlace, Came::Landed);
+            return self.merge(index, merge, came);
+        }
+        if let Some(stage) = stage {
+            let (buf, range) = self.range(into);
+            self.places[buf].unpack(range, &stage);
+            self.work.spare.give(stage);
+        }
+        Ok(Tried::Over)
+    }
+}

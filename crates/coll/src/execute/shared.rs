@@ -1,0 +1,201 @@
+//! Steps over shared slots: publishing, looking, pulling.
+
+use banyan_datatype::Data;
+use banyan_memory::Buffer;
+
+use super::merge::Came;
+use super::{Execution, Tried};
+use crate::{Fault, Form, Merge, Op, Published, Slots, Span, Step};
+
+impl Execution {
+    pub(super) fn shared(&mut self, index: usize, step: Step, slots: &mut dyn Slots) -> Result<Tried, Fault> {
+        let stamp = |phase: u32| self.stamp + u64::from(phase);
+        let over = |yes: bool| if yes { Ok(Tried::Over) } else { Ok(Tried::NotYet) };
+        match step {
+            Step::Publish { from, phase, form } => over(self.publish(from, stamp(phase), form, slots)),
+            Step::Await { rank, phase } => over(self.look(rank, stamp(phase), slots).is_some()),
+            Step::Pull { rank, phase, at, into } => {
+                let stamp = stamp(phase);
+                let Some(published) = self.look(rank, stamp, slots) else { return Ok(Tried::NotYet) };
+                self.pull(published, (rank, stamp, at), into, slots)?;
+                Ok(Tried::Over)
+            }
+            Step::PullReduce { rank, phase, at, merge } => {
+                let stamp = stamp(phase);
+                let Some(published) = self.look(rank, stamp, slots) else { return Ok(Tried::NotYet) };
+                self.pull_reduce(index, published, (rank, stamp, at), merge, slots)
+            }
+            Step::Release { phase } => {
+                slots.release(stamp(phase));
+                Ok(Tried::Over)
+            }
+            Step::Drain { rank, phase } => over(slots.released(rank) >= stamp(phase)),
+            _ => unreachable!("messages and local steps are tried elsewhere"),
+        }
+    }
+
+    /// Looks at what a rank published. Schedules look at each rank once in a phase.
+    fn look(&mut self, rank: u32, stamp: u64, slots: &mut dyn Slots) -> Option<Published> {
+        let published = slots.look(rank, stamp)?;
+        if stamp == self.stamp && rank != self.shape.rank {
+            self.seen += 1;
+            if self.seen + 1 == self.shape.ranks {
+                // They all are through with what was before this collective.
+                self.floor = self.floor.max(stamp - 1);
+            }
+        }
+        Some(published)
+    }
+
+    /// False if not everybody has released what the bank held before.
+    fn publish(&mut self, from: Span, stamp: u64, form: Form, slots: &mut dyn Slots) -> bool {
+        if self.floor + 2 < stamp {
+            let released = (0..self.shape.ranks).map(|rank| slots.released(rank)).min();
+            self.floor = released.unwrap_or(self.floor);
+            if self.floor + 2 < stamp {
+                return false;
+            }
+        }
+        let (buf, range) = self.range(from);
+        let direct = self.places[buf].data(range).and_then(|data| data.contiguous());
+        let packed = match direct {
+            Some(buffer) => buffer,
+            None => {
+                let bytes = from.len * self.shape.unit;
+                let stage = self.work.spare.take(bytes);
+                self.places[buf].pack(range, &stage);
+                // A region stays published to the end.
+                if form == Form::Region {
+                    self.work.kept.push(stage.clone());
+                    stage.slice(0, bytes as usize)
+                } else {
+                    let packed = stage.slice(0, bytes as usize);
+                    self.work.spare.give(stage);
+                    packed
+                }
+            }
+        };
+        match form {
+            Form::Inline => slots.publish(stamp, &packed),
+            Form::Region => slots.publish_region(stamp, &packed),
+        }
+        true
+    }
+
+    /// Packed bytes from unit `at` on, for `into`.
+    fn pull(
+        &mut self,
+        published: Published,
+        (rank, stamp, at): (u32, u64, u64),
+        into: Span,
+        slots: &mut dyn Slots,
+    ) -> Result<(), Fault> {
+        let (buf, range) = self.range(into);
+        let (at, bytes) = (at * self.shape.unit, into.len * self.shape.unit);
+        let whole = self.check(&published, rank, at + bytes)?;
+        if into.len == 0 {
+            return Ok(());
+        }
+        if let Some(inline) = whole {
+            self.places[buf].unpack(range, &inline.slice(inline.lo() + at as isize, bytes as usize));
+            return Ok(());
+        }
+        let direct = self.places[buf].data(range).and_then(|data| data.contiguous());
+        let refused = Fault::Unreadable { rank };
+        if let Some(memory) = direct {
+            return if slots.pull(rank, stamp, at, &memory) { Ok(()) } else { Err(refused) };
+        }
+        let stage = self.work.spare.take(bytes);
+        if !slots.pull(rank, stamp, at, &stage.slice(0, bytes as usize)) {
+            return Err(refused);
+        }
+        self.places[buf].unpack(range, &stage);
+        self.work.spare.give(stage);
+        Ok(())
+    }
+
+    /// The inline bytes, if they are; an error if there is less than `needed`.
+    fn check(&self, published: &Published, rank: u32, needed: u64) -> Result<Option<Buffer>, Fault> {
+        let (sent, inline) = match published {
+            Published::Inline(buffer) => (buffer.len() as u64, Some(buffer.clone())),
+            Published::Region(len) => (*len, None),
+        };
+        if sent < needed {
+            return Err(Fault::Length { from: rank, sent, room: needed });
+        }
+        Ok(inline)
+    }
+
+    fn pull_reduce(
+        &mut self,
+        index: usize,
+        published: Published,
+        (rank, stamp, at): (u32, u64, u64),
+        merge: Merge,
+        slots: &mut dyn Slots,
+    ) -> Result<Tried, Fault> {
+        let unit = self.shape.unit;
+        let (at, count) = (at * unit, merge.into.len);
+        let inline = self.check(&published, rank, at + count * unit)?;
+        let builtin = matches!(self.op, Some((Op::Builtin(_), _)));
+        let whole_units = builtin && self.element_type().is_dense() && !self.lands_right(&merge);
+        match inline {
+            _ if count == 0 => Ok(Tried::Over),
+            // Straight out of shared memory; but that is not shown to a user's function.
+            Some(inline) if whole_units => {
+                let here = inline.slice(inline.lo() + at as isize, (count * unit) as usize);
+                self.merge(index, merge, Came::Seen(here))
+            }
+            // In pieces that stay in the cache between copy and reduction.
+            None if whole_units => {
+                let piece = (PIECE / unit).max(1);
+                for first in (0..count).step_by(piece as usize) {
+                    let part =
+                        |span: Span| Span { at: span.at + first, len: piece.min(count - first), ..span };
+                    let merge = Merge { with: part(merge.with), into: part(merge.into), ..merge };
+                    let came = self.fetch(rank, stamp, at + first * unit, None, &merge, slots)?;
+                    self.merge(index, merge, came)?;
+                }
+                Ok(Tried::Over)
+            }
+            inline => {
+                let came = self.fetch(rank, stamp, at, inline, &merge, slots)?;
+                self.merge(index, merge, came)
+            }
+        }
+    }
+
+    /// Copies what a rank published, packed bytes from `at` on, to where it is combined.
+    fn fetch(
+        &mut self,
+        rank: u32,
+        stamp: u64,
+        at: u64,
+        inline: Option<Buffer>,
+        merge: &Merge,
+        slots: &mut dyn Slots,
+    ) -> Result<Came, Fault> {
+        let (place, landing) = self.landing(merge.into, Some(*merge));
+        let bytes = merge.into.len * self.shape.unit;
+        let refused = Fault::Unreadable { rank };
+        if let Some(inline) = inline {
+            place.copy_from(&Data::bytes(inline.slice(inline.lo() + at as isize, bytes as usize)));
+        } else if let Some(memory) = place.contiguous() {
+            if !slots.pull(rank, stamp, at, &memory) {
+                return Err(refused);
+            }
+        } else {
+            let stage = self.work.spare.take(bytes);
+            let packed = stage.slice(0, bytes as usize);
+            if !slots.pull(rank, stamp, at, &packed) {
+                return Err(refused);
+            }
+            place.copy_from(&Data::bytes(packed));
+            self.work.spare.give(stage);
+        }
+        Ok(landing.map_or(Came::InPlace, Came::Landed))
+    }
+}
+
+/// Bytes pulled and reduced at a time.
+const PIECE: u64 = 1 << 16;

@@ -1,0 +1,153 @@
+//! Symbolic memory: what every unit of a rank's buffers is, as an expression over what the ranks gave.
+
+use crate::{Algorithm, Buf, Kind, Merge, Shape, Side, Span};
+
+/// An expression over what the ranks gave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Value {
+    /// The operands in order, however they are bracketed.
+    pub(super) sequence: u64,
+    /// How many there are.
+    pub(super) operands: u64,
+    /// The operands in any order.
+    pub(super) bag: u64,
+    /// The operands in order and as bracketed: equal bits.
+    pub(super) tree: u64,
+}
+
+impl Value {
+    const UNDEFINED: Value = Value { sequence: 0xdead, operands: 0, bag: 0xdead, tree: 0xdead };
+
+    /// Unit `unit` of what `rank` gave to operation `op`.
+    pub(super) fn leaf(op: usize, rank: u32, unit: u64) -> Value {
+        let hash = mix(mix(op as u64, u64::from(rank)), unit);
+        Value { sequence: hash, operands: 1, bag: hash, tree: hash }
+    }
+
+    pub(super) fn joined(self, right: Value) -> Value {
+        const BASE: u64 = 0x9e37_79b9_7f4a_7c15;
+        let shift = match right.operands {
+            1 => BASE,
+            n => BASE.wrapping_pow(n as u32),
+        };
+        Value {
+            sequence: self.sequence.wrapping_mul(shift).wrapping_add(right.sequence),
+            operands: self.operands + right.operands,
+            bag: self.bag.wrapping_add(right.bag),
+            tree: mix(self.tree, right.tree),
+        }
+    }
+}
+
+pub(super) fn mix(a: u64, b: u64) -> u64 {
+    let mut x = a.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ b.wrapping_add(0x632b_e59b_d9b4_e019).rotate_left(29);
+    x = (x ^ (x >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    x ^ (x >> 29)
+}
+
+/// The buffers of a rank, and who touched what in the present round.
+pub(super) struct Memory {
+    /// Send (empty if in place), Recv, Temp.
+    pub(super) cells: [Vec<Value>; 3],
+    /// The round of the last read and of the last write, by cell.
+    pub(super) marks: [Vec<(u32, u32)>; 3],
+    pub(super) round: u32,
+    /// Where Send starts in Recv.
+    pub(super) in_place: Option<u64>,
+    pub(super) send_len: u64,
+}
+
+impl Memory {
+    pub(super) fn new(op: usize, algorithm: &Algorithm, shape: &Shape, in_place: bool) -> Memory {
+        let kind = algorithm.kind;
+        let (send, recv) = extents(kind, shape);
+        let in_place = shape.in_place_at(kind).filter(|_| in_place);
+        let given = |units: u64| (0..units).map(|unit| Value::leaf(op, shape.rank, unit)).collect::<Vec<_>>();
+        let mut cells = [
+            if in_place.is_some() { vec![] } else { given(send) },
+            vec![Value::UNDEFINED; recv.max(in_place.map_or(0, |at| at + send)) as usize],
+            vec![Value::UNDEFINED; (algorithm.temp)(shape) as usize],
+        ];
+        if let Some(at) = in_place {
+            cells[1][at as usize..(at + send) as usize].copy_from_slice(&given(send));
+        }
+        if kind == Kind::Bcast && shape.rank == shape.root {
+            cells[1] = given(recv);
+        }
+        let marks = std::array::from_fn(|i| vec![(0, 0); cells[i].len()]);
+        Memory { cells, marks, round: 0, in_place, send_len: send }
+    }
+
+    /// Which cells a span is.
+    pub(super) fn place(&self, span: Span) -> Result<(usize, std::ops::Range<usize>), String> {
+        let (buf, at) = match (span.buf, self.in_place) {
+            (Buf::Send, Some(start)) => (1, start + span.at),
+            (buf, _) => (buf as usize, span.at),
+        };
+        let room = if span.buf == Buf::Send { self.send_len } else { self.cells[buf].len() as u64 };
+        if span.len > 0 && span.at + span.len > room {
+            return Err(format!("{span:?} is outside the buffer of {room} units"));
+        }
+        Ok((buf, at as usize..(at + span.len) as usize))
+    }
+
+    pub(super) fn mark(&mut self, span: Span, write: bool) -> Result<(), String> {
+        if write && span.buf == Buf::Send && span.len > 0 {
+            return Err(format!("{span:?} is the user's, and written to"));
+        }
+        let (buf, range) = self.place(span)?;
+        for (read, written) in &mut self.marks[buf][range] {
+            if *written == self.round || (write && *read == self.round) {
+                return Err(format!("{span:?} is accessed by two steps of one round"));
+            }
+            *(if write { written } else { read }) = self.round;
+        }
+        Ok(())
+    }
+
+    pub(super) fn read(&self, span: Span) -> Vec<Value> {
+        self.place(span).map(|(buf, range)| self.cells[buf][range].to_vec()).unwrap_or_default()
+    }
+
+    pub(super) fn write(&mut self, span: Span, values: &[Value]) {
+        if let Ok((buf, range)) = self.place(span) {
+            self.cells[buf][range].copy_from_slice(values);
+        }
+    }
+
+    /// Writes incoming values, or what they are when combined.
+    pub(super) fn take(&mut self, into: Span, values: Vec<Value>, merge: Option<Merge>) {
+        let Some(merge) = merge else { return self.write(into, &values) };
+        let with = self.read(merge.with);
+        let combined = values.into_iter().zip(with).map(|(came, with)| match merge.side {
+            Side::Left | Side::Any => came.joined(with),
+            Side::Right => with.joined(came),
+        });
+        self.write(into, &combined.collect::<Vec<_>>());
+    }
+
+    pub(super) fn mark_merge(&mut self, merge: Merge) -> Result<(), String> {
+        // Onto itself, also where Send is in place, is one access.
+        if self.place(merge.with)? != self.place(merge.into)? {
+            self.mark(merge.with, false)?;
+        }
+        self.mark(merge.into, true)
+    }
+}
+
+/// Units of the buffers of a rank: Send and Recv.
+pub(super) fn extents(kind: Kind, shape: &Shape) -> (u64, u64) {
+    let (len, p, root) = (shape.len, shape.ranks, shape.rank == shape.root);
+    let at_root = |units: u64| if root { units } else { 0 };
+    match kind {
+        Kind::Barrier => (0, 0),
+        Kind::Bcast => (0, len),
+        Kind::Gather | Kind::Gatherv => (len, at_root(shape.recvs.start(p))),
+        Kind::Scatter | Kind::Scatterv => (at_root(shape.sends.start(p)), len),
+        Kind::Allgather | Kind::Allgatherv => (len, shape.recvs.start(p)),
+        Kind::Alltoall | Kind::Alltoallv | Kind::Alltoallw => (shape.sends.start(p), shape.recvs.start(p)),
+        Kind::Reduce => (len, at_root(len)),
+        Kind::ReduceScatter | Kind::ReduceScatterBlock => (shape.sends.start(p), len),
+        Kind::Allreduce | Kind::Scan | Kind::Exscan => (len, len),
+    }
+}
