@@ -14,6 +14,7 @@
 #define HAVE_LONG_LONG_INT 1
 #define HAVE_MEMORY_H 1
 #define HAVE_MEMSET 1
+#define HAVE_MPI_INTEGER16 1
 #define HAVE_PTHREAD_H 1
 #define HAVE_STDARG_H 1
 #define HAVE_STDINT_H 1

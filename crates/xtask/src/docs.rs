@@ -50,7 +50,8 @@ pub(crate) fn up_to_date(project: &Project) -> Vec<(String, Result<()>)> {
 
 fn renewed(project: &Project, part: &Generated) -> Result<String> {
     let text = project.read(part.page)?;
-    let (head, rest) = text.split_once(BEGIN).with_context(|| format!("{} has no line {BEGIN}", part.page))?;
+    let (head, rest) =
+        text.split_once(BEGIN).with_context(|| format!("{} has no line {BEGIN}", part.page))?;
     let (_, foot) = rest.split_once(END).with_context(|| format!("{} has no line {END}", part.page))?;
     let job = Job::new(env!("CARGO")).args(["run", "--quiet", "-p", part.package, "--example", part.example]);
     let rows = job.folder(project.root()).run_ok()?.output;
@@ -132,7 +133,8 @@ impl Page {
             match block {
                 Block::File { name, text } => project::write(&work.join(name), text)?,
                 Block::Commands(text) => {
-                    let job = Job::new("bash").args(["-e", "-o", "pipefail", "-c", text]).folder(work).limit(120);
+                    let job =
+                        Job::new("bash").args(["-e", "-o", "pipefail", "-c", text]).folder(work).limit(120);
                     let done = job.env("PATH", &path).env("PREFIX", prefix).run()?;
                     if done.end != End::Exit(0) {
                         bail!("{}\n{text}\n{}", done.end, tail(&done.output, 20));
@@ -197,7 +199,10 @@ mod tests {
 
     #[test]
     fn functions_are_gathered_by_reason() {
-        assert_eq!(by_reason("A\tx\nB\ty\nC\tx\n"), "**Waits for x** (2): `A`, `C`\n\n**Waits for y** (1): `B`\n\n");
+        assert_eq!(
+            by_reason("A\tx\nB\ty\nC\tx\n"),
+            "**Waits for x** (2): `A`, `C`\n\n**Waits for y** (1): `B`\n\n"
+        );
         assert!(settings("N\t0\tmeans\n").ends_with("| `N` | 0 | means |\n"));
     }
 }

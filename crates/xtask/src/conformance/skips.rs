@@ -18,7 +18,7 @@ pub(crate) struct Skips {
     /// Does not compile, because this name is not in the MPI 5.0 ABI: name = identifier. Verified.
     #[serde(default)]
     lacks: BTreeMap<String, String>,
-    /// Fails, because this function is not built yet in Banyan: name = function. Verified.
+    /// Fails and says that this is not built yet in Banyan: name = function or more. Verified.
     #[serde(default)]
     needs: BTreeMap<String, String>,
     /// Too long or too large for CI: name = reason.

@@ -16,7 +16,8 @@ pub(super) fn run(project: &Project) -> Result<Tally> {
     }
     for page in docs::pages(project)? {
         let dead = page.dead_links();
-        let links = if dead.is_empty() { Ok(()) } else { Err(anyhow::anyhow!("no such file: {}", dead.join(", "))) };
+        let links =
+            if dead.is_empty() { Ok(()) } else { Err(anyhow::anyhow!("no such file: {}", dead.join(", "))) };
         tally.check(&format!("links of {}", page.name), links);
         if page.commands() > 0 {
             let work = project.folder("docs")?.join(page.name.replace('/', "-"));

@@ -22,9 +22,16 @@ pub(crate) fn smoke(project: &Project) -> Result<Tally> {
 /// Each target for `seconds`.
 pub(crate) fn run(project: &Project, seconds: u64) -> Result<Tally> {
     let target = target_triple()?;
-    let job = Job::new(env!("CARGO")).args(["build", "--release", "--quiet", "--manifest-path", "tests/fuzz/Cargo.toml"]);
+    let job = Job::new(env!("CARGO")).args([
+        "build",
+        "--release",
+        "--quiet",
+        "--manifest-path",
+        "tests/fuzz/Cargo.toml",
+    ]);
     let folder = project.folder("fuzz")?;
-    let job = job.args(["--target", &target]).arg("--target-dir").arg(&folder).folder(project.root()).limit(900);
+    let job =
+        job.args(["--target", &target]).arg("--target-dir").arg(&folder).folder(project.root()).limit(900);
     // Nightly switches on a stable compiler: sanitizers have no other door.
     job.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", FLAGS).run_ok()?;
     let mut tally = Tally::default();
@@ -34,7 +41,9 @@ pub(crate) fn run(project: &Project, seconds: u64) -> Result<Tally> {
         let work = project.folder(&format!("fuzz/found/{name}"))?;
         let program = folder.join(&target).join("release").join(&name);
         let limit = format!("-max_total_time={seconds}");
-        let fuzz = Job::new(program).args([&limit, "-rss_limit_mb=2048", "-timeout=10", "-max_len=4096"]).arg(&corpus);
+        let fuzz = Job::new(program)
+            .args([&limit, "-rss_limit_mb=2048", "-timeout=10", "-max_len=4096"])
+            .arg(&corpus);
         tally.check(&name, verdict(&fuzz.folder(work).env("RUST_BACKTRACE", "1").limit(seconds + 60)));
     }
     Ok(tally)

@@ -113,7 +113,9 @@ pub(crate) fn netpipe(project: &Project, library: &Library, fabric: Fabric) -> R
     let job = library.mpirun(2, &program, fabric)?.args(["-i", "-u", "1048576"]).folder(&work).limit(300);
     let done = job.run_ok()?;
     let sizes = done.output.lines().filter(|line| line.contains("bytes") && line.contains("times")).count();
-    if let Some(line) = done.output.lines().find(|line| line.contains("ntegrity check failed") || line.contains("rror")) {
+    if let Some(line) =
+        done.output.lines().find(|line| line.contains("ntegrity check failed") || line.contains("rror"))
+    {
         bail!("{line}");
     }
     if sizes < 20 {
