@@ -27,6 +27,9 @@ pub(crate) struct Team {
     slots: OnceLock<Option<TeamSlots>>,
 }
 
+/// Tells the contexts of persistent collectives from those of communicators.
+const PERSISTENT: u64 = 0x9e25 << 32;
+
 /// Where a communicator is in its sequence of collectives.
 struct Sequence {
     seq: u32,
@@ -44,6 +47,13 @@ impl Team {
         let Sequence { seq, plans } = sequence.get_or_insert_with(|| self.first(engine));
         *seq = seq.wrapping_add(1);
         coll::start(call, plans, &self.rt.tuning, *seq)
+    }
+
+    /// Starts a collective; `None`: it is over already.
+    pub(crate) fn launch(self: &Arc<Self>, call: Call) -> Result<Option<CollId>> {
+        let mut engine = self.rt.gate.enter();
+        let execution = self.begin(&engine, call);
+        engine.start_coll(self, execution)
     }
 
     /// What the first collective finds out: only what all ranks find out alike.
@@ -273,18 +283,19 @@ impl Comm {
         Ok(Request::coll(self, self.launch(call)?))
     }
 
-    /// A persistent collective.
+    /// A persistent collective. It gets a context of its own: all ranks make their persistent collectives in
+    /// one order, but may start them in any (MPI 5.0, 6.13).
     pub fn persist(self: &Arc<Self>, call: Call) -> Result<Request> {
         self.one_group()?;
-        Ok(Request::persistent(self, Recipe::Coll(Box::new(call))))
+        let ctx = self.child_context(PERSISTENT);
+        self.runtime().open_context(ctx);
+        let team = Arc::new(Team::new(self.runtime(), ctx, self.group().clone()));
+        Ok(Request::persistent(self, Recipe::Coll { call: Box::new(call), team }))
     }
 
-    pub(crate) fn launch(&self, call: Call) -> Result<Option<CollId>> {
+    fn launch(&self, call: Call) -> Result<Option<CollId>> {
         self.one_group()?;
-        let rt = self.runtime();
-        let mut engine = rt.gate.enter();
-        let execution = self.team().begin(&engine, call);
-        engine.start_coll(self.team(), execution)
+        self.team().launch(call)
     }
 
     fn one_group(&self) -> Result<()> {

@@ -312,7 +312,7 @@ impl Comm {
                 Source::None => Ok((Posted::Over(Outcome::ok(Status::NO_PROC)), true)),
                 source => Ok((self.post_recv(engine, data, source, *tag), true)),
             },
-            Recipe::Coll(_) => Err(Error::intern("a collective is not posted as a message")),
+            Recipe::Coll { .. } => Err(Error::intern("a collective is not posted as a message")),
         }
     }
 

@@ -8,6 +8,7 @@ use banyan_datatype::Data;
 use banyan_p2p::ReqId;
 
 use crate::bail;
+use crate::coll::Team;
 use crate::comm::{Comm, Posted, lock, outcome};
 use crate::engine::{CollId, Engine};
 use crate::error::{Error, Result};
@@ -31,7 +32,7 @@ pub enum SendMode {
 pub(crate) enum Recipe {
     Send { data: Data, dest: i32, tag: i32, mode: SendMode },
     Recv { data: Data, source: i32, tag: i32 },
-    Coll(Box<Call>),
+    Coll { call: Box<Call>, team: Arc<Team> },
 }
 
 /// The functions of a generalized request (MPI 5.0, 13.2). Called without any lock.
@@ -137,7 +138,7 @@ impl Request {
             bail!(ERR_REQUEST, "the persistent request is active: complete it before it is started again");
         }
         let next = match recipe {
-            Recipe::Coll(call) => match comm.launch((**call).clone())? {
+            Recipe::Coll { call, team } => match team.launch((**call).clone())? {
                 None => State::Over(Outcome::ok(Status::EMPTY)),
                 Some(id) => State::Coll(id),
             },
