@@ -2,7 +2,7 @@
 
 use crate::boundary::mpi;
 use crate::buffers::{check, count, counts, displacements, region};
-use crate::comm::{Object, lookup};
+use crate::comm::{Found, Object, lookup};
 use crate::datatype::{self, OrMpi, TypeRef};
 use crate::ffi::*;
 use crate::pointer::Ptr;
@@ -163,7 +163,7 @@ fn ranks(comm: &Object) -> usize {
 }
 
 /// The communicator of a collective: of one group, as long as those of two are not built.
-fn group_of(name: &str, comm: MPI_Comm) -> Result<Arc<Object>> {
+fn group_of(name: &str, comm: MPI_Comm) -> Result<Found> {
     let object = lookup(comm)?;
     if object.is_inter() {
         bail!(ERR_UNSUPPORTED_OPERATION, "{name} on an intercommunicator is not built yet");

@@ -8,8 +8,9 @@ use crate::{group, info, request};
 use banyan_runtime::{
     Attributes, Comm, Comparison, Errhandler, Info, Outcome, Request, Result, SplitType, Status, bail,
 };
+use std::cell::Cell;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, RwLock};
 
 /// A communicator with the attributes that the user cached on it.
@@ -35,9 +36,57 @@ static ITSELF: RwLock<Option<Arc<Object>>> = RwLock::new(None);
 static WORLD_HANDLED: AtomicBool = AtomicBool::new(false);
 static SELF_HANDLED: AtomicBool = AtomicBool::new(false);
 
+/// How often communicators were freed: what a thread remembers is good as long as this stays.
+static FREED: AtomicU32 = AtomicU32::new(0);
+
+thread_local! {
+    /// The communicators that this thread used last, so that no lock and no shared count is touched for the next
+    /// call on them.
+    static RECENT: [Cell<Option<Recent>>; PLACES] = const { [const { Cell::new(None) }; PLACES] };
+}
+
+const PLACES: usize = 4;
+
+struct Recent {
+    object: Arc<Object>,
+    handle: MPI_Comm,
+    freed: u32,
+}
+
+/// A communicator in use by a call; the thread remembers it afterwards.
+pub(crate) struct Found(Option<Recent>);
+
+impl Deref for Found {
+    type Target = Object;
+
+    #[inline]
+    fn deref(&self) -> &Object {
+        &self.0.as_ref().expect("there until it is dropped").object
+    }
+}
+
+impl Drop for Found {
+    #[inline]
+    fn drop(&mut self) {
+        let recent = self.0.take().filter(|recent| recent.freed == FREED.load(Ordering::Acquire));
+        if let Some(recent) = recent {
+            let _ = RECENT.try_with(|places| places[recent.handle.0 % PLACES].set(Some(recent)));
+        }
+    }
+}
+
 /// The communicator of a handle.
 #[inline]
-pub(crate) fn lookup(comm: MPI_Comm) -> Result<Arc<Object>> {
+pub(crate) fn lookup(comm: MPI_Comm) -> Result<Found> {
+    let freed = FREED.load(Ordering::Acquire);
+    let recent = RECENT.try_with(|places| places[comm.0 % PLACES].take()).ok().flatten();
+    match recent {
+        Some(recent) if recent.handle == comm && recent.freed == freed => Ok(Found(Some(recent))),
+        _ => Ok(Found(Some(Recent { object: search(comm)?, handle: comm, freed }))),
+    }
+}
+
+fn search(comm: MPI_Comm) -> Result<Arc<Object>> {
     match comm {
         MPI_COMM_WORLD => predefined(&WORLD),
         MPI_COMM_SELF => predefined(&ITSELF),
@@ -46,7 +95,6 @@ pub(crate) fn lookup(comm: MPI_Comm) -> Result<Arc<Object>> {
     }
 }
 
-#[inline]
 fn predefined(slot: &RwLock<Option<Arc<Object>>>) -> Result<Arc<Object>> {
     match &*slot.read().unwrap_or_else(|poison| poison.into_inner()) {
         Some(object) => Ok(object.clone()),
@@ -69,6 +117,8 @@ pub(crate) fn open(world: Arc<Comm>, itself: Arc<Comm>) {
 
 /// Forgets all communicators.
 pub(crate) fn close() {
+    FREED.fetch_add(1, Ordering::Release);
+    let _ = RECENT.try_with(|recent| recent.iter().for_each(|place| drop(place.take())));
     drop(TABLE.drain());
     for slot in [&WORLD, &ITSELF] {
         let object = slot.write().unwrap_or_else(|poison| poison.into_inner()).take();
@@ -120,7 +170,7 @@ pub(crate) fn give_or_null(to: Ptr<MPI_Comm>, comm: Option<Arc<Comm>>) -> Result
     }
 }
 
-fn dup(comm: MPI_Comm, info: Option<&Info>, newcomm: Ptr<MPI_Comm>) -> Result<Arc<Object>> {
+fn dup(comm: MPI_Comm, info: Option<&Info>, newcomm: Ptr<MPI_Comm>) -> Result<Found> {
     let old = lookup(comm)?;
     newcomm.set(MPI_COMM_NULL)?;
     // The new context first: all members draw it, also if an attribute refuses to be copied here.
@@ -144,6 +194,7 @@ fn free(comm: Ptr<MPI_Comm>) -> Result<()> {
     }
     object.attributes.delete_all(handle.0)?;
     TABLE.remove(handle.0)?;
+    FREED.fetch_add(1, Ordering::Release);
     comm.set(MPI_COMM_NULL)
 }
 

@@ -4,7 +4,8 @@
 //! the error class of its kind, never a crash. MPI 5.0, 20.3: integers 0 to 4095 are predefined handles.
 
 use banyan_runtime::{Class, Error, Result};
-use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const INDEX_BITS: u32 = 20;
 const GENERATION_BITS: u32 = 7;
@@ -72,7 +73,7 @@ impl Kind {
 /// The objects of one kind. Lookups clone the object, so no lock is held while it is used.
 pub struct Table<T> {
     kind: Kind,
-    slots: RwLock<Slots<T>>,
+    slots: Spin<Slots<T>>,
 }
 
 struct Slots<T> {
@@ -88,7 +89,7 @@ struct Slot<T> {
 impl<T> Table<T> {
     /// An empty table.
     pub const fn new(kind: Kind) -> Self {
-        Self { kind, slots: RwLock::new(Slots { all: Vec::new(), free: Vec::new() }) }
+        Self { kind, slots: Spin::new(Slots { all: Vec::new(), free: Vec::new() }) }
     }
 
     /// Keeps `object` and returns its handle.
@@ -96,7 +97,10 @@ impl<T> Table<T> {
     /// # Errors
     /// MPI_ERR_NO_MEM if there are 2^20 objects of the kind already.
     pub fn insert(&self, object: T) -> Result<usize> {
-        let mut slots = self.write();
+        self.slots.with(|slots| self.insert_into(slots, object))
+    }
+
+    fn insert_into(&self, slots: &mut Slots<T>, object: T) -> Result<usize> {
         let index = match slots.free.pop() {
             Some(index) => index,
             None if slots.all.len() >> INDEX_BITS != 0 => {
@@ -115,53 +119,43 @@ impl<T> Table<T> {
 
     /// Takes the object out; its handle is stale from now on.
     pub fn remove(&self, handle: usize) -> Result<T> {
-        let mut slots = self.write();
-        let index = self.index(&slots, handle)?;
-        let slot = &mut slots.all[index];
-        slot.generation = (slot.generation + 1) % GENERATIONS;
-        let object = slot.object.take();
-        slots.free.push(index as u32);
-        object.ok_or_else(|| self.stale(handle))
+        self.slots.with(|slots| {
+            let index = self.index(slots, handle)?;
+            let slot = &mut slots.all[index];
+            slot.generation = (slot.generation + 1) % GENERATIONS;
+            let object = slot.object.take();
+            slots.free.push(index as u32);
+            object.ok_or_else(|| self.stale(handle))
+        })
     }
 
     /// Calls `f` on the object. `f` must not call user code: the table is locked.
+    #[inline]
     pub fn with<R>(&self, handle: usize, f: impl FnOnce(&T) -> R) -> Result<R> {
-        let slots = self.read();
-        let index = self.index(&slots, handle)?;
-        slots.all[index].object.as_ref().map(f).ok_or_else(|| self.stale(handle))
-    }
-
-    /// Calls `f` on the object, which it may change. `f` must not call user code: the table is locked.
-    pub fn with_mut<R>(&self, handle: usize, f: impl FnOnce(&mut T) -> R) -> Result<R> {
-        let mut slots = self.write();
-        let index = self.index(&slots, handle)?;
-        slots.all[index].object.as_mut().map(f).ok_or_else(|| self.stale(handle))
-    }
-
-    /// True if the handle stands for an object.
-    pub fn contains(&self, handle: usize) -> bool {
-        self.with(handle, |_| ()).is_ok()
+        self.slots.with(|slots| {
+            let index = self.index(slots, handle)?;
+            slots.all[index].object.as_ref().map(f).ok_or_else(|| self.stale(handle))
+        })
     }
 
     /// How many objects there are.
     pub fn count(&self) -> usize {
-        let slots = self.read();
-        slots.all.len() - slots.free.len()
+        self.slots.with(|slots| slots.all.len() - slots.free.len())
     }
 
     /// Takes every object out.
     pub fn drain(&self) -> Vec<T> {
-        let mut slots = self.write();
-        let mut objects = Vec::new();
-        for index in 0..slots.all.len() {
-            let slot = &mut slots.all[index];
-            if let Some(object) = slot.object.take() {
-                slot.generation = (slot.generation + 1) % GENERATIONS;
-                objects.push(object);
-                slots.free.push(index as u32);
+        self.slots.with(|slots| {
+            let mut objects = Vec::new();
+            for (index, slot) in slots.all.iter_mut().enumerate() {
+                if let Some(object) = slot.object.take() {
+                    slot.generation = (slot.generation + 1) % GENERATIONS;
+                    slots.free.push(index as u32);
+                    objects.push(object);
+                }
             }
-        }
-        objects
+            objects
+        })
     }
 
     fn number(&self, index: u32, generation: u32) -> usize {
@@ -201,14 +195,6 @@ impl<T> Table<T> {
         };
         Error::new(self.kind.class(), what)
     }
-
-    fn read(&self) -> RwLockReadGuard<'_, Slots<T>> {
-        self.slots.read().unwrap_or_else(|poison| poison.into_inner())
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, Slots<T>> {
-        self.slots.write().unwrap_or_else(|poison| poison.into_inner())
-    }
 }
 
 impl<T: Clone> Table<T> {
@@ -219,6 +205,53 @@ impl<T: Clone> Table<T> {
     #[inline]
     pub fn lookup(&self, handle: usize) -> Result<T> {
         self.with(handle, T::clone)
+    }
+}
+
+/// A lock for a few instructions, without user code: one atomic exchange when nobody is there.
+struct Spin<T> {
+    busy: AtomicBool,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: `value` is reached only in `with`, which `busy` admits one thread at a time to.
+unsafe impl<T: Send> Sync for Spin<T> {}
+
+impl<T> Spin<T> {
+    const fn new(value: T) -> Self {
+        Self { busy: AtomicBool::new(false), value: UnsafeCell::new(value) }
+    }
+
+    /// Calls `f` on the value, alone. `f` must not come here again.
+    #[inline]
+    fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        /// Leaves also when `f` panics.
+        struct Leave<'a>(&'a AtomicBool);
+
+        impl Drop for Leave<'_> {
+            #[inline]
+            fn drop(&mut self) {
+                self.0.store(false, Ordering::Release);
+            }
+        }
+
+        while self.busy.swap(true, Ordering::Acquire) {
+            self.rest();
+        }
+        let _leave = Leave(&self.busy);
+        // SAFETY: `busy` was false and is ours until `_leave` goes.
+        f(unsafe { &mut *self.value.get() })
+    }
+
+    #[cold]
+    fn rest(&self) {
+        for _ in 0..100 {
+            if !self.busy.load(Ordering::Relaxed) {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+        std::thread::yield_now();
     }
 }
 
@@ -251,5 +284,23 @@ mod tests {
         assert!(table.lookup(a).unwrap_err().what.contains("freed"));
         assert!(table.lookup(group).unwrap_err().what.contains("is a group"));
         assert_eq!(table.lookup(b), Ok('b'));
+    }
+
+    #[test]
+    fn threads_share_a_table() {
+        let table = Table::new(Kind::Request);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let table = &table;
+                scope.spawn(move || {
+                    for round in 0..1000 {
+                        let handle = table.insert((thread, round)).unwrap();
+                        assert_eq!(table.lookup(handle), Ok((thread, round)));
+                        assert_eq!(table.remove(handle), Ok((thread, round)));
+                    }
+                });
+            }
+        });
+        assert_eq!(table.count(), 0);
     }
 }

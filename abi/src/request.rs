@@ -1,11 +1,12 @@
 //! Requests (MPI 5.0, 3.7 and 3.9): their handles, and completing, starting and cancelling them.
 
 use crate::boundary::{SelfComm, Target, blame, mpi};
+use crate::comm::{Found, lookup as lookup_comm};
 use crate::ffi::*;
 use crate::handles::{Kind, Table};
 use crate::pointer::Ptr;
 use crate::status::store;
-use banyan_runtime::{Class, Error, Outcome, Request, Result, Runtime, Status, bail};
+use banyan_runtime::{Class, Error, Outcome, Request, Result, Status, bail};
 use std::sync::Arc;
 
 /// A request, and the communicator that its errors are reported on.
@@ -92,8 +93,8 @@ impl Many {
         Ok(Many { array, entries })
     }
 
-    fn runtime(&self) -> Result<Arc<Runtime>> {
-        crate::init::runtime()
+    fn itself(&self) -> Result<Found> {
+        lookup_comm(MPI_COMM_SELF)
     }
 
     fn requests(&self) -> Vec<Arc<Request>> {
@@ -165,7 +166,7 @@ fn some(
     statuses: Ptr<MPI_Status>,
 ) -> Result<()> {
     let many = Many::new(incount, requests)?;
-    let Some(found) = many.runtime()?.some(&many.placed(), block) else {
+    let Some(found) = many.itself()?.runtime().some(&many.placed(), block) else {
         return outcount.set(MPI_UNDEFINED);
     };
     outcount.set(found.len() as c_int)?;
@@ -219,7 +220,7 @@ mpi! {
         let many = Many::new(count, array_of_requests)?;
         let outcomes = match many.entries.is_empty() {
             true => Vec::new(),
-            false => many.runtime()?.wait_all(&many.requests()),
+            false => many.itself()?.runtime().wait_all(&many.requests()),
         };
         many.all(count, outcomes, array_of_statuses)
     }
@@ -233,7 +234,7 @@ mpi! {
         let many = Many::new(count, array_of_requests)?;
         let outcomes = match many.entries.is_empty() {
             true => Some(Vec::new()),
-            false => many.runtime()?.test_all(&many.requests()),
+            false => many.itself()?.runtime().test_all(&many.requests()),
         };
         flag.set(outcomes.is_some().into())?;
         match outcomes {
@@ -249,7 +250,7 @@ mpi! {
         status: Ptr<MPI_Status>,
     ) on SelfComm {
         let many = Many::new(count, array_of_requests)?;
-        match many.runtime()?.wait_any(&many.placed()) {
+        match many.itself()?.runtime().wait_any(&many.placed()) {
             Some(found) => any(&many, found, indx, status),
             None => none_active(indx, status),
         }
@@ -263,7 +264,7 @@ mpi! {
         status: Ptr<MPI_Status>,
     ) on SelfComm {
         let many = Many::new(count, array_of_requests)?;
-        let found = many.runtime()?.test_any(&many.placed());
+        let found = many.itself()?.runtime().test_any(&many.placed());
         flag.set((!matches!(found, Ok(None))).into())?;
         match found {
             Ok(Some(found)) => any(&many, found, indx, status),
