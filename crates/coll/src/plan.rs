@@ -1,7 +1,6 @@
 //! [`PlanCache`]: what a communicator keeps between its collectives; [`start`] begins one.
 
 use crate::arrange::Arranged;
-use crate::execute::Work;
 use crate::place::Place;
 use crate::{Algorithm, Call, Case, Execution, Kind, Tuning};
 
@@ -42,7 +41,7 @@ pub struct PlanCache {
     /// The last choice of each kind.
     choices: [Option<Choice>; Kind::ALL.len()],
     /// Ready for the next executions.
-    works: Vec<Work>,
+    idle: Vec<Execution>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +63,7 @@ impl Facts {
 impl PlanCache {
     /// For `rank` of a new communicator.
     pub fn new(rank: u32, facts: Facts) -> PlanCache {
-        PlanCache { rank, facts, stamp: 1, floor: 0, choices: [None; Kind::ALL.len()], works: vec![] }
+        PlanCache { rank, facts, stamp: 1, floor: 0, choices: [None; Kind::ALL.len()], idle: vec![] }
     }
 
     /// What all ranks know.
@@ -73,15 +72,11 @@ impl PlanCache {
     }
 
     /// Takes back what an execution that is done had allocated, for the next one.
-    pub fn recycle(&mut self, execution: Execution) {
-        let Execution { mut work, places: [_, _, temp], floor, .. } = execution;
-        self.floor = self.floor.max(floor);
-        if let Place::Elements { base, .. } | Place::Bytes(base) = temp {
-            work.spare.give(base);
-        }
-        work.reset();
-        if self.works.len() < 4 {
-            self.works.push(work);
+    pub fn recycle(&mut self, mut execution: Execution) {
+        self.floor = self.floor.max(execution.0.floor);
+        if self.idle.len() < 4 {
+            execution.0.reset();
+            self.idle.push(execution);
         }
     }
 
@@ -107,34 +102,26 @@ impl PlanCache {
 /// Begins a collective. `seq` must be the same at all ranks, and differ from those of the communicator's
 /// other collectives under way. Nothing is sent before the first [`Execution::advance`].
 pub fn start(mut call: Call, plans: &mut PlanCache, tuning: &Tuning, seq: u32) -> Execution {
-    let mut work = plans.works.pop().unwrap_or_default();
+    let mut execution = plans.idle.pop().unwrap_or_else(|| Execution(Box::default()));
+    let running = &mut execution.0;
     let (rank, ranks) = (plans.rank, plans.facts.ranks);
-    let arranged = Arranged::new(&mut call, rank, ranks, &mut work.spare);
-    let (arranged, fault) = match arranged {
-        Ok(arranged) => (arranged, None),
-        Err(fault) => (Arranged::nothing(call.root, true, rank, ranks), Some(fault)),
-    };
+    let arranged = Arranged::new(&mut call, rank, ranks, &mut running.work.spare);
+    let arranged = arranged.unwrap_or_else(|fault| {
+        running.over = Some(Err(fault));
+        Arranged::nothing(call.root, true, rank, ranks)
+    });
     let algorithm = plans.choose(call.kind, arranged.case(call.kind), arranged.shape.commutative, tuning);
-    let stamp = plans.stamp;
-    plans.stamp += u64::from(algorithm.phases);
     let Arranged { shape, send, recv, in_place, ty } = arranged;
-    let temp = Place::scratch((algorithm.temp)(&shape), ty.as_ref(), &mut work.spare);
-    let in_place = if in_place { shape.in_place_at(call.kind) } else { None };
-    let rounds = (algorithm.rounds)(&shape);
-    Execution {
-        algorithm,
-        seq,
-        stamp,
-        floor: plans.floor,
-        seen: 0,
-        places: [send, recv, temp],
-        in_place,
-        op: call.op.zip(ty),
-        work,
-        next: 0,
-        rounds,
-        job: None,
-        over: fault.map(Err),
-        shape,
-    }
+    let temp = Place::scratch((algorithm.temp)(&shape), ty.as_ref(), &mut running.work.spare);
+    running.rounds = (algorithm.rounds)(&shape);
+    running.in_place = if in_place { shape.in_place_at(call.kind) } else { None };
+    running.algorithm = algorithm;
+    running.shape = shape;
+    running.places = [send, recv, temp];
+    running.op = call.op.zip(ty);
+    running.seq = seq;
+    running.stamp = plans.stamp;
+    running.floor = plans.floor;
+    plans.stamp += u64::from(algorithm.phases);
+    execution
 }

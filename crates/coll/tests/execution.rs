@@ -95,10 +95,10 @@ impl Mine {
     }
 }
 
-/// `x -> a x + b`, composed: associative, not commutative.
-struct Affine;
+/// A function of the user's on pairs.
+struct Pairwise(fn([u64; 2], [u64; 2]) -> [u64; 2]);
 
-impl UserOp for Affine {
+impl UserOp for Pairwise {
     fn apply(&self, input: &Buffer, inout: &Buffer, count: u64, ty: &Arc<Datatype>) {
         let pairs = |buffer: &Buffer| -> Vec<[u64; 2]> {
             let bytes = packed(&Data::typed(buffer.clone(), count, ty));
@@ -106,12 +106,17 @@ impl UserOp for Affine {
             bytes.chunks(16).map(|pair| [word(&pair[..8]), word(&pair[8..])]).collect()
         };
         let out = Data::typed(inout.clone(), count, ty);
-        let combined = pairs(input).into_iter().zip(pairs(inout)).flat_map(|(x, y)| affine(x, y));
+        let combined = pairs(input).into_iter().zip(pairs(inout)).flat_map(|(x, y)| self.0(x, y));
         let bytes: Vec<u8> = combined.flat_map(u64::to_ne_bytes).collect();
         out.cursor().unpack(&out, &bytes);
     }
 }
 
+fn add([a, b]: [u64; 2], [c, d]: [u64; 2]) -> [u64; 2] {
+    [a.wrapping_add(c), b.wrapping_add(d)]
+}
+
+/// `x -> a x + b`, composed: associative, not commutative.
 fn affine([a, b]: [u64; 2], [c, d]: [u64; 2]) -> [u64; 2] {
     [a.wrapping_mul(c), a.wrapping_mul(d).wrapping_add(b)]
 }
@@ -119,6 +124,8 @@ fn affine([a, b]: [u64; 2], [c, d]: [u64; 2]) -> [u64; 2] {
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Operation {
     Sum,
+    /// The same by a function of the user's, which commutes.
+    Add,
     Affine,
 }
 
@@ -126,7 +133,8 @@ impl Operation {
     fn op(self) -> Op {
         match self {
             Operation::Sum => Op::Builtin(Builtin::Sum),
-            Operation::Affine => Op::User { commutative: false, fun: Arc::new(Affine) },
+            Operation::Add => Op::User { commutative: true, fun: Arc::new(Pairwise(add)) },
+            Operation::Affine => Op::User { commutative: false, fun: Arc::new(Pairwise(affine)) },
         }
     }
 
@@ -134,7 +142,7 @@ impl Operation {
         let pairs = left.chunks(2).zip(right.chunks(2));
         pairs
             .flat_map(|(x, y)| match self {
-                Operation::Sum => [x[0].wrapping_add(y[0]), x[1].wrapping_add(y[1])],
+                Operation::Sum | Operation::Add => add([x[0], x[1]], [y[0], y[1]]),
                 Operation::Affine => affine([x[0], x[1]], [y[0], y[1]]),
             })
             .collect()
@@ -437,7 +445,11 @@ fn try_out(algorithm: Option<&Algorithm>, trial: Trial) {
 
 /// Some case of an algorithm.
 fn some_trial(row: &Algorithm, ranks: u32, pairs: u64, random: &mut Random) -> Trial {
-    let operation = if row.reorders || random.one_in(2) { Operation::Sum } else { Operation::Affine };
+    let operation = match random.below(if row.reorders { 2 } else { 3 }) {
+        0 => Operation::Sum,
+        1 => Operation::Add,
+        _ => Operation::Affine,
+    };
     let mut layout = || if random.one_in(2) { Layout::Words } else { Layout::Gaps };
     let layouts = [layout(), layout()];
     Trial {

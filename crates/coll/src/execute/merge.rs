@@ -6,7 +6,7 @@ use banyan_datatype::op::reduce;
 use banyan_datatype::{Data, Datatype};
 use banyan_memory::Buffer;
 
-use super::{Execution, Job, State, Tried};
+use super::{Job, Running, State, Tried};
 use crate::place::{Range, elements};
 use crate::{Buf, Fault, Merge, Op, Side, Span, Step};
 
@@ -20,7 +20,7 @@ pub(super) enum Came {
     Seen(Buffer),
 }
 
-impl Execution {
+impl Running {
     /// Where incoming data go first, and the memory for that if it is not where they belong.
     pub(super) fn landing(&mut self, into: Span, merge: Option<Merge>) -> (Data, Option<Buffer>) {
         if let Some(merge) = merge.filter(|merge| !self.direct(merge)) {

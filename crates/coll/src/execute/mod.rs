@@ -10,11 +10,59 @@ use banyan_memory::Buffer;
 
 use self::merge::Came;
 use crate::place::{Place, Spare};
-use crate::{Algorithm, Fault, Key, Merge, Messenger, Op, OpId, Round, Shape, Span, Step, UserOp};
+use crate::{
+    ALL, Algorithm, Blocks, Fault, Key, Merge, Messenger, Op, OpId, Round, Shape, Span, Step, UserOp,
+};
 
 /// A collective under way at this rank. Its owner calls [`Execution::advance`] until it is done; nothing here
 /// waits.
-pub struct Execution {
+pub struct Execution(pub(crate) Box<Running>);
+
+impl Execution {
+    /// The algorithm that was chosen.
+    pub fn algorithm(&self) -> &'static Algorithm {
+        self.0.algorithm
+    }
+
+    /// Goes as far as possible without waiting.
+    #[inline]
+    pub fn advance(&mut self, io: &mut impl Messenger) -> Advance {
+        self.0.advance(io)
+    }
+
+    /// Says that the job which [`Execution::advance`] handed out has run.
+    pub fn completed(&mut self, _job: Job) {
+        self.0.completed();
+    }
+
+    /// Gives up: nothing of the user's memory is touched any more.
+    pub fn cancel(&mut self, io: &mut impl Messenger) {
+        self.0.cancel(io);
+    }
+}
+
+/// Which algorithm, how far it is, and the first step that it waits for.
+impl std::fmt::Debug for Execution {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::fmt::Debug for Running {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Running { algorithm, next, rounds, .. } = self;
+        write!(f, "{algorithm:?}, round {next} of {rounds}")?;
+        let states = self.work.states.iter().zip(&self.work.round.steps);
+        let mut open = states.filter(|(state, _)| !matches!(state, State::Over));
+        match open.next() {
+            Some((_, step)) => write!(f, ", waits in {step:?}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What is behind an [`Execution`]; in a box, because it goes from hand to hand, and is used again and again.
+pub(crate) struct Running {
     pub(crate) algorithm: &'static Algorithm,
     pub(crate) shape: Shape,
     pub(crate) seq: u32,
@@ -51,15 +99,54 @@ pub(crate) struct Work {
     pub(crate) spare: Spare,
 }
 
-impl Work {
-    /// Gets ready for the next execution.
-    pub(crate) fn reset(&mut self) {
-        self.states.clear();
-        self.left = 0;
-        while let Some(buffer) = self.kept.pop() {
-            self.spare.give(buffer);
+impl Default for Running {
+    fn default() -> Running {
+        let none = Blocks::Even(0);
+        let shape = Shape {
+            rank: 0,
+            ranks: 1,
+            root: 0,
+            len: 0,
+            unit: 1,
+            sends: none.clone(),
+            recvs: none,
+            commutative: true,
+        };
+        Running {
+            algorithm: ALL[0],
+            shape,
+            seq: 0,
+            stamp: 0,
+            floor: 0,
+            seen: 0,
+            places: [const { Place::Nothing }; 3],
+            in_place: None,
+            op: None,
+            work: Work::default(),
+            next: 0,
+            rounds: 0,
+            job: None,
+            over: None,
         }
-        self.spare.trim();
+    }
+}
+
+impl Running {
+    /// Gets ready for the next collective, when this one is done.
+    pub(crate) fn reset(&mut self) {
+        let [send, recv, temp] = &mut self.places;
+        (*send, *recv, self.op) = (Place::Nothing, Place::Nothing, None);
+        let work = &mut self.work;
+        if let Place::Elements { base, .. } | Place::Bytes(base) = std::mem::replace(temp, Place::Nothing) {
+            work.spare.give(base);
+        }
+        while let Some(buffer) = work.kept.pop() {
+            work.spare.give(buffer);
+        }
+        work.spare.trim();
+        work.states.clear();
+        work.left = 0;
+        (self.next, self.rounds, self.seen, self.job, self.over) = (0, 0, 0, None, None);
     }
 }
 
@@ -107,14 +194,8 @@ enum Tried {
     Job(Job),
 }
 
-impl Execution {
-    /// The algorithm that was chosen.
-    pub fn algorithm(&self) -> &'static Algorithm {
-        self.algorithm
-    }
-
-    /// Goes as far as possible without waiting.
-    pub fn advance(&mut self, io: &mut impl Messenger) -> Advance {
+impl Running {
+    fn advance(&mut self, io: &mut impl Messenger) -> Advance {
         if self.job.is_some() {
             return Advance::Pending;
         }
@@ -135,8 +216,7 @@ impl Execution {
         }
     }
 
-    /// Says that the job which [`Execution::advance`] handed out has run.
-    pub fn completed(&mut self, _job: Job) {
+    fn completed(&mut self) {
         let Some(index) = self.job.take() else { return };
         if let State::Combining(landing) = std::mem::replace(&mut self.work.states[index], State::Over) {
             self.work.left -= 1;
@@ -144,8 +224,7 @@ impl Execution {
         }
     }
 
-    /// Gives up: nothing of the user's memory is touched any more.
-    pub fn cancel(&mut self, io: &mut impl Messenger) {
+    fn cancel(&mut self, io: &mut impl Messenger) {
         for state in &mut self.work.states {
             if let State::Moving(op, _) = std::mem::replace(state, State::Over) {
                 io.cancel(op);

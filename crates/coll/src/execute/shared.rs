@@ -4,10 +4,10 @@ use banyan_datatype::Data;
 use banyan_memory::Buffer;
 
 use super::merge::Came;
-use super::{Execution, Tried};
+use super::{Running, Tried};
 use crate::{Fault, Form, Merge, Op, Published, Slots, Span, Step};
 
-impl Execution {
+impl Running {
     pub(super) fn shared(&mut self, index: usize, step: Step, slots: &mut dyn Slots) -> Result<Tried, Fault> {
         let stamp = |phase: u32| self.stamp + u64::from(phase);
         let over = |yes: bool| if yes { Ok(Tried::Over) } else { Ok(Tried::NotYet) };
