@@ -4,6 +4,7 @@ use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use banyan_pmi::settings::COMMON;
 use banyan_topo::{CpuSet, Machine, Unit, place};
 use rustix::fs::{Access, access};
 
@@ -27,6 +28,8 @@ pub(crate) struct Plan {
     pub(crate) host: String,
     /// Cores that the job may use.
     pub(crate) cores: u32,
+    /// What all ranks must have alike, as name and value.
+    pub(crate) settings: Vec<(String, String)>,
     /// CPUs of each rank; empty if ranks are not bound.
     pub(crate) cpus: Vec<CpuSet>,
 }
@@ -39,6 +42,7 @@ pub(crate) struct App {
     /// `NAME=VALUE`, without the variables of single ranks.
     pub(crate) environment: Vec<CString>,
     pub(crate) directory: Option<CString>,
+    settings: Vec<(String, String)>,
 }
 
 impl Plan {
@@ -49,6 +53,15 @@ impl Plan {
         let common = common_environment(&global)?;
         let apps = options.programs.into_iter().map(|(local, program)| app(local, program, &common));
         let apps = apps.collect::<Result<Vec<App>, Trouble>>()?;
+        let settings = apps.first().map(|app| app.settings.clone()).unwrap_or_default();
+        if let Some(app) = apps.iter().find(|app| app.settings != settings) {
+            let names = COMMON.join(", ");
+            let why = format!(
+                "{} has other settings than the first program: {names} must be the same for all",
+                app.command
+            );
+            return Err(Trouble::usage(why));
+        }
         let size = apps.iter().try_fold(0u32, |sum, app| sum.checked_add(app.ranks));
         let size = size.ok_or_else(|| Trouble::usage("too many ranks"))?;
         if let Some(folder) = &global.output {
@@ -57,7 +70,7 @@ impl Plan {
                 .map_err(|why| Trouble::new(format!("--output {}: {}", folder.display(), reason(&why))))?;
         }
         let cpus = bind(&global, size)?;
-        Ok(Plan { apps, size, host, cores: banyan_topo::usable_cores(), cpus, global })
+        Ok(Plan { apps, size, host, cores: banyan_topo::usable_cores(), settings, cpus, global })
     }
 }
 
@@ -89,6 +102,8 @@ fn app(local: Local, program: Vec<OsString>, common: &[(OsString, OsString)]) ->
     }
     let lookup = |name: &str| environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone());
     explain::check(lookup)?;
+    let setting = |name: &&str| Some((name.to_string(), lookup(name)?.into_string().ok()?));
+    let settings = COMMON.iter().filter_map(setting).filter(|(_, value)| !value.is_empty()).collect();
     if let Some(folder) = &local.wdir {
         let found = std::fs::metadata(folder).and_then(|data| match data.is_dir() {
             true => Ok(access(folder, Access::EXEC_OK)?),
@@ -109,6 +124,7 @@ fn app(local: Local, program: Vec<OsString>, common: &[(OsString, OsString)]) ->
         ranks: local.ranks.unwrap_or(1),
         command,
         environment: joined.map(c_string).collect::<Result<_, _>>()?,
+        settings,
         directory: local.wdir.map(|folder| c_string(folder.into_os_string())).transpose()?,
         program: Program::new(
             c_string(path.into_os_string())?,

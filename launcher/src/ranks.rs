@@ -109,6 +109,7 @@ fn job(plan: &Plan, common: &Common, rank: u32, app: usize) -> Job {
         secret: common.secret,
         cores: plan.cores,
         host: plan.host.clone(),
+        settings: plan.settings.clone(),
         single_copy: common.single_copy,
         memory_fd: common.memory.as_ref().map(std::os::fd::AsRawFd::as_raw_fd),
     }

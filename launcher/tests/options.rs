@@ -148,6 +148,15 @@ fn traces_of_other_jobs_are_taken_out() {
 }
 
 #[test]
+fn settings_are_the_same_for_all_programs() {
+    let mixed = mpirun(&["-env", "BANYAN_COLL", "bcast=binomial", "true", ":", "true"]).run();
+    assert_eq!(mixed.status, 2);
+    assert!(mixed.err.contains("BANYAN_COLL") && mixed.err.lines().count() == 1, "{}", mixed.err);
+    let alike = mpirun(&["-genv", "BANYAN_COLL", "bcast=binomial", "true", ":", "true"]).run();
+    assert_eq!(alike.status, 0, "{}", alike.err);
+}
+
+#[test]
 fn choices_are_explained() {
     let text = out(&["--explain", "allreduce:64K", "-n", "8"]);
     assert!(text.contains("allreduce of 65536 bytes on 8 ranks") && text.contains("chosen: "), "{text}");

@@ -102,6 +102,8 @@ pub struct Job {
     pub cores: u32,
     /// Name of this host, for messages.
     pub host: String,
+    /// Settings that all ranks must have alike, as name and value; see [`crate::settings::COMMON`].
+    pub settings: Vec<(String, String)>,
     /// Inherited descriptor of the host's shared memory (a memfd, zero-filled), if the agent could make one.
     pub memory_fd: Option<i32>,
     /// Ranks of this host can read each other's memory (process_vm_readv).
@@ -135,9 +137,15 @@ impl Job {
             secret: [0; 32],
             cores: cores.max(1),
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            settings: Vec::new(),
             memory_fd: None,
             single_copy: false,
         }
+    }
+
+    /// The value of a setting of the job, if it is set.
+    pub fn setting(&self, name: &str) -> Option<&str> {
+        self.settings.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
     /// The host that `rank` lives on.

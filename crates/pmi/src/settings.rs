@@ -47,6 +47,9 @@ pub const ALL: &[Setting] = &[
     },
 ];
 
+/// Settings that all ranks of a job must have alike: the launcher reads them once and tells the ranks.
+pub const COMMON: &[&str] = &[FABRICS, COLL, EAGER_BUDGET];
+
 /// The names of all fabrics between processes, as in [`FABRICS`].
 pub const FABRIC_NAMES: &[&str] = &["shm", "tcp"];
 
@@ -58,7 +61,10 @@ pub fn fabrics(text: &str) -> Result<Vec<&'static str>, String> {
     let mut list = Vec::new();
     for word in text.split(',').map(str::trim).filter(|word| !word.is_empty() && *word != "self") {
         let Some(name) = FABRIC_NAMES.iter().find(|name| **name == word) else {
-            return Err(format!("{FABRICS}: there is no fabric \"{word}\"; known are self, {}", FABRIC_NAMES.join(", ")));
+            return Err(format!(
+                "{FABRICS}: there is no fabric \"{word}\"; known are self, {}",
+                FABRIC_NAMES.join(", ")
+            ));
         };
         if !list.contains(name) {
             list.push(*name);

@@ -26,12 +26,14 @@ pub(crate) struct Boot {
 /// Joins the job of the launcher, or starts one of a single process.
 pub(crate) fn start() -> Result<Boot> {
     let mut client = pmi::attach().map_err(other)?;
+    let launched = client.is_some();
     let job = match &client {
         Some(client) => client.job().clone(),
         None => Job::singleton(1),
     };
     let fabrics =
-        settings::fabrics(&setting(settings::FABRICS)?.unwrap_or_else(|| "shm,tcp".into())).map_err(other)?;
+        settings::fabrics(&setting(&job, launched, settings::FABRICS)?.unwrap_or_else(|| "shm,tcp".into()))
+            .map_err(other)?;
     let mut shm = None;
     let mut tcp = None;
     if let Some(client) = client.as_mut().filter(|_| job.size > 1) {
@@ -65,7 +67,7 @@ pub(crate) fn start() -> Result<Boot> {
     if let (Some(client), Some(tcp)) = (&client, &mut tcp) {
         tcp.watch(client.as_fd().as_raw_fd()).map_err(other)?;
     }
-    let tuning = match setting(settings::COLL)? {
+    let tuning = match setting(&job, launched, settings::COLL)? {
         None => Tuning::default(),
         Some(text) => {
             let overrides =
@@ -73,7 +75,7 @@ pub(crate) fn start() -> Result<Boot> {
             Tuning { overrides, ..Tuning::default() }
         }
     };
-    let budget = match setting(settings::EAGER_BUDGET)? {
+    let budget = match setting(&job, launched, settings::EAGER_BUDGET)? {
         None => 64 << 20,
         Some(text) => {
             settings::bytes(&text).map_err(|error| other(format!("{}: {error}", settings::EAGER_BUDGET)))?
@@ -117,8 +119,11 @@ fn facts(job: &Job, launched: bool) -> Facts {
     }
 }
 
-/// A setting of the user, if it is set and not empty.
-fn setting(name: &str) -> Result<Option<String>> {
+/// A setting of the job; of the environment where there is no launcher to tell.
+fn setting(job: &Job, launched: bool, name: &str) -> Result<Option<String>> {
+    if launched {
+        return Ok(job.setting(name).map(str::to_owned));
+    }
     match std::env::var(name) {
         Ok(text) if text.is_empty() => Ok(None),
         Ok(text) => Ok(Some(text)),

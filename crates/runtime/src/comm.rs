@@ -318,14 +318,13 @@ impl Comm {
 
     /// Sends and receives at once (MPI_Sendrecv).
     pub fn sendrecv(self: &Arc<Self>, send: (&Data, i32, i32), recv: (&Data, i32, i32)) -> Outcome {
-        let started = self.irecv(recv.0, recv.1, recv.2).and_then(|receive| {
-            let sent = self.send(send.0, send.1, send.2, SendMode::Standard);
-            Ok((receive, sent))
-        });
-        match started {
-            Err(error) => Outcome::failed(error),
-            Ok((receive, Ok(()))) => receive.wait(),
-            Ok((receive, Err(error))) => match receive.cancel().and_then(|()| receive.free()) {
+        let receive = match self.irecv(recv.0, recv.1, recv.2) {
+            Ok(receive) => receive,
+            Err(error) => return Outcome::failed(error),
+        };
+        match self.send(send.0, send.1, send.2, SendMode::Standard) {
+            Ok(()) => receive.wait(),
+            Err(error) => match receive.cancel().and_then(|()| receive.free()) {
                 Ok(()) => Outcome::failed(error),
                 Err(second) => Outcome::failed(second),
             },
