@@ -52,7 +52,7 @@ fn fortran() -> std::sync::MutexGuard<'static, Fortran> {
     FORTRAN.lock().unwrap_or_else(|poison| poison.into_inner())
 }
 
-/// Sizes and supported types of gfortran, flang and ifx with their default options.
+/// Sizes of gfortran, flang and ifx with their default options; the library knows every optional type.
 fn usual_fortran() -> Result<Info> {
     let info = Info::new();
     for (key, size) in [("logical", "4"), ("integer", "4"), ("real", "4"), ("double_precision", "8")] {
@@ -61,16 +61,13 @@ fn usual_fortran() -> Result<Info> {
     let types = [
         ("logical", &[1, 2, 4, 8, 16][..]),
         ("integer", &[1, 2, 4, 8, 16]),
-        ("real", &[4, 8, 16]),
-        ("complex", &[8, 16, 32]),
+        ("real", &[2, 4, 8, 16]),
+        ("complex", &[4, 8, 16, 32]),
     ];
     for (name, sizes) in types {
         for size in sizes {
             info.set(format!("mpi_{name}{size}_supported"), "true")?;
         }
-    }
-    for key in ["mpi_real2_supported", "mpi_complex4_supported"] {
-        info.set(key, "false")?;
     }
     info.set("mpi_double_complex_supported", "true")?;
     Ok(info)

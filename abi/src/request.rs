@@ -5,7 +5,7 @@ use crate::comm::{Found, lookup as lookup_comm};
 use crate::ffi::*;
 use crate::handles::{Kind, Table};
 use crate::pointer::Ptr;
-use crate::status::store;
+use crate::status::{store, store_empty};
 use banyan_runtime::{Class, Error, Outcome, Request, Result, Status, bail};
 use std::sync::Arc;
 
@@ -188,7 +188,7 @@ fn any(many: &Many, found: (usize, Outcome), indx: Ptr<c_int>, status: Ptr<MPI_S
 }
 
 fn none_active(indx: Ptr<c_int>, status: Ptr<MPI_Status>) -> Result<()> {
-    store(status, &Status::EMPTY);
+    store_empty(status);
     indx.set(MPI_UNDEFINED)
 }
 
@@ -196,7 +196,7 @@ mpi! {
     fn MPI_Wait(request: Ptr<MPI_Request>, status: Ptr<MPI_Status>) on SelfComm {
         let handle = request.get()?;
         let Some(entry) = lookup(handle)? else {
-            store(status, &Status::EMPTY);
+            store_empty(status);
             return Ok(());
         };
         let outcome = entry.request.wait();
@@ -207,7 +207,7 @@ mpi! {
     fn MPI_Test(request: Ptr<MPI_Request>, flag: Ptr<c_int>, status: Ptr<MPI_Status>) on SelfComm {
         let handle = request.get()?;
         let Some(entry) = lookup(handle)? else {
-            store(status, &Status::EMPTY);
+            store_empty(status);
             return flag.set(1);
         };
         let Some(outcome) = entry.request.test() else { return flag.set(0) };
@@ -294,10 +294,11 @@ mpi! {
     }
 
     fn MPI_Request_get_status(request: MPI_Request, flag: Ptr<c_int>, status: Ptr<MPI_Status>) on SelfComm {
-        let outcome = match lookup(request)? {
-            Some(entry) => entry.request.status(),
-            None => Some(Outcome::ok(Status::EMPTY)),
+        let Some(entry) = lookup(request)? else {
+            store_empty(status);
+            return flag.set(1);
         };
+        let outcome = entry.request.status();
         flag.set(outcome.is_some().into())?;
         if let Some(outcome) = outcome {
             store(status, &outcome.status);

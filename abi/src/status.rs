@@ -47,6 +47,15 @@ pub(crate) fn store(to: Ptr<MPI_Status>, from: &Status) {
     }
 }
 
+/// Stores the empty status of a call that had nothing to complete (MPI 5.0, 3.7.3): its error is success.
+pub(crate) fn store_empty(to: Ptr<MPI_Status>) {
+    let mut status = MPI_Status::default();
+    status.fill(&Status::EMPTY);
+    if !to.is_null() {
+        to.set_if(status);
+    }
+}
+
 fn change(status: Ptr<MPI_Status>, f: impl FnOnce(&mut MPI_Status)) -> Result<()> {
     if status.is_null() {
         bail!(ERR_ARG, "the status is MPI_STATUS_IGNORE");

@@ -74,10 +74,10 @@ impl ErrorCodes {
         Ok(())
     }
 
-    /// Removes an added class that has no codes any more.
+    /// Removes an added class that has no codes and no text any more.
     ///
     /// # Errors
-    /// ERR_ARG if `class` is not an added class, or codes of it are left.
+    /// ERR_ARG if `class` is not an added class, or codes or the text of it are left.
     pub fn remove_class(&self, class: i32) -> Result<()> {
         let mut table = self.lock();
         if table.added(class)?.class != class {
@@ -86,6 +86,9 @@ impl ErrorCodes {
         let code = table.added.iter().find(|&(&code, row)| row.class == class && code != class);
         if let Some((code, _)) = code {
             bail!(ERR_ARG, "error class {class} still has codes ({code}): remove them first");
+        }
+        if table.added(class)?.text.is_some() {
+            bail!(ERR_ARG, "error class {class} still has a string: use MPI_Remove_error_string first");
         }
         table.added.remove(&class);
         Ok(())
@@ -245,6 +248,8 @@ mod tests {
         let class = codes.add_class().unwrap();
         refused(codes.add_string(class, &"x".repeat(512)));
         codes.add_string(class, &"x".repeat(511)).unwrap();
+        refused(codes.remove_class(class));
+        codes.remove_string(class).unwrap();
         codes.remove_class(class).unwrap();
     }
 
