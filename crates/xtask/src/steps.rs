@@ -43,14 +43,6 @@ impl Tally {
         self.skipped += 1;
         self.notes.push(format!("left out {name}: {reason}"));
     }
-
-    /// Adds another tally to this one.
-    pub(crate) fn add(&mut self, other: Tally) {
-        self.passed += other.passed;
-        self.failed += other.failed;
-        self.skipped += other.skipped;
-        self.notes.extend(other.notes);
-    }
 }
 
 /// A named piece of work.

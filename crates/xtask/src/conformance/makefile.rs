@@ -42,11 +42,6 @@ impl Makefile {
         Makefile { variables }
     }
 
-    /// The programs that `make` builds.
-    pub(crate) fn programs(&self) -> Vec<String> {
-        self.words("noinst_PROGRAMS").map(str::to_owned).collect()
-    }
-
     /// How one program is built.
     pub(crate) fn recipe(&self, folder: &Path, program: &str) -> Recipe {
         let mut sources: Vec<PathBuf> = self
@@ -79,7 +74,7 @@ mod tests {
         let text = "noinst_PROGRAMS = one \\\n  two\ntwo_SOURCES = one.c\ntwo_CPPFLAGS = -DTWO $(AM_CPPFLAGS)\n\
                     one_LDADD = $(LDADD) $(LDADDDATA)\n";
         let makefile = Makefile::parse(text);
-        assert_eq!(makefile.programs(), ["one", "two"]);
+        assert_eq!(makefile.words("noinst_PROGRAMS").collect::<Vec<_>>(), ["one", "two"]);
         let two = makefile.recipe(Path::new("f"), "two");
         assert_eq!((two.sources[0].to_str(), two.flags), (Some("f/one.c"), vec!["-DTWO".to_owned()]));
         assert!(makefile.recipe(Path::new("f"), "one").dtypes && !two.dtypes);

@@ -11,11 +11,12 @@ use clap::Args;
 use crate::library::{Fabric, Kind, Library};
 use crate::project::Project;
 use crate::steps::{self, Step, Tally};
+use crate::test::{fuzz, programs};
 
 /// What to run.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Suites to run; all of them if none is named: mpich
+    /// Suites to run, of mpich, hpcc, netpipe and fuzz; all of them if none is named
     suites: Vec<String>,
     /// Only these tests: folders or folder/name, separated by commas
     #[arg(long, value_delimiter = ',')]
@@ -34,22 +35,34 @@ pub(crate) struct Options {
     verbose: bool,
 }
 
+/// How long each fuzz target runs here, in seconds.
+const FUZZ: u64 = 120;
+
 /// Runs the suites asked for; true if nothing failed.
 pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
-    if let Some(unknown) = options.suites.iter().find(|suite| *suite != "mpich") {
-        bail!("there is no suite {unknown}; there is: mpich");
+    let library = || Library::open(project, options.mpi);
+    let plan = mpich::Plan {
+        only: &options.only,
+        fabric: options.fabric,
+        quick: options.quick,
+        verbose: options.verbose,
+    };
+    let steps = [
+        Step::new("mpich", || mpich::run(project, &library()?, &plan)),
+        Step::new("hpcc", || programs::hpcc(project, &library()?, options.fabric)),
+        Step::new("netpipe", || programs::netpipe(project, &library()?, options.fabric)),
+        Step::new("fuzz", || fuzz::run(project, FUZZ)),
+    ];
+    if let Some(unknown) = options.suites.iter().find(|suite| !steps.iter().any(|step| step.name == **suite))
+    {
+        bail!(
+            "there is no suite {unknown}; there are: {}",
+            steps.each_ref().map(|step| step.name).join(", ")
+        );
     }
-    let mpich = Step::new("MPICH's own tests", || {
-        let library = Library::open(project, options.mpi)?;
-        let plan = mpich::Plan {
-            only: &options.only,
-            fabric: options.fabric,
-            quick: options.quick,
-            verbose: options.verbose,
-        };
-        mpich::run(project, &library, &plan)
-    });
-    Ok(steps::run(&[&mpich]))
+    let wanted =
+        |step: &&Step<'_>| options.suites.is_empty() || options.suites.iter().any(|name| name == step.name);
+    Ok(steps::run(&steps.iter().filter(wanted).collect::<Vec<_>>()))
 }
 
 /// MPICH's tests as `cargo xtask test` runs them.

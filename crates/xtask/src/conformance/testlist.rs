@@ -64,12 +64,47 @@ pub(crate) fn cases(tests: &Path, folder: &str) -> Result<Vec<Case>> {
         }
         cases.extend(project::read(&path)?.lines().filter_map(|line| parse(folder, line)));
     }
+    let pools = project::read(&tests.join("maint/dtp-test-config.txt"))?;
+    cases.extend(pools.lines().flat_map(|line| pool_cases(folder, line)));
     let mut seen = std::collections::BTreeSet::new();
     // Variables of MPICH's own (MPIR_CVAR_...) mean nothing to others and would repeat a run.
     cases.retain(|case| {
         !case.env.iter().any(|(name, _)| name.starts_with("MPIR_CVAR")) && seen.insert(case.title())
     });
     Ok(cases)
+}
+
+/// Type signatures that the tests on pools of datatypes are run with.
+const SIGNATURES: &[&str] = &["MPI_INT", "MPI_INT:4+MPI_DOUBLE:8"];
+
+/// One line of the table of tests on pools of datatypes: `folder/name:args:counts:options:ranks:least:most:...`,
+/// from which configure would make one run for each signature and count.
+fn pool_cases(folder: &str, line: &str) -> Vec<Case> {
+    let fields: Vec<&str> = line.split(':').collect();
+    let [path, _, counts, options, ranks, least, most, ..] = fields[..] else { return Vec::new() };
+    let Some(name) = path.strip_prefix(folder).and_then(|rest| rest.strip_prefix('/')) else {
+        return Vec::new();
+    };
+    let (Ok(least), Ok(most)) = (least.parse::<u64>(), most.parse::<u64>()) else { return Vec::new() };
+    let mut cases = Vec::new();
+    for (at, signature) in SIGNATURES.iter().enumerate() {
+        let counts: Vec<u64> = counts.split_whitespace().filter_map(|count| count.parse().ok()).collect();
+        for (place, &count) in counts.iter().enumerate() {
+            let size = (most * counts[0] / count).clamp(least, most);
+            let seed = at * 100 + place + 1;
+            let number = if folder == "pt2pt" {
+                format!("arg=-sendcnt={count} arg=-recvcnt={}", count * 2)
+            } else {
+                format!("arg=-count={count}")
+            };
+            let line = format!(
+                "{name} {ranks} arg=-type={signature} {number} arg=-seed={seed} arg=-testsize={size} {options}"
+            );
+            // What moves hundreds of megabytes is for the long run.
+            cases.extend(parse(folder, &line).map(|case| Case { large: count > 2000, ..case }));
+        }
+    }
+    cases
 }
 
 /// One line of a list: `name ranks key=value ...`.
@@ -95,7 +130,8 @@ pub(crate) fn parse(folder: &str, line: &str) -> Option<Case> {
     };
     for (key, value) in words.filter_map(|word| word.split_once('=')) {
         match key {
-            // Without a GPU all memory is the host's, which is what the tests take if it is not named.
+            // Without a GPU all memory is the host's: what is left of runs for GPUs is other datatypes.
+            "arg" if value == "-memtype=all" => return None,
             "arg" if value.starts_with("-memtype=") => {}
             "arg" => case.args.push(value.to_owned()),
             "env" => case.env.extend(value.split_once('=').map(|(n, v)| (n.to_owned(), v.to_owned()))),
@@ -123,6 +159,16 @@ mod tests {
         assert!((case.memory - 1.4).abs() < 1e-9);
         assert!(parse("coll", "@largetest@gather_big 8 mem=20.1").unwrap().large);
         assert_eq!(parse("init", "exitst1 2 resultTest=TestStatus").unwrap().want, Want::BadStatus);
+    }
+
+    #[test]
+    fn pools_make_a_run_for_each_signature_and_count() {
+        let cases = pool_cases("coll", "coll/bcast::1 262144:mem=1.2:4:16:1024:0");
+        assert_eq!(cases.len(), 4);
+        assert_eq!(cases[0].title(), "coll/bcast -n 4 -type=MPI_INT -count=1 -seed=1 -testsize=1024");
+        assert!(!cases[0].large && cases[1].large);
+        assert!(pool_cases("coll", "pt2pt/x::1::2:8:32:0").is_empty());
+        assert!(pool_cases("coll", "# a comment").is_empty());
     }
 
     #[test]

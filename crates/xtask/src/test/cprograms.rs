@@ -1,6 +1,6 @@
 //! Our own C programs in tests/c, each on several rank counts and fabrics, as its comment `RUN:` says.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
@@ -59,7 +59,7 @@ fn unit(project: &Project, bin: &Path, source: &Path) -> Unit {
     unit.flags(flags).libs(["-lm", "-lpthread"])
 }
 
-fn one(library: &Library, program: &PathBuf, ranks: usize, fabric: Fabric, limit: u64) -> Result<()> {
+fn one(library: &Library, program: &Path, ranks: usize, fabric: Fabric, limit: u64) -> Result<()> {
     let done = library.mpirun(ranks, program, fabric)?.limit(limit).run()?;
     let said = done.output.lines().filter(|line| *line == "ok").count();
     if done.end != End::Exit(0) || said != 1 {

@@ -2,10 +2,10 @@
 
 mod cprograms;
 mod docs;
-mod fuzz;
+pub(crate) mod fuzz;
 mod header;
 mod limits;
-mod programs;
+pub(crate) mod programs;
 mod rust;
 mod swap;
 mod toolchain;
