@@ -5,44 +5,34 @@ use std::sync::Arc;
 use banyan_datatype::{Data, Datatype};
 use banyan_memory::Buffer;
 
-use crate::place::{Place, Spare};
+use crate::execute::Running;
+use crate::place::Place;
 use crate::{Blocks, Call, Case, Fault, Kind, Memory, Shape};
 
-/// A call, taken apart.
-pub(crate) struct Arranged {
-    pub(crate) shape: Shape,
-    pub(crate) send: Place,
-    pub(crate) recv: Place,
-    pub(crate) in_place: bool,
-    /// What elements are of, if the collective reduces.
-    pub(crate) ty: Option<Arc<Datatype>>,
-}
-
-impl Arranged {
-    /// A call without any data.
-    pub(crate) fn nothing(root: u32, commutative: bool, rank: u32, ranks: u32) -> Arranged {
-        let none = Blocks::Even(0);
-        let shape =
-            Shape { rank, ranks, root, len: 0, unit: 1, sends: none.clone(), recvs: none, commutative };
-        Arranged { shape, send: Place::Nothing, recv: Place::Nothing, in_place: false, ty: None }
+impl Running {
+    /// Sets shape, places and operation (all unset before) to what a call says.
+    pub(crate) fn arrange(&mut self, call: Call, rank: u32, ranks: u32) -> Result<(), Fault> {
+        let in_place = matches!(call.send, Memory::InPlace) || matches!(call.recv, Memory::InPlace);
+        let shape = &mut self.shape;
+        (shape.rank, shape.ranks, shape.root) = (rank, ranks, call.root);
+        shape.commutative = call.op.as_ref().is_none_or(|op| op.commutative());
+        let kind = call.kind;
+        match kind.reduces() {
+            true => self.reducing(call),
+            false => self.moving(&call, in_place)?,
+        }
+        self.in_place = if in_place { self.shape.in_place_at(kind) } else { None };
+        Ok(())
     }
 
-    /// Takes the memory out of the call.
-    pub(crate) fn new(call: &mut Call, rank: u32, ranks: u32, spare: &mut Spare) -> Result<Arranged, Fault> {
-        let in_place = matches!((&call.send, &call.recv), (Memory::InPlace, _) | (_, Memory::InPlace));
-        let commutative = call.op.as_ref().is_none_or(|op| op.commutative());
-        let arranged = Arranged { in_place, ..Self::nothing(call.root, commutative, rank, ranks) };
-        if call.kind.reduces() { Ok(arranged.reducing(call)) } else { arranged.moving(call, spare) }
-    }
-
-    fn moving(mut self, call: &Call, spare: &mut Spare) -> Result<Arranged, Fault> {
+    fn moving(&mut self, call: &Call, in_place: bool) -> Result<(), Fault> {
         use Kind::*;
-        let ranks = self.shape.ranks;
+        let Shape { rank, ranks, .. } = self.shape;
         let blocked_send = matches!(call.kind, Scatter | Scatterv | Alltoall | Alltoallv | Alltoallw);
         let blocked_recv = !matches!(call.kind, Bcast | Scatter | Scatterv);
-        (self.send, self.shape.sends) = place(&call.send, blocked_send.then_some(ranks));
-        (self.recv, self.shape.recvs) = place(&call.recv, blocked_recv.then_some(ranks));
-        let rank = self.shape.rank;
+        let [send, recv, _] = &mut self.places;
+        (*send, self.shape.sends) = place(&call.send, blocked_send.then_some(ranks));
+        (*recv, self.shape.recvs) = place(&call.recv, blocked_recv.then_some(ranks));
         let own = |blocks: &Blocks| blocks.block(rank).1;
         match call.kind {
             Barrier => {}
@@ -53,7 +43,7 @@ impl Arranged {
                     Memory::InPlace => own(&self.shape.sends),
                     _ => packed_len(&call.recv),
                 };
-                if rank == call.root && !self.in_place {
+                if rank == call.root && !in_place {
                     agree(rank, own(&self.shape.sends), self.shape.len)?;
                 }
             }
@@ -67,51 +57,49 @@ impl Arranged {
                 }
             }
             _ => {
-                if self.in_place {
+                if in_place {
+                    // What goes out must be out of the way of what comes in.
                     let total = self.shape.recvs.start(ranks);
-                    let copy = spare.take(total);
-                    self.recv.pack((0, total), &copy);
-                    self.send = Place::Bytes(copy.slice(0, total as usize));
+                    let copy = self.work.spare.take(total);
+                    recv.pack((0, total), &copy);
+                    *send = Place::Bytes(copy.slice(0, total as usize));
                     self.shape.sends = self.shape.recvs.clone();
-                    self.in_place = false;
                 }
-                self.shape.len = match self.shape.sends {
-                    Blocks::Even(len) => len,
-                    Blocks::Starts(_) => 0,
-                };
+                if let Blocks::Even(len) = self.shape.sends {
+                    self.shape.len = len;
+                }
             }
         }
-        Ok(self)
+        Ok(())
     }
 
-    fn reducing(mut self, call: &mut Call) -> Arranged {
-        let (rank, ranks) = (self.shape.rank, u64::from(self.shape.ranks));
+    fn reducing(&mut self, call: Call) {
+        let (ranks, shape) = (u64::from(self.shape.ranks), &mut self.shape);
         if let Memory::Vector { counts, ty, .. } = &call.recv {
             let counted = |&count: &u64| if ty.size() == 0 { 0 } else { count };
-            self.shape.sends = Blocks::from_lens(counts.iter().map(counted));
+            shape.sends = Blocks::from_lens(counts.iter().map(counted));
         }
-        let (send, send_count) = elements(&mut call.send);
-        let (recv, recv_count) = elements(&mut call.recv);
+        let kind = call.kind;
+        let ((send, send_count), (recv, recv_count)) = (elements(call.send), elements(call.recv));
         let (Place::Elements { ty, .. }, count) = (match (&send, &recv) {
             (Place::Nothing, _) => (&recv, recv_count),
             _ => (&send, send_count),
         }) else {
-            return self;
+            return;
         };
         let counted = |count: u64| if ty.size() == 0 { 0 } else { count };
-        self.shape.unit = ty.size();
-        self.shape.len = match call.kind {
-            Kind::ReduceScatter => self.shape.sends.block(rank).1,
+        shape.unit = ty.size();
+        shape.len = match kind {
+            Kind::ReduceScatter => shape.sends.block(shape.rank).1,
             Kind::ReduceScatterBlock if matches!(recv, Place::Nothing) => counted(count / ranks),
             Kind::ReduceScatterBlock => counted(recv_count),
             _ => counted(count),
         };
-        if call.kind == Kind::ReduceScatterBlock {
-            self.shape.sends = Blocks::Even(self.shape.len);
+        if kind == Kind::ReduceScatterBlock {
+            shape.sends = Blocks::Even(shape.len);
         }
-        self.ty = Some(ty.clone());
-        (self.send, self.recv) = (send, recv);
-        self
+        self.op = call.op.map(|op| (op, ty.clone()));
+        (self.places[0], self.places[1]) = (send, recv);
     }
 
     /// What the choice of an algorithm may depend on; `None` where not all ranks know it.
@@ -176,9 +164,9 @@ fn vector(blocks: Vec<Data>) -> (Place, Blocks) {
     (Place::blocks(blocks), lens)
 }
 
-/// Elements and their number, taken out of a call.
-fn elements(memory: &mut Memory) -> (Place, u64) {
-    match std::mem::replace(memory, Memory::Nothing) {
+/// Elements and their number.
+fn elements(memory: Memory) -> (Place, u64) {
+    match memory {
         Memory::Uniform { base, count, ty } => (Place::Elements { base, ty }, count),
         Memory::Vector { base, counts, ty, .. } => (Place::Elements { base, ty }, counts.iter().sum()),
         _ => (Place::Nothing, 0),

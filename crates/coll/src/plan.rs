@@ -1,6 +1,5 @@
 //! [`PlanCache`]: what a communicator keeps between its collectives; [`start`] begins one.
 
-use crate::arrange::Arranged;
 use crate::place::Place;
 use crate::{Algorithm, Call, Case, Execution, Kind, Tuning};
 
@@ -101,27 +100,20 @@ impl PlanCache {
 
 /// Begins a collective. `seq` must be the same at all ranks, and differ from those of the communicator's
 /// other collectives under way. Nothing is sent before the first [`Execution::advance`].
-pub fn start(mut call: Call, plans: &mut PlanCache, tuning: &Tuning, seq: u32) -> Execution {
+pub fn start(call: Call, plans: &mut PlanCache, tuning: &Tuning, seq: u32) -> Execution {
     let mut execution = plans.idle.pop().unwrap_or_else(|| Execution(Box::default()));
-    let running = &mut execution.0;
-    let (rank, ranks) = (plans.rank, plans.facts.ranks);
-    let arranged = Arranged::new(&mut call, rank, ranks, &mut running.work.spare);
-    let arranged = arranged.unwrap_or_else(|fault| {
+    let (running, kind) = (&mut *execution.0, call.kind);
+    if let Err(fault) = running.arrange(call, plans.rank, plans.facts.ranks) {
         running.over = Some(Err(fault));
-        Arranged::nothing(call.root, true, rank, ranks)
-    });
-    let algorithm = plans.choose(call.kind, arranged.case(call.kind), arranged.shape.commutative, tuning);
-    let Arranged { shape, send, recv, in_place, ty } = arranged;
-    let temp = Place::scratch((algorithm.temp)(&shape), ty.as_ref(), &mut running.work.spare);
-    running.rounds = (algorithm.rounds)(&shape);
-    running.in_place = if in_place { shape.in_place_at(call.kind) } else { None };
+    }
+    let algorithm = plans.choose(kind, running.case(kind), running.shape.commutative, tuning);
     running.algorithm = algorithm;
-    running.shape = shape;
-    running.places = [send, recv, temp];
-    running.op = call.op.zip(ty);
-    running.seq = seq;
-    running.stamp = plans.stamp;
-    running.floor = plans.floor;
+    running.rounds = (algorithm.rounds)(&running.shape);
+    let (temp, ty) = ((algorithm.temp)(&running.shape), running.op.as_ref().map(|(_, ty)| ty));
+    if temp > 0 {
+        running.places[2] = Place::scratch(temp, ty, &mut running.work.spare);
+    }
+    (running.seq, running.stamp, running.floor) = (seq, plans.stamp, plans.floor);
     plans.stamp += u64::from(algorithm.phases);
     execution
 }

@@ -276,6 +276,18 @@ pub struct Shape {
 }
 
 impl Shape {
+    /// One rank without data.
+    pub(crate) const NOTHING: Shape = Shape {
+        rank: 0,
+        ranks: 1,
+        root: 0,
+        len: 0,
+        unit: 1,
+        sends: Blocks::Even(0),
+        recvs: Blocks::Even(0),
+        commutative: true,
+    };
+
     /// This rank, counted from the root.
     pub fn relative(&self) -> u32 {
         self.behind(self.rank, self.root)

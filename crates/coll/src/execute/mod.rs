@@ -10,9 +10,7 @@ use banyan_memory::Buffer;
 
 use self::merge::Came;
 use crate::place::{Place, Spare};
-use crate::{
-    ALL, Algorithm, Blocks, Fault, Key, Merge, Messenger, Op, OpId, Round, Shape, Span, Step, UserOp,
-};
+use crate::{ALL, Algorithm, Fault, Key, Merge, Messenger, Op, OpId, Round, Shape, Span, Step, UserOp};
 
 /// A collective under way at this rank. Its owner calls [`Execution::advance`] until it is done; nothing here
 /// waits.
@@ -101,20 +99,9 @@ pub(crate) struct Work {
 
 impl Default for Running {
     fn default() -> Running {
-        let none = Blocks::Even(0);
-        let shape = Shape {
-            rank: 0,
-            ranks: 1,
-            root: 0,
-            len: 0,
-            unit: 1,
-            sends: none.clone(),
-            recvs: none,
-            commutative: true,
-        };
         Running {
             algorithm: ALL[0],
-            shape,
+            shape: Shape::NOTHING,
             seq: 0,
             stamp: 0,
             floor: 0,
@@ -135,7 +122,7 @@ impl Running {
     /// Gets ready for the next collective, when this one is done.
     pub(crate) fn reset(&mut self) {
         let [send, recv, temp] = &mut self.places;
-        (*send, *recv, self.op) = (Place::Nothing, Place::Nothing, None);
+        (*send, *recv, self.op, self.shape) = (Place::Nothing, Place::Nothing, None, Shape::NOTHING);
         let work = &mut self.work;
         if let Place::Elements { base, .. } | Place::Bytes(base) = std::mem::replace(temp, Place::Nothing) {
             work.spare.give(base);
