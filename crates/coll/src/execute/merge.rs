@@ -95,7 +95,7 @@ impl Running {
             }
             Op::User { fun, .. } => {
                 let job = Job { fun: fun.clone(), ty: ty.clone(), input, inout, count };
-                self.work.states[index] = State::Combining(landing);
+                self.work.change(index, State::Combining(landing));
                 Ok(Tried::Job(job))
             }
         }

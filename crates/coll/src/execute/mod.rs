@@ -50,8 +50,8 @@ impl std::fmt::Debug for Running {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Running { algorithm, next, rounds, .. } = self;
         write!(f, "{algorithm:?}, round {next} of {rounds}")?;
-        let states = self.work.states.iter().zip(&self.work.round.steps);
-        let mut open = states.filter(|(state, _)| !matches!(state, State::Over));
+        let steps = self.work.round.steps.iter().enumerate();
+        let mut open = steps.filter(|&(index, _)| !matches!(self.work.state(index), State::Over));
         match open.next() {
             Some((_, step)) => write!(f, ", waits in {step:?}"),
             None => Ok(()),
@@ -90,8 +90,12 @@ pub(crate) struct Running {
 #[derive(Debug, Default)]
 pub(crate) struct Work {
     round: Round,
-    states: Vec<State>,
+    /// Steps at the beginning of the round that are over.
+    first: usize,
+    /// Steps of the round that are not over.
     left: usize,
+    /// Of the steps of the round; beyond its end, and in it up to `first`, it does not count.
+    states: Vec<State>,
     /// Packed copies that stay published until the end.
     kept: Vec<Buffer>,
     pub(crate) spare: Spare,
@@ -132,8 +136,34 @@ impl Running {
         }
         work.spare.trim();
         work.states.clear();
-        work.left = 0;
+        (work.first, work.left) = (0, 0);
         (self.next, self.rounds, self.seen, self.job, self.over) = (0, 0, 0, None, None);
+    }
+}
+
+impl Work {
+    fn state(&self, index: usize) -> &State {
+        match index < self.first {
+            true => &State::Over,
+            false => self.states.get(index).unwrap_or(&State::Open),
+        }
+    }
+
+    /// Changes a state, and returns what it was. Most steps are over at once, in turn, and need none.
+    fn change(&mut self, index: usize, state: State) -> State {
+        if self.states.len() <= index {
+            self.states.resize_with(index + 1, || State::Open);
+        }
+        std::mem::replace(&mut self.states[index], state)
+    }
+
+    fn close(&mut self, index: usize) {
+        self.left -= 1;
+        if index == self.first {
+            self.first += 1;
+        } else {
+            self.change(index, State::Over);
+        }
     }
 }
 
@@ -205,8 +235,8 @@ impl Running {
 
     fn completed(&mut self) {
         let Some(index) = self.job.take() else { return };
-        if let State::Combining(landing) = std::mem::replace(&mut self.work.states[index], State::Over) {
-            self.work.left -= 1;
+        if let State::Combining(landing) = self.work.change(index, State::Over) {
+            self.work.close(index);
             self.combined(index, landing);
         }
     }
@@ -239,22 +269,18 @@ impl Running {
         (self.algorithm.round)(&self.shape, self.next, &mut work.round);
         self.next += 1;
         work.states.clear();
-        work.states.resize_with(work.round.steps.len(), || State::Open);
-        work.left = work.states.len();
+        (work.first, work.left) = (0, work.round.steps.len());
     }
 
     /// Tries all steps of the round that are not over; a job ends that early.
     fn try_steps(&mut self, io: &mut impl Messenger) -> Result<Option<Job>, Fault> {
-        for index in 0..self.work.states.len() {
-            if matches!(self.work.states[index], State::Over) {
+        for index in self.work.first..self.work.round.steps.len() {
+            if matches!(self.work.state(index), State::Over) {
                 continue;
             }
             match self.try_step(index, io)? {
                 Tried::NotYet => {}
-                Tried::Over => {
-                    self.work.states[index] = State::Over;
-                    self.work.left -= 1;
-                }
+                Tried::Over => self.work.close(index),
                 Tried::Job(job) => {
                     self.job = Some(index);
                     return Ok(Some(job));
@@ -299,9 +325,11 @@ impl Running {
         key: u32,
         io: &mut impl Messenger,
     ) -> Result<Tried, Fault> {
-        if let State::Moving(op, _) = self.work.states[index] {
+        if let State::Moving(op, _) = *self.work.state(index) {
             let Some(result) = io.poll(op) else { return Ok(Tried::NotYet) };
-            self.landed(index);
+            if let State::Moving(_, Some(stage)) = self.work.change(index, State::Open) {
+                self.work.spare.give(stage);
+            }
             return result.map(|_| Tried::Over);
         }
         let (buf, range) = self.range(from);
@@ -315,20 +343,13 @@ impl Running {
         };
         match io.send(to, Key { seq: self.seq, step: key }, &data) {
             Some(op) => {
-                self.work.states[index] = State::Moving(op, stage);
+                self.work.change(index, State::Moving(op, stage));
                 Ok(Tried::NotYet)
             }
             None => {
                 stage.into_iter().for_each(|stage| self.work.spare.give(stage));
                 Ok(Tried::Over)
             }
-        }
-    }
-
-    /// The memory that stood in for the user's is free again.
-    fn landed(&mut self, index: usize) {
-        if let State::Moving(_, Some(stage)) = std::mem::replace(&mut self.work.states[index], State::Open) {
-            self.work.spare.give(stage);
         }
     }
 
@@ -341,14 +362,14 @@ impl Running {
         key: u32,
         io: &mut impl Messenger,
     ) -> Result<Tried, Fault> {
-        if let State::Open = self.work.states[index] {
+        if let State::Open = self.work.state(index) {
             let (data, stage) = self.landing(into, merge);
             let op = io.recv(from, Key { seq: self.seq, step: key }, &data);
-            self.work.states[index] = State::Moving(op, stage);
+            self.work.change(index, State::Moving(op, stage));
         }
-        let State::Moving(op, _) = self.work.states[index] else { return Ok(Tried::NotYet) };
+        let State::Moving(op, _) = *self.work.state(index) else { return Ok(Tried::NotYet) };
         let Some(result) = io.poll(op) else { return Ok(Tried::NotYet) };
-        let State::Moving(_, stage) = std::mem::replace(&mut self.work.states[index], State::Open) else {
+        let State::Moving(_, stage) = self.work.change(index, State::Open) else {
             return Ok(Tried::NotYet);
         };
         let (sent, room) = (result?, into.len * self.shape.unit);
