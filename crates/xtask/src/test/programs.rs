@@ -60,9 +60,23 @@ fn said(report: &str, line: &str) -> Result<()> {
 fn hpcc_program(project: &Project, library: &Library) -> Result<PathBuf> {
     let source = copy_of(project, "hpcc", library)?;
     let program = source.join("hpcc");
-    if is_current(&program, library) {
+    let makefile = source.join("hpl/Make.banyan");
+    let text = hpcc_makefile(library);
+    let same = project::read(&makefile).is_ok_and(|have| have == text);
+    if same && is_current(&program, library) {
         return Ok(program);
     }
+    project::write(&makefile, text)?;
+    let _ = std::fs::remove_file(&program);
+    let make = |goal: &str| Job::new("make").args(["arch=banyan", goal]).folder(&source).limit(600);
+    make("clean").run()?;
+    // Its makefiles do not know all that their parts need of each other, so one at a time.
+    make("all").run_ok()?;
+    Ok(program)
+}
+
+/// What HPL calls an architecture: compilers, libraries, options.
+fn hpcc_makefile(library: &Library) -> String {
     let settings = [
         "SHELL = /bin/sh",
         "CD = cd",
@@ -81,7 +95,8 @@ fn hpcc_program(project: &Project, library: &Library) -> Result<PathBuf> {
         "F2CDEFS = -DAdd_ -DF77_INTEGER=int -DStringSunStyle",
         "HPL_INCLUDES = -I$(INCdir) -I$(INCdir)/$(ARCH) $(LAinc) $(MPinc)",
         "HPL_LIBS = $(HPLlib) $(LAlib) $(MPlib) -lm",
-        "HPL_OPTS = -DHPL_CALL_CBLAS",
+        // MPI 3.0 removed two functions that HPL calls; their successors take the same arguments.
+        "HPL_OPTS = -DHPL_CALL_CBLAS -DMPI_Address=MPI_Get_address -DMPI_Type_struct=MPI_Type_create_struct",
         "HPL_DEFS = $(F2CDEFS) $(HPL_OPTS) $(HPL_INCLUDES)",
         "CCNOOPT = $(HPL_DEFS) -w",
         "CCFLAGS = $(HPL_DEFS) -O2 -w -fcommon",
@@ -91,12 +106,7 @@ fn hpcc_program(project: &Project, library: &Library) -> Result<PathBuf> {
         "RANLIB = ranlib",
     ];
     let mpicc = library.cc().display();
-    let makefile = format!("{}\nCC = {mpicc}\nLINKER = {mpicc}\n", settings.join("\n"));
-    project::write(&source.join("hpl/Make.banyan"), makefile)?;
-    let _ = std::fs::remove_file(&program);
-    // Its makefiles do not know all that their parts need of each other, so one at a time.
-    Job::new("make").arg("arch=banyan").folder(&source).limit(600).run_ok()?;
-    Ok(program)
+    format!("{}\nCC = {mpicc}\nLINKER = {mpicc}\n", settings.join("\n"))
 }
 
 /// NetPIPE with its check of integrity, up to 1 MiB.
