@@ -1,7 +1,8 @@
 //! [`PlanCache`]: what a communicator keeps between its collectives; [`start`] begins one.
 
+use crate::execute::{Running, flat};
 use crate::place::Place;
-use crate::{Algorithm, Call, Case, Execution, Kind, Tuning};
+use crate::{Algorithm, Call, Case, Execution, Kind, Needs, Tuning};
 
 /// What is known of a communicator's ranks. All of them must have the same.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -103,7 +104,19 @@ impl PlanCache {
 pub fn start(call: Call, plans: &mut PlanCache, tuning: &Tuning, seq: u32) -> Execution {
     let mut execution = plans.idle.pop().unwrap_or_else(|| Execution(Box::default()));
     let (running, kind) = (&mut *execution.0, call.kind);
-    if let Err(fault) = running.arrange(call, plans.rank, plans.facts.ranks) {
+    let (rank, ranks) = (plans.rank, plans.facts.ranks);
+    if let (Some(case), Some(_)) = (flat::case(&call, ranks), plans.facts.slots) {
+        let commutative = call.op.as_ref().is_none_or(|op| op.commutative());
+        let algorithm = plans.choose(kind, Some(case), commutative, tuning);
+        if algorithm.needs == Needs::Inline {
+            running.algorithm = algorithm;
+            running.flatten(call, rank, ranks);
+            running.rounds = (algorithm.rounds)(&running.shape);
+            running.number(plans, seq);
+            return execution;
+        }
+    }
+    if let Err(fault) = running.arrange(call, rank, ranks) {
         running.over = Some(Err(fault));
     }
     let algorithm = plans.choose(kind, running.case(kind), running.shape.commutative, tuning);
@@ -113,7 +126,13 @@ pub fn start(call: Call, plans: &mut PlanCache, tuning: &Tuning, seq: u32) -> Ex
     if temp > 0 {
         running.places[2] = Place::scratch(temp, ty, &mut running.work.spare);
     }
-    (running.seq, running.stamp, running.floor) = (seq, plans.stamp, plans.floor);
-    plans.stamp += u64::from(algorithm.phases);
+    running.number(plans, seq);
     execution
+}
+
+impl Running {
+    fn number(&mut self, plans: &mut PlanCache, seq: u32) {
+        (self.seq, self.stamp, self.floor) = (seq, plans.stamp, plans.floor);
+        plans.stamp += u64::from(self.algorithm.phases);
+    }
 }

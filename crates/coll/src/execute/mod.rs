@@ -1,5 +1,6 @@
 //! [`Execution`]: carries a schedule out, driven from outside.
 
+pub(crate) mod flat;
 mod merge;
 mod shared;
 
@@ -76,6 +77,8 @@ pub(crate) struct Running {
     pub(crate) in_place: Option<u64>,
     /// What it reduces with, and elements of which type.
     pub(crate) op: Option<(Op, Arc<Datatype>)>,
+    /// Few bytes in one piece, for the straight-line interpreter.
+    pub(crate) flat: bool,
     pub(crate) work: Work,
     /// The next round.
     pub(crate) next: u32,
@@ -113,6 +116,7 @@ impl Default for Running {
             places: [const { Place::Nothing }; 3],
             in_place: None,
             op: None,
+            flat: false,
             work: Work::default(),
             next: 0,
             rounds: 0,
@@ -125,6 +129,7 @@ impl Default for Running {
 impl Running {
     /// Gets ready for the next collective, when this one is done.
     pub(crate) fn reset(&mut self) {
+        (self.flat, self.in_place) = (false, None);
         let [send, recv, temp] = &mut self.places;
         (*send, *recv, self.op, self.shape) = (Place::Nothing, Place::Nothing, None, Shape::NOTHING);
         let work = &mut self.work;
@@ -136,6 +141,7 @@ impl Running {
         }
         work.spare.trim();
         work.states.clear();
+        work.round.steps.clear();
         (work.first, work.left) = (0, 0);
         (self.next, self.rounds, self.seen, self.job, self.over) = (0, 0, 0, None, None);
     }
@@ -215,6 +221,9 @@ impl Running {
     fn advance(&mut self, io: &mut impl Messenger) -> Advance {
         if self.job.is_some() {
             return Advance::Pending;
+        }
+        if self.flat && self.over.is_none() {
+            return self.advance_flat(io);
         }
         loop {
             if let Some(result) = &self.over {

@@ -35,7 +35,8 @@ impl Running {
     }
 
     /// Looks at what a rank published. Schedules look at each rank once in a phase.
-    fn look(&mut self, rank: u32, stamp: u64, slots: &mut dyn Slots) -> Option<Published> {
+    #[inline]
+    pub(super) fn look(&mut self, rank: u32, stamp: u64, slots: &mut dyn Slots) -> Option<Published> {
         let published = slots.look(rank, stamp)?;
         if stamp == self.stamp && rank != self.shape.rank {
             self.seen += 1;
@@ -47,14 +48,20 @@ impl Running {
         Some(published)
     }
 
-    /// False if not everybody has released what the bank held before.
-    fn publish(&mut self, from: Span, stamp: u64, form: Form, slots: &mut dyn Slots) -> bool {
+    /// True if everybody has released what the bank held before.
+    #[inline]
+    pub(super) fn clear(&mut self, stamp: u64, slots: &mut dyn Slots) -> bool {
         if self.floor + 2 < stamp {
             let released = (0..self.shape.ranks).map(|rank| slots.released(rank)).min();
             self.floor = released.unwrap_or(self.floor);
-            if self.floor + 2 < stamp {
-                return false;
-            }
+        }
+        self.floor + 2 >= stamp
+    }
+
+    /// False if not everybody has released what the bank held before.
+    fn publish(&mut self, from: Span, stamp: u64, form: Form, slots: &mut dyn Slots) -> bool {
+        if !self.clear(stamp, slots) {
+            return false;
         }
         let (buf, range) = self.range(from);
         let direct = self.places[buf].data(range).and_then(|data| data.contiguous());
