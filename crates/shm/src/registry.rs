@@ -1,7 +1,7 @@
 //! Which communicator has its slots where: all its ranks on the node ask here, in any order, and get the
 //! same answer without talking to each other.
 //!
-//! A list of entries in pieces of [`room`](crate::room), behind one lock that is held for some hundred
+//! A list of entries in pieces of [`room`], behind one lock that is held for some hundred
 //! instructions. An answer "there is no room" is an entry too, so that all ranks of a communicator hear it.
 
 use crate::core::Core;
