@@ -63,7 +63,12 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<()> {
     }
     let names = libraries_of(&libraries);
     println!("\n{}", table::text(&rows, &names));
-    let json = table::json(&rows, &names)?;
+    if load > 0.5 {
+        println!(
+            "the machine was not quiet: {load:.1} other processes were running before the bench began\n"
+        );
+    }
+    let json = table::json(&rows, &names, load)?;
     let file = project.folder("bench")?.join("lite.json");
     project::write(&file, &json)?;
     println!("as JSON: {}", file.display());
@@ -175,6 +180,12 @@ fn once(project: &Project, cell: &Cell, contender: &Contender) -> Result<Value> 
             result_in(&done.output).with_context(|| format!("{}: no RESULT\n{}", cell.name, done.output))?
         }
     }))
+}
+
+/// How many processes wanted to run in the last minute, on average.
+fn load_average() -> f64 {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split_whitespace().next().and_then(|first| first.parse().ok()).unwrap_or(0.0)
 }
 
 /// The number of the line `RESULT name number unit`.

@@ -92,8 +92,8 @@ pub(super) fn text(rows: &[Row], libraries: &[&str]) -> String {
     text
 }
 
-/// Everything, with the machine.
-pub(super) fn json(rows: &[Row], libraries: &[&str]) -> Result<String> {
+/// Everything, with the machine and its load before the bench.
+pub(super) fn json(rows: &[Row], libraries: &[&str], load: f64) -> Result<String> {
     let cells: Vec<serde_json::Value> = rows
         .iter()
         .map(|row| {
@@ -111,7 +111,7 @@ pub(super) fn json(rows: &[Row], libraries: &[&str]) -> Result<String> {
         .collect();
     let cores = std::thread::available_parallelism().map_or(0, |n| n.get());
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let machine = json!({ "cores": cores, "kernel": kernel.trim() });
+    let machine = json!({ "cores": cores, "kernel": kernel.trim(), "load": load });
     Ok(serde_json::to_string_pretty(&json!({ "machine": machine, "libraries": libraries, "cells": cells }))?)
 }
 
