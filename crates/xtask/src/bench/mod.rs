@@ -50,6 +50,7 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<()> {
         .iter()
         .map(|&kind| Contender::ready(project, kind))
         .collect::<Result<Vec<Contender>>>()?;
+    let load = load_average();
     let wanted =
         |cell: &Cell| options.only.is_empty() || options.only.iter().any(|part| cell.name.contains(part));
     let mut rows = Vec::new();
