@@ -51,16 +51,21 @@ fn report(name: &str, target: Target, code: c_int) {
     let class = banyan_runtime::error_codes().class(code).map_or(Class(code), Class);
     let own = || banyan_runtime::error_codes().string(code).unwrap_or_default();
     let what = sentence(code).unwrap_or_else(own);
-    let text = format!(
-        "\nMPI error in {name}\n  where : {}, on {}\n  class : {} ({}): {}\n  what  : {what}\n  \
+    let block = || {
+        format!(
+            "\nMPI error in {name}\n  where : {}, on {}\n  class : {} ({}): {}\n  what  : {what}\n  \
          way out: the job ends here because the error handler is MPI_ERRORS_ARE_FATAL; \
          set MPI_ERRORS_RETURN to handle errors in the program\n",
-        crate::env::whereabouts(),
-        errhandler::describe(target),
-        class.name(),
-        code,
-        class.text().unwrap_or("added by the program"),
-    );
+            crate::env::whereabouts(),
+            errhandler::describe(target),
+            class.name(),
+            code,
+            class.text().unwrap_or("added by the program"),
+        )
+    };
+    // Without a communicator there is nothing more to say than what failed.
+    let line = || format!("{name}: {what} ({})\n", crate::env::whereabouts());
+    let text = if crate::comm::world_place().is_some() { block() } else { line() };
     // SAFETY: writes a buffer of ours; flushes C's streams, which is allowed at any time.
     unsafe {
         libc::fflush(std::ptr::null_mut());
