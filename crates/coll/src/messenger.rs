@@ -85,7 +85,8 @@ pub enum Published {
 /// Stamps count the phases of the communicator's collectives in shared form from 1, the same at all ranks.
 /// A rank publishes stamp `s` only after every rank released `s - 2`, and works on one collective at a time
 /// (it touches nothing before it released all stamps of the one before), so a rank that published `s` has
-/// released all stamps of earlier collectives. This crate sees to both; the runtime need not.
+/// released all stamps of earlier collectives. This crate sees to both; the runtime need not. What it must see
+/// to: who sleeps until a rank publishes or releases is woken by that.
 pub trait Slots {
     /// How many bytes a publication can carry inline.
     fn inline_bytes(&self) -> usize;

@@ -196,8 +196,8 @@ pub(crate) struct Spare {
 
 impl Spare {
     /// Memory above this is given back to the allocator when a collective ends.
-    const KEEP: usize = 1 << 18;
-    const NUMBER: usize = 4;
+    const KEEP: usize = 1 << 19;
+    const NUMBER: usize = 3;
 
     /// `len` bytes with any contents, offsets from 0.
     pub(crate) fn take(&mut self, len: u64) -> Buffer {

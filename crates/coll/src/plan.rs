@@ -74,7 +74,7 @@ impl PlanCache {
     /// Takes back what an execution that is done had allocated, for the next one.
     pub fn recycle(&mut self, mut execution: Execution) {
         self.floor = self.floor.max(execution.0.floor);
-        if self.idle.len() < 4 {
+        if self.idle.len() < 2 {
             execution.0.reset();
             self.idle.push(execution);
         }

@@ -66,6 +66,27 @@ fn algorithms_that_reduce_are_right() {
     check_all(ALL.iter().copied().filter(|row| row.kind.reduces()));
 }
 
+#[test]
+fn larger_rank_counts_are_no_different() {
+    for &algorithm in ALL {
+        for ranks in [127, 128, 129, 200] {
+            let commutative = algorithm.reorders || ranks % 2 == 1;
+            let len = if algorithm.kind.reduces() && ranks != 200 { 3 } else { 1 };
+            let trial = Trial {
+                ranks,
+                root: 77,
+                len,
+                unit: 1,
+                in_place: ranks == 129,
+                even: true,
+                commutative,
+                seed: u64::from(ranks),
+            };
+            assert_eq!(check(algorithm, &trial), Ok(()), "{algorithm:?}, {trial:?}");
+        }
+    }
+}
+
 /// The row of that name (`collective=algorithm`).
 fn row(name: &str) -> &'static Algorithm {
     ALL.iter().find(|row| format!("{row:?}") == name).expect("a row of the list")
