@@ -94,9 +94,12 @@ fn finish() -> Result<()> {
 pub(crate) fn abort(code: c_int, message: &str) -> ! {
     // SAFETY: allowed at any time.
     unsafe { libc::fflush(std::ptr::null_mut()) };
-    if let Ok(runtime) = runtime() {
-        runtime.abort(code, message);
-    }
+    // Nothing may stop this, not even that the engine is in use (a call from a signal handler).
+    let _ = std::panic::catch_unwind(|| {
+        if let Ok(runtime) = runtime() {
+            runtime.abort(code, message);
+        }
+    });
     let status = if code & 0xff == 0 { 1 } else { code & 0xff };
     // SAFETY: ends the process at once; no exit handler runs, which might call MPI.
     unsafe { libc::_exit(status) }

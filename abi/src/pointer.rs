@@ -40,6 +40,7 @@ impl<T> Ptr<T> {
     ///
     /// # Errors
     /// MPI_ERR_ARG for a null pointer.
+    #[inline]
     pub fn set(self, value: T) -> Result<()> {
         if self.is_null() {
             return Err(null());
@@ -52,7 +53,9 @@ impl<T> Ptr<T> {
 
     /// Stores `value` unless the pointer is null.
     pub fn set_if(self, value: T) {
-        let _ = self.set(value);
+        if !self.is_null() {
+            let _ = self.set(value);
+        }
     }
 
     /// Stores `value` at place `at` of the array.
@@ -66,6 +69,7 @@ impl<T: Copy> Ptr<T> {
     ///
     /// # Errors
     /// MPI_ERR_ARG for a null pointer.
+    #[inline]
     pub fn get(self) -> Result<T> {
         if self.is_null() {
             return Err(null());

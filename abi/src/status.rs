@@ -41,6 +41,9 @@ impl MPI_Status {
 /// Stores a status where the user wants it, if anywhere. MPI_ERROR is left as it is: only calls that complete
 /// several operations set it.
 pub(crate) fn store(to: Ptr<MPI_Status>, from: &Status) {
+    if to.is_null() {
+        return;
+    }
     if let Ok(mut status) = to.get() {
         status.fill(from);
         to.set_if(status);
