@@ -125,7 +125,7 @@ struct Agent {
     board: Board,
     course: Course,
     failure: Option<Failure>,
-    /// A rank's failure that is not told yet; see [`HOLD`].
+    /// A rank's failure that is not told yet; see `HOLD` in `ending`.
     held: Option<(Instant, u32, Failure)>,
     deadline: Option<Instant>,
     /// No process descends from this one any more.
