@@ -136,7 +136,7 @@ pub struct Scratch;
 impl Scratch {
     /// `len` zeroed bytes, aligned for every MPI basic type.
     pub fn zeroed(len: usize) -> Buffer {
-        let words = vec![Word([0; 16]); len.div_ceil(16)].into_boxed_slice();
+        let words = vec![0 as Word; len.div_ceil(16)].into_boxed_slice();
         let owner = Arc::new(Allocation(Box::into_raw(words)));
         let origin = owner.0.cast::<u8>();
         Buffer { origin, lo: 0, hi: len as isize, owner: Some(owner) }
@@ -150,9 +150,9 @@ impl Scratch {
     }
 }
 
-#[derive(Clone, Copy)]
-#[repr(align(16))]
-struct Word(#[allow(dead_code, reason = "only its bytes are used, through raw pointers")] [u8; 16]);
+/// As aligned as any MPI basic type needs, and, being an integer, zeroed by the allocator: pages of a large
+/// scratch that nobody touches cost nothing.
+type Word = u128;
 
 /// Heap memory reached only through raw pointers, so that no reference to it ever aliases.
 struct Allocation(*mut [Word]);
