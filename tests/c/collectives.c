@@ -1,6 +1,7 @@
 /* Every collective, blocking, nonblocking and persistent, in place, at every root, for counts from 0 up.
  * RUN: ranks=1,2,3,4,5,8,16 fabrics=shm,tcp limit=120 */
 #include "check.h"
+#include "large.h"
 
 static int rank, ranks;
 static MPI_Comm world;
@@ -102,13 +103,15 @@ static void rooted(enum way way, int n, int root)
 static void ragged(enum way way, int n, int root)
 {
     MPI_Info no = MPI_INFO_NULL;
-    int *counts = malloc(sizeof(int) * (size_t)ranks), *places = malloc(sizeof(int) * (size_t)ranks), total = 0;
+    count_t *counts = malloc(sizeof(count_t) * (size_t)ranks);
+    place_t *places = malloc(sizeof(place_t) * (size_t)ranks);
+    int total = 0;
     for (int r = 0; r < ranks; r++) {
         counts[r] = r % 3 * n;
         places[r] = total;
-        total += counts[r] + 1;
+        total += (int)counts[r] + 1;
     }
-    int m = counts[rank];
+    int m = (int)counts[rank];
     long *a = mine(m), *all = numbers(total);
     EACH(way, MPI_Gatherv(a, m, MPI_LONG, all, counts, places, MPI_LONG, root, world),
          MPI_Igatherv(a, m, MPI_LONG, all, counts, places, MPI_LONG, root, world, req),
@@ -162,11 +165,12 @@ static void reductions(enum way way, int n)
     for (int i = 0; rank > 0 && i < n; i++)
         CHECK(b[i] == sum(rank, i));
 
-    int *counts = malloc(sizeof(int) * (size_t)ranks), total = 0, before = 0;
+    count_t *counts = malloc(sizeof(count_t) * (size_t)ranks);
+    int total = 0, before = 0;
     for (int r = 0; r < ranks; r++) {
         counts[r] = n + r % 2;
-        before += r < rank ? counts[r] : 0;
-        total += counts[r];
+        before += r < rank ? (int)counts[r] : 0;
+        total += (int)counts[r];
     }
     long *wide = mine(total), *part = numbers(n + 1);
     EACH(way, MPI_Reduce_scatter(wide, part, counts, MPI_LONG, MPI_SUM, world),
@@ -209,8 +213,8 @@ static void everyone(enum way way, int n)
         CHECK(in[i] == 100000L * (i / n) + rank * n + i % n);
 
     /* Rank r gives (r + to) % 2 * n elements to each. */
-    int *counts = malloc(sizeof(int) * (size_t)ranks), *places = malloc(sizeof(int) * (size_t)ranks),
-        *bytes = malloc(sizeof(int) * (size_t)ranks);
+    count_t *counts = malloc(sizeof(count_t) * (size_t)ranks);
+    place_t *places = malloc(sizeof(place_t) * (size_t)ranks), *bytes = malloc(sizeof(place_t) * (size_t)ranks);
     MPI_Datatype *types = malloc(sizeof(MPI_Datatype) * (size_t)ranks);
     for (int r = 0; r < ranks; r++) {
         counts[r] = (rank + r) % 2 * n;

@@ -1,6 +1,7 @@
 /* Every mode of sending, the probes, persistent requests, cancelling.
  * RUN: ranks=2 fabrics=shm,tcp */
 #include "check.h"
+#include "large.h"
 
 static int peer, rank;
 
@@ -37,7 +38,7 @@ static void one(int mode, int count)
     } else {
         MPI_Request request;
         MPI_Status status;
-        int got;
+        count_t got;
         OK(MPI_Irecv(data, count, MPI_INT, peer, mode, MPI_COMM_WORLD, &request));
         if (mode % 4 == 2)
             MPI_Send(NULL, 0, MPI_BYTE, peer, 99, MPI_COMM_WORLD);
@@ -50,7 +51,8 @@ static void one(int mode, int count)
 
 static void probes(void)
 {
-    int data[3] = {1, 2, 3}, flag = 0, count;
+    int data[3] = {1, 2, 3}, flag = 0;
+    count_t count;
     MPI_Status status;
     MPI_Message message;
     if (rank == 0) {
@@ -86,6 +88,9 @@ static void both_ways(void)
     MPI_Sendrecv_replace(out, count, MPI_INT, peer, 6, peer, 6, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     CHECK(wrong(out, sizeof(int) * (size_t)count, peer) == 0);
     MPI_Request request;
+    MPI_Isendrecv(out, count, MPI_INT, peer, 8, in, count, MPI_INT, peer, 8, MPI_COMM_WORLD, &request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    CHECK(wrong(in, sizeof(int) * (size_t)count, rank) == 0);
     MPI_Isendrecv_replace(out, count, MPI_INT, peer, 7, peer, 7, MPI_COMM_WORLD, &request);
     MPI_Wait(&request, MPI_STATUS_IGNORE);
     CHECK(wrong(out, sizeof(int) * (size_t)count, rank) == 0);
@@ -105,6 +110,10 @@ static void cancelling(void)
     MPI_Wait(&request, &status);
     MPI_Test_cancelled(&status, &cancelled);
     CHECK(cancelled);
+    OK(MPI_Recv_init(&never, 1, MPI_INT, MPI_PROC_NULL, 0, MPI_COMM_WORLD, &request));
+    OK(MPI_Start(&request));
+    OK(MPI_Wait(&request, &status));
+    OK(MPI_Request_free(&request));
     int tag = 0;
     MPI_Recv(&tag, 1, MPI_INT, MPI_PROC_NULL, 0, MPI_COMM_WORLD, &status);
     CHECK(status.MPI_SOURCE == MPI_PROC_NULL && status.MPI_TAG == MPI_ANY_TAG);
@@ -115,7 +124,7 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     rank = my_rank(MPI_COMM_WORLD);
     peer = 1 - rank;
-    int bytes = 4 << 20;
+    count_t bytes = 4 << 20;
     void *space = malloc((size_t)bytes);
     MPI_Buffer_attach(space, bytes);
     for (int mode = 0; mode < 12; mode++) {
@@ -127,6 +136,10 @@ int main(int argc, char **argv)
     cancelling();
     void *back;
     MPI_Buffer_detach(&back, &bytes);
+    CHECK(back == space && bytes == 4 << 20);
+    OK(MPI_Comm_attach_buffer(MPI_COMM_WORLD, space, 4 << 20));
+    one(3, 100);
+    OK(MPI_Comm_detach_buffer(MPI_COMM_WORLD, &back, &bytes));
     CHECK(back == space && bytes == 4 << 20);
     free(space);
     return finish();

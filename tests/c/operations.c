@@ -1,6 +1,7 @@
 /* User operations that do not commute, predefined operations on many types, the same bits everywhere.
  * RUN: ranks=1,2,3,5,8 fabrics=shm,tcp */
 #include "check.h"
+#include "large.h"
 
 static int rank, ranks;
 
@@ -17,11 +18,11 @@ static struct matrix times(struct matrix a, struct matrix b)
     return c;
 }
 
-static void product(void *in, void *inout, int *count, MPI_Datatype *type)
+static void product(void *in, void *inout, count_t *count, MPI_Datatype *type)
 {
     struct matrix *a = in, *b = inout;
     (void)type;
-    for (int i = 0; i < *count; i++)
+    for (count_t i = 0; i < *count; i++)
         b[i] = times(a[i], b[i]);
 }
 
@@ -71,6 +72,9 @@ static void in_order(int n)
     OK(MPI_Exscan(a, b, n, type, op, MPI_COMM_WORLD));
     for (int i = 0; rank > 0 && i < n; i++)
         CHECK(same(b[i], expected(rank, i)));
+    struct matrix left = matrix_of(0, 0), right = matrix_of(1, 1);
+    OK(MPI_Reduce_local(&left, &right, 1, type, op));
+    CHECK(same(right, times(matrix_of(0, 0), matrix_of(1, 1))));
     OK(MPI_Reduce_scatter_block(a, b, n, type, op, MPI_COMM_WORLD));
     for (int i = 0; i < n; i++)
         CHECK(same(b[i], expected(ranks, rank * n + i)));

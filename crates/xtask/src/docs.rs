@@ -48,13 +48,24 @@ pub(crate) fn up_to_date(project: &Project) -> Vec<(String, Result<()>)> {
     GENERATED.iter().map(|part| (format!("generated part of {}", part.page), check(part))).collect()
 }
 
+/// The functions that are not built yet.
+pub(crate) fn not_built(project: &Project) -> Result<Vec<String>> {
+    let rows = printed(project, "banyan-abi", "missing")?;
+    Ok(rows.lines().filter_map(|row| row.split('\t').next()).map(str::to_owned).collect())
+}
+
+/// What an example of a crate prints.
+fn printed(project: &Project, package: &str, example: &str) -> Result<String> {
+    let job = Job::new(env!("CARGO")).args(["run", "--quiet", "-p", package, "--example", example]);
+    Ok(job.folder(project.root()).run_ok()?.output)
+}
+
 fn renewed(project: &Project, part: &Generated) -> Result<String> {
     let text = project.read(part.page)?;
     let (head, rest) =
         text.split_once(BEGIN).with_context(|| format!("{} has no line {BEGIN}", part.page))?;
     let (_, foot) = rest.split_once(END).with_context(|| format!("{} has no line {END}", part.page))?;
-    let job = Job::new(env!("CARGO")).args(["run", "--quiet", "-p", part.package, "--example", part.example]);
-    let rows = job.folder(project.root()).run_ok()?.output;
+    let rows = printed(project, part.package, part.example)?;
     Ok(format!("{head}{BEGIN}\n\n{}\n{END}{foot}", (part.shown)(&rows)))
 }
 

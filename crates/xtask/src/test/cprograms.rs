@@ -1,12 +1,14 @@
 //! Our own C programs in tests/c, each on several rank counts and fabrics, as its comment `RUN:` says.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
 use crate::cc::{self, Unit};
+use crate::docs;
 use crate::library::{Fabric, Kind, Library};
-use crate::process::{End, tail};
+use crate::process::{End, Job, tail};
 use crate::project::{self, Project};
 use crate::steps::Tally;
 
@@ -25,7 +27,9 @@ struct Plan {
 pub(super) fn run(project: &Project, library: &Library) -> Result<Tally> {
     let bin = project.folder(&format!("tests-c/{}", library.name()))?;
     let sources = project::files_with(&project.file("tests/c"), "c")?;
-    let units: Vec<Unit> = sources.iter().map(|source| unit(project, &bin, source)).collect();
+    let mut all = project::files_with(&project.file("tests/c"), "h")?;
+    all.extend(sources.iter().cloned());
+    let units: Vec<Unit> = sources.iter().map(|source| unit(&all, &bin, source)).collect();
     let built = cc::build_all(project, library, &units);
     let mut tally = Tally::default();
     for ((source, unit), built) in sources.iter().zip(&units).zip(built) {
@@ -48,14 +52,31 @@ pub(super) fn run(project: &Project, library: &Library) -> Result<Tally> {
             }
         }
     }
+    if library.kind == Kind::Banyan {
+        let programs: Vec<PathBuf> = units.into_iter().map(|unit| unit.output).collect();
+        tally.check("every built function with 64-bit counts is called", twins(project, &programs));
+    }
     Ok(tally)
 }
 
-fn unit(project: &Project, bin: &Path, source: &Path) -> Unit {
+/// Every `MPI_X_c` that is built is called by one of the programs.
+fn twins(project: &Project, programs: &[PathBuf]) -> Result<()> {
+    let called = Job::new("nm").args(["-D", "--undefined-only"]).args(programs).run_ok()?.output;
+    let called: BTreeSet<&str> = called.lines().filter_map(|line| line.split_whitespace().last()).collect();
+    let missing = docs::not_built(project)?;
+    let table = project.read("abi/tables/functions.tsv")?;
+    let twins = table.lines().filter_map(|line| line.split('\t').next()).filter(|name| name.ends_with("_c"));
+    let built = twins.filter(|name| !missing.iter().any(|other| other == name));
+    let uncalled: Vec<&str> = built.filter(|name| !called.contains(name)).collect();
+    if uncalled.is_empty() { Ok(()) } else { bail!("not called: {}", uncalled.join(", ")) }
+}
+
+fn unit(all: &[PathBuf], bin: &Path, source: &Path) -> Unit {
     let flags =
         ["-std=c11", "-D_DEFAULT_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function"];
     let mut unit = Unit::program(bin.join(project::stem(source)), source.to_owned());
-    unit.headers.push(project.file("tests/c/check.h"));
+    // A program may include another's source, too.
+    unit.headers = all.to_vec();
     unit.flags(flags).libs(["-lm", "-lpthread"])
 }
 
