@@ -264,6 +264,7 @@ mod tests {
             let always = |row: &&Algorithm| row.needs == Needs::Messages && !row.reorders;
             let first = of_kind(kind).next().unwrap_or_else(|| panic!("{name} has none"));
             assert!(always(&first), "{name}");
+            assert_eq!((kind.name(), Kind::named(name)), (name, Some(kind)));
         }
     }
 

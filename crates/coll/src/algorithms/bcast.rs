@@ -61,8 +61,7 @@ pub(crate) const CHAIN: Algorithm = Algorithm {
 const SEGMENT: f64 = 65536.0;
 const MOST_SEGMENTS: f64 = 4096.0;
 
-/// At which level of a binomial tree over relative ranks this one receives (the root: none), going down from
-/// the longest edges.
+/// One level of a binomial tree over relative ranks, the longest edges first.
 fn binomial(shape: &Shape, index: u32, round: &mut Round) {
     let edge = 1 << (log2_up(shape.ranks) - 1 - index);
     let (me, data) = (shape.relative(), shape.whole(Buf::Recv));
