@@ -71,7 +71,7 @@ pub(crate) struct Running {
     pub(crate) floor: u64,
     /// Other ranks seen to have published phase 0.
     pub(crate) seen: u32,
-    /// By [`Buf`].
+    /// By `Buf`.
     pub(crate) places: [Place; 3],
     /// Where Send starts in Recv.
     pub(crate) in_place: Option<u64>,
