@@ -17,7 +17,9 @@ fuzz_target!(|bytes: &[u8]| {
         rest = &rest[2 + length..];
         for side in [&mut accepting, &mut connecting] {
             match side.hear(message) {
-                Ok(Heard::Proven(..) | Heard::Confirmed | Heard::Accepted(_)) => panic!("taken without the secret"),
+                Ok(Heard::Proven(..) | Heard::Confirmed | Heard::Accepted(_)) => {
+                    panic!("taken without the secret")
+                }
                 Ok(Heard::Asked(_)) => {
                     let _ = side.answer(Answer::Accept);
                 }

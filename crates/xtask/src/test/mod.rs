@@ -35,9 +35,14 @@ pub(crate) struct Options {
     mpi: Kind,
 }
 
+/// For virtual environments, in which PyPI's libraries are kept.
+const PYTHON: &str = "python3-venv";
+/// For programs that come as Debian sources.
+const SOURCES: &[&str] = &["make", "dpkg-dev"];
+/// For HPCC.
+const HPCC: &[&str] = &["make", "dpkg-dev", "libopenblas-dev"];
 /// Debian packages that the steps need, beyond Rust and a C compiler.
-const PACKAGES: &[&str] =
-    &["g++", "make", "cmake", "pkg-config", "libopenblas-dev", "python3-venv", "dpkg-dev"];
+const PACKAGES: &[&str] = &["g++", "make", "cmake", "pkg-config", "libopenblas-dev", PYTHON, "dpkg-dev"];
 
 /// Runs the steps asked for; true if nothing failed.
 pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
@@ -50,19 +55,25 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
         Step::new("unit", || rust::unit(project)),
         Step::new("install", || install::once(project).map(|_| Tally::pass())),
         Step::new("demo", || demo::run(project, options.mpi).map(|()| Tally::pass())),
-        Step::new("header", || header::run(project)),
-        Step::new("toolchain", || toolchain::run(project)),
-        Step::new("swap", || swap::run(project)),
+        Step::new("header", || having(project, &["g++", PYTHON], || header::run(project))),
+        Step::new("toolchain", || {
+            having(project, &["g++", "make", "cmake", "pkg-config"], || toolchain::run(project))
+        }),
+        Step::new("swap", || having(project, &[PYTHON], || swap::run(project))),
         Step::new("c", || cprograms::run(project, &library()?)),
         Step::new("limits", || limits::run(project)),
         Step::new("sanity", || bench::sanity(project, &library()?)),
-        Step::new("docs", || docs::run(project)),
-        Step::new("mpich", || conformance::mpich_quick(project, &library()?)),
-        Step::new("hpcc-shm", || programs::hpcc(project, &library()?, Fabric::Shm)),
-        Step::new("hpcc-tcp", || programs::hpcc(project, &library()?, Fabric::Tcp)),
-        Step::new("netpipe-shm", || programs::netpipe(project, &library()?, Fabric::Shm)),
-        Step::new("netpipe-tcp", || programs::netpipe(project, &library()?, Fabric::Tcp)),
-        Step::new("fuzz", || fuzz::smoke(project)),
+        Step::new("docs", || having(project, &["pkg-config"], || docs::run(project))),
+        Step::new("mpich", || having(project, SOURCES, || conformance::mpich_quick(project, &library()?))),
+        Step::new("hpcc-shm", || having(project, HPCC, || programs::hpcc(project, &library()?, Fabric::Shm))),
+        Step::new("hpcc-tcp", || having(project, HPCC, || programs::hpcc(project, &library()?, Fabric::Tcp))),
+        Step::new("netpipe-shm", || {
+            having(project, SOURCES, || programs::netpipe(project, &library()?, Fabric::Shm))
+        }),
+        Step::new("netpipe-tcp", || {
+            having(project, SOURCES, || programs::netpipe(project, &library()?, Fabric::Tcp))
+        }),
+        Step::new("fuzz", || having(project, &["g++"], || fuzz::smoke(project))),
     ];
     if let Some(unknown) =
         options.only.iter().chain(&options.skip).find(|n| !steps.iter().any(|s| s.name == **n))
@@ -82,12 +93,14 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
 }
 
 fn packages(project: &Project) -> Result<Tally> {
-    Ok(match debian::packages(project, PACKAGES)? {
-        None => Tally::pass(),
-        Some(missing) => Tally::skip(format!(
-            "packages {}: {}; the steps that need them will fail or be left out",
-            missing.packages.join(" "),
-            missing.reason
-        )),
-    })
+    Ok(debian::packages(project, PACKAGES)?.map_or_else(Tally::pass, left_out))
+}
+
+/// Does the work if these packages are there, or can be installed; otherwise says what is missing.
+fn having(project: &Project, packages: &[&str], work: impl FnOnce() -> Result<Tally>) -> Result<Tally> {
+    debian::packages(project, packages)?.map_or_else(work, |missing| Ok(left_out(missing)))
+}
+
+fn left_out(missing: debian::Missing) -> Tally {
+    Tally::skip(format!("{} not there: {}", missing.packages.join(" "), missing.reason))
 }
