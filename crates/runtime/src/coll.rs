@@ -49,11 +49,11 @@ impl Team {
         coll::start(call, plans, &self.rt.tuning, *seq)
     }
 
-    /// Starts a collective; `None`: it is over already.
-    pub(crate) fn launch(self: &Arc<Self>, call: Call) -> Result<Option<CollId>> {
+    /// Starts a collective, for which the caller then waits or not; `None`: it is over already.
+    pub(crate) fn launch(self: &Arc<Self>, call: Call, waits: bool) -> Result<Option<CollId>> {
         let mut engine = self.rt.gate.enter();
         let execution = self.begin(&engine, call);
-        engine.start_coll(self, execution)
+        engine.start_coll(self, execution, waits)
     }
 
     /// What the first collective finds out: only what all ranks find out alike.
@@ -172,6 +172,10 @@ impl<'a> Messages<'a> {
     ) -> Self {
         Self { p2p, ports, early, team, slots: team.slots.get().and_then(Option::as_ref) }
     }
+
+    pub(crate) fn has_slots(&self) -> bool {
+        self.slots.is_some()
+    }
 }
 
 /// Receives of schedules that were over when they were posted, until the schedule asks.
@@ -276,14 +280,16 @@ impl Comm {
 
     /// Runs a collective to its end.
     pub fn run(&self, call: Call) -> Result<()> {
-        let Some(id) = self.launch(call)? else { return Ok(()) };
+        self.one_group()?;
+        let Some(id) = self.team().launch(call, true)? else { return Ok(()) };
         let rt = self.runtime();
         rt.wait(rt.gate.enter(), |engine| engine.coll_done(id))
     }
 
     /// Starts a collective.
     pub fn start(self: &Arc<Self>, call: Call) -> Result<Request> {
-        Ok(Request::coll(self, self.launch(call)?))
+        self.one_group()?;
+        Ok(Request::coll(self, self.team().launch(call, false)?))
     }
 
     /// A persistent collective. It gets a context of its own: all ranks make their persistent collectives in
@@ -294,11 +300,6 @@ impl Comm {
         self.runtime().open_context(ctx);
         let team = Arc::new(Team::new(self.runtime(), ctx, self.group().clone()));
         Ok(Request::persistent(self, Recipe::Coll { call: Box::new(call), team }))
-    }
-
-    fn launch(&self, call: Call) -> Result<Option<CollId>> {
-        self.one_group()?;
-        self.team().launch(call)
     }
 
     fn one_group(&self) -> Result<()> {

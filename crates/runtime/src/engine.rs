@@ -20,6 +20,9 @@ pub(crate) struct CollId {
     serial: u32,
 }
 
+/// Looks at other ranks' slots before all fabrics are polled: some microseconds.
+const LOOKS: u32 = 100;
+
 /// The moving parts of the runtime. Reached only through the gate.
 pub(crate) struct Engine {
     pub(crate) p2p: p2p::Engine,
@@ -102,14 +105,23 @@ impl Engine {
         self.ports.disarm();
     }
 
-    /// Starts a collective: `Ok(None)` if it is over already.
+    /// Starts a collective: `Ok(None)` if it is over already. If the caller `waits` for it anyway and has a core to
+    /// itself, a few looks at the other ranks' slots come before the first poll of all fabrics.
     pub(crate) fn start_coll(
         &mut self,
         team: &Arc<Team>,
         mut execution: Execution,
+        waits: bool,
     ) -> Result<Option<CollId>, Error> {
-        let step =
-            execution.advance(&mut Messages::new(&mut self.p2p, &mut self.ports, &mut self.early, team));
+        let mut messages = Messages::new(&mut self.p2p, &mut self.ports, &mut self.early, team);
+        let mut step = execution.advance(&mut messages);
+        if waits && messages.has_slots() && self.policy.spins_freely() {
+            for _ in 0..LOOKS {
+                let Advance::Pending = step else { break };
+                std::hint::spin_loop();
+                step = execution.advance(&mut messages);
+            }
+        }
         let job = match step {
             Advance::Done(result) => {
                 team.recycle(execution);

@@ -138,7 +138,7 @@ impl Request {
             bail!(ERR_REQUEST, "the persistent request is active: complete it before it is started again");
         }
         let next = match recipe {
-            Recipe::Coll { call, team } => match team.launch((**call).clone())? {
+            Recipe::Coll { call, team } => match team.launch((**call).clone(), false)? {
                 None => State::Over(Outcome::ok(Status::EMPTY)),
                 Some(id) => State::Coll(id),
             },

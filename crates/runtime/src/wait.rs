@@ -44,6 +44,11 @@ impl Policy {
         }
     }
 
+    /// Nobody else wants this rank's core, as far as is known.
+    pub(crate) fn spins_freely(&self) -> bool {
+        self.spins > 1 && self.crowd == 0
+    }
+
     /// Gives the core away once, and notes if somebody kept it.
     pub(crate) fn yield_now(&mut self) {
         let before = Instant::now();
