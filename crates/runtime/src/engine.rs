@@ -118,7 +118,6 @@ impl Engine {
         if waits && messages.has_slots() && self.policy.spins_freely() {
             for _ in 0..LOOKS {
                 let Advance::Pending = step else { break };
-                std::hint::spin_loop();
                 step = execution.advance(&mut messages);
             }
         }
