@@ -2103,6 +2103,30 @@ BANYAN_INLINE int PMPI_Status_f082f(const MPI_F08_status *f08_status, MPI_Fint *
     return banyan_copy_status((const int *)f08_status, f_status);
 }
 
+/* Names that MPI 3.0 removed, for programs that still use them; not part of the ABI. */
+#define MPI_Address MPI_Get_address
+#define MPI_Type_hindexed MPI_Type_create_hindexed
+#define MPI_Type_hvector MPI_Type_create_hvector
+#define MPI_Type_struct MPI_Type_create_struct
+#define MPI_Errhandler_create MPI_Comm_create_errhandler
+#define MPI_Errhandler_get MPI_Comm_get_errhandler
+#define MPI_Errhandler_set MPI_Comm_set_errhandler
+#define MPI_Handler_function MPI_Comm_errhandler_function
+BANYAN_INLINE int MPI_Type_extent(MPI_Datatype datatype, MPI_Aint *extent) {
+    MPI_Aint lb;
+    return MPI_Type_get_extent(datatype, &lb, extent);
+}
+BANYAN_INLINE int MPI_Type_lb(MPI_Datatype datatype, MPI_Aint *displacement) {
+    MPI_Aint extent;
+    return MPI_Type_get_extent(datatype, displacement, &extent);
+}
+BANYAN_INLINE int MPI_Type_ub(MPI_Datatype datatype, MPI_Aint *displacement) {
+    MPI_Aint lb, extent;
+    int code = MPI_Type_get_extent(datatype, &lb, &extent);
+    *displacement = lb + extent;
+    return code;
+}
+
 #if defined(__cplusplus)
 }
 #endif

@@ -204,8 +204,36 @@ fn fortran_section(types: &[Type]) -> String {
     for prefix in ["", "P"] {
         out.push_str(&STATUS_CONVERSIONS.replace("@", prefix));
     }
+    out.push_str(REMOVED);
     out
 }
+
+/// Names that MPI 3.0 removed and that programs still use (HPL, for one).
+const REMOVED: &str = "
+/* Names that MPI 3.0 removed, for programs that still use them; not part of the ABI. */
+#define MPI_Address MPI_Get_address
+#define MPI_Type_hindexed MPI_Type_create_hindexed
+#define MPI_Type_hvector MPI_Type_create_hvector
+#define MPI_Type_struct MPI_Type_create_struct
+#define MPI_Errhandler_create MPI_Comm_create_errhandler
+#define MPI_Errhandler_get MPI_Comm_get_errhandler
+#define MPI_Errhandler_set MPI_Comm_set_errhandler
+#define MPI_Handler_function MPI_Comm_errhandler_function
+BANYAN_INLINE int MPI_Type_extent(MPI_Datatype datatype, MPI_Aint *extent) {
+    MPI_Aint lb;
+    return MPI_Type_get_extent(datatype, &lb, extent);
+}
+BANYAN_INLINE int MPI_Type_lb(MPI_Datatype datatype, MPI_Aint *displacement) {
+    MPI_Aint extent;
+    return MPI_Type_get_extent(datatype, displacement, &extent);
+}
+BANYAN_INLINE int MPI_Type_ub(MPI_Datatype datatype, MPI_Aint *displacement) {
+    MPI_Aint lb, extent;
+    int code = MPI_Type_get_extent(datatype, &lb, &extent);
+    *displacement = lb + extent;
+    return code;
+}
+";
 
 const FORTRAN: &str = "\
 /* Fortran: not part of the ABI, so inline. A Fortran INTEGER is a C int, and a

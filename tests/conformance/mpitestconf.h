@@ -43,13 +43,4 @@
 #define THREAD_PACKAGE_NAME THREAD_PACKAGE_POSIX
 #define USE_LONG_DOUBLE_COMPLEX 1
 
-/* Names that MPI 3.0 removed, and that some of the tests still use: the calls that replace them. */
-#define MPI_Address MPI_Get_address
-#define MPI_Type_hvector MPI_Type_create_hvector
-#define MPI_Type_hindexed MPI_Type_create_hindexed
-#define MPI_Type_struct MPI_Type_create_struct
-#define MPI_Errhandler_create MPI_Comm_create_errhandler
-#define MPI_Errhandler_set MPI_Comm_set_errhandler
-#define MPI_Errhandler_get MPI_Comm_get_errhandler
-
 #endif
