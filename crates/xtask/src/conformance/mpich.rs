@@ -28,9 +28,9 @@ const BASIC: &[&str] = &[
     "sendrecv 2 resultTest=Clean",
     "srtest 4 resultTest=Clean",
     "wtime 1 resultTest=Clean",
-    "netpipe 2 resultTest=Clean arg=-reps arg=20 arg=-end arg=300000",
+    "netpipe 2 resultTest=Clean timeLimit=900 arg=-reps arg=20 arg=-end arg=300000",
     "patterns 2 resultTest=Clean",
-    "adapt 3 resultTest=Clean arg=-reps arg=20 arg=-end arg=300000",
+    "adapt 3 resultTest=Clean timeLimit=900 arg=-reps arg=20 arg=-end arg=300000",
 ];
 
 /// How long a test may take that names no limit.
