@@ -92,8 +92,7 @@ fn hpcc_makefile(library: &Library) -> String {
         "F2CDEFS = -DAdd_ -DF77_INTEGER=int -DStringSunStyle",
         "HPL_INCLUDES = -I$(INCdir) -I$(INCdir)/$(ARCH) $(LAinc) $(MPinc)",
         "HPL_LIBS = $(HPLlib) $(LAlib) $(MPlib) -lm",
-        // MPI 3.0 removed two functions that HPL calls; their successors take the same arguments.
-        "HPL_OPTS = -DHPL_CALL_CBLAS -DMPI_Address=MPI_Get_address -DMPI_Type_struct=MPI_Type_create_struct",
+        "HPL_OPTS = -DHPL_CALL_CBLAS",
         "HPL_DEFS = $(F2CDEFS) $(HPL_OPTS) $(HPL_INCLUDES)",
         "CCNOOPT = $(HPL_DEFS) -w",
         "CCFLAGS = $(HPL_DEFS) -O2 -w -fcommon",
