@@ -29,9 +29,9 @@ pub(crate) struct Policy {
 }
 
 /// A yield that takes longer than this met somebody who works, and not other ranks that wait as well.
-const LONG_YIELD: Duration = Duration::from_micros(300);
+const LONG_YIELD: Duration = Duration::from_millis(1);
 /// Waits that rest by sleeping after a long yield.
-const CROWD: u32 = 200;
+const CROWD: u32 = 50;
 /// Polls before a sleep while others want the cores.
 const CROWD_SPINS: u32 = 100;
 
@@ -39,8 +39,9 @@ impl Policy {
     /// The policy for `ranks` processes on `cores` cores.
     pub(crate) fn new(ranks: u32, cores: u32) -> Self {
         match ranks <= cores {
-            true => Self { spins: 5000, yields: 50, crowd: 0 },
-            false => Self { spins: 1, yields: 4, crowd: 0 },
+            // Who yields to a stranger loses a time slice; other ranks do not need the core.
+            true => Self { spins: 5000, yields: 0, crowd: 0 },
+            false => Self { spins: 1, yields: 16, crowd: 0 },
         }
     }
 
