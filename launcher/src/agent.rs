@@ -162,7 +162,7 @@ impl Agent {
         let common = Common {
             job_id: u64::from_le_bytes(*id),
             secret: secret.try_into().expect("32 bytes are left of 40"),
-            single_copy: banyan_topo::single_copy(),
+            single_copy: crate::plan::single_copy(plan.size, plan.cores),
             memory,
             null: File::open("/dev/null")?.into(),
             input,

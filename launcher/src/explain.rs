@@ -6,6 +6,7 @@ use banyan_coll::{Facts, Overrides, Tuning, parse_question};
 use banyan_pmi::settings::{self, COLL, EAGER_BUDGET, FABRICS};
 
 use crate::Trouble;
+use crate::plan;
 
 /// The candidates for `what` (such as `allreduce:64K`) on `ranks` ranks of this host, the choice and the
 /// reason; with the user's overrides.
@@ -26,7 +27,7 @@ pub(crate) fn explain(what: &str, ranks: u32) -> Result<String, Trouble> {
     let mut facts = Facts::supposed(ranks, shared, banyan_topo::usable_cores());
     facts.per_node = ranks; // also when they do not share memory, they are all here
     if let Some(slots) = &mut facts.slots {
-        slots.regions = banyan_topo::single_copy();
+        slots.regions = plan::single_copy(ranks, facts.cores);
     }
     Ok(tuning.explain(kind, bytes, &facts).to_string())
 }

@@ -74,6 +74,12 @@ impl Plan {
     }
 }
 
+/// Whether ranks read each other's memory: only where they take turns on the cores, and the system lets them. With
+/// a core for each, a copy through a ring that stays in the caches is quicker, both sides working at once.
+pub(crate) fn single_copy(ranks: u32, cores: u32) -> bool {
+    ranks > cores && banyan_topo::single_copy()
+}
+
 /// The text of an error without Rust's `(os error 2)`.
 pub(crate) fn reason(error: &std::io::Error) -> String {
     let text = error.to_string();

@@ -106,7 +106,7 @@ pub struct Job {
     pub settings: Vec<(String, String)>,
     /// Inherited descriptor of the host's shared memory (a memfd, zero-filled), if the agent could make one.
     pub memory_fd: Option<i32>,
-    /// Ranks of this host can read each other's memory (process_vm_readv).
+    /// Ranks of this host read each other's memory (process_vm_readv) where messages are large.
     pub single_copy: bool,
 }
 

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use banyan_coll::{Overrides, Tuning};
 use banyan_p2p as p2p;
 use banyan_pmi::{self as pmi, Job, settings};
-use banyan_shm::Shm;
+use banyan_shm::{Shm, SingleCopy};
 use banyan_tcp::Tcp;
 use banyan_transport::Peer;
 
@@ -94,7 +94,8 @@ pub(crate) fn start() -> Result<Boot> {
 fn attach_shm(memory: std::os::fd::OwnedFd, job: &Job) -> Result<Shm> {
     let node = job.node_of(job.rank);
     let peers: Vec<Peer> = (0..job.size).filter(|&rank| job.node_of(rank) == node).map(Peer).collect();
-    let options = banyan_shm::Options { crowded: Some(job.local_size > job.cores), ..Default::default() };
+    let single_copy = if job.single_copy { SingleCopy::Auto } else { SingleCopy::Off };
+    let options = banyan_shm::Options { single_copy, crowded: Some(job.local_size > job.cores) };
     Shm::attach(memory, job.local_rank, &peers, options).map_err(|error| {
         other(format!(
             "the shared memory of this host cannot be used: {error}; BANYAN_FABRICS=tcp does without"

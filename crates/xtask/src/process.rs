@@ -146,6 +146,8 @@ impl Job {
     fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.args).stdin(Stdio::null()).process_group(0);
+        // Cargo adds its build folders, whose libmpi_abi would take the place of other libraries.
+        command.env_remove("LD_LIBRARY_PATH");
         for (name, value) in &self.env {
             match value {
                 Some(value) => command.env(name, value),
