@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use banyan_coll::{Advance, Execution, Job};
-use banyan_memory::Buffer;
+use banyan_datatype::Data;
+use banyan_memory::{Buffer, Scratch};
 use banyan_p2p as p2p;
 use banyan_pmi::{Client, Event};
 use banyan_transport::{Get, Head, Peer, Sink, Token};
@@ -213,10 +214,8 @@ impl Engine {
         if running.outcome.is_some() || running.away {
             return 0;
         }
-        let team = running.team.clone();
-        let mut messages = Messages::new(&mut self.p2p, &mut self.ports, &mut self.early, &team);
-        let Some(execution) = &mut running.execution else { return 0 };
-        match execution.advance(&mut messages) {
+        let Running { team, execution: Some(execution), .. } = running else { return 0 };
+        match execution.advance(&mut Messages::new(&mut self.p2p, &mut self.ports, &mut self.early, team)) {
             Advance::Pending => return 0,
             Advance::UserOp(job) => {
                 running.away = true;
@@ -225,9 +224,9 @@ impl Engine {
             Advance::Done(result) => {
                 self.active -= 1;
                 if let Some(execution) = running.execution.take() {
-                    team.recycle(execution);
+                    running.team.recycle(execution);
                 }
-                running.outcome = Some(result.map_err(|fault| team.error(&fault)));
+                running.outcome = Some(result.map_err(|fault| running.team.error(&fault)));
                 if running.orphan {
                     self.colls[index] = None;
                 }
@@ -315,18 +314,8 @@ pub(crate) fn fault_error(fault: &p2p::Fault) -> Error {
 }
 
 /// A scratch copy of a message, so that the user's buffer is free at once.
-pub(crate) fn packed(data: &banyan_datatype::Data) -> Buffer {
-    let copy = banyan_memory::Scratch::zeroed(data.len() as usize);
-    let mut cursor = data.cursor();
-    let mut piece = [0; 4096];
-    let mut at = 0;
-    loop {
-        match cursor.pack(data, &mut piece) {
-            0 => return copy,
-            n => {
-                copy.write(at, &piece[..n]);
-                at += n as isize;
-            }
-        }
-    }
+pub(crate) fn packed(data: &Data) -> Buffer {
+    let copy = Scratch::zeroed(data.len() as usize);
+    Data::bytes(copy.clone()).copy_from(data);
+    copy
 }

@@ -119,11 +119,6 @@ impl Request {
         self.recipe.is_some()
     }
 
-    /// True if it is a generalized request.
-    pub fn is_general(&self) -> bool {
-        self.general.is_some()
-    }
-
     /// True if something was started and its end was not taken yet.
     pub fn is_active(&self) -> bool {
         !matches!(*lock(&self.state), State::Inactive)

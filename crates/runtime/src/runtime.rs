@@ -143,13 +143,6 @@ impl Runtime {
         }
     }
 
-    /// Lets messages move without waiting for anything.
-    pub fn poke(&self) {
-        self.check_jobs(self.gate.enter(), |engine| {
-            engine.progress();
-        });
-    }
-
     /// Wakes threads that wait for something that no message brings (a generalized request).
     pub(crate) fn nudge(&self) {
         if self.gate.is_shared() {
