@@ -46,7 +46,7 @@
 //!
 //! ```text
 //! let mut plans = PlanCache::new(rank, facts);              // one per communicator
-//! let mut execution = start(call, &mut plans, &tuning, seq);  // in the same order at all ranks
+//! let mut execution = start(call, None, &mut plans, &tuning, seq);  // in the same order at all ranks
 //! loop {
 //!     match execution.advance(&mut messenger) {
 //!         Advance::Done(result) => break,
@@ -75,9 +75,10 @@ mod walk;
 
 pub use algorithm::{ALL, Algorithm, Case, Cost, Needs, of_kind};
 pub use call::{Call, Kind, Memory, Op, UserOp};
+pub use execute::flat::Begun;
 pub use execute::{Advance, Execution, Job};
 pub use messenger::{Fault, Key, Messenger, OpId, Published, Slots};
 pub use overrides::{BadOverride, Overrides, kind_named};
-pub use plan::{Facts, PlanCache, SlotFacts, start};
+pub use plan::{Attempt, Facts, PlanCache, SlotFacts, attempt, start};
 pub use schedule::{Blocks, Buf, Form, Merge, Round, Shape, Side, Span, Step, log2_down, log2_up};
 pub use tuner::{Candidate, Explanation, Model, Tuning, parse_question};

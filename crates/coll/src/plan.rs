@@ -1,8 +1,9 @@
 //! [`PlanCache`]: what a communicator keeps between its collectives; [`start`] begins one.
 
-use crate::execute::{Running, flat};
+use crate::execute::Stamps;
+use crate::execute::flat::{Begun, Flat, Line};
 use crate::place::Place;
-use crate::{Algorithm, Call, Case, Execution, Kind, Needs, Tuning};
+use crate::{Algorithm, Call, Case, Execution, Fault, Kind, Needs, Slots, Tuning};
 
 /// What is known of a communicator's ranks. All of them must have the same.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -40,6 +41,8 @@ pub struct PlanCache {
     floor: u64,
     /// The last choice of each kind.
     choices: [Option<Choice>; Kind::ALL.len()],
+    /// The last line of each kind.
+    lines: [Option<Box<Line>>; Kind::ALL.len()],
     /// Ready for the next executions.
     idle: Vec<Execution>,
 }
@@ -63,7 +66,8 @@ impl Facts {
 impl PlanCache {
     /// For `rank` of a new communicator.
     pub fn new(rank: u32, facts: Facts) -> PlanCache {
-        PlanCache { rank, facts, stamp: 1, floor: 0, choices: [None; Kind::ALL.len()], idle: vec![] }
+        let lines = [const { None }; Kind::ALL.len()];
+        PlanCache { rank, facts, stamp: 1, floor: 0, choices: [None; Kind::ALL.len()], lines, idle: vec![] }
     }
 
     /// What all ranks know.
@@ -73,11 +77,46 @@ impl PlanCache {
 
     /// Takes back what an execution that is done had allocated, for the next one.
     pub fn recycle(&mut self, mut execution: Execution) {
-        self.floor = self.floor.max(execution.0.floor);
+        self.floor = self.floor.max(execution.0.stamps.floor);
         if self.idle.len() < 2 {
             execution.0.reset();
             self.idle.push(execution);
         }
+    }
+
+    /// The stamps of the next collective.
+    fn stamps(&mut self, algorithm: &Algorithm) -> Stamps {
+        let stamps = Stamps::new((self.rank, self.facts.ranks), self.stamp, self.floor);
+        self.stamp += u64::from(algorithm.phases);
+        stamps
+    }
+
+    /// The line for a call, and its start, if it can be carried out along one.
+    #[inline]
+    fn line(&mut self, kind: Kind, flat: &Flat<'_>, tuning: &Tuning) -> Option<(&Line, Begun)> {
+        if self.lines[kind as usize].as_ref().is_none_or(|line| line.outline != flat.outline) {
+            self.draw(kind, flat, tuning)?;
+        }
+        let algorithm = self.lines[kind as usize].as_ref()?.algorithm;
+        if algorithm.needs != Needs::Inline {
+            return None;
+        }
+        let begun = Begun::new(self.stamps(algorithm));
+        self.lines[kind as usize].as_deref().map(|line| (line, begun))
+    }
+
+    /// Makes the line for a call.
+    #[cold]
+    fn draw(&mut self, kind: Kind, flat: &Flat<'_>, tuning: &Tuning) -> Option<()> {
+        let ranks = self.facts.ranks;
+        if self.facts.slots.is_none() || ranks > Line::RANKS {
+            return None;
+        }
+        let outline = flat.outline;
+        let case = Some(Case { bytes: (outline.len * outline.unit) as f64, ranks });
+        let algorithm = tuning.choose(kind, case, outline.commutative, &self.facts);
+        self.lines[kind as usize] = Some(Box::new(Line::new(outline, algorithm, (self.rank, ranks))));
+        Some(())
     }
 
     fn choose(
@@ -99,23 +138,60 @@ impl PlanCache {
     }
 }
 
-/// Begins a collective. `seq` must be the same at all ranks, and differ from those of the communicator's
-/// other collectives under way. Nothing is sent before the first [`Execution::advance`].
-pub fn start(call: Call, plans: &mut PlanCache, tuning: &Tuning, seq: u32) -> Execution {
+/// What became of an [`attempt`].
+pub enum Attempt {
+    /// The collective is over.
+    Over(Result<(), Fault>),
+    /// It has begun, and would have to wait now: [`start`] it from here.
+    Begun(Begun),
+    /// It is none that can be carried out on the spot: [`start`] it.
+    Other,
+}
+
+/// Carries a collective out on the spot, if it is of few bytes in one piece that go through shared slots, and the
+/// other ranks are there within so many looks.
+#[inline]
+pub fn attempt(
+    call: &Call,
+    plans: &mut PlanCache,
+    tuning: &Tuning,
+    slots: &mut impl Slots,
+    looks: u32,
+) -> Attempt {
+    let Some(flat) = Flat::of(call) else { return Attempt::Other };
+    let Some((line, mut begun)) = plans.line(call.kind, &flat, tuning) else { return Attempt::Other };
+    match begun.walk(&flat, line, slots, looks) {
+        None => Attempt::Begun(begun),
+        Some(result) => {
+            plans.floor = plans.floor.max(begun.stamps.floor);
+            Attempt::Over(result)
+        }
+    }
+}
+
+/// Begins a collective, or goes on with one that an [`attempt`] has begun. `seq` must be the same at all ranks,
+/// and differ from those of the communicator's other collectives under way. Nothing is sent before the first
+/// [`Execution::advance`].
+pub fn start(
+    call: Call,
+    begun: Option<Begun>,
+    plans: &mut PlanCache,
+    tuning: &Tuning,
+    seq: u32,
+) -> Execution {
     let mut execution = plans.idle.pop().unwrap_or_else(|| Execution(Box::default()));
     let (running, kind) = (&mut *execution.0, call.kind);
-    let (rank, ranks) = (plans.rank, plans.facts.ranks);
-    if let (Some(case), Some(_)) = (flat::case(&call, ranks), plans.facts.slots) {
-        let commutative = call.op.as_ref().is_none_or(|op| op.commutative());
-        let algorithm = plans.choose(kind, Some(case), commutative, tuning);
-        if algorithm.needs == Needs::Inline {
-            running.algorithm = algorithm;
-            running.flatten(call, rank, ranks);
-            running.rounds = (algorithm.rounds)(&running.shape);
-            running.number(plans, seq);
+    if let Some(flat) = Flat::of(&call) {
+        let line = match begun {
+            None => plans.line(kind, &flat, tuning),
+            Some(begun) => plans.lines[kind as usize].as_deref().map(|line| (line, begun)),
+        };
+        if let Some((line, begun)) = line {
+            running.flatten(call, line, begun);
             return execution;
         }
     }
+    let (rank, ranks) = (plans.rank, plans.facts.ranks);
     if let Err(fault) = running.arrange(call, rank, ranks) {
         running.over = Some(Err(fault));
     }
@@ -126,13 +202,6 @@ pub fn start(call: Call, plans: &mut PlanCache, tuning: &Tuning, seq: u32) -> Ex
     if temp > 0 {
         running.places[2] = Place::scratch(temp, ty, &mut running.work.spare);
     }
-    running.number(plans, seq);
+    (running.seq, running.stamps) = (seq, plans.stamps(algorithm));
     execution
-}
-
-impl Running {
-    fn number(&mut self, plans: &mut PlanCache, seq: u32) {
-        (self.seq, self.stamp, self.floor) = (seq, plans.stamp, plans.floor);
-        plans.stamp += u64::from(self.algorithm.phases);
-    }
 }

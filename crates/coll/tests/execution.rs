@@ -6,12 +6,13 @@ mod world;
 use std::sync::Arc;
 
 use banyan_coll::{
-    Algorithm, Call, Facts, Kind, Memory, Needs, Op, Overrides, PlanCache, SlotFacts, Tuning, UserOp, start,
+    Algorithm, Attempt, Call, Facts, Fault, Kind, Memory, Needs, Op, Overrides, PlanCache, SlotFacts, Tuning,
+    UserOp, attempt, start,
 };
 use banyan_datatype::op::Builtin;
 use banyan_datatype::{Data, Datatype};
 use banyan_memory::{Buffer, Scratch};
-use world::{Net, Random, packed, run};
+use world::{Net, Port, Random, packed, run};
 
 /// Data are pairs of 64-bit words; a pair is one of these in memory.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -406,23 +407,49 @@ fn try_out(algorithm: Option<&Algorithm>, trial: Trial) {
         .collect();
     let made: Vec<Vec<Made>> =
         (0..trial.ranks).map(|rank| trials.iter().map(|trial| trial.make(rank)).collect()).collect();
-    let mut executions: Vec<Vec<_>> = made
-        .iter()
-        .zip(&mut plans)
-        .map(|(made, plans)| {
-            let begin = |(seq, made): (u32, &Made)| start(made.call.clone(), plans, &tuning, seq);
-            (0..).zip(made).map(begin).collect()
-        })
-        .collect();
+    let mut executions: Vec<Vec<_>> = vec![];
+    // What was over on the spot, by rank and call.
+    let mut over: Vec<Vec<Option<Result<(), Fault>>>> = vec![];
+    for ((rank, made), plans) in (0..).zip(&made).zip(&mut plans) {
+        let (mut started, mut done) = (vec![], vec![]);
+        for (seq, made) in (0..).zip(made) {
+            let attempted = match net.random.one_in(2) {
+                true => {
+                    let looks = net.random.below(4) as u32;
+                    attempt(&made.call, plans, &tuning, &mut Port { net: &mut net, rank }, looks)
+                }
+                false => Attempt::Other,
+            };
+            done.push(match attempted {
+                Attempt::Over(result) => Some(result),
+                Attempt::Begun(begun) => {
+                    started.push(start(made.call.clone(), Some(begun), plans, &tuning, seq));
+                    None
+                }
+                Attempt::Other => {
+                    started.push(start(made.call.clone(), None, plans, &tuning, seq));
+                    None
+                }
+            });
+        }
+        executions.push(started);
+        over.push(done);
+    }
     if let Some(row) = algorithm
         && (trial.pairs > 0 || trial.kind == Kind::Barrier)
         && trial.ranks > 1
         && trial.pairs * 16 <= INLINE as u64
+        && over[0][0].is_none()
     {
         assert_eq!(executions[0][0].algorithm(), row, "{about}");
     }
-    let results = run(&mut net, &mut executions);
+    let mut results = run(&mut net, &mut executions);
+    for (results, over) in results.iter_mut().zip(over) {
+        let mut waited = std::mem::take(results).into_iter();
+        results.extend(over.into_iter().filter_map(|over| over.or_else(|| waited.next())));
+    }
     for (rank, (results, made)) in results.iter().zip(&made).enumerate() {
+        assert_eq!(results.len(), made.len());
         for (i, (result, made)) in results.iter().zip(made).enumerate() {
             assert_eq!(*result, Ok(()), "rank {rank}, call {i} of {about}");
             if let Some((mine, layout, shape)) = &made.recv {

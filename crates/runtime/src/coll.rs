@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, OnceLock};
 
-use banyan_coll::{self as coll, Call, Execution, Kind, Memory, OpId, PlanCache};
+use banyan_coll::{self as coll, Attempt, Call, Execution, Kind, Memory, OpId, PlanCache};
 use banyan_datatype::Data;
 use banyan_memory::Buffer;
 use banyan_p2p::{self as p2p, Started};
@@ -30,6 +30,9 @@ pub(crate) struct Team {
 /// Tells the contexts of persistent collectives from those of communicators.
 const PERSISTENT: u64 = 0x9e25 << 32;
 
+/// Looks at other ranks' slots before all fabrics are polled: some microseconds.
+const LOOKS: u32 = 100;
+
 /// Where a communicator is in its sequence of collectives.
 struct Sequence {
     seq: u32,
@@ -41,19 +44,36 @@ impl Team {
         Self { rt: rt.clone(), ctx, group, sequence: Mutex::new(None), slots: OnceLock::new() }
     }
 
-    /// Numbers a collective and plans it.
-    fn begin(&self, engine: &Engine, call: Call) -> Execution {
-        let mut sequence = lock(&self.sequence);
-        let Sequence { seq, plans } = sequence.get_or_insert_with(|| self.first(engine));
-        *seq = seq.wrapping_add(1);
-        coll::start(call, plans, &self.rt.tuning, *seq)
-    }
-
-    /// Starts a collective, for which the caller then waits or not; `None`: it is over already.
+    /// Starts a collective; `None`: it is over already. If the caller `waits` for it anyway and has a core to
+    /// itself, a few looks at the other ranks' slots come before the first poll of all fabrics.
     pub(crate) fn launch(self: &Arc<Self>, call: Call, waits: bool) -> Result<Option<CollId>> {
         let mut engine = self.rt.gate.enter();
-        let execution = self.begin(&engine, call);
-        engine.start_coll(self, execution, waits)
+        let looks = if waits && engine.policy.spins_freely() { LOOKS } else { 0 };
+        let mut sequence = lock(&self.sequence);
+        let Sequence { seq, plans } = sequence.get_or_insert_with(|| self.first(&engine));
+        *seq = seq.wrapping_add(1);
+        let mut begun = None;
+        if let Some(mut slots) = self.slots() {
+            match coll::attempt(&call, plans, &self.rt.tuning, &mut slots, looks) {
+                Attempt::Over(result) => {
+                    drop(sequence);
+                    if engine.glance() > 0 {
+                        self.rt.gate.notify();
+                    }
+                    return result.map(|()| None).map_err(|fault| self.error(&fault));
+                }
+                Attempt::Begun(so_far) => begun = Some(so_far),
+                Attempt::Other => {}
+            }
+        }
+        let looks = if begun.is_some() { 0 } else { looks };
+        let execution = coll::start(call, begun, plans, &self.rt.tuning, *seq);
+        drop(sequence);
+        engine.start_coll(self, execution, looks)
+    }
+
+    fn slots(&self) -> Option<&TeamSlots> {
+        self.slots.get().and_then(Option::as_ref)
     }
 
     /// What the first collective finds out: only what all ranks find out alike.
@@ -170,11 +190,7 @@ impl<'a> Messages<'a> {
         early: &'a mut Early,
         team: &'a Team,
     ) -> Self {
-        Self { p2p, ports, early, team, slots: team.slots.get().and_then(Option::as_ref) }
-    }
-
-    pub(crate) fn has_slots(&self) -> bool {
-        self.slots.is_some()
+        Self { p2p, ports, early, team, slots: team.slots() }
     }
 }
 

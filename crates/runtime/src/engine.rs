@@ -21,8 +21,8 @@ pub(crate) struct CollId {
     serial: u32,
 }
 
-/// Looks at other ranks' slots before all fabrics are polled: some microseconds.
-const LOOKS: u32 = 100;
+/// Collectives that may be over on the spot between two polls of all fabrics.
+const GLANCES: u32 = 64;
 
 /// The moving parts of the runtime. Reached only through the gate.
 pub(crate) struct Engine {
@@ -37,6 +37,8 @@ pub(crate) struct Engine {
     colls: Vec<Option<Running>>,
     serial: u32,
     active: usize,
+    /// Collectives that were over on the spot since the last poll for their sake.
+    glances: u32,
     /// User reductions that a schedule waits for; they run without the gate.
     jobs: Vec<(CollId, Job)>,
     /// Cards asked for and not arrived.
@@ -70,6 +72,7 @@ impl Engine {
             colls: Vec::new(),
             serial: 0,
             active: 0,
+            glances: 0,
             jobs: Vec::new(),
             lookups: 0,
             bsends: Vec::new(),
@@ -106,21 +109,31 @@ impl Engine {
         self.ports.disarm();
     }
 
-    /// Starts a collective: `Ok(None)` if it is over already. If the caller `waits` for it anyway and has a core to
-    /// itself, a few looks at the other ranks' slots come before the first poll of all fabrics.
+    /// A collective was over without a poll of the fabrics. Others may wait for this rank to poll all the same.
+    /// Returns how many things happened.
+    #[inline]
+    pub(crate) fn glance(&mut self) -> usize {
+        self.glances += 1;
+        if self.glances < GLANCES {
+            return 0;
+        }
+        self.glances = 0;
+        self.progress()
+    }
+
+    /// Starts a collective: `Ok(None)` if it is over already. So many looks come before the first poll of all
+    /// fabrics.
     pub(crate) fn start_coll(
         &mut self,
         team: &Arc<Team>,
         mut execution: Execution,
-        waits: bool,
+        looks: u32,
     ) -> Result<Option<CollId>, Error> {
         let mut messages = Messages::new(&mut self.p2p, &mut self.ports, &mut self.early, team);
         let mut step = execution.advance(&mut messages);
-        if waits && messages.has_slots() && self.policy.spins_freely() {
-            for _ in 0..LOOKS {
-                let Advance::Pending = step else { break };
-                step = execution.advance(&mut messages);
-            }
+        for _ in 0..looks {
+            let Advance::Pending = step else { break };
+            step = execution.advance(&mut messages);
         }
         let job = match step {
             Advance::Done(result) => {

@@ -1,153 +1,278 @@
 //! The straight-line interpreter: the same schedules, for few bytes in one piece that go through shared slots.
 //!
 //! Nothing here needs packing, a message or a user's function, and steps are over in the order in which they
-//! stand, so none needs a state. What a barrier or an 8-byte allreduce costs is decided here.
+//! stand, so none needs a state, and all rounds are one list ([`Line`]) that is kept for the next call of the
+//! same [`Outline`]. What a barrier or an 8-byte allreduce costs is decided here.
 
-use banyan_datatype::op::reduce;
+use std::sync::Arc;
+
+use banyan_datatype::Datatype;
+use banyan_datatype::op::{Builtin, reduce};
 use banyan_memory::Buffer;
 
-use super::{Advance, Running};
+use super::{Advance, Running, Stamps};
 use crate::place::Place;
-use crate::{Call, Case, Fault, Form, Kind, Memory, Messenger, Needs, Op, Published, Slots, Span, Step};
+use crate::{
+    Algorithm, Buf, Call, Fault, Form, Kind, Memory, Messenger, Needs, Op, Published, Round, Shape, Slots,
+    Span, Step,
+};
 
-/// What the choice of an algorithm depends on, if the call may be carried out here: its elements lie in memory
-/// as they are packed.
-pub(crate) fn case(call: &Call, ranks: u32) -> Option<Case> {
-    let main = match call.kind {
-        Kind::Barrier => return Some(Case { bytes: 0.0, ranks }),
-        Kind::Bcast => &call.recv,
-        Kind::Reduce | Kind::Allreduce if matches!(call.send, Memory::InPlace) => &call.recv,
-        Kind::Reduce | Kind::Allreduce => &call.send,
-        _ => return None,
-    };
-    let dense = |memory: &Memory| match memory {
-        Memory::Uniform { count, ty, .. } if ty.is_dense() && ty.size() > 0 => Some(count * ty.size()),
-        _ => None,
-    };
-    let bytes = dense(main)?;
-    let builtin = matches!(call.op, None | Some(Op::Builtin(_)));
-    let recv = matches!(call.recv, Memory::Nothing) || dense(&call.recv) == Some(bytes);
-    (builtin && recv).then_some(Case { bytes: bytes as f64, ranks })
+/// All that can differ between the shapes of two calls of one kind here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Outline {
+    root: u32,
+    pub(crate) unit: u64,
+    pub(crate) len: u64,
+    pub(crate) commutative: bool,
 }
 
-impl Running {
-    /// Takes over a call that has a [`case`], if the choice fell on an algorithm that needs inline slots.
-    pub(crate) fn flatten(&mut self, call: Call, rank: u32, ranks: u32) {
-        debug_assert_eq!(self.algorithm.needs, Needs::Inline);
-        let (reduces, shape) = (call.op.is_some(), &mut self.shape);
-        (shape.rank, shape.ranks, shape.root) = (rank, ranks, call.root);
-        shape.commutative = call.op.as_ref().is_none_or(|op| op.commutative());
-        self.in_place = matches!(call.send, Memory::InPlace).then_some(0);
-        let (mut element, sides) = (None, [call.send, call.recv]);
-        for (memory, place) in sides.into_iter().zip(&mut self.places) {
-            if let Memory::Uniform { base, count, ty } = memory {
-                let bytes = count * ty.size();
-                (shape.unit, shape.len) = if reduces { (ty.size(), count) } else { (1, bytes) };
-                *place = Place::Bytes(base.slice(0, bytes as usize));
-                element = Some(ty);
-            }
-        }
-        self.op = call.op.zip(element);
-        self.flat = true;
-    }
+/// The steps of a whole schedule that needs nothing but inline slots; none if another kind of algorithm is
+/// better for its outline.
+#[derive(Debug)]
+pub(crate) struct Line {
+    pub(crate) outline: Outline,
+    pub(crate) algorithm: &'static Algorithm,
+    steps: Vec<Step>,
+}
 
-    /// Goes as far as possible without waiting.
-    pub(super) fn advance_flat(&mut self, io: &mut impl Messenger) -> Advance {
-        let Some(slots) = io.slots() else { unreachable!("shared forms are chosen with slots") };
-        if slots.released(self.shape.rank) + 1 < self.stamp {
-            return Advance::Pending;
-        }
-        loop {
-            while self.work.first < self.work.round.steps.len() {
-                match self.straight(self.work.round.steps[self.work.first], slots) {
-                    Ok(true) => self.work.first += 1,
-                    Ok(false) => return Advance::Pending,
-                    Err(fault) => {
-                        slots.release(self.stamp + u64::from(self.algorithm.phases) - 1);
-                        self.over = Some(Err(fault.clone()));
-                        return Advance::Done(Err(fault));
-                    }
-                }
+impl Line {
+    /// Ranks up to which lists are kept: they are as long as there are ranks.
+    pub(crate) const RANKS: u32 = 128;
+
+    pub(crate) fn new(outline: Outline, algorithm: &'static Algorithm, (rank, ranks): (u32, u32)) -> Line {
+        let Outline { root, unit, len, commutative } = outline;
+        let shape = Shape { rank, ranks, root, unit, len, commutative, ..Shape::NOTHING };
+        let (mut round, mut steps) = (Round::default(), vec![]);
+        if algorithm.needs == Needs::Inline {
+            for index in 0..(algorithm.rounds)(&shape) {
+                round.begin(index);
+                (algorithm.round)(&shape, index, &mut round);
+                steps.append(&mut round.steps);
             }
-            if self.next == self.rounds {
-                self.over = Some(Ok(()));
-                return Advance::Done(Ok(()));
-            }
-            self.work.round.begin(self.next);
-            (self.algorithm.round)(&self.shape, self.next, &mut self.work.round);
-            self.work.first = 0;
-            self.next += 1;
         }
+        Line { outline, algorithm, steps }
+    }
+}
+
+/// A call that may be carried out here: its elements lie in memory as they are packed.
+#[derive(Clone, Copy)]
+pub(crate) struct Flat<'a> {
+    pub(crate) outline: Outline,
+    memory: Sides<'a>,
+}
+
+/// Where a call's elements are, and what to reduce them with.
+#[derive(Clone, Copy)]
+struct Sides<'a> {
+    unit: u64,
+    send: Option<&'a Buffer>,
+    recv: Option<&'a Buffer>,
+    with: Option<(Builtin, &'a Arc<Datatype>)>,
+}
+
+impl<'a> Flat<'a> {
+    pub(crate) fn of(call: &'a Call) -> Option<Flat<'a>> {
+        let dense = |memory: &'a Memory| match memory {
+            Memory::Uniform { base, count, ty } if ty.is_dense() && ty.size() > 0 => Some((base, *count, ty)),
+            _ => None,
+        };
+        let with = match call.op {
+            None => None,
+            Some(Op::Builtin(op)) => Some(op),
+            Some(Op::User { .. }) => return None,
+        };
+        let recv = match &call.recv {
+            Memory::Nothing => None,
+            memory => Some(dense(memory)?),
+        };
+        let send = match (call.kind, &call.send) {
+            (Kind::Barrier, _) => {
+                let outline = Outline { root: 0, unit: 1, len: 0, commutative: true };
+                return Some(Flat { outline, memory: Sides { unit: 1, send: None, recv: None, with: None } });
+            }
+            (Kind::Bcast, _) | (Kind::Reduce | Kind::Allreduce, Memory::InPlace) => recv?,
+            (Kind::Reduce | Kind::Allreduce, memory) => dense(memory)?,
+            _ => return None,
+        };
+        let (base, count, ty) = send;
+        if recv.is_some_and(|(_, other, of)| other * of.size() != count * ty.size()) {
+            return None;
+        }
+        let (unit, len) = if with.is_some() { (ty.size(), count) } else { (1, count * ty.size()) };
+        let commutative = with.is_none_or(Builtin::is_commutative);
+        let outline = Outline { root: call.root, unit, len, commutative };
+        let (recv, with) = (recv.map(|side| side.0), with.map(|op| (op, ty)));
+        Some(Flat { outline, memory: Sides { unit, send: Some(base), recv, with } })
+    }
+}
+
+impl Sides<'_> {
+    /// Goes on along the line as far as possible without waiting: true at its end.
+    #[inline]
+    fn walk(&self, steps: &[Step], at: &mut Begun, slots: &mut (impl Slots + ?Sized)) -> Result<bool, Fault> {
+        if !at.stamps.turn(slots) {
+            return Ok(false);
+        }
+        while let Some(step) = steps.get(at.next) {
+            if !self.step(step, &mut at.stamps, slots)? {
+                return Ok(false);
+            }
+            at.next += 1;
+        }
+        Ok(true)
     }
 
     /// Carries a step out; false if it cannot be now.
-    fn straight(&mut self, step: Step, slots: &mut dyn Slots) -> Result<bool, Fault> {
-        let stamp = |phase: u32| self.stamp + u64::from(phase);
-        match step {
+    #[inline]
+    fn step(
+        &self,
+        step: &Step,
+        stamps: &mut Stamps,
+        slots: &mut (impl Slots + ?Sized),
+    ) -> Result<bool, Fault> {
+        match *step {
             Step::Publish { from, phase, form: Form::Inline } => {
-                let stamp = stamp(phase);
-                let clear = self.clear(stamp, slots);
+                let stamp = stamps.of(phase);
+                let clear = stamps.clear(stamp, slots);
                 if clear {
                     slots.publish(stamp, &self.piece(from));
                 }
                 Ok(clear)
             }
-            Step::Await { rank, phase } => Ok(self.look(rank, stamp(phase), slots).is_some()),
+            Step::Await { rank, phase } => Ok(stamps.look(rank, stamps.of(phase), slots).is_some()),
             Step::Pull { rank, phase, at, into } => {
-                let Some(from) = self.shown(rank, stamp(phase), at, into.len, slots)? else {
-                    return Ok(false);
-                };
+                let Some(published) = stamps.look(rank, stamps.of(phase), slots) else { return Ok(false) };
+                let from = self.part(rank, published, at, into.len)?;
                 self.piece(into).copy_from(0, &from, 0, from.len());
                 Ok(true)
             }
             Step::PullReduce { rank, phase, at, merge } => {
-                let Some(from) = self.shown(rank, stamp(phase), at, merge.into.len, slots)? else {
-                    return Ok(false);
-                };
+                let Some(published) = stamps.look(rank, stamps.of(phase), slots) else { return Ok(false) };
+                let from = self.part(rank, published, at, merge.into.len)?;
                 debug_assert_eq!(merge.with, merge.into);
-                let Some((Op::Builtin(op), ty)) = &self.op else {
+                let Some((op, ty)) = self.with else {
                     unreachable!("a collective that reduces has an operation")
                 };
-                let done = reduce(*op, ty, &from, &self.piece(merge.into), merge.into.len);
+                let done = reduce(op, ty, &from, &self.piece(merge.into), merge.into.len);
                 done.map_err(|error| Fault::Operator(error.to_string()))?;
                 Ok(true)
             }
             Step::Release { phase } => {
-                slots.release(stamp(phase));
+                slots.release(stamps.of(phase));
                 Ok(true)
             }
-            Step::Drain { rank, phase } => Ok(slots.released(rank) >= stamp(phase)),
+            Step::Drain { rank, phase } => Ok(slots.released(rank) >= stamps.of(phase)),
             step => unreachable!("{step:?} in an algorithm that needs nothing but inline slots"),
         }
     }
 
+    #[inline]
     fn piece(&self, span: Span) -> Buffer {
-        let ((place, at), unit) = (self.at(span), self.shape.unit);
-        match &self.places[place] {
-            Place::Bytes(buffer) => buffer.slice((at * unit) as isize, (span.len * unit) as usize),
-            _ => Buffer::empty(),
+        let side = if span.buf == Buf::Send { self.send } else { self.recv };
+        match side {
+            Some(buffer) => buffer.slice((span.at * self.unit) as isize, (span.len * self.unit) as usize),
+            None => Buffer::empty(),
         }
     }
 
-    /// The part of what a rank published that a step wants; `None` before it has.
-    fn shown(
-        &mut self,
-        rank: u32,
-        stamp: u64,
-        at: u64,
-        len: u64,
-        slots: &mut dyn Slots,
-    ) -> Result<Option<Buffer>, Fault> {
-        let Some(published) = self.look(rank, stamp, slots) else { return Ok(None) };
-        let (at, len) = (at * self.shape.unit, len * self.shape.unit);
-        match published {
+    /// The part of what a rank published that a step wants.
+    #[inline]
+    fn part(&self, rank: u32, published: Published, at: u64, len: u64) -> Result<Buffer, Fault> {
+        let (at, len) = (at * self.unit, len * self.unit);
+        let sent = match published {
             Published::Inline(buffer) if buffer.len() as u64 >= at + len => {
-                Ok(Some(buffer.slice(buffer.lo() + at as isize, len as usize)))
+                return Ok(buffer.slice(buffer.lo() + at as isize, len as usize));
             }
-            Published::Inline(buffer) => {
-                Err(Fault::Length { from: rank, sent: buffer.len() as u64, room: at + len })
+            Published::Inline(buffer) => buffer.len() as u64,
+            Published::Region(sent) => sent,
+        };
+        Err(Fault::Length { from: rank, sent, room: at + len })
+    }
+}
+
+/// How far along its line a call has come.
+#[derive(Clone, Copy, Debug)]
+pub struct Begun {
+    next: usize,
+    pub(crate) stamps: Stamps,
+}
+
+impl Begun {
+    pub(crate) fn new(stamps: Stamps) -> Begun {
+        Begun { next: 0, stamps }
+    }
+
+    /// Walks along a line, with so many looks after the first; `None`: it would have to wait.
+    #[inline]
+    pub(crate) fn walk(
+        &mut self,
+        flat: &Flat<'_>,
+        line: &Line,
+        slots: &mut impl Slots,
+        looks: u32,
+    ) -> Option<Result<(), Fault>> {
+        for _ in 0..=looks {
+            match flat.memory.walk(&line.steps, self, slots) {
+                Ok(false) => {}
+                Ok(true) => return Some(Ok(())),
+                Err(fault) => {
+                    slots.release(self.stamps.of(line.algorithm.phases - 1));
+                    return Some(Err(fault));
+                }
             }
-            Published::Region(sent) => Err(Fault::Length { from: rank, sent, room: at + len }),
         }
+        None
+    }
+}
+
+impl Running {
+    /// Takes over a call that is [`Flat`], and has come so far.
+    pub(crate) fn flatten(&mut self, call: Call, line: &Line, begun: Begun) {
+        let in_place = matches!(call.send, Memory::InPlace);
+        let sides = [call.send, call.recv];
+        let mut element = None;
+        for (memory, place) in sides.into_iter().zip(&mut self.places) {
+            if let Memory::Uniform { base, ty, .. } = memory {
+                *place = Place::Bytes(base);
+                element = Some(ty);
+            }
+        }
+        self.in_place = in_place.then_some(0);
+        self.op = call.op.zip(element);
+        self.shape.unit = line.outline.unit;
+        self.algorithm = line.algorithm;
+        self.work.round.steps.clone_from(&line.steps);
+        (self.flat, self.stamps, self.work.first) = (true, begun.stamps, begun.next);
+    }
+
+    /// Goes as far as possible without waiting.
+    pub(super) fn advance_line(&mut self, io: &mut impl Messenger) -> Advance {
+        let Some(slots) = io.slots() else { unreachable!("shared forms are chosen with slots") };
+        let [send, recv] = [0, 1].map(|side| match &self.places[side] {
+            Place::Bytes(buffer) => Some(buffer),
+            _ => None,
+        });
+        let memory = Sides {
+            unit: self.shape.unit,
+            send: if self.in_place.is_some() { recv } else { send },
+            recv,
+            with: self.op.as_ref().and_then(|(op, ty)| match op {
+                Op::Builtin(op) => Some((*op, ty)),
+                Op::User { .. } => None,
+            }),
+        };
+        let mut at = Begun { next: self.work.first, stamps: self.stamps };
+        let walked = memory.walk(&self.work.round.steps, &mut at, slots);
+        (self.work.first, self.stamps) = (at.next, at.stamps);
+        let result = match walked {
+            Ok(false) => return Advance::Pending,
+            Ok(true) => Ok(()),
+            Err(fault) => {
+                slots.release(self.stamps.of(self.algorithm.phases - 1));
+                Err(fault)
+            }
+        };
+        self.over = Some(result.clone());
+        Advance::Done(result)
     }
 }

@@ -13,6 +13,8 @@ use self::merge::Came;
 use crate::place::{Place, Spare};
 use crate::{ALL, Algorithm, Fault, Key, Merge, Messenger, Op, OpId, Round, Shape, Span, Step, UserOp};
 
+pub(crate) use self::shared::Stamps;
+
 /// A collective under way at this rank. Its owner calls [`Execution::advance`] until it is done; nothing here
 /// waits.
 pub struct Execution(pub(crate) Box<Running>);
@@ -65,19 +67,14 @@ pub(crate) struct Running {
     pub(crate) algorithm: &'static Algorithm,
     pub(crate) shape: Shape,
     pub(crate) seq: u32,
-    /// Stamp of its phase 0 in the shared slots.
-    pub(crate) stamp: u64,
-    /// All ranks have released the stamps up to this one, as far as is known here.
-    pub(crate) floor: u64,
-    /// Other ranks seen to have published phase 0.
-    pub(crate) seen: u32,
+    pub(crate) stamps: Stamps,
     /// By `Buf`.
     pub(crate) places: [Place; 3],
     /// Where Send starts in Recv.
     pub(crate) in_place: Option<u64>,
     /// What it reduces with, and elements of which type.
     pub(crate) op: Option<(Op, Arc<Datatype>)>,
-    /// Few bytes in one piece, for the straight-line interpreter.
+    /// For the straight-line interpreter; all steps are in one round.
     pub(crate) flat: bool,
     pub(crate) work: Work,
     /// The next round.
@@ -92,9 +89,9 @@ pub(crate) struct Running {
 /// What an execution allocates, to be used again by the next.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
-    round: Round,
+    pub(crate) round: Round,
     /// Steps at the beginning of the round that are over.
-    first: usize,
+    pub(crate) first: usize,
     /// Steps of the round that are not over.
     left: usize,
     /// Of the steps of the round; beyond its end, and in it up to `first`, it does not count.
@@ -110,9 +107,7 @@ impl Default for Running {
             algorithm: ALL[0],
             shape: Shape::NOTHING,
             seq: 0,
-            stamp: 0,
-            floor: 0,
-            seen: 0,
+            stamps: Stamps::default(),
             places: [const { Place::Nothing }; 3],
             in_place: None,
             op: None,
@@ -143,7 +138,7 @@ impl Running {
         work.states.clear();
         work.round.steps.clear();
         (work.first, work.left) = (0, 0);
-        (self.next, self.rounds, self.seen, self.job, self.over) = (0, 0, 0, None, None);
+        (self.next, self.rounds, self.job, self.over) = (0, 0, None, None);
     }
 }
 
@@ -223,7 +218,7 @@ impl Running {
             return Advance::Pending;
         }
         if self.flat && self.over.is_none() {
-            return self.advance_flat(io);
+            return self.advance_line(io);
         }
         loop {
             if let Some(result) = &self.over {
@@ -263,7 +258,7 @@ impl Running {
         self.cancel(io);
         // The communicator's later collectives must not wait for this one.
         if let (1.., Some(slots)) = (self.algorithm.phases, io.slots()) {
-            slots.release(self.stamp + u64::from(self.algorithm.phases) - 1);
+            slots.release(self.stamps.of(self.algorithm.phases - 1));
         }
         self.over = Some(Err(fault));
     }
@@ -318,7 +313,7 @@ impl Running {
             step => {
                 let Some(slots) = io.slots() else { unreachable!("shared forms are chosen with slots") };
                 // One collective after the other: what others may conclude from a stamp rests on it.
-                if slots.released(self.shape.rank) + 1 < self.stamp {
+                if !self.stamps.turn(slots) {
                     return Ok(Tried::NotYet);
                 }
                 self.shared(index, step, slots)

@@ -7,22 +7,85 @@ use super::merge::Came;
 use super::{Running, Tried};
 use crate::{Fault, Form, Merge, Op, Published, Slots, Span, Step};
 
+/// Where an execution is in the order of stamps.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Stamps {
+    rank: u32,
+    ranks: u32,
+    /// That of phase 0.
+    first: u64,
+    /// All ranks have released the stamps up to this one, as far as is known here.
+    pub(crate) floor: u64,
+    /// Other ranks seen to have published phase 0.
+    seen: u32,
+}
+
+impl Stamps {
+    /// From `first` on, when all that is known is that all have released `floor`.
+    pub(crate) fn new((rank, ranks): (u32, u32), first: u64, floor: u64) -> Stamps {
+        Stamps { rank, ranks, first, floor, seen: 0 }
+    }
+
+    /// The stamp of a phase.
+    #[inline]
+    pub(super) fn of(&self, phase: u32) -> u64 {
+        self.first + u64::from(phase)
+    }
+
+    /// This rank is through with all collectives before this one. What others may conclude from a stamp rests
+    /// on it.
+    #[inline]
+    pub(super) fn turn(&self, slots: &mut (impl Slots + ?Sized)) -> bool {
+        slots.released(self.rank) + 1 >= self.first
+    }
+
+    /// Looks at what a rank published. Schedules look at each rank once in a phase.
+    #[inline]
+    pub(super) fn look(
+        &mut self,
+        rank: u32,
+        stamp: u64,
+        slots: &mut (impl Slots + ?Sized),
+    ) -> Option<Published> {
+        let published = slots.look(rank, stamp)?;
+        if stamp == self.first && rank != self.rank {
+            self.seen += 1;
+            if self.seen + 1 == self.ranks {
+                // They all are through with what was before this collective.
+                self.floor = self.floor.max(stamp - 1);
+            }
+        }
+        Some(published)
+    }
+
+    /// True if everybody has released what the bank held before.
+    #[inline]
+    pub(super) fn clear(&mut self, stamp: u64, slots: &mut (impl Slots + ?Sized)) -> bool {
+        if self.floor + 2 < stamp {
+            let released = (0..self.ranks).map(|rank| slots.released(rank)).min();
+            self.floor = released.unwrap_or(self.floor);
+        }
+        self.floor + 2 >= stamp
+    }
+}
+
 impl Running {
     pub(super) fn shared(&mut self, index: usize, step: Step, slots: &mut dyn Slots) -> Result<Tried, Fault> {
-        let stamp = |phase: u32| self.stamp + u64::from(phase);
+        let stamps = self.stamps;
+        let stamp = |phase: u32| stamps.of(phase);
         let over = |yes: bool| if yes { Ok(Tried::Over) } else { Ok(Tried::NotYet) };
         match step {
             Step::Publish { from, phase, form } => over(self.publish(from, stamp(phase), form, slots)),
-            Step::Await { rank, phase } => over(self.look(rank, stamp(phase), slots).is_some()),
+            Step::Await { rank, phase } => over(self.stamps.look(rank, stamp(phase), slots).is_some()),
             Step::Pull { rank, phase, at, into } => {
                 let stamp = stamp(phase);
-                let Some(published) = self.look(rank, stamp, slots) else { return Ok(Tried::NotYet) };
+                let Some(published) = self.stamps.look(rank, stamp, slots) else { return Ok(Tried::NotYet) };
                 self.pull(published, (rank, stamp, at), into, slots)?;
                 Ok(Tried::Over)
             }
             Step::PullReduce { rank, phase, at, merge } => {
                 let stamp = stamp(phase);
-                let Some(published) = self.look(rank, stamp, slots) else { return Ok(Tried::NotYet) };
+                let Some(published) = self.stamps.look(rank, stamp, slots) else { return Ok(Tried::NotYet) };
                 self.pull_reduce(index, published, (rank, stamp, at), merge, slots)
             }
             Step::Release { phase } => {
@@ -34,33 +97,9 @@ impl Running {
         }
     }
 
-    /// Looks at what a rank published. Schedules look at each rank once in a phase.
-    #[inline]
-    pub(super) fn look(&mut self, rank: u32, stamp: u64, slots: &mut dyn Slots) -> Option<Published> {
-        let published = slots.look(rank, stamp)?;
-        if stamp == self.stamp && rank != self.shape.rank {
-            self.seen += 1;
-            if self.seen + 1 == self.shape.ranks {
-                // They all are through with what was before this collective.
-                self.floor = self.floor.max(stamp - 1);
-            }
-        }
-        Some(published)
-    }
-
-    /// True if everybody has released what the bank held before.
-    #[inline]
-    pub(super) fn clear(&mut self, stamp: u64, slots: &mut dyn Slots) -> bool {
-        if self.floor + 2 < stamp {
-            let released = (0..self.shape.ranks).map(|rank| slots.released(rank)).min();
-            self.floor = released.unwrap_or(self.floor);
-        }
-        self.floor + 2 >= stamp
-    }
-
     /// False if not everybody has released what the bank held before.
     fn publish(&mut self, from: Span, stamp: u64, form: Form, slots: &mut dyn Slots) -> bool {
-        if !self.clear(stamp, slots) {
+        if !self.stamps.clear(stamp, slots) {
             return false;
         }
         let (buf, range) = self.range(from);
