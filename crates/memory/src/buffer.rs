@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::copy;
+
 /// Bytes from `origin + lo` up to, not including, `origin + hi`.
 ///
 /// Offsets may be negative: an MPI datatype may reach below the address that the user passes.
@@ -103,7 +105,7 @@ impl Buffer {
         let from = self.ptr(at, out.len());
         // SAFETY: `from` is valid for `out.len()` bytes (checked bounds, promise of the maker); `out`
         // is a slice of ours. `copy` allows overlap.
-        unsafe { std::ptr::copy(from, out.as_mut_ptr(), out.len()) }
+        unsafe { copy(from, out.as_mut_ptr(), out.len()) }
     }
 
     /// Copies `bytes` to offset `at`.
@@ -111,7 +113,7 @@ impl Buffer {
     pub fn write(&self, at: isize, bytes: &[u8]) {
         let to = self.ptr(at, bytes.len());
         // SAFETY: as in `read`, the other way round.
-        unsafe { std::ptr::copy(bytes.as_ptr(), to, bytes.len()) }
+        unsafe { copy(bytes.as_ptr(), to, bytes.len()) }
     }
 
     /// Copies `len` bytes from offset `from_at` of `from` to offset `at`; the two may overlap.
@@ -119,7 +121,7 @@ impl Buffer {
     pub fn copy_from(&self, at: isize, from: &Buffer, from_at: isize, len: usize) {
         let (to, from) = (self.ptr(at, len), from.ptr(from_at, len));
         // SAFETY: both ranges are checked against bounds that their makers promised.
-        unsafe { std::ptr::copy(from, to, len) }
+        unsafe { copy(from, to, len) }
     }
 
     #[inline]

@@ -6,7 +6,9 @@
 //! `unsafe`; using one is not, because every access is checked against the bounds.
 
 mod buffer;
+mod copy;
 mod gate;
 
 pub use buffer::{Buffer, Scratch};
+pub use copy::copy;
 pub use gate::{Gate, GateGuard};

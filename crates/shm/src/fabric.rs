@@ -27,6 +27,9 @@ use crate::system;
 /// Longest sleep if it is not certain that publishers know of it.
 const UNSURE: Duration = Duration::from_millis(1);
 
+/// Longest body of a frame: copies of this size run at full speed, and those of sender and receiver overlap.
+const LONGEST: usize = 32 << 10;
+
 /// One rank's end of the shared memory of its node.
 ///
 /// Not to be used in a child after `fork`; there it can be dropped, which does nothing to the parent.
@@ -195,6 +198,13 @@ impl Shm {
 
     fn arm_as(&mut self, bed: Bed) {
         arena::mark_all(&self.core);
+        for &to in &self.starved {
+            if let Outgoing::Open(lane) = &mut self.outgoing[to as usize]
+                && lane.ring.is_starved()
+            {
+                lane.ring.ask();
+            }
+        }
         self.bell().arm(bed);
         self.armed = Some(bed);
         self.unsure = !self.core.heavy_barrier();
@@ -215,10 +225,11 @@ impl Shm {
                 lane.ring.save();
             }
         }
+        let fences = self.core.fences();
         for (from, slot) in self.incoming.iter_mut().enumerate() {
             let Some(ring) = &mut slot.ring else { continue };
             ring.set_hot(false);
-            if ring.tell() {
+            if ring.tell(fences) {
                 self.core.wake(from as u32);
             }
         }
@@ -247,7 +258,7 @@ impl Fabric for Shm {
 
     fn caps(&self, peer: Peer) -> Caps {
         let get = self.names.index(peer).is_some_and(|index| self.core.can_read(index as u32));
-        let max_bcopy = self.core.segment.layout.max_body();
+        let max_bcopy = self.core.segment.layout.max_body().min(LONGEST);
         Caps { max_short: INLINE, max_bcopy, eager: max_bcopy, get, alpha: 0.1e-6, beta: 0.1e-9 }
     }
 

@@ -99,7 +99,7 @@ impl Shm {
             }
         }
         slot.seen = self.polls;
-        if ring.tell_some() {
+        if ring.tell_some(self.core.fences()) {
             self.core.wake(from as u32);
         }
         if !sane {

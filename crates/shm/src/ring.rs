@@ -8,7 +8,8 @@
 //!
 //! The algorithm is generic over [`Memory`], so that loom checks the very code that runs.
 
-use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
+use crate::doorbell::light_barrier;
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Bytes of an encoded head.
 pub(crate) const HEAD: usize = banyan_transport::Head::BYTES;
@@ -43,7 +44,7 @@ pub(crate) struct ReceiverLine {
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct SenderLine {
-    /// 1: a send was refused, the sender wants to be woken when there is room.
+    /// 1: the sender sleeps, or is about to, and wants to be woken when there is room.
     pub(crate) starved: AtomicU32,
     /// Frames sent, left here for the sender's next instance.
     pub(crate) sent: AtomicU64,
@@ -111,7 +112,9 @@ pub(crate) struct Producer<M> {
     /// Frames that may be sent before `taken` must be read again.
     limit: u64,
     slot: u32,
+    /// The last send was refused; and the receiver is asked to wake us.
     starved: bool,
+    asked: bool,
     /// Position in the data ring, and how far it may go.
     data: u64,
     data_limit: u64,
@@ -125,13 +128,14 @@ impl<M: Memory> Producer<M> {
             (line.sent.load(Ordering::Relaxed), line.data.load(Ordering::Relaxed))
         };
         let slot = slot_of(sent, start, memory.slots());
-        let mut ring = Self { memory, sent, limit: sent, slot, starved: false, data, data_limit: data };
+        let (starved, asked) = (false, false);
+        let mut ring = Self { memory, sent, limit: sent, slot, starved, asked, data, data_limit: data };
         ring.refresh();
         ring
     }
 
     /// Sends a frame with a body of at most [`INLINE`] bytes; false if there is no room.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push_short(&mut self, head: &[u8; HEAD], body: &[u8]) -> bool {
         assert!(body.len() <= INLINE, "{} bytes are not short", body.len());
         if self.sent == self.limit && !self.has_slot() {
@@ -175,7 +179,7 @@ impl<M: Memory> Producer<M> {
         true
     }
 
-    #[inline]
+    #[inline(always)]
     fn publish(&mut self, len: usize) {
         // Release: whoever sees the word (Acquire in `Consumer::ready`) sees head and body.
         self.memory.word(self.slot).store(word(self.sent, len), Ordering::Release);
@@ -184,8 +188,9 @@ impl<M: Memory> Producer<M> {
         if self.slot == self.memory.slots() {
             self.slot = 0;
         }
-        if self.starved {
-            self.starved = false;
+        self.starved = false;
+        if self.asked {
+            self.asked = false;
             self.memory.control().sender.starved.store(0, Ordering::Relaxed);
         }
     }
@@ -198,12 +203,8 @@ impl<M: Memory> Producer<M> {
     #[cold]
     fn has_room(&mut self, end: u64) -> bool {
         self.refresh();
-        let room = self.sent < self.limit && end <= self.data_limit;
-        if !room && !self.starved {
-            self.starved = true;
-            self.memory.control().sender.starved.store(1, Ordering::Relaxed);
-        }
-        room
+        self.starved = !(self.sent < self.limit && end <= self.data_limit);
+        !self.starved
     }
 
     fn refresh(&mut self) {
@@ -225,6 +226,13 @@ impl<M: Memory> Producer<M> {
     /// The last send was refused.
     pub(crate) fn is_starved(&self) -> bool {
         self.starved
+    }
+
+    /// Who is refused and goes to sleep asks to be woken when there is room. A barrier and
+    /// [`Producer::has_news`] follow. Only then: a line that both write at every turn is slow.
+    pub(crate) fn ask(&mut self) {
+        self.asked = true;
+        self.memory.control().sender.starved.store(1, Ordering::Relaxed);
     }
 
     /// Whether the receiver polls this ring without being told.
@@ -332,25 +340,25 @@ impl<M: Memory> Consumer<M> {
         Ok(())
     }
 
-    /// Tells the sender what was taken, if that has become a quarter of the ring; true if it waits for that.
+    /// Tells the sender what was taken, if that has become a quarter of the ring; true if it sleeps until
+    /// then. `fences` as for [`light_barrier`].
     #[inline]
-    pub(crate) fn tell_some(&mut self) -> bool {
+    pub(crate) fn tell_some(&mut self, fences: bool) -> bool {
         let enough = self.taken - self.told >= u64::from(self.memory.slots() / 4).max(1)
             || self.data - self.data_told >= self.memory.data_bytes() / 4;
-        enough && self.tell()
+        enough && self.tell(fences)
     }
 
-    /// Tells the sender all that was taken; true if it waits for that.
-    #[cold]
-    pub(crate) fn tell(&mut self) -> bool {
+    /// Tells the sender all that was taken; true if it sleeps until then.
+    pub(crate) fn tell(&mut self, fences: bool) -> bool {
         let line = &self.memory.control().receiver;
         // Release, with the Acquire in `Producer::refresh`.
         line.freed.store(self.data, Ordering::Release);
         line.taken.store(self.taken, Ordering::Release);
         (self.told, self.data_told) = (self.taken, self.data);
-        // Either this fence comes first and we see `starved`, or the barrier of the sender that goes to
-        // sleep does, and it sees what we told (`Producer::has_news`).
-        fence(Ordering::SeqCst);
+        // Either this barrier comes first and we see `starved`, or that of the sender that goes to sleep
+        // does, and it sees what we told (`Producer::has_news`).
+        light_barrier(fences);
         self.memory.control().sender.starved.load(Ordering::Relaxed) == 1
     }
 

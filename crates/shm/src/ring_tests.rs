@@ -102,7 +102,9 @@ mod alone {
             assert!((0..4).all(|i| send(&mut to, lap + i, 3 * i as usize)));
             assert!(!send(&mut to, 0, 0) && to.is_starved() && !to.has_news());
             assert!((0..4).all(|i| receive(&mut from, lap + i, 3 * i as usize)));
-            assert!(!from.ready() && from.tell() && to.has_news());
+            assert!(!from.ready() && !from.tell(true) && to.has_news(), "the sender did not ask");
+            to.ask();
+            assert!(from.tell(true));
         }
     }
 
@@ -114,7 +116,7 @@ mod alone {
             let len = usize::from(n) % (max_body(DATA) + 1);
             assert!(send(&mut to, n, len), "frame {n}");
             assert!(receive(&mut from, n, len), "frame {n}");
-            from.tell_some();
+            from.tell_some(true);
         }
     }
 
@@ -129,7 +131,7 @@ mod alone {
                 !from.ready() && send(&mut to, n as u8, 0) && receive(&mut from, n as u8, 0),
                 "frame {n}"
             );
-            from.tell_some();
+            from.tell_some(true);
         }
     }
 
@@ -147,7 +149,7 @@ mod alone {
         assert!(send(&mut to, 1, 50) && send(&mut to, 2, 0) && send(&mut to, 3, 60));
         let mut from = Consumer::new(ring.clone(), 0);
         assert!(receive(&mut from, 1, 50));
-        from.tell();
+        from.tell(true);
         to.save();
         let (mut to, mut from) = (Producer::new(ring.clone(), 0), Consumer::new(ring, 0));
         assert!(send(&mut to, 4, 64));
@@ -159,6 +161,7 @@ mod alone {
 mod interleaved {
     use super::*;
     use crate::doorbell::{Bed, Doorbell};
+    use crate::sync::fence;
     use loom::thread;
 
     fn explore(test: impl Fn() + Send + Sync + 'static) {
@@ -183,7 +186,7 @@ mod interleaved {
                 while !receive(&mut from, n, 8) {
                     thread::yield_now();
                 }
-                from.tell_some();
+                from.tell_some(true);
             }
             sender.join().expect("the sender ends");
         });
@@ -207,7 +210,7 @@ mod interleaved {
                 while !receive(&mut from, n, 64) {
                     thread::yield_now();
                 }
-                from.tell_some();
+                from.tell_some(true);
             }
             sender.join().expect("the sender ends");
         });
@@ -258,11 +261,12 @@ mod interleaved {
             let theirs = bell.clone();
             let receiver = thread::spawn(move || {
                 assert!(receive(&mut from, 1, 0));
-                if from.tell_some() {
+                if from.tell_some(true) {
                     wake(&theirs);
                 }
             });
             if !send(&mut to, 2, 0) {
+                to.ask();
                 sleep_unless(&bell, || to.has_news());
                 assert!(send(&mut to, 2, 0), "woken, so there is room");
             }
