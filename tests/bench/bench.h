@@ -1,47 +1,153 @@
-/* What the bench programs share: one result a line, and loops that run for a fixed time whatever the library. */
+/*
+ * What the bench programs share. A program measures many cells in one start and prints, on rank 0, a line for each:
+ *
+ *     CELL name value unit     a figure
+ *     FAIL name reason         what arrived was wrong
+ *     SLOW name                the cell took longer than CELL_LIMIT; the program has ended itself
+ */
 #ifndef BANYAN_BENCH_H
 #define BANYAN_BENCH_H
 
 #include <mpi.h>
+#include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
-/* How long the last batch of a measurement must have taken, in seconds. */
-#define ENOUGH 0.2
+/* How long the measured loop of a cell takes, about, in seconds. */
+#define MEASURED 0.02
+/* The most that a cell may take, in seconds. */
+#define CELL_LIMIT 10
 
-static inline void result(const char *name, double value, const char *unit)
+static int rank, ranks;
+static char cell_name[128];
+
+static inline double now(void)
 {
-    printf("RESULT %s %.6g %s\n", name, value, unit);
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void too_slow(int signal)
+{
+    char line[sizeof cell_name + 8] = "SLOW ";
+    (void)signal;
+    strcat(line, cell_name);
+    strcat(line, "\n");
+    if (write(1, line, strlen(line)) < 0)
+        _exit(2);
+    _exit(1);
+}
+
+static inline void bench_init(int *argc, char ***argv)
+{
+    MPI_Init(argc, argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    setvbuf(stdout, NULL, _IOLBF, 0);
+}
+
+/* Names the cell that is measured from here on, and sets its alarm. */
+#define begin_cell(...)                                                                                               \
+    do {                                                                                                               \
+        snprintf(cell_name, sizeof cell_name, __VA_ARGS__);                                                            \
+        if (rank == 0) {                                                                                               \
+            signal(SIGALRM, too_slow);                                                                                 \
+            alarm(CELL_LIMIT);                                                                                         \
+        }                                                                                                              \
+    } while (0)
+
+/* Ends the cell with the largest `value` of all ranks; any of them may report that what it got was wrong. */
+static inline void end_cell(double value, const char *unit, int wrong)
+{
+    double mine[2] = {value, wrong}, all[2] = {0, 0};
+    MPI_Reduce(mine, all, 2, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+    if (rank != 0)
+        return;
+    alarm(0);
+    if (all[1] != 0)
+        printf("FAIL %s wrong data\n", cell_name);
+    else
+        printf("CELL %s %.6g %s\n", cell_name, all[0], unit);
     fflush(stdout);
 }
 
-/* Seconds for one call of `once`, by batches that double until one of them takes long enough on rank 0. */
-static inline double seconds_each(void (*once)(void *), void *argument)
+/*
+ * Seconds for one call of `once`, as this rank sees it: as many calls as fit in MEASURED, which a short batch tells.
+ * `between` (or NULL) runs before the measured calls, to spoil what the first ones left in buffers.
+ */
+static inline double seconds_each(void (*once)(void *), void *argument, void (*between)(void *))
 {
-    int rank;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    long calls = 1;
     once(argument);
-    for (long batch = 1;; batch *= 2) {
-        MPI_Barrier(MPI_COMM_WORLD);
-        double start = MPI_Wtime();
-        for (long i = 0; i < batch; i++)
+    for (;;) {
+        double start = now();
+        for (long i = 0; i < calls; i++)
             once(argument);
-        double took = MPI_Wtime() - start;
-        MPI_Bcast(&took, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
-        if (took >= ENOUGH)
-            return took / (double)batch;
+        double took = now() - start;
+        /* A tenth of the time is enough to know the rest. */
+        long next = took >= MEASURED / 10 ? -(long)(MEASURED / took * (double)calls + 1) : calls * 4;
+        MPI_Bcast(&next, 1, MPI_LONG, 0, MPI_COMM_WORLD);
+        calls = next < 0 ? -next : next;
+        if (next < 0)
+            break;
     }
+    if (between != NULL)
+        between(argument);
+    MPI_Barrier(MPI_COMM_WORLD);
+    double start = now();
+    for (long i = 0; i < calls; i++)
+        once(argument);
+    return (now() - start) / (double)calls;
 }
 
 /* Memory for a buffer of the bench, on pages of its own, touched. */
 static inline void *buffer(size_t bytes)
 {
     void *memory = NULL;
-    if (posix_memalign(&memory, 4096, bytes + 1) != 0)
+    if (posix_memalign(&memory, 4096, bytes + 8) != 0)
         MPI_Abort(MPI_COMM_WORLD, 1);
-    memset(memory, 1, bytes + 1);
+    memset(memory, 0xee, bytes + 8);
     return memory;
+}
+
+/* A pattern that tells blocks and places in them apart. */
+static inline void fill(void *memory, size_t bytes, uint32_t seed)
+{
+    uint32_t *words = memory, i, count = (uint32_t)(bytes / 4);
+    for (i = 0; i < count; i++)
+        words[i] = seed * 2654435761u + i;
+    for (size_t tail = bytes / 4 * 4; tail < bytes; tail++)
+        ((unsigned char *)memory)[tail] = (unsigned char)(seed + tail);
+}
+
+/* Whether the pattern is not there. */
+static inline int differs(const void *memory, size_t bytes, uint32_t seed)
+{
+    const uint32_t *words = memory;
+    uint32_t i, count = (uint32_t)(bytes / 4), wrong = 0;
+    for (i = 0; i < count; i++)
+        wrong |= words[i] ^ (seed * 2654435761u + i);
+    for (size_t tail = bytes / 4 * 4; tail < bytes; tail++)
+        wrong |= ((const unsigned char *)memory)[tail] ^ (unsigned char)(seed + tail);
+    return wrong != 0;
+}
+
+/* The sizes of argv[index], separated by commas, or else those given; ends with -1. */
+static inline const long *sizes_of(int argc, char **argv, int index, const long *otherwise)
+{
+    static long sizes[64];
+    int count = 0;
+    if (argc <= index)
+        return otherwise;
+    for (char *next = argv[index]; *next != 0 && count < 63; next += *next == ',')
+        sizes[count++] = strtol(next, &next, 10);
+    sizes[count] = -1;
+    return sizes;
 }
 
 #endif

@@ -1,4 +1,5 @@
-/* Memory of a rank (PSS: shared pages count by share) after a first exchange with a neighbour, mean over the ranks. */
+/* Memory of a rank (PSS: shared pages count by share), in MB, mean over the ranks, after a first exchange with a
+ * neighbour. */
 #include "bench.h"
 
 static double pss_mb(void)
@@ -16,17 +17,16 @@ static double pss_mb(void)
 
 int main(int argc, char **argv)
 {
-    int rank, ranks, token;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    MPI_Sendrecv(&rank, 1, MPI_INT, (rank + 1) % ranks, 0, &token, 1, MPI_INT, (rank + ranks - 1) % ranks, 0,
-                 MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    int token = -1, left;
+    bench_init(&argc, &argv);
+    begin_cell("pss");
+    left = (rank + ranks - 1) % ranks;
+    MPI_Sendrecv(&rank, 1, MPI_INT, (rank + 1) % ranks, 0, &token, 1, MPI_INT, left, 0, MPI_COMM_WORLD,
+                 MPI_STATUS_IGNORE);
     MPI_Barrier(MPI_COMM_WORLD);
-    double here = pss_mb(), all;
+    double here = pss_mb(), all = 0;
     MPI_Reduce(&here, &all, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
-    if (rank == 0)
-        result("memory", all / ranks, "MB");
+    end_cell(all / ranks, "MB", token != left || here <= 0);
     MPI_Finalize();
     return 0;
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::ValueEnum;
 
 use crate::process::Job;
@@ -117,16 +117,43 @@ impl Library {
             (Kind::Banyan | Kind::Openmpi, Some(seconds)) => job.arg("--timeout").arg(seconds),
         };
         let job = match (self.kind, fabric) {
-            (Kind::Banyan, Fabric::Shm) => job,
+            (Kind::Banyan | Kind::Mpich, Fabric::Shm) => job,
             (Kind::Banyan, Fabric::Tcp) => job.env("BANYAN_FABRICS", "tcp"),
-            (_, Fabric::Tcp) => bail!("only Banyan is run over tcp by these tasks"),
-            (Kind::Mpich, Fabric::Shm) => job,
+            // Faster than UCX's TCP at every size.
+            (Kind::Mpich, Fabric::Tcp) => {
+                job.env("MPIR_CVAR_NOLOCAL", "1").env("MPIR_CVAR_CH4_NETMOD", "ofi").env("FI_PROVIDER", "tcp")
+            }
             (Kind::Openmpi, Fabric::Shm) => job.args(["--allow-run-as-root", "--oversubscribe"]),
+            (Kind::Openmpi, Fabric::Tcp) => job
+                .args(["--allow-run-as-root", "--oversubscribe"])
+                .args(["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"]),
             (Kind::Intel, Fabric::Shm) => job
                 .env("I_MPI_FABRICS", "shm")
                 .env("LD_LIBRARY_PATH", self.prefix.join("lib"))
                 .env("FI_PROVIDER_PATH", self.prefix.join("lib/libfabric")),
+            // Its own libfabric is in a package that is not always to be had; MPICH's does.
+            (Kind::Intel, Fabric::Tcp) => {
+                let own = self.prefix.join("lib");
+                let mpich = self.compiler.with_file_name("../lib/mpich");
+                job.env("I_MPI_FABRICS", "ofi")
+                    .env("FI_PROVIDER", "tcp")
+                    .env("LD_LIBRARY_PATH", format!("{}:{}", own.display(), mpich.display()))
+            }
         };
         Ok(job.arg("-n").arg(ranks).arg(program))
+    }
+
+    /// The documented settings for more ranks than cores, where they are better than what the library does by itself.
+    pub(crate) fn crowded(&self) -> &'static [(&'static str, &'static str)] {
+        match self.kind {
+            Kind::Banyan => &[],
+            // None is documented.
+            Kind::Mpich => &[],
+            // 8 ranks on 2 cores: barrier 12.7 us instead of 15.0, 1 MiB allreduce 1290 us instead of 1670.
+            Kind::Openmpi => &[("OMPI_MCA_mpi_yield_when_idle", "1")],
+            // 8 ranks on 2 cores: 8-byte allreduce 9.5 us instead of 12.3; with I_MPI_WAIT_MODE=1 it is 29, with
+            // I_MPI_THREAD_YIELD=3 146.
+            Kind::Intel => &[("I_MPI_THREAD_YIELD", "2")],
+        }
     }
 }

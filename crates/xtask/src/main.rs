@@ -53,8 +53,8 @@ enum Task {
     Docs,
     /// Fetch MPICH, Open MPI and Intel MPI from PyPI into target/rivals
     Rivals,
-    /// A small bench beside the rivals: launch, latency, allreduce, memory
-    BenchLite(bench::Options),
+    /// Measure beside MPICH, Open MPI and Intel MPI, at most 40 minutes; `--quick` for 3
+    Bench(bench::Options),
 }
 
 fn main() -> ExitCode {
@@ -80,6 +80,6 @@ fn run(task: Task) -> Result<bool> {
         Task::Conformance(options) => conformance::run(&project, &options),
         Task::Docs => docs::write(&project).map(|()| true),
         Task::Rivals => rivals::all(&project).map(|()| true),
-        Task::BenchLite(options) => bench::run(&project, &options).map(|()| true),
+        Task::Bench(options) => bench::run(&project, &options).map(|()| true),
     }
 }

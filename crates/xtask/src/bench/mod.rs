@@ -1,215 +1,271 @@
-//! The bench: one C program for each cell of a table, compiled for each library, run alternately, medians.
+//! The bench: C programs of our own under each library in turn, round after round; medians, ratios, targets, plots.
 
-mod cells;
+mod budget;
+mod cases;
+mod contender;
+mod output;
+mod page;
+mod plots;
+mod results;
 mod table;
+mod targets;
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use crate::cc::{self, Unit};
-use crate::library::{Fabric, Kind, Library};
-use crate::process::{End, tail};
+use crate::library::{Kind, Library};
+use crate::process::Job;
 use crate::project::{self, Project};
 use crate::steps::Tally;
-use cells::{Cell, Measure};
-use table::{Row, Value};
+use budget::Budget;
+use cases::{Case, Who};
+use contender::Contender;
+use results::{Ending, Machine, Results};
+use table::Style;
 
 /// What to measure.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Only cells whose name contains one of these, separated by commas
+    /// The few cells that a change is looked at by first: under 3 minutes
+    #[arg(long)]
+    quick: bool,
+    /// Go on with the results of a bench that was interrupted
+    #[arg(long)]
+    resume: bool,
+    /// Only these parts, separated by commas: latency, coll-16, tcp-rate, ...; `coll` means all that begin so
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Libraries to compare
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = ALL)]
     mpi: Vec<Kind>,
-    /// How many times each cell is measured for each library
+    /// How many times each program is started under each library
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Where to write the results as JSON, besides target/bench/lite.json
+    /// Seconds after which no round but the first three is begun or gone on with; 40 minutes, or 160 s for the quick bench
     #[arg(long)]
-    json: Option<PathBuf>,
+    seconds: Option<u64>,
+    /// Write the page and the tables into docs/src as well
+    #[arg(long)]
+    docs: bool,
 }
 
 /// Ours first: the table's ratios are ours to the best of the others.
 const ALL: [Kind; 4] = [Kind::Banyan, Kind::Mpich, Kind::Openmpi, Kind::Intel];
 
-/// The most seconds that one run of one cell may take.
-const CELL_LIMIT: u64 = 10;
-
-/// Runs the bench, prints the table, writes JSON.
+/// Runs the bench, writes JSON and page, prints the tables.
 pub(crate) fn run(project: &Project, options: &Options) -> Result<()> {
     if options.rounds == 0 || options.mpi.is_empty() {
         bail!("nothing to measure: at least one round and one library");
     }
-    let libraries = options
-        .mpi
-        .iter()
-        .map(|&kind| Contender::ready(project, kind))
-        .collect::<Result<Vec<Contender>>>()?;
-    let load = load_average();
-    let wanted =
-        |cell: &Cell| options.only.is_empty() || options.only.iter().any(|part| cell.name.contains(part));
-    let mut rows = Vec::new();
-    for cell in cells::LITE.iter().filter(|cell| wanted(cell)) {
-        let row = measure(project, cell, &libraries, options.rounds)?;
-        println!("{}", table::line(&row, &libraries_of(&libraries)));
-        rows.push(row);
+    let wanted = |case: &Case| {
+        options.only.is_empty() || options.only.iter().any(|part| case.part.starts_with(part.as_str()))
+    };
+    let every = if options.quick { cases::quick() } else { cases::all() };
+    let cases: Vec<Case> = every.into_iter().filter(wanted).collect();
+    if cases.is_empty() {
+        bail!("no part begins with {}", options.only.join(" or "));
     }
-    if rows.is_empty() {
-        bail!("no cell's name contains {}", options.only.join(" or "));
+    let mut contenders = Vec::new();
+    for &kind in &options.mpi {
+        contenders.push(Contender::ready(project, kind)?);
     }
-    let names = libraries_of(&libraries);
-    println!("\n{}", table::text(&rows, &names));
-    if load > 0.5 {
-        println!(
-            "the machine was not quiet: {load:.1} other processes were running before the bench began\n"
-        );
+    // The machine's programs are also what loads it.
+    let machine = Contender::machine(project)?;
+    if cases.iter().any(|case| case.who == Who::Machine) {
+        contenders.push(machine);
     }
-    let json = table::json(&rows, &names, load)?;
-    let file = project.folder("bench")?.join("lite.json");
-    project::write(&file, &json)?;
-    println!("as JSON: {}", file.display());
-    if let Some(path) = &options.json {
-        project::write(path, &json)?;
+    let file = project.folder("bench")?.join(if options.quick { "quick.json" } else { "results.json" });
+    let mut results = begin(project, options, &file, &cases, &contenders)?;
+    measure(project, options, &cases, &contenders, &mut results, &file)?;
+    show(project, options, &results, &file)
+}
+
+/// Results to go on with, or new ones.
+fn begin(
+    project: &Project,
+    options: &Options,
+    file: &Path,
+    cases: &[Case],
+    contenders: &[Contender],
+) -> Result<Results> {
+    let bench: Vec<String> = cases.iter().map(Case::id).collect();
+    let mut libraries = Vec::new();
+    for contender in contenders.iter().filter(|contender| contender.name() != results::MACHINE) {
+        libraries.push((contender.name().to_owned(), contender.version(project)?));
+    }
+    if options.resume {
+        let results = Results::load(file).context("there is nothing to go on with")?;
+        if results.bench != bench || results.libraries != libraries {
+            bail!("{} is of another bench; leave --resume out to begin anew", file.display());
+        }
+        return Ok(results);
+    }
+    Ok(Results::new(machine(project), libraries, bench))
+}
+
+/// All rounds for which there is time, with the results written after each start.
+fn measure(
+    project: &Project,
+    options: &Options,
+    cases: &[Case],
+    contenders: &[Contender],
+    results: &mut Results,
+    file: &Path,
+) -> Result<()> {
+    let limit = options.seconds.unwrap_or(if options.quick { 160 } else { 2400 });
+    let budget = Budget::new(Duration::from_secs(limit));
+    let mut longest = Duration::ZERO;
+    for round in 0..options.rounds {
+        for case in cases {
+            if !budget.allows(round, longest) {
+                println!("time is up in round {}", round + 1);
+                return Ok(());
+            }
+            for turn in 0..contenders.len() {
+                // Each round begins with another library, so that none always follows the same one.
+                let contender = &contenders[(turn + round) % contenders.len()];
+                if !contender.takes(case) || results.settled(&case.id(), contender.name(), round) {
+                    continue;
+                }
+                let (output, ending, seconds) = contender.run(project, case)?;
+                println!("{}", told(budget.spent(), round, case, contender, &output, &ending, seconds));
+                longest = longest.max(Duration::from_secs_f64(seconds));
+                results.add(case, contender.name(), round, output, ending, seconds);
+                results.save(file)?;
+            }
+        }
     }
     Ok(())
 }
 
-/// A quick look for `cargo xtask test`: each cell once on one library, with generous bounds.
+/// One start in one line.
+fn told(
+    spent: Duration,
+    round: usize,
+    case: &Case,
+    contender: &Contender,
+    output: &output::Output,
+    ending: &Ending,
+    seconds: f64,
+) -> String {
+    let mut line = format!(
+        "{:5.0} s  round {}  {:14} {:3} ranks  {:8} {:4} cells {seconds:6.1} s",
+        spent.as_secs_f64(),
+        round + 1,
+        case.part,
+        case.ranks,
+        contender.name(),
+        output.cells.len(),
+    );
+    match ending {
+        Ending::Done => {}
+        Ending::Slow => line.push_str("  slow"),
+        Ending::Failed(why) => line.push_str(&format!("  failed: {}", why.replace('\n', " | "))),
+    }
+    for (cell, why) in &output.wrong {
+        line.push_str(&format!("  {cell}: {why}"));
+    }
+    line
+}
+
+fn show(project: &Project, options: &Options, results: &Results, file: &Path) -> Result<()> {
+    results.finish(file)?;
+    let page = page::html(results)?;
+    let html = file.with_extension("html");
+    project::write(&html, &page)?;
+    for line in table::failures(results) {
+        println!("{line}");
+    }
+    println!("\n{}", table::medians(results, Style::Plain));
+    for line in table::machine(results) {
+        println!("{line}");
+    }
+    if results.machine.load > 0.5 {
+        println!("the machine was not quiet before the bench began");
+    }
+    println!("as JSON: {}\nas plots: {}", file.display(), html.display());
+    if options.docs {
+        document(project, results, &page)?;
+    }
+    println!("\n{}\n\n{}", table::LEGEND, table::targets(results, Style::Plain));
+    Ok(())
+}
+
+/// Page and tables for the guide.
+fn document(project: &Project, results: &Results, page: &str) -> Result<()> {
+    let folder = project.file("docs/src/bench");
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    project::write(&folder.join("plots.html"), page)?;
+    let mut text = String::new();
+    for line in table::machine(results) {
+        text.push_str(&format!("- {line}\n"));
+    }
+    let (targets, medians) =
+        (table::targets(results, Style::Markdown), table::medians(results, Style::Markdown));
+    text.push_str(&format!("\n{}\n\n## Targets\n\n{targets}\n## All medians\n\n{medians}", table::LEGEND));
+    project::write(&folder.join("table.md"), text)?;
+    println!("docs: {}", folder.display());
+    Ok(())
+}
+
+/// A quick look for `cargo xtask test`: the quick bench once on one library, with generous bounds.
 pub(crate) fn sanity(project: &Project, library: &Library) -> Result<Tally> {
     let contender = Contender::built(project, library.clone())?;
     let mut tally = Tally::default();
-    for cell in cells::LITE {
-        let value = once(project, cell, &contender);
-        let verdict = match &value {
-            Ok(Value::Measured(value)) => {
-                tally.notes.push(format!("{}: {value:.3} {}", cell.name, cell.unit));
-                if *value <= cell.bound {
-                    Ok(())
-                } else {
-                    Err(anyhow::anyhow!("{value:.3} {}, more than {}", cell.unit, cell.bound))
-                }
-            }
-            Ok(Value::Slow) => Err(anyhow::anyhow!("took more than {CELL_LIMIT} s")),
-            Ok(Value::Failed(why)) => Err(anyhow::anyhow!("{why}")),
-            Err(error) => Err(anyhow::anyhow!("{error:#}")),
-        };
-        tally.check(cell.name, verdict);
+    for case in cases::quick() {
+        let (output, ending, _) = contender.run(project, &case)?;
+        if ending != Ending::Done || output.cells.is_empty() {
+            tally.check(&case.id(), Err(anyhow::anyhow!("{ending:?}")));
+        }
+        for (cell, why) in &output.wrong {
+            tally.check(&case.path(cell), Err(anyhow::anyhow!("{why}")));
+        }
+        for (cell, value, unit) in &output.cells {
+            tally.notes.push(format!("{}: {} {unit}", case.path(cell), table::figure(*value)));
+            let bound = bound(unit);
+            let verdict = if *value <= bound {
+                Ok(())
+            } else {
+                Err(anyhow::anyhow!("{value:.3} {unit}, more than {bound}"))
+            };
+            tally.check(&case.path(cell), verdict);
+        }
     }
     Ok(tally)
 }
 
-/// A library with the bench programs built for it.
-struct Contender {
-    library: Library,
-    bin: PathBuf,
-}
-
-impl Contender {
-    fn ready(project: &Project, kind: Kind) -> Result<Contender> {
-        Contender::built(project, Library::open(project, kind)?)
-    }
-
-    fn built(project: &Project, library: Library) -> Result<Contender> {
-        let bin = project.folder(&format!("bench/{}", library.name()))?;
-        let units: Vec<Unit> = project::files_with(&project.file("tests/bench"), "c")?
-            .into_iter()
-            .map(|source| {
-                let mut unit = Unit::program(bin.join(project::stem(&source)), source);
-                unit.headers.push(project.file("tests/bench/bench.h"));
-                unit.flags(["-O2", "-std=gnu11"])
-            })
-            .collect();
-        for result in cc::build_all(project, &library, &units) {
-            result?;
-        }
-        Ok(Contender { library, bin })
+/// More than this is a fault of ours even on a slow machine that does much else.
+fn bound(unit: &str) -> f64 {
+    match unit {
+        "us" => 1e6,
+        "ms" => 1e4,
+        "MB" => 4.0,
+        _ => f64::INFINITY,
     }
 }
 
-fn libraries_of(contenders: &[Contender]) -> Vec<&'static str> {
-    contenders.iter().map(|contender| contender.library.name()).collect()
-}
-
-/// Measures a cell on all libraries in turn, `rounds` times; what was too slow once is not tried again.
-fn measure(project: &Project, cell: &Cell, contenders: &[Contender], rounds: usize) -> Result<Row> {
-    let mut values: BTreeMap<&'static str, Vec<f64>> = BTreeMap::new();
-    let mut given_up: BTreeMap<&'static str, Value> = BTreeMap::new();
-    for round in 0..rounds {
-        for turn in 0..contenders.len() {
-            // Each round begins with another library, so that none always follows the same one.
-            let contender = &contenders[(turn + round) % contenders.len()];
-            let name = contender.library.name();
-            if given_up.contains_key(name) {
-                continue;
-            }
-            match once(project, cell, contender)? {
-                Value::Measured(value) => values.entry(name).or_default().push(value),
-                other => {
-                    given_up.insert(name, other);
-                }
-            }
-        }
-    }
-    let mut row = Row { name: cell.name, unit: cell.unit, values: BTreeMap::new() };
-    for (name, values) in values {
-        row.values.insert(name, Value::Measured(median(values)));
-    }
-    row.values.extend(given_up);
-    Ok(row)
-}
-
-fn once(project: &Project, cell: &Cell, contender: &Contender) -> Result<Value> {
-    let program = match cell.program {
-        "true" => PathBuf::from("true"),
-        program => contender.bin.join(program),
+fn machine(project: &Project) -> Machine {
+    let read = |path: &str| project::read(&PathBuf::from(path)).unwrap_or_default();
+    let said = |program: &str, args: &[&str]| {
+        let done = Job::new(program).args(args).folder(project.root()).run_ok();
+        done.map(|done| done.output.trim().to_owned()).unwrap_or_default()
     };
-    let job = contender.library.mpirun(cell.ranks, &program, Fabric::Shm)?.args(cell.args).limit(CELL_LIMIT);
-    let done = job.folder(project.folder("bench")?).run()?;
-    match done.end {
-        End::Exit(0) => {}
-        End::TimedOut => return Ok(Value::Slow),
-        end => return Ok(Value::Failed(format!("{end}: {}", tail(&done.output, 3)))),
-    }
-    Ok(Value::Measured(match cell.measure {
-        Measure::Wall => done.time.as_secs_f64() * 1e3,
-        Measure::Printed => {
-            result_in(&done.output).with_context(|| format!("{}: no RESULT\n{}", cell.name, done.output))?
-        }
-    }))
-}
-
-/// How many processes wanted to run in the last minute, on average.
-fn load_average() -> f64 {
-    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    text.split_whitespace().next().and_then(|first| first.parse().ok()).unwrap_or(0.0)
-}
-
-/// The number of the line `RESULT name number unit`.
-fn result_in(output: &str) -> Option<f64> {
-    let line = output.lines().find(|line| line.starts_with("RESULT "))?;
-    line.split_whitespace().nth(2)?.parse().ok()
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn medians_and_results() {
-        assert!((median(vec![3.0, 1.0, 2.0]) - 2.0).abs() < 1e-12);
-        assert!((median(vec![4.0, 1.0, 2.0, 3.0]) - 2.5).abs() < 1e-12);
-        assert_eq!(result_in("noise\nRESULT allreduce 1.5e3 us\n"), Some(1500.0));
-        assert_eq!(result_in("nothing"), None);
+    let field = |text: &str, name: &str| {
+        let line = text.lines().find(|line| line.starts_with(name)).map(str::to_owned);
+        line.and_then(|line| line.split_once(':').map(|(_, value)| value.trim().to_owned()))
+    };
+    let kib = field(&read("/proc/meminfo"), "MemTotal")
+        .and_then(|text| text.split_whitespace().next().and_then(|number| number.parse::<f64>().ok()));
+    Machine {
+        processor: field(&read("/proc/cpuinfo"), "model name").unwrap_or_default(),
+        cores: std::thread::available_parallelism().map_or(0, |n| n.get()),
+        memory_gib: kib.unwrap_or(0.0) / 1048576.0,
+        kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+        load: read("/proc/loadavg").split(' ').next().and_then(|text| text.parse().ok()).unwrap_or(0.0),
+        commit: said("git", &["rev-parse", "--short", "HEAD"]),
+        date: said("date", &["-u", "+%Y-%m-%d %H:%M UTC"]),
     }
 }

@@ -1,132 +1,181 @@
-//! Results as a table of text and as JSON.
+//! Results as text: a table of medians and ratios, and one of targets; plain or as Markdown.
 
-use std::collections::BTreeMap;
+use std::fmt::Write;
 
-use anyhow::Result;
-use serde_json::json;
+use super::results::{Cell, MACHINE, Results, Value};
+use super::targets::{Verdict, judge};
 
-/// What one library did in one cell.
-#[derive(Clone)]
-pub(super) enum Value {
-    /// The median.
-    Measured(f64),
-    /// It took longer than a cell may.
-    Slow,
-    /// It failed, and how.
-    Failed(String),
+/// How rows are written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Style {
+    Plain,
+    Markdown,
 }
 
-/// One cell, measured.
-pub(super) struct Row {
-    pub(super) name: &'static str,
-    pub(super) unit: &'static str,
-    pub(super) values: BTreeMap<&'static str, Value>,
+/// What the column of ratios says.
+const RATIO: &str = "ours/best";
+/// What ratios are, for whoever reads them.
+pub(super) const LEGEND: &str = "Ratios are ours / best rival for times and memory, and best rival / ours for MB/s and \
+M/s: below 1 we are ahead everywhere. `>`: longer than a cell (10 s) or its start may take.";
+
+/// Medians of all cells with the ratios.
+pub(super) fn medians(results: &Results, style: Style) -> String {
+    let names: Vec<&str> = results.names().collect();
+    let machine = results.cells().iter().any(|cell| results.figure(cell, MACHINE).is_some());
+    let mut header = vec!["median", "unit"];
+    header.extend(&names);
+    if machine {
+        header.push(MACHINE);
+    }
+    header.extend([RATIO, "best"]);
+    let rows = results.cells().iter().map(|cell| {
+        let mut row = vec![cell.path.clone(), cell.unit.clone()];
+        row.extend(names.iter().map(|name| shown(results, cell, name)));
+        if machine {
+            row.push(shown(results, cell, MACHINE));
+        }
+        row.push(results.ratio(cell).map_or("-".into(), ratio));
+        row.push(results.best(cell).map_or("-".into(), |(name, _)| name.to_owned()));
+        row
+    });
+    table(&header, &rows.collect::<Vec<_>>(), style)
 }
 
-impl Row {
-    fn value(&self, library: &str) -> Option<f64> {
-        match self.values.get(library) {
-            Some(Value::Measured(value)) => Some(*value),
-            _ => None,
+/// The targets: worst cell, mean, and whether they hold.
+pub(super) fn targets(results: &Results, style: Style) -> String {
+    let header = ["target", "against", "worst", "bound", "mean", "bound", "cells", "holds", "worst cell"];
+    let row = |verdict: Verdict| {
+        let holds = match verdict.holds() {
+            Some(true) => "yes",
+            Some(false) => "NO",
+            None => "-",
+        };
+        vec![
+            verdict.name,
+            verdict.against.to_owned(),
+            verdict.worst.as_ref().map_or("-".into(), |(_, worst)| ratio(*worst)),
+            ratio(verdict.each),
+            verdict.mean.map_or("-".into(), ratio),
+            verdict.mean_bound.map_or("-".into(), ratio),
+            verdict.cells.to_string(),
+            holds.to_owned(),
+            verdict.worst.map_or("-".into(), |(path, _)| path),
+        ]
+    };
+    let rows: Vec<Vec<String>> =
+        judge(results).into_iter().filter(|verdict| verdict.cells > 0).map(row).collect();
+    table(&header, &rows, style)
+}
+
+/// Machine and versions, a line each.
+pub(super) fn machine(results: &Results) -> Vec<String> {
+    let machine = &results.machine;
+    let (least, most) = results.rounds();
+    let mut lines = vec![
+        format!(
+            "{}, {} cores, {:.0} GiB, Linux {}",
+            machine.processor, machine.cores, machine.memory_gib, machine.kernel
+        ),
+        format!(
+            "{}, commit {}; {} processes wanted to run in the minute before",
+            machine.date, machine.commit, machine.load
+        ),
+        format!("medians of {least} to {most} rounds"),
+    ];
+    lines.extend(results.libraries.iter().map(|(name, version)| format!("{name}: {version}")));
+    lines
+}
+
+/// What failed, each once.
+pub(super) fn failures(results: &Results) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for cell in results.cells() {
+        for name in results.names() {
+            if let Value::Failed(why) = results.value(cell, name) {
+                let why = why.replace('\n', " | ");
+                if !lines.iter().any(|line| line.starts_with(name) && line.ends_with(&why)) {
+                    lines.push(format!("{name}: {}: {why}", cell.path));
+                }
+            }
         }
     }
+    lines
+}
 
-    /// The best library other than ours, and its figure. All figures are better when smaller.
-    fn best(&self) -> Option<(&'static str, f64)> {
-        let others = self.values.keys().filter(|name| **name != "banyan");
-        let figures = others.filter_map(|name| self.value(name).map(|value| (*name, value)));
-        figures.min_by(|a, b| a.1.total_cmp(&b.1))
-    }
-
-    /// Ours to the best of the others.
-    fn ratio(&self) -> Option<f64> {
-        Some(self.value("banyan")? / self.best()?.1)
-    }
-
-    fn shown(&self, library: &str) -> String {
-        match self.values.get(library) {
-            Some(Value::Measured(value)) => figure(*value),
-            Some(Value::Slow) => ">".into(),
-            Some(Value::Failed(_)) => "failed".into(),
-            None => "-".into(),
-        }
+fn shown(results: &Results, cell: &Cell, library: &str) -> String {
+    match results.value(cell, library) {
+        Value::Measured(value, _) => figure(value),
+        Value::Slow => ">".into(),
+        Value::Failed(_) => "failed".into(),
+        Value::Missing => "-".into(),
     }
 }
 
 /// About three digits.
-fn figure(value: f64) -> String {
+pub(super) fn figure(value: f64) -> String {
     match value {
         v if v >= 100.0 => format!("{v:.0}"),
         v if v >= 10.0 => format!("{v:.1}"),
-        v => format!("{v:.2}"),
+        v if v >= 1.0 => format!("{v:.2}"),
+        v => format!("{v:.3}"),
     }
 }
 
-/// One row as it is measured.
-pub(super) fn line(row: &Row, libraries: &[&str]) -> String {
-    let values: Vec<String> = libraries.iter().map(|name| format!("{name} {}", row.shown(name))).collect();
-    let mut line = format!("{} ({}): {}", row.name, row.unit, values.join(", "));
-    for (name, value) in &row.values {
-        if let Value::Failed(why) = value {
-            line.push_str(&format!("\n    {name}: {}", why.replace('\n', " | ")));
+fn ratio(ratio: f64) -> String {
+    if ratio.is_finite() { format!("{ratio:.2}") } else { "behind".into() }
+}
+
+fn table(header: &[&str], rows: &[Vec<String>], style: Style) -> String {
+    let mut text = String::new();
+    if style == Style::Markdown {
+        let _ = writeln!(text, "| {} |\n|{}", header.join(" | "), "---|".repeat(header.len()));
+        for row in rows {
+            let _ = writeln!(text, "| {} |", row.join(" | "));
         }
+        return text;
     }
-    line
-}
-
-/// The whole table.
-pub(super) fn text(rows: &[Row], libraries: &[&str]) -> String {
-    let mut text = format!("{:30} {:>4}", "median", "");
-    for name in libraries {
-        text.push_str(&format!(" {name:>9}"));
-    }
-    text.push_str(&format!("  {:>9}  best\n", "ours/best"));
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].len());
+        cells.chain([header[column].len()]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..header.len()).map(width).collect();
+    let mut line = |cells: &[&str]| {
+        let padded = cells.iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
+            if column == 0 { format!("{cell:width$}") } else { format!("{cell:>width$}") }
+        });
+        let _ = writeln!(text, "{}", padded.collect::<Vec<_>>().join("  ").trim_end());
+    };
+    line(header);
     for row in rows {
-        text.push_str(&format!("{:30} {:>4}", row.name, row.unit));
-        for name in libraries {
-            text.push_str(&format!(" {:>9}", row.shown(name)));
-        }
-        let ratio = row.ratio().map_or("-".into(), |ratio| format!("{ratio:.2}"));
-        text.push_str(&format!("  {ratio:>9}  {}\n", row.best().map_or("-", |(name, _)| name)));
+        line(&row.iter().map(String::as_str).collect::<Vec<_>>());
     }
     text
 }
 
-/// Everything, with the machine and its load before the bench.
-pub(super) fn json(rows: &[Row], libraries: &[&str], load: f64) -> Result<String> {
-    let cells: Vec<serde_json::Value> = rows
-        .iter()
-        .map(|row| {
-            let values: BTreeMap<&str, serde_json::Value> = row
-                .values
-                .iter()
-                .map(|(name, value)| match value {
-                    Value::Measured(value) => (*name, json!(value)),
-                    Value::Slow => (*name, json!(">")),
-                    Value::Failed(why) => (*name, json!({ "failed": why })),
-                })
-                .collect();
-            json!({ "name": row.name, "unit": row.unit, "median": values, "ratio": row.ratio() })
-        })
-        .collect();
-    let cores = std::thread::available_parallelism().map_or(0, |n| n.get());
-    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let machine = json!({ "cores": cores, "kernel": kernel.trim(), "load": load });
-    Ok(serde_json::to_string_pretty(&json!({ "machine": machine, "libraries": libraries, "cells": cells }))?)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::results::{Ending, tests::latency};
     use super::*;
 
     #[test]
-    fn the_ratio_is_ours_to_the_best_rival() {
-        let mut row = Row { name: "x", unit: "us", values: BTreeMap::new() };
-        row.values.insert("banyan", Value::Measured(2.0));
-        row.values.insert("mpich", Value::Measured(4.0));
-        row.values.insert("intel", Value::Slow);
-        assert_eq!(row.ratio(), Some(0.5));
-        let table = text(&[row], &["banyan", "mpich", "intel"]);
-        assert!(table.contains("0.50  mpich") && table.contains(" > "), "{table}");
+    fn tables_show_what_was_slow_and_what_failed() {
+        let results = latency(&[
+            ("banyan", 0, Ok(2.0)),
+            ("mpich", 0, Ok(4.0)),
+            ("intel", 0, Err(Ending::Slow)),
+            ("openmpi", 0, Err(Ending::Failed("exit status 1".into()))),
+        ]);
+        let plain = medians(&results, Style::Plain);
+        assert!(
+            plain.contains("0.50  mpich") && plain.contains("  >  ") && plain.contains("failed"),
+            "{plain}"
+        );
+        let markdown = medians(&results, Style::Markdown);
+        assert!(
+            markdown.contains("| latency/8 | us | 2.00 | 4.00 | > | failed | 0.50 | mpich |"),
+            "{markdown}"
+        );
+        assert!(targets(&results, Style::Plain).contains("latency, 8 B"));
+        assert_eq!(failures(&results), ["openmpi: latency/8: exit status 1"]);
     }
 }

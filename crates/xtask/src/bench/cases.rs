@@ -1,0 +1,201 @@
+//! What is measured: one row for each start of a program, which prints many cells.
+//!
+//! A cell's path tells what it is: `latency/8`, `coll-16/allreduce/1048576`, `startup/init/16`. The last number of a
+//! path is what plots show along their x axis.
+
+use crate::library::Fabric;
+
+/// One start of a program under each library in turn.
+#[derive(Clone)]
+pub(super) struct Case {
+    /// The part of the bench, which the cells' paths begin with.
+    pub(super) part: &'static str,
+    pub(super) ranks: usize,
+    /// A program of tests/bench, or `true`.
+    pub(super) program: &'static str,
+    pub(super) args: &'static [&'static str],
+    pub(super) fabric: Fabric,
+    pub(super) who: Who,
+    pub(super) figure: Figure,
+    /// Whether [`BUSY`] other processes run meanwhile.
+    pub(super) loaded: bool,
+    /// The most seconds that the start may take, all cells together.
+    pub(super) limit: u64,
+}
+
+/// How many busy processes there are in loaded cases.
+pub(super) const BUSY: usize = 2;
+
+/// Who is measured.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Who {
+    /// All libraries.
+    All,
+    /// Ours alone.
+    Ours,
+    /// The machine, by a program without MPI.
+    Machine,
+}
+
+/// Where figures come from, and how cells are named.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Figure {
+    /// The program prints cells; PART/CELL.
+    Printed,
+    /// The same for several numbers of ranks; PART/CELL/RANKS.
+    PrintedByRanks,
+    /// The time from start to end of mpirun, in milliseconds; PART/PROGRAM/RANKS.
+    Wall,
+}
+
+impl Case {
+    /// What tells this start from others in results.
+    pub(super) fn id(&self) -> String {
+        format!("{} {} {} x{}", self.part, self.program, self.args.join(" "), self.ranks)
+    }
+
+    /// The path of a cell that the program calls `cell`.
+    pub(super) fn path(&self, cell: &str) -> String {
+        match self.figure {
+            Figure::Printed => format!("{}/{cell}", self.part),
+            Figure::PrintedByRanks => format!("{}/{}/{}", self.part, cell.replace('/', "-"), self.ranks),
+            Figure::Wall => format!("{}/{}/{}", self.part, self.program, self.ranks),
+        }
+    }
+
+    const fn tcp(mut self) -> Case {
+        self.fabric = Fabric::Tcp;
+        self
+    }
+
+    const fn loaded(mut self) -> Case {
+        self.loaded = true;
+        self
+    }
+
+    const fn by_ranks(mut self) -> Case {
+        self.figure = Figure::PrintedByRanks;
+        self
+    }
+
+    const fn wall(mut self) -> Case {
+        self.figure = Figure::Wall;
+        self
+    }
+
+    const fn ours(mut self) -> Case {
+        self.who = Who::Ours;
+        self
+    }
+
+    const fn machine(mut self) -> Case {
+        self.who = Who::Machine;
+        self
+    }
+
+    const fn within(mut self, seconds: u64) -> Case {
+        self.limit = seconds;
+        self
+    }
+}
+
+const fn case(
+    part: &'static str,
+    ranks: usize,
+    program: &'static str,
+    args: &'static [&'static str],
+) -> Case {
+    Case {
+        part,
+        ranks,
+        program,
+        args,
+        fabric: Fabric::Shm,
+        who: Who::All,
+        figure: Figure::Printed,
+        loaded: false,
+        limit: 20,
+    }
+}
+
+/// Everything.
+pub(super) fn all() -> Vec<Case> {
+    let mut cases = vec![
+        case("limit", 1, "limits", &[]).machine(),
+        case("latency", 2, "latency", &[]),
+        case("bandwidth", 2, "bandwidth", &[]),
+        case("rate", 2, "bandwidth", &["rate"]),
+        case("threads", 2, "threads", &[]),
+        case("matching", 2, "matching", &[]),
+        case("datatypes", 2, "datatypes", &[]),
+        case("overlap", 2, "overlap", &[]),
+        case("persistent", 2, "persistent", &[]),
+        case("coll-2", 2, "coll", &[]),
+        case("coll-4", 4, "coll", &[]),
+        case("coll-8", 8, "coll", &[]),
+        case("coll-16", 16, "coll", &[]),
+        case("loaded-4", 4, "coll", LOADED).loaded().within(10),
+        case("loaded-8", 8, "coll", LOADED).loaded().within(10),
+        case("loaded-16", 16, "coll", LOADED).loaded().within(10),
+        case("tcp-latency", 2, "latency", &[TCP_SIZES]).tcp(),
+        case("tcp-bandwidth", 2, "bandwidth", &["4096,65536,1048576,4194304"]).tcp(),
+        case("tcp-rate", 2, "bandwidth", &["rate"]).tcp(),
+        case("tcp-coll", 2, "coll", &["allreduce", TCP_SIZES]).tcp(),
+        case("startup", 2, "true", &[]).wall(),
+        case("startup", 2, "init", &[]).wall(),
+        case("startup", 16, "init", &[]).wall(),
+        case("memory", 2, "memory", &[]).by_ranks(),
+        case("memory", 8, "memory", &[]).by_ranks(),
+        case("memory", 16, "memory", &[]).by_ranks(),
+        case("idle", 2, "idle", &[]),
+    ];
+    for ranks in [1, 2, 4, 8, 16, 32, 64, 128, 256] {
+        cases.push(case("growth", ranks, "true", &[]).wall().ours());
+        cases.push(case("growth", ranks, "init", &[]).wall().ours());
+        cases.push(case("growth", ranks, "memory", &[]).by_ranks().ours());
+        cases.push(case("growth", ranks, "coll", &["barrier,allreduce", "8"]).by_ranks().ours());
+    }
+    cases
+}
+
+const TCP_SIZES: &str = "0,8,64,512,4096,32768,262144,1048576";
+const LOADED: &[&str] = &["barrier,bcast,alltoall,allreduce", "8,32768,1048576"];
+
+/// The cells that a change is looked at by first.
+pub(super) fn quick() -> Vec<Case> {
+    const SIZES: &str = "8,1048576";
+    vec![
+        case("latency", 2, "latency", &[SIZES]),
+        case("coll-2", 2, "coll", &["allreduce", SIZES]),
+        case("coll-16", 16, "coll", &["allreduce", SIZES]).within(10),
+        case("startup", 2, "true", &[]).wall(),
+        case("startup", 2, "init", &[]).wall(),
+        case("startup", 16, "init", &[]).wall(),
+        case("memory", 2, "memory", &[]).by_ranks(),
+        case("memory", 8, "memory", &[]).by_ranks(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_start_has_a_name_of_its_own() {
+        for cases in [all(), quick()] {
+            let ids: BTreeSet<String> = cases.iter().map(Case::id).collect();
+            assert_eq!(ids.len(), cases.len());
+        }
+    }
+
+    #[test]
+    fn paths_of_quick_cells_are_those_of_the_whole_bench() {
+        let parts: BTreeSet<&str> = all().iter().map(|case| case.part).collect();
+        assert!(quick().iter().all(|case| parts.contains(case.part)));
+        let init = quick().into_iter().find(|case| case.program == "init" && case.ranks == 16).unwrap();
+        assert_eq!(init.path(""), "startup/init/16");
+        assert_eq!(case("growth", 4, "coll", &[]).by_ranks().path("allreduce/8"), "growth/allreduce-8/4");
+    }
+}

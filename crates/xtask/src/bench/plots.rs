@@ -1,0 +1,108 @@
+//! Figures as lines in SVG, in colours that can be read on light and dark ground.
+
+use std::fmt::Display;
+
+use anyhow::{Result, anyhow};
+use plotters::prelude::*;
+
+/// One line of a plot.
+pub(super) struct Line {
+    pub(super) name: String,
+    pub(super) colour: RGBColor,
+    /// Along x and y, both above 0.
+    pub(super) points: Vec<(f64, f64)>,
+}
+
+const SIZE: (u32, u32) = (520, 320);
+
+/// A plot with logarithmic axes; none if there are no points.
+pub(super) fn plot(x: &str, unit: &str, lines: &[Line]) -> Result<Option<String>> {
+    let points = || lines.iter().flat_map(|line| line.points.iter());
+    let range = |axis: fn(&(f64, f64)) -> f64| {
+        let least = points().map(axis).fold(f64::INFINITY, f64::min);
+        let most = points().map(axis).fold(0.0, f64::max);
+        (least.is_finite() && least > 0.0).then(|| least / 1.3..most * 1.3)
+    };
+    let (Some(across), Some(up)) = (range(|point| point.0), range(|point| point.1)) else { return Ok(None) };
+    let mut svg = String::new();
+    draw(&mut svg, x, unit, lines, across, up).map_err(|error| anyhow!("cannot draw: {error}"))?;
+    Ok(Some(themed(&svg)))
+}
+
+fn draw(
+    svg: &mut String,
+    x: &str,
+    unit: &str,
+    lines: &[Line],
+    across: std::ops::Range<f64>,
+    up: std::ops::Range<f64>,
+) -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let area = SVGBackend::with_string(svg, SIZE).into_drawing_area();
+    let mut chart = ChartBuilder::on(&area)
+        .margin(8)
+        .x_label_area_size(34)
+        .y_label_area_size(52)
+        .build_cartesian_2d(across.log_scale(), up.log_scale())?;
+    chart
+        .configure_mesh()
+        .x_desc(x)
+        .y_desc(unit)
+        .x_label_formatter(&|value| short(*value))
+        .y_label_formatter(&|value| short(*value))
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(BLACK.mix(0.15))
+        .draw()?;
+    for line in lines {
+        let style = line.colour.stroke_width(2);
+        let colour = line.colour;
+        chart
+            .draw_series(LineSeries::new(line.points.iter().copied(), style).point_size(2))?
+            .label(&line.name)
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], colour.stroke_width(2)));
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperLeft)
+        .border_style(TRANSPARENT)
+        .draw()?;
+    area.present()?;
+    drop(chart);
+    drop(area);
+    Ok(())
+}
+
+/// Black becomes the page's own colour of text, and the picture scales.
+fn themed(svg: &str) -> String {
+    let (width, height) = SIZE;
+    svg.replace("#000000", "currentColor").replacen(&format!("width=\"{width}\" height=\"{height}\""), "", 1)
+}
+
+/// 1536 is 1.5K.
+fn short(value: f64) -> String {
+    fn trimmed(value: f64, unit: impl Display) -> String {
+        let text = format!("{value:.1}");
+        format!("{}{unit}", text.strip_suffix(".0").unwrap_or(&text))
+    }
+    match value {
+        v if v >= 1048576.0 => trimmed(v / 1048576.0, "M"),
+        v if v >= 1024.0 => trimmed(v / 1024.0, "K"),
+        v if v >= 1.0 => trimmed(v, ""),
+        v => format!("{v}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plot_is_svg_in_the_pages_colours() {
+        let line = Line { name: "ours".into(), colour: RED, points: vec![(8.0, 0.2), (1024.0, 0.5)] };
+        let svg = plot("bytes", "us", &[line]).unwrap().unwrap();
+        assert!(svg.starts_with("<svg") && svg.contains("ours") && svg.contains("currentColor"), "{svg}");
+        assert!(!svg.contains("#000000"));
+        assert!(plot("bytes", "us", &[]).unwrap().is_none());
+        assert_eq!(short(1_572_864.0), "1.5M");
+        assert_eq!(short(0.1), "0.1");
+    }
+}

@@ -1,0 +1,365 @@
+//! Results: what each start gave, kept in a file from which an interrupted bench goes on; medians and ratios.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use super::cases::Case;
+use super::output::Output;
+use crate::project;
+
+/// The name under which the machine itself is measured.
+pub(super) const MACHINE: &str = "limit";
+/// Ours: ratios are ours to the best of the others.
+pub(super) const OURS: &str = "banyan";
+
+/// All that a bench has measured.
+#[derive(Default, Serialize, Deserialize)]
+pub(super) struct Results {
+    pub(super) machine: Machine,
+    /// Names in the order of the table, each with what the library calls itself.
+    pub(super) libraries: Vec<(String, String)>,
+    /// Which bench: its starts, so that results of another are not taken for this one's.
+    pub(super) bench: Vec<String>,
+    pub(super) runs: Vec<Run>,
+    /// Every cell that any library has shown, in order.
+    cells: Vec<Cell>,
+}
+
+/// Where it was measured.
+#[derive(Default, Clone, Serialize, Deserialize)]
+pub(super) struct Machine {
+    pub(super) processor: String,
+    pub(super) cores: usize,
+    pub(super) memory_gib: f64,
+    pub(super) kernel: String,
+    /// Processes that wanted to run in the minute before the bench, on average.
+    pub(super) load: f64,
+    /// Of the source tree, if git knows it.
+    pub(super) commit: String,
+    /// UTC.
+    pub(super) date: String,
+}
+
+/// One cell.
+#[derive(Clone, Serialize, Deserialize)]
+pub(super) struct Cell {
+    pub(super) path: String,
+    pub(super) unit: String,
+    /// The start that it comes from.
+    case: String,
+}
+
+/// One start of a program.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Run {
+    pub(super) case: String,
+    pub(super) library: String,
+    pub(super) round: usize,
+    pub(super) ending: Ending,
+    pub(super) seconds: f64,
+    cells: BTreeMap<String, f64>,
+    wrong: BTreeMap<String, String>,
+}
+
+/// How a start ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) enum Ending {
+    /// All cells are there.
+    Done,
+    /// A cell, or the whole start, took longer than it may; the cells after it are missing.
+    Slow,
+    /// It failed, and how.
+    Failed(String),
+}
+
+/// What one library did in one cell.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Value {
+    /// The median of so many.
+    Measured(f64, usize),
+    /// It took longer than a cell or its start may.
+    Slow,
+    /// It failed, and how.
+    Failed(String),
+    /// It was not measured.
+    Missing,
+}
+
+impl Value {
+    /// The median, if there is one.
+    pub(super) fn figure(&self) -> Option<f64> {
+        match self {
+            Value::Measured(figure, _) => Some(*figure),
+            _ => None,
+        }
+    }
+}
+
+impl Cell {
+    /// Whether larger figures are better.
+    pub(super) fn more_is_better(&self) -> bool {
+        matches!(self.unit.as_str(), "MB/s" | "M/s")
+    }
+
+    /// How many times as good `than` is as `figure`: below 1 where `figure` is better.
+    pub(super) fn ratio(&self, figure: f64, than: f64) -> f64 {
+        if self.more_is_better() { than / figure } else { figure / than }
+    }
+
+    /// The path without its last number, and that number.
+    pub(super) fn along(&self) -> (&str, Option<f64>) {
+        match self.path.rsplit_once('/') {
+            Some((group, last)) => match last.parse() {
+                Ok(number) => (group, Some(number)),
+                Err(_) => (&self.path, None),
+            },
+            None => (&self.path, None),
+        }
+    }
+}
+
+impl Results {
+    /// Nothing yet.
+    pub(super) fn new(machine: Machine, libraries: Vec<(String, String)>, bench: Vec<String>) -> Results {
+        Results { machine, libraries, bench, ..Results::default() }
+    }
+
+    /// Results of an interrupted bench.
+    pub(super) fn load(path: &Path) -> Result<Results> {
+        serde_json::from_str(&project::read(path)?).with_context(|| format!("in {}", path.display()))
+    }
+
+    /// Writes what was measured, after each start.
+    pub(super) fn save(&self, path: &Path) -> Result<()> {
+        written(path, &serde_json::to_value(self)?)
+    }
+
+    /// Writes everything, with the medians and ratios that follow from what was measured.
+    pub(super) fn finish(&self, path: &Path) -> Result<()> {
+        let mut json = serde_json::to_value(self)?;
+        json["medians"] = self.cells.iter().map(|cell| self.summary(cell)).collect();
+        written(path, &json)
+    }
+
+    fn summary(&self, cell: &Cell) -> serde_json::Value {
+        let values: BTreeMap<&str, serde_json::Value> = self
+            .names()
+            .chain([MACHINE])
+            .filter_map(|name| {
+                let shown = match self.value(cell, name) {
+                    Value::Measured(figure, _) => serde_json::json!(figure),
+                    Value::Slow => serde_json::json!(">"),
+                    Value::Failed(why) => serde_json::json!({ "failed": why }),
+                    Value::Missing => return None,
+                };
+                Some((name, shown))
+            })
+            .collect();
+        serde_json::json!({
+            "cell": cell.path, "unit": cell.unit, "median": values,
+            "ratio": self.ratio(cell).filter(|ratio| ratio.is_finite()),
+        })
+    }
+
+    /// Keeps what a start gave.
+    pub(super) fn add(
+        &mut self,
+        case: &Case,
+        library: &str,
+        round: usize,
+        output: Output,
+        ending: Ending,
+        seconds: f64,
+    ) {
+        for (name, _, unit) in &output.cells {
+            let path = case.path(name);
+            if !self.cells.iter().any(|cell| cell.path == path) {
+                self.cells.push(Cell { path, unit: unit.clone(), case: case.id() });
+            }
+        }
+        self.runs.push(Run {
+            case: case.id(),
+            library: library.to_owned(),
+            round,
+            ending,
+            seconds,
+            cells: output.cells.into_iter().map(|(name, value, _)| (case.path(&name), value)).collect(),
+            wrong: output.wrong.into_iter().map(|(name, why)| (case.path(&name), why)).collect(),
+        });
+    }
+
+    /// Whether a start of this round need not be made: it was, or it is known to give nothing.
+    pub(super) fn settled(&self, case: &str, library: &str, round: usize) -> bool {
+        self.of(case, library)
+            .any(|run| run.round == round || (run.cells.is_empty() && run.ending != Ending::Done))
+    }
+
+    fn of(&self, case: &str, library: &str) -> impl Iterator<Item = &Run> {
+        self.runs.iter().filter(move |run| run.case == case && run.library == library)
+    }
+
+    /// The libraries' names, in the order of the table.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.libraries.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// All cells, in the order in which they were first seen.
+    pub(super) fn cells(&self) -> &[Cell] {
+        &self.cells
+    }
+
+    /// The cell at a path.
+    pub(super) fn cell(&self, path: &str) -> Option<&Cell> {
+        self.cells.iter().find(|cell| cell.path == path)
+    }
+
+    /// What a library did in a cell. Wrong data in any round is a failure, whatever the figures are.
+    pub(super) fn value(&self, cell: &Cell, library: &str) -> Value {
+        let mut figures = Vec::new();
+        let mut without = Value::Missing;
+        for run in self.of(&cell.case, library) {
+            if let Some(why) = run.wrong.get(&cell.path) {
+                return Value::Failed(why.clone());
+            }
+            match (run.cells.get(&cell.path), &run.ending) {
+                (Some(figure), _) => figures.push(*figure),
+                (None, Ending::Slow) => without = Value::Slow,
+                (None, Ending::Failed(why)) => without = Value::Failed(why.clone()),
+                (None, Ending::Done) => {}
+            }
+        }
+        let count = figures.len();
+        if count == 0 { without } else { Value::Measured(median(figures), count) }
+    }
+
+    /// The figure of a library in a cell.
+    pub(super) fn figure(&self, cell: &Cell, library: &str) -> Option<f64> {
+        self.value(cell, library).figure()
+    }
+
+    /// The best library other than ours, and its figure.
+    pub(super) fn best(&self, cell: &Cell) -> Option<(&str, f64)> {
+        let others = self.names().filter(|name| *name != OURS);
+        let figures = others.filter_map(|name| self.figure(cell, name).map(|figure| (name, figure)));
+        figures.min_by(|a, b| cell.ratio(a.1, b.1).total_cmp(&1.0))
+    }
+
+    /// Ours to the best of the others, turned so that below 1 we are ahead; infinite where only they have a figure.
+    pub(super) fn ratio(&self, cell: &Cell) -> Option<f64> {
+        let (_, best) = self.best(cell)?;
+        match self.value(cell, OURS) {
+            Value::Measured(ours, _) => Some(cell.ratio(ours, best)),
+            Value::Missing => None,
+            Value::Slow | Value::Failed(_) => Some(f64::INFINITY),
+        }
+    }
+
+    /// The fewest and the most rounds that any start was made in.
+    pub(super) fn rounds(&self) -> (usize, usize) {
+        let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+        for run in &self.runs {
+            *counts.entry((&run.case, &run.library)).or_default() += 1;
+        }
+        let done = counts
+            .iter()
+            .filter(|((case, library), _)| self.of(case, library).all(|run| run.ending == Ending::Done));
+        let counts: Vec<usize> = done.map(|(_, count)| *count).collect();
+        (counts.iter().copied().min().unwrap_or(0), counts.iter().copied().max().unwrap_or(0))
+    }
+}
+
+/// By a rename, so that the file is whole whenever it is there.
+fn written(path: &Path, json: &serde_json::Value) -> Result<()> {
+    let partial = path.with_extension("partial");
+    project::write(&partial, serde_json::to_string(json)?)?;
+    std::fs::rename(&partial, path).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
+}
+
+/// The geometric mean; none of nothing.
+pub(super) fn mean(ratios: &[f64]) -> Option<f64> {
+    let sum: f64 = ratios.iter().map(|ratio| ratio.ln()).sum();
+    (!ratios.is_empty()).then(|| (sum / ratios.len() as f64).exp())
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::cases;
+    use super::*;
+
+    /// Results of one latency start, as `(library, round, value or what went wrong)`.
+    pub(in super::super) fn latency(of: &[(&str, usize, Result<f64, Ending>)]) -> Results {
+        let case = &cases::quick()[0];
+        let mut results = Results::default();
+        for (library, round, outcome) in of {
+            if !results.names().any(|name| name == *library) {
+                results.libraries.push(((*library).to_owned(), "1".to_owned()));
+            }
+            let (output, ending) = match outcome {
+                Ok(value) => (Output::read(&format!("CELL 8 {value} us")), Ending::Done),
+                Err(ending) => (Output::default(), ending.clone()),
+            };
+            results.add(case, library, *round, output, ending, 1.0);
+        }
+        results
+    }
+
+    #[test]
+    fn medians_and_means() {
+        assert!((median(vec![3.0, 1.0, 2.0]) - 2.0).abs() < 1e-12);
+        assert!((median(vec![4.0, 1.0, 2.0, 3.0]) - 2.5).abs() < 1e-12);
+        assert!((mean(&[0.5, 2.0]).unwrap() - 1.0).abs() < 1e-12);
+        assert_eq!(mean(&[]), None);
+    }
+
+    #[test]
+    fn the_ratio_is_ours_to_the_best_rival() {
+        let results = latency(&[
+            ("banyan", 0, Ok(2.0)),
+            ("mpich", 0, Ok(4.0)),
+            ("intel", 0, Err(Ending::Slow)),
+            ("openmpi", 0, Ok(8.0)),
+        ]);
+        let cell = results.cell("latency/8").unwrap();
+        assert_eq!(results.best(cell), Some(("mpich", 4.0)));
+        assert_eq!(results.ratio(cell), Some(0.5));
+        assert_eq!(results.value(cell, "intel"), Value::Slow);
+        let rate = Cell { unit: "MB/s".into(), ..cell.clone() };
+        assert!((rate.ratio(2000.0, 1000.0) - 0.5).abs() < 1e-12);
+        assert_eq!(results.best(&rate), Some(("openmpi", 8.0)));
+    }
+
+    #[test]
+    fn wrong_data_is_no_figure_and_no_figure_of_ours_is_behind() {
+        let mut results = latency(&[("banyan", 0, Ok(2.0)), ("mpich", 0, Ok(4.0))]);
+        let case = &cases::quick()[0];
+        results.add(case, OURS, 1, Output::read("FAIL 8 wrong data"), Ending::Done, 1.0);
+        let cell = results.cell("latency/8").unwrap();
+        assert_eq!(results.value(cell, OURS), Value::Failed("wrong data".into()));
+        assert_eq!(results.ratio(cell), Some(f64::INFINITY));
+    }
+
+    #[test]
+    fn a_bench_goes_on_where_it_was() {
+        let failed = Err(Ending::Failed("no".into()));
+        let results = latency(&[("banyan", 0, Ok(2.0)), ("mpich", 0, Ok(4.0)), ("intel", 0, failed)]);
+        let path = std::env::temp_dir().join(format!("banyan-bench-{}.json", std::process::id()));
+        results.save(&path).unwrap();
+        let again = Results::load(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let id = cases::quick()[0].id();
+        assert!(again.settled(&id, "banyan", 0) && !again.settled(&id, "banyan", 1));
+        assert!(again.settled(&id, "intel", 1), "what gave nothing is not tried again");
+        assert!(!again.settled(&id, "openmpi", 0));
+        assert_eq!(again.ratio(again.cell("latency/8").unwrap()), Some(0.5));
+        assert_eq!(again.rounds(), (1, 1));
+    }
+}
