@@ -97,11 +97,12 @@ impl Shm {
                 Ok(false) => break,
                 Err(_) => sane = false,
             }
+            // At once: a sender that is told after a batch has let the ring run dry meanwhile.
+            if ring.tell_some(self.core.fences()) {
+                self.core.wake(from as u32);
+            }
         }
         slot.seen = self.polls;
-        if ring.tell_some(self.core.fences()) {
-            self.core.wake(from as u32);
-        }
         if !sane {
             self.hot.retain(|&hot| hot as usize != from);
             slot.is_hot = false;
