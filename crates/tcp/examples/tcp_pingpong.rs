@@ -5,22 +5,21 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Instant;
 
-use banyan_tcp::{Options, Tcp, frame};
+use banyan_tcp::{Tcp, frame};
 use banyan_transport::{Class, Fabric, Get, Head, Peer, Sink, Token};
 
 const ROUNDS: usize = 31;
 const BOUNCES: usize = 500;
 const STREAM: usize = 64 << 20;
 const WINDOW: usize = 1 << 20;
-const MESSAGES: usize = 200_000;
+const MESSAGES: usize = 50_000;
 
 fn main() {
     println!("{:30} {:>9} {:>9}   (medians and best of {ROUNDS})", "", "raw", "fabric");
     report("8 B, one way, us", 1e6, raw_latency, || latency(8));
     report("1 KiB, one way, us", 1e6, || raw_bounce(1024), || latency(1024));
     report("stream, s per GiB", 1.0, raw_stream, stream);
-    report("8 B message, us, bursts held", 1e6, raw_rate, || rate(true));
-    report("8 B message, us, each at once", 1e6, raw_rate, || rate(false));
+    report("8 B message of many, us", 1e6, raw_rate, rate);
 }
 
 fn report(what: &str, unit: f64, raw: impl Fn() -> f64, ours: impl Fn() -> f64) {
@@ -110,19 +109,19 @@ fn raw_rate() -> f64 {
     let (mut a, mut b) = sockets();
     let size = 8 + frame::OVERHEAD;
     let mut write = move || {
-        for _ in 0..MESSAGES / 10 {
+        for _ in 0..MESSAGES {
             a.write_all(&[0; 64][..size]).unwrap();
         }
         a.read_exact(&mut [0]).unwrap();
     };
     let mut read = move || {
-        let (mut left, mut bytes) = (MESSAGES / 10 * size, vec![0; 1 << 16]);
+        let (mut left, mut bytes) = (MESSAGES * size, vec![0; 1 << 16]);
         while left > 0 {
             left -= b.read(&mut bytes).unwrap();
         }
         b.write_all(&[0]).unwrap();
     };
-    both((), (), |()| write(), |()| read()) / (MESSAGES / 10) as f64
+    both((), (), |()| write(), |()| read()) / MESSAGES as f64
 }
 
 #[derive(Default)]
@@ -150,9 +149,8 @@ impl Sink for Counter {
 
 const HEAD: Head = Head { class: Class::P2p, kind: 0, aux: 0, a: 0, b: 0, ctx: 0 };
 
-fn fabrics(hold_bursts: bool) -> (Tcp, Tcp) {
-    let options = Options { hold_bursts, ..Options::default() };
-    let make = |me| Tcp::new(Peer(me), 2, 1, [1; 32], options.clone()).unwrap();
+fn fabrics() -> (Tcp, Tcp) {
+    let make = |me| Tcp::new(Peer(me), 2, 1, [1; 32], Default::default()).unwrap();
     let ((mut a, _), (mut b, card)) = (make(0), make(1));
     a.connect(Peer(1), &card).unwrap();
     let mut hello = Counter::default();
@@ -187,7 +185,7 @@ fn wait(fabric: &mut Tcp, frames: usize, sink: &mut Counter) {
 }
 
 fn latency(len: usize) -> f64 {
-    let (a, b) = fabrics(true);
+    let (a, b) = fabrics();
     let bounce = |mut fabric: Tcp, first: bool| {
         let (bytes, mut sink) = (vec![0; len], Counter::default());
         for turn in 0..BOUNCES {
@@ -205,7 +203,7 @@ fn latency(len: usize) -> f64 {
 }
 
 fn stream() -> f64 {
-    let (mut a, mut b) = fabrics(true);
+    let (mut a, mut b) = fabrics();
     let write = move || {
         let (source, mut sink) = (vec![1u8; WINDOW], Counter::default());
         for _ in 0..STREAM / WINDOW {
@@ -231,12 +229,11 @@ fn stream() -> f64 {
     both((), (), |()| drop(write()), |()| drop(read())) * (1 << 30) as f64 / STREAM as f64
 }
 
-fn rate(hold_bursts: bool) -> f64 {
-    let (mut a, mut b) = fabrics(hold_bursts);
-    let messages = if hold_bursts { MESSAGES } else { MESSAGES / 10 };
+fn rate() -> f64 {
+    let (mut a, mut b) = fabrics();
     let write = move || {
         let mut sink = Counter::default();
-        for _ in 0..messages {
+        for _ in 0..MESSAGES {
             send(&mut a, 1, &[0; 8], &mut sink);
         }
         wait(&mut a, 1, &mut sink);
@@ -244,9 +241,9 @@ fn rate(hold_bursts: bool) -> f64 {
     };
     let read = move || {
         let mut sink = Counter::default();
-        wait(&mut b, messages, &mut sink);
+        wait(&mut b, MESSAGES, &mut sink);
         send(&mut b, 0, &[], &mut sink);
         b
     };
-    both((), (), |()| drop(write()), |()| drop(read())) / messages as f64
+    both((), (), |()| drop(write()), |()| drop(read())) / MESSAGES as f64
 }

@@ -76,8 +76,10 @@ pub struct Tcp {
     /// A watched descriptor had something since the last poll.
     foreign: bool,
     polls: u32,
-    /// Frames sent since the last poll.
-    burst: u32,
+    /// Peers that bursts go to: see `burst`.
+    bursts: Vec<u32>,
+    /// Peers that are owed an acknowledgement.
+    owed: Vec<u32>,
 }
 
 impl Tcp {
@@ -118,7 +120,8 @@ impl Tcp {
             armed: false,
             foreign: false,
             polls: 0,
-            burst: 0,
+            bursts: Vec::new(),
+            owed: Vec::new(),
         };
         Ok((tcp, card::encode(&addresses)))
     }
@@ -156,12 +159,6 @@ impl Tcp {
         self.poll.registry().deregister(&mut SourceFd(&fd))
     }
 
-    /// Writes what [`Options::hold_bursts`] held back, without reading anything.
-    pub fn flush(&mut self) {
-        self.burst = 0;
-        self.write_backlog();
-    }
-
     /// The job has grown (or a peer of another job joined): peers up to `size` are accepted.
     pub fn grow(&mut self, size: u32) {
         self.size = self.size.max(size);
@@ -189,18 +186,21 @@ impl Tcp {
     fn send(
         &mut self,
         peer: Peer,
-        send: impl FnOnce(&mut Stream, bool, usize, &mut Pool) -> Result<(), Refusal>,
+        send: impl FnOnce(&mut Stream, u32, usize, &mut Pool) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
         let Some(Some(link)) = self.links.get_mut(peer.0 as usize) else { return Err(self.reach(peer)) };
         let Phase::Up(stream) = &mut link.phase else { return Err(self.reach(peer)) };
-        let hold = self.options.hold_bursts && self.burst > 0;
-        if let Err(refusal) = send(stream, hold, self.options.queue, &mut self.pool) {
+        let gathered = stream.gathers();
+        let sent = send(stream, self.polls, self.options.queue, &mut self.pool);
+        if stream.gathers() && !gathered {
+            self.bursts.push(peer.0);
+        }
+        if let Err(refusal) = sent {
             if stream.broken() {
                 self.flag(peer.0);
             }
             return Err(refusal);
         }
-        self.burst += 1;
         if stream.unsent() > 0 && !std::mem::replace(&mut link.in_backlog, true) {
             self.backlog.push(peer.0);
         }
@@ -260,6 +260,9 @@ impl Tcp {
             Received::Nothing => false,
             Received::Frames(frames) => {
                 *work += frames.max(1);
+                if stream.acknowledge(self.armed) && !std::mem::replace(&mut link.owed, true) {
+                    self.owed.push(peer);
+                }
                 true
             }
             Received::Over(cause) => {
@@ -313,6 +316,24 @@ impl Tcp {
         self.hot.retain(|&(other, _)| other != peer);
         self.hot.insert(0, (peer, 0));
         self.hot.truncate(HOT);
+    }
+
+    fn end_bursts(&mut self) {
+        for peer in self.bursts.drain(..) {
+            let link = self.links.get_mut(peer as usize).and_then(Option::as_mut);
+            if let Some(stream) = link.and_then(|link| link.stream()) {
+                stream.end_burst();
+            }
+        }
+    }
+
+    fn acknowledge(&mut self) {
+        let (links, armed) = (&mut self.links, self.armed);
+        self.owed.retain(|&peer| {
+            let Some(link) = &mut links[peer as usize] else { return false };
+            link.owed = link.stream().is_some_and(|stream| stream.acknowledge(armed));
+            link.owed
+        });
     }
 
     fn write_backlog(&mut self) -> usize {
@@ -383,7 +404,7 @@ impl Fabric for Tcp {
     #[inline]
     fn send_short(&mut self, peer: Peer, head: &Head, body: &[u8]) -> Result<(), Refusal> {
         debug_assert!(body.len() <= MAX_SHORT);
-        self.send(peer, |stream, hold, limit, pool| stream.send(head, body, hold, limit, pool))
+        self.send(peer, |stream, round, limit, pool| stream.send(head, body, round, limit, pool))
     }
 
     fn send_bcopy(
@@ -394,7 +415,7 @@ impl Fabric for Tcp {
         fill: &mut dyn FnMut(&mut [u8]),
     ) -> Result<(), Refusal> {
         debug_assert!(len <= MAX_BODY);
-        self.send(peer, |stream, hold, limit, pool| stream.send_filled(head, len, fill, hold, limit, pool))
+        self.send(peer, |stream, round, limit, pool| stream.send_filled(head, len, fill, round, limit, pool))
     }
 
     fn expose(&mut self, _peer: Peer, memory: &Buffer) -> Remote {
@@ -407,8 +428,10 @@ impl Fabric for Tcp {
 
     fn poll(&mut self, sink: &mut impl Sink) -> usize {
         self.polls = self.polls.wrapping_add(1);
-        self.burst = 0;
         let look = self.armed || self.stuck || self.hot.is_empty() || self.polls.is_multiple_of(LOOK_EVERY);
+        if !self.bursts.is_empty() {
+            self.end_bursts();
+        }
         let mut work = self.read_hot(sink);
         if look {
             self.look(Some(Duration::ZERO));
@@ -421,6 +444,9 @@ impl Fabric for Tcp {
         }
         if !self.backlog.is_empty() {
             work += self.write_backlog();
+        }
+        if !self.owed.is_empty() {
+            self.acknowledge();
         }
         if !self.fallen.is_empty() {
             work += self.tell_fallen(sink);

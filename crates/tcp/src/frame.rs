@@ -1,7 +1,7 @@
 //! Frames on the wire: a length, the head, the body. Pure: bytes in, frames out.
 //!
-//! The length (4 bytes, little-endian) counts head and body. A length of 0 is the farewell that a peer says
-//! before it closes.
+//! The length (4 bytes, little-endian) counts head and body; its highest bit asks for an acknowledgement at once
+//! ([`press`]). A length of 0 is the farewell that a peer says before it closes.
 
 use banyan_transport::Head;
 
@@ -19,6 +19,9 @@ pub const MAX_FRAME: usize = OVERHEAD + MAX_BODY;
 
 /// The farewell.
 pub const BYE: [u8; PREFIX] = [0; PREFIX];
+
+/// The bit of the length that asks for an acknowledgement.
+const PRESSED: u32 = 1 << 31;
 
 /// What begins at the first byte of some input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,7 +55,7 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded<'_>, Malformed> {
     if length == 0 {
         return Ok(Decoded::Bye);
     }
-    let size = length as usize;
+    let size = (length & !PRESSED) as usize;
     if !(Head::BYTES..=Head::BYTES + MAX_BODY).contains(&size) {
         return Err(Malformed::Length(length));
     }
@@ -75,6 +78,18 @@ pub fn prefix(head: &Head, len: usize) -> [u8; OVERHEAD] {
     out
 }
 
+/// Has the frame ask its receiver to acknowledge it at once: what follows it waits for that (see `burst`).
+#[inline]
+pub fn press(prefix: &mut [u8; OVERHEAD]) {
+    prefix[PREFIX - 1] |= (PRESSED >> 24) as u8;
+}
+
+/// True if the whole frame that begins at the first byte asks for an acknowledgement.
+#[inline]
+pub fn is_pressed(frame: &[u8]) -> bool {
+    frame[PREFIX - 1] & (PRESSED >> 24) as u8 != 0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,8 +109,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_frame_is_read_as_it_was_written(head in head(), body: Vec<u8>, after: Vec<u8>) {
-            let mut bytes = prefix(&head, body.len()).to_vec();
+        fn a_frame_is_read_as_it_was_written(head in head(), body: Vec<u8>, after: Vec<u8>, pressed: bool) {
+            let mut prefix = prefix(&head, body.len());
+            if pressed {
+                press(&mut prefix);
+            }
+            prop_assert_eq!(is_pressed(&prefix), pressed);
+            let mut bytes = prefix.to_vec();
             bytes.extend(&body);
             for cut in 0..bytes.len() {
                 let need = if cut < PREFIX { PREFIX } else { bytes.len() };
@@ -117,7 +137,7 @@ mod tests {
 
     #[test]
     fn impossible_lengths_and_classes_are_refused() {
-        for length in [1, 19, (20 + MAX_BODY + 1) as u32, u32::MAX] {
+        for length in [1, 19, (20 + MAX_BODY + 1) as u32, u32::MAX, PRESSED, PRESSED | 19] {
             assert_eq!(decode(&length.to_le_bytes()), Err(Malformed::Length(length)));
         }
         let mut bytes = [0; OVERHEAD];

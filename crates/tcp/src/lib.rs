@@ -9,9 +9,10 @@
 //! per pair, and taking up a connection that broke.
 //!
 //! Latency comes from reading the sockets of the peers heard last without asking the system first; throughput from
-//! reading and writing many frames at once.
+//! reading many frames at once, and from small frames that share packets when many come one after the other (`burst`).
 #![forbid(unsafe_code)]
 
+mod burst;
 pub mod card;
 mod dial;
 mod fabric;

@@ -27,6 +27,8 @@ pub(crate) struct Link {
     pub(crate) flagged: bool,
     /// It is in the list of those with bytes to send.
     pub(crate) in_backlog: bool,
+    /// It is in the list of those that are owed an acknowledgement.
+    pub(crate) owed: bool,
 }
 
 /// How far the connection is.

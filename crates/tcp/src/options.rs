@@ -23,10 +23,6 @@ pub struct Options {
     pub strangers: usize,
     /// How long a peer may be out of reach, attempts failing, before it counts as gone.
     pub patience: Duration,
-    /// Hold frames that are sent one after the other, without a poll in between, and write them together: at the next
-    /// poll, at [`Tcp::flush`](crate::Tcp::flush), or when enough came together. The first is written at once all the
-    /// same. Whoever sets this must poll or flush before leaving for long while `unsent` says true.
-    pub hold_bursts: bool,
 }
 
 impl Default for Options {
@@ -38,7 +34,6 @@ impl Default for Options {
             proof: Duration::from_secs(5),
             strangers: 64,
             patience: Duration::from_secs(10),
-            hold_bursts: false,
         }
     }
 }

@@ -6,15 +6,14 @@ use std::time::Duration;
 
 use banyan_transport::{Head, Peer, Refusal, Sink};
 use mio::net::TcpStream;
+use rustix::net::sockopt;
 
+use crate::burst::{Answer, Burst};
 use crate::frame::{self, Decoded, OVERHEAD};
 use crate::pool::{Chunk, Pool, Queue};
 
 /// A whole frame up to this size is put together on the stack and written by one plain write.
 const SMALL: usize = 512;
-
-/// Held frames are written when they are this many bytes.
-const BATCH: usize = 32 * 1024;
 
 /// A proven connection.
 pub(crate) struct Stream {
@@ -25,8 +24,8 @@ pub(crate) struct Stream {
     partial: Option<Chunk>,
     /// The socket took less than it was offered: wait until it says that it is writable.
     blocked: bool,
-    /// Frames were queued to be sent together with what follows.
-    held: bool,
+    burst: Burst,
+    answer: Answer,
     /// Writing failed; what the peer sent before is still read.
     broken: Option<String>,
     /// The peer said farewell.
@@ -48,8 +47,17 @@ impl Stream {
     const DRAINED: usize = 64;
 
     pub(crate) fn new(socket: TcpStream, remote: SocketAddr) -> Stream {
-        let (queue, partial, broken) = (Queue::default(), None, None);
-        Stream { socket, remote, queue, partial, blocked: false, held: false, broken, bye: false }
+        Stream {
+            socket,
+            remote,
+            queue: Queue::default(),
+            partial: None,
+            blocked: false,
+            burst: Burst::default(),
+            answer: Answer::default(),
+            broken: None,
+            bye: false,
+        }
     }
 
     /// Bytes accepted but not taken by the socket.
@@ -72,23 +80,40 @@ impl Stream {
         self.blocked = false;
     }
 
-    /// Sends a frame, at once if nothing waits before it and `hold` does not say otherwise.
+    /// Small frames wait in the system until [`Stream::end_burst`], or for the peer to acknowledge others.
+    #[inline]
+    pub(crate) fn gathers(&self) -> bool {
+        self.burst.gathers()
+    }
+
+    /// Has the system send what waits.
+    pub(crate) fn end_burst(&mut self) {
+        self.burst.end(&self.socket);
+    }
+
+    /// Acknowledges what was read if the peer waits for that; true if it has to be tried again (see [`Answer`]).
+    #[inline]
+    pub(crate) fn acknowledge(&mut self, hurry: bool) -> bool {
+        self.answer.give(&self.socket, hurry)
+    }
+
+    /// Hands a frame to the system, as far as nothing waits before it and it has room. `round` counts polls.
     #[inline]
     pub(crate) fn send(
         &mut self,
         head: &Head,
         body: &[u8],
-        hold: bool,
+        round: u32,
         limit: usize,
         pool: &mut Pool,
     ) -> Result<(), Refusal> {
-        self.check(OVERHEAD + body.len(), limit)?;
-        let prefix = frame::prefix(head, body.len());
         let size = OVERHEAD + body.len();
-        if hold || !self.queue.is_empty() {
+        self.check(size, limit)?;
+        let prefix = self.prefix(head, body.len(), round);
+        if !self.queue.is_empty() {
             self.queue.append(&prefix, pool);
             self.queue.append(body, pool);
-            return self.queued(hold, pool);
+            return self.queued(pool);
         }
         let written = if size <= SMALL {
             let mut whole = [0; SMALL];
@@ -105,7 +130,7 @@ impl Stream {
         }
         self.queue.append(&prefix[written.min(OVERHEAD)..], pool);
         self.queue.append(&body[written.saturating_sub(OVERHEAD)..], pool);
-        self.queued(false, pool)
+        self.queued(pool)
     }
 
     /// As [`Stream::send`], for a body of `len` bytes that `fill` writes.
@@ -114,15 +139,25 @@ impl Stream {
         head: &Head,
         len: usize,
         fill: &mut dyn FnMut(&mut [u8]),
-        hold: bool,
+        round: u32,
         limit: usize,
         pool: &mut Pool,
     ) -> Result<(), Refusal> {
         self.check(OVERHEAD + len, limit)?;
+        let prefix = self.prefix(head, len, round);
         let out = self.queue.add(OVERHEAD + len, pool);
-        out[..OVERHEAD].copy_from_slice(&frame::prefix(head, len));
+        out[..OVERHEAD].copy_from_slice(&prefix);
         fill(&mut out[OVERHEAD..]);
-        self.queued(hold, pool)
+        self.queued(pool)
+    }
+
+    #[inline]
+    fn prefix(&mut self, head: &Head, len: usize, round: u32) -> [u8; OVERHEAD] {
+        let mut prefix = frame::prefix(head, len);
+        if self.burst.next(OVERHEAD + len, round, &self.socket) {
+            frame::press(&mut prefix);
+        }
+        prefix
     }
 
     /// Queues bytes that are no frame (the last message of a handshake, the farewell).
@@ -133,7 +168,6 @@ impl Stream {
 
     /// Writes what is queued, as far as the socket takes it.
     pub(crate) fn flush(&mut self, pool: &mut Pool) {
-        self.held = false;
         while !self.queue.is_empty() && !self.blocked {
             let socket = &mut self.socket;
             let written = self.queue.write(pool, |pieces| uninterrupted(|| socket.write_vectored(pieces)));
@@ -150,12 +184,8 @@ impl Stream {
         if full || self.broken.is_some() { Err(Refusal::Busy) } else { Ok(()) }
     }
 
-    /// A frame was queued: hold it, or write now unless the socket is known to be full.
-    fn queued(&mut self, hold: bool, pool: &mut Pool) -> Result<(), Refusal> {
-        self.held |= hold;
-        if self.held && self.queue.len() < BATCH {
-            return Ok(());
-        }
+    /// A frame was queued: write now unless the socket is known to be full.
+    fn queued(&mut self, pool: &mut Pool) -> Result<(), Refusal> {
         // Should writing fail, the frame is lost with the peer: that is told by the next poll.
         self.flush(pool);
         Ok(())
@@ -225,6 +255,7 @@ impl Stream {
                     continue;
                 }
                 Decoded::Frame(head, body) => {
+                    self.answer.note(frame::is_pressed(partial.used()));
                     sink.frame(peer, &head, body);
                     frames += 1;
                 }
@@ -235,6 +266,7 @@ impl Stream {
         while !input.is_empty() {
             match frame::decode(input)? {
                 Decoded::Frame(head, body) => {
+                    self.answer.note(frame::is_pressed(input));
                     sink.frame(peer, &head, body);
                     frames += 1;
                     input = &input[OVERHEAD + body.len()..];
@@ -281,7 +313,7 @@ impl Stream {
         }
         let _ = self.socket.shutdown(Shutdown::Write);
         if let Some(patience) = patience {
-            let _ = rustix::net::sockopt::set_socket_linger(&self.socket, Some(patience));
+            let _ = sockopt::set_socket_linger(&self.socket, Some(patience));
         }
     }
 }

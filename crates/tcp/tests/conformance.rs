@@ -16,7 +16,6 @@ fn ends(n: usize, options: &Options) -> Vec<Tcp> {
 }
 
 banyan_transport::conformance!(plain, |n| ends(n, &Options::default()));
-banyan_transport::conformance!(bursts, |n| ends(n, &Options { hold_bursts: true, ..Options::default() }));
 banyan_transport::conformance!(small_queue, |n| ends(n, &Options { queue: 1, ..Options::default() }));
 
 #[test]
