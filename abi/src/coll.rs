@@ -7,24 +7,31 @@ use crate::datatype::{self, OrMpi, TypeRef};
 use crate::ffi::*;
 use crate::pointer::Ptr;
 use crate::{info, op, request};
-use banyan_datatype::{Datatype, Span};
+use banyan_datatype::{Datatype, Span, TypeArc};
 use banyan_runtime::{Call, Kind, Memory, Op, Result, bail};
 use std::sync::Arc;
 
 /// True for MPI_IN_PLACE.
+#[inline]
 fn in_place(buf: Ptr<c_void>) -> bool {
     buf.address() == MPI_IN_PLACE
 }
 
 /// `blocks` times `count` elements, one block after the other.
+#[inline]
 fn uniform(buf: Ptr<c_void>, count: u64, blocks: u64, datatype: MPI_Datatype) -> Result<Memory> {
-    let ty = datatype::committed(datatype)?;
-    let all = total(count, blocks)?;
-    let span = ty.span(all).mpi()?;
-    check(buf, span, &ty)?;
-    Ok(Memory::Uniform { base: region(buf, span), count, ty: ty.clone() })
+    elements(buf, count, total(count, blocks)?, &datatype::committed(datatype)?)
 }
 
+/// `all` elements in blocks of `count`.
+#[inline]
+fn elements(buf: Ptr<c_void>, count: u64, all: u64, ty: &TypeRef) -> Result<Memory> {
+    let span = ty.span(all).mpi()?;
+    check(buf, span, ty)?;
+    Ok(Memory::Uniform { base: region(buf, span), count, ty: ty.carried() })
+}
+
+#[inline]
 fn total(count: u64, blocks: u64) -> Result<u64> {
     match count.checked_mul(blocks) {
         Some(all) => Ok(all),
@@ -73,7 +80,7 @@ fn vector<N: Number>(
     let blocks = counts.iter().zip(&places).map(|(count, at)| (*count, *at, &*ty));
     let span = span_of_blocks(blocks)?;
     reachable(buf, span)?;
-    Ok(Memory::Vector { base: region(buf, span), counts, displs, ty: ty.clone() })
+    Ok(Memory::Vector { base: region(buf, span), counts, displs, ty: ty.carried() })
 }
 
 /// A block of `counts[r]` elements of `types[r]` at `displs[r]` bytes for each rank.
@@ -86,10 +93,10 @@ fn wide<N: Number>(
     if datatypes.is_null() && ranks > 0 {
         bail!(ERR_TYPE, "the list of datatypes is NULL");
     }
-    let committed = |handle| -> Result<Arc<Datatype>> { Ok(datatype::committed(handle)?.clone()) };
+    let committed = |handle| -> Result<TypeArc> { Ok(datatype::committed(handle)?.carried()) };
     let types = datatypes.list(ranks)?.into_iter().map(committed).collect::<Result<Vec<_>>>()?;
     let (counts, displs) = (counts(list, ranks)?, displacements(displs, ranks)?);
-    let blocks = counts.iter().zip(&displs).zip(&types).map(|((count, at), ty)| (*count, *at, ty));
+    let blocks = counts.iter().zip(&displs).zip(&types).map(|((count, at), ty)| (*count, *at, &**ty));
     let span = span_of_blocks(blocks)?;
     reachable(buf, span)?;
     Ok(Memory::Wide { base: region(buf, span), counts, displs, types })
@@ -107,6 +114,7 @@ fn reachable(buf: Ptr<c_void>, span: Span) -> Result<()> {
 }
 
 /// Refuses one buffer for two purposes.
+#[inline]
 fn apart(sendbuf: Ptr<c_void>, recvbuf: Ptr<c_void>, send: &Memory) -> Result<()> {
     let moves = matches!(send, Memory::Uniform { count, ty, .. } if *count > 0 && ty.size() > 0);
     if moves && sendbuf.address() == recvbuf.address() && !sendbuf.is_null() {
@@ -116,6 +124,7 @@ fn apart(sendbuf: Ptr<c_void>, recvbuf: Ptr<c_void>, send: &Memory) -> Result<()
 }
 
 /// Send and receive side of a reduction of `count` elements.
+#[inline]
 fn operands(
     comm: &Object,
     (sendbuf, recvbuf): (Ptr<c_void>, Ptr<c_void>),
@@ -126,13 +135,13 @@ fn operands(
     let ty = datatype::committed(datatype)?;
     let op = op::lookup(op, datatype, &ty)?;
     let recv = match receives {
-        true => uniform(recvbuf, count, 1, datatype)?,
+        true => elements(recvbuf, count, count, &ty)?,
         false => Memory::Nothing,
     };
     if in_place(sendbuf) && receives {
         return Ok((Memory::InPlace, recv, op));
     }
-    let send = uniform(sendbuf, count, 1, datatype)?;
+    let send = elements(sendbuf, count, count, &ty)?;
     if receives && comm.size() > 0 {
         apart(sendbuf, recvbuf, &send)?;
     }
@@ -140,6 +149,7 @@ fn operands(
 }
 
 /// A reduction that all ranks get a result of.
+#[inline]
 fn reduction(
     comm: &Object,
     kind: Kind,
@@ -163,6 +173,7 @@ fn ranks(comm: &Object) -> usize {
 }
 
 /// The communicator of a collective: of one group, as long as those of two are not built.
+#[inline]
 fn group_of(name: &str, comm: MPI_Comm) -> Result<Found> {
     let object = lookup(comm)?;
     if object.is_inter() {
@@ -460,7 +471,7 @@ collective! {
         let span = ty.span(reach).mpi()?;
         check(recvbuf, span, &ty)?;
         apart(sendbuf, recvbuf, &send)?;
-        let recv = Memory::Vector { base: region(recvbuf, span), counts, displs: Vec::new(), ty: ty.clone() };
+        let recv = Memory::Vector { base: region(recvbuf, span), counts, displs: Vec::new(), ty: ty.carried() };
         Ok(Call::reducing(Kind::ReduceScatter, send, recv, op, 0))
     }
 
@@ -478,7 +489,7 @@ collective! {
         let span = ty.span(reach).mpi()?;
         check(recvbuf, span, &ty)?;
         apart(sendbuf, recvbuf, &send)?;
-        let recv = Memory::Uniform { base: region(recvbuf, span), count: mine, ty: ty.clone() };
+        let recv = Memory::Uniform { base: region(recvbuf, span), count: mine, ty: ty.carried() };
         Ok(Call::reducing(Kind::ReduceScatterBlock, send, recv, op, 0))
     }
 }

@@ -5,7 +5,7 @@ use crate::buffers::{count, displacements};
 use crate::ffi::*;
 use crate::handles::{Kind, Table};
 use crate::pointer::Ptr;
-use banyan_datatype::{Datatype, Distribution, Order};
+use banyan_datatype::{Datatype, Distribution, Order, TypeArc};
 use banyan_runtime::{Attributes, Class, Error, Result, bail};
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -22,6 +22,17 @@ pub(crate) struct Type {
 pub(crate) enum TypeRef {
     Builtin(&'static Arc<Datatype>),
     Made(Arc<Type>),
+}
+
+impl TypeRef {
+    /// As calls carry it.
+    #[inline]
+    pub(crate) fn carried(&self) -> TypeArc {
+        match self {
+            TypeRef::Builtin(ty) => TypeArc::Predefined(ty),
+            TypeRef::Made(made) => TypeArc::Made(made.ty.clone()),
+        }
+    }
 }
 
 impl Deref for TypeRef {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use banyan_datatype::{Data, Datatype};
+use banyan_datatype::{Data, Datatype, TypeArc};
 use banyan_memory::Buffer;
 
 use crate::execute::Running;
@@ -146,7 +146,8 @@ fn place(memory: &Memory, ranks: Option<u32>) -> (Place, Blocks) {
             vector(counts.iter().enumerate().map(block).collect())
         }
         Memory::Wide { base, counts, displs, types } => {
-            let block = |((&count, &displ), ty)| block(base, displ as isize, count, ty);
+            let block =
+                |((&count, &displ), ty): ((&u64, &i64), &TypeArc)| block(base, displ as isize, count, ty);
             vector(counts.iter().zip(displs).zip(types).map(block).collect())
         }
     }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use banyan_datatype::Datatype;
 use banyan_datatype::op::Builtin;
+use banyan_datatype::{Datatype, TypeArc};
 use banyan_memory::Buffer;
 
 /// The collectives of MPI 5.0, chapter 6.
@@ -111,7 +111,7 @@ pub enum Memory {
         /// Elements.
         count: u64,
         /// Of this type.
-        ty: Arc<Datatype>,
+        ty: TypeArc,
     },
     /// A block per rank: `counts[r]` elements at `displs[r]` extents from the base.
     Vector {
@@ -122,7 +122,7 @@ pub enum Memory {
         /// In extents of the type, a number per rank. Empty: the blocks follow each other.
         displs: Vec<i64>,
         /// Of this type.
-        ty: Arc<Datatype>,
+        ty: TypeArc,
     },
     /// A block per rank, each of a type of its own (MPI_Alltoallw).
     Wide {
@@ -133,7 +133,7 @@ pub enum Memory {
         /// In bytes, a number per rank.
         displs: Vec<i64>,
         /// A type per rank.
-        types: Vec<Arc<Datatype>>,
+        types: Vec<TypeArc>,
     },
 }
 
@@ -162,6 +162,7 @@ impl std::fmt::Debug for Op {
 
 impl Op {
     /// True if operands may change places.
+    #[inline]
     pub fn commutative(&self) -> bool {
         match self {
             Op::Builtin(op) => op.is_commutative(),
@@ -194,11 +195,13 @@ pub struct Call {
 
 impl Call {
     /// MPI_Barrier.
+    #[inline]
     pub fn barrier() -> Call {
         Call { kind: Kind::Barrier, root: 0, send: Memory::Nothing, recv: Memory::Nothing, op: None }
     }
 
     /// MPI_Bcast of `data` (uniform).
+    #[inline]
     pub fn bcast(data: Memory, root: u32) -> Call {
         Call { kind: Kind::Bcast, root, send: Memory::Nothing, recv: data, op: None }
     }
@@ -216,6 +219,7 @@ impl Call {
     /// `recv` a vector with the counts of all ranks and no displacements. Reduce_scatter_block: `send`
     /// uniform with all elements, `recv` uniform with this rank's. In place for these two: `send` is in
     /// place, and `recv.base` reaches over all elements.
+    #[inline]
     pub fn reducing(kind: Kind, send: Memory, recv: Memory, op: Op, root: u32) -> Call {
         Call { kind, root, send, recv, op: Some(op) }
     }

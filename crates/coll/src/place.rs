@@ -1,8 +1,6 @@
 //! [`Place`]: the memory behind a buffer that a schedule names, and the way from its units to bytes.
 
-use std::sync::Arc;
-
-use banyan_datatype::{Data, Datatype};
+use banyan_datatype::{Data, Datatype, TypeArc};
 use banyan_memory::{Buffer, Scratch};
 
 /// Memory in units: elements where a collective reduces, else packed bytes.
@@ -13,9 +11,9 @@ pub(crate) enum Place {
     /// Units are bytes in one piece.
     Bytes(Buffer),
     /// Units are elements of a type.
-    Elements { base: Buffer, ty: Arc<Datatype> },
+    Elements { base: Buffer, ty: TypeArc },
     /// Units are packed bytes of elements of a type.
-    Packed { base: Buffer, ty: Arc<Datatype>, all: Data },
+    Packed { base: Buffer, ty: TypeArc, all: Data },
     /// Units are packed bytes of blocks, one after the other; `starts` has one more than there are blocks.
     Blocks { blocks: Vec<Data>, starts: Vec<u64> },
 }
@@ -25,7 +23,7 @@ pub(crate) type Range = (u64, u64);
 
 impl Place {
     /// Units of packed bytes for `count` elements of `ty`.
-    pub(crate) fn packed(base: &Buffer, count: u64, ty: &Arc<Datatype>) -> Place {
+    pub(crate) fn packed(base: &Buffer, count: u64, ty: &TypeArc) -> Place {
         let all = Data::typed(base.clone(), count, ty);
         match all.contiguous() {
             Some(buffer) => Place::Bytes(buffer),
@@ -44,7 +42,7 @@ impl Place {
     }
 
     /// Room for `units` units of the runtime's own: elements of `ty`, if there is one.
-    pub(crate) fn scratch(units: u64, ty: Option<&Arc<Datatype>>, spare: &mut Spare) -> Place {
+    pub(crate) fn scratch(units: u64, ty: Option<&TypeArc>, spare: &mut Spare) -> Place {
         match ty {
             _ if units == 0 => Place::Nothing,
             None => Place::Bytes(spare.take(units)),

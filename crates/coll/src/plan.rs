@@ -1,9 +1,11 @@
 //! [`PlanCache`]: what a communicator keeps between its collectives; [`start`] begins one.
 
+use std::sync::Arc;
+
 use crate::execute::Stamps;
 use crate::execute::flat::{Begun, Flat, Line};
 use crate::place::Place;
-use crate::{Algorithm, Call, Case, Execution, Fault, Kind, Needs, Slots, Tuning};
+use crate::{Algorithm, Call, Case, Execution, Fault, Kind, Slots, Tuning};
 
 /// What is known of a communicator's ranks. All of them must have the same.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -42,7 +44,7 @@ pub struct PlanCache {
     /// The last choice of each kind.
     choices: [Option<Choice>; Kind::ALL.len()],
     /// The last line of each kind.
-    lines: [Option<Box<Line>>; Kind::ALL.len()],
+    lines: [Option<Arc<Line>>; Kind::ALL.len()],
     /// Ready for the next executions.
     idle: Vec<Execution>,
 }
@@ -84,25 +86,16 @@ impl PlanCache {
         }
     }
 
-    /// The stamps of the next collective.
-    fn stamps(&mut self, algorithm: &Algorithm) -> Stamps {
-        let stamps = Stamps::new((self.rank, self.facts.ranks), self.stamp, self.floor);
-        self.stamp += u64::from(algorithm.phases);
-        stamps
-    }
-
     /// The line for a call, and its start, if it can be carried out along one.
     #[inline]
-    fn line(&mut self, kind: Kind, flat: &Flat<'_>, tuning: &Tuning) -> Option<(&Line, Begun)> {
+    fn line(&mut self, kind: Kind, flat: &Flat<'_>, tuning: &Tuning) -> Option<(&Arc<Line>, Begun)> {
         if self.lines[kind as usize].as_ref().is_none_or(|line| line.outline != flat.outline) {
             self.draw(kind, flat, tuning)?;
         }
-        let algorithm = self.lines[kind as usize].as_ref()?.algorithm;
-        if algorithm.needs != Needs::Inline {
-            return None;
-        }
-        let begun = Begun::new(self.stamps(algorithm));
-        self.lines[kind as usize].as_deref().map(|line| (line, begun))
+        let stamps = Stamps::new((self.rank, self.facts.ranks), self.stamp, self.floor);
+        let line = self.lines[kind as usize].as_ref().filter(|line| line.can_be_walked())?;
+        self.stamp += u64::from(line.algorithm.phases);
+        Some((line, Begun::new(stamps)))
     }
 
     /// Makes the line for a call.
@@ -113,9 +106,9 @@ impl PlanCache {
             return None;
         }
         let outline = flat.outline;
-        let case = Some(Case { bytes: (outline.len * outline.unit) as f64, ranks });
-        let algorithm = tuning.choose(kind, case, outline.commutative, &self.facts);
-        self.lines[kind as usize] = Some(Box::new(Line::new(outline, algorithm, (self.rank, ranks))));
+        let case = Some(Case { bytes: outline.bytes() as f64, ranks });
+        let algorithm = tuning.choose(kind, case, outline.commutative(), &self.facts);
+        self.lines[kind as usize] = Some(Arc::new(Line::new(outline, algorithm, (self.rank, ranks))));
         Some(())
     }
 
@@ -184,9 +177,10 @@ pub fn start(
     if let Some(flat) = Flat::of(&call) {
         let line = match begun {
             None => plans.line(kind, &flat, tuning),
-            Some(begun) => plans.lines[kind as usize].as_deref().map(|line| (line, begun)),
+            Some(begun) => plans.lines[kind as usize].as_ref().map(|line| (line, begun)),
         };
         if let Some((line, begun)) = line {
+            let line = line.clone();
             running.flatten(call, line, begun);
             return execution;
         }
@@ -202,6 +196,8 @@ pub fn start(
     if temp > 0 {
         running.places[2] = Place::scratch(temp, ty, &mut running.work.spare);
     }
-    (running.seq, running.stamps) = (seq, plans.stamps(algorithm));
+    running.seq = seq;
+    running.stamps = Stamps::new((rank, ranks), plans.stamp, plans.floor);
+    plans.stamp += u64::from(algorithm.phases);
     execution
 }

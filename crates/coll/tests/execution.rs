@@ -280,10 +280,15 @@ impl Trial {
         match self.kind {
             Alltoallw => {
                 let types = vec![ty.clone(); places.len()];
-                Memory::Wide { base, counts: counts(), displs: displs(ty.extent()), types }
+                Memory::Wide {
+                    base,
+                    counts: counts(),
+                    displs: displs(ty.extent()),
+                    types: types.into_iter().map(Into::into).collect(),
+                }
             }
             Gatherv | Scatterv | Allgatherv | Alltoallv if blocked => {
-                Memory::Vector { base, counts: counts(), displs: displs(1), ty }
+                Memory::Vector { base, counts: counts(), displs: displs(1), ty: ty.into() }
             }
             _ => {
                 // A block per rank has its own count, except where all the vector counts.
@@ -292,7 +297,7 @@ impl Trial {
                     true => places.iter().map(|place| place.0).sum(),
                     false => places.first().map_or(0, |place| place.0),
                 };
-                Memory::Uniform { base, count: layout.elements(pairs).1, ty }
+                Memory::Uniform { base, count: layout.elements(pairs).1, ty: ty.into() }
             }
         }
     }
@@ -332,11 +337,12 @@ impl Trial {
                 ReduceScatter => {
                     let counts = (0..self.ranks).map(|to| layout.elements(self.block(0, to)).1).collect();
                     let (base, ty) = (mine.base.clone(), layout.elements(1).0);
-                    recv_memory = Memory::Vector { base, counts, displs: vec![], ty };
+                    recv_memory = Memory::Vector { base, counts, displs: vec![], ty: ty.into() };
                 }
                 ReduceScatterBlock => {
                     let (base, ty) = (mine.base.clone(), layout.elements(1).0);
-                    recv_memory = Memory::Uniform { base, count: layout.elements(self.pairs).1, ty };
+                    recv_memory =
+                        Memory::Uniform { base, count: layout.elements(self.pairs).1, ty: ty.into() };
                 }
                 _ => {}
             }

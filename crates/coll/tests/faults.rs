@@ -13,7 +13,7 @@ use world::{Net, Port, run};
 
 fn bytes(len: u64) -> Memory {
     let ty = Datatype::builtin(0x259).unwrap().clone();
-    Memory::Uniform { base: Scratch::zeroed(8 * len as usize), count: len, ty }
+    Memory::Uniform { base: Scratch::zeroed(8 * len as usize), count: len, ty: ty.into() }
 }
 
 fn plans(ranks: u32, slots: Option<SlotFacts>) -> Vec<PlanCache> {
@@ -55,7 +55,8 @@ fn an_operation_that_is_not_defined_on_the_type_is_an_error() {
     let mut net = Net::new(2, 1, 512, true);
     let mut plans = plans(2, Some(SlotFacts { inline: 512, regions: true }));
     let double = Datatype::builtin(0x214).unwrap();
-    let vector = |len: u64| Memory::Uniform { base: Scratch::zeroed(64), count: len, ty: double.clone() };
+    let vector =
+        |len: u64| Memory::Uniform { base: Scratch::zeroed(64), count: len, ty: double.clone().into() };
     let bad = |_| Call::reducing(Kind::Allreduce, vector(1), vector(1), Op::Builtin(Builtin::Band), 0);
     let results = run(&mut net, &mut begin(&mut plans, bad, 0));
     assert!(results.iter().flatten().all(|result| matches!(result, Err(Fault::Operator(_)))), "{results:?}");
@@ -113,7 +114,7 @@ fn when_a_rank_is_gone_the_other_messages_are_given_up() {
 fn vector_of(ranks: u64) -> Memory {
     let ty = Datatype::builtin(0x259).unwrap().clone();
     let base = Scratch::zeroed(8 * ranks as usize);
-    Memory::Vector { base, counts: vec![1; ranks as usize], displs: vec![], ty }
+    Memory::Vector { base, counts: vec![1; ranks as usize], displs: vec![], ty: ty.into() }
 }
 
 #[test]
@@ -121,7 +122,7 @@ fn a_cancelled_collective_leaves_nothing_under_way() {
     let mut net = Net::new(3, 5, 0, false);
     let mut plans = plans(3, None);
     let ty = Datatype::builtin(0x259).unwrap().clone();
-    let recv = Memory::Uniform { base: Scratch::zeroed(3 * 800), count: 100, ty };
+    let recv = Memory::Uniform { base: Scratch::zeroed(3 * 800), count: 100, ty: ty.into() };
     let call = Call::moving(Kind::Allgather, bytes(100), recv, 0);
     let mut execution = start(call, None, &mut plans[0], &Tuning::default(), 0);
     let mut port = Port { net: &mut net, rank: 0 };

@@ -34,7 +34,7 @@ fn given(rank: u32, i: u64) -> (f64, i32) {
 #[test]
 fn the_largest_and_where_it_is() {
     let ty = Datatype::builtin(0x229).unwrap();
-    let uniform = |base: &Buffer, count| Memory::Uniform { base: base.clone(), count, ty: ty.clone() };
+    let uniform = |base: &Buffer, count| Memory::Uniform { base: base.clone(), count, ty: ty.clone().into() };
     for row in ALL.iter().filter(|row| row.kind.reduces()) {
         for ranks in [1, 2, 3, 4, 6] {
             let slots = Some(SlotFacts { inline: 1024, regions: true });
@@ -50,7 +50,7 @@ fn the_largest_and_where_it_is() {
                     Kind::ReduceScatterBlock => uniform(&recvs[rank as usize], own),
                     Kind::ReduceScatter => {
                         let (base, counts) = (recvs[rank as usize].clone(), vec![own; ranks as usize]);
-                        Memory::Vector { base, counts, displs: vec![], ty: ty.clone() }
+                        Memory::Vector { base, counts, displs: vec![], ty: ty.clone().into() }
                     }
                     _ => uniform(&recvs[rank as usize], COUNT),
                 };

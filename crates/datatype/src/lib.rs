@@ -7,6 +7,7 @@
 mod array;
 pub mod basic;
 mod bounds;
+mod carried;
 mod construct;
 mod data;
 mod datatype;
@@ -22,6 +23,7 @@ mod signature;
 mod walk;
 
 pub use array::{DEFAULT_BLOCK, Distribution, Order};
+pub use carried::TypeArc;
 pub use data::{Cursor, Data};
 pub use datatype::{Datatype, Span};
 pub use envelope::{Combiner, Envelope};

@@ -48,7 +48,7 @@ fn main() -> Result<(), banyan_runtime::Error> {
         let sum = Op::Builtin(Builtin::from_code(0x21).expect("MPI_SUM"));
         let ones: Vec<u8> = (0..count).flat_map(|i| (i as f64 + f64::from(me)).to_le_bytes()).collect();
         let (send, recv) = (Scratch::copy_of(&ones), Scratch::zeroed(ones.len()));
-        let memory = |base: &Buffer| Memory::Uniform { base: base.clone(), count, ty: double.clone() };
+        let memory = |base: &Buffer| Memory::Uniform { base: base.clone(), count, ty: double.clone().into() };
         let started = std::time::Instant::now();
         let rounds = 200;
         for _ in 0..rounds {

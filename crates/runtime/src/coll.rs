@@ -1,15 +1,15 @@
 //! Collectives of a communicator: from a checked call to a running schedule (MPI 5.0, chapter 6).
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use banyan_coll::{self as coll, Attempt, Call, Execution, Kind, Memory, OpId, PlanCache};
-use banyan_datatype::Data;
+use banyan_datatype::{Data, Datatype, TypeArc};
 use banyan_memory::Buffer;
 use banyan_p2p::{self as p2p, Started};
 use banyan_shm::{Arena, Published};
 
 use crate::bail;
-use crate::comm::{Comm, lock};
+use crate::comm::Comm;
 use crate::engine::{CollId, Engine};
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
@@ -22,8 +22,8 @@ pub(crate) struct Team {
     rt: Arc<Runtime>,
     ctx: u64,
     group: Group,
-    /// Made by the first collective.
-    sequence: Mutex<Option<Sequence>>,
+    /// Where its [`Sequence`] is, from the first collective on.
+    place: OnceLock<u32>,
     slots: OnceLock<Option<TeamSlots>>,
 }
 
@@ -31,17 +31,43 @@ pub(crate) struct Team {
 const PERSISTENT: u64 = 0x9e25 << 32;
 
 /// Looks at other ranks' slots before all fabrics are polled: some microseconds.
-const LOOKS: u32 = 100;
+const LOOKS: u32 = 1000;
 
 /// Where a communicator is in its sequence of collectives.
-struct Sequence {
+pub(crate) struct Sequence {
     seq: u32,
     plans: PlanCache,
 }
 
+/// The sequences of all communicators that had a collective. The engine keeps them, behind the gate: a lock of
+/// their own would cost as much as the rest of a small collective.
+#[derive(Default)]
+pub(crate) struct Sequences(Vec<Option<Sequence>>);
+
+impl Sequences {
+    fn enter(&mut self, sequence: Sequence) -> u32 {
+        let free = self.0.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.0.push(None);
+            self.0.len() - 1
+        });
+        self.0[free] = Some(sequence);
+        free as u32
+    }
+
+    #[inline]
+    fn at(&mut self, place: u32) -> &mut Sequence {
+        self.0[place as usize].as_mut().expect("a communicator keeps its place until it is gone")
+    }
+
+    /// Its communicator is gone.
+    pub(crate) fn leave(&mut self, place: u32) {
+        self.0[place as usize] = None;
+    }
+}
+
 impl Team {
     pub(crate) fn new(rt: &Arc<Runtime>, ctx: u64, group: Group) -> Self {
-        Self { rt: rt.clone(), ctx, group, sequence: Mutex::new(None), slots: OnceLock::new() }
+        Self { rt: rt.clone(), ctx, group, place: OnceLock::new(), slots: OnceLock::new() }
     }
 
     /// Starts a collective; `None`: it is over already. If the caller `waits` for it anyway and has a core to
@@ -49,14 +75,16 @@ impl Team {
     pub(crate) fn launch(self: &Arc<Self>, call: Call, waits: bool) -> Result<Option<CollId>> {
         let mut engine = self.rt.gate.enter();
         let looks = if waits && engine.policy.spins_freely() { LOOKS } else { 0 };
-        let mut sequence = lock(&self.sequence);
-        let Sequence { seq, plans } = sequence.get_or_insert_with(|| self.first(&engine));
+        let place = match self.place.get() {
+            Some(&place) => place,
+            None => self.enter(&mut engine),
+        };
+        let Sequence { seq, plans } = engine.sequences.at(place);
         *seq = seq.wrapping_add(1);
         let mut begun = None;
         if let Some(mut slots) = self.slots() {
             match coll::attempt(&call, plans, &self.rt.tuning, &mut slots, looks) {
                 Attempt::Over(result) => {
-                    drop(sequence);
                     if engine.glance() > 0 {
                         self.rt.gate.notify();
                     }
@@ -68,10 +96,17 @@ impl Team {
         }
         let looks = if begun.is_some() { 0 } else { looks };
         let execution = coll::start(call, begun, plans, &self.rt.tuning, *seq);
-        drop(sequence);
         engine.start_coll(self, execution, looks)
     }
 
+    #[cold]
+    fn enter(&self, engine: &mut Engine) -> u32 {
+        let first = self.first(engine);
+        let place = engine.sequences.enter(first);
+        *self.place.get_or_init(|| place)
+    }
+
+    #[inline]
     fn slots(&self) -> Option<&TeamSlots> {
         self.slots.get().and_then(Option::as_ref)
     }
@@ -105,9 +140,9 @@ impl Team {
     }
 
     /// Takes back what a finished collective had allocated.
-    pub(crate) fn recycle(&self, execution: Execution) {
-        if let Some(sequence) = &mut *lock(&self.sequence) {
-            sequence.plans.recycle(execution);
+    pub(crate) fn recycle(&self, execution: Execution, sequences: &mut Sequences) {
+        if let Some(&place) = self.place.get() {
+            sequences.at(place).plans.recycle(execution);
         }
     }
 
@@ -127,7 +162,8 @@ impl Drop for Team {
     fn drop(&mut self) {
         // Also who heard that there is no room has asked.
         let asked = self.slots.take().is_some();
-        self.rt.retire(Retired { ctx: self.ctx, slots: asked.then(|| self.group.size()) });
+        let (slots, sequence) = (asked.then(|| self.group.size()), self.place.take());
+        self.rt.retire(Retired { ctx: self.ctx, slots, sequence });
     }
 }
 
@@ -138,18 +174,22 @@ struct TeamSlots {
 }
 
 impl coll::Slots for &TeamSlots {
+    #[inline]
     fn inline_bytes(&self) -> usize {
         self.arena.inline_bytes()
     }
 
+    #[inline]
     fn publish(&mut self, stamp: u64, data: &Buffer) {
         self.arena.publish(stamp, data);
     }
 
+    #[inline]
     fn publish_region(&mut self, stamp: u64, data: &Buffer) {
         self.arena.publish_region(stamp, data);
     }
 
+    #[inline]
     fn look(&mut self, rank: u32, stamp: u64) -> Option<coll::Published> {
         self.arena.look(rank, stamp).map(|published| match published {
             Published::Inline(bytes) => coll::Published::Inline(bytes),
@@ -157,18 +197,22 @@ impl coll::Slots for &TeamSlots {
         })
     }
 
+    #[inline]
     fn pull(&mut self, rank: u32, stamp: u64, at: u64, into: &Buffer) -> bool {
         self.arena.pull(rank, stamp, at, into)
     }
 
+    #[inline]
     fn release(&mut self, stamp: u64) {
         self.arena.release(stamp);
     }
 
+    #[inline]
     fn released(&mut self, rank: u32) -> u64 {
         self.arena.released(rank)
     }
 
+    #[inline]
     fn can_pull_regions(&self) -> bool {
         self.regions
     }
@@ -329,12 +373,11 @@ impl Comm {
     pub(crate) fn allgather_bytes(&self, mine: &[u8]) -> Result<Vec<u8>> {
         let send = banyan_memory::Scratch::copy_of(mine);
         let recv = banyan_memory::Scratch::zeroed(mine.len() * self.size() as usize);
-        let byte = byte();
         let count = mine.len() as u64;
         self.run(Call::moving(
             Kind::Allgather,
-            Memory::Uniform { base: send, count, ty: byte.clone() },
-            Memory::Uniform { base: recv.clone(), count, ty: byte.clone() },
+            Memory::Uniform { base: send, count, ty: byte() },
+            Memory::Uniform { base: recv.clone(), count, ty: byte() },
             0,
         ))?;
         Ok(bytes_of(&recv))
@@ -343,16 +386,18 @@ impl Comm {
     /// Bytes from `root` to all; `mine` matters at the root, its length everywhere.
     pub(crate) fn bcast_bytes(&self, mine: &[u8], root: u32) -> Result<Vec<u8>> {
         let data = banyan_memory::Scratch::copy_of(mine);
-        let ty = byte().clone();
-        self.run(Call::bcast(Memory::Uniform { base: data.clone(), count: mine.len() as u64, ty }, root))?;
+        self.run(Call::bcast(
+            Memory::Uniform { base: data.clone(), count: mine.len() as u64, ty: byte() },
+            root,
+        ))?;
         Ok(bytes_of(&data))
     }
 }
 
-fn byte() -> &'static Arc<banyan_datatype::Datatype> {
+fn byte() -> TypeArc {
     /// MPI_BYTE in the ABI.
     const MPI_BYTE: u16 = 0x247;
-    banyan_datatype::Datatype::builtin(MPI_BYTE).expect("MPI_BYTE is built in")
+    TypeArc::Predefined(Datatype::builtin(MPI_BYTE).expect("MPI_BYTE is built in"))
 }
 
 fn bytes_of(buffer: &banyan_memory::Buffer) -> Vec<u8> {

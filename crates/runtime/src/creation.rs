@@ -349,7 +349,7 @@ impl<'a> Line<'a> {
 impl Drop for Comm {
     fn drop(&mut self) {
         for ctx in std::mem::take(&mut *lock(&self.lines)) {
-            self.runtime().retire(Retired { ctx, slots: None });
+            self.runtime().retire(Retired { ctx, slots: None, sequence: None });
         }
     }
 }

@@ -9,7 +9,7 @@ use banyan_p2p as p2p;
 use banyan_pmi::{Client, Event};
 use banyan_transport::{Get, Head, Peer, Sink, Token};
 
-use crate::coll::{Early, Messages, Team};
+use crate::coll::{Early, Messages, Sequences, Team};
 use crate::error::{Class, Error};
 use crate::ports::Ports;
 use crate::wait::{Kick, Policy};
@@ -35,6 +35,7 @@ pub(crate) struct Engine {
     /// That thread sleeps outside the gate, and is woken by this if others find what it waits for.
     pub(crate) resting: Option<Arc<Kick>>,
     colls: Vec<Option<Running>>,
+    pub(crate) sequences: Sequences,
     serial: u32,
     active: usize,
     /// Collectives that were over on the spot since the last poll for their sake.
@@ -70,6 +71,7 @@ impl Engine {
             polled: false,
             resting: None,
             colls: Vec::new(),
+            sequences: Sequences::default(),
             serial: 0,
             active: 0,
             glances: 0,
@@ -137,7 +139,7 @@ impl Engine {
         }
         let job = match step {
             Advance::Done(result) => {
-                team.recycle(execution);
+                team.recycle(execution, &mut self.sequences);
                 return result.map(|()| None).map_err(|fault| team.error(&fault));
             }
             Advance::Pending => None,
@@ -237,7 +239,7 @@ impl Engine {
             Advance::Done(result) => {
                 self.active -= 1;
                 if let Some(execution) = running.execution.take() {
-                    running.team.recycle(execution);
+                    running.team.recycle(execution, &mut self.sequences);
                 }
                 running.outcome = Some(result.map_err(|fault| running.team.error(&fault)));
                 if running.orphan {

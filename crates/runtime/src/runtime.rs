@@ -79,6 +79,8 @@ pub(crate) struct Retired {
     pub(crate) ctx: u64,
     /// It asked for shared slots for so many ranks.
     pub(crate) slots: Option<u32>,
+    /// Where its sequence of collectives is.
+    pub(crate) sequence: Option<u32>,
 }
 
 /// Longest a thread waits to be told by the one that polls.
@@ -170,6 +172,9 @@ impl Runtime {
             engine.p2p.close_context(old.ctx);
             if let (Some(ranks), Some(shm)) = (old.slots, &engine.ports.shm) {
                 shm.arena_leave(old.ctx, ranks);
+            }
+            if let Some(place) = old.sequence {
+                engine.sequences.leave(place);
             }
         }
         engine.p2p.open_context(ctx);

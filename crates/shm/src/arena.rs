@@ -40,11 +40,13 @@ pub struct Arena {
 
 impl Arena {
     /// Bytes that one publication can carry inline.
+    #[inline]
     pub fn inline_bytes(&self) -> usize {
         arena_inline(self.place.ranks)
     }
 
     /// Copies `bytes` (at most [`Arena::inline_bytes`]) into my bank of `stamp` (from 1), then stamps it.
+    #[inline]
     pub fn publish(&self, stamp: u64, bytes: &Buffer) {
         let len = bytes.len();
         assert!(len <= self.inline_bytes(), "{len} bytes do not fit into a bank");
@@ -116,6 +118,7 @@ impl Arena {
     }
 
     /// This rank is done with everything published up to and including `stamp`.
+    #[inline]
     pub fn release(&self, stamp: u64) {
         self.word(self.place.own(self.place.me)).store(stamp, Ordering::Release);
         self.tell();
@@ -130,6 +133,7 @@ impl Arena {
         stamp
     }
 
+    #[inline]
     fn stamp(&self, bank: usize, stamp: u64, len: u64) {
         self.word(bank + 8).store(len, Ordering::Relaxed);
         self.word(bank).store(stamp, Ordering::Release);
@@ -185,6 +189,7 @@ impl Place {
     }
 
     /// The word that says who sleeps until this rank does something: a bit per rank (modulo 64).
+    #[inline]
     fn waiters(&self, rank: u32) -> usize {
         self.own(rank) + 8
     }

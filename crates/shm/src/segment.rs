@@ -165,12 +165,14 @@ impl Segment {
     }
 
     /// A pointer to `len` bytes at offset `at`.
+    #[inline]
     pub(crate) fn ptr(&self, at: usize, len: usize) -> *mut u8 {
         assert!(at.checked_add(len).is_some_and(|end| end <= self.size), "{at}+{len} is not in the segment");
         self.base.wrapping_add(at)
     }
 
     /// The word at offset `at`.
+    #[inline]
     pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at.is_multiple_of(8), "a word is aligned");
         // SAFETY: inside (checked by `ptr`) and aligned; used as an atomic by all.

@@ -6,188 +6,225 @@
 
 use std::sync::Arc;
 
-use banyan_datatype::Datatype;
-use banyan_datatype::op::{Builtin, reduce};
+use banyan_datatype::TypeArc;
+use banyan_datatype::op::{Builtin, Reducer};
 use banyan_memory::Buffer;
 
 use super::{Advance, Running, Stamps};
 use crate::place::Place;
 use crate::{
-    Algorithm, Buf, Call, Fault, Form, Kind, Memory, Messenger, Needs, Op, Published, Round, Shape, Slots,
-    Span, Step,
+    Algorithm, Buf, Call, Fault, Form, Kind, Memory, Merge, Messenger, Needs, Op, Published, Round, Shape,
+    Slots, Step,
 };
 
 /// All that can differ between the shapes of two calls of one kind here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Outline {
     root: u32,
-    pub(crate) unit: u64,
-    pub(crate) len: u64,
-    pub(crate) commutative: bool,
+    commutative: bool,
+    unit: u64,
+    len: u64,
 }
 
-/// The steps of a whole schedule that needs nothing but inline slots; none if another kind of algorithm is
-/// better for its outline.
+impl Outline {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.unit * self.len
+    }
+
+    pub(crate) fn commutative(&self) -> bool {
+        self.commutative
+    }
+}
+
+/// A step over whole vectors.
+#[derive(Clone, Copy, Debug)]
+enum Hop {
+    Publish(u32),
+    Await(u32, u32),
+    Pull(u32, u32),
+    Reduce(u32, u32),
+    Release(u32),
+    Drain(u32, u32),
+}
+
+/// The steps of a whole schedule, by rank and phase.
 #[derive(Debug)]
 pub(crate) struct Line {
     pub(crate) outline: Outline,
+    /// What was chosen.
     pub(crate) algorithm: &'static Algorithm,
-    steps: Vec<Step>,
+    /// `None` if that needs more than what can be done here.
+    hops: Option<Vec<Hop>>,
 }
 
 impl Line {
-    /// Ranks up to which lists are kept: they are as long as there are ranks.
+    /// Ranks up to which lines are kept: they are as long as there are ranks.
     pub(crate) const RANKS: u32 = 128;
 
     pub(crate) fn new(outline: Outline, algorithm: &'static Algorithm, (rank, ranks): (u32, u32)) -> Line {
         let Outline { root, unit, len, commutative } = outline;
         let shape = Shape { rank, ranks, root, unit, len, commutative, ..Shape::NOTHING };
-        let (mut round, mut steps) = (Round::default(), vec![]);
-        if algorithm.needs == Needs::Inline {
-            for index in 0..(algorithm.rounds)(&shape) {
-                round.begin(index);
-                (algorithm.round)(&shape, index, &mut round);
-                steps.append(&mut round.steps);
-            }
+        let rounds = if algorithm.needs == Needs::Inline { (algorithm.rounds)(&shape) } else { 0 };
+        let (mut round, mut hops) = (Round::default(), vec![]);
+        for index in 0..rounds {
+            round.begin(index);
+            (algorithm.round)(&shape, index, &mut round);
+            hops.extend(round.steps.iter().map(|step| hop(step, &shape)));
         }
-        Line { outline, algorithm, steps }
+        let hops: Option<Vec<Hop>> = hops.into_iter().collect();
+        Line { outline, algorithm, hops: hops.filter(|hops| !hops.is_empty()) }
     }
+
+    pub(crate) fn can_be_walked(&self) -> bool {
+        self.hops.is_some()
+    }
+}
+
+/// The short form of a step, if it has one.
+fn hop(step: &Step, shape: &Shape) -> Option<Hop> {
+    let (send, recv) = (shape.whole(Buf::Send), shape.whole(Buf::Recv));
+    // The root of a bcast publishes what others receive.
+    Some(match *step {
+        Step::Publish { from, phase, form: Form::Inline }
+            if from == send || from == recv || from.len == 0 =>
+        {
+            Hop::Publish(phase)
+        }
+        Step::Await { rank, phase } => Hop::Await(rank, phase),
+        Step::Pull { rank, phase, at: 0, into } if into == recv => Hop::Pull(rank, phase),
+        Step::PullReduce { rank, phase, at: 0, merge: Merge { with, into, .. } }
+            if with == recv && into == recv =>
+        {
+            Hop::Reduce(rank, phase)
+        }
+        Step::Release { phase } => Hop::Release(phase),
+        Step::Drain { rank, phase } => Hop::Drain(rank, phase),
+        _ => return None,
+    })
 }
 
 /// A call that may be carried out here: its elements lie in memory as they are packed.
 #[derive(Clone, Copy)]
 pub(crate) struct Flat<'a> {
     pub(crate) outline: Outline,
-    memory: Sides<'a>,
-}
-
-/// Where a call's elements are, and what to reduce them with.
-#[derive(Clone, Copy)]
-struct Sides<'a> {
-    unit: u64,
+    /// What is published (of a barrier: nothing).
     send: Option<&'a Buffer>,
     recv: Option<&'a Buffer>,
-    with: Option<(Builtin, &'a Arc<Datatype>)>,
+    with: Option<(Reducer, &'a TypeArc)>,
+}
+
+/// Elements that fill their buffer.
+#[inline]
+fn dense(memory: &Memory) -> Option<(&Buffer, u64, &TypeArc)> {
+    match memory {
+        Memory::Uniform { base, count, ty } if ty.is_dense() && ty.size() > 0 => {
+            let whole = base.lo() == 0 && base.len() as u64 == count * ty.size();
+            whole.then_some((base, *count, ty))
+        }
+        _ => None,
+    }
 }
 
 impl<'a> Flat<'a> {
+    #[inline]
     pub(crate) fn of(call: &'a Call) -> Option<Flat<'a>> {
-        let dense = |memory: &'a Memory| match memory {
-            Memory::Uniform { base, count, ty } if ty.is_dense() && ty.size() > 0 => Some((base, *count, ty)),
-            _ => None,
-        };
-        let with = match call.op {
-            None => None,
-            Some(Op::Builtin(op)) => Some(op),
-            Some(Op::User { .. }) => return None,
-        };
+        let mut outline = Outline { root: call.root, commutative: true, unit: 1, len: 0 };
+        if call.kind == Kind::Barrier {
+            return Some(Flat { outline, send: None, recv: None, with: None });
+        }
         let recv = match &call.recv {
             Memory::Nothing => None,
             memory => Some(dense(memory)?),
         };
-        let send = match (call.kind, &call.send) {
-            (Kind::Barrier, _) => {
-                let outline = Outline { root: 0, unit: 1, len: 0, commutative: true };
-                return Some(Flat { outline, memory: Sides { unit: 1, send: None, recv: None, with: None } });
-            }
+        let (send, count, ty) = match (call.kind, &call.send) {
             (Kind::Bcast, _) | (Kind::Reduce | Kind::Allreduce, Memory::InPlace) => recv?,
             (Kind::Reduce | Kind::Allreduce, memory) => dense(memory)?,
             _ => return None,
         };
-        let (base, count, ty) = send;
-        if recv.is_some_and(|(_, other, of)| other * of.size() != count * ty.size()) {
+        if recv.is_some_and(|(other, ..)| other.len() != send.len()) {
             return None;
         }
-        let (unit, len) = if with.is_some() { (ty.size(), count) } else { (1, count * ty.size()) };
-        let commutative = with.is_none_or(Builtin::is_commutative);
-        let outline = Outline { root: call.root, unit, len, commutative };
-        let (recv, with) = (recv.map(|side| side.0), with.map(|op| (op, ty)));
-        Some(Flat { outline, memory: Sides { unit, send: Some(base), recv, with } })
-    }
-}
-
-impl Sides<'_> {
-    /// Goes on along the line as far as possible without waiting: true at its end.
-    #[inline]
-    fn walk(&self, steps: &[Step], at: &mut Begun, slots: &mut (impl Slots + ?Sized)) -> Result<bool, Fault> {
-        if !at.stamps.turn(slots) {
-            return Ok(false);
-        }
-        while let Some(step) = steps.get(at.next) {
-            if !self.step(step, &mut at.stamps, slots)? {
-                return Ok(false);
+        let with = match call.op {
+            None => {
+                outline.len = send.len() as u64;
+                None
             }
-            at.next += 1;
-        }
-        Ok(true)
+            Some(Op::Builtin(op)) => {
+                (outline.unit, outline.len, outline.commutative) = (ty.size(), count, op.is_commutative());
+                Some(reducer(op, ty)?)
+            }
+            Some(Op::User { .. }) => return None,
+        };
+        Some(Flat { outline, send: Some(send), recv: recv.map(|side| side.0), with })
+    }
+
+    /// What an execution is about that was [flattened](Running::flatten).
+    fn again(running: &'a Running, outline: Outline) -> Flat<'a> {
+        let [send, recv] = [0, 1].map(|side| match &running.places[side] {
+            Place::Bytes(buffer) => Some(buffer),
+            _ => None,
+        });
+        let with = match &running.op {
+            Some((Op::Builtin(op), ty)) => reducer(*op, ty),
+            _ => None,
+        };
+        Flat { outline, send: send.or(recv), recv, with }
     }
 
     /// Carries a step out; false if it cannot be now.
     #[inline]
-    fn step(
-        &self,
-        step: &Step,
-        stamps: &mut Stamps,
-        slots: &mut (impl Slots + ?Sized),
-    ) -> Result<bool, Fault> {
-        match *step {
-            Step::Publish { from, phase, form: Form::Inline } => {
+    fn step(&self, hop: Hop, stamps: &mut Stamps, slots: &mut (impl Slots + ?Sized)) -> Result<bool, Fault> {
+        match hop {
+            Hop::Publish(phase) => {
                 let stamp = stamps.of(phase);
                 let clear = stamps.clear(stamp, slots);
                 if clear {
-                    slots.publish(stamp, &self.piece(from));
+                    slots.publish(stamp, self.send.unwrap_or(&Buffer::empty()));
                 }
                 Ok(clear)
             }
-            Step::Await { rank, phase } => Ok(stamps.look(rank, stamps.of(phase), slots).is_some()),
-            Step::Pull { rank, phase, at, into } => {
+            Hop::Await(rank, phase) => Ok(stamps.look(rank, stamps.of(phase), slots).is_some()),
+            Hop::Pull(rank, phase) => {
                 let Some(published) = stamps.look(rank, stamps.of(phase), slots) else { return Ok(false) };
-                let from = self.part(rank, published, at, into.len)?;
-                self.piece(into).copy_from(0, &from, 0, from.len());
+                if let Some(recv) = self.recv {
+                    let from = whole(published, rank, recv.len())?;
+                    recv.copy_from(0, &from, 0, recv.len());
+                }
                 Ok(true)
             }
-            Step::PullReduce { rank, phase, at, merge } => {
+            Hop::Reduce(rank, phase) => {
                 let Some(published) = stamps.look(rank, stamps.of(phase), slots) else { return Ok(false) };
-                let from = self.part(rank, published, at, merge.into.len)?;
-                debug_assert_eq!(merge.with, merge.into);
-                let Some((op, ty)) = self.with else {
-                    unreachable!("a collective that reduces has an operation")
-                };
-                let done = reduce(op, ty, &from, &self.piece(merge.into), merge.into.len);
-                done.map_err(|error| Fault::Operator(error.to_string()))?;
+                if let (Some(recv), Some((reducer, ty))) = (self.recv, self.with) {
+                    let from = whole(published, rank, recv.len())?;
+                    let done = reducer.reduce(ty, &from, recv, self.outline.len);
+                    done.map_err(|error| Fault::Operator(error.to_string()))?;
+                }
                 Ok(true)
             }
-            Step::Release { phase } => {
+            Hop::Release(phase) => {
                 slots.release(stamps.of(phase));
                 Ok(true)
             }
-            Step::Drain { rank, phase } => Ok(slots.released(rank) >= stamps.of(phase)),
-            step => unreachable!("{step:?} in an algorithm that needs nothing but inline slots"),
+            Hop::Drain(rank, phase) => Ok(slots.released(rank) >= stamps.of(phase)),
         }
     }
+}
 
-    #[inline]
-    fn piece(&self, span: Span) -> Buffer {
-        let side = if span.buf == Buf::Send { self.send } else { self.recv };
-        match side {
-            Some(buffer) => buffer.slice((span.at * self.unit) as isize, (span.len * self.unit) as usize),
-            None => Buffer::empty(),
-        }
-    }
+#[inline]
+fn reducer(op: Builtin, ty: &TypeArc) -> Option<(Reducer, &TypeArc)> {
+    // If it is not defined, the error comes from where all of them come from.
+    Some((Reducer::find(op, ty).ok()?, ty))
+}
 
-    /// The part of what a rank published that a step wants.
-    #[inline]
-    fn part(&self, rank: u32, published: Published, at: u64, len: u64) -> Result<Buffer, Fault> {
-        let (at, len) = (at * self.unit, len * self.unit);
-        let sent = match published {
-            Published::Inline(buffer) if buffer.len() as u64 >= at + len => {
-                return Ok(buffer.slice(buffer.lo() + at as isize, len as usize));
-            }
-            Published::Inline(buffer) => buffer.len() as u64,
-            Published::Region(sent) => sent,
-        };
-        Err(Fault::Length { from: rank, sent, room: at + len })
-    }
+/// Inline bytes that a rank published, if they are as many as this rank expects.
+#[inline]
+fn whole(published: Published, rank: u32, room: usize) -> Result<Buffer, Fault> {
+    let sent = match published {
+        Published::Inline(buffer) if buffer.len() >= room => return Ok(buffer),
+        Published::Inline(buffer) => buffer.len() as u64,
+        Published::Region(sent) => sent,
+    };
+    Err(Fault::Length { from: rank, sent, room: room as u64 })
 }
 
 /// How far along its line a call has come.
@@ -208,71 +245,64 @@ impl Begun {
         &mut self,
         flat: &Flat<'_>,
         line: &Line,
-        slots: &mut impl Slots,
+        slots: &mut (impl Slots + ?Sized),
         looks: u32,
     ) -> Option<Result<(), Fault>> {
-        for _ in 0..=looks {
-            match flat.memory.walk(&line.steps, self, slots) {
-                Ok(false) => {}
-                Ok(true) => return Some(Ok(())),
+        let hops = line.hops.as_deref().unwrap_or_default();
+        let mut left = looks;
+        while !self.stamps.turn(slots) {
+            left = left.checked_sub(1)?;
+        }
+        while let Some(&hop) = hops.get(self.next) {
+            match flat.step(hop, &mut self.stamps, slots) {
+                Ok(true) => self.next += 1,
+                Ok(false) => {
+                    left = left.checked_sub(1)?;
+                    std::hint::spin_loop();
+                }
                 Err(fault) => {
                     slots.release(self.stamps.of(line.algorithm.phases - 1));
                     return Some(Err(fault));
                 }
             }
         }
-        None
+        Some(Ok(()))
     }
 }
 
 impl Running {
     /// Takes over a call that is [`Flat`], and has come so far.
-    pub(crate) fn flatten(&mut self, call: Call, line: &Line, begun: Begun) {
-        let in_place = matches!(call.send, Memory::InPlace);
-        let sides = [call.send, call.recv];
+    pub(crate) fn flatten(&mut self, call: Call, line: Arc<Line>, begun: Begun) {
         let mut element = None;
-        for (memory, place) in sides.into_iter().zip(&mut self.places) {
+        for (memory, place) in [call.send, call.recv].into_iter().zip(&mut self.places) {
             if let Memory::Uniform { base, ty, .. } = memory {
                 *place = Place::Bytes(base);
                 element = Some(ty);
             }
         }
-        self.in_place = in_place.then_some(0);
         self.op = call.op.zip(element);
-        self.shape.unit = line.outline.unit;
         self.algorithm = line.algorithm;
-        self.work.round.steps.clone_from(&line.steps);
-        (self.flat, self.stamps, self.work.first) = (true, begun.stamps, begun.next);
+        self.line = Some((line, begun));
     }
 
     /// Goes as far as possible without waiting.
-    pub(super) fn advance_line(&mut self, io: &mut impl Messenger) -> Advance {
+    pub(super) fn advance_line(
+        &mut self,
+        (line, mut begun): (Arc<Line>, Begun),
+        io: &mut impl Messenger,
+    ) -> Advance {
         let Some(slots) = io.slots() else { unreachable!("shared forms are chosen with slots") };
-        let [send, recv] = [0, 1].map(|side| match &self.places[side] {
-            Place::Bytes(buffer) => Some(buffer),
-            _ => None,
-        });
-        let memory = Sides {
-            unit: self.shape.unit,
-            send: if self.in_place.is_some() { recv } else { send },
-            recv,
-            with: self.op.as_ref().and_then(|(op, ty)| match op {
-                Op::Builtin(op) => Some((*op, ty)),
-                Op::User { .. } => None,
-            }),
-        };
-        let mut at = Begun { next: self.work.first, stamps: self.stamps };
-        let walked = memory.walk(&self.work.round.steps, &mut at, slots);
-        (self.work.first, self.stamps) = (at.next, at.stamps);
-        let result = match walked {
-            Ok(false) => return Advance::Pending,
-            Ok(true) => Ok(()),
-            Err(fault) => {
-                slots.release(self.stamps.of(self.algorithm.phases - 1));
-                Err(fault)
+        let walked = begun.walk(&Flat::again(self, line.outline), &line, slots, 0);
+        self.stamps = begun.stamps;
+        match walked {
+            None => {
+                self.line = Some((line, begun));
+                Advance::Pending
             }
-        };
-        self.over = Some(result.clone());
-        Advance::Done(result)
+            Some(result) => {
+                self.over = Some(result.clone());
+                Advance::Done(result)
+            }
+        }
     }
 }

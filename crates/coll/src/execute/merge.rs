@@ -1,9 +1,7 @@
 //! Incoming data: where they land, and how they are combined.
 
-use std::sync::Arc;
-
 use banyan_datatype::op::reduce;
-use banyan_datatype::{Data, Datatype};
+use banyan_datatype::{Data, TypeArc};
 use banyan_memory::Buffer;
 
 use super::{Job, Running, State, Tried};
@@ -47,7 +45,7 @@ impl Running {
         self.at(merge.with) == self.at(merge.into)
     }
 
-    pub(super) fn element_type(&self) -> &Arc<Datatype> {
+    pub(super) fn element_type(&self) -> &TypeArc {
         match &self.op {
             Some((_, ty)) => ty,
             None => unreachable!("a collective that reduces has an operation"),

@@ -6,9 +6,10 @@ mod shared;
 
 use std::sync::Arc;
 
-use banyan_datatype::{Data, Datatype};
+use banyan_datatype::{Data, TypeArc};
 use banyan_memory::Buffer;
 
+use self::flat::{Begun, Line};
 use self::merge::Came;
 use crate::place::{Place, Spare};
 use crate::{ALL, Algorithm, Fault, Key, Merge, Messenger, Op, OpId, Round, Shape, Span, Step, UserOp};
@@ -73,9 +74,9 @@ pub(crate) struct Running {
     /// Where Send starts in Recv.
     pub(crate) in_place: Option<u64>,
     /// What it reduces with, and elements of which type.
-    pub(crate) op: Option<(Op, Arc<Datatype>)>,
-    /// For the straight-line interpreter; all steps are in one round.
-    pub(crate) flat: bool,
+    pub(crate) op: Option<(Op, TypeArc)>,
+    /// For the straight-line interpreter, and how far it is; gone at the end.
+    pub(crate) line: Option<(Arc<Line>, Begun)>,
     pub(crate) work: Work,
     /// The next round.
     pub(crate) next: u32,
@@ -89,9 +90,9 @@ pub(crate) struct Running {
 /// What an execution allocates, to be used again by the next.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
-    pub(crate) round: Round,
+    round: Round,
     /// Steps at the beginning of the round that are over.
-    pub(crate) first: usize,
+    first: usize,
     /// Steps of the round that are not over.
     left: usize,
     /// Of the steps of the round; beyond its end, and in it up to `first`, it does not count.
@@ -111,7 +112,7 @@ impl Default for Running {
             places: [const { Place::Nothing }; 3],
             in_place: None,
             op: None,
-            flat: false,
+            line: None,
             work: Work::default(),
             next: 0,
             rounds: 0,
@@ -124,7 +125,7 @@ impl Default for Running {
 impl Running {
     /// Gets ready for the next collective, when this one is done.
     pub(crate) fn reset(&mut self) {
-        (self.flat, self.in_place) = (false, None);
+        (self.line, self.in_place) = (None, None);
         let [send, recv, temp] = &mut self.places;
         (*send, *recv, self.op, self.shape) = (Place::Nothing, Place::Nothing, None, Shape::NOTHING);
         let work = &mut self.work;
@@ -192,7 +193,7 @@ pub enum Advance {
 /// A reduction by a function of the user's.
 pub struct Job {
     fun: Arc<dyn UserOp>,
-    ty: Arc<Datatype>,
+    ty: TypeArc,
     input: Buffer,
     inout: Buffer,
     count: u64,
@@ -217,8 +218,8 @@ impl Running {
         if self.job.is_some() {
             return Advance::Pending;
         }
-        if self.flat && self.over.is_none() {
-            return self.advance_line(io);
+        if let Some(line) = self.line.take() {
+            return self.advance_line(line, io);
         }
         loop {
             if let Some(result) = &self.over {

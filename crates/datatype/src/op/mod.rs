@@ -54,7 +54,17 @@ pub const ALL: &[(Builtin, &str)] = &[
 impl Builtin {
     /// The operation with this handle value.
     pub fn from_code(code: u16) -> Option<Self> {
-        ALL.iter().map(|row| row.0).find(|op| *op as u16 == code)
+        const FIRST: u16 = Builtin::Sum as u16;
+        const BY_CODE: [Option<Builtin>; (Builtin::NoOp as u16 - FIRST + 1) as usize] = {
+            let mut all = [None; (Builtin::NoOp as u16 - FIRST + 1) as usize];
+            let mut row = 0;
+            while row < ALL.len() {
+                all[(ALL[row].0 as u16 - FIRST) as usize] = Some(ALL[row].0);
+                row += 1;
+            }
+            all
+        };
+        *BY_CODE.get(usize::from(code.checked_sub(FIRST)?))?
     }
 
     /// Its handle value.
@@ -102,9 +112,36 @@ pub fn reduce(
     inout: &Buffer,
     count: u64,
 ) -> Result<(), Error> {
-    let span = ty.span(count)?;
-    Kernel::find(op, ty)?.apply(ty, span.hi as usize, input, inout, count);
-    Ok(())
+    Reducer::find(op, ty)?.reduce(ty, input, inout, count)
+}
+
+/// How an operation is carried out on a type: [`reduce`], for those who do it often.
+#[derive(Clone, Copy)]
+pub struct Reducer(Kernel);
+
+impl Reducer {
+    /// For an operation on a type.
+    ///
+    /// # Errors
+    /// [`Error::Op`] if the operation is not defined on the type.
+    #[inline]
+    pub fn find(op: Builtin, ty: &Datatype) -> Result<Reducer, Error> {
+        Kernel::find(op, ty).map(Reducer)
+    }
+
+    /// As [`reduce`], for the type that it was found for.
+    #[inline]
+    pub fn reduce(
+        &self,
+        ty: &Arc<Datatype>,
+        input: &Buffer,
+        inout: &Buffer,
+        count: u64,
+    ) -> Result<(), Error> {
+        let span = ty.span(count)?;
+        self.0.apply(ty, span.hi as usize, input, inout, count);
+        Ok(())
+    }
 }
 
 /// How an operation is carried out on a type.

@@ -1,0 +1,33 @@
+//! [`TypeArc`]: a datatype as calls carry it.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use crate::Datatype;
+
+/// A counted reference to a datatype that counts nothing where it need not: predefined types are never freed.
+#[derive(Clone, Debug)]
+pub enum TypeArc {
+    /// A predefined type.
+    Predefined(&'static Arc<Datatype>),
+    /// Any type.
+    Made(Arc<Datatype>),
+}
+
+impl Deref for TypeArc {
+    type Target = Arc<Datatype>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<Datatype> {
+        match self {
+            TypeArc::Predefined(ty) => ty,
+            TypeArc::Made(ty) => ty,
+        }
+    }
+}
+
+impl From<Arc<Datatype>> for TypeArc {
+    fn from(ty: Arc<Datatype>) -> TypeArc {
+        TypeArc::Made(ty)
+    }
+}
