@@ -78,7 +78,8 @@ static inline void end_cell(double value, const char *unit, int wrong)
 
 /*
  * Seconds for one call of `once`, as this rank sees it: as many calls as fit in MEASURED, which a short batch tells.
- * `between` (or NULL) runs before the measured calls, to spoil what the first ones left in buffers.
+ * `between` runs before the measured calls, to spoil what the first ones left in buffers. One time for all calls, since
+ * a rank may run ahead of the others and wait for them only at the end.
  */
 static inline double seconds_each(void (*once)(void *), void *argument, void (*between)(void *))
 {
@@ -96,8 +97,7 @@ static inline double seconds_each(void (*once)(void *), void *argument, void (*b
         if (next < 0)
             break;
     }
-    if (between != NULL)
-        between(argument);
+    between(argument);
     MPI_Barrier(MPI_COMM_WORLD);
     double start = now();
     for (long i = 0; i < calls; i++)

@@ -1,13 +1,14 @@
 /*
- * Collectives by size, in microseconds: `coll [KIND,KIND or all [SIZE,SIZE]]`. The root goes round, so that a stream of
- * broadcasts is not what is measured; on two ranks kinds with a root are measured with a fixed one as well (`-fixed`).
+ * Collectives by size, in microseconds: `coll [KIND,KIND or all [SIZE,SIZE]]`. The root goes round, and scans run up
+ * and down the ranks in turn, so that a stream of them is not what is measured; on two ranks these kinds are measured
+ * with a fixed root or order as well (`-fixed`).
  * A size is that of the block for one other rank (bcast, gather, scatter, allgather, alltoall and their v forms, in
  * which odd ranks have blocks of half the size), or of the whole vector (reductions, of doubles; of ints at 4 bytes).
  */
 #include "bench.h"
 
 /* Sizes of which all ranks' blocks together are more than this are left out. */
-#define LARGEST (16L << 20)
+#define LARGEST (64L << 20)
 
 enum kind {
     BARRIER, BCAST, GATHER, SCATTER, ALLGATHER, ALLTOALL, REDUCE, ALLREDUCE, REDUCE_SCATTER_BLOCK, SCAN, EXSCAN,
@@ -28,6 +29,14 @@ struct call {
     int count, *counts, *places, *same;
     char *out, *in;
 };
+
+/* The same ranks the other way round, for scans. */
+static MPI_Comm reversed;
+
+static int ordered(enum kind k)
+{
+    return k == SCAN || k == EXSCAN;
+}
 
 static int rooted(enum kind k)
 {
@@ -54,6 +63,7 @@ static void once(void *argument)
     struct call *c = argument;
     const MPI_Comm world = MPI_COMM_WORLD;
     const int n = c->count, root = c->fixed ? 0 : (int)(c->calls % ranks);
+    const MPI_Comm line = c->fixed || c->calls % 2 == 0 ? world : reversed;
     const MPI_Datatype t = c->type;
     c->calls++;
     switch (c->kind) {
@@ -66,8 +76,8 @@ static void once(void *argument)
     case REDUCE: MPI_Reduce(c->out, c->in, n, t, MPI_SUM, root, world); break;
     case ALLREDUCE: MPI_Allreduce(c->out, c->in, n, t, MPI_SUM, world); break;
     case REDUCE_SCATTER_BLOCK: MPI_Reduce_scatter_block(c->out, c->in, n, t, MPI_SUM, world); break;
-    case SCAN: MPI_Scan(c->out, c->in, n, t, MPI_SUM, world); break;
-    case EXSCAN: MPI_Exscan(c->out, c->in, n, t, MPI_SUM, world); break;
+    case SCAN: MPI_Scan(c->out, c->in, n, t, MPI_SUM, line); break;
+    case EXSCAN: MPI_Exscan(c->out, c->in, n, t, MPI_SUM, line); break;
     case GATHERV: MPI_Gatherv(c->out, c->counts[rank], t, c->in, c->counts, c->places, t, root, world); break;
     case SCATTERV: MPI_Scatterv(c->out, c->counts, c->places, t, c->in, c->counts[rank], t, root, world); break;
     case ALLGATHERV: MPI_Allgatherv(c->out, c->counts[rank], t, c->in, c->counts, c->places, t, world); break;
@@ -111,10 +121,10 @@ static void prepare(struct call *c)
     }
 }
 
-/* Whether the sums of the vectors of the first `terms` ranks, from place `first` on, are not there. */
-static int sums_differ(const struct call *c, int count, int first, int terms)
+/* Whether the sums of the vectors of ranks `from` to before `to`, from place `first` on, are not there. */
+static int sums_differ(const struct call *c, int count, int first, int from, int to)
 {
-    int wrong = 0, sum = terms * (terms - 1) / 2;
+    int wrong = 0, terms = to - from, sum = (to * (to - 1) - from * (from - 1)) / 2;
     for (int i = 0; i < count; i++) {
         int expected = terms * ((i + first) & 63) + sum;
         wrong |= c->type == MPI_INT ? ((int *)c->in)[i] != expected : ((double *)c->in)[i] != (double)expected;
@@ -125,6 +135,8 @@ static int sums_differ(const struct call *c, int count, int first, int terms)
 static int is_wrong(const struct call *c)
 {
     int was_root = c->fixed ? rank == 0 : rank < c->calls, wrong = 0;
+    /* Which way the last scan ran. */
+    int up = c->fixed || c->calls % 2 == 1;
     switch (c->kind) {
     case BCAST:
         /* Who was the only root has received nothing. */
@@ -136,11 +148,14 @@ static int is_wrong(const struct call *c)
             wrong |= differs(c->in + (size_t)r * c->size, varies(c->kind) ? (size_t)c->counts[r] : c->size,
                              seed(c->kind, r, rank));
         return wrong;
-    case REDUCE: return was_root && sums_differ(c, c->count, 0, ranks);
-    case ALLREDUCE: return sums_differ(c, c->count, 0, ranks);
-    case REDUCE_SCATTER_BLOCK: return sums_differ(c, c->count, rank * c->count, ranks);
-    case SCAN: return sums_differ(c, c->count, 0, rank + 1);
-    case EXSCAN: return rank > 0 && sums_differ(c, c->count, 0, rank);
+    case REDUCE: return was_root && sums_differ(c, c->count, 0, 0, ranks);
+    case ALLREDUCE: return sums_differ(c, c->count, 0, 0, ranks);
+    case REDUCE_SCATTER_BLOCK: return sums_differ(c, c->count, rank * c->count, 0, ranks);
+    case SCAN: return up ? sums_differ(c, c->count, 0, 0, rank + 1) : sums_differ(c, c->count, 0, rank, ranks);
+    case EXSCAN:
+        if (up)
+            return rank > 0 && sums_differ(c, c->count, 0, 0, rank);
+        return rank < ranks - 1 && sums_differ(c, c->count, 0, rank + 1, ranks);
     default: return 0;
     }
 }
@@ -198,6 +213,7 @@ int main(int argc, char **argv)
 {
     static const long all[] = {4, 8, 64, 512, 4096, 32768, 262144, 1048576, 4194304, -1};
     bench_init(&argc, &argv);
+    MPI_Comm_split(MPI_COMM_WORLD, 0, ranks - rank, &reversed);
     const char *names = argc > 1 ? argv[1] : NULL;
     const long *sizes = sizes_of(argc, argv, 2, all);
     /* Sizes outside, so that who is too slow for the large ones has shown all of the small ones. */
@@ -206,9 +222,10 @@ int main(int argc, char **argv)
             if (!wanted(names, NAMES[kind]) || (kind == BARRIER && size != sizes))
                 continue;
             measure(kind, 0, *size);
-            if (rooted(kind) && ranks == 2)
+            if ((rooted(kind) || ordered(kind)) && ranks == 2)
                 measure(kind, 1, *size);
         }
+    MPI_Comm_free(&reversed);
     MPI_Finalize();
     return 0;
 }

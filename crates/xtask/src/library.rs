@@ -137,6 +137,8 @@ impl Library {
                 let mpich = self.compiler.with_file_name("../lib/mpich");
                 job.env("I_MPI_FABRICS", "ofi")
                     .env("FI_PROVIDER", "tcp")
+                    // Its collectives would go through shared memory all the same.
+                    .env("I_MPI_COLL_INTRANODE", "pt2pt")
                     .env("LD_LIBRARY_PATH", format!("{}:{}", own.display(), mpich.display()))
             }
         };

@@ -133,7 +133,7 @@ pub(super) fn all() -> Vec<Case> {
         case("coll-2", 2, "coll", &[]),
         case("coll-4", 4, "coll", &[]),
         case("coll-8", 8, "coll", &[]),
-        case("coll-16", 16, "coll", &[]),
+        case("coll-16", 16, "coll", &[]).within(30),
         case("loaded-4", 4, "coll", LOADED).loaded().within(10),
         case("loaded-8", 8, "coll", LOADED).loaded().within(10),
         case("loaded-16", 16, "coll", LOADED).loaded().within(10),

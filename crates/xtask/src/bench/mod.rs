@@ -194,21 +194,37 @@ fn show(project: &Project, options: &Options, results: &Results, file: &Path) ->
     Ok(())
 }
 
-/// Page and tables for the guide.
+/// The page of plots for the guide, and its page of tables with a new middle.
 fn document(project: &Project, results: &Results, page: &str) -> Result<()> {
     let folder = project.file("docs/src/bench");
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     project::write(&folder.join("plots.html"), page)?;
-    let mut text = String::new();
-    for line in table::machine(results) {
-        text.push_str(&format!("- {line}\n"));
-    }
-    let (targets, medians) =
-        (table::targets(results, Style::Markdown), table::medians(results, Style::Markdown));
-    text.push_str(&format!("\n{}\n\n## Targets\n\n{targets}\n## All medians\n\n{medians}", table::LEGEND));
-    project::write(&folder.join("table.md"), text)?;
-    println!("docs: {}", folder.display());
+    let text = project.read(GUIDE)?;
+    project::write(&project.file(GUIDE), with_middle(&text, &tables(results)).context(GUIDE)?)?;
+    println!("docs: {GUIDE} and {}", folder.display());
     Ok(())
+}
+
+const GUIDE: &str = "docs/src/benchmarks.md";
+const BEGIN: &str = "<!-- written by `cargo xtask bench --docs` -->";
+const END: &str = "<!-- end of what is written -->";
+
+/// The text with another middle between its two marks.
+fn with_middle(text: &str, middle: &str) -> Result<String> {
+    let (before, rest) = text.split_once(BEGIN).with_context(|| format!("there is no {BEGIN}"))?;
+    let (_, after) = rest.split_once(END).with_context(|| format!("there is no {END}"))?;
+    Ok(format!("{before}{BEGIN}\n\n{middle}\n{END}{after}"))
+}
+
+/// Machine, targets and medians as Markdown.
+fn tables(results: &Results) -> String {
+    let machine: String = table::machine(results).iter().map(|line| format!("- {line}\n")).collect();
+    format!(
+        "[The same as plots](bench/plots.html)\n\n{machine}\n{}\n\n## Targets\n\n{}\n## All medians\n\n{}",
+        table::LEGEND,
+        table::targets(results, Style::Markdown),
+        table::medians(results, Style::Markdown)
+    )
 }
 
 /// A quick look for `cargo xtask test`: the quick bench once on one library, with generous bounds.
@@ -267,5 +283,19 @@ fn machine(project: &Project) -> Machine {
         load: read("/proc/loadavg").split(' ').next().and_then(|text| text.parse().ok()).unwrap_or(0.0),
         commit: said("git", &["rev-parse", "--short", "HEAD"]),
         date: said("date", &["-u", "+%Y-%m-%d %H:%M UTC"]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_guide_gets_a_new_middle() {
+        let text = format!("a\n{BEGIN}\nold\n{END}\nb\n");
+        let new = with_middle(&text, "new").unwrap();
+        assert_eq!(new, format!("a\n{BEGIN}\n\nnew\n{END}\nb\n"));
+        assert_eq!(with_middle(&new, "new").unwrap(), new);
+        assert!(with_middle("no marks", "new").is_err());
     }
 }
