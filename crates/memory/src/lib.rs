@@ -6,9 +6,7 @@
 //! `unsafe`; using one is not, because every access is checked against the bounds.
 
 mod buffer;
-mod copy;
 mod gate;
 
 pub use buffer::{Buffer, Scratch};
-pub use copy::copy;
 pub use gate::{Gate, GateGuard};
