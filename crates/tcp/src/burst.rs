@@ -7,9 +7,9 @@
 //!
 //! Alone, that would stall: a receiver that talks back delays its acknowledgements, by up to 40 ms. So the frames of a
 //! burst say that others may wait for them ([`frame::press`](crate::frame::press)), and the receiver acknowledges them
-//! when it has read them, but not more often than every [`PAUSE`]: a packet for each acknowledgement would gather
-//! nothing. The first of these frames still has a packet of its own: the last packet sent is always one that says so.
-//! Frames that come alone are never part of this.
+//! at the poll after, unless its reply did, but not more often than every [`PAUSE`]: with a packet for each frame and
+//! one for its acknowledgement nothing would gather. The first of these frames still has a packet of its own: the last
+//! packet sent is always one that says so. Frames that come alone are never part of this.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ const SMALL: usize = 512;
 const ALONE: u32 = 1;
 
 /// Least time between two acknowledgements: what gathers meanwhile shares a packet.
-const PAUSE: Duration = Duration::from_micros(10);
+const PAUSE: Duration = Duration::from_micros(20);
 
 /// The small frames sent to one peer since the last poll.
 #[derive(Default)]
@@ -78,22 +78,25 @@ impl Answer {
         self.asked = asked;
     }
 
-    /// Acknowledges what was read, if that was asked for and it is time, or in a `hurry`: nobody will look for long.
-    /// True if it is still owed.
+    /// The sender may wait for [`Answer::give`].
     #[inline]
-    pub(crate) fn give(&mut self, socket: &TcpStream, hurry: bool) -> bool {
-        self.asked && self.give_now(socket, hurry)
+    pub(crate) fn is_owed(&self) -> bool {
+        self.asked
     }
 
-    fn give_now(&mut self, socket: &TcpStream, hurry: bool) -> bool {
-        let now = Instant::now();
-        if !hurry && self.last.is_some_and(|last| now.duration_since(last) < PAUSE) {
+    /// Acknowledges what was read, unless it is too early and there is no `hurry` (nobody will look for long). True if
+    /// nothing is owed any more.
+    pub(crate) fn give(&mut self, socket: &TcpStream, now: Instant, hurry: bool) -> bool {
+        if !self.asked {
             return true;
+        }
+        if !hurry && self.last.is_some_and(|last| now.duration_since(last) < PAUSE) {
+            return false;
         }
         self.last = Some(now);
         // At once, then not by itself again. If this fails the connection is broken, which the next read tells.
         let _ =
             sockopt::set_tcp_quickack(socket, true).and_then(|()| sockopt::set_tcp_quickack(socket, false));
-        false
+        true
     }
 }

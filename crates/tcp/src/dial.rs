@@ -140,6 +140,7 @@ impl Tcp {
         if let Some(guest) = link.guest.take() {
             self.drop_guest(guest);
         }
+        self.connected += 1;
         self.flag(peer.0);
         self.heat(peer.0);
     }

@@ -36,6 +36,9 @@ const COLD: u32 = 100;
 /// While there are hot peers, every so many polls the system is asked about all the others.
 const LOOK_EVERY: u32 = 8;
 
+/// The same while all that are connected are hot: only strangers call.
+const LOOK_RARELY: u32 = 64;
+
 /// Most peers that one poll reads from, hot ones apart.
 const MOST_PEERS: usize = 16;
 
@@ -57,6 +60,8 @@ pub struct Tcp {
     pub(crate) listeners: Vec<TcpListener>,
     pub(crate) guests: Guests,
     pub(crate) links: Vec<Option<Box<Link>>>,
+    /// Peers that there are connections with.
+    pub(crate) connected: usize,
     /// Peers heard last, latest first, and how often since then there was nothing of them.
     hot: Vec<(u32, u32)>,
     /// Peers whose sockets have something to say.
@@ -108,6 +113,7 @@ impl Tcp {
             events: Events::with_capacity(256),
             listeners,
             links: Vec::new(),
+            connected: 0,
             hot: Vec::with_capacity(HOT + 1),
             ready: VecDeque::new(),
             backlog: Vec::new(),
@@ -260,7 +266,7 @@ impl Tcp {
             Received::Nothing => false,
             Received::Frames(frames) => {
                 *work += frames.max(1);
-                if stream.acknowledge(self.armed) && !std::mem::replace(&mut link.owed, true) {
+                if stream.owes_answer() && !std::mem::replace(&mut link.owed, true) {
                     self.owed.push(peer);
                 }
                 true
@@ -268,6 +274,7 @@ impl Tcp {
             Received::Over(cause) => {
                 *work += 1;
                 link.phase = Phase::Down;
+                self.connected -= 1;
                 self.hot.retain(|&(other, _)| other != peer);
                 sink.down(Peer(peer), &cause);
                 false
@@ -328,10 +335,10 @@ impl Tcp {
     }
 
     fn acknowledge(&mut self) {
-        let (links, armed) = (&mut self.links, self.armed);
+        let (links, hurry, now) = (&mut self.links, self.armed, Instant::now());
         self.owed.retain(|&peer| {
             let Some(link) = &mut links[peer as usize] else { return false };
-            link.owed = link.stream().is_some_and(|stream| stream.acknowledge(armed));
+            link.owed = link.stream().is_some_and(|stream| !stream.acknowledge(now, hurry));
             link.owed
         });
     }
@@ -428,9 +435,13 @@ impl Fabric for Tcp {
 
     fn poll(&mut self, sink: &mut impl Sink) -> usize {
         self.polls = self.polls.wrapping_add(1);
-        let look = self.armed || self.stuck || self.hot.is_empty() || self.polls.is_multiple_of(LOOK_EVERY);
+        let every = if self.hot.len() < self.connected { LOOK_EVERY } else { LOOK_RARELY };
+        let look = self.armed || self.stuck || self.hot.is_empty() || self.polls.is_multiple_of(every);
         if !self.bursts.is_empty() {
             self.end_bursts();
+        }
+        if !self.owed.is_empty() {
+            self.acknowledge();
         }
         let mut work = self.read_hot(sink);
         if look {
@@ -444,9 +455,6 @@ impl Fabric for Tcp {
         }
         if !self.backlog.is_empty() {
             work += self.write_backlog();
-        }
-        if !self.owed.is_empty() {
-            self.acknowledge();
         }
         if !self.fallen.is_empty() {
             work += self.tell_fallen(sink);

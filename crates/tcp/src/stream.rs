@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, SocketAddr};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use banyan_transport::{Head, Peer, Refusal, Sink};
 use mio::net::TcpStream;
@@ -91,10 +91,15 @@ impl Stream {
         self.burst.end(&self.socket);
     }
 
-    /// Acknowledges what was read if the peer waits for that; true if it has to be tried again (see [`Answer`]).
+    /// The peer waits for an acknowledgement of what was read.
     #[inline]
-    pub(crate) fn acknowledge(&mut self, hurry: bool) -> bool {
-        self.answer.give(&self.socket, hurry)
+    pub(crate) fn owes_answer(&self) -> bool {
+        self.answer.is_owed()
+    }
+
+    /// Acknowledges what was read; false if it is too early for that, and there is no `hurry`.
+    pub(crate) fn acknowledge(&mut self, now: Instant, hurry: bool) -> bool {
+        self.answer.give(&self.socket, now, hurry)
     }
 
     /// Hands a frame to the system, as far as nothing waits before it and it has room. `round` counts polls.

@@ -1,0 +1,121 @@
+//! Small frames that share packets: they arrive without their sender's help, and soon.
+
+use std::time::{Duration, Instant};
+
+use banyan_tcp::{Options, Tcp};
+use banyan_transport::{Class, Fabric, Get, Head, Peer, Sink, Token};
+
+const HEAD: Head = Head { class: Class::P2p, kind: 0, aux: 0, a: 0, b: 0, ctx: 0 };
+
+/// Checks that numbers come in order.
+#[derive(Default)]
+struct Counter(u32);
+
+impl Sink for Counter {
+    fn frame(&mut self, _: Peer, _: &Head, body: &[u8]) {
+        assert_eq!(body, self.0.to_le_bytes());
+        self.0 += 1;
+    }
+    fn got(&mut self, _: Token, _: Get) {}
+    fn down(&mut self, peer: Peer, cause: &str) {
+        panic!("{peer:?}: {cause}");
+    }
+}
+
+struct End {
+    fabric: Tcp,
+    other: Peer,
+    sent: u32,
+    inbox: Counter,
+}
+
+impl End {
+    fn send(&mut self) -> bool {
+        let sent = self.fabric.send_short(self.other, &HEAD, &self.sent.to_le_bytes()).is_ok();
+        self.sent += u32::from(sent);
+        sent
+    }
+
+    fn poll(&mut self) {
+        if self.fabric.poll(&mut self.inbox) == 0 {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Two ends that have talked to each other: their systems delay acknowledgements.
+fn talking() -> [End; 2] {
+    let make = |me| Tcp::new(Peer(me), 2, 1, [9; 32], Options::default()).unwrap();
+    let ((a, _), (b, card)) = (make(0), make(1));
+    let end = |fabric, other| End { fabric, other: Peer(other), sent: 0, inbox: Counter::default() };
+    let mut ends = [end(a, 1), end(b, 0)];
+    ends[0].fabric.connect(Peer(1), &card).unwrap();
+    for turn in 0..40 {
+        while !ends[turn % 2].send() {
+            ends.iter_mut().for_each(End::poll);
+        }
+        let heard = ends[1 - turn % 2].inbox.0;
+        while ends[1 - turn % 2].inbox.0 == heard {
+            ends.iter_mut().for_each(End::poll);
+        }
+    }
+    ends
+}
+
+#[test]
+fn a_burst_arrives_soon_while_its_sender_computes() {
+    const ROUNDS: u32 = 20;
+    let mut soon = 0;
+    let [mut a, mut b] = talking();
+    for round in 0..ROUNDS {
+        // From bursts that are none to some that are longer than what leaves at once.
+        for _ in 0..1 + round * 10 {
+            assert!(a.send());
+        }
+        let start = Instant::now();
+        while b.inbox.0 < a.sent {
+            assert!(start.elapsed() < Duration::from_secs(30), "{} of {} came", b.inbox.0, a.sent);
+            b.poll();
+        }
+        // The least time that a system delays acknowledgements that nobody asks for.
+        soon += u32::from(start.elapsed() < Duration::from_millis(40));
+        // B says something: it may delay acknowledgements again.
+        assert!(b.send());
+        while a.inbox.0 < b.sent {
+            a.poll();
+        }
+    }
+    assert!(soon > ROUNDS / 2, "only {soon} of {ROUNDS} bursts came soon");
+}
+
+#[test]
+fn a_burst_ends_with_the_next_poll() {
+    let [mut a, mut b] = talking();
+    for _ in 0..50 {
+        assert!(a.send());
+    }
+    a.poll();
+    // All of it is with B's system now, whether or not B acknowledges anything.
+    let start = Instant::now();
+    while b.inbox.0 < a.sent {
+        assert!(start.elapsed() < Duration::from_secs(30), "{} of {} came", b.inbox.0, a.sent);
+        b.poll();
+    }
+}
+
+#[test]
+fn who_goes_to_sleep_acknowledges_first() {
+    let [mut a, mut b] = talking();
+    for _ in 0..3 {
+        assert!(a.send());
+    }
+    let start = Instant::now();
+    while b.inbox.0 < a.sent {
+        b.fabric.arm();
+        if b.fabric.poll(&mut b.inbox) == 0 {
+            b.fabric.sleep(Some(Instant::now() + Duration::from_secs(10)));
+        }
+        b.fabric.disarm();
+        assert!(start.elapsed() < Duration::from_secs(5), "slept with {} of {} there", b.inbox.0, a.sent);
+    }
+}
