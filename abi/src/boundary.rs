@@ -74,7 +74,7 @@ impl<H: Copy + Into<Target>> From<crate::pointer::Ptr<H>> for Target {
 }
 
 /// Runs the body of a call and returns its MPI error code.
-#[inline]
+#[inline(always)]
 pub(crate) fn boundary(
     name: &'static str,
     when: When,
@@ -101,7 +101,7 @@ pub(crate) fn value<T>(name: &'static str, on_error: T, body: impl FnOnce() -> R
     }
 }
 
-#[inline]
+#[inline(always)]
 fn contained(name: &'static str, when: When, body: impl FnOnce() -> Result<()>) -> c_int {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         check_phase(name, when)?;
@@ -114,8 +114,16 @@ fn contained(name: &'static str, when: When, body: impl FnOnce() -> Result<()>) 
     }
 }
 
+#[inline(always)]
 fn check_phase(name: &str, when: When) -> Result<()> {
-    let wrong = match (when, process::phase()) {
+    match (when, process::phase()) {
+        (When::Running, Phase::Running) => Ok(()),
+        (_, phase) => check_other_phase(name, when, phase),
+    }
+}
+
+fn check_other_phase(name: &str, when: When, phase: Phase) -> Result<()> {
+    let wrong = match (when, phase) {
         (When::Running, Phase::Before) => "before MPI_Init",
         (When::Running, Phase::After) => "after MPI_Finalize",
         (When::Tool, _) if !crate::tool::running() => {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// MPI_ERR_COUNT if it is negative.
-#[inline]
+#[inline(always)]
 pub(crate) fn count<N: Number>(count: N) -> Result<u64> {
     let count: i64 = count.into();
     match u64::try_from(count) {
@@ -41,14 +41,25 @@ pub(crate) fn displacements<N: Number>(list: Ptr<N>, ranks: usize) -> Result<Vec
 ///
 /// # Errors
 /// MPI_ERR_COUNT, MPI_ERR_TYPE, MPI_ERR_BUFFER.
-#[inline]
+#[inline(always)]
 pub(crate) fn data<N: Number>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype) -> Result<Data> {
     let count = self::count(count)?;
     let ty = datatype::committed(datatype)?;
-    check(buf, ty.span(count).mpi()?, &ty)?;
+    if let Some(bytes) = ty.dense_bytes(count)
+        && (buf.address() > MPI_BUFFER_AUTOMATIC || bytes == 0)
+    {
+        // SAFETY: as below.
+        return Ok(Data::bytes(unsafe { Buffer::new(buf.raw().cast(), bytes as usize) }));
+    }
+    scattered(buf, count, &ty)
+}
+
+/// [`data`] of any type, and whatever is wrong with it.
+fn scattered(buf: Ptr<c_void>, count: u64, ty: &Arc<Datatype>) -> Result<Data> {
+    check(buf, ty.span(count).mpi()?, ty)?;
     // SAFETY: by MPI's contract the user gives memory that holds these elements, and leaves it alone until
     // the operation is over.
-    Ok(unsafe { Data::new(buf.raw().cast(), count, &ty) })
+    Ok(unsafe { Data::new(buf.raw().cast(), count, ty) })
 }
 
 /// As [`data`], without the need to commit (pack, unpack and reduce_local want it too, but not the constructors).

@@ -8,8 +8,9 @@ use crate::{group, info, request};
 use banyan_runtime::{
     Attributes, Comm, Comparison, Errhandler, Info, Outcome, Request, Result, SplitType, Status, bail,
 };
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::ops::Deref;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, RwLock};
 
@@ -42,7 +43,7 @@ static FREED: AtomicU32 = AtomicU32::new(0);
 thread_local! {
     /// The communicators that this thread used last, so that no lock and no shared count is touched for the next
     /// call on them.
-    static RECENT: [Cell<Option<Recent>>; PLACES] = const { [const { Cell::new(None) }; PLACES] };
+    static RECENT: [RefCell<Option<Rc<Recent>>>; PLACES] = const { [const { RefCell::new(None) }; PLACES] };
 }
 
 const PLACES: usize = 4;
@@ -53,37 +54,41 @@ struct Recent {
     freed: u32,
 }
 
-/// A communicator in use by a call; the thread remembers it afterwards.
-pub(crate) struct Found(Option<Recent>);
+/// A communicator in use by a call of this thread.
+pub(crate) struct Found(Rc<Recent>);
 
 impl Deref for Found {
     type Target = Object;
 
     #[inline]
     fn deref(&self) -> &Object {
-        &self.0.as_ref().expect("there until it is dropped").object
-    }
-}
-
-impl Drop for Found {
-    #[inline]
-    fn drop(&mut self) {
-        let recent = self.0.take().filter(|recent| recent.freed == FREED.load(Ordering::Acquire));
-        if let Some(recent) = recent {
-            let _ = RECENT.try_with(|places| places[recent.handle.0 % PLACES].set(Some(recent)));
-        }
+        &self.0.object
     }
 }
 
 /// The communicator of a handle.
-#[inline]
+#[inline(always)]
 pub(crate) fn lookup(comm: MPI_Comm) -> Result<Found> {
     let freed = FREED.load(Ordering::Acquire);
-    let recent = RECENT.try_with(|places| places[comm.0 % PLACES].take()).ok().flatten();
-    match recent {
-        Some(recent) if recent.handle == comm && recent.freed == freed => Ok(Found(Some(recent))),
-        _ => Ok(Found(Some(Recent { object: search(comm)?, handle: comm, freed }))),
+    let known = |places: &[RefCell<Option<Rc<Recent>>>; PLACES]| {
+        let place = places[comm.0 % PLACES].borrow();
+        place.as_ref().filter(|recent| recent.handle == comm && recent.freed == freed).cloned()
+    };
+    match RECENT.try_with(known) {
+        Ok(Some(recent)) => Ok(Found(recent)),
+        _ => look_up(comm, freed),
     }
+}
+
+/// Looks in the table, and has the thread remember what it finds.
+#[cold]
+fn look_up(comm: MPI_Comm, freed: u32) -> Result<Found> {
+    let recent = Rc::new(Recent { object: search(comm)?, handle: comm, freed });
+    let remember = |places: &[RefCell<Option<Rc<Recent>>>; PLACES]| {
+        places[comm.0 % PLACES].replace(Some(recent.clone()))
+    };
+    drop(RECENT.try_with(remember));
+    Ok(Found(recent))
 }
 
 fn search(comm: MPI_Comm) -> Result<Arc<Object>> {
@@ -118,7 +123,7 @@ pub(crate) fn open(world: Arc<Comm>, itself: Arc<Comm>) {
 /// Forgets all communicators.
 pub(crate) fn close() {
     FREED.fetch_add(1, Ordering::Release);
-    let _ = RECENT.try_with(|recent| recent.iter().for_each(|place| drop(place.take())));
+    let _ = RECENT.try_with(|recent| recent.iter().for_each(|place| drop(place.replace(None))));
     drop(TABLE.drain());
     for slot in [&WORLD, &ITSELF] {
         let object = slot.write().unwrap_or_else(|poison| poison.into_inner()).take();

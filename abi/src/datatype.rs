@@ -79,7 +79,7 @@ impl<T> OrMpi<T> for Result<T, banyan_datatype::Error> {
 }
 
 /// The type of a handle, committed or not.
-#[inline]
+#[inline(always)]
 pub(crate) fn lookup(datatype: MPI_Datatype) -> Result<TypeRef> {
     if datatype.0 < 0x1000 {
         return builtin(datatype).map(TypeRef::Builtin);
@@ -88,21 +88,34 @@ pub(crate) fn lookup(datatype: MPI_Datatype) -> Result<TypeRef> {
 }
 
 /// The type of a handle, if it may be used in communication.
-#[inline]
+#[inline(always)]
 pub(crate) fn committed(datatype: MPI_Datatype) -> Result<TypeRef> {
     let ty = lookup(datatype)?;
     if !ty.is_committed() {
-        bail!(ERR_TYPE, "the datatype {:#x} is not committed: call MPI_Type_commit first", datatype.0);
+        return Err(not_committed(datatype));
     }
     Ok(ty)
 }
 
-#[inline]
+#[cold]
+fn not_committed(datatype: MPI_Datatype) -> Error {
+    let what = format!("the datatype {:#x} is not committed: call MPI_Type_commit first", datatype.0);
+    Error::new(Class::ERR_TYPE, what)
+}
+
+#[inline(always)]
 fn builtin(datatype: MPI_Datatype) -> Result<&'static Arc<Datatype>> {
     match u16::try_from(datatype.0).ok().and_then(Datatype::builtin) {
         Some(ty) => Ok(ty),
-        None if datatype == MPI_DATATYPE_NULL => bail!(ERR_TYPE, "the datatype is MPI_DATATYPE_NULL"),
-        None => bail!(ERR_TYPE, "handle {:#x} is not a datatype", datatype.0),
+        None => Err(not_builtin(datatype)),
+    }
+}
+
+#[cold]
+fn not_builtin(datatype: MPI_Datatype) -> Error {
+    match datatype {
+        MPI_DATATYPE_NULL => Error::new(Class::ERR_TYPE, "the datatype is MPI_DATATYPE_NULL"),
+        MPI_Datatype(number) => Error::new(Class::ERR_TYPE, format!("handle {number:#x} is not a datatype")),
     }
 }
 

@@ -89,7 +89,13 @@ struct Slot<T> {
 impl<T> Table<T> {
     /// An empty table.
     pub const fn new(kind: Kind) -> Self {
-        Self { kind, slots: Spin::new(Slots { all: Vec::new(), free: Vec::new() }) }
+        Self { kind, slots: Spin::new(Slots { all: Vec::new(), free: Vec::new() }, false) }
+    }
+
+    /// An empty table that is used only between initialization and finalization, so that threads come to it one
+    /// after the other if the program has promised that.
+    pub const fn serial(kind: Kind) -> Self {
+        Self { kind, slots: Spin::new(Slots { all: Vec::new(), free: Vec::new() }, true) }
     }
 
     /// Keeps `object` and returns its handle.
@@ -100,6 +106,7 @@ impl<T> Table<T> {
         self.slots.with(|slots| self.insert_into(slots, object))
     }
 
+    #[inline(always)]
     fn insert_into(&self, slots: &mut Slots<T>, object: T) -> Result<usize> {
         let index = match slots.free.pop() {
             Some(index) => index,
@@ -138,6 +145,25 @@ impl<T> Table<T> {
         })
     }
 
+    /// True if all handles, `len` of them, are good and `f` is true of their objects. `f` as for [`Table::with`].
+    pub fn all(
+        &self,
+        len: usize,
+        handle: impl Fn(usize) -> Result<usize>,
+        f: impl Fn(&T) -> bool,
+    ) -> Result<bool> {
+        self.slots.with(|slots| {
+            for at in 0..len {
+                let index = self.find(slots, handle(at)?);
+                let object = index.and_then(|index| slots.all[index].object.as_ref());
+                if !object.is_some_and(&f) {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        })
+    }
+
     /// How many objects there are.
     pub fn count(&self) -> usize {
         self.slots.with(|slots| slots.all.len() - slots.free.len())
@@ -164,16 +190,26 @@ impl<T> Table<T> {
             | index as usize
     }
 
-    fn index(&self, slots: &Slots<T>, handle: usize) -> Result<usize> {
-        if Kind::of(handle) != Some(self.kind) {
-            return Err(self.wild(handle));
-        }
-        let index = handle & ((1 << INDEX_BITS) - 1);
+    /// Where the object of a handle is, if the handle is good.
+    #[inline(always)]
+    fn find(&self, slots: &Slots<T>, handle: usize) -> Option<usize> {
+        let (kind, index) = (handle >> (INDEX_BITS + GENERATION_BITS), handle & ((1 << INDEX_BITS) - 1));
         let generation = (handle >> INDEX_BITS) as u32 % GENERATIONS;
-        match slots.all.get(index) {
-            Some(slot) if slot.generation == generation && slot.object.is_some() => Ok(index),
-            Some(_) => Err(self.stale(handle)),
-            None => Err(self.wild(handle)),
+        let slot = slots.all.get(index)?;
+        let good = kind == self.kind as usize && slot.generation == generation && slot.object.is_some();
+        good.then_some(index)
+    }
+
+    #[inline(always)]
+    fn index(&self, slots: &Slots<T>, handle: usize) -> Result<usize> {
+        self.find(slots, handle).ok_or_else(|| self.bad(slots.all.len(), handle))
+    }
+
+    #[cold]
+    fn bad(&self, len: usize, handle: usize) -> Error {
+        match Kind::of(handle) {
+            Some(kind) if kind == self.kind && handle & ((1 << INDEX_BITS) - 1) < len => self.stale(handle),
+            _ => self.wild(handle),
         }
     }
 
@@ -208,18 +244,32 @@ impl<T: Clone> Table<T> {
     }
 }
 
-/// A lock for a few instructions, without user code: one atomic exchange when nobody is there.
+/// The program has promised that threads call MPI one after the other.
+static SERIALIZED: AtomicBool = AtomicBool::new(false);
+
+/// Says whether calls between initialization and finalization come one after the other.
+///
+/// # Safety
+/// If so, no two threads do so at the same time, and what one did happens before what the next one does.
+pub unsafe fn serialize(promised: bool) {
+    SERIALIZED.store(promised, Ordering::Relaxed);
+}
+
+/// A lock for a few instructions, without user code: one atomic exchange when nobody is there, and none where
+/// nobody can be.
 struct Spin<T> {
+    serial: bool,
     busy: AtomicBool,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: `value` is reached only in `with`, which `busy` admits one thread at a time to.
+// SAFETY: `value` is reached only in `with`. One thread at a time does so: because of `busy` or, if it is `serial`,
+// because of the promise given to `serialize`.
 unsafe impl<T: Send> Sync for Spin<T> {}
 
 impl<T> Spin<T> {
-    const fn new(value: T) -> Self {
-        Self { busy: AtomicBool::new(false), value: UnsafeCell::new(value) }
+    const fn new(value: T, serial: bool) -> Self {
+        Self { serial, busy: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
     /// Calls `f` on the value, alone. `f` must not come here again.
@@ -235,8 +285,13 @@ impl<T> Spin<T> {
             }
         }
 
-        while self.busy.swap(true, Ordering::Acquire) {
-            self.rest();
+        if self.serial && SERIALIZED.load(Ordering::Relaxed) {
+            assert!(!self.busy.load(Ordering::Relaxed), "a table was entered while it is in use");
+            self.busy.store(true, Ordering::Relaxed);
+        } else {
+            while self.busy.swap(true, Ordering::Acquire) {
+                self.rest();
+            }
         }
         let _leave = Leave(&self.busy);
         // SAFETY: `busy` was false and is ours until `_leave` goes.

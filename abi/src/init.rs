@@ -5,6 +5,7 @@ use crate::ffi::*;
 use crate::pointer::Ptr;
 use crate::process::{self, Phase};
 use crate::{attr, comm, env, info, request};
+use banyan_memory::Serialized;
 use banyan_runtime::{Env, Facts, Result, Runtime, Threads, bail};
 use std::sync::{Arc, Mutex, RwLock};
 use std::thread::ThreadId;
@@ -46,7 +47,12 @@ fn start(argc: Ptr<c_int>, argv: Ptr<Ptr<Ptr<c_char>>>, required: c_int) -> Resu
         Phase::Running => bail!(ERR_OTHER, "MPI is initialized already"),
         Phase::After => bail!(ERR_OTHER, "MPI was finalized; it cannot be initialized again"),
     }
-    let runtime = Runtime::open(threads(required)?)?;
+    let threads = threads(required)?;
+    // SAFETY: below MPI_THREAD_MULTIPLE the program promises this (MPI 5.0, 11.6).
+    let serialized = (threads < Threads::Multiple).then(|| unsafe { Serialized::promise() });
+    // SAFETY: as above.
+    unsafe { crate::handles::serialize(serialized.is_some()) };
+    let runtime = Runtime::open(threads, serialized)?;
     let (world, itself) = (runtime.world()?, runtime.itself()?);
     comm::open(world, itself);
     attr::open(runtime.facts().appnum, runtime.facts().universe_size);

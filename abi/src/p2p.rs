@@ -14,7 +14,7 @@ use banyan_runtime::{Attached, Outcome, Request, Result, SendMode, Status, bail}
 use std::sync::Arc;
 
 /// The user's data; with MPI_PROC_NULL the buffer is not looked at.
-#[inline]
+#[inline(always)]
 fn data<N: Number>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype, peer: c_int) -> Result<Data> {
     if peer == MPI_PROC_NULL {
         self::count(count)?;
@@ -24,7 +24,7 @@ fn data<N: Number>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype, peer: c_i
     buffers::data(buf, count, datatype)
 }
 
-#[inline]
+#[inline(always)]
 fn send<N: Number>(
     (buf, count, datatype): (Ptr<c_void>, N, MPI_Datatype),
     (dest, tag, comm): (c_int, c_int, MPI_Comm),
@@ -34,6 +34,7 @@ fn send<N: Number>(
     comm.send(&data(buf, count, datatype, dest)?, dest, tag, mode)
 }
 
+#[inline(always)]
 fn isend<N: Number>(
     (buf, count, datatype): (Ptr<c_void>, N, MPI_Datatype),
     (dest, tag, comm): (c_int, c_int, MPI_Comm),
@@ -81,10 +82,10 @@ fn isendrecv(
     let object = lookup(comm)?;
     let receive = object.irecv(incoming, source, recvtag)?;
     match object.isend(outgoing, dest, sendtag, SendMode::Standard) {
-        Ok(sent) => sent.free()?,
+        Ok(sent) => sent.free(object.runtime())?,
         Err(error) => {
-            receive.cancel()?;
-            receive.wait();
+            receive.cancel(object.runtime())?;
+            receive.wait(object.runtime());
             return Err(error);
         }
     }

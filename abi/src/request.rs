@@ -7,27 +7,32 @@ use crate::handles::{Kind, Table};
 use crate::pointer::Ptr;
 use crate::status::{store, store_empty};
 use banyan_runtime::{Class, Error, Outcome, Request, Result, Status, bail};
-use std::sync::Arc;
 
 /// A request, and the communicator that its errors are reported on.
 #[derive(Clone)]
 struct Entry {
-    request: Arc<Request>,
+    request: Request,
     comm: MPI_Comm,
 }
 
-static TABLE: Table<Entry> = Table::new(Kind::Request);
+static TABLE: Table<Entry> = Table::serial(Kind::Request);
 
 /// Gives the user a new request.
 #[inline]
 pub(crate) fn give(to: Ptr<MPI_Request>, request: Request, comm: MPI_Comm) -> Result<()> {
-    let entry = Entry { request: Arc::new(request), comm };
+    let entry = Entry { request, comm };
     to.set(MPI_Request(TABLE.insert(entry)?))
 }
 
 /// Forgets all requests; what is under way has ended.
 pub(crate) fn close() {
     drop(TABLE.drain());
+}
+
+/// The runtime, by way of a communicator that it always has.
+#[inline]
+fn runtime() -> Result<Found> {
+    lookup_comm(MPI_COMM_SELF)
 }
 
 /// The request of a handle; errors from here on are reported on its communicator. None for MPI_REQUEST_NULL.
@@ -40,7 +45,7 @@ fn lookup(request: MPI_Request) -> Result<Option<Entry>> {
 }
 
 /// The request of a handle that must not be null.
-fn active(request: MPI_Request) -> Result<Arc<Request>> {
+fn active(request: MPI_Request) -> Result<Request> {
     match lookup(request)? {
         Some(entry) => {
             blame(Target::Comm(entry.comm));
@@ -71,10 +76,24 @@ fn finish(outcome: Outcome, comm: MPI_Comm, status: Ptr<MPI_Status>) -> Result<(
     }
 }
 
-/// The requests of an array, with their places; null handles are left out.
+/// The requests of an array; null handles are left out.
 struct Many {
     array: Ptr<MPI_Request>,
-    entries: Vec<(usize, MPI_Request, Entry)>,
+    entries: Vec<Listed>,
+}
+
+/// A request in an array.
+struct Listed {
+    at: usize,
+    handle: MPI_Request,
+    entry: Entry,
+}
+
+impl AsRef<Request> for Listed {
+    #[inline]
+    fn as_ref(&self) -> &Request {
+        &self.entry.request
+    }
 }
 
 impl Many {
@@ -87,26 +106,14 @@ impl Many {
         for at in 0..len {
             let handle = array.at(at)?;
             if let Some(entry) = lookup(handle)? {
-                entries.push((at, handle, entry));
+                entries.push(Listed { at, handle, entry });
             }
         }
         Ok(Many { array, entries })
     }
 
-    fn itself(&self) -> Result<Found> {
-        lookup_comm(MPI_COMM_SELF)
-    }
-
-    fn requests(&self) -> Vec<Arc<Request>> {
-        self.entries.iter().map(|(_, _, entry)| entry.request.clone()).collect()
-    }
-
-    fn placed(&self) -> Vec<(usize, Arc<Request>)> {
-        self.entries.iter().enumerate().map(|(at, (_, _, entry))| (at, entry.request.clone())).collect()
-    }
-
     fn release(&self, which: usize) -> Result<()> {
-        let (at, handle, entry) = &self.entries[which];
+        let Listed { at, handle, entry } = &self.entries[which];
         if !entry.request.is_persistent() {
             TABLE.remove(handle.0)?;
             self.array.put(*at, MPI_REQUEST_NULL)?;
@@ -121,7 +128,7 @@ impl Many {
             (0..count as usize).try_for_each(|at| out.put(at, &Outcome::ok(Status::EMPTY)))?;
         }
         for (which, outcome) in outcomes.iter().enumerate() {
-            out.put(self.entries[which].0, outcome)?;
+            out.put(self.entries[which].at, outcome)?;
             self.release(which)?;
         }
         self.in_status(outcomes.iter().enumerate())
@@ -131,9 +138,9 @@ impl Many {
     fn in_status<'a>(&self, outcomes: impl Iterator<Item = (usize, &'a Outcome)>) -> Result<()> {
         let mut failed = outcomes.filter_map(|(which, outcome)| Some((which, outcome.error.as_ref()?)));
         let Some((which, error)) = failed.next() else { return Ok(()) };
-        blame(Target::Comm(self.entries[which].2.comm));
+        blame(Target::Comm(self.entries[which].entry.comm));
         let more = failed.count();
-        let what = format!("request {} failed ({error}), and {more} more", self.entries[which].0);
+        let what = format!("request {} failed ({error}), and {more} more", self.entries[which].at);
         Err(Error::new(Class::ERR_IN_STATUS, what))
     }
 }
@@ -157,6 +164,21 @@ impl Statuses {
     }
 }
 
+/// Completes the requests of an array, if all of them were over when they were made; otherwise nothing changes. What
+/// [`Many::all`] does, with one visit to the table and no list.
+fn all_over(count: c_int, array: Ptr<MPI_Request>, statuses: Ptr<MPI_Status>) -> Result<bool> {
+    let len = usize::try_from(count).unwrap_or(0);
+    if array.is_null() || !statuses.is_null() || len == 0 {
+        return Ok(false);
+    }
+    let all = TABLE.all(len, |at| Ok(array.at(at)?.0), |entry| entry.request.is_done())?;
+    for at in 0..if all { len } else { 0 } {
+        TABLE.remove(array.at(at)?.0)?;
+        array.put(at, MPI_REQUEST_NULL)?;
+    }
+    Ok(all)
+}
+
 /// MPI_Waitsome and MPI_Testsome.
 fn some(
     block: bool,
@@ -166,13 +188,13 @@ fn some(
     statuses: Ptr<MPI_Status>,
 ) -> Result<()> {
     let many = Many::new(incount, requests)?;
-    let Some(found) = many.itself()?.runtime().some(&many.placed(), block) else {
+    let Some(found) = runtime()?.runtime().some(&many.entries, block) else {
         return outcount.set(MPI_UNDEFINED);
     };
     outcount.set(found.len() as c_int)?;
     let mut out = Statuses::new(statuses);
     for (at, (which, outcome)) in found.iter().enumerate() {
-        indices.put(at, many.entries[*which].0 as c_int)?;
+        indices.put(at, many.entries[*which].at as c_int)?;
         out.put(at, outcome)?;
         many.release(*which)?;
     }
@@ -182,9 +204,9 @@ fn some(
 /// Ends MPI_Waitany and MPI_Testany: `found` is the one that is over.
 fn any(many: &Many, found: (usize, Outcome), indx: Ptr<c_int>, status: Ptr<MPI_Status>) -> Result<()> {
     let (which, outcome) = found;
-    indx.set(many.entries[which].0 as c_int)?;
+    indx.set(many.entries[which].at as c_int)?;
     many.release(which)?;
-    finish(outcome, many.entries[which].2.comm, status)
+    finish(outcome, many.entries[which].entry.comm, status)
 }
 
 fn none_active(indx: Ptr<c_int>, status: Ptr<MPI_Status>) -> Result<()> {
@@ -199,7 +221,7 @@ mpi! {
             store_empty(status);
             return Ok(());
         };
-        let outcome = entry.request.wait();
+        let outcome = entry.request.wait(runtime()?.runtime());
         release(request, handle, &entry.request)?;
         finish(outcome, entry.comm, status)
     }
@@ -210,17 +232,20 @@ mpi! {
             store_empty(status);
             return flag.set(1);
         };
-        let Some(outcome) = entry.request.test() else { return flag.set(0) };
+        let Some(outcome) = entry.request.test(runtime()?.runtime()) else { return flag.set(0) };
         flag.set(1)?;
         release(request, handle, &entry.request)?;
         finish(outcome, entry.comm, status)
     }
 
     fn MPI_Waitall(count: c_int, array_of_requests: Ptr<MPI_Request>, array_of_statuses: Ptr<MPI_Status>) on SelfComm {
+        if all_over(count, array_of_requests, array_of_statuses)? {
+            return Ok(());
+        }
         let many = Many::new(count, array_of_requests)?;
         let outcomes = match many.entries.is_empty() {
             true => Vec::new(),
-            false => many.itself()?.runtime().wait_all(&many.requests()),
+            false => runtime()?.runtime().wait_all(&many.entries),
         };
         many.all(count, outcomes, array_of_statuses)
     }
@@ -234,7 +259,7 @@ mpi! {
         let many = Many::new(count, array_of_requests)?;
         let outcomes = match many.entries.is_empty() {
             true => Some(Vec::new()),
-            false => many.itself()?.runtime().test_all(&many.requests()),
+            false => runtime()?.runtime().test_all(&many.entries),
         };
         flag.set(outcomes.is_some().into())?;
         match outcomes {
@@ -250,7 +275,7 @@ mpi! {
         status: Ptr<MPI_Status>,
     ) on SelfComm {
         let many = Many::new(count, array_of_requests)?;
-        match many.itself()?.runtime().wait_any(&many.placed()) {
+        match runtime()?.runtime().wait_any(&many.entries) {
             Some(found) => any(&many, found, indx, status),
             None => none_active(indx, status),
         }
@@ -264,7 +289,7 @@ mpi! {
         status: Ptr<MPI_Status>,
     ) on SelfComm {
         let many = Many::new(count, array_of_requests)?;
-        let found = many.itself()?.runtime().test_any(&many.placed());
+        let found = runtime()?.runtime().test_any(&many.entries);
         flag.set((!matches!(found, Ok(None))).into())?;
         match found {
             Ok(Some(found)) => any(&many, found, indx, status),
@@ -298,7 +323,7 @@ mpi! {
             store_empty(status);
             return flag.set(1);
         };
-        let outcome = entry.request.status();
+        let outcome = entry.request.status(runtime()?.runtime());
         flag.set(outcome.is_some().into())?;
         if let Some(outcome) = outcome {
             store(status, &outcome.status);
@@ -313,13 +338,15 @@ mpi! {
         array_of_statuses: Ptr<MPI_Status>,
     ) on SelfComm {
         let many = Many::new(count, array_of_requests)?;
-        let outcomes: Option<Vec<_>> = many.entries.iter().map(|(_, _, entry)| entry.request.status()).collect();
+        let own = runtime()?;
+        let status = |listed: &Listed| listed.entry.request.status(own.runtime());
+        let outcomes: Option<Vec<_>> = many.entries.iter().map(status).collect();
         flag.set(outcomes.is_some().into())?;
         let Some(outcomes) = outcomes else { return Ok(()) };
         let mut out = Statuses::new(array_of_statuses);
         (0..count as usize).try_for_each(|at| out.put(at, &Outcome::ok(Status::EMPTY)))?;
-        for ((at, ..), outcome) in many.entries.iter().zip(&outcomes) {
-            out.put(*at, outcome)?;
+        for (listed, outcome) in many.entries.iter().zip(&outcomes) {
+            out.put(listed.at, outcome)?;
         }
         Ok(())
     }
@@ -332,12 +359,13 @@ mpi! {
         status: Ptr<MPI_Status>,
     ) on SelfComm {
         let many = Many::new(count, array_of_requests)?;
-        let mut active = many.entries.iter().filter(|(_, _, entry)| entry.request.is_active()).peekable();
+        let own = runtime()?;
+        let mut active = many.entries.iter().filter(|listed| listed.entry.request.is_active()).peekable();
         if active.peek().is_none() {
             flag.set(1)?;
             return none_active(indx, status);
         }
-        let found = active.find_map(|(at, _, entry)| Some((*at, entry.request.status()?)));
+        let found = active.find_map(|listed| Some((listed.at, listed.entry.request.status(own.runtime())?)));
         flag.set(found.is_some().into())?;
         match found {
             Some((at, outcome)) => {
@@ -356,14 +384,15 @@ mpi! {
         array_of_statuses: Ptr<MPI_Status>,
     ) on SelfComm {
         let many = Many::new(incount, array_of_requests)?;
-        let active: Vec<_> = many.entries.iter().filter(|(_, _, entry)| entry.request.is_active()).collect();
+        let own = runtime()?;
+        let active: Vec<_> = many.entries.iter().filter(|listed| listed.entry.request.is_active()).collect();
         if active.is_empty() {
             return outcount.set(MPI_UNDEFINED);
         }
         let mut out = Statuses::new(array_of_statuses);
         let mut found = 0;
-        for (at, _, entry) in active {
-            if let Some(outcome) = entry.request.status() {
+        for Listed { at, entry, .. } in active {
+            if let Some(outcome) = entry.request.status(own.runtime()) {
                 array_of_indices.put(found, *at as c_int)?;
                 out.put(found, &outcome)?;
                 found += 1;
@@ -381,7 +410,7 @@ mpi! {
         if many.entries.len() < count as usize {
             bail!(ERR_REQUEST, "one of the requests is MPI_REQUEST_NULL");
         }
-        for (_, _, entry) in &many.entries {
+        for Listed { entry, .. } in &many.entries {
             blame(Target::Comm(entry.comm));
             entry.request.start()?;
         }
@@ -389,7 +418,7 @@ mpi! {
     }
 
     fn MPI_Cancel(request: Ptr<MPI_Request>) on SelfComm {
-        active(request.get()?)?.cancel()
+        active(request.get()?)?.cancel(runtime()?.runtime())
     }
 
     fn MPI_Request_free(request: Ptr<MPI_Request>) on SelfComm {
@@ -397,7 +426,7 @@ mpi! {
         let old = active(handle)?;
         TABLE.remove(handle.0)?;
         request.set(MPI_REQUEST_NULL)?;
-        old.free()
+        old.free(runtime()?.runtime())
     }
 
     fn MPI_Grequest_complete(request: MPI_Request) on SelfComm {

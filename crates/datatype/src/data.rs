@@ -26,7 +26,7 @@ enum Form {
 
 impl Data {
     /// All bytes of a buffer.
-    #[inline]
+    #[inline(always)]
     pub fn bytes(buffer: Buffer) -> Data {
         let (at, len) = (buffer.lo() as i64, buffer.len() as u64);
         Data { buffer, len, form: Form::Piece(at) }
@@ -90,6 +90,15 @@ impl Data {
         match self.form {
             Form::Piece(_) if self.len == 0 => Some(Buffer::empty()),
             Form::Piece(at) => Some(self.buffer.slice(at as isize, self.len as usize)),
+            Form::Elements(_) => None,
+        }
+    }
+
+    /// The memory, and the offset in it where the packed bytes lie in one piece, if they do.
+    #[inline(always)]
+    pub fn piece(&self) -> Option<(&Buffer, isize)> {
+        match self.form {
+            Form::Piece(at) => Some((&self.buffer, at as isize)),
             Form::Elements(_) => None,
         }
     }

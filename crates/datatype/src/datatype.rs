@@ -43,6 +43,7 @@ pub struct Span {
 
 impl Datatype {
     /// The predefined datatype with this handle value in the MPI 5.0 ABI (0x209 = MPI_INT).
+    #[inline]
     pub fn builtin(code: u16) -> Option<&'static Arc<Datatype>> {
         if fortran::is_default_kind(code)
             && let Some(sized) = fortran::datatype(code)
@@ -115,6 +116,7 @@ impl Datatype {
     }
 
     /// True after [`Datatype::commit`]; predefined types are committed.
+    #[inline(always)]
     pub fn is_committed(&self) -> bool {
         self.committed.load(Ordering::Relaxed)
     }
@@ -130,6 +132,12 @@ impl Datatype {
     pub(crate) fn is_one_piece(&self, count: u64) -> bool {
         let Some(shape) = &self.shape else { return true };
         matches!(shape.node.kind, Kind::Run) && (count == 1 || u64::try_from(self.extent()) == Ok(self.size))
+    }
+
+    /// Bytes that `count` elements take from the address on, if the type is dense and the sum fits.
+    #[inline(always)]
+    pub fn dense_bytes(&self, count: u64) -> Option<u64> {
+        self.size.checked_mul(count).filter(|&bytes| self.dense && bytes <= i64::MAX as u64)
     }
 
     /// What `count` elements cover.

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::few::{FEW, copy_few};
+
 /// Bytes from `origin + lo` up to, not including, `origin + hi`.
 ///
 /// Offsets may be negative: an MPI datatype may reach below the address that the user passes.
@@ -32,6 +34,7 @@ impl Buffer {
     /// # Safety
     /// The bytes must stay valid for reads (and for writes, if the operation writes) for as long as
     /// the buffer, or anything made from it, is used. `len` may be 0, then `origin` may be anything.
+    #[inline(always)]
     pub unsafe fn new(origin: *mut u8, len: usize) -> Self {
         let hi = isize::try_from(len).expect("a buffer is at most isize::MAX bytes");
         Self { origin, lo: 0, hi, owner: None }
@@ -80,6 +83,7 @@ impl Buffer {
     ///
     /// # Panics
     /// If the range is not inside the bounds: a fault of the runtime, not of the user.
+    #[inline(always)]
     pub fn ptr(&self, at: isize, len: usize) -> *mut u8 {
         self.check(at, len);
         self.origin.wrapping_offset(at)
@@ -98,20 +102,30 @@ impl Buffer {
     }
 
     /// Copies bytes at offset `at` into `out`.
-    #[inline]
+    #[inline(always)]
     pub fn read(&self, at: isize, out: &mut [u8]) {
         let from = self.ptr(at, out.len());
         // SAFETY: `from` is valid for `out.len()` bytes (checked bounds, promise of the maker); `out`
         // is a slice of ours. `copy` allows overlap.
-        unsafe { std::ptr::copy(from, out.as_mut_ptr(), out.len()) }
+        unsafe {
+            match out.len() {
+                0..=FEW => copy_few(from, out.as_mut_ptr(), out.len()),
+                _ => std::ptr::copy(from, out.as_mut_ptr(), out.len()),
+            }
+        }
     }
 
     /// Copies `bytes` to offset `at`.
-    #[inline]
+    #[inline(always)]
     pub fn write(&self, at: isize, bytes: &[u8]) {
         let to = self.ptr(at, bytes.len());
         // SAFETY: as in `read`, the other way round.
-        unsafe { std::ptr::copy(bytes.as_ptr(), to, bytes.len()) }
+        unsafe {
+            match bytes.len() {
+                0..=FEW => copy_few(bytes.as_ptr(), to, bytes.len()),
+                _ => std::ptr::copy(bytes.as_ptr(), to, bytes.len()),
+            }
+        }
     }
 
     /// Copies `len` bytes from offset `from_at` of `from` to offset `at`; the two may overlap.
@@ -122,10 +136,17 @@ impl Buffer {
         unsafe { std::ptr::copy(from, to, len) }
     }
 
-    #[inline]
+    #[inline(always)]
     fn check(&self, at: isize, len: usize) {
         let ok = at >= self.lo && isize::try_from(len).is_ok_and(|n| n <= self.hi - at);
-        assert!(ok || len == 0, "bytes {at}+{len} are outside the buffer {}..{}", self.lo, self.hi);
+        if !(ok || len == 0) {
+            self.outside(at, len);
+        }
+    }
+
+    #[cold]
+    fn outside(&self, at: isize, len: usize) -> ! {
+        panic!("bytes {at}+{len} are outside the buffer {}..{}", self.lo, self.hi)
     }
 }
 

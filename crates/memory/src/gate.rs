@@ -2,47 +2,73 @@
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 
 /// Exclusive access to a `T`: a mutex under MPI_THREAD_MULTIPLE, and only a flag otherwise.
 ///
 /// Below THREAD_MULTIPLE the MPI standard has the user serialize all calls (MPI 5.0, 11.6), so nobody ever
 /// waits for the flag: finding it taken is a fault (a callback that runs while the gate is held, or a
-/// program that asked for too low a thread level), which panics.
+/// program that asked for too low a thread level), which panics. The flag is no lock: a locked instruction
+/// would wait until all earlier stores, such as that of a message, have reached the other core.
 pub struct Gate<T> {
     shared: bool,
     busy: AtomicBool,
+    /// Threads in [`Gate::wait`]; changes under the lock.
+    waiting: AtomicU32,
     lock: Mutex<()>,
     freed: Condvar,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: `value` is reached only through a guard, and `busy`, taken with Acquire and left with Release, admits
-// one guard at a time.
+// SAFETY: `value` is reached only through a guard. One exists at a time: of a shared gate because of the mutex, of
+// any other because of the promise that its callers come one after the other, with the flag as a check.
 unsafe impl<T: Send> Send for Gate<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Gate<T> {}
 
+/// A promise that the users of a gate come one after the other, whatever threads they are.
+#[derive(Debug)]
+pub struct Serialized(());
+
+impl Serialized {
+    /// Promises it.
+    ///
+    /// # Safety
+    /// What is made with it may be used by several threads, but never by two at the same time, and what one
+    /// did happens before what the next one does.
+    pub unsafe fn promise() -> Self {
+        Self(())
+    }
+}
+
 impl<T> Gate<T> {
-    /// A gate where threads wait for one another (`shared`), or one for callers that come one after the other.
-    pub fn new(shared: bool, value: T) -> Self {
-        let (lock, freed) = (Mutex::new(()), Condvar::new());
-        Self { shared, busy: AtomicBool::new(false), lock, freed, value: UnsafeCell::new(value) }
+    /// A gate where threads wait for one another or, with the promise, one for callers that need not.
+    pub fn new(value: T, serialized: Option<Serialized>) -> Self {
+        Self {
+            shared: serialized.is_none(),
+            busy: AtomicBool::new(false),
+            waiting: AtomicU32::new(0),
+            lock: Mutex::new(()),
+            freed: Condvar::new(),
+            value: UnsafeCell::new(value),
+        }
     }
 
     /// Waits for the gate, and holds it until the guard goes.
     ///
     /// # Panics
-    /// If this thread (or, unshared, anyone) holds it already.
+    /// If it is not shared and held already.
     #[inline]
     pub fn enter(&self) -> GateGuard<'_, T> {
         let locked = self.shared.then(|| self.lock.lock().unwrap_or_else(|poison| poison.into_inner()));
-        assert!(!self.busy.swap(true, Ordering::Acquire), "the engine was entered while it is in use");
+        assert!(!self.busy.load(Ordering::Relaxed), "the engine was entered while it is in use");
+        self.busy.store(true, Ordering::Relaxed);
         GateGuard { gate: self, locked }
     }
 
     /// True if several threads may come through this gate.
+    #[inline]
     pub fn is_shared(&self) -> bool {
         self.shared
     }
@@ -59,18 +85,22 @@ impl<T> Gate<T> {
         patience: std::time::Duration,
     ) -> GateGuard<'a, T> {
         if let Some(locked) = guard.locked.take() {
-            self.busy.store(false, Ordering::Release);
+            self.waiting.fetch_add(1, Ordering::Relaxed);
+            self.busy.store(false, Ordering::Relaxed);
             let (locked, _) =
                 self.freed.wait_timeout(locked, patience).unwrap_or_else(|poison| poison.into_inner());
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
             self.busy.store(true, Ordering::Relaxed);
             guard.locked = Some(locked);
         }
         guard
     }
 
-    /// Wakes all that wait in [`Gate::wait`].
+    /// Wakes all that wait in [`Gate::wait`]. To be called with the gate held, or after it was: a thread that
+    /// enters later sees for itself what has changed.
+    #[inline]
     pub fn notify(&self) {
-        if self.shared {
+        if self.waiting.load(Ordering::Relaxed) > 0 {
             self.freed.notify_all();
         }
     }
@@ -102,8 +132,7 @@ impl<T> DerefMut for GateGuard<'_, T> {
 impl<T> Drop for GateGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.gate.busy.store(false, Ordering::Release);
-        drop(self.locked.take());
+        self.gate.busy.store(false, Ordering::Relaxed);
     }
 }
 
@@ -113,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_shared_gate_admits_one_thread_at_a_time() {
-        let gate = Gate::new(true, 0u64);
+        let gate = Gate::new(0u64, None);
         std::thread::scope(|s| {
             for _ in 0..4 {
                 s.spawn(|| (0..10_000).for_each(|_| *gate.enter() += 1));
@@ -123,8 +152,9 @@ mod tests {
     }
 
     #[test]
-    fn an_unshared_gate_notices_re_entry() {
-        let gate = Gate::new(false, ());
+    fn a_gate_that_is_not_shared_notices_re_entry() {
+        // SAFETY: one thread.
+        let gate = Gate::new((), Some(unsafe { Serialized::promise() }));
         let _held = gate.enter();
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(gate.enter()))).is_err());
     }

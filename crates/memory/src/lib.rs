@@ -6,7 +6,8 @@
 //! `unsafe`; using one is not, because every access is checked against the bounds.
 
 mod buffer;
+mod few;
 mod gate;
 
 pub use buffer::{Buffer, Scratch};
-pub use gate::{Gate, GateGuard};
+pub use gate::{Gate, GateGuard, Serialized};

@@ -82,6 +82,21 @@ impl Engine {
         matches!(self.requests.get(id.0), Some(Request { state: State::Done(_), .. }))
     }
 
+    /// True if the request is known, and not done.
+    #[inline]
+    pub fn is_pending(&self, id: ReqId) -> bool {
+        self.requests.get(id.0).is_some_and(|request| !matches!(request.state, State::Done(_)))
+    }
+
+    /// True if something in this context is under way.
+    pub fn is_used(&self, ctx: u64) -> bool {
+        self.requests.iter().any(|(_, request)| match &request.state {
+            State::Send(send) => send.head.ctx == ctx,
+            State::Recv(recv) => recv.ctx == ctx,
+            State::Done(_) => false,
+        })
+    }
+
     /// The outcome of a request that is done, without freeing it (MPI_Request_get_status).
     pub fn peek(&self, id: ReqId) -> Option<&Completion> {
         match self.requests.get(id.0) {

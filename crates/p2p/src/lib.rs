@@ -25,6 +25,7 @@
 //!
 //! # A receive
 //!
+//! * A caller that waits anyway may first stand at the fabric ([`Awaiting`]), and take its message from there.
 //! * Posted, it waits for a *match*. Cancelling takes it out again.
 //! * Matched with a whole message: the payload is unpacked from the frame (or from where it was kept, if it was
 //!   unexpected) and the receive is complete.
@@ -59,6 +60,7 @@
 //! and its answer can carry the place of a shared word from which both ends claim chunks of a big message.
 #![forbid(unsafe_code)]
 
+mod awaited;
 mod credit;
 mod engine;
 mod hash;
@@ -78,6 +80,7 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
+pub use awaited::Awaiting;
 pub use engine::Engine;
 pub use port::Port;
 pub use types::{

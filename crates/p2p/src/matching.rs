@@ -2,13 +2,14 @@
 //!
 //! A receive names a source or any, a tag or any: four classes. A message takes the receive that was
 //! posted first among those that fit; a receive takes the message that arrived first among those that
-//! fit (MPI 5.0, 3.5). Short queues are scanned in order. Beyond [`SCAN`] entries, lists by class and key
-//! are kept: a receive is in the one list of its class, so a message looks at four heads and takes the
-//! lowest post number; a message is in one list of each class that has been asked for.
+//! fit (MPI 5.0, 3.5). The first entries of a queue are scanned in order. Once what is looked for is not among
+//! the first [`SCAN`], lists by class and key are kept until the queue is empty: a receive is in the one list of
+//! its class, so a message looks at four heads and takes the lowest post number; a message is in one list of each
+//! class that has been asked for.
 
 use crate::hash::Map;
 
-/// Queues up to this long are scanned.
+/// So many entries are scanned before lists are made.
 const SCAN: usize = 8;
 /// Entries that an empty queue keeps memory for.
 const KEPT: usize = 1 << 14;
@@ -133,6 +134,19 @@ impl<T: Copy, const LISTS: usize> Entries<T, LISTS> {
         value
     }
 
+    /// The first entry that fits, or `NONE`, if so much shows among the first few.
+    #[inline]
+    fn scan(&self, mut fits: impl FnMut(&T) -> bool) -> Option<u32> {
+        let mut at = self.order.head;
+        for _ in 0..SCAN {
+            if at == NONE || fits(self.value(at)) {
+                return Some(at);
+            }
+            at = self.next(at);
+        }
+        (at == NONE).then_some(NONE)
+    }
+
     #[inline]
     fn next(&self, at: u32) -> u32 {
         self.nodes[at as usize].links[ORDER].next
@@ -231,8 +245,6 @@ impl Posted {
         self.classes[class] += 1;
         if self.indexed {
             self.entries.index(1, key(class, src, tag), at);
-        } else if self.entries.len > SCAN {
-            self.build();
         }
         at
     }
@@ -240,7 +252,7 @@ impl Posted {
     /// Takes the receive that a message of (`src`, `tag`) belongs to.
     #[inline]
     pub(crate) fn take(&mut self, src: u32, tag: u64) -> Option<u64> {
-        let at = if self.indexed { self.first_by_lists(src, tag) } else { self.first_by_scan(src, tag) };
+        let at = self.first(src, tag);
         (at != NONE).then(|| self.remove(at))
     }
 
@@ -265,12 +277,14 @@ impl Posted {
     }
 
     #[inline]
-    fn first_by_scan(&self, src: u32, tag: u64) -> u32 {
-        let mut at = self.entries.order.head;
-        while at != NONE && !self.entries.value(at).fits(src, tag) {
-            at = self.entries.next(at);
+    fn first(&mut self, src: u32, tag: u64) -> u32 {
+        if !self.indexed {
+            if let Some(at) = self.entries.scan(|receive| receive.fits(src, tag)) {
+                return at;
+            }
+            self.build();
         }
-        at
+        self.first_by_lists(src, tag)
     }
 
     fn first_by_lists(&self, src: u32, tag: u64) -> u32 {
@@ -281,6 +295,7 @@ impl Posted {
         heads.min_by_key(|&at| self.entries.value(at).number).unwrap_or(NONE)
     }
 
+    #[cold]
     fn build(&mut self) {
         self.indexed = true;
         let mut at = self.entries.order.head;
@@ -365,19 +380,16 @@ impl Unexpected {
         if class == ORDER {
             return self.entries.order.head;
         }
-        if self.entries.len <= SCAN && !self.indexed[class] {
-            let mut at = self.entries.order.head;
-            while at != NONE && !fits(self.entries.value(at), src, tag) {
-                at = self.entries.next(at);
-            }
-            return at;
-        }
         if !self.indexed[class] {
+            if let Some(at) = self.entries.scan(|message| fits(message, src, tag)) {
+                return at;
+            }
             self.build(class);
         }
         self.entries.head(key(class, src.unwrap_or(0), tag.unwrap_or(0)))
     }
 
+    #[cold]
     fn build(&mut self, class: usize) {
         self.indexed[class] = true;
         let mut at = self.entries.order.head;

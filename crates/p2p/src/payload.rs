@@ -4,19 +4,29 @@ use banyan_datatype::Data;
 use banyan_memory::Buffer;
 
 /// Writes the bytes of `data` from its byte `at` on to `out`, which they fill.
-#[inline]
+#[inline(always)]
 pub(crate) fn pack(data: &Data, at: u64, out: &mut [u8]) {
-    let mut cursor = data.cursor();
-    cursor.seek(at);
-    cursor.pack(data, out);
+    match data.piece() {
+        Some((memory, start)) => memory.read(start + at as isize, out),
+        None => {
+            let mut cursor = data.cursor();
+            cursor.seek(at);
+            cursor.pack(data, out);
+        }
+    }
 }
 
 /// Writes `bytes`, or as many as there is room for, to `data` from its byte `at` on; gives how many.
-#[inline]
+#[inline(always)]
 pub(crate) fn unpack(data: &Data, at: u64, bytes: &[u8]) -> usize {
-    let mut cursor = data.cursor();
-    cursor.seek(at);
-    cursor.unpack(data, bytes)
+    let Some((memory, start)) = data.piece() else {
+        let mut cursor = data.cursor();
+        cursor.seek(at);
+        return cursor.unpack(data, bytes);
+    };
+    let len = data.len().saturating_sub(at).min(bytes.len() as u64) as usize;
+    memory.write(start + at as isize, &bytes[..len]);
+    len
 }
 
 /// Writes the first `len` bytes of `scratch` to `data` from its byte `at` on.

@@ -83,12 +83,23 @@ impl Link {
         &mut self,
         port: &mut impl Port,
         caps: &Caps,
-        mut head: Head,
+        head: Head,
         body: &[u8],
     ) -> Result<(), Refusal> {
         if body.len() > caps.max_short {
             return self.post_with(port, head, body.len(), &mut |out| out.copy_from_slice(body));
         }
+        self.post_short(port, head, body)
+    }
+
+    /// The same, if the body is known to be short.
+    #[inline(always)]
+    pub(crate) fn post_short(
+        &mut self,
+        port: &mut impl Port,
+        mut head: Head,
+        body: &[u8],
+    ) -> Result<(), Refusal> {
         head.aux = self.loan.returnable();
         port.send_short(self.peer, &head, body)?;
         self.loan.returned(head.aux);
@@ -121,7 +132,7 @@ type Page = [Option<Link>; PAGE];
 
 impl Peers {
     /// The peer; new ones get their initial loan.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn at(&mut self, peer: Peer, bank: &mut Bank) -> &mut Link {
         let (page, slot) = (peer.0 as usize / PAGE, peer.0 as usize % PAGE);
         // Looked at twice because a reference that is returned early is held to the end.

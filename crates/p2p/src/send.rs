@@ -31,6 +31,13 @@ impl Engine {
         self.start(port, m.peer, head, m.data, m.mode == Mode::Sync)
     }
 
+    /// As [`Engine::send`], if the message can leave whole and at once: then it has, and nothing is left to do.
+    #[inline(always)]
+    pub fn send_now(&mut self, port: &mut impl Port, m: SendArgs) -> bool {
+        let head = wire::tagged(Kind::Eager, m.ctx, m.tag, m.src_rank);
+        m.mode != Mode::Sync && self.start_now(port, m.peer, head, m.data)
+    }
+
     /// Sends a message with a key, as schedules of collectives do.
     #[inline]
     pub fn send_keyed(
@@ -46,22 +53,26 @@ impl Engine {
 
     #[inline]
     fn start(&mut self, port: &mut impl Port, peer: Peer, head: Head, data: &Data, sync: bool) -> Started {
-        let link = self.peers.at(peer, &mut self.bank);
-        if let Some(cause) = &link.down {
-            return Started::Done(request::lost(peer, cause, request::sent(&head, 0)));
-        }
-        if !sync && link.envelopes.is_empty() {
-            let caps = port.caps(peer);
-            let paid = affordable(link, &caps, data.len(), 0);
-            if let Some(paid) = paid
-                && send_whole(port, link, &caps, head, data) == Ok(())
-            {
-                link.credit -= paid;
-                self.stats.eager += 1;
-                return Started::Done(request::sent(&head, data.len()));
-            }
+        if !sync && self.start_now(port, peer, head, data) {
+            return Started::Done(request::sent(&head, data.len()));
         }
         self.start_pending(port, peer, head, data, sync)
+    }
+
+    #[inline(always)]
+    fn start_now(&mut self, port: &mut impl Port, peer: Peer, head: Head, data: &Data) -> bool {
+        let link = self.peers.at(peer, &mut self.bank);
+        if link.down.is_some() || !link.envelopes.is_empty() {
+            return false;
+        }
+        let caps = port.caps(peer);
+        let Some(paid) = affordable(link, &caps, data.len(), 0) else { return false };
+        let sent = send_whole(port, link, &caps, head, data).is_ok();
+        if sent {
+            link.credit -= paid;
+            self.stats.eager += 1;
+        }
+        sent
     }
 
     #[cold]
@@ -73,6 +84,9 @@ impl Engine {
         data: &Data,
         sync: bool,
     ) -> Started {
+        if let Some(cause) = &self.peers.at(peer, &mut self.bank).down {
+            return Started::Done(request::lost(peer, cause, request::sent(&head, 0)));
+        }
         let step = SendStep::Leave { sync, region: None };
         let send = Send { peer, head, data: data.clone(), step };
         let id = self.requests.insert(Request::new(State::Send(send)));
@@ -243,7 +257,7 @@ fn eager_limit(caps: &Caps, before: usize) -> u64 {
 }
 
 /// Sends a whole message.
-#[inline]
+#[inline(always)]
 fn send_whole(
     port: &mut impl Port,
     link: &mut Link,
@@ -256,7 +270,7 @@ fn send_whole(
         let mut body = [0; STACK];
         let body = &mut body[..len];
         payload::pack(data, 0, body);
-        return link.post(port, caps, head, body);
+        return link.post_short(port, head, body);
     }
     link.post_with(port, head, len, &mut |out| payload::pack(data, 0, out))
 }

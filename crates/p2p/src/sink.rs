@@ -2,6 +2,7 @@
 
 use banyan_transport::{Class, Get, Head, Peer, Sink, Token};
 
+use crate::awaited::Awaited;
 use crate::credit;
 use crate::engine::{Engine, list, wide_tag};
 use crate::payload;
@@ -18,18 +19,7 @@ impl Sink for Engine {
     /// Takes frames of the classes P2p and Coll; others are not its business, and dropped.
     #[inline]
     fn frame(&mut self, peer: Peer, head: &Head, body: &[u8]) {
-        if !matches!(head.class, Class::P2p | Class::Coll) {
-            return self.stats.nonsense += 1;
-        }
-        let link = self.peers.at(peer, &mut self.bank);
-        if link.down.is_some() {
-            return;
-        }
-        link.credit += u32::from(head.aux);
-        if link.credit > MOST_CREDIT || self.dispatch(peer, head, body).is_err() {
-            self.stats.nonsense += 1;
-            self.peer_down(peer, "it sent a frame that makes no sense");
-        }
+        self.accept(peer, head, body, None);
     }
 
     fn got(&mut self, token: Token, outcome: Get) {
@@ -42,18 +32,41 @@ impl Sink for Engine {
 }
 
 impl Engine {
+    /// Takes a frame; `awaited` counts as posted last.
     #[inline]
-    fn dispatch(&mut self, peer: Peer, head: &Head, body: &[u8]) -> Result<(), Nonsense> {
+    pub(crate) fn accept(&mut self, peer: Peer, head: &Head, body: &[u8], awaited: Option<&mut Awaited<'_>>) {
+        if !matches!(head.class, Class::P2p | Class::Coll) {
+            return self.stats.nonsense += 1;
+        }
+        let link = self.peers.at(peer, &mut self.bank);
+        if link.down.is_some() {
+            return;
+        }
+        link.credit += u32::from(head.aux);
+        if link.credit > MOST_CREDIT || self.dispatch(peer, head, body, awaited).is_err() {
+            self.stats.nonsense += 1;
+            self.peer_down(peer, "it sent a frame that makes no sense");
+        }
+    }
+
+    #[inline]
+    fn dispatch(
+        &mut self,
+        peer: Peer,
+        head: &Head,
+        body: &[u8],
+        awaited: Option<&mut Awaited<'_>>,
+    ) -> Result<(), Nonsense> {
         if head.class != Class::P2p && head.kind > Kind::Rts as u8 {
             return Err(Nonsense);
         }
         match Kind::from_u8(head.kind).ok_or(Nonsense)? {
-            Kind::Eager => self.whole(peer, head, body, None),
+            Kind::Eager => self.whole(peer, head, body, None, awaited),
             Kind::EagerSync => {
                 let id = wire::id(body).ok_or(Nonsense)?;
-                self.whole(peer, head, &body[8..], Some(id))
+                self.whole(peer, head, &body[8..], Some(id), awaited)
             }
-            Kind::Rts => self.offered(peer, head, Rts::decode(body).ok_or(Nonsense)?),
+            Kind::Rts => self.offered(peer, head, Rts::decode(body).ok_or(Nonsense)?, awaited),
             Kind::Data => self.piece(peer, head.ctx, wire::wide(head), body),
             Kind::Cts => self.cleared(peer, head.ctx, Cts::decode(body).ok_or(Nonsense)?),
             Kind::Taken => self.answered(peer, head.ctx, true),
@@ -67,20 +80,30 @@ impl Engine {
 
     /// A whole message: straight to the receive that waits for it, or kept.
     #[inline]
-    fn whole(&mut self, peer: Peer, head: &Head, body: &[u8], waits: Option<u64>) -> Result<(), Nonsense> {
+    fn whole(
+        &mut self,
+        peer: Peer,
+        head: &Head,
+        body: &[u8],
+        waits: Option<u64>,
+        awaited: Option<&mut Awaited<'_>>,
+    ) -> Result<(), Nonsense> {
         let units = credit::cost(body.len());
         if !self.peers.at(peer, &mut self.bank).loan.pay(units) {
             return Err(Nonsense);
         }
         let (source, tag) = request::labels(head);
-        let Some(id) = self.match_posted(peer, head) else {
+        if let Some(id) = self.match_posted(peer, head) {
+            if let Some(Request { state: State::Recv(recv), .. }) = self.requests.get(id) {
+                let wanted = payload::unpack(&recv.data, 0, body);
+                self.finish(id, request::received(source, tag, body.len() as u64, wanted as u64));
+            }
+        } else if let Some(awaited) = awaited.filter(|awaited| awaited.fits(head)) {
+            awaited.receive(source, tag, body);
+        } else {
             let payload = self.pool.copy_of(body);
             self.keep(head, Message { peer, source, tag, body: Body::Whole { payload, waits } });
             return Ok(());
-        };
-        if let Some(Request { state: State::Recv(recv), .. }) = self.requests.get(id) {
-            let wanted = payload::unpack(&recv.data, 0, body);
-            self.finish(id, request::received(source, tag, body.len() as u64, wanted as u64));
         }
         self.paid_back(peer, units);
         if let Some(sender) = waits {
@@ -90,14 +113,23 @@ impl Engine {
     }
 
     /// An offer of a message: fetched if a receive waits for it, or kept.
-    fn offered(&mut self, peer: Peer, head: &Head, rts: Rts) -> Result<(), Nonsense> {
+    fn offered(
+        &mut self,
+        peer: Peer,
+        head: &Head,
+        rts: Rts,
+        awaited: Option<&mut Awaited<'_>>,
+    ) -> Result<(), Nonsense> {
         let (source, tag) = request::labels(head);
         if rts.starved {
             self.relieve(peer);
         }
         match self.match_posted(peer, head) {
             Some(id) => self.fetch(id, peer, source, tag, rts),
-            None => self.keep(head, Message { peer, source, tag, body: Body::Offer(rts) }),
+            None => {
+                awaited.filter(|awaited| awaited.fits(head)).into_iter().for_each(Awaited::offered);
+                self.keep(head, Message { peer, source, tag, body: Body::Offer(rts) });
+            }
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use banyan_memory::{Buffer, Scratch};
 use banyan_runtime::{Call, Kind, Memory, Op, Runtime, SendMode, Threads};
 
 fn main() -> Result<(), banyan_runtime::Error> {
-    let rt = Runtime::open(Threads::Single)?;
+    let rt = Runtime::open(Threads::Multiple, None)?;
     let world = rt.world()?;
     let (me, size) = (world.rank() as i32, world.size() as i32);
     let (left, right) = ((me + size - 1) % size, (me + 1) % size);

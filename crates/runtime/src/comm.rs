@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use banyan_datatype::Data;
-use banyan_p2p::{self as p2p, RecvArgs, SendArgs, Started};
+use banyan_memory::GateGuard;
+use banyan_p2p::{self as p2p, Awaiting, RecvArgs, SendArgs, Started};
 use banyan_transport::Peer;
 
 use crate::bail;
@@ -19,6 +20,9 @@ use crate::message::Message;
 use crate::request::{Recipe, Request, SendMode};
 use crate::runtime::{Runtime, derive_context};
 use crate::status::{ANY_SOURCE, ANY_TAG, Outcome, PROC_NULL, Status, TAG_UB};
+
+/// Looks at the ring of a peer before a receive from it is posted: some microseconds.
+const LOOKS: u32 = 2000;
 
 /// A communicator. Shared by everything that uses it; its context is closed when the last user lets go.
 pub struct Comm {
@@ -198,7 +202,7 @@ impl Comm {
     }
 
     /// The process behind the rank of a call; `None` is MPI_PROC_NULL.
-    #[inline]
+    #[inline(always)]
     fn target(&self, rank: i32, what: &str) -> Result<Option<Peer>> {
         if let Some(peer) = u32::try_from(rank).ok().and_then(|rank| self.targets().peer(rank)) {
             return Ok(Some(peer));
@@ -206,14 +210,16 @@ impl Comm {
         if rank == PROC_NULL {
             return Ok(None);
         }
-        bail!(
-            ERR_RANK,
-            "{what} is {rank}, but {} has ranks 0 to {}",
-            self.name_or_kind(),
-            self.targets().size().saturating_sub(1)
-        )
+        Err(self.no_rank(rank, what))
     }
 
+    #[cold]
+    fn no_rank(&self, rank: i32, what: &str) -> Error {
+        let (name, last) = (self.name_or_kind(), self.targets().size().saturating_sub(1));
+        Error::new(Class::ERR_RANK, format!("{what} is {rank}, but {name} has ranks 0 to {last}"))
+    }
+
+    #[inline(always)]
     fn source(&self, rank: i32) -> Result<Source> {
         if rank == ANY_SOURCE {
             return Ok(Source::Any);
@@ -230,11 +236,38 @@ impl Comm {
     }
 
     /// Sends, and returns when the buffer may be used again (MPI_Send, Ssend, Rsend, Bsend).
-    #[inline]
+    #[inline(always)]
     pub fn send(&self, data: &Data, dest: i32, tag: i32, mode: SendMode) -> Result<()> {
         let Some(peer) = self.target(dest, "dest")? else { return Ok(()) };
         check_tag(tag)?;
         let mut engine = self.rt.gate.enter();
+        if self.send_now(&mut engine, data, peer, tag, mode) {
+            return Ok(());
+        }
+        self.send_and_wait(engine, data, peer, tag, mode)
+    }
+
+    /// Sends, if the message can leave whole and at once.
+    #[inline(always)]
+    fn send_now(&self, engine: &mut Engine, data: &Data, peer: Peer, tag: i32, mode: SendMode) -> bool {
+        let Some(mode) = mode.of_engine() else { return false };
+        engine.p2p.send_now(&mut engine.ports, self.send_args(data, peer, tag, mode))
+    }
+
+    #[inline(always)]
+    fn send_args<'a>(&self, data: &'a Data, peer: Peer, tag: i32, mode: p2p::Mode) -> SendArgs<'a> {
+        SendArgs { peer, ctx: self.ctx, tag, src_rank: self.rank, data, mode }
+    }
+
+    #[cold]
+    fn send_and_wait(
+        &self,
+        mut engine: GateGuard<'_, Engine>,
+        data: &Data,
+        peer: Peer,
+        tag: i32,
+        mode: SendMode,
+    ) -> Result<()> {
         match self.post_send(&mut engine, data, peer, tag, mode)? {
             Posted::Over(outcome) => outcome.into_result().map(|_| ()),
             Posted::Active(id) => {
@@ -261,30 +294,73 @@ impl Comm {
             return Ok(Outcome::ok(Status::NO_PROC));
         }
         let mut engine = self.rt.gate.enter();
-        Ok(match self.post_recv(&mut engine, data, source, tag) {
+        if let Some(outcome) = self.stand_by(&mut engine, data, &source, tag, LOOKS) {
+            return Ok(outcome);
+        }
+        Ok(match self.post_recv(&mut engine, data, &source, tag) {
             Posted::Over(outcome) => outcome,
             Posted::Active(id) => outcome(self.rt.wait(engine, |engine| engine.p2p.test(id)), true),
         })
     }
 
+    /// Stands at the fabric for a while, if nothing else is to be done, and takes the message as it comes.
+    #[inline]
+    fn stand_by(
+        &self,
+        engine: &mut Engine,
+        data: &Data,
+        source: &Source,
+        tag: i32,
+        looks: u32,
+    ) -> Option<Outcome> {
+        let Source::One(_, peer) = *source else { return None };
+        let Engine { p2p, ports, policy, .. } = engine;
+        let shm = ports.shm_to(peer)?;
+        if p2p.has_work() {
+            return None;
+        }
+        let mut awaiting = Awaiting::new(p2p, self.recv_args(data, source, tag))?;
+        let looks = if policy.spins_freely() { looks } else { 1 };
+        if !(0..looks).any(|_| shm.peek(peer)) {
+            return None;
+        }
+        shm.take(peer, &mut awaiting);
+        let Some(completion) = awaiting.end() else {
+            self.rt.nudge_with(engine);
+            return None;
+        };
+        if p2p.has_work() {
+            p2p.progress(ports);
+        }
+        Some(outcome(completion, true))
+    }
+
     /// Starts a send (MPI_Isend and its kin).
+    #[inline(always)]
     pub fn isend(self: &Arc<Self>, data: &Data, dest: i32, tag: i32, mode: SendMode) -> Result<Request> {
         let peer = self.target(dest, "dest")?;
         check_tag(tag)?;
-        let Some(peer) = peer else { return Ok(Request::over(self, Outcome::ok(Status::EMPTY))) };
-        let posted = self.post_send(&mut self.rt.gate.enter(), data, peer, tag, mode)?;
-        Ok(Request::posted(self, posted, false))
+        let Some(peer) = peer else { return Ok(Request::done(Status::EMPTY)) };
+        let mut engine = self.rt.gate.enter();
+        if self.send_now(&mut engine, data, peer, tag, mode) {
+            return Ok(Request::done(Status { bytes: data.len(), ..Status::EMPTY }));
+        }
+        Ok(Request::posted(self, self.post_send(&mut engine, data, peer, tag, mode)?, false))
     }
 
     /// Starts a receive (MPI_Irecv).
+    #[inline(always)]
     pub fn irecv(self: &Arc<Self>, data: &Data, source: i32, tag: i32) -> Result<Request> {
         let source = self.source(source)?;
         check_recv_tag(tag)?;
         if let Source::None = source {
-            return Ok(Request::over(self, Outcome::ok(Status::NO_PROC)));
+            return Ok(Request::done(Status::NO_PROC));
         }
-        let posted = self.post_recv(&mut self.rt.gate.enter(), data, source, tag);
-        Ok(Request::posted(self, posted, true))
+        let mut engine = self.rt.gate.enter();
+        if let Some(outcome) = self.stand_by(&mut engine, data, &source, tag, 1) {
+            return Ok(Request::over(self, outcome));
+        }
+        Ok(Request::posted(self, self.post_recv(&mut engine, data, &source, tag), true))
     }
 
     /// A persistent send (MPI_Send_init and its kin).
@@ -310,7 +386,7 @@ impl Comm {
             },
             Recipe::Recv { data, source, tag } => match self.source(*source)? {
                 Source::None => Ok((Posted::Over(Outcome::ok(Status::NO_PROC)), true)),
-                source => Ok((self.post_recv(engine, data, source, *tag), true)),
+                source => Ok((self.post_recv(engine, data, &source, *tag), true)),
             },
             Recipe::Coll { .. } => Err(Error::intern("a collective is not posted as a message")),
         }
@@ -323,8 +399,8 @@ impl Comm {
             Err(error) => return Outcome::failed(error),
         };
         match self.send(send.0, send.1, send.2, SendMode::Standard) {
-            Ok(()) => receive.wait(),
-            Err(error) => match receive.cancel().and_then(|()| receive.free()) {
+            Ok(()) => receive.wait(&self.rt),
+            Err(error) => match receive.cancel(&self.rt).and_then(|()| receive.free(&self.rt)) {
                 Ok(()) => Outcome::failed(error),
                 Err(second) => Outcome::failed(second),
             },
@@ -406,7 +482,6 @@ impl Comm {
         })
     }
 
-    #[inline]
     fn post_send(
         &self,
         engine: &mut Engine,
@@ -415,13 +490,8 @@ impl Comm {
         tag: i32,
         mode: SendMode,
     ) -> Result<Posted> {
-        let mode = match mode {
-            SendMode::Standard => p2p::Mode::Standard,
-            SendMode::Sync => p2p::Mode::Sync,
-            SendMode::Ready => p2p::Mode::Ready,
-            SendMode::Buffered => return self.post_bsend(engine, data, peer, tag),
-        };
-        let args = SendArgs { peer, ctx: self.ctx, tag, src_rank: self.rank, data, mode };
+        let Some(mode) = mode.of_engine() else { return self.post_bsend(engine, data, peer, tag) };
+        let args = self.send_args(data, peer, tag, mode);
         Ok(match engine.p2p.send(&mut engine.ports, args) {
             Started::Done(completion) => Posted::Over(outcome(completion, false)),
             Started::Pending(id) => Posted::Active(id),
@@ -439,14 +509,7 @@ impl Comm {
             attached.take(data.len())
         })?;
         let copy = Data::bytes(packed(data));
-        let args = SendArgs {
-            peer,
-            ctx: self.ctx,
-            tag,
-            src_rank: self.rank,
-            data: &copy,
-            mode: p2p::Mode::Standard,
-        };
+        let args = self.send_args(&copy, peer, tag, p2p::Mode::Standard);
         match engine.p2p.send(&mut engine.ports, args) {
             Started::Pending(id) => engine.bsends.push((id, attached, bytes)),
             Started::Done(completion) => {
@@ -458,13 +521,17 @@ impl Comm {
     }
 
     #[inline]
-    fn post_recv(&self, engine: &mut Engine, data: &Data, source: Source, tag: i32) -> Posted {
-        let src = match source {
+    fn recv_args<'a>(&self, data: &'a Data, source: &Source, tag: i32) -> RecvArgs<'a> {
+        let src = match *source {
             Source::One(rank, peer) => Some((rank, peer)),
             _ => None,
         };
-        let args = RecvArgs { ctx: self.ctx, src, tag: wild(tag), data };
-        match engine.p2p.recv(&mut engine.ports, args) {
+        RecvArgs { ctx: self.ctx, src, tag: wild(tag), data }
+    }
+
+    #[inline]
+    fn post_recv(&self, engine: &mut Engine, data: &Data, source: &Source, tag: i32) -> Posted {
+        match engine.p2p.recv(&mut engine.ports, self.recv_args(data, source, tag)) {
             Started::Done(completion) => Posted::Over(outcome(completion, true)),
             Started::Pending(id) => Posted::Active(id),
         }

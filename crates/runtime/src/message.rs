@@ -37,7 +37,7 @@ impl Message {
     pub fn recv(self, data: &Data) -> Outcome {
         match self.0 {
             None => Outcome::ok(Status::NO_PROC),
-            Some((comm, id)) => start(&comm, id, data).wait(),
+            Some((comm, id)) => start(&comm, id, data).wait(comm.runtime()),
         }
     }
 

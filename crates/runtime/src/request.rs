@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use banyan_coll::Call;
 use banyan_datatype::Data;
-use banyan_p2p::ReqId;
+use banyan_p2p::{Mode, ReqId};
 
 use crate::bail;
 use crate::coll::Team;
@@ -28,6 +28,19 @@ pub enum SendMode {
     Buffered,
 }
 
+impl SendMode {
+    /// The mode for the engine, which knows nothing of attached buffers.
+    #[inline]
+    pub(crate) fn of_engine(self) -> Option<Mode> {
+        match self {
+            SendMode::Standard => Some(Mode::Standard),
+            SendMode::Sync => Some(Mode::Sync),
+            SendMode::Ready => Some(Mode::Ready),
+            SendMode::Buffered => None,
+        }
+    }
+}
+
 /// How to start a persistent request.
 pub(crate) enum Recipe {
     Send { data: Data, dest: i32, tag: i32, mode: SendMode },
@@ -45,8 +58,24 @@ pub trait Generalized: Send + Sync {
     fn cancel(&self, complete: bool) -> Result<()>;
 }
 
-/// A request. Shared by handle and waiters; the MPI standard forbids two threads to wait for the same one.
-pub struct Request {
+/// A request: cheap to copy, because most are a message and nothing more. The MPI standard forbids two threads to
+/// wait for the same one. A message does not hold on to its communicator: a context closes when nothing in it
+/// is under way any more (`Runtime::open_context`).
+#[derive(Clone)]
+pub struct Request(Form);
+
+#[derive(Clone)]
+enum Form {
+    /// Was over, and well, when it was made.
+    Over(Status),
+    /// A message that was under way. When its end has been taken the engine does not know it any more.
+    Message { id: ReqId, received: bool },
+    /// What has a state of its own.
+    Kept(Arc<Kept>),
+}
+
+/// A request that can be started again, or is no message, or failed at once.
+struct Kept {
     rt: Arc<Runtime>,
     comm: Option<Arc<Comm>>,
     recipe: Option<Recipe>,
@@ -69,63 +98,206 @@ enum State {
 }
 
 impl Request {
-    fn new(comm: &Arc<Comm>, recipe: Option<Recipe>, state: State) -> Request {
-        Request {
+    fn kept(comm: &Arc<Comm>, recipe: Option<Recipe>, state: State) -> Request {
+        Request(Form::Kept(Arc::new(Kept {
             rt: comm.runtime().clone(),
             comm: Some(comm.clone()),
             recipe,
             general: None,
             finished: AtomicBool::new(false),
             state: Mutex::new(state),
-        }
+        })))
     }
 
     pub(crate) fn posted(comm: &Arc<Comm>, posted: Posted, received: bool) -> Request {
-        Self::new(comm, None, state_of(posted, received))
+        match posted {
+            Posted::Over(outcome) => Self::over(comm, outcome),
+            Posted::Active(id) => Request(Form::Message { id, received }),
+        }
     }
 
     /// A request that is over already.
     pub fn over(comm: &Arc<Comm>, outcome: Outcome) -> Request {
-        Self::new(comm, None, State::Over(outcome))
+        match outcome.error {
+            None => Self::done(outcome.status),
+            Some(_) => Self::kept(comm, None, State::Over(outcome)),
+        }
+    }
+
+    /// A request that is over already, and went well.
+    #[inline]
+    pub(crate) fn done(status: Status) -> Request {
+        Request(Form::Over(status))
     }
 
     pub(crate) fn coll(comm: &Arc<Comm>, id: Option<CollId>) -> Request {
-        Self::new(comm, None, id.map_or(State::Over(Outcome::ok(Status::EMPTY)), State::Coll))
+        match id {
+            None => Self::done(Status::EMPTY),
+            Some(id) => Self::kept(comm, None, State::Coll(id)),
+        }
     }
 
     pub(crate) fn persistent(comm: &Arc<Comm>, recipe: Recipe) -> Request {
-        Self::new(comm, Some(recipe), State::Inactive)
+        Self::kept(comm, Some(recipe), State::Inactive)
     }
 
     /// A generalized request (MPI_Grequest_start).
     pub fn general(rt: &Arc<Runtime>, functions: Box<dyn Generalized>) -> Request {
-        Request {
+        Request(Form::Kept(Arc::new(Kept {
             rt: rt.clone(),
             comm: None,
             recipe: None,
             general: Some(functions),
             finished: AtomicBool::new(false),
             state: Mutex::new(State::General),
-        }
-    }
-
-    /// The communicator that errors are reported to; none for generalized requests.
-    pub fn comm(&self) -> Option<&Arc<Comm>> {
-        self.comm.as_ref()
+        })))
     }
 
     /// True if it can be started again.
+    #[inline]
     pub fn is_persistent(&self) -> bool {
-        self.recipe.is_some()
+        matches!(&self.0, Form::Kept(kept) if kept.recipe.is_some())
+    }
+
+    /// True if it was over, and well, when it was made.
+    #[inline]
+    pub fn is_done(&self) -> bool {
+        matches!(self.0, Form::Over(_))
     }
 
     /// True if something was started and its end was not taken yet.
     pub fn is_active(&self) -> bool {
-        !matches!(*lock(&self.state), State::Inactive)
+        match &self.0 {
+            Form::Over(_) | Form::Message { .. } => true,
+            Form::Kept(kept) => kept.is_active(),
+        }
     }
 
     /// Starts a persistent request (MPI_Start).
     pub fn start(&self) -> Result<()> {
+        match &self.0 {
+            Form::Kept(kept) => kept.start(),
+            _ => bail!(ERR_REQUEST, "only a persistent request can be started"),
+        }
+    }
+
+    /// Waits for the end and takes it (MPI_Wait). An inactive request is over at once, with the empty status.
+    pub fn wait(&self, rt: &Runtime) -> Outcome {
+        match &self.0 {
+            Form::Over(status) => Outcome::ok(*status),
+            _ => {
+                let outcome = rt.wait(rt.gate.enter(), |engine| self.settled(engine));
+                self.completed(outcome)
+            }
+        }
+    }
+
+    /// Takes the end if there is one (MPI_Test).
+    pub fn test(&self, rt: &Runtime) -> Option<Outcome> {
+        let look = |engine: &mut Engine| {
+            self.settled(engine).or_else(|| {
+                engine.progress();
+                self.settled(engine)
+            })
+        };
+        let outcome = rt.check_jobs(rt.gate.enter(), look)?;
+        Some(self.completed(outcome))
+    }
+
+    /// The outcome if it is over, left in place (MPI_Request_get_status).
+    pub fn status(&self, rt: &Runtime) -> Option<Outcome> {
+        let over = rt.check_jobs(rt.gate.enter(), |engine| {
+            self.is_over(engine) || {
+                engine.progress();
+                self.is_over(engine)
+            }
+        });
+        if !over {
+            return None;
+        }
+        Some(match &self.0 {
+            Form::Over(status) => Outcome::ok(*status),
+            Form::Message { id, received } => {
+                let completion = rt.gate.enter().p2p.peek(*id).cloned();
+                completion.map_or(Outcome::ok(Status::EMPTY), |completion| outcome(completion, *received))
+            }
+            Form::Kept(kept) => kept.status(),
+        })
+    }
+
+    /// Asks for the operation not to happen (MPI_Cancel). It must still be completed.
+    pub fn cancel(&self, rt: &Runtime) -> Result<()> {
+        match &self.0 {
+            Form::Over(_) => {}
+            Form::Message { id, .. } => rt.gate.enter().p2p.cancel(*id),
+            Form::Kept(kept) => kept.cancel()?,
+        }
+        Ok(())
+    }
+
+    /// Lets go of it; what is under way goes on (MPI_Request_free).
+    pub fn free(&self, rt: &Runtime) -> Result<()> {
+        match &self.0 {
+            Form::Over(_) => {}
+            Form::Message { id, .. } => rt.gate.enter().p2p.detach(*id),
+            Form::Kept(kept) => kept.free()?,
+        }
+        Ok(())
+    }
+
+    /// Says that a generalized request is over (MPI_Grequest_complete).
+    pub fn complete(&self) -> Result<()> {
+        match &self.0 {
+            Form::Kept(kept) => kept.complete(),
+            _ => bail!(ERR_REQUEST, "only a generalized request can be completed by the user"),
+        }
+    }
+
+    /// True if it is over or inactive. Inside the gate.
+    fn is_over(&self, engine: &mut Engine) -> bool {
+        match &self.0 {
+            Form::Over(_) => true,
+            Form::Message { id, .. } => !engine.p2p.is_pending(*id),
+            Form::Kept(kept) => kept.settle(engine),
+        }
+    }
+
+    /// The outcome, if it is over or inactive. Inside the gate; [`Request::completed`] then has the last word.
+    #[inline]
+    fn settled(&self, engine: &mut Engine) -> Option<Outcome> {
+        match &self.0 {
+            Form::Over(status) => Some(Outcome::ok(*status)),
+            Form::Message { id, received } => match engine.p2p.test(*id) {
+                Some(completion) => Some(outcome(completion, *received)),
+                None if engine.p2p.is_pending(*id) => None,
+                None => Some(Outcome::ok(Status::EMPTY)),
+            },
+            Form::Kept(kept) => kept.settle(engine).then(|| Outcome::ok(Status::EMPTY)),
+        }
+    }
+
+    /// The outcome of a request that is settled, outside the gate (a generalized one calls the user).
+    #[inline]
+    fn completed(&self, settled: Outcome) -> Outcome {
+        match &self.0 {
+            Form::Kept(kept) => kept.take(),
+            _ => settled,
+        }
+    }
+}
+
+impl AsRef<Request> for Request {
+    fn as_ref(&self) -> &Request {
+        self
+    }
+}
+
+impl Kept {
+    fn is_active(&self) -> bool {
+        !matches!(*lock(&self.state), State::Inactive)
+    }
+
+    fn start(&self) -> Result<()> {
         let (Some(recipe), Some(comm)) = (&self.recipe, &self.comm) else {
             bail!(ERR_REQUEST, "only a persistent request can be started")
         };
@@ -146,40 +318,23 @@ impl Request {
         Ok(())
     }
 
-    /// Waits for the end and takes it (MPI_Wait). An inactive request is over at once, with the empty status.
-    pub fn wait(&self) -> Outcome {
-        self.rt.wait(self.rt.gate.enter(), |engine| self.settle(engine).then_some(()));
-        self.take()
-    }
-
-    /// Takes the end if there is one (MPI_Test).
-    pub fn test(&self) -> Option<Outcome> {
-        self.look().then(|| self.take())
-    }
-
-    /// The outcome if it is over, left in place (MPI_Request_get_status).
-    pub fn status(&self) -> Option<Outcome> {
-        if !self.look() {
-            return None;
-        }
+    /// The outcome, left in place; it is settled.
+    fn status(&self) -> Outcome {
         let mut state = lock(&self.state);
         match &*state {
-            State::Over(outcome) => Some(outcome.clone()),
+            State::Over(outcome) => outcome.clone(),
             State::General => {
                 drop(state);
-                let outcome =
-                    self.general.as_ref().map_or(Outcome::ok(Status::EMPTY), |general| general.query());
-                Some(outcome)
+                self.general.as_ref().map_or(Outcome::ok(Status::EMPTY), |general| general.query())
             }
             _ => {
                 *state = State::Inactive;
-                Some(Outcome::ok(Status::EMPTY))
+                Outcome::ok(Status::EMPTY)
             }
         }
     }
 
-    /// Asks for the operation not to happen (MPI_Cancel). It must still be completed.
-    pub fn cancel(&self) -> Result<()> {
+    fn cancel(&self) -> Result<()> {
         if let Some(general) = &self.general {
             return general.cancel(self.finished.load(Ordering::Acquire));
         }
@@ -192,8 +347,7 @@ impl Request {
         Ok(())
     }
 
-    /// Lets go of it; what is under way goes on (MPI_Request_free).
-    pub fn free(&self) -> Result<()> {
+    fn free(&self) -> Result<()> {
         let state = std::mem::replace(&mut *lock(&self.state), State::Inactive);
         match state {
             State::Message { id, .. } => self.rt.gate.enter().p2p.detach(id),
@@ -208,24 +362,13 @@ impl Request {
         Ok(())
     }
 
-    /// Says that a generalized request is over (MPI_Grequest_complete).
-    pub fn complete(&self) -> Result<()> {
+    fn complete(&self) -> Result<()> {
         if self.general.is_none() {
             bail!(ERR_REQUEST, "only a generalized request can be completed by the user");
         }
         self.finished.store(true, Ordering::Release);
         self.rt.nudge();
         Ok(())
-    }
-
-    /// Lets messages move once, then says whether it is over.
-    fn look(&self) -> bool {
-        self.rt.check_jobs(self.rt.gate.enter(), |engine| {
-            self.settle(engine) || {
-                engine.progress();
-                self.settle(engine)
-            }
-        })
     }
 
     /// True if it is over or inactive. Inside the gate.
@@ -265,57 +408,63 @@ impl Request {
 
 impl Runtime {
     /// Waits for all (MPI_Waitall); the outcomes in the same order.
-    pub fn wait_all(&self, requests: &[Arc<Request>]) -> Vec<Outcome> {
-        let mut first = 0;
+    pub fn wait_all(&self, requests: &[impl AsRef<Request>]) -> Vec<Outcome> {
+        let mut outcomes = Vec::with_capacity(requests.len());
         self.wait(self.gate.enter(), |engine| {
-            while first < requests.len() && requests[first].settle(engine) {
-                first += 1;
+            while let Some(request) = requests.get(outcomes.len()) {
+                outcomes.push(request.as_ref().settled(engine)?);
             }
-            (first == requests.len()).then_some(())
+            Some(())
         });
-        requests.iter().map(|request| request.take()).collect()
+        for (request, outcome) in requests.iter().zip(&mut outcomes) {
+            if let Form::Kept(kept) = &request.as_ref().0 {
+                *outcome = kept.take();
+            }
+        }
+        outcomes
     }
 
     /// The outcomes if all are over, otherwise nothing changes (MPI_Testall).
-    pub fn test_all(&self, requests: &[Arc<Request>]) -> Option<Vec<Outcome>> {
+    pub fn test_all(&self, requests: &[impl AsRef<Request>]) -> Option<Vec<Outcome>> {
         let over = self.check_jobs(self.gate.enter(), |engine| {
             engine.progress();
-            requests.iter().filter(|request| !request.settle(engine)).count() == 0
+            requests.iter().all(|request| request.as_ref().is_over(engine))
         });
-        over.then(|| requests.iter().map(|request| request.take()).collect())
+        over.then(|| self.wait_all(requests))
     }
 
     /// Waits until at least one of the active ones is over and takes it (MPI_Waitany); `None` if none is active.
-    pub fn wait_any(&self, requests: &[(usize, Arc<Request>)]) -> Option<(usize, Outcome)> {
-        if requests.iter().all(|(_, request)| !request.is_active()) {
+    pub fn wait_any(&self, requests: &[impl AsRef<Request>]) -> Option<(usize, Outcome)> {
+        if requests.iter().all(|request| !request.as_ref().is_active()) {
             return None;
         }
-        let ready = self.wait(self.gate.enter(), |engine| ready(requests, engine));
-        Some((requests[ready].0, requests[ready].1.take()))
+        let (at, outcome) = self.wait(self.gate.enter(), |engine| ready(requests, engine));
+        Some((at, requests[at].as_ref().completed(outcome)))
     }
 
     /// Takes one that is over, if any is (MPI_Testany). `Err(())` if none is active.
     #[allow(clippy::result_unit_err, reason = "there is nothing more to say than that none is active")]
-    pub fn test_any(&self, requests: &[(usize, Arc<Request>)]) -> Result<Option<(usize, Outcome)>, ()> {
-        if requests.iter().all(|(_, request)| !request.is_active()) {
+    pub fn test_any(&self, requests: &[impl AsRef<Request>]) -> Result<Option<(usize, Outcome)>, ()> {
+        if requests.iter().all(|request| !request.as_ref().is_active()) {
             return Err(());
         }
         let found = self.check_jobs(self.gate.enter(), |engine| {
             engine.progress();
             ready(requests, engine)
         });
-        Ok(found.map(|i| (requests[i].0, requests[i].1.take())))
+        Ok(found.map(|(at, outcome)| (at, requests[at].as_ref().completed(outcome))))
     }
 
     /// Takes all that are over, after waiting for at least one if `block` (MPI_Waitsome, MPI_Testsome).
     /// `None` if none is active.
-    pub fn some(&self, requests: &[(usize, Arc<Request>)], block: bool) -> Option<Vec<(usize, Outcome)>> {
-        let active: Vec<_> = requests.iter().filter(|(_, request)| request.is_active()).collect();
+    pub fn some(&self, requests: &[impl AsRef<Request>], block: bool) -> Option<Vec<(usize, Outcome)>> {
+        let active = |at: &usize| requests[*at].as_ref().is_active();
+        let active: Vec<usize> = (0..requests.len()).filter(active).collect();
         if active.is_empty() {
             return None;
         }
-        let over = |engine: &mut Engine| -> Vec<usize> {
-            (0..active.len()).filter(|&i| active[i].1.settle(engine)).collect()
+        let over = |engine: &mut Engine| -> Vec<(usize, Outcome)> {
+            active.iter().filter_map(|&at| Some((at, requests[at].as_ref().settled(engine)?))).collect()
         };
         let found = match block {
             true => {
@@ -326,13 +475,15 @@ impl Runtime {
                 over(engine)
             }),
         };
-        Some(found.into_iter().map(|i| (active[i].0, active[i].1.take())).collect())
+        let completed = |(at, outcome): (usize, Outcome)| (at, requests[at].as_ref().completed(outcome));
+        Some(found.into_iter().map(completed).collect())
     }
 }
 
 /// The first active one that is over.
-fn ready(requests: &[(usize, Arc<Request>)], engine: &mut Engine) -> Option<usize> {
-    requests.iter().position(|(_, request)| request.is_active() && request.settle(engine))
+fn ready(requests: &[impl AsRef<Request>], engine: &mut Engine) -> Option<(usize, Outcome)> {
+    let mut active = requests.iter().enumerate().filter(|(_, request)| request.as_ref().is_active());
+    active.find_map(|(at, request)| Some((at, request.as_ref().settled(engine)?)))
 }
 
 fn state_of(posted: Posted, received: bool) -> State {

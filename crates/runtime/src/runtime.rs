@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use banyan_coll::Tuning;
-use banyan_memory::{Gate, GateGuard};
+use banyan_memory::{Gate, GateGuard, Serialized};
 use banyan_transport::Peer;
 
 use crate::boot::{self, Boot};
@@ -89,11 +89,12 @@ const PATIENCE: Duration = Duration::from_millis(100);
 const NAP: Duration = Duration::from_millis(1);
 
 impl Runtime {
-    /// Joins the job that the launcher describes, or starts one of a single process.
-    pub fn open(threads: Threads) -> Result<Arc<Runtime>> {
+    /// Joins the job that the launcher describes, or starts one of a single process. Without the promise that
+    /// calls come one after the other each takes a lock.
+    pub fn open(threads: Threads, serialized: Option<Serialized>) -> Result<Arc<Runtime>> {
         let Boot { engine, facts, tuning } = boot::start()?;
         Ok(Arc::new(Runtime {
-            gate: Gate::new(threads == Threads::Multiple, engine),
+            gate: Gate::new(engine, serialized),
             tuning,
             facts,
             threads,
@@ -148,11 +149,16 @@ impl Runtime {
     /// Wakes threads that wait for something that no message brings (a generalized request).
     pub(crate) fn nudge(&self) {
         if self.gate.is_shared() {
-            if let Some(kick) = self.gate.enter().resting.take() {
-                kick.wake();
-            }
-            self.gate.notify();
+            self.nudge_with(&mut self.gate.enter());
         }
+    }
+
+    /// The same, from inside the gate: something happened that another thread may wait for.
+    pub(crate) fn nudge_with(&self, engine: &mut Engine) {
+        if let Some(kick) = engine.resting.take() {
+            kick.wake();
+        }
+        self.gate.notify();
     }
 
     /// A context id that no other communicator of the universe has.
@@ -168,6 +174,9 @@ impl Runtime {
     pub(crate) fn open_context(&self, ctx: u64) {
         let retired = std::mem::take(&mut *lock(&self.retired));
         let mut engine = self.gate.enter();
+        let used = |old: &Retired| engine.p2p.is_used(old.ctx);
+        let (used, retired): (Vec<_>, Vec<_>) = retired.into_iter().partition(used);
+        lock(&self.retired).extend(used);
         for old in retired {
             engine.p2p.close_context(old.ctx);
             if let (Some(ranks), Some(shm)) = (old.slots, &engine.ports.shm) {

@@ -126,7 +126,7 @@ impl Core {
     }
 
     /// Publishers must fence before they look at a doorbell.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn fences(&self) -> bool {
         self.segment.header().fences.load(Ordering::Relaxed) != 0
     }
@@ -174,8 +174,10 @@ impl Core {
     }
 
     /// Whether `rank`'s memory can be read, as far as known: true before the first try.
+    #[inline(always)]
     pub(crate) fn can_read(&self, rank: u32) -> bool {
-        self.single_copy != SingleCopy::Off && self.known_reach(rank) != Reach::Refused
+        self.single_copy != SingleCopy::Off
+            && self.reach[rank as usize].load(Ordering::Relaxed) != Reach::Refused as u32
     }
 
     /// Whether `rank`'s memory can be read: tried now, if `rank` has attached.
@@ -220,6 +222,7 @@ impl Core {
         self.reach[rank as usize].store(Reach::Refused as u32, Ordering::Relaxed);
     }
 
+    #[inline(always)]
     fn known_reach(&self, rank: u32) -> Reach {
         Reach::of(self.reach[rank as usize].load(Ordering::Relaxed))
     }

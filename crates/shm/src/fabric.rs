@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::layout::{Layout, arena_stride};
 use crate::names::Names;
 use crate::options::{Options, Stats};
-use crate::receiving::Incoming;
+use crate::receiving::{BATCH, Incoming};
 use crate::registry;
 use crate::ring::{Consumer, INLINE, Producer};
 use crate::segment::{Segment, new_memory};
@@ -256,6 +256,7 @@ impl Fabric for Shm {
         "shm"
     }
 
+    #[inline(always)]
     fn caps(&self, peer: Peer) -> Caps {
         let get = self.names.index(peer).is_some_and(|index| self.core.can_read(index as u32));
         let max_bcopy = self.core.segment.layout.max_body().min(LONGEST);
@@ -269,7 +270,7 @@ impl Fabric for Shm {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn send_short(&mut self, peer: Peer, head: &Head, body: &[u8]) -> Result<(), Refusal> {
         let fences = self.core.fences();
         let (to, lane) = self.lane(peer)?;
@@ -327,7 +328,7 @@ impl Fabric for Shm {
         while let Some(&from) = self.hot.get(at) {
             at += 1;
             if self.incoming[from as usize].ring.as_ref().is_some_and(Consumer::ready) {
-                events += self.drain(from as usize, sink);
+                events += self.drain(from as usize, BATCH, sink);
             }
         }
         if !self.dying.is_empty() {

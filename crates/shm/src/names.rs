@@ -21,7 +21,7 @@ impl Names {
     }
 
     /// The local index of `peer`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn index(&self, peer: Peer) -> Option<usize> {
         if self.scattered.is_empty() {
             let index = peer.0.wrapping_sub(self.first) as usize;

@@ -1,6 +1,6 @@
 //! The receiving half of [`Shm`]: which rings are polled, what they hold, what becomes of the dead.
 
-use banyan_transport::{Head, Sink};
+use banyan_transport::{Head, Peer, Sink};
 
 use crate::core::Core;
 use crate::fabric::Shm;
@@ -10,7 +10,7 @@ use crate::sending::Outgoing;
 use crate::sync::Ordering;
 
 /// Frames taken from one ring in one poll.
-const BATCH: usize = 32;
+pub(crate) const BATCH: usize = 32;
 /// Rings polled without being told of.
 const HOT: usize = 32;
 /// From one peer.
@@ -81,13 +81,21 @@ impl Shm {
         }
     }
 
-    /// Hands over what one ring has, up to a batch.
-    pub(crate) fn drain(&mut self, from: usize, sink: &mut impl Sink) -> usize {
+    /// Hands over the next frame of `peer`, if it is there and its ring in use; gives whether it was. What a poll
+    /// does, for a caller that waits for this peer.
+    #[inline]
+    pub fn take(&mut self, peer: Peer, sink: &mut impl Sink) -> bool {
+        self.names.index(peer).is_some_and(|from| self.drain(from, 1, sink) > 0)
+    }
+
+    /// Hands over what one ring has, up to `most` frames.
+    #[inline]
+    pub(crate) fn drain(&mut self, from: usize, most: usize, sink: &mut impl Sink) -> usize {
         let peer = self.names.peer(from);
         let slot = &mut self.incoming[from];
         let Some(ring) = &mut slot.ring else { return 0 };
         let (mut frames, mut sane) = (0, true);
-        while sane && frames < BATCH {
+        while sane && frames < most {
             let taken = ring.take(|head, body| match Head::decode(head) {
                 Some(head) => sink.frame(peer, &head, body),
                 None => sane = false,
@@ -119,7 +127,7 @@ impl Shm {
         for (index, cause) in std::mem::take(&mut self.dying) {
             let slot = &mut self.incoming[index as usize];
             consumer(&self.core, slot, index);
-            let taken = self.drain(index as usize, sink);
+            let taken = self.drain(index as usize, BATCH, sink);
             events += taken;
             if taken > 0 {
                 self.dying.push((index, cause));

@@ -33,7 +33,7 @@ unsafe impl Send for Lane {}
 
 impl Lane {
     /// Nothing more needs to be done after a send: the peer polls this ring, and does not sleep.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_settled(&self, fences: bool) -> bool {
         light_barrier(fences);
         // SAFETY: `core` keeps the segment mapped for as long as this lane.
@@ -44,7 +44,7 @@ impl Lane {
 
 impl Shm {
     /// The lane to a peer, opened on first use.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn lane(&mut self, peer: Peer) -> Result<(usize, &mut Lane), Refusal> {
         let to = self.names.index(peer).ok_or(Refusal::Down)?;
         if !matches!(self.outgoing[to], Outgoing::Open(_)) {

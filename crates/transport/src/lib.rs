@@ -43,6 +43,7 @@ pub enum Class {
 
 impl Class {
     /// The class with this number, if there is one.
+    #[inline]
     pub fn from_u8(value: u8) -> Option<Class> {
         [Class::P2p, Class::Coll, Class::Rma, Class::Control].into_iter().find(|&c| c as u8 == value)
     }
@@ -71,11 +72,11 @@ impl Head {
     pub const BYTES: usize = 20;
 
     /// Little-endian form: class, kind, aux, a, b, ctx.
+    #[inline(always)]
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let mut out = [0; Self::BYTES];
-        out[0] = self.class as u8;
-        out[1] = self.kind;
-        out[2..4].copy_from_slice(&self.aux.to_le_bytes());
+        let first = u32::from(self.class as u8) | u32::from(self.kind) << 8 | u32::from(self.aux) << 16;
+        out[..4].copy_from_slice(&first.to_le_bytes());
         out[4..8].copy_from_slice(&self.a.to_le_bytes());
         out[8..12].copy_from_slice(&self.b.to_le_bytes());
         out[12..20].copy_from_slice(&self.ctx.to_le_bytes());
@@ -83,6 +84,7 @@ impl Head {
     }
 
     /// Reads what [`Head::encode`] wrote; `None` if the class is unknown.
+    #[inline(always)]
     pub fn decode(bytes: &[u8; Self::BYTES]) -> Option<Head> {
         let [class, kind, x0, x1, a0, a1, a2, a3, b0, b1, b2, b3, ctx @ ..] = *bytes;
         Some(Head {

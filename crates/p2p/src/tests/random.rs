@@ -8,7 +8,7 @@ use banyan_transport::{Class, Get, Head, Sink, Token};
 use super::oracle::{Identity, Oracle, Posted};
 use super::*;
 use crate::wire::{self, Kind};
-use crate::{Fault, MsgId};
+use crate::{Awaiting, Fault, MsgId};
 
 /// A message that some process was told to send.
 struct Sent {
@@ -53,15 +53,15 @@ struct Program {
 }
 
 /// The engine, watched.
-struct Tap<'a> {
+struct Tap<'a, S> {
     at: usize,
-    engine: &'a mut Engine,
+    engine: &'a mut S,
     oracle: &'a mut Oracle,
     sent: &'a mut Vec<Sent>,
     lanes: &'a Lanes,
 }
 
-impl Sink for Tap<'_> {
+impl<S: Sink> Sink for Tap<'_, S> {
     fn frame(&mut self, peer: Peer, head: &Head, body: &[u8]) {
         self.oracle.frame(peer, head);
         if head.class == Class::P2p && head.kind == Kind::Cancel as u8 {
@@ -279,8 +279,18 @@ impl Program {
         let recv = self.received.len();
         let src = src.map(|s| (rank(s, ctx), Peer(s as u32)));
         self.oracles[at].post(like(recv, ctx, src.map(|s| s.0), tag));
+        let stands = self.random.once_in(2);
         let End { engine, port } = &mut self.world.ends[at];
-        let started = engine.recv(port, RecvArgs { ctx, src, tag, data: &data });
+        let args = RecvArgs { ctx, src, tag, data: &data };
+        let mut awaiting = if stands { Awaiting::new(engine, args) } else { None };
+        if let Some(awaiting) = &mut awaiting {
+            let (oracle, sent, lanes) = (&mut self.oracles[at], &mut self.sent, &self.lanes);
+            port.poll(&mut Tap { at, engine: awaiting, oracle, sent, lanes });
+        }
+        let started = match awaiting.and_then(Awaiting::end) {
+            Some(completion) => Started::Done(completion),
+            None => engine.recv(port, args),
+        };
         self.note_received(at, Class::P2p, data, started);
     }
 
