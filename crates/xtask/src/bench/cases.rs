@@ -134,13 +134,15 @@ pub(super) fn all() -> Vec<Case> {
         case("coll-4", 4, "coll", &[]),
         case("coll-8", 8, "coll", &[]),
         case("coll-16", 16, "coll", &[]).within(30),
+        case("loaded-latency", 2, "latency", &[SIZES]).loaded().within(10),
+        case("loaded-2", 2, "coll", LOADED).loaded().within(10),
         case("loaded-4", 4, "coll", LOADED).loaded().within(10),
         case("loaded-8", 8, "coll", LOADED).loaded().within(10),
         case("loaded-16", 16, "coll", LOADED).loaded().within(10),
-        case("tcp-latency", 2, "latency", &[TCP_SIZES]).tcp(),
+        case("tcp-latency", 2, "latency", &[SIZES]).tcp(),
         case("tcp-bandwidth", 2, "bandwidth", &["4096,65536,1048576,4194304"]).tcp(),
         case("tcp-rate", 2, "bandwidth", &["rate"]).tcp(),
-        case("tcp-coll", 2, "coll", &["allreduce", TCP_SIZES]).tcp(),
+        case("tcp-coll", 2, "coll", &["allreduce", SIZES]).tcp(),
         case("startup", 2, "true", &[]).wall(),
         case("startup", 2, "init", &[]).wall(),
         case("startup", 16, "init", &[]).wall(),
@@ -158,16 +160,17 @@ pub(super) fn all() -> Vec<Case> {
     cases
 }
 
-const TCP_SIZES: &str = "0,8,64,512,4096,32768,262144,1048576";
+/// Fewer sizes, where a part is not about sizes.
+const SIZES: &str = "0,8,64,512,4096,32768,262144,1048576";
 const LOADED: &[&str] = &["barrier,bcast,alltoall,allreduce", "8,32768,1048576"];
 
 /// The cells that a change is looked at by first.
 pub(super) fn quick() -> Vec<Case> {
-    const SIZES: &str = "8,1048576";
+    const TWO: &str = "8,1048576";
     vec![
-        case("latency", 2, "latency", &[SIZES]),
-        case("coll-2", 2, "coll", &["allreduce", SIZES]),
-        case("coll-16", 16, "coll", &["allreduce", SIZES]).within(10),
+        case("latency", 2, "latency", &[TWO]),
+        case("coll-2", 2, "coll", &["allreduce", TWO]),
+        case("coll-16", 16, "coll", &["allreduce", TWO]).within(10),
         case("startup", 2, "true", &[]).wall(),
         case("startup", 2, "init", &[]).wall(),
         case("startup", 16, "init", &[]).wall(),

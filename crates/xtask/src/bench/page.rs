@@ -53,7 +53,7 @@ pub(super) fn html(results: &Results) -> Result<String> {
     for (part, groups) in parts(results) {
         let mut figures = String::new();
         for (group, cells) in groups {
-            if let Some(svg) = plot(across(part), &cells[0].unit, &lines_of(results, group, &cells))? {
+            if let Some(svg) = plot(across(group), &cells[0].unit, &lines_of(results, group, &cells))? {
                 let title = group.strip_prefix(part).unwrap_or(group).trim_start_matches('/');
                 let title = if title.is_empty() { part } else { title };
                 let _ = writeln!(
@@ -140,11 +140,11 @@ fn sorted(points: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
     points
 }
 
-fn across(part: &str) -> &'static str {
-    match part {
+fn across(group: &str) -> &'static str {
+    match group.split('/').next().unwrap_or(group) {
         "matching" => "messages",
         "startup" | "memory" | "growth" => "ranks",
-        "limit" => "bytes or processes",
+        "limit" if group.ends_with("ring") => "ranks",
         _ => "bytes",
     }
 }

@@ -1,7 +1,5 @@
 //! Figures as lines in SVG, in colours that can be read on light and dark ground.
 
-use std::fmt::Display;
-
 use anyhow::{Result, anyhow};
 use plotters::prelude::*;
 
@@ -42,13 +40,14 @@ fn draw(
         .margin(8)
         .x_label_area_size(34)
         .y_label_area_size(52)
-        .build_cartesian_2d(across.log_scale(), up.log_scale())?;
+        .build_cartesian_2d(across.log_scale().base(base(x)), up.log_scale())?;
     chart
         .configure_mesh()
         .x_desc(x)
         .y_desc(unit)
-        .x_label_formatter(&|value| short(*value))
-        .y_label_formatter(&|value| short(*value))
+        .x_labels(8)
+        .x_label_formatter(&|value| short(*value, if base(x) == 2.0 { 1024.0 } else { 1000.0 }))
+        .y_label_formatter(&|value| short(*value, 1000.0))
         .light_line_style(TRANSPARENT)
         .bold_line_style(BLACK.mix(0.15))
         .draw()?;
@@ -77,15 +76,20 @@ fn themed(svg: &str) -> String {
     svg.replace("#000000", "currentColor").replacen(&format!("width=\"{width}\" height=\"{height}\""), "", 1)
 }
 
-/// 1536 is 1.5K.
-fn short(value: f64) -> String {
-    fn trimmed(value: f64, unit: impl Display) -> String {
+/// What an axis counts by: bytes and ranks double, numbers of messages go by tens.
+fn base(x: &str) -> f64 {
+    if matches!(x, "bytes" | "ranks") { 2.0 } else { 10.0 }
+}
+
+/// 1536 is 1.5K by 1024.
+fn short(value: f64, kilo: f64) -> String {
+    fn trimmed(value: f64, unit: &str) -> String {
         let text = format!("{value:.1}");
         format!("{}{unit}", text.strip_suffix(".0").unwrap_or(&text))
     }
     match value {
-        v if v >= 1048576.0 => trimmed(v / 1048576.0, "M"),
-        v if v >= 1024.0 => trimmed(v / 1024.0, "K"),
+        v if v >= kilo * kilo => trimmed(v / kilo / kilo, "M"),
+        v if v >= kilo => trimmed(v / kilo, "K"),
         v if v >= 1.0 => trimmed(v, ""),
         v => format!("{v}"),
     }
@@ -102,7 +106,7 @@ mod tests {
         assert!(svg.starts_with("<svg") && svg.contains("ours") && svg.contains("currentColor"), "{svg}");
         assert!(!svg.contains("#000000"));
         assert!(plot("bytes", "us", &[]).unwrap().is_none());
-        assert_eq!(short(1_572_864.0), "1.5M");
-        assert_eq!(short(0.1), "0.1");
+        assert_eq!(short(1_572_864.0, 1024.0), "1.5M");
+        assert_eq!(short(0.1, 1000.0), "0.1");
     }
 }
