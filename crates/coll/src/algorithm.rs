@@ -10,6 +10,9 @@ pub enum Needs {
     Messages,
     /// Shared slots, and all that a rank publishes fits into one.
     Inline,
+    /// Shared slots with a board, and elements that lie in memory as they are packed, combined by an operation of
+    /// MPI's own, if any.
+    Board,
     /// Shared slots, and ranks that can pull out of each other's memory.
     Regions,
 }
@@ -27,7 +30,7 @@ pub struct Algorithm {
     /// It changes the order of operands, so the operation must commute.
     pub reorders: bool,
     /// Stamps of the shared slots that it uses up (0: it does not touch them).
-    pub phases: u32,
+    pub phases: fn(&Shape) -> u32,
     /// Units of [`Buf::Temp`](crate::Buf::Temp) that it wants.
     pub temp: fn(&Shape) -> u64,
     /// Number of rounds, alike at all ranks.
@@ -58,9 +61,16 @@ pub struct Case {
     pub bytes: f64,
     /// Ranks.
     pub ranks: u32,
+    /// Elements lie in memory as they are packed, and are combined, if at all, by an operation of MPI's own.
+    pub plain: bool,
 }
 
 impl Case {
+    /// Of elements that are plain.
+    pub fn plain(bytes: f64, ranks: u32) -> Case {
+        Case { bytes, ranks, plain: true }
+    }
+
     /// Ranks, for arithmetic.
     pub fn p(&self) -> f64 {
         f64::from(self.ranks)
@@ -136,6 +146,7 @@ pub const ALL: &[&Algorithm] = &[
     &a::allreduce::RING,
     &a::shared::ALLREDUCE,
     &a::shared::ALLREDUCE_PULL,
+    &a::board::ALLREDUCE,
     &a::reduce_scatter::DOUBLING,
     &a::reduce_scatter::PAIRWISE,
     &a::reduce_scatter::DOUBLING_BLOCK,

@@ -7,7 +7,7 @@ use banyan_memory::Buffer;
 
 use crate::execute::Running;
 use crate::place::Place;
-use crate::{Blocks, Call, Case, Fault, Kind, Memory, Shape};
+use crate::{Blocks, Call, Case, Fault, Kind, Memory, Op, Shape};
 
 impl Running {
     /// Sets shape, places and operation (all unset before) to what a call says.
@@ -30,7 +30,7 @@ impl Running {
         let Shape { rank, ranks, .. } = self.shape;
         let blocked_send = matches!(call.kind, Scatter | Scatterv | Alltoall | Alltoallv | Alltoallw);
         let blocked_recv = !matches!(call.kind, Bcast | Scatter | Scatterv);
-        let [send, recv, _] = &mut self.places;
+        let [send, recv, ..] = &mut self.places;
         (*send, self.shape.sends) = place(&call.send, blocked_send.then_some(ranks));
         (*recv, self.shape.recvs) = place(&call.recv, blocked_recv.then_some(ranks));
         let own = |blocks: &Blocks| blocks.block(rank).1;
@@ -112,7 +112,11 @@ impl Running {
             Kind::ReduceScatter | Kind::ReduceScatterBlock => shape.sends.start(shape.ranks) as f64,
             _ => shape.len as f64,
         };
-        Some(Case { bytes: units * shape.unit as f64, ranks: shape.ranks })
+        let plain = match &self.op {
+            None => !kind.reduces(),
+            Some((op, ty)) => matches!(op, Op::Builtin(_)) && ty.is_dense(),
+        };
+        Some(Case { bytes: units * shape.unit as f64, ranks: shape.ranks, plain })
     }
 }
 

@@ -110,6 +110,9 @@ pub trait Slots {
     /// Up to which stamp `rank` (maybe myself) has released; 0 at first.
     fn released(&mut self, rank: u32) -> u64;
 
+    /// Memory that all ranks of the communicator share besides the slots; their releases tell whose turn it is.
+    fn board(&mut self) -> Buffer;
+
     /// True if every rank can pull regions of every other: all ranks agree on it.
     fn can_pull_regions(&self) -> bool;
 }

@@ -50,6 +50,14 @@ impl Place {
         }
     }
 
+    /// Room for units in memory that is shared: elements of `ty`, if there is one.
+    pub(crate) fn shared(base: Buffer, ty: Option<&TypeArc>) -> Place {
+        match ty {
+            None => Place::Bytes(base),
+            Some(ty) => Place::Elements { base, ty: ty.clone() },
+        }
+    }
+
     /// The memory of a range, if it is one that a message can use as it is.
     pub(crate) fn data(&self, (at, len): Range) -> Option<Data> {
         if len == 0 {

@@ -29,6 +29,8 @@ pub struct SlotFacts {
     pub inline: u64,
     /// Every rank can pull regions of every other.
     pub regions: bool,
+    /// Bytes of the board.
+    pub board: u64,
 }
 
 /// What a communicator keeps between its collectives: one per communicator and rank.
@@ -60,7 +62,7 @@ impl Facts {
     /// Of `ranks` ranks on one node of `cores` cores with slots as the runtime makes them, or on nodes of
     /// their own: what `mpirun --explain` assumes of a communicator that is not there.
     pub fn supposed(ranks: u32, shared: bool, cores: u32) -> Facts {
-        let slots = shared.then_some(SlotFacts { inline: 4096, regions: true });
+        let slots = shared.then_some(SlotFacts { inline: 4096, regions: true, board: 4 << 20 });
         Facts { ranks, shared, cores, per_node: if shared { ranks } else { 1 }, slots }
     }
 }
@@ -94,7 +96,7 @@ impl PlanCache {
         }
         let stamps = Stamps::new((self.rank, self.facts.ranks), self.stamp, self.floor);
         let line = self.lines[kind as usize].as_ref().filter(|line| line.can_be_walked())?;
-        self.stamp += u64::from(line.algorithm.phases);
+        self.stamp += u64::from(line.phases);
         Some((line, Begun::new(stamps)))
     }
 
@@ -106,7 +108,7 @@ impl PlanCache {
             return None;
         }
         let outline = flat.outline;
-        let case = Some(Case { bytes: outline.bytes() as f64, ranks });
+        let case = Some(Case::plain(outline.bytes() as f64, ranks));
         let algorithm = tuning.choose(kind, case, outline.commutative(), &self.facts);
         self.lines[kind as usize] = Some(Arc::new(Line::new(outline, algorithm, (self.rank, ranks))));
         Some(())
@@ -186,9 +188,11 @@ pub fn start(
         }
     }
     let (rank, ranks) = (plans.rank, plans.facts.ranks);
+    let board = plans.facts.slots.map_or(0, |slots| slots.board);
     if let Err(fault) = running.arrange(call, rank, ranks) {
         running.over = Some(Err(fault));
     }
+    running.shape.board = board / running.shape.unit.max(1);
     let algorithm = plans.choose(kind, running.case(kind), running.shape.commutative, tuning);
     running.algorithm = algorithm;
     running.rounds = (algorithm.rounds)(&running.shape);
@@ -198,6 +202,6 @@ pub fn start(
     }
     running.seq = seq;
     running.stamps = Stamps::new((rank, ranks), plans.stamp, plans.floor);
-    plans.stamp += u64::from(algorithm.phases);
+    plans.stamp += u64::from((algorithm.phases)(&running.shape));
     execution
 }

@@ -16,6 +16,8 @@ pub enum Buf {
     Recv,
     /// As many units as the algorithm asked for; their contents are undefined at first.
     Temp,
+    /// Memory that all ranks share, of [`Shape::board`] units. Releases and drains keep them apart.
+    Board,
 }
 
 /// A range of units of a named buffer. A unit is an element of the call's type where the collective reduces,
@@ -121,6 +123,8 @@ pub enum Step {
     Release { phase: u32 },
     /// Waits until a rank has released the phase.
     Drain { rank: u32, phase: u32 },
+    /// Waits until all ranks are through with the collectives before this one.
+    Settle,
 }
 
 /// The steps of one round, being made.
@@ -271,6 +275,8 @@ pub struct Shape {
     pub sends: Blocks,
     /// The blocks of [`Buf::Recv`], likewise.
     pub recvs: Blocks,
+    /// Units of [`Buf::Board`].
+    pub board: u64,
     /// The operation commutes.
     pub commutative: bool,
 }
@@ -285,6 +291,7 @@ impl Shape {
         unit: 1,
         sends: Blocks::Even(0),
         recvs: Blocks::Even(0),
+        board: 0,
         commutative: true,
     };
 

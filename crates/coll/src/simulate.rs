@@ -24,7 +24,9 @@ pub fn simulate(
     let ranks = facts.ranks;
     let blocks = matches!(algorithm.kind, Kind::ReduceScatter | Kind::ReduceScatterBlock);
     let len = bytes.div_ceil(unit).div_ceil(if blocks { u64::from(ranks) } else { 1 });
-    let trial = Trial { ranks, root: 0, len, unit, in_place: false, commutative: true, even: true, seed: 0 };
+    let board = facts.slots.map_or(0, |slots| slots.board) / unit;
+    let trial =
+        Trial { ranks, root: 0, len, unit, in_place: false, commutative: true, even: true, seed: 0, board };
     let shapes = (0..ranks).map(|rank| shape(algorithm.kind, rank, &trial)).collect();
     let (alpha, overhead, beta) = model.link(facts);
     let mut clock = Clock {
@@ -41,7 +43,7 @@ pub fn simulate(
 }
 
 /// Virtual times of one rank.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 struct Times {
     /// The present round began.
     round: f64,
@@ -54,7 +56,8 @@ struct Times {
     into: f64,
     /// By phase: when, whether a region, and by how many it was read.
     published: [(f64, bool, u32); 4],
-    released: [f64; 4],
+    /// By stamp.
+    released: Vec<f64>,
 }
 
 impl Times {
@@ -95,7 +98,7 @@ impl Machine for Clock {
     }
 
     fn message(&mut self, _: usize, ends: (u32, u32), _: Span, into: Span, merge: Option<Merge>) {
-        let (sender, receiver) = (self.ranks[ends.0 as usize], self.ranks[ends.1 as usize]);
+        let (sender, receiver) = (&self.ranks[ends.0 as usize], &self.ranks[ends.1 as usize]);
         let ready = sender.round.max(receiver.round);
         let (leaves, lands) = (ready.max(sender.out), ready.max(receiver.into));
         let taken = self.overhead + self.bytes(into) * self.beta;
@@ -147,14 +150,19 @@ impl Machine for Clock {
     }
 
     fn drained(&mut self, _: usize, rank: u32, other: u32, stamp: u64) {
-        let (released, hop) = (self.ranks[other as usize].released[(stamp & 3) as usize], self.model.hop);
+        let (released, hop) = (self.ranks[other as usize].released[stamp as usize], self.model.hop);
         self.at(rank).work(released, hop);
     }
 
     fn release(&mut self, _: usize, rank: u32, stamp: u64) {
         let times = self.at(rank);
         times.work(0.0, 0.0);
-        times.released[(stamp & 3) as usize] = times.core;
+        times.released.resize(stamp as usize + 1, times.core);
+    }
+
+    fn settled(&mut self, _: usize, rank: u32) {
+        let hop = self.model.hop;
+        self.at(rank).work(0.0, hop);
     }
 
     fn end(&mut self, _: usize, _: u32) -> Result<(), String> {
@@ -176,7 +184,7 @@ mod tests {
             for ranks in [2, 3, 4, 7, 8, 13, 16, 33, 64] {
                 for bytes in [64, 4096, 65536, 1 << 20] {
                     let facts = Facts::supposed(ranks, true, ranks);
-                    let case = Case { bytes: bytes as f64, ranks };
+                    let case = Case::plain(bytes as f64, ranks);
                     let formula = model.time(&(row.cost)(&case), &facts);
                     let simulated = simulate(row, bytes, &facts, &model).unwrap();
                     if !(0.55..1.8).contains(&(formula / simulated)) {

@@ -119,7 +119,7 @@ impl Tuning {
 
     /// All candidates for a collective of `bytes` bytes (of the vector, or of a block), and why which is chosen.
     pub fn explain(&self, kind: Kind, bytes: u64, facts: &Facts) -> Explanation {
-        let sized = Case { bytes: bytes as f64, ranks: facts.ranks };
+        let sized = Case::plain(bytes as f64, facts.ranks);
         let case = (!kind.size_unknown()).then_some(sized);
         let chosen = self.choose(kind, case, true, facts);
         let supposed = case.unwrap_or(unsized_case(facts));
@@ -153,8 +153,11 @@ impl Tuning {
 
 /// What a size that not all ranks know is taken for.
 fn unsized_case(facts: &Facts) -> Case {
-    Case { bytes: 1024.0, ranks: facts.ranks }
+    Case::plain(1024.0, facts.ranks)
 }
+
+/// No element is larger than this.
+const BOARD_UNIT: u64 = 64;
 
 /// Why an algorithm cannot be used.
 fn unfit(row: &Algorithm, case: Option<Case>, commutative: bool, facts: &Facts) -> Option<String> {
@@ -170,6 +173,10 @@ fn unfit(row: &Algorithm, case: Option<Case>, commutative: bool, facts: &Facts) 
         Needs::Inline if case.is_none_or(|case| case.bytes > slots.inline as f64) => {
             Some(format!("a slot holds {} bytes", slots.inline))
         }
+        Needs::Board if case.is_none_or(|case| !case.plain) => {
+            Some("elements have holes, or the operation is the user's".into())
+        }
+        Needs::Board if slots.board < 2 * BOARD_UNIT => Some("the ranks share no board".into()),
         Needs::Regions if !slots.regions => Some("single copy between the ranks is refused".into()),
         _ => None,
     }
@@ -277,7 +284,7 @@ mod tests {
                     let facts = Facts::supposed(ranks, shared, cores);
                     let mut before = 0.0;
                     for bytes in (0..30).map(|i| 1u64 << i) {
-                        let case = Some(Case { bytes: bytes as f64, ranks });
+                        let case = Some(Case::plain(bytes as f64, ranks));
                         for commutative in [true, false] {
                             let row = tuning.choose(kind, case, commutative, &facts);
                             assert_eq!(unfit(row, case, commutative, &facts), None);
@@ -334,7 +341,7 @@ mod tests {
             (explained.chosen.name, explained.reason.as_str()),
             ("ring", "the user asked for it (BANYAN_COLL)")
         );
-        let case = Some(Case { bytes: 8.0, ranks: 8 });
+        let case = Some(Case::plain(8.0, 8));
         assert_ne!(tuning.choose(Kind::Allreduce, case, false, &far).name, "ring");
         let explained = tuning.explain(Kind::Bcast, 8, &far);
         assert_eq!(explained.chosen.name, "binomial");

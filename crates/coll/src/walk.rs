@@ -1,7 +1,7 @@
 //! Walks the schedules of all ranks together, without data: what the verifier and the simulator have in
 //! common. Sends are synchronous: a message moves when both sides have come to it.
 
-use crate::{Algorithm, Form, Merge, Round, Shape, Span, Step};
+use crate::{Algorithm, Form, Merge, Needs, Round, Shape, Span, Step};
 
 /// One collective of all ranks.
 pub(crate) struct Operation {
@@ -26,6 +26,8 @@ pub(crate) trait Machine {
     fn look(&mut self, op: usize, rank: u32, look: Look) -> Result<(), String>;
     /// A rank saw that another released a stamp.
     fn drained(&mut self, op: usize, rank: u32, other: u32, stamp: u64);
+    /// A rank saw that all are through with the operations before its own.
+    fn settled(&mut self, op: usize, rank: u32);
     /// A rank released a stamp.
     fn release(&mut self, op: usize, rank: u32, stamp: u64);
     /// A rank is through with an operation.
@@ -58,7 +60,8 @@ struct Node {
 pub(crate) fn walk(ops: &[Operation], machine: &mut impl Machine, order: &[u32]) -> Result<(), String> {
     let fresh =
         || Node { op: 0, next: 0, round: Round::default(), open: vec![], left: 0, published: 0, released: 0 };
-    let pairs = if ops.iter().any(|op| op.algorithm.phases > 0) { order.len().pow(2) } else { 0 };
+    let pairs =
+        if ops.iter().any(|op| op.algorithm.needs != Needs::Messages) { order.len().pow(2) } else { 0 };
     let nodes = order.iter().map(|_| fresh()).collect();
     let mut walk = Walk { ops, machine, nodes, looked: vec![0; pairs] };
     loop {
@@ -189,6 +192,13 @@ impl<M: Machine> Walk<'_, M> {
                     return Ok(false);
                 }
                 self.machine.drained(op, rank, other, stamp);
+            }
+            Step::Settle => {
+                let before = self.ops[op].first - 1;
+                if self.nodes.iter().any(|node| node.released < before) {
+                    return Ok(false);
+                }
+                self.machine.settled(op, rank);
             }
         }
         Ok(true)

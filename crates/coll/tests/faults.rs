@@ -53,7 +53,7 @@ fn a_rank_that_disagrees_with_itself_is_told() {
 #[test]
 fn an_operation_that_is_not_defined_on_the_type_is_an_error() {
     let mut net = Net::new(2, 1, 512, true);
-    let mut plans = plans(2, Some(SlotFacts { inline: 512, regions: true }));
+    let mut plans = plans(2, Some(SlotFacts { inline: 512, regions: true, board: 0 }));
     let double = Datatype::builtin(0x214).unwrap();
     let vector =
         |len: u64| Memory::Uniform { base: Scratch::zeroed(64), count: len, ty: double.clone().into() };
@@ -133,7 +133,7 @@ fn a_cancelled_collective_leaves_nothing_under_way() {
 #[test]
 fn without_single_copy_large_vectors_go_by_messages() {
     let mut net = Net::new(4, 5, 512, false);
-    let mut plans = plans(4, Some(SlotFacts { inline: 512, regions: false }));
+    let mut plans = plans(4, Some(SlotFacts { inline: 512, regions: false, board: 0 }));
     let vector = || bytes(5000);
     let call = |_| Call::reducing(Kind::Allreduce, vector(), vector(), Op::Builtin(Builtin::Sum), 0);
     let results = run(&mut net, &mut begin(&mut plans, call, 0));

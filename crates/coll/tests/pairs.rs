@@ -37,7 +37,7 @@ fn the_largest_and_where_it_is() {
     let uniform = |base: &Buffer, count| Memory::Uniform { base: base.clone(), count, ty: ty.clone().into() };
     for row in ALL.iter().filter(|row| row.kind.reduces()) {
         for ranks in [1, 2, 3, 4, 6] {
-            let slots = Some(SlotFacts { inline: 1024, regions: true });
+            let slots = Some(SlotFacts { inline: 1024, regions: true, board: 0 });
             let facts = Facts { ranks, shared: true, cores: 8, per_node: ranks, slots };
             let overrides = Overrides::parse(&format!("{row:?}")).unwrap();
             let tuning = Tuning { overrides, ..Tuning::default() };

@@ -42,6 +42,7 @@ fn check_all(algorithms: impl Iterator<Item = &'static Algorithm>) {
                         even: (bits + odd) % 5 == 4,
                         commutative: algorithm.reorders || (bits / 2 + odd) % 2 == 1,
                         seed: bits as u64,
+                        board: 2 * u64::from(ranks) + len / 3,
                     };
                     trials += 1;
                     if let Err(what) = check(algorithm, &trial) {
@@ -81,6 +82,7 @@ fn larger_rank_counts_are_no_different() {
                 even: true,
                 commutative,
                 seed: u64::from(ranks),
+                board: 2 * u64::from(ranks) + 1,
             };
             assert_eq!(check(algorithm, &trial), Ok(()), "{algorithm:?}, {trial:?}");
         }
@@ -94,8 +96,17 @@ fn row(name: &str) -> &'static Algorithm {
 
 /// What the verifier says of an algorithm with a mistake, in a case where the right one passes.
 fn said(right: &str, in_place: bool, change: impl FnOnce(&mut Algorithm)) -> String {
-    let trial =
-        Trial { ranks: 5, root: 1, len: 7, unit: 8, in_place, even: true, commutative: false, seed: 3 };
+    let trial = Trial {
+        ranks: 5,
+        root: 1,
+        len: 7,
+        unit: 8,
+        in_place,
+        even: true,
+        commutative: false,
+        seed: 3,
+        board: 0,
+    };
     let right = row(right);
     check(right, &trial).unwrap();
     let mut wrong = Algorithm { ..*right };

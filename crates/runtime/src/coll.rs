@@ -123,6 +123,7 @@ impl Team {
             slots: slots.as_ref().map(|slots| coll::SlotFacts {
                 inline: slots.arena.inline_bytes() as u64,
                 regions: slots.regions,
+                board: slots.arena.board_bytes() as u64,
             }),
         };
         Sequence { seq: 0, plans: PlanCache::new(self.group.rank().unwrap_or(0), facts) }
@@ -210,6 +211,10 @@ impl coll::Slots for &TeamSlots {
     #[inline]
     fn released(&mut self, rank: u32) -> u64 {
         self.arena.released(rank)
+    }
+
+    fn board(&mut self) -> Buffer {
+        self.arena.board()
     }
 
     #[inline]

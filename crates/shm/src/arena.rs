@@ -11,7 +11,7 @@ use banyan_transport::{Get, Remote};
 
 use crate::core::Core;
 use crate::doorbell::light_barrier;
-use crate::layout::{BANK_HEAD, arena_inline, arena_slot, arena_stride, bank_bytes};
+use crate::layout::{BANK_HEAD, arena_inline, arena_slot, arena_slots, arena_stride, bank_bytes};
 use crate::ring::LINE;
 use crate::room;
 use crate::segment::Segment;
@@ -43,6 +43,21 @@ impl Arena {
     #[inline]
     pub fn inline_bytes(&self) -> usize {
         arena_inline(self.place.ranks)
+    }
+
+    /// Bytes of the board.
+    pub fn board_bytes(&self) -> usize {
+        let ranks = self.place.ranks;
+        arena_stride(ranks) - arena_slots(ranks)
+    }
+
+    /// Memory that all ranks of the arena share besides the slots: who may touch what, and when, is for them to
+    /// agree on, by what they release.
+    pub fn board(&self) -> Buffer {
+        let at = self.place.at + arena_slots(self.place.ranks);
+        let board = self.core.segment.ptr(at, self.board_bytes());
+        // SAFETY: inside the segment, which outlives the collective that uses the board; of the arena alone.
+        unsafe { Buffer::new(board, self.board_bytes()) }
     }
 
     /// Copies `bytes` (at most [`Arena::inline_bytes`]) into my bank of `stamp` (from 1), then stamps it.
@@ -275,7 +290,8 @@ pub(crate) fn open(core: &Arc<Core>, at: u64, me: u32, peers: &[u32]) -> Arena {
 
 /// Room for an arena of so many ranks, zeroed.
 pub(crate) fn take(core: &Core, ranks: u32) -> Option<u64> {
-    room::take(&core.segment, arena_stride(ranks))
+    // Only the slots are sure to have memory: boards get theirs page by page, if they are used at all.
+    room::take(&core.segment, arena_stride(ranks), arena_slots(ranks))
 }
 
 /// Gives it back.

@@ -45,11 +45,13 @@ pub(crate) struct Layout {
 impl Layout {
     /// The best layout that fits into `size` bytes; `Err` is the least size that would do.
     pub(crate) fn of(size: usize, ranks: u32) -> Result<Self, usize> {
-        let reserve = arena_stride(ranks);
-        let fits = |&&(slots, data, _): &&(u32, u64, usize)| rings_end(ranks, slots, data) + reserve <= size;
-        let Some(&(slots, data_bytes, _)) = RINGS.iter().find(fits) else {
-            let (slots, data, _) = RINGS[RINGS.len() - 1];
-            return Err(rings_end(ranks, slots, data) + reserve);
+        let need = |(slots, data, _): (u32, u64, usize), arenas: usize| {
+            rings_end(ranks, slots, data) + arenas * arena_stride(ranks)
+        };
+        // Larger rings are not worth fewer arenas, but any rings are.
+        let best = |arenas| RINGS.into_iter().find(|&rings| need(rings, arenas) <= size);
+        let Some((slots, data_bytes, _)) = best(ARENAS).or_else(|| best(1)) else {
+            return Err(need(RINGS[RINGS.len() - 1], 1));
         };
         Ok(Self { ranks, slots, data_bytes, arena_bytes: size - rings_end(ranks, slots, data_bytes) })
     }
@@ -140,10 +142,18 @@ pub(crate) fn arena_slot(ranks: u32) -> usize {
     LINE + 2 * bank_bytes(ranks)
 }
 
-/// Bytes of an arena.
-pub(crate) fn arena_stride(ranks: u32) -> usize {
+/// Bytes of the slots of an arena.
+pub(crate) fn arena_slots(ranks: u32) -> usize {
     (ranks as usize * arena_slot(ranks)).next_multiple_of(PAGE)
 }
+
+/// Bytes of an arena: slots, then the board.
+pub(crate) fn arena_stride(ranks: u32) -> usize {
+    (arena_slots(ranks) + BOARD).next_power_of_two()
+}
+
+/// The least size of a board.
+const BOARD: usize = 2 << 20;
 
 const _: () = assert!(INLINE == 36);
 const _: () = {

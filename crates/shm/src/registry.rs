@@ -78,7 +78,7 @@ fn entries<'a>(segment: &'a Segment, registry: &Registry) -> impl Iterator<Item 
 
 /// One more piece; its first entry.
 fn extend(segment: &Segment, registry: &Registry) -> Option<usize> {
-    let piece = room::take(segment, PAGE)?;
+    let piece = room::take(segment, PAGE, PAGE)?;
     set(segment, piece as usize, registry.first.load(Ordering::Relaxed));
     registry.first.store(piece, Ordering::Relaxed);
     Some(piece as usize + 8)

@@ -20,11 +20,12 @@ pub(crate) struct Shelf {
     free: [AtomicU64; SIZES],
 }
 
-/// Takes a zeroed piece of at least `bytes`; its offset, or `None` if there is no room or no memory.
-pub(crate) fn take(segment: &Segment, bytes: usize) -> Option<u64> {
+/// Takes a zeroed piece of at least `bytes`, of which the first `sure` have memory; its offset, or `None` if there
+/// is no room or no memory.
+pub(crate) fn take(segment: &Segment, bytes: usize, sure: usize) -> Option<u64> {
     let size = size_of_piece(bytes)?;
     let at = reuse(segment, size).or_else(|| extend(segment, PAGE << size))?;
-    if segment.populate(at, bytes).is_err() {
+    if segment.populate(at, sure).is_err() {
         put_back(segment, at, size);
         return None;
     }

@@ -25,7 +25,7 @@ fn attaching_to_the_wrong_thing_says_why() {
     assert!(matches!(refused(&memory, 0, 2), Error::Occupied { me: 0, pid: p } if p == pid));
     assert!(matches!(refused(&memory, 2, 2), Error::Index { me: 2, ranks: 2 }));
     assert!(matches!(refused(&memory, 0, 1), Error::Ranks { found: 2, expected: 1 }));
-    assert!(matches!(refused(&memory, 0, 100), Error::TooSmall { .. }));
+    assert!(matches!(refused(&memory, 0, 1000), Error::TooSmall { .. }));
     let scribbled = Shm::private().expect("memory");
     std::io::Write::write_all(&mut std::fs::File::from(scribbled.try_clone().expect("dup")), b"something")
         .expect("written");

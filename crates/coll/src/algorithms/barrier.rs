@@ -10,7 +10,7 @@ pub(crate) const DISSEMINATION: Algorithm = Algorithm {
     about: "log2(p) rounds of empty messages (Hensgen, Finkel, Manber 1988)",
     needs: Needs::Messages,
     reorders: false,
-    phases: 0,
+    phases: |_| 0,
     temp: no_temp,
     rounds: |shape| log2_up(shape.ranks),
     round,

@@ -10,7 +10,7 @@ pub(crate) const BINOMIAL: Algorithm = Algorithm {
     about: "binomial tree: small blocks, many ranks",
     needs: Needs::Messages,
     reorders: false,
-    phases: 0,
+    phases: |_| 0,
     temp: |shape| match shape.relative() {
         0 => u64::from(shape.ranks) * shape.len,
         me => u64::from(subtree(me, shape.ranks)) * shape.len,
@@ -32,7 +32,7 @@ pub(crate) const LINEAR: Algorithm = Algorithm {
     about: "the root sends to every rank: large blocks, each moved once",
     needs: Needs::Messages,
     reorders: false,
-    phases: 0,
+    phases: |_| 0,
     temp: no_temp,
     rounds: linear_rounds,
     round: linear,

@@ -53,6 +53,7 @@ pub(crate) struct Line {
     pub(crate) outline: Outline,
     /// What was chosen.
     pub(crate) algorithm: &'static Algorithm,
+    pub(crate) phases: u32,
     /// `None` if that needs more than what can be done here.
     hops: Option<Vec<Hop>>,
 }
@@ -72,7 +73,8 @@ impl Line {
             hops.extend(round.steps.iter().map(|step| hop(step, &shape)));
         }
         let hops: Option<Vec<Hop>> = hops.into_iter().collect();
-        Line { outline, algorithm, hops: hops.filter(|hops| !hops.is_empty()) }
+        let phases = (algorithm.phases)(&shape);
+        Line { outline, algorithm, phases, hops: hops.filter(|hops| !hops.is_empty()) }
     }
 
     pub(crate) fn can_be_walked(&self) -> bool {
@@ -261,7 +263,7 @@ impl Begun {
                     std::hint::spin_loop();
                 }
                 Err(fault) => {
-                    slots.release(self.stamps.of(line.algorithm.phases - 1));
+                    slots.release(self.stamps.of(line.phases - 1));
                     return Some(Err(fault));
                 }
             }

@@ -12,7 +12,9 @@ use banyan_memory::Buffer;
 use self::flat::{Begun, Line};
 use self::merge::Came;
 use crate::place::{Place, Spare};
-use crate::{ALL, Algorithm, Fault, Key, Merge, Messenger, Op, OpId, Round, Shape, Span, Step, UserOp};
+use crate::{
+    ALL, Algorithm, Fault, Key, Merge, Messenger, Needs, Op, OpId, Round, Shape, Span, Step, UserOp,
+};
 
 pub(crate) use self::shared::Stamps;
 
@@ -70,7 +72,7 @@ pub(crate) struct Running {
     pub(crate) seq: u32,
     pub(crate) stamps: Stamps,
     /// By `Buf`.
-    pub(crate) places: [Place; 3],
+    pub(crate) places: [Place; 4],
     /// Where Send starts in Recv.
     pub(crate) in_place: Option<u64>,
     /// What it reduces with, and elements of which type.
@@ -109,7 +111,7 @@ impl Default for Running {
             shape: Shape::NOTHING,
             seq: 0,
             stamps: Stamps::default(),
-            places: [const { Place::Nothing }; 3],
+            places: [const { Place::Nothing }; 4],
             in_place: None,
             op: None,
             line: None,
@@ -126,7 +128,8 @@ impl Running {
     /// Gets ready for the next collective, when this one is done.
     pub(crate) fn reset(&mut self) {
         (self.line, self.in_place) = (None, None);
-        let [send, recv, temp] = &mut self.places;
+        let [send, recv, temp, board] = &mut self.places;
+        *board = Place::Nothing;
         (*send, *recv, self.op, self.shape) = (Place::Nothing, Place::Nothing, None, Shape::NOTHING);
         let work = &mut self.work;
         if let Place::Elements { base, .. } | Place::Bytes(base) = std::mem::replace(temp, Place::Nothing) {
@@ -221,6 +224,11 @@ impl Running {
         if let Some(line) = self.line.take() {
             return self.advance_line(line, io);
         }
+        if let (Needs::Board, Place::Nothing, Some(slots)) =
+            (self.algorithm.needs, &self.places[3], io.slots())
+        {
+            self.places[3] = Place::shared(slots.board(), self.op.as_ref().map(|(_, ty)| ty));
+        }
         loop {
             if let Some(result) = &self.over {
                 return Advance::Done(result.clone());
@@ -258,8 +266,8 @@ impl Running {
     fn fail(&mut self, fault: Fault, io: &mut impl Messenger) {
         self.cancel(io);
         // The communicator's later collectives must not wait for this one.
-        if let (1.., Some(slots)) = (self.algorithm.phases, io.slots()) {
-            slots.release(self.stamps.of(self.algorithm.phases - 1));
+        if let (1.., Some(slots)) = ((self.algorithm.phases)(&self.shape), io.slots()) {
+            slots.release(self.stamps.of((self.algorithm.phases)(&self.shape) - 1));
         }
         self.over = Some(Err(fault));
     }

@@ -39,6 +39,12 @@ impl Stamps {
         slots.released(self.rank) + 1 >= self.first
     }
 
+    /// All ranks are through with the collectives before this one.
+    #[inline]
+    fn settled(&mut self, slots: &mut (impl Slots + ?Sized)) -> bool {
+        self.clear(self.first + 1, slots)
+    }
+
     /// Looks at what a rank published. Schedules look at each rank once in a phase.
     #[inline]
     pub(super) fn look(
@@ -93,6 +99,7 @@ impl Running {
                 Ok(Tried::Over)
             }
             Step::Drain { rank, phase } => over(slots.released(rank) >= stamp(phase)),
+            Step::Settle => over(self.stamps.settled(slots)),
             _ => unreachable!("messages and local steps are tried elsewhere"),
         }
     }

@@ -49,8 +49,8 @@ pub(super) fn mix(a: u64, b: u64) -> u64 {
 pub(super) struct Memory {
     /// Send (empty if in place), Recv, Temp.
     pub(super) cells: [Vec<Value>; 3],
-    /// The round of the last read and of the last write, by cell.
-    pub(super) marks: [Vec<(u32, u32)>; 3],
+    /// The round of the last read and of the last write, by cell; of the board too.
+    pub(super) marks: [Vec<(u32, u32)>; 4],
     pub(super) round: u32,
     /// Where Send starts in Recv.
     pub(super) in_place: Option<u64>,
@@ -74,7 +74,8 @@ impl Memory {
         if kind == Kind::Bcast && shape.rank == shape.root {
             cells[1] = given(recv);
         }
-        let marks = std::array::from_fn(|i| vec![(0, 0); cells[i].len()]);
+        let marked = |i: usize| cells.get(i).map_or(shape.board as usize, Vec::len);
+        let marks = std::array::from_fn(|i| vec![(0, 0); marked(i)]);
         Memory { cells, marks, round: 0, in_place, send_len: send }
     }
 
@@ -84,7 +85,7 @@ impl Memory {
             (Buf::Send, Some(start)) => (1, start + span.at),
             (buf, _) => (buf as usize, span.at),
         };
-        let room = if span.buf == Buf::Send { self.send_len } else { self.cells[buf].len() as u64 };
+        let room = if span.buf == Buf::Send { self.send_len } else { self.marks[buf].len() as u64 };
         if span.len > 0 && span.at + span.len > room {
             return Err(format!("{span:?} is outside the buffer of {room} units"));
         }

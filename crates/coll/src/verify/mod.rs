@@ -4,13 +4,16 @@
 //! Seen are: wrong, missing, doubled or misordered operands; results that differ in bits between ranks;
 //! overlapping accesses within a round; writes to what the user gave; accesses outside a buffer; messages whose
 //! ends disagree; deadlocks, with sends synchronous; reads of a slot after its release or reuse; published
-//! memory that changes, or goes back to the user, while others may read it.
+//! memory that changes, or goes back to the user, while others may read it; accesses to the board that no release
+//! orders.
 
+mod board;
 mod memory;
 
+use self::board::Board;
 use self::memory::{Memory, Value, extents, mix};
 use crate::walk::{Look, Machine, Operation, walk};
-use crate::{Algorithm, Blocks, Buf, Form, Kind, Merge, Shape, Side, Span, Step};
+use crate::{Algorithm, Blocks, Buf, Form, Kind, Merge, Needs, Shape, Side, Span, Step};
 
 /// One case to be checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,6 +34,8 @@ pub struct Trial {
     pub commutative: bool,
     /// In what order ranks get their turns.
     pub seed: u64,
+    /// Units of the board.
+    pub board: u64,
 }
 
 /// Checks one algorithm in one case: alone, or, where it uses shared slots, several in a row with changing
@@ -39,14 +44,22 @@ pub struct Trial {
 /// # Errors
 /// What is wrong, in words.
 pub fn check(algorithm: &'static Algorithm, trial: &Trial) -> Result<(), String> {
-    let phases = u64::from(algorithm.phases);
-    let ops: Vec<Operation> = (0..if phases > 0 { 4 } else { 1 })
+    let times = if algorithm.needs == Needs::Messages { 1 } else { 4 };
+    let mut first = 1;
+    let ops: Vec<Operation> = (0..times)
         .map(|i| {
-            let trial = Trial { root: (trial.root + i as u32) % trial.ranks, ..*trial };
-            let shapes = (0..trial.ranks).map(|rank| shape(algorithm.kind, rank, &trial)).collect();
-            Operation { algorithm, shapes, first: 1 + i * phases }
+            let trial = Trial { root: (trial.root + i) % trial.ranks, ..*trial };
+            let shapes: Vec<_> = (0..trial.ranks).map(|rank| shape(algorithm.kind, rank, &trial)).collect();
+            let operation = Operation { algorithm, first, shapes };
+            first += phases(&operation);
+            operation
         })
         .collect();
+    if ops.iter().any(|op| {
+        op.shapes.iter().any(|shape| (algorithm.phases)(shape) != (algorithm.phases)(&op.shapes[0]))
+    }) {
+        return Err("the ranks count different phases".into());
+    }
     let rounds = |shape: &Shape| (algorithm.rounds)(shape);
     if ops[0].shapes.iter().any(|shape| rounds(shape) != rounds(&ops[0].shapes[0])) {
         return Err("the ranks count different rounds".into());
@@ -63,7 +76,7 @@ pub fn check(algorithm: &'static Algorithm, trial: &Trial) -> Result<(), String>
 
 /// The shape that a rank has in a trial.
 pub fn shape(kind: Kind, rank: u32, trial: &Trial) -> Shape {
-    let Trial { ranks, root, len, unit, commutative, .. } = *trial;
+    let Trial { ranks, root, len, unit, commutative, board, .. } = *trial;
     let even = Blocks::Even(len);
     let uneven = |of: &dyn Fn(u32) -> u64| Blocks::from_lens((0..ranks).map(of));
     let none = Blocks::Even(0);
@@ -84,7 +97,12 @@ pub fn shape(kind: Kind, rank: u32, trial: &Trial) -> Shape {
         Kind::ReduceScatterBlock => (len, even, none),
         _ => (len, none.clone(), none),
     };
-    Shape { rank, ranks, root, len: own, unit, sends, recvs, commutative }
+    Shape { rank, ranks, root, len: own, unit, sends, recvs, board, commutative }
+}
+
+/// Stamps that an operation uses up.
+fn phases(operation: &Operation) -> u64 {
+    u64::from((operation.algorithm.phases)(&operation.shapes[0]))
 }
 
 fn uneven_len(trial: &Trial, from: u32, to: u32) -> u64 {
@@ -112,6 +130,7 @@ struct Symbolic<'a> {
     /// The operation that each rank is in.
     at_op: Vec<usize>,
     released: Vec<u64>,
+    board: Board,
     /// By operation, all ranks' vectors combined up to each rank.
     expected: Vec<Vec<Value>>,
     /// By operation, how the first rank to end an allreduce bracketed its operands.
@@ -132,6 +151,7 @@ impl<'a> Symbolic<'a> {
             slots: (0..ranks).map(|_| [None, None]).collect(),
             at_op: vec![0; ranks],
             released: vec![0; ranks],
+            board: Board::new(trial.ranks, trial.board),
             bits: vec![None; ops.len()],
             expected: (0..ops.len()).map(|op| prefixes(algorithm.kind, op, &ops[op].shapes)).collect(),
         }
@@ -180,6 +200,21 @@ impl<'a> Symbolic<'a> {
     fn memory(&mut self, op: usize, rank: u32) -> &mut Memory {
         &mut self.memory[op][rank as usize]
     }
+
+    fn read(&mut self, op: usize, rank: u32, span: Span) -> Result<Vec<Value>, String> {
+        match span.buf {
+            Buf::Board => self.board.read(rank, span),
+            _ => Ok(self.memory(op, rank).read(span)),
+        }
+    }
+
+    fn write(&mut self, op: usize, rank: u32, span: Span, values: &[Value]) -> Result<(), String> {
+        match span.buf {
+            Buf::Board => return self.board.write(rank, span, values),
+            _ => self.memory(op, rank).write(span, values),
+        }
+        Ok(())
+    }
 }
 
 /// The vectors of the ranks combined, in order, up to each rank: rank by rank.
@@ -213,7 +248,7 @@ impl Machine for Symbolic<'_> {
                 Step::Reduce { from, into } | Step::Copy { from, into } => {
                     memory.mark(from, false).and_then(|()| memory.mark(into, true))
                 }
-                Step::Await { .. } | Step::Release { .. } | Step::Drain { .. } => Ok(()),
+                Step::Await { .. } | Step::Release { .. } | Step::Drain { .. } | Step::Settle => Ok(()),
             };
             marked.map_err(|what| format!("rank {rank}, {step:?}: {what}"))?;
         }
@@ -236,12 +271,18 @@ impl Machine for Symbolic<'_> {
                 };
             }
             Step::Copy { from, into } => {
-                let values = memory.read(from);
-                memory.write(into, &values);
+                let values = self.read(op, rank, from)?;
+                self.write(op, rank, into, &values)?;
+            }
+            Step::Reduce { from, into } if into.buf == Buf::Board => {
+                let values = self.read(op, rank, from)?;
+                let with = self.board.read(rank, into)?;
+                let sums: Vec<_> = values.iter().zip(with).map(|(left, right)| left.joined(right)).collect();
+                self.board.write(rank, into, &sums)?;
             }
             Step::Reduce { from, into } => {
-                let values = memory.read(from);
-                memory.take(into, values, Some(Merge::onto(into, Side::Left)));
+                let values = self.read(op, rank, from)?;
+                self.memory(op, rank).take(into, values, Some(Merge::onto(into, Side::Left)));
             }
             _ => {}
         }
@@ -280,15 +321,24 @@ impl Machine for Symbolic<'_> {
         Ok(())
     }
 
-    fn drained(&mut self, _: usize, _: u32, _: u32, _: u64) {}
+    fn drained(&mut self, _: usize, rank: u32, other: u32, stamp: u64) {
+        self.board.after(rank, other, stamp);
+    }
+
+    fn settled(&mut self, op: usize, rank: u32) {
+        for other in 0..self.released.len() as u32 {
+            self.board.after(rank, other, self.ops[op].first - 1);
+        }
+    }
 
     fn release(&mut self, _: usize, rank: u32, stamp: u64) {
         self.released[rank as usize] = stamp;
+        self.board.release(rank, stamp);
     }
 
     fn end(&mut self, op: usize, rank: u32) -> Result<(), String> {
         self.at_op[rank as usize] = op + 1;
-        let phases = u64::from(self.algorithm.phases);
+        let phases = phases(&self.ops[op]);
         if phases > 0 && self.released[rank as usize] + 1 != self.ops[op].first + phases {
             return Err(format!("rank {rank} ends without releasing all its stamps"));
         }

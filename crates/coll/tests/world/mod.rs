@@ -48,6 +48,7 @@ pub(crate) struct Net {
     slots: Vec<Slot>,
     inline: usize,
     regions: bool,
+    pub(crate) board: Buffer,
 }
 
 #[derive(Default)]
@@ -68,6 +69,7 @@ impl Net {
             slots: (0..ranks).map(|_| Slot::default()).collect(),
             inline,
             regions,
+            board: Scratch::zeroed(0),
         }
     }
 
@@ -200,6 +202,10 @@ impl Slots for Port<'_> {
 
     fn released(&mut self, rank: u32) -> u64 {
         self.net.slots[rank as usize].released
+    }
+
+    fn board(&mut self) -> Buffer {
+        self.net.board.clone()
     }
 
     fn can_pull_regions(&self) -> bool {
