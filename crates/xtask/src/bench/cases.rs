@@ -121,7 +121,7 @@ const fn case(
 /// Everything.
 pub(super) fn all() -> Vec<Case> {
     let mut cases = vec![
-        case("limit", 1, "limits", &[]).machine(),
+        case("limit", 1, "limits", &[]).machine().within(40),
         case("latency", 2, "latency", &[]),
         case("bandwidth", 2, "bandwidth", &[]),
         case("rate", 2, "bandwidth", &["rate"]),
