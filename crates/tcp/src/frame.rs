@@ -6,7 +6,7 @@
 use banyan_transport::Head;
 
 /// Largest body, bytes.
-pub const MAX_BODY: usize = 128 * 1024;
+pub const MAX_BODY: usize = 256 * 1024;
 
 /// Bytes of the length.
 pub const PREFIX: usize = 4;

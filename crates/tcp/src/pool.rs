@@ -49,7 +49,7 @@ pub(crate) struct Pool {
 
 impl Pool {
     /// More than these are given back to the system.
-    const KEPT: usize = 16;
+    const KEPT: usize = 8;
 
     /// An empty chunk.
     pub(crate) fn take(&mut self) -> Chunk {
