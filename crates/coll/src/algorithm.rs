@@ -8,8 +8,10 @@ use crate::{Kind, Round, Shape};
 pub enum Needs {
     /// Nothing.
     Messages,
-    /// Shared slots, and all that a rank publishes fits into one.
+    /// Shared slots, and what a rank publishes, one vector or block, fits into one.
     Inline,
+    /// Shared slots, and what a rank publishes, a block for each rank, fits into one.
+    InlineBlocks,
     /// Shared slots with a board, and elements that lie in memory as they are packed, combined by an operation of
     /// MPI's own, if any.
     Board,
@@ -122,17 +124,21 @@ pub const ALL: &[&Algorithm] = &[
     &a::shared::BCAST_PULL,
     &a::gather::BINOMIAL,
     &a::gather::LINEAR,
+    &a::shared::GATHER,
     &a::gather::LINEAR_V,
     &a::scatter::BINOMIAL,
     &a::scatter::LINEAR,
+    &a::shared::SCATTER,
     &a::scatter::LINEAR_V,
     &a::allgather::BRUCK,
     &a::allgather::RING,
+    &a::shared::ALLGATHER,
     &a::allgather::BRUCK_V,
     &a::allgather::RING_V,
     &a::alltoall::BRUCK,
     &a::alltoall::PAIRWISE,
     &a::alltoall::SPREAD,
+    &a::shared::ALLTOALL,
     &a::alltoall::PAIRWISE_V,
     &a::alltoall::SPREAD_V,
     &a::alltoall::PAIRWISE_W,
@@ -151,10 +157,13 @@ pub const ALL: &[&Algorithm] = &[
     &a::reduce_scatter::PAIRWISE,
     &a::reduce_scatter::DOUBLING_BLOCK,
     &a::reduce_scatter::PAIRWISE_BLOCK,
+    &a::shared::REDUCE_SCATTER_BLOCK,
     &a::scan::DOUBLING,
     &a::scan::CHAIN,
+    &a::shared::SCAN,
     &a::scan::EXCLUSIVE_DOUBLING,
     &a::scan::EXCLUSIVE_CHAIN,
+    &a::shared::EXSCAN,
 ];
 
 /// The algorithms of one collective.

@@ -108,7 +108,7 @@ impl PlanCache {
             return None;
         }
         let outline = flat.outline;
-        let case = Some(Case::plain(outline.bytes() as f64, ranks));
+        let case = Some(Case::plain(outline.bytes(kind, ranks) as f64, ranks));
         let algorithm = tuning.choose(kind, case, outline.commutative(), &self.facts);
         self.lines[kind as usize] = Some(Arc::new(Line::new(outline, algorithm, (self.rank, ranks))));
         Some(())
@@ -153,7 +153,7 @@ pub fn attempt(
     slots: &mut impl Slots,
     looks: u32,
 ) -> Attempt {
-    let Some(flat) = Flat::of(call) else { return Attempt::Other };
+    let Some(flat) = Flat::of(call, (plans.rank, plans.facts.ranks)) else { return Attempt::Other };
     let Some((line, mut begun)) = plans.line(call.kind, &flat, tuning) else { return Attempt::Other };
     match begun.walk(&flat, line, slots, looks) {
         None => Attempt::Begun(begun),
@@ -176,14 +176,15 @@ pub fn start(
 ) -> Execution {
     let mut execution = plans.idle.pop().unwrap_or_else(|| Execution(Box::default()));
     let (running, kind) = (&mut *execution.0, call.kind);
-    if let Some(flat) = Flat::of(&call) {
+    if let Some(flat) = Flat::of(&call, (plans.rank, plans.facts.ranks)) {
+        let start = flat.start();
         let line = match begun {
             None => plans.line(kind, &flat, tuning),
             Some(begun) => plans.lines[kind as usize].as_ref().map(|line| (line, begun)),
         };
         if let Some((line, begun)) = line {
             let line = line.clone();
-            running.flatten(call, line, begun);
+            running.flatten(call, start, line, begun);
             return execution;
         }
     }

@@ -173,6 +173,9 @@ fn unfit(row: &Algorithm, case: Option<Case>, commutative: bool, facts: &Facts) 
         Needs::Inline if case.is_none_or(|case| case.bytes > slots.inline as f64) => {
             Some(format!("a slot holds {} bytes", slots.inline))
         }
+        Needs::InlineBlocks if case.is_none_or(|case| case.bytes * case.p() > slots.inline as f64) => {
+            Some(format!("a slot holds {} bytes", slots.inline))
+        }
         Needs::Board if case.is_none_or(|case| !case.plain) => {
             Some("elements have holes, or the operation is the user's".into())
         }

@@ -443,10 +443,14 @@ fn try_out(algorithm: Option<&Algorithm>, trial: Trial) {
         executions.push(started);
         over.push(done);
     }
+    let blocks = match trial.kind {
+        Kind::Scatter | Kind::Alltoall | Kind::ReduceScatterBlock => u64::from(trial.ranks),
+        _ => 1,
+    };
     if let Some(row) = algorithm
         && (trial.pairs > 0 || trial.kind == Kind::Barrier)
         && trial.ranks > 1
-        && trial.pairs * 16 <= INLINE as u64
+        && trial.pairs * 16 * blocks <= INLINE as u64
         && over[0][0].is_none()
         && (row.needs != Needs::Board || trial.operation == Operation::Sum)
     {

@@ -66,7 +66,9 @@ pub(crate) const REDUCE: Algorithm = Algorithm {
     phases: |_| 1,
     temp: no_temp,
     rounds: |shape| shape.ranks + 2,
-    round: |shape, index, round| combine(shape, index, shape.rank == shape.root, round),
+    round: |shape, index, round| {
+        combine(shape, index, (shape.len, 0), shape.rank == shape.root, round);
+    },
     cost: combine_cost,
 };
 
@@ -92,7 +94,7 @@ pub(crate) const ALLREDUCE: Algorithm = Algorithm {
     phases: |_| 1,
     temp: no_temp,
     rounds: |shape| shape.ranks + 2,
-    round: |shape, index, round| combine(shape, index, true, round),
+    round: |shape, index, round| combine(shape, index, (shape.len, 0), true, round),
     cost: combine_cost,
 };
 
@@ -108,6 +110,103 @@ pub(crate) const ALLREDUCE_PULL: Algorithm = Algorithm {
     round: |shape, index, round| combine_parts(shape, index, true, round),
     cost: combine_parts_cost,
 };
+
+/// A collective of three rounds whose ranks all publish, small blocks on one node.
+const fn exchange(
+    kind: Kind,
+    about: &'static str,
+    needs: Needs,
+    round: fn(&Shape, u32, &mut Round),
+    cost: fn(&Case) -> Cost,
+) -> Algorithm {
+    let (name, reorders) = ("shared", false);
+    Algorithm { kind, name, about, needs, reorders, phases: |_| 1, temp: no_temp, rounds: |_| 3, round, cost }
+}
+
+pub(crate) const ALLGATHER: Algorithm = exchange(
+    Kind::Allgather,
+    "all publish, all copy: small blocks on one node",
+    Needs::Inline,
+    |shape, index, round| gather(shape, index, true, round),
+    gather_cost,
+);
+
+pub(crate) const GATHER: Algorithm = exchange(
+    Kind::Gather,
+    "all publish, the root copies: small blocks on one node",
+    Needs::Inline,
+    |shape, index, round| gather(shape, index, shape.rank == shape.root, round),
+    gather_cost,
+);
+
+pub(crate) const SCATTER: Algorithm = exchange(
+    Kind::Scatter,
+    "the root publishes all blocks, each copies its own: small blocks on one node",
+    Needs::InlineBlocks,
+    scatter,
+    |case: &Case| Cost {
+        hops: 1.0 + case.p() / 8.0,
+        copied: (case.p() + 1.0) * case.bytes,
+        waits: 1.0,
+        ..Cost::default()
+    },
+);
+
+pub(crate) const ALLTOALL: Algorithm = exchange(
+    Kind::Alltoall,
+    "all publish all blocks, each copies its own: small blocks on one node",
+    Needs::InlineBlocks,
+    alltoall,
+    |case: &Case| Cost { hops: case.p(), copied: 2.0 * case.p() * case.bytes, waits: 1.0, ..Cost::default() },
+);
+
+pub(crate) const REDUCE_SCATTER_BLOCK: Algorithm = Algorithm {
+    kind: Kind::ReduceScatterBlock,
+    name: "shared",
+    about: "all publish, each combines its own block: small vectors on one node",
+    needs: Needs::Inline,
+    reorders: false,
+    phases: |_| 1,
+    temp: no_temp,
+    rounds: |shape| shape.ranks + 2,
+    round: |shape, index, round| {
+        let (all, own) = (shape.sends.start(shape.ranks), shape.sends.start(shape.rank));
+        combine(shape, index, (all, own), true, round);
+    },
+    cost: |case: &Case| {
+        let part = case.bytes / case.p();
+        let (copied, reduced) = (case.bytes + part, case.bytes - part);
+        Cost { hops: case.p(), copied, reduced, waits: 1.0, ..Cost::default() }
+    },
+};
+
+pub(crate) const SCAN: Algorithm = Algorithm {
+    kind: Kind::Scan,
+    name: "shared",
+    about: "all publish, each combines what those before it did: small vectors on one node",
+    needs: Needs::Inline,
+    reorders: false,
+    phases: |_| 1,
+    temp: no_temp,
+    rounds: |shape| shape.ranks + 2,
+    round: |shape, index, round| scan(shape, index, shape.rank + 1, round),
+    cost: combine_cost,
+};
+
+pub(crate) const EXSCAN: Algorithm = Algorithm {
+    kind: Kind::Exscan,
+    round: |shape, index, round| scan(shape, index, shape.rank, round),
+    cost: |case: &Case| {
+        let others = case.p() - 1.0;
+        let reduced = (others - 1.0).max(0.0) * case.bytes;
+        Cost { hops: others, copied: 2.0 * case.bytes, reduced, waits: 1.0, ..Cost::default() }
+    },
+    ..SCAN
+};
+
+fn gather_cost(case: &Case) -> Cost {
+    Cost { hops: case.p(), copied: (case.p() + 1.0) * case.bytes, waits: 1.0, ..Cost::default() }
+}
 
 fn combine_cost(case: &Case) -> Cost {
     Cost {
@@ -162,26 +261,83 @@ fn bcast(shape: &Shape, index: u32, form: Form, round: &mut Round) {
     }
 }
 
-/// Publish, combine what all published (if this rank wants it), release.
-fn combine(shape: &Shape, index: u32, wanted: bool, round: &mut Round) {
-    let into = shape.whole(Buf::Recv);
-    if index == 0 {
-        round.push(Step::Publish { from: shape.whole(Buf::Send), phase: 0, form: Form::Inline });
-    } else if index > shape.ranks {
-        round.push(Step::Release { phase: 0 });
-    } else if wanted {
-        combine_from(shape.ranks - index, shape.ranks, into, round);
+/// What a rank gives, for all to see.
+fn show(len: u64, round: &mut Round) {
+    let from = Span::new(Buf::Send, (0, len));
+    round.push(Step::Publish { from, phase: 0, form: Form::Inline });
+}
+
+/// Publish, copy what all published (if this rank wants it), release.
+fn gather(shape: &Shape, index: u32, wanted: bool, round: &mut Round) {
+    match index {
+        0 => show(shape.len, round),
+        1 if wanted => {
+            for rank in 0..shape.ranks {
+                let into = Span::new(Buf::Recv, shape.recvs.block(rank));
+                round.push(Step::Pull { rank, phase: 0, at: 0, into });
+            }
+        }
+        1 => {}
+        _ => round.push(Step::Release { phase: 0 }),
     }
 }
 
-/// `into = what rank published op into`, where the last rank's is what the others are combined with.
-fn combine_from(rank: u32, ranks: u32, into: Span, round: &mut Round) {
+fn scatter(shape: &Shape, index: u32, round: &mut Round) {
+    let rank = shape.root;
+    match index {
+        0 if shape.rank == rank => show(shape.sends.start(shape.ranks), round),
+        0 => {}
+        1 => {
+            let at = u64::from(shape.rank) * shape.len;
+            round.push(Step::Pull { rank, phase: 0, at, into: shape.whole(Buf::Recv) });
+        }
+        _ => round.push(Step::Release { phase: 0 }),
+    }
+}
+
+fn alltoall(shape: &Shape, index: u32, round: &mut Round) {
+    match index {
+        0 => show(shape.sends.start(shape.ranks), round),
+        1 => {
+            for rank in 0..shape.ranks {
+                let into = Span::new(Buf::Recv, shape.recvs.block(rank));
+                round.push(Step::Pull { rank, phase: 0, at: shape.sends.start(shape.rank), into });
+            }
+        }
+        _ => round.push(Step::Release { phase: 0 }),
+    }
+}
+
+/// Publish so many units, combine those from `own` on of what all published (if this rank wants it), release.
+fn combine(shape: &Shape, index: u32, (all, own): (u64, u64), wanted: bool, round: &mut Round) {
+    if index == 0 {
+        show(all, round);
+    } else if index > shape.ranks {
+        round.push(Step::Release { phase: 0 });
+    } else if wanted {
+        combine_from(shape.ranks - index, shape.ranks, own, shape.whole(Buf::Recv), round);
+    }
+}
+
+/// `into = what rank published op into`, where that of the last of `ranks` is what the others are combined with.
+fn combine_from(rank: u32, ranks: u32, at: u64, into: Span, round: &mut Round) {
     match rank + 1 == ranks {
-        true => round.push(Step::Pull { rank, phase: 0, at: 0, into }),
+        true => round.push(Step::Pull { rank, phase: 0, at, into }),
         false => {
             let merge = Merge::onto(into, Side::Left);
-            round.push(Step::PullReduce { rank, phase: 0, at: 0, merge });
+            round.push(Step::PullReduce { rank, phase: 0, at, merge });
         }
+    }
+}
+
+/// Publish, combine what the first `ranks` published, release.
+fn scan(shape: &Shape, index: u32, ranks: u32, round: &mut Round) {
+    if index == 0 {
+        show(shape.len, round);
+    } else if index > shape.ranks {
+        round.push(Step::Release { phase: 0 });
+    } else if index <= ranks {
+        combine_from(ranks - index, ranks, 0, shape.whole(Buf::Recv), round);
     }
 }
 

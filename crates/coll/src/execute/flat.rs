@@ -13,8 +13,8 @@ use banyan_memory::Buffer;
 use super::{Advance, Running, Stamps};
 use crate::place::Place;
 use crate::{
-    Algorithm, Buf, Call, Fault, Form, Kind, Memory, Merge, Messenger, Needs, Op, Published, Round, Shape,
-    Slots, Step,
+    Algorithm, Blocks, Buf, Call, Fault, Form, Kind, Memory, Merge, Messenger, Needs, Op, Published, Round,
+    Shape, Side, Slots, Span, Step,
 };
 
 /// All that can differ between the shapes of two calls of one kind here.
@@ -27,8 +27,10 @@ pub(crate) struct Outline {
 }
 
 impl Outline {
-    pub(crate) fn bytes(&self) -> u64 {
-        self.unit * self.len
+    /// What a [`Case`](crate::Case) counts.
+    pub(crate) fn bytes(&self, kind: Kind, ranks: u32) -> u64 {
+        let blocks = if kind == Kind::ReduceScatterBlock { u64::from(ranks) } else { 1 };
+        self.unit * self.len * blocks
     }
 
     pub(crate) fn commutative(&self) -> bool {
@@ -36,15 +38,22 @@ impl Outline {
     }
 }
 
-/// A step over whole vectors.
+/// A step on bytes of what is given and what is got, where schedules that fit into slots need it.
 #[derive(Clone, Copy, Debug)]
 enum Hop {
-    Publish(u32),
-    Await(u32, u32),
-    Pull(u32, u32),
-    Reduce(u32, u32),
-    Release(u32),
-    Drain(u32, u32),
+    Publish { phase: u32, from: Piece },
+    Await { rank: u32, phase: u32 },
+    Pull { rank: u32, phase: u32, at: u32, into: Piece },
+    Reduce { rank: u32, phase: u32, at: u32, into: Piece },
+    Release { phase: u32 },
+    Drain { rank: u32, phase: u32 },
+}
+
+/// Bytes of a side.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    at: u32,
+    len: u32,
 }
 
 /// The steps of a whole schedule, by rank and phase.
@@ -64,13 +73,16 @@ impl Line {
 
     pub(crate) fn new(outline: Outline, algorithm: &'static Algorithm, (rank, ranks): (u32, u32)) -> Line {
         let Outline { root, unit, len, commutative } = outline;
-        let shape = Shape { rank, ranks, root, unit, len, commutative, ..Shape::NOTHING };
-        let rounds = if algorithm.needs == Needs::Inline { (algorithm.rounds)(&shape) } else { 0 };
+        let even = Blocks::Even(len);
+        let (sends, recvs) = (even.clone(), even);
+        let shape = Shape { rank, ranks, root, unit, len, sends, recvs, commutative, board: 0 };
+        let fits = matches!(algorithm.needs, Needs::Inline | Needs::InlineBlocks);
+        let rounds = if fits { (algorithm.rounds)(&shape) } else { 0 };
         let (mut round, mut hops) = (Round::default(), vec![]);
         for index in 0..rounds {
             round.begin(index);
             (algorithm.round)(&shape, index, &mut round);
-            hops.extend(round.steps.iter().map(|step| hop(step, &shape)));
+            hops.extend(round.steps.iter().map(|step| hop(step, unit)));
         }
         let hops: Option<Vec<Hop>> = hops.into_iter().collect();
         let phases = (algorithm.phases)(&shape);
@@ -83,24 +95,23 @@ impl Line {
 }
 
 /// The short form of a step, if it has one.
-fn hop(step: &Step, shape: &Shape) -> Option<Hop> {
-    let (send, recv) = (shape.whole(Buf::Send), shape.whole(Buf::Recv));
-    // The root of a bcast publishes what others receive.
+fn hop(step: &Step, unit: u64) -> Option<Hop> {
+    let bytes = |units: u64| u32::try_from(units * unit).ok();
+    let piece = |span: Span| Some(Piece { at: bytes(span.at)?, len: bytes(span.len)? });
     Some(match *step {
-        Step::Publish { from, phase, form: Form::Inline }
-            if from == send || from == recv || from.len == 0 =>
-        {
-            Hop::Publish(phase)
+        // The root of a bcast publishes what others receive: there, both are one.
+        Step::Publish { from, phase, form: Form::Inline } => Hop::Publish { phase, from: piece(from)? },
+        Step::Await { rank, phase } => Hop::Await { rank, phase },
+        Step::Pull { rank, phase, at, into } if into.buf == Buf::Recv => {
+            Hop::Pull { rank, phase, at: bytes(at)?, into: piece(into)? }
         }
-        Step::Await { rank, phase } => Hop::Await(rank, phase),
-        Step::Pull { rank, phase, at: 0, into } if into == recv => Hop::Pull(rank, phase),
-        Step::PullReduce { rank, phase, at: 0, merge: Merge { with, into, .. } }
-            if with == recv && into == recv =>
+        Step::PullReduce { rank, phase, at, merge: Merge { with, into, side: Side::Left } }
+            if with == into && into.buf == Buf::Recv =>
         {
-            Hop::Reduce(rank, phase)
+            Hop::Reduce { rank, phase, at: bytes(at)?, into: piece(into)? }
         }
-        Step::Release { phase } => Hop::Release(phase),
-        Step::Drain { rank, phase } => Hop::Drain(rank, phase),
+        Step::Release { phase } => Hop::Release { phase },
+        Step::Drain { rank, phase } => Hop::Drain { rank, phase },
         _ => return None,
     })
 }
@@ -109,55 +120,99 @@ fn hop(step: &Step, shape: &Shape) -> Option<Hop> {
 #[derive(Clone, Copy)]
 pub(crate) struct Flat<'a> {
     pub(crate) outline: Outline,
-    /// What is published (of a barrier: nothing).
-    send: Option<&'a Buffer>,
+    /// What is published, and where it starts in the buffer.
+    send: Option<(&'a Buffer, u32)>,
     recv: Option<&'a Buffer>,
     with: Option<(Reducer, &'a TypeArc)>,
 }
 
-/// Elements that fill their buffer.
+/// Elements, in so many blocks, that fill their buffer.
 #[inline]
-fn dense(memory: &Memory) -> Option<(&Buffer, u64, &TypeArc)> {
+fn dense(memory: &Memory, blocks: u32) -> Option<(&Buffer, u64, &TypeArc)> {
     match memory {
         Memory::Uniform { base, count, ty } if ty.is_dense() && ty.size() > 0 => {
-            let whole = base.lo() == 0 && base.len() as u64 == count * ty.size();
+            let bytes = count.checked_mul(ty.size())?.checked_mul(u64::from(blocks))?;
+            let whole = base.lo() == 0 && base.len() as u64 == bytes && bytes <= MOST;
             whole.then_some((base, *count, ty))
         }
         _ => None,
     }
 }
 
+/// No slot holds more.
+const MOST: u64 = 1 << 20;
+
 impl<'a> Flat<'a> {
     #[inline]
-    pub(crate) fn of(call: &'a Call) -> Option<Flat<'a>> {
-        let mut outline = Outline { root: call.root, commutative: true, unit: 1, len: 0 };
-        if call.kind == Kind::Barrier {
-            return Some(Flat { outline, send: None, recv: None, with: None });
+    pub(crate) fn of(call: &'a Call, (rank, ranks): (u32, u32)) -> Option<Flat<'a>> {
+        match call.kind {
+            Kind::Barrier => {
+                let outline = Outline { root: call.root, commutative: true, unit: 1, len: 0 };
+                Some(Flat { outline, send: None, recv: None, with: None })
+            }
+            kind if kind.reduces() => Flat::reducing(call, ranks),
+            _ => Flat::moving(call, (rank, ranks)),
         }
-        let recv = match &call.recv {
-            Memory::Nothing => None,
-            memory => Some(dense(memory)?),
-        };
-        let (send, count, ty) = match (call.kind, &call.send) {
-            (Kind::Bcast, _) | (Kind::Reduce | Kind::Allreduce, Memory::InPlace) => recv?,
-            (Kind::Reduce | Kind::Allreduce, memory) => dense(memory)?,
+    }
+
+    #[inline]
+    fn reducing(call: &'a Call, ranks: u32) -> Option<Flat<'a>> {
+        let Some(Op::Builtin(op)) = call.op else { return None };
+        let in_place = matches!(call.send, Memory::InPlace);
+        let blocks = match call.kind {
+            Kind::Reduce | Kind::Allreduce | Kind::Scan | Kind::Exscan => 1,
+            Kind::ReduceScatterBlock => ranks,
             _ => return None,
         };
-        if recv.is_some_and(|(other, ..)| other.len() != send.len()) {
+        // In place, the result's buffer reaches over all that is given.
+        let recv = match &call.recv {
+            Memory::Nothing => None,
+            memory => Some(dense(memory, if in_place { blocks } else { 1 })?),
+        };
+        let (base, all, ty) = if in_place { recv? } else { dense(&call.send, 1)? };
+        let len = recv.map_or(all, |recv| recv.1);
+        let given = if in_place { len * u64::from(blocks) } else { all };
+        if given != len * u64::from(blocks) || recv.is_some_and(|recv| recv.2.size() != ty.size()) {
             return None;
         }
-        let with = match call.op {
-            None => {
-                outline.len = send.len() as u64;
-                None
-            }
-            Some(Op::Builtin(op)) => {
-                (outline.unit, outline.len, outline.commutative) = (ty.size(), count, op.is_commutative());
-                Some(reducer(op, ty)?)
-            }
-            Some(Op::User { .. }) => return None,
+        let outline = Outline { root: call.root, unit: ty.size(), len, commutative: op.is_commutative() };
+        Some(Flat {
+            outline,
+            send: Some((base, 0)),
+            recv: recv.map(|recv| recv.0),
+            // If it is not defined, the error comes from where all of them come from.
+            with: Some(reducer(op, ty)?),
+        })
+    }
+
+    #[inline]
+    fn moving(call: &'a Call, (rank, ranks): (u32, u32)) -> Option<Flat<'a>> {
+        // Blocks of the two sides.
+        let (gives, gets) = match call.kind {
+            Kind::Bcast => (0, 1),
+            Kind::Gather | Kind::Allgather => (1, ranks),
+            Kind::Scatter => (ranks, 1),
+            Kind::Alltoall => (ranks, ranks),
+            _ => return None,
         };
-        Some(Flat { outline, send: Some(send), recv: recv.map(|side| side.0), with })
+        let side = |memory, blocks| match memory {
+            &Memory::Nothing | &Memory::InPlace => Some(None),
+            memory => dense(memory, blocks).map(Some),
+        };
+        let (send, recv) = (side(&call.send, gives)?, side(&call.recv, gets)?);
+        let bytes = |side: Option<(_, u64, &TypeArc)>| side.map(|(_, count, ty)| count * ty.size());
+        let len = match (bytes(send), bytes(recv)) {
+            (Some(sent), Some(room)) if sent != room => return None,
+            (sent, room) => sent.or(room)?,
+        };
+        let send = match (&call.send, recv) {
+            (Memory::InPlace, Some((base, ..))) if gives == 1 => Some((base, (u64::from(rank) * len) as u32)),
+            (Memory::InPlace, Some((base, ..))) => Some((base, 0)),
+            (_, Some((base, ..))) if call.kind == Kind::Bcast => Some((base, 0)),
+            _ => send.map(|(base, ..)| (base, 0)),
+        };
+        let outline = Outline { root: call.root, unit: 1, len, commutative: true };
+        Some(Flat { outline, send, recv: recv.map(|side| side.0), with: None })
     }
 
     /// What an execution is about that was [flattened](Running::flatten).
@@ -170,57 +225,64 @@ impl<'a> Flat<'a> {
             Some((Op::Builtin(op), ty)) => reducer(*op, ty),
             _ => None,
         };
-        Flat { outline, send: send.or(recv), recv, with }
+        let start = running.in_place.unwrap_or(0) as u32;
+        Flat { outline, send: send.or(recv).map(|base| (base, start)), recv, with }
     }
 
     /// Carries a step out; false if it cannot be now.
     #[inline]
     fn step(&self, hop: Hop, stamps: &mut Stamps, slots: &mut (impl Slots + ?Sized)) -> Result<bool, Fault> {
         match hop {
-            Hop::Publish(phase) => {
+            Hop::Publish { phase, from } => {
                 let stamp = stamps.of(phase);
                 let clear = stamps.clear(stamp, slots);
                 if clear {
-                    slots.publish(stamp, self.send.unwrap_or(&Buffer::empty()));
+                    match self.send {
+                        Some((base, start)) if from.len > 0 => {
+                            slots.publish(stamp, &base.slice((start + from.at) as isize, from.len as usize));
+                        }
+                        _ => slots.publish(stamp, &Buffer::empty()),
+                    }
                 }
                 Ok(clear)
             }
-            Hop::Await(rank, phase) => Ok(stamps.look(rank, stamps.of(phase), slots).is_some()),
-            Hop::Pull(rank, phase) => {
+            Hop::Await { rank, phase } => Ok(stamps.look(rank, stamps.of(phase), slots).is_some()),
+            Hop::Pull { rank, phase, at, into } => {
                 let Some(published) = stamps.look(rank, stamps.of(phase), slots) else { return Ok(false) };
                 if let Some(recv) = self.recv {
-                    let from = whole(published, rank, recv.len())?;
-                    recv.copy_from(0, &from, 0, recv.len());
+                    let from = inline(published, rank, (at + into.len) as usize)?;
+                    recv.copy_from(into.at as isize, &from, at as isize, into.len as usize);
                 }
                 Ok(true)
             }
-            Hop::Reduce(rank, phase) => {
+            Hop::Reduce { rank, phase, at, into } => {
                 let Some(published) = stamps.look(rank, stamps.of(phase), slots) else { return Ok(false) };
                 if let (Some(recv), Some((reducer, ty))) = (self.recv, self.with) {
-                    let from = whole(published, rank, recv.len())?;
-                    let done = reducer.reduce(ty, &from, recv, self.outline.len);
+                    let from = inline(published, rank, (at + into.len) as usize)?;
+                    let from = from.slice(at as isize, into.len as usize);
+                    let into = recv.slice(into.at as isize, into.len as usize);
+                    let done = reducer.reduce(ty, &from, &into, self.outline.len);
                     done.map_err(|error| Fault::Operator(error.to_string()))?;
                 }
                 Ok(true)
             }
-            Hop::Release(phase) => {
+            Hop::Release { phase } => {
                 slots.release(stamps.of(phase));
                 Ok(true)
             }
-            Hop::Drain(rank, phase) => Ok(slots.released(rank) >= stamps.of(phase)),
+            Hop::Drain { rank, phase } => Ok(slots.released(rank) >= stamps.of(phase)),
         }
     }
 }
 
 #[inline]
 fn reducer(op: Builtin, ty: &TypeArc) -> Option<(Reducer, &TypeArc)> {
-    // If it is not defined, the error comes from where all of them come from.
     Some((Reducer::find(op, ty).ok()?, ty))
 }
 
 /// Inline bytes that a rank published, if they are as many as this rank expects.
 #[inline]
-fn whole(published: Published, rank: u32, room: usize) -> Result<Buffer, Fault> {
+fn inline(published: Published, rank: u32, room: usize) -> Result<Buffer, Fault> {
     let sent = match published {
         Published::Inline(buffer) if buffer.len() >= room => return Ok(buffer),
         Published::Inline(buffer) => buffer.len() as u64,
@@ -272,9 +334,17 @@ impl Begun {
     }
 }
 
+impl Flat<'_> {
+    /// Where what is published starts in its buffer.
+    pub(crate) fn start(&self) -> u32 {
+        self.send.map_or(0, |send| send.1)
+    }
+}
+
 impl Running {
-    /// Takes over a call that is [`Flat`], and has come so far.
-    pub(crate) fn flatten(&mut self, call: Call, line: Arc<Line>, begun: Begun) {
+    /// Takes over a call that is [`Flat`], and has come so far. What it publishes starts there in its buffer.
+    pub(crate) fn flatten(&mut self, call: Call, start: u32, line: Arc<Line>, begun: Begun) {
+        self.in_place = Some(u64::from(start));
         let mut element = None;
         for (memory, place) in [call.send, call.recv].into_iter().zip(&mut self.places) {
             if let Memory::Uniform { base, ty, .. } = memory {
