@@ -126,42 +126,19 @@ impl<T> Table<T> {
 
     /// Takes the object out; its handle is stale from now on.
     pub fn remove(&self, handle: usize) -> Result<T> {
-        self.slots.with(|slots| {
-            let index = self.index(slots, handle)?;
-            let slot = &mut slots.all[index];
-            slot.generation = (slot.generation + 1) % GENERATIONS;
-            let object = slot.object.take();
-            slots.free.push(index as u32);
-            object.ok_or_else(|| self.stale(handle))
-        })
+        self.visit(|mut objects| objects.remove(handle))
     }
 
     /// Calls `f` on the object. `f` must not call user code: the table is locked.
     #[inline]
     pub fn with<R>(&self, handle: usize, f: impl FnOnce(&T) -> R) -> Result<R> {
-        self.slots.with(|slots| {
-            let index = self.index(slots, handle)?;
-            slots.all[index].object.as_ref().map(f).ok_or_else(|| self.stale(handle))
-        })
+        self.visit(|objects| objects.get(handle).map(f))
     }
 
-    /// True if all handles, `len` of them, are good and `f` is true of their objects. `f` as for [`Table::with`].
-    pub fn all(
-        &self,
-        len: usize,
-        handle: impl Fn(usize) -> Result<usize>,
-        f: impl Fn(&T) -> bool,
-    ) -> Result<bool> {
-        self.slots.with(|slots| {
-            for at in 0..len {
-                let index = self.find(slots, handle(at)?);
-                let object = index.and_then(|index| slots.all[index].object.as_ref());
-                if !object.is_some_and(&f) {
-                    return Ok(false);
-                }
-            }
-            Ok(true)
-        })
+    /// Calls `f` on all objects, locked once for several steps. `f` as for [`Table::with`].
+    #[inline]
+    pub fn visit<R>(&self, f: impl FnOnce(Objects<'_, T>) -> R) -> R {
+        self.slots.with(|slots| f(Objects { table: self, slots }))
     }
 
     /// How many objects there are.
@@ -253,6 +230,44 @@ static SERIALIZED: AtomicBool = AtomicBool::new(false);
 /// If so, no two threads do so at the same time, and what one did happens before what the next one does.
 pub unsafe fn serialize(promised: bool) {
     SERIALIZED.store(promised, Ordering::Relaxed);
+}
+
+/// The objects of a table that is locked.
+pub struct Objects<'a, T> {
+    table: &'a Table<T>,
+    slots: &'a mut Slots<T>,
+}
+
+impl<T> Objects<'_, T> {
+    /// The object, if the handle is good.
+    #[inline]
+    pub fn find(&self, handle: usize) -> Option<&T> {
+        self.slots.all[self.table.find(self.slots, handle)?].object.as_ref()
+    }
+
+    /// The object.
+    ///
+    /// # Errors
+    /// The class of the kind, if the handle is stale, wild, or of another kind.
+    #[inline]
+    pub fn get(&self, handle: usize) -> Result<&T> {
+        let index = self.table.index(self.slots, handle)?;
+        self.slots.all[index].object.as_ref().ok_or_else(|| self.table.stale(handle))
+    }
+
+    /// Takes the object out; its handle is stale from now on.
+    ///
+    /// # Errors
+    /// As for [`Objects::get`].
+    #[inline]
+    pub fn remove(&mut self, handle: usize) -> Result<T> {
+        let index = self.table.index(self.slots, handle)?;
+        let slot = &mut self.slots.all[index];
+        slot.generation = (slot.generation + 1) % GENERATIONS;
+        let object = slot.object.take();
+        self.slots.free.push(index as u32);
+        object.ok_or_else(|| self.table.stale(handle))
+    }
 }
 
 /// A lock for a few instructions, without user code: one atomic exchange when nobody is there, and none where

@@ -103,22 +103,28 @@ impl Many {
             bail!(ERR_REQUEST, "the array of requests is NULL");
         }
         let mut entries = Vec::with_capacity(len);
-        for at in 0..len {
-            let handle = array.at(at)?;
-            if let Some(entry) = lookup(handle)? {
-                entries.push(Listed { at, handle, entry });
+        TABLE.visit(|objects| {
+            for at in 0..len {
+                let handle = array.at(at)?;
+                if handle != MPI_REQUEST_NULL {
+                    entries.push(Listed { at, handle, entry: objects.get(handle.0)?.clone() });
+                }
             }
-        }
+            Ok(())
+        })?;
         Ok(Many { array, entries })
     }
 
-    fn release(&self, which: usize) -> Result<()> {
-        let Listed { at, handle, entry } = &self.entries[which];
-        if !entry.request.is_persistent() {
-            TABLE.remove(handle.0)?;
-            self.array.put(*at, MPI_REQUEST_NULL)?;
-        }
-        Ok(())
+    fn release(&self, which: &[Listed]) -> Result<()> {
+        TABLE.visit(|mut objects| {
+            for Listed { at, handle, .. } in
+                which.iter().filter(|listed| !listed.entry.request.is_persistent())
+            {
+                objects.remove(handle.0)?;
+                self.array.put(*at, MPI_REQUEST_NULL)?;
+            }
+            Ok(())
+        })
     }
 
     /// Takes over the outcomes of all: statuses in the places of the requests, null ones empty.
@@ -127,10 +133,10 @@ impl Many {
         if self.entries.len() < count as usize {
             (0..count as usize).try_for_each(|at| out.put(at, &Outcome::ok(Status::EMPTY)))?;
         }
-        for (which, outcome) in outcomes.iter().enumerate() {
-            out.put(self.entries[which].at, outcome)?;
-            self.release(which)?;
+        for (listed, outcome) in self.entries.iter().zip(&outcomes) {
+            out.put(listed.at, outcome)?;
         }
+        self.release(&self.entries)?;
         self.in_status(outcomes.iter().enumerate())
     }
 
@@ -171,12 +177,18 @@ fn all_over(count: c_int, array: Ptr<MPI_Request>, statuses: Ptr<MPI_Status>) ->
     if array.is_null() || !statuses.is_null() || len == 0 {
         return Ok(false);
     }
-    let all = TABLE.all(len, |at| Ok(array.at(at)?.0), |entry| entry.request.is_done())?;
-    for at in 0..if all { len } else { 0 } {
-        TABLE.remove(array.at(at)?.0)?;
-        array.put(at, MPI_REQUEST_NULL)?;
-    }
-    Ok(all)
+    TABLE.visit(|mut objects| {
+        for at in 0..len {
+            if !objects.find(array.at(at)?.0).is_some_and(|entry| entry.request.is_done()) {
+                return Ok(false);
+            }
+        }
+        for at in 0..len {
+            objects.remove(array.at(at)?.0)?;
+            array.put(at, MPI_REQUEST_NULL)?;
+        }
+        Ok(true)
+    })
 }
 
 /// MPI_Waitsome and MPI_Testsome.
@@ -196,7 +208,7 @@ fn some(
     for (at, (which, outcome)) in found.iter().enumerate() {
         indices.put(at, many.entries[*which].at as c_int)?;
         out.put(at, outcome)?;
-        many.release(*which)?;
+        many.release(&many.entries[*which..][..1])?;
     }
     many.in_status(found.iter().map(|(which, outcome)| (*which, outcome)))
 }
@@ -205,7 +217,7 @@ fn some(
 fn any(many: &Many, found: (usize, Outcome), indx: Ptr<c_int>, status: Ptr<MPI_Status>) -> Result<()> {
     let (which, outcome) = found;
     indx.set(many.entries[which].at as c_int)?;
-    many.release(which)?;
+    many.release(&many.entries[which..][..1])?;
     finish(outcome, many.entries[which].entry.comm, status)
 }
 

@@ -3,7 +3,11 @@
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::{Condvar, Mutex, MutexGuard, TryLockError};
+
+/// Tries before a thread sleeps until the gate is free: who holds it works, or lost this very core to the thread that
+/// wants in, and one that sleeps has to be woken each time.
+const YIELDS: u32 = 50;
 
 /// Exclusive access to a `T`: a mutex under MPI_THREAD_MULTIPLE, and only a flag otherwise.
 ///
@@ -61,10 +65,21 @@ impl<T> Gate<T> {
     /// If it is not shared and held already.
     #[inline]
     pub fn enter(&self) -> GateGuard<'_, T> {
-        let locked = self.shared.then(|| self.lock.lock().unwrap_or_else(|poison| poison.into_inner()));
+        let locked = self.shared.then(|| self.lock());
         assert!(!self.busy.load(Ordering::Relaxed), "the engine was entered while it is in use");
         self.busy.store(true, Ordering::Relaxed);
         GateGuard { gate: self, locked }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        for _ in 0..YIELDS {
+            match self.lock.try_lock() {
+                Ok(guard) => return guard,
+                Err(TryLockError::Poisoned(poison)) => return poison.into_inner(),
+                Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+            }
+        }
+        self.lock.lock().unwrap_or_else(|poison| poison.into_inner())
     }
 
     /// True if several threads may come through this gate.

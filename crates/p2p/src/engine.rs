@@ -67,13 +67,10 @@ impl Engine {
     /// (or no longer) known.
     #[inline]
     pub fn test(&mut self, id: ReqId) -> Option<Completion> {
-        if !self.is_done(id) {
-            return None;
-        }
-        match self.requests.remove(id.0)?.state {
-            State::Done(completion) => Some(completion),
-            _ => None,
-        }
+        let Some(Request { state: State::Done(done), .. }) = self.requests.get_mut(id.0) else { return None };
+        let completion = Completion { fault: done.fault.take(), ..*done };
+        self.requests.discard(id.0);
+        Some(completion)
     }
 
     /// True if [`Engine::test`] would give an outcome.

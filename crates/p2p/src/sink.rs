@@ -4,7 +4,7 @@ use banyan_transport::{Class, Get, Head, Peer, Sink, Token};
 
 use crate::awaited::Awaited;
 use crate::credit;
-use crate::engine::{Engine, list, wide_tag};
+use crate::engine::{Contexts, Engine, list, wide_tag};
 use crate::payload;
 use crate::request::{self, Body, Message, Pieces, Recv, RecvStep, Reply, Request, Send, SendStep, State};
 use crate::wire::{self, Cts, Kind, Rts};
@@ -89,23 +89,32 @@ impl Engine {
         awaited: Option<&mut Awaited<'_>>,
     ) -> Result<(), Nonsense> {
         let units = credit::cost(body.len());
-        if !self.peers.at(peer, &mut self.bank).loan.pay(units) {
+        let link = self.peers.at(peer, &mut self.bank);
+        if !link.loan.pay(units) {
             return Err(Nonsense);
         }
         let (source, tag) = request::labels(head);
-        if let Some(id) = self.match_posted(peer, head) {
+        let posted = match_posted(&mut self.contexts, peer, head);
+        let awaited = awaited.filter(|awaited| posted.is_none() && awaited.fits(head));
+        if posted.is_some() || awaited.is_some() {
+            // Paid back at once: it does not stay.
+            link.loan.used(units);
+            if link.loan.is_due() {
+                list(&mut self.work, link);
+            }
+        }
+        if let Some(id) = posted {
             if let Some(Request { state: State::Recv(recv), .. }) = self.requests.get(id) {
                 let wanted = payload::unpack(&recv.data, 0, body);
                 self.finish(id, request::received(source, tag, body.len() as u64, wanted as u64));
             }
-        } else if let Some(awaited) = awaited.filter(|awaited| awaited.fits(head)) {
+        } else if let Some(awaited) = awaited {
             awaited.receive(source, tag, body);
         } else {
             let payload = self.pool.copy_of(body);
             self.keep(head, Message { peer, source, tag, body: Body::Whole { payload, waits } });
             return Ok(());
         }
-        self.paid_back(peer, units);
         if let Some(sender) = waits {
             self.owe(peer, Reply::bare(Kind::Taken, sender, 0));
         }
@@ -124,7 +133,7 @@ impl Engine {
         if rts.starved {
             self.relieve(peer);
         }
-        match self.match_posted(peer, head) {
+        match match_posted(&mut self.contexts, peer, head) {
             Some(id) => self.fetch(id, peer, source, tag, rts),
             None => {
                 awaited.filter(|awaited| awaited.fits(head)).into_iter().for_each(Awaited::offered);
@@ -132,12 +141,6 @@ impl Engine {
             }
         }
         Ok(())
-    }
-
-    #[inline]
-    fn match_posted(&mut self, peer: Peer, head: &Head) -> Option<u64> {
-        let (src, tag) = key(peer, head);
-        self.contexts.at(head.ctx).side(head.class).posted.take(src, tag)
     }
 
     #[inline]
@@ -272,6 +275,13 @@ impl Engine {
         let link = self.peers.at(peer, &mut self.bank);
         self.bank.take_back(&mut link.loan, units).then_some(()).ok_or(Nonsense)
     }
+}
+
+/// Takes the posted receive that a message belongs to.
+#[inline]
+fn match_posted(contexts: &mut Contexts, peer: Peer, head: &Head) -> Option<u64> {
+    let (src, tag) = key(peer, head);
+    contexts.at(head.ctx).side(head.class).posted.take(src, tag)
 }
 
 /// Source and tag as matching takes them.

@@ -56,12 +56,29 @@ impl<T> Slab<T> {
             return None;
         }
         let value = slot.value.take()?;
-        // A slot whose generations are used up is left alone.
+        Self::vacate(slot, &mut self.free, at);
+        Some(value)
+    }
+
+    /// As [`Slab::remove`], but the value is dropped where it lies.
+    #[inline]
+    pub(crate) fn discard(&mut self, id: u64) {
+        if let Some(slot) = self.slots.get_mut(id as u32 as usize)
+            && slot.generation == (id >> 32) as u32
+            && slot.value.is_some()
+        {
+            slot.value = None;
+            Self::vacate(slot, &mut self.free, id as u32);
+        }
+    }
+
+    /// A slot whose generations are used up is left alone.
+    #[inline]
+    fn vacate(slot: &mut Slot<T>, free: &mut Vec<u32>, at: u32) {
         if slot.generation < u32::MAX {
             slot.generation += 1;
-            self.free.push(at);
+            free.push(at);
         }
-        Some(value)
     }
 
     /// All values with their ids, in no particular order.

@@ -1,5 +1,6 @@
 //! `cargo xtask test`: everything that CI runs, as a list of steps.
 
+mod counts;
 mod cprograms;
 mod docs;
 pub(crate) mod fuzz;
@@ -42,7 +43,8 @@ const SOURCES: &[&str] = &["make", "dpkg-dev"];
 /// For HPCC.
 const HPCC: &[&str] = &["make", "dpkg-dev", "libopenblas-dev"];
 /// Debian packages that the steps need, beyond Rust and a C compiler.
-const PACKAGES: &[&str] = &["g++", "make", "cmake", "pkg-config", "libopenblas-dev", PYTHON, "dpkg-dev"];
+const PACKAGES: &[&str] =
+    &["g++", "make", "cmake", "pkg-config", "libopenblas-dev", PYTHON, "dpkg-dev", counts::VALGRIND];
 
 /// Runs the steps asked for; true if nothing failed.
 pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
@@ -61,6 +63,7 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
         }),
         Step::new("swap", || having(project, &[PYTHON], || swap::run(project))),
         Step::new("c", || cprograms::run(project, &library()?)),
+        Step::new("counts", || having(project, &[counts::VALGRIND], || counts::run(project, &library()?))),
         Step::new("limits", || limits::run(project)),
         Step::new("sanity", || bench::sanity(project, &library()?)),
         Step::new("docs", || having(project, &["pkg-config"], || docs::run(project))),
