@@ -18,13 +18,13 @@ fn in_place(buf: Ptr<c_void>) -> bool {
 }
 
 /// `blocks` times `count` elements, one block after the other.
-#[inline]
+#[inline(always)]
 fn uniform(buf: Ptr<c_void>, count: u64, blocks: u64, datatype: MPI_Datatype) -> Result<Memory> {
     elements(buf, count, total(count, blocks)?, &datatype::committed(datatype)?)
 }
 
 /// `all` elements in blocks of `count`.
-#[inline]
+#[inline(always)]
 fn elements(buf: Ptr<c_void>, count: u64, all: u64, ty: &TypeRef) -> Result<Memory> {
     let span = ty.span(all).mpi()?;
     check(buf, span, ty)?;
@@ -114,7 +114,7 @@ fn reachable(buf: Ptr<c_void>, span: Span) -> Result<()> {
 }
 
 /// Refuses one buffer for two purposes.
-#[inline]
+#[inline(always)]
 fn apart(sendbuf: Ptr<c_void>, recvbuf: Ptr<c_void>, send: &Memory) -> Result<()> {
     let moves = matches!(send, Memory::Uniform { count, ty, .. } if *count > 0 && ty.size() > 0);
     if moves && sendbuf.address() == recvbuf.address() && !sendbuf.is_null() {
@@ -124,7 +124,7 @@ fn apart(sendbuf: Ptr<c_void>, recvbuf: Ptr<c_void>, send: &Memory) -> Result<()
 }
 
 /// Send and receive side of a reduction of `count` elements.
-#[inline]
+#[inline(always)]
 fn operands(
     comm: &Object,
     (sendbuf, recvbuf): (Ptr<c_void>, Ptr<c_void>),
@@ -149,7 +149,7 @@ fn operands(
 }
 
 /// A reduction that all ranks get a result of.
-#[inline]
+#[inline(always)]
 fn reduction(
     comm: &Object,
     kind: Kind,
@@ -173,7 +173,7 @@ fn ranks(comm: &Object) -> usize {
 }
 
 /// The communicator of a collective: of one group, as long as those of two are not built.
-#[inline]
+#[inline(always)]
 fn group_of(name: &str, comm: MPI_Comm) -> Result<Found> {
     let object = lookup(comm)?;
     if object.is_inter() {

@@ -74,6 +74,7 @@ impl Bound {
 }
 
 /// The operation of a handle, checked for the datatype that it is to be used on.
+#[inline]
 pub(crate) fn lookup(op: MPI_Op, datatype: MPI_Datatype, ty: &Arc<Datatype>) -> Result<Op> {
     if op.0 >= 0x1000 {
         let Made { function, commutative } = TABLE.lookup(op.0)?;
@@ -90,6 +91,7 @@ pub(crate) fn lookup(op: MPI_Op, datatype: MPI_Datatype, ty: &Arc<Datatype>) -> 
     Ok(Op::Builtin(builtin))
 }
 
+#[inline]
 fn builtin(op: MPI_Op) -> Result<Builtin> {
     match u16::try_from(op.0).ok().and_then(Builtin::from_code) {
         Some(builtin) => Ok(builtin),

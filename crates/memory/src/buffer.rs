@@ -44,32 +44,38 @@ impl Buffer {
     ///
     /// # Safety
     /// As for [`Buffer::new`], for that range.
+    #[inline]
     pub unsafe fn with_bounds(origin: *mut u8, lo: isize, hi: isize) -> Self {
         assert!(lo <= hi, "buffer bounds {lo}..{hi}");
         Self { origin, lo, hi, owner: None }
     }
 
     /// No bytes at all.
+    #[inline]
     pub fn empty() -> Self {
         Self { origin: std::ptr::null_mut(), lo: 0, hi: 0, owner: None }
     }
 
     /// Bytes inside the bounds.
+    #[inline]
     pub fn len(&self) -> usize {
         (self.hi - self.lo) as usize
     }
 
     /// True if there are no bytes inside the bounds.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.hi == self.lo
     }
 
     /// Lowest offset that may be touched.
+    #[inline]
     pub fn lo(&self) -> isize {
         self.lo
     }
 
     /// One past the highest offset that may be touched.
+    #[inline]
     pub fn hi(&self) -> isize {
         self.hi
     }
@@ -90,12 +96,14 @@ impl Buffer {
     }
 
     /// The part of `len` bytes at offset `at`, as a buffer whose offsets start at 0.
+    #[inline]
     pub fn slice(&self, at: isize, len: usize) -> Buffer {
         let origin = self.ptr(at, len);
         Buffer { origin, lo: 0, hi: len as isize, owner: self.owner.clone() }
     }
 
     /// The same bytes with offsets counted from `by`: what was at `by + x` is at `x`.
+    #[inline]
     pub fn rebased(&self, by: isize) -> Buffer {
         let origin = self.origin.wrapping_offset(by);
         Buffer { origin, lo: self.lo - by, hi: self.hi - by, owner: self.owner.clone() }

@@ -4,12 +4,12 @@ mod kernels;
 mod pairs;
 mod wide;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use banyan_memory::Buffer;
 
 use crate::basic::{Basic, Class};
-use crate::fortran::truth;
+use crate::fortran::{is_default_kind, truth};
 use crate::{Data, Datatype, Error};
 
 /// A predefined operation; the values are those of the MPI ABI's handles.
@@ -53,6 +53,7 @@ pub const ALL: &[(Builtin, &str)] = &[
 
 impl Builtin {
     /// The operation with this handle value.
+    #[inline]
     pub fn from_code(code: u16) -> Option<Self> {
         const FIRST: u16 = Builtin::Sum as u16;
         const BY_CODE: [Option<Builtin>; (Builtin::NoOp as u16 - FIRST + 1) as usize] = {
@@ -78,6 +79,7 @@ impl Builtin {
     }
 
     /// True for all but MPI_REPLACE and MPI_NO_OP.
+    #[inline]
     pub fn is_commutative(self) -> bool {
         !self.is_accumulate_only()
     }
@@ -91,6 +93,7 @@ impl Builtin {
 /// True if `op` is defined on `ty`: a predefined type of a class that the operation takes, or another
 /// name for one. MPI_CHAR counts as an integer, and addresses and counts as truth values, as programs
 /// written for other MPIs expect.
+#[inline]
 pub fn defined_on(op: Builtin, ty: &Datatype) -> bool {
     Kernel::find(op, ty).is_ok()
 }
@@ -158,21 +161,41 @@ enum Kernel {
 /// may be the same memory, or apart.
 type Raw = unsafe fn(input: *const u8, inout: *mut u8, count: usize);
 
+/// Kernels that were found before, by the code of the type and that of the operation: small reductions ask often.
+static FOUND: [[OnceLock<Option<Raw>>; OPS]; CODES] = [const { [const { OnceLock::new() }; OPS] }; CODES];
+/// Types are known by the codes up to here, and operations by so many.
+const CODES: usize = 0x80;
+const FIRST_CODE: u16 = 0x200;
+const OPS: usize = (Builtin::NoOp as u16 - Builtin::Sum as u16 + 1) as usize;
+
+/// The kernel for a predefined type, if the operation is defined on it.
+#[inline]
+fn found(op: Builtin, basic: &Basic) -> Option<Raw> {
+    let look = || if takes(op, basic.class) { kernel(op, basic) } else { None };
+    let place = FOUND.get(usize::from(basic.code.wrapping_sub(FIRST_CODE)));
+    // What Fortran's own types are, and its truth, comes to be known late.
+    match place.filter(|_| basic.class != Class::Logical && !is_default_kind(basic.code)) {
+        Some(row) => *row[usize::from(op as u16 - Builtin::Sum as u16)].get_or_init(look),
+        None => look(),
+    }
+}
+
 impl Kernel {
+    #[inline]
     fn find(op: Builtin, ty: &Datatype) -> Result<Self, Error> {
         match op {
             Builtin::Replace => return Ok(Kernel::Copy),
             Builtin::NoOp => return Ok(Kernel::Nothing),
             _ => {}
         }
-        let found = ty.basic().filter(|basic| takes(op, basic.class)).and_then(|basic| kernel(op, basic));
-        found.map(Kernel::Elements).ok_or_else(|| {
+        ty.basic().and_then(|basic| found(op, basic)).map(Kernel::Elements).ok_or_else(|| {
             let name = ty.basic().map_or("a derived datatype", |basic| basic.name);
             Error::Op { op: op.name(), ty: name.into() }
         })
     }
 
     /// `reach`: bytes from the first to the end of the last element.
+    #[inline]
     fn apply(self, ty: &Arc<Datatype>, reach: usize, input: &Buffer, inout: &Buffer, count: u64) {
         match self {
             Kernel::Nothing => {}
