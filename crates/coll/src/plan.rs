@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::execute::Stamps;
-use crate::execute::flat::{Begun, Flat, Line};
+use crate::execute::flat::{Begun, Flat, Line, Outline};
 use crate::place::Place;
 use crate::{Algorithm, Call, Case, Execution, Fault, Kind, Slots, Tuning};
 
@@ -45,8 +45,8 @@ pub struct PlanCache {
     floor: u64,
     /// The last choice of each kind.
     choices: [Option<Choice>; Kind::ALL.len()],
-    /// The last line of each kind.
-    lines: [Option<Arc<Line>>; Kind::ALL.len()],
+    /// The last lines of each kind, by [`Outline::place`]; none until there is one.
+    lines: [Vec<Option<Arc<Line>>>; Kind::ALL.len()],
     /// Ready for the next executions.
     idle: Vec<Execution>,
 }
@@ -70,7 +70,7 @@ impl Facts {
 impl PlanCache {
     /// For `rank` of a new communicator.
     pub fn new(rank: u32, facts: Facts) -> PlanCache {
-        let lines = [const { None }; Kind::ALL.len()];
+        let lines = [const { vec![] }; Kind::ALL.len()];
         PlanCache { rank, facts, stamp: 1, floor: 0, choices: [None; Kind::ALL.len()], lines, idle: vec![] }
     }
 
@@ -91,13 +91,20 @@ impl PlanCache {
     /// The line for a call, and its start, if it can be carried out along one.
     #[inline]
     fn line(&mut self, kind: Kind, flat: &Flat<'_>, tuning: &Tuning) -> Option<(&Arc<Line>, Begun)> {
-        if self.lines[kind as usize].as_ref().is_none_or(|line| line.outline != flat.outline) {
+        if self.kept(kind, flat).is_none_or(|line| line.outline != flat.outline) {
             self.draw(kind, flat, tuning)?;
         }
         let stamps = Stamps::new((self.rank, self.facts.ranks), self.stamp, self.floor);
-        let line = self.lines[kind as usize].as_ref().filter(|line| line.can_be_walked())?;
+        let place = flat.outline.place();
+        let line = self.lines[kind as usize].get(place)?.as_ref().filter(|line| line.can_be_walked())?;
         self.stamp += u64::from(line.phases);
         Some((line, Begun::new(stamps)))
+    }
+
+    /// The line at the place where a call's is kept.
+    #[inline]
+    fn kept(&self, kind: Kind, flat: &Flat<'_>) -> Option<&Arc<Line>> {
+        self.lines[kind as usize].get(flat.outline.place())?.as_ref()
     }
 
     /// Makes the line for a call.
@@ -110,7 +117,10 @@ impl PlanCache {
         let outline = flat.outline;
         let case = Some(Case::plain(outline.bytes(kind, ranks) as f64, ranks));
         let algorithm = tuning.choose(kind, case, outline.commutative(), &self.facts);
-        self.lines[kind as usize] = Some(Arc::new(Line::new(outline, algorithm, (self.rank, ranks))));
+        let line = Line::new(outline, algorithm, (self.rank, ranks));
+        let lines = &mut self.lines[kind as usize];
+        lines.resize(Outline::PLACES, None);
+        lines[outline.place()] = Some(Arc::new(line));
         Some(())
     }
 
@@ -180,7 +190,7 @@ pub fn start(
         let start = flat.start();
         let line = match begun {
             None => plans.line(kind, &flat, tuning),
-            Some(begun) => plans.lines[kind as usize].as_ref().map(|line| (line, begun)),
+            Some(begun) => plans.kept(kind, &flat).map(|line| (line, begun)),
         };
         if let Some((line, begun)) = line {
             let line = line.clone();

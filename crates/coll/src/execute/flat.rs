@@ -27,6 +27,15 @@ pub(crate) struct Outline {
 }
 
 impl Outline {
+    /// How many lines of a kind are kept: programs go around some roots and sizes.
+    pub(crate) const PLACES: usize = 16;
+
+    /// Where its line is kept, unless another has taken the place.
+    #[inline]
+    pub(crate) fn place(&self) -> usize {
+        (self.root as usize + self.len as usize) % Self::PLACES
+    }
+
     /// What a [`Case`](crate::Case) counts.
     pub(crate) fn bytes(&self, kind: Kind, ranks: u32) -> u64 {
         let blocks = if kind == Kind::ReduceScatterBlock { u64::from(ranks) } else { 1 };
