@@ -179,7 +179,9 @@ fn unfit(row: &Algorithm, case: Option<Case>, commutative: bool, facts: &Facts) 
         Needs::Board if case.is_none_or(|case| !case.plain) => {
             Some("elements have holes, or the operation is the user's".into())
         }
-        Needs::Board if slots.board < 2 * BOARD_UNIT => Some("the ranks share no board".into()),
+        Needs::Board if slots.board < 2 * BOARD_UNIT * u64::from(facts.ranks) => {
+            Some("the ranks share no board".into())
+        }
         Needs::Regions if !slots.regions => Some("single copy between the ranks is refused".into()),
         _ => None,
     }

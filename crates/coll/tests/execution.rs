@@ -397,7 +397,7 @@ fn facts(ranks: u32, slots: bool) -> Facts {
 }
 
 const INLINE: usize = 2048;
-const BOARD: usize = 512;
+const BOARD: usize = 4096;
 
 /// Tries a collective on all ranks, several times at once with changing roots, and compares.
 fn try_out(algorithm: Option<&Algorithm>, trial: Trial) {
