@@ -27,7 +27,10 @@ const SELF: Count = Count { name: "0 bytes to oneself, from MPI_Send to MPI_Recv
 /// The engine of messages and the rings of shared memory, both ranks in one thread.
 const PAIR: Count = Count { name: "0 bytes from rank to rank, below MPI", times: 1000, bound: 675 };
 
-/// Builds and counts both.
+/// Schedules and slots of shared memory, both ranks in one thread: one waits for the other, which finds it there.
+const ALLREDUCE: Count = Count { name: "8-byte allreduce on 2 ranks, below MPI", times: 1000, bound: 1835 };
+
+/// Builds and counts them.
 pub(super) fn run(project: &Project, library: &Library) -> Result<Tally> {
     let folder = project.folder("counts")?;
     let mut tally = Tally::default();
@@ -35,9 +38,13 @@ pub(super) fn run(project: &Project, library: &Library) -> Result<Tally> {
     let unit = Unit::program(program.clone(), project.file("tests/counts/self.c"));
     cc::build(library, &unit.flags(["-std=c11", "-O2", "-g", "-Wall", "-Wextra", "-Werror"]))?;
     check(&mut tally, &SELF, &program, &folder);
-    let cargo = Job::new(env!("CARGO")).args(["build", "--release", "--quiet", "-p", "banyan-p2p"]);
-    cargo.args(["--example", "pair"]).folder(project.root()).limit(1800).run_ok()?;
-    check(&mut tally, &PAIR, &project.target().join("release/examples/pair"), &folder);
+    for (path, package, example) in
+        [(&PAIR, "banyan-p2p", "messages"), (&ALLREDUCE, "banyan-coll", "collectives")]
+    {
+        let cargo = Job::new(env!("CARGO")).args(["build", "--release", "--quiet", "-p", package]);
+        cargo.args(["--example", example]).folder(project.root()).limit(1800).run_ok()?;
+        check(&mut tally, path, &project.target().join("release/examples").join(example), &folder);
+    }
     Ok(tally)
 }
 
