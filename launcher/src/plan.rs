@@ -5,7 +5,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use banyan_pmi::settings::COMMON;
-use banyan_topo::{CpuSet, Machine, Unit, place};
+use banyan_topo::{CpuSet, Machine, Unit, place, share};
 use rustix::fs::{Access, access};
 
 use crate::options::{Global, Local, Options};
@@ -86,9 +86,15 @@ pub(crate) fn reason(error: &std::io::Error) -> String {
     text.split(" (os error").next().unwrap_or("").to_owned()
 }
 
-/// `--map-by` alone also binds, `--bind-to` alone also maps; `none` for either leaves ranks unbound.
+/// `--map-by` alone also binds, `--bind-to` alone also maps; `none` for either leaves ranks unbound. With neither each
+/// rank has its share of the cores, if there are enough: on a busy machine the kernel would move ranks that wake each
+/// other to one core, where each keeps it from the other while it polls.
 fn bind(global: &Global, size: u32) -> Result<Vec<CpuSet>, Trouble> {
     let units: Option<(Unit, Unit)> = match (global.map_by, global.bind_to) {
+        // The machine is only looked at if there is something to share out.
+        (None, None) if size > 1 && size <= banyan_topo::usable_cores() => {
+            return Ok(share(&Machine::read(), size));
+        }
         (None, None) => None,
         (Some(one), None) | (None, Some(one)) => one.0.map(|unit| (unit, unit)),
         (Some(map), Some(bind)) => bind.0.map(|bind| (map.0.unwrap_or(bind), bind)),

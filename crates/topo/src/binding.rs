@@ -54,6 +54,20 @@ pub fn place(machine: &Machine, map_by: Unit, bind_to: Unit, ranks: u32) -> Vec<
     (0..ranks).map(place).collect()
 }
 
+/// The CPUs of each of `ranks` ranks that have the machine's cores to themselves, an even share of neighbours each.
+/// Empty if there is nothing to share out: one rank, or more ranks than cores.
+pub fn share(machine: &Machine, ranks: u32) -> Vec<CpuSet> {
+    let cores = Unit::Core.split(machine.cpus());
+    let ranks = ranks as usize;
+    if ranks <= 1 || ranks > cores.len() {
+        return Vec::new();
+    }
+    let first = |rank: usize| rank * cores.len() / ranks;
+    (0..ranks)
+        .map(|rank| cores[first(rank)..first(rank + 1)].iter().flatten().map(|cpu| cpu.id).collect())
+        .collect()
+}
+
 /// What the ranks of one unit are bound to, in turn.
 fn targets(machine: &Machine, unit: &[Cpu], map_by: Unit, bind_to: Unit) -> Vec<CpuSet> {
     let ids = |cpus: &[Cpu]| cpus.iter().map(|cpu| cpu.id).collect::<CpuSet>();

@@ -10,7 +10,7 @@ mod cpus;
 mod machine;
 mod single_copy;
 
-pub use binding::{Unit, place};
+pub use binding::{Unit, place, share};
 pub use cpus::{CpuSet, MAX_CPU, ParseError};
 pub use machine::{Cache, Cpu, Machine};
 pub use single_copy::single_copy;

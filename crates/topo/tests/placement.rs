@@ -1,6 +1,6 @@
 //! Lists of CPUs, and the one rule of placement, on machines that are not at hand.
 
-use banyan_topo::{Cpu, CpuSet, Machine, Unit, place};
+use banyan_topo::{Cpu, CpuSet, Machine, Unit, place, share};
 use proptest::prelude::*;
 
 /// Two sockets, two nodes each, two cores each, two hardware threads each; threads are 8 apart.
@@ -23,6 +23,15 @@ fn ranks_are_dealt_out() {
     assert_eq!(placed(Unit::Core, Unit::Node, 3), ["0-1,8-9", "0-1,8-9", "2-3,10-11"]);
     // More ranks than cores: round again.
     assert_eq!(placed(Unit::Core, Unit::Core, 9)[8], "0,8");
+}
+
+#[test]
+fn cores_are_shared_out() {
+    let shared = |ranks| share(&server(), ranks).iter().map(CpuSet::to_string).collect::<Vec<_>>();
+    assert_eq!(shared(2), ["0-3,8-11", "4-7,12-15"]);
+    assert_eq!(shared(3), ["0-1,8-9", "2-4,10-12", "5-7,13-15"]);
+    assert_eq!(shared(8)[7], "7,15");
+    assert!(shared(1).is_empty() && shared(9).is_empty());
 }
 
 #[test]
