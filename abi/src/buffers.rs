@@ -54,6 +54,18 @@ pub(crate) fn data<N: Number>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype
     scattered(buf, count, &ty)
 }
 
+/// [`data`] of a predefined type, if nothing is wrong with it: an error that might be returned, and a type whose
+/// references are counted, would cost more than the rest.
+#[inline(always)]
+pub(crate) fn plain<N: Number>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype) -> Option<Data> {
+    let count: i64 = count.into();
+    let ty = datatype::predefined(datatype).filter(|ty| ty.is_committed())?;
+    let bytes = ty.dense_bytes(u64::try_from(count).ok()?)?;
+    let good = buf.address() > MPI_BUFFER_AUTOMATIC || bytes == 0;
+    // SAFETY: as in `scattered`.
+    good.then(|| Data::bytes(unsafe { Buffer::new(buf.raw().cast(), bytes as usize) }))
+}
+
 /// [`data`] of any type, and whatever is wrong with it.
 fn scattered(buf: Ptr<c_void>, count: u64, ty: &Arc<Datatype>) -> Result<Data> {
     check(buf, ty.span(count).mpi()?, ty)?;

@@ -103,9 +103,15 @@ fn not_committed(datatype: MPI_Datatype) -> Error {
     Error::new(Class::ERR_TYPE, what)
 }
 
+/// The predefined type of a handle, if it is one.
+#[inline(always)]
+pub(crate) fn predefined(datatype: MPI_Datatype) -> Option<&'static Arc<Datatype>> {
+    u16::try_from(datatype.0).ok().and_then(Datatype::builtin)
+}
+
 #[inline(always)]
 fn builtin(datatype: MPI_Datatype) -> Result<&'static Arc<Datatype>> {
-    match u16::try_from(datatype.0).ok().and_then(Datatype::builtin) {
+    match predefined(datatype) {
         Some(ty) => Ok(ty),
         None => Err(not_builtin(datatype)),
     }

@@ -102,6 +102,7 @@ impl<T> Table<T> {
     ///
     /// # Errors
     /// MPI_ERR_NO_MEM if there are 2^20 objects of the kind already.
+    #[inline(always)]
     pub fn insert(&self, object: T) -> Result<usize> {
         self.slots.with(|slots| self.insert_into(slots, object))
     }
@@ -110,17 +111,15 @@ impl<T> Table<T> {
     fn insert_into(&self, slots: &mut Slots<T>, object: T) -> Result<usize> {
         let index = match slots.free.pop() {
             Some(index) => index,
-            None if slots.all.len() >> INDEX_BITS != 0 => {
-                let what = format!("there are 2^20 {}s already; free those not needed", self.kind.name());
-                return Err(Error::new(Class::ERR_NO_MEM, what));
-            }
+            None if slots.all.len() >> INDEX_BITS != 0 => return Err(self.full()),
             None => {
                 slots.all.push(Slot { generation: 0, object: None });
                 slots.all.len() as u32 - 1
             }
         };
         let slot = &mut slots.all[index as usize];
-        slot.object = Some(object);
+        // A slot that is free holds nothing: the compiler need not look for what to drop.
+        std::mem::forget(slot.object.replace(object));
         Ok(self.number(index, slot.generation))
     }
 
@@ -136,7 +135,7 @@ impl<T> Table<T> {
     }
 
     /// Calls `f` on all objects, locked once for several steps. `f` as for [`Table::with`].
-    #[inline]
+    #[inline(always)]
     pub fn visit<R>(&self, f: impl FnOnce(Objects<'_, T>) -> R) -> R {
         self.slots.with(|slots| f(Objects { table: self, slots }))
     }
@@ -161,6 +160,7 @@ impl<T> Table<T> {
         })
     }
 
+    #[inline]
     fn number(&self, index: u32, generation: u32) -> usize {
         ((self.kind as usize) << (INDEX_BITS + GENERATION_BITS))
             | ((generation as usize) << INDEX_BITS)
@@ -180,6 +180,12 @@ impl<T> Table<T> {
     #[inline(always)]
     fn index(&self, slots: &Slots<T>, handle: usize) -> Result<usize> {
         self.find(slots, handle).ok_or_else(|| self.bad(slots.all.len(), handle))
+    }
+
+    #[cold]
+    fn full(&self) -> Error {
+        let what = format!("there are 2^20 {}s already; free those not needed", self.kind.name());
+        Error::new(Class::ERR_NO_MEM, what)
     }
 
     #[cold]
@@ -239,12 +245,6 @@ pub struct Objects<'a, T> {
 }
 
 impl<T> Objects<'_, T> {
-    /// The object, if the handle is good.
-    #[inline]
-    pub fn find(&self, handle: usize) -> Option<&T> {
-        self.slots.all[self.table.find(self.slots, handle)?].object.as_ref()
-    }
-
     /// The object.
     ///
     /// # Errors
@@ -268,6 +268,21 @@ impl<T> Objects<'_, T> {
         self.slots.free.push(index as u32);
         object.ok_or_else(|| self.table.stale(handle))
     }
+
+    /// Takes the object out and drops it, if `f` gives something for it.
+    ///
+    /// # Errors
+    /// As for [`Objects::get`].
+    #[inline(always)]
+    pub fn remove_if<R>(&mut self, handle: usize, f: impl FnOnce(&T) -> Option<R>) -> Result<Option<R>> {
+        let index = self.table.index(self.slots, handle)?;
+        let slot = &mut self.slots.all[index];
+        let Some(given) = slot.object.as_ref().and_then(f) else { return Ok(None) };
+        slot.generation = (slot.generation + 1) % GENERATIONS;
+        slot.object = None;
+        self.slots.free.push(index as u32);
+        Ok(Some(given))
+    }
 }
 
 /// A lock for a few instructions, without user code: one atomic exchange when nobody is there, and none where
@@ -288,7 +303,7 @@ impl<T> Spin<T> {
     }
 
     /// Calls `f` on the value, alone. `f` must not come here again.
-    #[inline]
+    #[inline(always)]
     fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         /// Leaves also when `f` panics.
         struct Leave<'a>(&'a AtomicBool);

@@ -14,7 +14,6 @@ use banyan_runtime::{Attached, Outcome, Request, Result, SendMode, Status, bail}
 use std::sync::Arc;
 
 /// The user's data; with MPI_PROC_NULL the buffer is not looked at.
-#[inline(always)]
 fn data<N: Number>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype, peer: c_int) -> Result<Data> {
     if peer == MPI_PROC_NULL {
         self::count(count)?;
@@ -24,25 +23,45 @@ fn data<N: Number>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype, peer: c_i
     buffers::data(buf, count, datatype)
 }
 
+/// Calls `f` on the user's data.
+#[inline(always)]
+fn with_data<N: Number, R>(
+    (buf, count, datatype): (Ptr<c_void>, N, MPI_Datatype),
+    peer: c_int,
+    f: impl FnOnce(&Data) -> Result<R>,
+) -> Result<R> {
+    /// Apart, so that the usual data stay where they are made.
+    #[cold]
+    #[inline(never)]
+    fn other<R>(data: Result<Data>, f: impl FnOnce(&Data) -> Result<R>) -> Result<R> {
+        f(&data?)
+    }
+
+    match buffers::plain(buf, count, datatype) {
+        Some(data) if peer != MPI_PROC_NULL => f(&data),
+        _ => other(data(buf, count, datatype, peer), f),
+    }
+}
+
 #[inline(always)]
 fn send<N: Number>(
-    (buf, count, datatype): (Ptr<c_void>, N, MPI_Datatype),
+    memory: (Ptr<c_void>, N, MPI_Datatype),
     (dest, tag, comm): (c_int, c_int, MPI_Comm),
     mode: SendMode,
 ) -> Result<()> {
     let comm = lookup(comm)?;
-    comm.send(&data(buf, count, datatype, dest)?, dest, tag, mode)
+    with_data(memory, dest, |data| comm.send(data, dest, tag, mode))
 }
 
 #[inline(always)]
 fn isend<N: Number>(
-    (buf, count, datatype): (Ptr<c_void>, N, MPI_Datatype),
+    memory: (Ptr<c_void>, N, MPI_Datatype),
     (dest, tag, comm): (c_int, c_int, MPI_Comm),
     mode: SendMode,
     request: Ptr<MPI_Request>,
 ) -> Result<()> {
     let object = lookup(comm)?;
-    give(request, object.isend(&data(buf, count, datatype, dest)?, dest, tag, mode)?, comm)
+    with_data(memory, dest, |data| give(request, object.isend(data, dest, tag, mode)?, comm))
 }
 
 fn send_init<N: Number>(
@@ -149,7 +168,7 @@ mpi! {
         status: Ptr<MPI_Status>,
     ) on comm {
         let comm = lookup(comm)?;
-        finish(comm.recv(&data(buf, count, datatype, source)?, source, tag), status)
+        with_data((buf, count, datatype), source, |data| finish(comm.recv(data, source, tag), status))
     }
 
     fn MPI_Isend<N>(
@@ -210,7 +229,7 @@ mpi! {
         request: Ptr<MPI_Request>,
     ) on comm {
         let object = lookup(comm)?;
-        give(request, object.irecv(&data(buf, count, datatype, source)?, source, tag)?, comm)
+        with_data((buf, count, datatype), source, |data| give(request, object.irecv(data, source, tag)?, comm))
     }
 
     fn MPI_Send_init<N>(

@@ -52,6 +52,7 @@ impl<T> Ptr<T> {
     }
 
     /// Stores `value` unless the pointer is null.
+    #[inline]
     pub fn set_if(self, value: T) {
         if !self.is_null() {
             let _ = self.set(value);
@@ -59,6 +60,7 @@ impl<T> Ptr<T> {
     }
 
     /// Stores `value` at place `at` of the array.
+    #[inline]
     pub fn put(self, at: usize, value: T) -> Result<()> {
         Ptr(self.0.wrapping_add(if self.is_null() { 0 } else { at })).set(value)
     }
@@ -87,6 +89,7 @@ impl<T: Copy> Ptr<T> {
     }
 
     /// The value at place `at` of the array.
+    #[inline]
     pub fn at(self, at: usize) -> Result<T> {
         Ptr(self.0.wrapping_add(if self.is_null() { 0 } else { at })).get()
     }

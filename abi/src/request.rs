@@ -18,7 +18,7 @@ struct Entry {
 static TABLE: Table<Entry> = Table::serial(Kind::Request);
 
 /// Gives the user a new request.
-#[inline]
+#[inline(always)]
 pub(crate) fn give(to: Ptr<MPI_Request>, request: Request, comm: MPI_Comm) -> Result<()> {
     let entry = Entry { request, comm };
     to.set(MPI_Request(TABLE.insert(entry)?))
@@ -98,10 +98,7 @@ impl AsRef<Request> for Listed {
 
 impl Many {
     fn new(count: c_int, array: Ptr<MPI_Request>) -> Result<Many> {
-        let Ok(len) = usize::try_from(count) else { bail!(ERR_COUNT, "the number of requests is {count}") };
-        if array.is_null() && len > 0 {
-            bail!(ERR_REQUEST, "the array of requests is NULL");
-        }
+        let len = length(count, array)?;
         let mut entries = Vec::with_capacity(len);
         TABLE.visit(|objects| {
             for at in 0..len {
@@ -127,17 +124,19 @@ impl Many {
         })
     }
 
-    /// Takes over the outcomes of all: statuses in the places of the requests, null ones empty.
-    fn all(&self, count: c_int, outcomes: Vec<Outcome>, statuses: Ptr<MPI_Status>) -> Result<()> {
-        let mut out = Statuses::new(statuses);
-        if self.entries.len() < count as usize {
-            (0..count as usize).try_for_each(|at| out.put(at, &Outcome::ok(Status::EMPTY)))?;
+    /// Keeps the status of one that is over, and the whole outcome if it failed.
+    #[inline]
+    fn note(&self, which: usize, outcome: Outcome, out: Statuses, failed: &mut Vec<(usize, Outcome)>) {
+        out.put(self.entries[which].at, &outcome);
+        if outcome.error.is_some() {
+            failed.push((which, outcome));
         }
-        for (listed, outcome) in self.entries.iter().zip(&outcomes) {
-            out.put(listed.at, outcome)?;
-        }
+    }
+
+    /// Ends a call that completed all.
+    fn all(&self, failed: &[(usize, Outcome)]) -> Result<()> {
         self.release(&self.entries)?;
-        self.in_status(outcomes.iter().enumerate())
+        self.in_status(failed.iter().map(|(which, outcome)| (*which, outcome)))
     }
 
     /// MPI_ERR_IN_STATUS if any of these failed, reported on the communicator of the first.
@@ -151,7 +150,17 @@ impl Many {
     }
 }
 
+/// The length of an array of requests, checked.
+fn length(count: c_int, array: Ptr<MPI_Request>) -> Result<usize> {
+    let Ok(len) = usize::try_from(count) else { bail!(ERR_COUNT, "the number of requests is {count}") };
+    if array.is_null() && len > 0 {
+        bail!(ERR_REQUEST, "the array of requests is NULL");
+    }
+    Ok(len)
+}
+
 /// An array of statuses, or MPI_STATUSES_IGNORE.
+#[derive(Clone, Copy)]
 struct Statuses(Ptr<MPI_Status>);
 
 impl Statuses {
@@ -159,36 +168,62 @@ impl Statuses {
         Self(array)
     }
 
-    fn put(&mut self, at: usize, outcome: &Outcome) -> Result<()> {
+    #[inline]
+    fn put(self, at: usize, outcome: &Outcome) {
+        self.store(at, &outcome.status, outcome.class());
+    }
+
+    /// The status of a request that went well, or was null.
+    #[inline]
+    fn well(self, at: usize, status: &Status) {
+        self.store(at, status, Class::SUCCESS);
+    }
+
+    #[inline]
+    fn store(self, at: usize, from: &Status, class: Class) {
         if self.0.is_null() {
-            return Ok(());
+            return;
         }
-        let mut status = self.0.at(at)?;
-        status.fill(&outcome.status);
-        status.MPI_ERROR = outcome.class().0;
-        self.0.put(at, status)
+        // Neither fails but for a null pointer.
+        if let Ok(mut status) = self.0.at(at) {
+            status.fill(from);
+            status.MPI_ERROR = class.0;
+            let _ = self.0.put(at, status);
+        }
     }
 }
 
-/// Completes the requests of an array, if all of them were over when they were made; otherwise nothing changes. What
-/// [`Many::all`] does, with one visit to the table and no list.
-fn all_over(count: c_int, array: Ptr<MPI_Request>, statuses: Ptr<MPI_Status>) -> Result<bool> {
-    let len = usize::try_from(count).unwrap_or(0);
-    if array.is_null() || !statuses.is_null() || len == 0 {
-        return Ok(false);
-    }
+/// MPI_Waitall. What was over when it was made, as short sends are, is completed in one visit to the table; what
+/// was not is waited for.
+fn wait_all(count: c_int, array: Ptr<MPI_Request>, statuses: Ptr<MPI_Status>) -> Result<()> {
+    let len = length(count, array)?;
+    let out = Statuses::new(statuses);
+    let mut entries = Vec::new();
     TABLE.visit(|mut objects| {
         for at in 0..len {
-            if !objects.find(array.at(at)?.0).is_some_and(|entry| entry.request.is_done()) {
-                return Ok(false);
+            let handle = array.at(at)?;
+            if handle == MPI_REQUEST_NULL {
+                out.well(at, &Status::EMPTY);
+            } else if let Some(status) = objects.remove_if(handle.0, |entry| entry.request.over_status())? {
+                array.put(at, MPI_REQUEST_NULL)?;
+                out.well(at, &status);
+            } else {
+                if entries.is_empty() {
+                    entries.reserve_exact(len - at);
+                }
+                entries.push(Listed { at, handle, entry: objects.get(handle.0)?.clone() });
             }
         }
-        for at in 0..len {
-            objects.remove(array.at(at)?.0)?;
-            array.put(at, MPI_REQUEST_NULL)?;
-        }
-        Ok(true)
-    })
+        Ok(())
+    })?;
+    if entries.is_empty() {
+        return Ok(());
+    }
+    let (many, mut failed) = (Many { array, entries }, Vec::new());
+    runtime()?
+        .runtime()
+        .wait_all(&many.entries, |which, outcome| many.note(which, outcome, out, &mut failed));
+    many.all(&failed)
 }
 
 /// MPI_Waitsome and MPI_Testsome.
@@ -204,10 +239,10 @@ fn some(
         return outcount.set(MPI_UNDEFINED);
     };
     outcount.set(found.len() as c_int)?;
-    let mut out = Statuses::new(statuses);
+    let out = Statuses::new(statuses);
     for (at, (which, outcome)) in found.iter().enumerate() {
         indices.put(at, many.entries[*which].at as c_int)?;
-        out.put(at, outcome)?;
+        out.put(at, outcome);
         many.release(&many.entries[*which..][..1])?;
     }
     many.in_status(found.iter().map(|(which, outcome)| (*which, outcome)))
@@ -251,15 +286,7 @@ mpi! {
     }
 
     fn MPI_Waitall(count: c_int, array_of_requests: Ptr<MPI_Request>, array_of_statuses: Ptr<MPI_Status>) on SelfComm {
-        if all_over(count, array_of_requests, array_of_statuses)? {
-            return Ok(());
-        }
-        let many = Many::new(count, array_of_requests)?;
-        let outcomes = match many.entries.is_empty() {
-            true => Vec::new(),
-            false => runtime()?.runtime().wait_all(&many.entries),
-        };
-        many.all(count, outcomes, array_of_statuses)
+        wait_all(count, array_of_requests, array_of_statuses)
     }
 
     fn MPI_Testall(
@@ -269,15 +296,19 @@ mpi! {
         array_of_statuses: Ptr<MPI_Status>,
     ) on SelfComm {
         let many = Many::new(count, array_of_requests)?;
-        let outcomes = match many.entries.is_empty() {
-            true => Some(Vec::new()),
-            false => runtime()?.runtime().test_all(&many.entries),
-        };
-        flag.set(outcomes.is_some().into())?;
-        match outcomes {
-            Some(outcomes) => many.all(count, outcomes, array_of_statuses),
-            None => Ok(()),
+        let (out, mut failed) = (Statuses::new(array_of_statuses), Vec::new());
+        let note = |which, outcome| many.note(which, outcome, out, &mut failed);
+        let over = many.entries.is_empty() || runtime()?.runtime().test_all(&many.entries, note);
+        flag.set(over.into())?;
+        if !over {
+            return Ok(());
         }
+        for at in (0..count as usize).filter(|_| many.entries.len() < count as usize) {
+            if array_of_requests.at(at)? == MPI_REQUEST_NULL {
+                out.well(at, &Status::EMPTY);
+            }
+        }
+        many.all(&failed)
     }
 
     fn MPI_Waitany(
@@ -355,10 +386,10 @@ mpi! {
         let outcomes: Option<Vec<_>> = many.entries.iter().map(status).collect();
         flag.set(outcomes.is_some().into())?;
         let Some(outcomes) = outcomes else { return Ok(()) };
-        let mut out = Statuses::new(array_of_statuses);
-        (0..count as usize).try_for_each(|at| out.put(at, &Outcome::ok(Status::EMPTY)))?;
+        let out = Statuses::new(array_of_statuses);
+        (0..count as usize).for_each(|at| out.well(at, &Status::EMPTY));
         for (listed, outcome) in many.entries.iter().zip(&outcomes) {
-            out.put(listed.at, outcome)?;
+            out.put(listed.at, outcome);
         }
         Ok(())
     }
@@ -401,12 +432,12 @@ mpi! {
         if active.is_empty() {
             return outcount.set(MPI_UNDEFINED);
         }
-        let mut out = Statuses::new(array_of_statuses);
+        let out = Statuses::new(array_of_statuses);
         let mut found = 0;
         for Listed { at, entry, .. } in active {
             if let Some(outcome) = entry.request.status(own.runtime()) {
                 array_of_indices.put(found, *at as c_int)?;
-                out.put(found, &outcome)?;
+                out.put(found, &outcome);
                 found += 1;
             }
         }

@@ -14,12 +14,14 @@ impl MPI_Status {
     }
 
     /// Stores the byte count.
+    #[inline]
     pub fn set_bytes(&mut self, bytes: u64) {
         self.MPI_internal[0] = bytes as c_int;
         self.MPI_internal[1] = (bytes >> 32) as c_int;
     }
 
     /// Source, tag, count and the cancelled flag of `from`; the error field stays as it is.
+    #[inline]
     pub fn fill(&mut self, from: &Status) {
         self.MPI_SOURCE = from.source;
         self.MPI_TAG = from.tag;
@@ -40,6 +42,7 @@ impl MPI_Status {
 
 /// Stores a status where the user wants it, if anywhere. MPI_ERROR is left as it is: only calls that complete
 /// several operations set it.
+#[inline]
 pub(crate) fn store(to: Ptr<MPI_Status>, from: &Status) {
     if to.is_null() {
         return;

@@ -49,6 +49,12 @@ impl<'a> Awaiting<'a> {
         Some(Self { engine, awaited })
     }
 
+    /// It did not come yet, and the engine has nothing to do that would have to be done first.
+    #[inline]
+    pub fn is_open(&self) -> bool {
+        matches!(self.awaited.state, State::Open) && !self.engine.has_work()
+    }
+
     /// The outcome, if the message came. Otherwise the receive never was.
     #[inline]
     pub fn end(self) -> Option<Completion> {

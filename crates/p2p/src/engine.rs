@@ -69,7 +69,7 @@ impl Engine {
     pub fn test(&mut self, id: ReqId) -> Option<Completion> {
         let Some(Request { state: State::Done(done), .. }) = self.requests.get_mut(id.0) else { return None };
         let completion = Completion { fault: done.fault.take(), ..*done };
-        self.requests.discard(id.0);
+        self.requests.forget(id.0);
         Some(completion)
     }
 

@@ -75,13 +75,11 @@ impl Engine {
             let blank = request::received(src.unwrap_or(0), named.unwrap_or(0), 0, 0);
             return Started::Done(request::lost(peer, cause, blank));
         }
-        let step = RecvStep::Match { place: 0 };
-        let recv = Recv { peer, ctx, class, tag: named, data: data.clone(), step };
-        let id = self.requests.insert(Request::new(State::Recv(recv)));
-        let posted = self.contexts.at(ctx).side(class).posted.push(src, tag, id);
-        if let Some(Request { state: State::Recv(recv), .. }) = self.requests.get_mut(id) {
-            recv.step = RecvStep::Match { place: posted };
-        }
+        let posted = &mut self.contexts.at(ctx).side(class).posted;
+        let id = self.requests.insert_with(|id| {
+            let step = RecvStep::Match { place: posted.push(src, tag, id) };
+            Request::new(State::Recv(Recv { peer, ctx, class, tag: named, data: data.clone(), step }))
+        });
         Started::Pending(ReqId(id))
     }
 

@@ -64,7 +64,7 @@ impl Engine {
             Kind::Eager => self.whole(peer, head, body, None, awaited),
             Kind::EagerSync => {
                 let id = wire::id(body).ok_or(Nonsense)?;
-                self.whole(peer, head, &body[8..], Some(id), awaited)
+                self.whole_sync(peer, head, &body[8..], id, awaited)
             }
             Kind::Rts => self.offered(peer, head, Rts::decode(body).ok_or(Nonsense)?, awaited),
             Kind::Data => self.piece(peer, head.ctx, wire::wide(head), body),
@@ -78,8 +78,21 @@ impl Engine {
         }
     }
 
+    /// [`Engine::whole`], apart from the usual one.
+    #[cold]
+    fn whole_sync(
+        &mut self,
+        peer: Peer,
+        head: &Head,
+        body: &[u8],
+        sender: u64,
+        awaited: Option<&mut Awaited<'_>>,
+    ) -> Result<(), Nonsense> {
+        self.whole(peer, head, body, Some(sender), awaited)
+    }
+
     /// A whole message: straight to the receive that waits for it, or kept.
-    #[inline]
+    #[inline(always)]
     fn whole(
         &mut self,
         peer: Peer,

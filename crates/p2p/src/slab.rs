@@ -18,16 +18,27 @@ impl<T> Slab<T> {
         Self { slots: Vec::new(), free: Vec::new() }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn insert(&mut self, value: T) -> u64 {
-        if let Some(at) = self.free.pop() {
-            let slot = &mut self.slots[at as usize];
-            slot.value = Some(value);
-            return id(slot.generation, at);
-        }
+        self.insert_with(|_| value)
+    }
+
+    /// Inserts what `f` makes of the id.
+    #[inline(always)]
+    pub(crate) fn insert_with(&mut self, f: impl FnOnce(u64) -> T) -> u64 {
+        let at = self.free.pop().unwrap_or_else(|| self.grow());
+        let slot = &mut self.slots[at as usize];
+        let id = id(slot.generation, at);
+        // A slot that is free holds nothing: the compiler need not look for what to drop.
+        std::mem::forget(slot.value.replace(f(id)));
+        id
+    }
+
+    #[cold]
+    fn grow(&mut self) -> u32 {
         let at = u32::try_from(self.slots.len()).expect("fewer than 2^32 live requests");
-        self.slots.push(Slot { generation: 1, value: Some(value) });
-        id(1, at)
+        self.slots.push(Slot { generation: 1, value: None });
+        at
     }
 
     #[inline]
@@ -60,14 +71,14 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// As [`Slab::remove`], but the value is dropped where it lies.
+    /// As [`Slab::remove`], for a value with nothing in it that would have to be dropped.
     #[inline]
-    pub(crate) fn discard(&mut self, id: u64) {
+    pub(crate) fn forget(&mut self, id: u64) {
         if let Some(slot) = self.slots.get_mut(id as u32 as usize)
             && slot.generation == (id >> 32) as u32
             && slot.value.is_some()
         {
-            slot.value = None;
+            std::mem::forget(slot.value.take());
             Self::vacate(slot, &mut self.free, id as u32);
         }
     }

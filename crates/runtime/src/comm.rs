@@ -23,6 +23,8 @@ use crate::status::{ANY_SOURCE, ANY_TAG, Outcome, PROC_NULL, Status, TAG_UB};
 
 /// Looks at the ring of a peer before a receive from it is posted: some microseconds.
 const LOOKS: u32 = 2000;
+/// Frames that may turn out to be for others before the receive is posted.
+const FRAMES: u32 = 8;
 
 /// A communicator. Shared by everything that uses it; its context is closed when the last user lets go.
 pub struct Comm {
@@ -278,7 +280,7 @@ impl Comm {
     }
 
     /// Receives, and returns when the message is there (MPI_Recv).
-    #[inline]
+    #[inline(always)]
     pub fn recv(&self, data: &Data, source: i32, tag: i32) -> Outcome {
         match self.try_recv(data, source, tag) {
             Ok(outcome) => outcome,
@@ -286,7 +288,7 @@ impl Comm {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn try_recv(&self, data: &Data, source: i32, tag: i32) -> Result<Outcome> {
         let source = self.source(source)?;
         check_recv_tag(tag)?;
@@ -304,7 +306,7 @@ impl Comm {
     }
 
     /// Stands at the fabric for a while, if nothing else is to be done, and takes the message as it comes.
-    #[inline]
+    #[inline(always)]
     fn stand_by(
         &self,
         engine: &mut Engine,
@@ -321,10 +323,14 @@ impl Comm {
         }
         let mut awaiting = Awaiting::new(p2p, self.recv_args(data, source, tag))?;
         let looks = if policy.spins_freely() { looks } else { 1 };
-        if !(0..looks).any(|_| shm.peek(peer)) {
+        let mut frames = 0;
+        while frames < FRAMES && awaiting.is_open() && (0..looks).any(|_| shm.peek(peer)) {
+            shm.take(peer, &mut awaiting);
+            frames += 1;
+        }
+        if frames == 0 {
             return None;
         }
-        shm.take(peer, &mut awaiting);
         let Some(completion) = awaiting.end() else {
             self.rt.nudge_with(engine);
             return None;
@@ -583,7 +589,7 @@ enum Source {
 }
 
 /// The outcome of a message: receives tell source and tag, sends do not.
-#[inline]
+#[inline(always)]
 pub(crate) fn outcome(completion: p2p::Completion, received: bool) -> Outcome {
     let status = match received {
         true => Status {

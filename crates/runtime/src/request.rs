@@ -159,10 +159,13 @@ impl Request {
         matches!(&self.0, Form::Kept(kept) if kept.recipe.is_some())
     }
 
-    /// True if it was over, and well, when it was made.
-    #[inline]
-    pub fn is_done(&self) -> bool {
-        matches!(self.0, Form::Over(_))
+    /// The status, if it was over, and well, when it was made.
+    #[inline(always)]
+    pub fn over_status(&self) -> Option<Status> {
+        match &self.0 {
+            Form::Over(status) => Some(*status),
+            _ => None,
+        }
     }
 
     /// True if something was started and its end was not taken yet.
@@ -263,7 +266,7 @@ impl Request {
     }
 
     /// The outcome, if it is over or inactive. Inside the gate; [`Request::completed`] then has the last word.
-    #[inline]
+    #[inline(always)]
     fn settled(&self, engine: &mut Engine) -> Option<Outcome> {
         match &self.0 {
             Form::Over(status) => Some(Outcome::ok(*status)),
@@ -407,30 +410,41 @@ impl Kept {
 }
 
 impl Runtime {
-    /// Waits for all (MPI_Waitall); the outcomes in the same order.
-    pub fn wait_all(&self, requests: &[impl AsRef<Request>]) -> Vec<Outcome> {
-        let mut outcomes = Vec::with_capacity(requests.len());
+    /// Waits for all (MPI_Waitall); `each` is told the outcome of each, by its place, and must not call MPI.
+    #[inline]
+    pub fn wait_all(&self, requests: &[impl AsRef<Request>], mut each: impl FnMut(usize, Outcome)) {
+        let (mut next, mut kept) = (0, false);
         self.wait(self.gate.enter(), |engine| {
-            while let Some(request) = requests.get(outcomes.len()) {
-                outcomes.push(request.as_ref().settled(engine)?);
+            while let Some(request) = requests.get(next) {
+                let outcome = request.as_ref().settled(engine)?;
+                match &request.as_ref().0 {
+                    Form::Kept(_) => kept = true,
+                    _ => each(next, outcome),
+                }
+                next += 1;
             }
             Some(())
         });
-        for (request, outcome) in requests.iter().zip(&mut outcomes) {
+        if !kept {
+            return;
+        }
+        for (at, request) in requests.iter().enumerate() {
             if let Form::Kept(kept) = &request.as_ref().0 {
-                *outcome = kept.take();
+                each(at, kept.take());
             }
         }
-        outcomes
     }
 
-    /// The outcomes if all are over, otherwise nothing changes (MPI_Testall).
-    pub fn test_all(&self, requests: &[impl AsRef<Request>]) -> Option<Vec<Outcome>> {
+    /// As [`Runtime::wait_all`] if all are over; otherwise nothing changes (MPI_Testall). Gives whether they are.
+    pub fn test_all(&self, requests: &[impl AsRef<Request>], each: impl FnMut(usize, Outcome)) -> bool {
         let over = self.check_jobs(self.gate.enter(), |engine| {
             engine.progress();
             requests.iter().all(|request| request.as_ref().is_over(engine))
         });
-        over.then(|| self.wait_all(requests))
+        if over {
+            self.wait_all(requests, each);
+        }
+        over
     }
 
     /// Waits until at least one of the active ones is over and takes it (MPI_Waitany); `None` if none is active.

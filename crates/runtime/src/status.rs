@@ -46,6 +46,7 @@ pub struct Outcome {
 
 impl Outcome {
     /// An operation that went well.
+    #[inline]
     pub fn ok(status: Status) -> Self {
         Self { status, error: None }
     }
@@ -64,6 +65,7 @@ impl Outcome {
     }
 
     /// Class of the error, or success.
+    #[inline]
     pub fn class(&self) -> Class {
         self.error.as_ref().map_or(Class::SUCCESS, |error| error.class)
     }
