@@ -167,6 +167,9 @@ impl Place {
             (Some(from), None) if from.contiguous().is_some() => {
                 into.unpack(into_range, &from.contiguous().unwrap_or_else(Buffer::empty));
             }
+            (None, Some(into)) if into.contiguous().is_some() => {
+                self.pack(range, &into.contiguous().unwrap_or_else(Buffer::empty));
+            }
             _ => {
                 let stage = spare.take(range.1);
                 self.pack(range, &stage);

@@ -1,0 +1,167 @@
+//! Sums on the board by turns: a vector is combined part by part, each by one rank after the other. A part starts at
+//! one rank and goes around, so that every element is combined in one way only, and that each rank adds what it
+//! alone has read to what the one before it has just written.
+
+use super::super::no_temp;
+use super::{area, chunk, chunks_of, common, cut, half, longest};
+use crate::{Algorithm, Buf, Case, Cost, Kind, Needs, Round, Shape, Span, Step};
+
+pub(crate) const ALLREDUCE: Algorithm = Algorithm {
+    kind: Kind::Allreduce,
+    name: "board",
+    about: "all add their parts up in shared memory in turn, then copy the sum: large vectors on one node",
+    needs: Needs::Board,
+    reorders: true,
+    phases: |shape| turn_chunks(shape) * (shape.ranks + 1),
+    temp: no_temp,
+    rounds: |shape| turn_chunks(shape) * turn_rounds(shape),
+    round: |shape, index, round| Turns::new(shape, Kind::Allreduce).round(index, round),
+    cost: |case: &Case| Cost {
+        hops: 1.0 + chunks_of(case.bytes, most(case.ranks)) * 2.0 * (case.p() - 1.0),
+        copied: (1.0 + 1.0 / case.p()) * case.bytes,
+        ..turns_cost(case)
+    },
+};
+
+pub(crate) const REDUCE: Algorithm = Algorithm {
+    kind: Kind::Reduce,
+    about: "all add their parts up in shared memory in turn, the root copies the sum: large vectors on one node",
+    round: |shape, index, round| Turns::new(shape, Kind::Reduce).round(index, round),
+    ..ALLREDUCE
+};
+
+pub(crate) const REDUCE_SCATTER: Algorithm = Algorithm {
+    kind: Kind::ReduceScatter,
+    about: "all add the blocks up in shared memory in turn, each copies its own: large blocks on one node",
+    phases: |shape| block_chunks(shape) * (shape.ranks + 1),
+    rounds: |shape| block_chunks(shape) * turn_rounds(shape),
+    round: |shape, index, round| Turns::new(shape, Kind::ReduceScatter).round(index, round),
+    cost: |case: &Case| Cost {
+        hops: 1.0 + chunks_of(case.bytes, most(case.ranks)) * (case.p() - 1.0),
+        copied: 2.0 / case.p() * case.bytes,
+        ..turns_cost(case)
+    },
+    ..ALLREDUCE
+};
+
+pub(crate) const REDUCE_SCATTER_BLOCK: Algorithm =
+    Algorithm { kind: Kind::ReduceScatterBlock, ..REDUCE_SCATTER };
+
+/// The most bytes of a chunk: the part that a rank works on stays in its cache.
+fn most(ranks: u32) -> u64 {
+    u64::from(ranks) << 18
+}
+
+fn turns_cost(case: &Case) -> Cost {
+    let share = (case.p() - 1.0) / case.p();
+    Cost {
+        reduced: share * case.bytes,
+        waits: (case.p() + 1.0) * chunks_of(case.bytes, most(case.ranks)),
+        ..Cost::default()
+    }
+}
+
+fn turn_chunks(shape: &Shape) -> u32 {
+    shape.len.div_ceil(chunk(shape, most(shape.ranks))) as u32
+}
+
+/// The same for blocks, of which each has a part of the half.
+fn block_chunks(shape: &Shape) -> u32 {
+    longest(&shape.sends, shape.ranks).div_ceil(area(shape, most(shape.ranks), shape.ranks)) as u32
+}
+
+/// Rounds of one chunk: a guard, two for each part, copy, release.
+fn turn_rounds(shape: &Shape) -> u32 {
+    2 * shape.ranks + 3
+}
+
+/// A vector, or blocks, combined on the board.
+struct Turns<'a> {
+    shape: &'a Shape,
+    kind: Kind,
+}
+
+impl<'a> Turns<'a> {
+    fn new(shape: &'a Shape, kind: Kind) -> Turns<'a> {
+        Turns { shape, kind }
+    }
+
+    /// True if each rank gets one part.
+    fn scatters(&self) -> bool {
+        self.kind == Kind::ReduceScatter
+    }
+
+    /// Parts `first..end` of a chunk, in a buffer. Of Recv, if the parts are scattered, it has only one.
+    fn parts(&self, chunk: u32, buf: Buf, (first, end): (u32, u32)) -> Span {
+        let shape = self.shape;
+        let half = half(shape, chunk);
+        if self.scatters() {
+            let area = area(shape, most(shape.ranks), shape.ranks);
+            let (start, len) = shape.sends.block(first);
+            let (at, len) = common((0, len), (u64::from(chunk) * area, area));
+            return match buf {
+                _ if len == 0 => Span::new(buf, (0, 0)),
+                Buf::Board => Span::new(buf, (half + u64::from(first) * area, len)),
+                Buf::Recv => Span::new(buf, (at, len)),
+                _ => Span::new(buf, (start + at, len)),
+            };
+        }
+        let edge = |chunk: u32| cut(chunk, turn_chunks(shape), shape.len);
+        let (start, len) = (edge(chunk), edge(chunk + 1) - edge(chunk));
+        let [first, end] = [first, end].map(|part| cut(part, shape.ranks, len));
+        Span::new(buf, (if buf == Buf::Board { half } else { start } + first, end - first))
+    }
+
+    /// The parts that a rank copies out.
+    fn wanted(&self, rank: u32) -> (u32, u32) {
+        match self.kind {
+            Kind::Reduce if rank != self.shape.root => (0, 0),
+            Kind::ReduceScatter => (rank, rank + 1),
+            _ => (0, self.shape.ranks),
+        }
+    }
+
+    fn round(&self, index: u32, round: &mut Round) {
+        let shape = self.shape;
+        let (me, ranks) = (shape.rank, shape.ranks);
+        let (chunk, index) = (index / turn_rounds(shape), index % turn_rounds(shape));
+        let phase = |step: u32| chunk * (ranks + 1) + step;
+        let others = (1..ranks).map(|distance| shape.after(me, distance));
+        let behind = shape.before(me, 1);
+        // In step s this rank works on the part that the one before it worked on in step s - 1; in the last
+        // one on its own.
+        let part = |buf: Buf, step: u32| {
+            let part = shape.before(me, step + 1);
+            self.parts(chunk, buf, (part, part + 1))
+        };
+        match index {
+            0 if chunk == 0 => round.push(Step::Settle),
+            // What this rank is about to write over, the part of the one behind it, has been copied out.
+            0 => {
+                if let Some(before) = chunk.checked_sub(2) {
+                    let phase = before * (ranks + 1) + ranks;
+                    let reads = |&rank: &u32| (self.wanted(rank).0..self.wanted(rank).1).contains(&behind);
+                    others.filter(reads).for_each(|rank| round.push(Step::Drain { rank, phase }));
+                }
+            }
+            1 => round.copy(part(Buf::Send, 0), part(Buf::Board, 0)),
+            _ if index == 2 * ranks => {
+                round.push(Step::Release { phase: phase(ranks - 1) });
+                if !self.scatters() && self.wanted(me) != (0, 0) {
+                    others.for_each(|rank| round.push(Step::Drain { rank, phase: phase(ranks - 1) }));
+                }
+            }
+            _ if index == 2 * ranks + 1 => {
+                let wanted = self.wanted(me);
+                round.copy(self.parts(chunk, Buf::Board, wanted), self.parts(chunk, Buf::Recv, wanted));
+            }
+            _ if index == 2 * ranks + 2 => round.push(Step::Release { phase: phase(ranks) }),
+            _ if index.is_multiple_of(2) => {
+                let done = phase(index / 2 - 1);
+                round.push(Step::Release { phase: done });
+                round.push(Step::Drain { rank: behind, phase: done });
+            }
+            _ => round.reduce(part(Buf::Send, index / 2), part(Buf::Board, index / 2)),
+        }
+    }
+}
