@@ -196,10 +196,11 @@ impl Runtime {
         mut done: impl FnMut(&mut Engine) -> Option<T>,
     ) -> T {
         let shared = self.gate.is_shared();
-        let mut idle = Idle::new(&mut engine.policy);
+        let mut idle = Idle::new();
         let mut polling = false;
         loop {
             if let Some(value) = done(&mut engine) {
+                idle.end(&mut engine.policy);
                 if polling {
                     engine.polled = false;
                 }
