@@ -1,9 +1,9 @@
 //! User memory as the runtime takes it, after the checks that MPI asks for.
 
-use crate::datatype::{self, OrMpi, TypeRef};
+use crate::datatype::{self, OrMpi};
 use crate::ffi::*;
 use crate::pointer::Ptr;
-use banyan_datatype::{Data, Datatype, Span};
+use banyan_datatype::{Data, Datatype, Span, TypeArc};
 use banyan_memory::Buffer;
 use banyan_runtime::{Result, bail};
 use std::sync::Arc;
@@ -45,13 +45,19 @@ pub(crate) fn displacements<N: Number>(list: Ptr<N>, ranks: usize) -> Result<Vec
 pub(crate) fn data<N: Number>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype) -> Result<Data> {
     let count = self::count(count)?;
     let ty = datatype::committed(datatype)?;
-    if let Some(bytes) = ty.dense_bytes(count)
-        && (buf.address() > MPI_BUFFER_AUTOMATIC || bytes == 0)
-    {
-        // SAFETY: as below.
-        return Ok(Data::bytes(unsafe { Buffer::new(buf.raw().cast(), bytes as usize) }));
+    match dense(buf, count, &ty) {
+        Some(data) => Ok(data),
+        None => scattered(buf, count, &ty),
     }
-    scattered(buf, count, &ty)
+}
+
+/// Elements that lie in one piece from `buf` on, if that can be an address.
+#[inline(always)]
+fn dense(buf: Ptr<c_void>, count: u64, ty: &Datatype) -> Option<Data> {
+    let bytes = ty.dense_bytes(count)?;
+    let good = buf.address() > MPI_BUFFER_AUTOMATIC || bytes == 0;
+    // SAFETY: as in `scattered`.
+    good.then(|| Data::bytes(unsafe { Buffer::new(buf.raw().cast(), bytes as usize) }))
 }
 
 /// [`data`] of a predefined type, if nothing is wrong with it: an error that might be returned, and a type whose
@@ -60,10 +66,7 @@ pub(crate) fn data<N: Number>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype
 pub(crate) fn plain<N: Number>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype) -> Option<Data> {
     let count: i64 = count.into();
     let ty = datatype::predefined(datatype).filter(|ty| ty.is_committed())?;
-    let bytes = ty.dense_bytes(u64::try_from(count).ok()?)?;
-    let good = buf.address() > MPI_BUFFER_AUTOMATIC || bytes == 0;
-    // SAFETY: as in `scattered`.
-    good.then(|| Data::bytes(unsafe { Buffer::new(buf.raw().cast(), bytes as usize) }))
+    dense(buf, u64::try_from(count).ok()?, ty)
 }
 
 /// [`data`] of any type, and whatever is wrong with it.
@@ -75,7 +78,7 @@ fn scattered(buf: Ptr<c_void>, count: u64, ty: &Arc<Datatype>) -> Result<Data> {
 }
 
 /// As [`data`], without the need to commit (pack, unpack and reduce_local want it too, but not the constructors).
-pub(crate) fn typed(buf: Ptr<c_void>, count: u64, datatype: MPI_Datatype) -> Result<(Data, TypeRef)> {
+pub(crate) fn typed(buf: Ptr<c_void>, count: u64, datatype: MPI_Datatype) -> Result<(Data, TypeArc)> {
     let ty = datatype::committed(datatype)?;
     check(buf, ty.span(count).mpi()?, &ty)?;
     // SAFETY: as in `data`.

@@ -3,7 +3,7 @@
 use crate::boundary::mpi;
 use crate::buffers::{check, count, counts, displacements, region};
 use crate::comm::{Found, Object, lookup};
-use crate::datatype::{self, OrMpi, TypeRef};
+use crate::datatype::{self, OrMpi};
 use crate::ffi::*;
 use crate::pointer::Ptr;
 use crate::{info, op, request};
@@ -25,10 +25,10 @@ fn uniform(buf: Ptr<c_void>, count: u64, blocks: u64, datatype: MPI_Datatype) ->
 
 /// `all` elements in blocks of `count`.
 #[inline(always)]
-fn elements(buf: Ptr<c_void>, count: u64, all: u64, ty: &TypeRef) -> Result<Memory> {
+fn elements(buf: Ptr<c_void>, count: u64, all: u64, ty: &TypeArc) -> Result<Memory> {
     let span = ty.span(all).mpi()?;
     check(buf, span, ty)?;
-    Ok(Memory::Uniform { base: region(buf, span), count, ty: ty.carried() })
+    Ok(Memory::Uniform { base: region(buf, span), count, ty: ty.clone() })
 }
 
 #[inline]
@@ -80,7 +80,7 @@ fn vector<N: Number>(
     let blocks = counts.iter().zip(&places).map(|(count, at)| (*count, *at, &*ty));
     let span = span_of_blocks(blocks)?;
     reachable(buf, span)?;
-    Ok(Memory::Vector { base: region(buf, span), counts, displs, ty: ty.carried() })
+    Ok(Memory::Vector { base: region(buf, span), counts, displs, ty: ty.clone() })
 }
 
 /// A block of `counts[r]` elements of `types[r]` at `displs[r]` bytes for each rank.
@@ -93,8 +93,7 @@ fn wide<N: Number>(
     if datatypes.is_null() && ranks > 0 {
         bail!(ERR_TYPE, "the list of datatypes is NULL");
     }
-    let committed = |handle| -> Result<TypeArc> { Ok(datatype::committed(handle)?.carried()) };
-    let types = datatypes.list(ranks)?.into_iter().map(committed).collect::<Result<Vec<_>>>()?;
+    let types = datatypes.list(ranks)?.into_iter().map(datatype::committed).collect::<Result<Vec<_>>>()?;
     let (counts, displs) = (counts(list, ranks)?, displacements(displs, ranks)?);
     let blocks = counts.iter().zip(&displs).zip(&types).map(|((count, at), ty)| (*count, *at, &**ty));
     let span = span_of_blocks(blocks)?;
@@ -162,7 +161,7 @@ fn reduction(
 }
 
 /// The operation and datatype of a reduce-scatter.
-fn scattered(datatype: MPI_Datatype, op: MPI_Op) -> Result<(TypeRef, Op)> {
+fn scattered(datatype: MPI_Datatype, op: MPI_Op) -> Result<(TypeArc, Op)> {
     let ty = datatype::committed(datatype)?;
     let op = op::lookup(op, datatype, &ty)?;
     Ok((ty, op))
@@ -471,7 +470,7 @@ collective! {
         let span = ty.span(reach).mpi()?;
         check(recvbuf, span, &ty)?;
         apart(sendbuf, recvbuf, &send)?;
-        let recv = Memory::Vector { base: region(recvbuf, span), counts, displs: Vec::new(), ty: ty.carried() };
+        let recv = Memory::Vector { base: region(recvbuf, span), counts, displs: Vec::new(), ty: ty.clone() };
         Ok(Call::reducing(Kind::ReduceScatter, send, recv, op, 0))
     }
 
@@ -489,7 +488,7 @@ collective! {
         let span = ty.span(reach).mpi()?;
         check(recvbuf, span, &ty)?;
         apart(sendbuf, recvbuf, &send)?;
-        let recv = Memory::Uniform { base: region(recvbuf, span), count: mine, ty: ty.carried() };
+        let recv = Memory::Uniform { base: region(recvbuf, span), count: mine, ty: ty.clone() };
         Ok(Call::reducing(Kind::ReduceScatterBlock, send, recv, op, 0))
     }
 }

@@ -8,7 +8,6 @@ use crate::pointer::Ptr;
 use banyan_datatype::{Datatype, Distribution, Order, TypeArc};
 use banyan_runtime::{Attributes, Class, Error, Result, bail};
 use std::collections::HashMap;
-use std::ops::Deref;
 use std::sync::{Arc, LazyLock, Mutex};
 
 /// A datatype with what the user attached to it.
@@ -16,35 +15,6 @@ pub(crate) struct Type {
     ty: Arc<Datatype>,
     name: Mutex<Option<String>>,
     pub(crate) attributes: Attributes<usize>,
-}
-
-/// A datatype found by its handle.
-pub(crate) enum TypeRef {
-    Builtin(&'static Arc<Datatype>),
-    Made(Arc<Type>),
-}
-
-impl TypeRef {
-    /// As calls carry it.
-    #[inline]
-    pub(crate) fn carried(&self) -> TypeArc {
-        match self {
-            TypeRef::Builtin(ty) => TypeArc::Predefined(ty),
-            TypeRef::Made(made) => TypeArc::Made(made.ty.clone()),
-        }
-    }
-}
-
-impl Deref for TypeRef {
-    type Target = Arc<Datatype>;
-
-    #[inline]
-    fn deref(&self) -> &Arc<Datatype> {
-        match self {
-            TypeRef::Builtin(ty) => ty,
-            TypeRef::Made(made) => &made.ty,
-        }
-    }
 }
 
 static TABLE: Table<Arc<Type>> = Table::new(Kind::Datatype);
@@ -80,16 +50,16 @@ impl<T> OrMpi<T> for Result<T, banyan_datatype::Error> {
 
 /// The type of a handle, committed or not.
 #[inline(always)]
-pub(crate) fn lookup(datatype: MPI_Datatype) -> Result<TypeRef> {
+pub(crate) fn lookup(datatype: MPI_Datatype) -> Result<TypeArc> {
     if datatype.0 < 0x1000 {
-        return builtin(datatype).map(TypeRef::Builtin);
+        return builtin(datatype).map(TypeArc::Predefined);
     }
-    TABLE.lookup(datatype.0).map(TypeRef::Made)
+    TABLE.with(datatype.0, |made| TypeArc::Made(made.ty.clone()))
 }
 
 /// The type of a handle, if it may be used in communication.
 #[inline(always)]
-pub(crate) fn committed(datatype: MPI_Datatype) -> Result<TypeRef> {
+pub(crate) fn committed(datatype: MPI_Datatype) -> Result<TypeArc> {
     let ty = lookup(datatype)?;
     if !ty.is_committed() {
         return Err(not_committed(datatype));
@@ -560,5 +530,5 @@ pub(crate) fn types(list: Ptr<MPI_Datatype>, len: usize) -> Result<Vec<Arc<Datat
     if list.is_null() && len > 0 {
         bail!(ERR_TYPE, "the list of datatypes is NULL");
     }
-    list.list(len)?.into_iter().map(|datatype| Ok(lookup(datatype)?.clone())).collect()
+    list.list(len)?.into_iter().map(|datatype| Ok(Arc::clone(&*lookup(datatype)?))).collect()
 }

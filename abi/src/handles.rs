@@ -86,6 +86,17 @@ struct Slot<T> {
     object: Option<T>,
 }
 
+impl<T> Slots<T> {
+    /// Takes the object out of a slot, which is free from now on, and the old handle stale.
+    #[inline(always)]
+    fn vacate(&mut self, index: usize) -> Option<T> {
+        let slot = &mut self.all[index];
+        slot.generation = (slot.generation + 1) % GENERATIONS;
+        self.free.push(index as u32);
+        slot.object.take()
+    }
+}
+
 impl<T> Table<T> {
     /// An empty table.
     pub const fn new(kind: Kind) -> Self {
@@ -149,11 +160,9 @@ impl<T> Table<T> {
     pub fn drain(&self) -> Vec<T> {
         self.slots.with(|slots| {
             let mut objects = Vec::new();
-            for (index, slot) in slots.all.iter_mut().enumerate() {
-                if let Some(object) = slot.object.take() {
-                    slot.generation = (slot.generation + 1) % GENERATIONS;
-                    slots.free.push(index as u32);
-                    objects.push(object);
+            for index in 0..slots.all.len() {
+                if slots.all[index].object.is_some() {
+                    objects.extend(slots.vacate(index));
                 }
             }
             objects
@@ -262,11 +271,7 @@ impl<T> Objects<'_, T> {
     #[inline]
     pub fn remove(&mut self, handle: usize) -> Result<T> {
         let index = self.table.index(self.slots, handle)?;
-        let slot = &mut self.slots.all[index];
-        slot.generation = (slot.generation + 1) % GENERATIONS;
-        let object = slot.object.take();
-        self.slots.free.push(index as u32);
-        object.ok_or_else(|| self.table.stale(handle))
+        self.slots.vacate(index).ok_or_else(|| self.table.stale(handle))
     }
 
     /// Takes the object out and drops it, if `f` gives something for it.
@@ -276,12 +281,11 @@ impl<T> Objects<'_, T> {
     #[inline(always)]
     pub fn remove_if<R>(&mut self, handle: usize, f: impl FnOnce(&T) -> Option<R>) -> Result<Option<R>> {
         let index = self.table.index(self.slots, handle)?;
-        let slot = &mut self.slots.all[index];
-        let Some(given) = slot.object.as_ref().and_then(f) else { return Ok(None) };
-        slot.generation = (slot.generation + 1) % GENERATIONS;
-        slot.object = None;
-        self.slots.free.push(index as u32);
-        Ok(Some(given))
+        let given = self.slots.all[index].object.as_ref().and_then(f);
+        if given.is_some() {
+            self.slots.vacate(index);
+        }
+        Ok(given)
     }
 }
 

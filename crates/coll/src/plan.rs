@@ -91,8 +91,12 @@ impl PlanCache {
     /// The line for a call, and its start, if it can be carried out along one.
     #[inline]
     fn line(&mut self, kind: Kind, flat: &Flat<'_>, tuning: &Tuning) -> Option<(&Arc<Line>, Begun)> {
+        let slots = self.facts.slots?;
+        if flat.outline.block() > slots.inline || self.facts.ranks > Line::RANKS {
+            return None;
+        }
         if self.kept(kind, flat).is_none_or(|line| line.outline != flat.outline) {
-            self.draw(kind, flat, tuning)?;
+            self.draw(kind, flat, tuning);
         }
         let stamps = Stamps::new((self.rank, self.facts.ranks), self.stamp, self.floor);
         let place = flat.outline.place();
@@ -109,19 +113,14 @@ impl PlanCache {
 
     /// Makes the line for a call.
     #[cold]
-    fn draw(&mut self, kind: Kind, flat: &Flat<'_>, tuning: &Tuning) -> Option<()> {
-        let ranks = self.facts.ranks;
-        if self.facts.slots.is_none() || ranks > Line::RANKS {
-            return None;
-        }
-        let outline = flat.outline;
+    fn draw(&mut self, kind: Kind, flat: &Flat<'_>, tuning: &Tuning) {
+        let (outline, ranks) = (flat.outline, self.facts.ranks);
         let case = Some(Case::plain(outline.bytes(kind, ranks) as f64, ranks));
         let algorithm = tuning.choose(kind, case, outline.commutative(), &self.facts);
         let line = Line::new(outline, algorithm, (self.rank, ranks));
         let lines = &mut self.lines[kind as usize];
         lines.resize(Outline::PLACES, None);
         lines[outline.place()] = Some(Arc::new(line));
-        Some(())
     }
 
     fn choose(

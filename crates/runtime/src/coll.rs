@@ -13,6 +13,7 @@ use crate::comm::Comm;
 use crate::engine::{CollId, Engine};
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
+use crate::places;
 use crate::ports::Ports;
 use crate::request::{Recipe, Request};
 use crate::runtime::{Retired, Runtime};
@@ -46,12 +47,7 @@ pub(crate) struct Sequences(Vec<Option<Sequence>>);
 
 impl Sequences {
     fn enter(&mut self, sequence: Sequence) -> u32 {
-        let free = self.0.iter().position(Option::is_none).unwrap_or_else(|| {
-            self.0.push(None);
-            self.0.len() - 1
-        });
-        self.0[free] = Some(sequence);
-        free as u32
+        places::keep(&mut self.0, sequence) as u32
     }
 
     #[inline]
@@ -252,12 +248,7 @@ const EARLY: u64 = 1 << 63;
 
 impl Early {
     fn keep(&mut self, completion: p2p::Completion) -> OpId {
-        let free = self.0.iter().position(Option::is_none).unwrap_or_else(|| {
-            self.0.push(None);
-            self.0.len() - 1
-        });
-        self.0[free] = Some(completion);
-        OpId(EARLY | free as u64)
+        OpId(EARLY | places::keep(&mut self.0, completion) as u64)
     }
 
     fn take(&mut self, op: OpId) -> Option<p2p::Completion> {

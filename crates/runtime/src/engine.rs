@@ -11,6 +11,7 @@ use banyan_transport::{Get, Head, Peer, Sink, Token};
 
 use crate::coll::{Early, Messages, Sequences, Team};
 use crate::error::{Class, Error};
+use crate::places;
 use crate::ports::Ports;
 use crate::wait::{Kick, Policy};
 
@@ -156,13 +157,9 @@ impl Engine {
             orphan: false,
             away,
         };
-        let free = self.colls.iter().position(Option::is_none).unwrap_or_else(|| {
-            self.colls.push(None);
-            self.colls.len() - 1
-        });
-        self.colls[free] = Some(running);
+        let index = places::keep(&mut self.colls, running) as u32;
         self.active += 1;
-        let id = CollId { index: free as u32, serial };
+        let id = CollId { index, serial };
         self.jobs.extend(job.map(|job| (id, job)));
         Ok(Some(id))
     }

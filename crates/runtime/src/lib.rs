@@ -21,6 +21,7 @@ mod group;
 mod info;
 mod loopback;
 mod message;
+mod places;
 mod ports;
 mod request;
 mod runtime;

@@ -6,6 +6,8 @@ use std::time::Instant;
 use banyan_memory::Buffer;
 use banyan_transport::{Caps, Fabric, Get, Head, Peer, Refusal, Remote, Sink, Token};
 
+use crate::places;
+
 /// Frames in the queue before a sender is told to poll first.
 const QUEUE: usize = 256;
 const MAX_SHORT: usize = 1024;
@@ -81,13 +83,8 @@ impl Fabric for Loopback {
     }
 
     fn expose(&mut self, _peer: Peer, memory: &Buffer) -> Remote {
-        let free = self.exposed.iter().position(Option::is_none);
-        let key = free.unwrap_or_else(|| {
-            self.exposed.push(None);
-            self.exposed.len() - 1
-        });
-        self.exposed[key] = Some(memory.clone());
-        Remote { addr: memory.address(memory.lo()) as u64, len: memory.len() as u64, key: key as u64 }
+        let key = places::keep(&mut self.exposed, memory.clone()) as u64;
+        Remote { addr: memory.address(memory.lo()) as u64, len: memory.len() as u64, key }
     }
 
     fn withdraw(&mut self, remote: Remote) {

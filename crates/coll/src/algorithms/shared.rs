@@ -57,34 +57,6 @@ pub(crate) const BCAST_PULL: Algorithm = Algorithm {
     },
 };
 
-pub(crate) const REDUCE: Algorithm = Algorithm {
-    kind: Kind::Reduce,
-    name: "shared",
-    about: "all publish, the root combines: small vectors on one node",
-    needs: Needs::Inline,
-    reorders: false,
-    phases: |_| 1,
-    temp: no_temp,
-    rounds: |shape| shape.ranks + 2,
-    round: |shape, index, round| {
-        combine(shape, index, (shape.len, 0), shape.rank == shape.root, round);
-    },
-    cost: combine_cost,
-};
-
-pub(crate) const REDUCE_PULL: Algorithm = Algorithm {
-    kind: Kind::Reduce,
-    name: "pull",
-    about: "each rank combines a part of all buffers, the root pulls the parts: large vectors on one node",
-    needs: Needs::Regions,
-    reorders: false,
-    phases: |_| 2,
-    temp: |shape| part_temp(shape, shape.rank == shape.root),
-    rounds: |shape| shape.ranks + 5,
-    round: |shape, index, round| combine_parts(shape, index, shape.rank == shape.root, round),
-    cost: combine_parts_cost,
-};
-
 pub(crate) const ALLREDUCE: Algorithm = Algorithm {
     kind: Kind::Allreduce,
     name: "shared",
@@ -96,6 +68,48 @@ pub(crate) const ALLREDUCE: Algorithm = Algorithm {
     rounds: |shape| shape.ranks + 2,
     round: |shape, index, round| combine(shape, index, (shape.len, 0), true, round),
     cost: combine_cost,
+};
+
+pub(crate) const REDUCE: Algorithm = Algorithm {
+    kind: Kind::Reduce,
+    about: "all publish, the root combines: small vectors on one node",
+    round: |shape, index, round| {
+        combine(shape, index, (shape.len, 0), shape.rank == shape.root, round);
+    },
+    ..ALLREDUCE
+};
+
+pub(crate) const REDUCE_SCATTER_BLOCK: Algorithm = Algorithm {
+    kind: Kind::ReduceScatterBlock,
+    about: "all publish, each combines its own block: small vectors on one node",
+    round: |shape, index, round| {
+        let (all, own) = (shape.sends.start(shape.ranks), shape.sends.start(shape.rank));
+        combine(shape, index, (all, own), true, round);
+    },
+    cost: |case: &Case| {
+        let part = case.bytes / case.p();
+        let (copied, reduced) = (case.bytes + part, case.bytes - part);
+        Cost { hops: case.p(), copied, reduced, waits: 1.0, ..Cost::default() }
+    },
+    ..ALLREDUCE
+};
+
+pub(crate) const SCAN: Algorithm = Algorithm {
+    kind: Kind::Scan,
+    about: "all publish, each combines what those before it did: small vectors on one node",
+    round: |shape, index, round| scan(shape, index, shape.rank + 1, round),
+    ..ALLREDUCE
+};
+
+pub(crate) const EXSCAN: Algorithm = Algorithm {
+    kind: Kind::Exscan,
+    round: |shape, index, round| scan(shape, index, shape.rank, round),
+    cost: |case: &Case| {
+        let others = case.p() - 1.0;
+        let reduced = (others - 1.0).max(0.0) * case.bytes;
+        Cost { hops: others, copied: 2.0 * case.bytes, reduced, waits: 1.0, ..Cost::default() }
+    },
+    ..SCAN
 };
 
 pub(crate) const ALLREDUCE_PULL: Algorithm = Algorithm {
@@ -111,97 +125,60 @@ pub(crate) const ALLREDUCE_PULL: Algorithm = Algorithm {
     cost: combine_parts_cost,
 };
 
-/// A collective of three rounds whose ranks all publish, small blocks on one node.
-const fn exchange(
-    kind: Kind,
-    about: &'static str,
-    needs: Needs,
-    round: fn(&Shape, u32, &mut Round),
-    cost: fn(&Case) -> Cost,
-) -> Algorithm {
-    let (name, reorders) = ("shared", false);
-    Algorithm { kind, name, about, needs, reorders, phases: |_| 1, temp: no_temp, rounds: |_| 3, round, cost }
-}
+pub(crate) const REDUCE_PULL: Algorithm = Algorithm {
+    kind: Kind::Reduce,
+    about: "each rank combines a part of all buffers, the root pulls the parts: large vectors on one node",
+    temp: |shape| part_temp(shape, shape.rank == shape.root),
+    round: |shape, index, round| combine_parts(shape, index, shape.rank == shape.root, round),
+    ..ALLREDUCE_PULL
+};
 
-pub(crate) const ALLGATHER: Algorithm = exchange(
-    Kind::Allgather,
-    "all publish, all copy: small blocks on one node",
-    Needs::Inline,
-    |shape, index, round| gather(shape, index, true, round),
-    gather_cost,
-);
+pub(crate) const ALLGATHER: Algorithm = Algorithm {
+    kind: Kind::Allgather,
+    name: "shared",
+    about: "all publish, all copy: small blocks on one node",
+    needs: Needs::Inline,
+    reorders: false,
+    phases: |_| 1,
+    temp: no_temp,
+    rounds: |_| 3,
+    round: |shape, index, round| gather(shape, index, true, round),
+    cost: gather_cost,
+};
 
-pub(crate) const GATHER: Algorithm = exchange(
-    Kind::Gather,
-    "all publish, the root copies: small blocks on one node",
-    Needs::Inline,
-    |shape, index, round| gather(shape, index, shape.rank == shape.root, round),
-    gather_cost,
-);
+pub(crate) const GATHER: Algorithm = Algorithm {
+    kind: Kind::Gather,
+    about: "all publish, the root copies: small blocks on one node",
+    round: |shape, index, round| gather(shape, index, shape.rank == shape.root, round),
+    ..ALLGATHER
+};
 
-pub(crate) const SCATTER: Algorithm = exchange(
-    Kind::Scatter,
-    "the root publishes all blocks, each copies its own: small blocks on one node",
-    Needs::InlineBlocks,
-    scatter,
-    |case: &Case| Cost {
+pub(crate) const SCATTER: Algorithm = Algorithm {
+    kind: Kind::Scatter,
+    about: "the root publishes all blocks, each copies its own: small blocks on one node",
+    needs: Needs::InlineBlocks,
+    round: scatter,
+    cost: |case: &Case| Cost {
         hops: 1.0 + case.p() / 8.0,
         copied: (case.p() + 1.0) * case.bytes,
         waits: 1.0,
         ..Cost::default()
     },
-);
-
-pub(crate) const ALLTOALL: Algorithm = exchange(
-    Kind::Alltoall,
-    "all publish all blocks, each copies its own: small blocks on one node",
-    Needs::InlineBlocks,
-    alltoall,
-    |case: &Case| Cost { hops: case.p(), copied: 2.0 * case.p() * case.bytes, waits: 1.0, ..Cost::default() },
-);
-
-pub(crate) const REDUCE_SCATTER_BLOCK: Algorithm = Algorithm {
-    kind: Kind::ReduceScatterBlock,
-    name: "shared",
-    about: "all publish, each combines its own block: small vectors on one node",
-    needs: Needs::Inline,
-    reorders: false,
-    phases: |_| 1,
-    temp: no_temp,
-    rounds: |shape| shape.ranks + 2,
-    round: |shape, index, round| {
-        let (all, own) = (shape.sends.start(shape.ranks), shape.sends.start(shape.rank));
-        combine(shape, index, (all, own), true, round);
-    },
-    cost: |case: &Case| {
-        let part = case.bytes / case.p();
-        let (copied, reduced) = (case.bytes + part, case.bytes - part);
-        Cost { hops: case.p(), copied, reduced, waits: 1.0, ..Cost::default() }
-    },
+    ..ALLGATHER
 };
 
-pub(crate) const SCAN: Algorithm = Algorithm {
-    kind: Kind::Scan,
-    name: "shared",
-    about: "all publish, each combines what those before it did: small vectors on one node",
-    needs: Needs::Inline,
-    reorders: false,
-    phases: |_| 1,
-    temp: no_temp,
-    rounds: |shape| shape.ranks + 2,
-    round: |shape, index, round| scan(shape, index, shape.rank + 1, round),
-    cost: combine_cost,
-};
-
-pub(crate) const EXSCAN: Algorithm = Algorithm {
-    kind: Kind::Exscan,
-    round: |shape, index, round| scan(shape, index, shape.rank, round),
-    cost: |case: &Case| {
-        let others = case.p() - 1.0;
-        let reduced = (others - 1.0).max(0.0) * case.bytes;
-        Cost { hops: others, copied: 2.0 * case.bytes, reduced, waits: 1.0, ..Cost::default() }
+pub(crate) const ALLTOALL: Algorithm = Algorithm {
+    kind: Kind::Alltoall,
+    about: "all publish all blocks, each copies its own: small blocks on one node",
+    needs: Needs::InlineBlocks,
+    round: alltoall,
+    cost: |case: &Case| Cost {
+        hops: case.p(),
+        copied: 2.0 * case.p() * case.bytes,
+        waits: 1.0,
+        ..Cost::default()
     },
-    ..SCAN
+    ..ALLGATHER
 };
 
 fn gather_cost(case: &Case) -> Cost {

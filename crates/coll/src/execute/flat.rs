@@ -36,10 +36,16 @@ impl Outline {
         (self.root as usize + self.len as usize) % Self::PLACES
     }
 
+    /// Bytes of a vector or block: a rank publishes no less.
+    #[inline]
+    pub(crate) fn block(&self) -> u64 {
+        self.unit * self.len
+    }
+
     /// What a [`Case`](crate::Case) counts.
     pub(crate) fn bytes(&self, kind: Kind, ranks: u32) -> u64 {
         let blocks = if kind == Kind::ReduceScatterBlock { u64::from(ranks) } else { 1 };
-        self.unit * self.len * blocks
+        self.block() * blocks
     }
 
     pub(crate) fn commutative(&self) -> bool {
