@@ -130,7 +130,12 @@ pub(super) fn all() -> Vec<Case> {
         case("datatypes", 2, "datatypes", &[]),
         case("overlap", 2, "overlap", &[]),
         case("persistent", 2, "persistent", &[]),
-        case("coll-2", 2, "coll", &[]),
+        // Short starts: on two cores figures compare only if they are taken within seconds.
+        case("coll-2", 2, "coll", &["all", "4,8"]),
+        case("coll-2", 2, "coll", &["all", "64,512"]),
+        case("coll-2", 2, "coll", &["all", "4096,32768"]),
+        case("coll-2", 2, "coll", &["all", "262144,1048576"]),
+        case("coll-2", 2, "coll", &["all", "4194304"]),
         case("coll-4", 4, "coll", &[]),
         case("coll-8", 8, "coll", &[]),
         case("coll-16", 16, "coll", &[]).within(30),

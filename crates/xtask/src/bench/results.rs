@@ -1,4 +1,7 @@
 //! Results: what each start gave, kept in a file from which an interrupted bench goes on; medians and ratios.
+//!
+//! A ratio is the median of the rounds' ratios, not the ratio of two medians: a virtual machine changes its speed by the minute, and
+//! the starts of one round, one after the other, mostly meet the same one.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -240,21 +243,38 @@ impl Results {
         self.value(cell, library).figure()
     }
 
-    /// The best library other than ours, and its figure.
-    pub(super) fn best(&self, cell: &Cell) -> Option<(&str, f64)> {
-        let others = self.names().filter(|name| *name != OURS);
-        let figures = others.filter_map(|name| self.figure(cell, name).map(|figure| (name, figure)));
-        figures.min_by(|a, b| cell.ratio(a.1, b.1).total_cmp(&1.0))
+    /// What a library did in a cell, round by round.
+    fn figures(&self, cell: &Cell, library: &str) -> BTreeMap<usize, f64> {
+        self.of(&cell.case, library)
+            .filter_map(|run| Some((run.round, *run.cells.get(&cell.path)?)))
+            .collect()
     }
 
-    /// Ours to the best of the others, turned so that below 1 we are ahead; infinite where only they have a figure.
+    /// Ours in a cell to what a library did in a cell, perhaps another: the median of the rounds that have both. Turned so that
+    /// below 1 we are ahead; infinite where only they have a figure.
+    pub(super) fn ratio_to(&self, cell: &Cell, than: &Cell, library: &str) -> Option<f64> {
+        let theirs = self.figure(than, library)?;
+        let ours = match self.value(cell, OURS) {
+            Value::Measured(ours, _) => ours,
+            Value::Missing => return None,
+            Value::Slow | Value::Failed(_) => return Some(f64::INFINITY),
+        };
+        let (left, right) = (self.figures(cell, OURS), self.figures(than, library));
+        let both = left.iter().filter_map(|(round, figure)| Some(cell.ratio(*figure, *right.get(round)?)));
+        let ratios: Vec<f64> = both.collect();
+        Some(if ratios.is_empty() { cell.ratio(ours, theirs) } else { median(ratios) })
+    }
+
+    /// The library to which ours compares worst, and the ratio.
+    pub(super) fn best(&self, cell: &Cell) -> Option<(&str, f64)> {
+        let others = self.names().filter(|name| *name != OURS);
+        let ratios = others.filter_map(|name| Some((name, self.ratio_to(cell, cell, name)?)));
+        ratios.max_by(|a, b| a.1.total_cmp(&b.1))
+    }
+
+    /// Ours to the best of the others.
     pub(super) fn ratio(&self, cell: &Cell) -> Option<f64> {
-        let (_, best) = self.best(cell)?;
-        match self.value(cell, OURS) {
-            Value::Measured(ours, _) => Some(cell.ratio(ours, best)),
-            Value::Missing => None,
-            Value::Slow | Value::Failed(_) => Some(f64::INFINITY),
-        }
+        self.best(cell).map(|(_, ratio)| ratio)
     }
 
     /// The fewest and the most rounds that any start was made in.
@@ -329,12 +349,27 @@ pub(super) mod tests {
             ("openmpi", 0, Ok(8.0)),
         ]);
         let cell = results.cell("latency/8").unwrap();
-        assert_eq!(results.best(cell), Some(("mpich", 4.0)));
+        assert_eq!(results.best(cell), Some(("mpich", 0.5)));
         assert_eq!(results.ratio(cell), Some(0.5));
         assert_eq!(results.value(cell, "intel"), Value::Slow);
         let rate = Cell { unit: "MB/s".into(), ..cell.clone() };
         assert!((rate.ratio(2000.0, 1000.0) - 0.5).abs() < 1e-12);
-        assert_eq!(results.best(&rate), Some(("openmpi", 8.0)));
+        assert_eq!(results.best(&rate), Some(("openmpi", 4.0)));
+    }
+
+    #[test]
+    fn ratios_are_of_figures_of_the_same_round() {
+        // The machine is three times slower in half of the rounds; medians alone would say 3 / 1.
+        let results = latency(&[
+            ("banyan", 0, Ok(1.0)),
+            ("mpich", 0, Ok(2.0)),
+            ("banyan", 1, Ok(3.0)),
+            ("mpich", 1, Ok(6.0)),
+            ("banyan", 2, Ok(3.0)),
+            ("mpich", 2, Ok(2.0)),
+            ("mpich", 3, Ok(2.0)),
+        ]);
+        assert_eq!(results.ratio(results.cell("latency/8").unwrap()), Some(0.5));
     }
 
     #[test]

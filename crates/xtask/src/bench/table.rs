@@ -16,7 +16,7 @@ pub(super) enum Style {
 const RATIO: &str = "ours/best";
 /// What ratios are, for whoever reads them.
 pub(super) const LEGEND: &str = "Ratios are ours / best rival for times and memory, and best rival / ours for MB/s and \
-M/s: below 1 we are ahead everywhere. `>`: longer than a cell (10 s) or its start may take.";
+M/s, medians of the rounds' ratios: below 1 we are ahead everywhere. `>`: longer than a cell (10 s) or its start may take.";
 
 /// Medians of all cells with the ratios.
 pub(super) fn medians(results: &Results, style: Style) -> String {

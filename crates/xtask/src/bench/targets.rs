@@ -2,7 +2,7 @@
 //!
 //! All bounds are of times: a bandwidth or a rate that is to be 1.3 times the best rival's is a bound of 1/1.3.
 
-use super::results::{Cell, OURS, Results, mean};
+use super::results::{Cell, MACHINE, OURS, Results, mean};
 
 /// A bound for some cells.
 struct Target {
@@ -173,13 +173,14 @@ fn verdict(results: &Results, name: String, cells: &[&Cell], target: &Target) ->
 }
 
 fn ratio(results: &Results, cell: &Cell, to: To) -> Option<f64> {
-    let than = match to {
-        To::Rival => return results.ratio(cell),
-        To::Limit(path) => results.figure(results.cell(path)?, super::results::MACHINE)?,
-        To::Ours(other) => results.figure(results.cell(&other(&cell.path))?, OURS)?,
-        To::Figure(figure) => figure,
-    };
-    Some(results.figure(cell, OURS).map_or(f64::INFINITY, |figure| cell.ratio(figure, than)))
+    match to {
+        To::Rival => results.ratio(cell),
+        To::Limit(path) => results.ratio_to(cell, results.cell(path)?, MACHINE),
+        To::Ours(other) => results.ratio_to(cell, results.cell(&other(&cell.path))?, OURS),
+        To::Figure(than) => {
+            Some(results.figure(cell, OURS).map_or(f64::INFINITY, |figure| cell.ratio(figure, than)))
+        }
+    }
 }
 
 #[cfg(test)]
