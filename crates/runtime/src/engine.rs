@@ -135,7 +135,8 @@ impl Engine {
         let mut messages = Messages::new(&mut self.p2p, &mut self.ports, &mut self.early, team);
         let mut step = execution.advance(&mut messages);
         for _ in 0..looks {
-            let Advance::Pending = step else { break };
+            // A message comes by the polls that follow.
+            let (Advance::Pending, true) = (&step, execution.looks_at_slots()) else { break };
             step = execution.advance(&mut messages);
         }
         let job = match step {

@@ -34,6 +34,11 @@ impl Execution {
         self.0.advance(io)
     }
 
+    /// True if nothing under way is a message, so that looking at the slots again may be all that it takes.
+    pub fn looks_at_slots(&self) -> bool {
+        !self.0.work.states.iter().any(|state| matches!(state, State::Moving(..)))
+    }
+
     /// Says that the job which [`Execution::advance`] handed out has run.
     pub fn completed(&mut self, _job: Job) {
         self.0.completed();
