@@ -87,6 +87,10 @@ pub(crate) fn start() -> Result<Boot> {
     let facts = facts(&job, client.is_some());
     let ports = Ports::new(Loopback::new(Peer(job.rank)), shm, tcp, route);
     let matching = p2p::Engine::new(p2p::Config::new(budget as usize, job.size));
+    if job.local_size > job.cores {
+        // Ranks yield to one another, and sleep: beside somebody who works each of it would cost the rest of a slice.
+        banyan_shm::shorten_slices();
+    }
     let engine = Engine::new(matching, ports, client, Policy::new(job.local_size, job.cores));
     Ok(Boot { engine, facts, tuning })
 }

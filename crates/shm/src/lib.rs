@@ -50,4 +50,5 @@ pub use self::{
     error::Error,
     fabric::Shm,
     options::{Options, SingleCopy, Stats},
+    system::shorten_slices,
 };
