@@ -200,7 +200,6 @@ impl Runtime {
         let mut polling = false;
         loop {
             if let Some(value) = done(&mut engine) {
-                idle.end(&mut engine.policy);
                 if polling {
                     engine.polled = false;
                 }
@@ -234,7 +233,7 @@ impl Runtime {
             }
             match idle.rest(&engine.policy) {
                 Rest::Spin if !shared => std::hint::spin_loop(),
-                Rest::Yield if !shared => engine.policy.yield_now(),
+                Rest::Yield if !shared => std::thread::yield_now(),
                 Rest::Sleep if !shared => engine.sleep(),
                 // Others must be able to come in while this thread rests.
                 Rest::Sleep => engine = self.rest(engine),
