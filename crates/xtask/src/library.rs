@@ -95,6 +95,15 @@ impl Library {
         &self.compiler
     }
 
+    /// Whether a program is there and newer than the header it was built with.
+    pub(crate) fn is_current(&self, program: &Path) -> bool {
+        let time = |path: &Path| std::fs::metadata(path).and_then(|data| data.modified()).ok();
+        match (time(program), time(&self.compiler.with_file_name("../include/mpi.h"))) {
+            (Some(made), Some(header)) => made >= header,
+            _ => false,
+        }
+    }
+
     /// `mpirun -n RANKS PROGRAM`, to which arguments of the program may be added.
     pub(crate) fn mpirun(&self, ranks: usize, program: &Path, fabric: Fabric) -> Result<Job> {
         self.mpirun_within(None, ranks, program, fabric)

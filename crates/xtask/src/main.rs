@@ -7,6 +7,7 @@ mod conformance;
 mod debian;
 mod demo;
 mod docs;
+mod hpcc;
 mod install;
 mod library;
 mod process;

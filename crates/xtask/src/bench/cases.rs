@@ -11,7 +11,7 @@ pub(super) struct Case {
     /// The part of the bench, which the cells' paths begin with.
     pub(super) part: &'static str,
     pub(super) ranks: usize,
-    /// A program of tests/bench, or `true`.
+    /// A program of tests/bench, `true`, or `hpcc`.
     pub(super) program: &'static str,
     pub(super) args: &'static [&'static str],
     pub(super) fabric: Fabric,
@@ -46,6 +46,8 @@ pub(super) enum Figure {
     PrintedByRanks,
     /// The time from start to end of mpirun, in milliseconds; PART/PROGRAM/RANKS.
     Wall,
+    /// HPCC's report; PART/FIGURE.
+    Report,
 }
 
 impl Case {
@@ -57,7 +59,7 @@ impl Case {
     /// The path of a cell that the program calls `cell`.
     pub(super) fn path(&self, cell: &str) -> String {
         match self.figure {
-            Figure::Printed => format!("{}/{cell}", self.part),
+            Figure::Printed | Figure::Report => format!("{}/{cell}", self.part),
             Figure::PrintedByRanks => format!("{}/{}/{}", self.part, cell.replace('/', "-"), self.ranks),
             Figure::Wall => format!("{}/{}/{}", self.part, self.program, self.ranks),
         }
@@ -80,6 +82,11 @@ impl Case {
 
     const fn wall(mut self) -> Case {
         self.figure = Figure::Wall;
+        self
+    }
+
+    const fn report(mut self) -> Case {
+        self.figure = Figure::Report;
         self
     }
 
@@ -155,6 +162,7 @@ pub(super) fn all() -> Vec<Case> {
         case("memory", 8, "memory", &[]).by_ranks(),
         case("memory", 16, "memory", &[]).by_ranks(),
         case("idle", 2, "idle", &[]),
+        case("hpcc", 2, "hpcc", &[]).report().within(30),
     ];
     for ranks in [1, 2, 4, 8, 16, 32, 64, 128, 256] {
         cases.push(case("growth", ranks, "true", &[]).wall().ours());

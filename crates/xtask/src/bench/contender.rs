@@ -1,6 +1,6 @@
 //! Whoever is measured: a library with the bench programs built for it, or the machine itself.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
@@ -9,6 +9,7 @@ use super::cases::{BUSY, Case, Figure, Who};
 use super::output::Output;
 use super::results::{Ending, MACHINE};
 use crate::cc::{self, Unit};
+use crate::hpcc::{self, Problem, Report};
 use crate::library::{Fabric, Kind, Library};
 use crate::process::{End, Job, tail};
 use crate::project::{self, Project};
@@ -18,6 +19,8 @@ pub(super) struct Contender {
     /// None is the machine.
     library: Option<Library>,
     bin: PathBuf,
+    /// HPCC, if it was asked for and could be built.
+    hpcc: Option<PathBuf>,
     cores: usize,
 }
 
@@ -41,7 +44,7 @@ impl Contender {
         for result in cc::build_all(project, &library, &units) {
             result?;
         }
-        Ok(Contender { library: Some(library), bin, cores: cores() })
+        Ok(Contender { library: Some(library), bin, hpcc: None, cores: cores() })
     }
 
     /// The machine: programs without MPI, by the system's own compiler.
@@ -51,7 +54,15 @@ impl Contender {
             let compile = Job::new("cc").args(["-O2", "-std=gnu11", "-pthread", "-o"]);
             compile.arg(bin.join(project::stem(&source))).arg(&source).limit(120).run_ok()?;
         }
-        Ok(Contender { library: None, bin, cores: cores() })
+        Ok(Contender { library: None, bin, hpcc: None, cores: cores() })
+    }
+
+    /// Fetches and builds HPCC for a library.
+    pub(super) fn with_hpcc(&mut self, project: &Project) -> Result<()> {
+        if let Some(library) = &self.library {
+            self.hpcc = Some(hpcc::program(project, library)?);
+        }
+        Ok(())
     }
 
     /// The name in tables.
@@ -61,6 +72,9 @@ impl Contender {
 
     /// Whether this case is for it.
     pub(super) fn takes(&self, case: &Case) -> bool {
+        if case.figure == Figure::Report && self.hpcc.is_none() {
+            return false;
+        }
         match (case.who, &self.library) {
             (Who::Machine, library) => library.is_none(),
             (Who::All, library) => library.is_some(),
@@ -84,29 +98,43 @@ impl Contender {
     /// One start of a case: its cells, how it ended, and after how many seconds.
     pub(super) fn run(&self, project: &Project, case: &Case) -> Result<(Output, Ending, f64)> {
         let _busy = if case.loaded { Busy::start(project, case.limit)? } else { Busy(Vec::new()) };
-        let job = self.job(case)?.limit(case.limit).folder(project.folder("bench")?);
+        let work = project.folder(&format!("bench/{}-run", self.name()))?;
+        let job = self.job(case, &work)?.limit(case.limit);
         let done = job.run()?;
         let seconds = done.time.as_secs_f64();
         let mut output = Output::read(&done.output);
-        let ending = match done.end {
+        let mut ending = match done.end {
             End::TimedOut => Ending::Slow,
             _ if output.slow.is_some() => Ending::Slow,
             End::Exit(0) => Ending::Done,
             end => Ending::Failed(format!("{end}: {}", tail(done.output.trim(), 3))),
         };
-        if case.figure == Figure::Wall && ending == Ending::Done {
-            output.cells.push((case.program.to_owned(), seconds * 1e3, "ms".to_owned()));
+        match case.figure {
+            Figure::Wall if ending == Ending::Done => {
+                output.cells.push((case.program.to_owned(), seconds * 1e3, "ms".to_owned()));
+            }
+            Figure::Report if ending == Ending::Done => {
+                match Report::read(&work).and_then(|report| Output::reported(&report)) {
+                    Ok(reported) => output = reported,
+                    Err(error) => ending = Ending::Failed(format!("{error:#}")),
+                }
+            }
+            _ => {}
         }
         Ok((output, ending, seconds))
     }
 
-    fn job(&self, case: &Case) -> Result<Job> {
+    fn job(&self, case: &Case, work: &Path) -> Result<Job> {
+        if let (Figure::Report, Some(library), Some(program)) = (case.figure, &self.library, &self.hpcc) {
+            let problem = Problem { order: HPCC_ORDER, grid: (1, case.ranks) };
+            return hpcc::job(library, program, case.fabric, &problem, work);
+        }
         let program = match case.program {
             "true" => PathBuf::from("true"),
             program => self.bin.join(program),
         };
-        let Some(library) = &self.library else { return Ok(Job::new(program).args(case.args)) };
-        let mut job = library.mpirun(case.ranks, &program, case.fabric)?;
+        let Some(library) = &self.library else { return Ok(Job::new(program).args(case.args).folder(work)) };
+        let mut job = library.mpirun(case.ranks, &program, case.fabric)?.folder(work);
         if case.ranks > self.cores {
             for (name, value) in library.crowded() {
                 job = job.env(name, value);
@@ -115,6 +143,9 @@ impl Contender {
         Ok(job.args(case.args))
     }
 }
+
+/// HPCC takes 7 s on two cores; its table for random access, 64 MiB, is larger than their caches.
+const HPCC_ORDER: usize = 4000;
 
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get())

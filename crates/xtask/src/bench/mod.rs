@@ -1,4 +1,4 @@
-//! The bench: C programs of our own under each library in turn, round after round; medians, ratios, targets, plots.
+//! The bench: C programs of our own, and HPCC, under each library in turn, round after round; medians, ratios, targets, plots.
 
 mod budget;
 mod cases;
@@ -20,8 +20,9 @@ use crate::library::{Kind, Library};
 use crate::process::Job;
 use crate::project::{self, Project};
 use crate::steps::Tally;
+use crate::{debian, hpcc};
 use budget::Budget;
-use cases::{Case, Who};
+use cases::{Case, Figure, Who};
 use contender::Contender;
 use results::{Ending, Machine, Results};
 use table::Style;
@@ -77,10 +78,27 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<()> {
     if cases.iter().any(|case| case.who == Who::Machine) {
         contenders.push(machine);
     }
+    if cases.iter().any(|case| case.figure == Figure::Report) {
+        with_hpcc(project, &mut contenders)?;
+    }
     let file = project.folder("bench")?.join(if options.quick { "quick.json" } else { "results.json" });
     let mut results = begin(project, options, &file, &cases, &contenders)?;
     measure(project, options, &cases, &contenders, &mut results, &file)?;
     show(project, options, &results, &file)
+}
+
+/// HPCC for every library; where it is not to be had, a line says why, and the rest is measured all the same.
+fn with_hpcc(project: &Project, contenders: &mut [Contender]) -> Result<()> {
+    if let Some(missing) = debian::packages(project, hpcc::PACKAGES)? {
+        println!("hpcc left out: {} not there: {}", missing.packages.join(" "), missing.reason);
+        return Ok(());
+    }
+    for contender in contenders {
+        if let Err(error) = contender.with_hpcc(project) {
+            println!("hpcc left out for {}: {error:#}", contender.name());
+        }
+    }
+    Ok(())
 }
 
 /// Results to go on with, or new ones.

@@ -1,4 +1,8 @@
-//! What a bench program prints, read.
+//! What a bench program prints, or HPCC reports, read.
+
+use anyhow::{Context, Result};
+
+use crate::hpcc::Report;
 
 /// The cells of one start.
 #[derive(Debug, Default, PartialEq)]
@@ -31,7 +35,34 @@ impl Output {
         }
         output
     }
+
+    /// The figures of HPCC that are about MPI, and HPL's; none unless all of its checks passed.
+    pub(super) fn reported(report: &Report) -> Result<Output> {
+        report.success()?;
+        report.residuals()?;
+        let mut output = Output::default();
+        for (name, unit) in HPCC {
+            let figure = report.figure(name).with_context(|| format!("no {name}"))?;
+            output.cells.push(((*name).to_owned(), figure, (*unit).to_owned()));
+        }
+        Ok(output)
+    }
 }
+
+/// Figures of HPCC by its own names, with their units.
+const HPCC: &[(&str, &str)] = &[
+    ("PTRANS_GBs", "GB/s"),
+    ("MPIRandomAccess_GUPs", "GUP/s"),
+    ("MPIRandomAccess_LCG_GUPs", "GUP/s"),
+    ("MPIFFT_Gflops", "Gflop/s"),
+    ("MaxPingPongLatency_usec", "us"),
+    ("NaturallyOrderedRingLatency_usec", "us"),
+    ("RandomlyOrderedRingLatency_usec", "us"),
+    ("AvgPingPongBandwidth_GBytes", "GB/s"),
+    ("NaturallyOrderedRingBandwidth_GBytes", "GB/s"),
+    ("RandomlyOrderedRingBandwidth_GBytes", "GB/s"),
+    ("HPL_Tflops", "Tflop/s"),
+];
 
 #[cfg(test)]
 mod tests {

@@ -104,7 +104,7 @@ impl Value {
 impl Cell {
     /// Whether larger figures are better.
     pub(super) fn more_is_better(&self) -> bool {
-        matches!(self.unit.as_str(), "MB/s" | "M/s")
+        self.unit.ends_with("/s")
     }
 
     /// How many times as good `than` is as `figure`: below 1 where `figure` is better.
@@ -352,6 +352,8 @@ pub(super) mod tests {
         assert_eq!(results.best(cell), Some(("mpich", 0.5)));
         assert_eq!(results.ratio(cell), Some(0.5));
         assert_eq!(results.value(cell, "intel"), Value::Slow);
+        let flops = Cell { unit: "Gflop/s".into(), ..cell.clone() };
+        assert!(flops.more_is_better() && !cell.more_is_better());
         let rate = Cell { unit: "MB/s".into(), ..cell.clone() };
         assert!((rate.ratio(2000.0, 1000.0) - 0.5).abs() < 1e-12);
         assert_eq!(results.best(&rate), Some(("openmpi", 4.0)));

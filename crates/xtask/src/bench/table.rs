@@ -15,8 +15,8 @@ pub(super) enum Style {
 /// What the column of ratios says.
 const RATIO: &str = "ours/best";
 /// What ratios are, for whoever reads them.
-pub(super) const LEGEND: &str = "Ratios are ours / best rival for times and memory, and best rival / ours for MB/s and \
-M/s, medians of the rounds' ratios: below 1 we are ahead everywhere. `>`: longer than a cell (10 s) or its start may take.";
+pub(super) const LEGEND: &str = "Ratios are ours / best rival for times and memory, and best rival / ours for what \
+is counted per second, medians of the rounds' ratios: below 1 we are ahead everywhere. `>`: longer than a cell (10 s) or its start may take.";
 
 /// Medians of all cells with the ratios.
 pub(super) fn medians(results: &Results, style: Style) -> String {
@@ -117,7 +117,8 @@ pub(super) fn figure(value: f64) -> String {
         v if v >= 100.0 => format!("{v:.0}"),
         v if v >= 10.0 => format!("{v:.1}"),
         v if v >= 1.0 => format!("{v:.2}"),
-        v => format!("{v:.3}"),
+        v if v >= 0.1 => format!("{v:.3}"),
+        v => format!("{v:.4}"),
     }
 }
 

@@ -113,6 +113,15 @@ const ALL: &[Target] = &[
     each("launch", |path| path == "startup/true/2", 0.5),
     each("init and finalize", |path| path.starts_with("startup/init/"), 0.2),
     each("memory", |path| path.starts_with("memory/"), 0.4),
+    each("HPCC, PTRANS", |path| path == "hpcc/PTRANS_GBs", 1.0),
+    each("HPCC, RandomAccess", |path| path.starts_with("hpcc/MPIRandomAccess"), 1.0),
+    each("HPCC, FFT", |path| path == "hpcc/MPIFFT_Gflops", 1.0),
+    each("HPCC, b_eff latency", |path| path.starts_with("hpcc/") && path.ends_with("Latency_usec"), 1.0),
+    each(
+        "HPCC, b_eff bandwidth",
+        |path| path.starts_with("hpcc/") && path.ends_with("Bandwidth_GBytes"),
+        1.0,
+    ),
 ];
 
 /// From here on messages count as large, in bytes.

@@ -17,7 +17,7 @@ use clap::Args;
 use crate::library::{Fabric, Kind, Library};
 use crate::project::Project;
 use crate::steps::{self, Step, Tally};
-use crate::{bench, conformance, debian, demo, install};
+use crate::{bench, conformance, debian, demo, hpcc, install};
 
 /// Which steps to run.
 #[derive(Args)]
@@ -40,8 +40,6 @@ pub(crate) struct Options {
 const PYTHON: &str = "python3-venv";
 /// For programs that come as Debian sources.
 const SOURCES: &[&str] = &["make", "dpkg-dev"];
-/// For HPCC.
-const HPCC: &[&str] = &["make", "dpkg-dev", "libopenblas-dev"];
 /// Debian packages that the steps need, beyond Rust and a C compiler.
 const PACKAGES: &[&str] =
     &["g++", "make", "cmake", "pkg-config", "libopenblas-dev", PYTHON, "dpkg-dev", counts::VALGRIND];
@@ -68,8 +66,12 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
         Step::new("sanity", || bench::sanity(project, &library()?)),
         Step::new("docs", || having(project, &["pkg-config"], || docs::run(project))),
         Step::new("mpich", || having(project, SOURCES, || conformance::mpich_quick(project, &library()?))),
-        Step::new("hpcc-shm", || having(project, HPCC, || programs::hpcc(project, &library()?, Fabric::Shm))),
-        Step::new("hpcc-tcp", || having(project, HPCC, || programs::hpcc(project, &library()?, Fabric::Tcp))),
+        Step::new("hpcc-shm", || {
+            having(project, hpcc::PACKAGES, || programs::hpcc(project, &library()?, Fabric::Shm))
+        }),
+        Step::new("hpcc-tcp", || {
+            having(project, hpcc::PACKAGES, || programs::hpcc(project, &library()?, Fabric::Tcp))
+        }),
         Step::new("netpipe-shm", || {
             having(project, SOURCES, || programs::netpipe(project, &library()?, Fabric::Shm))
         }),
