@@ -85,7 +85,7 @@ struct Rank {
 
 impl Rank {
     fn attempt(&mut self, tuning: &Tuning) -> Attempt {
-        attempt(&self.call, &mut self.plans, tuning, &mut self.port, 0)
+        attempt(&self.call, &mut self.plans, tuning, &mut self.port, &mut || false)
     }
 }
 

@@ -153,18 +153,18 @@ pub enum Attempt {
 }
 
 /// Carries a collective out on the spot, if it is of few bytes in one piece that go through shared slots, and the
-/// other ranks are there within so many looks.
+/// other ranks are there while it looks `again`, which may take a rest first.
 #[inline]
 pub fn attempt(
     call: &Call,
     plans: &mut PlanCache,
     tuning: &Tuning,
     slots: &mut impl Slots,
-    looks: u32,
+    again: &mut impl FnMut() -> bool,
 ) -> Attempt {
     let Some(flat) = Flat::of(call, (plans.rank, plans.facts.ranks)) else { return Attempt::Other };
     let Some((line, mut begun)) = plans.line(call.kind, &flat, tuning) else { return Attempt::Other };
-    match begun.walk(&flat, line, slots, looks) {
+    match begun.walk(&flat, line, slots, again) {
         None => Attempt::Begun(begun),
         Some(result) => {
             plans.floor = plans.floor.max(begun.stamps.floor);

@@ -423,8 +423,9 @@ fn try_out(algorithm: Option<&Algorithm>, trial: Trial) {
         for (seq, made) in (0..).zip(made) {
             let attempted = match net.random.one_in(2) {
                 true => {
-                    let looks = net.random.below(4) as u32;
-                    attempt(&made.call, plans, &tuning, &mut Port { net: &mut net, rank }, looks)
+                    let mut looks = net.random.below(4);
+                    let mut again = || looks.checked_sub(1).map(|left| looks = left).is_some();
+                    attempt(&made.call, plans, &tuning, &mut Port { net: &mut net, rank }, &mut again)
                 }
                 false => Attempt::Other,
             };

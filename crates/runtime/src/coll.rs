@@ -31,9 +31,6 @@ pub(crate) struct Team {
 /// Tells the contexts of persistent collectives from those of communicators.
 const PERSISTENT: u64 = 0x9e25 << 32;
 
-/// Looks at other ranks' slots before all fabrics are polled: some microseconds.
-const LOOKS: u32 = 1000;
-
 /// Where a communicator is in its sequence of collectives.
 pub(crate) struct Sequence {
     seq: u32,
@@ -66,11 +63,11 @@ impl Team {
         Self { rt: rt.clone(), ctx, group, place: OnceLock::new(), slots: OnceLock::new() }
     }
 
-    /// Starts a collective; `None`: it is over already. If the caller `waits` for it anyway and has a core to
-    /// itself, a few looks at the other ranks' slots come before the first poll of all fabrics.
+    /// Starts a collective; `None`: it is over already. If the caller `waits` for it anyway, a few looks
+    /// at the other ranks' slots come before the first poll of all fabrics.
     pub(crate) fn launch(self: &Arc<Self>, call: Call, waits: bool) -> Result<Option<CollId>> {
         let mut engine = self.rt.gate.enter();
-        let looks = if waits && engine.policy.spins_freely() { LOOKS } else { 0 };
+        let mut looks = engine.policy.looks(waits, self.rt.gate.is_shared());
         let place = match self.place.get() {
             Some(&place) => place,
             None => self.enter(&mut engine),
@@ -79,7 +76,7 @@ impl Team {
         *seq = seq.wrapping_add(1);
         let mut begun = None;
         if let Some(mut slots) = self.slots() {
-            match coll::attempt(&call, plans, &self.rt.tuning, &mut slots, looks) {
+            match coll::attempt(&call, plans, &self.rt.tuning, &mut slots, &mut || looks.again()) {
                 Attempt::Over(result) => {
                     if engine.glance() > 0 {
                         self.rt.gate.notify();
@@ -90,9 +87,8 @@ impl Team {
                 Attempt::Other => {}
             }
         }
-        let looks = if begun.is_some() { 0 } else { looks };
         let execution = coll::start(call, begun, plans, &self.rt.tuning, *seq);
-        engine.start_coll(self, execution, looks)
+        engine.start_coll(self, execution, &mut looks)
     }
 
     #[cold]

@@ -13,7 +13,7 @@ use crate::coll::{Early, Messages, Sequences, Team};
 use crate::error::{Class, Error};
 use crate::places;
 use crate::ports::Ports;
-use crate::wait::{Kick, Policy};
+use crate::wait::{Kick, Looks, Policy};
 
 /// A running collective, by its place in the engine and a number that is never used twice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,6 +24,8 @@ pub(crate) struct CollId {
 
 /// Collectives that may be over on the spot between two polls of all fabrics.
 const GLANCES: u32 = 64;
+/// Where ranks take turns on the cores, one lasts as long as so many elsewhere.
+const TURN: u32 = 8;
 
 /// The moving parts of the runtime. Reached only through the gate.
 pub(crate) struct Engine {
@@ -116,7 +118,7 @@ impl Engine {
     /// Returns how many things happened.
     #[inline]
     pub(crate) fn glance(&mut self) -> usize {
-        self.glances += 1;
+        self.glances += if self.policy.spins_freely() { 1 } else { TURN };
         if self.glances < GLANCES {
             return 0;
         }
@@ -124,19 +126,17 @@ impl Engine {
         self.progress()
     }
 
-    /// Starts a collective: `Ok(None)` if it is over already. So many looks come before the first poll of all
-    /// fabrics.
+    /// Starts a collective: `Ok(None)` if it is over already. `looks` come before the first poll of all fabrics.
     pub(crate) fn start_coll(
         &mut self,
         team: &Arc<Team>,
         mut execution: Execution,
-        looks: u32,
+        looks: &mut Looks,
     ) -> Result<Option<CollId>, Error> {
         let mut messages = Messages::new(&mut self.p2p, &mut self.ports, &mut self.early, team);
         let mut step = execution.advance(&mut messages);
-        for _ in 0..looks {
-            // A message comes by the polls that follow.
-            let (Advance::Pending, true) = (&step, execution.looks_at_slots()) else { break };
+        // A message comes by the polls that follow.
+        while matches!(step, Advance::Pending) && execution.looks_at_slots() && looks.again() {
             step = execution.advance(&mut messages);
         }
         let job = match step {

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use banyan_coll::Tuning;
 use banyan_memory::{Gate, GateGuard, Serialized};
@@ -231,7 +231,7 @@ impl Runtime {
                 }
                 continue;
             }
-            match idle.rest(&engine.policy) {
+            match idle.rest(&engine.policy, Instant::now) {
                 Rest::Spin if !shared => std::hint::spin_loop(),
                 Rest::Yield if !shared => std::thread::yield_now(),
                 Rest::Sleep if !shared => engine.sleep(),

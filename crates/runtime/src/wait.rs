@@ -1,7 +1,7 @@
 //! How long to spin, when to give the core away, when to sleep.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
@@ -21,9 +21,17 @@ pub(crate) enum Rest {
 pub(crate) struct Policy {
     /// Fruitless polls before the first yield.
     spins: u32,
-    /// Yields before sleeping.
+    /// Yields before the clock is asked how long it has been.
     yields: u32,
 }
+
+/// How long to go on yielding. To wake a core that sleeps takes some tens of microseconds, and a rank that sleeps makes
+/// those sleep that wait for it; and yields that find nobody else on this core take next to no time.
+const YIELDING: Duration = Duration::from_millis(1);
+/// Looks at other ranks' slots before all fabrics are polled, by who has a core to itself: some microseconds.
+const LOOKS: u32 = 1000;
+/// The same, with a yield before each, where ranks take turns.
+const TURNS: u32 = 4;
 
 impl Policy {
     /// The policy for `ranks` processes on `cores` cores.
@@ -34,8 +42,44 @@ impl Policy {
     }
 
     /// No other rank wants this rank's core.
+    #[inline]
     pub(crate) fn spins_freely(&self) -> bool {
         self.yields == 0
+    }
+
+    /// Looks at other ranks' slots before all fabrics are polled, by a rank that `waits` for them. If the gate is
+    /// `shared`, nobody yields inside it.
+    #[inline]
+    pub(crate) fn looks(&self, waits: bool, shared: bool) -> Looks {
+        let yields = !self.spins_freely();
+        let left = match (waits, yields) {
+            (false, _) => 0,
+            (true, false) => LOOKS,
+            (true, true) if shared => 0,
+            (true, true) => TURNS,
+        };
+        Looks { left, yields }
+    }
+}
+
+/// Looks that are left.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Looks {
+    left: u32,
+    yields: bool,
+}
+
+impl Looks {
+    /// Whether to look once more; if so, it is time now.
+    #[inline]
+    pub(crate) fn again(&mut self) -> bool {
+        let Some(left) = self.left.checked_sub(1) else { return false };
+        self.left = left;
+        match self.yields {
+            true => std::thread::yield_now(),
+            false => std::hint::spin_loop(),
+        }
+        true
     }
 }
 
@@ -43,28 +87,34 @@ impl Policy {
 #[derive(Debug)]
 pub(crate) struct Idle {
     rounds: u32,
+    /// When to sleep, once the clock has been asked.
+    until: Option<Instant>,
 }
 
 impl Idle {
     pub(crate) fn new() -> Self {
-        Self { rounds: 0 }
+        Self { rounds: 0, until: None }
     }
 
     /// Something happened: start over.
     pub(crate) fn reset(&mut self) {
-        self.rounds = 0;
+        *self = Self::new();
     }
 
-    /// What to do after one more fruitless poll.
-    pub(crate) fn rest(&mut self, policy: &Policy) -> Rest {
+    /// What to do after one more fruitless poll, `now`.
+    pub(crate) fn rest(&mut self, policy: &Policy, now: impl FnOnce() -> Instant) -> Rest {
         self.rounds = self.rounds.saturating_add(1);
         if self.rounds <= policy.spins {
-            Rest::Spin
-        } else if self.rounds <= policy.spins.saturating_add(policy.yields) {
-            Rest::Yield
-        } else {
-            Rest::Sleep
+            return Rest::Spin;
         }
+        if policy.spins_freely() {
+            return Rest::Sleep;
+        }
+        if self.rounds <= policy.spins.saturating_add(policy.yields) {
+            return Rest::Yield;
+        }
+        let now = now();
+        if now < *self.until.get_or_insert(now + YIELDING) { Rest::Yield } else { Rest::Sleep }
     }
 }
 
@@ -102,18 +152,59 @@ impl Kick {
 mod tests {
     use super::*;
 
+    /// What a rank does in a wait without end, where a yield takes so long: its rests up to the first sleep, and
+    /// what it does after it.
+    fn wait(ranks: u32, cores: u32, turn: Duration) -> (Vec<Rest>, Rest) {
+        let policy = Policy::new(ranks, cores);
+        let (mut idle, mut now, mut rests) = (Idle::new(), Instant::now(), vec![]);
+        while rests.last() != Some(&Rest::Sleep) {
+            assert!(rests.len() < 100_000, "{ranks} ranks on {cores} cores never sleep");
+            let rest = idle.rest(&policy, || now);
+            now += if rest == Rest::Yield { turn } else { Duration::from_nanos(50) };
+            rests.push(rest);
+        }
+        let after = idle.rest(&policy, || now);
+        idle.reset();
+        assert_ne!(idle.rest(&policy, || now), Rest::Sleep, "who found something starts over");
+        (rests, after)
+    }
+
     #[test]
     fn every_wait_ends_in_sleep() {
         for (ranks, cores) in [(1, 1), (2, 2), (3, 2), (16, 2), (256, 2)] {
-            let policy = Policy::new(ranks, cores);
-            let mut idle = Idle::new();
-            let rests: Vec<Rest> = (0..10_000).map(|_| idle.rest(&policy)).collect();
-            let sleep = rests.iter().position(|&rest| rest == Rest::Sleep);
-            let sleep = sleep.unwrap_or_else(|| panic!("{ranks} ranks on {cores} cores never sleep"));
-            assert!(rests[sleep..].iter().all(|&rest| rest == Rest::Sleep));
-            assert_eq!(rests.contains(&Rest::Yield), ranks > cores, "who has a core to itself keeps it");
-            idle.reset();
-            assert_ne!(idle.rest(&policy), Rest::Sleep);
+            for turn in [300, 10_000, 4_000_000].map(Duration::from_nanos) {
+                let (rests, after) = wait(ranks, cores, turn);
+                assert_eq!(after, Rest::Sleep);
+                assert_eq!(rests.contains(&Rest::Yield), ranks > cores, "who has a core to itself keeps it");
+            }
+        }
+    }
+
+    #[test]
+    fn yields_go_on_for_a_while_however_short_they_are() {
+        let yielded = |turn| {
+            let yields = wait(16, 2, turn).0.iter().filter(|&&rest| rest == Rest::Yield).count();
+            turn * yields as u32
+        };
+        for turn in [300, 10_000, 100_000].map(Duration::from_nanos) {
+            assert!((YIELDING..YIELDING * 3).contains(&yielded(turn)), "{turn:?}: {:?}", yielded(turn));
+        }
+        // Beside somebody who takes long turns the time is soon over.
+        assert!(yielded(Duration::from_millis(4)) < Duration::from_millis(80));
+    }
+
+    #[test]
+    fn looks_end() {
+        for (ranks, waits, shared, many) in [
+            (2, true, false, LOOKS),
+            (2, true, true, LOOKS),
+            (16, true, false, TURNS),
+            (16, true, true, 0),
+            (2, false, false, 0),
+        ] {
+            let mut looks = Policy::new(ranks, 2).looks(waits, shared);
+            let taken = (0..10_000).take_while(|_| looks.again()).count();
+            assert_eq!(taken, many as usize);
         }
     }
 }

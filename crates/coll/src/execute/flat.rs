@@ -318,27 +318,23 @@ impl Begun {
         Begun { next: 0, stamps }
     }
 
-    /// Walks along a line, with so many looks after the first; `None`: it would have to wait.
+    /// Walks along a line; where it would have to wait it looks `again` as long as that says so. `None`: it has to wait.
     #[inline]
     pub(crate) fn walk(
         &mut self,
         flat: &Flat<'_>,
         line: &Line,
         slots: &mut (impl Slots + ?Sized),
-        looks: u32,
+        again: &mut impl FnMut() -> bool,
     ) -> Option<Result<(), Fault>> {
         let hops = line.hops.as_deref().unwrap_or_default();
-        let mut left = looks;
         while !self.stamps.turn(slots) {
-            left = left.checked_sub(1)?;
+            again().then_some(())?;
         }
         while let Some(&hop) = hops.get(self.next) {
             match flat.step(hop, &mut self.stamps, slots) {
                 Ok(true) => self.next += 1,
-                Ok(false) => {
-                    left = left.checked_sub(1)?;
-                    std::hint::spin_loop();
-                }
+                Ok(false) => again().then_some(())?,
                 Err(fault) => {
                     slots.release(self.stamps.of(line.phases - 1));
                     return Some(Err(fault));
@@ -379,7 +375,7 @@ impl Running {
         io: &mut impl Messenger,
     ) -> Advance {
         let Some(slots) = io.slots() else { unreachable!("shared forms are chosen with slots") };
-        let walked = begun.walk(&Flat::again(self, line.outline), &line, slots, 0);
+        let walked = begun.walk(&Flat::again(self, line.outline), &line, slots, &mut || false);
         self.stamps = begun.stamps;
         match walked {
             None => {
