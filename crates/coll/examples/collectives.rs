@@ -16,6 +16,10 @@ use banyan_transport::Peer;
 struct Port(Arena);
 
 impl Slots for Port {
+    fn banks(&self) -> u64 {
+        Arena::BANKS
+    }
+
     fn inline_bytes(&self) -> usize {
         self.0.inline_bytes()
     }

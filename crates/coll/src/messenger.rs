@@ -79,15 +79,18 @@ pub enum Published {
     Region(u64),
 }
 
-/// Shared memory of a communicator whose ranks all are on one node: a slot per rank with two banks, which
-/// alternate by the stamp's lowest bit.
+/// Shared memory of a communicator whose ranks all are on one node: a slot per rank with some [banks](Slots::banks), used in
+/// turn by the stamps.
 ///
 /// Stamps count the phases of the communicator's collectives in shared form from 1, the same at all ranks.
-/// A rank publishes stamp `s` only after every rank released `s - 2`, and works on one collective at a time
+/// A rank publishes stamp `s` only after every rank released `s - banks`, and works on one collective at a time
 /// (it touches nothing before it released all stamps of the one before), so a rank that published `s` has
 /// released all stamps of earlier collectives. This crate sees to both; the runtime need not. What it must see
 /// to: who sleeps until a rank publishes or releases is woken by that.
 pub trait Slots {
+    /// How many publications of a rank may be there at a time: by so many a rank that waits for nobody may be ahead.
+    fn banks(&self) -> u64;
+
     /// How many bytes a publication can carry inline.
     fn inline_bytes(&self) -> usize;
 

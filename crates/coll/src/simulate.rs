@@ -25,8 +25,18 @@ pub fn simulate(
     let blocks = matches!(algorithm.kind, Kind::ReduceScatter | Kind::ReduceScatterBlock);
     let len = bytes.div_ceil(unit).div_ceil(if blocks { u64::from(ranks) } else { 1 });
     let board = facts.slots.map_or(0, |slots| slots.board) / unit;
-    let trial =
-        Trial { ranks, root: 0, len, unit, in_place: false, commutative: true, even: true, seed: 0, board };
+    let trial = Trial {
+        ranks,
+        root: 0,
+        len,
+        unit,
+        in_place: false,
+        commutative: true,
+        even: true,
+        seed: 0,
+        board,
+        banks: BANKS,
+    };
     let shapes = (0..ranks).map(|rank| shape(algorithm.kind, rank, &trial)).collect();
     let (alpha, overhead, beta) = model.link(facts);
     let mut clock = Clock {
@@ -38,9 +48,12 @@ pub fn simulate(
         ranks: vec![Times::default(); ranks as usize],
     };
     let order: Vec<u32> = (0..ranks).collect();
-    walk(&[Operation { algorithm, shapes, first: 1 }], &mut clock, &order)?;
+    walk(&[Operation { algorithm, shapes, first: 1 }], &mut clock, &order, BANKS)?;
     Ok(clock.ranks.iter().map(|times| times.end).fold(0.0, f64::max))
 }
+
+/// Of a slot.
+const BANKS: u64 = 16;
 
 /// Virtual times of one rank.
 #[derive(Clone, Default)]
@@ -55,7 +68,7 @@ struct Times {
     out: f64,
     into: f64,
     /// By phase: when, whether a region, and by how many it was read.
-    published: [(f64, bool, u32); 4],
+    published: [(f64, bool, u32); BANKS as usize],
     /// By stamp.
     released: Vec<f64>,
 }
@@ -129,12 +142,12 @@ impl Machine for Clock {
         let copied = if form == Form::Inline { self.bytes(from) * self.model.copy } else { 0.0 };
         let times = self.at(rank);
         times.work(0.0, copied);
-        times.published[(stamp & 3) as usize] = (times.core, form == Form::Region, 0);
+        times.published[(stamp % BANKS) as usize] = (times.core, form == Form::Region, 0);
     }
 
     fn look(&mut self, _: usize, rank: u32, look: Look) -> Result<(), String> {
         let publisher = &mut self.ranks[look.publisher as usize];
-        let (published, region, readers) = &mut publisher.published[(look.stamp & 3) as usize];
+        let (published, region, readers) = &mut publisher.published[(look.stamp % BANKS) as usize];
         let (served, region) = (*published + f64::from(*readers) * self.model.hop / 8.0, *region);
         *readers += 1;
         let bytes = look.into.map_or(0.0, |into| self.bytes(into));

@@ -57,13 +57,18 @@ struct Node {
 
 /// Walks all the operations, one after the other at each rank, without waiting between them; `order` is
 /// the order in which ranks get their turns.
-pub(crate) fn walk(ops: &[Operation], machine: &mut impl Machine, order: &[u32]) -> Result<(), String> {
+pub(crate) fn walk(
+    ops: &[Operation],
+    machine: &mut impl Machine,
+    order: &[u32],
+    banks: u64,
+) -> Result<(), String> {
     let fresh =
         || Node { op: 0, next: 0, round: Round::default(), open: vec![], left: 0, published: 0, released: 0 };
     let pairs =
         if ops.iter().any(|op| op.algorithm.needs != Needs::Messages) { order.len().pow(2) } else { 0 };
     let nodes = order.iter().map(|_| fresh()).collect();
-    let mut walk = Walk { ops, machine, nodes, looked: vec![0; pairs] };
+    let mut walk = Walk { ops, machine, nodes, looked: vec![0; pairs], banks };
     loop {
         let mut moved = false;
         for &rank in order {
@@ -86,6 +91,8 @@ struct Walk<'a, M> {
     nodes: Vec<Node>,
     /// The last stamp that each rank looked at in each other's slot, if slots are used.
     looked: Vec<u64>,
+    /// Of a slot.
+    banks: u64,
 }
 
 impl<M: Machine> Walk<'_, M> {
@@ -154,7 +161,7 @@ impl<M: Machine> Walk<'_, M> {
             Step::Reduce { .. } | Step::Copy { .. } => self.machine.local(op, rank, &step)?,
             Step::Publish { from, phase, form } => {
                 let stamp = stamp(phase);
-                let clear = self.nodes.iter().all(|node| node.released + 2 >= stamp);
+                let clear = self.nodes.iter().all(|node| node.released + self.banks >= stamp);
                 let turn = self.nodes[rank as usize].released + 1 >= self.ops[op].first;
                 if !clear || !turn {
                     return Ok(false);

@@ -44,6 +44,7 @@ fn check_all(algorithms: impl Iterator<Item = &'static Algorithm>) {
                         seed: bits as u64,
                         // More for many ranks, so that it is not all chunks.
                         board: 2 * u64::from(ranks) * u64::from(1 + ranks / 16) + len / 3,
+                        banks: [2, 16][(i / 2 + j) % 2],
                     };
                     trials += 1;
                     if let Err(what) = check(algorithm, &trial) {
@@ -84,6 +85,7 @@ fn larger_rank_counts_are_no_different() {
                 commutative,
                 seed: u64::from(ranks),
                 board: 2 * u64::from(ranks) * 25 + 1,
+                banks: 16,
             };
             assert_eq!(check(algorithm, &trial), Ok(()), "{algorithm:?}, {trial:?}");
         }
@@ -107,6 +109,7 @@ fn said(right: &str, in_place: bool, change: impl FnOnce(&mut Algorithm)) -> Str
         commutative: false,
         seed: 3,
         board: 0,
+        banks: 2,
     };
     let right = row(right);
     check(right, &trial).unwrap();

@@ -168,6 +168,11 @@ struct TeamSlots {
 
 impl coll::Slots for &TeamSlots {
     #[inline]
+    fn banks(&self) -> u64 {
+        Arena::BANKS
+    }
+
+    #[inline]
     fn inline_bytes(&self) -> usize {
         self.arena.inline_bytes()
     }

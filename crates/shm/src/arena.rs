@@ -1,7 +1,7 @@
 //! Slots that the ranks of a communicator share: what one publishes, all look at in place.
 //!
 //! A rank's slot is a line of its own words (up to which stamp it has released; who sleeps until it does
-//! something) and two banks, used in turn by the stamp's lowest bit. A bank starts with its stamp, stored
+//! something) and some banks, used in turn. A bank starts with its stamp, stored
 //! last (Release), so a small publication is one line. See `Slots` of the collectives for the rules.
 
 use std::sync::{Arc, Weak};
@@ -11,7 +11,7 @@ use banyan_transport::{Get, Remote};
 
 use crate::core::Core;
 use crate::doorbell::light_barrier;
-use crate::layout::{BANK_HEAD, arena_inline, arena_slot, arena_slots, arena_stride, bank_bytes};
+use crate::layout::{BANK_HEAD, BANKS, arena_inline, arena_slot, arena_slots, arena_stride, bank_bytes};
 use crate::ring::LINE;
 use crate::room;
 use crate::segment::Segment;
@@ -39,6 +39,9 @@ pub struct Arena {
 }
 
 impl Arena {
+    /// Banks of a slot.
+    pub const BANKS: u64 = crate::layout::BANKS;
+
     /// Bytes that one publication can carry inline.
     #[inline]
     pub fn inline_bytes(&self) -> usize {
@@ -211,7 +214,7 @@ impl Place {
 
     #[inline]
     fn bank(&self, rank: u32, stamp: u64) -> usize {
-        self.own(rank) + LINE + (stamp & 1) as usize * self.bank_bytes
+        self.own(rank) + LINE + (stamp % BANKS) as usize * self.bank_bytes
     }
 }
 

@@ -45,9 +45,11 @@ fn publications_are_seen_by_stamp() {
     }
     slots[1].release(2);
     assert_eq!(slots[2].released(1), 2);
-    slots[0].publish(3, &Buffer::empty());
-    assert_eq!(inline(&slots[2], 0, 3), Some(vec![]));
+    let again = 1 + Arena::BANKS;
+    slots[0].publish(again, &Buffer::empty());
+    assert_eq!(inline(&slots[2], 0, again), Some(vec![]));
     assert!(inline(&slots[2], 0, 1).is_none(), "its bank was used again");
+    assert_eq!(inline(&slots[2], 0, 2), Some(vec![7; 4096]), "another bank");
 }
 
 #[test]
@@ -109,7 +111,7 @@ fn no_publication_is_slept_through() {
             scope.spawn(move || {
                 let slots = shm.arena(at, me, N, &[0, 1, 2]);
                 for stamp in 1..=300u64 {
-                    until(&mut shm, || (0..N).all(|r| slots.released(r) + 2 >= stamp));
+                    until(&mut shm, || (0..N).all(|r| slots.released(r) + Arena::BANKS >= stamp));
                     slots.publish(stamp, &Scratch::copy_of(&(stamp * u64::from(me)).to_le_bytes()));
                     until(&mut shm, || (0..N).all(|r| slots.look(r, stamp).is_some()));
                     let value = |r| inline(&slots, r, stamp).expect("just seen");

@@ -42,7 +42,7 @@ impl Stamps {
     /// All ranks are through with the collectives before this one.
     #[inline]
     fn settled(&mut self, slots: &mut (impl Slots + ?Sized)) -> bool {
-        self.clear(self.first + 1, slots)
+        self.all_released(self.first - 1, slots)
     }
 
     /// Looks at what a rank published. Schedules look at each rank once in a phase.
@@ -67,11 +67,16 @@ impl Stamps {
     /// True if everybody has released what the bank held before.
     #[inline]
     pub(super) fn clear(&mut self, stamp: u64, slots: &mut (impl Slots + ?Sized)) -> bool {
-        if self.floor + 2 < stamp {
+        self.all_released(stamp.saturating_sub(slots.banks()), slots)
+    }
+
+    #[inline]
+    fn all_released(&mut self, stamp: u64, slots: &mut (impl Slots + ?Sized)) -> bool {
+        if self.floor < stamp {
             let released = (0..self.ranks).map(|rank| slots.released(rank)).min();
             self.floor = released.unwrap_or(self.floor);
         }
-        self.floor + 2 >= stamp
+        self.floor >= stamp
     }
 }
 

@@ -36,6 +36,8 @@ pub struct Trial {
     pub seed: u64,
     /// Units of the board.
     pub board: u64,
+    /// Banks of a slot: with few ranks wait for one another, with many they get far apart.
+    pub banks: u64,
 }
 
 /// Checks one algorithm in one case: alone, or, where it uses shared slots, several in a row with changing
@@ -71,7 +73,7 @@ pub fn check(algorithm: &'static Algorithm, trial: &Trial) -> Result<(), String>
         order.swap(i, (random % (i as u64 + 1)) as usize);
     }
     let mut machine = Symbolic::new(algorithm, &ops, trial);
-    walk(&ops, &mut machine, &order)
+    walk(&ops, &mut machine, &order, trial.banks)
 }
 
 /// The shape that a rank has in a trial.
@@ -126,7 +128,7 @@ struct Symbolic<'a> {
     /// By operation and rank.
     memory: Vec<Vec<Memory>>,
     /// By rank and bank.
-    slots: Vec<[Option<Publication>; 2]>,
+    slots: Vec<Vec<Option<Publication>>>,
     /// The operation that each rank is in.
     at_op: Vec<usize>,
     released: Vec<u64>,
@@ -148,7 +150,7 @@ impl<'a> Symbolic<'a> {
             algorithm,
             ops,
             memory: memory.collect(),
-            slots: (0..ranks).map(|_| [None, None]).collect(),
+            slots: (0..ranks).map(|_| (0..trial.banks).map(|_| None).collect()).collect(),
             at_op: vec![0; ranks],
             released: vec![0; ranks],
             board: Board::new(trial.ranks, trial.board),
@@ -195,6 +197,10 @@ impl<'a> Symbolic<'a> {
             Kind::Scan => Some(prefix(rank, unit)),
             Kind::Exscan => (rank > 0).then(|| prefix(rank - 1, unit)),
         }
+    }
+
+    fn bank(&self, stamp: u64) -> usize {
+        (stamp % self.slots[0].len() as u64) as usize
     }
 
     fn memory(&mut self, op: usize, rank: u32) -> &mut Memory {
@@ -292,12 +298,13 @@ impl Machine for Symbolic<'_> {
     fn publish(&mut self, op: usize, rank: u32, stamp: u64, from: Span, form: Form) {
         let values = self.memory(op, rank).read(from);
         let publication = Publication { stamp, op, span: from, form, values };
-        self.slots[rank as usize][(stamp & 1) as usize] = Some(publication);
+        let bank = self.bank(stamp);
+        self.slots[rank as usize][bank] = Some(publication);
     }
 
     fn look(&mut self, op: usize, rank: u32, look: Look) -> Result<(), String> {
         let Look { publisher, stamp, at, into, merge } = look;
-        let slot = &self.slots[publisher as usize][(stamp & 1) as usize];
+        let slot = &self.slots[publisher as usize][self.bank(stamp)];
         let Some(slot) = slot.as_ref().filter(|slot| slot.stamp == stamp) else {
             return Err(format!("rank {rank} finds another stamp than {stamp} in rank {publisher}'s slot"));
         };

@@ -51,11 +51,16 @@ pub(crate) struct Net {
     pub(crate) board: Buffer,
 }
 
-#[derive(Default)]
 struct Slot {
-    banks: [Option<(u64, bool, Buffer)>; 2],
+    banks: Vec<Option<(u64, bool, Buffer)>>,
     published: u64,
     released: u64,
+}
+
+impl Slot {
+    fn new(banks: usize) -> Slot {
+        Slot { banks: vec![None; banks], published: 0, released: 0 }
+    }
 }
 
 impl Net {
@@ -66,7 +71,8 @@ impl Net {
             receives: HashMap::new(),
             sends: HashMap::new(),
             next: 0,
-            slots: (0..ranks).map(|_| Slot::default()).collect(),
+            // With few banks ranks wait for one another, with many they get far apart.
+            slots: (0..ranks).map(|_| Slot::new(if seed.is_multiple_of(2) { 2 } else { 16 })).collect(),
             inline,
             regions,
             board: Scratch::zeroed(0),
@@ -149,17 +155,26 @@ impl Messenger for Port<'_> {
 }
 
 impl Port<'_> {
+    fn bank(&self, stamp: u64) -> usize {
+        (stamp % self.banks()) as usize
+    }
+
     fn stamp(&mut self, stamp: u64, region: bool, buffer: Buffer) {
-        let clear = self.net.slots.iter().all(|slot| slot.released + 2 >= stamp);
+        let (banks, bank) = (self.banks(), self.bank(stamp));
+        let clear = self.net.slots.iter().all(|slot| slot.released + banks >= stamp);
         assert!(clear, "rank {} publishes {stamp} in a bank that others may still read", self.rank);
         let slot = &mut self.net.slots[self.rank as usize];
         assert!(stamp > slot.published, "stamps grow");
         slot.published = stamp;
-        slot.banks[(stamp & 1) as usize] = Some((stamp, region, buffer));
+        slot.banks[bank] = Some((stamp, region, buffer));
     }
 }
 
 impl Slots for Port<'_> {
+    fn banks(&self) -> u64 {
+        self.net.slots[0].banks.len() as u64
+    }
+
     fn inline_bytes(&self) -> usize {
         self.net.inline
     }
@@ -178,17 +193,19 @@ impl Slots for Port<'_> {
 
     fn look(&mut self, rank: u32, stamp: u64) -> Option<Published> {
         assert!(self.net.slots[self.rank as usize].released < stamp, "looks at what it has released");
+        let bank = self.bank(stamp);
         let slot = &self.net.slots[rank as usize];
         if slot.published < stamp || self.net.random.one_in(4) {
             return None;
         }
-        let (there, region, buffer) = slot.banks[(stamp & 1) as usize].as_ref().expect("a publication");
+        let (there, region, buffer) = slot.banks[bank].as_ref().expect("a publication");
         assert_eq!(*there, stamp, "the bank was used again too early");
         Some(if *region { Published::Region(buffer.len() as u64) } else { Published::Inline(buffer.clone()) })
     }
 
     fn pull(&mut self, rank: u32, stamp: u64, at: u64, into: &Buffer) -> bool {
-        let (there, _, from) = self.net.slots[rank as usize].banks[(stamp & 1) as usize].as_ref().unwrap();
+        let bank = self.bank(stamp);
+        let (there, _, from) = self.net.slots[rank as usize].banks[bank].as_ref().unwrap();
         assert_eq!(*there, stamp);
         into.copy_from(into.lo(), from, from.lo() + at as isize, into.len());
         true
