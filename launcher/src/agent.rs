@@ -233,17 +233,20 @@ impl Agent {
     }
 
     fn start_ranks(&mut self) {
-        let mut rank = 0;
-        for app in 0..self.plan.apps.len() {
-            for _ in 0..self.plan.apps[app].ranks {
-                if let Err(why) = self.start_rank(rank, app) {
-                    let full = why.kind() == std::io::ErrorKind::WouldBlock;
-                    let hint = if full { " (the limit on processes, ulimit -u?)" } else { "" };
-                    let why = reason(&why) + hint;
-                    self.fail(rank, Failure::Start { status: 1, why });
-                    return;
-                }
-                rank += 1;
+        let apps = self.plan.apps.iter().enumerate();
+        let mut ranks: Vec<(u32, usize)> =
+            (0..).zip(apps.flat_map(|(at, app)| std::iter::repeat_n(at, app.ranks as usize))).collect();
+        // Who is bound to the core that this process runs on comes last: it would keep the others from being started.
+        let here = rustix::thread::sched_getcpu() as u32;
+        let is_here = |rank: u32| self.plan.cpus.get(rank as usize).is_some_and(|cpus| cpus.contains(here));
+        ranks.sort_by_key(|&(rank, _)| is_here(rank));
+        for (rank, app) in ranks {
+            if let Err(why) = self.start_rank(rank, app) {
+                let full = why.kind() == std::io::ErrorKind::WouldBlock;
+                let hint = if full { " (the limit on processes, ulimit -u?)" } else { "" };
+                let why = reason(&why) + hint;
+                self.fail(rank, Failure::Start { status: 1, why });
+                return;
             }
         }
         // The ranks have what they need; rank 0's input must end when it does.

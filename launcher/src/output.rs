@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
+use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fs::fstat;
 use rustix::io::Errno;
@@ -70,7 +71,7 @@ impl Output {
             streams: Vec::new(),
             unfinished: Vec::new(),
             paused: Vec::new(),
-            buffer: vec![0; CHUNK],
+            buffer: Vec::with_capacity(CHUNK),
             trouble: None,
             stream_token,
             sink_token,
@@ -170,10 +171,11 @@ impl Output {
             }
             return false;
         }
-        match rustix::io::read(pipe, &mut self.buffer[..]) {
-            Ok(count @ 1..) => {
+        self.buffer.clear();
+        match rustix::io::read(pipe, spare_capacity(&mut self.buffer)) {
+            Ok(1..) => {
                 let (writer, sink_ref) = (Writer::Rank(stream.rank), &mut self.sinks[sink]);
-                stream.line.feed(&self.buffer[..count], now, |lines| sink_ref.add(writer, lines));
+                stream.line.feed(&self.buffer, now, |lines| sink_ref.add(writer, lines));
                 if stream.line.due().is_some() && !stream.listed {
                     stream.listed = true;
                     self.unfinished.push(at);

@@ -69,8 +69,9 @@ impl Plan {
             made.and_then(|()| Ok(access(folder, Access::WRITE_OK | Access::EXEC_OK)?))
                 .map_err(|why| Trouble::new(format!("--output {}: {}", folder.display(), reason(&why))))?;
         }
-        let cpus = bind(&global, size)?;
-        Ok(Plan { apps, size, host, cores: banyan_topo::usable_cores(), settings, cpus, global })
+        let cores = banyan_topo::usable_cores();
+        let cpus = bind(&global, size, cores)?;
+        Ok(Plan { apps, size, host, cores, settings, cpus, global })
     }
 }
 
@@ -89,10 +90,10 @@ pub(crate) fn reason(error: &std::io::Error) -> String {
 /// `--map-by` alone also binds, `--bind-to` alone also maps; `none` for either leaves ranks unbound. With neither each
 /// rank has its share of the cores, if there are enough: on a busy machine the kernel would move ranks that wake each
 /// other to one core, where each keeps it from the other while it polls.
-fn bind(global: &Global, size: u32) -> Result<Vec<CpuSet>, Trouble> {
+fn bind(global: &Global, size: u32, cores: u32) -> Result<Vec<CpuSet>, Trouble> {
     let units: Option<(Unit, Unit)> = match (global.map_by, global.bind_to) {
         // The machine is only looked at if there is something to share out.
-        (None, None) if size > 1 && size <= banyan_topo::usable_cores() => {
+        (None, None) if size > 1 && size <= cores => {
             return Ok(share(&Machine::read(), size));
         }
         (None, None) => None,

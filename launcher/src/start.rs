@@ -1,9 +1,9 @@
 //! Starting processes: signal masks, fork and exec. All `unsafe` of the launcher is here.
 //!
-//! Between fork and exec the child only makes system calls: everything it needs (argument and environment
-//! arrays, masks, limits) is prepared before.
+//! Before exec a rank only makes system calls: everything it needs (argument and environment arrays, masks,
+//! limits) is prepared before.
 
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -185,25 +185,38 @@ pub(crate) struct Spawn<'a> {
     pub(crate) reports: BorrowedFd<'a>,
 }
 
+/// Bytes of stack for a child's way to exec.
+const STACK: usize = 32 << 10;
+
+#[repr(align(16))]
+struct Stack(#[expect(dead_code, reason = "only its address is used")] MaybeUninit<[u8; STACK]>);
+
+/// What a child has before exec.
+struct Child<'a> {
+    what: &'a Spawn<'a>,
+    cpus: Option<libc::cpu_set_t>,
+    parent: u32,
+}
+
 /// Starts a process, in a process group of its own, that is killed when the calling thread ends.
+///
+/// Until exec the child borrows this process's memory while this process waits, so that nothing of it need be copied,
+/// however large it is.
 ///
 /// # Errors
 /// If the system has no room for another process. What fails later is reported through `reports`, and the
 /// child ends with 127 or 126.
 pub(crate) fn spawn(what: &Spawn<'_>) -> io::Result<Pid> {
-    let cpus = what.cpus.map(cpu_mask);
-    let parent = std::process::id();
-    // SAFETY: mpirun has one thread; the child runs `child` only, which makes system calls and never returns.
-    match unsafe { libc::fork() } {
+    let child = Child { what, cpus: what.cpus.map(cpu_mask), parent: std::process::id() };
+    let mut stack = Stack(MaybeUninit::uninit());
+    let top = (&raw mut stack).wrapping_add(1).cast();
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: mpirun has one thread, which CLONE_VFORK holds until the child has left this memory by exec or exit:
+    // `child` and `stack` live as long as they are used, and nobody else sees what the child writes. It runs
+    // `run_child` only, which makes system calls and needs a small part of the stack.
+    match unsafe { libc::clone(run_child, top, flags, (&raw const child).cast_mut().cast()) } {
         -1 => Err(io::Error::last_os_error()),
-        // SAFETY: this is the child; all that `what` points to was copied with it.
-        0 => unsafe { child(what, cpus.as_ref(), parent) },
-        pid => {
-            // Also done by the child: whoever comes first.
-            // SAFETY: a plain system call on a child that has not been waited for.
-            unsafe { libc::setpgid(pid, pid) };
-            Ok(Pid::from_raw(pid).expect("fork gives a positive number to the parent"))
-        }
+        pid => Ok(Pid::from_raw(pid).expect("clone gives a positive number to the parent")),
     }
 }
 
@@ -217,16 +230,15 @@ fn cpu_mask(cpus: &CpuSet) -> libc::cpu_set_t {
     mask
 }
 
-/// The child's way from fork to exec.
-///
-/// # Safety
-/// To be called in a freshly forked child; only async-signal-safe calls are made.
-unsafe fn child(what: &Spawn<'_>, cpus: Option<&libc::cpu_set_t>, parent: u32) -> ! {
-    // SAFETY: system calls on memory that was prepared before the fork and lives until exec.
+/// The child's way from clone to exec.
+extern "C" fn run_child(child: *mut c_void) -> c_int {
+    // SAFETY: `spawn` gives a `Child` that outlives this use of it. What follows are system calls on memory that
+    // was prepared before and lives until exec.
     unsafe {
+        let Child { what, cpus, parent } = &*child.cast::<Child<'_>>();
         libc::setpgid(0, 0);
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        if libc::getppid().cast_unsigned() != parent {
+        if libc::getppid().cast_unsigned() != *parent {
             libc::_exit(1); // the agent died before the line above
         }
         for (number, fd) in what.standard.iter().enumerate() {
@@ -265,7 +277,7 @@ unsafe fn child(what: &Spawn<'_>, cpus: Option<&libc::cpu_set_t>, parent: u32) -
 /// Reports errno and ends the child.
 ///
 /// # Safety
-/// As [`child`].
+/// To be called in a child of [`spawn`] only.
 unsafe fn fail(what: &Spawn<'_>, stage: Stage) -> ! {
     // SAFETY: system calls on memory of this frame.
     unsafe {

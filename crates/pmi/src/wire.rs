@@ -4,6 +4,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
@@ -118,11 +119,8 @@ impl<In: DeserializeOwned, Out: Serialize> Channel<In, Out> {
                 self.inbox.drain(..used);
                 return Ok(Some(frame));
             }
-            let have = self.inbox.len();
-            self.inbox.resize(have + CHUNK, 0);
-            let outcome = recv(&self.socket, &mut self.inbox[have..], RecvFlags::DONTWAIT);
-            self.inbox.truncate(have + outcome.as_ref().map_or(0, |&(count, _)| count));
-            match outcome {
+            self.inbox.reserve(CHUNK);
+            match recv(&self.socket, spare_capacity(&mut self.inbox), RecvFlags::DONTWAIT) {
                 Ok((0, _)) => return Err(WireError::Closed),
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(None),
