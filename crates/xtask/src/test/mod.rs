@@ -53,6 +53,8 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
         Step::new("clippy", || rust::clippy(project)),
         Step::new("rustdoc", || rust::rustdoc(project)),
         Step::new("unit", || rust::unit(project)),
+        Step::new("loom", || rust::loom(project)),
+        Step::new("asan", || rust::asan(project)),
         Step::new("install", || install::once(project).map(|_| Tally::pass())),
         Step::new("demo", || demo::run(project, options.mpi).map(|()| Tally::pass())),
         Step::new("header", || having(project, &["g++", PYTHON], || header::run(project))),

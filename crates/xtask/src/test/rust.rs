@@ -1,6 +1,6 @@
 //! Formatting, lints, documentation and the crates' own tests.
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::process::{End, Job, tail};
 use crate::project::Project;
@@ -34,7 +34,33 @@ pub(super) fn rustdoc(project: &Project) -> Result<Tally> {
 
 /// `cargo test --workspace`, each test counted.
 pub(super) fn unit(project: &Project) -> Result<Tally> {
-    let done = cargo(project).args(["test", "--workspace", "--no-fail-fast"]).run()?;
+    tests(cargo(project).args(["test", "--workspace", "--no-fail-fast"]))
+}
+
+/// The models of what is lock-free, in every order that threads can come in.
+pub(super) fn loom(project: &Project) -> Result<Tally> {
+    let job = cargo(project).env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", built(project, "loom")?);
+    tests(job.args(["test", "-p", "banyan-shm", "--lib"]))
+}
+
+/// The crates whose `unsafe` reaches memory of its own, under AddressSanitizer.
+pub(super) fn asan(project: &Project) -> Result<Tally> {
+    let version = Job::new("rustc").arg("-vV").run_ok()?.output;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc names no host")?;
+    // Sanitizers are not stable yet. With a target, what runs while building is built without them.
+    let job = cargo(project).env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address");
+    let job = job.env("CARGO_TARGET_DIR", built(project, "asan")?).args(["test", "--lib", "--target", host]);
+    tests(job.args(["-p", "banyan-memory", "-p", "banyan-shm", "-p", "banyan-datatype"]))
+}
+
+/// A build folder of its own: other flags would have everything built anew in turn.
+fn built(project: &Project, name: &str) -> Result<String> {
+    Ok(project.folder(name)?.display().to_string())
+}
+
+/// Runs `cargo test`, each test counted.
+fn tests(job: Job) -> Result<Tally> {
+    let done = job.run()?;
     let mut tally = counted(&done.output);
     if done.end != End::Exit(0) {
         let failed: Vec<&str> = done
