@@ -20,7 +20,15 @@ struct Wire {
 
 impl Port for Wire {
     fn caps(&self, _peer: Peer) -> Caps {
-        Caps { max_short: 40, max_bcopy: 16_384, eager: 8192, get: false, alpha: 1e-7, beta: 1e-10 }
+        Caps {
+            max_short: 40,
+            max_bcopy: 16_384,
+            eager: 8192,
+            piece: 8192,
+            get: false,
+            alpha: 1e-7,
+            beta: 1e-10,
+        }
     }
     fn send_short(&mut self, _peer: Peer, head: &Head, body: &[u8]) -> Result<(), Refusal> {
         let mut copy = self.spare.pop().unwrap_or_default();

@@ -193,6 +193,7 @@ impl Engine {
         link.envelopes.clear();
         link.reads.clear();
         link.streams.clear();
+        link.offer = None;
         self.bank.close(&mut link.loan);
         let involved = |(id, request): (u64, &Request)| request.needs(peer).then_some(id);
         let ids: Vec<u64> = self.requests.iter().filter_map(involved).collect();
@@ -243,7 +244,12 @@ impl Engine {
                     self.owe(message.peer, Reply::bare(Kind::Taken, sender, 0));
                 }
             }
-            Body::Offer(rts) => self.owe(message.peer, Reply::bare(Kind::Taken, rts.id, 0)),
+            Body::Offer { rts, early } => {
+                self.release_early(message.peer, early);
+                if !rts.follows {
+                    self.owe(message.peer, Reply::bare(Kind::Taken, rts.id, 0));
+                }
+            }
         }
     }
 

@@ -27,6 +27,11 @@ pub(crate) struct Link {
     pub(crate) reads: VecDeque<u64>,
     /// Sends that stream pieces.
     pub(crate) streams: VecDeque<u64>,
+    /// It has sent something since the last long message to it. Otherwise long messages follow each other, and the
+    /// copies of one are made while those of another are.
+    pub(crate) heard: bool,
+    /// The last offer of the peer.
+    pub(crate) offer: Option<Offer>,
     /// Regions that the peer needs no longer.
     pub(crate) withdrawals: Vec<Remote>,
     /// It is in the engine's list of work.
@@ -35,6 +40,21 @@ pub(crate) struct Link {
     pub(crate) refused_reads: u8,
     /// It is gone, and why.
     pub(crate) down: Option<Arc<str>>,
+}
+
+/// An offer whose first bytes may follow.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Offer {
+    /// Id of the send.
+    pub(crate) sender: u64,
+    pub(crate) taker: Taker,
+}
+
+/// Who has an offer: ids. They may be gone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Taker {
+    Message(u64),
+    Receive(u64),
 }
 
 impl Link {
@@ -48,6 +68,8 @@ impl Link {
             envelopes: VecDeque::new(),
             reads: VecDeque::new(),
             streams: VecDeque::new(),
+            heard: true,
+            offer: None,
             withdrawals: Vec::new(),
             listed: false,
             refused_reads: 0,

@@ -7,8 +7,11 @@ use banyan_transport::{Caps, Class, Get, Peer, Remote, Token};
 use crate::credit;
 use crate::engine::{Engine, list, wide_tag};
 use crate::payload;
+use crate::peers::Taker;
 use crate::port::Port;
-use crate::request::{self, Body, Matched, Message, Pieces, Read, Recv, RecvStep, Reply, Request, State};
+use crate::request::{
+    self, Body, Early, Matched, Message, Pieces, Read, Recv, RecvStep, Reply, Request, State,
+};
 use crate::types::{MsgId, RecvArgs, ReqId, Started};
 use crate::wire::{Cts, Kind, Rts};
 
@@ -103,14 +106,17 @@ impl Engine {
                 }
                 Started::Done(completion)
             }
-            Body::Offer(rts) => {
-                if let Some(cause) = &self.peers.at(peer, &mut self.bank).down {
-                    return Started::Done(request::lost(peer, cause, request::received(source, tag, 0, 0)));
+            Body::Offer { rts, early } => {
+                let here = early.as_ref().map_or(0, |early| early.bytes);
+                let down = self.peers.at(peer, &mut self.bank).down.clone();
+                if let Some(cause) = down.filter(|_| here < rts.total) {
+                    self.release_early(peer, early);
+                    return Started::Done(request::lost(peer, &cause, request::received(source, tag, 0, 0)));
                 }
                 let step = RecvStep::Match { place: 0 };
                 let recv = Recv { peer: Some(peer), ctx, class, tag: Some(tag), data: data.clone(), step };
                 let id = self.requests.insert(Request::new(State::Recv(recv)));
-                self.fetch(id, peer, source, tag, rts);
+                self.fetch(id, peer, source, tag, rts, early);
                 Started::Pending(ReqId(id))
             }
         };
@@ -130,6 +136,11 @@ impl Engine {
         self.paid_back(peer, units);
     }
 
+    /// The same of what had followed an offer.
+    pub(crate) fn release_early(&mut self, peer: Peer, early: Option<Box<Early>>) {
+        early.into_iter().flat_map(|early| early.frames).for_each(|frame| self.release(peer, frame));
+    }
+
     /// A message that cost `units` left memory, or never was put there.
     #[inline]
     pub(crate) fn paid_back(&mut self, peer: Peer, units: u32) {
@@ -143,27 +154,52 @@ impl Engine {
         }
     }
 
-    /// Receive `id` is matched with an offer: reads the message, or asks for it.
-    pub(crate) fn fetch(&mut self, id: u64, peer: Peer, source: u32, tag: i32, rts: Rts) {
+    /// Receive `id` is matched with an offer, of which so much is here: takes it; reads the rest, or asks for it, or
+    /// lets it come.
+    pub(crate) fn fetch(
+        &mut self,
+        id: u64,
+        peer: Peer,
+        source: u32,
+        tag: i32,
+        rts: Rts,
+        early: Option<Box<Early>>,
+    ) {
         let Some(Request { state: State::Recv(recv), .. }) = self.requests.get_mut(id) else { return };
         let wanted = rts.total.min(recv.data.len());
         let message = Matched { peer, sender: rts.id, source, tag, total: rts.total, wanted };
         recv.peer = Some(peer);
-        if wanted == 0 {
-            self.owe(peer, Reply::bare(Kind::Taken, rts.id, 0));
+        let mut received = 0;
+        for frame in early.iter().flat_map(|early| &early.frames) {
+            received += payload::unpack(&recv.data, received, frame) as u64;
+        }
+        self.release_early(peer, early);
+        let link = self.peers.at(peer, &mut self.bank);
+        if let Some(offer) = link.offer.as_mut().filter(|offer| offer.sender == rts.id) {
+            offer.taker = Taker::Receive(id);
+        }
+        if received == wanted {
+            if !rts.follows {
+                self.owe(peer, Reply::bare(Kind::Taken, rts.id, 0));
+            }
             return self.finish(id, message.completion());
         }
-        let link = self.peers.at(peer, &mut self.bank);
-        let Some(region) = rts.region.filter(|_| link.is_readable()) else { return self.ask(id, message) };
+        let Some(region) = rts.region.filter(|_| link.is_readable()) else {
+            return self.await_pieces(id, message, received, !rts.follows);
+        };
+        let Some(Request { state: State::Recv(recv), .. }) = self.requests.get_mut(id) else { return };
         recv.step = RecvStep::Read(Box::new(Read { message, region, done: 0, scratch: None }));
         link.reads.push_back(id);
         list(&mut self.work, link);
     }
 
-    /// Has the sender send the message in pieces.
-    fn ask(&mut self, id: u64, message: Matched) {
+    /// The message comes in pieces, if they are asked for.
+    fn await_pieces(&mut self, id: u64, message: Matched, received: u64, ask: bool) {
         let Some(Request { state: State::Recv(recv), .. }) = self.requests.get_mut(id) else { return };
-        recv.step = RecvStep::Pieces(Box::new(Pieces { message, received: 0 }));
+        recv.step = RecvStep::Pieces(Box::new(Pieces { message, received }));
+        if !ask {
+            return;
+        }
         let cts = Cts { id, room: message.wanted };
         self.owe(message.peer, Reply::with(Kind::Cts, message.sender, &cts.encode()));
     }
@@ -208,7 +244,7 @@ impl Engine {
                 self.stats.get_refused += 1;
                 let link = self.peers.at(message.peer, &mut self.bank);
                 link.refused_reads = link.refused_reads.saturating_add(1);
-                self.ask(id, message);
+                self.await_pieces(id, message, 0, true);
             }
             Get::Done => {
                 let mut len = message.wanted - *done;

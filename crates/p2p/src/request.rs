@@ -56,8 +56,8 @@ impl Request {
     pub(crate) fn exposed(&self) -> Option<(Peer, Remote)> {
         let State::Send(send) = &self.state else { return None };
         match send.step {
-            SendStep::Leave { region, .. } | SendStep::Answer { region } => Some((send.peer, region?)),
-            SendStep::Stream { .. } => None,
+            SendStep::Leave { region, .. } | SendStep::Answer { region, .. } => Some((send.peer, region?)),
+            SendStep::Follow { .. } | SendStep::Stream { .. } => None,
         }
     }
 }
@@ -77,8 +77,11 @@ pub(crate) struct Send {
 pub(crate) enum SendStep {
     /// Room in the fabric for the envelope. The region is exposed already if that was tried before.
     Leave { sync: bool, region: Option<Remote> },
-    /// The receiver: it may take the message, ask for pieces, or (after a cancel) forget it.
-    Answer { region: Option<Remote> },
+    /// The receiver: it may take the message, ask for pieces, or (after a cancel) forget it. So many bytes have
+    /// followed the offer.
+    Answer { region: Option<Remote>, sent: u64 },
+    /// Room in the fabric for what follows the offer, which is all, in frames of `piece` bytes.
+    Follow { sent: u64, piece: usize },
     /// Room in the fabric for the pieces that the receiver asked for.
     Stream { to: u64, room: u64, sent: u64 },
 }
@@ -173,7 +176,9 @@ impl Send {
         let state = match self.step {
             SendStep::Leave { .. } => "send: waits for room in the fabric",
             SendStep::Answer { .. } => "send: waits for a matching receive",
-            SendStep::Stream { .. } => "send: waits for room in the fabric for the rest of its data",
+            SendStep::Follow { .. } | SendStep::Stream { .. } => {
+                "send: waits for room in the fabric for the rest of its data"
+            }
         };
         let tag = (self.head.class == Class::P2p).then_some(self.head.a as i32);
         Wait { id, peer: Some(self.peer), ctx: self.head.ctx, tag, bytes: self.data.len(), state }
@@ -232,15 +237,22 @@ pub(crate) struct Message {
 pub(crate) enum Body {
     /// All of it is here. The sender may wait to hear that it is matched.
     Whole { payload: Vec<u8>, waits: Option<u64> },
-    /// It is still with the sender.
-    Offer(wire::Rts),
+    /// It is still with the sender, but for what has followed the offer.
+    Offer { rts: wire::Rts, early: Option<Box<Early>> },
+}
+
+/// The first bytes of a message, as frames brought them.
+#[derive(Debug, Default)]
+pub(crate) struct Early {
+    pub(crate) frames: Vec<Vec<u8>>,
+    pub(crate) bytes: u64,
 }
 
 impl Message {
     pub(crate) fn bytes(&self) -> u64 {
         match &self.body {
             Body::Whole { payload, .. } => payload.len() as u64,
-            Body::Offer(rts) => rts.total,
+            Body::Offer { rts, .. } => rts.total,
         }
     }
 
@@ -248,7 +260,7 @@ impl Message {
     pub(crate) fn sender(&self) -> Option<u64> {
         match &self.body {
             Body::Whole { waits, .. } => *waits,
-            Body::Offer(rts) => Some(rts.id),
+            Body::Offer { rts, .. } => Some(rts.id),
         }
     }
 }

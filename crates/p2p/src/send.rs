@@ -92,9 +92,13 @@ impl Engine {
         let id = self.requests.insert(Request::new(State::Send(send)));
         let link = self.peers.at(peer, &mut self.bank);
         link.envelopes.push_back(id);
-        list(&mut self.work, link);
         if link.envelopes.len() == 1 {
             self.send_envelopes(port, peer);
+        }
+        // Only if something is left: a caller that has nothing to do may stand at the fabric.
+        let link = self.peers.at(peer, &mut self.bank);
+        if link.owes() {
+            list(&mut self.work, link);
         }
         match self.test(ReqId(id)) {
             Some(completion) => Started::Done(completion),
@@ -180,14 +184,18 @@ impl Engine {
         (sent, false)
     }
 
-    /// Sends the envelope of `id`: the whole message, or the offer of it.
+    /// Sends the envelope of `id`: the whole message, or the offer of it and what follows that unasked.
     fn leave(&mut self, port: &mut impl Port, peer: Peer, id: u64) -> Result<(), Refusal> {
         let Some(Request { state: State::Send(send), .. }) = self.requests.get_mut(id) else { return Ok(()) };
-        let SendStep::Leave { sync, .. } = send.step else { return Ok(()) };
         let link = self.peers.at(peer, &mut self.bank);
         let caps = port.caps(peer);
+        if let SendStep::Follow { .. } = send.step {
+            return self.follow(port, peer, id, &caps);
+        }
+        let SendStep::Leave { sync, .. } = send.step else { return Ok(()) };
         let Some(paid) = affordable(link, &caps, send.data.len(), if sync { ID } else { 0 }) else {
-            return offer(port, link, &caps, send, id, &mut self.stats);
+            offer(port, link, &caps, send, id, &mut self.stats)?;
+            return self.follow(port, peer, id, &caps);
         };
         if !sync {
             send_whole(port, link, &caps, send.head, &send.data)?;
@@ -205,7 +213,41 @@ impl Engine {
         })?;
         (link.credit, self.stats.eager) = (link.credit - paid, self.stats.eager + 1);
         if let SendStep::Leave { region, .. } = send.step {
-            send.step = SendStep::Answer { region };
+            send.step = SendStep::Answer { region, sent: 0 };
+        }
+        Ok(())
+    }
+
+    /// Sends what follows the offer of `id` unasked: all of the message, or as much as the fabric and the credit allow.
+    fn follow(&mut self, port: &mut impl Port, peer: Peer, id: u64, caps: &Caps) -> Result<(), Refusal> {
+        let Some(Request { state: State::Send(send), .. }) = self.requests.get_mut(id) else { return Ok(()) };
+        let link = self.peers.at(peer, &mut self.bank);
+        let (class, data) = (send.head.class, &send.data);
+        let mut next = |link: &mut Link, sent: u64, piece: usize| {
+            let len = (data.len() - sent).min(piece as u64);
+            let fill = &mut |out: &mut [u8]| payload::pack(data, sent, out);
+            link.post_with(port, wire::early(class, id, sent), len as usize, fill).map(|()| sent + len)
+        };
+        match &mut send.step {
+            SendStep::Follow { sent, piece } => {
+                while *sent < data.len() {
+                    *sent = next(link, *sent, *piece)?;
+                }
+                link.heard = false;
+                let completion = send.completion();
+                self.finish(id, completion);
+            }
+            SendStep::Answer { region: None, sent } => {
+                let most = data.len().min(caps.eager as u64);
+                let (cost, spare) = (credit::cost(caps.piece), self.bank.initial() / 2);
+                while link.heard && *sent < most && link.credit >= cost + spare {
+                    let Ok(after) = next(link, *sent, caps.piece) else { break };
+                    link.credit -= credit::cost((after - *sent) as usize);
+                    *sent = after;
+                }
+                link.heard = false;
+            }
+            _ => {}
         }
         Ok(())
     }
@@ -240,11 +282,11 @@ impl Engine {
     }
 }
 
-/// What a message of so many bytes, with so many before them, costs, if it may go eagerly and there is
-/// credit for it.
+/// What a message of so many bytes, with so many before them, costs, if it may go eagerly in one frame and there
+/// is credit for it.
 #[inline]
 fn affordable(link: &Link, caps: &Caps, bytes: u64, before: usize) -> Option<u32> {
-    if bytes > eager_limit(caps, before) {
+    if bytes > whole_limit(link, caps, before) {
         return None;
     }
     let paid = credit::cost(bytes as usize);
@@ -252,8 +294,15 @@ fn affordable(link: &Link, caps: &Caps, bytes: u64, before: usize) -> Option<u32
 }
 
 #[inline]
-fn eager_limit(caps: &Caps, before: usize) -> u64 {
-    caps.eager.min(caps.max_bcopy.saturating_sub(before)) as u64
+fn whole_limit(link: &Link, caps: &Caps, before: usize) -> u64 {
+    let frame = if link.heard { caps.piece } else { caps.max_bcopy };
+    caps.eager.min(frame).min(caps.max_bcopy.saturating_sub(before)) as u64
+}
+
+/// What the frames cost that bring a message of so many bytes, all of which follow its offer.
+fn cost_of_frames(caps: &Caps, bytes: u64) -> u32 {
+    let (whole, rest) = (bytes / caps.piece as u64, bytes as usize % caps.piece);
+    whole as u32 * credit::cost(caps.piece) + if rest > 0 { credit::cost(rest) } else { 0 }
 }
 
 /// Sends a whole message.
@@ -286,16 +335,28 @@ fn offer(
 ) -> Result<(), Refusal> {
     let SendStep::Leave { sync, region } = &mut send.step else { return Ok(()) };
     let total = send.data.len();
-    if caps.get && region.is_none() && total > 0 {
+    let short = total <= whole_limit(link, caps, if *sync { ID } else { 0 });
+    let paid = (!short && !*sync && total <= caps.eager as u64).then(|| cost_of_frames(caps, total));
+    let follows = paid.is_some_and(|paid| paid <= link.credit);
+    let starved = (short || paid.is_some()) && !follows;
+    if caps.get && !follows && region.is_none() && total > 0 {
         *region = send.data.contiguous().map(|memory| port.expose(link.peer, &memory));
     }
-    let starved = total <= eager_limit(caps, if *sync { ID } else { 0 });
-    let rts = Rts { total, id, starved, region: region.map(|r| (r.addr, r.key)) };
+    let region = *region;
+    let told = region.filter(|_| !follows).map(|r| (r.addr, r.key));
+    let rts = Rts { total, id, starved, follows, region: told };
     let mut body = [0; Rts::MOST];
     let len = rts.encode(&mut body);
     link.post(port, caps, Head { kind: Kind::Rts as u8, ..send.head }, &body[..len])?;
-    send.step = SendStep::Answer { region: *region };
-    stats.rendezvous += u64::from(!starved);
+    if follows {
+        link.credit -= paid.unwrap_or(0);
+        link.withdrawals.extend(region);
+        send.step = SendStep::Follow { sent: 0, piece: caps.piece };
+    } else {
+        send.step = SendStep::Answer { region, sent: 0 };
+    }
+    stats.eager += u64::from(follows);
+    stats.rendezvous += u64::from(!starved && !follows);
     stats.starved += u64::from(starved);
     Ok(())
 }

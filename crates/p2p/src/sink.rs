@@ -6,6 +6,7 @@ use crate::awaited::Awaited;
 use crate::credit;
 use crate::engine::{Contexts, Engine, list, wide_tag};
 use crate::payload;
+use crate::peers::{Offer, Taker};
 use crate::request::{self, Body, Message, Pieces, Recv, RecvStep, Reply, Request, Send, SendStep, State};
 use crate::wire::{self, Cts, Kind, Rts};
 
@@ -43,6 +44,7 @@ impl Engine {
             return;
         }
         link.credit += u32::from(head.aux);
+        link.heard = true;
         if link.credit > MOST_CREDIT || self.dispatch(peer, head, body, awaited).is_err() {
             self.stats.nonsense += 1;
             self.peer_down(peer, "it sent a frame that makes no sense");
@@ -57,16 +59,18 @@ impl Engine {
         body: &[u8],
         awaited: Option<&mut Awaited<'_>>,
     ) -> Result<(), Nonsense> {
-        if head.class != Class::P2p && head.kind > Kind::Rts as u8 {
+        let kind = Kind::from_u8(head.kind).ok_or(Nonsense)?;
+        if head.class != Class::P2p && kind as u8 > Kind::Rts as u8 && kind != Kind::Early {
             return Err(Nonsense);
         }
-        match Kind::from_u8(head.kind).ok_or(Nonsense)? {
+        match kind {
             Kind::Eager => self.whole(peer, head, body, None, awaited),
             Kind::EagerSync => {
                 let id = wire::id(body).ok_or(Nonsense)?;
                 self.whole_sync(peer, head, &body[8..], id, awaited)
             }
             Kind::Rts => self.offered(peer, head, Rts::decode(body).ok_or(Nonsense)?, awaited),
+            Kind::Early => self.early(peer, head.ctx, wire::wide(head), body),
             Kind::Data => self.piece(peer, head.ctx, wire::wide(head), body),
             Kind::Cts => self.cleared(peer, head.ctx, Cts::decode(body).ok_or(Nonsense)?),
             Kind::Taken => self.answered(peer, head.ctx, true),
@@ -146,22 +150,66 @@ impl Engine {
         if rts.starved {
             self.relieve(peer);
         }
-        match match_posted(&mut self.contexts, peer, head) {
-            Some(id) => self.fetch(id, peer, source, tag, rts),
-            None => {
-                awaited.filter(|awaited| awaited.fits(head)).into_iter().for_each(Awaited::offered);
-                self.keep(head, Message { peer, source, tag, body: Body::Offer(rts) });
+        if let Some(id) = match_posted(&mut self.contexts, peer, head) {
+            let offer = Offer { sender: rts.id, taker: Taker::Receive(id) };
+            self.peers.at(peer, &mut self.bank).offer = Some(offer);
+            self.fetch(id, peer, source, tag, rts, None);
+            return Ok(());
+        }
+        awaited.filter(|awaited| awaited.fits(head)).into_iter().for_each(Awaited::offered);
+        let body = Body::Offer { rts, early: None };
+        let id = self.keep(head, Message { peer, source, tag, body });
+        let offer = Offer { sender: rts.id, taker: Taker::Message(id) };
+        self.peers.at(peer, &mut self.bank).offer = Some(offer);
+        Ok(())
+    }
+
+    /// Bytes that follow an offer unasked: straight to the receive that has it, or kept. They come in order, and before
+    /// any other offer.
+    fn early(&mut self, peer: Peer, sender: u64, at: u64, body: &[u8]) -> Result<(), Nonsense> {
+        let (units, len) = (credit::cost(body.len()), body.len() as u64);
+        let link = self.peers.at(peer, &mut self.bank);
+        let offer = link.offer.filter(|offer| offer.sender == sender).ok_or(Nonsense)?;
+        if !link.loan.pay(units) {
+            return Err(Nonsense);
+        }
+        if let Taker::Message(id) = offer.taker
+            && let Some(Message { body: Body::Offer { rts, early }, .. }) = self.messages.get_mut(id)
+        {
+            let early = early.get_or_insert_default();
+            if at != early.bytes || len > rts.total - at {
+                return Err(Nonsense);
             }
+            early.frames.push(self.pool.copy_of(body));
+            early.bytes += len;
+            return Ok(());
+        }
+        self.paid_back(peer, units);
+        // What is longer than its receive is cut off; what nobody wants any more is dropped.
+        let Taker::Receive(id) = offer.taker else { return Ok(()) };
+        let Some(Request { state: State::Recv(recv), .. }) = self.requests.get_mut(id) else { return Ok(()) };
+        let Recv { data, step: RecvStep::Pieces(pieces), .. } = recv else { return Err(Nonsense) };
+        let Pieces { message, received } = &mut **pieces;
+        let fits = message.wanted.saturating_sub(at).min(len);
+        if at > message.total || len > message.total - at || *received + fits > message.wanted {
+            return Err(Nonsense);
+        }
+        payload::unpack(data, at, &body[..fits as usize]);
+        *received += fits;
+        if *received == message.wanted {
+            let completion = message.completion();
+            self.finish(id, completion);
         }
         Ok(())
     }
 
     #[inline]
-    fn keep(&mut self, head: &Head, message: Message) {
+    fn keep(&mut self, head: &Head, message: Message) -> u64 {
         let (src, tag) = key(message.peer, head);
         let id = self.messages.insert(message);
         self.contexts.at(head.ctx).side(head.class).unexpected.push(src, tag, id);
         self.stats.unexpected += 1;
+        id
     }
 
     /// A piece of a message that was asked for. Pieces for receives that are over are late, not wrong.
@@ -194,8 +242,8 @@ impl Engine {
         if cts.room > send.data.len() {
             return Err(Nonsense);
         }
-        let SendStep::Answer { region } = send.step else { return Err(Nonsense) };
-        send.step = SendStep::Stream { to: cts.id, room: cts.room, sent: 0 };
+        let SendStep::Answer { region, sent } = send.step else { return Err(Nonsense) };
+        send.step = SendStep::Stream { to: cts.id, room: cts.room, sent };
         let link = self.peers.at(peer, &mut self.bank);
         link.withdrawals.extend(region);
         link.streams.push_back(id);
@@ -237,8 +285,10 @@ impl Engine {
             |id: u64| self.messages.get(id).is_some_and(|m| m.peer == peer && m.sender() == Some(sender));
         let Some((place, id)) = unexpected.places().find(|&(_, id)| of_sender(id)) else { return Ok(()) };
         unexpected.remove(place);
-        if let Some(Message { body: Body::Whole { payload, .. }, .. }) = self.messages.remove(id) {
-            self.release(peer, payload);
+        match self.messages.remove(id).map(|message| message.body) {
+            Some(Body::Whole { payload, .. }) => self.release(peer, payload),
+            Some(Body::Offer { early, .. }) => self.release_early(peer, early),
+            None => {}
         }
         self.owe(peer, Reply::bare(Kind::Cancelled, sender, 0));
         Ok(())

@@ -32,13 +32,16 @@ pub(crate) enum Kind {
     Recall = 9,
     /// Here it is: `a` units.
     Return = 10,
+    /// The next bytes of what was offered last, unasked. Of the offer's class; `ctx` id of the send, `a` and `b` low
+    /// and high half of the offset; body: payload.
+    Early = 11,
 }
 
 impl Kind {
     #[inline]
     pub(crate) fn from_u8(value: u8) -> Option<Kind> {
         use Kind::*;
-        [Eager, EagerSync, Rts, Cts, Data, Taken, Cancel, Cancelled, Credit, Recall, Return]
+        [Eager, EagerSync, Rts, Cts, Data, Taken, Cancel, Cancelled, Credit, Recall, Return, Early]
             .get(value as usize)
             .copied()
     }
@@ -56,20 +59,25 @@ pub(crate) struct Rts {
     pub(crate) id: u64,
     /// It would have been eager, had there been credit.
     pub(crate) starved: bool,
+    /// All of it follows unasked, and the sender awaits no answer.
+    pub(crate) follows: bool,
     /// Where the bytes lie, if they can be read from there: address and key.
     pub(crate) region: Option<(u64, u64)>,
 }
 
 const HAS_REGION: u32 = 1;
 const STARVED: u32 = 2;
+const FOLLOWS: u32 = 4;
 
 impl Rts {
     pub(crate) const MOST: usize = 36;
 
     /// Writes the body; gives its length.
     pub(crate) fn encode(&self, out: &mut [u8; Self::MOST]) -> usize {
-        let flags =
-            if self.region.is_some() { HAS_REGION } else { 0 } | if self.starved { STARVED } else { 0 };
+        let flag = |set: bool, flag: u32| if set { flag } else { 0 };
+        let flags = flag(self.region.is_some(), HAS_REGION)
+            | flag(self.starved, STARVED)
+            | flag(self.follows, FOLLOWS);
         out[..8].copy_from_slice(&self.total.to_le_bytes());
         out[8..16].copy_from_slice(&self.id.to_le_bytes());
         out[16..20].copy_from_slice(&flags.to_le_bytes());
@@ -86,7 +94,8 @@ impl Rts {
             0 => None,
             _ => Some((word(body, 20)?, word(body, 28)?)),
         };
-        (total <= LONGEST).then_some(Rts { total, id, starved: flags & STARVED != 0, region })
+        let (starved, follows) = (flags & STARVED != 0, flags & FOLLOWS != 0);
+        (total <= LONGEST).then_some(Rts { total, id, starved, follows, region })
     }
 }
 
@@ -129,6 +138,12 @@ pub(crate) fn keyed(kind: Kind, ctx: u64, key: u64) -> Head {
     Head { class: Class::Coll, kind: kind as u8, aux: 0, a: key as u32, b: (key >> 32) as u32, ctx }
 }
 
+/// The head of bytes that follow the offer of send `id` unasked.
+#[inline]
+pub(crate) fn early(class: Class, id: u64, at: u64) -> Head {
+    Head { class, ..control(Kind::Early, id, at) }
+}
+
 /// The head of everything else.
 #[inline]
 pub(crate) fn control(kind: Kind, ctx: u64, wide: u64) -> Head {
@@ -153,8 +168,8 @@ mod tests {
     #[test]
     fn bodies_come_back_and_short_ones_are_refused() {
         for region in [None, Some((7, u64::MAX))] {
-            for starved in [false, true] {
-                let rts = Rts { total: 1 << 40, id: 0x1234_5678_9abc_def0, starved, region };
+            for (starved, follows) in [(false, false), (true, false), (false, true)] {
+                let rts = Rts { total: 1 << 40, id: 0x1234_5678_9abc_def0, starved, follows, region };
                 let mut out = [0; Rts::MOST];
                 let len = rts.encode(&mut out);
                 assert_eq!(Rts::decode(&out[..len]), Some(rts));
@@ -162,7 +177,7 @@ mod tests {
             }
         }
         let mut out = [0; Rts::MOST];
-        Rts { total: LONGEST + 1, id: 1, starved: false, region: None }.encode(&mut out);
+        Rts { total: LONGEST + 1, id: 1, starved: false, follows: false, region: None }.encode(&mut out);
         assert_eq!(Rts::decode(&out), None);
         let cts = Cts { id: 3, room: 9 };
         assert_eq!(Cts::decode(&cts.encode()), Some(cts));
@@ -171,7 +186,7 @@ mod tests {
 
     #[test]
     fn kinds_are_dense() {
-        assert!((0..11).all(|k| Kind::from_u8(k).is_some_and(|kind| kind as u8 == k)));
-        assert_eq!(Kind::from_u8(11), None);
+        assert!((0..12).all(|k| Kind::from_u8(k).is_some_and(|kind| kind as u8 == k)));
+        assert_eq!(Kind::from_u8(12), None);
     }
 }

@@ -58,6 +58,7 @@ impl Fabric for Loopback {
             max_short: MAX_SHORT,
             max_bcopy: MAX_BCOPY,
             eager: 8 * 1024,
+            piece: MAX_BCOPY,
             get: true,
             alpha: 5e-8,
             beta: 1e-10,

@@ -77,7 +77,7 @@ impl Port for Ports {
     #[inline(always)]
     fn caps(&self, peer: Peer) -> Caps {
         const NONE: Caps =
-            Caps { max_short: 0, max_bcopy: 4096, eager: 0, get: false, alpha: 0.0, beta: 0.0 };
+            Caps { max_short: 0, max_bcopy: 4096, eager: 0, piece: 4096, get: false, alpha: 0.0, beta: 0.0 };
         let route = self.route(peer);
         if let (Route::Shm, Some(shm)) = (route, &self.shm) {
             return Fabric::caps(shm, peer);

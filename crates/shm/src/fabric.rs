@@ -31,6 +31,9 @@ const UNSURE: Duration = Duration::from_millis(1);
 /// pieces that both sides copy at the same time, and a window of such messages is a tenth quicker.
 const LONGEST: usize = 64 << 10;
 
+/// Longest body that is copied in whole before it is copied out.
+const PIECE: usize = 16 << 10;
+
 /// One rank's end of the shared memory of its node.
 ///
 /// Not to be used in a child after `fork`; there it can be dropped, which does nothing to the parent.
@@ -261,7 +264,9 @@ impl Fabric for Shm {
     fn caps(&self, peer: Peer) -> Caps {
         let get = self.names.index(peer).is_some_and(|index| self.core.can_read(index as u32));
         let max_bcopy = self.core.segment.layout.max_body().min(LONGEST);
-        Caps { max_short: INLINE, max_bcopy, eager: max_bcopy, get, alpha: 0.1e-6, beta: 0.1e-9 }
+        // Where frames are the way of long messages, there is a core for each rank.
+        let piece = if get { max_bcopy } else { max_bcopy.min(PIECE) };
+        Caps { max_short: INLINE, max_bcopy, eager: max_bcopy, piece, get, alpha: 0.1e-6, beta: 0.1e-9 }
     }
 
     fn connect(&mut self, peer: Peer, _card: &[u8]) -> Result<(), String> {

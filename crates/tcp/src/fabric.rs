@@ -384,6 +384,7 @@ impl Fabric for Tcp {
             max_short: MAX_SHORT,
             max_bcopy: MAX_BODY,
             eager: 64 * 1024,
+            piece: MAX_BODY,
             get: false,
             alpha: 5e-6,
             beta: 1.0 / 3.5e9,

@@ -107,6 +107,8 @@ pub struct Caps {
     pub max_bcopy: usize,
     /// Up to this many bytes a copy through the fabric is quicker than a rendezvous.
     pub eager: usize,
+    /// What is longer travels quicker in frames of so many bytes, since both sides copy at the same time.
+    pub piece: usize,
     /// [`Fabric::get`] works towards this peer.
     pub get: bool,
     /// Latency of a frame, seconds (the model's alpha).

@@ -25,6 +25,8 @@ pub struct Options {
     pub max_bcopy: usize,
     /// What the fabric says of `Caps::eager`, bytes.
     pub eager: usize,
+    /// What the fabric says of `Caps::piece`, bytes.
+    pub piece: usize,
     /// How one-sided reads end.
     pub get: Reads,
     /// Longest delay of a frame or a read, ticks. With 0 all is there at once.
@@ -49,6 +51,7 @@ impl Default for Options {
             max_short: 36,
             max_bcopy: 8192,
             eager: 8192,
+            piece: 8192,
             get: Reads::AtOnce,
             max_delay: 8,
             batch: 16,
@@ -397,8 +400,9 @@ impl Fabric for SimFabric {
 
     fn caps(&self, _peer: Peer) -> Caps {
         let state = self.shared.lock();
-        let Options { max_short, max_bcopy, eager, get, .. } = state.options;
-        Caps { max_short, max_bcopy, eager, get: get != Reads::Off, alpha: 1e-6, beta: 1e-10 }
+        let Options { max_short, max_bcopy, eager, piece, get, .. } = state.options;
+        let piece = piece.min(max_bcopy);
+        Caps { max_short, max_bcopy, eager, piece, get: get != Reads::Off, alpha: 1e-6, beta: 1e-10 }
     }
 
     fn connect(&mut self, peer: Peer, card: &[u8]) -> Result<(), String> {

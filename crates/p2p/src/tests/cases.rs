@@ -146,6 +146,78 @@ fn cancelled_receives_and_sends() {
     assert_eq!(world.ends[1].engine.stats().held, 0);
 }
 
+/// What follows an offer unasked is kept within the credit, and found by whoever takes the message, when it has all come
+/// and before.
+#[test]
+fn the_first_bytes_of_a_long_message_follow_its_offer() {
+    for (len, eager) in [(20_000, 30_000), (50_000, 30_000)] {
+        for (turns, room_for) in [(0, len), (1, len), (2, 9000), (9, len), (9, 9000), (9, 0)] {
+            let options = Options { get: Reads::Off, eager, piece: 4000, ..Options::default() };
+            let mut world = two(options);
+            let bytes = pattern(6, len);
+            for mode in [Mode::Standard, Mode::Sync] {
+                let sent = world.send(0, 1, 4, mode, &filled(&bytes));
+                let done = matches!(sent, Started::Done(_));
+                assert_eq!(done, len < eager && mode == Mode::Standard);
+                (0..turns).for_each(|_| world.turn());
+                let taken = world.ends[1].engine.mprobe(1, None, None);
+                let to = room(room_for);
+                let received = match taken {
+                    Some((message, envelope)) => {
+                        assert_eq!(envelope.bytes, len as u64);
+                        (0..turns % 3).for_each(|_| world.turn());
+                        let End { engine, port } = &mut world.ends[1];
+                        engine.mrecv(port, message, &to).unwrap()
+                    }
+                    None => world.recv(1, Some(0), Some(4), &to),
+                };
+                let got = world.wait(1, received);
+                assert_eq!((got.bytes, got.fault.is_some()), (room_for as u64, room_for < len));
+                assert!(contents(&to, room_for) == bytes[..room_for], "{len} {turns} {room_for}");
+                world.wait(0, sent);
+                world.settle();
+            }
+            // Two that nobody receives: one is asked back, one goes with its context.
+            let sent = pending(world.send(0, 1, 4, Mode::Sync, &filled(&bytes)));
+            world.settle();
+            let held = world.ends[1].engine.stats().held;
+            assert_eq!(held, 20_000 + if len < eager { 0 } else { 12_000 });
+            world.ends[0].engine.cancel(sent);
+            assert!(world.wait(0, Started::Pending(sent)).cancelled);
+            let sent = world.send(0, 1, 4, Mode::Standard, &filled(&bytes));
+            world.run(|world| world.ends[1].engine.probe(1, None, None).is_some());
+            (0..turns).for_each(|_| world.turn());
+            world.ends[1].engine.close_context(1);
+            world.settle();
+            assert_eq!(world.ends[1].engine.stats().held, 0);
+            assert_eq!(world.wait(0, sent).fault, None);
+            assert!(world.ends.iter().all(|end| end.engine.stats().nonsense == 0));
+        }
+    }
+}
+
+/// A message that has all followed its offer can be received though its sender is gone; one of which more is to come
+/// cannot.
+#[test]
+fn what_followed_an_offer_of_a_dead_peer() {
+    let options = Options { get: Reads::Off, eager: 30_000, piece: 4000, ..Options::default() };
+    let mut world = two(options);
+    let (short, long) = (pattern(7, 20_000), pattern(8, 50_000));
+    world.send(0, 1, 1, Mode::Standard, &filled(&short));
+    world.settle();
+    world.send(0, 1, 2, Mode::Standard, &filled(&long));
+    world.settle();
+    world.net.kill(0, "gone");
+    world.settle();
+    let to = room(50_000);
+    let got = world.recv(1, Some(0), Some(1), &to);
+    assert_eq!(world.wait(1, got).fault, None);
+    assert!(contents(&to, short.len()) == short);
+    let got = world.recv(1, Some(0), Some(2), &to);
+    assert!(matches!(world.wait(1, got).fault, Some(Fault::PeerDown { .. })));
+    assert_eq!(world.ends[1].engine.stats().held, 0);
+}
+
 #[test]
 fn keyed_messages_find_their_receive_in_any_order_and_context() {
     let mut world = two(Options::default());
@@ -358,7 +430,7 @@ fn nonsense_ends_the_peer_and_nothing_else() {
             let ids = [0, 1, 1 << 32, (1 << 32) + 1, random.word()];
             let head = Head {
                 class: [Class::P2p, Class::P2p, Class::Coll, Class::Rma][random.below(4)],
-                kind: random.below(12) as u8,
+                kind: random.below(13) as u8,
                 aux: [0, 1, u16::MAX][random.below(3)],
                 a: [0, 1, u32::MAX][random.below(3)],
                 b: [0, 1, u32::MAX][random.below(3)],
@@ -395,7 +467,7 @@ fn credit_that_was_not_lent_cannot_be_used() {
 #[test]
 fn requests_stay_small() {
     use crate::request::{Message, Request};
-    assert!(size_of::<Request>() <= 136 && size_of::<Message>() <= 64, "{} bytes", size_of::<Request>());
+    assert!(size_of::<Request>() <= 144 && size_of::<Message>() <= 72, "{} bytes", size_of::<Request>());
 }
 
 #[test]

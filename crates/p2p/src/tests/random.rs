@@ -107,6 +107,7 @@ impl Program {
             max_short: [0, 16, 36, 200][random.below(4)],
             max_bcopy: [4096, 8192, 10_000][random.below(3)],
             eager: [0, 100, 5000, 16_384][random.below(4)],
+            piece: [500, 4096, 10_000][random.below(3)],
             get: reads[random.below(6)],
             max_delay: [0, 3, 40][random.below(3)],
             batch: [1, 5, 100][random.below(3)],
