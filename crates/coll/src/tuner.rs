@@ -68,8 +68,13 @@ impl Model {
 
     /// Seconds that a cost takes on a communicator.
     pub fn time(&self, cost: &Cost, facts: &Facts) -> f64 {
+        self.time_of(cost, facts, true)
+    }
+
+    /// The same, where `all` ranks work as much as the slowest, or else next to nothing beside it.
+    fn time_of(&self, cost: &Cost, facts: &Facts, all: bool) -> f64 {
         let (alpha, overhead, beta) = self.link(facts);
-        // Ranks beyond the cores take turns: at each wait, and with all work.
+        // Ranks beyond the cores take turns: at each wait, and with work that all have.
         let crowd = (f64::from(facts.per_node) / f64::from(facts.cores.max(1))).max(1.0);
         let turns = if crowd > 1.0 { cost.waits * crowd * self.turn } else { 0.0 };
         let latency = cost.steps * alpha + cost.extra * overhead + cost.hops * self.hop;
@@ -78,7 +83,7 @@ impl Model {
             + cost.copied * self.copy
             + cost.pulls * self.pull
             + cost.pulled * self.pull_byte;
-        latency + turns + work * crowd
+        latency + turns + if all { work * crowd } else { work }
     }
 }
 
@@ -122,7 +127,8 @@ impl Tuning {
     fn predict(&self, row: &Algorithm, case: &Case, facts: &Facts) -> f64 {
         const ROUNDS: f64 = 0.5e-6;
         let rounds = if row.needs == Needs::Board { ROUNDS } else { 0.0 };
-        self.model.time(&(row.cost)(case), facts) + rounds
+        let rooted = matches!(row.kind, Kind::Gather | Kind::Gatherv | Kind::Scatter | Kind::Scatterv);
+        self.model.time_of(&(row.cost)(case), facts, !rooted) + rounds
     }
 
     /// All candidates for a collective of `bytes` bytes (of the vector, or of a block), and why which is chosen.
