@@ -64,6 +64,15 @@ pub trait Generalized: Send + Sync {
 #[derive(Clone)]
 pub struct Request(Form);
 
+/// What the engine knows a message by.
+#[derive(Clone, Copy)]
+pub struct MessageId(ReqId);
+
+impl MessageId {
+    /// No message's.
+    pub const NONE: MessageId = MessageId(ReqId(u64::MAX));
+}
+
 #[derive(Clone)]
 enum Form {
     /// Was over, and well, when it was made.
@@ -164,6 +173,15 @@ impl Request {
     pub fn over_status(&self) -> Option<Status> {
         match &self.0 {
             Form::Over(status) => Some(*status),
+            _ => None,
+        }
+    }
+
+    /// What the engine knows it by, if it is a message that was under way when the request was made.
+    #[inline(always)]
+    pub fn message(&self) -> Option<MessageId> {
+        match &self.0 {
+            Form::Message { id, .. } => Some(MessageId(*id)),
             _ => None,
         }
     }
@@ -467,6 +485,14 @@ impl Runtime {
             ready(requests, engine)
         });
         Ok(found.map(|(at, outcome)| (at, requests[at].as_ref().completed(outcome))))
+    }
+
+    /// Whether none of these messages is over, after one look at the fabrics.
+    pub fn all_pending(&self, messages: &[MessageId]) -> bool {
+        self.check_jobs(self.gate.enter(), |engine| {
+            engine.progress();
+            messages.iter().all(|message| engine.p2p.is_pending(message.0))
+        })
     }
 
     /// Takes all that are over, after waiting for at least one if `block` (MPI_Waitsome, MPI_Testsome).
