@@ -26,7 +26,7 @@ pub(crate) fn counts<N: Number>(list: Ptr<N>, ranks: usize) -> Result<Vec<u64>> 
     if list.is_null() && ranks > 0 {
         bail!(ERR_COUNT, "the list of counts is NULL");
     }
-    list.list(ranks)?.into_iter().map(count).collect()
+    each(list, ranks, count)
 }
 
 /// A list of displacements, one per rank.
@@ -34,7 +34,17 @@ pub(crate) fn displacements<N: Number>(list: Ptr<N>, ranks: usize) -> Result<Vec
     if list.is_null() && ranks > 0 {
         bail!(ERR_ARG, "the list of displacements is NULL");
     }
-    Ok(list.list(ranks)?.into_iter().map(Into::into).collect())
+    each(list, ranks, |displ| Ok(displ.into()))
+}
+
+/// The values of a list, converted. Collecting results would allocate as it goes.
+#[inline]
+fn each<N: Number, T>(list: Ptr<N>, ranks: usize, convert: impl Fn(N) -> Result<T>) -> Result<Vec<T>> {
+    let mut all = Vec::with_capacity(ranks);
+    for at in 0..ranks {
+        all.push(convert(list.at(at)?)?);
+    }
+    Ok(all)
 }
 
 /// `count` elements of a committed datatype at `buf`.

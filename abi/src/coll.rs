@@ -40,9 +40,10 @@ fn total(count: u64, blocks: u64) -> Result<u64> {
 }
 
 /// The span of all blocks: each `counts[r]` elements at `displs[r]` bytes.
-fn span_of_blocks<'a>(blocks: impl Iterator<Item = (u64, i64, &'a Arc<Datatype>)>) -> Result<Span> {
+fn span_of_blocks<'a>(blocks: impl Iterator<Item = (u64, Result<i64>, &'a Arc<Datatype>)>) -> Result<Span> {
     let mut all = Span { bytes: 0, lo: 0, hi: 0 };
     for (count, at, ty) in blocks {
+        let at = at?;
         let span = ty.span(count).mpi()?;
         if span.bytes == 0 {
             continue;
@@ -76,8 +77,8 @@ fn vector<N: Number>(
 ) -> Result<Memory> {
     let ty = datatype::committed(datatype)?;
     let (counts, displs) = (counts(list, ranks)?, displacements(displs, ranks)?);
-    let places = displs.iter().map(|displ| in_bytes(*displ, ty.extent())).collect::<Result<Vec<_>>>()?;
-    let blocks = counts.iter().zip(&places).map(|(count, at)| (*count, *at, &*ty));
+    let extent = ty.extent();
+    let blocks = counts.iter().zip(&displs).map(|(count, displ)| (*count, in_bytes(*displ, extent), &*ty));
     let span = span_of_blocks(blocks)?;
     reachable(buf, span)?;
     Ok(Memory::Vector { base: region(buf, span), counts, displs, ty: ty.clone() })
@@ -95,7 +96,7 @@ fn wide<N: Number>(
     }
     let types = datatypes.list(ranks)?.into_iter().map(datatype::committed).collect::<Result<Vec<_>>>()?;
     let (counts, displs) = (counts(list, ranks)?, displacements(displs, ranks)?);
-    let blocks = counts.iter().zip(&displs).zip(&types).map(|((count, at), ty)| (*count, *at, &**ty));
+    let blocks = counts.iter().zip(&displs).zip(&types).map(|((count, at), ty)| (*count, Ok(*at), &**ty));
     let span = span_of_blocks(blocks)?;
     reachable(buf, span)?;
     Ok(Memory::Wide { base: region(buf, span), counts, displs, types })
