@@ -28,6 +28,14 @@ impl Slots for Port {
         self.0.publish(stamp, data);
     }
 
+    fn bank(&mut self, stamp: u64) -> Buffer {
+        self.0.bank(stamp)
+    }
+
+    fn publish_bank(&mut self, stamp: u64) {
+        self.0.publish_bank(stamp);
+    }
+
     fn publish_region(&mut self, stamp: u64, data: &Buffer) {
         self.0.publish_region(stamp, data);
     }

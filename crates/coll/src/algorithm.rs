@@ -12,6 +12,8 @@ pub enum Needs {
     Inline,
     /// Shared slots, and what a rank publishes, a block for each rank, fits into one.
     InlineBlocks,
+    /// Shared slots with some room for each other rank; what does not fit there goes by message.
+    Pockets,
     /// Shared slots with a board, and elements that lie in memory as they are packed, combined by an operation of
     /// MPI's own, if any.
     Board,
@@ -63,14 +65,18 @@ pub struct Case {
     pub bytes: f64,
     /// Ranks.
     pub ranks: u32,
+    /// Bytes of the largest block, where ranks know that they differ; else as `bytes`.
+    pub largest: f64,
+    /// Bytes of a slot.
+    pub slot: f64,
     /// Elements lie in memory as they are packed, and are combined, if at all, by an operation of MPI's own.
     pub plain: bool,
 }
 
 impl Case {
-    /// Of elements that are plain.
+    /// Of elements that are plain, in blocks that are alike, without slots.
     pub fn plain(bytes: f64, ranks: u32) -> Case {
-        Case { bytes, ranks, plain: true }
+        Case { bytes, largest: bytes, slot: 0.0, ranks, plain: true }
     }
 
     /// Ranks, for arithmetic.
@@ -128,17 +134,20 @@ pub const ALL: &[&Algorithm] = &[
     &a::shared::GATHER,
     &a::board::GATHER,
     &a::gather::LINEAR_V,
+    &a::pockets::GATHERV,
     &a::scatter::BINOMIAL,
     &a::scatter::LINEAR,
     &a::shared::SCATTER,
     &a::board::SCATTER,
     &a::scatter::LINEAR_V,
+    &a::pockets::SCATTERV,
     &a::allgather::BRUCK,
     &a::allgather::RING,
     &a::shared::ALLGATHER,
     &a::board::ALLGATHER,
     &a::allgather::BRUCK_V,
     &a::allgather::RING_V,
+    &a::shared::ALLGATHERV,
     &a::board::ALLGATHERV,
     &a::alltoall::BRUCK,
     &a::alltoall::PAIRWISE,
@@ -147,8 +156,10 @@ pub const ALL: &[&Algorithm] = &[
     &a::board::ALLTOALL,
     &a::alltoall::PAIRWISE_V,
     &a::alltoall::SPREAD_V,
+    &a::pockets::ALLTOALLV,
     &a::alltoall::PAIRWISE_W,
     &a::alltoall::SPREAD_W,
+    &a::pockets::ALLTOALLW,
     &a::reduce::BINOMIAL,
     &a::reduce::RABENSEIFNER,
     &a::shared::REDUCE,
@@ -164,6 +175,7 @@ pub const ALL: &[&Algorithm] = &[
     &a::board::ALLREDUCE_POOL,
     &a::reduce_scatter::DOUBLING,
     &a::reduce_scatter::PAIRWISE,
+    &a::shared::REDUCE_SCATTER,
     &a::board::REDUCE_SCATTER,
     &a::board::REDUCE_SCATTER_POOL,
     &a::reduce_scatter::DOUBLING_BLOCK,

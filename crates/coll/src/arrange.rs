@@ -104,19 +104,30 @@ impl Running {
 
     /// What the choice of an algorithm may depend on; `None` where not all ranks know it.
     pub(crate) fn case(&self, kind: Kind) -> Option<Case> {
-        let shape = &self.shape;
-        let mean = |blocks: &Blocks| blocks.start(shape.ranks) as f64 / f64::from(shape.ranks);
-        let units = match kind {
-            _ if kind.size_unknown() => return None,
-            Kind::Allgatherv => mean(&shape.recvs),
-            Kind::ReduceScatter | Kind::ReduceScatterBlock => shape.sends.start(shape.ranks) as f64,
-            _ => shape.len as f64,
-        };
         let plain = match &self.op {
             None => !kind.reduces(),
             Some((op, ty)) => matches!(op, Op::Builtin(_)) && ty.is_dense(),
         };
-        Some(Case { bytes: units * shape.unit as f64, ranks: shape.ranks, plain })
+        self.shape.case(kind, plain)
+    }
+}
+
+impl Shape {
+    /// The same for elements that are [plain](Case::plain), or not.
+    pub(crate) fn case(&self, kind: Kind, plain: bool) -> Option<Case> {
+        let all = |blocks: &Blocks| blocks.start(self.ranks);
+        let (units, largest) = match kind {
+            _ if kind.size_unknown() => return None,
+            Kind::Allgatherv => {
+                let mean = all(&self.recvs) as f64 / f64::from(self.ranks);
+                (mean, (0..self.ranks).map(|rank| self.recvs.block(rank).1).max())
+            }
+            Kind::ReduceScatter | Kind::ReduceScatterBlock => (all(&self.sends) as f64, None),
+            _ => (self.len as f64, None),
+        };
+        let unit = self.unit as f64;
+        let largest = largest.map_or(units, |units| units as f64) * unit;
+        Some(Case { largest, plain, ..Case::plain(units * unit, self.ranks) })
     }
 }
 

@@ -23,6 +23,9 @@
 //!   out a step, never which step it is: what a message cannot use as it lies is packed on the way.
 //! * **Messages meet** by (sequence number, key, source). The key is the round's number, or a segment's. Both
 //!   ends know the packed length; a message of no bytes is not sent, unless it is a signal.
+//! * **Pairs agree.** Where not all ranks know all sizes, the two ends of a block do: it goes through a [`Pocket`] of the
+//!   sender's slot or by message according to its own length, whatever the others do. The algorithm itself is chosen
+//!   without sizes.
 //! * **Sends may be synchronous.** No schedule relies on a buffer anywhere.
 //! * **Steps of a round have no order**, so none writes what another one touches.
 //! * **Send is never written.** In place it lies inside Recv, and a schedule reads no unit of it after that
@@ -80,5 +83,5 @@ pub use execute::{Advance, Execution, Job};
 pub use messenger::{Fault, Key, Messenger, OpId, Published, Slots};
 pub use overrides::{BadOverride, Overrides, kind_named};
 pub use plan::{Attempt, Facts, PlanCache, SlotFacts, attempt, start};
-pub use schedule::{Blocks, Buf, Form, Merge, Round, Shape, Side, Span, Step, log2_down, log2_up};
+pub use schedule::{Blocks, Buf, Form, Merge, Pocket, Round, Shape, Side, Span, Step, log2_down, log2_up};
 pub use tuner::{Candidate, Explanation, Model, Tuning, parse_question};

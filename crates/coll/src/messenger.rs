@@ -97,6 +97,12 @@ pub trait Slots {
     /// Copies `data` (at most [`Slots::inline_bytes`]) into my slot's bank of `stamp`, then stamps it.
     fn publish(&mut self, stamp: u64, data: &Buffer);
 
+    /// My slot's bank of `stamp`, to be filled before [`Slots::publish_bank`].
+    fn bank(&mut self, stamp: u64) -> Buffer;
+
+    /// Stamps my slot's bank of `stamp`, all of it, with what was put there.
+    fn publish_bank(&mut self, stamp: u64);
+
     /// Publishes address and length of `data`, for others to pull.
     fn publish_region(&mut self, stamp: u64, data: &Buffer);
 

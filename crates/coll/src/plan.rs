@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::execute::Stamps;
-use crate::execute::flat::{Begun, Flat, Line, Outline};
+use crate::execute::flat::{Begun, Flat};
+use crate::execute::line::{Line, Outline};
 use crate::place::Place;
 use crate::{Algorithm, Call, Case, Execution, Fault, Kind, Slots, Tuning};
 
@@ -92,11 +93,11 @@ impl PlanCache {
     #[inline]
     fn line(&mut self, kind: Kind, flat: &Flat<'_>, tuning: &Tuning) -> Option<(&Arc<Line>, Begun)> {
         let slots = self.facts.slots?;
-        if flat.outline.block() > slots.inline || self.facts.ranks > Line::RANKS {
+        if flat.largest() > slots.inline || self.facts.ranks > Line::RANKS {
             return None;
         }
-        if self.kept(kind, flat).is_none_or(|line| line.outline != flat.outline) {
-            self.draw(kind, flat, tuning);
+        if self.kept(kind, flat).is_none_or(|line| !flat.is_on(line)) {
+            self.draw(kind, flat, tuning, slots.inline);
         }
         let stamps = Stamps::new((self.rank, self.facts.ranks), self.stamp, self.floor);
         let place = flat.outline.place();
@@ -113,14 +114,12 @@ impl PlanCache {
 
     /// Makes the line for a call.
     #[cold]
-    fn draw(&mut self, kind: Kind, flat: &Flat<'_>, tuning: &Tuning) {
-        let (outline, ranks) = (flat.outline, self.facts.ranks);
-        let case = Some(Case::plain(outline.bytes(kind, ranks) as f64, ranks));
-        let algorithm = tuning.choose(kind, case, outline.commutative(), &self.facts);
-        let line = Line::new(outline, algorithm, (self.rank, ranks));
+    fn draw(&mut self, kind: Kind, flat: &Flat<'_>, tuning: &Tuning, slot: u64) {
+        let shape = flat.shape(kind, (self.rank, self.facts.ranks), slot);
+        let algorithm = tuning.choose(kind, shape.case(kind, true), shape.commutative, &self.facts);
         let lines = &mut self.lines[kind as usize];
         lines.resize(Outline::PLACES, None);
-        lines[outline.place()] = Some(Arc::new(line));
+        lines[flat.outline.place()] = Some(Arc::new(flat.line(algorithm, &shape)));
     }
 
     fn choose(
@@ -198,10 +197,11 @@ pub fn start(
         }
     }
     let (rank, ranks) = (plans.rank, plans.facts.ranks);
-    let board = plans.facts.slots.map_or(0, |slots| slots.board);
+    let (slot, board) = plans.facts.slots.map_or((0, 0), |slots| (slots.inline, slots.board));
     if let Err(fault) = running.arrange(call, rank, ranks) {
         running.over = Some(Err(fault));
     }
+    running.shape.slot = slot;
     running.shape.board = board / running.shape.unit.max(1);
     let algorithm = plans.choose(kind, running.case(kind), running.shape.commutative, tuning);
     running.algorithm = algorithm;

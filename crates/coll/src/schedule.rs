@@ -95,6 +95,34 @@ pub enum Form {
     Inline,
     /// Address and length: the source must stay until the others have released the phase.
     Region,
+    /// What was laid into the pockets of the slot.
+    Laid,
+}
+
+/// A part of a slot for one other rank: the length of what its owner gives that rank, then the bytes, if it holds
+/// them. Of more it has the length alone, and they go by message: both ends know the length, and so decide alike.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pocket {
+    /// Where it starts in the slot, in bytes.
+    pub at: u64,
+    /// Bytes that it holds besides the length.
+    pub room: u64,
+}
+
+impl Pocket {
+    /// Bytes of the length.
+    pub const HEAD: u64 = 8;
+
+    /// Pocket `index` of a slot of `slot` bytes that is cut into `number`.
+    pub fn new(slot: u64, index: u32, number: u32) -> Pocket {
+        let each = slot / u64::from(number.max(1));
+        Pocket { at: each * u64::from(index), room: each.saturating_sub(Pocket::HEAD) }
+    }
+
+    /// True if so many bytes go through it.
+    pub fn holds(&self, len: u64) -> bool {
+        len <= self.room
+    }
 }
 
 /// One thing to do. `phase` counts the collective's own stamps from 0.
@@ -111,8 +139,13 @@ pub enum Step {
     Reduce { from: Span, into: Span },
     /// `into = from`. In place, a copy from Send to Recv has happened already.
     Copy { from: Span, into: Span },
-    /// Shows a range to all ranks, once they have released the phase before the last.
+    /// Shows a range to all ranks, once they have released what its bank held.
     Publish { from: Span, phase: u32, form: Form },
+    /// Puts bytes, or their length alone, into a pocket of this rank's slot, once all have released what its bank held.
+    /// Others see it when this rank publishes.
+    Lay { from: Span, phase: u32, pocket: Pocket },
+    /// Copies what a rank laid into a pocket, once it has published; it must be as long as `into`.
+    Fetch { rank: u32, phase: u32, pocket: Pocket, into: Span },
     /// Waits until a rank has published.
     Await { rank: u32, phase: u32 },
     /// Copies out of what a rank published, from its unit `at` on, once it has.
@@ -277,6 +310,8 @@ pub struct Shape {
     pub recvs: Blocks,
     /// Units of [`Buf::Board`].
     pub board: u64,
+    /// Bytes of a rank's slot.
+    pub slot: u64,
     /// The operation commutes.
     pub commutative: bool,
 }
@@ -292,6 +327,7 @@ impl Shape {
         sends: Blocks::Even(0),
         recvs: Blocks::Even(0),
         board: 0,
+        slot: 0,
         commutative: true,
     };
 

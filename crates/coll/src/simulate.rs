@@ -7,7 +7,7 @@
 
 use crate::verify::{Trial, shape};
 use crate::walk::{Look, Machine, Operation, walk};
-use crate::{Algorithm, Facts, Form, Kind, Merge, Model, Span, Step};
+use crate::{Algorithm, Facts, Form, Kind, Merge, Model, Pocket, Span, Step};
 
 /// Seconds until the last rank is through with a collective of `bytes` bytes (of the vector, or of a block),
 /// rooted at rank 0.
@@ -25,6 +25,7 @@ pub fn simulate(
     let blocks = matches!(algorithm.kind, Kind::ReduceScatter | Kind::ReduceScatterBlock);
     let len = bytes.div_ceil(unit).div_ceil(if blocks { u64::from(ranks) } else { 1 });
     let board = facts.slots.map_or(0, |slots| slots.board) / unit;
+    let slot = facts.slots.map_or(0, |slots| slots.inline);
     let trial = Trial {
         ranks,
         root: 0,
@@ -36,6 +37,7 @@ pub fn simulate(
         seed: 0,
         board,
         banks: BANKS,
+        slot,
     };
     let shapes = (0..ranks).map(|rank| shape(algorithm.kind, rank, &trial)).collect();
     let (alpha, overhead, beta) = model.link(facts);
@@ -138,6 +140,12 @@ impl Machine for Clock {
         Ok(())
     }
 
+    fn lay(&mut self, _: usize, rank: u32, _: u64, from: Span, pocket: Pocket) -> Result<(), String> {
+        let copied = if pocket.holds(from.len) { self.bytes(from) * self.model.copy } else { 0.0 };
+        self.at(rank).work(0.0, copied);
+        Ok(())
+    }
+
     fn publish(&mut self, _: usize, rank: u32, stamp: u64, from: Span, form: Form) {
         let copied = if form == Form::Inline { self.bytes(from) * self.model.copy } else { 0.0 };
         let times = self.at(rank);
@@ -150,10 +158,10 @@ impl Machine for Clock {
         let (published, region, readers) = &mut publisher.published[(look.stamp % BANKS) as usize];
         let (served, region) = (*published + f64::from(*readers) * self.model.hop / 8.0, *region);
         *readers += 1;
-        let bytes = look.into.map_or(0.0, |into| self.bytes(into));
+        let bytes = look.taken().map_or(0.0, |into| self.bytes(into));
         let model = self.model;
         let fetched = match region {
-            _ if look.into.is_none() => 0.0,
+            _ if look.taken().is_none() => 0.0,
             true => model.pull + bytes * model.pull_byte,
             false => bytes * model.copy,
         };
@@ -197,7 +205,8 @@ mod tests {
             for ranks in [2, 3, 4, 7, 8, 13, 16, 33, 64] {
                 for bytes in [64, 4096, 65536, 1 << 20] {
                     let facts = Facts::supposed(ranks, true, ranks);
-                    let case = Case::plain(bytes as f64, ranks);
+                    let slot = facts.slots.map_or(0.0, |slots| slots.inline as f64);
+                    let case = Case { slot, ..Case::plain(bytes as f64, ranks) };
                     let formula = model.time(&(row.cost)(&case), &facts);
                     let simulated = simulate(row, bytes, &facts, &model).unwrap();
                     if !(0.55..1.8).contains(&(formula / simulated)) {

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use crate::{Algorithm, Case, Cost, Facts, Kind, Needs, Overrides, of_kind};
+use crate::{Algorithm, Case, Cost, Facts, Kind, Needs, Overrides, Pocket, of_kind};
 
 /// Costs of what a schedule does, seconds (and seconds a byte). Between nodes unless it says otherwise.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -128,7 +128,8 @@ impl Tuning {
         const ROUNDS: f64 = 0.5e-6;
         let rounds = if row.needs == Needs::Board { ROUNDS } else { 0.0 };
         let rooted = matches!(row.kind, Kind::Gather | Kind::Gatherv | Kind::Scatter | Kind::Scatterv);
-        self.model.time_of(&(row.cost)(case), facts, !rooted) + rounds
+        let slot = facts.slots.map_or(0.0, |slots| slots.inline as f64);
+        self.model.time_of(&(row.cost)(&Case { slot, ..*case }), facts, !rooted) + rounds
     }
 
     /// All candidates for a collective of `bytes` bytes (of the vector, or of a block), and why which is chosen.
@@ -165,10 +166,13 @@ impl Tuning {
     }
 }
 
-/// What a size that not all ranks know is taken for.
+/// What a size that not all ranks know is taken for: few bytes, as large blocks go by message in any case.
 fn unsized_case(facts: &Facts) -> Case {
-    Case::plain(1024.0, facts.ranks)
+    Case::plain(POCKET as f64, facts.ranks)
 }
+
+/// With less room for each other rank, most blocks would go by message all the same.
+const POCKET: u64 = 64;
 
 /// No element is larger than this.
 const BOARD_UNIT: u64 = 64;
@@ -184,11 +188,14 @@ fn unfit(row: &Algorithm, case: Option<Case>, commutative: bool, facts: &Facts) 
         (_, Some(slots)) => slots,
     };
     match row.needs {
-        Needs::Inline if case.is_none_or(|case| case.bytes > slots.inline as f64) => {
+        Needs::Inline if case.is_none_or(|case| case.largest > slots.inline as f64) => {
             Some(format!("a slot holds {} bytes", slots.inline))
         }
         Needs::InlineBlocks if case.is_none_or(|case| case.bytes * case.p() > slots.inline as f64) => {
             Some(format!("a slot holds {} bytes", slots.inline))
+        }
+        Needs::Pockets if !Pocket::new(slots.inline, 0, facts.ranks - 1).holds(POCKET) => {
+            Some("a slot has no room for so many ranks".into())
         }
         Needs::Board if case.is_none_or(|case| !case.plain) => {
             Some("elements have holes, or the operation is the user's".into())

@@ -1,7 +1,7 @@
 //! Walks the schedules of all ranks together, without data: what the verifier and the simulator have in
 //! common. Sends are synchronous: a message moves when both sides have come to it.
 
-use crate::{Algorithm, Form, Merge, Needs, Round, Shape, Span, Step};
+use crate::{Algorithm, Form, Merge, Needs, Pocket, Round, Shape, Span, Step};
 
 /// One collective of all ranks.
 pub(crate) struct Operation {
@@ -20,6 +20,8 @@ pub(crate) trait Machine {
     fn message(&mut self, op: usize, ends: (u32, u32), from: Span, into: Span, merge: Option<Merge>);
     /// A copy or a reduction within a rank.
     fn local(&mut self, op: usize, rank: u32, step: &Step) -> Result<(), String>;
+    /// A rank lays something into its slot.
+    fn lay(&mut self, op: usize, rank: u32, stamp: u64, from: Span, pocket: Pocket) -> Result<(), String>;
     /// A rank publishes.
     fn publish(&mut self, op: usize, rank: u32, stamp: u64, from: Span, form: Form);
     /// A rank saw that another published, and takes something out of it.
@@ -35,7 +37,7 @@ pub(crate) trait Machine {
 }
 
 /// What a rank takes out of a publication.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Look {
     pub(crate) publisher: u32,
     pub(crate) stamp: u64,
@@ -43,6 +45,15 @@ pub(crate) struct Look {
     /// Nothing, if it only waits.
     pub(crate) into: Option<Span>,
     pub(crate) merge: Option<Merge>,
+    /// It takes it out of that, and knows how much there is.
+    pub(crate) pocket: Option<Pocket>,
+}
+
+impl Look {
+    /// What is copied or combined.
+    pub(crate) fn taken(&self) -> Option<Span> {
+        self.into.filter(|into| self.pocket.is_none_or(|pocket| pocket.holds(into.len)))
+    }
 }
 
 struct Node {
@@ -159,7 +170,7 @@ impl<M: Machine> Walk<'_, M> {
             // The sender finds the receiver, when its turn comes.
             Step::Recv { .. } | Step::RecvReduce { .. } => return Ok(false),
             Step::Reduce { .. } | Step::Copy { .. } => self.machine.local(op, rank, &step)?,
-            Step::Publish { from, phase, form } => {
+            Step::Lay { phase, .. } | Step::Publish { phase, .. } => {
                 let stamp = stamp(phase);
                 let clear = self.nodes.iter().all(|node| node.released + self.banks >= stamp);
                 let turn = self.nodes[rank as usize].released + 1 >= self.ops[op].first;
@@ -169,20 +180,30 @@ impl<M: Machine> Walk<'_, M> {
                 if self.nodes[rank as usize].published >= stamp {
                     return Err(format!("rank {rank} publishes {stamp} too late"));
                 }
-                self.machine.publish(op, rank, stamp, from, form);
-                self.nodes[rank as usize].published = stamp;
+                match step {
+                    Step::Lay { from, pocket, .. } => self.machine.lay(op, rank, stamp, from, pocket)?,
+                    Step::Publish { from, form, .. } => {
+                        self.machine.publish(op, rank, stamp, from, form);
+                        self.nodes[rank as usize].published = stamp;
+                    }
+                    _ => {}
+                }
             }
             Step::Await { rank: publisher, phase } => {
-                let look = Look { publisher, stamp: stamp(phase), at: 0, into: None, merge: None };
-                return self.look(op, rank, look);
+                let stamp = stamp(phase);
+                return self.look(op, rank, Look { publisher, stamp, ..Look::default() });
+            }
+            Step::Fetch { rank: publisher, phase, pocket, into } => {
+                let (stamp, into, pocket) = (stamp(phase), Some(into), Some(pocket));
+                return self.look(op, rank, Look { publisher, stamp, into, pocket, ..Look::default() });
             }
             Step::Pull { rank: publisher, phase, at, into } => {
-                let look = Look { publisher, stamp: stamp(phase), at, into: Some(into), merge: None };
-                return self.look(op, rank, look);
+                let (stamp, into) = (stamp(phase), Some(into));
+                return self.look(op, rank, Look { publisher, stamp, at, into, ..Look::default() });
             }
             Step::PullReduce { rank: publisher, phase, at, merge } => {
-                let (stamp, into) = (stamp(phase), Some(merge.into));
-                let look = Look { publisher, stamp, at, into, merge: Some(merge) };
+                let (stamp, into, merge) = (stamp(phase), Some(merge.into), Some(merge));
+                let look = Look { publisher, stamp, at, into, merge, pocket: None };
                 return self.look(op, rank, look);
             }
             Step::Release { phase } => {

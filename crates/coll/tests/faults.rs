@@ -41,6 +41,56 @@ fn lengths_that_differ_are_an_error_of_the_receiver() {
     }
 }
 
+/// Blocks of words, one after the other.
+fn blocks(counts: &[u64]) -> Memory {
+    let ty = Datatype::builtin(0x259).unwrap().clone();
+    let base = Scratch::zeroed(8 * counts.iter().sum::<u64>() as usize);
+    Memory::Vector { base, counts: counts.to_vec(), displs: vec![], ty: ty.into() }
+}
+
+#[test]
+fn lengths_that_differ_are_an_error_also_where_only_the_two_know_them() {
+    // In slots of 512 bytes 4 words fit into a pocket, and 100 go by message.
+    for (sent, room) in [(2, 1), (1, 2), (100, 2), (2, 100), (100, 99), (0, 1)] {
+        let fault = Err(Fault::Length { from: 0, sent: 8 * sent, room: 8 * room });
+        for kind in [Kind::Gatherv, Kind::Scatterv, Kind::Alltoallv] {
+            let mut net = Net::new(3, 1, 512, true);
+            let mut plans = plans(3, Some(SlotFacts { inline: 512, regions: true, board: 0 }));
+            // Rank 0 gives rank 1 other than what that expects.
+            let call = |rank: u32| match (kind, rank) {
+                (Kind::Gatherv, 1) => Call::moving(kind, bytes(0), blocks(&[room, 0, 0]), 1),
+                (Kind::Gatherv, 0) => Call::moving(kind, bytes(sent), Memory::Nothing, 1),
+                (Kind::Gatherv, _) => Call::moving(kind, bytes(0), Memory::Nothing, 1),
+                (Kind::Scatterv, 0) => Call::moving(kind, blocks(&[0, sent, 0]), bytes(0), 0),
+                (Kind::Scatterv, 1) => Call::moving(kind, Memory::Nothing, bytes(room), 0),
+                (Kind::Scatterv, _) => Call::moving(kind, Memory::Nothing, bytes(0), 0),
+                (_, 0) => Call::moving(kind, blocks(&[0, sent, 1]), blocks(&[0, 0, 0]), 0),
+                (_, 1) => Call::moving(kind, blocks(&[0, 0, 0]), blocks(&[room, 0, 0]), 0),
+                _ => Call::moving(kind, blocks(&[0, 0, 0]), blocks(&[1, 0, 0]), 0),
+            };
+            if sent == 0 && kind != Kind::Alltoallv {
+                // Who gives nothing does not even publish.
+                continue;
+            }
+            let mut executions = begin(&mut plans, call, 0);
+            assert!(executions.iter().all(|mine| mine[0].algorithm().name == "shared"));
+            let mut results = vec![];
+            // A message that nobody wants may keep its sender.
+            for _ in 0..10_000 {
+                for (rank, execution) in executions.iter_mut().enumerate() {
+                    let mut port = Port { net: &mut net, rank: rank as u32 };
+                    if let Advance::Done(result) = execution[0].advance(&mut port)
+                        && rank == 1
+                    {
+                        results.push(result);
+                    }
+                }
+            }
+            assert_eq!(results.first(), Some(&fault), "{kind:?}, {sent} sent, {room} expected");
+        }
+    }
+}
+
 #[test]
 fn a_rank_that_disagrees_with_itself_is_told() {
     let mut net = Net::new(1, 1, 0, false);

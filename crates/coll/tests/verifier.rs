@@ -1,7 +1,7 @@
 //! Every algorithm is proved right for every rank count up to 64, and wrong ones are found out.
 
 use banyan_coll::verify::{Trial, check};
-use banyan_coll::{ALL, Algorithm, Buf, Kind, Merge, Round, Shape, Side, Step};
+use banyan_coll::{ALL, Algorithm, Buf, Kind, Merge, Pocket, Round, Shape, Side, Step};
 
 fn odd_sizes(algorithm: &Algorithm, ranks: u32) -> Vec<u64> {
     use Kind::*;
@@ -22,6 +22,12 @@ fn some_roots(algorithm: &Algorithm, ranks: u32) -> Vec<u32> {
         true if ranks <= 20 => vec![0, 1, ranks / 2, ranks - 1],
         true => vec![0, (ranks * 7 / 11) ^ 1],
     }
+}
+
+/// A slot whose pockets hold so many bytes: what is longer goes by message.
+fn slot(algorithm: &Algorithm, ranks: u32, room: u64) -> u64 {
+    let pockets = if algorithm.kind == Kind::Gatherv { 1 } else { u64::from(ranks.max(2) - 1) };
+    pockets * (Pocket::HEAD + room)
 }
 
 fn check_all(algorithms: impl Iterator<Item = &'static Algorithm>) {
@@ -45,6 +51,7 @@ fn check_all(algorithms: impl Iterator<Item = &'static Algorithm>) {
                         // More for many ranks, so that it is not all chunks.
                         board: 2 * u64::from(ranks) * u64::from(1 + ranks / 16) + len / 3,
                         banks: [2, 16][(i / 2 + j) % 2],
+                        slot: slot(algorithm, ranks, (i + 2 * j) as u64 % 4),
                     };
                     trials += 1;
                     if let Err(what) = check(algorithm, &trial) {
@@ -86,6 +93,7 @@ fn larger_rank_counts_are_no_different() {
                 seed: u64::from(ranks),
                 board: 2 * u64::from(ranks) * 25 + 1,
                 banks: 16,
+                slot: slot(algorithm, ranks, u64::from(ranks) % 2),
             };
             assert_eq!(check(algorithm, &trial), Ok(()), "{algorithm:?}, {trial:?}");
         }
@@ -110,6 +118,7 @@ fn said(right: &str, in_place: bool, change: impl FnOnce(&mut Algorithm)) -> Str
         seed: 3,
         board: 0,
         banks: 2,
+        slot: 8 * 6,
     };
     let right = row(right);
     check(right, &trial).unwrap();
@@ -317,4 +326,43 @@ fn reading_a_slot_after_its_release_is_found() {
         }
     });
     assert!(what.contains("which it has released"), "{what}");
+}
+
+#[test]
+fn pockets_that_meet_are_found() {
+    let what = said("alltoallv=shared", false, |wrong| {
+        wrong.round = |shape, index, round| {
+            changed("alltoallv=shared", (shape, index, round), |mut step| {
+                if let Step::Lay { pocket, .. } = &mut step {
+                    pocket.at /= 2;
+                }
+                Some(step)
+            });
+        }
+    });
+    assert!(what.contains("has no room for"), "{what}");
+}
+
+#[test]
+fn a_pair_that_decides_by_different_sizes_is_found() {
+    let what = said("scatterv=shared", false, |wrong| {
+        wrong.round = |shape, index, round| {
+            // Some rank believes that all blocks go by message.
+            let slot = if shape.rank == 3 { 32 } else { shape.slot };
+            (row("scatterv=shared").round)(&Shape { slot, ..shape.clone() }, index, round);
+        }
+    });
+    assert!(what.contains("does not find"), "{what}");
+}
+
+#[test]
+fn what_is_laid_and_never_published_is_found() {
+    let what = said("gatherv=shared", false, |wrong| {
+        wrong.round = |shape, index, round| {
+            changed("gatherv=shared", (shape, index, round), |step| {
+                (!matches!(step, Step::Publish { .. })).then_some(step)
+            });
+        }
+    });
+    assert!(what.contains("never published"), "{what}");
 }

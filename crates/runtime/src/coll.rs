@@ -183,6 +183,16 @@ impl coll::Slots for &TeamSlots {
     }
 
     #[inline]
+    fn bank(&mut self, stamp: u64) -> Buffer {
+        self.arena.bank(stamp)
+    }
+
+    #[inline]
+    fn publish_bank(&mut self, stamp: u64) {
+        self.arena.publish_bank(stamp);
+    }
+
+    #[inline]
     fn publish_region(&mut self, stamp: u64, data: &Buffer) {
         self.arena.publish_region(stamp, data);
     }

@@ -77,6 +77,22 @@ impl Arena {
         self.stamp(bank, stamp, len as u64);
     }
 
+    /// My bank of `stamp`, to be filled before [`Arena::publish_bank`].
+    #[inline]
+    pub fn bank(&self, stamp: u64) -> Buffer {
+        let at =
+            self.core.segment.ptr(self.place.bank(self.place.me, stamp) + BANK_HEAD, self.inline_bytes());
+        // SAFETY: inside the segment, which outlives the collective; every rank has released what was in it (the
+        // caller's promise), so no one reads it now.
+        unsafe { Buffer::new(at, self.inline_bytes()) }
+    }
+
+    /// Stamps my bank of `stamp` with whatever is in it.
+    #[inline]
+    pub fn publish_bank(&self, stamp: u64) {
+        self.stamp(self.place.bank(self.place.me, stamp), stamp, self.inline_bytes() as u64);
+    }
+
     /// Publishes address and length of `bytes`, for others to [pull](Arena::pull) until all released `stamp`.
     pub fn publish_region(&self, stamp: u64, bytes: &Buffer) {
         let bank = self.place.bank(self.place.me, stamp);

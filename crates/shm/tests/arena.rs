@@ -50,6 +50,11 @@ fn publications_are_seen_by_stamp() {
     assert_eq!(inline(&slots[2], 0, again), Some(vec![]));
     assert!(inline(&slots[2], 0, 1).is_none(), "its bank was used again");
     assert_eq!(inline(&slots[2], 0, 2), Some(vec![7; 4096]), "another bank");
+    slots[0].bank(4).write(100, b"laid");
+    assert!(inline(&slots[1], 0, 4).is_none());
+    slots[0].publish_bank(4);
+    let seen = inline(&slots[1], 0, 4).expect("it is published");
+    assert_eq!((seen.len(), &seen[100..104]), (4096, &b"laid"[..]));
 }
 
 #[test]

@@ -68,7 +68,7 @@ pub(crate) const SPREAD_V: Algorithm = Algorithm { kind: Kind::Alltoallv, ..SPRE
 pub(crate) const PAIRWISE_W: Algorithm = Algorithm { kind: Kind::Alltoallw, ..PAIRWISE };
 pub(crate) const SPREAD_W: Algorithm = Algorithm { kind: Kind::Alltoallw, ..SPREAD };
 
-fn own(shape: &Shape, round: &mut Round) {
+pub(super) fn own(shape: &Shape, round: &mut Round) {
     let (from, into) = (shape.sends.block(shape.rank), shape.recvs.block(shape.rank));
     // If the user's two counts for this rank itself differ, nothing beyond the shorter is touched.
     let len = from.1.min(into.1);

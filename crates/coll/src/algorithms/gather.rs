@@ -81,7 +81,7 @@ fn linear(shape: &Shape, index: u32, round: &mut Round) {
     }
 }
 
-fn own(shape: &Shape, round: &mut Round) {
+pub(super) fn own(shape: &Shape, round: &mut Round) {
     round.copy(shape.whole(Buf::Send), Span::new(Buf::Recv, shape.recvs.block(shape.rank)));
 }
 

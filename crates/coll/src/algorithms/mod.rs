@@ -9,6 +9,7 @@ pub(crate) mod bcast;
 pub(crate) mod board;
 pub(crate) mod gather;
 pub(crate) mod group;
+pub(crate) mod pockets;
 pub(crate) mod reduce;
 pub(crate) mod reduce_scatter;
 pub(crate) mod scan;

@@ -55,7 +55,7 @@ fn linear(shape: &Shape, index: u32, round: &mut Round) {
     }
 }
 
-fn own(shape: &Shape, round: &mut Round) {
+pub(super) fn own(shape: &Shape, round: &mut Round) {
     round.copy(Span::new(Buf::Send, shape.sends.block(shape.rank)), shape.whole(Buf::Recv));
 }
 

@@ -94,6 +94,8 @@ pub(crate) const REDUCE_SCATTER_BLOCK: Algorithm = Algorithm {
     ..ALLREDUCE
 };
 
+pub(crate) const REDUCE_SCATTER: Algorithm = Algorithm { kind: Kind::ReduceScatter, ..REDUCE_SCATTER_BLOCK };
+
 pub(crate) const SCAN: Algorithm = Algorithm {
     kind: Kind::Scan,
     about: "all publish, each combines what those before it did: small vectors on one node",
@@ -145,6 +147,8 @@ pub(crate) const ALLGATHER: Algorithm = Algorithm {
     round: |shape, index, round| gather(shape, index, true, round),
     cost: gather_cost,
 };
+
+pub(crate) const ALLGATHERV: Algorithm = Algorithm { kind: Kind::Allgatherv, ..ALLGATHER };
 
 pub(crate) const GATHER: Algorithm = Algorithm {
     kind: Kind::Gather,

@@ -1,8 +1,8 @@
 //! The straight-line interpreter: the same schedules, for few bytes in one piece that go through shared slots.
 //!
 //! Nothing here needs packing, a message or a user's function, and steps are over in the order in which they
-//! stand, so none needs a state, and all rounds are one list ([`Line`]) that is kept for the next call of the
-//! same [`Outline`]. What a barrier or an 8-byte allreduce costs is decided here.
+//! stand, so none needs a state, and all rounds are one list ([`Line`]). What a barrier or an 8-byte allreduce costs
+//! is decided here.
 
 use std::sync::Arc;
 
@@ -10,126 +10,11 @@ use banyan_datatype::TypeArc;
 use banyan_datatype::op::{Builtin, Reducer};
 use banyan_memory::Buffer;
 
+use super::line::{Hop, Layout, Line, Outline, Piece, shape};
+use super::shared::{inside, lay};
 use super::{Advance, Running, Stamps};
 use crate::place::Place;
-use crate::{
-    Algorithm, Blocks, Buf, Call, Fault, Form, Kind, Memory, Merge, Messenger, Needs, Op, Published, Round,
-    Shape, Side, Slots, Span, Step,
-};
-
-/// All that can differ between the shapes of two calls of one kind here.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Outline {
-    root: u32,
-    commutative: bool,
-    unit: u64,
-    len: u64,
-}
-
-impl Outline {
-    /// How many lines of a kind are kept: programs go around some roots and sizes.
-    pub(crate) const PLACES: usize = 16;
-
-    /// Where its line is kept, unless another has taken the place.
-    #[inline]
-    pub(crate) fn place(&self) -> usize {
-        (self.root as usize + self.len as usize) % Self::PLACES
-    }
-
-    /// Bytes of a vector or block: a rank publishes no less.
-    #[inline]
-    pub(crate) fn block(&self) -> u64 {
-        self.unit * self.len
-    }
-
-    /// What a [`Case`](crate::Case) counts.
-    pub(crate) fn bytes(&self, kind: Kind, ranks: u32) -> u64 {
-        let blocks = if kind == Kind::ReduceScatterBlock { u64::from(ranks) } else { 1 };
-        self.block() * blocks
-    }
-
-    pub(crate) fn commutative(&self) -> bool {
-        self.commutative
-    }
-}
-
-/// A step on bytes of what is given and what is got, where schedules that fit into slots need it.
-#[derive(Clone, Copy, Debug)]
-enum Hop {
-    Publish { phase: u32, from: Piece },
-    Await { rank: u32, phase: u32 },
-    Pull { rank: u32, phase: u32, at: u32, into: Piece },
-    Reduce { rank: u32, phase: u32, at: u32, into: Piece },
-    Release { phase: u32 },
-    Drain { rank: u32, phase: u32 },
-}
-
-/// Bytes of a side.
-#[derive(Clone, Copy, Debug)]
-struct Piece {
-    at: u32,
-    len: u32,
-}
-
-/// The steps of a whole schedule, by rank and phase.
-#[derive(Debug)]
-pub(crate) struct Line {
-    pub(crate) outline: Outline,
-    /// What was chosen.
-    pub(crate) algorithm: &'static Algorithm,
-    pub(crate) phases: u32,
-    /// `None` if that needs more than what can be done here.
-    hops: Option<Vec<Hop>>,
-}
-
-impl Line {
-    /// Ranks up to which lines are kept: they are as long as there are ranks.
-    pub(crate) const RANKS: u32 = 128;
-
-    pub(crate) fn new(outline: Outline, algorithm: &'static Algorithm, (rank, ranks): (u32, u32)) -> Line {
-        let Outline { root, unit, len, commutative } = outline;
-        let even = Blocks::Even(len);
-        let (sends, recvs) = (even.clone(), even);
-        let shape = Shape { rank, ranks, root, unit, len, sends, recvs, commutative, board: 0 };
-        let fits = matches!(algorithm.needs, Needs::Inline | Needs::InlineBlocks);
-        let rounds = if fits { (algorithm.rounds)(&shape) } else { 0 };
-        let (mut round, mut hops) = (Round::default(), vec![]);
-        for index in 0..rounds {
-            round.begin(index);
-            (algorithm.round)(&shape, index, &mut round);
-            hops.extend(round.steps.iter().map(|step| hop(step, unit)));
-        }
-        let hops: Option<Vec<Hop>> = hops.into_iter().collect();
-        let phases = (algorithm.phases)(&shape);
-        Line { outline, algorithm, phases, hops: hops.filter(|hops| !hops.is_empty()) }
-    }
-
-    pub(crate) fn can_be_walked(&self) -> bool {
-        self.hops.is_some()
-    }
-}
-
-/// The short form of a step, if it has one.
-fn hop(step: &Step, unit: u64) -> Option<Hop> {
-    let bytes = |units: u64| u32::try_from(units * unit).ok();
-    let piece = |span: Span| Some(Piece { at: bytes(span.at)?, len: bytes(span.len)? });
-    Some(match *step {
-        // The root of a bcast publishes what others receive: there, both are one.
-        Step::Publish { from, phase, form: Form::Inline } => Hop::Publish { phase, from: piece(from)? },
-        Step::Await { rank, phase } => Hop::Await { rank, phase },
-        Step::Pull { rank, phase, at, into } if into.buf == Buf::Recv => {
-            Hop::Pull { rank, phase, at: bytes(at)?, into: piece(into)? }
-        }
-        Step::PullReduce { rank, phase, at, merge: Merge { with, into, side: Side::Left } }
-            if with == into && into.buf == Buf::Recv =>
-        {
-            Hop::Reduce { rank, phase, at: bytes(at)?, into: piece(into)? }
-        }
-        Step::Release { phase } => Hop::Release { phase },
-        Step::Drain { rank, phase } => Hop::Drain { rank, phase },
-        _ => return None,
-    })
-}
+use crate::{Algorithm, Call, Fault, Kind, Memory, Messenger, Op, Pocket, Published, Shape, Slots};
 
 /// A call that may be carried out here: its elements lie in memory as they are packed.
 #[derive(Clone, Copy)]
@@ -138,6 +23,8 @@ pub(crate) struct Flat<'a> {
     /// What is published, and where it starts in the buffer.
     send: Option<(&'a Buffer, u32)>,
     recv: Option<&'a Buffer>,
+    /// What says where blocks lie that may differ, of what is given and of what is got.
+    sides: Option<[&'a Memory; 2]>,
     with: Option<(Reducer, &'a TypeArc)>,
 }
 
@@ -145,13 +32,19 @@ pub(crate) struct Flat<'a> {
 #[inline]
 fn dense(memory: &Memory, blocks: u32) -> Option<(&Buffer, u64, &TypeArc)> {
     match memory {
-        Memory::Uniform { base, count, ty } if ty.is_dense() && ty.size() > 0 => {
-            let bytes = count.checked_mul(ty.size())?.checked_mul(u64::from(blocks))?;
-            let whole = base.lo() == 0 && base.len() as u64 == bytes && bytes <= MOST;
-            whole.then_some((base, *count, ty))
+        Memory::Uniform { base, count, ty } => {
+            let all = count.checked_mul(u64::from(blocks))?;
+            fill(base, all, ty).then_some((base, *count, ty))
         }
         _ => None,
     }
+}
+
+/// True if these are elements without holes, and fill their buffer.
+#[inline]
+fn fill(base: &Buffer, count: u64, ty: &TypeArc) -> bool {
+    let bytes = count.saturating_mul(ty.size());
+    ty.is_dense() && ty.size() > 0 && base.lo() == 0 && base.len() as u64 == bytes && bytes <= MOST
 }
 
 /// No slot holds more.
@@ -163,9 +56,11 @@ impl<'a> Flat<'a> {
         match call.kind {
             Kind::Barrier => {
                 let outline = Outline { root: call.root, commutative: true, unit: 1, len: 0 };
-                Some(Flat { outline, send: None, recv: None, with: None })
+                Some(Flat { outline, send: None, recv: None, sides: None, with: None })
             }
+            Kind::ReduceScatter => Flat::scattering(call, rank),
             kind if kind.reduces() => Flat::reducing(call, ranks),
+            Kind::Gatherv | Kind::Scatterv | Kind::Allgatherv | Kind::Alltoallv => Flat::uneven(call, rank),
             _ => Flat::moving(call, (rank, ranks)),
         }
     }
@@ -195,9 +90,97 @@ impl<'a> Flat<'a> {
             outline,
             send: Some((base, 0)),
             recv: recv.map(|recv| recv.0),
+            sides: None,
             // If it is not defined, the error comes from where all of them come from.
             with: Some(reducer(op, ty)?),
         })
+    }
+
+    /// A reduce_scatter, whose blocks may differ.
+    #[inline(never)]
+    fn scattering(call: &'a Call, rank: u32) -> Option<Flat<'a>> {
+        let Some(Op::Builtin(op)) = call.op else { return None };
+        let Memory::Vector { base, counts, ty, .. } = &call.recv else { return None };
+        let (own, all) = (*counts.get(rank as usize)?, counts.iter().sum());
+        let (send, reach) = match &call.send {
+            Memory::InPlace => (base, all),
+            memory => match dense(memory, 1)? {
+                (send, count, sent) if (count, sent.size()) == (all, ty.size()) => (send, own),
+                _ => return None,
+            },
+        };
+        if !fill(base, reach, ty) {
+            return None;
+        }
+        let outline =
+            Outline { root: call.root, unit: ty.size(), len: own, commutative: op.is_commutative() };
+        Some(Flat {
+            outline,
+            send: Some((send, 0)),
+            recv: Some(base),
+            sides: Some([&call.send, &call.recv]),
+            with: Some(reducer(op, ty)?),
+        })
+    }
+
+    /// Data in blocks that may differ, on one side or on both.
+    #[inline(never)]
+    fn uneven(call: &'a Call, rank: u32) -> Option<Flat<'a>> {
+        // The buffer, and this rank's own block in it.
+        let side = |memory: &'a Memory| match memory {
+            Memory::Nothing | Memory::InPlace => Some(None),
+            Memory::Vector { base, ty, .. } if ty.is_dense() => {
+                Some(Some((base, Layout::of(memory).block(rank)?)))
+            }
+            memory => {
+                let (base, count, ty) = dense(memory, 1)?;
+                Some(Some((base, Piece { at: 0, len: (count * ty.size()) as u32 })))
+            }
+        };
+        let (send, recv) = (side(&call.send)?, side(&call.recv)?);
+        let len = match (send, recv) {
+            (Some((_, sent)), Some((_, room))) if sent.len != room.len => return None,
+            (send, recv) => send.or(recv)?.1.len,
+        };
+        let mut given = &call.send;
+        let send = match (&call.send, recv) {
+            (Memory::InPlace, Some((base, _))) if call.kind == Kind::Alltoallv => {
+                given = &call.recv;
+                Some((base, 0))
+            }
+            (Memory::InPlace, Some((base, own))) => Some((base, own.at)),
+            _ => send.map(|(base, _)| (base, 0)),
+        };
+        let outline = Outline { root: call.root, unit: 1, len: u64::from(len), commutative: true };
+        let recv = recv.map(|(base, _)| base);
+        Some(Flat { outline, send, recv, sides: Some([given, &call.recv]), with: None })
+    }
+
+    #[inline]
+    fn layouts(&self) -> Option<[Layout<'a>; 2]> {
+        self.sides.map(|[given, got]| [Layout::of(given), Layout::of(got)])
+    }
+
+    /// Bytes of the largest block that is known here.
+    #[inline]
+    pub(crate) fn largest(&self) -> u64 {
+        let uneven = self.layouts().map_or(0, |[given, got]| given.largest().max(got.largest()));
+        uneven.max(self.outline.block())
+    }
+
+    /// True if a line is for calls like this one.
+    #[inline]
+    pub(crate) fn is_on(&self, line: &Line) -> bool {
+        line.is_of(&self.outline, self.layouts())
+    }
+
+    pub(crate) fn shape(&self, kind: Kind, (rank, ranks): (u32, u32), slot: u64) -> Shape {
+        shape(kind, &self.outline, self.layouts(), (rank, ranks), slot)
+    }
+
+    /// The line for it by an algorithm.
+    pub(crate) fn line(&self, algorithm: &'static Algorithm, shape: &Shape) -> Line {
+        Line::new((self.outline, self.layouts()), algorithm, shape)
     }
 
     #[inline]
@@ -227,7 +210,7 @@ impl<'a> Flat<'a> {
             _ => send.map(|(base, ..)| (base, 0)),
         };
         let outline = Outline { root: call.root, unit: 1, len, commutative: true };
-        Some(Flat { outline, send, recv: recv.map(|side| side.0), with: None })
+        Some(Flat { outline, send, recv: recv.map(|side| side.0), sides: None, with: None })
     }
 
     /// What an execution is about that was [flattened](Running::flatten).
@@ -241,7 +224,7 @@ impl<'a> Flat<'a> {
             _ => None,
         };
         let start = running.in_place.unwrap_or(0) as u32;
-        Flat { outline, send: send.or(recv).map(|base| (base, start)), recv, with }
+        Flat { outline, send: send.or(recv).map(|base| (base, start)), recv, sides: None, with }
     }
 
     /// Carries a step out; false if it cannot be now.
@@ -260,6 +243,37 @@ impl<'a> Flat<'a> {
                     }
                 }
                 Ok(clear)
+            }
+            Hop::Lay { phase, pocket, from } => {
+                let stamp = stamps.of(phase);
+                let clear = stamps.clear(stamp, slots);
+                if clear && let Some((base, start)) = self.send {
+                    let pocket = Pocket { at: u64::from(pocket), room: u64::from(from.len) };
+                    if let Some(inside) = lay(&slots.bank(stamp), stamp, pocket, pocket.room) {
+                        inside.copy_from(0, base, (start + from.at) as isize, from.len as usize);
+                    }
+                }
+                Ok(clear)
+            }
+            Hop::PublishLaid { phase } => {
+                slots.publish_bank(stamps.of(phase));
+                Ok(true)
+            }
+            Hop::Fetch { rank, phase, pocket, into } => {
+                let stamp = stamps.of(phase);
+                let Some(published) = stamps.look(rank, stamp, slots) else { return Ok(false) };
+                let pocket = Pocket { at: u64::from(pocket), room: u64::from(into.len) };
+                let inside = inside(&published, (rank, stamp), pocket, pocket.room)?;
+                if let (Some(recv), Some(inside)) = (self.recv, inside) {
+                    recv.copy_from(into.at as isize, &inside, 0, into.len as usize);
+                }
+                Ok(true)
+            }
+            Hop::Copy { from, into } => {
+                if let (Some((base, start)), Some(recv)) = (self.send, self.recv) {
+                    recv.copy_from(into.at as isize, base, (start + from) as isize, into.len as usize);
+                }
+                Ok(true)
             }
             Hop::Await { rank, phase } => Ok(stamps.look(rank, stamps.of(phase), slots).is_some()),
             Hop::Pull { rank, phase, at, into } => {
@@ -358,7 +372,7 @@ impl Running {
         self.in_place = Some(u64::from(start));
         let mut element = None;
         for (memory, place) in [call.send, call.recv].into_iter().zip(&mut self.places) {
-            if let Memory::Uniform { base, ty, .. } = memory {
+            if let Memory::Uniform { base, ty, .. } | Memory::Vector { base, ty, .. } = memory {
                 *place = Place::Bytes(base);
                 element = Some(ty);
             }

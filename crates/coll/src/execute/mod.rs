@@ -1,6 +1,7 @@
 //! [`Execution`]: carries a schedule out, driven from outside.
 
 pub(crate) mod flat;
+pub(crate) mod line;
 mod merge;
 mod shared;
 
@@ -9,7 +10,8 @@ use std::sync::Arc;
 use banyan_datatype::{Data, TypeArc};
 use banyan_memory::Buffer;
 
-use self::flat::{Begun, Line};
+use self::flat::Begun;
+use self::line::Line;
 use self::merge::Came;
 use crate::place::{Place, Spare};
 use crate::{

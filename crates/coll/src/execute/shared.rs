@@ -5,7 +5,7 @@ use banyan_memory::Buffer;
 
 use super::merge::Came;
 use super::{Running, Tried};
-use crate::{Fault, Form, Merge, Op, Published, Slots, Span, Step};
+use crate::{Fault, Form, Merge, Op, Pocket, Published, Slots, Span, Step};
 
 /// Where an execution is in the order of stamps.
 #[derive(Clone, Copy, Debug, Default)]
@@ -87,6 +87,26 @@ impl Running {
         let over = |yes: bool| if yes { Ok(Tried::Over) } else { Ok(Tried::NotYet) };
         match step {
             Step::Publish { from, phase, form } => over(self.publish(from, stamp(phase), form, slots)),
+            Step::Lay { from, phase, pocket } => {
+                let clear = self.stamps.clear(stamp(phase), slots);
+                if clear {
+                    let stamp = stamp(phase);
+                    let (buf, range) = self.range(from);
+                    if let Some(inside) = lay(&slots.bank(stamp), stamp, pocket, from.len) {
+                        self.places[buf].pack(range, &inside);
+                    }
+                }
+                over(clear)
+            }
+            Step::Fetch { rank, phase, pocket, into } => {
+                let stamp = stamp(phase);
+                let Some(published) = self.stamps.look(rank, stamp, slots) else { return Ok(Tried::NotYet) };
+                if let Some(inside) = inside(&published, (rank, stamp), pocket, into.len)? {
+                    let (buf, range) = self.range(into);
+                    self.places[buf].unpack(range, &inside);
+                }
+                Ok(Tried::Over)
+            }
             Step::Await { rank, phase } => over(self.stamps.look(rank, stamp(phase), slots).is_some()),
             Step::Pull { rank, phase, at, into } => {
                 let stamp = stamp(phase);
@@ -114,6 +134,10 @@ impl Running {
         if !self.stamps.clear(stamp, slots) {
             return false;
         }
+        if form == Form::Laid {
+            slots.publish_bank(stamp);
+            return true;
+        }
         let (buf, range) = self.range(from);
         let direct = self.places[buf].data(range).and_then(|data| data.contiguous());
         let packed = match direct {
@@ -133,9 +157,9 @@ impl Running {
                 }
             }
         };
-        match form {
-            Form::Inline => slots.publish(stamp, &packed),
-            Form::Region => slots.publish_region(stamp, &packed),
+        match form == Form::Region {
+            true => slots.publish_region(stamp, &packed),
+            false => slots.publish(stamp, &packed),
         }
         true
     }
@@ -253,6 +277,46 @@ impl Running {
         }
         Ok(landing.map_or(Came::InPlace, Came::Landed))
     }
+}
+
+/// The length in a pocket, which tells a pocket that was not filled for this stamp from one that was.
+fn head(stamp: u64, len: u64) -> u64 {
+    stamp << 32 | len.min(u64::from(u32::MAX))
+}
+
+/// Puts a length into a pocket, and returns where the bytes themselves go, if they do.
+#[inline]
+pub(super) fn lay(bank: &Buffer, stamp: u64, pocket: Pocket, len: u64) -> Option<Buffer> {
+    bank.write(pocket.at as isize, &head(stamp, len).to_ne_bytes());
+    pocket.holds(len).then(|| bank.slice((pocket.at + Pocket::HEAD) as isize, len as usize))
+}
+
+/// The bytes in a pocket, if they are there; it must have been filled with so many.
+#[inline]
+pub(super) fn inside(
+    published: &Published,
+    (rank, stamp): (u32, u64),
+    pocket: Pocket,
+    len: u64,
+) -> Result<Option<Buffer>, Fault> {
+    let wrong = |sent: u64| Err(Fault::Length { from: rank, sent, room: len });
+    let bank = match published {
+        Published::Inline(bank) if bank.len() as u64 >= pocket.at + Pocket::HEAD + pocket.room => bank,
+        Published::Inline(bank) => return wrong(bank.len() as u64),
+        Published::Region(sent) => return wrong(*sent),
+    };
+    let mut there = [0; Pocket::HEAD as usize];
+    bank.read(bank.lo() + pocket.at as isize, &mut there);
+    let there = u64::from_ne_bytes(there);
+    if there != head(stamp, len) {
+        return wrong(if there >> 32 == stamp & u64::from(u32::MAX) {
+            there & u64::from(u32::MAX)
+        } else {
+            0
+        });
+    }
+    let at = bank.lo() + (pocket.at + Pocket::HEAD) as isize;
+    Ok(pocket.holds(len).then(|| bank.slice(at, len as usize)))
 }
 
 /// Bytes pulled and reduced at a time.

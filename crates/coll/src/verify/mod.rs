@@ -13,7 +13,7 @@ mod memory;
 use self::board::Board;
 use self::memory::{Memory, Value, extents, mix};
 use crate::walk::{Look, Machine, Operation, walk};
-use crate::{Algorithm, Blocks, Buf, Form, Kind, Merge, Needs, Shape, Side, Span, Step};
+use crate::{Algorithm, Blocks, Buf, Form, Kind, Merge, Needs, Pocket, Shape, Side, Span, Step};
 
 /// One case to be checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,6 +38,8 @@ pub struct Trial {
     pub board: u64,
     /// Banks of a slot: with few ranks wait for one another, with many they get far apart.
     pub banks: u64,
+    /// Bytes of a slot, as far as it is cut into pockets.
+    pub slot: u64,
 }
 
 /// Checks one algorithm in one case: alone, or, where it uses shared slots, several in a row with changing
@@ -78,7 +80,7 @@ pub fn check(algorithm: &'static Algorithm, trial: &Trial) -> Result<(), String>
 
 /// The shape that a rank has in a trial.
 pub fn shape(kind: Kind, rank: u32, trial: &Trial) -> Shape {
-    let Trial { ranks, root, len, unit, commutative, board, .. } = *trial;
+    let Trial { ranks, root, len, unit, commutative, board, slot, .. } = *trial;
     let even = Blocks::Even(len);
     let uneven = |of: &dyn Fn(u32) -> u64| Blocks::from_lens((0..ranks).map(of));
     let none = Blocks::Even(0);
@@ -99,7 +101,7 @@ pub fn shape(kind: Kind, rank: u32, trial: &Trial) -> Shape {
         Kind::ReduceScatterBlock => (len, even, none),
         _ => (len, none.clone(), none),
     };
-    Shape { rank, ranks, root, len: own, unit, sends, recvs, board, commutative }
+    Shape { rank, ranks, root, len: own, unit, sends, recvs, board, slot, commutative }
 }
 
 /// Stamps that an operation uses up.
@@ -120,6 +122,14 @@ struct Publication {
     span: Span,
     form: Form,
     values: Vec<Value>,
+    pockets: Vec<Filled>,
+}
+
+/// A pocket, the length in it, and what else is.
+struct Filled {
+    pocket: Pocket,
+    len: u64,
+    values: Vec<Value>,
 }
 
 struct Symbolic<'a> {
@@ -129,6 +139,8 @@ struct Symbolic<'a> {
     memory: Vec<Vec<Memory>>,
     /// By rank and bank.
     slots: Vec<Vec<Option<Publication>>>,
+    /// By rank, what it laid into its slot and has not published yet, and the stamp.
+    laid: Vec<(u64, Vec<Filled>)>,
     /// The operation that each rank is in.
     at_op: Vec<usize>,
     released: Vec<u64>,
@@ -151,6 +163,7 @@ impl<'a> Symbolic<'a> {
             ops,
             memory: memory.collect(),
             slots: (0..ranks).map(|_| (0..trial.banks).map(|_| None).collect()).collect(),
+            laid: (0..ranks).map(|_| (0, vec![])).collect(),
             at_op: vec![0; ranks],
             released: vec![0; ranks],
             board: Board::new(trial.ranks, trial.board),
@@ -247,6 +260,9 @@ impl Machine for Symbolic<'_> {
         for step in steps {
             let marked = match *step {
                 Step::Send { from, .. } | Step::Publish { from, .. } => memory.mark(from, false),
+                Step::Lay { from, pocket, .. } if pocket.holds(from.len) => memory.mark(from, false),
+                Step::Fetch { into, pocket, .. } if pocket.holds(into.len) => memory.mark(into, true),
+                Step::Lay { .. } | Step::Fetch { .. } => Ok(()),
                 Step::Recv { into, .. } | Step::Pull { into, .. } => memory.mark(into, true),
                 Step::RecvReduce { merge, .. } | Step::PullReduce { merge, .. } => memory.mark_merge(merge),
                 // In place, what is given is there already.
@@ -295,15 +311,36 @@ impl Machine for Symbolic<'_> {
         Ok(())
     }
 
+    fn lay(&mut self, op: usize, rank: u32, stamp: u64, from: Span, pocket: Pocket) -> Result<(), String> {
+        let slot = self.ops[op].shapes[rank as usize].slot;
+        let held = pocket.holds(from.len);
+        let values = if held { self.memory(op, rank).read(from) } else { vec![] };
+        let (laid_for, laid) = &mut self.laid[rank as usize];
+        if std::mem::replace(laid_for, stamp) != stamp && !laid.is_empty() {
+            return Err(format!("rank {rank} laid something that it never published"));
+        }
+        let end = |pocket: &Pocket| pocket.at + Pocket::HEAD + pocket.room;
+        let meets = |other: &Filled| pocket.at < end(&other.pocket) && other.pocket.at < end(&pocket);
+        if end(&pocket) > slot || laid.iter().any(meets) {
+            return Err(format!("rank {rank} has no room for {pocket:?} in a slot of {slot}"));
+        }
+        laid.push(Filled { pocket, len: from.len, values });
+        Ok(())
+    }
+
     fn publish(&mut self, op: usize, rank: u32, stamp: u64, from: Span, form: Form) {
         let values = self.memory(op, rank).read(from);
-        let publication = Publication { stamp, op, span: from, form, values };
+        let pockets = match form {
+            Form::Laid => std::mem::take(&mut self.laid[rank as usize].1),
+            _ => vec![],
+        };
+        let publication = Publication { stamp, op, span: from, form, values, pockets };
         let bank = self.bank(stamp);
         self.slots[rank as usize][bank] = Some(publication);
     }
 
     fn look(&mut self, op: usize, rank: u32, look: Look) -> Result<(), String> {
-        let Look { publisher, stamp, at, into, merge } = look;
+        let Look { publisher, stamp, at, into, merge, pocket } = look;
         let slot = &self.slots[publisher as usize][self.bank(stamp)];
         let Some(slot) = slot.as_ref().filter(|slot| slot.stamp == stamp) else {
             return Err(format!("rank {rank} finds another stamp than {stamp} in rank {publisher}'s slot"));
@@ -321,6 +358,17 @@ impl Machine for Symbolic<'_> {
             }
         }
         let Some(into) = into else { return Ok(()) };
+        if let Some(pocket) = pocket {
+            let filled = slot.pockets.iter().find(|filled| filled.pocket == pocket);
+            let Some(filled) = filled.filter(|filled| filled.len == into.len) else {
+                return Err(format!("rank {rank} does not find {into:?} in {pocket:?} of rank {publisher}"));
+            };
+            if pocket.holds(into.len) {
+                let values = filled.values.clone();
+                self.memory(op, rank).take(into, values, None);
+            }
+            return Ok(());
+        }
         let Some(values) = slot.values.get(at as usize..(at + into.len) as usize).map(<[_]>::to_vec) else {
             return Err(format!("rank {rank} pulls {into:?} out of {} units", slot.values.len()));
         };

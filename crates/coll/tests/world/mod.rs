@@ -52,6 +52,8 @@ pub(crate) struct Net {
 }
 
 struct Slot {
+    /// What will be published, and when.
+    next: Option<(u64, Buffer)>,
     banks: Vec<Option<(u64, bool, Buffer)>>,
     published: u64,
     released: u64,
@@ -59,7 +61,7 @@ struct Slot {
 
 impl Slot {
     fn new(banks: usize) -> Slot {
-        Slot { banks: vec![None; banks], published: 0, released: 0 }
+        Slot { next: None, banks: vec![None; banks], published: 0, released: 0 }
     }
 }
 
@@ -155,12 +157,12 @@ impl Messenger for Port<'_> {
 }
 
 impl Port<'_> {
-    fn bank(&self, stamp: u64) -> usize {
+    fn place(&self, stamp: u64) -> usize {
         (stamp % self.banks()) as usize
     }
 
     fn stamp(&mut self, stamp: u64, region: bool, buffer: Buffer) {
-        let (banks, bank) = (self.banks(), self.bank(stamp));
+        let (banks, bank) = (self.banks(), self.place(stamp));
         let clear = self.net.slots.iter().all(|slot| slot.released + banks >= stamp);
         assert!(clear, "rank {} publishes {stamp} in a bank that others may still read", self.rank);
         let slot = &mut self.net.slots[self.rank as usize];
@@ -186,6 +188,27 @@ impl Slots for Port<'_> {
         self.stamp(stamp, false, Scratch::copy_of(&bytes).slice(0, bytes.len()));
     }
 
+    fn bank(&mut self, stamp: u64) -> Buffer {
+        let inline = self.net.inline;
+        let slot = &mut self.net.slots[self.rank as usize];
+        match &slot.next {
+            Some((there, bank)) if *there == stamp => bank.clone(),
+            _ => {
+                // With whatever is left of what was there before.
+                let bank = Scratch::copy_of(&vec![0x77; inline]);
+                slot.next = Some((stamp, bank.clone()));
+                bank.slice(0, inline)
+            }
+        }
+    }
+
+    fn publish_bank(&mut self, stamp: u64) {
+        let laid = self.net.slots[self.rank as usize].next.take();
+        let bank = laid.filter(|laid| laid.0 == stamp).expect("something was laid").1;
+        let bank = bank.slice(0, self.net.inline);
+        self.stamp(stamp, false, bank);
+    }
+
     fn publish_region(&mut self, stamp: u64, data: &Buffer) {
         assert!(self.net.regions);
         self.stamp(stamp, true, data.clone());
@@ -193,7 +216,7 @@ impl Slots for Port<'_> {
 
     fn look(&mut self, rank: u32, stamp: u64) -> Option<Published> {
         assert!(self.net.slots[self.rank as usize].released < stamp, "looks at what it has released");
-        let bank = self.bank(stamp);
+        let bank = self.place(stamp);
         let slot = &self.net.slots[rank as usize];
         if slot.published < stamp || self.net.random.one_in(4) {
             return None;
@@ -204,7 +227,7 @@ impl Slots for Port<'_> {
     }
 
     fn pull(&mut self, rank: u32, stamp: u64, at: u64, into: &Buffer) -> bool {
-        let bank = self.bank(stamp);
+        let bank = self.place(stamp);
         let (there, _, from) = self.net.slots[rank as usize].banks[bank].as_ref().unwrap();
         assert_eq!(*there, stamp);
         into.copy_from(into.lo(), from, from.lo() + at as isize, into.len());

@@ -1,0 +1,300 @@
+//! [`Line`]: all rounds of a schedule as one flat list of steps, on bytes where they lie in memory; kept for the next
+//! call of the same outline.
+
+use crate::{
+    Algorithm, Blocks, Buf, Form, Kind, Memory, Merge, Needs, Pocket, Round, Shape, Side, Span, Step,
+};
+
+/// All that can differ between the shapes of two calls of one kind here, where all blocks are alike.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Outline {
+    pub(super) root: u32,
+    pub(super) commutative: bool,
+    pub(super) unit: u64,
+    pub(super) len: u64,
+}
+
+impl Outline {
+    /// How many lines of a kind are kept: programs go around some roots and sizes.
+    pub(crate) const PLACES: usize = 16;
+
+    /// Where its line is kept, unless another has taken the place.
+    #[inline]
+    pub(crate) fn place(&self) -> usize {
+        (self.root as usize + self.len as usize) % Self::PLACES
+    }
+
+    /// Bytes of this rank's vector or block: it publishes no less.
+    #[inline]
+    pub(crate) fn block(&self) -> u64 {
+        self.unit * self.len
+    }
+}
+
+/// Blocks of a side that are not alike: bytes of an element, and by rank how many, and how many elements from the
+/// address. Without displacements they follow each other.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Layout<'a> {
+    unit: u64,
+    counts: &'a [u64],
+    displs: &'a [i64],
+}
+
+impl<'a> Layout<'a> {
+    /// Of memory that has such blocks; else that of none.
+    #[inline]
+    pub(super) fn of(memory: &'a Memory) -> Layout<'a> {
+        match memory {
+            Memory::Vector { counts, displs, ty, .. } => Layout { unit: ty.size(), counts, displs },
+            _ => Layout::default(),
+        }
+    }
+
+    /// Compared by a loop: a masked load of no bytes at no address, as in `memcmp` of empty lists, takes 0.2 us.
+    #[inline]
+    fn is(&self, other: &Layout<'_>) -> bool {
+        self.unit == other.unit
+            && (self.counts.len(), self.displs.len()) == (other.counts.len(), other.displs.len())
+            && self.counts.iter().zip(other.counts).all(|(count, theirs)| count == theirs)
+            && self.displs.iter().zip(other.displs).all(|(displ, theirs)| displ == theirs)
+    }
+
+    /// Bytes of a block, and where it starts.
+    #[inline]
+    pub(super) fn block(&self, rank: u32) -> Option<Piece> {
+        let rank = rank as usize;
+        let count = *self.counts.get(rank)?;
+        let before = || i64::try_from(self.counts[..rank].iter().sum::<u64>()).ok();
+        let displ = self.displs.get(rank).copied().or_else(before)?;
+        let bytes = |elements: u64| u32::try_from(elements.checked_mul(self.unit)?).ok();
+        let at = if count == 0 { 0 } else { bytes(u64::try_from(displ).ok()?)? };
+        Some(Piece { at, len: bytes(count)? })
+    }
+
+    /// Bytes of the largest block.
+    #[inline]
+    pub(super) fn largest(&self) -> u64 {
+        self.counts.iter().max().copied().unwrap_or(0).saturating_mul(self.unit)
+    }
+
+    fn blocks(&self) -> Blocks {
+        Blocks::from_lens(self.counts.iter().map(|count| count * self.unit))
+    }
+}
+
+/// A [`Layout`] that is kept.
+#[derive(Debug)]
+struct Kept {
+    unit: u64,
+    counts: Box<[u64]>,
+    displs: Box<[i64]>,
+}
+
+impl Kept {
+    fn new(Layout { unit, counts, displs }: Layout) -> Kept {
+        Kept { unit, counts: counts.into(), displs: displs.into() }
+    }
+
+    #[inline]
+    fn layout(&self) -> Layout<'_> {
+        Layout { unit: self.unit, counts: &self.counts, displs: &self.displs }
+    }
+}
+
+/// A step on bytes of what is given and what is got, where schedules that fit into slots need it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Hop {
+    Publish {
+        phase: u32,
+        from: Piece,
+    },
+    /// Puts into a pocket that holds it.
+    Lay {
+        phase: u32,
+        pocket: u32,
+        from: Piece,
+    },
+    PublishLaid {
+        phase: u32,
+    },
+    Await {
+        rank: u32,
+        phase: u32,
+    },
+    Pull {
+        rank: u32,
+        phase: u32,
+        at: u32,
+        into: Piece,
+    },
+    Fetch {
+        rank: u32,
+        phase: u32,
+        pocket: u32,
+        into: Piece,
+    },
+    Reduce {
+        rank: u32,
+        phase: u32,
+        at: u32,
+        into: Piece,
+    },
+    Copy {
+        from: u32,
+        into: Piece,
+    },
+    Release {
+        phase: u32,
+    },
+    Drain {
+        rank: u32,
+        phase: u32,
+    },
+}
+
+/// Bytes of a side.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
+    pub(super) at: u32,
+    pub(super) len: u32,
+}
+
+/// The steps of a whole schedule, by rank and phase.
+#[derive(Debug)]
+pub(crate) struct Line {
+    pub(crate) outline: Outline,
+    /// Of what is given and got, if blocks may differ.
+    layouts: Option<Box<[Kept; 2]>>,
+    /// What was chosen.
+    pub(crate) algorithm: &'static Algorithm,
+    pub(crate) phases: u32,
+    /// `None` if that needs more than what can be done here.
+    pub(super) hops: Option<Vec<Hop>>,
+}
+
+impl Line {
+    /// Ranks up to which lines are kept: they are as long as there are ranks.
+    pub(crate) const RANKS: u32 = 128;
+
+    pub(super) fn new(
+        (outline, layouts): (Outline, Option<[Layout<'_>; 2]>),
+        algorithm: &'static Algorithm,
+        shape: &Shape,
+    ) -> Line {
+        let fits = matches!(algorithm.needs, Needs::Inline | Needs::InlineBlocks | Needs::Pockets);
+        let rounds = if fits { (algorithm.rounds)(shape) } else { 0 };
+        let drawing = Drawing { shape, layouts: layouts.filter(|_| !algorithm.kind.reduces()) };
+        let (mut round, mut hops) = (Round::default(), vec![]);
+        for index in 0..rounds {
+            round.begin(index);
+            (algorithm.round)(shape, index, &mut round);
+            hops.extend(round.steps.iter().map(|step| drawing.hop(step)));
+        }
+        let hops: Option<Vec<Hop>> = hops.into_iter().collect();
+        let phases = (algorithm.phases)(shape);
+        let layouts = layouts.map(|layouts| Box::new(layouts.map(Kept::new)));
+        Line { outline, layouts, algorithm, phases, hops: hops.filter(|hops| !hops.is_empty()) }
+    }
+
+    pub(crate) fn can_be_walked(&self) -> bool {
+        self.hops.is_some()
+    }
+
+    /// True if it is for calls of this outline, with blocks that lie as these do.
+    #[inline]
+    pub(super) fn is_of(&self, outline: &Outline, layouts: Option<[Layout<'_>; 2]>) -> bool {
+        self.outline == *outline
+            && match (&self.layouts, layouts) {
+                (None, None) => true,
+                (Some(kept), Some(layouts)) => {
+                    kept[0].layout().is(&layouts[0]) && kept[1].layout().is(&layouts[1])
+                }
+                _ => false,
+            }
+    }
+}
+
+/// The shape of a call that is here.
+pub(super) fn shape(
+    kind: Kind,
+    outline: &Outline,
+    layouts: Option<[Layout<'_>; 2]>,
+    (rank, ranks): (u32, u32),
+    slot: u64,
+) -> Shape {
+    let Outline { root, unit, len, commutative } = *outline;
+    let even = Blocks::Even(len);
+    let blocks = |layout: Layout<'_>| if layout.counts.is_empty() { even.clone() } else { layout.blocks() };
+    let (sends, recvs) = match layouts {
+        None => (even.clone(), even.clone()),
+        // Its blocks are of what is given, in elements.
+        Some([_, got]) if kind.reduces() => (Blocks::from_lens(got.counts.iter().copied()), even),
+        Some([given, got]) => (blocks(given), blocks(got)),
+    };
+    Shape { rank, ranks, root, unit, len, sends, recvs, commutative, board: 0, slot }
+}
+
+/// From steps to hops.
+struct Drawing<'a> {
+    shape: &'a Shape,
+    layouts: Option<[Layout<'a>; 2]>,
+}
+
+impl Drawing<'_> {
+    /// The short form of a step, if it has one.
+    fn hop(&self, step: &Step) -> Option<Hop> {
+        let bytes = |units: u64| u32::try_from(units * self.shape.unit).ok();
+        let pocket = |pocket: Pocket, len: u64| u32::try_from(pocket.at).ok().filter(|_| pocket.holds(len));
+        Some(match *step {
+            // The root of a bcast publishes what others receive: there, both are one.
+            Step::Publish { from, phase, form: Form::Inline } => {
+                Hop::Publish { phase, from: self.piece(from)? }
+            }
+            Step::Publish { phase, form: Form::Laid, .. } => Hop::PublishLaid { phase },
+            Step::Lay { from, phase, pocket: p } => {
+                Hop::Lay { phase, pocket: pocket(p, from.len)?, from: self.piece(from)? }
+            }
+            Step::Await { rank, phase } => Hop::Await { rank, phase },
+            Step::Pull { rank, phase, at, into } if into.buf == Buf::Recv => {
+                Hop::Pull { rank, phase, at: bytes(at)?, into: self.piece(into)? }
+            }
+            Step::Fetch { rank, phase, pocket: p, into } => {
+                Hop::Fetch { rank, phase, pocket: pocket(p, into.len)?, into: self.piece(into)? }
+            }
+            Step::PullReduce { rank, phase, at, merge: Merge { with, into, side: Side::Left } }
+                if with == into && into.buf == Buf::Recv =>
+            {
+                Hop::Reduce { rank, phase, at: bytes(at)?, into: self.piece(into)? }
+            }
+            Step::Copy { from, into } if (from.buf, into.buf) == (Buf::Send, Buf::Recv) => {
+                Hop::Copy { from: self.piece(from)?.at, into: self.piece(into)? }
+            }
+            Step::Release { phase } => Hop::Release { phase },
+            Step::Drain { rank, phase } => Hop::Drain { rank, phase },
+            _ => return None,
+        })
+    }
+
+    /// Where a span lies in memory, if that is in one piece.
+    fn piece(&self, span: Span) -> Option<Piece> {
+        let bytes = |units: u64| u32::try_from(units * self.shape.unit).ok();
+        let len = bytes(span.len)?;
+        let (layout, blocks) = match (&self.layouts, span.buf) {
+            (Some([given, _]), Buf::Send) => (given, &self.shape.sends),
+            (Some([_, got]), Buf::Recv) => (got, &self.shape.recvs),
+            _ => return Some(Piece { at: bytes(span.at)?, len }),
+        };
+        if layout.counts.is_empty() {
+            return Some(Piece { at: bytes(span.at)?, len });
+        }
+        let Blocks::Starts(starts) = blocks else { return None };
+        // Of blocks that start there all but the last are empty.
+        let index = starts.partition_point(|&start| start <= span.at) - 1;
+        if span.len == 0 {
+            return Some(Piece { at: 0, len });
+        }
+        let block = layout.block(index as u32)?;
+        let skip = u32::try_from(span.at - starts[index]).ok()?;
+        (skip.checked_add(len)? <= block.len).then_some(Piece { at: block.at.checked_add(skip)?, len })
+    }
+}
