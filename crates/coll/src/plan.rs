@@ -198,9 +198,7 @@ pub fn start(
     }
     let (rank, ranks) = (plans.rank, plans.facts.ranks);
     let (slot, board) = plans.facts.slots.map_or((0, 0), |slots| (slots.inline, slots.board));
-    if let Err(fault) = running.arrange(call, rank, ranks) {
-        running.over = Some(Err(fault));
-    }
+    running.refused = running.arrange(call, rank, ranks).err();
     running.shape.slot = slot;
     running.shape.board = board / running.shape.unit.max(1);
     let algorithm = plans.choose(kind, running.case(kind), running.shape.commutative, tuning);

@@ -101,6 +101,27 @@ fn a_rank_that_disagrees_with_itself_is_told() {
 }
 
 #[test]
+fn what_comes_after_a_refused_call_goes_on() {
+    let mut net = Net::new(2, 1, 512, true);
+    let mut plans = plans(2, Some(SlotFacts { inline: 512, regions: true, board: 0 }));
+    let wrong = |rank: u32| match rank {
+        0 => {
+            let ty = Datatype::builtin(0x259).unwrap().clone();
+            let recv = Memory::Uniform { base: Scratch::zeroed(32), count: 2, ty: ty.into() };
+            Call::moving(Kind::Gather, bytes(3), recv, 0)
+        }
+        _ => Call::moving(Kind::Gather, bytes(2), Memory::Nothing, 0),
+    };
+    let mut executions = begin(&mut plans, wrong, 0);
+    for (first, second) in executions.iter_mut().zip(begin(&mut plans, |_| Call::barrier(), 1)) {
+        first.extend(second);
+    }
+    let results = run(&mut net, &mut executions);
+    let fault = Err(Fault::Length { from: 0, sent: 24, room: 16 });
+    assert_eq!(results, [[fault, Ok(())], [Ok(()), Ok(())]]);
+}
+
+#[test]
 fn an_operation_that_is_not_defined_on_the_type_is_an_error() {
     let mut net = Net::new(2, 1, 512, true);
     let mut plans = plans(2, Some(SlotFacts { inline: 512, regions: true, board: 0 }));

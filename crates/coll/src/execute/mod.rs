@@ -93,6 +93,8 @@ pub(crate) struct Running {
     pub(crate) rounds: u32,
     /// The step whose reduction the owner is to run.
     pub(crate) job: Option<usize>,
+    /// What is wrong with the call itself.
+    pub(crate) refused: Option<Fault>,
     pub(crate) over: Option<Result<(), Fault>>,
 }
 
@@ -126,6 +128,7 @@ impl Default for Running {
             next: 0,
             rounds: 0,
             job: None,
+            refused: None,
             over: None,
         }
     }
@@ -149,7 +152,8 @@ impl Running {
         work.states.clear();
         work.round.steps.clear();
         (work.first, work.left) = (0, 0);
-        (self.next, self.rounds, self.job, self.over) = (0, 0, None, None);
+        (self.next, self.rounds, self.job) = (0, 0, None);
+        (self.refused, self.over) = (None, None);
     }
 }
 
@@ -235,6 +239,14 @@ impl Running {
             (self.algorithm.needs, &self.places[3], io.slots())
         {
             self.places[3] = Place::shared(slots.board(), self.op.as_ref().map(|(_, ty)| ty));
+        }
+        if let Some(fault) = self.refused.take() {
+            // Its stamps are released in order, too.
+            if io.slots().is_some_and(|slots| !self.stamps.turn(slots)) {
+                self.refused = Some(fault);
+                return Advance::Pending;
+            }
+            self.fail(fault, io);
         }
         loop {
             if let Some(result) = &self.over {
