@@ -89,6 +89,13 @@ impl Kind {
         matches!(self, Bcast | Gather | Gatherv | Scatter | Scatterv | Reduce)
     }
 
+    /// True if the blocks of the ranks may differ in length.
+    #[inline]
+    pub fn uneven(self) -> bool {
+        use Kind::*;
+        matches!(self, Gatherv | Scatterv | Allgatherv | Alltoallv | Alltoallw | ReduceScatter)
+    }
+
     /// True if some ranks do not know how many bytes others move, so that the choice of an algorithm must not
     /// depend on it.
     pub fn size_unknown(self) -> bool {

@@ -161,8 +161,37 @@ pub fn attempt(
     slots: &mut impl Slots,
     again: &mut impl FnMut() -> bool,
 ) -> Attempt {
-    let Some(flat) = Flat::of(call, (plans.rank, plans.facts.ranks)) else { return Attempt::Other };
-    let Some((line, mut begun)) = plans.line(call.kind, &flat, tuning) else { return Attempt::Other };
+    match call.kind.uneven() {
+        // Apart, so that what is to be known of blocks that differ is not in the way of the others.
+        true => attempt_uneven(call, plans, tuning, slots, again),
+        false => {
+            walk(call.kind, Flat::even(call, (plans.rank, plans.facts.ranks)), plans, tuning, slots, again)
+        }
+    }
+}
+
+#[inline(never)]
+fn attempt_uneven(
+    call: &Call,
+    plans: &mut PlanCache,
+    tuning: &Tuning,
+    slots: &mut impl Slots,
+    again: &mut impl FnMut() -> bool,
+) -> Attempt {
+    walk(call.kind, Flat::uneven(call, plans.rank), plans, tuning, slots, again)
+}
+
+#[inline(always)]
+fn walk(
+    kind: Kind,
+    flat: Option<Flat<'_>>,
+    plans: &mut PlanCache,
+    tuning: &Tuning,
+    slots: &mut impl Slots,
+    again: &mut impl FnMut() -> bool,
+) -> Attempt {
+    let Some(flat) = flat else { return Attempt::Other };
+    let Some((line, mut begun)) = plans.line(kind, &flat, tuning) else { return Attempt::Other };
     match begun.walk(&flat, line, slots, again) {
         None => Attempt::Begun(begun),
         Some(result) => {

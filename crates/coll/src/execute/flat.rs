@@ -53,15 +53,31 @@ const MOST: u64 = 1 << 20;
 impl<'a> Flat<'a> {
     #[inline]
     pub(crate) fn of(call: &'a Call, (rank, ranks): (u32, u32)) -> Option<Flat<'a>> {
+        match call.kind.uneven() {
+            true => Flat::uneven(call, rank),
+            false => Flat::even(call, (rank, ranks)),
+        }
+    }
+
+    /// A call whose blocks, if any, are alike.
+    #[inline]
+    pub(crate) fn even(call: &'a Call, (rank, ranks): (u32, u32)) -> Option<Flat<'a>> {
         match call.kind {
             Kind::Barrier => {
                 let outline = Outline { root: call.root, commutative: true, unit: 1, len: 0 };
                 Some(Flat { outline, send: None, recv: None, sides: None, with: None })
             }
-            Kind::ReduceScatter => Flat::scattering(call, rank),
             kind if kind.reduces() => Flat::reducing(call, ranks),
-            Kind::Gatherv | Kind::Scatterv | Kind::Allgatherv | Kind::Alltoallv => Flat::uneven(call, rank),
             _ => Flat::moving(call, (rank, ranks)),
+        }
+    }
+
+    /// A call whose blocks may differ.
+    pub(crate) fn uneven(call: &'a Call, rank: u32) -> Option<Flat<'a>> {
+        match call.kind {
+            Kind::ReduceScatter => Flat::scattering(call, rank),
+            Kind::Gatherv | Kind::Scatterv | Kind::Allgatherv | Kind::Alltoallv => Flat::blocks(call, rank),
+            _ => None,
         }
     }
 
@@ -97,7 +113,6 @@ impl<'a> Flat<'a> {
     }
 
     /// A reduce_scatter, whose blocks may differ.
-    #[inline(never)]
     fn scattering(call: &'a Call, rank: u32) -> Option<Flat<'a>> {
         let Some(Op::Builtin(op)) = call.op else { return None };
         let Memory::Vector { base, counts, ty, .. } = &call.recv else { return None };
@@ -124,8 +139,7 @@ impl<'a> Flat<'a> {
     }
 
     /// Data in blocks that may differ, on one side or on both.
-    #[inline(never)]
-    fn uneven(call: &'a Call, rank: u32) -> Option<Flat<'a>> {
+    fn blocks(call: &'a Call, rank: u32) -> Option<Flat<'a>> {
         // The buffer, and this rank's own block in it.
         let side = |memory: &'a Memory| match memory {
             Memory::Nothing | Memory::InPlace => Some(None),
