@@ -151,6 +151,7 @@ pub(super) fn all() -> Vec<Case> {
         case("loaded-4", 4, "coll", LOADED).loaded().within(10),
         case("loaded-8", 8, "coll", LOADED).loaded().within(10),
         case("loaded-16", 16, "coll", LOADED).loaded().within(10),
+        case("limit", 1, "limits", &["tcp"]).machine(),
         case("tcp-latency", 2, "latency", &[SIZES]).tcp(),
         case("tcp-bandwidth", 2, "bandwidth", &["4096,65536,1048576,4194304"]).tcp(),
         case("tcp-rate", 2, "bandwidth", &["rate"]).tcp(),
