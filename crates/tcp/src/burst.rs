@@ -16,8 +16,10 @@ use std::time::{Duration, Instant};
 use mio::net::TcpStream;
 use rustix::net::sockopt;
 
-/// A frame up to this size may begin a burst, bytes.
-const SMALL: usize = 512;
+use crate::frame::OVERHEAD;
+
+/// A frame up to this size may begin a burst, bytes. Larger ones are worth a packet each.
+const SMALL: usize = 16 * 1024 + OVERHEAD;
 
 /// So many small frames between two polls are no burst yet.
 const ALONE: u32 = 1;
