@@ -8,6 +8,7 @@
 mod buffer;
 mod few;
 mod gate;
+mod socket;
 
 pub use buffer::{Buffer, Scratch};
 pub use gate::{Gate, GateGuard, Serialized};

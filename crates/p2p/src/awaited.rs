@@ -5,6 +5,7 @@
 //! [`Engine::recv`] finds it.
 
 use banyan_datatype::Data;
+use banyan_memory::Buffer;
 use banyan_transport::{Class, Get, Head, Peer, Sink, Token};
 
 use crate::engine::{Engine, wide_tag};
@@ -69,6 +70,14 @@ impl Sink for Awaiting<'_> {
     #[inline]
     fn frame(&mut self, peer: Peer, head: &Head, body: &[u8]) {
         self.engine.accept(peer, head, body, Some(&mut self.awaited));
+    }
+
+    fn place(&mut self, peer: Peer, head: &Head, len: usize) -> Option<Buffer> {
+        self.engine.place(peer, head, len)
+    }
+
+    fn placed(&mut self, peer: Peer, head: &Head, len: usize) {
+        self.engine.placed(peer, head, len);
     }
 
     fn got(&mut self, token: Token, outcome: Get) {

@@ -3,9 +3,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use banyan_datatype::Data;
 use banyan_transport::{Caps, Head, Peer, Refusal, Remote};
 
 use crate::credit::{Bank, Loan};
+use crate::payload;
 use crate::port::Port;
 use crate::request::Reply;
 
@@ -124,6 +126,25 @@ impl Link {
     ) -> Result<(), Refusal> {
         head.aux = self.loan.returnable();
         port.send_short(self.peer, &head, body)?;
+        self.loan.returned(head.aux);
+        Ok(())
+    }
+
+    /// Sends a frame with `len` bytes of `data` from its byte `at` on, with the credit that is to go back.
+    #[inline]
+    pub(crate) fn post_data(
+        &mut self,
+        port: &mut impl Port,
+        head: Head,
+        data: &Data,
+        at: u64,
+        len: usize,
+    ) -> Result<(), Refusal> {
+        let Some((memory, start)) = data.piece() else {
+            return self.post_with(port, head, len, &mut |out| payload::pack(data, at, out));
+        };
+        let head = Head { aux: self.loan.returnable(), ..head };
+        port.send_from(self.peer, &head, memory, start + at as isize, len)?;
         self.loan.returned(head.aux);
         Ok(())
     }

@@ -18,6 +18,17 @@ pub trait Port {
         len: usize,
         fill: &mut dyn FnMut(&mut [u8]),
     ) -> Result<(), Refusal>;
+    /// See [`Fabric::send_from`].
+    fn send_from(
+        &mut self,
+        peer: Peer,
+        head: &Head,
+        memory: &Buffer,
+        at: isize,
+        len: usize,
+    ) -> Result<(), Refusal> {
+        self.send_bcopy(peer, head, len, &mut |body| memory.read(at, body))
+    }
     /// See [`Fabric::expose`].
     fn expose(&mut self, peer: Peer, memory: &Buffer) -> Remote;
     /// See [`Fabric::withdraw`]; `peer` is the one it was exposed to.
@@ -44,6 +55,16 @@ impl<F: Fabric> Port for F {
         fill: &mut dyn FnMut(&mut [u8]),
     ) -> Result<(), Refusal> {
         Fabric::send_bcopy(self, peer, head, len, fill)
+    }
+    fn send_from(
+        &mut self,
+        peer: Peer,
+        head: &Head,
+        memory: &Buffer,
+        at: isize,
+        len: usize,
+    ) -> Result<(), Refusal> {
+        Fabric::send_from(self, peer, head, memory, at, len)
     }
     fn expose(&mut self, peer: Peer, memory: &Buffer) -> Remote {
         Fabric::expose(self, peer, memory)

@@ -186,6 +186,23 @@ impl Send {
 }
 
 impl Recv {
+    /// Such a piece of a message may come from `peer`, if anything may.
+    pub(crate) fn awaits(&self, peer: Peer, at: u64, len: usize) -> Option<()> {
+        let RecvStep::Pieces(pieces) = &self.step else { return None };
+        let Pieces { message, received } = &**pieces;
+        let ends = at.checked_add(len as u64)?;
+        let fits = ends <= message.wanted && *received + len as u64 <= message.wanted;
+        (self.peer == Some(peer) && fits).then_some(())
+    }
+
+    /// A piece is there; gives the outcome with the last one.
+    pub(crate) fn arrived(&mut self, len: usize) -> Option<Completion> {
+        let RecvStep::Pieces(pieces) = &mut self.step else { return None };
+        let Pieces { message, received } = &mut **pieces;
+        *received += len as u64;
+        (*received == message.wanted).then(|| message.completion())
+    }
+
     pub(crate) fn wait(&self, id: ReqId) -> Wait {
         let state = match self.step {
             RecvStep::Match { .. } => "receive: waits for a matching message",

@@ -15,8 +15,7 @@ use crate::wire::{self, Kind, Rts};
 
 /// Bodies up to this long are copied to the stack and sent as short, if the fabric takes so much.
 const STACK: usize = 64;
-/// Pieces are no shorter than this (but for the last), at most twice as long, and of whole pages, bytes.
-const PIECE: u64 = 16 << 10;
+/// Pieces are of whole pages, bytes.
 const PAGE: u64 = 4096;
 /// Pieces that one call of progress sends to one peer at most.
 const BURST: usize = 64;
@@ -321,7 +320,7 @@ fn send_whole(
         payload::pack(data, 0, body);
         return link.post_short(port, head, body);
     }
-    link.post_with(port, head, len, &mut |out| payload::pack(data, 0, out))
+    link.post_data(port, head, data, 0, len)
 }
 
 /// Offers a message to its receiver.
@@ -381,15 +380,14 @@ fn stream(
     };
     let SendStep::Stream { to, room, sent } = &mut send.step else { return Streamed::Over(0) };
     // Four at least, so that both sides copy at the same time.
-    let piece = (*room / 4).clamp(PIECE, 2 * PIECE).next_multiple_of(PAGE);
-    let piece = piece.min(port.caps(link.peer).max_bcopy as u64);
+    let Caps { piece, max_bcopy, .. } = port.caps(link.peer);
+    let piece = (*room / 4).clamp(piece as u64, 2 * piece as u64).next_multiple_of(PAGE);
+    let piece = piece.min(max_bcopy as u64);
     let mut pieces = 0;
     while *sent < *room {
         let len = (*room - *sent).min(piece) as usize;
         let head = wire::control(Kind::Data, *to, *sent);
-        let (data, at) = (&send.data, *sent);
-        if pieces == most || link.post_with(port, head, len, &mut |out| payload::pack(data, at, out)).is_err()
-        {
+        if pieces == most || link.post_data(port, head, &send.data, *sent, len).is_err() {
             return Streamed::Stuck(pieces);
         }
         *sent += len as u64;

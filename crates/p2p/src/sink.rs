@@ -1,5 +1,7 @@
 //! What arrives. Nothing here sends: answers are queued for [`Engine::progress`].
 
+use banyan_datatype::Data;
+use banyan_memory::Buffer;
 use banyan_transport::{Class, Get, Head, Peer, Sink, Token};
 
 use crate::awaited::Awaited;
@@ -23,6 +25,23 @@ impl Sink for Engine {
         self.accept(peer, head, body, None);
     }
 
+    fn place(&mut self, peer: Peer, head: &Head, len: usize) -> Option<Buffer> {
+        if head.class != Class::P2p || Kind::from_u8(head.kind) != Some(Kind::Data) {
+            return None;
+        }
+        let Some(Request { state: State::Recv(recv), .. }) = self.requests.get_mut(head.ctx) else {
+            return None;
+        };
+        let at = wire::wide(head);
+        recv.awaits(peer, at, len)?;
+        let (memory, start) = recv.data.piece()?;
+        Some(memory.slice(start + at as isize, len))
+    }
+
+    fn placed(&mut self, peer: Peer, head: &Head, len: usize) {
+        self.take_frame(peer, head, |engine| engine.piece(peer, head.ctx, wire::wide(head), len, |_| ()));
+    }
+
     fn got(&mut self, token: Token, outcome: Get) {
         self.read_over(token.0, outcome);
     }
@@ -39,13 +58,24 @@ impl Engine {
         if !matches!(head.class, Class::P2p | Class::Coll) {
             return self.stats.nonsense += 1;
         }
+        self.take_frame(peer, head, |engine| engine.dispatch(peer, head, body, awaited));
+    }
+
+    /// What is the same of all frames.
+    #[inline(always)]
+    fn take_frame(
+        &mut self,
+        peer: Peer,
+        head: &Head,
+        take: impl FnOnce(&mut Engine) -> Result<(), Nonsense>,
+    ) {
         let link = self.peers.at(peer, &mut self.bank);
         if link.down.is_some() {
             return;
         }
         link.credit += u32::from(head.aux);
         link.heard = true;
-        if link.credit > MOST_CREDIT || self.dispatch(peer, head, body, awaited).is_err() {
+        if link.credit > MOST_CREDIT || take(self).is_err() {
             self.stats.nonsense += 1;
             self.peer_down(peer, "it sent a frame that makes no sense");
         }
@@ -71,7 +101,12 @@ impl Engine {
             }
             Kind::Rts => self.offered(peer, head, Rts::decode(body).ok_or(Nonsense)?, awaited),
             Kind::Early => self.early(peer, head.ctx, wire::wide(head), body),
-            Kind::Data => self.piece(peer, head.ctx, wire::wide(head), body),
+            Kind::Data => {
+                let at = wire::wide(head);
+                self.piece(peer, head.ctx, at, body.len(), |data| {
+                    payload::unpack(data, at, body);
+                })
+            }
             Kind::Cts => self.cleared(peer, head.ctx, Cts::decode(body).ok_or(Nonsense)?),
             Kind::Taken => self.answered(peer, head.ctx, true),
             Kind::Cancelled => self.answered(peer, head.ctx, false),
@@ -213,24 +248,21 @@ impl Engine {
     }
 
     /// A piece of a message that was asked for. Pieces for receives that are over are late, not wrong.
-    fn piece(&mut self, peer: Peer, id: u64, at: u64, body: &[u8]) -> Result<(), Nonsense> {
+    fn piece(
+        &mut self,
+        peer: Peer,
+        id: u64,
+        at: u64,
+        len: usize,
+        unpack: impl FnOnce(&Data),
+    ) -> Result<(), Nonsense> {
         let Some(Request { state: State::Recv(recv), .. }) = self.requests.get_mut(id) else {
             self.stats.nonsense += 1;
             return Ok(());
         };
-        let Recv { peer: from, data, step: RecvStep::Pieces(pieces), .. } = recv else {
-            return Err(Nonsense);
-        };
-        let Pieces { message, received } = &mut **pieces;
-        let len = body.len() as u64;
-        let ends = at.checked_add(len).ok_or(Nonsense)?;
-        if *from != Some(peer) || ends > message.wanted || *received + len > message.wanted {
-            return Err(Nonsense);
-        }
-        payload::unpack(data, at, body);
-        *received += len;
-        if *received == message.wanted {
-            let completion = message.completion();
+        recv.awaits(peer, at, len).ok_or(Nonsense)?;
+        unpack(&recv.data);
+        if let Some(completion) = recv.arrived(len) {
             self.finish(id, completion);
         }
         Ok(())

@@ -302,6 +302,14 @@ impl Sink for Arrivals<'_> {
         self.0.frame(peer, head, body);
     }
 
+    fn place(&mut self, peer: Peer, head: &Head, len: usize) -> Option<Buffer> {
+        self.0.place(peer, head, len)
+    }
+
+    fn placed(&mut self, peer: Peer, head: &Head, len: usize) {
+        self.0.placed(peer, head, len);
+    }
+
     fn got(&mut self, token: Token, outcome: Get) {
         self.0.got(token, outcome);
     }

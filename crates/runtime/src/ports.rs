@@ -107,6 +107,17 @@ impl Port for Ports {
         routed!(self, peer, fabric => Fabric::send_bcopy(fabric, peer, head, len, fill), Err(Refusal::Down))
     }
 
+    fn send_from(
+        &mut self,
+        peer: Peer,
+        head: &Head,
+        memory: &Buffer,
+        at: isize,
+        len: usize,
+    ) -> Result<(), Refusal> {
+        routed!(self, peer, fabric => Fabric::send_from(fabric, peer, head, memory, at, len), Err(Refusal::Down))
+    }
+
     fn expose(&mut self, peer: Peer, memory: &Buffer) -> Remote {
         routed!(self, peer, fabric => Fabric::expose(fabric, peer, memory), Remote { addr: 0, len: 0, key: 0 })
     }

@@ -426,6 +426,20 @@ impl Fabric for Tcp {
         self.send(peer, |stream, round, limit, pool| stream.send_filled(head, len, fill, round, limit, pool))
     }
 
+    fn send_from(
+        &mut self,
+        peer: Peer,
+        head: &Head,
+        memory: &Buffer,
+        at: isize,
+        len: usize,
+    ) -> Result<(), Refusal> {
+        debug_assert!(len <= MAX_BODY);
+        self.send(peer, |stream, round, limit, pool| {
+            stream.send_from(head, (memory, at, len), round, limit, pool)
+        })
+    }
+
     fn expose(&mut self, _peer: Peer, memory: &Buffer) -> Remote {
         Remote { addr: memory.address(memory.lo()) as u64, len: memory.len() as u64, key: 0 }
     }

@@ -69,6 +69,13 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded<'_>, Malformed> {
     }
 }
 
+/// The head of the frame that begins at the first byte, and what is there of its body. None if the head is not there
+/// whole, or none.
+pub fn head(bytes: &[u8]) -> Option<(Head, &[u8])> {
+    let (front, body) = bytes.split_at_checked(OVERHEAD)?;
+    Some((Head::decode(front.last_chunk()?)?, body))
+}
+
 /// What stands in front of a body of `len` bytes.
 #[inline]
 pub fn prefix(head: &Head, len: usize) -> [u8; OVERHEAD] {

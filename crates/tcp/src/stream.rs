@@ -2,11 +2,13 @@
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, SocketAddr};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use banyan_memory::Buffer;
 use banyan_transport::{Head, Peer, Refusal, Sink};
 use mio::net::TcpStream;
-use rustix::net::sockopt;
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg, sockopt};
 
 use crate::burst::{Answer, Burst};
 use crate::frame::{self, Decoded, OVERHEAD};
@@ -15,6 +17,15 @@ use crate::pool::{Chunk, Pool, Queue};
 /// A whole frame up to this size is put together on the stack and written by one plain write.
 const SMALL: usize = 512;
 
+/// A body up to this size may be copied to the queue; a larger one waits at its owner until the queue is empty.
+const QUEUED: usize = 64 * 1024;
+
+/// So much of a body must be missing for its sink to be asked where it goes.
+const PLACED: usize = 4096;
+
+/// So many bytes behind a body that is read where it goes are read with it.
+const BEHIND: usize = 4096;
+
 /// A proven connection.
 pub(crate) struct Stream {
     socket: TcpStream,
@@ -22,6 +33,8 @@ pub(crate) struct Stream {
     queue: Queue,
     /// The beginning of a frame whose rest has not come yet.
     partial: Option<Chunk>,
+    /// A frame whose body goes where its sink says, and whose rest has not come yet.
+    landing: Option<Landing>,
     /// The socket took less than it was offered: wait until it says that it is writable.
     blocked: bool,
     burst: Burst,
@@ -30,6 +43,13 @@ pub(crate) struct Stream {
     broken: Option<String>,
     /// The peer said farewell.
     bye: bool,
+}
+
+/// A frame of which `done` bytes of the body are there.
+struct Landing {
+    head: Head,
+    len: usize,
+    done: usize,
 }
 
 /// What a look at the socket gave.
@@ -52,6 +72,7 @@ impl Stream {
             remote,
             queue: Queue::default(),
             partial: None,
+            landing: None,
             blocked: false,
             burst: Burst::default(),
             answer: Answer::default(),
@@ -126,8 +147,7 @@ impl Stream {
             whole[OVERHEAD..size].copy_from_slice(body);
             uninterrupted(|| self.socket.write(&whole[..size]))
         } else {
-            let pieces = [IoSlice::new(&prefix), IoSlice::new(body)];
-            uninterrupted(|| self.socket.write_vectored(&pieces))
+            write(&self.socket, &[IoSlice::new(&prefix), IoSlice::new(body)])
         };
         let written = self.judge(written)?;
         if written == size {
@@ -156,6 +176,44 @@ impl Stream {
         self.queued(pool)
     }
 
+    /// As [`Stream::send`], for bytes of a user's memory from an offset on: the system takes them from there.
+    pub(crate) fn send_from(
+        &mut self,
+        head: &Head,
+        (memory, at, len): (&Buffer, isize, usize),
+        round: u32,
+        limit: usize,
+        pool: &mut Pool,
+    ) -> Result<(), Refusal> {
+        let size = OVERHEAD + len;
+        if size <= SMALL {
+            let mut body = [0; SMALL];
+            memory.read(at, &mut body[..len]);
+            return self.send(head, &body[..len], round, limit, pool);
+        }
+        if !self.queue.is_empty() {
+            let fill = &mut |body: &mut [u8]| memory.read(at, body);
+            return if len > QUEUED {
+                Err(Refusal::Busy)
+            } else {
+                self.send_filled(head, len, fill, round, limit, pool)
+            };
+        }
+        self.check(size, limit)?;
+        let prefix = self.prefix(head, len, round);
+        let written = uninterrupted(|| memory.send(self.socket.as_fd(), &prefix, at, len));
+        let written = self.judge(written)?;
+        if written < size {
+            let body = written.saturating_sub(OVERHEAD);
+            let rest = self.queue.add(size - written, pool);
+            let (first, rest) = rest.split_at_mut(OVERHEAD.saturating_sub(written));
+            first.copy_from_slice(&prefix[written.min(OVERHEAD)..]);
+            memory.read(at + body as isize, rest);
+            return self.queued(pool);
+        }
+        Ok(())
+    }
+
     #[inline]
     fn prefix(&mut self, head: &Head, len: usize, round: u32) -> [u8; OVERHEAD] {
         let mut prefix = frame::prefix(head, len);
@@ -174,8 +232,7 @@ impl Stream {
     /// Writes what is queued, as far as the socket takes it.
     pub(crate) fn flush(&mut self, pool: &mut Pool) {
         while !self.queue.is_empty() && !self.blocked {
-            let socket = &mut self.socket;
-            let written = self.queue.write(pool, |pieces| uninterrupted(|| socket.write_vectored(pieces)));
+            let written = self.queue.write(pool, |pieces| write(&self.socket, pieces));
             match self.judge(written) {
                 Ok(0) => self.blocked = true,
                 Ok(_) => {}
@@ -216,28 +273,90 @@ impl Stream {
         pool: &mut Pool,
         sink: &mut impl Sink,
     ) -> Received {
-        let missing = self.partial.as_ref().map_or(0, missing);
-        let read = match &mut self.partial {
-            None => self.socket.read(scratch),
-            Some(partial) => {
+        let missing = match (&self.landing, &self.partial) {
+            (Some(landing), _) => landing.len - landing.done,
+            (None, Some(partial)) => missing(partial),
+            (None, None) => 0,
+        };
+        let read = match (&self.landing, &mut self.partial) {
+            (Some(landing), _) => match sink.place(peer, &landing.head, landing.len) {
+                Some(place) => {
+                    let behind = &mut scratch[..BEHIND];
+                    place.receive(self.socket.as_fd(), landing.done as isize, missing, behind)
+                }
+                None => return self.drop_body(peer, missing, scratch, sink),
+            },
+            (None, None) => self.socket.read(scratch),
+            (None, Some(partial)) => {
                 let rest = IoSliceMut::new(partial.offer(missing));
                 self.socket.read_vectored(&mut [rest, IoSliceMut::new(scratch)])
             }
         };
-        let read = match read {
-            Ok(0) => return Received::Over(self.farewell()),
+        let read = match self.judge_read(read) {
             Ok(read) => read,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return self.nothing(),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Received::Frames(0),
-            Err(error) => return Received::Over(format!("{}: {error}", self.remote)),
+            Err(nothing) => return nothing,
         };
+        let landed = self.land(peer, missing.min(read), sink);
         if let Some(partial) = &mut self.partial {
             partial.add(missing.min(read));
         }
         match self.deliver(peer, &scratch[..read.saturating_sub(missing)], pool, sink) {
-            Ok(frames) => Received::Frames(frames),
+            Ok(frames) => Received::Frames(landed + frames),
             Err(malformed) => Received::Over(format!("{} sent {malformed}", self.remote)),
         }
+    }
+
+    /// Bytes that a read gave, or what it says if there are none.
+    fn judge_read(&mut self, read: io::Result<usize>) -> Result<usize, Received> {
+        match read {
+            Ok(0) => Err(Received::Over(self.farewell())),
+            Ok(read) => Ok(read),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(self.nothing()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(Received::Frames(0)),
+            Err(error) => Err(Received::Over(format!("{}: {error}", self.remote))),
+        }
+    }
+
+    /// Nobody wants the rest of a body any more.
+    fn drop_body(
+        &mut self,
+        peer: Peer,
+        missing: usize,
+        scratch: &mut [u8],
+        sink: &mut impl Sink,
+    ) -> Received {
+        let most = missing.min(scratch.len());
+        let read = self.socket.read(&mut scratch[..most]);
+        match self.judge_read(read) {
+            Ok(read) => Received::Frames(self.land(peer, read, sink)),
+            Err(nothing) => nothing,
+        }
+    }
+
+    /// So many more bytes of the body under way came, if one is; gives how many frames that makes.
+    fn land(&mut self, peer: Peer, bytes: usize, sink: &mut impl Sink) -> usize {
+        let Some(landing) = &mut self.landing else { return 0 };
+        landing.done += bytes;
+        if landing.done < landing.len {
+            return 0;
+        }
+        sink.placed(peer, &landing.head, landing.len);
+        self.landing = None;
+        1
+    }
+
+    /// Asks for a place for the body of the frame that begins with `input`, of `size` bytes. True if there is one.
+    fn begin_landing(&mut self, peer: Peer, input: &[u8], size: usize, sink: &mut impl Sink) -> bool {
+        if size < input.len() + PLACED {
+            return false;
+        }
+        let Some((head, body)) = frame::head(input) else { return false };
+        let len = size - OVERHEAD;
+        let Some(place) = sink.place(peer, &head, len) else { return false };
+        place.write(0, body);
+        self.answer.note(frame::is_pressed(input));
+        self.landing = Some(Landing { head, len, done: body.len() });
+        true
     }
 
     fn deliver(
@@ -280,6 +399,7 @@ impl Stream {
                     self.bye = true;
                     input = &input[frame::PREFIX..];
                 }
+                Decoded::Need(size) if self.begin_landing(peer, input, size, sink) => return Ok(frames),
                 Decoded::Need(_) => {
                     let mut partial = pool.take();
                     partial.append(input);
@@ -329,6 +449,12 @@ fn missing(partial: &Chunk) -> usize {
         Ok(Decoded::Need(needed)) => needed - partial.used().len(),
         _ => 0,
     }
+}
+
+/// Writes several pieces, with no signal should the peer be gone (`writev` would send one).
+fn write(socket: &TcpStream, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    uninterrupted(|| Ok(sendmsg(socket, pieces, &mut SendAncillaryBuffer::default(), flags)?))
 }
 
 fn uninterrupted(mut write: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {

@@ -3,6 +3,7 @@
 //! A fabric's own tests say `banyan_transport::conformance!(shm, |n| make(n))`, where the factory gives `n`
 //! endpoints that know each other, endpoint `i` being `Peer(i)`. What depends on chance prints its seed.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use banyan_memory::{Buffer, Scratch};
@@ -42,6 +43,10 @@ pub fn run<F: Fabric + Send>(make: &impl Fn(usize) -> Vec<F>) {
 /// How long a step may take before the suite calls it stuck.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// The bits of a frame's seed that say whether it is sent from memory, and received where its receiver says.
+const FROM_MEMORY: u64 = 1 << 40;
+const PLACED: u64 = 1 << 41;
+
 /// The sending half of a check: numbers frames per receiver and fills them from a seed that they carry.
 struct Outbox {
     next: Vec<u32>,
@@ -69,6 +74,14 @@ impl Outbox {
             let mut body = vec![0; len];
             pattern(seed, &mut body);
             via.send_short(peer, &head, &body)
+        } else if seed & FROM_MEMORY != 0 {
+            let mut body = vec![0; len];
+            pattern(seed, &mut body);
+            let memory = Scratch::zeroed(len + 3);
+            memory.write(2, &body);
+            let sent = via.send_from(peer, &head, &memory, 2, len);
+            memory.write(2, &vec![0xee; len]);
+            sent
         } else {
             let mut fills = 0;
             let sent = via.send_bcopy(peer, &head, len, &mut |body| {
@@ -91,6 +104,8 @@ struct Inbox {
     frames: usize,
     got: Vec<(Token, Get)>,
     lost: Vec<Peer>,
+    /// Where the body goes that is under way, by sender.
+    places: HashMap<Peer, Buffer>,
 }
 
 impl Inbox {
@@ -112,6 +127,18 @@ impl Sink for Inbox {
         assert!(body == expected, "bytes of frame {} of {peer:?} ({} bytes)", head.a, body.len());
         self.next[from] += 1;
         self.frames += 1;
+    }
+
+    fn place(&mut self, peer: Peer, head: &Head, len: usize) -> Option<Buffer> {
+        assert_eq!(head.b as usize, len);
+        let place = || self.places.entry(peer).or_insert_with(|| Scratch::zeroed(len)).clone();
+        (head.ctx & PLACED != 0).then(place)
+    }
+
+    fn placed(&mut self, peer: Peer, head: &Head, len: usize) {
+        let mut body = vec![0; len];
+        self.places.remove(&peer).expect("it was asked for").read(0, &mut body);
+        self.frame(peer, head, &body);
     }
 
     fn got(&mut self, token: Token, outcome: Get) {

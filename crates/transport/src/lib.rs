@@ -107,7 +107,8 @@ pub struct Caps {
     pub max_bcopy: usize,
     /// Up to this many bytes a copy through the fabric is quicker than a rendezvous.
     pub eager: usize,
-    /// What is longer travels quicker in frames of so many bytes, since both sides copy at the same time.
+    /// Frames of long messages should be about so long, bytes: what is longer travels quicker in several, since both sides
+    /// work at the same time.
     pub piece: usize,
     /// [`Fabric::get`] works towards this peer.
     pub get: bool,
@@ -158,6 +159,15 @@ pub enum Get {
 pub trait Sink {
     /// A frame of `peer` arrived. `body` is only valid during the call.
     fn frame(&mut self, peer: Peer, head: &Head, body: &[u8]);
+    /// Where the body, of `len` bytes, of a frame that has begun to arrive may be written, if that is known already: it
+    /// spares a copy. Once this gave a place, [`Sink::placed`] will say that all of the body is there, instead of
+    /// [`Sink::frame`]. The fabric asks again before it writes more of the same body; if there is no place any more
+    /// the bytes are dropped.
+    fn place(&mut self, _peer: Peer, _head: &Head, _len: usize) -> Option<Buffer> {
+        None
+    }
+    /// The body of a frame arrived where [`Sink::place`] said.
+    fn placed(&mut self, _peer: Peer, _head: &Head, _len: usize) {}
     /// A [`Fabric::get`] that had been started is over.
     fn got(&mut self, token: Token, outcome: Get);
     /// The peer is gone, and why. Said once.
@@ -192,6 +202,19 @@ pub trait Fabric {
         len: usize,
         fill: &mut dyn FnMut(&mut [u8]),
     ) -> Result<(), Refusal>;
+
+    /// As [`Fabric::send_bcopy`], with the `len` bytes of `memory` at offset `at` as the body. A fabric may take them from
+    /// there without a copy; once this returns it has no more need of them.
+    fn send_from(
+        &mut self,
+        peer: Peer,
+        head: &Head,
+        memory: &Buffer,
+        at: isize,
+        len: usize,
+    ) -> Result<(), Refusal> {
+        self.send_bcopy(peer, head, len, &mut |body| memory.read(at, body))
+    }
 
     /// Makes memory of this process readable for `peer` by [`Fabric::get`].
     fn expose(&mut self, peer: Peer, memory: &Buffer) -> Remote;

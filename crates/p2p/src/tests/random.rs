@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use banyan_memory::Buffer;
 use banyan_transport::sim::Reads;
 use banyan_transport::{Class, Get, Head, Sink, Token};
 
@@ -76,6 +77,15 @@ impl<S: Sink> Sink for Tap<'_, S> {
             }
         }
         self.engine.frame(peer, head, body);
+    }
+
+    fn place(&mut self, peer: Peer, head: &Head, len: usize) -> Option<Buffer> {
+        self.engine.place(peer, head, len)
+    }
+
+    fn placed(&mut self, peer: Peer, head: &Head, len: usize) {
+        self.oracle.frame(peer, head);
+        self.engine.placed(peer, head, len);
     }
 
     fn got(&mut self, token: Token, outcome: Get) {
