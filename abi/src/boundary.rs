@@ -103,7 +103,7 @@ pub(crate) fn value<T>(name: &'static str, on_error: T, body: impl FnOnce() -> R
 
 #[inline(always)]
 fn contained(name: &'static str, when: When, body: impl FnOnce() -> Result<()>) -> c_int {
-    let outcome = catch_unwind(AssertUnwindSafe(|| {
+    let outcome = catch_unwind(AssertUnwindSafe(move || {
         check_phase(name, when)?;
         body()
     }));
@@ -203,8 +203,11 @@ macro_rules! mpi {
         #[allow(clippy::too_many_arguments, reason = "MPI's parameters")]
         #[allow(clippy::extra_unused_type_parameters, reason = "some `_c` twins differ in what they record only")]
         fn $name<$n: $crate::ffi::Number>($($arg: $type),*) -> c_int {
+            // Apart, with its arguments in registers: what is contained would otherwise take them through memory.
+            #[inline(never)]
+            fn body<$n: $crate::ffi::Number>($($arg: $type),*) -> banyan_runtime::Result<()> $body
             let when = $crate::boundary::when::$name;
-            $crate::boundary::boundary(stringify!($name), when, $target, || $body)
+            $crate::boundary::boundary(stringify!($name), when, $target, move || body::<$n>($($arg),*))
         }
         mpi!(@export $name, [""], c_int, $n, c_int, ($($arg: $type),*));
         mpi!(@export $name, ["_c"], i64, $n, c_int, ($($arg: $type),*));
@@ -218,8 +221,10 @@ macro_rules! mpi {
         $(#[$meta])*
         #[allow(clippy::too_many_arguments, reason = "MPI's parameters")]
         fn $name($($arg: $type),*) -> c_int {
+            #[inline(never)]
+            fn body($($arg: $type),*) -> banyan_runtime::Result<()> $body
             let when = $crate::boundary::when::$name;
-            $crate::boundary::boundary(stringify!($name), when, $target, || $body)
+            $crate::boundary::boundary(stringify!($name), when, $target, move || body($($arg),*))
         }
         mpi!(@export $name, [""], c_int, , c_int, ($($arg: $type),*));
         mpi! { $($rest)* }

@@ -194,6 +194,7 @@ macro_rules! collective {
     ) => {
         const _: () = {
             #[allow(clippy::too_many_arguments, reason = "MPI's parameters")]
+            #[inline(always)]
             fn call<$n: Number>($comm: &Object, $($arg: $type),*) -> Result<Call> $body
 
             mpi! {

@@ -2,7 +2,7 @@
 
 use crate::boundary::{SelfComm, mpi};
 use crate::ffi::*;
-use crate::handles::{Kind, Table};
+use crate::handles::{Kind, Serial, Table};
 use crate::pointer::Ptr;
 use crate::{group, info, request};
 use banyan_runtime::{
@@ -41,17 +41,42 @@ static SELF_HANDLED: AtomicBool = AtomicBool::new(false);
 static FREED: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
-    /// The communicators that this thread used last, so that no lock and no shared count is touched for the next
-    /// call on them.
-    static RECENT: [RefCell<Option<Rc<Recent>>>; PLACES] = const { [const { RefCell::new(None) }; PLACES] };
+    /// Of each thread.
+    static RECENT: Places = const { Places::new() };
 }
 
-const PLACES: usize = 4;
+/// Of all threads, where they come one after the other.
+static SHARED: Serial<Places> = Serial::new(Places::new());
+
+/// The communicators that were used last, so that no lock and no shared count is touched for the next call on them.
+struct Places([RefCell<Option<Rc<Recent>>>; Places::COUNT]);
 
 struct Recent {
     object: Arc<Object>,
     handle: MPI_Comm,
     freed: u32,
+}
+
+impl Places {
+    const COUNT: usize = 4;
+
+    const fn new() -> Places {
+        Places([const { RefCell::new(None) }; Places::COUNT])
+    }
+
+    #[inline(always)]
+    fn find(&self, comm: MPI_Comm, freed: u32) -> Option<Found> {
+        let place = self.0[comm.0 % Self::COUNT].borrow();
+        place.as_ref().filter(|recent| recent.handle == comm && recent.freed == freed).cloned().map(Found)
+    }
+
+    fn keep(&self, recent: &Rc<Recent>) {
+        drop(self.0[recent.handle.0 % Self::COUNT].replace(Some(recent.clone())));
+    }
+
+    fn clear(&self) {
+        self.0.iter().for_each(|place| drop(place.replace(None)));
+    }
 }
 
 /// A communicator in use by a call of this thread.
@@ -66,28 +91,35 @@ impl Deref for Found {
     }
 }
 
-/// The communicator of a handle.
+/// The communicator of a handle, for calls between initialization and finalization.
 #[inline(always)]
 pub(crate) fn lookup(comm: MPI_Comm) -> Result<Found> {
     let freed = FREED.load(Ordering::Acquire);
-    let known = |places: &[RefCell<Option<Rc<Recent>>>; PLACES]| {
-        let place = places[comm.0 % PLACES].borrow();
-        place.as_ref().filter(|recent| recent.handle == comm && recent.freed == freed).cloned()
+    let known = match SHARED.get() {
+        Some(places) => places.find(comm, freed),
+        None => own(comm, freed),
     };
-    match RECENT.try_with(known) {
-        Ok(Some(recent)) => Ok(Found(recent)),
-        _ => look_up(comm, freed),
+    match known {
+        Some(found) => Ok(found),
+        None => look_up(comm, freed),
     }
 }
 
-/// Looks in the table, and has the thread remember what it finds.
+/// What this thread remembers.
+#[inline(never)]
+fn own(comm: MPI_Comm, freed: u32) -> Option<Found> {
+    RECENT.try_with(|places| places.find(comm, freed)).ok().flatten()
+}
+
+/// Looks in the table, and remembers what it finds.
 #[cold]
 fn look_up(comm: MPI_Comm, freed: u32) -> Result<Found> {
     let recent = Rc::new(Recent { object: search(comm)?, handle: comm, freed });
-    let remember = |places: &[RefCell<Option<Rc<Recent>>>; PLACES]| {
-        places[comm.0 % PLACES].replace(Some(recent.clone()))
-    };
-    drop(RECENT.try_with(remember));
+    match SHARED.get() {
+        Some(places) => places.keep(&recent),
+        // A thread that ends has nothing to remember it with.
+        None => drop(RECENT.try_with(|places| places.keep(&recent))),
+    }
     Ok(Found(recent))
 }
 
@@ -123,7 +155,10 @@ pub(crate) fn open(world: Arc<Comm>, itself: Arc<Comm>) {
 /// Forgets all communicators.
 pub(crate) fn close() {
     FREED.fetch_add(1, Ordering::Release);
-    let _ = RECENT.try_with(|recent| recent.iter().for_each(|place| drop(place.replace(None))));
+    match SHARED.get() {
+        Some(places) => places.clear(),
+        None => drop(RECENT.try_with(Places::clear)),
+    }
     drop(TABLE.drain());
     for slot in [&WORLD, &ITSELF] {
         let object = slot.write().unwrap_or_else(|poison| poison.into_inner()).take();
@@ -133,7 +168,7 @@ pub(crate) fn close() {
 
 /// The error handler of a communicator, if there is such a communicator.
 pub(crate) fn errhandler_of(comm: MPI_Comm) -> Option<Errhandler> {
-    lookup(comm).ok().map(|object| object.errhandler())
+    search(comm).ok().map(|object| object.errhandler())
 }
 
 /// Attaches an error handler.
@@ -154,7 +189,7 @@ pub(crate) fn only_world_has_errhandler() -> bool {
 
 /// The communicator in words.
 pub(crate) fn describe(comm: MPI_Comm) -> String {
-    lookup(comm).map_or_else(|_| "no communicator".to_string(), |object| object.name_or_kind())
+    search(comm).map_or_else(|_| "no communicator".to_string(), |object| object.name_or_kind())
 }
 
 /// Rank of this process in MPI_COMM_WORLD, and the number of its processes.

@@ -5,11 +5,15 @@
 
 use banyan_runtime::{Class, Error, Result};
 use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const INDEX_BITS: u32 = 20;
 const GENERATION_BITS: u32 = 7;
-const GENERATIONS: u32 = 1 << GENERATION_BITS;
+/// Where the generation is.
+const GENERATION: usize = ((1 << GENERATION_BITS) - 1) << INDEX_BITS;
+/// Flipped in what a free slot keeps.
+const FREE: usize = 1;
 
 /// What a handle stands for. The numbers are part of the handles, and start at 1 so that every handle
 /// is above the predefined range.
@@ -82,18 +86,27 @@ struct Slots<T> {
 }
 
 struct Slot<T> {
-    generation: u32,
+    /// The handle of the object; of a free slot that of the next one, with a bit of the index flipped, so that no
+    /// handle leads to it.
+    handle: usize,
     object: Option<T>,
 }
 
 impl<T> Slots<T> {
-    /// Takes the object out of a slot, which is free from now on, and the old handle stale.
+    /// Frees a slot, whose object is gone: the old handle is stale from now on.
     #[inline(always)]
-    fn vacate(&mut self, index: usize) -> Option<T> {
+    fn vacate(&mut self, index: usize) {
         let slot = &mut self.all[index];
-        slot.generation = (slot.generation + 1) % GENERATIONS;
+        let next = (slot.handle + (1 << INDEX_BITS)) & GENERATION;
+        slot.handle = (slot.handle & !GENERATION | next) ^ FREE;
         self.free.push(index as u32);
-        slot.object.take()
+    }
+
+    /// Where the object of a handle is, if the handle is good.
+    #[inline(always)]
+    fn find(&self, handle: usize) -> Option<usize> {
+        let index = handle & ((1 << INDEX_BITS) - 1);
+        self.all.get(index).is_some_and(|slot| slot.handle == handle).then_some(index)
     }
 }
 
@@ -115,23 +128,27 @@ impl<T> Table<T> {
     /// MPI_ERR_NO_MEM if there are 2^20 objects of the kind already.
     #[inline(always)]
     pub fn insert(&self, object: T) -> Result<usize> {
-        self.slots.with(|slots| self.insert_into(slots, object))
+        self.insert_with(|| object)
     }
 
+    /// As [`Table::insert`]; what is made in its place need not be moved there, nor dropped if there is no room.
     #[inline(always)]
-    fn insert_into(&self, slots: &mut Slots<T>, object: T) -> Result<usize> {
+    pub fn insert_with(&self, make: impl FnOnce() -> T) -> Result<usize> {
+        let slots = &mut *self.slots.lock();
         let index = match slots.free.pop() {
             Some(index) => index,
             None if slots.all.len() >> INDEX_BITS != 0 => return Err(self.full()),
             None => {
-                slots.all.push(Slot { generation: 0, object: None });
-                slots.all.len() as u32 - 1
+                let index = slots.all.len() as u32;
+                slots.all.push(Slot { handle: self.first(index) ^ FREE, object: None });
+                index
             }
         };
         let slot = &mut slots.all[index as usize];
         // A slot that is free holds nothing: the compiler need not look for what to drop.
-        std::mem::forget(slot.object.replace(object));
-        Ok(self.number(index, slot.generation))
+        std::mem::forget(slot.object.replace(make()));
+        slot.handle ^= FREE;
+        Ok(slot.handle)
     }
 
     /// Takes the object out; its handle is stale from now on.
@@ -148,47 +165,39 @@ impl<T> Table<T> {
     /// Calls `f` on all objects, locked once for several steps. `f` as for [`Table::with`].
     #[inline(always)]
     pub fn visit<R>(&self, f: impl FnOnce(Objects<'_, T>) -> R) -> R {
-        self.slots.with(|slots| f(Objects { table: self, slots }))
+        f(Objects { table: self, slots: &mut self.slots.lock() })
     }
 
     /// How many objects there are.
     pub fn count(&self) -> usize {
-        self.slots.with(|slots| slots.all.len() - slots.free.len())
+        let slots = self.slots.lock();
+        slots.all.len() - slots.free.len()
     }
 
     /// Takes every object out.
     pub fn drain(&self) -> Vec<T> {
-        self.slots.with(|slots| {
-            let mut objects = Vec::new();
-            for index in 0..slots.all.len() {
-                if slots.all[index].object.is_some() {
-                    objects.extend(slots.vacate(index));
-                }
+        let mut slots = self.slots.lock();
+        let mut objects = Vec::new();
+        for index in 0..slots.all.len() {
+            if let Some(object) = slots.all[index].object.take() {
+                objects.push(object);
+                slots.vacate(index);
             }
-            objects
-        })
+        }
+        objects
     }
 
-    #[inline]
-    fn number(&self, index: u32, generation: u32) -> usize {
-        ((self.kind as usize) << (INDEX_BITS + GENERATION_BITS))
-            | ((generation as usize) << INDEX_BITS)
-            | index as usize
-    }
-
-    /// Where the object of a handle is, if the handle is good.
-    #[inline(always)]
-    fn find(&self, slots: &Slots<T>, handle: usize) -> Option<usize> {
-        let (kind, index) = (handle >> (INDEX_BITS + GENERATION_BITS), handle & ((1 << INDEX_BITS) - 1));
-        let generation = (handle >> INDEX_BITS) as u32 % GENERATIONS;
-        let slot = slots.all.get(index)?;
-        let good = kind == self.kind as usize && slot.generation == generation && slot.object.is_some();
-        good.then_some(index)
+    /// The first handle of a slot.
+    fn first(&self, index: u32) -> usize {
+        ((self.kind as usize) << (INDEX_BITS + GENERATION_BITS)) | index as usize
     }
 
     #[inline(always)]
     fn index(&self, slots: &Slots<T>, handle: usize) -> Result<usize> {
-        self.find(slots, handle).ok_or_else(|| self.bad(slots.all.len(), handle))
+        match slots.find(handle) {
+            Some(index) => Ok(index),
+            None => Err(self.bad(slots.all.len(), handle)),
+        }
     }
 
     #[cold]
@@ -247,6 +256,25 @@ pub unsafe fn serialize(promised: bool) {
     SERIALIZED.store(promised, Ordering::Relaxed);
 }
 
+/// A value that is there only while threads come one after the other.
+pub struct Serial<T>(T);
+
+// SAFETY: `get` gives it out only under the promise made to `serialize`.
+unsafe impl<T> Sync for Serial<T> {}
+
+impl<T> Serial<T> {
+    /// Keeps `value`.
+    pub const fn new(value: T) -> Self {
+        Self(value)
+    }
+
+    /// The value, if calls come one after the other. For calls between initialization and finalization only.
+    #[inline(always)]
+    pub fn get(&self) -> Option<&T> {
+        SERIALIZED.load(Ordering::Relaxed).then_some(&self.0)
+    }
+}
+
 /// The objects of a table that is locked.
 pub struct Objects<'a, T> {
     table: &'a Table<T>,
@@ -258,7 +286,7 @@ impl<T> Objects<'_, T> {
     ///
     /// # Errors
     /// The class of the kind, if the handle is stale, wild, or of another kind.
-    #[inline]
+    #[inline(always)]
     pub fn get(&self, handle: usize) -> Result<&T> {
         let index = self.table.index(self.slots, handle)?;
         self.slots.all[index].object.as_ref().ok_or_else(|| self.table.stale(handle))
@@ -271,7 +299,9 @@ impl<T> Objects<'_, T> {
     #[inline]
     pub fn remove(&mut self, handle: usize) -> Result<T> {
         let index = self.table.index(self.slots, handle)?;
-        self.slots.vacate(index).ok_or_else(|| self.table.stale(handle))
+        let object = self.slots.all[index].object.take();
+        self.slots.vacate(index);
+        object.ok_or_else(|| self.table.stale(handle))
     }
 
     /// Takes the object out and drops it, if `f` gives something for it.
@@ -281,8 +311,10 @@ impl<T> Objects<'_, T> {
     #[inline(always)]
     pub fn remove_if<R>(&mut self, handle: usize, f: impl FnOnce(&T) -> Option<R>) -> Result<Option<R>> {
         let index = self.table.index(self.slots, handle)?;
-        let given = self.slots.all[index].object.as_ref().and_then(f);
+        let object = &mut self.slots.all[index].object;
+        let given = object.as_ref().and_then(f);
         if given.is_some() {
+            *object = None;
             self.slots.vacate(index);
         }
         Ok(given)
@@ -297,8 +329,8 @@ struct Spin<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: `value` is reached only in `with`. One thread at a time does so: because of `busy` or, if it is `serial`,
-// because of the promise given to `serialize`.
+// SAFETY: `value` is reached only through a `Held`. One thread at a time has one: because of `busy` or, if it is
+// `serial`, because of the promise given to `serialize`.
 unsafe impl<T: Send> Sync for Spin<T> {}
 
 impl<T> Spin<T> {
@@ -306,19 +338,9 @@ impl<T> Spin<T> {
         Self { serial, busy: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
-    /// Calls `f` on the value, alone. `f` must not come here again.
+    /// The value, alone. Who holds it must not come here again.
     #[inline(always)]
-    fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
-        /// Leaves also when `f` panics.
-        struct Leave<'a>(&'a AtomicBool);
-
-        impl Drop for Leave<'_> {
-            #[inline]
-            fn drop(&mut self) {
-                self.0.store(false, Ordering::Release);
-            }
-        }
-
+    fn lock(&self) -> Held<'_, T> {
         if self.serial && SERIALIZED.load(Ordering::Relaxed) {
             assert!(!self.busy.load(Ordering::Relaxed), "a table was entered while it is in use");
             self.busy.store(true, Ordering::Relaxed);
@@ -327,9 +349,7 @@ impl<T> Spin<T> {
                 self.rest();
             }
         }
-        let _leave = Leave(&self.busy);
-        // SAFETY: `busy` was false and is ours until `_leave` goes.
-        f(unsafe { &mut *self.value.get() })
+        Held(self)
     }
 
     #[cold]
@@ -341,6 +361,34 @@ impl<T> Spin<T> {
             std::hint::spin_loop();
         }
         std::thread::yield_now();
+    }
+}
+
+/// The right to use what a [`Spin`] guards.
+struct Held<'a, T>(&'a Spin<T>);
+
+impl<T> Deref for Held<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: `busy` was false and is ours until this goes.
+        unsafe { &*self.0.value.get() }
+    }
+}
+
+impl<T> DerefMut for Held<'_, T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above.
+        unsafe { &mut *self.0.value.get() }
+    }
+}
+
+impl<T> Drop for Held<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.0.busy.store(false, Ordering::Release);
     }
 }
 

@@ -92,6 +92,8 @@ fn finish() -> Result<()> {
     crate::probe::close();
     comm::close();
     *RUNTIME.write().unwrap_or_else(|poison| poison.into_inner()) = None;
+    // SAFETY: nothing is promised any more.
+    unsafe { crate::handles::serialize(false) };
     process::set_phase(Phase::After);
     Ok(())
 }

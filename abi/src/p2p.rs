@@ -2,11 +2,11 @@
 
 use crate::boundary::{SelfComm, mpi};
 use crate::buffers::{self, count};
-use crate::comm::lookup;
+use crate::comm::{Found, lookup};
 use crate::datatype;
 use crate::ffi::*;
 use crate::pointer::Ptr;
-use crate::request::give;
+use crate::request::{give, give_over};
 use crate::status::store;
 use banyan_datatype::Data;
 use banyan_memory::Scratch;
@@ -23,50 +23,85 @@ fn data<N: Number>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype, peer: c_i
     buffers::data(buf, count, datatype)
 }
 
-/// Calls `f` on the user's data.
+/// Memory of the user: where, how many, of what.
+type Elements<N> = (Ptr<c_void>, N, MPI_Datatype);
+/// The peer of a message, the tag, the communicator.
+type Envelope = (c_int, c_int, MPI_Comm);
+
+/// A send or receive of the user's data, and what it needs beside them. What [`transfer`] makes of the usual data stays
+/// in registers, and so does what becomes of them. That is more than a matter of instructions: what is written to memory
+/// in parts and read back as a whole waits until the stores of the message before have reached the other core.
+trait Transfer: Copy {
+    /// To be inlined always.
+    fn run(self, comm: &Found, data: &Data, envelope: Envelope) -> Result<()>;
+}
+
 #[inline(always)]
-fn with_data<N: Number, R>(
-    (buf, count, datatype): (Ptr<c_void>, N, MPI_Datatype),
-    peer: c_int,
-    f: impl FnOnce(&Data) -> Result<R>,
-) -> Result<R> {
-    /// Apart, so that the usual data stay where they are made.
+fn transfer<N: Number>(memory: Elements<N>, envelope: Envelope, how: impl Transfer) -> Result<()> {
     #[cold]
     #[inline(never)]
-    fn other<R>(data: Result<Data>, f: impl FnOnce(&Data) -> Result<R>) -> Result<R> {
-        f(&data?)
+    fn other<N: Number>(memory: Elements<N>, envelope: Envelope, how: impl Transfer) -> Result<()> {
+        let (buf, count, datatype) = memory;
+        how.run(&lookup(envelope.2)?, &data(buf, count, datatype, envelope.0)?, envelope)
     }
 
+    let (buf, count, datatype) = memory;
     match buffers::plain(buf, count, datatype) {
-        Some(data) if peer != MPI_PROC_NULL => f(&data),
-        _ => other(data(buf, count, datatype, peer), f),
+        Some(data) if envelope.0 != MPI_PROC_NULL => how.run(&lookup(envelope.2)?, &data, envelope),
+        _ => other(memory, envelope, how),
     }
 }
 
-#[inline(always)]
-fn send<N: Number>(
-    memory: (Ptr<c_void>, N, MPI_Datatype),
-    (dest, tag, comm): (c_int, c_int, MPI_Comm),
-    mode: SendMode,
-) -> Result<()> {
-    let comm = lookup(comm)?;
-    with_data(memory, dest, |data| comm.send(data, dest, tag, mode))
+#[derive(Clone, Copy)]
+struct Send(SendMode);
+
+impl Transfer for Send {
+    #[inline(always)]
+    fn run(self, comm: &Found, data: &Data, (dest, tag, _): Envelope) -> Result<()> {
+        comm.send(data, dest, tag, self.0)
+    }
 }
 
-#[inline(always)]
-fn isend<N: Number>(
-    memory: (Ptr<c_void>, N, MPI_Datatype),
-    (dest, tag, comm): (c_int, c_int, MPI_Comm),
-    mode: SendMode,
-    request: Ptr<MPI_Request>,
-) -> Result<()> {
-    let object = lookup(comm)?;
-    with_data(memory, dest, |data| give(request, object.isend(data, dest, tag, mode)?, comm))
+#[derive(Clone, Copy)]
+struct Isend(SendMode, Ptr<MPI_Request>);
+
+impl Transfer for Isend {
+    #[inline(always)]
+    fn run(self, object: &Found, data: &Data, (dest, tag, comm): Envelope) -> Result<()> {
+        match object.isend_now(data, dest, tag, self.0)? {
+            true => give_over(self.1, Status { bytes: data.len(), ..Status::EMPTY }, comm),
+            false => give(self.1, object.isend(data, dest, tag, self.0)?, comm),
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Recv(Ptr<MPI_Status>);
+
+impl Transfer for Recv {
+    #[inline(always)]
+    fn run(self, comm: &Found, data: &Data, (source, tag, _): Envelope) -> Result<()> {
+        finish(comm.recv(data, source, tag), self.0)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Irecv(Ptr<MPI_Request>);
+
+impl Transfer for Irecv {
+    #[inline(always)]
+    fn run(self, object: &Found, data: &Data, (source, tag, comm): Envelope) -> Result<()> {
+        match object.irecv_now(data, source, tag)? {
+            Some(Outcome { status, error: None }) => give_over(self.0, status, comm),
+            Some(failed) => give(self.0, Request::over(object, failed), comm),
+            None => give(self.0, object.irecv(data, source, tag)?, comm),
+        }
+    }
 }
 
 fn send_init<N: Number>(
-    (buf, count, datatype): (Ptr<c_void>, N, MPI_Datatype),
-    (dest, tag, comm): (c_int, c_int, MPI_Comm),
+    (buf, count, datatype): Elements<N>,
+    (dest, tag, comm): Envelope,
     mode: SendMode,
     request: Ptr<MPI_Request>,
 ) -> Result<()> {
@@ -143,19 +178,19 @@ fn flushed(comm: MPI_Comm, request: Ptr<MPI_Request>) -> Result<()> {
 
 mpi! {
     fn MPI_Send<N>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm) on comm {
-        send((buf, count, datatype), (dest, tag, comm), SendMode::Standard)
+        transfer((buf, count, datatype), (dest, tag, comm), Send(SendMode::Standard))
     }
 
     fn MPI_Ssend<N>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm) on comm {
-        send((buf, count, datatype), (dest, tag, comm), SendMode::Sync)
+        transfer((buf, count, datatype), (dest, tag, comm), Send(SendMode::Sync))
     }
 
     fn MPI_Rsend<N>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm) on comm {
-        send((buf, count, datatype), (dest, tag, comm), SendMode::Ready)
+        transfer((buf, count, datatype), (dest, tag, comm), Send(SendMode::Ready))
     }
 
     fn MPI_Bsend<N>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm) on comm {
-        send((buf, count, datatype), (dest, tag, comm), SendMode::Buffered)
+        transfer((buf, count, datatype), (dest, tag, comm), Send(SendMode::Buffered))
     }
 
     fn MPI_Recv<N>(
@@ -167,8 +202,7 @@ mpi! {
         comm: MPI_Comm,
         status: Ptr<MPI_Status>,
     ) on comm {
-        let comm = lookup(comm)?;
-        with_data((buf, count, datatype), source, |data| finish(comm.recv(data, source, tag), status))
+        transfer((buf, count, datatype), (source, tag, comm), Recv(status))
     }
 
     fn MPI_Isend<N>(
@@ -180,7 +214,7 @@ mpi! {
         comm: MPI_Comm,
         request: Ptr<MPI_Request>,
     ) on comm {
-        isend((buf, count, datatype), (dest, tag, comm), SendMode::Standard, request)
+        transfer((buf, count, datatype), (dest, tag, comm), Isend(SendMode::Standard, request))
     }
 
     fn MPI_Issend<N>(
@@ -192,7 +226,7 @@ mpi! {
         comm: MPI_Comm,
         request: Ptr<MPI_Request>,
     ) on comm {
-        isend((buf, count, datatype), (dest, tag, comm), SendMode::Sync, request)
+        transfer((buf, count, datatype), (dest, tag, comm), Isend(SendMode::Sync, request))
     }
 
     fn MPI_Irsend<N>(
@@ -204,7 +238,7 @@ mpi! {
         comm: MPI_Comm,
         request: Ptr<MPI_Request>,
     ) on comm {
-        isend((buf, count, datatype), (dest, tag, comm), SendMode::Ready, request)
+        transfer((buf, count, datatype), (dest, tag, comm), Isend(SendMode::Ready, request))
     }
 
     fn MPI_Ibsend<N>(
@@ -216,7 +250,7 @@ mpi! {
         comm: MPI_Comm,
         request: Ptr<MPI_Request>,
     ) on comm {
-        isend((buf, count, datatype), (dest, tag, comm), SendMode::Buffered, request)
+        transfer((buf, count, datatype), (dest, tag, comm), Isend(SendMode::Buffered, request))
     }
 
     fn MPI_Irecv<N>(
@@ -228,8 +262,7 @@ mpi! {
         comm: MPI_Comm,
         request: Ptr<MPI_Request>,
     ) on comm {
-        let object = lookup(comm)?;
-        with_data((buf, count, datatype), source, |data| give(request, object.irecv(data, source, tag)?, comm))
+        transfer((buf, count, datatype), (source, tag, comm), Irecv(request))
     }
 
     fn MPI_Send_init<N>(

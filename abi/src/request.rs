@@ -24,6 +24,12 @@ pub(crate) fn give(to: Ptr<MPI_Request>, request: Request, comm: MPI_Comm) -> Re
     to.set(MPI_Request(TABLE.insert(entry)?))
 }
 
+/// Gives the user a request that is over already, and went well.
+#[inline(always)]
+pub(crate) fn give_over(to: Ptr<MPI_Request>, status: Status, comm: MPI_Comm) -> Result<()> {
+    to.set(MPI_Request(TABLE.insert_with(|| Entry { request: Request::done(status), comm })?))
+}
+
 /// Forgets all requests; what is under way has ended.
 pub(crate) fn close() {
     drop(TABLE.drain());
@@ -218,13 +224,19 @@ impl Statuses {
     }
 }
 
-/// MPI_Waitall. What was over when it was made, as short sends are, is completed in one visit to the table; what
-/// was not is waited for.
+/// MPI_Waitall. All handles are looked at first. Then what was over when it was made, as short sends are, is completed
+/// on the way, and what was not is taken along, to be waited for.
 fn wait_all(count: c_int, array: Ptr<MPI_Request>, statuses: Ptr<MPI_Status>) -> Result<()> {
     let len = length(count, array)?;
     let out = Statuses::new(statuses);
     let mut entries = Vec::new();
     TABLE.visit(|mut objects| {
+        for at in 0..len {
+            let handle = array.at(at)?;
+            if handle != MPI_REQUEST_NULL {
+                objects.get(handle.0)?;
+            }
+        }
         for at in 0..len {
             let handle = array.at(at)?;
             if handle == MPI_REQUEST_NULL {
@@ -236,7 +248,14 @@ fn wait_all(count: c_int, array: Ptr<MPI_Request>, statuses: Ptr<MPI_Status>) ->
                 if entries.is_empty() {
                     entries.reserve_exact(len - at);
                 }
-                entries.push(Listed { at, handle, entry: objects.get(handle.0)?.clone() });
+                let entry = match objects.get(handle.0)? {
+                    kept if kept.request.is_persistent() => kept.clone(),
+                    _ => {
+                        array.put(at, MPI_REQUEST_NULL)?;
+                        objects.remove(handle.0)?
+                    }
+                };
+                entries.push(Listed { at, handle, entry });
             }
         }
         Ok(())
@@ -248,7 +267,7 @@ fn wait_all(count: c_int, array: Ptr<MPI_Request>, statuses: Ptr<MPI_Status>) ->
     runtime()?
         .runtime()
         .wait_all(&many.entries, |which, outcome| many.note(which, outcome, out, &mut failed));
-    many.all(&failed)
+    many.in_status(failed.iter().map(|(which, outcome)| (*which, outcome)))
 }
 
 /// MPI_Waitsome and MPI_Testsome.

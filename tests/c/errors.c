@@ -58,6 +58,13 @@ static void handles(void)
     CHECK(class_of(MPI_Group_size(MPI_GROUP_NULL, &size)) == MPI_ERR_GROUP);
     MPI_Request request = (MPI_Request)0x7654321;
     CHECK(class_of(MPI_Wait(&request, MPI_STATUS_IGNORE)) == MPI_ERR_REQUEST);
+    /* A bad handle is found before any request is completed. */
+    MPI_Request requests[2] = {MPI_REQUEST_NULL, request};
+    MPI_Irecv(&size, 1, MPI_INT, MPI_PROC_NULL, 0, MPI_COMM_SELF, &requests[0]);
+    MPI_Request good = requests[0];
+    CHECK(class_of(MPI_Waitall(2, requests, MPI_STATUSES_IGNORE)) == MPI_ERR_REQUEST && requests[0] == good);
+    OK(MPI_Wait(&requests[0], MPI_STATUS_IGNORE));
+    CHECK(class_of(MPI_Wait(&good, MPI_STATUS_IGNORE)) == MPI_ERR_REQUEST);
 }
 
 static void truncation(MPI_Comm comm, int count)

@@ -90,7 +90,7 @@ impl PlanCache {
     }
 
     /// The line for a call, and its start, if it can be carried out along one.
-    #[inline]
+    #[inline(always)]
     fn line(&mut self, kind: Kind, flat: &Flat<'_>, tuning: &Tuning) -> Option<(&Arc<Line>, Begun)> {
         let slots = self.facts.slots?;
         if flat.largest() > slots.inline || self.facts.ranks > Line::RANKS {
@@ -107,7 +107,7 @@ impl PlanCache {
     }
 
     /// The line at the place where a call's is kept.
-    #[inline]
+    #[inline(always)]
     fn kept(&self, kind: Kind, flat: &Flat<'_>) -> Option<&Arc<Line>> {
         self.lines[kind as usize].get(flat.outline.place())?.as_ref()
     }
@@ -153,7 +153,7 @@ pub enum Attempt {
 
 /// Carries a collective out on the spot, if it is of few bytes in one piece that go through shared slots, and the
 /// other ranks are there while it looks `again`, which may take a rest first.
-#[inline]
+#[inline(always)]
 pub fn attempt(
     call: &Call,
     plans: &mut PlanCache,

@@ -137,11 +137,16 @@ impl Buffer {
     }
 
     /// Copies `len` bytes from offset `from_at` of `from` to offset `at`; the two may overlap.
-    #[inline]
+    #[inline(always)]
     pub fn copy_from(&self, at: isize, from: &Buffer, from_at: isize, len: usize) {
         let (to, from) = (self.ptr(at, len), from.ptr(from_at, len));
         // SAFETY: both ranges are checked against bounds that their makers promised.
-        unsafe { std::ptr::copy(from, to, len) }
+        unsafe {
+            match len {
+                0..=FEW => copy_few(from, to, len),
+                _ => std::ptr::copy(from, to, len),
+            }
+        }
     }
 
     #[inline(always)]

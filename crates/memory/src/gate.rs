@@ -63,7 +63,7 @@ impl<T> Gate<T> {
     ///
     /// # Panics
     /// If it is not shared and held already.
-    #[inline]
+    #[inline(always)]
     pub fn enter(&self) -> GateGuard<'_, T> {
         let locked = self.shared.then(|| self.lock());
         assert!(!self.busy.load(Ordering::Relaxed), "the engine was entered while it is in use");
@@ -71,6 +71,7 @@ impl<T> Gate<T> {
         GateGuard { gate: self, locked }
     }
 
+    #[inline(never)]
     fn lock(&self) -> MutexGuard<'_, ()> {
         for _ in 0..YIELDS {
             match self.lock.try_lock() {

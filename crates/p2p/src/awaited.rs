@@ -39,7 +39,7 @@ enum State {
 
 impl<'a> Awaiting<'a> {
     /// `None` if a message that fits is here already: [`Engine::recv`] takes it.
-    #[inline]
+    #[inline(always)]
     pub fn new(engine: &'a mut Engine, m: RecvArgs<'a>) -> Option<Self> {
         let source = m.src.map(|(rank, _)| rank);
         let unexpected = &mut engine.contexts.at(m.ctx).tagged.unexpected;
@@ -51,15 +51,15 @@ impl<'a> Awaiting<'a> {
     }
 
     /// It did not come yet, and the engine has nothing to do that would have to be done first.
-    #[inline]
+    #[inline(always)]
     pub fn is_open(&self) -> bool {
         matches!(self.awaited.state, State::Open) && !self.engine.has_work()
     }
 
     /// The outcome, if the message came. Otherwise the receive never was.
-    #[inline]
-    pub fn end(self) -> Option<Completion> {
-        match self.awaited.state {
+    #[inline(always)]
+    pub fn end(&self) -> Option<&Completion> {
+        match &self.awaited.state {
             State::Received(completion) => Some(completion),
             State::Open | State::Offered => None,
         }
@@ -67,7 +67,7 @@ impl<'a> Awaiting<'a> {
 }
 
 impl Sink for Awaiting<'_> {
-    #[inline]
+    #[inline(always)]
     fn frame(&mut self, peer: Peer, head: &Head, body: &[u8]) {
         self.engine.accept(peer, head, body, Some(&mut self.awaited));
     }
@@ -91,7 +91,7 @@ impl Sink for Awaiting<'_> {
 
 impl Awaited<'_> {
     /// The message of this envelope is what is waited for.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn fits(&self, head: &Head) -> bool {
         matches!(self.state, State::Open)
             && head.class == Class::P2p
@@ -100,7 +100,7 @@ impl Awaited<'_> {
             && self.tag.is_none_or(|tag| tag == head.a as i32)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn receive(&mut self, source: u32, tag: i32, body: &[u8]) {
         let wanted = payload::unpack(self.data, 0, body);
         self.state = State::Received(request::received(source, tag, body.len() as u64, wanted as u64));

@@ -250,8 +250,11 @@ impl Posted {
     }
 
     /// Takes the receive that a message of (`src`, `tag`) belongs to.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&mut self, src: u32, tag: u64) -> Option<u64> {
+        if self.entries.len == 0 {
+            return None;
+        }
         let at = self.first(src, tag);
         (at != NONE).then(|| self.remove(at))
     }
@@ -344,11 +347,12 @@ impl Unexpected {
     }
 
     /// The place and id of the message that a receive of (`src`, `tag`) takes.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find(&mut self, src: Option<u32>, tag: Option<u64>) -> Option<(u32, u64)> {
-        if self.entries.len == 0 {
-            return None;
-        }
+        if self.entries.len == 0 { None } else { self.find_any(src, tag) }
+    }
+
+    fn find_any(&mut self, src: Option<u32>, tag: Option<u64>) -> Option<(u32, u64)> {
         let at = self.first(src, tag);
         (at != NONE).then(|| (at, self.entries.value(at).id))
     }

@@ -121,12 +121,12 @@ impl Link {
     pub(crate) fn post_short(
         &mut self,
         port: &mut impl Port,
-        mut head: Head,
+        head: Head,
         body: &[u8],
     ) -> Result<(), Refusal> {
-        head.aux = self.loan.returnable();
-        port.send_short(self.peer, &head, body)?;
-        self.loan.returned(head.aux);
+        let aux = self.loan.returnable();
+        port.send_short(self.peer, &Head { aux, ..head }, body)?;
+        self.loan.returned(aux);
         Ok(())
     }
 
@@ -178,23 +178,23 @@ impl Peers {
     #[inline(always)]
     pub(crate) fn at(&mut self, peer: Peer, bank: &mut Bank) -> &mut Link {
         let (page, slot) = (peer.0 as usize / PAGE, peer.0 as usize % PAGE);
-        // Looked at twice because a reference that is returned early is held to the end.
+        // Looked at twice because a reference that is returned early is held to the end; the second look costs nothing.
         if !matches!(self.pages.get(page), Some(Some(links)) if links[slot].is_some()) {
-            self.add(peer, bank);
+            return self.add(peer, bank);
         }
         match &mut self.pages[page] {
-            Some(links) => links[slot].as_mut().expect("it was there, or added"),
-            None => unreachable!("it was there, or added"),
+            Some(links) => links[slot].as_mut().expect("it is there"),
+            None => unreachable!("it is there"),
         }
     }
 
     #[cold]
-    fn add(&mut self, peer: Peer, bank: &mut Bank) {
+    fn add(&mut self, peer: Peer, bank: &mut Bank) -> &mut Link {
         let (page, slot) = (peer.0 as usize / PAGE, peer.0 as usize % PAGE);
         if page >= self.pages.len() {
             self.pages.resize_with(page + 1, || None);
         }
-        self.pages[page].get_or_insert_default()[slot] = Some(Link::new(peer, bank));
+        self.pages[page].get_or_insert_default()[slot].insert(Link::new(peer, bank))
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Link> {

@@ -160,10 +160,18 @@ impl Matched {
 }
 
 /// The outcome of a receive of `sent` bytes into room for `wanted` or more of them.
-#[inline]
+#[inline(always)]
 pub(crate) fn received(source: u32, tag: i32, sent: u64, wanted: u64) -> Completion {
-    let fault = (sent > wanted).then_some(Fault::Truncated { sent, room: wanted });
-    Completion { source, tag, bytes: wanted, cancelled: false, fault }
+    if sent > wanted {
+        return truncated(source, tag, sent, wanted);
+    }
+    Completion { source, tag, bytes: wanted, cancelled: false, fault: None }
+}
+
+#[cold]
+fn truncated(source: u32, tag: i32, sent: u64, room: u64) -> Completion {
+    let fault = Some(Fault::Truncated { sent, room });
+    Completion { source, tag, bytes: room, cancelled: false, fault }
 }
 
 impl Send {

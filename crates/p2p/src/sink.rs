@@ -8,7 +8,7 @@ use crate::awaited::Awaited;
 use crate::credit;
 use crate::engine::{Contexts, Engine, list, wide_tag};
 use crate::payload;
-use crate::peers::{Offer, Taker};
+use crate::peers::{Link, Offer, Taker};
 use crate::request::{self, Body, Message, Pieces, Recv, RecvStep, Reply, Request, Send, SendStep, State};
 use crate::wire::{self, Cts, Kind, Rts};
 
@@ -39,7 +39,14 @@ impl Sink for Engine {
     }
 
     fn placed(&mut self, peer: Peer, head: &Head, len: usize) {
-        self.take_frame(peer, head, |engine| engine.piece(peer, head.ctx, wire::wide(head), len, |_| ()));
+        let taken = match credited(self.peers.at(peer, &mut self.bank), head) {
+            Ok(Some(_)) => self.piece(peer, head.ctx, wire::wide(head), len, |_| ()),
+            Ok(None) => return,
+            Err(nonsense) => Err(nonsense),
+        };
+        if taken.is_err() {
+            self.refuse(peer);
+        }
     }
 
     fn got(&mut self, token: Token, outcome: Get) {
@@ -53,35 +60,27 @@ impl Sink for Engine {
 
 impl Engine {
     /// Takes a frame; `awaited` counts as posted last.
-    #[inline]
-    pub(crate) fn accept(&mut self, peer: Peer, head: &Head, body: &[u8], awaited: Option<&mut Awaited<'_>>) {
-        if !matches!(head.class, Class::P2p | Class::Coll) {
-            return self.stats.nonsense += 1;
-        }
-        self.take_frame(peer, head, |engine| engine.dispatch(peer, head, body, awaited));
-    }
-
-    /// What is the same of all frames.
     #[inline(always)]
-    fn take_frame(
-        &mut self,
-        peer: Peer,
-        head: &Head,
-        take: impl FnOnce(&mut Engine) -> Result<(), Nonsense>,
-    ) {
-        let link = self.peers.at(peer, &mut self.bank);
-        if link.down.is_some() {
-            return;
-        }
-        link.credit += u32::from(head.aux);
-        link.heard = true;
-        if link.credit > MOST_CREDIT || take(self).is_err() {
-            self.stats.nonsense += 1;
-            self.peer_down(peer, "it sent a frame that makes no sense");
+    pub(crate) fn accept(&mut self, peer: Peer, head: &Head, body: &[u8], awaited: Option<&mut Awaited<'_>>) {
+        let ours = matches!(head.class, Class::P2p | Class::Coll);
+        let taken = match head.kind == Kind::Eager as u8 && ours {
+            true => self.whole(peer, head, body, None, awaited),
+            false if ours => self.dispatch(peer, head, body, awaited),
+            false => return self.stats.nonsense += 1,
+        };
+        if taken.is_err() {
+            self.refuse(peer);
         }
     }
 
-    #[inline]
+    #[cold]
+    fn refuse(&mut self, peer: Peer) {
+        self.stats.nonsense += 1;
+        self.peer_down(peer, "it sent a frame that makes no sense");
+    }
+
+    /// Takes a frame that is no whole message, or one whose sender waits.
+    #[inline(never)]
     fn dispatch(
         &mut self,
         peer: Peer,
@@ -93,12 +92,15 @@ impl Engine {
         if head.class != Class::P2p && kind as u8 > Kind::Rts as u8 && kind != Kind::Early {
             return Err(Nonsense);
         }
+        if kind == Kind::EagerSync {
+            let id = wire::id(body).ok_or(Nonsense)?;
+            return self.whole(peer, head, &body[8..], Some(id), awaited);
+        }
+        if credited(self.peers.at(peer, &mut self.bank), head)?.is_none() {
+            return Ok(());
+        }
         match kind {
-            Kind::Eager => self.whole(peer, head, body, None, awaited),
-            Kind::EagerSync => {
-                let id = wire::id(body).ok_or(Nonsense)?;
-                self.whole_sync(peer, head, &body[8..], id, awaited)
-            }
+            Kind::Eager | Kind::EagerSync => unreachable!("taken before"),
             Kind::Rts => self.offered(peer, head, Rts::decode(body).ok_or(Nonsense)?, awaited),
             Kind::Early => self.early(peer, head.ctx, wire::wide(head), body),
             Kind::Data => {
@@ -117,19 +119,6 @@ impl Engine {
         }
     }
 
-    /// [`Engine::whole`], apart from the usual one.
-    #[cold]
-    fn whole_sync(
-        &mut self,
-        peer: Peer,
-        head: &Head,
-        body: &[u8],
-        sender: u64,
-        awaited: Option<&mut Awaited<'_>>,
-    ) -> Result<(), Nonsense> {
-        self.whole(peer, head, body, Some(sender), awaited)
-    }
-
     /// A whole message: straight to the receive that waits for it, or kept.
     #[inline(always)]
     fn whole(
@@ -141,7 +130,7 @@ impl Engine {
         awaited: Option<&mut Awaited<'_>>,
     ) -> Result<(), Nonsense> {
         let units = credit::cost(body.len());
-        let link = self.peers.at(peer, &mut self.bank);
+        let Some(link) = credited(self.peers.at(peer, &mut self.bank), head)? else { return Ok(()) };
         if !link.loan.pay(units) {
             return Err(Nonsense);
         }
@@ -155,22 +144,39 @@ impl Engine {
                 list(&mut self.work, link);
             }
         }
-        if let Some(id) = posted {
-            if let Some(Request { state: State::Recv(recv), .. }) = self.requests.get(id) {
-                let wanted = payload::unpack(&recv.data, 0, body);
-                self.finish(id, request::received(source, tag, body.len() as u64, wanted as u64));
-            }
-        } else if let Some(awaited) = awaited {
+        if let Some(awaited) = awaited {
             awaited.receive(source, tag, body);
+        } else if let Some(id) = posted {
+            self.fill(id, source, tag, body);
         } else {
-            let payload = self.pool.copy_of(body);
-            self.keep(head, Message { peer, source, tag, body: Body::Whole { payload, waits } });
+            self.keep_whole(peer, head, body, waits);
             return Ok(());
         }
         if let Some(sender) = waits {
             self.owe(peer, Reply::bare(Kind::Taken, sender, 0));
         }
         Ok(())
+    }
+
+    /// Receive `id` is matched with a message that is here.
+    #[inline]
+    fn fill(&mut self, id: u64, source: u32, tag: i32, body: &[u8]) {
+        let Some(request) = self.requests.get_mut(id) else { return };
+        let Request { state: State::Recv(recv), orphan } = request else { return };
+        let wanted = payload::unpack(&recv.data, 0, body);
+        let completion = request::received(source, tag, body.len() as u64, wanted as u64);
+        match orphan {
+            true => self.finish(id, completion),
+            // It exposes nothing.
+            false => request.state = State::Done(completion),
+        }
+    }
+
+    #[inline(never)]
+    fn keep_whole(&mut self, peer: Peer, head: &Head, body: &[u8], waits: Option<u64>) {
+        let (source, tag) = request::labels(head);
+        let payload = self.pool.copy_of(body);
+        self.keep(head, Message { peer, source, tag, body: Body::Whole { payload, waits } });
     }
 
     /// An offer of a message: fetched if a receive waits for it, or kept.
@@ -238,7 +244,6 @@ impl Engine {
         Ok(())
     }
 
-    #[inline]
     fn keep(&mut self, head: &Head, message: Message) -> u64 {
         let (src, tag) = key(message.peer, head);
         let id = self.messages.insert(message);
@@ -372,8 +377,19 @@ impl Engine {
     }
 }
 
+/// The link of a peer that is there, with the credit that its frame brings back.
+#[inline(always)]
+fn credited<'a>(link: &'a mut Link, head: &Head) -> Result<Option<&'a mut Link>, Nonsense> {
+    if link.down.is_some() {
+        return Ok(None);
+    }
+    link.credit += u32::from(head.aux);
+    link.heard = true;
+    if link.credit > MOST_CREDIT { Err(Nonsense) } else { Ok(Some(link)) }
+}
+
 /// Takes the posted receive that a message belongs to.
-#[inline]
+#[inline(always)]
 fn match_posted(contexts: &mut Contexts, peer: Peer, head: &Head) -> Option<u64> {
     let (src, tag) = key(peer, head);
     contexts.at(head.ctx).side(head.class).posted.take(src, tag)

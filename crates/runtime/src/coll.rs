@@ -2,13 +2,12 @@
 
 use std::sync::{Arc, OnceLock};
 
-use banyan_coll::{self as coll, Attempt, Call, Execution, Kind, Memory, OpId, PlanCache};
+use banyan_coll::{self as coll, Attempt, Begun, Call, Execution, Kind, Memory, OpId, PlanCache};
 use banyan_datatype::{Data, Datatype, TypeArc};
-use banyan_memory::Buffer;
+use banyan_memory::{Buffer, GateGuard};
 use banyan_p2p::{self as p2p, Started};
 use banyan_shm::{Arena, Published};
 
-use crate::bail;
 use crate::comm::Comm;
 use crate::engine::{CollId, Engine};
 use crate::error::{Class, Error, Result};
@@ -17,6 +16,7 @@ use crate::places;
 use crate::ports::Ports;
 use crate::request::{Recipe, Request};
 use crate::runtime::{Retired, Runtime};
+use crate::wait::Looks;
 
 /// What the schedules of a communicator are carried out with.
 pub(crate) struct Team {
@@ -65,6 +65,7 @@ impl Team {
 
     /// Starts a collective; `None`: it is over already. If the caller `waits` for it anyway, a few looks
     /// at the other ranks' slots come before the first poll of all fabrics.
+    #[inline(always)]
     pub(crate) fn launch(self: &Arc<Self>, call: Call, waits: bool) -> Result<Option<CollId>> {
         let mut engine = self.rt.gate.enter();
         let mut looks = engine.policy.looks(waits, self.rt.gate.is_shared());
@@ -81,12 +82,29 @@ impl Team {
                     if engine.glance() > 0 {
                         self.rt.gate.notify();
                     }
-                    return result.map(|()| None).map_err(|fault| self.error(&fault));
+                    return match result {
+                        Ok(()) => Ok(None),
+                        Err(fault) => Err(self.error(&fault)),
+                    };
                 }
                 Attempt::Begun(so_far) => begun = Some(so_far),
                 Attempt::Other => {}
             }
         }
+        self.begin(engine, place, call, begun, looks)
+    }
+
+    /// What is not over on the spot becomes an execution.
+    #[inline(never)]
+    fn begin(
+        self: &Arc<Self>,
+        mut engine: GateGuard<'_, Engine>,
+        place: u32,
+        call: Call,
+        begun: Option<Begun>,
+        mut looks: Looks,
+    ) -> Result<Option<CollId>> {
+        let Sequence { seq, plans } = engine.sequences.at(place);
         let execution = coll::start(call, begun, plans, &self.rt.tuning, *seq);
         engine.start_coll(self, execution, &mut looks)
     }
@@ -140,6 +158,7 @@ impl Team {
     }
 
     /// The MPI error for a collective that failed.
+    #[cold]
     pub(crate) fn error(&self, fault: &coll::Fault) -> Error {
         let class = match fault {
             coll::Fault::Length { .. } => Class::ERR_TRUNCATE,
@@ -167,17 +186,17 @@ struct TeamSlots {
 }
 
 impl coll::Slots for &TeamSlots {
-    #[inline]
+    #[inline(always)]
     fn banks(&self) -> u64 {
         Arena::BANKS
     }
 
-    #[inline]
+    #[inline(always)]
     fn inline_bytes(&self) -> usize {
         self.arena.inline_bytes()
     }
 
-    #[inline]
+    #[inline(always)]
     fn publish(&mut self, stamp: u64, data: &Buffer) {
         self.arena.publish(stamp, data);
     }
@@ -192,12 +211,12 @@ impl coll::Slots for &TeamSlots {
         self.arena.publish_bank(stamp);
     }
 
-    #[inline]
+    #[inline(always)]
     fn publish_region(&mut self, stamp: u64, data: &Buffer) {
         self.arena.publish_region(stamp, data);
     }
 
-    #[inline]
+    #[inline(always)]
     fn look(&mut self, rank: u32, stamp: u64) -> Option<coll::Published> {
         self.arena.look(rank, stamp).map(|published| match published {
             Published::Inline(bytes) => coll::Published::Inline(bytes),
@@ -205,17 +224,17 @@ impl coll::Slots for &TeamSlots {
         })
     }
 
-    #[inline]
+    #[inline(always)]
     fn pull(&mut self, rank: u32, stamp: u64, at: u64, into: &Buffer) -> bool {
         self.arena.pull(rank, stamp, at, into)
     }
 
-    #[inline]
+    #[inline(always)]
     fn release(&mut self, stamp: u64) {
         self.arena.release(stamp);
     }
 
-    #[inline]
+    #[inline(always)]
     fn released(&mut self, rank: u32) -> u64 {
         self.arena.released(rank)
     }
@@ -224,7 +243,7 @@ impl coll::Slots for &TeamSlots {
         self.arena.board()
     }
 
-    #[inline]
+    #[inline(always)]
     fn can_pull_regions(&self) -> bool {
         self.regions
     }
@@ -333,27 +352,38 @@ impl Comm {
     }
 
     /// Checks the root of a collective on one group.
+    #[inline(always)]
     pub fn root(&self, root: i32) -> Result<u32> {
         match u32::try_from(root).ok().filter(|&root| root < self.size()) {
             Some(root) => Ok(root),
-            None => bail!(
-                ERR_ROOT,
-                "root is {root}, but {} has ranks 0 to {}",
-                self.name_or_kind(),
-                self.size() - 1
-            ),
+            None => Err(self.no_root(root)),
         }
     }
 
+    #[cold]
+    fn no_root(&self, root: i32) -> Error {
+        let (name, last) = (self.name_or_kind(), self.size() - 1);
+        Error::new(Class::ERR_ROOT, format!("root is {root}, but {name} has ranks 0 to {last}"))
+    }
+
     /// Runs a collective to its end.
+    #[inline(always)]
     pub fn run(&self, call: Call) -> Result<()> {
         self.one_group()?;
-        let Some(id) = self.team().launch(call, true)? else { return Ok(()) };
+        match self.team().launch(call, true)? {
+            None => Ok(()),
+            Some(id) => self.await_coll(id),
+        }
+    }
+
+    #[inline(never)]
+    fn await_coll(&self, id: CollId) -> Result<()> {
         let rt = self.runtime();
         rt.wait(rt.gate.enter(), |engine| engine.coll_done(id))
     }
 
     /// Starts a collective.
+    #[inline(never)]
     pub fn start(self: &Arc<Self>, call: Call) -> Result<Request> {
         self.one_group()?;
         Ok(Request::coll(self, self.team().launch(call, false)?))
@@ -369,11 +399,9 @@ impl Comm {
         Ok(Request::persistent(self, Recipe::Coll { call: Box::new(call), team }))
     }
 
+    #[inline(always)]
     fn one_group(&self) -> Result<()> {
-        if self.is_inter() {
-            bail!(ERR_UNSUPPORTED_OPERATION, "collectives on intercommunicators are not built yet");
-        }
-        Ok(())
+        if self.is_inter() { Err(not_built()) } else { Ok(()) }
     }
 
     /// The same number of bytes from every rank, in rank order: for the making of communicators.
@@ -399,6 +427,12 @@ impl Comm {
         ))?;
         Ok(bytes_of(&data))
     }
+}
+
+#[cold]
+fn not_built() -> Error {
+    let what = "collectives on intercommunicators are not built yet";
+    Error::new(Class::ERR_UNSUPPORTED_OPERATION, what)
 }
 
 fn byte() -> TypeArc {

@@ -274,7 +274,7 @@ impl Comm {
             Posted::Over(outcome) => outcome.into_result().map(|_| ()),
             Posted::Active(id) => {
                 let wait = |engine: &mut Engine| engine.p2p.test(id);
-                outcome(self.rt.wait(engine, wait), false).into_result().map(|_| ())
+                outcome(&self.rt.wait(engine, wait), false).into_result().map(|_| ())
             }
         }
     }
@@ -299,10 +299,21 @@ impl Comm {
         if let Some(outcome) = self.stand_by(&mut engine, data, &source, tag, LOOKS) {
             return Ok(outcome);
         }
-        Ok(match self.post_recv(&mut engine, data, &source, tag) {
+        Ok(self.post_and_wait(engine, data, source, tag))
+    }
+
+    #[inline(never)]
+    fn post_and_wait(
+        &self,
+        mut engine: GateGuard<'_, Engine>,
+        data: &Data,
+        source: Source,
+        tag: i32,
+    ) -> Outcome {
+        match self.post_recv(&mut engine, data, &source, tag) {
             Posted::Over(outcome) => outcome,
-            Posted::Active(id) => outcome(self.rt.wait(engine, |engine| engine.p2p.test(id)), true),
-        })
+            Posted::Active(id) => outcome(&self.rt.wait(engine, |engine| engine.p2p.test(id)), true),
+        }
     }
 
     /// Stands at the fabric for a while, if nothing else is to be done, and takes the message as it comes.
@@ -322,9 +333,9 @@ impl Comm {
             return None;
         }
         let mut awaiting = Awaiting::new(p2p, self.recv_args(data, source, tag))?;
-        let looks = if policy.spins_freely() { looks } else { 1 };
+        let looks = if looks > 1 && policy.spins_freely() { looks } else { 1 };
         let mut frames = 0;
-        while frames < FRAMES && awaiting.is_open() && (0..looks).any(|_| shm.peek(peer)) {
+        while frames < FRAMES && awaiting.is_open() && shm.peek(peer, looks) {
             shm.take(peer, &mut awaiting);
             frames += 1;
         }
@@ -335,38 +346,52 @@ impl Comm {
             self.rt.nudge_with(engine);
             return None;
         };
+        let outcome = outcome(completion, true);
         if p2p.has_work() {
             p2p.progress(ports);
         }
-        Some(outcome(completion, true))
+        Some(outcome)
+    }
+
+    /// Sends, if the message can leave whole and at once; gives whether it has. What [`Comm::isend`] does first, for who
+    /// has a short way of keeping a request that is over.
+    #[inline(always)]
+    pub fn isend_now(&self, data: &Data, dest: i32, tag: i32, mode: SendMode) -> Result<bool> {
+        let peer = self.target(dest, "dest")?;
+        check_tag(tag)?;
+        let Some(peer) = peer else { return Ok(false) };
+        Ok(self.send_now(&mut self.rt.gate.enter(), data, peer, tag, mode))
     }
 
     /// Starts a send (MPI_Isend and its kin).
-    #[inline(always)]
+    #[inline(never)]
     pub fn isend(self: &Arc<Self>, data: &Data, dest: i32, tag: i32, mode: SendMode) -> Result<Request> {
         let peer = self.target(dest, "dest")?;
         check_tag(tag)?;
         let Some(peer) = peer else { return Ok(Request::done(Status::EMPTY)) };
-        let mut engine = self.rt.gate.enter();
-        if self.send_now(&mut engine, data, peer, tag, mode) {
-            return Ok(Request::done(Status { bytes: data.len(), ..Status::EMPTY }));
-        }
-        Ok(Request::posted(self, self.post_send(&mut engine, data, peer, tag, mode)?, false))
+        let posted = self.post_send(&mut self.rt.gate.enter(), data, peer, tag, mode)?;
+        Ok(Request::posted(self, posted, false))
+    }
+
+    /// Receives, if the message is at the fabric already; gives the outcome then. To be tried before [`Comm::irecv`],
+    /// by who has a short way of keeping a request that is over.
+    #[inline(always)]
+    pub fn irecv_now(&self, data: &Data, source: i32, tag: i32) -> Result<Option<Outcome>> {
+        let source = self.source(source)?;
+        check_recv_tag(tag)?;
+        Ok(self.stand_by(&mut self.rt.gate.enter(), data, &source, tag, 1))
     }
 
     /// Starts a receive (MPI_Irecv).
-    #[inline(always)]
+    #[inline(never)]
     pub fn irecv(self: &Arc<Self>, data: &Data, source: i32, tag: i32) -> Result<Request> {
         let source = self.source(source)?;
         check_recv_tag(tag)?;
         if let Source::None = source {
             return Ok(Request::done(Status::NO_PROC));
         }
-        let mut engine = self.rt.gate.enter();
-        if let Some(outcome) = self.stand_by(&mut engine, data, &source, tag, 1) {
-            return Ok(Request::over(self, outcome));
-        }
-        Ok(Request::posted(self, self.post_recv(&mut engine, data, &source, tag), true))
+        let posted = self.post_recv(&mut self.rt.gate.enter(), data, &source, tag);
+        Ok(Request::posted(self, posted, true))
     }
 
     /// A persistent send (MPI_Send_init and its kin).
@@ -400,8 +425,12 @@ impl Comm {
 
     /// Sends and receives at once (MPI_Sendrecv).
     pub fn sendrecv(self: &Arc<Self>, send: (&Data, i32, i32), recv: (&Data, i32, i32)) -> Outcome {
-        let receive = match self.irecv(recv.0, recv.1, recv.2) {
-            Ok(receive) => receive,
+        let receive = match self.irecv_now(recv.0, recv.1, recv.2) {
+            Ok(Some(outcome)) => Request::over(self, outcome),
+            Ok(None) => match self.irecv(recv.0, recv.1, recv.2) {
+                Ok(receive) => receive,
+                Err(error) => return Outcome::failed(error),
+            },
             Err(error) => return Outcome::failed(error),
         };
         match self.send(send.0, send.1, send.2, SendMode::Standard) {
@@ -499,7 +528,7 @@ impl Comm {
         let Some(mode) = mode.of_engine() else { return self.post_bsend(engine, data, peer, tag) };
         let args = self.send_args(data, peer, tag, mode);
         Ok(match engine.p2p.send(&mut engine.ports, args) {
-            Started::Done(completion) => Posted::Over(outcome(completion, false)),
+            Started::Done(completion) => Posted::Over(outcome(&completion, false)),
             Started::Pending(id) => Posted::Active(id),
         })
     }
@@ -520,7 +549,7 @@ impl Comm {
             Started::Pending(id) => engine.bsends.push((id, attached, bytes)),
             Started::Done(completion) => {
                 attached.give_back(bytes);
-                return Ok(Posted::Over(outcome(completion, false)));
+                return Ok(Posted::Over(outcome(&completion, false)));
             }
         }
         Ok(Posted::Over(Outcome::ok(Status::EMPTY)))
@@ -538,7 +567,7 @@ impl Comm {
     #[inline]
     fn post_recv(&self, engine: &mut Engine, data: &Data, source: &Source, tag: i32) -> Posted {
         match engine.p2p.recv(&mut engine.ports, self.recv_args(data, source, tag)) {
-            Started::Done(completion) => Posted::Over(outcome(completion, true)),
+            Started::Done(completion) => Posted::Over(outcome(&completion, true)),
             Started::Pending(id) => Posted::Active(id),
         }
     }
@@ -590,7 +619,7 @@ enum Source {
 
 /// The outcome of a message: receives tell source and tag, sends do not.
 #[inline(always)]
-pub(crate) fn outcome(completion: p2p::Completion, received: bool) -> Outcome {
+pub(crate) fn outcome(completion: &p2p::Completion, received: bool) -> Outcome {
     let status = match received {
         true => Status {
             source: completion.source as i32,

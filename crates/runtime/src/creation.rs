@@ -321,14 +321,14 @@ impl<'a> Line<'a> {
         let me = rt.facts().rank;
         let args = SendArgs { peer, ctx: self.ctx, tag: 0, src_rank: me, data: &data, mode: Mode::Standard };
         match engine.p2p.send(&mut engine.ports, args) {
-            Started::Done(completion) => outcome(completion, false).into_result().map(|_| ()),
+            Started::Done(completion) => outcome(&completion, false).into_result().map(|_| ()),
             Started::Pending(id) => self.finish(guard, id),
         }
     }
 
     fn finish(&self, guard: banyan_memory::GateGuard<'_, Engine>, id: ReqId) -> Result<()> {
         let completion = self.comm.runtime().wait(guard, |engine| engine.p2p.test(id));
-        outcome(completion, false).into_result().map(|_| ())
+        outcome(&completion, false).into_result().map(|_| ())
     }
 
     fn recv(&self, peer: Peer, len: usize) -> Result<Vec<u8>> {

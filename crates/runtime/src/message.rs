@@ -54,7 +54,7 @@ fn start(comm: &Arc<Comm>, id: MsgId, data: &Data) -> Request {
     let mut guard = comm.runtime().gate.enter();
     let engine = &mut *guard;
     let posted = match engine.p2p.mrecv(&mut engine.ports, id, data) {
-        Some(Started::Done(completion)) => Posted::Over(outcome(completion, true)),
+        Some(Started::Done(completion)) => Posted::Over(outcome(&completion, true)),
         Some(Started::Pending(id)) => Posted::Active(id),
         None => {
             Posted::Over(Outcome::failed(Error::new(Class::ERR_REQUEST, "the message was received already")))

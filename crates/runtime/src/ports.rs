@@ -94,7 +94,11 @@ impl Port for Ports {
 
     #[inline(always)]
     fn send_short(&mut self, peer: Peer, head: &Head, body: &[u8]) -> Result<(), Refusal> {
-        routed!(self, peer, fabric => Fabric::send_short(fabric, peer, head, body), Err(Refusal::Down))
+        match (self.route(peer), &mut self.shm) {
+            (Route::Shm, Some(shm)) => Fabric::send_short(shm, peer, head, body),
+            // A copy, so that the usual head need not lie in memory.
+            _ => self.send_short_otherwise(peer, *head, body),
+        }
     }
 
     fn send_bcopy(
@@ -132,6 +136,11 @@ impl Port for Ports {
 }
 
 impl Ports {
+    #[inline(never)]
+    fn send_short_otherwise(&mut self, peer: Peer, head: Head, body: &[u8]) -> Result<(), Refusal> {
+        routed!(self, peer, fabric => Fabric::send_short(fabric, peer, &head, body), Err(Refusal::Down))
+    }
+
     #[inline]
     pub(crate) fn poll(&mut self, sink: &mut impl Sink) -> usize {
         let mut events = self.own.poll(sink);

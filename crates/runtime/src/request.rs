@@ -118,6 +118,7 @@ impl Request {
         })))
     }
 
+    #[inline(always)]
     pub(crate) fn posted(comm: &Arc<Comm>, posted: Posted, received: bool) -> Request {
         match posted {
             Posted::Over(outcome) => Self::over(comm, outcome),
@@ -134,8 +135,8 @@ impl Request {
     }
 
     /// A request that is over already, and went well.
-    #[inline]
-    pub(crate) fn done(status: Status) -> Request {
+    #[inline(always)]
+    pub fn done(status: Status) -> Request {
         Request(Form::Over(status))
     }
 
@@ -240,7 +241,7 @@ impl Request {
             Form::Over(status) => Outcome::ok(*status),
             Form::Message { id, received } => {
                 let completion = rt.gate.enter().p2p.peek(*id).cloned();
-                completion.map_or(Outcome::ok(Status::EMPTY), |completion| outcome(completion, *received))
+                completion.map_or(Outcome::ok(Status::EMPTY), |completion| outcome(&completion, *received))
             }
             Form::Kept(kept) => kept.status(),
         })
@@ -289,7 +290,7 @@ impl Request {
         match &self.0 {
             Form::Over(status) => Some(Outcome::ok(*status)),
             Form::Message { id, received } => match engine.p2p.test(*id) {
-                Some(completion) => Some(outcome(completion, *received)),
+                Some(completion) => Some(outcome(&completion, *received)),
                 None if engine.p2p.is_pending(*id) => None,
                 None => Some(Outcome::ok(Status::EMPTY)),
             },
@@ -398,7 +399,7 @@ impl Kept {
         let over = match &*state {
             State::Inactive | State::Over(_) => return true,
             State::General => return self.finished.load(Ordering::Acquire),
-            State::Message { id, received } => engine.p2p.test(*id).map(|c| outcome(c, *received)),
+            State::Message { id, received } => engine.p2p.test(*id).map(|c| outcome(&c, *received)),
             State::Coll(id) => engine.coll_done(*id).map(ended),
         };
         match over {

@@ -14,7 +14,7 @@ use crate::doorbell::light_barrier;
 use crate::layout::{BANK_HEAD, BANKS, arena_inline, arena_slot, arena_slots, arena_stride, bank_bytes};
 use crate::ring::LINE;
 use crate::room;
-use crate::segment::Segment;
+use crate::segment::{Segment, prefetch};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// In a bank's length word: the bytes are elsewhere, and the bank holds address, length and key.
@@ -33,6 +33,7 @@ pub enum Published {
 pub struct Arena {
     core: Arc<Core>,
     place: Place,
+    inline_bytes: usize,
     /// Local index of each rank.
     peers: Box<[u32]>,
     watch: Arc<Watch>,
@@ -45,7 +46,7 @@ impl Arena {
     /// Bytes that one publication can carry inline.
     #[inline]
     pub fn inline_bytes(&self) -> usize {
-        arena_inline(self.place.ranks)
+        self.inline_bytes
     }
 
     /// Bytes of the board.
@@ -64,7 +65,7 @@ impl Arena {
     }
 
     /// Copies `bytes` (at most [`Arena::inline_bytes`]) into my bank of `stamp` (from 1), then stamps it.
-    #[inline]
+    #[inline(always)]
     pub fn publish(&self, stamp: u64, bytes: &Buffer) {
         let len = bytes.len();
         assert!(len <= self.inline_bytes(), "{len} bytes do not fit into a bank");
@@ -105,7 +106,7 @@ impl Arena {
 
     /// What `rank` (maybe this one) published under `stamp`; `None` if it has not yet. To be asked only
     /// before this rank releases `stamp`.
-    #[inline]
+    #[inline(always)]
     pub fn look(&self, rank: u32, stamp: u64) -> Option<Published> {
         let bank = self.place.bank(rank, stamp);
         // Acquire, with the Release in `stamp`: length and bytes are there too.
@@ -114,6 +115,8 @@ impl Arena {
             return None;
         }
         self.watch.missing[rank as usize].store(0, Ordering::Relaxed);
+        // A root that is ahead has filled the next one already.
+        prefetch(std::ptr::from_ref(self.word(self.place.bank(rank, stamp + 1))).cast());
         let len = self.word(bank + 8).load(Ordering::Relaxed);
         if len & REGION != 0 {
             return Some(Published::Region(len & !REGION));
@@ -152,14 +155,14 @@ impl Arena {
     }
 
     /// This rank is done with everything published up to and including `stamp`.
-    #[inline]
+    #[inline(always)]
     pub fn release(&self, stamp: u64) {
         self.word(self.place.own(self.place.me)).store(stamp, Ordering::Release);
         self.tell();
     }
 
     /// Up to which stamp `rank` (maybe this one) has released; 0 at first.
-    #[inline]
+    #[inline(always)]
     pub fn released(&self, rank: u32) -> u64 {
         // Acquire: its reads of what it released are over.
         let stamp = self.word(self.place.own(rank)).load(Ordering::Acquire);
@@ -167,7 +170,7 @@ impl Arena {
         stamp
     }
 
-    #[inline]
+    #[inline(always)]
     fn stamp(&self, bank: usize, stamp: u64, len: u64) {
         self.word(bank + 8).store(len, Ordering::Relaxed);
         self.word(bank).store(stamp, Ordering::Release);
@@ -176,7 +179,7 @@ impl Arena {
 
     /// After a store: wakes who sleeps until this rank does something. One look at a line of our own if
     /// no one does.
-    #[inline]
+    #[inline(always)]
     fn tell(&self) {
         light_barrier(self.core.fences());
         let waiters = self.word(self.place.waiters(self.place.me));
@@ -194,9 +197,11 @@ impl Arena {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn word(&self, at: usize) -> &AtomicU64 {
-        self.core.segment.word(at)
+        // SAFETY: an offset that `Place` gives for one of the arena's ranks: all those lie in the range that `open`
+        // has checked, and are multiples of 8.
+        unsafe { self.core.segment.word_at(at) }
     }
 }
 
@@ -216,7 +221,7 @@ struct Place {
 
 impl Place {
     /// Offset of a rank's slot, which starts with its word "released".
-    #[inline]
+    #[inline(always)]
     fn own(&self, rank: u32) -> usize {
         assert!(rank < self.ranks, "no rank {rank} in an arena of {}", self.ranks);
         self.at + rank as usize * self.slot_bytes
@@ -228,7 +233,7 @@ impl Place {
         self.own(rank) + 8
     }
 
-    #[inline]
+    #[inline(always)]
     fn bank(&self, rank: u32, stamp: u64) -> usize {
         self.own(rank) + LINE + (stamp % BANKS) as usize * self.bank_bytes
     }
@@ -245,7 +250,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    #[inline]
+    #[inline(always)]
     fn miss(&self, what: &AtomicU64, stamp: u64) {
         what.store(stamp, Ordering::Relaxed);
         self.any.store(1, Ordering::Relaxed);
@@ -304,7 +309,7 @@ pub(crate) fn open(core: &Arc<Core>, at: u64, me: u32, peers: &[u32]) -> Arena {
     watches.retain(|other| other.strong_count() > 0);
     watches.push(Arc::downgrade(&watch));
     drop(watches);
-    Arena { core: core.clone(), place, peers: peers.into(), watch }
+    Arena { core: core.clone(), place, inline_bytes: arena_inline(ranks), peers: peers.into(), watch }
 }
 
 /// Room for an arena of so many ranks, zeroed.

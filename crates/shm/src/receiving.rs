@@ -83,13 +83,13 @@ impl Shm {
 
     /// Hands over the next frame of `peer`, if it is there and its ring in use; gives whether it was. What a poll
     /// does, for a caller that waits for this peer.
-    #[inline]
+    #[inline(always)]
     pub fn take(&mut self, peer: Peer, sink: &mut impl Sink) -> bool {
         self.names.index(peer).is_some_and(|from| self.drain(from, 1, sink) > 0)
     }
 
     /// Hands over what one ring has, up to `most` frames.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn drain(&mut self, from: usize, most: usize, sink: &mut impl Sink) -> usize {
         let peer = self.names.peer(from);
         let slot = &mut self.incoming[from];
@@ -112,12 +112,17 @@ impl Shm {
         }
         slot.seen = self.polls;
         if !sane {
-            self.hot.retain(|&hot| hot as usize != from);
-            slot.is_hot = false;
-            slot.ring = None;
-            self.lose(from, "its ring in shared memory holds no valid frame".to_owned());
+            self.disown(from);
         }
         frames
+    }
+
+    #[cold]
+    fn disown(&mut self, from: usize) {
+        self.hot.retain(|&hot| hot as usize != from);
+        let slot = &mut self.incoming[from];
+        (slot.is_hot, slot.ring) = (false, None);
+        self.lose(from, "its ring in shared memory holds no valid frame".to_owned());
     }
 
     /// Hands over the rest of what the dead sent, then reports them.

@@ -18,6 +18,9 @@ pub(crate) const INLINE: usize = LINE - 8 - HEAD;
 /// A cache line.
 pub(crate) const LINE: usize = 64;
 
+/// So many slots ahead the receiver asks for the line of a frame: it comes while the frames before are dealt with.
+const AHEAD: u32 = 3;
+
 /// What both sides of a ring tell each other beside frames. All zero is a new ring.
 #[repr(C)]
 #[derive(Debug)]
@@ -36,11 +39,9 @@ pub(crate) struct ReceiverLine {
     pub(crate) taken: AtomicU64,
     /// Position in the data ring up to which bytes may be overwritten, as far as told.
     pub(crate) freed: AtomicU64,
-    /// 1: the receiver polls this ring; 0: it has to be told by its inbound bitmap.
-    pub(crate) hot: AtomicU32,
 }
 
-/// The sender's line.
+/// The sender's line, and what it looks at with each frame: that must not lie where the receiver tells of each batch.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct SenderLine {
@@ -50,6 +51,8 @@ pub(crate) struct SenderLine {
     pub(crate) sent: AtomicU64,
     /// Position in the data ring, likewise.
     pub(crate) data: AtomicU64,
+    /// Written by the receiver. 1: it polls this ring; 0: it has to be told by its inbound bitmap.
+    pub(crate) hot: AtomicU32,
 }
 
 /// Where a ring lives. Slots and data are touched only by the side whose turn it is.
@@ -72,6 +75,8 @@ pub(crate) trait Memory {
     /// # Safety
     /// It is the receiver's turn on this slot.
     unsafe fn read_slot<R>(&self, slot: u32, f: impl FnOnce(*const u8) -> R) -> R;
+    /// The receiver will read this slot before long: a hint, which may come before its turn.
+    fn expect(&self, slot: u32);
     /// Lends `len` bytes of the data ring at `at`, to write.
     ///
     /// # Safety
@@ -238,7 +243,7 @@ impl<M: Memory> Producer<M> {
     /// Whether the receiver polls this ring without being told.
     #[inline]
     pub(crate) fn is_hot(&self) -> bool {
-        self.memory.control().receiver.hot.load(Ordering::Relaxed) == 1
+        self.memory.control().sender.hot.load(Ordering::Relaxed) == 1
     }
 
     /// How far into the data ring a body of `len` bytes would reach if sent now.
@@ -291,12 +296,14 @@ impl<M: Memory> Consumer<M> {
     }
 
     /// Hands the next frame, if there is one, to `f`: head and body, valid during the call.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&mut self, f: impl FnOnce(&[u8; HEAD], &[u8])) -> Result<bool, Corrupt> {
         let seen = self.memory.word(self.slot).load(Ordering::Acquire);
         if seen as u32 != (self.taken as u32).wrapping_add(1) {
             return Ok(false);
         }
+        let ahead = self.slot + AHEAD;
+        self.memory.expect(if ahead < self.memory.slots() { ahead } else { ahead - self.memory.slots() });
         let len = (seen >> 32) as usize;
         if len <= INLINE {
             self.take_short(len, f);
@@ -311,7 +318,7 @@ impl<M: Memory> Consumer<M> {
         Ok(true)
     }
 
-    #[inline]
+    #[inline(always)]
     fn take_short(&mut self, len: usize, f: impl FnOnce(&[u8; HEAD], &[u8])) {
         // SAFETY: the word says that this slot is filled; the sender does not touch it until it is told
         // that it was taken. `len <= INLINE`.
@@ -322,6 +329,7 @@ impl<M: Memory> Consumer<M> {
         }
     }
 
+    #[inline(never)]
     fn take_long(&mut self, len: usize, f: impl FnOnce(&[u8; HEAD], &[u8])) -> Result<(), Corrupt> {
         if len > max_body(self.memory.data_bytes()) {
             return Err(Corrupt);
@@ -350,6 +358,7 @@ impl<M: Memory> Consumer<M> {
     }
 
     /// Tells the sender all that was taken; true if it sleeps until then.
+    #[cold]
     pub(crate) fn tell(&mut self, fences: bool) -> bool {
         let line = &self.memory.control().receiver;
         // Release, with the Acquire in `Producer::refresh`.
@@ -364,7 +373,7 @@ impl<M: Memory> Consumer<M> {
 
     /// Says whether this ring is polled without being told of.
     pub(crate) fn set_hot(&self, hot: bool) {
-        self.memory.control().receiver.hot.store(u32::from(hot), Ordering::Relaxed);
+        self.memory.control().sender.hot.store(u32::from(hot), Ordering::Relaxed);
     }
 }
 

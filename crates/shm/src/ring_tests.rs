@@ -25,8 +25,9 @@ unsafe impl Send for TestRing {}
 
 fn ring(slots: u32, sent: u64) -> Arc<TestRing> {
     let word = AtomicU64::new;
-    let receiver = ReceiverLine { taken: word(sent), freed: word(0), hot: AtomicU32::new(1) };
-    let sender = SenderLine { starved: AtomicU32::new(0), sent: word(sent), data: word(0) };
+    let receiver = ReceiverLine { taken: word(sent), freed: word(0) };
+    let flag = AtomicU32::new;
+    let sender = SenderLine { starved: flag(0), sent: word(sent), data: word(0), hot: flag(1) };
     Arc::new(TestRing {
         control: Control { receiver, sender },
         words: (0..slots).map(|_| word(0)).collect(),
@@ -68,6 +69,7 @@ impl Memory for Arc<TestRing> {
     unsafe fn read_slot<R>(&self, slot: u32, f: impl FnOnce(*const u8) -> R) -> R {
         cell_ref(&self.slots[slot as usize], f)
     }
+    fn expect(&self, _slot: u32) {}
     unsafe fn fill_data(&self, at: u64, len: usize, f: impl FnOnce(*mut u8)) {
         assert!(len <= LINE && at.is_multiple_of(LINE as u64), "one cell a body");
         cell_mut(&self.data[at as usize / LINE], f);

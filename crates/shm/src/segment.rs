@@ -171,6 +171,16 @@ impl Segment {
         self.base.wrapping_add(at)
     }
 
+    /// The word at offset `at`, unchecked.
+    ///
+    /// # Safety
+    /// It lies inside, and is aligned.
+    #[inline(always)]
+    pub(crate) unsafe fn word_at(&self, at: usize) -> &AtomicU64 {
+        // SAFETY: the caller's promise; used as an atomic by all.
+        unsafe { &*self.base.add(at).cast::<AtomicU64>() }
+    }
+
     /// The word at offset `at`.
     #[inline]
     pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
@@ -216,6 +226,19 @@ pub(crate) fn new_memory(size: usize) -> io::Result<OwnedFd> {
     Ok(memory)
 }
 
+/// Asks for the line at an address, which will be read before long: a hint.
+#[inline(always)]
+pub(crate) fn prefetch(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: it never faults, and every x86-64 has it.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
 /// A ring in a segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MappedRing {
@@ -229,6 +252,7 @@ pub(crate) struct MappedRing {
 unsafe impl Send for MappedRing {}
 
 impl MappedRing {
+    #[inline(always)]
     fn slot(&self, slot: u32) -> *mut u8 {
         debug_assert!(slot < self.slots);
         self.base.wrapping_add(size_of::<Control>() + slot as usize * LINE)
@@ -236,36 +260,41 @@ impl MappedRing {
 }
 
 impl Memory for MappedRing {
-    #[inline]
+    #[inline(always)]
     fn slots(&self) -> u32 {
         self.slots
     }
 
-    #[inline]
+    #[inline(always)]
     fn data_bytes(&self) -> u64 {
         self.data_bytes
     }
 
-    #[inline]
+    #[inline(always)]
     fn control(&self) -> &Control {
         // SAFETY: a ring starts with its control lines; the fabric that holds this ring holds the segment.
         unsafe { &*self.base.cast::<Control>() }
     }
 
-    #[inline]
+    #[inline(always)]
     fn word(&self, slot: u32) -> &AtomicU64 {
         // SAFETY: as above; a slot starts with its word.
         unsafe { &*self.slot(slot).cast::<AtomicU64>() }
     }
 
-    #[inline]
+    #[inline(always)]
     unsafe fn fill_slot(&self, slot: u32, f: impl FnOnce(*mut u8)) {
         f(self.slot(slot).wrapping_add(8));
     }
 
-    #[inline]
+    #[inline(always)]
     unsafe fn read_slot<R>(&self, slot: u32, f: impl FnOnce(*const u8) -> R) -> R {
         f(self.slot(slot).wrapping_add(8))
+    }
+
+    #[inline(always)]
+    fn expect(&self, slot: u32) {
+        prefetch(self.slot(slot));
     }
 
     unsafe fn fill_data(&self, at: u64, len: usize, f: impl FnOnce(*mut u8)) {

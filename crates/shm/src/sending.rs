@@ -48,7 +48,7 @@ impl Shm {
     pub(crate) fn lane(&mut self, peer: Peer) -> Result<(usize, &mut Lane), Refusal> {
         let to = self.names.index(peer).ok_or(Refusal::Down)?;
         if !matches!(self.outgoing[to], Outgoing::Open(_)) {
-            self.open(to)?;
+            return self.open(to);
         }
         match &mut self.outgoing[to] {
             Outgoing::Open(lane) => Ok((to, lane)),
@@ -57,11 +57,10 @@ impl Shm {
     }
 
     #[cold]
-    fn open(&mut self, to: usize) -> Result<(), Refusal> {
+    fn open(&mut self, to: usize) -> Result<(usize, &mut Lane), Refusal> {
         match self.outgoing[to] {
             Outgoing::Down => return Err(Refusal::Down),
-            Outgoing::Dying => return Err(Refusal::Busy),
-            Outgoing::Open(_) => return Ok(()),
+            Outgoing::Dying | Outgoing::Open(_) => return Err(Refusal::Busy),
             Outgoing::Cold => {}
         }
         let (me, layout) = (self.core.me, &self.core.segment.layout);
@@ -74,7 +73,10 @@ impl Shm {
         let ring = Producer::new(ring, layout.first_slot(me, to as u32));
         let bell = std::ptr::from_ref(&self.core.block(to as u32).bell);
         self.outgoing[to] = Outgoing::Open(Lane { ring, bell, carved: 0 });
-        Ok(())
+        match &mut self.outgoing[to] {
+            Outgoing::Open(lane) => Ok((to, lane)),
+            _ => Err(Refusal::Busy),
+        }
     }
 
     /// Makes sure that the data ring has pages for a body of `len` bytes.

@@ -40,8 +40,8 @@ fn a_process_alone_can_send_to_itself() {
     let mut shm = attach(&Shm::private().expect("memory"), 0, 1, SingleCopy::Auto);
     let mut inbox = Inbox::default();
     say(&mut shm, 0, 7);
-    assert_eq!((shm.peek(Peer(0)), shm.poll(&mut inbox)), (true, 1));
-    assert_eq!((shm.peek(Peer(0)), shm.poll(&mut inbox)), (false, 0));
+    assert_eq!((shm.peek(Peer(0), 1), shm.poll(&mut inbox)), (true, 1));
+    assert_eq!((shm.peek(Peer(0), 1), shm.poll(&mut inbox)), (false, 0));
     assert_eq!(inbox.frames, [(0, 7)]);
 }
 
@@ -74,7 +74,7 @@ fn a_frame_sent_before_the_receiver_comes_waits_for_it() {
     say(&mut sender, 1, 1);
     sender.send_bcopy(Peer(1), &head(2), 5000, &mut |body| body.fill(9)).expect("room");
     let (mut receiver, mut inbox) = (attach(&memory, 1, 2, SingleCopy::Auto), Inbox::default());
-    assert!(receiver.peek(Peer(0)));
+    assert!(receiver.peek(Peer(0), 1));
     receiver.poll(&mut inbox);
     assert_eq!(inbox.frames, [(0, 1), (0, 2)]);
     assert_eq!(inbox.bodies[1], [9; 5000]);

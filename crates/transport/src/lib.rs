@@ -45,7 +45,13 @@ impl Class {
     /// The class with this number, if there is one.
     #[inline]
     pub fn from_u8(value: u8) -> Option<Class> {
-        [Class::P2p, Class::Coll, Class::Rma, Class::Control].into_iter().find(|&c| c as u8 == value)
+        match value {
+            0 => Some(Class::P2p),
+            1 => Some(Class::Coll),
+            2 => Some(Class::Rma),
+            3 => Some(Class::Control),
+            _ => None,
+        }
     }
 }
 

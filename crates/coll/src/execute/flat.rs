@@ -29,7 +29,7 @@ pub(crate) struct Flat<'a> {
 }
 
 /// Elements, in so many blocks, that fill their buffer.
-#[inline]
+#[inline(always)]
 fn dense(memory: &Memory, blocks: u32) -> Option<(&Buffer, u64, &TypeArc)> {
     match memory {
         Memory::Uniform { base, count, ty } => {
@@ -51,7 +51,7 @@ fn fill(base: &Buffer, count: u64, ty: &TypeArc) -> bool {
 const MOST: u64 = 1 << 20;
 
 impl<'a> Flat<'a> {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn of(call: &'a Call, (rank, ranks): (u32, u32)) -> Option<Flat<'a>> {
         match call.kind.uneven() {
             true => Flat::uneven(call, rank),
@@ -60,7 +60,7 @@ impl<'a> Flat<'a> {
     }
 
     /// A call whose blocks, if any, are alike.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn even(call: &'a Call, (rank, ranks): (u32, u32)) -> Option<Flat<'a>> {
         match call.kind {
             Kind::Barrier => {
@@ -81,7 +81,7 @@ impl<'a> Flat<'a> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn reducing(call: &'a Call, ranks: u32) -> Option<Flat<'a>> {
         let Some(Op::Builtin(op)) = call.op else { return None };
         let in_place = matches!(call.send, Memory::InPlace);
@@ -197,7 +197,7 @@ impl<'a> Flat<'a> {
         Line::new((self.outline, self.layouts()), algorithm, shape)
     }
 
-    #[inline]
+    #[inline(always)]
     fn moving(call: &'a Call, (rank, ranks): (u32, u32)) -> Option<Flat<'a>> {
         // Blocks of the two sides.
         let (gives, gets) = match call.kind {
@@ -242,7 +242,7 @@ impl<'a> Flat<'a> {
     }
 
     /// Carries a step out; false if it cannot be now.
-    #[inline]
+    #[inline(always)]
     fn step(&self, hop: Hop, stamps: &mut Stamps, slots: &mut (impl Slots + ?Sized)) -> Result<bool, Fault> {
         match hop {
             Hop::Publish { phase, from } => {
@@ -318,7 +318,7 @@ impl<'a> Flat<'a> {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn reducer(op: Builtin, ty: &TypeArc) -> Option<(Reducer, &TypeArc)> {
     Some((Reducer::find(op, ty).ok()?, ty))
 }
@@ -347,7 +347,7 @@ impl Begun {
     }
 
     /// Walks along a line; where it would have to wait it looks `again` as long as that says so. `None`: it has to wait.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn walk(
         &mut self,
         flat: &Flat<'_>,

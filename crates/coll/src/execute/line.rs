@@ -19,13 +19,13 @@ impl Outline {
     pub(crate) const PLACES: usize = 16;
 
     /// Where its line is kept, unless another has taken the place.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn place(&self) -> usize {
         (self.root as usize + self.len as usize) % Self::PLACES
     }
 
     /// Bytes of this rank's vector or block: it publishes no less.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn block(&self) -> u64 {
         self.unit * self.len
     }

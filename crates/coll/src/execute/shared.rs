@@ -34,7 +34,7 @@ impl Stamps {
 
     /// This rank is through with all collectives before this one. What others may conclude from a stamp rests
     /// on it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn turn(&self, slots: &mut (impl Slots + ?Sized)) -> bool {
         slots.released(self.rank) + 1 >= self.first
     }
@@ -46,7 +46,7 @@ impl Stamps {
     }
 
     /// Looks at what a rank published. Schedules look at each rank once in a phase.
-    #[inline]
+    #[inline(always)]
     pub(super) fn look(
         &mut self,
         rank: u32,
@@ -65,12 +65,12 @@ impl Stamps {
     }
 
     /// True if everybody has released what the bank held before.
-    #[inline]
+    #[inline(always)]
     pub(super) fn clear(&mut self, stamp: u64, slots: &mut (impl Slots + ?Sized)) -> bool {
         self.all_released(stamp.saturating_sub(slots.banks()), slots)
     }
 
-    #[inline]
+    #[inline(always)]
     fn all_released(&mut self, stamp: u64, slots: &mut (impl Slots + ?Sized)) -> bool {
         if self.floor < stamp {
             let released = (0..self.ranks).map(|rank| slots.released(rank)).min();

@@ -298,7 +298,7 @@ impl Program {
             let (oracle, sent, lanes) = (&mut self.oracles[at], &mut self.sent, &self.lanes);
             port.poll(&mut Tap { at, engine: awaiting, oracle, sent, lanes });
         }
-        let started = match awaiting.and_then(Awaiting::end) {
+        let started = match awaiting.and_then(|awaiting| awaiting.end().cloned()) {
             Some(completion) => Started::Done(completion),
             None => engine.recv(port, args),
         };
