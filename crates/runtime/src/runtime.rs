@@ -15,7 +15,7 @@ use crate::comm::{Comm, lock};
 use crate::engine::Engine;
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
-use crate::wait::{Idle, Kick, Rest};
+use crate::wait::{BESIDE, Idle, Kick, Rest};
 
 /// How threads may call MPI (MPI 5.0, 11.6).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -198,6 +198,7 @@ impl Runtime {
         let shared = self.gate.is_shared();
         let mut idle = Idle::new();
         let mut polling = false;
+        let mut beside = BESIDE;
         loop {
             if let Some(value) = done(&mut engine) {
                 if polling {
@@ -217,7 +218,17 @@ impl Runtime {
                 continue;
             }
             if shared && engine.polled && !polling {
-                engine = self.gate.wait(engine, PATIENCE);
+                if beside == 0 {
+                    engine = self.gate.wait(engine, PATIENCE);
+                } else if engine.progress() > 0 {
+                    beside = BESIDE;
+                    self.gate.notify();
+                } else {
+                    beside -= 1;
+                    drop(engine);
+                    std::thread::yield_now();
+                    engine = self.gate.enter();
+                }
                 continue;
             }
             if shared && !polling {
