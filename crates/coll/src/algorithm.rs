@@ -35,6 +35,8 @@ pub struct Algorithm {
     pub reorders: bool,
     /// Stamps of the shared slots that it uses up (0: it does not touch them).
     pub phases: fn(&Shape) -> u32,
+    /// Chunks that go through the halves of the board in turn; each has its share of the phases.
+    pub chunks: fn(&Shape) -> u32,
     /// Units of [`Buf::Temp`](crate::Buf::Temp) that it wants.
     pub temp: fn(&Shape) -> u64,
     /// Number of rounds, alike at all ranks.
@@ -186,9 +188,11 @@ pub const ALL: &[&Algorithm] = &[
     &a::scan::DOUBLING,
     &a::scan::CHAIN,
     &a::shared::SCAN,
+    &a::board::SCAN,
     &a::scan::EXCLUSIVE_DOUBLING,
     &a::scan::EXCLUSIVE_CHAIN,
     &a::shared::EXSCAN,
+    &a::board::EXSCAN,
 ];
 
 /// The algorithms of one collective.

@@ -66,6 +66,7 @@ mod algorithms;
 mod arrange;
 mod call;
 mod execute;
+mod halves;
 mod messenger;
 mod overrides;
 mod place;

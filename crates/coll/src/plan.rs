@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::execute::Stamps;
 use crate::execute::flat::{Begun, Flat};
 use crate::execute::line::{Line, Outline};
+use crate::halves::Halves;
 use crate::place::Place;
 use crate::{Algorithm, Call, Case, Execution, Fault, Kind, Slots, Tuning};
 
@@ -44,6 +45,7 @@ pub struct PlanCache {
     stamp: u64,
     /// All ranks have released the stamps up to this one, as far as is known here.
     floor: u64,
+    halves: Halves,
     /// The last choice of each kind.
     choices: [Option<Choice>; Kind::ALL.len()],
     /// The last lines of each kind, by [`Outline::place`]; none until there is one.
@@ -72,7 +74,8 @@ impl PlanCache {
     /// For `rank` of a new communicator.
     pub fn new(rank: u32, facts: Facts) -> PlanCache {
         let lines = [const { vec![] }; Kind::ALL.len()];
-        PlanCache { rank, facts, stamp: 1, floor: 0, choices: [None; Kind::ALL.len()], lines, idle: vec![] }
+        let (choices, halves) = ([None; Kind::ALL.len()], Halves::default());
+        PlanCache { rank, facts, stamp: 1, floor: 0, halves, choices, lines, idle: vec![] }
     }
 
     /// What all ranks know.
@@ -93,15 +96,18 @@ impl PlanCache {
     #[inline(always)]
     fn line(&mut self, kind: Kind, flat: &Flat<'_>, tuning: &Tuning) -> Option<(&Arc<Line>, Begun)> {
         let slots = self.facts.slots?;
-        if flat.largest() > slots.inline || self.facts.ranks > Line::RANKS {
+        // Where sizes are unknown, what does not fit into slots goes by message.
+        let most = if kind.size_unknown() { slots.inline } else { slots.inline.max(slots.board) };
+        if flat.largest() > most || self.facts.ranks > Line::RANKS {
             return None;
         }
         if self.kept(kind, flat).is_none_or(|line| !flat.is_on(line)) {
-            self.draw(kind, flat, tuning, slots.inline);
+            self.draw(kind, flat, tuning);
         }
-        let stamps = Stamps::new((self.rank, self.facts.ranks), self.stamp, self.floor);
         let place = flat.outline.place();
-        let line = self.lines[kind as usize].get(place)?.as_ref().filter(|line| line.can_be_walked())?;
+        let line = self.lines[kind as usize].get(place)?.as_ref().filter(|line| flat.can_walk(line))?;
+        let halves = self.halves.take(line.chunks, (self.stamp, line.phases));
+        let stamps = Stamps::new((self.rank, self.facts.ranks), self.stamp, self.floor, halves);
         self.stamp += u64::from(line.phases);
         Some((line, Begun::new(stamps)))
     }
@@ -114,8 +120,8 @@ impl PlanCache {
 
     /// Makes the line for a call.
     #[cold]
-    fn draw(&mut self, kind: Kind, flat: &Flat<'_>, tuning: &Tuning, slot: u64) {
-        let shape = flat.shape(kind, (self.rank, self.facts.ranks), slot);
+    fn draw(&mut self, kind: Kind, flat: &Flat<'_>, tuning: &Tuning) {
+        let shape = flat.shape(kind, self.rank, &self.facts);
         let algorithm = tuning.choose(kind, shape.case(kind, true), shape.commutative, &self.facts);
         let lines = &mut self.lines[kind as usize];
         lines.resize(Outline::PLACES, None);
@@ -226,10 +232,8 @@ pub fn start(
         }
     }
     let (rank, ranks) = (plans.rank, plans.facts.ranks);
-    let (slot, board) = plans.facts.slots.map_or((0, 0), |slots| (slots.inline, slots.board));
     running.refused = running.arrange(call, rank, ranks).err();
-    running.shape.slot = slot;
-    running.shape.board = board / running.shape.unit.max(1);
+    running.shape.on(&plans.facts);
     let algorithm = plans.choose(kind, running.case(kind), running.shape.commutative, tuning);
     running.algorithm = algorithm;
     running.rounds = (algorithm.rounds)(&running.shape);
@@ -238,7 +242,9 @@ pub fn start(
         running.places[2] = Place::scratch(temp, ty, &mut running.work.spare);
     }
     running.seq = seq;
-    running.stamps = Stamps::new((rank, ranks), plans.stamp, plans.floor);
-    plans.stamp += u64::from((algorithm.phases)(&running.shape));
+    let (chunks, phases) = ((algorithm.chunks)(&running.shape), (algorithm.phases)(&running.shape));
+    let halves = plans.halves.take(chunks, (plans.stamp, phases));
+    running.stamps = Stamps::new((rank, ranks), plans.stamp, plans.floor, halves);
+    plans.stamp += u64::from(phases);
     execution
 }

@@ -5,7 +5,7 @@
 //! needed, so a ring on 100,000 ranks is a number and a function and not 200,000 steps. All ranks number the
 //! rounds alike, and a rank with nothing to do in a round has an empty one.
 
-use crate::Kind;
+use crate::{Facts, Kind};
 
 /// Memory that a schedule names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,7 +16,8 @@ pub enum Buf {
     Recv,
     /// As many units as the algorithm asked for; their contents are undefined at first.
     Temp,
-    /// Memory that all ranks share, of [`Shape::board`] units. Releases and drains keep them apart.
+    /// Memory that all ranks share, of [`Shape::board`] units. Releases and drains keep them apart. Which half comes
+    /// first changes from call to call.
     Board,
 }
 
@@ -156,8 +157,8 @@ pub enum Step {
     Release { phase: u32 },
     /// Waits until a rank has released the phase.
     Drain { rank: u32, phase: u32 },
-    /// Waits until all ranks are through with the collectives before this one.
-    Settle,
+    /// Waits until all ranks are through with what went through a half of the board in collectives before this one.
+    Settle { half: u32 },
 }
 
 /// The steps of one round, being made.
@@ -290,6 +291,9 @@ impl Blocks {
     }
 }
 
+const LINE: u64 = 64;
+const PAGE: u64 = 4096;
+
 /// All that an algorithm may know: a schedule is a function of it. Apart from `rank`, and from the blocks of
 /// collectives whose sizes not all ranks know, it is the same at all ranks.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -314,6 +318,8 @@ pub struct Shape {
     pub slot: u64,
     /// The operation commutes.
     pub commutative: bool,
+    /// The ranks of a node are more than its cores.
+    pub crowded: bool,
 }
 
 impl Shape {
@@ -329,7 +335,27 @@ impl Shape {
         board: 0,
         slot: 0,
         commutative: true,
+        crowded: false,
     };
+
+    /// Fills in what it knows of the ranks' node.
+    pub(crate) fn on(&mut self, facts: &Facts) {
+        let (slot, board) = facts.slots.map_or((0, 0), |slots| (slots.inline, slots.board));
+        (self.slot, self.board) = (slot, board / self.unit.max(1));
+        self.crowded = facts.per_node > facts.cores;
+    }
+
+    /// Units of half the board: whole pages, as what lies at one place of a page is copied quicker to another.
+    pub(crate) fn half(&self) -> u64 {
+        self.grained(self.board / 2)
+    }
+
+    /// The same, or fewer units, that are whole pages; if that is little, whole cache lines.
+    pub(crate) fn grained(&self, units: u64) -> u64 {
+        let grain = |bytes: u64| (bytes / self.unit.max(1)).max(1);
+        let grain = if units < 16 * grain(PAGE) { grain(LINE) } else { grain(PAGE) };
+        if units < grain { units } else { units - units % grain }
+    }
 
     /// This rank, counted from the root.
     pub fn relative(&self) -> u32 {

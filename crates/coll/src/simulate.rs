@@ -5,6 +5,7 @@
 //! other, and is taken by one for its handling and its bytes. It is there one latency later. A cache line
 //! serves its readers one after the other. Each rank has a core of its own.
 
+use crate::halves::Halves;
 use crate::verify::{Trial, shape};
 use crate::walk::{Look, Machine, Operation, walk};
 use crate::{Algorithm, Facts, Form, Kind, Merge, Model, Pocket, Span, Step};
@@ -26,6 +27,7 @@ pub fn simulate(
     let len = bytes.div_ceil(unit).div_ceil(if blocks { u64::from(ranks) } else { 1 });
     let board = facts.slots.map_or(0, |slots| slots.board) / unit;
     let slot = facts.slots.map_or(0, |slots| slots.inline);
+    let crowded = facts.per_node > facts.cores;
     let trial = Trial {
         ranks,
         root: 0,
@@ -38,6 +40,7 @@ pub fn simulate(
         board,
         banks: BANKS,
         slot,
+        crowded,
     };
     let shapes = (0..ranks).map(|rank| shape(algorithm.kind, rank, &trial)).collect();
     let (alpha, overhead, beta) = model.link(facts);
@@ -50,7 +53,8 @@ pub fn simulate(
         ranks: vec![Times::default(); ranks as usize],
     };
     let order: Vec<u32> = (0..ranks).collect();
-    walk(&[Operation { algorithm, shapes, first: 1 }], &mut clock, &order, BANKS)?;
+    let halves = Halves::default();
+    walk(&[Operation { algorithm, shapes, first: 1, halves }], &mut clock, &order, BANKS)?;
     Ok(clock.ranks.iter().map(|times| times.end).fold(0.0, f64::max))
 }
 
@@ -181,7 +185,7 @@ impl Machine for Clock {
         times.released.resize(stamp as usize + 1, times.core);
     }
 
-    fn settled(&mut self, _: usize, rank: u32) {
+    fn settled(&mut self, _: usize, rank: u32, _: u64) {
         let hop = self.model.hop;
         self.at(rank).work(0.0, hop);
     }

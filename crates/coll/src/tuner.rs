@@ -122,14 +122,14 @@ impl Tuning {
         best.expect("every collective has an algorithm that does for all cases")
     }
 
-    /// Seconds that an algorithm is supposed to take. An execution on the board has its rounds to make, where what goes
-    /// through slots walks along a line that is kept.
+    /// Seconds that an algorithm is supposed to take. On the board, what tells that data are there is in another line
+    /// than they are.
     fn predict(&self, row: &Algorithm, case: &Case, facts: &Facts) -> f64 {
-        const ROUNDS: f64 = 0.5e-6;
-        let rounds = if row.needs == Needs::Board { ROUNDS } else { 0.0 };
+        const APART: f64 = 0.05e-6;
+        let apart = if row.needs == Needs::Board { APART } else { 0.0 };
         let rooted = matches!(row.kind, Kind::Gather | Kind::Gatherv | Kind::Scatter | Kind::Scatterv);
         let slot = facts.slots.map_or(0.0, |slots| slots.inline as f64);
-        self.model.time_of(&(row.cost)(&Case { slot, ..*case }), facts, !rooted) + rounds
+        self.model.time_of(&(row.cost)(&Case { slot, ..*case }), facts, !rooted) + apart
     }
 
     /// All candidates for a collective of `bytes` bytes (of the vector, or of a block), and why which is chosen.

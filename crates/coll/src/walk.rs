@@ -1,6 +1,7 @@
 //! Walks the schedules of all ranks together, without data: what the verifier and the simulator have in
 //! common. Sends are synchronous: a message moves when both sides have come to it.
 
+use crate::halves::Halves;
 use crate::{Algorithm, Form, Merge, Needs, Pocket, Round, Shape, Span, Step};
 
 /// One collective of all ranks.
@@ -10,6 +11,8 @@ pub(crate) struct Operation {
     pub(crate) shapes: Vec<Shape>,
     /// The stamp of its phase 0.
     pub(crate) first: u64,
+    /// The halves of the board as it finds them.
+    pub(crate) halves: Halves,
 }
 
 /// What becomes of the steps; `op` is the number of the operation that a rank is in.
@@ -28,8 +31,8 @@ pub(crate) trait Machine {
     fn look(&mut self, op: usize, rank: u32, look: Look) -> Result<(), String>;
     /// A rank saw that another released a stamp.
     fn drained(&mut self, op: usize, rank: u32, other: u32, stamp: u64);
-    /// A rank saw that all are through with the operations before its own.
-    fn settled(&mut self, op: usize, rank: u32);
+    /// A rank saw that all have released a stamp of an operation before its own.
+    fn settled(&mut self, op: usize, rank: u32, stamp: u64);
     /// A rank released a stamp.
     fn release(&mut self, op: usize, rank: u32, stamp: u64);
     /// A rank is through with an operation.
@@ -221,12 +224,12 @@ impl<M: Machine> Walk<'_, M> {
                 }
                 self.machine.drained(op, rank, other, stamp);
             }
-            Step::Settle => {
-                let before = self.ops[op].first - 1;
+            Step::Settle { half } => {
+                let before = self.ops[op].halves.used(half);
                 if self.nodes.iter().any(|node| node.released < before) {
                     return Ok(false);
                 }
-                self.machine.settled(op, rank);
+                self.machine.settled(op, rank, before);
             }
         }
         Ok(true)

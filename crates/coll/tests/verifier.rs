@@ -52,6 +52,7 @@ fn check_all(algorithms: impl Iterator<Item = &'static Algorithm>) {
                         board: 2 * u64::from(ranks) * u64::from(1 + ranks / 16) + len / 3,
                         banks: [2, 16][(i / 2 + j) % 2],
                         slot: slot(algorithm, ranks, (i + 2 * j) as u64 % 4),
+                        crowded: (i + j / 2 + odd) % 3 == 0,
                     };
                     trials += 1;
                     if let Err(what) = check(algorithm, &trial) {
@@ -94,6 +95,7 @@ fn larger_rank_counts_are_no_different() {
                 board: 2 * u64::from(ranks) * 25 + 1,
                 banks: 16,
                 slot: slot(algorithm, ranks, u64::from(ranks) % 2),
+                crowded: ranks == 200,
             };
             assert_eq!(check(algorithm, &trial), Ok(()), "{algorithm:?}, {trial:?}");
         }
@@ -116,9 +118,10 @@ fn said(right: &str, in_place: bool, change: impl FnOnce(&mut Algorithm)) -> Str
         even: true,
         commutative: false,
         seed: 3,
-        board: 0,
+        board: 64,
         banks: 2,
         slot: 8 * 6,
+        crowded: false,
     };
     let right = row(right);
     check(right, &trial).unwrap();
@@ -365,4 +368,16 @@ fn what_is_laid_and_never_published_is_found() {
         }
     });
     assert!(what.contains("never published"), "{what}");
+}
+
+#[test]
+fn a_half_of_the_board_written_over_while_it_is_read_is_found() {
+    let what = said("bcast=board", false, |wrong| {
+        wrong.round = |shape, index, round| {
+            changed("bcast=board", (shape, index, round), |step| {
+                (!matches!(step, Step::Settle { .. })).then_some(step)
+            });
+        }
+    });
+    assert!(what.contains("nothing orders"), "{what}");
 }

@@ -11,7 +11,9 @@ use banyan_transport::{Get, Remote};
 
 use crate::core::Core;
 use crate::doorbell::light_barrier;
-use crate::layout::{BANK_HEAD, BANKS, arena_inline, arena_slot, arena_slots, arena_stride, bank_bytes};
+use crate::layout::{
+    BANK_HEAD, BANKS, arena_board, arena_inline, arena_slot, arena_slots, arena_stride, bank_bytes,
+};
 use crate::ring::LINE;
 use crate::room;
 use crate::segment::{Segment, prefetch};
@@ -52,13 +54,13 @@ impl Arena {
     /// Bytes of the board.
     pub fn board_bytes(&self) -> usize {
         let ranks = self.place.ranks;
-        arena_stride(ranks) - arena_slots(ranks)
+        arena_stride(ranks) - arena_board(ranks)
     }
 
     /// Memory that all ranks of the arena share besides the slots: who may touch what, and when, is for them to
     /// agree on, by what they release.
     pub fn board(&self) -> Buffer {
-        let at = self.place.at + arena_slots(self.place.ranks);
+        let at = self.place.at + arena_board(self.place.ranks);
         let board = self.core.segment.ptr(at, self.board_bytes());
         // SAFETY: inside the segment, which outlives the collective that uses the board; of the arena alone.
         unsafe { Buffer::new(board, self.board_bytes()) }

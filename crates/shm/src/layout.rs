@@ -151,6 +151,11 @@ pub(crate) fn arena_slots(ranks: u32) -> usize {
     (ranks as usize * arena_slot(ranks)).next_multiple_of(PAGE)
 }
 
+/// Where the board of an arena begins: as data rings do.
+pub(crate) fn arena_board(ranks: u32) -> usize {
+    arena_slots(ranks) + DATA_PHASE
+}
+
 /// Bytes of an arena: slots, then the board.
 pub(crate) fn arena_stride(ranks: u32) -> usize {
     (arena_slots(ranks) + BOARD).next_power_of_two()

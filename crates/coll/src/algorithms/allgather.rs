@@ -1,7 +1,7 @@
 //! Allgather: Bruck's algorithm for few bytes, a ring for many. Both take blocks of any lengths, which all
 //! ranks know.
 
-use super::no_temp;
+use super::{no_chunks, no_temp};
 use crate::{Algorithm, Buf, Case, Cost, Kind, Needs, Round, Shape, Span, log2_up};
 
 pub(crate) const BRUCK: Algorithm = Algorithm {
@@ -11,6 +11,7 @@ pub(crate) const BRUCK: Algorithm = Algorithm {
     needs: Needs::Messages,
     reorders: false,
     phases: |_| 0,
+    chunks: no_chunks,
     temp: |shape| shape.recvs.start(shape.ranks),
     rounds: |shape| log2_up(shape.ranks) + 2,
     round: bruck,
@@ -30,6 +31,7 @@ pub(crate) const RING: Algorithm = Algorithm {
     needs: Needs::Messages,
     reorders: false,
     phases: |_| 0,
+    chunks: no_chunks,
     temp: no_temp,
     rounds: |shape| shape.ranks.max(2) - 1,
     round: ring,

@@ -2,7 +2,7 @@
 //! every element is combined in one way only, so all ranks get the same bits.
 
 use super::group::{Group, Role, half, lower_joins};
-use super::no_temp;
+use super::{no_chunks, no_temp};
 use crate::{Algorithm, Buf, Case, Cost, Kind, Merge, Needs, Round, Shape, Side, Span};
 
 pub(crate) const DOUBLING: Algorithm = Algorithm {
@@ -12,6 +12,7 @@ pub(crate) const DOUBLING: Algorithm = Algorithm {
     needs: Needs::Messages,
     reorders: false,
     phases: |_| 0,
+    chunks: no_chunks,
     temp: |shape| shape.len,
     rounds: |shape| doubling_rounds(shape) + 1,
     round: |shape, index, round| {
@@ -32,6 +33,7 @@ pub(crate) const RABENSEIFNER: Algorithm = Algorithm {
     needs: Needs::Messages,
     reorders: false,
     phases: |_| 0,
+    chunks: no_chunks,
     temp: no_temp,
     rounds: |shape| 3 + 2 * Group::of(shape).levels,
     round: rabenseifner,
@@ -54,6 +56,7 @@ pub(crate) const RING: Algorithm = Algorithm {
     needs: Needs::Messages,
     reorders: true,
     phases: |_| 0,
+    chunks: no_chunks,
     temp: no_temp,
     rounds: |shape| 2 * shape.ranks.max(2) - 2,
     round: ring,

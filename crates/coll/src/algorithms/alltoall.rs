@@ -1,7 +1,7 @@
 //! Alltoall: Bruck's algorithm for small blocks; pairwise exchange and its windowed form for large ones, and
 //! wherever a rank does not know the sizes of others.
 
-use super::{WINDOW, no_temp};
+use super::{WINDOW, no_chunks, no_temp};
 use crate::{Algorithm, Buf, Case, Cost, Kind, Needs, Round, Shape, Span, log2_up};
 
 pub(crate) const BRUCK: Algorithm = Algorithm {
@@ -11,6 +11,7 @@ pub(crate) const BRUCK: Algorithm = Algorithm {
     needs: Needs::Messages,
     reorders: false,
     phases: |_| 0,
+    chunks: no_chunks,
     temp: |shape| (u64::from(shape.ranks) + 2 * u64::from(shape.ranks.div_ceil(2))) * shape.len,
     rounds: |shape| 2 + 3 * log2_up(shape.ranks),
     round: bruck,
@@ -33,6 +34,7 @@ pub(crate) const PAIRWISE: Algorithm = Algorithm {
     needs: Needs::Messages,
     reorders: false,
     phases: |_| 0,
+    chunks: no_chunks,
     temp: no_temp,
     rounds: |shape| shape.ranks,
     round: pairwise,
@@ -51,6 +53,7 @@ pub(crate) const SPREAD: Algorithm = Algorithm {
     needs: Needs::Messages,
     reorders: false,
     phases: |_| 0,
+    chunks: no_chunks,
     temp: no_temp,
     rounds: |shape| (shape.ranks - 1).div_ceil(WINDOW).max(1),
     round: spread,

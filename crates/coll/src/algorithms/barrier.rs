@@ -1,7 +1,7 @@
 //! Barrier by dissemination: after round k each rank has heard, through others, of 2^(k+1) ranks
 //! (Hensgen, Finkel, Manber: Two algorithms for barrier synchronization, 1988).
 
-use super::no_temp;
+use super::{no_chunks, no_temp};
 use crate::{Algorithm, Case, Cost, Kind, Needs, Round, Shape, log2_up};
 
 pub(crate) const DISSEMINATION: Algorithm = Algorithm {
@@ -11,6 +11,7 @@ pub(crate) const DISSEMINATION: Algorithm = Algorithm {
     needs: Needs::Messages,
     reorders: false,
     phases: |_| 0,
+    chunks: no_chunks,
     temp: no_temp,
     rounds: |shape| log2_up(shape.ranks),
     round,

@@ -1,6 +1,6 @@
 //! Broadcast over messages: binomial tree; scatter and ring (van de Geijn); pipelined chain.
 
-use super::no_temp;
+use super::{no_chunks, no_temp};
 use crate::{Algorithm, Buf, Cost, Kind, Needs, Round, Shape, Span, log2_up};
 
 pub(crate) const BINOMIAL: Algorithm = Algorithm {
@@ -10,6 +10,7 @@ pub(crate) const BINOMIAL: Algorithm = Algorithm {
     needs: Needs::Messages,
     reorders: false,
     phases: |_| 0,
+    chunks: no_chunks,
     temp: no_temp,
     rounds: |shape| log2_up(shape.ranks),
     round: binomial,
@@ -28,6 +29,7 @@ pub(crate) const SCATTER_RING: Algorithm = Algorithm {
     needs: Needs::Messages,
     reorders: false,
     phases: |_| 0,
+    chunks: no_chunks,
     temp: no_temp,
     rounds: |shape| log2_up(shape.ranks) + shape.ranks - 1,
     round: scatter_ring,
@@ -46,6 +48,7 @@ pub(crate) const CHAIN: Algorithm = Algorithm {
     needs: Needs::Messages,
     reorders: false,
     phases: |_| 0,
+    chunks: no_chunks,
     temp: no_temp,
     rounds: |shape| segments(shape).1 + shape.ranks.saturating_sub(2),
     round: chain,

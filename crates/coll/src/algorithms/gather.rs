@@ -1,6 +1,6 @@
 //! Gather: binomial tree for small blocks, linear for large ones and wherever not all ranks know the sizes.
 
-use super::{WINDOW, no_temp};
+use super::{WINDOW, no_chunks, no_temp};
 use crate::{Algorithm, Buf, Case, Cost, Kind, Needs, Round, Shape, Span, log2_up};
 
 pub(crate) const BINOMIAL: Algorithm = Algorithm {
@@ -10,6 +10,7 @@ pub(crate) const BINOMIAL: Algorithm = Algorithm {
     needs: Needs::Messages,
     reorders: false,
     phases: |_| 0,
+    chunks: no_chunks,
     temp: |shape| match shape.relative() {
         0 => u64::from(shape.ranks) * shape.len,
         me => u64::from(subtree(me, shape.ranks)) * shape.len,
@@ -32,6 +33,7 @@ pub(crate) const LINEAR: Algorithm = Algorithm {
     needs: Needs::Messages,
     reorders: false,
     phases: |_| 0,
+    chunks: no_chunks,
     temp: no_temp,
     rounds: linear_rounds,
     round: linear,

@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use super::gather::{linear_cost, linear_rounds};
-use super::{WINDOW, alltoall, gather, no_temp, scatter};
+use super::{WINDOW, alltoall, gather, no_chunks, no_temp, scatter};
 use crate::{Algorithm, Buf, Case, Cost, Form, Kind, Needs, Pocket, Round, Shape, Span, Step};
 
 pub(crate) const GATHERV: Algorithm = Algorithm {
@@ -15,6 +15,7 @@ pub(crate) const GATHERV: Algorithm = Algorithm {
     needs: Needs::Pockets,
     reorders: false,
     phases: |_| 1,
+    chunks: no_chunks,
     temp: no_temp,
     rounds,
     round: gatherv,

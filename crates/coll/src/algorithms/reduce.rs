@@ -2,6 +2,7 @@
 
 use super::allreduce::{fold, halve};
 use super::group::{Group, Role, half};
+use super::no_chunks;
 use crate::{Algorithm, Buf, Case, Cost, Kind, Merge, Needs, Round, Shape, Side, log2_up};
 
 pub(crate) const BINOMIAL: Algorithm = Algorithm {
@@ -11,6 +12,7 @@ pub(crate) const BINOMIAL: Algorithm = Algorithm {
     needs: Needs::Messages,
     reorders: false,
     phases: |_| 0,
+    chunks: no_chunks,
     temp: |shape| if shape.rank == shape.root { 0 } else { shape.len },
     rounds: |shape| 2 + log2_up(shape.ranks),
     round: binomial,
@@ -30,6 +32,7 @@ pub(crate) const RABENSEIFNER: Algorithm = Algorithm {
     needs: Needs::Messages,
     reorders: false,
     phases: |_| 0,
+    chunks: no_chunks,
     temp: |shape| if shape.rank == shape.root { 0 } else { shape.len },
     rounds: |shape| 3 + 2 * Group::of(shape).levels,
     round: rabenseifner,

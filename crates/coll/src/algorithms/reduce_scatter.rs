@@ -2,6 +2,7 @@
 //! blocks of any lengths, which all ranks know, and keep the order of operands.
 
 use super::allreduce::{Places, doubling, doubling_cost, doubling_rounds};
+use super::no_chunks;
 use crate::{Algorithm, Buf, Case, Cost, Kind, Merge, Needs, Round, Shape, Side, Span};
 
 pub(crate) const DOUBLING: Algorithm = Algorithm {
@@ -11,6 +12,7 @@ pub(crate) const DOUBLING: Algorithm = Algorithm {
     needs: Needs::Messages,
     reorders: false,
     phases: |_| 0,
+    chunks: no_chunks,
     temp: |shape| 2 * shape.sends.start(shape.ranks),
     rounds: |shape| doubling_rounds(shape) + 1,
     round: by_doubling,
@@ -24,6 +26,7 @@ pub(crate) const PAIRWISE: Algorithm = Algorithm {
     needs: Needs::Messages,
     reorders: false,
     phases: |_| 0,
+    chunks: no_chunks,
     temp: |shape| 2 * shape.len,
     rounds: |shape| shape.ranks + 2,
     round: pairwise,

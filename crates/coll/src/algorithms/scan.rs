@@ -1,6 +1,6 @@
 //! Scan and exscan: recursive doubling for small vectors, a pipelined chain for large ones.
 
-use super::{no_temp, segments};
+use super::{no_chunks, no_temp, segments};
 use crate::{Algorithm, Buf, Case, Cost, Kind, Merge, Needs, Round, Shape, Side, Span, log2_up};
 
 pub(crate) const DOUBLING: Algorithm = Algorithm {
@@ -10,6 +10,7 @@ pub(crate) const DOUBLING: Algorithm = Algorithm {
     needs: Needs::Messages,
     reorders: false,
     phases: |_| 0,
+    chunks: no_chunks,
     temp: |shape| 2 * shape.len,
     rounds: |shape| 1 + 2 * log2_up(shape.ranks),
     round: |shape, index, round| doubling(shape, index, true, round),
@@ -30,6 +31,7 @@ pub(crate) const CHAIN: Algorithm = Algorithm {
     needs: Needs::Messages,
     reorders: false,
     phases: |_| 0,
+    chunks: no_chunks,
     temp: no_temp,
     rounds: |shape| 2 + cut(shape).1,
     round: chain,

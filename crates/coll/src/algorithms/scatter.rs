@@ -1,7 +1,7 @@
 //! Scatter: binomial tree for small blocks, linear for large ones and wherever not all ranks know the sizes.
 
 use super::gather::{linear_cost, linear_rounds, straight, subtree, window};
-use super::no_temp;
+use super::{no_chunks, no_temp};
 use crate::{Algorithm, Buf, Case, Cost, Kind, Needs, Round, Shape, Span, log2_up};
 
 pub(crate) const BINOMIAL: Algorithm = Algorithm {
@@ -11,6 +11,7 @@ pub(crate) const BINOMIAL: Algorithm = Algorithm {
     needs: Needs::Messages,
     reorders: false,
     phases: |_| 0,
+    chunks: no_chunks,
     temp: |shape| match shape.relative() {
         0 => u64::from(shape.ranks) * shape.len,
         me => u64::from(subtree(me, shape.ranks)) * shape.len,
@@ -33,6 +34,7 @@ pub(crate) const LINEAR: Algorithm = Algorithm {
     needs: Needs::Messages,
     reorders: false,
     phases: |_| 0,
+    chunks: no_chunks,
     temp: no_temp,
     rounds: linear_rounds,
     round: linear,

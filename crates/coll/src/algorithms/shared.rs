@@ -4,7 +4,7 @@
 //! Small vectors are combined by every rank, in the order of ranks from the last down, so all get the same bits;
 //! of large ones each rank combines a part.
 
-use super::no_temp;
+use super::{no_chunks, no_temp};
 use crate::{Algorithm, Buf, Case, Cost, Form, Kind, Merge, Needs, Round, Shape, Side, Span, Step};
 
 pub(crate) const BARRIER: Algorithm = Algorithm {
@@ -14,6 +14,7 @@ pub(crate) const BARRIER: Algorithm = Algorithm {
     needs: Needs::Inline,
     reorders: false,
     phases: |_| 1,
+    chunks: no_chunks,
     temp: no_temp,
     rounds: |_| 3,
     round: barrier,
@@ -27,6 +28,7 @@ pub(crate) const BCAST: Algorithm = Algorithm {
     needs: Needs::Inline,
     reorders: false,
     phases: |_| 1,
+    chunks: no_chunks,
     temp: no_temp,
     rounds: |_| 2,
     round: |shape, index, round| bcast(shape, index, Form::Inline, round),
@@ -45,6 +47,7 @@ pub(crate) const BCAST_PULL: Algorithm = Algorithm {
     needs: Needs::Regions,
     reorders: false,
     phases: |_| 1,
+    chunks: no_chunks,
     temp: no_temp,
     rounds: |_| 3,
     round: |shape, index, round| bcast(shape, index, Form::Region, round),
@@ -64,6 +67,7 @@ pub(crate) const ALLREDUCE: Algorithm = Algorithm {
     needs: Needs::Inline,
     reorders: false,
     phases: |_| 1,
+    chunks: no_chunks,
     temp: no_temp,
     rounds: |shape| shape.ranks + 2,
     round: |shape, index, round| combine(shape, index, (shape.len, 0), true, round),
@@ -121,6 +125,7 @@ pub(crate) const ALLREDUCE_PULL: Algorithm = Algorithm {
     needs: Needs::Regions,
     reorders: false,
     phases: |_| 2,
+    chunks: no_chunks,
     temp: |shape| part_temp(shape, true),
     rounds: |shape| shape.ranks + 5,
     round: |shape, index, round| combine_parts(shape, index, true, round),
@@ -142,6 +147,7 @@ pub(crate) const ALLGATHER: Algorithm = Algorithm {
     needs: Needs::Inline,
     reorders: false,
     phases: |_| 1,
+    chunks: no_chunks,
     temp: no_temp,
     rounds: |_| 3,
     round: |shape, index, round| gather(shape, index, true, round),

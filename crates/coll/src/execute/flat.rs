@@ -1,4 +1,4 @@
-//! The straight-line interpreter: the same schedules, for few bytes in one piece that go through shared slots.
+//! The straight-line interpreter: the same schedules, for bytes that lie in pieces without holes and go through shared slots or the board.
 //!
 //! Nothing here needs packing, a message or a user's function, and steps are over in the order in which they
 //! stand, so none needs a state, and all rounds are one list ([`Line`]). What a barrier or an 8-byte allreduce costs
@@ -10,11 +10,14 @@ use banyan_datatype::TypeArc;
 use banyan_datatype::op::{Builtin, Reducer};
 use banyan_memory::Buffer;
 
-use super::line::{Hop, Layout, Line, Outline, Piece, shape};
+use super::line::{Hop, Layout, Line, Outline, Piece, Spot, shape};
 use super::shared::{inside, lay};
 use super::{Advance, Running, Stamps};
+use crate::halves::Halves;
 use crate::place::Place;
-use crate::{Algorithm, Call, Fault, Kind, Memory, Messenger, Op, Pocket, Published, Shape, Slots};
+use crate::{
+    Algorithm, Buf, Call, Facts, Fault, Kind, Memory, Messenger, Op, Pocket, Published, Shape, Slots,
+};
 
 /// A call that may be carried out here: its elements lie in memory as they are packed.
 #[derive(Clone, Copy)]
@@ -25,6 +28,8 @@ pub(crate) struct Flat<'a> {
     recv: Option<&'a Buffer>,
     /// What says where blocks lie that may differ, of what is given and of what is got.
     sides: Option<[&'a Memory; 2]>,
+    /// What is given lies where something else is got.
+    exchanges: bool,
     with: Option<(Reducer, &'a TypeArc)>,
 }
 
@@ -47,8 +52,8 @@ fn fill(base: &Buffer, count: u64, ty: &TypeArc) -> bool {
     ty.is_dense() && ty.size() > 0 && base.lo() == 0 && base.len() as u64 == bytes && bytes <= MOST
 }
 
-/// No slot holds more.
-const MOST: u64 = 1 << 20;
+/// Places are counted in 32 bits.
+const MOST: u64 = 1 << 31;
 
 impl<'a> Flat<'a> {
     #[inline(always)]
@@ -65,7 +70,7 @@ impl<'a> Flat<'a> {
         match call.kind {
             Kind::Barrier => {
                 let outline = Outline { root: call.root, commutative: true, unit: 1, len: 0 };
-                Some(Flat { outline, send: None, recv: None, sides: None, with: None })
+                Some(Flat { outline, send: None, recv: None, sides: None, exchanges: false, with: None })
             }
             kind if kind.reduces() => Flat::reducing(call, ranks),
             _ => Flat::moving(call, (rank, ranks)),
@@ -107,6 +112,7 @@ impl<'a> Flat<'a> {
             send: Some((base, 0)),
             recv: recv.map(|recv| recv.0),
             sides: None,
+            exchanges: false,
             // If it is not defined, the error comes from where all of them come from.
             with: Some(reducer(op, ty)?),
         })
@@ -134,6 +140,7 @@ impl<'a> Flat<'a> {
             send: Some((send, 0)),
             recv: Some(base),
             sides: Some([&call.send, &call.recv]),
+            exchanges: false,
             with: Some(reducer(op, ty)?),
         })
     }
@@ -167,7 +174,7 @@ impl<'a> Flat<'a> {
         };
         let outline = Outline { root: call.root, unit: 1, len: u64::from(len), commutative: true };
         let recv = recv.map(|(base, _)| base);
-        Some(Flat { outline, send, recv, sides: Some([given, &call.recv]), with: None })
+        Some(Flat { outline, send, recv, sides: Some([given, &call.recv]), exchanges: false, with: None })
     }
 
     #[inline]
@@ -188,8 +195,8 @@ impl<'a> Flat<'a> {
         line.is_of(&self.outline, self.layouts())
     }
 
-    pub(crate) fn shape(&self, kind: Kind, (rank, ranks): (u32, u32), slot: u64) -> Shape {
-        shape(kind, &self.outline, self.layouts(), (rank, ranks), slot)
+    pub(crate) fn shape(&self, kind: Kind, rank: u32, facts: &Facts) -> Shape {
+        shape(kind, &self.outline, self.layouts(), rank, facts)
     }
 
     /// The line for it by an algorithm.
@@ -223,8 +230,9 @@ impl<'a> Flat<'a> {
             (_, Some((base, ..))) if call.kind == Kind::Bcast => Some((base, 0)),
             _ => send.map(|(base, ..)| (base, 0)),
         };
+        let exchanges = call.kind == Kind::Alltoall && matches!(call.send, Memory::InPlace);
         let outline = Outline { root: call.root, unit: 1, len, commutative: true };
-        Some(Flat { outline, send, recv: recv.map(|side| side.0), sides: None, with: None })
+        Some(Flat { outline, send, recv: recv.map(|side| side.0), sides: None, exchanges, with: None })
     }
 
     /// What an execution is about that was [flattened](Running::flatten).
@@ -238,12 +246,19 @@ impl<'a> Flat<'a> {
             _ => None,
         };
         let start = running.in_place.unwrap_or(0) as u32;
-        Flat { outline, send: send.or(recv).map(|base| (base, start)), recv, sides: None, with }
+        let send = send.or(recv).map(|base| (base, start));
+        Flat { outline, send, recv, sides: None, exchanges: false, with }
     }
 
     /// Carries a step out; false if it cannot be now.
     #[inline(always)]
-    fn step(&self, hop: Hop, stamps: &mut Stamps, slots: &mut (impl Slots + ?Sized)) -> Result<bool, Fault> {
+    fn step(
+        &self,
+        hop: Hop,
+        stamps: &mut Stamps,
+        board: &Board,
+        slots: &mut (impl Slots + ?Sized),
+    ) -> Result<bool, Fault> {
         match hop {
             Hop::Publish { phase, from } => {
                 let stamp = stamps.of(phase);
@@ -283,12 +298,6 @@ impl<'a> Flat<'a> {
                 }
                 Ok(true)
             }
-            Hop::Copy { from, into } => {
-                if let (Some((base, start)), Some(recv)) = (self.send, self.recv) {
-                    recv.copy_from(into.at as isize, base, (start + from) as isize, into.len as usize);
-                }
-                Ok(true)
-            }
             Hop::Await { rank, phase } => Ok(stamps.look(rank, stamps.of(phase), slots).is_some()),
             Hop::Pull { rank, phase, at, into } => {
                 let Some(published) = stamps.look(rank, stamps.of(phase), slots) else { return Ok(false) };
@@ -314,8 +323,50 @@ impl<'a> Flat<'a> {
                 Ok(true)
             }
             Hop::Drain { rank, phase } => Ok(slots.released(rank) >= stamps.of(phase)),
+            Hop::Settle { half } => Ok(stamps.settled(half, slots)),
+            Hop::Copy { from, into } => {
+                if let Some((from, into)) = self.at(from, board).zip(self.at(into, board))
+                    && from.address(0) != into.address(0)
+                {
+                    into.copy_from(0, &from, 0, into.len());
+                }
+                Ok(true)
+            }
+            Hop::Combine { from, into } => {
+                if let (Some((from, into)), Some((reducer, ty))) =
+                    (self.at(from, board).zip(self.at(into, board)), self.with)
+                {
+                    let done = reducer.reduce(ty, &from, &into, into.len() as u64 / self.outline.unit);
+                    done.map_err(|error| Fault::Operator(error.to_string()))?;
+                }
+                Ok(true)
+            }
         }
     }
+
+    /// The memory of a place.
+    #[inline]
+    fn at(&self, Spot { buf, piece }: Spot, board: &Board) -> Option<Buffer> {
+        let (base, at) = match buf {
+            Buf::Send => self.send.map(|(base, start)| (base, u64::from(start) + u64::from(piece.at)))?,
+            Buf::Recv => (self.recv?, u64::from(piece.at)),
+            _ => (&board.memory, board.halves.at(u64::from(piece.at), board.half)),
+        };
+        Some(base.slice(at as isize, piece.len as usize))
+    }
+
+    /// Whether a call can be carried out along a line.
+    #[inline]
+    pub(crate) fn can_walk(&self, line: &Line) -> bool {
+        line.hops.is_some() && !(self.exchanges && line.chunks > 0)
+    }
+}
+
+/// The board, as a call finds it.
+struct Board {
+    memory: Buffer,
+    half: u64,
+    halves: Halves,
 }
 
 #[inline(always)]
@@ -356,11 +407,13 @@ impl Begun {
         again: &mut impl FnMut() -> bool,
     ) -> Option<Result<(), Fault>> {
         let hops = line.hops.as_deref().unwrap_or_default();
+        let memory = if line.chunks > 0 { slots.board() } else { Buffer::empty() };
+        let board = Board { memory, half: line.half, halves: self.stamps.halves };
         while !self.stamps.turn(slots) {
             again().then_some(())?;
         }
         while let Some(&hop) = hops.get(self.next) {
-            match flat.step(hop, &mut self.stamps, slots) {
+            match flat.step(hop, &mut self.stamps, &board, slots) {
                 Ok(true) => self.next += 1,
                 Ok(false) => again().then_some(())?,
                 Err(fault) => {

@@ -2,7 +2,7 @@
 //! call of the same outline.
 
 use crate::{
-    Algorithm, Blocks, Buf, Form, Kind, Memory, Merge, Needs, Pocket, Round, Shape, Side, Span, Step,
+    Algorithm, Blocks, Buf, Facts, Form, Kind, Memory, Merge, Needs, Pocket, Round, Shape, Side, Span, Step,
 };
 
 /// All that can differ between the shapes of two calls of one kind here, where all blocks are alike.
@@ -101,7 +101,7 @@ impl Kept {
     }
 }
 
-/// A step on bytes of what is given and what is got, where schedules that fit into slots need it.
+/// A step on bytes of what is given and what is got, where schedules that fit into slots or go over the board need it.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Hop {
     Publish {
@@ -140,8 +140,12 @@ pub(super) enum Hop {
         into: Piece,
     },
     Copy {
-        from: u32,
-        into: Piece,
+        from: Spot,
+        into: Spot,
+    },
+    Combine {
+        from: Spot,
+        into: Spot,
     },
     Release {
         phase: u32,
@@ -150,6 +154,9 @@ pub(super) enum Hop {
         rank: u32,
         phase: u32,
     },
+    Settle {
+        half: u32,
+    },
 }
 
 /// Bytes of a side.
@@ -157,6 +164,13 @@ pub(super) enum Hop {
 pub(super) struct Piece {
     pub(super) at: u32,
     pub(super) len: u32,
+}
+
+/// Bytes of a side, or of the board.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spot {
+    pub(super) buf: Buf,
+    pub(super) piece: Piece,
 }
 
 /// The steps of a whole schedule, by rank and phase.
@@ -168,6 +182,9 @@ pub(crate) struct Line {
     /// What was chosen.
     pub(crate) algorithm: &'static Algorithm,
     pub(crate) phases: u32,
+    pub(crate) chunks: u32,
+    /// Bytes of half the board.
+    pub(super) half: u64,
     /// `None` if that needs more than what can be done here.
     pub(super) hops: Option<Vec<Hop>>,
 }
@@ -176,28 +193,30 @@ impl Line {
     /// Ranks up to which lines are kept: they are as long as there are ranks.
     pub(crate) const RANKS: u32 = 128;
 
+    /// Rounds up to which lines are kept: longer schedules have more to do than to make them.
+    const ROUNDS: u32 = 512;
+
     pub(super) fn new(
         (outline, layouts): (Outline, Option<[Layout<'_>; 2]>),
         algorithm: &'static Algorithm,
         shape: &Shape,
     ) -> Line {
-        let fits = matches!(algorithm.needs, Needs::Inline | Needs::InlineBlocks | Needs::Pockets);
+        let fits =
+            matches!(algorithm.needs, Needs::Inline | Needs::InlineBlocks | Needs::Pockets | Needs::Board);
         let rounds = if fits { (algorithm.rounds)(shape) } else { 0 };
         let drawing = Drawing { shape, layouts: layouts.filter(|_| !algorithm.kind.reduces()) };
         let (mut round, mut hops) = (Round::default(), vec![]);
-        for index in 0..rounds {
+        for index in (0..rounds).filter(|_| rounds <= Line::ROUNDS) {
             round.begin(index);
             (algorithm.round)(shape, index, &mut round);
             hops.extend(round.steps.iter().map(|step| drawing.hop(step)));
         }
         let hops: Option<Vec<Hop>> = hops.into_iter().collect();
-        let phases = (algorithm.phases)(shape);
+        let (phases, chunks) = ((algorithm.phases)(shape), (algorithm.chunks)(shape));
+        let half = shape.half() * shape.unit;
         let layouts = layouts.map(|layouts| Box::new(layouts.map(Kept::new)));
-        Line { outline, layouts, algorithm, phases, hops: hops.filter(|hops| !hops.is_empty()) }
-    }
-
-    pub(crate) fn can_be_walked(&self) -> bool {
-        self.hops.is_some()
+        let hops = hops.filter(|hops| !hops.is_empty());
+        Line { outline, layouts, algorithm, phases, chunks, half, hops }
     }
 
     /// True if it is for calls of this outline, with blocks that lie as these do.
@@ -219,8 +238,8 @@ pub(super) fn shape(
     kind: Kind,
     outline: &Outline,
     layouts: Option<[Layout<'_>; 2]>,
-    (rank, ranks): (u32, u32),
-    slot: u64,
+    rank: u32,
+    facts: &Facts,
 ) -> Shape {
     let Outline { root, unit, len, commutative } = *outline;
     let even = Blocks::Even(len);
@@ -231,7 +250,10 @@ pub(super) fn shape(
         Some([_, got]) if kind.reduces() => (Blocks::from_lens(got.counts.iter().copied()), even),
         Some([given, got]) => (blocks(given), blocks(got)),
     };
-    Shape { rank, ranks, root, unit, len, sends, recvs, commutative, board: 0, slot }
+    let ranks = facts.ranks;
+    let mut shape = Shape { rank, ranks, root, unit, len, sends, recvs, commutative, ..Shape::NOTHING };
+    shape.on(facts);
+    shape
 }
 
 /// From steps to hops.
@@ -266,13 +288,18 @@ impl Drawing<'_> {
             {
                 Hop::Reduce { rank, phase, at: bytes(at)?, into: self.piece(into)? }
             }
-            Step::Copy { from, into } if (from.buf, into.buf) == (Buf::Send, Buf::Recv) => {
-                Hop::Copy { from: self.piece(from)?.at, into: self.piece(into)? }
-            }
+            Step::Copy { from, into } => Hop::Copy { from: self.spot(from)?, into: self.spot(into)? },
+            Step::Reduce { from, into } => Hop::Combine { from: self.spot(from)?, into: self.spot(into)? },
             Step::Release { phase } => Hop::Release { phase },
             Step::Drain { rank, phase } => Hop::Drain { rank, phase },
+            Step::Settle { half } => Hop::Settle { half },
             _ => return None,
         })
+    }
+
+    /// The same, of a side or of the board.
+    fn spot(&self, span: Span) -> Option<Spot> {
+        (span.buf != Buf::Temp).then_some(Spot { buf: span.buf, piece: self.piece(span)? })
     }
 
     /// Where a span lies in memory, if that is in one piece.

@@ -12,6 +12,7 @@ mod memory;
 
 use self::board::Board;
 use self::memory::{Memory, Value, extents, mix};
+use crate::halves::Halves;
 use crate::walk::{Look, Machine, Operation, walk};
 use crate::{Algorithm, Blocks, Buf, Form, Kind, Merge, Needs, Pocket, Shape, Side, Span, Step};
 
@@ -40,6 +41,8 @@ pub struct Trial {
     pub banks: u64,
     /// Bytes of a slot, as far as it is cut into pockets.
     pub slot: u64,
+    /// Whether the ranks are more than the cores.
+    pub crowded: bool,
 }
 
 /// Checks one algorithm in one case: alone, or, where it uses shared slots, several in a row with changing
@@ -49,14 +52,15 @@ pub struct Trial {
 /// What is wrong, in words.
 pub fn check(algorithm: &'static Algorithm, trial: &Trial) -> Result<(), String> {
     let times = if algorithm.needs == Needs::Messages { 1 } else { 4 };
-    let mut first = 1;
+    let (mut first, mut halves) = (1, Halves::default());
     let ops: Vec<Operation> = (0..times)
         .map(|i| {
             let trial = Trial { root: (trial.root + i) % trial.ranks, ..*trial };
             let shapes: Vec<_> = (0..trial.ranks).map(|rank| shape(algorithm.kind, rank, &trial)).collect();
-            let operation = Operation { algorithm, first, shapes };
-            first += phases(&operation);
-            operation
+            let phases = (algorithm.phases)(&shapes[0]);
+            let halves = halves.take((algorithm.chunks)(&shapes[0]), (first, phases));
+            first += u64::from(phases);
+            Operation { algorithm, first: first - u64::from(phases), halves, shapes }
         })
         .collect();
     if ops.iter().any(|op| {
@@ -80,7 +84,7 @@ pub fn check(algorithm: &'static Algorithm, trial: &Trial) -> Result<(), String>
 
 /// The shape that a rank has in a trial.
 pub fn shape(kind: Kind, rank: u32, trial: &Trial) -> Shape {
-    let Trial { ranks, root, len, unit, commutative, board, slot, .. } = *trial;
+    let Trial { ranks, root, len, unit, commutative, board, slot, crowded, .. } = *trial;
     let even = Blocks::Even(len);
     let uneven = |of: &dyn Fn(u32) -> u64| Blocks::from_lens((0..ranks).map(of));
     let none = Blocks::Even(0);
@@ -101,7 +105,7 @@ pub fn shape(kind: Kind, rank: u32, trial: &Trial) -> Shape {
         Kind::ReduceScatterBlock => (len, even, none),
         _ => (len, none.clone(), none),
     };
-    Shape { rank, ranks, root, len: own, unit, sends, recvs, board, slot, commutative }
+    Shape { rank, ranks, root, len: own, unit, sends, recvs, board, slot, commutative, crowded }
 }
 
 /// Stamps that an operation uses up.
@@ -216,20 +220,25 @@ impl<'a> Symbolic<'a> {
         (stamp % self.slots[0].len() as u64) as usize
     }
 
+    fn on_board(&self, op: usize, rank: u32, span: Span) -> Span {
+        let Operation { halves, shapes, .. } = &self.ops[op];
+        Span { at: halves.at(span.at, shapes[rank as usize].half()), ..span }
+    }
+
     fn memory(&mut self, op: usize, rank: u32) -> &mut Memory {
         &mut self.memory[op][rank as usize]
     }
 
     fn read(&mut self, op: usize, rank: u32, span: Span) -> Result<Vec<Value>, String> {
         match span.buf {
-            Buf::Board => self.board.read(rank, span),
+            Buf::Board => self.board.read(rank, self.on_board(op, rank, span)),
             _ => Ok(self.memory(op, rank).read(span)),
         }
     }
 
     fn write(&mut self, op: usize, rank: u32, span: Span, values: &[Value]) -> Result<(), String> {
         match span.buf {
-            Buf::Board => return self.board.write(rank, span, values),
+            Buf::Board => return self.board.write(rank, self.on_board(op, rank, span), values),
             _ => self.memory(op, rank).write(span, values),
         }
         Ok(())
@@ -270,7 +279,9 @@ impl Machine for Symbolic<'_> {
                 Step::Reduce { from, into } | Step::Copy { from, into } => {
                     memory.mark(from, false).and_then(|()| memory.mark(into, true))
                 }
-                Step::Await { .. } | Step::Release { .. } | Step::Drain { .. } | Step::Settle => Ok(()),
+                Step::Await { .. } | Step::Release { .. } | Step::Drain { .. } | Step::Settle { .. } => {
+                    Ok(())
+                }
             };
             marked.map_err(|what| format!("rank {rank}, {step:?}: {what}"))?;
         }
@@ -298,9 +309,9 @@ impl Machine for Symbolic<'_> {
             }
             Step::Reduce { from, into } if into.buf == Buf::Board => {
                 let values = self.read(op, rank, from)?;
-                let with = self.board.read(rank, into)?;
+                let with = self.read(op, rank, into)?;
                 let sums: Vec<_> = values.iter().zip(with).map(|(left, right)| left.joined(right)).collect();
-                self.board.write(rank, into, &sums)?;
+                self.write(op, rank, into, &sums)?;
             }
             Step::Reduce { from, into } => {
                 let values = self.read(op, rank, from)?;
@@ -380,9 +391,9 @@ impl Machine for Symbolic<'_> {
         self.board.after(rank, other, stamp);
     }
 
-    fn settled(&mut self, op: usize, rank: u32) {
+    fn settled(&mut self, _: usize, rank: u32, stamp: u64) {
         for other in 0..self.released.len() as u32 {
-            self.board.after(rank, other, self.ops[op].first - 1);
+            self.board.after(rank, other, stamp);
         }
     }
 

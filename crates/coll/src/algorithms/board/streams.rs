@@ -1,7 +1,7 @@
 //! Data that pass through the board as they are: each writer has an area, which the readers copy its pieces out of.
 
 use super::super::no_temp;
-use super::{area, chunks_of, common, half, longest};
+use super::{area, chunks_of, common, half, longest, piece};
 use crate::{Algorithm, Blocks, Buf, Case, Cost, Kind, Needs, Round, Shape, Span, Step};
 
 pub(crate) const BCAST: Algorithm = Algorithm {
@@ -10,12 +10,13 @@ pub(crate) const BCAST: Algorithm = Algorithm {
     about: "the root copies into shared memory, all others out of it: large messages on one node",
     needs: Needs::Board,
     reorders: false,
-    phases: |shape| 2 * Streams::new(shape, Kind::Bcast).chunks,
+    phases: |shape| Streams::new(shape, Kind::Bcast).phases(),
+    chunks: |shape| Streams::new(shape, Kind::Bcast).chunks,
     temp: no_temp,
-    rounds: |shape| STREAM_ROUNDS * Streams::new(shape, Kind::Bcast).chunks,
+    rounds: |shape| Streams::new(shape, Kind::Bcast).rounds(),
     round: |shape, index, round| Streams::new(shape, Kind::Bcast).round(index, round),
     cost: |case: &Case| {
-        let chunks = chunks_of(case.bytes, most(Kind::Bcast, case.ranks));
+        let chunks = chunks_of(case.bytes, most(Kind::Bcast));
         Cost {
             hops: 2.0 + (chunks - 2.0).max(0.0) * (case.p() - 1.0),
             copied: case.bytes * (1.0 + 1.0 / chunks),
@@ -28,11 +29,12 @@ pub(crate) const BCAST: Algorithm = Algorithm {
 pub(crate) const SCATTER: Algorithm = Algorithm {
     kind: Kind::Scatter,
     about: "the root copies all blocks into shared memory, each rank its own out of it: large blocks on one node",
-    phases: |shape| 2 * Streams::new(shape, Kind::Scatter).chunks,
-    rounds: |shape| STREAM_ROUNDS * Streams::new(shape, Kind::Scatter).chunks,
+    phases: |shape| Streams::new(shape, Kind::Scatter).phases(),
+    chunks: |shape| Streams::new(shape, Kind::Scatter).chunks,
+    rounds: |shape| Streams::new(shape, Kind::Scatter).rounds(),
     round: |shape, index, round| Streams::new(shape, Kind::Scatter).round(index, round),
     cost: |case: &Case| {
-        let chunks = chunks_of(case.bytes * (case.p() - 1.0), most(Kind::Scatter, case.ranks));
+        let chunks = chunks_of(case.bytes * (case.p() - 1.0), most(Kind::Scatter));
         Cost { hops: 2.0, copied: case.bytes * case.p(), waits: 1.0 + chunks, ..Cost::default() }
     },
     ..BCAST
@@ -41,11 +43,12 @@ pub(crate) const SCATTER: Algorithm = Algorithm {
 pub(crate) const GATHER: Algorithm = Algorithm {
     kind: Kind::Gather,
     about: "all copy their blocks into shared memory, the root copies them out: large blocks on one node",
-    phases: |shape| 2 * Streams::new(shape, Kind::Gather).chunks,
-    rounds: |shape| STREAM_ROUNDS * Streams::new(shape, Kind::Gather).chunks,
+    phases: |shape| Streams::new(shape, Kind::Gather).phases(),
+    chunks: |shape| Streams::new(shape, Kind::Gather).chunks,
+    rounds: |shape| Streams::new(shape, Kind::Gather).rounds(),
     round: |shape, index, round| Streams::new(shape, Kind::Gather).round(index, round),
     cost: |case: &Case| {
-        let chunks = chunks_of(case.bytes * case.p(), most(Kind::Allgather, case.ranks));
+        let chunks = chunks_of(case.bytes * case.p(), most(Kind::Allgather));
         Cost {
             hops: 1.0 + chunks * (case.p() - 1.0),
             copied: case.bytes * case.p(),
@@ -59,11 +62,12 @@ pub(crate) const GATHER: Algorithm = Algorithm {
 pub(crate) const ALLGATHER: Algorithm = Algorithm {
     kind: Kind::Allgather,
     about: "all copy their blocks into shared memory, and all out of it: large blocks on one node",
-    phases: |shape| 2 * Streams::new(shape, Kind::Allgather).chunks,
-    rounds: |shape| STREAM_ROUNDS * Streams::new(shape, Kind::Allgather).chunks,
+    phases: |shape| Streams::new(shape, Kind::Allgather).phases(),
+    chunks: |shape| Streams::new(shape, Kind::Allgather).chunks,
+    rounds: |shape| Streams::new(shape, Kind::Allgather).rounds(),
     round: |shape, index, round| Streams::new(shape, Kind::Allgather).round(index, round),
     cost: |case: &Case| {
-        let chunks = chunks_of(case.bytes * case.p(), most(Kind::Allgather, case.ranks));
+        let chunks = chunks_of(case.bytes * case.p(), most(Kind::Allgather));
         Cost {
             hops: 1.0 + (2.0 * chunks - 2.0).max(1.0) * (case.p() - 1.0),
             copied: case.bytes * (case.p() + 1.0),
@@ -76,8 +80,9 @@ pub(crate) const ALLGATHER: Algorithm = Algorithm {
 
 pub(crate) const ALLGATHERV: Algorithm = Algorithm {
     kind: Kind::Allgatherv,
-    phases: |shape| 2 * Streams::new(shape, Kind::Allgatherv).chunks,
-    rounds: |shape| STREAM_ROUNDS * Streams::new(shape, Kind::Allgatherv).chunks,
+    phases: |shape| Streams::new(shape, Kind::Allgatherv).phases(),
+    chunks: |shape| Streams::new(shape, Kind::Allgatherv).chunks,
+    rounds: |shape| Streams::new(shape, Kind::Allgatherv).rounds(),
     round: |shape, index, round| Streams::new(shape, Kind::Allgatherv).round(index, round),
     ..ALLGATHER
 };
@@ -85,12 +90,13 @@ pub(crate) const ALLGATHERV: Algorithm = Algorithm {
 pub(crate) const ALLTOALL: Algorithm = Algorithm {
     kind: Kind::Alltoall,
     about: "all copy all blocks into shared memory, each rank its own out of it: middle-sized blocks on one node",
-    phases: |shape| 2 * Streams::new(shape, Kind::Alltoall).chunks,
-    rounds: |shape| STREAM_ROUNDS * Streams::new(shape, Kind::Alltoall).chunks,
+    phases: |shape| Streams::new(shape, Kind::Alltoall).phases(),
+    chunks: |shape| Streams::new(shape, Kind::Alltoall).chunks,
+    rounds: |shape| Streams::new(shape, Kind::Alltoall).rounds(),
     round: |shape, index, round| Streams::new(shape, Kind::Alltoall).round(index, round),
     cost: |case: &Case| {
         let others = case.p() - 1.0;
-        let chunks = chunks_of(case.bytes * case.p() * others, most(Kind::Alltoall, case.ranks));
+        let chunks = chunks_of(case.bytes * case.p() * others, most(Kind::Alltoall));
         Cost {
             // In each chunk a rank meets those whose blocks are in it.
             hops: 1.0 + others + 2.0 * (chunks - 1.0),
@@ -104,23 +110,24 @@ pub(crate) const ALLTOALL: Algorithm = Algorithm {
 
 /// The most bytes of a chunk. Where one rank writes for all, they read one piece while it writes the next, in caches;
 /// where all write and then read, fewer chunks are better.
-fn most(kind: Kind, ranks: u32) -> u64 {
+fn most(kind: Kind) -> u64 {
     match kind {
-        Kind::Bcast | Kind::Scatter => (u64::from(ranks) << 17).min(1 << 19),
+        Kind::Bcast | Kind::Scatter => 1 << 19,
         _ => u64::MAX,
     }
 }
 
-/// Rounds of one chunk: guard, write, wait, read, release.
-const STREAM_ROUNDS: u32 = 5;
-
-/// Data that pass through the board: each writer has a stream for its readers, of which a piece is in its area of
-/// either half.
+/// Data that pass through the board: each writer has a stream for its readers, of which a chunk is in its area of
+/// either half. A chunk goes in pieces, so that it is read while it is written.
 struct Streams<'a> {
     shape: &'a Shape,
     kind: Kind,
     /// Units of an area.
     area: u64,
+    /// The most units of a piece.
+    piece: u64,
+    /// Pieces of a chunk.
+    pieces: u32,
     chunks: u32,
 }
 
@@ -134,9 +141,31 @@ impl<'a> Streams<'a> {
             Kind::Alltoall => (shape.ranks, others * shape.len),
             _ => (shape.ranks, shape.len),
         };
-        let room = area(shape, most(kind, shape.ranks), writers);
+        let room = area(shape, most(kind), writers);
         let chunks = longest.max(shape.len).div_ceil(room) as u32;
-        Streams { shape, kind, area: room.min(longest.next_multiple_of(64)), chunks }
+        let area = room.min(longest.next_multiple_of(64)).max(1);
+        // Where all write before they read, there is nothing to be read meanwhile.
+        let rooted = matches!(kind, Kind::Bcast | Kind::Scatter | Kind::Gather);
+        let (piece, pieces) = if rooted { piece(shape, area) } else { (area, 1) };
+        Streams { shape, kind, area, piece, pieces, chunks }
+    }
+
+    /// Phases of one chunk: a piece is written, all have been read.
+    fn phases_each(&self) -> u32 {
+        self.pieces + 1
+    }
+
+    fn phases(&self) -> u32 {
+        self.chunks * self.phases_each()
+    }
+
+    /// Rounds of one chunk: guard, two for each piece that is written, own data, two for each that is read, release.
+    fn rounds_each(&self) -> u32 {
+        4 * self.pieces + 3
+    }
+
+    fn rounds(&self) -> u32 {
+        self.chunks * self.rounds_each()
     }
 
     /// To every reader something else: blocks in the order of ranks behind the writer.
@@ -160,9 +189,15 @@ impl<'a> Streams<'a> {
         }
     }
 
-    /// Where a chunk's piece lies in a stream.
-    fn piece(&self, chunk: u32) -> (u64, u64) {
+    /// The units of a stream that are in a chunk.
+    fn chunk(&self, chunk: u32) -> (u64, u64) {
         (u64::from(chunk) * self.area, self.area)
+    }
+
+    /// The same of a piece.
+    fn piece(&self, chunk: u32, piece: u32) -> (u64, u64) {
+        let (start, len) = self.chunk(chunk);
+        common((start + u64::from(piece) * self.piece, self.piece), (start, len))
     }
 
     /// Where a unit of a writer's stream is on the board.
@@ -171,44 +206,56 @@ impl<'a> Streams<'a> {
             Kind::Bcast | Kind::Scatter => 0,
             _ => u64::from(writer) * self.area,
         };
-        half(self.shape, chunk) + area + unit - self.piece(chunk).0
+        half(self.shape, chunk) + area + unit - self.chunk(chunk).0
     }
 
     fn round(&self, index: u32, round: &mut Round) {
         let shape = self.shape;
-        let me = shape.rank;
-        let (chunk, index) = (index / STREAM_ROUNDS, index % STREAM_ROUNDS);
+        let (me, pieces) = (shape.rank, self.pieces);
+        let (chunk, index) = (index / self.rounds_each(), index % self.rounds_each());
+        let phase = |chunk: u32, step: u32| chunk * self.phases_each() + step;
         let others = (1..shape.ranks).map(|distance| shape.after(me, distance));
-        let reads =
-            |writer: u32, reader: u32, chunk: u32| common(self.part(writer, reader), self.piece(chunk)).1 > 0;
+        let reads = |writer: u32, reader: u32, units| common(self.part(writer, reader), units).1 > 0;
+        let read = |units| others.clone().filter(move |&rank| reads(me, rank, units));
         match index {
-            0 if chunk == 0 => round.push(Step::Settle),
             // What was in the area before has been copied out.
-            0 => {
-                if let Some(before) = chunk.checked_sub(2) {
-                    let readers = others.filter(|&rank| reads(me, rank, before));
-                    readers.for_each(|rank| round.push(Step::Drain { rank, phase: 2 * before + 1 }));
+            0 if chunk >= 2 => {
+                let phase = phase(chunk - 2, pieces);
+                read(self.chunk(chunk - 2)).for_each(|rank| round.push(Step::Drain { rank, phase }));
+            }
+            0 if read(self.chunk(chunk)).next().is_some() => round.push(Step::Settle { half: chunk }),
+            0 => {}
+            _ if index <= 2 * pieces => {
+                let (step, units) = ((index - 1) / 2, self.piece(chunk, (index - 1) / 2));
+                match index % 2 {
+                    1 => self.write(chunk, units, round),
+                    _ if read(units).next().is_some() => {
+                        round.push(Step::Release { phase: phase(chunk, step) })
+                    }
+                    _ => {}
                 }
             }
-            1 => self.write(chunk, round),
-            2 => {
-                round.push(Step::Release { phase: 2 * chunk });
-                if chunk == 0 {
-                    self.own(round);
+            _ if index == 2 * pieces + 1 => self.own(chunk, round),
+            _ if index <= 4 * pieces + 1 => {
+                let step = (index - 2 * pieces - 2) / 2;
+                let units = self.piece(chunk, step);
+                if index.is_multiple_of(2) {
+                    let phase = phase(chunk, step);
+                    let writers = others.filter(|&rank| reads(rank, me, units));
+                    writers.for_each(|rank| round.push(Step::Drain { rank, phase }));
+                } else {
+                    others.for_each(|rank| self.read(rank, chunk, units, round));
                 }
-                let writers = others.filter(|&rank| reads(rank, me, chunk));
-                writers.for_each(|rank| round.push(Step::Drain { rank, phase: 2 * chunk }));
             }
-            3 => others.for_each(|rank| self.read(rank, chunk, round)),
-            _ => round.push(Step::Release { phase: 2 * chunk + 1 }),
+            _ => round.push(Step::Release { phase: phase(chunk, pieces) }),
         }
     }
 
-    /// This rank's piece goes onto the board.
-    fn write(&self, chunk: u32, round: &mut Round) {
+    /// A piece of this rank's goes onto the board.
+    fn write(&self, chunk: u32, piece: (u64, u64), round: &mut Round) {
         let shape = self.shape;
         let mut put = |from: Buf, at: u64, stream: u64, units: (u64, u64)| {
-            let (start, len) = common(units, self.piece(chunk));
+            let (start, len) = common(units, piece);
             if len > 0 {
                 let into = Span::new(Buf::Board, (self.on_board(shape.rank, chunk, start), len));
                 round.copy(Span::new(from, (at + start - stream, len)), into);
@@ -231,9 +278,9 @@ impl<'a> Streams<'a> {
     }
 
     /// What this rank takes of a writer's piece.
-    fn read(&self, writer: u32, chunk: u32, round: &mut Round) {
+    fn read(&self, writer: u32, chunk: u32, piece: (u64, u64), round: &mut Round) {
         let part = self.part(writer, self.shape.rank);
-        let (start, len) = common(part, self.piece(chunk));
+        let (start, len) = common(part, piece);
         if len > 0 {
             let block = match self.kind {
                 Kind::Bcast | Kind::Scatter => 0,
@@ -245,10 +292,11 @@ impl<'a> Streams<'a> {
     }
 
     /// A rank's data for itself.
-    fn own(&self, round: &mut Round) {
+    fn own(&self, chunk: u32, round: &mut Round) {
         let shape = self.shape;
         let own = |blocks: &Blocks, buf| Span::new(buf, blocks.block(shape.rank));
         match self.kind {
+            _ if chunk > 0 => {}
             Kind::Bcast => {}
             Kind::Scatter | Kind::Gather if shape.rank != shape.root => {}
             Kind::Scatter => round.copy(own(&shape.sends, Buf::Send), shape.whole(Buf::Recv)),

@@ -13,6 +13,7 @@ pub(crate) const ALLREDUCE: Algorithm = Algorithm {
     needs: Needs::Board,
     reorders: true,
     phases: |shape| turn_chunks(shape) * (shape.ranks + 1),
+    chunks: turn_chunks,
     temp: no_temp,
     rounds: |shape| turn_chunks(shape) * turn_rounds(shape),
     round: |shape, index, round| Turns::new(shape, Kind::Allreduce).round(index, round),
@@ -34,6 +35,7 @@ pub(crate) const REDUCE_SCATTER: Algorithm = Algorithm {
     kind: Kind::ReduceScatter,
     about: "all add the blocks up in shared memory in turn, each copies its own: large blocks on one node",
     phases: |shape| block_chunks(shape) * (shape.ranks + 1),
+    chunks: block_chunks,
     rounds: |shape| block_chunks(shape) * turn_rounds(shape),
     round: |shape, index, round| Turns::new(shape, Kind::ReduceScatter).round(index, round),
     cost: |case: &Case| Cost {
@@ -135,14 +137,12 @@ impl<'a> Turns<'a> {
             self.parts(chunk, buf, (part, part + 1))
         };
         match index {
-            0 if chunk == 0 => round.push(Step::Settle),
+            0 if chunk < 2 => round.push(Step::Settle { half: chunk }),
             // What this rank is about to write over, the part of the one behind it, has been copied out.
             0 => {
-                if let Some(before) = chunk.checked_sub(2) {
-                    let phase = before * (ranks + 1) + ranks;
-                    let reads = |&rank: &u32| (self.wanted(rank).0..self.wanted(rank).1).contains(&behind);
-                    others.filter(reads).for_each(|rank| round.push(Step::Drain { rank, phase }));
-                }
+                let phase = (chunk - 2) * (ranks + 1) + ranks;
+                let reads = |&rank: &u32| (self.wanted(rank).0..self.wanted(rank).1).contains(&behind);
+                others.filter(reads).for_each(|rank| round.push(Step::Drain { rank, phase }));
             }
             1 => round.copy(part(Buf::Send, 0), part(Buf::Board, 0)),
             _ if index == 2 * ranks => {
