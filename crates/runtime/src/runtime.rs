@@ -217,32 +217,31 @@ impl Runtime {
                 idle.reset();
                 continue;
             }
-            if shared && engine.polled && !polling {
-                if beside == 0 {
-                    engine = self.gate.wait(engine, PATIENCE);
-                } else if engine.progress() > 0 {
-                    beside = BESIDE;
-                    self.gate.notify();
-                } else {
-                    beside -= 1;
-                    drop(engine);
-                    std::thread::yield_now();
-                    engine = self.gate.enter();
-                }
+            // Another thread polls for all.
+            let second = shared && engine.polled && !polling;
+            if second && beside == 0 {
+                engine = self.gate.wait(engine, PATIENCE);
                 continue;
             }
-            if shared && !polling {
+            if shared && !second {
                 engine.polled = true;
                 polling = true;
             }
             if engine.progress() > 0 {
                 idle.reset();
+                beside = BESIDE;
                 if shared {
                     self.gate.notify();
                 }
                 continue;
             }
-            match idle.rest(&engine.policy, Instant::now) {
+            let rest = if second {
+                beside -= 1;
+                Rest::Yield
+            } else {
+                idle.rest(&engine.policy, Instant::now)
+            };
+            match rest {
                 Rest::Spin if !shared => std::hint::spin_loop(),
                 Rest::Yield if !shared => std::thread::yield_now(),
                 Rest::Sleep if !shared => engine.sleep(),

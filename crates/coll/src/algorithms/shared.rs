@@ -41,14 +41,9 @@ pub(crate) const BCAST: Algorithm = Algorithm {
 };
 
 pub(crate) const BCAST_PULL: Algorithm = Algorithm {
-    kind: Kind::Bcast,
     name: "pull",
     about: "all others pull out of the root's buffer: large messages on one node",
     needs: Needs::Regions,
-    reorders: false,
-    phases: |_| 1,
-    chunks: no_chunks,
-    temp: no_temp,
     rounds: |_| 3,
     round: |shape, index, round| bcast(shape, index, Form::Region, round),
     cost: |case: &Case| Cost {
@@ -58,6 +53,7 @@ pub(crate) const BCAST_PULL: Algorithm = Algorithm {
         waits: 2.0,
         ..Cost::default()
     },
+    ..BCAST
 };
 
 pub(crate) const ALLREDUCE: Algorithm = Algorithm {
