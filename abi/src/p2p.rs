@@ -99,6 +99,29 @@ impl Transfer for Irecv {
     }
 }
 
+#[inline(always)]
+fn sendrecv<N: Number>(
+    send: Elements<N>,
+    to: (c_int, c_int),
+    recv: Elements<N>,
+    from: (c_int, c_int),
+    comm: MPI_Comm,
+    status: Ptr<MPI_Status>,
+) -> Result<()> {
+    let run = |object: &Found, outgoing: &Data, incoming: &Data| {
+        finish(object.sendrecv((outgoing, to.0, to.1), (incoming, from.0, from.1)), status)
+    };
+    match (buffers::plain(send.0, send.1, send.2), buffers::plain(recv.0, recv.1, recv.2)) {
+        (Some(outgoing), Some(incoming)) if to.0 != MPI_PROC_NULL && from.0 != MPI_PROC_NULL => {
+            run(&lookup(comm)?, &outgoing, &incoming)
+        }
+        _ => {
+            let object = lookup(comm)?;
+            run(&object, &data(send.0, send.1, send.2, to.0)?, &data(recv.0, recv.1, recv.2, from.0)?)
+        }
+    }
+}
+
 fn send_init<N: Number>(
     (buf, count, datatype): Elements<N>,
     (dest, tag, comm): Envelope,
@@ -340,10 +363,8 @@ mpi! {
         comm: MPI_Comm,
         status: Ptr<MPI_Status>,
     ) on comm {
-        let comm = lookup(comm)?;
-        let outgoing = data(sendbuf, sendcount, sendtype, dest)?;
-        let incoming = data(recvbuf, recvcount, recvtype, source)?;
-        finish(comm.sendrecv((&outgoing, dest, sendtag), (&incoming, source, recvtag)), status)
+        let (send, recv) = ((sendbuf, sendcount, sendtype), (recvbuf, recvcount, recvtype));
+        sendrecv(send, (dest, sendtag), recv, (source, recvtag), comm, status)
     }
 
     fn MPI_Sendrecv_replace<N>(

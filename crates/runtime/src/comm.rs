@@ -270,12 +270,15 @@ impl Comm {
         tag: i32,
         mode: SendMode,
     ) -> Result<()> {
-        match self.post_send(&mut engine, data, peer, tag, mode)? {
-            Posted::Over(outcome) => outcome.into_result().map(|_| ()),
-            Posted::Active(id) => {
-                let wait = |engine: &mut Engine| engine.p2p.test(id);
-                outcome(&self.rt.wait(engine, wait), false).into_result().map(|_| ())
-            }
+        let posted = self.post_send(&mut engine, data, peer, tag, mode)?;
+        self.end(engine, posted, false).into_result().map(|_| ())
+    }
+
+    /// Waits for the end of what was posted.
+    fn end(&self, engine: GateGuard<'_, Engine>, posted: Posted, received: bool) -> Outcome {
+        match posted {
+            Posted::Over(outcome) => outcome,
+            Posted::Active(id) => outcome(&self.rt.wait(engine, |engine| engine.p2p.test(id)), received),
         }
     }
 
@@ -292,28 +295,27 @@ impl Comm {
     fn try_recv(&self, data: &Data, source: i32, tag: i32) -> Result<Outcome> {
         let source = self.source(source)?;
         check_recv_tag(tag)?;
-        if let Source::None = source {
-            return Ok(Outcome::ok(Status::NO_PROC));
+        Ok(self.receive(self.rt.gate.enter(), data, source, tag))
+    }
+
+    #[inline(always)]
+    fn receive(&self, mut engine: GateGuard<'_, Engine>, data: &Data, source: Source, tag: i32) -> Outcome {
+        match self.stand_by(&mut engine, data, &source, tag, LOOKS) {
+            Some(outcome) => outcome,
+            None => self.receive_posted(engine, data, source, tag),
         }
-        let mut engine = self.rt.gate.enter();
-        if let Some(outcome) = self.stand_by(&mut engine, data, &source, tag, LOOKS) {
-            return Ok(outcome);
-        }
-        Ok(self.post_and_wait(engine, data, source, tag))
     }
 
     #[inline(never)]
-    fn post_and_wait(
+    fn receive_posted(
         &self,
         mut engine: GateGuard<'_, Engine>,
         data: &Data,
         source: Source,
         tag: i32,
     ) -> Outcome {
-        match self.post_recv(&mut engine, data, &source, tag) {
-            Posted::Over(outcome) => outcome,
-            Posted::Active(id) => outcome(&self.rt.wait(engine, |engine| engine.p2p.test(id)), true),
-        }
+        let posted = self.post_recv(&mut engine, data, &source, tag);
+        self.end(engine, posted, true)
     }
 
     /// Stands at the fabric for a while, if nothing else is to be done, and takes the message as it comes.
@@ -387,9 +389,6 @@ impl Comm {
     pub fn irecv(self: &Arc<Self>, data: &Data, source: i32, tag: i32) -> Result<Request> {
         let source = self.source(source)?;
         check_recv_tag(tag)?;
-        if let Source::None = source {
-            return Ok(Request::done(Status::NO_PROC));
-        }
         let posted = self.post_recv(&mut self.rt.gate.enter(), data, &source, tag);
         Ok(Request::posted(self, posted, true))
     }
@@ -415,37 +414,67 @@ impl Comm {
                 None => Ok((Posted::Over(Outcome::ok(Status::EMPTY)), false)),
                 Some(peer) => Ok((self.post_send(engine, data, peer, *tag, *mode)?, false)),
             },
-            Recipe::Recv { data, source, tag } => match self.source(*source)? {
-                Source::None => Ok((Posted::Over(Outcome::ok(Status::NO_PROC)), true)),
-                source => Ok((self.post_recv(engine, data, &source, *tag), true)),
-            },
+            Recipe::Recv { data, source, tag } => {
+                Ok((self.post_recv(engine, data, &self.source(*source)?, *tag), true))
+            }
             Recipe::Coll { .. } => Err(Error::intern("a collective is not posted as a message")),
         }
     }
 
-    /// Sends and receives at once (MPI_Sendrecv).
-    pub fn sendrecv(self: &Arc<Self>, send: (&Data, i32, i32), recv: (&Data, i32, i32)) -> Outcome {
-        let receive = match self.irecv_now(recv.0, recv.1, recv.2) {
-            Ok(Some(outcome)) => Request::over(self, outcome),
-            Ok(None) => match self.irecv(recv.0, recv.1, recv.2) {
-                Ok(receive) => receive,
-                Err(error) => return Outcome::failed(error),
-            },
-            Err(error) => return Outcome::failed(error),
-        };
-        match self.send(send.0, send.1, send.2, SendMode::Standard) {
-            Ok(()) => receive.wait(&self.rt),
-            Err(error) => match receive.cancel(&self.rt).and_then(|()| receive.free(&self.rt)) {
-                Ok(()) => Outcome::failed(error),
-                Err(second) => Outcome::failed(second),
-            },
-        }
+    /// Sends and receives at once (MPI_Sendrecv): memory, rank, tag.
+    #[inline(always)]
+    pub fn sendrecv(&self, send: (&Data, i32, i32), recv: (&Data, i32, i32)) -> Outcome {
+        self.try_sendrecv(send, recv, false).unwrap_or_else(Outcome::failed)
     }
 
     /// As [`Comm::sendrecv`], but what is received replaces what is sent (MPI_Sendrecv_replace).
-    pub fn sendrecv_replace(self: &Arc<Self>, data: &Data, dest: (i32, i32), source: (i32, i32)) -> Outcome {
-        let copy = Data::bytes(packed(data));
-        self.sendrecv((&copy, dest.0, dest.1), (data, source.0, source.1))
+    pub fn sendrecv_replace(&self, data: &Data, dest: (i32, i32), source: (i32, i32)) -> Outcome {
+        let (send, recv) = ((data, dest.0, dest.1), (data, source.0, source.1));
+        self.try_sendrecv(send, recv, true).unwrap_or_else(Outcome::failed)
+    }
+
+    #[inline(always)]
+    fn try_sendrecv(
+        &self,
+        (outgoing, dest, sendtag): (&Data, i32, i32),
+        (incoming, source, recvtag): (&Data, i32, i32),
+        replace: bool,
+    ) -> Result<Outcome> {
+        let (dest, source) = (self.target(dest, "dest")?, self.source(source)?);
+        check_tag(sendtag)?;
+        check_recv_tag(recvtag)?;
+        let mut engine = self.rt.gate.enter();
+        match dest {
+            Some(dest) if !self.send_now(&mut engine, outgoing, dest, sendtag, SendMode::Standard) => {
+                let copy = replace.then(|| Data::bytes(packed(outgoing)));
+                let outgoing = copy.as_ref().unwrap_or(outgoing);
+                self.send_while_receiving(engine, (outgoing, dest, sendtag), (incoming, source, recvtag))
+            }
+            _ => Ok(self.receive(engine, incoming, source, recvtag)),
+        }
+    }
+
+    #[cold]
+    fn send_while_receiving(
+        &self,
+        mut engine: GateGuard<'_, Engine>,
+        (outgoing, dest, sendtag): (&Data, Peer, i32),
+        (incoming, source, recvtag): (&Data, Source, i32),
+    ) -> Result<Outcome> {
+        let sent = self.post_send(&mut engine, outgoing, dest, sendtag, SendMode::Standard)?;
+        if let Posted::Over(sent) = sent {
+            sent.into_result()?;
+            return Ok(self.receive(engine, incoming, source, recvtag));
+        }
+        let received = self.post_recv(&mut engine, incoming, &source, recvtag);
+        let sent = self.end(engine, sent, false);
+        let mut engine = self.rt.gate.enter();
+        if let (Some(_), Posted::Active(id)) = (&sent.error, &received) {
+            engine.p2p.cancel(*id);
+            engine.p2p.detach(*id);
+        }
+        sent.into_result()?;
+        Ok(self.end(engine, received, true))
     }
 
     /// Looks for a message without waiting (MPI_Iprobe).
@@ -566,6 +595,9 @@ impl Comm {
 
     #[inline]
     fn post_recv(&self, engine: &mut Engine, data: &Data, source: &Source, tag: i32) -> Posted {
+        if let Source::None = source {
+            return Posted::Over(Outcome::ok(Status::NO_PROC));
+        }
         match engine.p2p.recv(&mut engine.ports, self.recv_args(data, source, tag)) {
             Started::Done(completion) => Posted::Over(outcome(&completion, true)),
             Started::Pending(id) => Posted::Active(id),
