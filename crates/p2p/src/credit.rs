@@ -99,6 +99,11 @@ impl Bank {
 }
 
 impl Loan {
+    /// The peer may send what costs so much.
+    pub(crate) fn covers(&self, units: u32) -> bool {
+        units <= self.out
+    }
+
     /// A message that cost `units` arrived. False if the peer did not have that much.
     #[inline]
     #[must_use]

@@ -193,7 +193,7 @@ impl Engine {
         link.envelopes.clear();
         link.reads.clear();
         link.streams.clear();
-        link.offer = None;
+        (link.offer, link.landing) = (None, None);
         self.bank.close(&mut link.loan);
         let involved = |(id, request): (u64, &Request)| request.needs(peer).then_some(id);
         let ids: Vec<u64> = self.requests.iter().filter_map(involved).collect();

@@ -32,7 +32,8 @@
 //! * A caller that waits anyway may first stand at the fabric ([`Awaiting`]), and take its message from there.
 //! * Posted, it waits for a *match*. Cancelling takes it out again.
 //! * Matched with a whole message: the payload is unpacked from the frame (or from where it was kept, if it was
-//!   unexpected) and the receive is complete.
+//!   unexpected) and the receive is complete. If the fabric asks where a body goes that has begun to arrive
+//!   ([`banyan_transport::Sink::place`]), that is the match, and the bytes go there.
 //! * Matched with an offer that can be read: *read* into the user's memory, or through scratch space piece by
 //!   piece if it must be scattered; then `Taken` is owed and the receive is complete. If the fabric finds that
 //!   it cannot read that memory, it asks for pieces after all.
@@ -71,6 +72,7 @@ mod awaited;
 mod credit;
 mod engine;
 mod hash;
+mod landing;
 mod matching;
 mod payload;
 mod peers;

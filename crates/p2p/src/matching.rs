@@ -249,6 +249,15 @@ impl Posted {
         at
     }
 
+    /// The receive that a message of (`src`, `tag`) belongs to: its place, and its id.
+    pub(crate) fn find(&mut self, src: u32, tag: u64) -> Option<(u32, u64)> {
+        if self.entries.len == 0 {
+            return None;
+        }
+        let at = self.first(src, tag);
+        (at != NONE).then(|| (at, self.entries.value(at).id))
+    }
+
     /// Takes the receive that a message of (`src`, `tag`) belongs to.
     #[inline(always)]
     pub(crate) fn take(&mut self, src: u32, tag: u64) -> Option<u64> {

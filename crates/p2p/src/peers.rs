@@ -34,6 +34,8 @@ pub(crate) struct Link {
     pub(crate) heard: bool,
     /// The last offer of the peer.
     pub(crate) offer: Option<Offer>,
+    /// The receive that a whole message of the peer goes to, of which only the beginning is here.
+    pub(crate) landing: Option<u64>,
     /// Regions that the peer needs no longer.
     pub(crate) withdrawals: Vec<Remote>,
     /// It is in the engine's list of work.
@@ -72,6 +74,7 @@ impl Link {
             streams: VecDeque::new(),
             heard: true,
             offer: None,
+            landing: None,
             withdrawals: Vec::new(),
             listed: false,
             refused_reads: 0,

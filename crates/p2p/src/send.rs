@@ -224,8 +224,7 @@ impl Engine {
         let (class, data) = (send.head.class, &send.data);
         let mut next = |link: &mut Link, sent: u64, piece: usize| {
             let len = (data.len() - sent).min(piece as u64);
-            let fill = &mut |out: &mut [u8]| payload::pack(data, sent, out);
-            link.post_with(port, wire::early(class, id, sent), len as usize, fill).map(|()| sent + len)
+            link.post_data(port, wire::early(class, id, sent), data, sent, len as usize).map(|()| sent + len)
         };
         match &mut send.step {
             SendStep::Follow { sent, piece } => {
@@ -379,13 +378,15 @@ fn stream(
         return Streamed::Over(0);
     };
     let SendStep::Stream { to, room, sent } = &mut send.step else { return Streamed::Over(0) };
-    // Four at least, so that both sides copy at the same time.
+    // Four at least, so that both sides copy at the same time, where frames may be of several lengths.
     let Caps { piece, max_bcopy, .. } = port.caps(link.peer);
-    let piece = (*room / 4).clamp(piece as u64, 2 * piece as u64).next_multiple_of(PAGE);
-    let piece = piece.min(max_bcopy as u64);
+    let longer = (*room / 4).clamp(piece as u64, 2 * piece as u64).next_multiple_of(PAGE);
+    let piece = if 2 * piece <= max_bcopy { longer.min(max_bcopy as u64) } else { piece as u64 };
     let mut pieces = 0;
     while *sent < *room {
-        let len = (*room - *sent).min(piece) as usize;
+        let left = *room - *sent;
+        // No frame of its own for a little rest.
+        let len = if left < piece + PAGE && left <= max_bcopy as u64 { left } else { piece } as usize;
         let head = wire::control(Kind::Data, *to, *sent);
         if pieces == most || link.post_data(port, head, &send.data, *sent, len).is_err() {
             return Streamed::Stuck(pieces);

@@ -13,7 +13,7 @@ use crate::request::{self, Body, Message, Pieces, Recv, RecvStep, Reply, Request
 use crate::wire::{self, Cts, Kind, Rts};
 
 /// A frame that no correct peer sends.
-struct Nonsense;
+pub(crate) struct Nonsense;
 
 /// More than this much credit is never lent, units.
 const MOST_CREDIT: u32 = 1 << 28;
@@ -26,20 +26,16 @@ impl Sink for Engine {
     }
 
     fn place(&mut self, peer: Peer, head: &Head, len: usize) -> Option<Buffer> {
-        if head.class != Class::P2p || Kind::from_u8(head.kind) != Some(Kind::Data) {
-            return None;
-        }
-        let Some(Request { state: State::Recv(recv), .. }) = self.requests.get_mut(head.ctx) else {
-            return None;
-        };
-        let at = wire::wide(head);
-        recv.awaits(peer, at, len)?;
-        let (memory, start) = recv.data.piece()?;
-        Some(memory.slice(start + at as isize, len))
+        self.place_of(peer, head, len)
     }
 
     fn placed(&mut self, peer: Peer, head: &Head, len: usize) {
+        let kind = Kind::from_u8(head.kind);
         let taken = match credited(self.peers.at(peer, &mut self.bank), head) {
+            Ok(Some(_)) if kind == Some(Kind::Eager) => self.whole_placed(peer, len),
+            Ok(Some(_)) if kind == Some(Kind::Early) => {
+                self.early(peer, head.ctx, wire::wide(head), len, None)
+            }
             Ok(Some(_)) => self.piece(peer, head.ctx, wire::wide(head), len, |_| ()),
             Ok(None) => return,
             Err(nonsense) => Err(nonsense),
@@ -102,7 +98,7 @@ impl Engine {
         match kind {
             Kind::Eager | Kind::EagerSync => unreachable!("taken before"),
             Kind::Rts => self.offered(peer, head, Rts::decode(body).ok_or(Nonsense)?, awaited),
-            Kind::Early => self.early(peer, head.ctx, wire::wide(head), body),
+            Kind::Early => self.early(peer, head.ctx, wire::wide(head), body.len(), Some(body)),
             Kind::Data => {
                 let at = wire::wide(head);
                 self.piece(peer, head.ctx, at, body.len(), |data| {
@@ -206,9 +202,16 @@ impl Engine {
     }
 
     /// Bytes that follow an offer unasked: straight to the receive that has it, or kept. They come in order, and before
-    /// any other offer.
-    fn early(&mut self, peer: Peer, sender: u64, at: u64, body: &[u8]) -> Result<(), Nonsense> {
-        let (units, len) = (credit::cost(body.len()), body.len() as u64);
+    /// any other offer. Without a body they are where [`Engine::place_piece`] said.
+    fn early(
+        &mut self,
+        peer: Peer,
+        sender: u64,
+        at: u64,
+        len: usize,
+        body: Option<&[u8]>,
+    ) -> Result<(), Nonsense> {
+        let (units, len) = (credit::cost(len), len as u64);
         let link = self.peers.at(peer, &mut self.bank);
         let offer = link.offer.filter(|offer| offer.sender == sender).ok_or(Nonsense)?;
         if !link.loan.pay(units) {
@@ -221,7 +224,7 @@ impl Engine {
             if at != early.bytes || len > rts.total - at {
                 return Err(Nonsense);
             }
-            early.frames.push(self.pool.copy_of(body));
+            early.frames.push(self.pool.copy_of(body.ok_or(Nonsense)?));
             early.bytes += len;
             return Ok(());
         }
@@ -235,7 +238,9 @@ impl Engine {
         if at > message.total || len > message.total - at || *received + fits > message.wanted {
             return Err(Nonsense);
         }
-        payload::unpack(data, at, &body[..fits as usize]);
+        if let Some(body) = body {
+            payload::unpack(data, at, &body[..fits as usize]);
+        }
         *received += fits;
         if *received == message.wanted {
             let completion = message.completion();
@@ -253,7 +258,7 @@ impl Engine {
     }
 
     /// A piece of a message that was asked for. Pieces for receives that are over are late, not wrong.
-    fn piece(
+    pub(crate) fn piece(
         &mut self,
         peer: Peer,
         id: u64,
@@ -397,7 +402,7 @@ fn match_posted(contexts: &mut Contexts, peer: Peer, head: &Head) -> Option<u64>
 
 /// Source and tag as matching takes them.
 #[inline]
-fn key(peer: Peer, head: &Head) -> (u32, u64) {
+pub(crate) fn key(peer: Peer, head: &Head) -> (u32, u64) {
     match head.class {
         Class::Coll => (peer.0, wire::wide(head)),
         _ => (head.b, wide_tag(head.a as i32)),

@@ -13,7 +13,7 @@ use mio::unix::SourceFd;
 use mio::{Events, Interest};
 
 use crate::card;
-use crate::frame::MAX_BODY;
+use crate::frame::{MAX_BODY, PIECE};
 use crate::guests::Guests;
 use crate::link::{Link, Phase};
 use crate::options::{Error, Options};
@@ -22,6 +22,10 @@ use crate::stream::{Received, Stream};
 
 /// Largest body of a short frame, bytes: written straight from the caller's slice.
 const MAX_SHORT: usize = 4096;
+
+/// Messages up to this size are one frame, bytes: a question and its answer take as long as some 64 KiB, and who waits for
+/// a message has it written where it goes. From 1 MiB on they cost nothing, as the first piece leaves meanwhile.
+const EAGER: usize = 256 * 1024;
 
 /// Bytes read at once.
 const SCRATCH: usize = 256 * 1024;
@@ -383,8 +387,8 @@ impl Fabric for Tcp {
         Caps {
             max_short: MAX_SHORT,
             max_bcopy: MAX_BODY,
-            eager: 64 * 1024,
-            piece: MAX_BODY,
+            eager: EAGER,
+            piece: PIECE,
             get: false,
             alpha: 5e-6,
             beta: 1.0 / 3.5e9,

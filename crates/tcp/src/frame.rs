@@ -5,8 +5,15 @@
 
 use banyan_transport::Head;
 
+/// Bytes in a packet of the loopback device, after the heads of IP and of TCP with its timestamps.
+const PACKET: usize = 65535 - 20 - 32;
+
+/// Body of the frames of long messages, bytes: the frame fills its packets. One for a few bytes more costs what a full one
+/// does.
+pub const PIECE: usize = 5 * PACKET - OVERHEAD;
+
 /// Largest body, bytes.
-pub const MAX_BODY: usize = 256 * 1024;
+pub const MAX_BODY: usize = PIECE + 4096;
 
 /// Bytes of the length.
 pub const PREFIX: usize = 4;

@@ -23,7 +23,8 @@ const QUEUED: usize = 64 * 1024;
 /// So much of a body must be missing for its sink to be asked where it goes.
 const PLACED: usize = 4096;
 
-/// So many bytes behind a body that is read where it goes are read with it.
+/// So many bytes behind a body that is read where it goes are read with it, and so many first after one: what comes next
+/// is likely to be another such body.
 const BEHIND: usize = 4096;
 
 /// A proven connection.
@@ -35,6 +36,8 @@ pub(crate) struct Stream {
     partial: Option<Chunk>,
     /// A frame whose body goes where its sink says, and whose rest has not come yet.
     landing: Option<Landing>,
+    /// How much is read where a frame begins.
+    ahead: usize,
     /// The socket took less than it was offered: wait until it says that it is writable.
     blocked: bool,
     burst: Burst,
@@ -73,6 +76,7 @@ impl Stream {
             queue: Queue::default(),
             partial: None,
             landing: None,
+            ahead: usize::MAX,
             blocked: false,
             burst: Burst::default(),
             answer: Answer::default(),
@@ -286,7 +290,10 @@ impl Stream {
                 }
                 None => return self.drop_body(peer, missing, scratch, sink),
             },
-            (None, None) => self.socket.read(scratch),
+            (None, None) => {
+                let ahead = self.ahead.min(scratch.len());
+                self.socket.read(&mut scratch[..ahead])
+            }
             (None, Some(partial)) => {
                 let rest = IoSliceMut::new(partial.offer(missing));
                 self.socket.read_vectored(&mut [rest, IoSliceMut::new(scratch)])
@@ -296,6 +303,9 @@ impl Stream {
             Ok(read) => read,
             Err(nothing) => return nothing,
         };
+        if missing == 0 && read >= self.ahead {
+            self.ahead = usize::MAX;
+        }
         let landed = self.land(peer, missing.min(read), sink);
         if let Some(partial) = &mut self.partial {
             partial.add(missing.min(read));
@@ -342,6 +352,7 @@ impl Stream {
         }
         sink.placed(peer, &landing.head, landing.len);
         self.landing = None;
+        self.ahead = BEHIND;
         1
     }
 
@@ -356,6 +367,7 @@ impl Stream {
         place.write(0, body);
         self.answer.note(frame::is_pressed(input));
         self.landing = Some(Landing { head, len, done: body.len() });
+        self.ahead = BEHIND;
         true
     }
 

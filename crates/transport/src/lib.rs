@@ -167,8 +167,8 @@ pub trait Sink {
     fn frame(&mut self, peer: Peer, head: &Head, body: &[u8]);
     /// Where the body, of `len` bytes, of a frame that has begun to arrive may be written, if that is known already: it
     /// spares a copy. Once this gave a place, [`Sink::placed`] will say that all of the body is there, instead of
-    /// [`Sink::frame`]. The fabric asks again before it writes more of the same body; if there is no place any more
-    /// the bytes are dropped.
+    /// [`Sink::frame`], before any other frame of the peer. The fabric asks again before it writes more of the same body;
+    /// if there is no place any more the bytes are dropped.
     fn place(&mut self, _peer: Peer, _head: &Head, _len: usize) -> Option<Buffer> {
         None
     }

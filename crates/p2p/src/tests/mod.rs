@@ -1,6 +1,7 @@
 //! The engine on a simulated network, in one thread and under seeds: [`World`] is what the tests share.
 
 mod cases;
+mod landing;
 mod oracle;
 mod random;
 
