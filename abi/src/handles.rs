@@ -292,6 +292,12 @@ impl<T> Objects<'_, T> {
         self.slots.all[index].object.as_ref().ok_or_else(|| self.table.stale(handle))
     }
 
+    /// The object, if the handle is good.
+    #[inline(always)]
+    pub fn find(&self, handle: usize) -> Option<&T> {
+        self.slots.all[self.slots.find(handle)?].object.as_ref()
+    }
+
     /// Takes the object out; its handle is stale from now on.
     ///
     /// # Errors

@@ -3,10 +3,10 @@
 use crate::boundary::{SelfComm, Target, blame, mpi};
 use crate::comm::{Found, lookup as lookup_comm};
 use crate::ffi::*;
-use crate::handles::{Kind, Table};
+use crate::handles::{Kind, Objects, Table};
 use crate::pointer::Ptr;
 use crate::status::{store, store_empty};
-use banyan_runtime::{Class, Error, MessageId, Outcome, Request, Result, Status, bail};
+use banyan_runtime::{Class, Error, Outcome, Request, Result, Status, UnderWay, bail};
 
 /// A request, and the communicator that its errors are reported on.
 #[derive(Clone)]
@@ -156,32 +156,30 @@ impl Many {
     }
 }
 
-/// Requests of an array at the most that [`all_pending`] looks at.
-const GLANCED: usize = 16;
-
 /// Whether the requests of an array are messages and none of them is over; null handles are left out, but there is
 /// another. Most tests find just this, and it takes no copy of the requests.
+#[inline(always)]
 fn all_pending(count: c_int, array: Ptr<MPI_Request>) -> Result<bool> {
     let len = length(count, array)?;
-    if len > GLANCED {
-        return Ok(false);
-    }
-    let (mut messages, mut known) = ([MessageId::NONE; GLANCED], 0);
-    let others = TABLE.visit(|objects| {
+    let look = |objects: Objects<'_, Entry>, under_way: UnderWay<'_>| {
+        let mut known = false;
         for at in 0..len {
-            let handle = array.at(at)?;
-            if handle != MPI_REQUEST_NULL {
-                let Some(message) = objects.get(handle.0)?.request.message() else { return Ok(true) };
-                messages[known] = message;
-                known += 1;
+            match array.at(at) {
+                Ok(MPI_REQUEST_NULL) => {}
+                // Whoever completes requests says what is wrong with a handle.
+                Ok(handle) if objects.find(handle.0).is_some_and(|entry| under_way.has(&entry.request)) => {
+                    known = true;
+                }
+                _ => return false,
             }
         }
-        Ok(false)
-    })?;
-    Ok(!others && known > 0 && runtime()?.runtime().all_pending(&messages[..known]))
+        known
+    };
+    Ok(runtime()?.runtime().look(|under_way| TABLE.visit(|objects| look(objects, under_way))))
 }
 
 /// The length of an array of requests, checked.
+#[inline(always)]
 fn length(count: c_int, array: Ptr<MPI_Request>) -> Result<usize> {
     let Ok(len) = usize::try_from(count) else { bail!(ERR_COUNT, "the number of requests is {count}") };
     if array.is_null() && len > 0 {

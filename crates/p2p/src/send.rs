@@ -107,11 +107,13 @@ impl Engine {
 
     /// Sends what is owed, starts reads, continues streams, tries again what the fabric refused. To be
     /// called after each poll. Returns how many things happened.
-    #[inline]
+    #[inline(always)]
     pub fn progress(&mut self, port: &mut impl Port) -> usize {
-        if self.work.is_empty() {
-            return 0;
-        }
+        if self.has_work() { self.work_off(port) } else { 0 }
+    }
+
+    #[inline(never)]
+    fn work_off(&mut self, port: &mut impl Port) -> usize {
         let mut done = 0;
         for _ in 0..self.work.len() {
             let Some(peer) = self.work.pop_front() else { break };

@@ -86,8 +86,23 @@ impl Engine {
     }
 
     /// One round: moves what can be moved without waiting. Returns how many things happened.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn progress(&mut self) -> usize {
+        if self.is_quiet() { 0 } else { self.round() }
+    }
+
+    /// There is nothing to move: what most looks find.
+    #[inline(always)]
+    fn is_quiet(&self) -> bool {
+        self.ports.is_quiet()
+            && !self.p2p.has_work()
+            && self.active == 0
+            && self.lookups == 0
+            && self.bsends.is_empty()
+    }
+
+    #[inline(never)]
+    fn round(&mut self) -> usize {
         let mut events = self.ports.poll(&mut Arrivals(&mut self.p2p));
         events += self.p2p.progress(&mut self.ports);
         if self.active > 0 {

@@ -40,6 +40,6 @@ pub use error::{Class, Error, Result};
 pub use group::{Comparison, Group};
 pub use info::{Env, Info, MAX_INFO_KEY, MAX_INFO_VALUE};
 pub use message::Message;
-pub use request::{Generalized, MessageId, Request, SendMode};
+pub use request::{Generalized, Request, SendMode, UnderWay};
 pub use runtime::{Facts, Runtime, Threads};
 pub use status::{ANY_SOURCE, ANY_TAG, Outcome, PROC_NULL, ROOT, Status, TAG_UB, UNDEFINED};

@@ -26,6 +26,12 @@ impl Loopback {
         Self { me, queue: VecDeque::new(), spare: Vec::new(), exposed: Vec::new() }
     }
 
+    /// A poll would find nothing.
+    #[inline(always)]
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.queue.is_empty()
+    }
+
     fn push(
         &mut self,
         peer: Peer,

@@ -141,6 +141,12 @@ impl Ports {
         routed!(self, peer, fabric => Fabric::send_short(fabric, peer, &head, body), Err(Refusal::Down))
     }
 
+    /// A poll would find nothing.
+    #[inline(always)]
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.own.is_quiet() && self.tcp.is_none() && self.shm.as_ref().is_none_or(Shm::is_quiet)
+    }
+
     #[inline]
     pub(crate) fn poll(&mut self, sink: &mut impl Sink) -> usize {
         let mut events = self.own.poll(sink);

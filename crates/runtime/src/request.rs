@@ -64,15 +64,6 @@ pub trait Generalized: Send + Sync {
 #[derive(Clone)]
 pub struct Request(Form);
 
-/// What the engine knows a message by.
-#[derive(Clone, Copy)]
-pub struct MessageId(ReqId);
-
-impl MessageId {
-    /// No message's.
-    pub const NONE: MessageId = MessageId(ReqId(u64::MAX));
-}
-
 #[derive(Clone)]
 enum Form {
     /// Was over, and well, when it was made.
@@ -174,15 +165,6 @@ impl Request {
     pub fn over_status(&self) -> Option<Status> {
         match &self.0 {
             Form::Over(status) => Some(*status),
-            _ => None,
-        }
-    }
-
-    /// What the engine knows it by, if it is a message that was under way when the request was made.
-    #[inline(always)]
-    pub fn message(&self) -> Option<MessageId> {
-        match &self.0 {
-            Form::Message { id, .. } => Some(MessageId(*id)),
             _ => None,
         }
     }
@@ -488,11 +470,12 @@ impl Runtime {
         Ok(found.map(|(at, outcome)| (at, requests[at].as_ref().completed(outcome))))
     }
 
-    /// Whether none of these messages is over, after one look at the fabrics.
-    pub fn all_pending(&self, messages: &[MessageId]) -> bool {
+    /// What `f` makes of what is under way after one look at the fabrics. It must not call MPI.
+    #[inline]
+    pub fn look<T>(&self, f: impl FnOnce(UnderWay<'_>) -> T) -> T {
         self.check_jobs(self.gate.enter(), |engine| {
             engine.progress();
-            messages.iter().all(|message| engine.p2p.is_pending(message.0))
+            f(UnderWay(&engine.p2p))
         })
     }
 
@@ -518,6 +501,17 @@ impl Runtime {
         };
         let completed = |(at, outcome): (usize, Outcome)| (at, requests[at].as_ref().completed(outcome));
         Some(found.into_iter().map(completed).collect())
+    }
+}
+
+/// The messages under way at a moment.
+pub struct UnderWay<'a>(&'a banyan_p2p::Engine);
+
+impl UnderWay<'_> {
+    /// Whether the request is a message, and one of them.
+    #[inline(always)]
+    pub fn has(&self, request: &Request) -> bool {
+        matches!(&request.0, Form::Message { id, .. } if self.0.is_pending(*id))
     }
 }
 

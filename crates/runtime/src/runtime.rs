@@ -276,6 +276,7 @@ impl Runtime {
     }
 
     /// One look: `look` inside the gate, then user reductions that came due, outside.
+    #[inline]
     pub(crate) fn check_jobs<'a, T>(
         &'a self,
         mut engine: GateGuard<'a, Engine>,
@@ -286,13 +287,20 @@ impl Runtime {
             // What others wait for may have come with it.
             self.gate.notify();
         }
+        if engine.has_jobs() {
+            self.run_jobs(engine);
+        }
+        value
+    }
+
+    #[cold]
+    fn run_jobs<'a>(&'a self, mut engine: GateGuard<'a, Engine>) {
         while let Some((id, job)) = engine.next_job() {
             drop(engine);
             job.run();
             engine = self.gate.enter();
             engine.job_done(id, job);
         }
-        value
     }
 }
 

@@ -121,6 +121,7 @@ impl Core {
         std::process::id() == self.pid
     }
 
+    #[inline]
     pub(crate) fn block(&self, rank: u32) -> &Block {
         self.segment.block(rank)
     }

@@ -106,6 +106,13 @@ impl Shm {
         }
     }
 
+    /// A poll would find nothing.
+    #[inline(always)]
+    pub fn is_quiet(&self) -> bool {
+        let ready = |&from: &u32| self.incoming[from as usize].ring.as_ref().is_some_and(Consumer::ready);
+        !self.has_inbound() && self.dying.is_empty() && !self.hot.iter().any(ready)
+    }
+
     /// Reports that `peer` is gone (who starts the ranks knows): what it sent is still handed over, then
     /// [`Sink::down`] says `cause`.
     pub fn peer_died(&mut self, peer: Peer, cause: &str) {
@@ -218,6 +225,7 @@ impl Shm {
         &self.core.block(self.core.me).bell
     }
 
+    #[inline(always)]
     fn has_inbound(&self) -> bool {
         self.core.block(self.core.me).inbound.groups.load(Ordering::Relaxed) != 0
     }

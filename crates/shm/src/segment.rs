@@ -108,6 +108,7 @@ impl Segment {
         unsafe { &*self.base.cast::<Header>() }
     }
 
+    #[inline]
     pub(crate) fn block(&self, rank: u32) -> &Block {
         assert!(rank < self.layout.ranks, "no rank {rank} in this segment");
         // SAFETY: `Layout::block` is inside the segment and aligned to a line; atomics only.
