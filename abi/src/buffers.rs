@@ -4,8 +4,8 @@ use crate::datatype::{self, OrMpi};
 use crate::ffi::*;
 use crate::pointer::Ptr;
 use banyan_datatype::{Data, Datatype, Span, TypeArc};
-use banyan_memory::Buffer;
-use banyan_runtime::{Result, bail};
+use banyan_memory::{Address, Buffer};
+use banyan_runtime::{Given, Result, bail};
 use std::sync::Arc;
 
 /// A count as the runtime takes it.
@@ -109,6 +109,18 @@ pub(crate) fn bytes(buf: Ptr<c_void>, at: u64, len: u64) -> Result<Buffer> {
 pub(crate) fn region(buf: Ptr<c_void>, span: Span) -> Buffer {
     // SAFETY: as in `data`; the span is that of the elements that the user's arguments describe.
     unsafe { Buffer::with_bounds(buf.raw().cast(), span.lo as isize, span.hi as isize) }
+}
+
+/// What the user gave as a buffer, by the rules of [`check`].
+#[inline(always)]
+pub(crate) fn given(buf: Ptr<c_void>) -> (Address, Given) {
+    let given = match buf.address() {
+        address if address > MPI_BUFFER_AUTOMATIC => Given::Data,
+        MPI_IN_PLACE => Given::InPlace,
+        _ => Given::Other,
+    };
+    // SAFETY: as in `data`.
+    (unsafe { Address::new(buf.raw().cast()) }, given)
 }
 
 /// Refuses addresses that cannot be meant: NULL where data start at it, and the constants of the header.

@@ -1,5 +1,6 @@
 //! Collective communication (MPI 5.0, 6): blocking, nonblocking and persistent forms from one declaration.
 
+use crate::asked::{Argument, Arguments};
 use crate::boundary::mpi;
 use crate::buffers::{check, count, counts, displacements, region};
 use crate::comm::{Found, Object, lookup};
@@ -189,7 +190,7 @@ macro_rules! collective {
         fn $blocking:ident<$n:ident>
         fn $nonblocking:ident<N>
         fn $persistent:ident<N>
-        ($($arg:ident: $type:ty),* $(,)?) on $comm:ident $body:block
+        ($($arg:ident: $type:ty),* $(,)?) on $comm:ident as $kind:ident $body:block
         $($rest:tt)*
     ) => {
         const _: () = {
@@ -200,7 +201,10 @@ macro_rules! collective {
             mpi! {
                 fn $blocking<$n>($($arg: $type,)* $comm: MPI_Comm) on $comm {
                     let object = group_of(stringify!($blocking), $comm)?;
-                    object.run(call::<$n>(&object, $($arg),*)?)
+                    let mut arguments = Arguments::<$n>::new();
+                    $(Argument::<$n>::join($arg, &mut arguments);)*
+                    let (asked, lists) = arguments.asked(Kind::$kind);
+                    object.run_asked(asked, &lists, || call::<$n>(&object, $($arg),*))
                 }
 
                 fn $nonblocking<$n>($($arg: $type,)* $comm: MPI_Comm, request: Ptr<MPI_Request>) on $comm {
@@ -247,7 +251,7 @@ collective! {
     fn MPI_Bcast<N>
     fn MPI_Ibcast<N>
     fn MPI_Bcast_init<N>
-    (buffer: Ptr<c_void>, count: N, datatype: MPI_Datatype, root: c_int) on comm {
+    (buffer: Ptr<c_void>, count: N, datatype: MPI_Datatype, root: c_int) on comm as Bcast {
         let root = comm.root(root)?;
         Ok(Call::bcast(uniform(buffer, self::count(count)?, 1, datatype)?, root))
     }
@@ -259,7 +263,7 @@ collective! {
         sendbuf: Ptr<c_void>, sendcount: N, sendtype: MPI_Datatype,
         recvbuf: Ptr<c_void>, recvcount: N, recvtype: MPI_Datatype,
         root: c_int,
-    ) on comm {
+    ) on comm as Gather {
         let root = comm.root(root)?;
         let mine = comm.rank() == root;
         let recv = match mine {
@@ -283,7 +287,7 @@ collective! {
         sendbuf: Ptr<c_void>, sendcount: N, sendtype: MPI_Datatype,
         recvbuf: Ptr<c_void>, recvcounts: Ptr<N>, displs: Ptr<N>, recvtype: MPI_Datatype,
         root: c_int,
-    ) on comm {
+    ) on comm as Gatherv {
         let root = comm.root(root)?;
         let mine = comm.rank() == root;
         let recv = match mine {
@@ -304,7 +308,7 @@ collective! {
         sendbuf: Ptr<c_void>, sendcount: N, sendtype: MPI_Datatype,
         recvbuf: Ptr<c_void>, recvcount: N, recvtype: MPI_Datatype,
         root: c_int,
-    ) on comm {
+    ) on comm as Scatter {
         let root = comm.root(root)?;
         let mine = comm.rank() == root;
         let send = match mine {
@@ -328,7 +332,7 @@ collective! {
         sendbuf: Ptr<c_void>, sendcounts: Ptr<N>, displs: Ptr<N>, sendtype: MPI_Datatype,
         recvbuf: Ptr<c_void>, recvcount: N, recvtype: MPI_Datatype,
         root: c_int,
-    ) on comm {
+    ) on comm as Scatterv {
         let root = comm.root(root)?;
         let mine = comm.rank() == root;
         let send = match mine {
@@ -348,7 +352,7 @@ collective! {
     (
         sendbuf: Ptr<c_void>, sendcount: N, sendtype: MPI_Datatype,
         recvbuf: Ptr<c_void>, recvcount: N, recvtype: MPI_Datatype,
-    ) on comm {
+    ) on comm as Allgather {
         let recv = uniform(recvbuf, count(recvcount)?, ranks(comm) as u64, recvtype)?;
         let send = match in_place(sendbuf) {
             true => Memory::InPlace,
@@ -364,7 +368,7 @@ collective! {
     (
         sendbuf: Ptr<c_void>, sendcount: N, sendtype: MPI_Datatype,
         recvbuf: Ptr<c_void>, recvcounts: Ptr<N>, displs: Ptr<N>, recvtype: MPI_Datatype,
-    ) on comm {
+    ) on comm as Allgatherv {
         let recv = vector(recvbuf, ranks(comm), (recvcounts, displs), recvtype)?;
         let send = match in_place(sendbuf) {
             true => Memory::InPlace,
@@ -379,7 +383,7 @@ collective! {
     (
         sendbuf: Ptr<c_void>, sendcount: N, sendtype: MPI_Datatype,
         recvbuf: Ptr<c_void>, recvcount: N, recvtype: MPI_Datatype,
-    ) on comm {
+    ) on comm as Alltoall {
         let blocks = ranks(comm) as u64;
         let recv = uniform(recvbuf, count(recvcount)?, blocks, recvtype)?;
         let send = match in_place(sendbuf) {
@@ -396,7 +400,7 @@ collective! {
     (
         sendbuf: Ptr<c_void>, sendcounts: Ptr<N>, sdispls: Ptr<N>, sendtype: MPI_Datatype,
         recvbuf: Ptr<c_void>, recvcounts: Ptr<N>, rdispls: Ptr<N>, recvtype: MPI_Datatype,
-    ) on comm {
+    ) on comm as Alltoallv {
         let ranks = ranks(comm);
         let recv = vector(recvbuf, ranks, (recvcounts, rdispls), recvtype)?;
         let send = match in_place(sendbuf) {
@@ -412,7 +416,7 @@ collective! {
     (
         sendbuf: Ptr<c_void>, sendcounts: Ptr<N>, sdispls: Ptr<N>, sendtypes: Ptr<MPI_Datatype>,
         recvbuf: Ptr<c_void>, recvcounts: Ptr<N>, rdispls: Ptr<N>, recvtypes: Ptr<MPI_Datatype>,
-    ) on comm {
+    ) on comm as Alltoallw {
         let ranks = ranks(comm);
         let recv = wide(recvbuf, ranks, (recvcounts, rdispls), recvtypes)?;
         let send = match in_place(sendbuf) {
@@ -428,7 +432,7 @@ collective! {
     (
         sendbuf: Ptr<c_void>, recvbuf: Ptr<c_void>, count: N, datatype: MPI_Datatype, op: MPI_Op,
         root: c_int,
-    ) on comm {
+    ) on comm as Reduce {
         let root = comm.root(root)?;
         let (bufs, how) = ((sendbuf, recvbuf), (datatype, op));
         let (send, recv, op) = operands(comm, bufs, self::count(count)?, how, comm.rank() == root)?;
@@ -438,28 +442,28 @@ collective! {
     fn MPI_Allreduce<N>
     fn MPI_Iallreduce<N>
     fn MPI_Allreduce_init<N>
-    (sendbuf: Ptr<c_void>, recvbuf: Ptr<c_void>, count: N, datatype: MPI_Datatype, op: MPI_Op) on comm {
+    (sendbuf: Ptr<c_void>, recvbuf: Ptr<c_void>, count: N, datatype: MPI_Datatype, op: MPI_Op) on comm as Allreduce {
         reduction(comm, Kind::Allreduce, (sendbuf, recvbuf), self::count(count)?, (datatype, op))
     }
 
     fn MPI_Scan<N>
     fn MPI_Iscan<N>
     fn MPI_Scan_init<N>
-    (sendbuf: Ptr<c_void>, recvbuf: Ptr<c_void>, count: N, datatype: MPI_Datatype, op: MPI_Op) on comm {
+    (sendbuf: Ptr<c_void>, recvbuf: Ptr<c_void>, count: N, datatype: MPI_Datatype, op: MPI_Op) on comm as Scan {
         reduction(comm, Kind::Scan, (sendbuf, recvbuf), self::count(count)?, (datatype, op))
     }
 
     fn MPI_Exscan<N>
     fn MPI_Iexscan<N>
     fn MPI_Exscan_init<N>
-    (sendbuf: Ptr<c_void>, recvbuf: Ptr<c_void>, count: N, datatype: MPI_Datatype, op: MPI_Op) on comm {
+    (sendbuf: Ptr<c_void>, recvbuf: Ptr<c_void>, count: N, datatype: MPI_Datatype, op: MPI_Op) on comm as Exscan {
         reduction(comm, Kind::Exscan, (sendbuf, recvbuf), self::count(count)?, (datatype, op))
     }
 
     fn MPI_Reduce_scatter<N>
     fn MPI_Ireduce_scatter<N>
     fn MPI_Reduce_scatter_init<N>
-    (sendbuf: Ptr<c_void>, recvbuf: Ptr<c_void>, recvcounts: Ptr<N>, datatype: MPI_Datatype, op: MPI_Op) on comm {
+    (sendbuf: Ptr<c_void>, recvbuf: Ptr<c_void>, recvcounts: Ptr<N>, datatype: MPI_Datatype, op: MPI_Op) on comm as ReduceScatter {
         let (ty, op) = scattered(datatype, op)?;
         let counts = counts(recvcounts, comm.size() as usize)?;
         let all = counts.iter().try_fold(0u64, |all, count| all.checked_add(*count));
@@ -479,7 +483,7 @@ collective! {
     fn MPI_Reduce_scatter_block<N>
     fn MPI_Ireduce_scatter_block<N>
     fn MPI_Reduce_scatter_block_init<N>
-    (sendbuf: Ptr<c_void>, recvbuf: Ptr<c_void>, recvcount: N, datatype: MPI_Datatype, op: MPI_Op) on comm {
+    (sendbuf: Ptr<c_void>, recvbuf: Ptr<c_void>, recvcount: N, datatype: MPI_Datatype, op: MPI_Op) on comm as ReduceScatterBlock {
         let (ty, op) = scattered(datatype, op)?;
         let mine = count(recvcount)?;
         let all = total(mine, comm.size().into())?;

@@ -4,6 +4,7 @@
 //! and calls error handlers. `tables` and `header` make `mpi.h`, `not_built` lists what is not built yet.
 #![allow(non_snake_case, reason = "functions and fields have the names of the MPI standard")]
 
+mod asked;
 mod attr;
 mod boundary;
 mod buffers;

@@ -21,6 +21,11 @@ impl<T> Clone for Ptr<T> {
 impl<T> Copy for Ptr<T> {}
 
 impl<T> Ptr<T> {
+    /// NULL.
+    pub fn null() -> Ptr<T> {
+        Ptr(std::ptr::null_mut())
+    }
+
     /// The pointer itself.
     pub fn raw(self) -> *mut T {
         self.0

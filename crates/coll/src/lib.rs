@@ -49,7 +49,7 @@
 //!
 //! ```text
 //! let mut plans = PlanCache::new(rank, facts);              // one per communicator
-//! let mut execution = start(call, None, &mut plans, &tuning, seq);  // in the same order at all ranks
+//! let mut execution = start(call, &mut plans, &tuning, seq);  // in the same order at all ranks
 //! loop {
 //!     match execution.advance(&mut messenger) {
 //!         Advance::Done(result) => break,
@@ -71,6 +71,7 @@ mod messenger;
 mod overrides;
 mod place;
 mod plan;
+mod repeat;
 mod schedule;
 pub mod simulate;
 mod tuner;
@@ -79,10 +80,10 @@ mod walk;
 
 pub use algorithm::{ALL, Algorithm, Case, Cost, Needs, of_kind};
 pub use call::{Call, Kind, Memory, Op, UserOp};
-pub use execute::flat::Begun;
 pub use execute::{Advance, Execution, Job};
 pub use messenger::{Fault, Key, Messenger, OpId, Published, Slots};
 pub use overrides::{BadOverride, Overrides, kind_named};
-pub use plan::{Attempt, Facts, PlanCache, SlotFacts, attempt, start};
+pub use plan::{Attempt, Facts, PlanCache, SlotFacts, attempt, repeat, start};
+pub use repeat::{Asked, Given, Lists};
 pub use schedule::{Blocks, Buf, Form, Merge, Pocket, Round, Shape, Side, Span, Step, log2_down, log2_up};
 pub use tuner::{Candidate, Explanation, Model, Tuning, parse_question};

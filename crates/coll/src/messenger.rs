@@ -94,8 +94,9 @@ pub trait Slots {
     /// How many bytes a publication can carry inline.
     fn inline_bytes(&self) -> usize;
 
-    /// Copies `data` (at most [`Slots::inline_bytes`]) into my slot's bank of `stamp`, then stamps it.
-    fn publish(&mut self, stamp: u64, data: &Buffer);
+    /// Copies `len` bytes (at most [`Slots::inline_bytes`]) from offset `at` of `data` into my slot's bank of `stamp`, then
+    /// stamps it.
+    fn publish(&mut self, stamp: u64, data: &Buffer, at: isize, len: usize);
 
     /// My slot's bank of `stamp`, to be filled before [`Slots::publish_bank`].
     fn bank(&mut self, stamp: u64) -> Buffer;

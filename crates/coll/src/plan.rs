@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use banyan_memory::Address;
+
 use crate::execute::Stamps;
 use crate::execute::flat::{Begun, Flat};
 use crate::execute::line::{Line, Outline};
 use crate::halves::Halves;
 use crate::place::Place;
-use crate::{Algorithm, Call, Case, Execution, Fault, Kind, Slots, Tuning};
+use crate::repeat::Repeated;
+use crate::{Algorithm, Asked, Call, Case, Execution, Fault, Kind, Lists, Slots, Tuning};
 
 /// What is known of a communicator's ranks. All of them must have the same.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -38,20 +41,71 @@ pub struct SlotFacts {
 /// What a communicator keeps between its collectives: one per communicator and rank.
 #[derive(Debug)]
 pub struct PlanCache {
-    rank: u32,
     facts: Facts,
+    course: Course,
+    /// The last choice of each kind.
+    choices: [Option<Choice>; Kind::ALL.len()],
+    lines: Lines,
+    repeated: Repeated,
+    /// Ready for the next executions.
+    idle: Vec<Execution>,
+}
+
+/// Where a communicator is in the order of stamps.
+#[derive(Debug)]
+struct Course {
+    rank: u32,
+    ranks: u32,
     /// The next stamp of the shared slots. All ranks start their collectives in one order and choose alike,
     /// so they count alike.
     stamp: u64,
-    /// All ranks have released the stamps up to this one, as far as is known here.
-    floor: u64,
     halves: Halves,
-    /// The last choice of each kind.
-    choices: [Option<Choice>; Kind::ALL.len()],
-    /// The last lines of each kind, by [`Outline::place`]; none until there is one.
-    lines: [Vec<Option<Arc<Line>>>; Kind::ALL.len()],
-    /// Ready for the next executions.
-    idle: Vec<Execution>,
+    /// All ranks have released the stamps up to this one, as far as is known here. (Not beside the stamp: both were
+    /// written just now, and to be read as one they would first have to leave, behind the message.)
+    floor: u64,
+}
+
+impl Course {
+    /// The stamps of the next collective, which has so many phases, and chunks on the board.
+    #[inline(always)]
+    fn next(&mut self, phases: u32, chunks: u32) -> Stamps {
+        let halves = match chunks {
+            0 => Halves::default(),
+            _ => self.halves.take(chunks, (self.stamp, phases)),
+        };
+        let stamps = Stamps::new((self.rank, self.ranks), self.stamp, self.floor, halves);
+        self.stamp += u64::from(phases);
+        stamps
+    }
+
+    /// What a collective has found out.
+    #[inline]
+    fn learn(&mut self, stamps: &Stamps) {
+        self.floor = self.floor.max(stamps.floor);
+    }
+}
+
+/// The last lines of each kind, by [`Outline::place`]; none until there is one.
+#[derive(Debug, Default)]
+struct Lines {
+    kept: [Vec<Option<Arc<Line>>>; Kind::ALL.len()],
+    /// How many were made.
+    made: u64,
+}
+
+impl Lines {
+    #[inline(always)]
+    fn at(&self, (kind, place): (Kind, usize)) -> Option<&Arc<Line>> {
+        self.kept[kind as usize].get(place)?.as_ref()
+    }
+
+    fn keep(&mut self, (kind, place): (Kind, usize), mut line: Line) {
+        self.made += 1;
+        line.number = self.made;
+        let lines = &mut self.kept[kind as usize];
+        lines.resize(Outline::PLACES, None);
+        lines[place] = Some(Arc::new(line));
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -73,9 +127,9 @@ impl Facts {
 impl PlanCache {
     /// For `rank` of a new communicator.
     pub fn new(rank: u32, facts: Facts) -> PlanCache {
-        let lines = [const { vec![] }; Kind::ALL.len()];
-        let (choices, halves) = ([None; Kind::ALL.len()], Halves::default());
-        PlanCache { rank, facts, stamp: 1, floor: 0, halves, choices, lines, idle: vec![] }
+        let course = Course { rank, ranks: facts.ranks, stamp: 1, floor: 0, halves: Halves::default() };
+        let (choices, repeated) = ([None; Kind::ALL.len()], Repeated::default());
+        PlanCache { facts, course, choices, lines: Lines::default(), repeated, idle: vec![] }
     }
 
     /// What all ranks know.
@@ -85,47 +139,43 @@ impl PlanCache {
 
     /// Takes back what an execution that is done had allocated, for the next one.
     pub fn recycle(&mut self, mut execution: Execution) {
-        self.floor = self.floor.max(execution.0.stamps.floor);
+        self.course.learn(&execution.0.stamps);
         if self.idle.len() < 2 {
             execution.0.reset();
             self.idle.push(execution);
         }
     }
 
-    /// The line for a call, and its start, if it can be carried out along one.
+    /// Where what was worked out for these arguments is kept, to be [repeated](repeat). All checks of arguments are in it.
     #[inline(always)]
-    fn line(&mut self, kind: Kind, flat: &Flat<'_>, tuning: &Tuning) -> Option<(&Arc<Line>, Begun)> {
-        let slots = self.facts.slots?;
+    pub fn known(&self, asked: Asked, lists: &impl Lists) -> Option<usize> {
+        let (place, known) = self.repeated.find(asked, lists)?;
+        let (at, number) = known.line;
+        (self.lines.at((asked.kind, at))?.number == number).then_some(place)
+    }
+
+    /// Sees to it that the line for a call is kept; false if it cannot be carried out along one.
+    #[inline(always)]
+    fn has_line(&mut self, kind: Kind, flat: &Flat<'_>, tuning: &Tuning) -> bool {
+        let Some(slots) = self.facts.slots else { return false };
         // Where sizes are unknown, what does not fit into slots goes by message.
         let most = if kind.size_unknown() { slots.inline } else { slots.inline.max(slots.board) };
         if flat.largest() > most || self.facts.ranks > Line::RANKS {
-            return None;
+            return false;
         }
-        if self.kept(kind, flat).is_none_or(|line| !flat.is_on(line)) {
+        let place = (kind, flat.outline.place());
+        if self.lines.at(place).is_none_or(|line| !flat.is_on(line)) {
             self.draw(kind, flat, tuning);
         }
-        let place = flat.outline.place();
-        let line = self.lines[kind as usize].get(place)?.as_ref().filter(|line| flat.can_walk(line))?;
-        let halves = self.halves.take(line.chunks, (self.stamp, line.phases));
-        let stamps = Stamps::new((self.rank, self.facts.ranks), self.stamp, self.floor, halves);
-        self.stamp += u64::from(line.phases);
-        Some((line, Begun::new(stamps)))
-    }
-
-    /// The line at the place where a call's is kept.
-    #[inline(always)]
-    fn kept(&self, kind: Kind, flat: &Flat<'_>) -> Option<&Arc<Line>> {
-        self.lines[kind as usize].get(flat.outline.place())?.as_ref()
+        self.lines.at(place).is_some_and(|line| flat.can_walk(line))
     }
 
     /// Makes the line for a call.
     #[cold]
     fn draw(&mut self, kind: Kind, flat: &Flat<'_>, tuning: &Tuning) {
-        let shape = flat.shape(kind, self.rank, &self.facts);
+        let shape = flat.shape(kind, self.course.rank, &self.facts);
         let algorithm = tuning.choose(kind, shape.case(kind, true), shape.commutative, &self.facts);
-        let lines = &mut self.lines[kind as usize];
-        lines.resize(Outline::PLACES, None);
-        lines[flat.outline.place()] = Some(Arc::new(flat.line(algorithm, &shape)));
+        self.lines.keep((kind, flat.outline.place()), flat.line(algorithm, &shape));
     }
 
     fn choose(
@@ -150,88 +200,102 @@ impl PlanCache {
 /// What became of an [`attempt`].
 pub enum Attempt {
     /// The collective is over.
-    Over(Result<(), Fault>),
-    /// It has begun, and would have to wait now: [`start`] it from here.
-    Begun(Begun),
-    /// It is none that can be carried out on the spot: [`start`] it.
-    Other,
+    Over(Result<(), Box<Fault>>),
+    /// It has begun, and would have to wait now.
+    Begun(Execution),
 }
 
 /// Carries a collective out on the spot, if it is of few bytes in one piece that go through shared slots, and the
-/// other ranks are there while it looks `again`, which may take a rest first.
+/// other ranks are there while it looks `again`, which may take a rest first. `None`: it is another, to be [started](start).
+/// What was `asked` may be [repeated](repeat).
 #[inline(always)]
 pub fn attempt(
     call: &Call,
+    asked: Option<(Asked, &dyn Lists)>,
     plans: &mut PlanCache,
     tuning: &Tuning,
     slots: &mut impl Slots,
     again: &mut impl FnMut() -> bool,
-) -> Attempt {
-    match call.kind.uneven() {
+) -> Option<Attempt> {
+    let flat = match call.kind.uneven() {
         // Apart, so that what is to be known of blocks that differ is not in the way of the others.
-        true => attempt_uneven(call, plans, tuning, slots, again),
-        false => {
-            walk(call.kind, Flat::even(call, (plans.rank, plans.facts.ranks)), plans, tuning, slots, again)
-        }
+        true => Flat::uneven(call, plans.course.rank),
+        false => Flat::even(call, (plans.course.rank, plans.facts.ranks)),
+    }?;
+    let made = plans.lines.made;
+    if !plans.has_line(call.kind, &flat, tuning) {
+        return None;
     }
+    let place = flat.outline.place();
+    let line = plans.lines.at((call.kind, place))?;
+    // What is asked for the first time may never be again.
+    if let Some(asked) = asked.filter(|_| made == plans.lines.made) {
+        plans.repeated.keep(asked, call, &flat, (place, line.number));
+    }
+    Some(walk(&flat, line, (&mut plans.course, &mut plans.idle), slots, again))
 }
 
-#[inline(never)]
-fn attempt_uneven(
-    call: &Call,
+/// As [`attempt`], for a call that [is known](PlanCache::known) to be at that place.
+#[inline(always)]
+pub fn repeat(
+    place: usize,
+    [send, recv]: [Address; 2],
     plans: &mut PlanCache,
-    tuning: &Tuning,
     slots: &mut impl Slots,
     again: &mut impl FnMut() -> bool,
-) -> Attempt {
-    walk(call.kind, Flat::uneven(call, plans.rank), plans, tuning, slots, again)
+) -> Option<Attempt> {
+    let known = plans.repeated.at(place)?;
+    let line = plans.lines.at((known.kind, known.line.0))?;
+    let (send, recv) = (known.buffer(0, send), known.buffer(1, recv));
+    let flat = known.flat(line, [&send, &recv]);
+    Some(walk(&flat, line, (&mut plans.course, &mut plans.idle), slots, again))
 }
 
 #[inline(always)]
 fn walk(
-    kind: Kind,
-    flat: Option<Flat<'_>>,
-    plans: &mut PlanCache,
-    tuning: &Tuning,
+    flat: &Flat<'_>,
+    line: &Arc<Line>,
+    (course, idle): (&mut Course, &mut Vec<Execution>),
     slots: &mut impl Slots,
     again: &mut impl FnMut() -> bool,
 ) -> Attempt {
-    let Some(flat) = flat else { return Attempt::Other };
-    let Some((line, mut begun)) = plans.line(kind, &flat, tuning) else { return Attempt::Other };
-    match begun.walk(&flat, line, slots, again) {
-        None => Attempt::Begun(begun),
+    let mut begun = Begun::new(course.next(line.phases, line.chunks));
+    match begun.walk(flat, line, slots, again) {
+        None => Attempt::Begun(follow(idle, flat, line.clone(), begun)),
         Some(result) => {
-            plans.floor = plans.floor.max(begun.stamps.floor);
+            course.learn(&begun.stamps);
             Attempt::Over(result)
         }
     }
 }
 
-/// Begins a collective, or goes on with one that an [`attempt`] has begun. `seq` must be the same at all ranks,
-/// and differ from those of the communicator's other collectives under way. Nothing is sent before the first
-/// [`Execution::advance`].
-pub fn start(
-    call: Call,
-    begun: Option<Begun>,
-    plans: &mut PlanCache,
-    tuning: &Tuning,
-    seq: u32,
-) -> Execution {
-    let mut execution = plans.idle.pop().unwrap_or_else(|| Execution(Box::default()));
-    let (running, kind) = (&mut *execution.0, call.kind);
-    if let Some(flat) = Flat::of(&call, (plans.rank, plans.facts.ranks)) {
-        let start = flat.start();
-        let line = match begun {
-            None => plans.line(kind, &flat, tuning),
-            Some(begun) => plans.kept(kind, &flat).map(|line| (line, begun)),
-        };
-        if let Some((line, begun)) = line {
-            let line = line.clone();
-            running.flatten(call, start, line, begun);
-            return execution;
-        }
+/// An execution of a call that has come so far along its line.
+#[cold]
+fn follow(idle: &mut Vec<Execution>, flat: &Flat<'_>, line: Arc<Line>, begun: Begun) -> Execution {
+    let mut execution = ready(idle);
+    execution.0.flatten(flat, line, begun);
+    execution
+}
+
+/// An execution that is ready to be used.
+fn ready(idle: &mut Vec<Execution>) -> Execution {
+    idle.pop().unwrap_or_else(|| Execution(Box::default()))
+}
+
+/// Begins a collective. `seq` must be the same at all ranks, and differ from those of the communicator's other
+/// collectives under way. Nothing is sent before the first [`Execution::advance`].
+pub fn start(call: Call, plans: &mut PlanCache, tuning: &Tuning, seq: u32) -> Execution {
+    let kind = call.kind;
+    let (rank, ranks) = (plans.course.rank, plans.facts.ranks);
+    if let Some(flat) = Flat::of(&call, (rank, ranks))
+        && plans.has_line(kind, &flat, tuning)
+        && let Some(line) = plans.lines.at((kind, flat.outline.place()))
+    {
+        let begun = Begun::new(plans.course.next(line.phases, line.chunks));
+        return follow(&mut plans.idle, &flat, line.clone(), begun);
     }
-    let (rank, ranks) = (plans.rank, plans.facts.ranks);
+    let mut execution = ready(&mut plans.idle);
+    let running = &mut *execution.0;
     running.refused = running.arrange(call, rank, ranks).err();
     running.shape.on(&plans.facts);
     let algorithm = plans.choose(kind, running.case(kind), running.shape.commutative, tuning);
@@ -243,8 +307,6 @@ pub fn start(
     }
     running.seq = seq;
     let (chunks, phases) = ((algorithm.chunks)(&running.shape), (algorithm.phases)(&running.shape));
-    let halves = plans.halves.take(chunks, (plans.stamp, phases));
-    running.stamps = Stamps::new((rank, ranks), plans.stamp, plans.floor, halves);
-    plans.stamp += u64::from(phases);
+    running.stamps = plans.course.next(phases, chunks);
     execution
 }

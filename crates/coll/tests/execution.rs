@@ -427,18 +427,18 @@ fn try_out(algorithm: Option<&Algorithm>, trial: Trial) {
                 true => {
                     let mut looks = net.random.below(4);
                     let mut again = || looks.checked_sub(1).map(|left| looks = left).is_some();
-                    attempt(&made.call, plans, &tuning, &mut Port { net: &mut net, rank }, &mut again)
+                    attempt(&made.call, None, plans, &tuning, &mut Port { net: &mut net, rank }, &mut again)
                 }
-                false => Attempt::Other,
+                false => None,
             };
             done.push(match attempted {
-                Attempt::Over(result) => Some(result),
-                Attempt::Begun(begun) => {
-                    started.push(start(made.call.clone(), Some(begun), plans, &tuning, seq));
+                Some(Attempt::Over(result)) => Some(result.map_err(|fault| *fault)),
+                Some(Attempt::Begun(execution)) => {
+                    started.push(execution);
                     None
                 }
-                Attempt::Other => {
-                    started.push(start(made.call.clone(), None, plans, &tuning, seq));
+                None => {
+                    started.push(start(made.call.clone(), plans, &tuning, seq));
                     None
                 }
             });

@@ -23,7 +23,7 @@ fn plans(ranks: u32, slots: Option<SlotFacts>) -> Vec<PlanCache> {
 
 fn begin(plans: &mut [PlanCache], call: impl Fn(u32) -> Call, seq: u32) -> Vec<Vec<Execution>> {
     let tuning = Tuning::default();
-    (0..).zip(plans).map(|(rank, plans)| vec![start(call(rank), None, plans, &tuning, seq)]).collect()
+    (0..).zip(plans).map(|(rank, plans)| vec![start(call(rank), plans, &tuning, seq)]).collect()
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn when_a_rank_is_gone_the_other_messages_are_given_up() {
     let mut plans = plans(6, None);
     let mut io = Gone { started: 0, cancelled: 0 };
     let call = Call::moving(Kind::Gatherv, bytes(1), vector_of(6), 0);
-    let mut execution = start(call, None, &mut plans[0], &Tuning::default(), 0);
+    let mut execution = start(call, &mut plans[0], &Tuning::default(), 0);
     let Advance::Done(result) = execution.advance(&mut io) else { panic!("a fault ends a collective") };
     assert_eq!(result, Err(Fault::Gone { rank: 3, cause: "killed".into() }));
     assert_eq!((io.started, io.cancelled), (3, 2));
@@ -195,7 +195,7 @@ fn a_cancelled_collective_leaves_nothing_under_way() {
     let ty = Datatype::builtin(0x259).unwrap().clone();
     let recv = Memory::Uniform { base: Scratch::zeroed(3 * 800), count: 100, ty: ty.into() };
     let call = Call::moving(Kind::Allgather, bytes(100), recv, 0);
-    let mut execution = start(call, None, &mut plans[0], &Tuning::default(), 0);
+    let mut execution = start(call, &mut plans[0], &Tuning::default(), 0);
     let mut port = Port { net: &mut net, rank: 0 };
     assert!(matches!(execution.advance(&mut port), Advance::Pending));
     execution.cancel(&mut port);

@@ -163,6 +163,40 @@ impl Buffer {
     }
 }
 
+/// An address that came with arguments which say how much memory lies there, before anybody has worked that out.
+#[derive(Clone, Copy, Debug)]
+pub struct Address(*mut u8);
+
+// SAFETY: as a `Buffer`, without the bounds.
+unsafe impl Send for Address {}
+// SAFETY: as above.
+unsafe impl Sync for Address {}
+
+impl Address {
+    /// What lies at `origin`.
+    ///
+    /// # Safety
+    /// As for [`Buffer::new`], for the bytes that the arguments it came with speak of. Whoever makes a buffer of it has worked
+    /// out from these arguments, or from equal ones, where they lie.
+    #[inline(always)]
+    pub unsafe fn new(origin: *mut u8) -> Self {
+        Self(origin)
+    }
+
+    /// The bytes `lo .. hi` from there.
+    #[inline(always)]
+    pub fn bytes(self, lo: isize, hi: isize) -> Buffer {
+        assert!(lo <= hi, "buffer bounds {lo}..{hi}");
+        Buffer { origin: self.0, lo, hi, owner: None }
+    }
+
+    /// Whether both are the same.
+    #[inline(always)]
+    pub fn is(self, other: Address) -> bool {
+        self.0 == other.0
+    }
+}
+
 /// Zeroed memory of the runtime's own, freed when the last [`Buffer`] on it goes.
 #[derive(Debug)]
 pub struct Scratch;

@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, OnceLock};
 
-use banyan_coll::{self as coll, Attempt, Begun, Call, Execution, Kind, Memory, OpId, PlanCache};
+use banyan_coll::{self as coll, Asked, Attempt, Call, Execution, Kind, Lists, Memory, OpId, PlanCache};
 use banyan_datatype::{Data, Datatype, TypeArc};
-use banyan_memory::{Buffer, GateGuard};
+use banyan_memory::{Address, Buffer, GateGuard};
 use banyan_p2p::{self as p2p, Started};
 use banyan_shm::{Arena, Published};
 
@@ -64,9 +64,14 @@ impl Team {
     }
 
     /// Starts a collective; `None`: it is over already. If the caller `waits` for it anyway, a few looks
-    /// at the other ranks' slots come before the first poll of all fabrics.
+    /// at the other ranks' slots come before the first poll of all fabrics. What was `asked` is kept for [`Team::repeat`].
     #[inline(always)]
-    pub(crate) fn launch(self: &Arc<Self>, call: Call, waits: bool) -> Result<Option<CollId>> {
+    pub(crate) fn launch(
+        self: &Arc<Self>,
+        call: Call,
+        asked: Option<(Asked, &dyn Lists)>,
+        waits: bool,
+    ) -> Result<Option<CollId>> {
         let mut engine = self.rt.gate.enter();
         let mut looks = engine.policy.looks(waits, self.rt.gate.is_shared());
         let place = match self.place.get() {
@@ -75,37 +80,81 @@ impl Team {
         };
         let Sequence { seq, plans } = engine.sequences.at(place);
         *seq = seq.wrapping_add(1);
-        let mut begun = None;
-        if let Some(mut slots) = self.slots() {
-            match coll::attempt(&call, plans, &self.rt.tuning, &mut slots, &mut || looks.again()) {
-                Attempt::Over(result) => {
-                    if engine.glance() > 0 {
-                        self.rt.gate.notify();
-                    }
-                    return match result {
-                        Ok(()) => Ok(None),
-                        Err(fault) => Err(self.error(&fault)),
-                    };
-                }
-                Attempt::Begun(so_far) => begun = Some(so_far),
-                Attempt::Other => {}
-            }
+        let attempt = self.slots().and_then(|mut slots| {
+            coll::attempt(&call, asked, plans, &self.rt.tuning, &mut slots, &mut || looks.again())
+        });
+        match attempt {
+            Some(attempt) => self.attempted(&mut engine, attempt, &mut looks),
+            None => self.begin(engine, place, call, looks),
         }
-        self.begin(engine, place, call, begun, looks)
     }
 
-    /// What is not over on the spot becomes an execution.
+    /// Starts a collective that was carried out before, with the same arguments, by a caller that waits for it; `None`: it
+    /// was not.
+    #[inline(always)]
+    pub(crate) fn repeat(
+        self: &Arc<Self>,
+        asked: Asked,
+        lists: &impl Lists,
+    ) -> Option<Result<Option<CollId>>> {
+        let place = *self.place.get()?;
+        let mut engine = self.rt.gate.enter();
+        let known = engine.sequences.at(place).plans.known(asked, lists)?;
+        Some(self.follow(&mut engine, place, known, asked.buffers.map(|buffer| buffer.0)))
+    }
+
+    /// The part of it that is the same for all collectives.
+    #[inline(never)]
+    fn follow(
+        self: &Arc<Self>,
+        engine: &mut Engine,
+        place: u32,
+        known: usize,
+        buffers: [Address; 2],
+    ) -> Result<Option<CollId>> {
+        let mut looks = engine.policy.looks(true, self.rt.gate.is_shared());
+        let Sequence { seq, plans } = engine.sequences.at(place);
+        *seq = seq.wrapping_add(1);
+        let slots = self.slots();
+        let attempt = slots
+            .and_then(|mut slots| coll::repeat(known, buffers, plans, &mut slots, &mut || looks.again()));
+        match attempt {
+            Some(attempt) => self.attempted(engine, attempt, &mut looks),
+            None => unreachable!("it was done before"),
+        }
+    }
+
+    /// What became of an attempt.
+    #[inline(always)]
+    fn attempted(
+        self: &Arc<Self>,
+        engine: &mut Engine,
+        attempt: Attempt,
+        looks: &mut Looks,
+    ) -> Result<Option<CollId>> {
+        match attempt {
+            Attempt::Over(Ok(())) => {
+                if engine.glance() > 0 {
+                    self.rt.gate.notify();
+                }
+                Ok(None)
+            }
+            Attempt::Over(Err(fault)) => Err(self.error(&fault)),
+            Attempt::Begun(execution) => engine.start_coll(self, execution, looks),
+        }
+    }
+
+    /// What cannot be done on the spot becomes an execution.
     #[inline(never)]
     fn begin(
         self: &Arc<Self>,
         mut engine: GateGuard<'_, Engine>,
         place: u32,
         call: Call,
-        begun: Option<Begun>,
         mut looks: Looks,
     ) -> Result<Option<CollId>> {
         let Sequence { seq, plans } = engine.sequences.at(place);
-        let execution = coll::start(call, begun, plans, &self.rt.tuning, *seq);
+        let execution = coll::start(call, plans, &self.rt.tuning, *seq);
         engine.start_coll(self, execution, &mut looks)
     }
 
@@ -197,8 +246,8 @@ impl coll::Slots for &TeamSlots {
     }
 
     #[inline(always)]
-    fn publish(&mut self, stamp: u64, data: &Buffer) {
-        self.arena.publish(stamp, data);
+    fn publish(&mut self, stamp: u64, data: &Buffer, at: isize, len: usize) {
+        self.arena.publish_part(stamp, data, at, len);
     }
 
     #[inline]
@@ -370,7 +419,27 @@ impl Comm {
     #[inline(always)]
     pub fn run(&self, call: Call) -> Result<()> {
         self.one_group()?;
-        match self.team().launch(call, true)? {
+        self.await_launched(self.team().launch(call, None, true)?)
+    }
+
+    /// Runs a collective of one group to its end: what was `asked`, which makes a call.
+    #[inline(always)]
+    pub fn run_asked(
+        &self,
+        asked: Asked,
+        lists: &impl Lists,
+        call: impl FnOnce() -> Result<Call>,
+    ) -> Result<()> {
+        let launched = match self.team().repeat(asked, lists) {
+            Some(launched) => launched?,
+            None => self.team().launch(call()?, Some((asked, lists)), true)?,
+        };
+        self.await_launched(launched)
+    }
+
+    #[inline(always)]
+    fn await_launched(&self, launched: Option<CollId>) -> Result<()> {
+        match launched {
             None => Ok(()),
             Some(id) => self.await_coll(id),
         }
@@ -386,7 +455,7 @@ impl Comm {
     #[inline(never)]
     pub fn start(self: &Arc<Self>, call: Call) -> Result<Request> {
         self.one_group()?;
-        Ok(Request::coll(self, self.team().launch(call, false)?))
+        Ok(Request::coll(self, self.team().launch(call, None, false)?))
     }
 
     /// A persistent collective. It gets a context of its own: all ranks make their persistent collectives in

@@ -29,7 +29,7 @@ mod status;
 mod wait;
 
 pub use attr::{Attributes, CopyFn, CopyRule, DeleteFn, Keyvals, Value};
-pub use banyan_coll::{Call, Kind, Memory, Op, UserOp};
+pub use banyan_coll::{Asked, Call, Given, Kind, Lists, Memory, Op, UserOp};
 pub use bsend::{Attached, BSEND_OVERHEAD};
 pub use cart::{Cart, dims_create};
 pub use comm::Comm;

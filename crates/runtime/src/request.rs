@@ -309,7 +309,7 @@ impl Kept {
             bail!(ERR_REQUEST, "the persistent request is active: complete it before it is started again");
         }
         let next = match recipe {
-            Recipe::Coll { call, team } => match team.launch((**call).clone(), false)? {
+            Recipe::Coll { call, team } => match team.launch((**call).clone(), None, false)? {
                 None => State::Over(Outcome::ok(Status::EMPTY)),
                 Some(id) => State::Coll(id),
             },

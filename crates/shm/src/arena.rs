@@ -67,24 +67,26 @@ impl Arena {
     }
 
     /// Copies `bytes` (at most [`Arena::inline_bytes`]) into my bank of `stamp` (from 1), then stamps it.
-    #[inline(always)]
     pub fn publish(&self, stamp: u64, bytes: &Buffer) {
-        let len = bytes.len();
+        self.publish_part(stamp, bytes, bytes.lo(), bytes.len());
+    }
+
+    /// The same with `len` bytes from offset `at` of `bytes`.
+    #[inline(always)]
+    pub fn publish_part(&self, stamp: u64, bytes: &Buffer, at: isize, len: usize) {
         assert!(len <= self.inline_bytes(), "{len} bytes do not fit into a bank");
-        let bank = self.place.bank(self.place.me, stamp);
-        let to = self.core.segment.ptr(bank + BANK_HEAD, len);
-        // SAFETY: the bank has room for `len`; every rank has released what was in it (the caller's promise),
-        // so no one reads it now.
-        let to = unsafe { Buffer::new(to, len) };
-        to.copy_from(0, bytes, bytes.lo(), len);
+        let bank = self.place.my_bank(stamp);
+        // SAFETY: the bank has room for `len` and lies in the range that `open` has checked; every rank has released what
+        // was in it (the caller's promise), so no one reads it now.
+        let to = unsafe { Buffer::new(self.core.segment.at(bank + BANK_HEAD), len) };
+        to.copy_from(0, bytes, at, len);
         self.stamp(bank, stamp, len as u64);
     }
 
     /// My bank of `stamp`, to be filled before [`Arena::publish_bank`].
     #[inline]
     pub fn bank(&self, stamp: u64) -> Buffer {
-        let at =
-            self.core.segment.ptr(self.place.bank(self.place.me, stamp) + BANK_HEAD, self.inline_bytes());
+        let at = self.core.segment.ptr(self.place.my_bank(stamp) + BANK_HEAD, self.inline_bytes());
         // SAFETY: inside the segment, which outlives the collective; every rank has released what was in it (the
         // caller's promise), so no one reads it now.
         unsafe { Buffer::new(at, self.inline_bytes()) }
@@ -93,12 +95,12 @@ impl Arena {
     /// Stamps my bank of `stamp` with whatever is in it.
     #[inline]
     pub fn publish_bank(&self, stamp: u64) {
-        self.stamp(self.place.bank(self.place.me, stamp), stamp, self.inline_bytes() as u64);
+        self.stamp(self.place.my_bank(stamp), stamp, self.inline_bytes() as u64);
     }
 
     /// Publishes address and length of `bytes`, for others to [pull](Arena::pull) until all released `stamp`.
     pub fn publish_region(&self, stamp: u64, bytes: &Buffer) {
-        let bank = self.place.bank(self.place.me, stamp);
+        let bank = self.place.my_bank(stamp);
         let Remote { addr, len, key } = self.core.remote(bytes);
         for (i, word) in [addr, len, key].into_iter().enumerate() {
             self.word(bank + BANK_HEAD + i * 8).store(word, Ordering::Relaxed);
@@ -124,10 +126,9 @@ impl Arena {
             return Some(Published::Region(len & !REGION));
         }
         let len = (len as usize).min(self.inline_bytes());
-        let at = self.core.segment.ptr(bank + BANK_HEAD, len);
-        // SAFETY: inside the segment, which this arena holds; not written again before this rank releases
-        // the stamp.
-        Some(Published::Inline(unsafe { Buffer::new(at, len) }))
+        // SAFETY: in the range that `open` has checked of the segment, which this arena holds; not written again before this
+        // rank releases the stamp.
+        Some(Published::Inline(unsafe { Buffer::new(self.core.segment.at(bank + BANK_HEAD), len) }))
     }
 
     /// Copies `into.len()` bytes from offset `at` of what `rank` published under `stamp`. False: refused
@@ -159,13 +160,16 @@ impl Arena {
     /// This rank is done with everything published up to and including `stamp`.
     #[inline(always)]
     pub fn release(&self, stamp: u64) {
-        self.word(self.place.own(self.place.me)).store(stamp, Ordering::Release);
+        self.word(self.place.mine).store(stamp, Ordering::Release);
         self.tell();
     }
 
     /// Up to which stamp `rank` (maybe this one) has released; 0 at first.
     #[inline(always)]
     pub fn released(&self, rank: u32) -> u64 {
+        if rank == self.place.me {
+            return self.word(self.place.mine).load(Ordering::Relaxed);
+        }
         // Acquire: its reads of what it released are over.
         let stamp = self.word(self.place.own(rank)).load(Ordering::Acquire);
         self.watch.miss(&self.watch.unreleased[rank as usize], stamp + 1);
@@ -184,7 +188,7 @@ impl Arena {
     #[inline(always)]
     fn tell(&self) {
         light_barrier(self.core.fences());
-        let waiters = self.word(self.place.waiters(self.place.me));
+        let waiters = self.word(self.place.mine + WAITERS);
         if waiters.load(Ordering::Relaxed) != 0 {
             self.wake(waiters.swap(0, Ordering::SeqCst));
         }
@@ -211,11 +215,16 @@ fn waiter_bit(rank: u32) -> u64 {
     1 << (rank % 64)
 }
 
+/// From a slot's start to the word that says who sleeps until its rank does something.
+const WAITERS: usize = 8;
+
 /// Where an arena is, and whose view this is.
 #[derive(Clone, Copy)]
 struct Place {
     at: usize,
     me: u32,
+    /// Offset of this rank's own slot.
+    mine: usize,
     ranks: u32,
     slot_bytes: usize,
     bank_bytes: usize,
@@ -232,12 +241,22 @@ impl Place {
     /// The word that says who sleeps until this rank does something: a bit per rank (modulo 64).
     #[inline]
     fn waiters(&self, rank: u32) -> usize {
-        self.own(rank) + 8
+        self.own(rank) + WAITERS
     }
 
     #[inline(always)]
     fn bank(&self, rank: u32, stamp: u64) -> usize {
-        self.own(rank) + LINE + (stamp % BANKS) as usize * self.bank_bytes
+        self.own(rank) + self.bank_in_slot(stamp)
+    }
+
+    #[inline(always)]
+    fn my_bank(&self, stamp: u64) -> usize {
+        self.mine + self.bank_in_slot(stamp)
+    }
+
+    #[inline(always)]
+    fn bank_in_slot(&self, stamp: u64) -> usize {
+        LINE + (stamp % BANKS) as usize * self.bank_bytes
     }
 }
 
@@ -302,7 +321,9 @@ impl Watch {
 pub(crate) fn open(core: &Arc<Core>, at: u64, me: u32, peers: &[u32]) -> Arena {
     let ranks = peers.len() as u32;
     let (slot_bytes, bank_bytes) = (arena_slot(ranks), bank_bytes(ranks));
-    let place = Place { at: at as usize, me, ranks, slot_bytes, bank_bytes };
+    assert!(me < ranks, "no rank {me} in an arena of {ranks}");
+    let mine = at as usize + me as usize * slot_bytes;
+    let place = Place { at: at as usize, me, mine, ranks, slot_bytes, bank_bytes };
     // Checks the range, once.
     core.segment.ptr(place.at, arena_stride(ranks));
     let words = || (0..ranks).map(|_| AtomicU64::new(0)).collect();

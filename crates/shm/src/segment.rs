@@ -172,6 +172,12 @@ impl Segment {
         self.base.wrapping_add(at)
     }
 
+    /// The address of offset `at`, unchecked: it is no harm to have it.
+    #[inline(always)]
+    pub(crate) fn at(&self, at: usize) -> *mut u8 {
+        self.base.wrapping_add(at)
+    }
+
     /// The word at offset `at`, unchecked.
     ///
     /// # Safety

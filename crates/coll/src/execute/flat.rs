@@ -13,7 +13,6 @@ use banyan_memory::Buffer;
 use super::line::{Hop, Layout, Line, Outline, Piece, Spot, shape};
 use super::shared::{inside, lay};
 use super::{Advance, Running, Stamps};
-use crate::halves::Halves;
 use crate::place::Place;
 use crate::{
     Algorithm, Buf, Call, Facts, Fault, Kind, Memory, Messenger, Op, Pocket, Published, Shape, Slots,
@@ -24,13 +23,21 @@ use crate::{
 pub(crate) struct Flat<'a> {
     pub(crate) outline: Outline,
     /// What is published, and where it starts in the buffer.
-    send: Option<(&'a Buffer, u32)>,
-    recv: Option<&'a Buffer>,
+    pub(crate) send: Option<(&'a Buffer, u32)>,
+    pub(crate) recv: Option<&'a Buffer>,
     /// What says where blocks lie that may differ, of what is given and of what is got.
-    sides: Option<[&'a Memory; 2]>,
+    pub(crate) sides: Option<[&'a Memory; 2]>,
     /// What is given lies where something else is got.
-    exchanges: bool,
-    with: Option<(Reducer, &'a TypeArc)>,
+    pub(crate) exchanges: bool,
+    pub(crate) with: Option<With<&'a TypeArc>>,
+}
+
+/// What is reduced with, and elements of which type.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct With<T> {
+    pub(crate) op: Builtin,
+    pub(crate) reducer: Reducer,
+    pub(crate) ty: T,
 }
 
 /// Elements, in so many blocks, that fill their buffer.
@@ -246,7 +253,7 @@ impl<'a> Flat<'a> {
             _ => None,
         };
         let start = running.in_place.unwrap_or(0) as u32;
-        let send = send.or(recv).map(|base| (base, start));
+        let send = send.map(|base| (base, start));
         Flat { outline, send, recv, sides: None, exchanges: false, with }
     }
 
@@ -265,10 +272,10 @@ impl<'a> Flat<'a> {
                 let clear = stamps.clear(stamp, slots);
                 if clear {
                     match self.send {
-                        Some((base, start)) if from.len > 0 => {
-                            slots.publish(stamp, &base.slice((start + from.at) as isize, from.len as usize));
+                        Some((base, start)) => {
+                            slots.publish(stamp, base, (start + from.at) as isize, from.len as usize);
                         }
-                        _ => slots.publish(stamp, &Buffer::empty()),
+                        None => slots.publish(stamp, &Buffer::empty(), 0, 0),
                     }
                 }
                 Ok(clear)
@@ -309,7 +316,7 @@ impl<'a> Flat<'a> {
             }
             Hop::Reduce { rank, phase, at, into } => {
                 let Some(published) = stamps.look(rank, stamps.of(phase), slots) else { return Ok(false) };
-                if let (Some(recv), Some((reducer, ty))) = (self.recv, self.with) {
+                if let (Some(recv), Some(With { reducer, ty, .. })) = (self.recv, self.with) {
                     let from = inline(published, rank, (at + into.len) as usize)?;
                     let from = from.slice(at as isize, into.len as usize);
                     let into = recv.slice(into.at as isize, into.len as usize);
@@ -325,7 +332,7 @@ impl<'a> Flat<'a> {
             Hop::Drain { rank, phase } => Ok(slots.released(rank) >= stamps.of(phase)),
             Hop::Settle { half } => Ok(stamps.settled(half, slots)),
             Hop::Copy { from, into } => {
-                if let Some((from, into)) = self.at(from, board).zip(self.at(into, board))
+                if let Some((from, into)) = self.at(from, board, stamps).zip(self.at(into, board, stamps))
                     && from.address(0) != into.address(0)
                 {
                     into.copy_from(0, &from, 0, into.len());
@@ -333,8 +340,8 @@ impl<'a> Flat<'a> {
                 Ok(true)
             }
             Hop::Combine { from, into } => {
-                if let (Some((from, into)), Some((reducer, ty))) =
-                    (self.at(from, board).zip(self.at(into, board)), self.with)
+                if let (Some((from, into)), Some(With { reducer, ty, .. })) =
+                    (self.at(from, board, stamps).zip(self.at(into, board, stamps)), self.with)
                 {
                     let done = reducer.reduce(ty, &from, &into, into.len() as u64 / self.outline.unit);
                     done.map_err(|error| Fault::Operator(error.to_string()))?;
@@ -346,11 +353,11 @@ impl<'a> Flat<'a> {
 
     /// The memory of a place.
     #[inline]
-    fn at(&self, Spot { buf, piece }: Spot, board: &Board) -> Option<Buffer> {
+    fn at(&self, Spot { buf, piece }: Spot, board: &Board, stamps: &Stamps) -> Option<Buffer> {
         let (base, at) = match buf {
             Buf::Send => self.send.map(|(base, start)| (base, u64::from(start) + u64::from(piece.at)))?,
             Buf::Recv => (self.recv?, u64::from(piece.at)),
-            _ => (&board.memory, board.halves.at(u64::from(piece.at), board.half)),
+            _ => (&board.memory, stamps.halves.at(u64::from(piece.at), board.half)),
         };
         Some(base.slice(at as isize, piece.len as usize))
     }
@@ -366,12 +373,11 @@ impl<'a> Flat<'a> {
 struct Board {
     memory: Buffer,
     half: u64,
-    halves: Halves,
 }
 
 #[inline(always)]
-fn reducer(op: Builtin, ty: &TypeArc) -> Option<(Reducer, &TypeArc)> {
-    Some((Reducer::find(op, ty).ok()?, ty))
+fn reducer(op: Builtin, ty: &TypeArc) -> Option<With<&TypeArc>> {
+    Some(With { op, reducer: Reducer::find(op, ty).ok()?, ty })
 }
 
 /// Inline bytes that a rank published, if they are as many as this rank expects.
@@ -387,7 +393,7 @@ fn inline(published: Published, rank: u32, room: usize) -> Result<Buffer, Fault>
 
 /// How far along its line a call has come.
 #[derive(Clone, Copy, Debug)]
-pub struct Begun {
+pub(crate) struct Begun {
     next: usize,
     pub(crate) stamps: Stamps,
 }
@@ -405,10 +411,10 @@ impl Begun {
         line: &Line,
         slots: &mut (impl Slots + ?Sized),
         again: &mut impl FnMut() -> bool,
-    ) -> Option<Result<(), Fault>> {
+    ) -> Option<Result<(), Box<Fault>>> {
         let hops = line.hops.as_deref().unwrap_or_default();
         let memory = if line.chunks > 0 { slots.board() } else { Buffer::empty() };
-        let board = Board { memory, half: line.half, halves: self.stamps.halves };
+        let board = Board { memory, half: line.half };
         while !self.stamps.turn(slots) {
             again().then_some(())?;
         }
@@ -418,7 +424,7 @@ impl Begun {
                 Ok(false) => again().then_some(())?,
                 Err(fault) => {
                     slots.release(self.stamps.of(line.phases - 1));
-                    return Some(Err(fault));
+                    return Some(Err(Box::new(fault)));
                 }
             }
         }
@@ -426,25 +432,17 @@ impl Begun {
     }
 }
 
-impl Flat<'_> {
-    /// Where what is published starts in its buffer.
-    pub(crate) fn start(&self) -> u32 {
-        self.send.map_or(0, |send| send.1)
-    }
-}
-
 impl Running {
-    /// Takes over a call that is [`Flat`], and has come so far. What it publishes starts there in its buffer.
-    pub(crate) fn flatten(&mut self, call: Call, start: u32, line: Arc<Line>, begun: Begun) {
-        self.in_place = Some(u64::from(start));
-        let mut element = None;
-        for (memory, place) in [call.send, call.recv].into_iter().zip(&mut self.places) {
-            if let Memory::Uniform { base, ty, .. } | Memory::Vector { base, ty, .. } = memory {
-                *place = Place::Bytes(base);
-                element = Some(ty);
+    /// Takes over a call that is [`Flat`], and has come so far.
+    pub(crate) fn flatten(&mut self, flat: &Flat<'_>, line: Arc<Line>, begun: Begun) {
+        // What is published starts there in its buffer.
+        self.in_place = flat.send.map(|(_, start)| u64::from(start));
+        for (base, place) in [flat.send.map(|send| send.0), flat.recv].into_iter().zip(&mut self.places) {
+            if let Some(base) = base {
+                *place = Place::Bytes(base.clone());
             }
         }
-        self.op = call.op.zip(element);
+        self.op = flat.with.map(|with| (Op::Builtin(with.op), with.ty.clone()));
         self.algorithm = line.algorithm;
         self.line = Some((line, begun));
     }
@@ -464,6 +462,7 @@ impl Running {
                 Advance::Pending
             }
             Some(result) => {
+                let result = result.map_err(|fault| *fault);
                 self.over = Some(result.clone());
                 Advance::Done(result)
             }

@@ -177,6 +177,8 @@ pub(super) struct Spot {
 #[derive(Debug)]
 pub(crate) struct Line {
     pub(crate) outline: Outline,
+    /// Tells it from others that were kept in its place.
+    pub(crate) number: u64,
     /// Of what is given and got, if blocks may differ.
     layouts: Option<Box<[Kept; 2]>>,
     /// What was chosen.
@@ -217,7 +219,7 @@ impl Line {
         let half = shape.half() * shape.unit;
         let layouts = layouts.map(|layouts| Box::new(layouts.map(Kept::new)));
         let hops = hops.filter(|hops| !hops.is_empty());
-        Line { outline, layouts, algorithm, phases, chunks, half, hops }
+        Line { outline, number: 0, layouts, algorithm, phases, chunks, half, hops }
     }
 
     /// True if it is for calls of this outline, with blocks that lie as these do.

@@ -75,8 +75,11 @@ impl Stamps {
     #[inline(always)]
     fn all_released(&mut self, stamp: u64, slots: &mut (impl Slots + ?Sized)) -> bool {
         if self.floor < stamp {
-            let released = (0..self.ranks).map(|rank| slots.released(rank)).min();
-            self.floor = released.unwrap_or(self.floor);
+            let mut all = u64::MAX;
+            for rank in 0..self.ranks {
+                all = all.min(slots.released(rank));
+            }
+            self.floor = all;
         }
         self.floor >= stamp
     }
@@ -161,7 +164,7 @@ impl Running {
         };
         match form == Form::Region {
             true => slots.publish_region(stamp, &packed),
-            false => slots.publish(stamp, &packed),
+            false => slots.publish(stamp, &packed, packed.lo(), packed.len()),
         }
         true
     }

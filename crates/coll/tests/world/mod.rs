@@ -181,10 +181,10 @@ impl Slots for Port<'_> {
         self.net.inline
     }
 
-    fn publish(&mut self, stamp: u64, data: &Buffer) {
-        assert!(data.len() <= self.net.inline, "{} bytes are too many for a slot", data.len());
-        let mut bytes = vec![0; data.len()];
-        data.read(data.lo(), &mut bytes);
+    fn publish(&mut self, stamp: u64, data: &Buffer, at: isize, len: usize) {
+        assert!(len <= self.net.inline, "{len} bytes are too many for a slot");
+        let mut bytes = vec![0; len];
+        data.read(at, &mut bytes);
         self.stamp(stamp, false, Scratch::copy_of(&bytes).slice(0, bytes.len()));
     }
 

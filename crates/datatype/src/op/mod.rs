@@ -118,8 +118,19 @@ pub fn reduce(
     Reducer::find(op, ty)?.reduce(ty, input, inout, count)
 }
 
+/// True if this predefined type, and what operations do on it, is known for good: of Fortran's own types, and its truth, a
+/// program may tell us late.
+pub fn is_settled(ty: &Datatype) -> bool {
+    ty.basic().is_some_and(settled)
+}
+
+#[inline]
+fn settled(basic: &Basic) -> bool {
+    basic.class != Class::Logical && !is_default_kind(basic.code)
+}
+
 /// How an operation is carried out on a type: [`reduce`], for those who do it often.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Reducer(Kernel);
 
 impl Reducer {
@@ -148,7 +159,7 @@ impl Reducer {
 }
 
 /// How an operation is carried out on a type.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 enum Kernel {
     Elements(Raw),
     Copy,
@@ -173,8 +184,7 @@ const OPS: usize = (Builtin::NoOp as u16 - Builtin::Sum as u16 + 1) as usize;
 fn found(op: Builtin, basic: &Basic) -> Option<Raw> {
     let look = || if takes(op, basic.class) { kernel(op, basic) } else { None };
     let place = FOUND.get(usize::from(basic.code.wrapping_sub(FIRST_CODE)));
-    // What Fortran's own types are, and its truth, comes to be known late.
-    match place.filter(|_| basic.class != Class::Logical && !is_default_kind(basic.code)) {
+    match place.filter(|_| settled(basic)) {
         Some(row) => *row[usize::from(op as u16 - Builtin::Sum as u16)].get_or_init(look),
         None => look(),
     }
