@@ -17,12 +17,13 @@ use rustix::process::{Pid, getpid, set_child_subreaper, setpgid};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::board::Board;
+use crate::options::Options;
 use crate::output::{Kind, Output};
 use crate::plan::{Plan, reason};
 use crate::ranks::{Common, Rank, start};
 use crate::start::{Limit, Mask, REPORT_BYTES, Report, Stage, arrived, take_signals};
 use crate::verdict::Failure;
-use crate::{descendants, memory};
+use crate::{Trouble, descendants, memory};
 
 /// How often killing is repeated while processes are left.
 const KILL_AGAIN: Duration = Duration::from_millis(10);
@@ -35,23 +36,19 @@ const WRAPPER_TIME: Duration = Duration::from_millis(300);
 
 /// What the agent gets from the front.
 pub(crate) struct Setup {
-    pub(crate) plan: Plan,
+    pub(crate) options: Options,
     /// Signals come from here; its end is the front's death.
     pub(crate) control: OwnedFd,
     /// What rank 0 reads instead of mpirun's own input.
     pub(crate) input: Option<OwnedFd>,
     pub(crate) mask: Mask,
-    pub(crate) limit: Limit,
 }
 
 /// Runs the job; gives mpirun's status.
 pub(crate) fn run(setup: Setup) -> u8 {
     match Agent::new(setup) {
         Ok(agent) => agent.run(),
-        Err(why) => {
-            eprintln!("mpirun: cannot start: {why}");
-            1
-        }
+        Err(trouble) => trouble.tell(),
     }
 }
 
@@ -135,8 +132,21 @@ struct Agent {
 }
 
 impl Agent {
-    fn new(setup: Setup) -> std::io::Result<Agent> {
-        let Setup { plan, control, input, mask, limit } = setup;
+    fn new(setup: Setup) -> Result<Agent, Trouble> {
+        let plan = Plan::new(setup.options)?;
+        let limit = plan.raise_limit()?;
+        plan.notice();
+        Agent::with(plan, limit, setup.control, setup.input, setup.mask)
+            .map_err(|why| Trouble::new(format!("cannot start: {why}")))
+    }
+
+    fn with(
+        plan: Plan,
+        limit: Limit,
+        control: OwnedFd,
+        input: Option<OwnedFd>,
+        mask: Mask,
+    ) -> std::io::Result<Agent> {
         setpgid(None, None)?;
         set_child_subreaper(Some(getpid()))?;
         rustix::thread::set_name(c"banyan-agent")?;

@@ -10,14 +10,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{
-    Pid, Resource, Rlimit, WaitOptions, getpgrp, getpid, getrlimit, set_child_subreaper, setrlimit, wait,
-};
+use rustix::process::{Pid, WaitOptions, getpgrp, getpid, set_child_subreaper, wait};
 use rustix::termios::tcgetpgrp;
 
 use crate::agent::{self, Setup};
-use crate::plan::Plan;
-use crate::start::{Limit, arrived, fork, is_ignored, stop_self, take_signals};
+use crate::options::{Global, Options};
+use crate::start::{arrived, fork, is_ignored, stop_self, take_signals};
 use crate::verdict::{End, signal_name};
 use crate::{Trouble, descendants};
 
@@ -32,29 +30,25 @@ const ENDING: [i32; 5] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQU
 const OTHERS: [i32; 6] =
     [libc::SIGCHLD, libc::SIGCONT, libc::SIGUSR1, libc::SIGUSR2, libc::SIGTTIN, libc::SIGTTOU];
 
-/// Descriptors that mpirun needs besides those of the ranks.
-const OWN_DESCRIPTORS: u64 = 48;
-
 /// How often a mpirun in the background looks whether the terminal is its own now.
 const TERMINAL_CHECK: Duration = Duration::from_millis(200);
 
 /// How long killed processes may take to go.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Runs a job and gives mpirun's status.
+/// Runs a job and gives mpirun's status. What it takes is planned by the agent: the less this process has touched, the less
+/// there is to copy for its child.
 ///
 /// # Errors
 /// If the system refuses what is needed before anything is started.
-pub(crate) fn run(plan: Plan) -> Result<u8, Trouble> {
-    let limit = raise_limit(&plan)?;
-    notice(&plan);
+pub(crate) fn run(options: Options) -> Result<u8, Trouble> {
     let signals: Vec<i32> = ENDING.into_iter().filter(|&signal| !is_ignored(signal)).chain(OTHERS).collect();
     let failed = |why: io::Error| Trouble::new(format!("cannot start: {why}"));
     let (signals, mask) = take_signals(&signals).map_err(failed)?;
     let (control, agent_end) =
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
             .map_err(|why| failed(why.into()))?;
-    let (terminal, input) = terminal_pipe(&plan).map_err(failed)?;
+    let (terminal, input) = terminal_pipe(&options.global).map_err(failed)?;
     // Orphans of the agent come to this process; see `mop_up`.
     set_child_subreaper(Some(getpid())).map_err(|why| failed(why.into()))?;
     match fork().map_err(failed)? {
@@ -64,42 +58,15 @@ pub(crate) fn run(plan: Plan) -> Result<u8, Trouble> {
         }
         None => {
             drop((signals, control, terminal));
-            let status = agent::run(Setup { plan, control: agent_end, input, mask, limit });
+            let status = agent::run(Setup { options, control: agent_end, input, mask });
             process::exit(status.into())
         }
     }
 }
 
-/// Makes room for the descriptors that the ranks need; gives the limit as it was, for the ranks.
-fn raise_limit(plan: &Plan) -> Result<Limit, Trouble> {
-    let was = getrlimit(Resource::Nofile);
-    let (soft, hard) = (was.current.unwrap_or(u64::MAX), was.maximum.unwrap_or(u64::MAX));
-    let each = if plan.global.output.is_some() { 2 } else { 4 };
-    let need = OWN_DESCRIPTORS + each * u64::from(plan.size);
-    if need > hard {
-        return Err(Trouble::new(format!(
-            "{} ranks need {need} file descriptors and the limit (ulimit -Hn) is {hard}: raise it, or start fewer ranks",
-            plan.size
-        )));
-    }
-    if need > soft {
-        let raised = Rlimit { current: Some(need), maximum: was.maximum };
-        setrlimit(Resource::Nofile, raised)
-            .map_err(|why| Trouble::new(format!("the limit on descriptors cannot be raised: {why}")))?;
-    }
-    Ok(Limit { soft, hard })
-}
-
-fn notice(plan: &Plan) {
-    if plan.size > plan.cores && !plan.global.oversubscribe && !plan.global.quiet {
-        let cores = if plan.cores == 1 { "core" } else { "cores" };
-        eprintln!("mpirun: {} ranks share {} {cores}: they run in turns", plan.size, plan.cores);
-    }
-}
-
 /// If rank 0 is to read from a terminal, which only the foreground process group may, the front reads for it.
-fn terminal_pipe(plan: &Plan) -> io::Result<(Option<Terminal>, Option<OwnedFd>)> {
-    if plan.global.stdin == "none" || !io::stdin().is_terminal() {
+fn terminal_pipe(global: &Global) -> io::Result<(Option<Terminal>, Option<OwnedFd>)> {
+    if global.stdin == "none" || !io::stdin().is_terminal() {
         return Ok((None, None));
     }
     let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;

@@ -2,7 +2,7 @@
 //!
 //! Two processes share the work. The *front* is what the user started: it reads the command line, relays
 //! signals (and the terminal's input), and ends with the job's status. The *agent*, its child in a process
-//! group of its own, starts the ranks, writes their output and judges how they end. Both adopt orphans
+//! group of its own, plans the job, starts the ranks, writes their output and judges how they end. Both adopt orphans
 //! (subreapers), so whichever of the two is killed, even with SIGKILL, the other finds every process that
 //! descends from a rank and kills it. The ranks themselves also die with the agent (PDEATHSIG).
 //!
@@ -36,14 +36,11 @@ pub fn main() -> ExitCode {
     let outcome = options::parse(arguments).and_then(|command| match command {
         options::Command::Print(text) => Ok(print(&text)),
         options::Command::Explain { what, ranks } => Ok(print(&explain::explain(&what, ranks)?)),
-        options::Command::Run(options) => plan::Plan::new(*options).and_then(front::run),
+        options::Command::Run(options) => front::run(*options),
     });
     match outcome {
         Ok(status) => ExitCode::from(status),
-        Err(trouble) => {
-            eprintln!("mpirun: {}", trouble.message);
-            ExitCode::from(trouble.status)
-        }
+        Err(trouble) => ExitCode::from(trouble.tell()),
     }
 }
 
@@ -65,6 +62,12 @@ impl Trouble {
     /// Something the system refuses.
     pub fn new(message: impl Into<String>) -> Trouble {
         Trouble { message: message.into(), status: 1 }
+    }
+
+    /// Tells the user; gives mpirun's status.
+    fn tell(&self) -> u8 {
+        eprintln!("mpirun: {}", self.message);
+        self.status
     }
 
     /// Something wrong on the command line.

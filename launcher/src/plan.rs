@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use banyan_pmi::settings::COMMON;
 use banyan_topo::{CpuSet, Machine, Unit, place, share};
 use rustix::fs::{Access, access};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::options::{Global, Local, Options};
-use crate::start::Program;
+use crate::start::{Limit, Program};
 use crate::{Trouble, explain, hosts};
 
 /// Status when a program is not found, as in a shell.
@@ -17,6 +18,9 @@ const NOT_FOUND: u8 = 127;
 
 /// Status when a program cannot be executed, as in a shell.
 const NOT_EXECUTABLE: u8 = 126;
+
+/// Descriptors that mpirun needs besides those of the ranks.
+const OWN_DESCRIPTORS: u64 = 48;
 
 /// A job, ready to be started.
 pub(crate) struct Plan {
@@ -72,6 +76,34 @@ impl Plan {
         let cores = banyan_topo::usable_cores();
         let cpus = bind(&global, size, cores)?;
         Ok(Plan { apps, size, host, cores, settings, cpus, global })
+    }
+
+    /// Makes room for the descriptors that the ranks need; gives the limit as it was, for the ranks.
+    pub(crate) fn raise_limit(&self) -> Result<Limit, Trouble> {
+        let was = getrlimit(Resource::Nofile);
+        let (soft, hard) = (was.current.unwrap_or(u64::MAX), was.maximum.unwrap_or(u64::MAX));
+        let each = if self.global.output.is_some() { 2 } else { 4 };
+        let need = OWN_DESCRIPTORS + each * u64::from(self.size);
+        if need > hard {
+            return Err(Trouble::new(format!(
+                "{} ranks need {need} file descriptors and the limit (ulimit -Hn) is {hard}: raise it, or start fewer ranks",
+                self.size
+            )));
+        }
+        if need > soft {
+            let raised = Rlimit { current: Some(need), maximum: was.maximum };
+            setrlimit(Resource::Nofile, raised)
+                .map_err(|why| Trouble::new(format!("the limit on descriptors cannot be raised: {why}")))?;
+        }
+        Ok(Limit { soft, hard })
+    }
+
+    /// Says that ranks have to share cores.
+    pub(crate) fn notice(&self) {
+        if self.size > self.cores && !self.global.oversubscribe && !self.global.quiet {
+            let cores = if self.cores == 1 { "core" } else { "cores" };
+            eprintln!("mpirun: {} ranks share {} {cores}: they run in turns", self.size, self.cores);
+        }
     }
 }
 

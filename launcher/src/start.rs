@@ -189,7 +189,7 @@ pub(crate) struct Spawn<'a> {
 const STACK: usize = 32 << 10;
 
 #[repr(align(16))]
-struct Stack(#[expect(dead_code, reason = "only its address is used")] MaybeUninit<[u8; STACK]>);
+struct Stack(#[expect(dead_code, reason = "only its address is used")] [u8; STACK]);
 
 /// What a child has before exec.
 struct Child<'a> {
@@ -208,8 +208,9 @@ struct Child<'a> {
 /// child ends with 127 or 126.
 pub(crate) fn spawn(what: &Spawn<'_>) -> io::Result<Pid> {
     let child = Child { what, cpus: what.cpus.map(cpu_mask), parent: std::process::id() };
-    let mut stack = Stack(MaybeUninit::uninit());
-    let top = (&raw mut stack).wrapping_add(1).cast();
+    // On the heap: a frame so large would touch all its pages.
+    let mut stack = Box::<Stack>::new_uninit();
+    let top = stack.as_mut_ptr().wrapping_add(1).cast();
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
     // SAFETY: mpirun has one thread, which CLONE_VFORK holds until the child has left this memory by exec or exit:
     // `child` and `stack` live as long as they are used, and nobody else sees what the child writes. It runs
