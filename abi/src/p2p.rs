@@ -99,6 +99,7 @@ impl Transfer for Irecv {
     }
 }
 
+/// A send and a receive of the user's data at once. As with [`transfer`], what is made of the usual data stays in registers.
 #[inline(always)]
 fn sendrecv<N: Number>(
     send: Elements<N>,
@@ -108,18 +109,32 @@ fn sendrecv<N: Number>(
     comm: MPI_Comm,
     status: Ptr<MPI_Status>,
 ) -> Result<()> {
-    let run = |object: &Found, outgoing: &Data, incoming: &Data| {
-        finish(object.sendrecv((outgoing, to.0, to.1), (incoming, from.0, from.1)), status)
-    };
-    match (buffers::plain(send.0, send.1, send.2), buffers::plain(recv.0, recv.1, recv.2)) {
-        (Some(outgoing), Some(incoming)) if to.0 != MPI_PROC_NULL && from.0 != MPI_PROC_NULL => {
-            run(&lookup(comm)?, &outgoing, &incoming)
-        }
-        _ => {
-            let object = lookup(comm)?;
-            run(&object, &data(send.0, send.1, send.2, to.0)?, &data(recv.0, recv.1, recv.2, from.0)?)
-        }
+    #[cold]
+    #[inline(never)]
+    fn other<N: Number>(
+        send: Elements<N>,
+        to: (c_int, c_int),
+        recv: Elements<N>,
+        from: (c_int, c_int),
+        comm: MPI_Comm,
+        status: Ptr<MPI_Status>,
+    ) -> Result<()> {
+        let object = lookup(comm)?;
+        let outgoing = data(send.0, send.1, send.2, to.0)?;
+        let incoming = data(recv.0, recv.1, recv.2, from.0)?;
+        finish(object.sendrecv((&outgoing, to.0, to.1), (&incoming, from.0, from.1)), status)
     }
+
+    // Not a match on both, which would write them to memory.
+    if to.0 != MPI_PROC_NULL
+        && from.0 != MPI_PROC_NULL
+        && let Some(outgoing) = buffers::plain(send.0, send.1, send.2)
+        && let Some(incoming) = buffers::plain(recv.0, recv.1, recv.2)
+    {
+        let object = lookup(comm)?;
+        return finish(object.sendrecv((&outgoing, to.0, to.1), (&incoming, from.0, from.1)), status);
+    }
+    other(send, to, recv, from, comm, status)
 }
 
 fn send_init<N: Number>(

@@ -316,7 +316,7 @@ impl Context {
 
 impl Contexts {
     /// The context; it comes to be with the first message for it, or the first call.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn at(&mut self, ctx: u64) -> &mut Context {
         let slot = match self.last {
             Some((last, slot)) if last == ctx => slot,
@@ -325,6 +325,7 @@ impl Contexts {
         &mut self.slots[slot]
     }
 
+    #[cold]
     fn look_up(&mut self, ctx: u64) -> usize {
         let slot = match self.index.get(&ctx) {
             Some(&slot) => slot,
