@@ -158,9 +158,7 @@ impl PlanCache {
     #[inline(always)]
     fn has_line(&mut self, kind: Kind, flat: &Flat<'_>, tuning: &Tuning) -> bool {
         let Some(slots) = self.facts.slots else { return false };
-        // Where sizes are unknown, what does not fit into slots goes by message.
-        let most = if kind.size_unknown() { slots.inline } else { slots.inline.max(slots.board) };
-        if flat.largest() > most || self.facts.ranks > Line::RANKS {
+        if flat.largest() > slots.inline.max(slots.board) || self.facts.ranks > Line::RANKS {
             return false;
         }
         let place = (kind, flat.outline.place());

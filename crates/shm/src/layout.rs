@@ -123,7 +123,8 @@ fn rings_end(ranks: u32, slots: u32, data: u64) -> usize {
 /// Bytes that one publication in an arena of so many ranks can carry inline.
 pub(crate) fn arena_inline(ranks: u32) -> usize {
     match ranks {
-        0..=32 => 4096,
+        // A page, and its length, where that must be told.
+        0..=32 => 4096 + 8,
         33..=128 => 1024,
         _ => 256,
     }

@@ -35,11 +35,11 @@ fn publications_are_seen_by_stamp() {
     let slots = arenas(&all, at);
     assert!(inline(&slots[1], 0, 1).is_none());
     slots[0].publish(1, &Scratch::copy_of(b"one"));
-    slots[0].publish(2, &Scratch::copy_of(&[7; 4096]));
-    assert_eq!(slots[0].inline_bytes(), 4096);
+    slots[0].publish(2, &Scratch::copy_of(&[7; 4104]));
+    assert_eq!(slots[0].inline_bytes(), 4104);
     for reader in &slots {
         assert_eq!(inline(reader, 0, 1).as_deref(), Some(&b"one"[..]));
-        assert_eq!(inline(reader, 0, 2), Some(vec![7; 4096]));
+        assert_eq!(inline(reader, 0, 2), Some(vec![7; 4104]));
         assert!(inline(reader, 0, 3).is_none() && inline(reader, 1, 1).is_none());
         assert_eq!(reader.released(1), 0);
     }
@@ -49,12 +49,12 @@ fn publications_are_seen_by_stamp() {
     slots[0].publish(again, &Buffer::empty());
     assert_eq!(inline(&slots[2], 0, again), Some(vec![]));
     assert!(inline(&slots[2], 0, 1).is_none(), "its bank was used again");
-    assert_eq!(inline(&slots[2], 0, 2), Some(vec![7; 4096]), "another bank");
+    assert_eq!(inline(&slots[2], 0, 2), Some(vec![7; 4104]), "another bank");
     slots[0].bank(4).write(100, b"laid");
     assert!(inline(&slots[1], 0, 4).is_none());
     slots[0].publish_bank(4);
     let seen = inline(&slots[1], 0, 4).expect("it is published");
-    assert_eq!((seen.len(), &seen[100..104]), (4096, &b"laid"[..]));
+    assert_eq!((seen.len(), &seen[100..104]), (4104, &b"laid"[..]));
 }
 
 #[test]

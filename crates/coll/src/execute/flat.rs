@@ -14,9 +14,7 @@ use super::line::{Hop, Layout, Line, Outline, Piece, Spot, shape};
 use super::shared::{inside, lay};
 use super::{Advance, Running, Stamps};
 use crate::place::Place;
-use crate::{
-    Algorithm, Buf, Call, Facts, Fault, Kind, Memory, Messenger, Op, Pocket, Published, Shape, Slots,
-};
+use crate::{Algorithm, Buf, Call, Facts, Fault, Kind, Memory, Messenger, Op, Published, Shape, Slots};
 
 /// A call that may be carried out here: its elements lie in memory as they are packed.
 #[derive(Clone, Copy)]
@@ -283,11 +281,11 @@ impl<'a> Flat<'a> {
             Hop::Lay { phase, pocket, from } => {
                 let stamp = stamps.of(phase);
                 let clear = stamps.clear(stamp, slots);
-                if clear && let Some((base, start)) = self.send {
-                    let pocket = Pocket { at: u64::from(pocket), room: u64::from(from.len) };
-                    if let Some(inside) = lay(&slots.bank(stamp), stamp, pocket, pocket.room) {
-                        inside.copy_from(0, base, (start + from.at) as isize, from.len as usize);
-                    }
+                if clear
+                    && let Some((base, start)) = self.send
+                    && let Some(inside) = lay(&slots.bank(stamp), stamp, pocket.into(), u64::from(from.len))
+                {
+                    inside.copy_from(0, base, (start + from.at) as isize, from.len as usize);
                 }
                 Ok(clear)
             }
@@ -298,8 +296,7 @@ impl<'a> Flat<'a> {
             Hop::Fetch { rank, phase, pocket, into } => {
                 let stamp = stamps.of(phase);
                 let Some(published) = stamps.look(rank, stamp, slots) else { return Ok(false) };
-                let pocket = Pocket { at: u64::from(pocket), room: u64::from(into.len) };
-                let inside = inside(&published, (rank, stamp), pocket, pocket.room)?;
+                let inside = inside(&published, (rank, stamp), pocket.into(), u64::from(into.len))?;
                 if let (Some(recv), Some(inside)) = (self.recv, inside) {
                     recv.copy_from(into.at as isize, &inside, 0, into.len as usize);
                 }

@@ -104,66 +104,32 @@ impl Kept {
 /// A step on bytes of what is given and what is got, where schedules that fit into slots or go over the board need it.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Hop {
-    Publish {
-        phase: u32,
-        from: Piece,
-    },
-    /// Puts into a pocket that holds it.
-    Lay {
-        phase: u32,
-        pocket: u32,
-        from: Piece,
-    },
-    PublishLaid {
-        phase: u32,
-    },
-    Await {
-        rank: u32,
-        phase: u32,
-    },
-    Pull {
-        rank: u32,
-        phase: u32,
-        at: u32,
-        into: Piece,
-    },
-    Fetch {
-        rank: u32,
-        phase: u32,
-        pocket: u32,
-        into: Piece,
-    },
-    Reduce {
-        rank: u32,
-        phase: u32,
-        at: u32,
-        into: Piece,
-    },
-    Copy {
-        from: Spot,
-        into: Spot,
-    },
-    Combine {
-        from: Spot,
-        into: Spot,
-    },
-    Release {
-        phase: u32,
-    },
-    Drain {
-        rank: u32,
-        phase: u32,
-    },
-    Settle {
-        half: u32,
-    },
+    Publish { phase: u32, from: Piece },
+    Lay { phase: u32, pocket: Piece, from: Piece },
+    PublishLaid { phase: u32 },
+    Await { rank: u32, phase: u32 },
+    Pull { rank: u32, phase: u32, at: u32, into: Piece },
+    Fetch { rank: u32, phase: u32, pocket: Piece, into: Piece },
+    Reduce { rank: u32, phase: u32, at: u32, into: Piece },
+    Copy { from: Spot, into: Spot },
+    Combine { from: Spot, into: Spot },
+    Release { phase: u32 },
+    Drain { rank: u32, phase: u32 },
+    Settle { half: u32 },
 }
 
-/// Bytes of a side.
+/// Bytes of a side, or of a pocket.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
     pub(super) at: u32,
     pub(super) len: u32,
+}
+
+impl From<Piece> for Pocket {
+    #[inline]
+    fn from(Piece { at, len }: Piece) -> Pocket {
+        Pocket { at: u64::from(at), room: u64::from(len) }
+    }
 }
 
 /// Bytes of a side, or of the board.
@@ -269,7 +235,8 @@ impl Drawing<'_> {
     /// The short form of a step, if it has one.
     fn hop(&self, step: &Step) -> Option<Hop> {
         let bytes = |units: u64| u32::try_from(units * self.shape.unit).ok();
-        let pocket = |pocket: Pocket, len: u64| u32::try_from(pocket.at).ok().filter(|_| pocket.holds(len));
+        let pocket =
+            |Pocket { at, room }| Some(Piece { at: u32::try_from(at).ok()?, len: u32::try_from(room).ok()? });
         Some(match *step {
             // The root of a bcast publishes what others receive: there, both are one.
             Step::Publish { from, phase, form: Form::Inline } => {
@@ -277,14 +244,14 @@ impl Drawing<'_> {
             }
             Step::Publish { phase, form: Form::Laid, .. } => Hop::PublishLaid { phase },
             Step::Lay { from, phase, pocket: p } => {
-                Hop::Lay { phase, pocket: pocket(p, from.len)?, from: self.piece(from)? }
+                Hop::Lay { phase, pocket: pocket(p)?, from: self.piece(from)? }
             }
             Step::Await { rank, phase } => Hop::Await { rank, phase },
             Step::Pull { rank, phase, at, into } if into.buf == Buf::Recv => {
                 Hop::Pull { rank, phase, at: bytes(at)?, into: self.piece(into)? }
             }
             Step::Fetch { rank, phase, pocket: p, into } => {
-                Hop::Fetch { rank, phase, pocket: pocket(p, into.len)?, into: self.piece(into)? }
+                Hop::Fetch { rank, phase, pocket: pocket(p)?, into: self.piece(into)? }
             }
             Step::PullReduce { rank, phase, at, merge: Merge { with, into, side: Side::Left } }
                 if with == into && into.buf == Buf::Recv =>

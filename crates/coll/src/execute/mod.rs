@@ -235,7 +235,7 @@ impl Running {
         if let Some(line) = self.line.take() {
             return self.advance_line(line, io);
         }
-        if let (Needs::Board, Place::Nothing, Some(slots)) =
+        if let (Needs::Board | Needs::Pockets, Place::Nothing, Some(slots)) =
             (self.algorithm.needs, &self.places[3], io.slots())
         {
             self.places[3] = Place::shared(slots.board(), self.op.as_ref().map(|(_, ty)| ty));

@@ -1,6 +1,6 @@
 //! The board, symbolically: what is in it, and whether every access comes after those that it depends on.
 //!
-//! Each rank has a vector clock that counts its releases. A wait for a release learns the clock of who released;
+//! Each rank has a vector clock that counts what it releases and publishes. Who sees that learns the clock of who did;
 //! an access must know of every earlier access to the same unit of which one writes (Lamport 1978, Mattern 1989).
 
 use super::memory::Value;
@@ -11,7 +11,9 @@ pub(super) struct Board {
     /// By rank, what it knows of each rank.
     clocks: Vec<Vec<u64>>,
     /// By rank, its stamps and what it knew when it released them.
-    releases: Vec<Vec<(u64, Vec<u64>)>>,
+    releases: Told,
+    /// The same, when it published under them.
+    shown: Told,
 }
 
 #[derive(Clone, Default)]
@@ -27,23 +29,26 @@ impl Board {
         let ranks = ranks as usize;
         // A rank knows its own present, and of the others nothing.
         let clocks = (0..ranks).map(|me| (0..ranks).map(|rank| u64::from(rank == me)).collect()).collect();
-        Board { cells: vec![Cell::default(); units as usize], clocks, releases: vec![vec![]; ranks] }
+        let cells = vec![Cell::default(); units as usize];
+        Board { cells, clocks, releases: vec![vec![]; ranks], shown: vec![vec![]; ranks] }
     }
 
     pub(super) fn release(&mut self, rank: u32, stamp: u64) {
-        let clock = &mut self.clocks[rank as usize];
-        self.releases[rank as usize].push((stamp, clock.clone()));
-        clock[rank as usize] += 1;
+        tell(&mut self.releases, &mut self.clocks, (rank, stamp));
+    }
+
+    pub(super) fn publish(&mut self, rank: u32, stamp: u64) {
+        tell(&mut self.shown, &mut self.clocks, (rank, stamp));
     }
 
     /// A rank has seen that another released a stamp.
     pub(super) fn after(&mut self, rank: u32, other: u32, stamp: u64) {
-        let releases = &self.releases[other as usize];
-        let index = releases.partition_point(|release| release.0 < stamp);
-        let Some((_, known)) = releases.get(index).filter(|_| stamp > 0) else { return };
-        for (mine, theirs) in self.clocks[rank as usize].iter_mut().zip(known) {
-            *mine = (*mine).max(*theirs);
-        }
+        learn(&self.releases, &mut self.clocks, rank, (other, stamp));
+    }
+
+    /// A rank has seen what another published under a stamp.
+    pub(super) fn look(&mut self, rank: u32, other: u32, stamp: u64) {
+        learn(&self.shown, &mut self.clocks, rank, (other, stamp));
     }
 
     pub(super) fn read(&mut self, rank: u32, span: Span) -> Result<Vec<Value>, String> {
@@ -69,6 +74,23 @@ impl Board {
             *cell = Cell { value: Some(*value), writer: Some(now), readers: vec![] };
         }
         Ok(())
+    }
+}
+
+type Told = Vec<Vec<(u64, Vec<u64>)>>;
+
+fn tell(told: &mut Told, clocks: &mut [Vec<u64>], (rank, stamp): (u32, u64)) {
+    let clock = &mut clocks[rank as usize];
+    told[rank as usize].push((stamp, clock.clone()));
+    clock[rank as usize] += 1;
+}
+
+fn learn(told: &Told, clocks: &mut [Vec<u64>], rank: u32, (other, stamp): (u32, u64)) {
+    let told = &told[other as usize];
+    let index = told.partition_point(|told| told.0 < stamp);
+    let Some((_, known)) = told.get(index).filter(|_| stamp > 0) else { return };
+    for (mine, theirs) in clocks[rank as usize].iter_mut().zip(known) {
+        *mine = (*mine).max(*theirs);
     }
 }
 

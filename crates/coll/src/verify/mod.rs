@@ -345,6 +345,7 @@ impl Machine for Symbolic<'_> {
             Form::Laid => std::mem::take(&mut self.laid[rank as usize].1),
             _ => vec![],
         };
+        self.board.publish(rank, stamp);
         let publication = Publication { stamp, op, span: from, form, values, pockets };
         let bank = self.bank(stamp);
         self.slots[rank as usize][bank] = Some(publication);
@@ -356,6 +357,7 @@ impl Machine for Symbolic<'_> {
         let Some(slot) = slot.as_ref().filter(|slot| slot.stamp == stamp) else {
             return Err(format!("rank {rank} finds another stamp than {stamp} in rank {publisher}'s slot"));
         };
+        self.board.look(rank, publisher, stamp);
         if slot.form == Form::Region {
             if self.at_op[publisher as usize] != slot.op {
                 return Err(format!("rank {rank} pulls memory that rank {publisher} gave back"));
