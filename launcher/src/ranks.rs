@@ -115,7 +115,7 @@ fn job(plan: &Plan, common: &Common, rank: u32, app: usize) -> Job {
     }
 }
 
-fn environment(plan: &Plan, common: &[CString], rank: u32, socket: String) -> Strings {
+fn environment<'a>(plan: &Plan, common: &'a [CString], rank: u32, socket: String) -> Strings<'a> {
     let own = [
         format!("{}={socket}", banyan_pmi::FD_VARIABLE),
         format!("BANYAN_RANK={rank}"),
@@ -124,7 +124,7 @@ fn environment(plan: &Plan, common: &[CString], rank: u32, socket: String) -> St
         format!("BANYAN_LOCAL_SIZE={}", plan.size),
     ];
     let own = own.into_iter().map(|text| CString::new(text).expect("numbers hold no null byte"));
-    Strings::new(common.iter().cloned().chain(own).collect())
+    Strings::behind(common, own.collect())
 }
 
 /// The agent's ends (if any) and the rank's ends of stdout and stderr.

@@ -5,6 +5,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
@@ -140,24 +141,30 @@ pub(crate) fn fork() -> io::Result<Option<Pid>> {
 }
 
 /// Strings as exec wants them: pointers with a null at the end.
-pub(crate) struct Strings {
+pub(crate) struct Strings<'a> {
     pointers: Vec<*const c_char>,
     _owned: Vec<CString>,
+    _shared: PhantomData<&'a [CString]>,
 }
 
-impl Strings {
-    pub(crate) fn new(strings: Vec<CString>) -> Strings {
-        let pointers = strings.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect();
-        Strings { pointers, _owned: strings }
+impl<'a> Strings<'a> {
+    pub(crate) fn new(strings: Vec<CString>) -> Strings<'static> {
+        Strings::behind(&[], strings)
+    }
+
+    /// `shared`, and behind them `own`.
+    pub(crate) fn behind(shared: &'a [CString], own: Vec<CString>) -> Strings<'a> {
+        let pointers = shared.iter().chain(&own).map(|s| s.as_ptr()).chain([std::ptr::null()]).collect();
+        Strings { pointers, _owned: own, _shared: PhantomData }
     }
 }
 
 /// A program ready to be executed.
 pub(crate) struct Program {
     path: CString,
-    arguments: Strings,
+    arguments: Strings<'static>,
     /// For scripts without `#!`, which exec refuses: what a shell would do.
-    shell_arguments: Strings,
+    shell_arguments: Strings<'static>,
 }
 
 impl Program {
@@ -172,7 +179,7 @@ impl Program {
 pub(crate) struct Spawn<'a> {
     pub(crate) rank: u32,
     pub(crate) program: &'a Program,
-    pub(crate) environment: &'a Strings,
+    pub(crate) environment: &'a Strings<'a>,
     pub(crate) directory: Option<&'a CStr>,
     /// stdin, stdout, stderr.
     pub(crate) standard: [BorrowedFd<'a>; 3],
