@@ -4,7 +4,7 @@
 //! Small vectors are combined by every rank, in the order of ranks from the last down, so all get the same bits;
 //! of large ones each rank combines a part.
 
-use super::{no_chunks, no_temp};
+use super::{alltoall, gather, no_chunks, no_temp, scatter};
 use crate::{Algorithm, Buf, Case, Cost, Form, Kind, Merge, Needs, Round, Shape, Side, Span, Step};
 
 pub(crate) const BARRIER: Algorithm = Algorithm {
@@ -73,9 +73,11 @@ pub(crate) const ALLREDUCE: Algorithm = Algorithm {
 pub(crate) const REDUCE: Algorithm = Algorithm {
     kind: Kind::Reduce,
     about: "all publish, the root combines: small vectors on one node",
-    round: |shape, index, round| {
-        combine(shape, index, (shape.len, 0), shape.rank == shape.root, round);
+    round: |shape, index, round| match shape.commutative {
+        true => collect(shape, index, round),
+        false => combine(shape, index, (shape.len, 0), shape.rank == shape.root, round),
     },
+    cost: |case: &Case| Cost { hops: case.p() - 1.0, ..combine_cost(case) },
     ..ALLREDUCE
 };
 
@@ -100,6 +102,7 @@ pub(crate) const SCAN: Algorithm = Algorithm {
     kind: Kind::Scan,
     about: "all publish, each combines what those before it did: small vectors on one node",
     round: |shape, index, round| scan(shape, index, shape.rank + 1, round),
+    cost: REDUCE.cost,
     ..ALLREDUCE
 };
 
@@ -146,7 +149,7 @@ pub(crate) const ALLGATHER: Algorithm = Algorithm {
     chunks: no_chunks,
     temp: no_temp,
     rounds: |_| 3,
-    round: |shape, index, round| gather(shape, index, true, round),
+    round: |shape, index, round| all_gather(shape, index, (true, true), round),
     cost: gather_cost,
 };
 
@@ -155,7 +158,10 @@ pub(crate) const ALLGATHERV: Algorithm = Algorithm { kind: Kind::Allgatherv, ..A
 pub(crate) const GATHER: Algorithm = Algorithm {
     kind: Kind::Gather,
     about: "all publish, the root copies: small blocks on one node",
-    round: |shape, index, round| gather(shape, index, shape.rank == shape.root, round),
+    round: |shape, index, round| {
+        let is_root = shape.rank == shape.root;
+        all_gather(shape, index, (!is_root, is_root), round);
+    },
     ..ALLGATHER
 };
 
@@ -163,7 +169,7 @@ pub(crate) const SCATTER: Algorithm = Algorithm {
     kind: Kind::Scatter,
     about: "the root publishes all blocks, each copies its own: small blocks on one node",
     needs: Needs::InlineBlocks,
-    round: scatter,
+    round: from_root,
     cost: |case: &Case| Cost {
         hops: 1.0 + case.p() / 8.0,
         copied: (case.p() + 1.0) * case.bytes,
@@ -177,9 +183,9 @@ pub(crate) const ALLTOALL: Algorithm = Algorithm {
     kind: Kind::Alltoall,
     about: "all publish all blocks, each copies its own: small blocks on one node",
     needs: Needs::InlineBlocks,
-    round: alltoall,
+    round: all_to_all,
     cost: |case: &Case| Cost {
-        hops: case.p(),
+        hops: case.p() - 1.0,
         copied: 2.0 * case.p() * case.bytes,
         waits: 1.0,
         ..Cost::default()
@@ -188,7 +194,7 @@ pub(crate) const ALLTOALL: Algorithm = Algorithm {
 };
 
 fn gather_cost(case: &Case) -> Cost {
-    Cost { hops: case.p(), copied: (case.p() + 1.0) * case.bytes, waits: 1.0, ..Cost::default() }
+    Cost { hops: case.p() - 1.0, copied: (case.p() + 1.0) * case.bytes, waits: 1.0, ..Cost::default() }
 }
 
 fn combine_cost(case: &Case) -> Cost {
@@ -250,12 +256,19 @@ fn show(len: u64, round: &mut Round) {
     round.push(Step::Publish { from, phase: 0, form: Form::Inline });
 }
 
-/// Publish, copy what all published (if this rank wants it), release.
-fn gather(shape: &Shape, index: u32, wanted: bool, round: &mut Round) {
+/// Publish if this rank `gives` something to others, copy its own block and what all others published if it `gets` all, release.
+fn all_gather(shape: &Shape, index: u32, (gives, gets): (bool, bool), round: &mut Round) {
     match index {
-        0 => show(shape.len, round),
-        1 if wanted => {
-            for rank in 0..shape.ranks {
+        0 => {
+            if gives {
+                show(shape.len, round);
+            }
+            if gets {
+                gather::own(shape, round);
+            }
+        }
+        1 if gets => {
+            for rank in others(shape) {
                 let into = Span::new(Buf::Recv, shape.recvs.block(rank));
                 round.push(Step::Pull { rank, phase: 0, at: 0, into });
             }
@@ -265,29 +278,51 @@ fn gather(shape: &Shape, index: u32, wanted: bool, round: &mut Round) {
     }
 }
 
-fn scatter(shape: &Shape, index: u32, round: &mut Round) {
-    let rank = shape.root;
+fn from_root(shape: &Shape, index: u32, round: &mut Round) {
+    let (rank, is_root) = (shape.root, shape.rank == shape.root);
     match index {
-        0 if shape.rank == rank => show(shape.sends.start(shape.ranks), round),
-        0 => {}
-        1 => {
+        0 if is_root => {
+            show(shape.sends.start(shape.ranks), round);
+            scatter::own(shape, round);
+        }
+        1 if !is_root => {
             let at = u64::from(shape.rank) * shape.len;
             round.push(Step::Pull { rank, phase: 0, at, into: shape.whole(Buf::Recv) });
         }
+        0 | 1 => {}
         _ => round.push(Step::Release { phase: 0 }),
     }
 }
 
-fn alltoall(shape: &Shape, index: u32, round: &mut Round) {
+fn all_to_all(shape: &Shape, index: u32, round: &mut Round) {
     match index {
-        0 => show(shape.sends.start(shape.ranks), round),
+        0 => {
+            show(shape.sends.start(shape.ranks), round);
+            alltoall::own(shape, round);
+        }
         1 => {
-            for rank in 0..shape.ranks {
+            for rank in others(shape) {
                 let into = Span::new(Buf::Recv, shape.recvs.block(rank));
                 round.push(Step::Pull { rank, phase: 0, at: shape.sends.start(shape.rank), into });
             }
         }
         _ => round.push(Step::Release { phase: 0 }),
+    }
+}
+
+/// All but the root publish; the root combines that with its own, in any order.
+fn collect(shape: &Shape, index: u32, round: &mut Round) {
+    let (is_root, into) = (shape.rank == shape.root, shape.whole(Buf::Recv));
+    if index == 0 {
+        match is_root {
+            true => round.copy(shape.whole(Buf::Send), into),
+            false => show(shape.len, round),
+        }
+    } else if index > shape.ranks {
+        round.push(Step::Release { phase: 0 });
+    } else if is_root && index < shape.ranks {
+        let (rank, merge) = (shape.after(shape.root, index), Merge::onto(into, Side::Left));
+        round.push(Step::PullReduce { rank, phase: 0, at: 0, merge });
     }
 }
 
@@ -313,14 +348,20 @@ fn combine_from(rank: u32, ranks: u32, at: u64, into: Span, round: &mut Round) {
     }
 }
 
-/// Publish, combine what the first `ranks` published, release.
+/// Publish, unless nobody is behind this rank; combine what the first `ranks` gave, release.
 fn scan(shape: &Shape, index: u32, ranks: u32, round: &mut Round) {
+    let into = shape.whole(Buf::Recv);
     if index == 0 {
-        show(shape.len, round);
+        if shape.rank + 1 < shape.ranks {
+            show(shape.len, round);
+        }
+        if ranks > shape.rank {
+            round.copy(shape.whole(Buf::Send), into);
+        }
     } else if index > shape.ranks {
         round.push(Step::Release { phase: 0 });
-    } else if index <= ranks {
-        combine_from(ranks - index, ranks, 0, shape.whole(Buf::Recv), round);
+    } else if index <= ranks && ranks - index != shape.rank {
+        combine_from(ranks - index, ranks, 0, into, round);
     }
 }
 
