@@ -195,7 +195,7 @@ macro_rules! collective {
     ) => {
         const _: () = {
             #[allow(clippy::too_many_arguments, reason = "MPI's parameters")]
-            #[inline(always)]
+            #[inline(never)]
             fn call<$n: Number>($comm: &Object, $($arg: $type),*) -> Result<Call> $body
 
             mpi! {

@@ -6,8 +6,8 @@
 /// The halves as a collective finds them. All ranks count them alike.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Halves {
-    /// The first chunk goes through the second half.
-    swapped: bool,
+    /// The half that the first chunk goes through.
+    first: usize,
     /// By half: the stamp that a rank has released when it is through with what went through there before.
     used: [u64; 2],
 }
@@ -20,7 +20,7 @@ impl Halves {
             let end = u64::from(phases / chunks * (chunk + 1));
             self.used[found.place(chunk % 2)] = first + end - 1;
         }
-        self.swapped ^= chunks % 2 == 1;
+        self.first ^= chunks as usize % 2;
         found
     }
 
@@ -32,15 +32,15 @@ impl Halves {
     /// Where something is whose place on the board is counted from the half of the first chunk.
     #[inline]
     pub(crate) fn at(&self, at: u64, half: u64) -> u64 {
-        match (self.swapped, at < half) {
-            (false, _) => at,
-            (true, true) => at + half,
-            (true, false) => at - half,
+        match (self.first, at < half) {
+            (0, _) => at,
+            (_, true) => at + half,
+            (_, false) => at - half,
         }
     }
 
     fn place(&self, half: u32) -> usize {
-        usize::from(self.swapped) ^ half as usize
+        self.first ^ half as usize
     }
 }
 

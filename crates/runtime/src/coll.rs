@@ -65,7 +65,7 @@ impl Team {
 
     /// Starts a collective; `None`: it is over already. If the caller `waits` for it anyway, a few looks
     /// at the other ranks' slots come before the first poll of all fabrics. What was `asked` is kept for [`Team::repeat`].
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn launch(
         self: &Arc<Self>,
         call: Call,

@@ -131,7 +131,7 @@ impl Engine {
 
     /// A collective was over without a poll of the fabrics. Others may wait for this rank to poll all the same.
     /// Returns how many things happened.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn glance(&mut self) -> usize {
         self.glances += if self.policy.spins_freely() { 1 } else { TURN };
         if self.glances < GLANCES {

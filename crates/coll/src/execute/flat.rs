@@ -259,12 +259,12 @@ impl<'a> Flat<'a> {
     #[inline(always)]
     fn step(
         &self,
-        hop: Hop,
+        hop: &Hop,
         stamps: &mut Stamps,
         board: &Board,
         slots: &mut (impl Slots + ?Sized),
     ) -> Result<bool, Fault> {
-        match hop {
+        match *hop {
             Hop::Publish { phase, from } => {
                 let stamp = stamps.of(phase);
                 let clear = stamps.clear(stamp, slots);
@@ -326,37 +326,62 @@ impl<'a> Flat<'a> {
                 slots.release(stamps.of(phase));
                 Ok(true)
             }
-            Hop::Drain { rank, phase } => Ok(slots.released(rank) >= stamps.of(phase)),
-            Hop::Settle { half } => Ok(stamps.settled(half, slots)),
             Hop::Copy { from, into } => {
-                if let Some((from, into)) = self.at(from, board, stamps).zip(self.at(into, board, stamps))
-                    && from.address(0) != into.address(0)
+                let spots = self.at(from, board, stamps).zip(self.at(into, board, stamps));
+                if let Some(((base, at), (to, to_at))) = spots
+                    && base.address(at) != to.address(to_at)
                 {
-                    into.copy_from(0, &from, 0, into.len());
+                    to.copy_from(to_at, base, at, into.piece.len as usize);
                 }
                 Ok(true)
             }
-            Hop::Combine { from, into } => {
-                if let (Some((from, into)), Some(With { reducer, ty, .. })) =
-                    (self.at(from, board, stamps).zip(self.at(into, board, stamps)), self.with)
-                {
-                    let done = reducer.reduce(ty, &from, &into, into.len() as u64 / self.outline.unit);
-                    done.map_err(|error| Fault::Operator(error.to_string()))?;
-                }
-                Ok(true)
+            Hop::Drain { .. } | Hop::Settle { .. } | Hop::Combine { .. } => {
+                self.step_on_board(hop, stamps, board, slots)
             }
         }
     }
 
-    /// The memory of a place.
-    #[inline]
-    fn at(&self, Spot { buf, piece }: Spot, board: &Board, stamps: &Stamps) -> Option<Buffer> {
+    /// The steps that only long schedules have: not in the way of the others.
+    #[inline(never)]
+    fn step_on_board(
+        &self,
+        hop: &Hop,
+        stamps: &mut Stamps,
+        board: &Board,
+        slots: &mut (impl Slots + ?Sized),
+    ) -> Result<bool, Fault> {
+        match *hop {
+            Hop::Drain { rank, phase } => Ok(slots.released(rank) >= stamps.of(phase)),
+            Hop::Settle { half } => Ok(stamps.settled(half, slots)),
+            Hop::Combine { from, into } => {
+                let spots = self.at(from, board, stamps).zip(self.at(into, board, stamps));
+                if let (Some(((base, at), (to, to_at))), Some(With { reducer, ty, .. })) = (spots, self.with)
+                {
+                    let len = into.piece.len as usize;
+                    let (from, into) = (base.slice(at, len), to.slice(to_at, len));
+                    let done = reducer.reduce(ty, &from, &into, len as u64 / self.outline.unit);
+                    done.map_err(|error| Fault::Operator(error.to_string()))?;
+                }
+                Ok(true)
+            }
+            _ => unreachable!("it is done above"),
+        }
+    }
+
+    /// The memory of a place, and where in it that is.
+    #[inline(always)]
+    fn at<'b>(
+        &'b self,
+        Spot { buf, piece }: Spot,
+        board: &'b Board,
+        stamps: &Stamps,
+    ) -> Option<(&'b Buffer, isize)> {
         let (base, at) = match buf {
             Buf::Send => self.send.map(|(base, start)| (base, u64::from(start) + u64::from(piece.at)))?,
             Buf::Recv => (self.recv?, u64::from(piece.at)),
             _ => (&board.memory, stamps.halves.at(u64::from(piece.at), board.half)),
         };
-        Some(base.slice(at as isize, piece.len as usize))
+        Some((base, at as isize))
     }
 
     /// Whether a call can be carried out along a line.
@@ -415,7 +440,7 @@ impl Begun {
         while !self.stamps.turn(slots) {
             again().then_some(())?;
         }
-        while let Some(&hop) = hops.get(self.next) {
+        while let Some(hop) = hops.get(self.next) {
             match flat.step(hop, &mut self.stamps, &board, slots) {
                 Ok(true) => self.next += 1,
                 Ok(false) => again().then_some(())?,
