@@ -119,7 +119,7 @@ impl Facts {
     /// Of `ranks` ranks on one node of `cores` cores with slots as the runtime makes them, or on nodes of
     /// their own: what `mpirun --explain` assumes of a communicator that is not there.
     pub fn supposed(ranks: u32, shared: bool, cores: u32) -> Facts {
-        let slots = shared.then_some(SlotFacts { inline: 4096, regions: true, board: 4 << 20 });
+        let slots = shared.then_some(SlotFacts { inline: 4096, regions: true, board: 32 << 20 });
         Facts { ranks, shared, cores, per_node: if shared { ranks } else { 1 }, slots }
     }
 }

@@ -292,7 +292,7 @@ impl Blocks {
 }
 
 const LINE: u64 = 64;
-const PAGE: u64 = 4096;
+pub(crate) const PAGE: u64 = 4096;
 
 /// All that an algorithm may know: a schedule is a function of it. Apart from `rank`, and from the blocks of
 /// collectives whose sizes not all ranks know, it is the same at all ranks.

@@ -391,23 +391,33 @@ impl Trial {
     }
 }
 
-fn facts(ranks: u32, slots: bool) -> Facts {
-    let slots = slots.then_some(SlotFacts { inline: INLINE as u64, regions: true, board: BOARD as u64 });
-    Facts { ranks, shared: slots.is_some(), cores: 64, per_node: ranks, slots }
+fn facts(ranks: u32, (inline, board): (usize, usize), crowded: bool) -> Facts {
+    let slots =
+        (inline > 0).then_some(SlotFacts { inline: inline as u64, regions: true, board: board as u64 });
+    Facts { ranks, shared: slots.is_some(), cores: if crowded { 1 } else { 64 }, per_node: ranks, slots }
 }
 
 const INLINE: usize = 2048;
-const BOARD: usize = 4096;
+
+/// Bytes of a slot and of the board: where pairs decide by size, some go over each, and by message.
+fn shared_bytes(needs: Needs) -> (usize, usize) {
+    match needs {
+        Needs::Messages => (0, 0),
+        Needs::Pockets => (1280, 1 << 16),
+        _ => (INLINE, 4096),
+    }
+}
 
 /// Tries a collective on all ranks, several times at once with changing roots, and compares.
 fn try_out(algorithm: Option<&Algorithm>, trial: Trial) {
     let about = format!("{algorithm:?}, {trial:?}");
     let overrides = algorithm.map(|row| Overrides::parse(&format!("{row:?}")).unwrap()).unwrap_or_default();
     let tuning = Tuning { overrides, ..Tuning::default() };
-    let slots = algorithm.is_some_and(|row| row.needs != Needs::Messages);
-    let facts = facts(trial.ranks, slots);
-    let mut net = Net::new(trial.ranks, trial.seed, if slots { INLINE } else { 0 }, true);
-    net.board = Scratch::zeroed(BOARD);
+    let (inline, board) = shared_bytes(algorithm.map_or(Needs::Messages, |row| row.needs));
+    let slots = inline > 0;
+    let facts = facts(trial.ranks, (inline, board), !trial.seed.is_multiple_of(3));
+    let mut net = Net::new(trial.ranks, trial.seed, inline, true);
+    net.board = Scratch::zeroed(board);
     let mut plans: Vec<PlanCache> = (0..trial.ranks).map(|rank| PlanCache::new(rank, facts)).collect();
     let times = if slots { 4 } else { 2 };
     // Each twice, so that what is kept for the next call is used.

@@ -24,7 +24,18 @@ fn some_roots(algorithm: &Algorithm, ranks: u32) -> Vec<u32> {
     }
 }
 
-/// A slot whose pockets hold so many bytes: what is longer goes by message.
+/// A board whose halves have so many bytes for each pair that may use them, or some for each rank.
+fn board(algorithm: &Algorithm, ranks: u32, room: u64) -> u64 {
+    let p = u64::from(ranks);
+    match algorithm.kind {
+        Kind::Gatherv | Kind::Scatterv => 2 * (p - 1) * room,
+        Kind::Alltoallv | Kind::Alltoallw => 2 * p * (p - 1) * room,
+        // More for many ranks, so that it is not all chunks.
+        _ => 2 * p * u64::from(1 + ranks / 16),
+    }
+}
+
+/// A slot whose pockets hold so many bytes: what is longer goes over the board or by message.
 fn slot(algorithm: &Algorithm, ranks: u32, room: u64) -> u64 {
     let pockets = if algorithm.kind == Kind::Gatherv { 1 } else { u64::from(ranks.max(2) - 1) };
     pockets * (Pocket::HEAD + room)
@@ -48,8 +59,7 @@ fn check_all(algorithms: impl Iterator<Item = &'static Algorithm>) {
                         even: (bits + odd) % 5 == 4,
                         commutative: algorithm.reorders || (bits / 2 + odd) % 2 == 1,
                         seed: bits as u64,
-                        // More for many ranks, so that it is not all chunks.
-                        board: 2 * u64::from(ranks) * u64::from(1 + ranks / 16) + len / 3,
+                        board: board(algorithm, ranks, (i + j + odd) as u64 % 4) + len / 3,
                         banks: [2, 16][(i / 2 + j) % 2],
                         slot: slot(algorithm, ranks, (i + 2 * j) as u64 % 4),
                         crowded: (i + j / 2 + odd) % 3 == 0,
@@ -380,4 +390,30 @@ fn a_half_of_the_board_written_over_while_it_is_read_is_found() {
         }
     });
     assert!(what.contains("nothing orders"), "{what}");
+}
+
+#[test]
+fn blocks_on_the_board_that_nobody_said_are_there_are_found() {
+    const NAME: &str = "alltoallv=shared";
+    let trial = Trial {
+        ranks: 3,
+        root: 0,
+        len: 7,
+        unit: 1,
+        in_place: false,
+        even: true,
+        commutative: true,
+        seed: 3,
+        board: 2 * 6 * 7,
+        banks: 16,
+        slot: slot(row(NAME), 3, 1),
+        crowded: true,
+    };
+    check(row(NAME), &trial).unwrap();
+    let round = |shape: &Shape, index, round: &mut Round| {
+        changed(NAME, (shape, index, round), |step| (!matches!(step, Step::Fetch { .. })).then_some(step));
+    };
+    let wrong = Algorithm { round, ..*row(NAME) };
+    let what = check(Box::leak(Box::new(wrong)), &trial).unwrap_err();
+    assert!(what.contains("before anything was written") || what.contains("nothing orders"), "{what}");
 }

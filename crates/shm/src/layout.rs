@@ -163,7 +163,7 @@ pub(crate) fn arena_stride(ranks: u32) -> usize {
 }
 
 /// The least size of a board.
-const BOARD: usize = 2 << 20;
+const BOARD: usize = 16 << 20;
 
 const _: () = assert!(INLINE == 36);
 const _: () = {
@@ -185,7 +185,7 @@ mod tests {
             let layout = Layout::of(size, ranks).expect("it fits");
             assert!(layout.arena_bytes >= arena_stride(ranks), "{ranks} ranks: {layout:?}");
             assert!(layout.max_body() >= 4096, "{ranks} ranks: {layout:?}");
-            assert!(ranks > 128 || size <= 5 << 30, "{ranks} ranks: {size}");
+            assert!(ranks > 128 || size <= 6 << 30, "{ranks} ranks: {size}");
         }
         for (ranks, data) in [(2, 512), (7, 512), (8, 128), (16, 128), (128, 128), (256, 32)] {
             let layout = Layout::of(Layout::recommended(ranks), ranks).expect("fits");

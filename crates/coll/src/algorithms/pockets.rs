@@ -1,5 +1,5 @@
 //! Shared slots where not all ranks know all sizes: a rank's slot has a pocket for each rank that it gives something,
-//! and a block that does not fit goes by message. With one root each pair has also room on the board, through which goes as
+//! and a block that does not fit goes by message. Each pair has also room on the board, through which goes as
 //! much of such a block as fits. Both ends of a pair know the size of their block, so each pair decides for itself; a pair
 //! without data does nothing.
 
@@ -7,7 +7,8 @@ use std::ops::Range;
 
 use super::board::HALF;
 use super::gather::{linear_cost, linear_rounds};
-use super::{WINDOW, alltoall, gather, no_chunks, no_temp, scatter};
+use super::{WINDOW, alltoall, gather, no_temp, scatter};
+use crate::schedule::PAGE;
 use crate::{Algorithm, Buf, Case, Cost, Form, Kind, Needs, Pocket, Round, Shape, Span, Step};
 
 pub(crate) const GATHERV: Algorithm = Algorithm {
@@ -35,8 +36,8 @@ pub(crate) const SCATTERV: Algorithm = Algorithm {
 
 pub(crate) const ALLTOALLV: Algorithm = Algorithm {
     kind: Kind::Alltoallv,
-    about: "all publish all blocks, each copies its own, large ones go by message: one node",
-    chunks: no_chunks,
+    about: "all publish all blocks, each copies its own, of large ones first from the board, then by message: one node",
+    chunks: |shape| u32::from(pair_area(shape) > 0),
     round: alltoallv,
     cost: |case: &Case| match one_of_many(case).holds(case.bytes as u64) {
         true => Cost { copied: 2.0 * case.p() * case.bytes, ..looks(case) },
@@ -82,13 +83,29 @@ fn area(shape: &Shape) -> u64 {
 
 const MOST: u64 = 1 << 18;
 
+/// Units of the board for each pair of an exchange: an odd number of pages, as areas a power of two apart would share few
+/// sets of a cache. Ranks that have a core each send messages.
+fn pair_area(shape: &Shape) -> u64 {
+    let pairs = u64::from(shape.ranks) * u64::from(shape.ranks - 1);
+    let area = shape.grained(shape.half() / pairs.max(1));
+    match shape.crowded {
+        false => 0,
+        true if area > PAGE && area.is_multiple_of(2 * PAGE) => area - PAGE,
+        true => area,
+    }
+}
+
 fn gatherv(shape: &Shape, index: u32, round: &mut Round) {
     let (me, root) = (shape.relative(), shape.root);
     if index == 0 && me == 0 {
         gather::own(shape, round);
     }
-    let flow =
-        Flow { pockets: 1, area: area(shape), distances: if me == 0 { 1..shape.ranks } else { me..me + 1 } };
+    let flow = Flow {
+        pockets: 1,
+        area: area(shape),
+        apart: 0,
+        distances: if me == 0 { 1..shape.ranks } else { me..me + 1 },
+    };
     let gives = |_| (me > 0).then(|| (root, shape.whole(Buf::Send)));
     let gets = |distance| {
         let from = shape.after(root, distance);
@@ -108,7 +125,7 @@ fn scatterv(shape: &Shape, index: u32, round: &mut Round) {
         (me == 0).then(|| (to, Span::new(Buf::Send, shape.sends.block(to))))
     };
     let gets = |_| (me > 0).then(|| (root, shape.whole(Buf::Recv)));
-    let flow = Flow { pockets: shape.ranks - 1, area: area(shape), distances };
+    let flow = Flow { pockets: shape.ranks - 1, area: area(shape), apart: 0, distances };
     flow.round(shape, index, (gives, gets), round);
 }
 
@@ -124,12 +141,9 @@ fn alltoallv(shape: &Shape, index: u32, round: &mut Round) {
         let from = shape.before(shape.rank, distance);
         Some((from, Span::new(Buf::Recv, shape.recvs.block(from))))
     };
-    Flow { pockets: shape.ranks - 1, area: 0, distances: 1..shape.ranks }.round(
-        shape,
-        index,
-        (gives, gets),
-        round,
-    );
+    let (area, others) = (pair_area(shape), shape.ranks - 1);
+    let flow = Flow { pockets: others, area, apart: area * u64::from(others), distances: 1..shape.ranks };
+    flow.round(shape, index, (gives, gets), round);
 }
 
 /// What goes from rank to rank, by how far the receiver is behind the sender (or the other rank behind the root).
@@ -138,6 +152,8 @@ struct Flow {
     pockets: u32,
     /// Units of the board for each distance.
     area: u64,
+    /// Units from one writer's areas to the next one's; none where one rank of each pair is the root.
+    apart: u64,
     /// Those that this rank has a part in.
     distances: Range<u32>,
 }
@@ -167,7 +183,7 @@ impl Flow {
                     let Some((_, from)) = gives(distance) else { continue };
                     round.push(Step::Lay { from, phase: 0, pocket: pocket(distance) });
                     if let Some((_, from)) = self.parts(gives(distance), pocket(distance))[0] {
-                        round.copy(from, self.on_board(distance, from.len));
+                        round.copy(from, self.on_board(shape.rank, distance, from.len));
                     }
                 }
             }
@@ -184,7 +200,9 @@ impl Flow {
                         (0, Some((rank, into)), _) => {
                             round.push(Step::Fetch { rank, phase: 0, pocket: pocket(distance), into });
                         }
-                        (1, _, Some((_, into))) => round.copy(self.on_board(distance, into.len), into),
+                        (1, _, Some((rank, into))) => {
+                            round.copy(self.on_board(rank, distance, into.len), into)
+                        }
                         _ => {}
                     }
                     if (distance - 1) / WINDOW != window {
@@ -212,7 +230,7 @@ impl Flow {
         [part(0, first), part(first, block.len - first)]
     }
 
-    fn on_board(&self, distance: u32, len: u64) -> Span {
-        Span::new(Buf::Board, (u64::from(distance - 1) * self.area, len))
+    fn on_board(&self, writer: u32, distance: u32, len: u64) -> Span {
+        Span::new(Buf::Board, (u64::from(writer) * self.apart + u64::from(distance - 1) * self.area, len))
     }
 }

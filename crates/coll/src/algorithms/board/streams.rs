@@ -113,7 +113,7 @@ pub(crate) const ALLTOALL: Algorithm = Algorithm {
 fn most(kind: Kind) -> u64 {
     match kind {
         Kind::Bcast | Kind::Scatter => 1 << 19,
-        _ => u64::MAX,
+        _ => 1 << 21,
     }
 }
 
