@@ -5,7 +5,8 @@ use std::sync::Arc;
 use banyan_memory::Address;
 
 use crate::execute::Stamps;
-use crate::execute::flat::{Begun, Flat};
+use crate::execute::flat::Flat;
+use crate::execute::hops::Begun;
 use crate::execute::line::{Line, Outline};
 use crate::halves::Halves;
 use crate::place::Place;

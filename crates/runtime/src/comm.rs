@@ -10,7 +10,6 @@ use banyan_transport::Peer;
 use crate::bail;
 use crate::bsend::Attached;
 use crate::cart::Cart;
-use crate::coll::Team;
 use crate::engine::{Engine, fault_error, packed};
 use crate::errhandler::Errhandler;
 use crate::error::{Class, Error, Result};
@@ -20,6 +19,7 @@ use crate::message::Message;
 use crate::request::{Recipe, Request, SendMode};
 use crate::runtime::{Runtime, derive_context};
 use crate::status::{ANY_SOURCE, ANY_TAG, Outcome, PROC_NULL, Status, TAG_UB};
+use crate::team::Team;
 
 /// Looks at the ring of a peer before a receive from it is posted: some microseconds.
 const LOOKS: u32 = 2000;

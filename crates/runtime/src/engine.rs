@@ -9,10 +9,11 @@ use banyan_p2p as p2p;
 use banyan_pmi::{Client, Event};
 use banyan_transport::{Get, Head, Peer, Sink, Token};
 
-use crate::coll::{Early, Messages, Sequences, Team};
 use crate::error::{Class, Error};
+use crate::messenger::{Early, Messages};
 use crate::places;
 use crate::ports::Ports;
+use crate::team::{Sequences, Team};
 use crate::wait::{Kick, Looks, Policy};
 
 /// A running collective, by its place in the engine and a number that is never used twice.

@@ -21,11 +21,13 @@ mod group;
 mod info;
 mod loopback;
 mod message;
+mod messenger;
 mod places;
 mod ports;
 mod request;
 mod runtime;
 mod status;
+mod team;
 mod wait;
 
 pub use attr::{Attributes, CopyFn, CopyRule, DeleteFn, Keyvals, Value};

@@ -8,12 +8,12 @@ use banyan_datatype::Data;
 use banyan_p2p::{Mode, ReqId};
 
 use crate::bail;
-use crate::coll::Team;
 use crate::comm::{Comm, Posted, lock, outcome};
 use crate::engine::{CollId, Engine};
 use crate::error::{Error, Result};
 use crate::runtime::Runtime;
 use crate::status::{Outcome, Status};
+use crate::team::Team;
 
 /// When a send is complete (MPI 5.0, 3.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

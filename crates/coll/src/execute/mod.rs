@@ -1,6 +1,7 @@
 //! [`Execution`]: carries a schedule out, driven from outside.
 
 pub(crate) mod flat;
+pub(crate) mod hops;
 pub(crate) mod line;
 mod merge;
 mod shared;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use banyan_datatype::{Data, TypeArc};
 use banyan_memory::Buffer;
 
-use self::flat::Begun;
+use self::hops::Begun;
 use self::line::Line;
 use self::merge::Came;
 use crate::place::{Place, Spare};

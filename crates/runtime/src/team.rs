@@ -1,0 +1,292 @@
+//! What the members of a communicator keep between their collectives, and the short way of a call from its arguments to their
+//! shared slots.
+
+use std::sync::{Arc, OnceLock};
+
+use banyan_coll::{self as coll, Asked, Attempt, Call, Execution, Lists, PlanCache};
+use banyan_memory::{Address, Buffer, GateGuard};
+use banyan_shm::{Arena, Published};
+
+use crate::engine::{CollId, Engine};
+use crate::error::{Class, Error, Result};
+use crate::group::Group;
+use crate::places;
+use crate::runtime::{Retired, Runtime};
+use crate::wait::Looks;
+
+/// What the schedules of a communicator are carried out with.
+pub(crate) struct Team {
+    rt: Arc<Runtime>,
+    pub(crate) ctx: u64,
+    pub(crate) group: Group,
+    /// Where its [`Sequence`] is, from the first collective on.
+    place: OnceLock<u32>,
+    slots: OnceLock<Option<TeamSlots>>,
+}
+
+/// Where a communicator is in its sequence of collectives.
+pub(crate) struct Sequence {
+    seq: u32,
+    plans: PlanCache,
+}
+
+/// The sequences of all communicators that had a collective. The engine keeps them, behind the gate: a lock of
+/// their own would cost as much as the rest of a small collective.
+#[derive(Default)]
+pub(crate) struct Sequences(Vec<Option<Sequence>>);
+
+impl Sequences {
+    fn enter(&mut self, sequence: Sequence) -> u32 {
+        places::keep(&mut self.0, sequence) as u32
+    }
+
+    #[inline]
+    fn at(&mut self, place: u32) -> &mut Sequence {
+        self.0[place as usize].as_mut().expect("a communicator keeps its place until it is gone")
+    }
+
+    /// Its communicator is gone.
+    pub(crate) fn leave(&mut self, place: u32) {
+        self.0[place as usize] = None;
+    }
+}
+
+impl Team {
+    pub(crate) fn new(rt: &Arc<Runtime>, ctx: u64, group: Group) -> Self {
+        Self { rt: rt.clone(), ctx, group, place: OnceLock::new(), slots: OnceLock::new() }
+    }
+
+    /// Starts a collective; `None`: it is over already. If the caller `waits` for it anyway, a few looks
+    /// at the other ranks' slots come before the first poll of all fabrics. What was `asked` is kept for [`Team::repeat`].
+    #[inline(never)]
+    pub(crate) fn launch(
+        self: &Arc<Self>,
+        call: Call,
+        asked: Option<(Asked, &dyn Lists)>,
+        waits: bool,
+    ) -> Result<Option<CollId>> {
+        let mut engine = self.rt.gate.enter();
+        let mut looks = engine.policy.looks(waits, self.rt.gate.is_shared());
+        let place = match self.place.get() {
+            Some(&place) => place,
+            None => self.enter(&mut engine),
+        };
+        let Sequence { seq, plans } = engine.sequences.at(place);
+        *seq = seq.wrapping_add(1);
+        let attempt = self.slots().and_then(|mut slots| {
+            coll::attempt(&call, asked, plans, &self.rt.tuning, &mut slots, &mut || looks.again())
+        });
+        match attempt {
+            Some(attempt) => self.attempted(&mut engine, attempt, &mut looks),
+            None => self.begin(engine, place, call, looks),
+        }
+    }
+
+    /// Starts a collective that was carried out before, with the same arguments, by a caller that waits for it; `None`: it
+    /// was not.
+    #[inline(always)]
+    pub(crate) fn repeat(
+        self: &Arc<Self>,
+        asked: Asked,
+        lists: &impl Lists,
+    ) -> Option<Result<Option<CollId>>> {
+        let place = *self.place.get()?;
+        let mut engine = self.rt.gate.enter();
+        let known = engine.sequences.at(place).plans.known(asked, lists)?;
+        Some(self.follow(&mut engine, place, known, asked.buffers.map(|buffer| buffer.0)))
+    }
+
+    /// The part of it that is the same for all collectives.
+    #[inline(never)]
+    fn follow(
+        self: &Arc<Self>,
+        engine: &mut Engine,
+        place: u32,
+        known: usize,
+        buffers: [Address; 2],
+    ) -> Result<Option<CollId>> {
+        let mut looks = engine.policy.looks(true, self.rt.gate.is_shared());
+        let Sequence { seq, plans } = engine.sequences.at(place);
+        *seq = seq.wrapping_add(1);
+        let slots = self.slots();
+        let attempt = slots
+            .and_then(|mut slots| coll::repeat(known, buffers, plans, &mut slots, &mut || looks.again()));
+        match attempt {
+            Some(attempt) => self.attempted(engine, attempt, &mut looks),
+            None => unreachable!("it was done before"),
+        }
+    }
+
+    /// What became of an attempt.
+    #[inline(always)]
+    fn attempted(
+        self: &Arc<Self>,
+        engine: &mut Engine,
+        attempt: Attempt,
+        looks: &mut Looks,
+    ) -> Result<Option<CollId>> {
+        match attempt {
+            Attempt::Over(Ok(())) => {
+                if engine.glance() > 0 {
+                    self.rt.gate.notify();
+                }
+                Ok(None)
+            }
+            Attempt::Over(Err(fault)) => Err(self.error(&fault)),
+            Attempt::Begun(execution) => engine.start_coll(self, execution, looks),
+        }
+    }
+
+    /// What cannot be done on the spot becomes an execution.
+    #[inline(never)]
+    fn begin(
+        self: &Arc<Self>,
+        mut engine: GateGuard<'_, Engine>,
+        place: u32,
+        call: Call,
+        mut looks: Looks,
+    ) -> Result<Option<CollId>> {
+        let Sequence { seq, plans } = engine.sequences.at(place);
+        let execution = coll::start(call, plans, &self.rt.tuning, *seq);
+        engine.start_coll(self, execution, &mut looks)
+    }
+
+    #[cold]
+    fn enter(&self, engine: &mut Engine) -> u32 {
+        let first = self.first(engine);
+        let place = engine.sequences.enter(first);
+        *self.place.get_or_init(|| place)
+    }
+
+    #[inline]
+    pub(crate) fn slots(&self) -> Option<&TeamSlots> {
+        self.slots.get().and_then(Option::as_ref)
+    }
+
+    /// What the first collective finds out: only what all ranks find out alike.
+    fn first(&self, engine: &Engine) -> Sequence {
+        let slots = self.slots.get_or_init(|| self.share(engine));
+        let (ranks, known) = (self.group.size(), self.rt.facts());
+        let facts = coll::Facts {
+            ranks,
+            shared: known.one_node,
+            cores: known.cores,
+            per_node: ranks,
+            slots: slots.as_ref().map(|slots| coll::SlotFacts {
+                inline: slots.arena.inline_bytes() as u64,
+                regions: slots.regions,
+                board: slots.arena.board_bytes() as u64,
+            }),
+        };
+        Sequence { seq: 0, plans: PlanCache::new(self.group.rank().unwrap_or(0), facts) }
+    }
+
+    /// The communicator's slots in shared memory, if its ranks share some and there is room.
+    fn share(&self, engine: &Engine) -> Option<TeamSlots> {
+        let ranks = self.group.size();
+        let shm = engine.ports.shm.as_ref().filter(|_| ranks > 1 && self.rt.facts().one_node)?;
+        let offset = shm.arena_join(self.ctx, ranks)?;
+        // On one host the local index of a process is its rank in MPI_COMM_WORLD.
+        let peers: Vec<u32> = self.group.peers().map(|peer| peer.0).collect();
+        let arena = shm.arena(offset, self.group.rank()?, ranks, &peers);
+        Some(TeamSlots { arena, regions: self.rt.facts().single_copy })
+    }
+
+    /// Takes back what a finished collective had allocated.
+    pub(crate) fn recycle(&self, execution: Execution, sequences: &mut Sequences) {
+        if let Some(&place) = self.place.get() {
+            sequences.at(place).plans.recycle(execution);
+        }
+    }
+
+    /// The MPI error for a collective that failed.
+    #[cold]
+    pub(crate) fn error(&self, fault: &coll::Fault) -> Error {
+        let class = match fault {
+            coll::Fault::Length { .. } => Class::ERR_TRUNCATE,
+            coll::Fault::Gone { .. } => Class::ERR_PROC_ABORTED,
+            coll::Fault::Unreadable { .. } => Class::ERR_INTERN,
+            coll::Fault::Operator(_) => Class::ERR_OP,
+        };
+        Error::new(class, fault.to_string())
+    }
+}
+
+impl Drop for Team {
+    fn drop(&mut self) {
+        // Also who heard that there is no room has asked.
+        let asked = self.slots.take().is_some();
+        let (slots, sequence) = (asked.then(|| self.group.size()), self.place.take());
+        self.rt.retire(Retired { ctx: self.ctx, slots, sequence });
+    }
+}
+
+/// A communicator's slots in the memory of its host.
+pub(crate) struct TeamSlots {
+    arena: Arena,
+    regions: bool,
+}
+
+impl coll::Slots for &TeamSlots {
+    #[inline(always)]
+    fn banks(&self) -> u64 {
+        Arena::BANKS
+    }
+
+    #[inline(always)]
+    fn inline_bytes(&self) -> usize {
+        self.arena.inline_bytes()
+    }
+
+    #[inline(always)]
+    fn publish(&mut self, stamp: u64, data: &Buffer, at: isize, len: usize) {
+        self.arena.publish_part(stamp, data, at, len);
+    }
+
+    #[inline]
+    fn bank(&mut self, stamp: u64) -> Buffer {
+        self.arena.bank(stamp)
+    }
+
+    #[inline]
+    fn publish_bank(&mut self, stamp: u64) {
+        self.arena.publish_bank(stamp);
+    }
+
+    #[inline(always)]
+    fn publish_region(&mut self, stamp: u64, data: &Buffer) {
+        self.arena.publish_region(stamp, data);
+    }
+
+    #[inline(always)]
+    fn look(&mut self, rank: u32, stamp: u64) -> Option<coll::Published> {
+        self.arena.look(rank, stamp).map(|published| match published {
+            Published::Inline(bytes) => coll::Published::Inline(bytes),
+            Published::Region(len) => coll::Published::Region(len),
+        })
+    }
+
+    #[inline(always)]
+    fn pull(&mut self, rank: u32, stamp: u64, at: u64, into: &Buffer) -> bool {
+        self.arena.pull(rank, stamp, at, into)
+    }
+
+    #[inline(always)]
+    fn release(&mut self, stamp: u64) {
+        self.arena.release(stamp);
+    }
+
+    #[inline(always)]
+    fn released(&mut self, rank: u32) -> u64 {
+        self.arena.released(rank)
+    }
+
+    fn board(&mut self) -> Buffer {
+        self.arena.board()
+    }
+
+    #[inline(always)]
+    fn can_pull_regions(&self) -> bool {
+        self.regions
+    }
+}
