@@ -1,7 +1,7 @@
 //! A row of the list of algorithms: what it does, what it needs, what it costs.
 
 use crate::algorithms as a;
-use crate::{Kind, Round, Shape};
+use crate::{Chunks, Kind, Round, Shape};
 
 /// What an algorithm needs besides messages.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -35,8 +35,8 @@ pub struct Algorithm {
     pub reorders: bool,
     /// Stamps of the shared slots that it uses up (0: it does not touch them).
     pub phases: fn(&Shape) -> u32,
-    /// Chunks that go through the halves of the board in turn; each has its share of the phases.
-    pub chunks: fn(&Shape) -> u32,
+    /// Chunks that go through the board in turn; each has its share of the phases.
+    pub chunks: fn(&Shape) -> Chunks,
     /// Units of [`Buf::Temp`](crate::Buf::Temp) that it wants.
     pub temp: fn(&Shape) -> u64,
     /// Number of rounds, alike at all ranks.

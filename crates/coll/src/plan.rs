@@ -8,10 +8,10 @@ use crate::execute::Stamps;
 use crate::execute::flat::Flat;
 use crate::execute::hops::Begun;
 use crate::execute::line::{Line, Outline};
-use crate::halves::Halves;
 use crate::place::Place;
 use crate::repeat::Repeated;
-use crate::{Algorithm, Asked, Call, Case, Execution, Fault, Kind, Lists, Slots, Tuning};
+use crate::sections::Sections;
+use crate::{Algorithm, Asked, Call, Case, Chunks, Execution, Fault, Kind, Lists, Slots, Tuning};
 
 /// What is known of a communicator's ranks. All of them must have the same.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -60,7 +60,7 @@ struct Course {
     /// The next stamp of the shared slots. All ranks start their collectives in one order and choose alike,
     /// so they count alike.
     stamp: u64,
-    halves: Halves,
+    sections: Sections,
     /// All ranks have released the stamps up to this one, as far as is known here. (Not beside the stamp: both were
     /// written just now, and to be read as one they would first have to leave, behind the message.)
     floor: u64,
@@ -69,12 +69,9 @@ struct Course {
 impl Course {
     /// The stamps of the next collective, which has so many phases, and chunks on the board.
     #[inline(always)]
-    fn next(&mut self, phases: u32, chunks: u32) -> Stamps {
-        let halves = match chunks {
-            0 => Halves::default(),
-            _ => self.halves.take(chunks, (self.stamp, phases)),
-        };
-        let stamps = Stamps::new((self.rank, self.ranks), self.stamp, self.floor, halves);
+    fn next(&mut self, phases: u32, chunks: Chunks) -> Stamps {
+        let taken = self.sections.take(chunks, (self.stamp, phases));
+        let stamps = Stamps::new((self.rank, self.ranks), self.stamp, self.floor, taken);
         self.stamp += u64::from(phases);
         stamps
     }
@@ -128,7 +125,7 @@ impl Facts {
 impl PlanCache {
     /// For `rank` of a new communicator.
     pub fn new(rank: u32, facts: Facts) -> PlanCache {
-        let course = Course { rank, ranks: facts.ranks, stamp: 1, floor: 0, halves: Halves::default() };
+        let course = Course { rank, ranks: facts.ranks, stamp: 1, floor: 0, sections: Sections::default() };
         let (choices, repeated) = ([None; Kind::ALL.len()], Repeated::default());
         PlanCache { facts, course, choices, lines: Lines::default(), repeated, idle: vec![] }
     }

@@ -5,7 +5,7 @@
 //! other, and is taken by one for its handling and its bytes. It is there one latency later. A cache line
 //! serves its readers one after the other. Each rank has a core of its own.
 
-use crate::halves::Halves;
+use crate::sections::Taken;
 use crate::verify::{Trial, shape};
 use crate::walk::{Look, Machine, Operation, walk};
 use crate::{Algorithm, Facts, Form, Kind, Merge, Model, Pocket, Span, Step};
@@ -53,8 +53,8 @@ pub fn simulate(
         ranks: vec![Times::default(); ranks as usize],
     };
     let order: Vec<u32> = (0..ranks).collect();
-    let halves = Halves::default();
-    walk(&[Operation { algorithm, shapes, first: 1, halves }], &mut clock, &order, BANKS)?;
+    let taken = Taken::default();
+    walk(&[Operation { algorithm, shapes, first: 1, taken }], &mut clock, &order, BANKS)?;
     Ok(clock.ranks.iter().map(|times| times.end).fold(0.0, f64::max))
 }
 

@@ -123,10 +123,18 @@ impl Tuning {
     }
 
     /// Seconds that an algorithm is supposed to take. On the board, what tells that data are there is in another line
-    /// than they are.
+    /// than they are; and a root that fills it from more than the caches hold waits for memory alone, where ranks that take
+    /// their own blocks out of it wait together (16 ranks on 2 cores, 4 MiB a block: 19 and 7 ms; 8 ranks: 2.2 and 4.5).
     fn predict(&self, row: &Algorithm, case: &Case, facts: &Facts) -> f64 {
         const APART: f64 = 0.05e-6;
-        let apart = if row.needs == Needs::Board { APART } else { 0.0 };
+        const CACHES: f64 = (32 << 20) as f64;
+        const MEMORY: f64 = 1.0 / 5e9;
+        let all = case.bytes * case.p();
+        let apart = match (row.needs, row.kind) {
+            (Needs::Board, Kind::Scatter) if all > CACHES => APART + all * MEMORY,
+            (Needs::Board, _) => APART,
+            _ => 0.0,
+        };
         let rooted = matches!(row.kind, Kind::Gather | Kind::Gatherv | Kind::Scatter | Kind::Scatterv);
         let slot = facts.slots.map_or(0.0, |slots| slots.inline as f64);
         self.model.time_of(&(row.cost)(&Case { slot, ..*case }), facts, !rooted) + apart

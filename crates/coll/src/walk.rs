@@ -1,7 +1,7 @@
 //! Walks the schedules of all ranks together, without data: what the verifier and the simulator have in
 //! common. Sends are synchronous: a message moves when both sides have come to it.
 
-use crate::halves::Halves;
+use crate::sections::Taken;
 use crate::{Algorithm, Form, Merge, Needs, Pocket, Round, Shape, Span, Step};
 
 /// One collective of all ranks.
@@ -11,8 +11,8 @@ pub(crate) struct Operation {
     pub(crate) shapes: Vec<Shape>,
     /// The stamp of its phase 0.
     pub(crate) first: u64,
-    /// The halves of the board as it finds them.
-    pub(crate) halves: Halves,
+    /// Where on the board its chunks go.
+    pub(crate) taken: Taken,
 }
 
 /// What becomes of the steps; `op` is the number of the operation that a rank is in.
@@ -224,8 +224,8 @@ impl<M: Machine> Walk<'_, M> {
                 }
                 self.machine.drained(op, rank, other, stamp);
             }
-            Step::Settle { half } => {
-                let before = self.ops[op].halves.used(half);
+            Step::Settle { chunk } => {
+                let before = self.ops[op].taken.used(chunk);
                 if self.nodes.iter().any(|node| node.released < before) {
                     return Ok(false);
                 }

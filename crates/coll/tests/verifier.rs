@@ -24,15 +24,17 @@ fn some_roots(algorithm: &Algorithm, ranks: u32) -> Vec<u32> {
     }
 }
 
-/// A board whose halves have so many bytes for each pair that may use them, or some for each rank.
-fn board(algorithm: &Algorithm, ranks: u32, room: u64) -> u64 {
+/// A board whose halves have so many units for each pair that may use them, or few for each rank, and sometimes so many that
+/// a chunk takes some of its sections.
+fn board(algorithm: &Algorithm, (ranks, len): (u32, u64), room: u64) -> u64 {
     let p = u64::from(ranks);
-    match algorithm.kind {
+    let few = match algorithm.kind {
         Kind::Gatherv | Kind::Scatterv => 2 * (p - 1) * room,
         Kind::Alltoallv | Kind::Alltoallw => 2 * p * (p - 1) * room,
         // More for many ranks, so that it is not all chunks.
         _ => 2 * p * u64::from(1 + ranks / 16),
-    }
+    };
+    few + len / 3 + if room == 1 && ranks <= 16 { 4096 * p } else { 0 }
 }
 
 /// A slot whose pockets hold so many bytes: what is longer goes over the board or by message.
@@ -59,7 +61,7 @@ fn check_all(algorithms: impl Iterator<Item = &'static Algorithm>) {
                         even: (bits + odd) % 5 == 4,
                         commutative: algorithm.reorders || (bits / 2 + odd) % 2 == 1,
                         seed: bits as u64,
-                        board: board(algorithm, ranks, (i + j + odd) as u64 % 4) + len / 3,
+                        board: board(algorithm, (ranks, len), (i + j + odd) as u64 % 4),
                         banks: [2, 16][(i / 2 + j) % 2],
                         slot: slot(algorithm, ranks, (i + 2 * j) as u64 % 4),
                         crowded: (i + j / 2 + odd) % 3 == 0,

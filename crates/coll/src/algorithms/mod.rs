@@ -16,13 +16,13 @@ pub(crate) mod scan;
 pub(crate) mod scatter;
 pub(crate) mod shared;
 
-use crate::Shape;
+use crate::{Chunks, Shape};
 
 /// Messages to or from one rank that are under way at once in linear algorithms.
 const WINDOW: u32 = 32;
 
-fn no_chunks(_: &Shape) -> u32 {
-    0
+fn no_chunks(_: &Shape) -> Chunks {
+    Chunks::NONE
 }
 
 fn no_temp(_: &Shape) -> u64 {

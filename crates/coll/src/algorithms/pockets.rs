@@ -5,11 +5,10 @@
 
 use std::ops::Range;
 
-use super::board::HALF;
 use super::gather::{linear_cost, linear_rounds};
 use super::{WINDOW, alltoall, gather, no_temp, scatter};
 use crate::schedule::PAGE;
-use crate::{Algorithm, Buf, Case, Cost, Form, Kind, Needs, Pocket, Round, Shape, Span, Step};
+use crate::{Algorithm, Buf, Case, Chunks, Cost, Form, Kind, Needs, Pocket, Round, Shape, Span, Step};
 
 pub(crate) const GATHERV: Algorithm = Algorithm {
     kind: Kind::Gatherv,
@@ -18,7 +17,10 @@ pub(crate) const GATHERV: Algorithm = Algorithm {
     needs: Needs::Pockets,
     reorders: false,
     phases: |_| 1,
-    chunks: |shape| u32::from(area(shape) > 0),
+    chunks: |shape| match area(shape) {
+        0 => Chunks::NONE,
+        _ => Chunks::new(shape, 1, room(shape)),
+    },
     temp: no_temp,
     rounds,
     round: gatherv,
@@ -37,7 +39,7 @@ pub(crate) const SCATTERV: Algorithm = Algorithm {
 pub(crate) const ALLTOALLV: Algorithm = Algorithm {
     kind: Kind::Alltoallv,
     about: "all publish all blocks, each copies its own, of large ones first from the board, then by message: one node",
-    chunks: |shape| u32::from(pair_area(shape) > 0),
+    chunks: |shape| Chunks::halves(u32::from(pair_area(shape) > 0)),
     round: alltoallv,
     cost: |case: &Case| match one_of_many(case).holds(case.bytes as u64) {
         true => Cost { copied: 2.0 * case.p() * case.bytes, ..looks(case) },
@@ -50,7 +52,7 @@ pub(crate) const ALLTOALLW: Algorithm = Algorithm { kind: Kind::Alltoallw, ..ALL
 
 /// What neither a pocket nor the board holds goes by message.
 fn rooted_cost(case: &Case, pocket: Pocket, hops: f64) -> Cost {
-    let area = (HALF as f64 / (case.p() - 1.0)).min(MOST as f64);
+    let area = (ROOM / (case.p() - 1.0)).min(MOST as f64);
     let rest = if pocket.holds(case.bytes as u64) { 0.0 } else { (case.bytes - area).max(0.0) };
     let messages = if rest > 0.0 { linear_cost(&Case { bytes: rest, ..*case }) } else { Cost::default() };
     Cost { hops, copied: (case.p() + 1.0) * (case.bytes - rest), waits: 1.0, ..messages }
@@ -77,11 +79,13 @@ fn rounds(shape: &Shape) -> u32 {
 /// Units of the board for each pair with the root. Of those that have a core each the two copies come one after the
 /// other, so that of more than some a message is quicker, which goes in pieces.
 fn area(shape: &Shape) -> u64 {
-    let room = shape.half() / u64::from(shape.ranks - 1).max(1);
-    shape.grained(if shape.crowded { room } else { room.min(MOST) })
+    let each = room(shape) / u64::from(shape.ranks - 1).max(1);
+    shape.grained(if shape.crowded { each } else { each.min(MOST) })
 }
 
 const MOST: u64 = 1 << 18;
+/// About the bytes of [`room`].
+const ROOM: f64 = (2 << 20) as f64;
 
 /// Units of the board for each pair of an exchange: an odd number of pages, as areas a power of two apart would share few
 /// sets of a cache. Ranks that have a core each send messages.
@@ -92,6 +96,17 @@ fn pair_area(shape: &Shape) -> u64 {
         false => 0,
         true if area > PAGE && area.is_multiple_of(2 * PAGE) => area - PAGE,
         true => area,
+    }
+}
+
+/// Sections of the board.
+const PART: u64 = 4;
+
+/// Units of the board for all of them: not half of it, so that a root which waits for nobody may be some calls ahead.
+fn room(shape: &Shape) -> u64 {
+    match PART * shape.section() {
+        0 => shape.half(),
+        some => some,
     }
 }
 
@@ -175,7 +190,7 @@ impl Flow {
                 .clone()
                 .any(|distance| self.parts(gives(distance), pocket(distance))[0].is_some()) =>
             {
-                round.push(Step::Settle { half: 0 });
+                round.push(Step::Settle { chunk: 0 });
             }
             0 => {}
             1 => {

@@ -254,7 +254,7 @@ impl<'a> Flat<'a> {
     /// Whether a call can be carried out along a line.
     #[inline]
     pub(crate) fn can_walk(&self, line: &Line) -> bool {
-        line.hops.is_some() && !(self.exchanges && line.chunks > 0)
+        line.hops.is_some() && !(self.exchanges && line.chunks.number > 0)
     }
 }
 

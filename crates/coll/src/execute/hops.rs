@@ -9,6 +9,7 @@ use super::line::{Hop, Line, Spot};
 use super::shared::{inside, lay};
 use super::{Advance, Running, Stamps};
 use crate::place::Place;
+use crate::sections::Cut;
 use crate::{Buf, Fault, Messenger, Op, Published, Slots};
 
 impl Flat<'_> {
@@ -109,7 +110,7 @@ impl Flat<'_> {
     ) -> Result<bool, Fault> {
         match *hop {
             Hop::Drain { rank, phase } => Ok(slots.released(rank) >= stamps.of(phase)),
-            Hop::Settle { half } => Ok(stamps.settled(half, slots)),
+            Hop::Settle { chunk } => Ok(stamps.settled(chunk, slots)),
             Hop::Combine { from, into } => {
                 let spots = self.at(from, board, stamps).zip(self.at(into, board, stamps));
                 if let (Some(((base, at), (to, to_at))), Some(With { reducer, ty, .. })) = (spots, self.with)
@@ -136,7 +137,7 @@ impl Flat<'_> {
         let (base, at) = match buf {
             Buf::Send => self.send.map(|(base, start)| (base, u64::from(start) + u64::from(piece.at)))?,
             Buf::Recv => (self.recv?, u64::from(piece.at)),
-            _ => (&board.memory, stamps.halves.at(u64::from(piece.at), board.half)),
+            _ => (&board.memory, stamps.taken.at(u64::from(piece.at), &board.cut)),
         };
         Some((base, at as isize))
     }
@@ -145,7 +146,7 @@ impl Flat<'_> {
 /// The board, as a call finds it.
 struct Board {
     memory: Buffer,
-    half: u64,
+    cut: Cut,
 }
 
 /// Inline bytes that a rank published, if they are as many as this rank expects.
@@ -181,8 +182,8 @@ impl Begun {
         again: &mut impl FnMut() -> bool,
     ) -> Option<Result<(), Box<Fault>>> {
         let hops = line.hops.as_deref().unwrap_or_default();
-        let memory = if line.chunks > 0 { slots.board() } else { Buffer::empty() };
-        let board = Board { memory, half: line.half };
+        let memory = if line.chunks.number > 0 { slots.board() } else { Buffer::empty() };
+        let board = Board { memory, cut: line.cut };
         while !self.stamps.turn(slots) {
             again().then_some(())?;
         }

@@ -1,8 +1,10 @@
 //! [`Line`]: all rounds of a schedule as one flat list of steps, on bytes where they lie in memory; kept for the next
 //! call of the same outline.
 
+use crate::sections::Cut;
 use crate::{
-    Algorithm, Blocks, Buf, Facts, Form, Kind, Memory, Merge, Needs, Pocket, Round, Shape, Side, Span, Step,
+    Algorithm, Blocks, Buf, Chunks, Facts, Form, Kind, Memory, Merge, Needs, Pocket, Round, Shape, Side,
+    Span, Step,
 };
 
 /// All that can differ between the shapes of two calls of one kind here, where all blocks are alike.
@@ -115,7 +117,7 @@ pub(super) enum Hop {
     Combine { from: Spot, into: Spot },
     Release { phase: u32 },
     Drain { rank: u32, phase: u32 },
-    Settle { half: u32 },
+    Settle { chunk: u32 },
 }
 
 /// Bytes of a side, or of a pocket.
@@ -150,9 +152,9 @@ pub(crate) struct Line {
     /// What was chosen.
     pub(crate) algorithm: &'static Algorithm,
     pub(crate) phases: u32,
-    pub(crate) chunks: u32,
-    /// Bytes of half the board.
-    pub(super) half: u64,
+    pub(crate) chunks: Chunks,
+    /// The board, in bytes.
+    pub(super) cut: Cut,
     /// `None` if that needs more than what can be done here.
     pub(super) hops: Option<Vec<Hop>>,
 }
@@ -182,10 +184,11 @@ impl Line {
         }
         let hops: Option<Vec<Hop>> = hops.into_iter().collect();
         let (phases, chunks) = ((algorithm.phases)(shape), (algorithm.chunks)(shape));
-        let half = shape.half() * shape.unit;
+        let Cut { half, section } = shape.cut();
+        let cut = Cut { half: half * shape.unit, section: section * shape.unit };
         let layouts = layouts.map(|layouts| Box::new(layouts.map(Kept::new)));
         let hops = hops.filter(|hops| !hops.is_empty());
-        Line { outline, number: 0, layouts, algorithm, phases, chunks, half, hops }
+        Line { outline, number: 0, layouts, algorithm, phases, chunks, cut, hops }
     }
 
     /// True if it is for calls of this outline, with blocks that lie as these do.
@@ -262,7 +265,7 @@ impl Drawing<'_> {
             Step::Reduce { from, into } => Hop::Combine { from: self.spot(from)?, into: self.spot(into)? },
             Step::Release { phase } => Hop::Release { phase },
             Step::Drain { rank, phase } => Hop::Drain { rank, phase },
-            Step::Settle { half } => Hop::Settle { half },
+            Step::Settle { chunk } => Hop::Settle { chunk },
             _ => return None,
         })
     }

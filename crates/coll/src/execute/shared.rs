@@ -5,7 +5,7 @@ use banyan_memory::Buffer;
 
 use super::merge::Came;
 use super::{Running, Tried};
-use crate::halves::Halves;
+use crate::sections::Taken;
 use crate::{Fault, Form, Merge, Op, Pocket, Published, Slots, Span, Step};
 
 /// Where an execution is in the order of stamps.
@@ -19,13 +19,13 @@ pub(crate) struct Stamps {
     pub(crate) floor: u64,
     /// Other ranks seen to have published phase 0.
     seen: u32,
-    pub(super) halves: Halves,
+    pub(super) taken: Taken,
 }
 
 impl Stamps {
     /// From `first` on, when all that is known is that all have released `floor`.
-    pub(crate) fn new((rank, ranks): (u32, u32), first: u64, floor: u64, halves: Halves) -> Stamps {
-        Stamps { rank, ranks, first, floor, seen: 0, halves }
+    pub(crate) fn new((rank, ranks): (u32, u32), first: u64, floor: u64, taken: Taken) -> Stamps {
+        Stamps { rank, ranks, first, floor, seen: 0, taken }
     }
 
     /// The stamp of a phase.
@@ -41,10 +41,10 @@ impl Stamps {
         slots.released(self.rank) + 1 >= self.first
     }
 
-    /// All ranks are through with what went through a half of the board before.
+    /// All ranks are through with what went through the place of a chunk before.
     #[inline]
-    pub(super) fn settled(&mut self, half: u32, slots: &mut (impl Slots + ?Sized)) -> bool {
-        self.all_released(self.halves.used(half), slots)
+    pub(super) fn settled(&mut self, chunk: u32, slots: &mut (impl Slots + ?Sized)) -> bool {
+        self.all_released(self.taken.used(chunk), slots)
     }
 
     /// Looks at what a rank published. Schedules look at each rank once in a phase.
@@ -129,7 +129,7 @@ impl Running {
                 Ok(Tried::Over)
             }
             Step::Drain { rank, phase } => over(slots.released(rank) >= stamp(phase)),
-            Step::Settle { half } => over(self.stamps.settled(half, slots)),
+            Step::Settle { chunk } => over(self.stamps.settled(chunk, slots)),
             _ => unreachable!("messages and local steps are tried elsewhere"),
         }
     }

@@ -12,7 +12,7 @@ mod memory;
 
 use self::board::Board;
 use self::memory::{Memory, Value, extents, mix};
-use crate::halves::Halves;
+use crate::sections::Sections;
 use crate::walk::{Look, Machine, Operation, walk};
 use crate::{Algorithm, Blocks, Buf, Form, Kind, Merge, Needs, Pocket, Shape, Side, Span, Step};
 
@@ -52,21 +52,20 @@ pub struct Trial {
 /// What is wrong, in words.
 pub fn check(algorithm: &'static Algorithm, trial: &Trial) -> Result<(), String> {
     let times = if algorithm.needs == Needs::Messages { 1 } else { 4 };
-    let (mut first, mut halves) = (1, Halves::default());
+    let (mut first, mut sections) = (1, Sections::default());
     let ops: Vec<Operation> = (0..times)
         .map(|i| {
             let trial = Trial { root: (trial.root + i) % trial.ranks, ..*trial };
             let shapes: Vec<_> = (0..trial.ranks).map(|rank| shape(algorithm.kind, rank, &trial)).collect();
             let phases = (algorithm.phases)(&shapes[0]);
-            let halves = halves.take((algorithm.chunks)(&shapes[0]), (first, phases));
+            let taken = sections.take((algorithm.chunks)(&shapes[0]), (first, phases));
             first += u64::from(phases);
-            Operation { algorithm, first: first - u64::from(phases), halves, shapes }
+            Operation { algorithm, first: first - u64::from(phases), taken, shapes }
         })
         .collect();
-    if ops.iter().any(|op| {
-        op.shapes.iter().any(|shape| (algorithm.phases)(shape) != (algorithm.phases)(&op.shapes[0]))
-    }) {
-        return Err("the ranks count different phases".into());
+    let counted = |shape: &Shape| ((algorithm.phases)(shape), (algorithm.chunks)(shape));
+    if ops.iter().any(|op| op.shapes.iter().any(|shape| counted(shape) != counted(&op.shapes[0]))) {
+        return Err("the ranks count different phases or chunks".into());
     }
     let rounds = |shape: &Shape| (algorithm.rounds)(shape);
     if ops[0].shapes.iter().any(|shape| rounds(shape) != rounds(&ops[0].shapes[0])) {
@@ -221,8 +220,8 @@ impl<'a> Symbolic<'a> {
     }
 
     fn on_board(&self, op: usize, rank: u32, span: Span) -> Span {
-        let Operation { halves, shapes, .. } = &self.ops[op];
-        Span { at: halves.at(span.at, shapes[rank as usize].half()), ..span }
+        let Operation { taken, shapes, .. } = &self.ops[op];
+        Span { at: taken.at(span.at, &shapes[rank as usize].cut()), ..span }
     }
 
     fn memory(&mut self, op: usize, rank: u32) -> &mut Memory {

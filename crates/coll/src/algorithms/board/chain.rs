@@ -2,7 +2,7 @@
 
 use super::super::no_temp;
 use super::{area, chunks_of, common, half, piece, pieces_of};
-use crate::{Algorithm, Buf, Case, Cost, Kind, Needs, Round, Shape, Span, Step};
+use crate::{Algorithm, Buf, Case, Chunks, Cost, Kind, Needs, Round, Shape, Span, Step};
 
 pub(crate) const SCAN: Algorithm = Algorithm {
     kind: Kind::Scan,
@@ -11,7 +11,7 @@ pub(crate) const SCAN: Algorithm = Algorithm {
     needs: Needs::Board,
     reorders: false,
     phases: |shape| Chain::new(shape, Kind::Scan).phases(),
-    chunks: |shape| Chain::new(shape, Kind::Scan).chunks,
+    chunks: |shape| Chunks::halves(Chain::new(shape, Kind::Scan).chunks),
     temp: no_temp,
     rounds: |shape| Chain::new(shape, Kind::Scan).rounds(),
     round: |shape, index, round| Chain::new(shape, Kind::Scan).round(index, round),
@@ -21,7 +21,7 @@ pub(crate) const SCAN: Algorithm = Algorithm {
 pub(crate) const EXSCAN: Algorithm = Algorithm {
     kind: Kind::Exscan,
     phases: |shape| Chain::new(shape, Kind::Exscan).phases(),
-    chunks: |shape| Chain::new(shape, Kind::Exscan).chunks,
+    chunks: |shape| Chunks::halves(Chain::new(shape, Kind::Exscan).chunks),
     rounds: |shape| Chain::new(shape, Kind::Exscan).rounds(),
     round: |shape, index, round| Chain::new(shape, Kind::Exscan).round(index, round),
     cost: |case: &Case| match case.ranks {
@@ -103,7 +103,7 @@ impl<'a> Chain<'a> {
         match index {
             // What was in this rank's area before has been read.
             0 if last => {}
-            0 if chunk < 2 => round.push(Step::Settle { half: chunk }),
+            0 if chunk < 2 => round.push(Step::Settle { chunk }),
             0 => round.push(Step::Drain { rank: me + 1, phase: phase(chunk - 2, self.pieces) }),
             _ if index <= EACH * self.pieces => {
                 let piece = (index - 1) / EACH;

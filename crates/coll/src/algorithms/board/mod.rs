@@ -12,8 +12,8 @@ pub(crate) use self::streams::{ALLGATHER, ALLGATHERV, ALLTOALL, BCAST, GATHER, S
 pub(crate) use self::turns::{ALLREDUCE, REDUCE, REDUCE_SCATTER, REDUCE_SCATTER_BLOCK};
 use crate::{Blocks, Shape};
 
-/// About half the bytes of a board.
-pub(super) const HALF: u64 = 16 << 20;
+/// About half the bytes of a board where ranks take turns.
+const HALF: u64 = 16 << 20;
 
 /// How many chunks of at most so many bytes there are, with the usual board.
 fn chunks_of(bytes: f64, most: u64) -> f64 {

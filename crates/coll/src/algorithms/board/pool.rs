@@ -3,7 +3,7 @@
 
 use super::super::no_temp;
 use super::{area, chunks_of, common, cut, half};
-use crate::{Algorithm, Buf, Case, Cost, Kind, Needs, Round, Shape, Span, Step};
+use crate::{Algorithm, Buf, Case, Chunks, Cost, Kind, Needs, Round, Shape, Span, Step};
 
 pub(crate) const ALLREDUCE_POOL: Algorithm = Algorithm {
     kind: Kind::Allreduce,
@@ -12,7 +12,7 @@ pub(crate) const ALLREDUCE_POOL: Algorithm = Algorithm {
     needs: Needs::Board,
     reorders: true,
     phases: |shape| 3 * Pool::new(shape, Kind::Allreduce).chunks(),
-    chunks: |shape| Pool::new(shape, Kind::Allreduce).chunks(),
+    chunks: |shape| Chunks::halves(Pool::new(shape, Kind::Allreduce).chunks()),
     temp: no_temp,
     rounds: |shape| rounds(shape) * Pool::new(shape, Kind::Allreduce).chunks(),
     round: |shape, index, round| Pool::new(shape, Kind::Allreduce).round(index, round),
@@ -36,7 +36,7 @@ pub(crate) const REDUCE_SCATTER_POOL: Algorithm = Algorithm {
     kind: Kind::ReduceScatter,
     about: "all copy their vectors into shared memory, each adds up its block: middle-sized blocks on one node",
     phases: |shape| 3 * Pool::new(shape, Kind::ReduceScatter).chunks(),
-    chunks: |shape| Pool::new(shape, Kind::ReduceScatter).chunks(),
+    chunks: |shape| Chunks::halves(Pool::new(shape, Kind::ReduceScatter).chunks()),
     rounds: |shape| rounds(shape) * Pool::new(shape, Kind::ReduceScatter).chunks(),
     round: |shape, index, round| Pool::new(shape, Kind::ReduceScatter).round(index, round),
     cost: |case: &Case| {
@@ -129,7 +129,7 @@ impl<'a> Pool<'a> {
         let (all, part) = (self.units(chunk), self.part(chunk, me));
         match index {
             // What was in the half before has been read.
-            0 if chunk < 2 => round.push(Step::Settle { half: chunk }),
+            0 if chunk < 2 => round.push(Step::Settle { chunk }),
             0 => drain(3 * (chunk - 2) + 2, round),
             1 => round.copy(Span::new(Buf::Send, all), self.laid(chunk, me, all)),
             2 => {

@@ -4,7 +4,7 @@
 
 use super::super::no_temp;
 use super::{area, chunk, chunks_of, common, cut, half, longest};
-use crate::{Algorithm, Buf, Case, Cost, Kind, Needs, Round, Shape, Span, Step};
+use crate::{Algorithm, Buf, Case, Chunks, Cost, Kind, Needs, Round, Shape, Span, Step};
 
 pub(crate) const ALLREDUCE: Algorithm = Algorithm {
     kind: Kind::Allreduce,
@@ -13,7 +13,7 @@ pub(crate) const ALLREDUCE: Algorithm = Algorithm {
     needs: Needs::Board,
     reorders: true,
     phases: |shape| turn_chunks(shape) * (shape.ranks + 1),
-    chunks: turn_chunks,
+    chunks: |shape| Chunks::halves(turn_chunks(shape)),
     temp: no_temp,
     rounds: |shape| turn_chunks(shape) * turn_rounds(shape),
     round: |shape, index, round| Turns::new(shape, Kind::Allreduce).round(index, round),
@@ -35,7 +35,7 @@ pub(crate) const REDUCE_SCATTER: Algorithm = Algorithm {
     kind: Kind::ReduceScatter,
     about: "all add the blocks up in shared memory in turn, each copies its own: large blocks on one node",
     phases: |shape| block_chunks(shape) * (shape.ranks + 1),
-    chunks: block_chunks,
+    chunks: |shape| Chunks::halves(block_chunks(shape)),
     rounds: |shape| block_chunks(shape) * turn_rounds(shape),
     round: |shape, index, round| Turns::new(shape, Kind::ReduceScatter).round(index, round),
     cost: |case: &Case| Cost {
@@ -137,7 +137,7 @@ impl<'a> Turns<'a> {
             self.parts(chunk, buf, (part, part + 1))
         };
         match index {
-            0 if chunk < 2 => round.push(Step::Settle { half: chunk }),
+            0 if chunk < 2 => round.push(Step::Settle { chunk }),
             // What this rank is about to write over, the part of the one behind it, has been copied out.
             0 => {
                 let phase = (chunk - 2) * (ranks + 1) + ranks;
