@@ -37,16 +37,16 @@ pub(crate) fn once(project: &Project) -> Result<PathBuf> {
 /// Builds in release and installs below `prefix`.
 pub(crate) fn install(project: &Project, prefix: &Path) -> Result<()> {
     let prefix = std::path::absolute(prefix)?;
-    let mpirun = build(project)?;
-    let library = project.target().join("release/libmpi_abi.so");
+    build(project)?;
+    let built = project.target().join("release");
     for folder in ["bin", "lib/pkgconfig", "include", "share/doc/banyan"] {
         fs::create_dir_all(prefix.join(folder))
             .with_context(|| format!("cannot install into {}", prefix.display()))?;
     }
 
-    put(&prefix.join("bin/mpirun"), &fs::read(mpirun)?, 0o755)?;
+    put(&prefix.join("bin/mpirun"), &fs::read(built.join("mpirun"))?, 0o755)?;
     link(&prefix.join("bin/mpiexec"), "mpirun")?;
-    put(&prefix.join("lib/libmpi_abi.so.1"), &fs::read(library)?, 0o755)?;
+    put(&prefix.join("lib/libmpi_abi.so.1"), &fs::read(built.join("libmpi_abi.so"))?, 0o755)?;
     link(&prefix.join("lib/libmpi_abi.so"), "libmpi_abi.so.1")?;
     link(&prefix.join("lib/libmpi_abi.so.0"), "libmpi_abi.so.1")?;
     put(&prefix.join("include/mpi.h"), project.read("abi/include/mpi.h")?.as_bytes(), 0o644)?;
@@ -66,26 +66,28 @@ pub(crate) fn install(project: &Project, prefix: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Builds the library and mpirun; gives where that is. Without a dynamic linker at work it starts in 0.5 ms instead of 0.9,
-/// and with musl 0.2 ms sooner still: glibc asks the processor about its caches at each start, and in a virtual machine an
-/// answer takes microseconds. So what comes first is taken of musl (a target of rustup), glibc's libc.a, and the usual.
-fn build(project: &Project) -> Result<PathBuf> {
-    // At a fixed address, so that nothing of it is written before it runs.
-    const STATIC: [&str; 5] = ["--", "-C", "target-feature=+crt-static", "-C", "relocation-model=static"];
-    let cargo = |how: &str, what: &[&str], rest: &[&str]| {
-        let cargo = Job::new(env!("CARGO")).args([how, "--release", "--quiet"]).args(what).args(rest);
+/// The library, and a mpirun that is linked statically where the system has what that takes (glibc's libc.a), at a fixed
+/// address, so that nothing of it is written before it runs: without a dynamic linker at work it starts in 0.5 ms instead of 0.9.
+fn build(project: &Project) -> Result<()> {
+    const STATIC: [&str; 8] = [
+        "-p",
+        "banyan-launcher",
+        "--bin=mpirun",
+        "--",
+        "-C",
+        "target-feature=+crt-static",
+        "-C",
+        "relocation-model=static",
+    ];
+    let cargo = |how: &str, what: &[&str]| {
+        let cargo = Job::new(env!("CARGO")).args([how, "--release", "--quiet"]).args(what);
         cargo.folder(project.root()).limit(1800)
     };
-    let mpirun = ["-p", "banyan-launcher", "--bin=mpirun"];
-    let musl = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
-    cargo("build", &["-p", "banyan-abi"], &[]).run_ok()?;
-    if cargo("rustc", &[&mpirun[..], &["--target", &musl]].concat(), &STATIC).run_ok().is_ok() {
-        return Ok(project.target().join(musl).join("release/mpirun"));
+    cargo("build", &["-p", "banyan-abi"]).run_ok()?;
+    if cargo("rustc", &STATIC).run_ok().is_err() {
+        cargo("build", &["-p", "banyan-launcher"]).run_ok()?;
     }
-    if cargo("rustc", &mpirun, &STATIC).run_ok().is_err() {
-        cargo("build", &mpirun, &[]).run_ok()?;
-    }
-    Ok(project.target().join("release/mpirun"))
+    Ok(())
 }
 
 /// A template with its `@NAME@` places filled.
