@@ -25,6 +25,8 @@ fn data<N: Number>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype, peer: c_i
 
 /// Memory of the user: where, how many, of what.
 type Elements<N> = (Ptr<c_void>, N, MPI_Datatype);
+/// One of the two messages of MPI_Sendrecv: memory, the peer, the tag.
+type Half<N> = (Elements<N>, c_int, c_int);
 /// The peer of a message, the tag, the communicator.
 type Envelope = (c_int, c_int, MPI_Comm);
 
@@ -101,40 +103,32 @@ impl Transfer for Irecv {
 
 /// A send and a receive of the user's data at once. As with [`transfer`], what is made of the usual data stays in registers.
 #[inline(always)]
-fn sendrecv<N: Number>(
-    send: Elements<N>,
-    to: (c_int, c_int),
-    recv: Elements<N>,
-    from: (c_int, c_int),
-    comm: MPI_Comm,
-    status: Ptr<MPI_Status>,
-) -> Result<()> {
+fn sendrecv<N: Number>(send: Half<N>, recv: Half<N>, comm: MPI_Comm, status: Ptr<MPI_Status>) -> Result<()> {
     #[cold]
     #[inline(never)]
     fn other<N: Number>(
-        send: Elements<N>,
-        to: (c_int, c_int),
-        recv: Elements<N>,
-        from: (c_int, c_int),
+        (send, dest, sendtag): Half<N>,
+        (recv, source, recvtag): Half<N>,
         comm: MPI_Comm,
         status: Ptr<MPI_Status>,
     ) -> Result<()> {
         let object = lookup(comm)?;
-        let outgoing = data(send.0, send.1, send.2, to.0)?;
-        let incoming = data(recv.0, recv.1, recv.2, from.0)?;
-        finish(object.sendrecv((&outgoing, to.0, to.1), (&incoming, from.0, from.1)), status)
+        let outgoing = data(send.0, send.1, send.2, dest)?;
+        let incoming = data(recv.0, recv.1, recv.2, source)?;
+        finish(object.sendrecv((&outgoing, dest, sendtag), (&incoming, source, recvtag)), status)
     }
 
+    let ((given, dest, sendtag), (got, source, recvtag)) = (send, recv);
     // Not a match on both, which would write them to memory.
-    if to.0 != MPI_PROC_NULL
-        && from.0 != MPI_PROC_NULL
-        && let Some(outgoing) = buffers::plain(send.0, send.1, send.2)
-        && let Some(incoming) = buffers::plain(recv.0, recv.1, recv.2)
+    if dest != MPI_PROC_NULL
+        && source != MPI_PROC_NULL
+        && let Some(outgoing) = buffers::plain(given.0, given.1, given.2)
+        && let Some(incoming) = buffers::plain(got.0, got.1, got.2)
     {
         let object = lookup(comm)?;
-        return finish(object.sendrecv((&outgoing, to.0, to.1), (&incoming, from.0, from.1)), status);
+        return finish(object.sendrecv((&outgoing, dest, sendtag), (&incoming, source, recvtag)), status);
     }
-    other(send, to, recv, from, comm, status)
+    other(send, recv, comm, status)
 }
 
 fn send_init<N: Number>(
@@ -378,8 +372,8 @@ mpi! {
         comm: MPI_Comm,
         status: Ptr<MPI_Status>,
     ) on comm {
-        let (send, recv) = ((sendbuf, sendcount, sendtype), (recvbuf, recvcount, recvtype));
-        sendrecv(send, (dest, sendtag), recv, (source, recvtag), comm, status)
+        let send = ((sendbuf, sendcount, sendtype), dest, sendtag);
+        sendrecv(send, ((recvbuf, recvcount, recvtype), source, recvtag), comm, status)
     }
 
     fn MPI_Sendrecv_replace<N>(

@@ -250,6 +250,7 @@ impl Posted {
     }
 
     /// The receive that a message of (`src`, `tag`) belongs to: its place, and its id.
+    #[inline(always)]
     pub(crate) fn find(&mut self, src: u32, tag: u64) -> Option<(u32, u64)> {
         if self.entries.len == 0 {
             return None;
@@ -261,11 +262,7 @@ impl Posted {
     /// Takes the receive that a message of (`src`, `tag`) belongs to.
     #[inline(always)]
     pub(crate) fn take(&mut self, src: u32, tag: u64) -> Option<u64> {
-        if self.entries.len == 0 {
-            return None;
-        }
-        let at = self.first(src, tag);
-        (at != NONE).then(|| self.remove(at))
+        self.find(src, tag).map(|(at, _)| self.remove(at))
     }
 
     /// Takes back the receive at a place.
