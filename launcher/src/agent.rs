@@ -9,6 +9,7 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use banyan_shm::Shm;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
@@ -23,7 +24,7 @@ use crate::plan::{Plan, reason};
 use crate::ranks::{Common, Rank, start};
 use crate::start::{Limit, Mask, REPORT_BYTES, Report, Stage, arrived, take_signals};
 use crate::verdict::Failure;
-use crate::{Trouble, descendants, memory};
+use crate::{Trouble, descendants};
 
 /// How often killing is repeated while processes are left.
 const KILL_AGAIN: Duration = Duration::from_millis(10);
@@ -160,7 +161,7 @@ impl Agent {
         let stream = |at| Token::Stream(at).encode();
         let sink = |at| Token::Sink(at).encode();
         let mut output = Output::new(plan.global.tag_output, stream, sink)?;
-        let memory = memory::create(plan.size)
+        let memory = Shm::memory(plan.size)
             .inspect_err(|why| {
                 let text = format!("no shared memory between ranks ({why}): they use slower ways");
                 output.say(&epoll, &text);

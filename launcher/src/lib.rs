@@ -16,7 +16,6 @@ mod explain;
 mod front;
 pub mod hosts;
 mod lines;
-mod memory;
 pub mod options;
 mod output;
 mod plan;

@@ -5,6 +5,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use banyan_pmi::settings::COMMON;
+use banyan_shm::Shm;
 use banyan_topo::{CpuSet, Machine, Unit, place, share};
 use rustix::fs::{Access, access};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -67,7 +68,7 @@ impl Plan {
             return Err(Trouble::usage(why));
         }
         let size = apps.iter().try_fold(0u32, |sum, app| sum.checked_add(app.ranks));
-        let size = size.ok_or_else(|| Trouble::usage("too many ranks"))?;
+        let size = size.filter(|&size| size <= Shm::MOST_RANKS).ok_or_else(too_many)?;
         if let Some(folder) = &global.output {
             let made = std::fs::create_dir_all(folder);
             made.and_then(|()| Ok(access(folder, Access::WRITE_OK | Access::EXEC_OK)?))
@@ -105,6 +106,11 @@ impl Plan {
             eprintln!("mpirun: {} ranks share {} {cores}: they run in turns", self.size, self.cores);
         }
     }
+}
+
+fn too_many() -> Trouble {
+    let most = Shm::MOST_RANKS;
+    Trouble::usage(format!("a job can have {most} ranks on one host, and no more: start fewer"))
 }
 
 /// Whether ranks read each other's memory: only where they take turns on the cores, and the system lets them. With

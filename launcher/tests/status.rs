@@ -111,6 +111,14 @@ fn wrong_options_are_one_line() {
 }
 
 #[test]
+fn more_ranks_than_can_share_memory_are_refused() {
+    let done = mpirun(&["-n", "20000", "true", ":", "true"]).run();
+    assert_eq!(done.status, 2);
+    assert!(done.err.contains("20000 ranks on one host"), "{}", done.err);
+    assert_eq!(done.err.lines().count(), 1);
+}
+
+#[test]
 fn too_few_descriptors_are_named() {
     let script = format!("ulimit -n 60; exec {} -n 40 true", env!("CARGO_BIN_EXE_mpirun"));
     let mut shell = std::process::Command::new("sh");

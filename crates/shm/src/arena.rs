@@ -260,6 +260,11 @@ impl Place {
     }
 }
 
+/// Who misses publications of more ranks than this needs them all before it gets anywhere, and asks only the last few
+/// ([`LAST`]) of these ranks to wake it: where a thousand start one after the other, each would be woken by each.
+const MANY: usize = 64;
+const LAST: usize = 8;
+
 /// What this rank found missing when it last looked: what it should be woken for when it sleeps.
 pub(crate) struct Watch {
     place: Place,
@@ -282,10 +287,16 @@ impl Watch {
         if self.any.load(Ordering::Relaxed) == 0 {
             return;
         }
+        let mut left = match self.missing.iter().filter(|stamp| stamp.load(Ordering::Relaxed) != 0).count() {
+            0..=MANY => MANY,
+            _ => LAST,
+        };
         let mut any = 0;
-        for rank in 0..self.place.ranks {
+        for rank in (0..self.place.ranks).rev() {
             let wanted = |list: &[AtomicU64]| list[rank as usize].load(Ordering::Relaxed) != 0;
-            if wanted(&self.missing) || wanted(&self.unreleased) {
+            let missing = left > 0 && wanted(&self.missing);
+            left -= usize::from(missing);
+            if missing || wanted(&self.unreleased) {
                 let waiters = segment.word(self.place.waiters(rank));
                 waiters.fetch_or(waiter_bit(self.place.me), Ordering::Relaxed);
                 any = 1;

@@ -12,7 +12,7 @@ use crate::arena::{self, Arena};
 use crate::core::Core;
 use crate::doorbell::{Bed, Doorbell};
 use crate::error::Error;
-use crate::layout::{Layout, arena_stride};
+use crate::layout::{MOST_RANKS, arena_stride};
 use crate::names::Names;
 use crate::options::{Options, Stats};
 use crate::receiving::{BATCH, Incoming};
@@ -61,7 +61,7 @@ impl Shm {
     /// Attaches local rank `me` of `peers.len()`; `peers[i]` is the universe id of local rank `i`.
     ///
     /// `memory` is shared by all ranks of the node: zero-filled when the first one comes, and at least as
-    /// large as the error says that refuses it; [`Shm::segment_bytes`] is a good size. It may be used again
+    /// large as the error says that refuses it; [`Shm::memory`] makes it. It may be used again
     /// by a later instance of this rank once this one is dropped.
     pub fn attach(memory: OwnedFd, me: u32, peers: &[Peer], options: Options) -> Result<Shm, Error> {
         let ranks = peers.len() as u32;
@@ -86,14 +86,18 @@ impl Shm {
         Self::memory(1)
     }
 
-    /// Memory for `ranks` on this node: a sealed memfd, closed on exec.
-    pub fn memory(ranks: u32) -> io::Result<OwnedFd> {
-        new_memory(Self::segment_bytes(ranks))
-    }
+    /// The most ranks that can share the memory of a node.
+    pub const MOST_RANKS: u32 = MOST_RANKS;
 
-    /// A good size for the memory of a node with `ranks` ranks, bytes. Only what is used takes memory.
-    pub fn segment_bytes(ranks: u32) -> usize {
-        Layout::recommended(ranks)
+    /// Memory for `ranks` (1 to [`Shm::MOST_RANKS`]) on this node: a memfd, sealed so that its size stays, closed on exec. Its
+    /// size is a reservation, several GiB for many ranks: only what is used takes memory. Limits of this process on files and
+    /// address space make it smaller.
+    ///
+    /// # Errors
+    /// If these limits are too low, and what the system says.
+    pub fn memory(ranks: u32) -> io::Result<OwnedFd> {
+        assert!((1..=MOST_RANKS).contains(&ranks), "{ranks} ranks cannot share memory");
+        new_memory(ranks)
     }
 
     /// A frame of `peer` can be taken by the next poll, as far as so many looks at its ring show.

@@ -1,8 +1,9 @@
 //! Where things lie in a segment: a pure function of its size and of the number of ranks.
 //!
-//! Header, one block per rank, one ring per directed pair (grouped by receiver), then the room for arenas.
-//! A segment is a sparse file: what no one touches takes no memory, so every ring has its place from the
-//! start and can never be missing; it gets pages on first contact.
+//! Header, one block per rank, a table of pairs, rings, then the room for arenas. A segment is a sparse file: what no
+//! one touches takes no memory. So there is a ring's place for every directed pair and none can ever be missing; but a
+//! pair gets its ring on first contact, in the order of these, and the table says which. What is used lies close together,
+//! and grows with the pairs that talk.
 
 use crate::ring::{INLINE, LINE, max_body};
 
@@ -14,7 +15,7 @@ pub(crate) const PAGE: usize = 4096;
 /// that both cores have used leave their caches before they are used again), but in time touches every page
 /// of its ring: that is for few ranks.
 const RINGS: [(u32, u64, usize); 5] = [
-    (158, 512 << 10, 32 << 20),
+    (158, 512 << 10, 80 << 20),
     (158, 128 << 10, RINGS_AT_MOST),
     (158, 64 << 10, RINGS_AT_MOST),
     (94, 32 << 10, RINGS_AT_MOST),
@@ -25,7 +26,11 @@ const RINGS: [(u32, u64, usize); 5] = [
 /// start of a page there loads what looks (by the low 12 bits of its address) as if it had just been stored,
 /// and takes a quarter longer.
 const DATA_PHASE: usize = PAGE / 2;
-const RINGS_AT_MOST: usize = 4 << 30;
+const RINGS_AT_MOST: usize = 8 << 30;
+
+/// The most ranks of one segment: rings and arenas of so many are within what an address space has room for, and pages
+/// have numbers of 32 bits.
+pub(crate) const MOST_RANKS: u32 = 20_000;
 
 /// Arenas that fit into a segment of the size asked for, if all are for all ranks.
 const ARENAS: usize = 64;
@@ -51,9 +56,15 @@ impl Layout {
         // Larger rings are not worth fewer arenas, but any rings are.
         let best = |arenas| RINGS.into_iter().find(|&rings| need(rings, arenas) <= size);
         let Some((slots, data_bytes, _)) = best(ARENAS).or_else(|| best(1)) else {
-            return Err(need(RINGS[RINGS.len() - 1], 1));
+            return Err(Self::least(ranks));
         };
         Ok(Self { ranks, slots, data_bytes, arena_bytes: size - rings_end(ranks, slots, data_bytes) })
+    }
+
+    /// The least size of a segment for so many ranks.
+    pub(crate) fn least(ranks: u32) -> usize {
+        let (slots, data, _) = RINGS[RINGS.len() - 1];
+        rings_end(ranks, slots, data) + arena_stride(ranks)
     }
 
     /// The size that a segment for so many ranks should have.
@@ -68,10 +79,19 @@ impl Layout {
         blocks_at() + rank as usize * block_stride(self.ranks)
     }
 
-    /// Offset of the ring from `from` to `to`.
-    pub(crate) fn ring(&self, from: u32, to: u32) -> usize {
-        let index = to as usize * self.ranks as usize + from as usize;
-        rings_at(self.ranks) + index * ring_stride(self.slots, self.data_bytes)
+    /// Offset of the word (32 bits) that says which ring leads from `from` to `to`.
+    pub(crate) fn pair(&self, from: u32, to: u32) -> usize {
+        pairs_at(self.ranks) + (to as usize * self.ranks as usize + from as usize) * PAIR
+    }
+
+    /// Rings that there is room for: one for each directed pair.
+    pub(crate) fn rings(&self) -> u32 {
+        self.ranks * self.ranks
+    }
+
+    /// Offset of ring number `number`, below [`Layout::rings`].
+    pub(crate) fn ring(&self, number: u32) -> usize {
+        rings_at(self.ranks) + number as usize * ring_stride(self.slots, self.data_bytes)
     }
 
     /// Bytes of a ring's control lines and slots, which come before its data.
@@ -104,8 +124,15 @@ fn block_stride(ranks: u32) -> usize {
     (3 * LINE + (ranks as usize).div_ceil(64) * 8).next_multiple_of(LINE)
 }
 
+/// Bytes of an entry of the table of pairs. A receiver's entries are one row.
+const PAIR: usize = 4;
+
+fn pairs_at(ranks: u32) -> usize {
+    blocks_at() + ranks as usize * block_stride(ranks)
+}
+
 fn rings_at(ranks: u32) -> usize {
-    (blocks_at() + ranks as usize * block_stride(ranks)).next_multiple_of(PAGE)
+    (pairs_at(ranks) + ranks as usize * ranks as usize * PAIR).next_multiple_of(PAGE)
 }
 
 const fn ring_head(slots: u32) -> usize {
@@ -180,29 +207,41 @@ mod tests {
 
     #[test]
     fn the_recommended_size_gives_good_rings_and_room() {
-        for ranks in [1, 2, 3, 16, 64, 128, 256, 1000] {
+        for ranks in [1, 2, 3, 16, 64, 128, 256, 590, 600, 1000, 4096, MOST_RANKS] {
             let size = Layout::recommended(ranks);
             let layout = Layout::of(size, ranks).expect("it fits");
-            assert!(layout.arena_bytes >= arena_stride(ranks), "{ranks} ranks: {layout:?}");
+            assert!(layout.arena_bytes >= ARENAS * arena_stride(ranks), "{ranks} ranks: {layout:?}");
             assert!(layout.max_body() >= 4096, "{ranks} ranks: {layout:?}");
             assert!(ranks > 128 || size <= 6 << 30, "{ranks} ranks: {size}");
+            assert!(size >> 32 <= PAGE, "{ranks} ranks: pages have numbers of 32 bits");
         }
-        for (ranks, data) in [(2, 512), (7, 512), (8, 128), (16, 128), (128, 128), (256, 32)] {
+        let sizes =
+            [(2, 512), (12, 512), (13, 128), (128, 128), (256, 64), (512, 16), (1000, 16), (4096, 16)];
+        for (ranks, data) in sizes {
             let layout = Layout::of(Layout::recommended(ranks), ranks).expect("fits");
             assert_eq!(layout.data_bytes, data << 10, "{ranks} ranks");
         }
     }
 
     #[test]
+    fn what_a_thousand_ranks_have_before_they_talk_is_little() {
+        let at = |ranks| rings_at(ranks) / 1024;
+        assert_eq!([at(2), at(16), at(256)], [8, 12, 324]);
+        // Mostly the table of pairs, of which only the entries of pairs that talk are touched.
+        assert!(at(1000) < 4400, "{} KiB", at(1000));
+    }
+
+    #[test]
     fn too_small_says_what_is_needed() {
         let need = Layout::of(4096, 4).expect_err("a page is not enough");
+        assert_eq!(need, Layout::least(4));
         assert!(Layout::of(need - 1, 4).is_err());
         assert_eq!(Layout::of(need, 4).expect("just fits").data_bytes, 16 << 10);
     }
 
     #[test]
     fn nothing_overlaps() {
-        for ranks in [1, 5, 65] {
+        for ranks in [1, 2, 5, 65, 1000] {
             let layout = Layout::of(Layout::recommended(ranks), ranks).expect("fits");
             let mut end = PAGE;
             for rank in 0..ranks {
@@ -210,7 +249,12 @@ mod tests {
                 end = layout.block(rank) + block_stride(ranks);
             }
             for (to, from) in (0..ranks).flat_map(|to| (0..ranks).map(move |from| (to, from))) {
-                let at = layout.ring(from, to);
+                let at = layout.pair(from, to);
+                assert!(at >= end && at.is_multiple_of(PAIR));
+                end = at + PAIR;
+            }
+            for number in 0..layout.rings() {
+                let at = layout.ring(number);
                 assert!(at >= end && at.is_multiple_of(PAGE));
                 end = at + ring_stride(layout.slots, layout.data_bytes);
             }

@@ -1,6 +1,6 @@
 //! Shared memory: the fabric between ranks of one node.
 //!
-//! One segment (a memfd) per node holds a ring per directed pair of ranks, doorbells, and room for the
+//! One segment (a memfd) per node holds a ring for each directed pair of ranks that talks, doorbells, and room for the
 //! slots of collectives. Small messages move one cache line (`ring.rs`); large ones are read straight out of
 //! the sender's memory (`process_vm_readv`), where the system lets us, and go through the rings elsewhere.
 //! A rank that sleeps is woken by a futex or a datagram (`doorbell.rs`), and costs a sender nothing while it

@@ -50,8 +50,10 @@ impl Shm {
         if slot.is_hot {
             return;
         }
+        // A bit without a ring: nobody has sent anything.
+        let Some(ring) = consumer(&self.core, slot, from) else { return };
+        ring.set_hot(true);
         slot.is_hot = true;
-        consumer(&self.core, slot, from).set_hot(true);
         self.hot.push(from);
     }
 
@@ -146,10 +148,12 @@ impl Shm {
     }
 }
 
-/// The receiving side of the ring from `from`, made on first use: an idle pair takes no memory.
-fn consumer<'a>(core: &Core, slot: &'a mut Incoming, from: u32) -> &'a mut Consumer<MappedRing> {
-    slot.ring.get_or_insert_with(|| {
+/// The receiving side of the ring from `from`, if there is one, made on first use: an idle pair takes no memory.
+fn consumer<'a>(core: &Core, slot: &'a mut Incoming, from: u32) -> Option<&'a mut Consumer<MappedRing>> {
+    if slot.ring.is_none() {
         let start = core.segment.layout.first_slot(from, core.me);
-        Consumer::new(core.segment.ring(from, core.me), start)
-    })
+        let number = core.segment.ring_number(from, core.me)?;
+        slot.ring = Some(Consumer::new(core.segment.ring(number), start));
+    }
+    slot.ring.as_mut()
 }

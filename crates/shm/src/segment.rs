@@ -10,7 +10,7 @@ use crate::ring::{Control, LINE, Memory};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// "BANYAN" and the version of the layout: changes whenever the layout does.
-const MAGIC: u64 = u64::from_le_bytes(*b"BANYAN\x01\x00");
+const MAGIC: u64 = u64::from_le_bytes(*b"BANYAN\x02\x00");
 
 /// The start of a segment. All zero is a new one.
 #[repr(C, align(64))]
@@ -21,6 +21,8 @@ pub(crate) struct Header {
     pub(crate) fences: AtomicU32,
     /// Random, names the doorbell sockets of this segment. 0: not drawn yet.
     pub(crate) name: AtomicU64,
+    /// Rings that pairs have got, from the first one on.
+    rings: AtomicU32,
     /// See [`crate::room`].
     pub(crate) room: crate::room::Shelf,
     /// See [`crate::registry`].
@@ -123,11 +125,38 @@ impl Segment {
         unsafe { &*self.base.add(at).cast::<AtomicU64>() }
     }
 
-    /// The ring from `from` to `to`. Lives no longer than the segment.
-    pub(crate) fn ring(&self, from: u32, to: u32) -> MappedRing {
+    /// Which ring leads from `from` to `to`: its number plus 1; 0: the two have not talked yet.
+    fn pair(&self, from: u32, to: u32) -> &AtomicU32 {
         assert!(from < self.layout.ranks && to < self.layout.ranks, "no ring from {from} to {to}");
+        // SAFETY: `Layout::pair` is inside the segment and aligned to its 4 bytes; used as an atomic by all.
+        unsafe { &*self.base.add(self.layout.pair(from, to)).cast::<AtomicU32>() }
+    }
+
+    /// The number of the ring from `from` to `to`, if it has one.
+    pub(crate) fn ring_number(&self, from: u32, to: u32) -> Option<u32> {
+        // Acquire, with the Release in `assign_ring`. What is no number of a ring was never written by us.
+        let number = self.pair(from, to).load(Ordering::Acquire).checked_sub(1)?;
+        (number < self.layout.rings()).then_some(number)
+    }
+
+    /// The same, and gives it one if it has none: for the sender only. `None`: the table has been overwritten, as there are as
+    /// many rings as pairs.
+    pub(crate) fn assign_ring(&self, from: u32, to: u32) -> Option<u32> {
+        if let Some(number) = self.ring_number(from, to) {
+            return Some(number);
+        }
+        let all = self.layout.rings();
+        let grow = |used: u32| (used < all).then_some(used + 1);
+        let number = self.header().rings.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grow).ok()?;
+        self.pair(from, to).store(number + 1, Ordering::Release);
+        Some(number)
+    }
+
+    /// Ring number `number`, below [`Layout::rings`]. Lives no longer than the segment.
+    pub(crate) fn ring(&self, number: u32) -> MappedRing {
+        assert!(number < self.layout.rings(), "no ring {number}");
         // SAFETY: `Layout::ring` is inside the segment.
-        let base = unsafe { self.base.add(self.layout.ring(from, to)) };
+        let base = unsafe { self.base.add(self.layout.ring(number)) };
         MappedRing {
             base,
             data: base.wrapping_add(self.layout.ring_head_bytes()),
@@ -214,8 +243,15 @@ fn size_of_file(file: &OwnedFd) -> io::Result<usize> {
     }
 }
 
-/// New shared memory of `size` bytes, all zero, whose size cannot change any more; closed on exec.
-pub(crate) fn new_memory(size: usize) -> io::Result<OwnedFd> {
+/// New shared memory for `ranks`, all zero, whose size cannot change any more; closed on exec. It has the size that
+/// [`Layout::recommended`] gives, or less where this process may not have files, or mappings, as large.
+pub(crate) fn new_memory(ranks: u32) -> io::Result<OwnedFd> {
+    let size = Layout::recommended(ranks).min(limit());
+    if size < Layout::least(ranks) {
+        let need = Layout::least(ranks);
+        let why = format!("{ranks} ranks need {need} bytes, the limit (ulimit -f, ulimit -v) allows {size}");
+        return Err(io::Error::other(why));
+    }
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: the name is a C string.
     let fd = unsafe { libc::memfd_create(c"banyan".as_ptr(), flags) };
@@ -228,9 +264,28 @@ pub(crate) fn new_memory(size: usize) -> io::Result<OwnedFd> {
     if unsafe { libc::ftruncate(fd, size as i64) } < 0 {
         return Err(io::Error::last_os_error());
     }
+    // A rank that made it shorter would take the pages away from under all others.
+    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
     // SAFETY: our own descriptor. Best effort: kernels without sealing lose only a safeguard.
-    unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW) };
+    unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, seals) };
     Ok(memory)
+}
+
+/// The most bytes that a segment may have here: a file's, and a quarter of the address space, of which a program needs
+/// the rest.
+fn limit() -> usize {
+    let of = |what| {
+        let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+        // SAFETY: `limit` is ours to be written. If the call fails, it stays as it is.
+        unsafe { libc::getrlimit(what, &raw mut limit) };
+        limit.rlim_cur
+    };
+    let file = of(libc::RLIMIT_FSIZE);
+    let space = match of(libc::RLIMIT_AS) {
+        libc::RLIM_INFINITY => u64::MAX,
+        bytes => bytes / 4,
+    };
+    usize::try_from(file.min(space)).unwrap_or(usize::MAX)
 }
 
 /// Asks for the line at an address, which will be read before long: a hint.

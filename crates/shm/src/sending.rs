@@ -24,6 +24,8 @@ pub(crate) enum Outgoing {
 pub(crate) struct Lane {
     pub(crate) ring: Producer<MappedRing>,
     bell: *const Doorbell,
+    /// Offset of the data ring.
+    data: usize,
     /// Bytes of the data ring that have pages.
     carved: u64,
 }
@@ -63,16 +65,20 @@ impl Shm {
             Outgoing::Dying | Outgoing::Open(_) => return Err(Refusal::Busy),
             Outgoing::Cold => {}
         }
-        let (me, layout) = (self.core.me, &self.core.segment.layout);
-        let at = layout.ring(me, to as u32);
-        if let Err(error) = self.core.segment.populate(at, layout.ring_head_bytes()) {
+        let (me, segment) = (self.core.me, &self.core.segment);
+        let layout = &segment.layout;
+        let Some(number) = segment.assign_ring(me, to as u32) else {
+            self.lose(to, "the table of rings in shared memory has been overwritten".to_owned());
+            return Err(Refusal::Busy);
+        };
+        if let Err(error) = segment.populate(layout.ring(number), layout.ring_head_bytes()) {
             self.lose(to, no_memory(&error));
             return Err(Refusal::Busy);
         }
-        let ring = self.core.segment.ring(me, to as u32);
-        let ring = Producer::new(ring, layout.first_slot(me, to as u32));
+        let ring = Producer::new(segment.ring(number), layout.first_slot(me, to as u32));
         let bell = std::ptr::from_ref(&self.core.block(to as u32).bell);
-        self.outgoing[to] = Outgoing::Open(Lane { ring, bell, carved: 0 });
+        let data = layout.ring(number) + layout.ring_head_bytes();
+        self.outgoing[to] = Outgoing::Open(Lane { ring, bell, data, carved: 0 });
         match &mut self.outgoing[to] {
             Outgoing::Open(lane) => Ok((to, lane)),
             _ => Err(Refusal::Busy),
@@ -86,10 +92,8 @@ impl Shm {
         if reach <= lane.carved {
             return Ok(());
         }
-        let layout = &self.core.segment.layout;
-        let reach = reach.next_multiple_of(CARVE).min(layout.data_bytes);
-        let at = layout.ring(self.core.me, to as u32) + layout.ring_head_bytes();
-        let (from, more) = (at + lane.carved as usize, (reach - lane.carved) as usize);
+        let reach = reach.next_multiple_of(CARVE).min(self.core.segment.layout.data_bytes);
+        let (from, more) = (lane.data + lane.carved as usize, (reach - lane.carved) as usize);
         if let Err(error) = self.core.segment.populate(from, more) {
             self.lose(to, no_memory(&error));
             return Err(Refusal::Busy);

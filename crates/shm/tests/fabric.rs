@@ -245,6 +245,60 @@ fn idle_pairs_take_no_memory() {
 }
 
 #[test]
+fn memory_grows_with_the_pairs_that_talk() {
+    // So many that a ring for each pair would take 24 GB.
+    const N: u32 = 1000;
+    let memory = Shm::memory(N).expect("memory");
+    let file = std::fs::File::from(memory.try_clone().expect("a descriptor"));
+    let taken =
+        || std::os::unix::fs::MetadataExt::blocks(&file.metadata().expect("a memfd has metadata")) * 512;
+    let mut some: Vec<Shm> =
+        [0, 1, 500, 998, 999].map(|me| attach(&memory, me, N as usize, SingleCopy::Auto)).into();
+    let before = taken();
+    assert!(before < 32 << 10, "{before} bytes before anybody has talked");
+    let mut inbox = Inbox::default();
+    for to in [1, 500, 998, 999] {
+        say(&mut some[0], to, 7);
+    }
+    say(&mut some[4], 0, 8);
+    assert!(some.iter_mut().all(|shm| shm.poll(&mut inbox) == 1), "{inbox:?}");
+    assert_eq!(inbox.frames, [(999, 8), (0, 7), (0, 7), (0, 7), (0, 7)]);
+    // The control lines and slots of a ring are two pages; a receiver's row of the table is one.
+    let each = (taken() - before) / 5;
+    assert!(each <= 16 << 10, "{each} bytes a pair");
+}
+
+#[test]
+fn a_table_of_rings_that_was_overwritten_does_no_harm() {
+    let memory = Shm::memory(2).expect("memory");
+    let file = std::fs::File::from(memory.try_clone().expect("a descriptor"));
+    // Behind the header and two blocks of 256 bytes: from 0 and from 1, to 0 and to 1.
+    const PAIRS: u64 = 4096 + 2 * 256;
+    file.write_all_at(&[0xff; 16], PAIRS).expect("written");
+    let mut all = ranks(&memory, 2, SingleCopy::Auto);
+    let mut inbox = Inbox::default();
+    say(&mut all[0], 1, 1);
+    assert_eq!(all[1].poll(&mut inbox), 1, "what is no ring is replaced by one");
+    // A bit for a sender that has no ring, and one that is nobody's.
+    file.write_all_at(&[0xff; 16], 4096 + 128).expect("written");
+    assert_eq!(all[0].poll(&mut inbox), 0);
+    assert_eq!(inbox.frames, [(0, 1)]);
+}
+
+#[test]
+fn no_rank_can_change_the_size_of_the_memory() {
+    let memory = Shm::memory(2).expect("memory");
+    let mut all = ranks(&memory, 2, SingleCopy::Auto);
+    let file = std::fs::File::from(memory.try_clone().expect("a descriptor"));
+    let size = file.metadata().expect("a memfd has metadata").len();
+    for other in [0, size - 4096, size + 4096] {
+        assert!(file.set_len(other).is_err(), "{size} bytes became {other}");
+    }
+    say(&mut all[0], 1, 1);
+    assert_eq!(all[1].poll(&mut Inbox::default()), 1);
+}
+
+#[test]
 fn lack_of_memory_is_an_error_and_no_fault() {
     let mut all = fresh(3, SingleCopy::Auto);
     let mut inbox = Inbox::default();
@@ -289,10 +343,10 @@ fn scribbled_memory_does_no_harm_outside() {
                 shm.sleep(Some(Instant::now()));
                 shm.disarm();
             }
-            // Blocks and the control lines and slots of all four rings; words of all kinds.
+            // Blocks, the table of pairs, and the control lines and slots of all four rings; words of all kinds.
             let file = std::fs::File::from(memory.try_clone().expect("a descriptor"));
             for _ in 0..random.below(20) {
-                let area = [4096, 8192, 8192 + 139_264, 8192 + 2 * 139_264][random.below(4)];
+                let area = [4096, 8192, 8192 + 534_528, 8192 + 2 * 534_528][random.below(4)];
                 let at = area + 8 * random.below(1024) as u64;
                 let word = random.word() >> (8 * random.below(8));
                 file.write_all_at(&word.to_le_bytes(), at).expect("written");
