@@ -160,7 +160,7 @@ impl Agent {
         epoll::add(&epoll, &reports, Token::Reports.data(), EventFlags::IN)?;
         let stream = |at| Token::Stream(at).encode();
         let sink = |at| Token::Sink(at).encode();
-        let mut output = Output::new(plan.global.tag_output, stream, sink)?;
+        let mut output = Output::new(plan.label(), stream, sink)?;
         let memory = Shm::memory(plan.size)
             .inspect_err(|why| {
                 let text = format!("no shared memory between ranks ({why}): they use slower ways");
@@ -272,9 +272,10 @@ impl Agent {
         self.ranks[at].started_as = Some(started.pid);
         self.by_pid.insert(started.pid.as_raw_pid(), rank);
         self.alive += 1;
-        if let Some([out, err]) = started.output {
-            self.output.add(&self.epoll, rank, Kind::Out, out)?;
-            self.output.add(&self.epoll, rank, Kind::Err, err)?;
+        for (kind, pipe) in [Kind::Out, Kind::Err].into_iter().zip(started.output) {
+            if let Some(pipe) = pipe {
+                self.output.add(&self.epoll, rank, kind, pipe)?;
+            }
         }
         epoll::add(&self.epoll, &started.line, Token::Line(at).data(), EventFlags::IN)?;
         self.ranks[at].line = Some(started.line);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::Trouble;
 
-/// Most bytes of a host file.
+/// Most bytes of a host file, or another file that options name.
 const MAX_FILE: usize = 1 << 20;
 
 /// A host and how many ranks it takes, if that was said.
@@ -80,20 +80,31 @@ pub(crate) fn check(lists: &[String], file: Option<&Path>, own: &str) -> Result<
     }
     if let Some(path) = file {
         let shown = path.display();
-        let text = std::fs::read(path).map_err(|why| Trouble::new(format!("host file {shown}: {why}")))?;
-        if text.len() > MAX_FILE {
-            return Err(Trouble::usage(format!("host file {shown}: longer than {MAX_FILE} bytes")));
-        }
-        let text = String::from_utf8_lossy(&text);
+        let text = text_of("host file", path)?;
         hosts.extend(parse_file(&text).map_err(|why| Trouble::usage(format!("host file {shown}, {why}")))?);
     }
     match hosts.iter().find(|host| !is_this_host(&host.name, own)) {
-        Some(other) => Err(Trouble::usage(format!(
-            "host {} is not this machine ({own}): running on several hosts comes in a later version",
-            other.name
-        ))),
+        Some(other) => Err(elsewhere("", &other.name, own)),
         None => Ok(()),
     }
+}
+
+/// Says that `host`, named at the place that `before` tells, is not this one.
+pub(crate) fn elsewhere(before: &str, host: &str, own: &str) -> Trouble {
+    Trouble::usage(format!(
+        "{before}host {host} is not this machine ({own}): running on several hosts is not built yet, it comes in a later version"
+    ))
+}
+
+/// The text of a file that the user named: a `kind` of file, such as `host file`.
+pub(crate) fn text_of(kind: &str, path: &Path) -> Result<String, Trouble> {
+    let shown = path.display();
+    let text = std::fs::read(path)
+        .map_err(|why| Trouble::new(format!("{kind} {shown}: {}", crate::plan::reason(&why))))?;
+    if text.len() > MAX_FILE {
+        return Err(Trouble::usage(format!("{kind} {shown}: longer than {MAX_FILE} bytes")));
+    }
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 #[cfg(test)]

@@ -10,15 +10,18 @@
 #![deny(unsafe_code)]
 
 mod agent;
+pub mod binding;
 mod board;
 mod descendants;
 mod explain;
+pub mod files;
 mod front;
 pub mod hosts;
 mod lines;
 pub mod options;
 mod output;
 mod plan;
+pub mod rankfile;
 mod ranks;
 mod sink;
 #[allow(unsafe_code, reason = "forking, executing and signal masks need it; it is all there")]

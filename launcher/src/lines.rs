@@ -68,36 +68,57 @@ pub(crate) enum Writer {
     Launcher,
 }
 
+/// What stands in front of each line of a rank.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Label {
+    /// The rank, in brackets.
+    pub(crate) rank: bool,
+    /// What this gives: the time.
+    pub(crate) time: Option<fn() -> String>,
+}
+
+impl Label {
+    fn of(self, rank: u32) -> String {
+        let time = self.time.map(|time| time() + " ").unwrap_or_default();
+        if self.rank { format!("{time}[{rank}] ") } else { time }
+    }
+}
+
 /// Joins the output of all ranks to one stream.
 #[derive(Debug)]
 pub(crate) struct Joiner {
-    tagged: bool,
+    label: Label,
     /// Whose line has been begun and not ended.
     open: Option<Writer>,
 }
 
 impl Joiner {
-    pub(crate) fn new(tagged: bool) -> Joiner {
-        Joiner { tagged, open: None }
+    pub(crate) fn new(label: Label) -> Joiner {
+        Joiner { label, open: None }
     }
 
-    /// Appends `text` of `writer` to `out`: as it is, or, if tagged, with the rank in front of every line.
+    /// Appends `text` of `writer` to `out`: as it is, or, if there is one, with the label in front of every line.
     pub(crate) fn add(&mut self, writer: Writer, text: &[u8], out: &mut Vec<u8>) {
         if text.is_empty() {
             return;
         }
-        if !self.tagged && writer != Writer::Launcher {
+        let labelled = self.label.rank || self.label.time.is_some();
+        if !labelled && writer != Writer::Launcher {
             out.extend_from_slice(text);
             self.open = (!text.ends_with(b"\n")).then_some(writer);
             return;
         }
+        let label = match writer {
+            Writer::Rank(rank) => self.label.of(rank),
+            Writer::Launcher => String::new(),
+        };
         for line in text.split_inclusive(|&byte| byte == b'\n') {
             if self.open.is_some_and(|open| open != writer) {
                 out.push(b'\n');
                 self.open = None;
             }
-            if let (None, Writer::Rank(rank)) = (self.open, writer) {
-                out.extend_from_slice(format!("[{rank}] ").as_bytes());
+            if self.open.is_none() {
+                out.extend_from_slice(label.as_bytes());
             }
             out.extend_from_slice(line);
             self.open = (!line.ends_with(b"\n")).then_some(writer);
@@ -128,7 +149,7 @@ mod tests {
 
     #[test]
     fn tags_never_mix_lines() {
-        let mut joiner = Joiner::new(true);
+        let mut joiner = Joiner::new(Label { rank: true, time: None });
         let mut out = Vec::new();
         joiner.add(Writer::Rank(0), b"a\nname? ", &mut out);
         joiner.add(Writer::Rank(1), b"b\n", &mut out);
@@ -139,8 +160,22 @@ mod tests {
     }
 
     #[test]
+    fn the_time_stands_before_the_rank() {
+        let time = Some((|| "noon".to_owned()) as fn() -> String);
+        let text = |label| {
+            let mut out = Vec::new();
+            let mut joiner = Joiner::new(label);
+            joiner.add(Writer::Rank(3), b"a\nb", &mut out);
+            joiner.add(Writer::Launcher, b"mpirun: x\n", &mut out);
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(text(Label { rank: true, time }), "noon [3] a\nnoon [3] b\nmpirun: x\n");
+        assert_eq!(text(Label { rank: false, time }), "noon a\nnoon b\nmpirun: x\n");
+    }
+
+    #[test]
     fn the_launcher_starts_a_line_of_its_own() {
-        let mut joiner = Joiner::new(false);
+        let mut joiner = Joiner::new(Label::default());
         let mut out = Vec::new();
         joiner.add(Writer::Rank(0), b"half", &mut out);
         joiner.add(Writer::Launcher, b"mpirun: x\n", &mut out);

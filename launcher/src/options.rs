@@ -4,11 +4,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use banyan_topo::Unit;
-use clap::builder::TypedValueParser;
 use clap::{Args, CommandFactory, FromArgMatches, Parser};
 
 use crate::Trouble;
+use crate::binding::{BindTo, MapBy};
+use crate::files::Pattern;
+use crate::hosts::text_of;
 use crate::translate::{Segment, split};
 
 /// Most ranks of a job.
@@ -77,21 +78,37 @@ pub struct Global {
     #[arg(long, short = 'f', alias = "machinefile", value_name = "FILE")]
     pub hostfile: Option<PathBuf>,
     /// Bind each rank to a part of the machine
-    #[arg(long, value_name = "core|socket|node|none", value_parser = unit_parser())]
-    pub bind_to: Option<Place>,
-    /// Deal ranks out over parts of the machine, in turn
-    #[arg(long, value_name = "core|socket|node|none", value_parser = unit_parser())]
-    pub map_by: Option<Place>,
+    #[arg(long, value_name = "core|numa|socket|node|none")]
+    pub bind_to: Option<BindTo>,
+    /// Deal ranks out over parts of the machine, in turn (core, numa, socket, node, none) or N to each (ppr:N:socket), with
+    /// so many cores each (socket:pe=N)
+    #[arg(long, value_name = "PART|ppr:N:PART")]
+    pub map_by: Option<MapBy>,
+    /// Bind ranks as this file says, in lines such as `rank 0=localhost slot=0-3`
+    #[arg(long, alias = "rf", value_name = "FILE", conflicts_with_all = ["map_by", "bind_to"])]
+    pub rankfile: Option<PathBuf>,
     /// Put the rank in front of every line of output
     #[arg(long, short = 'l', alias = "prepend-rank")]
     pub tag_output: bool,
+    /// Put the time in front of every line of output
+    #[arg(long)]
+    pub timestamp_output: bool,
     /// Write each rank's output to files rank-N.out and rank-N.err in this folder instead
     #[arg(long, aliases = ["output-filename"], value_name = "DIR")]
     pub output: Option<PathBuf>,
+    /// Write standard output to files of this name instead; %r is the rank, %h the host
+    #[arg(long, alias = "outfile", value_name = "PATTERN", conflicts_with = "output")]
+    pub outfile_pattern: Option<Pattern>,
+    /// Write standard error to files of this name instead; %r is the rank, %h the host
+    #[arg(long, alias = "errfile", value_name = "PATTERN", conflicts_with = "output")]
+    pub errfile_pattern: Option<Pattern>,
+    /// Read the programs and their options from this file, one program a line
+    #[arg(long, value_name = "FILE")]
+    pub configfile: Option<PathBuf>,
     /// Which rank reads mpirun's input: 0 or none
     #[arg(long, short = 's', value_name = "0|none", default_value = "0", value_parser = ["0", "none", "all-to-0"])]
     pub stdin: String,
-    /// End the job after this time (seconds, or 90s, 5m, 2h), with status 124
+    /// End the job after this time (seconds, or 90s, 5m, 2h), with status 124 [default: the variable MPIEXEC_TIMEOUT]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub timeout: Option<Duration>,
     /// How long ranks may take to end after a signal, before they are killed
@@ -126,10 +143,6 @@ pub struct Local {
     pub wdir: Option<PathBuf>,
 }
 
-/// A part of the machine that ranks are dealt out over or bound to; `None`: the machine as a whole.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place(pub Option<Unit>);
-
 /// A job as the command line describes it.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -146,13 +159,16 @@ pub struct Options {
 pub fn parse(arguments: Vec<OsString>) -> Result<Command, Trouble> {
     let mut table = First::command();
     table.build(); // adds --help and --version to the table
-    let mut segments = split(arguments, &table).into_iter();
+    let mut segments = read_configfile(split(arguments, &table), &table)?.into_iter();
     let first = segments.next().unwrap_or_default();
-    let parsed = match table.try_get_matches_from(for_clap(&first)) {
+    let mut parsed = match table.try_get_matches_from(for_clap(&first)) {
         Ok(mut matches) => First::from_arg_matches_mut(&mut matches).map_err(|error| wrong(&error))?,
         Err(error) if !error.use_stderr() => return Ok(Command::Print(error.render().to_string())),
         Err(error) => return Err(wrong(&error)),
     };
+    if parsed.global.timeout.is_none() {
+        parsed.global.timeout = timeout_variable()?;
+    }
     if let Some(what) = parsed.global.explain {
         return Ok(Command::Explain { what, ranks: parsed.local.ranks.or(parsed.global.ppn).unwrap_or(1) });
     }
@@ -165,11 +181,51 @@ pub fn parse(arguments: Vec<OsString>) -> Result<Command, Trouble> {
         let place = if at == 0 { String::new() } else { format!(" after ':' number {at}") };
         return Err(Trouble::usage(format!("no program is named{place} (see mpirun --help)")));
     }
-    let mut options = Options { global: parsed.global, programs };
-    if let ([(only, _)], Some(ppn)) = (options.programs.as_mut_slice(), options.global.ppn) {
-        only.ranks.get_or_insert(ppn);
+    Ok(Command::Run(Box::new(Options { global: parsed.global, programs })))
+}
+
+/// Puts what `--configfile` names in its place: the programs, one a line, behind the options of the command line. `#` at the
+/// beginning of a line starts a comment, a backslash at its end continues it; words are parted and quoted as in a shell.
+fn read_configfile(mut segments: Vec<Segment>, table: &clap::Command) -> Result<Vec<Segment>, Trouble> {
+    let Some(path) = segments.iter_mut().find_map(|segment| segment.configfile.take()) else {
+        return Ok(segments);
+    };
+    let path = PathBuf::from(path);
+    if let Some(program) = segments.iter().flat_map(|segment| &segment.program).next() {
+        let program = program.to_string_lossy();
+        return Err(Trouble::usage(format!("--configfile names the programs: {program} cannot follow it")));
     }
-    Ok(Command::Run(Box::new(options)))
+    let wrong = |why: String| Trouble::usage(format!("configfile {}{why}", path.display()));
+    let text = text_of("configfile", &path)?;
+    let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
+    let joined = lines.fold(String::new(), |text, line| match line.strip_suffix('\\') {
+        Some(begun) => text + begun + " ",
+        None => text + line + "\n",
+    });
+    let mut words = Vec::new();
+    for line in joined.lines() {
+        let unclosed = || wrong(format!(": a quote is not closed in '{}'", line.trim().escape_debug()));
+        let split = shlex::split(line).ok_or_else(unclosed)?;
+        if !split.is_empty() && !words.is_empty() {
+            words.push(OsString::from(":"));
+        }
+        words.extend(split.into_iter().map(OsString::from));
+    }
+    let mut named = split(words, table);
+    if named.iter().any(|segment| segment.configfile.is_some()) {
+        return Err(wrong(": names another configfile".to_owned()));
+    }
+    let given = std::mem::take(&mut segments[0].options);
+    named[0].options.splice(..0, given);
+    Ok(named)
+}
+
+/// The job's time limit by MPICH's variable.
+fn timeout_variable() -> Result<Option<Duration>, Trouble> {
+    const NAME: &str = "MPIEXEC_TIMEOUT";
+    let Some(value) = std::env::var_os(NAME).filter(|value| !value.is_empty()) else { return Ok(None) };
+    let value = value.to_string_lossy();
+    duration(&value).map(Some).map_err(|why| Trouble::usage(format!("{NAME}={value}: {why}")))
 }
 
 fn for_clap(segment: &Segment) -> impl Iterator<Item = OsString> + '_ {
@@ -181,18 +237,6 @@ fn wrong(error: &clap::Error) -> Trouble {
     let text = error.render().to_string();
     let line = text.lines().next().unwrap_or("").trim_start_matches("error: ").trim_end_matches(':');
     Trouble::usage(format!("{line} (see mpirun --help)"))
-}
-
-fn unit_parser() -> impl TypedValueParser<Value = Place> {
-    let names = ["core", "socket", "package", "node", "numa", "none", "slot", "hwthread"];
-    clap::builder::PossibleValuesParser::new(names).map(|name| {
-        Place(match name.as_str() {
-            "core" | "hwthread" => Some(Unit::Core),
-            "socket" | "package" => Some(Unit::Socket),
-            "node" | "numa" => Some(Unit::Node),
-            _ => None,
-        })
-    })
 }
 
 /// Reads `10`, `0.5`, `90s`, `5m`, `2h`.

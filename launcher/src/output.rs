@@ -9,7 +9,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fs::fstat;
 use rustix::io::Errno;
 
-use crate::lines::{Unfinished, Writer};
+use crate::lines::{Label, Unfinished, Writer};
 use crate::sink::Sink;
 
 /// Bytes read from a rank at once.
@@ -55,15 +55,15 @@ pub(crate) struct Output {
 impl Output {
     /// Writes to this process's stdout and stderr. The functions give epoll tokens to streams and sinks.
     pub(crate) fn new(
-        tagged: bool,
+        label: Label,
         stream_token: fn(usize) -> u64,
         sink_token: fn(usize) -> u64,
     ) -> io::Result<Output> {
         let (out, err) = (io::stdout(), io::stderr());
         let (one, other) = (fstat(&out)?, fstat(&err)?);
-        let mut sinks = vec![Sink::new(out.as_fd(), tagged)?];
+        let mut sinks = vec![Sink::new(out.as_fd(), label)?];
         if (one.st_dev, one.st_ino) != (other.st_dev, other.st_ino) {
-            sinks.push(Sink::new(err.as_fd(), tagged)?);
+            sinks.push(Sink::new(err.as_fd(), label)?);
         }
         Ok(Output {
             watched: vec![false; sinks.len()],

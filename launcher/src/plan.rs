@@ -6,10 +6,13 @@ use std::path::{Path, PathBuf};
 
 use banyan_pmi::settings::COMMON;
 use banyan_shm::Shm;
-use banyan_topo::{CpuSet, Machine, Unit, place, share};
+use banyan_topo::CpuSet;
 use rustix::fs::{Access, access};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::binding::Binding;
+use crate::files::Files;
+use crate::lines::Label;
 use crate::options::{Global, Local, Options};
 use crate::start::{Limit, Program};
 use crate::{Trouble, explain, hosts};
@@ -37,6 +40,8 @@ pub(crate) struct Plan {
     pub(crate) settings: Vec<(String, String)>,
     /// CPUs of each rank; empty if ranks are not bound.
     pub(crate) cpus: Vec<CpuSet>,
+    /// Where the output goes that goes to files.
+    pub(crate) files: Files,
 }
 
 /// One of the programs joined by `:`.
@@ -51,10 +56,14 @@ pub(crate) struct App {
 }
 
 impl Plan {
-    pub(crate) fn new(options: Options) -> Result<Plan, Trouble> {
+    pub(crate) fn new(mut options: Options) -> Result<Plan, Trouble> {
         let global = options.global;
         let host = banyan_topo::hostname();
         hosts::check(&global.host, global.hostfile.as_deref(), &host)?;
+        let binding = Binding::new(&global, &host)?;
+        if let [(only, _)] = options.programs.as_mut_slice() {
+            only.ranks = only.ranks.or_else(|| binding.ranks()).or(global.ppn);
+        }
         let common = common_environment(&global)?;
         let apps = options.programs.into_iter().map(|(local, program)| app(local, program, &common));
         let apps = apps.collect::<Result<Vec<App>, Trouble>>()?;
@@ -69,21 +78,23 @@ impl Plan {
         }
         let size = apps.iter().try_fold(0u32, |sum, app| sum.checked_add(app.ranks));
         let size = size.filter(|&size| size <= Shm::MOST_RANKS).ok_or_else(too_many)?;
-        if let Some(folder) = &global.output {
-            let made = std::fs::create_dir_all(folder);
-            made.and_then(|()| Ok(access(folder, Access::WRITE_OK | Access::EXEC_OK)?))
-                .map_err(|why| Trouble::new(format!("--output {}: {}", folder.display(), reason(&why))))?;
-        }
         let cores = banyan_topo::usable_cores();
-        let cpus = bind(&global, size, cores)?;
-        Ok(Plan { apps, size, host, cores, settings, cpus, global })
+        let cpus = binding.cpus(size, cores)?;
+        let files = Files::new(&global, &host)?;
+        Ok(Plan { apps, size, host, cores, settings, cpus, files, global })
+    }
+
+    /// What stands in front of each line of a rank.
+    pub(crate) fn label(&self) -> Label {
+        let time = || jiff::Zoned::now().strftime("%Y-%m-%dT%H:%M:%S%.3f%:z").to_string();
+        Label { rank: self.global.tag_output, time: self.global.timestamp_output.then_some(time) }
     }
 
     /// Makes room for the descriptors that the ranks need; gives the limit as it was, for the ranks.
     pub(crate) fn raise_limit(&self) -> Result<Limit, Trouble> {
         let was = getrlimit(Resource::Nofile);
         let (soft, hard) = (was.current.unwrap_or(u64::MAX), was.maximum.unwrap_or(u64::MAX));
-        let each = if self.global.output.is_some() { 2 } else { 4 };
+        let each = 4 - self.files.count();
         let need = OWN_DESCRIPTORS + each * u64::from(self.size);
         if need > hard {
             return Err(Trouble::new(format!(
@@ -101,7 +112,9 @@ impl Plan {
 
     /// Says that ranks have to share cores.
     pub(crate) fn notice(&self) {
-        if self.size > self.cores && !self.global.oversubscribe && !self.global.quiet {
+        let meant =
+            self.global.oversubscribe || self.global.map_by.as_ref().is_some_and(|map| map.oversubscribe);
+        if self.size > self.cores && !meant && !self.global.quiet {
             let cores = if self.cores == 1 { "core" } else { "cores" };
             eprintln!("mpirun: {} ranks share {} {cores}: they run in turns", self.size, self.cores);
         }
@@ -123,27 +136,6 @@ pub(crate) fn single_copy(ranks: u32, cores: u32) -> bool {
 pub(crate) fn reason(error: &std::io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or("").to_owned()
-}
-
-/// `--map-by` alone also binds, `--bind-to` alone also maps; `none` for either leaves ranks unbound. With neither each
-/// rank has its share of the cores, if there are enough: on a busy machine the kernel would move ranks that wake each
-/// other to one core, where each keeps it from the other while it polls.
-fn bind(global: &Global, size: u32, cores: u32) -> Result<Vec<CpuSet>, Trouble> {
-    let units: Option<(Unit, Unit)> = match (global.map_by, global.bind_to) {
-        // The machine is only looked at if there is something to share out.
-        (None, None) if size > 1 && size <= cores => {
-            return Ok(share(&Machine::read(), size));
-        }
-        (None, None) => None,
-        (Some(one), None) | (None, Some(one)) => one.0.map(|unit| (unit, unit)),
-        (Some(map), Some(bind)) => bind.0.map(|bind| (map.0.unwrap_or(bind), bind)),
-    };
-    let Some((map_by, bind_to)) = units else { return Ok(Vec::new()) };
-    let cpus = place(&Machine::read(), map_by, bind_to, size);
-    if cpus.is_empty() {
-        return Err(Trouble::new("ranks cannot be bound: no CPU of this machine is known"));
-    }
-    Ok(cpus)
 }
 
 fn app(local: Local, program: Vec<OsString>, common: &[(OsString, OsString)]) -> Result<App, Trouble> {

@@ -1,7 +1,6 @@
 //! [`Rank`]: one rank as the agent sees it, and how its process is made.
 
 use std::ffi::CString;
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
@@ -10,6 +9,7 @@ use banyan_pmi::{Channel, Job, NodeRun, Reply, Request, VERSION, fd_value};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
 
+use crate::output::Kind;
 use crate::plan::Plan;
 use crate::start::{Limit, Mask, Spawn, Strings, spawn};
 use crate::verdict::{End, Phase};
@@ -54,7 +54,7 @@ pub(crate) struct Started {
     pub(crate) pid: Pid,
     pub(crate) line: Line,
     /// Read ends of stdout and stderr, unless they go to files.
-    pub(crate) output: Option<[OwnedFd; 2]>,
+    pub(crate) output: [Option<OwnedFd>; 2],
 }
 
 /// Starts the process of `rank`, which runs program number `app`.
@@ -128,21 +128,15 @@ fn environment<'a>(plan: &Plan, common: &'a [CString], rank: u32, socket: String
 }
 
 /// The agent's ends (if any) and the rank's ends of stdout and stderr.
-fn outputs(plan: &Plan, rank: u32) -> io::Result<(Option<[OwnedFd; 2]>, [OwnedFd; 2])> {
-    if let Some(folder) = &plan.global.output {
-        let file = |kind: &str| {
-            let path = folder.join(format!("rank-{rank}.{kind}"));
-            let named = |why: io::Error| {
-                io::Error::new(why.kind(), format!("{}: {}", path.display(), crate::plan::reason(&why)))
-            };
-            File::create(&path).map(OwnedFd::from).map_err(named)
-        };
-        return Ok((None, [file("out")?, file("err")?]));
-    }
-    let (out_read, out_write) = pipe_with(PipeFlags::CLOEXEC)?;
-    let (err_read, err_write) = pipe_with(PipeFlags::CLOEXEC)?;
-    for end in [&out_read, &err_read] {
-        rustix::io::ioctl_fionbio(end, true)?;
-    }
-    Ok((Some([out_read, err_read]), [out_write, err_write]))
+fn outputs(plan: &Plan, rank: u32) -> io::Result<([Option<OwnedFd>; 2], [OwnedFd; 2])> {
+    let output = |kind| -> io::Result<(Option<OwnedFd>, OwnedFd)> {
+        if let Some(file) = plan.files.open(kind, rank, &plan.host)? {
+            return Ok((None, file));
+        }
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+        rustix::io::ioctl_fionbio(&read, true)?;
+        Ok((Some(read), write))
+    };
+    let ((out_read, out), (err_read, err)) = (output(Kind::Out)?, output(Kind::Err)?);
+    Ok(([out_read, err_read], [out, err]))
 }

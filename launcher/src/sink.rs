@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 use rustix::termios::isatty;
 
-use crate::lines::{Joiner, Writer};
+use crate::lines::{Joiner, Label, Writer};
 
 /// From this many bytes on nothing more is read from the ranks.
 const FULL: usize = 256 << 10;
@@ -43,9 +43,9 @@ pub(crate) struct Sink {
 
 impl Sink {
     /// Writes to what `fd` is.
-    pub(crate) fn new(fd: BorrowedFd<'_>, tagged: bool) -> io::Result<Sink> {
+    pub(crate) fn new(fd: BorrowedFd<'_>, label: Label) -> io::Result<Sink> {
         let target = target(fd)?;
-        Ok(Sink { target, joiner: Joiner::new(tagged), queue: Vec::new(), sent: 0, broken: false })
+        Ok(Sink { target, joiner: Joiner::new(label), queue: Vec::new(), sent: 0, broken: false })
     }
 
     /// Takes output; [`Sink::flush`] writes it.

@@ -30,6 +30,7 @@ const IGNORED: &[(&str, usize)] = &[
     ("iface", 1),
     ("usize", 1),
     ("pmi-port", 0),
+    ("report-state-on-timeout", 0), // as always
     ("prefix", 1),
     ("mca", 2),
     ("gmca", 2),
@@ -47,6 +48,8 @@ pub struct Segment {
     pub options: Vec<OsString>,
     /// The program and its arguments, untouched; empty if there is none.
     pub program: Vec<OsString>,
+    /// The file that `--configfile` names; clap does not see that option.
+    pub configfile: Option<OsString>,
 }
 
 /// Splits a command line at `:` into its programs, and translates the options of each. `command` is clap's
@@ -57,23 +60,28 @@ pub fn split(arguments: Vec<OsString>, command: &Command) -> Vec<Segment> {
 
 fn segment(arguments: &[OsString], command: &Command) -> Segment {
     let mut options = Vec::new();
+    let mut configfile = None;
     let mut rest = arguments;
     while let [argument, after @ ..] = rest {
         if argument == "--" {
-            return Segment { options, program: after.to_vec() };
+            return Segment { options, program: after.to_vec(), configfile };
         }
         let Some(text) = argument.to_str().filter(|text| text.len() > 1 && text.starts_with('-')) else {
             break;
         };
         let (option, values) = translate(text, after, command);
-        options.extend(option);
         let (given, after) = after.split_at(values.count.min(after.len()));
-        if values.keep {
-            options.extend_from_slice(given);
-        }
         rest = after;
+        match (option.as_ref().and_then(|option| option.to_str()?.strip_prefix("--configfile")), given) {
+            (Some(""), [file]) => configfile = Some(file.clone()),
+            (Some(attached), []) if attached.len() > 1 => configfile = Some(OsString::from(&attached[1..])),
+            _ => {
+                options.extend(option);
+                options.extend_from_slice(if values.keep { given } else { &[] });
+            }
+        }
     }
-    Segment { options, program: rest.to_vec() }
+    Segment { options, program: rest.to_vec(), configfile }
 }
 
 /// The values that follow an option: how many, and whether clap is to see them.

@@ -1,5 +1,5 @@
-//! Where ranks go, by one rule: rank `i` goes to unit `i mod units` of the kind to map by; if it is bound to
-//! something smaller, to the next one inside that unit; if to something larger, to the one around it.
+//! Where ranks go, by one rule: ranks are dealt out over the units of the kind to map by, in turn or so many to each;
+//! a rank that is bound to something smaller has the next one inside its unit; to something larger, the one around it.
 
 use crate::cpus::CpuSet;
 use crate::machine::{Cpu, Machine};
@@ -13,6 +13,28 @@ pub enum Unit {
     Node,
     /// A socket (physical package).
     Socket,
+    /// All of the machine.
+    Machine,
+}
+
+/// How ranks are dealt out and what they are bound to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Deal {
+    /// Ranks are dealt out over the units of this kind.
+    pub map_by: Unit,
+    /// Each rank is bound to a unit of this kind.
+    pub bind_to: Unit,
+    /// So many neighbouring ranks to each unit (at least 1); `None`: to each unit one rank in turn.
+    pub each: Option<u32>,
+    /// A rank that is bound to cores has so many of them (at least 1).
+    pub cores: u32,
+}
+
+impl Deal {
+    /// One rank to each unit in turn.
+    pub fn in_turn(map_by: Unit, bind_to: Unit) -> Deal {
+        Deal { map_by, bind_to, each: None, cores: 1 }
+    }
 }
 
 impl Unit {
@@ -21,11 +43,17 @@ impl Unit {
             Unit::Core => (cpu.socket, cpu.node, cpu.core),
             Unit::Node => (u32::MAX, cpu.node, u32::MAX),
             Unit::Socket => (cpu.socket, u32::MAX, u32::MAX),
+            Unit::Machine => (u32::MAX, u32::MAX, u32::MAX),
         }
     }
 
+    /// How many units of this kind `machine` has.
+    pub fn count(self, machine: &Machine) -> usize {
+        self.split(machine.cpus()).len()
+    }
+
     /// The units of this kind, each with its CPUs, in the order of their first CPU.
-    fn split(self, cpus: &[Cpu]) -> Vec<Vec<Cpu>> {
+    pub(crate) fn split(self, cpus: &[Cpu]) -> Vec<Vec<Cpu>> {
         let mut units: Vec<((u32, u32, u32), Vec<Cpu>)> = Vec::new();
         for cpu in cpus {
             let key = self.key(cpu);
@@ -38,20 +66,28 @@ impl Unit {
     }
 }
 
-/// The CPUs of each of `ranks` ranks that are dealt out over the units `map_by` and bound to a unit `bind_to`.
-/// More ranks than units share them in turn. Empty if the machine has no CPU.
-pub fn place(machine: &Machine, map_by: Unit, bind_to: Unit, ranks: u32) -> Vec<CpuSet> {
+/// The CPUs of each of `ranks` ranks that are dealt out and bound as `deal` says. When all units have their ranks it
+/// begins again with the first. Empty if the machine has no CPU.
+pub fn place(machine: &Machine, deal: &Deal, ranks: u32) -> Vec<CpuSet> {
+    // Several cores for each rank do not lie in one core: they are counted off over the whole machine.
+    let map_by = match deal.map_by {
+        Unit::Core if deal.cores > 1 => Unit::Machine,
+        other => other,
+    };
     let units = map_by.split(machine.cpus());
     if units.is_empty() {
         return Vec::new();
     }
-    let targets: Vec<Vec<CpuSet>> =
-        units.iter().map(|unit| targets(machine, unit, map_by, bind_to)).collect();
-    let place = |rank: u32| {
-        let targets = &targets[rank as usize % targets.len()];
-        targets[rank as usize / units.len() % targets.len()].clone()
+    let targets: Vec<Vec<CpuSet>> = units.iter().map(|unit| targets(machine, unit, map_by, deal)).collect();
+    let place = |rank: usize| {
+        let (unit, turn) = match deal.each.map(|each| each.max(1) as usize) {
+            Some(each) => (rank / each, rank / (each * units.len()) * each + rank % each),
+            None => (rank, rank / units.len()),
+        };
+        let targets = &targets[unit % units.len()];
+        targets[turn % targets.len()].clone()
     };
-    (0..ranks).map(place).collect()
+    (0..ranks as usize).map(place).collect()
 }
 
 /// The CPUs of each of `ranks` ranks that have the machine's cores to themselves, an even share of neighbours each.
@@ -69,10 +105,15 @@ pub fn share(machine: &Machine, ranks: u32) -> Vec<CpuSet> {
 }
 
 /// What the ranks of one unit are bound to, in turn.
-fn targets(machine: &Machine, unit: &[Cpu], map_by: Unit, bind_to: Unit) -> Vec<CpuSet> {
+fn targets(machine: &Machine, unit: &[Cpu], map_by: Unit, deal: &Deal) -> Vec<CpuSet> {
     let ids = |cpus: &[Cpu]| cpus.iter().map(|cpu| cpu.id).collect::<CpuSet>();
+    let bind_to = deal.bind_to;
     if bind_to <= map_by {
-        return bind_to.split(unit).iter().map(|part| ids(part)).collect();
+        let parts = bind_to.split(unit);
+        let cores = if bind_to == Unit::Core { deal.cores.max(1) as usize } else { 1 };
+        // What is left over at the end of a unit stays free.
+        let whole = (parts.len() / cores).max(1);
+        return parts.chunks(cores).take(whole).map(|parts| ids(&parts.concat())).collect();
     }
     let around = bind_to.key(&unit[0]);
     vec![machine.cpus().iter().filter(|cpu| bind_to.key(cpu) == around).map(|cpu| cpu.id).collect()]

@@ -9,11 +9,13 @@ mod binding;
 mod cpus;
 mod machine;
 mod single_copy;
+mod slots;
 
-pub use binding::{Unit, place, share};
+pub use binding::{Deal, Unit, place, share};
 pub use cpus::{CpuSet, MAX_CPU, ParseError};
 pub use machine::{Cache, Cpu, Machine};
 pub use single_copy::single_copy;
+pub use slots::slots;
 
 /// Cores that this process may use at once: its affinity mask, cut by the CPU quota of its control group
 /// (containers). At least 1.

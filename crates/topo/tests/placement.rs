@@ -1,6 +1,6 @@
 //! Lists of CPUs, and the one rule of placement, on machines that are not at hand.
 
-use banyan_topo::{Cpu, CpuSet, Machine, Unit, place, share};
+use banyan_topo::{Cpu, CpuSet, Deal, Machine, Unit, place, share, slots};
 use proptest::prelude::*;
 
 /// Two sockets, two nodes each, two cores each, two hardware threads each; threads are 8 apart.
@@ -10,7 +10,11 @@ fn server() -> Machine {
 }
 
 fn placed(map_by: Unit, bind_to: Unit, ranks: u32) -> Vec<String> {
-    place(&server(), map_by, bind_to, ranks).iter().map(CpuSet::to_string).collect()
+    dealt(Deal::in_turn(map_by, bind_to), ranks)
+}
+
+fn dealt(deal: Deal, ranks: u32) -> Vec<String> {
+    place(&server(), &deal, ranks).iter().map(CpuSet::to_string).collect()
 }
 
 #[test]
@@ -23,6 +27,48 @@ fn ranks_are_dealt_out() {
     assert_eq!(placed(Unit::Core, Unit::Node, 3), ["0-1,8-9", "0-1,8-9", "2-3,10-11"]);
     // More ranks than cores: round again.
     assert_eq!(placed(Unit::Core, Unit::Core, 9)[8], "0,8");
+}
+
+#[test]
+fn so_many_ranks_to_each_unit() {
+    let deal = |map_by, bind_to, each, cores| Deal { map_by, bind_to, each: Some(each), cores };
+    let two_a_socket = dealt(deal(Unit::Socket, Unit::Core, 2, 1), 5);
+    assert_eq!(two_a_socket, ["0,8", "1,9", "4,12", "5,13", "2,10"]);
+    let sockets = dealt(deal(Unit::Socket, Unit::Socket, 2, 1), 4);
+    assert_eq!(sockets, ["0-3,8-11", "0-3,8-11", "4-7,12-15", "4-7,12-15"]);
+    assert_eq!(dealt(deal(Unit::Machine, Unit::Core, 3, 1), 3), ["0,8", "1,9", "2,10"]);
+    assert_eq!(dealt(deal(Unit::Node, Unit::Node, 1, 1), 3), ["0-1,8-9", "2-3,10-11", "4-5,12-13"]);
+}
+
+#[test]
+fn several_cores_for_each_rank() {
+    let deal = |map_by, cores| Deal { cores, ..Deal::in_turn(map_by, Unit::Core) };
+    assert_eq!(dealt(deal(Unit::Machine, 2), 3), ["0-1,8-9", "2-3,10-11", "4-5,12-13"]);
+    assert_eq!(dealt(deal(Unit::Core, 2), 2), ["0-1,8-9", "2-3,10-11"]);
+    assert_eq!(dealt(deal(Unit::Socket, 3), 3), ["0-2,8-10", "4-6,12-14", "0-2,8-10"]);
+    // More than a unit has: all of it.
+    assert_eq!(dealt(deal(Unit::Node, 4), 1), ["0-1,8-9"]);
+}
+
+#[test]
+fn slots_name_cores_of_the_machine_or_of_a_socket() {
+    let cpus = |text: &str| slots(&server(), text).map(|set| set.to_string());
+    assert_eq!(cpus("0-1,4").unwrap(), "0-1,4,8-9,12");
+    assert_eq!(cpus("1:0-2").unwrap(), "4-6,12-14");
+    assert_eq!(cpus("0:3;1:*").unwrap(), "3-7,11-15");
+    assert_eq!(cpus("*").unwrap(), "0-15");
+    for (bad, why) in [
+        ("8", "there is no core 8: this machine has 8 "),
+        ("1:4", "there is no core 4: socket 1 has 4 "),
+        ("2:0", "there is no socket 2: this machine has 2"),
+        ("", "no core is named"),
+        ("0:", "no core is named"),
+        ("x:0", "'x' is not the number of a socket"),
+        ("a", "'a' is not a list of cores"),
+    ] {
+        let said = cpus(bad).unwrap_err();
+        assert!(said.starts_with(why), "{bad}: {said}");
+    }
 }
 
 #[test]
@@ -61,12 +107,12 @@ proptest! {
     #[test]
     fn every_rank_gets_cpus(
         cpus in prop::collection::vec((0u32..3, 0u32..4, 0u32..4), 1..20),
-        ranks in 1u32..40, map in 0usize..3, bind in 0usize..3,
+        ranks in 1u32..40, map in 0usize..4, bind in 0usize..4, each in prop::option::of(1u32..5), cores in 1u32..4,
     ) {
-        let units = [Unit::Core, Unit::Node, Unit::Socket];
+        let units = [Unit::Core, Unit::Node, Unit::Socket, Unit::Machine];
         let cpus = cpus.into_iter().zip(0..).map(|((socket, node, core), id)| Cpu { id, socket, node, core });
         let machine = Machine::of(cpus.collect());
-        let sets = place(&machine, units[map], units[bind], ranks);
+        let sets = place(&machine, &Deal { map_by: units[map], bind_to: units[bind], each, cores }, ranks);
         prop_assert_eq!(sets.len(), ranks as usize);
         prop_assert!(sets.iter().all(|set| !set.is_empty()));
     }

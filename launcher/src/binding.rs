@@ -1,0 +1,245 @@
+//! `--map-by`, `--bind-to` and `--rankfile`: what they may say, and which CPUs each rank gets.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use banyan_topo::{CpuSet, Deal, Machine, Unit, place, share};
+
+use crate::options::Global;
+use crate::{Trouble, rankfile};
+
+/// The parts of a machine that `--map-by` and `--bind-to` know, the first of each kind as it is shown.
+const PARTS: &[(&str, Option<Unit>)] = &[
+    ("core", Some(Unit::Core)),
+    ("hwthread", Some(Unit::Core)),
+    ("numa", Some(Unit::Node)),
+    ("socket", Some(Unit::Socket)),
+    ("package", Some(Unit::Socket)),
+    ("node", Some(Unit::Machine)),
+    ("machine", Some(Unit::Machine)),
+    ("board", Some(Unit::Machine)),
+    ("slot", Some(Unit::Machine)),
+    ("none", None),
+];
+
+/// What of the parts is said where one is unknown.
+const KNOWN: &str = "core, numa, socket, node (the machine) and none";
+
+/// `--bind-to`: a part of the machine; `None`: ranks stay unbound.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BindTo(pub Option<Unit>);
+
+impl FromStr for BindTo {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<BindTo, String> {
+        let mut words = text.split(':');
+        let unit = unit(words.next().unwrap_or(""))?;
+        match words.find(|word| !matches!(*word, "overload-allowed" | "if-supported" | "no-overload")) {
+            Some(other) => Err(format!("'{other}' is not a modifier: overload-allowed is")),
+            None => Ok(BindTo(unit)),
+        }
+    }
+}
+
+/// `--map-by`: how ranks are dealt out.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MapBy {
+    /// Over these parts; `None`: ranks stay unbound.
+    pub unit: Option<Unit>,
+    /// So many ranks to each part (`ppr:N:PART`).
+    pub each: Option<u32>,
+    /// Cores for each rank (`pe=N`).
+    pub cores: Option<u32>,
+    /// More ranks than cores are meant.
+    pub oversubscribe: bool,
+    /// As this file says (`rankfile:file=FILE`).
+    pub rankfile: Option<PathBuf>,
+}
+
+impl FromStr for MapBy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<MapBy, String> {
+        let mut words = text.split(':');
+        let mut map = MapBy {
+            unit: Some(Unit::Machine),
+            each: None,
+            cores: None,
+            oversubscribe: false,
+            rankfile: None,
+        };
+        match words.next().unwrap_or("") {
+            // Modifiers only.
+            "" if text.starts_with(':') => {}
+            "rankfile" => map.rankfile = Some(rankfile_in(words.next())?),
+            "ppr" => {
+                let form = || "ppr has the form ppr:2:socket, so many ranks to each part".to_owned();
+                let each = words.next().and_then(|number| number.parse().ok()).filter(|&each| each > 0);
+                map.each = Some(each.ok_or_else(form)?);
+                map.unit = unit(words.next().ok_or_else(form)?)?;
+                if map.unit.is_none() {
+                    return Err(form());
+                }
+            }
+            part => map.unit = unit(part)?,
+        }
+        for word in words {
+            map.modify(word)?;
+        }
+        Ok(map)
+    }
+}
+
+impl MapBy {
+    /// Takes one of Open MPI's modifiers.
+    fn modify(&mut self, word: &str) -> Result<(), String> {
+        let lower = word.to_ascii_lowercase();
+        match lower.split_once('=') {
+            Some(("pe", number)) => {
+                let cores = number.parse().ok().filter(|&cores| cores > 0);
+                self.cores = Some(cores.ok_or_else(|| format!("'{number}' is not a number of cores"))?);
+            }
+            None if lower == "oversubscribe" => self.oversubscribe = true,
+            None if matches!(&*lower, "span" | "nooversubscribe" | "nolocal") => {}
+            _ => {
+                return Err(format!(
+                    "'{word}' is not a modifier: pe=N (cores for each rank) and oversubscribe are"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn rankfile_in(word: Option<&str>) -> Result<PathBuf, String> {
+    let file = word.and_then(|word| word.strip_prefix("file=").or_else(|| word.strip_prefix("FILE=")));
+    file.map(PathBuf::from).ok_or_else(|| "a rankfile has the form rankfile:file=FILE".to_owned())
+}
+
+fn unit(text: &str) -> Result<Option<Unit>, String> {
+    let lower = text.to_ascii_lowercase();
+    let found = PARTS.iter().find(|(name, _)| *name == lower).map(|&(_, unit)| unit);
+    found.ok_or_else(|| format!("no part of a machine is called '{text}': known are {KNOWN}"))
+}
+
+/// The binding of a job's ranks, before it is known how many there are.
+pub(crate) struct Binding {
+    map_by: Option<MapBy>,
+    bind_to: Option<BindTo>,
+    rankfile: Option<(PathBuf, Vec<rankfile::Entry>)>,
+}
+
+impl Binding {
+    /// What the options say; `own` is this host's name.
+    ///
+    /// # Errors
+    /// If a rankfile cannot be read, or names another host.
+    pub(crate) fn new(global: &Global, own: &str) -> Result<Binding, Trouble> {
+        let path = global.rankfile.clone().or_else(|| global.map_by.as_ref()?.rankfile.clone());
+        let entries = path.map(|path| rankfile::read(&path, own).map(|entries| (path, entries)));
+        let rankfile = entries.transpose()?;
+        Ok(Binding { map_by: global.map_by.clone(), bind_to: global.bind_to, rankfile })
+    }
+
+    /// How many ranks it is made for, if it says so: the ranks of the rankfile, or what `ppr` makes.
+    pub(crate) fn ranks(&self) -> Option<u32> {
+        if let Some((_, entries)) = &self.rankfile {
+            return u32::try_from(entries.len()).ok();
+        }
+        let map = self.map_by.as_ref()?;
+        let parts = u32::try_from(map.unit?.count(&Machine::read())).ok()?;
+        map.each?.checked_mul(parts)
+    }
+
+    /// The CPUs of each of `size` ranks; empty if ranks are not bound.
+    ///
+    /// `--map-by` alone also binds, `--bind-to` alone also maps; `none` for either leaves ranks unbound. With neither each
+    /// rank has its share of the cores, if there are enough: on a busy machine the kernel would move ranks that wake each
+    /// other to one core, where each keeps it from the other while it polls.
+    ///
+    /// # Errors
+    /// If the ranks do not go where they are to go.
+    pub(crate) fn cpus(&self, size: u32, cores: u32) -> Result<Vec<CpuSet>, Trouble> {
+        if let Some((path, entries)) = &self.rankfile {
+            return rankfile::cpus(path, entries, &Machine::read(), size);
+        }
+        if let Some(each) = self.map_by.as_ref().and_then(|map| map.each)
+            && let Some(most) = self.ranks().filter(|&most| size > most)
+        {
+            let parts = most / each;
+            return Err(Trouble::usage(format!(
+                "--map-by ppr allows {each} ranks on each of {parts}, {most} together, and {size} are asked for: leave -n out, or map by another way"
+            )));
+        }
+        let map_by = self.map_by.as_ref().map(|map| map.unit);
+        let width = self.map_by.as_ref().and_then(|map| map.cores);
+        let (map_by, bind_to) = match (map_by, self.bind_to) {
+            (_, Some(BindTo(None))) | (Some(None), None) => return Ok(Vec::new()),
+            (None | Some(None), Some(BindTo(Some(bind)))) => (bind, bind),
+            (Some(Some(map)), Some(BindTo(Some(bind)))) => (map, bind),
+            (Some(Some(map)), None) if width.is_some() => (map, Unit::Core),
+            // The machine is only looked at if there is something to share out.
+            (None | Some(Some(Unit::Machine)), None) if size > 1 && size <= cores => {
+                return Ok(share(&Machine::read(), size));
+            }
+            (None | Some(Some(Unit::Machine)), None) => return Ok(Vec::new()),
+            (Some(Some(map)), None) => (map, map),
+        };
+        let each = self.map_by.as_ref().and_then(|map| map.each);
+        let deal = Deal { map_by, bind_to, each, cores: width.unwrap_or(1) };
+        let cpus = place(&Machine::read(), &deal, size);
+        if cpus.is_empty() {
+            return Err(Trouble::new("ranks cannot be bound: no CPU of this machine is known"));
+        }
+        Ok(cpus)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(text: &str) -> Result<MapBy, String> {
+        text.parse()
+    }
+
+    #[test]
+    fn parts_are_known_by_the_names_of_others() {
+        let unit = |text: &str| map(text).unwrap().unit;
+        assert_eq!((unit("core"), unit("package")), (Some(Unit::Core), Some(Unit::Socket)));
+        assert_eq!((unit("NUMA"), unit("node")), (Some(Unit::Node), Some(Unit::Machine)));
+        assert_eq!((unit("slot"), unit("none")), (Some(Unit::Machine), None));
+        assert_eq!("core:overload-allowed".parse(), Ok(BindTo(Some(Unit::Core))));
+        let said = "moon".parse::<BindTo>().unwrap_err();
+        assert_eq!(
+            said,
+            "no part of a machine is called 'moon': known are core, numa, socket, node (the machine) and none"
+        );
+    }
+
+    #[test]
+    fn modifiers_and_ppr_are_read() {
+        let ppr = map("ppr:2:socket:pe=4:OVERSUBSCRIBE").unwrap();
+        assert_eq!(
+            (ppr.unit, ppr.each, ppr.cores, ppr.oversubscribe),
+            (Some(Unit::Socket), Some(2), Some(4), true)
+        );
+        assert!(map(":oversubscribe").unwrap().oversubscribe);
+        assert_eq!(map("slot:PE=2").unwrap().cores, Some(2));
+        assert_eq!(map("rankfile:file=a/b").unwrap().rankfile, Some("a/b".into()));
+        for bad in [
+            "",
+            "ppr",
+            "ppr:0:node",
+            "ppr:x:node",
+            "ppr:2",
+            "ppr:2:none",
+            "ppr:2:moon",
+            "core:pe=0",
+            "core:fast",
+        ] {
+            assert!(map(bad).is_err(), "{bad}");
+        }
+    }
+}
