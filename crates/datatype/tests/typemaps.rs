@@ -237,16 +237,26 @@ fn datatype() -> impl Strategy<Value = Arc<Datatype>> {
         .prop_filter("too big", |ty| ty.size() < 20_000 && ty.true_extent() < 1 << 20)
 }
 
-/// Memory for `count` elements, filled with a pattern, whose offset 0 is where the elements start.
-fn memory(ty: &Datatype, count: u64) -> (Vec<u8>, Buffer, i64) {
+/// Memory allocated to the byte, so that AddressSanitizer sees every step outside.
+struct Storage(*mut [u8]);
+
+impl Drop for Storage {
+    fn drop(&mut self) {
+        // SAFETY: made by Box::into_raw in `memory`, and dropped once.
+        drop(unsafe { Box::from_raw(self.0) });
+    }
+}
+
+/// Memory for `count` elements, filled with a pattern, whose offset 0 is where the elements start: its bytes, the buffer
+/// over it, its first offset, and what keeps it.
+fn memory(ty: &Datatype, count: u64) -> (Vec<u8>, Buffer, i64, Storage) {
     let span = ty.span(count).unwrap();
     let bytes: Vec<u8> = (0..(span.hi - span.lo) as u32).map(|i| (i * 7 + i / 256) as u8).collect();
-    // Allocated to the byte and leaked, so that AddressSanitizer sees every step outside.
-    let storage: &'static mut [u8] = Box::leak(bytes.clone().into_boxed_slice());
-    let origin = storage.as_mut_ptr().wrapping_offset(-span.lo as isize);
-    // SAFETY: the storage covers the span exactly, and lives for ever.
+    let storage = Storage(Box::into_raw(bytes.clone().into_boxed_slice()));
+    let origin = storage.0.cast::<u8>().wrapping_offset(-span.lo as isize);
+    // SAFETY: the storage covers the span exactly, and the tests keep it as long as the buffer.
     let buffer = unsafe { Buffer::with_bounds(origin, span.lo as isize, span.hi as isize) };
-    (bytes, buffer, span.lo)
+    (bytes, buffer, span.lo, storage)
 }
 
 fn naive_pack(map: &Map, count: u64, bytes: &[u8], lo: i64) -> Vec<u8> {
@@ -325,7 +335,7 @@ proptest! {
     fn packing_in_fragments_gives_the_typemap_s_bytes(
         ty in datatype(), count in 0..4u64, steps in prop::collection::vec(1..70usize, 1..6),
     ) {
-        let (bytes, buffer, lo) = memory(&ty, count);
+        let (bytes, buffer, lo, _storage) = memory(&ty, count);
         let expected = naive_pack(&Map::of(&ty), count, &bytes, lo);
         let data = Data::typed(buffer, count, &ty);
         prop_assert_eq!(data.len(), expected.len() as u64);
@@ -345,7 +355,7 @@ proptest! {
 
     #[test]
     fn a_cursor_goes_anywhere(ty in datatype(), count in 1..4u64, seeks in prop::collection::vec(any::<prop::sample::Index>(), 8)) {
-        let (bytes, buffer, lo) = memory(&ty, count);
+        let (bytes, buffer, lo, _storage) = memory(&ty, count);
         let expected = naive_pack(&Map::of(&ty), count, &bytes, lo);
         let data = Data::typed(buffer, count, &ty);
         let mut cursor = data.cursor();
@@ -364,7 +374,7 @@ proptest! {
     fn unpacking_in_fragments_writes_only_the_typemap_s_bytes(
         ty in datatype(), count in 0..4u64, steps in prop::collection::vec(1..70usize, 1..6),
     ) {
-        let (mut expected, buffer, lo) = memory(&ty, count);
+        let (mut expected, buffer, lo, _storage) = memory(&ty, count);
         let packed: Vec<u8> = (0..ty.size() * count).map(|i| (i * 31 + 5) as u8).collect();
         naive_unpack(&Map::of(&ty), count, &packed, &mut expected, lo);
         let data = Data::typed(buffer.clone(), count, &ty);
@@ -380,7 +390,7 @@ proptest! {
 
     #[test]
     fn segments_are_the_packed_bytes(ty in datatype(), count in 0..4u64, max in 1..5usize, skip in 0..30u64) {
-        let (bytes, buffer, lo) = memory(&ty, count);
+        let (bytes, buffer, lo, _storage) = memory(&ty, count);
         let expected = naive_pack(&Map::of(&ty), count, &bytes, lo);
         let data = Data::typed(buffer, count, &ty);
         let skip = skip.min(data.len());
@@ -399,8 +409,8 @@ proptest! {
     fn copies_between_types_go_by_packed_bytes(
         (a, b) in (datatype(), datatype()), count in 0..4u64, more in 0..4u64,
     ) {
-        let (bytes, from, lo) = memory(&a, count);
-        let (mut expected, to, to_lo) = memory(&b, more);
+        let (bytes, from, lo, _storage) = memory(&a, count);
+        let (mut expected, to, to_lo, _storage) = memory(&b, more);
         let mut packed = naive_pack(&Map::of(&a), count, &bytes, lo);
         packed.truncate((b.size() * more) as usize);
         naive_unpack(&Map::of(&b), more, &packed, &mut expected, to_lo);

@@ -37,10 +37,13 @@ fn main() {
         return rank(name, me.parse().expect("a number"), memory.into());
     }
     let filter = args.iter().find(|arg| !arg.starts_with('-'));
+    let mut passed = 0;
     for (name, ranks, _) in TESTS.iter().filter(|test| filter.is_none_or(|part| test.0.contains(part))) {
         start(name, *ranks);
         println!("test {name} ... ok");
+        passed += 1;
     }
+    println!("\ntest result: ok. {passed} passed; 0 failed; 0 ignored");
 }
 
 fn start(name: &str, ranks: u32) {

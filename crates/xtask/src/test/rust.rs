@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 
-use crate::process::{End, Job, tail};
+use crate::process::{Done, End, Job, tail};
 use crate::project::Project;
 use crate::steps::Tally;
 
@@ -49,8 +49,28 @@ pub(super) fn asan(project: &Project) -> Result<Tally> {
     let host = version.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc names no host")?;
     // Sanitizers are not stable yet. With a target, what runs while building is built without them.
     let job = cargo(project).env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address");
-    let job = job.env("CARGO_TARGET_DIR", built(project, "asan")?).args(["test", "--lib", "--target", host]);
-    tests(job.args(["-p", "banyan-memory", "-p", "banyan-shm", "-p", "banyan-datatype"]))
+    let job = job.env("CARGO_TARGET_DIR", built(project, "asan")?);
+    // Unit tests and those of the folders `tests`; examples in the documentation reach no memory of their own.
+    let job = job.args(["test", "--tests", "--no-fail-fast", "--target", host]);
+    let done = job.args(["-p", "banyan-memory", "-p", "banyan-shm", "-p", "banyan-datatype"]).run()?;
+    let mut tally = tallied(&done)?;
+    tally.notes.extend(programs(&done.output));
+    Ok(tally)
+}
+
+/// A line for each test program that was run: what it is built from, and how many tests are in it.
+fn programs(output: &str) -> Vec<String> {
+    let mut ran: Vec<(&str, usize)> = vec![];
+    for line in output.lines().map(str::trim_start) {
+        if let Some(program) = line.strip_prefix("Running ") {
+            let file = program.rsplit_once("/deps/").map_or(program, |(_, file)| file);
+            ran.push((file.rsplit_once('-').map_or(file, |(name, _)| name), 0));
+        } else if let Some((_, tests)) = ran.last_mut() {
+            let tally = counted(line);
+            *tests += tally.passed + tally.failed;
+        }
+    }
+    ran.iter().map(|(name, tests)| format!("ran {name}: {tests} tests")).collect()
 }
 
 /// A build folder of its own: other flags would have everything built anew in turn.
@@ -60,7 +80,11 @@ fn built(project: &Project, name: &str) -> Result<String> {
 
 /// Runs `cargo test`, each test counted.
 fn tests(job: Job) -> Result<Tally> {
-    let done = job.run()?;
+    tallied(&job.run()?)
+}
+
+/// What came of a run of `cargo test`.
+fn tallied(done: &Done) -> Result<Tally> {
     let mut tally = counted(&done.output);
     if done.end != End::Exit(0) {
         let failed: Vec<&str> = done
@@ -102,6 +126,16 @@ fn counted(output: &str) -> Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_program_that_ran_is_told() {
+        let output = "     Running unittests src/lib.rs (target/asan/x/debug/deps/banyan_shm-4aaa9b543f2721da)\n\
+                      running 2 tests\n\
+                      test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured\n\
+                      \x20    Running tests/arena.rs (target/asan/x/debug/deps/arena-e5516e160ffb6fde)\n\
+                      test result: FAILED. 4 passed; 1 failed; 0 ignored; 0 measured\n";
+        assert_eq!(programs(output), ["ran banyan_shm: 2 tests", "ran arena: 5 tests"]);
+    }
 
     #[test]
     fn results_are_added_up() {
