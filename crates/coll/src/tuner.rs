@@ -123,18 +123,10 @@ impl Tuning {
     }
 
     /// Seconds that an algorithm is supposed to take. On the board, what tells that data are there is in another line
-    /// than they are; and a root that fills it from more than the caches hold waits for memory alone, where ranks that take
-    /// their own blocks out of it wait together (16 ranks on 2 cores, 4 MiB a block: 19 and 7 ms; 8 ranks: 2.2 and 4.5).
+    /// than they are. What no cache holds comes from memory by whichever way: that makes no difference to a choice.
     fn predict(&self, row: &Algorithm, case: &Case, facts: &Facts) -> f64 {
         const APART: f64 = 0.05e-6;
-        const CACHES: f64 = (32 << 20) as f64;
-        const MEMORY: f64 = 1.0 / 5e9;
-        let all = case.bytes * case.p();
-        let apart = match (row.needs, row.kind) {
-            (Needs::Board, Kind::Scatter) if all > CACHES => APART + all * MEMORY,
-            (Needs::Board, _) => APART,
-            _ => 0.0,
-        };
+        let apart = if row.needs == Needs::Board { APART } else { 0.0 };
         let rooted = matches!(row.kind, Kind::Gather | Kind::Gatherv | Kind::Scatter | Kind::Scatterv);
         let slot = facts.slots.map_or(0.0, |slots| slots.inline as f64);
         self.model.time_of(&(row.cost)(&Case { slot, ..*case }), facts, !rooted) + apart
@@ -142,6 +134,8 @@ impl Tuning {
 
     /// All candidates for a collective of `bytes` bytes (of the vector, or of a block), and why which is chosen.
     pub fn explain(&self, kind: Kind, bytes: u64, facts: &Facts) -> Explanation {
+        // A barrier has none, whatever was asked.
+        let bytes = if kind == Kind::Barrier { 0 } else { bytes };
         let sized = Case::plain(bytes as f64, facts.ranks);
         let case = (!kind.size_unknown()).then_some(sized);
         let chosen = self.choose(kind, case, true, facts);
@@ -333,6 +327,40 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// What leaves the slots for something else takes at most three times as long, and a microsecond and three waits
+    /// more.
+    #[test]
+    fn twice_the_size_is_no_cliff() {
+        let tuning = Tuning::default();
+        let mut wrong = vec![];
+        for ((kind, name), ranks) in Kind::ALL.into_iter().flat_map(|row| (2..=64).map(move |n| (row, n))) {
+            for (shared, cores) in [(true, 2), (true, 16), (true, 128), (false, 1)] {
+                let facts = Facts::supposed(ranks, shared, cores);
+                let time = |bytes| {
+                    let Candidate { algorithm, time, .. } = tuning.explain(kind, bytes, &facts).candidates[0];
+                    (algorithm.name, 1e6 * time)
+                };
+                let waits = Cost { waits: 3.0, ..Cost::default() };
+                let more = 1.0 + 1e6 * tuning.model.time(&waits, &facts);
+                for bytes in (0..30).map(|i| 1u64 << i) {
+                    let (now, twice) = (time(bytes), time(2 * bytes));
+                    if twice.1 < now.1 || twice.1 > 3.0 * now.1 + more {
+                        wrong.push(format!("{name} of {bytes} bytes, {facts:?}: {now:?} and {twice:?} us"));
+                    }
+                }
+            }
+        }
+        let shown: Vec<_> = wrong.iter().take(20).map(String::as_str).collect();
+        assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), shown.join("\n"));
+    }
+
+    #[test]
+    fn a_barrier_has_no_size() {
+        let facts = Facts::supposed(8, true, 8);
+        let explained = Tuning::default().explain(Kind::Barrier, 1 << 20, &facts);
+        assert_eq!((explained.bytes, explained.chosen.name), (0, "shared"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Scans on the board: a chain in which each rank lays its prefix down for the next one, in pieces.
 
 use super::super::no_temp;
-use super::{area, chunks_of, common, half, piece, pieces_of};
+use super::{PIECE, PIECES, area, chunks_of, common, half, piece, pieces_of};
 use crate::{Algorithm, Buf, Case, Chunks, Cost, Kind, Needs, Round, Shape, Span, Step};
 
 pub(crate) const SCAN: Algorithm = Algorithm {
@@ -41,15 +41,15 @@ const MOST: u64 = 1 << 20;
 
 fn cost(case: &Case) -> Cost {
     let others = case.p() - 1.0;
-    let chunks = chunks_of(case.bytes * others, MOST);
-    // Pieces that pass along the chain, the first through all of it.
-    let pieces = chunks * pieces_of(case.bytes / chunks);
-    let deep = (pieces + others - 1.0) / pieces;
+    // What a rank lays down in a chunk, and at a time: the longest piece goes through all of the chain.
+    let area = case.bytes.min(MOST as f64 / others);
+    let piece = area.min((area / PIECES as f64).max(PIECE as f64)).max(1.0);
+    let moved = case.bytes + piece * (others - 1.0);
     Cost {
-        hops: pieces + others,
-        copied: 2.0 * case.bytes * deep,
-        reduced: case.bytes * deep,
-        waits: chunks + others,
+        hops: (case.bytes / piece).ceil() + others,
+        copied: 2.0 * moved,
+        reduced: moved,
+        waits: chunks_of(case.bytes * others, MOST) + others,
         ..Cost::default()
     }
 }
