@@ -195,6 +195,31 @@ pub const ALL: &[&Algorithm] = &[
     &a::board::EXSCAN,
 ];
 
+/// The algorithms for intercommunicators, one for each collective that there is between two groups. They need messages
+/// alone.
+pub const BETWEEN: &[&Algorithm] = &[
+    &a::barrier::DISSEMINATION,
+    &a::between::BCAST,
+    &a::gather::LINEAR,
+    &a::gather::LINEAR_V,
+    &a::scatter::LINEAR,
+    &a::scatter::LINEAR_V,
+    &a::between::ALLGATHER,
+    &a::between::ALLGATHERV,
+    &a::alltoall::SPREAD,
+    &a::alltoall::SPREAD_V,
+    &a::alltoall::SPREAD_W,
+    &a::between::REDUCE,
+    &a::between::ALLREDUCE,
+    &a::between::REDUCE_SCATTER,
+    &a::between::REDUCE_SCATTER_BLOCK,
+];
+
+/// The algorithm of a collective for intercommunicators; there are no scans between groups.
+pub fn between(kind: Kind) -> Option<&'static Algorithm> {
+    BETWEEN.iter().copied().find(|row| row.kind == kind)
+}
+
 /// The algorithms of one collective.
 pub fn of_kind(kind: Kind) -> impl Iterator<Item = &'static Algorithm> {
     ALL.iter().copied().filter(move |row| row.kind == kind)

@@ -27,12 +27,19 @@ impl Running {
 
     fn moving(&mut self, call: &Call, in_place: bool) -> Result<(), Fault> {
         use Kind::*;
-        let Shape { rank, ranks, .. } = self.shape;
+        let Shape { rank, ranks, split, .. } = self.shape;
         let blocked_send = matches!(call.kind, Scatter | Scatterv | Alltoall | Alltoallv | Alltoallw);
         let blocked_recv = !matches!(call.kind, Bcast | Scatter | Scatterv);
+        // Between two groups a rank has blocks for those of the other one.
+        let owners = if split > 0 { self.shape.group_across(rank) } else { 0..ranks };
+        let blocks = owners.len() as u32;
+        let laid_out = |memory: &Memory, blocked: bool| {
+            let (place, lens) = place(memory, blocked.then_some(blocks));
+            (place, if blocked && split > 0 { lens.among(owners.clone(), ranks) } else { lens })
+        };
         let [send, recv, ..] = &mut self.places;
-        (*send, self.shape.sends) = place(&call.send, blocked_send.then_some(ranks));
-        (*recv, self.shape.recvs) = place(&call.recv, blocked_recv.then_some(ranks));
+        (*send, self.shape.sends) = laid_out(&call.send, blocked_send);
+        (*recv, self.shape.recvs) = laid_out(&call.recv, blocked_recv);
         let own = |blocks: &Blocks| blocks.block(rank).1;
         match call.kind {
             Barrier => {}
@@ -52,7 +59,7 @@ impl Running {
                     Memory::InPlace => own(&self.shape.recvs),
                     _ => packed_len(&call.send),
                 };
-                if rank == call.root || matches!(call.kind, Allgather | Allgatherv) {
+                if rank == call.root || split == 0 && matches!(call.kind, Allgather | Allgatherv) {
                     agree(rank, self.shape.len, own(&self.shape.recvs))?;
                 }
             }
@@ -78,6 +85,9 @@ impl Running {
         if let Memory::Vector { counts, ty, .. } = &call.recv {
             let counted = |&count: &u64| if ty.size() == 0 { 0 } else { count };
             shape.sends = Blocks::from_lens(counts.iter().map(counted));
+            if shape.split > 0 {
+                shape.sends = shape.sends.among(shape.group_of(shape.rank), shape.ranks);
+            }
         }
         let kind = call.kind;
         let ((send, send_count), (recv, recv_count)) = (elements(call.send), elements(call.recv));
@@ -97,6 +107,9 @@ impl Running {
         };
         if kind == Kind::ReduceScatterBlock {
             shape.sends = Blocks::Even(shape.len);
+            if shape.split > 0 {
+                shape.sends = shape.sends.among(shape.group_of(shape.rank), shape.ranks);
+            }
         }
         self.op = call.op.map(|op| (op, ty.clone()));
         (self.places[0], self.places[1]) = (send, recv);

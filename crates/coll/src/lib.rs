@@ -36,6 +36,10 @@
 //!   collective of the slots at a time, in the order of stamps, and releases each stamp once. Memory that was
 //!   published as a region goes back to the user only when all have released it.
 //!
+//! * **Two groups are one row of ranks.** Of an intercommunicator the group of the lower process comes first
+//!   ([`Shape::split`]); its algorithms ([`BETWEEN`]) are others, and need messages alone. Ranks beside a root know neither
+//!   root nor counts, and take no part.
+//!
 //! The verifier checks all of these, for every row, for every rank count up to 64 (`tests/verifier.rs`).
 //!
 //! # Adding an algorithm
@@ -78,7 +82,7 @@ mod tuner;
 pub mod verify;
 mod walk;
 
-pub use algorithm::{ALL, Algorithm, Case, Cost, Needs, of_kind};
+pub use algorithm::{ALL, Algorithm, BETWEEN, Case, Cost, Needs, between, of_kind};
 pub use call::{Call, Kind, Memory, Op, UserOp};
 pub use execute::{Advance, Execution, Job};
 pub use messenger::{Fault, Key, Messenger, OpId, Published, Slots};

@@ -11,7 +11,7 @@ use crate::execute::line::{Line, Outline};
 use crate::place::Place;
 use crate::repeat::Repeated;
 use crate::sections::Sections;
-use crate::{Algorithm, Asked, Call, Case, Chunks, Execution, Fault, Kind, Lists, Slots, Tuning};
+use crate::{Algorithm, Asked, Call, Case, Chunks, Execution, Fault, Kind, Lists, Slots, Tuning, between};
 
 /// What is known of a communicator's ranks. All of them must have the same.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -43,6 +43,8 @@ pub struct SlotFacts {
 #[derive(Debug)]
 pub struct PlanCache {
     facts: Facts,
+    /// As in [`Shape`](crate::Shape).
+    split: u32,
     course: Course,
     /// The last choice of each kind.
     choices: [Option<Choice>; Kind::ALL.len()],
@@ -127,7 +129,13 @@ impl PlanCache {
     pub fn new(rank: u32, facts: Facts) -> PlanCache {
         let course = Course { rank, ranks: facts.ranks, stamp: 1, floor: 0, sections: Sections::default() };
         let (choices, repeated) = ([None; Kind::ALL.len()], Repeated::default());
-        PlanCache { facts, course, choices, lines: Lines::default(), repeated, idle: vec![] }
+        PlanCache { facts, split: 0, course, choices, lines: Lines::default(), repeated, idle: vec![] }
+    }
+
+    /// The same for an intercommunicator: its ranks are those of both groups, with the `split` ranks of the one whose
+    /// first rank is the lower process before the others. They need no slots.
+    pub fn between(rank: u32, facts: Facts, split: u32) -> PlanCache {
+        PlanCache { split, ..PlanCache::new(rank, Facts { slots: None, ..facts }) }
     }
 
     /// What all ranks know.
@@ -283,7 +291,8 @@ fn ready(idle: &mut Vec<Execution>) -> Execution {
 pub fn start(call: Call, plans: &mut PlanCache, tuning: &Tuning, seq: u32) -> Execution {
     let kind = call.kind;
     let (rank, ranks) = (plans.course.rank, plans.facts.ranks);
-    if let Some(flat) = Flat::of(&call, (rank, ranks))
+    if plans.split == 0
+        && let Some(flat) = Flat::of(&call, (rank, ranks))
         && plans.has_line(kind, &flat, tuning)
         && let Some(line) = plans.lines.at((kind, flat.outline.place()))
     {
@@ -292,9 +301,13 @@ pub fn start(call: Call, plans: &mut PlanCache, tuning: &Tuning, seq: u32) -> Ex
     }
     let mut execution = ready(&mut plans.idle);
     let running = &mut *execution.0;
+    running.shape.split = plans.split;
     running.refused = running.arrange(call, rank, ranks).err();
     running.shape.on(&plans.facts);
-    let algorithm = plans.choose(kind, running.case(kind), running.shape.commutative, tuning);
+    let algorithm = match plans.split {
+        0 => plans.choose(kind, running.case(kind), running.shape.commutative, tuning),
+        _ => between(kind).expect("there are no scans between groups"),
+    };
     running.algorithm = algorithm;
     running.rounds = (algorithm.rounds)(&running.shape);
     let (temp, ty) = ((algorithm.temp)(&running.shape), running.op.as_ref().map(|(_, ty)| ty));

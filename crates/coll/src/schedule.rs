@@ -5,6 +5,8 @@
 //! needed, so a ring on 100,000 ranks is a number and a function and not 200,000 steps. All ranks number the
 //! rounds alike, and a rank with nothing to do in a round has an empty one.
 
+use std::ops::Range;
+
 use crate::sections::{self, Cut};
 use crate::{Facts, Kind};
 
@@ -264,6 +266,15 @@ impl Blocks {
         Blocks::Starts(std::iter::once(0).chain(ends).collect())
     }
 
+    /// The same blocks, where they are those of some ranks, and all others have none.
+    pub(crate) fn among(&self, owners: Range<u32>, ranks: u32) -> Blocks {
+        let len = |rank: u32| match owners.contains(&rank) {
+            true => self.block(rank - owners.start).1,
+            false => 0,
+        };
+        Blocks::from_lens((0..ranks).map(len))
+    }
+
     /// Where block `index` starts; for the number of ranks, where the last block ends.
     pub fn start(&self, index: u32) -> u64 {
         match self {
@@ -309,7 +320,10 @@ pub struct Shape {
     pub rank: u32,
     /// Ranks in the communicator.
     pub ranks: u32,
-    /// The root, 0 where there is none.
+    /// Of an intercommunicator, the ranks of the first group: they come first. 0 where there is one group.
+    pub split: u32,
+    /// The root, 0 where there is none. Of an intercommunicator, at ranks of the root's group that are not the root, any
+    /// other one of them: they do not know it, and take no part.
     pub root: u32,
     /// Units of this rank's own block, or of the whole vector where there are no blocks.
     pub len: u64,
@@ -334,6 +348,7 @@ impl Shape {
     pub(crate) const NOTHING: Shape = Shape {
         rank: 0,
         ranks: 1,
+        split: 0,
         root: 0,
         len: 0,
         unit: 1,
@@ -372,6 +387,16 @@ impl Shape {
         let grain = |bytes: u64| (bytes / self.unit.max(1)).max(1);
         let grain = if units < 16 * grain(PAGE) { grain(LINE) } else { grain(PAGE) };
         if units < grain { units } else { units - units % grain }
+    }
+
+    /// The ranks of the group that a rank is in.
+    pub fn group_of(&self, rank: u32) -> Range<u32> {
+        if rank < self.split { 0..self.split } else { self.split..self.ranks }
+    }
+
+    /// The ranks of the other group; none where there is one group.
+    pub fn group_across(&self, rank: u32) -> Range<u32> {
+        if rank < self.split { self.split..self.ranks } else { 0..self.split }
     }
 
     /// This rank, counted from the root.

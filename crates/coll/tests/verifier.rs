@@ -1,7 +1,7 @@
 //! Every algorithm is proved right for every rank count up to 64, and wrong ones are found out.
 
-use banyan_coll::verify::{Trial, check};
-use banyan_coll::{ALL, Algorithm, Buf, Kind, Merge, Pocket, Round, Shape, Side, Step};
+use banyan_coll::verify::{Trial, check, check_between};
+use banyan_coll::{ALL, Algorithm, BETWEEN, Buf, Kind, Merge, Pocket, Round, Shape, Side, Step};
 
 fn odd_sizes(algorithm: &Algorithm, ranks: u32) -> Vec<u64> {
     use Kind::*;
@@ -112,6 +112,44 @@ fn larger_rank_counts_are_no_different() {
             assert_eq!(check(algorithm, &trial), Ok(()), "{algorithm:?}, {trial:?}");
         }
     }
+}
+
+/// Between groups of all sizes up to 8, and some larger ones, with every root.
+#[test]
+fn algorithms_between_groups_are_right() {
+    let (mut trials, mut wrong) = (0, vec![]);
+    let small = (1..=8).flat_map(|one| (1..=8).map(move |other| (one, other)));
+    for (split, other) in small.chain([(1, 40), (33, 2), (40, 70)]) {
+        let ranks = split + other;
+        for &algorithm in BETWEEN {
+            let roots = if algorithm.kind.rooted() { ranks.min(16) } else { 1 };
+            for (i, root) in (0..roots).map(|i| i * ranks / roots).enumerate() {
+                for len in if ranks > 16 { vec![1] } else { vec![0, 1, 5] } {
+                    let trial = Trial {
+                        ranks,
+                        root,
+                        len,
+                        unit: 1,
+                        in_place: false,
+                        even: i % 3 == 2,
+                        commutative: (root + split) % 2 == 1,
+                        seed: u64::from(root) + len,
+                        board: 0,
+                        banks: 2,
+                        slot: 0,
+                        crowded: false,
+                    };
+                    trials += 1;
+                    if let Err(what) = check_between(algorithm, &trial, split) {
+                        wrong.push(format!("{algorithm:?}, {split} and {other}, {trial:?}: {what}"));
+                    }
+                }
+            }
+        }
+    }
+    println!("{trials} trials");
+    let shown: Vec<_> = wrong.iter().take(20).map(String::as_str).collect();
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), shown.join("\n"));
 }
 
 /// The row of that name (`collective=algorithm`).

@@ -6,6 +6,7 @@ pub(crate) mod allreduce;
 pub(crate) mod alltoall;
 pub(crate) mod barrier;
 pub(crate) mod bcast;
+pub(crate) mod between;
 pub(crate) mod board;
 pub(crate) mod gather;
 pub(crate) mod group;

@@ -147,6 +147,8 @@ pub(super) fn extents(kind: Kind, shape: &Shape) -> (u64, u64) {
         Kind::Scatter | Kind::Scatterv => (at_root(shape.sends.start(p)), len),
         Kind::Allgather | Kind::Allgatherv => (len, shape.recvs.start(p)),
         Kind::Alltoall | Kind::Alltoallv | Kind::Alltoallw => (shape.sends.start(p), shape.recvs.start(p)),
+        // Between groups the root gives nothing.
+        Kind::Reduce if root && shape.split > 0 => (0, len),
         Kind::Reduce => (len, at_root(len)),
         Kind::ReduceScatter | Kind::ReduceScatterBlock => (shape.sends.start(p), len),
         Kind::Allreduce | Kind::Scan | Kind::Exscan => (len, len),

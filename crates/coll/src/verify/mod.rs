@@ -51,12 +51,28 @@ pub struct Trial {
 /// # Errors
 /// What is wrong, in words.
 pub fn check(algorithm: &'static Algorithm, trial: &Trial) -> Result<(), String> {
+    check_shapes(algorithm, trial, |rank, trial| shape(algorithm.kind, rank, trial))
+}
+
+/// Checks one algorithm of [`BETWEEN`](crate::BETWEEN) between the first `split` ranks and the others.
+///
+/// # Errors
+/// What is wrong, in words.
+pub fn check_between(algorithm: &'static Algorithm, trial: &Trial, split: u32) -> Result<(), String> {
+    check_shapes(algorithm, trial, |rank, trial| shape_between(algorithm.kind, rank, trial, split))
+}
+
+fn check_shapes(
+    algorithm: &'static Algorithm,
+    trial: &Trial,
+    shape: impl Fn(u32, &Trial) -> Shape,
+) -> Result<(), String> {
     let times = if algorithm.needs == Needs::Messages { 1 } else { 4 };
     let (mut first, mut sections) = (1, Sections::default());
     let ops: Vec<Operation> = (0..times)
         .map(|i| {
             let trial = Trial { root: (trial.root + i) % trial.ranks, ..*trial };
-            let shapes: Vec<_> = (0..trial.ranks).map(|rank| shape(algorithm.kind, rank, &trial)).collect();
+            let shapes: Vec<_> = (0..trial.ranks).map(|rank| shape(rank, &trial)).collect();
             let phases = (algorithm.phases)(&shapes[0]);
             let taken = sections.take((algorithm.chunks)(&shapes[0]), (first, phases));
             first += u64::from(phases);
@@ -104,7 +120,50 @@ pub fn shape(kind: Kind, rank: u32, trial: &Trial) -> Shape {
         Kind::ReduceScatterBlock => (len, even, none),
         _ => (len, none.clone(), none),
     };
-    Shape { rank, ranks, root, len: own, unit, sends, recvs, board, slot, commutative, crowded }
+    Shape { rank, ranks, split: 0, root, len: own, unit, sends, recvs, board, slot, commutative, crowded }
+}
+
+/// The shape that a rank has in a trial between the first `split` ranks and the others. What the groups give each other
+/// may differ in length.
+fn shape_between(kind: Kind, rank: u32, trial: &Trial, split: u32) -> Shape {
+    let &Trial { ranks, root, len, .. } = trial;
+    let one = Shape { split, ..shape(Kind::Barrier, rank, trial) };
+    let (own, across) = (one.group_of(rank), one.group_across(rank));
+    let given = |from: u32, to: u32| match kind {
+        _ if kind.uneven() => uneven_len(trial, from, to),
+        _ if from < split => len,
+        _ => len.div_ceil(2),
+    };
+    let blocks = |len: &dyn Fn(u32) -> u64| {
+        Blocks::from_lens((0..ranks).map(|other| if across.contains(&other) { len(other) } else { 0 }))
+    };
+    let (none, leaf) = (Blocks::Even(0), across.contains(&root));
+    let (own_len, sends, recvs) = match kind {
+        Kind::Bcast | Kind::Reduce => (if leaf || rank == root { len } else { 0 }, none.clone(), none),
+        Kind::Gather | Kind::Gatherv if leaf => (given(rank, 0), none.clone(), none),
+        Kind::Gather | Kind::Gatherv if rank == root => (0, none, blocks(&|from| given(from, 0))),
+        Kind::Scatter | Kind::Scatterv if leaf => (given(rank, 0), none.clone(), none),
+        Kind::Scatter | Kind::Scatterv if rank == root => (0, blocks(&|to| given(to, 0)), none),
+        Kind::Allgather | Kind::Allgatherv => (given(rank, 0), none, blocks(&|from| given(from, 0))),
+        Kind::Alltoall | Kind::Alltoallv | Kind::Alltoallw => {
+            (0, blocks(&|to| given(rank, to)), blocks(&|from| given(from, rank)))
+        }
+        Kind::ReduceScatter | Kind::ReduceScatterBlock => {
+            // As many units for either group, shared out among its ranks.
+            let (number, all) = (own.len() as u64, len * u64::from(split) * u64::from(ranks - split));
+            let uneven = |index: u64| (all * (index + 1) / number) - (all * index / number);
+            let lens =
+                (0..ranks).map(|r| if own.contains(&r) { uneven(u64::from(r - own.start)) } else { 0 });
+            let sends = Blocks::from_lens(lens);
+            (sends.block(rank).1, sends, none)
+        }
+        Kind::Allreduce => (len, none.clone(), none),
+        _ => (0, none.clone(), none),
+    };
+    // Beside the root nobody knows it.
+    let beside = own.contains(&root) && rank != root;
+    let root = if beside { own.clone().find(|&other| other != rank).unwrap_or(root) } else { root };
+    Shape { root: if kind.rooted() { root } else { 0 }, len: own_len, sends, recvs, ..one }
 }
 
 /// Stamps that an operation uses up.
@@ -150,8 +209,8 @@ struct Symbolic<'a> {
     board: Board,
     /// By operation, all ranks' vectors combined up to each rank.
     expected: Vec<Vec<Value>>,
-    /// By operation, how the first rank to end an allreduce bracketed its operands.
-    bits: Vec<Option<Vec<u64>>>,
+    /// By operation and group, how the first rank to end an allreduce bracketed its operands.
+    bits: Vec<[Option<Vec<u64>>; 2]>,
 }
 
 impl<'a> Symbolic<'a> {
@@ -170,7 +229,7 @@ impl<'a> Symbolic<'a> {
             at_op: vec![0; ranks],
             released: vec![0; ranks],
             board: Board::new(trial.ranks, trial.board),
-            bits: vec![None; ops.len()],
+            bits: vec![[None, None]; ops.len()],
             expected: (0..ops.len()).map(|op| prefixes(algorithm.kind, op, &ops[op].shapes)).collect(),
         }
     }
@@ -180,6 +239,8 @@ impl<'a> Symbolic<'a> {
         let shapes = &self.ops[op].shapes;
         let shape = &shapes[rank as usize];
         let (p, root) = (shape.ranks, rank == shape.root);
+        // Between groups the result is that of the other one.
+        let last = if shape.split == 0 { p - 1 } else { shape.group_across(rank).end - 1 };
         // All ranks' vectors combined up to rank `last`.
         let prefix = |last: u32, unit: u64| {
             let units = self.expected[op].len() as u64 / u64::from(p);
@@ -206,9 +267,9 @@ impl<'a> Symbolic<'a> {
             Kind::Alltoall | Kind::Alltoallv | Kind::Alltoallw => gathered(&shape.recvs)
                 .map(|(from, unit)| Value::leaf(op, from, shapes[from as usize].sends.start(rank) + unit)),
             Kind::Reduce if !root => None,
-            Kind::Reduce | Kind::Allreduce => Some(prefix(p - 1, unit)),
+            Kind::Reduce | Kind::Allreduce => Some(prefix(last, unit)),
             Kind::ReduceScatter | Kind::ReduceScatterBlock => {
-                (unit < shape.len).then(|| prefix(p - 1, shape.sends.start(rank) + unit))
+                (unit < shape.len).then(|| prefix(last, shape.sends.start(rank) + unit))
             }
             Kind::Scan => Some(prefix(rank, unit)),
             Kind::Exscan => (rank > 0).then(|| prefix(rank - 1, unit)),
@@ -244,17 +305,18 @@ impl<'a> Symbolic<'a> {
     }
 }
 
-/// The vectors of the ranks combined, in order, up to each rank: rank by rank.
+/// The vectors of the ranks combined, in order, up to each rank, beginning anew with a second group: rank by rank.
 fn prefixes(kind: Kind, op: usize, shapes: &[Shape]) -> Vec<Value> {
     if !kind.reduces() {
         return vec![];
     }
-    let units = extents(kind, &shapes[0]).0;
+    let units = shapes.iter().map(|shape| extents(kind, shape).0).max().unwrap_or(0);
     let mut all: Vec<Value> = (0..units).map(|unit| Value::leaf(op, 0, unit)).collect();
     for rank in 1..shapes.len() {
         for unit in 0..units as usize {
             let below = all[(rank - 1) * units as usize + unit];
-            all.push(below.joined(Value::leaf(op, rank as u32, unit as u64)));
+            let own = Value::leaf(op, rank as u32, unit as u64);
+            all.push(if rank as u32 == shapes[rank].split { own } else { below.joined(own) });
         }
     }
     all
@@ -432,7 +494,8 @@ impl Machine for Symbolic<'_> {
         }
         if self.algorithm.kind == Kind::Allreduce {
             let trees: Vec<u64> = cells.iter().map(|value| value.tree).collect();
-            if self.bits[op].get_or_insert_with(|| trees.clone()) != &trees {
+            let group = usize::from(rank < self.ops[op].shapes[0].split);
+            if self.bits[op][group].get_or_insert_with(|| trees.clone()) != &trees {
                 return Err(format!("rank {rank} brackets its operands in another way than others"));
             }
         }
