@@ -1,19 +1,18 @@
-//! `--explain`, and the check of the settings that ranks will read: what is wrong is said once, by mpirun.
+//! `--explain`: which algorithm a collective would take, and why.
 
-use std::ffi::{OsStr, OsString};
+use banyan_coll::{Facts, Overrides, SlotFacts, Tuning, parse_question};
+use banyan_pmi::settings::{COLL, FABRICS};
+use banyan_shm::Arena;
 
-use banyan_coll::{Facts, Overrides, Tuning, parse_question};
-use banyan_pmi::settings::{self, COLL, EAGER_BUDGET, FABRICS};
+use crate::environment::check;
+use crate::{Trouble, plan};
 
-use crate::Trouble;
-use crate::plan;
-
-/// The candidates for `what` (such as `allreduce:64K`) on `ranks` ranks of this host, the choice and the
-/// reason; with the user's overrides.
+/// The candidates for `what` (such as `allreduce:64K`) on `ranks` ranks of this host (as many as cores, but at least 2, if
+/// that is not said), the choice and the reason; with the user's overrides.
 ///
 /// # Errors
 /// If `what` names no collective or size, or a setting is wrong.
-pub(crate) fn explain(what: &str, ranks: u32) -> Result<String, Trouble> {
+pub(crate) fn explain(what: &str, ranks: Option<u32>) -> Result<String, Trouble> {
     let lookup = |name: &str| std::env::var_os(name);
     check(lookup)?;
     let (kind, bytes) =
@@ -24,29 +23,14 @@ pub(crate) fn explain(what: &str, ranks: u32) -> Result<String, Trouble> {
     let overrides = overrides.map_err(|why| Trouble::usage(format!("{COLL}: {why}")))?;
     let tuning = Tuning { overrides, ..Tuning::default() };
     let shared = text(FABRICS).is_none_or(|text| text.split(',').any(|fabric| fabric.trim() == "shm"));
-    let mut facts = Facts::supposed(ranks, shared, banyan_topo::usable_cores());
-    facts.per_node = ranks; // also when they do not share memory, they are all here
-    if let Some(slots) = &mut facts.slots {
-        slots.regions = plan::single_copy(ranks, facts.cores);
-    }
+    let cores = banyan_topo::usable_cores();
+    let ranks = ranks.unwrap_or(cores.max(2));
+    let slots = shared.then(|| {
+        let (inline, board) = Arena::sizes(ranks);
+        let regions = plan::single_copy(ranks, cores);
+        SlotFacts { inline: inline as u64, regions, board: board as u64 }
+    });
+    // Also when they do not share memory, they are all here.
+    let facts = Facts { ranks, shared, cores, per_node: ranks, slots };
     Ok(tuning.explain(kind, bytes, &facts).to_string())
-}
-
-/// Checks the settings in an environment.
-///
-/// # Errors
-/// The first that is wrong.
-pub(crate) fn check(variable: impl Fn(&str) -> Option<OsString>) -> Result<(), Trouble> {
-    let wrong = |name: &str, why: String| match why.starts_with(name) {
-        true => Trouble::usage(why),
-        false => Trouble::usage(format!("{name}: {why}")),
-    };
-    let is = |name: &str, valid: &dyn Fn(&str) -> Result<(), String>| {
-        let Some(value) = variable(name).filter(|value| value != OsStr::new("")) else { return Ok(()) };
-        let text = value.to_str().ok_or_else(|| wrong(name, "is not text".to_owned()))?;
-        valid(text).map_err(|why| wrong(name, why))
-    };
-    is(FABRICS, &|text| settings::fabrics(text).map(drop))?;
-    is(EAGER_BUDGET, &|text| settings::bytes(text).map(drop))?;
-    is(COLL, &|text| Overrides::parse(text).map(drop).map_err(|why| why.to_string()))
 }

@@ -13,6 +13,7 @@ mod agent;
 pub mod binding;
 mod board;
 mod descendants;
+mod environment;
 mod explain;
 pub mod files;
 mod front;

@@ -4,13 +4,14 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser};
 
 use crate::Trouble;
 use crate::binding::{BindTo, MapBy};
 use crate::files::Pattern;
 use crate::hosts::text_of;
-use crate::translate::{Segment, split};
+use crate::translate::{Segment, knows, split};
 
 /// Most ranks of a job.
 const MAX_RANKS: u32 = 100_000;
@@ -24,8 +25,8 @@ pub enum Command {
     Explain {
         /// Such as `allreduce:64K`.
         what: String,
-        /// Ranks of the communicator in question.
-        ranks: u32,
+        /// Ranks of the communicator in question; `None`: one for each core, but at least 2.
+        ranks: Option<u32>,
     },
     /// Run a job.
     Run(Box<Options>),
@@ -123,7 +124,7 @@ pub struct Global {
     /// Say what is started where
     #[arg(long, short, aliases = ["report-bindings", "display-map"])]
     pub verbose: bool,
-    /// Explain which collective algorithm is chosen, such as allreduce:64K, and end
+    /// Explain which collective algorithm is chosen, such as allreduce:64K, and end (without -n: for as many ranks as cores)
     #[arg(long, value_name = "COLLECTIVE:BYTES")]
     pub explain: Option<String>,
 }
@@ -161,7 +162,7 @@ pub fn parse(arguments: Vec<OsString>) -> Result<Command, Trouble> {
     table.build(); // adds --help and --version to the table
     let mut segments = read_configfile(split(arguments, &table), &table)?.into_iter();
     let first = segments.next().unwrap_or_default();
-    let mut parsed = match table.try_get_matches_from(for_clap(&first)) {
+    let mut parsed = match table.try_get_matches_from_mut(for_clap(&first)) {
         Ok(mut matches) => First::from_arg_matches_mut(&mut matches).map_err(|error| wrong(&error))?,
         Err(error) if !error.use_stderr() => return Ok(Command::Print(error.render().to_string())),
         Err(error) => return Err(wrong(&error)),
@@ -170,11 +171,12 @@ pub fn parse(arguments: Vec<OsString>) -> Result<Command, Trouble> {
         parsed.global.timeout = timeout_variable()?;
     }
     if let Some(what) = parsed.global.explain {
-        return Ok(Command::Explain { what, ranks: parsed.local.ranks.or(parsed.global.ppn).unwrap_or(1) });
+        return Ok(Command::Explain { what, ranks: parsed.local.ranks.or(parsed.global.ppn) });
     }
     let mut programs = vec![(parsed.local, first.program)];
     for segment in segments {
-        let later = Later::try_parse_from(for_clap(&segment)).map_err(|error| wrong(&error))?;
+        let later = Later::try_parse_from(for_clap(&segment));
+        let later = later.map_err(|error| wrong_later(&error, &table))?;
         programs.push((later.local, segment.program));
     }
     if let Some(at) = programs.iter().position(|(_, program)| program.is_empty()) {
@@ -232,11 +234,37 @@ fn for_clap(segment: &Segment) -> impl Iterator<Item = OsString> + '_ {
     [OsString::from("mpirun")].into_iter().chain(segment.options.iter().cloned())
 }
 
-/// clap's first line says what is wrong.
+/// clap's first line says what is wrong; what it suggests, or the values that there are, go with it.
 fn wrong(error: &clap::Error) -> Trouble {
     let text = error.render().to_string();
     let line = text.lines().next().unwrap_or("").trim_start_matches("error: ").trim_end_matches(':');
-    Trouble::usage(format!("{line} (see mpirun --help)"))
+    let words = |kind| error.get(kind).map(ToString::to_string).filter(|words| !words.is_empty());
+    let hint = match (words(ContextKind::SuggestedArg).or(words(ContextKind::SuggestedValue)), error.kind()) {
+        (Some(near), _) => format!(": did you mean {near}?"),
+        (None, ErrorKind::InvalidValue) => {
+            words(ContextKind::ValidValue).map(|known| format!(": there are {known}")).unwrap_or_default()
+        }
+        _ => String::new(),
+    };
+    Trouble::usage(format!("{line}{hint} (see mpirun --help)"))
+}
+
+/// The word of `known` that `word` was probably meant to be.
+pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+    let rated = known.iter().map(|near| (strsim::jaro_winkler(word, near), *near));
+    rated.filter(|(alike, _)| *alike > 0.9).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, near)| near)
+}
+
+/// What is wrong with the options of a later program: one that holds for the whole job has its place before the first.
+fn wrong_later(error: &clap::Error, table: &clap::Command) -> Trouble {
+    let option = error.get(ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default();
+    let name = option.trim_start_matches('-').split('=').next().unwrap_or("");
+    match error.kind() {
+        ErrorKind::UnknownArgument if knows(table, name) => Trouble::usage(format!(
+            "{option} holds for all programs: it has its place before the first of them"
+        )),
+        _ => wrong(error),
+    }
 }
 
 /// Reads `10`, `0.5`, `90s`, `5m`, `2h`.

@@ -1,21 +1,23 @@
 //! [`Plan`]: a job with everything checked that can be checked before the first process starts.
 
 use std::ffi::{CString, OsStr, OsString};
+use std::io::IsTerminal;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use banyan_pmi::settings::COMMON;
+use banyan_pmi::settings::{COMMON, FABRICS};
 use banyan_shm::Shm;
 use banyan_topo::CpuSet;
 use rustix::fs::{Access, access};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::binding::Binding;
+use crate::environment::{Environment, check, check_reach};
 use crate::files::Files;
 use crate::lines::Label;
 use crate::options::{Global, Local, Options};
 use crate::start::{Limit, Program};
-use crate::{Trouble, explain, hosts};
+use crate::{Trouble, hosts};
 
 /// Status when a program is not found, as in a shell.
 const NOT_FOUND: u8 = 127;
@@ -42,6 +44,8 @@ pub(crate) struct Plan {
     pub(crate) cpus: Vec<CpuSet>,
     /// Where the output goes that goes to files.
     pub(crate) files: Files,
+    /// Variables that look like settings and are none.
+    strangers: Vec<String>,
 }
 
 /// One of the programs joined by `:`.
@@ -53,6 +57,7 @@ pub(crate) struct App {
     pub(crate) environment: Vec<CString>,
     pub(crate) directory: Option<CString>,
     settings: Vec<(String, String)>,
+    strangers: Vec<String>,
 }
 
 impl Plan {
@@ -64,7 +69,7 @@ impl Plan {
         if let [(only, _)] = options.programs.as_mut_slice() {
             only.ranks = only.ranks.or_else(|| binding.ranks()).or(global.ppn);
         }
-        let common = common_environment(&global)?;
+        let common = Environment::new(&global)?;
         let apps = options.programs.into_iter().map(|(local, program)| app(local, program, &common));
         let apps = apps.collect::<Result<Vec<App>, Trouble>>()?;
         let settings = apps.first().map(|app| app.settings.clone()).unwrap_or_default();
@@ -78,10 +83,15 @@ impl Plan {
         }
         let size = apps.iter().try_fold(0u32, |sum, app| sum.checked_add(app.ranks));
         let size = size.filter(|&size| size <= Shm::MOST_RANKS).ok_or_else(too_many)?;
+        let fabrics = settings.iter().find(|(name, _)| name == FABRICS).map(|(_, value)| value.as_str());
+        check_reach(fabrics, size)?;
+        let mut strangers: Vec<String> = apps.iter().flat_map(|app| app.strangers.clone()).collect();
+        strangers.sort();
+        strangers.dedup();
         let cores = banyan_topo::usable_cores();
         let cpus = binding.cpus(size, cores)?;
         let files = Files::new(&global, &host)?;
-        Ok(Plan { apps, size, host, cores, settings, cpus, files, global })
+        Ok(Plan { apps, size, host, cores, settings, cpus, files, strangers, global })
     }
 
     /// What stands in front of each line of a rank.
@@ -110,13 +120,29 @@ impl Plan {
         Ok(Limit { soft, hard })
     }
 
-    /// Says that ranks have to share cores.
+    /// Says what the user may not have meant: variables that are no settings; at a terminal, and with -v, also that ranks have to
+    /// share cores and that a variable to be passed on is not there. (Test suites take any line on stderr for a failure.)
     pub(crate) fn notice(&self) {
+        if self.global.quiet {
+            return;
+        }
+        if !self.strangers.is_empty() {
+            eprintln!("mpirun: no setting of Banyan is called {}", self.strangers.join(", "));
+        }
+        if !self.global.verbose && !std::io::stderr().is_terminal() {
+            return;
+        }
         let meant =
             self.global.oversubscribe || self.global.map_by.as_ref().is_some_and(|map| map.oversubscribe);
-        if self.size > self.cores && !meant && !self.global.quiet {
+        if self.size > self.cores && !meant {
             let cores = if self.cores == 1 { "core" } else { "cores" };
             eprintln!("mpirun: {} ranks share {} {cores}: they run in turns", self.size, self.cores);
+        }
+        let passed = self.global.genv.iter().chain(&self.global.genvlist);
+        for name in passed.filter(|given| !given.as_bytes().contains(&b'=')) {
+            if std::env::var_os(name).is_none() {
+                eprintln!("mpirun: {} is to be passed on, but is not set here", name.to_string_lossy());
+            }
         }
     }
 }
@@ -138,13 +164,13 @@ pub(crate) fn reason(error: &std::io::Error) -> String {
     text.split(" (os error").next().unwrap_or("").to_owned()
 }
 
-fn app(local: Local, program: Vec<OsString>, common: &[(OsString, OsString)]) -> Result<App, Trouble> {
-    let mut environment = common.to_vec();
+fn app(local: Local, program: Vec<OsString>, common: &Environment) -> Result<App, Trouble> {
+    let mut environment = common.clone();
     for given in &local.env {
-        set(&mut environment, given)?;
+        environment.set(given)?;
     }
-    let lookup = |name: &str| environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone());
-    explain::check(lookup)?;
+    let lookup = |name: &str| environment.get(name);
+    check(lookup)?;
     let setting = |name: &&str| Some((name.to_string(), lookup(name)?.into_string().ok()?));
     let settings = COMMON.iter().filter_map(setting).filter(|(_, value)| !value.is_empty()).collect();
     if let Some(folder) = &local.wdir {
@@ -158,7 +184,8 @@ fn app(local: Local, program: Vec<OsString>, common: &[(OsString, OsString)]) ->
     let search = lookup("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
     let path = resolve(name, local.wdir.as_deref(), &search)?;
     let command = banyan_pmi::cut(&name.to_string_lossy()).to_owned();
-    let joined = environment.into_iter().map(|(mut line, value)| {
+    let strangers = environment.strangers();
+    let joined = environment.0.into_iter().map(|(mut line, value)| {
         line.push("=");
         line.push(value);
         line
@@ -168,6 +195,7 @@ fn app(local: Local, program: Vec<OsString>, common: &[(OsString, OsString)]) ->
         command,
         environment: joined.map(c_string).collect::<Result<_, _>>()?,
         settings,
+        strangers,
         directory: local.wdir.map(|folder| c_string(folder.into_os_string())).transpose()?,
         program: Program::new(
             c_string(path.into_os_string())?,
@@ -178,40 +206,6 @@ fn app(local: Local, program: Vec<OsString>, common: &[(OsString, OsString)]) ->
 
 fn c_string(text: OsString) -> Result<CString, Trouble> {
     CString::new(text.into_vec()).map_err(|_| Trouble::usage("a null byte on the command line"))
-}
-
-/// This process's environment, less what would tell ranks that they belong to another job, and with what -x
-/// and --genvlist give.
-fn common_environment(global: &Global) -> Result<Vec<(OsString, OsString)>, Trouble> {
-    let taken = |name: &OsStr| {
-        let mut all = banyan_pmi::JOB_VARIABLES.iter().chain(banyan_pmi::FOREIGN_VARIABLES);
-        all.any(|variable| *variable == name)
-    };
-    let mut environment: Vec<_> = std::env::vars_os().filter(|(name, _)| !taken(name)).collect();
-    for given in global.genv.iter().chain(&global.genvlist) {
-        set(&mut environment, given)?;
-    }
-    Ok(environment)
-}
-
-/// `NAME=VALUE` sets; `NAME` alone passes the variable on, which happens anyway if it is set.
-fn set(environment: &mut Vec<(OsString, OsString)>, given: &OsStr) -> Result<(), Trouble> {
-    let bytes = given.as_bytes();
-    let Some(at) = bytes.iter().position(|&byte| byte == b'=') else {
-        if given.is_empty() {
-            return Err(Trouble::usage("a variable without a name is to be passed on"));
-        }
-        return Ok(());
-    };
-    if at == 0 {
-        return Err(Trouble::usage(format!("'{}' names no variable", given.to_string_lossy())));
-    }
-    let (name, value) = (OsStr::from_bytes(&bytes[..at]), OsStr::from_bytes(&bytes[at + 1..]));
-    match environment.iter_mut().find(|(known, _)| known == name) {
-        Some((_, old)) => *old = value.to_owned(),
-        None => environment.push((name.to_owned(), value.to_owned())),
-    }
-    Ok(())
 }
 
 /// What to execute for `name`, seen from the rank's working directory.

@@ -138,6 +138,15 @@ fn translate(text: &str, after: &[OsString], command: &Command) -> (Option<OsStr
     }
 }
 
+/// True if an option of `command` is called `name`, without dashes.
+pub(crate) fn knows(command: &Command, name: &str) -> bool {
+    let mut letters = name.chars();
+    let short = letters.next().filter(|_| letters.next().is_none());
+    command
+        .get_arguments()
+        .any(|arg| is_long_name(arg, name) || short.is_some_and(|short| is_short_name(arg, short)))
+}
+
 fn contains_equals(text: &OsStr) -> bool {
     text.as_encoded_bytes().contains(&b'=')
 }

@@ -96,6 +96,14 @@ fn ctrl_c_reaches_a_rank_that_cleans_up() {
 }
 
 #[test]
+fn more_ranks_than_cores_is_said_at_a_terminal() {
+    let mut session = Session::new("mpirun -n 200 true; mpirun -n 200 -q true; echo over");
+    assert!(session.expect("200 ranks share ").starts_with("mpirun: "));
+    assert!(!session.expect("over").contains("ranks share"));
+    session.end();
+}
+
+#[test]
 fn ctrl_z_stops_and_fg_continues() {
     let script =
         "mpirun sh -c 'echo up $$; read x; echo done $x'; echo stopped $?; read x; fg; echo status $?";

@@ -116,8 +116,8 @@ struct Choice {
 }
 
 impl Facts {
-    /// Of `ranks` ranks on one node of `cores` cores with slots as the runtime makes them, or on nodes of
-    /// their own: what `mpirun --explain` assumes of a communicator that is not there.
+    /// Of `ranks` ranks on one node of `cores` cores with slots about as the runtime makes them, or on nodes of
+    /// their own: what models and tests assume.
     pub fn supposed(ranks: u32, shared: bool, cores: u32) -> Facts {
         let slots = shared.then_some(SlotFacts { inline: 4096, regions: true, board: 32 << 20 });
         Facts { ranks, shared, cores, per_node: if shared { ranks } else { 1 }, slots }

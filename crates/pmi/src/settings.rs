@@ -73,6 +73,30 @@ pub fn fabrics(text: &str) -> Result<Vec<&'static str>, String> {
     Ok(list)
 }
 
+/// What the names of all variables of ours begin with.
+const PREFIX: &str = "BANYAN_";
+
+/// Variables of the project's own tests begin so.
+const TESTS: &str = "BANYAN_TEST_";
+
+/// True if a variable is named like one of ours and is none: a setting that is spelt wrong.
+pub fn is_stranger(name: &str) -> bool {
+    let mut known = ALL.iter().map(|setting| setting.name).chain(crate::JOB_VARIABLES.iter().copied());
+    name.starts_with(PREFIX) && !name.starts_with(TESTS) && !known.any(|known| known == name)
+}
+
+/// Reads [`SINGLETON`].
+///
+/// # Errors
+/// If it is neither 0 nor 1.
+pub fn singleton(text: &str) -> Result<bool, String> {
+    match text {
+        "0" => Ok(false),
+        "1" => Ok(true),
+        other => Err(format!("\"{other}\" is neither 0 nor 1")),
+    }
+}
+
 /// Reads a number of bytes such as `64K`, `1M`, `2G` or `1000`.
 ///
 /// # Errors
@@ -101,6 +125,15 @@ mod tests {
         assert_eq!(fabrics("self, shm,tcp,tcp").unwrap(), ["shm", "tcp"]);
         assert_eq!(fabrics("").unwrap(), [] as [&str; 0]);
         assert!(fabrics("ib").unwrap_err().contains("\"ib\""));
+    }
+
+    #[test]
+    fn strangers_are_told_from_settings() {
+        assert!(is_stranger("BANYAN_FABRIC") && is_stranger("BANYAN_"));
+        for known in ["BANYAN_FABRICS", "BANYAN_RANK", "BANYAN_TEST_PREFIX", "FABRICS", "MPICH_X"] {
+            assert!(!is_stranger(known), "{known}");
+        }
+        assert_eq!((singleton("1"), singleton("0"), singleton("yes").is_err()), (Ok(true), Ok(false), true));
     }
 
     #[test]

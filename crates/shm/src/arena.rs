@@ -53,8 +53,12 @@ impl Arena {
 
     /// Bytes of the board.
     pub fn board_bytes(&self) -> usize {
-        let ranks = self.place.ranks;
-        arena_stride(ranks) - arena_board(ranks)
+        Arena::sizes(self.place.ranks).1
+    }
+
+    /// Of an arena of `ranks` ranks: bytes that one publication can carry inline, and bytes of the board.
+    pub fn sizes(ranks: u32) -> (usize, usize) {
+        (arena_inline(ranks), arena_stride(ranks) - arena_board(ranks))
     }
 
     /// Memory that all ranks of the arena share besides the slots: who may touch what, and when, is for them to

@@ -1,0 +1,109 @@
+//! The environment of the ranks: mpirun's own, what the options add, and the check of the settings in it, so that what is wrong
+//! is said once and before any rank starts.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+use banyan_coll::Overrides;
+use banyan_pmi::settings::{self, COLL, EAGER_BUDGET, FABRICS, SINGLETON};
+
+use crate::Trouble;
+use crate::options::{Global, nearest};
+
+/// Names and values, in order.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Environment(pub(crate) Vec<(OsString, OsString)>);
+
+impl Environment {
+    /// This process's environment, less what would tell ranks that they belong to another job, and with what -x
+    /// and --genvlist give.
+    ///
+    /// # Errors
+    /// If what they give has no name.
+    pub(crate) fn new(global: &Global) -> Result<Environment, Trouble> {
+        let taken = |name: &OsStr| {
+            let mut all = banyan_pmi::JOB_VARIABLES.iter().chain(banyan_pmi::FOREIGN_VARIABLES);
+            all.any(|variable| *variable == name)
+        };
+        let mut environment = Environment(std::env::vars_os().filter(|(name, _)| !taken(name)).collect());
+        for given in global.genv.iter().chain(&global.genvlist) {
+            environment.set(given)?;
+        }
+        Ok(environment)
+    }
+
+    /// `NAME=VALUE` sets; `NAME` alone passes the variable on, which happens anyway if it is set.
+    ///
+    /// # Errors
+    /// If there is no name.
+    pub(crate) fn set(&mut self, given: &OsStr) -> Result<(), Trouble> {
+        let bytes = given.as_bytes();
+        let Some(at) = bytes.iter().position(|&byte| byte == b'=') else {
+            if given.is_empty() {
+                return Err(Trouble::usage("a variable without a name is to be passed on"));
+            }
+            return Ok(());
+        };
+        if at == 0 {
+            return Err(Trouble::usage(format!("'{}' names no variable", given.to_string_lossy())));
+        }
+        let (name, value) = (OsStr::from_bytes(&bytes[..at]), OsStr::from_bytes(&bytes[at + 1..]));
+        match self.0.iter_mut().find(|(known, _)| known == name) {
+            Some((_, old)) => *old = value.to_owned(),
+            None => self.0.push((name.to_owned(), value.to_owned())),
+        }
+        Ok(())
+    }
+
+    /// The value of a variable.
+    pub(crate) fn get(&self, name: &str) -> Option<OsString> {
+        self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
+    }
+
+    /// The variables that look like settings of ours and are none, each with the setting that may have been meant.
+    pub(crate) fn strangers(&self) -> Vec<String> {
+        let names = self.0.iter().filter_map(|(name, _)| name.to_str());
+        let strangers = names.filter(|name| settings::is_stranger(name));
+        let known: Vec<&str> = settings::ALL.iter().map(|setting| setting.name).collect();
+        let said = strangers.map(|name| match nearest(name, &known) {
+            Some(near) => format!("{name} (did you mean {near}?)"),
+            None => name.to_owned(),
+        });
+        said.collect()
+    }
+}
+
+/// Checks the settings in an environment.
+///
+/// # Errors
+/// The first that is wrong.
+pub(crate) fn check(variable: impl Fn(&str) -> Option<OsString>) -> Result<(), Trouble> {
+    let wrong = |name: &str, why: String| match why.starts_with(name) {
+        true => Trouble::usage(why),
+        false => Trouble::usage(format!("{name}: {why}")),
+    };
+    let is = |name: &str, valid: &dyn Fn(&str) -> Result<(), String>| {
+        let Some(value) = variable(name).filter(|value| value != OsStr::new("")) else { return Ok(()) };
+        let text = value.to_str().ok_or_else(|| wrong(name, "is not text".to_owned()))?;
+        valid(text).map_err(|why| wrong(name, why))
+    };
+    is(FABRICS, &|text| settings::fabrics(text).map(drop))?;
+    is(EAGER_BUDGET, &|text| settings::bytes(text).map(drop))?;
+    is(SINGLETON, &|text| settings::singleton(text).map(drop))?;
+    is(COLL, &|text| Overrides::parse(text).map(drop).map_err(|why| why.to_string()))
+}
+
+/// Checks that `size` ranks can reach each other over the fabrics that the setting allows.
+///
+/// # Errors
+/// If no fabric between ranks is allowed.
+pub(crate) fn check_reach(fabrics: Option<&str>, size: u32) -> Result<(), Trouble> {
+    let Some(text) = fabrics.filter(|text| size > 1 && !text.is_empty()) else { return Ok(()) };
+    if settings::fabrics(text).is_ok_and(|list| list.is_empty()) {
+        let known = settings::FABRIC_NAMES.join(" or ");
+        return Err(Trouble::usage(format!(
+            "{FABRICS}={text} lets no message pass between the {size} ranks: allow {known} too, as in {FABRICS}=shm,tcp, or unset it"
+        )));
+    }
+    Ok(())
+}
