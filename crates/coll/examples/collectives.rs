@@ -40,6 +40,10 @@ impl Slots for Port {
         self.0.publish_region(stamp, data);
     }
 
+    fn revoke_regions(&mut self, first: u64, last: u64) {
+        self.0.revoke_regions(first, last);
+    }
+
     fn look(&mut self, rank: u32, stamp: u64) -> Option<Published> {
         self.0.look(rank, stamp).map(|published| match published {
             banyan_shm::Published::Inline(bytes) => Published::Inline(bytes),

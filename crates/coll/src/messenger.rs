@@ -107,6 +107,10 @@ pub trait Slots {
     /// Publishes address and length of `data`, for others to pull.
     fn publish_region(&mut self, stamp: u64, data: &Buffer);
 
+    /// Takes back the regions that I published under `first` to `last`, although others may still pull them: from now on
+    /// that is refused, and nothing reads their memory for what was published.
+    fn revoke_regions(&mut self, first: u64, last: u64);
+
     /// What `rank` (maybe myself) published under `stamp`; `None` until its stamp is `stamp` or later. It is
     /// only asked for after the rank has published under that stamp, or will, and before it is released.
     fn look(&mut self, rank: u32, stamp: u64) -> Option<Published>;

@@ -53,9 +53,11 @@ impl Port for Wire {
         unreachable!("this port cannot read")
     }
     fn withdraw(&mut self, _peer: Peer, _remote: Remote) {}
+    fn revoke(&mut self, _peer: Peer, _remote: Remote) {}
     fn get(&mut self, _peer: Peer, _remote: Remote, _local: &Buffer, _token: Token) -> Get {
         Get::Impossible
     }
+    fn recall(&mut self, _peer: Peer, _token: Token) {}
 }
 
 impl Wire {

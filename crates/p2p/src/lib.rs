@@ -42,6 +42,11 @@
 //! * Only what there is room for is read or asked for; a longer message completes with
 //!   [`Fault::Truncated`], and normally for its sender.
 //!
+//! # Giving up
+//!
+//! Who has to report a failure gives up what is under way ([`Engine::abandon`]) without waiting: what still arrives is
+//! dropped, what was promised leaves from a copy.
+//!
 //! # Flow control
 //!
 //! A receiver lends credit to each sender, out of one budget ([`Config`]), and so bounds the unexpected payload
@@ -68,6 +73,7 @@
 //! and its answer can carry the place of a shared word from which both ends claim chunks of a big message.
 #![forbid(unsafe_code)]
 
+mod abandon;
 mod awaited;
 mod credit;
 mod engine;

@@ -1,7 +1,7 @@
 //! Bytes between frames and the memory of the user, whatever its layout.
 
 use banyan_datatype::Data;
-use banyan_memory::Buffer;
+use banyan_memory::{Buffer, Scratch};
 
 /// Writes the bytes of `data` from its byte `at` on to `out`, which they fill.
 #[inline(always)]
@@ -39,4 +39,18 @@ pub(crate) fn scatter(data: &Data, at: u64, scratch: &Buffer, len: usize) {
         unpack(data, at + done as u64, piece);
         done += piece.len();
     }
+}
+
+/// The same bytes in memory of our own, from byte `from` on: those before are zero.
+pub(crate) fn copy_from(data: &Data, from: u64) -> Data {
+    let copy = Data::bytes(Scratch::zeroed(data.len() as usize));
+    let mut piece = [0; 4096];
+    let mut at = from;
+    while at < data.len() {
+        let piece = &mut piece[..(data.len() - at).min(4096) as usize];
+        pack(data, at, piece);
+        unpack(&copy, at, piece);
+        at += piece.len() as u64;
+    }
+    copy
 }

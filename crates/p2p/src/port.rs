@@ -33,8 +33,12 @@ pub trait Port {
     fn expose(&mut self, peer: Peer, memory: &Buffer) -> Remote;
     /// See [`Fabric::withdraw`]; `peer` is the one it was exposed to.
     fn withdraw(&mut self, peer: Peer, remote: Remote);
+    /// See [`Fabric::revoke`]; `peer` is the one it was exposed to.
+    fn revoke(&mut self, peer: Peer, remote: Remote);
     /// See [`Fabric::get`].
     fn get(&mut self, peer: Peer, remote: Remote, local: &Buffer, token: Token) -> Get;
+    /// See [`Fabric::recall`]; `peer` is the one whose memory is read.
+    fn recall(&mut self, peer: Peer, token: Token);
 }
 
 impl<F: Fabric> Port for F {
@@ -72,7 +76,13 @@ impl<F: Fabric> Port for F {
     fn withdraw(&mut self, _peer: Peer, remote: Remote) {
         Fabric::withdraw(self, remote)
     }
+    fn revoke(&mut self, _peer: Peer, remote: Remote) {
+        Fabric::revoke(self, remote)
+    }
     fn get(&mut self, peer: Peer, remote: Remote, local: &Buffer, token: Token) -> Get {
         Fabric::get(self, peer, remote, local, token)
+    }
+    fn recall(&mut self, _peer: Peer, token: Token) {
+        Fabric::recall(self, token)
     }
 }

@@ -143,8 +143,12 @@ impl Engine {
     }
 
     fn withdraw(&mut self, port: &mut impl Port, peer: Peer) -> usize {
-        let regions = std::mem::take(&mut self.peers.at(peer, &mut self.bank).withdrawals);
-        regions.iter().for_each(|&region| port.withdraw(peer, region));
+        let link = self.peers.at(peer, &mut self.bank);
+        let regions = std::mem::take(&mut link.withdrawals);
+        for &region in &regions {
+            // Who is gone has not said that it is done.
+            if link.down.is_some() { port.revoke(peer, region) } else { port.withdraw(peer, region) }
+        }
         regions.len()
     }
 

@@ -470,8 +470,8 @@ impl Comm {
         let sent = self.end(engine, sent, false);
         let mut engine = self.rt.gate.enter();
         if let (Some(_), Posted::Active(id)) = (&sent.error, &received) {
-            engine.p2p.cancel(*id);
-            engine.p2p.detach(*id);
+            let Engine { p2p, ports, .. } = &mut *engine;
+            p2p.abandon(ports, *id);
         }
         sent.into_result()?;
         Ok(self.end(engine, received, true))

@@ -87,10 +87,7 @@ impl coll::Messenger for Messages<'_> {
 
     fn cancel(&mut self, op: OpId) {
         match op.0 & EARLY {
-            0 => {
-                self.p2p.cancel(p2p::ReqId(op.0));
-                self.p2p.detach(p2p::ReqId(op.0));
-            }
+            0 => self.p2p.abandon(self.ports, p2p::ReqId(op.0)),
             _ => drop(self.early.take(op)),
         }
     }

@@ -130,8 +130,16 @@ impl Port for Ports {
         routed!(self, peer, fabric => Fabric::withdraw(fabric, remote), ());
     }
 
+    fn revoke(&mut self, peer: Peer, remote: Remote) {
+        routed!(self, peer, fabric => Fabric::revoke(fabric, remote), ());
+    }
+
     fn get(&mut self, peer: Peer, remote: Remote, local: &Buffer, token: Token) -> Get {
         routed!(self, peer, fabric => Fabric::get(fabric, peer, remote, local, token), Get::Impossible)
+    }
+
+    fn recall(&mut self, peer: Peer, token: Token) {
+        routed!(self, peer, fabric => Fabric::recall(fabric, token), ());
     }
 }
 

@@ -258,6 +258,10 @@ impl coll::Slots for &TeamSlots {
         self.arena.publish_region(stamp, data);
     }
 
+    fn revoke_regions(&mut self, first: u64, last: u64) {
+        self.arena.revoke_regions(first, last);
+    }
+
     #[inline(always)]
     fn look(&mut self, rank: u32, stamp: u64) -> Option<coll::Published> {
         self.arena.look(rank, stamp).map(|published| match published {

@@ -17,7 +17,7 @@ use crate::layout::{
 use crate::ring::LINE;
 use crate::room;
 use crate::segment::{Segment, prefetch};
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// In a bank's length word: the bytes are elsewhere, and the bank holds address, length and key.
 const REGION: u64 = 1 << 63;
@@ -112,6 +112,20 @@ impl Arena {
         self.stamp(bank, stamp, len | REGION);
     }
 
+    /// Takes back the regions that this rank published under `first` to `last`, although others may be pulling them: from
+    /// now on no pull of them succeeds.
+    pub fn revoke_regions(&self, first: u64, last: u64) {
+        for stamp in first.max((last + 1).saturating_sub(BANKS))..=last {
+            let bank = self.place.my_bank(stamp);
+            let published = self.word(bank).load(Ordering::Relaxed) == stamp;
+            if published && self.word(bank + 8).load(Ordering::Relaxed) & REGION != 0 {
+                // No key is even.
+                self.word(bank + BANK_HEAD + 16).store(0, Ordering::Relaxed);
+            }
+        }
+        fence(Ordering::SeqCst);
+    }
+
     /// What `rank` (maybe this one) published under `stamp`; `None` if it has not yet. To be asked only
     /// before this rank releases `stamp`.
     #[inline(always)]
@@ -149,7 +163,9 @@ impl Arena {
                 let body = self.place.bank(rank, stamp) + BANK_HEAD;
                 let [addr, key] = [0, 16].map(|i| self.word(body + i).load(Ordering::Relaxed));
                 let part = Remote { addr: addr.wrapping_add(at), len: bytes, key };
+                // Looked at again as `Core::read` does: it may have been taken back meanwhile.
                 self.core.read(self.peers[rank as usize], part, into) == Get::Done
+                    && self.word(body + 16).load(Ordering::Relaxed) == key
             }
             _ => false,
         }

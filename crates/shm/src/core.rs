@@ -103,6 +103,7 @@ impl Core {
         id.space.store(address_space(), Ordering::Relaxed);
         id.probe_at.store(std::ptr::from_ref::<AtomicU64>(&self.probe) as u64, Ordering::Relaxed);
         id.probe.store(self.probe.load(Ordering::Relaxed), Ordering::Relaxed);
+        id.key.store(system::random() | 1, Ordering::Relaxed);
         // Release: who sees `present` 1 sees the rest.
         id.present.store(1, Ordering::Release);
         me.bell.awake();
@@ -192,7 +193,14 @@ impl Core {
     /// What we expose, as peers address it.
     pub(crate) fn remote(&self, memory: &Buffer) -> Remote {
         let (addr, len) = (memory.address(memory.lo()) as u64, memory.len() as u64);
-        Remote { addr, len, key: self.probe.load(Ordering::Relaxed) }
+        Remote { addr, len, key: self.block(self.me).identity.key.load(Ordering::Relaxed) }
+    }
+
+    /// From now on no read of what was exposed so far succeeds. What the user writes there afterwards is not mistaken for
+    /// what was exposed: who reads looks at the key again when the bytes are there.
+    pub(crate) fn revoke(&self) {
+        self.block(self.me).identity.key.fetch_add(2, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
     }
 
     /// Reads `remote.len` bytes of `rank` into `local`.
@@ -202,14 +210,17 @@ impl Core {
             return Get::Done;
         }
         let id = &self.block(rank).identity;
-        let valid = id.present.load(Ordering::Acquire) == 1 && id.probe.load(Ordering::Relaxed) == remote.key;
-        let done = valid
+        let valid =
+            || id.present.load(Ordering::Acquire) == 1 && id.key.load(Ordering::Relaxed) == remote.key;
+        let read = valid()
             && match self.reach(rank) {
                 Reach::Here => copy_here(remote, local),
                 Reach::Syscall => self.read_by_syscall(rank, remote, local),
                 Reach::Unknown | Reach::Refused => false,
             };
-        if !done {
+        // Acquire, with the fence in `revoke`: who has read something of what came later finds another key, too.
+        fence(Ordering::Acquire);
+        if !(read && valid()) {
             self.counters.refused_reads.fetch_add(1, Ordering::Relaxed);
             return Get::Impossible;
         }

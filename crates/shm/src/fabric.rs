@@ -327,6 +327,10 @@ impl Fabric for Shm {
         self.core.remote(memory)
     }
 
+    fn revoke(&mut self, _remote: Remote) {
+        self.core.revoke();
+    }
+
     fn get(&mut self, peer: Peer, remote: Remote, local: &Buffer, _token: Token) -> Get {
         match self.names.index(peer) {
             Some(index) => self.core.read(index as u32, remote, local),

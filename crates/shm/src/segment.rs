@@ -47,6 +47,8 @@ pub(crate) struct Identity {
     /// A word of that process, and what reading it gives.
     pub(crate) probe_at: AtomicU64,
     pub(crate) probe: AtomicU64,
+    /// Of what that process exposes, odd: a read of it counts only if the key is the same before and after.
+    pub(crate) key: AtomicU64,
 }
 
 /// Which groups of 64 inbound bits have something; the groups follow.

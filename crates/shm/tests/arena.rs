@@ -82,6 +82,20 @@ fn regions_are_pulled_in_parts() {
 }
 
 #[test]
+fn regions_that_were_taken_back_are_not_pulled() {
+    let all = fresh(2, SingleCopy::Auto);
+    let slots = arenas(&all, all[0].arena_alloc(2).expect("room"));
+    let (source, target) = (Scratch::copy_of(&[7; 1000]), Scratch::zeroed(1000));
+    (1..=4).for_each(|stamp| slots[0].publish_region(stamp, &source));
+    slots[0].publish(5, &Scratch::copy_of(b"inline"));
+    slots[0].revoke_regions(2, 5);
+    slots[0].publish_region(6, &source);
+    let pulled = |stamp| slots[1].pull(0, stamp, 0, &target);
+    assert_eq!([1, 2, 3, 4, 6].map(pulled), [true, false, false, false, true]);
+    assert!(slots[1].pull(0, 5, 0, &Scratch::zeroed(6)), "what is in the slot stays");
+}
+
+#[test]
 fn room_is_given_back_and_comes_zeroed() {
     let all = fresh(2, SingleCopy::Auto);
     let mut taken = vec![];

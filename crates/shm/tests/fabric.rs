@@ -231,6 +231,20 @@ fn memory_that_is_not_exposed_by_a_live_peer_is_not_read() {
 }
 
 #[test]
+fn what_was_revoked_is_not_read_and_what_is_exposed_later_is() {
+    for copy in [SingleCopy::Auto, SingleCopy::Syscall] {
+        let mut all = fresh(2, copy);
+        let (source, target) = (Scratch::copy_of(&[5; 100]), Scratch::zeroed(100));
+        let remote = all[1].expose(Peer(0), &source);
+        all[1].revoke(remote);
+        assert_eq!(all[0].get(Peer(1), remote, &target, Token(0)), Get::Impossible);
+        let again = all[1].expose(Peer(0), &source);
+        let done = all[0].get(Peer(1), again, &target, Token(0)) == Get::Done;
+        assert_eq!(done, all[0].can_get(Peer(1)) == Some(true));
+    }
+}
+
+#[test]
 fn idle_pairs_take_no_memory() {
     const N: usize = 64;
     let memory = Shm::memory(N as u32).expect("memory");

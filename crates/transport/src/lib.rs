@@ -225,11 +225,22 @@ pub trait Fabric {
     /// Makes memory of this process readable for `peer` by [`Fabric::get`].
     fn expose(&mut self, peer: Peer, memory: &Buffer) -> Remote;
 
-    /// Takes back what [`Fabric::expose`] gave.
+    /// Takes back what [`Fabric::expose`] gave, when the peer is done with it.
     fn withdraw(&mut self, _remote: Remote) {}
+
+    /// The same while the peer may still read it, because the memory is about to be used for something else: no read that
+    /// ends from now on is [`Get::Done`], also if it began before. Reads of other memory of this process that are under way
+    /// may be refused with it.
+    fn revoke(&mut self, remote: Remote) {
+        self.withdraw(remote);
+    }
 
     /// Reads `remote.len` bytes of `peer`'s memory into `local` (same length).
     fn get(&mut self, peer: Peer, remote: Remote, local: &Buffer, token: Token) -> Get;
+
+    /// Ends a read that was [`Get::Started`], if it is not over: from now on none of its bytes is written, and [`Sink::got`]
+    /// is not called for it.
+    fn recall(&mut self, _token: Token) {}
 
     /// Moves what can be moved without waiting, and hands what arrived to `sink`. Handles a bounded number of
     /// frames; returns how many things happened (0: nothing to do now).

@@ -477,6 +477,10 @@ impl Fabric for SimFabric {
         }
     }
 
+    fn recall(&mut self, token: Token) {
+        self.shared.lock().ends[self.me].reads.retain(|read| read.token != token);
+    }
+
     fn poll(&mut self, sink: &mut impl Sink) -> usize {
         let (news, left, asks) = {
             let mut state = self.shared.lock();

@@ -192,7 +192,7 @@ impl Begun {
                 Ok(true) => self.next += 1,
                 Ok(false) => again().then_some(())?,
                 Err(fault) => {
-                    slots.release(self.stamps.of(line.phases - 1));
+                    self.stamps.give_up(line.phases, slots);
                     return Some(Err(Box::new(fault)));
                 }
             }

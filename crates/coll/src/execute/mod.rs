@@ -47,7 +47,7 @@ impl Execution {
         self.0.completed();
     }
 
-    /// Gives up: nothing of the user's memory is touched any more.
+    /// Gives up: none of its messages touches the user's memory any more.
     pub fn cancel(&mut self, io: &mut impl Messenger) {
         self.0.cancel(io);
     }
@@ -285,9 +285,8 @@ impl Running {
 
     fn fail(&mut self, fault: Fault, io: &mut impl Messenger) {
         self.cancel(io);
-        // The communicator's later collectives must not wait for this one.
         if let (1.., Some(slots)) = ((self.algorithm.phases)(&self.shape), io.slots()) {
-            slots.release(self.stamps.of((self.algorithm.phases)(&self.shape) - 1));
+            self.stamps.give_up((self.algorithm.phases)(&self.shape), slots);
         }
         self.over = Some(Err(fault));
     }

@@ -41,6 +41,14 @@ impl Stamps {
         slots.released(self.rank) + 1 >= self.first
     }
 
+    /// This rank gives up a collective of so many phases: what it published is not to be read any more, and the
+    /// communicator's later collectives must not wait for it.
+    pub(super) fn give_up(&self, phases: u32, slots: &mut (impl Slots + ?Sized)) {
+        let last = self.of(phases - 1);
+        slots.revoke_regions(self.first, last);
+        slots.release(last);
+    }
+
     /// All ranks are through with what went through the place of a chunk before.
     #[inline]
     pub(super) fn settled(&mut self, chunk: u32, slots: &mut (impl Slots + ?Sized)) -> bool {

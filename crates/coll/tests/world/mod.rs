@@ -57,11 +57,13 @@ struct Slot {
     banks: Vec<Option<(u64, bool, Buffer)>>,
     published: u64,
     released: u64,
+    /// Stamps of regions that it took back.
+    revoked: Vec<u64>,
 }
 
 impl Slot {
     fn new(banks: usize) -> Slot {
-        Slot { next: None, banks: vec![None; banks], published: 0, released: 0 }
+        Slot { next: None, banks: vec![None; banks], published: 0, released: 0, revoked: vec![] }
     }
 }
 
@@ -214,6 +216,10 @@ impl Slots for Port<'_> {
         self.stamp(stamp, true, data.clone());
     }
 
+    fn revoke_regions(&mut self, first: u64, last: u64) {
+        self.net.slots[self.rank as usize].revoked.extend(first..=last);
+    }
+
     fn look(&mut self, rank: u32, stamp: u64) -> Option<Published> {
         assert!(self.net.slots[self.rank as usize].released < stamp, "looks at what it has released");
         let bank = self.place(stamp);
@@ -230,6 +236,9 @@ impl Slots for Port<'_> {
         let bank = self.place(stamp);
         let (there, _, from) = self.net.slots[rank as usize].banks[bank].as_ref().unwrap();
         assert_eq!(*there, stamp);
+        if self.net.slots[rank as usize].revoked.contains(&stamp) {
+            return false;
+        }
         into.copy_from(into.lo(), from, from.lo() + at as isize, into.len());
         true
     }

@@ -1,5 +1,6 @@
 //! The engine on a simulated network, in one thread and under seeds: [`World`] is what the tests share.
 
+mod abandoned;
 mod cases;
 mod landing;
 mod oracle;

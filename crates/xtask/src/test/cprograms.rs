@@ -21,6 +21,8 @@ struct Plan {
     limit: u64,
     /// It checks what only our library promises.
     ours: bool,
+    /// Settings that it runs under.
+    env: Vec<(String, String)>,
 }
 
 /// Builds and runs them all.
@@ -48,7 +50,7 @@ pub(super) fn run(project: &Project, library: &Library) -> Result<Tally> {
         {
             for &ranks in &plan.ranks {
                 let title = format!("{name} -n {ranks} over {}", fabric.name());
-                tally.check(&title, one(library, &unit.output, ranks, fabric, plan.limit));
+                tally.check(&title, one(library, &unit.output, ranks, fabric, &plan));
             }
         }
     }
@@ -80,8 +82,9 @@ fn unit(all: &[PathBuf], bin: &Path, source: &Path) -> Unit {
     unit.flags(flags).libs(["-lm", "-lpthread"])
 }
 
-fn one(library: &Library, program: &Path, ranks: usize, fabric: Fabric, limit: u64) -> Result<()> {
-    let done = library.mpirun(ranks, program, fabric)?.limit(limit).run()?;
+fn one(library: &Library, program: &Path, ranks: usize, fabric: Fabric, plan: &Plan) -> Result<()> {
+    let job = library.mpirun(ranks, program, fabric)?.limit(plan.limit);
+    let done = plan.env.iter().fold(job, |job, (name, value)| job.env(name, value)).run()?;
     let said = done.output.lines().filter(|line| *line == "ok").count();
     if done.end != End::Exit(0) || said != 1 {
         bail!("{}, {said} times \"ok\"\n{}", done.end, tail(&done.output, 25));
@@ -89,10 +92,11 @@ fn one(library: &Library, program: &Path, ranks: usize, fabric: Fabric, limit: u
     Ok(())
 }
 
-/// Reads `RUN: ranks=1,2 fabrics=shm,tcp limit=60 only=banyan`.
+/// Reads `RUN: ranks=1,2 fabrics=shm,tcp limit=60 only=banyan env=NAME=VALUE`; `env` may come several times.
 fn plan_of(source: &str) -> Result<Plan> {
     let line = source.lines().find_map(|line| line.split("RUN:").nth(1)).context("no comment RUN:")?;
-    let mut plan = Plan { ranks: Vec::new(), fabrics: vec![Fabric::Shm], limit: 60, ours: false };
+    let mut plan =
+        Plan { ranks: Vec::new(), fabrics: vec![Fabric::Shm], limit: 60, ours: false, env: Vec::new() };
     for (key, value) in line.trim_end_matches("*/").split_whitespace().filter_map(|word| word.split_once('='))
     {
         match key {
@@ -100,6 +104,10 @@ fn plan_of(source: &str) -> Result<Plan> {
             "fabrics" => plan.fabrics = value.split(',').map(fabric).collect::<Result<_>>()?,
             "limit" => plan.limit = value.parse()?,
             "only" => plan.ours = value == "banyan",
+            "env" => {
+                let (name, value) = value.split_once('=').context("RUN: env is not NAME=VALUE")?;
+                plan.env.push((name.to_owned(), value.to_owned()));
+            }
             _ => bail!("RUN: what is {key}?"),
         }
     }
@@ -122,9 +130,11 @@ mod tests {
 
     #[test]
     fn a_plan_is_read_from_the_comment() {
-        let plan = plan_of("/* x\n * RUN: ranks=1,16 fabrics=shm,tcp limit=9 only=banyan */").unwrap();
+        let plan =
+            plan_of("/* x\n * RUN: ranks=1,16 fabrics=shm,tcp limit=9 only=banyan env=A=b=c */").unwrap();
         let fabrics = vec![Fabric::Shm, Fabric::Tcp];
-        assert_eq!(plan, Plan { ranks: vec![1, 16], fabrics, limit: 9, ours: true });
+        let env = vec![("A".to_owned(), "b=c".to_owned())];
+        assert_eq!(plan, Plan { ranks: vec![1, 16], fabrics, limit: 9, ours: true, env });
         assert!(plan_of("/* nothing */").is_err());
         assert!(plan_of("/* RUN: ranks=2 colour=red */").is_err());
     }

@@ -1,0 +1,197 @@
+//! Memory of requests that were given up: nothing is written to it, nothing is read from it, and nobody else is harmed.
+
+use banyan_transport::sim::Reads;
+
+use super::*;
+
+/// What the user writes to memory that is his again.
+const MINE: u8 = 0x5a;
+
+fn reuse(data: &Data) {
+    let memory = data.buffer();
+    memory.write(memory.lo(), &vec![MINE; memory.len()]);
+}
+
+fn is_mine(data: &Data) -> bool {
+    let memory = data.buffer();
+    let mut bytes = vec![0; memory.len()];
+    memory.read(memory.lo(), &mut bytes);
+    bytes.iter().all(|&byte| byte == MINE)
+}
+
+/// A message of some length between two ends over some network, and some turns before it is given up.
+struct Case {
+    world: World,
+    random: Random,
+    sent: Vec<u8>,
+    scattered: bool,
+    keyed: bool,
+}
+
+impl Case {
+    fn new(seed: u64) -> Case {
+        let mut random = Random::new(seed);
+        let reads = [
+            Reads::Off,
+            Reads::AtOnce,
+            Reads::Later,
+            Reads::Impossible,
+            Reads::ImpossibleLater,
+            Reads::Mixed,
+        ];
+        let options = Options {
+            slots: [1, 2, 7, 64][random.below(4)],
+            eager: [0, 100, 5000, 16_384][random.below(4)],
+            piece: [500, 4096, 10_000][random.below(3)],
+            get: reads[random.below(6)],
+            max_delay: [0, 3, 40][random.below(3)],
+            batch: [1, 5, 100][random.below(3)],
+            refuse_once_in: [0, 2, 9][random.below(3)],
+            holds: random.once_in(3),
+            ..Options::default()
+        };
+        let world = World::new(2, random.word(), options, Config::new(1 << 20, 2));
+        let len = [8, 300, 5000, 40_000, 400_000][random.below(5)];
+        let sent = pattern(seed, len);
+        let (scattered, keyed) = (random.once_in(3), random.once_in(2));
+        Case { world, random, sent, scattered, keyed }
+    }
+
+    /// Memory with the message in it.
+    fn source(&self) -> Data {
+        if self.scattered { holey_with(&self.sent) } else { filled(&self.sent) }
+    }
+
+    fn target(&self) -> Data {
+        if self.scattered { holey(self.sent.len()) } else { room(self.sent.len()) }
+    }
+
+    fn send(&mut self, data: &Data) -> Started {
+        if !self.keyed {
+            return self.world.send(0, 1, 5, Mode::Standard, data);
+        }
+        let End { engine, port } = &mut self.world.ends[0];
+        engine.send_keyed(port, Peer(1), 1, 77, data)
+    }
+
+    fn recv(&mut self, data: &Data) -> Started {
+        if !self.keyed {
+            return self.world.recv(1, Some(0), Some(5), data);
+        }
+        let End { engine, port } = &mut self.world.ends[1];
+        engine.recv_keyed(port, Peer(0), 1, 77, data)
+    }
+
+    fn some_turns(&mut self) {
+        let turns = [0, 1, 3, 10, 60, 200][self.random.below(6)];
+        (0..self.random.below(turns + 1)).for_each(|_| self.world.turn());
+    }
+
+    fn abandon(&mut self, at: usize, id: ReqId) {
+        let End { engine, port } = &mut self.world.ends[at];
+        engine.abandon(port, id);
+    }
+
+    /// Nothing is left, and the two can still talk.
+    fn finish(mut self, seed: u64) {
+        let (hello, heard) = (filled(b"hello"), room(5));
+        let received = self.world.recv(1, Some(0), Some(6), &heard);
+        let sent = self.world.send(0, 1, 6, Mode::Sync, &hello);
+        assert_eq!(self.world.wait(1, received).fault, None, "seed {seed}");
+        assert_eq!(self.world.wait(0, sent).fault, None, "seed {seed}");
+        assert_eq!(contents(&heard, 5), b"hello");
+        self.world.settle();
+        for end in &self.world.ends {
+            assert_eq!(end.engine.waits().next(), None, "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_written_to_the_memory_of_a_receive_that_was_given_up() {
+    let mut in_the_middle = 0;
+    for seed in 0..400 {
+        let mut case = Case::new(seed);
+        let (source, target) = (case.source(), case.target());
+        let early = case.random.once_in(2);
+        let sent = early.then(|| case.send(&source));
+        if early {
+            case.some_turns();
+        }
+        let Started::Pending(id) = case.recv(&target) else { continue };
+        let sent = sent.unwrap_or_else(|| case.send(&source));
+        case.some_turns();
+        let waits = case.world.ends[1].engine.waits().find(|wait| wait.id == id);
+        let matched = waits.is_none_or(|wait| wait.state.contains("matched"));
+        in_the_middle += u32::from(matched);
+        case.abandon(1, id);
+        reuse(&target);
+        if !matched && !case.keyed {
+            // Another receive gets it.
+            let other = case.target();
+            let started = case.recv(&other);
+            assert_eq!(case.world.wait(1, started).fault, None, "seed {seed}");
+            assert_eq!(contents(&other, case.sent.len()), case.sent, "seed {seed}");
+        }
+        assert_eq!(case.world.wait(0, sent).fault, None, "seed {seed}");
+        case.world.settle();
+        assert!(is_mine(&target), "seed {seed}: something was written after the receive was given up");
+        case.finish(seed);
+    }
+    assert!(in_the_middle > 80, "only {in_the_middle} were matched");
+}
+
+#[test]
+fn a_message_whose_send_was_given_up_arrives_as_it_was() {
+    let mut under_way = 0;
+    for seed in 0..400 {
+        let mut case = Case::new(seed);
+        let (source, target) = (case.source(), case.target());
+        let early = case.random.once_in(2);
+        let received = early.then(|| case.recv(&target));
+        let Started::Pending(id) = case.send(&source) else { continue };
+        case.some_turns();
+        let wait = case.world.ends[0].engine.waits().find(|wait| wait.id == id);
+        let left = wait.is_none_or(|wait| wait.state != "send: waits for room in the fabric");
+        case.abandon(0, id);
+        reuse(&source);
+        if !left {
+            // It never was: the receive is for another.
+            let again = case.source();
+            case.send(&again);
+        }
+        under_way += u32::from(left);
+        let received = received.unwrap_or_else(|| case.recv(&target));
+        assert_eq!(case.world.wait(1, received).fault, None, "seed {seed}");
+        assert_eq!(contents(&target, case.sent.len()), case.sent, "seed {seed}");
+        case.world.settle();
+        if left {
+            assert!(is_mine(&source));
+        }
+        case.finish(seed);
+    }
+    assert!(under_way > 80, "only {under_way} were under way");
+}
+
+#[test]
+fn a_place_that_was_named_is_not_named_again() {
+    for keyed in [false, true] {
+        let mut case = Case { keyed, ..Case::new(1) };
+        case.sent = pattern(1, 5000);
+        let target = room(5000);
+        let id = pending(case.recv(&target));
+        let head = match keyed {
+            true => crate::wire::keyed(crate::wire::Kind::Eager, 1, 77),
+            false => crate::wire::tagged(crate::wire::Kind::Eager, 1, 5, 0),
+        };
+        let engine = &mut case.world.ends[1].engine;
+        assert!(banyan_transport::Sink::place(engine, Peer(0), &head, 5000).is_some());
+        case.abandon(1, id);
+        reuse(&target);
+        let engine = &mut case.world.ends[1].engine;
+        assert!(banyan_transport::Sink::place(engine, Peer(0), &head, 5000).is_none());
+        banyan_transport::Sink::placed(engine, Peer(0), &head, 5000);
+        assert!(is_mine(&target));
+        assert_eq!(engine.waits().next(), None);
+    }
+}
