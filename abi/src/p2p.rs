@@ -168,7 +168,9 @@ fn isendrecv(
     let object = lookup(comm)?;
     let receive = object.irecv(incoming, source, recvtag)?;
     match object.isend(outgoing, dest, sendtag, SendMode::Standard) {
-        Ok(sent) => sent.free(object.runtime())?,
+        Ok(sent) => {
+            sent.free(object.runtime())?;
+        }
         Err(error) => {
             receive.cancel(object.runtime())?;
             receive.wait(object.runtime());

@@ -118,6 +118,11 @@ impl Many {
         Ok(Many { array, entries })
     }
 
+    /// Those that are active.
+    fn active(&self) -> Vec<&Listed> {
+        self.entries.iter().filter(|listed| listed.entry.request.is_active()).collect()
+    }
+
     fn release(&self, which: &[Listed]) -> Result<()> {
         TABLE.visit(|mut objects| {
             for Listed { at, handle, .. } in
@@ -175,7 +180,7 @@ fn all_pending(count: c_int, array: Ptr<MPI_Request>) -> Result<bool> {
         }
         known
     };
-    Ok(runtime()?.runtime().look(|under_way| TABLE.visit(|objects| look(objects, under_way))))
+    Ok(runtime()?.runtime().all_under_way(|under_way| TABLE.visit(|objects| look(objects, under_way))))
 }
 
 /// The length of an array of requests, checked.
@@ -223,7 +228,7 @@ impl Statuses {
 }
 
 /// MPI_Waitall. All handles are looked at first. Then what was over when it was made, as short sends are, is completed
-/// on the way, and what was not is taken along, to be waited for.
+/// on the way. What was not is waited for; its handle is good until it is over, for who completes or cancels it.
 fn wait_all(count: c_int, array: Ptr<MPI_Request>, statuses: Ptr<MPI_Status>) -> Result<()> {
     let len = length(count, array)?;
     let out = Statuses::new(statuses);
@@ -246,14 +251,7 @@ fn wait_all(count: c_int, array: Ptr<MPI_Request>, statuses: Ptr<MPI_Status>) ->
                 if entries.is_empty() {
                     entries.reserve_exact(len - at);
                 }
-                let entry = match objects.get(handle.0)? {
-                    kept if kept.request.is_persistent() => kept.clone(),
-                    _ => {
-                        array.put(at, MPI_REQUEST_NULL)?;
-                        objects.remove(handle.0)?
-                    }
-                };
-                entries.push(Listed { at, handle, entry });
+                entries.push(Listed { at, handle, entry: objects.get(handle.0)?.clone() });
             }
         }
         Ok(())
@@ -265,7 +263,7 @@ fn wait_all(count: c_int, array: Ptr<MPI_Request>, statuses: Ptr<MPI_Status>) ->
     runtime()?
         .runtime()
         .wait_all(&many.entries, |which, outcome| many.note(which, outcome, out, &mut failed));
-    many.in_status(failed.iter().map(|(which, outcome)| (*which, outcome)))
+    many.all(&failed)
 }
 
 /// MPI_Waitsome and MPI_Testsome.
@@ -415,10 +413,11 @@ mpi! {
             store_empty(status);
             return flag.set(1);
         };
-        let outcome = entry.request.status(runtime()?.runtime());
-        flag.set(outcome.is_some().into())?;
-        if let Some(outcome) = outcome {
-            store(status, &outcome.status);
+        let own = runtime()?;
+        let over = !own.runtime().over(std::slice::from_ref(&entry.request), true).is_empty();
+        flag.set(over.into())?;
+        if over {
+            store(status, &entry.request.status(own.runtime()).status);
         }
         Ok(())
     }
@@ -431,14 +430,15 @@ mpi! {
     ) on SelfComm {
         let many = Many::new(count, array_of_requests)?;
         let own = runtime()?;
-        let status = |listed: &Listed| listed.entry.request.status(own.runtime());
-        let outcomes: Option<Vec<_>> = many.entries.iter().map(status).collect();
-        flag.set(outcomes.is_some().into())?;
-        let Some(outcomes) = outcomes else { return Ok(()) };
+        let over = many.entries.is_empty() || !own.runtime().over(&many.entries, true).is_empty();
+        flag.set(over.into())?;
+        if !over {
+            return Ok(());
+        }
         let out = Statuses::new(array_of_statuses);
         (0..count as usize).for_each(|at| out.well(at, &Status::EMPTY));
-        for (listed, outcome) in many.entries.iter().zip(&outcomes) {
-            out.put(listed.at, outcome);
+        for listed in &many.entries {
+            out.put(listed.at, &listed.entry.request.status(own.runtime()));
         }
         Ok(())
     }
@@ -452,17 +452,17 @@ mpi! {
     ) on SelfComm {
         let many = Many::new(count, array_of_requests)?;
         let own = runtime()?;
-        let mut active = many.entries.iter().filter(|listed| listed.entry.request.is_active()).peekable();
-        if active.peek().is_none() {
+        let active = many.active();
+        if active.is_empty() {
             flag.set(1)?;
             return none_active(indx, status);
         }
-        let found = active.find_map(|listed| Some((listed.at, listed.entry.request.status(own.runtime())?)));
+        let found = own.runtime().over(&active, false).first().map(|&first| active[first]);
         flag.set(found.is_some().into())?;
         match found {
-            Some((at, outcome)) => {
-                store(status, &outcome.status);
-                indx.set(at as c_int)
+            Some(Listed { at, entry, .. }) => {
+                store(status, &entry.request.status(own.runtime()).status);
+                indx.set(*at as c_int)
             }
             None => indx.set(MPI_UNDEFINED),
         }
@@ -477,20 +477,18 @@ mpi! {
     ) on SelfComm {
         let many = Many::new(incount, array_of_requests)?;
         let own = runtime()?;
-        let active: Vec<_> = many.entries.iter().filter(|listed| listed.entry.request.is_active()).collect();
+        let active = many.active();
         if active.is_empty() {
             return outcount.set(MPI_UNDEFINED);
         }
         let out = Statuses::new(array_of_statuses);
-        let mut found = 0;
-        for Listed { at, entry, .. } in active {
-            if let Some(outcome) = entry.request.status(own.runtime()) {
-                array_of_indices.put(found, *at as c_int)?;
-                out.put(found, &outcome);
-                found += 1;
-            }
+        let found = own.runtime().over(&active, false);
+        for (place, &which) in found.iter().enumerate() {
+            let Listed { at, entry, .. } = active[which];
+            array_of_indices.put(place, *at as c_int)?;
+            out.put(place, &entry.request.status(own.runtime()));
         }
-        outcount.set(found as c_int)
+        outcount.set(found.len() as c_int)
     }
 
     fn MPI_Start(request: Ptr<MPI_Request>) on SelfComm {
@@ -516,12 +514,21 @@ mpi! {
     fn MPI_Request_free(request: Ptr<MPI_Request>) on SelfComm {
         let handle = request.get()?;
         let old = active(handle)?;
-        TABLE.remove(handle.0)?;
         request.set(MPI_REQUEST_NULL)?;
-        old.free(runtime()?.runtime())
+        let freed = old.free(runtime()?.runtime());
+        if !matches!(freed, Ok(true)) {
+            TABLE.remove(handle.0)?;
+        }
+        freed.map(drop)
     }
 
     fn MPI_Grequest_complete(request: MPI_Request) on SelfComm {
-        active(request)?.complete()
+        let old = active(request)?;
+        if old.complete()? {
+            // It was freed before: now it is gone.
+            TABLE.remove(request.0)?;
+            old.free(runtime()?.runtime())?;
+        }
+        Ok(())
     }
 }

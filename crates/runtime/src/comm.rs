@@ -481,7 +481,7 @@ impl Comm {
     pub fn iprobe(&self, source: i32, tag: i32) -> Result<Option<Status>> {
         let args = self.probe_args(source, tag)?;
         let Some((source, tag)) = args else { return Ok(Some(Status::NO_PROC)) };
-        Ok(self.rt.check_jobs(self.rt.gate.enter(), |engine| {
+        Ok(self.rt.look_for(|engine| {
             let found = engine.p2p.probe(self.ctx, source, tag).or_else(|| {
                 engine.progress();
                 engine.p2p.probe(self.ctx, source, tag)
@@ -502,7 +502,7 @@ impl Comm {
     pub fn improbe(self: &Arc<Self>, source: i32, tag: i32) -> Result<Option<(Message, Status)>> {
         let args = self.probe_args(source, tag)?;
         let Some((source, tag)) = args else { return Ok(Some((Message::none(), Status::NO_PROC))) };
-        Ok(self.rt.check_jobs(self.rt.gate.enter(), |engine| {
+        Ok(self.rt.look_for(|engine| {
             let found = engine.p2p.mprobe(self.ctx, source, tag).or_else(|| {
                 engine.progress();
                 engine.p2p.mprobe(self.ctx, source, tag)

@@ -14,7 +14,7 @@ use crate::messenger::{Early, Messages};
 use crate::places;
 use crate::ports::Ports;
 use crate::team::{Sequences, Team};
-use crate::wait::{Kick, Looks, Policy};
+use crate::wait::{Kick, Looked, Looks, Policy};
 
 /// A running collective, by its place in the engine and a number that is never used twice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,6 +34,7 @@ pub(crate) struct Engine {
     pub(crate) ports: Ports,
     pub(crate) boot: Option<Client>,
     pub(crate) policy: Policy,
+    pub(crate) looked: Looked,
     /// A thread is polling (THREAD_MULTIPLE): others wait for it to tell them.
     pub(crate) polled: bool,
     /// That thread sleeps outside the gate, and is woken by this if others find what it waits for.
@@ -72,6 +73,7 @@ impl Engine {
             ports,
             boot,
             policy,
+            looked: Looked::default(),
             polled: false,
             resting: None,
             colls: Vec::new(),

@@ -94,6 +94,8 @@ enum State {
     Coll(CollId),
     /// Generalized, running until told otherwise.
     General,
+    /// The same, freed by the user: it is gone when it is complete.
+    Freed,
     Over(Outcome),
 }
 
@@ -204,29 +206,20 @@ impl Request {
                 self.settled(engine)
             })
         };
-        let outcome = rt.check_jobs(rt.gate.enter(), look)?;
+        let outcome = rt.look_for(look)?;
         Some(self.completed(outcome))
     }
 
-    /// The outcome if it is over, left in place (MPI_Request_get_status).
-    pub fn status(&self, rt: &Runtime) -> Option<Outcome> {
-        let over = rt.check_jobs(rt.gate.enter(), |engine| {
-            self.is_over(engine) || {
-                engine.progress();
-                self.is_over(engine)
-            }
-        });
-        if !over {
-            return None;
-        }
-        Some(match &self.0 {
+    /// The outcome, left in place, of one that is over (MPI_Request_get_status; [`Runtime::over`] tells).
+    pub fn status(&self, rt: &Runtime) -> Outcome {
+        match &self.0 {
             Form::Over(status) => Outcome::ok(*status),
             Form::Message { id, received } => {
                 let completion = rt.gate.enter().p2p.peek(*id).cloned();
                 completion.map_or(Outcome::ok(Status::EMPTY), |completion| outcome(&completion, *received))
             }
             Form::Kept(kept) => kept.status(),
-        })
+        }
     }
 
     /// Asks for the operation not to happen (MPI_Cancel). It must still be completed.
@@ -239,18 +232,19 @@ impl Request {
         Ok(())
     }
 
-    /// Lets go of it; what is under way goes on (MPI_Request_free).
-    pub fn free(&self, rt: &Runtime) -> Result<()> {
+    /// Lets go of it; what is under way goes on (MPI_Request_free). Gives whether the request lives on until
+    /// [`Request::complete`], and is to be freed then: a generalized one that is not over (MPI 5.0, 13.2).
+    pub fn free(&self, rt: &Runtime) -> Result<bool> {
         match &self.0 {
             Form::Over(_) => {}
             Form::Message { id, .. } => rt.gate.enter().p2p.detach(*id),
-            Form::Kept(kept) => kept.free()?,
+            Form::Kept(kept) => return kept.free(),
         }
-        Ok(())
+        Ok(false)
     }
 
-    /// Says that a generalized request is over (MPI_Grequest_complete).
-    pub fn complete(&self) -> Result<()> {
+    /// Says that a generalized request is over (MPI_Grequest_complete). Gives whether it was freed before.
+    pub fn complete(&self) -> Result<bool> {
         match &self.0 {
             Form::Kept(kept) => kept.complete(),
             _ => bail!(ERR_REQUEST, "only a generalized request can be completed by the user"),
@@ -351,35 +345,42 @@ impl Kept {
         Ok(())
     }
 
-    fn free(&self) -> Result<()> {
-        let state = std::mem::replace(&mut *lock(&self.state), State::Inactive);
-        match state {
+    fn free(&self) -> Result<bool> {
+        let mut state = lock(&self.state);
+        if matches!(*state, State::General | State::Freed) && !self.finished.load(Ordering::Acquire) {
+            *state = State::Freed;
+            return Ok(true);
+        }
+        let old = std::mem::replace(&mut *state, State::Inactive);
+        drop(state);
+        match old {
             State::Message { id, .. } => self.rt.gate.enter().p2p.detach(id),
             State::Coll(id) => self.rt.gate.enter().coll_orphan(id),
-            State::General => {
-                if let Some(general) = &self.general {
-                    return general.free();
-                }
+            State::General | State::Freed => {
+                self.general.as_ref().map_or(Ok(()), |general| general.free())?
             }
             State::Inactive | State::Over(_) => {}
         }
-        Ok(())
+        Ok(false)
     }
 
-    fn complete(&self) -> Result<()> {
+    fn complete(&self) -> Result<bool> {
         if self.general.is_none() {
             bail!(ERR_REQUEST, "only a generalized request can be completed by the user");
         }
+        let state = lock(&self.state);
         self.finished.store(true, Ordering::Release);
+        let freed = matches!(*state, State::Freed);
+        drop(state);
         self.rt.nudge();
-        Ok(())
+        Ok(freed)
     }
 
     /// True if it is over or inactive. Inside the gate.
     fn settle(&self, engine: &mut Engine) -> bool {
         let mut state = lock(&self.state);
         let over = match &*state {
-            State::Inactive | State::Over(_) => return true,
+            State::Inactive | State::Over(_) | State::Freed => return true,
             State::General => return self.finished.load(Ordering::Acquire),
             State::Message { id, received } => engine.p2p.test(*id).map(|c| outcome(&c, *received)),
             State::Coll(id) => engine.coll_done(*id).map(ended),
@@ -438,14 +439,26 @@ impl Runtime {
 
     /// As [`Runtime::wait_all`] if all are over; otherwise nothing changes (MPI_Testall). Gives whether they are.
     pub fn test_all(&self, requests: &[impl AsRef<Request>], each: impl FnMut(usize, Outcome)) -> bool {
-        let over = self.check_jobs(self.gate.enter(), |engine| {
+        let over = self.look_for(|engine| {
             engine.progress();
-            requests.iter().all(|request| request.as_ref().is_over(engine))
+            requests.iter().all(|request| request.as_ref().is_over(engine)).then_some(())
         });
-        if over {
+        if over.is_some() {
             self.wait_all(requests, each);
         }
-        over
+        over.is_some()
+    }
+
+    /// The places of those that are over or inactive, after one look at the fabrics; none of them if `all` are to be and
+    /// are not (MPI_Request_get_status_all and its kin).
+    pub fn over(&self, requests: &[impl AsRef<Request>], all: bool) -> Vec<usize> {
+        let found = self.look_for(|engine| {
+            engine.progress();
+            let places = 0..requests.len();
+            let over: Vec<usize> = places.filter(|&at| requests[at].as_ref().is_over(engine)).collect();
+            Some(over).filter(|over| if all { over.len() == requests.len() } else { !over.is_empty() })
+        });
+        found.unwrap_or_default()
     }
 
     /// Waits until at least one of the active ones is over and takes it (MPI_Waitany); `None` if none is active.
@@ -463,20 +476,22 @@ impl Runtime {
         if requests.iter().all(|request| !request.as_ref().is_active()) {
             return Err(());
         }
-        let found = self.check_jobs(self.gate.enter(), |engine| {
+        let found = self.look_for(|engine| {
             engine.progress();
             ready(requests, engine)
         });
         Ok(found.map(|(at, outcome)| (at, requests[at].as_ref().completed(outcome))))
     }
 
-    /// What `f` makes of what is under way after one look at the fabrics. It must not call MPI.
+    /// Whether all that a program asks for is under way, as `f` says after one look at the fabrics; if not, a call that
+    /// looks for it follows. `f` must not call MPI.
     #[inline]
-    pub fn look<T>(&self, f: impl FnOnce(UnderWay<'_>) -> T) -> T {
-        self.check_jobs(self.gate.enter(), |engine| {
-            engine.progress();
-            f(UnderWay(&engine.p2p))
-        })
+    pub fn all_under_way(&self, f: impl FnOnce(UnderWay<'_>) -> bool) -> bool {
+        let mut engine = self.gate.enter();
+        engine.progress();
+        let all = f(UnderWay(&engine.p2p));
+        self.looked(engine, all.then_some(true));
+        all
     }
 
     /// Takes all that are over, after waiting for at least one if `block` (MPI_Waitsome, MPI_Testsome).
@@ -487,17 +502,18 @@ impl Runtime {
         if active.is_empty() {
             return None;
         }
-        let over = |engine: &mut Engine| -> Vec<(usize, Outcome)> {
-            active.iter().filter_map(|&at| Some((at, requests[at].as_ref().settled(engine)?))).collect()
+        let over = |engine: &mut Engine| -> Option<Vec<(usize, Outcome)>> {
+            let settled = |&at: &usize| Some((at, requests[at].as_ref().settled(engine)?));
+            Some(active.iter().filter_map(settled).collect()).filter(|found: &Vec<_>| !found.is_empty())
         };
         let found = match block {
-            true => {
-                self.wait(self.gate.enter(), |engine| Some(over(engine)).filter(|found| !found.is_empty()))
-            }
-            false => self.check_jobs(self.gate.enter(), |engine| {
-                engine.progress();
-                over(engine)
-            }),
+            true => self.wait(self.gate.enter(), over),
+            false => self
+                .look_for(|engine| {
+                    engine.progress();
+                    over(engine)
+                })
+                .unwrap_or_default(),
         };
         let completed = |(at, outcome): (usize, Outcome)| (at, requests[at].as_ref().completed(outcome));
         Some(found.into_iter().map(completed).collect())

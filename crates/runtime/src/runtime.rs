@@ -275,22 +275,34 @@ impl Runtime {
         engine
     }
 
-    /// One look: `look` inside the gate, then user reductions that came due, outside.
+    /// One look of a program that polls: `look` inside the gate, then user reductions that came due, outside. If it finds
+    /// nothing, it may be that somebody else needs the core.
     #[inline]
-    pub(crate) fn check_jobs<'a, T>(
-        &'a self,
-        mut engine: GateGuard<'a, Engine>,
-        look: impl FnOnce(&mut Engine) -> T,
-    ) -> T {
-        let value = look(&mut engine);
+    pub(crate) fn look_for<T>(&self, look: impl FnOnce(&mut Engine) -> Option<T>) -> Option<T> {
+        let mut engine = self.gate.enter();
+        let found = look(&mut engine);
+        self.looked(engine, Some(found.is_none()));
+        found
+    }
+
+    /// Ends a look that was in vain or not, or after which another one will tell.
+    #[inline]
+    pub(crate) fn looked(&self, mut engine: GateGuard<'_, Engine>, in_vain: Option<bool>) {
         if self.gate.is_shared() {
             // What others wait for may have come with it.
             self.gate.notify();
         }
         if engine.has_jobs() {
-            self.run_jobs(engine);
+            return self.run_jobs(engine);
         }
-        value
+        if engine.policy.spins_freely() {
+            return;
+        }
+        let Engine { looked, policy, .. } = &mut *engine;
+        if in_vain.is_some_and(|in_vain| looked.again(policy, in_vain)) {
+            drop(engine);
+            std::thread::yield_now();
+        }
     }
 
     #[cold]

@@ -121,6 +121,25 @@ impl Idle {
     }
 }
 
+/// A program that polls (MPI_Test, MPI_Iprobe and their kin): how many looks in a row found nothing, whatever other calls came
+/// between them.
+#[derive(Debug, Default)]
+pub(crate) struct Looked {
+    in_vain: u32,
+}
+
+/// Looks in vain before the first after which the core is given away.
+const SPARED: u32 = 3;
+
+impl Looked {
+    /// Whether to give the core away after one more look, where ranks take turns: what is looked for comes from a rank that
+    /// may need this very core. Who polls is never put to sleep: it may have other work.
+    pub(crate) fn again(&mut self, policy: &Policy, in_vain: bool) -> bool {
+        self.in_vain = if in_vain { self.in_vain.saturating_add(1) } else { 0 };
+        self.in_vain > SPARED && !policy.spins_freely()
+    }
+}
+
 /// Wakes a thread that sleeps outside the gate.
 #[derive(Debug)]
 pub(crate) struct Kick(OwnedFd);
@@ -194,6 +213,18 @@ mod tests {
         }
         // Beside somebody who takes long turns the time is soon over.
         assert!(yielded(Duration::from_millis(4)) < Duration::from_millis(80));
+    }
+
+    #[test]
+    fn who_polls_in_vain_gives_its_core_away_where_others_need_it() {
+        let yields = |ranks, found_every: u32| {
+            let (policy, mut looked) = (Policy::new(ranks, 2), Looked::default());
+            (1..=1000).filter(|look| looked.again(&policy, look % found_every != 0)).count() as u32
+        };
+        assert_eq!(yields(4, 2000), 1000 - SPARED);
+        assert_eq!(yields(4, 10), 100 * (9 - SPARED));
+        assert_eq!(yields(4, 2), 0, "who finds something every other time is not in vain");
+        assert_eq!(yields(2, 2000), 0, "who has a core to itself keeps it");
     }
 
     #[test]
