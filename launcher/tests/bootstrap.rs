@@ -60,8 +60,12 @@ fn act(step: &str, client: &mut Option<Client>) {
             let Event::Card { rank, card } = within(Duration::from_secs(10), || client.try_event().unwrap());
             say(&format!("card of {rank}: {}", String::from_utf8_lossy(&card)));
         }
+        "drop" => *client = None,
         "memory" => {
-            let memory = client.as_mut().unwrap().take_node_memory().expect("mpirun gives memory");
+            let memory = match client.as_mut().unwrap().take_node_memory() {
+                Ok(memory) => memory.expect("mpirun gives memory"),
+                Err(why) => return say(&format!("refused: {why}")),
+            };
             let mut file = std::fs::File::from(memory);
             let bytes = file.metadata().unwrap().len();
             let mut first = [1; 64];
@@ -194,8 +198,8 @@ fn a_status_after_finalize_counts_and_stops_nobody() {
 #[test]
 fn what_a_rank_starts_is_a_job_of_its_own() {
     // With and without the variables: a stale one is recognised.
-    for child in ["child=stripped", "child"] {
-        let done = play(&["-n", "2"], &format!("join,ready,{child},finalize"));
+    for steps in ["child=stripped,finalize", "child,finalize", "finalize,drop,child"] {
+        let done = play(&["-n", "2"], &format!("join,ready,{steps}"));
         assert_eq!(done.status, 0, "{}", done.err);
         assert_eq!(said(&done), ["rank 0 of 1", "rank 0 of 1", "rank 0 of 2", "rank 1 of 2"]);
     }
@@ -231,6 +235,62 @@ fn a_wrapper_that_closes_the_socket_is_named() {
 }
 
 #[test]
+fn ranks_that_lost_their_socket_are_not_alone() {
+    // What the program itself, or a wrapper that becomes it, does: nobody above has the socket.
+    let script = "eval \"exec ${BANYAN_PMI_FD%%:*}>&-\"; exec \"$@\"";
+    let closing = ["bash", "-c", script, "wrapper"];
+    let done = play_wrapped(&["-n", "2"], &closing, "join");
+    let lines = said(&done);
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    for line in lines {
+        assert!(
+            line.starts_with("refused: mpirun started this program as a rank, but descriptor "),
+            "{line}"
+        );
+        assert!(line.contains("was closed before MPI_Init") && line.contains("BANYAN_SINGLETON=1"), "{line}");
+    }
+    // The same below a wrapper that has closed its own, and stays.
+    let staying = ["bash", "-c", "eval \"exec ${BANYAN_PMI_FD%%:*}>&-\"; \"$@\"; exit $?", "wrapper"];
+    let done = play_wrapped(&["-n", "1"], &staying, "join");
+    assert!(said(&done)[0].contains("was closed before MPI_Init"), "{}", done.out);
+    let done = play_wrapped(&["-n", "1", "-x", "BANYAN_SINGLETON=1"], &closing, "join");
+    assert_eq!(said(&done), ["rank 0 of 1"]);
+}
+
+#[test]
+fn a_rank_that_lost_the_memory_says_so() {
+    // The others have it: to go on without would be to wait for each other in different places.
+    let script = "if [ $BANYAN_RANK = 1 ]; then for fd in /proc/$$/fd/*; do case $(readlink $fd) in \
+                  /memfd:banyan*) eval \"exec ${fd##*/}>&-\";; esac; done; fi; exec \"$@\"";
+    let done = play_wrapped(&["-n", "2"], &["bash", "-c", script, "wrapper"], "join,memory,ready,finalize");
+    let lines = said(&done);
+    assert!(
+        lines.contains(&"memory true") && lines.iter().any(|line| line.starts_with("refused: descriptor ")),
+        "{lines:?}"
+    );
+    let told = lines.iter().find(|line| line.starts_with("refused: ")).unwrap();
+    assert!(
+        told.contains("the memory that the ranks of this host share") && told.contains("BANYAN_FABRICS=tcp")
+    );
+}
+
+#[test]
+fn a_program_with_rights_of_its_own_trusts_no_environment() {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    let program = std::env::temp_dir().join(format!("banyan-setuid-{}", std::process::id()));
+    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    // Only the superuser can make one.
+    let made = chown(&program, Some(65534), None)
+        .and_then(|()| std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o4755)));
+    let rank = [program.to_str().unwrap(), "--exact", "a_rank", "--nocapture", "--test-threads=1"];
+    let done = mpirun(&rank).env(ROLE, "join").run();
+    std::fs::remove_file(&program).unwrap();
+    if made.is_ok() {
+        assert!(said(&done)[0].starts_with("refused: this program has rights of its own"), "{}", done.out);
+    }
+}
+
+#[test]
 fn a_rank_can_be_taken_once() {
     let twice = ["sh", "-c", "\"$@\" && \"$@\"", "wrapper"];
     let done = play_wrapped(&["-n", "1"], &twice, "join,ready,finalize");
@@ -259,7 +319,7 @@ fn without_a_launcher_or_with_another() {
     let slurm = [("SLURM_PROCID", "1"), ("SLURM_NTASKS", "2")];
     assert!(alone(&slurm).contains("refused: this program was started by Slurm's srun"));
     assert!(alone(&[slurm[0], slurm[1], ("BANYAN_SINGLETON", "1")]).contains("rank 0 of 1"));
-    assert!(alone(&[("BANYAN_PMI_FD", "9:1")]).contains("rank 0 of 1"));
+    assert!(alone(&[("BANYAN_PMI_FD", "9:1:1234567")]).contains("rank 0 of 1"));
     assert!(alone(&[("BANYAN_PMI_FD", "junk")]).contains("rank 0 of 1"));
 }
 

@@ -1,13 +1,14 @@
 //! The rank's side: [`attach`] and [`Client`].
 
 use std::collections::HashSet;
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use thiserror::Error;
 
 use crate::foreign::foreign_launcher;
 use crate::frame::{Job, MAX_CARD, Reply, Request, VERSION, cut};
-use crate::inherit::{FD_VARIABLE, Handed, adopt_memory, adopt_socket, held_by_ancestor, is_socket};
+use crate::inherit::{FD_VARIABLE, Handed, Kin, adopt_memory, adopt_socket, is_privileged, is_socket, kin};
 use crate::wire::{Channel, WireError};
 
 /// Set to 1, a process is rank 0 of 1 whatever started it.
@@ -22,6 +23,13 @@ pub enum Error {
          or set {SINGLETON_VARIABLE}=1 to run it as rank 0 of 1"
     )]
     ForeignLauncher(String),
+    /// The program has rights that whoever started it has not.
+    #[error(
+        "this program has rights of its own (setuid, setgid or file capabilities), so it does not join a job that its \
+         environment names: who set {FD_VARIABLE} would be trusted with them. Run it without these rights, or set \
+         {SINGLETON_VARIABLE}=1 to run it as rank 0 of 1"
+    )]
+    Privileged,
     /// A wrapper stands between launcher and program, and closed what the program needs.
     #[error(
         "a wrapper between mpirun and this program closed descriptor {0}, which leads to the job: let the \
@@ -29,6 +37,19 @@ pub enum Error {
          as rank 0 of 1"
     )]
     WrapperClosedSocket(i32),
+    /// The process that mpirun started has closed what it needs.
+    #[error(
+        "mpirun started this program as a rank, but descriptor {0}, which leads to the job, was closed before MPI_Init: by \
+         the program itself, or by a wrapper that became it (exec). Let it stay open (its number is the first in \
+         {FD_VARIABLE}), or set {SINGLETON_VARIABLE}=1 to run as rank 0 of 1"
+    )]
+    SocketClosed(i32),
+    /// The memory of the host was closed on the way, which other ranks count on.
+    #[error(
+        "descriptor {0}, the memory that the ranks of this host share, was closed before MPI_Init by this program or a \
+         wrapper: let it stay open (Python: subprocess with close_fds=False), or give all ranks BANYAN_FABRICS=tcp to do without"
+    )]
+    MemoryClosed(i32),
     /// mpirun and library are of different versions.
     #[error(
         "mpirun speaks version {agent} of the bootstrap protocol, this library {VERSION}: use those of one installation"
@@ -65,24 +86,28 @@ pub enum Event {
 
 /// Joins the job that the launcher's variables name. `None`: nobody launched this process, it is rank 0 of 1.
 ///
-/// From here on the bootstrap descriptors close on exec. The caller removes
-/// [`JOB_VARIABLES`](crate::JOB_VARIABLES) from the environment (`unsetenv`).
+/// From here on the bootstrap descriptors close on exec. [`JOB_VARIABLES`](crate::JOB_VARIABLES) stay in the environment.
 ///
 /// # Errors
-/// If another launcher or a wrapper stands in the way, versions differ, or the rank has been taken.
+/// If another launcher or a wrapper stands in the way, the program is setuid or the like, what leads to the job was closed, versions differ, or the rank has been
+/// taken.
 pub fn attach() -> Result<Option<Client>, Error> {
     if std::env::var_os(SINGLETON_VARIABLE).is_some_and(|value| value == "1") {
         return Ok(None);
     }
     if let Some(handed) = std::env::var_os(FD_VARIABLE).and_then(|value| Handed::parse(&value)) {
+        if is_privileged() {
+            return Err(Error::Privileged);
+        }
         if let Some(socket) = adopt_socket(handed) {
             return Client::join(socket).map(Some);
         }
-        if held_by_ancestor(handed) {
-            return Err(Error::WrapperClosedSocket(handed.fd));
-        }
-        // Left over in the environment of a program that a rank started: a job of its own.
-        return Ok(None);
+        return match kin(handed) {
+            Kin::Wrapped => Err(Error::WrapperClosedSocket(handed.fd)),
+            Kin::Closed => Err(Error::SocketClosed(handed.fd)),
+            // Left over in the environment: a job of its own.
+            Kin::Child | Kin::Stranger => Ok(None),
+        };
     }
     match foreign_launcher(|name| std::env::var_os(name), is_socket) {
         Some(launcher) => Err(Error::ForeignLauncher(launcher)),
@@ -93,7 +118,8 @@ pub fn attach() -> Result<Option<Client>, Error> {
 /// A rank's line to its agent.
 #[derive(Debug)]
 pub struct Client {
-    channel: Channel<Reply, Request>,
+    /// Never closed: by the socket the children of this process see that it has joined (see [`kin`]), also after MPI_Finalize.
+    channel: ManuallyDrop<Channel<Reply, Request>>,
     job: Job,
     memory: Option<OwnedFd>,
     asked: HashSet<u32>,
@@ -118,7 +144,7 @@ impl Client {
             _ => return Err(Error::Unexpected),
         };
         let memory = job.memory_fd.and_then(adopt_memory);
-        Ok(Client { channel, job, memory, asked: HashSet::new() })
+        Ok(Client { channel: ManuallyDrop::new(channel), job, memory, asked: HashSet::new() })
     }
 
     /// The job as this rank sees it.
@@ -126,9 +152,15 @@ impl Client {
         &self.job
     }
 
-    /// The host's shared memory (a zero-filled memfd; `fstat` tells its size), the first time it is asked for.
-    pub fn take_node_memory(&mut self) -> Option<OwnedFd> {
-        self.memory.take()
+    /// The host's shared memory (a zero-filled memfd; `fstat` tells its size), if the agent could make one. To be called once.
+    ///
+    /// # Errors
+    /// If its descriptor was closed on the way: the other ranks have it, and count on this one to have it.
+    pub fn take_node_memory(&mut self) -> Result<Option<OwnedFd>, Error> {
+        match (self.job.memory_fd, self.memory.take()) {
+            (Some(fd), None) => Err(Error::MemoryClosed(fd)),
+            (_, memory) => Ok(memory),
+        }
     }
 
     /// Publishes this rank's card; whoever looked it up gets it. To be called once.

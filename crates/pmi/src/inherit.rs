@@ -1,7 +1,8 @@
 //! Inherited descriptors: how a rank finds its socket, and how it knows that it is really its own.
 //!
-//! The variable holds `FD:INODE`. A descriptor number alone may name anything after a wrapper closed and
-//! reopened files; the inode of the socket is unique while the job lives.
+//! The variable holds `FD:INODE:AGENT`. A descriptor number alone may name anything after a wrapper closed and
+//! reopened files; the inode of the socket is unique while the job lives. Where the socket is not there, the agent's process
+//! id tells a rank that lost it from a program that only has the variable left over: see [`kin`].
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,34 +12,44 @@ use std::path::Path;
 use rustix::fs::{FileType, fstat};
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 
-/// The variable that leads a rank to its agent: `FD:INODE`.
+/// The variable that leads a rank to its agent: `FD:INODE:AGENT`, with the agent's process id.
 pub const FD_VARIABLE: &str = "BANYAN_PMI_FD";
 
-/// How many ancestors [`held_by_ancestor`] looks at.
+/// How many ancestors [`kin`] looks at.
 const MAX_ANCESTORS: usize = 64;
 
-/// Value of [`FD_VARIABLE`] for a rank that will inherit `socket` under the same number.
+/// Value of [`FD_VARIABLE`] for a rank that will inherit `socket` under the same number from this process, its agent.
 ///
 /// # Errors
 /// What `fstat` says.
 pub fn fd_value(socket: impl AsFd) -> std::io::Result<String> {
     let inode = fstat(&socket)?.st_ino;
-    Ok(format!("{}:{inode}", socket.as_fd().as_raw_fd()))
+    Ok(format!("{}:{inode}:{}", socket.as_fd().as_raw_fd(), std::process::id()))
 }
 
-/// Descriptor number and inode, as the launcher wrote them.
+/// Descriptor number, inode and the agent's process id, as the launcher wrote them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Handed {
     pub(crate) fd: RawFd,
     pub(crate) inode: u64,
+    pub(crate) agent: u32,
 }
 
 impl Handed {
     pub(crate) fn parse(value: &OsStr) -> Option<Handed> {
-        let (fd, inode) = value.to_str()?.split_once(':')?;
-        let handed = Handed { fd: fd.parse().ok()?, inode: inode.parse().ok()? };
+        let (fd, rest) = value.to_str()?.split_once(':')?;
+        let (inode, agent) = rest.split_once(':')?;
+        let handed = Handed { fd: fd.parse().ok()?, inode: inode.parse().ok()?, agent: agent.parse().ok()? };
         (handed.fd > 2).then_some(handed)
     }
+}
+
+/// Whether this program has rights that who started it has not (setuid, setgid, capabilities of its file): then the
+/// environment is a stranger's word.
+#[allow(unsafe_code, reason = "no safe face of getauxval is at hand, and this module has the right to one")]
+pub(crate) fn is_privileged() -> bool {
+    // SAFETY: takes a plain number.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
 /// Adopts the socket and sets it to close on exec; `None` if that descriptor is not the socket it was.
@@ -82,24 +93,40 @@ pub(crate) fn is_socket(fd: RawFd) -> bool {
     link.is_ok_and(|target| target.to_string_lossy().starts_with("socket:"))
 }
 
-/// True if a process above this one holds the very socket and would hand it on: it has not joined the job
-/// itself (joining sets close on exec), so it is a wrapper that closes descriptors.
-pub(crate) fn held_by_ancestor(handed: Handed) -> bool {
+/// What a process that has the variable, and not the socket, is to the job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kin {
+    /// A rank: a process above it holds the socket open for its children, and is a wrapper that closes descriptors.
+    Wrapped,
+    /// A rank: nothing between it and the agent holds the socket, so it closed it itself, or a wrapper did that it replaced.
+    Closed,
+    /// A program that a rank started: a process above it has joined the job, and so set the socket to close on exec.
+    Child,
+    /// None of the agent's: the variable was left over.
+    Stranger,
+}
+
+/// What this process is to the job of the agent that handed out the socket, which this process does not have. Joined processes keep
+/// the socket until they end, so that their children can tell.
+pub(crate) fn kin(handed: Handed) -> Kin {
     let wanted = format!("socket:[{}]", handed.inode);
     let mut pid = std::os::unix::process::parent_id();
     for _ in 0..MAX_ANCESTORS {
+        if pid == handed.agent {
+            return Kin::Closed;
+        }
         if pid <= 1 {
-            return false;
+            break;
         }
         let held = fs::read_link(format!("/proc/{pid}/fd/{}", handed.fd));
         if held.is_ok_and(|target| target == Path::new(&wanted)) {
             let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{}", handed.fd));
-            return info.is_ok_and(|text| hands_on(&text));
+            return if info.is_ok_and(|text| hands_on(&text)) { Kin::Wrapped } else { Kin::Child };
         }
-        let Some(parent) = parent_of(pid) else { return false };
+        let Some(parent) = parent_of(pid) else { break };
         pid = parent;
     }
-    false
+    Kin::Stranger
 }
 
 fn is_open(fd: RawFd) -> bool {
@@ -129,8 +156,21 @@ mod tests {
     #[test]
     fn values_are_read_strictly() {
         let parse = |text: &str| Handed::parse(OsStr::new(text));
-        assert_eq!(parse("7:1234"), Some(Handed { fd: 7, inode: 1234 }));
-        for bad in ["", "7", ":", "7:", ":1", "-1:5", "2:5", "7:1:2", "99999999999:1", "7:-1"] {
+        assert_eq!(parse("7:1234:9"), Some(Handed { fd: 7, inode: 1234, agent: 9 }));
+        for bad in [
+            "",
+            "7",
+            "::",
+            "7:",
+            "7:1",
+            "7::1",
+            "-1:5:9",
+            "2:5:9",
+            "7:1:2:3",
+            "99999999999:1:9",
+            "7:-1:9",
+            "7:1:-9",
+        ] {
             assert_eq!(parse(bad), None, "{bad}");
         }
     }
@@ -146,11 +186,11 @@ mod tests {
     fn only_the_very_socket_is_adopted() {
         let (_ours, theirs) = crate::Channel::<crate::Request, crate::Reply>::pair().unwrap();
         let inode = fstat(&theirs).unwrap().st_ino;
-        let fd = theirs.as_raw_fd();
-        assert!(adopt_socket(Handed { fd, inode: inode + 1 }).is_none());
-        assert!(adopt_socket(Handed { fd: 1_000_000, inode }).is_none());
+        let (fd, agent) = (theirs.as_raw_fd(), std::process::id());
+        assert!(adopt_socket(Handed { fd, inode: inode + 1, agent }).is_none());
+        assert!(adopt_socket(Handed { fd: 1_000_000, inode, agent }).is_none());
         std::mem::forget(theirs);
-        let adopted = adopt_socket(Handed { fd, inode }).unwrap();
+        let adopted = adopt_socket(Handed { fd, inode, agent }).unwrap();
         assert!(fcntl_getfd(&adopted).unwrap().contains(FdFlags::CLOEXEC));
     }
 }

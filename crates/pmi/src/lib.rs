@@ -31,8 +31,9 @@ pub use frame::{Job, MAX_CARD, MAX_TEXT, NodeRun, Reply, Request, VERSION, cut};
 pub use inherit::{FD_VARIABLE, fd_value};
 pub use wire::{Channel, WireError};
 
-/// Environment variables that the launcher sets for each rank. Init removes them (`unsetenv`), so that a
-/// program that a rank starts is a job of its own.
+/// Environment variables that the launcher sets for each rank. They stay there: to change the environment of a process
+/// that may have threads is not safe. A program that a rank starts is a job of its own all the same, as the socket that
+/// [`FD_VARIABLE`] names closes on exec.
 pub const JOB_VARIABLES: &[&str] =
     &[FD_VARIABLE, "BANYAN_RANK", "BANYAN_SIZE", "BANYAN_LOCAL_RANK", "BANYAN_LOCAL_SIZE"];
 

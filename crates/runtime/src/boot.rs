@@ -39,7 +39,8 @@ pub(crate) fn start() -> Result<Boot> {
     if let Some(client) = client.as_mut().filter(|_| job.size > 1) {
         let alone = (0..job.size).all(|rank| job.node_of(rank) == job.node_of(job.rank));
         if fabrics.contains(&"shm") && job.local_size > 1 {
-            shm = client.take_node_memory().map(|memory| attach_shm(memory, &job)).transpose()?;
+            let memory = client.take_node_memory().map_err(other)?;
+            shm = memory.map(|memory| attach_shm(memory, &job)).transpose()?;
         }
         if fabrics.contains(&"tcp") && (shm.is_none() || !alone) {
             let (fabric, card) =
