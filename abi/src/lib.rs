@@ -31,6 +31,7 @@ mod probe;
 mod process;
 mod request;
 mod status;
+mod stdio;
 pub mod tables;
 mod tool;
 mod topo;

@@ -37,8 +37,13 @@ pub(crate) fn set_phase(phase: Phase) {
 
 /// MPI_ERRORS_ARE_FATAL: says what happened and ends the job.
 pub(crate) fn abort_all(name: &str, target: Target, code: c_int) -> ! {
-    report(name, target, code);
-    crate::init::abort(code, &format!("{name} failed"))
+    let text = report(name, target, code);
+    match crate::init::runtime() {
+        // mpirun shows it, once for all ranks that say the same.
+        Ok(runtime) if runtime.facts().launched => {}
+        _ => say(&text),
+    }
+    crate::init::abort(code, &text)
 }
 
 /// MPI_ERRORS_ABORT: as MPI_Abort on the communicator; every job here is one unit, so all of it ends.
@@ -46,8 +51,8 @@ pub(crate) fn abort_comm(name: &str, target: Target, code: c_int) -> ! {
     abort_all(name, target, code)
 }
 
-/// One block on stderr, written at once: call, object, rank, host, class, what, way out.
-fn report(name: &str, target: Target, code: c_int) {
+/// One block for stderr: call, object, rank, host, class, what, way out.
+fn report(name: &str, target: Target, code: c_int) -> String {
     let class = banyan_runtime::error_codes().class(code).map_or(Class(code), Class);
     let own = || banyan_runtime::error_codes().string(code).unwrap_or_default();
     let what = sentence(code).unwrap_or_else(own);
@@ -65,7 +70,11 @@ fn report(name: &str, target: Target, code: c_int) {
     };
     // Without a communicator there is nothing more to say than what failed.
     let line = || format!("{name}: {what} ({})\n", crate::env::whereabouts());
-    let text = if crate::comm::world_place().is_some() { block() } else { line() };
+    if crate::comm::world_place().is_some() { block() } else { line() }
+}
+
+/// Writes a text to stderr, after what the program has printed.
+fn say(text: &str) {
     // SAFETY: writes a buffer of ours; flushes C's streams, which is allowed at any time.
     unsafe {
         libc::fflush(std::ptr::null_mut());

@@ -3,6 +3,7 @@
 
 mod bootstrap;
 mod ending;
+mod notes;
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -24,7 +25,7 @@ use crate::plan::{Plan, reason};
 use crate::ranks::{Common, Rank, start};
 use crate::start::{Limit, Mask, REPORT_BYTES, Report, Stage, arrived, take_signals};
 use crate::verdict::Failure;
-use crate::{Trouble, descendants};
+use crate::{Trouble, descendants, executable, oom, pty};
 
 /// How often killing is repeated while processes are left.
 const KILL_AGAIN: Duration = Duration::from_millis(10);
@@ -123,6 +124,12 @@ struct Agent {
     board: Board,
     course: Course,
     failure: Option<Failure>,
+    /// The rank that failed first.
+    culprit: Option<u32>,
+    /// Other ranks that failed with the same error.
+    alike: u32,
+    /// Ranks that ended well, but without MPI_Finalize.
+    unfinished: Vec<u32>,
     /// A rank's failure that is not told yet; see `HOLD` in `ending`.
     held: Option<(Instant, u32, Failure)>,
     deadline: Option<Instant>,
@@ -130,6 +137,11 @@ struct Agent {
     childless: bool,
     /// Nothing more is to be written: the front is gone, or the user insists.
     hurry: bool,
+    /// How much was written and when that was seen, while nobody reads what the ranks of a failed job have written.
+    unread: Option<(u64, Instant)>,
+    /// All that is to be said at the end has been said.
+    concluded: bool,
+    oom: Option<oom::Watch>,
 }
 
 impl Agent {
@@ -138,7 +150,7 @@ impl Agent {
         let limit = plan.raise_limit()?;
         plan.notice();
         Agent::with(plan, limit, setup.control, setup.input, setup.mask)
-            .map_err(|why| Trouble::new(format!("cannot start: {why}")))
+            .map_err(|why| Trouble::new(format!("cannot start: {}", reason(&why))))
     }
 
     fn with(
@@ -148,13 +160,13 @@ impl Agent {
         input: Option<OwnedFd>,
         mask: Mask,
     ) -> std::io::Result<Agent> {
-        setpgid(None, None)?;
-        set_child_subreaper(Some(getpid()))?;
-        rustix::thread::set_name(c"banyan-agent")?;
-        let (children, _) = take_signals(&[libc::SIGCHLD])?;
-        let (reports, reports_in) = pipe_with(PipeFlags::CLOEXEC)?;
-        rustix::io::ioctl_fionbio(&reports, true)?;
-        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        setpgid(None, None).map_err(refused("setpgid"))?;
+        set_child_subreaper(Some(getpid())).map_err(refused("prctl(PR_SET_CHILD_SUBREAPER)"))?;
+        rustix::thread::set_name(c"banyan-agent").map_err(refused("prctl(PR_SET_NAME)"))?;
+        let (children, _) = take_signals(&[libc::SIGCHLD]).map_err(refused("signalfd"))?;
+        let (reports, reports_in) = pipe_with(PipeFlags::CLOEXEC).map_err(refused("pipe2"))?;
+        rustix::io::ioctl_fionbio(&reports, true).map_err(refused("ioctl(FIONBIO)"))?;
+        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(refused("epoll_create1"))?;
         epoll::add(&epoll, &children, Token::Signals.data(), EventFlags::IN)?;
         epoll::add(&epoll, &control, Token::Control.data(), EventFlags::IN)?;
         epoll::add(&epoll, &reports, Token::Reports.data(), EventFlags::IN)?;
@@ -168,14 +180,15 @@ impl Agent {
             })
             .ok();
         let mut random = [0; 40];
-        getrandom(&mut random, GetRandomFlags::empty())?;
+        getrandom(&mut random, GetRandomFlags::empty()).map_err(refused("getrandom"))?;
         let (id, secret) = random.split_first_chunk::<8>().expect("40 bytes hold 8");
         let common = Common {
             job_id: u64::from_le_bytes(*id),
             secret: secret.try_into().expect("32 bytes are left of 40"),
             single_copy: crate::plan::single_copy(plan.size, plan.cores),
             memory,
-            null: File::open("/dev/null")?.into(),
+            pty: pty::Policy::of(&plan.global.pty),
+            null: File::open("/dev/null").map_err(named("/dev/null, which ranks read,"))?.into(),
             input,
             mask,
             limit,
@@ -197,9 +210,15 @@ impl Agent {
             board: Board::new(size),
             course: Course::Running,
             failure: None,
+            culprit: None,
+            alike: 0,
+            unfinished: Vec::new(),
             held: None,
             childless: false,
             hurry: false,
+            unread: None,
+            concluded: false,
+            oom: oom::Watch::begin(),
         })
     }
 
@@ -309,13 +328,23 @@ impl Agent {
             let (status, why) = match report.stage {
                 Stage::Prepare => (1, why),
                 Stage::Directory => (1, format!("working directory: {why}")),
-                Stage::Execute if missing => (127, why),
+                Stage::Execute if missing => (127, self.not_there(report.rank).unwrap_or(why)),
                 Stage::Execute => (126, why),
             };
             if (report.rank as usize) < self.ranks.len() {
                 self.fail(report.rank, Failure::Start { status, why });
             }
         }
+    }
+
+    /// Why the system says that the program of `rank` is not there, which it was when the job was planned.
+    fn not_there(&self, rank: u32) -> Option<String> {
+        let mut before = 0;
+        let app = self.plan.apps.iter().find(|app| {
+            before += app.ranks;
+            rank < before
+        })?;
+        executable::missing_interpreter(&app.file())
     }
 
     fn tick(&mut self, now: Instant) {
@@ -325,6 +354,9 @@ impl Agent {
         }
         for at in 0..self.ranks.len() {
             let overdue = self.ranks[at].joined_gone.is_some_and(|gone| now >= gone + WRAPPER_TIME);
+            if overdue && self.plan.global.allow_missing_finalize && self.ranks[at].phase.is_inside() {
+                self.forgive(at);
+            }
             if overdue && self.ranks[at].ended.is_none() && self.ranks[at].phase.is_inside() {
                 let pid = self.ranks[at].joined.as_ref().map_or(0, |joined| joined.0);
                 self.fail(at as u32, Failure::JoinedGone { pid });
@@ -366,7 +398,8 @@ impl Agent {
             Course::Killing(_) => Some(Instant::now() + KILL_AGAIN),
         };
         let held = self.held.as_ref().map(|&(due, ..)| due);
-        [self.output.next_tick(), gone, course, held].into_iter().flatten().min()
+        let unread = self.unread_until().filter(|_| self.childless);
+        [self.output.next_tick(), gone, course, held, unread].into_iter().flatten().min()
     }
 
     /// True when no process is left and all is written, or waiting longer makes no sense.
@@ -381,7 +414,30 @@ impl Agent {
             self.childless = true;
             self.hurry = true;
         }
-        self.childless && (self.hurry || self.output.drain(&self.epoll, now))
+        if !self.childless || !self.is_written(now) {
+            return false;
+        }
+        if !std::mem::replace(&mut self.concluded, true) {
+            self.conclude();
+        }
+        self.is_written(now)
+    }
+}
+
+/// Puts what cannot be had in front of why.
+fn named(what: &str) -> impl Fn(std::io::Error) -> std::io::Error {
+    move |why| std::io::Error::other(format!("{what} cannot be opened: {}", reason(&why)))
+}
+
+/// Names the system call that was refused: some sandboxes refuse one that everybody else allows.
+pub(crate) fn refused<E: Into<std::io::Error>>(call: &str) -> impl Fn(E) -> std::io::Error {
+    move |why| {
+        let why: std::io::Error = why.into();
+        let filter = match why.raw_os_error() {
+            Some(libc::EPERM | libc::ENOSYS | libc::EACCES) => " (by a seccomp filter or another sandbox?)",
+            _ => "",
+        };
+        std::io::Error::other(format!("the system refuses {call}: {}{filter}", reason(&why)))
     }
 }
 

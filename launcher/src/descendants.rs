@@ -50,10 +50,25 @@ pub(crate) fn descends(pid: Pid, root: Pid) -> bool {
     false
 }
 
-/// Field 4 of `/proc/PID/stat`; the name before it is in parentheses and may hold anything.
 fn parent(pid: i32) -> Option<i32> {
+    field(pid, 1)?.parse().ok()
+}
+
+/// The letter of a process's state: R, S, T (stopped), Z (ended, not waited for)...
+pub(crate) fn state(pid: Pid) -> Option<char> {
+    field(pid.as_raw_pid(), 0)?.chars().next()
+}
+
+/// The name of a process, for messages.
+pub(crate) fn name(pid: Pid) -> Option<String> {
+    let name = fs::read(format!("/proc/{}/comm", pid.as_raw_pid())).ok()?;
+    Some(String::from_utf8_lossy(&name).trim_end().to_owned())
+}
+
+/// A field of `/proc/PID/stat`, counted from the state; the name before it is in parentheses and may hold anything.
+fn field(pid: i32, number: usize) -> Option<String> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let after = stat.iter().rposition(|&byte| byte == b')')?;
     let text = std::str::from_utf8(stat.get(after + 1..)?).ok()?;
-    text.split_ascii_whitespace().nth(1)?.parse().ok()
+    text.split_ascii_whitespace().nth(number).map(str::to_owned)
 }

@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -109,14 +110,16 @@ impl Files {
         options.create(true);
         let path = match self {
             Files::Folder(folder) => {
-                options.write(true).truncate(true);
+                options.write(true).truncate(true).custom_flags(libc::O_NOFOLLOW);
                 folder.join(format!("rank-{rank}.{}", ["out", "err"][kind as usize]))
             }
             Files::Named(patterns) => {
                 let Some(pattern) = &patterns[kind as usize] else { return Ok(None) };
                 let path = pattern.path(rank, host);
                 if !pattern.is_shared() {
-                    File::create(&path).map_err(|why| named(&path, &why))?;
+                    let mut made = File::options();
+                    made.write(true).create(true).truncate(true).custom_flags(libc::O_NOFOLLOW);
+                    made.open(&path).map_err(|why| named(&path, &why))?;
                 }
                 // Others may have the same file: other ranks, or this one's other output.
                 options.append(true);
@@ -127,8 +130,13 @@ impl Files {
     }
 }
 
+/// Names the file. A file of one rank is never what a symbolic link points to, which somebody else may have planted.
 fn named(path: &std::path::Path, why: &io::Error) -> io::Error {
-    io::Error::new(why.kind(), format!("{}: {}", path.display(), reason(why)))
+    let why = match why.raw_os_error() {
+        Some(libc::ELOOP) => "is a symbolic link, which is not followed: remove it".to_owned(),
+        _ => reason(why),
+    };
+    io::Error::other(format!("{}: {why}", path.display()))
 }
 
 #[cfg(test)]

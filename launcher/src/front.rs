@@ -10,10 +10,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, WaitOptions, getpgrp, getpid, set_child_subreaper, wait};
+use rustix::process::{Pid, Signal, WaitOptions, getpgrp, getpid, kill_process, set_child_subreaper, wait};
 use rustix::termios::tcgetpgrp;
 
-use crate::agent::{self, Setup};
+use crate::agent::{self, Setup, refused};
 use crate::options::{Global, Options};
 use crate::start::{arrived, fork, is_ignored, stop_self, take_signals};
 use crate::verdict::{End, signal_name};
@@ -44,17 +44,18 @@ const PATIENCE: Duration = Duration::from_secs(3);
 pub(crate) fn run(options: Options) -> Result<u8, Trouble> {
     let signals: Vec<i32> = ENDING.into_iter().filter(|&signal| !is_ignored(signal)).chain(OTHERS).collect();
     let failed = |why: io::Error| Trouble::new(format!("cannot start: {why}"));
-    let (signals, mask) = take_signals(&signals).map_err(failed)?;
+    let (signals, mask) = take_signals(&signals).map_err(refused("signalfd")).map_err(failed)?;
     let (control, agent_end) =
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
-            .map_err(|why| failed(why.into()))?;
+            .map_err(refused("socketpair"))
+            .map_err(failed)?;
     let (terminal, input) = terminal_pipe(&options.global).map_err(failed)?;
     // Orphans of the agent come to this process; see `mop_up`.
-    set_child_subreaper(Some(getpid())).map_err(|why| failed(why.into()))?;
-    match fork().map_err(failed)? {
+    set_child_subreaper(Some(getpid())).map_err(refused("prctl(PR_SET_CHILD_SUBREAPER)")).map_err(failed)?;
+    match fork().map_err(refused("fork")).map_err(failed)? {
         Some(agent) => {
             drop((agent_end, input));
-            Ok(Front { agent, signals, control, terminal }.watch())
+            Ok(Front { agent, signals, control, terminal, asked: Vec::new() }.watch())
         }
         None => {
             drop((signals, control, terminal));
@@ -115,6 +116,8 @@ struct Front {
     signals: OwnedFd,
     control: OwnedFd,
     terminal: Option<Terminal>,
+    /// Signals that came to end the job.
+    asked: Vec<i32>,
 }
 
 impl Front {
@@ -130,6 +133,7 @@ impl Front {
                     }
                     libc::SIGTSTP => self.stop(),
                     libc::SIGTTIN | libc::SIGTTOU => {}
+                    libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT => self.ask_to_end(signal),
                     other => self.tell(other),
                 }
             }
@@ -166,6 +170,17 @@ impl Front {
         let _ = rustix::net::send(&self.control, &[signal as u8], rustix::net::SendFlags::NOSIGNAL);
     }
 
+    /// Ctrl-C and its kin. The agent ends the job; one that cannot (somebody stopped it), or does not though asked for the
+    /// third time, is killed, and what is left with it.
+    fn ask_to_end(&mut self, signal: i32) {
+        self.asked.push(signal);
+        self.tell(signal);
+        let stopped = || matches!(descendants::state(self.agent), Some('T' | 't'));
+        if self.asked.len() > 2 || (self.asked.len() == 2 && stopped()) {
+            let _ = kill_process(self.agent, Signal::KILL);
+        }
+    }
+
     /// Ctrl-Z: first the ranks, then this process; what continues it continues them.
     fn stop(&self) {
         self.tell(libc::SIGTSTP);
@@ -194,6 +209,11 @@ impl Front {
                     mop_up();
                 }
                 Some(status)
+            }
+            End::Signal { number: libc::SIGKILL, .. } if self.asked.len() > 1 => {
+                mop_up();
+                eprintln!("mpirun: its agent did not answer: it and all ranks were killed");
+                Some(128 + (self.asked[0] & 0x7f) as u8)
             }
             End::Signal { number, .. } => {
                 mop_up();

@@ -14,19 +14,23 @@ pub mod binding;
 mod board;
 mod descendants;
 mod environment;
+mod executable;
 mod explain;
 pub mod files;
 mod front;
 pub mod hosts;
 mod lines;
+mod oom;
 pub mod options;
 mod output;
 mod plan;
+mod pty;
 pub mod rankfile;
 mod ranks;
 mod sink;
 #[allow(unsafe_code, reason = "forking, executing and signal masks need it; it is all there")]
 mod start;
+mod surroundings;
 pub mod translate;
 mod verdict;
 

@@ -109,12 +109,18 @@ pub struct Global {
     /// Which rank reads mpirun's input: 0 or none
     #[arg(long, short = 's', value_name = "0|none", default_value = "0", value_parser = ["0", "none", "all-to-0"])]
     pub stdin: String,
+    /// Give ranks a terminal as their stdout: if mpirun's own is one, always, or never
+    #[arg(long, value_name = "auto|always|never", default_value = "auto", value_parser = ["auto", "always", "never"])]
+    pub pty: String,
     /// End the job after this time (seconds, or 90s, 5m, 2h), with status 124 [default: the variable MPIEXEC_TIMEOUT]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub timeout: Option<Duration>,
     /// How long ranks may take to end after a signal, before they are killed
     #[arg(long, value_name = "TIME", default_value = "1", value_parser = duration)]
     pub grace: Duration,
+    /// A rank that ends with status 0 without MPI_Finalize has not failed (MPI says that it must call it)
+    #[arg(long)]
+    pub allow_missing_finalize: bool,
     /// More ranks than cores are meant: no notice
     #[arg(long)]
     pub oversubscribe: bool,

@@ -89,8 +89,13 @@ impl Output {
 
     /// Says something of the launcher's own on stderr, as one line.
     pub(crate) fn say(&mut self, epoll: &OwnedFd, text: &str) {
+        self.show(epoll, &format!("mpirun: {text}\n"));
+    }
+
+    /// Shows a text of several lines on stderr as it is.
+    pub(crate) fn show(&mut self, epoll: &OwnedFd, text: &str) {
         let last = self.sinks.len() - 1;
-        self.sinks[last].add(Writer::Launcher, format!("mpirun: {text}\n").as_bytes());
+        self.sinks[last].add(Writer::Launcher, text.as_bytes());
         self.flush(epoll, last);
     }
 
@@ -119,6 +124,11 @@ impl Output {
         }
         let written = self.sinks.iter().all(Sink::is_empty);
         written && self.streams.iter().all(|stream| stream.pipe.is_none())
+    }
+
+    /// Bytes that have gone out so far.
+    pub(crate) fn written(&self) -> u64 {
+        self.sinks.iter().map(Sink::written).sum()
     }
 
     /// Sink `at` can be written to.
@@ -166,8 +176,8 @@ impl Output {
             if !stream.paused {
                 stream.paused = true;
                 self.paused.push(at);
-                let token = EventData::new_u64((self.stream_token)(at));
-                let _ = epoll::modify(epoll, pipe, token, EventFlags::empty());
+                // Out of epoll, which would tell again and again that the last writer is gone.
+                let _ = epoll::delete(epoll, pipe);
             }
             return false;
         }
@@ -255,7 +265,7 @@ impl Output {
             self.streams[at].paused = false;
             if let Some(pipe) = &self.streams[at].pipe {
                 let token = EventData::new_u64((self.stream_token)(at));
-                let _ = epoll::modify(epoll, pipe, token, EventFlags::IN);
+                let _ = epoll::add(epoll, pipe, token, EventFlags::IN);
             }
         }
     }

@@ -17,7 +17,7 @@ use crate::files::Files;
 use crate::lines::Label;
 use crate::options::{Global, Local, Options};
 use crate::start::{Limit, Program};
-use crate::{Trouble, hosts};
+use crate::{Trouble, hosts, surroundings};
 
 /// Status when a program is not found, as in a shell.
 const NOT_FOUND: u8 = 127;
@@ -58,6 +58,21 @@ pub(crate) struct App {
     pub(crate) directory: Option<CString>,
     settings: Vec<(String, String)>,
     strangers: Vec<String>,
+}
+
+impl App {
+    /// The program's file, seen from mpirun's working directory.
+    pub(crate) fn file(&self) -> PathBuf {
+        let folder = self.directory.as_ref().map(|folder| Path::new(OsStr::from_bytes(folder.as_bytes())));
+        folder.unwrap_or(Path::new("")).join(self.program.path())
+    }
+
+    /// The value of a variable that all its ranks have.
+    pub(crate) fn variable(&self, name: &str) -> Option<&OsStr> {
+        let mut lines = self.environment.iter().map(|line| line.as_bytes());
+        let value = lines.find_map(|line| line.strip_prefix(name.as_bytes())?.strip_prefix(b"="))?;
+        Some(OsStr::from_bytes(value))
+    }
 }
 
 impl Plan {
@@ -169,6 +184,7 @@ fn app(local: Local, program: Vec<OsString>, common: &Environment) -> Result<App
     for given in &local.env {
         environment.set(given)?;
     }
+    surroundings::complete(&mut environment.0);
     let lookup = |name: &str| environment.get(name);
     check(lookup)?;
     let setting = |name: &&str| Some((name.to_string(), lookup(name)?.into_string().ok()?));

@@ -11,6 +11,7 @@ use rustix::process::Pid;
 
 use crate::output::Kind;
 use crate::plan::Plan;
+use crate::pty;
 use crate::start::{Limit, Mask, Spawn, Strings, spawn};
 use crate::verdict::{End, Phase};
 
@@ -40,6 +41,8 @@ pub(crate) struct Common {
     pub(crate) memory: Option<OwnedFd>,
     /// Ranks can read each other's memory.
     pub(crate) single_copy: bool,
+    /// What kind of stdout ranks have.
+    pub(crate) pty: pty::Policy,
     pub(crate) null: OwnedFd,
     /// What rank 0 reads.
     pub(crate) input: Option<OwnedFd>,
@@ -68,7 +71,7 @@ pub(crate) fn start(plan: &Plan, common: &Common, rank: u32, app: usize) -> io::
     let welcome = Reply::Welcome { version: VERSION, job: Box::new(job) };
     line.send(&welcome).map_err(|why| io::Error::other(why.to_string()))?;
 
-    let (ours, [out, err]) = outputs(plan, rank)?;
+    let (ours, [out, err]) = outputs(plan, common, rank)?;
     let stdin = io::stdin();
     let input: BorrowedFd<'_> = match (&common.input, rank) {
         (Some(pipe), 0) => pipe.as_fd(),
@@ -122,18 +125,29 @@ fn environment<'a>(plan: &Plan, common: &'a [CString], rank: u32, socket: String
         format!("BANYAN_SIZE={}", plan.size),
         format!("BANYAN_LOCAL_RANK={rank}"),
         format!("BANYAN_LOCAL_SIZE={}", plan.size),
+        // The names that programs look for which know other launchers (DeepSpeed, Accelerate, wrappers that choose a GPU).
+        format!("OMPI_COMM_WORLD_RANK={rank}"),
+        format!("OMPI_COMM_WORLD_SIZE={}", plan.size),
+        format!("OMPI_COMM_WORLD_LOCAL_RANK={rank}"),
+        format!("OMPI_COMM_WORLD_LOCAL_SIZE={}", plan.size),
+        format!("MPI_LOCALRANKID={rank}"),
+        format!("MPI_LOCALNRANKS={}", plan.size),
     ];
     let own = own.into_iter().map(|text| CString::new(text).expect("numbers hold no null byte"));
     Strings::behind(common, own.collect())
 }
 
 /// The agent's ends (if any) and the rank's ends of stdout and stderr.
-fn outputs(plan: &Plan, rank: u32) -> io::Result<([Option<OwnedFd>; 2], [OwnedFd; 2])> {
+fn outputs(plan: &Plan, common: &Common, rank: u32) -> io::Result<([Option<OwnedFd>; 2], [OwnedFd; 2])> {
     let output = |kind| -> io::Result<(Option<OwnedFd>, OwnedFd)> {
         if let Some(file) = plan.files.open(kind, rank, &plan.host)? {
             return Ok((None, file));
         }
-        let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+        let terminal = if kind == Kind::Out { common.pty.open()? } else { None };
+        let (read, write) = match terminal {
+            Some(ends) => ends,
+            None => pipe_with(PipeFlags::CLOEXEC)?,
+        };
         rustix::io::ioctl_fionbio(&read, true)?;
         Ok((Some(read), write))
     };

@@ -38,6 +38,8 @@ pub(crate) struct Sink {
     joiner: Joiner,
     queue: Vec<u8>,
     sent: usize,
+    /// Bytes that have gone out so far.
+    written: u64,
     broken: bool,
 }
 
@@ -45,7 +47,7 @@ impl Sink {
     /// Writes to what `fd` is.
     pub(crate) fn new(fd: BorrowedFd<'_>, label: Label) -> io::Result<Sink> {
         let target = target(fd)?;
-        Ok(Sink { target, joiner: Joiner::new(label), queue: Vec::new(), sent: 0, broken: false })
+        Ok(Sink { target, joiner: Joiner::new(label), queue: Vec::new(), sent: 0, written: 0, broken: false })
     }
 
     /// Takes output; [`Sink::flush`] writes it.
@@ -63,6 +65,11 @@ impl Sink {
     /// True if nothing is left to write.
     pub(crate) fn is_empty(&self) -> bool {
         self.sent == self.queue.len()
+    }
+
+    /// Bytes that have gone out so far.
+    pub(crate) fn written(&self) -> u64 {
+        self.written
     }
 
     /// True if nobody can read what would be written.
@@ -85,7 +92,10 @@ impl Sink {
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         while self.sent < self.queue.len() {
             match self.write() {
-                Ok(count) => self.sent += count,
+                Ok(count) => {
+                    self.sent += count;
+                    self.written += count as u64;
+                }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => break,
                 Err(other) => {

@@ -3,11 +3,13 @@
 //! Before exec a rank only makes system calls: everything it needs (argument and environment arrays, masks,
 //! limits) is prepared before.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::io;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use banyan_topo::CpuSet;
 use rustix::process::Pid;
@@ -172,6 +174,11 @@ impl Program {
         let shell = [c"/bin/sh".to_owned(), path.clone()].into_iter();
         let shell_arguments = Strings::new(shell.chain(arguments.iter().skip(1).cloned()).collect());
         Program { path, arguments: Strings::new(arguments), shell_arguments }
+    }
+
+    /// The file, seen from the rank's working directory.
+    pub(crate) fn path(&self) -> &Path {
+        Path::new(OsStr::from_bytes(self.path.as_bytes()))
     }
 }
 

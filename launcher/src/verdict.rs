@@ -47,6 +47,8 @@ impl End {
 pub(crate) enum Failure {
     /// Killed by a signal.
     Signal { number: i32, core: bool },
+    /// Killed by the kernel because memory ran out.
+    OutOfMemory,
     /// Ended with another status than 0.
     Code(u8),
     /// Called Init, and ended with 0 but without Finalize.
@@ -82,10 +84,35 @@ impl Failure {
         }
     }
 
+    /// A fatal error that says only that another process is gone: hardly the cause of anything.
+    pub(crate) fn is_effect(&self) -> bool {
+        matches!(self, Failure::Abort { message, .. } if message.contains("MPI_ERR_PROC_ABORTED"))
+    }
+
+    /// True if two ranks aborted for the same reason: all but the rank is the same.
+    pub(crate) fn is_like(&self, rank: u32, other: &Failure, of: u32) -> bool {
+        let (Failure::Abort { code, message }, Failure::Abort { code: known, message: text }) = (self, other)
+        else {
+            return false;
+        };
+        let less =
+            |text: &str, rank: u32| without_process(&text.replace(&format!("rank {rank} of "), "rank of "));
+        code == known && less(message, rank) == less(text, of)
+    }
+
+    /// A report that an aborting rank gave, to be shown as it is: several lines, which name the rank.
+    pub(crate) fn report(&self) -> Option<&str> {
+        match self {
+            Failure::Abort { message, .. } if message.contains('\n') => Some(message),
+            _ => None,
+        }
+    }
+
     /// What mpirun ends with.
     pub(crate) fn status(&self) -> u8 {
         match self {
             Failure::Signal { number, .. } | Failure::Interrupted(number) => 128 + (number & 0x7f) as u8,
+            Failure::OutOfMemory => 128 + 9,
             Failure::Code(code) => *code,
             Failure::Abort { code, .. } => match (code & 0xff) as u8 {
                 0 => 1,
@@ -108,8 +135,14 @@ impl Failure {
                 let dumped = if *core { ", core dumped" } else { "" };
                 format!("{who} was killed by signal {number} ({}{dumped})", signal_name(*number))
             }
+            Failure::OutOfMemory => format!(
+                "{who} was killed by the kernel (SIGKILL) because memory ran out: use fewer ranks or a smaller \
+                 problem, or raise the limit of the job's control group"
+            ),
             Failure::Code(code) => format!("{who} ended with status {code}"),
-            Failure::NoFinalize => format!("{who} called MPI_Init but ended without MPI_Finalize"),
+            Failure::NoFinalize => format!(
+                "{who} called MPI_Init but ended without MPI_Finalize (--allow-missing-finalize makes that a notice)"
+            ),
             Failure::JoinedGone { pid } => {
                 format!("{who}: its MPI process (pid {pid}) is gone without MPI_Finalize")
             }
@@ -118,6 +151,9 @@ impl Failure {
             }
             Failure::Abort { code, message } if message.is_empty() => {
                 format!("{who} called MPI_Abort with code {code}")
+            }
+            Failure::Abort { code, .. } if self.report().is_some() => {
+                format!("{who} ended the job with code {code}")
             }
             Failure::Abort { code, message } => format!("{who} aborted with code {code}: {message}"),
             Failure::Start { why, .. } => format!("{who} could not be started: {why}"),
@@ -129,6 +165,12 @@ impl Failure {
             Failure::Interrupted(_) => return None,
         })
     }
+}
+
+/// A report less the number in `process 77`.
+fn without_process(text: &str) -> String {
+    let (before, after) = text.split_once("process ").unwrap_or((text, ""));
+    format!("{before}{}", after.trim_start_matches(|digit: char| digit.is_ascii_digit()))
 }
 
 /// SIGSEGV and so on.
@@ -171,6 +213,18 @@ mod tests {
         assert_eq!(Failure::of(End::Code(0), Phase::Outside, false), None);
         assert_eq!(Failure::of(End::Code(0), Phase::Finalized, true), None);
         assert_eq!(Failure::of(End::Code(3), Phase::Finalized, true), Some(Failure::Code(3)));
+    }
+
+    #[test]
+    fn reports_are_compared_apart_from_the_rank() {
+        let abort = |code, message: &str| Failure::Abort { code, message: message.to_owned() };
+        let (one, two) =
+            (abort(6, "where: rank 1 of 8, process 55, x\n"), abort(6, "where: rank 2 of 8, process 7, x\n"));
+        assert!(one.is_like(1, &two, 2) && one.report().is_some());
+        assert!(!one.is_like(1, &abort(6, "where: rank 2 of 8, elsewhere\n"), 2));
+        assert!(!one.is_like(1, &abort(7, "where: rank 2 of 8\n"), 2));
+        assert!(!one.is_like(1, &Failure::Code(6), 2) && !one.is_effect());
+        assert!(abort(2, "class: MPI_ERR_PROC_ABORTED (2)\n").is_effect());
     }
 
     #[test]

@@ -95,6 +95,20 @@ fn files_take_each_ranks_output() {
 }
 
 #[test]
+fn output_files_are_never_what_a_link_points_to() {
+    let folder = std::env::temp_dir().join(format!("banyan-planted-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let precious = folder.join("precious");
+    std::fs::write(&precious, "mine").unwrap();
+    std::os::unix::fs::symlink(&precious, folder.join("rank-0.out")).unwrap();
+    let done = mpirun(&["--output", folder.to_str().unwrap(), "echo", "theirs"]).run();
+    assert_eq!((done.status, done.out.as_str()), (1, ""));
+    assert!(done.err.contains("rank-0.out: is a symbolic link"), "{}", done.err);
+    assert_eq!(std::fs::read_to_string(&precious).unwrap(), "mine");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
 fn a_full_disk_is_said_and_is_a_failure() {
     let mut job = mpirun(&["-n", "2", "sh", "-c", "echo lost; sleep 100"]);
     job.command.stdout(File::options().write(true).open("/dev/full").unwrap()).stderr(Stdio::piped());
@@ -151,6 +165,58 @@ fn a_slow_reader_blocks_the_ranks_and_fills_no_memory() {
     assert_eq!(count, 2 * BYTES);
     assert!(child.wait().unwrap().success());
     gone(&job.mark);
+}
+
+/// Runs mpirun with a stdout that nobody reads, does `deed` when it is full, and gives the status and stderr.
+fn unread(options: &[&str], script: &str, deed: impl FnOnce(i32)) -> (Option<i32>, String) {
+    let (_read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+    let mut job = mpirun(&[&["-q", "--grace", "0.2"], options, &["sh", "-c", script]].concat());
+    let child = job.command.stdout(write).stderr(Stdio::piped()).spawn().unwrap();
+    let mark = job.mark.clone();
+    drop(job.command);
+    std::thread::sleep(Duration::from_millis(300));
+    deed(child.id().cast_signed());
+    gone(&mark);
+    let done = child.wait_with_output().unwrap();
+    (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
+}
+
+#[test]
+fn a_job_ends_though_nobody_reads_its_output() {
+    let (status, err) = unread(&["-n", "2"], "yes", |front| common::kill("TERM", front));
+    assert_eq!(status, Some(143), "{err}");
+    assert!(err.contains("output is lost: nobody reads"), "{err}");
+    assert_eq!(unread(&["-n", "2"], "yes", |front| common::kill("INT", front)).0, Some(130));
+    assert_eq!(unread(&["--timeout", "0.4"], "yes", |_| ()).0, Some(124));
+    let script = "[ $BANYAN_RANK = 1 ] && sleep 0.3 && exit 5; yes";
+    assert_eq!(unread(&["-n", "2"], script, |_| ()).0, Some(5));
+}
+
+#[test]
+fn who_waits_for_a_reader_uses_no_time() {
+    // The ranks are gone, their output is not: the agent sleeps until somebody reads.
+    let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+    let mut job = mpirun(&["sh", "-c", "yes | head -c 400000"]);
+    let mut child = job.command.stdout(write).spawn().unwrap();
+    drop(job.command);
+    let front = child.id().cast_signed();
+    let agent = within(Duration::from_secs(5), || {
+        let children = std::fs::read_to_string(format!("/proc/{front}/task/{front}/children")).ok()?;
+        (!children.trim().is_empty()).then(|| agent_of(front))
+    });
+    let ticks = || {
+        let stat = std::fs::read_to_string(format!("/proc/{agent}/stat")).unwrap();
+        let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    };
+    std::thread::sleep(Duration::from_millis(300));
+    let before = ticks();
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(ticks() - before < 10, "{} of 50 ticks", ticks() - before);
+    let mut text = Vec::new();
+    File::from(read).read_to_end(&mut text).unwrap();
+    assert_eq!(text.len(), 400_000);
+    assert!(child.wait().unwrap().success());
 }
 
 #[test]

@@ -63,6 +63,7 @@ fn programs_that_cannot_run() {
     let broken = mpirun(&["-n", "2", path]).run();
     assert_eq!(broken.status, 127);
     assert!(broken.err.contains("could not be started"), "{}", broken.err);
+    assert!(broken.err.contains("first line names, /no/such/interpreter, is not there"), "{}", broken.err);
     std::fs::remove_dir_all(&folder).unwrap();
 }
 

@@ -79,8 +79,24 @@ fn a_rank_dies_and_takes_stubborn_ones_along() {
 fn a_rank_that_ends_well_leaves_nothing_either() {
     let start = Instant::now();
     let done = mpirun(&["-n", "2", "sh", "-c", "setsid sleep 1000 & sleep 1000 & exit 0"]).run();
-    assert_eq!((done.status, done.err.as_str()), (0, ""));
+    assert_eq!((done.status, done.err.lines().count()), (0, 1), "{}", done.err);
+    assert!(done.err.contains("killed what ranks had left running: sleep (pid "), "{}", done.err);
     assert!(start.elapsed() < OVER);
+}
+
+#[test]
+fn a_stopped_agent_is_ended_by_the_second_interrupt() {
+    let job = stubborn();
+    let (front, agent, mark) = (job.pid(), agent_of(job.pid()), job.mark.clone());
+    kill("STOP", agent);
+    kill("INT", front);
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    assert!(!common::survivors(&mark).is_empty());
+    kill("INT", front);
+    gone(&mark);
+    let (status, _, err) = job.finish();
+    assert_eq!(status, Some(130));
+    assert!(err.contains("agent did not answer"), "{err}");
 }
 
 #[test]

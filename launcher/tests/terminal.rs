@@ -164,6 +164,20 @@ fn a_job_in_the_background_reads_when_it_comes_to_the_front() {
 }
 
 #[test]
+fn ranks_at_a_terminal_have_one_with_the_same_window() {
+    let ask = "sh -c 'test -t 1 && echo tty; stty size <&1; test -t 2 || echo pipe >&2'";
+    let mut session = Session::new(&format!("stty rows 33 cols 77; mpirun {ask}; echo status $?"));
+    let seen = session.expect("status 0");
+    let mut lines: Vec<&str> = seen.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["33 77", "pipe", "tty"], "{seen:?}");
+    session.end();
+    let mut session = Session::new(&format!("mpirun --pty never {ask}; echo status $?"));
+    assert!(!session.expect("status 0").contains("tty\r"));
+    session.end();
+}
+
+#[test]
 fn user_signals_are_forwarded() {
     let script = "trap 'echo one' USR1; trap 'echo two; exit 0' USR2; echo up; while :; do sleep 0.05; done";
     let mut job = mpirun(&["-n", "2", "sh", "-c", script]).start(2);

@@ -51,7 +51,8 @@ pub fn foreign_launcher(
     {
         return Some(found("a PMIx launcher (Open MPI, PRRTE, Slurm's pmix)", "PMIX_NAMESPACE", &namespace));
     }
-    if number("OMPI_COMM_WORLD_SIZE").is_some_and(|size| size > 1) {
+    // Our own mpirun sets these too, for programs that look for them, and beside them what Open MPI never sets.
+    if number("OMPI_COMM_WORLD_SIZE").is_some_and(|size| size > 1) && text("MPI_LOCALRANKID").is_none() {
         let rank = number("OMPI_COMM_WORLD_RANK").unwrap_or(0);
         return Some(found("Open MPI's mpirun", "OMPI_COMM_WORLD_RANK", &rank));
     }
@@ -110,6 +111,7 @@ mod tests {
         for variables in [
             &[][..],
             &[("PMI_FD", "8"), ("PMI_RANK", "0"), ("PMI_SIZE", "4")],
+            &[("OMPI_COMM_WORLD_SIZE", "4"), ("OMPI_COMM_WORLD_RANK", "1"), ("MPI_LOCALRANKID", "1")],
             &[("PMI_RANK", "0"), ("PMI_SIZE", "1")],
             &[("PMIX_NAMESPACE", "x"), ("OMPI_COMM_WORLD_SIZE", "1")],
             &[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "1")],

@@ -34,8 +34,19 @@ pub use wire::{Channel, WireError};
 /// Environment variables that the launcher sets for each rank. They stay there: to change the environment of a process
 /// that may have threads is not safe. A program that a rank starts is a job of its own all the same, as the socket that
 /// [`FD_VARIABLE`] names closes on exec.
-pub const JOB_VARIABLES: &[&str] =
-    &[FD_VARIABLE, "BANYAN_RANK", "BANYAN_SIZE", "BANYAN_LOCAL_RANK", "BANYAN_LOCAL_SIZE"];
+pub const JOB_VARIABLES: &[&str] = &[
+    FD_VARIABLE,
+    "BANYAN_RANK",
+    "BANYAN_SIZE",
+    "BANYAN_LOCAL_RANK",
+    "BANYAN_LOCAL_SIZE",
+    "OMPI_COMM_WORLD_RANK",
+    "OMPI_COMM_WORLD_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "MPI_LOCALRANKID",
+    "MPI_LOCALNRANKS",
+];
 
 /// Variables of other launchers that would make a rank look like part of their job. Our launcher removes them
 /// from the environment of the ranks it starts.

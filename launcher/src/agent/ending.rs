@@ -7,13 +7,16 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process_group, wait};
 
 use super::{Agent, Course};
-use crate::descendants;
 use crate::front::STOPPED;
 use crate::verdict::{End, Failure, Phase};
+use crate::{descendants, oom};
 
 /// How long the failure of a rank in MPI waits for a better explanation: a peer that is just being killed,
 /// which others may notice before the system reports its end.
 const HOLD: Duration = Duration::from_millis(20);
+
+/// How much longer where many ranks may have failed alike, who are counted.
+const HOLD_MOST: Duration = Duration::from_millis(200);
 
 impl Agent {
     pub(super) fn reap(&mut self) {
@@ -54,9 +57,19 @@ impl Agent {
         self.read_requests(at);
         let phase = self.ranks[at].phase;
         let others_inside = self.ranks.iter().any(|other| other.phase.is_inside() && other.ended.is_none());
-        let Some(failure) = Failure::of(end, phase, others_inside) else { return };
-        if let Some((_, first, _)) = self.held
-            && (first == rank || !matches!(failure, Failure::Signal { .. }))
+        let Some(mut failure) = Failure::of(end, phase, others_inside) else { return };
+        if failure == Failure::NoFinalize && self.plan.global.allow_missing_finalize {
+            return self.forgive(at);
+        }
+        if let Failure::Signal { number: libc::SIGKILL, .. } = failure
+            && self.course == Course::Running
+            && self.oom.as_ref().is_some_and(oom::Watch::has_killed)
+        {
+            failure = Failure::OutOfMemory;
+        }
+        let killed = matches!(failure, Failure::Signal { .. } | Failure::OutOfMemory);
+        if let Some((_, first, held)) = &self.held
+            && (*first == rank || !(killed || held.is_effect()))
         {
             return; // what is held came first
         }
@@ -70,8 +83,19 @@ impl Agent {
 
     /// A rank failed, perhaps only because another one did.
     pub(super) fn hold(&mut self, rank: u32, failure: Failure) {
-        if self.failure.is_none() && self.held.is_none() {
-            self.held = Some((Instant::now() + HOLD, rank, failure));
+        let told = self.failure.as_ref().and_then(|told| Some((self.culprit?, told)));
+        if let Some((of, known)) = told.or(self.held.as_ref().map(|(_, of, known)| (*of, known)))
+            && of != rank
+            && failure.is_like(rank, known, of)
+        {
+            self.alike += 1;
+        }
+        if self.failure.is_some() {
+            return;
+        }
+        if self.held.as_ref().is_none_or(|(.., held)| held.is_effect() && !failure.is_effect()) {
+            let others = Duration::from_millis(self.ranks.len() as u64).min(HOLD_MOST);
+            self.held = Some((Instant::now() + HOLD + others, rank, failure));
         }
     }
 
@@ -108,10 +132,13 @@ impl Agent {
             let pid = pid.map(|pid| format!(", pid {}", pid.as_raw_pid())).unwrap_or_default();
             who = format!("rank {rank} on {}{pid}", self.plan.host);
         }
+        if let Some(report) = failure.report() {
+            self.output.show(&self.epoll, report);
+        }
         if let Some(text) = failure.describe(&who) {
             self.output.say(&self.epoll, &text);
         }
-        self.failure = Some(failure);
+        (self.failure, self.culprit) = (Some(failure), rank);
     }
 
     /// Asks all ranks to end, and kills what is left after the grace time.
@@ -136,6 +163,7 @@ impl Agent {
     pub(super) fn kill_all(&mut self) {
         if !matches!(self.course, Course::Killing(_)) {
             self.course = Course::Killing(Instant::now());
+            self.name_leftovers();
             self.signal_ranks(Signal::KILL);
         }
         descendants::kill_below(getpid());

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -183,4 +184,20 @@ fn watched(child: Child, mark: &str) -> Output {
     drop(done);
     guard.join().unwrap();
     output
+}
+
+/// Builds a C program that uses MPI, against the library that cargo built for this test; gives its path.
+pub fn build(name: &str, source: &str) -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let libraries = test.parent().unwrap();
+    let _ = std::os::unix::fs::symlink("libmpi_abi.so", libraries.join("libmpi_abi.so.1"));
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (file, program) = (folder.join(format!("{name}.c")), folder.join(name));
+    fs::write(&file, source).unwrap();
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-Wall", "-Wextra", "-O1", "-o"]).arg(&program).arg(&file);
+    gcc.arg("-I").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../abi/include"));
+    gcc.arg("-L").arg(libraries).arg("-lmpi_abi").arg(format!("-Wl,-rpath,{}", libraries.display()));
+    assert!(gcc.status().unwrap().success(), "{name} does not build");
+    program
 }

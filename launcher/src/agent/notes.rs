@@ -1,0 +1,111 @@
+//! What mpirun says at the end of a job besides why it failed, and how long it waits for somebody to read it.
+
+use std::ffi::OsStr;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, getpid};
+
+use super::Agent;
+use crate::descendants;
+use crate::executable::Foreign;
+use crate::surroundings::SEARCH_PATH;
+use crate::verdict::{Failure, Phase};
+
+/// Most ranks or processes that a line names.
+const MOST: usize = 8;
+
+impl Agent {
+    /// `--allow-missing-finalize`: the rank has ended well, as if after MPI_Finalize.
+    pub(super) fn forgive(&mut self, at: usize) {
+        self.ranks[at].phase = Phase::Finalized;
+        self.unfinished.push(at as u32);
+    }
+
+    /// Says what is known only when all processes are gone.
+    pub(super) fn conclude(&mut self) {
+        if self.alike > 0 {
+            let ranks = if self.alike == 1 { "other rank" } else { "other ranks" };
+            self.say(&format!("{} {ranks} failed with the same error", self.alike));
+        }
+        if !self.unfinished.is_empty() {
+            let (count, list) = (self.unfinished.len(), listed(self.unfinished.iter()));
+            let text = format!("{count} of {} ranks ended without MPI_Finalize: {list}", self.ranks.len());
+            self.say(&text);
+        }
+        // The status of a loader that misses a library.
+        let not_loaded = self.failure == Some(Failure::Code(127));
+        if (self.failure.is_none() || not_loaded)
+            && self.ranks.len() > 1
+            && self.ranks.iter().all(|rank| rank.joined.is_none())
+        {
+            for at in 0..self.plan.apps.len() {
+                let app = &self.plan.apps[at];
+                let search = app.variable(SEARCH_PATH).unwrap_or(OsStr::new(""));
+                let foreign = Foreign::of(&app.file(), search);
+                if let Some(foreign) = foreign.filter(|foreign| foreign.is_missing() == not_loaded) {
+                    self.say(&foreign.describe(&app.command.clone()));
+                }
+            }
+        }
+    }
+
+    pub(super) fn say(&mut self, text: &str) {
+        self.output.say(&self.epoll, text);
+    }
+
+    /// Before all that is left is killed: if no rank failed, these are programs that ranks left running.
+    pub(super) fn name_leftovers(&mut self) {
+        if self.failure.is_some() || self.plan.global.quiet {
+            return;
+        }
+        let living = |pid: &Pid| descendants::state(*pid).is_some_and(|state| state != 'Z');
+        let left: Vec<Pid> = descendants::below(getpid()).into_iter().filter(living).collect();
+        if !left.is_empty() {
+            let named = |pid: &Pid| {
+                format!("{} (pid {})", descendants::name(*pid).unwrap_or_default(), pid.as_raw_pid())
+            };
+            let list = listed(left.iter().map(named));
+            let text = format!("killed what ranks had left running: {list} (--grace gives more time)");
+            self.say(&text);
+        }
+    }
+
+    /// True if all output is written, or the job failed and nobody has read any of it for too long.
+    pub(super) fn is_written(&mut self, now: Instant) -> bool {
+        if self.hurry || self.output.drain(&self.epoll, now) {
+            return true;
+        }
+        let Some(patience) = self.patience() else { return false };
+        let written = self.output.written();
+        let (known, since) = *self.unread.get_or_insert((written, now));
+        if known != written {
+            self.unread = Some((written, now));
+        } else if now >= since + patience {
+            self.hurry = true;
+            self.say("output is lost: nobody reads what the ranks have written");
+        }
+        self.hurry
+    }
+
+    /// When [`Agent::is_written`] is to be asked again, if nothing else happens.
+    pub(super) fn unread_until(&self) -> Option<Instant> {
+        Some(self.unread?.1 + self.patience()?)
+    }
+
+    /// How long nobody may read before a job that failed ends without being read: longer after a failure, which
+    /// explains itself in what is not read yet, than where the user wants an end.
+    fn patience(&self) -> Option<Duration> {
+        let grace = self.plan.global.grace;
+        Some(match self.failure.as_ref()? {
+            Failure::Timeout(_) | Failure::Interrupted(_) => grace,
+            _ => grace * 5,
+        })
+    }
+}
+
+/// The first of a list, with commas.
+fn listed(items: impl ExactSizeIterator<Item = impl ToString>) -> String {
+    let more = if items.len() > MOST { ", ..." } else { "" };
+    let first: Vec<String> = items.take(MOST).map(|item| item.to_string()).collect();
+    first.join(", ") + more
+}
