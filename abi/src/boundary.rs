@@ -8,8 +8,10 @@ use crate::errhandler::{self, Handler};
 use crate::ffi::*;
 use crate::process::{self, Phase};
 use crate::tables::When;
+use banyan_memory::NoMemory;
 use banyan_runtime::{Class, Error, Result};
 use std::cell::{Cell, RefCell};
+use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// When each function may be called, as constants named like the functions.
@@ -81,11 +83,32 @@ pub(crate) fn boundary(
     target: impl Into<Target>,
     body: impl FnOnce() -> Result<()>,
 ) -> c_int {
-    let code = contained(name, when, body);
-    if code == MPI_SUCCESS {
-        return code;
+    match contained(name, when, body) {
+        Ok(()) => MPI_SUCCESS,
+        Err(failed) => raise(name, target.into(), failed),
     }
-    raise(name, target.into(), code)
+}
+
+/// What is left of an error when everything that owns memory is gone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Failed {
+    code: c_int,
+    /// The communicator that the error is about, where that is not the argument that the declaration names.
+    about: Option<NonZeroU32>,
+}
+
+/// Names the communicator that an error is about, where that is not the argument that the declaration names: that of
+/// a request or message.
+pub(crate) trait On {
+    fn on(self, comm: MPI_Comm) -> Self;
+}
+
+impl<T> On for Result<T> {
+    #[inline]
+    fn on(self, comm: MPI_Comm) -> Self {
+        // Handles have 31 bits.
+        self.map_err(|error| error.on(comm.0 as u32))
+    }
 }
 
 /// Runs the body of a call that has no error code: `on_error` is its result if it fails.
@@ -102,15 +125,19 @@ pub(crate) fn value<T>(name: &'static str, on_error: T, body: impl FnOnce() -> R
 }
 
 #[inline(always)]
-fn contained(name: &'static str, when: When, body: impl FnOnce() -> Result<()>) -> c_int {
+fn contained(
+    name: &'static str,
+    when: When,
+    body: impl FnOnce() -> Result<()>,
+) -> std::result::Result<(), Failed> {
     let outcome = catch_unwind(AssertUnwindSafe(move || {
         check_phase(name, when)?;
         body()
     }));
     match outcome {
-        Ok(Ok(())) => MPI_SUCCESS,
-        Ok(Err(error)) => remember(name, error),
-        Err(panic) => remember(name, Error::new(Class::ERR_INTERN, panic_text(&*panic))),
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(remember(name, error)),
+        Err(panic) => Err(remember(name, panicked(&*panic))),
     }
 }
 
@@ -124,8 +151,9 @@ fn check_phase(name: &str, when: When) -> Result<()> {
 
 fn check_other_phase(name: &str, when: When, phase: Phase) -> Result<()> {
     let wrong = match (when, phase) {
-        (When::Running, Phase::Before) => "before MPI_Init",
-        (When::Running, Phase::After) => "after MPI_Finalize",
+        (When::Running, Phase::Before) => "before MPI_Init: call MPI_Init or MPI_Init_thread first",
+        (When::Running, Phase::After) if name == "MPI_Finalize" => "a second time",
+        (When::Running, Phase::After) => "after MPI_Finalize: call MPI_Finalize last",
         (When::Tool, _) if !crate::tool::running() => {
             return Err(Error::new(Class::T_ERR_NOT_INITIALIZED, "MPI_T_init_thread was not called"));
         }
@@ -134,14 +162,19 @@ fn check_other_phase(name: &str, when: When, phase: Phase) -> Result<()> {
     Err(Error::new(Class::ERR_OTHER, format!("{name} was called {wrong}")))
 }
 
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+fn panicked(panic: &(dyn std::any::Any + Send)) -> Error {
+    if let Some(NoMemory { bytes }) = panic.downcast_ref() {
+        return Error::new(
+            Class::ERR_NO_MEM,
+            format!("there is no memory for the {bytes} bytes that the call needs"),
+        );
+    }
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("unknown");
-    format!("a fault of the library: {text}; please report it")
+    Error::new(Class::ERR_INTERN, format!("a fault of the library: {text}; please report it"))
 }
 
 thread_local! {
-    static BLAMED: Cell<Option<Target>> = const { Cell::new(None) };
     static ASKED: Cell<bool> = const { Cell::new(false) };
     static LAST: RefCell<Option<(c_int, &'static str, String)>> = const { RefCell::new(None) };
 }
@@ -152,18 +185,12 @@ pub(crate) fn ask_to_raise() {
     ASKED.set(true);
 }
 
-/// Names the object that the error returned next is about, where that is not the argument that the
-/// declaration names: the communicator of a request or message.
-pub(crate) fn blame(target: Target) {
-    BLAMED.set(Some(target));
-}
-
-/// Keeps the sentence of an error for the error handler and MPI_Error_string; returns its code.
+/// Keeps the sentence of an error for the error handler and MPI_Error_string.
 #[cold]
-pub(crate) fn remember(name: &'static str, error: Error) -> c_int {
-    let code = error.class.0;
+pub(crate) fn remember(name: &'static str, error: Error) -> Failed {
+    let (code, about) = (error.class.0, error.about);
     LAST.with_borrow_mut(|last| *last = Some((code, name, error.what)));
-    code
+    Failed { code, about }
 }
 
 /// The sentence of the last error on this thread, if it had this code.
@@ -174,8 +201,9 @@ pub(crate) fn sentence(code: c_int) -> Option<String> {
 /// Calls the error handler of `target`. No destructor may be pending here or in a caller of this.
 #[cold]
 #[inline(never)]
-pub(crate) fn raise(name: &'static str, target: Target, code: c_int) -> c_int {
-    let target = BLAMED.take().unwrap_or(target);
+pub(crate) fn raise(name: &'static str, target: Target, failed: Failed) -> c_int {
+    let Failed { code, about } = failed;
+    let target = about.map_or(target, |comm| Target::Comm(MPI_Comm(comm.get() as usize)));
     let result = if ASKED.take() { MPI_SUCCESS } else { code };
     match errhandler::of(target) {
         Handler::Return => result,
@@ -274,10 +302,24 @@ mod tests {
     }
 
     #[test]
+    fn a_lack_of_memory_is_no_fault_of_the_library() {
+        let code = boundary("MPI_Test", When::Always, Code, || {
+            banyan_memory::Scratch::zeroed(1 << 50);
+            Ok(())
+        });
+        assert_eq!(code, MPI_ERR_NO_MEM);
+        assert!(sentence(code).unwrap().contains("1125899906842624 bytes"));
+    }
+
+    #[test]
     fn calls_before_init_are_refused_by_name() {
-        let code = contained("MPI_Send", When::Running, || unreachable!("the body must not run"));
+        let failed = contained("MPI_Send", When::Running, || unreachable!("the body must not run"));
+        let code = failed.unwrap_err().code;
         assert_eq!(code, MPI_ERR_OTHER);
-        assert_eq!(sentence(code).unwrap(), "MPI_Send was called before MPI_Init");
+        assert_eq!(
+            sentence(code).unwrap(),
+            "MPI_Send was called before MPI_Init: call MPI_Init or MPI_Init_thread first"
+        );
         assert_eq!(sentence(MPI_ERR_RANK), None);
     }
 

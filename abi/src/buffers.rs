@@ -40,11 +40,24 @@ pub(crate) fn displacements<N: Number>(list: Ptr<N>, ranks: usize) -> Result<Vec
 /// The values of a list, converted. Collecting results would allocate as it goes.
 #[inline]
 fn each<N: Number, T>(list: Ptr<N>, ranks: usize, convert: impl Fn(N) -> Result<T>) -> Result<Vec<T>> {
-    let mut all = Vec::with_capacity(ranks);
+    let mut all = room(ranks)?;
     for at in 0..ranks {
         all.push(convert(list.at(at)?)?);
     }
     Ok(all)
+}
+
+/// An empty list with room for `len` entries, as many as the user says.
+///
+/// # Errors
+/// MPI_ERR_NO_MEM if there is no memory for them.
+#[inline]
+pub(crate) fn room<T>(len: usize) -> Result<Vec<T>> {
+    let mut all = Vec::new();
+    match all.try_reserve_exact(len) {
+        Ok(()) => Ok(all),
+        Err(_) => bail!(ERR_NO_MEM, "there is no memory for a list of {len} entries"),
+    }
 }
 
 /// `count` elements of a committed datatype at `buf`.

@@ -9,15 +9,16 @@ use crate::pointer::Ptr;
 use crate::request::{give, give_over};
 use crate::status::store;
 use banyan_datatype::Data;
-use banyan_memory::Scratch;
-use banyan_runtime::{Attached, Outcome, Request, Result, SendMode, Status, bail};
+use banyan_runtime::{Attached, Outcome, Request, Result, SendMode, Status, bail, packed};
 use std::sync::Arc;
 
 /// The user's data; with MPI_PROC_NULL the buffer is not looked at.
 fn data<N: Number>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype, peer: c_int) -> Result<Data> {
     if peer == MPI_PROC_NULL {
-        self::count(count)?;
-        datatype::committed(datatype)?;
+        // Programs pass the null type together with nothing, and other MPI libraries let them.
+        if self::count(count)? > 0 || datatype != MPI_DATATYPE_NULL {
+            datatype::committed(datatype)?;
+        }
         return Ok(Data::bytes(banyan_memory::Buffer::empty()));
     }
     buffers::data(buf, count, datatype)
@@ -149,13 +150,6 @@ pub(crate) fn finish(outcome: Outcome, status: Ptr<MPI_Status>) -> Result<()> {
         None => Ok(()),
         Some(error) => Err(error),
     }
-}
-
-/// A copy of the data in one piece.
-fn copy(data: &Data) -> Data {
-    let copy = Data::bytes(Scratch::zeroed(data.len() as usize));
-    copy.copy_from(data);
-    copy
 }
 
 /// A send of a copy that needs no request, and a receive: MPI_Isendrecv and MPI_Isendrecv_replace.
@@ -408,7 +402,7 @@ mpi! {
         comm: MPI_Comm,
         request: Ptr<MPI_Request>,
     ) on comm {
-        let outgoing = copy(&data(sendbuf, sendcount, sendtype, dest)?);
+        let outgoing = Data::bytes(packed(&data(sendbuf, sendcount, sendtype, dest)?)?);
         let incoming = data(recvbuf, recvcount, recvtype, source)?;
         isendrecv(comm, (&outgoing, dest, sendtag), (&incoming, source, recvtag), request)
     }
@@ -425,7 +419,7 @@ mpi! {
         request: Ptr<MPI_Request>,
     ) on comm {
         let incoming = buffers::data(buf, count, datatype)?;
-        let outgoing = copy(&incoming);
+        let outgoing = Data::bytes(packed(&incoming)?);
         isendrecv(comm, (&outgoing, dest, sendtag), (&incoming, source, recvtag), request)
     }
 

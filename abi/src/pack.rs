@@ -6,10 +6,11 @@ use crate::datatype::{self, OrMpi};
 use crate::ffi::*;
 use crate::pointer::Ptr;
 use banyan_datatype::{Data, external32};
+use banyan_memory::Buffer;
 use banyan_runtime::{Result, bail};
 
 /// The part of a packed buffer from `position` on.
-fn rest(buf: Ptr<c_void>, size: i64, position: i64) -> Result<banyan_memory::Buffer> {
+fn rest(buf: Ptr<c_void>, size: i64, position: i64) -> Result<Buffer> {
     if size < 0 {
         bail!(ERR_COUNT, "the size of the packed buffer is {size}");
     }
@@ -65,8 +66,18 @@ fn external(datarep: Ptr<c_char>) -> Result<()> {
     }
 }
 
-/// The bytes of the user's packed buffer as a slice, for as long as the call lasts.
-fn slice<'call>(buffer: banyan_memory::Buffer) -> &'call mut [u8] {
+/// The bytes of a packed buffer that are read.
+fn input(buffer: &Buffer) -> &[u8] {
+    let len = buffer.len();
+    if len == 0 {
+        return &[];
+    }
+    // SAFETY: the packed buffer of one call, which by MPI's contract nobody writes meanwhile.
+    unsafe { std::slice::from_raw_parts(buffer.ptr(0, len), len) }
+}
+
+/// The bytes of a packed buffer that are written.
+fn output(buffer: &mut Buffer) -> &mut [u8] {
     let len = buffer.len();
     if len == 0 {
         return &mut [];
@@ -123,8 +134,8 @@ mpi! {
         external(datarep)?;
         let at = position.get()?;
         let (data, ty) = typed(inbuf, count(incount)?, datatype)?;
-        let out = rest(outbuf, outsize, at)?;
-        let written = external32::pack(&data, &ty, slice(out)).mpi()?;
+        let mut out = rest(outbuf, outsize, at)?;
+        let written = external32::pack(&data, &ty, output(&mut out)).mpi()?;
         position.set(at + written as i64)
     }
 
@@ -141,7 +152,7 @@ mpi! {
         let at = position.get()?;
         let (data, ty) = typed(outbuf, count(outcount)?, datatype)?;
         let packed = rest(inbuf, insize, at)?;
-        let read = external32::unpack(&data, &ty, slice(packed)).mpi()?;
+        let read = external32::unpack(&data, &ty, input(&packed)).mpi()?;
         position.set(at + read as i64)
     }
 

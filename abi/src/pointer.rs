@@ -88,9 +88,13 @@ impl<T: Copy> Ptr<T> {
     /// The first `len` values, copied; no access if `len` is 0.
     ///
     /// # Errors
-    /// MPI_ERR_ARG for a null pointer with `len > 0`.
+    /// MPI_ERR_ARG for a null pointer with `len > 0`, MPI_ERR_NO_MEM if there is no memory for the copy.
     pub fn list(self, len: usize) -> Result<Vec<T>> {
-        (0..len).map(|at| Ptr(self.0.wrapping_add(if self.is_null() { 0 } else { at })).get()).collect()
+        let mut all = crate::buffers::room(if self.is_null() { 0 } else { len })?;
+        for at in 0..len {
+            all.push(self.at(at)?);
+        }
+        Ok(all)
     }
 
     /// The value at place `at` of the array.
@@ -150,5 +154,5 @@ impl Ptr<c_char> {
 
 #[cold]
 fn null() -> Error {
-    Error::new(Class::ERR_ARG, "an argument is NULL that must point to memory")
+    Error::new(Class::ERR_ARG, "a pointer argument is NULL where the call has to read or to write")
 }

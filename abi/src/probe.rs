@@ -1,6 +1,6 @@
 //! Probing for messages, and receiving those that a probe took out of matching (MPI 5.0, 3.8).
 
-use crate::boundary::{SelfComm, Target, blame, mpi};
+use crate::boundary::{On, SelfComm, mpi};
 use crate::buffers::data;
 use crate::comm::lookup;
 use crate::ffi::*;
@@ -37,11 +37,7 @@ fn waiting(message: MPI_Message) -> Result<MPI_Comm> {
     match message {
         MPI_MESSAGE_NO_PROC => Ok(MPI_COMM_SELF),
         MPI_MESSAGE_NULL => bail!(ERR_REQUEST, "the message is MPI_MESSAGE_NULL"),
-        MPI_Message(number) => {
-            let comm = TABLE.with(number, |(_, comm)| *comm)?;
-            blame(Target::Comm(comm));
-            Ok(comm)
-        }
+        MPI_Message(number) => TABLE.with(number, |(_, comm)| *comm),
     }
 }
 
@@ -104,9 +100,9 @@ mpi! {
         message: Ptr<MPI_Message>,
         status: Ptr<MPI_Status>,
     ) on SelfComm {
-        waiting(message.get()?)?;
-        let data = data(buf, count, datatype)?;
-        finish(take(message)?.recv(&data), status)
+        let comm = waiting(message.get()?)?;
+        let data = data(buf, count, datatype).on(comm)?;
+        finish(take(message)?.recv(&data), status).on(comm)
     }
 
     fn MPI_Imrecv<N>(
@@ -117,7 +113,7 @@ mpi! {
         request: Ptr<MPI_Request>,
     ) on SelfComm {
         let comm = waiting(message.get()?)?;
-        let data = data(buf, count, datatype)?;
+        let data = data(buf, count, datatype).on(comm)?;
         let own = lookup(MPI_COMM_SELF)?;
         give(request, take(message)?.irecv(&data, &own), comm)
     }

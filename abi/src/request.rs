@@ -1,6 +1,7 @@
 //! Requests (MPI 5.0, 3.7 and 3.9): their handles, and completing, starting and cancelling them.
 
-use crate::boundary::{SelfComm, Target, blame, mpi};
+use crate::boundary::{On, SelfComm, mpi};
+use crate::buffers::room;
 use crate::comm::{Found, lookup as lookup_comm};
 use crate::ffi::*;
 use crate::handles::{Kind, Objects, Table};
@@ -41,7 +42,7 @@ fn runtime() -> Result<Found> {
     lookup_comm(MPI_COMM_SELF)
 }
 
-/// The request of a handle; errors from here on are reported on its communicator. None for MPI_REQUEST_NULL.
+/// The request of a handle; None for MPI_REQUEST_NULL.
 fn lookup(request: MPI_Request) -> Result<Option<Entry>> {
     if request == MPI_REQUEST_NULL {
         return Ok(None);
@@ -51,12 +52,9 @@ fn lookup(request: MPI_Request) -> Result<Option<Entry>> {
 }
 
 /// The request of a handle that must not be null.
-fn active(request: MPI_Request) -> Result<Request> {
+fn active(request: MPI_Request) -> Result<Entry> {
     match lookup(request)? {
-        Some(entry) => {
-            blame(Target::Comm(entry.comm));
-            Ok(entry.request)
-        }
+        Some(entry) => Ok(entry),
         None => bail!(ERR_REQUEST, "the request is MPI_REQUEST_NULL"),
     }
 }
@@ -75,10 +73,7 @@ fn finish(outcome: Outcome, comm: MPI_Comm, status: Ptr<MPI_Status>) -> Result<(
     store(status, &outcome.status);
     match outcome.error {
         None => Ok(()),
-        Some(error) => {
-            blame(Target::Comm(comm));
-            Err(error)
-        }
+        Some(error) => Err(error).on(comm),
     }
 }
 
@@ -105,7 +100,7 @@ impl AsRef<Request> for Listed {
 impl Many {
     fn new(count: c_int, array: Ptr<MPI_Request>) -> Result<Many> {
         let len = length(count, array)?;
-        let mut entries = Vec::with_capacity(len);
+        let mut entries = room(len)?;
         TABLE.visit(|objects| {
             for at in 0..len {
                 let handle = array.at(at)?;
@@ -154,10 +149,9 @@ impl Many {
     fn in_status<'a>(&self, outcomes: impl Iterator<Item = (usize, &'a Outcome)>) -> Result<()> {
         let mut failed = outcomes.filter_map(|(which, outcome)| Some((which, outcome.error.as_ref()?)));
         let Some((which, error)) = failed.next() else { return Ok(()) };
-        blame(Target::Comm(self.entries[which].entry.comm));
         let more = failed.count();
         let what = format!("request {} failed ({error}), and {more} more", self.entries[which].at);
-        Err(Error::new(Class::ERR_IN_STATUS, what))
+        Err(Error::new(Class::ERR_IN_STATUS, what)).on(self.entries[which].entry.comm)
     }
 }
 
@@ -249,7 +243,7 @@ fn wait_all(count: c_int, array: Ptr<MPI_Request>, statuses: Ptr<MPI_Status>) ->
                 out.well(at, &status);
             } else {
                 if entries.is_empty() {
-                    entries.reserve_exact(len - at);
+                    entries = room(len - at)?;
                 }
                 entries.push(Listed { at, handle, entry: objects.get(handle.0)?.clone() });
             }
@@ -492,7 +486,8 @@ mpi! {
     }
 
     fn MPI_Start(request: Ptr<MPI_Request>) on SelfComm {
-        active(request.get()?)?.start()
+        let entry = active(request.get()?)?;
+        entry.request.start().on(entry.comm)
     }
 
     fn MPI_Startall(count: c_int, array_of_requests: Ptr<MPI_Request>) on SelfComm {
@@ -501,21 +496,21 @@ mpi! {
             bail!(ERR_REQUEST, "one of the requests is MPI_REQUEST_NULL");
         }
         for Listed { entry, .. } in &many.entries {
-            blame(Target::Comm(entry.comm));
-            entry.request.start()?;
+            entry.request.start().on(entry.comm)?;
         }
         Ok(())
     }
 
     fn MPI_Cancel(request: Ptr<MPI_Request>) on SelfComm {
-        active(request.get()?)?.cancel(runtime()?.runtime())
+        let entry = active(request.get()?)?;
+        entry.request.cancel(runtime()?.runtime()).on(entry.comm)
     }
 
     fn MPI_Request_free(request: Ptr<MPI_Request>) on SelfComm {
         let handle = request.get()?;
         let old = active(handle)?;
         request.set(MPI_REQUEST_NULL)?;
-        let freed = old.free(runtime()?.runtime());
+        let freed = old.request.free(runtime()?.runtime()).on(old.comm);
         if !matches!(freed, Ok(true)) {
             TABLE.remove(handle.0)?;
         }
@@ -524,10 +519,10 @@ mpi! {
 
     fn MPI_Grequest_complete(request: MPI_Request) on SelfComm {
         let old = active(request)?;
-        if old.complete()? {
+        if old.request.complete().on(old.comm)? {
             // It was freed before: now it is gone.
             TABLE.remove(request.0)?;
-            old.free(runtime()?.runtime())?;
+            old.request.free(runtime()?.runtime()).on(old.comm)?;
         }
         Ok(())
     }

@@ -4,7 +4,6 @@ use crate::boundary::{SelfComm, mpi};
 use crate::datatype;
 use crate::ffi::*;
 use crate::pointer::Ptr;
-use banyan_datatype::Datatype;
 use banyan_runtime::{Result, Status, bail};
 
 impl MPI_Status {
@@ -147,24 +146,10 @@ fn set_elements(status: Ptr<MPI_Status>, datatype: MPI_Datatype, count: i64) -> 
     if count < 0 {
         bail!(ERR_COUNT, "the count is {count}");
     }
-    let bytes = bytes_of(&*datatype::lookup(datatype)?, count as u64);
+    let ty = datatype::lookup(datatype)?;
+    let bytes = if ty.size() == 0 { Some(0) } else { ty.bytes_of(count as u64) };
+    let Some(bytes) = bytes.filter(|&bytes| bytes <= i64::MAX as u64) else {
+        bail!(ERR_COUNT, "{count} elements of the datatype have more than 2^63 - 1 bytes");
+    };
     change(status, |status| status.set_bytes(bytes))
-}
-
-/// Bytes of the first `elements` basic elements of a row of the datatype.
-fn bytes_of(ty: &Datatype, elements: u64) -> u64 {
-    let each = ty.element_count();
-    if each == 0 {
-        return 0;
-    }
-    let mut left = elements % each;
-    let mut bytes = (elements / each).saturating_mul(ty.size());
-    let _ = ty.visit_basics(|basic, count| {
-        // A pair counts as one element here, as in MPI_Get_elements.
-        let some = count.min(left);
-        left -= some;
-        bytes = bytes.saturating_add(some * u64::from(basic.size));
-        if left == 0 { Err(()) } else { Ok(()) }
-    });
-    bytes
 }

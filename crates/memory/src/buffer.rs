@@ -1,5 +1,6 @@
 //! [`Buffer`]: checked access to memory that the runtime does not own, or shares.
 
+use std::alloc::Layout;
 use std::sync::Arc;
 
 use crate::few::{FEW, copy_few};
@@ -197,17 +198,40 @@ impl Address {
     }
 }
 
+/// What [`Scratch::zeroed`] panics with: whoever contains panics tells it from a fault of the library.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NoMemory {
+    /// So many were wanted.
+    pub bytes: usize,
+}
+
 /// Zeroed memory of the runtime's own, freed when the last [`Buffer`] on it goes.
 #[derive(Debug)]
 pub struct Scratch;
 
 impl Scratch {
     /// `len` zeroed bytes, aligned for every MPI basic type.
+    ///
+    /// # Panics
+    /// With [`NoMemory`], without a message, if there is no memory for them.
     pub fn zeroed(len: usize) -> Buffer {
-        let words = vec![0 as Word; len.div_ceil(16)].into_boxed_slice();
-        let owner = Arc::new(Allocation(Box::into_raw(words)));
-        let origin = owner.0.cast::<u8>();
-        Buffer { origin, lo: 0, hi: len as isize, owner: Some(owner) }
+        Self::try_zeroed(len).unwrap_or_else(|| std::panic::resume_unwind(Box::new(NoMemory { bytes: len })))
+    }
+
+    /// As [`Scratch::zeroed`], if there is memory for so much: for lengths that come from the user.
+    pub fn try_zeroed(len: usize) -> Option<Buffer> {
+        let words = len.div_ceil(size_of::<Word>());
+        let layout = Layout::array::<Word>(words).ok()?;
+        let first = match words {
+            0 => std::ptr::NonNull::<Word>::dangling().as_ptr(),
+            // SAFETY: the layout has at least one word.
+            _ => unsafe { std::alloc::alloc_zeroed(layout) }.cast::<Word>(),
+        };
+        if first.is_null() {
+            return None;
+        }
+        let owner = Arc::new(Allocation(std::ptr::slice_from_raw_parts_mut(first, words)));
+        Some(Buffer { origin: first.cast(), lo: 0, hi: len as isize, owner: Some(owner) })
     }
 
     /// A copy of `bytes`.
@@ -232,7 +256,7 @@ unsafe impl Sync for Allocation {}
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        // SAFETY: made by Box::into_raw in `Scratch::zeroed`, dropped once, by the last owner.
+        // SAFETY: made with a Box's layout in `Scratch::try_zeroed`, dropped once, by the last owner.
         drop(unsafe { Box::from_raw(self.0) });
     }
 }
@@ -277,5 +301,13 @@ mod tests {
         part.read(0, &mut out);
         assert_eq!(out, [7]);
         assert_eq!(Scratch::zeroed(0).len(), 0);
+    }
+
+    #[test]
+    fn what_no_memory_holds_is_refused() {
+        assert_eq!(Scratch::try_zeroed(17).map(|buffer| buffer.len()), Some(17));
+        for len in [1 << 50, usize::MAX / 2, usize::MAX] {
+            assert!(Scratch::try_zeroed(len).is_none(), "{len}");
+        }
     }
 }

@@ -10,5 +10,5 @@ mod few;
 mod gate;
 mod socket;
 
-pub use buffer::{Address, Buffer, Scratch};
+pub use buffer::{Address, Buffer, NoMemory, Scratch};
 pub use gate::{Gate, GateGuard, Serialized};

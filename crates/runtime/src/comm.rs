@@ -218,7 +218,8 @@ impl Comm {
     #[cold]
     fn no_rank(&self, rank: i32, what: &str) -> Error {
         let (name, last) = (self.name_or_kind(), self.targets().size().saturating_sub(1));
-        Error::new(Class::ERR_RANK, format!("{what} is {rank}, but {name} has ranks 0 to {last}"))
+        let given = if rank == ANY_SOURCE { "MPI_ANY_SOURCE".to_string() } else { rank.to_string() };
+        Error::new(Class::ERR_RANK, format!("{what} is {given}, but {name} has ranks 0 to {last}"))
     }
 
     #[inline(always)]
@@ -446,7 +447,7 @@ impl Comm {
         let mut engine = self.rt.gate.enter();
         match dest {
             Some(dest) if !self.send_now(&mut engine, outgoing, dest, sendtag, SendMode::Standard) => {
-                let copy = replace.then(|| Data::bytes(packed(outgoing)));
+                let copy = if replace { Some(Data::bytes(packed(outgoing)?)) } else { None };
                 let outgoing = copy.as_ref().unwrap_or(outgoing);
                 self.send_while_receiving(engine, (outgoing, dest, sendtag), (incoming, source, recvtag))
             }
@@ -572,7 +573,7 @@ impl Comm {
             engine.progress();
             attached.take(data.len())
         })?;
-        let copy = Data::bytes(packed(data));
+        let copy = Data::bytes(packed(data).inspect_err(|_| attached.give_back(bytes))?);
         let args = self.send_args(&copy, peer, tag, p2p::Mode::Standard);
         match engine.p2p.send(&mut engine.ports, args) {
             Started::Pending(id) => engine.bsends.push((id, attached, bytes)),

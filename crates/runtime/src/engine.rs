@@ -353,8 +353,14 @@ pub(crate) fn fault_error(fault: &p2p::Fault) -> Error {
 }
 
 /// A scratch copy of a message, so that the user's buffer is free at once.
-pub(crate) fn packed(data: &Data) -> Buffer {
-    let copy = Scratch::zeroed(data.len() as usize);
+///
+/// # Errors
+/// MPI_ERR_NO_MEM if there is no memory for it.
+pub fn packed(data: &Data) -> Result<Buffer, Error> {
+    let Some(copy) = Scratch::try_zeroed(data.len() as usize) else {
+        let what = format!("there is no memory for a copy of the message of {} bytes", data.len());
+        return Err(Error::new(Class::ERR_NO_MEM, what));
+    };
     Data::bytes(copy.clone()).copy_from(data);
-    copy
+    Ok(copy)
 }

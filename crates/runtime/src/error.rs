@@ -1,6 +1,7 @@
 //! [`Error`]: an MPI error class with a sentence that says what was wrong, and [`Class`], the list of classes.
 
 use std::fmt;
+use std::num::NonZeroU32;
 
 /// An MPI error class, by its number in the MPI 5.0 ABI (annex A.1.1), or one that the user added.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -126,6 +127,9 @@ impl fmt::Debug for Class {
 pub struct Error {
     /// The code that the MPI call returns; its class, unless the user made the code (MPI_Add_error_code).
     pub class: Class,
+    /// The object whose error handler gets it, by the handle that the face knows it by, where that is not the one
+    /// that the call names (the communicator of a request).
+    pub about: Option<NonZeroU32>,
     /// What was wrong: the argument and its value, the peer, the cause, the way out.
     pub what: String,
 }
@@ -136,7 +140,12 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl Error {
     /// An error of `class`; `what` names the argument, its value and the way out.
     pub fn new(class: Class, what: impl Into<String>) -> Self {
-        Self { class, what: what.into() }
+        Self { class, about: None, what: what.into() }
+    }
+
+    /// The same error, for the error handler of the object with this handle, unless it is for another one already.
+    pub fn on(self, handle: u32) -> Self {
+        Self { about: self.about.or(NonZeroU32::new(handle)), ..self }
     }
 }
 

@@ -36,6 +36,7 @@ pub use bsend::{Attached, BSEND_OVERHEAD};
 pub use cart::{Cart, dims_create};
 pub use comm::Comm;
 pub use creation::SplitType;
+pub use engine::packed;
 pub use errcode::{ErrorCodes, MAX_ERROR_STRING, error_codes};
 pub use errhandler::Errhandler;
 pub use error::{Class, Error, Result};
