@@ -1,19 +1,22 @@
-//! Handles of objects: 31-bit numbers of kind, generation and index, and the tables behind them.
+//! Handles of objects: 31-bit numbers of kind and serial number, and the tables behind them.
 //!
-//! A number that was never given out, or whose object is gone, is noticed by the generation: it becomes
-//! the error class of its kind, never a crash. MPI 5.0, 20.3: integers 0 to 4095 are predefined handles.
+//! Serial numbers are given out in turn, and the last bits of one are the place of its object in the table. So a
+//! handle comes again only after 2^27 others of its kind, and a number that was never given out, or whose object
+//! is gone, is noticed until then: it becomes the error class of its kind, never a crash.
+//! MPI 5.0, 20.3: integers 0 to 4095 are predefined handles.
 
 use banyan_runtime::{Class, Error, Result};
 use std::cell::UnsafeCell;
+use std::collections::TryReserveError;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-const INDEX_BITS: u32 = 20;
-const GENERATION_BITS: u32 = 7;
-/// Where the generation is.
-const GENERATION: usize = ((1 << GENERATION_BITS) - 1) << INDEX_BITS;
-/// Flipped in what a free slot keeps.
-const FREE: usize = 1;
+const NUMBER_BITS: u32 = 27;
+const NUMBERS: usize = 1 << NUMBER_BITS;
+/// Most objects of a kind: half of the places of a table are free, so that the next free one is near.
+const MOST: usize = NUMBERS / 2;
+/// Places of a table that is used.
+const FEWEST_PLACES: usize = 64;
 
 /// What a handle stands for. The numbers are part of the handles, and start at 1 so that every handle
 /// is above the predefined range.
@@ -70,7 +73,7 @@ impl Kind {
     }
 
     fn of(handle: usize) -> Option<Kind> {
-        Kind::ALL.into_iter().find(|kind| (handle >> (INDEX_BITS + GENERATION_BITS)) == *kind as usize)
+        Kind::ALL.into_iter().find(|kind| handle >> NUMBER_BITS == *kind as usize)
     }
 }
 
@@ -81,51 +84,100 @@ pub struct Table<T> {
 }
 
 struct Slots<T> {
+    /// As many as a power of two, or none.
     all: Vec<Slot<T>>,
-    free: Vec<u32>,
+    /// How many objects there are.
+    live: usize,
+    /// The most there were since the numbers came to the first place.
+    peak: usize,
+    /// How many numbers were given out or passed over: the next one, but for what is above its 27 bits.
+    next: usize,
 }
 
 struct Slot<T> {
-    /// The handle of the object; of a free slot that of the next one, with a bit of the index flipped, so that no
-    /// handle leads to it.
+    /// The handle of the object; 0, which no handle is, if the slot is free.
     handle: usize,
     object: Option<T>,
 }
 
 impl<T> Slots<T> {
+    const fn new() -> Self {
+        Self { all: Vec::new(), live: 0, peak: 0, next: 0 }
+    }
+
     /// Frees a slot, whose object is gone: the old handle is stale from now on.
     #[inline(always)]
     fn vacate(&mut self, index: usize) {
-        let slot = &mut self.all[index];
-        let next = (slot.handle + (1 << INDEX_BITS)) & GENERATION;
-        slot.handle = (slot.handle & !GENERATION | next) ^ FREE;
-        self.free.push(index as u32);
+        self.all[index].handle = 0;
+        self.live -= 1;
     }
 
     /// Where the object of a handle is, if the handle is good.
     #[inline(always)]
     fn find(&self, handle: usize) -> Option<usize> {
-        let index = handle & ((1 << INDEX_BITS) - 1);
+        let index = handle & self.all.len().wrapping_sub(1);
         self.all.get(index).is_some_and(|slot| slot.handle == handle).then_some(index)
+    }
+
+    /// The next number whose place is free, and that place. There is one.
+    #[inline(always)]
+    fn next(&mut self) -> (usize, usize) {
+        loop {
+            let number = self.next % NUMBERS;
+            let index = number & (self.all.len() - 1);
+            self.next += 1;
+            if index == 0 {
+                self.come_round();
+            }
+            if self.all[index].handle == 0 {
+                return (number, index);
+            }
+        }
+    }
+
+    /// Halves a table that was far too large during this round, unless two objects would come to one place: the
+    /// next ones then lie in memory that is in the cache.
+    #[cold]
+    fn come_round(&mut self) {
+        let half = self.all.len() / 2;
+        let fits = || (0..half).all(|at| self.all[at].handle == 0 || self.all[at + half].handle == 0);
+        if half >= FEWEST_PLACES && self.peak <= half / 4 && fits() {
+            // Without memory for a smaller table the large one stays.
+            let _ = self.resize(half);
+        }
+        self.peak = self.live;
+    }
+
+    #[cold]
+    fn resize(&mut self, places: usize) -> Result<(), TryReserveError> {
+        let mut all = Vec::new();
+        all.try_reserve_exact(places)?;
+        all.resize_with(places, || Slot { handle: 0, object: None });
+        for slot in self.all.drain(..).filter(|slot| slot.handle != 0) {
+            let index = slot.handle & (places - 1);
+            all[index] = slot;
+        }
+        self.all = all;
+        Ok(())
     }
 }
 
 impl<T> Table<T> {
     /// An empty table.
     pub const fn new(kind: Kind) -> Self {
-        Self { kind, slots: Spin::new(Slots { all: Vec::new(), free: Vec::new() }, false) }
+        Self { kind, slots: Spin::new(Slots::new(), false) }
     }
 
     /// An empty table that is used only between initialization and finalization, so that threads come to it one
     /// after the other if the program has promised that.
     pub const fn serial(kind: Kind) -> Self {
-        Self { kind, slots: Spin::new(Slots { all: Vec::new(), free: Vec::new() }, true) }
+        Self { kind, slots: Spin::new(Slots::new(), true) }
     }
 
     /// Keeps `object` and returns its handle.
     ///
     /// # Errors
-    /// MPI_ERR_NO_MEM if there are 2^20 objects of the kind already.
+    /// MPI_ERR_NO_MEM if there are 2^26 objects of the kind already, or no memory for one more.
     #[inline(always)]
     pub fn insert(&self, object: T) -> Result<usize> {
         self.insert_with(|| object)
@@ -135,20 +187,32 @@ impl<T> Table<T> {
     #[inline(always)]
     pub fn insert_with(&self, make: impl FnOnce() -> T) -> Result<usize> {
         let slots = &mut *self.slots.lock();
-        let index = match slots.free.pop() {
-            Some(index) => index,
-            None if slots.all.len() >> INDEX_BITS != 0 => return Err(self.full()),
-            None => {
-                let index = slots.all.len() as u32;
-                slots.all.push(Slot { handle: self.first(index) ^ FREE, object: None });
-                index
-            }
-        };
-        let slot = &mut slots.all[index as usize];
+        if slots.live * 2 >= slots.all.len() {
+            self.grow(slots)?;
+        }
+        let (number, index) = slots.next();
+        let handle = (self.kind as usize) << NUMBER_BITS | number;
+        slots.live += 1;
+        slots.peak = slots.peak.max(slots.live);
+        let slot = &mut slots.all[index];
         // A slot that is free holds nothing: the compiler need not look for what to drop.
         std::mem::forget(slot.object.replace(make()));
-        slot.handle ^= FREE;
-        Ok(slot.handle)
+        slot.handle = handle;
+        Ok(handle)
+    }
+
+    #[cold]
+    fn grow(&self, slots: &mut Slots<T>) -> Result<()> {
+        let (name, live) = (self.kind.name(), slots.live);
+        if live >= MOST {
+            let what =
+                format!("there are {live} {name}s already, as many as there can be; free those not needed");
+            return Err(Error::new(Class::ERR_NO_MEM, what));
+        }
+        slots.resize((slots.all.len() * 2).max(FEWEST_PLACES)).map_err(|error| {
+            let what = format!("there is no memory for more than {live} {name}s: {error}");
+            Error::new(Class::ERR_NO_MEM, what)
+        })
     }
 
     /// Takes the object out; its handle is stale from now on.
@@ -170,53 +234,44 @@ impl<T> Table<T> {
 
     /// How many objects there are.
     pub fn count(&self) -> usize {
-        let slots = self.slots.lock();
-        slots.all.len() - slots.free.len()
+        self.slots.lock().live
     }
 
     /// Takes every object out.
     pub fn drain(&self) -> Vec<T> {
         let mut slots = self.slots.lock();
-        let mut objects = Vec::new();
-        for index in 0..slots.all.len() {
-            if let Some(object) = slots.all[index].object.take() {
-                objects.push(object);
-                slots.vacate(index);
-            }
-        }
-        objects
-    }
-
-    /// The first handle of a slot.
-    fn first(&self, index: u32) -> usize {
-        ((self.kind as usize) << (INDEX_BITS + GENERATION_BITS)) | index as usize
+        slots.live = 0;
+        let taken = slots.all.iter_mut().filter_map(|slot| {
+            slot.handle = 0;
+            slot.object.take()
+        });
+        taken.collect()
     }
 
     #[inline(always)]
     fn index(&self, slots: &Slots<T>, handle: usize) -> Result<usize> {
         match slots.find(handle) {
             Some(index) => Ok(index),
-            None => Err(self.bad(slots.all.len(), handle)),
+            None => Err(self.bad(slots.next, handle)),
         }
     }
 
     #[cold]
-    fn full(&self) -> Error {
-        let what = format!("there are 2^20 {}s already; free those not needed", self.kind.name());
-        Error::new(Class::ERR_NO_MEM, what)
-    }
-
-    #[cold]
-    fn bad(&self, len: usize, handle: usize) -> Error {
+    fn bad(&self, given: usize, handle: usize) -> Error {
         match Kind::of(handle) {
-            Some(kind) if kind == self.kind && handle & ((1 << INDEX_BITS) - 1) < len => self.stale(handle),
+            Some(kind) if kind == self.kind && handle % NUMBERS < given => self.stale(handle),
             _ => self.wild(handle),
         }
     }
 
     #[cold]
     fn stale(&self, handle: usize) -> Error {
-        let what = format!("handle {handle:#x} is of a {} that has been freed", self.kind.name());
+        let gone = match self.kind {
+            Kind::Request => "is over (completed or freed)",
+            Kind::Message => "has been received",
+            _ => "has been freed",
+        };
+        let what = format!("handle {handle:#x} is of a {} that {gone}", self.kind.name());
         Error::new(self.kind.class(), what)
     }
 
@@ -427,6 +482,59 @@ mod tests {
         assert!(table.lookup(a).unwrap_err().what.contains("freed"));
         assert!(table.lookup(group).unwrap_err().what.contains("is a group"));
         assert_eq!(table.lookup(b), Ok('b'));
+    }
+
+    #[test]
+    fn a_stale_handle_stays_stale() {
+        let table = Table::new(Kind::Datatype);
+        let kept: Vec<usize> = (0..10).map(|n| table.insert(n).unwrap()).collect();
+        let stale = table.insert(77).unwrap();
+        assert_eq!(table.remove(stale), Ok(77));
+        for n in 0..100_000 {
+            let handle = table.insert(n).unwrap();
+            assert!(table.lookup(stale).is_err() && !kept.contains(&handle));
+            assert_eq!(table.remove(handle), Ok(n));
+        }
+        assert!(table.lookup(stale).unwrap_err().what.contains("freed"));
+        for (n, handle) in kept.into_iter().enumerate() {
+            assert_eq!(table.lookup(handle), Ok(n));
+        }
+    }
+
+    #[test]
+    fn numbers_come_again_after_all_others() {
+        let table = Table::new(Kind::Op);
+        let (first, kept) = (table.insert(1).unwrap(), table.insert(2).unwrap());
+        assert_eq!(table.remove(first), Ok(1));
+        table.slots.lock().next = NUMBERS - 1;
+        let last = table.insert(3).unwrap();
+        assert_eq!(last % NUMBERS, NUMBERS - 1);
+        assert_eq!(table.insert(4), Ok(first));
+        let next = table.insert(5).unwrap();
+        assert_ne!(next, kept, "the number of an object that is still there is passed over");
+        assert_eq!([last, first, kept, next].map(|handle| table.lookup(handle).unwrap()), [3, 4, 2, 5]);
+    }
+
+    #[test]
+    fn a_table_grows_with_its_objects_and_shrinks_again() {
+        const MANY: usize = (1 << 20) + 5;
+        let table = Table::new(Kind::Group);
+        let handles: Vec<usize> = (0..MANY).map(|n| table.insert(n as u32).unwrap()).collect();
+        assert_eq!(table.count(), MANY);
+        for (n, handle) in handles.iter().enumerate() {
+            assert_eq!(table.lookup(*handle), Ok(n as u32));
+        }
+        for handle in &handles[1..] {
+            table.remove(*handle).unwrap();
+        }
+        let places = table.slots.lock().all.len();
+        for n in 0..3 * places as u32 {
+            let handle = table.insert(n).unwrap();
+            assert_eq!(table.remove(handle), Ok(n));
+        }
+        assert!(table.slots.lock().all.len() <= 1024, "{}", table.slots.lock().all.len());
+        assert_eq!(table.lookup(handles[0]), Ok(0));
+        assert!(table.lookup(handles[1]).is_err());
     }
 
     #[test]

@@ -119,6 +119,31 @@ static void handles(void) {
     FAILS(MPI_ERR_OP, MPI_Allreduce(&i, &n, 1, MPI_INT, (MPI_Op)0x7777777, MPI_COMM_SELF));
 }
 
+/* What was freed stays so, however many come after it. */
+static void stale_for_long(void) {
+    MPI_Datatype old, type;
+    MPI_Group old_group, group;
+    int i, n, size;
+    OK(MPI_Type_contiguous(10, MPI_INT, &type));
+    old = type;
+    OK(MPI_Type_free(&type));
+    OK(MPI_Comm_group(MPI_COMM_WORLD, &group));
+    old_group = group;
+    OK(MPI_Group_free(&group));
+    for (n = 1000; n <= 100000; n *= 100) {
+        for (i = 0; i < n; i++) {
+            MPI_Type_contiguous(3, MPI_INT, &type);
+            MPI_Comm_group(MPI_COMM_WORLD, &group);
+            if (MPI_Type_size(old, &size) != MPI_ERR_TYPE || MPI_Group_size(old_group, &size) != MPI_ERR_GROUP) {
+                CHECK(!"stale");
+                return;
+            }
+            MPI_Type_free(&type);
+            MPI_Group_free(&group);
+        }
+    }
+}
+
 static void arguments(void) {
     int a = 1, b = 2, count;
     double d[4];
@@ -175,6 +200,7 @@ int main(int argc, char **argv) {
     OK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
     handlers();
     handles();
+    stale_for_long();
     arguments();
     in_status();
     for (class = 0; class <= MPI_ERR_ABI; class++) {
