@@ -81,10 +81,18 @@ pub(crate) fn of(target: Target) -> Handler {
 /// The communicator that an error is about: without a valid one it is MPI_COMM_SELF, as MPI 4.0 says, or
 /// MPI_COMM_WORLD if only that has been given an error handler, as programs for older MPI expect.
 fn comm_of(target: Target) -> MPI_Comm {
+    match named(target) {
+        Some(comm) => comm,
+        None if crate::comm::only_world_has_errhandler() => MPI_COMM_WORLD,
+        None => MPI_COMM_SELF,
+    }
+}
+
+/// The communicator that the call, or its request or message, names, if there is such a one.
+pub(crate) fn named(target: Target) -> Option<MPI_Comm> {
     match target {
-        Target::Comm(comm) if crate::comm::known(comm).is_ok() => comm,
-        _ if crate::comm::only_world_has_errhandler() => MPI_COMM_WORLD,
-        _ => MPI_COMM_SELF,
+        Target::Comm(comm) => crate::comm::known(comm).is_ok().then_some(comm),
+        _ => None,
     }
 }
 
@@ -96,7 +104,7 @@ pub(crate) fn handle_of(target: Target) -> usize {
     }
 }
 
-/// What an error is about, in words.
+/// Whose error handler an error goes to, in words.
 pub(crate) fn describe(target: Target) -> String {
     match target {
         Target::File(_) => "MPI_FILE_NULL".to_string(),

@@ -3,10 +3,11 @@
 use crate::boundary::{SelfComm, mpi};
 use crate::ffi::*;
 use crate::pointer::Ptr;
-use crate::process::{self, Phase};
+use crate::process::{self, Phase, Text};
 use crate::{attr, comm, env, info, request};
 use banyan_memory::Serialized;
 use banyan_runtime::{Env, Facts, Result, Runtime, Threads, bail};
+use std::fmt::Write;
 use std::sync::{Arc, Mutex, RwLock};
 use std::thread::ThreadId;
 
@@ -44,7 +45,10 @@ fn threads(required: c_int) -> Result<Threads> {
 fn start(argc: Ptr<c_int>, argv: Ptr<Ptr<Ptr<c_char>>>, required: c_int) -> Result<c_int> {
     match process::phase() {
         Phase::Before => {}
-        Phase::Running => bail!(ERR_OTHER, "MPI is initialized already"),
+        Phase::Running => bail!(
+            ERR_OTHER,
+            "MPI is initialized already: call MPI_Init once (MPI_Initialized tells whether it was)"
+        ),
         Phase::After => bail!(ERR_OTHER, "MPI was finalized; it cannot be initialized again"),
     }
     let threads = threads(required)?;
@@ -98,16 +102,17 @@ fn finish() -> Result<()> {
     Ok(())
 }
 
-/// Ends the job with `code`, after C's output streams are written.
+/// Ends the job with `code`. Nothing may stop this, not even that the engine is in use (a call from a signal handler):
+/// the launcher is told without a lock, and only then are C's output streams written, which may wait for one. The
+/// launcher leaves time for that, and kills what takes longer.
 pub(crate) fn abort(code: c_int, message: &str) -> ! {
+    if let Ok(runtime) = RUNTIME.try_read()
+        && let Some(runtime) = &*runtime
+    {
+        runtime.abort(code, message);
+    }
     // SAFETY: allowed at any time.
     unsafe { libc::fflush(std::ptr::null_mut()) };
-    // Nothing may stop this, not even that the engine is in use (a call from a signal handler).
-    let _ = std::panic::catch_unwind(|| {
-        if let Ok(runtime) = runtime() {
-            runtime.abort(code, message);
-        }
-    });
     let status = if code & 0xff == 0 { 1 } else { code & 0xff };
     // SAFETY: ends the process at once; no exit handler runs, which might call MPI.
     unsafe { libc::_exit(status) }
@@ -150,7 +155,13 @@ mpi! {
     }
 
     fn MPI_Abort(comm: MPI_Comm, errorcode: c_int) on comm {
-        let message = format!("MPI_Abort({}, {errorcode})", comm::describe(comm));
-        abort(errorcode, &message)
+        // A signal handler may call this: no memory from the allocator, and no lock.
+        let mut message = Text::<128>::new();
+        let _ = match comm {
+            MPI_COMM_WORLD => write!(message, "MPI_Abort(MPI_COMM_WORLD, {errorcode})"),
+            MPI_COMM_SELF => write!(message, "MPI_Abort(MPI_COMM_SELF, {errorcode})"),
+            comm => write!(message, "MPI_Abort(communicator {:#x}, {errorcode})", comm.0),
+        };
+        abort(errorcode, message.as_str())
     }
 }

@@ -29,6 +29,7 @@ mod pack;
 pub mod pointer;
 mod probe;
 mod process;
+mod report;
 mod request;
 mod status;
 mod stdio;

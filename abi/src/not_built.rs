@@ -1,9 +1,12 @@
-//! Functions of the ABI that are not built yet: exported, and an error that names them.
+//! Functions of the ABI that are not built yet: exported, and an error that names them. Where the program's error
+//! handler lets errors pass, as that of files does from the start, the first call says so on stderr.
 
-use crate::boundary::{SelfComm, boundary, when};
+use crate::boundary::{SelfComm, Target, boundary, when};
+use crate::errhandler::{self, Handler};
 use crate::ffi::*;
 use crate::pointer::Ptr;
 use banyan_runtime::{Class, Error};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A function that is in the library but only raises MPI_ERR_UNSUPPORTED_OPERATION.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +17,15 @@ pub struct Missing {
     pub waits_for: &'static str,
 }
 
-fn not_built(name: &str, waits_for: &str) -> Error {
+fn not_built(name: &str, waits_for: &str, target: Target, said: &AtomicBool) -> Error {
+    let ends = matches!(errhandler::of(target), Handler::Fatal | Handler::Abort);
+    if !ends && !said.swap(true, Ordering::Relaxed) {
+        let place = crate::env::whereabouts();
+        crate::process::say(&format!(
+            "banyan: {name} is not built yet: it needs {waits_for}. It returned MPI_ERR_UNSUPPORTED_OPERATION, \
+             which the error handler lets pass; further calls are not mentioned ({place})\n"
+        ));
+    }
     let what = format!("{name} is not built yet: it needs {waits_for}");
     Error::new(Class::ERR_UNSUPPORTED_OPERATION, what)
 }
@@ -25,8 +36,9 @@ macro_rules! not_built {
             #[unsafe(export_name = stringify!($name))]
             #[allow(unused_variables, clippy::too_many_arguments, reason = "MPI's parameters")]
             extern "C-unwind" fn mpi($($arg: $type),*) -> c_int {
-                let name = stringify!($name);
-                boundary(name, when::$name, $target, || Err(not_built(name, $why)))
+                static SAID: AtomicBool = AtomicBool::new(false);
+                let (name, target) = (stringify!($name), Target::from($target));
+                boundary(name, when::$name, target, || Err(not_built(name, $why, target, &SAID)))
             }
             #[unsafe(export_name = concat!("P", stringify!($name)))]
             #[allow(clippy::too_many_arguments, reason = "MPI's parameters")]

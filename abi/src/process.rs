@@ -1,9 +1,9 @@
 //! What belongs to the whole process: whether MPI runs, and how it ends when an error is fatal.
 
-use crate::boundary::{Target, sentence};
-use crate::errhandler;
+use crate::boundary::Target;
 use crate::ffi::*;
-use banyan_runtime::Class;
+use crate::report;
+use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Where the process is in the life of MPI (world model).
@@ -37,47 +37,56 @@ pub(crate) fn set_phase(phase: Phase) {
 
 /// MPI_ERRORS_ARE_FATAL: says what happened and ends the job.
 pub(crate) fn abort_all(name: &str, target: Target, code: c_int) -> ! {
-    let text = report(name, target, code);
-    match crate::init::runtime() {
-        // mpirun shows it, once for all ranks that say the same.
-        Ok(runtime) if runtime.facts().launched => {}
-        _ => say(&text),
-    }
-    crate::init::abort(code, &text)
+    abort(name, target, code, "MPI_ERRORS_ARE_FATAL")
 }
 
 /// MPI_ERRORS_ABORT: as MPI_Abort on the communicator; every job here is one unit, so all of it ends.
 pub(crate) fn abort_comm(name: &str, target: Target, code: c_int) -> ! {
-    abort_all(name, target, code)
+    abort(name, target, code, "MPI_ERRORS_ABORT")
 }
 
-/// One block for stderr: call, object, rank, host, class, what, way out.
-fn report(name: &str, target: Target, code: c_int) -> String {
-    let class = banyan_runtime::error_codes().class(code).map_or(Class(code), Class);
-    let own = || banyan_runtime::error_codes().string(code).unwrap_or_default();
-    let what = sentence(code).unwrap_or_else(own);
-    let block = || {
-        format!(
-            "\nMPI error in {name}\n  where : {}, on {}\n  class : {} ({}): {}\n  what  : {what}\n  \
-         way out: the job ends here because the error handler is MPI_ERRORS_ARE_FATAL; \
-         set MPI_ERRORS_RETURN to handle errors in the program\n",
-            crate::env::whereabouts(),
-            errhandler::describe(target),
-            class.name(),
-            code,
-            class.text().unwrap_or("added by the program"),
-        )
-    };
-    // Without a communicator there is nothing more to say than what failed.
-    let line = || format!("{name}: {what} ({})\n", crate::env::whereabouts());
-    if crate::comm::world_place().is_some() { block() } else { line() }
+fn abort(name: &str, target: Target, code: c_int, handler: &str) -> ! {
+    let text = report::fatal(name, target, code, handler);
+    match crate::init::runtime() {
+        // mpirun shows it, once for all ranks that say the same.
+        Ok(runtime) if runtime.facts().launched => {}
+        _ => {
+            // SAFETY: flushes C's streams, which is allowed at any time.
+            unsafe { libc::fflush(std::ptr::null_mut()) };
+            say(&text);
+        }
+    }
+    crate::init::abort(code, &text)
 }
 
-/// Writes a text to stderr, after what the program has printed.
-fn say(text: &str) {
-    // SAFETY: writes a buffer of ours; flushes C's streams, which is allowed at any time.
-    unsafe {
-        libc::fflush(std::ptr::null_mut());
-        libc::write(2, text.as_ptr().cast(), text.len());
+/// Writes a text to stderr at once.
+pub(crate) fn say(text: &str) {
+    // SAFETY: reads a text of ours.
+    unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
+}
+
+/// A text of at most `N` bytes that needs no memory from the allocator; what is more is left out.
+pub(crate) struct Text<const N: usize> {
+    bytes: [u8; N],
+    len: usize,
+}
+
+impl<const N: usize> Text<N> {
+    pub(crate) fn new() -> Self {
+        Self { bytes: [0; N], len: 0 }
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..self.len]).unwrap_or_default()
+    }
+}
+
+impl<const N: usize> fmt::Write for Text<N> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = N - self.len;
+        let len = (0..=text.len().min(room)).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+        self.bytes[self.len..][..len].copy_from_slice(&text.as_bytes()[..len]);
+        self.len += len;
+        Ok(())
     }
 }

@@ -7,8 +7,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use thiserror::Error;
 
 use crate::foreign::foreign_launcher;
-use crate::frame::{Job, MAX_CARD, Reply, Request, VERSION, cut};
+use crate::frame::{Job, MAX_CARD, Reply, Request, VERSION};
 use crate::inherit::{FD_VARIABLE, Handed, Kin, adopt_memory, adopt_socket, is_privileged, is_socket, kin};
+use crate::last_word::LastWord;
 use crate::wire::{Channel, WireError};
 
 /// Set to 1, a process is rank 0 of 1 whatever started it.
@@ -231,9 +232,14 @@ impl Client {
     /// # Errors
     /// If the agent is gone (then the job ends anyway).
     pub fn abort(&mut self, code: i32, message: &str) -> Result<(), Error> {
-        let message = cut(message).to_owned();
-        self.say(&Request::Abort { code, message })?;
-        Ok(self.channel.flush_all()?)
+        self.channel.flush_all()?;
+        self.last_word().abort(code, message);
+        Ok(())
+    }
+
+    /// What ends the job from anywhere.
+    pub fn last_word(&self) -> LastWord {
+        LastWord::new(self.channel.socket().clone())
     }
 
     fn say(&mut self, request: &Request) -> Result<(), Error> {

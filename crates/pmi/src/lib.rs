@@ -22,6 +22,7 @@ pub mod codec;
 mod foreign;
 mod frame;
 mod inherit;
+mod last_word;
 pub mod settings;
 mod wire;
 
@@ -29,6 +30,7 @@ pub use client::{Client, Error, Event, attach};
 pub use foreign::foreign_launcher;
 pub use frame::{Job, MAX_CARD, MAX_TEXT, NodeRun, Reply, Request, VERSION, cut};
 pub use inherit::{FD_VARIABLE, fd_value};
+pub use last_word::LastWord;
 pub use wire::{Channel, WireError};
 
 /// Environment variables that the launcher sets for each rank. They stay there: to change the environment of a process

@@ -3,6 +3,7 @@
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -42,7 +43,7 @@ impl From<Errno> for WireError {
 /// One end of a bootstrap socket: receives `In`, sends `Out`.
 #[derive(Debug)]
 pub struct Channel<In, Out> {
-    socket: OwnedFd,
+    socket: Arc<OwnedFd>,
     inbox: Vec<u8>,
     outbox: Vec<u8>,
     frames: PhantomData<(In, Out)>,
@@ -51,7 +52,7 @@ pub struct Channel<In, Out> {
 impl<In: DeserializeOwned, Out: Serialize> Channel<In, Out> {
     /// Takes over a connected socket.
     pub fn new(socket: OwnedFd) -> Self {
-        Self { socket, inbox: Vec::new(), outbox: Vec::new(), frames: PhantomData }
+        Self { socket: Arc::new(socket), inbox: Vec::new(), outbox: Vec::new(), frames: PhantomData }
     }
 
     /// A channel and the descriptor of its other end; both close on exec.
@@ -79,7 +80,7 @@ impl<In: DeserializeOwned, Out: Serialize> Channel<In, Out> {
     pub fn flush(&mut self) -> Result<(), WireError> {
         let mut sent = 0;
         while sent < self.outbox.len() {
-            match send(&self.socket, &self.outbox[sent..], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            match send(&*self.socket, &self.outbox[sent..], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
                 Ok(count) => sent += count,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => break,
@@ -104,6 +105,11 @@ impl<In: DeserializeOwned, Out: Serialize> Channel<In, Out> {
         }
     }
 
+    /// The socket, for who writes past the queue.
+    pub(crate) fn socket(&self) -> &Arc<OwnedFd> {
+        &self.socket
+    }
+
     /// Bytes queued that the socket did not take yet.
     pub fn unsent(&self) -> usize {
         self.outbox.len()
@@ -120,7 +126,7 @@ impl<In: DeserializeOwned, Out: Serialize> Channel<In, Out> {
                 return Ok(Some(frame));
             }
             self.inbox.reserve(CHUNK);
-            match recv(&self.socket, spare_capacity(&mut self.inbox), RecvFlags::DONTWAIT) {
+            match recv(&*self.socket, spare_capacity(&mut self.inbox), RecvFlags::DONTWAIT) {
                 Ok((0, _)) => return Err(WireError::Closed),
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(None),

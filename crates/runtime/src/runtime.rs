@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use banyan_coll::Tuning;
 use banyan_memory::{Gate, GateGuard, Serialized};
+use banyan_pmi::{Client, LastWord};
 use banyan_transport::Peer;
 
 use crate::boot::{self, Boot};
@@ -62,6 +63,8 @@ pub struct Facts {
 /// The runtime. Everything that communicates holds one.
 pub struct Runtime {
     pub(crate) gate: Gate<Engine>,
+    /// The way to the launcher past the gate.
+    last_word: Option<LastWord>,
     pub(crate) tuning: Tuning,
     facts: Facts,
     threads: Threads,
@@ -94,6 +97,7 @@ impl Runtime {
     pub fn open(threads: Threads, serialized: Option<Serialized>) -> Result<Arc<Runtime>> {
         let Boot { engine, facts, tuning } = boot::start()?;
         Ok(Arc::new(Runtime {
+            last_word: engine.boot.as_ref().map(Client::last_word),
             gate: Gate::new(engine, serialized),
             tuning,
             facts,
@@ -137,12 +141,11 @@ impl Runtime {
         Ok(())
     }
 
-    /// Tells the launcher to end the job with `code`, for the reason given. The caller then ends the process.
+    /// Tells the launcher to end the job with `code`, for the reason given. The caller then ends the process. Takes no
+    /// lock and no memory: a signal handler may call it, whatever it interrupted.
     pub fn abort(&self, code: i32, message: &str) {
-        let mut engine = self.gate.enter();
-        if let Some(boot) = &mut engine.boot {
-            // If the launcher is gone, so is the job.
-            let _ = boot.abort(code, message);
+        if let Some(last_word) = &self.last_word {
+            last_word.abort(code, message);
         }
     }
 

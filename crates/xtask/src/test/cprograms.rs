@@ -19,6 +19,10 @@ struct Plan {
     fabrics: Vec<Fabric>,
     /// Seconds for one run.
     limit: u64,
+    /// The status that mpirun ends with.
+    status: i32,
+    /// A word that the output must have.
+    says: Option<String>,
     /// It checks what only our library promises.
     ours: bool,
     /// Settings that it runs under.
@@ -86,23 +90,30 @@ fn one(library: &Library, program: &Path, ranks: usize, fabric: Fabric, plan: &P
     let job = library.mpirun(ranks, program, fabric)?.limit(plan.limit);
     let done = plan.env.iter().fold(job, |job, (name, value)| job.env(name, value)).run()?;
     let said = done.output.lines().filter(|line| *line == "ok").count();
-    if done.end != End::Exit(0) || said != 1 {
+    if done.end != End::Exit(plan.status) || said != 1 {
         bail!("{}, {said} times \"ok\"\n{}", done.end, tail(&done.output, 25));
+    }
+    if let Some(word) = plan.says.as_ref().filter(|word| !done.output.contains(*word)) {
+        bail!("the output has no {word}\n{}", tail(&done.output, 25));
     }
     Ok(())
 }
 
-/// Reads `RUN: ranks=1,2 fabrics=shm,tcp limit=60 only=banyan env=NAME=VALUE`; `env` may come several times.
+/// Reads `RUN: ranks=1,2 fabrics=shm,tcp limit=60 status=9 says=WORD only=banyan env=NAME=VALUE`; `env` may come several
+/// times.
 fn plan_of(source: &str) -> Result<Plan> {
     let line = source.lines().find_map(|line| line.split("RUN:").nth(1)).context("no comment RUN:")?;
-    let mut plan =
-        Plan { ranks: Vec::new(), fabrics: vec![Fabric::Shm], limit: 60, ours: false, env: Vec::new() };
+    let fabrics = vec![Fabric::Shm];
+    let (status, says, env) = (0, None, Vec::new());
+    let mut plan = Plan { ranks: Vec::new(), fabrics, limit: 60, status, says, ours: false, env };
     for (key, value) in line.trim_end_matches("*/").split_whitespace().filter_map(|word| word.split_once('='))
     {
         match key {
             "ranks" => plan.ranks = value.split(',').map(str::parse).collect::<Result<_, _>>()?,
             "fabrics" => plan.fabrics = value.split(',').map(fabric).collect::<Result<_>>()?,
             "limit" => plan.limit = value.parse()?,
+            "status" => plan.status = value.parse()?,
+            "says" => plan.says = Some(value.to_owned()),
             "only" => plan.ours = value == "banyan",
             "env" => {
                 let (name, value) = value.split_once('=').context("RUN: env is not NAME=VALUE")?;
@@ -130,11 +141,13 @@ mod tests {
 
     #[test]
     fn a_plan_is_read_from_the_comment() {
-        let plan =
-            plan_of("/* x\n * RUN: ranks=1,16 fabrics=shm,tcp limit=9 only=banyan env=A=b=c */").unwrap();
+        let plan = plan_of(
+            "/* x\n * RUN: ranks=1,16 fabrics=shm,tcp limit=9 status=3 says=why only=banyan env=A=b=c */",
+        )
+        .unwrap();
         let fabrics = vec![Fabric::Shm, Fabric::Tcp];
-        let env = vec![("A".to_owned(), "b=c".to_owned())];
-        assert_eq!(plan, Plan { ranks: vec![1, 16], fabrics, limit: 9, ours: true, env });
+        let (says, env) = (Some("why".to_owned()), vec![("A".to_owned(), "b=c".to_owned())]);
+        assert_eq!(plan, Plan { ranks: vec![1, 16], fabrics, limit: 9, status: 3, says, ours: true, env });
         assert!(plan_of("/* nothing */").is_err());
         assert!(plan_of("/* RUN: ranks=2 colour=red */").is_err());
     }
