@@ -9,7 +9,8 @@ use crate::ffi::*;
 use crate::pointer::Ptr;
 use crate::{info, op, request};
 use banyan_datatype::{Datatype, Span, TypeArc};
-use banyan_runtime::{Call, Kind, Memory, Op, Result, bail};
+use banyan_memory::Buffer;
+use banyan_runtime::{Call, Class, Error, Kind, Memory, Op, Result, bail};
 use std::sync::Arc;
 
 /// True for MPI_IN_PLACE.
@@ -114,20 +115,66 @@ fn reachable(buf: Ptr<c_void>, span: Span) -> Result<()> {
     Ok(())
 }
 
-/// Refuses one buffer for two purposes.
+/// Refuses one buffer for two purposes: what is sent must not start where something is received.
 #[inline(always)]
-fn apart(sendbuf: Ptr<c_void>, recvbuf: Ptr<c_void>, send: &Memory) -> Result<()> {
-    let moves = matches!(send, Memory::Uniform { count, ty, .. } if *count > 0 && ty.size() > 0);
-    if moves && sendbuf.address() == recvbuf.address() && !sendbuf.is_null() {
-        bail!(ERR_BUFFER, "send and receive buffer are the same memory; use MPI_IN_PLACE for that");
+fn apart(send: &Memory, recv: &Memory) -> Result<()> {
+    match (send, recv) {
+        (Memory::Uniform { base, count, ty }, Memory::Uniform { base: other, .. }) => {
+            let same = base.address(0) == other.address(0) && *count > 0 && ty.size() > 0;
+            // NULL is MPI_BOTTOM, from which types may lead anywhere.
+            if same && base.address(0) != 0 { Err(one_memory(base.address(0))) } else { Ok(()) }
+        }
+        (Memory::InPlace | Memory::Nothing, _) | (_, Memory::InPlace | Memory::Nothing) => Ok(()),
+        _ => match first_common(&starts(send), &starts(recv)) {
+            Some(address) => Err(one_memory(address)),
+            None => Ok(()),
+        },
     }
-    Ok(())
+}
+
+#[cold]
+fn one_memory(address: usize) -> Error {
+    let what = format!(
+        "sendbuf and recvbuf have the same memory, at {address:#x}: what is sent would be overwritten; \
+         MPI_IN_PLACE is for that"
+    );
+    Error::new(Class::ERR_BUFFER, what)
+}
+
+/// Where the blocks of a side that are not empty start, in ascending order.
+fn starts(memory: &Memory) -> Vec<usize> {
+    let start = |base: &Buffer, count: u64, at: i64, ty: &Datatype| {
+        (count > 0 && ty.size() > 0).then(|| base.address(at as isize).wrapping_add(ty.true_lb() as usize))
+    };
+    let mut all: Vec<usize> = match memory {
+        Memory::Nothing | Memory::InPlace => Vec::new(),
+        Memory::Uniform { base, count, ty } => start(base, *count, 0, ty).into_iter().collect(),
+        // The blocks follow one another.
+        Memory::Vector { base, counts, displs, ty } if displs.is_empty() => {
+            start(base, counts.iter().sum(), 0, ty).into_iter().collect()
+        }
+        Memory::Vector { base, counts, displs, ty } => {
+            let blocks = counts.iter().zip(displs);
+            blocks
+                .filter_map(|(count, displ)| start(base, *count, displ.wrapping_mul(ty.extent()), ty))
+                .collect()
+        }
+        Memory::Wide { base, counts, displs, types } => {
+            let blocks = counts.iter().zip(displs).zip(types);
+            blocks.filter_map(|((count, displ), ty)| start(base, *count, *displ, ty)).collect()
+        }
+    };
+    all.sort_unstable();
+    all
+}
+
+fn first_common(some: &[usize], others: &[usize]) -> Option<usize> {
+    some.iter().copied().find(|address| others.binary_search(address).is_ok())
 }
 
 /// Send and receive side of a reduction of `count` elements.
 #[inline(always)]
 fn operands(
-    comm: &Object,
     (sendbuf, recvbuf): (Ptr<c_void>, Ptr<c_void>),
     count: u64,
     (datatype, op): (MPI_Datatype, MPI_Op),
@@ -143,22 +190,19 @@ fn operands(
         return Ok((Memory::InPlace, recv, op));
     }
     let send = elements(sendbuf, count, count, &ty)?;
-    if receives && comm.size() > 0 {
-        apart(sendbuf, recvbuf, &send)?;
-    }
+    apart(&send, &recv)?;
     Ok((send, recv, op))
 }
 
 /// A reduction that all ranks get a result of.
 #[inline(always)]
 fn reduction(
-    comm: &Object,
     kind: Kind,
     bufs: (Ptr<c_void>, Ptr<c_void>),
     count: u64,
     how: (MPI_Datatype, MPI_Op),
 ) -> Result<Call> {
-    let (send, recv, op) = operands(comm, bufs, count, how, true)?;
+    let (send, recv, op) = operands(bufs, count, how, true)?;
     Ok(Call::reducing(kind, send, recv, op, 0))
 }
 
@@ -195,6 +239,7 @@ macro_rules! collective {
     ) => {
         const _: () = {
             #[allow(clippy::too_many_arguments, reason = "MPI's parameters")]
+            #[allow(unused_variables, reason = "some calls are the same on all communicators")]
             #[inline(never)]
             fn call<$n: Number>($comm: &Object, $($arg: $type),*) -> Result<Call> $body
 
@@ -274,9 +319,7 @@ collective! {
             true => Memory::InPlace,
             false => uniform(sendbuf, count(sendcount)?, 1, sendtype)?,
         };
-        if mine {
-            apart(sendbuf, recvbuf, &send)?;
-        }
+        apart(&send, &recv)?;
         Ok(Call::moving(Kind::Gather, send, recv, root))
     }
 
@@ -298,6 +341,7 @@ collective! {
             true => Memory::InPlace,
             false => uniform(sendbuf, count(sendcount)?, 1, sendtype)?,
         };
+        apart(&send, &recv)?;
         Ok(Call::moving(Kind::Gatherv, send, recv, root))
     }
 
@@ -319,9 +363,7 @@ collective! {
             return Ok(Call::moving(Kind::Scatter, send, Memory::InPlace, root));
         }
         let recv = uniform(recvbuf, count(recvcount)?, 1, recvtype)?;
-        if mine {
-            apart(sendbuf, recvbuf, &recv)?;
-        }
+        apart(&send, &recv)?;
         Ok(Call::moving(Kind::Scatter, send, recv, root))
     }
 
@@ -343,6 +385,7 @@ collective! {
             true => Memory::InPlace,
             false => uniform(recvbuf, count(recvcount)?, 1, recvtype)?,
         };
+        apart(&send, &recv)?;
         Ok(Call::moving(Kind::Scatterv, send, recv, root))
     }
 
@@ -358,7 +401,7 @@ collective! {
             true => Memory::InPlace,
             false => uniform(sendbuf, count(sendcount)?, 1, sendtype)?,
         };
-        apart(sendbuf, recvbuf, &send)?;
+        apart(&send, &recv)?;
         Ok(Call::moving(Kind::Allgather, send, recv, 0))
     }
 
@@ -374,6 +417,7 @@ collective! {
             true => Memory::InPlace,
             false => uniform(sendbuf, count(sendcount)?, 1, sendtype)?,
         };
+        apart(&send, &recv)?;
         Ok(Call::moving(Kind::Allgatherv, send, recv, 0))
     }
 
@@ -390,7 +434,7 @@ collective! {
             true => Memory::InPlace,
             false => uniform(sendbuf, count(sendcount)?, blocks, sendtype)?,
         };
-        apart(sendbuf, recvbuf, &send)?;
+        apart(&send, &recv)?;
         Ok(Call::moving(Kind::Alltoall, send, recv, 0))
     }
 
@@ -407,6 +451,7 @@ collective! {
             true => Memory::InPlace,
             false => vector(sendbuf, ranks, (sendcounts, sdispls), sendtype)?,
         };
+        apart(&send, &recv)?;
         Ok(Call::moving(Kind::Alltoallv, send, recv, 0))
     }
 
@@ -423,6 +468,7 @@ collective! {
             true => Memory::InPlace,
             false => wide(sendbuf, ranks, (sendcounts, sdispls), sendtypes)?,
         };
+        apart(&send, &recv)?;
         Ok(Call::moving(Kind::Alltoallw, send, recv, 0))
     }
 
@@ -435,7 +481,7 @@ collective! {
     ) on comm as Reduce {
         let root = comm.root(root)?;
         let (bufs, how) = ((sendbuf, recvbuf), (datatype, op));
-        let (send, recv, op) = operands(comm, bufs, self::count(count)?, how, comm.rank() == root)?;
+        let (send, recv, op) = operands(bufs, self::count(count)?, how, comm.rank() == root)?;
         Ok(Call::reducing(Kind::Reduce, send, recv, op, root))
     }
 
@@ -443,21 +489,21 @@ collective! {
     fn MPI_Iallreduce<N>
     fn MPI_Allreduce_init<N>
     (sendbuf: Ptr<c_void>, recvbuf: Ptr<c_void>, count: N, datatype: MPI_Datatype, op: MPI_Op) on comm as Allreduce {
-        reduction(comm, Kind::Allreduce, (sendbuf, recvbuf), self::count(count)?, (datatype, op))
+        reduction(Kind::Allreduce, (sendbuf, recvbuf), self::count(count)?, (datatype, op))
     }
 
     fn MPI_Scan<N>
     fn MPI_Iscan<N>
     fn MPI_Scan_init<N>
     (sendbuf: Ptr<c_void>, recvbuf: Ptr<c_void>, count: N, datatype: MPI_Datatype, op: MPI_Op) on comm as Scan {
-        reduction(comm, Kind::Scan, (sendbuf, recvbuf), self::count(count)?, (datatype, op))
+        reduction(Kind::Scan, (sendbuf, recvbuf), self::count(count)?, (datatype, op))
     }
 
     fn MPI_Exscan<N>
     fn MPI_Iexscan<N>
     fn MPI_Exscan_init<N>
     (sendbuf: Ptr<c_void>, recvbuf: Ptr<c_void>, count: N, datatype: MPI_Datatype, op: MPI_Op) on comm as Exscan {
-        reduction(comm, Kind::Exscan, (sendbuf, recvbuf), self::count(count)?, (datatype, op))
+        reduction(Kind::Exscan, (sendbuf, recvbuf), self::count(count)?, (datatype, op))
     }
 
     fn MPI_Reduce_scatter<N>
@@ -475,8 +521,8 @@ collective! {
         };
         let span = ty.span(reach).mpi()?;
         check(recvbuf, span, &ty)?;
-        apart(sendbuf, recvbuf, &send)?;
         let recv = Memory::Vector { base: region(recvbuf, span), counts, displs: Vec::new(), ty: ty.clone() };
+        apart(&send, &recv)?;
         Ok(Call::reducing(Kind::ReduceScatter, send, recv, op, 0))
     }
 
@@ -493,8 +539,8 @@ collective! {
         };
         let span = ty.span(reach).mpi()?;
         check(recvbuf, span, &ty)?;
-        apart(sendbuf, recvbuf, &send)?;
         let recv = Memory::Uniform { base: region(recvbuf, span), count: mine, ty: ty.clone() };
+        apart(&send, &recv)?;
         Ok(Call::reducing(Kind::ReduceScatterBlock, send, recv, op, 0))
     }
 }

@@ -156,8 +156,11 @@ mpi! {
         for buf in [inbuf, inoutbuf] {
             check(buf, span, &ty)?;
         }
-        if count == 0 {
+        if span.bytes == 0 {
             return Ok(());
+        }
+        if inbuf.address() == inoutbuf.address() && !inbuf.is_null() {
+            bail!(ERR_BUFFER, "inbuf and inoutbuf are the same memory, at {:#x}: each needs its own", inbuf.address());
         }
         let (input, inout) = (region(inbuf, span), region(inoutbuf, span));
         match operation {

@@ -52,12 +52,14 @@ mpi! {
         _reorder: c_int,
         comm_cart: Ptr<MPI_Comm>,
     ) on comm_old {
+        comm_cart.set(MPI_COMM_NULL)?;
         let old = lookup(comm_old)?;
         let cart = new_cart(&old, ndims, dims, periods)?;
         comm::give_or_null(comm_cart, old.cart_create(cart)?)
     }
 
     fn MPI_Cart_sub(comm: MPI_Comm, remain_dims: Ptr<c_int>, newcomm: Ptr<MPI_Comm>) on comm {
+        newcomm.set(MPI_COMM_NULL)?;
         let object = lookup(comm)?;
         let remain = flags(remain_dims, cart(&object)?.ndims())?;
         comm::give_or_null(newcomm, Some(object.cart_sub(&remain)?))
@@ -116,6 +118,10 @@ mpi! {
         newrank: Ptr<c_int>,
     ) on comm {
         let object = lookup(comm)?;
+        // A grid without processes leaves everybody out, as in MPICH.
+        if dims.list(length(ndims)?)?.contains(&0) {
+            return newrank.set(MPI_UNDEFINED);
+        }
         newrank.set(new_cart(&object, ndims, dims, periods)?.map(object.rank()))
     }
 
