@@ -12,7 +12,7 @@ use std::cell::RefCell;
 use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
 /// A communicator with the attributes that the user cached on it.
 pub(crate) struct Object {
@@ -42,7 +42,43 @@ static FREED: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
     /// Of each thread.
-    static RECENT: Places = const { Places::new() };
+    static RECENT: Own = Own::new();
+}
+
+/// The places of one thread, where the thread that ends MPI finds them: a thread may live on, and must not keep
+/// the memory and the sockets of the job.
+struct Own(Arc<Remembered>);
+
+struct Remembered(Places);
+
+// SAFETY: MPI_Finalize may be called only when all other threads have completed their calls (MPI 5.0, 11.2.2), so
+// `close` is alone with the places of all threads; before, only their own thread uses them in its calls. The end of
+// a thread, which is no call, holds the lock that `close` holds.
+unsafe impl Send for Remembered {}
+// SAFETY: as above.
+unsafe impl Sync for Remembered {}
+
+/// What threads remember, of those that are alive.
+static THREADS: Mutex<Vec<Arc<Remembered>>> = Mutex::new(Vec::new());
+
+impl Own {
+    fn new() -> Own {
+        let places = Arc::new(Remembered(Places::new()));
+        threads().push(places.clone());
+        Own(places)
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        let mut threads = threads();
+        threads.retain(|other| !Arc::ptr_eq(other, &self.0));
+        self.0.0.clear();
+    }
+}
+
+fn threads() -> MutexGuard<'static, Vec<Arc<Remembered>>> {
+    THREADS.lock().unwrap_or_else(|poison| poison.into_inner())
 }
 
 /// Of all threads, where they come one after the other.
@@ -108,7 +144,7 @@ pub(crate) fn lookup(comm: MPI_Comm) -> Result<Found> {
 /// What this thread remembers.
 #[inline(never)]
 fn own(comm: MPI_Comm, freed: u32) -> Option<Found> {
-    RECENT.try_with(|places| places.find(comm, freed)).ok().flatten()
+    RECENT.try_with(|own| own.0.0.find(comm, freed)).ok().flatten()
 }
 
 /// Looks in the table, and remembers what it finds.
@@ -118,7 +154,7 @@ fn look_up(comm: MPI_Comm, freed: u32) -> Result<Found> {
     match SHARED.get() {
         Some(places) => places.keep(&recent),
         // A thread that ends has nothing to remember it with.
-        None => drop(RECENT.try_with(|places| places.keep(&recent))),
+        None => drop(RECENT.try_with(|own| own.0.0.keep(&recent))),
     }
     Ok(Found(recent))
 }
@@ -157,7 +193,7 @@ pub(crate) fn close() {
     FREED.fetch_add(1, Ordering::Release);
     match SHARED.get() {
         Some(places) => places.clear(),
-        None => drop(RECENT.try_with(Places::clear)),
+        None => threads().iter().for_each(|own| own.0.clear()),
     }
     drop(TABLE.drain());
     for slot in [&WORLD, &ITSELF] {
@@ -211,8 +247,8 @@ pub(crate) fn give_or_null(to: Ptr<MPI_Comm>, comm: Option<Arc<Comm>>) -> Result
 }
 
 fn dup(comm: MPI_Comm, info: Option<&Info>, newcomm: Ptr<MPI_Comm>) -> Result<Found> {
-    let old = lookup(comm)?;
     newcomm.set(MPI_COMM_NULL)?;
+    let old = lookup(comm)?;
     // The new context first: all members draw it, also if an attribute refuses to be copied here.
     let new = old.dup(info)?;
     let attributes = old.attributes.copies(comm.0)?;
@@ -294,16 +330,19 @@ mpi! {
     }
 
     fn MPI_Comm_create(comm: MPI_Comm, group: MPI_Group, newcomm: Ptr<MPI_Comm>) on comm {
+        newcomm.set(MPI_COMM_NULL)?;
         let old = lookup(comm)?;
         give_or_null(newcomm, old.create(&group::lookup(group)?)?)
     }
 
     fn MPI_Comm_create_group(comm: MPI_Comm, group: MPI_Group, tag: c_int, newcomm: Ptr<MPI_Comm>) on comm {
+        newcomm.set(MPI_COMM_NULL)?;
         let old = lookup(comm)?;
         give_or_null(newcomm, old.create_group(&group::lookup(group)?, tag)?)
     }
 
     fn MPI_Comm_split(comm: MPI_Comm, color: c_int, key: c_int, newcomm: Ptr<MPI_Comm>) on comm {
+        newcomm.set(MPI_COMM_NULL)?;
         give_or_null(newcomm, lookup(comm)?.split(color, key)?)
     }
 
@@ -314,6 +353,7 @@ mpi! {
         info: MPI_Info,
         newcomm: Ptr<MPI_Comm>,
     ) on comm {
+        newcomm.set(MPI_COMM_NULL)?;
         let old = lookup(comm)?;
         give_or_null(newcomm, old.split_type(split_kind(split_type, info)?, key)?)
     }
@@ -385,6 +425,7 @@ mpi! {
         tag: c_int,
         newintercomm: Ptr<MPI_Comm>,
     ) on local_comm {
+        newintercomm.set(MPI_COMM_NULL)?;
         let local = lookup(local_comm)?;
         // The peer communicator and the remote leader matter at the local leader only.
         let bridge = match local.rank() as c_int == local_leader {
@@ -396,6 +437,7 @@ mpi! {
     }
 
     fn MPI_Intercomm_merge(intercomm: MPI_Comm, high: c_int, newintracomm: Ptr<MPI_Comm>) on intercomm {
+        newintracomm.set(MPI_COMM_NULL)?;
         give_or_null(newintracomm, Some(lookup(intercomm)?.intercomm_merge(high != 0)?))
     }
 }
