@@ -8,7 +8,7 @@ use crate::errhandler::{self, Handler};
 use crate::ffi::*;
 use crate::process::{self, Phase};
 use crate::tables::When;
-use banyan_memory::NoMemory;
+use banyan_memory::{NoMemory, Refused};
 use banyan_runtime::{Class, Error, Result};
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroU32;
@@ -169,9 +169,28 @@ fn panicked(panic: &(dyn std::any::Any + Send)) -> Error {
             format!("there is no memory for the {bytes} bytes that the call needs"),
         );
     }
+    if let Some(refused) = panic.downcast_ref() {
+        return Error::new(Class::ERR_OTHER, shut_out(*refused));
+    }
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("unknown");
     Error::new(Class::ERR_INTERN, format!("a fault of the library: {text}; please report it"))
+}
+
+/// Why a call did not get at the engine.
+fn shut_out(refused: Refused) -> String {
+    match refused {
+        Refused::Taken => format!(
+            "MPI was called while another call was at work, from another thread or from a signal handler; the thread level \
+             of this program is {}. Several threads may call at the same time with MPI_THREAD_MULTIPLE only: ask \
+             MPI_Init_thread for it, and look at what it provides",
+            crate::init::level_name()
+        ),
+        Refused::Forked => String::from(
+            "this process is a child that fork() made of a rank, and has no part in the job: let the parent call MPI, or \
+             execute a program in the child",
+        ),
+    }
 }
 
 thread_local! {

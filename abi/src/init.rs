@@ -32,6 +32,17 @@ fn level(threads: Threads) -> c_int {
     }
 }
 
+/// The name of the thread level of this program.
+pub(crate) fn level_name() -> &'static str {
+    match runtime().map(|runtime| runtime.threads()) {
+        Ok(Threads::Single) => "MPI_THREAD_SINGLE",
+        Ok(Threads::Funneled) => "MPI_THREAD_FUNNELED",
+        Ok(Threads::Serialized) => "MPI_THREAD_SERIALIZED",
+        Ok(Threads::Multiple) => "MPI_THREAD_MULTIPLE",
+        Err(_) => "not known",
+    }
+}
+
 fn threads(required: c_int) -> Result<Threads> {
     Ok(match required {
         MPI_THREAD_SINGLE => Threads::Single,
@@ -113,6 +124,9 @@ pub(crate) fn abort(code: c_int, message: &str) -> ! {
     }
     // SAFETY: allowed at any time.
     unsafe { libc::fflush(std::ptr::null_mut()) };
+    if banyan_memory::forked() {
+        process::say("MPI: this child that fork() made of a rank ends alone, the job goes on\n");
+    }
     let status = if code & 0xff == 0 { 1 } else { code & 0xff };
     // SAFETY: ends the process at once; no exit handler runs, which might call MPI.
     unsafe { libc::_exit(status) }

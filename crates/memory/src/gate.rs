@@ -1,9 +1,10 @@
 //! [`Gate`]: the one lock of the engine, taken for real only when several threads may call MPI.
 
-use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, TryLockError};
+use std::sync::TryLockError;
+
+use crate::fork::{forked, watch_forks};
+use crate::sync::{AtomicBool, AtomicU32, Condvar, Mutex, MutexGuard, Ordering, UnsafeCell, yield_now};
 
 /// Tries before a thread sleeps until the gate is free: who holds it works, or lost this very core to the thread that
 /// wants in, and one that sleeps has to be woken each time.
@@ -13,8 +14,10 @@ const YIELDS: u32 = 50;
 ///
 /// Below THREAD_MULTIPLE the MPI standard has the user serialize all calls (MPI 5.0, 11.6), so nobody ever
 /// waits for the flag: finding it taken is a fault (a callback that runs while the gate is held, or a
-/// program that asked for too low a thread level), which panics. The flag is no lock: a locked instruction
-/// would wait until all earlier stores, such as that of a message, have reached the other core.
+/// program that asked for too low a thread level), which panics with [`Refused::Taken`]. The flag is no lock: a locked
+/// instruction would wait until all earlier stores, such as that of a message, have reached the other core.
+///
+/// A child that `fork` made finds every gate closed: what lies behind belongs to its parent.
 pub struct Gate<T> {
     shared: bool,
     busy: AtomicBool,
@@ -46,9 +49,19 @@ impl Serialized {
     }
 }
 
+/// Why a gate did not open: what [`Gate::enter`] panics with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// It is not shared, and held already.
+    Taken,
+    /// This process is a child that `fork` made of the one that it belongs to.
+    Forked,
+}
+
 impl<T> Gate<T> {
     /// A gate where threads wait for one another or, with the promise, one for callers that need not.
     pub fn new(value: T, serialized: Option<Serialized>) -> Self {
+        watch_forks();
         Self {
             shared: serialized.is_none(),
             busy: AtomicBool::new(false),
@@ -62,11 +75,16 @@ impl<T> Gate<T> {
     /// Waits for the gate, and holds it until the guard goes.
     ///
     /// # Panics
-    /// If it is not shared and held already.
+    /// With [`Refused`], without a message: if it is not shared and held already, or in a child after `fork`.
     #[inline(always)]
     pub fn enter(&self) -> GateGuard<'_, T> {
+        if forked() {
+            refuse(Refused::Forked);
+        }
         let locked = self.shared.then(|| self.lock());
-        assert!(!self.busy.load(Ordering::Relaxed), "the engine was entered while it is in use");
+        if self.busy.load(Ordering::Relaxed) {
+            refuse(Refused::Taken);
+        }
         self.busy.store(true, Ordering::Relaxed);
         GateGuard { gate: self, locked }
     }
@@ -77,7 +95,7 @@ impl<T> Gate<T> {
             match self.lock.try_lock() {
                 Ok(guard) => return guard,
                 Err(TryLockError::Poisoned(poison)) => return poison.into_inner(),
-                Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+                Err(TryLockError::WouldBlock) => yield_now(),
             }
         }
         self.lock.lock().unwrap_or_else(|poison| poison.into_inner())
@@ -122,6 +140,12 @@ impl<T> Gate<T> {
     }
 }
 
+#[cold]
+#[inline(never)]
+fn refuse(why: Refused) -> ! {
+    std::panic::resume_unwind(Box::new(why))
+}
+
 /// The right to use what a [`Gate`] guards.
 pub struct GateGuard<'a, T> {
     gate: &'a Gate<T>,
@@ -133,7 +157,7 @@ impl<T> Deref for GateGuard<'_, T> {
     #[inline]
     fn deref(&self) -> &T {
         // SAFETY: one guard at a time, see `Gate`.
-        unsafe { &*self.gate.value.get() }
+        self.gate.value.with(|value| unsafe { &*value })
     }
 }
 
@@ -141,7 +165,7 @@ impl<T> DerefMut for GateGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: one guard at a time, see `Gate`.
-        unsafe { &mut *self.gate.value.get() }
+        self.gate.value.with_mut(|value| unsafe { &mut *value })
     }
 }
 
@@ -152,7 +176,7 @@ impl<T> Drop for GateGuard<'_, T> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
@@ -172,6 +196,53 @@ mod tests {
         // SAFETY: one thread.
         let gate = Gate::new((), Some(unsafe { Serialized::promise() }));
         let _held = gate.enter();
-        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(gate.enter()))).is_err());
+        let panic =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(gate.enter()))).unwrap_err();
+        assert_eq!(panic.downcast_ref(), Some(&Refused::Taken));
+    }
+}
+
+/// Every order in which threads can come, up to some preemptions.
+#[cfg(all(test, loom))]
+mod interleaved {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    fn explore(test: impl Fn() + Send + Sync + 'static) {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(test);
+    }
+
+    #[test]
+    fn one_thread_at_a_time_is_inside() {
+        explore(|| {
+            let gate = Arc::new(Gate::new(0, None));
+            let other = gate.clone();
+            let there = thread::spawn(move || *other.enter() += 1);
+            *gate.enter() += 1;
+            there.join().expect("it ends");
+            assert_eq!(*gate.enter(), 2);
+        });
+    }
+
+    #[test]
+    fn who_waits_is_told() {
+        explore(|| {
+            let gate = Arc::new(Gate::new(false, None));
+            let other = gate.clone();
+            let there = thread::spawn(move || {
+                *other.enter() = true;
+                other.notify();
+            });
+            let mut guard = gate.enter();
+            while !*guard {
+                // Loom's waits have no end but being told.
+                guard = gate.wait(guard, std::time::Duration::from_secs(1));
+            }
+            drop(guard);
+            there.join().expect("it ends");
+        });
     }
 }

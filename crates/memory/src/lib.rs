@@ -7,8 +7,11 @@
 
 mod buffer;
 mod few;
+mod fork;
 mod gate;
 mod socket;
+mod sync;
 
 pub use buffer::{Address, Buffer, NoMemory, Scratch};
-pub use gate::{Gate, GateGuard, Serialized};
+pub use fork::forked;
+pub use gate::{Gate, GateGuard, Refused, Serialized};

@@ -143,7 +143,12 @@ impl Runtime {
 
     /// Tells the launcher to end the job with `code`, for the reason given. The caller then ends the process. Takes no
     /// lock and no memory: a signal handler may call it, whatever it interrupted.
+    ///
+    /// In a child that `fork` made of the process it does nothing: the job is not the child's to end.
     pub fn abort(&self, code: i32, message: &str) {
+        if banyan_memory::forked() {
+            return;
+        }
         if let Some(last_word) = &self.last_word {
             last_word.abort(code, message);
         }
