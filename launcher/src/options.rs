@@ -16,6 +16,9 @@ use crate::translate::{Segment, knows, split};
 /// Most ranks of a job.
 const MAX_RANKS: u32 = 100_000;
 
+/// What a command line looks like.
+pub const USAGE: &str = "mpirun [OPTIONS] PROGRAM [ARGUMENTS] [: [OPTIONS] PROGRAM [ARGUMENTS]]...";
+
 /// What mpirun is asked to do.
 #[derive(Debug)]
 pub enum Command {
@@ -41,7 +44,7 @@ pub enum Command {
     name = "mpirun",
     version,
     long_version = concat!(env!("CARGO_PKG_VERSION"), " (Banyan MPI, MPI 5.0 ABI)"),
-    override_usage = "mpirun [OPTIONS] PROGRAM [ARGUMENTS] [: [OPTIONS] PROGRAM [ARGUMENTS]]...",
+    override_usage = USAGE,
     disable_help_subcommand = true
 )]
 struct First {
@@ -159,13 +162,19 @@ pub struct Options {
     pub programs: Vec<(Local, Vec<OsString>)>,
 }
 
+/// All options of a command line before its first `:`.
+pub fn table() -> clap::Command {
+    let mut table = First::command();
+    table.build(); // adds --help and --version to the table
+    table
+}
+
 /// Reads mpirun's arguments (without its own name).
 ///
 /// # Errors
 /// One line on the first thing that is wrong.
 pub fn parse(arguments: Vec<OsString>) -> Result<Command, Trouble> {
-    let mut table = First::command();
-    table.build(); // adds --help and --version to the table
+    let mut table = table();
     let mut segments = read_configfile(split(arguments, &table), &table)?.into_iter();
     let first = segments.next().unwrap_or_default();
     let mut parsed = match table.try_get_matches_from_mut(for_clap(&first)) {
@@ -309,6 +318,19 @@ mod tests {
             if let Err(trouble) = parse(words.into_iter().map(OsString::from).collect()) {
                 prop_assert_eq!(trouble.message.lines().count(), 1, "{}", trouble.message);
             }
+        }
+    }
+
+    #[test]
+    fn the_man_page_has_every_option() {
+        let page = include_str!("../../docs/mpirun.1").replace("\\-", "-").replace("\\*(Aq", "'");
+        for option in table().get_arguments().filter(|option| !option.is_hide_set()) {
+            let long = option.get_long().unwrap_or_default();
+            let known = page.contains(&format!("--{long}"));
+            assert!(known, "--{long} is not in docs/mpirun.1: run `cargo xtask docs`");
+            let about = option.get_help().map(ToString::to_string).unwrap_or_default();
+            let same = long == "help" || page.contains(&about); // clap's own has two texts
+            assert!(same, "docs/mpirun.1 has other words on --{long}: run `cargo xtask docs`");
         }
     }
 

@@ -14,8 +14,12 @@ use crate::project::{self, Project};
 const WRAPPERS: [(&str, &[&str]); 2] =
     [("mpicc.in", &["mpicc", "mpicc_abi"]), ("mpicxx.in", &["mpicxx", "mpic++", "mpicxx_abi"])];
 
-/// pkg-config's description, under the names that programs ask for.
-const PKG_CONFIG: &[&str] = &["mpi_abi.pc", "mpi.pc", "mpi-c.pc", "banyan.pc"];
+/// pkg-config's description, under the names that programs and build systems (CMake, Meson) ask for.
+const PKG_CONFIG: &[&str] =
+    &["mpi_abi.pc", "mpi.pc", "mpi-c.pc", "mpi-cxx.pc", "ompi-c.pc", "ompi-cxx.pc", "banyan.pc"];
+
+/// The guide in the repository, and below the folder of the documentation: the links between README and the pages hold in both.
+const GUIDE: &str = "docs/src";
 
 /// Names an installed Banyan to test, instead of one built from this tree.
 const GIVEN: &str = "BANYAN_TEST_PREFIX";
@@ -38,8 +42,12 @@ pub(crate) fn once(project: &Project) -> Result<PathBuf> {
 pub(crate) fn install(project: &Project, prefix: &Path) -> Result<()> {
     let prefix = std::path::absolute(prefix)?;
     build(project)?;
-    let built = project.target().join("release");
-    for folder in ["bin", "lib/pkgconfig", "include", "share/doc/banyan"] {
+    lay_out(project, &project.target().join("release"), &prefix)
+}
+
+/// Puts what is in the folder `built`, and what of the repository needs no building, below `prefix`.
+fn lay_out(project: &Project, built: &Path, prefix: &Path) -> Result<()> {
+    for folder in ["bin", "lib/pkgconfig", "include", "share/man/man1"] {
         fs::create_dir_all(prefix.join(folder))
             .with_context(|| format!("cannot install into {}", prefix.display()))?;
     }
@@ -51,17 +59,35 @@ pub(crate) fn install(project: &Project, prefix: &Path) -> Result<()> {
     link(&prefix.join("lib/libmpi_abi.so.0"), "libmpi_abi.so.1")?;
     put(&prefix.join("include/mpi.h"), project.read("abi/include/mpi.h")?.as_bytes(), 0o644)?;
     for (template, names) in WRAPPERS {
-        let text = filled(&project.read(&format!("abi/wrappers/{template}"))?, &prefix);
+        let text = filled(&project.read(&format!("abi/wrappers/{template}"))?, prefix);
         for name in names {
             put(&prefix.join("bin").join(name), text.as_bytes(), 0o755)?;
         }
     }
-    let description = filled(&project.read("abi/wrappers/mpi.pc.in")?, &prefix);
+    let description = filled(&project.read("abi/wrappers/mpi.pc.in")?, prefix);
     for name in PKG_CONFIG {
         put(&prefix.join("lib/pkgconfig").join(name), description.as_bytes(), 0o644)?;
     }
+    put(&prefix.join("share/man/man1/mpirun.1"), project.read("docs/mpirun.1")?.as_bytes(), 0o644)?;
+    link(&prefix.join("share/man/man1/mpiexec.1"), "mpirun.1")?;
+    let doc = prefix.join("share/doc/banyan");
+    copy_all(&project.file(GUIDE), &doc.join(GUIDE))?;
     for name in ["README.md", "LICENSE"] {
-        put(&prefix.join("share/doc/banyan").join(name), project.read(name)?.as_bytes(), 0o644)?;
+        put(&doc.join(name), project.read(name)?.as_bytes(), 0o644)?;
+    }
+    Ok(())
+}
+
+/// Copies a folder with all that is in it.
+fn copy_all(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).with_context(|| format!("cannot install into {}", to.display()))?;
+    for entry in fs::read_dir(from).with_context(|| format!("cannot list {}", from.display()))? {
+        let entry = entry?;
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        match entry.file_type()?.is_dir() {
+            true => copy_all(&from, &to)?,
+            false => put(&to, &fs::read(&from)?, 0o644)?,
+        }
     }
     Ok(())
 }
@@ -116,4 +142,34 @@ fn link(path: &Path, to: &str) -> Result<()> {
     }
     let _ = fs::remove_file(path);
     symlink(to, path).with_context(|| format!("cannot link {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::docs;
+
+    #[test]
+    fn what_is_installed_hangs_together() {
+        let project = Project::find().unwrap();
+        let work = std::env::temp_dir().join(format!("banyan-install-{}", std::process::id()));
+        let (built, prefix) = (work.join("built"), work.join("prefix"));
+        fs::create_dir_all(&built).unwrap();
+        for name in ["mpirun", "libmpi_abi.so"] {
+            project::write(&built.join(name), name).unwrap();
+        }
+        lay_out(&project, &built, &prefix).unwrap();
+        for page in docs::pages(&prefix.join("share/doc/banyan")).unwrap() {
+            assert_eq!(page.dead_links(), [""; 0], "{}", page.name);
+        }
+        for name in ["mpirun.1", "mpiexec.1"] {
+            let page = project::read(&prefix.join("share/man/man1").join(name)).unwrap();
+            assert!(page.contains(".TH mpirun 1"), "{name}");
+        }
+        for name in ["mpi-cxx", "ompi-c", "ompi-cxx"] {
+            let text = project::read(&prefix.join(format!("lib/pkgconfig/{name}.pc"))).unwrap();
+            assert!(text.contains("-lmpi_abi") && !text.contains('@'), "{name}: {text}");
+        }
+        fs::remove_dir_all(&work).unwrap();
+    }
 }

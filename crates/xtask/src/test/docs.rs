@@ -14,7 +14,7 @@ pub(super) fn run(project: &Project) -> Result<Tally> {
     for (name, result) in docs::up_to_date(project) {
         tally.check(&name, result);
     }
-    for page in docs::pages(project)? {
+    for page in docs::pages(project.root())? {
         let dead = page.dead_links();
         let links =
             if dead.is_empty() { Ok(()) } else { Err(anyhow::anyhow!("no such file: {}", dead.join(", "))) };

@@ -21,9 +21,19 @@ pub(super) fn run(project: &Project) -> Result<Tally> {
         tally.check(&format!("{wrapper}'s questions"), answers(&prefix, wrapper));
     }
     tally.check("another compiler", other_compiler(&prefix));
-    for module in ["mpi_abi", "mpi"] {
-        tally.check(&format!("pkg-config {module}"), pkg_config(&prefix, module, &work));
+    for module in ["mpi_abi", "mpi", "mpi-c", "ompi-c"] {
+        tally.check(
+            &format!("pkg-config {module}"),
+            pkg_config(&prefix, module, "gcc", &work.join("hello.c")),
+        );
     }
+    for module in ["mpi-cxx", "ompi-cxx"] {
+        tally.check(
+            &format!("pkg-config {module}"),
+            pkg_config(&prefix, module, "g++", &work.join("hello.cc")),
+        );
+    }
+    tally.check("the man page", man_page(&prefix));
     tally.check("cmake", cmake(&prefix, project));
     Ok(tally)
 }
@@ -88,14 +98,35 @@ fn other_compiler(prefix: &Path) -> Result<()> {
     Ok(())
 }
 
-fn pkg_config(prefix: &Path, module: &str, work: &Path) -> Result<()> {
+/// `man mpirun` finds the page, and every option that `mpirun --help` has is in it.
+fn man_page(prefix: &Path) -> Result<()> {
+    let page = project::read(&prefix.join("share/man/man1/mpirun.1"))?.replace("\\-", "-");
+    let help = Job::new(prefix.join("bin/mpirun")).arg("--help").run_ok()?.output;
+    let words = help.split_whitespace().filter_map(|word| word.strip_prefix("--"));
+    let options = words.map(|word| word.trim_end_matches(|c: char| !c.is_ascii_alphanumeric()));
+    let missing: Vec<&str> = options.filter(|option| !page.contains(&format!("--{option}"))).collect();
+    if !missing.is_empty() {
+        bail!("not in the man page: --{}", missing.join(", --"));
+    }
+    if !Path::new("/usr/bin/man").exists() {
+        return Ok(());
+    }
+    for name in ["mpirun", "mpiexec"] {
+        let man = Job::new("man").args(["--warnings", "-P", "cat"]).arg(name);
+        let shown = man.env("MANPATH", prefix.join("share/man")).env("LC_ALL", "C").run_ok()?.output;
+        if !shown.contains("SYNOPSIS") || shown.contains("warning:") {
+            bail!("man {name} shows:\n{}", tail(&shown, 20));
+        }
+    }
+    Ok(())
+}
+
+fn pkg_config(prefix: &Path, module: &str, compiler: &str, source: &Path) -> Result<()> {
     let job = Job::new("pkg-config").args(["--cflags", "--libs", module]);
     let flags =
         job.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")).run_ok().context("pkg-config")?.output;
-    let program = work.join(format!("pkg-{module}"));
-    let job =
-        Job::new("gcc").arg(work.join("hello.c")).arg("-o").arg(&program).args(flags.split_whitespace());
-    job.run_ok()?;
+    let program = source.with_file_name(format!("pkg-{module}"));
+    Job::new(compiler).arg(source).arg("-o").arg(&program).args(flags.split_whitespace()).run_ok()?;
     let run = Job::new(prefix.join("bin/mpirun")).args(["-n", "2"]).arg(&program).limit(30);
     run.env("LD_LIBRARY_PATH", prefix.join("lib")).run_ok()?;
     Ok(())
