@@ -13,6 +13,7 @@ use banyan_runtime::{Class, Error, Result};
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// When each function may be called, as constants named like the functions.
 #[allow(non_upper_case_globals, dead_code, reason = "one constant per function of the table")]
@@ -75,14 +76,26 @@ impl<H: Copy + Into<Target>> From<crate::pointer::Ptr<H>> for Target {
     }
 }
 
+/// The name of the function that this process has called last, for reports on jobs that hang. One store is all that a
+/// call can spare for that: with several threads it may be another thread's.
+static LAST_CALL: AtomicPtr<&'static str> = AtomicPtr::new(std::ptr::null_mut());
+
+/// What [`LAST_CALL`] names; empty before the first call.
+pub(crate) fn last_call() -> &'static str {
+    // SAFETY: null, or a reference to a static that `boundary` has stored.
+    unsafe { LAST_CALL.load(Ordering::Relaxed).as_ref() }.copied().unwrap_or("")
+}
+
 /// Runs the body of a call and returns its MPI error code.
 #[inline(always)]
 pub(crate) fn boundary(
-    name: &'static str,
+    name: &'static &'static str,
     when: When,
     target: impl Into<Target>,
     body: impl FnOnce() -> Result<()>,
 ) -> c_int {
+    LAST_CALL.store(std::ptr::from_ref(name).cast_mut(), Ordering::Relaxed);
+    let name = *name;
     match contained(name, when, body) {
         Ok(()) => MPI_SUCCESS,
         Err(failed) => raise(name, target.into(), failed),
@@ -254,7 +267,8 @@ macro_rules! mpi {
             #[inline(never)]
             fn body<$n: $crate::ffi::Number>($($arg: $type),*) -> banyan_runtime::Result<()> $body
             let when = $crate::boundary::when::$name;
-            $crate::boundary::boundary(stringify!($name), when, $target, move || body::<$n>($($arg),*))
+            static NAME: &str = stringify!($name);
+            $crate::boundary::boundary(&NAME, when, $target, move || body::<$n>($($arg),*))
         }
         mpi!(@export $name, [""], c_int, $n, c_int, ($($arg: $type),*));
         mpi!(@export $name, ["_c"], i64, $n, c_int, ($($arg: $type),*));
@@ -271,7 +285,8 @@ macro_rules! mpi {
             #[inline(never)]
             fn body($($arg: $type),*) -> banyan_runtime::Result<()> $body
             let when = $crate::boundary::when::$name;
-            $crate::boundary::boundary(stringify!($name), when, $target, move || body($($arg),*))
+            static NAME: &str = stringify!($name);
+            $crate::boundary::boundary(&NAME, when, $target, move || body($($arg),*))
         }
         mpi!(@export $name, [""], c_int, , c_int, ($($arg: $type),*));
         mpi! { $($rest)* }
@@ -315,14 +330,14 @@ mod tests {
 
     #[test]
     fn a_panic_becomes_an_error() {
-        let code = boundary("MPI_Test", When::Always, Code, || panic!("the table is empty"));
+        let code = boundary(&"MPI_Test", When::Always, Code, || panic!("the table is empty"));
         assert_eq!(code, MPI_ERR_INTERN);
         assert!(sentence(code).unwrap().contains("the table is empty"));
     }
 
     #[test]
     fn a_lack_of_memory_is_no_fault_of_the_library() {
-        let code = boundary("MPI_Test", When::Always, Code, || {
+        let code = boundary(&"MPI_Test", When::Always, Code, || {
             banyan_memory::Scratch::zeroed(1 << 50);
             Ok(())
         });
@@ -344,7 +359,7 @@ mod tests {
 
     #[test]
     fn tool_calls_need_the_tool_interface() {
-        let code = boundary("MPI_T_cvar_get_num", When::Tool, Code, || Ok(()));
+        let code = boundary(&"MPI_T_cvar_get_num", When::Tool, Code, || Ok(()));
         assert_eq!(code, MPI_T_ERR_NOT_INITIALIZED);
     }
 }

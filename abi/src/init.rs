@@ -67,6 +67,7 @@ fn start(argc: Ptr<c_int>, argv: Ptr<Ptr<Ptr<c_char>>>, required: c_int) -> Resu
     let serialized = (threads < Threads::Multiple).then(|| unsafe { Serialized::promise() });
     // SAFETY: as above.
     unsafe { crate::handles::serialize(serialized.is_some()) };
+    banyan_runtime::name_calls_by(crate::boundary::last_call);
     let runtime = Runtime::open(threads, serialized)?;
     let (world, itself) = (runtime.world()?, runtime.itself()?);
     comm::open(world, itself);

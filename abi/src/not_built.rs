@@ -37,8 +37,9 @@ macro_rules! not_built {
             #[allow(unused_variables, clippy::too_many_arguments, reason = "MPI's parameters")]
             extern "C-unwind" fn mpi($($arg: $type),*) -> c_int {
                 static SAID: AtomicBool = AtomicBool::new(false);
-                let (name, target) = (stringify!($name), Target::from($target));
-                boundary(name, when::$name, target, || Err(not_built(name, $why, target, &SAID)))
+                static NAME: &str = stringify!($name);
+                let target = Target::from($target);
+                boundary(&NAME, when::$name, target, || Err(not_built(NAME, $why, target, &SAID)))
             }
             #[unsafe(export_name = concat!("P", stringify!($name)))]
             #[allow(clippy::too_many_arguments, reason = "MPI's parameters")]

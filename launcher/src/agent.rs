@@ -4,6 +4,7 @@
 mod bootstrap;
 mod ending;
 mod notes;
+mod state;
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -23,6 +24,7 @@ use crate::options::Options;
 use crate::output::{Kind, Output};
 use crate::plan::{Plan, reason};
 use crate::ranks::{Common, Rank, start};
+use crate::report::Watch;
 use crate::start::{Limit, Mask, REPORT_BYTES, Report, Stage, arrived, take_signals};
 use crate::verdict::Failure;
 use crate::{Trouble, descendants, executable, oom, pty};
@@ -133,6 +135,12 @@ struct Agent {
     /// A rank's failure that is not told yet; see `HOLD` in `ending`.
     held: Option<(Instant, u32, Failure)>,
     deadline: Option<Instant>,
+    started: Instant,
+    watch: Watch,
+    /// When it was last looked whether the job is deadlocked.
+    looked: Instant,
+    /// It was, and that has been said.
+    warned: bool,
     /// No process descends from this one any more.
     childless: bool,
     /// Nothing more is to be written: the front is gone, or the user insists.
@@ -179,6 +187,12 @@ impl Agent {
                 output.say(&epoll, &text);
             })
             .ok();
+        let status = banyan_pmi::status::create(plan.size)
+            .inspect_err(|why| {
+                let text = format!("no status lines ({}): a job that hangs cannot be explained", reason(why));
+                output.say(&epoll, &text);
+            })
+            .ok();
         let mut random = [0; 40];
         getrandom(&mut random, GetRandomFlags::empty()).map_err(refused("getrandom"))?;
         let (id, secret) = random.split_first_chunk::<8>().expect("40 bytes hold 8");
@@ -187,6 +201,7 @@ impl Agent {
             secret: secret.try_into().expect("32 bytes are left of 40"),
             single_copy: crate::plan::single_copy(plan.size, plan.cores),
             memory,
+            status,
             pty: pty::Policy::of(&plan.global.pty),
             null: File::open("/dev/null").map_err(named("/dev/null, which ranks read,"))?.into(),
             input,
@@ -195,8 +210,13 @@ impl Agent {
             reports: reports_in,
         };
         let size = plan.size as usize;
+        let started = Instant::now();
         Ok(Agent {
-            deadline: plan.global.timeout.map(|time| Instant::now() + time),
+            deadline: plan.global.timeout.map(|time| started + time),
+            started,
+            watch: Watch::default(),
+            looked: started,
+            warned: false,
             plan,
             common,
             control,
@@ -370,8 +390,12 @@ impl Agent {
         }
         if self.course == Course::Running && self.deadline.is_some_and(|deadline| now >= deadline) {
             let time = self.plan.global.timeout.unwrap_or_default();
+            if self.ranks.iter().any(|rank| rank.joined.is_some()) {
+                self.report();
+            }
             self.fail_with(None, Failure::Timeout(time));
         }
+        self.look_around(now);
         if self.alive == 0 && !self.childless {
             self.reap();
         }
@@ -399,7 +423,7 @@ impl Agent {
         };
         let held = self.held.as_ref().map(|&(due, ..)| due);
         let unread = self.unread_until().filter(|_| self.childless);
-        [self.output.next_tick(), gone, course, held, unread].into_iter().flatten().min()
+        [self.output.next_tick(), gone, course, held, unread, self.next_look()].into_iter().flatten().min()
     }
 
     /// True when no process is left and all is written, or waiting longer makes no sense.

@@ -22,7 +22,7 @@ use crate::{Trouble, descendants};
 /// What the agent answers when all ranks are stopped.
 pub(crate) const STOPPED: u8 = b's';
 
-/// Signals that end or stop a job unless whoever started mpirun set them to be ignored.
+/// Signals that end, stop or explain (SIGQUIT) a job unless whoever started mpirun set them to be ignored.
 const ENDING: [i32; 5] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGTSTP];
 
 /// Other signals that the front reads. SIGTTIN and SIGTTOU only stay blocked: the terminal then answers with
@@ -133,7 +133,7 @@ impl Front {
                     }
                     libc::SIGTSTP => self.stop(),
                     libc::SIGTTIN | libc::SIGTTOU => {}
-                    libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT => self.ask_to_end(signal),
+                    libc::SIGINT | libc::SIGTERM | libc::SIGHUP => self.ask_to_end(signal),
                     other => self.tell(other),
                 }
             }

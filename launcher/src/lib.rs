@@ -27,6 +27,7 @@ mod plan;
 mod pty;
 pub mod rankfile;
 mod ranks;
+mod report;
 mod sink;
 #[allow(unsafe_code, reason = "forking, executing and signal masks need it; it is all there")]
 mod start;

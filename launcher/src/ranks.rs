@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 use banyan_pmi::{Channel, Job, NodeRun, Reply, Request, VERSION, fd_value};
@@ -39,6 +39,8 @@ pub(crate) struct Common {
     pub(crate) job_id: u64,
     pub(crate) secret: [u8; 32],
     pub(crate) memory: Option<OwnedFd>,
+    /// Where ranks write what they wait for.
+    pub(crate) status: Option<OwnedFd>,
     /// Ranks can read each other's memory.
     pub(crate) single_copy: bool,
     /// What kind of stdout ranks have.
@@ -80,7 +82,7 @@ pub(crate) fn start(plan: &Plan, common: &Common, rank: u32, app: usize) -> io::
     };
     let environment = environment(plan, &program.environment, rank, fd_value(&socket)?);
     let mut keep = vec![socket.as_fd()];
-    keep.extend(common.memory.as_ref().map(AsFd::as_fd));
+    keep.extend(common.memory.iter().chain(&common.status).map(AsFd::as_fd));
     let pid = spawn(&Spawn {
         rank,
         program: &program.program,
@@ -114,7 +116,8 @@ fn job(plan: &Plan, common: &Common, rank: u32, app: usize) -> Job {
         host: plan.host.clone(),
         settings: plan.settings.clone(),
         single_copy: common.single_copy,
-        memory_fd: common.memory.as_ref().map(std::os::fd::AsRawFd::as_raw_fd),
+        memory_fd: common.memory.as_ref().map(AsRawFd::as_raw_fd),
+        status_fd: common.status.as_ref().map(AsRawFd::as_raw_fd),
     }
 }
 

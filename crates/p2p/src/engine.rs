@@ -173,11 +173,16 @@ impl Engine {
 
     /// All requests that are not done, and what each waits for.
     pub fn waits(&self) -> impl Iterator<Item = Wait> + '_ {
-        self.requests.iter().filter_map(|(id, request)| match &request.state {
+        self.requests.iter().filter_map(|(id, _)| self.wait_of(ReqId(id)))
+    }
+
+    /// What a request waits for; `None` if it is done, or not known.
+    pub fn wait_of(&self, id: ReqId) -> Option<Wait> {
+        match &self.requests.get(id.0)?.state {
             State::Done(_) => None,
-            State::Send(send) => Some(send.wait(ReqId(id))),
-            State::Recv(recv) => Some(recv.wait(ReqId(id))),
-        })
+            State::Send(send) => Some(send.wait(id)),
+            State::Recv(recv) => Some(recv.wait(id)),
+        }
     }
 
     /// The peer is gone: what only it could satisfy completes with [`crate::Fault::PeerDown`], and so does

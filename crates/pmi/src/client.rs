@@ -10,6 +10,7 @@ use crate::foreign::foreign_launcher;
 use crate::frame::{Job, MAX_CARD, Reply, Request, VERSION};
 use crate::inherit::{FD_VARIABLE, Handed, Kin, adopt_memory, adopt_socket, is_privileged, is_socket, kin};
 use crate::last_word::LastWord;
+use crate::status::{self, Line};
 use crate::wire::{Channel, WireError};
 
 /// Set to 1, a process is rank 0 of 1 whatever started it.
@@ -123,6 +124,7 @@ pub struct Client {
     channel: ManuallyDrop<Channel<Reply, Request>>,
     job: Job,
     memory: Option<OwnedFd>,
+    status: Option<OwnedFd>,
     asked: HashSet<u32>,
 }
 
@@ -145,7 +147,8 @@ impl Client {
             _ => return Err(Error::Unexpected),
         };
         let memory = job.memory_fd.and_then(adopt_memory);
-        Ok(Client { channel: ManuallyDrop::new(channel), job, memory, asked: HashSet::new() })
+        let status = job.status_fd.and_then(adopt_memory);
+        Ok(Client { channel: ManuallyDrop::new(channel), job, memory, status, asked: HashSet::new() })
     }
 
     /// The job as this rank sees it.
@@ -161,6 +164,13 @@ impl Client {
         match (self.job.memory_fd, self.memory.take()) {
             (Some(fd), None) => Err(Error::MemoryClosed(fd)),
             (_, memory) => Ok(memory),
+        }
+    }
+
+    /// Writes this rank's status line, or takes it back. Never waits.
+    pub fn tell(&self, line: Option<&Line>) {
+        if let Some(file) = &self.status {
+            status::write(file, self.job.rank, line);
         }
     }
 

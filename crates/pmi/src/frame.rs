@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Version of this protocol. Both sides are installed together, so they must agree exactly; the number is
 /// there to say so when they do not.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Most bytes of a card (the addresses that a rank publishes).
 pub const MAX_CARD: usize = 64 << 10;
@@ -106,6 +106,8 @@ pub struct Job {
     pub settings: Vec<(String, String)>,
     /// Inherited descriptor of the host's shared memory (a memfd, zero-filled), if the agent could make one.
     pub memory_fd: Option<i32>,
+    /// Inherited descriptor of the ranks' status lines, if the agent could make them; see [`crate::status`].
+    pub status_fd: Option<i32>,
     /// Ranks of this host read each other's memory (process_vm_readv) where messages are large.
     pub single_copy: bool,
 }
@@ -139,6 +141,7 @@ impl Job {
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             settings: Vec::new(),
             memory_fd: None,
+            status_fd: None,
             single_copy: false,
         }
     }

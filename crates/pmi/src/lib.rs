@@ -24,6 +24,7 @@ mod frame;
 mod inherit;
 mod last_word;
 pub mod settings;
+pub mod status;
 mod wire;
 
 pub use client::{Client, Error, Event, attach};

@@ -6,9 +6,10 @@ use banyan_coll::{Asked, Call, Kind, Lists, Memory};
 use banyan_datatype::{Datatype, TypeArc};
 
 use crate::comm::Comm;
-use crate::engine::CollId;
+use crate::engine::{CollId, Engine};
 use crate::error::{Class, Error, Result};
 use crate::request::{Recipe, Request};
+use crate::slow;
 use crate::team::Team;
 
 /// Tells the contexts of persistent collectives from those of communicators.
@@ -68,7 +69,8 @@ impl Comm {
     #[inline(never)]
     fn await_coll(&self, id: CollId) -> Result<()> {
         let rt = self.runtime();
-        rt.wait(rt.gate.enter(), |engine| engine.coll_done(id))
+        let what = |engine: &Engine| slow::first(engine.coll_item(id).into_iter());
+        rt.wait_for(rt.gate.enter(), |engine| engine.coll_done(id), &what)
     }
 
     /// Starts a collective.

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use banyan_datatype::Data;
 use banyan_memory::GateGuard;
 use banyan_p2p::{self as p2p, Awaiting, RecvArgs, SendArgs, Started};
+use banyan_pmi::status::Item;
 use banyan_transport::Peer;
 
 use crate::bail;
@@ -18,6 +19,7 @@ use crate::info::Info;
 use crate::message::Message;
 use crate::request::{Recipe, Request, SendMode};
 use crate::runtime::{Runtime, derive_context};
+use crate::slow;
 use crate::status::{ANY_SOURCE, ANY_TAG, Outcome, PROC_NULL, Status, TAG_UB};
 use crate::team::Team;
 
@@ -279,7 +281,11 @@ impl Comm {
     fn end(&self, engine: GateGuard<'_, Engine>, posted: Posted, received: bool) -> Outcome {
         match posted {
             Posted::Over(outcome) => outcome,
-            Posted::Active(id) => outcome(&self.rt.wait(engine, |engine| engine.p2p.test(id)), received),
+            Posted::Active(id) => {
+                let what =
+                    |engine: &Engine| slow::first(engine.p2p.wait_of(id).map(slow::message).into_iter());
+                outcome(&self.rt.wait_for(engine, |engine| engine.p2p.test(id), &what), received)
+            }
         }
     }
 
@@ -496,7 +502,8 @@ impl Comm {
         let args = self.probe_args(source, tag)?;
         let Some((source, tag)) = args else { return Ok(Status::NO_PROC) };
         let engine = self.rt.gate.enter();
-        Ok(envelope_status(&self.rt.wait(engine, |engine| engine.p2p.probe(self.ctx, source, tag))))
+        let look = |engine: &mut Engine| engine.p2p.probe(self.ctx, source, tag);
+        Ok(envelope_status(&self.rt.wait_for(engine, look, &|_| self.probes(source, tag))))
     }
 
     /// Looks for a message and takes it out of matching (MPI_Improbe).
@@ -517,8 +524,16 @@ impl Comm {
         let args = self.probe_args(source, tag)?;
         let Some((source, tag)) = args else { return Ok((Message::none(), Status::NO_PROC)) };
         let engine = self.rt.gate.enter();
-        let (id, envelope) = self.rt.wait(engine, |engine| engine.p2p.mprobe(self.ctx, source, tag));
+        let look = |engine: &mut Engine| engine.p2p.mprobe(self.ctx, source, tag);
+        let (id, envelope) = self.rt.wait_for(engine, look, &|_| self.probes(source, tag));
         Ok((Message::of(self, id), envelope_status(&envelope)))
+    }
+
+    /// What a probe waits for.
+    fn probes(&self, source: Option<u32>, tag: Option<i32>) -> (Vec<Item>, usize) {
+        let peer = source.and_then(|rank| self.targets().peer(rank)).map(|peer| peer.0);
+        let state = "probe: waits for a message".to_owned();
+        (vec![Item::Message { sends: false, state, peer, tag, context: self.ctx, bytes: 0 }], 1)
     }
 
     /// Attaches a buffer for buffered sends on this communicator (MPI_Comm_attach_buffer).

@@ -6,6 +6,7 @@ use banyan_coll::{Advance, Execution, Job};
 use banyan_datatype::Data;
 use banyan_memory::{Buffer, Scratch};
 use banyan_p2p as p2p;
+use banyan_pmi::status::Item;
 use banyan_pmi::{Client, Event};
 use banyan_transport::{Get, Head, Peer, Sink, Token};
 
@@ -13,6 +14,7 @@ use crate::error::{Class, Error};
 use crate::messenger::{Early, Messages};
 use crate::places;
 use crate::ports::Ports;
+use crate::slow;
 use crate::team::{Sequences, Team};
 use crate::wait::{Kick, Looked, Looks, Policy};
 
@@ -190,6 +192,13 @@ impl Engine {
         let outcome = running.outcome.take()?;
         *slot = None;
         Some(outcome)
+    }
+
+    /// What a collective waits for, for people; `None` if it is not known any more.
+    pub(crate) fn coll_item(&self, id: CollId) -> Option<Item> {
+        let running =
+            self.colls.get(id.index as usize)?.as_ref().filter(|running| running.serial == id.serial)?;
+        Some(slow::collective(running.team.ctx, &running.team.group))
     }
 
     /// Lets a collective go on without anybody waiting for it.

@@ -6,12 +6,14 @@ use std::sync::{Arc, Mutex};
 use banyan_coll::Call;
 use banyan_datatype::Data;
 use banyan_p2p::{Mode, ReqId};
+use banyan_pmi::status::Item;
 
 use crate::bail;
 use crate::comm::{Comm, Posted, lock, outcome};
 use crate::engine::{CollId, Engine};
 use crate::error::{Error, Result};
 use crate::runtime::Runtime;
+use crate::slow;
 use crate::status::{Outcome, Status};
 use crate::team::Team;
 
@@ -192,7 +194,8 @@ impl Request {
         match &self.0 {
             Form::Over(status) => Outcome::ok(*status),
             _ => {
-                let outcome = rt.wait(rt.gate.enter(), |engine| self.settled(engine));
+                let what = |engine: &Engine| slow::first(self.item(engine).into_iter());
+                let outcome = rt.wait_for(rt.gate.enter(), |engine| self.settled(engine), &what);
                 self.completed(outcome)
             }
         }
@@ -248,6 +251,20 @@ impl Request {
         match &self.0 {
             Form::Kept(kept) => kept.complete(),
             _ => bail!(ERR_REQUEST, "only a generalized request can be completed by the user"),
+        }
+    }
+
+    /// What would end it; `None` if it is over or inactive. Inside the gate.
+    fn item(&self, engine: &Engine) -> Option<Item> {
+        match &self.0 {
+            Form::Over(_) => None,
+            Form::Message { id, .. } => engine.p2p.wait_of(*id).map(slow::message),
+            Form::Kept(kept) => match &*lock(&kept.state) {
+                State::Message { id, .. } => engine.p2p.wait_of(*id).map(slow::message),
+                State::Coll(id) => engine.coll_item(*id),
+                State::General => Some(Item::Program("a generalized request".to_owned())),
+                _ => None,
+            },
         }
     }
 
@@ -416,7 +433,7 @@ impl Runtime {
     #[inline]
     pub fn wait_all(&self, requests: &[impl AsRef<Request>], mut each: impl FnMut(usize, Outcome)) {
         let (mut next, mut kept) = (0, false);
-        self.wait(self.gate.enter(), |engine| {
+        let done = |engine: &mut Engine| {
             while let Some(request) = requests.get(next) {
                 let outcome = request.as_ref().settled(engine)?;
                 match &request.as_ref().0 {
@@ -426,7 +443,8 @@ impl Runtime {
                 next += 1;
             }
             Some(())
-        });
+        };
+        self.wait_for(self.gate.enter(), done, &|engine| items(requests, engine));
         if !kept {
             return;
         }
@@ -466,7 +484,8 @@ impl Runtime {
         if requests.iter().all(|request| !request.as_ref().is_active()) {
             return None;
         }
-        let (at, outcome) = self.wait(self.gate.enter(), |engine| ready(requests, engine));
+        let what = |engine: &Engine| items(requests, engine);
+        let (at, outcome) = self.wait_for(self.gate.enter(), |engine| ready(requests, engine), &what);
         Some((at, requests[at].as_ref().completed(outcome)))
     }
 
@@ -507,7 +526,7 @@ impl Runtime {
             Some(active.iter().filter_map(settled).collect()).filter(|found: &Vec<_>| !found.is_empty())
         };
         let found = match block {
-            true => self.wait(self.gate.enter(), over),
+            true => self.wait_for(self.gate.enter(), over, &|engine| items(requests, engine)),
             false => self
                 .look_for(|engine| {
                     engine.progress();
@@ -535,6 +554,11 @@ impl UnderWay<'_> {
 fn ready(requests: &[impl AsRef<Request>], engine: &mut Engine) -> Option<(usize, Outcome)> {
     let mut active = requests.iter().enumerate().filter(|(_, request)| request.as_ref().is_active());
     active.find_map(|(at, request)| Some((at, request.as_ref().settled(engine)?)))
+}
+
+/// What those wait for that are active.
+fn items(requests: &[impl AsRef<Request>], engine: &Engine) -> (Vec<Item>, usize) {
+    slow::first(requests.iter().filter_map(|request| request.as_ref().item(engine)))
 }
 
 fn state_of(posted: Posted, received: bool) -> State {

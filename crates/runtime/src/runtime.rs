@@ -16,6 +16,7 @@ use crate::comm::{Comm, lock};
 use crate::engine::Engine;
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
+use crate::slow::{self, Slow, What};
 use crate::wait::{BESIDE, Idle, Kick, Rest};
 
 /// How threads may call MPI (MPI 5.0, 11.6).
@@ -133,9 +134,9 @@ impl Runtime {
 
     /// Finishes all that was started, in agreement with the others, and leaves the job.
     pub fn close(&self, world: &Comm) -> Result<()> {
-        self.wait(self.gate.enter(), |engine| engine.quiet().then_some(()));
+        self.wait_for(self.gate.enter(), |engine| engine.quiet().then_some(()), &slow::all);
         world.run(world.barrier()?)?;
-        self.wait(self.gate.enter(), |engine| engine.quiet().then_some(()));
+        self.wait_for(self.gate.enter(), |engine| engine.quiet().then_some(()), &slow::all);
         let mut engine = self.gate.enter();
         engine.leave();
         Ok(())
@@ -197,18 +198,31 @@ impl Runtime {
         engine.p2p.open_context(ctx);
     }
 
-    /// Drives the engine until `done` says so: the one place where this process waits.
+    /// As [`Runtime::wait_for`], for what is soon over.
     pub(crate) fn wait<'a, T>(
+        &'a self,
+        engine: GateGuard<'a, Engine>,
+        done: impl FnMut(&mut Engine) -> Option<T>,
+    ) -> T {
+        self.wait_for(engine, done, &|_| (Vec::new(), 0))
+    }
+
+    /// Drives the engine until `done` says so: the one place where this process waits. `what` tells what for, for
+    /// people who ask why a job hangs.
+    pub(crate) fn wait_for<'a, T>(
         &'a self,
         mut engine: GateGuard<'a, Engine>,
         mut done: impl FnMut(&mut Engine) -> Option<T>,
+        what: What<'_>,
     ) -> T {
         let shared = self.gate.is_shared();
+        let mut slow = Slow::default();
         let mut idle = Idle::new();
         let mut polling = false;
         let mut beside = BESIDE;
         loop {
             if let Some(value) = done(&mut engine) {
+                slow.ended(&engine);
                 if polling {
                     engine.polled = false;
                 }
@@ -249,6 +263,9 @@ impl Runtime {
             } else {
                 idle.rest(&engine.policy, Instant::now)
             };
+            if rest == Rest::Sleep {
+                slow.sleeps(&engine, shared, what);
+            }
             match rest {
                 Rest::Spin if !shared => std::hint::spin_loop(),
                 Rest::Yield if !shared => std::thread::yield_now(),
@@ -260,6 +277,9 @@ impl Runtime {
                     std::thread::yield_now();
                     engine = self.gate.enter();
                 }
+            }
+            if rest == Rest::Sleep {
+                slow.slept();
             }
         }
     }

@@ -202,6 +202,7 @@ impl Agent {
                 self.signal_ranks(Signal::STOP);
                 let _ = rustix::net::send(&self.control, &[STOPPED], rustix::net::SendFlags::NOSIGNAL);
             }
+            libc::SIGQUIT => self.report(),
             libc::SIGCONT | libc::SIGUSR1 | libc::SIGUSR2 => self.signal_ranks(signal),
             _ if self.course == Course::Running => {
                 self.note(None, Failure::Interrupted(number));
