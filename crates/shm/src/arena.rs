@@ -11,11 +11,8 @@ use banyan_transport::{Get, Remote};
 
 use crate::core::Core;
 use crate::doorbell::light_barrier;
-use crate::layout::{
-    BANK_HEAD, BANKS, arena_board, arena_inline, arena_slot, arena_slots, arena_stride, bank_bytes,
-};
+use crate::layout::{BANK_HEAD, BANKS, arena_board, arena_inline, arena_slot, arena_stride, bank_bytes};
 use crate::ring::LINE;
-use crate::room;
 use crate::segment::{Segment, prefetch};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -355,7 +352,8 @@ pub(crate) fn open(core: &Arc<Core>, at: u64, me: u32, peers: &[u32]) -> Arena {
     assert!(me < ranks, "no rank {me} in an arena of {ranks}");
     let mine = at as usize + me as usize * slot_bytes;
     let place = Place { at: at as usize, me, mine, ranks, slot_bytes, bank_bytes };
-    // Checks the range, once.
+    // Checks the range and, as its words are used as atomics, the alignment, once.
+    assert!(place.at.is_multiple_of(LINE), "slots at {at}, which is no place for them");
     core.segment.ptr(place.at, arena_stride(ranks));
     let words = || (0..ranks).map(|_| AtomicU64::new(0)).collect();
     let watch = Arc::new(Watch { place, missing: words(), unreleased: words(), any: AtomicU32::new(0) });
@@ -364,17 +362,6 @@ pub(crate) fn open(core: &Arc<Core>, at: u64, me: u32, peers: &[u32]) -> Arena {
     watches.push(Arc::downgrade(&watch));
     drop(watches);
     Arena { core: core.clone(), place, inline_bytes: arena_inline(ranks), peers: peers.into(), watch }
-}
-
-/// Room for an arena of so many ranks, zeroed.
-pub(crate) fn take(core: &Core, ranks: u32) -> Option<u64> {
-    // Only the slots are sure to have memory: boards get theirs page by page, if they are used at all.
-    room::take(&core.segment, arena_stride(ranks), arena_slots(ranks))
-}
-
-/// Gives it back.
-pub(crate) fn give(core: &Core, at: u64, ranks: u32) {
-    room::give(&core.segment, at, arena_stride(ranks));
 }
 
 /// Marks all live watches; see [`Watch::mark`].

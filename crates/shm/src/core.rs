@@ -98,7 +98,9 @@ impl Core {
         if id.present.compare_exchange(0, 2, Ordering::AcqRel, Ordering::Acquire).is_err() {
             return Err(Error::Occupied { me: self.me, pid: id.pid.load(Ordering::Relaxed) });
         }
-        system::allow_reading();
+        if self.single_copy != SingleCopy::Off {
+            system::allow_reading();
+        }
         id.pid.store(self.pid, Ordering::Relaxed);
         id.space.store(address_space(), Ordering::Relaxed);
         id.probe_at.store(std::ptr::from_ref::<AtomicU64>(&self.probe) as u64, Ordering::Relaxed);
@@ -114,6 +116,7 @@ impl Core {
     pub(crate) fn stand_up(&self) {
         let me = self.block(self.me);
         me.bell.absent();
+        me.identity.socket.store(0, Ordering::Relaxed);
         me.identity.present.store(0, Ordering::Release);
     }
 
@@ -145,20 +148,29 @@ impl Core {
 
     fn wake_by_datagram(&self, rank: u32) {
         let waker = self.waker.get_or_init(|| Socket::nameless().ok());
-        let sent = waker.as_ref().is_some_and(|socket| socket.wake(self.name(), rank).is_ok());
+        let name = self.block(rank).identity.socket.load(Ordering::Acquire);
+        let sent = name != 0 && waker.as_ref().is_some_and(|socket| socket.wake(name, self.key()).is_ok());
         if !sent {
             self.counters.lost_wakes.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// The random name of the segment; drawn by who needs it first.
-    pub(crate) fn name(&self) -> u64 {
-        let name = &self.segment.header().name;
-        let drawn = match name.load(Ordering::Relaxed) {
+    /// This rank's doorbell socket, which the others learn of.
+    pub(crate) fn new_socket(&self) -> std::io::Result<Socket> {
+        let (socket, name) = Socket::of(self.key())?;
+        // Release: who finds the name finds the key that was drawn before.
+        self.block(self.me).identity.socket.store(name, Ordering::Release);
+        Ok(socket)
+    }
+
+    /// What wakes sockets of this segment; drawn by who needs it first.
+    fn key(&self) -> u64 {
+        let key = &self.segment.header().key;
+        let drawn = match key.load(Ordering::Relaxed) {
             0 => system::random(),
-            name => return name,
+            key => return key,
         };
-        name.compare_exchange(0, drawn, Ordering::Relaxed, Ordering::Relaxed).map_or_else(|n| n, |_| drawn)
+        key.compare_exchange(0, drawn, Ordering::Relaxed, Ordering::Relaxed).map_or_else(|k| k, |_| drawn)
     }
 
     /// A full barrier, then the sleepers' last look; see [`crate::doorbell`]. False if it is not certain

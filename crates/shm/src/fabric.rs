@@ -143,23 +143,25 @@ impl Shm {
     /// The slots of the communicator `ctx` (not 0): their offset, which all its ranks get alike, in whatever order
     /// they ask; `None` (for all of them) if there is no room. Each calls [`Shm::arena_leave`] in the end.
     pub fn arena_join(&self, ctx: u64, ranks: u32) -> Option<u64> {
-        registry::join(&self.core, ctx, ranks)
+        let segment = &self.core.segment;
+        registry::join(segment, &segment.header().registry, ctx, ranks)
     }
 
     /// This rank does not use the slots of `ctx` any more; when all have left they are freed.
     pub fn arena_leave(&self, ctx: u64, ranks: u32) {
-        registry::leave(&self.core, ctx, ranks);
+        let segment = &self.core.segment;
+        registry::leave(segment, &segment.header().registry, ctx, ranks);
     }
 
     /// Takes zeroed room for the slots of a communicator of `ranks`; its offset, for all its ranks. `None`: none
     /// is left. One rank calls this and tells the others.
     pub fn arena_alloc(&self, ranks: u32) -> Option<u64> {
-        arena::take(&self.core, ranks)
+        registry::take(&self.core.segment, ranks)
     }
 
     /// Gives the room back; no rank may look at it any more. One rank calls this.
     pub fn arena_free(&self, offset: u64, ranks: u32) {
-        arena::give(&self.core, offset, ranks);
+        registry::give(&self.core.segment, offset, ranks);
     }
 
     /// The slots at `offset`, seen by rank `me` of a communicator of `ranks`, whose local indices are `peers`.
@@ -171,7 +173,7 @@ impl Shm {
     /// The descriptor that becomes readable when an armed rank is woken; the same at each call.
     pub fn descriptor(&mut self) -> io::Result<RawFd> {
         if self.socket.is_none() {
-            self.socket = Some(Socket::of(self.core.name(), self.core.me)?);
+            self.socket = Some(self.core.new_socket()?);
         }
         self.socket.as_ref().map(|socket| socket.as_fd().as_raw_fd()).ok_or(io::ErrorKind::NotFound.into())
     }

@@ -12,8 +12,26 @@
 #[cfg_attr(loom, allow(dead_code, reason = "only what loom checks is built"))]
 mod doorbell;
 #[cfg_attr(loom, allow(dead_code, reason = "only what loom checks is built"))]
+mod layout;
+#[cfg_attr(loom, allow(dead_code, reason = "only what loom checks is built"))]
+mod registry;
+#[cfg_attr(loom, allow(dead_code, reason = "only what loom checks is built"))]
 mod ring;
+#[cfg_attr(loom, allow(dead_code, reason = "only what loom checks is built"))]
+mod room;
+#[cfg_attr(loom, allow(dead_code, reason = "only what loom checks is built"))]
 mod sync;
+
+/// How loom's models are run.
+#[cfg(all(test, loom))]
+mod interleaved {
+    /// Runs `test` in every order in which its threads can come, up to three preemptions.
+    pub(crate) fn explore(test: impl Fn() + Send + Sync + 'static) {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(test);
+    }
+}
 
 #[cfg(not(loom))]
 mod arena;
@@ -24,17 +42,11 @@ mod error;
 #[cfg(not(loom))]
 mod fabric;
 #[cfg(not(loom))]
-mod layout;
-#[cfg(not(loom))]
 mod names;
 #[cfg(not(loom))]
 mod options;
 #[cfg(not(loom))]
 mod receiving;
-#[cfg(not(loom))]
-mod registry;
-#[cfg(not(loom))]
-mod room;
 #[cfg(not(loom))]
 mod segment;
 #[cfg(not(loom))]

@@ -163,14 +163,9 @@ mod alone {
 mod interleaved {
     use super::*;
     use crate::doorbell::{Bed, Doorbell};
+    use crate::interleaved::explore;
     use crate::sync::fence;
     use loom::thread;
-
-    fn explore(test: impl Fn() + Send + Sync + 'static) {
-        let mut model = loom::model::Builder::new();
-        model.preemption_bound = Some(3);
-        model.check(test);
-    }
 
     #[test]
     fn slots_are_handed_over_whole_and_reused_safely() {

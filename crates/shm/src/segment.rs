@@ -7,10 +7,11 @@ use crate::doorbell::Doorbell;
 use crate::error::Error;
 use crate::layout::{Layout, PAGE};
 use crate::ring::{Control, LINE, Memory};
+use crate::room::{Ground, Shelf};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// "BANYAN" and the version of the layout: changes whenever the layout does.
-const MAGIC: u64 = u64::from_le_bytes(*b"BANYAN\x02\x00");
+const MAGIC: u64 = u64::from_le_bytes(*b"BANYAN\x03\x00");
 
 /// The start of a segment. All zero is a new one.
 #[repr(C, align(64))]
@@ -19,12 +20,12 @@ pub(crate) struct Header {
     ranks: AtomicU32,
     /// Not 0: some rank cannot use membarrier, so all that publish must fence.
     pub(crate) fences: AtomicU32,
-    /// Random, names the doorbell sockets of this segment. 0: not drawn yet.
-    pub(crate) name: AtomicU64,
+    /// Random: what wakes the doorbell sockets of this segment. 0: not drawn yet.
+    pub(crate) key: AtomicU64,
     /// Rings that pairs have got, from the first one on.
     rings: AtomicU32,
     /// See [`crate::room`].
-    pub(crate) room: crate::room::Shelf,
+    pub(crate) room: Shelf,
     /// See [`crate::registry`].
     pub(crate) registry: crate::registry::Registry,
 }
@@ -49,6 +50,8 @@ pub(crate) struct Identity {
     pub(crate) probe: AtomicU64,
     /// Of what that process exposes, odd: a read of it counts only if the key is the same before and after.
     pub(crate) key: AtomicU64,
+    /// The name of its doorbell socket (see [`crate::socket`]); 0: it has none.
+    pub(crate) socket: AtomicU64,
 }
 
 /// Which groups of 64 inbound bits have something; the groups follow.
@@ -179,7 +182,7 @@ impl Segment {
     }
 
     /// Gives the pages of a range back: it reads as zero then.
-    pub(crate) fn discard(&self, at: usize, len: usize) -> io::Result<()> {
+    fn discard(&self, at: usize, len: usize) -> io::Result<()> {
         self.allocate(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, at, len)
     }
 
@@ -225,6 +228,32 @@ impl Segment {
         assert!(at.is_multiple_of(8), "a word is aligned");
         // SAFETY: inside (checked by `ptr`) and aligned; used as an atomic by all.
         unsafe { &*self.ptr(at, 8).cast::<AtomicU64>() }
+    }
+}
+
+impl Ground for Segment {
+    fn shelf(&self) -> &Shelf {
+        &self.header().room
+    }
+
+    fn extent(&self) -> (usize, usize) {
+        (self.layout.arenas(), self.layout.arena_bytes)
+    }
+
+    fn word(&self, at: usize) -> &AtomicU64 {
+        Segment::word(self, at)
+    }
+
+    fn populate(&self, at: usize, len: usize) -> io::Result<()> {
+        Segment::populate(self, at, len)
+    }
+
+    fn wipe(&self, at: usize, len: usize) {
+        if self.discard(at, len).is_err() {
+            let piece = self.ptr(at, len);
+            // SAFETY: inside the segment (checked), and no one uses it any more (the caller's promise).
+            unsafe { std::ptr::write_bytes(piece, 0, len) };
+        }
     }
 }
 

@@ -1,7 +1,21 @@
-//! The atomics of this crate, in one place so that loom can stand in for them (`--cfg loom`).
+//! The atomics of this crate, and how a thread waits for others, in one place so that loom can stand in for them (`--cfg loom`).
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// Lets others run: for a millisecond if it takes `long` already.
+#[cfg(not(loom))]
+pub(crate) fn rest(long: bool) {
+    match long {
+        true => std::thread::sleep(std::time::Duration::from_millis(1)),
+        false => std::thread::yield_now(),
+    }
+}
+
+#[cfg(loom)]
+pub(crate) fn rest(_long: bool) {
+    loom::thread::yield_now();
+}

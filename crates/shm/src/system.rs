@@ -104,7 +104,8 @@ pub(crate) unsafe fn read_process(pid: u32, addr: u64, to: *mut u8, len: usize) 
 }
 
 /// Lets every process of this user read our memory, where the Yama security module asks for such leave
-/// (`kernel.yama.ptrace_scope` 1). Elsewhere it has no effect.
+/// (`kernel.yama.ptrace_scope` 1). Elsewhere it has no effect. Such a process may do more than read (it may attach a debugger),
+/// so this is for those only whose peers read.
 pub(crate) fn allow_reading() {
     // SAFETY: plain numbers.
     unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0) };

@@ -158,6 +158,16 @@ fn until(shm: &mut Shm, mut done: impl FnMut() -> bool) {
 }
 
 #[test]
+fn slots_lie_where_words_are_aligned() {
+    let all = fresh(2, SingleCopy::Auto);
+    let at = all[0].arena_alloc(2).expect("room");
+    for off in [1, 4, 8] {
+        let open = || drop(all[0].arena(at + off, 0, 2, &[0, 1]));
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(open)).is_err(), "{off}");
+    }
+}
+
+#[test]
 fn a_sleeper_that_no_one_waits_for_is_left_alone() {
     let mut all = fresh(3, SingleCopy::Auto);
     let slots = arenas(&all, all[0].arena_alloc(3).expect("room"));

@@ -10,7 +10,7 @@ use banyan_memory::Scratch;
 use banyan_shm::{Error, Options, Shm, SingleCopy};
 use banyan_transport::random::Random;
 use banyan_transport::{Fabric, Get, Peer, Refusal, Remote, Token};
-use common::{Inbox, attach, failing, fresh, head, peers, ranks, say};
+use common::{Inbox, attach, failing, forbid, fresh, head, peers, ranks, say};
 
 fn refused(memory: &OwnedFd, me: u32, n: usize) -> Error {
     let memory = memory.try_clone().expect("a descriptor");
@@ -159,6 +159,43 @@ fn a_descriptor_wakes() {
     assert_eq!(all[0].stats().wakes, 1);
     // SAFETY: the descriptor is open as long as its rank.
     let _ = unsafe { BorrowedFd::borrow_raw(descriptor) };
+}
+
+#[test]
+fn strangers_do_not_wake() {
+    let mut all = fresh(2, SingleCopy::Auto);
+    let descriptor = all[1].arm_descriptor().expect("a descriptor");
+    // SAFETY: the descriptor is open as long as its rank.
+    let bell: std::os::unix::net::UnixDatagram =
+        unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned().expect("a descriptor").into();
+    let name = bell.local_addr().expect("a name");
+    // What any process of this machine can do: the names of sockets are no secret.
+    let stranger = std::os::unix::net::UnixDatagram::unbound().expect("a socket");
+    for len in [0, 1, 4, 8, 9, 100] {
+        let _ = stranger.send_to_addr(&[0; 100][..len], &name);
+        assert!(!readable(descriptor) && !all[1].has_news(), "{len} bytes of a stranger woke");
+    }
+    say(&mut all[0], 1, 5);
+    assert!(readable(descriptor) && all[1].has_news());
+}
+
+#[test]
+fn leave_to_attach_is_given_only_where_peers_read() {
+    let memory = Shm::memory(2).expect("memory");
+    for (copy, asks) in [(SingleCopy::Off, false), (SingleCopy::Auto, true)] {
+        // SAFETY: the child attaches, and ends without unwinding or flushing.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            forbid(libc::SYS_prctl);
+            std::mem::forget(attach(&memory, u32::from(asks), 2, copy));
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(0) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for the child just made.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(libc::WIFSIGNALED(status), asks, "{copy:?}: {status}");
+    }
 }
 
 #[test]

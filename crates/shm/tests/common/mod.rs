@@ -66,12 +66,20 @@ impl Sink for Inbox {
 
 /// From now on, in this thread and those it starts, the system call `number` fails with `error`.
 pub fn refuse(number: i64, error: i32) {
+    answer(number, libc::SECCOMP_RET_ERRNO | error as u32);
+}
+
+/// From now on the system call `number` kills this process.
+pub fn forbid(number: i64) {
+    answer(number, libc::SECCOMP_RET_KILL_PROCESS);
+}
+
+fn answer(number: i64, refused: u32) {
     let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let load = statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0);
     let mut equal = statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, number as u32);
     equal.jf = 1;
     let answer = |value| statement(libc::BPF_RET | libc::BPF_K, value);
-    let refused = libc::SECCOMP_RET_ERRNO | error as u32;
     let mut filter = [load, equal, answer(refused), answer(libc::SECCOMP_RET_ALLOW)];
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
     // SAFETY: plain numbers.

@@ -40,7 +40,7 @@ pub(super) fn unit(project: &Project) -> Result<Tally> {
 /// The models of what is lock-free, in every order that threads can come in.
 pub(super) fn loom(project: &Project) -> Result<Tally> {
     let job = cargo(project).env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", built(project, "loom")?);
-    tests(job.args(["test", "-p", "banyan-shm", "--lib"]))
+    tests(job.args(["test", "-p", "banyan-shm", "-p", "banyan-memory", "--lib"]))
 }
 
 /// The crates whose `unsafe` reaches memory of its own, under AddressSanitizer.
