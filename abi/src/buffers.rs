@@ -5,7 +5,7 @@ use crate::ffi::*;
 use crate::pointer::Ptr;
 use banyan_datatype::{Data, Datatype, Span, TypeArc};
 use banyan_memory::{Address, Buffer};
-use banyan_runtime::{Given, Result, bail};
+use banyan_runtime::{Class, Error, Given, Result, bail};
 use std::sync::Arc;
 
 /// A count as the runtime takes it.
@@ -54,10 +54,19 @@ fn each<N: Number, T>(list: Ptr<N>, ranks: usize, convert: impl Fn(N) -> Result<
 #[inline]
 pub(crate) fn room<T>(len: usize) -> Result<Vec<T>> {
     let mut all = Vec::new();
-    match all.try_reserve_exact(len) {
-        Ok(()) => Ok(all),
-        Err(_) => bail!(ERR_NO_MEM, "there is no memory for a list of {len} entries"),
-    }
+    reserve(&mut all, len)?;
+    Ok(all)
+}
+
+/// Room for `len` more entries in a list, by the rules of [`room`].
+#[inline]
+pub(crate) fn reserve<T>(list: &mut Vec<T>, len: usize) -> Result<()> {
+    list.try_reserve_exact(len).map_err(|_| no_room(len))
+}
+
+#[cold]
+fn no_room(len: usize) -> Error {
+    Error::new(Class::ERR_NO_MEM, format!("there is no memory for a list of {len} entries"))
 }
 
 /// `count` elements of a committed datatype at `buf`.

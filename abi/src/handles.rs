@@ -88,8 +88,9 @@ struct Slots<T> {
     all: Vec<Slot<T>>,
     /// How many objects there are.
     live: usize,
-    /// The most there were since the numbers came to the first place.
-    peak: usize,
+    /// There may be so many before something has to be done: a power of two that is reached only if there were half as
+    /// many at a time since the numbers came to the first place, and never more than half of the places.
+    limit: usize,
     /// How many numbers were given out or passed over: the next one, but for what is above its 27 bits.
     next: usize,
 }
@@ -102,7 +103,7 @@ struct Slot<T> {
 
 impl<T> Slots<T> {
     const fn new() -> Self {
-        Self { all: Vec::new(), live: 0, peak: 0, next: 0 }
+        Self { all: Vec::new(), live: 0, limit: 0, next: 0 }
     }
 
     /// Frees a slot, whose object is gone: the old handle is stale from now on.
@@ -141,11 +142,11 @@ impl<T> Slots<T> {
     fn come_round(&mut self) {
         let half = self.all.len() / 2;
         let fits = || (0..half).all(|at| self.all[at].handle == 0 || self.all[at + half].handle == 0);
-        if half >= FEWEST_PLACES && self.peak <= half / 4 && fits() {
+        if half >= FEWEST_PLACES && self.limit <= half / 4 && fits() {
             // Without memory for a smaller table the large one stays.
             let _ = self.resize(half);
         }
-        self.peak = self.live;
+        self.limit = (self.live + 1).next_power_of_two().clamp(FEWEST_PLACES / 8, self.all.len() / 2);
     }
 
     #[cold]
@@ -187,13 +188,12 @@ impl<T> Table<T> {
     #[inline(always)]
     pub fn insert_with(&self, make: impl FnOnce() -> T) -> Result<usize> {
         let slots = &mut *self.slots.lock();
-        if slots.live * 2 >= slots.all.len() {
-            self.grow(slots)?;
+        if slots.live >= slots.limit {
+            self.rise(slots)?;
         }
         let (number, index) = slots.next();
         let handle = (self.kind as usize) << NUMBER_BITS | number;
         slots.live += 1;
-        slots.peak = slots.peak.max(slots.live);
         let slot = &mut slots.all[index];
         // A slot that is free holds nothing: the compiler need not look for what to drop.
         std::mem::forget(slot.object.replace(make()));
@@ -201,18 +201,26 @@ impl<T> Table<T> {
         Ok(handle)
     }
 
+    /// Makes room for another object where the limit is reached.
     #[cold]
-    fn grow(&self, slots: &mut Slots<T>) -> Result<()> {
+    fn rise(&self, slots: &mut Slots<T>) -> Result<()> {
+        if slots.limit < slots.all.len() / 2 {
+            slots.limit *= 2;
+            return Ok(());
+        }
         let (name, live) = (self.kind.name(), slots.live);
         if live >= MOST {
             let what =
                 format!("there are {live} {name}s already, as many as there can be; free those not needed");
             return Err(Error::new(Class::ERR_NO_MEM, what));
         }
-        slots.resize((slots.all.len() * 2).max(FEWEST_PLACES)).map_err(|error| {
+        let places = (slots.all.len() * 2).max(FEWEST_PLACES);
+        slots.resize(places).map_err(|error| {
             let what = format!("there is no memory for more than {live} {name}s: {error}");
             Error::new(Class::ERR_NO_MEM, what)
-        })
+        })?;
+        slots.limit = places / 2;
+        Ok(())
     }
 
     /// Takes the object out; its handle is stale from now on.
@@ -516,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_grows_with_its_objects_and_shrinks_again() {
+    fn a_million_objects_have_room() {
         const MANY: usize = (1 << 20) + 5;
         let table = Table::new(Kind::Group);
         let handles: Vec<usize> = (0..MANY).map(|n| table.insert(n as u32).unwrap()).collect();
@@ -524,15 +532,23 @@ mod tests {
         for (n, handle) in handles.iter().enumerate() {
             assert_eq!(table.lookup(*handle), Ok(n as u32));
         }
+    }
+
+    #[test]
+    fn a_table_grows_with_its_objects_and_shrinks_again() {
+        let table = Table::new(Kind::Group);
+        let handles: Vec<usize> = (0..3000).map(|n| table.insert(n).unwrap()).collect();
+        let places = table.slots.lock().all.len();
+        assert!((6000..20_000).contains(&places), "{places}");
         for handle in &handles[1..] {
             table.remove(*handle).unwrap();
         }
-        let places = table.slots.lock().all.len();
-        for n in 0..3 * places as u32 {
+        for n in 0..5 * places as u32 {
             let handle = table.insert(n).unwrap();
             assert_eq!(table.remove(handle), Ok(n));
         }
-        assert!(table.slots.lock().all.len() <= 1024, "{}", table.slots.lock().all.len());
+        let places = table.slots.lock().all.len();
+        assert_eq!(places, FEWEST_PLACES);
         assert_eq!(table.lookup(handles[0]), Ok(0));
         assert!(table.lookup(handles[1]).is_err());
     }

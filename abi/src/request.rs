@@ -1,7 +1,7 @@
 //! Requests (MPI 5.0, 3.7 and 3.9): their handles, and completing, starting and cancelling them.
 
 use crate::boundary::{On, SelfComm, mpi};
-use crate::buffers::room;
+use crate::buffers::{reserve, room};
 use crate::comm::{Found, lookup as lookup_comm};
 use crate::ffi::*;
 use crate::handles::{Kind, Objects, Table};
@@ -243,7 +243,7 @@ fn wait_all(count: c_int, array: Ptr<MPI_Request>, statuses: Ptr<MPI_Status>) ->
                 out.well(at, &status);
             } else {
                 if entries.is_empty() {
-                    entries = room(len - at)?;
+                    reserve(&mut entries, len - at)?;
                 }
                 entries.push(Listed { at, handle, entry: objects.get(handle.0)?.clone() });
             }
