@@ -5,7 +5,7 @@
 
 use banyan_datatype::TypeArc;
 use banyan_datatype::op::is_settled;
-use banyan_memory::{Address, Buffer};
+use banyan_memory::{Address, Bounds, Buffer};
 
 use crate::execute::flat::{Flat, With};
 use crate::execute::line::Line;
@@ -81,7 +81,7 @@ enum Side {
     Any,
     InPlace,
     /// Bytes within these bounds are used.
-    Bytes(isize, isize),
+    Bytes(Bounds),
 }
 
 impl Repeated {
@@ -129,7 +129,7 @@ impl Known {
                 Memory::Nothing => Side::Any,
                 Memory::InPlace => Side::InPlace,
                 Memory::Uniform { base, ty, .. } | Memory::Vector { base, ty, .. } if lasts(ty) => {
-                    Side::Bytes(base.lo(), base.hi())
+                    Side::Bytes(base.bounds())
                 }
                 _ => return None,
             };
@@ -187,7 +187,7 @@ impl Known {
     #[inline(always)]
     pub(crate) fn buffer(&self, side: usize, address: Address) -> Buffer {
         match self.sides[side] {
-            Side::Bytes(lo, hi) => address.bytes(lo, hi),
+            Side::Bytes(bounds) => address.within(bounds),
             _ => Buffer::empty(),
         }
     }

@@ -81,6 +81,12 @@ impl Buffer {
         self.hi
     }
 
+    /// Its bounds, for [`Address::within`].
+    #[inline]
+    pub fn bounds(&self) -> Bounds {
+        Bounds { lo: self.lo, hi: self.hi }
+    }
+
     /// The address that offset `at` stands for.
     pub fn address(&self, at: isize) -> usize {
         self.origin.wrapping_offset(at) as usize
@@ -168,6 +174,13 @@ impl Buffer {
 #[derive(Clone, Copy, Debug)]
 pub struct Address(*mut u8);
 
+/// The bounds of a buffer. They come from buffers only, so nobody can invent some.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bounds {
+    lo: isize,
+    hi: isize,
+}
+
 // SAFETY: as a `Buffer`, without the bounds.
 unsafe impl Send for Address {}
 // SAFETY: as above.
@@ -177,17 +190,16 @@ impl Address {
     /// What lies at `origin`.
     ///
     /// # Safety
-    /// As for [`Buffer::new`], for the bytes that the arguments it came with speak of. Whoever makes a buffer of it has worked
-    /// out from these arguments, or from equal ones, where they lie.
+    /// As for [`Buffer::new`], for the bytes within the bounds of every buffer that was made for arguments equal to those
+    /// that this address came with; [`Address::within`] gets the bounds of such a buffer only.
     #[inline(always)]
     pub unsafe fn new(origin: *mut u8) -> Self {
         Self(origin)
     }
 
-    /// The bytes `lo .. hi` from there.
+    /// The bytes from there that lie within the bounds of a buffer which was made for equal arguments.
     #[inline(always)]
-    pub fn bytes(self, lo: isize, hi: isize) -> Buffer {
-        assert!(lo <= hi, "buffer bounds {lo}..{hi}");
+    pub fn within(self, Bounds { lo, hi }: Bounds) -> Buffer {
         Buffer { origin: self.0, lo, hi, owner: None }
     }
 

@@ -12,6 +12,6 @@ mod gate;
 mod socket;
 mod sync;
 
-pub use buffer::{Address, Buffer, NoMemory, Scratch};
+pub use buffer::{Address, Bounds, Buffer, NoMemory, Scratch};
 pub use fork::forked;
 pub use gate::{Gate, GateGuard, Refused, Serialized};
