@@ -22,8 +22,8 @@ fn not_built(name: &str, waits_for: &str, target: Target, said: &AtomicBool) -> 
     if !ends && !said.swap(true, Ordering::Relaxed) {
         let place = crate::env::whereabouts();
         crate::process::say(&format!(
-            "banyan: {name} is not built yet: it needs {waits_for}. It returned MPI_ERR_UNSUPPORTED_OPERATION, \
-             which the error handler lets pass; further calls are not mentioned ({place})\n"
+            "banyan: {name} is not built yet (it needs {waits_for}): it returns MPI_ERR_UNSUPPORTED_OPERATION, and the \
+             error handler lets that pass ({place}; said once)\n"
         ));
     }
     let what = format!("{name} is not built yet: it needs {waits_for}");

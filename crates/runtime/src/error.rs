@@ -35,7 +35,7 @@ classes! {
     ERR_DIMS = 12 "invalid dimension argument";
     ERR_ARG = 13 "invalid argument";
     ERR_UNKNOWN = 14 "unknown error";
-    ERR_TRUNCATE = 15 "message truncated: it is longer than the receive buffer";
+    ERR_TRUNCATE = 15 "message truncated: what is sent and what is received are not equally long";
     ERR_OTHER = 16 "other error";
     ERR_INTERN = 17 "internal error of the MPI library";
     ERR_PENDING = 18 "the request is still pending";
