@@ -10,13 +10,19 @@ use crate::pointer::Ptr;
 use crate::{info, op, request};
 use banyan_datatype::{Datatype, Span, TypeArc};
 use banyan_memory::Buffer;
-use banyan_runtime::{Call, Class, Error, Kind, Memory, Op, Result, bail};
+use banyan_runtime::{Call, Class, Error, Kind, Memory, Op, Result, Root, bail};
 use std::sync::Arc;
 
 /// True for MPI_IN_PLACE.
 #[inline]
 fn in_place(buf: Ptr<c_void>) -> bool {
     buf.address() == MPI_IN_PLACE
+}
+
+/// True for MPI_IN_PLACE where it may be: between two groups nothing can be in place.
+#[inline]
+fn stays(comm: &Object, buf: Ptr<c_void>) -> bool {
+    in_place(buf) && !comm.is_inter()
 }
 
 /// `blocks` times `count` elements, one block after the other.
@@ -175,10 +181,11 @@ fn first_common(some: &[usize], others: &[usize]) -> Option<usize> {
 /// Send and receive side of a reduction of `count` elements.
 #[inline(always)]
 fn operands(
+    comm: &Object,
     (sendbuf, recvbuf): (Ptr<c_void>, Ptr<c_void>),
     count: u64,
     (datatype, op): (MPI_Datatype, MPI_Op),
-    receives: bool,
+    (gives, receives): (bool, bool),
 ) -> Result<(Memory, Memory, Op)> {
     let ty = datatype::committed(datatype)?;
     let op = op::lookup(op, datatype, &ty)?;
@@ -186,7 +193,10 @@ fn operands(
         true => elements(recvbuf, count, count, &ty)?,
         false => Memory::Nothing,
     };
-    if in_place(sendbuf) && receives {
+    if !gives {
+        return Ok((Memory::Nothing, recv, op));
+    }
+    if receives && stays(comm, sendbuf) {
         return Ok((Memory::InPlace, recv, op));
     }
     let send = elements(sendbuf, count, count, &ty)?;
@@ -197,12 +207,13 @@ fn operands(
 /// A reduction that all ranks get a result of.
 #[inline(always)]
 fn reduction(
+    comm: &Object,
     kind: Kind,
     bufs: (Ptr<c_void>, Ptr<c_void>),
     count: u64,
     how: (MPI_Datatype, MPI_Op),
 ) -> Result<Call> {
-    let (send, recv, op) = operands(bufs, count, how, true)?;
+    let (send, recv, op) = operands(comm, bufs, count, how, (true, true))?;
     Ok(Call::reducing(kind, send, recv, op, 0))
 }
 
@@ -213,17 +224,16 @@ fn scattered(datatype: MPI_Datatype, op: MPI_Op) -> Result<(TypeArc, Op)> {
     Ok((ty, op))
 }
 
+/// Those that each rank has a block for, or of.
 fn ranks(comm: &Object) -> usize {
-    comm.size() as usize
+    comm.blocks() as usize
 }
 
-/// The communicator of a collective: of one group, as long as those of two are not built.
+/// The communicator of a collective.
 #[inline(always)]
-fn group_of(name: &str, comm: MPI_Comm) -> Result<Found> {
+fn members(comm: MPI_Comm, kind: Kind) -> Result<Found> {
     let object = lookup(comm)?;
-    if object.is_inter() {
-        bail!(ERR_UNSUPPORTED_OPERATION, "{name} on an intercommunicator is not built yet");
-    }
+    object.allows(kind)?;
     Ok(object)
 }
 
@@ -239,13 +249,12 @@ macro_rules! collective {
     ) => {
         const _: () = {
             #[allow(clippy::too_many_arguments, reason = "MPI's parameters")]
-            #[allow(unused_variables, reason = "some calls are the same on all communicators")]
             #[inline(never)]
             fn call<$n: Number>($comm: &Object, $($arg: $type),*) -> Result<Call> $body
 
             mpi! {
                 fn $blocking<$n>($($arg: $type,)* $comm: MPI_Comm) on $comm {
-                    let object = group_of(stringify!($blocking), $comm)?;
+                    let object = members($comm, Kind::$kind)?;
                     let mut arguments = Arguments::<$n>::new();
                     $(Argument::<$n>::join($arg, &mut arguments);)*
                     let (asked, lists) = arguments.asked(Kind::$kind);
@@ -253,7 +262,7 @@ macro_rules! collective {
                 }
 
                 fn $nonblocking<$n>($($arg: $type,)* $comm: MPI_Comm, request: Ptr<MPI_Request>) on $comm {
-                    let object = group_of(stringify!($nonblocking), $comm)?;
+                    let object = members($comm, Kind::$kind)?;
                     request::give(request, object.start(call::<$n>(&object, $($arg),*)?)?, $comm)
                 }
 
@@ -263,7 +272,7 @@ macro_rules! collective {
                     info: MPI_Info,
                     request: Ptr<MPI_Request>,
                 ) on $comm {
-                    let object = group_of(stringify!($persistent), $comm)?;
+                    let object = members($comm, Kind::$kind)?;
                     info::optional(info)?;
                     request::give(request, object.persist(call::<$n>(&object, $($arg),*)?)?, $comm)
                 }
@@ -298,7 +307,10 @@ collective! {
     fn MPI_Bcast_init<N>
     (buffer: Ptr<c_void>, count: N, datatype: MPI_Datatype, root: c_int) on comm as Bcast {
         let root = comm.root(root)?;
-        Ok(Call::bcast(uniform(buffer, self::count(count)?, 1, datatype)?, root))
+        if let Some(call) = root.beside(Kind::Bcast) {
+            return Ok(call);
+        }
+        Ok(Call::bcast(uniform(buffer, self::count(count)?, 1, datatype)?, root.rank))
     }
 
     fn MPI_Gather<N>
@@ -310,17 +322,17 @@ collective! {
         root: c_int,
     ) on comm as Gather {
         let root = comm.root(root)?;
-        let mine = comm.rank() == root;
-        let recv = match mine {
+        let recv = match root.here {
             true => uniform(recvbuf, count(recvcount)?, ranks(comm) as u64, recvtype)?,
             false => Memory::Nothing,
         };
-        let send = match mine && in_place(sendbuf) {
-            true => Memory::InPlace,
-            false => uniform(sendbuf, count(sendcount)?, 1, sendtype)?,
+        let send = match root {
+            Root { leaf: false, .. } => Memory::Nothing,
+            Root { here: true, .. } if in_place(sendbuf) => Memory::InPlace,
+            _ => uniform(sendbuf, count(sendcount)?, 1, sendtype)?,
         };
         apart(&send, &recv)?;
-        Ok(Call::moving(Kind::Gather, send, recv, root))
+        Ok(Call::moving(Kind::Gather, send, recv, root.rank))
     }
 
     fn MPI_Gatherv<N>
@@ -332,17 +344,17 @@ collective! {
         root: c_int,
     ) on comm as Gatherv {
         let root = comm.root(root)?;
-        let mine = comm.rank() == root;
-        let recv = match mine {
+        let recv = match root.here {
             true => vector(recvbuf, ranks(comm), (recvcounts, displs), recvtype)?,
             false => Memory::Nothing,
         };
-        let send = match mine && in_place(sendbuf) {
-            true => Memory::InPlace,
-            false => uniform(sendbuf, count(sendcount)?, 1, sendtype)?,
+        let send = match root {
+            Root { leaf: false, .. } => Memory::Nothing,
+            Root { here: true, .. } if in_place(sendbuf) => Memory::InPlace,
+            _ => uniform(sendbuf, count(sendcount)?, 1, sendtype)?,
         };
         apart(&send, &recv)?;
-        Ok(Call::moving(Kind::Gatherv, send, recv, root))
+        Ok(Call::moving(Kind::Gatherv, send, recv, root.rank))
     }
 
     fn MPI_Scatter<N>
@@ -354,17 +366,17 @@ collective! {
         root: c_int,
     ) on comm as Scatter {
         let root = comm.root(root)?;
-        let mine = comm.rank() == root;
-        let send = match mine {
+        let send = match root.here {
             true => uniform(sendbuf, count(sendcount)?, ranks(comm) as u64, sendtype)?,
             false => Memory::Nothing,
         };
-        if mine && in_place(recvbuf) {
-            return Ok(Call::moving(Kind::Scatter, send, Memory::InPlace, root));
-        }
-        let recv = uniform(recvbuf, count(recvcount)?, 1, recvtype)?;
+        let recv = match root {
+            Root { leaf: false, .. } => Memory::Nothing,
+            Root { here: true, .. } if in_place(recvbuf) => Memory::InPlace,
+            _ => uniform(recvbuf, count(recvcount)?, 1, recvtype)?,
+        };
         apart(&send, &recv)?;
-        Ok(Call::moving(Kind::Scatter, send, recv, root))
+        Ok(Call::moving(Kind::Scatter, send, recv, root.rank))
     }
 
     fn MPI_Scatterv<N>
@@ -376,17 +388,17 @@ collective! {
         root: c_int,
     ) on comm as Scatterv {
         let root = comm.root(root)?;
-        let mine = comm.rank() == root;
-        let send = match mine {
+        let send = match root.here {
             true => vector(sendbuf, ranks(comm), (sendcounts, displs), sendtype)?,
             false => Memory::Nothing,
         };
-        let recv = match mine && in_place(recvbuf) {
-            true => Memory::InPlace,
-            false => uniform(recvbuf, count(recvcount)?, 1, recvtype)?,
+        let recv = match root {
+            Root { leaf: false, .. } => Memory::Nothing,
+            Root { here: true, .. } if in_place(recvbuf) => Memory::InPlace,
+            _ => uniform(recvbuf, count(recvcount)?, 1, recvtype)?,
         };
         apart(&send, &recv)?;
-        Ok(Call::moving(Kind::Scatterv, send, recv, root))
+        Ok(Call::moving(Kind::Scatterv, send, recv, root.rank))
     }
 
     fn MPI_Allgather<N>
@@ -397,7 +409,7 @@ collective! {
         recvbuf: Ptr<c_void>, recvcount: N, recvtype: MPI_Datatype,
     ) on comm as Allgather {
         let recv = uniform(recvbuf, count(recvcount)?, ranks(comm) as u64, recvtype)?;
-        let send = match in_place(sendbuf) {
+        let send = match stays(comm, sendbuf) {
             true => Memory::InPlace,
             false => uniform(sendbuf, count(sendcount)?, 1, sendtype)?,
         };
@@ -413,7 +425,7 @@ collective! {
         recvbuf: Ptr<c_void>, recvcounts: Ptr<N>, displs: Ptr<N>, recvtype: MPI_Datatype,
     ) on comm as Allgatherv {
         let recv = vector(recvbuf, ranks(comm), (recvcounts, displs), recvtype)?;
-        let send = match in_place(sendbuf) {
+        let send = match stays(comm, sendbuf) {
             true => Memory::InPlace,
             false => uniform(sendbuf, count(sendcount)?, 1, sendtype)?,
         };
@@ -430,7 +442,7 @@ collective! {
     ) on comm as Alltoall {
         let blocks = ranks(comm) as u64;
         let recv = uniform(recvbuf, count(recvcount)?, blocks, recvtype)?;
-        let send = match in_place(sendbuf) {
+        let send = match stays(comm, sendbuf) {
             true => Memory::InPlace,
             false => uniform(sendbuf, count(sendcount)?, blocks, sendtype)?,
         };
@@ -447,7 +459,7 @@ collective! {
     ) on comm as Alltoallv {
         let ranks = ranks(comm);
         let recv = vector(recvbuf, ranks, (recvcounts, rdispls), recvtype)?;
-        let send = match in_place(sendbuf) {
+        let send = match stays(comm, sendbuf) {
             true => Memory::InPlace,
             false => vector(sendbuf, ranks, (sendcounts, sdispls), sendtype)?,
         };
@@ -464,7 +476,7 @@ collective! {
     ) on comm as Alltoallw {
         let ranks = ranks(comm);
         let recv = wide(recvbuf, ranks, (recvcounts, rdispls), recvtypes)?;
-        let send = match in_place(sendbuf) {
+        let send = match stays(comm, sendbuf) {
             true => Memory::InPlace,
             false => wide(sendbuf, ranks, (sendcounts, sdispls), sendtypes)?,
         };
@@ -480,30 +492,33 @@ collective! {
         root: c_int,
     ) on comm as Reduce {
         let root = comm.root(root)?;
+        if let Some(call) = root.beside(Kind::Reduce) {
+            return Ok(call);
+        }
         let (bufs, how) = ((sendbuf, recvbuf), (datatype, op));
-        let (send, recv, op) = operands(bufs, self::count(count)?, how, comm.rank() == root)?;
-        Ok(Call::reducing(Kind::Reduce, send, recv, op, root))
+        let (send, recv, op) = operands(comm, bufs, self::count(count)?, how, (root.leaf, root.here))?;
+        Ok(Call::reducing(Kind::Reduce, send, recv, op, root.rank))
     }
 
     fn MPI_Allreduce<N>
     fn MPI_Iallreduce<N>
     fn MPI_Allreduce_init<N>
     (sendbuf: Ptr<c_void>, recvbuf: Ptr<c_void>, count: N, datatype: MPI_Datatype, op: MPI_Op) on comm as Allreduce {
-        reduction(Kind::Allreduce, (sendbuf, recvbuf), self::count(count)?, (datatype, op))
+        reduction(comm, Kind::Allreduce, (sendbuf, recvbuf), self::count(count)?, (datatype, op))
     }
 
     fn MPI_Scan<N>
     fn MPI_Iscan<N>
     fn MPI_Scan_init<N>
     (sendbuf: Ptr<c_void>, recvbuf: Ptr<c_void>, count: N, datatype: MPI_Datatype, op: MPI_Op) on comm as Scan {
-        reduction(Kind::Scan, (sendbuf, recvbuf), self::count(count)?, (datatype, op))
+        reduction(comm, Kind::Scan, (sendbuf, recvbuf), self::count(count)?, (datatype, op))
     }
 
     fn MPI_Exscan<N>
     fn MPI_Iexscan<N>
     fn MPI_Exscan_init<N>
     (sendbuf: Ptr<c_void>, recvbuf: Ptr<c_void>, count: N, datatype: MPI_Datatype, op: MPI_Op) on comm as Exscan {
-        reduction(Kind::Exscan, (sendbuf, recvbuf), self::count(count)?, (datatype, op))
+        reduction(comm, Kind::Exscan, (sendbuf, recvbuf), self::count(count)?, (datatype, op))
     }
 
     fn MPI_Reduce_scatter<N>
@@ -515,7 +530,7 @@ collective! {
         let all = counts.iter().try_fold(0u64, |all, count| all.checked_add(*count));
         let Some(all) = all else { bail!(ERR_COUNT, "the counts together do not fit into 64 bits") };
         let mine = counts[comm.rank() as usize];
-        let (send, reach) = match in_place(sendbuf) {
+        let (send, reach) = match stays(comm, sendbuf) {
             true => (Memory::InPlace, all),
             false => (uniform(sendbuf, all, 1, datatype)?, mine),
         };
@@ -533,7 +548,7 @@ collective! {
         let (ty, op) = scattered(datatype, op)?;
         let mine = count(recvcount)?;
         let all = total(mine, comm.size().into())?;
-        let (send, reach) = match in_place(sendbuf) {
+        let (send, reach) = match stays(comm, sendbuf) {
             true => (Memory::InPlace, all),
             false => (uniform(sendbuf, all, 1, datatype)?, mine),
         };

@@ -59,7 +59,11 @@ impl Running {
                     Memory::InPlace => own(&self.shape.recvs),
                     _ => packed_len(&call.send),
                 };
-                if rank == call.root || split == 0 && matches!(call.kind, Allgather | Allgatherv) {
+                let gets_own = match call.kind {
+                    Gather | Gatherv => rank == call.root,
+                    _ => split == 0,
+                };
+                if gets_own {
                     agree(rank, self.shape.len, own(&self.shape.recvs))?;
                 }
             }

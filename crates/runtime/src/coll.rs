@@ -5,15 +5,33 @@ use std::sync::Arc;
 use banyan_coll::{Asked, Call, Kind, Lists, Memory};
 use banyan_datatype::{Datatype, TypeArc};
 
+use crate::bail;
 use crate::comm::Comm;
 use crate::engine::{CollId, Engine};
 use crate::error::{Class, Error, Result};
 use crate::request::{Recipe, Request};
+use crate::runtime::Purpose;
 use crate::slow;
-use crate::team::Team;
+use crate::status::{PROC_NULL, ROOT};
 
-/// Tells the contexts of persistent collectives from those of communicators.
-const PERSISTENT: u64 = 0x9e25 << 32;
+/// What this rank is in a collective with a root.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Root {
+    /// The root, as schedules number ranks.
+    pub rank: u32,
+    /// This rank is the root.
+    pub here: bool,
+    /// This rank has data of its own: any rank of one group; of two, those of the group that the root is not in.
+    pub leaf: bool,
+}
+
+impl Root {
+    /// The call of a rank beside the root of an intercommunicator (MPI_PROC_NULL), which takes no part.
+    #[inline(always)]
+    pub fn beside(self, kind: Kind) -> Option<Call> {
+        (!self.here && !self.leaf).then(|| Call::moving(kind, Memory::Nothing, Memory::Nothing, self.rank))
+    }
+}
 
 impl Comm {
     /// MPI_Barrier.
@@ -21,25 +39,70 @@ impl Comm {
         Ok(Call::barrier())
     }
 
-    /// Checks the root of a collective on one group.
+    /// Checks the root of a collective (MPI 5.0, 6.2.3).
     #[inline(always)]
-    pub fn root(&self, root: i32) -> Result<u32> {
-        match u32::try_from(root).ok().filter(|&root| root < self.size()) {
-            Some(root) => Ok(root),
+    pub fn root(&self, root: i32) -> Result<Root> {
+        match u32::try_from(root).ok().filter(|&root| root < self.size() && !self.is_inter()) {
+            Some(rank) => Ok(Root { rank, here: rank == self.rank(), leaf: true }),
+            None if self.is_inter() => self.root_between(root),
             None => Err(self.no_root(root)),
+        }
+    }
+
+    #[cold]
+    fn root_between(&self, root: i32) -> Result<Root> {
+        let (team, size, me) = (self.team(), self.size(), self.rank());
+        match root {
+            ROOT => Ok(Root { rank: team.number(me, true), here: true, leaf: false }),
+            PROC_NULL if size > 1 => {
+                // Which other one does not matter: nothing goes there.
+                Ok(Root { rank: team.number((me + 1) % size, true), here: false, leaf: false })
+            }
+            PROC_NULL => bail!(
+                ERR_ROOT,
+                "root is MPI_PROC_NULL, but this rank is alone in its group of the intercommunicator: the root itself \
+                 gives MPI_ROOT, and all ranks of the other group give its rank"
+            ),
+            _ => match u32::try_from(root).ok().filter(|&rank| rank < self.blocks()) {
+                Some(rank) => Ok(Root { rank: team.number(rank, false), here: false, leaf: true }),
+                None => bail!(
+                    ERR_ROOT,
+                    "root is {root}, but the other group of the intercommunicator has ranks 0 to {}; in the root's own \
+                     group the root gives MPI_ROOT, and the others MPI_PROC_NULL",
+                    self.blocks() - 1
+                ),
+            },
         }
     }
 
     #[cold]
     fn no_root(&self, root: i32) -> Error {
         let (name, last) = (self.name_or_kind(), self.size() - 1);
-        Error::new(Class::ERR_ROOT, format!("root is {root}, but {name} has ranks 0 to {last}"))
+        let what = match root {
+            ROOT => "MPI_ROOT, which is for intercommunicators".to_string(),
+            PROC_NULL => "MPI_PROC_NULL, which is for intercommunicators".to_string(),
+            root => root.to_string(),
+        };
+        Error::new(Class::ERR_ROOT, format!("root is {what}, but {name} has ranks 0 to {last}"))
+    }
+
+    /// Refuses a collective that there is not between two groups.
+    #[inline(always)]
+    pub fn allows(&self, kind: Kind) -> Result<()> {
+        if self.is_inter() { self.allows_between(kind) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn allows_between(&self, kind: Kind) -> Result<()> {
+        if banyan_coll::between(kind).is_none() {
+            bail!(ERR_COMM, "MPI has no {} on intercommunicators: merge its groups first", kind.name());
+        }
+        Ok(())
     }
 
     /// Runs a collective to its end.
     #[inline(always)]
     pub fn run(&self, call: Call) -> Result<()> {
-        self.one_group()?;
         self.await_launched(self.team().launch(call, None, true)?)
     }
 
@@ -76,29 +139,23 @@ impl Comm {
     /// Starts a collective.
     #[inline(never)]
     pub fn start(self: &Arc<Self>, call: Call) -> Result<Request> {
-        self.one_group()?;
         Ok(Request::coll(self, self.team().launch(call, None, false)?))
     }
 
     /// A persistent collective. It gets a context of its own: all ranks make their persistent collectives in
     /// one order, but may start them in any (MPI 5.0, 6.13).
     pub fn persist(self: &Arc<Self>, call: Call) -> Result<Request> {
-        self.one_group()?;
-        let ctx = self.child_context(PERSISTENT);
+        let ctx = self.child_context(Purpose::Persistent, 0);
         self.runtime().open_context(ctx);
-        let team = Arc::new(Team::new(self.runtime(), ctx, self.group().clone()));
+        let team = Arc::new(self.team().again(ctx));
         Ok(Request::persistent(self, Recipe::Coll { call: Box::new(call), team }))
     }
 
-    #[inline(always)]
-    fn one_group(&self) -> Result<()> {
-        if self.is_inter() { Err(not_built()) } else { Ok(()) }
-    }
-
-    /// The same number of bytes from every rank, in rank order: for the making of communicators.
+    /// The same number of bytes from every rank (of the other group, if there is one), in rank order: for the making of
+    /// communicators.
     pub(crate) fn allgather_bytes(&self, mine: &[u8]) -> Result<Vec<u8>> {
         let send = banyan_memory::Scratch::copy_of(mine);
-        let recv = banyan_memory::Scratch::zeroed(mine.len() * self.size() as usize);
+        let recv = banyan_memory::Scratch::zeroed(mine.len() * self.blocks() as usize);
         let count = mine.len() as u64;
         self.run(Call::moving(
             Kind::Allgather,
@@ -118,12 +175,25 @@ impl Comm {
         ))?;
         Ok(bytes_of(&data))
     }
-}
 
-#[cold]
-fn not_built() -> Error {
-    let what = "collectives on intercommunicators are not built yet";
-    Error::new(Class::ERR_UNSUPPORTED_OPERATION, what)
+    /// What the other group's first rank says, of `len` bytes, while this group's says `mine`.
+    pub(crate) fn swap_bytes(&self, mine: &[u8], len: usize) -> Result<Vec<u8>> {
+        let first = self.team().number(0, true) == 0;
+        let mut theirs = vec![0; len];
+        for giving in [first, !first] {
+            let root = self.root(match (giving, self.rank()) {
+                (true, 0) => ROOT,
+                (true, _) => PROC_NULL,
+                (false, _) => 0,
+            })?;
+            match root.beside(Kind::Bcast) {
+                Some(call) => self.run(call)?,
+                None if giving => drop(self.bcast_bytes(mine, root.rank)?),
+                None => theirs = self.bcast_bytes(&theirs, root.rank)?,
+            }
+        }
+        Ok(theirs)
+    }
 }
 
 fn byte() -> TypeArc {

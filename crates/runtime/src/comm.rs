@@ -18,10 +18,10 @@ use crate::group::{Comparison, Group};
 use crate::info::Info;
 use crate::message::Message;
 use crate::request::{Recipe, Request, SendMode};
-use crate::runtime::{Runtime, derive_context};
+use crate::runtime::{Purpose, Runtime, derive_context};
 use crate::slow;
 use crate::status::{ANY_SOURCE, ANY_TAG, Outcome, PROC_NULL, Status, TAG_UB};
-use crate::team::Team;
+use crate::team::{Row, Team};
 
 /// Looks at the ring of a peer before a receive from it is posted: some microseconds.
 const LOOKS: u32 = 2000;
@@ -80,7 +80,7 @@ impl Comm {
             return Err(Error::intern("a communicator without this process"));
         };
         rt.open_context(ctx);
-        let team = Arc::new(Team::new(rt, ctx, local.clone()));
+        let team = Arc::new(Team::new(rt, ctx, Row::of(&local, remote.as_ref())));
         Ok(Arc::new(Comm {
             rt: rt.clone(),
             ctx,
@@ -116,6 +116,12 @@ impl Comm {
     /// Processes of the other group; `None` if there is only one.
     pub fn remote_size(&self) -> Option<u32> {
         self.remote.as_ref().map(Group::size)
+    }
+
+    /// Processes that each one exchanges blocks with in a collective: those of the other group, if there is one.
+    #[inline]
+    pub fn blocks(&self) -> u32 {
+        self.targets().size()
     }
 
     /// True if it joins two groups.
@@ -194,10 +200,10 @@ impl Comm {
     }
 
     /// The context of the next communicator made from this one; all members come to the same.
-    pub(crate) fn child_context(&self, sibling: u64) -> u64 {
+    pub(crate) fn child_context(&self, purpose: Purpose, sibling: u32) -> u64 {
         let mut children = lock(&self.children);
         *children += 1;
-        derive_context(self.ctx, *children, sibling)
+        derive_context(self.ctx, *children, purpose, sibling)
     }
 
     /// The group that ranks of point-to-point calls are of.

@@ -14,16 +14,8 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::group::{Comparison, Group};
 use crate::info::Info;
-use crate::runtime::{Retired, derive_context};
+use crate::runtime::{Purpose, Retired, derive_context};
 use crate::status::{PROC_NULL, TAG_UB, UNDEFINED};
-
-/// Tells contexts of one purpose from those of another; any numbers do.
-mod salt {
-    pub(super) const SPLIT: u64 = 0x5b11;
-    pub(super) const MERGE: u64 = 0x3e46;
-    pub(super) const GROUP: u64 = 0x6409;
-    pub(super) const INTER: u64 = 0x1274;
-}
 
 /// How a communicator is split by what its processes share (MPI_Comm_split_type).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,7 +32,7 @@ impl Comm {
     /// A communicator of the same processes (MPI_Comm_dup, MPI_Comm_idup). Members need not talk for it:
     /// they all derive the same context. The caller copies attributes.
     pub fn dup(&self, info: Option<&Info>) -> Result<Arc<Comm>> {
-        let ctx = self.child_context(0);
+        let ctx = self.child_context(Purpose::Duplicate, 0);
         let heritage = Heritage {
             errhandler: Some(self.errhandler()),
             info: Some(info.map_or_else(|| self.info(), Info::dup)),
@@ -54,25 +46,25 @@ impl Comm {
         if color < 0 && color != UNDEFINED {
             bail!(ERR_ARG, "color is {color}; it must be non-negative or MPI_UNDEFINED");
         }
-        self.intra_only("MPI_Comm_split")?;
         let mut mine = [0; 8];
         mine[..4].copy_from_slice(&color.to_le_bytes());
         mine[4..].copy_from_slice(&key.to_le_bytes());
-        let all = self.allgather_bytes(&mine)?;
-        let word = |at: usize| i32::from_le_bytes([all[at], all[at + 1], all[at + 2], all[at + 3]]);
-        let mut members: Vec<(i32, u32)> = (0..self.size())
-            .map(|rank| (rank, 8 * rank as usize))
-            .filter(|&(_, at)| word(at) == color)
-            .map(|(rank, at)| (word(at + 4), rank))
-            .collect();
-        members.sort_unstable();
+        let said = self.allgather_bytes(&mine)?;
+        let part = |said: &[u8], group: &Group| Group::new(of_color(said, color, group), self.me());
+        let (local, remote) = match self.remote_group() {
+            None => (part(&said, self.group()), None),
+            // What this group has said the other one knows now, and the other way round.
+            Some(other) => {
+                let own = self.swap_bytes(&said, 8 * self.size() as usize)?;
+                (part(&own, self.group()), Some(part(&said, other)))
+            }
+        };
         // Every member counts the child, also those that get none.
-        let ctx = self.child_context(salt::SPLIT << 32 | u64::from(color as u32));
-        if color == UNDEFINED {
+        let ctx = self.child_context(Purpose::Split, color as u32);
+        if color == UNDEFINED || remote.as_ref().is_some_and(|remote| remote.size() == 0) {
             return Ok(None);
         }
-        let peers = members.iter().filter_map(|&(_, rank)| self.group().peer(rank)).collect();
-        Ok(Some(self.child(ctx, Group::new(peers, self.me()), None)?))
+        Ok(Some(self.child(ctx, local, remote)?))
     }
 
     /// Splits by what processes share (MPI_Comm_split_type).
@@ -84,16 +76,30 @@ impl Comm {
         self.split(color, key)
     }
 
-    /// A communicator of a subset, called by all (MPI_Comm_create). `None` for those outside of it.
+    /// A communicator of a subset, called by all (MPI_Comm_create); of a subset of each group, if there are two. `None` for
+    /// those outside of it.
     pub fn create(&self, group: &Group) -> Result<Option<Arc<Comm>>> {
-        self.intra_only("MPI_Comm_create")?;
         self.check_subset(group)?;
-        let leader = group.peer(0);
-        let ctx = self.child_context(leader.map_or(0, |peer| u64::from(peer.0) + 1));
+        let remote = match self.is_inter() {
+            false => None,
+            true => Some(self.swap_groups(group)?),
+        };
+        // Groups that do not overlap may be made at once, but then the leaders differ.
+        let leader = group.peer(0).filter(|_| remote.is_none());
+        let ctx = self.child_context(Purpose::Subset, leader.map_or(u32::MAX, |peer| peer.0));
         match group.rank() {
             None => Ok(None),
-            Some(_) => Ok(Some(self.child(ctx, group.clone(), None)?)),
+            Some(_) if remote.as_ref().is_some_and(|remote| remote.size() == 0) => Ok(None),
+            Some(_) => Ok(Some(self.child(ctx, group.clone(), remote)?)),
         }
+    }
+
+    /// The group that all of the other side have named, while all of this side name one.
+    fn swap_groups(&self, group: &Group) -> Result<Group> {
+        let size = number(&self.swap_bytes(&u64::from(group.size()).to_le_bytes(), 8)?, 0);
+        let mine: Vec<u8> = group.peers().flat_map(|peer| peer.0.to_le_bytes()).collect();
+        let theirs = self.swap_bytes(&mine, 4 * size as usize)?;
+        Ok(Group::new(peers_of(&theirs), self.me()))
     }
 
     /// A communicator of a subset, called by its members only (MPI_Comm_create_group).
@@ -104,7 +110,7 @@ impl Comm {
             bail!(ERR_TAG, "tag is {tag}, but tags are 0 to {TAG_UB} (MPI_TAG_UB)");
         }
         let Some(rank) = group.rank() else { return Ok(None) };
-        let line = Line::open(self, derive_context(self.context(), tag as u64, salt::GROUP));
+        let line = Line::open(self, derive_context(self.context(), 0, Purpose::GroupLine, tag as u32));
         let ctx = match rank {
             0 => {
                 let ctx = self.runtime().draw_context();
@@ -125,7 +131,7 @@ impl Comm {
     pub fn cart_create(&self, cart: Cart) -> Result<Option<Arc<Comm>>> {
         self.intra_only("MPI_Cart_create")?;
         let size = cart.size();
-        let ctx = self.child_context(u64::from(size));
+        let ctx = self.child_context(Purpose::Cart, size);
         if self.rank() >= size {
             return Ok(None);
         }
@@ -142,7 +148,7 @@ impl Comm {
         let (slice, color, key) = cart.sub(self.rank() as i32, remain)?;
         let part = self.split(color, key)?.ok_or_else(|| Error::intern("a slice without this process"))?;
         let heritage = Heritage { errhandler: Some(self.errhandler()), info: None, cart: Some(slice) };
-        let ctx = part.child_context(0);
+        let ctx = part.child_context(Purpose::Duplicate, 0);
         Self::make_with(self.runtime(), ctx, part.group().clone(), None, "", heritage)
     }
 
@@ -173,8 +179,7 @@ impl Comm {
         members.resize(length as usize, 0);
         let members = self.bcast_bytes(&members, leader)?;
         let ctx = number(&members, 0);
-        let peers = members[8..].chunks_exact(4).map(|b| Peer(u32::from_le_bytes([b[0], b[1], b[2], b[3]])));
-        let remote = Group::new(peers.collect(), self.me());
+        let remote = Group::new(peers_of(&members[8..]), self.me());
         if remote.intersection(self.group()).size() > 0 {
             bail!(ERR_COMM, "the two groups of an intercommunicator must not overlap");
         }
@@ -187,8 +192,8 @@ impl Comm {
             bail!(ERR_COMM, "MPI_Intercomm_merge needs an intercommunicator")
         };
         // Both leaders tell each other; rank 0 of each group then tells its group.
-        let ctx = self.child_context(salt::MERGE);
-        let line = Line::open(self, derive_context(ctx, 0, salt::MERGE));
+        let ctx = self.child_context(Purpose::Merged, 0);
+        let line = Line::open(self, derive_context(ctx, 0, Purpose::MergeLine, 0));
         let first = match self.rank() {
             0 => {
                 let other = remote.peer(0).ok_or_else(|| Error::intern("an empty remote group"))?;
@@ -237,7 +242,7 @@ impl Comm {
         if !(0..=TAG_UB).contains(&tag) {
             bail!(ERR_TAG, "tag is {tag}, but tags are 0 to {TAG_UB} (MPI_TAG_UB)");
         }
-        let line = Line::open(bridge, derive_context(bridge.context(), tag as u64, salt::INTER));
+        let line = Line::open(bridge, derive_context(bridge.context(), 0, Purpose::InterLine, tag as u32));
         let drawn = self.runtime().draw_context();
         let mut mine = drawn.to_le_bytes().to_vec();
         mine.extend(self.group().peers().flat_map(|peer| peer.0.to_le_bytes()));
@@ -275,7 +280,7 @@ impl Comm {
 
     fn intra_only(&self, call: &str) -> Result<()> {
         if self.is_inter() {
-            bail!(ERR_UNSUPPORTED_OPERATION, "{call} on an intercommunicator is not built yet");
+            bail!(ERR_COMM, "{call} is for communicators of one group, and this is an intercommunicator");
         }
         Ok(())
     }
@@ -370,4 +375,21 @@ fn number(bytes: &[u8], at: usize) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[at..at + 8]);
     u64::from_le_bytes(word)
+}
+
+/// The processes of a list.
+fn peers_of(bytes: &[u8]) -> Vec<Peer> {
+    bytes.chunks_exact(4).map(|b| Peer(u32::from_le_bytes([b[0], b[1], b[2], b[3]]))).collect()
+}
+
+/// Those of a group who said this colour, by key, then by rank; each said a colour and a key.
+fn of_color(said: &[u8], color: i32, group: &Group) -> Vec<Peer> {
+    let word = |at: usize| i32::from_le_bytes([said[at], said[at + 1], said[at + 2], said[at + 3]]);
+    let mut members: Vec<(i32, u32)> = (0..group.size())
+        .map(|rank| (rank, 8 * rank as usize))
+        .filter(|&(_, at)| word(at) == color)
+        .map(|(rank, at)| (word(at + 4), rank))
+        .collect();
+    members.sort_unstable();
+    members.iter().filter_map(|&(_, rank)| group.peer(rank)).collect()
 }

@@ -35,6 +35,7 @@ pub use attr::{Attributes, CopyFn, CopyRule, DeleteFn, Keyvals, Value};
 pub use banyan_coll::{Asked, Call, Given, Kind, Lists, Memory, Op, UserOp};
 pub use bsend::{Attached, BSEND_OVERHEAD};
 pub use cart::{Cart, dims_create};
+pub use coll::Root;
 pub use comm::Comm;
 pub use creation::SplitType;
 pub use engine::packed;

@@ -173,7 +173,7 @@ impl Runtime {
     /// A context id that no other communicator of the universe has.
     pub(crate) fn draw_context(&self) -> u64 {
         let count = self.contexts.fetch_add(1, Ordering::Relaxed) + 1;
-        derive_context(u64::from(self.facts.rank) << 32 | 0x5eed, count, 0)
+        derive_context(u64::from(self.facts.rank) << 32 | 0x5eed, count, Purpose::Drawn, 0)
     }
 
     pub(crate) fn retire(&self, context: Retired) {
@@ -349,9 +349,58 @@ const WORLD: u64 = 1;
 /// Context of MPI_COMM_SELF: its messages never leave the process.
 const SELF: u64 = 2;
 
-/// The id of a communicator that all members derive alike, from their parent, how many were made from it
-/// before, and what tells its siblings apart. 64 well-mixed bits (SplitMix64's finalizer, three times).
-pub(crate) fn derive_context(parent: u64, count: u64, sibling: u64) -> u64 {
+/// What a context is for. Two that are made from one parent differ in it, in their count, or in their sibling's number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub(crate) enum Purpose {
+    /// A number that one process draws for others.
+    Drawn = 1,
+    /// A duplicate.
+    Duplicate,
+    /// A part; siblings by colour.
+    Split,
+    /// A subset; siblings by their leader.
+    Subset,
+    /// A grid.
+    Cart,
+    /// Both groups of an intercommunicator in one.
+    Merged,
+    /// A persistent collective.
+    Persistent,
+    /// Messages of MPI_Comm_create_group; by tag.
+    GroupLine,
+    /// Messages of MPI_Intercomm_create; by tag.
+    InterLine,
+    /// Messages of MPI_Intercomm_merge.
+    MergeLine,
+}
+
+impl Purpose {
+    /// All that there are.
+    #[cfg(test)]
+    const ALL: [Purpose; 10] = [
+        Purpose::Drawn,
+        Purpose::Duplicate,
+        Purpose::Split,
+        Purpose::Subset,
+        Purpose::Cart,
+        Purpose::Merged,
+        Purpose::Persistent,
+        Purpose::GroupLine,
+        Purpose::InterLine,
+        Purpose::MergeLine,
+    ];
+
+    /// A number that no other purpose has, nor another sibling.
+    fn number(self, sibling: u32) -> u64 {
+        (self as u64) << 32 | u64::from(sibling)
+    }
+}
+
+/// The id of a communicator that all members derive alike, from their parent, how many were made from it before, what it
+/// is for, and what tells its siblings apart. 64 well-mixed bits (SplitMix64's finalizer, three times).
+pub(crate) fn derive_context(parent: u64, count: u64, purpose: Purpose, sibling: u32) -> u64 {
+    let sibling = purpose.number(sibling);
     let mix = |x: u64| {
         let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -379,11 +428,23 @@ mod tests {
     #[test]
     fn derived_contexts_differ() {
         let mut seen = HashSet::new();
-        for parent in [WORLD, SELF, derive_context(WORLD, 0, 0)] {
-            for count in 0..200 {
-                for sibling in 0..50 {
-                    assert!(seen.insert(derive_context(parent, count, sibling)));
+        for parent in [WORLD, SELF, derive_context(WORLD, 0, Purpose::Duplicate, 0)] {
+            for count in 0..100 {
+                for (purpose, sibling) in Purpose::ALL.into_iter().flat_map(|p| (0..20).map(move |s| (p, s)))
+                {
+                    assert!(seen.insert(derive_context(parent, count, purpose, sibling)));
                 }
+            }
+        }
+    }
+
+    /// Siblings are numbered by ranks, sizes, colours and tags: those of one purpose are never those of another.
+    #[test]
+    fn purposes_share_no_number() {
+        let mut seen = HashSet::new();
+        for purpose in Purpose::ALL {
+            for sibling in (0..=100_000).chain([i32::MAX as u32, u32::MAX - 1, u32::MAX]) {
+                assert!(seen.insert(purpose.number(sibling)), "{purpose:?} {sibling}");
             }
         }
     }

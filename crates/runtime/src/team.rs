@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use banyan_coll::{self as coll, Asked, Attempt, Call, Execution, Lists, PlanCache};
 use banyan_memory::{Address, Buffer, GateGuard};
 use banyan_shm::{Arena, Published};
+use banyan_transport::Peer;
 
 use crate::engine::{CollId, Engine};
 use crate::error::{Class, Error, Result};
@@ -18,10 +19,31 @@ use crate::wait::Looks;
 pub(crate) struct Team {
     rt: Arc<Runtime>,
     pub(crate) ctx: u64,
+    /// All its ranks.
     pub(crate) group: Group,
+    /// How many of them are in the first of two groups; 0: there is one.
+    split: u32,
     /// Where its [`Sequence`] is, from the first collective on.
     place: OnceLock<u32>,
     slots: OnceLock<Option<TeamSlots>>,
+}
+
+/// The ranks of a communicator as its schedules number them. Of an intercommunicator the group whose first rank is the
+/// lower process comes first: so both sides come to the same.
+pub(crate) struct Row {
+    group: Group,
+    split: u32,
+}
+
+impl Row {
+    pub(crate) fn of(local: &Group, remote: Option<&Group>) -> Row {
+        let Some(remote) = remote else { return Row { group: local.clone(), split: 0 } };
+        let first = local.peer(0) < remote.peer(0);
+        let (one, other) = if first { (local, remote) } else { (remote, local) };
+        let peers = one.peers().chain(other.peers()).collect();
+        let myself = local.rank().and_then(|rank| local.peer(rank)).unwrap_or(Peer(u32::MAX));
+        Row { group: Group::new(peers, myself), split: one.size() }
+    }
 }
 
 /// Where a communicator is in its sequence of collectives.
@@ -52,8 +74,19 @@ impl Sequences {
 }
 
 impl Team {
-    pub(crate) fn new(rt: &Arc<Runtime>, ctx: u64, group: Group) -> Self {
-        Self { rt: rt.clone(), ctx, group, place: OnceLock::new(), slots: OnceLock::new() }
+    pub(crate) fn new(rt: &Arc<Runtime>, ctx: u64, Row { group, split }: Row) -> Self {
+        Self { rt: rt.clone(), ctx, group, split, place: OnceLock::new(), slots: OnceLock::new() }
+    }
+
+    /// The same ranks in another context.
+    pub(crate) fn again(&self, ctx: u64) -> Self {
+        Self::new(&self.rt, ctx, Row { group: self.group.clone(), split: self.split })
+    }
+
+    /// The rank here of one of this process's own group, or of the other one.
+    pub(crate) fn number(&self, rank: u32, own: bool) -> u32 {
+        let first = self.group.rank() < Some(self.split);
+        if own == first || self.split == 0 { rank } else { self.split + rank }
     }
 
     /// Starts a collective; `None`: it is over already. If the caller `waits` for it anyway, a few looks
@@ -178,13 +211,19 @@ impl Team {
                 board: slots.arena.board_bytes() as u64,
             }),
         };
-        Sequence { seq: 0, plans: PlanCache::new(self.group.rank().unwrap_or(0), facts) }
+        let rank = self.group.rank().unwrap_or(0);
+        let plans = match self.split {
+            0 => PlanCache::new(rank, facts),
+            split => PlanCache::between(rank, facts, split),
+        };
+        Sequence { seq: 0, plans }
     }
 
     /// The communicator's slots in shared memory, if its ranks share some and there is room.
     fn share(&self, engine: &Engine) -> Option<TeamSlots> {
         let ranks = self.group.size();
-        let shm = engine.ports.shm.as_ref().filter(|_| ranks > 1 && self.rt.facts().one_node)?;
+        let shm =
+            engine.ports.shm.as_ref().filter(|_| self.split == 0 && ranks > 1 && self.rt.facts().one_node)?;
         let offset = shm.arena_join(self.ctx, ranks)?;
         // On one host the local index of a process is its rank in MPI_COMM_WORLD.
         let peers: Vec<u32> = self.group.peers().map(|peer| peer.0).collect();
@@ -208,7 +247,26 @@ impl Team {
             coll::Fault::Unreadable { .. } => Class::ERR_INTERN,
             coll::Fault::Operator(_) => Class::ERR_OP,
         };
-        Error::new(class, fault.to_string())
+        Error::new(class, format!("{fault}{}", self.numbering()))
+    }
+
+    /// Whose ranks errors speak of, where that may be mistaken.
+    fn numbering(&self) -> String {
+        let (split, ranks) = (self.split, self.group.size());
+        if split == 0 {
+            return String::new();
+        }
+        let (one, other) = if self.number(0, true) == 0 {
+            ("of this group", "of the other group")
+        } else {
+            ("of the other group", "of this group")
+        };
+        let second =
+            if ranks - split == 1 { format!("{split} is") } else { format!("{split} to {} are", ranks - 1) };
+        let first = if split == 1 { "0 is".to_string() } else { format!("0 to {} are", split - 1) };
+        format!(
+            " (ranks here are those of both groups of the intercommunicator in a row: {first} {one}, {second} {other})"
+        )
     }
 }
 
@@ -216,6 +274,7 @@ impl Drop for Team {
     fn drop(&mut self) {
         // Also who heard that there is no room has asked.
         let asked = self.slots.take().is_some();
+        let asked = asked && self.split == 0;
         let (slots, sequence) = (asked.then(|| self.group.size()), self.place.take());
         self.rt.retire(Retired { ctx: self.ctx, slots, sequence });
     }
