@@ -53,7 +53,7 @@ impl Engine {
 /// From now on the send needs no memory of the user's.
 fn disown(port: &mut impl Port, send: &mut Send) {
     let sent = match &mut send.step {
-        SendStep::Answer { region, sent } => {
+        SendStep::Answer { region, sent, .. } => {
             region.take().into_iter().for_each(|region| port.revoke(send.peer, region));
             *sent
         }

@@ -11,11 +11,19 @@ use crate::types::Config;
 /// Bytes of one unit of credit.
 pub(crate) const UNIT: usize = 64;
 
-/// Units for a message of so many bytes: its payload, and one for the envelope.
+/// Units that the envelope of a message is counted as: what its place in the queues, with their links, takes.
+const ENVELOPE: u32 = 3;
+
+/// Units for a message of so many bytes: its payload and its envelope.
 #[inline]
 pub(crate) fn cost(bytes: usize) -> u32 {
-    1 + bytes.div_ceil(UNIT) as u32
+    ENVELOPE + bytes.div_ceil(UNIT) as u32
 }
+
+/// Fewer announcements are never allowed: a few rendezvous have to be under way at once.
+const LEAST_WINDOW: u32 = 16;
+/// More are never needed.
+const MOST_WINDOW: u32 = 1024;
 
 /// The whole of what this process lends.
 #[derive(Debug)]
@@ -28,6 +36,8 @@ pub(crate) struct Bank {
     initial: u32,
     /// Units kept back for the initial loans of peers not heard of yet.
     reserve: u32,
+    /// Messages that this process announces to a peer without an answer or having been asked for more.
+    window: u32,
 }
 
 /// What this process lends to one peer. `out + held + owed == lent`.
@@ -45,8 +55,15 @@ pub(crate) struct Loan {
 impl Bank {
     pub(crate) fn new(config: &Config) -> Self {
         let units = |bytes: usize| u32::try_from(bytes / UNIT).unwrap_or(u32::MAX / 4).min(u32::MAX / 4);
-        let budget = units(config.budget);
-        Self { budget, lent: 0, initial: units(config.initial_credit), reserve: budget / 2 }
+        let (budget, initial) = (units(config.budget), units(config.initial_credit));
+        let window = (initial / 4 / ENVELOPE).clamp(LEAST_WINDOW, MOST_WINDOW);
+        Self { budget, lent: 0, initial, reserve: budget / 2, window }
+    }
+
+    /// Messages with tags that may be announced to a peer without an answer: together they take no more than a quarter of
+    /// the initial credit, or so.
+    pub(crate) fn window(&self) -> u32 {
+        self.window
     }
 
     /// What any two processes start with, units.
@@ -168,6 +185,6 @@ mod tests {
 
     #[test]
     fn a_message_costs_its_envelope_too() {
-        assert_eq!((cost(0), cost(1), cost(64), cost(65)), (1, 2, 2, 3));
+        assert_eq!((cost(0), cost(1), cost(64), cost(65)), (3, 4, 4, 5));
     }
 }

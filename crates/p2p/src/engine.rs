@@ -29,6 +29,8 @@ pub struct Engine {
     pub(crate) work: VecDeque<Peer>,
     /// Peers that were lent more than the initial credit, the longest ago first.
     pub(crate) borrowers: VecDeque<Peer>,
+    /// Peers that may hold messages back until they are asked for more.
+    pub(crate) holders: Vec<Peer>,
     pub(crate) stats: Stats,
 }
 
@@ -44,6 +46,7 @@ impl Engine {
             pool: Pool::default(),
             work: VecDeque::new(),
             borrowers: VecDeque::new(),
+            holders: Vec::new(),
             stats: Stats::default(),
         }
     }
@@ -133,18 +136,33 @@ impl Engine {
         }
     }
 
-    /// The first message that a receive with these arguments would take (MPI_Iprobe).
-    pub fn probe(&mut self, ctx: u64, src: Option<u32>, tag: Option<i32>) -> Option<Envelope> {
-        let (_, id) = self.contexts.find(ctx)?.tagged.unexpected.find(src, tag.map(wide_tag))?;
+    /// The first message that a receive from `src` (rank and process; `None` is any) with this tag would take (MPI_Iprobe).
+    pub fn probe(&mut self, ctx: u64, src: Option<(u32, Peer)>, tag: Option<i32>) -> Option<Envelope> {
+        let (_, id) = self.look_for(ctx, src, tag)?;
         self.envelope(MsgId(id))
     }
 
     /// As [`Engine::probe`], and takes the message out of matching, for [`Engine::mrecv`] (MPI_Improbe).
-    pub fn mprobe(&mut self, ctx: u64, src: Option<u32>, tag: Option<i32>) -> Option<(MsgId, Envelope)> {
-        let unexpected = &mut self.contexts.find(ctx)?.tagged.unexpected;
-        let (place, id) = unexpected.find(src, tag.map(wide_tag))?;
-        unexpected.remove(place);
+    pub fn mprobe(
+        &mut self,
+        ctx: u64,
+        src: Option<(u32, Peer)>,
+        tag: Option<i32>,
+    ) -> Option<(MsgId, Envelope)> {
+        let (place, id) = self.look_for(ctx, src, tag)?;
+        self.contexts.at(ctx).tagged.unexpected.remove(place);
         Some((MsgId(id), self.envelope(MsgId(id))?))
+    }
+
+    /// Place and id of a message that is probed for. It may be one that its sender has not announced.
+    fn look_for(&mut self, ctx: u64, src: Option<(u32, Peer)>, tag: Option<i32>) -> Option<(u32, u64)> {
+        let (rank, peer) = src.unzip();
+        let context = self.contexts.find(ctx);
+        let found = context.and_then(|context| context.tagged.unexpected.find(rank, tag.map(wide_tag)));
+        if found.is_none() && !self.holders.is_empty() {
+            self.ask_for_more(peer);
+        }
+        found
     }
 
     /// What is known of a message taken by [`Engine::mprobe`] and not yet received.
@@ -196,6 +214,8 @@ impl Engine {
         link.down = Some(cause.clone());
         link.replies.clear();
         link.envelopes.clear();
+        link.held.clear();
+        link.ready = false;
         link.reads.clear();
         link.streams.clear();
         (link.offer, link.landing) = (None, None);

@@ -54,7 +54,8 @@
 //! offer that needs an answer leaves half of the initial credit to whole messages. Credit comes back on any frame
 //! that goes the other way. A sender without credit offers even small messages, and is never refused; it then gets more
 //! credit if there is any, and if there is none, those that were lent more than the initial credit and are
-//! quiet are asked to return it. Offers are bounded by the senders' requests. Who holds credit it does not
+//! quiet are asked to return it. A sender announces only so many messages without an answer, and holds the rest until
+//! the receiver looks for one that it does not find (`held`). Who holds credit it does not
 //! have, names requests that are not its own, or sends more than it was asked for, is *down* from then on.
 //!
 //! # Order
@@ -78,6 +79,7 @@ mod awaited;
 mod credit;
 mod engine;
 mod hash;
+mod held;
 mod landing;
 mod matching;
 mod payload;

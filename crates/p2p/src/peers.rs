@@ -25,6 +25,17 @@ pub(crate) struct Link {
     pub(crate) replies: VecDeque<Reply>,
     /// Sends whose envelope has not left, in order.
     pub(crate) envelopes: VecDeque<u64>,
+    /// Those of them, the oldest, that are not announced because enough are: messages with tags, in order. Later ones
+    /// with tags come behind them.
+    pub(crate) held: VecDeque<u64>,
+    /// Some of those held may be announced now.
+    pub(crate) ready: bool,
+    /// Messages with tags that are announced and not answered.
+    pub(crate) announced: u32,
+    /// As many more may be announced, because the peer looks for one.
+    pub(crate) wanted: u32,
+    /// The peer may hold messages back until it is asked for more.
+    pub(crate) holds: bool,
     /// Receives that read the peer's memory next.
     pub(crate) reads: VecDeque<u64>,
     /// Sends that stream pieces.
@@ -70,6 +81,11 @@ impl Link {
             borrower: false,
             replies: VecDeque::new(),
             envelopes: VecDeque::new(),
+            held: VecDeque::new(),
+            ready: false,
+            announced: 0,
+            wanted: 0,
+            holds: false,
             reads: VecDeque::new(),
             streams: VecDeque::new(),
             heard: true,
@@ -89,6 +105,11 @@ impl Link {
         self.refused_reads < Self::PATIENCE
     }
 
+    /// One more message with a tag may be announced, where `window` may be in any case.
+    pub(crate) fn may_announce(&self, window: u32) -> bool {
+        self.announced < window || self.wanted > 0
+    }
+
     /// There is something that should leave for this peer.
     #[inline]
     pub(crate) fn owes(&self) -> bool {
@@ -100,6 +121,7 @@ impl Link {
     pub(crate) fn owes_frames(&self) -> bool {
         !(self.replies.is_empty()
             && self.envelopes.is_empty()
+            && !self.ready
             && self.reads.is_empty()
             && self.streams.is_empty()
             && self.withdrawals.is_empty())

@@ -78,6 +78,9 @@ impl Engine {
             let blank = request::received(src.unwrap_or(0), named.unwrap_or(0), 0, 0);
             return Started::Done(request::lost(peer, cause, blank));
         }
+        if class == Class::P2p && !self.holders.is_empty() {
+            self.ask_for_more(peer);
+        }
         let posted = &mut self.contexts.at(ctx).side(class).posted;
         let id = self.requests.insert_with(|id| {
             let step = RecvStep::Match { place: posted.push(src, tag, id) };

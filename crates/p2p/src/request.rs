@@ -78,8 +78,8 @@ pub(crate) enum SendStep {
     /// Room in the fabric for the envelope. The region is exposed already if that was tried before.
     Leave { sync: bool, region: Option<Remote> },
     /// The receiver: it may take the message, ask for pieces, or (after a cancel) forget it. So many bytes have
-    /// followed the offer.
-    Answer { region: Option<Remote>, sent: u64 },
+    /// followed the offer. It is `counted` among those announced.
+    Answer { region: Option<Remote>, sent: u64, counted: bool },
     /// Room in the fabric for what follows the offer, which is all, in frames of `piece` bytes.
     Follow { sent: u64, piece: usize },
     /// Room in the fabric for the pieces that the receiver asked for.

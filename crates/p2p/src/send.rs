@@ -1,7 +1,7 @@
 //! The sender's side, and everything that leaves: envelopes, answers, reads, pieces.
 
 use banyan_datatype::Data;
-use banyan_transport::{Caps, Head, Peer, Refusal};
+use banyan_transport::{Caps, Class, Head, Peer, Refusal};
 
 use crate::credit;
 use crate::engine::{Engine, list};
@@ -61,7 +61,7 @@ impl Engine {
     #[inline(always)]
     fn start_now(&mut self, port: &mut impl Port, peer: Peer, head: Head, data: &Data) -> bool {
         let link = self.peers.at(peer, &mut self.bank);
-        if link.down.is_some() || !link.envelopes.is_empty() {
+        if link.down.is_some() || !link.envelopes.is_empty() || !link.held.is_empty() {
             return false;
         }
         let caps = port.caps(peer);
@@ -132,7 +132,9 @@ impl Engine {
         let mut done = self.withdraw(port, peer);
         let caps = port.caps(peer);
         done += self.start_reads(port, peer, &caps);
-        for part in [Self::send_replies, Self::send_envelopes, Self::send_pieces, Self::send_credit] {
+        let parts =
+            [Self::send_replies, Self::send_held, Self::send_envelopes, Self::send_pieces, Self::send_credit];
+        for part in parts {
             let (sent, refused) = part(self, port, peer);
             done += sent;
             if refused {
@@ -172,6 +174,12 @@ impl Engine {
     fn send_envelopes(&mut self, port: &mut impl Port, peer: Peer) -> (usize, bool) {
         let mut sent = 0;
         while let Some(&id) = self.peers.at(peer, &mut self.bank).envelopes.front() {
+            if self.must_wait(port, peer, id) {
+                let link = self.peers.at(peer, &mut self.bank);
+                link.envelopes.pop_front();
+                link.held.push_back(id);
+                continue;
+            }
             let outcome = self.leave(port, peer, id);
             match outcome {
                 Ok(()) => sent += 1,
@@ -190,7 +198,7 @@ impl Engine {
     }
 
     /// Sends the envelope of `id`: the whole message, or the offer of it and what follows that unasked.
-    fn leave(&mut self, port: &mut impl Port, peer: Peer, id: u64) -> Result<(), Refusal> {
+    pub(crate) fn leave(&mut self, port: &mut impl Port, peer: Peer, id: u64) -> Result<(), Refusal> {
         let Some(Request { state: State::Send(send), .. }) = self.requests.get_mut(id) else { return Ok(()) };
         let link = self.peers.at(peer, &mut self.bank);
         let caps = port.caps(peer);
@@ -199,7 +207,7 @@ impl Engine {
         }
         let SendStep::Leave { sync, .. } = send.step else { return Ok(()) };
         let Some(paid) = affordable(link, &caps, send.data.len(), if sync { ID } else { 0 }) else {
-            offer(port, link, &caps, send, id, &mut self.stats)?;
+            offer(port, link, &caps, send, id, self.bank.window(), &mut self.stats)?;
             return self.follow(port, peer, id, &caps);
         };
         if !sync {
@@ -218,7 +226,7 @@ impl Engine {
         })?;
         (link.credit, self.stats.eager) = (link.credit - paid, self.stats.eager + 1);
         if let SendStep::Leave { region, .. } = send.step {
-            send.step = SendStep::Answer { region, sent: 0 };
+            send.step = SendStep::Answer { region, sent: 0, counted: false };
         }
         Ok(())
     }
@@ -241,7 +249,7 @@ impl Engine {
                 let completion = send.completion();
                 self.finish(id, completion);
             }
-            SendStep::Answer { region: None, sent } => {
+            SendStep::Answer { region: None, sent, .. } if link.held.is_empty() => {
                 let most = data.len().min(caps.eager as u64);
                 let (cost, spare) = (credit::cost(caps.piece), self.bank.initial() / 2);
                 while link.heard && *sent < most && link.credit >= cost + spare {
@@ -297,6 +305,20 @@ fn affordable(link: &Link, caps: &Caps, bytes: u64, before: usize) -> Option<u32
     (paid <= link.credit).then_some(paid)
 }
 
+/// The message may go eagerly in one frame.
+pub(crate) fn affordable_as_whole(link: &Link, caps: &Caps, send: &Send) -> bool {
+    let sync = matches!(send.step, SendStep::Leave { sync: true, .. });
+    affordable(link, caps, send.data.len(), if sync { ID } else { 0 }).is_some()
+}
+
+/// What follows the offer of this send has begun to leave, and comes before all other offers.
+pub(crate) fn is_following(requests: &Slab<Request>, id: u64) -> bool {
+    matches!(
+        requests.get(id),
+        Some(Request { state: State::Send(Send { step: SendStep::Follow { .. }, .. }), .. })
+    )
+}
+
 #[inline]
 fn whole_limit(link: &Link, caps: &Caps, before: usize) -> u64 {
     let frame = if link.heard { caps.piece } else { caps.max_bcopy };
@@ -335,20 +357,25 @@ fn offer(
     caps: &Caps,
     send: &mut Send,
     id: u64,
+    window: u32,
     stats: &mut Stats,
 ) -> Result<(), Refusal> {
     let SendStep::Leave { sync, region } = &mut send.step else { return Ok(()) };
     let total = send.data.len();
     let short = total <= whole_limit(link, caps, if *sync { ID } else { 0 });
     let paid = (!short && !*sync && total <= caps.eager as u64).then(|| cost_of_frames(caps, total));
-    let follows = paid.is_some_and(|paid| paid <= link.credit);
+    // What was held back leaves beside other envelopes, so that nothing may follow it.
+    let follows = paid.is_some_and(|paid| paid <= link.credit) && link.held.is_empty();
+    let counted = send.head.class == Class::P2p && !follows;
+    let wanted = link.wanted - u32::from(counted && link.announced >= window);
+    let last = counted && link.announced + 1 >= window && wanted == 0;
     let starved = (short || paid.is_some()) && !follows;
     if caps.get && !follows && region.is_none() && total > 0 {
         *region = send.data.contiguous().map(|memory| port.expose(link.peer, &memory));
     }
     let region = *region;
     let told = region.filter(|_| !follows).map(|r| (r.addr, r.key));
-    let rts = Rts { total, id, starved, follows, region: told };
+    let rts = Rts { total, id, starved, follows, last, region: told };
     let mut body = [0; Rts::MOST];
     let len = rts.encode(&mut body);
     link.post(port, caps, Head { kind: Kind::Rts as u8, ..send.head }, &body[..len])?;
@@ -357,7 +384,9 @@ fn offer(
         link.withdrawals.extend(region);
         send.step = SendStep::Follow { sent: 0, piece: caps.piece };
     } else {
-        send.step = SendStep::Answer { region, sent: 0 };
+        send.step = SendStep::Answer { region, sent: 0, counted };
+        link.announced += u32::from(counted);
+        link.wanted = wanted;
     }
     stats.eager += u64::from(follows);
     stats.rendezvous += u64::from(!starved && !follows);

@@ -92,8 +92,9 @@ impl Engine {
             let id = wire::id(body).ok_or(Nonsense)?;
             return self.whole(peer, head, &body[8..], Some(id), awaited);
         }
-        if credited(self.peers.at(peer, &mut self.bank), head)?.is_none() {
-            return Ok(());
+        let Some(link) = credited(self.peers.at(peer, &mut self.bank), head)? else { return Ok(()) };
+        if head.aux > 0 && !link.held.is_empty() {
+            self.resume_held(peer);
         }
         match kind {
             Kind::Eager | Kind::EagerSync => unreachable!("taken before"),
@@ -112,6 +113,10 @@ impl Engine {
             Kind::Credit => Ok(()),
             Kind::Recall => self.recalled(peer),
             Kind::Return => self.given_back(peer, head.a),
+            Kind::More => {
+                self.announce_more(peer);
+                Ok(())
+            }
         }
     }
 
@@ -191,8 +196,10 @@ impl Engine {
             let offer = Offer { sender: rts.id, taker: Taker::Receive(id) };
             self.peers.at(peer, &mut self.bank).offer = Some(offer);
             self.fetch(id, peer, source, tag, rts, None);
+            self.note_last(peer, &rts);
             return Ok(());
         }
+        self.note_last(peer, &rts);
         awaited.filter(|awaited| awaited.fits(head)).into_iter().for_each(Awaited::offered);
         let body = Body::Offer { rts, early: None };
         let id = self.keep(head, Message { peer, source, tag, body });
@@ -284,12 +291,14 @@ impl Engine {
         if cts.room > send.data.len() {
             return Err(Nonsense);
         }
-        let SendStep::Answer { region, sent } = send.step else { return Err(Nonsense) };
+        let SendStep::Answer { region, sent, counted } = send.step else { return Err(Nonsense) };
         send.step = SendStep::Stream { to: cts.id, room: cts.room, sent };
         let link = self.peers.at(peer, &mut self.bank);
+        link.announced -= u32::from(counted);
         link.withdrawals.extend(region);
         link.streams.push_back(id);
         list(&mut self.work, link);
+        self.resume_held(peer);
         Ok(())
     }
 
@@ -297,6 +306,10 @@ impl Engine {
     fn answered(&mut self, peer: Peer, id: u64, taken: bool) -> Result<(), Nonsense> {
         let Some(send) = self.waiting_send(peer, id)? else { return Ok(()) };
         let completion = send.completion();
+        if let SendStep::Answer { counted: true, .. } = send.step {
+            self.peers.at(peer, &mut self.bank).announced -= 1;
+            self.resume_held(peer);
+        }
         match taken {
             true => self.finish(id, completion),
             false => self.finish_cancelled(id),

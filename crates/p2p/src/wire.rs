@@ -35,13 +35,15 @@ pub(crate) enum Kind {
     /// The next bytes of what was offered last, unasked. Of the offer's class; `ctx` id of the send, `a` and `b` low
     /// and high half of the offset; body: payload.
     Early = 11,
+    /// Somebody here looks for a message that may be behind those announced: announce more.
+    More = 12,
 }
 
 impl Kind {
     #[inline]
     pub(crate) fn from_u8(value: u8) -> Option<Kind> {
         use Kind::*;
-        [Eager, EagerSync, Rts, Cts, Data, Taken, Cancel, Cancelled, Credit, Recall, Return, Early]
+        [Eager, EagerSync, Rts, Cts, Data, Taken, Cancel, Cancelled, Credit, Recall, Return, Early, More]
             .get(value as usize)
             .copied()
     }
@@ -61,6 +63,8 @@ pub(crate) struct Rts {
     pub(crate) starved: bool,
     /// All of it follows unasked, and the sender awaits no answer.
     pub(crate) follows: bool,
+    /// No message with a tag is announced after it until one is answered, or more are asked for.
+    pub(crate) last: bool,
     /// Where the bytes lie, if they can be read from there: address and key.
     pub(crate) region: Option<(u64, u64)>,
 }
@@ -68,6 +72,7 @@ pub(crate) struct Rts {
 const HAS_REGION: u32 = 1;
 const STARVED: u32 = 2;
 const FOLLOWS: u32 = 4;
+const LAST: u32 = 8;
 
 impl Rts {
     pub(crate) const MOST: usize = 36;
@@ -77,7 +82,8 @@ impl Rts {
         let flag = |set: bool, flag: u32| if set { flag } else { 0 };
         let flags = flag(self.region.is_some(), HAS_REGION)
             | flag(self.starved, STARVED)
-            | flag(self.follows, FOLLOWS);
+            | flag(self.follows, FOLLOWS)
+            | flag(self.last, LAST);
         out[..8].copy_from_slice(&self.total.to_le_bytes());
         out[8..16].copy_from_slice(&self.id.to_le_bytes());
         out[16..20].copy_from_slice(&flags.to_le_bytes());
@@ -94,8 +100,8 @@ impl Rts {
             0 => None,
             _ => Some((word(body, 20)?, word(body, 28)?)),
         };
-        let (starved, follows) = (flags & STARVED != 0, flags & FOLLOWS != 0);
-        (total <= LONGEST).then_some(Rts { total, id, starved, follows, region })
+        let [starved, follows, last] = [STARVED, FOLLOWS, LAST].map(|flag| flags & flag != 0);
+        (total <= LONGEST).then_some(Rts { total, id, starved, follows, last, region })
     }
 }
 
@@ -168,8 +174,9 @@ mod tests {
     #[test]
     fn bodies_come_back_and_short_ones_are_refused() {
         for region in [None, Some((7, u64::MAX))] {
-            for (starved, follows) in [(false, false), (true, false), (false, true)] {
-                let rts = Rts { total: 1 << 40, id: 0x1234_5678_9abc_def0, starved, follows, region };
+            for bit in 0..4 {
+                let [starved, follows, last] = [1, 2, 3].map(|flag| bit == flag);
+                let rts = Rts { total: 1 << 40, id: 0x1234_5678_9abc_def0, starved, follows, last, region };
                 let mut out = [0; Rts::MOST];
                 let len = rts.encode(&mut out);
                 assert_eq!(Rts::decode(&out[..len]), Some(rts));
@@ -177,7 +184,8 @@ mod tests {
             }
         }
         let mut out = [0; Rts::MOST];
-        Rts { total: LONGEST + 1, id: 1, starved: false, follows: false, region: None }.encode(&mut out);
+        Rts { total: LONGEST + 1, id: 1, starved: false, follows: false, last: false, region: None }
+            .encode(&mut out);
         assert_eq!(Rts::decode(&out), None);
         let cts = Cts { id: 3, room: 9 };
         assert_eq!(Cts::decode(&cts.encode()), Some(cts));
@@ -186,7 +194,7 @@ mod tests {
 
     #[test]
     fn kinds_are_dense() {
-        assert!((0..12).all(|k| Kind::from_u8(k).is_some_and(|kind| kind as u8 == k)));
-        assert_eq!(Kind::from_u8(12), None);
+        assert!((0..13).all(|k| Kind::from_u8(k).is_some_and(|kind| kind as u8 == k)));
+        assert_eq!(Kind::from_u8(13), None);
     }
 }

@@ -38,7 +38,8 @@ pub const ALL: &[Setting] = &[
         name: EAGER_BUDGET,
         default: "64M",
         about: "Memory of a rank for messages that arrive before their receive, in bytes (K, M, G). \
-                What does not fit waits at the sender. The same for all ranks of a job.",
+                What does not fit waits at the sender. An eighth more may be taken by announcements of messages that wait \
+                (16 of each sender at least). The same for all ranks of a job.",
     },
     Setting {
         name: SINGLETON,

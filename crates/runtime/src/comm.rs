@@ -536,8 +536,8 @@ impl Comm {
     }
 
     /// What a probe waits for.
-    fn probes(&self, source: Option<u32>, tag: Option<i32>) -> (Vec<Item>, usize) {
-        let peer = source.and_then(|rank| self.targets().peer(rank)).map(|peer| peer.0);
+    fn probes(&self, source: Option<(u32, Peer)>, tag: Option<i32>) -> (Vec<Item>, usize) {
+        let peer = source.map(|(_, peer)| peer.0);
         let state = "probe: waits for a message".to_owned();
         (vec![Item::Message { sends: false, state, peer, tag, context: self.ctx, bytes: 0 }], 1)
     }
@@ -559,12 +559,12 @@ impl Comm {
     }
 
     #[allow(clippy::type_complexity, reason = "the two wildcards of a probe")]
-    fn probe_args(&self, source: i32, tag: i32) -> Result<Option<(Option<u32>, Option<i32>)>> {
+    fn probe_args(&self, source: i32, tag: i32) -> Result<Option<(Option<(u32, Peer)>, Option<i32>)>> {
         check_recv_tag(tag)?;
         Ok(match self.source(source)? {
             Source::None => None,
             Source::Any => Some((None, wild(tag))),
-            Source::One(rank, _) => Some((Some(rank), wild(tag))),
+            Source::One(rank, peer) => Some((Some((rank, peer)), wild(tag))),
         })
     }
 

@@ -82,7 +82,7 @@ fn a_synchronous_send_waits_for_its_receive() {
         let sent = pending(world.send(0, 1, 1, Mode::Sync, &room(len)));
         world.settle();
         assert!(!world.ends[0].engine.is_done(sent));
-        assert_eq!(world.ends[1].engine.probe(1, Some(0), None).unwrap().bytes, len as u64);
+        assert_eq!(world.ends[1].engine.probe(1, Some((0, Peer(0))), None).unwrap().bytes, len as u64);
         let received = world.recv(1, None, Some(1), &room(len));
         world.wait(1, received);
         world.wait(0, Started::Pending(sent));
@@ -107,7 +107,7 @@ fn a_probed_message_is_out_of_matching() {
             (0..2u8).map(|i| world.send(0, 1, 7, Mode::Standard, &filled(&vec![i; len]))).collect();
         world.settle();
         let engine = &mut world.ends[1].engine;
-        assert_eq!(engine.mprobe(1, Some(1), None), None);
+        assert_eq!(engine.mprobe(1, Some((1, Peer(1))), None), None);
         let (message, envelope) = engine.mprobe(1, None, Some(7)).unwrap();
         assert_eq!((envelope.source, envelope.tag, envelope.bytes), (0, 7, len as u64));
         let (first, second) = (room(len), room(len));

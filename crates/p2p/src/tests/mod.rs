@@ -2,6 +2,7 @@
 
 mod abandoned;
 mod cases;
+mod held;
 mod landing;
 mod oracle;
 mod random;

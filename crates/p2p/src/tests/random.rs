@@ -321,7 +321,8 @@ impl Program {
     fn probe(&mut self, at: usize) {
         let n = self.world.ends.len();
         let ctx = self.random.below(CONTEXTS) as u64;
-        let src = (!self.random.once_in(2)).then(|| rank(self.random.below(n), ctx));
+        let from = (!self.random.once_in(2)).then(|| self.random.below(n));
+        let src = from.map(|from| rank(from, ctx));
         let tag = (!self.random.once_in(2)).then(|| self.random.below(TAGS) as i32);
         let recv = self.received.len();
         let expected = self.oracles[at].probe(&like(recv, ctx, src, tag));
@@ -330,11 +331,12 @@ impl Program {
             crate::Envelope { source: m.rank, tag: m.tag, bytes: m.bytes.len() as u64 }
         });
         let engine = &mut self.world.ends[at].engine;
-        assert_eq!(engine.probe(ctx, src, tag), expected);
+        let named = from.map(|from| (rank(from, ctx), Peer(from as u32)));
+        assert_eq!(engine.probe(ctx, named, tag), expected);
         if self.random.once_in(2) {
             return;
         }
-        let taken = engine.mprobe(ctx, src, tag);
+        let taken = engine.mprobe(ctx, named, tag);
         assert_eq!(taken.map(|t| t.1), expected);
         let Some((message, envelope)) = taken else { return };
         self.oracles[at].post(like(recv, ctx, src, tag));
