@@ -124,3 +124,27 @@ fn an_abort_in_a_signal_handler_is_an_abort() {
     );
     assert_eq!((err.as_str(), status), ("", Some(9)));
 }
+
+#[test]
+fn finalize_says_what_it_waits_for() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let source = folder.join("unreceived.c");
+    let text = "#include <mpi.h>\nstatic char bytes[1000000];\n\
+        int main(void) { MPI_Request request; MPI_Init(0, 0);\n\
+        MPI_Isend(bytes, 1000000, MPI_BYTE, 0, 5, MPI_COMM_SELF, &request); MPI_Request_free(&request);\n\
+        return MPI_Finalize(); }\n";
+    std::fs::write(&source, text).expect("the target folder is writable");
+    let mut command = Command::new(build(&source));
+    command.env("LD_LIBRARY_PATH", library_folder()).stderr(std::process::Stdio::piped());
+    let mut child = command.spawn().expect("it runs");
+    let mut said = String::new();
+    let errors = child.stderr.take().expect("a pipe");
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(errors), &mut said).expect("a line");
+    child.kill().expect("it waits for ever");
+    child.wait().expect("it was killed");
+    for part in
+        ["rank 0 on ", "MPI_Finalize waits for a send with tag 5 of 1000000 bytes to rank 0", "MPI_COMM_SELF"]
+    {
+        assert!(said.contains(part), "{part} is missing in: {said}");
+    }
+}

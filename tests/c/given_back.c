@@ -76,5 +76,10 @@ int main(void)
         gather(bytes);
         alltoallv(bytes);
     }
+    /* A message of a collective is as wrong if it is shorter. */
+    char text[MPI_MAX_ERROR_STRING];
+    int length;
+    OK(MPI_Error_string(MPI_ERR_TRUNCATE, text, &length));
+    CHECK(strstr(text, "longer") == NULL);
     return finish();
 }

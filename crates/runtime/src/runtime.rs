@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use banyan_coll::Tuning;
 use banyan_memory::{Gate, GateGuard, Serialized};
+use banyan_p2p as p2p;
 use banyan_pmi::{Client, LastWord};
 use banyan_transport::Peer;
 
@@ -89,6 +90,8 @@ pub(crate) struct Retired {
 
 /// Longest a thread waits to be told by the one that polls.
 const PATIENCE: Duration = Duration::from_millis(100);
+/// How long MPI_Finalize waits before it says for what.
+const PATIENT: Duration = Duration::from_secs(1);
 /// A sleep that nothing can end.
 const NAP: Duration = Duration::from_millis(1);
 
@@ -134,12 +137,44 @@ impl Runtime {
 
     /// Finishes all that was started, in agreement with the others, and leaves the job.
     pub fn close(&self, world: &Comm) -> Result<()> {
-        self.wait_for(self.gate.enter(), |engine| engine.quiet().then_some(()), &slow::all);
+        let mut notice = Some(Instant::now() + PATIENT);
+        let quiet = |engine: &mut Engine| {
+            let over = engine.quiet();
+            if !over && notice.take_if(|at| Instant::now() >= *at).is_some() {
+                self.say_what_is_unsent(engine);
+            }
+            over.then_some(())
+        };
+        self.wait_for(self.gate.enter(), quiet, &slow::all);
         world.run(world.barrier()?)?;
         self.wait_for(self.gate.enter(), |engine| engine.quiet().then_some(()), &slow::all);
         let mut engine = self.gate.enter();
         engine.leave();
         Ok(())
+    }
+
+    /// Names a send that keeps this process from leaving, if there is one.
+    #[cold]
+    fn say_what_is_unsent(&self, engine: &Engine) {
+        let mut sends = engine.p2p.waits().filter(|wait| wait.state.starts_with("send"));
+        let Some(first) = sends.next() else { return };
+        let p2p::Wait { peer, tag, bytes, ctx, .. } = first;
+        let more = match sends.count() {
+            0 => String::new(),
+            more => format!(" (and {more} more)"),
+        };
+        let whose = match ctx {
+            WORLD => "MPI_COMM_WORLD",
+            SELF => "MPI_COMM_SELF",
+            _ => "another communicator",
+        };
+        let to = peer.map_or(0, |peer| peer.0);
+        let what = tag.map_or("of a collective".to_owned(), |tag| format!("with tag {tag}"));
+        eprintln!(
+            "banyan: rank {} on {}: MPI_Finalize waits for a send {what} of {bytes} bytes to rank {to} of MPI_COMM_WORLD, on \
+             {whose}{more}: nobody has received it. Receive it there, or cancel and complete it before MPI_Finalize",
+            self.facts.rank, self.facts.host
+        );
     }
 
     /// Tells the launcher to end the job with `code`, for the reason given. The caller then ends the process. Takes no

@@ -14,7 +14,8 @@ use crate::link::{Dial, Phase};
 use crate::stream::Stream;
 use crate::talk::{Failure, Talk};
 
-/// How long the systems may take to connect two sockets. What follows has no limit: the peer may be computing.
+/// How long the systems may take to connect two sockets. What follows has no limit, as long as the peer's host is there: the
+/// peer may be computing.
 const CONNECT: Duration = Duration::from_secs(5);
 
 /// How long to wait for the connection that the peer preferred to ours.
@@ -41,6 +42,7 @@ impl Tcp {
         let hello = Hello { job: self.job, from: self.me, to: peer, answer: Answer::Accept };
         let address = self.link(peer).address().ok_or(Failure::Closed)?;
         let mut socket = TcpStream::connect(address)?;
+        keep_alive(&socket)?;
         let token = Token(peer.0 as usize);
         self.poll.registry().register(&mut socket, token, Interest::READABLE | Interest::WRITABLE)?;
         let (handshake, opening) = Handshake::connect(&self.secret, hello)?;
@@ -149,12 +151,7 @@ impl Tcp {
         let token = Token(peer.0 as usize);
         self.poll.registry().reregister(socket, token, Interest::READABLE | Interest::WRITABLE)?;
         socket.set_nodelay(true)?;
-        // A host that vanishes says nothing: have the system ask.
-        sockopt::set_socket_keepalive(&*socket, true)?;
-        sockopt::set_tcp_keepidle(&*socket, Duration::from_secs(30))?;
-        sockopt::set_tcp_keepintvl(&*socket, Duration::from_secs(10))?;
-        sockopt::set_tcp_keepcnt(&*socket, 6)?;
-        Ok(())
+        keep_alive(socket)
     }
 
     /// Does what is due: attempts again, drops what took too long.
@@ -190,5 +187,33 @@ impl Tcp {
             _ => None,
         };
         self.pending.iter().filter_map(of_peer).chain(self.guests.deadline()).min()
+    }
+}
+
+/// A host that vanishes says nothing: has the system ask, also before the handshake is over.
+fn keep_alive(socket: &TcpStream) -> std::io::Result<()> {
+    sockopt::set_socket_keepalive(socket, true)?;
+    sockopt::set_tcp_keepidle(socket, Duration::from_secs(30))?;
+    sockopt::set_tcp_keepintvl(socket, Duration::from_secs(10))?;
+    sockopt::set_tcp_keepcnt(socket, 6)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use banyan_transport::{Class, Fabric, Head};
+
+    use super::*;
+
+    #[test]
+    fn a_host_that_vanishes_during_the_handshake_is_noticed() {
+        let new = |me| Tcp::new(Peer(me), 2, 7, [1; 32], Default::default()).expect("a fabric");
+        let ((mut dialer, _), (_silent, card)) = (new(0), new(1));
+        dialer.connect(Peer(1), &card).expect("a good card");
+        let head = Head { class: Class::P2p, kind: 0, aux: 0, a: 0, b: 0, ctx: 0 };
+        assert!(dialer.send_short(Peer(1), &head, &[]).is_err(), "nobody has answered");
+        let Phase::Dialing(dial) = &dialer.link(Peer(1)).phase else { panic!("it is dialing") };
+        assert!(sockopt::socket_keepalive(&dial.talk.socket).expect("the option"));
+        assert_eq!(sockopt::tcp_keepidle(&dial.talk.socket).expect("the option"), Duration::from_secs(30));
     }
 }

@@ -404,6 +404,11 @@ impl Running {
         let State::Moving(_, stage) = self.work.change(index, State::Open) else {
             return Ok(Tried::NotYet);
         };
+        let result = result.map_err(|fault| match fault {
+            // Messages do not know ranks.
+            Fault::Length { sent, room, .. } => Fault::Length { from, sent, room },
+            other => other,
+        });
         let (sent, room) = (result?, into.len * self.shape.unit);
         if sent != room {
             return Err(Fault::Length { from, sent, room });

@@ -142,7 +142,8 @@ impl Messenger for Port<'_> {
         let room = data.len();
         self.net.receives.remove(&op);
         if bytes.len() as u64 > room {
-            return Some(Err(Fault::Length { from, sent: bytes.len() as u64, room }));
+            // A message does not know ranks.
+            return Some(Err(Fault::Length { from: u32::MAX, sent: bytes.len() as u64, room }));
         }
         data.cursor().unpack(&data, &bytes);
         Some(Ok(bytes.len() as u64))
