@@ -78,7 +78,8 @@ impl Files {
     pub(crate) fn new(global: &Global, host: &str) -> Result<Files, Trouble> {
         if let Some(folder) = &global.output {
             let made = std::fs::create_dir_all(folder);
-            made.and_then(|()| Ok(access(folder, Access::WRITE_OK | Access::EXEC_OK)?))
+            made.map_err(|why| if folder.is_file() { rustix::io::Errno::NOTDIR.into() } else { why })
+                .and_then(|()| Ok(access(folder, Access::WRITE_OK | Access::EXEC_OK)?))
                 .map_err(|why| Trouble::new(format!("--output {}: {}", folder.display(), reason(&why))))?;
             return Ok(Files::Folder(folder.clone()));
         }

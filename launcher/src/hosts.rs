@@ -72,8 +72,12 @@ pub fn is_this_host(name: &str, own: &str) -> bool {
     loopback || name == "localhost" || name.eq_ignore_ascii_case(own) || short(name) == short(own)
 }
 
-/// Checks that all of the hosts named on the command line are this one.
-pub(crate) fn check(lists: &[String], file: Option<&Path>, own: &str) -> Result<(), Trouble> {
+/// Checks that all of the hosts named on the command line are this one, called `own`. Gives the ranks that they take
+/// together, if each of them says how many it takes.
+///
+/// # Errors
+/// If a name is none, or another host's, or the file cannot be read.
+pub(crate) fn check(lists: &[String], file: Option<&Path>, own: &str) -> Result<Option<u32>, Trouble> {
     let mut hosts = Vec::new();
     for list in lists {
         hosts.extend(parse_list(list).map_err(|why| Trouble::usage(format!("--host: {why}")))?);
@@ -85,7 +89,8 @@ pub(crate) fn check(lists: &[String], file: Option<&Path>, own: &str) -> Result<
     }
     match hosts.iter().find(|host| !is_this_host(&host.name, own)) {
         Some(other) => Err(elsewhere("", &other.name, own)),
-        None => Ok(()),
+        None if hosts.is_empty() => Ok(None),
+        None => Ok(hosts.iter().try_fold(0u32, |sum, host| sum.checked_add(host.slots?))),
     }
 }
 

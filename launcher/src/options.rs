@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use banyan_shm::Shm;
 use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser};
 
@@ -12,9 +13,6 @@ use crate::binding::{BindTo, MapBy};
 use crate::files::Pattern;
 use crate::hosts::text_of;
 use crate::translate::{Segment, knows, split};
-
-/// Most ranks of a job.
-const MAX_RANKS: u32 = 100_000;
 
 /// What a command line looks like.
 pub const USAGE: &str = "mpirun [OPTIONS] PROGRAM [ARGUMENTS] [: [OPTIONS] PROGRAM [ARGUMENTS]]...";
@@ -73,7 +71,7 @@ pub struct Global {
     pub genvlist: Vec<OsString>,
     /// Ranks per host; without -n this many are started
     #[arg(long, aliases = ["perhost", "npernode", "N"], short_alias = 'N', value_name = "RANKS",
-          value_parser = clap::value_parser!(u32).range(1..=MAX_RANKS as i64))]
+          value_parser = ranks, allow_negative_numbers = true)]
     pub ppn: Option<u32>,
     /// Hosts to run on (this one only, for now)
     #[arg(long, aliases = ["hosts"], short_alias = 'H', value_name = "HOST[:RANKS],...")]
@@ -143,7 +141,7 @@ pub struct Global {
 pub struct Local {
     /// Ranks of this program [default: 1]
     #[arg(short = 'n', long = "np", aliases = ["n", "c"], short_alias = 'c', value_name = "RANKS",
-          value_parser = clap::value_parser!(u32).range(1..=MAX_RANKS as i64))]
+          value_parser = ranks, allow_negative_numbers = true)]
     pub ranks: Option<u32>,
     /// Give a variable to this program only
     #[arg(long, value_name = "NAME[=VALUE]")]
@@ -188,15 +186,16 @@ pub fn parse(arguments: Vec<OsString>) -> Result<Command, Trouble> {
     if let Some(what) = parsed.global.explain {
         return Ok(Command::Explain { what, ranks: parsed.local.ranks.or(parsed.global.ppn) });
     }
+    let mut last_options = vec![first.options];
     let mut programs = vec![(parsed.local, first.program)];
     for segment in segments {
         let later = Later::try_parse_from(for_clap(&segment));
         let later = later.map_err(|error| wrong_later(&error, &table))?;
         programs.push((later.local, segment.program));
+        last_options.push(segment.options);
     }
     if let Some(at) = programs.iter().position(|(_, program)| program.is_empty()) {
-        let place = if at == 0 { String::new() } else { format!(" after ':' number {at}") };
-        return Err(Trouble::usage(format!("no program is named{place} (see mpirun --help)")));
+        return Err(no_program(at, programs.len(), &last_options[at]));
     }
     Ok(Command::Run(Box::new(Options { global: parsed.global, programs })))
 }
@@ -280,6 +279,29 @@ fn wrong_later(error: &clap::Error, table: &clap::Command) -> Trouble {
         )),
         _ => wrong(error),
     }
+}
+
+/// Says that program number `at` is missing; `options` are those before its place, of which the last may have taken it for a value.
+fn no_program(at: usize, programs: usize, options: &[OsString]) -> Trouble {
+    let place = match at {
+        0 if programs > 1 => " before the first ':'".to_owned(),
+        0 => String::new(),
+        at => format!(" after ':' number {at}"),
+    };
+    let taken = match options {
+        [.., option, value] if !value.as_encoded_bytes().starts_with(b"-") => {
+            format!(": '{}' was taken as the value of {}", value.display(), option.display())
+        }
+        _ => String::new(),
+    };
+    Trouble::usage(format!("no program is named{place}{taken} (see mpirun --help)"))
+}
+
+/// Reads a number of ranks.
+fn ranks(text: &str) -> Result<u32, String> {
+    let most = Shm::MOST_RANKS;
+    let number = text.parse().ok().filter(|number| (1..=most).contains(number));
+    number.ok_or_else(|| format!("a number of ranks is 1 to {most} on one host"))
 }
 
 /// Reads `10`, `0.5`, `90s`, `5m`, `2h`.

@@ -79,10 +79,10 @@ impl Plan {
     pub(crate) fn new(mut options: Options) -> Result<Plan, Trouble> {
         let global = options.global;
         let host = banyan_topo::hostname();
-        hosts::check(&global.host, global.hostfile.as_deref(), &host)?;
+        let slots = hosts::check(&global.host, global.hostfile.as_deref(), &host)?;
         let binding = Binding::new(&global, &host)?;
         if let [(only, _)] = options.programs.as_mut_slice() {
-            only.ranks = only.ranks.or_else(|| binding.ranks()).or(global.ppn);
+            only.ranks = only.ranks.or_else(|| binding.ranks()).or(global.ppn).or(slots);
         }
         let common = Environment::new(&global)?;
         let apps = options.programs.into_iter().map(|(local, program)| app(local, program, &common));
@@ -228,6 +228,9 @@ fn c_string(text: OsString) -> Result<CString, Trouble> {
 fn resolve(name: &OsStr, wdir: Option<&Path>, search: &OsStr) -> Result<PathBuf, Trouble> {
     let from_here = |path: &Path| wdir.map_or_else(|| path.to_owned(), |wdir| wdir.join(path));
     let shown = name.to_string_lossy();
+    if name.is_empty() {
+        return Err(Trouble::usage("the program's name is empty: a variable that is not set?"));
+    }
     if name.as_bytes().contains(&b'/') {
         let path = Path::new(name);
         return match usable(&from_here(path)) {
@@ -250,8 +253,11 @@ fn resolve(name: &OsStr, wdir: Option<&Path>, search: &OsStr) -> Result<PathBuf,
             status: NOT_EXECUTABLE,
         });
     }
-    let here = usable(&from_here(Path::new(name))).is_ok();
-    let hint = if here { format!("; there is one in this folder: ./{shown}") } else { String::new() };
+    let hint = match usable(&from_here(Path::new(name))) {
+        Ok(()) => format!("; there is one in this folder: ./{shown}"),
+        Err((NOT_EXECUTABLE, why)) => format!("; the one in this folder {why}"),
+        Err(_) => String::new(),
+    };
     Err(Trouble { message: format!("program {shown} was not found in PATH{hint}"), status: NOT_FOUND })
 }
 

@@ -236,6 +236,52 @@ fn what_is_misspelt_is_guessed() {
 }
 
 #[test]
+fn wrong_command_lines_teach() {
+    let file = std::env::temp_dir().join(format!("banyan-plain-{}", std::process::id()));
+    std::fs::write(&file, "x").unwrap();
+    let plain = file.to_str().unwrap();
+    for (status, arguments, words) in [
+        (2, &["-n", "0", "true"][..], "'0' for '--np <RANKS>': a number of ranks is 1 to 20000"),
+        (2, &["-n", "-1", "true"], "'-1' for '--np <RANKS>': a number of ranks is 1 to"),
+        (2, &["-np", "true"], "'true' for '--np <RANKS>': a number of ranks is 1 to"),
+        (2, &["-n", "1000000000", "true"], "a number of ranks is 1 to"),
+        (2, &["-N", "", "true"], "a number of ranks is 1 to"),
+        (2, &["-x", "true"], "no program is named: 'true' was taken as the value of -x"),
+        (2, &[":", "true"], "no program is named before the first ':'"),
+        (2, &["true", ":", "-env", "true"], "after ':' number 1: 'true' was taken as the value of --env"),
+        (2, &["true", ":"], "no program is named after ':' number 1 ("),
+        (2, &[""], "the program's name is empty"),
+        (1, &["--output", plain, "true"], "Not a directory"),
+        (1, &["--outfile-pattern", "/no/such/x-%r", "true"], "/no/such/x-0: No such file or directory"),
+        (2, &["-n", "2", "-np", "3", "true"], "cannot be used multiple times"),
+        (2, &["--host", "localhost:0", "true"], "'0' is not a number of ranks"),
+    ] {
+        let done = mpirun(arguments).run();
+        assert_eq!((done.status, done.err.lines().count()), (status, 1), "{arguments:?}: {}", done.err);
+        assert!(done.err.contains(words), "{arguments:?}: {}", done.err);
+    }
+    let mut here = mpirun(&[file.file_name().unwrap().to_str().unwrap()]);
+    here.command.current_dir(std::env::temp_dir());
+    let done = here.run();
+    assert!(
+        done.status == 127 && done.err.contains("the one in this folder is not executable"),
+        "{}",
+        done.err
+    );
+    std::fs::remove_file(&file).unwrap();
+}
+
+#[test]
+fn hosts_say_how_many_ranks_they_take() {
+    let lines = |arguments: &[&str]| out(arguments).lines().count();
+    assert_eq!(lines(&["--host", "localhost:3", "echo", "x"]), 3);
+    assert_eq!(lines(&["-H", "localhost:2,127.0.0.1:2", "echo", "x"]), 4);
+    assert_eq!(lines(&["--host", "localhost:3", "-n", "2", "echo", "x"]), 2);
+    assert_eq!(lines(&["--host", "localhost:1", "-n", "2", "echo", "x"]), 2);
+    assert_eq!(lines(&["--host", "localhost", "echo", "x"]), 1);
+}
+
+#[test]
 fn variables_that_are_not_there_are_noticed_where_asked() {
     let passed = |options: &[&str]| {
         mpirun(&[options, &["-x", "BAN_NONE", "-genvlist", "PATH,NONE2", "true"]].concat()).run()
