@@ -4,7 +4,7 @@
 //! something) and some banks, used in turn. A bank starts with its stamp, stored
 //! last (Release), so a small publication is one line. See `Slots` of the collectives for the rules.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use banyan_memory::Buffer;
 use banyan_transport::{Get, Remote};
@@ -13,8 +13,10 @@ use crate::core::Core;
 use crate::doorbell::light_barrier;
 use crate::layout::{BANK_HEAD, BANKS, arena_board, arena_inline, arena_slot, arena_stride, bank_bytes};
 use crate::ring::LINE;
+use crate::room;
 use crate::segment::{Segment, prefetch};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
+use crate::system;
 
 /// In a bank's length word: the bytes are elsewhere, and the bank holds address, length and key.
 const REGION: u64 = 1 << 63;
@@ -36,6 +38,8 @@ pub struct Arena {
     /// Local index of each rank.
     peers: Box<[u32]>,
     watch: Arc<Watch>,
+    /// Regions of this rank that lie in the room, with their stamps.
+    copies: Mutex<Vec<(u64, Remote)>>,
 }
 
 impl Arena {
@@ -100,13 +104,42 @@ impl Arena {
     }
 
     /// Publishes address and length of `bytes`, for others to [pull](Arena::pull) until all released `stamp`.
+    ///
+    /// If no other process may read this one's memory (it is not dumpable: prctl(2)), a copy is published that lies in the room.
     pub fn publish_region(&self, stamp: u64, bytes: &Buffer) {
         let bank = self.place.my_bank(stamp);
-        let Remote { addr, len, key } = self.core.remote(bytes);
+        let copy = if system::is_readable() { None } else { self.copy_of(stamp, bytes) };
+        let Remote { addr, len, key } = copy.unwrap_or_else(|| self.core.remote(bytes));
         for (i, word) in [addr, len, key].into_iter().enumerate() {
             self.word(bank + BANK_HEAD + i * 8).store(word, Ordering::Relaxed);
         }
         self.stamp(bank, stamp, len | REGION);
+    }
+
+    /// A copy of `bytes` in the room, to be published under `stamp`; `None` if there is no room.
+    #[cold]
+    fn copy_of(&self, stamp: u64, bytes: &Buffer) -> Option<Remote> {
+        // Whoever uses a bank again may: all have released what was in it.
+        self.free_copies(|other| other + BANKS <= stamp);
+        let len = bytes.len();
+        let at = room::take(&self.core.segment, len, len)?;
+        // SAFETY: inside the segment (checked), and just taken for this rank.
+        let copy = unsafe { Buffer::new(self.core.segment.ptr(at as usize, len), len) };
+        copy.copy_from(0, bytes, bytes.lo(), len);
+        let remote = Remote { addr: at, len: len as u64, key: IN_ROOM };
+        self.copies.lock().unwrap_or_else(PoisonError::into_inner).push((stamp, remote));
+        Some(remote)
+    }
+
+    /// Frees the copies whose stamps all ranks have `released`.
+    fn free_copies(&self, released: impl Fn(u64) -> bool) {
+        self.copies.lock().unwrap_or_else(PoisonError::into_inner).retain(|&(stamp, copy)| {
+            let free = released(stamp);
+            if free {
+                room::give(&self.core.segment, copy.addr, copy.len as usize);
+            }
+            !free
+        });
     }
 
     /// Takes back the regions that this rank published under `first` to `last`, although others may be pulling them: from
@@ -160,6 +193,14 @@ impl Arena {
                 let body = self.place.bank(rank, stamp) + BANK_HEAD;
                 let [addr, key] = [0, 16].map(|i| self.word(body + i).load(Ordering::Relaxed));
                 let part = Remote { addr: addr.wrapping_add(at), len: bytes, key };
+                if key == IN_ROOM {
+                    // SAFETY: inside the segment (checked), and not given back before this rank releases the stamp.
+                    let copy = unsafe {
+                        Buffer::new(self.core.segment.ptr(part.addr as usize, into.len()), into.len())
+                    };
+                    into.copy_from(into.lo(), &copy, 0, into.len());
+                    return true;
+                }
                 // Looked at again as `Core::read` does: it may have been taken back meanwhile.
                 self.core.read(self.peers[rank as usize], part, into) == Get::Done
                     && self.word(body + 16).load(Ordering::Relaxed) == key
@@ -227,6 +268,17 @@ impl Arena {
         unsafe { self.core.segment.word_at(at) }
     }
 }
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        let all = (0..self.place.ranks).map(|rank| self.released(rank)).min().unwrap_or(0);
+        // What somebody may still look at is left there.
+        self.free_copies(|stamp| stamp <= all);
+    }
+}
+
+/// The key of a region that lies in the room: keys of regions elsewhere are odd, and 0 is taken back.
+const IN_ROOM: u64 = 2;
 
 fn waiter_bit(rank: u32) -> u64 {
     1 << (rank % 64)
@@ -361,7 +413,14 @@ pub(crate) fn open(core: &Arc<Core>, at: u64, me: u32, peers: &[u32]) -> Arena {
     watches.retain(|other| other.strong_count() > 0);
     watches.push(Arc::downgrade(&watch));
     drop(watches);
-    Arena { core: core.clone(), place, inline_bytes: arena_inline(ranks), peers: peers.into(), watch }
+    Arena {
+        core: core.clone(),
+        place,
+        inline_bytes: arena_inline(ranks),
+        peers: peers.into(),
+        watch,
+        copies: Mutex::default(),
+    }
 }
 
 /// Marks all live watches; see [`Watch::mark`].

@@ -111,6 +111,13 @@ pub(crate) fn allow_reading() {
     unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0) };
 }
 
+/// Whether processes of the same user may read this one's memory, as far as it is for this one to say: not if it is not
+/// "dumpable" (it runs a file that its user may not read, has changed its user, or asked for it). The superuser may always.
+pub(crate) fn is_readable() -> bool {
+    // SAFETY: plain numbers.
+    unsafe { libc::prctl(libc::PR_GET_DUMPABLE, 0, 0, 0, 0) == 1 }
+}
+
 /// Cores of this machine that are on.
 pub(crate) fn cores() -> usize {
     // SAFETY: takes no pointers.

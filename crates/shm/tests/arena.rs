@@ -96,6 +96,49 @@ fn regions_that_were_taken_back_are_not_pulled() {
 }
 
 #[test]
+fn regions_of_who_cannot_be_read_are_copied() {
+    // In a child, as it holds for a whole process.
+    // SAFETY: the child uses memory of its own, and ends without unwinding or flushing.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: plain numbers.
+        unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
+        let good = std::panic::catch_unwind(copied);
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(i32::from(good.is_err())) };
+    }
+    let mut status = -1;
+    // SAFETY: waits for the child just made.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+}
+
+fn copied() {
+    // Nothing can be read: what is pulled comes by the room.
+    let all = fresh(2, SingleCopy::Off);
+    let slots = arenas(&all, all[0].arena_alloc(2).expect("room"));
+    let part = Scratch::zeroed(5000);
+    let mut first = None;
+    for stamp in 1..=Arena::BANKS * 4 {
+        let source = Scratch::copy_of(&[stamp as u8; 100_000]);
+        slots[0].publish_region(stamp, &source);
+        assert!(matches!(slots[1].look(0, stamp), Some(Published::Region(100_000))));
+        assert!(slots[1].pull(0, stamp, 95_000, &part) && bytes(&part) == [stamp as u8; 5000]);
+        assert!(!slots[1].pull(0, stamp, 95_001, &part), "past the end");
+        slots.iter().for_each(|rank| rank.release(stamp));
+        if stamp == Arena::BANKS * 2 {
+            first = all[0].arena_alloc(2);
+        }
+    }
+    // Room for copies is used again: what comes now lies where it would have lain then.
+    let second = all[0].arena_alloc(2);
+    assert_eq!(second.expect("room") - first.expect("room"), Shm::arena_bytes(2) as u64);
+    slots[0].publish_region(100, &Scratch::copy_of(&[1; 1000]));
+    slots[0].revoke_regions(100, 100);
+    assert!(!slots[1].pull(0, 100, 0, &Scratch::zeroed(10)), "taken back");
+}
+
+#[test]
 fn room_is_given_back_and_comes_zeroed() {
     let all = fresh(2, SingleCopy::Auto);
     let mut taken = vec![];
