@@ -22,7 +22,17 @@ static void gather(int bytes)
     size_t whole = 3 * (size_t)bytes;
     unsigned char *mine = malloc(bytes + 8), *all = rank == 0 ? calloc(1, whole) : NULL;
     memset(mine, rank, bytes + 8);
-    code = MPI_Gather(mine, rank == 1 ? bytes + 8 : bytes, MPI_BYTE, all, bytes, MPI_BYTE, 0, MPI_COMM_WORLD);
+    if (rank == 0) {
+        /* Rank 1 comes when all receives are posted. */
+        MPI_Request request;
+        OK(MPI_Igather(mine, bytes, MPI_BYTE, all, bytes, MPI_BYTE, 0, MPI_COMM_WORLD, &request));
+        OK(MPI_Send(NULL, 0, MPI_INT, 1, GO, MPI_COMM_WORLD));
+        code = MPI_Wait(&request, MPI_STATUS_IGNORE);
+    } else {
+        if (rank == 1)
+            OK(MPI_Recv(NULL, 0, MPI_INT, 0, GO, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+        code = MPI_Gather(mine, rank == 1 ? bytes + 8 : bytes, MPI_BYTE, NULL, 0, MPI_BYTE, 0, MPI_COMM_WORLD);
+    }
     CHECK(class_of(code) == (rank == 0 ? MPI_ERR_TRUNCATE : MPI_SUCCESS));
     if (rank == 0)
         memset(all, MINE, whole);
