@@ -136,10 +136,10 @@ impl Comm {
         rt.wait_for(rt.gate.enter(), |engine| engine.coll_done(id), &what)
     }
 
-    /// Starts a collective.
+    /// Starts a collective, which is numbered apart from the blocking ones.
     #[inline(never)]
     pub fn start(self: &Arc<Self>, call: Call) -> Result<Request> {
-        Ok(Request::coll(self, self.team().launch(call, None, false)?))
+        Ok(Request::coll(self, self.aside().launch(call, None, false)?))
     }
 
     /// A persistent collective. It gets a context of its own: all ranks make their persistent collectives in

@@ -1,6 +1,6 @@
 //! [`Comm`]: a communicator, and its point-to-point operations (MPI 5.0, chapters 3 and 7).
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use banyan_datatype::Data;
 use banyan_memory::GateGuard;
@@ -41,6 +41,8 @@ pub struct Comm {
     /// Contexts of messages between single members while a communicator is made (`creation::Line`).
     pub(crate) lines: Mutex<Vec<u64>>,
     team: Arc<Team>,
+    /// Of nonblocking collectives, from the first one on.
+    aside: OnceLock<Arc<Team>>,
     name: Mutex<String>,
     errhandler: Mutex<Errhandler>,
     info: Mutex<Info>,
@@ -90,6 +92,7 @@ impl Comm {
             children: Mutex::new(0),
             lines: Mutex::new(Vec::new()),
             team,
+            aside: OnceLock::new(),
             name: Mutex::new(name.to_owned()),
             errhandler: Mutex::new(heritage.errhandler.unwrap_or_default()),
             info: Mutex::new(heritage.info.unwrap_or_default()),
@@ -146,6 +149,16 @@ impl Comm {
 
     pub(crate) fn team(&self) -> &Arc<Team> {
         &self.team
+    }
+
+    /// The same members in a context of their own, for nonblocking collectives: they are numbered apart from the
+    /// blocking ones, so that ranks may call one of each in either order.
+    pub(crate) fn aside(&self) -> &Arc<Team> {
+        self.aside.get_or_init(|| {
+            let ctx = derive_context(self.ctx, 0, Purpose::Nonblocking, 0);
+            self.rt.open_context(ctx);
+            Arc::new(Team::new(&self.rt, ctx, Row::of(&self.local, self.remote.as_ref())))
+        })
     }
 
     /// The name that the user or MPI gave it.

@@ -402,6 +402,8 @@ pub(crate) enum Purpose {
     Merged,
     /// A persistent collective.
     Persistent,
+    /// Nonblocking collectives.
+    Nonblocking,
     /// Messages of MPI_Comm_create_group; by tag.
     GroupLine,
     /// Messages of MPI_Intercomm_create; by tag.
