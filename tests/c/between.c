@@ -189,7 +189,7 @@ static void all_to_all(void)
 
 static void reductions(void)
 {
-    int each = mine * theirs * 2, own[2 * MOST * MOST], all[2 * MOST * MOST], counts[MOST], before = 0;
+    int each = mine * theirs * 2, own[2 * MOST * MOST] = {0}, all[2 * MOST * MOST], counts[MOST], before = 0;
     unsigned function[2] = {(unsigned)(2 * me + 3 + low), (unsigned)(me + 1)}, result[2], expected[2];
     MPI_Datatype pair;
     MPI_Op op;

@@ -21,18 +21,15 @@ static void gather(int bytes)
     int rank = my_rank(MPI_COMM_WORLD), code;
     size_t whole = 3 * (size_t)bytes;
     unsigned char *mine = malloc(bytes + 8), *all = rank == 0 ? calloc(1, whole) : NULL;
+    MPI_Request request;
     memset(mine, rank, bytes + 8);
-    if (rank == 0) {
-        /* Rank 1 comes when all receives are posted. */
-        MPI_Request request;
-        OK(MPI_Igather(mine, bytes, MPI_BYTE, all, bytes, MPI_BYTE, 0, MPI_COMM_WORLD, &request));
+    /* Rank 1 comes when all receives are posted. */
+    if (rank == 1)
+        OK(MPI_Recv(NULL, 0, MPI_INT, 0, GO, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+    OK(MPI_Igather(mine, rank == 1 ? bytes + 8 : bytes, MPI_BYTE, all, bytes, MPI_BYTE, 0, MPI_COMM_WORLD, &request));
+    if (rank == 0)
         OK(MPI_Send(NULL, 0, MPI_INT, 1, GO, MPI_COMM_WORLD));
-        code = MPI_Wait(&request, MPI_STATUS_IGNORE);
-    } else {
-        if (rank == 1)
-            OK(MPI_Recv(NULL, 0, MPI_INT, 0, GO, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
-        code = MPI_Gather(mine, rank == 1 ? bytes + 8 : bytes, MPI_BYTE, NULL, 0, MPI_BYTE, 0, MPI_COMM_WORLD);
-    }
+    code = MPI_Wait(&request, MPI_STATUS_IGNORE);
     CHECK(class_of(code) == (rank == 0 ? MPI_ERR_TRUNCATE : MPI_SUCCESS));
     if (rank == 0)
         memset(all, MINE, whole);
@@ -57,16 +54,17 @@ static void alltoallv(int bytes)
         sends[0] = 16;
     if (rank == 2)
         recvs[0] = bytes;
+    if (rank != 0)
+        OK(MPI_Recv(&here, 0, MPI_INT, 0, rank == 1 ? GO : NOW, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+    OK(MPI_Ialltoallv(out, sends, from, MPI_BYTE, in, recvs, into, MPI_BYTE, MPI_COMM_WORLD, &request));
     if (rank == 0) {
-        OK(MPI_Ialltoallv(out, sends, from, MPI_BYTE, in, recvs, into, MPI_BYTE, MPI_COMM_WORLD, &request));
         OK(MPI_Send(&here, 0, MPI_INT, 1, GO, MPI_COMM_WORLD));
         CHECK(class_of(MPI_Wait(&request, MPI_STATUS_IGNORE)) == MPI_ERR_TRUNCATE);
         memset(out, MINE, bytes + 32);
         memset(in, MINE, bytes + 32);
         OK(MPI_Send(&here, 0, MPI_INT, 2, NOW, MPI_COMM_WORLD));
     } else {
-        OK(MPI_Recv(&here, 0, MPI_INT, 0, rank == 1 ? GO : NOW, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
-        OK(MPI_Alltoallv(out, sends, from, MPI_BYTE, in, recvs, into, MPI_BYTE, MPI_COMM_WORLD));
+        OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
     }
     OK(MPI_Barrier(MPI_COMM_WORLD));
     if (rank == 0)
