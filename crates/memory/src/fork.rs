@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 static FORKED: AtomicBool = AtomicBool::new(false);
 
-/// True in a child that `fork` made since the first call of [`watch_forks`], until it executes another program.
+/// True in a child that `fork` made since the first call of `watch_forks`, until it executes another program.
 #[inline(always)]
 pub fn forked() -> bool {
     FORKED.load(Ordering::Relaxed)
