@@ -227,6 +227,50 @@ fn wrappers_may_stand_between() {
     assert_eq!(done.status, 134, "{}", done.err);
 }
 
+/// Lets the agent go on only when the program of rank 0 is gone, and then stays.
+const LATE: &str = "if [ $BANYAN_RANK = 0 ]; then kill -STOP $PPID; \"$@\"; kill -CONT $PPID; else \"$@\"; fi; \
+                    sleep 1000";
+
+#[test]
+fn a_program_that_is_gone_before_its_hello_is_read_is_missed() {
+    let wrapper = ["sh", "-c", LATE, "wrapper"];
+    for fate in ["kill=KILL", "exit=0"] {
+        let done = play_wrapped(&["-n", "2"], &wrapper, &format!("join,{fate}|join,ready,sleep=20000"));
+        assert_eq!(done.status, 1, "{}", done.err);
+        assert!(
+            done.err.contains("rank 0 on ") && done.err.contains("gone without MPI_Finalize"),
+            "{}",
+            done.err
+        );
+    }
+    // Who had finished is not missed, nor who lives on below a process that is gone.
+    let script = LATE.replace("sleep 1000", "exit 0");
+    let done = play_wrapped(&["-n", "2"], &["sh", "-c", &script, "wrapper"], "join,ready,finalize");
+    assert_eq!(done.status, 0, "{}", done.err);
+    let script = "trap 'exit 0' USR1; ( (\"$@\"; kill -USR1 $$) & ); while :; do sleep 0.05; done";
+    let orphan = ["sh", "-c", script, "wrapper"];
+    let done = play_wrapped(&["-n", "2"], &orphan, "join,ready,sleep=500,finalize");
+    assert_eq!((done.status, said(&done)), (0, vec!["rank 0 of 2", "rank 1 of 2"]), "{}", done.err);
+}
+
+#[test]
+fn a_program_in_a_process_namespace_of_its_own_is_missed() {
+    // Its own number of itself is 1 or so, which is another process to mpirun.
+    let apart = ["unshare", "--user", "--map-root-user", "--pid", "--fork"];
+    if !Command::new(apart[0]).args(&apart[1..]).arg("true").status().is_ok_and(|status| status.success()) {
+        return; // the system allows none
+    }
+    let lingering = ["sh", "-c", "\"$@\"; sleep 1000", "wrapper"];
+    let wrapper = [&lingering[..], &apart[..]].concat();
+    let done = play_wrapped(&["-n", "2"], &wrapper, "join,ready,exit=0|join,ready,sleep=20000");
+    assert_eq!(done.status, 1, "{}", done.err);
+    assert!(
+        done.err.contains("rank 0 on ") && done.err.contains("gone without MPI_Finalize"),
+        "{}",
+        done.err
+    );
+}
+
 #[test]
 fn a_wrapper_that_closes_the_socket_is_named() {
     let script = "fd=${BANYAN_PMI_FD%%:*}; bash -c \"exec $fd>&-; \\\"\\$@\\\"\" wrapper \"$@\"";

@@ -19,7 +19,7 @@ pub enum Request {
     Hello {
         /// [`VERSION`] of the rank's library.
         version: u32,
-        /// Its process id.
+        /// Its process id, as it knows itself.
         pid: u32,
     },
     /// The rank's addresses, for whoever looks them up. At most [`MAX_CARD`] bytes; said once.

@@ -1,14 +1,20 @@
 //! [`Channel`]: frames over a unix stream socket, without ever blocking by surprise.
 
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
+use rustix::net::sockopt::set_socket_passcred;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketFlags, SocketType,
+    recv, recvmsg, send, socketpair,
+};
+use rustix::process::Pid;
 use serde::{Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
@@ -46,22 +52,34 @@ pub struct Channel<In, Out> {
     socket: Arc<OwnedFd>,
     inbox: Vec<u8>,
     outbox: Vec<u8>,
+    /// Whether the system is asked who sends.
+    asks: bool,
+    sender: Option<Pid>,
     frames: PhantomData<(In, Out)>,
 }
 
 impl<In: DeserializeOwned, Out: Serialize> Channel<In, Out> {
     /// Takes over a connected socket.
     pub fn new(socket: OwnedFd) -> Self {
-        Self { socket: Arc::new(socket), inbox: Vec::new(), outbox: Vec::new(), frames: PhantomData }
+        Self {
+            socket: Arc::new(socket),
+            inbox: Vec::new(),
+            outbox: Vec::new(),
+            asks: false,
+            sender: None,
+            frames: PhantomData,
+        }
     }
 
-    /// A channel and the descriptor of its other end; both close on exec.
+    /// A channel, which knows the [sender](Channel::sender) of its frames, and the descriptor of its other end; both close
+    /// on exec.
     ///
     /// # Errors
     /// What `socketpair` says, such as too few descriptors.
     pub fn pair() -> io::Result<(Self, OwnedFd)> {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        Ok((Self::new(ours), theirs))
+        set_socket_passcred(&ours, true)?;
+        Ok((Self { asks: true, ..Self::new(ours) }, theirs))
     }
 
     /// Queues a frame and sends what the socket takes now; the rest goes with [`Channel::flush`].
@@ -125,14 +143,41 @@ impl<In: DeserializeOwned, Out: Serialize> Channel<In, Out> {
                 self.inbox.drain(..used);
                 return Ok(Some(frame));
             }
-            self.inbox.reserve(CHUNK);
-            match recv(&*self.socket, spare_capacity(&mut self.inbox), RecvFlags::DONTWAIT) {
-                Ok((0, _)) => return Err(WireError::Closed),
+            match if self.asks { self.read_and_ask() } else { self.read() } {
+                Ok(0) => return Err(WireError::Closed),
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(other) => return Err(other.into()),
             }
         }
+    }
+
+    /// The process that sent the last frame that was received, as the system says: its number here, whatever it is to itself
+    /// in a namespace of its own. It may be gone. Known to channels made by [`Channel::pair`].
+    pub fn sender(&self) -> Option<Pid> {
+        self.sender
+    }
+
+    fn read(&mut self) -> rustix::io::Result<usize> {
+        self.inbox.reserve(CHUNK);
+        Ok(recv(&*self.socket, spare_capacity(&mut self.inbox), RecvFlags::DONTWAIT)?.0)
+    }
+
+    /// As [`Channel::read`], and asks who sent it. The system gives bytes of one sender at once.
+    fn read_and_ask(&mut self) -> rustix::io::Result<usize> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let known = self.inbox.len();
+        self.inbox.resize(known + CHUNK, 0);
+        let parts = &mut [IoSliceMut::new(&mut self.inbox[known..])];
+        let got = recvmsg(&*self.socket, parts, &mut control, RecvFlags::DONTWAIT).map(|got| got.bytes);
+        self.inbox.truncate(known + got.unwrap_or(0));
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmCredentials(sender) = message {
+                self.sender = Some(sender.pid);
+            }
+        }
+        got
     }
 
     /// The next frame, waiting for it.

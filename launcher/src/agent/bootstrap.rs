@@ -4,11 +4,12 @@ use std::time::Instant;
 
 use banyan_pmi::{MAX_CARD, Reply, Request, VERSION, WireError};
 use rustix::event::epoll::{self, EventFlags};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
 use super::{Agent, Token};
 use crate::descendants;
-use crate::ranks::Rank;
+use crate::ranks::{Line, Rank};
 use crate::verdict::{End, Failure, Phase};
 
 /// A rank that has this much to read gets nothing more before it reads.
@@ -85,16 +86,13 @@ impl Agent {
             self.send(at, &Reply::Refused { pid, reason });
             return;
         }
-        let started = self.ranks[at].pid;
-        let pidfd = Pid::from_raw(pid.cast_signed())
-            .filter(|&joined| {
-                started.is_some_and(|started| joined != started && descendants::descends(joined, started))
-            })
-            .and_then(|joined| pidfd_open(joined, PidfdFlags::empty()).ok());
-        if let Some(pidfd) = &pidfd {
-            let _ = epoll::add(&self.epoll, pidfd, Token::Joined(at).data(), EventFlags::IN);
+        let sender = self.ranks[at].line.as_ref().and_then(Line::sender);
+        let joined = sender.or(Pid::from_raw(pid.cast_signed()));
+        self.ranks[at].joined =
+            Some((joined.map_or(pid, |joined| joined.as_raw_pid().cast_unsigned()), None));
+        if let Some(joined) = joined.filter(|_| joined != self.ranks[at].started_as) {
+            self.watch_joined(at, joined);
         }
-        self.ranks[at].joined = Some((pid, pidfd));
         if version != VERSION {
             let why =
                 format!("its library speaks version {version} of the bootstrap protocol, mpirun {VERSION}");
@@ -104,6 +102,19 @@ impl Agent {
         let absent = |rank: &Rank| rank.phase == Phase::Outside && rank.ended == Some(End::Code(0));
         if let Some(gone) = self.ranks.iter().position(absent) {
             self.fail(gone as u32, Failure::NoInit);
+        }
+    }
+
+    /// Sees to it that the end of `joined`, a process below the one that was started, is noticed. It may be gone already.
+    fn watch_joined(&mut self, at: usize, joined: Pid) {
+        match pidfd_open(joined, PidfdFlags::empty()) {
+            Ok(pidfd) if descendants::descends(joined, getpid()) => {
+                let _ = epoll::add(&self.epoll, &pidfd, Token::Joined(at).data(), EventFlags::IN);
+                self.ranks[at].joined = Some((joined.as_raw_pid().cast_unsigned(), Some(pidfd)));
+            }
+            // All processes of the job descend from this one, whoever their parents were: another has the number by now.
+            Ok(_) | Err(Errno::SRCH) => self.ranks[at].joined_gone = Some(Instant::now()),
+            Err(_) => {} // The system refuses to tell.
         }
     }
 
