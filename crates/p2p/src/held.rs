@@ -6,7 +6,7 @@
 //! looks for a message that it does not find (a receive is posted, or a probe finds nothing) asks whoever may hold it for
 //! more, again and again while it does not come. Messages with keys are not held: schedules bound their number.
 
-use banyan_transport::{Class, Peer, Refusal};
+use banyan_transport::{Class, Peer};
 
 use crate::engine::{Engine, list};
 use crate::port::Port;
@@ -36,17 +36,10 @@ impl Engine {
             if !self.may_leave(port, peer, id) {
                 break;
             }
-            match self.leave(port, peer, id) {
-                Ok(()) => sent += 1,
-                Err(Refusal::Busy) => {
-                    self.stats.busy += 1;
-                    return (sent, true);
-                }
-                Err(Refusal::Down) => {
-                    self.peer_down(peer, "the fabric has lost it");
-                    return (sent, true);
-                }
+            if !self.left(port, peer, id) {
+                return (sent, true);
             }
+            sent += 1;
             self.peers.at(peer, &mut self.bank).held.pop_front();
         }
         self.peers.at(peer, &mut self.bank).ready = false;

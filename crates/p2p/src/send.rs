@@ -180,25 +180,27 @@ impl Engine {
                 link.held.push_back(id);
                 continue;
             }
-            let outcome = self.leave(port, peer, id);
-            match outcome {
-                Ok(()) => sent += 1,
-                Err(Refusal::Busy) => {
-                    self.stats.busy += 1;
-                    return (sent, true);
-                }
-                Err(Refusal::Down) => {
-                    self.peer_down(peer, "the fabric has lost it");
-                    return (sent, true);
-                }
+            if !self.left(port, peer, id) {
+                return (sent, true);
             }
+            sent += 1;
             self.peers.at(peer, &mut self.bank).envelopes.pop_front();
         }
         (sent, false)
     }
 
+    /// Whether the envelope of `id` has left: not if the fabric is full, nor if it has lost the peer, which is down then.
+    pub(crate) fn left(&mut self, port: &mut impl Port, peer: Peer, id: u64) -> bool {
+        match self.leave(port, peer, id) {
+            Ok(()) => return true,
+            Err(Refusal::Busy) => self.stats.busy += 1,
+            Err(Refusal::Down) => self.peer_down(peer, "the fabric has lost it"),
+        }
+        false
+    }
+
     /// Sends the envelope of `id`: the whole message, or the offer of it and what follows that unasked.
-    pub(crate) fn leave(&mut self, port: &mut impl Port, peer: Peer, id: u64) -> Result<(), Refusal> {
+    fn leave(&mut self, port: &mut impl Port, peer: Peer, id: u64) -> Result<(), Refusal> {
         let Some(Request { state: State::Send(send), .. }) = self.requests.get_mut(id) else { return Ok(()) };
         let link = self.peers.at(peer, &mut self.bank);
         let caps = port.caps(peer);

@@ -87,6 +87,12 @@ pub enum Reads {
     Mixed,
 }
 
+impl Reads {
+    /// All of them.
+    pub const ALL: [Reads; 6] =
+        [Reads::Off, Reads::AtOnce, Reads::Later, Reads::Impossible, Reads::ImpossibleLater, Reads::Mixed];
+}
+
 /// The network: makes endpoints, breaks links, tells what is under way.
 #[derive(Clone)]
 pub struct Net(Arc<Shared>);

@@ -1,7 +1,5 @@
 //! Memory of requests that were given up: nothing is written to it, nothing is read from it, and nobody else is harmed.
 
-use banyan_transport::sim::Reads;
-
 use super::*;
 
 /// What the user writes to memory that is his again.
@@ -31,25 +29,7 @@ struct Case {
 impl Case {
     fn new(seed: u64) -> Case {
         let mut random = Random::new(seed);
-        let reads = [
-            Reads::Off,
-            Reads::AtOnce,
-            Reads::Later,
-            Reads::Impossible,
-            Reads::ImpossibleLater,
-            Reads::Mixed,
-        ];
-        let options = Options {
-            slots: [1, 2, 7, 64][random.below(4)],
-            eager: [0, 100, 5000, 16_384][random.below(4)],
-            piece: [500, 4096, 10_000][random.below(3)],
-            get: reads[random.below(6)],
-            max_delay: [0, 3, 40][random.below(3)],
-            batch: [1, 5, 100][random.below(3)],
-            refuse_once_in: [0, 2, 9][random.below(3)],
-            holds: random.once_in(3),
-            ..Options::default()
-        };
+        let options = any_network(&mut random);
         let world = World::new(2, random.word(), options, Config::new(1 << 20, 2));
         let len = [8, 300, 5000, 40_000, 400_000][random.below(5)];
         let sent = pattern(seed, len);

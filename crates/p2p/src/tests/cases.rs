@@ -7,16 +7,13 @@ use super::*;
 use crate::wire::{self, Kind};
 use crate::{Fault, Stats};
 
-const READS: [Reads; 6] =
-    [Reads::Off, Reads::AtOnce, Reads::Later, Reads::Impossible, Reads::ImpossibleLater, Reads::Mixed];
-
 fn two(options: Options) -> World {
     World::new(2, 1, options, Config::new(1 << 20, 2))
 }
 
 #[test]
 fn every_size_arrives_by_every_way() {
-    for get in READS {
+    for get in Reads::ALL {
         let mut world = two(Options { get, ..Options::default() });
         for len in [0, 1, 36, 37, 64, 65, 4096, 8184, 8185, 8192, 100_000, 700_001] {
             for (early, holes) in [(false, false), (true, false), (false, true), (true, true)] {
@@ -342,7 +339,7 @@ fn rings_of_full_links_do_not_stop_the_job() {
 
 #[test]
 fn a_dead_peer_ends_what_needs_it_and_nothing_else() {
-    for get in READS {
+    for get in Reads::ALL {
         let mut world = World::new(3, 4, Options { get, ..Options::default() }, Config::new(1 << 20, 3));
         let long = room(100_000);
         let early = world.send(1, 0, 9, Mode::Standard, &filled(b"last words"));
@@ -474,8 +471,12 @@ fn requests_stay_small() {
 fn links_that_break_leave_nobody_waiting() {
     for seed in 0..40 {
         let n = 4;
-        let options =
-            Options { break_once_in: 300, slots: 3, get: READS[seed as usize % 6], ..Options::default() };
+        let options = Options {
+            break_once_in: 300,
+            slots: 3,
+            get: Reads::ALL[seed as usize % 6],
+            ..Options::default()
+        };
         let mut world = World::new(n, seed, options, Config::new(32 << 10, n as u32));
         let mut random = Random::new(seed);
         let mut open = Vec::new();

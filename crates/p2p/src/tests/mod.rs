@@ -12,7 +12,7 @@ use std::sync::Arc;
 use banyan_datatype::{Data, Datatype};
 use banyan_memory::Scratch;
 use banyan_transport::random::Random;
-use banyan_transport::sim::{Net, Options, SimFabric};
+use banyan_transport::sim::{Net, Options, Reads, SimFabric};
 use banyan_transport::{Fabric, Peer};
 
 use crate::{Completion, Config, Engine, Mode, RecvArgs, ReqId, SendArgs, Started};
@@ -96,6 +96,21 @@ fn pending(started: Started) -> ReqId {
     match started {
         Started::Pending(id) => id,
         Started::Done(completion) => panic!("done at once: {completion:?}"),
+    }
+}
+
+/// Some network: of any length of queues and frames, with delays, refusals and one-sided reads of any kind.
+fn any_network(random: &mut Random) -> Options {
+    Options {
+        slots: [1, 2, 7, 64][random.below(4)],
+        eager: [0, 100, 5000, 16_384][random.below(4)],
+        piece: [500, 4096, 10_000][random.below(3)],
+        get: Reads::ALL[random.below(Reads::ALL.len())],
+        max_delay: [0, 3, 40][random.below(3)],
+        batch: [1, 5, 100][random.below(3)],
+        refuse_once_in: [0, 2, 9][random.below(3)],
+        holds: random.once_in(3),
+        ..Options::default()
     }
 }
 

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use banyan_memory::Buffer;
-use banyan_transport::sim::Reads;
 use banyan_transport::{Class, Get, Head, Sink, Token};
 
 use super::oracle::{Identity, Oracle, Posted};
@@ -104,26 +103,10 @@ impl Program {
     fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let n = 1 + random.below(5);
-        let reads = [
-            Reads::Off,
-            Reads::AtOnce,
-            Reads::Later,
-            Reads::Impossible,
-            Reads::ImpossibleLater,
-            Reads::Mixed,
-        ];
         let options = Options {
-            slots: [1, 2, 7, 64][random.below(4)],
             max_short: [0, 16, 36, 200][random.below(4)],
             max_bcopy: [4096, 8192, 10_000][random.below(3)],
-            eager: [0, 100, 5000, 16_384][random.below(4)],
-            piece: [500, 4096, 10_000][random.below(3)],
-            get: reads[random.below(6)],
-            max_delay: [0, 3, 40][random.below(3)],
-            batch: [1, 5, 100][random.below(3)],
-            refuse_once_in: [0, 2, 9][random.below(3)],
-            holds: random.once_in(3),
-            ..Options::default()
+            ..any_network(&mut random)
         };
         let config = Config::new([0, 2000, 50_000, 4 << 20][random.below(4)], n as u32);
         let keyed = (0..random.below(60))
