@@ -11,6 +11,7 @@ use crate::tables::When;
 use banyan_memory::{NoMemory, Refused};
 use banyan_runtime::{Class, Error, Result};
 use std::cell::{Cell, RefCell};
+use std::ffi::CStr;
 use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -77,29 +78,46 @@ impl<H: Copy + Into<Target>> From<crate::pointer::Ptr<H>> for Target {
 }
 
 /// The name of the function that this process has called last, for reports on jobs that hang. One store is all that a
-/// call can spare for that: with several threads it may be another thread's.
-static LAST_CALL: AtomicPtr<&'static str> = AtomicPtr::new(std::ptr::null_mut());
+/// call can spare for that: with several threads it may be another thread's. It is a string of C's, so that its address
+/// is all: statics of address and length are written to when a rank loads the library, 8 KiB of them.
+static LAST_CALL: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
 
 /// What [`LAST_CALL`] names; empty before the first call.
 pub(crate) fn last_call() -> &'static str {
-    // SAFETY: null, or a reference to a static that `boundary` has stored.
-    unsafe { LAST_CALL.load(Ordering::Relaxed).as_ref() }.copied().unwrap_or("")
+    let name = LAST_CALL.load(Ordering::Relaxed);
+    if name.is_null() {
+        return "";
+    }
+    // SAFETY: `boundary` stores the addresses of such strings only, and they are never freed.
+    unsafe { CStr::from_ptr(name) }.to_str().unwrap_or("")
+}
+
+/// A function's name as [`boundary`] takes it, from its text with a NUL behind it.
+pub(crate) const fn named(text: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(text.as_bytes()) {
+        Ok(name) => name,
+        Err(_) => panic!("a name ends with its only NUL"),
+    }
 }
 
 /// Runs the body of a call and returns its MPI error code.
 #[inline(always)]
 pub(crate) fn boundary(
-    name: &'static &'static str,
+    name: &'static CStr,
     when: When,
     target: impl Into<Target>,
     body: impl FnOnce() -> Result<()>,
 ) -> c_int {
-    LAST_CALL.store(std::ptr::from_ref(name).cast_mut(), Ordering::Relaxed);
-    let name = *name;
+    LAST_CALL.store(name.as_ptr().cast_mut(), Ordering::Relaxed);
     match contained(name, when, body) {
         Ok(()) => MPI_SUCCESS,
         Err(failed) => raise(name, target.into(), failed),
     }
+}
+
+/// A name as Rust knows strings.
+fn text(name: &'static CStr) -> &'static str {
+    name.to_str().unwrap_or("")
 }
 
 /// What is left of an error when everything that owns memory is gone.
@@ -139,7 +157,7 @@ pub(crate) fn value<T>(name: &'static str, on_error: T, body: impl FnOnce() -> R
 
 #[inline(always)]
 fn contained(
-    name: &'static str,
+    name: &'static CStr,
     when: When,
     body: impl FnOnce() -> Result<()>,
 ) -> std::result::Result<(), Failed> {
@@ -149,20 +167,37 @@ fn contained(
     }));
     match outcome {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => Err(remember(name, error)),
-        Err(panic) => Err(remember(name, panicked(&*panic))),
+        Ok(Err(error)) => Err(failed(name, error)),
+        Err(panic) => Err(failed_by(name, panic)),
     }
 }
 
+/// Keeps an error. It stands apart because what each call has of its own is there a thousand times.
+#[cold]
+#[inline(never)]
+fn failed(name: &'static CStr, error: Error) -> Failed {
+    remember(text(name), error)
+}
+
+/// Keeps the error that a panic is.
+#[cold]
+#[inline(never)]
+fn failed_by(name: &'static CStr, panic: Box<dyn std::any::Any + Send>) -> Failed {
+    remember(text(name), panicked(&*panic))
+}
+
 #[inline(always)]
-fn check_phase(name: &str, when: When) -> Result<()> {
+fn check_phase(name: &'static CStr, when: When) -> Result<()> {
     match (when, process::phase()) {
         (When::Running, Phase::Running) => Ok(()),
         (_, phase) => check_other_phase(name, when, phase),
     }
 }
 
-fn check_other_phase(name: &str, when: When, phase: Phase) -> Result<()> {
+#[cold]
+#[inline(never)]
+fn check_other_phase(name: &'static CStr, when: When, phase: Phase) -> Result<()> {
+    let name = text(name);
     let wrong = match (when, phase) {
         (When::Running, Phase::Before) => "before MPI_Init: call MPI_Init or MPI_Init_thread first",
         (When::Running, Phase::After) if name == "MPI_Finalize" => "a second time",
@@ -233,7 +268,8 @@ pub(crate) fn sentence(code: c_int) -> Option<String> {
 /// Calls the error handler of `target`. No destructor may be pending here or in a caller of this.
 #[cold]
 #[inline(never)]
-pub(crate) fn raise(name: &'static str, target: Target, failed: Failed) -> c_int {
+pub(crate) fn raise(name: &'static CStr, target: Target, failed: Failed) -> c_int {
+    let name = text(name);
     let Failed { code, about } = failed;
     let target = about.map_or(target, |comm| Target::Comm(MPI_Comm(comm.get() as usize)));
     let result = if ASKED.take() { MPI_SUCCESS } else { code };
@@ -267,8 +303,8 @@ macro_rules! mpi {
             #[inline(never)]
             fn body<$n: $crate::ffi::Number>($($arg: $type),*) -> banyan_runtime::Result<()> $body
             let when = $crate::boundary::when::$name;
-            static NAME: &str = stringify!($name);
-            $crate::boundary::boundary(&NAME, when, $target, move || body::<$n>($($arg),*))
+            let name = const { $crate::boundary::named(concat!(stringify!($name), "\0")) };
+            $crate::boundary::boundary(name, when, $target, move || body::<$n>($($arg),*))
         }
         mpi!(@export $name, [""], c_int, $n, c_int, ($($arg: $type),*));
         mpi!(@export $name, ["_c"], i64, $n, c_int, ($($arg: $type),*));
@@ -285,8 +321,8 @@ macro_rules! mpi {
             #[inline(never)]
             fn body($($arg: $type),*) -> banyan_runtime::Result<()> $body
             let when = $crate::boundary::when::$name;
-            static NAME: &str = stringify!($name);
-            $crate::boundary::boundary(&NAME, when, $target, move || body($($arg),*))
+            let name = const { $crate::boundary::named(concat!(stringify!($name), "\0")) };
+            $crate::boundary::boundary(name, when, $target, move || body($($arg),*))
         }
         mpi!(@export $name, [""], c_int, , c_int, ($($arg: $type),*));
         mpi! { $($rest)* }
@@ -330,14 +366,14 @@ mod tests {
 
     #[test]
     fn a_panic_becomes_an_error() {
-        let code = boundary(&"MPI_Test", When::Always, Code, || panic!("the table is empty"));
+        let code = boundary(c"MPI_Test", When::Always, Code, || panic!("the table is empty"));
         assert_eq!(code, MPI_ERR_INTERN);
         assert!(sentence(code).unwrap().contains("the table is empty"));
     }
 
     #[test]
     fn a_lack_of_memory_is_no_fault_of_the_library() {
-        let code = boundary(&"MPI_Test", When::Always, Code, || {
+        let code = boundary(c"MPI_Test", When::Always, Code, || {
             banyan_memory::Scratch::zeroed(1 << 50);
             Ok(())
         });
@@ -347,7 +383,7 @@ mod tests {
 
     #[test]
     fn calls_before_init_are_refused_by_name() {
-        let failed = contained("MPI_Send", When::Running, || unreachable!("the body must not run"));
+        let failed = contained(c"MPI_Send", When::Running, || unreachable!("the body must not run"));
         let code = failed.unwrap_err().code;
         assert_eq!(code, MPI_ERR_OTHER);
         assert_eq!(
@@ -359,7 +395,7 @@ mod tests {
 
     #[test]
     fn tool_calls_need_the_tool_interface() {
-        let code = boundary(&"MPI_T_cvar_get_num", When::Tool, Code, || Ok(()));
+        let code = boundary(c"MPI_T_cvar_get_num", When::Tool, Code, || Ok(()));
         assert_eq!(code, MPI_T_ERR_NOT_INITIALIZED);
     }
 }

@@ -1,7 +1,7 @@
 //! Functions of the ABI that are not built yet: exported, and an error that names them. Where the program's error
 //! handler lets errors pass, as that of files does from the start, the first call says so on stderr.
 
-use crate::boundary::{SelfComm, Target, boundary, when};
+use crate::boundary::{SelfComm, Target, boundary, named, when};
 use crate::errhandler::{self, Handler};
 use crate::ffi::*;
 use crate::pointer::Ptr;
@@ -37,9 +37,10 @@ macro_rules! not_built {
             #[allow(unused_variables, clippy::too_many_arguments, reason = "MPI's parameters")]
             extern "C-unwind" fn mpi($($arg: $type),*) -> c_int {
                 static SAID: AtomicBool = AtomicBool::new(false);
-                static NAME: &str = stringify!($name);
                 let target = Target::from($target);
-                boundary(&NAME, when::$name, target, || Err(not_built(NAME, $why, target, &SAID)))
+                let name = const { named(concat!(stringify!($name), "\0")) };
+                let error = || Err(not_built(stringify!($name), $why, target, &SAID));
+                boundary(name, when::$name, target, error)
             }
             #[unsafe(export_name = concat!("P", stringify!($name)))]
             #[allow(clippy::too_many_arguments, reason = "MPI's parameters")]

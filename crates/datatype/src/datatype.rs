@@ -1,7 +1,7 @@
 //! [`Datatype`]: what the rest of the runtime knows a datatype by.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, OnceLock};
 
 use crate::Error;
 use crate::basic::Basic;
@@ -50,7 +50,8 @@ impl Datatype {
         {
             return Some(sized);
         }
-        BUILTINS.get(usize::from(code.checked_sub(FIRST)?))?.as_ref()
+        let place = BUILTINS.get(usize::from(code.checked_sub(FIRST)?))?;
+        place.get().or_else(|| first_use(place, code))
     }
 
     pub(crate) fn named(basic: &'static Basic) -> Datatype {
@@ -279,7 +280,13 @@ impl Drop for Datatype {
 const FIRST: u16 = 0x200;
 const LAST: u16 = 0x2ff;
 
-static BUILTINS: LazyLock<Vec<Option<Arc<Datatype>>>> = LazyLock::new(|| {
-    let make = |code| Basic::find(code).map(|basic| Arc::new(Datatype::named(basic)));
-    (FIRST..=LAST).map(make).collect()
-});
+/// The predefined types that were used: most programs use a few, and all of them take 36 KiB.
+static BUILTINS: [OnceLock<Arc<Datatype>>; (LAST - FIRST + 1) as usize] =
+    [const { OnceLock::new() }; (LAST - FIRST + 1) as usize];
+
+/// Makes a predefined type, if there is one with this handle value.
+#[cold]
+fn first_use(place: &'static OnceLock<Arc<Datatype>>, code: u16) -> Option<&'static Arc<Datatype>> {
+    let basic = Basic::find(code)?;
+    Some(place.get_or_init(|| Arc::new(Datatype::named(basic))))
+}
