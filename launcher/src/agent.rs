@@ -175,21 +175,25 @@ impl Agent {
         let (reports, reports_in) = pipe_with(PipeFlags::CLOEXEC).map_err(refused("pipe2"))?;
         rustix::io::ioctl_fionbio(&reports, true).map_err(refused("ioctl(FIONBIO)"))?;
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(refused("epoll_create1"))?;
-        epoll::add(&epoll, &children, Token::Signals.data(), EventFlags::IN)?;
-        epoll::add(&epoll, &control, Token::Control.data(), EventFlags::IN)?;
-        epoll::add(&epoll, &reports, Token::Reports.data(), EventFlags::IN)?;
+        let watched = [(&children, Token::Signals), (&control, Token::Control), (&reports, Token::Reports)];
+        for (fd, token) in watched {
+            epoll::add(&epoll, fd, token.data(), EventFlags::IN).map_err(refused("epoll_ctl"))?;
+        }
         let stream = |at| Token::Stream(at).encode();
         let sink = |at| Token::Sink(at).encode();
         let mut output = Output::new(plan.label(), stream, sink)?;
+        let file = "a file in memory (memfd_create, ftruncate)";
         let memory = Shm::memory(plan.size)
+            .map_err(|why| if why.raw_os_error().is_some() { refused(file)(why) } else { why })
             .inspect_err(|why| {
-                let text = format!("no shared memory between ranks ({why}): they use slower ways");
+                let text = format!("no shared memory between ranks: {why}: they use slower ways");
                 output.say(&epoll, &text);
             })
             .ok();
         let status = banyan_pmi::status::create(plan.size)
+            .map_err(refused(file))
             .inspect_err(|why| {
-                let text = format!("no status lines ({}): a job that hangs cannot be explained", reason(why));
+                let text = format!("no status lines: {why}: a job that hangs cannot be explained");
                 output.say(&epoll, &text);
             })
             .ok();
@@ -238,12 +242,14 @@ impl Agent {
             hurry: false,
             unread: None,
             concluded: false,
-            oom: oom::Watch::begin(),
+            oom: None,
         })
     }
 
     fn run(mut self) -> u8 {
         self.start_ranks();
+        // Only now: nobody waits for it, and no rank has had the time to fill the memory.
+        self.oom = oom::Watch::begin();
         let mut events: Vec<Event> = Vec::with_capacity(128);
         loop {
             let now = Instant::now();
@@ -257,8 +263,9 @@ impl Agent {
             if let Err(why) = epoll::wait(&self.epoll, spare, timeout.as_ref())
                 && why != Errno::INTR
             {
-                self.fail_with(None, Failure::Output(why.to_string()));
+                self.fail_with(None, Failure::System(refused("epoll_wait")(why).to_string()));
                 self.kill_all();
+                self.reap();
             }
             for event in &events {
                 self.handle(Token::decode(event.data.u64()), event.flags);
@@ -343,10 +350,15 @@ impl Agent {
         let mut bytes = [0; REPORT_BYTES];
         while let Ok(REPORT_BYTES) = rustix::io::read(&self.reports, &mut bytes) {
             let report = Report::decode(&bytes);
-            let why = reason(&std::io::Error::from_raw_os_error(report.errno));
+            let error = std::io::Error::from_raw_os_error(report.errno);
+            let why = reason(&error);
             let missing = report.errno == Errno::NOENT.raw_os_error();
             let (status, why) = match report.stage {
-                Stage::Prepare => (1, why),
+                Stage::Prepare => (1, refused("dup2")(error).to_string()),
+                Stage::Bind => {
+                    let why = refused("sched_setaffinity")(error);
+                    (1, format!("{why}; --bind-to none does without"))
+                }
                 Stage::Directory => (1, format!("working directory: {why}")),
                 Stage::Execute if missing => (127, self.not_there(report.rank).unwrap_or(why)),
                 Stage::Execute => (126, why),

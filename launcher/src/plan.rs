@@ -9,8 +9,9 @@ use banyan_pmi::settings::{COMMON, FABRICS};
 use banyan_shm::Shm;
 use banyan_topo::CpuSet;
 use rustix::fs::{Access, access};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, setrlimit};
 
+use crate::agent::refused;
 use crate::binding::Binding;
 use crate::environment::{Environment, check, check_reach};
 use crate::files::Files;
@@ -117,8 +118,9 @@ impl Plan {
 
     /// Makes room for the descriptors that the ranks need; gives the limit as it was, for the ranks.
     pub(crate) fn raise_limit(&self) -> Result<Limit, Trouble> {
-        let was = getrlimit(Resource::Nofile);
-        let (soft, hard) = (was.current.unwrap_or(u64::MAX), was.maximum.unwrap_or(u64::MAX));
+        let failed = |why: std::io::Error| Trouble::new(format!("cannot start: {why}"));
+        let limit = Limit::here().map_err(refused("getrlimit")).map_err(failed)?;
+        let Limit { soft, hard } = limit;
         let each = 4 - self.files.count();
         let need = OWN_DESCRIPTORS + each * u64::from(self.size);
         if need > hard {
@@ -128,11 +130,10 @@ impl Plan {
             )));
         }
         if need > soft {
-            let raised = Rlimit { current: Some(need), maximum: was.maximum };
-            setrlimit(Resource::Nofile, raised)
-                .map_err(|why| Trouble::new(format!("the limit on descriptors cannot be raised: {why}")))?;
+            let raised = Rlimit { current: Some(need), maximum: Some(hard) };
+            setrlimit(Resource::Nofile, raised).map_err(refused("setrlimit")).map_err(failed)?;
         }
-        Ok(Limit { soft, hard })
+        Ok(limit)
     }
 
     /// Says what the user may not have meant: variables that are no settings; at a terminal, and with -v, also that ranks have to

@@ -28,15 +28,32 @@ pub(crate) struct Limit {
     pub(crate) hard: u64,
 }
 
+impl Limit {
+    /// Of this process. (Not by `rustix`, which takes this call for one that cannot fail.)
+    ///
+    /// # Errors
+    /// If a sandbox refuses to tell.
+    pub(crate) fn here() -> io::Result<Limit> {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: `limit` is ours to be written.
+        match unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } {
+            0 => Ok(Limit { soft: limit.rlim_cur, hard: limit.rlim_max }),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
 /// What of a start failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
-    /// Limits, affinity, descriptors.
+    /// Standard input and output.
     Prepare = 0,
     /// Changing to the working directory.
     Directory = 1,
     /// Executing the program.
     Execute = 2,
+    /// Binding to cores.
+    Bind = 3,
 }
 
 /// A child's report that it could not start.
@@ -53,6 +70,7 @@ impl Report {
         let stage = match word(4) {
             1 => Stage::Directory,
             2 => Stage::Execute,
+            3 => Stage::Bind,
             _ => Stage::Prepare,
         };
         Report { rank: word(0), stage, errno: word(8).cast_signed() }
@@ -270,7 +288,7 @@ extern "C" fn run_child(child: *mut c_void) -> c_int {
         if let Some(mask) = cpus
             && libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), mask) != 0
         {
-            fail(what, Stage::Prepare);
+            fail(what, Stage::Bind);
         }
         if let Some(directory) = what.directory
             && libc::chdir(directory.as_ptr()) != 0
@@ -309,7 +327,7 @@ mod tests {
 
     #[test]
     fn reports_survive_the_pipe() {
-        for stage in [Stage::Prepare, Stage::Directory, Stage::Execute] {
+        for stage in [Stage::Prepare, Stage::Directory, Stage::Execute, Stage::Bind] {
             let report = Report { rank: 70_000, stage, errno: 13 };
             assert_eq!(Report::decode(&report.encode()), report);
         }

@@ -69,6 +69,8 @@ pub(crate) enum Failure {
     Interrupted(i32),
     /// mpirun's output cannot be written.
     Output(String),
+    /// The system refuses mpirun what it cannot do without.
+    System(String),
 }
 
 impl Failure {
@@ -124,7 +126,8 @@ impl Failure {
             | Failure::JoinedGone { .. }
             | Failure::NoInit
             | Failure::Protocol(_)
-            | Failure::Output(_) => 1,
+            | Failure::Output(_)
+            | Failure::System(_) => 1,
         }
     }
 
@@ -158,6 +161,7 @@ impl Failure {
             Failure::Abort { code, message } => format!("{who} aborted with code {code}: {message}"),
             Failure::Start { why, .. } => format!("{who} could not be started: {why}"),
             Failure::Protocol(why) => format!("{who}: {why}"),
+            Failure::System(why) => why.clone(),
             Failure::Timeout(time) => {
                 format!("the job took longer than {} s (--timeout)", time.as_secs_f64())
             }

@@ -52,6 +52,18 @@ pub(crate) fn is_privileged() -> bool {
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
+/// The most bytes of a file that this process may write, as far as the system tells: a sandbox may refuse that.
+#[allow(
+    unsafe_code,
+    reason = "rustix takes this call for one that cannot fail, and this module has the right to one"
+)]
+pub(crate) fn largest_file() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: `limit` is ours to be written. If the call fails, it stays as it is.
+    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
+    limit.rlim_cur
+}
+
 /// Adopts the socket and sets it to close on exec; `None` if that descriptor is not the socket it was.
 #[allow(unsafe_code, reason = "a descriptor that arrives by number can be owned in no other way")]
 pub(crate) fn adopt_socket(handed: Handed) -> Option<OwnedFd> {

@@ -8,9 +8,10 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::{pread, pwrite};
-use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
+
+use crate::inherit::largest_file;
 
 /// Bytes of a rank's line in the file.
 const LINE: usize = 1024;
@@ -83,7 +84,7 @@ pub fn create(ranks: u32) -> std::io::Result<OwnedFd> {
     let file = memfd_create("banyan-status", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     let bytes = u64::from(ranks) * LINE as u64;
     // Going past a limit on file sizes (ulimit -f) raises SIGXFSZ.
-    if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < bytes) {
+    if largest_file() < bytes {
         return Err(rustix::io::Errno::FBIG.into());
     }
     ftruncate(&file, bytes)?;
@@ -95,7 +96,7 @@ pub fn create(ranks: u32) -> std::io::Result<OwnedFd> {
 pub fn write(file: impl AsFd, rank: u32, line: Option<&Line>) {
     let at = u64::from(rank) * LINE as u64;
     // A program may have lowered the limit on file sizes since it was started.
-    if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < at + LINE as u64) {
+    if largest_file() < at + LINE as u64 {
         return;
     }
     let bytes = line.map_or(vec![0; 8], encode);

@@ -78,8 +78,8 @@ impl<In: DeserializeOwned, Out: Serialize> Channel<In, Out> {
     /// What `socketpair` says, such as too few descriptors.
     pub fn pair() -> io::Result<(Self, OwnedFd)> {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        set_socket_passcred(&ours, true)?;
-        Ok((Self { asks: true, ..Self::new(ours) }, theirs))
+        let asks = set_socket_passcred(&ours, true).is_ok();
+        Ok((Self { asks, ..Self::new(ours) }, theirs))
     }
 
     /// Queues a frame and sends what the socket takes now; the rest goes with [`Channel::flush`].
@@ -153,7 +153,7 @@ impl<In: DeserializeOwned, Out: Serialize> Channel<In, Out> {
     }
 
     /// The process that sent the last frame that was received, as the system says: its number here, whatever it is to itself
-    /// in a namespace of its own. It may be gone. Known to channels made by [`Channel::pair`].
+    /// in a namespace of its own. It may be gone. Known to channels made by [`Channel::pair`], unless the system refuses to tell.
     pub fn sender(&self) -> Option<Pid> {
         self.sender
     }

@@ -87,10 +87,9 @@ impl Agent {
             return;
         }
         let sender = self.ranks[at].line.as_ref().and_then(Line::sender);
-        let joined = sender.or(Pid::from_raw(pid.cast_signed()));
         self.ranks[at].joined =
-            Some((joined.map_or(pid, |joined| joined.as_raw_pid().cast_unsigned()), None));
-        if let Some(joined) = joined.filter(|_| joined != self.ranks[at].started_as) {
+            Some((sender.map_or(pid, |joined| joined.as_raw_pid().cast_unsigned()), None));
+        if let Some(joined) = sender.filter(|_| sender != self.ranks[at].started_as) {
             self.watch_joined(at, joined);
         }
         if version != VERSION {
