@@ -7,6 +7,8 @@
 
 use std::ptr::null_mut;
 
+use banyan_runtime::FD_NAME;
+
 unsafe extern "C" {
     static stdin: *mut libc::FILE;
     static stdout: *mut libc::FILE;
@@ -22,8 +24,7 @@ extern "C" fn by_lines() {
     // the environment, or use the streams, when a program and its libraries are loaded; a program that loads this library
     // later (Python) still only finds its streams' mode changed, under their locks. No buffer is given, none is replaced.
     unsafe {
-        // The variable that leads a rank to its job (`banyan_pmi::FD_VARIABLE`).
-        if libc::getenv(c"BANYAN_PMI_FD".as_ptr()).is_null() {
+        if libc::getenv(FD_NAME.as_ptr()).is_null() {
             return;
         }
         libc::setvbuf(stdout, null_mut(), libc::_IOLBF, 0);

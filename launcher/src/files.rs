@@ -117,13 +117,11 @@ impl Files {
             Files::Named(patterns) => {
                 let Some(pattern) = &patterns[kind as usize] else { return Ok(None) };
                 let path = pattern.path(rank, host);
-                if !pattern.is_shared() {
-                    let mut made = File::options();
-                    made.write(true).create(true).truncate(true).custom_flags(libc::O_NOFOLLOW);
-                    made.open(&path).map_err(|why| named(&path, &why))?;
-                }
-                // Others may have the same file: other ranks, or this one's other output.
+                // Others may have the same file: this rank's other output, or, when it has been made empty, other ranks.
                 options.append(true);
+                if !pattern.is_shared() {
+                    options.custom_flags(libc::O_TRUNC | libc::O_NOFOLLOW);
+                }
                 path
             }
         };

@@ -58,7 +58,7 @@ fn sorted(text: &str) -> Vec<String> {
 
 #[test]
 fn files_are_named_by_patterns() {
-    let folder = Folder::new("patterns", &[("all", "old\n")]);
+    let folder = Folder::new("patterns", &[("all", "old\n"), ("e-0", "old\n")]);
     let script = ["-n", "2", "sh", "-c", "echo out $BANYAN_RANK; echo err >&2"];
     let (out, err) = (folder.path("o-%r-%g%p"), folder.path("e-%r"));
     let done = run(&[&["-outfile-pattern", &out, &format!("--errfile-pattern={err}")], &script[..]].concat());

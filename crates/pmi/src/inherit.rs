@@ -4,7 +4,7 @@
 //! reopened files; the inode of the socket is unique while the job lives. Where the socket is not there, the agent's process
 //! id tells a rank that lost it from a program that only has the variable left over: see [`kin`].
 
-use std::ffi::OsStr;
+use std::ffi::{CStr, OsStr};
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
@@ -13,7 +13,13 @@ use rustix::fs::{FileType, fstat};
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 
 /// The variable that leads a rank to its agent: `FD:INODE:AGENT`, with the agent's process id.
-pub const FD_VARIABLE: &str = "BANYAN_PMI_FD";
+pub const FD_VARIABLE: &str = match FD_NAME.to_str() {
+    Ok(name) => name,
+    Err(_) => panic!("plain letters"),
+};
+
+/// [`FD_VARIABLE`] for functions of C.
+pub const FD_NAME: &CStr = c"BANYAN_PMI_FD";
 
 /// How many ancestors [`kin`] looks at.
 const MAX_ANCESTORS: usize = 64;

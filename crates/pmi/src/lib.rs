@@ -30,7 +30,7 @@ mod wire;
 pub use client::{Client, Error, Event, attach};
 pub use foreign::foreign_launcher;
 pub use frame::{Job, MAX_CARD, MAX_TEXT, NodeRun, Reply, Request, VERSION, cut};
-pub use inherit::{FD_VARIABLE, fd_value};
+pub use inherit::{FD_NAME, FD_VARIABLE, fd_value};
 pub use last_word::LastWord;
 pub use wire::{Channel, WireError};
 

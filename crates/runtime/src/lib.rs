@@ -33,6 +33,7 @@ mod wait;
 
 pub use attr::{Attributes, CopyFn, CopyRule, DeleteFn, Keyvals, Value};
 pub use banyan_coll::{Asked, Call, Given, Kind, Lists, Memory, Op, UserOp};
+pub use banyan_pmi::FD_NAME;
 pub use bsend::{Attached, BSEND_OVERHEAD};
 pub use cart::{Cart, dims_create};
 pub use coll::Root;
