@@ -6,22 +6,23 @@
 //! small loan, unasked. Who runs out says so in its rendezvous and is lent more, while the budget lasts;
 //! when it does not, those that were lent more and are quiet are asked to give it back.
 
+use crate::matching::Unexpected;
+use crate::request::{Message, SHORT};
+use crate::slab::Slab;
 use crate::types::Config;
 
 /// Bytes of one unit of credit.
 pub(crate) const UNIT: usize = 64;
 
-/// Units that the envelope of a message is counted as. Its place in the queues takes some more, which halves the budget for
-/// messages of no bytes; but programs count on thousands of small sends that complete before they are received.
-const ENVELOPE: u32 = 1;
-
-/// Units that an announced message really takes.
-const ANNOUNCED: u32 = 3;
+/// Units that the envelope of a message takes: its place in the slab of messages, in which a short payload lies, too, and
+/// that in the queue of its context.
+const ENVELOPE: u32 = 2;
+const _: () = assert!(Slab::<Message>::EACH + Unexpected::EACH <= ENVELOPE as usize * UNIT);
 
 /// Units for a message of so many bytes: its payload and its envelope.
 #[inline]
 pub(crate) fn cost(bytes: usize) -> u32 {
-    ENVELOPE + bytes.div_ceil(UNIT) as u32
+    if bytes <= SHORT { ENVELOPE } else { ENVELOPE + bytes.div_ceil(UNIT) as u32 }
 }
 
 /// Fewer announcements are never allowed: a few rendezvous have to be under way at once.
@@ -60,7 +61,7 @@ impl Bank {
     pub(crate) fn new(config: &Config) -> Self {
         let units = |bytes: usize| u32::try_from(bytes / UNIT).unwrap_or(u32::MAX / 4).min(u32::MAX / 4);
         let (budget, initial) = (units(config.budget), units(config.initial_credit));
-        let window = (initial / 4 / ANNOUNCED).clamp(LEAST_WINDOW, MOST_WINDOW);
+        let window = (initial / 4 / ENVELOPE).clamp(LEAST_WINDOW, MOST_WINDOW);
         Self { budget, lent: 0, initial, reserve: budget / 2, window }
     }
 
@@ -189,6 +190,6 @@ mod tests {
 
     #[test]
     fn a_message_costs_its_envelope_too() {
-        assert_eq!((cost(0), cost(1), cost(64), cost(65)), (1, 2, 2, 3));
+        assert_eq!([0, 23, 24, 64, 65].map(cost), [2, 2, 3, 3, 4]);
     }
 }

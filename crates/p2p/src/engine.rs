@@ -262,19 +262,11 @@ impl Engine {
     /// Drops a message that nobody will receive.
     pub(crate) fn discard(&mut self, id: u64) {
         let Some(message) = self.messages.remove(id) else { return };
-        match message.body {
-            Body::Whole { payload, waits } => {
-                self.release(message.peer, payload);
-                if let Some(sender) = waits {
-                    self.owe(message.peer, Reply::bare(Kind::Taken, sender, 0));
-                }
-            }
-            Body::Offer { rts, early } => {
-                self.release_early(message.peer, early);
-                if !rts.follows {
-                    self.owe(message.peer, Reply::bare(Kind::Taken, rts.id, 0));
-                }
-            }
+        let follows = matches!(&message.body, Body::Offer { rts, .. } if rts.follows);
+        let waits = message.sender().filter(|_| !follows);
+        self.release(message.peer, message.body);
+        if let Some(sender) = waits {
+            self.owe(message.peer, Reply::bare(Kind::Taken, sender, 0));
         }
     }
 

@@ -332,6 +332,9 @@ struct Message {
 }
 
 impl Unexpected {
+    /// Bytes of one message, without what it takes in lists.
+    pub(crate) const EACH: usize = size_of::<Node<Message, 4>>();
+
     pub(crate) fn new() -> Self {
         Self { entries: Entries::new(), indexed: [false; 4] }
     }

@@ -1,59 +1,65 @@
 //! [`Pool`]: where the payload of messages lies that came before their receive.
 
-/// Buffers of a few sizes that are used again, so that steady traffic does not allocate.
+use crate::credit::UNIT;
+
+/// Buffers of whole units of credit that are used again, so that steady traffic does not allocate.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
-    /// Kept buffers of 64, 128, ... bytes.
-    shelves: [Vec<Vec<u8>>; SHELVES],
+    /// Kept buffers of 64, 128, 192, ... bytes.
+    shelves: Vec<Vec<Vec<u8>>>,
+    /// Bytes of them.
+    kept: usize,
     /// Bytes in use.
     pub(crate) held: u64,
     /// The most that were ever in use.
     pub(crate) most: u64,
 }
 
-const SMALLEST: usize = 64;
-const SHELVES: usize = 7;
-/// Bytes that a shelf keeps.
-const KEPT: usize = 64 << 10;
+/// Longer buffers are not kept, bytes.
+const LONGEST: usize = 4 << 10;
+/// Bytes that are kept at most.
+const KEPT: usize = 256 << 10;
 
 impl Pool {
     /// A copy of `bytes`.
     #[inline]
     pub(crate) fn copy_of(&mut self, bytes: &[u8]) -> Vec<u8> {
-        self.held += bytes.len() as u64;
-        self.most = self.most.max(self.held);
-        if bytes.is_empty() {
-            return Vec::new();
-        }
-        let shelf = shelf_for(bytes.len());
-        let mut buffer = match self.shelves.get_mut(shelf) {
-            Some(kept) => kept.pop().unwrap_or_else(|| Vec::with_capacity(SMALLEST << shelf)),
-            None => Vec::with_capacity(bytes.len()),
-        };
+        self.count(bytes.len());
+        let kept = self.shelves.get_mut(bytes.len().div_ceil(UNIT)).and_then(Vec::pop);
+        self.kept -= kept.as_ref().map_or(0, Vec::capacity);
+        let mut buffer = kept.unwrap_or_else(|| Vec::with_capacity(bytes.len().next_multiple_of(UNIT)));
         buffer.extend_from_slice(bytes);
         buffer
+    }
+
+    /// So many bytes are kept, here or elsewhere.
+    #[inline]
+    pub(crate) fn count(&mut self, bytes: usize) {
+        self.held += bytes as u64;
+        self.most = self.most.max(self.held);
+    }
+
+    /// They are not any more.
+    #[inline]
+    pub(crate) fn discount(&mut self, bytes: usize) {
+        self.held -= bytes as u64;
     }
 
     /// Takes a buffer back.
     #[inline]
     pub(crate) fn give_back(&mut self, mut buffer: Vec<u8>) {
-        self.held -= buffer.len() as u64;
-        if buffer.is_empty() {
+        self.discount(buffer.len());
+        let (shelf, size) = (buffer.len().div_ceil(UNIT), buffer.capacity());
+        if size == 0 || size > LONGEST || self.kept + size > KEPT {
             return;
         }
-        let shelf = shelf_for(buffer.len());
-        let Some(kept) = self.shelves.get_mut(shelf) else { return };
-        if kept.len() < KEPT / (SMALLEST << shelf) {
-            buffer.clear();
-            kept.push(buffer);
+        if shelf >= self.shelves.len() {
+            self.shelves.resize_with(shelf + 1, Vec::new);
         }
+        buffer.clear();
+        self.kept += size;
+        self.shelves[shelf].push(buffer);
     }
-}
-
-/// The shelf whose buffers hold `len` (at least 1) bytes; beyond the last, buffers are made to measure.
-#[inline]
-fn shelf_for(len: usize) -> usize {
-    len.div_ceil(SMALLEST).next_power_of_two().trailing_zeros() as usize
 }
 
 #[cfg(test)]

@@ -98,17 +98,9 @@ impl Engine {
         class: Class,
         data: &Data,
     ) -> Started {
+        let waits = message.sender();
         let Message { peer, source, tag, body } = message;
         let started = match body {
-            Body::Whole { payload, waits } => {
-                let wanted = payload::unpack(data, 0, &payload);
-                let completion = request::received(source, tag, payload.len() as u64, wanted as u64);
-                self.release(peer, payload);
-                if let Some(sender) = waits {
-                    self.owe(peer, Reply::bare(Kind::Taken, sender, 0));
-                }
-                Started::Done(completion)
-            }
             Body::Offer { rts, early } => {
                 let here = early.as_ref().map_or(0, |early| early.bytes);
                 let down = self.peers.at(peer, &mut self.bank).down.clone();
@@ -122,6 +114,16 @@ impl Engine {
                 self.fetch(id, peer, source, tag, rts, early);
                 Started::Pending(ReqId(id))
             }
+            whole => {
+                let payload = whole.payload();
+                let wanted = payload::unpack(data, 0, payload);
+                let completion = request::received(source, tag, payload.len() as u64, wanted as u64);
+                self.release(peer, whole);
+                if let Some(sender) = waits {
+                    self.owe(peer, Reply::bare(Kind::Taken, sender, 0));
+                }
+                Started::Done(completion)
+            }
         };
         if self.peers.at(peer, &mut self.bank).listed {
             self.flush(port, peer);
@@ -132,16 +134,27 @@ impl Engine {
         }
     }
 
-    /// The payload of an unexpected message is not needed any more.
-    pub(crate) fn release(&mut self, peer: Peer, payload: Vec<u8>) {
-        let units = credit::cost(payload.len());
-        self.pool.give_back(payload);
-        self.paid_back(peer, units);
+    /// What was kept of an unexpected message is not needed any more.
+    pub(crate) fn release(&mut self, peer: Peer, body: Body) {
+        match body {
+            Body::Short { len, .. } => {
+                self.pool.discount(len.into());
+                self.paid_back(peer, credit::cost(len.into()));
+            }
+            Body::Whole { payload, .. } => self.release_frame(peer, payload),
+            Body::Offer { early, .. } => self.release_early(peer, early),
+        }
     }
 
     /// The same of what had followed an offer.
-    pub(crate) fn release_early(&mut self, peer: Peer, early: Option<Box<Early>>) {
-        early.into_iter().flat_map(|early| early.frames).for_each(|frame| self.release(peer, frame));
+    fn release_early(&mut self, peer: Peer, early: Option<Box<Early>>) {
+        early.into_iter().flat_map(|early| early.frames).for_each(|frame| self.release_frame(peer, frame));
+    }
+
+    fn release_frame(&mut self, peer: Peer, frame: Vec<u8>) {
+        let units = credit::cost(frame.len());
+        self.pool.give_back(frame);
+        self.paid_back(peer, units);
     }
 
     /// A message that cost `units` left memory, or never was put there.
@@ -187,7 +200,7 @@ impl Engine {
             }
             return self.finish(id, message.completion());
         }
-        let Some(region) = rts.region.filter(|_| link.is_readable()) else {
+        let Some(region) = rts.region().filter(|_| link.is_readable()) else {
             return self.await_pieces(id, message, received, !rts.follows);
         };
         let Some(Request { state: State::Recv(recv), .. }) = self.requests.get_mut(id) else { return };

@@ -1,5 +1,6 @@
 //! Requests and unexpected messages, and the states they go through.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use banyan_datatype::Data;
@@ -249,6 +250,9 @@ pub(crate) fn lost(peer: Peer, cause: &Arc<str>, mut but: Completion) -> Complet
     but
 }
 
+/// Payload up to this long lies in the message itself, bytes: what fits without making one larger.
+pub(crate) const SHORT: usize = 23;
+
 /// A message that no receive has taken yet.
 #[derive(Debug)]
 pub(crate) struct Message {
@@ -260,10 +264,23 @@ pub(crate) struct Message {
 
 #[derive(Debug)]
 pub(crate) enum Body {
-    /// All of it is here. The sender may wait to hear that it is matched.
-    Whole { payload: Vec<u8>, waits: Option<u64> },
+    /// All of it is here: the first `len` of `bytes`. The sender may wait to hear that it is matched.
+    Short { waits: Option<NonZeroU64>, len: u8, bytes: [u8; SHORT] },
+    /// All of it is here, and longer than that.
+    Whole { waits: Option<NonZeroU64>, payload: Vec<u8> },
     /// It is still with the sender, but for what has followed the offer.
     Offer { rts: wire::Rts, early: Option<Box<Early>> },
+}
+
+impl Body {
+    /// What is here of a whole message.
+    pub(crate) fn payload(&self) -> &[u8] {
+        match self {
+            Body::Short { len, bytes, .. } => &bytes[..usize::from(*len)],
+            Body::Whole { payload, .. } => payload,
+            Body::Offer { .. } => &[],
+        }
+    }
 }
 
 /// The first bytes of a message, as frames brought them.
@@ -276,15 +293,15 @@ pub(crate) struct Early {
 impl Message {
     pub(crate) fn bytes(&self) -> u64 {
         match &self.body {
-            Body::Whole { payload, .. } => payload.len() as u64,
             Body::Offer { rts, .. } => rts.total,
+            whole => whole.payload().len() as u64,
         }
     }
 
     /// Id of the send, if it is known.
     pub(crate) fn sender(&self) -> Option<u64> {
         match &self.body {
-            Body::Whole { waits, .. } => *waits,
+            Body::Short { waits, .. } | Body::Whole { waits, .. } => waits.map(NonZeroU64::get),
             Body::Offer { rts, .. } => Some(rts.id),
         }
     }

@@ -377,7 +377,8 @@ fn offer(
     }
     let region = *region;
     let told = region.filter(|_| !follows).map(|r| (r.addr, r.key));
-    let rts = Rts { total, id, starved, follows, last, region: told };
+    let (readable, place) = (told.is_some(), told.unwrap_or_default());
+    let rts = Rts { total, id, starved, follows, last, readable, place };
     let mut body = [0; Rts::MOST];
     let len = rts.encode(&mut body);
     link.post(port, caps, Head { kind: Kind::Rts as u8, ..send.head }, &body[..len])?;

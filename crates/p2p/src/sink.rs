@@ -1,5 +1,7 @@
 //! What arrives. Nothing here sends: answers are queued for [`Engine::progress`].
 
+use std::num::NonZeroU64;
+
 use banyan_datatype::Data;
 use banyan_memory::Buffer;
 use banyan_transport::{Class, Get, Head, Peer, Sink, Token};
@@ -9,7 +11,9 @@ use crate::credit;
 use crate::engine::{Contexts, Engine, list, wide_tag};
 use crate::payload;
 use crate::peers::{Link, Offer, Taker};
-use crate::request::{self, Body, Message, Pieces, Recv, RecvStep, Reply, Request, Send, SendStep, State};
+use crate::request::{
+    self, Body, Message, Pieces, Recv, RecvStep, Reply, Request, SHORT, Send, SendStep, State,
+};
 use crate::wire::{self, Cts, Kind, Rts};
 
 /// A frame that no correct peer sends.
@@ -176,8 +180,17 @@ impl Engine {
     #[inline(never)]
     fn keep_whole(&mut self, peer: Peer, head: &Head, body: &[u8], waits: Option<u64>) {
         let (source, tag) = request::labels(head);
-        let payload = self.pool.copy_of(body);
-        self.keep(head, Message { peer, source, tag, body: Body::Whole { payload, waits } });
+        let waits = waits.and_then(NonZeroU64::new);
+        let body = match body.len() {
+            len @ 0..=SHORT => {
+                self.pool.count(len);
+                let mut bytes = [0; SHORT];
+                bytes[..len].copy_from_slice(body);
+                Body::Short { waits, len: len as u8, bytes }
+            }
+            _ => Body::Whole { waits, payload: self.pool.copy_of(body) },
+        };
+        self.keep(head, Message { peer, source, tag, body });
     }
 
     /// An offer of a message: fetched if a receive waits for it, or kept.
@@ -340,10 +353,8 @@ impl Engine {
             |id: u64| self.messages.get(id).is_some_and(|m| m.peer == peer && m.sender() == Some(sender));
         let Some((place, id)) = unexpected.places().find(|&(_, id)| of_sender(id)) else { return Ok(()) };
         unexpected.remove(place);
-        match self.messages.remove(id).map(|message| message.body) {
-            Some(Body::Whole { payload, .. }) => self.release(peer, payload),
-            Some(Body::Offer { early, .. }) => self.release_early(peer, early),
-            None => {}
+        if let Some(message) = self.messages.remove(id) {
+            self.release(peer, message.body);
         }
         self.owe(peer, Reply::bare(Kind::Cancelled, sender, 0));
         Ok(())

@@ -14,6 +14,9 @@ struct Slot<T> {
 }
 
 impl<T> Slab<T> {
+    /// Bytes of one value.
+    pub(crate) const EACH: usize = size_of::<Slot<T>>();
+
     pub(crate) fn new() -> Self {
         Self { slots: Vec::new(), free: Vec::new() }
     }

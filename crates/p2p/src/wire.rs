@@ -65,8 +65,10 @@ pub(crate) struct Rts {
     pub(crate) follows: bool,
     /// No message with a tag is announced after it until one is answered, or more are asked for.
     pub(crate) last: bool,
-    /// Where the bytes lie, if they can be read from there: address and key.
-    pub(crate) region: Option<(u64, u64)>,
+    /// The bytes can be read where they lie.
+    pub(crate) readable: bool,
+    /// Where that is: address and key.
+    pub(crate) place: (u64, u64),
 }
 
 const HAS_REGION: u32 = 1;
@@ -80,14 +82,14 @@ impl Rts {
     /// Writes the body; gives its length.
     pub(crate) fn encode(&self, out: &mut [u8; Self::MOST]) -> usize {
         let flag = |set: bool, flag: u32| if set { flag } else { 0 };
-        let flags = flag(self.region.is_some(), HAS_REGION)
+        let flags = flag(self.readable, HAS_REGION)
             | flag(self.starved, STARVED)
             | flag(self.follows, FOLLOWS)
             | flag(self.last, LAST);
         out[..8].copy_from_slice(&self.total.to_le_bytes());
         out[8..16].copy_from_slice(&self.id.to_le_bytes());
         out[16..20].copy_from_slice(&flags.to_le_bytes());
-        let Some((addr, key)) = self.region else { return 20 };
+        let Some((addr, key)) = self.region() else { return 20 };
         out[20..28].copy_from_slice(&addr.to_le_bytes());
         out[28..36].copy_from_slice(&key.to_le_bytes());
         36
@@ -96,12 +98,15 @@ impl Rts {
     pub(crate) fn decode(body: &[u8]) -> Option<Rts> {
         let (total, id) = (word(body, 0)?, word(body, 8)?);
         let flags = u32::from_le_bytes(*body.get(16..)?.first_chunk()?);
-        let region = match flags & HAS_REGION {
-            0 => None,
-            _ => Some((word(body, 20)?, word(body, 28)?)),
-        };
-        let [starved, follows, last] = [STARVED, FOLLOWS, LAST].map(|flag| flags & flag != 0);
-        (total <= LONGEST).then_some(Rts { total, id, starved, follows, last, region })
+        let [readable, starved, follows, last] =
+            [HAS_REGION, STARVED, FOLLOWS, LAST].map(|flag| flags & flag != 0);
+        let place = if readable { (word(body, 20)?, word(body, 28)?) } else { (0, 0) };
+        (total <= LONGEST).then_some(Rts { total, id, starved, follows, last, readable, place })
+    }
+
+    /// Where the bytes can be read, if they can.
+    pub(crate) fn region(&self) -> Option<(u64, u64)> {
+        self.readable.then_some(self.place)
     }
 }
 
@@ -173,10 +178,11 @@ mod tests {
 
     #[test]
     fn bodies_come_back_and_short_ones_are_refused() {
-        for region in [None, Some((7, u64::MAX))] {
+        for (readable, place) in [(false, (0, 0)), (true, (7, u64::MAX))] {
             for bit in 0..4 {
                 let [starved, follows, last] = [1, 2, 3].map(|flag| bit == flag);
-                let rts = Rts { total: 1 << 40, id: 0x1234_5678_9abc_def0, starved, follows, last, region };
+                let id = 0x1234_5678_9abc_def0;
+                let rts = Rts { total: 1 << 40, id, starved, follows, last, readable, place };
                 let mut out = [0; Rts::MOST];
                 let len = rts.encode(&mut out);
                 assert_eq!(Rts::decode(&out[..len]), Some(rts));
@@ -184,8 +190,10 @@ mod tests {
             }
         }
         let mut out = [0; Rts::MOST];
-        Rts { total: LONGEST + 1, id: 1, starved: false, follows: false, last: false, region: None }
-            .encode(&mut out);
+        let rts = Rts { total: LONGEST, ..Rts::decode(&[0; 20]).unwrap() };
+        rts.encode(&mut out);
+        assert_eq!(Rts::decode(&out), Some(rts));
+        Rts { total: LONGEST + 1, ..rts }.encode(&mut out);
         assert_eq!(Rts::decode(&out), None);
         let cts = Cts { id: 3, room: 9 };
         assert_eq!(Cts::decode(&cts.encode()), Some(cts));
