@@ -63,6 +63,14 @@ impl Slots for Port {
         self.0.released(rank)
     }
 
+    fn void(&mut self, first: u64, last: u64) {
+        self.0.void(first, last);
+    }
+
+    fn reached(&mut self, rank: u32, stamp: u64) -> bool {
+        self.0.reached(rank, stamp)
+    }
+
     fn board(&mut self) -> Buffer {
         self.0.board()
     }
@@ -83,6 +91,10 @@ impl Messenger for Port {
 
     fn poll(&mut self, _: OpId) -> Option<Result<u64, Fault>> {
         unreachable!("8 bytes go through slots")
+    }
+
+    fn met(&mut self, _: OpId) -> bool {
+        unreachable!("no messages")
     }
 
     fn cancel(&mut self, _: OpId) {}

@@ -21,7 +21,10 @@
 //! * **Ranks agree.** Shape (but for the rank itself), choice and number of rounds follow from what all ranks
 //!   know alike. What only one rank knows (layout of its memory, whether it is in place) changes how it carries
 //!   out a step, never which step it is: what a message cannot use as it lies is packed on the way.
-//! * **Messages meet** by (sequence number, key, source). The key is the round's number, or a segment's. Both
+//! * **Calls that differ never meet.** A call's tag, 16 bits of what all ranks must say alike of it ([`About`]) and of what
+//!   they did before, is in the stamps of what is published and in the keys of messages. The first thing that a rank waits for
+//!   from another one, in each collective, is a publication or a message. Who waits for long asks whom it waits for ([`Note`]).
+//! * **Messages meet** by (sequence number, tag, key, source). The key is the round's number, or a segment's. Both
 //!   ends know the packed length; a message of no bytes is not sent, unless it is a signal.
 //! * **Pairs agree.** Where not all ranks know all sizes, the two ends of a block do: it goes through a [`Pocket`] of the
 //!   sender's slot or by message according to its own length, whatever the others do. The algorithm itself is chosen
@@ -53,7 +56,7 @@
 //!
 //! ```text
 //! let mut plans = PlanCache::new(rank, facts);              // one per communicator
-//! let mut execution = start(call, &mut plans, &tuning, seq);  // in the same order at all ranks
+//! let mut execution = start(call, &mut plans, &tuning);  // in the same order at all ranks
 //! loop {
 //!     match execution.advance(&mut messenger) {
 //!         Advance::Done(result) => break,
@@ -70,6 +73,7 @@ mod algorithms;
 mod arrange;
 mod call;
 mod execute;
+mod ledger;
 mod messenger;
 mod overrides;
 mod place;
@@ -85,7 +89,8 @@ mod walk;
 pub use algorithm::{ALL, Algorithm, BETWEEN, Case, Cost, Needs, between, of_kind};
 pub use call::{Call, Kind, Memory, Op, UserOp};
 pub use execute::{Advance, Execution, Job};
-pub use messenger::{Fault, Key, Messenger, OpId, Published, Slots};
+pub use ledger::{About, Difference, Heard, Ledger, Note, Said, difference};
+pub use messenger::{Fault, Key, Messenger, OpId, Published, Slots, order_of};
 pub use overrides::{BadOverride, Overrides, kind_named};
 pub use plan::{Attempt, Facts, PlanCache, SlotFacts, attempt, repeat, start};
 pub use repeat::{Asked, Given, Lists};

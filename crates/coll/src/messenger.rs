@@ -5,6 +5,8 @@ use banyan_datatype::Data;
 use banyan_memory::Buffer;
 use thiserror::Error;
 
+use crate::ledger::{AT_TAG, Said, differ};
+
 /// Names an operation that was started on a [`Messenger`] until it is over.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct OpId(pub u64);
@@ -13,7 +15,7 @@ pub struct OpId(pub u64);
 /// added by the runtime. Messages of one pair with equal keys match in the order they were started.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Key {
-    /// The collective on this communicator.
+    /// The collective on this communicator: the lower half of its number, and the tag of what it is about.
     pub seq: u32,
     /// The message within the collective, between one sender and one receiver.
     pub step: u32,
@@ -46,6 +48,41 @@ pub enum Fault {
         /// Who published it.
         rank: u32,
     },
+    /// What this rank gives another one, nobody takes (MPI_ERR_TRUNCATE).
+    #[error(
+        "rank {to} is through with this collective, and takes nothing of the {sent} bytes that this rank's arguments give it"
+    )]
+    Unwanted {
+        /// The receiver.
+        to: u32,
+        /// Bytes given.
+        sent: u64,
+    },
+    /// Two ranks called what does not go together.
+    #[error("{}", differ(said))]
+    Differ {
+        /// The two, in the order of ranks.
+        said: [Said; 2],
+    },
+    /// Two ranks call alike, but did not before.
+    #[error(
+        "ranks {} and {} call the same now, but collectives on this communicator before this one were not the same on \
+         both, so that they are out of step since",
+        ranks[0], ranks[1]
+    )]
+    OutOfStep {
+        /// The two, in the order of ranks.
+        ranks: [u32; 2],
+    },
+    /// A rank gave this collective up.
+    #[error(
+        "rank {rank} takes no part in this collective any more, after an error of its own or as it has freed the \
+         communicator, and this rank needs it"
+    )]
+    Left {
+        /// Who.
+        rank: u32,
+    },
     /// Operator and datatype do not fit together (MPI_ERR_OP).
     #[error("{0}")]
     Operator(String),
@@ -60,8 +97,12 @@ pub trait Messenger {
     /// Starts a receive into the memory behind `data`.
     fn recv(&mut self, from: u32, key: Key, data: &Data) -> OpId;
 
-    /// `None`: still under way. `Some`: over, with the bytes moved; the id is gone then.
+    /// `None`: still under way. `Some`: over, with the bytes moved; the id is gone then. From whom a message of a wrong
+    /// length came need not be said.
     fn poll(&mut self, op: OpId) -> Option<Result<u64, Fault>>;
+
+    /// True if the other side of an operation under way has come to it.
+    fn met(&mut self, op: OpId) -> bool;
 
     /// Gives an operation up: the id is gone, and its memory is not touched any more. Called for what is
     /// still under way when a collective fails.
@@ -79,8 +120,17 @@ pub enum Published {
     Region(u64),
 }
 
+/// The part of a stamp that counts.
+#[inline(always)]
+pub fn order_of(stamp: u64) -> u64 {
+    stamp & ((1 << AT_TAG) - 1)
+}
+
 /// Shared memory of a communicator whose ranks all are on one node: a slot per rank with some [banks](Slots::banks), used in
 /// turn by the stamps.
+///
+/// The upper 16 bits of a stamp that something is published under tell calls apart that all must make alike; what is said of
+/// order is about the [rest](order_of). Stamps that are released have no such bits.
 ///
 /// Stamps count the phases of the communicator's collectives in shared form from 1, the same at all ranks.
 /// A rank publishes stamp `s` only after every rank released `s - banks`, and works on one collective at a time
@@ -111,8 +161,8 @@ pub trait Slots {
     /// that is refused, and nothing reads their memory for what was published.
     fn revoke_regions(&mut self, first: u64, last: u64);
 
-    /// What `rank` (maybe myself) published under `stamp`; `None` until its stamp is `stamp` or later. It is
-    /// only asked for after the rank has published under that stamp, or will, and before it is released.
+    /// What `rank` (maybe myself) published under `stamp`; `None` until it has, and if that was for another call: all bits
+    /// count. It is only asked for after the rank has published under that stamp, or will, and before it is released.
     fn look(&mut self, rank: u32, stamp: u64) -> Option<Published>;
 
     /// Copies `into.len()` bytes from offset `at` of the region that `rank` published. `false`: refused.
@@ -123,6 +173,12 @@ pub trait Slots {
 
     /// Up to which stamp `rank` (maybe myself) has released; 0 at first.
     fn released(&mut self, rank: u32) -> u64;
+
+    /// What I release from `first` to `last` does not say that I have got there: I have given up. Before the release.
+    fn void(&mut self, first: u64, last: u64);
+
+    /// True if `rank` has released `stamp` because it got there.
+    fn reached(&mut self, rank: u32, stamp: u64) -> bool;
 
     /// Memory that all ranks of the communicator share besides the slots; their releases tell whose turn it is.
     fn board(&mut self) -> Buffer;

@@ -8,6 +8,7 @@ use crate::execute::Stamps;
 use crate::execute::flat::Flat;
 use crate::execute::hops::Begun;
 use crate::execute::line::{Line, Outline};
+use crate::ledger::{About, Ledger, Used};
 use crate::place::Place;
 use crate::repeat::Repeated;
 use crate::sections::Sections;
@@ -66,14 +67,16 @@ struct Course {
     /// All ranks have released the stamps up to this one, as far as is known here. (Not beside the stamp: both were
     /// written just now, and to be read as one they would first have to leave, behind the message.)
     floor: u64,
+    ledger: Ledger,
 }
 
 impl Course {
     /// The stamps of the next collective, which has so many phases, and chunks on the board.
     #[inline(always)]
-    fn next(&mut self, phases: u32, chunks: Chunks) -> Stamps {
+    fn next(&mut self, about: About, used: Used, phases: u32, chunks: Chunks) -> Stamps {
+        let tag = self.ledger.enter(about, used);
         let taken = self.sections.take(chunks, (self.stamp, phases));
-        let stamps = Stamps::new((self.rank, self.ranks), self.stamp, self.floor, taken);
+        let stamps = Stamps::new((self.rank, self.ranks), (self.stamp, tag), self.floor, taken);
         self.stamp += u64::from(phases);
         stamps
     }
@@ -127,7 +130,9 @@ impl Facts {
 impl PlanCache {
     /// For `rank` of a new communicator.
     pub fn new(rank: u32, facts: Facts) -> PlanCache {
-        let course = Course { rank, ranks: facts.ranks, stamp: 1, floor: 0, sections: Sections::default() };
+        let ledger = Ledger::new(rank);
+        let course =
+            Course { rank, ranks: facts.ranks, stamp: 1, floor: 0, sections: Sections::default(), ledger };
         let (choices, repeated) = ([None; Kind::ALL.len()], Repeated::default());
         PlanCache { facts, split: 0, course, choices, lines: Lines::default(), repeated, idle: vec![] }
     }
@@ -145,11 +150,21 @@ impl PlanCache {
 
     /// Takes back what an execution that is done had allocated, for the next one.
     pub fn recycle(&mut self, mut execution: Execution) {
-        self.course.learn(&execution.0.stamps);
+        self.course.learn(&execution.0.begun.stamps);
         if self.idle.len() < 2 {
             execution.0.reset();
             self.idle.push(execution);
         }
+    }
+
+    /// What is known of the communicator's calls.
+    pub fn ledger(&mut self) -> &mut Ledger {
+        &mut self.course.ledger
+    }
+
+    /// The same, when there are no more calls: ranks that are still in one of them may ask.
+    pub fn into_ledger(self) -> Ledger {
+        self.course.ledger.close()
     }
 
     /// Where what was worked out for these arguments is kept, to be [repeated](repeat). All checks of arguments are in it.
@@ -263,9 +278,9 @@ fn walk(
     slots: &mut impl Slots,
     again: &mut impl FnMut() -> bool,
 ) -> Attempt {
-    let mut begun = Begun::new(course.next(line.phases, line.chunks));
+    let mut begun = Begun::new(course.next(flat.about(line), line.used, line.phases, line.chunks));
     match begun.walk(flat, line, slots, again) {
-        None => Attempt::Begun(follow(idle, flat, line.clone(), begun)),
+        None => Attempt::Begun(follow(idle, flat, line.clone(), begun, course.ledger.last())),
         Some(result) => {
             course.learn(&begun.stamps);
             Attempt::Over(result)
@@ -275,8 +290,15 @@ fn walk(
 
 /// An execution of a call that has come so far along its line.
 #[cold]
-fn follow(idle: &mut Vec<Execution>, flat: &Flat<'_>, line: Arc<Line>, begun: Begun) -> Execution {
+fn follow(
+    idle: &mut Vec<Execution>,
+    flat: &Flat<'_>,
+    line: Arc<Line>,
+    begun: Begun,
+    number: u64,
+) -> Execution {
     let mut execution = ready(idle);
+    execution.0.number = number;
     execution.0.flatten(flat, line, begun);
     execution
 }
@@ -286,9 +308,8 @@ fn ready(idle: &mut Vec<Execution>) -> Execution {
     idle.pop().unwrap_or_else(|| Execution(Box::default()))
 }
 
-/// Begins a collective. `seq` must be the same at all ranks, and differ from those of the communicator's other
-/// collectives under way. Nothing is sent before the first [`Execution::advance`].
-pub fn start(call: Call, plans: &mut PlanCache, tuning: &Tuning, seq: u32) -> Execution {
+/// Begins a collective. Nothing is sent before the first [`Execution::advance`].
+pub fn start(call: Call, plans: &mut PlanCache, tuning: &Tuning) -> Execution {
     let kind = call.kind;
     let (rank, ranks) = (plans.course.rank, plans.facts.ranks);
     if plans.split == 0
@@ -296,8 +317,8 @@ pub fn start(call: Call, plans: &mut PlanCache, tuning: &Tuning, seq: u32) -> Ex
         && plans.has_line(kind, &flat, tuning)
         && let Some(line) = plans.lines.at((kind, flat.outline.place()))
     {
-        let begun = Begun::new(plans.course.next(line.phases, line.chunks));
-        return follow(&mut plans.idle, &flat, line.clone(), begun);
+        let begun = Begun::new(plans.course.next(flat.about(line), line.used, line.phases, line.chunks));
+        return follow(&mut plans.idle, &flat, line.clone(), begun, plans.course.ledger.last());
     }
     let mut execution = ready(&mut plans.idle);
     let running = &mut *execution.0;
@@ -314,8 +335,11 @@ pub fn start(call: Call, plans: &mut PlanCache, tuning: &Tuning, seq: u32) -> Ex
     if temp > 0 {
         running.places[2] = Place::scratch(temp, ty, &mut running.work.spare);
     }
-    running.seq = seq;
     let (chunks, phases) = ((algorithm.chunks)(&running.shape), (algorithm.phases)(&running.shape));
-    running.stamps = plans.course.next(phases, chunks);
+    let op = running.op.as_ref().map(|(op, _)| op);
+    let about = About::of(kind, &running.shape).with_any(op, running.shape.split > 0);
+    let used = Used::of(about, phases, chunks.number);
+    running.begun.stamps = plans.course.next(about, used, phases, chunks);
+    (running.phases, running.number) = (phases, plans.course.ledger.last());
     execution
 }

@@ -160,6 +160,12 @@ impl Machine for Clock {
     fn look(&mut self, _: usize, rank: u32, look: Look) -> Result<(), String> {
         let publisher = &mut self.ranks[look.publisher as usize];
         let (published, region, readers) = &mut publisher.published[(look.stamp % BANKS) as usize];
+        if look.into.is_none() {
+            // As a look at what it released: there is nothing behind it.
+            let (published, hop) = (*published, self.model.hop);
+            self.at(rank).work(published, hop);
+            return Ok(());
+        }
         let (served, region) = (*published + f64::from(*readers) * self.model.hop / 8.0, *region);
         *readers += 1;
         let bytes = look.taken().map_or(0.0, |into| self.bytes(into));

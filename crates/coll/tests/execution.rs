@@ -432,7 +432,7 @@ fn try_out(algorithm: Option<&Algorithm>, trial: Trial) {
     let mut over: Vec<Vec<Option<Result<(), Fault>>>> = vec![];
     for ((rank, made), plans) in (0..).zip(&made).zip(&mut plans) {
         let (mut started, mut done) = (vec![], vec![]);
-        for (seq, made) in (0..).zip(made) {
+        for made in made {
             let attempted = match net.random.one_in(2) {
                 true => {
                     let mut looks = net.random.below(4);
@@ -448,7 +448,7 @@ fn try_out(algorithm: Option<&Algorithm>, trial: Trial) {
                     None
                 }
                 None => {
-                    started.push(start(made.call.clone(), plans, &tuning, seq));
+                    started.push(start(made.call.clone(), plans, &tuning));
                     None
                 }
             });

@@ -56,7 +56,7 @@ fn the_largest_and_where_it_is() {
                 };
                 let op = Op::Builtin(Builtin::Maxloc);
                 let call = Call::reducing(row.kind, uniform(&send, COUNT), recv, op, 0);
-                vec![start(call, &mut PlanCache::new(rank, facts), &tuning, 0)]
+                vec![start(call, &mut PlanCache::new(rank, facts), &tuning)]
             };
             let mut executions: Vec<_> = (0..ranks).map(begin).collect();
             let results = run(&mut net, &mut executions);

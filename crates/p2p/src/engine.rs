@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use banyan_transport::{Class, Peer};
+use banyan_transport::{Class, Head, Peer};
 
 use crate::credit::Bank;
 use crate::hash::Map;
@@ -14,6 +14,10 @@ use crate::request::{self, Body, Message, Recv, RecvStep, Reply, Request, Send, 
 use crate::slab::Slab;
 use crate::types::{Completion, Config, Envelope, MsgId, ReqId, Stats, Wait};
 use crate::wire::Kind;
+
+/// Frames of class Control that are kept between two rounds, and the bytes of one: a peer that sends more is not heard.
+const MOST_CONTROLS: usize = 4096;
+const MOST_CONTROL: usize = 256;
 
 /// The messages of one process. Pure: frames leave through a [`crate::Port`], arrive through
 /// [`banyan_transport::Sink`], and whatever a frame leaves owing is sent by [`Engine::progress`].
@@ -32,6 +36,8 @@ pub struct Engine {
     /// Peers that may hold messages back until they are asked for more.
     pub(crate) holders: Vec<Peer>,
     pub(crate) stats: Stats,
+    /// Frames of class Control that came, until they are asked for.
+    controls: Vec<(Peer, u64, Vec<u8>)>,
 }
 
 impl Engine {
@@ -48,7 +54,31 @@ impl Engine {
             borrowers: VecDeque::new(),
             holders: Vec::new(),
             stats: Stats::default(),
+            controls: Vec::new(),
         }
+    }
+
+    /// Frames of class Control that came: who sent each, its context, and its body.
+    pub fn take_controls(&mut self) -> Vec<(Peer, u64, Vec<u8>)> {
+        std::mem::take(&mut self.controls)
+    }
+
+    /// True if there are some.
+    #[inline]
+    pub fn has_controls(&self) -> bool {
+        !self.controls.is_empty()
+    }
+
+    /// A frame of no message: kept for the runtime if it is small and not too many are, else dropped.
+    #[cold]
+    pub(crate) fn control(&mut self, peer: Peer, head: &Head, body: &[u8]) {
+        if head.class != Class::Control || self.controls.len() >= MOST_CONTROLS || body.len() > MOST_CONTROL {
+            return self.stats.nonsense += 1;
+        }
+        self.controls.push((peer, head.ctx, body.to_vec()));
+        // A round follows.
+        let link = self.peers.at(peer, &mut self.bank);
+        list(&mut self.work, link);
     }
 
     /// The communicator of this context exists now. Messages for it may have come before.
@@ -80,6 +110,16 @@ impl Engine {
     #[inline]
     pub fn is_done(&self, id: ReqId) -> bool {
         matches!(self.requests.get(id.0), Some(Request { state: State::Done(_), .. }))
+    }
+
+    /// True if the other side has come to a request under way: a receive that is matched, a send that was answered or needs
+    /// no answer.
+    pub fn is_met(&self, id: ReqId) -> bool {
+        match self.requests.get(id.0).map(|request| &request.state) {
+            Some(State::Recv(recv)) => !matches!(recv.step, RecvStep::Match { .. }),
+            Some(State::Send(send)) => !matches!(send.step, SendStep::Leave { .. } | SendStep::Answer { .. }),
+            _ => true,
+        }
     }
 
     /// True if the request is known, and not done.
@@ -173,7 +213,11 @@ impl Engine {
 
     /// Nothing is owed to any peer, no send is under way: this process may leave without harming others.
     pub fn idle(&self) -> bool {
-        let sending = |r: &Request| matches!(r.state, State::Send(_));
+        // What a collective gave up, nobody may ever fetch.
+        let given_up = |r: &Request, send: &Send| {
+            r.orphan && send.head.class == Class::Coll && matches!(send.step, SendStep::Answer { .. })
+        };
+        let sending = |r: &Request| matches!(&r.state, State::Send(send) if !given_up(r, send));
         !self.peers.iter().any(Link::owes_frames) && !self.requests.iter().any(|(_, r)| sending(r))
     }
 

@@ -23,7 +23,7 @@ pub(crate) struct Nonsense;
 const MOST_CREDIT: u32 = 1 << 28;
 
 impl Sink for Engine {
-    /// Takes frames of the classes P2p and Coll; others are not its business, and dropped.
+    /// Takes frames of the classes P2p and Coll, and keeps those of class Control; others are dropped.
     #[inline]
     fn frame(&mut self, peer: Peer, head: &Head, body: &[u8]) {
         self.accept(peer, head, body, None);
@@ -66,7 +66,7 @@ impl Engine {
         let taken = match head.kind == Kind::Eager as u8 && ours {
             true => self.whole(peer, head, body, None, awaited),
             false if ours => self.dispatch(peer, head, body, awaited),
-            false => return self.stats.nonsense += 1,
+            false => return self.control(peer, head, body),
         };
         if taken.is_err() {
             self.refuse(peer);

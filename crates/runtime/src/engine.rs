@@ -1,8 +1,9 @@
 //! [`Engine`]: what moves. Matching, fabrics, running collectives, and the line to the launcher, behind the gate.
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use banyan_coll::{Advance, Execution, Job};
+use banyan_coll::{self as coll, Advance, Execution, Job};
 use banyan_datatype::Data;
 use banyan_memory::{Buffer, Scratch};
 use banyan_p2p as p2p;
@@ -12,6 +13,7 @@ use banyan_transport::{Get, Head, Peer, Sink, Token};
 
 use crate::error::{Class, Error};
 use crate::messenger::{Early, Messages};
+use crate::notes::Patience;
 use crate::places;
 use crate::ports::Ports;
 use crate::slow;
@@ -30,6 +32,14 @@ const GLANCES: u32 = 64;
 /// Where ranks take turns on the cores, one lasts as long as so many elsewhere.
 const TURN: u32 = 8;
 
+/// Rounds without a sleep between two looks at the clock, where a collective is under way.
+const BETWEEN_CLOCKS: u32 = 4096;
+
+/// The sooner of two moments.
+pub(crate) fn sooner(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    one.into_iter().chain(other).min()
+}
+
 /// The moving parts of the runtime. Reached only through the gate.
 pub(crate) struct Engine {
     pub(crate) p2p: p2p::Engine,
@@ -41,10 +51,12 @@ pub(crate) struct Engine {
     pub(crate) polled: bool,
     /// That thread sleeps outside the gate, and is woken by this if others find what it waits for.
     pub(crate) resting: Option<Arc<Kick>>,
-    colls: Vec<Option<Running>>,
+    pub(crate) colls: Vec<Option<Running>>,
     pub(crate) sequences: Sequences,
     serial: u32,
-    active: usize,
+    pub(crate) active: usize,
+    /// Rounds so far.
+    rounds: u32,
     /// Collectives that were over on the spot since the last poll for their sake.
     glances: u32,
     /// User reductions that a schedule waits for; they run without the gate.
@@ -54,18 +66,20 @@ pub(crate) struct Engine {
     /// Buffered sends that are still on their way, and their bytes of attached buffer.
     pub(crate) bsends: Vec<(p2p::ReqId, Arc<crate::bsend::Attached>, usize)>,
     /// Messages of schedules that were there when they were asked for.
-    early: Early,
+    pub(crate) early: Early,
 }
 
-struct Running {
+pub(crate) struct Running {
     serial: u32,
-    team: Arc<Team>,
+    pub(crate) team: Arc<Team>,
     /// Gone when it is over.
-    execution: Option<Execution>,
+    pub(crate) execution: Option<Execution>,
     outcome: Option<Result<(), Error>>,
+    /// How long it has not been over.
+    pub(crate) patience: Patience,
     orphan: bool,
     /// A user reduction of it is out of the gate.
-    away: bool,
+    pub(crate) away: bool,
 }
 
 impl Engine {
@@ -82,6 +96,7 @@ impl Engine {
             sequences: Sequences::default(),
             serial: 0,
             active: 0,
+            rounds: 0,
             glances: 0,
             jobs: Vec::new(),
             lookups: 0,
@@ -112,6 +127,13 @@ impl Engine {
         events += self.p2p.progress(&mut self.ports);
         if self.active > 0 {
             events += self.advance_all();
+            self.rounds = self.rounds.wrapping_add(1);
+            if self.rounds.is_multiple_of(BETWEEN_CLOCKS) {
+                self.inquire();
+            }
+        }
+        if self.p2p.has_controls() {
+            events += self.listen();
         }
         if self.lookups > 0 || self.ports.tcp.is_some() {
             events += self.addresses();
@@ -129,7 +151,8 @@ impl Engine {
     pub(crate) fn sleep(&mut self) {
         self.ports.arm();
         if self.progress() == 0 && !self.has_jobs() {
-            self.ports.sleep(self.ports.next_deadline());
+            let asks = self.inquire();
+            self.ports.sleep(sooner(self.ports.next_deadline(), asks));
         }
         self.ports.disarm();
     }
@@ -161,8 +184,9 @@ impl Engine {
         }
         let job = match step {
             Advance::Done(result) => {
+                let number = execution.number();
                 team.recycle(execution, &mut self.sequences);
-                return result.map(|()| None).map_err(|fault| team.error(&fault));
+                return result.map(|()| None).map_err(|fault| self.gave_up(team, Some(number), &fault));
             }
             Advance::Pending => None,
             Advance::UserOp(job) => Some(job),
@@ -175,6 +199,7 @@ impl Engine {
             team: team.clone(),
             execution: Some(execution),
             outcome: None,
+            patience: Patience::default(),
             orphan: false,
             away,
         };
@@ -249,7 +274,7 @@ impl Engine {
     }
 
     /// Advances one collective; 1 if it is over or needs a user reduction.
-    fn advance(&mut self, index: usize) -> usize {
+    pub(crate) fn advance(&mut self, index: usize) -> usize {
         let Some(running) = self.colls[index].as_mut() else { return 0 };
         if running.outcome.is_some() || running.away {
             return 0;
@@ -263,16 +288,32 @@ impl Engine {
             }
             Advance::Done(result) => {
                 self.active -= 1;
+                let number = running.execution.as_ref().map(Execution::number);
                 if let Some(execution) = running.execution.take() {
                     running.team.recycle(execution, &mut self.sequences);
                 }
-                running.outcome = Some(result.map_err(|fault| running.team.error(&fault)));
-                if running.orphan {
+                match result {
+                    Ok(()) => running.outcome = Some(Ok(())),
+                    Err(fault) => self.failed(index, number, &fault),
+                }
+                let running = self.colls[index].as_mut();
+                if running.is_some_and(|running| running.orphan) {
                     self.colls[index] = None;
                 }
             }
         }
         1
+    }
+
+    #[cold]
+    fn failed(&mut self, index: usize, number: Option<u64>, fault: &coll::Fault) {
+        let Some(running) = &self.colls[index] else { return };
+        let (team, told) = (running.team.clone(), running.patience.told);
+        let error =
+            if told { self.noted(&team, number, fault).1 } else { self.gave_up(&team, number, fault) };
+        if let Some(running) = &mut self.colls[index] {
+            running.outcome = Some(Err(error));
+        }
     }
 
     /// Asks the launcher for addresses that a fabric wants, and hands on those that came.

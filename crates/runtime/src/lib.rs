@@ -22,6 +22,7 @@ mod info;
 mod loopback;
 mod message;
 mod messenger;
+mod notes;
 mod places;
 mod ports;
 mod request;

@@ -47,11 +47,12 @@ impl Early {
 
 impl Messages<'_> {
     fn fault(&self, fault: p2p::Fault) -> coll::Fault {
-        let rank_of = |peer| self.team.group.rank_of(peer).unwrap_or(u32::MAX);
         match fault {
+            // The schedule knows from whom it receives.
             p2p::Fault::Truncated { sent, room } => coll::Fault::Length { from: u32::MAX, sent, room },
             p2p::Fault::PeerDown { peer, cause } => {
-                coll::Fault::Gone { rank: rank_of(peer), cause: cause.to_string() }
+                let rank = self.team.group.rank_of(peer).unwrap_or(u32::MAX);
+                coll::Fault::Gone { rank, cause: cause.to_string() }
             }
         }
     }
@@ -83,6 +84,10 @@ impl coll::Messenger for Messages<'_> {
             None => Ok(completion.bytes),
             Some(fault) => Err(self.fault(fault)),
         })
+    }
+
+    fn met(&mut self, op: OpId) -> bool {
+        op.0 & EARLY != 0 || self.p2p.is_met(p2p::ReqId(op.0))
     }
 
     fn cancel(&mut self, op: OpId) {

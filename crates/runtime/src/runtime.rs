@@ -327,7 +327,8 @@ impl Runtime {
             return self.gate.wait(engine, NAP);
         };
         if engine.ports.arm_bells() && engine.progress() == 0 && !engine.has_jobs() {
-            let until = engine.ports.wake_up_by();
+            let latest = engine.ports.wake_up_by();
+            let until = engine.inquire().map_or(latest, |asks| asks.min(latest));
             engine.resting = Some(kick.clone());
             drop(engine);
             kick.sleep(bells, until);

@@ -1,9 +1,10 @@
 //! What the members of a communicator keep between their collectives, and the short way of a call from its arguments to their
 //! shared slots.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
-use banyan_coll::{self as coll, Asked, Attempt, Call, Execution, Lists, PlanCache};
+use banyan_coll::{self as coll, Asked, Attempt, Call, Difference, Execution, Ledger, Lists, PlanCache};
 use banyan_memory::{Address, Buffer, GateGuard};
 use banyan_shm::{Arena, Published};
 use banyan_transport::Peer;
@@ -48,28 +49,46 @@ impl Row {
 
 /// Where a communicator is in its sequence of collectives.
 pub(crate) struct Sequence {
-    seq: u32,
+    ctx: u64,
     plans: PlanCache,
 }
 
 /// The sequences of all communicators that had a collective. The engine keeps them, behind the gate: a lock of
 /// their own would cost as much as the rest of a small collective.
 #[derive(Default)]
-pub(crate) struct Sequences(Vec<Option<Sequence>>);
+pub(crate) struct Sequences {
+    places: Vec<Option<Sequence>>,
+    /// What is known of calls on communicators that are gone: others may still be in one of them.
+    gone: VecDeque<(u64, Ledger)>,
+}
 
 impl Sequences {
+    /// Communicators that are gone and not forgotten.
+    const GONE: usize = 64;
+
     fn enter(&mut self, sequence: Sequence) -> u32 {
-        places::keep(&mut self.0, sequence) as u32
+        places::keep(&mut self.places, sequence) as u32
     }
 
     #[inline]
     fn at(&mut self, place: u32) -> &mut Sequence {
-        self.0[place as usize].as_mut().expect("a communicator keeps its place until it is gone")
+        self.places[place as usize].as_mut().expect("a communicator keeps its place until it is gone")
+    }
+
+    /// What is known of the calls in a context.
+    pub(crate) fn ledger(&mut self, ctx: u64) -> Option<&mut Ledger> {
+        let mut here = self.places.iter_mut().flatten();
+        match here.find(|sequence| sequence.ctx == ctx) {
+            Some(sequence) => Some(sequence.plans.ledger()),
+            None => self.gone.iter_mut().find(|gone| gone.0 == ctx).map(|gone| &mut gone.1),
+        }
     }
 
     /// Its communicator is gone.
     pub(crate) fn leave(&mut self, place: u32) {
-        self.0[place as usize] = None;
+        let Some(Sequence { ctx, plans }) = self.places[place as usize].take() else { return };
+        self.gone.truncate(Sequences::GONE - 1);
+        self.gone.push_front((ctx, plans.into_ledger()));
     }
 }
 
@@ -104,8 +123,7 @@ impl Team {
             Some(&place) => place,
             None => self.enter(&mut engine),
         };
-        let Sequence { seq, plans } = engine.sequences.at(place);
-        *seq = seq.wrapping_add(1);
+        let Sequence { plans, .. } = engine.sequences.at(place);
         let attempt = self.slots().and_then(|mut slots| {
             coll::attempt(&call, asked, plans, &self.rt.tuning, &mut slots, &mut || looks.again())
         });
@@ -139,8 +157,7 @@ impl Team {
         buffers: [Address; 2],
     ) -> Result<Option<CollId>> {
         let mut looks = engine.policy.looks(true, self.rt.gate.is_shared());
-        let Sequence { seq, plans } = engine.sequences.at(place);
-        *seq = seq.wrapping_add(1);
+        let Sequence { plans, .. } = engine.sequences.at(place);
         let slots = self.slots();
         let attempt = slots
             .and_then(|mut slots| coll::repeat(known, buffers, plans, &mut slots, &mut || looks.again()));
@@ -165,7 +182,7 @@ impl Team {
                 }
                 Ok(None)
             }
-            Attempt::Over(Err(fault)) => Err(self.error(&fault)),
+            Attempt::Over(Err(fault)) => Err(engine.gave_up(self, None, &fault)),
             Attempt::Begun(execution) => engine.start_coll(self, execution, looks),
         }
     }
@@ -179,8 +196,8 @@ impl Team {
         call: Call,
         mut looks: Looks,
     ) -> Result<Option<CollId>> {
-        let Sequence { seq, plans } = engine.sequences.at(place);
-        let execution = coll::start(call, plans, &self.rt.tuning, *seq);
+        let Sequence { plans, .. } = engine.sequences.at(place);
+        let execution = coll::start(call, plans, &self.rt.tuning);
         engine.start_coll(self, execution, &mut looks)
     }
 
@@ -216,7 +233,7 @@ impl Team {
             0 => PlanCache::new(rank, facts),
             split => PlanCache::between(rank, facts, split),
         };
-        Sequence { seq: 0, plans }
+        Sequence { ctx: self.ctx, plans }
     }
 
     /// The communicator's slots in shared memory, if its ranks share some and there is room.
@@ -242,7 +259,14 @@ impl Team {
     #[cold]
     pub(crate) fn error(&self, fault: &coll::Fault) -> Error {
         let class = match fault {
-            coll::Fault::Length { .. } => Class::ERR_TRUNCATE,
+            coll::Fault::Length { .. } | coll::Fault::Unwanted { .. } => Class::ERR_TRUNCATE,
+            coll::Fault::Differ { said } => match coll::difference(said) {
+                Difference::Kind => Class::ERR_OTHER,
+                Difference::Root => Class::ERR_ROOT,
+                Difference::Operation => Class::ERR_OP,
+                Difference::Count => Class::ERR_TRUNCATE,
+            },
+            coll::Fault::OutOfStep { .. } | coll::Fault::Left { .. } => Class::ERR_OTHER,
             coll::Fault::Gone { .. } => Class::ERR_PROC_ABORTED,
             coll::Fault::Unreadable { .. } => Class::ERR_INTERN,
             coll::Fault::Operator(_) => Class::ERR_OP,
@@ -342,6 +366,15 @@ impl coll::Slots for &TeamSlots {
     #[inline(always)]
     fn released(&mut self, rank: u32) -> u64 {
         self.arena.released(rank)
+    }
+
+    fn void(&mut self, first: u64, last: u64) {
+        self.arena.void(first, last);
+    }
+
+    #[inline]
+    fn reached(&mut self, rank: u32, stamp: u64) -> bool {
+        self.arena.reached(rank, stamp)
     }
 
     fn board(&mut self) -> Buffer {

@@ -234,6 +234,28 @@ impl Arena {
         stamp
     }
 
+    /// What this rank releases from `first` to `last` does not say that it has got there: it has given up. Before the release.
+    pub fn void(&self, first: u64, last: u64) {
+        let [from, to] = VOID.map(|word| self.word(self.place.mine + word));
+        // Who is still there has not seen that of a call before.
+        let slowest = (0..self.place.ranks).map(|rank| self.released(rank)).min();
+        if slowest >= Some(to.load(Ordering::Relaxed)) {
+            from.store(first, Ordering::Relaxed);
+        }
+        to.store(last, Ordering::Relaxed);
+    }
+
+    /// True if `rank` has released `stamp` because it got there.
+    #[inline]
+    pub fn reached(&self, rank: u32, stamp: u64) -> bool {
+        if self.released(rank) < stamp {
+            return false;
+        }
+        // Written before what was released.
+        let [from, to] = VOID.map(|word| self.word(self.place.own(rank) + word).load(Ordering::Relaxed));
+        !(from..=to).contains(&stamp)
+    }
+
     #[inline(always)]
     fn stamp(&self, bank: usize, stamp: u64, len: u64) {
         self.word(bank + 8).store(len, Ordering::Relaxed);
@@ -283,6 +305,9 @@ const IN_ROOM: u64 = 2;
 fn waiter_bit(rank: u32) -> u64 {
     1 << (rank % 64)
 }
+
+/// From a slot's start to the first and the last stamp that its rank gave up; at first none: stamps count from 1.
+const VOID: [usize; 2] = [16, 24];
 
 /// From a slot's start to the word that says who sleeps until its rank does something.
 const WAITERS: usize = 8;

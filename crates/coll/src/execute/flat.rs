@@ -7,8 +7,8 @@ use banyan_datatype::TypeArc;
 use banyan_datatype::op::{Builtin, Reducer};
 use banyan_memory::Buffer;
 
-use super::Running;
 use super::line::{Layout, Line, Outline, Piece, shape};
+use crate::ledger::About;
 use crate::place::Place;
 use crate::{Algorithm, Call, Facts, Kind, Memory, Op, Shape};
 
@@ -200,6 +200,15 @@ impl<'a> Flat<'a> {
         shape(kind, &self.outline, self.layouts(), rank, facts)
     }
 
+    /// What it is about, if that is its line.
+    #[inline(always)]
+    pub(crate) fn about(&self, line: &Line) -> About {
+        match self.with {
+            Some(With { op, .. }) => line.about.with(op),
+            None => line.about,
+        }
+    }
+
     /// The line for it by an algorithm.
     pub(crate) fn line(&self, algorithm: &'static Algorithm, shape: &Shape) -> Line {
         Line::new((self.outline, self.layouts()), algorithm, shape)
@@ -237,16 +246,19 @@ impl<'a> Flat<'a> {
     }
 
     /// What an execution is about that was [flattened](Running::flatten).
-    pub(super) fn again(running: &'a Running, outline: Outline) -> Flat<'a> {
-        let [send, recv] = [0, 1].map(|side| match &running.places[side] {
+    pub(super) fn again(
+        (places, in_place, op): (&'a [Place; 4], Option<u64>, Option<&'a (Op, TypeArc)>),
+        outline: Outline,
+    ) -> Flat<'a> {
+        let [send, recv] = [0, 1].map(|side| match &places[side] {
             Place::Bytes(buffer) => Some(buffer),
             _ => None,
         });
-        let with = match &running.op {
+        let with = match op {
             Some((Op::Builtin(op), ty)) => reducer(*op, ty),
             _ => None,
         };
-        let start = running.in_place.unwrap_or(0) as u32;
+        let start = in_place.unwrap_or(0) as u32;
         let send = send.map(|base| (base, start));
         Flat { outline, send, recv, sides: None, exchanges: false, with }
     }

@@ -7,10 +7,11 @@ use banyan_memory::Buffer;
 use super::flat::{Flat, With};
 use super::line::{Hop, Line, Spot};
 use super::shared::{inside, lay};
+use super::waits::Awaited;
 use super::{Advance, Running, Stamps};
 use crate::place::Place;
 use crate::sections::Cut;
-use crate::{Buf, Fault, Messenger, Op, Published, Slots};
+use crate::{Buf, Fault, Messenger, Needs, Op, Published, Slots};
 
 impl Flat<'_> {
     /// Carries a step out; false if it cannot be now.
@@ -24,8 +25,7 @@ impl Flat<'_> {
     ) -> Result<bool, Fault> {
         match *hop {
             Hop::Publish { phase, from } => {
-                let stamp = stamps.of(phase);
-                let clear = stamps.clear(stamp, slots);
+                let (clear, stamp) = (stamps.clear(phase, slots), stamps.named(phase));
                 if clear {
                     match self.send {
                         Some((base, start)) => {
@@ -37,8 +37,7 @@ impl Flat<'_> {
                 Ok(clear)
             }
             Hop::Lay { phase, pocket, from } => {
-                let stamp = stamps.of(phase);
-                let clear = stamps.clear(stamp, slots);
+                let (clear, stamp) = (stamps.clear(phase, slots), stamps.named(phase));
                 if clear
                     && let Some((base, start)) = self.send
                     && let Some(inside) = lay(&slots.bank(stamp), stamp, pocket.into(), u64::from(from.len))
@@ -48,21 +47,21 @@ impl Flat<'_> {
                 Ok(clear)
             }
             Hop::PublishLaid { phase } => {
-                slots.publish_bank(stamps.of(phase));
+                slots.publish_bank(stamps.named(phase));
                 Ok(true)
             }
             Hop::Fetch { rank, phase, pocket, into } => {
-                let stamp = stamps.of(phase);
-                let Some(published) = stamps.look(rank, stamp, slots) else { return Ok(false) };
+                let stamp = stamps.named(phase);
+                let Some(published) = stamps.look(rank, phase, slots) else { return Ok(false) };
                 let inside = inside(&published, (rank, stamp), pocket.into(), u64::from(into.len))?;
                 if let (Some(recv), Some(inside)) = (self.recv, inside) {
                     recv.copy_from(into.at as isize, &inside, 0, into.len as usize);
                 }
                 Ok(true)
             }
-            Hop::Await { rank, phase } => Ok(stamps.look(rank, stamps.of(phase), slots).is_some()),
+            Hop::Await { rank, phase } => Ok(stamps.look(rank, phase, slots).is_some()),
             Hop::Pull { rank, phase, at, into } => {
-                let Some(published) = stamps.look(rank, stamps.of(phase), slots) else { return Ok(false) };
+                let Some(published) = stamps.look(rank, phase, slots) else { return Ok(false) };
                 if let Some(recv) = self.recv {
                     let from = inline(published, rank, (at + into.len) as usize)?;
                     recv.copy_from(into.at as isize, &from, at as isize, into.len as usize);
@@ -70,7 +69,7 @@ impl Flat<'_> {
                 Ok(true)
             }
             Hop::Reduce { rank, phase, at, into } => {
-                let Some(published) = stamps.look(rank, stamps.of(phase), slots) else { return Ok(false) };
+                let Some(published) = stamps.look(rank, phase, slots) else { return Ok(false) };
                 if let (Some(recv), Some(With { reducer, ty, .. })) = (self.recv, self.with) {
                     let from = inline(published, rank, (at + into.len) as usize)?;
                     let from = from.slice(at as isize, into.len as usize);
@@ -109,7 +108,7 @@ impl Flat<'_> {
         slots: &mut (impl Slots + ?Sized),
     ) -> Result<bool, Fault> {
         match *hop {
-            Hop::Drain { rank, phase } => Ok(slots.released(rank) >= stamps.of(phase)),
+            Hop::Drain { rank, phase } => Ok(slots.reached(rank, stamps.of(phase))),
             Hop::Settle { chunk } => Ok(stamps.settled(chunk, slots)),
             Hop::Combine { from, into } => {
                 let spots = self.at(from, board, stamps).zip(self.at(into, board, stamps));
@@ -161,7 +160,7 @@ fn inline(published: Published, rank: u32, room: usize) -> Result<Buffer, Fault>
 }
 
 /// How far along its line a call has come.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Begun {
     next: usize,
     pub(crate) stamps: Stamps,
@@ -170,6 +169,18 @@ pub(crate) struct Begun {
 impl Begun {
     pub(crate) fn new(stamps: Stamps) -> Begun {
         Begun { next: 0, stamps }
+    }
+
+    /// What it waits for at the step that it has come to.
+    pub(super) fn waits(&self, line: &Line) -> Option<Awaited> {
+        Some(match *line.hops.as_ref()?.get(self.next)? {
+            Hop::Pull { rank, into, .. } | Hop::Fetch { rank, into, .. } | Hop::Reduce { rank, into, .. } => {
+                Awaited::From(rank, into.len.into())
+            }
+            Hop::Await { rank, .. } | Hop::Drain { rank, .. } => Awaited::From(rank, 0),
+            Hop::Publish { .. } | Hop::Lay { .. } | Hop::Settle { .. } => Awaited::All,
+            _ => return None,
+        })
     }
 
     /// Walks along a line; where it would have to wait it looks `again` as long as that says so. `None`: it has to wait.
@@ -192,7 +203,8 @@ impl Begun {
                 Ok(true) => self.next += 1,
                 Ok(false) => again().then_some(())?,
                 Err(fault) => {
-                    self.stamps.give_up(line.phases, slots);
+                    let board = line.algorithm.needs == Needs::Board;
+                    self.stamps.give_up(line.phases, board, slots);
                     return Some(Err(Box::new(fault)));
                 }
             }
@@ -213,28 +225,20 @@ impl Running {
         }
         self.op = flat.with.map(|with| (Op::Builtin(with.op), with.ty.clone()));
         self.algorithm = line.algorithm;
-        self.line = Some((line, begun));
+        (self.line, self.begun) = (Some(line), begun);
     }
 
-    /// Goes as far as possible without waiting.
-    pub(super) fn advance_line(
-        &mut self,
-        (line, mut begun): (Arc<Line>, Begun),
-        io: &mut impl Messenger,
-    ) -> Advance {
+    /// Goes along its line as far as possible without waiting; `None` if it has none.
+    pub(super) fn advance_line(&mut self, io: &mut impl Messenger) -> Option<Advance> {
+        let Running { line, begun, places, in_place, op, .. } = self;
+        let line = line.as_ref()?;
         let Some(slots) = io.slots() else { unreachable!("shared forms are chosen with slots") };
-        let walked = begun.walk(&Flat::again(self, line.outline), &line, slots, &mut || false);
-        self.stamps = begun.stamps;
-        match walked {
-            None => {
-                self.line = Some((line, begun));
-                Advance::Pending
-            }
-            Some(result) => {
-                let result = result.map_err(|fault| *fault);
-                self.over = Some(result.clone());
-                Advance::Done(result)
-            }
-        }
+        let flat = Flat::again((places, *in_place, op.as_ref()), line.outline);
+        let Some(result) = begun.walk(&flat, line, slots, &mut || false) else {
+            return Some(Advance::Pending);
+        };
+        let result = result.map_err(|fault| *fault);
+        (self.over, self.line) = (Some(result.clone()), None);
+        Some(Advance::Done(result))
     }
 }

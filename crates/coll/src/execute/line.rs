@@ -1,6 +1,7 @@
 //! [`Line`]: all rounds of a schedule as one flat list of steps, on bytes where they lie in memory; kept for the next
 //! call of the same outline.
 
+use crate::ledger::{About, Used};
 use crate::sections::Cut;
 use crate::{
     Algorithm, Blocks, Buf, Chunks, Facts, Form, Kind, Memory, Merge, Needs, Pocket, Round, Shape, Side,
@@ -153,6 +154,10 @@ pub(crate) struct Line {
     pub(crate) algorithm: &'static Algorithm,
     pub(crate) phases: u32,
     pub(crate) chunks: Chunks,
+    /// What such calls are about, but for the operation.
+    pub(crate) about: About,
+    /// What they do to those after them.
+    pub(crate) used: Used,
     /// The board, in bytes.
     pub(super) cut: Cut,
     /// `None` if that needs more than what can be done here.
@@ -188,7 +193,9 @@ impl Line {
         let cut = Cut { half: half * shape.unit, section: section * shape.unit };
         let layouts = layouts.map(|layouts| Box::new(layouts.map(Kept::new)));
         let hops = hops.filter(|hops| !hops.is_empty());
-        Line { outline, number: 0, layouts, algorithm, phases, chunks, cut, hops }
+        let about = About::of(algorithm.kind, shape);
+        let used = Used::of(about, phases, chunks.number);
+        Line { outline, number: 0, layouts, algorithm, phases, chunks, about, used, cut, hops }
     }
 
     /// True if it is for calls of this outline, with blocks that lie as these do.

@@ -128,7 +128,7 @@ impl Running {
     pub(super) fn at(&self, span: Span) -> (usize, u64) {
         match (span.buf, self.in_place) {
             (Buf::Send, Some(start)) => (Buf::Recv as usize, start + span.at),
-            (Buf::Board, _) => (Buf::Board as usize, self.stamps.taken.at(span.at, &self.shape.cut())),
+            (Buf::Board, _) => (Buf::Board as usize, self.begun.stamps.taken.at(span.at, &self.shape.cut())),
             (buf, _) => (buf as usize, span.at),
         }
     }

@@ -5,6 +5,7 @@ pub(crate) mod hops;
 pub(crate) mod line;
 mod merge;
 mod shared;
+mod waits;
 
 use std::sync::Arc;
 
@@ -77,16 +78,20 @@ impl std::fmt::Debug for Running {
 pub(crate) struct Running {
     pub(crate) algorithm: &'static Algorithm,
     pub(crate) shape: Shape,
-    pub(crate) seq: u32,
-    pub(crate) stamps: Stamps,
+    /// Of the call on its communicator.
+    pub(crate) number: u64,
+    /// Stamps that it uses up.
+    pub(crate) phases: u32,
+    /// Where it is in the order of stamps, and how far along its line.
+    pub(crate) begun: Begun,
     /// By `Buf`.
     pub(crate) places: [Place; 4],
     /// Where Send starts in Recv.
     pub(crate) in_place: Option<u64>,
     /// What it reduces with, and elements of which type.
     pub(crate) op: Option<(Op, TypeArc)>,
-    /// For the straight-line interpreter, and how far it is; gone at the end.
-    pub(crate) line: Option<(Arc<Line>, Begun)>,
+    /// For the straight-line interpreter; gone at the end.
+    pub(crate) line: Option<Arc<Line>>,
     pub(crate) work: Work,
     /// The next round.
     pub(crate) next: u32,
@@ -94,7 +99,7 @@ pub(crate) struct Running {
     pub(crate) rounds: u32,
     /// The step whose reduction the owner is to run.
     pub(crate) job: Option<usize>,
-    /// What is wrong with the call itself.
+    /// Why it is to fail: what is wrong with the call itself, or what others say.
     pub(crate) refused: Option<Fault>,
     pub(crate) over: Option<Result<(), Fault>>,
 }
@@ -119,8 +124,9 @@ impl Default for Running {
         Running {
             algorithm: ALL[0],
             shape: Shape::NOTHING,
-            seq: 0,
-            stamps: Stamps::default(),
+            number: 0,
+            phases: 0,
+            begun: Begun::default(),
             places: [const { Place::Nothing }; 4],
             in_place: None,
             op: None,
@@ -138,10 +144,20 @@ impl Default for Running {
 impl Running {
     /// Gets ready for the next collective, when this one is done.
     pub(crate) fn reset(&mut self) {
-        (self.line, self.in_place) = (None, None);
-        let [send, recv, temp, board] = &mut self.places;
+        (self.line, self.in_place, self.op) = (None, None, None);
+        // The rest is for what does not go along a line.
+        if self.shape.ranks > 0 {
+            self.clear();
+        }
+        let [send, recv, ..] = &mut self.places;
+        (*send, *recv) = (Place::Nothing, Place::Nothing);
+        (self.refused, self.over) = (None, None);
+    }
+
+    fn clear(&mut self) {
+        self.shape = Shape::NOTHING;
+        let [_, _, temp, board] = &mut self.places;
         *board = Place::Nothing;
-        (*send, *recv, self.op, self.shape) = (Place::Nothing, Place::Nothing, None, Shape::NOTHING);
         let work = &mut self.work;
         if let Place::Elements { base, .. } | Place::Bytes(base) = std::mem::replace(temp, Place::Nothing) {
             work.spare.give(base);
@@ -154,7 +170,6 @@ impl Running {
         work.round.steps.clear();
         (work.first, work.left) = (0, 0);
         (self.next, self.rounds, self.job) = (0, 0, None);
-        (self.refused, self.over) = (None, None);
     }
 }
 
@@ -233,8 +248,10 @@ impl Running {
         if self.job.is_some() {
             return Advance::Pending;
         }
-        if let Some(line) = self.line.take() {
-            return self.advance_line(line, io);
+        if self.refused.is_none()
+            && let Some(over) = self.advance_line(io)
+        {
+            return over;
         }
         if let (Needs::Board | Needs::Pockets, Place::Nothing, Some(slots)) =
             (self.algorithm.needs, &self.places[3], io.slots())
@@ -242,11 +259,15 @@ impl Running {
             self.places[3] = Place::shared(slots.board(), self.op.as_ref().map(|(_, ty)| ty));
         }
         if let Some(fault) = self.refused.take() {
+            if let Some(line) = &self.line {
+                self.phases = line.phases;
+            }
             // Its stamps are released in order, too.
-            if io.slots().is_some_and(|slots| !self.stamps.turn(slots)) {
+            if io.slots().is_some_and(|slots| !self.begun.stamps.turn(slots)) {
                 self.refused = Some(fault);
                 return Advance::Pending;
             }
+            self.line = None;
             self.fail(fault, io);
         }
         loop {
@@ -264,6 +285,11 @@ impl Running {
                 Err(fault) => self.fail(fault, io),
             }
         }
+    }
+
+    /// The key of a message.
+    fn key(&self, step: u32) -> Key {
+        Key { seq: (self.number as u32) << 16 | self.begun.stamps.tag(), step }
     }
 
     fn completed(&mut self) {
@@ -285,8 +311,8 @@ impl Running {
 
     fn fail(&mut self, fault: Fault, io: &mut impl Messenger) {
         self.cancel(io);
-        if let (1.., Some(slots)) = ((self.algorithm.phases)(&self.shape), io.slots()) {
-            self.stamps.give_up((self.algorithm.phases)(&self.shape), slots);
+        if let Some(slots) = io.slots() {
+            self.begun.stamps.give_up(self.phases, self.algorithm.needs == Needs::Board, slots);
         }
         self.over = Some(Err(fault));
     }
@@ -341,7 +367,7 @@ impl Running {
             step => {
                 let Some(slots) = io.slots() else { unreachable!("shared forms are chosen with slots") };
                 // One collective after the other: what others may conclude from a stamp rests on it.
-                if !self.stamps.turn(slots) {
+                if !self.begun.stamps.turn(slots) {
                     return Ok(Tried::NotYet);
                 }
                 self.shared(index, step, slots)
@@ -373,7 +399,7 @@ impl Running {
                 (Data::bytes(stage.slice(0, range.1 as usize)), Some(stage))
             }
         };
-        match io.send(to, Key { seq: self.seq, step: key }, &data) {
+        match io.send(to, self.key(key), &data) {
             Some(op) => {
                 self.work.change(index, State::Moving(op, stage));
                 Ok(Tried::NotYet)
@@ -396,7 +422,7 @@ impl Running {
     ) -> Result<Tried, Fault> {
         if let State::Open = self.work.state(index) {
             let (data, stage) = self.landing(into, merge);
-            let op = io.recv(from, Key { seq: self.seq, step: key }, &data);
+            let op = io.recv(from, self.key(key), &data);
             self.work.change(index, State::Moving(op, stage));
         }
         let State::Moving(op, _) = *self.work.state(index) else { return Ok(Tried::NotYet) };

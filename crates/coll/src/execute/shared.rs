@@ -5,6 +5,7 @@ use banyan_memory::Buffer;
 
 use super::merge::Came;
 use super::{Running, Tried};
+use crate::ledger::AT_TAG;
 use crate::sections::Taken;
 use crate::{Fault, Form, Merge, Op, Pocket, Published, Slots, Span, Step};
 
@@ -13,8 +14,10 @@ use crate::{Fault, Form, Merge, Op, Pocket, Published, Slots, Span, Step};
 pub(crate) struct Stamps {
     rank: u32,
     ranks: u32,
-    /// That of phase 0.
+    /// That of phase 0, as it is released.
     first: u64,
+    /// The same with the tag of the call, as something is published under it.
+    tagged: u64,
     /// All ranks have released the stamps up to this one, as far as is known here.
     pub(crate) floor: u64,
     /// Other ranks seen to have published phase 0.
@@ -23,15 +26,36 @@ pub(crate) struct Stamps {
 }
 
 impl Stamps {
-    /// From `first` on, when all that is known is that all have released `floor`.
-    pub(crate) fn new((rank, ranks): (u32, u32), first: u64, floor: u64, taken: Taken) -> Stamps {
-        Stamps { rank, ranks, first, floor, seen: 0, taken }
+    /// From `first` on, with a tag, when all that is known is that all have released `floor`.
+    pub(crate) fn new(
+        (rank, ranks): (u32, u32),
+        (first, tag): (u64, u64),
+        floor: u64,
+        taken: Taken,
+    ) -> Stamps {
+        Stamps { rank, ranks, first, tagged: first | tag, floor, seen: 0, taken }
     }
 
-    /// The stamp of a phase.
+    /// The stamp of a phase, as it is released.
     #[inline]
     pub(super) fn of(&self, phase: u32) -> u64 {
         self.first + u64::from(phase)
+    }
+
+    /// The same, as something is published under it: with the tag.
+    #[inline]
+    pub(super) fn named(&self, phase: u32) -> u64 {
+        self.tagged + u64::from(phase)
+    }
+
+    /// This rank, and how many there are.
+    pub(super) fn ranks(&self) -> (u32, u32) {
+        (self.rank, self.ranks)
+    }
+
+    /// The tag, as a number.
+    pub(super) fn tag(&self) -> u32 {
+        (self.tagged >> AT_TAG) as u32
     }
 
     /// This rank is through with all collectives before this one. What others may conclude from a stamp rests
@@ -41,12 +65,16 @@ impl Stamps {
         slots.released(self.rank) + 1 >= self.first
     }
 
-    /// This rank gives up a collective of so many phases: what it published is not to be read any more, and the
-    /// communicator's later collectives must not wait for it.
-    pub(super) fn give_up(&self, phases: u32, slots: &mut (impl Slots + ?Sized)) {
-        let last = self.of(phases - 1);
-        slots.revoke_regions(self.first, last);
-        slots.release(last);
+    /// This rank gives up a collective of so many phases: what it published is not to be read any more, the communicator's
+    /// later collectives must not wait for it, and nobody is to take it that it has got there, where on the `board` releases
+    /// say that.
+    pub(super) fn give_up(&self, phases: u32, board: bool, slots: &mut (impl Slots + ?Sized)) {
+        let Some(last) = phases.checked_sub(1) else { return };
+        slots.revoke_regions(self.named(0), self.named(last));
+        if board {
+            slots.void(self.of(0), self.of(last));
+        }
+        slots.release(self.of(last));
     }
 
     /// All ranks are through with what went through the place of a chunk before.
@@ -60,15 +88,15 @@ impl Stamps {
     pub(super) fn look(
         &mut self,
         rank: u32,
-        stamp: u64,
+        phase: u32,
         slots: &mut (impl Slots + ?Sized),
     ) -> Option<Published> {
-        let published = slots.look(rank, stamp)?;
-        if stamp == self.first && rank != self.rank {
+        let published = slots.look(rank, self.named(phase))?;
+        if phase == 0 && rank != self.rank {
             self.seen += 1;
             if self.seen + 1 == self.ranks {
                 // They all are through with what was before this collective.
-                self.floor = self.floor.max(stamp - 1);
+                self.floor = self.floor.max(self.first - 1);
             }
         }
         Some(published)
@@ -76,8 +104,8 @@ impl Stamps {
 
     /// True if everybody has released what the bank held before.
     #[inline(always)]
-    pub(super) fn clear(&mut self, stamp: u64, slots: &mut (impl Slots + ?Sized)) -> bool {
-        self.all_released(stamp.saturating_sub(slots.banks()), slots)
+    pub(super) fn clear(&mut self, phase: u32, slots: &mut (impl Slots + ?Sized)) -> bool {
+        self.all_released(self.of(phase).saturating_sub(slots.banks()), slots)
     }
 
     #[inline(always)]
@@ -95,13 +123,13 @@ impl Stamps {
 
 impl Running {
     pub(super) fn shared(&mut self, index: usize, step: Step, slots: &mut dyn Slots) -> Result<Tried, Fault> {
-        let stamps = self.stamps;
-        let stamp = |phase: u32| stamps.of(phase);
+        let stamps = self.begun.stamps;
+        let stamp = |phase: u32| stamps.named(phase);
         let over = |yes: bool| if yes { Ok(Tried::Over) } else { Ok(Tried::NotYet) };
         match step {
-            Step::Publish { from, phase, form } => over(self.publish(from, stamp(phase), form, slots)),
+            Step::Publish { from, phase, form } => over(self.publish(from, phase, form, slots)),
             Step::Lay { from, phase, pocket } => {
-                let clear = self.stamps.clear(stamp(phase), slots);
+                let clear = self.begun.stamps.clear(phase, slots);
                 if clear {
                     let stamp = stamp(phase);
                     let (buf, range) = self.range(from);
@@ -113,40 +141,47 @@ impl Running {
             }
             Step::Fetch { rank, phase, pocket, into } => {
                 let stamp = stamp(phase);
-                let Some(published) = self.stamps.look(rank, stamp, slots) else { return Ok(Tried::NotYet) };
+                let Some(published) = self.begun.stamps.look(rank, phase, slots) else {
+                    return Ok(Tried::NotYet);
+                };
                 if let Some(inside) = inside(&published, (rank, stamp), pocket, into.len)? {
                     let (buf, range) = self.range(into);
                     self.places[buf].unpack(range, &inside);
                 }
                 Ok(Tried::Over)
             }
-            Step::Await { rank, phase } => over(self.stamps.look(rank, stamp(phase), slots).is_some()),
+            Step::Await { rank, phase } => over(self.begun.stamps.look(rank, phase, slots).is_some()),
             Step::Pull { rank, phase, at, into } => {
                 let stamp = stamp(phase);
-                let Some(published) = self.stamps.look(rank, stamp, slots) else { return Ok(Tried::NotYet) };
+                let Some(published) = self.begun.stamps.look(rank, phase, slots) else {
+                    return Ok(Tried::NotYet);
+                };
                 self.pull(published, (rank, stamp, at), into, slots)?;
                 Ok(Tried::Over)
             }
             Step::PullReduce { rank, phase, at, merge } => {
                 let stamp = stamp(phase);
-                let Some(published) = self.stamps.look(rank, stamp, slots) else { return Ok(Tried::NotYet) };
+                let Some(published) = self.begun.stamps.look(rank, phase, slots) else {
+                    return Ok(Tried::NotYet);
+                };
                 self.pull_reduce(index, published, (rank, stamp, at), merge, slots)
             }
             Step::Release { phase } => {
-                slots.release(stamp(phase));
+                slots.release(stamps.of(phase));
                 Ok(Tried::Over)
             }
-            Step::Drain { rank, phase } => over(slots.released(rank) >= stamp(phase)),
-            Step::Settle { chunk } => over(self.stamps.settled(chunk, slots)),
+            Step::Drain { rank, phase } => over(slots.reached(rank, stamps.of(phase))),
+            Step::Settle { chunk } => over(self.begun.stamps.settled(chunk, slots)),
             _ => unreachable!("messages and local steps are tried elsewhere"),
         }
     }
 
     /// False if not everybody has released what the bank held before.
-    fn publish(&mut self, from: Span, stamp: u64, form: Form, slots: &mut dyn Slots) -> bool {
-        if !self.stamps.clear(stamp, slots) {
+    fn publish(&mut self, from: Span, phase: u32, form: Form, slots: &mut dyn Slots) -> bool {
+        if !self.begun.stamps.clear(phase, slots) {
             return false;
         }
+        let stamp = self.begun.stamps.named(phase);
         if form == Form::Laid {
             slots.publish_bank(stamp);
             return true;

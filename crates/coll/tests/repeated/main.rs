@@ -50,7 +50,7 @@ impl World {
                 Some(Attempt::Begun(execution)) => vec![execution],
                 None => {
                     let plans = &mut self.plans[rank as usize];
-                    vec![start(passed.call.clone(), plans, &self.tuning, self.turn as u32)]
+                    vec![start(passed.call.clone(), plans, &self.tuning)]
                 }
             });
         }

@@ -1,7 +1,7 @@
 //! Scans on the board: a chain in which each rank lays its prefix down for the next one, in pieces.
 
 use super::super::no_temp;
-use super::{PIECE, PIECES, area, chunks_of, common, half, piece, pieces_of};
+use super::{PIECE, PIECES, area, chunks_of, common, half, piece, pieces_of, seen, show};
 use crate::{Algorithm, Buf, Case, Chunks, Cost, Kind, Needs, Round, Shape, Span, Step};
 
 pub(crate) const SCAN: Algorithm = Algorithm {
@@ -109,8 +109,8 @@ impl<'a> Chain<'a> {
                 let piece = (index - 1) / EACH;
                 let phase = phase(chunk, piece);
                 match (index - 1) % EACH {
-                    1 if !first => round.push(Step::Drain { rank: me - 1, phase }),
-                    4 if !last => round.push(Step::Release { phase }),
+                    1 if !first => seen(me - 1, phase, round),
+                    4 if !last => show(phase, round),
                     step => self.combine(chunk, piece, step, (first, last), round),
                 }
             }
@@ -127,11 +127,17 @@ impl<'a> Chain<'a> {
             let area = half(self.shape, chunk) + u64::from(rank) * self.area;
             Span::new(Buf::Board, (area + units.0 - u64::from(chunk) * self.area, units.1))
         };
-        let me = self.shape.rank;
+        let (me, index) = (self.shape.rank, chunk + piece);
         match (step, self.exclusive) {
             _ if units.1 == 0 => {}
             (0, false) => round.copy(send, recv),
-            (0, true) if !last => round.copy(send, laid(me)),
+            // Nothing goes onto the board before it is known that the others have called the same.
+            (0, true) if !last && (first || index > 0) => round.copy(send, laid(me)),
+            (2, true) if !last && !first && index == 0 => round.copy(send, laid(me)),
+            (3, true) if !last && !first && index == 0 => {
+                round.copy(laid(me - 1), recv);
+                round.push(Step::Reduce { from: laid(me - 1), into: laid(me) });
+            }
             (2, false) if !first => round.reduce(laid(me - 1), recv),
             (2, true) if !first => {
                 round.copy(laid(me - 1), recv);

@@ -10,7 +10,7 @@ pub(crate) use self::chain::{EXSCAN, SCAN};
 pub(crate) use self::pool::{ALLREDUCE_POOL, REDUCE_POOL, REDUCE_SCATTER_BLOCK_POOL, REDUCE_SCATTER_POOL};
 pub(crate) use self::streams::{ALLGATHER, ALLGATHERV, ALLTOALL, BCAST, GATHER, SCATTER};
 pub(crate) use self::turns::{ALLREDUCE, REDUCE, REDUCE_SCATTER, REDUCE_SCATTER_BLOCK};
-use crate::{Blocks, Shape};
+use crate::{Blocks, Buf, Form, Round, Shape, Span, Step};
 
 /// About half the bytes of a board where ranks take turns.
 const HALF: u64 = 16 << 20;
@@ -64,6 +64,19 @@ fn longest(blocks: &Blocks, ranks: u32) -> u64 {
         Blocks::Even(len) => *len,
         Blocks::Starts(_) => (0..ranks).map(|rank| blocks.block(rank).1).max().unwrap_or(0),
     }
+}
+
+/// Says that what this rank has put onto the board up to a phase is there. The first time it says what the call is about, too.
+fn show(phase: u32, round: &mut Round) {
+    round.push(match phase {
+        0 => Step::Publish { from: Span::new(Buf::Send, (0, 0)), phase, form: Form::Inline },
+        _ => Step::Release { phase },
+    });
+}
+
+/// Waits until a rank has [shown](show) that.
+fn seen(rank: u32, phase: u32, round: &mut Round) {
+    round.push(if phase == 0 { Step::Await { rank, phase } } else { Step::Drain { rank, phase } });
 }
 
 /// What two ranges have in common: start and length.

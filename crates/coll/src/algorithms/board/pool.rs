@@ -2,7 +2,7 @@
 //! are copied than by turns, but ranks wait for each other only two or three times.
 
 use super::super::no_temp;
-use super::{area, chunks_of, common, cut, half};
+use super::{area, chunks_of, common, cut, half, seen, show};
 use crate::{Algorithm, Buf, Case, Chunks, Cost, Kind, Needs, Round, Shape, Span, Step};
 
 pub(crate) const ALLREDUCE_POOL: Algorithm = Algorithm {
@@ -123,7 +123,7 @@ impl<'a> Pool<'a> {
         let (chunk, index) = (index / rounds(shape), index % rounds(shape));
         let others = (1..ranks).map(|distance| shape.after(me, distance));
         let drain = |phase: u32, round: &mut Round| {
-            others.for_each(|rank| round.push(Step::Drain { rank, phase }));
+            others.for_each(|rank| seen(rank, phase, round));
         };
         let wanted = self.kind != Kind::Reduce || me == shape.root;
         let (all, part) = (self.units(chunk), self.part(chunk, me));
@@ -133,7 +133,7 @@ impl<'a> Pool<'a> {
             0 => drain(3 * (chunk - 2) + 2, round),
             1 => round.copy(Span::new(Buf::Send, all), self.laid(chunk, me, all)),
             2 => {
-                round.push(Step::Release { phase: 3 * chunk });
+                show(3 * chunk, round);
                 drain(3 * chunk, round);
             }
             // Nobody else reads this rank's part where this rank has laid it.

@@ -1,7 +1,7 @@
 //! Data that pass through the board as they are: each writer has an area, which the readers copy its pieces out of.
 
 use super::super::no_temp;
-use super::{area, chunks_of, common, half, longest, piece};
+use super::{area, chunks_of, common, half, longest, piece, seen, show};
 use crate::{Algorithm, Blocks, Buf, Case, Chunks, Cost, Kind, Needs, Round, Shape, Span, Step};
 
 pub(crate) const BCAST: Algorithm = Algorithm {
@@ -255,9 +255,7 @@ impl<'a> Streams<'a> {
                 let (step, units) = ((index - 1) / 2, self.piece(chunk, (index - 1) / 2));
                 match index % 2 {
                     1 => self.write(chunk, units, round),
-                    _ if read(units).next().is_some() => {
-                        round.push(Step::Release { phase: phase(chunk, step) })
-                    }
+                    _ if read(units).next().is_some() => show(phase(chunk, step), round),
                     _ => {}
                 }
             }
@@ -269,8 +267,12 @@ impl<'a> Streams<'a> {
                 if let Some(rank) = reading.checked_sub(1).and_then(|before| self.source(before)) {
                     self.read(rank, chunk, units, round);
                 }
-                if let Some(rank) = self.source(reading).filter(|&rank| reads(rank, me, units)) {
-                    round.push(Step::Drain { rank, phase: phase(chunk, step) });
+                // In the first chunk each learns what each writer's call is about, also if its own block comes later.
+                let meets = |&rank: &u32| {
+                    reads(rank, me, units) || self.kind == Kind::Alltoall && (chunk, step) == (0, 0)
+                };
+                if let Some(rank) = self.source(reading).filter(meets) {
+                    seen(rank, phase(chunk, step), round);
                 }
             }
             _ => round.push(Step::Release { phase: phase(chunk, pieces) }),

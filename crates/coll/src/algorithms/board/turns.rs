@@ -3,7 +3,7 @@
 //! alone has read to what the one before it has just written.
 
 use super::super::no_temp;
-use super::{area, chunk, chunks_of, common, cut, half, longest};
+use super::{area, chunk, chunks_of, common, cut, half, longest, seen, show};
 use crate::{Algorithm, Buf, Case, Chunks, Cost, Kind, Needs, Round, Shape, Span, Step};
 
 pub(crate) const ALLREDUCE: Algorithm = Algorithm {
@@ -158,8 +158,8 @@ impl<'a> Turns<'a> {
             _ if index == 2 * ranks + 2 => round.push(Step::Release { phase: phase(ranks) }),
             _ if index.is_multiple_of(2) => {
                 let done = phase(index / 2 - 1);
-                round.push(Step::Release { phase: done });
-                round.push(Step::Drain { rank: behind, phase: done });
+                show(done, round);
+                seen(behind, done, round);
             }
             _ => round.reduce(part(Buf::Send, index / 2), part(Buf::Board, index / 2)),
         }

@@ -1,0 +1,296 @@
+//! Calls that differ between ranks, by every algorithm: who says that all is well has the right data, who cannot have them
+//! has an error, and nobody waits for ever.
+
+mod world;
+
+use banyan_coll::{
+    ALL, Algorithm, Call, Difference, Facts, Fault, Kind, Memory, Needs, Op, Overrides, PlanCache, SlotFacts,
+    Tuning, difference, start,
+};
+use banyan_datatype::op::Builtin;
+use banyan_datatype::{Datatype, TypeArc};
+use banyan_memory::{Buffer, Scratch};
+use world::{Net, Random, run_asking};
+
+/// What a rank calls: `len` words, of a vector or of each block.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Mine {
+    kind: Kind,
+    root: u32,
+    len: u64,
+}
+
+/// Calls of all ranks; one may differ from the others.
+struct Trial {
+    ranks: u32,
+    all: Mine,
+    odd: (u32, Mine),
+    seed: u64,
+}
+
+struct Made {
+    call: Call,
+    recv: Buffer,
+}
+
+const WORD: usize = 8;
+/// In memory that nothing was written to.
+const FILL: u64 = 0xeeee_eeee_eeee_eeee;
+
+fn ty() -> TypeArc {
+    Datatype::builtin(0x259).unwrap().clone().into()
+}
+
+/// Word `i` of what a rank has for another one (of its vector: for rank 0).
+fn given(from: u32, to: u32, i: u64) -> u64 {
+    Random(u64::from(from) << 40 ^ u64::from(to) << 20 ^ i).below(1 << 40)
+}
+
+fn words(values: impl Iterator<Item = u64>) -> Buffer {
+    let bytes: Vec<u8> = values.flat_map(u64::to_ne_bytes).collect();
+    Scratch::copy_of(&bytes).slice(0, bytes.len())
+}
+
+fn word(buffer: &Buffer, i: u64) -> u64 {
+    let mut bytes = [0; WORD];
+    buffer.read((i * WORD as u64) as isize, &mut bytes);
+    u64::from_ne_bytes(bytes)
+}
+
+impl Mine {
+    fn uniform(&self, base: Buffer, blocks: u64) -> Memory {
+        Memory::Uniform { base, count: self.len * blocks, ty: ty() }
+    }
+
+    fn blocks(&self, base: Buffer, ranks: u32) -> Memory {
+        let counts = vec![self.len; ranks as usize];
+        Memory::Vector {
+            base,
+            counts,
+            displs: (0..i64::from(ranks)).map(|i| i * self.len as i64).collect(),
+            ty: ty(),
+        }
+    }
+
+    fn wide(&self, base: Buffer, ranks: u32) -> Memory {
+        let displs = (0..i64::from(ranks)).map(|i| i * (self.len * 8) as i64).collect();
+        Memory::Wide {
+            base,
+            counts: vec![self.len; ranks as usize],
+            displs,
+            types: vec![ty(); ranks as usize],
+        }
+    }
+
+    fn make(&self, me: u32, ranks: u32) -> Made {
+        use Kind::*;
+        let (all, root) = (u64::from(ranks), me == self.root);
+        let blocks = |many| {
+            (0..if many { ranks } else { 1 }).flat_map(|to| (0..self.len).map(move |i| given(me, to, i)))
+        };
+        let spread = matches!(
+            self.kind,
+            Scatter | Scatterv | Alltoall | Alltoallv | Alltoallw | ReduceScatter | ReduceScatterBlock
+        );
+        let gathers =
+            matches!(self.kind, Gather | Gatherv | Allgather | Allgatherv | Alltoall | Alltoallv | Alltoallw);
+        let send = words(blocks(spread));
+        let recv = words((0..self.len * if gathers { all } else { 1 }).map(|_| FILL));
+        let nothing = || Memory::Nothing;
+        let got = recv.clone();
+        let (give, take) = match self.kind {
+            Barrier => return Made { call: Call::barrier(), recv },
+            Bcast => {
+                if root {
+                    (0..self.len).for_each(|i| got.write((8 * i) as isize, &given(me, 0, i).to_ne_bytes()));
+                }
+                (nothing(), self.uniform(got, 1))
+            }
+            Gather => (self.uniform(send, 1), if root { self.uniform(got, 1) } else { nothing() }),
+            Gatherv => (self.uniform(send, 1), if root { self.blocks(got, ranks) } else { nothing() }),
+            Scatter => (if root { self.uniform(send, 1) } else { nothing() }, self.uniform(got, 1)),
+            Scatterv => (if root { self.blocks(send, ranks) } else { nothing() }, self.uniform(got, 1)),
+            Allgather | Alltoall => (self.uniform(send, 1), self.uniform(got, 1)),
+            Allgatherv => (self.uniform(send, 1), self.blocks(got, ranks)),
+            Alltoallv => (self.blocks(send, ranks), self.blocks(got, ranks)),
+            Alltoallw => (self.wide(send, ranks), self.wide(got, ranks)),
+            Reduce => (self.uniform(send, 1), if root { self.uniform(got, 1) } else { nothing() }),
+            Allreduce | Scan | Exscan => (self.uniform(send, 1), self.uniform(got, 1)),
+            ReduceScatterBlock => (self.uniform(send, all), self.uniform(got, 1)),
+            ReduceScatter => {
+                let counts = vec![self.len; ranks as usize];
+                (self.uniform(send, all), Memory::Vector { base: got, counts, displs: vec![], ty: ty() })
+            }
+        };
+        let call = match self.kind.reduces() {
+            true => Call::reducing(self.kind, give, take, Op::Builtin(Builtin::Sum), self.root),
+            false => Call::moving(self.kind, give, take, self.root),
+        };
+        Made { call: if self.kind == Bcast { Call { send: Memory::Nothing, ..call } } else { call }, recv }
+    }
+
+    /// What must be in a rank's memory if it says that all is well.
+    fn check(&self, me: u32, ranks: u32, recv: &Buffer, about: &str) {
+        use Kind::*;
+        let sum = |mut ranks: std::ops::Range<u32>, to: u32, i: u64| {
+            ranks.try_fold(0u64, |sum, from| sum.checked_add(given(from, to, i))).unwrap()
+        };
+        let rooted = matches!(self.kind, Gather | Gatherv | Reduce) && me != self.root;
+        if self.kind == Barrier || rooted || (self.kind == Exscan && me == 0) {
+            return;
+        }
+        for i in 0..self.len {
+            let wanted = match self.kind {
+                Bcast => given(self.root, 0, i),
+                Scatter | Scatterv => given(self.root, me, i),
+                Reduce | Allreduce => sum(0..ranks, 0, i),
+                ReduceScatter | ReduceScatterBlock => sum(0..ranks, me, i),
+                Scan => sum(0..me + 1, 0, i),
+                Exscan => sum(0..me, 0, i),
+                _ => {
+                    for from in 0..ranks {
+                        let to = if matches!(self.kind, Alltoall | Alltoallv | Alltoallw) { me } else { 0 };
+                        let got = word(recv, u64::from(from) * self.len + i);
+                        assert_eq!(got, given(from, to, i), "rank {me}, word {i} of rank {from}: {about}");
+                    }
+                    continue;
+                }
+            };
+            assert_eq!(word(recv, i), wanted, "rank {me}, word {i}: {about}");
+        }
+    }
+}
+
+const INLINE: usize = 2048;
+
+/// Runs a collective that one rank calls in its own way, and a barrier; the results of the first, by rank.
+fn run(row: Option<&Algorithm>, trial: &Trial) -> Vec<Result<(), Fault>> {
+    let Trial { ranks, all, odd, seed } = *trial;
+    let about = format!("{row:?}, {ranks} ranks, {all:?}, rank {} {:?}, seed {seed}", odd.0, odd.1);
+    let overrides = row.map(|row| Overrides::parse(&format!("{row:?}")).unwrap()).unwrap_or_default();
+    let tuning = Tuning { overrides, ..Tuning::default() };
+    let shared = row.is_none_or(|row| row.needs != Needs::Messages) && !seed.is_multiple_of(5);
+    let board = 1 << 14;
+    let slots = shared.then_some(SlotFacts { inline: INLINE as u64, regions: true, board });
+    let cores = if seed.is_multiple_of(3) { 1 } else { 64 };
+    let facts = Facts { ranks, shared, cores, per_node: ranks, slots };
+    let mut net = Net::new(ranks, seed, if shared { INLINE } else { 0 }, true);
+    (net.board, net.differ) = (Scratch::zeroed(board as usize), true);
+    let mut plans: Vec<PlanCache> = (0..ranks).map(|rank| PlanCache::new(rank, facts)).collect();
+    let mine = |rank: u32| if rank == odd.0 { odd.1 } else { all };
+    let made: Vec<Made> = (0..ranks).map(|rank| mine(rank).make(rank, ranks)).collect();
+    let mut executions: Vec<_> = made
+        .iter()
+        .zip(&mut plans)
+        .map(|(made, plans)| {
+            [made.call.clone(), Call::barrier()].map(|call| start(call, plans, &tuning)).into()
+        })
+        .collect();
+    let results = run_asking(&mut net, &mut plans, &mut executions);
+    // Who reads what one rank lays onto the board looks at no other one.
+    let one_sided =
+        matches!(all.kind, Kind::Bcast | Kind::Scatter | Kind::Scatterv | Kind::Scan | Kind::Exscan);
+    let crossed = one_sided
+        && (all.kind, all.root) != (odd.1.kind, odd.1.root)
+        && row.is_none_or(|row| matches!(row.needs, Needs::Board | Needs::Pockets));
+    let first: Vec<_> = results.into_iter().map(|mut mine| mine.swap_remove(0)).collect();
+    for (rank, (result, made)) in (0..).zip(first.iter().zip(&made)) {
+        if result.is_ok() && !crossed {
+            mine(rank).check(rank, ranks, &made.recv, &about);
+        }
+    }
+    first
+}
+
+fn some_error(results: &[Result<(), Fault>]) -> Option<&Fault> {
+    results.iter().find_map(|result| result.as_ref().err())
+}
+
+#[test]
+fn counts_that_differ_are_an_error_and_never_wrong_data() {
+    let mut random = Random(20_261_122);
+    for row in ALL.iter().filter(|row| row.kind != Kind::Barrier) {
+        for ranks in 2..=16 {
+            const LENS: [(u64, u64); 8] =
+                [(5, 3), (3, 5), (1, 300), (300, 1), (40, 41), (700, 699), (0, 4), (4, 0)];
+            {
+                // By the algorithm, and by whatever each rank comes to.
+                for by in [Some(*row), None] {
+                    let (len, other) = LENS[random.below(LENS.len() as u64) as usize];
+                    let all = Mine { kind: row.kind, root: random.below(ranks.into()) as u32, len };
+                    let odd = (random.below(ranks.into()) as u32, Mine { len: other, ..all });
+                    let trial = Trial { ranks, all, odd, seed: random.below(1 << 30) };
+                    let results = run(by, &trial);
+                    let error = some_error(&results);
+                    // Who wants nothing has it.
+                    let some = len > 0 && other > 0;
+                    assert!(
+                        error.is_some() || !some,
+                        "{by:?}, {ranks} ranks, {all:?}, {odd:?}: nobody has noticed"
+                    );
+                    if let Some(Fault::Differ { said }) = error {
+                        assert_eq!(difference(said), Difference::Count);
+                        assert!(
+                            said.iter().any(|said| said.rank == odd.0),
+                            "{error:?}: it is rank {}",
+                            odd.0
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn who_waits_for_another_collective_is_told_so() {
+    let mut random = Random(4711);
+    for row in ALL {
+        for ranks in 2..=16 {
+            let all = Mine { kind: row.kind, root: 0, len: 6 };
+            let kind = loop {
+                let kind = Kind::ALL[random.below(17) as usize].0;
+                if kind != row.kind {
+                    break kind;
+                }
+            };
+            let odd = (random.below(ranks.into()) as u32, Mine { kind, ..all });
+            run(Some(row), &Trial { ranks, all, odd, seed: random.below(1 << 30) });
+        }
+    }
+    // All wait for all: all have an error that names the two.
+    let all = Mine { kind: Kind::Allreduce, root: 0, len: 6 };
+    let odd = (2, Mine { kind: Kind::Allgather, ..all });
+    for seed in 0..20 {
+        let results = run(None, &Trial { ranks: 4, all, odd, seed });
+        for result in results {
+            let Err(Fault::Differ { said }) = result else { panic!("{result:?}") };
+            assert_eq!(difference(&said), Difference::Kind);
+            assert!(said.iter().any(|said| said.rank == 2), "{said:?}");
+        }
+    }
+}
+
+#[test]
+fn roots_that_differ_end_in_no_endless_wait() {
+    let mut random = Random(42);
+    for row in ALL.iter().filter(|row| row.kind.rooted()) {
+        for ranks in 2..=16 {
+            let all = Mine { kind: row.kind, root: 0, len: 6 };
+            let odd = (random.below(ranks.into()) as u32, Mine { root: 1, ..all });
+            run(Some(row), &Trial { ranks, all, odd, seed: random.below(1 << 30) });
+        }
+    }
+    // Each of two waits for the other to begin.
+    let all = Mine { kind: Kind::Bcast, root: 1, len: 6 };
+    for seed in 0..20 {
+        let results = run(None, &Trial { ranks: 2, all, odd: (1, Mine { root: 0, ..all }), seed });
+        for result in results {
+            let Err(Fault::Differ { said }) = result else { panic!("{result:?}") };
+            assert_eq!(difference(&said), Difference::Root);
+            let text = Fault::Differ { said }.to_string();
+            assert!(text.contains("rank 0 called MPI_Bcast with root 1 and 48 bytes"), "{text}");
+            assert!(text.contains("rank 1 called MPI_Bcast with root 0 and 48 bytes"), "{text}");
+        }
+    }
+}
