@@ -50,7 +50,7 @@ impl Place {
             Place::Ended => "ended".to_owned(),
             Place::Waits(line) => {
                 let call = if line.call.is_empty() { "MPI" } else { &line.call };
-                let items: Vec<String> = line.items.iter().map(|item| describe(item, places)).collect();
+                let items: Vec<String> = line.items.iter().map(|item| describe(item, line, places)).collect();
                 let more = if line.more > 0 { format!(", and {} more", line.more) } else { String::new() };
                 let threads = if line.threads { " (other threads of it may go on)" } else { "" };
                 match items.is_empty() {
@@ -62,33 +62,37 @@ impl Place {
     }
 }
 
-fn describe(item: &Item, places: &[Place]) -> String {
+fn describe(item: &Item, Line { names, .. }: &Line, places: &[Place]) -> String {
     match item {
         Item::Message { sends, state, peer, tag, context, bytes } => {
             let kind = if *sends { "send to" } else { "receive from" };
             let peer = peer.map_or("any rank".to_owned(), |peer| format!("rank {peer}"));
             let tag = tag.map_or("any tag".to_owned(), |tag| format!("tag {tag}"));
             let state = state.split_once(": ").map_or(state.as_str(), |(_, state)| state);
-            format!("{kind} {peer}, {tag}, {bytes} bytes, on {} ({state})", named(*context))
+            format!("{kind} {peer}, {tag}, {bytes} bytes, on {} ({state})", named(*context, names))
         }
-        Item::Collective { context, members } => {
+        Item::Collective { comm, context, members } => {
             let missing = missing(*context, members, places);
             let who = match (members.is_empty(), missing.is_empty()) {
                 (true, _) => String::new(),
                 (false, true) => " (all its ranks are there)".to_owned(),
                 (false, false) => format!(" (not there: {})", ranks(&missing)),
             };
-            format!("collective on {}{who}", named(*context))
+            format!("collective on {}{who}", named(*comm, names))
         }
         Item::Program(what) => what.clone(),
     }
 }
 
-fn named(context: u64) -> String {
+fn named(context: u64, names: &[(u64, String)]) -> String {
+    let name = names.iter().find(|(known, _)| *known == context);
     match context {
         WORLD => "MPI_COMM_WORLD".to_owned(),
         SELF => "MPI_COMM_SELF".to_owned(),
-        other => format!("communicator {:08x}", other as u32),
+        other => match name {
+            Some((_, name)) => format!("communicator \"{name}\" ({:08x})", other as u32),
+            None => format!("communicator {:08x}", other as u32),
+        },
     }
 }
 
@@ -186,7 +190,7 @@ fn waits_for(place: &Place, places: &[Place]) -> Vec<u32> {
     }
     let of = |item: &Item| match item {
         Item::Message { peer, .. } => peer.iter().copied().collect(),
-        Item::Collective { context, members } => missing(*context, members, places),
+        Item::Collective { context, members, .. } => missing(*context, members, places),
         Item::Program(_) => Vec::new(),
     };
     line.items.iter().flat_map(of).collect()
@@ -241,7 +245,16 @@ mod tests {
 
     fn waits(call: &str, items: Vec<Item>) -> Place {
         let call = call.to_owned();
-        Place::Waits(Line { call, since: 0, naps: 0, events: 0, threads: false, items, more: 0 })
+        Place::Waits(Line {
+            call,
+            since: 0,
+            naps: 0,
+            events: 0,
+            threads: false,
+            items,
+            more: 0,
+            names: Vec::new(),
+        })
     }
 
     fn receive(peer: Option<u32>, tag: i32) -> Place {
@@ -251,7 +264,10 @@ mod tests {
     }
 
     fn barrier(ranks: u32) -> Place {
-        waits("MPI_Barrier", vec![Item::Collective { context: WORLD, members: vec![(0, ranks)] }])
+        waits(
+            "MPI_Barrier",
+            vec![Item::Collective { comm: WORLD, context: WORLD, members: vec![(0, ranks)] }],
+        )
     }
 
     #[test]

@@ -31,6 +31,15 @@ int main(int argc, char **argv)
         MPI_Recv(x, 1, MPI_INT, (rank + 1) % size, 5, world, MPI_STATUS_IGNORE);
     if (!strcmp(how, "send"))
         MPI_Ssend(x, 1, MPI_INT, (rank + 1) % size, 3, world);
+    if (!strcmp(how, "named")) {
+        MPI_Comm rows;
+        MPI_Comm_dup(world, &rows);
+        MPI_Comm_set_name(rows, "rows of the matrix");
+        if (rank == 0)
+            MPI_Recv(x, 1, MPI_INT, 1, 5, rows, MPI_STATUS_IGNORE);
+        MPI_Ibarrier(rank == 1 ? rows : world, requests);
+        MPI_Wait(requests, MPI_STATUS_IGNORE);
+    }
     if (!strcmp(how, "probe"))
         MPI_Probe(MPI_ANY_SOURCE, MPI_ANY_TAG, world, MPI_STATUS_IGNORE);
     if (!strcmp(how, "mixed")) {
@@ -69,6 +78,19 @@ fn report(how: &str, ranks: &str, fabrics: &str) -> String {
     let done = job.run();
     assert_eq!(done.status, 124, "{}", done.err);
     done.err
+}
+
+#[test]
+fn communicators_are_called_as_the_program_calls_them() {
+    let err = report("named", "3", "shm");
+    let receive =
+        "  rank 0: MPI_Recv: receive from rank 1, tag 5, 4 bytes, on communicator \"rows of the matrix\" (";
+    assert!(err.contains(receive), "{err}");
+    assert!(err.contains("  rank 1: MPI_Wait: collective on communicator \"rows of the matrix\" ("), "{err}");
+    assert!(
+        err.contains("  rank 2: MPI_Wait: collective on MPI_COMM_WORLD (not there: ranks 0, 1)"),
+        "{err}"
+    );
 }
 
 #[test]

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Version of this protocol. Both sides are installed together, so they must agree exactly; the number is
 /// there to say so when they do not.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Most bytes of a card (the addresses that a rank publishes).
 pub const MAX_CARD: usize = 64 << 10;

@@ -39,6 +39,8 @@ pub struct Line {
     pub items: Vec<Item>,
     /// How many more there are.
     pub more: u32,
+    /// What the program calls communicators of the items, by context.
+    pub names: Vec<(u64, String)>,
 }
 
 /// One thing that a rank waits for.
@@ -62,6 +64,8 @@ pub enum Item {
     /// The other ranks of a communicator, in a collective operation.
     Collective {
         /// Of the communicator.
+        comm: u64,
+        /// Of the operation: nonblocking and persistent ones have their own.
         context: u64,
         /// Its ranks in MPI_COMM_WORLD, as first and number; empty if they are too scattered to be named.
         members: Vec<(u32, u32)>,
@@ -169,6 +173,7 @@ mod tests {
             threads: false,
             items: vec![item; items],
             more: 2,
+            names: vec![(u64::MAX, "rows".to_owned())],
         }
     }
 

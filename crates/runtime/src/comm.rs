@@ -157,7 +157,7 @@ impl Comm {
         self.aside.get_or_init(|| {
             let ctx = derive_context(self.ctx, 0, Purpose::Nonblocking, 0);
             self.rt.open_context(ctx);
-            Arc::new(Team::new(&self.rt, ctx, Row::of(&self.local, self.remote.as_ref())))
+            Arc::new(self.team.again(ctx))
         })
     }
 
@@ -169,6 +169,7 @@ impl Comm {
     /// Names it.
     pub fn set_name(&self, name: &str) {
         *lock(&self.name) = name.to_owned();
+        self.rt.gate.enter().names.set(self.ctx, name);
     }
 
     /// What is done about its errors.

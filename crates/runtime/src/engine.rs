@@ -16,7 +16,7 @@ use crate::messenger::{Early, Messages};
 use crate::notes::Patience;
 use crate::places;
 use crate::ports::Ports;
-use crate::slow;
+use crate::slow::{self, Names};
 use crate::team::{Sequences, Team};
 use crate::wait::{Kick, Looked, Looks, Policy};
 
@@ -67,6 +67,7 @@ pub(crate) struct Engine {
     pub(crate) bsends: Vec<(p2p::ReqId, Arc<crate::bsend::Attached>, usize)>,
     /// Messages of schedules that were there when they were asked for.
     pub(crate) early: Early,
+    pub(crate) names: Names,
 }
 
 pub(crate) struct Running {
@@ -102,6 +103,7 @@ impl Engine {
             lookups: 0,
             bsends: Vec::new(),
             early: Early::default(),
+            names: Names::default(),
         }
     }
 
@@ -223,7 +225,7 @@ impl Engine {
     pub(crate) fn coll_item(&self, id: CollId) -> Option<Item> {
         let running =
             self.colls.get(id.index as usize)?.as_ref().filter(|running| running.serial == id.serial)?;
-        Some(slow::collective(running.team.ctx, &running.team.group))
+        Some(slow::collective(running.team.contexts(), &running.team.group))
     }
 
     /// Lets a collective go on without anybody waiting for it.

@@ -223,6 +223,7 @@ impl Runtime {
         lock(&self.retired).extend(used);
         for old in retired {
             engine.p2p.close_context(old.ctx);
+            engine.names.forget(old.ctx);
             if let (Some(ranks), Some(shm)) = (old.slots, &engine.ports.shm) {
                 shm.arena_leave(old.ctx, ranks);
             }

@@ -38,8 +38,41 @@ pub(crate) fn message(wait: Wait) -> Item {
     }
 }
 
+/// What the program calls its communicators, by context.
+#[derive(Default)]
+pub(crate) struct Names(Vec<(u64, String)>);
+
+impl Names {
+    /// More letters of a name are not told.
+    const LETTERS: usize = 32;
+
+    /// The communicator of this context is called so from now on.
+    pub(crate) fn set(&mut self, context: u64, name: &str) {
+        self.forget(context);
+        if !name.is_empty() {
+            self.0.push((context, name.chars().take(Self::LETTERS).collect()));
+        }
+    }
+
+    /// That communicator is gone.
+    pub(crate) fn forget(&mut self, context: u64) {
+        self.0.retain(|(known, _)| *known != context);
+    }
+
+    /// The names of the communicators that items are about.
+    fn of(&self, items: &[Item]) -> Vec<(u64, String)> {
+        let comm = |item: &Item| match item {
+            Item::Message { context, .. } => Some(*context),
+            Item::Collective { comm, .. } => Some(*comm),
+            Item::Program(_) => None,
+        };
+        let told = |(context, _): &&(u64, String)| items.iter().any(|item| comm(item) == Some(*context));
+        self.0.iter().filter(told).cloned().collect()
+    }
+}
+
 /// A collective operation of these ranks as an item.
-pub(crate) fn collective(context: u64, group: &Group) -> Item {
+pub(crate) fn collective((comm, context): (u64, u64), group: &Group) -> Item {
     let mut members: Vec<(u32, u32)> = Vec::new();
     for peer in group.peers() {
         match members.last_mut() {
@@ -51,7 +84,7 @@ pub(crate) fn collective(context: u64, group: &Group) -> Item {
             break;
         }
     }
-    Item::Collective { context, members }
+    Item::Collective { comm, context, members }
 }
 
 /// The first few of what is waited for, and how many there are of at most [`COUNTED`].
@@ -94,6 +127,7 @@ impl Slow {
             threads,
             items: Vec::new(),
             more: 0,
+            names: Vec::new(),
         });
         match lasted >= NAP {
             true => line.naps += 1,
@@ -101,6 +135,7 @@ impl Slow {
         }
         let (items, all) = what(engine);
         line.more = all.saturating_sub(items.len()) as u32;
+        line.names = engine.names.of(&items);
         line.items = items;
         client.tell(Some(line));
     }

@@ -19,6 +19,9 @@ use crate::wait::Looks;
 /// What the schedules of a communicator are carried out with.
 pub(crate) struct Team {
     rt: Arc<Runtime>,
+    /// The context of the communicator.
+    comm: u64,
+    /// That of the collectives here.
     pub(crate) ctx: u64,
     /// All its ranks.
     pub(crate) group: Group,
@@ -93,13 +96,23 @@ impl Sequences {
 }
 
 impl Team {
-    pub(crate) fn new(rt: &Arc<Runtime>, ctx: u64, Row { group, split }: Row) -> Self {
-        Self { rt: rt.clone(), ctx, group, split, place: OnceLock::new(), slots: OnceLock::new() }
+    pub(crate) fn new(rt: &Arc<Runtime>, ctx: u64, row: Row) -> Self {
+        Self::with(rt, (ctx, ctx), row)
     }
 
-    /// The same ranks in another context.
+    fn with(rt: &Arc<Runtime>, (comm, ctx): (u64, u64), Row { group, split }: Row) -> Self {
+        Self { rt: rt.clone(), comm, ctx, group, split, place: OnceLock::new(), slots: OnceLock::new() }
+    }
+
+    /// The same ranks, for other collectives of the communicator, in another context.
     pub(crate) fn again(&self, ctx: u64) -> Self {
-        Self::new(&self.rt, ctx, Row { group: self.group.clone(), split: self.split })
+        let row = Row { group: self.group.clone(), split: self.split };
+        Self::with(&self.rt, (self.comm, ctx), row)
+    }
+
+    /// Of the communicator, and of its collectives here.
+    pub(crate) fn contexts(&self) -> (u64, u64) {
+        (self.comm, self.ctx)
     }
 
     /// The rank here of one of this process's own group, or of the other one.
