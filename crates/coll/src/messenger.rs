@@ -43,7 +43,11 @@ pub enum Fault {
         cause: String,
     },
     /// The kernel refused to copy out of memory that a rank published.
-    #[error("the memory that rank {rank} published cannot be read any more")]
+    #[error(
+        "this rank could not read the memory that rank {rank} lent it for this collective: rank {rank} has given the \
+         collective up after an error, or the system refuses process_vm_readv to this rank (a filter of system calls, \
+         another user); in the latter case name no algorithm `pull` in BANYAN_COLL, but others (bcast=board, allreduce=board)"
+    )]
     Unreadable {
         /// Who published it.
         rank: u32,

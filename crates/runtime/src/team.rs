@@ -281,7 +281,7 @@ impl Team {
             },
             coll::Fault::OutOfStep { .. } | coll::Fault::Left { .. } => Class::ERR_OTHER,
             coll::Fault::Gone { .. } => Class::ERR_PROC_ABORTED,
-            coll::Fault::Unreadable { .. } => Class::ERR_INTERN,
+            coll::Fault::Unreadable { .. } => Class::ERR_OTHER,
             coll::Fault::Operator(_) => Class::ERR_OP,
         };
         Error::new(class, format!("{fault}{}", self.numbering()))
