@@ -100,18 +100,22 @@ pub(crate) const fn named(text: &'static str) -> &'static CStr {
     }
 }
 
-/// Runs the body of a call and returns its MPI error code.
+/// Runs the body of a call and returns its MPI error code. If it has failed, `undo` runs before the error handler does.
 #[inline(always)]
 pub(crate) fn boundary(
     name: &'static CStr,
     when: When,
     target: impl Into<Target>,
     body: impl FnOnce() -> Result<()>,
+    undo: impl FnOnce(),
 ) -> c_int {
     LAST_CALL.store(name.as_ptr().cast_mut(), Ordering::Relaxed);
     match contained(name, when, body) {
         Ok(()) => MPI_SUCCESS,
-        Err(failed) => raise(name, target.into(), failed),
+        Err(failed) => {
+            undo();
+            raise(name, target.into(), failed)
+        }
     }
 }
 
@@ -287,12 +291,14 @@ pub(crate) fn raise(name: &'static CStr, target: Target, failed: Failed) -> c_in
 }
 
 /// Declares MPI functions: each becomes `MPI_X` and `PMPI_X`, and with `<N>` also the `_c` twins, whose
-/// counts (all parameters over `N`) have 64 bits. `on` names the argument whose error handler is called.
+/// counts (all parameters over `N`) have 64 bits. `on` names the argument whose error handler is called, and `gives` the
+/// handles that the call makes: they are null if it fails.
 macro_rules! mpi {
     () => {};
     (
         $(#[$meta:meta])*
-        fn $name:ident <$n:ident>($($arg:ident: $type:ty),* $(,)?) on $target:ident $body:block
+        fn $name:ident <$n:ident>($($arg:ident: $type:ty),* $(,)?)
+            on $target:ident $(gives $($given:ident),+)? $body:block
         $($rest:tt)*
     ) => {
         $(#[$meta])*
@@ -304,7 +310,9 @@ macro_rules! mpi {
             fn body<$n: $crate::ffi::Number>($($arg: $type),*) -> banyan_runtime::Result<()> $body
             let when = $crate::boundary::when::$name;
             let name = const { $crate::boundary::named(concat!(stringify!($name), "\0")) };
-            $crate::boundary::boundary(name, when, $target, move || body::<$n>($($arg),*))
+            $crate::boundary::boundary(name, when, $target, move || body::<$n>($($arg),*), || {
+                $($($given.clear();)+)?
+            })
         }
         mpi!(@export $name, [""], c_int, $n, c_int, ($($arg: $type),*));
         mpi!(@export $name, ["_c"], i64, $n, c_int, ($($arg: $type),*));
@@ -312,7 +320,8 @@ macro_rules! mpi {
     };
     (
         $(#[$meta:meta])*
-        fn $name:ident($($arg:ident: $type:ty),* $(,)?) on $target:ident $body:block
+        fn $name:ident($($arg:ident: $type:ty),* $(,)?)
+            on $target:ident $(gives $($given:ident),+)? $body:block
         $($rest:tt)*
     ) => {
         $(#[$meta])*
@@ -322,7 +331,9 @@ macro_rules! mpi {
             fn body($($arg: $type),*) -> banyan_runtime::Result<()> $body
             let when = $crate::boundary::when::$name;
             let name = const { $crate::boundary::named(concat!(stringify!($name), "\0")) };
-            $crate::boundary::boundary(name, when, $target, move || body($($arg),*))
+            $crate::boundary::boundary(name, when, $target, move || body($($arg),*), || {
+                $($($given.clear();)+)?
+            })
         }
         mpi!(@export $name, [""], c_int, , c_int, ($($arg: $type),*));
         mpi! { $($rest)* }
@@ -366,17 +377,23 @@ mod tests {
 
     #[test]
     fn a_panic_becomes_an_error() {
-        let code = boundary(c"MPI_Test", When::Always, Code, || panic!("the table is empty"));
+        let code = boundary(c"MPI_Test", When::Always, Code, || panic!("the table is empty"), || ());
         assert_eq!(code, MPI_ERR_INTERN);
         assert!(sentence(code).unwrap().contains("the table is empty"));
     }
 
     #[test]
     fn a_lack_of_memory_is_no_fault_of_the_library() {
-        let code = boundary(c"MPI_Test", When::Always, Code, || {
-            banyan_memory::Scratch::zeroed(1 << 50);
-            Ok(())
-        });
+        let code = boundary(
+            c"MPI_Test",
+            When::Always,
+            Code,
+            || {
+                banyan_memory::Scratch::zeroed(1 << 50);
+                Ok(())
+            },
+            || (),
+        );
         assert_eq!(code, MPI_ERR_NO_MEM);
         assert!(sentence(code).unwrap().contains("1125899906842624 bytes"));
     }
@@ -395,7 +412,7 @@ mod tests {
 
     #[test]
     fn tool_calls_need_the_tool_interface() {
-        let code = boundary(c"MPI_T_cvar_get_num", When::Tool, Code, || Ok(()));
+        let code = boundary(c"MPI_T_cvar_get_num", When::Tool, Code, || Ok(()), || ());
         assert_eq!(code, MPI_T_ERR_NOT_INITIALIZED);
     }
 }

@@ -261,7 +261,11 @@ macro_rules! collective {
                     object.run_asked(asked, &lists, || call::<$n>(&object, $($arg),*))
                 }
 
-                fn $nonblocking<$n>($($arg: $type,)* $comm: MPI_Comm, request: Ptr<MPI_Request>) on $comm {
+                fn $nonblocking<$n>(
+                    $($arg: $type,)*
+                    $comm: MPI_Comm,
+                    request: Ptr<MPI_Request>,
+                ) on $comm gives request {
                     let object = members($comm, Kind::$kind)?;
                     request::give(request, object.start(call::<$n>(&object, $($arg),*)?)?, $comm)
                 }
@@ -271,7 +275,7 @@ macro_rules! collective {
                     $comm: MPI_Comm,
                     info: MPI_Info,
                     request: Ptr<MPI_Request>,
-                ) on $comm {
+                ) on $comm gives request {
                     let object = members($comm, Kind::$kind)?;
                     info::optional(info)?;
                     request::give(request, object.persist(call::<$n>(&object, $($arg),*)?)?, $comm)
@@ -289,12 +293,12 @@ mpi! {
         object.run(object.barrier()?)
     }
 
-    fn MPI_Ibarrier(comm: MPI_Comm, request: Ptr<MPI_Request>) on comm {
+    fn MPI_Ibarrier(comm: MPI_Comm, request: Ptr<MPI_Request>) on comm gives request {
         let object = lookup(comm)?;
         request::give(request, object.start(object.barrier()?)?, comm)
     }
 
-    fn MPI_Barrier_init(comm: MPI_Comm, info: MPI_Info, request: Ptr<MPI_Request>) on comm {
+    fn MPI_Barrier_init(comm: MPI_Comm, info: MPI_Info, request: Ptr<MPI_Request>) on comm gives request {
         let object = lookup(comm)?;
         info::optional(info)?;
         request::give(request, object.persist(object.barrier()?)?, comm)

@@ -302,20 +302,24 @@ mpi! {
         result.set(Comparison::of_comms(a.compare(&b)) as c_int)
     }
 
-    fn MPI_Comm_group(comm: MPI_Comm, group: Ptr<MPI_Group>) on comm {
+    fn MPI_Comm_group(comm: MPI_Comm, group: Ptr<MPI_Group>) on comm gives group {
         group::give(group, lookup(comm)?.group().clone())
     }
 
-    fn MPI_Comm_dup(comm: MPI_Comm, newcomm: Ptr<MPI_Comm>) on comm {
+    fn MPI_Comm_dup(comm: MPI_Comm, newcomm: Ptr<MPI_Comm>) on comm gives newcomm {
         dup(comm, None, newcomm).map(drop)
     }
 
-    fn MPI_Comm_dup_with_info(comm: MPI_Comm, info: MPI_Info, newcomm: Ptr<MPI_Comm>) on comm {
+    fn MPI_Comm_dup_with_info(comm: MPI_Comm, info: MPI_Info, newcomm: Ptr<MPI_Comm>) on comm gives newcomm {
         let info = info::optional(info)?.unwrap_or_default();
         dup(comm, Some(&info), newcomm).map(drop)
     }
 
-    fn MPI_Comm_idup(comm: MPI_Comm, newcomm: Ptr<MPI_Comm>, request: Ptr<MPI_Request>) on comm {
+    fn MPI_Comm_idup(
+        comm: MPI_Comm,
+        newcomm: Ptr<MPI_Comm>,
+        request: Ptr<MPI_Request>,
+    ) on comm gives newcomm, request {
         idup(comm, None, newcomm, request)
     }
 
@@ -324,24 +328,34 @@ mpi! {
         info: MPI_Info,
         newcomm: Ptr<MPI_Comm>,
         request: Ptr<MPI_Request>,
-    ) on comm {
+    ) on comm gives newcomm, request {
         let info = info::optional(info)?.unwrap_or_default();
         idup(comm, Some(&info), newcomm, request)
     }
 
-    fn MPI_Comm_create(comm: MPI_Comm, group: MPI_Group, newcomm: Ptr<MPI_Comm>) on comm {
+    fn MPI_Comm_create(comm: MPI_Comm, group: MPI_Group, newcomm: Ptr<MPI_Comm>) on comm gives newcomm {
         newcomm.set(MPI_COMM_NULL)?;
         let old = lookup(comm)?;
         give_or_null(newcomm, old.create(&group::lookup(group)?)?)
     }
 
-    fn MPI_Comm_create_group(comm: MPI_Comm, group: MPI_Group, tag: c_int, newcomm: Ptr<MPI_Comm>) on comm {
+    fn MPI_Comm_create_group(
+        comm: MPI_Comm,
+        group: MPI_Group,
+        tag: c_int,
+        newcomm: Ptr<MPI_Comm>,
+    ) on comm gives newcomm {
         newcomm.set(MPI_COMM_NULL)?;
         let old = lookup(comm)?;
         give_or_null(newcomm, old.create_group(&group::lookup(group)?, tag)?)
     }
 
-    fn MPI_Comm_split(comm: MPI_Comm, color: c_int, key: c_int, newcomm: Ptr<MPI_Comm>) on comm {
+    fn MPI_Comm_split(
+        comm: MPI_Comm,
+        color: c_int,
+        key: c_int,
+        newcomm: Ptr<MPI_Comm>,
+    ) on comm gives newcomm {
         newcomm.set(MPI_COMM_NULL)?;
         give_or_null(newcomm, lookup(comm)?.split(color, key)?)
     }
@@ -352,7 +366,7 @@ mpi! {
         key: c_int,
         info: MPI_Info,
         newcomm: Ptr<MPI_Comm>,
-    ) on comm {
+    ) on comm gives newcomm {
         newcomm.set(MPI_COMM_NULL)?;
         let old = lookup(comm)?;
         give_or_null(newcomm, old.split_type(split_kind(split_type, info)?, key)?)
@@ -391,11 +405,11 @@ mpi! {
         Ok(())
     }
 
-    fn MPI_Comm_get_info(comm: MPI_Comm, info_used: Ptr<MPI_Info>) on comm {
+    fn MPI_Comm_get_info(comm: MPI_Comm, info_used: Ptr<MPI_Info>) on comm gives info_used {
         info::give(info_used, lookup(comm)?.info())
     }
 
-    fn MPI_Comm_get_parent(parent: Ptr<MPI_Comm>) on SelfComm {
+    fn MPI_Comm_get_parent(parent: Ptr<MPI_Comm>) on SelfComm gives parent {
         parent.set(MPI_COMM_NULL)
     }
 
@@ -410,7 +424,7 @@ mpi! {
         }
     }
 
-    fn MPI_Comm_remote_group(comm: MPI_Comm, group: Ptr<MPI_Group>) on comm {
+    fn MPI_Comm_remote_group(comm: MPI_Comm, group: Ptr<MPI_Group>) on comm gives group {
         match lookup(comm)?.remote_group() {
             Some(remote) => group::give(group, remote.clone()),
             None => bail!(ERR_COMM, "the communicator is not an intercommunicator"),
@@ -424,7 +438,7 @@ mpi! {
         remote_leader: c_int,
         tag: c_int,
         newintercomm: Ptr<MPI_Comm>,
-    ) on local_comm {
+    ) on local_comm gives newintercomm {
         newintercomm.set(MPI_COMM_NULL)?;
         let local = lookup(local_comm)?;
         // The peer communicator and the remote leader matter at the local leader only.
@@ -436,7 +450,11 @@ mpi! {
         give_or_null(newintercomm, Some(local.intercomm_create(local_leader, bridge, tag)?))
     }
 
-    fn MPI_Intercomm_merge(intercomm: MPI_Comm, high: c_int, newintracomm: Ptr<MPI_Comm>) on intercomm {
+    fn MPI_Intercomm_merge(
+        intercomm: MPI_Comm,
+        high: c_int,
+        newintracomm: Ptr<MPI_Comm>,
+    ) on intercomm gives newintracomm {
         newintracomm.set(MPI_COMM_NULL)?;
         give_or_null(newintracomm, Some(lookup(intercomm)?.intercomm_merge(high != 0)?))
     }

@@ -223,7 +223,11 @@ fn get_contents(
 }
 
 mpi! {
-    fn MPI_Type_contiguous<N>(count: N, oldtype: MPI_Datatype, newtype: Ptr<MPI_Datatype>) on SelfComm {
+    fn MPI_Type_contiguous<N>(
+        count: N,
+        oldtype: MPI_Datatype,
+        newtype: Ptr<MPI_Datatype>,
+    ) on SelfComm gives newtype {
         made::<N>(newtype, Datatype::contiguous(count.into(), &*lookup(oldtype)?))
     }
 
@@ -233,7 +237,7 @@ mpi! {
         stride: N,
         oldtype: MPI_Datatype,
         newtype: Ptr<MPI_Datatype>,
-    ) on SelfComm {
+    ) on SelfComm gives newtype {
         let old = lookup(oldtype)?;
         made::<N>(newtype, Datatype::vector(count.into(), blocklength.into(), stride.into(), &old))
     }
@@ -244,7 +248,7 @@ mpi! {
         stride: MPI_Aint,
         oldtype: MPI_Datatype,
         newtype: Ptr<MPI_Datatype>,
-    ) on SelfComm {
+    ) on SelfComm gives newtype {
         let old = lookup(oldtype)?;
         made::<N>(newtype, Datatype::hvector(count.into(), blocklength.into(), stride, &old))
     }
@@ -255,7 +259,7 @@ mpi! {
         array_of_displacements: Ptr<N>,
         oldtype: MPI_Datatype,
         newtype: Ptr<MPI_Datatype>,
-    ) on SelfComm {
+    ) on SelfComm gives newtype {
         let (old, blocks) = (lookup(oldtype)?, self::count(count)? as usize);
         let (lens, displs) = lists(blocks, array_of_blocklengths, array_of_displacements)?;
         made::<N>(newtype, Datatype::indexed(&lens, &displs, &old))
@@ -267,7 +271,7 @@ mpi! {
         array_of_displacements: Ptr<MPI_Aint>,
         oldtype: MPI_Datatype,
         newtype: Ptr<MPI_Datatype>,
-    ) on SelfComm {
+    ) on SelfComm gives newtype {
         let (old, blocks) = (lookup(oldtype)?, self::count(count)? as usize);
         let (lens, displs) = lists(blocks, array_of_blocklengths, array_of_displacements)?;
         made::<N>(newtype, Datatype::hindexed(&lens, &displs, &old))
@@ -279,7 +283,7 @@ mpi! {
         array_of_displacements: Ptr<N>,
         oldtype: MPI_Datatype,
         newtype: Ptr<MPI_Datatype>,
-    ) on SelfComm {
+    ) on SelfComm gives newtype {
         let (old, blocks) = (lookup(oldtype)?, self::count(count)? as usize);
         let displs = displacements(array_of_displacements, blocks)?;
         made::<N>(newtype, Datatype::indexed_block(blocklength.into(), &displs, &old))
@@ -291,7 +295,7 @@ mpi! {
         array_of_displacements: Ptr<MPI_Aint>,
         oldtype: MPI_Datatype,
         newtype: Ptr<MPI_Datatype>,
-    ) on SelfComm {
+    ) on SelfComm gives newtype {
         let (old, blocks) = (lookup(oldtype)?, self::count(count)? as usize);
         let displs = displacements(array_of_displacements, blocks)?;
         made::<N>(newtype, Datatype::hindexed_block(blocklength.into(), &displs, &old))
@@ -303,7 +307,7 @@ mpi! {
         array_of_displacements: Ptr<MPI_Aint>,
         array_of_types: Ptr<MPI_Datatype>,
         newtype: Ptr<MPI_Datatype>,
-    ) on SelfComm {
+    ) on SelfComm gives newtype {
         let blocks = self::count(count)? as usize;
         let (lens, displs) = lists(blocks, array_of_blocklengths, array_of_displacements)?;
         made::<N>(newtype, Datatype::create_struct(&lens, &displs, &types(array_of_types, blocks)?))
@@ -317,7 +321,7 @@ mpi! {
         order: c_int,
         oldtype: MPI_Datatype,
         newtype: Ptr<MPI_Datatype>,
-    ) on SelfComm {
+    ) on SelfComm gives newtype {
         let (old, dims) = (lookup(oldtype)?, dimensions(ndims)?);
         let sizes = displacements(array_of_sizes, dims)?;
         let subsizes = displacements(array_of_subsizes, dims)?;
@@ -336,7 +340,7 @@ mpi! {
         order: c_int,
         oldtype: MPI_Datatype,
         newtype: Ptr<MPI_Datatype>,
-    ) on SelfComm {
+    ) on SelfComm gives newtype {
         let (old, dims) = (lookup(oldtype)?, dimensions(ndims)?);
         let gsizes = displacements(array_of_gsizes, dims)?;
         let kinds = array_of_distribs.list(dims)?.into_iter().map(Distribution::from_code).collect::<Option<Vec<_>>>();
@@ -353,23 +357,27 @@ mpi! {
         lb: MPI_Aint,
         extent: MPI_Aint,
         newtype: Ptr<MPI_Datatype>,
-    ) on SelfComm {
+    ) on SelfComm gives newtype {
         made::<N>(newtype, Datatype::resized(&*lookup(oldtype)?, lb, extent))
     }
 
-    fn MPI_Type_create_f90_real(p: c_int, r: c_int, newtype: Ptr<MPI_Datatype>) on SelfComm {
+    fn MPI_Type_create_f90_real(p: c_int, r: c_int, newtype: Ptr<MPI_Datatype>) on SelfComm gives newtype {
         newtype.set(handle(&Datatype::f90_real(p, r).mpi()?)?)
     }
 
-    fn MPI_Type_create_f90_complex(p: c_int, r: c_int, newtype: Ptr<MPI_Datatype>) on SelfComm {
+    fn MPI_Type_create_f90_complex(p: c_int, r: c_int, newtype: Ptr<MPI_Datatype>) on SelfComm gives newtype {
         newtype.set(handle(&Datatype::f90_complex(p, r).mpi()?)?)
     }
 
-    fn MPI_Type_create_f90_integer(r: c_int, newtype: Ptr<MPI_Datatype>) on SelfComm {
+    fn MPI_Type_create_f90_integer(r: c_int, newtype: Ptr<MPI_Datatype>) on SelfComm gives newtype {
         newtype.set(handle(&Datatype::f90_integer(r).mpi()?)?)
     }
 
-    fn MPI_Type_match_size(typeclass: c_int, size: c_int, datatype: Ptr<MPI_Datatype>) on SelfComm {
+    fn MPI_Type_match_size(
+        typeclass: c_int,
+        size: c_int,
+        datatype: Ptr<MPI_Datatype>,
+    ) on SelfComm gives datatype {
         datatype.set(handle(&Datatype::match_size(typeclass, size).mpi()?)?)
     }
 
@@ -377,14 +385,14 @@ mpi! {
         value_type: MPI_Datatype,
         index_type: MPI_Datatype,
         pair_type: Ptr<MPI_Datatype>,
-    ) on SelfComm {
+    ) on SelfComm gives pair_type {
         match Datatype::value_index(&*lookup(value_type)?, &*lookup(index_type)?) {
             Some(pair) => pair_type.set(handle(&pair)?),
             None => pair_type.set(MPI_DATATYPE_NULL),
         }
     }
 
-    fn MPI_Type_dup(oldtype: MPI_Datatype, newtype: Ptr<MPI_Datatype>) on SelfComm {
+    fn MPI_Type_dup(oldtype: MPI_Datatype, newtype: Ptr<MPI_Datatype>) on SelfComm gives newtype {
         let old = object(oldtype)?;
         let attributes = old.attributes.copies(oldtype.0)?;
         let new = Type { ty: old.ty.dup(), name: Mutex::new(None), attributes };

@@ -109,7 +109,7 @@ mpi! {
         Ok(())
     }
 
-    fn MPI_Get_hw_resource_info(hw_info: Ptr<MPI_Info>) on SelfComm {
+    fn MPI_Get_hw_resource_info(hw_info: Ptr<MPI_Info>) on SelfComm gives hw_info {
         let hw = Info::new();
         hw.set("mpi_shared_memory", "true")?;
         info::give(hw_info, hw)
@@ -132,7 +132,7 @@ mpi! {
         abi_minor.set(MPI_ABI_SUBVERSION)
     }
 
-    fn MPI_Abi_get_info(info: Ptr<MPI_Info>) on SelfComm {
+    fn MPI_Abi_get_info(info: Ptr<MPI_Info>) on SelfComm gives info {
         let sizes = Info::new();
         for key in ["mpi_aint_size", "mpi_count_size", "mpi_offset_size"] {
             sizes.set(key, "8")?;
@@ -140,7 +140,7 @@ mpi! {
         info::give(info, sizes)
     }
 
-    fn MPI_Abi_get_fortran_info(info: Ptr<MPI_Info>) on SelfComm {
+    fn MPI_Abi_get_fortran_info(info: Ptr<MPI_Info>) on SelfComm gives info {
         let known = fortran().info.as_ref().map(Info::dup);
         info::give(info, match known {
             Some(known) => known,

@@ -144,19 +144,31 @@ fn lock(files: &'static Mutex<Errhandler>) -> std::sync::MutexGuard<'static, Err
 }
 
 mpi! {
-    fn MPI_Comm_create_errhandler(function: Callback, errhandler: Ptr<MPI_Errhandler>) on SelfComm {
+    fn MPI_Comm_create_errhandler(
+        function: Callback,
+        errhandler: Ptr<MPI_Errhandler>,
+    ) on SelfComm gives errhandler {
         create(function, Object::Comm, errhandler)
     }
 
-    fn MPI_Win_create_errhandler(function: Callback, errhandler: Ptr<MPI_Errhandler>) on SelfComm {
+    fn MPI_Win_create_errhandler(
+        function: Callback,
+        errhandler: Ptr<MPI_Errhandler>,
+    ) on SelfComm gives errhandler {
         create(function, Object::Win, errhandler)
     }
 
-    fn MPI_File_create_errhandler(function: Callback, errhandler: Ptr<MPI_Errhandler>) on SelfComm {
+    fn MPI_File_create_errhandler(
+        function: Callback,
+        errhandler: Ptr<MPI_Errhandler>,
+    ) on SelfComm gives errhandler {
         create(function, Object::File, errhandler)
     }
 
-    fn MPI_Session_create_errhandler(function: Callback, errhandler: Ptr<MPI_Errhandler>) on SelfComm {
+    fn MPI_Session_create_errhandler(
+        function: Callback,
+        errhandler: Ptr<MPI_Errhandler>,
+    ) on SelfComm gives errhandler {
         create(function, Object::Session, errhandler)
     }
 
@@ -184,7 +196,7 @@ mpi! {
         crate::comm::set_errhandler(comm, fitting(errhandler, Object::Comm)?)
     }
 
-    fn MPI_Comm_get_errhandler(comm: MPI_Comm, errhandler: Ptr<MPI_Errhandler>) on comm {
+    fn MPI_Comm_get_errhandler(comm: MPI_Comm, errhandler: Ptr<MPI_Errhandler>) on comm gives errhandler {
         crate::comm::known(comm)?;
         match crate::comm::errhandler_of(comm) {
             Some(attached) => errhandler.set(lend(&attached)?),
@@ -200,7 +212,7 @@ mpi! {
         Ok(())
     }
 
-    fn MPI_File_get_errhandler(file: MPI_File, errhandler: Ptr<MPI_Errhandler>) on file {
+    fn MPI_File_get_errhandler(file: MPI_File, errhandler: Ptr<MPI_Errhandler>) on file gives errhandler {
         if file != MPI_FILE_NULL {
             bail!(ERR_FILE, "there are no files yet: only MPI_FILE_NULL has an error handler");
         }
@@ -212,7 +224,7 @@ mpi! {
         bail!(ERR_WIN, "there are no windows yet; {:#x} is not one", win.0)
     }
 
-    fn MPI_Win_get_errhandler(win: MPI_Win, _errhandler: Ptr<MPI_Errhandler>) on win {
+    fn MPI_Win_get_errhandler(win: MPI_Win, _errhandler: Ptr<MPI_Errhandler>) on win gives _errhandler {
         bail!(ERR_WIN, "there are no windows yet; {:#x} is not one", win.0)
     }
 
@@ -220,7 +232,10 @@ mpi! {
         bail!(ERR_SESSION, "there are no sessions yet; {:#x} is not one", session.0)
     }
 
-    fn MPI_Session_get_errhandler(session: MPI_Session, _errhandler: Ptr<MPI_Errhandler>) on session {
+    fn MPI_Session_get_errhandler(
+        session: MPI_Session,
+        _errhandler: Ptr<MPI_Errhandler>,
+    ) on session gives _errhandler {
         bail!(ERR_SESSION, "there are no sessions yet; {:#x} is not one", session.0)
     }
 

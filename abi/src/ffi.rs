@@ -36,12 +36,22 @@ impl Number for i64 {
     }
 }
 
+/// A type of handles.
+pub trait Handle {
+    /// The one that stands for nothing.
+    const NULL: Self;
+}
+
 macro_rules! handles {
-    ($($name:ident)*) => {$(
+    ($($name:ident $null:ident)*) => {$(
         /// A handle: a pointer in C, of which only the number matters.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(transparent)]
         pub struct $name(pub usize);
+
+        impl Handle for $name {
+            const NULL: Self = $null;
+        }
 
         impl From<i32> for $name {
             fn from(number: i32) -> Self {
@@ -58,8 +68,17 @@ macro_rules! handles {
 }
 
 handles! {
-    MPI_Comm MPI_Datatype MPI_Errhandler MPI_File MPI_Group MPI_Info MPI_Message MPI_Op MPI_Request
-    MPI_Session MPI_Win
+    MPI_Comm MPI_COMM_NULL
+    MPI_Datatype MPI_DATATYPE_NULL
+    MPI_Errhandler MPI_ERRHANDLER_NULL
+    MPI_File MPI_FILE_NULL
+    MPI_Group MPI_GROUP_NULL
+    MPI_Info MPI_INFO_NULL
+    MPI_Message MPI_MESSAGE_NULL
+    MPI_Op MPI_OP_NULL
+    MPI_Request MPI_REQUEST_NULL
+    MPI_Session MPI_SESSION_NULL
+    MPI_Win MPI_WIN_NULL
 }
 
 /// Status of a message or of an operation.

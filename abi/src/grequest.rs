@@ -48,7 +48,7 @@ mpi! {
         cancel_fn: Callback,
         extra_state: Ptr<c_void>,
         request: Ptr<MPI_Request>,
-    ) on SelfComm {
+    ) on SelfComm gives request {
         if [query_fn, free_fn, cancel_fn].contains(&0) {
             bail!(ERR_ARG, "a function of the generalized request is NULL");
         }

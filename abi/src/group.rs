@@ -59,23 +59,45 @@ mpi! {
         result.set(lookup(group1)?.compare(&lookup(group2)?) as c_int)
     }
 
-    fn MPI_Group_union(group1: MPI_Group, group2: MPI_Group, newgroup: Ptr<MPI_Group>) on SelfComm {
+    fn MPI_Group_union(
+        group1: MPI_Group,
+        group2: MPI_Group,
+        newgroup: Ptr<MPI_Group>,
+    ) on SelfComm gives newgroup {
         give(newgroup, lookup(group1)?.union(&lookup(group2)?))
     }
 
-    fn MPI_Group_intersection(group1: MPI_Group, group2: MPI_Group, newgroup: Ptr<MPI_Group>) on SelfComm {
+    fn MPI_Group_intersection(
+        group1: MPI_Group,
+        group2: MPI_Group,
+        newgroup: Ptr<MPI_Group>,
+    ) on SelfComm gives newgroup {
         give(newgroup, lookup(group1)?.intersection(&lookup(group2)?))
     }
 
-    fn MPI_Group_difference(group1: MPI_Group, group2: MPI_Group, newgroup: Ptr<MPI_Group>) on SelfComm {
+    fn MPI_Group_difference(
+        group1: MPI_Group,
+        group2: MPI_Group,
+        newgroup: Ptr<MPI_Group>,
+    ) on SelfComm gives newgroup {
         give(newgroup, lookup(group1)?.difference(&lookup(group2)?))
     }
 
-    fn MPI_Group_incl(group: MPI_Group, n: c_int, ranks: Ptr<c_int>, newgroup: Ptr<MPI_Group>) on SelfComm {
+    fn MPI_Group_incl(
+        group: MPI_Group,
+        n: c_int,
+        ranks: Ptr<c_int>,
+        newgroup: Ptr<MPI_Group>,
+    ) on SelfComm gives newgroup {
         give(newgroup, lookup(group)?.incl(&ranks.list(length(n)?)?)?)
     }
 
-    fn MPI_Group_excl(group: MPI_Group, n: c_int, ranks: Ptr<c_int>, newgroup: Ptr<MPI_Group>) on SelfComm {
+    fn MPI_Group_excl(
+        group: MPI_Group,
+        n: c_int,
+        ranks: Ptr<c_int>,
+        newgroup: Ptr<MPI_Group>,
+    ) on SelfComm gives newgroup {
         give(newgroup, lookup(group)?.excl(&ranks.list(length(n)?)?)?)
     }
 
@@ -84,7 +106,7 @@ mpi! {
         n: c_int,
         ranges: Ptr<[c_int; 3]>,
         newgroup: Ptr<MPI_Group>,
-    ) on SelfComm {
+    ) on SelfComm gives newgroup {
         give(newgroup, lookup(group)?.range_incl(&ranges.list(length(n)?)?)?)
     }
 
@@ -93,7 +115,7 @@ mpi! {
         n: c_int,
         ranges: Ptr<[c_int; 3]>,
         newgroup: Ptr<MPI_Group>,
-    ) on SelfComm {
+    ) on SelfComm gives newgroup {
         give(newgroup, lookup(group)?.range_excl(&ranges.list(length(n)?)?)?)
     }
 

@@ -38,17 +38,17 @@ pub(crate) fn give(to: Ptr<MPI_Info>, info: Info) -> Result<()> {
 }
 
 mpi! {
-    fn MPI_Info_create(info: Ptr<MPI_Info>) on SelfComm {
+    fn MPI_Info_create(info: Ptr<MPI_Info>) on SelfComm gives info {
         give(info, Info::new())
     }
 
-    fn MPI_Info_create_env(argc: c_int, argv: Ptr<Ptr<c_char>>, info: Ptr<MPI_Info>) on SelfComm {
+    fn MPI_Info_create_env(argc: c_int, argv: Ptr<Ptr<c_char>>, info: Ptr<MPI_Info>) on SelfComm gives info {
         let count = if argv.is_null() { 0 } else { argc.max(0) as usize };
         let args = argv.list(count)?.into_iter().map(Ptr::text).collect::<Result<Vec<_>>>()?;
         give(info, Info::env(&Env::of_this_process(&args)))
     }
 
-    fn MPI_Info_dup(info: MPI_Info, newinfo: Ptr<MPI_Info>) on SelfComm {
+    fn MPI_Info_dup(info: MPI_Info, newinfo: Ptr<MPI_Info>) on SelfComm gives newinfo {
         give(newinfo, lookup(info)?.dup())
     }
 

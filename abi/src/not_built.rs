@@ -40,7 +40,7 @@ macro_rules! not_built {
                 let target = Target::from($target);
                 let name = const { named(concat!(stringify!($name), "\0")) };
                 let error = || Err(not_built(stringify!($name), $why, target, &SAID));
-                boundary(name, when::$name, target, error)
+                boundary(name, when::$name, target, error, || ())
             }
             #[unsafe(export_name = concat!("P", stringify!($name)))]
             #[allow(clippy::too_many_arguments, reason = "MPI's parameters")]

@@ -114,7 +114,7 @@ fn create(
 }
 
 mpi! {
-    fn MPI_Op_create<N>(user_fn: Callback, commute: c_int, op: Ptr<MPI_Op>) on SelfComm {
+    fn MPI_Op_create<N>(user_fn: Callback, commute: c_int, op: Ptr<MPI_Op>) on SelfComm gives op {
         let make = |function| match N::LARGE {
             // SAFETY: by MPI's contract the user passes a function of the type that this form wants.
             false => Function::Small(unsafe { std::mem::transmute::<usize, MPI_User_function>(function) }),

@@ -241,7 +241,7 @@ mpi! {
         tag: c_int,
         comm: MPI_Comm,
         request: Ptr<MPI_Request>,
-    ) on comm {
+    ) on comm gives request {
         transfer((buf, count, datatype), (dest, tag, comm), Isend(SendMode::Standard, request))
     }
 
@@ -253,7 +253,7 @@ mpi! {
         tag: c_int,
         comm: MPI_Comm,
         request: Ptr<MPI_Request>,
-    ) on comm {
+    ) on comm gives request {
         transfer((buf, count, datatype), (dest, tag, comm), Isend(SendMode::Sync, request))
     }
 
@@ -265,7 +265,7 @@ mpi! {
         tag: c_int,
         comm: MPI_Comm,
         request: Ptr<MPI_Request>,
-    ) on comm {
+    ) on comm gives request {
         transfer((buf, count, datatype), (dest, tag, comm), Isend(SendMode::Ready, request))
     }
 
@@ -277,7 +277,7 @@ mpi! {
         tag: c_int,
         comm: MPI_Comm,
         request: Ptr<MPI_Request>,
-    ) on comm {
+    ) on comm gives request {
         transfer((buf, count, datatype), (dest, tag, comm), Isend(SendMode::Buffered, request))
     }
 
@@ -289,7 +289,7 @@ mpi! {
         tag: c_int,
         comm: MPI_Comm,
         request: Ptr<MPI_Request>,
-    ) on comm {
+    ) on comm gives request {
         transfer((buf, count, datatype), (source, tag, comm), Irecv(request))
     }
 
@@ -301,7 +301,7 @@ mpi! {
         tag: c_int,
         comm: MPI_Comm,
         request: Ptr<MPI_Request>,
-    ) on comm {
+    ) on comm gives request {
         send_init((buf, count, datatype), (dest, tag, comm), SendMode::Standard, request)
     }
 
@@ -313,7 +313,7 @@ mpi! {
         tag: c_int,
         comm: MPI_Comm,
         request: Ptr<MPI_Request>,
-    ) on comm {
+    ) on comm gives request {
         send_init((buf, count, datatype), (dest, tag, comm), SendMode::Sync, request)
     }
 
@@ -325,7 +325,7 @@ mpi! {
         tag: c_int,
         comm: MPI_Comm,
         request: Ptr<MPI_Request>,
-    ) on comm {
+    ) on comm gives request {
         send_init((buf, count, datatype), (dest, tag, comm), SendMode::Ready, request)
     }
 
@@ -337,7 +337,7 @@ mpi! {
         tag: c_int,
         comm: MPI_Comm,
         request: Ptr<MPI_Request>,
-    ) on comm {
+    ) on comm gives request {
         send_init((buf, count, datatype), (dest, tag, comm), SendMode::Buffered, request)
     }
 
@@ -349,7 +349,7 @@ mpi! {
         tag: c_int,
         comm: MPI_Comm,
         request: Ptr<MPI_Request>,
-    ) on comm {
+    ) on comm gives request {
         let object = lookup(comm)?;
         give(request, object.recv_init(&data(buf, count, datatype, source)?, source, tag)?, comm)
     }
@@ -401,7 +401,7 @@ mpi! {
         recvtag: c_int,
         comm: MPI_Comm,
         request: Ptr<MPI_Request>,
-    ) on comm {
+    ) on comm gives request {
         let outgoing = Data::bytes(packed(&data(sendbuf, sendcount, sendtype, dest)?)?);
         let incoming = data(recvbuf, recvcount, recvtype, source)?;
         isendrecv(comm, (&outgoing, dest, sendtag), (&incoming, source, recvtag), request)
@@ -417,7 +417,7 @@ mpi! {
         recvtag: c_int,
         comm: MPI_Comm,
         request: Ptr<MPI_Request>,
-    ) on comm {
+    ) on comm gives request {
         let incoming = buffers::data(buf, count, datatype)?;
         let outgoing = Data::bytes(packed(&incoming)?);
         isendrecv(comm, (&outgoing, dest, sendtag), (&incoming, source, recvtag), request)
@@ -436,7 +436,7 @@ mpi! {
         Ok(())
     }
 
-    fn MPI_Buffer_iflush(request: Ptr<MPI_Request>) on SelfComm {
+    fn MPI_Buffer_iflush(request: Ptr<MPI_Request>) on SelfComm gives request {
         flushed(MPI_COMM_SELF, request)
     }
 
@@ -453,7 +453,7 @@ mpi! {
         Ok(())
     }
 
-    fn MPI_Comm_iflush_buffer(comm: MPI_Comm, request: Ptr<MPI_Request>) on comm {
+    fn MPI_Comm_iflush_buffer(comm: MPI_Comm, request: Ptr<MPI_Request>) on comm gives request {
         flushed(comm, request)
     }
 }

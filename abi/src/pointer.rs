@@ -1,6 +1,6 @@
 //! [`Ptr`]: a pointer that a C program passed, with the accesses that MPI's contract allows.
 
-use crate::ffi::{c_char, c_void};
+use crate::ffi::{Handle, c_char, c_void};
 use banyan_runtime::{Class, Error, Result};
 
 /// A pointer argument of an MPI call.
@@ -68,6 +68,14 @@ impl<T> Ptr<T> {
     #[inline]
     pub fn put(self, at: usize, value: T) -> Result<()> {
         Ptr(self.0.wrapping_add(if self.is_null() { 0 } else { at })).set(value)
+    }
+}
+
+impl<T: Handle> Ptr<T> {
+    /// Makes the handle there a null handle, if there is a place for one.
+    #[inline]
+    pub fn clear(self) {
+        let _ = self.set(T::NULL);
     }
 }
 

@@ -72,7 +72,7 @@ mpi! {
         comm: MPI_Comm,
         message: Ptr<MPI_Message>,
         status: Ptr<MPI_Status>,
-    ) on comm {
+    ) on comm gives message {
         let taken = lookup(comm)?.mprobe(source, tag)?;
         found(comm, taken, message, status)
     }
@@ -84,7 +84,7 @@ mpi! {
         flag: Ptr<c_int>,
         message: Ptr<MPI_Message>,
         status: Ptr<MPI_Status>,
-    ) on comm {
+    ) on comm gives message {
         let taken = lookup(comm)?.improbe(source, tag)?;
         flag.set(taken.is_some().into())?;
         match taken {
@@ -111,7 +111,7 @@ mpi! {
         datatype: MPI_Datatype,
         message: Ptr<MPI_Message>,
         request: Ptr<MPI_Request>,
-    ) on SelfComm {
+    ) on SelfComm gives request {
         let comm = waiting(message.get()?)?;
         let data = data(buf, count, datatype).on(comm)?;
         let own = lookup(MPI_COMM_SELF)?;

@@ -51,14 +51,14 @@ mpi! {
         periods: Ptr<c_int>,
         _reorder: c_int,
         comm_cart: Ptr<MPI_Comm>,
-    ) on comm_old {
+    ) on comm_old gives comm_cart {
         comm_cart.set(MPI_COMM_NULL)?;
         let old = lookup(comm_old)?;
         let cart = new_cart(&old, ndims, dims, periods)?;
         comm::give_or_null(comm_cart, old.cart_create(cart)?)
     }
 
-    fn MPI_Cart_sub(comm: MPI_Comm, remain_dims: Ptr<c_int>, newcomm: Ptr<MPI_Comm>) on comm {
+    fn MPI_Cart_sub(comm: MPI_Comm, remain_dims: Ptr<c_int>, newcomm: Ptr<MPI_Comm>) on comm gives newcomm {
         newcomm.set(MPI_COMM_NULL)?;
         let object = lookup(comm)?;
         let remain = flags(remain_dims, cart(&object)?.ndims())?;
