@@ -33,19 +33,25 @@ fn not_built(name: &str, waits_for: &str, target: Target, said: &AtomicBool) -> 
 macro_rules! not_built {
     ($(fn $name:ident($($arg:ident: $type:ty),*) on $target:ident, waits for $why:literal;)*) => {$(
         const _: () = {
-            #[unsafe(export_name = stringify!($name))]
             #[allow(unused_variables, clippy::too_many_arguments, reason = "MPI's parameters")]
-            extern "C-unwind" fn mpi($($arg: $type),*) -> c_int {
+            #[inline(never)]
+            fn here($($arg: $type),*) -> c_int {
                 static SAID: AtomicBool = AtomicBool::new(false);
                 let target = Target::from($target);
                 let name = const { named(concat!(stringify!($name), "\0")) };
                 let error = || Err(not_built(stringify!($name), $why, target, &SAID));
                 boundary(name, when::$name, target, error, || ())
             }
+            #[unsafe(export_name = stringify!($name))]
+            #[allow(clippy::too_many_arguments, reason = "MPI's parameters")]
+            extern "C-unwind" fn mpi($($arg: $type),*) -> c_int {
+                here($($arg),*)
+            }
+            // Not by way of the other one, whose name a tool may take for a function that calls this.
             #[unsafe(export_name = concat!("P", stringify!($name)))]
             #[allow(clippy::too_many_arguments, reason = "MPI's parameters")]
             extern "C-unwind" fn pmpi($($arg: $type),*) -> c_int {
-                mpi($($arg),*)
+                here($($arg),*)
             }
         };
     )*};
