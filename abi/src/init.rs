@@ -114,6 +114,12 @@ fn finish() -> Result<()> {
     Ok(())
 }
 
+/// Lets mpirun tell the user something, once for all ranks that say the same; false if there is none.
+pub(crate) fn notice(text: &str) -> bool {
+    let runtime = RUNTIME.read().unwrap_or_else(|poison| poison.into_inner()).clone();
+    runtime.is_some_and(|runtime| runtime.notice(text))
+}
+
 /// Ends the job with `code`. Nothing may stop this, not even that the engine is in use (a call from a signal handler):
 /// the launcher is told without a lock, and only then are C's output streams written, which may wait for one. The
 /// launcher leaves time for that, and kills what takes longer.

@@ -20,11 +20,14 @@ pub struct Missing {
 fn not_built(name: &str, waits_for: &str, target: Target, said: &AtomicBool) -> Error {
     let ends = matches!(errhandler::of(target), Handler::Fatal | Handler::Abort);
     if !ends && !said.swap(true, Ordering::Relaxed) {
-        let place = crate::env::whereabouts();
-        crate::process::say(&format!(
-            "banyan: {name} is not built yet (it needs {waits_for}): it returns MPI_ERR_UNSUPPORTED_OPERATION, and the \
-             error handler lets that pass ({place}; said once)\n"
-        ));
+        let text = format!(
+            "{name} is not built yet (it needs {waits_for}): it returns MPI_ERR_UNSUPPORTED_OPERATION, and the \
+             error handler lets that pass"
+        );
+        if !crate::init::notice(&text) {
+            let place = crate::env::whereabouts();
+            crate::process::say(&format!("banyan: {text} ({place}; said once)\n"));
+        }
     }
     let what = format!("{name} is not built yet: it needs {waits_for}");
     Error::new(Class::ERR_UNSUPPORTED_OPERATION, what)

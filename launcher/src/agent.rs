@@ -132,6 +132,8 @@ struct Agent {
     alike: u32,
     /// Ranks that ended well, but without MPI_Finalize.
     unfinished: Vec<u32>,
+    /// What ranks wanted the user to know, and how many more said the same.
+    notices: Vec<(String, u32)>,
     /// A rank's failure that is not told yet; see `HOLD` in `ending`.
     held: Option<(Instant, u32, Failure)>,
     deadline: Option<Instant>,
@@ -237,6 +239,7 @@ impl Agent {
             culprit: None,
             alike: 0,
             unfinished: Vec::new(),
+            notices: Vec::new(),
             held: None,
             childless: false,
             hurry: false,

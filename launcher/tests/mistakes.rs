@@ -21,6 +21,28 @@ fn a_mistake_of_all_ranks_is_shown_once() {
 }
 
 #[test]
+fn a_function_that_is_not_built_is_named_once_for_the_job() {
+    let source = "#include <mpi.h>\nint main(void) { MPI_File f; MPI_Init(0, 0);\n\
+        for (int i = 0; i < 3; i++) MPI_File_open(MPI_COMM_SELF, \"x\", MPI_MODE_RDONLY, MPI_INFO_NULL, &f);\n\
+        return MPI_Finalize(); }\n";
+    let program = build("not_built", source);
+    let done = mpirun(&["-n", "8", program.to_str().unwrap()]).run();
+    assert_eq!(done.status, 0, "{}", done.err);
+    let lines: Vec<&str> = done.err.lines().collect();
+    assert_eq!(lines.len(), 2, "{}", done.err);
+    assert!(
+        lines[0].starts_with("mpirun: rank ") && lines[0].contains(": MPI_File_open is not built yet ("),
+        "{}",
+        lines[0]
+    );
+    assert!(
+        lines[1].starts_with("mpirun: 7 other ranks said the same: MPI_File_open is not built yet"),
+        "{}",
+        lines[1]
+    );
+}
+
+#[test]
 fn only_the_first_culprit_is_named() {
     let source = "#include <mpi.h>\n#include <unistd.h>\nint main(void) { int x = 0, r; MPI_Init(0, 0);\n\
         MPI_Comm_rank(MPI_COMM_WORLD, &r); MPI_Barrier(MPI_COMM_WORLD);\n\

@@ -163,6 +163,12 @@ fn choices_are_explained() {
     let done = mpirun(&["-explain", "allreduce:64K", "-n", "8"]).env("BANYAN_COLL", "allreduce=ring").run();
     assert!(done.out.contains("chosen: ring: the user asked for it"), "{}", done.out);
     assert!(out(&["--explain", "allgather:64K", "-n", "8"]).contains("a slot holds 4104 bytes"));
+    let done = mpirun(&["--explain", "allreduce", "-n", "2"]).env("BANYAN_FABRICS", "tcp").run();
+    assert!(
+        done.out.starts_with("allreduce of 8 bytes on 2 ranks on one node, without shared memory"),
+        "{}",
+        done.out
+    );
     // Without -n: as many ranks as cores, but several.
     assert_eq!(
         out(&["--explain", "bcast:1K"]),

@@ -241,7 +241,11 @@ pub struct Explanation {
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Facts { ranks, shared, cores, per_node, .. } = self.facts;
-        let place = if shared { "on one node" } else { "across nodes" };
+        let place = match () {
+            () if shared => "on one node",
+            () if per_node >= ranks => "on one node, without shared memory",
+            () => "across nodes",
+        };
         let crowd =
             if per_node > cores { format!(", {per_node} ranks on {cores} cores") } else { String::new() };
         let (name, bytes) = (self.kind.name(), self.bytes);

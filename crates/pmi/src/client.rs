@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use thiserror::Error;
 
 use crate::foreign::foreign_launcher;
-use crate::frame::{Job, MAX_CARD, Reply, Request, VERSION};
+use crate::frame::{Job, MAX_CARD, Reply, Request, VERSION, cut};
 use crate::inherit::{FD_VARIABLE, Handed, Kin, adopt_memory, adopt_socket, is_privileged, is_socket, kin};
 use crate::last_word::LastWord;
 use crate::status::{self, Line};
@@ -234,6 +234,14 @@ impl Client {
     pub fn finalized(&mut self) -> Result<(), Error> {
         self.say(&Request::Finalized)?;
         Ok(self.channel.flush_all()?)
+    }
+
+    /// Tells the user something that other ranks may say, too. Cut to [`MAX_TEXT`](crate::MAX_TEXT) bytes.
+    ///
+    /// # Errors
+    /// If the agent is gone.
+    pub fn notice(&mut self, text: &str) -> Result<(), Error> {
+        self.say(&Request::Notice { text: cut(text).to_owned() })
     }
 
     /// Ends the job with MPI_Abort's `code`. The agent has it in its socket when this returns; the caller

@@ -43,6 +43,11 @@ pub enum Request {
         /// For the user; may be empty. Cut to [`MAX_TEXT`] bytes.
         message: String,
     },
+    /// What the user should know and other ranks may say, too: told once, with the number of the others.
+    Notice {
+        /// At most [`MAX_TEXT`] bytes; the same at all ranks that mean the same.
+        text: String,
+    },
 }
 
 /// From agent to rank.

@@ -12,6 +12,7 @@
 //!   |                         <----     | Card {rank, card}
 //!   | Ready, Finalized        ---->     |      Init is over; Finalize is over
 //!   | Abort {code, message}   ---->     |      the job ends
+//!   | Notice {text}           ---->     |      the user is told
 //! ```
 //!
 //! The only `unsafe` of the crate adopts the inherited descriptors ([`attach`]), in `inherit.rs`.

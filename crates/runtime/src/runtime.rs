@@ -190,6 +190,12 @@ impl Runtime {
         }
     }
 
+    /// Lets the launcher tell the user something, once for all ranks that say the same; false if there is none.
+    pub fn notice(&self, text: &str) -> bool {
+        !banyan_memory::forked()
+            && self.gate.enter().boot.as_mut().is_some_and(|client| client.notice(text).is_ok())
+    }
+
     /// Wakes threads that wait for something that no message brings (a generalized request).
     pub(crate) fn nudge(&self) {
         if self.gate.is_shared() {

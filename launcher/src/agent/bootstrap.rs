@@ -71,6 +71,7 @@ impl Agent {
             }
             Request::Ready => self.ranks[at].phase = Phase::Running,
             Request::Finalized => self.ranks[at].phase = Phase::Finalized,
+            Request::Notice { text } => self.notice(rank, text),
             Request::Abort { code, message } => self.hold(rank, Failure::Abort { code, message }),
         }
     }

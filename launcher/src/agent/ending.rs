@@ -128,9 +128,7 @@ impl Agent {
         let mut who = String::new();
         if let Some(rank) = rank {
             self.output.pump(&self.epoll, rank, Instant::now());
-            let pid = self.ranks[rank as usize].started_as;
-            let pid = pid.map(|pid| format!(", pid {}", pid.as_raw_pid())).unwrap_or_default();
-            who = format!("rank {rank} on {}{pid}", self.plan.host);
+            who = self.named(rank);
         }
         if let Some(report) = failure.report() {
             self.output.show(&self.epoll, report);
@@ -139,6 +137,13 @@ impl Agent {
             self.output.say(&self.epoll, &text);
         }
         (self.failure, self.culprit) = (Some(failure), rank);
+    }
+
+    /// A rank, for messages.
+    pub(super) fn named(&self, rank: u32) -> String {
+        let pid = self.ranks[rank as usize].started_as;
+        let pid = pid.map(|pid| format!(", pid {}", pid.as_raw_pid())).unwrap_or_default();
+        format!("rank {rank} on {}{pid}", self.plan.host)
     }
 
     /// Asks all ranks to end, and kills what is left after the grace time.

@@ -14,6 +14,9 @@ use crate::verdict::{Failure, Phase};
 /// Most ranks or processes that a line names.
 const MOST: usize = 8;
 
+/// Most notices of ranks that are told: more than MPI has functions.
+const NOTICES: usize = 1000;
+
 impl Agent {
     /// `--allow-missing-finalize`: the rank has ended well, as if after MPI_Finalize.
     pub(super) fn forgive(&mut self, at: usize) {
@@ -21,11 +24,26 @@ impl Agent {
         self.unfinished.push(at as u32);
     }
 
+    /// A rank has something to say: it is told once, and who says the same is counted.
+    pub(super) fn notice(&mut self, rank: u32, text: String) {
+        if let Some((_, others)) = self.notices.iter_mut().find(|(known, _)| *known == text) {
+            *others += 1;
+        } else if self.notices.len() < NOTICES {
+            self.output.pump(&self.epoll, rank, Instant::now());
+            let line = format!("{}: {text} (said once)", self.named(rank));
+            self.say(&line);
+            self.notices.push((text, 0));
+        }
+    }
+
     /// Says what is known only when all processes are gone.
     pub(super) fn conclude(&mut self) {
         if self.alike > 0 {
-            let ranks = if self.alike == 1 { "other rank" } else { "other ranks" };
-            self.say(&format!("{} {ranks} failed with the same error", self.alike));
+            self.say(&format!("{} {} failed with the same error", self.alike, counted(self.alike)));
+        }
+        for (text, others) in std::mem::take(&mut self.notices).into_iter().filter(|notice| notice.1 > 0) {
+            let (ranks, what) = (counted(others), text.split(": ").next().unwrap_or_default());
+            self.say(&format!("{others} {ranks} said the same: {what}"));
         }
         if !self.unfinished.is_empty() {
             let (count, list) = (self.unfinished.len(), listed(self.unfinished.iter()));
@@ -101,6 +119,11 @@ impl Agent {
             _ => grace * 5,
         })
     }
+}
+
+/// So many others.
+fn counted(others: u32) -> &'static str {
+    if others == 1 { "other rank" } else { "other ranks" }
 }
 
 /// The first of a list, with commas.
