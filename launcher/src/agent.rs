@@ -245,14 +245,13 @@ impl Agent {
             hurry: false,
             unread: None,
             concluded: false,
-            oom: None,
+            // Before any rank is started: one may be killed before all are.
+            oom: oom::Watch::begin(),
         })
     }
 
     fn run(mut self) -> u8 {
         self.start_ranks();
-        // Only now: nobody waits for it, and no rank has had the time to fill the memory.
-        self.oom = oom::Watch::begin();
         let mut events: Vec<Event> = Vec::with_capacity(128);
         loop {
             let now = Instant::now();
