@@ -2,6 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 use std::sync::TryLockError;
+use std::time::{Duration, Instant};
 
 use crate::fork::{forked, watch_forks};
 use crate::sync::{AtomicBool, AtomicU32, Condvar, Mutex, MutexGuard, Ordering, UnsafeCell, yield_now};
@@ -9,6 +10,23 @@ use crate::sync::{AtomicBool, AtomicU32, Condvar, Mutex, MutexGuard, Ordering, U
 /// Tries before a thread sleeps until the gate is free: who holds it works, or lost this very core to the thread that
 /// wants in, and one that sleeps has to be woken each time.
 const YIELDS: u32 = 50;
+
+/// How long such tries may take: who gets the core may keep it for a whole slice.
+#[cfg(not(loom))]
+const TRYING: Duration = Duration::from_millis(1);
+
+/// True if a thread has tried for long.
+#[cfg(not(loom))]
+fn is_over(until: &mut Option<Instant>) -> bool {
+    let now = Instant::now();
+    now >= *until.get_or_insert(now + TRYING)
+}
+
+/// Loom knows no time: only the tries count.
+#[cfg(loom)]
+fn is_over(_: &mut Option<Instant>) -> bool {
+    false
+}
 
 /// Exclusive access to a `T`: a mutex under MPI_THREAD_MULTIPLE, and only a flag otherwise.
 ///
@@ -21,6 +39,8 @@ const YIELDS: u32 = 50;
 pub struct Gate<T> {
     shared: bool,
     busy: AtomicBool,
+    /// A thread has found it taken.
+    contended: AtomicBool,
     /// Threads in [`Gate::wait`]; changes under the lock.
     waiting: AtomicU32,
     lock: Mutex<()>,
@@ -65,6 +85,7 @@ impl<T> Gate<T> {
         Self {
             shared: serialized.is_none(),
             busy: AtomicBool::new(false),
+            contended: AtomicBool::new(false),
             waiting: AtomicU32::new(0),
             lock: Mutex::new(()),
             freed: Condvar::new(),
@@ -91,11 +112,16 @@ impl<T> Gate<T> {
 
     #[inline(never)]
     fn lock(&self) -> MutexGuard<'_, ()> {
-        for _ in 0..YIELDS {
+        let mut until = None;
+        for tries in 0..YIELDS {
             match self.lock.try_lock() {
                 Ok(guard) => return guard,
                 Err(TryLockError::Poisoned(poison)) => return poison.into_inner(),
+                Err(TryLockError::WouldBlock) if is_over(&mut until) => break,
                 Err(TryLockError::WouldBlock) => yield_now(),
+            }
+            if tries == 0 {
+                self.contended.store(true, Ordering::Relaxed);
             }
         }
         self.lock.lock().unwrap_or_else(|poison| poison.into_inner())
@@ -107,17 +133,19 @@ impl<T> Gate<T> {
         self.shared
     }
 
+    /// True if a thread has had to wait for another one's way through it, so that several are busy.
+    #[inline]
+    pub fn is_contended(&self) -> bool {
+        self.contended.load(Ordering::Relaxed)
+    }
+
     /// The value, when no other user is left.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }
 
     /// Lets go of the gate until someone calls [`Gate::notify`], or for at most `patience`.
-    pub fn wait<'a>(
-        &'a self,
-        mut guard: GateGuard<'a, T>,
-        patience: std::time::Duration,
-    ) -> GateGuard<'a, T> {
+    pub fn wait<'a>(&'a self, mut guard: GateGuard<'a, T>, patience: Duration) -> GateGuard<'a, T> {
         if let Some(locked) = guard.locked.take() {
             self.waiting.fetch_add(1, Ordering::Relaxed);
             self.busy.store(false, Ordering::Relaxed);
@@ -239,7 +267,7 @@ mod interleaved {
             let mut guard = gate.enter();
             while !*guard {
                 // Loom's waits have no end but being told.
-                guard = gate.wait(guard, std::time::Duration::from_secs(1));
+                guard = gate.wait(guard, Duration::from_secs(1));
             }
             drop(guard);
             there.join().expect("it ends");

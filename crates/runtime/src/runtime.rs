@@ -18,7 +18,7 @@ use crate::engine::Engine;
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
 use crate::slow::{self, Slow, What};
-use crate::wait::{BESIDE, Idle, Kick, Rest};
+use crate::wait::{Idle, Kick, Rest};
 
 /// How threads may call MPI (MPI 5.0, 11.6).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -261,7 +261,8 @@ impl Runtime {
         let mut slow = Slow::default();
         let mut idle = Idle::new();
         let mut polling = false;
-        let mut beside = BESIDE;
+        let mut beside = Idle::new();
+        let mut sleeps = false;
         loop {
             if let Some(value) = done(&mut engine) {
                 slow.ended(&engine);
@@ -283,7 +284,7 @@ impl Runtime {
             }
             // Another thread polls for all.
             let second = shared && engine.polled && !polling;
-            if second && beside == 0 {
+            if second && sleeps {
                 engine = self.gate.wait(engine, PATIENCE);
                 continue;
             }
@@ -293,18 +294,22 @@ impl Runtime {
             }
             if engine.progress() > 0 {
                 idle.reset();
-                beside = BESIDE;
+                beside.reset();
+                sleeps = false;
                 if shared {
                     self.gate.notify();
                 }
                 continue;
             }
             let rest = if second {
-                beside -= 1;
-                Rest::Yield
+                beside.beside(Instant::now)
             } else {
-                idle.rest(&engine.policy, Instant::now)
+                idle.rest(&engine.policy.among_threads(self.gate.is_contended()), Instant::now)
             };
+            if second && rest == Rest::Sleep {
+                sleeps = true;
+                continue;
+            }
             if rest == Rest::Sleep {
                 slow.sleeps(&engine, shared, what);
             }

@@ -30,7 +30,7 @@ pub(crate) struct Policy {
 const YIELDING: Duration = Duration::from_millis(1);
 /// Polls in vain, with a yield after each, of a thread that waits beside the one that polls for all, before it sleeps until it
 /// is told. To tell it takes some microseconds (two threads a rank, each in a ping-pong: 9.5 us without, 1 with).
-pub(crate) const BESIDE: u32 = 200;
+const BESIDE: u32 = 200;
 /// Looks at other ranks' slots before all fabrics are polled, by who has a core to itself: some microseconds.
 const LOOKS: u32 = 1000;
 /// The same, with a yield before each, where ranks take turns.
@@ -48,6 +48,13 @@ impl Policy {
     #[inline]
     pub(crate) fn spins_freely(&self) -> bool {
         self.yields == 0
+    }
+
+    /// The same where several threads of a rank are busy at once. Who gets the core that is given away may be one that waits
+    /// for this one in a loop of the program's own, and keeps it for a whole slice: that must not happen many times.
+    #[inline]
+    pub(crate) fn among_threads(self, busy: bool) -> Policy {
+        Policy { yields: if busy { self.yields.min(1) } else { self.yields }, ..self }
     }
 
     /// Looks at other ranks' slots before all fabrics are polled, by a rank that `waits` for them. If the gate is
@@ -118,6 +125,12 @@ impl Idle {
         }
         let now = now();
         if now < *self.until.get_or_insert(now + YIELDING) { Rest::Yield } else { Rest::Sleep }
+    }
+
+    /// The same for a thread beside the one that polls for all.
+    pub(crate) fn beside(&mut self, now: impl FnOnce() -> Instant) -> Rest {
+        let policy = Policy { spins: 0, yields: 1 };
+        if self.rounds >= BESIDE { Rest::Sleep } else { self.rest(&policy, now) }
     }
 }
 
@@ -213,6 +226,27 @@ mod tests {
         }
         // Beside somebody who takes long turns the time is soon over.
         assert!(yielded(Duration::from_millis(4)) < Duration::from_millis(80));
+    }
+
+    #[test]
+    fn busy_threads_give_few_whole_slices_away() {
+        let slice = Duration::from_millis(4);
+        let yields = |rest: &mut dyn FnMut(Instant) -> Rest, turn| {
+            let begin = Instant::now();
+            (1..).find(|&many| rest(begin + turn * many) == Rest::Sleep).unwrap_or(0)
+        };
+        let crowded = |busy| {
+            let (mut idle, policy) = (Idle::new(), Policy::new(5, 2).among_threads(busy));
+            yields(&mut |now| idle.rest(&policy, || now), slice)
+        };
+        assert!(crowded(true) < 5 && crowded(false) > 10);
+        let beside = |turn| {
+            let mut idle = Idle::new();
+            yields(&mut |now| idle.beside(|| now), turn)
+        };
+        assert!(beside(slice) < 5);
+        assert_eq!(beside(Duration::from_nanos(300)), BESIDE + 1);
+        assert_eq!(Policy::new(2, 2).among_threads(true), Policy::new(2, 2));
     }
 
     #[test]
