@@ -3,8 +3,8 @@
 mod world;
 
 use banyan_coll::{
-    Advance, Call, Difference, Execution, Facts, Fault, Key, Kind, Memory, Messenger, Op, OpId, PlanCache,
-    SlotFacts, Slots, Tuning, difference, start,
+    Advance, Call, Difference, Execution, Facts, Fault, Key, Kind, Memory, Messenger, Op, OpId, Overrides,
+    PlanCache, SlotFacts, Slots, Tuning, difference, start,
 };
 use banyan_datatype::op::Builtin;
 use banyan_datatype::{Data, Datatype};
@@ -47,6 +47,31 @@ fn lengths_that_differ_are_an_error_of_the_receiver() {
             "{text}"
         );
         assert!(text.contains("rank 1 called MPI_Bcast with root 0 and 16 bytes"), "{text}");
+    }
+}
+
+#[test]
+fn who_fails_takes_back_what_it_lent() {
+    let overrides = Overrides::parse("allreduce=pull").unwrap();
+    let tuning = Tuning { overrides, ..Tuning::default() };
+    for seed in 0..20 {
+        let mut net = Net::new(3, seed, 64, true);
+        net.differ = true;
+        let mut plans = plans(3, Some(SlotFacts { inline: 64, regions: true, board: 0 }));
+        let op = |rank: u32| if rank == 2 { Builtin::Max } else { Builtin::Sum };
+        let call =
+            |rank: u32| Call::reducing(Kind::Allreduce, bytes(100), bytes(100), Op::Builtin(op(rank)), 0);
+        let mut executions: Vec<Vec<Execution>> =
+            (0..).zip(&mut plans).map(|(rank, plans)| vec![start(call(rank), plans, &tuning)]).collect();
+        let mut port = Port { net: &mut net, rank: 0 };
+        while port.net.lent(0) == 0 {
+            assert!(matches!(executions[0][0].advance(&mut port), Advance::Pending));
+        }
+        let results = run_asking(&mut net, &mut plans, &mut executions);
+        for rank in 0..3 {
+            assert!(matches!(results[rank][0], Err(Fault::Differ { .. })), "{results:?}, seed {seed}");
+            assert_eq!(net.lent(rank as u32), 0, "rank {rank}, seed {seed}");
+        }
     }
 }
 

@@ -103,6 +103,16 @@ impl Net {
     }
 }
 
+impl Net {
+    /// Regions that a rank has published and not taken back.
+    #[allow(dead_code, reason = "not every test lends regions")]
+    pub(crate) fn lent(&self, rank: u32) -> usize {
+        let slot = &self.slots[rank as usize];
+        let lent = |bank: &&(u64, bool, Buffer)| bank.1 && !slot.revoked.contains(&bank.0);
+        slot.banks.iter().flatten().filter(lent).count()
+    }
+}
+
 /// One rank's way into the net.
 pub(crate) struct Port<'a> {
     pub(crate) net: &'a mut Net,
