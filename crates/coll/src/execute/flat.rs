@@ -245,7 +245,7 @@ impl<'a> Flat<'a> {
         Some(Flat { outline, send, recv: recv.map(|side| side.0), sides: None, exchanges, with: None })
     }
 
-    /// What an execution is about that was [flattened](Running::flatten).
+    /// What an execution is about that was [flattened](super::Running::flatten).
     pub(super) fn again(
         (places, in_place, op): (&'a [Place; 4], Option<u64>, Option<&'a (Op, TypeArc)>),
         outline: Outline,
