@@ -64,7 +64,9 @@ impl Engine {
         for index in 0..self.colls.len() {
             let Some(running) = self.colls[index].as_mut().filter(|running| !running.away) else { continue };
             let Some(execution) = &running.execution else { continue };
-            if running.patience.is_over(now) {
+            let asks = running.patience.is_over(now);
+            next = sooner(next, running.patience.next);
+            if asks {
                 let (team, number, mut awaited) = (running.team.clone(), execution.number(), vec![]);
                 execution.awaits(&mut |rank| awaited.push(rank));
                 let awaited = running.patience.turn(awaited);
@@ -73,7 +75,6 @@ impl Engine {
                     awaited.into_iter().for_each(|rank| self.tell(&team, rank, &note));
                 }
             }
-            next = sooner(next, self.colls[index].as_ref().and_then(|running| running.patience.next));
         }
         next
     }
