@@ -1,4 +1,4 @@
-//! Attribute caching (MPI 5.0, 7.7) on communicators and datatypes, with the deprecated forms: a face over
+//! Attribute caching (MPI 5.0, 7.7) on communicators and datatypes, with the deprecated forms: the C calls over
 //! `runtime::attr`. Keys of windows can be made; there are no windows to use them on yet.
 
 use crate::boundary::{SelfComm, mpi};

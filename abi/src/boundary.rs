@@ -77,12 +77,12 @@ impl<H: Copy + Into<Target>> From<crate::pointer::Ptr<H>> for Target {
     }
 }
 
-/// The name of the function that this process has called last, for reports on jobs that hang. One store is all that a
-/// call can spare for that: with several threads it may be another thread's. It is a string of C's, so that its address
-/// is all: statics of address and length are written to when a rank loads the library, 8 KiB of them.
+/// The name of the function that this process has called last, for reports on jobs that hang. A call can spare one store
+/// for that; with several threads the name may be that of another thread's call. It is a C string, so that its address is
+/// enough: statics of address and length (8 KiB of them) would be written to when a rank loads the library.
 static LAST_CALL: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
 
-/// What [`LAST_CALL`] names; empty before the first call.
+/// The function that [`LAST_CALL`] names; empty before the first call.
 pub(crate) fn last_call() -> &'static str {
     let name = LAST_CALL.load(Ordering::Relaxed);
     if name.is_null() {
@@ -110,7 +110,7 @@ pub(crate) fn boundary(
     undo: impl FnOnce(),
 ) -> c_int {
     LAST_CALL.store(name.as_ptr().cast_mut(), Ordering::Relaxed);
-    match contained(name, when, body) {
+    match run_contained(name, when, body) {
         Ok(()) => MPI_SUCCESS,
         Err(failed) => {
             undo();
@@ -119,7 +119,7 @@ pub(crate) fn boundary(
     }
 }
 
-/// A name as Rust knows strings.
+/// A C name as a Rust string.
 fn text(name: &'static CStr) -> &'static str {
     name.to_str().unwrap_or("")
 }
@@ -128,12 +128,12 @@ fn text(name: &'static CStr) -> &'static str {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Failed {
     code: c_int,
-    /// The communicator that the error is about, where that is not the argument that the declaration names.
+    /// The communicator that the error is about, if it is not the argument that the declaration names.
     about: Option<NonZeroU32>,
 }
 
-/// Names the communicator that an error is about, where that is not the argument that the declaration names: that of
-/// a request or message.
+/// Names the communicator that an error is about, if it is not the argument that the declaration names but the
+/// communicator of a request or message.
 pub(crate) trait On {
     fn on(self, comm: MPI_Comm) -> Self;
 }
@@ -160,7 +160,7 @@ pub(crate) fn value<T>(name: &'static str, on_error: T, body: impl FnOnce() -> R
 }
 
 #[inline(always)]
-fn contained(
+fn run_contained(
     name: &'static CStr,
     when: When,
     body: impl FnOnce() -> Result<()>,
@@ -172,21 +172,21 @@ fn contained(
     match outcome {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => Err(failed(name, error)),
-        Err(panic) => Err(failed_by(name, panic)),
+        Err(panic) => Err(failed_by_panic(name, panic)),
     }
 }
 
-/// Keeps an error. It stands apart because what each call has of its own is there a thousand times.
+/// Keeps an error. A function of its own, as code that is inlined into each call is in the library a thousand times.
 #[cold]
 #[inline(never)]
 fn failed(name: &'static CStr, error: Error) -> Failed {
     remember(text(name), error)
 }
 
-/// Keeps the error that a panic is.
+/// Turns a panic into an error, and keeps it.
 #[cold]
 #[inline(never)]
-fn failed_by(name: &'static CStr, panic: Box<dyn std::any::Any + Send>) -> Failed {
+fn failed_by_panic(name: &'static CStr, panic: Box<dyn std::any::Any + Send>) -> Failed {
     remember(text(name), panicked(&*panic))
 }
 
@@ -222,15 +222,15 @@ fn panicked(panic: &(dyn std::any::Any + Send)) -> Error {
         );
     }
     if let Some(refused) = panic.downcast_ref() {
-        return Error::new(Class::ERR_OTHER, shut_out(*refused));
+        return Error::new(Class::ERR_OTHER, why_refused(*refused));
     }
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("unknown");
     Error::new(Class::ERR_INTERN, format!("a fault of the library: {text}; please report it"))
 }
 
-/// Why a call did not get at the engine.
-fn shut_out(refused: Refused) -> String {
+/// Why a call was refused the engine lock.
+fn why_refused(refused: Refused) -> String {
     match refused {
         Refused::Taken => format!(
             "MPI was called while another call was at work, from another thread or from a signal handler; the thread level \
@@ -246,27 +246,29 @@ fn shut_out(refused: Refused) -> String {
 }
 
 thread_local! {
-    static ASKED: Cell<bool> = const { Cell::new(false) };
-    static LAST: RefCell<Option<(c_int, &'static str, String)>> = const { RefCell::new(None) };
+    /// The program asked to raise the error that is returned next.
+    static ASKED_FOR: Cell<bool> = const { Cell::new(false) };
+    /// Code, function and sentence of the last error on this thread.
+    static LAST_ERROR: RefCell<Option<(c_int, &'static str, String)>> = const { RefCell::new(None) };
 }
 
-/// Marks the error that is returned next as one that the program asked for (MPI_Comm_call_errhandler): after
+/// Marks the error that is returned next as one that the program asked to raise (MPI_Comm_call_errhandler): after
 /// its error handler the call has succeeded.
-pub(crate) fn ask_to_raise() {
-    ASKED.set(true);
+pub(crate) fn mark_as_asked_for() {
+    ASKED_FOR.set(true);
 }
 
 /// Keeps the sentence of an error for the error handler and MPI_Error_string.
 #[cold]
 pub(crate) fn remember(name: &'static str, error: Error) -> Failed {
     let (code, about) = (error.class.0, error.about);
-    LAST.with_borrow_mut(|last| *last = Some((code, name, error.what)));
+    LAST_ERROR.with_borrow_mut(|last| *last = Some((code, name, error.what)));
     Failed { code, about }
 }
 
 /// The sentence of the last error on this thread, if it had this code.
 pub(crate) fn sentence(code: c_int) -> Option<String> {
-    LAST.with_borrow(|last| last.as_ref().filter(|last| last.0 == code).map(|last| last.2.clone()))
+    LAST_ERROR.with_borrow(|last| last.as_ref().filter(|last| last.0 == code).map(|last| last.2.clone()))
 }
 
 /// Calls the error handler of `target`. No destructor may be pending here or in a caller of this.
@@ -276,7 +278,7 @@ pub(crate) fn raise(name: &'static CStr, target: Target, failed: Failed) -> c_in
     let name = text(name);
     let Failed { code, about } = failed;
     let target = about.map_or(target, |comm| Target::Comm(MPI_Comm(comm.get() as usize)));
-    let result = if ASKED.take() { MPI_SUCCESS } else { code };
+    let result = if ASKED_FOR.take() { MPI_SUCCESS } else { code };
     match errhandler::of(target) {
         Handler::Return => result,
         Handler::Fatal => process::abort_all(name, target, code),
@@ -305,7 +307,8 @@ macro_rules! mpi {
         #[allow(clippy::too_many_arguments, reason = "MPI's parameters")]
         #[allow(clippy::extra_unused_type_parameters, reason = "some `_c` twins differ in what they record only")]
         fn $name<$n: $crate::ffi::Number>($($arg: $type),*) -> c_int {
-            // Apart, with its arguments in registers: what is contained would otherwise take them through memory.
+            // A function of its own, with its arguments in registers: the closure that catches panics would otherwise take them
+            // through memory.
             #[inline(never)]
             fn body<$n: $crate::ffi::Number>($($arg: $type),*) -> banyan_runtime::Result<()> $body
             let when = $crate::boundary::when::$name;
@@ -389,7 +392,7 @@ mod tests {
             When::Always,
             Code,
             || {
-                banyan_memory::Scratch::zeroed(1 << 50);
+                banyan_memory::HeapBuffer::zeroed(1 << 50);
                 Ok(())
             },
             || (),
@@ -400,7 +403,7 @@ mod tests {
 
     #[test]
     fn calls_before_init_are_refused_by_name() {
-        let failed = contained(c"MPI_Send", When::Running, || unreachable!("the body must not run"));
+        let failed = run_contained(c"MPI_Send", When::Running, || unreachable!("the body must not run"));
         let code = failed.unwrap_err().code;
         assert_eq!(code, MPI_ERR_OTHER);
         assert_eq!(

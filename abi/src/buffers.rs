@@ -5,7 +5,7 @@ use crate::ffi::*;
 use crate::pointer::Ptr;
 use banyan_datatype::{Data, Datatype, Span, TypeArc};
 use banyan_memory::{Address, Buffer};
-use banyan_runtime::{Class, Error, Given, Result, bail};
+use banyan_runtime::{ArgKind, Class, Error, Result, bail};
 use std::sync::Arc;
 
 /// A count as the runtime takes it.
@@ -37,7 +37,7 @@ pub(crate) fn displacements<N: Number>(list: Ptr<N>, ranks: usize) -> Result<Vec
     each(list, ranks, |displ| Ok(displ.into()))
 }
 
-/// The values of a list, converted. Collecting results would allocate as it goes.
+/// The values of a list, converted. (`collect` would grow the list as it goes.)
 #[inline]
 fn each<N: Number, T>(list: Ptr<N>, ranks: usize, convert: impl Fn(N) -> Result<T>) -> Result<Vec<T>> {
     let mut all = room(ranks)?;
@@ -47,7 +47,7 @@ fn each<N: Number, T>(list: Ptr<N>, ranks: usize, convert: impl Fn(N) -> Result<
     Ok(all)
 }
 
-/// An empty list with room for `len` entries, as many as the user says.
+/// An empty list with room for `len` entries, a number that the user gave.
 ///
 /// # Errors
 /// MPI_ERR_NO_MEM if there is no memory for them.
@@ -58,7 +58,7 @@ pub(crate) fn room<T>(len: usize) -> Result<Vec<T>> {
     Ok(all)
 }
 
-/// Room for `len` more entries in a list, by the rules of [`room`].
+/// Makes room for `len` more entries in a list, with the errors of [`room`].
 #[inline]
 pub(crate) fn reserve<T>(list: &mut Vec<T>, len: usize) -> Result<()> {
     list.try_reserve_exact(len).map_err(|_| no_room(len))
@@ -83,7 +83,7 @@ pub(crate) fn data<N: Number>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype
     }
 }
 
-/// Elements that lie in one piece from `buf` on, if that can be an address.
+/// Elements that lie in one piece from `buf` on; `None` if they do not, or `buf` cannot be an address.
 #[inline(always)]
 fn dense(buf: Ptr<c_void>, count: u64, ty: &Datatype) -> Option<Data> {
     let bytes = ty.dense_bytes(count)?;
@@ -92,8 +92,8 @@ fn dense(buf: Ptr<c_void>, count: u64, ty: &Datatype) -> Option<Data> {
     good.then(|| Data::bytes(unsafe { Buffer::new(buf.raw().cast(), bytes as usize) }))
 }
 
-/// [`data`] of a predefined type, if nothing is wrong with it: an error that might be returned, and a type whose
-/// references are counted, would cost more than the rest.
+/// [`data`] of a predefined type, if its arguments are good. The code for an error, and for a type whose references are
+/// counted, would cost more than the rest.
 #[inline(always)]
 pub(crate) fn plain<N: Number>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype) -> Option<Data> {
     let count: i64 = count.into();
@@ -101,7 +101,7 @@ pub(crate) fn plain<N: Number>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatyp
     dense(buf, u64::try_from(count).ok()?, ty)
 }
 
-/// [`data`] of any type, and whatever is wrong with it.
+/// [`data`] of any type, with all its errors.
 fn scattered(buf: Ptr<c_void>, count: u64, ty: &Arc<Datatype>) -> Result<Data> {
     check(buf, ty.span(count).mpi()?, ty)?;
     // SAFETY: by MPI's contract the user gives memory that holds these elements, and leaves it alone until
@@ -109,7 +109,7 @@ fn scattered(buf: Ptr<c_void>, count: u64, ty: &Arc<Datatype>) -> Result<Data> {
     Ok(unsafe { Data::new(buf.raw().cast(), count, ty) })
 }
 
-/// As [`data`], without the need to commit (pack, unpack and reduce_local want it too, but not the constructors).
+/// [`data`] together with its datatype, without the special case of data in one piece.
 pub(crate) fn typed(buf: Ptr<c_void>, count: u64, datatype: MPI_Datatype) -> Result<(Data, TypeArc)> {
     let ty = datatype::committed(datatype)?;
     check(buf, ty.span(count).mpi()?, &ty)?;
@@ -133,19 +133,19 @@ pub(crate) fn region(buf: Ptr<c_void>, span: Span) -> Buffer {
     unsafe { Buffer::with_bounds(buf.raw().cast(), span.lo as isize, span.hi as isize) }
 }
 
-/// What the user gave as a buffer, by the rules of [`check`].
+/// The buffer argument of a signature: its address and kind, by the rules of [`check`].
 #[inline(always)]
-pub(crate) fn given(buf: Ptr<c_void>) -> (Address, Given) {
-    let given = match buf.address() {
-        address if address > MPI_BUFFER_AUTOMATIC => Given::Data,
-        MPI_IN_PLACE => Given::InPlace,
-        _ => Given::Other,
+pub(crate) fn buffer_arg(buf: Ptr<c_void>) -> (Address, ArgKind) {
+    let kind = match buf.address() {
+        address if address > MPI_BUFFER_AUTOMATIC => ArgKind::Data,
+        MPI_IN_PLACE => ArgKind::InPlace,
+        _ => ArgKind::Other,
     };
     // SAFETY: as in `data`.
-    (unsafe { Address::new(buf.raw().cast()) }, given)
+    (unsafe { Address::new(buf.raw().cast()) }, kind)
 }
 
-/// Refuses addresses that cannot be meant: NULL where data start at it, and the constants of the header.
+/// Refuses addresses that cannot be meant: NULL where data would start at it, and the constants of the header.
 #[inline]
 pub(crate) fn check(buf: Ptr<c_void>, span: Span, ty: &Arc<Datatype>) -> Result<()> {
     if buf.address() > MPI_BUFFER_AUTOMATIC {

@@ -1,16 +1,16 @@
 //! Collective communication (MPI 5.0, 6): blocking, nonblocking and persistent forms from one declaration.
 
-use crate::asked::{Argument, Arguments};
 use crate::boundary::mpi;
 use crate::buffers::{check, count, counts, displacements, region};
 use crate::comm::{Found, Object, lookup};
 use crate::datatype::{self, OrMpi};
 use crate::ffi::*;
 use crate::pointer::Ptr;
+use crate::signature::{Argument, Arguments};
 use crate::{info, op, request};
 use banyan_datatype::{Datatype, Span, TypeArc};
 use banyan_memory::Buffer;
-use banyan_runtime::{Call, Class, Error, Kind, Memory, Op, Result, Root, bail};
+use banyan_runtime::{Call, Class, Error, Kind, Op, Operand, Result, Root, bail};
 use std::sync::Arc;
 
 /// True for MPI_IN_PLACE.
@@ -19,24 +19,24 @@ fn in_place(buf: Ptr<c_void>) -> bool {
     buf.address() == MPI_IN_PLACE
 }
 
-/// True for MPI_IN_PLACE where it may be: between two groups nothing can be in place.
+/// True for MPI_IN_PLACE where it is allowed: not on an intercommunicator.
 #[inline]
-fn stays(comm: &Object, buf: Ptr<c_void>) -> bool {
+fn in_place_on(comm: &Object, buf: Ptr<c_void>) -> bool {
     in_place(buf) && !comm.is_inter()
 }
 
 /// `blocks` times `count` elements, one block after the other.
 #[inline(always)]
-fn uniform(buf: Ptr<c_void>, count: u64, blocks: u64, datatype: MPI_Datatype) -> Result<Memory> {
+fn uniform(buf: Ptr<c_void>, count: u64, blocks: u64, datatype: MPI_Datatype) -> Result<Operand> {
     elements(buf, count, total(count, blocks)?, &datatype::committed(datatype)?)
 }
 
 /// `all` elements in blocks of `count`.
 #[inline(always)]
-fn elements(buf: Ptr<c_void>, count: u64, all: u64, ty: &TypeArc) -> Result<Memory> {
+fn elements(buf: Ptr<c_void>, count: u64, all: u64, ty: &TypeArc) -> Result<Operand> {
     let span = ty.span(all).mpi()?;
     check(buf, span, ty)?;
-    Ok(Memory::Uniform { base: region(buf, span), count, ty: ty.clone() })
+    Ok(Operand::Uniform { base: region(buf, span), count, ty: ty.clone() })
 }
 
 #[inline]
@@ -56,11 +56,11 @@ fn span_of_blocks<'a>(blocks: impl Iterator<Item = (u64, Result<i64>, &'a Arc<Da
         if span.bytes == 0 {
             continue;
         }
-        let place = |offset: i64| match offset.checked_add(at) {
+        let shifted = |offset: i64| match offset.checked_add(at) {
             Some(offset) => Ok(offset),
             None => bail!(ERR_ARG, "a displacement of {at} bytes is too far away"),
         };
-        let (lo, hi) = (place(span.lo)?, place(span.hi)?);
+        let (lo, hi) = (shifted(span.lo)?, shifted(span.hi)?);
         all = match all.bytes {
             0 => Span { bytes: span.bytes, lo, hi },
             bytes => Span { bytes: bytes.saturating_add(span.bytes), lo: all.lo.min(lo), hi: all.hi.max(hi) },
@@ -82,14 +82,14 @@ fn vector<N: Number>(
     ranks: usize,
     (list, displs): (Ptr<N>, Ptr<N>),
     datatype: MPI_Datatype,
-) -> Result<Memory> {
+) -> Result<Operand> {
     let ty = datatype::committed(datatype)?;
     let (counts, displs) = (counts(list, ranks)?, displacements(displs, ranks)?);
     let extent = ty.extent();
     let blocks = counts.iter().zip(&displs).map(|(count, displ)| (*count, in_bytes(*displ, extent), &*ty));
     let span = span_of_blocks(blocks)?;
-    reachable(buf, span)?;
-    Ok(Memory::Vector { base: region(buf, span), counts, displs, ty: ty.clone() })
+    check_address(buf, span)?;
+    Ok(Operand::Vector { base: region(buf, span), counts, displs, ty: ty.clone() })
 }
 
 /// A block of `counts[r]` elements of `types[r]` at `displs[r]` bytes for each rank.
@@ -98,7 +98,7 @@ fn wide<N: Number>(
     ranks: usize,
     (list, displs): (Ptr<N>, Ptr<N>),
     datatypes: Ptr<MPI_Datatype>,
-) -> Result<Memory> {
+) -> Result<Operand> {
     if datatypes.is_null() && ranks > 0 {
         bail!(ERR_TYPE, "the list of datatypes is NULL");
     }
@@ -106,12 +106,12 @@ fn wide<N: Number>(
     let (counts, displs) = (counts(list, ranks)?, displacements(displs, ranks)?);
     let blocks = counts.iter().zip(&displs).zip(&types).map(|((count, at), ty)| (*count, Ok(*at), &**ty));
     let span = span_of_blocks(blocks)?;
-    reachable(buf, span)?;
-    Ok(Memory::Wide { base: region(buf, span), counts, displs, types })
+    check_address(buf, span)?;
+    Ok(Operand::Wide { base: region(buf, span), counts, displs, types })
 }
 
-/// Refuses addresses that cannot be meant, where every block has a displacement of its own.
-fn reachable(buf: Ptr<c_void>, span: Span) -> Result<()> {
+/// Refuses addresses that cannot be meant, for operands in which every block has a displacement.
+fn check_address(buf: Ptr<c_void>, span: Span) -> Result<()> {
     if span.bytes > 0 && in_place(buf) {
         bail!(ERR_BUFFER, "the buffer is MPI_IN_PLACE, which is not allowed here");
     }
@@ -121,25 +121,25 @@ fn reachable(buf: Ptr<c_void>, span: Span) -> Result<()> {
     Ok(())
 }
 
-/// Refuses one buffer for two purposes: what is sent must not start where something is received.
+/// Refuses one buffer for two purposes: no sent block may start where a received block starts.
 #[inline(always)]
-fn apart(send: &Memory, recv: &Memory) -> Result<()> {
+fn check_distinct(send: &Operand, recv: &Operand) -> Result<()> {
     match (send, recv) {
-        (Memory::Uniform { base, count, ty }, Memory::Uniform { base: other, .. }) => {
+        (Operand::Uniform { base, count, ty }, Operand::Uniform { base: other, .. }) => {
             let same = base.address(0) == other.address(0) && *count > 0 && ty.size() > 0;
             // NULL is MPI_BOTTOM, from which types may lead anywhere.
-            if same && base.address(0) != 0 { Err(one_memory(base.address(0))) } else { Ok(()) }
+            if same && base.address(0) != 0 { Err(same_memory(base.address(0))) } else { Ok(()) }
         }
-        (Memory::InPlace | Memory::Nothing, _) | (_, Memory::InPlace | Memory::Nothing) => Ok(()),
+        (Operand::InPlace | Operand::Nothing, _) | (_, Operand::InPlace | Operand::Nothing) => Ok(()),
         _ => match first_common(&starts(send), &starts(recv)) {
-            Some(address) => Err(one_memory(address)),
+            Some(address) => Err(same_memory(address)),
             None => Ok(()),
         },
     }
 }
 
 #[cold]
-fn one_memory(address: usize) -> Error {
+fn same_memory(address: usize) -> Error {
     let what = format!(
         "sendbuf and recvbuf have the same memory, at {address:#x}: what is sent would be overwritten; \
          MPI_IN_PLACE is for that"
@@ -147,25 +147,25 @@ fn one_memory(address: usize) -> Error {
     Error::new(Class::ERR_BUFFER, what)
 }
 
-/// Where the blocks of a side that are not empty start, in ascending order.
-fn starts(memory: &Memory) -> Vec<usize> {
+/// The addresses where the non-empty blocks of an operand start, in ascending order.
+fn starts(operand: &Operand) -> Vec<usize> {
     let start = |base: &Buffer, count: u64, at: i64, ty: &Datatype| {
         (count > 0 && ty.size() > 0).then(|| base.address(at as isize).wrapping_add(ty.true_lb() as usize))
     };
-    let mut all: Vec<usize> = match memory {
-        Memory::Nothing | Memory::InPlace => Vec::new(),
-        Memory::Uniform { base, count, ty } => start(base, *count, 0, ty).into_iter().collect(),
+    let mut all: Vec<usize> = match operand {
+        Operand::Nothing | Operand::InPlace => Vec::new(),
+        Operand::Uniform { base, count, ty } => start(base, *count, 0, ty).into_iter().collect(),
         // The blocks follow one another.
-        Memory::Vector { base, counts, displs, ty } if displs.is_empty() => {
+        Operand::Vector { base, counts, displs, ty } if displs.is_empty() => {
             start(base, counts.iter().sum(), 0, ty).into_iter().collect()
         }
-        Memory::Vector { base, counts, displs, ty } => {
+        Operand::Vector { base, counts, displs, ty } => {
             let blocks = counts.iter().zip(displs);
             blocks
                 .filter_map(|(count, displ)| start(base, *count, displ.wrapping_mul(ty.extent()), ty))
                 .collect()
         }
-        Memory::Wide { base, counts, displs, types } => {
+        Operand::Wide { base, counts, displs, types } => {
             let blocks = counts.iter().zip(displs).zip(types);
             blocks.filter_map(|((count, displ), ty)| start(base, *count, *displ, ty)).collect()
         }
@@ -178,7 +178,7 @@ fn first_common(some: &[usize], others: &[usize]) -> Option<usize> {
     some.iter().copied().find(|address| others.binary_search(address).is_ok())
 }
 
-/// Send and receive side of a reduction of `count` elements.
+/// The operands of a reduction of `count` elements, and its operation.
 #[inline(always)]
 fn operands(
     comm: &Object,
@@ -186,21 +186,21 @@ fn operands(
     count: u64,
     (datatype, op): (MPI_Datatype, MPI_Op),
     (gives, receives): (bool, bool),
-) -> Result<(Memory, Memory, Op)> {
+) -> Result<(Operand, Operand, Op)> {
     let ty = datatype::committed(datatype)?;
     let op = op::lookup(op, datatype, &ty)?;
     let recv = match receives {
         true => elements(recvbuf, count, count, &ty)?,
-        false => Memory::Nothing,
+        false => Operand::Nothing,
     };
     if !gives {
-        return Ok((Memory::Nothing, recv, op));
+        return Ok((Operand::Nothing, recv, op));
     }
-    if receives && stays(comm, sendbuf) {
-        return Ok((Memory::InPlace, recv, op));
+    if receives && in_place_on(comm, sendbuf) {
+        return Ok((Operand::InPlace, recv, op));
     }
     let send = elements(sendbuf, count, count, &ty)?;
-    apart(&send, &recv)?;
+    check_distinct(&send, &recv)?;
     Ok((send, recv, op))
 }
 
@@ -214,24 +214,24 @@ fn reduction(
     how: (MPI_Datatype, MPI_Op),
 ) -> Result<Call> {
     let (send, recv, op) = operands(comm, bufs, count, how, (true, true))?;
-    Ok(Call::reducing(kind, send, recv, op, 0))
+    Ok(Call::reduction(kind, send, recv, op, 0))
 }
 
-/// The operation and datatype of a reduce-scatter.
-fn scattered(datatype: MPI_Datatype, op: MPI_Op) -> Result<(TypeArc, Op)> {
+/// The datatype and operation of a reduce-scatter.
+fn type_and_op(datatype: MPI_Datatype, op: MPI_Op) -> Result<(TypeArc, Op)> {
     let ty = datatype::committed(datatype)?;
     let op = op::lookup(op, datatype, &ty)?;
     Ok((ty, op))
 }
 
-/// Those that each rank has a block for, or of.
+/// The number of ranks that each rank has a block for, or of.
 fn ranks(comm: &Object) -> usize {
     comm.blocks() as usize
 }
 
-/// The communicator of a collective.
+/// The communicator of a collective, if MPI allows the collective on it.
 #[inline(always)]
-fn members(comm: MPI_Comm, kind: Kind) -> Result<Found> {
+fn lookup_for(comm: MPI_Comm, kind: Kind) -> Result<Found> {
     let object = lookup(comm)?;
     object.allows(kind)?;
     Ok(object)
@@ -254,11 +254,11 @@ macro_rules! collective {
 
             mpi! {
                 fn $blocking<$n>($($arg: $type,)* $comm: MPI_Comm) on $comm {
-                    let object = members($comm, Kind::$kind)?;
+                    let object = lookup_for($comm, Kind::$kind)?;
                     let mut arguments = Arguments::<$n>::new();
-                    $(Argument::<$n>::join($arg, &mut arguments);)*
-                    let (asked, lists) = arguments.asked(Kind::$kind);
-                    object.run_asked(asked, &lists, || call::<$n>(&object, $($arg),*))
+                    $(Argument::<$n>::add_to($arg, &mut arguments);)*
+                    let (signature, lists) = arguments.signature(Kind::$kind);
+                    object.run_signed(signature, &lists, || call::<$n>(&object, $($arg),*))
                 }
 
                 fn $nonblocking<$n>(
@@ -266,7 +266,7 @@ macro_rules! collective {
                     $comm: MPI_Comm,
                     request: Ptr<MPI_Request>,
                 ) on $comm gives request {
-                    let object = members($comm, Kind::$kind)?;
+                    let object = lookup_for($comm, Kind::$kind)?;
                     request::give(request, object.start(call::<$n>(&object, $($arg),*)?)?, $comm)
                 }
 
@@ -276,7 +276,7 @@ macro_rules! collective {
                     info: MPI_Info,
                     request: Ptr<MPI_Request>,
                 ) on $comm gives request {
-                    let object = members($comm, Kind::$kind)?;
+                    let object = lookup_for($comm, Kind::$kind)?;
                     info::optional(info)?;
                     request::give(request, object.persist(call::<$n>(&object, $($arg),*)?)?, $comm)
                 }
@@ -311,7 +311,7 @@ collective! {
     fn MPI_Bcast_init<N>
     (buffer: Ptr<c_void>, count: N, datatype: MPI_Datatype, root: c_int) on comm as Bcast {
         let root = comm.root(root)?;
-        if let Some(call) = root.beside(Kind::Bcast) {
+        if let Some(call) = root.bystander(Kind::Bcast) {
             return Ok(call);
         }
         Ok(Call::bcast(uniform(buffer, self::count(count)?, 1, datatype)?, root.rank))
@@ -328,15 +328,15 @@ collective! {
         let root = comm.root(root)?;
         let recv = match root.here {
             true => uniform(recvbuf, count(recvcount)?, ranks(comm) as u64, recvtype)?,
-            false => Memory::Nothing,
+            false => Operand::Nothing,
         };
         let send = match root {
-            Root { leaf: false, .. } => Memory::Nothing,
-            Root { here: true, .. } if in_place(sendbuf) => Memory::InPlace,
+            Root { leaf: false, .. } => Operand::Nothing,
+            Root { here: true, .. } if in_place(sendbuf) => Operand::InPlace,
             _ => uniform(sendbuf, count(sendcount)?, 1, sendtype)?,
         };
-        apart(&send, &recv)?;
-        Ok(Call::moving(Kind::Gather, send, recv, root.rank))
+        check_distinct(&send, &recv)?;
+        Ok(Call::data_movement(Kind::Gather, send, recv, root.rank))
     }
 
     fn MPI_Gatherv<N>
@@ -350,15 +350,15 @@ collective! {
         let root = comm.root(root)?;
         let recv = match root.here {
             true => vector(recvbuf, ranks(comm), (recvcounts, displs), recvtype)?,
-            false => Memory::Nothing,
+            false => Operand::Nothing,
         };
         let send = match root {
-            Root { leaf: false, .. } => Memory::Nothing,
-            Root { here: true, .. } if in_place(sendbuf) => Memory::InPlace,
+            Root { leaf: false, .. } => Operand::Nothing,
+            Root { here: true, .. } if in_place(sendbuf) => Operand::InPlace,
             _ => uniform(sendbuf, count(sendcount)?, 1, sendtype)?,
         };
-        apart(&send, &recv)?;
-        Ok(Call::moving(Kind::Gatherv, send, recv, root.rank))
+        check_distinct(&send, &recv)?;
+        Ok(Call::data_movement(Kind::Gatherv, send, recv, root.rank))
     }
 
     fn MPI_Scatter<N>
@@ -372,15 +372,15 @@ collective! {
         let root = comm.root(root)?;
         let send = match root.here {
             true => uniform(sendbuf, count(sendcount)?, ranks(comm) as u64, sendtype)?,
-            false => Memory::Nothing,
+            false => Operand::Nothing,
         };
         let recv = match root {
-            Root { leaf: false, .. } => Memory::Nothing,
-            Root { here: true, .. } if in_place(recvbuf) => Memory::InPlace,
+            Root { leaf: false, .. } => Operand::Nothing,
+            Root { here: true, .. } if in_place(recvbuf) => Operand::InPlace,
             _ => uniform(recvbuf, count(recvcount)?, 1, recvtype)?,
         };
-        apart(&send, &recv)?;
-        Ok(Call::moving(Kind::Scatter, send, recv, root.rank))
+        check_distinct(&send, &recv)?;
+        Ok(Call::data_movement(Kind::Scatter, send, recv, root.rank))
     }
 
     fn MPI_Scatterv<N>
@@ -394,15 +394,15 @@ collective! {
         let root = comm.root(root)?;
         let send = match root.here {
             true => vector(sendbuf, ranks(comm), (sendcounts, displs), sendtype)?,
-            false => Memory::Nothing,
+            false => Operand::Nothing,
         };
         let recv = match root {
-            Root { leaf: false, .. } => Memory::Nothing,
-            Root { here: true, .. } if in_place(recvbuf) => Memory::InPlace,
+            Root { leaf: false, .. } => Operand::Nothing,
+            Root { here: true, .. } if in_place(recvbuf) => Operand::InPlace,
             _ => uniform(recvbuf, count(recvcount)?, 1, recvtype)?,
         };
-        apart(&send, &recv)?;
-        Ok(Call::moving(Kind::Scatterv, send, recv, root.rank))
+        check_distinct(&send, &recv)?;
+        Ok(Call::data_movement(Kind::Scatterv, send, recv, root.rank))
     }
 
     fn MPI_Allgather<N>
@@ -413,12 +413,12 @@ collective! {
         recvbuf: Ptr<c_void>, recvcount: N, recvtype: MPI_Datatype,
     ) on comm as Allgather {
         let recv = uniform(recvbuf, count(recvcount)?, ranks(comm) as u64, recvtype)?;
-        let send = match stays(comm, sendbuf) {
-            true => Memory::InPlace,
+        let send = match in_place_on(comm, sendbuf) {
+            true => Operand::InPlace,
             false => uniform(sendbuf, count(sendcount)?, 1, sendtype)?,
         };
-        apart(&send, &recv)?;
-        Ok(Call::moving(Kind::Allgather, send, recv, 0))
+        check_distinct(&send, &recv)?;
+        Ok(Call::data_movement(Kind::Allgather, send, recv, 0))
     }
 
     fn MPI_Allgatherv<N>
@@ -429,12 +429,12 @@ collective! {
         recvbuf: Ptr<c_void>, recvcounts: Ptr<N>, displs: Ptr<N>, recvtype: MPI_Datatype,
     ) on comm as Allgatherv {
         let recv = vector(recvbuf, ranks(comm), (recvcounts, displs), recvtype)?;
-        let send = match stays(comm, sendbuf) {
-            true => Memory::InPlace,
+        let send = match in_place_on(comm, sendbuf) {
+            true => Operand::InPlace,
             false => uniform(sendbuf, count(sendcount)?, 1, sendtype)?,
         };
-        apart(&send, &recv)?;
-        Ok(Call::moving(Kind::Allgatherv, send, recv, 0))
+        check_distinct(&send, &recv)?;
+        Ok(Call::data_movement(Kind::Allgatherv, send, recv, 0))
     }
 
     fn MPI_Alltoall<N>
@@ -446,12 +446,12 @@ collective! {
     ) on comm as Alltoall {
         let blocks = ranks(comm) as u64;
         let recv = uniform(recvbuf, count(recvcount)?, blocks, recvtype)?;
-        let send = match stays(comm, sendbuf) {
-            true => Memory::InPlace,
+        let send = match in_place_on(comm, sendbuf) {
+            true => Operand::InPlace,
             false => uniform(sendbuf, count(sendcount)?, blocks, sendtype)?,
         };
-        apart(&send, &recv)?;
-        Ok(Call::moving(Kind::Alltoall, send, recv, 0))
+        check_distinct(&send, &recv)?;
+        Ok(Call::data_movement(Kind::Alltoall, send, recv, 0))
     }
 
     fn MPI_Alltoallv<N>
@@ -463,12 +463,12 @@ collective! {
     ) on comm as Alltoallv {
         let ranks = ranks(comm);
         let recv = vector(recvbuf, ranks, (recvcounts, rdispls), recvtype)?;
-        let send = match stays(comm, sendbuf) {
-            true => Memory::InPlace,
+        let send = match in_place_on(comm, sendbuf) {
+            true => Operand::InPlace,
             false => vector(sendbuf, ranks, (sendcounts, sdispls), sendtype)?,
         };
-        apart(&send, &recv)?;
-        Ok(Call::moving(Kind::Alltoallv, send, recv, 0))
+        check_distinct(&send, &recv)?;
+        Ok(Call::data_movement(Kind::Alltoallv, send, recv, 0))
     }
 
     fn MPI_Alltoallw<N>
@@ -480,12 +480,12 @@ collective! {
     ) on comm as Alltoallw {
         let ranks = ranks(comm);
         let recv = wide(recvbuf, ranks, (recvcounts, rdispls), recvtypes)?;
-        let send = match stays(comm, sendbuf) {
-            true => Memory::InPlace,
+        let send = match in_place_on(comm, sendbuf) {
+            true => Operand::InPlace,
             false => wide(sendbuf, ranks, (sendcounts, sdispls), sendtypes)?,
         };
-        apart(&send, &recv)?;
-        Ok(Call::moving(Kind::Alltoallw, send, recv, 0))
+        check_distinct(&send, &recv)?;
+        Ok(Call::data_movement(Kind::Alltoallw, send, recv, 0))
     }
 
     fn MPI_Reduce<N>
@@ -496,12 +496,12 @@ collective! {
         root: c_int,
     ) on comm as Reduce {
         let root = comm.root(root)?;
-        if let Some(call) = root.beside(Kind::Reduce) {
+        if let Some(call) = root.bystander(Kind::Reduce) {
             return Ok(call);
         }
         let (bufs, how) = ((sendbuf, recvbuf), (datatype, op));
         let (send, recv, op) = operands(comm, bufs, self::count(count)?, how, (root.leaf, root.here))?;
-        Ok(Call::reducing(Kind::Reduce, send, recv, op, root.rank))
+        Ok(Call::reduction(Kind::Reduce, send, recv, op, root.rank))
     }
 
     fn MPI_Allreduce<N>
@@ -529,37 +529,37 @@ collective! {
     fn MPI_Ireduce_scatter<N>
     fn MPI_Reduce_scatter_init<N>
     (sendbuf: Ptr<c_void>, recvbuf: Ptr<c_void>, recvcounts: Ptr<N>, datatype: MPI_Datatype, op: MPI_Op) on comm as ReduceScatter {
-        let (ty, op) = scattered(datatype, op)?;
+        let (ty, op) = type_and_op(datatype, op)?;
         let counts = counts(recvcounts, comm.size() as usize)?;
         let all = counts.iter().try_fold(0u64, |all, count| all.checked_add(*count));
         let Some(all) = all else { bail!(ERR_COUNT, "the counts together do not fit into 64 bits") };
         let mine = counts[comm.rank() as usize];
-        let (send, reach) = match stays(comm, sendbuf) {
-            true => (Memory::InPlace, all),
+        let (send, recv_elements) = match in_place_on(comm, sendbuf) {
+            true => (Operand::InPlace, all),
             false => (uniform(sendbuf, all, 1, datatype)?, mine),
         };
-        let span = ty.span(reach).mpi()?;
+        let span = ty.span(recv_elements).mpi()?;
         check(recvbuf, span, &ty)?;
-        let recv = Memory::Vector { base: region(recvbuf, span), counts, displs: Vec::new(), ty: ty.clone() };
-        apart(&send, &recv)?;
-        Ok(Call::reducing(Kind::ReduceScatter, send, recv, op, 0))
+        let recv = Operand::Vector { base: region(recvbuf, span), counts, displs: Vec::new(), ty: ty.clone() };
+        check_distinct(&send, &recv)?;
+        Ok(Call::reduction(Kind::ReduceScatter, send, recv, op, 0))
     }
 
     fn MPI_Reduce_scatter_block<N>
     fn MPI_Ireduce_scatter_block<N>
     fn MPI_Reduce_scatter_block_init<N>
     (sendbuf: Ptr<c_void>, recvbuf: Ptr<c_void>, recvcount: N, datatype: MPI_Datatype, op: MPI_Op) on comm as ReduceScatterBlock {
-        let (ty, op) = scattered(datatype, op)?;
+        let (ty, op) = type_and_op(datatype, op)?;
         let mine = count(recvcount)?;
         let all = total(mine, comm.size().into())?;
-        let (send, reach) = match stays(comm, sendbuf) {
-            true => (Memory::InPlace, all),
+        let (send, recv_elements) = match in_place_on(comm, sendbuf) {
+            true => (Operand::InPlace, all),
             false => (uniform(sendbuf, all, 1, datatype)?, mine),
         };
-        let span = ty.span(reach).mpi()?;
+        let span = ty.span(recv_elements).mpi()?;
         check(recvbuf, span, &ty)?;
-        let recv = Memory::Uniform { base: region(recvbuf, span), count: mine, ty: ty.clone() };
-        apart(&send, &recv)?;
-        Ok(Call::reducing(Kind::ReduceScatterBlock, send, recv, op, 0))
+        let recv = Operand::Uniform { base: region(recvbuf, span), count: mine, ty: ty.clone() };
+        check_distinct(&send, &recv)?;
+        Ok(Call::reduction(Kind::ReduceScatterBlock, send, recv, op, 0))
     }
 }

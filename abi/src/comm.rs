@@ -33,90 +33,91 @@ static TABLE: Table<Arc<Object>> = Table::new(Kind::Comm);
 static WORLD: RwLock<Option<Arc<Object>>> = RwLock::new(None);
 static ITSELF: RwLock<Option<Arc<Object>>> = RwLock::new(None);
 
-/// Whether the program gave MPI_COMM_WORLD, MPI_COMM_SELF an error handler.
+/// Whether the program gave MPI_COMM_WORLD an error handler.
 static WORLD_HANDLED: AtomicBool = AtomicBool::new(false);
+/// Whether the program gave MPI_COMM_SELF an error handler.
 static SELF_HANDLED: AtomicBool = AtomicBool::new(false);
 
-/// How often communicators were freed: what a thread remembers is good as long as this stays.
+/// How often communicators were freed: an entry of a cache is good as long as this stays.
 static FREED: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
-    /// Of each thread.
-    static RECENT: Own = Own::new();
+    /// The cache of this thread, used unless calls come one after the other.
+    static THREAD_CACHE: ThreadCache = ThreadCache::new();
 }
 
-/// The places of one thread, where the thread that ends MPI finds them: a thread may live on, and must not keep
-/// the memory and the sockets of the job.
-struct Own(Arc<Remembered>);
+/// The cache of one thread, which the thread that ends MPI finds in [`THREAD_CACHES`]: the thread may live on, and must not
+/// keep the memory and the sockets of the job.
+struct ThreadCache(Arc<RegisteredCache>);
 
-struct Remembered(Places);
+struct RegisteredCache(CommCache);
 
 // SAFETY: MPI_Finalize may be called only when all other threads have completed their calls (MPI 5.0, 11.2.2), so
-// `close` is alone with the places of all threads; before, only their own thread uses them in its calls. The end of
+// `close` is alone with the caches of all threads; before, only its own thread uses a cache in its calls. The end of
 // a thread, which is no call, holds the lock that `close` holds.
-unsafe impl Send for Remembered {}
+unsafe impl Send for RegisteredCache {}
 // SAFETY: as above.
-unsafe impl Sync for Remembered {}
+unsafe impl Sync for RegisteredCache {}
 
-/// What threads remember, of those that are alive.
-static THREADS: Mutex<Vec<Arc<Remembered>>> = Mutex::new(Vec::new());
+/// The caches of all threads that are alive.
+static THREAD_CACHES: Mutex<Vec<Arc<RegisteredCache>>> = Mutex::new(Vec::new());
 
-impl Own {
-    fn new() -> Own {
-        let places = Arc::new(Remembered(Places::new()));
-        threads().push(places.clone());
-        Own(places)
+impl ThreadCache {
+    fn new() -> ThreadCache {
+        let cache = Arc::new(RegisteredCache(CommCache::new()));
+        thread_caches().push(cache.clone());
+        ThreadCache(cache)
     }
 }
 
-impl Drop for Own {
+impl Drop for ThreadCache {
     fn drop(&mut self) {
-        let mut threads = threads();
-        threads.retain(|other| !Arc::ptr_eq(other, &self.0));
+        let mut caches = thread_caches();
+        caches.retain(|other| !Arc::ptr_eq(other, &self.0));
         self.0.0.clear();
     }
 }
 
-fn threads() -> MutexGuard<'static, Vec<Arc<Remembered>>> {
-    THREADS.lock().unwrap_or_else(|poison| poison.into_inner())
+fn thread_caches() -> MutexGuard<'static, Vec<Arc<RegisteredCache>>> {
+    THREAD_CACHES.lock().unwrap_or_else(|poison| poison.into_inner())
 }
 
-/// Of all threads, where they come one after the other.
-static SHARED: Serial<Places> = Serial::new(Places::new());
+/// The one cache of all threads, where their calls come one after the other.
+static SERIAL_CACHE: Serial<CommCache> = Serial::new(CommCache::new());
 
-/// The communicators that were used last, so that no lock and no shared count is touched for the next call on them.
-struct Places([RefCell<Option<Rc<Recent>>>; Places::COUNT]);
+/// A cache of the communicators that were used last, so that the next call on them touches no lock and no shared count.
+struct CommCache([RefCell<Option<Rc<CachedComm>>>; CommCache::COUNT]);
 
-struct Recent {
+struct CachedComm {
     object: Arc<Object>,
     handle: MPI_Comm,
     freed: u32,
 }
 
-impl Places {
+impl CommCache {
     const COUNT: usize = 4;
 
-    const fn new() -> Places {
-        Places([const { RefCell::new(None) }; Places::COUNT])
+    const fn new() -> CommCache {
+        CommCache([const { RefCell::new(None) }; CommCache::COUNT])
     }
 
     #[inline(always)]
     fn find(&self, comm: MPI_Comm, freed: u32) -> Option<Found> {
-        let place = self.0[comm.0 % Self::COUNT].borrow();
-        place.as_ref().filter(|recent| recent.handle == comm && recent.freed == freed).cloned().map(Found)
+        let entry = self.0[comm.0 % Self::COUNT].borrow();
+        entry.as_ref().filter(|cached| cached.handle == comm && cached.freed == freed).cloned().map(Found)
     }
 
-    fn keep(&self, recent: &Rc<Recent>) {
-        drop(self.0[recent.handle.0 % Self::COUNT].replace(Some(recent.clone())));
+    fn keep(&self, cached: &Rc<CachedComm>) {
+        drop(self.0[cached.handle.0 % Self::COUNT].replace(Some(cached.clone())));
     }
 
     fn clear(&self) {
-        self.0.iter().for_each(|place| drop(place.replace(None)));
+        self.0.iter().for_each(|entry| drop(entry.replace(None)));
     }
 }
 
 /// A communicator in use by a call of this thread.
-pub(crate) struct Found(Rc<Recent>);
+pub(crate) struct Found(Rc<CachedComm>);
 
 impl Deref for Found {
     type Target = Object;
@@ -131,32 +132,32 @@ impl Deref for Found {
 #[inline(always)]
 pub(crate) fn lookup(comm: MPI_Comm) -> Result<Found> {
     let freed = FREED.load(Ordering::Acquire);
-    let known = match SHARED.get() {
-        Some(places) => places.find(comm, freed),
-        None => own(comm, freed),
+    let cached = match SERIAL_CACHE.get() {
+        Some(cache) => cache.find(comm, freed),
+        None => find_in_thread_cache(comm, freed),
     };
-    match known {
+    match cached {
         Some(found) => Ok(found),
-        None => look_up(comm, freed),
+        None => search_and_keep(comm, freed),
     }
 }
 
-/// What this thread remembers.
+/// The communicator of a handle, if the cache of this thread has it.
 #[inline(never)]
-fn own(comm: MPI_Comm, freed: u32) -> Option<Found> {
-    RECENT.try_with(|own| own.0.0.find(comm, freed)).ok().flatten()
+fn find_in_thread_cache(comm: MPI_Comm, freed: u32) -> Option<Found> {
+    THREAD_CACHE.try_with(|cache| cache.0.0.find(comm, freed)).ok().flatten()
 }
 
-/// Looks in the table, and remembers what it finds.
+/// Finds the communicator of a handle in the table, and keeps it in the cache.
 #[cold]
-fn look_up(comm: MPI_Comm, freed: u32) -> Result<Found> {
-    let recent = Rc::new(Recent { object: search(comm)?, handle: comm, freed });
-    match SHARED.get() {
-        Some(places) => places.keep(&recent),
-        // A thread that ends has nothing to remember it with.
-        None => drop(RECENT.try_with(|own| own.0.0.keep(&recent))),
+fn search_and_keep(comm: MPI_Comm, freed: u32) -> Result<Found> {
+    let cached = Rc::new(CachedComm { object: search(comm)?, handle: comm, freed });
+    match SERIAL_CACHE.get() {
+        Some(cache) => cache.keep(&cached),
+        // A thread that ends has no cache any more.
+        None => drop(THREAD_CACHE.try_with(|cache| cache.0.0.keep(&cached))),
     }
-    Ok(Found(recent))
+    Ok(Found(cached))
 }
 
 fn search(comm: MPI_Comm) -> Result<Arc<Object>> {
@@ -175,8 +176,8 @@ fn predefined(slot: &RwLock<Option<Arc<Object>>>) -> Result<Arc<Object>> {
     }
 }
 
-/// Checks a handle.
-pub(crate) fn known(comm: MPI_Comm) -> Result<()> {
+/// Checks that a handle is that of a communicator.
+pub(crate) fn check_handle(comm: MPI_Comm) -> Result<()> {
     lookup(comm).map(drop)
 }
 
@@ -191,9 +192,9 @@ pub(crate) fn open(world: Arc<Comm>, itself: Arc<Comm>) {
 /// Forgets all communicators.
 pub(crate) fn close() {
     FREED.fetch_add(1, Ordering::Release);
-    match SHARED.get() {
-        Some(places) => places.clear(),
-        None => threads().iter().for_each(|own| own.0.clear()),
+    match SERIAL_CACHE.get() {
+        Some(cache) => cache.clear(),
+        None => thread_caches().iter().for_each(|cache| cache.0.clear()),
     }
     drop(TABLE.drain());
     for slot in [&WORLD, &ITSELF] {
@@ -229,7 +230,7 @@ pub(crate) fn describe(comm: MPI_Comm) -> String {
 }
 
 /// Rank of this process in MPI_COMM_WORLD, and the number of its processes.
-pub(crate) fn world_place() -> Option<(u32, u32)> {
+pub(crate) fn world_rank_and_size() -> Option<(u32, u32)> {
     predefined(&WORLD).ok().map(|world| (world.rank(), world.size()))
 }
 
@@ -249,7 +250,7 @@ pub(crate) fn give_or_null(to: Ptr<MPI_Comm>, comm: Option<Arc<Comm>>) -> Result
 fn dup(comm: MPI_Comm, info: Option<&Info>, newcomm: Ptr<MPI_Comm>) -> Result<Found> {
     newcomm.set(MPI_COMM_NULL)?;
     let old = lookup(comm)?;
-    // The new context first: all members draw it, also if an attribute refuses to be copied here.
+    // The new context first: all members must count it, also where an attribute's callback then fails.
     let new = old.dup(info)?;
     let attributes = old.attributes.copies(comm.0)?;
     give(newcomm, new, attributes)?;

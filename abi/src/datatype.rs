@@ -10,7 +10,7 @@ use banyan_runtime::{Attributes, Class, Error, Result, bail};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex};
 
-/// A datatype with what the user attached to it.
+/// A datatype with the name and attributes that the user attached to it.
 pub(crate) struct Type {
     ty: Arc<Datatype>,
     name: Mutex<Option<String>>,
@@ -19,7 +19,7 @@ pub(crate) struct Type {
 
 static TABLE: Table<Arc<Type>> = Table::new(Kind::Datatype);
 
-/// What users attached to predefined types.
+/// Names and attributes that users attached to predefined types.
 static PREDEFINED: LazyLock<Mutex<HashMap<usize, Arc<Type>>>> = LazyLock::new(Mutex::default);
 
 /// Handles of the types of MPI_Type_create_f90_X: the same arguments give the same handle.
@@ -134,7 +134,7 @@ pub(crate) fn is(datatype: MPI_Datatype, ty: &Arc<Datatype>) -> bool {
     lookup(datatype).is_ok_and(|known| Arc::ptr_eq(&known, ty))
 }
 
-/// Forgets a handle that [`handle`] made for a while.
+/// Forgets a handle that [`handle`] made for the time of a callback.
 pub(crate) fn forget(datatype: MPI_Datatype) {
     if datatype.0 >= 0x1000 {
         let _ = TABLE.remove(datatype.0);

@@ -1,4 +1,4 @@
-//! Versions, names, time, and the facts about the ABI and Fortran (MPI 5.0, 9.1, 9.6 and 20).
+//! Versions, names, time, and what the ABI says about itself and Fortran (MPI 5.0, 9.1, 9.6 and 20).
 
 use crate::boundary::{SelfComm, mpi};
 use crate::ffi::*;
@@ -10,7 +10,7 @@ use std::sync::Mutex;
 const LIBRARY_VERSION: &str =
     concat!("Banyan MPI ", env!("CARGO_PKG_VERSION"), ", MPI 5.0, standard ABI 1.0 (libmpi_abi.so.1)");
 
-/// The thread level that is given to who asks for `required`.
+/// The thread level that a program gets if it asks for `required`.
 pub(crate) fn thread_level(required: c_int) -> c_int {
     let levels = [MPI_THREAD_MULTIPLE, MPI_THREAD_SERIALIZED, MPI_THREAD_FUNNELED];
     levels.into_iter().find(|level| required >= *level).unwrap_or(MPI_THREAD_SINGLE)
@@ -27,7 +27,7 @@ fn host_name() -> String {
 /// This process in words: rank, host and process id.
 pub(crate) fn whereabouts() -> String {
     let (host, pid) = (host_name(), std::process::id());
-    match crate::comm::world_place() {
+    match crate::comm::world_rank_and_size() {
         Some((rank, size)) => format!("rank {rank} of {size}, host {host}, process {pid}"),
         None => format!("host {host}, process {pid}"),
     }
@@ -40,7 +40,7 @@ fn clock() -> (i64, i64) {
     (now.tv_sec, now.tv_nsec)
 }
 
-/// What MPI_Abi_set_fortran_* was told; each once.
+/// What the program has set by MPI_Abi_set_fortran_*; each can be set once.
 struct Fortran {
     info: Option<Info>,
     booleans: Option<(usize, [u8; 16], [u8; 16])>,
@@ -152,7 +152,7 @@ mpi! {
         let new = info::lookup(info)?.dup();
         let mut fortran = fortran();
         if fortran.info.is_some() {
-            bail!(ERR_ABI, "the facts about Fortran were set already");
+            bail!(ERR_ABI, "MPI_Abi_set_fortran_info was called before; it can be called once");
         }
         fortran.info = Some(new);
         Ok(())

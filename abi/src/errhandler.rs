@@ -1,6 +1,6 @@
 //! Error handlers: their handles, where they are attached, and which one an error goes to (MPI 5.0, 9.3).
 
-use crate::boundary::{SelfComm, Target, ask_to_raise, mpi};
+use crate::boundary::{SelfComm, Target, mark_as_asked_for, mpi};
 use crate::ffi::*;
 use crate::handles::{Kind, Table};
 use crate::pointer::Ptr;
@@ -25,7 +25,7 @@ enum Object {
     Session,
 }
 
-/// An error handler of the user. While the user holds it, `handle` is its handle and how often it was given out.
+/// An error handler of the user. While the user holds it, `handle` has its handle and how often that was given out.
 #[derive(Debug)]
 struct User {
     function: ErrhandlerFunction,
@@ -38,8 +38,8 @@ static TABLE: Table<Arc<User>> = Table::new(Kind::Errhandler);
 /// The error handler of files that are not open (MPI_FILE_NULL).
 static FILES: Mutex<Errhandler> = Mutex::new(Errhandler::Return);
 
-/// A handle for the user, to be freed by the user.
-fn lend(errhandler: &Errhandler) -> Result<MPI_Errhandler> {
+/// Gives out a handle, which the user is to free.
+fn give_out(errhandler: &Errhandler) -> Result<MPI_Errhandler> {
     let user = match errhandler {
         Errhandler::Fatal => return Ok(MPI_ERRORS_ARE_FATAL),
         Errhandler::Abort => return Ok(MPI_ERRORS_ABORT),
@@ -48,11 +48,11 @@ fn lend(errhandler: &Errhandler) -> Result<MPI_Errhandler> {
     };
     let Ok(user) = user else { bail!(ERR_INTERN, "an error handler that was not made by this interface") };
     let mut handle = user.handle.lock().unwrap_or_else(|poison| poison.into_inner());
-    let (number, lent) = match *handle {
-        Some((number, lent)) => (number, lent + 1),
+    let (number, times_given) = match *handle {
+        Some((number, times_given)) => (number, times_given + 1),
         None => (TABLE.insert(user.clone())?, 1),
     };
-    *handle = Some((number, lent));
+    *handle = Some((number, times_given));
     Ok(MPI_Errhandler(number))
 }
 
@@ -88,10 +88,10 @@ fn comm_of(target: Target) -> MPI_Comm {
     }
 }
 
-/// The communicator that the call, or its request or message, names, if there is such a one.
+/// The communicator that the call, or its request or message, names, if it is a valid one.
 pub(crate) fn named(target: Target) -> Option<MPI_Comm> {
     match target {
-        Target::Comm(comm) => crate::comm::known(comm).is_ok().then_some(comm),
+        Target::Comm(comm) => crate::comm::check_handle(comm).is_ok().then_some(comm),
         _ => None,
     }
 }
@@ -112,7 +112,7 @@ pub(crate) fn describe(target: Target) -> String {
     }
 }
 
-/// What an error handler handle stands for, if it fits objects of that kind.
+/// The error handler of a handle, if it is for objects of that kind.
 fn fitting(errhandler: MPI_Errhandler, object: Object) -> Result<Errhandler> {
     Ok(match errhandler {
         MPI_ERRORS_ARE_FATAL => Errhandler::Fatal,
@@ -136,7 +136,7 @@ fn create(function: Callback, object: Object, errhandler: Ptr<MPI_Errhandler>) -
     // SAFETY: by MPI's contract the user passes a function of the type that MPI_X_create_errhandler wants.
     let function = unsafe { std::mem::transmute::<usize, ErrhandlerFunction>(function) };
     let new = User { function, object, handle: Mutex::new(None) };
-    errhandler.set(lend(&Errhandler::User(Arc::new(new)))?)
+    errhandler.set(give_out(&Errhandler::User(Arc::new(new)))?)
 }
 
 fn lock(files: &'static Mutex<Errhandler>) -> std::sync::MutexGuard<'static, Errhandler> {
@@ -180,8 +180,8 @@ mpi! {
         // Predefined handlers may come from MPI_Comm_get_errhandler, and are freed like the others.
         if handle.0 >= 0x1000 {
             let object = TABLE.lookup(handle.0)?;
-            let mut lent = object.handle.lock().unwrap_or_else(|poison| poison.into_inner());
-            *lent = match *lent {
+            let mut times_given = object.handle.lock().unwrap_or_else(|poison| poison.into_inner());
+            *times_given = match *times_given {
                 Some((number, times)) if times > 1 => Some((number, times - 1)),
                 _ => {
                     TABLE.remove(handle.0)?;
@@ -197,9 +197,9 @@ mpi! {
     }
 
     fn MPI_Comm_get_errhandler(comm: MPI_Comm, errhandler: Ptr<MPI_Errhandler>) on comm gives errhandler {
-        crate::comm::known(comm)?;
+        crate::comm::check_handle(comm)?;
         match crate::comm::errhandler_of(comm) {
-            Some(attached) => errhandler.set(lend(&attached)?),
+            Some(attached) => errhandler.set(give_out(&attached)?),
             None => bail!(ERR_COMM, "the communicator has no error handler"),
         }
     }
@@ -217,7 +217,7 @@ mpi! {
             bail!(ERR_FILE, "there are no files yet: only MPI_FILE_NULL has an error handler");
         }
         let attached = lock(&FILES).clone();
-        errhandler.set(lend(&attached)?)
+        errhandler.set(give_out(&attached)?)
     }
 
     fn MPI_Win_set_errhandler(win: MPI_Win, _errhandler: MPI_Errhandler) on win {
@@ -240,7 +240,7 @@ mpi! {
     }
 
     fn MPI_Comm_call_errhandler(comm: MPI_Comm, errorcode: c_int) on comm {
-        crate::comm::known(comm)?;
+        crate::comm::check_handle(comm)?;
         call(errorcode)
     }
 
@@ -289,7 +289,7 @@ mpi! {
 
     fn MPI_Error_string(errorcode: c_int, string: Ptr<c_char>, resultlen: Ptr<c_int>) on SelfComm {
         let mut text = error_codes().string(errorcode)?;
-        // The program's own codes have the program's own words.
+        // A code that the program added has only the text that the program gave it.
         let last = crate::boundary::sentence(errorcode).filter(|_| errorcode < MPI_ERR_LASTCODE);
         if let Some(last) = last {
             text = format!("{text}: {last}");
@@ -299,13 +299,13 @@ mpi! {
     }
 }
 
-/// Has an error of the program's own raised; the call itself succeeds if the error handler returns.
+/// Raises an error for the program; the call itself succeeds if the error handler returns.
 fn call(code: c_int) -> Result<()> {
     error_codes().class(code)?;
     if code == MPI_SUCCESS {
         return Ok(());
     }
-    ask_to_raise();
+    mark_as_asked_for();
     let own = error_codes().string(code)?;
     Err(Error::new(Class(code), format!("raised by the program: {own}")))
 }

@@ -3,7 +3,7 @@
 
 pub use std::ffi::{c_char, c_int, c_void};
 
-/// Address-sized integer; the three are one machine type on LP64.
+/// Address-sized integer; this and the two types below are one machine type on LP64.
 pub type MPI_Aint = i64;
 pub type MPI_Count = i64;
 pub type MPI_Offset = i64;
@@ -38,7 +38,7 @@ impl Number for i64 {
 
 /// A type of handles.
 pub trait Handle {
-    /// The one that stands for nothing.
+    /// The null handle.
     const NULL: Self;
 }
 

@@ -1,4 +1,4 @@
-//! Groups of processes (MPI 5.0, 7.3): a face over `runtime::Group`.
+//! Groups of processes (MPI 5.0, 7.3): the C calls on `runtime::Group`.
 
 use crate::boundary::{SelfComm, mpi};
 use crate::ffi::*;

@@ -1,6 +1,6 @@
 //! Handles of objects: 31-bit numbers of kind and serial number, and the tables behind them.
 //!
-//! Serial numbers are given out in turn, and the last bits of one are the place of its object in the table. So a
+//! Serial numbers are given out in turn, and the last bits of one are the index of its object's slot in the table. So a
 //! handle comes again only after 2^27 others of its kind, and a number that was never given out, or whose object
 //! is gone, is noticed until then: it becomes the error class of its kind, never a crash.
 //! MPI 5.0, 20.3: integers 0 to 4095 are predefined handles.
@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 const NUMBER_BITS: u32 = 27;
 const NUMBERS: usize = 1 << NUMBER_BITS;
-/// Most objects of a kind: half of the places of a table are free, so that the next free one is near.
-const MOST: usize = NUMBERS / 2;
-/// Places of a table that is used.
-const FEWEST_PLACES: usize = 64;
+/// Most objects of a kind: half of the slots of a table are free, so that the next free one is near.
+const MAX_OBJECTS: usize = NUMBERS / 2;
+/// Fewest slots of a table that is used.
+const MIN_SLOTS: usize = 64;
 
 /// What a handle stands for. The numbers are part of the handles, and start at 1 so that every handle
 /// is above the predefined range.
@@ -84,19 +84,19 @@ pub struct Table<T> {
 }
 
 struct Slots<T> {
-    /// As many as a power of two, or none.
+    /// Their number is a power of two, or 0.
     all: Vec<Slot<T>>,
     /// How many objects there are.
     live: usize,
-    /// There may be so many before something has to be done: a power of two that is reached only if there were half as
-    /// many at a time since the numbers came to the first place, and never more than half of the places.
+    /// Objects that there may be before the limit is raised or the table grows: a power of two, never more than half of
+    /// the slots. It is reached only if at some time in this round of the numbers there were half as many objects.
     limit: usize,
-    /// How many numbers were given out or passed over: the next one, but for what is above its 27 bits.
+    /// How many numbers were given out or passed over; its low 27 bits are the next number.
     next: usize,
 }
 
 struct Slot<T> {
-    /// The handle of the object; 0, which no handle is, if the slot is free.
+    /// The handle of the object; 0, which is no handle, if the slot is free.
     handle: usize,
     object: Option<T>,
 }
@@ -113,14 +113,14 @@ impl<T> Slots<T> {
         self.live -= 1;
     }
 
-    /// Where the object of a handle is, if the handle is good.
+    /// The index of a handle's slot, if the handle is good.
     #[inline(always)]
     fn find(&self, handle: usize) -> Option<usize> {
         let index = handle & self.all.len().wrapping_sub(1);
         self.all.get(index).is_some_and(|slot| slot.handle == handle).then_some(index)
     }
 
-    /// The next number whose place is free, and that place. There is one.
+    /// The next number whose slot is free, and the index of that slot. There is one.
     #[inline(always)]
     fn next(&mut self) -> (usize, usize) {
         loop {
@@ -128,7 +128,7 @@ impl<T> Slots<T> {
             let index = number & (self.all.len() - 1);
             self.next += 1;
             if index == 0 {
-                self.come_round();
+                self.start_round();
             }
             if self.all[index].handle == 0 {
                 return (number, index);
@@ -136,26 +136,26 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Halves a table that was far too large during this round, unless two objects would come to one place: the
-    /// next ones then lie in memory that is in the cache.
+    /// Called when the numbers reach the first slot again. Halves a table that was far too large during the round, unless
+    /// two objects would come to one slot: the next objects then lie in memory that is in the cache.
     #[cold]
-    fn come_round(&mut self) {
+    fn start_round(&mut self) {
         let half = self.all.len() / 2;
         let fits = || (0..half).all(|at| self.all[at].handle == 0 || self.all[at + half].handle == 0);
-        if half >= FEWEST_PLACES && self.limit <= half / 4 && fits() {
+        if half >= MIN_SLOTS && self.limit <= half / 4 && fits() {
             // Without memory for a smaller table the large one stays.
             let _ = self.resize(half);
         }
-        self.limit = (self.live + 1).next_power_of_two().clamp(FEWEST_PLACES / 8, self.all.len() / 2);
+        self.limit = (self.live + 1).next_power_of_two().clamp(MIN_SLOTS / 8, self.all.len() / 2);
     }
 
     #[cold]
-    fn resize(&mut self, places: usize) -> Result<(), TryReserveError> {
+    fn resize(&mut self, len: usize) -> Result<(), TryReserveError> {
         let mut all = Vec::new();
-        all.try_reserve_exact(places)?;
-        all.resize_with(places, || Slot { handle: 0, object: None });
+        all.try_reserve_exact(len)?;
+        all.resize_with(len, || Slot { handle: 0, object: None });
         for slot in self.all.drain(..).filter(|slot| slot.handle != 0) {
-            let index = slot.handle & (places - 1);
+            let index = slot.handle & (len - 1);
             all[index] = slot;
         }
         self.all = all;
@@ -184,42 +184,46 @@ impl<T> Table<T> {
         self.insert_with(|| object)
     }
 
-    /// As [`Table::insert`]; what is made in its place need not be moved there, nor dropped if there is no room.
+    /// Keeps the object that `make` returns, and returns its handle. The object is made in its slot and not moved, and is not
+    /// made at all if there is no room.
+    ///
+    /// # Errors
+    /// Those of [`Table::insert`].
     #[inline(always)]
     pub fn insert_with(&self, make: impl FnOnce() -> T) -> Result<usize> {
         let slots = &mut *self.slots.lock();
         if slots.live >= slots.limit {
-            self.rise(slots)?;
+            self.raise_limit(slots)?;
         }
         let (number, index) = slots.next();
         let handle = (self.kind as usize) << NUMBER_BITS | number;
         slots.live += 1;
         let slot = &mut slots.all[index];
-        // A slot that is free holds nothing: the compiler need not look for what to drop.
+        // A free slot has no object: this spares the code that would drop one.
         std::mem::forget(slot.object.replace(make()));
         slot.handle = handle;
         Ok(handle)
     }
 
-    /// Makes room for another object where the limit is reached.
+    /// Makes room for another object when the limit is reached.
     #[cold]
-    fn rise(&self, slots: &mut Slots<T>) -> Result<()> {
+    fn raise_limit(&self, slots: &mut Slots<T>) -> Result<()> {
         if slots.limit < slots.all.len() / 2 {
             slots.limit *= 2;
             return Ok(());
         }
         let (name, live) = (self.kind.name(), slots.live);
-        if live >= MOST {
+        if live >= MAX_OBJECTS {
             let what =
                 format!("there are {live} {name}s already, as many as there can be; free those not needed");
             return Err(Error::new(Class::ERR_NO_MEM, what));
         }
-        let places = (slots.all.len() * 2).max(FEWEST_PLACES);
-        slots.resize(places).map_err(|error| {
+        let len = (slots.all.len() * 2).max(MIN_SLOTS);
+        slots.resize(len).map_err(|error| {
             let what = format!("there is no memory for more than {live} {name}s: {error}");
             Error::new(Class::ERR_NO_MEM, what)
         })?;
-        slots.limit = places / 2;
+        slots.limit = len / 2;
         Ok(())
     }
 
@@ -234,7 +238,7 @@ impl<T> Table<T> {
         self.visit(|objects| objects.get(handle).map(f))
     }
 
-    /// Calls `f` on all objects, locked once for several steps. `f` as for [`Table::with`].
+    /// Calls `f` on the objects, for several steps under one lock. `f` must not call user code.
     #[inline(always)]
     pub fn visit<R>(&self, f: impl FnOnce(Objects<'_, T>) -> R) -> R {
         f(Objects { table: self, slots: &mut self.slots.lock() })
@@ -249,25 +253,25 @@ impl<T> Table<T> {
     pub fn drain(&self) -> Vec<T> {
         let mut slots = self.slots.lock();
         slots.live = 0;
-        let taken = slots.all.iter_mut().filter_map(|slot| {
+        let objects = slots.all.iter_mut().filter_map(|slot| {
             slot.handle = 0;
             slot.object.take()
         });
-        taken.collect()
+        objects.collect()
     }
 
     #[inline(always)]
     fn index(&self, slots: &Slots<T>, handle: usize) -> Result<usize> {
         match slots.find(handle) {
             Some(index) => Ok(index),
-            None => Err(self.bad(slots.next, handle)),
+            None => Err(self.bad_handle(slots.next, handle)),
         }
     }
 
     #[cold]
-    fn bad(&self, given: usize, handle: usize) -> Error {
+    fn bad_handle(&self, numbers_given: usize, handle: usize) -> Error {
         match Kind::of(handle) {
-            Some(kind) if kind == self.kind && handle % NUMBERS < given => self.stale(handle),
+            Some(kind) if kind == self.kind && handle % NUMBERS < numbers_given => self.stale(handle),
             _ => self.wild(handle),
         }
     }
@@ -314,12 +318,12 @@ static SERIALIZED: AtomicBool = AtomicBool::new(false);
 /// Says whether calls between initialization and finalization come one after the other.
 ///
 /// # Safety
-/// If so, no two threads do so at the same time, and what one did happens before what the next one does.
+/// If `promised`, no two threads make such calls at the same time, and one call happens before the next one.
 pub unsafe fn serialize(promised: bool) {
     SERIALIZED.store(promised, Ordering::Relaxed);
 }
 
-/// A value that is there only while threads come one after the other.
+/// A value that can be reached only while calls come one after the other.
 pub struct Serial<T>(T);
 
 // SAFETY: `get` gives it out only under the promise made to `serialize`.
@@ -390,15 +394,15 @@ impl<T> Objects<'_, T> {
     }
 }
 
-/// A lock for a few instructions, without user code: one atomic exchange when nobody is there, and none where
-/// nobody can be.
+/// A lock for a few instructions, without user code: one atomic exchange when it is free, and none where calls come one
+/// after the other.
 struct Spin<T> {
     serial: bool,
     busy: AtomicBool,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: `value` is reached only through a `Held`. One thread at a time has one: because of `busy` or, if it is
+// SAFETY: `value` is reached only through a `SpinGuard`. One thread at a time has one: because of `busy` or, if it is
 // `serial`, because of the promise given to `serialize`.
 unsafe impl<T: Send> Sync for Spin<T> {}
 
@@ -407,22 +411,22 @@ impl<T> Spin<T> {
         Self { serial, busy: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
-    /// The value, alone. Who holds it must not come here again.
+    /// Locks the value. A thread that holds the lock must not call this again.
     #[inline(always)]
-    fn lock(&self) -> Held<'_, T> {
+    fn lock(&self) -> SpinGuard<'_, T> {
         if self.serial && SERIALIZED.load(Ordering::Relaxed) {
             assert!(!self.busy.load(Ordering::Relaxed), "a table was entered while it is in use");
             self.busy.store(true, Ordering::Relaxed);
         } else {
             while self.busy.swap(true, Ordering::Acquire) {
-                self.rest();
+                self.back_off();
             }
         }
-        Held(self)
+        SpinGuard(self)
     }
 
     #[cold]
-    fn rest(&self) {
+    fn back_off(&self) {
         for _ in 0..100 {
             if !self.busy.load(Ordering::Relaxed) {
                 return;
@@ -434,9 +438,9 @@ impl<T> Spin<T> {
 }
 
 /// The right to use what a [`Spin`] guards.
-struct Held<'a, T>(&'a Spin<T>);
+struct SpinGuard<'a, T>(&'a Spin<T>);
 
-impl<T> Deref for Held<'_, T> {
+impl<T> Deref for SpinGuard<'_, T> {
     type Target = T;
 
     #[inline(always)]
@@ -446,7 +450,7 @@ impl<T> Deref for Held<'_, T> {
     }
 }
 
-impl<T> DerefMut for Held<'_, T> {
+impl<T> DerefMut for SpinGuard<'_, T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: as above.
@@ -454,7 +458,7 @@ impl<T> DerefMut for Held<'_, T> {
     }
 }
 
-impl<T> Drop for Held<'_, T> {
+impl<T> Drop for SpinGuard<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
         self.0.busy.store(false, Ordering::Release);
@@ -538,17 +542,17 @@ mod tests {
     fn a_table_grows_with_its_objects_and_shrinks_again() {
         let table = Table::new(Kind::Group);
         let handles: Vec<usize> = (0..3000).map(|n| table.insert(n).unwrap()).collect();
-        let places = table.slots.lock().all.len();
-        assert!((6000..20_000).contains(&places), "{places}");
+        let len = table.slots.lock().all.len();
+        assert!((6000..20_000).contains(&len), "{len}");
         for handle in &handles[1..] {
             table.remove(*handle).unwrap();
         }
-        for n in 0..5 * places as u32 {
+        for n in 0..5 * len as u32 {
             let handle = table.insert(n).unwrap();
             assert_eq!(table.remove(handle), Ok(n));
         }
-        let places = table.slots.lock().all.len();
-        assert_eq!(places, FEWEST_PLACES);
+        let len = table.slots.lock().all.len();
+        assert_eq!(len, MIN_SLOTS);
         assert_eq!(table.lookup(handles[0]), Ok(0));
         assert!(table.lookup(handles[1]).is_err());
     }

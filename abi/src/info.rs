@@ -1,4 +1,4 @@
-//! Info objects (MPI 5.0, 10): a face over `runtime::Info`. All of it works before MPI_Init too.
+//! Info objects (MPI 5.0, 10): the C calls on `runtime::Info`. All of it works before MPI_Init too.
 
 use crate::boundary::{SelfComm, mpi};
 use crate::ffi::*;

@@ -6,7 +6,7 @@ use crate::pointer::Ptr;
 use crate::process::{self, Phase, Text};
 use crate::{attr, comm, env, info, request};
 use banyan_memory::Serialized;
-use banyan_runtime::{Env, Facts, Result, Runtime, Threads, bail};
+use banyan_runtime::{Env, JobInfo, Result, Runtime, Threads, bail};
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, RwLock};
 use std::thread::ThreadId;
@@ -71,8 +71,8 @@ fn start(argc: Ptr<c_int>, argv: Ptr<Ptr<Ptr<c_char>>>, required: c_int) -> Resu
     let runtime = Runtime::open(threads, serialized)?;
     let (world, itself) = (runtime.world()?, runtime.itself()?);
     comm::open(world, itself);
-    attr::open(runtime.facts().appnum, runtime.facts().universe_size);
-    info::set_env(&environment(&arguments(argc, argv), runtime.facts()));
+    attr::open(runtime.job_info().appnum, runtime.job_info().universe_size);
+    info::set_env(&environment(&arguments(argc, argv), runtime.job_info()));
     let provided = level(runtime.threads());
     *MAIN_THREAD.lock().unwrap_or_else(|poison| poison.into_inner()) = Some(std::thread::current().id());
     *RUNTIME.write().unwrap_or_else(|poison| poison.into_inner()) = Some(runtime);
@@ -87,11 +87,11 @@ fn arguments(argc: Ptr<c_int>, argv: Ptr<Ptr<Ptr<c_char>>>) -> Vec<String> {
     list.into_iter().map_while(|argument| argument.text().ok()).collect()
 }
 
-fn environment(arguments: &[String], facts: &Facts) -> Env {
+fn environment(arguments: &[String], job_info: &JobInfo) -> Env {
     let mut env = Env::of_this_process(arguments);
-    if facts.launched {
-        env.maxprocs = Some(facts.app_size);
-        env.command = Some(facts.command.clone());
+    if job_info.launched {
+        env.maxprocs = Some(job_info.app_size);
+        env.command = Some(job_info.command.clone());
     }
     env
 }
@@ -108,19 +108,19 @@ fn finish() -> Result<()> {
     crate::probe::close();
     comm::close();
     *RUNTIME.write().unwrap_or_else(|poison| poison.into_inner()) = None;
-    // SAFETY: nothing is promised any more.
+    // SAFETY: no promise is made any more, and none is needed for that.
     unsafe { crate::handles::serialize(false) };
     process::set_phase(Phase::After);
     Ok(())
 }
 
-/// Lets mpirun tell the user something, once for all ranks that say the same; false if there is none.
+/// Asks mpirun to print `text` for the user, once however many ranks send it; false if there is no mpirun.
 pub(crate) fn notice(text: &str) -> bool {
     let runtime = RUNTIME.read().unwrap_or_else(|poison| poison.into_inner()).clone();
     runtime.is_some_and(|runtime| runtime.notice(text))
 }
 
-/// Ends the job with `code`. Nothing may stop this, not even that the engine is in use (a call from a signal handler):
+/// Ends the job with `code`. Nothing may stop this, not even an engine lock that is held (a call from a signal handler):
 /// the launcher is told without a lock, and only then are C's output streams written, which may wait for one. The
 /// launcher leaves time for that, and kills what takes longer.
 pub(crate) fn abort(code: c_int, message: &str) -> ! {

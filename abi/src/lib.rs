@@ -1,10 +1,9 @@
 //! `libmpi_abi.so.1`: the C interface of MPI 5.0 by its standard ABI.
 //!
-//! A thin face over `banyan-runtime`: it converts and checks arguments, keeps handles, contains panics
+//! A thin layer over `banyan-runtime`: it converts and checks arguments, keeps handles, contains panics
 //! and calls error handlers. `tables` and `header` make `mpi.h`, `not_built` lists what is not built yet.
 #![allow(non_snake_case, reason = "functions and fields have the names of the MPI standard")]
 
-mod asked;
 mod attr;
 mod boundary;
 mod buffers;
@@ -31,6 +30,7 @@ mod probe;
 mod process;
 mod report;
 mod request;
+mod signature;
 mod status;
 mod stdio;
 pub mod tables;

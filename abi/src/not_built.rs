@@ -25,8 +25,8 @@ fn not_built(name: &str, waits_for: &str, target: Target, said: &AtomicBool) -> 
              error handler lets that pass"
         );
         if !crate::init::notice(&text) {
-            let place = crate::env::whereabouts();
-            crate::process::say(&format!("banyan: {text} ({place}; said once)\n"));
+            let location = crate::env::whereabouts();
+            crate::process::say(&format!("banyan: {text} ({location}; said once)\n"));
         }
     }
     let what = format!("{name} is not built yet: it needs {waits_for}");

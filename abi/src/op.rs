@@ -12,22 +12,23 @@ use banyan_memory::Buffer;
 use banyan_runtime::{Op, Result, UserOp, bail};
 use std::sync::Arc;
 
-/// A function of the user, by the form of MPI_Op_create that it was given to.
+/// A function of the user, of the type that MPI_Op_create or MPI_Op_create_c takes.
 #[derive(Clone, Copy)]
 enum Function {
     Small(MPI_User_function),
     Large(MPI_User_function_c),
 }
 
+/// An operation that the user made.
 #[derive(Clone, Copy)]
-struct Made {
+struct OpEntry {
     function: Function,
     commutative: bool,
 }
 
-static TABLE: Table<Made> = Table::new(Kind::Op);
+static TABLE: Table<OpEntry> = Table::new(Kind::Op);
 
-/// An operation on elements of one datatype; the user's function gets the handle that the user passed.
+/// An operation of the user on elements of one datatype; its function gets the handle that the user passed.
 struct Bound {
     function: Function,
     datatype: MPI_Datatype,
@@ -51,7 +52,7 @@ impl UserOp for Bound {
 }
 
 impl Bound {
-    /// Calls the function on as many elements as its count can say.
+    /// Calls the function on as many elements as its count can express, and returns how many.
     fn piece(&self, from: usize, to: usize, at: i64, count: u64, datatype: &mut MPI_Datatype) -> u64 {
         let from = from.wrapping_add(at as usize) as *mut c_void;
         let to = to.wrapping_add(at as usize) as *mut c_void;
@@ -77,7 +78,7 @@ impl Bound {
 #[inline]
 pub(crate) fn lookup(op: MPI_Op, datatype: MPI_Datatype, ty: &Arc<Datatype>) -> Result<Op> {
     if op.0 >= 0x1000 {
-        let Made { function, commutative } = TABLE.lookup(op.0)?;
+        let OpEntry { function, commutative } = TABLE.lookup(op.0)?;
         return Ok(Op::User { commutative, fun: Arc::new(Bound { function, datatype }) });
     }
     let builtin = builtin(op)?;
@@ -109,7 +110,7 @@ fn create(
     if function == 0 {
         bail!(ERR_ARG, "the reduction function is NULL");
     }
-    let made = Made { function: make(function), commutative: commute != 0 };
+    let made = OpEntry { function: make(function), commutative: commute != 0 };
     op.set(MPI_Op(TABLE.insert(made)?))
 }
 

@@ -6,16 +6,16 @@ use crate::comm::{Found, lookup};
 use crate::datatype;
 use crate::ffi::*;
 use crate::pointer::Ptr;
-use crate::request::{give, give_over};
+use crate::request::{give, give_done};
 use crate::status::store;
 use banyan_datatype::Data;
 use banyan_runtime::{Attached, Outcome, Request, Result, SendMode, Status, bail, packed};
 use std::sync::Arc;
 
-/// The user's data; with MPI_PROC_NULL the buffer is not looked at.
+/// The user's data; with MPI_PROC_NULL the buffer is not checked.
 fn data<N: Number>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype, peer: c_int) -> Result<Data> {
     if peer == MPI_PROC_NULL {
-        // Programs pass the null type together with nothing, and other MPI libraries let them.
+        // Programs pass MPI_DATATYPE_NULL with a count of 0, and other MPI libraries let them.
         if self::count(count)? > 0 || datatype != MPI_DATATYPE_NULL {
             datatype::committed(datatype)?;
         }
@@ -31,19 +31,19 @@ type Half<N> = (Elements<N>, c_int, c_int);
 /// The peer of a message, the tag, the communicator.
 type Envelope = (c_int, c_int, MPI_Comm);
 
-/// A send or receive of the user's data, and what it needs beside them. What [`transfer`] makes of the usual data stays
-/// in registers, and so does what becomes of them. That is more than a matter of instructions: what is written to memory
-/// in parts and read back as a whole waits until the stores of the message before have reached the other core.
-trait Transfer: Copy {
-    /// To be inlined always.
+/// A send or receive of the user's data, with the arguments that it needs besides them. The [`Data`] that [`message_call`]
+/// makes in the usual case, and what is made from them, stay in registers. That saves more than instructions: a value that
+/// is stored in parts and loaded as a whole waits until the stores of the previous message have reached the other core.
+trait MessageCall: Copy {
+    /// Runs it. Implementations are to be inlined always.
     fn run(self, comm: &Found, data: &Data, envelope: Envelope) -> Result<()>;
 }
 
 #[inline(always)]
-fn transfer<N: Number>(memory: Elements<N>, envelope: Envelope, how: impl Transfer) -> Result<()> {
+fn message_call<N: Number>(memory: Elements<N>, envelope: Envelope, how: impl MessageCall) -> Result<()> {
     #[cold]
     #[inline(never)]
-    fn other<N: Number>(memory: Elements<N>, envelope: Envelope, how: impl Transfer) -> Result<()> {
+    fn other<N: Number>(memory: Elements<N>, envelope: Envelope, how: impl MessageCall) -> Result<()> {
         let (buf, count, datatype) = memory;
         how.run(&lookup(envelope.2)?, &data(buf, count, datatype, envelope.0)?, envelope)
     }
@@ -58,7 +58,7 @@ fn transfer<N: Number>(memory: Elements<N>, envelope: Envelope, how: impl Transf
 #[derive(Clone, Copy)]
 struct Send(SendMode);
 
-impl Transfer for Send {
+impl MessageCall for Send {
     #[inline(always)]
     fn run(self, comm: &Found, data: &Data, (dest, tag, _): Envelope) -> Result<()> {
         comm.send(data, dest, tag, self.0)
@@ -68,11 +68,11 @@ impl Transfer for Send {
 #[derive(Clone, Copy)]
 struct Isend(SendMode, Ptr<MPI_Request>);
 
-impl Transfer for Isend {
+impl MessageCall for Isend {
     #[inline(always)]
     fn run(self, object: &Found, data: &Data, (dest, tag, comm): Envelope) -> Result<()> {
         match object.isend_now(data, dest, tag, self.0)? {
-            true => give_over(self.1, Status { bytes: data.len(), ..Status::EMPTY }, comm),
+            true => give_done(self.1, Status { bytes: data.len(), ..Status::EMPTY }, comm),
             false => give(self.1, object.isend(data, dest, tag, self.0)?, comm),
         }
     }
@@ -81,7 +81,7 @@ impl Transfer for Isend {
 #[derive(Clone, Copy)]
 struct Recv(Ptr<MPI_Status>);
 
-impl Transfer for Recv {
+impl MessageCall for Recv {
     #[inline(always)]
     fn run(self, comm: &Found, data: &Data, (source, tag, _): Envelope) -> Result<()> {
         finish(comm.recv(data, source, tag), self.0)
@@ -91,18 +91,18 @@ impl Transfer for Recv {
 #[derive(Clone, Copy)]
 struct Irecv(Ptr<MPI_Request>);
 
-impl Transfer for Irecv {
+impl MessageCall for Irecv {
     #[inline(always)]
     fn run(self, object: &Found, data: &Data, (source, tag, comm): Envelope) -> Result<()> {
         match object.irecv_now(data, source, tag)? {
-            Some(Outcome { status, error: None }) => give_over(self.0, status, comm),
+            Some(Outcome { status, error: None }) => give_done(self.0, status, comm),
             Some(failed) => give(self.0, Request::over(object, failed), comm),
             None => give(self.0, object.irecv(data, source, tag)?, comm),
         }
     }
 }
 
-/// A send and a receive of the user's data at once. As with [`transfer`], what is made of the usual data stays in registers.
+/// A send and a receive of the user's data at once. In the usual case their [`Data`] stay in registers, as with [`message_call`].
 #[inline(always)]
 fn sendrecv<N: Number>(send: Half<N>, recv: Half<N>, comm: MPI_Comm, status: Ptr<MPI_Status>) -> Result<()> {
     #[cold]
@@ -120,7 +120,7 @@ fn sendrecv<N: Number>(send: Half<N>, recv: Half<N>, comm: MPI_Comm, status: Ptr
     }
 
     let ((given, dest, sendtag), (got, source, recvtag)) = (send, recv);
-    // Not a match on both, which would write them to memory.
+    // A match on the pair would write both to memory.
     if dest != MPI_PROC_NULL
         && source != MPI_PROC_NULL
         && let Some(outgoing) = buffers::plain(given.0, given.1, given.2)
@@ -142,7 +142,7 @@ fn send_init<N: Number>(
     give(request, object.send_init(&data(buf, count, datatype, dest)?, dest, tag, mode)?, comm)
 }
 
-/// Stores the status of a receive and hands on its error.
+/// Stores the status of a receive and returns its error.
 #[inline]
 pub(crate) fn finish(outcome: Outcome, status: Ptr<MPI_Status>) -> Result<()> {
     store(status, &outcome.status);
@@ -152,7 +152,7 @@ pub(crate) fn finish(outcome: Outcome, status: Ptr<MPI_Status>) -> Result<()> {
     }
 }
 
-/// A send of a copy that needs no request, and a receive: MPI_Isendrecv and MPI_Isendrecv_replace.
+/// MPI_Isendrecv and MPI_Isendrecv_replace: a send of a copy, which needs no request, and a receive.
 fn isendrecv(
     comm: MPI_Comm,
     (outgoing, dest, sendtag): (&Data, c_int, c_int),
@@ -206,19 +206,19 @@ fn flushed(comm: MPI_Comm, request: Ptr<MPI_Request>) -> Result<()> {
 
 mpi! {
     fn MPI_Send<N>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm) on comm {
-        transfer((buf, count, datatype), (dest, tag, comm), Send(SendMode::Standard))
+        message_call((buf, count, datatype), (dest, tag, comm), Send(SendMode::Standard))
     }
 
     fn MPI_Ssend<N>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm) on comm {
-        transfer((buf, count, datatype), (dest, tag, comm), Send(SendMode::Sync))
+        message_call((buf, count, datatype), (dest, tag, comm), Send(SendMode::Sync))
     }
 
     fn MPI_Rsend<N>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm) on comm {
-        transfer((buf, count, datatype), (dest, tag, comm), Send(SendMode::Ready))
+        message_call((buf, count, datatype), (dest, tag, comm), Send(SendMode::Ready))
     }
 
     fn MPI_Bsend<N>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm) on comm {
-        transfer((buf, count, datatype), (dest, tag, comm), Send(SendMode::Buffered))
+        message_call((buf, count, datatype), (dest, tag, comm), Send(SendMode::Buffered))
     }
 
     fn MPI_Recv<N>(
@@ -230,7 +230,7 @@ mpi! {
         comm: MPI_Comm,
         status: Ptr<MPI_Status>,
     ) on comm {
-        transfer((buf, count, datatype), (source, tag, comm), Recv(status))
+        message_call((buf, count, datatype), (source, tag, comm), Recv(status))
     }
 
     fn MPI_Isend<N>(
@@ -242,7 +242,7 @@ mpi! {
         comm: MPI_Comm,
         request: Ptr<MPI_Request>,
     ) on comm gives request {
-        transfer((buf, count, datatype), (dest, tag, comm), Isend(SendMode::Standard, request))
+        message_call((buf, count, datatype), (dest, tag, comm), Isend(SendMode::Standard, request))
     }
 
     fn MPI_Issend<N>(
@@ -254,7 +254,7 @@ mpi! {
         comm: MPI_Comm,
         request: Ptr<MPI_Request>,
     ) on comm gives request {
-        transfer((buf, count, datatype), (dest, tag, comm), Isend(SendMode::Sync, request))
+        message_call((buf, count, datatype), (dest, tag, comm), Isend(SendMode::Sync, request))
     }
 
     fn MPI_Irsend<N>(
@@ -266,7 +266,7 @@ mpi! {
         comm: MPI_Comm,
         request: Ptr<MPI_Request>,
     ) on comm gives request {
-        transfer((buf, count, datatype), (dest, tag, comm), Isend(SendMode::Ready, request))
+        message_call((buf, count, datatype), (dest, tag, comm), Isend(SendMode::Ready, request))
     }
 
     fn MPI_Ibsend<N>(
@@ -278,7 +278,7 @@ mpi! {
         comm: MPI_Comm,
         request: Ptr<MPI_Request>,
     ) on comm gives request {
-        transfer((buf, count, datatype), (dest, tag, comm), Isend(SendMode::Buffered, request))
+        message_call((buf, count, datatype), (dest, tag, comm), Isend(SendMode::Buffered, request))
     }
 
     fn MPI_Irecv<N>(
@@ -290,7 +290,7 @@ mpi! {
         comm: MPI_Comm,
         request: Ptr<MPI_Request>,
     ) on comm gives request {
-        transfer((buf, count, datatype), (source, tag, comm), Irecv(request))
+        message_call((buf, count, datatype), (source, tag, comm), Irecv(request))
     }
 
     fn MPI_Send_init<N>(

@@ -96,7 +96,7 @@ mpi! {
         position: Ptr<N>,
         comm: MPI_Comm,
     ) on comm {
-        crate::comm::known(comm)?;
+        crate::comm::check_handle(comm)?;
         pack(inbuf, incount, datatype, (outbuf, outsize.into()), position)
     }
 
@@ -109,12 +109,12 @@ mpi! {
         datatype: MPI_Datatype,
         comm: MPI_Comm,
     ) on comm {
-        crate::comm::known(comm)?;
+        crate::comm::check_handle(comm)?;
         unpack((inbuf, insize.into()), position, outbuf, outcount, datatype)
     }
 
     fn MPI_Pack_size<N>(incount: N, datatype: MPI_Datatype, comm: MPI_Comm, size: Ptr<N>) on comm {
-        crate::comm::known(comm)?;
+        crate::comm::check_handle(comm)?;
         let bytes = datatype::committed(datatype)?.span(count(incount)?).mpi()?.bytes;
         match N::fit(bytes as i64) {
             Some(bytes) => size.set(bytes),

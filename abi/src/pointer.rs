@@ -64,7 +64,7 @@ impl<T> Ptr<T> {
         }
     }
 
-    /// Stores `value` at place `at` of the array.
+    /// Stores `value` at index `at` of the array.
     #[inline]
     pub fn put(self, at: usize, value: T) -> Result<()> {
         Ptr(self.0.wrapping_add(if self.is_null() { 0 } else { at })).set(value)
@@ -72,7 +72,7 @@ impl<T> Ptr<T> {
 }
 
 impl<T: Handle> Ptr<T> {
-    /// Makes the handle there a null handle, if there is a place for one.
+    /// Stores a null handle, unless the pointer is null.
     #[inline]
     pub fn clear(self) {
         let _ = self.set(T::NULL);
@@ -105,7 +105,7 @@ impl<T: Copy> Ptr<T> {
         Ok(all)
     }
 
-    /// The value at place `at` of the array.
+    /// The value at index `at` of the array.
     #[inline]
     pub fn at(self, at: usize) -> Result<T> {
         Ptr(self.0.wrapping_add(if self.is_null() { 0 } else { at })).get()

@@ -11,7 +11,7 @@ use crate::request::give;
 use crate::status::store;
 use banyan_runtime::{Message, Result, Status, bail};
 
-/// A message, and the communicator that it came by.
+/// Matched messages, each with the communicator on which it came.
 static TABLE: Table<(Message, MPI_Comm)> = Table::new(Kind::Message);
 
 /// Forgets messages that nobody received.
@@ -33,7 +33,7 @@ fn found(
 }
 
 /// The communicator of a message that is still to be received.
-fn waiting(message: MPI_Message) -> Result<MPI_Comm> {
+fn comm_of(message: MPI_Message) -> Result<MPI_Comm> {
     match message {
         MPI_MESSAGE_NO_PROC => Ok(MPI_COMM_SELF),
         MPI_MESSAGE_NULL => bail!(ERR_REQUEST, "the message is MPI_MESSAGE_NULL"),
@@ -41,14 +41,14 @@ fn waiting(message: MPI_Message) -> Result<MPI_Comm> {
     }
 }
 
-/// Takes the message out; its handle is gone.
+/// Takes the message out of the table; its handle is gone.
 fn take(message: Ptr<MPI_Message>) -> Result<Message> {
-    let taken = match message.get()? {
+    let matched = match message.get()? {
         MPI_MESSAGE_NO_PROC => Message::none(),
         MPI_Message(number) => TABLE.remove(number)?.0,
     };
     message.set(MPI_MESSAGE_NULL)?;
-    Ok(taken)
+    Ok(matched)
 }
 
 mpi! {
@@ -73,8 +73,8 @@ mpi! {
         message: Ptr<MPI_Message>,
         status: Ptr<MPI_Status>,
     ) on comm gives message {
-        let taken = lookup(comm)?.mprobe(source, tag)?;
-        found(comm, taken, message, status)
+        let matched = lookup(comm)?.mprobe(source, tag)?;
+        found(comm, matched, message, status)
     }
 
     fn MPI_Improbe(
@@ -85,10 +85,10 @@ mpi! {
         message: Ptr<MPI_Message>,
         status: Ptr<MPI_Status>,
     ) on comm gives message {
-        let taken = lookup(comm)?.improbe(source, tag)?;
-        flag.set(taken.is_some().into())?;
-        match taken {
-            Some(taken) => found(comm, taken, message, status),
+        let matched = lookup(comm)?.improbe(source, tag)?;
+        flag.set(matched.is_some().into())?;
+        match matched {
+            Some(matched) => found(comm, matched, message, status),
             None => Ok(()),
         }
     }
@@ -100,7 +100,7 @@ mpi! {
         message: Ptr<MPI_Message>,
         status: Ptr<MPI_Status>,
     ) on SelfComm {
-        let comm = waiting(message.get()?)?;
+        let comm = comm_of(message.get()?)?;
         let data = data(buf, count, datatype).on(comm)?;
         finish(take(message)?.recv(&data), status).on(comm)
     }
@@ -112,7 +112,7 @@ mpi! {
         message: Ptr<MPI_Message>,
         request: Ptr<MPI_Request>,
     ) on SelfComm gives request {
-        let comm = waiting(message.get()?)?;
+        let comm = comm_of(message.get()?)?;
         let data = data(buf, count, datatype).on(comm)?;
         let own = lookup(MPI_COMM_SELF)?;
         give(request, take(message)?.irecv(&data, &own), comm)

@@ -40,7 +40,7 @@ pub(crate) fn abort_all(name: &str, target: Target, code: c_int) -> ! {
     abort(name, target, code, "MPI_ERRORS_ARE_FATAL")
 }
 
-/// MPI_ERRORS_ABORT: as MPI_Abort on the communicator; every job here is one unit, so all of it ends.
+/// MPI_ERRORS_ABORT: does what MPI_Abort on the communicator does; that ends the whole job, too.
 pub(crate) fn abort_comm(name: &str, target: Target, code: c_int) -> ! {
     abort(name, target, code, "MPI_ERRORS_ABORT")
 }
@@ -48,8 +48,8 @@ pub(crate) fn abort_comm(name: &str, target: Target, code: c_int) -> ! {
 fn abort(name: &str, target: Target, code: c_int, handler: &str) -> ! {
     let text = report::fatal(name, target, code, handler);
     match crate::init::runtime() {
-        // mpirun shows it, once for all ranks that say the same.
-        Ok(runtime) if runtime.facts().launched => {}
+        // mpirun prints it, once however many ranks send it.
+        Ok(runtime) if runtime.job_info().launched => {}
         _ => {
             // SAFETY: flushes C's streams, which is allowed at any time.
             unsafe { libc::fflush(std::ptr::null_mut()) };
@@ -65,7 +65,7 @@ pub(crate) fn say(text: &str) {
     unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
 }
 
-/// A text of at most `N` bytes that needs no memory from the allocator; what is more is left out.
+/// A text of at most `N` bytes that needs no memory from the allocator; the rest is cut off.
 pub(crate) struct Text<const N: usize> {
     bytes: [u8; N],
     len: usize,

@@ -5,20 +5,20 @@ use crate::errhandler;
 use crate::ffi::*;
 use banyan_runtime::{Class, error_codes};
 
-/// One block for stderr: call, rank, host, object, class, what, the way out if there is one to tell, and
-/// why the job ends.
+/// One block for stderr: the call, the rank, host and object, the class, what was wrong, the way out if there is one to
+/// tell, and why the job ends.
 pub(crate) fn fatal(name: &str, target: Target, code: c_int, handler: &str) -> String {
     let class = error_codes().class(code).map_or(Class(code), Class);
     let what = sentence(code).unwrap_or_else(|| error_codes().string(code).unwrap_or_default());
-    let place = crate::env::whereabouts();
+    let location = crate::env::whereabouts();
     // Without a communicator there is nothing more to say than what failed.
-    match crate::comm::world_place() {
-        None => format!("{name}: {what} ({place})\n"),
+    match crate::comm::world_rank_and_size() {
+        None => format!("{name}: {what} ({location})\n"),
         Some(_) => {
             let on = errhandler::named(target).map(|comm| format!(", on {}", crate::comm::describe(comm)));
             let way_out = way_out(name, class).map(|way_out| format!("  way out: {way_out}\n"));
             format!(
-                "\nMPI error in {name}\n  where  : {place}{}\n  class  : {} ({code}): {}\n  what   : {what}\n{}  ends   : {}\n",
+                "\nMPI error in {name}\n  where  : {location}{}\n  class  : {} ({code}): {}\n  what   : {what}\n{}  ends   : {}\n",
                 on.unwrap_or_default(),
                 class.name(),
                 class.text().unwrap_or("added by the program"),

@@ -25,18 +25,18 @@ pub(crate) fn give(to: Ptr<MPI_Request>, request: Request, comm: MPI_Comm) -> Re
     to.set(MPI_Request(TABLE.insert(entry)?))
 }
 
-/// Gives the user a request that is over already, and went well.
+/// Gives the user a request of an operation that ended well already.
 #[inline(always)]
-pub(crate) fn give_over(to: Ptr<MPI_Request>, status: Status, comm: MPI_Comm) -> Result<()> {
+pub(crate) fn give_done(to: Ptr<MPI_Request>, status: Status, comm: MPI_Comm) -> Result<()> {
     to.set(MPI_Request(TABLE.insert_with(|| Entry { request: Request::done(status), comm })?))
 }
 
-/// Forgets all requests; what is under way has ended.
+/// Forgets all requests; no operation is under way any more.
 pub(crate) fn close() {
     drop(TABLE.drain());
 }
 
-/// The runtime, by way of a communicator that it always has.
+/// The runtime, through MPI_COMM_SELF, which it always has.
 #[inline]
 fn runtime() -> Result<Found> {
     lookup_comm(MPI_COMM_SELF)
@@ -59,7 +59,7 @@ fn active(request: MPI_Request) -> Result<Entry> {
     }
 }
 
-/// Completed requests that are not persistent are gone.
+/// Frees a completed request unless it is persistent.
 fn release(to: Ptr<MPI_Request>, handle: MPI_Request, request: &Request) -> Result<()> {
     if request.is_persistent() {
         return Ok(());
@@ -113,7 +113,7 @@ impl Many {
         Ok(Many { array, entries })
     }
 
-    /// Those that are active.
+    /// The active ones.
     fn active(&self) -> Vec<&Listed> {
         self.entries.iter().filter(|listed| listed.entry.request.is_active()).collect()
     }
@@ -130,7 +130,7 @@ impl Many {
         })
     }
 
-    /// Keeps the status of one that is over, and the whole outcome if it failed.
+    /// Stores the status of a request that is over, and keeps the whole outcome if it failed.
     #[inline]
     fn note(&self, which: usize, outcome: Outcome, out: Statuses, failed: &mut Vec<(usize, Outcome)>) {
         out.put(self.entries[which].at, &outcome);
@@ -139,7 +139,7 @@ impl Many {
         }
     }
 
-    /// Ends a call that completed all.
+    /// Ends a call that completed all requests.
     fn all(&self, failed: &[(usize, Outcome)]) -> Result<()> {
         self.release(&self.entries)?;
         self.in_status(failed.iter().map(|(which, outcome)| (*which, outcome)))
@@ -155,26 +155,26 @@ impl Many {
     }
 }
 
-/// Whether the requests of an array are messages and none of them is over; null handles are left out, but there is
-/// another. Most tests find just this, and it takes no copy of the requests.
+/// Whether an array has requests, all of them are messages, and none is over; null handles are left out. Most tests find
+/// just this, and it takes no copy of the requests.
 #[inline(always)]
 fn all_pending(count: c_int, array: Ptr<MPI_Request>) -> Result<bool> {
     let len = length(count, array)?;
-    let look = |objects: Objects<'_, Entry>, under_way: UnderWay<'_>| {
-        let mut known = false;
+    let pending = |objects: Objects<'_, Entry>, under_way: UnderWay<'_>| {
+        let mut any = false;
         for at in 0..len {
             match array.at(at) {
                 Ok(MPI_REQUEST_NULL) => {}
-                // Whoever completes requests says what is wrong with a handle.
+                // A bad handle is reported by the code that completes requests.
                 Ok(handle) if objects.find(handle.0).is_some_and(|entry| under_way.has(&entry.request)) => {
-                    known = true;
+                    any = true;
                 }
                 _ => return false,
             }
         }
-        known
+        any
     };
-    Ok(runtime()?.runtime().all_under_way(|under_way| TABLE.visit(|objects| look(objects, under_way))))
+    Ok(runtime()?.runtime().all_under_way(|under_way| TABLE.visit(|objects| pending(objects, under_way))))
 }
 
 /// The length of an array of requests, checked.
@@ -212,7 +212,7 @@ impl Statuses {
         if self.0.is_null() {
             return;
         }
-        // Neither fails but for a null pointer.
+        // `at` and `put` fail only for a null pointer.
         if let Ok(mut status) = self.0.at(at) {
             status.fill(from);
             status.MPI_ERROR = class.0;
@@ -221,8 +221,9 @@ impl Statuses {
     }
 }
 
-/// MPI_Waitall. All handles are looked at first. Then what was over when it was made, as short sends are, is completed
-/// on the way. What was not is waited for; its handle is good until it is over, for who completes or cancels it.
+/// MPI_Waitall. All handles are checked first. Then the requests of operations that were over when they were made, as short
+/// sends are, are completed on the way. The others are waited for; their handles are good until they are over, for threads
+/// that complete or cancel them meanwhile.
 fn wait_all(count: c_int, array: Ptr<MPI_Request>, statuses: Ptr<MPI_Status>) -> Result<()> {
     let len = length(count, array)?;
     let out = Statuses::new(statuses);
@@ -285,7 +286,7 @@ fn some(
     many.in_status(found.iter().map(|(which, outcome)| (*which, outcome)))
 }
 
-/// Ends MPI_Waitany and MPI_Testany: `found` is the one that is over.
+/// Ends MPI_Waitany and MPI_Testany: `found` is the request that is over.
 fn any(many: &Many, found: (usize, Outcome), indx: Ptr<c_int>, status: Ptr<MPI_Status>) -> Result<()> {
     let (which, outcome) = found;
     indx.set(many.entries[which].at as c_int)?;
@@ -477,10 +478,10 @@ mpi! {
         }
         let out = Statuses::new(array_of_statuses);
         let found = own.runtime().over(&active, false);
-        for (place, &which) in found.iter().enumerate() {
+        for (nth, &which) in found.iter().enumerate() {
             let Listed { at, entry, .. } = active[which];
-            array_of_indices.put(place, *at as c_int)?;
-            out.put(place, &entry.request.status(own.runtime()));
+            array_of_indices.put(nth, *at as c_int)?;
+            out.put(nth, &entry.request.status(own.runtime()));
         }
         outcount.set(found.len() as c_int)
     }
@@ -520,7 +521,7 @@ mpi! {
     fn MPI_Grequest_complete(request: MPI_Request) on SelfComm {
         let old = active(request)?;
         if old.request.complete().on(old.comm)? {
-            // It was freed before: now it is gone.
+            // The user freed it before; now it is complete, and gone.
             TABLE.remove(request.0)?;
             old.request.free(runtime()?.runtime()).on(old.comm)?;
         }

@@ -47,7 +47,7 @@ fn session_known(session: usize) -> Result<()> {
     }
 }
 
-/// Calls that allow MPI_T_PVAR_ALL_HANDLES, which stands for nothing here.
+/// Checks the arguments of a call that allows MPI_T_PVAR_ALL_HANDLES, of which there are none here.
 fn all_or_none(session: usize, handle: usize) -> Result<()> {
     session_known(session)?;
     if handle == MPI_T_PVAR_ALL_HANDLES { Ok(()) } else { no_handle("performance variable") }

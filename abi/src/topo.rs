@@ -1,4 +1,4 @@
-//! Cartesian topologies (MPI 5.0, 8.5): a face over `runtime::Cart`.
+//! Cartesian topologies (MPI 5.0, 8.5): the C calls on `runtime::Cart`.
 
 use crate::boundary::{SelfComm, mpi};
 use crate::comm::{self, Object, lookup};
@@ -118,7 +118,7 @@ mpi! {
         newrank: Ptr<c_int>,
     ) on comm {
         let object = lookup(comm)?;
-        // A grid without processes leaves everybody out, as in MPICH.
+        // A grid without processes leaves every process out, as in MPICH.
         if dims.list(length(ndims)?)?.contains(&0) {
             return newrank.set(MPI_UNDEFINED);
         }

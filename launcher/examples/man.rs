@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use clap_mangen::Man;
 
-/// What stands in no option: how a job ends, the variables, where to read on.
+/// The sections of the page that are not made from options: exit status, variables, further reading.
 const MORE: &str = r#".SH "EXIT STATUS"
 .TP
 \fB0\fR

@@ -3,7 +3,7 @@
 
 mod bootstrap;
 mod ending;
-mod notes;
+mod notices;
 mod state;
 
 use std::collections::HashMap;
@@ -19,29 +19,29 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, getpid, set_child_subreaper, setpgid};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use crate::board::Board;
+use crate::kvs::Kvs;
 use crate::options::Options;
-use crate::output::{Kind, Output};
-use crate::plan::{Plan, reason};
+use crate::output::{Output, StreamKind};
+use crate::plan::{JobPlan, reason};
 use crate::ranks::{Common, Rank, start};
-use crate::report::Watch;
-use crate::start::{Limit, Mask, REPORT_BYTES, Report, Stage, arrived, take_signals};
+use crate::report::DeadlockDetector;
+use crate::start::{Limit, Mask, START_ERROR_BYTES, Stage, StartError, arrived, take_signals};
 use crate::verdict::Failure;
 use crate::{Trouble, descendants, executable, oom, pty};
 
 /// How often killing is repeated while processes are left.
 const KILL_AGAIN: Duration = Duration::from_millis(10);
 
-/// How long killed processes may take to go before mpirun ends without them.
+/// How long killed processes may take to end before mpirun ends without them.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long a wrapper may take to end after the MPI program that it ran is gone.
 const WRAPPER_TIME: Duration = Duration::from_millis(300);
 
-/// What the agent gets from the front.
+/// What the front hands to the agent.
 pub(crate) struct Setup {
     pub(crate) options: Options,
-    /// Signals come from here; its end is the front's death.
+    /// The front sends signal numbers here; end of file means that the front is dead.
     pub(crate) control: OwnedFd,
     /// What rank 0 reads instead of mpirun's own input.
     pub(crate) input: Option<OwnedFd>,
@@ -56,15 +56,15 @@ pub(crate) fn run(setup: Setup) -> u8 {
     }
 }
 
-/// What an epoll event is about.
+/// The source of an epoll event; `usize` is a rank or an index.
 #[derive(Clone, Copy)]
 enum Token {
     Signals,
     Control,
-    Reports,
+    StartErrors,
     Sink(usize),
     Stream(usize),
-    Line(usize),
+    Channel(usize),
     Joined(usize),
 }
 
@@ -73,10 +73,10 @@ impl Token {
         let (kind, at) = match self {
             Token::Signals => (0, 0),
             Token::Control => (1, 0),
-            Token::Reports => (2, 0),
+            Token::StartErrors => (2, 0),
             Token::Sink(at) => (3, at),
             Token::Stream(at) => (4, at),
-            Token::Line(at) => (5, at),
+            Token::Channel(at) => (5, at),
             Token::Joined(at) => (6, at),
         };
         kind << 32 | at as u64
@@ -87,10 +87,10 @@ impl Token {
         match token >> 32 {
             0 => Token::Signals,
             1 => Token::Control,
-            2 => Token::Reports,
+            2 => Token::StartErrors,
             3 => Token::Sink(at),
             4 => Token::Stream(at),
-            5 => Token::Line(at),
+            5 => Token::Channel(at),
             _ => Token::Joined(at),
         }
     }
@@ -100,63 +100,63 @@ impl Token {
     }
 }
 
-/// Where the job stands.
+/// State of the job.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Course {
+enum JobState {
     Running,
-    /// Processes have until then to end by themselves.
+    /// Ranks were asked to end, or have ended; processes that are left at this time are killed.
     Ending(Instant),
-    /// Everything is being killed, since then.
+    /// All processes are being killed, since this time.
     Killing(Instant),
 }
 
 struct Agent {
-    plan: Plan,
+    plan: JobPlan,
     common: Common,
     control: OwnedFd,
     children: OwnedFd,
-    reports: OwnedFd,
+    start_errors: OwnedFd,
     epoll: OwnedFd,
     output: Output,
     ranks: Vec<Rank>,
-    /// Ranks by the pid of the process that was started.
+    /// Ranks by the pid of the process that mpirun started for them.
     by_pid: HashMap<i32, u32>,
-    /// Ranks whose process has not ended.
+    /// Number of ranks whose process has not ended.
     alive: u32,
-    board: Board,
-    course: Course,
+    kvs: Kvs,
+    state: JobState,
     failure: Option<Failure>,
-    /// The rank that failed first.
+    /// The rank of `failure`; `None` if it is of no rank.
     culprit: Option<u32>,
-    /// Other ranks that failed with the same error.
-    alike: u32,
-    /// Ranks that ended well, but without MPI_Finalize.
-    unfinished: Vec<u32>,
-    /// What ranks wanted the user to know, and how many more said the same.
+    /// Number of other ranks that failed with the same error.
+    same_failure: u32,
+    /// Ranks that ended with status 0 but without MPI_Finalize, where that is allowed.
+    unfinalized: Vec<u32>,
+    /// Notices of ranks to the user, each with the number of further ranks that sent it.
     notices: Vec<(String, u32)>,
-    /// A rank's failure that is not told yet; see `HOLD` in `ending`.
+    /// A rank's failure that is not reported yet, with the time when it will be; see `HOLD` in `ending`.
     held: Option<(Instant, u32, Failure)>,
     deadline: Option<Instant>,
     started: Instant,
-    watch: Watch,
-    /// When it was last looked whether the job is deadlocked.
-    looked: Instant,
-    /// It was, and that has been said.
-    warned: bool,
-    /// No process descends from this one any more.
+    detector: DeadlockDetector,
+    /// When the job was last checked for a deadlock.
+    deadlock_checked: Instant,
+    /// A deadlock was found and reported.
+    deadlock_reported: bool,
+    /// This process has no descendants any more.
     childless: bool,
-    /// Nothing more is to be written: the front is gone, or the user insists.
-    hurry: bool,
-    /// How much was written and when that was seen, while nobody reads what the ranks of a failed job have written.
+    /// mpirun ends without writing the output that is left: the front is gone, the user insists, or nobody reads it.
+    drop_output: bool,
+    /// Bytes written so far and when that number was reached, once the job has failed and its output waits for a reader.
     unread: Option<(u64, Instant)>,
-    /// All that is to be said at the end has been said.
-    concluded: bool,
+    /// The final messages have been written.
+    summarized: bool,
     oom: Option<oom::Watch>,
 }
 
 impl Agent {
     fn new(setup: Setup) -> Result<Agent, Trouble> {
-        let plan = Plan::new(setup.options)?;
+        let plan = JobPlan::new(setup.options)?;
         let limit = plan.raise_limit()?;
         plan.notice();
         Agent::with(plan, limit, setup.control, setup.input, setup.mask)
@@ -164,7 +164,7 @@ impl Agent {
     }
 
     fn with(
-        plan: Plan,
+        plan: JobPlan,
         limit: Limit,
         control: OwnedFd,
         input: Option<OwnedFd>,
@@ -174,10 +174,11 @@ impl Agent {
         set_child_subreaper(Some(getpid())).map_err(refused("prctl(PR_SET_CHILD_SUBREAPER)"))?;
         rustix::thread::set_name(c"banyan-agent").map_err(refused("prctl(PR_SET_NAME)"))?;
         let (children, _) = take_signals(&[libc::SIGCHLD]).map_err(refused("signalfd"))?;
-        let (reports, reports_in) = pipe_with(PipeFlags::CLOEXEC).map_err(refused("pipe2"))?;
-        rustix::io::ioctl_fionbio(&reports, true).map_err(refused("ioctl(FIONBIO)"))?;
+        let (start_errors, errors_in) = pipe_with(PipeFlags::CLOEXEC).map_err(refused("pipe2"))?;
+        rustix::io::ioctl_fionbio(&start_errors, true).map_err(refused("ioctl(FIONBIO)"))?;
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(refused("epoll_create1"))?;
-        let watched = [(&children, Token::Signals), (&control, Token::Control), (&reports, Token::Reports)];
+        let watched =
+            [(&children, Token::Signals), (&control, Token::Control), (&start_errors, Token::StartErrors)];
         for (fd, token) in watched {
             epoll::add(&epoll, fd, token.data(), EventFlags::IN).map_err(refused("epoll_ctl"))?;
         }
@@ -213,38 +214,38 @@ impl Agent {
             input,
             mask,
             limit,
-            reports: reports_in,
+            errors: errors_in,
         };
         let size = plan.size as usize;
         let started = Instant::now();
         Ok(Agent {
             deadline: plan.global.timeout.map(|time| started + time),
             started,
-            watch: Watch::default(),
-            looked: started,
-            warned: false,
+            detector: DeadlockDetector::default(),
+            deadlock_checked: started,
+            deadlock_reported: false,
             plan,
             common,
             control,
             children,
-            reports,
+            start_errors,
             epoll,
             output,
             ranks: std::iter::repeat_with(Rank::default).take(size).collect(),
             by_pid: HashMap::new(),
             alive: 0,
-            board: Board::new(size),
-            course: Course::Running,
+            kvs: Kvs::new(size),
+            state: JobState::Running,
             failure: None,
             culprit: None,
-            alike: 0,
-            unfinished: Vec::new(),
+            same_failure: 0,
+            unfinalized: Vec::new(),
             notices: Vec::new(),
             held: None,
             childless: false,
-            hurry: false,
+            drop_output: false,
             unread: None,
-            concluded: false,
+            summarized: false,
             // Before any rank is started: one may be killed before all are.
             oom: oom::Watch::begin(),
         })
@@ -283,10 +284,10 @@ impl Agent {
                 self.reap();
             }
             Token::Control => self.control(),
-            Token::Reports => self.read_reports(),
+            Token::StartErrors => self.read_start_errors(),
             Token::Sink(at) => self.output.writable(&self.epoll, at),
             Token::Stream(at) => self.output.read(&self.epoll, at, Instant::now()),
-            Token::Line(at) => self.serve(at, flags),
+            Token::Channel(at) => self.serve(at, flags),
             Token::Joined(at) => self.joined_ended(at),
         }
     }
@@ -295,7 +296,7 @@ impl Agent {
         let apps = self.plan.apps.iter().enumerate();
         let mut ranks: Vec<(u32, usize)> =
             (0..).zip(apps.flat_map(|(at, app)| std::iter::repeat_n(at, app.ranks as usize))).collect();
-        // Who is bound to the core that this process runs on comes last: it would keep the others from being started.
+        // Ranks bound to the core that this process runs on start last: they would delay the start of the others.
         let here = rustix::thread::sched_getcpu() as u32;
         let is_here = |rank: u32| self.plan.cpus.get(rank as usize).is_some_and(|cpus| cpus.contains(here));
         ranks.sort_by_key(|&(rank, _)| is_here(rank));
@@ -308,7 +309,7 @@ impl Agent {
                 return;
             }
         }
-        // The ranks have what they need; rank 0's input must end when it does.
+        // All ranks are started. This copy of rank 0's input must be closed, so that writers notice when rank 0 ends.
         self.common.input = None;
         self.describe();
     }
@@ -320,17 +321,17 @@ impl Agent {
         self.ranks[at].started_as = Some(started.pid);
         self.by_pid.insert(started.pid.as_raw_pid(), rank);
         self.alive += 1;
-        for (kind, pipe) in [Kind::Out, Kind::Err].into_iter().zip(started.output) {
+        for (kind, pipe) in [StreamKind::Out, StreamKind::Err].into_iter().zip(started.output) {
             if let Some(pipe) = pipe {
                 self.output.add(&self.epoll, rank, kind, pipe)?;
             }
         }
-        epoll::add(&self.epoll, &started.line, Token::Line(at).data(), EventFlags::IN)?;
-        self.ranks[at].line = Some(started.line);
+        epoll::add(&self.epoll, &started.channel, Token::Channel(at).data(), EventFlags::IN)?;
+        self.ranks[at].channel = Some(started.channel);
         Ok(())
     }
 
-    /// `-v`: one line on who runs where.
+    /// `-v`: one line that says which process and which CPUs each rank has.
     fn describe(&mut self) {
         const MOST: usize = 64;
         if !self.plan.global.verbose {
@@ -348,30 +349,30 @@ impl Agent {
         self.output.say(&self.epoll, &text);
     }
 
-    fn read_reports(&mut self) {
-        let mut bytes = [0; REPORT_BYTES];
-        while let Ok(REPORT_BYTES) = rustix::io::read(&self.reports, &mut bytes) {
-            let report = Report::decode(&bytes);
-            let error = std::io::Error::from_raw_os_error(report.errno);
+    fn read_start_errors(&mut self) {
+        let mut bytes = [0; START_ERROR_BYTES];
+        while let Ok(START_ERROR_BYTES) = rustix::io::read(&self.start_errors, &mut bytes) {
+            let start_error = StartError::decode(&bytes);
+            let error = std::io::Error::from_raw_os_error(start_error.errno);
             let why = reason(&error);
-            let missing = report.errno == Errno::NOENT.raw_os_error();
-            let (status, why) = match report.stage {
+            let missing = start_error.errno == Errno::NOENT.raw_os_error();
+            let (status, why) = match start_error.stage {
                 Stage::Prepare => (1, refused("dup2")(error).to_string()),
                 Stage::Bind => {
                     let why = refused("sched_setaffinity")(error);
                     (1, format!("{why}; --bind-to none does without"))
                 }
                 Stage::Directory => (1, format!("working directory: {why}")),
-                Stage::Execute if missing => (127, self.not_there(report.rank).unwrap_or(why)),
+                Stage::Execute if missing => (127, self.not_there(start_error.rank).unwrap_or(why)),
                 Stage::Execute => (126, why),
             };
-            if (report.rank as usize) < self.ranks.len() {
-                self.fail(report.rank, Failure::Start { status, why });
+            if (start_error.rank as usize) < self.ranks.len() {
+                self.fail(start_error.rank, Failure::Start { status, why });
             }
         }
     }
 
-    /// Why the system says that the program of `rank` is not there, which it was when the job was planned.
+    /// Why exec does not find the program of `rank`, which was there when the job was planned.
     fn not_there(&self, rank: u32) -> Option<String> {
         let mut before = 0;
         let app = self.plan.apps.iter().find(|app| {
@@ -389,7 +390,7 @@ impl Agent {
         for at in 0..self.ranks.len() {
             let overdue = self.ranks[at].joined_gone.is_some_and(|gone| now >= gone + WRAPPER_TIME);
             if overdue && self.plan.global.allow_missing_finalize && self.ranks[at].phase.is_inside() {
-                self.forgive(at);
+                self.count_as_finalized(at);
             }
             if overdue && self.ranks[at].ended.is_none() && self.ranks[at].phase.is_inside() {
                 let pid = self.ranks[at].joined.as_ref().map_or(0, |joined| joined.0);
@@ -400,26 +401,26 @@ impl Agent {
             }
         }
         if self.held.as_ref().is_some_and(|&(due, ..)| now >= due) || self.alive == 0 {
-            self.release();
+            self.report_held();
         }
-        if self.course == Course::Running && self.deadline.is_some_and(|deadline| now >= deadline) {
+        if self.state == JobState::Running && self.deadline.is_some_and(|deadline| now >= deadline) {
             let time = self.plan.global.timeout.unwrap_or_default();
             if self.ranks.iter().any(|rank| rank.joined.is_some()) {
-                self.report();
+                self.report_states();
             }
             self.fail_with(None, Failure::Timeout(time));
         }
-        self.look_around(now);
+        self.check_deadlock(now);
         if self.alive == 0 && !self.childless {
             self.reap();
         }
-        if self.alive == 0 && !self.childless && self.course == Course::Running {
-            // What ranks left behind may finish (a `tee` at the end of a pipe), but not stay.
-            self.course = Course::Ending(now + self.plan.global.grace);
+        if self.alive == 0 && !self.childless && self.state == JobState::Running {
+            // Processes that ranks left behind (a `tee` at the end of a pipe) may finish in the grace time.
+            self.state = JobState::Ending(now + self.plan.global.grace);
         }
-        match self.course {
-            Course::Ending(until) if now >= until => self.kill_all(),
-            Course::Killing(_) if !self.childless => {
+        match self.state {
+            JobState::Ending(until) if now >= until => self.kill_all(),
+            JobState::Killing(_) if !self.childless => {
                 descendants::kill_below(getpid());
             }
             _ => {}
@@ -429,20 +430,23 @@ impl Agent {
     fn next_deadline(&self) -> Option<Instant> {
         let gone =
             self.ranks.iter().filter_map(|rank| rank.joined_gone).map(|gone| gone + WRAPPER_TIME).min();
-        let course = match self.course {
+        let state = match self.state {
             _ if self.childless => None,
-            Course::Running => self.deadline,
-            Course::Ending(until) => Some(until),
-            Course::Killing(_) => Some(Instant::now() + KILL_AGAIN),
+            JobState::Running => self.deadline,
+            JobState::Ending(until) => Some(until),
+            JobState::Killing(_) => Some(Instant::now() + KILL_AGAIN),
         };
         let held = self.held.as_ref().map(|&(due, ..)| due);
         let unread = self.unread_until().filter(|_| self.childless);
-        [self.output.next_tick(), gone, course, held, unread, self.next_look()].into_iter().flatten().min()
+        [self.output.next_tick(), gone, state, held, unread, self.next_deadlock_check()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
-    /// True when no process is left and all is written, or waiting longer makes no sense.
+    /// True when no process is left and all output is written, or mpirun gives up on what is left.
     fn is_over(&mut self, now: Instant) -> bool {
-        if let Course::Killing(since) = self.course
+        if let JobState::Killing(since) = self.state
             && !self.childless
             && now > since + PATIENCE
         {
@@ -450,24 +454,24 @@ impl Agent {
             let pids: Vec<String> = left.iter().take(8).map(|pid| pid.as_raw_pid().to_string()).collect();
             self.output.say(&self.epoll, &format!("processes that cannot be killed: {}", pids.join(", ")));
             self.childless = true;
-            self.hurry = true;
+            self.drop_output = true;
         }
         if !self.childless || !self.is_written(now) {
             return false;
         }
-        if !std::mem::replace(&mut self.concluded, true) {
-            self.conclude();
+        if !std::mem::replace(&mut self.summarized, true) {
+            self.summarize();
         }
         self.is_written(now)
     }
 }
 
-/// Puts what cannot be had in front of why.
+/// Puts the name of what cannot be opened in front of the reason.
 fn named(what: &str) -> impl Fn(std::io::Error) -> std::io::Error {
     move |why| std::io::Error::other(format!("{what} cannot be opened: {}", reason(&why)))
 }
 
-/// Names the system call that was refused: some sandboxes refuse one that everybody else allows.
+/// Names the system call that was refused: sandboxes refuse some that all other systems allow.
 pub(crate) fn refused<E: Into<std::io::Error>>(call: &str) -> impl Fn(E) -> std::io::Error {
     move |why| {
         let why: std::io::Error = why.into();

@@ -1,4 +1,4 @@
-//! `--map-by`, `--bind-to` and `--rankfile`: what they may say, and which CPUs each rank gets.
+//! `--map-by`, `--bind-to` and `--rankfile`: their values, and which CPUs each rank gets.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use banyan_topo::{CpuSet, Deal, Machine, Unit, place, share};
 use crate::options::Global;
 use crate::{Trouble, rankfile};
 
-/// The parts of a machine that `--map-by` and `--bind-to` know, the first of each kind as it is shown.
+/// The parts of a machine that `--map-by` and `--bind-to` know; of several names of a part the first is the one to show.
 const PARTS: &[(&str, Option<Unit>)] = &[
     ("core", Some(Unit::Core)),
     ("hwthread", Some(Unit::Core)),
@@ -22,7 +22,7 @@ const PARTS: &[(&str, Option<Unit>)] = &[
     ("none", None),
 ];
 
-/// What of the parts is said where one is unknown.
+/// The parts that the error message for an unknown one lists.
 const KNOWN: &str = "core, numa, socket, node (the machine) and none";
 
 /// `--bind-to`: a part of the machine; `None`: ranks stay unbound.
@@ -42,18 +42,18 @@ impl FromStr for BindTo {
     }
 }
 
-/// `--map-by`: how ranks are dealt out.
+/// `--map-by`: how ranks are distributed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MapBy {
-    /// Over these parts; `None`: ranks stay unbound.
+    /// Ranks are distributed over these parts; `None`: ranks stay unbound.
     pub unit: Option<Unit>,
-    /// So many ranks to each part (`ppr:N:PART`).
+    /// Number of ranks on each part (`ppr:N:PART`).
     pub each: Option<u32>,
     /// Cores for each rank (`pe=N`).
     pub cores: Option<u32>,
-    /// More ranks than cores are meant.
+    /// The user wants more ranks than cores.
     pub oversubscribe: bool,
-    /// As this file says (`rankfile:file=FILE`).
+    /// This file says which CPUs each rank gets (`rankfile:file=FILE`).
     pub rankfile: Option<PathBuf>,
 }
 
@@ -92,7 +92,7 @@ impl FromStr for MapBy {
 }
 
 impl MapBy {
-    /// Takes one of Open MPI's modifiers.
+    /// Applies one of Open MPI's modifiers.
     fn modify(&mut self, word: &str) -> Result<(), String> {
         let lower = word.to_ascii_lowercase();
         match lower.split_once('=') {
@@ -123,7 +123,7 @@ fn unit(text: &str) -> Result<Option<Unit>, String> {
     found.ok_or_else(|| format!("no part of a machine is called '{text}': known are {KNOWN}"))
 }
 
-/// The binding of a job's ranks, before it is known how many there are.
+/// The binding of a job's ranks, as far as it is known before their number is.
 pub(crate) struct Binding {
     map_by: Option<MapBy>,
     bind_to: Option<BindTo>,
@@ -131,7 +131,7 @@ pub(crate) struct Binding {
 }
 
 impl Binding {
-    /// What the options say; `own` is this host's name.
+    /// The binding that the options ask for; `own` is this host's name.
     ///
     /// # Errors
     /// If a rankfile cannot be read, or names another host.
@@ -142,7 +142,7 @@ impl Binding {
         Ok(Binding { map_by: global.map_by.clone(), bind_to: global.bind_to, rankfile })
     }
 
-    /// How many ranks it is made for, if it says so: the ranks of the rankfile, or what `ppr` makes.
+    /// The number of ranks that the binding implies, if it does: the lines of the rankfile, or the total of `ppr`.
     pub(crate) fn ranks(&self) -> Option<u32> {
         if let Some((_, entries)) = &self.rankfile {
             return u32::try_from(entries.len()).ok();
@@ -154,12 +154,12 @@ impl Binding {
 
     /// The CPUs of each of `size` ranks; empty if ranks are not bound.
     ///
-    /// `--map-by` alone also binds, `--bind-to` alone also maps; `none` for either leaves ranks unbound. With neither each
-    /// rank has its share of the cores, if there are enough: on a busy machine the kernel would move ranks that wake each
-    /// other to one core, where each keeps it from the other while it polls.
+    /// `--map-by` alone also binds, `--bind-to` alone also maps; `none` for either leaves ranks unbound. With neither option
+    /// each rank gets its share of the cores, if there are enough: on a busy machine the kernel would move ranks that wake
+    /// each other to one core, where one that polls keeps the other from running.
     ///
     /// # Errors
-    /// If the ranks do not go where they are to go.
+    /// If the ranks cannot be bound as the options ask.
     pub(crate) fn cpus(&self, size: u32, cores: u32) -> Result<Vec<CpuSet>, Trouble> {
         if let Some((path, entries)) = &self.rankfile {
             return rankfile::cpus(path, entries, &Machine::read(), size);
@@ -179,7 +179,7 @@ impl Binding {
             (None | Some(None), Some(BindTo(Some(bind)))) => (bind, bind),
             (Some(Some(map)), Some(BindTo(Some(bind)))) => (map, bind),
             (Some(Some(map)), None) if width.is_some() => (map, Unit::Core),
-            // The machine is only looked at if there is something to share out.
+            // The topology is read only if there are several ranks, each with at least a core.
             (None | Some(Some(Unit::Machine)), None) if size > 1 && size <= cores => {
                 return Ok(share(&Machine::read(), size));
             }

@@ -1,11 +1,11 @@
-//! Everything that descends from a process: found in `/proc`, killed through pidfds.
+//! The descendants of a process: found in `/proc`, killed through pidfds.
 
 use std::collections::HashMap;
 use std::fs;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// All processes below `root`, children before their own children.
+/// All descendants of `root`, parents before their children.
 pub(crate) fn below(root: Pid) -> Vec<Pid> {
     let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -25,13 +25,13 @@ pub(crate) fn below(root: Pid) -> Vec<Pid> {
     found.into_iter().skip(1).filter_map(Pid::from_raw).collect()
 }
 
-/// Sends SIGKILL to everything below `root`; gives the number of living processes that it reached.
+/// Sends SIGKILL to all descendants of `root`; gives the number of living processes that it reached.
 ///
-/// What is forked meanwhile is for the next call: repeat until nothing is left.
+/// It may miss processes that are forked meanwhile: repeat until none is left.
 pub(crate) fn kill_below(root: Pid) -> usize {
     let reached = |pid: &Pid| {
         let Ok(pidfd) = pidfd_open(*pid, PidfdFlags::empty()) else { return false };
-        // The pid may have been reused between finding and opening it: what is killed must still be ours.
+        // The pid may have been reused before the pidfd was opened: the process must still be a descendant.
         descends(*pid, root) && pidfd_send_signal(&pidfd, Signal::KILL).is_ok()
     };
     below(root).iter().filter(|pid| reached(pid)).count()

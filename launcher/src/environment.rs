@@ -1,5 +1,5 @@
-//! The environment of the ranks: mpirun's own, what the options add, and the check of the settings in it, so that what is wrong
-//! is said once and before any rank starts.
+//! The environment of the ranks: mpirun's own and what the options add. The settings in it are checked here, so that an
+//! error is reported once and before any rank starts.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -15,24 +15,24 @@ use crate::options::{Global, nearest};
 pub(crate) struct Environment(pub(crate) Vec<(OsString, OsString)>);
 
 impl Environment {
-    /// This process's environment, less what would tell ranks that they belong to another job, and with what -x
-    /// and --genvlist give.
+    /// This process's environment, less the variables that would tell ranks that they belong to another job, with the
+    /// variables of -x and --genvlist.
     ///
     /// # Errors
-    /// If what they give has no name.
+    /// If a variable of these options has no name.
     pub(crate) fn new(global: &Global) -> Result<Environment, Trouble> {
-        let taken = |name: &OsStr| {
+        let removed = |name: &OsStr| {
             let mut all = banyan_pmi::JOB_VARIABLES.iter().chain(banyan_pmi::FOREIGN_VARIABLES);
             all.any(|variable| *variable == name)
         };
-        let mut environment = Environment(std::env::vars_os().filter(|(name, _)| !taken(name)).collect());
+        let mut environment = Environment(std::env::vars_os().filter(|(name, _)| !removed(name)).collect());
         for given in global.genv.iter().chain(&global.genvlist) {
             environment.set(given)?;
         }
         Ok(environment)
     }
 
-    /// `NAME=VALUE` sets; `NAME` alone passes the variable on, which happens anyway if it is set.
+    /// `NAME=VALUE` sets a variable. `NAME` alone passes it on, which changes nothing, as all variables are passed on.
     ///
     /// # Errors
     /// If there is no name.
@@ -48,7 +48,7 @@ impl Environment {
             return Err(Trouble::usage(format!("'{}' names no variable", given.to_string_lossy())));
         }
         let (name, value) = (OsStr::from_bytes(&bytes[..at]), OsStr::from_bytes(&bytes[at + 1..]));
-        match self.0.iter_mut().find(|(known, _)| known == name) {
+        match self.0.iter_mut().find(|(key, _)| key == name) {
             Some((_, old)) => *old = value.to_owned(),
             None => self.0.push((name.to_owned(), value.to_owned())),
         }
@@ -60,23 +60,23 @@ impl Environment {
         self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
     }
 
-    /// The variables that look like settings of ours and are none, each with the setting that may have been meant.
-    pub(crate) fn strangers(&self) -> Vec<String> {
+    /// The variables with our prefix that are no settings, each with the setting that may have been meant.
+    pub(crate) fn unknown_settings(&self) -> Vec<String> {
         let names = self.0.iter().filter_map(|(name, _)| name.to_str());
-        let strangers = names.filter(|name| settings::is_stranger(name));
+        let unknown = names.filter(|name| settings::is_unknown(name));
         let known: Vec<&str> = settings::ALL.iter().map(|setting| setting.name).collect();
-        let said = strangers.map(|name| match nearest(name, &known) {
+        let described = unknown.map(|name| match nearest(name, &known) {
             Some(near) => format!("{name} (did you mean {near}?)"),
             None => name.to_owned(),
         });
-        said.collect()
+        described.collect()
     }
 }
 
 /// Checks the settings in an environment.
 ///
 /// # Errors
-/// The first that is wrong.
+/// The first setting that is wrong.
 pub(crate) fn check(variable: impl Fn(&str) -> Option<OsString>) -> Result<(), Trouble> {
     let wrong = |name: &str, why: String| match why.starts_with(name) {
         true => Trouble::usage(why),

@@ -1,5 +1,5 @@
-//! What the file of a program says about why its job went wrong: an interpreter that is not there, or the library of
-//! another MPI.
+//! Reads the file of a program to explain why its job went wrong: an interpreter that is missing, or the library of another
+//! MPI.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use banyan_pmi::FD_VARIABLE;
 use goblin::elf::Elf;
 
-use crate::surroundings::parts;
+use crate::default_variables::parts;
 
-/// Where the loader looks last.
+/// The folders that the loader searches last.
 const SYSTEM: [&str; 8] = [
     "/lib",
     "/usr/lib",
@@ -22,11 +22,12 @@ const SYSTEM: [&str; 8] = [
     "/usr/lib/aarch64-linux-gnu",
 ];
 
-/// Libraries that need no MPI: not worth reading.
-const PLAIN: [&str; 7] =
+/// Libraries that need no MPI, and so are not read.
+const WITHOUT_MPI: [&str; 7] =
     ["libc.so", "libm.so", "libgcc_s.so", "libstdc++.so", "libpthread.so", "libdl.so", "ld-linux"];
 
-/// Why `exec` says that a program is not there though it is; `None` if that is not why.
+/// The interpreter or loader that a program needs and that is missing, for which exec says that the program is; `None` if
+/// none is missing.
 pub(crate) fn missing_interpreter(program: &Path) -> Option<String> {
     let bytes = fs::read(program).ok()?;
     let (what, interpreter) = match bytes.strip_prefix(b"#!") {
@@ -50,53 +51,55 @@ pub(crate) fn missing_interpreter(program: &Path) -> Option<String> {
     Some(format!("{what}, {}, is not there{hint}", interpreter.trim_end().escape_default()))
 }
 
-/// An MPI library of somebody else that a program needs.
+/// A library of another MPI that a program needs.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Foreign {
-    /// Its name, as the program asks for it.
+    /// Its name in the program's file.
     library: String,
-    /// Whose such a library is.
+    /// The MPI implementations that have a library of this name.
     owner: &'static str,
     /// Where the loader finds it, if it does.
-    place: Option<PathBuf>,
+    path: Option<PathBuf>,
 }
 
 impl Foreign {
-    /// Finds it among the libraries of a program and, one step further, among theirs. `search` is the program's
-    /// LD_LIBRARY_PATH.
+    /// The first such library among those that a program needs and, one step further, among those that they need. `search`
+    /// is the program's LD_LIBRARY_PATH.
     pub(crate) fn of(program: &Path, search: &OsStr) -> Option<Foreign> {
         let needs = Needs::of(program, search)?;
         let direct = needs.foreign();
         direct.or_else(|| {
-            let others =
-                needs.libraries.iter().filter(|name| !PLAIN.iter().any(|plain| name.starts_with(plain)));
+            let others = needs
+                .libraries
+                .iter()
+                .filter(|name| !WITHOUT_MPI.iter().any(|known| name.starts_with(known)));
             others.filter_map(|name| Needs::of(&needs.find(name)?, search)?.foreign()).next()
         })
     }
 
-    /// The loader does not find it.
+    /// True if the loader does not find the library.
     pub(crate) fn is_missing(&self) -> bool {
-        self.place.is_none()
+        self.path.is_none()
     }
 
-    /// For the user.
+    /// The message for the user.
     pub(crate) fn describe(&self, program: &str) -> String {
-        let Foreign { library, owner, place } = self;
+        let Foreign { library, owner, path } = self;
         let start = format!("program {program} is linked with {library} ({owner})");
         let way_out =
             "build it with the mpicc beside this mpirun, or start it with the mpirun of its own MPI";
-        match place {
-            Some(place) => format!(
+        match path {
+            Some(path) => format!(
                 "{start}, found as {}: that library cannot join this job, so each rank was rank 0 of 1 in a job of \
                  its own; {way_out}",
-                place.display()
+                path.display()
             ),
             None => format!("{start}, which the loader does not find; {way_out}"),
         }
     }
 }
 
-/// What an ELF file needs, and where the loader looks for it.
+/// The libraries that an ELF file needs, and the folders where the loader looks for them.
 struct Needs {
     libraries: Vec<String>,
     folders: Vec<PathBuf>,
@@ -125,15 +128,15 @@ impl Needs {
     fn foreign(&self) -> Option<Foreign> {
         let of_mpi = |library: &String| {
             let owner = owner(library)?;
-            let place = self.find(library);
-            let ours = place.as_ref().is_some_and(|place| is_ours(place));
-            (!ours).then(|| Foreign { library: library.clone(), owner, place })
+            let path = self.find(library);
+            let ours = path.as_ref().is_some_and(|path| is_ours(path));
+            (!ours).then(|| Foreign { library: library.clone(), owner, path })
         };
         self.libraries.iter().find_map(of_mpi)
     }
 }
 
-/// Whose library that is, if it is one of MPI.
+/// The MPI implementations that have a library of this name; `None` if it is no MPI library.
 fn owner(library: &str) -> Option<&'static str> {
     match library.split_once(".so")? {
         ("libmpi", ".12") | ("libmpich" | "libmpifort" | "libmpicxx" | "libmpichf90", _) => {
@@ -146,7 +149,7 @@ fn owner(library: &str) -> Option<&'static str> {
     }
 }
 
-/// Our library names the variable that leads a rank to its agent.
+/// True if this is our library: it contains the name of the variable that leads a rank to its agent.
 fn is_ours(library: &Path) -> bool {
     let bytes = fs::read(library).unwrap_or_default();
     bytes.windows(FD_VARIABLE.len()).any(|part| part == FD_VARIABLE.as_bytes())

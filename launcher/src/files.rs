@@ -11,10 +11,10 @@ use rustix::fs::{Access, access};
 
 use crate::Trouble;
 use crate::options::Global;
-use crate::output::Kind;
+use crate::output::StreamKind;
 use crate::plan::reason;
 
-/// The name of a file, with places for what differs between ranks: `%r` the rank, `%h` the host, and `%g` and `%p`,
+/// The name of a file, with placeholders for what differs between ranks: `%r` the rank, `%h` the host, and `%g` and `%p`,
 /// Hydra's numbers of process group and proxy, which are 0. `%%` is a percent sign.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pattern(String);
@@ -62,19 +62,19 @@ impl Pattern {
     }
 }
 
-/// Where the output of a job's ranks goes that goes to files.
+/// The files for the output of a job's ranks.
 pub(crate) enum Files {
     /// Files rank-N.out and rank-N.err in a folder.
     Folder(PathBuf),
-    /// Files for standard output and standard error, if they have any.
+    /// Patterns of the files for standard output and standard error; `None`: that output goes to no file.
     Named([Option<Pattern>; 2]),
 }
 
 impl Files {
-    /// What the options say. The folder is made; a file that all ranks share is made empty.
+    /// The files that the options name. The folder is created; a file that all ranks share is emptied.
     ///
     /// # Errors
-    /// If that cannot be written to.
+    /// If the folder or the shared file cannot be written to.
     pub(crate) fn new(global: &Global, host: &str) -> Result<Files, Trouble> {
         if let Some(folder) = &global.output {
             let made = std::fs::create_dir_all(folder);
@@ -102,11 +102,11 @@ impl Files {
         }
     }
 
-    /// The file that takes the output `kind` of `rank`, if one does.
+    /// Opens the file for the output `kind` of `rank`; `None` if that output goes to no file.
     ///
     /// # Errors
-    /// With the file's name, if it cannot be made.
-    pub(crate) fn open(&self, kind: Kind, rank: u32, host: &str) -> io::Result<Option<OwnedFd>> {
+    /// If the file cannot be made, with its name.
+    pub(crate) fn open(&self, kind: StreamKind, rank: u32, host: &str) -> io::Result<Option<OwnedFd>> {
         let mut options = OpenOptions::new();
         options.create(true);
         let path = match self {
@@ -117,7 +117,7 @@ impl Files {
             Files::Named(patterns) => {
                 let Some(pattern) = &patterns[kind as usize] else { return Ok(None) };
                 let path = pattern.path(rank, host);
-                // Others may have the same file: this rank's other output, or, when it has been made empty, other ranks.
+                // Others may append to this file: this rank's other output, and, if it is shared, the other ranks.
                 options.append(true);
                 if !pattern.is_shared() {
                     options.custom_flags(libc::O_TRUNC | libc::O_NOFOLLOW);
@@ -129,7 +129,8 @@ impl Files {
     }
 }
 
-/// Names the file. A file of one rank is never what a symbolic link points to, which somebody else may have planted.
+/// An error that names the file. A file of one rank is not opened through a symbolic link, which somebody else may have
+/// planted.
 fn named(path: &std::path::Path, why: &io::Error) -> io::Error {
     let why = match why.raw_os_error() {
         Some(libc::ELOOP) => "is a symbolic link, which is not followed: remove it".to_owned(),

@@ -1,5 +1,5 @@
-//! The front: what the user started. It relays signals and the terminal's input to the agent, and ends as the
-//! job does; if the agent is killed, it kills all that is left.
+//! The front: the process that the user started. It relays signals and the terminal's input to the agent, and ends with the
+//! job's status; if the agent is killed, it kills all processes that are left.
 
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,10 +19,10 @@ use crate::start::{arrived, fork, is_ignored, stop_self, take_signals};
 use crate::verdict::{End, signal_name};
 use crate::{Trouble, descendants};
 
-/// What the agent answers when all ranks are stopped.
+/// The byte that the agent sends when it has stopped all ranks.
 pub(crate) const STOPPED: u8 = b's';
 
-/// Signals that end, stop or explain (SIGQUIT) a job unless whoever started mpirun set them to be ignored.
+/// Signals that end, stop or explain (SIGQUIT) a job, unless they were set to be ignored when mpirun started.
 const ENDING: [i32; 5] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGTSTP];
 
 /// Other signals that the front reads. SIGTTIN and SIGTTOU only stay blocked: the terminal then answers with
@@ -30,17 +30,17 @@ const ENDING: [i32; 5] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQU
 const OTHERS: [i32; 6] =
     [libc::SIGCHLD, libc::SIGCONT, libc::SIGUSR1, libc::SIGUSR2, libc::SIGTTIN, libc::SIGTTOU];
 
-/// How often a mpirun in the background looks whether the terminal is its own now.
+/// How often an mpirun in the background checks whether it has the terminal now.
 const TERMINAL_CHECK: Duration = Duration::from_millis(200);
 
-/// How long killed processes may take to go.
+/// How long killed processes may take to end.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Runs a job and gives mpirun's status. What it takes is planned by the agent: the less this process has touched, the less
-/// there is to copy for its child.
+/// Runs a job and gives mpirun's status. The agent plans the job, not the front: the less memory the front has touched,
+/// the less there is to copy when it forks the agent.
 ///
 /// # Errors
-/// If the system refuses what is needed before anything is started.
+/// If the system refuses a call that is needed before the agent is started.
 pub(crate) fn run(options: Options) -> Result<u8, Trouble> {
     let signals: Vec<i32> = ENDING.into_iter().filter(|&signal| !is_ignored(signal)).chain(OTHERS).collect();
     let failed = |why: io::Error| Trouble::new(format!("cannot start: {why}"));
@@ -50,12 +50,12 @@ pub(crate) fn run(options: Options) -> Result<u8, Trouble> {
             .map_err(refused("socketpair"))
             .map_err(failed)?;
     let (terminal, input) = terminal_pipe(&options.global).map_err(failed)?;
-    // Orphans of the agent come to this process; see `mop_up`.
+    // Orphans of the agent become children of this process; see `kill_descendants`.
     set_child_subreaper(Some(getpid())).map_err(refused("prctl(PR_SET_CHILD_SUBREAPER)")).map_err(failed)?;
     match fork().map_err(refused("fork")).map_err(failed)? {
         Some(agent) => {
             drop((agent_end, input));
-            Ok(Front { agent, signals, control, terminal, asked: Vec::new() }.watch())
+            Ok(Front { agent, signals, control, terminal, end_signals: Vec::new() }.watch())
         }
         None => {
             drop((signals, control, terminal));
@@ -65,21 +65,22 @@ pub(crate) fn run(options: Options) -> Result<u8, Trouble> {
     }
 }
 
-/// If rank 0 is to read from a terminal, which only the foreground process group may, the front reads for it.
+/// If rank 0 is to read from a terminal: a pipe through which the front passes the input on, as only the foreground process
+/// group may read from a terminal.
 fn terminal_pipe(global: &Global) -> io::Result<(Option<Terminal>, Option<OwnedFd>)> {
     if global.stdin == "none" || !io::stdin().is_terminal() {
         return Ok((None, None));
     }
     let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
     rustix::io::ioctl_fionbio(&write, true)?;
-    Ok((Some(Terminal { pipe: write, typed: Vec::new() }), Some(read)))
+    Ok((Some(Terminal { pipe: write, input: Vec::new() }), Some(read)))
 }
 
-/// The terminal's input on its way to rank 0.
+/// Relays the terminal's input to rank 0.
 struct Terminal {
     pipe: OwnedFd,
-    /// Read and not passed on yet.
-    typed: Vec<u8>,
+    /// Bytes that were read and not passed on yet.
+    input: Vec<u8>,
 }
 
 impl Terminal {
@@ -87,22 +88,22 @@ impl Terminal {
         tcgetpgrp(io::stdin()).is_ok_and(|group| group == getpgrp())
     }
 
-    /// Moves what can be moved; false when nothing more will come or nobody wants it.
+    /// Passes input on without waiting; false when no more will come or rank 0's end is closed.
     fn relay(&mut self) -> bool {
-        if self.typed.is_empty() && Terminal::is_ours() {
+        if self.input.is_empty() && Terminal::is_ours() {
             let mut buffer = [0; 4096];
             match rustix::io::read(io::stdin(), &mut buffer) {
                 Ok(0) => return false,
-                Ok(count) => self.typed.extend_from_slice(&buffer[..count]),
+                Ok(count) => self.input.extend_from_slice(&buffer[..count]),
                 Err(Errno::INTR | Errno::AGAIN) => return true,
-                // Just moved to the background; otherwise the terminal is gone.
+                // mpirun was moved to the background just now; if not, the terminal is gone.
                 Err(Errno::IO) => return !Terminal::is_ours(),
                 Err(_) => return false,
             }
         }
-        match rustix::io::write(&self.pipe, &self.typed) {
+        match rustix::io::write(&self.pipe, &self.input) {
             Ok(count) => {
-                self.typed.drain(..count);
+                self.input.drain(..count);
                 true
             }
             Err(Errno::INTR | Errno::AGAIN) => true,
@@ -116,14 +117,14 @@ struct Front {
     signals: OwnedFd,
     control: OwnedFd,
     terminal: Option<Terminal>,
-    /// Signals that came to end the job.
-    asked: Vec<i32>,
+    /// Signals that have asked for the end of the job.
+    end_signals: Vec<i32>,
 }
 
 impl Front {
     fn watch(mut self) -> u8 {
         loop {
-            let typed = self.wait();
+            let readable = self.wait();
             for signal in arrived(&self.signals) {
                 match signal {
                     libc::SIGCHLD => {
@@ -137,7 +138,7 @@ impl Front {
                     other => self.tell(other),
                 }
             }
-            if typed
+            if readable
                 && let Some(terminal) = &mut self.terminal
                 && !terminal.relay()
             {
@@ -146,13 +147,13 @@ impl Front {
         }
     }
 
-    /// Waits for a signal or the terminal; true if there is something to relay.
+    /// Waits for a signal or the terminal; true if input can be relayed.
     fn wait(&self) -> bool {
         let mut waiting = vec![PollFd::new(&self.signals, PollFlags::IN)];
         let mut timeout = None;
         let stdin = io::stdin();
         if let Some(terminal) = &self.terminal {
-            if !terminal.typed.is_empty() {
+            if !terminal.input.is_empty() {
                 waiting.push(PollFd::new(&terminal.pipe, PollFlags::OUT));
             } else if Terminal::is_ours() {
                 waiting.push(PollFd::from_borrowed_fd(stdin.as_fd(), PollFlags::IN));
@@ -165,23 +166,23 @@ impl Front {
         waiting.get(1).is_some_and(|fd| !fd.revents().is_empty())
     }
 
-    /// Sends a signal's number to the agent; it may be gone already.
+    /// Sends a signal's number to the agent, which may be gone already.
     fn tell(&self, signal: i32) {
         let _ = rustix::net::send(&self.control, &[signal as u8], rustix::net::SendFlags::NOSIGNAL);
     }
 
-    /// Ctrl-C and its kin. The agent ends the job; one that cannot (somebody stopped it), or does not though asked for the
-    /// third time, is killed, and what is left with it.
+    /// Handles SIGINT, SIGTERM and SIGHUP. The agent ends the job. If the agent is stopped at the second signal, or still
+    /// there at the third, it is killed, and then all that is left of the job.
     fn ask_to_end(&mut self, signal: i32) {
-        self.asked.push(signal);
+        self.end_signals.push(signal);
         self.tell(signal);
         let stopped = || matches!(descendants::state(self.agent), Some('T' | 't'));
-        if self.asked.len() > 2 || (self.asked.len() == 2 && stopped()) {
+        if self.end_signals.len() > 2 || (self.end_signals.len() == 2 && stopped()) {
             let _ = kill_process(self.agent, Signal::KILL);
         }
     }
 
-    /// Ctrl-Z: first the ranks, then this process; what continues it continues them.
+    /// Handles Ctrl-Z: stops the ranks, then this process; when it is continued it continues the ranks.
     fn stop(&self) {
         self.tell(libc::SIGTSTP);
         let limit = Timespec { tv_sec: 1, tv_nsec: 0 };
@@ -206,17 +207,17 @@ impl Front {
         match ended? {
             End::Code(status) => {
                 if left {
-                    mop_up();
+                    kill_descendants();
                 }
                 Some(status)
             }
-            End::Signal { number: libc::SIGKILL, .. } if self.asked.len() > 1 => {
-                mop_up();
+            End::Signal { number: libc::SIGKILL, .. } if self.end_signals.len() > 1 => {
+                kill_descendants();
                 eprintln!("mpirun: its agent did not answer: it and all ranks were killed");
-                Some(128 + (self.asked[0] & 0x7f) as u8)
+                Some(128 + (self.end_signals[0] & 0x7f) as u8)
             }
             End::Signal { number, .. } => {
-                mop_up();
+                kill_descendants();
                 eprintln!(
                     "mpirun: its agent (pid {}) was killed by signal {number} ({}): the job is over",
                     self.agent.as_raw_pid(),
@@ -228,8 +229,8 @@ impl Front {
     }
 }
 
-/// Kills all that descends from this process, until nothing is left.
-fn mop_up() {
+/// Kills all descendants of this process, until none is left.
+fn kill_descendants() {
     let start = Instant::now();
     while start.elapsed() < PATIENCE {
         descendants::kill_below(getpid());

@@ -7,7 +7,7 @@ use crate::Trouble;
 /// Most bytes of a host file, or another file that options name.
 const MAX_FILE: usize = 1 << 20;
 
-/// A host and how many ranks it takes, if that was said.
+/// A host, and how many ranks it takes if the user said so.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Host {
     /// Name or address as written.
@@ -19,7 +19,7 @@ pub struct Host {
 /// Reads `a,b:4`.
 ///
 /// # Errors
-/// A line that says which part is not a host.
+/// One line of text that says which part is not a host.
 pub fn parse_list(text: &str) -> Result<Vec<Host>, String> {
     text.split(',').map(|part| host(part.trim())).collect()
 }
@@ -27,7 +27,7 @@ pub fn parse_list(text: &str) -> Result<Vec<Host>, String> {
 /// Reads a host file: one host a line (`name`, `name:4` or `name slots=4`), `#` starts a comment.
 ///
 /// # Errors
-/// A line that names the line and what is wrong with it.
+/// One line of text: the number of the wrong line, and what is wrong with it.
 pub fn parse_file(text: &str) -> Result<Vec<Host>, String> {
     let mut hosts = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
@@ -72,11 +72,11 @@ pub fn is_this_host(name: &str, own: &str) -> bool {
     loopback || name == "localhost" || name.eq_ignore_ascii_case(own) || short(name) == short(own)
 }
 
-/// Checks that all of the hosts named on the command line are this one, called `own`. Gives the ranks that they take
-/// together, if each of them says how many it takes.
+/// Checks that all hosts named on the command line are this one, called `own`. Gives the number of ranks that they take
+/// together, if each of them has a number.
 ///
 /// # Errors
-/// If a name is none, or another host's, or the file cannot be read.
+/// If a name is malformed or another host's, or the file cannot be read.
 pub(crate) fn check(lists: &[String], file: Option<&Path>, own: &str) -> Result<Option<u32>, Trouble> {
     let mut hosts = Vec::new();
     for list in lists {
@@ -94,7 +94,7 @@ pub(crate) fn check(lists: &[String], file: Option<&Path>, own: &str) -> Result<
     }
 }
 
-/// Says that `host`, named at the place that `before` tells, is not this one.
+/// The error that `host` is not this machine; `before` says where it is named.
 pub(crate) fn elsewhere(before: &str, host: &str, own: &str) -> Trouble {
     Trouble::usage(format!(
         "{before}host {host} is not this machine ({own}): running on several hosts is not built yet, it comes in a later version"

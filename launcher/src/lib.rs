@@ -1,6 +1,6 @@
 //! mpirun: starts ranks on this machine and looks after them until the last process is gone.
 //!
-//! Two processes share the work. The *front* is what the user started: it reads the command line, relays
+//! Two processes share the work. The *front* is the process that the user started: it reads the command line, relays
 //! signals (and the terminal's input), and ends with the job's status. The *agent*, its child in a process
 //! group of its own, plans the job, starts the ranks, writes their output and judges how they end. Both adopt orphans
 //! (subreapers), so whichever of the two is killed, even with SIGKILL, the other finds every process that
@@ -11,7 +11,7 @@
 
 mod agent;
 pub mod binding;
-mod board;
+mod default_variables;
 mod descendants;
 mod environment;
 mod executable;
@@ -19,6 +19,7 @@ mod explain;
 pub mod files;
 mod front;
 pub mod hosts;
+mod kvs;
 mod lines;
 mod oom;
 pub mod options;
@@ -29,9 +30,8 @@ pub mod rankfile;
 mod ranks;
 mod report;
 mod sink;
-#[allow(unsafe_code, reason = "forking, executing and signal masks need it; it is all there")]
+#[allow(unsafe_code, reason = "fork, exec and signal masks need it; no other module does")]
 mod start;
-mod surroundings;
 pub mod translate;
 mod verdict;
 
@@ -52,33 +52,33 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Writes to stdout; a reader who leaves early is no panic.
+/// Writes to stdout; gives the status. A reader that leaves early causes no panic.
 fn print(text: &str) -> u8 {
     std::io::stdout().write_all(text.as_bytes()).map_or(1, |()| 0)
 }
 
-/// Why nothing was started: one line for the user and mpirun's status.
+/// Why no job was started: one line for the user and mpirun's status.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trouble {
     /// One line, without `mpirun:` in front.
     pub message: String,
-    /// What mpirun ends with.
+    /// The status that mpirun ends with.
     pub status: u8,
 }
 
 impl Trouble {
-    /// Something the system refuses.
+    /// The system refuses something: status 1.
     pub fn new(message: impl Into<String>) -> Trouble {
         Trouble { message: message.into(), status: 1 }
     }
 
-    /// Tells the user; gives mpirun's status.
+    /// Prints the message; gives mpirun's status.
     fn tell(&self) -> u8 {
         eprintln!("mpirun: {}", self.message);
         self.status
     }
 
-    /// Something wrong on the command line.
+    /// The command line is wrong: status 2.
     pub fn usage(message: impl Into<String>) -> Trouble {
         Trouble { message: message.into(), status: 2 }
     }

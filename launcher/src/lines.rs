@@ -1,25 +1,26 @@
-//! Output as lines: pieces of a stream become whole lines, and lines of many ranks one stream. Pure.
+//! Output as lines: makes whole lines of the pieces of a stream, and one stream of the lines of many ranks. Pure.
 
 use std::time::{Duration, Instant};
 
-/// A line that is longer is passed on in pieces.
+/// Bytes of the longest line that is kept until it is whole; a longer one is passed on in pieces.
 const MAX_LINE: usize = 1 << 20;
 
-/// A started line is shown when nothing more has come for this long (a prompt).
+/// An unfinished line is shown when nothing more has come for this long (a prompt).
 const QUIET: Duration = Duration::from_millis(100);
 
-/// A started line is shown after this time also if more keeps coming (a row of dots).
+/// An unfinished line is shown after this time even if more keeps coming (a row of dots).
 const SLOW: Duration = Duration::from_millis(500);
 
 /// The unfinished line of one stream of one rank.
 #[derive(Default, Debug)]
-pub(crate) struct Unfinished {
+pub(crate) struct PartialLine {
     bytes: Vec<u8>,
+    /// When the first and the last of its bytes came; `None` if there are none.
     since: Option<(Instant, Instant)>,
 }
 
-impl Unfinished {
-    /// Takes bytes that arrived; `emit` gets all that ends in whole lines, at most once.
+impl PartialLine {
+    /// Takes bytes that arrived; calls `emit` at most once, with all whole lines.
     pub(crate) fn feed(&mut self, bytes: &[u8], now: Instant, emit: impl FnOnce(&[u8])) {
         let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
         let (lines, rest) = bytes.split_at(whole);
@@ -54,26 +55,26 @@ impl Unfinished {
         self.since.map(|(first, last)| (first + SLOW).min(last + QUIET))
     }
 
-    /// Gives the unfinished line away.
+    /// Takes the unfinished line out.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         self.since = None;
         std::mem::take(&mut self.bytes)
     }
 }
 
-/// Who wrote a piece of output.
+/// The writer of a piece of output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Writer {
     Rank(u32),
     Launcher,
 }
 
-/// What stands in front of each line of a rank.
+/// The prefix of each line of a rank.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Label {
     /// The rank, in brackets.
     pub(crate) rank: bool,
-    /// What this gives: the time.
+    /// The time, as this function gives it.
     pub(crate) time: Option<fn() -> String>,
 }
 
@@ -84,20 +85,20 @@ impl Label {
     }
 }
 
-/// Joins the output of all ranks to one stream.
+/// Merges the output of all ranks into one stream.
 #[derive(Debug)]
-pub(crate) struct Joiner {
+pub(crate) struct Merger {
     label: Label,
-    /// Whose line has been begun and not ended.
+    /// The writer whose line has begun and not ended.
     open: Option<Writer>,
 }
 
-impl Joiner {
-    pub(crate) fn new(label: Label) -> Joiner {
-        Joiner { label, open: None }
+impl Merger {
+    pub(crate) fn new(label: Label) -> Merger {
+        Merger { label, open: None }
     }
 
-    /// Appends `text` of `writer` to `out`: as it is, or, if there is one, with the label in front of every line.
+    /// Appends `text` of `writer` to `out`, with the label in front of every line if there is a label.
     pub(crate) fn add(&mut self, writer: Writer, text: &[u8], out: &mut Vec<u8>) {
         if text.is_empty() {
             return;
@@ -134,7 +135,7 @@ mod tests {
     #[test]
     fn whole_lines_come_at_once_and_rests_later() {
         let now = Instant::now();
-        let mut line = Unfinished::default();
+        let mut line = PartialLine::default();
         let mut seen = Vec::new();
         line.feed(b"one\ntw", now, |text| seen.extend_from_slice(text));
         assert_eq!(seen, b"one\n");
@@ -149,13 +150,13 @@ mod tests {
 
     #[test]
     fn tags_never_mix_lines() {
-        let mut joiner = Joiner::new(Label { rank: true, time: None });
+        let mut merger = Merger::new(Label { rank: true, time: None });
         let mut out = Vec::new();
-        joiner.add(Writer::Rank(0), b"a\nname? ", &mut out);
-        joiner.add(Writer::Rank(1), b"b\n", &mut out);
-        joiner.add(Writer::Rank(0), b"go on", &mut out);
-        joiner.add(Writer::Rank(1), b"", &mut out);
-        joiner.add(Writer::Rank(0), b"!\n", &mut out);
+        merger.add(Writer::Rank(0), b"a\nname? ", &mut out);
+        merger.add(Writer::Rank(1), b"b\n", &mut out);
+        merger.add(Writer::Rank(0), b"go on", &mut out);
+        merger.add(Writer::Rank(1), b"", &mut out);
+        merger.add(Writer::Rank(0), b"!\n", &mut out);
         assert_eq!(out, b"[0] a\n[0] name? \n[1] b\n[0] go on!\n");
     }
 
@@ -164,9 +165,9 @@ mod tests {
         let time = Some((|| "noon".to_owned()) as fn() -> String);
         let text = |label| {
             let mut out = Vec::new();
-            let mut joiner = Joiner::new(label);
-            joiner.add(Writer::Rank(3), b"a\nb", &mut out);
-            joiner.add(Writer::Launcher, b"mpirun: x\n", &mut out);
+            let mut merger = Merger::new(label);
+            merger.add(Writer::Rank(3), b"a\nb", &mut out);
+            merger.add(Writer::Launcher, b"mpirun: x\n", &mut out);
             String::from_utf8(out).unwrap()
         };
         assert_eq!(text(Label { rank: true, time }), "noon [3] a\nnoon [3] b\nmpirun: x\n");
@@ -175,10 +176,10 @@ mod tests {
 
     #[test]
     fn the_launcher_starts_a_line_of_its_own() {
-        let mut joiner = Joiner::new(Label::default());
+        let mut merger = Merger::new(Label::default());
         let mut out = Vec::new();
-        joiner.add(Writer::Rank(0), b"half", &mut out);
-        joiner.add(Writer::Launcher, b"mpirun: x\n", &mut out);
+        merger.add(Writer::Rank(0), b"half", &mut out);
+        merger.add(Writer::Launcher, b"mpirun: x\n", &mut out);
         assert_eq!(out, b"half\nmpirun: x\n");
     }
 
@@ -186,7 +187,7 @@ mod tests {
         #[test]
         fn no_byte_is_lost(pieces in prop::collection::vec("[ab\\n]{0,9}", 0..20)) {
             let now = Instant::now();
-            let mut line = Unfinished::default();
+            let mut line = PartialLine::default();
             let mut seen = Vec::new();
             for piece in &pieces {
                 let before = seen.len();
@@ -200,7 +201,7 @@ mod tests {
         #[test]
         fn long_lines_stay_bounded(sizes in prop::collection::vec(1usize..400_000, 0..12)) {
             let now = Instant::now();
-            let mut line = Unfinished::default();
+            let mut line = PartialLine::default();
             let mut count = 0;
             for &size in &sizes {
                 line.feed(&vec![b'x'; size], now, |text| count += text.len());

@@ -1,30 +1,30 @@
-//! Whether memory ran out: the kernel counts whom it killed for that, and names nobody.
+//! Whether memory ran out: the kernel counts the processes that it killed for that, but does not name them.
 
 use std::fs;
 use std::path::PathBuf;
 
-/// What the kernel had counted when the job began.
+/// The kernel's count of such kills when the job began.
 pub(crate) struct Watch {
     file: PathBuf,
     before: u64,
 }
 
 impl Watch {
-    /// Begins to watch the smallest group of processes that is counted: the control group of this process, or else the
-    /// whole machine. `None` if nothing is counted here.
+    /// Reads the count of the smallest group of processes that has one: the control group of this process, or else the
+    /// whole machine. `None` if there is no count here.
     pub(crate) fn begin() -> Option<Watch> {
         let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let files = groups.lines().filter_map(file_of).chain([PathBuf::from("/proc/vmstat")]);
         files.into_iter().find_map(|file| Some(Watch { before: read(&file)?, file }))
     }
 
-    /// True if somebody was killed since then because memory ran out.
+    /// True if a process of the group was killed since [`Watch::begin`] because memory ran out.
     pub(crate) fn has_killed(&self) -> bool {
         read(&self.file).is_some_and(|now| now > self.before)
     }
 }
 
-/// The file of a control group that counts, given its line in `/proc/PID/cgroup`.
+/// The file with the count of a control group, given the group's line in `/proc/PID/cgroup`.
 fn file_of(line: &str) -> Option<PathBuf> {
     let mut parts = line.splitn(3, ':').skip(1);
     let (controllers, path) = (parts.next()?, parts.next()?);

@@ -1,4 +1,4 @@
-//! The command line: clap's table of options, and what it makes of the arguments.
+//! The command line: clap's table of options, and the parsing of arguments by it.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use crate::translate::{Segment, knows, split};
 /// What a command line looks like.
 pub const USAGE: &str = "mpirun [OPTIONS] PROGRAM [ARGUMENTS] [: [OPTIONS] PROGRAM [ARGUMENTS]]...";
 
-/// What mpirun is asked to do.
+/// What the command line asks mpirun to do.
 #[derive(Debug)]
 pub enum Command {
     /// Print this (help, version) and end.
@@ -170,7 +170,7 @@ pub fn table() -> clap::Command {
 /// Reads mpirun's arguments (without its own name).
 ///
 /// # Errors
-/// One line on the first thing that is wrong.
+/// One line on the first error.
 pub fn parse(arguments: Vec<OsString>) -> Result<Command, Trouble> {
     let mut table = table();
     let mut segments = read_configfile(split(arguments, &table), &table)?.into_iter();
@@ -200,8 +200,8 @@ pub fn parse(arguments: Vec<OsString>) -> Result<Command, Trouble> {
     Ok(Command::Run(Box::new(Options { global: parsed.global, programs })))
 }
 
-/// Puts what `--configfile` names in its place: the programs, one a line, behind the options of the command line. `#` at the
-/// beginning of a line starts a comment, a backslash at its end continues it; words are parted and quoted as in a shell.
+/// Replaces `--configfile FILE` by the programs in the file, one a line, after the options of the command line. `#` at the
+/// beginning of a line starts a comment, a backslash at its end continues it; words are split and quoted as in a shell.
 fn read_configfile(mut segments: Vec<Segment>, table: &clap::Command) -> Result<Vec<Segment>, Trouble> {
     let Some(path) = segments.iter_mut().find_map(|segment| segment.configfile.take()) else {
         return Ok(segments);
@@ -236,7 +236,7 @@ fn read_configfile(mut segments: Vec<Segment>, table: &clap::Command) -> Result<
     Ok(named)
 }
 
-/// The job's time limit by MPICH's variable.
+/// The job's time limit in MPICH's variable.
 fn timeout_variable() -> Result<Option<Duration>, Trouble> {
     const NAME: &str = "MPIEXEC_TIMEOUT";
     let Some(value) = std::env::var_os(NAME).filter(|value| !value.is_empty()) else { return Ok(None) };
@@ -248,7 +248,7 @@ fn for_clap(segment: &Segment) -> impl Iterator<Item = OsString> + '_ {
     [OsString::from("mpirun")].into_iter().chain(segment.options.iter().cloned())
 }
 
-/// clap's first line says what is wrong; what it suggests, or the values that there are, go with it.
+/// The first line of clap's error, with its suggestion or the possible values.
 fn wrong(error: &clap::Error) -> Trouble {
     let text = error.render().to_string();
     let line = text.lines().next().unwrap_or("").trim_start_matches("error: ").trim_end_matches(':');
@@ -269,7 +269,7 @@ pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     rated.filter(|(alike, _)| *alike > 0.9).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, near)| near)
 }
 
-/// What is wrong with the options of a later program: one that holds for the whole job has its place before the first.
+/// The error in the options of a later program. Options for the whole job must come before the first program.
 fn wrong_later(error: &clap::Error, table: &clap::Command) -> Trouble {
     let option = error.get(ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default();
     let name = option.trim_start_matches('-').split('=').next().unwrap_or("");
@@ -281,20 +281,21 @@ fn wrong_later(error: &clap::Error, table: &clap::Command) -> Trouble {
     }
 }
 
-/// Says that program number `at` is missing; `options` are those before its place, of which the last may have taken it for a value.
+/// The error that program number `at` is missing; `options` are those in front of it, the last of which may have taken it
+/// as its value.
 fn no_program(at: usize, programs: usize, options: &[OsString]) -> Trouble {
-    let place = match at {
+    let position = match at {
         0 if programs > 1 => " before the first ':'".to_owned(),
         0 => String::new(),
         at => format!(" after ':' number {at}"),
     };
-    let taken = match options {
+    let swallowed = match options {
         [.., option, value] if !value.as_encoded_bytes().starts_with(b"-") => {
             format!(": '{}' was taken as the value of {}", value.display(), option.display())
         }
         _ => String::new(),
     };
-    Trouble::usage(format!("no program is named{place}{taken} (see mpirun --help)"))
+    Trouble::usage(format!("no program is named{position}{swallowed} (see mpirun --help)"))
 }
 
 /// Reads a number of ranks.

@@ -1,4 +1,4 @@
-//! What ranks write: from their pipes, as whole lines, to mpirun's own output, with back-pressure.
+//! The output of ranks: from their pipes, as whole lines, to mpirun's own output, with back-pressure.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -9,7 +9,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fs::fstat;
 use rustix::io::Errno;
 
-use crate::lines::{Label, Unfinished, Writer};
+use crate::lines::{Label, PartialLine, Writer};
 use crate::sink::Sink;
 
 /// Bytes read from a rank at once.
@@ -17,7 +17,7 @@ const CHUNK: usize = 64 << 10;
 
 /// Which of a rank's outputs a stream is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum StreamKind {
     Out = 0,
     Err = 1,
 }
@@ -25,10 +25,10 @@ pub(crate) enum Kind {
 /// One output of one rank.
 struct Stream {
     rank: u32,
-    kind: Kind,
+    kind: StreamKind,
     pipe: Option<OwnedFd>,
-    line: Unfinished,
-    /// Stands in the list of unfinished lines.
+    line: PartialLine,
+    /// The stream is in [`Output`]'s list of unfinished lines.
     listed: bool,
     /// Not read from, because the sink is full.
     paused: bool,
@@ -38,22 +38,23 @@ struct Stream {
 pub(crate) struct Output {
     /// stdout and stderr, or one for both if they are the same file.
     sinks: Vec<Sink>,
-    /// What epoll is asked for the sinks.
+    /// For each sink whether epoll watches it.
     watched: Vec<bool>,
-    /// Two per rank, in order.
+    /// All streams that were added: at most two per rank.
     streams: Vec<Stream>,
     /// Streams with an unfinished line.
     unfinished: Vec<usize>,
+    /// Streams that are not read from, because their sink is full.
     paused: Vec<usize>,
     buffer: Vec<u8>,
-    /// The first error that is not a reader who went away.
+    /// The first write error, other than that the reader is gone.
     trouble: Option<io::Error>,
     stream_token: fn(usize) -> u64,
     sink_token: fn(usize) -> u64,
 }
 
 impl Output {
-    /// Writes to this process's stdout and stderr. The functions give epoll tokens to streams and sinks.
+    /// The output to this process's stdout and stderr. The functions make the epoll tokens of streams and sinks.
     pub(crate) fn new(
         label: Label,
         stream_token: fn(usize) -> u64,
@@ -79,20 +80,26 @@ impl Output {
     }
 
     /// Adds the read end of a pipe that `rank` writes to. It must be non-blocking.
-    pub(crate) fn add(&mut self, epoll: &OwnedFd, rank: u32, kind: Kind, pipe: OwnedFd) -> io::Result<()> {
+    pub(crate) fn add(
+        &mut self,
+        epoll: &OwnedFd,
+        rank: u32,
+        kind: StreamKind,
+        pipe: OwnedFd,
+    ) -> io::Result<()> {
         let token = EventData::new_u64((self.stream_token)(self.streams.len()));
         epoll::add(epoll, &pipe, token, EventFlags::IN)?;
-        let line = Unfinished::default();
+        let line = PartialLine::default();
         self.streams.push(Stream { rank, kind, pipe: Some(pipe), line, listed: false, paused: false });
         Ok(())
     }
 
-    /// Says something of the launcher's own on stderr, as one line.
+    /// Writes one line of the launcher's own to stderr.
     pub(crate) fn say(&mut self, epoll: &OwnedFd, text: &str) {
         self.show(epoll, &format!("mpirun: {text}\n"));
     }
 
-    /// Shows a text of several lines on stderr as it is.
+    /// Writes a text of several lines to stderr, unchanged.
     pub(crate) fn show(&mut self, epoll: &OwnedFd, text: &str) {
         let last = self.sinks.len() - 1;
         self.sinks[last].add(Writer::Launcher, text.as_bytes());
@@ -113,8 +120,8 @@ impl Output {
         }
     }
 
-    /// To be repeated when no process is left that could write: reads what is in the pipes; true when all
-    /// of it is written.
+    /// Reads what is left in the pipes, when no process can write any more; true if all output is written. To be repeated
+    /// until it is.
     pub(crate) fn drain(&mut self, epoll: &OwnedFd, now: Instant) -> bool {
         for at in 0..self.streams.len() {
             while self.read_some(epoll, at, now) {}
@@ -158,16 +165,16 @@ impl Output {
         streams.filter(|stream| !stream.paused).filter_map(|stream| stream.line.due()).min()
     }
 
-    /// Why output was lost, the first time it is asked for.
+    /// The error by which output was lost, once.
     pub(crate) fn take_trouble(&mut self) -> Option<io::Error> {
         self.trouble.take()
     }
 
-    fn sink_of(&self, kind: Kind) -> usize {
+    fn sink_of(&self, kind: StreamKind) -> usize {
         (kind as usize).min(self.sinks.len() - 1)
     }
 
-    /// True if there may be more to read now.
+    /// Reads once from stream `at`, unless its sink is full; true if there may be more to read now.
     fn read_some(&mut self, epoll: &OwnedFd, at: usize, now: Instant) -> bool {
         let stream = &mut self.streams[at];
         let sink = (stream.kind as usize).min(self.sinks.len() - 1);
@@ -176,7 +183,7 @@ impl Output {
             if !stream.paused {
                 stream.paused = true;
                 self.paused.push(at);
-                // Out of epoll, which would tell again and again that the last writer is gone.
+                // Removed from epoll, which would report again and again that the last writer is gone.
                 let _ = epoll::delete(epoll, pipe);
             }
             return false;
@@ -184,8 +191,8 @@ impl Output {
         self.buffer.clear();
         match rustix::io::read(pipe, spare_capacity(&mut self.buffer)) {
             Ok(1..) => {
-                let (writer, sink_ref) = (Writer::Rank(stream.rank), &mut self.sinks[sink]);
-                stream.line.feed(&self.buffer, now, |lines| sink_ref.add(writer, lines));
+                let (writer, target) = (Writer::Rank(stream.rank), &mut self.sinks[sink]);
+                stream.line.feed(&self.buffer, now, |lines| target.add(writer, lines));
                 if stream.line.due().is_some() && !stream.listed {
                     stream.listed = true;
                     self.unfinished.push(at);
@@ -232,7 +239,7 @@ impl Output {
         }
     }
 
-    /// Nobody reads this sink any more: ranks that write to it get SIGPIPE, as they would without mpirun.
+    /// Closes the streams of a sink that nobody reads any more: ranks that write to it get SIGPIPE, as without mpirun.
     fn hang_up(&mut self, epoll: &OwnedFd, sink: usize) {
         for at in 0..self.streams.len() {
             if self.sink_of(self.streams[at].kind) == sink
@@ -244,7 +251,7 @@ impl Output {
         }
     }
 
-    /// Asks epoll about a sink while something is left to write.
+    /// Has epoll watch a sink while something is left to write.
     fn watch(&mut self, epoll: &OwnedFd, at: usize) {
         let wanted = !self.sinks[at].is_empty();
         let Some(fd) = self.sinks[at].waits_on().filter(|_| wanted != self.watched[at]) else { return };

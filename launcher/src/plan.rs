@@ -1,4 +1,4 @@
-//! [`Plan`]: a job with everything checked that can be checked before the first process starts.
+//! [`JobPlan`]: a job, checked as far as that is possible before the first process starts.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::io::IsTerminal;
@@ -18,7 +18,7 @@ use crate::files::Files;
 use crate::lines::Label;
 use crate::options::{Global, Local, Options};
 use crate::start::{Limit, Program};
-use crate::{Trouble, hosts, surroundings};
+use crate::{Trouble, default_variables, hosts};
 
 /// Status when a program is not found, as in a shell.
 const NOT_FOUND: u8 = 127;
@@ -30,23 +30,23 @@ const NOT_EXECUTABLE: u8 = 126;
 const OWN_DESCRIPTORS: u64 = 48;
 
 /// A job, ready to be started.
-pub(crate) struct Plan {
+pub(crate) struct JobPlan {
     pub(crate) global: Global,
     pub(crate) apps: Vec<App>,
-    /// Ranks of all programs together.
+    /// Number of ranks of all programs together.
     pub(crate) size: u32,
     /// This host's name.
     pub(crate) host: String,
-    /// Cores that the job may use.
+    /// Number of cores that the job may use.
     pub(crate) cores: u32,
-    /// What all ranks must have alike, as name and value.
+    /// Settings that must be equal at all ranks, as name and value.
     pub(crate) settings: Vec<(String, String)>,
     /// CPUs of each rank; empty if ranks are not bound.
     pub(crate) cpus: Vec<CpuSet>,
-    /// Where the output goes that goes to files.
+    /// The files for the ranks' output.
     pub(crate) files: Files,
-    /// Variables that look like settings and are none.
-    strangers: Vec<String>,
+    /// Variables with our prefix that are no settings.
+    unknown_settings: Vec<String>,
 }
 
 /// One of the programs joined by `:`.
@@ -54,21 +54,21 @@ pub(crate) struct App {
     pub(crate) ranks: u32,
     pub(crate) command: String,
     pub(crate) program: Program,
-    /// `NAME=VALUE`, without the variables of single ranks.
+    /// As `NAME=VALUE`, without the variables of single ranks.
     pub(crate) environment: Vec<CString>,
     pub(crate) directory: Option<CString>,
     settings: Vec<(String, String)>,
-    strangers: Vec<String>,
+    unknown_settings: Vec<String>,
 }
 
 impl App {
-    /// The program's file, seen from mpirun's working directory.
+    /// The program's file, relative to mpirun's working directory.
     pub(crate) fn file(&self) -> PathBuf {
         let folder = self.directory.as_ref().map(|folder| Path::new(OsStr::from_bytes(folder.as_bytes())));
         folder.unwrap_or(Path::new("")).join(self.program.path())
     }
 
-    /// The value of a variable that all its ranks have.
+    /// The value of a variable that all ranks of the program have.
     pub(crate) fn variable(&self, name: &str) -> Option<&OsStr> {
         let mut lines = self.environment.iter().map(|line| line.as_bytes());
         let value = lines.find_map(|line| line.strip_prefix(name.as_bytes())?.strip_prefix(b"="))?;
@@ -76,8 +76,8 @@ impl App {
     }
 }
 
-impl Plan {
-    pub(crate) fn new(mut options: Options) -> Result<Plan, Trouble> {
+impl JobPlan {
+    pub(crate) fn new(mut options: Options) -> Result<JobPlan, Trouble> {
         let global = options.global;
         let host = banyan_topo::hostname();
         let slots = hosts::check(&global.host, global.hostfile.as_deref(), &host)?;
@@ -101,22 +101,23 @@ impl Plan {
         let size = size.filter(|&size| size <= Shm::MOST_RANKS).ok_or_else(too_many)?;
         let fabrics = settings.iter().find(|(name, _)| name == FABRICS).map(|(_, value)| value.as_str());
         check_reach(fabrics, size)?;
-        let mut strangers: Vec<String> = apps.iter().flat_map(|app| app.strangers.clone()).collect();
-        strangers.sort();
-        strangers.dedup();
+        let mut unknown_settings: Vec<String> =
+            apps.iter().flat_map(|app| app.unknown_settings.clone()).collect();
+        unknown_settings.sort();
+        unknown_settings.dedup();
         let cores = banyan_topo::usable_cores();
         let cpus = binding.cpus(size, cores)?;
         let files = Files::new(&global, &host)?;
-        Ok(Plan { apps, size, host, cores, settings, cpus, files, strangers, global })
+        Ok(JobPlan { apps, size, host, cores, settings, cpus, files, unknown_settings, global })
     }
 
-    /// What stands in front of each line of a rank.
+    /// The prefix of each line of a rank.
     pub(crate) fn label(&self) -> Label {
         let time = || jiff::Zoned::now().strftime("%Y-%m-%dT%H:%M:%S%.3f%:z").to_string();
         Label { rank: self.global.tag_output, time: self.global.timestamp_output.then_some(time) }
     }
 
-    /// Makes room for the descriptors that the ranks need; gives the limit as it was, for the ranks.
+    /// Raises the limit on descriptors as the number of ranks needs; gives the limit before that, which the ranks get back.
     pub(crate) fn raise_limit(&self) -> Result<Limit, Trouble> {
         let failed = |why: std::io::Error| Trouble::new(format!("cannot start: {why}"));
         let limit = Limit::here().map_err(refused("getrlimit")).map_err(failed)?;
@@ -136,14 +137,15 @@ impl Plan {
         Ok(limit)
     }
 
-    /// Says what the user may not have meant: variables that are no settings; at a terminal, and with -v, also that ranks have to
-    /// share cores and that a variable to be passed on is not there. (Test suites take any line on stderr for a failure.)
+    /// Warns of variables with our prefix that are no settings. At a terminal, and with -v, it also warns that ranks have to
+    /// share cores and that a variable to be passed on is not set. (Not elsewhere: test suites take any line on stderr for a
+    /// failure.)
     pub(crate) fn notice(&self) {
         if self.global.quiet {
             return;
         }
-        if !self.strangers.is_empty() {
-            eprintln!("mpirun: no setting of Banyan is called {}", self.strangers.join(", "));
+        if !self.unknown_settings.is_empty() {
+            eprintln!("mpirun: no setting of Banyan is called {}", self.unknown_settings.join(", "));
         }
         if !self.global.verbose && !std::io::stderr().is_terminal() {
             return;
@@ -168,8 +170,8 @@ fn too_many() -> Trouble {
     Trouble::usage(format!("a job can have {most} ranks on one host, and no more: start fewer"))
 }
 
-/// Whether ranks read each other's memory: only where they take turns on the cores, and the system lets them. With
-/// a core for each, a copy through a ring that stays in the caches is quicker, both sides working at once.
+/// Whether ranks read each other's memory: only with more ranks than cores, and if the system allows it. With a core for
+/// each rank, a copy through a ring that stays in the caches is faster, as both sides work at once.
 pub(crate) fn single_copy(ranks: u32, cores: u32) -> bool {
     ranks > cores && banyan_topo::single_copy()
 }
@@ -185,7 +187,7 @@ fn app(local: Local, program: Vec<OsString>, common: &Environment) -> Result<App
     for given in &local.env {
         environment.set(given)?;
     }
-    surroundings::complete(&mut environment.0);
+    default_variables::complete(&mut environment.0);
     let lookup = |name: &str| environment.get(name);
     check(lookup)?;
     let setting = |name: &&str| Some((name.to_string(), lookup(name)?.into_string().ok()?));
@@ -201,7 +203,7 @@ fn app(local: Local, program: Vec<OsString>, common: &Environment) -> Result<App
     let search = lookup("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
     let path = resolve(name, local.wdir.as_deref(), &search)?;
     let command = banyan_pmi::cut(&name.to_string_lossy()).to_owned();
-    let strangers = environment.strangers();
+    let unknown_settings = environment.unknown_settings();
     let joined = environment.0.into_iter().map(|(mut line, value)| {
         line.push("=");
         line.push(value);
@@ -212,7 +214,7 @@ fn app(local: Local, program: Vec<OsString>, common: &Environment) -> Result<App
         command,
         environment: joined.map(c_string).collect::<Result<_, _>>()?,
         settings,
-        strangers,
+        unknown_settings,
         directory: local.wdir.map(|folder| c_string(folder.into_os_string())).transpose()?,
         program: Program::new(
             c_string(path.into_os_string())?,
@@ -225,7 +227,7 @@ fn c_string(text: OsString) -> Result<CString, Trouble> {
     CString::new(text.into_vec()).map_err(|_| Trouble::usage("a null byte on the command line"))
 }
 
-/// What to execute for `name`, seen from the rank's working directory.
+/// The file to execute for `name`, relative to the rank's working directory.
 fn resolve(name: &OsStr, wdir: Option<&Path>, search: &OsStr) -> Result<PathBuf, Trouble> {
     let from_here = |path: &Path| wdir.map_or_else(|| path.to_owned(), |wdir| wdir.join(path));
     let shown = name.to_string_lossy();

@@ -1,4 +1,4 @@
-//! Pseudo-terminals: what a rank writes to if mpirun's own stdout is a terminal, so that programs write line by line, in
+//! Pseudo-terminals: ranks write to them if mpirun's own stdout is a terminal, so that programs write line by line, in
 //! colour and to the width of the window, as they do without mpirun. Bytes pass through unchanged.
 
 use std::io::{self, IsTerminal};
@@ -7,22 +7,22 @@ use std::os::fd::OwnedFd;
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{OptionalActions, Winsize, tcgetattr, tcgetwinsize, tcsetattr, tcsetwinsize};
 
-/// The window of a terminal that has none of its own.
+/// The window size where mpirun's stdout has none.
 const WINDOW: Winsize = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
 
 /// Whether ranks get a pseudo-terminal (`--pty`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Policy {
-    /// Pipes.
+    /// Ranks get pipes.
     Never,
-    /// Terminals with this window; pipes where the system gives no terminal.
+    /// Ranks get terminals with this window size, or pipes where the system gives no terminal.
     IfPossible(Winsize),
-    /// Terminals with this window.
+    /// Ranks get terminals with this window size.
     Always(Winsize),
 }
 
 impl Policy {
-    /// What `--pty` asks for.
+    /// The policy for a value of `--pty`.
     pub(crate) fn of(option: &str) -> Policy {
         let window = || tcgetwinsize(io::stdout()).unwrap_or(WINDOW);
         match option {
@@ -33,7 +33,7 @@ impl Policy {
         }
     }
 
-    /// mpirun's end and the rank's end of a new terminal; `None` if it is to be a pipe.
+    /// mpirun's end and the rank's end of a new terminal; `None` if the rank is to get a pipe.
     ///
     /// # Errors
     /// If there must be one and the system gives none.
@@ -48,7 +48,7 @@ impl Policy {
     }
 }
 
-/// A terminal that changes no byte and echoes nothing.
+/// Opens a terminal that changes no byte and echoes nothing; gives mpirun's end and the rank's end.
 fn open(window: Winsize) -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let ours = openpt(flags)?;

@@ -6,7 +6,7 @@ use banyan_topo::{CpuSet, Machine, slots};
 
 use crate::{Trouble, hosts};
 
-/// A line of a rankfile: this rank has these slots of this host.
+/// A line of a rankfile: the slots of a host that a rank is bound to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
     /// The rank in MPI_COMM_WORLD.
@@ -22,7 +22,7 @@ pub struct Entry {
 /// Reads a rankfile. `#` and `//` start a comment.
 ///
 /// # Errors
-/// A line that names the line and what is wrong with it.
+/// One line of text: the number of the wrong line, and what is wrong with it.
 pub fn parse(text: &str) -> Result<Vec<Entry>, String> {
     let mut entries: Vec<Entry> = Vec::new();
     for (line, text) in (1..).zip(text.lines()) {

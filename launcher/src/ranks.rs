@@ -9,27 +9,28 @@ use banyan_pmi::{Channel, Job, NodeRun, Reply, Request, VERSION, fd_value};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
 
-use crate::output::Kind;
-use crate::plan::Plan;
+use crate::output::StreamKind;
+use crate::plan::JobPlan;
 use crate::pty;
 use crate::start::{Limit, Mask, Spawn, Strings, spawn};
 use crate::verdict::{End, Phase};
 
 /// The agent's end of a rank's bootstrap socket.
-pub(crate) type Line = Channel<Request, Reply>;
+pub(crate) type RankChannel = Channel<Request, Reply>;
 
-/// A rank.
+/// One rank, as the agent sees it.
 #[derive(Default)]
 pub(crate) struct Rank {
     /// The process that was started for it, until it has been waited for.
     pub(crate) pid: Option<Pid>,
-    /// As it was, for messages.
+    /// The pid of that process, kept after its end for messages.
     pub(crate) started_as: Option<Pid>,
-    pub(crate) line: Option<Line>,
+    /// Its bootstrap socket, until the rank closes it.
+    pub(crate) channel: Option<RankChannel>,
     pub(crate) phase: Phase,
-    /// The process that joined, and its pidfd if it is another than the one that was started.
+    /// The pid of the process that joined, and its pidfd if it is not the process that was started.
     pub(crate) joined: Option<(u32, Option<OwnedFd>)>,
-    /// When that other process was seen to be gone.
+    /// When the process that joined was seen to have ended, if it is not the process that was started.
     pub(crate) joined_gone: Option<Instant>,
     pub(crate) ended: Option<End>,
 }
@@ -39,25 +40,25 @@ pub(crate) struct Common {
     pub(crate) job_id: u64,
     pub(crate) secret: [u8; 32],
     pub(crate) memory: Option<OwnedFd>,
-    /// Where ranks write what they wait for.
+    /// The file of the ranks' status lines.
     pub(crate) status: Option<OwnedFd>,
-    /// Ranks can read each other's memory.
+    /// Whether ranks read each other's memory.
     pub(crate) single_copy: bool,
-    /// What kind of stdout ranks have.
+    /// Whether stdout of ranks is a pseudo-terminal.
     pub(crate) pty: pty::Policy,
     pub(crate) null: OwnedFd,
-    /// What rank 0 reads.
+    /// stdin of rank 0, if it is not mpirun's own.
     pub(crate) input: Option<OwnedFd>,
     pub(crate) mask: Mask,
     pub(crate) limit: Limit,
-    /// Where children report that they could not start.
-    pub(crate) reports: OwnedFd,
+    /// The pipe on which children report that they could not start.
+    pub(crate) errors: OwnedFd,
 }
 
-/// A process that was just started, and the agent's ends of what it has.
+/// A process that was just started, and the agent's ends of its descriptors.
 pub(crate) struct Started {
     pub(crate) pid: Pid,
-    pub(crate) line: Line,
+    pub(crate) channel: RankChannel,
     /// Read ends of stdout and stderr, unless they go to files.
     pub(crate) output: [Option<OwnedFd>; 2],
 }
@@ -65,13 +66,13 @@ pub(crate) struct Started {
 /// Starts the process of `rank`, which runs program number `app`.
 ///
 /// # Errors
-/// What the system refuses.
-pub(crate) fn start(plan: &Plan, common: &Common, rank: u32, app: usize) -> io::Result<Started> {
+/// If the system refuses a call, or a file for the output cannot be made.
+pub(crate) fn start(plan: &JobPlan, common: &Common, rank: u32, app: usize) -> io::Result<Started> {
     let program = &plan.apps[app];
-    let (mut line, socket) = Line::pair()?;
+    let (mut channel, socket) = RankChannel::pair()?;
     let job = job(plan, common, rank, app);
     let welcome = Reply::Welcome { version: VERSION, job: Box::new(job) };
-    line.send(&welcome).map_err(|why| io::Error::other(why.to_string()))?;
+    channel.send(&welcome).map_err(|why| io::Error::other(why.to_string()))?;
 
     let (ours, [out, err]) = outputs(plan, common, rank)?;
     let stdin = io::stdin();
@@ -93,12 +94,12 @@ pub(crate) fn start(plan: &Plan, common: &Common, rank: u32, app: usize) -> io::
         cpus: plan.cpus.get(rank as usize),
         limit: common.limit,
         mask: common.mask,
-        reports: common.reports.as_fd(),
+        errors: common.errors.as_fd(),
     })?;
-    Ok(Started { pid, line, output: ours })
+    Ok(Started { pid, channel, output: ours })
 }
 
-fn job(plan: &Plan, common: &Common, rank: u32, app: usize) -> Job {
+fn job(plan: &JobPlan, common: &Common, rank: u32, app: usize) -> Job {
     Job {
         rank,
         size: plan.size,
@@ -121,14 +122,14 @@ fn job(plan: &Plan, common: &Common, rank: u32, app: usize) -> Job {
     }
 }
 
-fn environment<'a>(plan: &Plan, common: &'a [CString], rank: u32, socket: String) -> Strings<'a> {
+fn environment<'a>(plan: &JobPlan, common: &'a [CString], rank: u32, socket: String) -> Strings<'a> {
     let own = [
         format!("{}={socket}", banyan_pmi::FD_VARIABLE),
         format!("BANYAN_RANK={rank}"),
         format!("BANYAN_SIZE={}", plan.size),
         format!("BANYAN_LOCAL_RANK={rank}"),
         format!("BANYAN_LOCAL_SIZE={}", plan.size),
-        // The names that programs look for which know other launchers (DeepSpeed, Accelerate, wrappers that choose a GPU).
+        // Programs that know other launchers look for these names (DeepSpeed, Accelerate, wrappers that choose a GPU).
         format!("OMPI_COMM_WORLD_RANK={rank}"),
         format!("OMPI_COMM_WORLD_SIZE={}", plan.size),
         format!("OMPI_COMM_WORLD_LOCAL_RANK={rank}"),
@@ -141,12 +142,12 @@ fn environment<'a>(plan: &Plan, common: &'a [CString], rank: u32, socket: String
 }
 
 /// The agent's ends (if any) and the rank's ends of stdout and stderr.
-fn outputs(plan: &Plan, common: &Common, rank: u32) -> io::Result<([Option<OwnedFd>; 2], [OwnedFd; 2])> {
+fn outputs(plan: &JobPlan, common: &Common, rank: u32) -> io::Result<([Option<OwnedFd>; 2], [OwnedFd; 2])> {
     let output = |kind| -> io::Result<(Option<OwnedFd>, OwnedFd)> {
         if let Some(file) = plan.files.open(kind, rank, &plan.host)? {
             return Ok((None, file));
         }
-        let terminal = if kind == Kind::Out { common.pty.open()? } else { None };
+        let terminal = if kind == StreamKind::Out { common.pty.open()? } else { None };
         let (read, write) = match terminal {
             Some(ends) => ends,
             None => pipe_with(PipeFlags::CLOEXEC)?,
@@ -154,6 +155,6 @@ fn outputs(plan: &Plan, common: &Common, rank: u32) -> io::Result<([Option<Owned
         rustix::io::ioctl_fionbio(&read, true)?;
         Ok((Some(read), write))
     };
-    let ((out_read, out), (err_read, err)) = (output(Kind::Out)?, output(Kind::Err)?);
+    let ((out_read, out), (err_read, err)) = (output(StreamKind::Out)?, output(StreamKind::Err)?);
     Ok(([out_read, err_read], [out, err]))
 }

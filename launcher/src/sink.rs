@@ -11,22 +11,22 @@ use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 use rustix::termios::isatty;
 
-use crate::lines::{Joiner, Label, Writer};
+use crate::lines::{Label, Merger, Writer};
 
-/// From this many bytes on nothing more is read from the ranks.
+/// While this many bytes are unwritten, nothing more is read from the ranks.
 const FULL: usize = 256 << 10;
 
-/// What a pipe that polls as writable takes without blocking.
+/// Bytes that a pipe that polls as writable takes without blocking.
 const PIPE_BUF: usize = 4096;
 
-/// How bytes get out.
+/// The file that a sink writes to, by how it is written to without blocking.
 #[derive(Debug)]
 enum Target {
     /// A file, or a device that never blocks for long.
     Direct(OwnedFd),
-    /// A pipe or terminal, opened anew so that it can be non-blocking for us alone.
+    /// A pipe or terminal, opened again so that it is non-blocking for the agent only.
     NonBlocking(OwnedFd),
-    /// A pipe or terminal that could not be opened anew: asked before each small write.
+    /// A pipe or terminal that could not be opened again: polled before each small write.
     Polled(OwnedFd),
     Socket(OwnedFd),
 }
@@ -35,7 +35,7 @@ enum Target {
 #[derive(Debug)]
 pub(crate) struct Sink {
     target: Target,
-    joiner: Joiner,
+    merger: Merger,
     queue: Vec<u8>,
     sent: usize,
     /// Bytes that have gone out so far.
@@ -44,16 +44,16 @@ pub(crate) struct Sink {
 }
 
 impl Sink {
-    /// Writes to what `fd` is.
+    /// A sink that writes to `fd`.
     pub(crate) fn new(fd: BorrowedFd<'_>, label: Label) -> io::Result<Sink> {
         let target = target(fd)?;
-        Ok(Sink { target, joiner: Joiner::new(label), queue: Vec::new(), sent: 0, written: 0, broken: false })
+        Ok(Sink { target, merger: Merger::new(label), queue: Vec::new(), sent: 0, written: 0, broken: false })
     }
 
-    /// Takes output; [`Sink::flush`] writes it.
+    /// Queues output for [`Sink::flush`].
     pub(crate) fn add(&mut self, writer: Writer, text: &[u8]) {
         if !self.broken {
-            self.joiner.add(writer, text, &mut self.queue);
+            self.merger.add(writer, text, &mut self.queue);
         }
     }
 
@@ -72,12 +72,12 @@ impl Sink {
         self.written
     }
 
-    /// True if nobody can read what would be written.
+    /// True if output is dropped, because an earlier write failed.
     pub(crate) fn is_broken(&self) -> bool {
         self.broken
     }
 
-    /// What epoll can watch; `None` if writing never waits.
+    /// The descriptor for epoll to watch; `None` if writing never waits.
     pub(crate) fn waits_on(&self) -> Option<BorrowedFd<'_>> {
         match &self.target {
             Target::Direct(_) => None,
@@ -85,7 +85,7 @@ impl Sink {
         }
     }
 
-    /// Writes what goes out now.
+    /// Writes as much as can be written without blocking.
     ///
     /// # Errors
     /// The first time something cannot be written (EPIPE: the reader is gone). Later output is dropped.

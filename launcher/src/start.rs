@@ -14,8 +14,8 @@ use std::path::Path;
 use banyan_topo::CpuSet;
 use rustix::process::Pid;
 
-/// Bytes of one report of a child that could not start.
-pub(crate) const REPORT_BYTES: usize = 12;
+/// Bytes of an encoded [`StartError`].
+pub(crate) const START_ERROR_BYTES: usize = 12;
 
 /// The signals a process had blocked before mpirun changed it; ranks get it back.
 #[derive(Clone, Copy)]
@@ -29,7 +29,7 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
-    /// Of this process. (Not by `rustix`, which takes this call for one that cannot fail.)
+    /// The limit of this process. (Not by `rustix`, which assumes that this call cannot fail.)
     ///
     /// # Errors
     /// If a sandbox refuses to tell.
@@ -43,7 +43,7 @@ impl Limit {
     }
 }
 
-/// What of a start failed.
+/// The step of a start that failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
     /// Standard input and output.
@@ -56,16 +56,16 @@ pub(crate) enum Stage {
     Bind = 3,
 }
 
-/// A child's report that it could not start.
+/// A child's message that it could not start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Report {
+pub(crate) struct StartError {
     pub(crate) rank: u32,
     pub(crate) stage: Stage,
     pub(crate) errno: i32,
 }
 
-impl Report {
-    pub(crate) fn decode(bytes: &[u8; REPORT_BYTES]) -> Report {
+impl StartError {
+    pub(crate) fn decode(bytes: &[u8; START_ERROR_BYTES]) -> StartError {
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let stage = match word(4) {
             1 => Stage::Directory,
@@ -73,11 +73,11 @@ impl Report {
             3 => Stage::Bind,
             _ => Stage::Prepare,
         };
-        Report { rank: word(0), stage, errno: word(8).cast_signed() }
+        StartError { rank: word(0), stage, errno: word(8).cast_signed() }
     }
 
-    fn encode(self) -> [u8; REPORT_BYTES] {
-        let mut bytes = [0; REPORT_BYTES];
+    fn encode(self) -> [u8; START_ERROR_BYTES] {
+        let mut bytes = [0; START_ERROR_BYTES];
         bytes[..4].copy_from_slice(&self.rank.to_le_bytes());
         bytes[4..8].copy_from_slice(&(self.stage as u32).to_le_bytes());
         bytes[8..].copy_from_slice(&self.errno.to_le_bytes());
@@ -85,11 +85,11 @@ impl Report {
     }
 }
 
-/// Blocks `signals` and gives a descriptor to read them from, and what was blocked before.
+/// Blocks `signals` and gives a descriptor to read them from, and the mask of signals blocked before.
 pub(crate) fn take_signals(signals: &[i32]) -> io::Result<(OwnedFd, Mask)> {
     let set = set_of(signals);
     let mut old = MaybeUninit::uninit();
-    // SAFETY: a plain system call. Ignored by whoever started mpirun, children could not be waited for.
+    // SAFETY: a plain system call. (If the process that started mpirun ignored SIGCHLD, children could not be waited for.)
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     // SAFETY: both sets are valid; `old` is written by the call.
     if unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, old.as_mut_ptr()) } != 0 {
@@ -125,8 +125,8 @@ pub(crate) fn is_ignored(signal: i32) -> bool {
     known && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
 }
 
-/// Stops this process as the terminal's stop key would (not at all in an orphaned process group); returns
-/// when it goes on. SIGTSTP must be blocked.
+/// Stops this process as the terminal's stop key would (in an orphaned process group it does not stop); returns
+/// when the process is continued. SIGTSTP must be blocked.
 pub(crate) fn stop_self() {
     let set = set_of(&[libc::SIGTSTP]);
     // SAFETY: the set is valid; the disposition of SIGTSTP is the default, so raising it stops and returns.
@@ -172,7 +172,7 @@ impl<'a> Strings<'a> {
         Strings::behind(&[], strings)
     }
 
-    /// `shared`, and behind them `own`.
+    /// The strings `shared`, followed by `own`.
     pub(crate) fn behind(shared: &'a [CString], own: Vec<CString>) -> Strings<'a> {
         let pointers = shared.iter().chain(&own).map(|s| s.as_ptr()).chain([std::ptr::null()]).collect();
         Strings { pointers, _owned: own, _shared: PhantomData }
@@ -183,7 +183,7 @@ impl<'a> Strings<'a> {
 pub(crate) struct Program {
     path: CString,
     arguments: Strings<'static>,
-    /// For scripts without `#!`, which exec refuses: what a shell would do.
+    /// For scripts without `#!`, which exec refuses: `/bin/sh` runs them, as a shell would do.
     shell_arguments: Strings<'static>,
 }
 
@@ -194,13 +194,13 @@ impl Program {
         Program { path, arguments: Strings::new(arguments), shell_arguments }
     }
 
-    /// The file, seen from the rank's working directory.
+    /// The file, relative to the rank's working directory.
     pub(crate) fn path(&self) -> &Path {
         Path::new(OsStr::from_bytes(self.path.as_bytes()))
     }
 }
 
-/// All that a rank's process is made of.
+/// What is needed to start a rank's process.
 pub(crate) struct Spawn<'a> {
     pub(crate) rank: u32,
     pub(crate) program: &'a Program,
@@ -213,17 +213,17 @@ pub(crate) struct Spawn<'a> {
     pub(crate) cpus: Option<&'a CpuSet>,
     pub(crate) limit: Limit,
     pub(crate) mask: Mask,
-    /// Where the child writes a [`Report`] if it cannot start.
-    pub(crate) reports: BorrowedFd<'a>,
+    /// The pipe to which the child writes a [`StartError`] if it cannot start.
+    pub(crate) errors: BorrowedFd<'a>,
 }
 
-/// Bytes of stack for a child's way to exec.
+/// Bytes of a child's stack before exec.
 const STACK: usize = 32 << 10;
 
 #[repr(align(16))]
 struct Stack(#[expect(dead_code, reason = "only its address is used")] [u8; STACK]);
 
-/// What a child has before exec.
+/// What a child is given for its steps before exec.
 struct Child<'a> {
     what: &'a Spawn<'a>,
     cpus: Option<libc::cpu_set_t>,
@@ -232,12 +232,12 @@ struct Child<'a> {
 
 /// Starts a process, in a process group of its own, that is killed when the calling thread ends.
 ///
-/// Until exec the child borrows this process's memory while this process waits, so that nothing of it need be copied,
+/// Until exec the child uses this process's memory while this process waits, so that none of the memory need be copied,
 /// however large it is.
 ///
 /// # Errors
-/// If the system has no room for another process. What fails later is reported through `reports`, and the
-/// child ends with 127 or 126.
+/// If the system has no room for another process. A failure after that is written to `errors`, and the child ends with 127
+/// or 126.
 pub(crate) fn spawn(what: &Spawn<'_>) -> io::Result<Pid> {
     let child = Child { what, cpus: what.cpus.map(cpu_mask), parent: std::process::id() };
     // On the heap: a frame so large would touch all its pages.
@@ -263,7 +263,7 @@ fn cpu_mask(cpus: &CpuSet) -> libc::cpu_set_t {
     mask
 }
 
-/// The child's way from clone to exec.
+/// The steps of the child from clone to exec.
 extern "C" fn run_child(child: *mut c_void) -> c_int {
     // SAFETY: `spawn` gives a `Child` that outlives this use of it. What follows are system calls on memory that
     // was prepared before and lives until exec.
@@ -315,8 +315,8 @@ unsafe fn fail(what: &Spawn<'_>, stage: Stage) -> ! {
     // SAFETY: system calls on memory of this frame.
     unsafe {
         let errno = *libc::__errno_location();
-        let report = Report { rank: what.rank, stage, errno }.encode();
-        libc::write(what.reports.as_raw_fd(), report.as_ptr().cast(), report.len());
+        let error = StartError { rank: what.rank, stage, errno }.encode();
+        libc::write(what.errors.as_raw_fd(), error.as_ptr().cast(), error.len());
         libc::_exit(if errno == libc::ENOENT { 127 } else { 126 })
     }
 }
@@ -326,10 +326,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reports_survive_the_pipe() {
+    fn start_errors_are_read_as_they_were_written() {
         for stage in [Stage::Prepare, Stage::Directory, Stage::Execute, Stage::Bind] {
-            let report = Report { rank: 70_000, stage, errno: 13 };
-            assert_eq!(Report::decode(&report.encode()), report);
+            let error = StartError { rank: 70_000, stage, errno: 13 };
+            assert_eq!(StartError::decode(&error.encode()), error);
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Options in the style of other launchers, made into ours before clap sees them.
+//! Translates options in the style of other launchers to ours before clap sees them.
 //!
-//! Users write `-np 4`, `-genv A B`, `-hosts x`, `--mca a b`. [`split`] walks the options up to the program's
-//! name, which it finds because clap's own table says which options take a value, and never touches what
+//! Users write `-np 4`, `-genv A B`, `-hosts x`, `--mca a b`. [`split`] reads the options up to the program's
+//! name, which it finds because clap's own table says which options take a value, and leaves unchanged what
 //! follows. Options that have no meaning here are dropped.
 
 use std::ffi::{OsStr, OsString};
@@ -30,7 +30,7 @@ const IGNORED: &[(&str, usize)] = &[
     ("iface", 1),
     ("usize", 1),
     ("pmi-port", 0),
-    ("report-state-on-timeout", 0), // as always
+    ("report-state-on-timeout", 0), // mpirun always does
     ("prefix", 1),
     ("mca", 2),
     ("gmca", 2),
@@ -90,7 +90,7 @@ struct Values {
     keep: bool,
 }
 
-/// What becomes of one option, given what follows it.
+/// Translates one option, given the arguments after it: the option for clap, if any, and its values.
 fn translate(text: &str, after: &[OsString], command: &Command) -> (Option<OsString>, Values) {
     let none = Values { count: 0, keep: true };
     let name = text.trim_start_matches('-');
@@ -124,16 +124,16 @@ fn translate(text: &str, after: &[OsString], command: &Command) -> (Option<OsStr
     let more = letters.as_str();
     let short = |short: char| takes_value(command, |arg| is_short_name(arg, short));
     match short(first) {
-        // `-n 4`: the value has to be stepped over.
+        // `-n 4`: the next argument is the value.
         Some(true) if more.is_empty() && attached.is_none() => {
             (Some(text.into()), Values { count: 1, keep: true })
         }
-        // `-n4`, `-vq`: clap's own business.
+        // `-n4`, `-vq`: clap splits these itself.
         Some(true) if more.is_empty() || more.starts_with(|c: char| c.is_ascii_digit()) => {
             (Some(text.into()), none)
         }
         Some(false) if more.chars().all(|letter| short(letter) == Some(false)) => (Some(text.into()), none),
-        // An unknown name; with two dashes clap names it whole.
+        // An unknown name: with two dashes clap's error shows the whole name.
         _ => (Some(format!("--{}", text.trim_start_matches('-')).into()), none),
     }
 }

@@ -7,10 +7,10 @@ use rustix::process::WaitStatus;
 /// How far a rank's process has come with MPI.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Phase {
-    /// Has not called Init (and may never).
+    /// The process has not called Init (and may never).
     #[default]
     Outside,
-    /// Has joined the job.
+    /// The process has joined the job, and is in Init.
     InInit,
     /// Init is over.
     Running,
@@ -42,18 +42,18 @@ impl End {
     }
 }
 
-/// Why a job failed. The first one counts.
+/// Why a job failed. The first failure counts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Failure {
     /// Killed by a signal.
     Signal { number: i32, core: bool },
     /// Killed by the kernel because memory ran out.
     OutOfMemory,
-    /// Ended with another status than 0.
+    /// Ended with a status other than 0.
     Code(u8),
-    /// Called Init, and ended with 0 but without Finalize.
+    /// Called Init, and ended with status 0 but without Finalize.
     NoFinalize,
-    /// The process that had joined is gone, the one that mpirun started is not.
+    /// The process that had joined has ended; the process that mpirun started (a wrapper) has not.
     JoinedGone { pid: u32 },
     /// Ended without Init although another rank called it.
     NoInit,
@@ -61,7 +61,7 @@ pub(crate) enum Failure {
     Abort { code: i32, message: String },
     /// The program could not be started.
     Start { status: u8, why: String },
-    /// It broke the bootstrap protocol.
+    /// The rank broke the bootstrap protocol.
     Protocol(String),
     /// --timeout.
     Timeout(Duration),
@@ -69,7 +69,7 @@ pub(crate) enum Failure {
     Interrupted(i32),
     /// mpirun's output cannot be written.
     Output(String),
-    /// The system refuses mpirun what it cannot do without.
+    /// The system refuses a call that mpirun cannot do without.
     System(String),
 }
 
@@ -86,23 +86,24 @@ impl Failure {
         }
     }
 
-    /// A fatal error that says only that another process is gone: hardly the cause of anything.
+    /// True for a fatal error that only says that another process is gone, and so is hardly the cause.
     pub(crate) fn is_effect(&self) -> bool {
         matches!(self, Failure::Abort { message, .. } if message.contains("MPI_ERR_PROC_ABORTED"))
     }
 
-    /// True if two ranks aborted for the same reason: all but the rank is the same.
+    /// True if two ranks aborted for the same reason: code and message are equal but for rank and process.
     pub(crate) fn is_like(&self, rank: u32, other: &Failure, of: u32) -> bool {
-        let (Failure::Abort { code, message }, Failure::Abort { code: known, message: text }) = (self, other)
+        let (Failure::Abort { code, message }, Failure::Abort { code: other_code, message: other_message }) =
+            (self, other)
         else {
             return false;
         };
-        let less =
+        let anonymous =
             |text: &str, rank: u32| without_process(&text.replace(&format!("rank {rank} of "), "rank of "));
-        code == known && less(message, rank) == less(text, of)
+        code == other_code && anonymous(message, rank) == anonymous(other_message, of)
     }
 
-    /// A report that an aborting rank gave, to be shown as it is: several lines, which name the rank.
+    /// The report of several lines that an aborting rank gave, which names the rank; it is shown unchanged.
     pub(crate) fn report(&self) -> Option<&str> {
         match self {
             Failure::Abort { message, .. } if message.contains('\n') => Some(message),
@@ -110,7 +111,7 @@ impl Failure {
         }
     }
 
-    /// What mpirun ends with.
+    /// The status that mpirun ends with.
     pub(crate) fn status(&self) -> u8 {
         match self {
             Failure::Signal { number, .. } | Failure::Interrupted(number) => 128 + (number & 0x7f) as u8,
@@ -131,7 +132,7 @@ impl Failure {
         }
     }
 
-    /// What to say, given who failed (`rank 3 on host, pid 77`); `None` if the user knows already.
+    /// The message for the user, given the name of the rank (`rank 3 on host, pid 77`); `None` if the user knows already.
     pub(crate) fn describe(&self, who: &str) -> Option<String> {
         Some(match self {
             Failure::Signal { number, core } => {
@@ -171,13 +172,13 @@ impl Failure {
     }
 }
 
-/// A report less the number in `process 77`.
+/// A report without the number in `process 77`.
 fn without_process(text: &str) -> String {
     let (before, after) = text.split_once("process ").unwrap_or((text, ""));
     format!("{before}{}", after.trim_start_matches(|digit: char| digit.is_ascii_digit()))
 }
 
-/// SIGSEGV and so on.
+/// The name of a signal, such as SIGSEGV.
 pub(crate) fn signal_name(number: i32) -> String {
     let name = match number {
         libc::SIGHUP => "HUP",

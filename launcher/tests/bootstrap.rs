@@ -1,5 +1,5 @@
-//! MPI programs under mpirun, as far as the launcher sees them: this test program plays the ranks itself, by
-//! the bootstrap protocol.
+//! MPI programs under mpirun, as far as the launcher sees them: this test program is its own rank program, and speaks
+//! the bootstrap protocol without MPI.
 
 mod common;
 
@@ -10,22 +10,22 @@ use std::time::Duration;
 use banyan_pmi::{Client, Event};
 use common::{OVER, Outcome, mpirun, within};
 
-/// Names what a rank does: steps with `,` between them; `|` parts the ranks, the last part is for all others.
+/// The variable that says what ranks do: steps separated by `,`; `|` separates the ranks, the last part is for all others.
 const ROLE: &str = "BANYAN_TEST_ROLE";
 
-/// Runs `options`, with this program as the ranks, which play `role`.
+/// Runs mpirun with `options` and this program as the ranks, which do the steps of `role`.
 fn play(options: &[&str], role: &str) -> Outcome {
     play_wrapped(options, &[], role)
 }
 
-/// The same, with a wrapper around the program.
+/// Runs mpirun with `options` and this program below `wrapper` as the ranks, which do the steps of `role`.
 fn play_wrapped(options: &[&str], wrapper: &[&str], role: &str) -> Outcome {
     let program = std::env::current_exe().unwrap();
     let rank = [program.to_str().unwrap(), "--exact", "a_rank", "--nocapture", "--test-threads=1"];
     mpirun(&[options, wrapper, &rank].concat()).env(ROLE, role).run()
 }
 
-/// Not a test of its own: what the ranks run.
+/// Not a test of its own: the program of the ranks.
 #[test]
 fn a_rank() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -44,8 +44,9 @@ fn act(step: &str, client: &mut Option<Client>) {
     match verb {
         "join" => match banyan_pmi::attach() {
             Ok(joined) => {
-                let place = joined.as_ref().map_or((0, 1), |client| (client.job().rank, client.job().size));
-                say(&format!("rank {} of {}", place.0, place.1));
+                let (rank, size) =
+                    joined.as_ref().map_or((0, 1), |client| (client.job().rank, client.job().size));
+                say(&format!("rank {rank} of {size}"));
                 *client = joined;
             }
             Err(why) => say(&format!("refused: {why}")),
@@ -57,8 +58,9 @@ fn act(step: &str, client: &mut Option<Client>) {
         "lookup" => {
             let client = client.as_mut().unwrap();
             client.lookup(value.parse().unwrap()).unwrap();
-            let Event::Card { rank, card } = within(Duration::from_secs(10), || client.try_event().unwrap());
-            say(&format!("card of {rank}: {}", String::from_utf8_lossy(&card)));
+            let Event::BusinessCard { rank, business_card } =
+                within(Duration::from_secs(10), || client.try_event().unwrap());
+            say(&format!("card of {rank}: {}", String::from_utf8_lossy(&business_card)));
         }
         "drop" => *client = None,
         "memory" => {
@@ -74,14 +76,14 @@ fn act(step: &str, client: &mut Option<Client>) {
             say(&format!("memory {}", bytes >= 64 << 20));
         }
         "leaks" => {
-            // What a child inherits: nothing of the bootstrap.
+            // A child must inherit no descriptor of the bootstrap.
             let list = Command::new("ls").args(["-l", "/proc/self/fd"]).output().unwrap();
             let list = String::from_utf8(list.stdout).unwrap();
             let leaks = list.lines().filter(|line| line.contains("socket:") || line.contains("memfd:"));
             say(&format!("inherited {}", leaks.count()));
         }
         "child" => {
-            // As Init leaves it: descriptors close on exec, variables are stripped.
+            // A child program, with the variables of the job or (stripped) without.
             let mut child = Command::new(std::env::current_exe().unwrap());
             child.args(["--exact", "a_rank", "--nocapture"]).env(ROLE, "join");
             if value == "stripped" {
@@ -117,17 +119,17 @@ fn say(text: &str) {
     std::io::stdout().write_all(format!("\n{text}\n").as_bytes()).unwrap();
 }
 
-/// What the ranks said, sorted, without the harness's own lines.
+/// The lines that the ranks wrote, sorted, without the test harness's own.
 fn said(done: &Outcome) -> Vec<&str> {
-    let known = ["rank ", "card ", "memory ", "refused: ", "inherited "];
-    let is_known = |line: &&str| known.iter().any(|known| line.starts_with(known));
-    let mut lines: Vec<&str> = done.out.lines().filter(is_known).collect();
+    let starts = ["rank ", "card ", "memory ", "refused: ", "inherited "];
+    let of_rank = |line: &&str| starts.iter().any(|start| line.starts_with(start));
+    let mut lines: Vec<&str> = done.out.lines().filter(of_rank).collect();
     lines.sort_unstable();
     lines
 }
 
 #[test]
-fn ranks_join_exchange_cards_and_share_memory() {
+fn ranks_join_exchange_business_cards_and_share_memory() {
     let role = "join,lookup=2,publish=zero,ready,finalize|join,publish=one,lookup=0,memory,ready,finalize|\
                 join,sleep=100,publish=two,lookup=1,leaks,ready,finalize";
     let done = play(&["-q", "-n", "3"], role);
@@ -197,7 +199,7 @@ fn a_status_after_finalize_counts_and_stops_nobody() {
 
 #[test]
 fn what_a_rank_starts_is_a_job_of_its_own() {
-    // With and without the variables: a stale one is recognised.
+    // With and without the variables: a child recognises a variable that was left over.
     for steps in ["child=stripped,finalize", "child,finalize", "finalize,drop,child"] {
         let done = play(&["-n", "2"], &format!("join,ready,{steps}"));
         assert_eq!(done.status, 0, "{}", done.err);
@@ -212,7 +214,7 @@ fn wrappers_may_stand_between() {
     let shell = ["sh", "-c", "\"$@\"; exit $?", "wrapper"];
     let done = play_wrapped(&["-n", "2"], &shell, "join,ready,finalize");
     assert_eq!((done.status, said(&done)), (0, vec!["rank 0 of 2", "rank 1 of 2"]), "{}", done.err);
-    // A wrapper that hides how its program ended, and goes on.
+    // A wrapper that does not tell how its program ended, and goes on.
     let lingering = ["sh", "-c", "\"$@\"; sleep 1000", "wrapper"];
     let done =
         play_wrapped(&["-n", "2"], &lingering, "join,ready,kill=KILL,sleep=20000|join,ready,sleep=20000");
@@ -227,7 +229,7 @@ fn wrappers_may_stand_between() {
     assert_eq!(done.status, 134, "{}", done.err);
 }
 
-/// Lets the agent go on only when the program of rank 0 is gone, and then stays.
+/// A wrapper: that of rank 0 stops the agent until its program is gone; all of them go on after that.
 const LATE: &str = "if [ $BANYAN_RANK = 0 ]; then kill -STOP $PPID; \"$@\"; kill -CONT $PPID; else \"$@\"; fi; \
                     sleep 1000";
 
@@ -243,7 +245,7 @@ fn a_program_that_is_gone_before_its_hello_is_read_is_missed() {
             done.err
         );
     }
-    // Who had finished is not missed, nor who lives on below a process that is gone.
+    // A rank that has finished is not missed, nor one that lives on below a process that is gone.
     let script = LATE.replace("sleep 1000", "exit 0");
     let done = play_wrapped(&["-n", "2"], &["sh", "-c", &script, "wrapper"], "join,ready,finalize");
     assert_eq!(done.status, 0, "{}", done.err);
@@ -255,7 +257,7 @@ fn a_program_that_is_gone_before_its_hello_is_read_is_missed() {
 
 #[test]
 fn a_program_in_a_process_namespace_of_its_own_is_missed() {
-    // Its own number of itself is 1 or so, which is another process to mpirun.
+    // The program's own pid is 1 or so in its namespace, which is another process in mpirun's.
     let apart = ["unshare", "--user", "--map-root-user", "--pid", "--fork"];
     if !Command::new(apart[0]).args(&apart[1..]).arg("true").status().is_ok_and(|status| status.success()) {
         return; // the system allows none
@@ -280,7 +282,7 @@ fn a_wrapper_that_closes_the_socket_is_named() {
 
 #[test]
 fn ranks_that_lost_their_socket_are_not_alone() {
-    // What the program itself, or a wrapper that becomes it, does: nobody above has the socket.
+    // The program itself, or a wrapper that becomes it by exec, closed the socket: no process above has it.
     let script = "eval \"exec ${BANYAN_PMI_FD%%:*}>&-\"; exec \"$@\"";
     let closing = ["bash", "-c", script, "wrapper"];
     let done = play_wrapped(&["-n", "2"], &closing, "join");
@@ -293,7 +295,7 @@ fn ranks_that_lost_their_socket_are_not_alone() {
         );
         assert!(line.contains("was closed before MPI_Init") && line.contains("BANYAN_SINGLETON=1"), "{line}");
     }
-    // The same below a wrapper that has closed its own, and stays.
+    // A wrapper closed its socket, and stays above the program.
     let staying = ["bash", "-c", "eval \"exec ${BANYAN_PMI_FD%%:*}>&-\"; \"$@\"; exit $?", "wrapper"];
     let done = play_wrapped(&["-n", "1"], &staying, "join");
     assert!(said(&done)[0].contains("was closed before MPI_Init"), "{}", done.out);
@@ -303,7 +305,7 @@ fn ranks_that_lost_their_socket_are_not_alone() {
 
 #[test]
 fn a_rank_that_lost_the_memory_says_so() {
-    // The others have it: to go on without would be to wait for each other in different places.
+    // The other ranks have the memory: a rank without it would wait for them elsewhere than they for it.
     let script = "if [ $BANYAN_RANK = 1 ]; then for fd in /proc/$$/fd/*; do case $(readlink $fd) in \
                   /memfd:banyan*) eval \"exec ${fd##*/}>&-\";; esac; done; fi; exec \"$@\"";
     let done = play_wrapped(&["-n", "2"], &["bash", "-c", script, "wrapper"], "join,memory,ready,finalize");
@@ -323,7 +325,7 @@ fn a_program_with_rights_of_its_own_trusts_no_environment() {
     use std::os::unix::fs::{PermissionsExt, chown};
     let program = std::env::temp_dir().join(format!("banyan-setuid-{}", std::process::id()));
     std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
-    // Only the superuser can make one.
+    // Only the superuser can make a program setuid for another user.
     let made = chown(&program, Some(65534), None)
         .and_then(|()| std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o4755)));
     let rank = [program.to_str().unwrap(), "--exact", "a_rank", "--nocapture", "--test-threads=1"];
@@ -346,7 +348,7 @@ fn a_rank_can_be_taken_once() {
 }
 
 #[test]
-fn nonsense_on_the_socket_ends_the_job_and_names_the_rank() {
+fn bytes_that_are_no_frame_end_the_job_and_name_the_rank() {
     let done = play(&["-n", "2"], "junk,sleep=20000|join,ready,sleep=20000");
     assert_eq!(done.status, 1);
     assert!(done.err.contains("rank 0 on ") && done.err.contains("bootstrap frame of"), "{}", done.err);
@@ -368,8 +370,8 @@ fn without_a_launcher_or_with_another() {
 }
 
 #[test]
-fn the_cause_is_named_and_not_who_noticed_it() {
-    // Rank 0 aborts because its peer is going, a moment before the peer's death is seen.
+fn the_rank_that_failed_is_named_and_not_one_that_noticed_it() {
+    // Rank 0 aborts because its peer dies, a moment before mpirun sees the peer's death.
     let role =
         "join,ready,publish=x,lookup=1,abort=9,exit=9|join,ready,lookup=0,publish=y,kill=KILL,sleep=20000";
     let done = play(&["-n", "2"], role);
@@ -377,7 +379,7 @@ fn the_cause_is_named_and_not_who_noticed_it() {
 }
 
 #[test]
-fn who_aborts_may_write_its_last_words() {
+fn a_rank_that_aborts_may_write_its_last_words() {
     for _ in 0..5 {
         let done = play(&["-n", "2"], "join,ready,abort=3,sleep=100,lastwords,exit=3|join,ready,sleep=20000");
         assert_eq!(done.status, 3);

@@ -1,4 +1,4 @@
-//! Jobs that hang are explained: who waits for whom, in which call, and whether it can ever end.
+//! Jobs that hang are explained: which rank waits for which, in which call, and whether the wait can ever end.
 
 mod common;
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::{build, kill, mpirun};
 
-/// Hangs as its argument says.
+/// A program that hangs in the way that its argument names.
 const HANGS: &str = r#"
 #include <mpi.h>
 #include <stdio.h>
@@ -72,7 +72,7 @@ fn program() -> &'static str {
     BUILT.get_or_init(|| build("hangs", HANGS)).to_str().unwrap()
 }
 
-/// What mpirun says about `ranks` ranks that hang.
+/// The report of mpirun on `ranks` ranks that hang.
 fn report(how: &str, ranks: &str, fabrics: &str) -> String {
     let job = mpirun(&["-q", "-n", ranks, "--timeout", "2.5", program(), how]).env("BANYAN_FABRICS", fabrics);
     let done = job.run();
@@ -94,7 +94,7 @@ fn communicators_are_called_as_the_program_calls_them() {
 }
 
 #[test]
-fn a_circle_of_receives_is_a_deadlock() {
+fn a_cycle_of_receives_is_a_deadlock() {
     for fabrics in ["shm", "tcp"] {
         let err = report("receive", "2", fabrics);
         let line = "  rank 0: MPI_Recv: receive from rank 1, tag 5, 4 bytes, on MPI_COMM_WORLD (waits for a matching";
@@ -109,21 +109,21 @@ fn a_circle_of_receives_is_a_deadlock() {
 }
 
 #[test]
-fn a_circle_of_sends_is_a_deadlock() {
+fn a_cycle_of_sends_is_a_deadlock() {
     let err = report("send", "3", "shm,tcp");
     assert!(err.contains("  rank 2: MPI_Ssend: send to rank 0, tag 3, 4 bytes"), "{err}");
     assert!(err.contains("rank 0 waits for rank 1 waits for rank 2 waits for rank 0"), "{err}");
 }
 
 #[test]
-fn ranks_that_are_alike_are_one_line() {
+fn ranks_in_equal_states_are_one_line() {
     let err = report("probe", "8", "shm,tcp");
     assert!(err.contains("  ranks 0-7: MPI_Probe: receive from any rank, any tag"), "{err}");
     assert!(err.contains("deadlock: all ranks wait"), "{err}");
 }
 
 #[test]
-fn who_is_not_in_mpi_is_said_and_is_no_deadlock() {
+fn ranks_outside_mpi_are_named_and_are_no_deadlock() {
     for fabrics in ["shm", "tcp"] {
         let err = report("mixed", "4", fabrics);
         assert!(err.contains("  rank 0: MPI_Waitall: receive from rank 1, tag 1"), "{err}");

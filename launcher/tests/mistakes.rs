@@ -43,7 +43,7 @@ fn a_function_that_is_not_built_is_named_once_for_the_job() {
 }
 
 #[test]
-fn only_the_first_culprit_is_named() {
+fn only_the_first_rank_that_failed_is_named() {
     let source = "#include <mpi.h>\n#include <unistd.h>\nint main(void) { int x = 0, r; MPI_Init(0, 0);\n\
         MPI_Comm_rank(MPI_COMM_WORLD, &r); MPI_Barrier(MPI_COMM_WORLD);\n\
         if (r == 0) MPI_Send(&x, 1, MPI_INT, 99, 0, MPI_COMM_WORLD);\n\
@@ -149,7 +149,7 @@ fn a_library_of_another_mpi_that_is_missing_is_named() {
 #[test]
 fn jobs_of_plain_programs_are_silent() {
     assert_eq!(mpirun(&["-q", "-n", "2", "hostname"]).run().err, "");
-    // Linked with our own library, without calling it.
+    // A program that is linked with our library, and does not call it.
     let program = build("plain", "#include <mpi.h>\nint main(void) { int f; return MPI_Initialized(&f); }\n");
     let done = mpirun(&["-q", "-n", "2", program.to_str().unwrap()]).run();
     assert_eq!((done.status, done.err.as_str()), (0, ""));
@@ -163,7 +163,7 @@ fn other_names_of_the_local_rank() {
     let mut lines: Vec<&str> = done.out.lines().collect();
     lines.sort_unstable();
     assert_eq!(lines, ["0 2 0 2 0 2 none", "1 2 1 2 1 2 none"]);
-    // A program that a rank starts apart from the job is one of its own, not a rank of Open MPI.
+    // A program that a rank starts without the job's variables is a job of its own, not a rank of Open MPI.
     let source = "#include <mpi.h>\n#include <stdio.h>\nint main(void) { int s; MPI_Init(0, 0);\n\
         MPI_Comm_size(MPI_COMM_WORLD, &s); printf(\"of %d\\n\", s); MPI_Finalize(); return 0; }\n";
     let program = build("apart", source);

@@ -133,7 +133,7 @@ fn binding_limits_ranks_to_cpus() {
 
 #[test]
 fn more_ranks_than_cores_is_one_line() {
-    // Not in a file or a pipe: test suites take a line on stderr for a failure. At a terminal: see terminal.rs.
+    // The notice does not go to a file or pipe, as test suites take a line on stderr for a failure; at a terminal: terminal.rs.
     assert_eq!(mpirun(&["-n", "200", "true"]).run().err, "");
     let many = mpirun(&["-v", "-n", "200", "true"]).run();
     assert!(many.status == 0 && many.err.starts_with("mpirun: 200 ranks share "), "{}", many.err);
@@ -195,7 +195,7 @@ fn wrong_settings_are_said_once() {
 }
 
 #[test]
-fn settings_that_are_none_are_named() {
+fn unknown_settings_are_named() {
     let plain = mpirun(&["-n", "2", "true"]).run();
     assert_eq!(plain.err, "");
     let done = mpirun(&["-x", "BANYAN_COL=bcast=ring", "-n", "2", "true"]).env("BANYAN_FABRIC", "tcp").run();
@@ -206,7 +206,7 @@ fn settings_that_are_none_are_named() {
     let far = mpirun(&["-genv", "BANYAN_WINGS", "2", "true", ":", "-env", "BANYAN_WINGS", "3", "true"]).run();
     assert_eq!(far.err, "mpirun: no setting of Banyan is called BANYAN_WINGS\n");
     assert_eq!(mpirun(&["-q", "true"]).env("BANYAN_FABRIC", "tcp").run().err, "");
-    // What mpirun sets for its ranks is known, also to a mpirun inside a rank.
+    // Variables that mpirun sets for its ranks are no mistakes, also to an mpirun inside a rank.
     let inner = mpirun(&[env!("CARGO_BIN_EXE_mpirun"), "true"]).run();
     assert_eq!((inner.status, inner.err.as_str()), (0, ""));
 }
@@ -288,7 +288,7 @@ fn hosts_say_how_many_ranks_they_take() {
 }
 
 #[test]
-fn variables_that_are_not_there_are_noticed_where_asked() {
+fn variables_that_are_not_set_are_noticed_where_asked() {
     let passed = |options: &[&str]| {
         mpirun(&[options, &["-x", "BAN_NONE", "-genvlist", "PATH,NONE2", "true"]].concat()).run()
     };

@@ -21,7 +21,7 @@ fn refused(arguments: &[&str], words: &[&str]) {
     }
 }
 
-/// A folder of its own, with these files in it.
+/// Makes a new folder with these files in it.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -67,7 +67,7 @@ fn files_are_named_by_patterns() {
         assert_eq!(folder.lines(&format!("o-{rank}-00")), [format!("out {rank}")]);
         assert_eq!(folder.lines(&format!("e-{rank}")), ["err"]);
     }
-    // One of the two; all ranks in one file, which is made anew; both outputs in one file.
+    // A file for one of the two outputs; one file for all ranks, which is emptied first; one file for both outputs.
     let done = run(&[&["-outfile", &folder.path("all")], &script[..]].concat());
     assert_eq!(done.err, "err\nerr\n");
     assert_eq!(folder.lines("all"), ["out 0", "out 1"]);
@@ -173,7 +173,7 @@ fn the_time_limit_may_be_a_variable() {
     let done = mpirun(&sleep).env("MPIEXEC_TIMEOUT", "0.2").run();
     assert_eq!(done.status, 124, "{}", done.err);
     assert!(done.err.contains("0.2 s"), "{}", done.err);
-    // The option counts more, and an empty variable is none.
+    // The option overrides the variable, and an empty variable counts as not set.
     let done = mpirun(&["--timeout", "0.2", "--report-state-on-timeout", "sleep", "30"]);
     assert_eq!(done.env("MPIEXEC_TIMEOUT", "3600").run().status, 124);
     assert_eq!(mpirun(&["true"]).env("MPIEXEC_TIMEOUT", "").run().status, 0);

@@ -1,4 +1,4 @@
-//! Output and input: every byte, whole lines, bounded memory, and who reads mpirun's stdin.
+//! Output and input: every byte, whole lines, bounded memory, and which rank reads mpirun's stdin.
 
 mod common;
 
@@ -137,7 +137,7 @@ fn a_slow_reader_blocks_the_ranks_and_fills_no_memory() {
     let mut child = job.command.stdout(write).spawn().unwrap();
     drop(job.command); // holds the other end
     let front = child.id().cast_signed();
-    // Let it fill up: the agent stops when it has read what it is allowed to.
+    // Let the output fill up: the agent stops reading from the ranks when its buffer is full.
     let agent = within(Duration::from_secs(5), || {
         let children = std::fs::read_to_string(format!("/proc/{front}/task/{front}/children")).ok()?;
         (!children.trim().is_empty()).then(|| agent_of(front))
@@ -147,7 +147,7 @@ fn a_slow_reader_blocks_the_ranks_and_fills_no_memory() {
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
     };
-    std::thread::sleep(Duration::from_millis(300)); // a reader who takes his time
+    std::thread::sleep(Duration::from_millis(300)); // a slow reader
     assert!(memory() < 20_000, "{} kB", memory());
     let mut out = File::from(read);
     let mut buffer = vec![0; 1 << 20];
@@ -167,7 +167,7 @@ fn a_slow_reader_blocks_the_ranks_and_fills_no_memory() {
     gone(&job.mark);
 }
 
-/// Runs mpirun with a stdout that nobody reads, does `deed` when it is full, and gives the status and stderr.
+/// Runs mpirun with a stdout that nobody reads, calls `deed` when it is full, and gives the status and stderr.
 fn unread(options: &[&str], script: &str, deed: impl FnOnce(i32)) -> (Option<i32>, String) {
     let (_read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
     let mut job = mpirun(&[&["-q", "--grace", "0.2"], options, &["sh", "-c", script]].concat());
@@ -193,7 +193,7 @@ fn a_job_ends_though_nobody_reads_its_output() {
 }
 
 #[test]
-fn who_waits_for_a_reader_uses_no_time() {
+fn mpirun_uses_no_time_while_it_waits_for_a_reader() {
     // The ranks are gone, their output is not: the agent sleeps until somebody reads.
     let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
     let mut job = mpirun(&["sh", "-c", "yes | head -c 400000"]);
@@ -243,7 +243,7 @@ fn rank_0_reads_mpiruns_input_and_the_others_nothing() {
     };
     assert_eq!(read(&script), ["0 one two", "1"]);
     assert_eq!(read(&script.replace(" -n", " --stdin none -n")), ["0", "1"]);
-    // What rank 0 does not read stays for whoever comes next.
+    // Input that rank 0 does not read stays for the next reader.
     let shared =
         format!("printf 'a\\nb\\n' | {{ {} sh -c 'read x; echo $x'; cat; }}", env!("CARGO_BIN_EXE_mpirun"));
     assert_eq!(read(&shared), ["a", "b"]);

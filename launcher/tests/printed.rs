@@ -1,4 +1,4 @@
-//! Nothing that a rank printed is lost: C programs whose output is not flushed and whose end is not a good one.
+//! Nothing that a rank printed is lost: C programs that do not flush their output and end badly.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! mpirun where the system refuses something: system calls (by a seccomp filter), /dev, memory. What is missing is named, or
-//! done without.
+//! mpirun where the system refuses something: system calls (by a seccomp filter), /dev, memory. mpirun does without it, or
+//! names it.
 
 mod common;
 
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use common::{Job, Outcome, build, marked};
 
-/// A program that refuses one system call, if one of its arguments has a value, to the program that it becomes.
+/// A program that executes another one, to which one system call is refused (if one of its arguments has a value).
 const REFUSE: &str = r#"
 #include <errno.h>
 #include <linux/filter.h>
@@ -34,10 +34,10 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// A system call, and the argument that must have a value, if one must.
+/// The system call to refuse, and the argument that must have a value for that, if any.
 type Refused = (i64, Option<(u32, u32)>);
 
-/// `mpirun ARGUMENTS`, to whom a call is refused.
+/// `mpirun ARGUMENTS`, with a system call refused to it.
 fn without(refuse: &Path, (number, argument): Refused, arguments: &[&str]) -> Outcome {
     let mut command = Command::new(refuse);
     let (at, value) = argument.map_or((-1, 0), |(at, value)| (i64::from(at), value));
@@ -87,7 +87,7 @@ fn a_refused_binding_names_the_way_out() {
     assert_eq!(without(&refuse, bind, &["--bind-to", "none", "true"]).status, 0);
 }
 
-/// Messages small and large between two ranks.
+/// A program that sends small and large messages between two ranks.
 const TALK: &str = r#"
 #include <mpi.h>
 static char out[1 << 20], in[1 << 20];
@@ -125,7 +125,7 @@ fn a_job_does_without_what_only_helps() {
     assert!(done.err.contains(&format!("no status lines: {refused}")), "{}", done.err);
 }
 
-/// A shell script in name spaces of its own, where it may mount; `None` if the system allows none.
+/// A shell script in namespaces of its own, where it may mount; `None` if the system allows no namespaces.
 fn apart(script: &str) -> Option<Job> {
     let spaces = ["--user", "--map-root-user", "--mount"];
     let allowed = Command::new("unshare").args(spaces).arg("true").output();
@@ -148,7 +148,7 @@ fn a_missing_dev_is_named() {
     assert_eq!(done.err, text);
 }
 
-/// Rank 1 is killed, after the kernel's count of kills for want of memory (a file in its place) has become `count`.
+/// Runs a job whose rank 1 is killed when the kernel's count of kills for want of memory (here a file) is `count`.
 fn killed(count: u32) -> Option<Outcome> {
     let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("vmstat-{count}"));
     std::fs::write(&file, "nr_free_pages 5\noom_kill 3\n").unwrap();

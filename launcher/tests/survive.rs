@@ -1,4 +1,4 @@
-//! Nothing survives: whatever ends a job, within two seconds no process of it is left.
+//! No process survives: whatever ends a job, within two seconds none of its processes is left.
 
 mod common;
 
@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use common::{OVER, agent_of, gone, kill, mpirun};
 
-/// A rank that ignores what it can, with a child, one that left its session and one that is stopped.
+/// A rank that ignores all signals that it can, with a child, a child that left the session, and one that is stopped.
 const STUBBORN: &str = "trap '' TERM INT HUP QUIT USR1
     setsid sh -c 'trap \"\" TERM; (trap \"\" TERM; sleep 1000) & echo up; sleep 1000' &
     sleep 1000 & (sh -c 'kill -STOP $$; sleep 1000') &
@@ -16,7 +16,7 @@ fn stubborn() -> common::Running {
     mpirun(&["-n", "2", "sh", "-c", STUBBORN]).start(4)
 }
 
-/// Starts stubborn ranks, does `deed` to mpirun's front and agent, and gives mpirun's status.
+/// Starts stubborn ranks, calls `deed` with the pids of mpirun's front and agent, and gives mpirun's status.
 fn after(deed: impl FnOnce(i32, i32)) -> (Option<i32>, String) {
     let job = stubborn();
     let (front, agent, mark) = (job.pid(), agent_of(job.pid()), job.mark.clone());

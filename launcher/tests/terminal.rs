@@ -1,4 +1,4 @@
-//! mpirun at a terminal: Ctrl-C, Ctrl-Z, the background, and rank 0 reading what is typed.
+//! mpirun at a terminal: Ctrl-C, Ctrl-Z, the background, and rank 0, which reads the keyboard.
 
 mod common;
 

@@ -1,6 +1,6 @@
 /* Ranks whose memory no other process may read, as they are not dumpable: collectives that would read it get their data another
  * way. Only the superuser could read it all the same, so the ranks become somebody else.
- * RUN: ranks=20 fabrics=shm limit=30 only=banyan env=BANYAN_COLL=allreduce=pull,bcast=pull */
+ * RUN: ranks=20 fabrics=shm limit=30 only=banyan env=BANYAN_COLL=allreduce=single_copy,bcast=single_copy */
 #define _GNU_SOURCE
 #include <sys/prctl.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 /* A rank that may not read others' memory is told so, and what to do, if BANYAN_COLL forces an algorithm that needs it. Messages
  * go another way. With a core for each rank the algorithm is not there, and all goes well.
  *
- * RUN: ranks=20 fabrics=shm limit=30 only=banyan env=BANYAN_COLL=bcast=pull,allreduce=pull */
+ * RUN: ranks=20 fabrics=shm limit=30 only=banyan env=BANYAN_COLL=bcast=single_copy,allreduce=single_copy */
 #include "check.h"
 
 #include <errno.h>

@@ -1,96 +1,96 @@
-//! What an allreduce of 8 bytes costs two ranks in instructions, for `cargo xtask test`: both ranks in one thread, over
-//! slots in shared memory, each step scripted, so that nothing waits. The instructions inside `counted` are to be
-//! counted; it says how many calls that were.
+//! What an allreduce of 8 bytes costs two ranks in instructions, for `cargo xtask test`: both ranks run in one thread, over
+//! CICO buffers in shared memory, each step scripted, so that no rank waits. The caller counts the instructions inside
+//! `counted`; the program prints how many calls those were.
 
 use banyan_coll::{
-    Advance, Attempt, Call, Facts, Fault, Key, Kind, Memory, Messenger, Op, OpId, PlanCache, Published,
-    SlotFacts, Slots, Tuning, attempt,
+    Advance, Attempt, Call, Fault, Key, Kind, Messenger, Op, OpId, Operand, PlanCache, Published,
+    SharedBuffers, SharedCaps, Topology, Tuning, attempt,
 };
 use banyan_datatype::op::Builtin;
 use banyan_datatype::{Data, Datatype, TypeArc};
-use banyan_memory::{Buffer, Scratch};
+use banyan_memory::{Buffer, HeapBuffer};
 use banyan_shm::{Arena, Options, Shm};
 use banyan_transport::Peer;
 
-/// A rank's slots, and no messages.
+/// A rank's access to the CICO buffers; it sends no messages.
 struct Port(Arena);
 
-impl Slots for Port {
-    fn banks(&self) -> u64 {
-        Arena::BANKS
+impl SharedBuffers for Port {
+    fn cells(&self) -> u64 {
+        Arena::CELLS
     }
 
     fn inline_bytes(&self) -> usize {
         self.0.inline_bytes()
     }
 
-    fn publish(&mut self, stamp: u64, data: &Buffer, at: isize, len: usize) {
-        self.0.publish_part(stamp, data, at, len);
+    fn publish(&mut self, seq: u64, data: &Buffer, at: isize, len: usize) {
+        self.0.publish_part(seq, data, at, len);
     }
 
-    fn bank(&mut self, stamp: u64) -> Buffer {
-        self.0.bank(stamp)
+    fn cell(&mut self, seq: u64) -> Buffer {
+        self.0.cell(seq)
     }
 
-    fn publish_bank(&mut self, stamp: u64) {
-        self.0.publish_bank(stamp);
+    fn publish_cell(&mut self, seq: u64) {
+        self.0.publish_cell(seq);
     }
 
-    fn publish_region(&mut self, stamp: u64, data: &Buffer) {
-        self.0.publish_region(stamp, data);
+    fn expose(&mut self, seq: u64, data: &Buffer) {
+        self.0.expose(seq, data);
     }
 
-    fn revoke_regions(&mut self, first: u64, last: u64) {
-        self.0.revoke_regions(first, last);
+    fn revoke_exposed(&mut self, first: u64, last: u64) {
+        self.0.revoke_exposed(first, last);
     }
 
-    fn look(&mut self, rank: u32, stamp: u64) -> Option<Published> {
-        self.0.look(rank, stamp).map(|published| match published {
+    fn poll(&mut self, rank: u32, seq: u64) -> Option<Published> {
+        self.0.poll(rank, seq).map(|published| match published {
             banyan_shm::Published::Inline(bytes) => Published::Inline(bytes),
-            banyan_shm::Published::Region(len) => Published::Region(len),
+            banyan_shm::Published::Exposed(len) => Published::Exposed(len),
         })
     }
 
-    fn pull(&mut self, rank: u32, stamp: u64, at: u64, into: &Buffer) -> bool {
-        self.0.pull(rank, stamp, at, into)
+    fn get(&mut self, rank: u32, seq: u64, at: u64, into: &Buffer) -> bool {
+        self.0.get(rank, seq, at, into)
     }
 
-    fn release(&mut self, stamp: u64) {
-        self.0.release(stamp);
+    fn ack(&mut self, seq: u64) {
+        self.0.ack(seq);
     }
 
-    fn released(&mut self, rank: u32) -> u64 {
-        self.0.released(rank)
+    fn acked(&mut self, rank: u32) -> u64 {
+        self.0.acked(rank)
     }
 
     fn void(&mut self, first: u64, last: u64) {
         self.0.void(first, last);
     }
 
-    fn reached(&mut self, rank: u32, stamp: u64) -> bool {
-        self.0.reached(rank, stamp)
+    fn reached(&mut self, rank: u32, seq: u64) -> bool {
+        self.0.reached(rank, seq)
     }
 
-    fn board(&mut self) -> Buffer {
-        self.0.board()
+    fn scratch(&mut self) -> Buffer {
+        self.0.scratch()
     }
 
-    fn can_pull_regions(&self) -> bool {
+    fn single_copy(&self) -> bool {
         false
     }
 }
 
 impl Messenger for Port {
     fn send(&mut self, _: u32, _: Key, _: &Data) -> Option<OpId> {
-        unreachable!("8 bytes go through slots")
+        unreachable!("8 bytes go through CICO buffers")
     }
 
     fn recv(&mut self, _: u32, _: Key, _: &Data) -> OpId {
-        unreachable!("8 bytes go through slots")
+        unreachable!("8 bytes go through CICO buffers")
     }
 
     fn poll(&mut self, _: OpId) -> Option<Result<u64, Fault>> {
-        unreachable!("8 bytes go through slots")
+        unreachable!("8 bytes go through CICO buffers")
     }
 
     fn met(&mut self, _: OpId) -> bool {
@@ -99,7 +99,7 @@ impl Messenger for Port {
 
     fn cancel(&mut self, _: OpId) {}
 
-    fn slots(&mut self) -> Option<&mut dyn Slots> {
+    fn shared(&mut self) -> Option<&mut dyn SharedBuffers> {
         Some(self)
     }
 }
@@ -117,11 +117,11 @@ impl Rank {
     }
 }
 
-/// The first rank begins, the second finds it there, the first finds the second.
+/// The first rank publishes; the second finds that and completes; then the first finds what the second has published.
 #[inline(always)]
 fn allreduce(ranks: &mut [Rank; 2], tuning: &Tuning) {
     let [first, second] = ranks;
-    let Some(Attempt::Begun(mut execution)) = first.attempt(tuning) else {
+    let Some(Attempt::Pending(mut execution)) = first.attempt(tuning) else {
         panic!("the second rank is not there yet")
     };
     assert!(matches!(second.attempt(tuning), Some(Attempt::Over(Ok(())))), "the first rank is there");
@@ -140,25 +140,25 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         [0, 1].map(|me| Shm::attach(memory.try_clone()?, me, &peers, Options::default()).map_err(Into::into));
     let [first, second]: [Result<Shm, Box<dyn std::error::Error>>; 2] = shms;
     let (first, second) = (first?, second?);
-    let at = first.arena_join(1, 2).ok_or("there is room")?;
+    let at = first.arena_join(1, 2).ok_or("there is no room for an arena")?;
     second.arena_join(1, 2);
-    let double = TypeArc::Predefined(Datatype::builtin(0x214).ok_or("there is a double")?);
-    let facts = |arena: &Arena| Facts {
+    let double = TypeArc::Predefined(Datatype::builtin(0x214).ok_or("there is no MPI_DOUBLE")?);
+    let topology = |arena: &Arena| Topology {
         ranks: 2,
-        shared: true,
+        one_node: true,
         cores: 2,
         per_node: 2,
-        slots: Some(SlotFacts { inline: arena.inline_bytes() as u64, regions: false, board: 0 }),
+        shared: Some(SharedCaps { inline: arena.inline_bytes() as u64, single_copy: false, scratch: 0 }),
     };
     let rank = |me: u32, shm: &Shm| {
         let arena = shm.arena(at, me, 2, &[0, 1]);
-        let memory = |value: f64| {
-            let base = Scratch::copy_of(&value.to_ne_bytes());
-            (base.clone(), Memory::Uniform { base, count: 1, ty: double.clone() })
+        let operand = |value: f64| {
+            let base = HeapBuffer::copy_of(&value.to_ne_bytes());
+            (base.clone(), Operand::Uniform { base, count: 1, ty: double.clone() })
         };
-        let ((_, send), (result, recv)) = (memory(f64::from(me) + 1.0), memory(0.0));
-        let call = Call::reducing(Kind::Allreduce, send, recv, Op::Builtin(Builtin::Sum), 0);
-        Rank { plans: PlanCache::new(me, facts(&arena)), port: Port(arena), call, result }
+        let ((_, send), (result, recv)) = (operand(f64::from(me) + 1.0), operand(0.0));
+        let call = Call::reduction(Kind::Allreduce, send, recv, Op::Builtin(Builtin::Sum), 0);
+        Rank { plans: PlanCache::new(me, topology(&arena)), port: Port(arena), call, result }
     };
     let mut ranks = [rank(0, &first), rank(1, &second)];
     let tuning = Tuning::default();

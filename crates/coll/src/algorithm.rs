@@ -1,4 +1,4 @@
-//! A row of the list of algorithms: what it does, what it needs, what it costs.
+//! [`Algorithm`], a row of the list of algorithms: what it does, what it needs, what it costs.
 
 use crate::algorithms as a;
 use crate::{Chunks, Kind, Round, Shape};
@@ -8,17 +8,17 @@ use crate::{Chunks, Kind, Round, Shape};
 pub enum Needs {
     /// Nothing.
     Messages,
-    /// Shared slots, and what a rank publishes, one vector or block, fits into one.
+    /// CICO buffers, and that the one vector or block which a rank publishes fits into a cell.
     Inline,
-    /// Shared slots, and what a rank publishes, a block for each rank, fits into one.
+    /// CICO buffers, and that the blocks for all ranks which a rank publishes fit into a cell together.
     InlineBlocks,
-    /// Shared slots with some room for each other rank; what does not fit there goes by message.
-    Pockets,
-    /// Shared slots with a board, and elements that lie in memory as they are packed, combined by an operation of
-    /// MPI's own, if any.
-    Board,
-    /// Shared slots, and ranks that can pull out of each other's memory.
-    Regions,
+    /// CICO buffers whose cells have a sub-buffer for each other rank; what does not fit there goes by message.
+    SubBuffers,
+    /// CICO buffers and a shared scratch, and elements that lie in memory as they are packed, combined by an operation
+    /// of MPI's own, if any.
+    SharedScratch,
+    /// CICO buffers, and ranks that can get out of each other's memory by single copy.
+    SingleCopy,
 }
 
 /// One way to carry out one collective: pure functions from a [`Shape`] to a schedule.
@@ -29,19 +29,19 @@ pub struct Algorithm {
     pub name: &'static str,
     /// Where it comes from, and what it is good for.
     pub about: &'static str,
-    /// What it needs.
+    /// What it needs besides messages.
     pub needs: Needs,
-    /// It changes the order of operands, so the operation must commute.
+    /// The algorithm changes the order of operands, so the operation must commute.
     pub reorders: bool,
-    /// Stamps of the shared slots that it uses up (0: it does not touch them).
+    /// Sequence numbers of the shared buffers that one collective uses up (0: it does not touch them).
     pub phases: fn(&Shape) -> u32,
-    /// Chunks that go through the board in turn; each has its share of the phases.
+    /// Chunks that go through the shared scratch one after the other; each has an equal share of the phases.
     pub chunks: fn(&Shape) -> Chunks,
-    /// Units of [`Buf::Temp`](crate::Buf::Temp) that it wants.
+    /// Units of [`Buf::Temp`](crate::Buf::Temp) that this rank needs.
     pub temp: fn(&Shape) -> u64,
     /// Number of rounds, alike at all ranks.
     pub rounds: fn(&Shape) -> u32,
-    /// Makes one round.
+    /// Makes one round, by its number.
     pub round: fn(&Shape, u32, &mut Round),
     /// What the slowest rank does.
     pub cost: fn(&Case) -> Cost,
@@ -53,7 +53,7 @@ impl std::fmt::Debug for Algorithm {
     }
 }
 
-/// Its name tells an algorithm from the others of its collective.
+/// Two algorithms are equal if their collectives and their names are.
 impl PartialEq for Algorithm {
     fn eq(&self, other: &Algorithm) -> bool {
         (self.kind, self.name) == (other.kind, other.name)
@@ -67,21 +67,21 @@ pub struct Case {
     pub bytes: f64,
     /// Ranks.
     pub ranks: u32,
-    /// Bytes of the largest block, where ranks know that they differ; else as `bytes`.
+    /// Bytes of the largest block, where blocks differ and all ranks know them; else as `bytes`.
     pub largest: f64,
-    /// Bytes of a slot.
-    pub slot: f64,
+    /// Bytes of a cell of a CICO buffer.
+    pub cell_bytes: f64,
     /// Elements lie in memory as they are packed, and are combined, if at all, by an operation of MPI's own.
     pub plain: bool,
 }
 
 impl Case {
-    /// Of elements that are plain, in blocks that are alike, without slots.
+    /// A case of plain elements, in blocks of equal length, without CICO buffers.
     pub fn plain(bytes: f64, ranks: u32) -> Case {
-        Case { bytes, largest: bytes, slot: 0.0, ranks, plain: true }
+        Case { bytes, largest: bytes, cell_bytes: 0.0, ranks, plain: true }
     }
 
-    /// Ranks, for arithmetic.
+    /// Ranks, as a float.
     pub fn p(&self) -> f64 {
         f64::from(self.ranks)
     }
@@ -91,108 +91,109 @@ impl Case {
         f64::from(crate::log2_up(self.ranks))
     }
 
-    /// 1 if the ranks are no power of two, else 0: extra rounds of some algorithms.
-    pub fn odd(&self) -> f64 {
+    /// 1 if the number of ranks is no power of two, else 0: the rounds of some algorithms in which the ranks beyond a
+    /// power of two fold in.
+    pub fn folds(&self) -> f64 {
         f64::from(u8::from(!self.ranks.is_power_of_two()))
     }
 }
 
-/// What the slowest rank does, one after the other.
+/// What the slowest rank does, all of it one after the other.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct Cost {
     /// Messages that wait for one another.
     pub steps: f64,
-    /// Messages that go in the shadow of others, and only cost their handling.
+    /// Messages whose latency is hidden behind that of others, so that they cost their handling alone.
     pub extra: f64,
     /// Bytes sent or received.
     pub bytes: f64,
     /// Bytes reduced.
     pub reduced: f64,
-    /// Bytes copied within the rank or through shared slots.
+    /// Bytes copied within the rank or through shared buffers.
     pub copied: f64,
     /// Cache lines fetched from other cores.
-    pub hops: f64,
+    pub transfers: f64,
     /// Times that every rank waits for others: scheduling rounds where ranks exceed cores.
     pub waits: f64,
-    /// Regions pulled.
-    pub pulls: f64,
-    /// Bytes pulled.
-    pub pulled: f64,
+    /// Single-copy gets.
+    pub gets: f64,
+    /// Bytes that single-copy gets move.
+    pub got_bytes: f64,
 }
 
-/// Every algorithm there is. The first of a kind that needs nothing but messages and keeps the order does
-/// for every case.
+/// Every algorithm there is. The first of each kind needs nothing but messages and keeps the order of operands, so it
+/// does for every case.
 pub const ALL: &[&Algorithm] = &[
     &a::barrier::DISSEMINATION,
-    &a::shared::BARRIER,
+    &a::cico::BARRIER,
     &a::bcast::BINOMIAL,
     &a::bcast::SCATTER_RING,
     &a::bcast::CHAIN,
-    &a::shared::BCAST,
-    &a::shared::BCAST_PULL,
-    &a::board::BCAST,
+    &a::cico::BCAST,
+    &a::cico::BCAST_SINGLE_COPY,
+    &a::scratch::BCAST,
     &a::gather::BINOMIAL,
     &a::gather::LINEAR,
-    &a::shared::GATHER,
-    &a::board::GATHER,
+    &a::cico::GATHER,
+    &a::scratch::GATHER,
     &a::gather::LINEAR_V,
-    &a::pockets::GATHERV,
+    &a::sub_buffers::GATHERV,
     &a::scatter::BINOMIAL,
     &a::scatter::LINEAR,
-    &a::shared::SCATTER,
-    &a::board::SCATTER,
+    &a::cico::SCATTER,
+    &a::scratch::SCATTER,
     &a::scatter::LINEAR_V,
-    &a::pockets::SCATTERV,
+    &a::sub_buffers::SCATTERV,
     &a::allgather::BRUCK,
     &a::allgather::RING,
-    &a::shared::ALLGATHER,
-    &a::board::ALLGATHER,
+    &a::cico::ALLGATHER,
+    &a::scratch::ALLGATHER,
     &a::allgather::BRUCK_V,
     &a::allgather::RING_V,
-    &a::shared::ALLGATHERV,
-    &a::board::ALLGATHERV,
+    &a::cico::ALLGATHERV,
+    &a::scratch::ALLGATHERV,
     &a::alltoall::BRUCK,
     &a::alltoall::PAIRWISE,
     &a::alltoall::SPREAD,
-    &a::shared::ALLTOALL,
-    &a::board::ALLTOALL,
+    &a::cico::ALLTOALL,
+    &a::scratch::ALLTOALL,
     &a::alltoall::PAIRWISE_V,
     &a::alltoall::SPREAD_V,
-    &a::pockets::ALLTOALLV,
+    &a::sub_buffers::ALLTOALLV,
     &a::alltoall::PAIRWISE_W,
     &a::alltoall::SPREAD_W,
-    &a::pockets::ALLTOALLW,
+    &a::sub_buffers::ALLTOALLW,
     &a::reduce::BINOMIAL,
     &a::reduce::RABENSEIFNER,
-    &a::shared::REDUCE,
-    &a::shared::REDUCE_PULL,
-    &a::board::REDUCE,
-    &a::board::REDUCE_POOL,
+    &a::cico::REDUCE,
+    &a::cico::REDUCE_SINGLE_COPY,
+    &a::scratch::REDUCE,
+    &a::scratch::REDUCE_SPLIT,
     &a::allreduce::DOUBLING,
     &a::allreduce::RABENSEIFNER,
     &a::allreduce::RING,
-    &a::shared::ALLREDUCE,
-    &a::shared::ALLREDUCE_PULL,
-    &a::board::ALLREDUCE,
-    &a::board::ALLREDUCE_POOL,
+    &a::cico::ALLREDUCE,
+    &a::cico::ALLREDUCE_SINGLE_COPY,
+    &a::scratch::ALLREDUCE,
+    &a::scratch::ALLREDUCE_SPLIT,
     &a::reduce_scatter::DOUBLING,
     &a::reduce_scatter::PAIRWISE,
-    &a::shared::REDUCE_SCATTER,
-    &a::board::REDUCE_SCATTER,
-    &a::board::REDUCE_SCATTER_POOL,
+    &a::cico::REDUCE_SCATTER,
+    &a::scratch::REDUCE_SCATTER,
+    &a::scratch::REDUCE_SCATTER_SPLIT,
     &a::reduce_scatter::DOUBLING_BLOCK,
     &a::reduce_scatter::PAIRWISE_BLOCK,
-    &a::shared::REDUCE_SCATTER_BLOCK,
-    &a::board::REDUCE_SCATTER_BLOCK,
-    &a::board::REDUCE_SCATTER_BLOCK_POOL,
+    &a::cico::REDUCE_SCATTER_BLOCK,
+    &a::scratch::REDUCE_SCATTER_BLOCK,
+    &a::scratch::REDUCE_SCATTER_BLOCK_SPLIT,
     &a::scan::DOUBLING,
     &a::scan::CHAIN,
-    &a::shared::SCAN,
-    &a::board::SCAN,
+    &a::cico::SCAN,
+    &a::scratch::SCAN,
     &a::scan::EXCLUSIVE_DOUBLING,
     &a::scan::EXCLUSIVE_CHAIN,
-    &a::shared::EXSCAN,
-    &a::board::EXSCAN,
+    &a::cico::EXSCAN,
+    &a::scratch::EXSCAN,
 ];
 
 /// The algorithms for intercommunicators, one for each collective that there is between two groups. They need messages

@@ -46,7 +46,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them, with the names that settings and `--explain` use.
+    /// All collectives, with the names that settings and `--explain` use.
     pub const ALL: [(Kind, &'static str); 17] = [
         (Kind::Barrier, "barrier"),
         (Kind::Bcast, "bcast"),
@@ -77,7 +77,7 @@ impl Kind {
         Self::ALL.iter().find(|row| row.1 == name).map(|row| row.0)
     }
 
-    /// True if it combines elements with an operation.
+    /// True if the collective combines elements with an operation.
     pub fn reduces(self) -> bool {
         use Kind::*;
         matches!(self, Reduce | Allreduce | ReduceScatter | ReduceScatterBlock | Scan | Exscan)
@@ -97,49 +97,49 @@ impl Kind {
     }
 
     /// True if some ranks do not know how many bytes others move, so that the choice of an algorithm must not
-    /// depend on it.
+    /// depend on sizes.
     pub fn size_unknown(self) -> bool {
         use Kind::*;
         matches!(self, Gatherv | Scatterv | Alltoallv | Alltoallw)
     }
 }
 
-/// What a collective reads or writes at this rank. Offset 0 of a buffer is the address that the user gave.
+/// User memory that a collective reads or writes at this rank. Offset 0 of a buffer is the address that the user gave.
 #[derive(Clone, Debug)]
-pub enum Memory {
+pub enum Operand {
     /// Not significant at this rank.
     Nothing,
     /// MPI_IN_PLACE: the data are in the other argument.
     InPlace,
-    /// `count` elements; per rank (block) where the collective says so.
+    /// `count` elements; in each rank's block, where the collective has blocks.
     Uniform {
         /// Offset 0 is the user's address.
         base: Buffer,
-        /// Elements.
+        /// Number of elements.
         count: u64,
-        /// Of this type.
+        /// Type of the elements.
         ty: TypeArc,
     },
     /// A block per rank: `counts[r]` elements at `displs[r]` extents from the base.
     Vector {
         /// Offset 0 is the user's address.
         base: Buffer,
-        /// Elements, a number per rank.
+        /// Number of elements, per rank.
         counts: Vec<u64>,
-        /// In extents of the type, a number per rank. Empty: the blocks follow each other.
+        /// Displacements in extents of the type, per rank. Empty: the blocks follow each other.
         displs: Vec<i64>,
-        /// Of this type.
+        /// Type of the elements.
         ty: TypeArc,
     },
     /// A block per rank, each of a type of its own (MPI_Alltoallw).
     Wide {
         /// Offset 0 is the user's address.
         base: Buffer,
-        /// Elements, a number per rank.
+        /// Number of elements, per rank.
         counts: Vec<u64>,
-        /// In bytes, a number per rank.
+        /// Displacements in bytes, per rank.
         displs: Vec<i64>,
-        /// A type per rank.
+        /// Type of the elements, per rank.
         types: Vec<TypeArc>,
     },
 }
@@ -149,11 +149,11 @@ pub enum Memory {
 pub enum Op {
     /// One of MPI's own.
     Builtin(Builtin),
-    /// The user's (MPI_Op_create).
+    /// An operation of the user's (MPI_Op_create).
     User {
-        /// What the user said about it.
+        /// Whether the user said that it commutes.
         commutative: bool,
-        /// How to call it.
+        /// The user's function.
         fun: Arc<dyn UserOp>,
     },
 }
@@ -168,7 +168,7 @@ impl std::fmt::Debug for Op {
 }
 
 impl Op {
-    /// True if operands may change places.
+    /// True if the operation commutes.
     #[inline]
     pub fn commutative(&self) -> bool {
         match self {
@@ -188,14 +188,14 @@ pub trait UserOp: Send + Sync {
 /// A collective as the user asked for it, arguments already checked.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// Which one.
+    /// Which collective.
     pub kind: Kind,
     /// The root, 0 where there is none.
     pub root: u32,
-    /// What this rank gives. Block kinds: per rank.
-    pub send: Memory,
-    /// What this rank gets (bcast: the only buffer, also at the root).
-    pub recv: Memory,
+    /// The data that this rank gives. With blocks: a block for each rank.
+    pub send: Operand,
+    /// Where this rank gets its result (bcast: the only buffer, also at the root).
+    pub recv: Operand,
     /// The operation, if the kind reduces.
     pub op: Option<Op>,
 }
@@ -204,30 +204,30 @@ impl Call {
     /// MPI_Barrier.
     #[inline]
     pub fn barrier() -> Call {
-        Call { kind: Kind::Barrier, root: 0, send: Memory::Nothing, recv: Memory::Nothing, op: None }
+        Call { kind: Kind::Barrier, root: 0, send: Operand::Nothing, recv: Operand::Nothing, op: None }
     }
 
     /// MPI_Bcast of `data` (uniform).
     #[inline]
-    pub fn bcast(data: Memory, root: u32) -> Call {
-        Call { kind: Kind::Bcast, root, send: Memory::Nothing, recv: data, op: None }
+    pub fn bcast(data: Operand, root: u32) -> Call {
+        Call { kind: Kind::Bcast, root, send: Operand::Nothing, recv: data, op: None }
     }
 
-    /// A collective that moves data, without a reduction. Rooted kinds: `send` is in place at the root of a
-    /// gather, `recv` at the root of a scatter, and what is not significant is [`Memory::Nothing`]. Gather and
-    /// allgather, scatter: uniform, `count` per rank; the `v` forms take [`Memory::Vector`] on the side that
-    /// has blocks, alltoallv on both, alltoallw [`Memory::Wide`] on both.
-    pub fn moving(kind: Kind, send: Memory, recv: Memory, root: u32) -> Call {
+    /// A collective that moves data, without a reduction. Rooted kinds: `send` may be in place at the root of a gather,
+    /// `recv` at the root of a scatter, and an operand that is not significant is [`Operand::Nothing`]. Gather,
+    /// allgather and scatter take uniform operands, `count` per rank. The `v` forms take [`Operand::Vector`] on the
+    /// side that has blocks, alltoallv on both sides, and alltoallw takes [`Operand::Wide`] on both.
+    pub fn data_movement(kind: Kind, send: Operand, recv: Operand, root: u32) -> Call {
         Call { kind, root, send, recv, op: None }
     }
 
-    /// A reduction. Reduce, allreduce, scan, exscan: both uniform, `count` elements (`recv` is nothing at
-    /// ranks other than a reduce's root; in place: `send`). Reduce_scatter: `send` uniform with all elements,
-    /// `recv` a vector with the counts of all ranks and no displacements. Reduce_scatter_block: `send`
-    /// uniform with all elements, `recv` uniform with this rank's. In place for these two: `send` is in
-    /// place, and `recv.base` reaches over all elements.
+    /// A reduction. Reduce, allreduce, scan, exscan: both operands are uniform, `count` elements (`recv` is nothing at
+    /// ranks other than a reduce's root; `send` may be in place). Reduce_scatter: `send` is uniform with all elements,
+    /// `recv` a vector with the counts of all ranks and no displacements. Reduce_scatter_block: `send` is
+    /// uniform with all elements, `recv` uniform with those of this rank. If `send` is in place for the latter two,
+    /// `recv.base` covers all elements.
     #[inline]
-    pub fn reducing(kind: Kind, send: Memory, recv: Memory, op: Op, root: u32) -> Call {
+    pub fn reduction(kind: Kind, send: Operand, recv: Operand, op: Op, root: u32) -> Call {
         Call { kind, root, send, recv, op: Some(op) }
     }
 }

@@ -1,12 +1,13 @@
-//! What ranks say of their calls, so that calls which do not go together are an error at each rank that needs what is not
-//! there, and never wrong data.
+//! Finds collectives that ranks call differently: such calls end in an error at each rank that needs what never comes,
+//! and never in wrong data.
 //!
-//! * [`About`] is what all ranks of a communicator must say alike of a call, in one word. A [`Ledger`] numbers the calls of
-//!   a communicator and makes a *tag* of each: 16 bits that depend on what the call is about, and on how far all calls before
-//!   have brought stamps and board. The tag is in the stamp that a rank publishes under and in the key of each message, so
-//!   that what is meant for another call is never taken.
-//! * A rank that has waited for long asks those it waits for, by a [`Note`]. Who has called something else, has given up, or
-//!   is through with that call, answers. What the two called is in the notes, in plain numbers.
+//! * [`About`] holds, in one word, what all ranks of a communicator must say alike of a call. A [`Ledger`] numbers the
+//!   calls of a communicator and computes a *tag* for each: 16 bits that depend on what the call is about, and on how far
+//!   all earlier calls have advanced the sequence numbers and the sections of the shared scratch. The tag is part of the
+//!   sequence number that a rank publishes under and of the key of each message, so no rank takes what is meant for
+//!   another call.
+//! * A rank that has waited for long sends a [`Note`] to each rank that it waits for. A rank answers if it has called
+//!   something else, has given the call up, or is through with it. The notes say in plain numbers what the two called.
 
 use std::fmt;
 
@@ -15,7 +16,7 @@ use banyan_datatype::op;
 use crate::{Fault, Kind, Op, Shape};
 
 /// What all ranks must say alike of a collective, in one word: kind, operation, size of an element (its logarithm), root (or
-/// a mark of the list of counts), and bytes. What does not fit is cut at the largest that does.
+/// a hash of the list of counts), and bytes. A value that does not fit its bits becomes the largest that does.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct About(u64);
 
@@ -28,32 +29,32 @@ const AT_OP: u32 = KINDS;
 const AT_UNIT: u32 = AT_OP + OPS;
 const AT_ROOT: u32 = AT_UNIT + UNITS;
 const AT_BYTES: u32 = AT_ROOT + ROOTS;
-/// In place of one of MPI's own operations: one of the user's.
+/// Stands for every operation of the user's, where one of MPI's own has its code.
 const USERS: u64 = 1;
 
-/// The value, or the largest that so many bits hold.
+/// The value, or the largest that fits into so many bits.
 fn fit(value: u64, bits: u32) -> u64 {
     value.min((1 << bits) - 1)
 }
 
 impl About {
-    /// Of a call of this shape, but for its operation.
+    /// What a call of this shape is about, without its operation.
     pub(crate) fn of(kind: Kind, shape: &Shape) -> About {
         use Kind::*;
         let ranks = shape.ranks;
         let (units, root) = match kind {
             // Each group of an intercommunicator has counts and a root of its own, and ranks beside the root know none.
             _ if shape.split > 0 => (0, 0),
-            // Each pair knows its own.
+            // Only the two ranks of a pair know the size of what they exchange.
             _ if kind.size_unknown() => (0, shape.root),
-            Allgatherv => (shape.recvs.start(ranks), mark((0..ranks).map(|rank| shape.recvs.block(rank).1))),
+            Allgatherv => (shape.recvs.start(ranks), hash((0..ranks).map(|rank| shape.recvs.block(rank).1))),
             ReduceScatter => {
-                (shape.sends.start(ranks), mark((0..ranks).map(|rank| shape.sends.block(rank).1)))
+                (shape.sends.start(ranks), hash((0..ranks).map(|rank| shape.sends.block(rank).1)))
             }
             _ => (shape.len, shape.root),
         };
         let bytes = units.saturating_mul(shape.unit);
-        // No element of MPI's operations has more than 64 bytes.
+        // No element that MPI's own operations combine has more than 64 bytes.
         let unit = if kind.reduces() && shape.split == 0 { u64::from((shape.unit | 1).ilog2()) } else { 0 };
         About(
             kind as u64
@@ -63,57 +64,57 @@ impl About {
         )
     }
 
-    /// The same with one of MPI's own operations.
+    /// Adds one of MPI's own operations.
     #[inline(always)]
-    pub(crate) fn with(self, op: op::Builtin) -> About {
+    pub(crate) fn with_builtin(self, op: op::Builtin) -> About {
         About(self.0 | (op as u64) << AT_OP)
     }
 
-    /// The same with any operation, if all ranks know one.
+    /// Adds any operation, unless the call is `between` two groups, where not all ranks know it.
     pub(crate) fn with_any(self, op: Option<&Op>, between: bool) -> About {
         match op {
-            // Ranks beside the root of an intercommunicator know none.
+            // In an intercommunicator the ranks beside the root know no operation.
             Some(_) if between => self,
             None => self,
-            Some(Op::Builtin(op)) => self.with(*op),
-            // Their elements may be of types of the user's.
+            Some(Op::Builtin(op)) => self.with_builtin(*op),
+            // The elements may be of types of the user's: their size is left out.
             Some(Op::User { .. }) => About(self.0 & !(((1 << UNITS) - 1) << AT_UNIT) | USERS << AT_OP),
         }
     }
 
-    fn part(self, at: u32, bits: u32) -> u64 {
+    fn field(self, at: u32, bits: u32) -> u64 {
         self.0 >> at & ((1 << bits) - 1)
     }
 
     fn kind(self) -> Option<Kind> {
-        Kind::ALL.get(self.part(0, KINDS) as usize).map(|row| row.0)
+        Kind::ALL.get(self.field(0, KINDS) as usize).map(|row| row.0)
     }
 
     fn root(self) -> u64 {
-        self.part(AT_ROOT, ROOTS)
+        self.field(AT_ROOT, ROOTS)
     }
 
     fn bytes(self) -> u64 {
-        self.part(AT_BYTES, BYTES)
+        self.field(AT_BYTES, BYTES)
     }
 
     fn op(self) -> u64 {
-        self.part(AT_OP, OPS)
+        self.field(AT_OP, OPS)
     }
 
-    /// What may not differ once without the communicator's being out of step for good: kind and root.
-    fn firm(self) -> u64 {
+    /// Kind and root: if they differ once, the ranks of the communicator are out of step for good.
+    fn kind_and_root(self) -> u64 {
         self.0 & (((1 << KINDS) - 1) | (((1 << ROOTS) - 1) << AT_ROOT))
     }
 }
 
-/// Some bits that depend on all the numbers.
-fn mark(numbers: impl Iterator<Item = u64>) -> u32 {
-    let mixed = numbers.fold(1, |mark: u64, number| (mark.rotate_left(9) ^ number).wrapping_mul(ODD));
+/// [`ROOTS`] bits that depend on all the numbers.
+fn hash(numbers: impl Iterator<Item = u64>) -> u32 {
+    let mixed = numbers.fold(1, |hash: u64, number| (hash.rotate_left(9) ^ number).wrapping_mul(MULTIPLIER));
     (mixed >> (64 - ROOTS)) as u32
 }
 
-/// As in the user's program: `MPI_Bcast with root 0 and 40 bytes`.
+/// In the words of the user's program: `MPI_Bcast with root 0 and 40 bytes`.
 impl fmt::Display for About {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(kind) = self.kind() else { return write!(f, "an unknown collective") };
@@ -141,24 +142,25 @@ impl fmt::Display for About {
 /// A rank, and what it says that it has called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Said {
-    /// In the communicator.
+    /// The rank in the communicator.
     pub rank: u32,
-    /// Its call.
+    /// What it has called.
     pub about: About,
 }
 
-/// What a call does to the numbers of those after it, and what it must not differ in if these are to be alike, in one word.
+/// What a call consumes of what later calls count on (sequence numbers and chunks of the shared scratch), with its kind and
+/// root, in one word. Ranks whose calls have consumed alike are in step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Used(u64);
 
 impl Used {
-    /// Of a call that uses so many stamps, and places on the board.
+    /// What a call of so many phases uses, with so many chunks on the shared scratch.
     pub(crate) fn of(about: About, phases: u32, chunks: u32) -> Used {
-        Used(about.firm() ^ u64::from(phases) << AT_BYTES ^ u64::from(chunks) << AT_UNIT)
+        Used(about.kind_and_root() ^ u64::from(phases) << AT_BYTES ^ u64::from(chunks) << AT_UNIT)
     }
 }
 
-/// In what two calls differ, the weightiest first.
+/// In what two calls differ, the most important first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Difference {
     /// They are different collectives.
@@ -171,7 +173,7 @@ pub enum Difference {
     Count,
 }
 
-/// In what they differ.
+/// The most important difference between what two ranks called.
 pub fn difference([one, other]: &[Said; 2]) -> Difference {
     let (one, other) = (one.about, other.about);
     match one.kind() {
@@ -182,7 +184,7 @@ pub fn difference([one, other]: &[Said; 2]) -> Difference {
     }
 }
 
-/// The words for it.
+/// The text of [`Fault::Differ`].
 pub(crate) fn differ([one, other]: &[Said; 2]) -> String {
     let (mine, theirs) = (one.about.to_string(), other.about.to_string());
     let also = match mine == theirs {
@@ -197,65 +199,77 @@ pub(crate) fn differ([one, other]: &[Said; 2]) -> String {
     )
 }
 
-/// An odd number whose bits are well mixed.
-const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+/// An odd number whose bits are well mixed: a multiplier that loses no bits.
+const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Bits of a tag.
 const TAG: u32 = 16;
-/// Where it is in a stamp.
+/// The lowest bit of the tag in a sequence number.
 pub(crate) const AT_TAG: u32 = 64 - TAG;
 
-/// What is known of a communicator's calls at this rank.
+/// What this rank knows of a communicator's calls.
 #[derive(Debug)]
 pub struct Ledger {
     rank: u32,
-    /// How many there were.
+    /// How many calls there were.
     calls: u64,
-    /// Of all that ranks must have done alike so far.
+    /// A hash of all that ranks must have done alike so far.
     history: u64,
-    /// The last ones, by number.
-    past: [Entry; Ledger::KEPT],
-    /// Those that failed, and why.
-    left: Vec<(u64, Reason)>,
+    /// The last calls: that with number `n` at `n` modulo [`Ledger::KEPT`].
+    recent: [Entry; Ledger::KEPT],
+    /// The numbers of calls that failed here, and why.
+    failed: Vec<(u64, Reason)>,
     /// There are no more calls.
     closed: bool,
-    /// Ranks that said to be through with a call under way here.
-    through: Vec<(u64, u32)>,
+    /// Calls under way here, each with a rank that has said to be through with it or to have given it up.
+    finished: Vec<(u64, u32)>,
 }
 
 #[derive(Clone, Copy, Default, Debug)]
 struct Entry {
     about: About,
+    /// [`Ledger::history`] before the call.
     history: u64,
 }
 
 /// Why a rank gave a call up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Reason {
+    /// Two ranks called differently: [`Fault::Differ`].
     Differ([Said; 2]),
+    /// Two ranks are out of step: [`Fault::OutOfStep`].
     OutOfStep([u32; 2]),
+    /// This rank had a fault of its own: [`Fault::Left`] for all others.
     Own(u32),
 }
 
 impl Ledger {
-    /// Calls that are remembered.
+    /// How many calls are remembered.
     const KEPT: usize = 64;
 
     pub(crate) fn new(rank: u32) -> Ledger {
-        let past = [Entry::default(); Ledger::KEPT];
-        Ledger { rank, calls: 0, history: ODD, past, left: vec![], closed: false, through: vec![] }
+        let recent = [Entry::default(); Ledger::KEPT];
+        Ledger {
+            rank,
+            calls: 0,
+            history: MULTIPLIER,
+            recent,
+            failed: vec![],
+            closed: false,
+            finished: vec![],
+        }
     }
 
-    /// Enters the next call; its tag, where it is in a stamp.
+    /// Enters the next call. Returns its tag, in the bits that it has in a sequence number.
     #[inline(always)]
     pub(crate) fn enter(&mut self, about: About, used: Used) -> u64 {
         let history = self.history;
-        self.past[self.calls as usize % Ledger::KEPT] = Entry { about, history };
+        self.recent[self.calls as usize % Ledger::KEPT] = Entry { about, history };
         self.calls += 1;
-        self.history = history.wrapping_mul(ODD).wrapping_add(used.0);
-        (history ^ about.0).wrapping_mul(ODD) & !0 << AT_TAG
+        self.history = history.wrapping_mul(MULTIPLIER).wrapping_add(used.0);
+        (history ^ about.0).wrapping_mul(MULTIPLIER) & !0 << AT_TAG
     }
 
-    /// There are no more calls: nobody is to wait for one.
+    /// Closes the ledger: there are no more calls, and a rank that waits for one is told so.
     pub(crate) fn close(mut self) -> Ledger {
         self.closed = true;
         self
@@ -273,76 +287,77 @@ impl Ledger {
 
     fn entry(&self, number: u64) -> Option<Entry> {
         let kept = number < self.calls && number + Ledger::KEPT as u64 >= self.calls;
-        kept.then(|| self.past[number as usize % Ledger::KEPT])
+        kept.then(|| self.recent[number as usize % Ledger::KEPT])
     }
 
-    /// What this rank says of a call for which it has waited long to those that it [awaits](crate::Execution::awaits).
+    /// The note about a call that this rank has waited for long, for the ranks that it [awaits](crate::Execution::awaits).
     pub fn ask(&self, number: u64) -> Note {
         self.note(number, State::Waiting)
     }
 
-    /// Call `number` has failed here; what all others are to be told, unless they know.
+    /// Enters that call `number` has failed here. Returns the note for all other ranks, unless they have been told already.
     pub fn fail(&mut self, number: u64, fault: &Fault) -> Note {
         let reason = Reason::of(fault, self.rank);
-        self.left.retain(|(left, _)| *left + Ledger::KEPT as u64 >= self.calls && *left != number);
-        self.left.push((number, reason));
-        self.through.retain(|(through, _)| *through != number);
-        self.note(number, State::Left(reason))
+        self.failed.retain(|(failed, _)| *failed + Ledger::KEPT as u64 >= self.calls && *failed != number);
+        self.failed.push((number, reason));
+        self.finished.retain(|(finished, _)| *finished != number);
+        self.note(number, State::GivenUp(reason))
     }
 
-    /// What follows from what another rank says of a call that is still `running` here, or not.
+    /// What follows from another rank's note about a call, which is still `running` here, or not.
     pub fn hear(&mut self, note: Note, running: bool) -> Heard {
         if note.number >= self.calls {
-            // Who waits asks again.
-            let never = self.closed.then(|| self.note(note.number, State::Left(Reason::Own(self.rank))));
+            // This rank may still make the call: it answers nothing yet, and the rank that waits asks again.
+            let never = self.closed.then(|| self.note(note.number, State::GivenUp(Reason::Own(self.rank))));
             return Heard { answer: never, ..Heard::default() };
         }
-        let left = self.left.iter().find(|(left, _)| *left == note.number).map(|left| left.1);
-        let state = match left {
-            Some(reason) => Some(State::Left(reason)),
+        let failed = self.failed.iter().find(|(failed, _)| *failed == note.number).map(|failed| failed.1);
+        let own_state = match failed {
+            Some(reason) => Some(State::GivenUp(reason)),
             None if running => None,
             None => Some(State::Over),
         };
         let waits = note.state == State::Waiting;
-        let answer = state.filter(|_| waits).map(|state| self.note(note.number, state));
+        let answer = own_state.filter(|_| waits).map(|state| self.note(note.number, state));
         let Some(mine) = self.entry(note.number) else { return Heard { answer, ..Heard::default() } };
         if let Some(fault) = self.compare(mine, note) {
-            // It learns from this what was called here.
-            let left = State::Left(Reason::of(&fault, self.rank));
-            let answer = answer.or_else(|| waits.then(|| self.note(note.number, left)));
+            // The answer tells the other rank what was called here.
+            let differs = State::GivenUp(Reason::of(&fault, self.rank));
+            let answer = answer.or_else(|| waits.then(|| self.note(note.number, differs)));
             if running {
                 return Heard { answer, fault: Some(fault), ..Heard::default() };
             }
-            // Calls of other kinds under one number: what follows is out of step.
-            let lasting = mine.about.firm() != note.about.firm();
+            // Calls of different kinds or roots under one number: all later calls are out of step.
+            let lasting = mine.about.kind_and_root() != note.about.kind_and_root();
             return Heard { answer, later: lasting.then_some(fault), ..Heard::default() };
         }
         match note.state {
-            State::Left(reason @ (Reason::Differ(_) | Reason::OutOfStep(_))) if running => {
+            State::GivenUp(reason @ (Reason::Differ(_) | Reason::OutOfStep(_))) if running => {
                 Heard { fault: Some(reason.fault()), known: true, ..Heard::default() }
             }
-            State::Over | State::Left(Reason::Own(_)) if running => {
-                let left = match note.state {
-                    State::Left(reason) => Some(reason.fault()),
+            State::Over | State::GivenUp(Reason::Own(_)) if running => {
+                let reason = match note.state {
+                    State::GivenUp(reason) => Some(reason.fault()),
                     _ => None,
                 };
-                let said = (note.number, note.rank);
-                // What it gave before it said so may not have been looked at yet.
-                let again = self.through.contains(&said);
+                let finished = (note.number, note.rank);
+                // What that rank sent or published before its first note may not have been polled here yet: only its second
+                // note counts.
+                let again = self.finished.contains(&finished);
                 if !again {
-                    self.through.retain(|(through, _)| through + Ledger::KEPT as u64 >= self.calls);
-                    self.through.push(said);
+                    self.finished.retain(|(number, _)| number + Ledger::KEPT as u64 >= self.calls);
+                    self.finished.push(finished);
                 }
-                Heard { silent: again.then_some((note.rank, left)), ..Heard::default() }
+                Heard { silent: again.then_some((note.rank, reason)), ..Heard::default() }
             }
             _ => Heard { answer, ..Heard::default() },
         }
     }
 
-    /// What is wrong if two ranks called that under one number.
+    /// What is wrong if this rank made the call `mine` and another rank, under the same number, that of its note.
     fn compare(&self, mine: Entry, note: Note) -> Option<Fault> {
-        let known = note.about != About::default() || note.history != 0;
-        if !known || note.rank == self.rank {
+        let remembered = note.about != About::default() || note.history != 0;
+        if !remembered || note.rank == self.rank {
             return None;
         }
         let [one, other] =
@@ -357,7 +372,7 @@ impl Ledger {
 }
 
 impl Reason {
-    /// Of a fault at `rank`.
+    /// The reason that `rank` gives for a fault of its own.
     fn of(fault: &Fault, rank: u32) -> Reason {
         match *fault {
             Fault::Differ { said } => Reason::Differ(said),
@@ -379,42 +394,45 @@ impl Reason {
 /// What follows from a note.
 #[derive(Debug, Default)]
 pub struct Heard {
-    /// For its sender.
+    /// The answer to the sender of the note.
     pub answer: Option<Note>,
     /// The call is to fail here for this reason.
     pub fault: Option<Fault>,
     /// All later calls that are under way are to fail for this reason.
     pub later: Option<Fault>,
-    /// Who said so has told all others, too.
+    /// The sender has told all other ranks of the fault, too.
     pub known: bool,
-    /// This rank has said twice that it is through with the call, or has given it up for a reason of its own, which concerns
-    /// only those who wait for it: they wait for nothing.
+    /// The sender, which has said twice that it is through with the call, or (with a fault) that it has given it up for a reason of
+    /// its own. That concerns only ranks that wait for it, which wait in vain: see
+    /// [`Execution::unanswered`](crate::Execution::unanswered).
     pub silent: Option<(u32, Option<Fault>)>,
 }
 
-/// What a rank says to another of one of its calls.
+/// What a rank tells another one about a call of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Note {
-    /// Who says it, in the communicator.
+    /// The sender's rank in the communicator.
     rank: u32,
     number: u64,
     about: About,
+    /// [`Ledger::history`] before the call.
     history: u64,
     state: State,
 }
 
+/// How far the sender of a note is with the call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// It waits for whom it says this to.
+    /// It waits for the rank that it sends the note to.
     Waiting,
     /// It is through with the call, or has forgotten it.
     Over,
     /// It has given the call up.
-    Left(Reason),
+    GivenUp(Reason),
 }
 
 impl Note {
-    /// Bytes of a note that travels.
+    /// Bytes of a note on the wire.
     pub const BYTES: usize = 64;
 
     /// The number of the call on its communicator.
@@ -422,14 +440,16 @@ impl Note {
         self.number
     }
 
-    /// The form in which it travels.
+    /// The bytes that travel.
     pub fn encode(&self) -> [u8; Note::BYTES] {
         let (state, ranks, abouts) = match self.state {
             State::Waiting => (0, [0; 2], [About::default(); 2]),
             State::Over => (1, [0; 2], [About::default(); 2]),
-            State::Left(Reason::Differ(said)) => (2, said.map(|said| said.rank), said.map(|said| said.about)),
-            State::Left(Reason::OutOfStep(ranks)) => (3, ranks, [About::default(); 2]),
-            State::Left(Reason::Own(rank)) => (4, [rank, 0], [About::default(); 2]),
+            State::GivenUp(Reason::Differ(said)) => {
+                (2, said.map(|said| said.rank), said.map(|said| said.about))
+            }
+            State::GivenUp(Reason::OutOfStep(ranks)) => (3, ranks, [About::default(); 2]),
+            State::GivenUp(Reason::Own(rank)) => (4, [rank, 0], [About::default(); 2]),
         };
         let words = [
             u64::from(self.rank),
@@ -446,7 +466,7 @@ impl Note {
         bytes
     }
 
-    /// Reads what [`Note::encode`] wrote; `None` if it is nothing of the kind.
+    /// Reads what [`Note::encode`] wrote; `None` if the bytes are no note.
     pub fn decode(bytes: &[u8]) -> Option<Note> {
         let bytes: &[u8; Note::BYTES] = bytes.try_into().ok()?;
         let word = |index: usize| {
@@ -459,9 +479,9 @@ impl Note {
         let state = match word(4) {
             0 => State::Waiting,
             1 => State::Over,
-            2 => State::Left(Reason::Differ(said.map(|(rank, about)| Said { rank, about: About(about) }))),
-            3 => State::Left(Reason::OutOfStep(ranks)),
-            4 => State::Left(Reason::Own(ranks[0])),
+            2 => State::GivenUp(Reason::Differ(said.map(|(rank, about)| Said { rank, about: About(about) }))),
+            3 => State::GivenUp(Reason::OutOfStep(ranks)),
+            4 => State::GivenUp(Reason::Own(ranks[0])),
             _ => return None,
         };
         let rank = u32::try_from(word(0)).ok()?;

@@ -1,5 +1,5 @@
-//! What a schedule is carried out with: messages ([`Messenger`]) and shared memory ([`Slots`]). The runtime
-//! implements both; this crate only drives them.
+//! The means that a schedule is carried out with: messages ([`Messenger`]) and shared memory ([`SharedBuffers`]). The
+//! runtime implements both; this crate only drives them.
 
 use banyan_datatype::Data;
 use banyan_memory::Buffer;
@@ -7,17 +7,17 @@ use thiserror::Error;
 
 use crate::ledger::{AT_TAG, Said, differ};
 
-/// Names an operation that was started on a [`Messenger`] until it is over.
+/// Identifies an operation that was started on a [`Messenger`], until it is over.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct OpId(pub u64);
 
-/// Which message of which collective: both sides derive the same key. The context id of the communicator is
-/// added by the runtime. Messages of one pair with equal keys match in the order they were started.
+/// Which message of which collective: both ends derive equal keys. The runtime adds the context id of the
+/// communicator. Messages of one pair with equal keys match in the order in which they were started.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Key {
-    /// The collective on this communicator: the lower half of its number, and the tag of what it is about.
-    pub seq: u32,
-    /// The message within the collective, between one sender and one receiver.
+    /// Which collective on this communicator: the lower 16 bits of its number, and its tag.
+    pub call: u32,
+    /// Which message of the collective, between one sender and one receiver.
     pub step: u32,
 }
 
@@ -37,54 +37,55 @@ pub enum Fault {
     /// A rank that takes part is gone.
     #[error("rank {rank} is gone: {cause}")]
     Gone {
-        /// Who.
+        /// The rank that is gone.
         rank: u32,
         /// What the fabric said.
         cause: String,
     },
-    /// The kernel refused to copy out of memory that a rank published.
+    /// The kernel refused to copy out of memory that a rank exposed.
     #[error(
-        "this rank could not read the memory that rank {rank} lent it for this collective: rank {rank} has given the \
+        "this rank could not read the memory that rank {rank} exposed for this collective: rank {rank} has given the \
          collective up after an error, or the system refuses process_vm_readv to this rank (a filter of system calls, \
-         another user); in the latter case name no algorithm `pull` in BANYAN_COLL, but others (bcast=board, allreduce=board)"
+         another user); in the latter case do not ask for an algorithm `single_copy` in BANYAN_COLL, but for others \
+         (bcast=scratch_pipeline, allreduce=scratch_ring)"
     )]
     Unreadable {
-        /// Who published it.
+        /// The rank that exposed it.
         rank: u32,
     },
-    /// What this rank gives another one, nobody takes (MPI_ERR_TRUNCATE).
+    /// Data that this rank sends are not received (MPI_ERR_TRUNCATE).
     #[error(
-        "rank {to} is through with this collective, and takes nothing of the {sent} bytes that this rank's arguments give it"
+        "rank {to} has finished this collective without receiving the {sent} bytes that this rank's arguments send to it"
     )]
     Unwanted {
         /// The receiver.
         to: u32,
-        /// Bytes given.
+        /// Bytes that this rank sends.
         sent: u64,
     },
-    /// Two ranks called what does not go together.
+    /// Two ranks made calls that do not go together.
     #[error("{}", differ(said))]
     Differ {
-        /// The two, in the order of ranks.
+        /// What each of the two called, in the order of ranks.
         said: [Said; 2],
     },
-    /// Two ranks call alike, but did not before.
+    /// Two ranks make the same call, but made different ones before.
     #[error(
-        "ranks {} and {} call the same now, but collectives on this communicator before this one were not the same on \
-         both, so that they are out of step since",
+        "ranks {} and {} call the same now, but earlier collectives on this communicator were not the same on both, so that \
+         they are out of step since",
         ranks[0], ranks[1]
     )]
     OutOfStep {
         /// The two, in the order of ranks.
         ranks: [u32; 2],
     },
-    /// A rank gave this collective up.
+    /// A rank gave up this collective, which this rank cannot complete alone.
     #[error(
-        "rank {rank} takes no part in this collective any more, after an error of its own or as it has freed the \
-         communicator, and this rank needs it"
+        "rank {rank} takes no part in this collective any more, after an error of its own or because it has freed the \
+         communicator, and this rank cannot complete the collective without it"
     )]
     Left {
-        /// Who.
+        /// The rank that gave it up.
         rank: u32,
     },
     /// Operator and datatype do not fit together (MPI_ERR_OP).
@@ -94,99 +95,105 @@ pub enum Fault {
 
 /// Point-to-point messages of collectives; ranks are those of the communicator.
 pub trait Messenger {
-    /// Starts a send. `None`: complete already, the bytes are copied. Otherwise the memory behind `data` must
+    /// Starts a send. `None`: it is complete already, the bytes are copied. Otherwise the memory behind `data` must
     /// stay, unchanged, until the operation is over.
     fn send(&mut self, to: u32, key: Key, data: &Data) -> Option<OpId>;
 
     /// Starts a receive into the memory behind `data`.
     fn recv(&mut self, from: u32, key: Key, data: &Data) -> OpId;
 
-    /// `None`: still under way. `Some`: over, with the bytes moved; the id is gone then. From whom a message of a wrong
-    /// length came need not be said.
+    /// `None`: the operation is still under way. `Some`: it is over, and this many bytes were moved; its id is invalid
+    /// from then on. A [`Fault::Length`] need not name the right sender.
     fn poll(&mut self, op: OpId) -> Option<Result<u64, Fault>>;
 
-    /// True if the other side of an operation under way has come to it.
+    /// True if the peer of an operation under way has started its side of it.
     fn met(&mut self, op: OpId) -> bool;
 
-    /// Gives an operation up: the id is gone, and its memory is not touched any more. Called for what is
-    /// still under way when a collective fails.
+    /// Gives an operation up: its id is invalid, and its memory is not touched any more. Called for every operation
+    /// that is still under way when a collective fails.
     fn cancel(&mut self, op: OpId);
 
-    /// The communicator's shared slots, if its [`Facts`](crate::Facts) say that it has them.
-    fn slots(&mut self) -> Option<&mut dyn Slots>;
+    /// The communicator's shared buffers, if its [`Topology`](crate::Topology) says that it has them.
+    fn shared(&mut self) -> Option<&mut dyn SharedBuffers>;
 }
 
-/// What a rank published.
+/// A publication of a rank.
 pub enum Published {
-    /// The bytes, in shared memory, valid until this rank releases the stamp.
+    /// The bytes, in shared memory, valid until this rank acknowledges the sequence number.
     Inline(Buffer),
-    /// That many bytes somewhere in the publisher's memory, to be [pulled](Slots::pull).
-    Region(u64),
+    /// An exposed range of that many bytes in the publisher's memory, to be copied by [`SharedBuffers::get`].
+    Exposed(u64),
 }
 
-/// The part of a stamp that counts.
+/// A sequence number without its tag: the part that counts up.
 #[inline(always)]
-pub fn order_of(stamp: u64) -> u64 {
-    stamp & ((1 << AT_TAG) - 1)
+pub fn order_of(seq: u64) -> u64 {
+    seq & ((1 << AT_TAG) - 1)
 }
 
-/// Shared memory of a communicator whose ranks all are on one node: a slot per rank with some [banks](Slots::banks), used in
-/// turn by the stamps.
+/// Shared memory of a communicator whose ranks all are on one node: a CICO buffer per rank with some
+/// [cells](SharedBuffers::cells), used in turn by the sequence numbers.
 ///
-/// The upper 16 bits of a stamp that something is published under tell calls apart that all must make alike; what is said of
-/// order is about the [rest](order_of). Stamps that are released have no such bits.
+/// A rank publishes under a sequence number whose upper 16 bits are the *call tag*, which tells calls apart that
+/// all ranks must make alike. Wherever an order of sequence numbers is meant, it is that of the [lower bits](order_of).
+/// Ranks acknowledge sequence numbers without tag.
 ///
-/// Stamps count the phases of the communicator's collectives in shared form from 1, the same at all ranks.
-/// A rank publishes stamp `s` only after every rank released `s - banks`, and works on one collective at a time
-/// (it touches nothing before it released all stamps of the one before), so a rank that published `s` has
-/// released all stamps of earlier collectives. This crate sees to both; the runtime need not. What it must see
-/// to: who sleeps until a rank publishes or releases is woken by that.
-pub trait Slots {
-    /// How many publications of a rank may be there at a time: by so many a rank that waits for nobody may be ahead.
-    fn banks(&self) -> u64;
+/// Sequence numbers count the phases of those collectives of the communicator that use shared memory, from 1, alike at
+/// all ranks. A rank publishes under sequence number `s` only after every rank has acknowledged `s - cells`, and works
+/// on one collective at a time (it touches nothing before it has acknowledged all sequence numbers of the collective
+/// before), so a rank that published under `s` has acknowledged all sequence numbers of earlier collectives. This crate
+/// sees to both. The runtime must see to it that a rank which sleeps is woken when another one publishes or
+/// acknowledges.
+pub trait SharedBuffers {
+    /// Cells of a CICO buffer: so many publications of a rank exist at a time, and by so many phases a rank that waits
+    /// for nobody may be ahead.
+    fn cells(&self) -> u64;
 
-    /// How many bytes a publication can carry inline.
+    /// Bytes of a cell: the most that a publication can carry inline.
     fn inline_bytes(&self) -> usize;
 
-    /// Copies `len` bytes (at most [`Slots::inline_bytes`]) from offset `at` of `data` into my slot's bank of `stamp`, then
-    /// stamps it.
-    fn publish(&mut self, stamp: u64, data: &Buffer, at: isize, len: usize);
+    /// Copies `len` bytes (at most [`SharedBuffers::inline_bytes`]) from offset `at` of `data` into this rank's cell of
+    /// `seq`, then publishes the cell.
+    fn publish(&mut self, seq: u64, data: &Buffer, at: isize, len: usize);
 
-    /// My slot's bank of `stamp`, to be filled before [`Slots::publish_bank`].
-    fn bank(&mut self, stamp: u64) -> Buffer;
+    /// This rank's cell of `seq`, to be filled before [`SharedBuffers::publish_cell`].
+    fn cell(&mut self, seq: u64) -> Buffer;
 
-    /// Stamps my slot's bank of `stamp`, all of it, with what was put there.
-    fn publish_bank(&mut self, stamp: u64);
+    /// Publishes this rank's cell of `seq`, all of it, with what was put there.
+    fn publish_cell(&mut self, seq: u64);
 
-    /// Publishes address and length of `data`, for others to pull.
-    fn publish_region(&mut self, stamp: u64, data: &Buffer);
+    /// Exposes `data`: publishes its address and length, for other ranks to [get](SharedBuffers::get) from.
+    fn expose(&mut self, seq: u64, data: &Buffer);
 
-    /// Takes back the regions that I published under `first` to `last`, although others may still pull them: from now on
-    /// that is refused, and nothing reads their memory for what was published.
-    fn revoke_regions(&mut self, first: u64, last: u64);
+    /// Takes back the ranges that this rank exposed under `first` to `last`, although others may still get them: from
+    /// now on a get is refused, and nobody reads that memory any more.
+    fn revoke_exposed(&mut self, first: u64, last: u64);
 
-    /// What `rank` (maybe myself) published under `stamp`; `None` until it has, and if that was for another call: all bits
-    /// count. It is only asked for after the rank has published under that stamp, or will, and before it is released.
-    fn look(&mut self, rank: u32, stamp: u64) -> Option<Published>;
+    /// What `rank` (maybe this rank itself) published under `seq`. `None` until it has, and if it published for another
+    /// call: all bits of `seq` count, the tag's too. Called only for a sequence number under which that rank publishes,
+    /// and before this rank acknowledges it.
+    fn poll(&mut self, rank: u32, seq: u64) -> Option<Published>;
 
-    /// Copies `into.len()` bytes from offset `at` of the region that `rank` published. `false`: refused.
-    fn pull(&mut self, rank: u32, stamp: u64, at: u64, into: &Buffer) -> bool;
+    /// Copies `into.len()` bytes from offset `at` of the range that `rank` exposed under `seq`. `false`: refused.
+    fn get(&mut self, rank: u32, seq: u64, at: u64, into: &Buffer) -> bool;
 
-    /// I am done with everything published up to and including `stamp`.
-    fn release(&mut self, stamp: u64);
+    /// Acknowledges: this rank is done with everything published up to and including `seq`.
+    fn ack(&mut self, seq: u64);
 
-    /// Up to which stamp `rank` (maybe myself) has released; 0 at first.
-    fn released(&mut self, rank: u32) -> u64;
+    /// The last sequence number that `rank` (maybe this rank itself) has acknowledged; 0 at first.
+    fn acked(&mut self, rank: u32) -> u64;
 
-    /// What I release from `first` to `last` does not say that I have got there: I have given up. Before the release.
+    /// Marks this rank's acknowledgements of `first` to `last` as void: this rank has given the collective up, and they
+    /// do not say that it has done its work. To be called before [`SharedBuffers::ack`].
     fn void(&mut self, first: u64, last: u64);
 
-    /// True if `rank` has released `stamp` because it got there.
-    fn reached(&mut self, rank: u32, stamp: u64) -> bool;
+    /// True if `rank` has acknowledged `seq`, and the acknowledgement is not [void](SharedBuffers::void).
+    fn reached(&mut self, rank: u32, seq: u64) -> bool;
 
-    /// Memory that all ranks of the communicator share besides the slots; their releases tell whose turn it is.
-    fn board(&mut self) -> Buffer;
+    /// The shared scratch: memory that all ranks of the communicator share besides the CICO buffers. Acknowledgements
+    /// order their accesses.
+    fn scratch(&mut self) -> Buffer;
 
-    /// True if every rank can pull regions of every other: all ranks agree on it.
-    fn can_pull_regions(&self) -> bool;
+    /// True if every rank can get exposed ranges of every other. All ranks have the same answer.
+    fn single_copy(&self) -> bool;
 }

@@ -7,24 +7,24 @@ use crate::{Algorithm, Kind, of_kind};
 /// For some collectives, the one algorithm that the user wants.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
-    wanted: Vec<&'static Algorithm>,
+    forced: Vec<&'static Algorithm>,
 }
 
 /// What is wrong with a setting.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum BadOverride {
-    /// It is longer than any that makes sense.
+    /// It is longer than any useful setting.
     #[error("longer than {MOST_BYTES} bytes")]
     TooLong,
-    /// A part is no `collective=algorithm`.
+    /// A part is not of the form `collective=algorithm`.
     #[error("\"{0}\" is not of the form collective=algorithm")]
     Form(String),
     /// There is no such collective.
     #[error("there is no collective \"{name}\"; there are: {valid}")]
     Kind {
-        /// As given.
+        /// The name as given.
         name: String,
-        /// What may stand there.
+        /// The names of all collectives.
         valid: String,
     },
     /// The collective has no such algorithm.
@@ -32,9 +32,9 @@ pub enum BadOverride {
     Algorithm {
         /// The collective.
         kind: &'static str,
-        /// As given.
+        /// The name as given.
         name: String,
-        /// What may stand there.
+        /// The names of the collective's algorithms.
         valid: String,
     },
 }
@@ -42,8 +42,8 @@ pub enum BadOverride {
 const MOST_BYTES: usize = 4096;
 
 impl Overrides {
-    /// Reads a comma-separated list of `collective=algorithm`; spaces around names and empty parts do not
-    /// matter, the last of several for one collective counts.
+    /// Reads a comma-separated list of `collective=algorithm`. Spaces around names and empty parts do not
+    /// matter; of several algorithms for one collective the last counts.
     ///
     /// # Errors
     /// [`BadOverride`], which names what is valid.
@@ -51,25 +51,25 @@ impl Overrides {
         if text.len() > MOST_BYTES {
             return Err(BadOverride::TooLong);
         }
-        let mut wanted: Vec<&'static Algorithm> = vec![];
+        let mut forced: Vec<&'static Algorithm> = vec![];
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-            let (kind, name) = part.split_once('=').ok_or_else(|| BadOverride::Form(shown(part)))?;
+            let (kind, name) = part.split_once('=').ok_or_else(|| BadOverride::Form(printable(part)))?;
             let kind = kind_named(kind.trim())?;
             let name = name.trim();
             let row = of_kind(kind).find(|row| row.name == name).ok_or_else(|| BadOverride::Algorithm {
                 kind: kind.name(),
-                name: shown(name),
+                name: printable(name),
                 valid: list(of_kind(kind).map(|row| row.name)),
             })?;
-            wanted.retain(|other| other.kind != kind);
-            wanted.push(row);
+            forced.retain(|other| other.kind != kind);
+            forced.push(row);
         }
-        Ok(Overrides { wanted })
+        Ok(Overrides { forced })
     }
 
-    /// What the user wants for a collective.
+    /// The algorithm that the user wants for a collective.
     pub fn of(&self, kind: Kind) -> Option<&'static Algorithm> {
-        self.wanted.iter().copied().find(|row| row.kind == kind)
+        self.forced.iter().copied().find(|row| row.kind == kind)
     }
 }
 
@@ -79,7 +79,7 @@ impl Overrides {
 /// [`BadOverride::Kind`].
 pub fn kind_named(name: &str) -> Result<Kind, BadOverride> {
     Kind::named(name).ok_or_else(|| BadOverride::Kind {
-        name: shown(name),
+        name: printable(name),
         valid: list(Kind::ALL.iter().map(|row| row.1)),
     })
 }
@@ -88,8 +88,8 @@ fn list(names: impl Iterator<Item = &'static str>) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// Enough of what the user wrote, fit for a terminal.
-fn shown(text: &str) -> String {
+/// The first 40 characters of what the user wrote, without control characters.
+fn printable(text: &str) -> String {
     text.chars().take(40).map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
@@ -111,7 +111,7 @@ mod tests {
         let said = |text: &str| Overrides::parse(text).unwrap_err().to_string();
         assert_eq!(
             said("bcast=tree"),
-            "bcast has no algorithm \"tree\"; it has: binomial, scatter_ring, chain, shared, pull, board"
+            "bcast has no algorithm \"tree\"; it has: binomial, scatter_ring, chain, cico, single_copy, scratch_pipeline"
         );
         assert!(said("allredcue=ring").contains("allreduce, reduce_scatter"));
         assert!(said("ring").contains("collective=algorithm"));

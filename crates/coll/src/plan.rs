@@ -4,110 +4,112 @@ use std::sync::Arc;
 
 use banyan_memory::Address;
 
-use crate::execute::Stamps;
-use crate::execute::flat::Flat;
-use crate::execute::hops::Begun;
-use crate::execute::line::{Line, Outline};
+use crate::execute::SeqWindow;
+use crate::execute::compiled::{CompiledPlan, PlanKey};
+use crate::execute::contiguous::ContiguousCall;
+use crate::execute::run::Cursor;
 use crate::ledger::{About, Ledger, Used};
-use crate::place::Place;
-use crate::repeat::Repeated;
+use crate::replay::ReplayCache;
 use crate::sections::Sections;
-use crate::{Algorithm, Asked, Call, Case, Chunks, Execution, Fault, Kind, Lists, Slots, Tuning, between};
+use crate::view::View;
+use crate::{
+    Algorithm, Call, Case, Chunks, Execution, Fault, Kind, Lists, SharedBuffers, Signature, Tuning, between,
+};
 
-/// What is known of a communicator's ranks. All of them must have the same.
+/// What all ranks of a communicator know of its ranks and their nodes: it must be equal at all of them.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Facts {
-    /// How many they are.
+pub struct Topology {
+    /// Ranks of the communicator.
     pub ranks: u32,
-    /// They are all on one node.
-    pub shared: bool,
+    /// All ranks are on one node.
+    pub one_node: bool,
     /// The fewest cores that the ranks on a node have between them.
     pub cores: u32,
     /// The most ranks on one node.
     pub per_node: u32,
-    /// They have shared slots.
-    pub slots: Option<SlotFacts>,
+    /// The shared buffers of the ranks, if they have any.
+    pub shared: Option<SharedCaps>,
 }
 
-/// What all ranks know of their shared slots.
+/// What the shared buffers of a communicator can do.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct SlotFacts {
+pub struct SharedCaps {
     /// Bytes that a publication can carry inline.
     pub inline: u64,
-    /// Every rank can pull regions of every other.
-    pub regions: bool,
-    /// Bytes of the board.
-    pub board: u64,
+    /// Every rank can get exposed ranges of every other.
+    pub single_copy: bool,
+    /// Bytes of the shared scratch.
+    pub scratch: u64,
 }
 
 /// What a communicator keeps between its collectives: one per communicator and rank.
 #[derive(Debug)]
 pub struct PlanCache {
-    facts: Facts,
-    /// As in [`Shape`](crate::Shape).
+    topology: Topology,
+    /// [`Shape::split`](crate::Shape::split) of its calls.
     split: u32,
-    course: Course,
-    /// The last choice of each kind.
+    epoch: EpochState,
+    /// The last choice of an algorithm for each kind.
     choices: [Option<Choice>; Kind::ALL.len()],
-    lines: Lines,
-    repeated: Repeated,
-    /// Ready for the next executions.
+    compiled: CompiledPlans,
+    replays: ReplayCache,
+    /// Executions that are done, and can be used again.
     idle: Vec<Execution>,
 }
 
-/// Where a communicator is in the order of stamps.
+/// How far a communicator is: what its next collective starts from.
 #[derive(Debug)]
-struct Course {
+struct EpochState {
     rank: u32,
     ranks: u32,
-    /// The next stamp of the shared slots. All ranks start their collectives in one order and choose alike,
+    /// The next sequence number of the shared buffers. All ranks start their collectives in one order and choose alike,
     /// so they count alike.
-    stamp: u64,
+    seq: u64,
     sections: Sections,
-    /// All ranks have released the stamps up to this one, as far as is known here. (Not beside the stamp: both were
-    /// written just now, and to be read as one they would first have to leave, behind the message.)
+    /// All ranks are known to have acknowledged the sequence numbers up to this one. (Kept apart from `seq`: both were written just
+    /// now, and one wide load of the two would have to wait until the stores are done, behind those of the message.)
     floor: u64,
     ledger: Ledger,
 }
 
-impl Course {
-    /// The stamps of the next collective, which has so many phases, and chunks on the board.
+impl EpochState {
+    /// Begins the next collective, of so many phases, and chunks on the shared scratch. Returns its sequence numbers.
     #[inline(always)]
-    fn next(&mut self, about: About, used: Used, phases: u32, chunks: Chunks) -> Stamps {
+    fn next(&mut self, about: About, used: Used, phases: u32, chunks: Chunks) -> SeqWindow {
         let tag = self.ledger.enter(about, used);
-        let taken = self.sections.take(chunks, (self.stamp, phases));
-        let stamps = Stamps::new((self.rank, self.ranks), (self.stamp, tag), self.floor, taken);
-        self.stamp += u64::from(phases);
-        stamps
+        let allotment = self.sections.take(chunks, (self.seq, phases));
+        let seqs = SeqWindow::new((self.rank, self.ranks), (self.seq, tag), self.floor, allotment);
+        self.seq += u64::from(phases);
+        seqs
     }
 
-    /// What a collective has found out.
+    /// Takes over what a collective has found out about the ranks' acknowledgements.
     #[inline]
-    fn learn(&mut self, stamps: &Stamps) {
-        self.floor = self.floor.max(stamps.floor);
+    fn learn(&mut self, seqs: &SeqWindow) {
+        self.floor = self.floor.max(seqs.floor);
     }
 }
 
-/// The last lines of each kind, by [`Outline::place`]; none until there is one.
+/// The last compiled plans: by kind, then by [`PlanKey::cache_index`]. The list of a kind is empty until there is a plan.
 #[derive(Debug, Default)]
-struct Lines {
-    kept: [Vec<Option<Arc<Line>>>; Kind::ALL.len()],
-    /// How many were made.
+struct CompiledPlans {
+    by_kind: [Vec<Option<Arc<CompiledPlan>>>; Kind::ALL.len()],
+    /// How many plans were made; the generation of the last one.
     made: u64,
 }
 
-impl Lines {
+impl CompiledPlans {
     #[inline(always)]
-    fn at(&self, (kind, place): (Kind, usize)) -> Option<&Arc<Line>> {
-        self.kept[kind as usize].get(place)?.as_ref()
+    fn at(&self, (kind, index): (Kind, usize)) -> Option<&Arc<CompiledPlan>> {
+        self.by_kind[kind as usize].get(index)?.as_ref()
     }
 
-    fn keep(&mut self, (kind, place): (Kind, usize), mut line: Line) {
+    fn keep(&mut self, (kind, index): (Kind, usize), mut plan: CompiledPlan) {
         self.made += 1;
-        line.number = self.made;
-        let lines = &mut self.kept[kind as usize];
-        lines.resize(Outline::PLACES, None);
-        lines[place] = Some(Arc::new(line));
+        plan.generation = self.made;
+        let entries = &mut self.by_kind[kind as usize];
+        entries.resize(PlanKey::CACHED, None);
+        entries[index] = Some(Arc::new(plan));
     }
 }
 
@@ -118,83 +120,101 @@ struct Choice {
     algorithm: &'static Algorithm,
 }
 
-impl Facts {
-    /// Of `ranks` ranks on one node of `cores` cores with slots about as the runtime makes them, or on nodes of
-    /// their own: what models and tests assume.
-    pub fn supposed(ranks: u32, shared: bool, cores: u32) -> Facts {
-        let slots = shared.then_some(SlotFacts { inline: 4096, regions: true, board: 32 << 20 });
-        Facts { ranks, shared, cores, per_node: if shared { ranks } else { 1 }, slots }
+impl Topology {
+    /// The topology that models and tests assume: `ranks` ranks on one node of `cores` cores, with CICO buffers about as the
+    /// runtime makes them, or each on a node of its own.
+    pub fn supposed(ranks: u32, one_node: bool, cores: u32) -> Topology {
+        let shared = one_node.then_some(SharedCaps { inline: 4096, single_copy: true, scratch: 32 << 20 });
+        Topology { ranks, one_node, cores, per_node: if one_node { ranks } else { 1 }, shared }
     }
 }
 
 impl PlanCache {
     /// For `rank` of a new communicator.
-    pub fn new(rank: u32, facts: Facts) -> PlanCache {
+    pub fn new(rank: u32, topology: Topology) -> PlanCache {
         let ledger = Ledger::new(rank);
-        let course =
-            Course { rank, ranks: facts.ranks, stamp: 1, floor: 0, sections: Sections::default(), ledger };
-        let (choices, repeated) = ([None; Kind::ALL.len()], Repeated::default());
-        PlanCache { facts, split: 0, course, choices, lines: Lines::default(), repeated, idle: vec![] }
+        let epoch = EpochState {
+            rank,
+            ranks: topology.ranks,
+            seq: 1,
+            floor: 0,
+            sections: Sections::default(),
+            ledger,
+        };
+        let (choices, replays) = ([None; Kind::ALL.len()], ReplayCache::default());
+        PlanCache {
+            topology,
+            split: 0,
+            epoch,
+            choices,
+            compiled: CompiledPlans::default(),
+            replays,
+            idle: vec![],
+        }
     }
 
-    /// The same for an intercommunicator: its ranks are those of both groups, with the `split` ranks of the one whose
-    /// first rank is the lower process before the others. They need no slots.
-    pub fn between(rank: u32, facts: Facts, split: u32) -> PlanCache {
-        PlanCache { split, ..PlanCache::new(rank, Facts { slots: None, ..facts }) }
+    /// For `rank` of a new intercommunicator. Its ranks are those of both groups: first the `split` ranks of the group whose first
+    /// rank is the lower process, then the others. They need no CICO buffers.
+    pub fn between(rank: u32, topology: Topology, split: u32) -> PlanCache {
+        PlanCache { split, ..PlanCache::new(rank, Topology { shared: None, ..topology }) }
     }
 
-    /// What all ranks know.
-    pub fn facts(&self) -> &Facts {
-        &self.facts
+    /// The communicator's topology.
+    pub fn topology(&self) -> &Topology {
+        &self.topology
     }
 
-    /// Takes back what an execution that is done had allocated, for the next one.
+    /// Takes back an execution that is done: the next one uses what it has allocated.
     pub fn recycle(&mut self, mut execution: Execution) {
-        self.course.learn(&execution.0.begun.stamps);
+        self.epoch.learn(&execution.0.cursor.seqs);
         if self.idle.len() < 2 {
             execution.0.reset();
             self.idle.push(execution);
         }
     }
 
-    /// What is known of the communicator's calls.
+    /// The ledger of the communicator's calls.
     pub fn ledger(&mut self) -> &mut Ledger {
-        &mut self.course.ledger
+        &mut self.epoch.ledger
     }
 
-    /// The same, when there are no more calls: ranks that are still in one of them may ask.
+    /// The ledger alone, closed, when there are no more calls: ranks that are still in one of them may ask.
     pub fn into_ledger(self) -> Ledger {
-        self.course.ledger.close()
+        self.epoch.ledger.close()
     }
 
-    /// Where what was worked out for these arguments is kept, to be [repeated](repeat). All checks of arguments are in it.
+    /// The cache entry of a call with these arguments, to be [replayed](replay); `None` if there is none. The arguments need no
+    /// further check.
     #[inline(always)]
-    pub fn known(&self, asked: Asked, lists: &impl Lists) -> Option<usize> {
-        let (place, known) = self.repeated.find(asked, lists)?;
-        let (at, number) = known.line;
-        (self.lines.at((asked.kind, at))?.number == number).then_some(place)
+    pub fn replayable(&self, signature: Signature, lists: &impl Lists) -> Option<usize> {
+        let (index, replay) = self.replays.find(signature, lists)?;
+        let (plan, generation) = replay.plan;
+        (self.compiled.at((signature.kind, plan))?.generation == generation).then_some(index)
     }
 
-    /// Sees to it that the line for a call is kept; false if it cannot be carried out along one.
+    /// Finds or makes the compiled plan for a call; false if the call cannot be carried out along one.
     #[inline(always)]
-    fn has_line(&mut self, kind: Kind, flat: &Flat<'_>, tuning: &Tuning) -> bool {
-        let Some(slots) = self.facts.slots else { return false };
-        if flat.largest() > slots.inline.max(slots.board) || self.facts.ranks > Line::RANKS {
+    fn has_plan(&mut self, kind: Kind, contiguous_call: &ContiguousCall<'_>, tuning: &Tuning) -> bool {
+        let Some(shared) = self.topology.shared else { return false };
+        if contiguous_call.largest() > shared.inline.max(shared.scratch)
+            || self.topology.ranks > CompiledPlan::RANKS
+        {
             return false;
         }
-        let place = (kind, flat.outline.place());
-        if self.lines.at(place).is_none_or(|line| !flat.is_on(line)) {
-            self.draw(kind, flat, tuning);
+        let entry = (kind, contiguous_call.plan_key.cache_index());
+        if self.compiled.at(entry).is_none_or(|plan| !contiguous_call.fits(plan)) {
+            self.compile(kind, contiguous_call, tuning);
         }
-        self.lines.at(place).is_some_and(|line| flat.can_walk(line))
+        self.compiled.at(entry).is_some_and(|plan| contiguous_call.can_run(plan))
     }
 
-    /// Makes the line for a call.
+    /// Makes the compiled plan for a call.
     #[cold]
-    fn draw(&mut self, kind: Kind, flat: &Flat<'_>, tuning: &Tuning) {
-        let shape = flat.shape(kind, self.course.rank, &self.facts);
-        let algorithm = tuning.choose(kind, shape.case(kind, true), shape.commutative, &self.facts);
-        self.lines.keep((kind, flat.outline.place()), flat.line(algorithm, &shape));
+    fn compile(&mut self, kind: Kind, contiguous_call: &ContiguousCall<'_>, tuning: &Tuning) {
+        let shape = contiguous_call.shape(kind, self.epoch.rank, &self.topology);
+        let algorithm = tuning.choose(kind, shape.case(kind, true), shape.commutative, &self.topology);
+        self.compiled
+            .keep((kind, contiguous_call.plan_key.cache_index()), contiguous_call.plan(algorithm, &shape));
     }
 
     fn choose(
@@ -210,7 +230,7 @@ impl PlanCache {
         {
             return kept.algorithm;
         }
-        let algorithm = tuning.choose(kind, case, commutative, &self.facts);
+        let algorithm = tuning.choose(kind, case, commutative, &self.topology);
         *kept = Some(Choice { case, commutative, algorithm });
         algorithm
     }
@@ -220,90 +240,94 @@ impl PlanCache {
 pub enum Attempt {
     /// The collective is over.
     Over(Result<(), Box<Fault>>),
-    /// It has begun, and would have to wait now.
-    Begun(Execution),
+    /// It has begun, and must wait now.
+    Pending(Execution),
 }
 
-/// Carries a collective out on the spot, if it is of few bytes in one piece that go through shared slots, and the
-/// other ranks are there while it looks `again`, which may take a rest first. `None`: it is another, to be [started](start).
-/// What was `asked` may be [repeated](repeat).
+/// Carries a collective out at once, if its data are few bytes in one piece that go through shared buffers, and if the other
+/// ranks get there while `keep_polling`, which may pause first, returns true. `None`: the call is of another sort, and must be
+/// [started](start). A call with a `signature` may be [replayed](replay) later.
 #[inline(always)]
 pub fn attempt(
     call: &Call,
-    asked: Option<(Asked, &dyn Lists)>,
+    signature: Option<(Signature, &dyn Lists)>,
     plans: &mut PlanCache,
     tuning: &Tuning,
-    slots: &mut impl Slots,
-    again: &mut impl FnMut() -> bool,
+    shared: &mut impl SharedBuffers,
+    keep_polling: &mut impl FnMut() -> bool,
 ) -> Option<Attempt> {
-    let flat = match call.kind.uneven() {
-        // Apart, so that what is to be known of blocks that differ is not in the way of the others.
-        true => Flat::uneven(call, plans.course.rank),
-        false => Flat::even(call, (plans.course.rank, plans.facts.ranks)),
+    let contiguous_call = match call.kind.uneven() {
+        // A call of its own, so that what uneven blocks need does not slow other calls down.
+        true => ContiguousCall::uneven(call, plans.epoch.rank),
+        false => ContiguousCall::even(call, (plans.epoch.rank, plans.topology.ranks)),
     }?;
-    let made = plans.lines.made;
-    if !plans.has_line(call.kind, &flat, tuning) {
+    let made_before = plans.compiled.made;
+    if !plans.has_plan(call.kind, &contiguous_call, tuning) {
         return None;
     }
-    let place = flat.outline.place();
-    let line = plans.lines.at((call.kind, place))?;
-    // What is asked for the first time may never be again.
-    if let Some(asked) = asked.filter(|_| made == plans.lines.made) {
-        plans.repeated.keep(asked, call, &flat, (place, line.number));
+    let index = contiguous_call.plan_key.cache_index();
+    let plan = plans.compiled.at((call.kind, index))?;
+    // A call whose plan was only just compiled may never come again: it is kept from the second time on.
+    if let Some(signature) = signature.filter(|_| made_before == plans.compiled.made) {
+        plans.replays.keep(signature, call, &contiguous_call, (index, plan.generation));
     }
-    Some(walk(&flat, line, (&mut plans.course, &mut plans.idle), slots, again))
+    Some(run(&contiguous_call, plan, (&mut plans.epoch, &mut plans.idle), shared, keep_polling))
 }
 
-/// As [`attempt`], for a call that [is known](PlanCache::known) to be at that place.
+/// Does what [`attempt`] does, for a call with the [replayable](PlanCache::replayable) arguments of cache entry `index`, on
+/// these buffers.
 #[inline(always)]
-pub fn repeat(
-    place: usize,
+pub fn replay(
+    index: usize,
     [send, recv]: [Address; 2],
     plans: &mut PlanCache,
-    slots: &mut impl Slots,
-    again: &mut impl FnMut() -> bool,
+    shared: &mut impl SharedBuffers,
+    keep_polling: &mut impl FnMut() -> bool,
 ) -> Option<Attempt> {
-    let known = plans.repeated.at(place)?;
-    let line = plans.lines.at((known.kind, known.line.0))?;
-    let (send, recv) = (known.buffer(0, send), known.buffer(1, recv));
-    let flat = known.flat(line, [&send, &recv]);
-    Some(walk(&flat, line, (&mut plans.course, &mut plans.idle), slots, again))
+    let replay = plans.replays.at(index)?;
+    let plan = plans.compiled.at((replay.kind, replay.plan.0))?;
+    let (send, recv) = (replay.buffer(0, send), replay.buffer(1, recv));
+    let contiguous_call = replay.contiguous(plan, [&send, &recv]);
+    Some(run(&contiguous_call, plan, (&mut plans.epoch, &mut plans.idle), shared, keep_polling))
 }
 
 #[inline(always)]
-fn walk(
-    flat: &Flat<'_>,
-    line: &Arc<Line>,
-    (course, idle): (&mut Course, &mut Vec<Execution>),
-    slots: &mut impl Slots,
-    again: &mut impl FnMut() -> bool,
+fn run(
+    contiguous_call: &ContiguousCall<'_>,
+    plan: &Arc<CompiledPlan>,
+    (epoch, idle): (&mut EpochState, &mut Vec<Execution>),
+    shared: &mut impl SharedBuffers,
+    keep_polling: &mut impl FnMut() -> bool,
 ) -> Attempt {
-    let mut begun = Begun::new(course.next(flat.about(line), line.used, line.phases, line.chunks));
-    match begun.walk(flat, line, slots, again) {
-        None => Attempt::Begun(follow(idle, flat, line.clone(), begun, course.ledger.last())),
+    let mut cursor =
+        Cursor::new(epoch.next(contiguous_call.about(plan), plan.used, plan.phases, plan.chunks));
+    match cursor.run(contiguous_call, plan, shared, keep_polling) {
+        None => {
+            Attempt::Pending(execution_of(idle, contiguous_call, plan.clone(), cursor, epoch.ledger.last()))
+        }
         Some(result) => {
-            course.learn(&begun.stamps);
+            epoch.learn(&cursor.seqs);
             Attempt::Over(result)
         }
     }
 }
 
-/// An execution of a call that has come so far along its line.
+/// The execution of a call that has come as far along its compiled plan as `cursor` says.
 #[cold]
-fn follow(
+fn execution_of(
     idle: &mut Vec<Execution>,
-    flat: &Flat<'_>,
-    line: Arc<Line>,
-    begun: Begun,
+    contiguous_call: &ContiguousCall<'_>,
+    plan: Arc<CompiledPlan>,
+    cursor: Cursor,
     number: u64,
 ) -> Execution {
     let mut execution = ready(idle);
     execution.0.number = number;
-    execution.0.flatten(flat, line, begun);
+    execution.0.adopt(contiguous_call, plan, cursor);
     execution
 }
 
-/// An execution that is ready to be used.
+/// An unused execution.
 fn ready(idle: &mut Vec<Execution>) -> Execution {
     idle.pop().unwrap_or_else(|| Execution(Box::default()))
 }
@@ -311,35 +335,42 @@ fn ready(idle: &mut Vec<Execution>) -> Execution {
 /// Begins a collective. Nothing is sent before the first [`Execution::advance`].
 pub fn start(call: Call, plans: &mut PlanCache, tuning: &Tuning) -> Execution {
     let kind = call.kind;
-    let (rank, ranks) = (plans.course.rank, plans.facts.ranks);
+    let (rank, ranks) = (plans.epoch.rank, plans.topology.ranks);
     if plans.split == 0
-        && let Some(flat) = Flat::of(&call, (rank, ranks))
-        && plans.has_line(kind, &flat, tuning)
-        && let Some(line) = plans.lines.at((kind, flat.outline.place()))
+        && let Some(contiguous_call) = ContiguousCall::of(&call, (rank, ranks))
+        && plans.has_plan(kind, &contiguous_call, tuning)
+        && let Some(plan) = plans.compiled.at((kind, contiguous_call.plan_key.cache_index()))
     {
-        let begun = Begun::new(plans.course.next(flat.about(line), line.used, line.phases, line.chunks));
-        return follow(&mut plans.idle, &flat, line.clone(), begun, plans.course.ledger.last());
+        let cursor =
+            Cursor::new(plans.epoch.next(contiguous_call.about(plan), plan.used, plan.phases, plan.chunks));
+        return execution_of(
+            &mut plans.idle,
+            &contiguous_call,
+            plan.clone(),
+            cursor,
+            plans.epoch.ledger.last(),
+        );
     }
     let mut execution = ready(&mut plans.idle);
-    let running = &mut *execution.0;
-    running.shape.split = plans.split;
-    running.refused = running.arrange(call, rank, ranks).err();
-    running.shape.on(&plans.facts);
+    let inner = &mut *execution.0;
+    inner.shape.split = plans.split;
+    inner.refused = inner.bind(call, rank, ranks).err();
+    inner.shape.on(&plans.topology);
     let algorithm = match plans.split {
-        0 => plans.choose(kind, running.case(kind), running.shape.commutative, tuning),
+        0 => plans.choose(kind, inner.case(kind), inner.shape.commutative, tuning),
         _ => between(kind).expect("there are no scans between groups"),
     };
-    running.algorithm = algorithm;
-    running.rounds = (algorithm.rounds)(&running.shape);
-    let (temp, ty) = ((algorithm.temp)(&running.shape), running.op.as_ref().map(|(_, ty)| ty));
+    inner.algorithm = algorithm;
+    inner.rounds = (algorithm.rounds)(&inner.shape);
+    let (temp, ty) = ((algorithm.temp)(&inner.shape), inner.op.as_ref().map(|(_, ty)| ty));
     if temp > 0 {
-        running.places[2] = Place::scratch(temp, ty, &mut running.work.spare);
+        inner.views[2] = View::private(temp, ty, &mut inner.work.spare);
     }
-    let (chunks, phases) = ((algorithm.chunks)(&running.shape), (algorithm.phases)(&running.shape));
-    let op = running.op.as_ref().map(|(op, _)| op);
-    let about = About::of(kind, &running.shape).with_any(op, running.shape.split > 0);
+    let (chunks, phases) = ((algorithm.chunks)(&inner.shape), (algorithm.phases)(&inner.shape));
+    let op = inner.op.as_ref().map(|(op, _)| op);
+    let about = About::of(kind, &inner.shape).with_any(op, inner.shape.split > 0);
     let used = Used::of(about, phases, chunks.number);
-    running.begun.stamps = plans.course.next(about, used, phases, chunks);
-    (running.phases, running.number) = (phases, plans.course.ledger.last());
+    inner.cursor.seqs = plans.epoch.next(about, used, phases, chunks);
+    (inner.phases, inner.number) = (phases, plans.epoch.ledger.last());
     execution
 }

@@ -1,4 +1,4 @@
-//! What an algorithm says: [`Step`]s in rounds over named ranges, made from a [`Shape`] alone.
+//! The language of algorithms: [`Step`]s in rounds over named ranges, made from a [`Shape`] alone.
 //!
 //! A schedule is a sequence of rounds. The steps of one round have no order among themselves; a round begins
 //! when all steps of the one before are over. Rounds are made one at a time, from their number, when they are
@@ -8,20 +8,20 @@
 use std::ops::Range;
 
 use crate::sections::{self, Cut};
-use crate::{Facts, Kind};
+use crate::{Kind, Topology};
 
 /// Memory that a schedule names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Buf {
-    /// What this rank gives. Never written. In place, it lies inside [`Buf::Recv`].
+    /// The data that this rank gives. Never written. In place, it lies inside [`Buf::Recv`].
     Send,
-    /// What this rank gets (bcast: its only buffer).
+    /// Where this rank gets its result (bcast: its only buffer).
     Recv,
-    /// As many units as the algorithm asked for; their contents are undefined at first.
+    /// Private memory of as many units as the algorithm asked for; their contents are undefined at first.
     Temp,
-    /// Memory that all ranks share, of [`Shape::board`] units. Releases and drains keep them apart. Where the first chunk
-    /// is changes from call to call.
-    Board,
+    /// The shared scratch: [`Shape::scratch`] units that all ranks may read and write. [`Step::Ack`], [`Step::WaitAck`]
+    /// and [`Step::WaitReuse`] order their accesses. Where the first chunk lies changes from call to call.
+    SharedScratch,
 }
 
 /// A range of units of a named buffer. A unit is an element of the call's type where the collective reduces,
@@ -42,7 +42,7 @@ impl Span {
         Span { buf, at, len }
     }
 
-    /// True if a unit is in both.
+    /// True if both spans have a unit in common.
     pub fn overlaps(&self, other: &Span) -> bool {
         let apart = self.at + self.len <= other.at || other.at + other.len <= self.at;
         self.buf == other.buf && self.len > 0 && other.len > 0 && !apart
@@ -56,22 +56,23 @@ pub enum Side {
     Left,
     /// `into = with op incoming`.
     Right,
-    /// Whichever is quicker at this rank: only where the operation commutes, and no other rank combines the
+    /// Whichever is quicker at this rank. Only where the operation commutes, and no other rank combines the
     /// same operands.
     Any,
 }
 
 impl Side {
-    /// Any side if the operation commutes, else this one.
+    /// [`Side::Any`] if the operation commutes, else this side.
     pub fn unless(self, commutative: bool) -> Side {
         if commutative { Side::Any } else { self }
     }
 }
 
-/// How incoming data are combined with a range; the result goes to one as long, which may be the same.
+/// How incoming data are combined with the range `with`. The result goes to the range `into`, which is as long, and may
+/// be `with` itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Merge {
-    /// What they are combined with.
+    /// The range that the incoming data are combined with.
     pub with: Span,
     /// Where the result goes.
     pub into: Span,
@@ -80,151 +81,152 @@ pub struct Merge {
 }
 
 impl Merge {
-    /// `into = incoming op with`, or on the other side.
+    /// `into = incoming op with`, or with the operands exchanged, according to `side`.
     pub fn new(with: Span, into: Span, side: Side) -> Merge {
         debug_assert_eq!(with.len, into.len);
         Merge { with, into, side }
     }
 
-    /// `into = incoming op into`, or on the other side.
+    /// `into = incoming op into`, or with the operands exchanged, according to `side`.
     pub fn onto(into: Span, side: Side) -> Merge {
         Merge { with: into, into, side }
     }
 }
 
-/// How something is published.
+/// How a range is published.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
-    /// The bytes themselves, copied into the slot: the source is free at once.
+    /// By a copy of its bytes in the cell: the source is free at once.
     Inline,
-    /// Address and length: the source must stay until the others have released the phase.
-    Region,
-    /// What was laid into the pockets of the slot.
-    Laid,
+    /// By its address and length (an exposed range): the source must stay until the others have acknowledged the phase.
+    Exposed,
+    /// By what was packed into the sub-buffers of the cell before.
+    Packed,
 }
 
-/// A part of a slot for one other rank: the length of what its owner gives that rank, then the bytes, if it holds
-/// them. Of more it has the length alone, and they go by message: both ends know the length, and so decide alike.
+/// A part of a cell for one other rank: the length of the block that the owner gives that rank, then the block's
+/// bytes, if they fit. Of a longer block it has the length alone, and the bytes go by message: both ends know the
+/// length, and so decide alike.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Pocket {
-    /// Where it starts in the slot, in bytes.
+pub struct SubBuffer {
+    /// Where it starts in the cell, in bytes.
     pub at: u64,
-    /// Bytes that it holds besides the length.
+    /// Bytes of a block that fit into it, besides the length.
     pub room: u64,
 }
 
-impl Pocket {
-    /// Bytes of the length.
+impl SubBuffer {
+    /// Bytes that the length takes.
     pub const HEAD: u64 = 8;
 
-    /// Pocket `index` of a slot of `slot` bytes that is cut into `number`.
-    pub fn new(slot: u64, index: u32, number: u32) -> Pocket {
-        let each = slot / u64::from(number.max(1));
-        Pocket { at: each * u64::from(index), room: each.saturating_sub(Pocket::HEAD) }
+    /// Sub-buffer `index` of a cell of `cell_bytes` bytes that is cut into `number` sub-buffers.
+    pub fn new(cell_bytes: u64, index: u32, number: u32) -> SubBuffer {
+        let each = cell_bytes / u64::from(number.max(1));
+        SubBuffer { at: each * u64::from(index), room: each.saturating_sub(SubBuffer::HEAD) }
     }
 
-    /// True if so many bytes go through it.
+    /// True if a block of `len` bytes fits.
     pub fn holds(&self, len: u64) -> bool {
         len <= self.room
     }
 }
 
-/// One thing to do. `phase` counts the collective's own stamps from 0.
+/// One step of a round. `phase` counts the collective's own sequence numbers from 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[allow(missing_docs, reason = "the fields are those that each step's line speaks of")]
+#[allow(missing_docs, reason = "the doc line of each step explains its fields")]
 pub enum Step {
-    /// A message to a rank; `key` tells messages of the pair apart.
+    /// Sends a message to a rank; `key` tells messages of the pair apart.
     Send { to: u32, from: Span, key: u32 },
-    /// A message from a rank.
+    /// Receives a message from a rank.
     Recv { from: u32, into: Span, key: u32 },
-    /// A message from a rank, combined with a range.
+    /// Receives a message from a rank and combines it with a range.
     RecvReduce { from: u32, merge: Merge, key: u32 },
     /// `into = from op into`.
     Reduce { from: Span, into: Span },
-    /// `into = from`. In place, a copy from Send to Recv has happened already.
+    /// `into = from`. In place, a copy from [`Buf::Send`] to [`Buf::Recv`] does nothing: the data are there already.
     Copy { from: Span, into: Span },
-    /// Shows a range to all ranks, once they have released what its bank held.
+    /// Publishes a range to all ranks, once they have acknowledged what the phase's cell held before.
     Publish { from: Span, phase: u32, form: Form },
-    /// Puts bytes, or their length alone, into a pocket of this rank's slot, once all have released what its bank held.
-    /// Others see it when this rank publishes.
-    Lay { from: Span, phase: u32, pocket: Pocket },
-    /// Copies what a rank laid into a pocket, once it has published; it must be as long as `into`.
-    Fetch { rank: u32, phase: u32, pocket: Pocket, into: Span },
+    /// Puts a block, or its length alone, into a sub-buffer of this rank's cell of the phase, once all ranks have
+    /// acknowledged what the cell held before. Others see it when this rank publishes.
+    Pack { from: Span, phase: u32, sub_buffer: SubBuffer },
+    /// Copies the block that a rank packed into a sub-buffer, once that rank has published; the block must be as long
+    /// as `into`.
+    Unpack { rank: u32, phase: u32, sub_buffer: SubBuffer, into: Span },
     /// Waits until a rank has published.
     Await { rank: u32, phase: u32 },
-    /// Copies out of what a rank published, from its unit `at` on, once it has.
-    Pull { rank: u32, phase: u32, at: u64, into: Span },
-    /// Combines what a rank published, from its unit `at` on, with a range, once it has.
-    PullReduce { rank: u32, phase: u32, at: u64, merge: Merge },
-    /// Says that this rank reads nothing more of the phase, nor of those before.
-    Release { phase: u32 },
-    /// Waits until a rank has released the phase.
-    Drain { rank: u32, phase: u32 },
-    /// Waits until all ranks are through with what collectives before this one had on the board where its first chunk
-    /// goes, or its second.
-    Settle { chunk: u32 },
+    /// Copies from unit `at` on of what a rank published, once it has published.
+    Get { rank: u32, phase: u32, at: u64, into: Span },
+    /// Combines with a range what a rank published, from unit `at` on, once it has published.
+    GetReduce { rank: u32, phase: u32, at: u64, merge: Merge },
+    /// Acknowledges the phase: this rank reads nothing more of it, nor of the phases before it.
+    Ack { phase: u32 },
+    /// Waits until a rank has acknowledged the phase.
+    WaitAck { rank: u32, phase: u32 },
+    /// Waits until all ranks have acknowledged what earlier collectives had in those sections of the shared scratch
+    /// that chunk 0 or 1 of this one takes.
+    WaitReuse { chunk: u32 },
 }
 
-/// The steps of one round, being made.
+/// The steps of one round, while an algorithm makes them.
 #[derive(Debug, Default)]
 pub struct Round {
-    /// What to do, in any order.
+    /// The steps so far; their order means nothing.
     pub steps: Vec<Step>,
     index: u32,
 }
 
 impl Round {
-    /// Empties it for round `index`.
+    /// Removes all steps, and begins round `index`.
     pub fn begin(&mut self, index: u32) {
         self.steps.clear();
         self.index = index;
     }
 
-    /// A message of the key that is the round's number. Nothing is sent if there is nothing to send: the
-    /// receiver knows.
+    /// Adds a message whose key is the round's number. An empty span adds none: the receiver knows the length, too.
     pub fn send(&mut self, to: u32, from: Span) {
         self.send_keyed(to, from, self.index);
     }
 
-    /// A message of a key that both sides agree on.
+    /// Adds a message with a key that both sides agree on.
     pub fn send_keyed(&mut self, to: u32, from: Span, key: u32) {
         if from.len > 0 {
             self.steps.push(Step::Send { to, from, key });
         }
     }
 
-    /// The other end of [`Round::send`].
+    /// Adds the receive of what the other end gives to [`Round::send`].
     pub fn recv(&mut self, from: u32, into: Span) {
         self.recv_keyed(from, into, self.index);
     }
 
-    /// The other end of [`Round::send_keyed`].
+    /// Adds the receive of what the other end gives to [`Round::send_keyed`].
     pub fn recv_keyed(&mut self, from: u32, into: Span, key: u32) {
         if into.len > 0 {
             self.steps.push(Step::Recv { from, into, key });
         }
     }
 
-    /// As [`Round::recv`], and combines what came.
+    /// Adds a receive as [`Round::recv`] does, of data that are combined on arrival.
     pub fn recv_reduce(&mut self, from: u32, merge: Merge) {
         self.recv_reduce_keyed(from, merge, self.index);
     }
 
-    /// As [`Round::recv_keyed`], and combines what came.
+    /// Adds a receive as [`Round::recv_keyed`] does, of data that are combined on arrival.
     pub fn recv_reduce_keyed(&mut self, from: u32, merge: Merge, key: u32) {
         if merge.into.len > 0 {
             self.steps.push(Step::RecvReduce { from, merge, key });
         }
     }
 
-    /// An empty message, which tells `to` that this rank got here, and the wait for one.
+    /// Adds an empty message, which tells `to` that this rank got here, and the wait for the one of `from`.
     pub fn signal(&mut self, to: u32, from: u32) {
         let nothing = Span::new(Buf::Send, (0, 0));
         self.steps.push(Step::Recv { from, into: nothing, key: self.index });
         self.steps.push(Step::Send { to, from: nothing, key: self.index });
     }
 
-    /// `into = from`.
+    /// Adds the copy `into = from`.
     pub fn copy(&mut self, from: Span, into: Span) {
         debug_assert_eq!(from.len, into.len);
         if from.len > 0 {
@@ -232,7 +234,7 @@ impl Round {
         }
     }
 
-    /// `into = from op into`.
+    /// Adds the reduction `into = from op into`.
     pub fn reduce(&mut self, from: Span, into: Span) {
         debug_assert_eq!(from.len, into.len);
         if from.len > 0 {
@@ -240,7 +242,7 @@ impl Round {
         }
     }
 
-    /// Any other step.
+    /// Adds any other step.
     pub fn push(&mut self, step: Step) {
         self.steps.push(step);
     }
@@ -249,14 +251,14 @@ impl Round {
 /// Where the blocks of the ranks lie in a buffer, in units.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Blocks {
-    /// Every rank's block is as long.
+    /// The blocks of all ranks have this length.
     Even(u64),
     /// Where each block starts, and where the last one ends.
     Starts(Vec<u64>),
 }
 
 impl Blocks {
-    /// From the lengths of the blocks.
+    /// Blocks of these lengths, one after the other.
     pub fn from_lens(lens: impl IntoIterator<Item = u64>) -> Blocks {
         let mut end = 0;
         let ends = lens.into_iter().map(|len| {
@@ -266,7 +268,7 @@ impl Blocks {
         Blocks::Starts(std::iter::once(0).chain(ends).collect())
     }
 
-    /// The same blocks, where they are those of some ranks, and all others have none.
+    /// These blocks as those of the ranks `owners` among `ranks` ranks; the blocks of all others are empty.
     pub(crate) fn among(&self, owners: Range<u32>, ranks: u32) -> Blocks {
         let len = |rank: u32| match owners.contains(&rank) {
             true => self.block(rank - owners.start).1,
@@ -275,7 +277,7 @@ impl Blocks {
         Blocks::from_lens((0..ranks).map(len))
     }
 
-    /// Where block `index` starts; for the number of ranks, where the last block ends.
+    /// Where block `index` starts; if `index` is the number of ranks, where the last block ends.
     pub fn start(&self, index: u32) -> u64 {
         match self {
             Blocks::Even(len) => len * u64::from(index),
@@ -304,42 +306,44 @@ impl Blocks {
     }
 }
 
-/// Bytes of a board that are used where each rank has a core: more would only be more to keep in the caches (2 ranks, an
-/// allgather of 1 MiB: 78 us with 4 MiB, 112 with 8).
-const KEPT: u64 = 15 << 18;
-/// Bytes of the sections of half a board.
-const SECTIONS: u64 = 4 << 20;
-const LINE: u64 = 64;
+/// The most bytes of the shared scratch that are used where each rank has a core: more would only be more to keep in
+/// the caches (2 ranks, an allgather of 1 MiB: 78 us with 4 MiB, 112 with 8).
+const SCRATCH_IN_CACHE: u64 = 15 << 18;
+/// The most bytes that the sections of one half of the shared scratch have together.
+const HALF_SECTIONS: u64 = 4 << 20;
+/// Bytes of a cache line.
+const CACHE_LINE: u64 = 64;
+/// Bytes of a page.
 pub(crate) const PAGE: u64 = 4096;
 
-/// All that an algorithm may know: a schedule is a function of it. Apart from `rank`, and from the blocks of
-/// collectives whose sizes not all ranks know, it is the same at all ranks.
+/// All that an algorithm may know: a schedule is a function of it. Apart from `rank`, and from lengths and blocks where
+/// not all ranks know the sizes, a shape is the same at all ranks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Shape {
     /// This rank.
     pub rank: u32,
     /// Ranks in the communicator.
     pub ranks: u32,
-    /// Of an intercommunicator, the ranks of the first group: they come first. 0 where there is one group.
+    /// Of an intercommunicator, the number of ranks in the first group: they come first. 0 where there is one group.
     pub split: u32,
-    /// The root, 0 where there is none. Of an intercommunicator, at ranks of the root's group that are not the root, any
-    /// other one of them: they do not know it, and take no part.
+    /// The root, 0 where there is none. On an intercommunicator the other ranks of the root's group do not know the
+    /// root, and take no part: for them it is any rank of their group but themselves.
     pub root: u32,
     /// Units of this rank's own block, or of the whole vector where there are no blocks.
     pub len: u64,
     /// Bytes of a unit (to choose segments by; 1 where units are bytes).
     pub unit: u64,
-    /// The blocks of [`Buf::Send`], where it has them and they are known here.
+    /// The blocks of [`Buf::Send`], where it has blocks and this rank knows them.
     pub sends: Blocks,
-    /// The blocks of [`Buf::Recv`], likewise.
+    /// The blocks of [`Buf::Recv`], where it has blocks and this rank knows them.
     pub recvs: Blocks,
-    /// Units of [`Buf::Board`].
-    pub board: u64,
-    /// Bytes of a rank's slot.
-    pub slot: u64,
+    /// Units of [`Buf::SharedScratch`].
+    pub scratch: u64,
+    /// Bytes of a cell of a CICO buffer.
+    pub cell_bytes: u64,
     /// The operation commutes.
     pub commutative: bool,
-    /// The ranks of a node are more than its cores.
+    /// A node has more ranks than cores.
     pub crowded: bool,
 }
 
@@ -354,38 +358,40 @@ impl Shape {
         unit: 1,
         sends: Blocks::Even(0),
         recvs: Blocks::Even(0),
-        board: 0,
-        slot: 0,
+        scratch: 0,
+        cell_bytes: 0,
         commutative: true,
         crowded: false,
     };
 
-    /// Fills in what it knows of the ranks' node.
-    pub(crate) fn on(&mut self, facts: &Facts) {
-        let (slot, board) = facts.slots.map_or((0, 0), |slots| (slots.inline, slots.board));
-        self.crowded = facts.per_node > facts.cores;
-        let board = if self.crowded { board } else { board.min(KEPT) };
-        (self.slot, self.board) = (slot, board / self.unit.max(1));
+    /// Fills in what a topology says: sizes of cells and shared scratch, and whether ranks share cores.
+    pub(crate) fn on(&mut self, topology: &Topology) {
+        let (cell_bytes, scratch) = topology.shared.map_or((0, 0), |shared| (shared.inline, shared.scratch));
+        self.crowded = topology.per_node > topology.cores;
+        let scratch = if self.crowded { scratch } else { scratch.min(SCRATCH_IN_CACHE) };
+        (self.cell_bytes, self.scratch) = (cell_bytes, scratch / self.unit.max(1));
     }
 
-    /// Units of half the board: whole pages, as what lies at one place of a page is copied quicker to another.
+    /// Units of half the shared scratch: whole pages, as a copy is quicker where source and destination are at the same
+    /// offset of their pages.
     pub(crate) fn half(&self) -> u64 {
-        self.grained(self.board / 2)
+        self.round_down(self.scratch / 2)
     }
 
-    /// Units of a section of the board: no more than the caches hold of all.
+    /// Units of a section of the shared scratch: so few that all sections together stay in the caches.
     pub(crate) fn section(&self) -> u64 {
-        self.grained(self.half().min(SECTIONS / self.unit.max(1)) / u64::from(sections::HALF))
+        self.round_down(self.half().min(HALF_SECTIONS / self.unit.max(1)) / u64::from(sections::HALF))
     }
 
+    /// Units of the halves and sections that the shared scratch is cut into.
     pub(crate) fn cut(&self) -> Cut {
         Cut { half: self.half(), section: self.section() }
     }
 
-    /// The same, or fewer units, that are whole pages; if that is little, whole cache lines.
-    pub(crate) fn grained(&self, units: u64) -> u64 {
+    /// `units`, rounded down to whole pages; if they are less than 16 pages, to whole cache lines.
+    pub(crate) fn round_down(&self, units: u64) -> u64 {
         let grain = |bytes: u64| (bytes / self.unit.max(1)).max(1);
-        let grain = if units < 16 * grain(PAGE) { grain(LINE) } else { grain(PAGE) };
+        let grain = if units < 16 * grain(PAGE) { grain(CACHE_LINE) } else { grain(PAGE) };
         if units < grain { units } else { units - units % grain }
     }
 
@@ -399,15 +405,15 @@ impl Shape {
         if rank < self.split { self.split..self.ranks } else { 0..self.split }
     }
 
-    /// This rank, counted from the root.
+    /// This rank's relative rank: how far it is behind the root.
     pub fn relative(&self) -> u32 {
         self.behind(self.rank, self.root)
     }
 
     /// The rank that is `distance` (at most the number of ranks) after `rank`.
     pub fn after(&self, rank: u32, distance: u32) -> u32 {
-        let there = u64::from(rank) + u64::from(distance);
-        (there % u64::from(self.ranks)) as u32
+        let sum = u64::from(rank) + u64::from(distance);
+        (sum % u64::from(self.ranks)) as u32
     }
 
     /// The rank that is `distance` before `rank`.
@@ -415,7 +421,7 @@ impl Shape {
         self.after(rank, self.ranks - distance)
     }
 
-    /// How far `rank` is behind `origin`, going up.
+    /// How far `rank` is behind `origin`: `after(origin, behind(rank, origin)) == rank`.
     pub fn behind(&self, rank: u32, origin: u32) -> u32 {
         self.after(rank, self.ranks - origin)
     }
@@ -431,7 +437,7 @@ impl Shape {
         (cut(first), cut(end) - cut(first))
     }
 
-    /// Where [`Buf::Send`] starts in [`Buf::Recv`], if the data of this rank may be in place there.
+    /// Where [`Buf::Send`] starts in [`Buf::Recv`] if the call is in place; `None` where this rank's cannot be.
     pub fn in_place_at(&self, kind: Kind) -> Option<u64> {
         use Kind::*;
         let root = self.rank == self.root;

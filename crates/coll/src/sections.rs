@@ -1,33 +1,34 @@
-//! Which part of the board a collective's chunks go through, and when it is free.
+//! Which part of the shared scratch a collective's chunks go through, and when it is free.
 //!
-//! The board is a ring of sections. A collective takes the next ones: one, two or four if it is of one small chunk, else
-//! halves of the board in turn. So a rank may fill sections for the next collectives while others still read those before,
-//! and gets the further ahead the fewer bytes there are.
+//! The shared scratch is a ring of sections. A collective takes the next ones: one, two or four sections if it has one
+//! small chunk, else halves of the shared scratch alternately. So a rank may fill sections for the next collectives
+//! while others still read those of earlier ones, and the fewer bytes a collective has, the further ahead a rank can
+//! be.
 
 use std::ops::Range;
 
 use crate::Shape;
 
-/// What a collective takes of the board.
+/// The part of the shared scratch that a collective uses.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Chunks {
-    /// How many chunks there are. The third takes the place of the first, and so on.
+    /// How many chunks there are. They use two places alternately: the third chunk goes where the first was, and so on.
     pub number: u32,
-    /// Sections that each takes.
+    /// Sections of each chunk.
     sections: u32,
 }
 
 impl Chunks {
-    /// It does without.
+    /// The collective does not use the shared scratch.
     pub const NONE: Chunks = Chunks { number: 0, sections: 0 };
 
-    /// So many chunks, of a half of the board each.
+    /// `number` chunks, each of which has a half of the shared scratch.
     pub(crate) fn halves(number: u32) -> Chunks {
         Chunks { number, sections: HALF }
     }
 
-    /// So many chunks of that many units. With a core for each rank nobody is far ahead, and the same two places over and
-    /// over stay in the caches.
+    /// `number` chunks of `units` units each. With a core for each rank they are halves: no rank is far ahead, and two
+    /// places that are used over and over stay in the caches.
     pub(crate) fn new(shape: &Shape, number: u32, units: u64) -> Chunks {
         let fits = |&sections: &u32| units <= u64::from(sections) * shape.section();
         match [1, 2, 4].iter().find(|sections| fits(sections)) {
@@ -37,70 +38,76 @@ impl Chunks {
     }
 }
 
-/// Sections of half the board.
+/// Sections of half the shared scratch.
 pub(crate) const HALF: u32 = 8;
+/// Sections of the whole shared scratch.
 const NUMBER: u32 = 2 * HALF;
 
-/// The sections between collectives. All ranks count them alike.
+/// The state of the ring of sections between collectives. All ranks count alike.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Sections {
-    /// The next one.
+    /// The next section to be taken.
     next: u32,
-    /// The stamp that a rank has released when it is through with what went through a section before.
+    /// By section: a rank that has acknowledged this sequence number is through with what the section held last.
     used: [u64; NUMBER as usize],
 }
 
 /// Where the chunks of a collective go.
 #[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Taken {
-    /// The sections of the first chunk start here,
+pub(crate) struct Allotment {
+    /// First section of chunk 0.
     first: u32,
-    /// and those of the second there.
+    /// First section of chunk 1.
     second: u32,
-    /// What all ranks must have released before anything is written to the first, or the second.
+    /// For chunk 0 and for chunk 1, the sequence number that all ranks must have acknowledged before its sections are
+    /// written.
     used: [u64; 2],
 }
 
 impl Sections {
-    /// For a collective whose stamps (so many from the first) are shared out evenly among its chunks.
+    /// Takes sections for a collective whose sequence numbers (`seqs`: the first, and how many) are shared out evenly
+    /// among its chunks.
     #[inline(always)]
-    pub(crate) fn take(&mut self, chunks: Chunks, stamps: (u64, u32)) -> Taken {
-        if chunks.number == 0 { Taken::default() } else { self.take_some(chunks, stamps) }
+    pub(crate) fn take(&mut self, chunks: Chunks, seqs: (u64, u32)) -> Allotment {
+        if chunks.number == 0 { Allotment::default() } else { self.take_some(chunks, seqs) }
     }
 
-    fn take_some(&mut self, Chunks { number, sections }: Chunks, (first, phases): (u64, u32)) -> Taken {
+    /// Takes sections for a collective that has chunks.
+    fn take_some(&mut self, Chunks { number, sections }: Chunks, (first, phases): (u64, u32)) -> Allotment {
         let start = self.next.next_multiple_of(sections);
         let of = |chunk: u32| -> Range<usize> {
             let first = ((start + chunk * sections) % NUMBER) as usize;
             first..first + sections as usize
         };
         let before = |chunk: u32| self.used[of(chunk)].iter().max().copied().unwrap_or(0);
-        let taken =
-            Taken { first: of(0).start as u32, second: of(1).start as u32, used: [before(0), before(1)] };
+        let allotment =
+            Allotment { first: of(0).start as u32, second: of(1).start as u32, used: [before(0), before(1)] };
         for chunk in number.saturating_sub(2)..number {
             let end = u64::from(phases / number * (chunk + 1));
             self.used[of(chunk)].fill(first + end - 1);
         }
         self.next = (start + number % 2 * sections) % NUMBER;
-        taken
+        allotment
     }
 }
 
-impl Taken {
-    /// What all ranks must have released before anything is written to the place of a chunk, the first or the second.
+impl Allotment {
+    /// The sequence number that all ranks must have acknowledged before the sections of chunk 0 or 1 are written.
     pub(crate) fn used(&self, chunk: u32) -> u64 {
         self.used[chunk as usize]
     }
 
-    /// Where something is whose place is counted from the first chunk's, with the second half a board behind it.
+    /// Where unit `at` of [`Buf::SharedScratch`](crate::Buf::SharedScratch) really lies. A schedule counts from the
+    /// start of chunk 0, and chunk 1 starts half a shared scratch behind it.
     #[inline]
-    pub(crate) fn at(&self, at: u64, board: &Cut) -> u64 {
-        let (section, at) = if at < board.half { (self.first, at) } else { (self.second, at - board.half) };
-        u64::from(section / HALF) * board.half + u64::from(section % HALF) * board.section + at
+    pub(crate) fn at(&self, at: u64, scratch: &Cut) -> u64 {
+        let (section, at) =
+            if at < scratch.half { (self.first, at) } else { (self.second, at - scratch.half) };
+        u64::from(section / HALF) * scratch.half + u64::from(section % HALF) * scratch.section + at
     }
 }
 
-/// How a board is cut, in units or in bytes.
+/// The sizes of half a shared scratch and of a section, in units or in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cut {
     pub(crate) half: u64,
@@ -116,7 +123,8 @@ mod tests {
     #[test]
     fn halves_alternate_across_collectives() {
         let mut sections = Sections::default();
-        // Three chunks of two stamps: the last in the first half, which is free after stamp 6, the other after 4.
+        // Three chunks of two sequence numbers: the last one is in the first half, which is free after sequence number
+        // 6; the second half is free after 4.
         let first = sections.take(Chunks::halves(3), (1, 6));
         assert_eq!((first.used(0), first.used(1), first.at(8, &CUT)), (0, 0, 8));
         let second = sections.take(Chunks::halves(1), (7, 2));
@@ -129,29 +137,29 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_what_others_had_knows_of_the_last_of_them() {
+    fn reuse_waits_for_the_last_use_of_each_section() {
         let mut random = 1u64;
         let mut below = |most: u64| {
             random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             (random >> 33) % most
         };
-        let (mut sections, mut last, mut stamp) = (Sections::default(), [0; 200], 1);
+        let (mut sections, mut last, mut seq) = (Sections::default(), [0; 200], 1);
         for _ in 0..10_000 {
             let each = 1 << below(4);
             let number = if each == HALF { below(4) as u32 + 1 } else { 1 };
             let chunks = Chunks { number, sections: each };
             let phases = number * (below(3) as u32 + 1);
-            let taken = sections.take(chunks, (stamp, phases));
+            let allotment = sections.take(chunks, (seq, phases));
             let room = if each == HALF { CUT.half } else { u64::from(each) * CUT.section };
             for chunk in 0..number {
-                let end = stamp + u64::from(phases / number * (chunk + 1)) - 1;
-                let at = taken.at(u64::from(chunk % 2) * CUT.half, &CUT);
+                let end = seq + u64::from(phases / number * (chunk + 1)) - 1;
+                let at = allotment.at(u64::from(chunk % 2) * CUT.half, &CUT);
                 for unit in &mut last[at as usize..(at + room) as usize] {
-                    assert!(chunk >= 2 || *unit <= taken.used(chunk), "{chunks:?}");
+                    assert!(chunk >= 2 || *unit <= allotment.used(chunk), "{chunks:?}");
                     *unit = end;
                 }
             }
-            stamp += u64::from(phases);
+            seq += u64::from(phases);
         }
     }
 }

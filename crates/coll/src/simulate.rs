@@ -1,14 +1,14 @@
 //! Runs schedules against a virtual clock: how long an algorithm takes by the [`Model`], with everything that
-//! a closed formula leaves out (who waits for whom, and ports that are busy).
+//! a closed formula leaves out (which rank waits for which, and ports that are busy).
 //!
-//! A message goes when both ends have come to it; each of the two ports carries its messages one after the
-//! other, and is taken by one for its handling and its bytes. It is there one latency later. A cache line
-//! serves its readers one after the other. Each rank has a core of its own.
+//! A message leaves when both ends have come to it. Each rank has a port out and a port in, which carry one message
+//! after the other: a message occupies both ports for its handling and its bytes, and arrives one latency later. A
+//! cache line serves its readers one after the other. Each rank has a core of its own.
 
-use crate::sections::Taken;
+use crate::lockstep::{Access, Machine, Operation, lockstep};
+use crate::sections::Allotment;
 use crate::verify::{Trial, shape};
-use crate::walk::{Look, Machine, Operation, walk};
-use crate::{Algorithm, Facts, Form, Kind, Merge, Model, Pocket, Span, Step};
+use crate::{Algorithm, Form, Kind, Merge, Model, Span, Step, SubBuffer, Topology};
 
 /// Seconds until the last rank is through with a collective of `bytes` bytes (of the vector, or of a block),
 /// rooted at rank 0.
@@ -18,16 +18,16 @@ use crate::{Algorithm, Facts, Form, Kind, Merge, Model, Pocket, Span, Step};
 pub fn simulate(
     algorithm: &'static Algorithm,
     bytes: u64,
-    facts: &Facts,
+    topology: &Topology,
     model: &Model,
 ) -> Result<f64, String> {
     let unit = if algorithm.kind.reduces() { 8 } else { 1 };
-    let ranks = facts.ranks;
+    let ranks = topology.ranks;
     let blocks = matches!(algorithm.kind, Kind::ReduceScatter | Kind::ReduceScatterBlock);
     let len = bytes.div_ceil(unit).div_ceil(if blocks { u64::from(ranks) } else { 1 });
-    let board = facts.slots.map_or(0, |slots| slots.board) / unit;
-    let slot = facts.slots.map_or(0, |slots| slots.inline);
-    let crowded = facts.per_node > facts.cores;
+    let scratch = topology.shared.map_or(0, |shared| shared.scratch) / unit;
+    let cell_bytes = topology.shared.map_or(0, |shared| shared.inline);
+    let crowded = topology.per_node > topology.cores;
     let trial = Trial {
         ranks,
         root: 0,
@@ -37,13 +37,13 @@ pub fn simulate(
         commutative: true,
         even: true,
         seed: 0,
-        board,
-        banks: BANKS,
-        slot,
+        scratch,
+        cells: CELLS,
+        cell_bytes,
         crowded,
     };
     let shapes = (0..ranks).map(|rank| shape(algorithm.kind, rank, &trial)).collect();
-    let (alpha, overhead, beta) = model.link(facts);
+    let (alpha, overhead, beta) = model.link(topology);
     let mut clock = Clock {
         model: *model,
         alpha,
@@ -53,34 +53,36 @@ pub fn simulate(
         ranks: vec![Times::default(); ranks as usize],
     };
     let order: Vec<u32> = (0..ranks).collect();
-    let taken = Taken::default();
-    walk(&[Operation { algorithm, shapes, first: 1, taken }], &mut clock, &order, BANKS)?;
+    let allotment = Allotment::default();
+    lockstep(&[Operation { algorithm, shapes, first: 1, allotment }], &mut clock, &order, CELLS)?;
     Ok(clock.ranks.iter().map(|times| times.end).fold(0.0, f64::max))
 }
 
-/// Of a slot.
-const BANKS: u64 = 16;
+/// Cells of a CICO buffer.
+const CELLS: u64 = 16;
 
 /// Virtual times of one rank.
 #[derive(Clone, Default)]
 struct Times {
-    /// The present round began.
+    /// When the present round began.
     round: f64,
-    /// The last step so far was over.
+    /// When the last step so far was over.
     end: f64,
-    /// The core is free.
+    /// When the core is free.
     core: f64,
-    /// The ports are free.
+    /// When the port out is free.
     out: f64,
+    /// When the port in is free.
     into: f64,
-    /// By phase: when, whether a region, and by how many it was read.
-    published: [(f64, bool, u32); BANKS as usize],
-    /// By stamp.
-    released: Vec<f64>,
+    /// By cell, the last publication: when it was made, whether it is an exposed range, and how many ranks have read
+    /// it.
+    published: [(f64, bool, u32); CELLS as usize],
+    /// By sequence number, when this rank acknowledged it.
+    acked: Vec<f64>,
 }
 
 impl Times {
-    /// The core works for `seconds`, not before `ready`.
+    /// The core works for `seconds`, from `ready` at the earliest.
     fn work(&mut self, ready: f64, seconds: f64) {
         self.core = self.core.max(self.round).max(ready) + seconds;
         self.end = self.end.max(self.core);
@@ -120,17 +122,17 @@ impl Machine for Clock {
         let (sender, receiver) = (&self.ranks[ends.0 as usize], &self.ranks[ends.1 as usize]);
         let ready = sender.round.max(receiver.round);
         let (leaves, lands) = (ready.max(sender.out), ready.max(receiver.into));
-        let taken = self.overhead + self.bytes(into) * self.beta;
-        let there = leaves.max(lands) + self.alpha + self.bytes(into) * self.beta;
+        let occupied = self.overhead + self.bytes(into) * self.beta;
+        let arrives = leaves.max(lands) + self.alpha + self.bytes(into) * self.beta;
         let reduced = if merge.is_some() { self.bytes(into) * self.model.gamma } else { 0.0 };
         let sender = self.at(ends.0);
-        sender.out = leaves + taken;
+        sender.out = leaves + occupied;
         sender.end = sender.end.max(sender.out);
         let receiver = self.at(ends.1);
-        receiver.into = lands + taken;
-        receiver.end = receiver.end.max(there);
+        receiver.into = lands + occupied;
+        receiver.end = receiver.end.max(arrives);
         if reduced > 0.0 {
-            receiver.work(there, reduced);
+            receiver.work(arrives, reduced);
         }
     }
 
@@ -144,56 +146,56 @@ impl Machine for Clock {
         Ok(())
     }
 
-    fn lay(&mut self, _: usize, rank: u32, _: u64, from: Span, pocket: Pocket) -> Result<(), String> {
-        let copied = if pocket.holds(from.len) { self.bytes(from) * self.model.copy } else { 0.0 };
+    fn pack(&mut self, _: usize, rank: u32, _: u64, from: Span, sub_buffer: SubBuffer) -> Result<(), String> {
+        let copied = if sub_buffer.holds(from.len) { self.bytes(from) * self.model.copy } else { 0.0 };
         self.at(rank).work(0.0, copied);
         Ok(())
     }
 
-    fn publish(&mut self, _: usize, rank: u32, stamp: u64, from: Span, form: Form) {
+    fn publish(&mut self, _: usize, rank: u32, seq: u64, from: Span, form: Form) {
         let copied = if form == Form::Inline { self.bytes(from) * self.model.copy } else { 0.0 };
         let times = self.at(rank);
         times.work(0.0, copied);
-        times.published[(stamp % BANKS) as usize] = (times.core, form == Form::Region, 0);
+        times.published[(seq % CELLS) as usize] = (times.core, form == Form::Exposed, 0);
     }
 
-    fn look(&mut self, _: usize, rank: u32, look: Look) -> Result<(), String> {
-        let publisher = &mut self.ranks[look.publisher as usize];
-        let (published, region, readers) = &mut publisher.published[(look.stamp % BANKS) as usize];
-        if look.into.is_none() {
-            // As a look at what it released: there is nothing behind it.
-            let (published, hop) = (*published, self.model.hop);
-            self.at(rank).work(published, hop);
+    fn access(&mut self, _: usize, rank: u32, access: Access) -> Result<(), String> {
+        let publisher = &mut self.ranks[access.publisher as usize];
+        let (published, exposed, readers) = &mut publisher.published[(access.seq % CELLS) as usize];
+        if access.into.is_none() {
+            // A bare wait costs one transfer, like a look at an acknowledgement: no data follow.
+            let (published, transfer) = (*published, self.model.transfer);
+            self.at(rank).work(published, transfer);
             return Ok(());
         }
-        let (served, region) = (*published + f64::from(*readers) * self.model.hop / 8.0, *region);
+        let (served, exposed) = (*published + f64::from(*readers) * self.model.transfer / 8.0, *exposed);
         *readers += 1;
-        let bytes = look.taken().map_or(0.0, |into| self.bytes(into));
+        let bytes = access.moved().map_or(0.0, |into| self.bytes(into));
         let model = self.model;
-        let fetched = match region {
-            _ if look.taken().is_none() => 0.0,
-            true => model.pull + bytes * model.pull_byte,
+        let read = match exposed {
+            _ if access.moved().is_none() => 0.0,
+            true => model.get + bytes * model.single_copy_byte,
             false => bytes * model.copy,
         };
-        let reduced = if look.merge.is_some() { bytes * model.gamma } else { 0.0 };
-        self.at(rank).work(served, model.hop + fetched + reduced);
+        let reduced = if access.merge.is_some() { bytes * model.gamma } else { 0.0 };
+        self.at(rank).work(served, model.transfer + read + reduced);
         Ok(())
     }
 
-    fn drained(&mut self, _: usize, rank: u32, other: u32, stamp: u64) {
-        let (released, hop) = (self.ranks[other as usize].released[stamp as usize], self.model.hop);
-        self.at(rank).work(released, hop);
+    fn ack_seen(&mut self, _: usize, rank: u32, other: u32, seq: u64) {
+        let (acked, transfer) = (self.ranks[other as usize].acked[seq as usize], self.model.transfer);
+        self.at(rank).work(acked, transfer);
     }
 
-    fn release(&mut self, _: usize, rank: u32, stamp: u64) {
+    fn ack(&mut self, _: usize, rank: u32, seq: u64) {
         let times = self.at(rank);
         times.work(0.0, 0.0);
-        times.released.resize(stamp as usize + 1, times.core);
+        times.acked.resize(seq as usize + 1, times.core);
     }
 
-    fn settled(&mut self, _: usize, rank: u32, _: u64) {
-        let hop = self.model.hop;
-        self.at(rank).work(0.0, hop);
+    fn reusable(&mut self, _: usize, rank: u32, _: u64) {
+        let transfer = self.model.transfer;
+        self.at(rank).work(0.0, transfer);
     }
 
     fn end(&mut self, _: usize, _: u32) -> Result<(), String> {
@@ -206,7 +208,7 @@ mod tests {
     use super::*;
     use crate::{ALL, Case};
 
-    /// The formulas choose; they must not be far from what the schedules really do.
+    /// Algorithms are chosen by the formulas, which must not be far from what the schedules really do.
     #[test]
     fn formulas_agree_with_schedules() {
         let model = Model::default();
@@ -214,11 +216,11 @@ mod tests {
         for &row in ALL {
             for ranks in [2, 3, 4, 7, 8, 13, 16, 33, 64] {
                 for bytes in [64, 4096, 65536, 1 << 20] {
-                    let facts = Facts::supposed(ranks, true, ranks);
-                    let slot = facts.slots.map_or(0.0, |slots| slots.inline as f64);
-                    let case = Case { slot, ..Case::plain(bytes as f64, ranks) };
-                    let formula = model.time(&(row.cost)(&case), &facts);
-                    let simulated = simulate(row, bytes, &facts, &model).unwrap();
+                    let topology = Topology::supposed(ranks, true, ranks);
+                    let cell_bytes = topology.shared.map_or(0.0, |shared| shared.inline as f64);
+                    let case = Case { cell_bytes, ..Case::plain(bytes as f64, ranks) };
+                    let formula = model.time(&(row.cost)(&case), &topology);
+                    let simulated = simulate(row, bytes, &topology, &model).unwrap();
                     if !(0.55..1.8).contains(&(formula / simulated)) {
                         let (formula, simulated) = (formula * 1e6, simulated * 1e6);
                         wrong.push(format!(
@@ -233,9 +235,9 @@ mod tests {
 
     #[test]
     fn a_barrier_on_a_thousand_ranks_takes_ten_latencies() {
-        let facts = Facts::supposed(1000, false, 1);
+        let topology = Topology::supposed(1000, false, 1);
         let model = Model::default();
-        let time = simulate(&crate::algorithms::barrier::DISSEMINATION, 0, &facts, &model).unwrap();
+        let time = simulate(&crate::algorithms::barrier::DISSEMINATION, 0, &topology, &model).unwrap();
         assert!((time / model.alpha - 10.0).abs() < 1e-6, "{time}");
     }
 }

@@ -1,39 +1,39 @@
 //! The one place where algorithms are chosen: by a cost model, unless the user says otherwise.
 //!
 //! All ranks must choose alike, so a choice rests on nothing but what all of them know: the collective, its
-//! bytes (unless a rank may lack them), whether the operation commutes, [`Facts`], and the [`Tuning`] that
+//! bytes (unless a rank may lack them), whether the operation commutes, [`Topology`], and the [`Tuning`] that
 //! the job's ranks got at start.
 
 use std::fmt;
 
-use crate::{Algorithm, Case, Cost, Facts, Kind, Needs, Overrides, Pocket, of_kind};
+use crate::{Algorithm, Case, Cost, Kind, Needs, Overrides, SubBuffer, Topology, of_kind};
 
-/// Costs of what a schedule does, seconds (and seconds a byte). Between nodes unless it says otherwise.
+/// What the parts of a [`Cost`] take, in seconds or seconds per byte.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Model {
-    /// Latency of a message.
+    /// Latency of a message between nodes.
     pub alpha: f64,
-    /// A message's handling, where its latency is hidden behind others'.
+    /// Handling of a message between nodes whose latency is hidden behind that of others.
     pub overhead: f64,
-    /// A byte of a message.
+    /// A byte of a message between nodes.
     pub beta: f64,
-    /// As alpha, within a node.
+    /// Latency of a message within a node.
     pub near_alpha: f64,
-    /// As overhead, within a node.
+    /// Handling of a message within a node whose latency is hidden behind that of others.
     pub near_overhead: f64,
-    /// As beta, within a node.
+    /// A byte of a message within a node.
     pub near_beta: f64,
     /// A byte reduced.
     pub gamma: f64,
     /// A byte copied.
     pub copy: f64,
-    /// A cache line from another core.
-    pub hop: f64,
-    /// A single copy out of another process: the call.
-    pub pull: f64,
-    /// A single copy out of another process: a byte.
-    pub pull_byte: f64,
-    /// A turn of another rank on this core.
+    /// Transfer of a cache line from another core.
+    pub transfer: f64,
+    /// A single-copy get out of another process: the call.
+    pub get: f64,
+    /// A single-copy get out of another process: a byte.
+    pub single_copy_byte: f64,
+    /// A switch to another rank that shares the core.
     pub turn: f64,
 }
 
@@ -49,45 +49,46 @@ impl Default for Model {
             near_beta: 1.0 / 9e9,
             gamma: 1.0 / 20e9,
             copy: 1.0 / 40e9,
-            hop: 0.1e-6,
-            pull: 1.0e-6,
-            pull_byte: 1.0 / 11e9,
+            transfer: 0.1e-6,
+            get: 1.0e-6,
+            single_copy_byte: 1.0 / 11e9,
             turn: 1.6e-6,
         }
     }
 }
 
 impl Model {
-    /// Latency, handling and seconds a byte of a message between the ranks of a communicator.
-    pub(crate) fn link(&self, facts: &Facts) -> (f64, f64, f64) {
-        match facts.shared {
+    /// Latency, handling, and seconds per byte of a message between the ranks of a communicator.
+    pub(crate) fn link(&self, topology: &Topology) -> (f64, f64, f64) {
+        match topology.one_node {
             true => (self.near_alpha, self.near_overhead, self.near_beta),
             false => (self.alpha, self.overhead, self.beta),
         }
     }
 
-    /// Seconds that a cost takes on a communicator.
-    pub fn time(&self, cost: &Cost, facts: &Facts) -> f64 {
-        self.time_of(cost, facts, true)
+    /// Seconds that a cost takes on a communicator, if all ranks work as much as the slowest.
+    pub fn time(&self, cost: &Cost, topology: &Topology) -> f64 {
+        self.time_of(cost, topology, true)
     }
 
-    /// The same, where `all` ranks work as much as the slowest, or else next to nothing beside it.
-    fn time_of(&self, cost: &Cost, facts: &Facts, all: bool) -> f64 {
-        let (alpha, overhead, beta) = self.link(facts);
-        // Ranks beyond the cores take turns: at each wait, and with work that all have.
-        let crowd = (f64::from(facts.per_node) / f64::from(facts.cores.max(1))).max(1.0);
+    /// Seconds that a cost takes on a communicator, if `all` ranks work as much as the slowest, or else next to nothing
+    /// beside it.
+    fn time_of(&self, cost: &Cost, topology: &Topology, all: bool) -> f64 {
+        let (alpha, overhead, beta) = self.link(topology);
+        // More ranks than cores take turns on a core: at each wait, and with work that all ranks have.
+        let crowd = (f64::from(topology.per_node) / f64::from(topology.cores.max(1))).max(1.0);
         let turns = if crowd > 1.0 { cost.waits * crowd * self.turn } else { 0.0 };
-        let latency = cost.steps * alpha + cost.extra * overhead + cost.hops * self.hop;
+        let latency = cost.steps * alpha + cost.extra * overhead + cost.transfers * self.transfer;
         let work = cost.bytes * beta
             + cost.reduced * self.gamma
             + cost.copied * self.copy
-            + cost.pulls * self.pull
-            + cost.pulled * self.pull_byte;
+            + cost.gets * self.get
+            + cost.got_bytes * self.single_copy_byte;
         latency + turns + if all { work * crowd } else { work }
     }
 }
 
-/// What choices rest on besides the call and the communicator; the same at all ranks of a job.
+/// What choices rest on besides the call and the communicator. All ranks of a job have the same.
 #[derive(Clone, Debug, Default)]
 pub struct Tuning {
     /// The cost model.
@@ -97,115 +98,117 @@ pub struct Tuning {
 }
 
 impl Tuning {
-    /// The algorithm for a collective. `case`: its bytes, if all ranks know them.
+    /// The algorithm for a collective. `case` is `None` if not all ranks know its bytes.
     pub fn choose(
         &self,
         kind: Kind,
         case: Option<Case>,
         commutative: bool,
-        facts: &Facts,
+        topology: &Topology,
     ) -> &'static Algorithm {
-        let fits = |row: &Algorithm| unfit(row, case, commutative, facts).is_none();
-        if let Some(wanted) = self.overrides.of(kind).filter(|row| fits(row)) {
-            return wanted;
+        let fits = |row: &Algorithm| unfit(row, case, commutative, topology).is_none();
+        if let Some(forced) = self.overrides.of(kind).filter(|row| fits(row)) {
+            return forced;
         }
-        let supposed = case.unwrap_or(unsized_case(facts));
+        let assumed = case.unwrap_or(assumed_case(topology));
         let first = of_kind(kind).find(|row| fits(row));
-        if supposed.bytes == 0.0 && kind != Kind::Barrier {
+        if assumed.bytes == 0.0 && kind != Kind::Barrier {
             return first.expect("every collective has an algorithm that does for all cases");
         }
         let cheaper = |best: &'static Algorithm, row: &'static Algorithm| {
-            let time = |row: &Algorithm| self.predict(row, &supposed, facts);
+            let time = |row: &Algorithm| self.predict(row, &assumed, topology);
             if time(row) < time(best) { row } else { best }
         };
         let best = of_kind(kind).filter(|row| fits(row)).reduce(cheaper);
         best.expect("every collective has an algorithm that does for all cases")
     }
 
-    /// Seconds that an algorithm is supposed to take. On the board, what tells that data are there is in another line
-    /// than they are. What no cache holds comes from memory by whichever way: that makes no difference to a choice.
-    fn predict(&self, row: &Algorithm, case: &Case, facts: &Facts) -> f64 {
+    /// Seconds that an algorithm takes by the model. On the shared scratch data and the word that announces them are in
+    /// different cache lines, which costs `APART`. Data that no cache holds come from memory in any algorithm, which
+    /// makes no difference to a choice.
+    fn predict(&self, row: &Algorithm, case: &Case, topology: &Topology) -> f64 {
         const APART: f64 = 0.05e-6;
-        let apart = if row.needs == Needs::Board { APART } else { 0.0 };
+        let apart = if row.needs == Needs::SharedScratch { APART } else { 0.0 };
         let rooted = matches!(row.kind, Kind::Gather | Kind::Gatherv | Kind::Scatter | Kind::Scatterv);
-        let slot = facts.slots.map_or(0.0, |slots| slots.inline as f64);
-        self.model.time_of(&(row.cost)(&Case { slot, ..*case }), facts, !rooted) + apart
+        let cell_bytes = topology.shared.map_or(0.0, |shared| shared.inline as f64);
+        self.model.time_of(&(row.cost)(&Case { cell_bytes, ..*case }), topology, !rooted) + apart
     }
 
-    /// All candidates for a collective of `bytes` bytes (of the vector, or of a block), and why which is chosen.
-    pub fn explain(&self, kind: Kind, bytes: u64, facts: &Facts) -> Explanation {
-        // A barrier has none, whatever was asked.
+    /// All candidates for a collective of `bytes` bytes (of the vector, or of a block), which of them is chosen, and
+    /// why.
+    pub fn explain(&self, kind: Kind, bytes: u64, topology: &Topology) -> Explanation {
+        // A barrier moves no bytes, whatever the question says.
         let bytes = if kind == Kind::Barrier { 0 } else { bytes };
-        let sized = Case::plain(bytes as f64, facts.ranks);
+        let sized = Case::plain(bytes as f64, topology.ranks);
         let case = (!kind.size_unknown()).then_some(sized);
-        let chosen = self.choose(kind, case, true, facts);
-        let supposed = case.unwrap_or(unsized_case(facts));
+        let chosen = self.choose(kind, case, true, topology);
+        let assumed = case.unwrap_or(assumed_case(topology));
         let candidates = of_kind(kind).map(|row| Candidate {
             algorithm: row,
-            time: self.predict(row, &supposed, facts),
-            unfit: unfit(row, case, true, facts),
+            time: self.predict(row, &assumed, topology),
+            unfit: unfit(row, case, true, topology),
         });
         let mut candidates: Vec<_> = candidates.collect();
         candidates
             .sort_by(|a, b| (a.unfit.is_some(), a.time).partial_cmp(&(b.unfit.is_some(), b.time)).unwrap());
-        let wanted = self.overrides.of(kind);
-        let reason = match wanted {
+        let forced = self.overrides.of(kind);
+        let reason = match forced {
             Some(row) if row == chosen => "the user asked for it (BANYAN_COLL)".to_string(),
             Some(row) => {
-                let why = unfit(row, case, true, facts).unwrap_or_default();
+                let why = unfit(row, case, true, topology).unwrap_or_default();
                 format!("BANYAN_COLL asks for {}, but {why}; this is the quickest by the model", row.name)
             }
             None if candidates.iter().filter(|row| row.unfit.is_none()).count() == 1 => {
                 "the only candidate that fits".to_string()
             }
-            None if case.is_none() => "the quickest by the model; its bytes do not count, as not all ranks \
-                                       know them"
-                .to_string(),
+            None if case.is_none() => {
+                "the quickest by the model, whatever the size, as not all ranks know it".to_string()
+            }
             None if bytes == 0 && kind != Kind::Barrier => "there is nothing to move".to_string(),
             None => "the quickest by the model".to_string(),
         };
-        Explanation { kind, bytes, facts: *facts, candidates, chosen, reason }
+        Explanation { kind, bytes, topology: *topology, candidates, chosen, reason }
     }
 }
 
-/// What a size that not all ranks know is taken for: few bytes, as large blocks go by message in any case.
-fn unsized_case(facts: &Facts) -> Case {
-    Case::plain(POCKET as f64, facts.ranks)
+/// The case that is assumed where not all ranks know the sizes: few bytes, as large blocks go by message in any case.
+fn assumed_case(topology: &Topology) -> Case {
+    Case::plain(ASSUMED_BYTES as f64, topology.ranks)
 }
 
-/// With less room for each other rank, most blocks would go by message all the same.
-const POCKET: u64 = 64;
+/// Bytes of the blocks in it. Sub-buffers that hold less are not used: most blocks would go by message all the same.
+const ASSUMED_BYTES: u64 = 64;
 
-/// No element is larger than this.
-const BOARD_UNIT: u64 = 64;
+/// No element that an operation of MPI's own combines has more bytes.
+const LARGEST_ELEMENT: u64 = 64;
 
-/// Why an algorithm cannot be used.
-fn unfit(row: &Algorithm, case: Option<Case>, commutative: bool, facts: &Facts) -> Option<String> {
+/// Why an algorithm cannot be used; `None` if it can.
+fn unfit(row: &Algorithm, case: Option<Case>, commutative: bool, topology: &Topology) -> Option<String> {
     if row.reorders && !commutative {
         return Some("the operation does not commute".into());
     }
-    let slots = match (row.needs, facts.slots) {
+    let shared = match (row.needs, topology.shared) {
         (Needs::Messages, _) => return None,
-        (_, None) => return Some("the ranks have no shared slots".into()),
-        (_, Some(slots)) => slots,
+        (_, None) => return Some("the ranks have no shared buffers".into()),
+        (_, Some(shared)) => shared,
     };
     match row.needs {
-        Needs::Inline if case.is_none_or(|case| case.largest > slots.inline as f64) => {
-            Some(format!("a slot holds {} bytes", slots.inline))
+        Needs::Inline if case.is_none_or(|case| case.largest > shared.inline as f64) => {
+            Some(format!("a cell of a CICO buffer holds {} bytes", shared.inline))
         }
-        Needs::InlineBlocks if case.is_none_or(|case| case.bytes * case.p() > slots.inline as f64) => {
-            Some(format!("a slot holds {} bytes", slots.inline))
+        Needs::InlineBlocks if case.is_none_or(|case| case.bytes * case.p() > shared.inline as f64) => {
+            Some(format!("a cell of a CICO buffer holds {} bytes", shared.inline))
         }
-        Needs::Pockets if !Pocket::new(slots.inline, 0, facts.ranks - 1).holds(POCKET) => {
-            Some("a slot has no room for so many ranks".into())
+        Needs::SubBuffers if !SubBuffer::new(shared.inline, 0, topology.ranks - 1).holds(ASSUMED_BYTES) => {
+            Some("a cell of a CICO buffer has no room for so many ranks".into())
         }
-        Needs::Board if case.is_none_or(|case| !case.plain) => {
+        Needs::SharedScratch if case.is_none_or(|case| !case.plain) => {
             Some("elements have holes, or the operation is the user's".into())
         }
-        Needs::Board if slots.board < 2 * BOARD_UNIT * u64::from(facts.ranks) => {
-            Some("the ranks share no board".into())
+        Needs::SharedScratch if shared.scratch < 2 * LARGEST_ELEMENT * u64::from(topology.ranks) => {
+            Some("the ranks have no shared scratch".into())
         }
-        Needs::Regions if !slots.regions => Some("single copy between the ranks is refused".into()),
+        Needs::SingleCopy if !shared.single_copy => Some("single copy between the ranks is refused".into()),
         _ => None,
     }
 }
@@ -213,11 +216,11 @@ fn unfit(row: &Algorithm, case: Option<Case>, commutative: bool, facts: &Facts) 
 /// One row of an [`Explanation`].
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// Which.
+    /// The algorithm.
     pub algorithm: &'static Algorithm,
-    /// Predicted seconds.
+    /// Seconds that it takes by the model.
     pub time: f64,
-    /// Why it cannot be used, if so.
+    /// Why it cannot be used; `None` if it can.
     pub unfit: Option<String>,
 }
 
@@ -229,27 +232,27 @@ pub struct Explanation {
     /// Bytes of the vector, or of a block.
     pub bytes: u64,
     /// The communicator.
-    pub facts: Facts,
-    /// Those that fit first, the quickest first.
+    pub topology: Topology,
+    /// All algorithms of the collective: those that can be used first, the quickest of them first.
     pub candidates: Vec<Candidate>,
-    /// The choice.
+    /// The algorithm that is chosen.
     pub chosen: &'static Algorithm,
-    /// Why.
+    /// Why it is chosen.
     pub reason: String,
 }
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Facts { ranks, shared, cores, per_node, .. } = self.facts;
-        let place = match () {
-            () if shared => "on one node",
+        let Topology { ranks, one_node, cores, per_node, .. } = self.topology;
+        let location = match () {
+            () if one_node => "on one node",
             () if per_node >= ranks => "on one node, without shared memory",
             () => "across nodes",
         };
         let crowd =
             if per_node > cores { format!(", {per_node} ranks on {cores} cores") } else { String::new() };
         let (name, bytes) = (self.kind.name(), self.bytes);
-        writeln!(f, "{name} of {bytes} bytes on {ranks} ranks {place}{crowd}")?;
+        writeln!(f, "{name} of {bytes} bytes on {ranks} ranks {location}{crowd}")?;
         for row in &self.candidates {
             let mark = if row.algorithm == self.chosen { '*' } else { ' ' };
             let (name, about) = (row.algorithm.name, row.algorithm.about);
@@ -312,16 +315,16 @@ mod tests {
         let tuning = Tuning::default();
         for (kind, name) in Kind::ALL {
             for ranks in [1, 2, 3, 5, 8, 16, 17, 64, 127, 128, 129, 100_000] {
-                for (shared, cores) in [(true, 2), (true, 128), (false, 1)] {
-                    let facts = Facts::supposed(ranks, shared, cores);
+                for (one_node, cores) in [(true, 2), (true, 128), (false, 1)] {
+                    let topology = Topology::supposed(ranks, one_node, cores);
                     let mut before = 0.0;
                     for bytes in (0..30).map(|i| 1u64 << i) {
                         let case = Some(Case::plain(bytes as f64, ranks));
                         for commutative in [true, false] {
-                            let row = tuning.choose(kind, case, commutative, &facts);
-                            assert_eq!(unfit(row, case, commutative, &facts), None);
+                            let row = tuning.choose(kind, case, commutative, &topology);
+                            assert_eq!(unfit(row, case, commutative, &topology), None);
                         }
-                        let time = tuning.explain(kind, bytes, &facts).candidates[0].time;
+                        let time = tuning.explain(kind, bytes, &topology).candidates[0].time;
                         assert!(
                             time.is_finite() && time >= before,
                             "{name} {bytes} bytes on {ranks}: {time}"
@@ -333,25 +336,27 @@ mod tests {
         }
     }
 
-    /// What leaves the slots for something else takes at most three times as long, and a microsecond and three waits
-    /// more.
+    /// Twice the size takes at most three times as long plus a microsecond and three waits, also where the choice
+    /// changes from CICO buffers to another algorithm.
     #[test]
     fn twice_the_size_is_no_cliff() {
         let tuning = Tuning::default();
         let mut wrong = vec![];
         for ((kind, name), ranks) in Kind::ALL.into_iter().flat_map(|row| (2..=64).map(move |n| (row, n))) {
-            for (shared, cores) in [(true, 2), (true, 16), (true, 128), (false, 1)] {
-                let facts = Facts::supposed(ranks, shared, cores);
+            for (one_node, cores) in [(true, 2), (true, 16), (true, 128), (false, 1)] {
+                let topology = Topology::supposed(ranks, one_node, cores);
                 let time = |bytes| {
-                    let Candidate { algorithm, time, .. } = tuning.explain(kind, bytes, &facts).candidates[0];
+                    let Candidate { algorithm, time, .. } =
+                        tuning.explain(kind, bytes, &topology).candidates[0];
                     (algorithm.name, 1e6 * time)
                 };
                 let waits = Cost { waits: 3.0, ..Cost::default() };
-                let more = 1.0 + 1e6 * tuning.model.time(&waits, &facts);
+                let more = 1.0 + 1e6 * tuning.model.time(&waits, &topology);
                 for bytes in (0..30).map(|i| 1u64 << i) {
                     let (now, twice) = (time(bytes), time(2 * bytes));
                     if twice.1 < now.1 || twice.1 > 3.0 * now.1 + more {
-                        wrong.push(format!("{name} of {bytes} bytes, {facts:?}: {now:?} and {twice:?} us"));
+                        wrong
+                            .push(format!("{name} of {bytes} bytes, {topology:?}: {now:?} and {twice:?} us"));
                     }
                 }
             }
@@ -362,9 +367,9 @@ mod tests {
 
     #[test]
     fn a_barrier_has_no_size() {
-        let facts = Facts::supposed(8, true, 8);
-        let explained = Tuning::default().explain(Kind::Barrier, 1 << 20, &facts);
-        assert_eq!((explained.bytes, explained.chosen.name), (0, "shared"));
+        let topology = Topology::supposed(8, true, 8);
+        let explained = Tuning::default().explain(Kind::Barrier, 1 << 20, &topology);
+        assert_eq!((explained.bytes, explained.chosen.name), (0, "cico"));
     }
 
     #[test]
@@ -372,8 +377,9 @@ mod tests {
         let tuning = Tuning::default();
         for (kind, name) in Kind::ALL {
             for bytes in [0, 8, 4096, 1 << 20] {
-                let time =
-                    |ranks| tuning.explain(kind, bytes, &Facts::supposed(ranks, false, 1)).candidates[0].time;
+                let time = |ranks| {
+                    tuning.explain(kind, bytes, &Topology::supposed(ranks, false, 1)).candidates[0].time
+                };
                 for ranks in 2..300 {
                     let (now, next) = (time(ranks), time(ranks + 1));
                     assert!(next < 3.0 * now + 1e-6, "{name} {bytes}: {ranks} ranks {now}, one more {next}");
@@ -385,23 +391,23 @@ mod tests {
     #[test]
     fn small_and_large_get_what_suits_them() {
         let tuning = Tuning::default();
-        let chosen = |kind, bytes, facts: &Facts| tuning.explain(kind, bytes, facts).chosen.name;
-        let far = Facts::supposed(16, false, 1);
+        let chosen = |kind, bytes, topology: &Topology| tuning.explain(kind, bytes, topology).chosen.name;
+        let far = Topology::supposed(16, false, 1);
         assert_eq!(chosen(Kind::Allreduce, 8, &far), "doubling");
         assert_ne!(chosen(Kind::Allreduce, 1 << 24, &far), "doubling");
         assert_eq!(chosen(Kind::Bcast, 8, &far), "binomial");
         assert_ne!(chosen(Kind::Bcast, 1 << 24, &far), "binomial");
-        let near = Facts::supposed(8, true, 8);
-        assert_eq!(chosen(Kind::Allreduce, 8, &near), "shared");
-        assert_eq!(chosen(Kind::Barrier, 0, &near), "shared");
-        assert_ne!(chosen(Kind::Allreduce, 1 << 20, &near), "shared");
+        let near = Topology::supposed(8, true, 8);
+        assert_eq!(chosen(Kind::Allreduce, 8, &near), "cico");
+        assert_eq!(chosen(Kind::Barrier, 0, &near), "cico");
+        assert_ne!(chosen(Kind::Allreduce, 1 << 20, &near), "cico");
     }
 
     #[test]
     fn the_user_has_the_last_word_where_that_is_possible() {
-        let overrides = Overrides::parse("allreduce=ring,bcast=shared").unwrap();
+        let overrides = Overrides::parse("allreduce=ring,bcast=cico").unwrap();
         let tuning = Tuning { overrides, ..Tuning::default() };
-        let far = Facts::supposed(8, false, 1);
+        let far = Topology::supposed(8, false, 1);
         let explained = tuning.explain(Kind::Allreduce, 8, &far);
         assert_eq!(
             (explained.chosen.name, explained.reason.as_str()),
@@ -411,18 +417,18 @@ mod tests {
         assert_ne!(tuning.choose(Kind::Allreduce, case, false, &far).name, "ring");
         let explained = tuning.explain(Kind::Bcast, 8, &far);
         assert_eq!(explained.chosen.name, "binomial");
-        assert!(explained.reason.contains("asks for shared, but the ranks have no shared slots"));
+        assert!(explained.reason.contains("asks for cico, but the ranks have no shared buffers"));
     }
 
     #[test]
     fn explanations_read_well() {
         let text =
-            Tuning::default().explain(Kind::Allreduce, 65536, &Facts::supposed(8, true, 2)).to_string();
+            Tuning::default().explain(Kind::Allreduce, 65536, &Topology::supposed(8, true, 2)).to_string();
         assert!(
             text.starts_with("allreduce of 65536 bytes on 8 ranks on one node, 8 ranks on 2 cores\n"),
             "{text}"
         );
-        assert!(text.contains("not here: a slot holds 4096 bytes"), "{text}");
+        assert!(text.contains("not here: a cell of a CICO buffer holds 4096 bytes"), "{text}");
         assert!(text.contains("chosen: "), "{text}");
     }
 

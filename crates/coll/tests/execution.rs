@@ -1,20 +1,20 @@
-//! Every algorithm, executed on real data in an in-memory world, against naive results: odd sizes, every root,
-//! derived datatypes, in place, operations that do not commute, several collectives at once.
+//! Every algorithm, executed on real data in an in-memory world and compared with a naive computation: odd sizes, every
+//! root, derived datatypes, in place, operations that do not commute, several collectives at once.
 
 mod world;
 
 use std::sync::Arc;
 
 use banyan_coll::{
-    Algorithm, Attempt, Call, Facts, Fault, Kind, Memory, Needs, Op, Overrides, PlanCache, SlotFacts, Tuning,
-    UserOp, attempt, start,
+    Algorithm, Attempt, Call, Fault, Kind, Needs, Op, Operand, Overrides, PlanCache, SharedCaps, Topology,
+    Tuning, UserOp, attempt, start,
 };
 use banyan_datatype::op::Builtin;
 use banyan_datatype::{Data, Datatype};
-use banyan_memory::{Buffer, Scratch};
+use banyan_memory::{Buffer, HeapBuffer};
 use world::{Net, Port, Random, packed, run};
 
-/// Data are pairs of 64-bit words; a pair is one of these in memory.
+/// How a pair of 64-bit words, of which all data consist, lies in memory.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Layout {
     /// Two elements of MPI_UINT64_T.
@@ -26,7 +26,7 @@ enum Layout {
 }
 
 impl Layout {
-    /// The type, and its elements for a number of pairs.
+    /// The type, and how many elements of it are so many pairs.
     fn elements(self, pairs: u64) -> (Arc<Datatype>, u64) {
         let word = Datatype::builtin(0x259).unwrap();
         match self {
@@ -40,9 +40,11 @@ impl Layout {
     }
 }
 
-/// Memory of a user, with a margin, and what it should look like in the end.
-struct Mine {
+/// Memory of a user, with a margin around it, and the blocks of data in it.
+struct UserMemory {
+    /// The margin, too.
     whole: Buffer,
+    /// Offset 0 is the address that the user passes.
     base: Buffer,
     blocks: Vec<Data>,
 }
@@ -50,14 +52,14 @@ struct Mine {
 const MARGIN: isize = 64;
 const FILL: u8 = 0xee;
 
-impl Mine {
-    /// Blocks of pairs: by number and start (in pairs), of one layout.
-    fn new(layout: Layout, blocks: &[(u64, u64)]) -> Mine {
+impl UserMemory {
+    /// Memory for blocks of one layout, each given by its length and start in pairs.
+    fn new(layout: Layout, blocks: &[(u64, u64)]) -> UserMemory {
         let (ty, _) = layout.elements(1);
         let pairs = blocks.iter().map(|(number, at)| number + at).max().unwrap_or(0);
         let (_, elements) = layout.elements(pairs);
         let len = elements as isize * ty.extent() as isize + 2 * MARGIN;
-        let whole = Scratch::copy_of(&vec![FILL; len as usize]);
+        let whole = HeapBuffer::copy_of(&vec![FILL; len as usize]);
         let base = whole.rebased(MARGIN);
         let block = |&(number, at): &(u64, u64)| {
             let (ty, elements) = layout.elements(number);
@@ -65,7 +67,7 @@ impl Mine {
             Data::typed(base.rebased(steps * ty.extent() as isize), elements, &ty)
         };
         let blocks = blocks.iter().map(block).collect();
-        Mine { whole, base, blocks }
+        UserMemory { whole, base, blocks }
     }
 
     fn fill(&self, words: &[u64]) {
@@ -83,20 +85,20 @@ impl Mine {
         bytes.chunks(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap())).collect()
     }
 
-    /// No byte but those of the blocks was written.
+    /// Asserts that no byte outside the blocks was written.
     fn assert_holes(&self, layout: Layout, shape: &[(u64, u64)]) {
-        let other = Mine::new(layout, shape);
-        other.fill(&self.words());
-        let bytes = |mine: &Mine| {
-            let mut bytes = vec![0; mine.whole.len()];
-            mine.whole.read(0, &mut bytes);
+        let untouched = UserMemory::new(layout, shape);
+        untouched.fill(&self.words());
+        let bytes = |memory: &UserMemory| {
+            let mut bytes = vec![0; memory.whole.len()];
+            memory.whole.read(0, &mut bytes);
             bytes
         };
-        assert!(bytes(self) == bytes(&other), "bytes outside the data were written");
+        assert!(bytes(self) == bytes(&untouched), "bytes outside the data were written");
     }
 }
 
-/// A function of the user's on pairs.
+/// A reduction function of the user's, on pairs.
 struct Pairwise(fn([u64; 2], [u64; 2]) -> [u64; 2]);
 
 impl UserOp for Pairwise {
@@ -125,8 +127,9 @@ fn affine([a, b]: [u64; 2], [c, d]: [u64; 2]) -> [u64; 2] {
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Operation {
     Sum,
-    /// The same by a function of the user's, which commutes.
+    /// The sum of the two words each, by a function of the user's, which commutes.
     Add,
+    /// A function of the user's that does not commute.
     Affine,
 }
 
@@ -156,25 +159,26 @@ struct Trial {
     kind: Kind,
     ranks: u32,
     root: u32,
-    /// Pairs of the vector, or of a block; uneven blocks have up to that many.
+    /// Pairs of the vector, or of a block; where blocks are uneven, the most pairs of a block.
     pairs: u64,
     in_place: bool,
-    /// At even and at odd ranks, where they may differ.
+    /// The layouts at even and at odd ranks, where they may differ.
     layouts: [Layout; 2],
     operation: Operation,
     seed: u64,
 }
 
-/// Blocks: pairs, and where they start.
-type Places = Vec<(u64, u64)>;
+/// Length and start of each block, in pairs.
+type BlockList = Vec<(u64, u64)>;
 
-/// A call of one rank, the memory it was given, and what should be in `recv` afterwards, if anything should.
-struct Made {
+/// A call of one rank, and its memory.
+struct Prepared {
     call: Call,
-    recv: Option<(Mine, Layout, Places)>,
-    /// Kept alive, and unchanged.
-    send: Option<(Mine, Vec<u64>)>,
-    wanted: Option<Vec<u64>>,
+    recv: Option<(UserMemory, Layout, BlockList)>,
+    /// What the rank sends, kept alive, and the words that must still be in it afterwards.
+    send: Option<(UserMemory, Vec<u64>)>,
+    /// The words that must be in `recv` afterwards, if MPI promises any.
+    expected: Option<Vec<u64>>,
 }
 
 impl Trial {
@@ -182,7 +186,7 @@ impl Trial {
         Random(self.seed ^ u64::from(from) << 32 ^ u64::from(to)).below(self.pairs + 1)
     }
 
-    /// The pairs that `from` has for `to` (of its vector, where it has only that).
+    /// The pairs that rank `from` has for rank `to` (for 0 where it has one vector, not blocks).
     fn given(&self, from: u32, to: u32, pairs: u64) -> Vec<u64> {
         let mut random = Random(self.seed.wrapping_mul(31) ^ u64::from(from) << 20 ^ u64::from(to));
         (0..2 * pairs).map(|_| random.below(1 << 40)).collect()
@@ -201,7 +205,7 @@ impl Trial {
         }
     }
 
-    /// All that a rank gives, block by block.
+    /// All that a rank sends, block by block.
     fn gives(&self, rank: u32) -> Vec<Vec<u64>> {
         use Kind::*;
         let to_all = || (0..self.ranks).map(|to| self.given(rank, to, self.block(rank, to))).collect();
@@ -216,7 +220,7 @@ impl Trial {
         }
     }
 
-    /// All that a rank should have got, block by block; `None` if its memory is not significant.
+    /// All that a rank should receive, block by block; `None` if its memory is not significant.
     fn gets(&self, rank: u32) -> Option<Vec<Vec<u64>>> {
         use Kind::*;
         let root = rank == self.root;
@@ -254,33 +258,33 @@ impl Trial {
         }
     }
 
-    /// The blocks of a side, one after the other, or scattered and out of order.
-    fn places(&self, lens: &[u64], scattered: bool) -> Places {
+    /// Blocks of these lengths, one after the other, or scattered and out of order.
+    fn block_list(&self, lens: &[u64], scattered: bool) -> BlockList {
         let step = self.pairs + 1;
         let last = lens.len() as u64;
         let mut at = 0;
         lens.iter()
             .zip(0..)
             .map(|(&len, index)| {
-                let place = if scattered { (len, (last - 1 - index) * step) } else { (len, at) };
+                let block = if scattered { (len, (last - 1 - index) * step) } else { (len, at) };
                 at += len;
-                place
+                block
             })
             .collect()
     }
 
-    /// `blocked`: this side has a block per rank.
-    fn memory(&self, mine: &Mine, layout: Layout, places: &[(u64, u64)], blocked: bool) -> Memory {
+    /// The operand for these blocks; `blocked`: the collective has a block per rank here.
+    fn operand(&self, memory: &UserMemory, layout: Layout, blocks: &[(u64, u64)], blocked: bool) -> Operand {
         use Kind::*;
-        let base = mine.base.clone();
+        let base = memory.base.clone();
         let (ty, _) = layout.elements(1);
-        let counts = || places.iter().map(|place| layout.elements(place.0).1).collect();
+        let counts = || blocks.iter().map(|block| layout.elements(block.0).1).collect();
         let displs =
-            |unit: i64| places.iter().map(|place| layout.elements(place.1).1 as i64 * unit).collect();
+            |unit: i64| blocks.iter().map(|block| layout.elements(block.1).1 as i64 * unit).collect();
         match self.kind {
             Alltoallw => {
-                let types = vec![ty.clone(); places.len()];
-                Memory::Wide {
+                let types = vec![ty.clone(); blocks.len()];
+                Operand::Wide {
                     base,
                     counts: counts(),
                     displs: displs(ty.extent()),
@@ -288,21 +292,21 @@ impl Trial {
                 }
             }
             Gatherv | Scatterv | Allgatherv | Alltoallv if blocked => {
-                Memory::Vector { base, counts: counts(), displs: displs(1), ty: ty.into() }
+                Operand::Vector { base, counts: counts(), displs: displs(1), ty: ty.into() }
             }
             _ => {
-                // A block per rank has its own count, except where all the vector counts.
+                // The count is that of one block, except where it is that of the whole vector.
                 let whole = matches!(self.kind, ReduceScatter | ReduceScatterBlock);
                 let pairs = match whole {
-                    true => places.iter().map(|place| place.0).sum(),
-                    false => places.first().map_or(0, |place| place.0),
+                    true => blocks.iter().map(|block| block.0).sum(),
+                    false => blocks.first().map_or(0, |block| block.0),
                 };
-                Memory::Uniform { base, count: layout.elements(pairs).1, ty: ty.into() }
+                Operand::Uniform { base, count: layout.elements(pairs).1, ty: ty.into() }
             }
         }
     }
 
-    fn make(&self, rank: u32) -> Made {
+    fn make(&self, rank: u32) -> Prepared {
         use Kind::*;
         let layout = self.layout(rank);
         let gives = self.gives(rank);
@@ -310,10 +314,10 @@ impl Trial {
         let scattered = matches!(self.kind, Gatherv | Scatterv | Allgatherv | Alltoallv | Alltoallw);
         let lens =
             |blocks: &[Vec<u64>]| blocks.iter().map(|block| block.len() as u64 / 2).collect::<Vec<_>>();
-        let place = |blocks: &[Vec<u64>]| self.places(&lens(blocks), scattered && blocks.len() > 1);
-        // Memory that a rank must have though nothing is promised to be in it.
+        let list = |blocks: &[Vec<u64>]| self.block_list(&lens(blocks), scattered && blocks.len() > 1);
+        // The first rank of an exscan must have memory, though MPI promises nothing to be in it.
         let shape = match (&gets, self.kind) {
-            (Some(gets), _) => Some(place(gets)),
+            (Some(gets), _) => Some(list(gets)),
             (None, Exscan) => Some(vec![(self.pairs, 0)]),
             (None, _) => None,
         };
@@ -324,59 +328,65 @@ impl Trial {
                 _ => true,
             };
         let whole_in_place = matches!(self.kind, ReduceScatter | ReduceScatterBlock) && in_place;
-        let shape = if whole_in_place { Some(place(&gives)) } else { shape };
-        let recv = shape.map(|shape| (Mine::new(layout, &shape), layout, shape));
-        let send_shape = place(&gives);
-        let send = Mine::new(layout, &send_shape);
+        let shape = if whole_in_place { Some(list(&gives)) } else { shape };
+        let recv = shape.map(|shape| (UserMemory::new(layout, &shape), layout, shape));
+        let send_shape = list(&gives);
+        let send = UserMemory::new(layout, &send_shape);
         send.fill(&gives.concat());
-        let mut recv_memory = Memory::Nothing;
-        if let Some((mine, layout, shape)) = &recv {
-            recv_memory = self.memory(mine, *layout, shape, !matches!(self.kind, Scatterv));
+        let mut recv_operand = Operand::Nothing;
+        if let Some((memory, layout, shape)) = &recv {
+            recv_operand = self.operand(memory, *layout, shape, !matches!(self.kind, Scatterv));
             match self.kind {
-                Bcast if rank == self.root => mine.fill(&gives.concat()),
+                Bcast if rank == self.root => memory.fill(&gives.concat()),
                 ReduceScatter => {
                     let counts = (0..self.ranks).map(|to| layout.elements(self.block(0, to)).1).collect();
-                    let (base, ty) = (mine.base.clone(), layout.elements(1).0);
-                    recv_memory = Memory::Vector { base, counts, displs: vec![], ty: ty.into() };
+                    let (base, ty) = (memory.base.clone(), layout.elements(1).0);
+                    recv_operand = Operand::Vector { base, counts, displs: vec![], ty: ty.into() };
                 }
                 ReduceScatterBlock => {
-                    let (base, ty) = (mine.base.clone(), layout.elements(1).0);
-                    recv_memory =
-                        Memory::Uniform { base, count: layout.elements(self.pairs).1, ty: ty.into() };
+                    let (base, ty) = (memory.base.clone(), layout.elements(1).0);
+                    recv_operand =
+                        Operand::Uniform { base, count: layout.elements(self.pairs).1, ty: ty.into() };
                 }
                 _ => {}
             }
             if in_place && !matches!(self.kind, Scatter | Scatterv) {
-                self.fill_in_place(rank, mine, gets.as_ref(), &gives);
+                self.fill_in_place(rank, memory, gets.as_ref(), &gives);
             }
         }
-        let (mut send_memory, mut recv_memory) = match self.kind {
-            Bcast | Barrier => (Memory::Nothing, recv_memory),
-            _ if gives.is_empty() => (Memory::Nothing, recv_memory),
+        let (mut send_operand, mut recv_operand) = match self.kind {
+            Bcast | Barrier => (Operand::Nothing, recv_operand),
+            _ if gives.is_empty() => (Operand::Nothing, recv_operand),
             _ => {
                 let blocked = !matches!(self.kind, Gatherv | Allgatherv);
-                (self.memory(&send, layout, &send_shape, blocked), recv_memory)
+                (self.operand(&send, layout, &send_shape, blocked), recv_operand)
             }
         };
-        let (mut recv, mut wanted) = (recv, gets.map(|gets| gets.concat()));
+        let (mut recv, mut expected) = (recv, gets.map(|gets| gets.concat()));
         match self.kind {
-            Scatter | Scatterv if in_place => (recv_memory, recv, wanted) = (Memory::InPlace, None, None),
-            _ if in_place => send_memory = Memory::InPlace,
+            Scatter | Scatterv if in_place => (recv_operand, recv, expected) = (Operand::InPlace, None, None),
+            _ if in_place => send_operand = Operand::InPlace,
             _ => {}
         }
         let call = match self.kind {
             Barrier => Call::barrier(),
-            Bcast => Call::bcast(recv_memory, self.root),
+            Bcast => Call::bcast(recv_operand, self.root),
             kind if kind.reduces() => {
-                Call::reducing(kind, send_memory, recv_memory, self.operation.op(), self.root)
+                Call::reduction(kind, send_operand, recv_operand, self.operation.op(), self.root)
             }
-            kind => Call::moving(kind, send_memory, recv_memory, self.root),
+            kind => Call::data_movement(kind, send_operand, recv_operand, self.root),
         };
-        Made { call, recv, send: (!in_place).then(|| (send, gives.concat())), wanted }
+        Prepared { call, recv, send: (!in_place).then(|| (send, gives.concat())), expected }
     }
 
-    /// Puts what the rank gives where it belongs in its own receive buffer.
-    fn fill_in_place(&self, rank: u32, mine: &Mine, gets: Option<&Vec<Vec<u64>>>, gives: &[Vec<u64>]) {
+    /// Writes what the rank sends to where it belongs in the rank's receive buffer.
+    fn fill_in_place(
+        &self,
+        rank: u32,
+        memory: &UserMemory,
+        gets: Option<&Vec<Vec<u64>>>,
+        gives: &[Vec<u64>],
+    ) {
         use Kind::*;
         match (self.kind, gets) {
             (Gather | Gatherv | Allgather | Allgatherv, Some(gets)) => {
@@ -384,71 +394,88 @@ impl Trial {
                     true => block.clone(),
                     false => vec![0; block.len()],
                 };
-                mine.fill(&gets.iter().enumerate().map(own).collect::<Vec<_>>().concat());
+                memory.fill(&gets.iter().enumerate().map(own).collect::<Vec<_>>().concat());
             }
-            _ => mine.fill(&gives.concat()),
+            _ => memory.fill(&gives.concat()),
         }
     }
 }
 
-fn facts(ranks: u32, (inline, board): (usize, usize), crowded: bool) -> Facts {
-    let slots =
-        (inline > 0).then_some(SlotFacts { inline: inline as u64, regions: true, board: board as u64 });
-    Facts { ranks, shared: slots.is_some(), cores: if crowded { 1 } else { 64 }, per_node: ranks, slots }
+fn topology(ranks: u32, (inline, scratch): (usize, usize), crowded: bool) -> Topology {
+    let shared = (inline > 0).then_some(SharedCaps {
+        inline: inline as u64,
+        single_copy: true,
+        scratch: scratch as u64,
+    });
+    Topology {
+        ranks,
+        one_node: shared.is_some(),
+        cores: if crowded { 1 } else { 64 },
+        per_node: ranks,
+        shared,
+    }
 }
 
 const INLINE: usize = 2048;
 
-/// Bytes of a slot and of the board: where pairs decide by size, some go over each, and by message.
-fn shared_bytes(needs: Needs) -> (usize, usize) {
+/// Bytes of a CICO buffer and of the shared scratch. Where each pair of ranks decides by size, some pairs use the one, some the
+/// other, and some send messages.
+fn shared_memory_bytes(needs: Needs) -> (usize, usize) {
     match needs {
         Needs::Messages => (0, 0),
-        Needs::Pockets => (1280, 1 << 16),
+        Needs::SubBuffers => (1280, 1 << 16),
         _ => (INLINE, 4096),
     }
 }
 
-/// Tries a collective on all ranks, several times at once with changing roots, and compares.
+/// Carries a collective out on all ranks, several times at once with changing roots, and checks the results.
 fn try_out(algorithm: Option<&Algorithm>, trial: Trial) {
     let about = format!("{algorithm:?}, {trial:?}");
     let overrides = algorithm.map(|row| Overrides::parse(&format!("{row:?}")).unwrap()).unwrap_or_default();
     let tuning = Tuning { overrides, ..Tuning::default() };
-    let (inline, board) = shared_bytes(algorithm.map_or(Needs::Messages, |row| row.needs));
-    let slots = inline > 0;
-    let facts = facts(trial.ranks, (inline, board), !trial.seed.is_multiple_of(3));
+    let (inline, scratch) = shared_memory_bytes(algorithm.map_or(Needs::Messages, |row| row.needs));
+    let has_shared = inline > 0;
+    let topology = topology(trial.ranks, (inline, scratch), !trial.seed.is_multiple_of(3));
     let mut net = Net::new(trial.ranks, trial.seed, inline, true);
-    net.board = Scratch::zeroed(board);
-    let mut plans: Vec<PlanCache> = (0..trial.ranks).map(|rank| PlanCache::new(rank, facts)).collect();
-    let times = if slots { 4 } else { 2 };
-    // Each twice, so that what is kept for the next call is used.
+    net.scratch = HeapBuffer::zeroed(scratch);
+    let mut plans: Vec<PlanCache> = (0..trial.ranks).map(|rank| PlanCache::new(rank, topology)).collect();
+    let times = if has_shared { 4 } else { 2 };
+    // Each trial twice, so that the second call uses the compiled plan that the first one left.
     let trials: Vec<Trial> = (0..times)
         .map(|i| i / 2)
         .map(|i| Trial { root: (trial.root + i) % trial.ranks, seed: trial.seed + u64::from(i), ..trial })
         .collect();
-    let made: Vec<Vec<Made>> =
+    let prepared: Vec<Vec<Prepared>> =
         (0..trial.ranks).map(|rank| trials.iter().map(|trial| trial.make(rank)).collect()).collect();
     let mut executions: Vec<Vec<_>> = vec![];
-    // What was over on the spot, by rank and call.
+    // The results of calls that were over in their attempt, by rank and call.
     let mut over: Vec<Vec<Option<Result<(), Fault>>>> = vec![];
-    for ((rank, made), plans) in (0..).zip(&made).zip(&mut plans) {
+    for ((rank, prepared), plans) in (0..).zip(&prepared).zip(&mut plans) {
         let (mut started, mut done) = (vec![], vec![]);
-        for made in made {
+        for prepared in prepared {
             let attempted = match net.random.one_in(2) {
                 true => {
-                    let mut looks = net.random.below(4);
-                    let mut again = || looks.checked_sub(1).map(|left| looks = left).is_some();
-                    attempt(&made.call, None, plans, &tuning, &mut Port { net: &mut net, rank }, &mut again)
+                    let mut polls = net.random.below(4);
+                    let mut poll_again = || polls.checked_sub(1).map(|left| polls = left).is_some();
+                    attempt(
+                        &prepared.call,
+                        None,
+                        plans,
+                        &tuning,
+                        &mut Port { net: &mut net, rank },
+                        &mut poll_again,
+                    )
                 }
                 false => None,
             };
             done.push(match attempted {
                 Some(Attempt::Over(result)) => Some(result.map_err(|fault| *fault)),
-                Some(Attempt::Begun(execution)) => {
+                Some(Attempt::Pending(execution)) => {
                     started.push(execution);
                     None
                 }
                 None => {
-                    started.push(start(made.call.clone(), plans, &tuning));
+                    started.push(start(prepared.call.clone(), plans, &tuning));
                     None
                 }
             });
@@ -467,7 +494,7 @@ fn try_out(algorithm: Option<&Algorithm>, trial: Trial) {
         && trial.ranks > 1
         && trial.pairs * 16 * blocks <= INLINE as u64
         && over[0][0].is_none()
-        && (row.needs != Needs::Board || trial.operation == Operation::Sum)
+        && (row.needs != Needs::SharedScratch || trial.operation == Operation::Sum)
     {
         assert_eq!(executions[0][0].algorithm(), row, "{about}");
     }
@@ -476,19 +503,22 @@ fn try_out(algorithm: Option<&Algorithm>, trial: Trial) {
         let mut waited = std::mem::take(results).into_iter();
         results.extend(over.into_iter().filter_map(|over| over.or_else(|| waited.next())));
     }
-    for (rank, (results, made)) in results.iter().zip(&made).enumerate() {
-        assert_eq!(results.len(), made.len());
-        for (i, (result, made)) in results.iter().zip(made).enumerate() {
+    for (rank, (results, prepared)) in results.iter().zip(&prepared).enumerate() {
+        assert_eq!(results.len(), prepared.len());
+        for (i, (result, prepared)) in results.iter().zip(prepared).enumerate() {
             assert_eq!(*result, Ok(()), "rank {rank}, call {i} of {about}");
-            if let Some((mine, layout, shape)) = &made.recv {
-                if let Some(wanted) = &made.wanted {
-                    let got = mine.words();
-                    assert!(got[..wanted.len()] == wanted[..], "rank {rank}, call {i} of {about}: {got:x?}");
+            if let Some((memory, layout, shape)) = &prepared.recv {
+                if let Some(expected) = &prepared.expected {
+                    let got = memory.words();
+                    assert!(
+                        got[..expected.len()] == expected[..],
+                        "rank {rank}, call {i} of {about}: {got:x?}"
+                    );
                 }
-                mine.assert_holes(*layout, shape);
+                memory.assert_holes(*layout, shape);
             }
-            if let Some((mine, words)) = &made.send {
-                assert!(mine.words() == *words, "rank {rank} of {about}: what it gave has changed");
+            if let Some((memory, words)) = &prepared.send {
+                assert!(memory.words() == *words, "rank {rank} of {about}: what it sent has changed");
             }
         }
     }
@@ -498,7 +528,7 @@ fn try_out(algorithm: Option<&Algorithm>, trial: Trial) {
     }
 }
 
-/// Some case of an algorithm.
+/// A random trial for an algorithm.
 fn some_trial(row: &Algorithm, ranks: u32, pairs: u64, random: &mut Random) -> Trial {
     let operation = match random.below(if row.reorders { 2 } else { 3 }) {
         0 => Operation::Sum,

@@ -1,24 +1,24 @@
-//! What goes wrong in a collective ends it, and leaves nothing under way.
+//! A fault in a collective ends it, and leaves nothing under way.
 
 mod world;
 
 use banyan_coll::{
-    Advance, Call, Difference, Execution, Facts, Fault, Key, Kind, Memory, Messenger, Op, OpId, Overrides,
-    PlanCache, SlotFacts, Slots, Tuning, difference, start,
+    Advance, Call, Difference, Execution, Fault, Key, Kind, Messenger, Op, OpId, Operand, Overrides,
+    PlanCache, SharedBuffers, SharedCaps, Topology, Tuning, difference, start,
 };
 use banyan_datatype::op::Builtin;
 use banyan_datatype::{Data, Datatype};
-use banyan_memory::Scratch;
+use banyan_memory::HeapBuffer;
 use world::{Net, Port, run, run_asking};
 
-fn bytes(len: u64) -> Memory {
+fn bytes(len: u64) -> Operand {
     let ty = Datatype::builtin(0x259).unwrap().clone();
-    Memory::Uniform { base: Scratch::zeroed(8 * len as usize), count: len, ty: ty.into() }
+    Operand::Uniform { base: HeapBuffer::zeroed(8 * len as usize), count: len, ty: ty.into() }
 }
 
-fn plans(ranks: u32, slots: Option<SlotFacts>) -> Vec<PlanCache> {
-    let facts = Facts { ranks, shared: slots.is_some(), cores: 8, per_node: ranks, slots };
-    (0..ranks).map(|rank| PlanCache::new(rank, facts)).collect()
+fn plans(ranks: u32, shared: Option<SharedCaps>) -> Vec<PlanCache> {
+    let topology = Topology { ranks, one_node: shared.is_some(), cores: 8, per_node: ranks, shared };
+    (0..ranks).map(|rank| PlanCache::new(rank, topology)).collect()
 }
 
 fn begin(plans: &mut [PlanCache], call: impl Fn(u32) -> Call) -> Vec<Vec<Execution>> {
@@ -35,7 +35,7 @@ fn lengths_that_differ_are_an_error_of_the_receiver() {
         let call = |rank: u32| Call::bcast(bytes(if rank == 0 { root_has } else { 2 }), 0);
         let mut executions = begin(&mut plans, call);
         let results = run_asking(&mut net, &mut plans, &mut executions);
-        // The root may have seen that it is so, or not.
+        // The root may have noticed the difference, or not.
         assert!(results[0][0].is_ok() || results[0] == results[1], "{results:?}");
         let Err(fault @ Fault::Differ { said }) = &results[1][0] else {
             panic!("{results:?}, short: {short}")
@@ -51,65 +51,65 @@ fn lengths_that_differ_are_an_error_of_the_receiver() {
 }
 
 #[test]
-fn who_fails_takes_back_what_it_lent() {
-    let overrides = Overrides::parse("allreduce=pull").unwrap();
+fn a_rank_that_fails_takes_back_the_ranges_it_exposed() {
+    let overrides = Overrides::parse("allreduce=single_copy").unwrap();
     let tuning = Tuning { overrides, ..Tuning::default() };
     for seed in 0..20 {
         let mut net = Net::new(3, seed, 64, true);
         net.differ = true;
-        let mut plans = plans(3, Some(SlotFacts { inline: 64, regions: true, board: 0 }));
+        let mut plans = plans(3, Some(SharedCaps { inline: 64, single_copy: true, scratch: 0 }));
         let op = |rank: u32| if rank == 2 { Builtin::Max } else { Builtin::Sum };
         let call =
-            |rank: u32| Call::reducing(Kind::Allreduce, bytes(100), bytes(100), Op::Builtin(op(rank)), 0);
+            |rank: u32| Call::reduction(Kind::Allreduce, bytes(100), bytes(100), Op::Builtin(op(rank)), 0);
         let mut executions: Vec<Vec<Execution>> =
             (0..).zip(&mut plans).map(|(rank, plans)| vec![start(call(rank), plans, &tuning)]).collect();
         let mut port = Port { net: &mut net, rank: 0 };
-        while port.net.lent(0) == 0 {
+        while port.net.exposed(0) == 0 {
             assert!(matches!(executions[0][0].advance(&mut port), Advance::Pending));
         }
         let results = run_asking(&mut net, &mut plans, &mut executions);
         for rank in 0..3 {
             assert!(matches!(results[rank][0], Err(Fault::Differ { .. })), "{results:?}, seed {seed}");
-            assert_eq!(net.lent(rank as u32), 0, "rank {rank}, seed {seed}");
+            assert_eq!(net.exposed(rank as u32), 0, "rank {rank}, seed {seed}");
         }
     }
 }
 
 /// Blocks of words, one after the other.
-fn blocks(counts: &[u64]) -> Memory {
+fn blocks(counts: &[u64]) -> Operand {
     let ty = Datatype::builtin(0x259).unwrap().clone();
-    let base = Scratch::zeroed(8 * counts.iter().sum::<u64>() as usize);
-    Memory::Vector { base, counts: counts.to_vec(), displs: vec![], ty: ty.into() }
+    let base = HeapBuffer::zeroed(8 * counts.iter().sum::<u64>() as usize);
+    Operand::Vector { base, counts: counts.to_vec(), displs: vec![], ty: ty.into() }
 }
 
 #[test]
-fn lengths_that_differ_are_an_error_also_where_only_the_two_know_them() {
-    // In slots of 512 bytes 4 words fit into a pocket, and 100 go by message.
+fn lengths_that_differ_are_an_error_also_where_only_two_ranks_know_them() {
+    // In a CICO buffer of 512 bytes 4 words fit into a sub-buffer; 100 words go by message.
     for (sent, room) in [(2, 1), (1, 2), (100, 2), (2, 100), (100, 99), (0, 1)] {
         let fault = Err(Fault::Length { from: 0, sent: 8 * sent, room: 8 * room });
         for kind in [Kind::Gatherv, Kind::Scatterv, Kind::Alltoallv] {
             let mut net = Net::new(3, 1, 512, true);
-            let mut plans = plans(3, Some(SlotFacts { inline: 512, regions: true, board: 0 }));
-            // Rank 0 gives rank 1 other than what that expects.
+            let mut plans = plans(3, Some(SharedCaps { inline: 512, single_copy: true, scratch: 0 }));
+            // Rank 0 sends rank 1 another length than rank 1 expects.
             let call = |rank: u32| match (kind, rank) {
-                (Kind::Gatherv, 1) => Call::moving(kind, bytes(0), blocks(&[room, 0, 0]), 1),
-                (Kind::Gatherv, 0) => Call::moving(kind, bytes(sent), Memory::Nothing, 1),
-                (Kind::Gatherv, _) => Call::moving(kind, bytes(0), Memory::Nothing, 1),
-                (Kind::Scatterv, 0) => Call::moving(kind, blocks(&[0, sent, 0]), bytes(0), 0),
-                (Kind::Scatterv, 1) => Call::moving(kind, Memory::Nothing, bytes(room), 0),
-                (Kind::Scatterv, _) => Call::moving(kind, Memory::Nothing, bytes(0), 0),
-                (_, 0) => Call::moving(kind, blocks(&[0, sent, 1]), blocks(&[0, 0, 0]), 0),
-                (_, 1) => Call::moving(kind, blocks(&[0, 0, 0]), blocks(&[room, 0, 0]), 0),
-                _ => Call::moving(kind, blocks(&[0, 0, 0]), blocks(&[1, 0, 0]), 0),
+                (Kind::Gatherv, 1) => Call::data_movement(kind, bytes(0), blocks(&[room, 0, 0]), 1),
+                (Kind::Gatherv, 0) => Call::data_movement(kind, bytes(sent), Operand::Nothing, 1),
+                (Kind::Gatherv, _) => Call::data_movement(kind, bytes(0), Operand::Nothing, 1),
+                (Kind::Scatterv, 0) => Call::data_movement(kind, blocks(&[0, sent, 0]), bytes(0), 0),
+                (Kind::Scatterv, 1) => Call::data_movement(kind, Operand::Nothing, bytes(room), 0),
+                (Kind::Scatterv, _) => Call::data_movement(kind, Operand::Nothing, bytes(0), 0),
+                (_, 0) => Call::data_movement(kind, blocks(&[0, sent, 1]), blocks(&[0, 0, 0]), 0),
+                (_, 1) => Call::data_movement(kind, blocks(&[0, 0, 0]), blocks(&[room, 0, 0]), 0),
+                _ => Call::data_movement(kind, blocks(&[0, 0, 0]), blocks(&[1, 0, 0]), 0),
             };
             if sent == 0 && kind != Kind::Alltoallv {
-                // Who gives nothing does not even publish.
+                // A rank that sends nothing does not even publish.
                 continue;
             }
             let mut executions = begin(&mut plans, call);
-            assert!(executions.iter().all(|mine| mine[0].algorithm().name == "shared"));
+            assert!(executions.iter().all(|mine| mine[0].algorithm().name == "cico"));
             let mut results = vec![];
-            // A message that nobody wants may keep its sender.
+            // The sender of a message that nobody receives may wait for ever: only rank 1 must end.
             for _ in 0..10_000 {
                 for (rank, execution) in executions.iter_mut().enumerate() {
                     let mut port = Port { net: &mut net, rank: rank as u32 };
@@ -129,22 +129,22 @@ fn lengths_that_differ_are_an_error_also_where_only_the_two_know_them() {
 fn a_rank_that_disagrees_with_itself_is_told() {
     let mut net = Net::new(1, 1, 0, false);
     let mut plans = plans(1, None);
-    let call = |_| Call::moving(Kind::Gather, bytes(2), bytes(1), 0);
+    let call = |_| Call::data_movement(Kind::Gather, bytes(2), bytes(1), 0);
     let results = run(&mut net, &mut begin(&mut plans, call));
     assert_eq!(results[0][0], Err(Fault::Length { from: 0, sent: 16, room: 8 }));
 }
 
 #[test]
-fn what_comes_after_a_refused_call_goes_on() {
+fn a_collective_after_a_refused_call_is_carried_out() {
     let mut net = Net::new(2, 1, 512, true);
-    let mut plans = plans(2, Some(SlotFacts { inline: 512, regions: true, board: 0 }));
+    let mut plans = plans(2, Some(SharedCaps { inline: 512, single_copy: true, scratch: 0 }));
     let wrong = |rank: u32| match rank {
         0 => {
             let ty = Datatype::builtin(0x259).unwrap().clone();
-            let recv = Memory::Uniform { base: Scratch::zeroed(32), count: 2, ty: ty.into() };
-            Call::moving(Kind::Gather, bytes(3), recv, 0)
+            let recv = Operand::Uniform { base: HeapBuffer::zeroed(32), count: 2, ty: ty.into() };
+            Call::data_movement(Kind::Gather, bytes(3), recv, 0)
         }
-        _ => Call::moving(Kind::Gather, bytes(2), Memory::Nothing, 0),
+        _ => Call::data_movement(Kind::Gather, bytes(2), Operand::Nothing, 0),
     };
     let mut executions = begin(&mut plans, wrong);
     for (first, second) in executions.iter_mut().zip(begin(&mut plans, |_| Call::barrier())) {
@@ -158,17 +158,17 @@ fn what_comes_after_a_refused_call_goes_on() {
 #[test]
 fn an_operation_that_is_not_defined_on_the_type_is_an_error() {
     let mut net = Net::new(2, 1, 512, true);
-    let mut plans = plans(2, Some(SlotFacts { inline: 512, regions: true, board: 0 }));
+    let mut plans = plans(2, Some(SharedCaps { inline: 512, single_copy: true, scratch: 0 }));
     let double = Datatype::builtin(0x214).unwrap();
     let vector =
-        |len: u64| Memory::Uniform { base: Scratch::zeroed(64), count: len, ty: double.clone().into() };
-    let bad = |_| Call::reducing(Kind::Allreduce, vector(1), vector(1), Op::Builtin(Builtin::Band), 0);
+        |len: u64| Operand::Uniform { base: HeapBuffer::zeroed(64), count: len, ty: double.clone().into() };
+    let bad = |_| Call::reduction(Kind::Allreduce, vector(1), vector(1), Op::Builtin(Builtin::Band), 0);
     let results = run(&mut net, &mut begin(&mut plans, bad));
     assert!(results.iter().flatten().all(|result| matches!(result, Err(Fault::Operator(_)))), "{results:?}");
-    // The slots are not stuck: the next collective uses them.
-    let good = |_| Call::reducing(Kind::Allreduce, vector(1), vector(1), Op::Builtin(Builtin::Sum), 0);
+    // The CICO buffers can still be used: the next collective goes through them.
+    let good = |_| Call::reduction(Kind::Allreduce, vector(1), vector(1), Op::Builtin(Builtin::Sum), 0);
     let mut executions = begin(&mut plans, good);
-    assert_eq!(executions[0][0].algorithm().name, "shared");
+    assert_eq!(executions[0][0].algorithm().name, "cico");
     let results = run(&mut net, &mut executions);
     assert!(results.iter().flatten().all(Result::is_ok), "{results:?}");
 }
@@ -191,7 +191,7 @@ impl Messenger for Gone {
     }
 
     fn poll(&mut self, op: OpId) -> Option<Result<u64, Fault>> {
-        // The others stay under way.
+        // The other messages stay under way.
         (op.0 == 3).then(|| Err(Fault::Gone { rank: 3, cause: "killed".into() }))
     }
 
@@ -203,7 +203,7 @@ impl Messenger for Gone {
         self.cancelled += 1;
     }
 
-    fn slots(&mut self) -> Option<&mut dyn Slots> {
+    fn shared(&mut self) -> Option<&mut dyn SharedBuffers> {
         None
     }
 }
@@ -212,7 +212,7 @@ impl Messenger for Gone {
 fn when_a_rank_is_gone_the_other_messages_are_given_up() {
     let mut plans = plans(6, None);
     let mut io = Gone { started: 0, cancelled: 0 };
-    let call = Call::moving(Kind::Gatherv, bytes(1), vector_of(6), 0);
+    let call = Call::data_movement(Kind::Gatherv, bytes(1), vector_of(6), 0);
     let mut execution = start(call, &mut plans[0], &Tuning::default());
     let Advance::Done(result) = execution.advance(&mut io) else { panic!("a fault ends a collective") };
     assert_eq!(result, Err(Fault::Gone { rank: 3, cause: "killed".into() }));
@@ -220,10 +220,10 @@ fn when_a_rank_is_gone_the_other_messages_are_given_up() {
     plans[0].recycle(execution);
 }
 
-fn vector_of(ranks: u64) -> Memory {
+fn vector_of(ranks: u64) -> Operand {
     let ty = Datatype::builtin(0x259).unwrap().clone();
-    let base = Scratch::zeroed(8 * ranks as usize);
-    Memory::Vector { base, counts: vec![1; ranks as usize], displs: vec![], ty: ty.into() }
+    let base = HeapBuffer::zeroed(8 * ranks as usize);
+    Operand::Vector { base, counts: vec![1; ranks as usize], displs: vec![], ty: ty.into() }
 }
 
 #[test]
@@ -231,8 +231,8 @@ fn a_cancelled_collective_leaves_nothing_under_way() {
     let mut net = Net::new(3, 5, 0, false);
     let mut plans = plans(3, None);
     let ty = Datatype::builtin(0x259).unwrap().clone();
-    let recv = Memory::Uniform { base: Scratch::zeroed(3 * 800), count: 100, ty: ty.into() };
-    let call = Call::moving(Kind::Allgather, bytes(100), recv, 0);
+    let recv = Operand::Uniform { base: HeapBuffer::zeroed(3 * 800), count: 100, ty: ty.into() };
+    let call = Call::data_movement(Kind::Allgather, bytes(100), recv, 0);
     let mut execution = start(call, &mut plans[0], &Tuning::default());
     let mut port = Port { net: &mut net, rank: 0 };
     assert!(matches!(execution.advance(&mut port), Advance::Pending));
@@ -242,9 +242,9 @@ fn a_cancelled_collective_leaves_nothing_under_way() {
 #[test]
 fn without_single_copy_large_vectors_go_by_messages() {
     let mut net = Net::new(4, 5, 512, false);
-    let mut plans = plans(4, Some(SlotFacts { inline: 512, regions: false, board: 0 }));
+    let mut plans = plans(4, Some(SharedCaps { inline: 512, single_copy: false, scratch: 0 }));
     let vector = || bytes(5000);
-    let call = |_| Call::reducing(Kind::Allreduce, vector(), vector(), Op::Builtin(Builtin::Sum), 0);
+    let call = |_| Call::reduction(Kind::Allreduce, vector(), vector(), Op::Builtin(Builtin::Sum), 0);
     let results = run(&mut net, &mut begin(&mut plans, call));
     assert!(results.iter().flatten().all(Result::is_ok), "{results:?}");
     net.assert_empty();

@@ -1,20 +1,20 @@
-//! Calls that differ between ranks, by every algorithm: who says that all is well has the right data, who cannot have them
-//! has an error, and nobody waits for ever.
+//! Calls that differ between ranks, by every algorithm: a rank whose call succeeds has the right data, a rank that cannot have
+//! them gets an error, and no rank waits for ever.
 
 mod world;
 
 use banyan_coll::{
-    ALL, Algorithm, Call, Difference, Facts, Fault, Kind, Memory, Needs, Op, Overrides, PlanCache, SlotFacts,
-    Tuning, difference, start,
+    ALL, Algorithm, Call, Difference, Fault, Kind, Needs, Op, Operand, Overrides, PlanCache, SharedCaps,
+    Topology, Tuning, difference, start,
 };
 use banyan_datatype::op::Builtin;
 use banyan_datatype::{Datatype, TypeArc};
-use banyan_memory::{Buffer, Scratch};
+use banyan_memory::{Buffer, HeapBuffer};
 use world::{Net, Random, run_asking};
 
-/// What a rank calls: `len` words, of a vector or of each block.
+/// What a rank calls, with `len` words in the vector or in each block.
 #[derive(Clone, Copy, PartialEq, Debug)]
-struct Mine {
+struct RankCall {
     kind: Kind,
     root: u32,
     len: u64,
@@ -23,32 +23,32 @@ struct Mine {
 /// Calls of all ranks; one may differ from the others.
 struct Trial {
     ranks: u32,
-    all: Mine,
-    odd: (u32, Mine),
+    all: RankCall,
+    odd: (u32, RankCall),
     seed: u64,
 }
 
-struct Made {
+struct Prepared {
     call: Call,
     recv: Buffer,
 }
 
 const WORD: usize = 8;
-/// In memory that nothing was written to.
+/// A word of memory that nothing was written to.
 const FILL: u64 = 0xeeee_eeee_eeee_eeee;
 
 fn ty() -> TypeArc {
     Datatype::builtin(0x259).unwrap().clone().into()
 }
 
-/// Word `i` of what a rank has for another one (of its vector: for rank 0).
+/// Word `i` of what rank `from` has for rank `to` (for rank 0 where it has one vector, not blocks).
 fn given(from: u32, to: u32, i: u64) -> u64 {
     Random(u64::from(from) << 40 ^ u64::from(to) << 20 ^ i).below(1 << 40)
 }
 
 fn words(values: impl Iterator<Item = u64>) -> Buffer {
     let bytes: Vec<u8> = values.flat_map(u64::to_ne_bytes).collect();
-    Scratch::copy_of(&bytes).slice(0, bytes.len())
+    HeapBuffer::copy_of(&bytes).slice(0, bytes.len())
 }
 
 fn word(buffer: &Buffer, i: u64) -> u64 {
@@ -57,14 +57,14 @@ fn word(buffer: &Buffer, i: u64) -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
-impl Mine {
-    fn uniform(&self, base: Buffer, blocks: u64) -> Memory {
-        Memory::Uniform { base, count: self.len * blocks, ty: ty() }
+impl RankCall {
+    fn uniform(&self, base: Buffer, blocks: u64) -> Operand {
+        Operand::Uniform { base, count: self.len * blocks, ty: ty() }
     }
 
-    fn blocks(&self, base: Buffer, ranks: u32) -> Memory {
+    fn blocks(&self, base: Buffer, ranks: u32) -> Operand {
         let counts = vec![self.len; ranks as usize];
-        Memory::Vector {
+        Operand::Vector {
             base,
             counts,
             displs: (0..i64::from(ranks)).map(|i| i * self.len as i64).collect(),
@@ -72,9 +72,9 @@ impl Mine {
         }
     }
 
-    fn wide(&self, base: Buffer, ranks: u32) -> Memory {
+    fn wide(&self, base: Buffer, ranks: u32) -> Operand {
         let displs = (0..i64::from(ranks)).map(|i| i * (self.len * 8) as i64).collect();
-        Memory::Wide {
+        Operand::Wide {
             base,
             counts: vec![self.len; ranks as usize],
             displs,
@@ -82,7 +82,7 @@ impl Mine {
         }
     }
 
-    fn make(&self, me: u32, ranks: u32) -> Made {
+    fn make(&self, me: u32, ranks: u32) -> Prepared {
         use Kind::*;
         let (all, root) = (u64::from(ranks), me == self.root);
         let blocks = |many| {
@@ -96,10 +96,10 @@ impl Mine {
             matches!(self.kind, Gather | Gatherv | Allgather | Allgatherv | Alltoall | Alltoallv | Alltoallw);
         let send = words(blocks(spread));
         let recv = words((0..self.len * if gathers { all } else { 1 }).map(|_| FILL));
-        let nothing = || Memory::Nothing;
+        let nothing = || Operand::Nothing;
         let got = recv.clone();
         let (give, take) = match self.kind {
-            Barrier => return Made { call: Call::barrier(), recv },
+            Barrier => return Prepared { call: Call::barrier(), recv },
             Bcast => {
                 if root {
                     (0..self.len).for_each(|i| got.write((8 * i) as isize, &given(me, 0, i).to_ne_bytes()));
@@ -119,28 +119,31 @@ impl Mine {
             ReduceScatterBlock => (self.uniform(send, all), self.uniform(got, 1)),
             ReduceScatter => {
                 let counts = vec![self.len; ranks as usize];
-                (self.uniform(send, all), Memory::Vector { base: got, counts, displs: vec![], ty: ty() })
+                (self.uniform(send, all), Operand::Vector { base: got, counts, displs: vec![], ty: ty() })
             }
         };
         let call = match self.kind.reduces() {
-            true => Call::reducing(self.kind, give, take, Op::Builtin(Builtin::Sum), self.root),
-            false => Call::moving(self.kind, give, take, self.root),
+            true => Call::reduction(self.kind, give, take, Op::Builtin(Builtin::Sum), self.root),
+            false => Call::data_movement(self.kind, give, take, self.root),
         };
-        Made { call: if self.kind == Bcast { Call { send: Memory::Nothing, ..call } } else { call }, recv }
+        Prepared {
+            call: if self.kind == Bcast { Call { send: Operand::Nothing, ..call } } else { call },
+            recv,
+        }
     }
 
-    /// What must be in a rank's memory if it says that all is well.
+    /// Checks the memory of a rank whose call succeeded.
     fn check(&self, me: u32, ranks: u32, recv: &Buffer, about: &str) {
         use Kind::*;
         let sum = |mut ranks: std::ops::Range<u32>, to: u32, i: u64| {
             ranks.try_fold(0u64, |sum, from| sum.checked_add(given(from, to, i))).unwrap()
         };
-        let rooted = matches!(self.kind, Gather | Gatherv | Reduce) && me != self.root;
-        if self.kind == Barrier || rooted || (self.kind == Exscan && me == 0) {
+        let gets_nothing = matches!(self.kind, Gather | Gatherv | Reduce) && me != self.root;
+        if self.kind == Barrier || gets_nothing || (self.kind == Exscan && me == 0) {
             return;
         }
         for i in 0..self.len {
-            let wanted = match self.kind {
+            let expected = match self.kind {
                 Bcast => given(self.root, 0, i),
                 Scatter | Scatterv => given(self.root, me, i),
                 Reduce | Allreduce => sum(0..ranks, 0, i),
@@ -156,47 +159,48 @@ impl Mine {
                     continue;
                 }
             };
-            assert_eq!(word(recv, i), wanted, "rank {me}, word {i}: {about}");
+            assert_eq!(word(recv, i), expected, "rank {me}, word {i}: {about}");
         }
     }
 }
 
 const INLINE: usize = 2048;
 
-/// Runs a collective that one rank calls in its own way, and a barrier; the results of the first, by rank.
+/// Runs a collective that one rank calls differently, and a barrier after it. Returns the results of the first, by rank.
 fn run(row: Option<&Algorithm>, trial: &Trial) -> Vec<Result<(), Fault>> {
     let Trial { ranks, all, odd, seed } = *trial;
     let about = format!("{row:?}, {ranks} ranks, {all:?}, rank {} {:?}, seed {seed}", odd.0, odd.1);
     let overrides = row.map(|row| Overrides::parse(&format!("{row:?}")).unwrap()).unwrap_or_default();
     let tuning = Tuning { overrides, ..Tuning::default() };
-    let shared = row.is_none_or(|row| row.needs != Needs::Messages) && !seed.is_multiple_of(5);
-    let board = 1 << 14;
-    let slots = shared.then_some(SlotFacts { inline: INLINE as u64, regions: true, board });
+    let has_shared = row.is_none_or(|row| row.needs != Needs::Messages) && !seed.is_multiple_of(5);
+    let scratch = 1 << 14;
+    let shared = has_shared.then_some(SharedCaps { inline: INLINE as u64, single_copy: true, scratch });
     let cores = if seed.is_multiple_of(3) { 1 } else { 64 };
-    let facts = Facts { ranks, shared, cores, per_node: ranks, slots };
-    let mut net = Net::new(ranks, seed, if shared { INLINE } else { 0 }, true);
-    (net.board, net.differ) = (Scratch::zeroed(board as usize), true);
-    let mut plans: Vec<PlanCache> = (0..ranks).map(|rank| PlanCache::new(rank, facts)).collect();
-    let mine = |rank: u32| if rank == odd.0 { odd.1 } else { all };
-    let made: Vec<Made> = (0..ranks).map(|rank| mine(rank).make(rank, ranks)).collect();
-    let mut executions: Vec<_> = made
+    let topology = Topology { ranks, one_node: has_shared, cores, per_node: ranks, shared };
+    let mut net = Net::new(ranks, seed, if has_shared { INLINE } else { 0 }, true);
+    (net.scratch, net.differ) = (HeapBuffer::zeroed(scratch as usize), true);
+    let mut plans: Vec<PlanCache> = (0..ranks).map(|rank| PlanCache::new(rank, topology)).collect();
+    let call_of = |rank: u32| if rank == odd.0 { odd.1 } else { all };
+    let prepared: Vec<Prepared> = (0..ranks).map(|rank| call_of(rank).make(rank, ranks)).collect();
+    let mut executions: Vec<_> = prepared
         .iter()
         .zip(&mut plans)
-        .map(|(made, plans)| {
-            [made.call.clone(), Call::barrier()].map(|call| start(call, plans, &tuning)).into()
+        .map(|(prepared, plans)| {
+            [prepared.call.clone(), Call::barrier()].map(|call| start(call, plans, &tuning)).into()
         })
         .collect();
     let results = run_asking(&mut net, &mut plans, &mut executions);
-    // Who reads what one rank lays onto the board looks at no other one.
+    // A rank that reads what one rank has written to the shared scratch polls no other rank: it does not notice that a third one
+    // calls differently.
     let one_sided =
         matches!(all.kind, Kind::Bcast | Kind::Scatter | Kind::Scatterv | Kind::Scan | Kind::Exscan);
     let crossed = one_sided
         && (all.kind, all.root) != (odd.1.kind, odd.1.root)
-        && row.is_none_or(|row| matches!(row.needs, Needs::Board | Needs::Pockets));
-    let first: Vec<_> = results.into_iter().map(|mut mine| mine.swap_remove(0)).collect();
-    for (rank, (result, made)) in (0..).zip(first.iter().zip(&made)) {
+        && row.is_none_or(|row| matches!(row.needs, Needs::SharedScratch | Needs::SubBuffers));
+    let first: Vec<_> = results.into_iter().map(|mut results| results.swap_remove(0)).collect();
+    for (rank, (result, prepared)) in (0..).zip(first.iter().zip(&prepared)) {
         if result.is_ok() && !crossed {
-            mine(rank).check(rank, ranks, &made.recv, &about);
+            call_of(rank).check(rank, ranks, &prepared.recv, &about);
         }
     }
     first
@@ -214,19 +218,19 @@ fn counts_that_differ_are_an_error_and_never_wrong_data() {
             const LENS: [(u64, u64); 8] =
                 [(5, 3), (3, 5), (1, 300), (300, 1), (40, 41), (700, 699), (0, 4), (4, 0)];
             {
-                // By the algorithm, and by whatever each rank comes to.
+                // By this algorithm, and by the one that each rank chooses for itself.
                 for by in [Some(*row), None] {
                     let (len, other) = LENS[random.below(LENS.len() as u64) as usize];
-                    let all = Mine { kind: row.kind, root: random.below(ranks.into()) as u32, len };
-                    let odd = (random.below(ranks.into()) as u32, Mine { len: other, ..all });
+                    let all = RankCall { kind: row.kind, root: random.below(ranks.into()) as u32, len };
+                    let odd = (random.below(ranks.into()) as u32, RankCall { len: other, ..all });
                     let trial = Trial { ranks, all, odd, seed: random.below(1 << 30) };
                     let results = run(by, &trial);
                     let error = some_error(&results);
-                    // Who wants nothing has it.
-                    let some = len > 0 && other > 0;
+                    // A rank that expects nothing need not notice.
+                    let both_expect_data = len > 0 && other > 0;
                     assert!(
-                        error.is_some() || !some,
-                        "{by:?}, {ranks} ranks, {all:?}, {odd:?}: nobody has noticed"
+                        error.is_some() || !both_expect_data,
+                        "{by:?}, {ranks} ranks, {all:?}, {odd:?}: no rank has noticed"
                     );
                     if let Some(Fault::Differ { said }) = error {
                         assert_eq!(difference(said), Difference::Count);
@@ -243,24 +247,24 @@ fn counts_that_differ_are_an_error_and_never_wrong_data() {
 }
 
 #[test]
-fn who_waits_for_another_collective_is_told_so() {
+fn a_rank_that_waits_for_another_collective_is_told_so() {
     let mut random = Random(4711);
     for row in ALL {
         for ranks in 2..=16 {
-            let all = Mine { kind: row.kind, root: 0, len: 6 };
+            let all = RankCall { kind: row.kind, root: 0, len: 6 };
             let kind = loop {
                 let kind = Kind::ALL[random.below(17) as usize].0;
                 if kind != row.kind {
                     break kind;
                 }
             };
-            let odd = (random.below(ranks.into()) as u32, Mine { kind, ..all });
+            let odd = (random.below(ranks.into()) as u32, RankCall { kind, ..all });
             run(Some(row), &Trial { ranks, all, odd, seed: random.below(1 << 30) });
         }
     }
-    // All wait for all: all have an error that names the two.
-    let all = Mine { kind: Kind::Allreduce, root: 0, len: 6 };
-    let odd = (2, Mine { kind: Kind::Allgather, ..all });
+    // Every rank waits for all others: every rank gets an error that names the two calls.
+    let all = RankCall { kind: Kind::Allreduce, root: 0, len: 6 };
+    let odd = (2, RankCall { kind: Kind::Allgather, ..all });
     for seed in 0..20 {
         let results = run(None, &Trial { ranks: 4, all, odd, seed });
         for result in results {
@@ -276,15 +280,15 @@ fn roots_that_differ_end_in_no_endless_wait() {
     let mut random = Random(42);
     for row in ALL.iter().filter(|row| row.kind.rooted()) {
         for ranks in 2..=16 {
-            let all = Mine { kind: row.kind, root: 0, len: 6 };
-            let odd = (random.below(ranks.into()) as u32, Mine { root: 1, ..all });
+            let all = RankCall { kind: row.kind, root: 0, len: 6 };
+            let odd = (random.below(ranks.into()) as u32, RankCall { root: 1, ..all });
             run(Some(row), &Trial { ranks, all, odd, seed: random.below(1 << 30) });
         }
     }
-    // Each of two waits for the other to begin.
-    let all = Mine { kind: Kind::Bcast, root: 1, len: 6 };
+    // Each of two ranks waits for the other one as the root.
+    let all = RankCall { kind: Kind::Bcast, root: 1, len: 6 };
     for seed in 0..20 {
-        let results = run(None, &Trial { ranks: 2, all, odd: (1, Mine { root: 0, ..all }), seed });
+        let results = run(None, &Trial { ranks: 2, all, odd: (1, RankCall { root: 0, ..all }), seed });
         for result in results {
             let Err(Fault::Differ { said }) = result else { panic!("{result:?}") };
             assert_eq!(difference(&said), Difference::Root);

@@ -2,16 +2,16 @@
 
 mod world;
 
-use banyan_coll::{ALL, Call, Facts, Kind, Memory, Op, Overrides, PlanCache, SlotFacts, Tuning, start};
+use banyan_coll::{ALL, Call, Kind, Op, Operand, Overrides, PlanCache, SharedCaps, Topology, Tuning, start};
 use banyan_datatype::Datatype;
 use banyan_datatype::op::Builtin;
-use banyan_memory::{Buffer, Scratch};
+use banyan_memory::{Buffer, HeapBuffer};
 use world::{Net, run};
 
 const COUNT: u64 = 12;
 
 fn buffer(values: impl Iterator<Item = (f64, i32)>) -> Buffer {
-    let buffer = Scratch::zeroed(16 * COUNT as usize);
+    let buffer = HeapBuffer::zeroed(16 * COUNT as usize);
     for (i, (value, index)) in values.enumerate() {
         buffer.write(16 * i as isize, &value.to_ne_bytes());
         buffer.write(16 * i as isize + 8, &index.to_ne_bytes());
@@ -26,7 +26,7 @@ fn element(buffer: &Buffer, i: u64) -> (f64, i32) {
     (f64::from_ne_bytes(value), i32::from_ne_bytes(index))
 }
 
-/// What rank `rank` gives: many equal values, so that the index counts.
+/// Element `i` of what a rank sends: many values are equal, so that the index decides.
 fn given(rank: u32, i: u64) -> (f64, i32) {
     (((u64::from(rank) * 7 + i * 3) % 5) as f64, rank as i32)
 }
@@ -34,11 +34,12 @@ fn given(rank: u32, i: u64) -> (f64, i32) {
 #[test]
 fn the_largest_and_where_it_is() {
     let ty = Datatype::builtin(0x229).unwrap();
-    let uniform = |base: &Buffer, count| Memory::Uniform { base: base.clone(), count, ty: ty.clone().into() };
+    let uniform =
+        |base: &Buffer, count| Operand::Uniform { base: base.clone(), count, ty: ty.clone().into() };
     for row in ALL.iter().filter(|row| row.kind.reduces()) {
         for ranks in [1, 2, 3, 4, 6] {
-            let slots = Some(SlotFacts { inline: 1024, regions: true, board: 0 });
-            let facts = Facts { ranks, shared: true, cores: 8, per_node: ranks, slots };
+            let shared = Some(SharedCaps { inline: 1024, single_copy: true, scratch: 0 });
+            let topology = Topology { ranks, one_node: true, cores: 8, per_node: ranks, shared };
             let overrides = Overrides::parse(&format!("{row:?}")).unwrap();
             let tuning = Tuning { overrides, ..Tuning::default() };
             let mut net = Net::new(ranks, 7, 1024, true);
@@ -50,13 +51,13 @@ fn the_largest_and_where_it_is() {
                     Kind::ReduceScatterBlock => uniform(&recvs[rank as usize], own),
                     Kind::ReduceScatter => {
                         let (base, counts) = (recvs[rank as usize].clone(), vec![own; ranks as usize]);
-                        Memory::Vector { base, counts, displs: vec![], ty: ty.clone().into() }
+                        Operand::Vector { base, counts, displs: vec![], ty: ty.clone().into() }
                     }
                     _ => uniform(&recvs[rank as usize], COUNT),
                 };
                 let op = Op::Builtin(Builtin::Maxloc);
-                let call = Call::reducing(row.kind, uniform(&send, COUNT), recv, op, 0);
-                vec![start(call, &mut PlanCache::new(rank, facts), &tuning)]
+                let call = Call::reduction(row.kind, uniform(&send, COUNT), recv, op, 0);
+                vec![start(call, &mut PlanCache::new(rank, topology), &tuning)]
             };
             let mut executions: Vec<_> = (0..ranks).map(begin).collect();
             let results = run(&mut net, &mut executions);
@@ -67,7 +68,7 @@ fn the_largest_and_where_it_is() {
                 (0..=last).map(|rank| given(rank, i)).reduce(better)
             };
             for (rank, recv) in (0..ranks).zip(&recvs) {
-                let wanted = |i: u64| match row.kind {
+                let expected = |i: u64| match row.kind {
                     Kind::Reduce if rank > 0 => None,
                     Kind::ReduceScatter | Kind::ReduceScatterBlock if i >= own => None,
                     Kind::ReduceScatter | Kind::ReduceScatterBlock => {
@@ -78,8 +79,12 @@ fn the_largest_and_where_it_is() {
                     _ => largest(ranks - 1, i),
                 };
                 for i in 0..COUNT {
-                    if let Some(wanted) = wanted(i) {
-                        assert_eq!(element(recv, i), wanted, "{row:?}, rank {rank} of {ranks}, element {i}");
+                    if let Some(expected) = expected(i) {
+                        assert_eq!(
+                            element(recv, i),
+                            expected,
+                            "{row:?}, rank {rank} of {ranks}, element {i}"
+                        );
                     }
                 }
             }

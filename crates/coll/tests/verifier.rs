@@ -1,7 +1,7 @@
-//! Every algorithm is proved right for every rank count up to 64, and wrong ones are found out.
+//! The verifier proves every algorithm right for every rank count up to 64, and finds the mistakes in wrong ones.
 
 use banyan_coll::verify::{Trial, check, check_between};
-use banyan_coll::{ALL, Algorithm, BETWEEN, Buf, Kind, Merge, Pocket, Round, Shape, Side, Step};
+use banyan_coll::{ALL, Algorithm, BETWEEN, Buf, Kind, Merge, Round, Shape, Side, Step, SubBuffer};
 
 fn odd_sizes(algorithm: &Algorithm, ranks: u32) -> Vec<u64> {
     use Kind::*;
@@ -24,23 +24,23 @@ fn some_roots(algorithm: &Algorithm, ranks: u32) -> Vec<u32> {
     }
 }
 
-/// A board whose halves have so many units for each pair that may use them, or few for each rank, and sometimes so many that
-/// a chunk takes some of its sections.
-fn board(algorithm: &Algorithm, (ranks, len): (u32, u64), room: u64) -> u64 {
+/// Units of a shared scratch: its halves have `room` units for each pair of ranks that may use them, or few for each rank, and
+/// sometimes so many that a chunk takes only some of the sections.
+fn scratch(algorithm: &Algorithm, (ranks, len): (u32, u64), room: u64) -> u64 {
     let p = u64::from(ranks);
     let few = match algorithm.kind {
         Kind::Gatherv | Kind::Scatterv => 2 * (p - 1) * room,
         Kind::Alltoallv | Kind::Alltoallw => 2 * p * (p - 1) * room,
-        // More for many ranks, so that it is not all chunks.
+        // More for many ranks, so that there are not too many chunks.
         _ => 2 * p * u64::from(1 + ranks / 16),
     };
     few + len / 3 + if room == 1 && ranks <= 16 { 4096 * p } else { 0 }
 }
 
-/// A slot whose pockets hold so many bytes: what is longer goes over the board or by message.
-fn slot(algorithm: &Algorithm, ranks: u32, room: u64) -> u64 {
-    let pockets = if algorithm.kind == Kind::Gatherv { 1 } else { u64::from(ranks.max(2) - 1) };
-    pockets * (Pocket::HEAD + room)
+/// Bytes of a CICO buffer whose sub-buffers hold `room` bytes each: what is longer goes over the shared scratch or by message.
+fn cell_bytes(algorithm: &Algorithm, ranks: u32, room: u64) -> u64 {
+    let sub_buffers = if algorithm.kind == Kind::Gatherv { 1 } else { u64::from(ranks.max(2) - 1) };
+    sub_buffers * (SubBuffer::HEAD + room)
 }
 
 fn check_all(algorithms: impl Iterator<Item = &'static Algorithm>) {
@@ -49,7 +49,7 @@ fn check_all(algorithms: impl Iterator<Item = &'static Algorithm>) {
         for ranks in 1..=64 {
             for (i, len) in odd_sizes(algorithm, ranks).into_iter().enumerate() {
                 for (j, root) in some_roots(algorithm, ranks).into_iter().enumerate() {
-                    // The two ways of each choice alternate, so that each meets every kind of size and root.
+                    // The two values of each choice alternate, so that each meets every kind of size and root.
                     let (bits, odd) = (i + j, ranks as usize);
                     let trial = Trial {
                         ranks,
@@ -61,9 +61,9 @@ fn check_all(algorithms: impl Iterator<Item = &'static Algorithm>) {
                         even: (bits + odd) % 5 == 4,
                         commutative: algorithm.reorders || (bits / 2 + odd) % 2 == 1,
                         seed: bits as u64,
-                        board: board(algorithm, (ranks, len), (i + j + odd) as u64 % 4),
-                        banks: [2, 16][(i / 2 + j) % 2],
-                        slot: slot(algorithm, ranks, (i + 2 * j) as u64 % 4),
+                        scratch: scratch(algorithm, (ranks, len), (i + j + odd) as u64 % 4),
+                        cells: [2, 16][(i / 2 + j) % 2],
+                        cell_bytes: cell_bytes(algorithm, ranks, (i + 2 * j) as u64 % 4),
                         crowded: (i + j / 2 + odd) % 3 == 0,
                     };
                     trials += 1;
@@ -104,9 +104,9 @@ fn larger_rank_counts_are_no_different() {
                 even: true,
                 commutative,
                 seed: u64::from(ranks),
-                board: 2 * u64::from(ranks) * 25 + 1,
-                banks: 16,
-                slot: slot(algorithm, ranks, u64::from(ranks) % 2),
+                scratch: 2 * u64::from(ranks) * 25 + 1,
+                cells: 16,
+                cell_bytes: cell_bytes(algorithm, ranks, u64::from(ranks) % 2),
                 crowded: ranks == 200,
             };
             assert_eq!(check(algorithm, &trial), Ok(()), "{algorithm:?}, {trial:?}");
@@ -134,9 +134,9 @@ fn algorithms_between_groups_are_right() {
                         even: i % 3 == 2,
                         commutative: (root + split) % 2 == 1,
                         seed: u64::from(root) + len,
-                        board: 0,
-                        banks: 2,
-                        slot: 0,
+                        scratch: 0,
+                        cells: 2,
+                        cell_bytes: 0,
                         crowded: false,
                     };
                     trials += 1;
@@ -152,13 +152,13 @@ fn algorithms_between_groups_are_right() {
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), shown.join("\n"));
 }
 
-/// The row of that name (`collective=algorithm`).
+/// The algorithm of that name (`collective=algorithm`).
 fn row(name: &str) -> &'static Algorithm {
     ALL.iter().find(|row| format!("{row:?}") == name).expect("a row of the list")
 }
 
-/// What the verifier says of an algorithm with a mistake, in a case where the right one passes.
-fn said(right: &str, in_place: bool, change: impl FnOnce(&mut Algorithm)) -> String {
+/// The verifier's error about an algorithm with a mistake, in a trial that the right one passes.
+fn error_of(right: &str, in_place: bool, change: impl FnOnce(&mut Algorithm)) -> String {
     let trial = Trial {
         ranks: 5,
         root: 1,
@@ -168,9 +168,9 @@ fn said(right: &str, in_place: bool, change: impl FnOnce(&mut Algorithm)) -> Str
         even: true,
         commutative: false,
         seed: 3,
-        board: 64,
-        banks: 2,
-        slot: 8 * 6,
+        scratch: 64,
+        cells: 2,
+        cell_bytes: 8 * 6,
         crowded: false,
     };
     let right = row(right);
@@ -192,19 +192,19 @@ fn changed(
 
 #[test]
 fn a_missing_round_is_found() {
-    let what = said("bcast=binomial", false, |wrong| wrong.rounds = |_| 2);
+    let what = error_of("bcast=binomial", false, |wrong| wrong.rounds = |_| 2);
     assert!(what.contains("belongs"), "{what}");
 }
 
 #[test]
 fn rounds_must_be_counted_alike() {
-    let what = said("bcast=binomial", false, |wrong| wrong.rounds = |shape| 3 + shape.rank / 4);
+    let what = error_of("bcast=binomial", false, |wrong| wrong.rounds = |shape| 3 + shape.rank / 4);
     assert!(what.contains("count different rounds"), "{what}");
 }
 
 #[test]
 fn an_operand_on_the_wrong_side_is_found() {
-    let what = said("reduce=binomial", false, |wrong| {
+    let what = error_of("reduce=binomial", false, |wrong| {
         wrong.round = |shape, index, round| {
             changed("reduce=binomial", (shape, index, round), |step| {
                 Some(match step {
@@ -221,7 +221,7 @@ fn an_operand_on_the_wrong_side_is_found() {
 
 #[test]
 fn an_operand_taken_twice_is_found() {
-    let what = said("allreduce=doubling", false, |wrong| {
+    let what = error_of("allreduce=doubling", false, |wrong| {
         wrong.rounds = |shape| (row("allreduce=doubling").rounds)(shape) + 1;
         wrong.round = |shape, index, round| {
             // The reduction of the first exchange happens again.
@@ -234,15 +234,15 @@ fn an_operand_taken_twice_is_found() {
 
 #[test]
 fn other_bits_at_other_ranks_are_found() {
-    let what = said("allreduce=shared", false, |wrong| {
+    let what = error_of("allreduce=cico", false, |wrong| {
         wrong.reorders = true;
         wrong.round = |shape, index, round| {
             // Rank 3 begins with another rank's vector.
             let turn = |rank: u32| if shape.rank == 3 { shape.after(rank, 1) } else { rank };
-            (row("allreduce=shared").round)(shape, index, round);
+            (row("allreduce=cico").round)(shape, index, round);
             for step in &mut round.steps {
                 match step {
-                    Step::Pull { rank, .. } | Step::PullReduce { rank, .. } => *rank = turn(*rank),
+                    Step::Get { rank, .. } | Step::GetReduce { rank, .. } => *rank = turn(*rank),
                     _ => {}
                 }
             }
@@ -253,7 +253,7 @@ fn other_bits_at_other_ranks_are_found() {
 
 #[test]
 fn a_wait_for_what_nobody_sends_is_found() {
-    let what = said("bcast=binomial", false, |wrong| {
+    let what = error_of("bcast=binomial", false, |wrong| {
         wrong.round = |shape, index, round| {
             let mute = shape.rank == shape.root && index == 1;
             changed("bcast=binomial", (shape, index, round), |step| (!mute).then_some(step));
@@ -265,7 +265,7 @@ fn a_wait_for_what_nobody_sends_is_found() {
 #[test]
 fn sends_that_need_buffers_are_found() {
     // Everybody sends in one round and receives in the next.
-    let what = said("barrier=dissemination", false, |wrong| {
+    let what = error_of("barrier=dissemination", false, |wrong| {
         wrong.rounds = |shape| 2 * (row("barrier=dissemination").rounds)(shape);
         wrong.round = |shape, index, round| {
             round.begin(index / 2);
@@ -280,7 +280,7 @@ fn sends_that_need_buffers_are_found() {
 
 #[test]
 fn messages_of_different_lengths_are_found() {
-    let what = said("bcast=binomial", false, |wrong| {
+    let what = error_of("bcast=binomial", false, |wrong| {
         wrong.round = |shape, index, round| {
             changed("bcast=binomial", (shape, index, round), |mut step| {
                 if let Step::Send { from, .. } = &mut step {
@@ -295,7 +295,7 @@ fn messages_of_different_lengths_are_found() {
 
 #[test]
 fn accesses_without_order_and_outside_are_found() {
-    let overlapping = said("allreduce=ring", false, |wrong| {
+    let overlapping = error_of("allreduce=ring", false, |wrong| {
         wrong.round = |shape, index, round| {
             (row("allreduce=ring").round)(shape, index, round);
             let whole = shape.whole(Buf::Recv);
@@ -305,9 +305,9 @@ fn accesses_without_order_and_outside_are_found() {
         }
     });
     assert!(overlapping.contains("two steps of one round"), "{overlapping}");
-    let outside = said("allreduce=doubling", false, |wrong| wrong.temp = |shape| shape.len - 1);
+    let outside = error_of("allreduce=doubling", false, |wrong| wrong.temp = |shape| shape.len - 1);
     assert!(outside.contains("outside the buffer of 6 units"), "{outside}");
-    let users = said("allreduce=ring", false, |wrong| {
+    let users = error_of("allreduce=ring", false, |wrong| {
         wrong.round = |shape, _, round| round.copy(shape.whole(Buf::Recv), shape.whole(Buf::Send));
     });
     assert!(users.contains("is the user's, and written to"), "{users}");
@@ -315,7 +315,7 @@ fn accesses_without_order_and_outside_are_found() {
 
 #[test]
 fn reading_the_users_data_after_overwriting_them_in_place_is_found() {
-    let what = said("reduce_scatter=pairwise", true, |wrong| {
+    let what = error_of("reduce_scatter=pairwise", true, |wrong| {
         wrong.round = |shape, index, round| {
             // The partial result is kept in Recv, over the blocks that are still to be sent.
             (row("reduce_scatter=pairwise").round)(shape, index, round);
@@ -334,35 +334,35 @@ fn reading_the_users_data_after_overwriting_them_in_place_is_found() {
 }
 
 #[test]
-fn a_slot_that_is_not_released_is_found() {
-    let what = said("bcast=shared", false, |wrong| {
+fn a_cell_that_is_not_acknowledged_is_found() {
+    let what = error_of("bcast=cico", false, |wrong| {
         wrong.round = |shape, index, round| {
-            changed("bcast=shared", (shape, index, round), |step| {
-                (!matches!(step, Step::Release { .. })).then_some(step)
+            changed("bcast=cico", (shape, index, round), |step| {
+                (!matches!(step, Step::Ack { .. })).then_some(step)
             });
         }
     });
-    assert!(what.contains("without releasing"), "{what}");
+    assert!(what.contains("without acknowledging"), "{what}");
 }
 
 #[test]
-fn memory_given_back_while_others_may_pull_it_is_found() {
-    let what = said("bcast=pull", false, |wrong| {
+fn memory_given_back_while_others_may_get_it_is_found() {
+    let what = error_of("bcast=single_copy", false, |wrong| {
         wrong.round = |shape, index, round| {
-            changed("bcast=pull", (shape, index, round), |step| {
-                (!matches!(step, Step::Drain { .. })).then_some(step)
+            changed("bcast=single_copy", (shape, index, round), |step| {
+                (!matches!(step, Step::WaitAck { .. })).then_some(step)
             });
         }
     });
-    assert!(what.contains("may still pull"), "{what}");
+    assert!(what.contains("may still get"), "{what}");
 }
 
 #[test]
-fn published_memory_that_changes_is_found() {
-    let what = said("bcast=pull", false, |wrong| {
+fn an_exposed_range_that_changes_is_found() {
+    let what = error_of("bcast=single_copy", false, |wrong| {
         wrong.temp = |shape| shape.len;
         wrong.round = |shape, index, round| {
-            (row("bcast=pull").round)(shape, index, round);
+            (row("bcast=single_copy").round)(shape, index, round);
             if index == 1 && shape.rank == shape.root {
                 round.copy(shape.whole(Buf::Temp), shape.whole(Buf::Recv));
             }
@@ -372,22 +372,22 @@ fn published_memory_that_changes_is_found() {
 }
 
 #[test]
-fn reading_a_slot_after_its_release_is_found() {
-    let what = said("bcast=shared", false, |wrong| {
+fn reading_a_cell_after_acknowledging_it_is_found() {
+    let what = error_of("bcast=cico", false, |wrong| {
         wrong.round = |shape, index, round| {
-            (row("bcast=shared").round)(shape, 1 - index, round);
+            (row("bcast=cico").round)(shape, 1 - index, round);
         }
     });
-    assert!(what.contains("which it has released"), "{what}");
+    assert!(what.contains("which it has acknowledged"), "{what}");
 }
 
 #[test]
-fn pockets_that_meet_are_found() {
-    let what = said("alltoallv=shared", false, |wrong| {
+fn sub_buffers_that_overlap_are_found() {
+    let what = error_of("alltoallv=cico", false, |wrong| {
         wrong.round = |shape, index, round| {
-            changed("alltoallv=shared", (shape, index, round), |mut step| {
-                if let Step::Lay { pocket, .. } = &mut step {
-                    pocket.at /= 2;
+            changed("alltoallv=cico", (shape, index, round), |mut step| {
+                if let Step::Pack { sub_buffer, .. } = &mut step {
+                    sub_buffer.at /= 2;
                 }
                 Some(step)
             });
@@ -397,22 +397,22 @@ fn pockets_that_meet_are_found() {
 }
 
 #[test]
-fn a_pair_that_decides_by_different_sizes_is_found() {
-    let what = said("scatterv=shared", false, |wrong| {
+fn a_pair_of_ranks_that_decides_by_different_sizes_is_found() {
+    let what = error_of("scatterv=cico", false, |wrong| {
         wrong.round = |shape, index, round| {
-            // Some rank believes that all blocks go by message.
-            let slot = if shape.rank == 3 { 32 } else { shape.slot };
-            (row("scatterv=shared").round)(&Shape { slot, ..shape.clone() }, index, round);
+            // Rank 3 believes that all blocks go by message.
+            let cell_bytes = if shape.rank == 3 { 32 } else { shape.cell_bytes };
+            (row("scatterv=cico").round)(&Shape { cell_bytes, ..shape.clone() }, index, round);
         }
     });
     assert!(what.contains("does not find"), "{what}");
 }
 
 #[test]
-fn what_is_laid_and_never_published_is_found() {
-    let what = said("gatherv=shared", false, |wrong| {
+fn what_is_packed_and_never_published_is_found() {
+    let what = error_of("gatherv=cico", false, |wrong| {
         wrong.round = |shape, index, round| {
-            changed("gatherv=shared", (shape, index, round), |step| {
+            changed("gatherv=cico", (shape, index, round), |step| {
                 (!matches!(step, Step::Publish { .. })).then_some(step)
             });
         }
@@ -421,11 +421,11 @@ fn what_is_laid_and_never_published_is_found() {
 }
 
 #[test]
-fn a_half_of_the_board_written_over_while_it_is_read_is_found() {
-    let what = said("bcast=board", false, |wrong| {
+fn a_half_of_the_scratch_overwritten_while_it_is_read_is_found() {
+    let what = error_of("bcast=scratch_pipeline", false, |wrong| {
         wrong.round = |shape, index, round| {
-            changed("bcast=board", (shape, index, round), |step| {
-                (!matches!(step, Step::Settle { .. })).then_some(step)
+            changed("bcast=scratch_pipeline", (shape, index, round), |step| {
+                (!matches!(step, Step::WaitReuse { .. })).then_some(step)
             });
         }
     });
@@ -433,8 +433,8 @@ fn a_half_of_the_board_written_over_while_it_is_read_is_found() {
 }
 
 #[test]
-fn blocks_on_the_board_that_nobody_said_are_there_are_found() {
-    const NAME: &str = "alltoallv=shared";
+fn reading_blocks_on_the_scratch_without_awaiting_them_is_found() {
+    const NAME: &str = "alltoallv=cico";
     let trial = Trial {
         ranks: 3,
         root: 0,
@@ -444,14 +444,14 @@ fn blocks_on_the_board_that_nobody_said_are_there_are_found() {
         even: true,
         commutative: true,
         seed: 3,
-        board: 2 * 6 * 7,
-        banks: 16,
-        slot: slot(row(NAME), 3, 1),
+        scratch: 2 * 6 * 7,
+        cells: 16,
+        cell_bytes: cell_bytes(row(NAME), 3, 1),
         crowded: true,
     };
     check(row(NAME), &trial).unwrap();
     let round = |shape: &Shape, index, round: &mut Round| {
-        changed(NAME, (shape, index, round), |step| (!matches!(step, Step::Fetch { .. })).then_some(step));
+        changed(NAME, (shape, index, round), |step| (!matches!(step, Step::Unpack { .. })).then_some(step));
     };
     let wrong = Algorithm { round, ..*row(NAME) };
     let what = check(Box::leak(Box::new(wrong)), &trial).unwrap_err();

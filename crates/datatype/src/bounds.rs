@@ -32,7 +32,7 @@ impl Bounds {
         Self { lower: Some((0, false)), upper: Some((ub, false)), data: Some((0, data)) }
     }
 
-    /// `of_basic` for a pair with a gap between value and index.
+    /// These bounds with data up to `end`, for a pair with a gap between value and index.
     pub(crate) fn with_data_end(mut self, end: i128) -> Self {
         self.data = Some((0, end));
         self
@@ -83,7 +83,7 @@ impl Bounds {
         self
     }
 
-    /// The same data between markers.
+    /// The bounds of this data between markers.
     pub(crate) fn resize(mut self, lb: i64, extent: i64) -> Self {
         self.lower = Some((i128::from(lb), true));
         self.upper = Some((i128::from(lb) + i128::from(extent), true));

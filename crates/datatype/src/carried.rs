@@ -1,11 +1,11 @@
-//! [`TypeArc`]: a datatype as calls carry it.
+//! [`TypeArc`]: the reference to a datatype that a call holds.
 
 use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::Datatype;
 
-/// A counted reference to a datatype that counts nothing where it need not: predefined types are never freed.
+/// A reference to a datatype, counted only for types that can be freed: predefined types never are.
 #[derive(Clone, Debug)]
 pub enum TypeArc {
     /// A predefined type.

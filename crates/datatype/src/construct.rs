@@ -104,7 +104,7 @@ impl Datatype {
         derived(draft, recipe)
     }
 
-    /// The same data with other bounds (MPI_Type_create_resized).
+    /// The data of this type with other bounds (MPI_Type_create_resized).
     pub fn resized(old: &Arc<Datatype>, lb: i64, extent: i64) -> Result<Arc<Datatype>, Error> {
         let recipe = Recipe::new(Combiner::Resized, vec![], vec![lb, extent], vec![old.clone()]);
         let mut draft = Draft::from(old);
@@ -112,7 +112,7 @@ impl Datatype {
         derived(draft, recipe)
     }
 
-    /// The same type again (MPI_Type_dup), committed if the old one is.
+    /// A duplicate of this type (MPI_Type_dup), committed if this one is.
     pub fn dup(self: &Arc<Self>) -> Arc<Datatype> {
         let recipe = Recipe::new(Combiner::Dup, vec![], vec![], vec![self.clone()]);
         let copy = Datatype::new(self.draft(), recipe, self.basic(), self.is_committed());
@@ -134,13 +134,13 @@ fn vector(count: i64, blocklen: i64, stride: i64, old: &Arc<Datatype>) -> Result
 fn blocks(blocklens: &[i64], displs: &[i64], unit: i64) -> Result<Vec<(i64, i64)>, Error> {
     let block = |(&blocklen, &disp): (&i64, &i64)| {
         check_blocklen(blocklen)?;
-        // The displacement of an empty block says nothing, so it may be anything.
+        // The displacement of an empty block has no effect, so it may be anything.
         Ok((if blocklen == 0 { 0 } else { in_bytes(disp, unit)? }, blocklen))
     };
     blocklens.iter().zip(displs).map(block).collect()
 }
 
-/// A count and then lists of that length, as get_contents wants them.
+/// A count, then lists of that length, as MPI_Type_get_contents gives them.
 fn listed<const N: usize>(count: usize, lists: [&[i64]; N]) -> Result<Vec<i64>, Error> {
     same_lengths(lists)?;
     let mut all = vec![count as i64];

@@ -18,7 +18,7 @@ pub struct Data {
 
 #[derive(Debug, Clone)]
 enum Form {
-    /// The packed bytes lie in one piece, from this offset on.
+    /// Data whose packed bytes lie in one piece, from this offset on.
     Piece(i64),
     /// Elements of a type with data, all of them within the buffer's bounds.
     Elements(Arc<Datatype>),
@@ -264,14 +264,14 @@ impl Cursor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use banyan_memory::Scratch;
+    use banyan_memory::HeapBuffer;
 
     #[test]
     fn a_column_is_packed_and_unpacked_in_odd_fragments() {
         let int = Datatype::builtin(0x209).unwrap();
         let column = Datatype::vector(4, 1, 3, int).unwrap();
         let bytes: Vec<u8> = (0..48).collect();
-        let data = Data::typed(Scratch::copy_of(&bytes), 1, &column);
+        let data = Data::typed(HeapBuffer::copy_of(&bytes), 1, &column);
         let mut packed = vec![];
         let (mut cursor, mut part) = (data.cursor(), [0; 3]);
         loop {
@@ -281,7 +281,7 @@ mod tests {
             }
         }
         assert_eq!(packed, [0, 1, 2, 3, 12, 13, 14, 15, 24, 25, 26, 27, 36, 37, 38, 39]);
-        let copy = Data::typed(Scratch::zeroed(48), 1, &column);
+        let copy = Data::typed(HeapBuffer::zeroed(48), 1, &column);
         let mut cursor = copy.cursor();
         packed.chunks(5).for_each(|part| assert_eq!(cursor.unpack(&copy, part), part.len()));
         let mut again = [0; 16];

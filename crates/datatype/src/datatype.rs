@@ -1,4 +1,4 @@
-//! [`Datatype`]: what the rest of the runtime knows a datatype by.
+//! [`Datatype`]: a datatype, as the rest of the runtime uses it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -24,7 +24,7 @@ pub struct Datatype {
     shape: Option<Placed>,
     /// The basic types in order; `None` if there is no data.
     sequence: Option<Arc<Sequence>>,
-    /// The predefined type that this is, or is another name for: what reductions see.
+    /// The predefined type that this type is or duplicates: reductions work on that.
     basic: Option<&'static Basic>,
     recipe: Recipe,
     committed: AtomicBool,
@@ -76,7 +76,7 @@ impl Datatype {
         matches!(self.recipe.combiner, Named | F90Real | F90Complex | F90Integer | ValueIndex)
     }
 
-    /// The predefined type that this is, or is another name for (duplicates, Fortran kinds).
+    /// The predefined type that this type is, or is another name for (duplicates, Fortran kinds).
     pub fn basic(&self) -> Option<&'static Basic> {
         self.basic
     }
@@ -208,7 +208,7 @@ impl Datatype {
         self.sequence.as_ref().map_or(Ok(()), |sequence| sequence.try_visit(&mut f))
     }
 
-    /// The one basic type that all of the data is made of, if so.
+    /// The basic type of all of the data, if there is only one.
     pub fn uniform(&self) -> Option<&'static Basic> {
         self.sequence.as_ref()?.uniform()
     }
@@ -255,7 +255,7 @@ impl Datatype {
         })
     }
 
-    /// The same type, marked as made by the large-count (`_c`) form of its constructor, which decides
+    /// This type, marked as made by the large-count (`_c`) form of its constructor, which decides
     /// how [`Datatype::envelope`] lists its arguments.
     pub fn into_large(self: Arc<Self>) -> Arc<Self> {
         let committed = self.is_committed();
@@ -280,7 +280,7 @@ impl Drop for Datatype {
 const FIRST: u16 = 0x200;
 const LAST: u16 = 0x2ff;
 
-/// The predefined types that were used: most programs use a few, and all of them take 36 KiB.
+/// The predefined types that were used so far: most programs use a few, and all of them would take 36 KiB.
 static BUILTINS: [OnceLock<Arc<Datatype>>; (LAST - FIRST + 1) as usize] =
     [const { OnceLock::new() }; (LAST - FIRST + 1) as usize];
 

@@ -66,7 +66,7 @@ impl Recipe {
         Self { combiner, large: false, integers, addresses, types }
     }
 
-    /// The same, called in the large-count form, where there is one.
+    /// This recipe, as called in the large-count form, if there is one.
     pub(crate) fn into_large(mut self) -> Self {
         use Combiner::*;
         self.large = !matches!(self.combiner, Named | Dup | F90Real | F90Complex | F90Integer | ValueIndex);

@@ -181,7 +181,7 @@ fn u128_of(bytes: impl DoubleEndedIterator<Item = u8>, little_endian: bool) -> u
     if little_endian { bytes.rev().fold(0, join) } else { bytes.fold(0, join) }
 }
 
-/// The low `to` bytes, if they hold the whole value.
+/// The low `to` bytes of a number, if they hold its whole value.
 fn narrowed(value: u128, from: usize, to: usize, signed: bool) -> Result<u128, Error> {
     let (unused_from, unused_to) = (128 - 8 * from as u32, 128 - 8 * to as u32);
     let fits = if signed {
@@ -209,11 +209,11 @@ fn from_quad(value: u128) -> u128 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use banyan_memory::Scratch;
+    use banyan_memory::HeapBuffer;
 
     fn packed(code: u16, bytes: &[u8]) -> Result<Vec<u8>, Error> {
         let ty = Datatype::builtin(code).unwrap();
-        let data = Data::bytes(Scratch::copy_of(bytes));
+        let data = Data::bytes(HeapBuffer::copy_of(bytes));
         let mut out = vec![0; size(elements(&data, ty), ty)? as usize];
         pack(&data, ty, &mut out)?;
         Ok(out)
@@ -239,7 +239,7 @@ mod tests {
         assert!(packed(0x20a, &(-1i64 << 31).to_ne_bytes()).is_ok());
         assert!(matches!(packed(0x20e, &(1u64 << 32).to_ne_bytes()), Err(Error::Conversion(_))));
         assert!(matches!(packed(0x23c, &0x1_f600u32.to_ne_bytes()), Err(Error::Conversion(_))));
-        let (ty, data) = (Datatype::builtin(0x209).unwrap(), Data::bytes(Scratch::zeroed(8)));
+        let (ty, data) = (Datatype::builtin(0x209).unwrap(), Data::bytes(HeapBuffer::zeroed(8)));
         assert_eq!(pack(&data, ty, &mut [0; 7]), Err(Error::Space { need: 8, have: 7 }));
         assert_eq!(unpack(&data, ty, &[0; 7]), Err(Error::Space { need: 8, have: 7 }));
     }
@@ -258,7 +258,7 @@ mod tests {
         tiny[0] = 1;
         assert_eq!(packed(0x220, &tiny).unwrap(), (1u128 << 49).to_be_bytes());
 
-        let (ty, data) = (Datatype::builtin(0x220).unwrap(), Data::bytes(Scratch::zeroed(16)));
+        let (ty, data) = (Datatype::builtin(0x220).unwrap(), Data::bytes(HeapBuffer::zeroed(16)));
         assert_eq!(unpack(&data, ty, &expected), Ok(16));
         let mut back = [0; 16];
         data.cursor().pack(&data, &mut back);
@@ -271,11 +271,11 @@ mod tests {
         let ty = Datatype::create_struct(&[3, 1, 2], &[0, 32, 48], &[long, double, pair]).unwrap();
         let bytes: Vec<u8> =
             (0..640u32).map(|i| if i % 64 < 24 && i % 8 > 1 { 0 } else { i as u8 }).collect();
-        let data = Data::typed(Scratch::copy_of(&bytes), 10, &ty);
+        let data = Data::typed(HeapBuffer::copy_of(&bytes), 10, &ty);
         assert_eq!(size(10, &ty), Ok(10 * (12 + 8 + 12)));
         let mut out = vec![0; 320];
         assert_eq!(pack(&data, &ty, &mut out), Ok(320));
-        let copy = Data::typed(Scratch::zeroed(640), 10, &ty);
+        let copy = Data::typed(HeapBuffer::zeroed(640), 10, &ty);
         assert_eq!(unpack(&copy, &ty, &out), Ok(320));
         let stream = |data: &Data| {
             let mut out = vec![0; data.len() as usize];

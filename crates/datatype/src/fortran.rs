@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use crate::basic::{self, Basic, Class};
 use crate::{Datatype, Error};
 
-/// Bytes of the default kinds of Fortran's types.
+/// Sizes in bytes of the default kinds of Fortran's types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each is the type of the same name")]
 pub struct Sizes {
@@ -16,7 +16,7 @@ pub struct Sizes {
     pub double_precision: u8,
 }
 
-/// What is assumed until [`set_sizes`] says otherwise.
+/// The sizes until [`set_sizes`] sets others.
 pub const USUAL: Sizes = Sizes { logical: 4, integer: 4, real: 4, double_precision: 8 };
 
 static KINDS: OnceLock<Vec<Basic>> = OnceLock::new();
@@ -79,12 +79,12 @@ pub(crate) fn is_default_kind(code: u16) -> bool {
     matches!(code, 0x218..=0x21d | 0x230..=0x232)
 }
 
-/// The type with this handle value, if sizes were set.
+/// The basic type with this handle value, if sizes were set.
 pub(crate) fn basic(code: u16) -> Option<&'static Basic> {
     KINDS.get()?.iter().find(|row| row.code == code)
 }
 
-/// The same as a datatype.
+/// The datatype with this handle value, if sizes were set.
 pub(crate) fn datatype(code: u16) -> Option<&'static Arc<Datatype>> {
     let kinds = KINDS.get()?;
     let types = TYPES.get_or_init(|| kinds.iter().map(|basic| Arc::new(Datatype::named(basic))).collect());

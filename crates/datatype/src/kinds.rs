@@ -23,7 +23,7 @@ static KINDS: LazyLock<Mutex<HashMap<Key, Arc<Datatype>>>> = LazyLock::new(Mutex
 
 impl Datatype {
     /// The real with at least `p` digits and decimal range `r` (MPI_Type_create_f90_real). One of the two
-    /// may be MPI_UNDEFINED. The same arguments give the same type.
+    /// may be MPI_UNDEFINED. Calls with equal arguments give the same type.
     ///
     /// # Errors
     /// No kind is that precise or wide, or both are left open.
@@ -34,7 +34,7 @@ impl Datatype {
     /// The complex number made of two [`Datatype::f90_real`] (MPI_Type_create_f90_complex).
     ///
     /// # Errors
-    /// As for the real.
+    /// Those of [`Datatype::f90_real`].
     pub fn f90_complex(p: i32, r: i32) -> Result<Arc<Datatype>, Error> {
         kind(Combiner::F90Complex, p, r, real_kind(p, r)?.3)
     }

@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
-/// Subtrees of at most so many runs become flat lists.
+/// The most runs of a subtree that becomes a flat list.
 const FLAT_RUNS: u64 = 16;
-/// Lists flatten their members as long as they have at most so many runs in all, or so many each.
+/// A list flattens its members if it has at most `FLAT_LIST` runs in all, or `FLAT_SHARE` for each member.
 const FLAT_LIST: u64 = 1 << 12;
 const FLAT_SHARE: u64 = 8;
 
@@ -125,7 +125,7 @@ impl Node {
         Arc::new(Self { size, runs, depth, kind })
     }
 
-    /// The same bytes as a flat list, if that is small; the first run need not be at 0.
+    /// This node as a flat list, if that is small; the first run need not be at 0.
     fn flattened(self: &Arc<Self>) -> Arc<Self> {
         let nested = match &self.kind {
             Kind::Loop { .. } | Kind::Parts(_) => self.runs <= FLAT_RUNS,
@@ -158,7 +158,7 @@ impl Node {
 struct PartList {
     parts: Vec<Part>,
     size: u64,
-    /// The last node added, before and after flattening: members often are all the same.
+    /// The last node added, before and after flattening: often all members are one node.
     last: Option<(Arc<Node>, Arc<Node>)>,
 }
 
@@ -168,8 +168,8 @@ impl PartList {
         if let (Kind::Parts(parts), true) = (&node.kind, dissolve) {
             return parts.iter().for_each(|part| self.push(disp + part.disp, &part.node, true));
         }
-        let known = self.last.take().filter(|last| Arc::ptr_eq(&last.0, node));
-        let (_, flat) = self.last.insert(known.unwrap_or_else(|| (node.clone(), node.flattened())));
+        let last = self.last.take().filter(|last| Arc::ptr_eq(&last.0, node));
+        let (_, flat) = self.last.insert(last.unwrap_or_else(|| (node.clone(), node.flattened())));
         self.parts.push(Part { at: self.size, disp, node: flat.clone() });
         self.size += node.size;
     }

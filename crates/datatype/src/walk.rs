@@ -2,7 +2,7 @@
 
 use crate::layout::{Kind, Node};
 
-/// What is done with runs, in packed order. The loops are here so that each sink can do them fast.
+/// What runs, in packed order, are handed to. Loops over runs are part of it, so that each sink can do them fast.
 pub(crate) trait Sink {
     /// `len` bytes at `disp`.
     fn run(&mut self, disp: i64, len: u64);

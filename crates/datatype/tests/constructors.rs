@@ -207,7 +207,7 @@ fn absolute_addresses_and_negative_offsets_work() {
 fn one_piece_is_found_wherever_it_lies() {
     let piece = |ty: &Arc<Datatype>, count| {
         let span = ty.span(count).unwrap();
-        let buffer = banyan_memory::Scratch::zeroed(span.hi as usize);
+        let buffer = banyan_memory::HeapBuffer::zeroed(span.hi as usize);
         Data::typed(buffer, count, ty).contiguous().map(|piece| piece.len())
     };
     let record = Datatype::create_struct(&[1, 1], &[0, 8], &[builtin(0x214).clone(), int().clone()]).unwrap();

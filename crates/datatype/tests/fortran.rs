@@ -3,10 +3,10 @@
 use banyan_datatype::fortran::{Sizes, set_booleans, set_sizes};
 use banyan_datatype::op::{self, Builtin};
 use banyan_datatype::{Data, Datatype, external32};
-use banyan_memory::{Buffer, Scratch};
+use banyan_memory::{Buffer, HeapBuffer};
 
 fn words(values: &[i64]) -> Buffer {
-    Scratch::copy_of(&values.iter().flat_map(|value| value.to_ne_bytes()).collect::<Vec<_>>())
+    HeapBuffer::copy_of(&values.iter().flat_map(|value| value.to_ne_bytes()).collect::<Vec<_>>())
 }
 
 fn read(buffer: &Buffer) -> Vec<i64> {
@@ -51,8 +51,8 @@ fn default_kinds_take_the_sizes_and_truth_of_the_program() {
     let inout = words(&[-1, 0, -1]);
     op::reduce(Builtin::Land, ty(0x218), &words(&[-1, -1, 0]), &inout, 3).unwrap();
     assert_eq!(read(&inout), [-1, 0, 0]);
-    let bools = Scratch::copy_of(&[1, 0]);
-    op::reduce(Builtin::Lor, ty(0x238), &Scratch::copy_of(&[1, 0]), &bools, 2).unwrap();
+    let bools = HeapBuffer::copy_of(&[1, 0]);
+    op::reduce(Builtin::Lor, ty(0x238), &HeapBuffer::copy_of(&[1, 0]), &bools, 2).unwrap();
     let mut out = [9; 2];
     bools.read(0, &mut out);
     assert_eq!(out, [1, 0], "C's bool is not Fortran's");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use banyan_datatype::{Combiner, Data, Datatype, Error, Order};
-use banyan_memory::Scratch;
+use banyan_memory::HeapBuffer;
 
 fn int() -> &'static Arc<Datatype> {
     Datatype::builtin(0x209).unwrap()
@@ -73,7 +73,7 @@ fn long_lists_of_loops_are_packed_like_their_parts() {
     }
     expected.extend(&bytes[170_000..170_002]);
 
-    let data = Data::typed(Scratch::copy_of(&bytes), 1, &ty);
+    let data = Data::typed(HeapBuffer::copy_of(&bytes), 1, &ty);
     assert_eq!(data.len(), expected.len() as u64);
     let mut cursor = data.cursor();
     for from in (0..expected.len()).step_by(7) {
@@ -87,7 +87,7 @@ fn long_lists_of_loops_are_packed_like_their_parts() {
         assert_eq!(cursor.pack(&data, &mut part), expected.len() - from);
         assert_eq!(&part[..expected.len() - from], &expected[from..]);
     }
-    let copy = Data::typed(Scratch::zeroed(bytes.len()), 1, &ty);
+    let copy = Data::typed(HeapBuffer::zeroed(bytes.len()), 1, &ty);
     assert_eq!(copy.copy_from(&data), data.len());
     let mut again = vec![0; expected.len()];
     copy.cursor().pack(&copy, &mut again);
@@ -117,7 +117,7 @@ fn deep_nests_neither_overflow_the_stack_nor_slow_down() {
     assert_eq!(ty.size(), 20_000 + 1_000 * 12);
     assert_eq!(ty.elements(ty.size() - 4), Some(5000 + 2_000 - 1));
     let bytes: Vec<u8> = (0..ty.ub() as u32).map(|i| (i * 7 + i / 256) as u8).collect();
-    let data = Data::typed(Scratch::copy_of(&bytes), 1, &ty);
+    let data = Data::typed(HeapBuffer::copy_of(&bytes), 1, &ty);
     let mut packed = vec![0; ty.size() as usize];
     assert_eq!(data.cursor().pack(&data, &mut packed), packed.len());
     for level in 0..1_000 {

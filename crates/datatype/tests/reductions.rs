@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use banyan_datatype::basic::{self, Basic, Class};
 use banyan_datatype::op::{self, Builtin};
 use banyan_datatype::{Data, Datatype, Error};
-use banyan_memory::{Buffer, Scratch};
+use banyan_memory::{Buffer, HeapBuffer};
 use rustc_apfloat::ieee::{Double, Half, Quad, Single, X87DoubleExtended};
 use rustc_apfloat::{Float, FloatConvert};
 
@@ -52,7 +52,7 @@ fn every_operation_agrees_with_scalar_code() {
             let a: Vec<u8> = (0..COUNT).flat_map(|_| element(&mut random)).collect();
             let b: Vec<u8> = (0..COUNT).flat_map(|_| element(&mut random)).collect();
             // One byte off, so that nothing is aligned.
-            let shifted = |bytes: &[u8]| Scratch::copy_of(&[&[0], bytes].concat()).slice(1, bytes.len());
+            let shifted = |bytes: &[u8]| HeapBuffer::copy_of(&[&[0], bytes].concat()).slice(1, bytes.len());
             let (input, inout) = (shifted(&a), shifted(&b));
             op::reduce(op, ty, &input, &inout, COUNT as u64).unwrap();
             let result = bytes(&inout);
@@ -74,16 +74,16 @@ fn nan_is_kept_and_ties_take_the_lower_index() {
         for (a, b) in
             [(f64::NAN, 1.0), (1.0, f64::NAN), (f64::NAN, f64::INFINITY), (f64::NEG_INFINITY, f64::NAN)]
         {
-            let inout = Scratch::copy_of(&b.to_ne_bytes());
-            op::reduce(op, float, &Scratch::copy_of(&a.to_ne_bytes()), &inout, 1).unwrap();
+            let inout = HeapBuffer::copy_of(&b.to_ne_bytes());
+            op::reduce(op, float, &HeapBuffer::copy_of(&a.to_ne_bytes()), &inout, 1).unwrap();
             assert!(f64::from_ne_bytes(bytes(&inout).try_into().unwrap()).is_nan(), "{a} {b}");
         }
     }
     let pair = |value: f32, index: i32| [value.to_ne_bytes(), index.to_ne_bytes()].concat();
     let float_int = Datatype::builtin(0x228).unwrap();
     let combine = |op, a: &[u8], b: &[u8]| {
-        let inout = Scratch::copy_of(b);
-        op::reduce(op, float_int, &Scratch::copy_of(a), &inout, 1).unwrap();
+        let inout = HeapBuffer::copy_of(b);
+        op::reduce(op, float_int, &HeapBuffer::copy_of(a), &inout, 1).unwrap();
         bytes(&inout)
     };
     for op in [Builtin::Minloc, Builtin::Maxloc] {
@@ -101,7 +101,7 @@ fn other_names_of_predefined_types_reduce_and_derived_types_do_not() {
     assert!(op::defined_on(Builtin::Sum, &int.dup()));
     assert!(op::defined_on(Builtin::Prod, &Datatype::f90_real(6, 30).unwrap()));
     let two = Datatype::contiguous(2, int).unwrap();
-    let buffer = Scratch::zeroed(8);
+    let buffer = HeapBuffer::zeroed(8);
     let refused = op::reduce(Builtin::Sum, &two, &buffer, &buffer, 1);
     assert_eq!(refused, Err(Error::Op { op: "MPI_SUM", ty: "a derived datatype".into() }));
     assert_eq!(refused.unwrap_err().to_string(), "MPI_SUM is not defined for a derived datatype");
@@ -110,7 +110,7 @@ fn other_names_of_predefined_types_reduce_and_derived_types_do_not() {
 #[test]
 fn replace_takes_any_type_and_leaves_holes_alone() {
     let column = Datatype::vector(3, 1, 2, Datatype::builtin(0x247).unwrap()).unwrap();
-    let (input, inout) = (Scratch::copy_of(b"abcde"), Scratch::copy_of(b"vwxyz"));
+    let (input, inout) = (HeapBuffer::copy_of(b"abcde"), HeapBuffer::copy_of(b"vwxyz"));
     op::reduce(Builtin::NoOp, &column, &input, &inout, 1).unwrap();
     assert_eq!(bytes(&inout), b"vwxyz");
     op::reduce(Builtin::Replace, &column, &input, &inout, 1).unwrap();

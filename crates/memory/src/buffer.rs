@@ -3,12 +3,12 @@
 use std::alloc::Layout;
 use std::sync::Arc;
 
-use crate::few::{FEW, copy_few};
+use crate::small_copy::{SMALL, small_copy};
 
 /// Bytes from `origin + lo` up to, not including, `origin + hi`.
 ///
 /// Offsets may be negative: an MPI datatype may reach below the address that the user passes.
-/// With an owner ([`Scratch`]) the memory lives as long as the buffer does.
+/// With an owner ([`HeapBuffer`]) the memory lives as long as the buffer does.
 #[derive(Clone)]
 pub struct Buffer {
     origin: *mut u8,
@@ -17,8 +17,8 @@ pub struct Buffer {
     owner: Option<Arc<Allocation>>,
 }
 
-// SAFETY: a Buffer is an address with bounds. Whoever made it promised that the memory may be used
-// until the operation it was made for is over, from whichever thread drives that operation.
+// SAFETY: a Buffer is an address with bounds. The maker promised that the memory may be used until the
+// operation that it was made for is over, from whichever thread drives that operation.
 unsafe impl Send for Buffer {}
 // SAFETY: as above; all accesses go through raw copies, none through references that assume no aliasing.
 unsafe impl Sync for Buffer {}
@@ -81,7 +81,7 @@ impl Buffer {
         self.hi
     }
 
-    /// Its bounds, for [`Address::within`].
+    /// The buffer's bounds, for [`Address::within`].
     #[inline]
     pub fn bounds(&self) -> Bounds {
         Bounds { lo: self.lo, hi: self.hi }
@@ -109,7 +109,7 @@ impl Buffer {
         Buffer { origin, lo: 0, hi: len as isize, owner: self.owner.clone() }
     }
 
-    /// The same bytes with offsets counted from `by`: what was at `by + x` is at `x`.
+    /// A buffer on the same bytes with offsets counted from `by`: what was at `by + x` is at `x`.
     #[inline]
     pub fn rebased(&self, by: isize) -> Buffer {
         let origin = self.origin.wrapping_offset(by);
@@ -124,7 +124,7 @@ impl Buffer {
         // is a slice of ours. `copy` allows overlap.
         unsafe {
             match out.len() {
-                0..=FEW => copy_few(from, out.as_mut_ptr(), out.len()),
+                0..=SMALL => small_copy(from, out.as_mut_ptr(), out.len()),
                 _ => std::ptr::copy(from, out.as_mut_ptr(), out.len()),
             }
         }
@@ -137,7 +137,7 @@ impl Buffer {
         // SAFETY: as in `read`, the other way round.
         unsafe {
             match bytes.len() {
-                0..=FEW => copy_few(bytes.as_ptr(), to, bytes.len()),
+                0..=SMALL => small_copy(bytes.as_ptr(), to, bytes.len()),
                 _ => std::ptr::copy(bytes.as_ptr(), to, bytes.len()),
             }
         }
@@ -150,7 +150,7 @@ impl Buffer {
         // SAFETY: both ranges are checked against bounds that their makers promised.
         unsafe {
             match len {
-                0..=FEW => copy_few(from, to, len),
+                0..=SMALL => small_copy(from, to, len),
                 _ => std::ptr::copy(from, to, len),
             }
         }
@@ -170,24 +170,24 @@ impl Buffer {
     }
 }
 
-/// An address that came with arguments which say how much memory lies there, before anybody has worked that out.
+/// An address of a call's arguments, before the other arguments have been read that say how much memory lies there.
 #[derive(Clone, Copy, Debug)]
 pub struct Address(*mut u8);
 
-/// The bounds of a buffer. They come from buffers only, so nobody can invent some.
+/// The bounds of a buffer. They come only from buffers, so safe code cannot invent any.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
     lo: isize,
     hi: isize,
 }
 
-// SAFETY: as a `Buffer`, without the bounds.
+// SAFETY: as for `Buffer`, of which this is the address.
 unsafe impl Send for Address {}
 // SAFETY: as above.
 unsafe impl Sync for Address {}
 
 impl Address {
-    /// What lies at `origin`.
+    /// The address `origin`.
     ///
     /// # Safety
     /// As for [`Buffer::new`], for the bytes within the bounds of every buffer that was made for arguments equal to those
@@ -197,31 +197,31 @@ impl Address {
         Self(origin)
     }
 
-    /// The bytes from there that lie within the bounds of a buffer which was made for equal arguments.
+    /// The bytes that lie within `bounds` of this address, which are those of a buffer that was made for equal arguments.
     #[inline(always)]
     pub fn within(self, Bounds { lo, hi }: Bounds) -> Buffer {
         Buffer { origin: self.0, lo, hi, owner: None }
     }
 
-    /// Whether both are the same.
+    /// True if both are the same address.
     #[inline(always)]
     pub fn is(self, other: Address) -> bool {
         self.0 == other.0
     }
 }
 
-/// What [`Scratch::zeroed`] panics with: whoever contains panics tells it from a fault of the library.
+/// What [`HeapBuffer::zeroed`] panics with, so that code that catches panics can tell it from a fault of the library.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoMemory {
-    /// So many were wanted.
+    /// Bytes that were asked for.
     pub bytes: usize,
 }
 
-/// Zeroed memory of the runtime's own, freed when the last [`Buffer`] on it goes.
+/// Makes buffers of zeroed memory of the runtime's own, which is freed when the last [`Buffer`] on it goes.
 #[derive(Debug)]
-pub struct Scratch;
+pub struct HeapBuffer;
 
-impl Scratch {
+impl HeapBuffer {
     /// `len` zeroed bytes, aligned for every MPI basic type.
     ///
     /// # Panics
@@ -230,7 +230,7 @@ impl Scratch {
         Self::try_zeroed(len).unwrap_or_else(|| std::panic::resume_unwind(Box::new(NoMemory { bytes: len })))
     }
 
-    /// As [`Scratch::zeroed`], if there is memory for so much: for lengths that come from the user.
+    /// `len` zeroed bytes like those of [`HeapBuffer::zeroed`], or `None` without memory: for lengths that come from the user.
     pub fn try_zeroed(len: usize) -> Option<Buffer> {
         let words = len.div_ceil(size_of::<Word>());
         let layout = Layout::array::<Word>(words).ok()?;
@@ -254,8 +254,8 @@ impl Scratch {
     }
 }
 
-/// As aligned as any MPI basic type needs, and, being an integer, zeroed by the allocator: pages of a large
-/// scratch that nobody touches cost nothing.
+/// The unit of heap buffers: as aligned as any MPI basic type needs and, being an integer, zeroed by the allocator, so that
+/// pages of a large buffer that are never touched cost nothing.
 type Word = u128;
 
 /// Heap memory reached only through raw pointers, so that no reference to it ever aliases.
@@ -268,7 +268,7 @@ unsafe impl Sync for Allocation {}
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        // SAFETY: made with a Box's layout in `Scratch::try_zeroed`, dropped once, by the last owner.
+        // SAFETY: made with a Box's layout in `HeapBuffer::try_zeroed`, dropped once, by the last owner.
         drop(unsafe { Box::from_raw(self.0) });
     }
 }
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn copies_stay_inside_the_bounds() {
-        let a = Scratch::copy_of(b"0123456789");
+        let a = HeapBuffer::copy_of(b"0123456789");
         let b = a.slice(2, 5);
         let mut out = [0; 5];
         b.read(0, &mut out);
@@ -307,19 +307,19 @@ mod tests {
     }
 
     #[test]
-    fn scratch_lives_as_long_as_a_part_of_it() {
-        let part = Scratch::copy_of(&[7; 100]).slice(99, 1);
+    fn a_heap_buffer_lives_as_long_as_a_part_of_it() {
+        let part = HeapBuffer::copy_of(&[7; 100]).slice(99, 1);
         let mut out = [0];
         part.read(0, &mut out);
         assert_eq!(out, [7]);
-        assert_eq!(Scratch::zeroed(0).len(), 0);
+        assert_eq!(HeapBuffer::zeroed(0).len(), 0);
     }
 
     #[test]
-    fn what_no_memory_holds_is_refused() {
-        assert_eq!(Scratch::try_zeroed(17).map(|buffer| buffer.len()), Some(17));
+    fn lengths_beyond_all_memory_are_refused() {
+        assert_eq!(HeapBuffer::try_zeroed(17).map(|buffer| buffer.len()), Some(17));
         for len in [1 << 50, usize::MAX / 2, usize::MAX] {
-            assert!(Scratch::try_zeroed(len).is_none(), "{len}");
+            assert!(HeapBuffer::try_zeroed(len).is_none(), "{len}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Whether this process is a child that `fork` made of one that uses this library: nothing that the parent shares with
-//! others is the child's to use.
+//! Whether this process is a child that `fork` made of one that uses this library: such a child must not use anything that
+//! its parent shares with other processes.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,10 +12,10 @@ pub fn forked() -> bool {
     FORKED.load(Ordering::Relaxed)
 }
 
-/// From now on children are known.
+/// From now on, children of this process see that they are [`forked`].
 pub(crate) fn watch_forks() {
     static ONCE: Once = Once::new();
-    // SAFETY: the function stays for as long as the library, whose unloading takes it off the list; it only stores a flag.
+    // SAFETY: the function exists as long as the library, whose unloading takes it off the list; it only stores a flag.
     ONCE.call_once(|| unsafe {
         libc::pthread_atfork(None, None, Some(note));
     });
@@ -28,23 +28,23 @@ unsafe extern "C" fn note() {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::{Gate, Refused, Serialized};
+    use crate::{EngineLock, Refused, Serialized};
 
     #[test]
-    fn a_child_finds_every_gate_closed() {
+    fn in_a_child_every_engine_lock_refuses_entry() {
         // SAFETY: one thread uses each of them.
-        let gates = [Gate::new(7, None), Gate::new(7, Some(unsafe { Serialized::promise() }))];
-        // What another thread held at the fork is held for ever in the child.
-        let held = gates[0].enter();
+        let locks = [EngineLock::new(7, None), EngineLock::new(7, Some(unsafe { Serialized::promise() }))];
+        // A lock that another thread held at the fork stays held in the child.
+        let held = locks[0].enter();
         // SAFETY: the child makes system calls, and unwinds through frames of its own; then it ends at once.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            let closed = |gate: &Gate<i32>| {
-                let enter = || drop(gate.enter());
+            let refuses = |lock: &EngineLock<i32>| {
+                let enter = || drop(lock.enter());
                 let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(enter));
                 panic.is_err_and(|why| why.downcast_ref() == Some(&Refused::Forked))
             };
-            let good = forked() && gates.iter().all(closed);
+            let good = forked() && locks.iter().all(refuses);
             // SAFETY: ends the child.
             unsafe { libc::_exit(i32::from(!good)) };
         }
@@ -52,7 +52,7 @@ mod tests {
         let mut status = -1;
         // SAFETY: waits for the child just made.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        assert_eq!(status, 0, "the child found a gate open");
-        assert!(!forked() && gates.iter().all(|gate| *gate.enter() == 7));
+        assert_eq!(status, 0, "a lock let the child in");
+        assert!(!forked() && locks.iter().all(|lock| *lock.enter() == 7));
     }
 }

@@ -6,12 +6,12 @@
 //! `unsafe`; using one is not, because every access is checked against the bounds.
 
 mod buffer;
-mod few;
 mod fork;
-mod gate;
+mod lock;
+mod small_copy;
 mod socket;
 mod sync;
 
-pub use buffer::{Address, Bounds, Buffer, NoMemory, Scratch};
+pub use buffer::{Address, Bounds, Buffer, HeapBuffer, NoMemory};
 pub use fork::forked;
-pub use gate::{Gate, GateGuard, Refused, Serialized};
+pub use lock::{EngineGuard, EngineLock, Refused, Serialized};

@@ -1,4 +1,4 @@
-//! Bytes between a socket and memory that users own: the system copies them, and nobody else.
+//! Bytes between a socket and memory that users own: only the system copies them.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -7,21 +7,21 @@ use crate::Buffer;
 
 impl Buffer {
     /// Sends `before` and then the `len` bytes at offset `at` over a connected socket, without waiting; gives how
-    /// many bytes of both together were taken.
+    /// many bytes of both together the socket took.
     ///
     /// # Errors
     /// As the system says; `WouldBlock` if the socket is full.
     pub fn send(&self, socket: BorrowedFd<'_>, before: &[u8], at: isize, len: usize) -> io::Result<usize> {
         let mut pieces = [piece(before.as_ptr().cast_mut(), before.len()), piece(self.ptr(at, len), len)];
         let message = message(&mut pieces);
-        // SAFETY: the system reads both pieces, and only until it returns: a slice, and memory in checked bounds that
-        // its maker promised.
+        // SAFETY: the system reads both pieces, and only until it returns: a slice, and memory in checked bounds that the
+        // maker of the buffer promised.
         let sent =
             unsafe { libc::sendmsg(socket.as_raw_fd(), &message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) };
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Receives up to `len` bytes at offset `at`, and what comes behind them into `behind`, from a connected socket,
+    /// Receives up to `len` bytes at offset `at`, and the bytes that follow them into `behind`, from a connected socket,
     /// without waiting; gives how many bytes came, 0 at the end of the stream.
     ///
     /// # Errors
@@ -35,8 +35,8 @@ impl Buffer {
     ) -> io::Result<usize> {
         let mut pieces = [piece(self.ptr(at, len), len), piece(behind.as_mut_ptr(), behind.len())];
         let mut message = message(&mut pieces);
-        // SAFETY: as in `send`, but that the system writes: `behind` is ours alone, and the maker of the buffer
-        // promised that it may be written.
+        // SAFETY: as in `send`, but the system writes: `behind` is ours alone, and the maker of the buffer promised that
+        // it may be written.
         let received = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut message, libc::MSG_DONTWAIT) };
         usize::try_from(received).map_err(|_| io::Error::last_os_error())
     }
@@ -61,12 +61,12 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
-    use crate::Scratch;
+    use crate::HeapBuffer;
 
     #[test]
     fn bytes_go_and_come_between_the_bounds() {
         let (a, mut b) = UnixStream::pair().unwrap();
-        let memory = Scratch::copy_of(b"0123456789");
+        let memory = HeapBuffer::copy_of(b"0123456789");
         assert_eq!(memory.send(a.as_fd(), b"head", 2, 5).unwrap(), 9);
         let mut out = [0; 9];
         b.read_exact(&mut out).unwrap();

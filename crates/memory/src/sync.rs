@@ -1,4 +1,4 @@
-//! What [`Gate`](crate::Gate) is made of, in one place so that loom can stand in for it (`--cfg loom`).
+//! What [`EngineLock`](crate::EngineLock) is made of, in one place so that loom can replace it (`--cfg loom`).
 
 #[cfg(loom)]
 pub(crate) use loom::{
@@ -20,7 +20,7 @@ pub(crate) use cell::UnsafeCell;
 
 #[cfg(not(loom))]
 mod cell {
-    /// The standard library's, with the face of loom's.
+    /// The standard library's `UnsafeCell` with the functions of loom's.
     #[derive(Debug)]
     pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 

@@ -1,14 +1,14 @@
-//! What the engine itself costs: `cargo run --release -p banyan-p2p --example bench [NAME [COUNT]]`.
+//! What [`P2p`] itself costs: `cargo run --release -p banyan-p2p --example bench [NAME [COUNT]]`.
 //!
-//! Two engines in one thread, with ports that only queue frames in memory.
+//! Two processes in one thread, with ports that only queue frames in memory.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
 use std::time::Instant;
 
 use banyan_datatype::Data;
-use banyan_memory::{Buffer, Scratch};
-use banyan_p2p::{Config, Engine, Mode, Port, RecvArgs, SendArgs, Started};
+use banyan_memory::{Buffer, HeapBuffer};
+use banyan_p2p::{Config, Mode, P2p, Port, RecvArgs, SendArgs, Started};
 use banyan_transport::{Caps, Get, Head, Peer, Refusal, Remote, Sink, Token};
 
 /// Frames on their way to the other side; bodies are used again.
@@ -61,7 +61,7 @@ impl Port for Wire {
 }
 
 impl Wire {
-    fn deliver(&mut self, from: Peer, to: &mut Engine) {
+    fn deliver(&mut self, from: Peer, to: &mut P2p) {
         while let Some((head, mut body)) = self.frames.pop_front() {
             to.frame(from, &head, &body);
             body.clear();
@@ -71,39 +71,39 @@ impl Wire {
 }
 
 struct Pair {
-    engines: [Engine; 2],
+    ends: [P2p; 2],
     wires: [Wire; 2],
 }
 
 impl Pair {
     fn new() -> Self {
-        let engine = || Engine::new(Config::new(64 << 20, 2));
-        Self { engines: [engine(), engine()], wires: Default::default() }
+        let p2p = || P2p::new(Config::new(64 << 20, 2));
+        Self { ends: [p2p(), p2p()], wires: Default::default() }
     }
 
     #[inline]
     fn send(&mut self, tag: i32, data: &Data) -> Started {
         let args = SendArgs { peer: Peer(1), ctx: 1, tag, src_rank: 0, data, mode: Mode::Standard };
-        self.engines[0].send(&mut self.wires[0], args)
+        self.ends[0].send(&mut self.wires[0], args)
     }
 
     #[inline]
     fn recv(&mut self, src: bool, tag: Option<i32>, data: &Data) -> Started {
         let args = RecvArgs { ctx: 1, src: src.then_some((0, Peer(0))), tag, data };
-        self.engines[1].recv(&mut self.wires[1], args)
+        self.ends[1].recv(&mut self.wires[1], args)
     }
 
     #[inline]
     fn turn(&mut self) {
-        self.wires[0].deliver(Peer(0), &mut self.engines[1]);
-        self.engines[1].progress(&mut self.wires[1]);
-        self.wires[1].deliver(Peer(1), &mut self.engines[0]);
-        self.engines[0].progress(&mut self.wires[0]);
+        self.wires[0].deliver(Peer(0), &mut self.ends[1]);
+        self.ends[1].progress(&mut self.wires[1]);
+        self.wires[1].deliver(Peer(1), &mut self.ends[0]);
+        self.ends[0].progress(&mut self.wires[0]);
     }
 
     fn finish(&mut self, started: Started) {
         if let Started::Pending(id) = started {
-            while self.engines[1].test(id).is_none() {
+            while self.ends[1].test(id).is_none() {
                 self.turn();
             }
         }
@@ -122,7 +122,7 @@ fn report(name: &str, count: u64, mut run: impl FnMut()) {
 }
 
 fn memory(len: usize) -> Data {
-    Data::bytes(Scratch::zeroed(len))
+    Data::bytes(HeapBuffer::zeroed(len))
 }
 
 fn messages(len: usize, count: u64) {

@@ -4,28 +4,28 @@
 
 use banyan_datatype::Data;
 use banyan_memory::Buffer;
-use banyan_p2p::{Awaiting, Config, Engine, Mode, RecvArgs, SendArgs, Started};
+use banyan_p2p::{Config, Mode, P2p, ReceiveBypass, RecvArgs, SendArgs, Started};
 use banyan_shm::{Options, Shm};
 use banyan_transport::{Fabric, Peer};
 
 struct Rank {
     me: u32,
-    engine: Engine,
+    p2p: P2p,
     shm: Shm,
 }
 
 impl Rank {
     fn send(&mut self, to: u32, data: &Data) {
         let args = SendArgs { peer: Peer(to), ctx: 1, tag: 7, src_rank: self.me, data, mode: Mode::Standard };
-        assert!(self.engine.send_now(&mut self.shm, args), "there is room and credit");
+        assert!(self.p2p.send_now(&mut self.shm, args), "there is room and credit");
     }
 
     /// As a blocking receive takes a message that is there.
     fn receive(&mut self, from: u32, data: &Data) {
         let args = RecvArgs { ctx: 1, src: Some((from, Peer(from))), tag: Some(7), data };
-        let mut awaiting = Awaiting::new(&mut self.engine, args).expect("nothing came unexpected");
-        assert!(self.shm.take(Peer(from), &mut awaiting), "a frame is there");
-        assert!(awaiting.end().is_some(), "it is the message");
+        let mut bypass = ReceiveBypass::new(&mut self.p2p, args).expect("nothing came unexpected");
+        assert!(self.shm.take(Peer(from), &mut bypass), "a frame is there");
+        assert!(bypass.end().is_some(), "it is the message");
     }
 }
 
@@ -47,7 +47,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let memory = Shm::memory(2)?;
     let rank = |me: u32| -> Result<Rank, Box<dyn std::error::Error>> {
         let shm = Shm::attach(memory.try_clone()?, me, &[Peer(0), Peer(1)], Options::default())?;
-        Ok(Rank { me, engine: Engine::new(Config::new(4 << 20, 2)), shm })
+        Ok(Rank { me, p2p: P2p::new(Config::new(4 << 20, 2)), shm })
     };
     let (mut a, mut b) = (rank(0)?, rank(1)?);
     let data = Data::bytes(Buffer::empty());
@@ -55,9 +55,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (from, to) in [(0, 1), (1, 0)] {
         let (sender, receiver) = if from == 0 { (&mut a, &mut b) } else { (&mut b, &mut a) };
         sender.send(to, &data);
-        receiver.shm.poll(&mut receiver.engine);
+        receiver.shm.poll(&mut receiver.p2p);
         let args = RecvArgs { ctx: 1, src: Some((from, Peer(from))), tag: Some(7), data: &data };
-        assert!(matches!(receiver.engine.recv(&mut receiver.shm, args), Started::Done(_)));
+        assert!(matches!(receiver.p2p.recv(&mut receiver.shm, args), Started::Done(_)));
     }
     counted(&mut a, &mut b, &data);
     println!("messages 1000");

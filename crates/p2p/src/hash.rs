@@ -1,12 +1,12 @@
-//! A quick hash for small keys of integers. Keys come from peers of the same job, which have cheaper ways
-//! to slow each other down than to look for collisions.
+//! A quick hash for small keys of integers. It does not resist chosen collisions: keys come from peers of the same job,
+//! which have cheaper ways to slow each other down.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 pub(crate) type Map<K, V> = HashMap<K, V, BuildHasherDefault<Fold>>;
 
-/// Multiply, and fold the two halves of the product: every input bit reaches high and low output bits.
+/// Multiplies, and folds the two halves of the product: every input bit reaches high and low output bits.
 #[derive(Default)]
 pub(crate) struct Fold(u64);
 

@@ -1,21 +1,22 @@
 //! Matching of messages and receives within one context: O(1), and in the order that MPI asks for.
 //!
-//! A receive names a source or any, a tag or any: four classes. A message takes the receive that was
-//! posted first among those that fit; a receive takes the message that arrived first among those that
-//! fit (MPI 5.0, 3.5). The first entries of a queue are scanned in order. Once what is looked for is not among
-//! the first [`SCAN`], lists by class and key are kept until the queue is empty: a receive is in the one list of
-//! its class, so a message looks at four heads and takes the lowest post number; a message is in one list of each
-//! class that has been asked for.
+//! A receive names a source or any, a tag or any: four *patterns*. A message matches the receive that was
+//! posted first among those that fit; a receive matches the message that arrived first among those that
+//! fit (MPI 5.0, 3.5). The first entries of a queue are scanned in order. Once a search finds nothing among
+//! the first [`SCAN`], lists by pattern and key are kept until the queue is empty. A receive is in one list of
+//! its pattern: a search for a message compares four heads and takes the lowest post number. A message is in one list of
+//! each pattern that has been searched for.
 
 use crate::hash::Map;
 
-/// So many entries are scanned before lists are made.
+/// Entries that are scanned before lists are made.
 const SCAN: usize = 8;
 /// Entries that an empty queue keeps memory for.
 const KEPT: usize = 1 << 14;
 const NONE: u32 = u32::MAX;
 
-/// Which part of (source, tag) is named; also the number of the list that it uses.
+// The patterns, by what a receive names of (source, tag): nothing, both, the source, the tag. Each is also the number of the
+// link that its lists use.
 const ORDER: usize = 0;
 const EXACT: usize = 1;
 const SOURCE: usize = 2;
@@ -35,11 +36,11 @@ struct Ends {
 
 const EMPTY: Ends = Ends { head: NONE, tail: NONE };
 
-/// Class, source, tag; 0 for what the class leaves open.
-type Key = (u8, u32, u64);
+/// The list of receives or messages alike: pattern, source, tag; 0 for what the pattern leaves open.
+type ListKey = (u8, u32, u64);
 
 #[inline]
-fn class_of(src: Option<u32>, tag: Option<u64>) -> usize {
+fn pattern_of(src: Option<u32>, tag: Option<u64>) -> usize {
     match (src, tag) {
         (None, None) => ORDER,
         (Some(_), Some(_)) => EXACT,
@@ -49,8 +50,8 @@ fn class_of(src: Option<u32>, tag: Option<u64>) -> usize {
 }
 
 #[inline]
-fn key(class: usize, src: u32, tag: u64) -> Key {
-    match class {
+fn list_key(pattern: usize, src: u32, tag: u64) -> ListKey {
+    match pattern {
         ORDER => (ORDER as u8, 0, 0),
         EXACT => (EXACT as u8, src, tag),
         SOURCE => (SOURCE as u8, src, 0),
@@ -65,7 +66,7 @@ struct Entries<T, const LISTS: usize> {
     free: u32,
     len: usize,
     order: Ends,
-    lists: Map<Key, Ends>,
+    lists: Map<ListKey, Ends>,
 }
 
 #[derive(Debug)]
@@ -99,14 +100,14 @@ impl<T: Copy, const LISTS: usize> Entries<T, LISTS> {
         at
     }
 
-    /// Adds an entry that exists to the list of `key`, through link number `link`.
-    fn index(&mut self, link: usize, key: Key, at: u32) {
+    /// Adds an entry to the list of `key`, through its link number `link`.
+    fn index(&mut self, link: usize, key: ListKey, at: u32) {
         let ends = self.lists.entry(key).or_insert(EMPTY);
         push_back(&mut self.nodes, ends, link, at);
     }
 
     /// Takes an entry out of the list of `key`.
-    fn unindex(&mut self, link: usize, key: Key, at: u32) {
+    fn unindex(&mut self, link: usize, key: ListKey, at: u32) {
         let Some(ends) = self.lists.get_mut(&key) else { return };
         unlink(&mut self.nodes, ends, link, at);
         if ends.head == NONE {
@@ -134,7 +135,7 @@ impl<T: Copy, const LISTS: usize> Entries<T, LISTS> {
         value
     }
 
-    /// The first entry that fits, or `NONE`, if so much shows among the first few.
+    /// The first entry that fits, or `NONE` if there is none; `None` if the first [`SCAN`] do not tell.
     #[inline]
     fn scan(&self, mut fits: impl FnMut(&T) -> bool) -> Option<u32> {
         let mut at = self.order.head;
@@ -157,7 +158,7 @@ impl<T: Copy, const LISTS: usize> Entries<T, LISTS> {
         &self.nodes[at as usize].value
     }
 
-    fn head(&self, key: Key) -> u32 {
+    fn head(&self, key: ListKey) -> u32 {
         self.lists.get(&key).map_or(NONE, |ends| ends.head)
     }
 
@@ -194,12 +195,12 @@ fn unlink<T, const L: usize>(nodes: &mut [Node<T, L>], ends: &mut Ends, link: us
     }
 }
 
-/// Receives that wait for a message.
+/// The posted receives of one context: those that wait for a message.
 #[derive(Debug)]
 pub(crate) struct Posted {
     entries: Entries<Receive, 2>,
-    /// Entries of each class, by its number.
-    classes: [usize; 4],
+    /// The number of entries of each pattern.
+    patterns: [usize; 4],
     number: u64,
     indexed: bool,
 }
@@ -210,13 +211,13 @@ struct Receive {
     number: u64,
     tag: u64,
     src: u32,
-    class: u8,
+    pattern: u8,
 }
 
 impl Receive {
     #[inline]
     fn fits(&self, src: u32, tag: u64) -> bool {
-        match self.class as usize {
+        match self.pattern as usize {
             ORDER => true,
             EXACT => self.src == src && self.tag == tag,
             SOURCE => self.src == src,
@@ -227,7 +228,7 @@ impl Receive {
 
 impl Posted {
     pub(crate) fn new() -> Self {
-        Self { entries: Entries::new(), classes: [0; 4], number: 0, indexed: false }
+        Self { entries: Entries::new(), patterns: [0; 4], number: 0, indexed: false }
     }
 
     #[cfg(test)]
@@ -235,21 +236,21 @@ impl Posted {
         self.entries.len
     }
 
-    /// Posts receive `id`; gives its place, for [`Posted::remove`].
+    /// Posts receive `id`; gives its entry, for [`Posted::remove`].
     #[inline]
     pub(crate) fn push(&mut self, src: Option<u32>, tag: Option<u64>, id: u64) -> u32 {
-        let class = class_of(src, tag);
+        let pattern = pattern_of(src, tag);
         let (src, tag) = (src.unwrap_or(0), tag.unwrap_or(0));
         self.number += 1;
-        let at = self.entries.add(Receive { id, number: self.number, tag, src, class: class as u8 });
-        self.classes[class] += 1;
+        let at = self.entries.add(Receive { id, number: self.number, tag, src, pattern: pattern as u8 });
+        self.patterns[pattern] += 1;
         if self.indexed {
-            self.entries.index(1, key(class, src, tag), at);
+            self.entries.index(1, list_key(pattern, src, tag), at);
         }
         at
     }
 
-    /// The receive that a message of (`src`, `tag`) belongs to: its place, and its id.
+    /// The receive that a message of (`src`, `tag`) matches: its entry and its id.
     #[inline(always)]
     pub(crate) fn find(&mut self, src: u32, tag: u64) -> Option<(u32, u64)> {
         if self.entries.len == 0 {
@@ -259,20 +260,20 @@ impl Posted {
         (at != NONE).then(|| (at, self.entries.value(at).id))
     }
 
-    /// Takes the receive that a message of (`src`, `tag`) belongs to.
+    /// Takes out the receive that a message of (`src`, `tag`) matches; gives its id.
     #[inline(always)]
     pub(crate) fn take(&mut self, src: u32, tag: u64) -> Option<u64> {
         self.find(src, tag).map(|(at, _)| self.remove(at))
     }
 
-    /// Takes back the receive at a place.
+    /// Takes out the receive of an entry; gives its id.
     #[inline]
     pub(crate) fn remove(&mut self, at: u32) -> u64 {
-        let Receive { id, tag, src, class, .. } = *self.entries.value(at);
+        let Receive { id, tag, src, pattern, .. } = *self.entries.value(at);
         if self.indexed {
-            self.entries.unindex(1, key(class as usize, src, tag), at);
+            self.entries.unindex(1, list_key(pattern as usize, src, tag), at);
         }
-        self.classes[class as usize] -= 1;
+        self.patterns[pattern as usize] -= 1;
         self.entries.free(at);
         if self.entries.len == 0 {
             self.indexed = false;
@@ -298,8 +299,8 @@ impl Posted {
 
     fn first_by_lists(&self, src: u32, tag: u64) -> u32 {
         let heads = (0..4)
-            .filter(|&class| self.classes[class] > 0)
-            .map(|class| self.entries.head(key(class, src, tag)))
+            .filter(|&pattern| self.patterns[pattern] > 0)
+            .map(|pattern| self.entries.head(list_key(pattern, src, tag)))
             .filter(|&at| at != NONE);
         heads.min_by_key(|&at| self.entries.value(at).number).unwrap_or(NONE)
     }
@@ -309,18 +310,18 @@ impl Posted {
         self.indexed = true;
         let mut at = self.entries.order.head;
         while at != NONE {
-            let Receive { tag, src, class, .. } = *self.entries.value(at);
-            self.entries.index(1, key(class as usize, src, tag), at);
+            let Receive { tag, src, pattern, .. } = *self.entries.value(at);
+            self.entries.index(1, list_key(pattern as usize, src, tag), at);
             at = self.entries.next(at);
         }
     }
 }
 
-/// Messages that wait for a receive.
+/// The unexpected messages of one context: those that wait for a receive.
 #[derive(Debug)]
 pub(crate) struct Unexpected {
     entries: Entries<Message, 4>,
-    /// Whether the lists of a class are kept (those of `ORDER` is the order of arrival).
+    /// Whether the lists of a pattern are kept (that of `ORDER` always is: the order of arrival).
     indexed: [bool; 4],
 }
 
@@ -332,7 +333,7 @@ struct Message {
 }
 
 impl Unexpected {
-    /// Bytes of one message, without what it takes in lists.
+    /// Bytes of the entry of one message.
     pub(crate) const EACH: usize = size_of::<Node<Message, 4>>();
 
     pub(crate) fn new() -> Self {
@@ -348,14 +349,14 @@ impl Unexpected {
     #[inline]
     pub(crate) fn push(&mut self, src: u32, tag: u64, id: u64) {
         let at = self.entries.add(Message { id, tag, src });
-        for class in [EXACT, SOURCE, TAG] {
-            if self.indexed[class] {
-                self.entries.index(class, key(class, src, tag), at);
+        for pattern in [EXACT, SOURCE, TAG] {
+            if self.indexed[pattern] {
+                self.entries.index(pattern, list_key(pattern, src, tag), at);
             }
         }
     }
 
-    /// The place and id of the message that a receive of (`src`, `tag`) takes.
+    /// The message that a receive of (`src`, `tag`) matches: its entry and its id.
     #[inline(always)]
     pub(crate) fn find(&mut self, src: Option<u32>, tag: Option<u64>) -> Option<(u32, u64)> {
         if self.entries.len == 0 { None } else { self.find_any(src, tag) }
@@ -366,13 +367,13 @@ impl Unexpected {
         (at != NONE).then(|| (at, self.entries.value(at).id))
     }
 
-    /// Takes the message at a place.
+    /// Takes out the message of an entry; gives its id.
     #[inline]
     pub(crate) fn remove(&mut self, at: u32) -> u64 {
         let Message { id, tag, src } = *self.entries.value(at);
-        for class in [EXACT, SOURCE, TAG] {
-            if self.indexed[class] {
-                self.entries.unindex(class, key(class, src, tag), at);
+        for pattern in [EXACT, SOURCE, TAG] {
+            if self.indexed[pattern] {
+                self.entries.unindex(pattern, list_key(pattern, src, tag), at);
             }
         }
         self.entries.free(at);
@@ -382,33 +383,33 @@ impl Unexpected {
         id
     }
 
-    /// Places and ids in the order of arrival.
-    pub(crate) fn places(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
+    /// Entries and ids in the order of arrival.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
         self.entries.iter().map(|at| (at, self.entries.value(at).id))
     }
 
     #[inline]
     fn first(&mut self, src: Option<u32>, tag: Option<u64>) -> u32 {
-        let class = class_of(src, tag);
-        if class == ORDER {
+        let pattern = pattern_of(src, tag);
+        if pattern == ORDER {
             return self.entries.order.head;
         }
-        if !self.indexed[class] {
+        if !self.indexed[pattern] {
             if let Some(at) = self.entries.scan(|message| fits(message, src, tag)) {
                 return at;
             }
-            self.build(class);
+            self.build(pattern);
         }
-        self.entries.head(key(class, src.unwrap_or(0), tag.unwrap_or(0)))
+        self.entries.head(list_key(pattern, src.unwrap_or(0), tag.unwrap_or(0)))
     }
 
     #[cold]
-    fn build(&mut self, class: usize) {
-        self.indexed[class] = true;
+    fn build(&mut self, pattern: usize) {
+        self.indexed[pattern] = true;
         let mut at = self.entries.order.head;
         while at != NONE {
             let Message { tag, src, .. } = *self.entries.value(at);
-            self.entries.index(class, key(class, src, tag), at);
+            self.entries.index(pattern, list_key(pattern, src, tag), at);
             at = self.entries.next(at);
         }
     }
@@ -426,9 +427,9 @@ mod tests {
     use super::*;
 
     fn pattern(random: &mut Random) -> (Option<u32>, Option<u64>) {
-        let class = random.below(8);
+        let pattern = random.below(8);
         let (src, tag) = message(random);
-        ((class & 3 != 1).then_some(src), (class & 3 != 2 && class != 5).then_some(tag))
+        ((pattern & 3 != 1).then_some(src), (pattern & 3 != 2 && pattern != 5).then_some(tag))
     }
 
     fn message(random: &mut Random) -> (u32, u64) {
@@ -478,8 +479,8 @@ mod tests {
                         .position(|&(s, t, _)| src.is_none_or(|x| x == s) && tag.is_none_or(|x| x == t));
                     let found = queue.find(src, tag);
                     assert_eq!(found.map(|f| f.1), at.map(|at| plain[at].2), "seed {seed}");
-                    if let (Some((place, _)), true) = (found, !random.once_in(4)) {
-                        queue.remove(place);
+                    if let (Some((entry, _)), true) = (found, !random.once_in(4)) {
+                        queue.remove(entry);
                         plain.remove(at.unwrap());
                     }
                 } else {
@@ -489,7 +490,7 @@ mod tests {
                 }
                 assert_eq!(queue.len(), plain.len());
             }
-            assert!(queue.places().map(|p| p.1).eq(plain.iter().map(|p| p.2)));
+            assert!(queue.iter().map(|p| p.1).eq(plain.iter().map(|p| p.2)));
         }
     }
 }

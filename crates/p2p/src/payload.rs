@@ -1,9 +1,9 @@
-//! Bytes between frames and the memory of the user, whatever its layout.
+//! Copies bytes between frames and the memory of the user, whatever its datatype.
 
 use banyan_datatype::Data;
-use banyan_memory::{Buffer, Scratch};
+use banyan_memory::{Buffer, HeapBuffer};
 
-/// Writes the bytes of `data` from its byte `at` on to `out`, which they fill.
+/// Fills `out` with the bytes of `data` from its byte `at` on.
 #[inline(always)]
 pub(crate) fn pack(data: &Data, at: u64, out: &mut [u8]) {
     match data.piece() {
@@ -16,7 +16,7 @@ pub(crate) fn pack(data: &Data, at: u64, out: &mut [u8]) {
     }
 }
 
-/// Writes `bytes`, or as many as there is room for, to `data` from its byte `at` on; gives how many.
+/// Writes `bytes`, or as many of them as there is room for, to `data` from its byte `at` on; gives how many.
 #[inline(always)]
 pub(crate) fn unpack(data: &Data, at: u64, bytes: &[u8]) -> usize {
     let Some((memory, start)) = data.piece() else {
@@ -29,21 +29,21 @@ pub(crate) fn unpack(data: &Data, at: u64, bytes: &[u8]) -> usize {
     len
 }
 
-/// Writes the first `len` bytes of `scratch` to `data` from its byte `at` on.
-pub(crate) fn scatter(data: &Data, at: u64, scratch: &Buffer, len: usize) {
+/// Writes the first `len` bytes of `from` to `data` from its byte `at` on.
+pub(crate) fn scatter(data: &Data, at: u64, from: &Buffer, len: usize) {
     let mut piece = [0; 4096];
     let mut done = 0;
     while done < len {
         let piece = &mut piece[..(len - done).min(4096)];
-        scratch.read(done as isize, piece);
+        from.read(done as isize, piece);
         unpack(data, at + done as u64, piece);
         done += piece.len();
     }
 }
 
-/// The same bytes in memory of our own, from byte `from` on: those before are zero.
+/// A copy of `data` in memory of this crate's own, from byte `from` on; the bytes before are zero.
 pub(crate) fn copy_from(data: &Data, from: u64) -> Data {
-    let copy = Data::bytes(Scratch::zeroed(data.len() as usize));
+    let copy = Data::bytes(HeapBuffer::zeroed(data.len() as usize));
     let mut piece = [0; 4096];
     let mut at = from;
     while at < data.len() {

@@ -1,4 +1,4 @@
-//! What the engine knows of each peer, and what it owes to it.
+//! [`Link`]: what [`crate::P2p`] knows of each peer, and what it owes to it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,90 +6,90 @@ use std::sync::Arc;
 use banyan_datatype::Data;
 use banyan_transport::{Caps, Head, Peer, Refusal, Remote};
 
-use crate::credit::{Bank, Loan};
+use crate::credit::{CreditPool, Loan};
 use crate::payload;
 use crate::port::Port;
 use crate::request::Reply;
 
-/// One peer. All queues are of requests, by id; ids of requests that are gone are skipped.
+/// One peer. Queues hold the ids of requests; ids of requests that are gone are skipped.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) peer: Peer,
-    /// Units that this process may send.
+    /// Units of credit: what this process may send.
     pub(crate) credit: u32,
-    /// Units that the peer may send.
+    /// The credit that this process lent the peer.
     pub(crate) loan: Loan,
-    /// It is in the engine's list of those that were lent more than the initial credit.
+    /// It is in [`crate::P2p::borrowers`].
     pub(crate) borrower: bool,
-    /// Frames that answer the peer's.
+    /// Frames without payload, most of which answer the peer's.
     pub(crate) replies: VecDeque<Reply>,
     /// Sends whose envelope has not left, in order.
     pub(crate) envelopes: VecDeque<u64>,
-    /// Those of them, the oldest, that are not announced because enough are: messages with tags, in order. Later ones
-    /// with tags come behind them.
+    /// Sends of messages with tags that are not announced because enough are, in order. They are older than those of
+    /// `envelopes`, which join them if they have tags.
     pub(crate) held: VecDeque<u64>,
-    /// Some of those held may be announced now.
+    /// Some of `held` may leave now.
     pub(crate) ready: bool,
-    /// Messages with tags that are announced and not answered.
+    /// How many messages with tags are announced to the peer and not answered.
     pub(crate) announced: u32,
-    /// As many more may be announced, because the peer looks for one.
-    pub(crate) wanted: u32,
+    /// How many more may be announced, because the peer looks for one.
+    pub(crate) extra: u32,
     /// The peer may hold messages back until it is asked for more.
     pub(crate) holds: bool,
-    /// Receives that read the peer's memory next.
+    /// Receives whose next read of the peer's memory is to start.
     pub(crate) reads: VecDeque<u64>,
-    /// Sends that stream pieces.
-    pub(crate) streams: VecDeque<u64>,
-    /// It has sent something since the last long message to it. Otherwise long messages follow each other, and the
-    /// copies of one are made while those of another are.
+    /// Sends with a CTS, whose DATA has not all left.
+    pub(crate) granted: VecDeque<u64>,
+    /// The peer has sent something since the last long message to it. Otherwise long messages follow each other, and the
+    /// sender copies one while the receiver copies another.
     pub(crate) heard: bool,
-    /// The last offer of the peer.
-    pub(crate) offer: Option<Offer>,
-    /// The receive that a whole message of the peer goes to, of which only the beginning is here.
+    /// The last RTS of the peer: fragments belong to it.
+    pub(crate) open_rts: Option<OpenRts>,
+    /// The receive that has the whole message of which the beginning has arrived.
     pub(crate) landing: Option<u64>,
-    /// Regions that the peer needs no longer.
+    /// Exposed ranges that the peer needs no longer.
     pub(crate) withdrawals: Vec<Remote>,
-    /// It is in the engine's list of work.
+    /// It is in [`crate::P2p::work`].
     pub(crate) listed: bool,
-    /// Reads of its memory that were refused in a row; after [`Link::PATIENCE`] none is tried again.
+    /// Reads of the peer's memory that were refused in a row; after [`Link::PATIENCE`] none is tried again.
     pub(crate) refused_reads: u8,
-    /// It is gone, and why.
+    /// Why the peer is gone, if it is.
     pub(crate) down: Option<Arc<str>>,
 }
 
-/// An offer whose first bytes may follow.
+/// An RTS that fragments may follow.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Offer {
+pub(crate) struct OpenRts {
     /// Id of the send.
     pub(crate) sender: u64,
-    pub(crate) taker: Taker,
+    pub(crate) owner: RtsOwner,
 }
 
-/// Who has an offer: ids. They may be gone.
+/// The unexpected message or the receive that has an RTS, by id. It may be gone.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Taker {
+pub(crate) enum RtsOwner {
     Message(u64),
     Receive(u64),
 }
 
 impl Link {
-    fn new(peer: Peer, bank: &mut Bank) -> Self {
+    fn new(peer: Peer, credit_pool: &mut CreditPool) -> Self {
         Self {
             peer,
-            credit: bank.initial(),
-            loan: bank.open(),
+            credit: credit_pool.initial(),
+            loan: credit_pool.open(),
             borrower: false,
             replies: VecDeque::new(),
             envelopes: VecDeque::new(),
             held: VecDeque::new(),
             ready: false,
             announced: 0,
-            wanted: 0,
+            extra: 0,
             holds: false,
             reads: VecDeque::new(),
-            streams: VecDeque::new(),
+            granted: VecDeque::new(),
             heard: true,
-            offer: None,
+            open_rts: None,
             landing: None,
             withdrawals: Vec::new(),
             listed: false,
@@ -100,34 +100,34 @@ impl Link {
 
     const PATIENCE: u8 = 3;
 
-    /// It is worth trying to read the peer's memory.
+    /// Whether it is worth trying to read the peer's memory.
     pub(crate) fn is_readable(&self) -> bool {
         self.refused_reads < Self::PATIENCE
     }
 
-    /// One more message with a tag may be announced, where `window` may be in any case.
+    /// Whether one more message with a tag may be announced; `window` may be in any case.
     pub(crate) fn may_announce(&self, window: u32) -> bool {
-        self.announced < window || self.wanted > 0
+        self.announced < window || self.extra > 0
     }
 
-    /// There is something that should leave for this peer.
+    /// Whether something should leave for this peer.
     #[inline]
     pub(crate) fn owes(&self) -> bool {
         self.owes_frames() || self.loan.is_due()
     }
 
-    /// The same, without credit that nobody waits for.
+    /// Whether something other than credit should leave for this peer.
     #[inline]
     pub(crate) fn owes_frames(&self) -> bool {
         !(self.replies.is_empty()
             && self.envelopes.is_empty()
             && !self.ready
             && self.reads.is_empty()
-            && self.streams.is_empty()
+            && self.granted.is_empty()
             && self.withdrawals.is_empty())
     }
 
-    /// Sends a frame whose body exists, with the credit that is to go back.
+    /// Sends a frame with this body, and the credit that is owed.
     pub(crate) fn post(
         &mut self,
         port: &mut impl Port,
@@ -141,7 +141,7 @@ impl Link {
         self.post_short(port, head, body)
     }
 
-    /// The same, if the body is known to be short.
+    /// Sends a frame with this body, of at most `Caps::max_short` bytes, and the credit that is owed.
     #[inline(always)]
     pub(crate) fn post_short(
         &mut self,
@@ -155,7 +155,7 @@ impl Link {
         Ok(())
     }
 
-    /// Sends a frame with `len` bytes of `data` from its byte `at` on, with the credit that is to go back.
+    /// Sends a frame with `len` bytes of `data` from its byte `at` on, and the credit that is owed.
     #[inline]
     pub(crate) fn post_data(
         &mut self,
@@ -174,7 +174,7 @@ impl Link {
         Ok(())
     }
 
-    /// Sends a frame whose body is written in place, with the credit that is to go back.
+    /// Sends a frame whose body `fill` writes, and the credit that is owed.
     pub(crate) fn post_with(
         &mut self,
         port: &mut impl Port,
@@ -189,7 +189,7 @@ impl Link {
     }
 }
 
-/// All peers that were ever talked to, in pages, so that memory goes with them and not with the job.
+/// All peers that this process has talked to, in pages, so that memory grows with their number and not with the job's size.
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
     pages: Vec<Option<Box<Page>>>,
@@ -199,27 +199,27 @@ const PAGE: usize = 16;
 type Page = [Option<Link>; PAGE];
 
 impl Peers {
-    /// The peer; new ones get their initial loan.
+    /// The link of a peer; a new one gets the initial loan.
     #[inline(always)]
-    pub(crate) fn at(&mut self, peer: Peer, bank: &mut Bank) -> &mut Link {
-        let (page, slot) = (peer.0 as usize / PAGE, peer.0 as usize % PAGE);
-        // Looked at twice because a reference that is returned early is held to the end; the second look costs nothing.
-        if !matches!(self.pages.get(page), Some(Some(links)) if links[slot].is_some()) {
-            return self.add(peer, bank);
+    pub(crate) fn at(&mut self, peer: Peer, credit_pool: &mut CreditPool) -> &mut Link {
+        let (page, at) = (peer.0 as usize / PAGE, peer.0 as usize % PAGE);
+        // Indexed twice, because a reference that is returned early is borrowed to the end; the second time costs nothing.
+        if !matches!(self.pages.get(page), Some(Some(links)) if links[at].is_some()) {
+            return self.add(peer, credit_pool);
         }
         match &mut self.pages[page] {
-            Some(links) => links[slot].as_mut().expect("it is there"),
+            Some(links) => links[at].as_mut().expect("it is there"),
             None => unreachable!("it is there"),
         }
     }
 
     #[cold]
-    fn add(&mut self, peer: Peer, bank: &mut Bank) -> &mut Link {
-        let (page, slot) = (peer.0 as usize / PAGE, peer.0 as usize % PAGE);
+    fn add(&mut self, peer: Peer, credit_pool: &mut CreditPool) -> &mut Link {
+        let (page, at) = (peer.0 as usize / PAGE, peer.0 as usize % PAGE);
         if page >= self.pages.len() {
             self.pages.resize_with(page + 1, || None);
         }
-        self.pages[page].get_or_insert_default()[slot].insert(Link::new(peer, bank))
+        self.pages[page].get_or_insert_default()[at].insert(Link::new(peer, credit_pool))
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Link> {

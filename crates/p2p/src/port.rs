@@ -1,10 +1,10 @@
-//! [`Port`]: the part of a fabric that the engine needs.
+//! [`Port`]: the part of a fabric that [`crate::P2p`] needs.
 
 use banyan_memory::Buffer;
 use banyan_transport::{Caps, Fabric, Get, Head, Peer, Refusal, Remote, Token};
 
-/// Where frames leave. The runtime routes each peer to one of its fabrics (this process to itself, too);
-/// any single [`Fabric`] is a port as well. Contracts are those of [`Fabric`].
+/// Sends frames and reads memory. The runtime's port routes each peer to one of its fabrics (this process to itself, too);
+/// any single [`Fabric`] is a port as well. The methods keep the contracts of [`Fabric`].
 pub trait Port {
     /// See [`Fabric::caps`].
     fn caps(&self, peer: Peer) -> Caps;
@@ -31,9 +31,9 @@ pub trait Port {
     }
     /// See [`Fabric::expose`].
     fn expose(&mut self, peer: Peer, memory: &Buffer) -> Remote;
-    /// See [`Fabric::withdraw`]; `peer` is the one it was exposed to.
+    /// See [`Fabric::withdraw`]; `peer` is the one that the memory was exposed to.
     fn withdraw(&mut self, peer: Peer, remote: Remote);
-    /// See [`Fabric::revoke`]; `peer` is the one it was exposed to.
+    /// See [`Fabric::revoke`]; `peer` is the one that the memory was exposed to.
     fn revoke(&mut self, peer: Peer, remote: Remote);
     /// See [`Fabric::get`].
     fn get(&mut self, peer: Peer, remote: Remote, local: &Buffer, token: Token) -> Get;

@@ -7,6 +7,7 @@ use banyan_datatype::Data;
 use banyan_memory::Buffer;
 use banyan_transport::{Class, Head, Peer, Remote};
 
+use crate::misbehaved::Misbehaved;
 use crate::types::{Completion, Fault, ReqId, Wait};
 use crate::wire::{self, Kind};
 
@@ -14,7 +15,7 @@ use crate::wire::{self, Kind};
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) state: State,
-    /// Nobody will test it: it goes when it is done.
+    /// Nobody will test it: it is freed when it is done.
     pub(crate) orphan: bool,
 }
 
@@ -31,7 +32,7 @@ impl Request {
         Self { state, orphan: false }
     }
 
-    /// An outcome in which nothing happened.
+    /// The outcome of this request if no byte moves.
     pub(crate) fn blank(&self) -> Completion {
         match &self.state {
             State::Done(completion) => completion.clone(),
@@ -43,7 +44,7 @@ impl Request {
         }
     }
 
-    /// It cannot complete without this peer.
+    /// The request cannot complete without this peer.
     pub(crate) fn needs(&self, peer: Peer) -> bool {
         match &self.state {
             State::Done(_) => false,
@@ -52,13 +53,15 @@ impl Request {
         }
     }
 
-    /// Memory that it exposed, and to whom.
+    /// The memory that the request exposes, and the peer that may read it.
     #[inline]
     pub(crate) fn exposed(&self) -> Option<(Peer, Remote)> {
         let State::Send(send) = &self.state else { return None };
         match send.step {
-            SendStep::Leave { region, .. } | SendStep::Answer { region, .. } => Some((send.peer, region?)),
-            SendStep::Follow { .. } | SendStep::Stream { .. } => None,
+            SendStep::AwaitRoom { region, .. } | SendStep::AwaitReply { region, .. } => {
+                Some((send.peer, region?))
+            }
+            SendStep::PushAll { .. } | SendStep::PushGranted { .. } => None,
         }
     }
 }
@@ -67,7 +70,7 @@ impl Request {
 #[derive(Debug)]
 pub(crate) struct Send {
     pub(crate) peer: Peer,
-    /// The envelope; its kind and `aux` are filled in when it leaves.
+    /// The envelope; its kind and `aux` are set when it leaves.
     pub(crate) head: Head,
     pub(crate) data: Data,
     pub(crate) step: SendStep,
@@ -76,25 +79,25 @@ pub(crate) struct Send {
 /// What a send waits for.
 #[derive(Debug)]
 pub(crate) enum SendStep {
-    /// Room in the fabric for the envelope. The region is exposed already if that was tried before.
-    Leave { sync: bool, region: Option<Remote> },
-    /// The receiver: it may take the message, ask for pieces, or (after a cancel) forget it. So many bytes have
-    /// followed the offer. It is `counted` among those announced.
-    Answer { region: Option<Remote>, sent: u64, counted: bool },
-    /// Room in the fabric for what follows the offer, which is all, in frames of `piece` bytes.
-    Follow { sent: u64, piece: usize },
-    /// Room in the fabric for the pieces that the receiver asked for.
-    Stream { to: u64, room: u64, sent: u64 },
+    /// Room in the fabric for the envelope. The region is exposed already if an attempt to send was refused.
+    AwaitRoom { sync: bool, region: Option<Remote> },
+    /// FIN, CTS, or (after a cancel) Cancelled from the receiver. `sent` bytes have followed the RTS. A `counted` send is
+    /// among those of [`crate::peers::Link::announced`].
+    AwaitReply { region: Option<Remote>, sent: u64, counted: bool },
+    /// Room in the fabric for the fragments of the whole message, of `piece` bytes each.
+    PushAll { sent: u64, piece: usize },
+    /// Room in the fabric for the DATA that a CTS asked for: up to byte `room`, for receive `to` of the peer.
+    PushGranted { to: u64, room: u64, sent: u64 },
 }
 
 /// A receive that is under way.
 #[derive(Debug)]
 pub(crate) struct Recv {
-    /// The process that was named, or, once matched, the sender.
+    /// The process that the receive names, or, once it is matched, the sender.
     pub(crate) peer: Option<Peer>,
     pub(crate) ctx: u64,
     pub(crate) class: Class,
-    /// Tag that was named (of keyed receives: none).
+    /// The tag that the receive names (a keyed receive: none).
     pub(crate) tag: Option<i32>,
     pub(crate) data: Data,
     pub(crate) step: RecvStep,
@@ -103,70 +106,71 @@ pub(crate) struct Recv {
 /// What a receive waits for.
 #[derive(Debug)]
 pub(crate) enum RecvStep {
-    /// A message; the place is where it is posted.
-    Match { place: u32 },
-    /// Pieces that the sender was asked for.
-    Pieces(Box<Pieces>),
-    /// A read of the sender's memory.
-    Read(Box<Read>),
+    /// A message; `entry` is the receive's in the queue of those posted.
+    AwaitMatch { entry: u32 },
+    /// Pieces of the message: DATA that the sender was asked for, fragments, or the rest of a frame.
+    AwaitPieces(Box<Pieces>),
+    /// The end of a read of the sender's memory.
+    AwaitRead(Box<Read>),
 }
 
-/// A message that arrives in pieces.
+/// A message that arrives in pieces, and the bytes that are there.
 #[derive(Debug)]
 pub(crate) struct Pieces {
     pub(crate) message: Matched,
     pub(crate) received: u64,
 }
 
-/// A message that is read where it lies.
+/// A message that is read from the sender's memory.
 #[derive(Debug)]
 pub(crate) struct Read {
     pub(crate) message: Matched,
-    /// Where: address and key.
+    /// Where the sender exposes it: address and key.
     pub(crate) region: (u64, u64),
+    /// Bytes read so far.
     pub(crate) done: u64,
-    /// Where the bytes go first, if they must be scattered.
-    pub(crate) scratch: Option<Buffer>,
+    /// Where a piece is read to if the receive's memory is scattered.
+    pub(crate) piece: Option<Buffer>,
 }
 
-/// What is known of a rendezvous once it is matched.
+/// What a receive knows of its message once they are matched.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Matched {
     pub(crate) peer: Peer,
-    /// Id of the send, there.
+    /// Id of the send, in the sender's process.
     pub(crate) sender: u64,
     pub(crate) source: u32,
     pub(crate) tag: i32,
     /// Bytes sent.
     pub(crate) total: u64,
-    /// Bytes that are wanted of them.
-    pub(crate) wanted: u64,
+    /// Bytes of them that the receive has room for.
+    pub(crate) accepted: u64,
 }
 
 impl RecvStep {
     /// The message, once there is one.
     fn message(&self) -> Option<&Matched> {
         match self {
-            RecvStep::Match { .. } => None,
-            RecvStep::Pieces(pieces) => Some(&pieces.message),
-            RecvStep::Read(read) => Some(&read.message),
+            RecvStep::AwaitMatch { .. } => None,
+            RecvStep::AwaitPieces(pieces) => Some(&pieces.message),
+            RecvStep::AwaitRead(read) => Some(&read.message),
         }
     }
 }
 
 impl Matched {
     pub(crate) fn completion(&self) -> Completion {
-        received(self.source, self.tag, self.total, self.wanted)
+        received(self.source, self.tag, self.total, self.accepted)
     }
 }
 
-/// The outcome of a receive of `sent` bytes into room for `wanted` or more of them.
+/// The outcome of a receive that accepted so many of the `sent` bytes of its message.
 #[inline(always)]
-pub(crate) fn received(source: u32, tag: i32, sent: u64, wanted: u64) -> Completion {
-    if sent > wanted {
-        return truncated(source, tag, sent, wanted);
+pub(crate) fn received(source: u32, tag: i32, sent: u64, accepted: u64) -> Completion {
+    if sent > accepted {
+        return truncated(source, tag, sent, accepted);
     }
-    Completion { source, tag, bytes: wanted, cancelled: false, fault: None }
+    Completion { source, tag, bytes: accepted, cancelled: false, fault: None }
 }
 
 #[cold]
@@ -176,16 +180,16 @@ fn truncated(source: u32, tag: i32, sent: u64, room: u64) -> Completion {
 }
 
 impl Send {
-    /// The outcome if all went well.
+    /// The outcome if the message was sent.
     pub(crate) fn completion(&self) -> Completion {
         sent(&self.head, self.data.len())
     }
 
     pub(crate) fn wait(&self, id: ReqId) -> Wait {
         let state = match self.step {
-            SendStep::Leave { .. } => "send: waits for room in the fabric",
-            SendStep::Answer { .. } => "send: waits for a matching receive",
-            SendStep::Follow { .. } | SendStep::Stream { .. } => {
+            SendStep::AwaitRoom { .. } => "send: waits for room in the fabric",
+            SendStep::AwaitReply { .. } => "send: waits for a matching receive",
+            SendStep::PushAll { .. } | SendStep::PushGranted { .. } => {
                 "send: waits for room in the fabric for the rest of its data"
             }
         };
@@ -195,28 +199,31 @@ impl Send {
 }
 
 impl Recv {
-    /// Such a piece of a message may come from `peer`, if anything may.
-    pub(crate) fn awaits(&self, peer: Peer, at: u64, len: usize) -> Option<()> {
-        let RecvStep::Pieces(pieces) = &self.step else { return None };
+    /// Whether `peer` may send such a piece to this receive.
+    pub(crate) fn awaits(&self, peer: Peer, at: u64, len: usize) -> Result<(), Misbehaved> {
+        let RecvStep::AwaitPieces(pieces) = &self.step else { return Err(Misbehaved::DataUnasked) };
         let Pieces { message, received } = &**pieces;
-        let ends = at.checked_add(len as u64)?;
-        let fits = ends <= message.wanted && *received + len as u64 <= message.wanted;
-        (self.peer == Some(peer) && fits).then_some(())
+        if self.peer != Some(peer) {
+            return Err(Misbehaved::ForeignReceive);
+        }
+        let end = at.checked_add(len as u64).ok_or(Misbehaved::DataOverrun)?;
+        let fits = end <= message.accepted && *received + len as u64 <= message.accepted;
+        if fits { Ok(()) } else { Err(Misbehaved::DataOverrun) }
     }
 
-    /// A piece is there; gives the outcome with the last one.
+    /// A piece of `len` bytes is in place; gives the outcome with the last piece.
     pub(crate) fn arrived(&mut self, len: usize) -> Option<Completion> {
-        let RecvStep::Pieces(pieces) = &mut self.step else { return None };
+        let RecvStep::AwaitPieces(pieces) = &mut self.step else { return None };
         let Pieces { message, received } = &mut **pieces;
         *received += len as u64;
-        (*received == message.wanted).then(|| message.completion())
+        (*received == message.accepted).then(|| message.completion())
     }
 
     pub(crate) fn wait(&self, id: ReqId) -> Wait {
         let state = match self.step {
-            RecvStep::Match { .. } => "receive: waits for a matching message",
-            RecvStep::Pieces(_) => "receive: matched, waits for the data",
-            RecvStep::Read(_) => "receive: matched, reads the sender's memory",
+            RecvStep::AwaitMatch { .. } => "receive: waits for a matching message",
+            RecvStep::AwaitPieces(_) => "receive: matched, waits for the data",
+            RecvStep::AwaitRead(_) => "receive: matched, reads the sender's memory",
         };
         let (tag, bytes) = match self.step.message() {
             Some(message) => (Some(message.tag), message.total),
@@ -243,14 +250,14 @@ pub(crate) fn labels(head: &Head) -> (u32, i32) {
     }
 }
 
-/// The outcome when `peer` is gone.
-pub(crate) fn lost(peer: Peer, cause: &Arc<str>, mut but: Completion) -> Completion {
-    but.bytes = 0;
-    but.fault = Some(Fault::PeerDown { peer, cause: cause.clone() });
-    but
+/// The outcome of a request that cannot complete because `peer` is gone.
+pub(crate) fn lost(peer: Peer, cause: &Arc<str>, mut outcome: Completion) -> Completion {
+    outcome.bytes = 0;
+    outcome.fault = Some(Fault::PeerDown { peer, cause: cause.clone() });
+    outcome
 }
 
-/// Payload up to this long lies in the message itself, bytes: what fits without making one larger.
+/// Payload of up to so many bytes lies in [`Message`] itself: what fits without making it larger.
 pub(crate) const SHORT: usize = 23;
 
 /// A message that no receive has taken yet.
@@ -264,28 +271,28 @@ pub(crate) struct Message {
 
 #[derive(Debug)]
 pub(crate) enum Body {
-    /// All of it is here: the first `len` of `bytes`. The sender may wait to hear that it is matched.
-    Short { waits: Option<NonZeroU64>, len: u8, bytes: [u8; SHORT] },
-    /// All of it is here, and longer than that.
-    Whole { waits: Option<NonZeroU64>, payload: Vec<u8> },
-    /// It is still with the sender, but for what has followed the offer.
-    Offer { rts: wire::Rts, early: Option<Box<Early>> },
+    /// All of the message: the first `len` of `bytes`. `sync_id` is the id of a synchronous send, which awaits FIN.
+    Short { sync_id: Option<NonZeroU64>, len: u8, bytes: [u8; SHORT] },
+    /// All of a message that is longer than [`SHORT`].
+    Whole { sync_id: Option<NonZeroU64>, payload: Vec<u8> },
+    /// The RTS of a message that is still with the sender, but for the fragments that came.
+    Rts { rts: wire::Rts, fragments: Option<Box<Fragments>> },
 }
 
 impl Body {
-    /// What is here of a whole message.
+    /// The bytes of a whole message; none of one that is still with its sender.
     pub(crate) fn payload(&self) -> &[u8] {
         match self {
             Body::Short { len, bytes, .. } => &bytes[..usize::from(*len)],
             Body::Whole { payload, .. } => payload,
-            Body::Offer { .. } => &[],
+            Body::Rts { .. } => &[],
         }
     }
 }
 
-/// The first bytes of a message, as frames brought them.
+/// The first bytes of a message, as its fragments brought them.
 #[derive(Debug, Default)]
-pub(crate) struct Early {
+pub(crate) struct Fragments {
     pub(crate) frames: Vec<Vec<u8>>,
     pub(crate) bytes: u64,
 }
@@ -293,21 +300,21 @@ pub(crate) struct Early {
 impl Message {
     pub(crate) fn bytes(&self) -> u64 {
         match &self.body {
-            Body::Offer { rts, .. } => rts.total,
+            Body::Rts { rts, .. } => rts.total,
             whole => whole.payload().len() as u64,
         }
     }
 
-    /// Id of the send, if it is known.
+    /// Id of the send, if it was said: a send that is complete has no use for it.
     pub(crate) fn sender(&self) -> Option<u64> {
         match &self.body {
-            Body::Short { waits, .. } | Body::Whole { waits, .. } => waits.map(NonZeroU64::get),
-            Body::Offer { rts, .. } => Some(rts.id),
+            Body::Short { sync_id, .. } | Body::Whole { sync_id, .. } => sync_id.map(NonZeroU64::get),
+            Body::Rts { rts, .. } => Some(rts.id),
         }
     }
 }
 
-/// A frame that is owed to a peer.
+/// A frame without payload that is owed to a peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reply {
     pub(crate) head: Head,
@@ -316,10 +323,12 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
+    /// A reply without a body; `wide` goes to `a` and `b` of the head.
     pub(crate) fn bare(kind: Kind, ctx: u64, wide: u64) -> Self {
         Self { head: wire::control(kind, ctx, wide), body: [0; 16], len: 0 }
     }
 
+    /// A reply with a body of at most 16 bytes.
     pub(crate) fn with(kind: Kind, ctx: u64, bytes: &[u8]) -> Self {
         let mut reply = Self::bare(kind, ctx, 0);
         reply.body[..bytes.len()].copy_from_slice(bytes);

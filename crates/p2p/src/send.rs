@@ -1,10 +1,10 @@
-//! The sender's side, and everything that leaves: envelopes, answers, reads, pieces.
+//! The sender's side, and everything that leaves: replies, envelopes, pieces, credit; reads start here, too.
 
 use banyan_datatype::Data;
 use banyan_transport::{Caps, Class, Head, Peer, Refusal};
 
 use crate::credit;
-use crate::engine::{Engine, list};
+use crate::p2p::{P2p, list};
 use crate::payload;
 use crate::peers::Link;
 use crate::port::Port;
@@ -13,16 +13,16 @@ use crate::slab::Slab;
 use crate::types::{Mode, ReqId, SendArgs, Started, Stats};
 use crate::wire::{self, Kind, Rts};
 
-/// Bodies up to this long are copied to the stack and sent as short, if the fabric takes so much.
+/// Payload of up to so many bytes is packed on the stack and sent as a short frame, if the fabric takes so much.
 const STACK: usize = 64;
-/// Pieces are of whole pages, bytes.
+/// Bytes of a page: DATA frames are whole pages long, but for the last one.
 const PAGE: u64 = 4096;
-/// Pieces that one call of progress sends to one peer at most.
+/// DATA frames that one call of [`P2p::progress`] sends to one peer at most.
 const BURST: usize = 64;
 /// Bytes of the id before the payload of a synchronous eager message.
 const ID: usize = 8;
 
-impl Engine {
+impl P2p {
     /// Sends a message with a tag (MPI 5.0, 3.4 and 3.7).
     #[inline]
     pub fn send(&mut self, port: &mut impl Port, m: SendArgs) -> Started {
@@ -30,7 +30,8 @@ impl Engine {
         self.start(port, m.peer, head, m.data, m.mode == Mode::Sync)
     }
 
-    /// As [`Engine::send`], if the message can leave whole and at once: then it has, and nothing is left to do.
+    /// [`P2p::send`] of a message that can leave whole and at once: true if it has left, and the send is complete; false if
+    /// nothing happened.
     #[inline(always)]
     pub fn send_now(&mut self, port: &mut impl Port, m: SendArgs) -> bool {
         let head = wire::tagged(Kind::Eager, m.ctx, m.tag, m.src_rank);
@@ -60,7 +61,7 @@ impl Engine {
 
     #[inline(always)]
     fn start_now(&mut self, port: &mut impl Port, peer: Peer, head: Head, data: &Data) -> bool {
-        let link = self.peers.at(peer, &mut self.bank);
+        let link = self.peers.at(peer, &mut self.credit_pool);
         if link.down.is_some() || !link.envelopes.is_empty() || !link.held.is_empty() {
             return false;
         }
@@ -83,19 +84,19 @@ impl Engine {
         data: &Data,
         sync: bool,
     ) -> Started {
-        if let Some(cause) = &self.peers.at(peer, &mut self.bank).down {
+        if let Some(cause) = &self.peers.at(peer, &mut self.credit_pool).down {
             return Started::Done(request::lost(peer, cause, request::sent(&head, 0)));
         }
-        let step = SendStep::Leave { sync, region: None };
+        let step = SendStep::AwaitRoom { sync, region: None };
         let send = Send { peer, head, data: data.clone(), step };
         let id = self.requests.insert(Request::new(State::Send(send)));
-        let link = self.peers.at(peer, &mut self.bank);
+        let link = self.peers.at(peer, &mut self.credit_pool);
         link.envelopes.push_back(id);
         if link.envelopes.len() == 1 {
             self.send_envelopes(port, peer);
         }
-        // Only if something is left: a caller that has nothing to do may stand at the fabric.
-        let link = self.peers.at(peer, &mut self.bank);
+        // The peer is listed only if work remains: listed work disables the receive bypass.
+        let link = self.peers.at(peer, &mut self.credit_pool);
         if link.owes() {
             list(&mut self.work, link);
         }
@@ -105,21 +106,22 @@ impl Engine {
         }
     }
 
-    /// Sends what is owed, starts reads, continues streams, tries again what the fabric refused. To be
+    /// Sends what is owed, starts reads, sends more DATA, tries again what the fabric refused. To be
     /// called after each poll. Returns how many things happened.
     #[inline(always)]
     pub fn progress(&mut self, port: &mut impl Port) -> usize {
-        if self.has_work() { self.work_off(port) } else { 0 }
+        if self.has_work() { self.flush_listed(port) } else { 0 }
     }
 
+    /// Flushes each listed peer once.
     #[inline(never)]
-    fn work_off(&mut self, port: &mut impl Port) -> usize {
+    fn flush_listed(&mut self, port: &mut impl Port) -> usize {
         let mut done = 0;
         for _ in 0..self.work.len() {
             let Some(peer) = self.work.pop_front() else { break };
-            self.peers.at(peer, &mut self.bank).listed = false;
+            self.peers.at(peer, &mut self.credit_pool).listed = false;
             done += self.flush(port, peer);
-            let link = self.peers.at(peer, &mut self.bank);
+            let link = self.peers.at(peer, &mut self.credit_pool);
             if link.owes() {
                 list(&mut self.work, link);
             }
@@ -132,8 +134,13 @@ impl Engine {
         let mut done = self.withdraw(port, peer);
         let caps = port.caps(peer);
         done += self.start_reads(port, peer, &caps);
-        let parts =
-            [Self::send_replies, Self::send_held, Self::send_envelopes, Self::send_pieces, Self::send_credit];
+        let parts = [
+            Self::send_replies,
+            Self::send_held,
+            Self::send_envelopes,
+            Self::send_granted,
+            Self::send_credit,
+        ];
         for part in parts {
             let (sent, refused) = part(self, port, peer);
             done += sent;
@@ -144,18 +151,19 @@ impl Engine {
         done
     }
 
+    /// Takes back the memory that the peer needs no longer.
     fn withdraw(&mut self, port: &mut impl Port, peer: Peer) -> usize {
-        let link = self.peers.at(peer, &mut self.bank);
+        let link = self.peers.at(peer, &mut self.credit_pool);
         let regions = std::mem::take(&mut link.withdrawals);
         for &region in &regions {
-            // Who is gone has not said that it is done.
+            // A peer that is gone has not said that it read all.
             if link.down.is_some() { port.revoke(peer, region) } else { port.withdraw(peer, region) }
         }
         regions.len()
     }
 
     fn send_replies(&mut self, port: &mut impl Port, peer: Peer) -> (usize, bool) {
-        let link = self.peers.at(peer, &mut self.bank);
+        let link = self.peers.at(peer, &mut self.credit_pool);
         if link.replies.is_empty() {
             return (0, false);
         }
@@ -173,25 +181,25 @@ impl Engine {
 
     fn send_envelopes(&mut self, port: &mut impl Port, peer: Peer) -> (usize, bool) {
         let mut sent = 0;
-        while let Some(&id) = self.peers.at(peer, &mut self.bank).envelopes.front() {
+        while let Some(&id) = self.peers.at(peer, &mut self.credit_pool).envelopes.front() {
             if self.must_wait(port, peer, id) {
-                let link = self.peers.at(peer, &mut self.bank);
+                let link = self.peers.at(peer, &mut self.credit_pool);
                 link.envelopes.pop_front();
                 link.held.push_back(id);
                 continue;
             }
-            if !self.left(port, peer, id) {
+            if !self.try_envelope(port, peer, id) {
                 return (sent, true);
             }
             sent += 1;
-            self.peers.at(peer, &mut self.bank).envelopes.pop_front();
+            self.peers.at(peer, &mut self.credit_pool).envelopes.pop_front();
         }
         (sent, false)
     }
 
-    /// Whether the envelope of `id` has left: not if the fabric is full, nor if it has lost the peer, which is down then.
-    pub(crate) fn left(&mut self, port: &mut impl Port, peer: Peer, id: u64) -> bool {
-        match self.leave(port, peer, id) {
+    /// Sends the envelope of `id`; false if the fabric is full, or has lost the peer, which is down then.
+    pub(crate) fn try_envelope(&mut self, port: &mut impl Port, peer: Peer, id: u64) -> bool {
+        match self.send_envelope(port, peer, id) {
             Ok(()) => return true,
             Err(Refusal::Busy) => self.stats.busy += 1,
             Err(Refusal::Down) => self.peer_down(peer, "the fabric has lost it"),
@@ -199,18 +207,22 @@ impl Engine {
         false
     }
 
-    /// Sends the envelope of `id`: the whole message, or the offer of it and what follows that unasked.
-    fn leave(&mut self, port: &mut impl Port, peer: Peer, id: u64) -> Result<(), Refusal> {
+    /// Sends the envelope of `id`: the whole message, or its RTS and the fragments that may follow.
+    fn send_envelope(&mut self, port: &mut impl Port, peer: Peer, id: u64) -> Result<(), Refusal> {
+        // A send that was cancelled is still in the queue: nothing leaves.
         let Some(Request { state: State::Send(send), .. }) = self.requests.get_mut(id) else { return Ok(()) };
-        let link = self.peers.at(peer, &mut self.bank);
+        let link = self.peers.at(peer, &mut self.credit_pool);
         let caps = port.caps(peer);
-        if let SendStep::Follow { .. } = send.step {
-            return self.follow(port, peer, id, &caps);
+        if let SendStep::PushAll { .. } = send.step {
+            return self.push(port, peer, id, &caps);
         }
-        let SendStep::Leave { sync, .. } = send.step else { return Ok(()) };
+        let SendStep::AwaitRoom { sync, .. } = send.step else {
+            debug_assert!(false, "an envelope that has left is in no queue");
+            return Ok(());
+        };
         let Some(paid) = affordable(link, &caps, send.data.len(), if sync { ID } else { 0 }) else {
-            offer(port, link, &caps, send, id, self.bank.window(), &mut self.stats)?;
-            return self.follow(port, peer, id, &caps);
+            send_rts(port, link, &caps, send, id, self.credit_pool.window(), &mut self.stats)?;
+            return self.push(port, peer, id, &caps);
         };
         if !sync {
             send_whole(port, link, &caps, send.head, &send.data)?;
@@ -227,23 +239,27 @@ impl Engine {
             payload::pack(data, 0, rest);
         })?;
         (link.credit, self.stats.eager) = (link.credit - paid, self.stats.eager + 1);
-        if let SendStep::Leave { region, .. } = send.step {
-            send.step = SendStep::Answer { region, sent: 0, counted: false };
+        if let SendStep::AwaitRoom { region, .. } = send.step {
+            send.step = SendStep::AwaitReply { region, sent: 0, counted: false };
         }
         Ok(())
     }
 
-    /// Sends what follows the offer of `id` unasked: all of the message, or as much as the fabric and the credit allow.
-    fn follow(&mut self, port: &mut impl Port, peer: Peer, id: u64, caps: &Caps) -> Result<(), Refusal> {
-        let Some(Request { state: State::Send(send), .. }) = self.requests.get_mut(id) else { return Ok(()) };
-        let link = self.peers.at(peer, &mut self.bank);
+    /// Sends the fragments that follow the RTS of `id`: all of the message, or as much as the fabric and the credit allow.
+    fn push(&mut self, port: &mut impl Port, peer: Peer, id: u64, caps: &Caps) -> Result<(), Refusal> {
+        let Some(Request { state: State::Send(send), .. }) = self.requests.get_mut(id) else {
+            debug_assert!(false, "the caller has just found the send under way");
+            return Ok(());
+        };
+        let link = self.peers.at(peer, &mut self.credit_pool);
         let (class, data) = (send.head.class, &send.data);
         let mut next = |link: &mut Link, sent: u64, piece: usize| {
             let len = (data.len() - sent).min(piece as u64);
-            link.post_data(port, wire::early(class, id, sent), data, sent, len as usize).map(|()| sent + len)
+            link.post_data(port, wire::fragment(class, id, sent), data, sent, len as usize)
+                .map(|()| sent + len)
         };
         match &mut send.step {
-            SendStep::Follow { sent, piece } => {
+            SendStep::PushAll { sent, piece } => {
                 while *sent < data.len() {
                     *sent = next(link, *sent, *piece)?;
                 }
@@ -251,9 +267,9 @@ impl Engine {
                 let completion = send.completion();
                 self.finish(id, completion);
             }
-            SendStep::Answer { region: None, sent, .. } if link.held.is_empty() => {
+            SendStep::AwaitReply { region: None, sent, .. } if link.held.is_empty() => {
                 let most = data.len().min(caps.eager as u64);
-                let (cost, spare) = (credit::cost(caps.piece), self.bank.initial() / 2);
+                let (cost, spare) = (credit::cost(caps.piece), self.credit_pool.initial() / 2);
                 while link.heard && *sent < most && link.credit >= cost + spare {
                     let Ok(after) = next(link, *sent, caps.piece) else { break };
                     link.credit -= credit::cost((after - *sent) as usize);
@@ -266,27 +282,29 @@ impl Engine {
         Ok(())
     }
 
-    fn send_pieces(&mut self, port: &mut impl Port, peer: Peer) -> (usize, bool) {
-        let mut pieces = 0;
-        while let Some(&id) = self.peers.at(peer, &mut self.bank).streams.front() {
-            let link = self.peers.at(peer, &mut self.bank);
-            match stream(port, link, &mut self.requests, id, BURST - pieces) {
-                Streamed::Over(sent) => {
-                    pieces += sent;
-                    link.streams.pop_front();
+    /// Sends DATA that CTSs asked for.
+    fn send_granted(&mut self, port: &mut impl Port, peer: Peer) -> (usize, bool) {
+        let mut frames = 0;
+        while let Some(&id) = self.peers.at(peer, &mut self.credit_pool).granted.front() {
+            let link = self.peers.at(peer, &mut self.credit_pool);
+            match send_data(port, link, &mut self.requests, id, BURST - frames) {
+                DataSent::All(sent) => {
+                    frames += sent;
+                    link.granted.pop_front();
                     if let Some(Request { state: State::Send(send), .. }) = self.requests.get(id) {
                         let completion = send.completion();
                         self.finish(id, completion);
                     }
                 }
-                Streamed::Stuck(sent) => return (pieces + sent, true),
+                DataSent::Blocked(sent) => return (frames + sent, true),
             }
         }
-        (pieces, false)
+        (frames, false)
     }
 
+    /// Returns credit in a frame of its own, if that is due.
     fn send_credit(&mut self, port: &mut impl Port, peer: Peer) -> (usize, bool) {
-        let link = self.peers.at(peer, &mut self.bank);
+        let link = self.peers.at(peer, &mut self.credit_pool);
         if link.down.is_some() || !link.loan.is_due() {
             return (0, false);
         }
@@ -296,8 +314,8 @@ impl Engine {
     }
 }
 
-/// What a message of so many bytes, with so many before them, costs, if it may go eagerly in one frame and there
-/// is credit for it.
+/// What a message of so many bytes costs, if it may go eagerly in one frame (with `before` more bytes in the frame) and
+/// there is credit for it.
 #[inline]
 fn affordable(link: &Link, caps: &Caps, bytes: u64, before: usize) -> Option<u32> {
     if bytes > whole_limit(link, caps, before) {
@@ -307,33 +325,34 @@ fn affordable(link: &Link, caps: &Caps, bytes: u64, before: usize) -> Option<u32
     (paid <= link.credit).then_some(paid)
 }
 
-/// The message may go eagerly in one frame.
+/// Whether the message may go eagerly in one frame, and there is credit for it.
 pub(crate) fn affordable_as_whole(link: &Link, caps: &Caps, send: &Send) -> bool {
-    let sync = matches!(send.step, SendStep::Leave { sync: true, .. });
+    let sync = matches!(send.step, SendStep::AwaitRoom { sync: true, .. });
     affordable(link, caps, send.data.len(), if sync { ID } else { 0 }).is_some()
 }
 
-/// What follows the offer of this send has begun to leave, and comes before all other offers.
-pub(crate) fn is_following(requests: &Slab<Request>, id: u64) -> bool {
+/// Whether fragments of the whole message of this send have begun to leave: they come before all other RTSs.
+pub(crate) fn is_pushing(requests: &Slab<Request>, id: u64) -> bool {
     matches!(
         requests.get(id),
-        Some(Request { state: State::Send(Send { step: SendStep::Follow { .. }, .. }), .. })
+        Some(Request { state: State::Send(Send { step: SendStep::PushAll { .. }, .. }), .. })
     )
 }
 
+/// The longest message that may go eagerly in one frame, bytes.
 #[inline]
 fn whole_limit(link: &Link, caps: &Caps, before: usize) -> u64 {
     let frame = if link.heard { caps.piece } else { caps.max_bcopy };
     caps.eager.min(frame).min(caps.max_bcopy.saturating_sub(before)) as u64
 }
 
-/// What the frames cost that bring a message of so many bytes, all of which follow its offer.
+/// What a message of so many bytes costs that goes eagerly in fragments.
 fn cost_of_frames(caps: &Caps, bytes: u64) -> u32 {
     let (whole, rest) = (bytes / caps.piece as u64, bytes as usize % caps.piece);
     whole as u32 * credit::cost(caps.piece) + if rest > 0 { credit::cost(rest) } else { 0 }
 }
 
-/// Sends a whole message.
+/// Sends a whole message in one frame.
 #[inline(always)]
 fn send_whole(
     port: &mut impl Port,
@@ -352,8 +371,8 @@ fn send_whole(
     link.post_data(port, head, data, 0, len)
 }
 
-/// Offers a message to its receiver.
-fn offer(
+/// Sends the RTS of a message, which says whether the whole message follows, or where it can be read.
+fn send_rts(
     port: &mut impl Port,
     link: &mut Link,
     caps: &Caps,
@@ -362,75 +381,83 @@ fn offer(
     window: u32,
     stats: &mut Stats,
 ) -> Result<(), Refusal> {
-    let SendStep::Leave { sync, region } = &mut send.step else { return Ok(()) };
+    let SendStep::AwaitRoom { sync, region } = &mut send.step else {
+        debug_assert!(false, "an RTS leaves once");
+        return Ok(());
+    };
     let total = send.data.len();
     let short = total <= whole_limit(link, caps, if *sync { ID } else { 0 });
     let paid = (!short && !*sync && total <= caps.eager as u64).then(|| cost_of_frames(caps, total));
-    // What was held back leaves beside other envelopes, so that nothing may follow it.
-    let follows = paid.is_some_and(|paid| paid <= link.credit) && link.held.is_empty();
-    let counted = send.head.class == Class::P2p && !follows;
-    let wanted = link.wanted - u32::from(counted && link.announced >= window);
-    let last = counted && link.announced + 1 >= window && wanted == 0;
-    let starved = (short || paid.is_some()) && !follows;
-    if caps.get && !follows && region.is_none() && total > 0 {
+    // A held message leaves beside the queue of envelopes, whose RTS could come between it and its fragments.
+    let pushed = paid.is_some_and(|paid| paid <= link.credit) && link.held.is_empty();
+    let counted = send.head.class == Class::P2p && !pushed;
+    let extra = link.extra - u32::from(counted && link.announced >= window);
+    let last = counted && link.announced + 1 >= window && extra == 0;
+    let starved = (short || paid.is_some()) && !pushed;
+    if caps.get && !pushed && region.is_none() && total > 0 {
         *region = send.data.contiguous().map(|memory| port.expose(link.peer, &memory));
     }
     let region = *region;
-    let told = region.filter(|_| !follows).map(|r| (r.addr, r.key));
-    let (readable, place) = (told.is_some(), told.unwrap_or_default());
-    let rts = Rts { total, id, starved, follows, last, readable, place };
+    let told = region.filter(|_| !pushed).map(|r| (r.addr, r.key));
+    let (readable, exposed) = (told.is_some(), told.unwrap_or_default());
+    let rts = Rts { total, id, starved, pushed, last, readable, exposed };
     let mut body = [0; Rts::MOST];
     let len = rts.encode(&mut body);
     link.post(port, caps, Head { kind: Kind::Rts as u8, ..send.head }, &body[..len])?;
-    if follows {
+    if pushed {
         link.credit -= paid.unwrap_or(0);
         link.withdrawals.extend(region);
-        send.step = SendStep::Follow { sent: 0, piece: caps.piece };
+        send.step = SendStep::PushAll { sent: 0, piece: caps.piece };
     } else {
-        send.step = SendStep::Answer { region, sent: 0, counted };
+        send.step = SendStep::AwaitReply { region, sent: 0, counted };
         link.announced += u32::from(counted);
-        link.wanted = wanted;
+        link.extra = extra;
     }
-    stats.eager += u64::from(follows);
-    stats.rendezvous += u64::from(!starved && !follows);
+    stats.eager += u64::from(pushed);
+    stats.rendezvous += u64::from(!starved && !pushed);
     stats.starved += u64::from(starved);
     Ok(())
 }
 
-enum Streamed {
-    /// This send needs no more; so many pieces left.
-    Over(usize),
+/// How far [`send_data`] came, and the number of frames that left.
+enum DataSent {
+    /// All that was asked for has left.
+    All(usize),
     /// Nothing more leaves now.
-    Stuck(usize),
+    Blocked(usize),
 }
 
-/// Sends at most `most` pieces of one message.
-fn stream(
+/// Sends at most `most` frames of the DATA that a CTS asked for.
+fn send_data(
     port: &mut impl Port,
     link: &mut Link,
     requests: &mut Slab<Request>,
     id: u64,
     most: usize,
-) -> Streamed {
+) -> DataSent {
     let Some(Request { state: State::Send(send), .. }) = requests.get_mut(id) else {
-        return Streamed::Over(0);
+        debug_assert!(false, "a send that was granted ends when all has left, or with its peer");
+        return DataSent::All(0);
     };
-    let SendStep::Stream { to, room, sent } = &mut send.step else { return Streamed::Over(0) };
-    // Four at least, so that both sides copy at the same time, where frames may be of several lengths.
+    let SendStep::PushGranted { to, room, sent } = &mut send.step else {
+        debug_assert!(false, "a send in the queue of granted ones was granted");
+        return DataSent::All(0);
+    };
+    // At least four frames, so that both sides copy at the same time, where the fabric takes frames of any length.
     let Caps { piece, max_bcopy, .. } = port.caps(link.peer);
     let longer = (*room / 4).clamp(piece as u64, 2 * piece as u64).next_multiple_of(PAGE);
     let piece = if 2 * piece <= max_bcopy { longer.min(max_bcopy as u64) } else { piece as u64 };
-    let mut pieces = 0;
+    let mut frames = 0;
     while *sent < *room {
         let left = *room - *sent;
-        // No frame of its own for a little rest.
+        // A last rest of less than a page goes with the frame before it.
         let len = if left < piece + PAGE && left <= max_bcopy as u64 { left } else { piece } as usize;
         let head = wire::control(Kind::Data, *to, *sent);
-        if pieces == most || link.post_data(port, head, &send.data, *sent, len).is_err() {
-            return Streamed::Stuck(pieces);
+        if frames == most || link.post_data(port, head, &send.data, *sent, len).is_err() {
+            return DataSent::Blocked(frames);
         }
         *sent += len as u64;
-        pieces += 1;
+        frames += 1;
     }
-    Streamed::Over(pieces)
+    DataSent::All(frames)
 }

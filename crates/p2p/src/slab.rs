@@ -1,24 +1,25 @@
-//! [`Slab`]: values by ids that are never used twice.
+//! [`Slab`]: values with ids, of which none is used twice.
 
-/// Values in slots; an id is (generation, slot), so that an old id finds nothing. 0 is never an id.
+/// Values in entries that are reused; an id is (generation, index of the entry), so that an old id finds nothing. 0 is never
+/// an id.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
-    slots: Vec<Slot<T>>,
+    entries: Vec<Entry<T>>,
     free: Vec<u32>,
 }
 
 #[derive(Debug)]
-struct Slot<T> {
+struct Entry<T> {
     generation: u32,
     value: Option<T>,
 }
 
 impl<T> Slab<T> {
     /// Bytes of one value.
-    pub(crate) const EACH: usize = size_of::<Slot<T>>();
+    pub(crate) const EACH: usize = size_of::<Entry<T>>();
 
     pub(crate) fn new() -> Self {
-        Self { slots: Vec::new(), free: Vec::new() }
+        Self { entries: Vec::new(), free: Vec::new() }
     }
 
     #[inline(always)]
@@ -26,78 +27,78 @@ impl<T> Slab<T> {
         self.insert_with(|_| value)
     }
 
-    /// Inserts what `f` makes of the id.
+    /// Inserts the value that `f` makes from the id.
     #[inline(always)]
     pub(crate) fn insert_with(&mut self, f: impl FnOnce(u64) -> T) -> u64 {
         let at = self.free.pop().unwrap_or_else(|| self.grow());
-        let slot = &mut self.slots[at as usize];
-        let id = id(slot.generation, at);
-        // A slot that is free holds nothing: the compiler need not look for what to drop.
-        std::mem::forget(slot.value.replace(f(id)));
+        let entry = &mut self.entries[at as usize];
+        let id = id(entry.generation, at);
+        // A free entry holds nothing: this tells the compiler that there is nothing to drop.
+        std::mem::forget(entry.value.replace(f(id)));
         id
     }
 
     #[cold]
     fn grow(&mut self) -> u32 {
-        let at = u32::try_from(self.slots.len()).expect("fewer than 2^32 live requests");
-        self.slots.push(Slot { generation: 1, value: None });
+        let at = u32::try_from(self.entries.len()).expect("fewer than 2^32 live requests");
+        self.entries.push(Entry { generation: 1, value: None });
         at
     }
 
     #[inline]
     pub(crate) fn get(&self, id: u64) -> Option<&T> {
-        let slot = self.slots.get(id as u32 as usize)?;
-        if slot.generation != (id >> 32) as u32 {
+        let entry = self.entries.get(id as u32 as usize)?;
+        if entry.generation != (id >> 32) as u32 {
             return None;
         }
-        slot.value.as_ref()
+        entry.value.as_ref()
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, id: u64) -> Option<&mut T> {
-        let slot = self.slots.get_mut(id as u32 as usize)?;
-        if slot.generation != (id >> 32) as u32 {
+        let entry = self.entries.get_mut(id as u32 as usize)?;
+        if entry.generation != (id >> 32) as u32 {
             return None;
         }
-        slot.value.as_mut()
+        entry.value.as_mut()
     }
 
     #[inline]
     pub(crate) fn remove(&mut self, id: u64) -> Option<T> {
         let at = id as u32;
-        let slot = self.slots.get_mut(at as usize)?;
-        if slot.generation != (id >> 32) as u32 {
+        let entry = self.entries.get_mut(at as usize)?;
+        if entry.generation != (id >> 32) as u32 {
             return None;
         }
-        let value = slot.value.take()?;
-        Self::vacate(slot, &mut self.free, at);
+        let value = entry.value.take()?;
+        Self::vacate(entry, &mut self.free, at);
         Some(value)
     }
 
-    /// As [`Slab::remove`], for a value with nothing in it that would have to be dropped.
+    /// As [`Slab::remove`], for a value that owns nothing that would have to be dropped.
     #[inline]
     pub(crate) fn forget(&mut self, id: u64) {
-        if let Some(slot) = self.slots.get_mut(id as u32 as usize)
-            && slot.generation == (id >> 32) as u32
-            && slot.value.is_some()
+        if let Some(entry) = self.entries.get_mut(id as u32 as usize)
+            && entry.generation == (id >> 32) as u32
+            && entry.value.is_some()
         {
-            std::mem::forget(slot.value.take());
-            Self::vacate(slot, &mut self.free, id as u32);
+            std::mem::forget(entry.value.take());
+            Self::vacate(entry, &mut self.free, id as u32);
         }
     }
 
-    /// A slot whose generations are used up is left alone.
+    /// Frees a entry for reuse, unless its generations are used up.
     #[inline]
-    fn vacate(slot: &mut Slot<T>, free: &mut Vec<u32>, at: u32) {
-        if slot.generation < u32::MAX {
-            slot.generation += 1;
+    fn vacate(entry: &mut Entry<T>, free: &mut Vec<u32>, at: u32) {
+        if entry.generation < u32::MAX {
+            entry.generation += 1;
             free.push(at);
         }
     }
 
     /// All values with their ids, in no particular order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
-        self.slots
+        self.entries
             .iter()
             .enumerate()
             .filter_map(|(at, s)| Some((id(s.generation, at as u32), s.value.as_ref()?)))

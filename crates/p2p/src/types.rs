@@ -1,23 +1,23 @@
-//! The words of the engine's interface: arguments, identifiers, results.
+//! Arguments, identifiers and results of [`crate::P2p`].
 
 use std::sync::Arc;
 
 use banyan_datatype::Data;
 use banyan_transport::Peer;
 
-/// Sizes that the engine works with. All ranks that talk must use the same `initial_credit`.
+/// Sizes that [`crate::P2p`] works with. All ranks that talk must have the same `initial_credit`.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Bytes of unexpected payload (and envelopes) this process is willing to hold, over all peers.
     pub budget: usize,
-    /// Bytes of eager messages that any two processes may have in flight without having asked.
-    /// The same number on both sides.
+    /// Bytes of eager messages that a process may have in flight to another one from the start, without having asked for
+    /// credit. Both have the same number.
     pub initial_credit: usize,
 }
 
 impl Config {
-    /// Half of `budget` bytes is split evenly over `ranks` processes as initial credit; the other half is
-    /// lent to those that turn out to need more.
+    /// Half of `budget` bytes is split evenly over `ranks` processes as initial credit (at most 2 MiB each); the other half
+    /// is lent to those that turn out to need more.
     pub fn new(budget: usize, ranks: u32) -> Self {
         let share = budget / 2 / (ranks.max(1) as usize);
         Self { budget, initial_credit: share.min(2 << 20) }
@@ -30,22 +30,22 @@ impl Default for Config {
     }
 }
 
-/// A request of the engine. Ids are never used twice.
+/// Id of a request of [`crate::P2p`]. No id is used twice.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ReqId(pub u64);
 
-/// A message taken out of matching by [`crate::Engine::mprobe`].
+/// Id of a message taken out of matching by [`crate::P2p::mprobe`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct MsgId(pub u64);
 
-/// When a send is complete (MPI 5.0, 3.4). Buffered sends are standard ones of a copy.
+/// When a send is complete (MPI 5.0, 3.4). A buffered send is a standard send of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
     /// When the buffer may be used again.
     Standard,
-    /// When, besides, the receiver has matched the message.
+    /// When the buffer may be used again and the receiver has matched the message.
     Sync,
-    /// As standard; the user promises that the receive is posted.
+    /// When the buffer may be used again; the user promises that the receive is posted.
     Ready,
 }
 
@@ -60,9 +60,9 @@ pub struct SendArgs<'a> {
     pub tag: i32,
     /// Rank of this process in the communicator, as the receiver sees it.
     pub src_rank: u32,
-    /// The bytes.
+    /// The bytes to send.
     pub data: &'a Data,
-    /// When it is complete.
+    /// When the send is complete.
     pub mode: Mode,
 }
 
@@ -79,7 +79,7 @@ pub struct RecvArgs<'a> {
     pub data: &'a Data,
 }
 
-/// What is known of a message before it is received.
+/// What a receiver knows of a message before it is received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Envelope {
     /// Rank of the sender in the communicator.
@@ -93,13 +93,13 @@ pub struct Envelope {
 /// The outcome of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Completion {
-    /// Rank of the sender in the communicator (for sends, one's own).
+    /// Rank of the sender in the communicator; of a send, that of this process.
     pub source: u32,
     /// Tag of the message (of keyed messages: 0).
     pub tag: i32,
-    /// Bytes moved: for receives what was written to the buffer, for sends the message's length.
+    /// Bytes moved: of a receive those written to the buffer, of a send the message's length.
     pub bytes: u64,
-    /// It was cancelled, and no byte moved.
+    /// The request was cancelled, and no byte moved.
     pub cancelled: bool,
     /// What went wrong, if anything did.
     pub fault: Option<Fault>,
@@ -108,7 +108,7 @@ pub struct Completion {
 /// Why a request did not do what was asked.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// The message was longer than the buffer; what fits was received.
+    /// The message was longer than the buffer; the bytes that fit were received.
     Truncated {
         /// Bytes sent.
         sent: u64,
@@ -117,9 +117,9 @@ pub enum Fault {
     },
     /// The other process is gone.
     PeerDown {
-        /// Which one.
+        /// The process.
         peer: Peer,
-        /// Why, in words for people.
+        /// Why it is gone, for people; a sentence in which "it" is the process.
         cause: Arc<str>,
     },
 }
@@ -127,9 +127,9 @@ pub enum Fault {
 /// Whether an operation is over when the call returns.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Started {
-    /// It is; there is no request. A peer that is gone shows as [`Completion::fault`].
+    /// The operation is over; there is no request. A peer that is gone shows as [`Completion::fault`].
     Done(Completion),
-    /// It is not: [`crate::Engine::test`] this one.
+    /// The operation goes on: [`crate::P2p::test`] tells when it is over.
     Pending(ReqId),
 }
 
@@ -138,19 +138,19 @@ pub enum Started {
 pub struct Wait {
     /// The request.
     pub id: ReqId,
-    /// The process waited for; `None` is any.
+    /// The process that is waited for; `None` is any.
     pub peer: Option<Peer>,
     /// Context of the communicator.
     pub ctx: u64,
     /// Tag; `None` is any, or a keyed message.
     pub tag: Option<i32>,
-    /// Bytes of the message (of receives that are not matched: room for them).
+    /// Bytes of the message; of a receive that is not matched, its room in bytes.
     pub bytes: u64,
     /// What has to happen next, as in "send: waits for a matching receive".
     pub state: &'static str,
 }
 
-/// Counters since the engine was made.
+/// Counters since [`crate::P2p::new`].
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Stats {
     /// Messages sent eagerly.
@@ -167,10 +167,11 @@ pub struct Stats {
     pub get_refused: u64,
     /// Messages that arrived before their receive.
     pub unexpected: u64,
-    /// Bytes of unexpected payload held now.
-    pub held: u64,
-    /// The most that was ever held, bytes.
-    pub held_most: u64,
-    /// Frames that made no sense and were dropped.
-    pub nonsense: u64,
+    /// Bytes of unexpected payload kept now.
+    pub buffered: u64,
+    /// The most that was ever kept, bytes.
+    pub buffered_most: u64,
+    /// Frames that were dropped: of a peer that misbehaved, too late for a request that is gone, or of a class that is not
+    /// for messages (or, of class Control, too long or too many).
+    pub misbehaved: u64,
 }

@@ -1,55 +1,82 @@
-//! What frames of the engine look like: kinds, and the fixed bodies of the rendezvous.
+//! The frames of point-to-point messages: their kinds, and the fixed bodies of the rendezvous.
 //!
-//! `aux` of every frame is credit that comes back, in units of [`crate::credit::UNIT`] bytes. Envelopes (the
+//! `aux` of every frame returns credit to its receiver, in units of [`crate::credit::UNIT`] bytes. Envelopes (the
 //! first three kinds) are of class P2p (`a` tag, `b` rank of the sender) or Coll (`a`, `b` low and high half
-//! of the key); all other frames are of class P2p. A body may be longer than what its kind defines: the
+//! of the key); all other frames but fragments are of class P2p. A body may be longer than its kind defines: the
 //! rest is for later versions (memory that both ends claim chunks of) and is skipped.
 
 use banyan_transport::{Class, Head};
 
+use crate::misbehaved::Misbehaved;
+
+/// What a frame is. *Sender* and *receiver* are those of the message, not of the frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Kind {
-    /// A whole message. Body: payload.
+    /// Sender to receiver: a whole message. Body: payload. The receiver unpacks it into the posted receive that matches,
+    /// or keeps it as unexpected.
     Eager = 0,
-    /// A whole message whose sender waits until it is matched. Body: id of the send, payload.
+    /// Sender to receiver: a whole message whose send completes when it is matched. Body: id of the send, payload. The
+    /// receiver treats it as [`Kind::Eager`], and sends [`Kind::Fin`] when it is matched.
     EagerSync = 1,
-    /// A message is ready to be fetched. Body: [`Rts`].
+    /// Sender to receiver: request to send, the envelope of a message whose payload does not travel with it. Body: [`Rts`].
+    /// The receiver matches it, or keeps it as unexpected; once it is matched, the receiver reads the sender's memory,
+    /// sends [`Kind::Cts`], or lets the fragments come.
     Rts = 2,
-    /// Send it in pieces. `ctx` id of the send; body: [`Cts`].
+    /// Receiver to sender: clear to send. `ctx` id of the send; body: [`Cts`]. The sender sends the bytes that are asked for
+    /// as [`Kind::Data`].
     Cts = 3,
-    /// A piece. `ctx` id of the receive, `a` and `b` low and high half of the offset; body: payload.
+    /// Sender to receiver: bytes that a CTS asked for. `ctx` id of the receive, `a` and `b` low and high half of the
+    /// offset; body: payload. The receiver unpacks them.
     Data = 4,
-    /// The message was taken, the sender is free. `ctx` id of the send.
-    Taken = 5,
-    /// Forget the message if it is not matched. `ctx` context; body: id of the send, [`crate::wire::id`].
+    /// Receiver to sender: the message is received (an [`Kind::EagerSync`]: matched), or never will be. `ctx` id of the
+    /// send, which is complete.
+    Fin = 5,
+    /// Sender to receiver: the send is to be cancelled. `ctx` context; body: id of the send. A receiver that has not matched
+    /// the message drops it and sends [`Kind::Cancelled`]; otherwise the answer to the message itself is on its way.
     Cancel = 6,
-    /// It is forgotten. `ctx` id of the send.
+    /// Receiver to sender: the message was dropped. `ctx` id of the send, which is complete as cancelled.
     Cancelled = 7,
-    /// Only for `aux`.
+    /// Either way: no body, carries returned credit in `aux`.
     Credit = 8,
-    /// Give back credit beyond the initial one.
-    Recall = 9,
-    /// Here it is: `a` units.
-    Return = 10,
-    /// The next bytes of what was offered last, unasked. Of the offer's class; `ctx` id of the send, `a` and `b` low
-    /// and high half of the offset; body: payload.
-    Early = 11,
-    /// Somebody here looks for a message that may be behind those announced: announce more.
-    More = 12,
+    /// From a process that has no more credit to lend: its peer is to return what it has beyond the initial credit.
+    RecallCredit = 9,
+    /// Reply to [`Kind::RecallCredit`]: returns `a` credit units.
+    ReturnCredit = 10,
+    /// Sender to receiver: the next bytes of the message of the last RTS, sent without a CTS. Of the RTS's class; `ctx` id
+    /// of the send, `a` and `b` low and high half of the offset; body: payload. The receiver unpacks them, or keeps them
+    /// with the RTS.
+    Fragment = 11,
+    /// Receiver to sender: a receive or probe looks for a message that may be behind those announced. The sender announces
+    /// another window of messages.
+    AnnounceMore = 12,
 }
 
 impl Kind {
     #[inline]
     pub(crate) fn from_u8(value: u8) -> Option<Kind> {
         use Kind::*;
-        [Eager, EagerSync, Rts, Cts, Data, Taken, Cancel, Cancelled, Credit, Recall, Return, Early, More]
-            .get(value as usize)
-            .copied()
+        [
+            Eager,
+            EagerSync,
+            Rts,
+            Cts,
+            Data,
+            Fin,
+            Cancel,
+            Cancelled,
+            Credit,
+            RecallCredit,
+            ReturnCredit,
+            Fragment,
+            AnnounceMore,
+        ]
+        .get(value as usize)
+        .copied()
     }
 }
 
-/// Longest message: what an address space can hold, with room for sums.
+/// The longest message, bytes: what an address space can hold, so that sums of two do not overflow.
 pub(crate) const LONGEST: u64 = 1 << 60;
 
 /// The body of a request to send.
@@ -59,32 +86,32 @@ pub(crate) struct Rts {
     pub(crate) total: u64,
     /// Id of the send.
     pub(crate) id: u64,
-    /// It would have been eager, had there been credit.
+    /// The message would have been eager, had there been credit.
     pub(crate) starved: bool,
-    /// All of it follows unasked, and the sender awaits no answer.
-    pub(crate) follows: bool,
-    /// No message with a tag is announced after it until one is answered, or more are asked for.
+    /// All of the message follows as fragments, and the sender awaits no reply.
+    pub(crate) pushed: bool,
+    /// The sender announces no message with a tag after this one until one is answered, or more are asked for.
     pub(crate) last: bool,
-    /// The bytes can be read where they lie.
+    /// The receiver may read the bytes from the sender's memory.
     pub(crate) readable: bool,
-    /// Where that is: address and key.
-    pub(crate) place: (u64, u64),
+    /// Where the sender exposes them: address and key; zeros if it does not.
+    pub(crate) exposed: (u64, u64),
 }
 
-const HAS_REGION: u32 = 1;
+const READABLE: u32 = 1;
 const STARVED: u32 = 2;
-const FOLLOWS: u32 = 4;
+const PUSHED: u32 = 4;
 const LAST: u32 = 8;
 
 impl Rts {
     pub(crate) const MOST: usize = 36;
 
-    /// Writes the body; gives its length.
+    /// Writes the body; gives its length in bytes.
     pub(crate) fn encode(&self, out: &mut [u8; Self::MOST]) -> usize {
         let flag = |set: bool, flag: u32| if set { flag } else { 0 };
-        let flags = flag(self.readable, HAS_REGION)
+        let flags = flag(self.readable, READABLE)
             | flag(self.starved, STARVED)
-            | flag(self.follows, FOLLOWS)
+            | flag(self.pushed, PUSHED)
             | flag(self.last, LAST);
         out[..8].copy_from_slice(&self.total.to_le_bytes());
         out[8..16].copy_from_slice(&self.id.to_le_bytes());
@@ -95,27 +122,33 @@ impl Rts {
         36
     }
 
-    pub(crate) fn decode(body: &[u8]) -> Option<Rts> {
-        let (total, id) = (word(body, 0)?, word(body, 8)?);
-        let flags = u32::from_le_bytes(*body.get(16..)?.first_chunk()?);
-        let [readable, starved, follows, last] =
-            [HAS_REGION, STARVED, FOLLOWS, LAST].map(|flag| flags & flag != 0);
-        let place = if readable { (word(body, 20)?, word(body, 28)?) } else { (0, 0) };
-        (total <= LONGEST).then_some(Rts { total, id, starved, follows, last, readable, place })
+    /// Reads the body; flags that are not known are ignored.
+    pub(crate) fn decode(body: &[u8]) -> Result<Rts, Misbehaved> {
+        let rts = Self::fields(body).ok_or(Misbehaved::ShortBody)?;
+        if rts.total > LONGEST { Err(Misbehaved::TooLong) } else { Ok(rts) }
     }
 
-    /// Where the bytes can be read, if they can.
+    fn fields(body: &[u8]) -> Option<Rts> {
+        let (total, id) = (word(body, 0)?, word(body, 8)?);
+        let flags = u32::from_le_bytes(*body.get(16..)?.first_chunk()?);
+        let [readable, starved, pushed, last] =
+            [READABLE, STARVED, PUSHED, LAST].map(|flag| flags & flag != 0);
+        let exposed = if readable { (word(body, 20)?, word(body, 28)?) } else { (0, 0) };
+        Some(Rts { total, id, starved, pushed, last, readable, exposed })
+    }
+
+    /// Where the bytes can be read, if they can: address and key.
     pub(crate) fn region(&self) -> Option<(u64, u64)> {
-        self.readable.then_some(self.place)
+        self.readable.then_some(self.exposed)
     }
 }
 
-/// The body of a clearance to send.
+/// The body of a clear to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Cts {
     /// Id of the receive.
     pub(crate) id: u64,
-    /// Send this many bytes, from the start.
+    /// Bytes to send, from the start of the message.
     pub(crate) room: u64,
 }
 
@@ -127,14 +160,15 @@ impl Cts {
         out
     }
 
-    pub(crate) fn decode(body: &[u8]) -> Option<Cts> {
-        Some(Cts { id: word(body, 0)?, room: word(body, 8)? })
+    pub(crate) fn decode(body: &[u8]) -> Result<Cts, Misbehaved> {
+        let fields = || Some(Cts { id: word(body, 0)?, room: word(body, 8)? });
+        fields().ok_or(Misbehaved::ShortBody)
     }
 }
 
-/// An id at the start of a body.
-pub(crate) fn id(body: &[u8]) -> Option<u64> {
-    word(body, 0)
+/// The id of a send at the start of a body.
+pub(crate) fn id(body: &[u8]) -> Result<u64, Misbehaved> {
+    word(body, 0).ok_or(Misbehaved::ShortBody)
 }
 
 /// The head of an envelope of a message with a tag.
@@ -149,19 +183,19 @@ pub(crate) fn keyed(kind: Kind, ctx: u64, key: u64) -> Head {
     Head { class: Class::Coll, kind: kind as u8, aux: 0, a: key as u32, b: (key >> 32) as u32, ctx }
 }
 
-/// The head of bytes that follow the offer of send `id` unasked.
+/// The head of a fragment of send `id`, from byte `at` of the message on.
 #[inline]
-pub(crate) fn early(class: Class, id: u64, at: u64) -> Head {
-    Head { class, ..control(Kind::Early, id, at) }
+pub(crate) fn fragment(class: Class, id: u64, at: u64) -> Head {
+    Head { class, ..control(Kind::Fragment, id, at) }
 }
 
-/// The head of everything else.
+/// The head of a frame of any other kind; `wide` goes to `a` and `b`.
 #[inline]
 pub(crate) fn control(kind: Kind, ctx: u64, wide: u64) -> Head {
     Head { class: Class::P2p, kind: kind as u8, aux: 0, a: wide as u32, b: (wide >> 32) as u32, ctx }
 }
 
-/// The two halves of `a` and `b` as one word.
+/// `a` and `b` as one word: `a` is the low half.
 #[inline]
 pub(crate) fn wide(head: &Head) -> u64 {
     u64::from(head.a) | u64::from(head.b) << 32
@@ -178,26 +212,26 @@ mod tests {
 
     #[test]
     fn bodies_come_back_and_short_ones_are_refused() {
-        for (readable, place) in [(false, (0, 0)), (true, (7, u64::MAX))] {
+        for (readable, exposed) in [(false, (0, 0)), (true, (7, u64::MAX))] {
             for bit in 0..4 {
-                let [starved, follows, last] = [1, 2, 3].map(|flag| bit == flag);
+                let [starved, pushed, last] = [1, 2, 3].map(|flag| bit == flag);
                 let id = 0x1234_5678_9abc_def0;
-                let rts = Rts { total: 1 << 40, id, starved, follows, last, readable, place };
+                let rts = Rts { total: 1 << 40, id, starved, pushed, last, readable, exposed };
                 let mut out = [0; Rts::MOST];
                 let len = rts.encode(&mut out);
-                assert_eq!(Rts::decode(&out[..len]), Some(rts));
-                assert!((0..len).all(|cut| Rts::decode(&out[..cut]).is_none()));
+                assert_eq!(Rts::decode(&out[..len]), Ok(rts));
+                assert!((0..len).all(|cut| Rts::decode(&out[..cut]) == Err(Misbehaved::ShortBody)));
             }
         }
         let mut out = [0; Rts::MOST];
         let rts = Rts { total: LONGEST, ..Rts::decode(&[0; 20]).unwrap() };
         rts.encode(&mut out);
-        assert_eq!(Rts::decode(&out), Some(rts));
+        assert_eq!(Rts::decode(&out), Ok(rts));
         Rts { total: LONGEST + 1, ..rts }.encode(&mut out);
-        assert_eq!(Rts::decode(&out), None);
+        assert_eq!(Rts::decode(&out), Err(Misbehaved::TooLong));
         let cts = Cts { id: 3, room: 9 };
-        assert_eq!(Cts::decode(&cts.encode()), Some(cts));
-        assert_eq!(Cts::decode(&cts.encode()[..15]), None);
+        assert_eq!(Cts::decode(&cts.encode()), Ok(cts));
+        assert_eq!(Cts::decode(&cts.encode()[..15]), Err(Misbehaved::ShortBody));
     }
 
     #[test]

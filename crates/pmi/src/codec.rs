@@ -1,4 +1,4 @@
-//! Frames as bytes: a length (u32, little-endian) and a postcard body. Pure; nothing here trusts its input.
+//! Frames as bytes: a length (u32, little-endian) and a postcard body. Pure; no input is trusted.
 
 use serde::{Serialize, de::DeserializeOwned};
 use thiserror::Error;
@@ -11,7 +11,7 @@ pub const PREFIX: usize = 4;
 /// Most bytes of a body.
 pub const MAX_BODY: usize = 256 << 10;
 
-/// Why bytes are not a frame. The stream cannot be trusted after it.
+/// Why bytes are not a frame. The rest of the stream cannot be trusted either.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum CodecError {
     /// The length is larger than [`MAX_BODY`].
@@ -25,7 +25,7 @@ pub enum CodecError {
 /// Appends `frame` to `out`.
 ///
 /// # Errors
-/// [`CodecError::TooLong`] if it does not fit; `out` is unchanged then.
+/// [`CodecError::TooLong`] if the body is longer than [`MAX_BODY`]; `out` is unchanged then.
 pub fn encode<T: Serialize>(frame: &T, out: &mut Vec<u8>) -> Result<(), CodecError> {
     let body = postcard::to_allocvec(frame).map_err(|_| CodecError::Malformed)?;
     let length = u32::try_from(body.len()).ok().filter(|&n| n as usize <= MAX_BODY);
@@ -35,7 +35,7 @@ pub fn encode<T: Serialize>(frame: &T, out: &mut Vec<u8>) -> Result<(), CodecErr
     Ok(())
 }
 
-/// The first frame of `bytes` and how many bytes it took; `None` if it is not complete yet.
+/// The first frame of `bytes` and its length in bytes, prefix included; `None` if it is not complete yet.
 ///
 /// # Errors
 /// If the bytes can never become a frame.
@@ -52,12 +52,12 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<Option<(T, usize)>, C
     }
 }
 
-/// [`decode`] of what an agent receives.
+/// [`decode`] for the agent, which receives requests.
 pub fn decode_request(bytes: &[u8]) -> Result<Option<(Request, usize)>, CodecError> {
     decode(bytes)
 }
 
-/// [`decode`] of what a rank receives.
+/// [`decode`] for a rank, which receives replies.
 pub fn decode_reply(bytes: &[u8]) -> Result<Option<(Reply, usize)>, CodecError> {
     decode(bytes)
 }

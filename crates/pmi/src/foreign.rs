@@ -1,9 +1,9 @@
-//! Other launchers: their traces in the environment, so that a program started by one of them says so instead
-//! of running N times as rank 0 of 1.
+//! Other launchers: their variables in the environment, so that a program started by one of them fails with its name
+//! instead of running N times as rank 0 of 1.
 
 use std::ffi::OsString;
 
-/// What our launcher takes out of its ranks' environment.
+/// Variables that our launcher removes from its ranks' environment.
 pub(crate) const VARIABLES: &[&str] = &[
     "PMI_FD",
     "PMI_RANK",
@@ -33,7 +33,7 @@ pub fn foreign_launcher(
     let alone = |name: &str| number(name) == Some(1);
 
     if let Some(fd) = number("PMI_FD") {
-        // A descriptor that is not open any more is what a rank of that launcher left to its children.
+        // If the descriptor is not open any more, this process is a child of a rank of that launcher.
         let live = i32::try_from(fd).is_ok_and(&is_socket);
         if live && !alone("PMI_SIZE") {
             return Some(found("a PMI launcher (Hydra, Intel MPI, Slurm's pmi2)", "PMI_FD", &fd));
@@ -51,7 +51,7 @@ pub fn foreign_launcher(
     {
         return Some(found("a PMIx launcher (Open MPI, PRRTE, Slurm's pmix)", "PMIX_NAMESPACE", &namespace));
     }
-    // Our own mpirun sets these too, for programs that look for them, and beside them what Open MPI never sets.
+    // Our own mpirun sets these, too, for programs that look for them, and MPI_LOCALRANKID, which Open MPI never sets.
     if number("OMPI_COMM_WORLD_SIZE").is_some_and(|size| size > 1) && text("MPI_LOCALRANKID").is_none() {
         let rank = number("OMPI_COMM_WORLD_RANK").unwrap_or(0);
         return Some(found("Open MPI's mpirun", "OMPI_COMM_WORLD_RANK", &rank));

@@ -1,4 +1,4 @@
-//! What rank and agent say to each other.
+//! The frames that rank and agent send to each other.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 /// there to say so when they do not.
 pub const VERSION: u32 = 3;
 
-/// Most bytes of a card (the addresses that a rank publishes).
-pub const MAX_CARD: usize = 64 << 10;
+/// Most bytes of a business card (the addresses that a rank publishes).
+pub const MAX_BUSINESS_CARD: usize = 64 << 10;
 
 /// Most bytes of a message or name; longer ones are cut.
 pub const MAX_TEXT: usize = 4 << 10;
@@ -15,19 +15,19 @@ pub const MAX_TEXT: usize = 4 << 10;
 /// From rank to agent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Request {
-    /// A process takes the rank's place in the job.
+    /// A process joins the job as this rank.
     Hello {
         /// [`VERSION`] of the rank's library.
         version: u32,
         /// Its process id, as it knows itself.
         pid: u32,
     },
-    /// The rank's addresses, for whoever looks them up. At most [`MAX_CARD`] bytes; said once.
+    /// The rank's addresses, for the ranks that look them up. At most [`MAX_BUSINESS_CARD`] bytes; sent once.
     Publish {
         /// Opaque to the agent.
-        card: Vec<u8>,
+        business_card: Vec<u8>,
     },
-    /// Asks for a rank's card; answered by [`Reply::Card`] when that rank has published.
+    /// Asks for a rank's business card; answered by [`Reply::BusinessCard`] when that rank has published.
     Lookup {
         /// Rank in MPI_COMM_WORLD.
         rank: u32,
@@ -43,9 +43,9 @@ pub enum Request {
         /// For the user; may be empty. Cut to [`MAX_TEXT`] bytes.
         message: String,
     },
-    /// What the user should know and other ranks may say, too: told once, with the number of the others.
+    /// A text for the user that other ranks may send, too: it is shown once, with the number of the others.
     Notice {
-        /// At most [`MAX_TEXT`] bytes; the same at all ranks that mean the same.
+        /// At most [`MAX_TEXT`] bytes. Ranks with the same cause must send equal texts.
         text: String,
     },
 }
@@ -53,26 +53,26 @@ pub enum Request {
 /// From agent to rank.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Reply {
-    /// The rank's place in the job. Always the first frame.
+    /// The description of the job for this rank. Always the first frame.
     Welcome {
         /// [`VERSION`] of the agent.
         version: u32,
         /// The job as this rank sees it.
         job: Box<Job>,
     },
-    /// A process said hello for a rank that has been taken already.
+    /// A process said hello for a rank as which another process has joined.
     Refused {
         /// The process that is refused.
         pid: u32,
         /// Why.
         reason: String,
     },
-    /// The card of a rank that was looked up.
-    Card {
-        /// Whose.
+    /// The business card of a rank that was looked up.
+    BusinessCard {
+        /// The rank whose business card this is.
         rank: u32,
-        /// What it published.
-        card: Vec<u8>,
+        /// The business card, as that rank published it.
+        business_card: Vec<u8>,
     },
 }
 
@@ -81,11 +81,11 @@ pub enum Reply {
 pub struct Job {
     /// This rank in MPI_COMM_WORLD, below `size`.
     pub rank: u32,
-    /// Ranks in MPI_COMM_WORLD, at least 1.
+    /// Number of ranks in MPI_COMM_WORLD, at least 1.
     pub size: u32,
     /// This rank among those of its host.
     pub local_rank: u32,
-    /// Ranks of the job on this host.
+    /// Number of ranks of the job on this host.
     pub local_size: u32,
     /// Which ranks live on which host, as runs; see [`Job::node_of`].
     pub nodes: Vec<NodeRun>,
@@ -93,7 +93,7 @@ pub struct Job {
     pub appnum: u32,
     /// How many programs were joined by `:`.
     pub apps: u32,
-    /// Ranks that run this rank's program.
+    /// Number of ranks that run this rank's program.
     pub app_size: u32,
     /// The program as it was named on the command line (cut to [`MAX_TEXT`] bytes).
     pub command: String,
@@ -101,13 +101,13 @@ pub struct Job {
     pub universe_size: u32,
     /// Names the job; drawn at random.
     pub job_id: u64,
-    /// Known to the job's ranks only: connections between them must prove that they know it.
+    /// Known to the job's ranks only: connections between ranks must prove that they know it.
     pub secret: [u8; 32],
     /// Cores of this host that the job may use (affinity and CPU quota), at least 1.
     pub cores: u32,
     /// Name of this host, for messages.
     pub host: String,
-    /// Settings that all ranks must have alike, as name and value; see [`crate::settings::COMMON`].
+    /// Settings that must be equal at all ranks, as name and value; see [`crate::settings::COMMON`].
     pub settings: Vec<(String, String)>,
     /// Inherited descriptor of the host's shared memory (a memfd, zero-filled), if the agent could make one.
     pub memory_fd: Option<i32>,
@@ -127,7 +127,7 @@ pub struct NodeRun {
 }
 
 impl Job {
-    /// A job of one process that nobody launched: rank 0 of 1.
+    /// A job of one process that no launcher started: rank 0 of 1.
     pub fn singleton(cores: u32) -> Job {
         Job {
             rank: 0,
@@ -153,7 +153,7 @@ impl Job {
 
     /// The value of a setting of the job, if it is set.
     pub fn setting(&self, name: &str) -> Option<&str> {
-        self.settings.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+        self.settings.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
     /// The host that `rank` lives on.
@@ -162,7 +162,7 @@ impl Job {
         after.checked_sub(1).map_or(0, |at| self.nodes[at].node)
     }
 
-    /// What the rest of the library relies on; a frame that breaks it is refused.
+    /// True if the job meets the conditions that the rest of the library relies on; otherwise the frame is refused.
     pub(crate) fn is_sound(&self) -> bool {
         self.size >= 1
             && self.rank < self.size

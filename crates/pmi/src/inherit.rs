@@ -1,8 +1,9 @@
-//! Inherited descriptors: how a rank finds its socket, and how it knows that it is really its own.
+//! Inherited descriptors: how a rank finds its bootstrap socket, and how it checks that it is really that socket.
 //!
 //! The variable holds `FD:INODE:AGENT`. A descriptor number alone may name anything after a wrapper closed and
-//! reopened files; the inode of the socket is unique while the job lives. Where the socket is not there, the agent's process
-//! id tells a rank that lost it from a program that only has the variable left over: see [`kin`].
+//! reopened files; the inode of the socket is unique while the job lives. Where the descriptor is not that socket, the
+//! agent's process id tells a rank that lost it from a program that only has the variable left over: see
+//! [`relation_to_job`].
 
 use std::ffi::{CStr, OsStr};
 use std::fs;
@@ -21,7 +22,7 @@ pub const FD_VARIABLE: &str = match FD_NAME.to_str() {
 /// [`FD_VARIABLE`] for functions of C.
 pub const FD_NAME: &CStr = c"BANYAN_PMI_FD";
 
-/// How many ancestors [`kin`] looks at.
+/// How many ancestors [`relation_to_job`] looks at.
 const MAX_ANCESTORS: usize = 64;
 
 /// Value of [`FD_VARIABLE`] for a rank that will inherit `socket` under the same number from this process, its agent.
@@ -35,30 +36,31 @@ pub fn fd_value(socket: impl AsFd) -> std::io::Result<String> {
 
 /// Descriptor number, inode and the agent's process id, as the launcher wrote them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Handed {
+pub(crate) struct SocketRef {
     pub(crate) fd: RawFd,
     pub(crate) inode: u64,
     pub(crate) agent: u32,
 }
 
-impl Handed {
-    pub(crate) fn parse(value: &OsStr) -> Option<Handed> {
+impl SocketRef {
+    pub(crate) fn parse(value: &OsStr) -> Option<SocketRef> {
         let (fd, rest) = value.to_str()?.split_once(':')?;
         let (inode, agent) = rest.split_once(':')?;
-        let handed = Handed { fd: fd.parse().ok()?, inode: inode.parse().ok()?, agent: agent.parse().ok()? };
-        (handed.fd > 2).then_some(handed)
+        let socket_ref =
+            SocketRef { fd: fd.parse().ok()?, inode: inode.parse().ok()?, agent: agent.parse().ok()? };
+        (socket_ref.fd > 2).then_some(socket_ref)
     }
 }
 
-/// Whether this program has rights that who started it has not (setuid, setgid, capabilities of its file): then the
-/// environment is a stranger's word.
+/// Whether this program has rights that the process that started it does not have (setuid, setgid, file capabilities):
+/// then the environment cannot be trusted.
 #[allow(unsafe_code, reason = "no safe face of getauxval is at hand, and this module has the right to one")]
 pub(crate) fn is_privileged() -> bool {
     // SAFETY: takes a plain number.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
-/// The most bytes of a file that this process may write, as far as the system tells: a sandbox may refuse that.
+/// Bytes of the largest file that this process may write; unlimited if a sandbox refuses to tell.
 #[allow(
     unsafe_code,
     reason = "rustix takes this call for one that cannot fail, and this module has the right to one"
@@ -70,17 +72,18 @@ pub(crate) fn largest_file() -> u64 {
     limit.rlim_cur
 }
 
-/// Adopts the socket and sets it to close on exec; `None` if that descriptor is not the socket it was.
+/// Adopts the socket and sets it to close on exec; `None` if the descriptor is not that socket.
 #[allow(unsafe_code, reason = "a descriptor that arrives by number can be owned in no other way")]
-pub(crate) fn adopt_socket(handed: Handed) -> Option<OwnedFd> {
-    if !is_open(handed.fd) {
+pub(crate) fn adopt_socket(socket_ref: SocketRef) -> Option<OwnedFd> {
+    if !is_open(socket_ref.fd) {
         return None;
     }
     // SAFETY: the descriptor is open (just checked), and the launcher's variable gives it to this process. If
     // it turns out to be something else, it is let go below without closing it.
-    let fd = unsafe { OwnedFd::from_raw_fd(handed.fd) };
-    let ours = fstat(&fd)
-        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_socket() && stat.st_ino == handed.inode);
+    let fd = unsafe { OwnedFd::from_raw_fd(socket_ref.fd) };
+    let ours = fstat(&fd).is_ok_and(|stat| {
+        FileType::from_raw_mode(stat.st_mode).is_socket() && stat.st_ino == socket_ref.inode
+    });
     if !ours || close_on_exec(&fd).is_err() {
         std::mem::forget(fd);
         return None;
@@ -111,40 +114,45 @@ pub(crate) fn is_socket(fd: RawFd) -> bool {
     link.is_ok_and(|target| target.to_string_lossy().starts_with("socket:"))
 }
 
-/// What a process that has the variable, and not the socket, is to the job.
+/// The relation to the job of a process that has the variable but not the socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kin {
-    /// A rank: a process above it holds the socket open for its children, and is a wrapper that closes descriptors.
+pub(crate) enum Relation {
+    /// A rank below a wrapper that closes descriptors: an ancestor holds the socket, open for its children.
     Wrapped,
-    /// A rank: nothing between it and the agent holds the socket, so it closed it itself, or a wrapper did that it replaced.
+    /// A rank that lost the socket: no process between it and the agent holds it, so the rank closed it, or a wrapper that
+    /// became the rank by exec.
     Closed,
-    /// A program that a rank started: a process above it has joined the job, and so set the socket to close on exec.
+    /// A program that a rank started: an ancestor has joined the job, and so set the socket to close on exec.
     Child,
-    /// None of the agent's: the variable was left over.
-    Stranger,
+    /// No descendant of the agent: the variable was left over.
+    Unrelated,
 }
 
-/// What this process is to the job of the agent that handed out the socket, which this process does not have. Joined processes keep
-/// the socket until they end, so that their children can tell.
-pub(crate) fn kin(handed: Handed) -> Kin {
-    let wanted = format!("socket:[{}]", handed.inode);
+/// The relation of this process, which does not have the socket, to the job of the agent. Processes that joined keep the
+/// socket until they end, so that their children can tell.
+pub(crate) fn relation_to_job(socket_ref: SocketRef) -> Relation {
+    let wanted = format!("socket:[{}]", socket_ref.inode);
     let mut pid = std::os::unix::process::parent_id();
     for _ in 0..MAX_ANCESTORS {
-        if pid == handed.agent {
-            return Kin::Closed;
+        if pid == socket_ref.agent {
+            return Relation::Closed;
         }
         if pid <= 1 {
             break;
         }
-        let held = fs::read_link(format!("/proc/{pid}/fd/{}", handed.fd));
+        let held = fs::read_link(format!("/proc/{pid}/fd/{}", socket_ref.fd));
         if held.is_ok_and(|target| target == Path::new(&wanted)) {
-            let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{}", handed.fd));
-            return if info.is_ok_and(|text| hands_on(&text)) { Kin::Wrapped } else { Kin::Child };
+            let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{}", socket_ref.fd));
+            return if info.is_ok_and(|text| survives_exec(&text)) {
+                Relation::Wrapped
+            } else {
+                Relation::Child
+            };
         }
         let Some(parent) = parent_of(pid) else { break };
         pid = parent;
     }
-    Kin::Stranger
+    Relation::Unrelated
 }
 
 fn is_open(fd: RawFd) -> bool {
@@ -155,8 +163,8 @@ fn close_on_exec(fd: &OwnedFd) -> rustix::io::Result<()> {
     fcntl_setfd(fd, fcntl_getfd(fd)? | FdFlags::CLOEXEC)
 }
 
-/// Reads the line `flags: 02000002` of a `/proc/PID/fdinfo` file.
-fn hands_on(fdinfo: &str) -> bool {
+/// True if the descriptor stays open over exec, by the line `flags: 02000002` of its `/proc/PID/fdinfo` file.
+fn survives_exec(fdinfo: &str) -> bool {
     const O_CLOEXEC: u32 = 0o2_000_000;
     let flags = fdinfo.lines().find_map(|line| line.strip_prefix("flags:"));
     flags.and_then(|text| u32::from_str_radix(text.trim(), 8).ok()).is_some_and(|bits| bits & O_CLOEXEC == 0)
@@ -173,8 +181,8 @@ mod tests {
 
     #[test]
     fn values_are_read_strictly() {
-        let parse = |text: &str| Handed::parse(OsStr::new(text));
-        assert_eq!(parse("7:1234:9"), Some(Handed { fd: 7, inode: 1234, agent: 9 }));
+        let parse = |text: &str| SocketRef::parse(OsStr::new(text));
+        assert_eq!(parse("7:1234:9"), Some(SocketRef { fd: 7, inode: 1234, agent: 9 }));
         for bad in [
             "",
             "7",
@@ -194,10 +202,10 @@ mod tests {
     }
 
     #[test]
-    fn fdinfo_tells_who_hands_on() {
-        assert!(hands_on("pos:\t0\nflags:\t02\nmnt_id:\t9\n"));
-        assert!(!hands_on("pos:\t0\nflags:\t02000002\nmnt_id:\t9\n"));
-        assert!(!hands_on("garbage"));
+    fn fdinfo_tells_whether_exec_closes() {
+        assert!(survives_exec("pos:\t0\nflags:\t02\nmnt_id:\t9\n"));
+        assert!(!survives_exec("pos:\t0\nflags:\t02000002\nmnt_id:\t9\n"));
+        assert!(!survives_exec("garbage"));
     }
 
     #[test]
@@ -205,10 +213,10 @@ mod tests {
         let (_ours, theirs) = crate::Channel::<crate::Request, crate::Reply>::pair().unwrap();
         let inode = fstat(&theirs).unwrap().st_ino;
         let (fd, agent) = (theirs.as_raw_fd(), std::process::id());
-        assert!(adopt_socket(Handed { fd, inode: inode + 1, agent }).is_none());
-        assert!(adopt_socket(Handed { fd: 1_000_000, inode, agent }).is_none());
+        assert!(adopt_socket(SocketRef { fd, inode: inode + 1, agent }).is_none());
+        assert!(adopt_socket(SocketRef { fd: 1_000_000, inode, agent }).is_none());
         std::mem::forget(theirs);
-        let adopted = adopt_socket(Handed { fd, inode, agent }).unwrap();
+        let adopted = adopt_socket(SocketRef { fd, inode, agent }).unwrap();
         assert!(fcntl_getfd(&adopted).unwrap().contains(FdFlags::CLOEXEC));
     }
 }

@@ -1,4 +1,4 @@
-//! [`LastWord`]: what a rank ends its job with when nothing else may be touched, as in a signal handler.
+//! [`LastWord`]: ends the job where a rank may touch nothing else, as in a signal handler.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use crate::frame::{MAX_TEXT, cut};
 /// Room for a frame: its length, the variant, the code, the length of the text and the text.
 const ROOM: usize = PREFIX + 16 + MAX_TEXT;
 
-/// A rank's line to its agent, for one frame that is written past everything that waits: without memory from the
+/// A rank's connection to its agent, for one frame that is written before all queued ones, without memory from the
 /// allocator and without a lock.
 #[derive(Clone, Debug)]
 pub struct LastWord {
     socket: Arc<OwnedFd>,
 }
 
-/// [`Request`](crate::Request) as far as it is said here, with the same bytes.
+/// The variants of [`Request`](crate::Request) up to `Abort`, encoded to equal bytes.
 #[derive(Serialize)]
-#[allow(dead_code, reason = "the place of a variant is what is sent")]
-enum Said<'a> {
+#[allow(dead_code, reason = "the position of a variant is its code on the wire")]
+enum Frame<'a> {
     Hello,
     Publish,
     Lookup,
@@ -38,8 +38,8 @@ impl LastWord {
         LastWord { socket }
     }
 
-    /// Ends the job with MPI_Abort's `code`. The agent has it in its socket when this returns, unless it is gone
-    /// (then the job ends anyway); the caller flushes its output and exits. The message is cut to [`MAX_TEXT`] bytes.
+    /// Ends the job with MPI_Abort's `code`. The request is in the agent's socket when this returns, unless the agent is
+    /// gone (then the job ends anyway); the caller flushes its output and exits. The message is cut to [`MAX_TEXT`] bytes.
     pub fn abort(&self, code: i32, message: &str) {
         let mut room = [0; ROOM];
         let mut frame = encode(code, message, &mut room);
@@ -58,8 +58,8 @@ impl LastWord {
 
 fn encode<'a>(code: i32, message: &str, room: &'a mut [u8; ROOM]) -> &'a [u8] {
     let (prefix, body) = room.split_at_mut(PREFIX);
-    let said = Said::Abort { code, message: cut(message) };
-    let length = postcard::to_slice(&said, body).map_or(0, |body| body.len());
+    let request = Frame::Abort { code, message: cut(message) };
+    let length = postcard::to_slice(&request, body).map_or(0, |body| body.len());
     prefix.copy_from_slice(&(length as u32).to_le_bytes());
     &room[..PREFIX + length]
 }

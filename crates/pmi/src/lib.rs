@@ -6,10 +6,10 @@
 //!
 //! ```text
 //! rank                                agent
-//!   | Hello {version, pid}    ---->     |      (Welcome lies in the socket already)
-//!   | Publish {card}          ---->     |
+//!   | Hello {version, pid}    ---->     |      (Welcome is in the socket already)
+//!   | Publish {card}          ---->     |      its business card
 //!   | Lookup {rank}           ---->     |      answered when that rank has published
-//!   |                         <----     | Card {rank, card}
+//!   |                         <----     | BusinessCard {rank, card}
 //!   | Ready, Finalized        ---->     |      Init is over; Finalize is over
 //!   | Abort {code, message}   ---->     |      the job ends
 //!   | Notice {text}           ---->     |      the user is told
@@ -30,14 +30,14 @@ mod wire;
 
 pub use client::{Client, Error, Event, attach};
 pub use foreign::foreign_launcher;
-pub use frame::{Job, MAX_CARD, MAX_TEXT, NodeRun, Reply, Request, VERSION, cut};
+pub use frame::{Job, MAX_BUSINESS_CARD, MAX_TEXT, NodeRun, Reply, Request, VERSION, cut};
 pub use inherit::{FD_NAME, FD_VARIABLE, fd_value};
 pub use last_word::LastWord;
 pub use wire::{Channel, WireError};
 
-/// Environment variables that the launcher sets for each rank. They stay there: to change the environment of a process
-/// that may have threads is not safe. A program that a rank starts is a job of its own all the same, as the socket that
-/// [`FD_VARIABLE`] names closes on exec.
+/// Environment variables that the launcher sets for each rank. The rank does not unset them, as it is not safe to change
+/// the environment of a process that may have threads. A program that a rank starts is a job of its own nevertheless: the
+/// socket that [`FD_VARIABLE`] names closes on exec.
 pub const JOB_VARIABLES: &[&str] = &[
     FD_VARIABLE,
     "BANYAN_RANK",

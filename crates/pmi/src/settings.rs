@@ -5,9 +5,9 @@
 pub struct Setting {
     /// The environment variable.
     pub name: &'static str,
-    /// What holds if it is not set.
+    /// The value that holds if it is not set.
     pub default: &'static str,
-    /// Values and meaning, for people.
+    /// Values and meaning, for users.
     pub about: &'static str,
 }
 
@@ -48,7 +48,7 @@ pub const ALL: &[Setting] = &[
     },
 ];
 
-/// Settings that all ranks of a job must have alike: the launcher reads them once and tells the ranks.
+/// Settings that must be equal at all ranks of a job: the launcher reads them once and tells the ranks.
 pub const COMMON: &[&str] = &[FABRICS, COLL, EAGER_BUDGET];
 
 /// The names of all fabrics between processes, as in [`FABRICS`].
@@ -57,7 +57,7 @@ pub const FABRIC_NAMES: &[&str] = &["shm", "tcp"];
 /// Reads a list of fabrics. `self` may be named, and changes nothing.
 ///
 /// # Errors
-/// A sentence that names what is unknown and what is known.
+/// A sentence that names the unknown fabric and the known ones.
 pub fn fabrics(text: &str) -> Result<Vec<&'static str>, String> {
     let mut list = Vec::new();
     for word in text.split(',').map(str::trim).filter(|word| !word.is_empty() && *word != "self") {
@@ -74,14 +74,14 @@ pub fn fabrics(text: &str) -> Result<Vec<&'static str>, String> {
     Ok(list)
 }
 
-/// What the names of all variables of ours begin with.
+/// Prefix of the names of all our variables.
 const PREFIX: &str = "BANYAN_";
 
-/// Variables of the project's own tests begin so.
+/// Prefix of the variables of the project's own tests.
 const TESTS: &str = "BANYAN_TEST_";
 
-/// True if a variable is named like one of ours and is none: a setting that is spelt wrong.
-pub fn is_stranger(name: &str) -> bool {
+/// True if a variable has our prefix but is none of ours: probably a misspelt setting.
+pub fn is_unknown(name: &str) -> bool {
     let mut known = ALL.iter().map(|setting| setting.name).chain(crate::JOB_VARIABLES.iter().copied());
     name.starts_with(PREFIX) && !name.starts_with(TESTS) && !known.any(|known| known == name)
 }
@@ -129,10 +129,10 @@ mod tests {
     }
 
     #[test]
-    fn strangers_are_told_from_settings() {
-        assert!(is_stranger("BANYAN_FABRIC") && is_stranger("BANYAN_"));
+    fn unknown_variables_are_told_from_settings() {
+        assert!(is_unknown("BANYAN_FABRIC") && is_unknown("BANYAN_"));
         for known in ["BANYAN_FABRICS", "BANYAN_RANK", "BANYAN_TEST_PREFIX", "FABRICS", "MPICH_X"] {
-            assert!(!is_stranger(known), "{known}");
+            assert!(!is_unknown(known), "{known}");
         }
         assert_eq!((singleton("1"), singleton("0"), singleton("yes").is_err()), (Ok(true), Ok(false), true));
     }

@@ -1,8 +1,9 @@
 //! Status lines: what each rank waits for, so that a job that hangs can be explained.
 //!
-//! The agent makes a second memfd with one line per rank. A rank whose wait has become a long one writes its line, again
-//! every time that it has slept in vain, and takes it back when the wait ends; the agent reads the lines when somebody asks.
-//! Quick waits write nothing. Reads and writes may meet: a line carries a check of its bytes, and is read again if it is torn.
+//! The agent makes a second memfd with one line per rank. A rank whose wait has become long writes its line, writes it
+//! again each time that it has slept without being woken, and erases it when the wait ends. The agent reads the lines when
+//! it looks for a deadlock or is asked for a report. Short waits write nothing. Reads and writes may overlap: a line carries
+//! a checksum, and is read again if it is torn.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -16,10 +17,10 @@ use crate::inherit::largest_file;
 /// Bytes of a rank's line in the file.
 const LINE: usize = 1024;
 
-/// Most things that a line names; a rank may wait for more.
+/// Most items of a line; a rank may wait for more.
 pub const MAX_ITEMS: usize = 8;
 
-/// Most runs of ranks that a line names of a communicator.
+/// Most runs of ranks by which a line names the members of a communicator.
 pub const MAX_RUNS: usize = 16;
 
 /// What a rank waits for.
@@ -29,17 +30,17 @@ pub struct Line {
     pub call: String,
     /// When the wait began, in nanoseconds of CLOCK_MONOTONIC, which is one clock for all processes of a host.
     pub since: u64,
-    /// How often the rank has slept since then as long as it may, without being woken.
+    /// How often the rank has slept since then for the longest time allowed, without being woken.
     pub naps: u32,
-    /// How often something else happened: a message came, or somebody woke it.
+    /// How often a sleep of it ended otherwise: a message came, or the rank was woken.
     pub events: u32,
     /// Other threads of the rank may call MPI meanwhile.
     pub threads: bool,
-    /// What would end the wait, at most [`MAX_ITEMS`].
+    /// The operations that the wait is for, at most [`MAX_ITEMS`].
     pub items: Vec<Item>,
-    /// How many more there are.
+    /// Number of further items that are left out.
     pub more: u32,
-    /// What the program calls communicators of the items, by context.
+    /// Names that the program gave to communicators of the items, by context.
     pub names: Vec<(u64, String)>,
 }
 
@@ -48,42 +49,42 @@ pub struct Line {
 pub enum Item {
     /// A message.
     Message {
-        /// It is sent by this rank.
+        /// True if this rank sends it, false if it receives.
         sends: bool,
-        /// What has to happen next, as in `send: waits for a matching receive`.
+        /// What the operation waits for, as in `send: waits for a matching receive`.
         state: String,
         /// The other side's rank in MPI_COMM_WORLD; `None` is MPI_ANY_SOURCE.
         peer: Option<u32>,
         /// `None` is MPI_ANY_TAG.
         tag: Option<i32>,
-        /// Of the communicator.
+        /// Context of the communicator.
         context: u64,
-        /// Of the message, or of the buffer.
+        /// Size of the message to send, or of the receive buffer.
         bytes: u64,
     },
     /// The other ranks of a communicator, in a collective operation.
     Collective {
-        /// Of the communicator.
+        /// Context of the communicator.
         comm: u64,
-        /// Of the operation: nonblocking and persistent ones have their own.
+        /// Context of the operation: nonblocking and persistent collectives have their own.
         context: u64,
         /// Its ranks in MPI_COMM_WORLD, as first and number; empty if they are too scattered to be named.
         members: Vec<(u32, u32)>,
     },
-    /// What only the program itself can end.
+    /// Something that only the program itself can end, in words.
     Program(String),
 }
 
-/// Nanoseconds of the clock of [`Line::since`].
+/// The present time by the clock of [`Line::since`], in nanoseconds.
 pub fn now() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
-/// Makes the file for `ranks` ranks. Nobody can change its size.
+/// Makes the file for `ranks` ranks, sealed so that no process can change its size.
 ///
 /// # Errors
-/// What the system refuses.
+/// If the system refuses a call, or its limit on file sizes is too small.
 pub fn create(ranks: u32) -> std::io::Result<OwnedFd> {
     let file = memfd_create("banyan-status", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     let bytes = u64::from(ranks) * LINE as u64;
@@ -96,7 +97,8 @@ pub fn create(ranks: u32) -> std::io::Result<OwnedFd> {
     Ok(file)
 }
 
-/// Writes the line of `rank`, or takes it back. What does not fit, or is refused, is left out: nothing depends on it.
+/// Writes the line of `rank`, or erases it (`None`). Items that do not fit are left out; so is a line that the system
+/// refuses to write, as nothing depends on it.
 pub fn write(file: impl AsFd, rank: u32, line: Option<&Line>) {
     let at = u64::from(rank) * LINE as u64;
     // A program may have lowered the limit on file sizes since it was started.
@@ -123,7 +125,7 @@ fn encode(line: &Line) -> Vec<u8> {
 pub fn read(file: impl AsFd, ranks: u32) -> Vec<Option<Line>> {
     let mut bytes = vec![0; LINE];
     let mut line = |rank: u32| {
-        // Torn by a write at the same time: the next look finds it whole.
+        // A line that was torn by a write at the same time is read again.
         (0..3).find_map(|_| {
             let count = pread(&file, &mut bytes[..], u64::from(rank) * LINE as u64).ok()?;
             decode(bytes.get(..count)?)
@@ -132,7 +134,7 @@ pub fn read(file: impl AsFd, ranks: u32) -> Vec<Option<Line>> {
     (0..ranks).map(|rank| line(rank).flatten()).collect()
 }
 
-/// `None` if it is torn; `Some(None)` if there is no line.
+/// `None` if the line is torn; `Some(None)` if there is no line.
 fn decode(bytes: &[u8]) -> Option<Option<Line>> {
     let (len, rest) = bytes.split_first_chunk::<4>()?;
     let (sum, rest) = rest.split_first_chunk::<4>()?;

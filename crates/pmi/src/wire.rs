@@ -1,4 +1,4 @@
-//! [`Channel`]: frames over a unix stream socket, without ever blocking by surprise.
+//! [`Channel`]: frames over a unix stream socket. Only calls that say so wait.
 
 use std::io::{self, IoSliceMut};
 use std::marker::PhantomData;
@@ -20,10 +20,10 @@ use thiserror::Error;
 
 use crate::codec::{self, CodecError};
 
-/// Bytes asked of the socket at once.
+/// Bytes of one read from the socket.
 const CHUNK: usize = 16 << 10;
 
-/// Why a channel is of no use any more.
+/// Why a channel can be used no more.
 #[derive(Debug, Error)]
 pub enum WireError {
     /// The other side closed it or is gone.
@@ -52,8 +52,8 @@ pub struct Channel<In, Out> {
     socket: Arc<OwnedFd>,
     inbox: Vec<u8>,
     outbox: Vec<u8>,
-    /// Whether the system is asked who sends.
-    asks: bool,
+    /// Whether the system tells the sending process with each read (SO_PASSCRED).
+    with_sender: bool,
     sender: Option<Pid>,
     frames: PhantomData<(In, Out)>,
 }
@@ -65,21 +65,21 @@ impl<In: DeserializeOwned, Out: Serialize> Channel<In, Out> {
             socket: Arc::new(socket),
             inbox: Vec::new(),
             outbox: Vec::new(),
-            asks: false,
+            with_sender: false,
             sender: None,
             frames: PhantomData,
         }
     }
 
-    /// A channel, which knows the [sender](Channel::sender) of its frames, and the descriptor of its other end; both close
+    /// A channel that knows the [sender](Channel::sender) of its frames, and the descriptor of its other end; both close
     /// on exec.
     ///
     /// # Errors
-    /// What `socketpair` says, such as too few descriptors.
+    /// The error of `socketpair`, such as too few descriptors.
     pub fn pair() -> io::Result<(Self, OwnedFd)> {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        let asks = set_socket_passcred(&ours, true).is_ok();
-        Ok((Self { asks, ..Self::new(ours) }, theirs))
+        let with_sender = set_socket_passcred(&ours, true).is_ok();
+        Ok((Self { with_sender, ..Self::new(ours) }, theirs))
     }
 
     /// Queues a frame and sends what the socket takes now; the rest goes with [`Channel::flush`].
@@ -123,27 +123,28 @@ impl<In: DeserializeOwned, Out: Serialize> Channel<In, Out> {
         }
     }
 
-    /// The socket, for who writes past the queue.
+    /// The socket, for writes that bypass the queue.
     pub(crate) fn socket(&self) -> &Arc<OwnedFd> {
         &self.socket
     }
 
-    /// Bytes queued that the socket did not take yet.
+    /// Number of queued bytes that the socket has not taken yet.
     pub fn unsent(&self) -> usize {
         self.outbox.len()
     }
 
-    /// The next frame that is here; `None` if there is none now.
+    /// The next frame; `None` if no whole frame has arrived.
     ///
     /// # Errors
-    /// [`WireError::Closed`] after the last frame if the other side is gone; others if it talks nonsense.
+    /// [`WireError::Closed`] after the last frame if the other side is gone; others if it sends bytes that are no frame, or
+    /// the system refuses to read.
     pub fn receive(&mut self) -> Result<Option<In>, WireError> {
         loop {
             if let Some((frame, used)) = codec::decode(&self.inbox)? {
                 self.inbox.drain(..used);
                 return Ok(Some(frame));
             }
-            match if self.asks { self.read_and_ask() } else { self.read() } {
+            match if self.with_sender { self.read_with_sender() } else { self.read() } {
                 Ok(0) => return Err(WireError::Closed),
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(None),
@@ -152,8 +153,9 @@ impl<In: DeserializeOwned, Out: Serialize> Channel<In, Out> {
         }
     }
 
-    /// The process that sent the last frame that was received, as the system says: its number here, whatever it is to itself
-    /// in a namespace of its own. It may be gone. Known to channels made by [`Channel::pair`], unless the system refuses to tell.
+    /// The process that sent the last received frame, as the system says: its id in this process's namespace, which may
+    /// differ from its id in its own. It may be gone. `None` for channels not made by [`Channel::pair`], and if the system
+    /// refuses to tell.
     pub fn sender(&self) -> Option<Pid> {
         self.sender
     }
@@ -163,15 +165,15 @@ impl<In: DeserializeOwned, Out: Serialize> Channel<In, Out> {
         Ok(recv(&*self.socket, spare_capacity(&mut self.inbox), RecvFlags::DONTWAIT)?.0)
     }
 
-    /// As [`Channel::read`], and asks who sent it. The system gives bytes of one sender at once.
-    fn read_and_ask(&mut self) -> rustix::io::Result<usize> {
+    /// Reads like [`Channel::read`], and records the sender. One read gives bytes of one sender only.
+    fn read_with_sender(&mut self) -> rustix::io::Result<usize> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        let known = self.inbox.len();
-        self.inbox.resize(known + CHUNK, 0);
-        let parts = &mut [IoSliceMut::new(&mut self.inbox[known..])];
+        let before = self.inbox.len();
+        self.inbox.resize(before + CHUNK, 0);
+        let parts = &mut [IoSliceMut::new(&mut self.inbox[before..])];
         let got = recvmsg(&*self.socket, parts, &mut control, RecvFlags::DONTWAIT).map(|got| got.bytes);
-        self.inbox.truncate(known + got.unwrap_or(0));
+        self.inbox.truncate(before + got.unwrap_or(0));
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmCredentials(sender) = message {
                 self.sender = Some(sender.pid);
@@ -183,7 +185,8 @@ impl<In: DeserializeOwned, Out: Serialize> Channel<In, Out> {
     /// The next frame, waiting for it.
     ///
     /// # Errors
-    /// As [`Channel::receive`].
+    /// [`WireError::Closed`] after the last frame if the other side is gone; others if it sends bytes that are no frame, or
+    /// the system refuses to read.
     pub fn receive_blocking(&mut self) -> Result<In, WireError> {
         loop {
             if let Some(frame) = self.receive()? {

@@ -15,7 +15,8 @@ fn welcome() -> Reply {
 fn request() -> impl Strategy<Value = Request> {
     prop_oneof![
         any::<(u32, u32)>().prop_map(|(version, pid)| Request::Hello { version, pid }),
-        prop::collection::vec(any::<u8>(), 0..300).prop_map(|card| Request::Publish { card }),
+        prop::collection::vec(any::<u8>(), 0..300)
+            .prop_map(|business_card| Request::Publish { business_card }),
         any::<u32>().prop_map(|rank| Request::Lookup { rank }),
         Just(Request::Ready),
         Just(Request::Finalized),
@@ -71,7 +72,7 @@ proptest! {
 #[test]
 fn lengths_are_bounded() {
     assert_eq!(decode_request(&u32::MAX.to_le_bytes()), Err(CodecError::TooLong(u32::MAX as usize)));
-    let huge = Request::Publish { card: vec![0; codec::MAX_BODY] };
+    let huge = Request::Publish { business_card: vec![0; codec::MAX_BODY] };
     let mut out = Vec::new();
     assert!(matches!(codec::encode(&huge, &mut out), Err(CodecError::TooLong(_))));
     assert!(out.is_empty());
@@ -98,19 +99,22 @@ fn a_rank_joins_without_waiting_for_the_agent() {
     assert_eq!(rank.try_event().unwrap(), None);
     let pid = std::process::id();
     assert_eq!(agent.receive().unwrap(), Some(Request::Hello { version: VERSION, pid }));
-    assert_eq!(agent.receive().unwrap(), Some(Request::Publish { card: b"here".to_vec() }));
+    assert_eq!(agent.receive().unwrap(), Some(Request::Publish { business_card: b"here".to_vec() }));
     assert_eq!(agent.receive().unwrap(), Some(Request::Lookup { rank: 4 }));
     assert_eq!(agent.receive().unwrap(), Some(Request::Ready));
     assert_eq!(agent.receive().unwrap(), None);
 
-    agent.send(&Reply::Card { rank: 4, card: b"there".to_vec() }).unwrap();
-    assert_eq!(rank.try_event().unwrap(), Some(Event::Card { rank: 4, card: b"there".to_vec() }));
+    agent.send(&Reply::BusinessCard { rank: 4, business_card: b"there".to_vec() }).unwrap();
+    assert_eq!(
+        rank.try_event().unwrap(),
+        Some(Event::BusinessCard { rank: 4, business_card: b"there".to_vec() })
+    );
 
     rank.abort(-7, &"é".repeat(4000)).unwrap();
     drop(rank);
     let Some(Request::Abort { code: -7, message }) = agent.receive().unwrap() else { panic!("no abort") };
     assert_eq!(message.len(), banyan_pmi::MAX_TEXT);
-    // The socket stays open as long as the process, which is how children of a rank know that it has joined.
+    // The socket stays open as long as the process lives: by it children of a rank know that it has joined.
     assert_eq!(agent.receive().unwrap(), None);
 }
 
@@ -126,8 +130,8 @@ fn what_cannot_be_joined_is_refused() {
     assert!(matches!(join(Reply::Refused { pid: 1, reason: "taken".into() }), Error::Refused(_)));
     let unsound = Job { rank: 6, ..job() };
     let unsound = Reply::Welcome { version: VERSION, job: Box::new(unsound) };
-    assert!(matches!(join(unsound), Error::Unexpected));
-    assert!(matches!(join(Reply::Card { rank: 0, card: vec![] }), Error::Unexpected));
+    assert!(matches!(join(unsound), Error::Unexpected(_)));
+    assert!(matches!(join(Reply::BusinessCard { rank: 0, business_card: vec![] }), Error::Unexpected(_)));
 }
 
 #[test]
@@ -138,5 +142,8 @@ fn a_lost_agent_is_an_error() {
     drop(agent);
     assert!(rank.try_event().is_err());
     assert!(rank.publish(b"x").is_err());
-    assert!(matches!(rank.publish(&[0; banyan_pmi::MAX_CARD + 1]), Err(Error::CardTooLong(_))));
+    assert!(matches!(
+        rank.publish(&[0; banyan_pmi::MAX_BUSINESS_CARD + 1]),
+        Err(Error::BusinessCardTooLong(_))
+    ));
 }

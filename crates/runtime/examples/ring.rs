@@ -1,10 +1,10 @@
-//! Ranks pass messages around a ring, in all sizes: a check of the runtime without the C face.
+//! Ranks pass messages around a ring, in all sizes: a check of the runtime without the C interface.
 //! `mpirun -n 4 target/release/examples/ring`
 
 use banyan_datatype::op::Builtin;
 use banyan_datatype::{Data, Datatype};
-use banyan_memory::{Buffer, Scratch};
-use banyan_runtime::{Call, Kind, Memory, Op, Runtime, SendMode, Threads};
+use banyan_memory::{Buffer, HeapBuffer};
+use banyan_runtime::{Call, Kind, Op, Operand, Runtime, SendMode, Threads};
 
 fn main() -> Result<(), banyan_runtime::Error> {
     let rt = Runtime::open(Threads::Multiple, None)?;
@@ -13,8 +13,8 @@ fn main() -> Result<(), banyan_runtime::Error> {
     let (left, right) = ((me + size - 1) % size, (me + 1) % size);
     for bytes in [0usize, 1, 8, 40, 100, 4000, 20_000, 70_000, 300_000, 5_000_000] {
         let pattern = |rank: i32| (0..bytes).map(|i| (i as i32 * 7 + rank) as u8).collect::<Vec<u8>>();
-        let out = Data::bytes(Scratch::copy_of(&pattern(me)));
-        let room = Scratch::zeroed(bytes);
+        let out = Data::bytes(HeapBuffer::copy_of(&pattern(me)));
+        let room = HeapBuffer::zeroed(bytes);
         let started = std::time::Instant::now();
         let outcome = world.sendrecv((&out, right, 5), (&Data::bytes(room.clone()), left, 5));
         let status = outcome.into_result()?;
@@ -26,7 +26,7 @@ fn main() -> Result<(), banyan_runtime::Error> {
             println!("{bytes:8} bytes around {size} ranks: {:?}", started.elapsed());
         }
     }
-    let word = Data::bytes(Scratch::zeroed(8));
+    let word = Data::bytes(HeapBuffer::zeroed(8));
     let rounds = 100_000;
     let started = std::time::Instant::now();
     if size > 1 && me < 2 {
@@ -47,12 +47,13 @@ fn main() -> Result<(), banyan_runtime::Error> {
         let double = Datatype::builtin(0x214).expect("MPI_DOUBLE");
         let sum = Op::Builtin(Builtin::from_code(0x21).expect("MPI_SUM"));
         let ones: Vec<u8> = (0..count).flat_map(|i| (i as f64 + f64::from(me)).to_le_bytes()).collect();
-        let (send, recv) = (Scratch::copy_of(&ones), Scratch::zeroed(ones.len()));
-        let memory = |base: &Buffer| Memory::Uniform { base: base.clone(), count, ty: double.clone().into() };
+        let (send, recv) = (HeapBuffer::copy_of(&ones), HeapBuffer::zeroed(ones.len()));
+        let memory =
+            |base: &Buffer| Operand::Uniform { base: base.clone(), count, ty: double.clone().into() };
         let started = std::time::Instant::now();
         let rounds = 200;
         for _ in 0..rounds {
-            world.run(Call::reducing(Kind::Allreduce, memory(&send), memory(&recv), sum.clone(), 0))?;
+            world.run(Call::reduction(Kind::Allreduce, memory(&send), memory(&recv), sum.clone(), 0))?;
         }
         let took = started.elapsed();
         let mut last = [0; 8];

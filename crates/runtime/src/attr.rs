@@ -22,11 +22,11 @@ pub type DeleteFn<O> = Arc<dyn Fn(O, i32, Value) -> Result<()> + Send + Sync>;
 
 /// What happens to an attribute when its object is duplicated.
 pub enum CopyRule<O> {
-    /// It stays behind (MPI_COMM_NULL_COPY_FN).
+    /// The duplicate does not get it (MPI_COMM_NULL_COPY_FN).
     Null,
-    /// The value is taken over (MPI_COMM_DUP_FN).
+    /// The duplicate gets the same value (MPI_COMM_DUP_FN).
     Dup,
-    /// The user says.
+    /// A function of the user decides.
     User(CopyFn<O>),
 }
 
@@ -41,7 +41,7 @@ struct State<O> {
 }
 
 struct Slot<O> {
-    /// Gone when the user freed the key.
+    /// `None` once the user has freed the key.
     live: Option<Arc<Keyval<O>>>,
     /// Alive as long as an attribute uses the key.
     any: Weak<Keyval<O>>,
@@ -93,14 +93,15 @@ impl<O> Keyvals<O> {
         }
     }
 
-    /// The key, also one that was freed but is in use.
-    fn known(&self, id: i32) -> Result<Arc<Keyval<O>>> {
+    /// A key, also one that was freed but is in use.
+    fn in_use(&self, id: i32) -> Result<Arc<Keyval<O>>> {
         match self.lock().keys.get(&id).and_then(|slot| slot.any.upgrade()) {
             Some(key) => Ok(key),
             None => bail!(ERR_KEYVAL, "{id} is not an attribute key of this kind of object"),
         }
     }
 
+    /// A key that was not freed.
     fn live(&self, id: i32) -> Result<Arc<Keyval<O>>> {
         match self.lock().keys.get(&id).and_then(|slot| slot.live.clone()) {
             Some(key) => Ok(key),
@@ -151,7 +152,7 @@ impl<O: Clone> Attributes<O> {
     /// # Errors
     /// ERR_KEYVAL if there is no such key.
     pub fn value(&self, keyvals: &Keyvals<O>, id: i32) -> Result<Option<Value>> {
-        let key = keyvals.known(id)?;
+        let key = keyvals.in_use(id)?;
         Ok(self.lock().iter().find(|entry| Arc::ptr_eq(&entry.key, &key)).map(|entry| entry.value))
     }
 
@@ -168,12 +169,12 @@ impl<O: Clone> Attributes<O> {
         Ok(())
     }
 
-    /// Deletes what is cached under a key, through its callback; if nothing is, that is fine.
+    /// Deletes what is cached under a key, through its callback. It is no error if nothing is.
     ///
     /// # Errors
     /// ERR_KEYVAL if there is no such key; the error of the delete callback, then the attribute stays.
     pub fn delete(&self, keyvals: &Keyvals<O>, object: O, id: i32) -> Result<()> {
-        self.remove(&keyvals.known(id)?, object)
+        self.remove(&keyvals.in_use(id)?, object)
     }
 
     /// What a duplicate of this object caches: the copy callbacks say, in the order in which the attributes
@@ -251,7 +252,7 @@ mod tests {
         keyvals.create(CopyRule::User(copy), Some(delete)).unwrap()
     }
 
-    fn taken(log: &Log) -> Vec<(char, i32, Value)> {
+    fn drain(log: &Log) -> Vec<(char, i32, Value)> {
         std::mem::take(&mut log.lock().unwrap())
     }
 
@@ -263,16 +264,16 @@ mod tests {
         for (id, value) in [(c, 2), (a, 4), (b, 5), (a, 6)] {
             table.set(&keyvals, 0, id, value).unwrap();
         }
-        assert_eq!(taken(&log), [('d', a, 4)]);
+        assert_eq!(drain(&log), [('d', a, 4)]);
         let copy = table.copies(0).unwrap();
-        assert_eq!(taken(&log), [('c', c, 2), ('c', b, 5), ('c', a, 6)]);
+        assert_eq!(drain(&log), [('c', c, 2), ('c', b, 5), ('c', a, 6)]);
         assert_eq!(copy.value(&keyvals, a).unwrap(), Some(16));
         assert_eq!(copy.value(&keyvals, b).unwrap(), None);
         table.delete_all(0).unwrap();
-        assert_eq!(taken(&log), [('d', a, 6), ('d', b, 5), ('d', c, 2)]);
+        assert_eq!(drain(&log), [('d', a, 6), ('d', b, 5), ('d', c, 2)]);
         assert!(table.is_empty() && !copy.is_empty());
         copy.delete(&keyvals, 1, b).unwrap();
-        assert_eq!(taken(&log), []);
+        assert_eq!(drain(&log), []);
     }
 
     #[test]
@@ -302,7 +303,7 @@ mod tests {
         let copy = table.copies(0).unwrap();
         table.delete(&keyvals, 0, id).unwrap();
         copy.delete_all(0).unwrap();
-        assert_eq!(taken(&log), [('c', id, 8), ('d', id, 8), ('d', id, 18)]);
+        assert_eq!(drain(&log), [('c', id, 8), ('d', id, 8), ('d', id, 18)]);
         assert_eq!(class(table.value(&keyvals, id).map(drop)), Class::ERR_KEYVAL);
         assert_eq!(class(table.delete(&keyvals, 0, 501)), Class::ERR_KEYVAL);
         assert_eq!(class(keyvals.free(501)), Class::ERR_KEYVAL);
@@ -326,7 +327,7 @@ mod tests {
         assert_eq!(table.delete_all(0).unwrap_err().class, code);
         assert_eq!(table.set(&keyvals, 0, bad, 0).unwrap_err().class, code);
         assert_eq!(table.value(&keyvals, bad).unwrap(), Some(1));
-        assert_eq!(taken(&log), [('c', good, 2)]);
+        assert_eq!(drain(&log), [('c', good, 2)]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Joining the job: from what the launcher says to an engine with its fabrics.
+//! Joining the job: makes an engine with its fabrics from the launcher's description of the job.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -13,13 +13,13 @@ use crate::engine::Engine;
 use crate::error::{Class, Error, Result};
 use crate::loopback::Loopback;
 use crate::ports::{Ports, Route};
-use crate::runtime::Facts;
+use crate::runtime::JobInfo;
 use crate::wait::Policy;
 
 /// What [`start`] makes.
 pub(crate) struct Boot {
     pub(crate) engine: Engine,
-    pub(crate) facts: Facts,
+    pub(crate) job_info: JobInfo,
     pub(crate) tuning: Tuning,
 }
 
@@ -43,10 +43,10 @@ pub(crate) fn start() -> Result<Boot> {
             shm = memory.map(|memory| attach_shm(memory, &job)).transpose()?;
         }
         if fabrics.contains(&"tcp") && (shm.is_none() || !alone) {
-            let (fabric, card) =
+            let (fabric, business_card) =
                 Tcp::new(Peer(job.rank), job.size, job.job_id, job.secret, Default::default())
                     .map_err(|error| other(format!("the tcp fabric does not start: {error}")))?;
-            client.publish(&card).map_err(other)?;
+            client.publish(&business_card).map_err(other)?;
             tcp = Some(fabric);
         }
     }
@@ -85,15 +85,15 @@ pub(crate) fn start() -> Result<Boot> {
     if let Some(client) = &mut client {
         client.ready().map_err(other)?;
     }
-    let facts = facts(&job, client.is_some());
+    let job_info = job_info(&job, client.is_some());
     let ports = Ports::new(Loopback::new(Peer(job.rank)), shm, tcp, route);
-    let matching = p2p::Engine::new(p2p::Config::new(budget as usize, job.size));
+    let p2p = p2p::P2p::new(p2p::Config::new(budget as usize, job.size));
     if job.local_size > job.cores {
-        // Ranks yield to one another, and sleep: beside somebody who works each of it would cost the rest of a slice.
+        // Ranks yield and sleep: beside a busy process each yield or sleep would cost the rest of a long slice.
         banyan_shm::shorten_slices();
     }
-    let engine = Engine::new(matching, ports, client, Policy::new(job.local_size, job.cores));
-    Ok(Boot { engine, facts, tuning })
+    let engine = Engine::new(p2p, ports, client, Policy::new(job.local_size, job.cores));
+    Ok(Boot { engine, job_info, tuning })
 }
 
 fn attach_shm(memory: std::os::fd::OwnedFd, job: &Job) -> Result<Shm> {
@@ -103,13 +103,13 @@ fn attach_shm(memory: std::os::fd::OwnedFd, job: &Job) -> Result<Shm> {
     let options = banyan_shm::Options { single_copy, crowded: Some(job.local_size > job.cores) };
     Shm::attach(memory, job.local_rank, &peers, options).map_err(|error| {
         other(format!(
-            "the shared memory of this host cannot be used: {error}; BANYAN_FABRICS=tcp does without"
+            "the shared memory of this host cannot be used: {error}; set BANYAN_FABRICS=tcp to run without it"
         ))
     })
 }
 
-fn facts(job: &Job, launched: bool) -> Facts {
-    Facts {
+fn job_info(job: &Job, launched: bool) -> JobInfo {
+    JobInfo {
         rank: job.rank,
         size: job.size,
         node: job.node_of(job.rank),
@@ -125,7 +125,7 @@ fn facts(job: &Job, launched: bool) -> Facts {
     }
 }
 
-/// A setting of the job; of the environment where there is no launcher to tell.
+/// A setting of the job, as the launcher read it; without a launcher that of the environment.
 fn setting(job: &Job, launched: bool, name: &str) -> Result<Option<String>> {
     if launched {
         return Ok(job.setting(name).map(str::to_owned));

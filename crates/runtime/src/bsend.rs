@@ -26,7 +26,7 @@ impl Attached {
         Self { address, size, automatic: false, used: Mutex::new(0) }
     }
 
-    /// MPI_BUFFER_AUTOMATIC: as much as it takes.
+    /// MPI_BUFFER_AUTOMATIC: a buffer without a limit.
     pub fn automatic(address: usize) -> Self {
         Self { address, size: 0, automatic: true, used: Mutex::new(0) }
     }

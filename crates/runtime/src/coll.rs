@@ -2,34 +2,37 @@
 
 use std::sync::Arc;
 
-use banyan_coll::{Asked, Call, Kind, Lists, Memory};
+use banyan_coll::{Call, Kind, Lists, Operand, Signature};
 use banyan_datatype::{Datatype, TypeArc};
 
 use crate::bail;
 use crate::comm::Comm;
 use crate::engine::{CollId, Engine};
 use crate::error::{Class, Error, Result};
-use crate::request::{Recipe, Request};
+use crate::request::{PersistentArgs, Request};
 use crate::runtime::Purpose;
 use crate::slow;
 use crate::status::{PROC_NULL, ROOT};
 
-/// What this rank is in a collective with a root.
+/// The part of this rank in a collective with a root.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Root {
     /// The root, as schedules number ranks.
     pub rank: u32,
     /// This rank is the root.
     pub here: bool,
-    /// This rank has data of its own: any rank of one group; of two, those of the group that the root is not in.
+    /// This rank gives or gets data besides the root: every rank of an intracommunicator; in an intercommunicator those of the
+    /// group that the root is not in.
     pub leaf: bool,
 }
 
 impl Root {
-    /// The call of a rank beside the root of an intercommunicator (MPI_PROC_NULL), which takes no part.
+    /// The call of a bystander: a rank of the root's group of an intercommunicator that is not the root (it gives
+    /// MPI_PROC_NULL, and takes no part). `None` for all other ranks.
     #[inline(always)]
-    pub fn beside(self, kind: Kind) -> Option<Call> {
-        (!self.here && !self.leaf).then(|| Call::moving(kind, Memory::Nothing, Memory::Nothing, self.rank))
+    pub fn bystander(self, kind: Kind) -> Option<Call> {
+        (!self.here && !self.leaf)
+            .then(|| Call::data_movement(kind, Operand::Nothing, Operand::Nothing, self.rank))
     }
 }
 
@@ -51,12 +54,12 @@ impl Comm {
 
     #[cold]
     fn root_between(&self, root: i32) -> Result<Root> {
-        let (team, size, me) = (self.team(), self.size(), self.rank());
+        let (coll_state, size, me) = (self.coll_state(), self.size(), self.rank());
         match root {
-            ROOT => Ok(Root { rank: team.number(me, true), here: true, leaf: false }),
+            ROOT => Ok(Root { rank: coll_state.schedule_rank(me, true), here: true, leaf: false }),
             PROC_NULL if size > 1 => {
-                // Which other one does not matter: nothing goes there.
-                Ok(Root { rank: team.number((me + 1) % size, true), here: false, leaf: false })
+                // Any other rank will do: nothing is sent there.
+                Ok(Root { rank: coll_state.schedule_rank((me + 1) % size, true), here: false, leaf: false })
             }
             PROC_NULL => bail!(
                 ERR_ROOT,
@@ -64,7 +67,9 @@ impl Comm {
                  gives MPI_ROOT, and all ranks of the other group give its rank"
             ),
             _ => match u32::try_from(root).ok().filter(|&rank| rank < self.blocks()) {
-                Some(rank) => Ok(Root { rank: team.number(rank, false), here: false, leaf: true }),
+                Some(rank) => {
+                    Ok(Root { rank: coll_state.schedule_rank(rank, false), here: false, leaf: true })
+                }
                 None => bail!(
                     ERR_ROOT,
                     "root is {root}, but the other group of the intercommunicator has ranks 0 to {}; in the root's own \
@@ -86,7 +91,7 @@ impl Comm {
         Error::new(Class::ERR_ROOT, format!("root is {what}, but {name} has ranks 0 to {last}"))
     }
 
-    /// Refuses a collective that there is not between two groups.
+    /// Refuses a collective that MPI does not define on intercommunicators, if this is one.
     #[inline(always)]
     pub fn allows(&self, kind: Kind) -> Result<()> {
         if self.is_inter() { self.allows_between(kind) } else { Ok(()) }
@@ -103,20 +108,20 @@ impl Comm {
     /// Runs a collective to its end.
     #[inline(always)]
     pub fn run(&self, call: Call) -> Result<()> {
-        self.await_launched(self.team().launch(call, None, true)?)
+        self.await_launched(self.coll_state().launch(call, None, true)?)
     }
 
-    /// Runs a collective of one group to its end: what was `asked`, which makes a call.
+    /// Runs a collective to its end: by the plan of an earlier call with this signature, or else as `call` says.
     #[inline(always)]
-    pub fn run_asked(
+    pub fn run_signed(
         &self,
-        asked: Asked,
+        signature: Signature,
         lists: &impl Lists,
         call: impl FnOnce() -> Result<Call>,
     ) -> Result<()> {
-        let launched = match self.team().repeat(asked, lists) {
+        let launched = match self.coll_state().replay(signature, lists) {
             Some(launched) => launched?,
-            None => self.team().launch(call()?, Some((asked, lists)), true)?,
+            None => self.coll_state().launch(call()?, Some((signature, lists)), true)?,
         };
         self.await_launched(launched)
     }
@@ -133,13 +138,13 @@ impl Comm {
     fn await_coll(&self, id: CollId) -> Result<()> {
         let rt = self.runtime();
         let what = |engine: &Engine| slow::first(engine.coll_item(id).into_iter());
-        rt.wait_for(rt.gate.enter(), |engine| engine.coll_done(id), &what)
+        rt.wait_for(rt.engine_lock.enter(), |engine| engine.coll_done(id), &what)
     }
 
-    /// Starts a collective, which is numbered apart from the blocking ones.
+    /// Starts a nonblocking collective. These are numbered apart from the blocking ones.
     #[inline(never)]
     pub fn start(self: &Arc<Self>, call: Call) -> Result<Request> {
-        Ok(Request::coll(self, self.aside().launch(call, None, false)?))
+        Ok(Request::coll(self, self.nonblocking_coll_state().launch(call, None, false)?))
     }
 
     /// A persistent collective. It gets a context of its own: all ranks make their persistent collectives in
@@ -147,20 +152,20 @@ impl Comm {
     pub fn persist(self: &Arc<Self>, call: Call) -> Result<Request> {
         let ctx = self.child_context(Purpose::Persistent, 0);
         self.runtime().open_context(ctx);
-        let team = Arc::new(self.team().again(ctx));
-        Ok(Request::persistent(self, Recipe::Coll { call: Box::new(call), team }))
+        let coll_state = Arc::new(self.coll_state().in_context(ctx));
+        Ok(Request::persistent(self, PersistentArgs::Coll { call: Box::new(call), coll_state }))
     }
 
-    /// The same number of bytes from every rank (of the other group, if there is one), in rank order: for the making of
-    /// communicators.
+    /// Gathers the bytes `mine` of every rank (of the other group, if there is one) in rank order; all ranks give as many. For
+    /// the making of communicators.
     pub(crate) fn allgather_bytes(&self, mine: &[u8]) -> Result<Vec<u8>> {
-        let send = banyan_memory::Scratch::copy_of(mine);
-        let recv = banyan_memory::Scratch::zeroed(mine.len() * self.blocks() as usize);
+        let send = banyan_memory::HeapBuffer::copy_of(mine);
+        let recv = banyan_memory::HeapBuffer::zeroed(mine.len() * self.blocks() as usize);
         let count = mine.len() as u64;
-        self.run(Call::moving(
+        self.run(Call::data_movement(
             Kind::Allgather,
-            Memory::Uniform { base: send, count, ty: byte() },
-            Memory::Uniform { base: recv.clone(), count, ty: byte() },
+            Operand::Uniform { base: send, count, ty: byte() },
+            Operand::Uniform { base: recv.clone(), count, ty: byte() },
             0,
         ))?;
         Ok(bytes_of(&recv))
@@ -168,17 +173,17 @@ impl Comm {
 
     /// Bytes from `root` to all; `mine` matters at the root, its length everywhere.
     pub(crate) fn bcast_bytes(&self, mine: &[u8], root: u32) -> Result<Vec<u8>> {
-        let data = banyan_memory::Scratch::copy_of(mine);
+        let data = banyan_memory::HeapBuffer::copy_of(mine);
         self.run(Call::bcast(
-            Memory::Uniform { base: data.clone(), count: mine.len() as u64, ty: byte() },
+            Operand::Uniform { base: data.clone(), count: mine.len() as u64, ty: byte() },
             root,
         ))?;
         Ok(bytes_of(&data))
     }
 
-    /// What the other group's first rank says, of `len` bytes, while this group's says `mine`.
+    /// The `len` bytes of the other group's rank 0, in exchange for `mine` of this group's rank 0.
     pub(crate) fn swap_bytes(&self, mine: &[u8], len: usize) -> Result<Vec<u8>> {
-        let first = self.team().number(0, true) == 0;
+        let first = self.coll_state().schedule_rank(0, true) == 0;
         let mut theirs = vec![0; len];
         for giving in [first, !first] {
             let root = self.root(match (giving, self.rank()) {
@@ -186,7 +191,7 @@ impl Comm {
                 (true, _) => PROC_NULL,
                 (false, _) => 0,
             })?;
-            match root.beside(Kind::Bcast) {
+            match root.bystander(Kind::Bcast) {
                 Some(call) => self.run(call)?,
                 None if giving => drop(self.bcast_bytes(mine, root.rank)?),
                 None => theirs = self.bcast_bytes(&theirs, root.rank)?,

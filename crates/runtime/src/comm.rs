@@ -3,29 +3,29 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use banyan_datatype::Data;
-use banyan_memory::GateGuard;
-use banyan_p2p::{self as p2p, Awaiting, RecvArgs, SendArgs, Started};
+use banyan_memory::EngineGuard;
+use banyan_p2p::{self as p2p, ReceiveBypass, RecvArgs, SendArgs, Started};
 use banyan_pmi::status::Item;
 use banyan_transport::Peer;
 
 use crate::bail;
 use crate::bsend::Attached;
 use crate::cart::Cart;
+use crate::coll_state::{CollState, ScheduleRanks};
 use crate::engine::{Engine, fault_error, packed};
 use crate::errhandler::Errhandler;
 use crate::error::{Class, Error, Result};
 use crate::group::{Comparison, Group};
 use crate::info::Info;
 use crate::message::Message;
-use crate::request::{Recipe, Request, SendMode};
+use crate::request::{PersistentArgs, Request, SendMode};
 use crate::runtime::{Purpose, Runtime, derive_context};
 use crate::slow;
 use crate::status::{ANY_SOURCE, ANY_TAG, Outcome, PROC_NULL, Status, TAG_UB};
-use crate::team::{Row, Team};
 
-/// Looks at the ring of a peer before a receive from it is posted: some microseconds.
-const LOOKS: u32 = 2000;
-/// Frames that may turn out to be for others before the receive is posted.
+/// Polls of a peer's ring before a receive from that peer is posted: some microseconds.
+const SPINS: u32 = 2000;
+/// Frames that may turn out to be for other receives before this one is posted.
 const FRAMES: u32 = 8;
 
 /// A communicator. Shared by everything that uses it; its context is closed when the last user lets go.
@@ -36,13 +36,13 @@ pub struct Comm {
     /// The other side of an intercommunicator.
     remote: Option<Group>,
     rank: u32,
-    /// Communicators made from this one so far, the same on all members.
+    /// Communicators made from this one so far; all members count alike.
     children: Mutex<u64>,
-    /// Contexts of messages between single members while a communicator is made (`creation::Line`).
-    pub(crate) lines: Mutex<Vec<u64>>,
-    team: Arc<Team>,
-    /// Of nonblocking collectives, from the first one on.
-    aside: OnceLock<Arc<Team>>,
+    /// Contexts of messages between single members while a communicator is made (`creation::MemberChannel`).
+    pub(crate) channels: Mutex<Vec<u64>>,
+    coll_state: Arc<CollState>,
+    /// The state of nonblocking collectives, from the first one on.
+    nonblocking_coll_state: OnceLock<Arc<CollState>>,
     name: Mutex<String>,
     errhandler: Mutex<Errhandler>,
     info: Mutex<Info>,
@@ -50,16 +50,16 @@ pub struct Comm {
     attached: Mutex<Option<Arc<Attached>>>,
 }
 
-/// What a new communicator takes from the one it is made of, or gets.
+/// What a new communicator inherits from its parent, or is given.
 #[derive(Default)]
-pub(crate) struct Heritage {
+pub(crate) struct Inherited {
     pub(crate) errhandler: Option<Errhandler>,
     pub(crate) info: Option<Info>,
     pub(crate) cart: Option<Cart>,
 }
 
 impl Comm {
-    /// A communicator with a context and members that all members know already.
+    /// Makes a communicator whose context and members all of them know already.
     pub(crate) fn make(
         rt: &Arc<Runtime>,
         ctx: u64,
@@ -67,7 +67,7 @@ impl Comm {
         remote: Option<Group>,
         name: &str,
     ) -> Result<Arc<Comm>> {
-        Self::make_with(rt, ctx, local, remote, name, Heritage::default())
+        Self::make_with(rt, ctx, local, remote, name, Inherited::default())
     }
 
     pub(crate) fn make_with(
@@ -76,13 +76,13 @@ impl Comm {
         local: Group,
         remote: Option<Group>,
         name: &str,
-        heritage: Heritage,
+        inherited: Inherited,
     ) -> Result<Arc<Comm>> {
         let Some(rank) = local.rank() else {
             return Err(Error::intern("a communicator without this process"));
         };
         rt.open_context(ctx);
-        let team = Arc::new(Team::new(rt, ctx, Row::of(&local, remote.as_ref())));
+        let coll_state = Arc::new(CollState::new(rt, ctx, ScheduleRanks::of(&local, remote.as_ref())));
         Ok(Arc::new(Comm {
             rt: rt.clone(),
             ctx,
@@ -90,13 +90,13 @@ impl Comm {
             remote,
             rank,
             children: Mutex::new(0),
-            lines: Mutex::new(Vec::new()),
-            team,
-            aside: OnceLock::new(),
+            channels: Mutex::new(Vec::new()),
+            coll_state,
+            nonblocking_coll_state: OnceLock::new(),
             name: Mutex::new(name.to_owned()),
-            errhandler: Mutex::new(heritage.errhandler.unwrap_or_default()),
-            info: Mutex::new(heritage.info.unwrap_or_default()),
-            cart: heritage.cart,
+            errhandler: Mutex::new(inherited.errhandler.unwrap_or_default()),
+            info: Mutex::new(inherited.info.unwrap_or_default()),
+            cart: inherited.cart,
             attached: Mutex::new(None),
         }))
     }
@@ -121,7 +121,7 @@ impl Comm {
         self.remote.as_ref().map(Group::size)
     }
 
-    /// Processes that each one exchanges blocks with in a collective: those of the other group, if there is one.
+    /// Processes that each process exchanges blocks with in a collective: those of the other group, if there is one.
     #[inline]
     pub fn blocks(&self) -> u32 {
         self.targets().size()
@@ -147,17 +147,17 @@ impl Comm {
         self.ctx
     }
 
-    pub(crate) fn team(&self) -> &Arc<Team> {
-        &self.team
+    pub(crate) fn coll_state(&self) -> &Arc<CollState> {
+        &self.coll_state
     }
 
-    /// The same members in a context of their own, for nonblocking collectives: they are numbered apart from the
-    /// blocking ones, so that ranks may call one of each in either order.
-    pub(crate) fn aside(&self) -> &Arc<Team> {
-        self.aside.get_or_init(|| {
+    /// The state of nonblocking collectives, in a context of their own: they are numbered apart from the blocking ones, so
+    /// that ranks may call a blocking and a nonblocking one in either order.
+    pub(crate) fn nonblocking_coll_state(&self) -> &Arc<CollState> {
+        self.nonblocking_coll_state.get_or_init(|| {
             let ctx = derive_context(self.ctx, 0, Purpose::Nonblocking, 0);
             self.rt.open_context(ctx);
-            Arc::new(self.team.again(ctx))
+            Arc::new(self.coll_state.in_context(ctx))
         })
     }
 
@@ -169,7 +169,7 @@ impl Comm {
     /// Names it.
     pub fn set_name(&self, name: &str) {
         *lock(&self.name) = name.to_owned();
-        self.rt.gate.enter().names.set(self.ctx, name);
+        self.rt.engine_lock.enter().names.set(self.ctx, name);
     }
 
     /// What is done about its errors.
@@ -213,14 +213,14 @@ impl Comm {
         (both != Comparison::Ident).then_some(both)
     }
 
-    /// The context of the next communicator made from this one; all members come to the same.
+    /// The context of the next communicator made from this one; all members derive the same.
     pub(crate) fn child_context(&self, purpose: Purpose, sibling: u32) -> u64 {
         let mut children = lock(&self.children);
         *children += 1;
         derive_context(self.ctx, *children, purpose, sibling)
     }
 
-    /// The group that ranks of point-to-point calls are of.
+    /// The group whose ranks point-to-point calls name.
     pub(crate) fn targets(&self) -> &Group {
         self.remote.as_ref().unwrap_or(&self.local)
     }
@@ -252,7 +252,7 @@ impl Comm {
         Ok(self.target(rank, "source")?.map_or(Source::None, |peer| Source::One(rank as u32, peer)))
     }
 
-    /// Its name, or what it is if it has none: for messages.
+    /// Its name, or its number of processes if it has none: for error messages.
     pub fn name_or_kind(&self) -> String {
         match lock(&self.name).as_str() {
             "" => format!("a communicator of {} processes", self.local.size()),
@@ -265,17 +265,17 @@ impl Comm {
     pub fn send(&self, data: &Data, dest: i32, tag: i32, mode: SendMode) -> Result<()> {
         let Some(peer) = self.target(dest, "dest")? else { return Ok(()) };
         check_tag(tag)?;
-        let mut engine = self.rt.gate.enter();
+        let mut engine = self.rt.engine_lock.enter();
         if self.send_now(&mut engine, data, peer, tag, mode) {
             return Ok(());
         }
         self.send_and_wait(engine, data, peer, tag, mode)
     }
 
-    /// Sends, if the message can leave whole and at once.
+    /// Sends if the message can leave whole and at once; false if it cannot.
     #[inline(always)]
     fn send_now(&self, engine: &mut Engine, data: &Data, peer: Peer, tag: i32, mode: SendMode) -> bool {
-        let Some(mode) = mode.of_engine() else { return false };
+        let Some(mode) = mode.of_p2p() else { return false };
         engine.p2p.send_now(&mut engine.ports, self.send_args(data, peer, tag, mode))
     }
 
@@ -287,21 +287,21 @@ impl Comm {
     #[cold]
     fn send_and_wait(
         &self,
-        mut engine: GateGuard<'_, Engine>,
+        mut engine: EngineGuard<'_, Engine>,
         data: &Data,
         peer: Peer,
         tag: i32,
         mode: SendMode,
     ) -> Result<()> {
         let posted = self.post_send(&mut engine, data, peer, tag, mode)?;
-        self.end(engine, posted, false).into_result().map(|_| ())
+        self.finish(engine, posted, false).into_result().map(|_| ())
     }
 
-    /// Waits for the end of what was posted.
-    fn end(&self, engine: GateGuard<'_, Engine>, posted: Posted, received: bool) -> Outcome {
+    /// Waits for the end of an operation.
+    fn finish(&self, engine: EngineGuard<'_, Engine>, posted: StartedOp, received: bool) -> Outcome {
         match posted {
-            Posted::Over(outcome) => outcome,
-            Posted::Active(id) => {
+            StartedOp::Over(outcome) => outcome,
+            StartedOp::Active(id) => {
                 let what =
                     |engine: &Engine| slow::first(engine.p2p.wait_of(id).map(slow::message).into_iter());
                 outcome(&self.rt.wait_for(engine, |engine| engine.p2p.test(id), &what), received)
@@ -322,12 +322,12 @@ impl Comm {
     fn try_recv(&self, data: &Data, source: i32, tag: i32) -> Result<Outcome> {
         let source = self.source(source)?;
         check_recv_tag(tag)?;
-        Ok(self.receive(self.rt.gate.enter(), data, source, tag))
+        Ok(self.receive(self.rt.engine_lock.enter(), data, source, tag))
     }
 
     #[inline(always)]
-    fn receive(&self, mut engine: GateGuard<'_, Engine>, data: &Data, source: Source, tag: i32) -> Outcome {
-        match self.stand_by(&mut engine, data, &source, tag, LOOKS) {
+    fn receive(&self, mut engine: EngineGuard<'_, Engine>, data: &Data, source: Source, tag: i32) -> Outcome {
+        match self.receive_bypass(&mut engine, data, &source, tag, SPINS) {
             Some(outcome) => outcome,
             None => self.receive_posted(engine, data, source, tag),
         }
@@ -336,24 +336,25 @@ impl Comm {
     #[inline(never)]
     fn receive_posted(
         &self,
-        mut engine: GateGuard<'_, Engine>,
+        mut engine: EngineGuard<'_, Engine>,
         data: &Data,
         source: Source,
         tag: i32,
     ) -> Outcome {
         let posted = self.post_recv(&mut engine, data, &source, tag);
-        self.end(engine, posted, true)
+        self.finish(engine, posted, true)
     }
 
-    /// Stands at the fabric for a while, if nothing else is to be done, and takes the message as it comes.
+    /// Polls the ring of the peer for a while, if the engine has nothing else to do, and takes the message as it arrives,
+    /// without posting the receive.
     #[inline(always)]
-    fn stand_by(
+    fn receive_bypass(
         &self,
         engine: &mut Engine,
         data: &Data,
         source: &Source,
         tag: i32,
-        looks: u32,
+        spins: u32,
     ) -> Option<Outcome> {
         let Source::One(_, peer) = *source else { return None };
         let Engine { p2p, ports, policy, .. } = engine;
@@ -361,18 +362,18 @@ impl Comm {
         if p2p.has_work() {
             return None;
         }
-        let mut awaiting = Awaiting::new(p2p, self.recv_args(data, source, tag))?;
-        let looks = if looks > 1 && policy.spins_freely() { looks } else { 1 };
+        let mut bypass = ReceiveBypass::new(p2p, self.recv_args(data, source, tag))?;
+        let spins = if spins > 1 && policy.spins_freely() { spins } else { 1 };
         let mut frames = 0;
-        while frames < FRAMES && awaiting.is_open() && shm.peek(peer, looks) {
-            shm.take(peer, &mut awaiting);
+        while frames < FRAMES && bypass.is_open() && shm.peek(peer, spins) {
+            shm.take(peer, &mut bypass);
             frames += 1;
         }
         if frames == 0 {
             return None;
         }
-        let Some(completion) = awaiting.end() else {
-            self.rt.nudge_with(engine);
+        let Some(completion) = bypass.end() else {
+            self.rt.wake_poller_with(engine);
             return None;
         };
         let outcome = outcome(completion, true);
@@ -382,14 +383,14 @@ impl Comm {
         Some(outcome)
     }
 
-    /// Sends, if the message can leave whole and at once; gives whether it has. What [`Comm::isend`] does first, for who
-    /// has a short way of keeping a request that is over.
+    /// Sends if the message can leave whole and at once; gives whether it has. This is the first part of [`Comm::isend`], for
+    /// a caller that has a short way of keeping a request that is over.
     #[inline(always)]
     pub fn isend_now(&self, data: &Data, dest: i32, tag: i32, mode: SendMode) -> Result<bool> {
         let peer = self.target(dest, "dest")?;
         check_tag(tag)?;
         let Some(peer) = peer else { return Ok(false) };
-        Ok(self.send_now(&mut self.rt.gate.enter(), data, peer, tag, mode))
+        Ok(self.send_now(&mut self.rt.engine_lock.enter(), data, peer, tag, mode))
     }
 
     /// Starts a send (MPI_Isend and its kin).
@@ -398,17 +399,17 @@ impl Comm {
         let peer = self.target(dest, "dest")?;
         check_tag(tag)?;
         let Some(peer) = peer else { return Ok(Request::done(Status::EMPTY)) };
-        let posted = self.post_send(&mut self.rt.gate.enter(), data, peer, tag, mode)?;
+        let posted = self.post_send(&mut self.rt.engine_lock.enter(), data, peer, tag, mode)?;
         Ok(Request::posted(self, posted, false))
     }
 
-    /// Receives, if the message is at the fabric already; gives the outcome then. To be tried before [`Comm::irecv`],
-    /// by who has a short way of keeping a request that is over.
+    /// Receives if the message has arrived at the fabric already; gives the outcome then. A caller that has a short way of
+    /// keeping a request that is over tries this before [`Comm::irecv`].
     #[inline(always)]
     pub fn irecv_now(&self, data: &Data, source: i32, tag: i32) -> Result<Option<Outcome>> {
         let source = self.source(source)?;
         check_recv_tag(tag)?;
-        Ok(self.stand_by(&mut self.rt.gate.enter(), data, &source, tag, 1))
+        Ok(self.receive_bypass(&mut self.rt.engine_lock.enter(), data, &source, tag, 1))
     }
 
     /// Starts a receive (MPI_Irecv).
@@ -416,7 +417,7 @@ impl Comm {
     pub fn irecv(self: &Arc<Self>, data: &Data, source: i32, tag: i32) -> Result<Request> {
         let source = self.source(source)?;
         check_recv_tag(tag)?;
-        let posted = self.post_recv(&mut self.rt.gate.enter(), data, &source, tag);
+        let posted = self.post_recv(&mut self.rt.engine_lock.enter(), data, &source, tag);
         Ok(Request::posted(self, posted, true))
     }
 
@@ -424,37 +425,37 @@ impl Comm {
     pub fn send_init(self: &Arc<Self>, data: &Data, dest: i32, tag: i32, mode: SendMode) -> Result<Request> {
         self.target(dest, "dest")?;
         check_tag(tag)?;
-        Ok(Request::persistent(self, Recipe::Send { data: data.clone(), dest, tag, mode }))
+        Ok(Request::persistent(self, PersistentArgs::Send { data: data.clone(), dest, tag, mode }))
     }
 
     /// A persistent receive (MPI_Recv_init).
     pub fn recv_init(self: &Arc<Self>, data: &Data, source: i32, tag: i32) -> Result<Request> {
         self.source(source)?;
         check_recv_tag(tag)?;
-        Ok(Request::persistent(self, Recipe::Recv { data: data.clone(), source, tag }))
+        Ok(Request::persistent(self, PersistentArgs::Recv { data: data.clone(), source, tag }))
     }
 
     /// Starts what a persistent request describes. Its arguments were checked when it was made.
-    pub(crate) fn post(&self, engine: &mut Engine, recipe: &Recipe) -> Result<(Posted, bool)> {
-        match recipe {
-            Recipe::Send { data, dest, tag, mode } => match self.target(*dest, "dest")? {
-                None => Ok((Posted::Over(Outcome::ok(Status::EMPTY)), false)),
+    pub(crate) fn post(&self, engine: &mut Engine, args: &PersistentArgs) -> Result<(StartedOp, bool)> {
+        match args {
+            PersistentArgs::Send { data, dest, tag, mode } => match self.target(*dest, "dest")? {
+                None => Ok((StartedOp::Over(Outcome::ok(Status::EMPTY)), false)),
                 Some(peer) => Ok((self.post_send(engine, data, peer, *tag, *mode)?, false)),
             },
-            Recipe::Recv { data, source, tag } => {
+            PersistentArgs::Recv { data, source, tag } => {
                 Ok((self.post_recv(engine, data, &self.source(*source)?, *tag), true))
             }
-            Recipe::Coll { .. } => Err(Error::intern("a collective is not posted as a message")),
+            PersistentArgs::Coll { .. } => Err(Error::intern("a collective is not posted as a message")),
         }
     }
 
-    /// Sends and receives at once (MPI_Sendrecv): memory, rank, tag.
+    /// Sends and receives at once (MPI_Sendrecv). `send` and `recv` have the data, the rank and the tag.
     #[inline(always)]
     pub fn sendrecv(&self, send: (&Data, i32, i32), recv: (&Data, i32, i32)) -> Outcome {
         self.try_sendrecv(send, recv, false).unwrap_or_else(Outcome::failed)
     }
 
-    /// As [`Comm::sendrecv`], but what is received replaces what is sent (MPI_Sendrecv_replace).
+    /// [`Comm::sendrecv`] in which the received data replace the sent ones (MPI_Sendrecv_replace).
     pub fn sendrecv_replace(&self, data: &Data, dest: (i32, i32), source: (i32, i32)) -> Outcome {
         let (send, recv) = ((data, dest.0, dest.1), (data, source.0, source.1));
         self.try_sendrecv(send, recv, true).unwrap_or_else(Outcome::failed)
@@ -470,7 +471,7 @@ impl Comm {
         let (dest, source) = (self.target(dest, "dest")?, self.source(source)?);
         check_tag(sendtag)?;
         check_recv_tag(recvtag)?;
-        let mut engine = self.rt.gate.enter();
+        let mut engine = self.rt.engine_lock.enter();
         match dest {
             Some(dest) if !self.send_now(&mut engine, outgoing, dest, sendtag, SendMode::Standard) => {
                 let copy = if replace { Some(Data::bytes(packed(outgoing)?)) } else { None };
@@ -484,31 +485,31 @@ impl Comm {
     #[cold]
     fn send_while_receiving(
         &self,
-        mut engine: GateGuard<'_, Engine>,
+        mut engine: EngineGuard<'_, Engine>,
         (outgoing, dest, sendtag): (&Data, Peer, i32),
         (incoming, source, recvtag): (&Data, Source, i32),
     ) -> Result<Outcome> {
         let sent = self.post_send(&mut engine, outgoing, dest, sendtag, SendMode::Standard)?;
-        if let Posted::Over(sent) = sent {
+        if let StartedOp::Over(sent) = sent {
             sent.into_result()?;
             return Ok(self.receive(engine, incoming, source, recvtag));
         }
         let received = self.post_recv(&mut engine, incoming, &source, recvtag);
-        let sent = self.end(engine, sent, false);
-        let mut engine = self.rt.gate.enter();
-        if let (Some(_), Posted::Active(id)) = (&sent.error, &received) {
+        let sent = self.finish(engine, sent, false);
+        let mut engine = self.rt.engine_lock.enter();
+        if let (Some(_), StartedOp::Active(id)) = (&sent.error, &received) {
             let Engine { p2p, ports, .. } = &mut *engine;
             p2p.abandon(ports, *id);
         }
         sent.into_result()?;
-        Ok(self.end(engine, received, true))
+        Ok(self.finish(engine, received, true))
     }
 
     /// Looks for a message without waiting (MPI_Iprobe).
     pub fn iprobe(&self, source: i32, tag: i32) -> Result<Option<Status>> {
         let args = self.probe_args(source, tag)?;
         let Some((source, tag)) = args else { return Ok(Some(Status::NO_PROC)) };
-        Ok(self.rt.look_for(|engine| {
+        Ok(self.rt.poll_once(|engine| {
             let found = engine.p2p.probe(self.ctx, source, tag).or_else(|| {
                 engine.progress();
                 engine.p2p.probe(self.ctx, source, tag)
@@ -521,16 +522,16 @@ impl Comm {
     pub fn probe(&self, source: i32, tag: i32) -> Result<Status> {
         let args = self.probe_args(source, tag)?;
         let Some((source, tag)) = args else { return Ok(Status::NO_PROC) };
-        let engine = self.rt.gate.enter();
-        let look = |engine: &mut Engine| engine.p2p.probe(self.ctx, source, tag);
-        Ok(envelope_status(&self.rt.wait_for(engine, look, &|_| self.probes(source, tag))))
+        let engine = self.rt.engine_lock.enter();
+        let find = |engine: &mut Engine| engine.p2p.probe(self.ctx, source, tag);
+        Ok(envelope_status(&self.rt.wait_for(engine, find, &|_| self.probe_items(source, tag))))
     }
 
     /// Looks for a message and takes it out of matching (MPI_Improbe).
     pub fn improbe(self: &Arc<Self>, source: i32, tag: i32) -> Result<Option<(Message, Status)>> {
         let args = self.probe_args(source, tag)?;
         let Some((source, tag)) = args else { return Ok(Some((Message::none(), Status::NO_PROC))) };
-        Ok(self.rt.look_for(|engine| {
+        Ok(self.rt.poll_once(|engine| {
             let found = engine.p2p.mprobe(self.ctx, source, tag).or_else(|| {
                 engine.progress();
                 engine.p2p.mprobe(self.ctx, source, tag)
@@ -543,14 +544,14 @@ impl Comm {
     pub fn mprobe(self: &Arc<Self>, source: i32, tag: i32) -> Result<(Message, Status)> {
         let args = self.probe_args(source, tag)?;
         let Some((source, tag)) = args else { return Ok((Message::none(), Status::NO_PROC)) };
-        let engine = self.rt.gate.enter();
-        let look = |engine: &mut Engine| engine.p2p.mprobe(self.ctx, source, tag);
-        let (id, envelope) = self.rt.wait_for(engine, look, &|_| self.probes(source, tag));
+        let engine = self.rt.engine_lock.enter();
+        let find = |engine: &mut Engine| engine.p2p.mprobe(self.ctx, source, tag);
+        let (id, envelope) = self.rt.wait_for(engine, find, &|_| self.probe_items(source, tag));
         Ok((Message::of(self, id), envelope_status(&envelope)))
     }
 
-    /// What a probe waits for.
-    fn probes(&self, source: Option<(u32, Peer)>, tag: Option<i32>) -> (Vec<Item>, usize) {
+    /// What a probe waits for, for reports on jobs that hang.
+    fn probe_items(&self, source: Option<(u32, Peer)>, tag: Option<i32>) -> (Vec<Item>, usize) {
         let peer = source.map(|(_, peer)| peer.0);
         let state = "probe: waits for a message".to_owned();
         (vec![Item::Message { sends: false, state, peer, tag, context: self.ctx, bytes: 0 }], 1)
@@ -589,22 +590,22 @@ impl Comm {
         peer: Peer,
         tag: i32,
         mode: SendMode,
-    ) -> Result<Posted> {
-        let Some(mode) = mode.of_engine() else { return self.post_bsend(engine, data, peer, tag) };
+    ) -> Result<StartedOp> {
+        let Some(mode) = mode.of_p2p() else { return self.post_bsend(engine, data, peer, tag) };
         let args = self.send_args(data, peer, tag, mode);
         Ok(match engine.p2p.send(&mut engine.ports, args) {
-            Started::Done(completion) => Posted::Over(outcome(&completion, false)),
-            Started::Pending(id) => Posted::Active(id),
+            Started::Done(completion) => StartedOp::Over(outcome(&completion, false)),
+            Started::Pending(id) => StartedOp::Active(id),
         })
     }
 
-    fn post_bsend(&self, engine: &mut Engine, data: &Data, peer: Peer, tag: i32) -> Result<Posted> {
+    fn post_bsend(&self, engine: &mut Engine, data: &Data, peer: Peer, tag: i32) -> Result<StartedOp> {
         let attached = lock(&self.attached).clone().or_else(|| lock(&self.rt.attached).clone());
         let Some(attached) = attached else {
             bail!(ERR_BUFFER, "no buffer is attached for buffered sends; call MPI_Buffer_attach first")
         };
         let bytes = attached.take(data.len()).or_else(|_| {
-            // Room may come free by itself.
+            // Sends that are over free their room as the engine progresses.
             engine.progress();
             attached.take(data.len())
         })?;
@@ -614,10 +615,10 @@ impl Comm {
             Started::Pending(id) => engine.bsends.push((id, attached, bytes)),
             Started::Done(completion) => {
                 attached.give_back(bytes);
-                return Ok(Posted::Over(outcome(&completion, false)));
+                return Ok(StartedOp::Over(outcome(&completion, false)));
             }
         }
-        Ok(Posted::Over(Outcome::ok(Status::EMPTY)))
+        Ok(StartedOp::Over(Outcome::ok(Status::EMPTY)))
     }
 
     #[inline]
@@ -630,13 +631,13 @@ impl Comm {
     }
 
     #[inline]
-    fn post_recv(&self, engine: &mut Engine, data: &Data, source: &Source, tag: i32) -> Posted {
+    fn post_recv(&self, engine: &mut Engine, data: &Data, source: &Source, tag: i32) -> StartedOp {
         if let Source::None = source {
-            return Posted::Over(Outcome::ok(Status::NO_PROC));
+            return StartedOp::Over(Outcome::ok(Status::NO_PROC));
         }
         match engine.p2p.recv(&mut engine.ports, self.recv_args(data, source, tag)) {
-            Started::Done(completion) => Posted::Over(outcome(&completion, true)),
-            Started::Pending(id) => Posted::Active(id),
+            Started::Done(completion) => StartedOp::Over(outcome(&completion, true)),
+            Started::Pending(id) => StartedOp::Active(id),
         }
     }
 }
@@ -658,8 +659,8 @@ impl Runtime {
         self.drain(attached.as_ref());
     }
 
-    fn detach(&self, place: &Mutex<Option<Arc<Attached>>>) -> Option<Arc<Attached>> {
-        let attached = lock(place).take();
+    fn detach(&self, attached: &Mutex<Option<Arc<Attached>>>) -> Option<Arc<Attached>> {
+        let attached = lock(attached).take();
         self.drain(attached.as_ref());
         attached
     }
@@ -669,12 +670,12 @@ impl Runtime {
         let drained = |engine: &mut Engine| {
             engine.bsends.iter().all(|(_, other, _)| !Arc::ptr_eq(other, attached)).then_some(())
         };
-        self.wait(self.gate.enter(), drained);
+        self.wait(self.engine_lock.enter(), drained);
     }
 }
 
-/// An operation that was just posted.
-pub(crate) enum Posted {
+/// A message operation that was just started.
+pub(crate) enum StartedOp {
     Over(Outcome),
     Active(p2p::ReqId),
 }
@@ -685,7 +686,7 @@ enum Source {
     One(u32, Peer),
 }
 
-/// The outcome of a message: receives tell source and tag, sends do not.
+/// The outcome of a message; only that of a receive has a source and a tag.
 #[inline(always)]
 pub(crate) fn outcome(completion: &p2p::Completion, received: bool) -> Outcome {
     let status = match received {
@@ -704,12 +705,12 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poison| poison.into_inner())
 }
 
-fn attach(place: &Mutex<Option<Arc<Attached>>>, buffer: Attached) -> Result<()> {
-    let mut place = lock(place);
-    if place.is_some() {
+fn attach(attached: &Mutex<Option<Arc<Attached>>>, buffer: Attached) -> Result<()> {
+    let mut attached = lock(attached);
+    if attached.is_some() {
         bail!(ERR_BUFFER, "a buffer is attached already; detach it first");
     }
-    *place = Some(Arc::new(buffer));
+    *attached = Some(Arc::new(buffer));
     Ok(())
 }
 

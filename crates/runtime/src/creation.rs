@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use banyan_datatype::Data;
-use banyan_memory::Scratch;
+use banyan_memory::HeapBuffer;
 use banyan_p2p::{Mode, RecvArgs, ReqId, SendArgs, Started};
 use banyan_transport::Peer;
 
 use crate::bail;
 use crate::cart::Cart;
-use crate::comm::{Comm, Heritage, lock, outcome};
+use crate::comm::{Comm, Inherited, lock, outcome};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::group::{Comparison, Group};
@@ -22,23 +22,30 @@ use crate::status::{PROC_NULL, TAG_UB, UNDEFINED};
 pub enum SplitType {
     /// Processes that can share memory.
     Shared,
-    /// Any other: a part of the hardware that we do not tell apart.
+    /// Processes that share another part of the hardware: this library tells none apart.
     Other,
     /// MPI_UNDEFINED: not in any.
     Undefined,
 }
 
 impl Comm {
-    /// A communicator of the same processes (MPI_Comm_dup, MPI_Comm_idup). Members need not talk for it:
-    /// they all derive the same context. The caller copies attributes.
+    /// A communicator of the same processes (MPI_Comm_dup, MPI_Comm_idup). It takes no message:
+    /// all members derive the same context. The caller copies attributes.
     pub fn dup(&self, info: Option<&Info>) -> Result<Arc<Comm>> {
         let ctx = self.child_context(Purpose::Duplicate, 0);
-        let heritage = Heritage {
+        let inherited = Inherited {
             errhandler: Some(self.errhandler()),
             info: Some(info.map_or_else(|| self.info(), Info::dup)),
             cart: self.cart().cloned(),
         };
-        Self::make_with(self.runtime(), ctx, self.group().clone(), self.remote_group().cloned(), "", heritage)
+        Self::make_with(
+            self.runtime(),
+            ctx,
+            self.group().clone(),
+            self.remote_group().cloned(),
+            "",
+            inherited,
+        )
     }
 
     /// Splits by colour, ordered by key (MPI_Comm_split). `None` where the colour is MPI_UNDEFINED.
@@ -49,17 +56,17 @@ impl Comm {
         let mut mine = [0; 8];
         mine[..4].copy_from_slice(&color.to_le_bytes());
         mine[4..].copy_from_slice(&key.to_le_bytes());
-        let said = self.allgather_bytes(&mine)?;
-        let part = |said: &[u8], group: &Group| Group::new(of_color(said, color, group), self.me());
+        let pairs = self.allgather_bytes(&mine)?;
+        let part = |pairs: &[u8], group: &Group| Group::new(of_color(pairs, color, group), self.me());
         let (local, remote) = match self.remote_group() {
-            None => (part(&said, self.group()), None),
-            // What this group has said the other one knows now, and the other way round.
+            None => (part(&pairs, self.group()), None),
+            // Each group has gathered the pairs of the other one.
             Some(other) => {
-                let own = self.swap_bytes(&said, 8 * self.size() as usize)?;
-                (part(&own, self.group()), Some(part(&said, other)))
+                let own = self.swap_bytes(&pairs, 8 * self.size() as usize)?;
+                (part(&own, self.group()), Some(part(&pairs, other)))
             }
         };
-        // Every member counts the child, also those that get none.
+        // Every member counts the child, also a member that gets none.
         let ctx = self.child_context(Purpose::Split, color as u32);
         if color == UNDEFINED || remote.as_ref().is_some_and(|remote| remote.size() == 0) {
             return Ok(None);
@@ -67,24 +74,24 @@ impl Comm {
         Ok(Some(self.child(ctx, local, remote)?))
     }
 
-    /// Splits by what processes share (MPI_Comm_split_type).
+    /// Splits by the hardware that processes share (MPI_Comm_split_type).
     pub fn split_type(&self, kind: SplitType, key: i32) -> Result<Option<Arc<Comm>>> {
         let color = match kind {
-            SplitType::Shared => self.runtime().facts().node as i32,
+            SplitType::Shared => self.runtime().job_info().node as i32,
             SplitType::Other | SplitType::Undefined => UNDEFINED,
         };
         self.split(color, key)
     }
 
     /// A communicator of a subset, called by all (MPI_Comm_create); of a subset of each group, if there are two. `None` for
-    /// those outside of it.
+    /// processes outside of it.
     pub fn create(&self, group: &Group) -> Result<Option<Arc<Comm>>> {
         self.check_subset(group)?;
         let remote = match self.is_inter() {
             false => None,
             true => Some(self.swap_groups(group)?),
         };
-        // Groups that do not overlap may be made at once, but then the leaders differ.
+        // One call may make several groups that do not overlap: their leaders differ.
         let leader = group.peer(0).filter(|_| remote.is_none());
         let ctx = self.child_context(Purpose::Subset, leader.map_or(u32::MAX, |peer| peer.0));
         match group.rank() {
@@ -94,7 +101,7 @@ impl Comm {
         }
     }
 
-    /// The group that all of the other side have named, while all of this side name one.
+    /// The group that the members of the other side have given to MPI_Comm_create, in exchange for this side's.
     fn swap_groups(&self, group: &Group) -> Result<Group> {
         let size = number(&self.swap_bytes(&u64::from(group.size()).to_le_bytes(), 8)?, 0);
         let mine: Vec<u8> = group.peers().flat_map(|peer| peer.0.to_le_bytes()).collect();
@@ -110,18 +117,21 @@ impl Comm {
             bail!(ERR_TAG, "tag is {tag}, but tags are 0 to {TAG_UB} (MPI_TAG_UB)");
         }
         let Some(rank) = group.rank() else { return Ok(None) };
-        let line = Line::open(self, derive_context(self.context(), 0, Purpose::GroupLine, tag as u32));
+        let channel = MemberChannel::open(
+            self,
+            derive_context(self.context(), 0, Purpose::CreateGroupChannel, tag as u32),
+        );
         let ctx = match rank {
             0 => {
                 let ctx = self.runtime().draw_context();
                 for peer in group.peers().skip(1) {
-                    line.send(peer, &ctx.to_le_bytes())?;
+                    channel.send(peer, &ctx.to_le_bytes())?;
                 }
                 ctx
             }
             _ => {
                 let leader = group.peer(0).ok_or_else(|| Error::intern("a group without a leader"))?;
-                number(&line.recv(leader, 8)?, 0)
+                number(&channel.recv(leader, 8)?, 0)
             }
         };
         Ok(Some(self.child(ctx, group.clone(), None)?))
@@ -136,8 +146,8 @@ impl Comm {
             return Ok(None);
         }
         let peers = (0..size).filter_map(|rank| self.group().peer(rank)).collect();
-        let heritage = Heritage { errhandler: Some(self.errhandler()), info: None, cart: Some(cart) };
-        Ok(Some(Self::make_with(self.runtime(), ctx, Group::new(peers, self.me()), None, "", heritage)?))
+        let inherited = Inherited { errhandler: Some(self.errhandler()), info: None, cart: Some(cart) };
+        Ok(Some(Self::make_with(self.runtime(), ctx, Group::new(peers, self.me()), None, "", inherited)?))
     }
 
     /// The slices of a grid that this process is in (MPI_Cart_sub).
@@ -147,9 +157,9 @@ impl Comm {
         };
         let (slice, color, key) = cart.sub(self.rank() as i32, remain)?;
         let part = self.split(color, key)?.ok_or_else(|| Error::intern("a slice without this process"))?;
-        let heritage = Heritage { errhandler: Some(self.errhandler()), info: None, cart: Some(slice) };
+        let inherited = Inherited { errhandler: Some(self.errhandler()), info: None, cart: Some(slice) };
         let ctx = part.child_context(Purpose::Duplicate, 0);
-        Self::make_with(self.runtime(), ctx, part.group().clone(), None, "", heritage)
+        Self::make_with(self.runtime(), ctx, part.group().clone(), None, "", inherited)
     }
 
     /// Joins two groups by their leaders (MPI_Intercomm_create). `bridge` matters at the leader only.
@@ -166,7 +176,7 @@ impl Comm {
         // The leader tells the others how large the other group is (0: it failed), then who is in it.
         let (word, mut members) = match self.rank() == leader {
             false => (Ok(0), Vec::new()),
-            true => match self.exchange(bridge, tag) {
+            true => match self.exchange_with_leader(bridge, tag) {
                 Ok(members) => (Ok(members.len() as u64), members),
                 Err(error) => (Err(error), Vec::new()),
             },
@@ -191,17 +201,17 @@ impl Comm {
         let Some(remote) = self.remote_group() else {
             bail!(ERR_COMM, "MPI_Intercomm_merge needs an intercommunicator")
         };
-        // Both leaders tell each other; rank 0 of each group then tells its group.
+        // The leaders, rank 0 of each group, exchange `high`; each then tells its group.
         let ctx = self.child_context(Purpose::Merged, 0);
-        let line = Line::open(self, derive_context(ctx, 0, Purpose::MergeLine, 0));
+        let channel = MemberChannel::open(self, derive_context(ctx, 0, Purpose::IntercommMergeChannel, 0));
         let first = match self.rank() {
             0 => {
                 let other = remote.peer(0).ok_or_else(|| Error::intern("an empty remote group"))?;
-                let receive = line.post(other, 1);
-                line.send(other, &[u8::from(high)])?;
+                let receive = channel.post_recv(other, 1);
+                channel.send(other, &[u8::from(high)])?;
                 let theirs = receive.finish()?[0] != 0;
                 match high == theirs {
-                    // Undecided: the group with the lower leader comes first.
+                    // Both groups gave the same `high`: the group with the lower leader comes first.
                     true => self.group().peer(0) < remote.peer(0),
                     false => !high,
                 }
@@ -211,13 +221,13 @@ impl Comm {
         let first = match self.rank() {
             0 => {
                 for peer in self.group().peers().skip(1) {
-                    line.send(peer, &[u8::from(first)])?;
+                    channel.send(peer, &[u8::from(first)])?;
                 }
                 first
             }
             _ => {
                 let leader = self.group().peer(0).ok_or_else(|| Error::intern("an empty group"))?;
-                line.recv(leader, 1)?[0] != 0
+                channel.recv(leader, 1)?[0] != 0
             }
         };
         let (a, b) = if first { (self.group(), remote) } else { (remote, self.group()) };
@@ -225,8 +235,8 @@ impl Comm {
         self.child(ctx, group, None)
     }
 
-    /// As leader: swaps context and members with the leader of the other group.
-    fn exchange(&self, bridge: Option<(&Comm, i32)>, tag: i32) -> Result<Vec<u8>> {
+    /// At the leader: exchanges context and members with the leader of the other group.
+    fn exchange_with_leader(&self, bridge: Option<(&Comm, i32)>, tag: i32) -> Result<Vec<u8>> {
         let Some((bridge, remote_leader)) = bridge else {
             bail!(ERR_COMM, "peer_comm is MPI_COMM_NULL at the local leader")
         };
@@ -242,18 +252,21 @@ impl Comm {
         if !(0..=TAG_UB).contains(&tag) {
             bail!(ERR_TAG, "tag is {tag}, but tags are 0 to {TAG_UB} (MPI_TAG_UB)");
         }
-        let line = Line::open(bridge, derive_context(bridge.context(), 0, Purpose::InterLine, tag as u32));
+        let channel = MemberChannel::open(
+            bridge,
+            derive_context(bridge.context(), 0, Purpose::IntercommCreateChannel, tag as u32),
+        );
         let drawn = self.runtime().draw_context();
         let mut mine = drawn.to_le_bytes().to_vec();
         mine.extend(self.group().peers().flat_map(|peer| peer.0.to_le_bytes()));
-        let length = line.post(other, 8);
-        line.send(other, &(mine.len() as u64).to_le_bytes())?;
+        let length = channel.post_recv(other, 8);
+        channel.send(other, &(mine.len() as u64).to_le_bytes())?;
         let length = number(&length.finish()?, 0);
         if !(12..=8 + 4 * u64::from(u32::MAX)).contains(&length) {
             bail!(ERR_INTERN, "the other leader announced a group of {length} bytes");
         }
-        let theirs = line.post(other, length as usize);
-        line.send(other, &mine)?;
+        let theirs = channel.post_recv(other, length as usize);
+        channel.send(other, &mine)?;
         let mut theirs = theirs.finish()?;
         // Both sides take the context that the lower leader drew.
         if self.me() < other {
@@ -263,12 +276,12 @@ impl Comm {
     }
 
     fn child(&self, ctx: u64, local: Group, remote: Option<Group>) -> Result<Arc<Comm>> {
-        let heritage = Heritage { errhandler: Some(self.errhandler()), ..Heritage::default() };
-        Self::make_with(self.runtime(), ctx, local, remote, "", heritage)
+        let inherited = Inherited { errhandler: Some(self.errhandler()), ..Inherited::default() };
+        Self::make_with(self.runtime(), ctx, local, remote, "", inherited)
     }
 
     fn me(&self) -> Peer {
-        Peer(self.runtime().facts().rank)
+        Peer(self.runtime().job_info().rank)
     }
 
     fn check_subset(&self, group: &Group) -> Result<()> {
@@ -287,43 +300,44 @@ impl Comm {
 }
 
 impl Comparison {
-    /// The value of the MPI 5.0 ABI for two communicators, from [`Comm::compare`].
+    /// The result of MPI_Comm_compare, from that of [`Comm::compare`].
     pub fn of_comms(comparison: Option<Comparison>) -> Comparison {
         comparison.unwrap_or(Comparison::Congruent)
     }
 }
 
-/// Messages between single processes on a context of their own, while a communicator is made.
-struct Line<'a> {
+/// Messages between single members, on a context of their own, while a communicator is made.
+struct MemberChannel<'a> {
     comm: &'a Comm,
     ctx: u64,
 }
 
-struct Posted<'a> {
-    line: &'a Line<'a>,
+/// A receive that was posted on a channel.
+struct PostedRecv<'a> {
+    channel: &'a MemberChannel<'a>,
     data: Data,
     buffer: banyan_memory::Buffer,
     started: Started,
 }
 
-impl<'a> Line<'a> {
-    /// The context stays open as long as the communicator: the first message of the next call on it may come
-    /// before this process has finished the last.
+impl<'a> MemberChannel<'a> {
+    /// The context stays open as long as the communicator: the first message of the next call on it may arrive before this
+    /// process has finished the last call.
     fn open(comm: &'a Comm, ctx: u64) -> Self {
-        let mut lines = lock(&comm.lines);
-        if !lines.contains(&ctx) {
+        let mut channels = lock(&comm.channels);
+        if !channels.contains(&ctx) {
             comm.runtime().open_context(ctx);
-            lines.push(ctx);
+            channels.push(ctx);
         }
         Self { comm, ctx }
     }
 
     fn send(&self, peer: Peer, bytes: &[u8]) -> Result<()> {
-        let data = Data::bytes(Scratch::copy_of(bytes));
+        let data = Data::bytes(HeapBuffer::copy_of(bytes));
         let rt = self.comm.runtime();
-        let mut guard = rt.gate.enter();
+        let mut guard = rt.engine_lock.enter();
         let engine = &mut *guard;
-        let me = rt.facts().rank;
+        let me = rt.job_info().rank;
         let args = SendArgs { peer, ctx: self.ctx, tag: 0, src_rank: me, data: &data, mode: Mode::Standard };
         match engine.p2p.send(&mut engine.ports, args) {
             Started::Done(completion) => outcome(&completion, false).into_result().map(|_| ()),
@@ -331,38 +345,38 @@ impl<'a> Line<'a> {
         }
     }
 
-    fn finish(&self, guard: banyan_memory::GateGuard<'_, Engine>, id: ReqId) -> Result<()> {
+    fn finish(&self, guard: banyan_memory::EngineGuard<'_, Engine>, id: ReqId) -> Result<()> {
         let completion = self.comm.runtime().wait(guard, |engine| engine.p2p.test(id));
         outcome(&completion, false).into_result().map(|_| ())
     }
 
     fn recv(&self, peer: Peer, len: usize) -> Result<Vec<u8>> {
-        self.post(peer, len).finish()
+        self.post_recv(peer, len).finish()
     }
 
-    fn post(&'a self, peer: Peer, len: usize) -> Posted<'a> {
-        let buffer = Scratch::zeroed(len);
+    fn post_recv(&'a self, peer: Peer, len: usize) -> PostedRecv<'a> {
+        let buffer = HeapBuffer::zeroed(len);
         let data = Data::bytes(buffer.clone());
-        let mut guard = self.comm.runtime().gate.enter();
+        let mut guard = self.comm.runtime().engine_lock.enter();
         let engine = &mut *guard;
         let args = RecvArgs { ctx: self.ctx, src: Some((peer.0, peer)), tag: Some(0), data: &data };
         let started = engine.p2p.recv(&mut engine.ports, args);
-        Posted { line: self, data, buffer, started }
+        PostedRecv { channel: self, data, buffer, started }
     }
 }
 
 impl Drop for Comm {
     fn drop(&mut self) {
-        for ctx in std::mem::take(&mut *lock(&self.lines)) {
-            self.runtime().retire(Retired { ctx, slots: None, sequence: None });
+        for ctx in std::mem::take(&mut *lock(&self.channels)) {
+            self.runtime().retire(Retired { ctx, arena_ranks: None, sequence: None });
         }
     }
 }
 
-impl Posted<'_> {
+impl PostedRecv<'_> {
     fn finish(self) -> Result<Vec<u8>> {
         if let Started::Pending(id) = self.started {
-            self.line.finish(self.line.comm.runtime().gate.enter(), id)?;
+            self.channel.finish(self.channel.comm.runtime().engine_lock.enter(), id)?;
         }
         drop(self.data);
         let mut out = vec![0; self.buffer.len()];
@@ -377,14 +391,14 @@ fn number(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// The processes of a list.
+/// The processes of a list of little-endian numbers of 4 bytes.
 fn peers_of(bytes: &[u8]) -> Vec<Peer> {
     bytes.chunks_exact(4).map(|b| Peer(u32::from_le_bytes([b[0], b[1], b[2], b[3]]))).collect()
 }
 
-/// Those of a group who said this colour, by key, then by rank; each said a colour and a key.
-fn of_color(said: &[u8], color: i32, group: &Group) -> Vec<Peer> {
-    let word = |at: usize| i32::from_le_bytes([said[at], said[at + 1], said[at + 2], said[at + 3]]);
+/// The members of a group that gave this colour, by key, then by rank. `pairs` has the colour and the key of each member.
+fn of_color(pairs: &[u8], color: i32, group: &Group) -> Vec<Peer> {
+    let word = |at: usize| i32::from_le_bytes([pairs[at], pairs[at + 1], pairs[at + 2], pairs[at + 3]]);
     let mut members: Vec<(i32, u32)> = (0..group.size())
         .map(|rank| (rank, 8 * rank as usize))
         .filter(|&(_, at)| word(at) == color)

@@ -1,122 +1,124 @@
-//! [`Engine`]: what moves. Matching, fabrics, running collectives, and the line to the launcher, behind the gate.
+//! [`Engine`]: the moving parts behind the engine lock: matching, fabrics, running collectives, and the connection to the
+//! launcher.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use banyan_coll::{self as coll, Advance, Execution, Job};
 use banyan_datatype::Data;
-use banyan_memory::{Buffer, Scratch};
+use banyan_memory::{Buffer, HeapBuffer};
 use banyan_p2p as p2p;
 use banyan_pmi::status::Item;
 use banyan_pmi::{Client, Event};
 use banyan_transport::{Get, Head, Peer, Sink, Token};
 
+use crate::coll_state::{CollSequences, CollState};
 use crate::error::{Class, Error};
-use crate::messenger::{Early, Messages};
-use crate::notes::Patience;
-use crate::places;
+use crate::messenger::{Messages, ReadyMessages};
+use crate::notes::Inquiry;
 use crate::ports::Ports;
+use crate::slab;
 use crate::slow::{self, Names};
-use crate::team::{Sequences, Team};
-use crate::wait::{Kick, Looked, Looks, Policy};
+use crate::wait::{FruitlessPolls, Policy, SpinBudget, Waker};
 
-/// A running collective, by its place in the engine and a number that is never used twice.
+/// A running collective: its index in the engine, and a serial number that tells it from earlier ones at that index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CollId {
     index: u32,
     serial: u32,
 }
 
-/// Collectives that may be over on the spot between two polls of all fabrics.
-const GLANCES: u32 = 64;
-/// Where ranks take turns on the cores, one lasts as long as so many elsewhere.
-const TURN: u32 = 8;
+/// Poll credit: so many collectives may end on the spot between two polls of all fabrics.
+const POLL_CREDIT: u32 = 64;
+/// With more ranks than cores one collective uses so much of the credit, as it lasts as long as so many elsewhere.
+const CROWDED_COST: u32 = 8;
 
-/// Rounds without a sleep between two looks at the clock, where a collective is under way.
-const BETWEEN_CLOCKS: u32 = 4096;
+/// Polls of all fabrics, without a sleep, between two readings of the clock while a collective is under way.
+const POLLS_PER_CLOCK: u32 = 4096;
 
 /// The sooner of two moments.
 pub(crate) fn sooner(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     one.into_iter().chain(other).min()
 }
 
-/// The moving parts of the runtime. Reached only through the gate.
+/// The moving parts of the runtime. Reached only through the engine lock.
 pub(crate) struct Engine {
-    pub(crate) p2p: p2p::Engine,
+    pub(crate) p2p: p2p::P2p,
     pub(crate) ports: Ports,
     pub(crate) boot: Option<Client>,
     pub(crate) policy: Policy,
-    pub(crate) looked: Looked,
-    /// A thread is polling (THREAD_MULTIPLE): others wait for it to tell them.
-    pub(crate) polled: bool,
-    /// That thread sleeps outside the gate, and is woken by this if others find what it waits for.
-    pub(crate) resting: Option<Arc<Kick>>,
-    pub(crate) colls: Vec<Option<Running>>,
-    pub(crate) sequences: Sequences,
+    pub(crate) fruitless_polls: FruitlessPolls,
+    /// A thread polls for all (MPI_THREAD_MULTIPLE); the others wait for word from it.
+    pub(crate) has_poller: bool,
+    /// Wakes the polling thread while it sleeps outside the engine lock, if another thread finds what it may wait for.
+    pub(crate) poller_waker: Option<Arc<Waker>>,
+    pub(crate) colls: Vec<Option<RunningColl>>,
+    pub(crate) coll_sequences: CollSequences,
     serial: u32,
     pub(crate) active: usize,
-    /// Rounds so far.
-    rounds: u32,
-    /// Collectives that were over on the spot since the last poll for their sake.
-    glances: u32,
-    /// User reductions that a schedule waits for; they run without the gate.
+    /// Polls of all fabrics so far while a collective was under way.
+    coll_polls: u32,
+    /// Poll credit that collectives have used since it was last renewed by a poll.
+    used_poll_credit: u32,
+    /// User reductions that a schedule waits for; they run without the engine lock.
     jobs: Vec<(CollId, Job)>,
-    /// Cards asked for and not arrived.
+    /// Business cards asked for and not yet received.
     lookups: usize,
     /// Buffered sends that are still on their way, and their bytes of attached buffer.
     pub(crate) bsends: Vec<(p2p::ReqId, Arc<crate::bsend::Attached>, usize)>,
-    /// Messages of schedules that were there when they were asked for.
-    pub(crate) early: Early,
+    /// Messages of schedules that had arrived when their receives were posted.
+    pub(crate) ready: ReadyMessages,
     pub(crate) names: Names,
 }
 
-pub(crate) struct Running {
+pub(crate) struct RunningColl {
     serial: u32,
-    pub(crate) team: Arc<Team>,
-    /// Gone when it is over.
+    pub(crate) coll_state: Arc<CollState>,
+    /// `None` once it is over.
     pub(crate) execution: Option<Execution>,
     outcome: Option<Result<(), Error>>,
-    /// How long it has not been over.
-    pub(crate) patience: Patience,
-    orphan: bool,
-    /// A user reduction of it is out of the gate.
-    pub(crate) away: bool,
+    /// When it asks the ranks that it waits for.
+    pub(crate) inquiry: Inquiry,
+    /// Nobody waits for it: it is dropped once it is over.
+    detached: bool,
+    /// A user reduction of it runs outside the engine lock.
+    pub(crate) in_user_op: bool,
 }
 
 impl Engine {
-    pub(crate) fn new(p2p: p2p::Engine, ports: Ports, boot: Option<Client>, policy: Policy) -> Self {
+    pub(crate) fn new(p2p: p2p::P2p, ports: Ports, boot: Option<Client>, policy: Policy) -> Self {
         Self {
             p2p,
             ports,
             boot,
             policy,
-            looked: Looked::default(),
-            polled: false,
-            resting: None,
+            fruitless_polls: FruitlessPolls::default(),
+            has_poller: false,
+            poller_waker: None,
             colls: Vec::new(),
-            sequences: Sequences::default(),
+            coll_sequences: CollSequences::default(),
             serial: 0,
             active: 0,
-            rounds: 0,
-            glances: 0,
+            coll_polls: 0,
+            used_poll_credit: 0,
             jobs: Vec::new(),
             lookups: 0,
             bsends: Vec::new(),
-            early: Early::default(),
+            ready: ReadyMessages::default(),
             names: Names::default(),
         }
     }
 
-    /// One round: moves what can be moved without waiting. Returns how many things happened.
+    /// Moves what can be moved without waiting. Returns how many things happened.
     #[inline(always)]
     pub(crate) fn progress(&mut self) -> usize {
-        if self.is_quiet() { 0 } else { self.round() }
+        if self.nothing_to_poll() { 0 } else { self.progress_all() }
     }
 
-    /// There is nothing to move: what most looks find.
+    /// True if a poll would find nothing to move, as most polls do.
     #[inline(always)]
-    fn is_quiet(&self) -> bool {
-        self.ports.is_quiet()
+    fn nothing_to_poll(&self) -> bool {
+        self.ports.nothing_to_poll()
             && !self.p2p.has_work()
             && self.active == 0
             && self.lookups == 0
@@ -124,27 +126,27 @@ impl Engine {
     }
 
     #[inline(never)]
-    fn round(&mut self) -> usize {
+    fn progress_all(&mut self) -> usize {
         let mut events = self.ports.poll(&mut Arrivals(&mut self.p2p));
         events += self.p2p.progress(&mut self.ports);
         if self.active > 0 {
             events += self.advance_all();
-            self.rounds = self.rounds.wrapping_add(1);
-            if self.rounds.is_multiple_of(BETWEEN_CLOCKS) {
+            self.coll_polls = self.coll_polls.wrapping_add(1);
+            if self.coll_polls.is_multiple_of(POLLS_PER_CLOCK) {
                 self.inquire();
             }
         }
         if self.p2p.has_controls() {
-            events += self.listen();
+            events += self.receive_notes();
         }
         if self.lookups > 0 || self.ports.tcp.is_some() {
-            events += self.addresses();
+            events += self.look_up_addresses();
         }
         if !self.bsends.is_empty() {
-            self.sweep();
+            self.reap_bsends();
         }
-        if let Some(kick) = self.resting.take_if(|_| events > 0) {
-            kick.wake();
+        if let Some(waker) = self.poller_waker.take_if(|_| events > 0) {
+            waker.wake();
         }
         events
     }
@@ -159,53 +161,56 @@ impl Engine {
         self.ports.disarm();
     }
 
-    /// A collective was over without a poll of the fabrics. Others may wait for this rank to poll all the same.
-    /// Returns how many things happened.
+    /// Counts a collective that ended without a poll of the fabrics. When the credit is used up the fabrics are polled, as
+    /// other ranks may wait for this one to poll. Returns how many things happened.
     #[inline(always)]
-    pub(crate) fn glance(&mut self) -> usize {
-        self.glances += if self.policy.spins_freely() { 1 } else { TURN };
-        if self.glances < GLANCES {
+    pub(crate) fn spend_poll_credit(&mut self) -> usize {
+        self.used_poll_credit += if self.policy.spins_freely() { 1 } else { CROWDED_COST };
+        if self.used_poll_credit < POLL_CREDIT {
             return 0;
         }
-        self.glances = 0;
+        self.used_poll_credit = 0;
         self.progress()
     }
 
-    /// Starts a collective: `Ok(None)` if it is over already. `looks` come before the first poll of all fabrics.
+    /// Starts a collective; `Ok(None)`: it is over already. `spins` are polls of the shared buffers before the first poll of
+    /// all fabrics.
     pub(crate) fn start_coll(
         &mut self,
-        team: &Arc<Team>,
+        coll_state: &Arc<CollState>,
         mut execution: Execution,
-        looks: &mut Looks,
+        spins: &mut SpinBudget,
     ) -> Result<Option<CollId>, Error> {
-        let mut messages = Messages::new(&mut self.p2p, &mut self.ports, &mut self.early, team);
+        let mut messages = Messages::new(&mut self.p2p, &mut self.ports, &mut self.ready, coll_state);
         let mut step = execution.advance(&mut messages);
-        // A message comes by the polls that follow.
-        while matches!(step, Advance::Pending) && execution.looks_at_slots() && looks.again() {
+        // Messages arrive by the polls of the fabrics that follow.
+        while matches!(step, Advance::Pending) && execution.polls_shared() && spins.spend() {
             step = execution.advance(&mut messages);
         }
         let job = match step {
             Advance::Done(result) => {
                 let number = execution.number();
-                team.recycle(execution, &mut self.sequences);
-                return result.map(|()| None).map_err(|fault| self.gave_up(team, Some(number), &fault));
+                coll_state.recycle(execution, &mut self.coll_sequences);
+                return result
+                    .map(|()| None)
+                    .map_err(|fault| self.fail_for_all(coll_state, Some(number), &fault));
             }
             Advance::Pending => None,
             Advance::UserOp(job) => Some(job),
         };
         self.serial = self.serial.wrapping_add(1);
         let serial = self.serial;
-        let away = job.is_some();
-        let running = Running {
+        let in_user_op = job.is_some();
+        let running = RunningColl {
             serial,
-            team: team.clone(),
+            coll_state: coll_state.clone(),
             execution: Some(execution),
             outcome: None,
-            patience: Patience::default(),
-            orphan: false,
-            away,
+            inquiry: Inquiry::default(),
+            detached: false,
+            in_user_op,
         };
-        let index = places::keep(&mut self.colls, running) as u32;
+        let index = slab::keep(&mut self.colls, running) as u32;
         self.active += 1;
         let id = CollId { index, serial };
         self.jobs.extend(job.map(|job| (id, job)));
@@ -221,19 +226,19 @@ impl Engine {
         Some(outcome)
     }
 
-    /// What a collective waits for, for people; `None` if it is not known any more.
+    /// A collective as an item of a report on waits; `None` if it is gone.
     pub(crate) fn coll_item(&self, id: CollId) -> Option<Item> {
         let running =
             self.colls.get(id.index as usize)?.as_ref().filter(|running| running.serial == id.serial)?;
-        Some(slow::collective(running.team.contexts(), &running.team.group))
+        Some(slow::collective(running.coll_state.contexts(), &running.coll_state.group))
     }
 
     /// Lets a collective go on without anybody waiting for it.
-    pub(crate) fn coll_orphan(&mut self, id: CollId) {
+    pub(crate) fn detach_coll(&mut self, id: CollId) {
         let Some(slot) = self.colls.get_mut(id.index as usize) else { return };
         match slot {
             Some(running) if running.serial == id.serial && running.outcome.is_some() => *slot = None,
-            Some(running) if running.serial == id.serial => running.orphan = true,
+            Some(running) if running.serial == id.serial => running.detached = true,
             _ => {}
         }
     }
@@ -242,7 +247,7 @@ impl Engine {
         !self.jobs.is_empty()
     }
 
-    /// A user reduction that is due, if any: run it without the gate, then give it back to [`Engine::job_done`].
+    /// A user reduction that is due, if any: run it without the engine lock, then give it back to [`Engine::job_done`].
     pub(crate) fn next_job(&mut self) -> Option<(CollId, Job)> {
         self.jobs.pop()
     }
@@ -250,7 +255,7 @@ impl Engine {
     pub(crate) fn job_done(&mut self, id: CollId, job: Job) {
         let running = self.colls.get_mut(id.index as usize).and_then(Option::as_mut);
         if let Some(running) = running.filter(|running| running.serial == id.serial) {
-            running.away = false;
+            running.in_user_op = false;
             if let Some(execution) = &mut running.execution {
                 execution.completed(job);
             }
@@ -258,12 +263,12 @@ impl Engine {
         }
     }
 
-    /// Nothing of ours is on its way any more.
-    pub(crate) fn quiet(&self) -> bool {
+    /// True if no operation of this process is under way.
+    pub(crate) fn drained(&self) -> bool {
         self.p2p.idle() && !self.ports.unsent() && self.active == 0 && self.bsends.is_empty()
     }
 
-    /// Says goodbye to the launcher: this process may end now.
+    /// Tells the launcher that this process has finalized and may end now.
     pub(crate) fn leave(&mut self) {
         if let Some(boot) = &mut self.boot {
             // If the launcher is gone there is nobody to tell.
@@ -278,28 +283,33 @@ impl Engine {
     /// Advances one collective; 1 if it is over or needs a user reduction.
     pub(crate) fn advance(&mut self, index: usize) -> usize {
         let Some(running) = self.colls[index].as_mut() else { return 0 };
-        if running.outcome.is_some() || running.away {
+        if running.outcome.is_some() || running.in_user_op {
             return 0;
         }
-        let Running { team, execution: Some(execution), .. } = running else { return 0 };
-        match execution.advance(&mut Messages::new(&mut self.p2p, &mut self.ports, &mut self.early, team)) {
+        let RunningColl { coll_state, execution: Some(execution), .. } = running else { return 0 };
+        match execution.advance(&mut Messages::new(
+            &mut self.p2p,
+            &mut self.ports,
+            &mut self.ready,
+            coll_state,
+        )) {
             Advance::Pending => return 0,
             Advance::UserOp(job) => {
-                running.away = true;
+                running.in_user_op = true;
                 self.jobs.push((CollId { index: index as u32, serial: running.serial }, job));
             }
             Advance::Done(result) => {
                 self.active -= 1;
                 let number = running.execution.as_ref().map(Execution::number);
                 if let Some(execution) = running.execution.take() {
-                    running.team.recycle(execution, &mut self.sequences);
+                    running.coll_state.recycle(execution, &mut self.coll_sequences);
                 }
                 match result {
                     Ok(()) => running.outcome = Some(Ok(())),
                     Err(fault) => self.failed(index, number, &fault),
                 }
                 let running = self.colls[index].as_mut();
-                if running.is_some_and(|running| running.orphan) {
+                if running.is_some_and(|running| running.detached) {
                     self.colls[index] = None;
                 }
             }
@@ -310,20 +320,23 @@ impl Engine {
     #[cold]
     fn failed(&mut self, index: usize, number: Option<u64>, fault: &coll::Fault) {
         let Some(running) = &self.colls[index] else { return };
-        let (team, told) = (running.team.clone(), running.patience.told);
-        let error =
-            if told { self.noted(&team, number, fault).1 } else { self.gave_up(&team, number, fault) };
+        let (coll_state, told) = (running.coll_state.clone(), running.inquiry.others_told);
+        let error = if told {
+            self.record_failure(&coll_state, number, fault).1
+        } else {
+            self.fail_for_all(&coll_state, number, fault)
+        };
         if let Some(running) = &mut self.colls[index] {
             running.outcome = Some(Err(error));
         }
     }
 
-    /// Asks the launcher for addresses that a fabric wants, and hands on those that came.
-    fn addresses(&mut self) -> usize {
+    /// Asks the launcher for business cards that a fabric wants, and gives the fabric those that arrived.
+    fn look_up_addresses(&mut self) -> usize {
         let Some(boot) = &mut self.boot else { return 0 };
         let mut events = 0;
         while let Some(peer) = self.ports.wanted() {
-            // A line that broke shows when its next event is asked for.
+            // A broken connection shows when its next event is read.
             let _ = boot.lookup(peer.0);
             self.lookups += 1;
             events += 1;
@@ -333,16 +346,16 @@ impl Engine {
         }
         loop {
             match boot.try_event() {
-                Ok(Some(Event::Card { rank, card })) => {
+                Ok(Some(Event::BusinessCard { rank, business_card })) => {
                     self.lookups = self.lookups.saturating_sub(1);
                     events += 1;
-                    if let Err(cause) = self.ports.connect(Peer(rank), &card) {
+                    if let Err(cause) = self.ports.connect(Peer(rank), &business_card) {
                         self.p2p.peer_down(Peer(rank), &cause);
                     }
                 }
                 Ok(None) => return events,
                 Err(cause) => {
-                    // The launcher is gone: it takes us with it in a moment.
+                    // The launcher is gone: this process is about to be killed.
                     self.lookups = 0;
                     eprintln!("banyan: lost the launcher: {cause}");
                     return events;
@@ -351,7 +364,8 @@ impl Engine {
         }
     }
 
-    fn sweep(&mut self) {
+    /// Forgets the buffered sends that are over, and frees their room in the attached buffers.
+    fn reap_bsends(&mut self) {
         let Self { p2p, bsends, .. } = self;
         bsends.retain(|(id, attached, bytes)| match p2p.test(*id) {
             None => true,
@@ -363,8 +377,8 @@ impl Engine {
     }
 }
 
-/// Hands frames to whom they belong.
-struct Arrivals<'a>(&'a mut p2p::Engine);
+/// Gives arriving frames to p2p.
+struct Arrivals<'a>(&'a mut p2p::P2p);
 
 impl Sink for Arrivals<'_> {
     #[inline]
@@ -404,12 +418,12 @@ pub(crate) fn fault_error(fault: &p2p::Fault) -> Error {
     }
 }
 
-/// A scratch copy of a message, so that the user's buffer is free at once.
+/// A packed copy of a message, so that the user's buffer is free at once.
 ///
 /// # Errors
 /// MPI_ERR_NO_MEM if there is no memory for it.
 pub fn packed(data: &Data) -> Result<Buffer, Error> {
-    let Some(copy) = Scratch::try_zeroed(data.len() as usize) else {
+    let Some(copy) = HeapBuffer::try_zeroed(data.len() as usize) else {
         let what = format!("there is no memory for a copy of the message of {} bytes", data.len());
         return Err(Error::new(Class::ERR_NO_MEM, what));
     };

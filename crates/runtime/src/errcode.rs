@@ -29,7 +29,7 @@ struct Table {
 
 #[derive(Debug)]
 struct Added {
-    /// The class of a code; a class is its own.
+    /// The class of a code; the class of a class is itself.
     class: i32,
     text: Option<String>,
 }
@@ -122,7 +122,7 @@ impl ErrorCodes {
         }
     }
 
-    /// The class of a code; a class is its own.
+    /// The class of a code; the class of a class is itself.
     ///
     /// # Errors
     /// ERR_ARG if there is no such code.

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-/// An error handler. The runtime only keeps it; the face that the user calls acts on it.
+/// An error handler. The runtime only keeps it; the language binding that the user calls acts on it.
 #[derive(Clone, Default)]
 pub enum Errhandler {
     /// MPI_ERRORS_ARE_FATAL: end the whole job.
@@ -13,7 +13,7 @@ pub enum Errhandler {
     Abort,
     /// MPI_ERRORS_RETURN: return the code.
     Return,
-    /// A function of the user, in the form of the face that made it.
+    /// A function of the user, in the form of the language binding that made it.
     User(Arc<dyn Any + Send + Sync>),
 }
 

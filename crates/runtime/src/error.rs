@@ -127,8 +127,8 @@ impl fmt::Debug for Class {
 pub struct Error {
     /// The code that the MPI call returns; its class, unless the user made the code (MPI_Add_error_code).
     pub class: Class,
-    /// The object whose error handler gets it, by the handle that the face knows it by, where that is not the one
-    /// that the call names (the communicator of a request).
+    /// The handle of the object whose error handler gets the error, if that is not the object that the call names (the
+    /// communicator of a request).
     pub about: Option<NonZeroU32>,
     /// What was wrong: the argument and its value, the peer, the cause, the way out.
     pub what: String,
@@ -143,7 +143,7 @@ impl Error {
         Self { class, about: None, what: what.into() }
     }
 
-    /// The same error, for the error handler of the object with this handle, unless it is for another one already.
+    /// This error, for the error handler of the object with this handle, unless it is for another object already.
     pub fn on(self, handle: u32) -> Self {
         Self { about: self.about.or(NonZeroU32::new(handle)), ..self }
     }

@@ -43,7 +43,7 @@ impl Info {
     ///
     /// # Errors
     /// ERR_INFO_KEY if the key is empty or longer than [`MAX_INFO_KEY`], ERR_INFO_VALUE if the value is
-    /// longer than [`MAX_INFO_VALUE`]; the same if there is a zero byte in it.
+    /// longer than [`MAX_INFO_VALUE`]; either if it has a zero byte.
     pub fn set(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         let (key, value) = (checked_key(key.as_ref())?, value.as_ref());
         if value.len() > MAX_INFO_VALUE {

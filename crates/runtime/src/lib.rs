@@ -1,9 +1,9 @@
 //! MPI objects and their semantics: communicators, groups, requests, progress and waiting.
 //!
-//! A [`Runtime`] is an instance of MPI: it can be opened, closed and opened again. Everything that moves is in
-//! its engine, behind a gate that is a real lock only under MPI_THREAD_MULTIPLE; the one place that waits is
-//! `Runtime::wait`. No function of the user (error handler, reduction, attribute, generalized request) is
-//! called while the gate is held.
+//! A [`Runtime`] is an instance of MPI: it can be opened, closed and opened again. Its moving parts are the
+//! engine, behind the engine lock, which is a real lock only under MPI_THREAD_MULTIPLE; the one place that waits is
+//! `Runtime::wait_for`. No function of the user (error handler, reduction, attribute, generalized request) is
+//! called while the engine lock is held.
 #![forbid(unsafe_code)]
 
 mod attr;
@@ -11,6 +11,7 @@ mod boot;
 mod bsend;
 mod cart;
 mod coll;
+mod coll_state;
 mod comm;
 mod creation;
 mod engine;
@@ -23,17 +24,16 @@ mod loopback;
 mod message;
 mod messenger;
 mod notes;
-mod places;
 mod ports;
 mod request;
 mod runtime;
+mod slab;
 mod slow;
 mod status;
-mod team;
 mod wait;
 
 pub use attr::{Attributes, CopyFn, CopyRule, DeleteFn, Keyvals, Value};
-pub use banyan_coll::{Asked, Call, Given, Kind, Lists, Memory, Op, UserOp};
+pub use banyan_coll::{ArgKind, Call, Kind, Lists, Op, Operand, Signature, UserOp};
 pub use banyan_pmi::FD_NAME;
 pub use bsend::{Attached, BSEND_OVERHEAD};
 pub use cart::{Cart, dims_create};
@@ -48,6 +48,6 @@ pub use group::{Comparison, Group};
 pub use info::{Env, Info, MAX_INFO_KEY, MAX_INFO_VALUE};
 pub use message::Message;
 pub use request::{Generalized, Request, SendMode, UnderWay};
-pub use runtime::{Facts, Runtime, Threads};
+pub use runtime::{JobInfo, Runtime, Threads};
 pub use slow::name_calls_by;
 pub use status::{ANY_SOURCE, ANY_TAG, Outcome, PROC_NULL, ROOT, Status, TAG_UB, UNDEFINED};

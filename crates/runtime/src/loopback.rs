@@ -6,14 +6,14 @@ use std::time::Instant;
 use banyan_memory::Buffer;
 use banyan_transport::{Caps, Fabric, Get, Head, Peer, Refusal, Remote, Sink, Token};
 
-use crate::places;
+use crate::slab;
 
 /// Frames in the queue before a sender is told to poll first.
 const QUEUE: usize = 256;
 const MAX_SHORT: usize = 1024;
 const MAX_BCOPY: usize = 64 * 1024;
 
-/// A queue of frames, and the memory that is exposed to ourselves.
+/// A queue of frames, and the memory that this process exposes to itself.
 pub(crate) struct Loopback {
     me: Peer,
     queue: VecDeque<(Head, Vec<u8>)>,
@@ -26,9 +26,9 @@ impl Loopback {
         Self { me, queue: VecDeque::new(), spare: Vec::new(), exposed: Vec::new() }
     }
 
-    /// A poll would find nothing.
+    /// True if a poll would find nothing.
     #[inline(always)]
-    pub(crate) fn is_quiet(&self) -> bool {
+    pub(crate) fn nothing_to_poll(&self) -> bool {
         self.queue.is_empty()
     }
 
@@ -71,7 +71,7 @@ impl Fabric for Loopback {
         }
     }
 
-    fn connect(&mut self, _peer: Peer, _card: &[u8]) -> Result<(), String> {
+    fn connect(&mut self, _peer: Peer, _business_card: &[u8]) -> Result<(), String> {
         Ok(())
     }
 
@@ -90,7 +90,7 @@ impl Fabric for Loopback {
     }
 
     fn expose(&mut self, _peer: Peer, memory: &Buffer) -> Remote {
-        let key = places::keep(&mut self.exposed, memory.clone()) as u64;
+        let key = slab::keep(&mut self.exposed, memory.clone()) as u64;
         Remote { addr: memory.address(memory.lo()) as u64, len: memory.len() as u64, key }
     }
 
@@ -126,14 +126,14 @@ impl Fabric for Loopback {
 
     fn disarm(&mut self) {}
 
-    /// Nobody else can send here: there is nothing to sleep for.
+    /// No other process can send here: there is nothing to sleep for.
     fn sleep(&mut self, _deadline: Option<Instant>) {}
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use banyan_memory::Scratch;
+    use banyan_memory::HeapBuffer;
     use banyan_transport::Class;
 
     struct Got(Vec<(Head, Vec<u8>)>);
@@ -164,10 +164,10 @@ mod tests {
     #[test]
     fn a_get_reads_only_what_is_exposed() {
         let mut fabric = Loopback::new(Peer(0));
-        let from = Scratch::copy_of(b"hello world");
+        let from = HeapBuffer::copy_of(b"hello world");
         let remote = fabric.expose(Peer(0), &from);
         let part = Remote { addr: remote.addr + 6, len: 5, key: remote.key };
-        let into = Scratch::zeroed(5);
+        let into = HeapBuffer::zeroed(5);
         assert_eq!(fabric.get(Peer(0), part, &into, Token(0)), Get::Done);
         let mut out = [0; 5];
         into.read(0, &mut out);

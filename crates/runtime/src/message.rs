@@ -5,7 +5,7 @@ use std::sync::Arc;
 use banyan_datatype::Data;
 use banyan_p2p::{MsgId, Started};
 
-use crate::comm::{Comm, Posted, outcome};
+use crate::comm::{Comm, StartedOp, outcome};
 use crate::error::{Class, Error};
 use crate::request::Request;
 use crate::status::{Outcome, Status};
@@ -28,7 +28,7 @@ impl Message {
         self.0.is_none()
     }
 
-    /// The communicator it came by.
+    /// The communicator on which it came.
     pub fn comm(&self) -> Option<&Arc<Comm>> {
         self.0.as_ref().map(|(comm, _)| comm)
     }
@@ -41,7 +41,8 @@ impl Message {
         }
     }
 
-    /// Starts to receive it (MPI_Imrecv). `own` is the communicator that the request of MPI_PROC_NULL reports to.
+    /// Starts to receive it (MPI_Imrecv). `own` is the communicator of the request if the message is that of
+    /// MPI_PROC_NULL.
     pub fn irecv(self, data: &Data, own: &Arc<Comm>) -> Request {
         match self.0 {
             None => Request::over(own, Outcome::ok(Status::NO_PROC)),
@@ -51,14 +52,15 @@ impl Message {
 }
 
 fn start(comm: &Arc<Comm>, id: MsgId, data: &Data) -> Request {
-    let mut guard = comm.runtime().gate.enter();
+    let mut guard = comm.runtime().engine_lock.enter();
     let engine = &mut *guard;
     let posted = match engine.p2p.mrecv(&mut engine.ports, id, data) {
-        Some(Started::Done(completion)) => Posted::Over(outcome(&completion, true)),
-        Some(Started::Pending(id)) => Posted::Active(id),
-        None => {
-            Posted::Over(Outcome::failed(Error::new(Class::ERR_REQUEST, "the message was received already")))
-        }
+        Some(Started::Done(completion)) => StartedOp::Over(outcome(&completion, true)),
+        Some(Started::Pending(id)) => StartedOp::Active(id),
+        None => StartedOp::Over(Outcome::failed(Error::new(
+            Class::ERR_REQUEST,
+            "the message was received already",
+        ))),
     };
     Request::posted(comm, posted, true)
 }

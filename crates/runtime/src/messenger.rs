@@ -1,47 +1,47 @@
-//! The engine's messages, as the schedules of collectives use them.
+//! [`Messages`]: the keyed messages of p2p, as the schedules of collectives use them.
 
 use banyan_coll::{self as coll, OpId};
 use banyan_datatype::Data;
 use banyan_p2p::{self as p2p, Started};
 
-use crate::places;
+use crate::coll_state::{CollState, CommBuffers};
 use crate::ports::Ports;
-use crate::team::{Team, TeamSlots};
+use crate::slab;
 
-/// The engine's messages and shared slots, as schedules use them.
+/// The keyed messages of p2p and the shared buffers of a communicator, as its schedules use them.
 pub(crate) struct Messages<'a> {
-    p2p: &'a mut p2p::Engine,
+    p2p: &'a mut p2p::P2p,
     ports: &'a mut Ports,
-    early: &'a mut Early,
-    team: &'a Team,
-    slots: Option<&'a TeamSlots>,
+    ready: &'a mut ReadyMessages,
+    coll_state: &'a CollState,
+    shared: Option<&'a CommBuffers>,
 }
 
 impl<'a> Messages<'a> {
     pub(crate) fn new(
-        p2p: &'a mut p2p::Engine,
+        p2p: &'a mut p2p::P2p,
         ports: &'a mut Ports,
-        early: &'a mut Early,
-        team: &'a Team,
+        ready: &'a mut ReadyMessages,
+        coll_state: &'a CollState,
     ) -> Self {
-        Self { p2p, ports, early, team, slots: team.slots() }
+        Self { p2p, ports, ready, coll_state, shared: coll_state.shared() }
     }
 }
 
-/// Receives of schedules that were over when they were posted, until the schedule asks.
+/// Receives of schedules that were over when they were posted, until the schedule polls them.
 #[derive(Default)]
-pub(crate) struct Early(Vec<Option<p2p::Completion>>);
+pub(crate) struct ReadyMessages(Vec<Option<p2p::Completion>>);
 
-/// Marks the id of an early receive.
-const EARLY: u64 = 1 << 63;
+/// Marks the id of a receive in [`ReadyMessages`].
+const READY: u64 = 1 << 63;
 
-impl Early {
+impl ReadyMessages {
     fn keep(&mut self, completion: p2p::Completion) -> OpId {
-        OpId(EARLY | places::keep(&mut self.0, completion) as u64)
+        OpId(READY | slab::keep(&mut self.0, completion) as u64)
     }
 
     fn take(&mut self, op: OpId) -> Option<p2p::Completion> {
-        self.0.get_mut((op.0 & !EARLY) as usize)?.take()
+        self.0.get_mut((op.0 & !READY) as usize)?.take()
     }
 }
 
@@ -51,7 +51,7 @@ impl Messages<'_> {
             // The schedule knows from whom it receives.
             p2p::Fault::Truncated { sent, room } => coll::Fault::Length { from: u32::MAX, sent, room },
             p2p::Fault::PeerDown { peer, cause } => {
-                let rank = self.team.group.rank_of(peer).unwrap_or(u32::MAX);
+                let rank = self.coll_state.group.rank_of(peer).unwrap_or(u32::MAX);
                 coll::Fault::Gone { rank, cause: cause.to_string() }
             }
         }
@@ -60,25 +60,25 @@ impl Messages<'_> {
 
 impl coll::Messenger for Messages<'_> {
     fn send(&mut self, to: u32, key: coll::Key, data: &Data) -> Option<OpId> {
-        let peer = self.team.group.peer(to)?;
-        match self.p2p.send_keyed(self.ports, peer, self.team.ctx, word(key), data) {
+        let peer = self.coll_state.group.peer(to)?;
+        match self.p2p.send_keyed(self.ports, peer, self.coll_state.ctx, wire_key(key), data) {
             Started::Done(_) => None,
             Started::Pending(id) => Some(OpId(id.0)),
         }
     }
 
     fn recv(&mut self, from: u32, key: coll::Key, data: &Data) -> OpId {
-        let peer = self.team.group.peer(from).expect("schedules name ranks of the communicator");
-        match self.p2p.recv_keyed(self.ports, peer, self.team.ctx, word(key), data) {
-            Started::Done(completion) => self.early.keep(completion),
+        let peer = self.coll_state.group.peer(from).expect("schedules name ranks of the communicator");
+        match self.p2p.recv_keyed(self.ports, peer, self.coll_state.ctx, wire_key(key), data) {
+            Started::Done(completion) => self.ready.keep(completion),
             Started::Pending(id) => OpId(id.0),
         }
     }
 
     fn poll(&mut self, op: OpId) -> Option<Result<u64, coll::Fault>> {
-        let completion = match op.0 & EARLY {
+        let completion = match op.0 & READY {
             0 => self.p2p.test(p2p::ReqId(op.0))?,
-            _ => self.early.take(op)?,
+            _ => self.ready.take(op)?,
         };
         Some(match completion.fault {
             None => Ok(completion.bytes),
@@ -87,21 +87,21 @@ impl coll::Messenger for Messages<'_> {
     }
 
     fn met(&mut self, op: OpId) -> bool {
-        op.0 & EARLY != 0 || self.p2p.is_met(p2p::ReqId(op.0))
+        op.0 & READY != 0 || self.p2p.is_met(p2p::ReqId(op.0))
     }
 
     fn cancel(&mut self, op: OpId) {
-        match op.0 & EARLY {
+        match op.0 & READY {
             0 => self.p2p.abandon(self.ports, p2p::ReqId(op.0)),
-            _ => drop(self.early.take(op)),
+            _ => drop(self.ready.take(op)),
         }
     }
 
-    fn slots(&mut self) -> Option<&mut dyn coll::Slots> {
-        self.slots.as_mut().map(|slots| slots as &mut dyn coll::Slots)
+    fn shared(&mut self) -> Option<&mut dyn coll::SharedBuffers> {
+        self.shared.as_mut().map(|shared| shared as &mut dyn coll::SharedBuffers)
     }
 }
 
-fn word(key: coll::Key) -> u64 {
-    u64::from(key.seq) << 32 | u64::from(key.step)
+fn wire_key(key: coll::Key) -> u64 {
+    u64::from(key.call) << 32 | u64::from(key.step)
 }

@@ -1,5 +1,5 @@
 //! What ranks tell each other of collectives that do not go on: the engine's part of `coll`'s ledger. A note is one frame of
-//! class Control; one that a fabric refuses is lost, as who waits asks again.
+//! class Control. A note that a fabric refuses is lost: a rank that waits asks again.
 
 use std::time::{Duration, Instant};
 
@@ -7,33 +7,33 @@ use banyan_coll::{self as coll, Note};
 use banyan_p2p::Port;
 use banyan_transport::{Class, Head, Peer};
 
-use crate::engine::{Engine, Running, sooner};
+use crate::coll_state::CollState;
+use crate::engine::{Engine, RunningColl, sooner};
 use crate::error::Error;
 use crate::messenger::Messages;
-use crate::team::Team;
 
-/// How long a collective waits before it asks.
+/// How long a collective waits before it first asks.
 const FIRST: Duration = Duration::from_millis(20);
-/// As many it asks at a time at most, in turn: a pair that has never talked takes shared memory or a connection to do so.
-const ASKED: usize = 8;
-/// So many times it asks at this interval, and then each time at twice the one before,
+/// Ranks that it asks at a time at most, in turn: a pair's first message takes shared memory or a connection.
+const ASKED_AT_A_TIME: usize = 8;
+/// How often it asks at this interval. From then on the interval doubles each time.
 const STEADY: u32 = 8;
-/// but no longer than so many doublings: some 80 s.
+/// The interval doubles so many times at most: to some 80 s.
 const DOUBLINGS: u32 = 12;
 
-/// The patience of a collective under way.
+/// When a collective under way asks the ranks that it waits for.
 #[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Patience {
-    /// When it asks next, once the clock has been looked at.
+pub(crate) struct Inquiry {
+    /// When it asks next, once the clock has been read.
     next: Option<Instant>,
     times: u32,
-    /// It fails for what another rank has told everybody.
-    pub(crate) told: bool,
+    /// The collective fails for a reason that another rank has told all ranks.
+    pub(crate) others_told: bool,
 }
 
-impl Patience {
+impl Inquiry {
     /// True if it is time to ask.
-    fn is_over(&mut self, now: Instant) -> bool {
+    fn is_due(&mut self, now: Instant) -> bool {
         let next = *self.next.get_or_insert(now + FIRST);
         if now < next {
             return false;
@@ -43,93 +43,103 @@ impl Patience {
         true
     }
 
-    /// Whose turn it is of those awaited.
-    fn turn(&self, mut awaited: Vec<u32>) -> Vec<u32> {
+    /// The awaited ranks whose turn it is to be asked.
+    fn next_to_ask(&self, mut awaited: Vec<u32>) -> Vec<u32> {
         awaited.sort_unstable();
         awaited.dedup();
-        let begin = ASKED * (self.times as usize - 1) % awaited.len().max(1);
+        let begin = ASKED_AT_A_TIME * (self.times as usize - 1) % awaited.len().max(1);
         awaited.rotate_left(begin);
-        awaited.truncate(ASKED);
+        awaited.truncate(ASKED_AT_A_TIME);
         awaited
     }
 }
 
 impl Engine {
-    /// Asks on behalf of collectives that have waited for long; when it should be called again.
+    /// Asks on behalf of collectives that have waited for long. Returns when it should be called again.
     pub(crate) fn inquire(&mut self) -> Option<Instant> {
         if self.active == 0 {
             return None;
         }
         let (now, mut next) = (Instant::now(), None);
         for index in 0..self.colls.len() {
-            let Some(running) = self.colls[index].as_mut().filter(|running| !running.away) else { continue };
+            let Some(running) = self.colls[index].as_mut().filter(|running| !running.in_user_op) else {
+                continue;
+            };
             let Some(execution) = &running.execution else { continue };
-            let asks = running.patience.is_over(now);
-            next = sooner(next, running.patience.next);
-            if asks {
-                let (team, number, mut awaited) = (running.team.clone(), execution.number(), vec![]);
+            let due = running.inquiry.is_due(now);
+            next = sooner(next, running.inquiry.next);
+            if due {
+                let (coll_state, number, mut awaited) =
+                    (running.coll_state.clone(), execution.number(), vec![]);
                 execution.awaits(&mut |rank| awaited.push(rank));
-                let awaited = running.patience.turn(awaited);
-                if let Some(ledger) = self.sequences.ledger(team.ctx) {
+                let awaited = running.inquiry.next_to_ask(awaited);
+                if let Some(ledger) = self.coll_sequences.ledger(coll_state.ctx) {
                     let note = ledger.ask(number);
-                    awaited.into_iter().for_each(|rank| self.tell(&team, rank, &note));
+                    awaited.into_iter().for_each(|rank| self.send_note_to_rank(&coll_state, rank, &note));
                 }
             }
         }
         next
     }
 
-    /// A collective of the team has failed here: all its ranks are told. The error for the user.
+    /// A collective has failed here: tells all its ranks. Returns the error for the user.
     #[cold]
-    pub(crate) fn gave_up(&mut self, team: &Team, number: Option<u64>, fault: &coll::Fault) -> Error {
-        let (note, error) = self.noted(team, number, fault);
+    pub(crate) fn fail_for_all(
+        &mut self,
+        coll_state: &CollState,
+        number: Option<u64>,
+        fault: &coll::Fault,
+    ) -> Error {
+        let (note, error) = self.record_failure(coll_state, number, fault);
         if let Some(note) = note {
-            let me = team.group.rank();
-            (0..team.group.size())
+            let me = coll_state.group.rank();
+            (0..coll_state.group.size())
                 .filter(|&rank| Some(rank) != me)
-                .for_each(|rank| self.tell(team, rank, &note));
+                .for_each(|rank| self.send_note_to_rank(coll_state, rank, &note));
         }
         error
     }
 
-    /// The same without the telling: what is to be told. Without a number it is the last one.
-    pub(crate) fn noted(
+    /// Records in the ledger that a collective has failed here; without a `number` the last one. Returns the note for the other
+    /// ranks, and the error for the user.
+    pub(crate) fn record_failure(
         &mut self,
-        team: &Team,
+        coll_state: &CollState,
         number: Option<u64>,
         fault: &coll::Fault,
     ) -> (Option<Note>, Error) {
-        let ledger = self.sequences.ledger(team.ctx);
+        let ledger = self.coll_sequences.ledger(coll_state.ctx);
         let note = ledger.map(|ledger| ledger.fail(number.unwrap_or(ledger.last()), fault));
-        (note, team.error(fault))
+        (note, coll_state.error(fault))
     }
 
-    fn tell(&mut self, team: &Team, rank: u32, note: &Note) {
-        if let Some(peer) = team.group.peer(rank) {
-            self.say(peer, team.ctx, note);
+    fn send_note_to_rank(&mut self, coll_state: &CollState, rank: u32, note: &Note) {
+        if let Some(peer) = coll_state.group.peer(rank) {
+            self.send_note(peer, coll_state.ctx, note);
         }
     }
 
-    fn say(&mut self, peer: Peer, ctx: u64, note: &Note) {
+    fn send_note(&mut self, peer: Peer, ctx: u64, note: &Note) {
         let head = Head { class: Class::Control, kind: 0, aux: 0, a: 0, b: 0, ctx };
         let body = note.encode();
         let _ = self.ports.send_bcopy(peer, &head, body.len(), &mut |out| out.copy_from_slice(&body));
     }
 
-    /// Hears what others say; how many things happened.
+    /// Acts on the notes of other ranks. Returns how many things happened.
     #[cold]
-    pub(crate) fn listen(&mut self) -> usize {
+    pub(crate) fn receive_notes(&mut self) -> usize {
         let controls = self.p2p.take_controls();
         let notes =
             controls.into_iter().filter_map(|(peer, ctx, body)| Some((peer, ctx, Note::decode(&body)?)));
-        notes.map(|(peer, ctx, note)| self.hear(peer, ctx, note)).sum()
+        notes.map(|(peer, ctx, note)| self.receive_note(peer, ctx, note)).sum()
     }
 
-    /// Fails all collectives under way in a context after that number; how many there are.
+    /// Fails all collectives under way in a context after that number. Returns how many things happened.
     fn fail_later(&mut self, ctx: u64, number: u64, fault: &coll::Fault) -> usize {
         let mut failed = 0;
         for index in 0..self.colls.len() {
-            let Some(running) = self.colls[index].as_mut().filter(|running| running.team.ctx == ctx) else {
+            let Some(running) = self.colls[index].as_mut().filter(|running| running.coll_state.ctx == ctx)
+            else {
                 continue;
             };
             let Some(execution) = running.execution.as_mut().filter(|execution| execution.number() > number)
@@ -142,30 +152,30 @@ impl Engine {
         failed
     }
 
-    fn hear(&mut self, peer: Peer, ctx: u64, note: Note) -> usize {
-        let is_it = |running: &Running| {
-            running.team.ctx == ctx
+    fn receive_note(&mut self, peer: Peer, ctx: u64, note: Note) -> usize {
+        let is_it = |running: &RunningColl| {
+            running.coll_state.ctx == ctx
                 && running.execution.as_ref().is_some_and(|execution| execution.number() == note.number())
         };
         let index = self.colls.iter().position(|running| running.as_ref().is_some_and(is_it));
-        // Of a communicator that is not here yet, or no longer, there is nothing to say.
-        let Some(ledger) = self.sequences.ledger(ctx) else { return 0 };
+        // There is no answer for a communicator that this rank has not made yet, or has forgotten.
+        let Some(ledger) = self.coll_sequences.ledger(ctx) else { return 0 };
         let heard = ledger.hear(note, index.is_some());
         if let Some(answer) = heard.answer {
-            self.say(peer, ctx, &answer);
+            self.send_note(peer, ctx, &answer);
         }
         if let Some(fault) = heard.later {
             return self.fail_later(ctx, note.number(), &fault);
         }
         let Some(index) = index else { return 0 };
         let Some(running) = self.colls[index].as_mut() else { return 0 };
-        let Running { team, execution: Some(execution), patience, .. } = running else { return 0 };
+        let RunningColl { coll_state, execution: Some(execution), inquiry, .. } = running else { return 0 };
         let silent = heard.silent.and_then(|rank| {
-            let mut messages = Messages::new(&mut self.p2p, &mut self.ports, &mut self.early, team);
+            let mut messages = Messages::new(&mut self.p2p, &mut self.ports, &mut self.ready, coll_state);
             execution.unanswered(rank, &mut messages)
         });
         let Some(fault) = heard.fault.or(silent) else { return 0 };
-        patience.told |= heard.known;
+        inquiry.others_told |= heard.known;
         execution.refuse(fault);
         self.advance(index)
     }

@@ -1,4 +1,4 @@
-//! [`Ports`]: all fabrics of this process behind one face, each peer routed to one of them.
+//! [`Ports`]: all fabrics of this process behind one interface, each peer routed to one of them.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use banyan_transport::{Caps, Fabric, Get, Head, Peer, Refusal, Remote, Sink, Tok
 
 use crate::loopback::Loopback;
 
-/// Longest sleep without a look around: bounds the harm of anything that cannot wake us.
+/// Longest sleep without a poll: bounds the harm of events that cannot wake this process.
 const MAX_SLEEP: Duration = Duration::from_millis(100);
 
 /// The fabric that carries the frames to a peer.
@@ -20,7 +20,7 @@ pub(crate) enum Route {
     Own,
     Shm,
     Tcp,
-    /// No fabric that both sides have.
+    /// There is no fabric that both processes have.
     None,
 }
 
@@ -61,7 +61,7 @@ impl Ports {
         Self { own, shm, tcp, route }
     }
 
-    /// Shared memory, if that is the way to `peer`.
+    /// The shared-memory fabric, if `peer` is routed to it.
     #[inline]
     pub(crate) fn shm_to(&mut self, peer: Peer) -> Option<&mut Shm> {
         self.shm.as_mut().filter(|_| self.route.get(peer.0 as usize) == Some(&Route::Shm))
@@ -96,7 +96,7 @@ impl Port for Ports {
     fn send_short(&mut self, peer: Peer, head: &Head, body: &[u8]) -> Result<(), Refusal> {
         match (self.route(peer), &mut self.shm) {
             (Route::Shm, Some(shm)) => Fabric::send_short(shm, peer, head, body),
-            // A copy, so that the usual head need not lie in memory.
+            // `head` is copied, so that on the usual way it can stay in registers.
             _ => self.send_short_otherwise(peer, *head, body),
         }
     }
@@ -149,10 +149,10 @@ impl Ports {
         routed!(self, peer, fabric => Fabric::send_short(fabric, peer, &head, body), Err(Refusal::Down))
     }
 
-    /// A poll would find nothing.
+    /// True if a poll would find nothing.
     #[inline(always)]
-    pub(crate) fn is_quiet(&self) -> bool {
-        self.own.is_quiet() && self.tcp.is_none() && self.shm.as_ref().is_none_or(Shm::is_quiet)
+    pub(crate) fn nothing_to_poll(&self) -> bool {
+        self.own.nothing_to_poll() && self.tcp.is_none() && self.shm.as_ref().is_none_or(Shm::nothing_to_poll)
     }
 
     #[inline]
@@ -167,14 +167,14 @@ impl Ports {
         events
     }
 
-    /// A peer whose address is needed before what was sent to it can leave.
+    /// A peer whose business card is needed before its frames can leave.
     pub(crate) fn wanted(&mut self) -> Option<Peer> {
         self.tcp.as_mut()?.wanted()
     }
 
-    /// Gives the address of a peer to the fabric that asked for it.
-    pub(crate) fn connect(&mut self, peer: Peer, card: &[u8]) -> Result<(), String> {
-        routed!(self, peer, fabric => Fabric::connect(fabric, peer, card), Err(format!("no fabric reaches rank {}", peer.0)))
+    /// Gives the business card of a peer to the fabric that asked for it.
+    pub(crate) fn connect(&mut self, peer: Peer, business_card: &[u8]) -> Result<(), String> {
+        routed!(self, peer, fabric => Fabric::connect(fabric, peer, business_card), Err(format!("no fabric reaches rank {}", peer.0)))
     }
 
     pub(crate) fn unsent(&self) -> bool {
@@ -194,31 +194,31 @@ impl Ports {
         }
     }
 
-    /// What to sleep on while other threads use the engine: see [`Ports::arm_bells`].
+    /// The descriptors to sleep on while other threads use the engine: see [`Ports::arm_bells`].
     pub(crate) fn bells(&mut self) -> std::io::Result<Vec<OwnedFd>> {
         let shm = self.shm.as_mut().map(Shm::bell_descriptor);
         let tcp = self.tcp.as_ref().map(Tcp::bell_descriptor);
         shm.into_iter().chain(tcp).collect()
     }
 
-    /// As [`Ports::arm`], but arrivals make the [`Ports::bells`] readable. False: something came already.
+    /// [`Ports::arm`] for a sleep on the [`Ports::bells`], which arrivals make readable. False: something has arrived already.
     pub(crate) fn arm_bells(&mut self) -> bool {
-        let mut quiet = true;
+        let mut drained = true;
         if let Some(shm) = &mut self.shm {
-            quiet &= shm.arm_descriptor().is_ok() && !shm.has_news();
+            drained &= shm.arm_descriptor().is_ok() && !shm.has_news();
         }
         if let Some(tcp) = &mut self.tcp {
             tcp.arm();
             tcp.sleep(Some(Instant::now()));
         }
-        quiet
+        drained
     }
 
-    /// The latest moment to look again, however quiet it is.
+    /// The latest moment of the next poll, however quiet it is.
     pub(crate) fn wake_up_by(&self) -> Instant {
         let mut at = Instant::now() + MAX_SLEEP;
-        if let Some(patience) = self.shm.as_ref().and_then(Shm::longest_sleep) {
-            at = at.min(Instant::now() + patience);
+        if let Some(longest) = self.shm.as_ref().and_then(Shm::longest_sleep) {
+            at = at.min(Instant::now() + longest);
         }
         self.next_deadline().map_or(at, |deadline| deadline.min(at))
     }
@@ -236,7 +236,7 @@ impl Ports {
         let latest = Instant::now() + MAX_SLEEP;
         let mut deadline = deadline.map_or(latest, |d| d.min(latest));
         if let (Some(shm), Some(_)) = (&mut self.shm, &self.tcp) {
-            // Room for a refused send and what a peer publishes are no frames: no poll shows them.
+            // Room for a refused send, and what a peer publishes, are no frames: no poll shows them.
             if shm.has_news() {
                 return;
             }

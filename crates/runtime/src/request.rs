@@ -9,13 +9,13 @@ use banyan_p2p::{Mode, ReqId};
 use banyan_pmi::status::Item;
 
 use crate::bail;
-use crate::comm::{Comm, Posted, lock, outcome};
+use crate::coll_state::CollState;
+use crate::comm::{Comm, StartedOp, lock, outcome};
 use crate::engine::{CollId, Engine};
 use crate::error::{Error, Result};
 use crate::runtime::Runtime;
 use crate::slow;
 use crate::status::{Outcome, Status};
-use crate::team::Team;
 
 /// When a send is complete (MPI 5.0, 3.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,9 +31,9 @@ pub enum SendMode {
 }
 
 impl SendMode {
-    /// The mode for the engine, which knows nothing of attached buffers.
+    /// The mode as p2p knows it; `None` for a buffered send, as p2p knows nothing of attached buffers.
     #[inline]
-    pub(crate) fn of_engine(self) -> Option<Mode> {
+    pub(crate) fn of_p2p(self) -> Option<Mode> {
         match self {
             SendMode::Standard => Some(Mode::Standard),
             SendMode::Sync => Some(Mode::Sync),
@@ -43,11 +43,11 @@ impl SendMode {
     }
 }
 
-/// How to start a persistent request.
-pub(crate) enum Recipe {
+/// What a persistent request starts each time.
+pub(crate) enum PersistentArgs {
     Send { data: Data, dest: i32, tag: i32, mode: SendMode },
     Recv { data: Data, source: i32, tag: i32 },
-    Coll { call: Box<Call>, team: Arc<Team> },
+    Coll { call: Box<Call>, coll_state: Arc<CollState> },
 }
 
 /// The functions of a generalized request (MPI 5.0, 13.2). Called without any lock.
@@ -68,19 +68,19 @@ pub struct Request(Form);
 
 #[derive(Clone)]
 enum Form {
-    /// Was over, and well, when it was made.
+    /// An operation that ended well before its request was made.
     Over(Status),
-    /// A message that was under way. When its end has been taken the engine does not know it any more.
+    /// A message that was under way. The engine forgets it when its outcome is taken.
     Message { id: ReqId, received: bool },
-    /// What has a state of its own.
-    Kept(Arc<Kept>),
+    /// A request with a state of its own.
+    Stateful(Arc<Stateful>),
 }
 
-/// A request that can be started again, or is no message, or failed at once.
-struct Kept {
+/// A request that is persistent, or is no message, or failed at once.
+struct Stateful {
     rt: Arc<Runtime>,
     comm: Option<Arc<Comm>>,
-    recipe: Option<Recipe>,
+    args: Option<PersistentArgs>,
     general: Option<Box<dyn Generalized>>,
     finished: AtomicBool,
     state: Mutex<State>,
@@ -94,19 +94,19 @@ enum State {
         received: bool,
     },
     Coll(CollId),
-    /// Generalized, running until told otherwise.
+    /// Generalized, running until MPI_Grequest_complete.
     General,
-    /// The same, freed by the user: it is gone when it is complete.
+    /// Generalized and running, freed by the user already: it is gone when it is complete.
     Freed,
     Over(Outcome),
 }
 
 impl Request {
-    fn kept(comm: &Arc<Comm>, recipe: Option<Recipe>, state: State) -> Request {
-        Request(Form::Kept(Arc::new(Kept {
+    fn stateful(comm: &Arc<Comm>, args: Option<PersistentArgs>, state: State) -> Request {
+        Request(Form::Stateful(Arc::new(Stateful {
             rt: comm.runtime().clone(),
             comm: Some(comm.clone()),
-            recipe,
+            args,
             general: None,
             finished: AtomicBool::new(false),
             state: Mutex::new(state),
@@ -114,22 +114,22 @@ impl Request {
     }
 
     #[inline(always)]
-    pub(crate) fn posted(comm: &Arc<Comm>, posted: Posted, received: bool) -> Request {
+    pub(crate) fn posted(comm: &Arc<Comm>, posted: StartedOp, received: bool) -> Request {
         match posted {
-            Posted::Over(outcome) => Self::over(comm, outcome),
-            Posted::Active(id) => Request(Form::Message { id, received }),
+            StartedOp::Over(outcome) => Self::over(comm, outcome),
+            StartedOp::Active(id) => Request(Form::Message { id, received }),
         }
     }
 
-    /// A request that is over already.
+    /// A request of an operation that is over already.
     pub fn over(comm: &Arc<Comm>, outcome: Outcome) -> Request {
         match outcome.error {
             None => Self::done(outcome.status),
-            Some(_) => Self::kept(comm, None, State::Over(outcome)),
+            Some(_) => Self::stateful(comm, None, State::Over(outcome)),
         }
     }
 
-    /// A request that is over already, and went well.
+    /// A request of an operation that ended well already.
     #[inline(always)]
     pub fn done(status: Status) -> Request {
         Request(Form::Over(status))
@@ -138,20 +138,20 @@ impl Request {
     pub(crate) fn coll(comm: &Arc<Comm>, id: Option<CollId>) -> Request {
         match id {
             None => Self::done(Status::EMPTY),
-            Some(id) => Self::kept(comm, None, State::Coll(id)),
+            Some(id) => Self::stateful(comm, None, State::Coll(id)),
         }
     }
 
-    pub(crate) fn persistent(comm: &Arc<Comm>, recipe: Recipe) -> Request {
-        Self::kept(comm, Some(recipe), State::Inactive)
+    pub(crate) fn persistent(comm: &Arc<Comm>, args: PersistentArgs) -> Request {
+        Self::stateful(comm, Some(args), State::Inactive)
     }
 
     /// A generalized request (MPI_Grequest_start).
     pub fn general(rt: &Arc<Runtime>, functions: Box<dyn Generalized>) -> Request {
-        Request(Form::Kept(Arc::new(Kept {
+        Request(Form::Stateful(Arc::new(Stateful {
             rt: rt.clone(),
             comm: None,
-            recipe: None,
+            args: None,
             general: Some(functions),
             finished: AtomicBool::new(false),
             state: Mutex::new(State::General),
@@ -161,10 +161,10 @@ impl Request {
     /// True if it can be started again.
     #[inline]
     pub fn is_persistent(&self) -> bool {
-        matches!(&self.0, Form::Kept(kept) if kept.recipe.is_some())
+        matches!(&self.0, Form::Stateful(stateful) if stateful.args.is_some())
     }
 
-    /// The status, if it was over, and well, when it was made.
+    /// The status of an operation that ended well before its request was made.
     #[inline(always)]
     pub fn over_status(&self) -> Option<Status> {
         match &self.0 {
@@ -173,75 +173,75 @@ impl Request {
         }
     }
 
-    /// True if something was started and its end was not taken yet.
+    /// True if an operation was started and its outcome was not taken yet.
     pub fn is_active(&self) -> bool {
         match &self.0 {
             Form::Over(_) | Form::Message { .. } => true,
-            Form::Kept(kept) => kept.is_active(),
+            Form::Stateful(stateful) => stateful.is_active(),
         }
     }
 
     /// Starts a persistent request (MPI_Start).
     pub fn start(&self) -> Result<()> {
         match &self.0 {
-            Form::Kept(kept) => kept.start(),
+            Form::Stateful(stateful) => stateful.start(),
             _ => bail!(ERR_REQUEST, "only a persistent request can be started"),
         }
     }
 
-    /// Waits for the end and takes it (MPI_Wait). An inactive request is over at once, with the empty status.
+    /// Waits for the operation and takes its outcome (MPI_Wait). An inactive request is over at once, with the empty status.
     pub fn wait(&self, rt: &Runtime) -> Outcome {
         match &self.0 {
             Form::Over(status) => Outcome::ok(*status),
             _ => {
                 let what = |engine: &Engine| slow::first(self.item(engine).into_iter());
-                let outcome = rt.wait_for(rt.gate.enter(), |engine| self.settled(engine), &what);
+                let outcome = rt.wait_for(rt.engine_lock.enter(), |engine| self.settled(engine), &what);
                 self.completed(outcome)
             }
         }
     }
 
-    /// Takes the end if there is one (MPI_Test).
+    /// Takes the outcome if the operation is over (MPI_Test).
     pub fn test(&self, rt: &Runtime) -> Option<Outcome> {
-        let look = |engine: &mut Engine| {
+        let poll = |engine: &mut Engine| {
             self.settled(engine).or_else(|| {
                 engine.progress();
                 self.settled(engine)
             })
         };
-        let outcome = rt.look_for(look)?;
+        let outcome = rt.poll_once(poll)?;
         Some(self.completed(outcome))
     }
 
-    /// The outcome, left in place, of one that is over (MPI_Request_get_status; [`Runtime::over`] tells).
+    /// The outcome of a request that is over, left in place (MPI_Request_get_status). [`Runtime::over`] tells whether it is.
     pub fn status(&self, rt: &Runtime) -> Outcome {
         match &self.0 {
             Form::Over(status) => Outcome::ok(*status),
             Form::Message { id, received } => {
-                let completion = rt.gate.enter().p2p.peek(*id).cloned();
+                let completion = rt.engine_lock.enter().p2p.peek(*id).cloned();
                 completion.map_or(Outcome::ok(Status::EMPTY), |completion| outcome(&completion, *received))
             }
-            Form::Kept(kept) => kept.status(),
+            Form::Stateful(stateful) => stateful.status(),
         }
     }
 
-    /// Asks for the operation not to happen (MPI_Cancel). It must still be completed.
+    /// Asks to cancel the operation (MPI_Cancel). It must still be completed.
     pub fn cancel(&self, rt: &Runtime) -> Result<()> {
         match &self.0 {
             Form::Over(_) => {}
-            Form::Message { id, .. } => rt.gate.enter().p2p.cancel(*id),
-            Form::Kept(kept) => kept.cancel()?,
+            Form::Message { id, .. } => rt.engine_lock.enter().p2p.cancel(*id),
+            Form::Stateful(stateful) => stateful.cancel()?,
         }
         Ok(())
     }
 
-    /// Lets go of it; what is under way goes on (MPI_Request_free). Gives whether the request lives on until
+    /// Frees it; an operation under way goes on (MPI_Request_free). Gives whether the request lives on until
     /// [`Request::complete`], and is to be freed then: a generalized one that is not over (MPI 5.0, 13.2).
     pub fn free(&self, rt: &Runtime) -> Result<bool> {
         match &self.0 {
             Form::Over(_) => {}
-            Form::Message { id, .. } => rt.gate.enter().p2p.detach(*id),
-            Form::Kept(kept) => return kept.free(),
+            Form::Message { id, .. } => rt.engine_lock.enter().p2p.detach(*id),
+            Form::Stateful(stateful) => return stateful.free(),
         }
         Ok(false)
     }
@@ -249,17 +249,17 @@ impl Request {
     /// Says that a generalized request is over (MPI_Grequest_complete). Gives whether it was freed before.
     pub fn complete(&self) -> Result<bool> {
         match &self.0 {
-            Form::Kept(kept) => kept.complete(),
+            Form::Stateful(stateful) => stateful.complete(),
             _ => bail!(ERR_REQUEST, "only a generalized request can be completed by the user"),
         }
     }
 
-    /// What would end it; `None` if it is over or inactive. Inside the gate.
+    /// What it waits for; `None` if it is over or inactive. Inside the engine lock.
     fn item(&self, engine: &Engine) -> Option<Item> {
         match &self.0 {
             Form::Over(_) => None,
             Form::Message { id, .. } => engine.p2p.wait_of(*id).map(slow::message),
-            Form::Kept(kept) => match &*lock(&kept.state) {
+            Form::Stateful(stateful) => match &*lock(&stateful.state) {
                 State::Message { id, .. } => engine.p2p.wait_of(*id).map(slow::message),
                 State::Coll(id) => engine.coll_item(*id),
                 State::General => Some(Item::Program("a generalized request".to_owned())),
@@ -268,16 +268,17 @@ impl Request {
         }
     }
 
-    /// True if it is over or inactive. Inside the gate.
+    /// True if it is over or inactive. Inside the engine lock.
     fn is_over(&self, engine: &mut Engine) -> bool {
         match &self.0 {
             Form::Over(_) => true,
             Form::Message { id, .. } => !engine.p2p.is_pending(*id),
-            Form::Kept(kept) => kept.settle(engine),
+            Form::Stateful(stateful) => stateful.settle(engine),
         }
     }
 
-    /// The outcome, if it is over or inactive. Inside the gate; [`Request::completed`] then has the last word.
+    /// The outcome, if it is over or inactive. Inside the engine lock. [`Request::completed`] then gives the final
+    /// outcome.
     #[inline(always)]
     fn settled(&self, engine: &mut Engine) -> Option<Outcome> {
         match &self.0 {
@@ -287,15 +288,15 @@ impl Request {
                 None if engine.p2p.is_pending(*id) => None,
                 None => Some(Outcome::ok(Status::EMPTY)),
             },
-            Form::Kept(kept) => kept.settle(engine).then(|| Outcome::ok(Status::EMPTY)),
+            Form::Stateful(stateful) => stateful.settle(engine).then(|| Outcome::ok(Status::EMPTY)),
         }
     }
 
-    /// The outcome of a request that is settled, outside the gate (a generalized one calls the user).
+    /// The final outcome of a settled request, outside the engine lock (a generalized one calls the user).
     #[inline]
     fn completed(&self, settled: Outcome) -> Outcome {
         match &self.0 {
-            Form::Kept(kept) => kept.take(),
+            Form::Stateful(stateful) => stateful.take(),
             _ => settled,
         }
     }
@@ -307,25 +308,27 @@ impl AsRef<Request> for Request {
     }
 }
 
-impl Kept {
+impl Stateful {
     fn is_active(&self) -> bool {
         !matches!(*lock(&self.state), State::Inactive)
     }
 
     fn start(&self) -> Result<()> {
-        let (Some(recipe), Some(comm)) = (&self.recipe, &self.comm) else {
+        let (Some(args), Some(comm)) = (&self.args, &self.comm) else {
             bail!(ERR_REQUEST, "only a persistent request can be started")
         };
         if self.is_active() {
             bail!(ERR_REQUEST, "the persistent request is active: complete it before it is started again");
         }
-        let next = match recipe {
-            Recipe::Coll { call, team } => match team.launch((**call).clone(), None, false)? {
-                None => State::Over(Outcome::ok(Status::EMPTY)),
-                Some(id) => State::Coll(id),
-            },
+        let next = match args {
+            PersistentArgs::Coll { call, coll_state } => {
+                match coll_state.launch((**call).clone(), None, false)? {
+                    None => State::Over(Outcome::ok(Status::EMPTY)),
+                    Some(id) => State::Coll(id),
+                }
+            }
             message => {
-                let (posted, received) = comm.post(&mut self.rt.gate.enter(), message)?;
+                let (posted, received) = comm.post(&mut self.rt.engine_lock.enter(), message)?;
                 state_of(posted, received)
             }
         };
@@ -333,7 +336,7 @@ impl Kept {
         Ok(())
     }
 
-    /// The outcome, left in place; it is settled.
+    /// The outcome of a settled request, left in place.
     fn status(&self) -> Outcome {
         let mut state = lock(&self.state);
         match &*state {
@@ -353,7 +356,7 @@ impl Kept {
         if let Some(general) = &self.general {
             return general.cancel(self.finished.load(Ordering::Acquire));
         }
-        let mut engine = self.rt.gate.enter();
+        let mut engine = self.rt.engine_lock.enter();
         match &*lock(&self.state) {
             State::Message { id, .. } => engine.p2p.cancel(*id),
             State::Coll(_) => bail!(ERR_REQUEST, "a collective operation cannot be cancelled"),
@@ -371,8 +374,8 @@ impl Kept {
         let old = std::mem::replace(&mut *state, State::Inactive);
         drop(state);
         match old {
-            State::Message { id, .. } => self.rt.gate.enter().p2p.detach(id),
-            State::Coll(id) => self.rt.gate.enter().coll_orphan(id),
+            State::Message { id, .. } => self.rt.engine_lock.enter().p2p.detach(id),
+            State::Coll(id) => self.rt.engine_lock.enter().detach_coll(id),
             State::General | State::Freed => {
                 self.general.as_ref().map_or(Ok(()), |general| general.free())?
             }
@@ -389,11 +392,11 @@ impl Kept {
         self.finished.store(true, Ordering::Release);
         let freed = matches!(*state, State::Freed);
         drop(state);
-        self.rt.nudge();
+        self.rt.wake_poller();
         Ok(freed)
     }
 
-    /// True if it is over or inactive. Inside the gate.
+    /// True if it is over or inactive. Inside the engine lock.
     fn settle(&self, engine: &mut Engine) -> bool {
         let mut state = lock(&self.state);
         let over = match &*state {
@@ -411,7 +414,7 @@ impl Kept {
         }
     }
 
-    /// Takes the outcome of a settled request, outside the gate (a generalized one calls the user).
+    /// Takes the outcome of a settled request, outside the engine lock (a generalized one calls the user).
     fn take(&self) -> Outcome {
         let state = std::mem::replace(&mut *lock(&self.state), State::Inactive);
         match (state, &self.general) {
@@ -429,35 +432,36 @@ impl Kept {
 }
 
 impl Runtime {
-    /// Waits for all (MPI_Waitall); `each` is told the outcome of each, by its place, and must not call MPI.
+    /// Waits for all requests (MPI_Waitall). `each` gets the index and outcome of each, and must not call MPI.
     #[inline]
     pub fn wait_all(&self, requests: &[impl AsRef<Request>], mut each: impl FnMut(usize, Outcome)) {
-        let (mut next, mut kept) = (0, false);
+        let (mut next, mut any_stateful) = (0, false);
         let done = |engine: &mut Engine| {
             while let Some(request) = requests.get(next) {
                 let outcome = request.as_ref().settled(engine)?;
                 match &request.as_ref().0 {
-                    Form::Kept(_) => kept = true,
+                    Form::Stateful(_) => any_stateful = true,
                     _ => each(next, outcome),
                 }
                 next += 1;
             }
             Some(())
         };
-        self.wait_for(self.gate.enter(), done, &|engine| items(requests, engine));
-        if !kept {
+        self.wait_for(self.engine_lock.enter(), done, &|engine| items(requests, engine));
+        if !any_stateful {
             return;
         }
         for (at, request) in requests.iter().enumerate() {
-            if let Form::Kept(kept) = &request.as_ref().0 {
-                each(at, kept.take());
+            if let Form::Stateful(stateful) = &request.as_ref().0 {
+                each(at, stateful.take());
             }
         }
     }
 
-    /// As [`Runtime::wait_all`] if all are over; otherwise nothing changes (MPI_Testall). Gives whether they are.
+    /// Does what [`Runtime::wait_all`] does if all requests are over; otherwise nothing changes (MPI_Testall). Gives whether
+    /// they are.
     pub fn test_all(&self, requests: &[impl AsRef<Request>], each: impl FnMut(usize, Outcome)) -> bool {
-        let over = self.look_for(|engine| {
+        let over = self.poll_once(|engine| {
             engine.progress();
             requests.iter().all(|request| request.as_ref().is_over(engine)).then_some(())
         });
@@ -467,53 +471,53 @@ impl Runtime {
         over.is_some()
     }
 
-    /// The places of those that are over or inactive, after one look at the fabrics; none of them if `all` are to be and
-    /// are not (MPI_Request_get_status_all and its kin).
+    /// The indices of the requests that are over or inactive, after one poll of the fabrics; none if `all` of them should be
+    /// and are not (MPI_Request_get_status_all and its kin).
     pub fn over(&self, requests: &[impl AsRef<Request>], all: bool) -> Vec<usize> {
-        let found = self.look_for(|engine| {
+        let found = self.poll_once(|engine| {
             engine.progress();
-            let places = 0..requests.len();
-            let over: Vec<usize> = places.filter(|&at| requests[at].as_ref().is_over(engine)).collect();
+            let indices = 0..requests.len();
+            let over: Vec<usize> = indices.filter(|&at| requests[at].as_ref().is_over(engine)).collect();
             Some(over).filter(|over| if all { over.len() == requests.len() } else { !over.is_empty() })
         });
         found.unwrap_or_default()
     }
 
-    /// Waits until at least one of the active ones is over and takes it (MPI_Waitany); `None` if none is active.
+    /// Waits until at least one of the active requests is over and takes its outcome (MPI_Waitany); `None` if none is active.
     pub fn wait_any(&self, requests: &[impl AsRef<Request>]) -> Option<(usize, Outcome)> {
         if requests.iter().all(|request| !request.as_ref().is_active()) {
             return None;
         }
         let what = |engine: &Engine| items(requests, engine);
-        let (at, outcome) = self.wait_for(self.gate.enter(), |engine| ready(requests, engine), &what);
+        let (at, outcome) = self.wait_for(self.engine_lock.enter(), |engine| ready(requests, engine), &what);
         Some((at, requests[at].as_ref().completed(outcome)))
     }
 
-    /// Takes one that is over, if any is (MPI_Testany). `Err(())` if none is active.
+    /// Takes the outcome of one request that is over, if any is (MPI_Testany). `Err(())` if none is active.
     #[allow(clippy::result_unit_err, reason = "there is nothing more to say than that none is active")]
     pub fn test_any(&self, requests: &[impl AsRef<Request>]) -> Result<Option<(usize, Outcome)>, ()> {
         if requests.iter().all(|request| !request.as_ref().is_active()) {
             return Err(());
         }
-        let found = self.look_for(|engine| {
+        let found = self.poll_once(|engine| {
             engine.progress();
             ready(requests, engine)
         });
         Ok(found.map(|(at, outcome)| (at, requests[at].as_ref().completed(outcome))))
     }
 
-    /// Whether all that a program asks for is under way, as `f` says after one look at the fabrics; if not, a call that
-    /// looks for it follows. `f` must not call MPI.
+    /// Whether all requests that a program tests are under way, as `f` says after one poll of the fabrics; if not, the caller
+    /// polls for them next. `f` must not call MPI.
     #[inline]
     pub fn all_under_way(&self, f: impl FnOnce(UnderWay<'_>) -> bool) -> bool {
-        let mut engine = self.gate.enter();
+        let mut engine = self.engine_lock.enter();
         engine.progress();
         let all = f(UnderWay(&engine.p2p));
-        self.looked(engine, all.then_some(true));
+        self.end_poll(engine, all.then_some(true));
         all
     }
 
-    /// Takes all that are over, after waiting for at least one if `block` (MPI_Waitsome, MPI_Testsome).
+    /// Takes the outcomes of all requests that are over, after waiting for at least one if `block` (MPI_Waitsome, MPI_Testsome).
     /// `None` if none is active.
     pub fn some(&self, requests: &[impl AsRef<Request>], block: bool) -> Option<Vec<(usize, Outcome)>> {
         let active = |at: &usize| requests[*at].as_ref().is_active();
@@ -526,9 +530,9 @@ impl Runtime {
             Some(active.iter().filter_map(settled).collect()).filter(|found: &Vec<_>| !found.is_empty())
         };
         let found = match block {
-            true => self.wait_for(self.gate.enter(), over, &|engine| items(requests, engine)),
+            true => self.wait_for(self.engine_lock.enter(), over, &|engine| items(requests, engine)),
             false => self
-                .look_for(|engine| {
+                .poll_once(|engine| {
                     engine.progress();
                     over(engine)
                 })
@@ -539,32 +543,32 @@ impl Runtime {
     }
 }
 
-/// The messages under way at a moment.
-pub struct UnderWay<'a>(&'a banyan_p2p::Engine);
+/// The messages that are under way, inside the engine lock.
+pub struct UnderWay<'a>(&'a banyan_p2p::P2p);
 
 impl UnderWay<'_> {
-    /// Whether the request is a message, and one of them.
+    /// Whether the request is a message that is under way.
     #[inline(always)]
     pub fn has(&self, request: &Request) -> bool {
         matches!(&request.0, Form::Message { id, .. } if self.0.is_pending(*id))
     }
 }
 
-/// The first active one that is over.
+/// The index and outcome of the first active request that is over.
 fn ready(requests: &[impl AsRef<Request>], engine: &mut Engine) -> Option<(usize, Outcome)> {
     let mut active = requests.iter().enumerate().filter(|(_, request)| request.as_ref().is_active());
     active.find_map(|(at, request)| Some((at, request.as_ref().settled(engine)?)))
 }
 
-/// What those wait for that are active.
+/// What the active requests wait for.
 fn items(requests: &[impl AsRef<Request>], engine: &Engine) -> (Vec<Item>, usize) {
     slow::first(requests.iter().filter_map(|request| request.as_ref().item(engine)))
 }
 
-fn state_of(posted: Posted, received: bool) -> State {
+fn state_of(posted: StartedOp, received: bool) -> State {
     match posted {
-        Posted::Over(outcome) => State::Over(outcome),
-        Posted::Active(id) => State::Message { id, received },
+        StartedOp::Over(outcome) => State::Over(outcome),
+        StartedOp::Active(id) => State::Message { id, received },
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use banyan_coll::Tuning;
-use banyan_memory::{Gate, GateGuard, Serialized};
+use banyan_memory::{EngineGuard, EngineLock, Serialized};
 use banyan_p2p as p2p;
 use banyan_pmi::{Client, LastWord};
 use banyan_transport::Peer;
@@ -17,8 +17,8 @@ use crate::comm::{Comm, lock};
 use crate::engine::Engine;
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
-use crate::slow::{self, Slow, What};
-use crate::wait::{Idle, Kick, Rest};
+use crate::slow::{self, DescribeWait, Slow};
+use crate::wait::{Backoff, Idle, Waker};
 
 /// How threads may call MPI (MPI 5.0, 11.6).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -35,7 +35,7 @@ pub enum Threads {
 
 /// What is known about the job from the start.
 #[derive(Clone, Debug)]
-pub struct Facts {
+pub struct JobInfo {
     /// Rank of this process in MPI_COMM_WORLD.
     pub rank: u32,
     /// Processes in MPI_COMM_WORLD.
@@ -64,58 +64,58 @@ pub struct Facts {
 
 /// The runtime. Everything that communicates holds one.
 pub struct Runtime {
-    pub(crate) gate: Gate<Engine>,
-    /// The way to the launcher past the gate.
+    pub(crate) engine_lock: EngineLock<Engine>,
+    /// Tells the launcher of MPI_Abort without the engine lock.
     last_word: Option<LastWord>,
     pub(crate) tuning: Tuning,
-    facts: Facts,
+    job_info: JobInfo,
     threads: Threads,
     contexts: AtomicU64,
     /// Contexts of communicators that are gone.
     retired: Mutex<Vec<Retired>>,
     /// The buffer attached for the whole process.
     pub(crate) attached: Mutex<Option<Arc<Attached>>>,
-    /// Where the polling thread sleeps, where there are several.
-    bed: OnceLock<std::io::Result<(Arc<Kick>, Vec<OwnedFd>)>>,
+    /// What the polling thread sleeps on if several threads use MPI: its waker, and the fabrics' descriptors.
+    sleeper: OnceLock<std::io::Result<(Arc<Waker>, Vec<OwnedFd>)>>,
 }
 
 /// The context of a communicator that is gone.
 pub(crate) struct Retired {
     pub(crate) ctx: u64,
-    /// It asked for shared slots for so many ranks.
-    pub(crate) slots: Option<u32>,
-    /// Where its sequence of collectives is.
+    /// It joined an arena of the node's memory with so many ranks, or was told that there is no room.
+    pub(crate) arena_ranks: Option<u32>,
+    /// Index of its `CollSequence` in the engine.
     pub(crate) sequence: Option<u32>,
 }
 
-/// Longest a thread waits to be told by the one that polls.
-const PATIENCE: Duration = Duration::from_millis(100);
-/// How long MPI_Finalize waits before it says for what.
-const PATIENT: Duration = Duration::from_secs(1);
-/// A sleep that nothing can end.
-const NAP: Duration = Duration::from_millis(1);
+/// Longest that a thread waits for word from the thread that polls.
+const MAX_WAIT_FOR_POLLER: Duration = Duration::from_millis(100);
+/// How long MPI_Finalize waits before it reports what it waits for.
+const NOTICE_AFTER: Duration = Duration::from_secs(1);
+/// The sleep of a polling thread that has no descriptor to be woken by.
+const SHORT_SLEEP: Duration = Duration::from_millis(1);
 
 impl Runtime {
     /// Joins the job that the launcher describes, or starts one of a single process. Without the promise that
-    /// calls come one after the other each takes a lock.
+    /// calls come one after the other (`serialized`) each call takes a lock.
     pub fn open(threads: Threads, serialized: Option<Serialized>) -> Result<Arc<Runtime>> {
-        let Boot { engine, facts, tuning } = boot::start()?;
+        let Boot { engine, job_info, tuning } = boot::start()?;
         Ok(Arc::new(Runtime {
             last_word: engine.boot.as_ref().map(Client::last_word),
-            gate: Gate::new(engine, serialized),
+            engine_lock: EngineLock::new(engine, serialized),
             tuning,
-            facts,
+            job_info,
             threads,
             contexts: AtomicU64::new(0),
             retired: Mutex::new(Vec::new()),
             attached: Mutex::new(None),
-            bed: OnceLock::new(),
+            sleeper: OnceLock::new(),
         }))
     }
 
     /// Rank, size, host and the like.
-    pub fn facts(&self) -> &Facts {
-        &self.facts
+    pub fn job_info(&self) -> &JobInfo {
+        &self.job_info
     }
 
     /// The thread level that was given.
@@ -125,30 +125,30 @@ impl Runtime {
 
     /// MPI_COMM_WORLD. Call once: each call makes a new object on the same context.
     pub fn world(self: &Arc<Self>) -> Result<Arc<Comm>> {
-        let group = Group::contiguous(Peer(0), self.facts.size, Peer(self.facts.rank));
+        let group = Group::contiguous(Peer(0), self.job_info.size, Peer(self.job_info.rank));
         Comm::make(self, WORLD, group, None, "MPI_COMM_WORLD")
     }
 
     /// MPI_COMM_SELF. Call once.
     pub fn itself(self: &Arc<Self>) -> Result<Arc<Comm>> {
-        let me = Peer(self.facts.rank);
+        let me = Peer(self.job_info.rank);
         Comm::make(self, SELF, Group::contiguous(me, 1, me), None, "MPI_COMM_SELF")
     }
 
-    /// Finishes all that was started, in agreement with the others, and leaves the job.
+    /// Waits for all operations of this process, meets the other ranks in a barrier, and leaves the job (MPI_Finalize).
     pub fn close(&self, world: &Comm) -> Result<()> {
-        let mut notice = Some(Instant::now() + PATIENT);
-        let quiet = |engine: &mut Engine| {
-            let over = engine.quiet();
-            if !over && notice.take_if(|at| Instant::now() >= *at).is_some() {
+        let mut notice = Some(Instant::now() + NOTICE_AFTER);
+        let ready_to_leave = |engine: &mut Engine| {
+            let drained = engine.drained();
+            if !drained && notice.take_if(|at| Instant::now() >= *at).is_some() {
                 self.say_what_is_unsent(engine);
             }
-            over.then_some(())
+            drained.then_some(())
         };
-        self.wait_for(self.gate.enter(), quiet, &slow::all);
+        self.wait_for(self.engine_lock.enter(), ready_to_leave, &slow::all);
         world.run(world.barrier()?)?;
-        self.wait_for(self.gate.enter(), |engine| engine.quiet().then_some(()), &slow::all);
-        let mut engine = self.gate.enter();
+        self.wait_for(self.engine_lock.enter(), |engine| engine.drained().then_some(()), &slow::all);
+        let mut engine = self.engine_lock.enter();
         engine.leave();
         Ok(())
     }
@@ -173,7 +173,7 @@ impl Runtime {
         eprintln!(
             "banyan: rank {} on {}: MPI_Finalize waits for a send {what} of {bytes} bytes to rank {to} of MPI_COMM_WORLD, on \
              {whose}{more}: nobody has received it. Receive it there, or cancel and complete it before MPI_Finalize",
-            self.facts.rank, self.facts.host
+            self.job_info.rank, self.job_info.host
         );
     }
 
@@ -190,31 +190,31 @@ impl Runtime {
         }
     }
 
-    /// Lets the launcher tell the user something, once for all ranks that say the same; false if there is none.
+    /// Asks the launcher to print `text` for the user, once however many ranks send it; false if there is no launcher.
     pub fn notice(&self, text: &str) -> bool {
         !banyan_memory::forked()
-            && self.gate.enter().boot.as_mut().is_some_and(|client| client.notice(text).is_ok())
+            && self.engine_lock.enter().boot.as_mut().is_some_and(|client| client.notice(text).is_ok())
     }
 
     /// Wakes threads that wait for something that no message brings (a generalized request).
-    pub(crate) fn nudge(&self) {
-        if self.gate.is_shared() {
-            self.nudge_with(&mut self.gate.enter());
+    pub(crate) fn wake_poller(&self) {
+        if self.engine_lock.is_shared() {
+            self.wake_poller_with(&mut self.engine_lock.enter());
         }
     }
 
-    /// The same, from inside the gate: something happened that another thread may wait for.
-    pub(crate) fn nudge_with(&self, engine: &mut Engine) {
-        if let Some(kick) = engine.resting.take() {
-            kick.wake();
+    /// Wakes the threads that wait, from inside the engine lock: something happened that one of them may wait for.
+    pub(crate) fn wake_poller_with(&self, engine: &mut Engine) {
+        if let Some(waker) = engine.poller_waker.take() {
+            waker.wake();
         }
-        self.gate.notify();
+        self.engine_lock.notify();
     }
 
     /// A context id that no other communicator of the universe has.
     pub(crate) fn draw_context(&self) -> u64 {
         let count = self.contexts.fetch_add(1, Ordering::Relaxed) + 1;
-        derive_context(u64::from(self.facts.rank) << 32 | 0x5eed, count, Purpose::Drawn, 0)
+        derive_context(u64::from(self.job_info.rank) << 32 | 0x5eed, count, Purpose::Drawn, 0)
     }
 
     pub(crate) fn retire(&self, context: Retired) {
@@ -223,150 +223,150 @@ impl Runtime {
 
     pub(crate) fn open_context(&self, ctx: u64) {
         let retired = std::mem::take(&mut *lock(&self.retired));
-        let mut engine = self.gate.enter();
+        let mut engine = self.engine_lock.enter();
         let used = |old: &Retired| engine.p2p.is_used(old.ctx);
         let (used, retired): (Vec<_>, Vec<_>) = retired.into_iter().partition(used);
         lock(&self.retired).extend(used);
         for old in retired {
             engine.p2p.close_context(old.ctx);
             engine.names.forget(old.ctx);
-            if let (Some(ranks), Some(shm)) = (old.slots, &engine.ports.shm) {
+            if let (Some(ranks), Some(shm)) = (old.arena_ranks, &engine.ports.shm) {
                 shm.arena_leave(old.ctx, ranks);
             }
-            if let Some(place) = old.sequence {
-                engine.sequences.leave(place);
+            if let Some(index) = old.sequence {
+                engine.coll_sequences.leave(index);
             }
         }
         engine.p2p.open_context(ctx);
     }
 
-    /// As [`Runtime::wait_for`], for what is soon over.
+    /// [`Runtime::wait_for`] without a description of the wait: for waits that are short.
     pub(crate) fn wait<'a, T>(
         &'a self,
-        engine: GateGuard<'a, Engine>,
+        engine: EngineGuard<'a, Engine>,
         done: impl FnMut(&mut Engine) -> Option<T>,
     ) -> T {
         self.wait_for(engine, done, &|_| (Vec::new(), 0))
     }
 
-    /// Drives the engine until `done` says so: the one place where this process waits. `what` tells what for, for
-    /// people who ask why a job hangs.
+    /// Drives the engine until `done` returns a value: the one place where this process waits. `describe` tells what it
+    /// waits for, for reports on jobs that hang.
     pub(crate) fn wait_for<'a, T>(
         &'a self,
-        mut engine: GateGuard<'a, Engine>,
+        mut engine: EngineGuard<'a, Engine>,
         mut done: impl FnMut(&mut Engine) -> Option<T>,
-        what: What<'_>,
+        describe: DescribeWait<'_>,
     ) -> T {
-        let shared = self.gate.is_shared();
+        let multithreaded = self.engine_lock.is_shared();
         let mut slow = Slow::default();
         let mut idle = Idle::new();
         let mut polling = false;
-        let mut beside = Idle::new();
-        let mut sleeps = false;
+        let mut follower_idle = Idle::new();
+        let mut follower_sleeps = false;
         loop {
             if let Some(value) = done(&mut engine) {
                 slow.ended(&engine);
                 if polling {
-                    engine.polled = false;
+                    engine.has_poller = false;
                 }
-                if shared {
-                    self.gate.notify();
+                if multithreaded {
+                    self.engine_lock.notify();
                 }
                 return value;
             }
             if let Some((id, job)) = engine.next_job() {
                 drop(engine);
                 job.run();
-                engine = self.gate.enter();
+                engine = self.engine_lock.enter();
                 engine.job_done(id, job);
                 idle.reset();
                 continue;
             }
-            // Another thread polls for all.
-            let second = shared && engine.polled && !polling;
-            if second && sleeps {
-                engine = self.gate.wait(engine, PATIENCE);
+            // Another thread polls for all threads of this process.
+            let follower = multithreaded && engine.has_poller && !polling;
+            if follower && follower_sleeps {
+                engine = self.engine_lock.wait(engine, MAX_WAIT_FOR_POLLER);
                 continue;
             }
-            if shared && !second {
-                engine.polled = true;
+            if multithreaded && !follower {
+                engine.has_poller = true;
                 polling = true;
             }
             if engine.progress() > 0 {
                 idle.reset();
-                beside.reset();
-                sleeps = false;
-                if shared {
-                    self.gate.notify();
+                follower_idle.reset();
+                follower_sleeps = false;
+                if multithreaded {
+                    self.engine_lock.notify();
                 }
                 continue;
             }
-            let rest = if second {
-                beside.beside(Instant::now)
+            let backoff = if follower {
+                follower_idle.after_poll_of_follower(Instant::now)
             } else {
-                idle.rest(&engine.policy.among_threads(self.gate.is_contended()), Instant::now)
+                idle.after_poll(&engine.policy.among_threads(self.engine_lock.is_contended()), Instant::now)
             };
-            if second && rest == Rest::Sleep {
-                sleeps = true;
+            if follower && backoff == Backoff::Sleep {
+                follower_sleeps = true;
                 continue;
             }
-            if rest == Rest::Sleep {
-                slow.sleeps(&engine, shared, what);
+            if backoff == Backoff::Sleep {
+                slow.before_sleep(&engine, multithreaded, describe);
             }
-            match rest {
-                Rest::Spin if !shared => std::hint::spin_loop(),
-                Rest::Yield if !shared => std::thread::yield_now(),
-                Rest::Sleep if !shared => engine.sleep(),
-                // Others must be able to come in while this thread rests.
-                Rest::Sleep => engine = self.rest(engine),
+            match backoff {
+                Backoff::Spin if !multithreaded => std::hint::spin_loop(),
+                Backoff::Yield if !multithreaded => std::thread::yield_now(),
+                Backoff::Sleep if !multithreaded => engine.sleep(),
+                // Other threads must be able to enter while this one sleeps.
+                Backoff::Sleep => engine = self.sleep_unlocked(engine),
                 _ => {
                     drop(engine);
                     std::thread::yield_now();
-                    engine = self.gate.enter();
+                    engine = self.engine_lock.enter();
                 }
             }
-            if rest == Rest::Sleep {
-                slow.slept();
+            if backoff == Backoff::Sleep {
+                slow.after_sleep();
             }
         }
     }
 
-    /// Sleeps outside the gate: for the thread that polls, where there are several.
-    fn rest<'a>(&'a self, mut engine: GateGuard<'a, Engine>) -> GateGuard<'a, Engine> {
-        let bed = self.bed.get_or_init(|| Ok((Arc::new(Kick::new()?), engine.ports.bells()?)));
-        let Ok((kick, bells)) = bed else {
-            // No descriptor is left to sleep on: short naps.
-            return self.gate.wait(engine, NAP);
+    /// Sleeps outside the engine lock: for the polling thread, if several threads use MPI.
+    fn sleep_unlocked<'a>(&'a self, mut engine: EngineGuard<'a, Engine>) -> EngineGuard<'a, Engine> {
+        let sleeper = self.sleeper.get_or_init(|| Ok((Arc::new(Waker::new()?), engine.ports.bells()?)));
+        let Ok((waker, bells)) = sleeper else {
+            // The process has no descriptor left to sleep on.
+            return self.engine_lock.wait(engine, SHORT_SLEEP);
         };
         if engine.ports.arm_bells() && engine.progress() == 0 && !engine.has_jobs() {
             let latest = engine.ports.wake_up_by();
             let until = engine.inquire().map_or(latest, |asks| asks.min(latest));
-            engine.resting = Some(kick.clone());
+            engine.poller_waker = Some(waker.clone());
             drop(engine);
-            kick.sleep(bells, until);
-            engine = self.gate.enter();
-            engine.resting = None;
+            waker.sleep(bells, until);
+            engine = self.engine_lock.enter();
+            engine.poller_waker = None;
         }
         engine.ports.disarm();
         engine
     }
 
-    /// One look of a program that polls: `look` inside the gate, then user reductions that came due, outside. If it finds
-    /// nothing, it may be that somebody else needs the core.
+    /// One poll of a program that polls (MPI_Test, MPI_Iprobe and their kin): `poll` runs inside the engine lock, and the
+    /// user reductions that came due outside. After a fruitless poll the core may be yielded to another rank.
     #[inline]
-    pub(crate) fn look_for<T>(&self, look: impl FnOnce(&mut Engine) -> Option<T>) -> Option<T> {
-        let mut engine = self.gate.enter();
-        let found = look(&mut engine);
-        self.looked(engine, Some(found.is_none()));
+    pub(crate) fn poll_once<T>(&self, poll: impl FnOnce(&mut Engine) -> Option<T>) -> Option<T> {
+        let mut engine = self.engine_lock.enter();
+        let found = poll(&mut engine);
+        self.end_poll(engine, Some(found.is_none()));
         found
     }
 
-    /// Ends a look that was in vain or not, or after which another one will tell.
+    /// Ends one poll of a program that polls. `fruitless`: whether it found nothing; `None`: the poll that follows tells.
     #[inline]
-    pub(crate) fn looked(&self, mut engine: GateGuard<'_, Engine>, in_vain: Option<bool>) {
-        if self.gate.is_shared() {
-            // What others wait for may have come with it.
-            self.gate.notify();
+    pub(crate) fn end_poll(&self, mut engine: EngineGuard<'_, Engine>, fruitless: Option<bool>) {
+        if self.engine_lock.is_shared() {
+            // The poll may have brought what other threads wait for.
+            self.engine_lock.notify();
         }
         if engine.has_jobs() {
             return self.run_jobs(engine);
@@ -374,19 +374,19 @@ impl Runtime {
         if engine.policy.spins_freely() {
             return;
         }
-        let Engine { looked, policy, .. } = &mut *engine;
-        if in_vain.is_some_and(|in_vain| looked.again(policy, in_vain)) {
+        let Engine { fruitless_polls, policy, .. } = &mut *engine;
+        if fruitless.is_some_and(|fruitless| fruitless_polls.must_yield(policy, fruitless)) {
             drop(engine);
             std::thread::yield_now();
         }
     }
 
     #[cold]
-    fn run_jobs<'a>(&'a self, mut engine: GateGuard<'a, Engine>) {
+    fn run_jobs<'a>(&'a self, mut engine: EngineGuard<'a, Engine>) {
         while let Some((id, job)) = engine.next_job() {
             drop(engine);
             job.run();
-            engine = self.gate.enter();
+            engine = self.engine_lock.enter();
             engine.job_done(id, job);
         }
     }
@@ -397,7 +397,7 @@ const WORLD: u64 = 1;
 /// Context of MPI_COMM_SELF: its messages never leave the process.
 const SELF: u64 = 2;
 
-/// What a context is for. Two that are made from one parent differ in it, in their count, or in their sibling's number.
+/// What a context is for. Two contexts made from one parent differ in purpose, in count, or in sibling number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub(crate) enum Purpose {
@@ -405,11 +405,11 @@ pub(crate) enum Purpose {
     Drawn = 1,
     /// A duplicate.
     Duplicate,
-    /// A part; siblings by colour.
+    /// A part of a communicator that was split; its sibling number is the colour.
     Split,
-    /// A subset; siblings by their leader.
+    /// A subset (MPI_Comm_create); its sibling number is the leader.
     Subset,
-    /// A grid.
+    /// A Cartesian grid.
     Cart,
     /// Both groups of an intercommunicator in one.
     Merged,
@@ -417,18 +417,18 @@ pub(crate) enum Purpose {
     Persistent,
     /// Nonblocking collectives.
     Nonblocking,
-    /// Messages of MPI_Comm_create_group; by tag.
-    GroupLine,
-    /// Messages of MPI_Intercomm_create; by tag.
-    InterLine,
+    /// Messages of MPI_Comm_create_group; the sibling number is the tag.
+    CreateGroupChannel,
+    /// Messages of MPI_Intercomm_create; the sibling number is the tag.
+    IntercommCreateChannel,
     /// Messages of MPI_Intercomm_merge.
-    MergeLine,
+    IntercommMergeChannel,
 }
 
 impl Purpose {
-    /// All that there are.
+    /// Every purpose.
     #[cfg(test)]
-    const ALL: [Purpose; 10] = [
+    const ALL: [Purpose; 11] = [
         Purpose::Drawn,
         Purpose::Duplicate,
         Purpose::Split,
@@ -436,19 +436,20 @@ impl Purpose {
         Purpose::Cart,
         Purpose::Merged,
         Purpose::Persistent,
-        Purpose::GroupLine,
-        Purpose::InterLine,
-        Purpose::MergeLine,
+        Purpose::Nonblocking,
+        Purpose::CreateGroupChannel,
+        Purpose::IntercommCreateChannel,
+        Purpose::IntercommMergeChannel,
     ];
 
-    /// A number that no other purpose has, nor another sibling.
+    /// A number that differs for each purpose and sibling.
     fn number(self, sibling: u32) -> u64 {
         (self as u64) << 32 | u64::from(sibling)
     }
 }
 
-/// The id of a communicator that all members derive alike, from their parent, how many were made from it before, what it
-/// is for, and what tells its siblings apart. 64 well-mixed bits (SplitMix64's finalizer, three times).
+/// The context of a communicator. All members derive the same one from the parent's context, the number of communicators
+/// made from the parent before, the purpose and the sibling number. 64 well-mixed bits (SplitMix64's finalizer, three times).
 pub(crate) fn derive_context(parent: u64, count: u64, purpose: Purpose, sibling: u32) -> u64 {
     let sibling = purpose.number(sibling);
     let mix = |x: u64| {
@@ -459,12 +460,12 @@ pub(crate) fn derive_context(parent: u64, count: u64, purpose: Purpose, sibling:
     let step = 0x9e37_79b9_7f4a_7c15_u64;
     let ctx =
         mix(mix(mix(parent.wrapping_add(step)) ^ count.wrapping_mul(step)) ^ sibling.wrapping_add(step));
-    // The first numbers are for predefined communicators.
+    // Contexts below 16 are for predefined communicators.
     if ctx < 16 { ctx + 16 } else { ctx }
 }
 
 impl Error {
-    /// A fault of this library.
+    /// An error that is a fault of this library.
     pub(crate) fn intern(what: impl Into<String>) -> Error {
         Error::new(Class::ERR_INTERN, what)
     }

@@ -9,22 +9,22 @@ use banyan_pmi::status::{self, Item, Line, MAX_ITEMS, MAX_RUNS};
 use crate::engine::Engine;
 use crate::group::Group;
 
-/// A sleep that is shorter was ended by somebody.
-const NAP: Duration = Duration::from_millis(90);
+/// A sleep at least this long counts as vain; a shorter one was ended by an event.
+const VAIN_SLEEP: Duration = Duration::from_millis(90);
 
-/// More are not counted: each look goes through all of them.
-const COUNTED: usize = 10_000;
+/// Most items that are counted, as each report goes through all of them.
+const MAX_COUNTED: usize = 10_000;
 
-/// Who knows which MPI function this process has called last.
+/// Names the MPI function that this process has called last.
 static CALLER: OnceLock<fn() -> &'static str> = OnceLock::new();
 
-/// Says how to find out which MPI function this process has called last: for reports on jobs that hang.
+/// Sets the function that names the MPI function that this process has called last, for reports on jobs that hang.
 pub fn name_calls_by(caller: fn() -> &'static str) {
     let _ = CALLER.set(caller);
 }
 
-/// What a wait would end with: the first few things, and how many more there are.
-pub(crate) type What<'a> = &'a dyn Fn(&Engine) -> (Vec<Item>, usize);
+/// Describes a wait: the first few items that it waits for, and how many there are in all.
+pub(crate) type DescribeWait<'a> = &'a dyn Fn(&Engine) -> (Vec<Item>, usize);
 
 /// A message as an item.
 pub(crate) fn message(wait: Wait) -> Item {
@@ -38,15 +38,15 @@ pub(crate) fn message(wait: Wait) -> Item {
     }
 }
 
-/// What the program calls its communicators, by context.
+/// The names that the program gave its communicators, by context.
 #[derive(Default)]
 pub(crate) struct Names(Vec<(u64, String)>);
 
 impl Names {
-    /// More letters of a name are not told.
+    /// Letters of a name that are reported at most.
     const LETTERS: usize = 32;
 
-    /// The communicator of this context is called so from now on.
+    /// Sets the name of a context's communicator.
     pub(crate) fn set(&mut self, context: u64, name: &str) {
         self.forget(context);
         if !name.is_empty() {
@@ -54,9 +54,9 @@ impl Names {
         }
     }
 
-    /// That communicator is gone.
+    /// Forgets the name of a communicator that is gone.
     pub(crate) fn forget(&mut self, context: u64) {
-        self.0.retain(|(known, _)| *known != context);
+        self.0.retain(|(named, _)| *named != context);
     }
 
     /// The names of the communicators that items are about.
@@ -66,12 +66,12 @@ impl Names {
             Item::Collective { comm, .. } => Some(*comm),
             Item::Program(_) => None,
         };
-        let told = |(context, _): &&(u64, String)| items.iter().any(|item| comm(item) == Some(*context));
-        self.0.iter().filter(told).cloned().collect()
+        let named = |(context, _): &&(u64, String)| items.iter().any(|item| comm(item) == Some(*context));
+        self.0.iter().filter(named).cloned().collect()
     }
 }
 
-/// A collective operation of these ranks as an item.
+/// A collective of these ranks as an item.
 pub(crate) fn collective((comm, context): (u64, u64), group: &Group) -> Item {
     let mut members: Vec<(u32, u32)> = Vec::new();
     for peer in group.peers() {
@@ -87,11 +87,11 @@ pub(crate) fn collective((comm, context): (u64, u64), group: &Group) -> Item {
     Item::Collective { comm, context, members }
 }
 
-/// The first few of what is waited for, and how many there are of at most [`COUNTED`].
+/// The first few items, and how many there are in all, counted up to [`MAX_COUNTED`].
 pub(crate) fn first(items: impl Iterator<Item = Item>) -> (Vec<Item>, usize) {
     let mut list = Vec::new();
     let mut all = 0;
-    for item in items.take(COUNTED) {
+    for item in items.take(MAX_COUNTED) {
         all += 1;
         if list.len() < MAX_ITEMS {
             list.push(item);
@@ -105,18 +105,18 @@ pub(crate) fn all(engine: &Engine) -> (Vec<Item>, usize) {
     first(engine.p2p.waits().map(message))
 }
 
-/// One wait, as far as it is slow.
+/// A wait, as mpirun is told of it.
 #[derive(Default)]
 pub(crate) struct Slow {
-    /// When the last sleep began, and how long it was.
+    /// When the last sleep began, and how long it lasted.
     slept: Option<(Instant, Duration)>,
     line: Option<Line>,
 }
 
 impl Slow {
-    /// Before a sleep: from the second one on the line is written.
+    /// Call before a sleep: from the second one on it writes the status line.
     #[cold]
-    pub(crate) fn sleeps(&mut self, engine: &Engine, threads: bool, what: What<'_>) {
+    pub(crate) fn before_sleep(&mut self, engine: &Engine, threads: bool, describe: DescribeWait<'_>) {
         let Some((began, lasted)) = self.slept.replace((Instant::now(), Duration::ZERO)) else { return };
         let Some(client) = &engine.boot else { return };
         let line = self.line.get_or_insert_with(|| Line {
@@ -129,35 +129,35 @@ impl Slow {
             more: 0,
             names: Vec::new(),
         });
-        match lasted >= NAP {
+        match lasted >= VAIN_SLEEP {
             true => line.naps += 1,
             false => line.events += 1,
         }
-        let (items, all) = what(engine);
+        let (items, all) = describe(engine);
         line.more = all.saturating_sub(items.len()) as u32;
         line.names = engine.names.of(&items);
         line.items = items;
         client.tell(Some(line));
     }
 
-    /// After it.
+    /// Call after a sleep.
     #[cold]
-    pub(crate) fn slept(&mut self) {
+    pub(crate) fn after_sleep(&mut self) {
         if let Some((began, lasted)) = &mut self.slept {
             *lasted = began.elapsed();
         }
     }
 
-    /// The wait has ended: the line is taken back, if there is one.
+    /// Call when the wait has ended: takes the status line back, if there is one.
     #[inline(always)]
     pub(crate) fn ended(&self, engine: &Engine) {
         if self.line.is_some() {
-            self.forget(engine);
+            self.take_back(engine);
         }
     }
 
     #[cold]
-    fn forget(&self, engine: &Engine) {
+    fn take_back(&self, engine: &Engine) {
         if let Some(client) = &engine.boot {
             client.tell(None);
         }

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
-/// What to do after a poll that found nothing.
+/// What to do after a fruitless poll, that is one that found nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Rest {
+pub(crate) enum Backoff {
     /// Poll again at once.
     Spin,
     /// Let others run, then poll again.
@@ -21,25 +21,26 @@ pub(crate) enum Rest {
 pub(crate) struct Policy {
     /// Fruitless polls before the first yield.
     spins: u32,
-    /// Yields before the clock is asked how long it has been.
+    /// Yields before the clock is read for the first time.
     yields: u32,
 }
 
-/// How long to go on yielding. To wake a core that sleeps takes some tens of microseconds, and a rank that sleeps makes
-/// those sleep that wait for it; and yields that find nobody else on this core take next to no time.
+/// How long a rank yields before it sleeps. Waking a sleeping core takes some tens of microseconds, and a rank that sleeps
+/// makes the ranks that wait for it sleep, too; yields that find no other process on this core take next to no time.
 const YIELDING: Duration = Duration::from_millis(1);
-/// Polls in vain, with a yield after each, of a thread that waits beside the one that polls for all, before it sleeps until it
-/// is told. To tell it takes some microseconds (two threads a rank, each in a ping-pong: 9.5 us without, 1 with).
-const BESIDE: u32 = 200;
-/// Looks at other ranks' slots before all fabrics are polled, by who has a core to itself: some microseconds.
-const LOOKS: u32 = 1000;
-/// The same, with a yield before each, where ranks take turns.
-const TURNS: u32 = 4;
+/// Fruitless polls of a follower (a thread that waits while another one polls for all), with a yield after each, before it
+/// sleeps until the polling thread wakes it. Waking it takes some microseconds (two threads a rank, each in a ping-pong:
+/// 9.5 us without these polls, 1 with them).
+const FOLLOWER_POLLS: u32 = 200;
+/// Polls of other ranks' CICO buffers before all fabrics are polled, by a rank that has a core to itself: some microseconds.
+const SPINS: u32 = 1000;
+/// Polls of other ranks' CICO buffers, with a yield before each, by a rank that shares its core.
+const CROWDED_SPINS: u32 = 4;
 
 impl Policy {
     /// The policy for `ranks` processes on `cores` cores.
     pub(crate) fn new(ranks: u32, cores: u32) -> Self {
-        // Who yields to a stranger loses a time slice; where each rank has a core no other rank needs it.
+        // With a core for each rank no other rank needs this one's, and a yield to a stranger costs a time slice.
         let (spins, yields) = if ranks <= cores { (5000, 0) } else { (1, 16) };
         Self { spins, yields }
     }
@@ -50,39 +51,39 @@ impl Policy {
         self.yields == 0
     }
 
-    /// The same where several threads of a rank are busy at once. Who gets the core that is given away may be one that waits
-    /// for this one in a loop of the program's own, and keeps it for a whole slice: that must not happen many times.
+    /// This policy while several threads of the rank are busy. The thread that gets a yielded core may wait for the yielding
+    /// one in a loop of the program's own, and keeps the core for a whole slice: that must not happen many times.
     #[inline]
     pub(crate) fn among_threads(self, busy: bool) -> Policy {
         Policy { yields: if busy { self.yields.min(1) } else { self.yields }, ..self }
     }
 
-    /// Looks at other ranks' slots before all fabrics are polled, by a rank that `waits` for them. If the gate is
-    /// `shared`, nobody yields inside it.
+    /// The polls of other ranks' CICO buffers before all fabrics are polled; none unless this rank `waits` for the collective.
+    /// If the process is `multithreaded`, no thread yields inside the engine lock.
     #[inline]
-    pub(crate) fn looks(&self, waits: bool, shared: bool) -> Looks {
+    pub(crate) fn spins(&self, waits: bool, multithreaded: bool) -> SpinBudget {
         let yields = !self.spins_freely();
         let left = match (waits, yields) {
             (false, _) => 0,
-            (true, false) => LOOKS,
-            (true, true) if shared => 0,
-            (true, true) => TURNS,
+            (true, false) => SPINS,
+            (true, true) if multithreaded => 0,
+            (true, true) => CROWDED_SPINS,
         };
-        Looks { left, yields }
+        SpinBudget { left, yields }
     }
 }
 
-/// Looks that are left.
+/// Polls of the shared buffers that are left.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Looks {
+pub(crate) struct SpinBudget {
     left: u32,
     yields: bool,
 }
 
-impl Looks {
-    /// Whether to look once more; if so, it is time now.
+impl SpinBudget {
+    /// Takes one poll, after a pause or a yield; false if none is left.
     #[inline]
-    pub(crate) fn again(&mut self) -> bool {
+    pub(crate) fn spend(&mut self) -> bool {
         let Some(left) = self.left.checked_sub(1) else { return false };
         self.left = left;
         match self.yields {
@@ -93,17 +94,17 @@ impl Looks {
     }
 }
 
-/// One wait: how many polls in a row found nothing.
+/// One wait: how many polls in a row were fruitless.
 #[derive(Debug)]
 pub(crate) struct Idle {
-    rounds: u32,
+    polls: u32,
     /// When to sleep, once the clock has been asked.
     until: Option<Instant>,
 }
 
 impl Idle {
     pub(crate) fn new() -> Self {
-        Self { rounds: 0, until: None }
+        Self { polls: 0, until: None }
     }
 
     /// Something happened: start over.
@@ -111,64 +112,64 @@ impl Idle {
         *self = Self::new();
     }
 
-    /// What to do after one more fruitless poll, `now`.
-    pub(crate) fn rest(&mut self, policy: &Policy, now: impl FnOnce() -> Instant) -> Rest {
-        self.rounds = self.rounds.saturating_add(1);
-        if self.rounds <= policy.spins {
-            return Rest::Spin;
+    /// What to do after one more fruitless poll; `now` reads the clock.
+    pub(crate) fn after_poll(&mut self, policy: &Policy, now: impl FnOnce() -> Instant) -> Backoff {
+        self.polls = self.polls.saturating_add(1);
+        if self.polls <= policy.spins {
+            return Backoff::Spin;
         }
         if policy.spins_freely() {
-            return Rest::Sleep;
+            return Backoff::Sleep;
         }
-        if self.rounds <= policy.spins.saturating_add(policy.yields) {
-            return Rest::Yield;
+        if self.polls <= policy.spins.saturating_add(policy.yields) {
+            return Backoff::Yield;
         }
         let now = now();
-        if now < *self.until.get_or_insert(now + YIELDING) { Rest::Yield } else { Rest::Sleep }
+        if now < *self.until.get_or_insert(now + YIELDING) { Backoff::Yield } else { Backoff::Sleep }
     }
 
-    /// The same for a thread beside the one that polls for all.
-    pub(crate) fn beside(&mut self, now: impl FnOnce() -> Instant) -> Rest {
+    /// What a follower does after one more fruitless poll.
+    pub(crate) fn after_poll_of_follower(&mut self, now: impl FnOnce() -> Instant) -> Backoff {
         let policy = Policy { spins: 0, yields: 1 };
-        if self.rounds >= BESIDE { Rest::Sleep } else { self.rest(&policy, now) }
+        if self.polls >= FOLLOWER_POLLS { Backoff::Sleep } else { self.after_poll(&policy, now) }
     }
 }
 
-/// A program that polls (MPI_Test, MPI_Iprobe and their kin): how many looks in a row found nothing, whatever other calls came
-/// between them.
+/// How many polls in a row of a program that polls (MPI_Test, MPI_Iprobe and their kin) were fruitless, whatever other calls
+/// came between them.
 #[derive(Debug, Default)]
-pub(crate) struct Looked {
-    in_vain: u32,
+pub(crate) struct FruitlessPolls {
+    in_a_row: u32,
 }
 
-/// Looks in vain before the first after which the core is given away.
-const SPARED: u32 = 3;
+/// Fruitless polls before the first one after which the core is yielded.
+const FREE_POLLS: u32 = 3;
 
-impl Looked {
-    /// Whether to give the core away after one more look, where ranks take turns: what is looked for comes from a rank that
-    /// may need this very core. Who polls is never put to sleep: it may have other work.
-    pub(crate) fn again(&mut self, policy: &Policy, in_vain: bool) -> bool {
-        self.in_vain = if in_vain { self.in_vain.saturating_add(1) } else { 0 };
-        self.in_vain > SPARED && !policy.spins_freely()
+impl FruitlessPolls {
+    /// Whether to yield the core after one more poll, where ranks share cores: the message comes from a rank that may need
+    /// this very core. A program that polls is never put to sleep: it may have other work.
+    pub(crate) fn must_yield(&mut self, policy: &Policy, fruitless: bool) -> bool {
+        self.in_a_row = if fruitless { self.in_a_row.saturating_add(1) } else { 0 };
+        self.in_a_row > FREE_POLLS && !policy.spins_freely()
     }
 }
 
-/// Wakes a thread that sleeps outside the gate.
+/// Wakes a thread that sleeps outside the engine lock.
 #[derive(Debug)]
-pub(crate) struct Kick(OwnedFd);
+pub(crate) struct Waker(OwnedFd);
 
-impl Kick {
+impl Waker {
     pub(crate) fn new() -> std::io::Result<Self> {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    /// Ends the sleep that is, or the next one.
+    /// Ends the present sleep, or else the next one.
     pub(crate) fn wake(&self) {
-        // It can only be refused because it is as awake as can be.
+        // The write is refused only if the counter is full: the thread will wake anyway.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Sleeps until kicked, or a bell rings, or the time has come.
+    /// Sleeps until [`Waker::wake`], a bell, or the moment `until`.
     pub(crate) fn sleep(&self, bells: &[OwnedFd], until: Instant) {
         let mut fds: Vec<PollFd<'_>> = bells
             .iter()
@@ -176,7 +177,7 @@ impl Kick {
             .map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN))
             .collect();
         let left = until.saturating_duration_since(Instant::now());
-        // Interrupted or refused: the caller looks around and comes back.
+        // Interrupted or refused: the caller polls and comes back.
         let _ = poll(&mut fds, left.try_into().ok().as_ref());
         let mut count = [0; 8];
         let _ = rustix::io::read(&self.0, &mut count);
@@ -187,30 +188,37 @@ impl Kick {
 mod tests {
     use super::*;
 
-    /// What a rank does in a wait without end, where a yield takes so long: its rests up to the first sleep, and
-    /// what it does after it.
-    fn wait(ranks: u32, cores: u32, turn: Duration) -> (Vec<Rest>, Rest) {
+    /// What a rank does in an endless wait in which a yield takes `yield_time`: up to its first sleep, and after it.
+    fn wait(ranks: u32, cores: u32, yield_time: Duration) -> (Vec<Backoff>, Backoff) {
         let policy = Policy::new(ranks, cores);
-        let (mut idle, mut now, mut rests) = (Idle::new(), Instant::now(), vec![]);
-        while rests.last() != Some(&Rest::Sleep) {
-            assert!(rests.len() < 100_000, "{ranks} ranks on {cores} cores never sleep");
-            let rest = idle.rest(&policy, || now);
-            now += if rest == Rest::Yield { turn } else { Duration::from_nanos(50) };
-            rests.push(rest);
+        let (mut idle, mut now, mut actions) = (Idle::new(), Instant::now(), vec![]);
+        while actions.last() != Some(&Backoff::Sleep) {
+            assert!(actions.len() < 100_000, "{ranks} ranks on {cores} cores never sleep");
+            let action = idle.after_poll(&policy, || now);
+            now += if action == Backoff::Yield { yield_time } else { Duration::from_nanos(50) };
+            actions.push(action);
         }
-        let after = idle.rest(&policy, || now);
+        let after = idle.after_poll(&policy, || now);
         idle.reset();
-        assert_ne!(idle.rest(&policy, || now), Rest::Sleep, "who found something starts over");
-        (rests, after)
+        assert_ne!(
+            idle.after_poll(&policy, || now),
+            Backoff::Sleep,
+            "a rank that found something starts over"
+        );
+        (actions, after)
     }
 
     #[test]
     fn every_wait_ends_in_sleep() {
         for (ranks, cores) in [(1, 1), (2, 2), (3, 2), (16, 2), (256, 2)] {
             for turn in [300, 10_000, 4_000_000].map(Duration::from_nanos) {
-                let (rests, after) = wait(ranks, cores, turn);
-                assert_eq!(after, Rest::Sleep);
-                assert_eq!(rests.contains(&Rest::Yield), ranks > cores, "who has a core to itself keeps it");
+                let (actions, after) = wait(ranks, cores, turn);
+                assert_eq!(after, Backoff::Sleep);
+                assert_eq!(
+                    actions.contains(&Backoff::Yield),
+                    ranks > cores,
+                    "a rank with a core to itself keeps it"
+                );
             }
         }
     }
@@ -218,61 +226,61 @@ mod tests {
     #[test]
     fn yields_go_on_for_a_while_however_short_they_are() {
         let yielded = |turn| {
-            let yields = wait(16, 2, turn).0.iter().filter(|&&rest| rest == Rest::Yield).count();
+            let yields = wait(16, 2, turn).0.iter().filter(|&&action| action == Backoff::Yield).count();
             turn * yields as u32
         };
         for turn in [300, 10_000, 100_000].map(Duration::from_nanos) {
             assert!((YIELDING..YIELDING * 3).contains(&yielded(turn)), "{turn:?}: {:?}", yielded(turn));
         }
-        // Beside somebody who takes long turns the time is soon over.
+        // If another process keeps the core for long at each yield, the time is soon over.
         assert!(yielded(Duration::from_millis(4)) < Duration::from_millis(80));
     }
 
     #[test]
     fn busy_threads_give_few_whole_slices_away() {
         let slice = Duration::from_millis(4);
-        let yields = |rest: &mut dyn FnMut(Instant) -> Rest, turn| {
+        let yields = |after_poll: &mut dyn FnMut(Instant) -> Backoff, yield_time| {
             let begin = Instant::now();
-            (1..).find(|&many| rest(begin + turn * many) == Rest::Sleep).unwrap_or(0)
+            (1..).find(|&many| after_poll(begin + yield_time * many) == Backoff::Sleep).unwrap_or(0)
         };
         let crowded = |busy| {
             let (mut idle, policy) = (Idle::new(), Policy::new(5, 2).among_threads(busy));
-            yields(&mut |now| idle.rest(&policy, || now), slice)
+            yields(&mut |now| idle.after_poll(&policy, || now), slice)
         };
         assert!(crowded(true) < 5 && crowded(false) > 10);
-        let beside = |turn| {
+        let follower = |yield_time| {
             let mut idle = Idle::new();
-            yields(&mut |now| idle.beside(|| now), turn)
+            yields(&mut |now| idle.after_poll_of_follower(|| now), yield_time)
         };
-        assert!(beside(slice) < 5);
-        assert_eq!(beside(Duration::from_nanos(300)), BESIDE + 1);
+        assert!(follower(slice) < 5);
+        assert_eq!(follower(Duration::from_nanos(300)), FOLLOWER_POLLS + 1);
         assert_eq!(Policy::new(2, 2).among_threads(true), Policy::new(2, 2));
     }
 
     #[test]
-    fn who_polls_in_vain_gives_its_core_away_where_others_need_it() {
+    fn fruitless_polls_yield_a_core_that_others_need() {
         let yields = |ranks, found_every: u32| {
-            let (policy, mut looked) = (Policy::new(ranks, 2), Looked::default());
-            (1..=1000).filter(|look| looked.again(&policy, look % found_every != 0)).count() as u32
+            let (policy, mut polls) = (Policy::new(ranks, 2), FruitlessPolls::default());
+            (1..=1000).filter(|poll| polls.must_yield(&policy, poll % found_every != 0)).count() as u32
         };
-        assert_eq!(yields(4, 2000), 1000 - SPARED);
-        assert_eq!(yields(4, 10), 100 * (9 - SPARED));
-        assert_eq!(yields(4, 2), 0, "who finds something every other time is not in vain");
-        assert_eq!(yields(2, 2000), 0, "who has a core to itself keeps it");
+        assert_eq!(yields(4, 2000), 1000 - FREE_POLLS);
+        assert_eq!(yields(4, 10), 100 * (9 - FREE_POLLS));
+        assert_eq!(yields(4, 2), 0, "every other poll finds something");
+        assert_eq!(yields(2, 2000), 0, "a rank with a core to itself keeps it");
     }
 
     #[test]
-    fn looks_end() {
-        for (ranks, waits, shared, many) in [
-            (2, true, false, LOOKS),
-            (2, true, true, LOOKS),
-            (16, true, false, TURNS),
+    fn spin_budgets_end() {
+        for (ranks, waits, multithreaded, budget) in [
+            (2, true, false, SPINS),
+            (2, true, true, SPINS),
+            (16, true, false, CROWDED_SPINS),
             (16, true, true, 0),
             (2, false, false, 0),
         ] {
-            let mut looks = Policy::new(ranks, 2).looks(waits, shared);
-            let taken = (0..10_000).take_while(|_| looks.again()).count();
-            assert_eq!(taken, many as usize);
+            let mut spins = Policy::new(ranks, 2).spins(waits, multithreaded);
+            let spent = (0..10_000).take_while(|_| spins.spend()).count();
+            assert_eq!(spent, budget as usize);
         }
     }
 }

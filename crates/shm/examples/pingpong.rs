@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::Command;
 use std::time::Instant;
 
-use banyan_memory::{Buffer, Scratch};
+use banyan_memory::{Buffer, HeapBuffer};
 use banyan_shm::{Options, Shm};
 use banyan_transport::{Class, Fabric, Get, Head, Peer, Refusal, Remote, Sink, Token};
 
@@ -71,7 +71,7 @@ fn pin(core: usize) {
     unsafe { libc::sched_setaffinity(0, size_of_val(&set), &set) };
 }
 
-/// What came: frames, and where their bodies go.
+/// The frames that came, and where their bodies go.
 #[derive(Default)]
 struct Inbox {
     frames: u64,
@@ -154,10 +154,10 @@ impl End {
         }
     }
 
-    /// What the machine allows: a line that goes from core to core and back.
+    /// The bound that the machine sets: a cache line that goes from core to core and back.
     fn bare_line(&mut self) {
         let room = if self.me == 0 { self.shm.arena_alloc(2) } else { None };
-        let memory = Scratch::zeroed(8);
+        let memory = HeapBuffer::zeroed(8);
         memory.write(0, &room.unwrap_or(0).to_le_bytes());
         self.inbox.target = Some(memory.clone());
         if self.me == 0 {
@@ -174,13 +174,13 @@ impl End {
         let start = Instant::now();
         for round in 1..=u64::from(ROUNDS) {
             if self.me == 0 {
-                arena.release(round);
+                arena.ack(round);
             }
-            while arena.released(peer) < round {
+            while arena.acked(peer) < round {
                 std::hint::spin_loop();
             }
             if self.me == 1 {
-                arena.release(round);
+                arena.ack(round);
             }
         }
         let each = start.elapsed().as_secs_f64() / f64::from(ROUNDS) / 2.0;
@@ -193,7 +193,7 @@ impl End {
         }
     }
 
-    /// The best of many short runs: what other programs on the machine do hardly shows.
+    /// The best of many short runs, in which other programs on the machine hardly show.
     fn latency(&mut self, size: usize) {
         const RUN: u32 = 1000;
         let body = vec![1; size];
@@ -236,7 +236,7 @@ impl End {
     /// Messages cut into frames, copied in and out: both copies count as one transfer.
     fn by_ring(&mut self, size: usize) {
         let (source, piece) = (vec![1; size], self.shm.caps(self.peer()).max_bcopy);
-        self.inbox.target = Some(Scratch::zeroed(size));
+        self.inbox.target = Some(HeapBuffer::zeroed(size));
         let rounds = (1 << 30) / size;
         self.barrier();
         let start = Instant::now();
@@ -257,7 +257,7 @@ impl End {
     }
 
     fn by_reading(&mut self, size: usize) {
-        let memory = Scratch::zeroed(size);
+        let memory = HeapBuffer::zeroed(size);
         (0..size).step_by(4096).for_each(|at| memory.write(at as isize, &[1]));
         let remote = self.shm.expose(self.peer(), &memory);
         let words: Vec<u8> =
@@ -270,7 +270,7 @@ impl End {
             self.shm.poll(&mut self.inbox);
         }
         let remote = self.inbox.remote.take().expect("just seen");
-        let local = Scratch::zeroed(size);
+        let local = HeapBuffer::zeroed(size);
         self.barrier();
         if self.me == 0 {
             let rounds = (1 << 30) / size;
@@ -294,7 +294,7 @@ impl End {
         self.barrier();
     }
 
-    /// While the other rank runs, so that the barrier has someone to reach.
+    /// Measured while the other rank runs, so that the barrier has a thread to reach.
     fn arm(&mut self) {
         const TIMES: u32 = 10_000;
         self.barrier();

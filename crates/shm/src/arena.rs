@@ -1,420 +1,427 @@
-//! Slots that the ranks of a communicator share: what one publishes, all look at in place.
+//! [`Arena`]: the shared memory of one communicator, a CICO buffer per rank and the shared scratch. What one rank publishes
+//! in its buffer, all ranks read in place.
 //!
-//! A rank's slot is a line of its own words (up to which stamp it has released; who sleeps until it does
-//! something) and some banks, used in turn. A bank starts with its stamp, stored
-//! last (Release), so a small publication is one line. See `Slots` of the collectives for the rules.
+//! A CICO buffer is a cache line of control words (up to which sequence number the rank has acknowledged; which ranks sleep
+//! until it does something) and [`Arena::CELLS`] cells, used in turn. A cell starts with its sequence number, which is stored
+//! last (Release), so a small publication is one cache line. `SharedBuffers` of the collectives states the rules.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use banyan_memory::Buffer;
 use banyan_transport::{Get, Remote};
 
-use crate::core::Core;
+use crate::attachment::Attachment;
 use crate::doorbell::light_barrier;
-use crate::layout::{BANK_HEAD, BANKS, arena_board, arena_inline, arena_slot, arena_stride, bank_bytes};
+use crate::layout::{CELL_HEAD, CELLS, arena_cico, arena_inline, arena_scratch, arena_stride, cell_bytes};
+use crate::pages;
 use crate::ring::LINE;
-use crate::room;
 use crate::segment::{Segment, prefetch};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::system;
 
-/// In a bank's length word: the bytes are elsewhere, and the bank holds address, length and key.
-const REGION: u64 = 1 << 63;
+/// Set in a cell's length word if the bytes are elsewhere: the cell holds their address, length and key.
+const EXPOSED: u64 = 1 << 63;
 
-/// What a rank published.
+/// What a rank published under a sequence number.
 #[derive(Debug)]
 pub enum Published {
-    /// The bytes, in shared memory: to be read until this rank releases the stamp, and never written.
+    /// The bytes, in shared memory. This rank may read them until it acknowledges the sequence number, and never writes them.
     Inline(Buffer),
-    /// That many bytes in the publisher's memory, to be [pulled](Arena::pull).
-    Region(u64),
+    /// An exposed range of that many bytes in the publisher's memory, to be read by [`Arena::get`].
+    Exposed(u64),
 }
 
-/// One rank's view of the slots of a communicator. See [`Shm::arena`](crate::Shm::arena).
+/// One rank's view of the shared memory of a communicator. See [`Shm::arena`](crate::Shm::arena).
 pub struct Arena {
-    core: Arc<Core>,
-    place: Place,
+    attachment: Arc<Attachment>,
+    layout: ArenaLayout,
     inline_bytes: usize,
-    /// Local index of each rank.
+    /// Local index of each rank of the communicator.
     peers: Box<[u32]>,
-    watch: Arc<Watch>,
-    /// Regions of this rank that lie in the room, with their stamps.
+    wake_conditions: Arc<WakeConditions>,
+    /// Copies of exposed ranges of this rank that lie in the segment, with their sequence numbers.
     copies: Mutex<Vec<(u64, Remote)>>,
 }
 
 impl Arena {
-    /// Banks of a slot.
-    pub const BANKS: u64 = crate::layout::BANKS;
+    /// Number of cells of a CICO buffer.
+    pub const CELLS: u64 = crate::layout::CELLS;
 
-    /// Bytes that one publication can carry inline.
+    /// Bytes that one cell can carry.
     #[inline]
     pub fn inline_bytes(&self) -> usize {
         self.inline_bytes
     }
 
-    /// Bytes of the board.
-    pub fn board_bytes(&self) -> usize {
-        Arena::sizes(self.place.ranks).1
+    /// Bytes of the shared scratch.
+    pub fn scratch_bytes(&self) -> usize {
+        Arena::sizes(self.layout.ranks).1
     }
 
-    /// Of an arena of `ranks` ranks: bytes that one publication can carry inline, and bytes of the board.
+    /// Sizes of an arena of `ranks` ranks: bytes that one cell can carry, and bytes of the shared scratch.
     pub fn sizes(ranks: u32) -> (usize, usize) {
-        (arena_inline(ranks), arena_stride(ranks) - arena_board(ranks))
+        (arena_inline(ranks), arena_stride(ranks) - arena_scratch(ranks))
     }
 
-    /// Memory that all ranks of the arena share besides the slots: who may touch what, and when, is for them to
-    /// agree on, by what they release.
-    pub fn board(&self) -> Buffer {
-        let at = self.place.at + arena_board(self.place.ranks);
-        let board = self.core.segment.ptr(at, self.board_bytes());
-        // SAFETY: inside the segment, which outlives the collective that uses the board; of the arena alone.
-        unsafe { Buffer::new(board, self.board_bytes()) }
+    /// The shared scratch: memory beside the CICO buffers that all ranks of the arena may read and write. The ranks
+    /// agree on who may touch what, and when, by the sequence numbers that they publish and acknowledge.
+    pub fn scratch(&self) -> Buffer {
+        let at = self.layout.at + arena_scratch(self.layout.ranks);
+        let scratch = self.attachment.segment.ptr(at, self.scratch_bytes());
+        // SAFETY: inside the segment, which outlives the collective that uses the shared scratch; no other arena has it.
+        unsafe { Buffer::new(scratch, self.scratch_bytes()) }
     }
 
-    /// Copies `bytes` (at most [`Arena::inline_bytes`]) into my bank of `stamp` (from 1), then stamps it.
-    pub fn publish(&self, stamp: u64, bytes: &Buffer) {
-        self.publish_part(stamp, bytes, bytes.lo(), bytes.len());
+    /// Copies `bytes` (at most [`Arena::inline_bytes`]) into this rank's cell of `seq` (from 1), then publishes it.
+    pub fn publish(&self, seq: u64, bytes: &Buffer) {
+        self.publish_part(seq, bytes, bytes.lo(), bytes.len());
     }
 
-    /// The same with `len` bytes from offset `at` of `bytes`.
+    /// Publishes `len` bytes from offset `at` of `bytes`; otherwise like [`Arena::publish`].
     #[inline(always)]
-    pub fn publish_part(&self, stamp: u64, bytes: &Buffer, at: isize, len: usize) {
-        assert!(len <= self.inline_bytes(), "{len} bytes do not fit into a bank");
-        let bank = self.place.my_bank(stamp);
-        // SAFETY: the bank has room for `len` and lies in the range that `open` has checked; every rank has released what
-        // was in it (the caller's promise), so no one reads it now.
-        let to = unsafe { Buffer::new(self.core.segment.at(bank + BANK_HEAD), len) };
+    pub fn publish_part(&self, seq: u64, bytes: &Buffer, at: isize, len: usize) {
+        assert!(len <= self.inline_bytes(), "{len} bytes do not fit into a cell");
+        let cell = self.layout.my_cell(seq);
+        // SAFETY: the cell has room for `len` bytes and lies in the range that `open` has checked; every rank has
+        // acknowledged what was in it (the caller's promise), so no rank reads it now.
+        let to = unsafe { Buffer::new(self.attachment.segment.at(cell + CELL_HEAD), len) };
         to.copy_from(0, bytes, at, len);
-        self.stamp(bank, stamp, len as u64);
+        self.mark_published(cell, seq, len as u64);
     }
 
-    /// My bank of `stamp`, to be filled before [`Arena::publish_bank`].
+    /// This rank's cell of `seq`, to be filled before [`Arena::publish_cell`].
     #[inline]
-    pub fn bank(&self, stamp: u64) -> Buffer {
-        let at = self.core.segment.ptr(self.place.my_bank(stamp) + BANK_HEAD, self.inline_bytes());
-        // SAFETY: inside the segment, which outlives the collective; every rank has released what was in it (the
-        // caller's promise), so no one reads it now.
+    pub fn cell(&self, seq: u64) -> Buffer {
+        let at = self.attachment.segment.ptr(self.layout.my_cell(seq) + CELL_HEAD, self.inline_bytes());
+        // SAFETY: inside the segment, which outlives the collective; every rank has acknowledged what was in the cell (the
+        // caller's promise), so no rank reads it now.
         unsafe { Buffer::new(at, self.inline_bytes()) }
     }
 
-    /// Stamps my bank of `stamp` with whatever is in it.
+    /// Publishes this rank's cell of `seq`, all of it, with whatever is in it.
     #[inline]
-    pub fn publish_bank(&self, stamp: u64) {
-        self.stamp(self.place.my_bank(stamp), stamp, self.inline_bytes() as u64);
+    pub fn publish_cell(&self, seq: u64) {
+        self.mark_published(self.layout.my_cell(seq), seq, self.inline_bytes() as u64);
     }
 
-    /// Publishes address and length of `bytes`, for others to [pull](Arena::pull) until all released `stamp`.
+    /// Publishes address and length of `bytes`, for other ranks to [get](Arena::get) until all have acknowledged `seq`.
     ///
-    /// If no other process may read this one's memory (it is not dumpable: prctl(2)), a copy is published that lies in the room.
-    pub fn publish_region(&self, stamp: u64, bytes: &Buffer) {
-        let bank = self.place.my_bank(stamp);
-        let copy = if system::is_readable() { None } else { self.copy_of(stamp, bytes) };
-        let Remote { addr, len, key } = copy.unwrap_or_else(|| self.core.remote(bytes));
+    /// If no other process may read this one's memory (it is not dumpable: prctl(2)), a copy in the segment is published.
+    pub fn expose(&self, seq: u64, bytes: &Buffer) {
+        let cell = self.layout.my_cell(seq);
+        let copy = if system::is_readable() { None } else { self.copy_into_segment(seq, bytes) };
+        let Remote { addr, len, key } = copy.unwrap_or_else(|| self.attachment.remote(bytes));
         for (i, word) in [addr, len, key].into_iter().enumerate() {
-            self.word(bank + BANK_HEAD + i * 8).store(word, Ordering::Relaxed);
+            self.word(cell + CELL_HEAD + i * 8).store(word, Ordering::Relaxed);
         }
-        self.stamp(bank, stamp, len | REGION);
+        self.mark_published(cell, seq, len | EXPOSED);
     }
 
-    /// A copy of `bytes` in the room, to be published under `stamp`; `None` if there is no room.
+    /// Makes a copy of `bytes` in the segment, to be published under `seq`; `None` if the segment has no room.
     #[cold]
-    fn copy_of(&self, stamp: u64, bytes: &Buffer) -> Option<Remote> {
-        // Whoever uses a bank again may: all have released what was in it.
-        self.free_copies(|other| other + BANKS <= stamp);
+    fn copy_into_segment(&self, seq: u64, bytes: &Buffer) -> Option<Remote> {
+        // All ranks have acknowledged what was published `CELLS` numbers ago, as this rank may use that cell again.
+        self.free_copies(|other| other + CELLS <= seq);
         let len = bytes.len();
-        let at = room::take(&self.core.segment, len, len)?;
-        // SAFETY: inside the segment (checked), and just taken for this rank.
-        let copy = unsafe { Buffer::new(self.core.segment.ptr(at as usize, len), len) };
+        let at = pages::alloc(&self.attachment.segment, len, len)?;
+        // SAFETY: inside the segment (checked), and just allocated for this rank.
+        let copy = unsafe { Buffer::new(self.attachment.segment.ptr(at as usize, len), len) };
         copy.copy_from(0, bytes, bytes.lo(), len);
-        let remote = Remote { addr: at, len: len as u64, key: IN_ROOM };
-        self.copies.lock().unwrap_or_else(PoisonError::into_inner).push((stamp, remote));
+        let remote = Remote { addr: at, len: len as u64, key: IN_SEGMENT };
+        self.copies.lock().unwrap_or_else(PoisonError::into_inner).push((seq, remote));
         Some(remote)
     }
 
-    /// Frees the copies whose stamps all ranks have `released`.
-    fn free_copies(&self, released: impl Fn(u64) -> bool) {
-        self.copies.lock().unwrap_or_else(PoisonError::into_inner).retain(|&(stamp, copy)| {
-            let free = released(stamp);
+    /// Frees the copies of which `acked` says that all ranks have acknowledged their sequence number.
+    fn free_copies(&self, acked: impl Fn(u64) -> bool) {
+        self.copies.lock().unwrap_or_else(PoisonError::into_inner).retain(|&(seq, copy)| {
+            let free = acked(seq);
             if free {
-                room::give(&self.core.segment, copy.addr, copy.len as usize);
+                pages::free(&self.attachment.segment, copy.addr, copy.len as usize);
             }
             !free
         });
     }
 
-    /// Takes back the regions that this rank published under `first` to `last`, although others may be pulling them: from
-    /// now on no pull of them succeeds.
-    pub fn revoke_regions(&self, first: u64, last: u64) {
-        for stamp in first.max((last + 1).saturating_sub(BANKS))..=last {
-            let bank = self.place.my_bank(stamp);
-            let published = self.word(bank).load(Ordering::Relaxed) == stamp;
-            if published && self.word(bank + 8).load(Ordering::Relaxed) & REGION != 0 {
-                // No key is even.
-                self.word(bank + BANK_HEAD + 16).store(0, Ordering::Relaxed);
+    /// Takes back the exposed ranges that this rank published under `first` to `last`, although other ranks may be reading
+    /// them: from now on no [`Arena::get`] of them succeeds.
+    pub fn revoke_exposed(&self, first: u64, last: u64) {
+        for seq in first.max((last + 1).saturating_sub(CELLS))..=last {
+            let cell = self.layout.my_cell(seq);
+            let published = self.word(cell).load(Ordering::Relaxed) == seq;
+            if published && self.word(cell + 8).load(Ordering::Relaxed) & EXPOSED != 0 {
+                // No exposed range has the key 0.
+                self.word(cell + CELL_HEAD + 16).store(0, Ordering::Relaxed);
             }
         }
         fence(Ordering::SeqCst);
     }
 
-    /// What `rank` (maybe this one) published under `stamp`; `None` if it has not yet. To be asked only
-    /// before this rank releases `stamp`.
+    /// What `rank` (maybe this one) published under `seq`; `None` if it has not yet. To be called only
+    /// before this rank acknowledges `seq`.
     #[inline(always)]
-    pub fn look(&self, rank: u32, stamp: u64) -> Option<Published> {
-        let bank = self.place.bank(rank, stamp);
-        // Acquire, with the Release in `stamp`: length and bytes are there too.
-        if self.word(bank).load(Ordering::Acquire) != stamp {
-            self.watch.miss(&self.watch.missing[rank as usize], stamp);
+    pub fn poll(&self, rank: u32, seq: u64) -> Option<Published> {
+        let cell = self.layout.cell(rank, seq);
+        // Acquire, with the Release in `mark_published`: length and bytes are there too.
+        if self.word(cell).load(Ordering::Acquire) != seq {
+            self.wake_conditions.note(&self.wake_conditions.unpublished[rank as usize], seq);
             return None;
         }
-        self.watch.missing[rank as usize].store(0, Ordering::Relaxed);
-        // A root that is ahead has filled the next one already.
-        prefetch(std::ptr::from_ref(self.word(self.place.bank(rank, stamp + 1))).cast());
-        let len = self.word(bank + 8).load(Ordering::Relaxed);
-        if len & REGION != 0 {
-            return Some(Published::Region(len & !REGION));
+        self.wake_conditions.unpublished[rank as usize].store(0, Ordering::Relaxed);
+        // A root that is ahead has filled the next cell already.
+        prefetch(std::ptr::from_ref(self.word(self.layout.cell(rank, seq + 1))).cast());
+        let len = self.word(cell + 8).load(Ordering::Relaxed);
+        if len & EXPOSED != 0 {
+            return Some(Published::Exposed(len & !EXPOSED));
         }
         let len = (len as usize).min(self.inline_bytes());
-        // SAFETY: in the range that `open` has checked of the segment, which this arena holds; not written again before this
-        // rank releases the stamp.
-        Some(Published::Inline(unsafe { Buffer::new(self.core.segment.at(bank + BANK_HEAD), len) }))
+        // SAFETY: in the range of the segment that `open` has checked, and this arena holds the segment; the cell is not
+        // written again before this rank acknowledges the sequence number.
+        Some(Published::Inline(unsafe { Buffer::new(self.attachment.segment.at(cell + CELL_HEAD), len) }))
     }
 
-    /// Copies `into.len()` bytes from offset `at` of what `rank` published under `stamp`. False: refused
-    /// (not published, outside, or that memory cannot be read from here).
-    pub fn pull(&self, rank: u32, stamp: u64, at: u64, into: &Buffer) -> bool {
+    /// Copies `into.len()` bytes from offset `at` of what `rank` published under `seq`. False: nothing is published, the
+    /// bytes are outside of it, it was taken back, or this process cannot read that memory.
+    pub fn get(&self, rank: u32, seq: u64, at: u64, into: &Buffer) -> bool {
         let bytes = into.len() as u64;
         let inside = |len: u64| at.checked_add(bytes).is_some_and(|end| end <= len);
-        match self.look(rank, stamp) {
+        match self.poll(rank, seq) {
             Some(Published::Inline(data)) if inside(data.len() as u64) => {
                 into.copy_from(into.lo(), &data, at as isize, into.len());
                 true
             }
-            Some(Published::Region(len)) if inside(len) => {
-                let body = self.place.bank(rank, stamp) + BANK_HEAD;
+            Some(Published::Exposed(len)) if inside(len) => {
+                let body = self.layout.cell(rank, seq) + CELL_HEAD;
                 let [addr, key] = [0, 16].map(|i| self.word(body + i).load(Ordering::Relaxed));
                 let part = Remote { addr: addr.wrapping_add(at), len: bytes, key };
-                if key == IN_ROOM {
-                    // SAFETY: inside the segment (checked), and not given back before this rank releases the stamp.
+                if key == IN_SEGMENT {
+                    // SAFETY: inside the segment (checked), and not freed before this rank acknowledges the sequence number.
                     let copy = unsafe {
-                        Buffer::new(self.core.segment.ptr(part.addr as usize, into.len()), into.len())
+                        Buffer::new(self.attachment.segment.ptr(part.addr as usize, into.len()), into.len())
                     };
                     into.copy_from(into.lo(), &copy, 0, into.len());
                     return true;
                 }
-                // Looked at again as `Core::read` does: it may have been taken back meanwhile.
-                self.core.read(self.peers[rank as usize], part, into) == Get::Done
+                // The key is compared again after the read, as in `Attachment::read`: the range may have been taken back
+                // meanwhile.
+                self.attachment.read(self.peers[rank as usize], part, into) == Get::Done
                     && self.word(body + 16).load(Ordering::Relaxed) == key
             }
             _ => false,
         }
     }
 
-    /// Whether regions that `rank` publishes can be pulled: really tried, on the first call after `rank` has
-    /// attached; `None` before that.
-    pub fn can_pull(&self, rank: u32) -> Option<bool> {
-        self.core.try_reach(self.peers[rank as usize])
+    /// Whether this process can read exposed ranges of `rank`. The first call after `rank` has attached really tries it;
+    /// `None` before that.
+    pub fn can_get(&self, rank: u32) -> Option<bool> {
+        self.attachment.test_read(self.peers[rank as usize])
     }
 
-    /// This rank is done with everything published up to and including `stamp`.
+    /// Acknowledges `seq`: this rank is done with everything published up to and including it.
     #[inline(always)]
-    pub fn release(&self, stamp: u64) {
-        self.word(self.place.mine).store(stamp, Ordering::Release);
-        self.tell();
+    pub fn ack(&self, seq: u64) {
+        self.word(self.layout.my_cico).store(seq, Ordering::Release);
+        self.wake_waiters();
     }
 
-    /// Up to which stamp `rank` (maybe this one) has released; 0 at first.
+    /// The last sequence number that `rank` (maybe this one) has acknowledged; 0 at first.
     #[inline(always)]
-    pub fn released(&self, rank: u32) -> u64 {
-        if rank == self.place.me {
-            return self.word(self.place.mine).load(Ordering::Relaxed);
+    pub fn acked(&self, rank: u32) -> u64 {
+        if rank == self.layout.me {
+            return self.word(self.layout.my_cico).load(Ordering::Relaxed);
         }
-        // Acquire: its reads of what it released are over.
-        let stamp = self.word(self.place.own(rank)).load(Ordering::Acquire);
-        self.watch.miss(&self.watch.unreleased[rank as usize], stamp + 1);
-        stamp
+        // Acquire: that rank's reads of what it acknowledged are over.
+        let seq = self.word(self.layout.cico(rank)).load(Ordering::Acquire);
+        self.wake_conditions.note(&self.wake_conditions.unacked[rank as usize], seq + 1);
+        seq
     }
 
-    /// What this rank releases from `first` to `last` does not say that it has got there: it has given up. Before the release.
+    /// Marks the sequence numbers `first` to `last` of this rank as void: it gives that collective up, so its
+    /// acknowledgement of them does not mean that the work was done. To be called before [`Arena::ack`].
     pub fn void(&self, first: u64, last: u64) {
-        let [from, to] = VOID.map(|word| self.word(self.place.mine + word));
-        // Who is still there has not seen that of a call before.
-        let slowest = (0..self.place.ranks).map(|rank| self.released(rank)).min();
+        let [from, to] = VOID.map(|word| self.word(self.layout.my_cico + word));
+        // The void numbers of an earlier collective stay void until all ranks are past them: one behind may still ask.
+        let slowest = (0..self.layout.ranks).map(|rank| self.acked(rank)).min();
         if slowest >= Some(to.load(Ordering::Relaxed)) {
             from.store(first, Ordering::Relaxed);
         }
         to.store(last, Ordering::Relaxed);
     }
 
-    /// True if `rank` has released `stamp` because it got there.
+    /// True if `rank` has acknowledged `seq` because it did the work up to there, and did not [give it up](Arena::void).
     #[inline]
-    pub fn reached(&self, rank: u32, stamp: u64) -> bool {
-        if self.released(rank) < stamp {
+    pub fn reached(&self, rank: u32, seq: u64) -> bool {
+        if self.acked(rank) < seq {
             return false;
         }
-        // Written before what was released.
-        let [from, to] = VOID.map(|word| self.word(self.place.own(rank) + word).load(Ordering::Relaxed));
-        !(from..=to).contains(&stamp)
+        // That rank wrote the void numbers before it acknowledged them.
+        let [from, to] = VOID.map(|word| self.word(self.layout.cico(rank) + word).load(Ordering::Relaxed));
+        !(from..=to).contains(&seq)
     }
 
+    /// Stores length and, last, sequence number of a cell of this rank.
     #[inline(always)]
-    fn stamp(&self, bank: usize, stamp: u64, len: u64) {
-        self.word(bank + 8).store(len, Ordering::Relaxed);
-        self.word(bank).store(stamp, Ordering::Release);
-        self.tell();
+    fn mark_published(&self, cell: usize, seq: u64, len: u64) {
+        self.word(cell + 8).store(len, Ordering::Relaxed);
+        self.word(cell).store(seq, Ordering::Release);
+        self.wake_waiters();
     }
 
-    /// After a store: wakes who sleeps until this rank does something. One look at a line of our own if
-    /// no one does.
+    /// After a store: wakes the ranks that sleep until this rank does something. If there are none, it is one load from
+    /// this rank's own cache line.
     #[inline(always)]
-    fn tell(&self) {
-        light_barrier(self.core.fences());
-        let waiters = self.word(self.place.mine + WAITERS);
+    fn wake_waiters(&self) {
+        light_barrier(self.attachment.fences());
+        let waiters = self.word(self.layout.my_cico + WAITERS);
         if waiters.load(Ordering::Relaxed) != 0 {
-            self.wake(waiters.swap(0, Ordering::SeqCst));
+            self.wake_ranks(waiters.swap(0, Ordering::SeqCst));
         }
     }
 
     #[cold]
-    fn wake(&self, waiters: u64) {
+    fn wake_ranks(&self, waiters: u64) {
         for (rank, &peer) in self.peers.iter().enumerate() {
             if waiters & waiter_bit(rank as u32) != 0 {
-                self.core.wake(peer);
+                self.attachment.wake(peer);
             }
         }
     }
 
     #[inline(always)]
     fn word(&self, at: usize) -> &AtomicU64 {
-        // SAFETY: an offset that `Place` gives for one of the arena's ranks: all those lie in the range that `open`
+        // SAFETY: an offset that `ArenaLayout` gives for one of the arena's ranks: all those lie in the range that `open`
         // has checked, and are multiples of 8.
-        unsafe { self.core.segment.word_at(at) }
+        unsafe { self.attachment.segment.word_at(at) }
     }
 }
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        let all = (0..self.place.ranks).map(|rank| self.released(rank)).min().unwrap_or(0);
-        // What somebody may still look at is left there.
-        self.free_copies(|stamp| stamp <= all);
+        let all = (0..self.layout.ranks).map(|rank| self.acked(rank)).min().unwrap_or(0);
+        // A copy that some rank may still read is never freed.
+        self.free_copies(|seq| seq <= all);
     }
 }
 
-/// The key of a region that lies in the room: keys of regions elsewhere are odd, and 0 is taken back.
-const IN_ROOM: u64 = 2;
+/// The key of an exposed range whose copy lies in the segment. Keys of ranges in a rank's own memory are odd; 0: taken back.
+const IN_SEGMENT: u64 = 2;
 
 fn waiter_bit(rank: u32) -> u64 {
     1 << (rank % 64)
 }
 
-/// From a slot's start to the first and the last stamp that its rank gave up; at first none: stamps count from 1.
+/// Offsets, from a CICO buffer's start, of the first and the last void sequence number of its rank. Both are 0 at first,
+/// which is no number: sequence numbers count from 1.
 const VOID: [usize; 2] = [16, 24];
 
-/// From a slot's start to the word that says who sleeps until its rank does something.
+/// Offset, from a CICO buffer's start, of the word that says which ranks sleep until its rank does something.
 const WAITERS: usize = 8;
 
-/// Where an arena is, and whose view this is.
+/// Offsets of an arena, as one of its ranks uses them.
 #[derive(Clone, Copy)]
-struct Place {
+struct ArenaLayout {
+    /// Offset of the arena in the segment.
     at: usize,
     me: u32,
-    /// Offset of this rank's own slot.
-    mine: usize,
+    /// Offset of this rank's own CICO buffer.
+    my_cico: usize,
     ranks: u32,
-    slot_bytes: usize,
-    bank_bytes: usize,
+    cico_bytes: usize,
+    cell_bytes: usize,
 }
 
-impl Place {
-    /// Offset of a rank's slot, which starts with its word "released".
+impl ArenaLayout {
+    /// Offset of a rank's CICO buffer, whose first word is the last sequence number that the rank has acknowledged.
     #[inline(always)]
-    fn own(&self, rank: u32) -> usize {
+    fn cico(&self, rank: u32) -> usize {
         assert!(rank < self.ranks, "no rank {rank} in an arena of {}", self.ranks);
-        self.at + rank as usize * self.slot_bytes
+        self.at + rank as usize * self.cico_bytes
     }
 
-    /// The word that says who sleeps until this rank does something: a bit per rank (modulo 64).
+    /// Offset of the word that says which ranks sleep until `rank` does something: a bit per rank (modulo 64).
     #[inline]
     fn waiters(&self, rank: u32) -> usize {
-        self.own(rank) + WAITERS
+        self.cico(rank) + WAITERS
     }
 
     #[inline(always)]
-    fn bank(&self, rank: u32, stamp: u64) -> usize {
-        self.own(rank) + self.bank_in_slot(stamp)
+    fn cell(&self, rank: u32, seq: u64) -> usize {
+        self.cico(rank) + self.cell_in_buffer(seq)
     }
 
     #[inline(always)]
-    fn my_bank(&self, stamp: u64) -> usize {
-        self.mine + self.bank_in_slot(stamp)
+    fn my_cell(&self, seq: u64) -> usize {
+        self.my_cico + self.cell_in_buffer(seq)
     }
 
     #[inline(always)]
-    fn bank_in_slot(&self, stamp: u64) -> usize {
-        LINE + (stamp % BANKS) as usize * self.bank_bytes
+    fn cell_in_buffer(&self, seq: u64) -> usize {
+        LINE + (seq % CELLS) as usize * self.cell_bytes
     }
 }
 
-/// Who misses publications of more ranks than this needs them all before it gets anywhere, and asks only the last few
-/// ([`LAST`]) of these ranks to wake it: where a thousand start one after the other, each would be woken by each.
-const MANY: usize = 64;
-const LAST: usize = 8;
+/// A rank that misses publications of more ranks than this needs them all before it gets anywhere, so it asks only the last
+/// [`LAST_RANKS`] of these ranks to wake it: where a thousand ranks start one after the other, each would be woken by each.
+const MANY_UNPUBLISHED: usize = 64;
+const LAST_RANKS: usize = 8;
 
-/// What this rank found missing when it last looked: what it should be woken for when it sleeps.
-pub(crate) struct Watch {
-    place: Place,
-    /// Per rank, the stamp that was not published yet; 0: none.
-    missing: Box<[AtomicU64]>,
-    /// Per rank, the least stamp whose release would be news; 0: none.
-    unreleased: Box<[AtomicU64]>,
+/// What this rank last polled for in vain in one arena: it wants to be woken for that when it sleeps.
+pub(crate) struct WakeConditions {
+    layout: ArenaLayout,
+    /// Per rank, the sequence number that it had not published yet; 0: none.
+    unpublished: Box<[AtomicU64]>,
+    /// Per rank, the least sequence number whose acknowledgement would be news; 0: none.
+    unacked: Box<[AtomicU64]>,
+    /// 0: all words of both lists are 0.
     any: AtomicU32,
 }
 
-impl Watch {
+impl WakeConditions {
     #[inline(always)]
-    fn miss(&self, what: &AtomicU64, stamp: u64) {
-        what.store(stamp, Ordering::Relaxed);
+    fn note(&self, what: &AtomicU64, seq: u64) {
+        what.store(seq, Ordering::Relaxed);
         self.any.store(1, Ordering::Relaxed);
     }
 
-    /// Asks to be woken by whoever something is missing from. A barrier and [`Watch::has_news`] follow.
-    pub(crate) fn mark(&self, segment: &Segment) {
+    /// Asks each rank of which something is missing to wake this one. A barrier and [`WakeConditions::has_news`] follow.
+    pub(crate) fn request_wake(&self, segment: &Segment) {
         if self.any.load(Ordering::Relaxed) == 0 {
             return;
         }
-        let mut left = match self.missing.iter().filter(|stamp| stamp.load(Ordering::Relaxed) != 0).count() {
-            0..=MANY => MANY,
-            _ => LAST,
+        let mut left = match self.unpublished.iter().filter(|seq| seq.load(Ordering::Relaxed) != 0).count() {
+            0..=MANY_UNPUBLISHED => MANY_UNPUBLISHED,
+            _ => LAST_RANKS,
         };
         let mut any = 0;
-        for rank in (0..self.place.ranks).rev() {
+        for rank in (0..self.layout.ranks).rev() {
             let wanted = |list: &[AtomicU64]| list[rank as usize].load(Ordering::Relaxed) != 0;
-            let missing = left > 0 && wanted(&self.missing);
-            left -= usize::from(missing);
-            if missing || wanted(&self.unreleased) {
-                let waiters = segment.word(self.place.waiters(rank));
-                waiters.fetch_or(waiter_bit(self.place.me), Ordering::Relaxed);
+            let unpublished = left > 0 && wanted(&self.unpublished);
+            left -= usize::from(unpublished);
+            if unpublished || wanted(&self.unacked) {
+                let waiters = segment.word(self.layout.waiters(rank));
+                waiters.fetch_or(waiter_bit(self.layout.me), Ordering::Relaxed);
                 any = 1;
             }
         }
         self.any.store(any, Ordering::Relaxed);
     }
 
-    /// Something that was missing has come. It is not missing any more.
+    /// True if something that was missing has come; it is taken off the lists.
     pub(crate) fn has_news(&self, segment: &Segment) -> bool {
         if self.any.load(Ordering::Relaxed) == 0 {
             return false;
         }
         let mut news = false;
-        for rank in 0..self.place.ranks {
-            let (missing, unreleased) = (&self.missing[rank as usize], &self.unreleased[rank as usize]);
-            let stamp = missing.load(Ordering::Relaxed);
-            if stamp != 0 && segment.word(self.place.bank(rank, stamp)).load(Ordering::Acquire) == stamp {
-                missing.store(0, Ordering::Relaxed);
+        for rank in 0..self.layout.ranks {
+            let (unpublished, unacked) = (&self.unpublished[rank as usize], &self.unacked[rank as usize]);
+            let seq = unpublished.load(Ordering::Relaxed);
+            if seq != 0 && segment.word(self.layout.cell(rank, seq)).load(Ordering::Acquire) == seq {
+                unpublished.store(0, Ordering::Relaxed);
                 news = true;
             }
-            let stamp = unreleased.load(Ordering::Relaxed);
-            if stamp != 0 && segment.word(self.place.own(rank)).load(Ordering::Acquire) >= stamp {
-                unreleased.store(0, Ordering::Relaxed);
+            let seq = unacked.load(Ordering::Relaxed);
+            if seq != 0 && segment.word(self.layout.cico(rank)).load(Ordering::Acquire) >= seq {
+                unacked.store(0, Ordering::Relaxed);
                 news = true;
             }
         }
@@ -422,38 +429,47 @@ impl Watch {
     }
 }
 
-/// The view of rank `me` of an arena of `ranks` at offset `at`; its failed looks count when the rank sleeps.
-pub(crate) fn open(core: &Arc<Core>, at: u64, me: u32, peers: &[u32]) -> Arena {
+/// The view that rank `me` has of the arena at offset `at`. What the rank polls for in it in vain ends its sleep when it comes.
+pub(crate) fn open(attachment: &Arc<Attachment>, at: u64, me: u32, peers: &[u32]) -> Arena {
     let ranks = peers.len() as u32;
-    let (slot_bytes, bank_bytes) = (arena_slot(ranks), bank_bytes(ranks));
+    let (cico_bytes, cell_bytes) = (arena_cico(ranks), cell_bytes(ranks));
     assert!(me < ranks, "no rank {me} in an arena of {ranks}");
-    let mine = at as usize + me as usize * slot_bytes;
-    let place = Place { at: at as usize, me, mine, ranks, slot_bytes, bank_bytes };
-    // Checks the range and, as its words are used as atomics, the alignment, once.
-    assert!(place.at.is_multiple_of(LINE), "slots at {at}, which is no place for them");
-    core.segment.ptr(place.at, arena_stride(ranks));
+    let my_cico = at as usize + me as usize * cico_bytes;
+    let layout = ArenaLayout { at: at as usize, me, my_cico, ranks, cico_bytes, cell_bytes };
+    // Checks, once, the range and (its words are used as atomics) the alignment.
+    assert!(layout.at.is_multiple_of(LINE), "an arena at offset {at}, which is not aligned to {LINE}");
+    attachment.segment.ptr(layout.at, arena_stride(ranks));
     let words = || (0..ranks).map(|_| AtomicU64::new(0)).collect();
-    let watch = Arc::new(Watch { place, missing: words(), unreleased: words(), any: AtomicU32::new(0) });
-    let mut watches = core.watches();
-    watches.retain(|other| other.strong_count() > 0);
-    watches.push(Arc::downgrade(&watch));
-    drop(watches);
+    let wake_conditions =
+        Arc::new(WakeConditions { layout, unpublished: words(), unacked: words(), any: AtomicU32::new(0) });
+    let mut all = attachment.wake_conditions();
+    all.retain(|other| other.strong_count() > 0);
+    all.push(Arc::downgrade(&wake_conditions));
+    drop(all);
     Arena {
-        core: core.clone(),
-        place,
+        attachment: attachment.clone(),
+        layout,
         inline_bytes: arena_inline(ranks),
         peers: peers.into(),
-        watch,
+        wake_conditions,
         copies: Mutex::default(),
     }
 }
 
-/// Marks all live watches; see [`Watch::mark`].
-pub(crate) fn mark_all(core: &Core) {
-    core.watches().iter().filter_map(Weak::upgrade).for_each(|watch| watch.mark(&core.segment));
+/// Calls [`WakeConditions::request_wake`] for each arena in use.
+pub(crate) fn request_wakes(attachment: &Attachment) {
+    attachment
+        .wake_conditions()
+        .iter()
+        .filter_map(Weak::upgrade)
+        .for_each(|conditions| conditions.request_wake(&attachment.segment));
 }
 
-/// True if any live watch has news.
-pub(crate) fn any_news(core: &Core) -> bool {
-    core.watches().iter().filter_map(Weak::upgrade).any(|watch| watch.has_news(&core.segment))
+/// True if any arena in use [has news](WakeConditions::has_news).
+pub(crate) fn any_news(attachment: &Attachment) -> bool {
+    attachment
+        .wake_conditions()
+        .iter()
+        .filter_map(Weak::upgrade)
+        .any(|conditions| conditions.has_news(&attachment.segment))
 }

@@ -12,16 +12,16 @@ pub enum Error {
         /// The least size, bytes.
         need: usize,
     },
-    /// The memory is in use by something else, or by another version.
+    /// Another program, or another version of this one, uses the memory.
     Foreign {
         /// Its first word.
         found: u64,
     },
-    /// Others use the memory for another number of ranks.
+    /// Other processes use the memory for another number of ranks.
     Ranks {
-        /// Theirs.
+        /// Their number of ranks.
         found: u32,
-        /// Ours.
+        /// This process's number of ranks.
         expected: u32,
     },
     /// The index is not below the number of ranks.
@@ -31,16 +31,16 @@ pub enum Error {
         /// The number of ranks.
         ranks: u32,
     },
-    /// Another process sits at this place.
+    /// A process is attached with this local index already.
     Occupied {
-        /// The place: a local index.
+        /// The local index.
         me: u32,
         /// Its process id.
         pid: u32,
     },
-    /// The system refused.
+    /// A system call failed.
     System {
-        /// The call.
+        /// Name of the call.
         what: &'static str,
         /// Its error.
         cause: io::Error,

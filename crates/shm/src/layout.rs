@@ -1,19 +1,19 @@
 //! Where things lie in a segment: a pure function of its size and of the number of ranks.
 //!
-//! Header, one block per rank, a table of pairs, rings, then the room for arenas. A segment is a sparse file: what no
-//! one touches takes no memory. So there is a ring's place for every directed pair and none can ever be missing; but a
-//! pair gets its ring on first contact, in the order of these, and the table says which. What is used lies close together,
-//! and grows with the pairs that talk.
+//! Header, one block per rank, a table of pairs, rings, then the pages for arenas. A segment is a sparse file: what no
+//! rank touches takes no memory. So there is a ring for every directed pair and none can ever be missing; but a pair gets
+//! the next free ring on its first contact, and the table says which. The rings in use lie close together, and their
+//! memory grows with the pairs that talk.
 
 use crate::ring::{INLINE, LINE, max_body};
 
-/// The unit in which the kernel gives memory, and to which rings and arenas are aligned.
+/// Bytes of a page: the unit in which the kernel gives memory, and to which rings and arenas are aligned.
 pub(crate) const PAGE: usize = 4096;
 
-/// Size classes of rings, best first: slots, bytes of the data ring, and the most that is asked for all
-/// rings of that class. A stream of large messages is a tenth quicker through 512 KiB than through 128 (lines
-/// that both cores have used leave their caches before they are used again), but in time touches every page
-/// of its ring: that is for few ranks.
+/// Size classes of rings, best first: elements, bytes of the data ring, and the most bytes that all rings of a segment may
+/// take in that class. A stream of large messages is a tenth quicker through 512 KiB than through 128 (lines
+/// that both cores have used leave their caches before they are used again), but in time it touches every page
+/// of its ring: so the largest class is for few ranks.
 const RINGS: [(u32, u64, usize); 5] = [
     (158, 512 << 10, 80 << 20),
     (158, 128 << 10, RINGS_AT_MOST),
@@ -22,56 +22,58 @@ const RINGS: [(u32, u64, usize); 5] = [
     (94, 16 << 10, usize::MAX),
 ];
 
-/// Where data rings start in a page. Large user buffers mostly start some bytes into a page; a copy from the
+/// Offset in a page at which data rings start. Large user buffers mostly start some bytes into a page; a copy from the
 /// start of a page there loads what looks (by the low 12 bits of its address) as if it had just been stored,
 /// and takes a quarter longer.
 const DATA_PHASE: usize = PAGE / 2;
+
+/// The most bytes that all rings of a segment take, where smaller rings are an alternative.
 const RINGS_AT_MOST: usize = 8 << 30;
 
 /// The most ranks of one segment: rings and arenas of so many are within what an address space has room for, and pages
 /// have numbers of 32 bits.
 pub(crate) const MOST_RANKS: u32 = 20_000;
 
-/// Arenas that fit into a segment of the size asked for, if all are for all ranks.
+/// Number of arenas that fit into a segment of the recommended size, if all are for all ranks.
 const ARENAS: usize = 64;
 
 /// The layout of one segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub(crate) ranks: u32,
-    /// Slots of a ring.
-    pub(crate) slots: u32,
-    /// Bytes of its data ring.
+    /// Elements of a ring.
+    pub(crate) elements: u32,
+    /// Bytes of a ring's data ring.
     pub(crate) data_bytes: u64,
     /// Bytes for arenas.
     pub(crate) arena_bytes: usize,
 }
 
 impl Layout {
-    /// The best layout that fits into `size` bytes; `Err` is the least size that would do.
+    /// The best layout that fits into `size` bytes; `Err` is the least size that would suffice.
     pub(crate) fn of(size: usize, ranks: u32) -> Result<Self, usize> {
-        let need = |(slots, data, _): (u32, u64, usize), arenas: usize| {
-            rings_end(ranks, slots, data) + arenas * arena_stride(ranks)
+        let need = |(elements, data, _): (u32, u64, usize), arenas: usize| {
+            rings_end(ranks, elements, data) + arenas * arena_stride(ranks)
         };
-        // Larger rings are not worth fewer arenas, but any rings are.
+        // Room for all arenas goes before larger rings. Where even the smallest rings leave less, one arena suffices.
         let best = |arenas| RINGS.into_iter().find(|&rings| need(rings, arenas) <= size);
-        let Some((slots, data_bytes, _)) = best(ARENAS).or_else(|| best(1)) else {
+        let Some((elements, data_bytes, _)) = best(ARENAS).or_else(|| best(1)) else {
             return Err(Self::least(ranks));
         };
-        Ok(Self { ranks, slots, data_bytes, arena_bytes: size - rings_end(ranks, slots, data_bytes) })
+        Ok(Self { ranks, elements, data_bytes, arena_bytes: size - rings_end(ranks, elements, data_bytes) })
     }
 
     /// The least size of a segment for so many ranks.
     pub(crate) fn least(ranks: u32) -> usize {
-        let (slots, data, _) = RINGS[RINGS.len() - 1];
-        rings_end(ranks, slots, data) + arena_stride(ranks)
+        let (elements, data, _) = RINGS[RINGS.len() - 1];
+        rings_end(ranks, elements, data) + arena_stride(ranks)
     }
 
     /// The size that a segment for so many ranks should have.
     pub(crate) fn recommended(ranks: u32) -> usize {
-        let modest = |&&(slots, data, most): &&(u32, u64, usize)| rings_end(ranks, slots, data) <= most;
-        let &(slots, data, _) = RINGS.iter().find(modest).unwrap_or(&RINGS[RINGS.len() - 1]);
-        rings_end(ranks, slots, data) + ARENAS * arena_stride(ranks)
+        let modest = |&&(elements, data, most): &&(u32, u64, usize)| rings_end(ranks, elements, data) <= most;
+        let &(elements, data, _) = RINGS.iter().find(modest).unwrap_or(&RINGS[RINGS.len() - 1]);
+        rings_end(ranks, elements, data) + ARENAS * arena_stride(ranks)
     }
 
     /// Offset of a rank's block.
@@ -84,24 +86,25 @@ impl Layout {
         pairs_at(self.ranks) + (to as usize * self.ranks as usize + from as usize) * PAIR
     }
 
-    /// Rings that there is room for: one for each directed pair.
+    /// Number of rings that there is room for: one for each directed pair.
     pub(crate) fn rings(&self) -> u32 {
         self.ranks * self.ranks
     }
 
     /// Offset of ring number `number`, below [`Layout::rings`].
     pub(crate) fn ring(&self, number: u32) -> usize {
-        rings_at(self.ranks) + number as usize * ring_stride(self.slots, self.data_bytes)
+        rings_at(self.ranks) + number as usize * ring_stride(self.elements, self.data_bytes)
     }
 
-    /// Bytes of a ring's control lines and slots, which come before its data.
+    /// Bytes of a ring's control lines and elements, which come before its data ring.
     pub(crate) fn ring_head_bytes(&self) -> usize {
-        ring_head(self.slots)
+        ring_head(self.elements)
     }
 
-    /// The slot at which the frames of a pair start, so that rings polled together use different cache sets.
-    pub(crate) fn first_slot(&self, from: u32, to: u32) -> u32 {
-        (from.wrapping_mul(5).wrapping_add(to.wrapping_mul(3))) % self.slots
+    /// The element at which the frames of a pair start: it differs from pair to pair, so that rings polled together use
+    /// different cache sets.
+    pub(crate) fn first_element(&self, from: u32, to: u32) -> u32 {
+        (from.wrapping_mul(5).wrapping_add(to.wrapping_mul(3))) % self.elements
     }
 
     /// Largest body of a frame.
@@ -109,9 +112,9 @@ impl Layout {
         max_body(self.data_bytes)
     }
 
-    /// Offset of the room for arenas.
+    /// Offset of the pages for arenas.
     pub(crate) fn arenas(&self) -> usize {
-        rings_end(self.ranks, self.slots, self.data_bytes)
+        rings_end(self.ranks, self.elements, self.data_bytes)
     }
 }
 
@@ -119,12 +122,12 @@ fn blocks_at() -> usize {
     PAGE
 }
 
-/// Doorbell line, identity line, inbound summary, one inbound bit per rank.
+/// Bytes of a rank's block: doorbell line, identity line, summary of the inbound bits, one inbound bit per rank.
 fn block_stride(ranks: u32) -> usize {
     (3 * LINE + (ranks as usize).div_ceil(64) * 8).next_multiple_of(LINE)
 }
 
-/// Bytes of an entry of the table of pairs. A receiver's entries are one row.
+/// Bytes of an entry of the table of pairs. The entries of one receiver are a row.
 const PAIR: usize = 4;
 
 fn pairs_at(ranks: u32) -> usize {
@@ -135,62 +138,62 @@ fn rings_at(ranks: u32) -> usize {
     (pairs_at(ranks) + ranks as usize * ranks as usize * PAIR).next_multiple_of(PAGE)
 }
 
-const fn ring_head(slots: u32) -> usize {
-    (2 + slots as usize) * LINE
+const fn ring_head(elements: u32) -> usize {
+    (2 + elements as usize) * LINE
 }
 
-fn ring_stride(slots: u32, data: u64) -> usize {
-    (ring_head(slots) + data as usize).next_multiple_of(PAGE)
+fn ring_stride(elements: u32, data: u64) -> usize {
+    (ring_head(elements) + data as usize).next_multiple_of(PAGE)
 }
 
-fn rings_end(ranks: u32, slots: u32, data: u64) -> usize {
-    rings_at(ranks) + ranks as usize * ranks as usize * ring_stride(slots, data)
+fn rings_end(ranks: u32, elements: u32, data: u64) -> usize {
+    rings_at(ranks) + ranks as usize * ranks as usize * ring_stride(elements, data)
 }
 
-/// Bytes that one publication in an arena of so many ranks can carry inline.
+/// Bytes that one cell can carry in an arena of so many ranks.
 pub(crate) fn arena_inline(ranks: u32) -> usize {
     match ranks {
-        // A page, and its length, where that must be told.
+        // A page of data and, where that must be told, its length.
         0..=32 => 4096 + 8,
         33..=128 => 1024,
         _ => 256,
     }
 }
 
-/// Bytes of one bank: its head (stamp and length), then the inline bytes.
-pub(crate) fn bank_bytes(ranks: u32) -> usize {
-    (BANK_HEAD + arena_inline(ranks)).next_multiple_of(LINE)
+/// Bytes of one cell: its head (sequence number and length), then the bytes that it carries.
+pub(crate) fn cell_bytes(ranks: u32) -> usize {
+    (CELL_HEAD + arena_inline(ranks)).next_multiple_of(LINE)
 }
 
-/// Bytes before the inline bytes of a bank.
-pub(crate) const BANK_HEAD: usize = 16;
+/// Bytes of a cell's head.
+pub(crate) const CELL_HEAD: usize = 16;
 
-/// Banks of a slot. With more ranks than cores a root that need not wait gets as far in its turn: 8 bytes of a gather on 16 ranks
-/// take 21 us with 2, 17 with 8, 11 with 16.
-pub(crate) const BANKS: u64 = 16;
+/// Cells of a CICO buffer: how far a root that need not wait gets ahead, with more ranks than cores, while it has the core. A
+/// gather of 8 bytes on 16 ranks takes 21 us with 2 cells, 17 with 8, 11 with 16.
+pub(crate) const CELLS: u64 = 16;
 
-/// Bytes of one rank's slot in an arena: a line for its own words, and banks.
-pub(crate) fn arena_slot(ranks: u32) -> usize {
-    LINE + BANKS as usize * bank_bytes(ranks)
+/// Bytes of one rank's CICO buffer: a line of control words, then its cells.
+pub(crate) fn arena_cico(ranks: u32) -> usize {
+    LINE + CELLS as usize * cell_bytes(ranks)
 }
 
-/// Bytes of the slots of an arena.
-pub(crate) fn arena_slots(ranks: u32) -> usize {
-    (ranks as usize * arena_slot(ranks)).next_multiple_of(PAGE)
+/// Bytes of all CICO buffers of an arena.
+pub(crate) fn arena_buffers(ranks: u32) -> usize {
+    (ranks as usize * arena_cico(ranks)).next_multiple_of(PAGE)
 }
 
-/// Where the board of an arena begins: as data rings do.
-pub(crate) fn arena_board(ranks: u32) -> usize {
-    arena_slots(ranks) + DATA_PHASE
+/// Offset of the shared scratch in an arena: in its page it begins where data rings do.
+pub(crate) fn arena_scratch(ranks: u32) -> usize {
+    arena_buffers(ranks) + DATA_PHASE
 }
 
-/// Bytes of an arena: slots, then the board.
+/// Bytes of an arena: CICO buffers, then the shared scratch.
 pub(crate) fn arena_stride(ranks: u32) -> usize {
-    (arena_slots(ranks) + BOARD).next_power_of_two()
+    (arena_buffers(ranks) + SCRATCH).next_power_of_two()
 }
 
-/// The least size of a board.
-const BOARD: usize = 16 << 20;
+/// The least size of a shared scratch.
+const SCRATCH: usize = 16 << 20;
 
 const _: () = assert!(INLINE == 36);
 const _: () = {
@@ -256,7 +259,7 @@ mod tests {
             for number in 0..layout.rings() {
                 let at = layout.ring(number);
                 assert!(at >= end && at.is_multiple_of(PAGE));
-                end = at + ring_stride(layout.slots, layout.data_bytes);
+                end = at + ring_stride(layout.elements, layout.data_bytes);
             }
             assert!(layout.arenas() >= end && layout.arenas().is_multiple_of(PAGE));
         }

@@ -1,31 +1,30 @@
 //! Shared memory: the fabric between ranks of one node.
 //!
 //! One segment (a memfd) per node holds a ring for each directed pair of ranks that talks, doorbells, and room for the
-//! slots of collectives. Small messages move one cache line (`ring.rs`); large ones are read straight out of
-//! the sender's memory (`process_vm_readv`), where the system lets us, and go through the rings elsewhere.
-//! A rank that sleeps is woken by a futex or a datagram (`doorbell.rs`), and costs a sender nothing while it
-//! is awake.
+//! [`Arena`]s of collectives. A small message moves one cache line (`ring.rs`); a large one is read straight out of
+//! the sender's memory (`process_vm_readv`) where the system allows it, and goes through the ring elsewhere.
+//! A rank that sleeps is woken by a futex or a datagram (`doorbell.rs`); a rank that is awake costs a sender nothing.
 //!
-//! A peer process is trusted as far as it could write to our memory anyway (same user, same job), and yet
-//! what a ring says is checked: nothing in it makes us read or write outside.
+//! A peer process is trusted as far as it could write to this process's memory anyway (same user, same job). Still,
+//! what a ring says is checked: nothing in it makes this process read or write outside of the segment.
 
 #[cfg_attr(loom, allow(dead_code, reason = "only what loom checks is built"))]
 mod doorbell;
 #[cfg_attr(loom, allow(dead_code, reason = "only what loom checks is built"))]
 mod layout;
 #[cfg_attr(loom, allow(dead_code, reason = "only what loom checks is built"))]
+mod pages;
+#[cfg_attr(loom, allow(dead_code, reason = "only what loom checks is built"))]
 mod registry;
 #[cfg_attr(loom, allow(dead_code, reason = "only what loom checks is built"))]
 mod ring;
-#[cfg_attr(loom, allow(dead_code, reason = "only what loom checks is built"))]
-mod room;
 #[cfg_attr(loom, allow(dead_code, reason = "only what loom checks is built"))]
 mod sync;
 
 /// How loom's models are run.
 #[cfg(all(test, loom))]
 mod interleaved {
-    /// Runs `test` in every order in which its threads can come, up to three preemptions.
+    /// Runs `test` in every order in which its threads can interleave, up to three preemptions.
     pub(crate) fn explore(test: impl Fn() + Send + Sync + 'static) {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
@@ -36,15 +35,15 @@ mod interleaved {
 #[cfg(not(loom))]
 mod arena;
 #[cfg(not(loom))]
-mod core;
+mod attachment;
 #[cfg(not(loom))]
 mod error;
 #[cfg(not(loom))]
 mod fabric;
 #[cfg(not(loom))]
-mod names;
-#[cfg(not(loom))]
 mod options;
+#[cfg(not(loom))]
+mod peer_map;
 #[cfg(not(loom))]
 mod receiving;
 #[cfg(not(loom))]

@@ -1,6 +1,6 @@
-//! What can be chosen, and what is counted.
+//! [`Options`] of the fabric, and its counters ([`Stats`]).
 
-/// How memory of peers is read without going through the rings.
+/// How a rank reads memory of its peers without going through the rings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum SingleCopy {
     /// By a plain copy inside one process, else by `process_vm_readv` where the system allows it.
@@ -12,31 +12,31 @@ pub enum SingleCopy {
     Off,
 }
 
-/// What can be chosen.
+/// Options of [`Shm::attach`](crate::Shm::attach).
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// How memory of peers is read.
     pub single_copy: SingleCopy,
-    /// Ranks sleep often: all that send fence, some nanoseconds each, and going to sleep is cheap. Otherwise
-    /// sending is cheaper, and going to sleep interrupts the cores that run other ranks, some microseconds.
-    /// `None`: if the node has more ranks than cores. One rank that asks for it is enough.
+    /// True: ranks sleep often, so every send fences (some nanoseconds) and going to sleep is cheap. False: sending is
+    /// cheaper, and going to sleep interrupts the cores that run other ranks (some microseconds). `None`: true if the node
+    /// has more ranks than cores. If one rank of the node says true, all its ranks fence.
     pub crowded: Option<bool>,
 }
 
 /// Counts since this instance attached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
-    /// Reads of peers' memory that were done.
+    /// Reads of peers' memory that succeeded.
     pub reads: u64,
-    /// Bytes of them.
+    /// Bytes that these reads copied.
     pub read_bytes: u64,
-    /// Reads that were refused, and went another way.
+    /// Reads that were refused; their data take another way.
     pub refused_reads: u64,
-    /// Times that we woke a peer.
+    /// Times that this rank woke a peer.
     pub wakes: u64,
     /// Times that a peer asked to be woken by its socket and could not be (another network namespace).
     pub lost_wakes: u64,
-    /// Times that we slept.
+    /// Times that this rank slept.
     pub sleeps: u64,
     /// Sends that found no room.
     pub busy: u64,

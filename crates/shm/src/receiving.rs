@@ -1,80 +1,82 @@
-//! The receiving half of [`Shm`]: which rings are polled, what they hold, what becomes of the dead.
+//! The receiving half of [`Shm`]: which rings are polled, what they hold, and the report of lost peers.
 
 use banyan_transport::{Head, Peer, Sink};
 
-use crate::core::Core;
+use crate::attachment::Attachment;
 use crate::fabric::Shm;
 use crate::ring::Consumer;
 use crate::segment::MappedRing;
 use crate::sending::Outgoing;
 use crate::sync::Ordering;
 
-/// Frames taken from one ring in one poll.
+/// The most frames consumed from one ring in one poll.
 pub(crate) const BATCH: usize = 32;
-/// Rings polled without being told of.
+
+/// The most rings that every poll reads ("hot" rings). The sender of any other ring sets its inbound bit.
 const HOT: usize = 32;
-/// From one peer.
+
+/// The state of receiving from one peer.
 #[derive(Default)]
 pub(crate) struct Incoming {
     pub(crate) ring: Option<Consumer<MappedRing>>,
     is_hot: bool,
-    /// The poll that last found a frame.
-    seen: u64,
+    /// The number of the poll that last found a frame.
+    last_frame_poll: u64,
 }
 
 impl Shm {
-    /// Starts polling the rings whose senders said that they are not polled.
+    /// Starts polling the rings whose inbound bits are set.
     #[cold]
-    pub(crate) fn welcome(&mut self) {
-        let me = self.core.me;
-        let groups = self.core.block(me).inbound.groups.swap(0, Ordering::AcqRel);
-        for group in 0..self.core.segment.layout.ranks.div_ceil(64) {
+    pub(crate) fn poll_announced(&mut self) {
+        let me = self.attachment.me;
+        let groups = self.attachment.block(me).inbound.groups.swap(0, Ordering::AcqRel);
+        for group in 0..self.attachment.segment.layout.ranks.div_ceil(64) {
             if groups & (1 << (group % 64)) == 0 {
                 continue;
             }
-            let mut bits = self.core.segment.inbound(me, group).swap(0, Ordering::AcqRel);
+            let mut bits = self.attachment.segment.inbound(me, group).swap(0, Ordering::AcqRel);
             while bits != 0 {
-                self.warm(group * 64 + bits.trailing_zeros());
+                self.start_polling(group * 64 + bits.trailing_zeros());
                 bits &= bits - 1;
             }
         }
         if self.hot.len() > HOT {
-            self.cool();
+            self.stop_polling_idle();
         }
     }
 
-    fn warm(&mut self, from: u32) {
+    fn start_polling(&mut self, from: u32) {
         let polls = self.polls;
-        let Some(slot) = self.incoming.get_mut(from as usize) else { return };
-        slot.seen = polls;
-        if slot.is_hot {
+        let Some(incoming) = self.incoming.get_mut(from as usize) else { return };
+        incoming.last_frame_poll = polls;
+        if incoming.is_hot {
             return;
         }
-        // A bit without a ring: nobody has sent anything.
-        let Some(ring) = consumer(&self.core, slot, from) else { return };
+        // A bit without a ring: that peer has sent nothing.
+        let Some(ring) = consumer(&self.attachment, incoming, from) else { return };
         ring.set_hot(true);
-        slot.is_hot = true;
+        incoming.is_hot = true;
         self.hot.push(from);
     }
 
     /// Stops polling the half of the hot rings that has been idle for longest.
     #[cold]
-    fn cool(&mut self) {
+    fn stop_polling_idle(&mut self) {
         let incoming = &mut self.incoming;
-        self.hot.sort_by_key(|&from| std::cmp::Reverse(incoming[from as usize].seen));
+        self.hot.sort_by_key(|&from| std::cmp::Reverse(incoming[from as usize].last_frame_poll));
         let idle = self.hot.split_off(HOT / 2);
-        // Answers whether a frame is there.
+        // Gives whether a frame is there.
         let mut set = |from: u32, hot: bool| {
-            let slot = &mut incoming[from as usize];
-            slot.is_hot = hot;
-            slot.ring.as_ref().inspect(|ring| ring.set_hot(hot));
-            slot.ring.as_ref().is_some_and(Consumer::ready)
+            let incoming = &mut incoming[from as usize];
+            incoming.is_hot = hot;
+            incoming.ring.as_ref().inspect(|ring| ring.set_hot(hot));
+            incoming.ring.as_ref().is_some_and(Consumer::ready)
         };
         for &from in &idle {
             set(from, false);
         }
-        // Either a sender sees that its ring is cold, or we see what it sent: see `doorbell`.
-        let certain = self.core.heavy_barrier();
+        // Either a sender sees that its ring is not polled, or this rank sees what it sent: see `doorbell`.
+        let certain = self.attachment.heavy_barrier();
         for from in idle {
             if set(from, false) || !certain {
                 set(from, true);
@@ -83,77 +85,82 @@ impl Shm {
         }
     }
 
-    /// Hands over the next frame of `peer`, if it is there and its ring in use; gives whether it was. What a poll
-    /// does, for a caller that waits for this peer.
+    /// Polls one peer, for a caller that waits for it: hands its next frame to `sink`, if the frame is there and the ring in
+    /// use; gives whether it was.
     #[inline(always)]
     pub fn take(&mut self, peer: Peer, sink: &mut impl Sink) -> bool {
-        self.names.index(peer).is_some_and(|from| self.drain(from, 1, sink) > 0)
+        self.peers.index(peer).is_some_and(|from| self.drain(from, 1, sink) > 0)
     }
 
-    /// Hands over what one ring has, up to `most` frames.
+    /// Hands the frames of one ring to `sink`, up to `most`; gives how many.
     #[inline(always)]
     pub(crate) fn drain(&mut self, from: usize, most: usize, sink: &mut impl Sink) -> usize {
-        let peer = self.names.peer(from);
-        let slot = &mut self.incoming[from];
-        let Some(ring) = &mut slot.ring else { return 0 };
+        let peer = self.peers.peer(from);
+        let incoming = &mut self.incoming[from];
+        let Some(ring) = &mut incoming.ring else { return 0 };
         let (mut frames, mut sane) = (0, true);
         while sane && frames < most {
-            let taken = ring.take(|head, body| match Head::decode(head) {
+            let consumed = ring.consume(|head, body| match Head::decode(head) {
                 Some(head) => sink.frame(peer, &head, body),
                 None => sane = false,
             });
-            match taken {
+            match consumed {
                 Ok(true) => frames += 1,
                 Ok(false) => break,
                 Err(_) => sane = false,
             }
-            // At once: a sender that is told after a batch has let the ring run dry meanwhile.
-            if ring.tell_some(self.core.fences()) {
-                self.core.wake(from as u32);
+            // After each frame: a sender that learns of room only after a batch has let the ring run dry meanwhile.
+            if ring.ack_some(self.attachment.fences()) {
+                self.attachment.wake(from as u32);
             }
         }
-        slot.seen = self.polls;
+        incoming.last_frame_poll = self.polls;
         if !sane {
-            self.disown(from);
+            self.drop_corrupt_ring(from);
         }
         frames
     }
 
+    /// Gives up a ring whose content no sender can have written, and its peer.
     #[cold]
-    fn disown(&mut self, from: usize) {
+    fn drop_corrupt_ring(&mut self, from: usize) {
         self.hot.retain(|&hot| hot as usize != from);
-        let slot = &mut self.incoming[from];
-        (slot.is_hot, slot.ring) = (false, None);
+        let incoming = &mut self.incoming[from];
+        (incoming.is_hot, incoming.ring) = (false, None);
         self.lose(from, "its ring in shared memory holds no valid frame".to_owned());
     }
 
-    /// Hands over the rest of what the dead sent, then reports them.
+    /// Hands over the rest of what lost peers have sent, then reports these peers.
     #[cold]
-    pub(crate) fn bury(&mut self, sink: &mut impl Sink) -> usize {
+    pub(crate) fn report_lost(&mut self, sink: &mut impl Sink) -> usize {
         let mut events = 0;
-        for (index, cause) in std::mem::take(&mut self.dying) {
-            let slot = &mut self.incoming[index as usize];
-            consumer(&self.core, slot, index);
-            let taken = self.drain(index as usize, BATCH, sink);
-            events += taken;
-            if taken > 0 {
-                self.dying.push((index, cause));
+        for (index, cause) in std::mem::take(&mut self.lost) {
+            let incoming = &mut self.incoming[index as usize];
+            consumer(&self.attachment, incoming, index);
+            let frames = self.drain(index as usize, BATCH, sink);
+            events += frames;
+            if frames > 0 {
+                self.lost.push((index, cause));
                 continue;
             }
             self.outgoing[index as usize] = Outgoing::Down;
-            sink.down(self.names.peer(index as usize), &cause);
+            sink.down(self.peers.peer(index as usize), &cause);
             events += 1;
         }
         events
     }
 }
 
-/// The receiving side of the ring from `from`, if there is one, made on first use: an idle pair takes no memory.
-fn consumer<'a>(core: &Core, slot: &'a mut Incoming, from: u32) -> Option<&'a mut Consumer<MappedRing>> {
-    if slot.ring.is_none() {
-        let start = core.segment.layout.first_slot(from, core.me);
-        let number = core.segment.ring_number(from, core.me)?;
-        slot.ring = Some(Consumer::new(core.segment.ring(number), start));
+/// The receiving side of the ring from `from`, if there is a ring; made on first use, as an idle pair takes no memory.
+fn consumer<'a>(
+    attachment: &Attachment,
+    incoming: &'a mut Incoming,
+    from: u32,
+) -> Option<&'a mut Consumer<MappedRing>> {
+    if incoming.ring.is_none() {
+        let start = attachment.segment.layout.first_element(from, attachment.me);
+        let number = attachment.segment.ring_number(from, attachment.me)?;
+        incoming.ring = Some(Consumer::new(attachment.segment.ring(number), start));
     }
-    slot.ring.as_mut()
+    incoming.ring.as_mut()
 }

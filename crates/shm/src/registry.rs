@@ -1,120 +1,121 @@
-//! Which communicator has its slots where: all its ranks on the node ask here, in any order, and get the
+//! The registry of arenas: where each communicator has its arena. All its ranks ask here, in any order, and get the
 //! same answer without talking to each other.
 //!
-//! A list of entries in pieces of [`room`], behind one lock that is held for some hundred
-//! instructions. An answer "there is no room" is an entry too, so that all ranks of a communicator hear it.
+//! It is a list of entries in [`pages`], behind one lock that is held for some hundred
+//! instructions. The answer "there is no room" is an entry too, so that all ranks of a communicator get it.
 
-use crate::layout::{PAGE, arena_slots, arena_stride};
-use crate::room::{self, Ground};
+use crate::layout::{PAGE, arena_buffers, arena_stride};
+use crate::pages::{self, PageMemory};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, rest};
 
-/// The shared state. All zero: nobody has asked yet.
+/// The shared state of the registry. All zero: no rank has asked yet.
 #[repr(C)]
 pub(crate) struct Registry {
     lock: AtomicU32,
-    /// Not 0: there was no room for more entries once, so who is not in the list gets no slots.
+    /// Not 0: there was no room for more entries once, so a communicator that is not in the list gets no arena.
     full: AtomicU32,
-    /// Offset of the first piece; 0: none.
+    /// Offset of the first page of entries; 0: none.
     first: AtomicU64,
 }
 
-/// Words of an entry: context (0: free), offset of the slots (0: none), ranks that have not left.
-const ENTRY: usize = 24;
-/// The first word of a piece is the offset of the next.
-const ENTRIES: usize = if cfg!(loom) { 2 } else { (PAGE - 8) / ENTRY };
+/// Bytes of an entry. Its words: context (0: free), offset of the arena (0: none), number of ranks that have not left.
+const ENTRY_BYTES: usize = 24;
+/// Entries of a page. The first word of a page is the offset of the next page.
+const PAGE_ENTRIES: usize = if cfg!(loom) { 2 } else { (PAGE - 8) / ENTRY_BYTES };
 
-/// Yields before a rank that waits for the lock naps between its tries: who holds it has been stopped, or has no core.
+/// Tries for the lock after which a rank sleeps between tries instead of yielding: the rank that holds the lock has been
+/// stopped, or has no core.
 const YIELDS: u32 = 1000;
 
-/// The slots of the communicator `ctx` (not 0) of `ranks` ranks: their offset, the same for all its ranks.
-/// Each rank that asked must [`leave`] in the end.
-pub(crate) fn join(ground: &impl Ground, registry: &Registry, ctx: u64, ranks: u32) -> Option<u64> {
-    let _held = Held::take(registry);
-    if let Some(at) = entries(ground, registry).find(|&at| word(ground, at) == ctx) {
-        return Some(word(ground, at + 8)).filter(|&slots| slots != 0);
+/// The offset of the arena of the communicator `ctx` (not 0) of `ranks` ranks, the same for all its ranks; `None` (for all
+/// of them) if there is no room. Each rank that asked must [`leave`] in the end, also after `None`.
+pub(crate) fn join(memory: &impl PageMemory, registry: &Registry, ctx: u64, ranks: u32) -> Option<u64> {
+    let _guard = LockGuard::lock(registry);
+    if let Some(at) = entries(memory, registry).find(|&at| word(memory, at) == ctx) {
+        return Some(word(memory, at + 8)).filter(|&arena| arena != 0);
     }
     if registry.full.load(Ordering::Relaxed) != 0 {
         return None;
     }
-    let free = entries(ground, registry).find(|&at| word(ground, at) == 0);
-    let Some(at) = free.or_else(|| extend(ground, registry)) else {
+    let free = entries(memory, registry).find(|&at| word(memory, at) == 0);
+    let Some(at) = free.or_else(|| extend(memory, registry)) else {
         registry.full.store(1, Ordering::Relaxed);
         return None;
     };
-    let slots = take(ground, ranks);
-    set(ground, at, ctx);
-    set(ground, at + 8, slots.unwrap_or(0));
-    set(ground, at + 16, u64::from(ranks));
-    slots
+    let arena = alloc(memory, ranks);
+    set(memory, at, ctx);
+    set(memory, at + 8, arena.unwrap_or(0));
+    set(memory, at + 16, u64::from(ranks));
+    arena
 }
 
-/// This rank does not use the slots of `ctx` any more. The last one frees them.
-pub(crate) fn leave(ground: &impl Ground, registry: &Registry, ctx: u64, ranks: u32) {
-    let _held = Held::take(registry);
-    let Some(at) = entries(ground, registry).find(|&at| word(ground, at) == ctx) else { return };
-    let left = word(ground, at + 16).saturating_sub(1);
-    set(ground, at + 16, left);
+/// This rank does not use the arena of `ctx` any more. The last rank to leave frees it.
+pub(crate) fn leave(memory: &impl PageMemory, registry: &Registry, ctx: u64, ranks: u32) {
+    let _guard = LockGuard::lock(registry);
+    let Some(at) = entries(memory, registry).find(|&at| word(memory, at) == ctx) else { return };
+    let left = word(memory, at + 16).saturating_sub(1);
+    set(memory, at + 16, left);
     if left > 0 {
         return;
     }
-    if word(ground, at + 8) != 0 {
-        give(ground, word(ground, at + 8), ranks);
+    if word(memory, at + 8) != 0 {
+        free(memory, word(memory, at + 8), ranks);
     }
-    set(ground, at, 0);
+    set(memory, at, 0);
 }
 
-/// Room for the slots of so many ranks, zeroed.
-pub(crate) fn take(ground: &impl Ground, ranks: u32) -> Option<u64> {
-    // Only the slots are sure to have memory: boards get theirs page by page, if they are used at all.
-    room::take(ground, arena_stride(ranks), arena_slots(ranks))
+/// Allocates a zeroed arena for so many ranks.
+pub(crate) fn alloc(memory: &impl PageMemory, ranks: u32) -> Option<u64> {
+    // Only the CICO buffers get memory now: the shared scratch gets it page by page, if it is used at all.
+    pages::alloc(memory, arena_stride(ranks), arena_buffers(ranks))
 }
 
-/// Gives it back.
-pub(crate) fn give(ground: &impl Ground, at: u64, ranks: u32) {
-    room::give(ground, at, arena_stride(ranks));
+/// Frees an arena for so many ranks.
+pub(crate) fn free(memory: &impl PageMemory, at: u64, ranks: u32) {
+    pages::free(memory, at, arena_stride(ranks));
 }
 
 /// Offsets of all entries.
-fn entries<'a>(ground: &'a impl Ground, registry: &Registry) -> impl Iterator<Item = usize> + 'a {
-    let pieces = std::iter::successors(Some(registry.first.load(Ordering::Relaxed)), |&piece| {
-        (piece != 0).then(|| word(ground, piece as usize))
+fn entries<'a>(memory: &'a impl PageMemory, registry: &Registry) -> impl Iterator<Item = usize> + 'a {
+    let pages = std::iter::successors(Some(registry.first.load(Ordering::Relaxed)), |&page| {
+        (page != 0).then(|| word(memory, page as usize))
     });
-    pieces
-        .take_while(|&piece| piece != 0)
-        .flat_map(|piece| (0..ENTRIES).map(move |i| piece as usize + 8 + i * ENTRY))
+    pages
+        .take_while(|&page| page != 0)
+        .flat_map(|page| (0..PAGE_ENTRIES).map(move |i| page as usize + 8 + i * ENTRY_BYTES))
 }
 
-/// One more piece; its first entry.
-fn extend(ground: &impl Ground, registry: &Registry) -> Option<usize> {
-    let piece = room::take(ground, PAGE, PAGE)?;
-    set(ground, piece as usize, registry.first.load(Ordering::Relaxed));
-    registry.first.store(piece, Ordering::Relaxed);
-    Some(piece as usize + 8)
+/// Adds a page of entries; the offset of its first entry.
+fn extend(memory: &impl PageMemory, registry: &Registry) -> Option<usize> {
+    let page = pages::alloc(memory, PAGE, PAGE)?;
+    set(memory, page as usize, registry.first.load(Ordering::Relaxed));
+    registry.first.store(page, Ordering::Relaxed);
+    Some(page as usize + 8)
 }
 
-fn word(ground: &impl Ground, at: usize) -> u64 {
-    ground.word(at).load(Ordering::Relaxed)
+fn word(memory: &impl PageMemory, at: usize) -> u64 {
+    memory.word(at).load(Ordering::Relaxed)
 }
 
-fn set(ground: &impl Ground, at: usize, value: u64) {
-    ground.word(at).store(value, Ordering::Relaxed);
+fn set(memory: &impl PageMemory, at: usize, value: u64) {
+    memory.word(at).store(value, Ordering::Relaxed);
 }
 
-/// The lock, while it is held. A rank that dies with it takes the job down, and the ground goes.
-struct Held<'a>(&'a AtomicU32);
+/// The lock, while it is held. A rank that dies holding it takes the job down, and the segment goes.
+struct LockGuard<'a>(&'a AtomicU32);
 
-impl<'a> Held<'a> {
-    fn take(registry: &'a Registry) -> Self {
+impl<'a> LockGuard<'a> {
+    fn lock(registry: &'a Registry) -> Self {
         let mut tries = 0;
         while registry.lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
             tries += 1;
             rest(tries > YIELDS);
         }
-        Held(&registry.lock)
+        LockGuard(&registry.lock)
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for LockGuard<'_> {
     fn drop(&mut self) {
         self.0.store(0, Ordering::Release);
     }
@@ -126,7 +127,7 @@ mod tests {
     use banyan_transport::Peer;
 
     #[test]
-    fn all_ranks_of_a_communicator_get_the_same_slots() {
+    fn all_ranks_of_a_communicator_get_the_same_arena() {
         let peers = [Peer(0), Peer(1), Peer(2)];
         let memory = Shm::memory(3).unwrap();
         let ranks: Vec<Shm> = (0..3)
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn without_room_all_hear_the_same() {
+    fn without_room_all_ranks_get_the_same_answer() {
         let peers = [Peer(0), Peer(1)];
         let memory = Shm::memory(2).unwrap();
         let ranks: Vec<Shm> = (0..2)
@@ -165,7 +166,7 @@ mod tests {
 mod interleaved {
     use super::*;
     use crate::interleaved::explore;
-    use crate::room::tests::pages;
+    use crate::pages::tests::test_pages;
     use loom::{sync::Arc, thread};
 
     fn registry() -> Arc<Registry> {
@@ -173,27 +174,27 @@ mod interleaved {
     }
 
     #[test]
-    fn two_ranks_hear_the_same() {
+    fn two_ranks_get_the_same_answer() {
         explore(|| {
-            let (pages, registry) = (pages(1 << 14), registry());
-            let (ground, shared) = (pages.clone(), registry.clone());
-            let there = thread::spawn(move || join(&ground, &shared, 7, 2));
-            let here = join(&pages, &registry, 7, 2);
+            let (memory, registry) = (test_pages(1 << 14), registry());
+            let (other_memory, other) = (memory.clone(), registry.clone());
+            let there = thread::spawn(move || join(&other_memory, &other, 7, 2));
+            let here = join(&memory, &registry, 7, 2);
             assert!(here.is_some());
-            assert_eq!(there.join().expect("it ends"), here);
+            assert_eq!(there.join().expect("the thread ends"), here);
         });
     }
 
     #[test]
-    fn the_last_to_leave_frees_the_slots() {
+    fn the_last_to_leave_frees_the_arena() {
         explore(|| {
-            let (pages, registry) = (pages(1 << 14), registry());
-            let slots = join(&pages, &registry, 7, 2);
-            let (ground, shared) = (pages.clone(), registry.clone());
-            let there = thread::spawn(move || leave(&ground, &shared, 7, 2));
-            leave(&pages, &registry, 7, 2);
-            there.join().expect("it ends");
-            assert_eq!(join(&pages, &registry, 8, 2), slots, "the room is used again");
+            let (memory, registry) = (test_pages(1 << 14), registry());
+            let arena = join(&memory, &registry, 7, 2);
+            let (other_memory, other) = (memory.clone(), registry.clone());
+            let there = thread::spawn(move || leave(&other_memory, &other, 7, 2));
+            leave(&memory, &registry, 7, 2);
+            there.join().expect("the thread ends");
+            assert_eq!(join(&memory, &registry, 8, 2), arena, "the room is used again");
         });
     }
 }

@@ -1,4 +1,4 @@
-//! Tests of the ring on memory of the test's own: the order of things under loom, wrapping without.
+//! Tests of the ring on memory of the test's own: interleavings under loom; order, wrapping and errors without it.
 
 use super::*;
 use crate::sync::AtomicU32;
@@ -10,28 +10,28 @@ use std::{cell::UnsafeCell, sync::Arc};
 
 const DATA: u64 = 256;
 
-/// A ring whose every slot and line of data is a cell of its own, so that loom sees who touches it.
+/// A ring whose every element and line of data is an `UnsafeCell` of its own, so that loom sees who touches it.
 struct TestRing {
     control: Control,
     words: Vec<AtomicU64>,
-    slots: Vec<UnsafeCell<[u8; LINE - 8]>>,
+    elements: Vec<UnsafeCell<[u8; LINE - 8]>>,
     data: Vec<UnsafeCell<[u8; LINE]>>,
 }
 
-// SAFETY: cells are reached by the ring's own rules, which is what these tests are about.
+// SAFETY: the `UnsafeCell`s are reached by the ring's own rules, which is what these tests are about.
 unsafe impl Sync for TestRing {}
 // SAFETY: as above.
 unsafe impl Send for TestRing {}
 
-fn ring(slots: u32, sent: u64) -> Arc<TestRing> {
+fn ring(elements: u32, sent: u64) -> Arc<TestRing> {
     let word = AtomicU64::new;
-    let receiver = ReceiverLine { taken: word(sent), freed: word(0) };
+    let receiver = ReceiverLine { acked: word(sent), data_acked: word(0) };
     let flag = AtomicU32::new;
-    let sender = SenderLine { starved: flag(0), sent: word(sent), data: word(0), hot: flag(1) };
+    let sender = SenderLine { wake_requested: flag(0), sent: word(sent), data: word(0), hot: flag(1) };
     Arc::new(TestRing {
         control: Control { receiver, sender },
-        words: (0..slots).map(|_| word(0)).collect(),
-        slots: (0..slots).map(|_| UnsafeCell::new([0; LINE - 8])).collect(),
+        words: (0..elements).map(|_| word(0)).collect(),
+        elements: (0..elements).map(|_| UnsafeCell::new([0; LINE - 8])).collect(),
         data: (0..DATA / LINE as u64).map(|_| UnsafeCell::new([0; LINE])).collect(),
     })
 }
@@ -50,8 +50,8 @@ fn cell_ref<T, R>(cell: &UnsafeCell<T>, f: impl FnOnce(*const u8) -> R) -> R {
     f(cell.get().cast())
 }
 
-impl Memory for Arc<TestRing> {
-    fn slots(&self) -> u32 {
+impl RingMemory for Arc<TestRing> {
+    fn elements(&self) -> u32 {
         self.words.len() as u32
     }
     fn data_bytes(&self) -> u64 {
@@ -60,22 +60,22 @@ impl Memory for Arc<TestRing> {
     fn control(&self) -> &Control {
         &self.control
     }
-    fn word(&self, slot: u32) -> &AtomicU64 {
-        &self.words[slot as usize]
+    fn word(&self, element: u32) -> &AtomicU64 {
+        &self.words[element as usize]
     }
-    unsafe fn fill_slot(&self, slot: u32, f: impl FnOnce(*mut u8)) {
-        cell_mut(&self.slots[slot as usize], f);
+    unsafe fn fill_element(&self, element: u32, f: impl FnOnce(*mut u8)) {
+        cell_mut(&self.elements[element as usize], f);
     }
-    unsafe fn read_slot<R>(&self, slot: u32, f: impl FnOnce(*const u8) -> R) -> R {
-        cell_ref(&self.slots[slot as usize], f)
+    unsafe fn read_element<R>(&self, element: u32, f: impl FnOnce(*const u8) -> R) -> R {
+        cell_ref(&self.elements[element as usize], f)
     }
-    fn expect(&self, _slot: u32) {}
+    fn prefetch(&self, _element: u32) {}
     unsafe fn fill_data(&self, at: u64, len: usize, f: impl FnOnce(*mut u8)) {
-        assert!(len <= LINE && at.is_multiple_of(LINE as u64), "one cell a body");
+        assert!(len <= LINE && at.is_multiple_of(LINE as u64), "one line a body");
         cell_mut(&self.data[at as usize / LINE], f);
     }
     unsafe fn read_data<R>(&self, at: u64, len: usize, f: impl FnOnce(*const u8) -> R) -> R {
-        assert!(len <= LINE && at.is_multiple_of(LINE as u64), "one cell a body");
+        assert!(len <= LINE && at.is_multiple_of(LINE as u64), "one line a body");
         cell_ref(&self.data[at as usize / LINE], f)
     }
 }
@@ -89,7 +89,7 @@ fn receive(from: &mut Consumer<Arc<TestRing>>, number: u8, len: usize) -> bool {
         assert_eq!(head, &[number; HEAD]);
         assert!(body.len() == len && body.iter().all(|&b| b == number), "{body:?}");
     };
-    from.take(check).expect("a valid frame")
+    from.consume(check).expect("a valid frame")
 }
 
 #[cfg(not(loom))]
@@ -104,9 +104,9 @@ mod alone {
             assert!((0..4).all(|i| send(&mut to, lap + i, 3 * i as usize)));
             assert!(!send(&mut to, 0, 0) && to.is_starved() && !to.has_news());
             assert!((0..4).all(|i| receive(&mut from, lap + i, 3 * i as usize)));
-            assert!(!from.ready() && !from.tell(true) && to.has_news(), "the sender did not ask");
-            to.ask();
-            assert!(from.tell(true));
+            assert!(!from.ready() && !from.ack(true) && to.has_news(), "the sender did not ask");
+            to.request_wake();
+            assert!(from.ack(true));
         }
     }
 
@@ -118,7 +118,7 @@ mod alone {
             let len = usize::from(n) % (max_body(DATA) + 1);
             assert!(send(&mut to, n, len), "frame {n}");
             assert!(receive(&mut from, n, len), "frame {n}");
-            from.tell_some(true);
+            from.ack_some(true);
         }
     }
 
@@ -133,7 +133,7 @@ mod alone {
                 !from.ready() && send(&mut to, n as u8, 0) && receive(&mut from, n as u8, 0),
                 "frame {n}"
             );
-            from.tell_some(true);
+            from.ack_some(true);
         }
     }
 
@@ -141,17 +141,17 @@ mod alone {
     fn a_length_that_no_sender_writes_is_an_error() {
         let ring = ring(4, 0);
         ring.words[0].store(1 | 65 << 32, Ordering::Relaxed);
-        assert_eq!(Consumer::new(ring, 0).take(|_, _| panic!("no frame")), Err(Corrupt));
+        assert_eq!(Consumer::new(ring, 0).consume(|_, _| panic!("no frame")), Err(Corrupt));
     }
 
     #[test]
-    fn a_later_instance_goes_on_where_one_left() {
+    fn a_later_instance_goes_on_where_the_first_one_left() {
         let ring = ring(4, 0);
         let mut to = Producer::new(ring.clone(), 0);
         assert!(send(&mut to, 1, 50) && send(&mut to, 2, 0) && send(&mut to, 3, 60));
         let mut from = Consumer::new(ring.clone(), 0);
         assert!(receive(&mut from, 1, 50));
-        from.tell(true);
+        from.ack(true);
         to.save();
         let (mut to, mut from) = (Producer::new(ring.clone(), 0), Consumer::new(ring, 0));
         assert!(send(&mut to, 4, 64));
@@ -162,13 +162,13 @@ mod alone {
 #[cfg(loom)]
 mod interleaved {
     use super::*;
-    use crate::doorbell::{Bed, Doorbell};
+    use crate::doorbell::{Doorbell, SleepMode};
     use crate::interleaved::explore;
     use crate::sync::fence;
     use loom::thread;
 
     #[test]
-    fn slots_are_handed_over_whole_and_reused_safely() {
+    fn elements_are_handed_over_whole_and_reused_safely() {
         explore(|| {
             let ring = ring(2, 0);
             let (mut to, mut from) = (Producer::new(ring.clone(), 0), Consumer::new(ring, 0));
@@ -183,7 +183,7 @@ mod interleaved {
                 while !receive(&mut from, n, 8) {
                     thread::yield_now();
                 }
-                from.tell_some(true);
+                from.ack_some(true);
             }
             sender.join().expect("the sender ends");
         });
@@ -207,13 +207,13 @@ mod interleaved {
                 while !receive(&mut from, n, 64) {
                     thread::yield_now();
                 }
-                from.tell_some(true);
+                from.ack_some(true);
             }
             sender.join().expect("the sender ends");
         });
     }
 
-    /// What `Shm` does after a send, with the fence that the sleeper's barrier otherwise stands for.
+    /// What `Shm` does after a send, with the fence that is otherwise the sleeper's barrier.
     fn wake(bell: &Doorbell) {
         fence(Ordering::SeqCst);
         if !bell.is_awake() {
@@ -221,9 +221,9 @@ mod interleaved {
         }
     }
 
-    /// What `Shm` does to sleep: ends only if woken, or if there is something.
+    /// What `Shm` does to sleep: it ends only if the rank is woken, or if there is news.
     fn sleep_unless(bell: &Doorbell, news: impl FnOnce() -> bool) {
-        bell.arm(Bed::Futex);
+        bell.arm(SleepMode::Futex);
         fence(Ordering::SeqCst);
         if !news() {
             while bell.is_armed() {
@@ -234,7 +234,7 @@ mod interleaved {
     }
 
     #[test]
-    fn no_frame_is_slept_through() {
+    fn no_frame_is_missed_in_sleep() {
         explore(|| {
             let (ring, bell) = (ring(2, 0), Arc::new(Doorbell::new()));
             let (mut to, mut from) = (Producer::new(ring.clone(), 0), Consumer::new(ring, 0));
@@ -250,7 +250,7 @@ mod interleaved {
     }
 
     #[test]
-    fn no_room_is_slept_through() {
+    fn no_room_is_missed_in_sleep() {
         explore(|| {
             let (ring, bell) = (ring(1, 0), Arc::new(Doorbell::new()));
             let (mut to, mut from) = (Producer::new(ring.clone(), 0), Consumer::new(ring, 0));
@@ -258,12 +258,12 @@ mod interleaved {
             let theirs = bell.clone();
             let receiver = thread::spawn(move || {
                 assert!(receive(&mut from, 1, 0));
-                if from.tell_some(true) {
+                if from.ack_some(true) {
                     wake(&theirs);
                 }
             });
             if !send(&mut to, 2, 0) {
-                to.ask();
+                to.request_wake();
                 sleep_unless(&bell, || to.has_news());
                 assert!(send(&mut to, 2, 0), "woken, so there is room");
             }
@@ -272,7 +272,7 @@ mod interleaved {
     }
 
     #[test]
-    fn a_ring_that_is_not_polled_any_more_is_told_of() {
+    fn a_frame_in_a_ring_that_is_not_polled_any_more_is_announced() {
         explore(|| {
             let ring = ring(2, 0);
             let (mut to, from) = (Producer::new(ring.clone(), 0), Consumer::new(ring, 0));
@@ -284,8 +284,8 @@ mod interleaved {
             from.set_hot(false);
             fence(Ordering::SeqCst);
             let seen = from.ready();
-            let told = sender.join().expect("the sender ends");
-            assert!(seen || told, "the frame would be forgotten");
+            let announced = sender.join().expect("the sender ends");
+            assert!(seen || announced, "the frame would be forgotten");
         });
     }
 }

@@ -6,31 +6,31 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use crate::doorbell::Doorbell;
 use crate::error::Error;
 use crate::layout::{Layout, PAGE};
-use crate::ring::{Control, LINE, Memory};
-use crate::room::{Ground, Shelf};
+use crate::pages::{FreeLists, PageMemory};
+use crate::ring::{Control, LINE, RingMemory};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// "BANYAN" and the version of the layout: changes whenever the layout does.
+/// "BANYAN" and the version of the layout, which changes whenever the layout does.
 const MAGIC: u64 = u64::from_le_bytes(*b"BANYAN\x03\x00");
 
-/// The start of a segment. All zero is a new one.
+/// The start of a segment. All zero: the segment is new.
 #[repr(C, align(64))]
 pub(crate) struct Header {
     magic: AtomicU64,
     ranks: AtomicU32,
-    /// Not 0: some rank cannot use membarrier, so all that publish must fence.
+    /// Not 0: some rank cannot use membarrier, so every rank that publishes must fence.
     pub(crate) fences: AtomicU32,
-    /// Random: what wakes the doorbell sockets of this segment. 0: not drawn yet.
+    /// The random key that a datagram must hold to wake a doorbell socket of this segment. 0: not drawn yet.
     pub(crate) key: AtomicU64,
-    /// Rings that pairs have got, from the first one on.
+    /// Number of rings, from the first one on, that pairs have got.
     rings: AtomicU32,
-    /// See [`crate::room`].
-    pub(crate) room: Shelf,
+    /// See [`crate::pages`].
+    pub(crate) pages: FreeLists,
     /// See [`crate::registry`].
     pub(crate) registry: crate::registry::Registry,
 }
 
-/// What a rank tells about itself.
+/// What a rank tells the others about itself.
 #[repr(C)]
 pub(crate) struct Block {
     pub(crate) bell: Doorbell,
@@ -38,23 +38,23 @@ pub(crate) struct Block {
     pub(crate) inbound: InboundLine,
 }
 
-/// Who sits at a rank's place. Valid once `present` is 1.
+/// The process that is attached as a rank. Valid once `present` is 1.
 #[repr(C, align(64))]
 pub(crate) struct Identity {
     pub(crate) present: AtomicU32,
     pub(crate) pid: AtomicU32,
-    /// Random, one per process image: equal tokens share an address space.
+    /// A random number per process image: ranks with equal numbers share an address space.
     pub(crate) space: AtomicU64,
-    /// A word of that process, and what reading it gives.
+    /// The address of a word of that process, and the word's value: peers read it to see that they can.
     pub(crate) probe_at: AtomicU64,
     pub(crate) probe: AtomicU64,
-    /// Of what that process exposes, odd: a read of it counts only if the key is the same before and after.
+    /// The key of what that process exposes, odd: a read counts only if the key is the same before and after it.
     pub(crate) key: AtomicU64,
     /// The name of its doorbell socket (see [`crate::socket`]); 0: it has none.
     pub(crate) socket: AtomicU64,
 }
 
-/// Which groups of 64 inbound bits have something; the groups follow.
+/// A bit per group of 64 inbound bits: set if one of them may be set. The groups follow.
 #[repr(C, align(64))]
 pub(crate) struct InboundLine {
     pub(crate) groups: AtomicU64,
@@ -86,16 +86,16 @@ impl Segment {
         if base == libc::MAP_FAILED {
             return Err(Error::System { what: "mmap", cause: io::Error::last_os_error() });
         }
-        // SAFETY: the range just mapped. A child after fork has no business here; without a mapping it
+        // SAFETY: the range just mapped. A child after fork must not use the segment; without a mapping it
         // faults instead of disturbing its parent. Best effort.
         unsafe { libc::madvise(base, size, libc::MADV_DONTFORK) };
         let segment = Self { base: base.cast(), size, memory, layout };
-        segment.agree()?;
+        segment.check_header()?;
         Ok(segment)
     }
 
-    /// Whoever comes first says what the segment is; the others check that they mean the same.
-    fn agree(&self) -> Result<(), Error> {
+    /// The first rank writes version and number of ranks; each later one checks that it has the same.
+    fn check_header(&self) -> Result<(), Error> {
         let header = self.header();
         let magic = header.magic.compare_exchange(0, MAGIC, Ordering::AcqRel, Ordering::Acquire);
         if let Err(found) = magic
@@ -130,7 +130,7 @@ impl Segment {
         unsafe { &*self.base.add(at).cast::<AtomicU64>() }
     }
 
-    /// Which ring leads from `from` to `to`: its number plus 1; 0: the two have not talked yet.
+    /// The number of the ring from `from` to `to`, plus 1; 0: the two have not talked yet.
     fn pair(&self, from: u32, to: u32) -> &AtomicU32 {
         assert!(from < self.layout.ranks && to < self.layout.ranks, "no ring from {from} to {to}");
         // SAFETY: `Layout::pair` is inside the segment and aligned to its 4 bytes; used as an atomic by all.
@@ -139,13 +139,13 @@ impl Segment {
 
     /// The number of the ring from `from` to `to`, if it has one.
     pub(crate) fn ring_number(&self, from: u32, to: u32) -> Option<u32> {
-        // Acquire, with the Release in `assign_ring`. What is no number of a ring was never written by us.
+        // Acquire, with the Release in `assign_ring`. A number that no ring has was written by something else.
         let number = self.pair(from, to).load(Ordering::Acquire).checked_sub(1)?;
         (number < self.layout.rings()).then_some(number)
     }
 
-    /// The same, and gives it one if it has none: for the sender only. `None`: the table has been overwritten, as there are as
-    /// many rings as pairs.
+    /// The number of the ring from `from` to `to`, which gets one if it has none. Only the sender calls this. `None`: the
+    /// table has been overwritten, as there are as many rings as pairs.
     pub(crate) fn assign_ring(&self, from: u32, to: u32) -> Option<u32> {
         if let Some(number) = self.ring_number(from, to) {
             return Some(number);
@@ -165,7 +165,7 @@ impl Segment {
         MappedRing {
             base,
             data: base.wrapping_add(self.layout.ring_head_bytes()),
-            slots: self.layout.slots,
+            elements: self.layout.elements,
             data_bytes: self.layout.data_bytes,
         }
     }
@@ -174,7 +174,7 @@ impl Segment {
     pub(crate) fn populate(&self, at: usize, len: usize) -> io::Result<()> {
         match self.allocate(0, at, len) {
             Err(error) if !matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::ENOMEM)) => {
-                // The system has no such call (or refuses it): then pages come when they are touched.
+                // The system lacks or refuses this call: then pages come when they are touched.
                 Ok(())
             }
             outcome => outcome,
@@ -206,7 +206,7 @@ impl Segment {
         self.base.wrapping_add(at)
     }
 
-    /// The address of offset `at`, unchecked: it is no harm to have it.
+    /// The address of offset `at`, unchecked: only its use needs a check.
     #[inline(always)]
     pub(crate) fn at(&self, at: usize) -> *mut u8 {
         self.base.wrapping_add(at)
@@ -215,7 +215,7 @@ impl Segment {
     /// The word at offset `at`, unchecked.
     ///
     /// # Safety
-    /// It lies inside, and is aligned.
+    /// The word lies inside the segment, and is aligned.
     #[inline(always)]
     pub(crate) unsafe fn word_at(&self, at: usize) -> &AtomicU64 {
         // SAFETY: the caller's promise; used as an atomic by all.
@@ -231,12 +231,12 @@ impl Segment {
     }
 }
 
-impl Ground for Segment {
-    fn shelf(&self) -> &Shelf {
-        &self.header().room
+impl PageMemory for Segment {
+    fn free_lists(&self) -> &FreeLists {
+        &self.header().pages
     }
 
-    fn extent(&self) -> (usize, usize) {
+    fn range(&self) -> (usize, usize) {
         (self.layout.arenas(), self.layout.arena_bytes)
     }
 
@@ -248,11 +248,11 @@ impl Ground for Segment {
         Segment::populate(self, at, len)
     }
 
-    fn wipe(&self, at: usize, len: usize) {
+    fn zero(&self, at: usize, len: usize) {
         if self.discard(at, len).is_err() {
-            let piece = self.ptr(at, len);
-            // SAFETY: inside the segment (checked), and no one uses it any more (the caller's promise).
-            unsafe { std::ptr::write_bytes(piece, 0, len) };
+            let start = self.ptr(at, len);
+            // SAFETY: inside the segment (checked), and no rank uses it any more (the caller's promise).
+            unsafe { std::ptr::write_bytes(start, 0, len) };
         }
     }
 }
@@ -274,8 +274,8 @@ fn size_of_file(file: &OwnedFd) -> io::Result<usize> {
     }
 }
 
-/// New shared memory for `ranks`, all zero, whose size cannot change any more; closed on exec. It has the size that
-/// [`Layout::recommended`] gives, or less where this process may not have files, or mappings, as large.
+/// New shared memory for `ranks`, all zero, whose size cannot change any more; closed on exec. Its size is
+/// [`Layout::recommended`], or less where this process may not have files, or mappings, as large.
 pub(crate) fn new_memory(ranks: u32) -> io::Result<OwnedFd> {
     let size = Layout::recommended(ranks).min(limit());
     if size < Layout::least(ranks) {
@@ -295,15 +295,15 @@ pub(crate) fn new_memory(ranks: u32) -> io::Result<OwnedFd> {
     if unsafe { libc::ftruncate(fd, size as i64) } < 0 {
         return Err(io::Error::last_os_error());
     }
-    // A rank that made it shorter would take the pages away from under all others.
+    // A rank that made the file shorter would take the pages away from all others.
     let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
     // SAFETY: our own descriptor. Best effort: kernels without sealing lose only a safeguard.
     unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, seals) };
     Ok(memory)
 }
 
-/// The most bytes that a segment may have here: a file's, and a quarter of the address space, of which a program needs
-/// the rest.
+/// The most bytes that a segment may have in this process: the limit of a file, and a quarter of the address space, of
+/// which the program needs the rest.
 fn limit() -> usize {
     let of = |what| {
         let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
@@ -319,11 +319,11 @@ fn limit() -> usize {
     usize::try_from(file.min(space)).unwrap_or(usize::MAX)
 }
 
-/// Asks for the line at an address, which will be read before long: a hint.
+/// Asks the cache for the line at an address that will be read before long: a hint.
 #[inline(always)]
 pub(crate) fn prefetch(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: it never faults, and every x86-64 has it.
+    // SAFETY: a prefetch never faults, and every x86-64 has it.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(at.cast());
@@ -337,7 +337,7 @@ pub(crate) fn prefetch(at: *const u8) {
 pub(crate) struct MappedRing {
     base: *mut u8,
     data: *mut u8,
-    slots: u32,
+    elements: u32,
     data_bytes: u64,
 }
 
@@ -346,16 +346,16 @@ unsafe impl Send for MappedRing {}
 
 impl MappedRing {
     #[inline(always)]
-    fn slot(&self, slot: u32) -> *mut u8 {
-        debug_assert!(slot < self.slots);
-        self.base.wrapping_add(size_of::<Control>() + slot as usize * LINE)
+    fn element(&self, element: u32) -> *mut u8 {
+        debug_assert!(element < self.elements);
+        self.base.wrapping_add(size_of::<Control>() + element as usize * LINE)
     }
 }
 
-impl Memory for MappedRing {
+impl RingMemory for MappedRing {
     #[inline(always)]
-    fn slots(&self) -> u32 {
-        self.slots
+    fn elements(&self) -> u32 {
+        self.elements
     }
 
     #[inline(always)]
@@ -370,24 +370,24 @@ impl Memory for MappedRing {
     }
 
     #[inline(always)]
-    fn word(&self, slot: u32) -> &AtomicU64 {
-        // SAFETY: as above; a slot starts with its word.
-        unsafe { &*self.slot(slot).cast::<AtomicU64>() }
+    fn word(&self, element: u32) -> &AtomicU64 {
+        // SAFETY: as in `control`; an element starts with its word.
+        unsafe { &*self.element(element).cast::<AtomicU64>() }
     }
 
     #[inline(always)]
-    unsafe fn fill_slot(&self, slot: u32, f: impl FnOnce(*mut u8)) {
-        f(self.slot(slot).wrapping_add(8));
+    unsafe fn fill_element(&self, element: u32, f: impl FnOnce(*mut u8)) {
+        f(self.element(element).wrapping_add(8));
     }
 
     #[inline(always)]
-    unsafe fn read_slot<R>(&self, slot: u32, f: impl FnOnce(*const u8) -> R) -> R {
-        f(self.slot(slot).wrapping_add(8))
+    unsafe fn read_element<R>(&self, element: u32, f: impl FnOnce(*const u8) -> R) -> R {
+        f(self.element(element).wrapping_add(8))
     }
 
     #[inline(always)]
-    fn expect(&self, slot: u32) {
-        prefetch(self.slot(slot));
+    fn prefetch(&self, element: u32) {
+        prefetch(self.element(element));
     }
 
     unsafe fn fill_data(&self, at: u64, len: usize, f: impl FnOnce(*mut u8)) {

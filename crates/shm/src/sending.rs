@@ -1,4 +1,4 @@
-//! The sending half of [`Shm`]: lanes to peers, opened and given memory as they are used.
+//! The sending half of [`Shm`]: an endpoint per peer, opened and given memory as it is used.
 
 use std::io;
 
@@ -10,62 +10,67 @@ use crate::ring::Producer;
 use crate::segment::MappedRing;
 use crate::sync::{Ordering, fence};
 
-/// The data ring gets its pages in pieces of so many bytes, as it is used.
-const CARVE: u64 = 32 << 10;
-/// Towards one peer.
+/// Bytes of a data ring that get their pages at once: it gets them as it is used.
+const POPULATE_STEP: u64 = 32 << 10;
+
+/// The state of sending to one peer.
 pub(crate) enum Outgoing {
-    Cold,
-    Open(Lane),
-    /// Gone, and not yet reported.
-    Dying,
+    /// Nothing was sent yet.
+    Unopened,
+    Open(Endpoint),
+    /// The peer is gone, which is not reported yet.
+    Lost,
+    /// The peer is gone, which is reported.
     Down,
 }
 
-pub(crate) struct Lane {
+/// This rank's end of the ring to one peer.
+pub(crate) struct Endpoint {
     pub(crate) ring: Producer<MappedRing>,
+    /// The peer's doorbell.
     bell: *const Doorbell,
-    /// Offset of the data ring.
+    /// Offset of the data ring in the segment.
     data: usize,
-    /// Bytes of the data ring that have pages.
-    carved: u64,
+    /// Bytes of the data ring, from its start, that have pages.
+    populated: u64,
 }
 
 // SAFETY: the pointer leads into the segment, which the fabric holds; a doorbell is shared by all.
-unsafe impl Send for Lane {}
+unsafe impl Send for Endpoint {}
 
-impl Lane {
-    /// Nothing more needs to be done after a send: the peer polls this ring, and does not sleep.
+impl Endpoint {
+    /// True if nothing is left to do after a send: the peer polls this ring, and does not sleep.
     #[inline(always)]
-    pub(crate) fn is_settled(&self, fences: bool) -> bool {
+    pub(crate) fn is_peer_polling(&self, fences: bool) -> bool {
         light_barrier(fences);
-        // SAFETY: `core` keeps the segment mapped for as long as this lane.
+        // SAFETY: `attachment` keeps the segment mapped for as long as this endpoint.
         let bell = unsafe { &*self.bell };
         bell.is_awake() && self.ring.is_hot()
     }
 }
 
 impl Shm {
-    /// The lane to a peer, opened on first use.
+    /// Local index of, and endpoint to, a peer; opened on first use.
     #[inline(always)]
-    pub(crate) fn lane(&mut self, peer: Peer) -> Result<(usize, &mut Lane), Refusal> {
-        let to = self.names.index(peer).ok_or(Refusal::Down)?;
+    pub(crate) fn endpoint(&mut self, peer: Peer) -> Result<(usize, &mut Endpoint), Refusal> {
+        let to = self.peers.index(peer).ok_or(Refusal::Down)?;
         if !matches!(self.outgoing[to], Outgoing::Open(_)) {
             return self.open(to);
         }
         match &mut self.outgoing[to] {
-            Outgoing::Open(lane) => Ok((to, lane)),
+            Outgoing::Open(endpoint) => Ok((to, endpoint)),
             _ => Err(Refusal::Busy),
         }
     }
 
     #[cold]
-    fn open(&mut self, to: usize) -> Result<(usize, &mut Lane), Refusal> {
+    fn open(&mut self, to: usize) -> Result<(usize, &mut Endpoint), Refusal> {
         match self.outgoing[to] {
             Outgoing::Down => return Err(Refusal::Down),
-            Outgoing::Dying | Outgoing::Open(_) => return Err(Refusal::Busy),
-            Outgoing::Cold => {}
+            Outgoing::Lost | Outgoing::Open(_) => return Err(Refusal::Busy),
+            Outgoing::Unopened => {}
         }
-        let (me, segment) = (self.core.me, &self.core.segment);
+        let (me, segment) = (self.attachment.me, &self.attachment.segment);
         let layout = &segment.layout;
         let Some(number) = segment.assign_ring(me, to as u32) else {
             self.lose(to, "the table of rings in shared memory has been overwritten".to_owned());
@@ -75,71 +80,74 @@ impl Shm {
             self.lose(to, no_memory(&error));
             return Err(Refusal::Busy);
         }
-        let ring = Producer::new(segment.ring(number), layout.first_slot(me, to as u32));
-        let bell = std::ptr::from_ref(&self.core.block(to as u32).bell);
+        let ring = Producer::new(segment.ring(number), layout.first_element(me, to as u32));
+        let bell = std::ptr::from_ref(&self.attachment.block(to as u32).bell);
         let data = layout.ring(number) + layout.ring_head_bytes();
-        self.outgoing[to] = Outgoing::Open(Lane { ring, bell, data, carved: 0 });
+        self.outgoing[to] = Outgoing::Open(Endpoint { ring, bell, data, populated: 0 });
         match &mut self.outgoing[to] {
-            Outgoing::Open(lane) => Ok((to, lane)),
+            Outgoing::Open(endpoint) => Ok((to, endpoint)),
             _ => Err(Refusal::Busy),
         }
     }
 
     /// Makes sure that the data ring has pages for a body of `len` bytes.
-    pub(crate) fn carve(&mut self, to: usize, len: usize) -> Result<(), Refusal> {
-        let Outgoing::Open(lane) = &mut self.outgoing[to] else { return Err(Refusal::Busy) };
-        let reach = lane.ring.reach(len);
-        if reach <= lane.carved {
+    pub(crate) fn populate_data(&mut self, to: usize, len: usize) -> Result<(), Refusal> {
+        let Outgoing::Open(endpoint) = &mut self.outgoing[to] else { return Err(Refusal::Busy) };
+        let end = endpoint.ring.data_end(len);
+        if end <= endpoint.populated {
             return Ok(());
         }
-        let reach = reach.next_multiple_of(CARVE).min(self.core.segment.layout.data_bytes);
-        let (from, more) = (lane.data + lane.carved as usize, (reach - lane.carved) as usize);
-        if let Err(error) = self.core.segment.populate(from, more) {
+        let end = end.next_multiple_of(POPULATE_STEP).min(self.attachment.segment.layout.data_bytes);
+        let (from, missing) =
+            (endpoint.data + endpoint.populated as usize, (end - endpoint.populated) as usize);
+        if let Err(error) = self.attachment.segment.populate(from, missing) {
             self.lose(to, no_memory(&error));
             return Err(Refusal::Busy);
         }
-        lane.carved = reach;
+        endpoint.populated = end;
         Ok(())
     }
 
-    /// After a send: tells the peer if it does not poll this ring, or sleeps.
+    /// After a send: marks the ring in the peer's inbound bits if it does not poll this ring, and wakes it if it sleeps.
     #[cold]
-    pub(crate) fn announce(&self, to: usize) {
+    pub(crate) fn notify(&self, to: usize) {
         fence(Ordering::SeqCst);
-        if let Outgoing::Open(lane) = &self.outgoing[to]
-            && !lane.ring.is_hot()
+        if let Outgoing::Open(endpoint) = &self.outgoing[to]
+            && !endpoint.ring.is_hot()
         {
-            self.mark_inbound(to as u32, self.core.me);
+            self.mark_inbound(to as u32, self.attachment.me);
             fence(Ordering::SeqCst);
         }
-        self.core.wake(to as u32);
+        self.attachment.wake(to as u32);
     }
 
-    /// Sets the bit of `from` in the inbound bitmap of `to`.
+    /// Sets the inbound bit of `from` in the block of `to`.
     pub(crate) fn mark_inbound(&self, to: u32, from: u32) {
         let (group, bit) = (from / 64, from % 64);
-        let before = self.core.segment.inbound(to, group).fetch_or(1 << bit, Ordering::AcqRel);
+        let before = self.attachment.segment.inbound(to, group).fetch_or(1 << bit, Ordering::AcqRel);
         if before == 0 {
-            // More than 64 groups share bits.
-            let groups = &self.core.block(to).inbound.groups;
+            // With more than 64 groups, several share a bit.
+            let groups = &self.attachment.block(to).inbound.groups;
             groups.fetch_or(1 << (group % 64), Ordering::AcqRel);
         }
     }
 
+    /// Notes that there is no room for a frame to `to`.
     #[cold]
     pub(crate) fn refuse(&mut self, to: usize) -> Refusal {
-        self.core.counters.busy.fetch_add(1, Ordering::Relaxed);
+        self.attachment.counters.busy.fetch_add(1, Ordering::Relaxed);
         if !self.starved.contains(&(to as u32)) {
             self.starved.push(to as u32);
         }
         Refusal::Busy
     }
 
+    /// Notes that a peer is gone; the next poll reports it.
     pub(crate) fn lose(&mut self, index: usize, cause: String) {
-        if !matches!(self.outgoing[index], Outgoing::Dying | Outgoing::Down) {
-            self.outgoing[index] = Outgoing::Dying;
-            self.core.forget(index as u32);
-            self.dying.push((index as u32, cause));
+        if !matches!(self.outgoing[index], Outgoing::Lost | Outgoing::Down) {
+            self.outgoing[index] = Outgoing::Lost;
+            self.attachment.forget(index as u32);
+            self.lost.push((index as u32, cause));
         }
     }
 }

@@ -1,13 +1,13 @@
 //! Doorbells as descriptors: a datagram socket per rank, so that a rank can sleep on shared memory and on the network at
-//! once. Its name is one that the kernel draws in the abstract namespace, so nothing is left behind and nobody can have taken
+//! once. The kernel draws the socket's name in the abstract namespace, so nothing is left behind and no process can have taken
 //! it before. Any process of the machine can send to such a name; but a filter in the kernel drops all datagrams that do not
-//! hold the key of the segment, which only those know who have its memory: strangers neither wake a rank nor fill its queue.
+//! hold the key of the segment, which only processes with its memory know: others neither wake a rank nor fill its queue.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-/// A socket of this process: to be woken by, or to wake from.
+/// A socket of this process: one that wakes it, or one that it wakes others from.
 #[derive(Debug)]
 pub(crate) struct Socket(OwnedFd);
 
@@ -23,7 +23,7 @@ impl Socket {
         }
     }
 
-    /// A socket that is woken by those who know `key`, and its name.
+    /// A socket that processes which know `key` can wake, and its name.
     pub(crate) fn of(key: u64) -> io::Result<(Self, Name)> {
         let socket = Self::nameless()?;
         socket.admit_only(key)?;
@@ -43,7 +43,7 @@ impl Socket {
         }
     }
 
-    /// From now on datagrams come in only if they are `key`. To be called before anybody can send one.
+    /// From now on only datagrams that hold `key` come in. To be called before the socket has a name to send to.
     fn admit_only(&self, key: u64) -> io::Result<()> {
         let statement = |code: u32, jf, k| libc::sock_filter { code: code as u16, jt: 0, jf, k };
         let load = |at| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, at);
@@ -61,12 +61,12 @@ impl Socket {
         if set < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Wakes the rank whose socket has this name. A full queue is as good: it will wake anyway.
+    /// Wakes the rank whose socket has this name. A full queue counts as success: that rank will wake anyway.
     pub(crate) fn wake(&self, name: Name, key: u64) -> io::Result<()> {
         let (address, len) = address(name - 1);
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         let word = key.to_be_bytes();
-        // SAFETY: the key's bytes, and the address as above.
+        // SAFETY: reads the key's bytes, and an address of `len` bytes, both of our own.
         let sent = unsafe {
             libc::sendto(
                 self.0.as_raw_fd(),
@@ -84,7 +84,7 @@ impl Socket {
         }
     }
 
-    /// Takes away what woke us.
+    /// Takes the datagrams that woke this rank out of the queue.
     pub(crate) fn drain(&self) {
         let mut byte = [0u8; 8];
         let fd = self.0.as_raw_fd();
@@ -92,13 +92,13 @@ impl Socket {
         while unsafe { libc::recv(fd, byte.as_mut_ptr().cast(), 8, libc::MSG_DONTWAIT) } >= 0 {}
     }
 
-    /// Sleeps until something comes, at most `patience`.
-    pub(crate) fn wait(&self, patience: Option<Duration>) {
+    /// Sleeps until a datagram comes, at most `timeout`.
+    pub(crate) fn wait(&self, timeout: Option<Duration>) {
         // Rounded up, so that a wait for the last part of a millisecond does not spin.
         let round = |left: Duration| i32::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX);
         let mut poll = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: one entry of our own.
-        unsafe { libc::poll(&mut poll, 1, patience.map_or(-1, round)) };
+        unsafe { libc::poll(&mut poll, 1, timeout.map_or(-1, round)) };
     }
 
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
@@ -120,7 +120,7 @@ fn address(number: u64) -> (libc::sockaddr_un, libc::socklen_t) {
     let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
     address.sun_family = libc::AF_UNIX as libc::sa_family_t;
     let text = format!("{number:05x}");
-    // The first byte stays 0: the abstract namespace.
+    // The first byte stays 0, which means the abstract namespace.
     for (to, from) in address.sun_path[1..].iter_mut().zip(text.bytes()) {
         *to = from as libc::c_char;
     }

@@ -1,4 +1,4 @@
-//! The atomics of this crate, and how a thread waits for others, in one place so that loom can stand in for them (`--cfg loom`).
+//! The atomics of this crate, and how a thread waits for others, in one place so that loom can replace them (`--cfg loom`).
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -6,7 +6,7 @@ pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// Lets others run: for a millisecond if it takes `long` already.
+/// Lets other threads run: sleeps for a millisecond if the wait is `long` already, else yields.
 #[cfg(not(loom))]
 pub(crate) fn rest(long: bool) {
     match long {

@@ -1,36 +1,36 @@
-//! System calls that std has no face for: futex, membarrier, time slices, reading another process, random bytes.
+//! System calls that std does not wrap: futex, membarrier, time slices, reading another process, random bytes.
 
 use std::io;
 use std::time::Duration;
 
 use crate::sync::{AtomicU32, Ordering, fence};
 
-/// Sleeps while `word` is `value`, at most `patience`. Works across processes.
-pub(crate) fn futex_wait(word: &AtomicU32, value: u32, patience: Option<Duration>) {
-    let time = patience.map(|left| libc::timespec {
+/// Sleeps while `word` is `value`, at most `timeout`. Works across processes.
+pub(crate) fn futex_wait(word: &AtomicU32, value: u32, timeout: Option<Duration>) {
+    let time = timeout.map(|left| libc::timespec {
         tv_sec: left.as_secs().min(i64::MAX as u64) as libc::time_t,
         tv_nsec: left.subsec_nanos().into(),
     });
     let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the kernel only reads the word and the time. All outcomes are fine: sleeps end for no reason.
+    // SAFETY: the kernel only reads the word and the time. All outcomes are fine: a sleep may end without a reason.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, time) };
 }
 
-/// Wakes one that sleeps on `word`.
+/// Wakes a thread that sleeps on `word`.
 pub(crate) fn futex_wake(word: &AtomicU32) {
     // SAFETY: the kernel uses the address as a key only.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, 1) };
 }
 
-/// The full barrier of who goes to sleep (see [`crate::doorbell`]).
+/// The full barrier of a rank that goes to sleep (see [`crate::doorbell`]).
 #[derive(Debug)]
 pub(crate) struct Barrier {
     expedited: bool,
 }
 
 impl Barrier {
-    /// Joins those whom an expedited barrier reaches; not `works` if the kernel refuses, or if we do not
-    /// want to use it.
+    /// Registers this process with membarrier, so that expedited barriers reach it; not if `crowded`. If the kernel refuses,
+    /// or if `crowded`, [`Barrier::works`] is false.
     pub(crate) fn join(crowded: bool) -> Self {
         if crowded {
             return Self { expedited: false };
@@ -42,13 +42,13 @@ impl Barrier {
         Self { expedited: joined }
     }
 
-    /// Publishers need not fence for us.
+    /// True if publishers need not fence for this rank.
     pub(crate) fn works(&self) -> bool {
         self.expedited
     }
 
-    /// Every running thread of every process that joined passes a full barrier, and so do we. False: only
-    /// we do.
+    /// Makes every running thread of every process that joined pass a full barrier, and the caller too. False: only the
+    /// caller passed one.
     pub(crate) fn heavy(&self) -> bool {
         fence(Ordering::SeqCst);
         self.expedited && membarrier(libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED).is_ok()
@@ -67,14 +67,14 @@ fn membarrier(command: libc::c_int) -> io::Result<i64> {
 const SHORTEST_SLICE: Duration = Duration::from_micros(100);
 
 /// Asks for short time slices, for the calling thread and those that it starts later. Its share of a core stays what
-/// it is; but who yields forgoes the rest of a slice, which it then waits for beside somebody who works, and who wakes
-/// up interrupts somebody with longer slices. Without effect before Linux 6.12.
+/// it is; but a thread that yields forgoes the rest of its slice, and waits that long while another thread works, and a
+/// thread that wakes up interrupts one with longer slices. Without effect before Linux 6.12.
 pub fn shorten_slices() {
     let Some(mut now) = scheduling() else { return };
     let shortest = SHORTEST_SLICE.as_nanos() as u64;
     if now.sched_policy == libc::SCHED_OTHER as u32 && now.sched_runtime > shortest {
         now.sched_runtime = shortest;
-        // SAFETY: the kernel only reads the structure, which says its own size. Refused: slices stay as they are.
+        // SAFETY: the kernel only reads the structure, which says its own size. If it refuses, slices stay as they are.
         unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const now, 0) };
     }
 }
@@ -103,22 +103,22 @@ pub(crate) unsafe fn read_process(pid: u32, addr: u64, to: *mut u8, len: usize) 
     }
 }
 
-/// Lets every process of this user read our memory, where the Yama security module asks for such leave
+/// Lets every process of this user read this one's memory, where the Yama security module asks for such leave
 /// (`kernel.yama.ptrace_scope` 1). Elsewhere it has no effect. Such a process may do more than read (it may attach a debugger),
-/// so this is for those only whose peers read.
+/// so only ranks whose peers read call this.
 pub(crate) fn allow_reading() {
     // SAFETY: plain numbers.
     unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0) };
 }
 
-/// Whether processes of the same user may read this one's memory, as far as it is for this one to say: not if it is not
+/// Whether processes of the same user may read this one's memory, as far as this process decides: not if it is not
 /// "dumpable" (it runs a file that its user may not read, has changed its user, or asked for it). The superuser may always.
 pub(crate) fn is_readable() -> bool {
     // SAFETY: plain numbers.
     unsafe { libc::prctl(libc::PR_GET_DUMPABLE, 0, 0, 0, 0) == 1 }
 }
 
-/// Cores of this machine that are on.
+/// Number of cores of this machine that are online.
 pub(crate) fn cores() -> usize {
     // SAFETY: takes no pointers.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }).unwrap_or(1).max(1)
@@ -132,7 +132,7 @@ pub(crate) fn random() -> u64 {
     if got == 8 && word != 0 {
         return word;
     }
-    // No entropy yet (early boot): what tells processes apart is enough here.
+    // No entropy yet (early boot): a number that differs between processes is enough here.
     let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let clock = clock.map_or(1, |time| time.as_nanos() as u64);
     (clock ^ (u64::from(std::process::id()) << 40)) | 1
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn only_the_slice_is_shortened() {
-        // Of a thread of its own, as it stays so.
+        // In a thread of its own, whose slices stay short.
         let pair = std::thread::spawn(|| {
             let before = scheduling();
             shorten_slices();
@@ -154,9 +154,9 @@ mod tests {
         let kept =
             |of: &libc::sched_attr| (of.sched_policy, of.sched_flags, of.sched_nice, of.sched_priority);
         assert_eq!(kept(&after), kept(&before));
-        // Kernels that know no slices of a thread's own say 0.
-        let known = before.sched_policy == libc::SCHED_OTHER as u32 && before.sched_runtime > 0;
-        let wanted = if known { SHORTEST_SLICE.as_nanos() as u64 } else { before.sched_runtime };
+        // Kernels without slices per thread say 0.
+        let per_thread = before.sched_policy == libc::SCHED_OTHER as u32 && before.sched_runtime > 0;
+        let wanted = if per_thread { SHORTEST_SLICE.as_nanos() as u64 } else { before.sched_runtime };
         assert_eq!(after.sched_runtime, wanted);
     }
 }

@@ -1,10 +1,10 @@
-//! Slots of collectives: what is published is seen, once, by all; sleepers are woken; room is reused.
+//! Arenas: what a rank publishes all ranks see, once; ranks that sleep are woken; room is used again.
 
 mod common;
 
 use std::time::{Duration, Instant};
 
-use banyan_memory::{Buffer, Scratch};
+use banyan_memory::{Buffer, HeapBuffer};
 use banyan_shm::{Arena, Published, Shm, SingleCopy};
 use banyan_transport::Fabric;
 use common::{Inbox, fresh};
@@ -15,10 +15,10 @@ fn bytes(buffer: &Buffer) -> Vec<u8> {
     out
 }
 
-fn inline(arena: &Arena, rank: u32, stamp: u64) -> Option<Vec<u8>> {
-    match arena.look(rank, stamp)? {
+fn inline(arena: &Arena, rank: u32, seq: u64) -> Option<Vec<u8>> {
+    match arena.poll(rank, seq)? {
         Published::Inline(data) => Some(bytes(&data)),
-        Published::Region(_) => panic!("published inline"),
+        Published::Exposed(_) => panic!("published inline"),
     }
 }
 
@@ -29,75 +29,75 @@ fn arenas(all: &[Shm], at: u64) -> Vec<Arena> {
 }
 
 #[test]
-fn publications_are_seen_by_stamp() {
+fn publications_are_seen_by_sequence_number() {
     let all = fresh(3, SingleCopy::Auto);
     let at = all[0].arena_alloc(3).expect("room");
-    let slots = arenas(&all, at);
-    assert!(inline(&slots[1], 0, 1).is_none());
-    slots[0].publish(1, &Scratch::copy_of(b"one"));
-    slots[0].publish(2, &Scratch::copy_of(&[7; 4104]));
-    assert_eq!(slots[0].inline_bytes(), 4104);
-    for reader in &slots {
+    let views = arenas(&all, at);
+    assert!(inline(&views[1], 0, 1).is_none());
+    views[0].publish(1, &HeapBuffer::copy_of(b"one"));
+    views[0].publish(2, &HeapBuffer::copy_of(&[7; 4104]));
+    assert_eq!(views[0].inline_bytes(), 4104);
+    for reader in &views {
         assert_eq!(inline(reader, 0, 1).as_deref(), Some(&b"one"[..]));
         assert_eq!(inline(reader, 0, 2), Some(vec![7; 4104]));
         assert!(inline(reader, 0, 3).is_none() && inline(reader, 1, 1).is_none());
-        assert_eq!(reader.released(1), 0);
+        assert_eq!(reader.acked(1), 0);
     }
-    slots[1].release(2);
-    assert_eq!(slots[2].released(1), 2);
-    let again = 1 + Arena::BANKS;
-    slots[0].publish(again, &Buffer::empty());
-    assert_eq!(inline(&slots[2], 0, again), Some(vec![]));
-    assert!(inline(&slots[2], 0, 1).is_none(), "its bank was used again");
-    assert_eq!(inline(&slots[2], 0, 2), Some(vec![7; 4104]), "another bank");
-    slots[0].bank(4).write(100, b"laid");
-    assert!(inline(&slots[1], 0, 4).is_none());
-    slots[0].publish_bank(4);
-    let seen = inline(&slots[1], 0, 4).expect("it is published");
-    assert_eq!((seen.len(), &seen[100..104]), (4104, &b"laid"[..]));
+    views[1].ack(2);
+    assert_eq!(views[2].acked(1), 2);
+    let again = 1 + Arena::CELLS;
+    views[0].publish(again, &Buffer::empty());
+    assert_eq!(inline(&views[2], 0, again), Some(vec![]));
+    assert!(inline(&views[2], 0, 1).is_none(), "its cell was used again");
+    assert_eq!(inline(&views[2], 0, 2), Some(vec![7; 4104]), "another cell");
+    views[0].cell(4).write(100, b"data");
+    assert!(inline(&views[1], 0, 4).is_none());
+    views[0].publish_cell(4);
+    let seen = inline(&views[1], 0, 4).expect("it is published");
+    assert_eq!((seen.len(), &seen[100..104]), (4104, &b"data"[..]));
 }
 
 #[test]
-fn regions_are_pulled_in_parts() {
+fn exposed_ranges_are_read_in_parts() {
     for copy in [SingleCopy::Auto, SingleCopy::Syscall, SingleCopy::Off] {
         let all = fresh(2, copy);
-        let slots = arenas(&all, all[0].arena_alloc(2).expect("room"));
-        let source = Scratch::zeroed(100_000);
+        let views = arenas(&all, all[0].arena_alloc(2).expect("room"));
+        let source = HeapBuffer::zeroed(100_000);
         (0..100_000).for_each(|i| source.write(i, &[i as u8]));
-        slots[0].publish_region(1, &source);
-        assert!(matches!(slots[1].look(0, 1), Some(Published::Region(100_000))));
-        let can = slots[1].can_pull(0).expect("rank 0 is there");
+        views[0].expose(1, &source);
+        assert!(matches!(views[1].poll(0, 1), Some(Published::Exposed(100_000))));
+        let can = views[1].can_get(0).expect("rank 0 is there");
         assert!(can || copy != SingleCopy::Auto);
-        let part = Scratch::zeroed(5000);
-        assert_eq!(slots[1].pull(0, 1, 777, &part), can);
+        let part = HeapBuffer::zeroed(5000);
+        assert_eq!(views[1].get(0, 1, 777, &part), can);
         assert!(!can || bytes(&part).iter().enumerate().all(|(i, &b)| b == (i + 777) as u8));
-        assert!(!slots[1].pull(0, 1, 95_001, &part), "past the end");
-        assert!(!slots[1].pull(0, 1, u64::MAX, &part), "far past the end");
-        assert!(!slots[1].pull(0, 2, 0, &part), "not published");
-        slots[0].publish(2, &Scratch::copy_of(b"inline"));
-        let part = Scratch::zeroed(3);
-        assert!(slots[1].pull(0, 2, 2, &part));
+        assert!(!views[1].get(0, 1, 95_001, &part), "past the end");
+        assert!(!views[1].get(0, 1, u64::MAX, &part), "far past the end");
+        assert!(!views[1].get(0, 2, 0, &part), "not published");
+        views[0].publish(2, &HeapBuffer::copy_of(b"inline"));
+        let part = HeapBuffer::zeroed(3);
+        assert!(views[1].get(0, 2, 2, &part));
         assert_eq!(bytes(&part), b"lin");
     }
 }
 
 #[test]
-fn regions_that_were_taken_back_are_not_pulled() {
+fn exposed_ranges_that_were_taken_back_are_not_read() {
     let all = fresh(2, SingleCopy::Auto);
-    let slots = arenas(&all, all[0].arena_alloc(2).expect("room"));
-    let (source, target) = (Scratch::copy_of(&[7; 1000]), Scratch::zeroed(1000));
-    (1..=4).for_each(|stamp| slots[0].publish_region(stamp, &source));
-    slots[0].publish(5, &Scratch::copy_of(b"inline"));
-    slots[0].revoke_regions(2, 5);
-    slots[0].publish_region(6, &source);
-    let pulled = |stamp| slots[1].pull(0, stamp, 0, &target);
-    assert_eq!([1, 2, 3, 4, 6].map(pulled), [true, false, false, false, true]);
-    assert!(slots[1].pull(0, 5, 0, &Scratch::zeroed(6)), "what is in the slot stays");
+    let views = arenas(&all, all[0].arena_alloc(2).expect("room"));
+    let (source, target) = (HeapBuffer::copy_of(&[7; 1000]), HeapBuffer::zeroed(1000));
+    (1..=4).for_each(|seq| views[0].expose(seq, &source));
+    views[0].publish(5, &HeapBuffer::copy_of(b"inline"));
+    views[0].revoke_exposed(2, 5);
+    views[0].expose(6, &source);
+    let got = |seq| views[1].get(0, seq, 0, &target);
+    assert_eq!([1, 2, 3, 4, 6].map(got), [true, false, false, false, true]);
+    assert!(views[1].get(0, 5, 0, &HeapBuffer::zeroed(6)), "what is in a cell stays");
 }
 
 #[test]
-fn regions_of_who_cannot_be_read_are_copied() {
-    // In a child, as it holds for a whole process.
+fn exposed_ranges_of_a_process_that_cannot_be_read_are_copied() {
+    // In a child, as prctl holds for a whole process.
     // SAFETY: the child uses memory of its own, and ends without unwinding or flushing.
     let child = unsafe { libc::fork() };
     if child == 0 {
@@ -114,73 +114,73 @@ fn regions_of_who_cannot_be_read_are_copied() {
 }
 
 fn copied() {
-    // Nothing can be read: what is pulled comes by the room.
+    // No rank can read another's memory: all data come from copies in the segment.
     let all = fresh(2, SingleCopy::Off);
-    let slots = arenas(&all, all[0].arena_alloc(2).expect("room"));
-    let part = Scratch::zeroed(5000);
+    let views = arenas(&all, all[0].arena_alloc(2).expect("room"));
+    let part = HeapBuffer::zeroed(5000);
     let mut first = None;
-    for stamp in 1..=Arena::BANKS * 4 {
-        let source = Scratch::copy_of(&[stamp as u8; 100_000]);
-        slots[0].publish_region(stamp, &source);
-        assert!(matches!(slots[1].look(0, stamp), Some(Published::Region(100_000))));
-        assert!(slots[1].pull(0, stamp, 95_000, &part) && bytes(&part) == [stamp as u8; 5000]);
-        assert!(!slots[1].pull(0, stamp, 95_001, &part), "past the end");
-        slots.iter().for_each(|rank| rank.release(stamp));
-        if stamp == Arena::BANKS * 2 {
+    for seq in 1..=Arena::CELLS * 4 {
+        let source = HeapBuffer::copy_of(&[seq as u8; 100_000]);
+        views[0].expose(seq, &source);
+        assert!(matches!(views[1].poll(0, seq), Some(Published::Exposed(100_000))));
+        assert!(views[1].get(0, seq, 95_000, &part) && bytes(&part) == [seq as u8; 5000]);
+        assert!(!views[1].get(0, seq, 95_001, &part), "past the end");
+        views.iter().for_each(|rank| rank.ack(seq));
+        if seq == Arena::CELLS * 2 {
             first = all[0].arena_alloc(2);
         }
     }
-    // Room for copies is used again: what comes now lies where it would have lain then.
+    // The room of copies is used again: this arena lies right behind the first one.
     let second = all[0].arena_alloc(2);
     assert_eq!(second.expect("room") - first.expect("room"), Shm::arena_bytes(2) as u64);
-    slots[0].publish_region(100, &Scratch::copy_of(&[1; 1000]));
-    slots[0].revoke_regions(100, 100);
-    assert!(!slots[1].pull(0, 100, 0, &Scratch::zeroed(10)), "taken back");
+    views[0].expose(100, &HeapBuffer::copy_of(&[1; 1000]));
+    views[0].revoke_exposed(100, 100);
+    assert!(!views[1].get(0, 100, 0, &HeapBuffer::zeroed(10)), "taken back");
 }
 
 #[test]
 fn room_is_given_back_and_comes_zeroed() {
     let all = fresh(2, SingleCopy::Auto);
-    let mut taken = vec![];
-    while let Some(at) = all[taken.len() % 2].arena_alloc(2) {
-        assert!(at.is_multiple_of(64) && !taken.contains(&at));
-        taken.push(at);
-        assert!(taken.len() < 10_000, "room is bounded");
+    let mut offsets = vec![];
+    while let Some(at) = all[offsets.len() % 2].arena_alloc(2) {
+        assert!(at.is_multiple_of(64) && !offsets.contains(&at));
+        offsets.push(at);
+        assert!(offsets.len() < 10_000, "room is bounded");
     }
-    assert!(taken.len() >= 32, "{} arenas", taken.len());
-    let slots = arenas(&all, taken[5]);
-    slots[0].publish(1, &Scratch::copy_of(b"old"));
-    slots[1].release(9);
-    drop(slots);
-    all[0].arena_free(taken[5], 2);
-    all[1].arena_free(taken[6], 2);
+    assert!(offsets.len() >= 32, "{} arenas", offsets.len());
+    let views = arenas(&all, offsets[5]);
+    views[0].publish(1, &HeapBuffer::copy_of(b"old"));
+    views[1].ack(9);
+    drop(views);
+    all[0].arena_free(offsets[5], 2);
+    all[1].arena_free(offsets[6], 2);
     let again = [all[0].arena_alloc(2), all[1].arena_alloc(2)].map(|at| at.expect("given back"));
-    assert_eq!(again, [taken[6], taken[5]]);
+    assert_eq!(again, [offsets[6], offsets[5]]);
     assert!(all[0].arena_alloc(2).is_none());
-    let slots = arenas(&all, taken[5]);
-    assert!(inline(&slots[1], 0, 1).is_none());
-    assert_eq!(slots[0].released(1), 0);
+    let views = arenas(&all, offsets[5]);
+    assert!(inline(&views[1], 0, 1).is_none());
+    assert_eq!(views[0].acked(1), 0);
 }
 
-/// Many allreduces of a count, each rank a thread that sleeps whenever it has to wait.
+/// Many allreduces of one number; each rank is a thread that sleeps whenever it has to wait.
 #[test]
-fn no_publication_is_slept_through() {
+fn no_publication_is_missed_in_sleep() {
     const N: u32 = 3;
     let all = fresh(N as usize, SingleCopy::Auto);
     let at = all[0].arena_alloc(N).expect("room");
     std::thread::scope(|scope| {
         for (mut shm, me) in all.into_iter().zip(0..) {
             scope.spawn(move || {
-                let slots = shm.arena(at, me, N, &[0, 1, 2]);
-                for stamp in 1..=300u64 {
-                    until(&mut shm, || (0..N).all(|r| slots.released(r) + Arena::BANKS >= stamp));
-                    slots.publish(stamp, &Scratch::copy_of(&(stamp * u64::from(me)).to_le_bytes()));
-                    until(&mut shm, || (0..N).all(|r| slots.look(r, stamp).is_some()));
-                    let value = |r| inline(&slots, r, stamp).expect("just seen");
+                let arena = shm.arena(at, me, N, &[0, 1, 2]);
+                for seq in 1..=300u64 {
+                    until(&mut shm, || (0..N).all(|r| arena.acked(r) + Arena::CELLS >= seq));
+                    arena.publish(seq, &HeapBuffer::copy_of(&(seq * u64::from(me)).to_le_bytes()));
+                    until(&mut shm, || (0..N).all(|r| arena.poll(r, seq).is_some()));
+                    let value = |r| inline(&arena, r, seq).expect("just seen");
                     let sum: u64 =
                         (0..N).map(|r| u64::from_le_bytes(value(r).try_into().expect("8 bytes"))).sum();
-                    assert_eq!(sum, stamp * u64::from(N * (N - 1) / 2));
-                    slots.release(stamp);
+                    assert_eq!(sum, seq * u64::from(N * (N - 1) / 2));
+                    arena.ack(seq);
                 }
             });
         }
@@ -196,12 +196,12 @@ fn until(shm: &mut Shm, mut done: impl FnMut() -> bool) {
             shm.sleep(Some(start + Duration::from_secs(30)));
         }
         shm.disarm();
-        assert!(start.elapsed() < Duration::from_secs(30), "slept through");
+        assert!(start.elapsed() < Duration::from_secs(30), "missed in sleep");
     }
 }
 
 #[test]
-fn slots_lie_where_words_are_aligned() {
+fn an_arena_must_be_aligned() {
     let all = fresh(2, SingleCopy::Auto);
     let at = all[0].arena_alloc(2).expect("room");
     for off in [1, 4, 8] {
@@ -211,13 +211,13 @@ fn slots_lie_where_words_are_aligned() {
 }
 
 #[test]
-fn a_sleeper_that_no_one_waits_for_is_left_alone() {
+fn a_sleeper_that_waits_for_something_else_is_not_woken() {
     let mut all = fresh(3, SingleCopy::Auto);
-    let slots = arenas(&all, all[0].arena_alloc(3).expect("room"));
-    assert!(slots[1].look(0, 1).is_none());
+    let views = arenas(&all, all[0].arena_alloc(3).expect("room"));
+    assert!(views[1].poll(0, 1).is_none());
     all[1].arm();
     all[2].arm();
-    slots[0].publish(1, &Buffer::empty());
+    views[0].publish(1, &Buffer::empty());
     assert_eq!(all[0].stats().wakes, 1, "rank 1 looked for it, rank 2 did not");
     assert!(all[1].has_news() && !all[2].has_news());
     all[1].disarm();

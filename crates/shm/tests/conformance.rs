@@ -1,4 +1,4 @@
-//! The fabric passes the suite of its contract, also where the system refuses what makes it quick.
+//! The fabric passes the conformance suite, also where the system refuses the calls that make it quick.
 
 mod common;
 
@@ -14,7 +14,7 @@ banyan_transport::conformance!(expedited, |n| crowded(n, false); interleavings, 
 
 #[test]
 fn cramped() {
-    // The least size that will do: short rings, refused sends.
+    // The least size that suffices: short rings, refused sends.
     let make = |n: usize| {
         let need = match attach_sized(4096, n) {
             Err(banyan_shm::Error::TooSmall { need, .. }) => need,
@@ -65,7 +65,7 @@ fn membarrier_refused() {
 
 #[test]
 fn membarrier_refused_to_one() {
-    // One of the two cannot: both fence.
+    // One of the two cannot use membarrier: both fence.
     let memory = Shm::memory(2).expect("memory");
     let make = |_: usize| {
         let mut all = vec![common::attach(&memory, 0, 2, SingleCopy::Auto)];

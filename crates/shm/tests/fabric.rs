@@ -1,4 +1,4 @@
-//! What the suite of the contract does not ask: attaching, many peers, room, descriptors, death.
+//! What the conformance suite does not test: attaching, many peers, lack of room, descriptors, death.
 
 mod common;
 
@@ -6,7 +6,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use banyan_memory::Scratch;
+use banyan_memory::HeapBuffer;
 use banyan_shm::{Error, Options, Shm, SingleCopy};
 use banyan_transport::random::Random;
 use banyan_transport::{Fabric, Get, Peer, Refusal, Remote, Token};
@@ -153,7 +153,7 @@ fn a_descriptor_wakes() {
     assert!(!readable(descriptor), "drained");
     all[1].poll(&mut inbox);
     say(&mut all[0], 1, 6);
-    assert!(!readable(descriptor), "awake: no one is told");
+    assert!(!readable(descriptor), "an awake rank gets no datagram");
     all[1].poll(&mut inbox);
     assert_eq!(inbox.frames, [(0, 5), (0, 6)]);
     assert_eq!(all[0].stats().wakes, 1);
@@ -169,7 +169,7 @@ fn strangers_do_not_wake() {
     let bell: std::os::unix::net::UnixDatagram =
         unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned().expect("a descriptor").into();
     let name = bell.local_addr().expect("a name");
-    // What any process of this machine can do: the names of sockets are no secret.
+    // Any process of this machine can do this: the names of sockets are no secret.
     let stranger = std::os::unix::net::UnixDatagram::unbound().expect("a socket");
     for len in [0, 1, 4, 8, 9, 100] {
         let _ = stranger.send_to_addr(&[0; 100][..len], &name);
@@ -180,7 +180,7 @@ fn strangers_do_not_wake() {
 }
 
 #[test]
-fn leave_to_attach_is_given_only_where_peers_read() {
+fn ptrace_is_allowed_only_where_peers_read() {
     let memory = Shm::memory(2).expect("memory");
     for (copy, asks) in [(SingleCopy::Off, false), (SingleCopy::Auto, true)] {
         // SAFETY: the child attaches, and ends without unwinding or flushing.
@@ -226,12 +226,12 @@ fn sleeping_on_the_descriptor_misses_nothing() {
 }
 
 #[test]
-fn what_the_dead_sent_is_still_handed_over() {
+fn what_a_lost_peer_sent_is_still_handed_over() {
     let mut all = fresh(3, SingleCopy::Auto);
     let mut inbox = Inbox::default();
     (0..50).for_each(|a| say(&mut all[1], 0, a));
     all[0].peer_died(Peer(1), "exit code 3");
-    assert_eq!(all[0].send_short(Peer(1), &head(0), &[]), Err(Refusal::Busy), "not said yet");
+    assert_eq!(all[0].send_short(Peer(1), &head(0), &[]), Err(Refusal::Busy), "not reported yet");
     while all[0].poll(&mut inbox) > 0 {}
     assert_eq!(inbox.frames.len(), 50);
     assert_eq!(inbox.lost, [(1, "exit code 3".to_owned())]);
@@ -244,7 +244,7 @@ fn memory_that_is_not_exposed_by_a_live_peer_is_not_read() {
     for copy in [SingleCopy::Auto, SingleCopy::Syscall] {
         let memory = Shm::memory(2).expect("memory");
         let mut all = ranks(&memory, 2, copy);
-        let (source, target) = (Scratch::copy_of(&[5; 100]), Scratch::zeroed(100));
+        let (source, target) = (HeapBuffer::copy_of(&[5; 100]), HeapBuffer::zeroed(100));
         let remote = all[1].expose(Peer(0), &source);
         let stale = Remote { key: remote.key ^ 1, ..remote };
         assert_eq!(all[0].get(Peer(1), stale, &target, Token(0)), Get::Impossible);
@@ -257,9 +257,9 @@ fn memory_that_is_not_exposed_by_a_live_peer_is_not_read() {
         assert_eq!(all[0].get(Peer(1), remote, &target, Token(0)), Get::Impossible);
         assert_eq!(all[0].can_get(Peer(1)), all[0].can_get(Peer(1)));
     }
-    // A wild address is refused by the system, and does not end reading for good.
+    // The system refuses a wild address; other reads still succeed.
     let mut all = fresh(2, SingleCopy::Syscall);
-    let (source, target) = (Scratch::copy_of(&[5; 100]), Scratch::zeroed(100));
+    let (source, target) = (HeapBuffer::copy_of(&[5; 100]), HeapBuffer::zeroed(100));
     let remote = all[1].expose(Peer(0), &source);
     let wild = Remote { addr: 8, ..remote };
     assert_eq!(all[0].get(Peer(1), wild, &target, Token(0)), Get::Impossible);
@@ -271,7 +271,7 @@ fn memory_that_is_not_exposed_by_a_live_peer_is_not_read() {
 fn what_was_revoked_is_not_read_and_what_is_exposed_later_is() {
     for copy in [SingleCopy::Auto, SingleCopy::Syscall] {
         let mut all = fresh(2, copy);
-        let (source, target) = (Scratch::copy_of(&[5; 100]), Scratch::zeroed(100));
+        let (source, target) = (HeapBuffer::copy_of(&[5; 100]), HeapBuffer::zeroed(100));
         let remote = all[1].expose(Peer(0), &source);
         all[1].revoke(remote);
         assert_eq!(all[0].get(Peer(1), remote, &target, Token(0)), Get::Impossible);
@@ -297,7 +297,7 @@ fn idle_pairs_take_no_memory() {
 
 #[test]
 fn memory_grows_with_the_pairs_that_talk() {
-    // So many that a ring for each pair would take 24 GB.
+    // With so many ranks a ring for each pair would take 24 GB.
     const N: u32 = 1000;
     let memory = Shm::memory(N).expect("memory");
     let file = std::fs::File::from(memory.try_clone().expect("a descriptor"));
@@ -314,7 +314,7 @@ fn memory_grows_with_the_pairs_that_talk() {
     say(&mut some[4], 0, 8);
     assert!(some.iter_mut().all(|shm| shm.poll(&mut inbox) == 1), "{inbox:?}");
     assert_eq!(inbox.frames, [(999, 8), (0, 7), (0, 7), (0, 7), (0, 7)]);
-    // The control lines and slots of a ring are two pages; a receiver's row of the table is one.
+    // The control lines and elements of a ring are two pages; a receiver's row of the table is one.
     let each = (taken() - before) / 5;
     assert!(each <= 16 << 10, "{each} bytes a pair");
 }
@@ -323,14 +323,14 @@ fn memory_grows_with_the_pairs_that_talk() {
 fn a_table_of_rings_that_was_overwritten_does_no_harm() {
     let memory = Shm::memory(2).expect("memory");
     let file = std::fs::File::from(memory.try_clone().expect("a descriptor"));
-    // Behind the header and two blocks of 256 bytes: from 0 and from 1, to 0 and to 1.
+    // The table follows the header and two blocks of 256 bytes: from 0 and from 1, to 0 and to 1.
     const PAIRS: u64 = 4096 + 2 * 256;
     file.write_all_at(&[0xff; 16], PAIRS).expect("written");
     let mut all = ranks(&memory, 2, SingleCopy::Auto);
     let mut inbox = Inbox::default();
     say(&mut all[0], 1, 1);
-    assert_eq!(all[1].poll(&mut inbox), 1, "what is no ring is replaced by one");
-    // A bit for a sender that has no ring, and one that is nobody's.
+    assert_eq!(all[1].poll(&mut inbox), 1, "an invalid number is replaced by a ring's");
+    // Inbound bits of a sender that has no ring, and of ranks that do not exist.
     file.write_all_at(&[0xff; 16], 4096 + 128).expect("written");
     assert_eq!(all[0].poll(&mut inbox), 0);
     assert_eq!(inbox.frames, [(0, 1)]);
@@ -367,7 +367,7 @@ fn lack_of_memory_is_an_error_and_no_fault() {
     assert!(inbox.lost[0].1.contains("no shared memory"), "{:?}", inbox.lost);
     assert_eq!(all[0].send_short(Peer(2), &head(0), &[]), Err(Refusal::Down));
     assert!(all[0].arena_alloc(3).is_some(), "there is memory again");
-    // Where the call is refused, pages come when they are touched.
+    // Where the system refuses the call, pages come when they are touched.
     let mut all = fresh(2, SingleCopy::Auto);
     failing(libc::SYS_fallocate, libc::EPERM, || {
         all[0].send_bcopy(Peer(1), &head(3), 4096, &mut |body| body.fill(1)).expect("room");
@@ -394,7 +394,7 @@ fn scribbled_memory_does_no_harm_outside() {
                 shm.sleep(Some(Instant::now()));
                 shm.disarm();
             }
-            // Blocks, the table of pairs, and the control lines and slots of all four rings; words of all kinds.
+            // Blocks, the table of pairs, and the control lines and elements of all four rings; words of all sizes.
             let file = std::fs::File::from(memory.try_clone().expect("a descriptor"));
             for _ in 0..random.below(20) {
                 let area = [4096, 8192, 8192 + 534_528, 8192 + 2 * 534_528][random.below(4)];

@@ -1,5 +1,5 @@
 //! Ranks as real processes, started from this program: exchange under a seed, reads across address spaces,
-//! slots with sleepers, death, and children after fork.
+//! collectives in an arena with ranks that sleep, death, and children after fork.
 
 mod common;
 
@@ -8,14 +8,14 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use banyan_memory::Scratch;
+use banyan_memory::HeapBuffer;
 use banyan_shm::{Published, Shm, SingleCopy};
 use banyan_transport::random::Random;
 use banyan_transport::{Fabric, Get, Head, Peer, Remote, Sink, Token};
 use common::{Inbox, attach, head, say, without};
 
-/// Longer than this nothing takes; a process that is stuck ends itself.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// No test takes longer than this; a process that is stuck ends itself.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Name, number of ranks, and what each rank does.
 type Test = (&'static str, u32, fn(Shm, u32));
@@ -23,7 +23,7 @@ type Test = (&'static str, u32, fn(Shm, u32));
 const TESTS: [Test; 5] = [
     ("frames_and_reads", 3, frames_and_reads),
     ("frames_where_reading_is_refused", 2, frames_where_reading_is_refused),
-    ("slots", 4, slots),
+    ("collectives", 4, collectives),
     ("death", 2, death),
     ("fork", 2, fork),
 ];
@@ -64,29 +64,29 @@ fn start(name: &str, ranks: u32) {
 
 fn rank(name: &str, me: u32, memory: OwnedFd) {
     // SAFETY: plain numbers. A test that is stuck must not stay.
-    unsafe { libc::alarm(PATIENCE.as_secs() as u32) };
+    unsafe { libc::alarm(TIMEOUT.as_secs() as u32) };
     let (_, ranks, test) = TESTS.into_iter().find(|test| test.0 == name).expect("a test of this name");
     test(attach(&memory, me, ranks as usize, SingleCopy::Auto), me);
 }
 
-/// What a rank of the exchange has to check and to answer.
+/// What a rank of the exchange has to check, and the reads that it has to do.
 struct Exchange {
     next: Vec<u32>,
-    offers: Vec<(Peer, Remote, u64)>,
+    exposed: Vec<(Peer, Remote, u64)>,
     finished: usize,
 }
 
 const FRAMES: u32 = 3000;
-const OFFER: u8 = 1;
+const EXPOSE: u8 = 1;
 const ANSWER: u8 = 2;
 
 impl Sink for Exchange {
     fn frame(&mut self, peer: Peer, head: &Head, body: &[u8]) {
         match head.kind {
-            OFFER => {
+            EXPOSE => {
                 let word = |i: usize| u64::from_le_bytes(body[i * 8..][..8].try_into().expect("8 bytes"));
                 let remote = Remote { addr: word(0), len: word(1), key: word(2) };
-                self.offers.push((peer, remote, head.ctx));
+                self.exposed.push((peer, remote, head.ctx));
             }
             ANSWER => self.finished += 1,
             _ => {
@@ -125,7 +125,7 @@ fn frames_and_reads(shm: Shm, me: u32) {
 /// each. `readable`: what must be found about reading, if that is known.
 fn exchange(mut shm: Shm, me: u32, ranks: u32, readable: Option<bool>) {
     let mut random = Random::new(u64::from(me) + 1);
-    let mut state = Exchange { next: vec![0; ranks as usize], offers: vec![], finished: 0 };
+    let mut state = Exchange { next: vec![0; ranks as usize], exposed: vec![], finished: 0 };
     let mut sent = vec![0; ranks as usize];
     let others: Vec<u32> = (0..ranks).filter(|&to| to != me).collect();
     loop {
@@ -136,7 +136,7 @@ fn exchange(mut shm: Shm, me: u32, ranks: u32, readable: Option<bool>) {
         }
         let went = unsent.iter().any(|&to| send_one(&mut shm, to, &mut sent[to as usize], &mut random));
         if shm.poll(&mut state) == 0 && !went {
-            nap(&mut shm, &mut state);
+            sleep_for_news(&mut shm, &mut state);
         }
     }
     read_all(&mut shm, &mut state, &others);
@@ -153,35 +153,35 @@ fn send_one(shm: &mut Shm, to: u32, number: &mut u32, random: &mut Random) -> bo
     went
 }
 
-fn nap(shm: &mut Shm, sink: &mut impl Sink) {
+fn sleep_for_news(shm: &mut Shm, sink: &mut impl Sink) {
     shm.arm();
     if shm.poll(sink) == 0 {
-        shm.sleep(Some(Instant::now() + PATIENCE));
+        shm.sleep(Some(Instant::now() + TIMEOUT));
     }
     shm.disarm();
 }
 
-/// Offers memory to all others, reads theirs, and waits until all have read ours.
+/// Exposes memory to all others, reads theirs, and waits until all have read this rank's.
 fn read_all(shm: &mut Shm, state: &mut Exchange, others: &[u32]) {
     const LEN: usize = 3_000_001;
     let mut bytes = vec![0; LEN];
     fill(77, &mut bytes);
-    let source = Scratch::copy_of(&bytes);
+    let source = HeapBuffer::copy_of(&bytes);
     for &to in others {
         let remote = shm.expose(Peer(to), &source);
         let words: Vec<u8> =
             [remote.addr, remote.len, remote.key].iter().flat_map(|word| word.to_le_bytes()).collect();
-        let head = Head { kind: OFFER, ctx: 77, ..head(0) };
+        let head = Head { kind: EXPOSE, ctx: 77, ..head(0) };
         while shm.send_short(Peer(to), &head, &words).is_err() {
             shm.poll(state);
         }
     }
     let mut answers = 0;
     while answers < others.len() || state.finished < others.len() {
-        if shm.poll(state) == 0 && state.offers.is_empty() {
-            nap(shm, state);
+        if shm.poll(state) == 0 && state.exposed.is_empty() {
+            sleep_for_news(shm, state);
         }
-        for (peer, remote, seed) in std::mem::take(&mut state.offers) {
+        for (peer, remote, seed) in std::mem::take(&mut state.exposed) {
             read_one(shm, peer, remote, seed);
             let head = Head { kind: ANSWER, ..head(0) };
             while shm.send_short(peer, &head, &[]).is_err() {
@@ -193,7 +193,7 @@ fn read_all(shm: &mut Shm, state: &mut Exchange, others: &[u32]) {
 }
 
 fn read_one(shm: &mut Shm, peer: Peer, remote: Remote, seed: u64) {
-    let local = Scratch::zeroed(remote.len as usize);
+    let local = HeapBuffer::zeroed(remote.len as usize);
     let outcome = shm.get(peer, remote, &local, Token(0));
     assert_eq!(outcome == Get::Done, shm.can_get(peer) == Some(true), "{outcome:?}");
     if outcome == Get::Done {
@@ -203,36 +203,36 @@ fn read_one(shm: &mut Shm, peer: Peer, remote: Remote, seed: u64) {
     }
 }
 
-/// Sums by slots, more ranks than cores, everyone sleeping at once when it has to wait.
-fn slots(mut shm: Shm, me: u32) {
+/// Sums in an arena, with more ranks than cores; each rank sleeps at once when it has to wait.
+fn collectives(mut shm: Shm, me: u32) {
     const N: u32 = 4;
     let at = agree_on_room(&mut shm, me, N);
-    let slots = shm.arena(at, me, N, &[0, 1, 2, 3]);
-    let seen = |rank, stamp| match slots.look(rank, stamp)? {
+    let arena = shm.arena(at, me, N, &[0, 1, 2, 3]);
+    let seen = |rank, seq| match arena.poll(rank, seq)? {
         Published::Inline(data) => {
             let mut word = [0; 8];
             data.read(0, &mut word);
             Some(u64::from_le_bytes(word))
         }
-        Published::Region(_) => panic!("published inline"),
+        Published::Exposed(_) => panic!("published inline"),
     };
-    for stamp in 1..=500u64 {
-        until(&mut shm, || (0..N).all(|r| slots.released(r) + 2 >= stamp));
-        slots.publish(stamp, &Scratch::copy_of(&(stamp + u64::from(me)).to_le_bytes()));
-        until(&mut shm, || (0..N).all(|r| seen(r, stamp).is_some()));
-        let sum: u64 = (0..N).filter_map(|r| seen(r, stamp)).sum();
-        assert_eq!(sum, stamp * u64::from(N) + u64::from(N * (N - 1) / 2));
-        slots.release(stamp);
+    for seq in 1..=500u64 {
+        until(&mut shm, || (0..N).all(|r| arena.acked(r) + 2 >= seq));
+        arena.publish(seq, &HeapBuffer::copy_of(&(seq + u64::from(me)).to_le_bytes()));
+        until(&mut shm, || (0..N).all(|r| seen(r, seq).is_some()));
+        let sum: u64 = (0..N).filter_map(|r| seen(r, seq)).sum();
+        assert_eq!(sum, seq * u64::from(N) + u64::from(N * (N - 1) / 2));
+        arena.ack(seq);
     }
-    // No one leaves before all have pulled.
-    let mine = Scratch::copy_of(&[me as u8; 70_000]);
-    slots.publish_region(501, &mine);
-    until(&mut shm, || (0..N).all(|r| slots.look(r, 501).is_some()));
-    let part = Scratch::zeroed(1000);
+    // No rank leaves before all have read.
+    let mine = HeapBuffer::copy_of(&[me as u8; 70_000]);
+    arena.expose(501, &mine);
+    until(&mut shm, || (0..N).all(|r| arena.poll(r, 501).is_some()));
+    let part = HeapBuffer::zeroed(1000);
     let peer = (me + 1) % N;
-    assert_eq!(Some(slots.pull(peer, 501, 69_000, &part)), slots.can_pull(peer));
-    slots.release(501);
-    until(&mut shm, || (0..N).all(|r| slots.released(r) >= 501));
+    assert_eq!(Some(arena.get(peer, 501, 69_000, &part)), arena.can_get(peer));
+    arena.ack(501);
+    until(&mut shm, || (0..N).all(|r| arena.acked(r) >= 501));
 }
 
 fn agree_on_room(shm: &mut Shm, me: u32, ranks: u32) -> u64 {
@@ -255,7 +255,7 @@ fn agree_on_room(shm: &mut Shm, me: u32, ranks: u32) -> u64 {
     loop {
         match word.0 {
             Some(at) => return at,
-            None => nap(shm, &mut word),
+            None => sleep_for_news(shm, &mut word),
         }
     }
 }
@@ -265,38 +265,38 @@ fn until(shm: &mut Shm, mut done: impl FnMut() -> bool) {
         shm.arm();
         shm.poll(&mut Inbox::default());
         if !done() {
-            shm.sleep(Some(Instant::now() + PATIENCE));
+            shm.sleep(Some(Instant::now() + TIMEOUT));
         }
         shm.disarm();
     }
 }
 
-/// Rank 1 is killed while its memory is on offer: reading it is impossible, and nothing faults.
+/// Rank 1 is killed while its memory is exposed: reading it is impossible, and nothing faults.
 fn death(mut shm: Shm, me: u32) {
     if me == 1 {
-        let memory = Scratch::copy_of(&[1; 1 << 20]);
+        let memory = HeapBuffer::copy_of(&[1; 1 << 20]);
         let remote = shm.expose(Peer(0), &memory);
         let words: Vec<u8> =
             [remote.addr, remote.len, remote.key].iter().flat_map(|w| w.to_le_bytes()).collect();
         let head = Head { a: std::process::id(), ..head(0) };
         shm.send_short(Peer(0), &head, &words).expect("room for one frame");
         loop {
-            nap(&mut shm, &mut Inbox::default());
+            sleep_for_news(&mut shm, &mut Inbox::default());
         }
     }
     let mut inbox = Inbox::default();
     while inbox.frames.is_empty() {
-        nap(&mut shm, &mut inbox);
+        sleep_for_news(&mut shm, &mut inbox);
     }
     let word = |i: usize| u64::from_le_bytes(inbox.bodies[0][i * 8..][..8].try_into().expect("8 bytes"));
     let remote = Remote { addr: word(0), len: word(1), key: word(2) };
-    let local = Scratch::zeroed(1 << 20);
+    let local = HeapBuffer::zeroed(1 << 20);
     let alive = shm.get(Peer(1), remote, &local, Token(0));
     assert_eq!(alive == Get::Done, shm.can_get(Peer(1)) == Some(true));
     kill_and_see_it_gone(inbox.frames[0].1);
     assert_eq!(shm.get(Peer(1), remote, &local, Token(0)), Get::Impossible);
     assert!(!shm.caps(Peer(1)).get);
-    // Sends find no one, and still do no harm until the news is out.
+    // Until the death is reported, sends reach nobody, and do no harm.
     while shm.send_bcopy(Peer(1), &head(0), 4096, &mut |_| ()).is_ok() {}
     shm.peer_died(Peer(1), "killed by signal 9");
     while inbox.lost.is_empty() {
@@ -315,13 +315,13 @@ fn kill_and_see_it_gone(pid: u32) {
     }
 }
 
-/// A child after fork that drops its copy leaves the parent as it was.
+/// A child after fork that drops its copy of the fabric leaves the parent as it was.
 fn fork(mut shm: Shm, me: u32) {
     let peer = 1 - me;
     let mut inbox = Inbox::default();
     say(&mut shm, peer, 1);
     while inbox.frames.is_empty() {
-        nap(&mut shm, &mut inbox);
+        sleep_for_news(&mut shm, &mut inbox);
     }
     // SAFETY: one thread; the child only drops, and ends without unwinding or flushing.
     match unsafe { libc::fork() } {
@@ -340,7 +340,7 @@ fn fork(mut shm: Shm, me: u32) {
     }
     say(&mut shm, peer, 2);
     while inbox.frames.len() < 2 {
-        nap(&mut shm, &mut inbox);
+        sleep_for_news(&mut shm, &mut inbox);
     }
     assert_eq!(inbox.frames, [(peer, 1), (peer, 2)]);
 }

@@ -44,7 +44,7 @@ fn sockets() -> (TcpStream, TcpStream) {
     (a, b)
 }
 
-/// Runs both ends in threads of their own; seconds that the first took.
+/// Runs both ends in threads of their own; gives the seconds that the first took.
 fn both<A: Send, B: Send>(a: A, b: B, first: impl FnOnce(A) + Send, second: impl FnOnce(B) + Send) -> f64 {
     std::thread::scope(|scope| {
         scope.spawn(|| second(b));
@@ -151,8 +151,8 @@ const HEAD: Head = Head { class: Class::P2p, kind: 0, aux: 0, a: 0, b: 0, ctx: 0
 
 fn fabrics() -> (Tcp, Tcp) {
     let make = |me| Tcp::new(Peer(me), 2, 1, [1; 32], Default::default()).unwrap();
-    let ((mut a, _), (mut b, card)) = (make(0), make(1));
-    a.connect(Peer(1), &card).unwrap();
+    let ((mut a, _), (mut b, business_card)) = (make(0), make(1));
+    a.connect(Peer(1), &business_card).unwrap();
     let mut hello = Counter::default();
     while a.send_short(Peer(1), &HEAD, &[]).is_err() {
         a.poll(&mut hello);
@@ -165,7 +165,7 @@ fn fabrics() -> (Tcp, Tcp) {
     (a, b)
 }
 
-/// Polls; lets others run if there was nothing to do (this machine may have few cores).
+/// Polls, and yields if there was nothing to do (the machine may have few cores).
 fn poll(fabric: &mut Tcp, sink: &mut Counter) {
     if fabric.poll(sink) == 0 {
         std::thread::yield_now();

@@ -8,36 +8,37 @@ use mio::{Interest, Token};
 use rustix::net::sockopt;
 
 use crate::fabric::Tcp;
-use crate::guests::no_descriptors;
 use crate::handshake::{Answer, Handshake, Heard, Hello};
 use crate::link::{Dial, Phase};
+use crate::pending_connections::no_descriptors;
 use crate::stream::Stream;
 use crate::talk::{Failure, Talk};
 
-/// How long the systems may take to connect two sockets. What follows has no limit, as long as the peer's host is there: the
-/// peer may be computing.
+/// How long the two systems may take to connect the sockets. The handshake after that has no limit as long as the peer's
+/// host answers: the peer may be computing.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// How long to wait for the connection that the peer preferred to ours.
+/// How long to wait for the peer's own connection after it refused ours as a duplicate.
 const REFUSED: Duration = Duration::from_millis(20);
 
 impl Tcp {
-    /// Starts an attempt to reach a peer whose card is known.
+    /// Starts an attempt to reach a peer whose business card is known.
     pub(crate) fn dial(&mut self, peer: Peer) {
-        if !self.pending.contains(&peer.0) {
-            self.pending.push(peer.0);
+        if !self.connecting.contains(&peer.0) {
+            self.connecting.push(peer.0);
         }
         match self.begin(peer) {
             Ok(dial) => self.link(peer).phase = Phase::Dialing(Box::new(dial)),
             Err(failure) => {
                 if matches!(&failure, Failure::Io(error) if no_descriptors(error)) {
-                    self.evict();
+                    self.free_descriptor();
                 }
                 self.failed(peer, &failure);
             }
         }
     }
 
+    /// Opens the socket of an attempt; the opening is sent when the socket is connected.
     fn begin(&mut self, peer: Peer) -> Result<Dial, Failure> {
         let hello = Hello { job: self.job, from: self.me, to: peer, answer: Answer::Accept };
         let address = self.link(peer).address().ok_or(Failure::Closed)?;
@@ -49,7 +50,7 @@ impl Tcp {
         Ok(Dial { talk: Talk::new(socket, handshake), since: Instant::now(), opening: Some(opening) })
     }
 
-    /// Goes on with an attempt as far as possible; counts what happened.
+    /// Advances an attempt as far as possible; gives the number of steps.
     pub(crate) fn drive_dial(&mut self, peer: Peer) -> usize {
         let mut work = 0;
         loop {
@@ -82,9 +83,9 @@ impl Tcp {
         }
         match dial.talk.hear()? {
             None => Ok(false),
-            // The lower peer was promised its own connection meanwhile: that one is kept.
-            Some(Heard::Accepted(_)) if link.guest.is_some() && peer < me => {
-                link.phase = Phase::Waiting(Instant::now() + REFUSED);
+            // Meanwhile this process has accepted the connection of the lower peer: that connection is kept.
+            Some(Heard::Accepted(_)) if link.pending.is_some() && peer < me => {
+                link.phase = Phase::AwaitRetry(Instant::now() + REFUSED);
                 Ok(true)
             }
             Some(Heard::Accepted(proof)) => {
@@ -92,7 +93,7 @@ impl Tcp {
                 Ok(true)
             }
             Some(Heard::Refused) => {
-                link.phase = Phase::Waiting(Instant::now() + REFUSED);
+                link.phase = Phase::AwaitRetry(Instant::now() + REFUSED);
                 Ok(true)
             }
             Some(Heard::Confirmed) => {
@@ -104,76 +105,76 @@ impl Tcp {
         }
     }
 
-    /// An attempt failed: another one later, unless patience is at an end.
+    /// An attempt failed: schedules another one, or gives the peer up when attempts have failed for `options.patience`.
     fn failed(&mut self, peer: Peer, failure: &Failure) {
         let patience = self.options.patience;
         let now = Instant::now();
         let link = self.link(peer);
         let address = link.address();
         if let Some(at) = link.next_try(now, patience) {
-            link.phase = Phase::Waiting(at);
+            link.phase = Phase::AwaitRetry(at);
             return;
         }
         link.phase = Phase::Down;
-        let place = address.map_or("no address".to_owned(), |address| address.to_string());
+        let target = address.map_or("no address".to_owned(), |address| address.to_string());
         let hint = match failure {
             Failure::Io(error) if no_descriptors(error) => ": allow more descriptors (ulimit -n)",
             _ => "",
         };
-        let cause = format!("{place}: not reached within {} s: {failure}{hint}", patience.as_secs_f32());
-        self.fallen.push((peer, cause));
+        let cause = format!("{target}: not reached within {} s: {failure}{hint}", patience.as_secs_f32());
+        self.lost.push((peer, cause));
     }
 
     /// There is a proven connection to `peer`.
     pub(crate) fn up(&mut self, peer: Peer, mut socket: TcpStream) {
-        let settled = self.settle(peer, &mut socket);
-        let remote = match settled.and_then(|()| socket.peer_addr()) {
+        let configured = self.configure(peer, &mut socket);
+        let remote = match configured.and_then(|()| socket.peer_addr()) {
             Ok(remote) => remote,
-            // It broke just now, and the other side counts on it already.
+            // The connection broke just now, and the other side relies on it already.
             Err(error) => {
                 self.link(peer).phase = Phase::Down;
-                self.fallen.push((peer, format!("the connection broke at once: {error}")));
+                self.lost.push((peer, format!("the connection broke at once: {error}")));
                 return;
             }
         };
         let link = self.link(peer);
         link.phase = Phase::Up(Box::new(Stream::new(socket, remote)));
         link.failing = None;
-        if let Some(guest) = link.guest.take() {
-            self.drop_guest(guest);
+        if let Some(connection) = link.pending.take() {
+            self.drop_pending(connection);
         }
         self.connected += 1;
-        self.flag(peer.0);
-        self.heat(peer.0);
+        self.mark_ready(peer.0);
+        self.make_hot(peer.0);
     }
 
-    fn settle(&mut self, peer: Peer, socket: &mut TcpStream) -> std::io::Result<()> {
+    fn configure(&mut self, peer: Peer, socket: &mut TcpStream) -> std::io::Result<()> {
         let token = Token(peer.0 as usize);
         self.poll.registry().reregister(socket, token, Interest::READABLE | Interest::WRITABLE)?;
         socket.set_nodelay(true)?;
         keep_alive(socket)
     }
 
-    /// Does what is due: attempts again, drops what took too long.
+    /// Starts attempts that are due, ends those that took too long; gives the number of both.
     pub(crate) fn run_timers(&mut self) -> usize {
-        if self.pending.is_empty() && self.guests.deadline().is_none() {
+        if self.connecting.is_empty() && self.pending_connections.deadline().is_none() {
             return 0;
         }
         let now = Instant::now();
-        self.guest_timers(now);
+        self.pending_timers(now);
         let mut work = 0;
-        for peer in std::mem::take(&mut self.pending) {
+        for peer in std::mem::take(&mut self.connecting) {
             match &self.link(Peer(peer)).phase {
-                Phase::Waiting(at) if *at <= now => {
+                Phase::AwaitRetry(at) if *at <= now => {
                     work += 1;
                     self.dial(Peer(peer));
                 }
                 Phase::Dialing(dial) if dial.opening.is_some() && now >= dial.since + CONNECT => {
                     work += 1;
                     self.failed(Peer(peer), &Failure::Io(std::io::ErrorKind::TimedOut.into()));
-                    self.pending.push(peer);
+                    self.connecting.push(peer);
                 }
-                Phase::Waiting(_) | Phase::Dialing(_) => self.pending.push(peer),
+                Phase::AwaitRetry(_) | Phase::Dialing(_) => self.connecting.push(peer),
                 Phase::Idle | Phase::Up(_) | Phase::Down => {}
             }
         }
@@ -182,15 +183,15 @@ impl Tcp {
 
     pub(crate) fn earliest_timer(&self) -> Option<Instant> {
         let of_peer = |&peer: &u32| match &self.links.get(peer as usize)?.as_ref()?.phase {
-            Phase::Waiting(at) => Some(*at),
+            Phase::AwaitRetry(at) => Some(*at),
             Phase::Dialing(dial) if dial.opening.is_some() => Some(dial.since + CONNECT),
             _ => None,
         };
-        self.pending.iter().filter_map(of_peer).chain(self.guests.deadline()).min()
+        self.connecting.iter().filter_map(of_peer).chain(self.pending_connections.deadline()).min()
     }
 }
 
-/// A host that vanishes says nothing: has the system ask, also before the handshake is over.
+/// Has the system probe the peer's host (a host that vanishes sends nothing), also during the handshake.
 fn keep_alive(socket: &TcpStream) -> std::io::Result<()> {
     sockopt::set_socket_keepalive(socket, true)?;
     sockopt::set_tcp_keepidle(socket, Duration::from_secs(30))?;
@@ -208,8 +209,8 @@ mod tests {
     #[test]
     fn a_host_that_vanishes_during_the_handshake_is_noticed() {
         let new = |me| Tcp::new(Peer(me), 2, 7, [1; 32], Default::default()).expect("a fabric");
-        let ((mut dialer, _), (_silent, card)) = (new(0), new(1));
-        dialer.connect(Peer(1), &card).expect("a good card");
+        let ((mut dialer, _), (_silent, business_card)) = (new(0), new(1));
+        dialer.connect(Peer(1), &business_card).expect("a good card");
         let head = Head { class: Class::P2p, kind: 0, aux: 0, a: 0, b: 0, ctx: 0 };
         assert!(dialer.send_short(Peer(1), &head, &[]).is_err(), "nobody has answered");
         let Phase::Dialing(dial) = &dialer.link(Peer(1)).phase else { panic!("it is dialing") };

@@ -12,44 +12,44 @@ use mio::net::TcpListener;
 use mio::unix::SourceFd;
 use mio::{Events, Interest};
 
-use crate::card;
+use crate::business_card;
 use crate::frame::{MAX_BODY, PIECE};
-use crate::guests::Guests;
 use crate::link::{Link, Phase};
 use crate::options::{Error, Options};
+use crate::pending_connections::PendingConnections;
 use crate::pool::Pool;
 use crate::stream::{Received, Stream};
 
 /// Largest body of a short frame, bytes: written straight from the caller's slice.
 const MAX_SHORT: usize = 4096;
 
-/// Messages up to this size are one frame, bytes: a question and its answer take as long as some 64 KiB, and who waits for
-/// a message has it written where it goes. From 1 MiB on they cost nothing, as the first piece leaves meanwhile.
+/// Messages up to this size are one frame, bytes: RTS and reply take as long as some 64 KiB, and an awaited message is
+/// written straight to its buffer. From 1 MiB on the round trip costs nothing, as the first piece leaves meanwhile.
 const EAGER: usize = 256 * 1024;
 
 /// Bytes read at once.
-const SCRATCH: usize = 256 * 1024;
+const READ_BUFFER: usize = 256 * 1024;
 
-/// So many of the peers that were heard last are looked at by reading their sockets, without asking the
-/// system which sockets have something.
+/// Number of hot peers, those heard last: their sockets are read without asking the system first which sockets
+/// have something.
 const HOT: usize = 4;
 
-/// So many looks at a hot peer that give nothing make it cold.
+/// A hot peer becomes cold after this many reads in a row that find nothing.
 const COLD: u32 = 100;
 
-/// While there are hot peers, every so many polls the system is asked about all the others.
-const LOOK_EVERY: u32 = 8;
+/// While there are hot peers, the system is asked about all other sockets once in this many polls.
+const ASK_EVERY: u32 = 8;
 
-/// The same while all that are connected are hot: only strangers call.
-const LOOK_RARELY: u32 = 64;
+/// Once in this many polls while all connected peers are hot: only new connections can come then.
+const ASK_RARELY: u32 = 64;
 
-/// Most peers that one poll reads from, hot ones apart.
+/// Most peers that one poll reads from besides the hot ones.
 const MOST_PEERS: usize = 16;
 
-/// What an event is about: the kind in the upper bits, a number in the lower 32.
+/// An event token: the kind of its source in the upper bits, the source's number in the lower 32.
 pub(crate) const KIND: usize = 1 << 32;
 pub(crate) const LISTENER: usize = KIND;
-pub(crate) const GUEST: usize = 2 * KIND;
+pub(crate) const PENDING: usize = 2 * KIND;
 const WATCHED: usize = 3 * KIND;
 
 /// Messages over TCP connections, made on first contact. See the [crate] for the protocol.
@@ -62,37 +62,38 @@ pub struct Tcp {
     pub(crate) poll: mio::Poll,
     events: Events,
     pub(crate) listeners: Vec<TcpListener>,
-    pub(crate) guests: Guests,
+    pub(crate) pending_connections: PendingConnections,
     pub(crate) links: Vec<Option<Box<Link>>>,
-    /// Peers that there are connections with.
+    /// Number of peers that are connected.
     pub(crate) connected: usize,
-    /// Peers heard last, latest first, and how often since then there was nothing of them.
+    /// Hot peers (heard last), latest first, each with the number of its reads since then that found nothing.
     hot: Vec<(u32, u32)>,
-    /// Peers whose sockets have something to say.
+    /// Peers whose sockets have an event to handle.
     ready: VecDeque<u32>,
     /// Peers with bytes to send.
     backlog: Vec<u32>,
-    /// Peers that we are connecting to.
-    pub(crate) pending: Vec<u32>,
-    /// Peers that were given up, and why: to be told by the next poll.
-    pub(crate) fallen: Vec<(Peer, String)>,
+    /// Peers to connect to: an attempt is under way, or will be.
+    pub(crate) connecting: Vec<u32>,
+    /// Peers that were given up, and why: the next poll reports them to the sink.
+    pub(crate) lost: Vec<(Peer, String)>,
+    /// Peers whose business cards are needed: see [`Fabric::wanted`].
     wanted: VecDeque<Peer>,
     pub(crate) pool: Pool,
-    scratch: Box<[u8]>,
-    /// A socket with bytes to send is full.
-    stuck: bool,
+    read_buffer: Box<[u8]>,
+    /// The socket of a peer in `backlog` is full.
+    socket_full: bool,
     armed: bool,
-    /// A watched descriptor had something since the last poll.
-    foreign: bool,
+    /// A watched descriptor had input since the last poll.
+    watched_ready: bool,
     polls: u32,
-    /// Peers that bursts go to: see `burst`.
+    /// Peers to which a burst is under way: see `burst`.
     bursts: Vec<u32>,
     /// Peers that are owed an acknowledgement.
     owed: Vec<u32>,
 }
 
 impl Tcp {
-    /// The fabric of process `me` among `size`, listening, and the card that its peers need. All processes of the
+    /// The fabric of process `me` among `size`, listening, and the business card that its peers need. All processes of the
     /// job have the same `job` and `secret`.
     ///
     /// # Errors
@@ -111,7 +112,7 @@ impl Tcp {
             size,
             job,
             secret,
-            guests: Guests::new(&options),
+            pending_connections: PendingConnections::new(&options),
             options,
             poll,
             events: Events::with_capacity(256),
@@ -121,24 +122,24 @@ impl Tcp {
             hot: Vec::with_capacity(HOT + 1),
             ready: VecDeque::new(),
             backlog: Vec::new(),
-            pending: Vec::new(),
-            fallen: Vec::new(),
+            connecting: Vec::new(),
+            lost: Vec::new(),
             wanted: VecDeque::new(),
             pool: Pool::default(),
-            scratch: vec![0; SCRATCH].into_boxed_slice(),
-            stuck: false,
+            read_buffer: vec![0; READ_BUFFER].into_boxed_slice(),
+            socket_full: false,
             armed: false,
-            foreign: false,
+            watched_ready: false,
             polls: 0,
             bursts: Vec::new(),
             owed: Vec::new(),
         };
-        Ok((tcp, card::encode(&addresses)))
+        Ok((tcp, business_card::encode(&addresses)))
     }
 
-    /// From now on, input at `fd` ends [`Fabric::sleep`] too (a doorbell, the launcher's socket), and counts as
-    /// something that happened in [`Fabric::poll`]; reading it is up to the caller. What is there already counts
-    /// as new, also if the descriptor is watched already. It stays open until [`Tcp::unwatch`].
+    /// From now on, input at `fd` (a doorbell, the launcher's socket) also ends [`Fabric::sleep`], and
+    /// [`Fabric::poll`] counts it as an event; reading it is up to the caller. Input that is there already counts
+    /// as new, even if the descriptor is watched already. `fd` must stay open until [`Tcp::unwatch`].
     ///
     /// # Errors
     /// If the system refuses (a descriptor that cannot be waited for).
@@ -152,8 +153,8 @@ impl Tcp {
         }
     }
 
-    /// A descriptor that becomes readable when something arrives, to sleep on while the fabric itself is in
-    /// other hands. What a poll has seen does not count any more: arm, poll until nothing happens, then sleep.
+    /// A descriptor that becomes readable when something arrives: a thread can sleep on it while another one uses the
+    /// fabric. Events that a poll has seen do not make it readable: arm, poll until nothing happens, then sleep.
     ///
     /// # Errors
     /// If the process has no descriptor left.
@@ -182,16 +183,16 @@ impl Tcp {
         self.links[at].get_or_insert_default()
     }
 
-    /// Has the next poll look at a peer.
-    pub(crate) fn flag(&mut self, peer: u32) {
+    /// Has the next poll handle a peer.
+    pub(crate) fn mark_ready(&mut self, peer: u32) {
         if let Some(Some(link)) = self.links.get_mut(peer as usize)
-            && !std::mem::replace(&mut link.flagged, true)
+            && !std::mem::replace(&mut link.in_ready, true)
         {
             self.ready.push_back(peer);
         }
     }
 
-    /// Sends through `send` if there is a connection; otherwise sees that there will be one.
+    /// Sends through `send` if the peer is connected; otherwise starts to connect and refuses.
     #[inline]
     fn send(
         &mut self,
@@ -207,7 +208,7 @@ impl Tcp {
         }
         if let Err(refusal) = sent {
             if stream.broken() {
-                self.flag(peer.0);
+                self.mark_ready(peer.0);
             }
             return Err(refusal);
         }
@@ -217,39 +218,40 @@ impl Tcp {
         Ok(())
     }
 
+    /// Starts to connect to a peer, or asks for its business card; gives the refusal for the present send.
     #[cold]
     fn reach(&mut self, peer: Peer) -> Refusal {
         if peer == self.me {
             return Refusal::Down;
         }
         let link = self.link(peer);
-        link.wished = true;
+        link.send_refused = true;
         match link.phase {
             Phase::Down => return Refusal::Down,
             Phase::Idle if !link.addresses.is_empty() => self.dial(peer),
-            Phase::Idle if !std::mem::replace(&mut link.asked, true) => self.wanted.push_back(peer),
+            Phase::Idle if !std::mem::replace(&mut link.card_requested, true) => self.wanted.push_back(peer),
             _ => {}
         }
         Refusal::Busy
     }
 
-    /// Asks the system what happened, and notes it.
-    fn look(&mut self, timeout: Option<Duration>) {
+    /// Asks the system for events and records them, waiting up to `timeout` (`None`: without limit).
+    fn ask_system(&mut self, timeout: Option<Duration>) {
         let mut events = std::mem::replace(&mut self.events, Events::with_capacity(0));
         // An error here can only be an interruption: nothing happened.
         if self.poll.poll(&mut events, timeout).is_ok() {
-            events.iter().for_each(|event| self.note(event));
+            events.iter().for_each(|event| self.record(event));
         }
         self.events = events;
     }
 
-    fn note(&mut self, event: &Event) {
+    fn record(&mut self, event: &Event) {
         let token = event.token().0;
         let number = token & (KIND - 1);
         match token - number {
-            LISTENER => self.guests.calling = true,
-            GUEST => self.guests.flag(number),
-            WATCHED => self.foreign = true,
+            LISTENER => self.pending_connections.accept_due = true,
+            PENDING => self.pending_connections.mark_ready(number),
+            WATCHED => self.watched_ready = true,
             _ => {
                 let stream = self.links.get_mut(number).and_then(|link| link.as_mut()?.stream());
                 if let Some(stream) = stream
@@ -257,7 +259,7 @@ impl Tcp {
                 {
                     stream.unblock();
                 }
-                self.flag(number as u32);
+                self.mark_ready(number as u32);
             }
         }
     }
@@ -266,11 +268,11 @@ impl Tcp {
     fn receive(&mut self, peer: u32, sink: &mut impl Sink, work: &mut usize) -> bool {
         let Some(Some(link)) = self.links.get_mut(peer as usize) else { return false };
         let Some(stream) = link.stream() else { return false };
-        match stream.receive(Peer(peer), &mut self.scratch, &mut self.pool, sink) {
+        match stream.receive(Peer(peer), &mut self.read_buffer, &mut self.pool, sink) {
             Received::Nothing => false,
             Received::Frames(frames) => {
                 *work += frames.max(1);
-                if stream.owes_answer() && !std::mem::replace(&mut link.owed, true) {
+                if stream.owes_ack() && !std::mem::replace(&mut link.in_owed, true) {
                     self.owed.push(peer);
                 }
                 true
@@ -297,38 +299,39 @@ impl Tcp {
                     at += 1;
                 }
                 Some(entry) if entry.0 == peer => drop(self.hot.remove(at)),
-                // It is down, and out of the list.
+                // The peer is down, and `receive` has taken it out of the list.
                 _ => {}
             }
         }
         work
     }
 
-    /// Sees to the peers that have something to say: all of them if someone wants to sleep.
+    /// Handles the peers in `ready`: at most [`MOST_PEERS`], but all of them before a sleep (`armed`).
     fn read_ready(&mut self, sink: &mut impl Sink) -> usize {
         let mut work = 0;
         let most = if self.armed { usize::MAX } else { MOST_PEERS };
         for _ in 0..self.ready.len().min(most) {
             let Some(peer) = self.ready.pop_front() else { break };
             let Some(Some(link)) = self.links.get_mut(peer as usize) else { continue };
-            link.flagged = false;
+            link.in_ready = false;
             if matches!(link.phase, Phase::Dialing(_)) {
                 work += self.drive_dial(Peer(peer));
             } else if self.receive(peer, sink, &mut work) {
-                self.flag(peer);
-                self.heat(peer);
+                self.mark_ready(peer);
+                self.make_hot(peer);
             }
         }
         work
     }
 
-    /// Makes a peer the hottest.
-    pub(crate) fn heat(&mut self, peer: u32) {
+    /// Puts a peer first among the hot ones.
+    pub(crate) fn make_hot(&mut self, peer: u32) {
         self.hot.retain(|&(other, _)| other != peer);
         self.hot.insert(0, (peer, 0));
         self.hot.truncate(HOT);
     }
 
+    /// Has the system send what it gathers of all bursts.
     fn end_bursts(&mut self) {
         for peer in self.bursts.drain(..) {
             let link = self.links.get_mut(peer as usize).and_then(Option::as_mut);
@@ -338,25 +341,26 @@ impl Tcp {
         }
     }
 
+    /// Acknowledges frames to the peers in `owed`, except where it is too early.
     fn acknowledge(&mut self) {
         let (links, hurry, now) = (&mut self.links, self.armed, Instant::now());
         self.owed.retain(|&peer| {
             let Some(link) = &mut links[peer as usize] else { return false };
-            link.owed = link.stream().is_some_and(|stream| !stream.acknowledge(now, hurry));
-            link.owed
+            link.in_owed = link.stream().is_some_and(|stream| !stream.acknowledge(now, hurry));
+            link.in_owed
         });
     }
 
     fn write_backlog(&mut self) -> usize {
         let (links, pool) = (&mut self.links, &mut self.pool);
-        let (mut work, mut stuck) = (0, false);
+        let (mut work, mut socket_full) = (0, false);
         let mut broken = Vec::new();
         self.backlog.retain(|&peer| {
             let Some(link) = &mut links[peer as usize] else { return false };
             let left = link.stream().map_or(0, |stream| {
                 let before = stream.unsent();
                 stream.flush(pool);
-                stuck |= stream.blocked();
+                socket_full |= stream.blocked();
                 if stream.broken() {
                     broken.push(peer);
                 }
@@ -366,15 +370,15 @@ impl Tcp {
             link.in_backlog = left > 0;
             left > 0
         });
-        self.stuck = stuck;
-        broken.into_iter().for_each(|peer| self.flag(peer));
+        self.socket_full = socket_full;
+        broken.into_iter().for_each(|peer| self.mark_ready(peer));
         work
     }
 
-    fn tell_fallen(&mut self, sink: &mut impl Sink) -> usize {
-        let fallen = std::mem::take(&mut self.fallen);
-        fallen.iter().for_each(|(peer, cause)| sink.down(*peer, cause));
-        fallen.len()
+    fn report_lost(&mut self, sink: &mut impl Sink) -> usize {
+        let lost = std::mem::take(&mut self.lost);
+        lost.iter().for_each(|(peer, cause)| sink.down(*peer, cause));
+        lost.len()
     }
 }
 
@@ -395,15 +399,16 @@ impl Fabric for Tcp {
         }
     }
 
-    fn connect(&mut self, peer: Peer, card: &[u8]) -> Result<(), String> {
+    fn connect(&mut self, peer: Peer, business_card: &[u8]) -> Result<(), String> {
         if peer == self.me {
             return Err(format!("peer {} is this process", peer.0));
         }
-        let addresses = card::decode(card).map_err(|bad| format!("peer {}: {bad}", peer.0))?;
+        let addresses =
+            business_card::decode(business_card).map_err(|bad| format!("peer {}: {bad}", peer.0))?;
         let link = self.link(peer);
         link.addresses = addresses;
         link.current = 0;
-        if link.wished && matches!(link.phase, Phase::Idle) {
+        if link.send_refused && matches!(link.phase, Phase::Idle) {
             self.dial(peer);
         }
         Ok(())
@@ -454,8 +459,8 @@ impl Fabric for Tcp {
 
     fn poll(&mut self, sink: &mut impl Sink) -> usize {
         self.polls = self.polls.wrapping_add(1);
-        let every = if self.hot.len() < self.connected { LOOK_EVERY } else { LOOK_RARELY };
-        let look = self.armed || self.stuck || self.hot.is_empty() || self.polls.is_multiple_of(every);
+        let every = if self.hot.len() < self.connected { ASK_EVERY } else { ASK_RARELY };
+        let ask = self.armed || self.socket_full || self.hot.is_empty() || self.polls.is_multiple_of(every);
         if !self.bursts.is_empty() {
             self.end_bursts();
         }
@@ -463,10 +468,10 @@ impl Fabric for Tcp {
             self.acknowledge();
         }
         let mut work = self.read_hot(sink);
-        if look {
-            self.look(Some(Duration::ZERO));
-            work += usize::from(std::mem::take(&mut self.foreign));
-            work += self.welcome();
+        if ask {
+            self.ask_system(Some(Duration::ZERO));
+            work += usize::from(std::mem::take(&mut self.watched_ready));
+            work += self.serve_pending();
             work += self.run_timers();
         }
         if !self.ready.is_empty() {
@@ -475,8 +480,8 @@ impl Fabric for Tcp {
         if !self.backlog.is_empty() {
             work += self.write_backlog();
         }
-        if !self.fallen.is_empty() {
-            work += self.tell_fallen(sink);
+        if !self.lost.is_empty() {
+            work += self.report_lost(sink);
         }
         work
     }
@@ -494,17 +499,17 @@ impl Fabric for Tcp {
     }
 
     fn sleep(&mut self, deadline: Option<Instant>) {
-        let unwritten = !self.backlog.is_empty() && !self.stuck;
-        if self.foreign
+        let unwritten = !self.backlog.is_empty() && !self.socket_full;
+        if self.watched_ready
             || unwritten
             || !self.ready.is_empty()
-            || !self.fallen.is_empty()
-            || self.guests.busy()
+            || !self.lost.is_empty()
+            || self.pending_connections.busy()
         {
             return;
         }
         let earliest = deadline.into_iter().chain(self.next_deadline()).min();
-        self.look(earliest.map(|at| at.saturating_duration_since(Instant::now())));
+        self.ask_system(earliest.map(|at| at.saturating_duration_since(Instant::now())));
     }
 
     fn next_deadline(&self) -> Option<Instant> {
@@ -513,13 +518,13 @@ impl Fabric for Tcp {
 }
 
 impl Drop for Tcp {
-    /// Says farewell to all peers; what they have not taken yet gets at most a second for all together.
+    /// Says farewell to all peers. Bytes that the peers have not taken yet get at most one second, for all peers together.
     fn drop(&mut self) {
         let end = Instant::now() + Duration::from_secs(1);
         for link in std::mem::take(&mut self.links).into_iter().flatten() {
             if let Phase::Up(stream) = link.phase {
                 let patience = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero());
-                stream.close(&mut self.scratch, &mut self.pool, patience);
+                stream.close(&mut self.read_buffer, &mut self.pool, patience);
             }
         }
     }

@@ -1,15 +1,15 @@
 //! Frames on the wire: a length, the head, the body. Pure: bytes in, frames out.
 //!
 //! The length (4 bytes, little-endian) counts head and body; its highest bit asks for an acknowledgement at once
-//! ([`press`]). A length of 0 is the farewell that a peer says before it closes.
+//! ([`request_ack`]). A length of 0 is the farewell that a peer says before it closes.
 
 use banyan_transport::Head;
 
-/// Bytes in a packet of the loopback device, after the heads of IP and of TCP with its timestamps.
+/// Payload bytes in a packet of the loopback device, less the headers of IP and of TCP with its timestamps.
 const PACKET: usize = 65535 - 20 - 32;
 
-/// Body of the frames of long messages, bytes: the frame fills its packets. One for a few bytes more costs what a full one
-/// does.
+/// Body of the frames of long messages, bytes: the frame fills its packets, as a packet for a few bytes costs as much as a
+/// full one.
 pub const PIECE: usize = 5 * PACKET - OVERHEAD;
 
 /// Largest body, bytes.
@@ -27,8 +27,8 @@ pub const MAX_FRAME: usize = OVERHEAD + MAX_BODY;
 /// The farewell.
 pub const BYE: [u8; PREFIX] = [0; PREFIX];
 
-/// The bit of the length that asks for an acknowledgement.
-const PRESSED: u32 = 1 << 31;
+/// The bit of the length that asks the receiver for an acknowledgement.
+const ACK_REQUESTED: u32 = 1 << 31;
 
 /// What begins at the first byte of some input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,7 +37,7 @@ pub enum Decoded<'a> {
     Frame(Head, &'a [u8]),
     /// The peer leaves.
     Bye,
-    /// Not there yet: this many bytes in all are needed to know more (at most [`MAX_FRAME`]).
+    /// The frame is not complete: this many bytes in all are needed to know more (at most [`MAX_FRAME`]).
     Need(usize),
 }
 
@@ -62,7 +62,7 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded<'_>, Malformed> {
     if length == 0 {
         return Ok(Decoded::Bye);
     }
-    let size = (length & !PRESSED) as usize;
+    let size = (length & !ACK_REQUESTED) as usize;
     if !(Head::BYTES..=Head::BYTES + MAX_BODY).contains(&size) {
         return Err(Malformed::Length(length));
     }
@@ -76,14 +76,14 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded<'_>, Malformed> {
     }
 }
 
-/// The head of the frame that begins at the first byte, and what is there of its body. None if the head is not there
-/// whole, or none.
+/// The head of the frame that begins at the first byte, and the part of its body that is there. `None` if the head is
+/// incomplete or of an unknown class.
 pub fn head(bytes: &[u8]) -> Option<(Head, &[u8])> {
     let (front, body) = bytes.split_at_checked(OVERHEAD)?;
     Some((Head::decode(front.last_chunk()?)?, body))
 }
 
-/// What stands in front of a body of `len` bytes.
+/// Length and head of a frame, to be sent before its body of `len` bytes.
 #[inline]
 pub fn prefix(head: &Head, len: usize) -> [u8; OVERHEAD] {
     let mut out = [0; OVERHEAD];
@@ -92,16 +92,16 @@ pub fn prefix(head: &Head, len: usize) -> [u8; OVERHEAD] {
     out
 }
 
-/// Has the frame ask its receiver to acknowledge it at once: what follows it waits for that (see `burst`).
+/// Has the frame ask its receiver to acknowledge it at once: the frames after it wait for that (see `burst`).
 #[inline]
-pub fn press(prefix: &mut [u8; OVERHEAD]) {
-    prefix[PREFIX - 1] |= (PRESSED >> 24) as u8;
+pub fn request_ack(prefix: &mut [u8; OVERHEAD]) {
+    prefix[PREFIX - 1] |= (ACK_REQUESTED >> 24) as u8;
 }
 
 /// True if the whole frame that begins at the first byte asks for an acknowledgement.
 #[inline]
-pub fn is_pressed(frame: &[u8]) -> bool {
-    frame[PREFIX - 1] & (PRESSED >> 24) as u8 != 0
+pub fn requests_ack(frame: &[u8]) -> bool {
+    frame[PREFIX - 1] & (ACK_REQUESTED >> 24) as u8 != 0
 }
 
 #[cfg(test)]
@@ -123,12 +123,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_frame_is_read_as_it_was_written(head in head(), body: Vec<u8>, after: Vec<u8>, pressed: bool) {
+        fn a_frame_is_read_as_it_was_written(head in head(), body: Vec<u8>, after: Vec<u8>, requested: bool) {
             let mut prefix = prefix(&head, body.len());
-            if pressed {
-                press(&mut prefix);
+            if requested {
+                request_ack(&mut prefix);
             }
-            prop_assert_eq!(is_pressed(&prefix), pressed);
+            prop_assert_eq!(requests_ack(&prefix), requested);
             let mut bytes = prefix.to_vec();
             bytes.extend(&body);
             for cut in 0..bytes.len() {
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn impossible_lengths_and_classes_are_refused() {
-        for length in [1, 19, (20 + MAX_BODY + 1) as u32, u32::MAX, PRESSED, PRESSED | 19] {
+        for length in [1, 19, (20 + MAX_BODY + 1) as u32, u32::MAX, ACK_REQUESTED, ACK_REQUESTED | 19] {
             assert_eq!(decode(&length.to_le_bytes()), Err(Malformed::Length(length)));
         }
         let mut bytes = [0; OVERHEAD];

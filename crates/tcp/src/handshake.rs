@@ -3,12 +3,12 @@
 //!
 //! Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s (revision 34 of the Noise protocol), the secret as pre-shared key:
 //!
-//! 1. *opening*, from who connects, with its [`Hello`];
-//! 2. *answer*, with the [`Hello`] of the other side, which accepts or refuses;
+//! 1. *opening*, from the connecting side, with its [`Hello`];
+//! 2. *answer*, with the [`Hello`] of the accepting side, which accepts or refuses;
 //! 3. *proof*: an empty sealed message, so that a recorded opening, replayed, gets nowhere;
 //! 4. *confirmation*: an empty sealed message; from now on frames may follow, in both directions.
 //!
-//! Each message goes behind its length (2 bytes, little-endian).
+//! Each message follows its length (2 bytes, little-endian).
 
 use banyan_transport::Peer;
 use snow::{HandshakeState, TransportState};
@@ -19,26 +19,26 @@ pub const MAX_MESSAGE: usize = 128;
 const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 const PROLOGUE: &[u8] = b"banyan tcp 1";
 
-/// Whether a connection is taken.
+/// Whether a connection is accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Answer {
-    /// Yes. Also what an opening carries.
+    /// Accepted. An opening carries this, too.
     Accept = 1,
-    /// No: there is, or will be, another one between the two.
+    /// Refused: the two peers have, or will have, another connection.
     Duplicate = 2,
 }
 
-/// Who speaks, to whom, in which job.
+/// The sender, the receiver and the job of a handshake message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hello {
     /// The job's number.
     pub job: u64,
-    /// Who speaks.
+    /// The peer that sends this hello.
     pub from: Peer,
-    /// Who is meant.
+    /// The peer that it is sent to.
     pub to: Peer,
-    /// Whether the connection is taken.
+    /// Whether the sender accepts the connection.
     pub answer: Answer,
 }
 
@@ -80,49 +80,52 @@ pub fn message_length(bytes: &[u8]) -> Result<Option<usize>, Fault> {
     }
 }
 
-/// Why the other side is not who it should be.
+/// Why a handshake failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Fault {
-    /// Nobody of ours sends such a message.
+    /// The length of a message is not one of this protocol.
     #[error("it sent a handshake message of {0} bytes: it does not speak our protocol")]
     Length(usize),
-    /// It does not know the secret, or a message was changed on the way.
+    /// The other side does not know the secret, or a message was changed on the way.
     #[error("it did not prove to know the secret of this job")]
     Unproven,
-    /// It knows the secret but is someone else.
+    /// The other side knows the secret, but what it sent is no hello.
+    #[error("it sent a malformed hello: it does not speak our version of the protocol")]
+    Malformed,
+    /// The other side knows the secret but is not the process that was expected.
     #[error("it is another process than expected")]
-    Stranger,
+    WrongPeer,
     /// The cryptographic library failed on our side.
     #[error("the handshake could not be made: {0}")]
     Local(String),
 }
 
-/// One side of a handshake, named for what it waits for.
+/// One side of a handshake. Each state is named for the message that it awaits.
 pub enum Handshake {
-    /// Accepting side, nothing heard yet.
+    /// Accepting side, nothing received yet.
     Opening(Box<HandshakeState>),
-    /// Accepting side, opening heard: [`Handshake::answer`] is due.
+    /// Accepting side, opening received: [`Handshake::answer`] is to be called.
     Verdict(Box<HandshakeState>, Hello),
-    /// Connecting side, opening sent: what is expected to be answered.
+    /// Connecting side, opening sent: the hello that the answer must carry.
     Answer(Box<HandshakeState>, Hello),
     /// Accepting side, answer sent.
     Proof(Box<TransportState>, Peer),
     /// Connecting side, proof sent.
     Confirmation(Box<TransportState>),
-    /// Nothing more to come.
+    /// The handshake is over.
     Over,
 }
 
-/// What a message meant.
+/// What a received message means.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Heard {
-    /// Accepting side: someone who knows the secret asks; [`Handshake::answer`] is due.
+    /// Accepting side: a peer that knows the secret (or replays an opening) connects; [`Handshake::answer`] is to be called.
     Asked(Hello),
-    /// Connecting side: taken; send these bytes and wait for the confirmation.
+    /// Connecting side: accepted; send these bytes and wait for the confirmation.
     Accepted(Vec<u8>),
-    /// Connecting side: not taken, since there is another connection.
+    /// Connecting side: refused, since there is another connection.
     Refused,
-    /// Accepting side: this peer is there; send these bytes, then frames may follow.
+    /// Accepting side: the other side is proven to be this peer; send these bytes, then frames may follow.
     Proven(Peer, Vec<u8>),
     /// Connecting side: frames may follow.
     Confirmed,
@@ -142,22 +145,22 @@ impl Handshake {
         Ok(Handshake::Opening(Box::new(builder(secret)?.build_responder().map_err(local)?)))
     }
 
-    /// Takes a message (without its length). After an error the handshake is over.
+    /// Handles a received message (without its length). After an error the handshake is over.
     pub fn hear(&mut self, message: &[u8]) -> Result<Heard, Fault> {
         let mut payload = [0; MAX_MESSAGE];
         let unproven = |_| Fault::Unproven;
         match std::mem::replace(self, Handshake::Over) {
             Handshake::Opening(mut state) => {
                 let len = state.read_message(message, &mut payload).map_err(unproven)?;
-                let hello = Hello::decode(&payload[..len]).ok_or(Fault::Stranger)?;
+                let hello = Hello::decode(&payload[..len]).ok_or(Fault::Malformed)?;
                 *self = Handshake::Verdict(state, hello);
                 Ok(Heard::Asked(hello))
             }
             Handshake::Answer(mut state, expected) => {
                 let len = state.read_message(message, &mut payload).map_err(unproven)?;
-                let hello = Hello::decode(&payload[..len]).ok_or(Fault::Stranger)?;
+                let hello = Hello::decode(&payload[..len]).ok_or(Fault::Malformed)?;
                 if (Hello { answer: expected.answer, ..hello }) != expected {
-                    return Err(Fault::Stranger);
+                    return Err(Fault::WrongPeer);
                 }
                 if hello.answer == Answer::Duplicate {
                     return Ok(Heard::Refused);
@@ -179,15 +182,15 @@ impl Handshake {
         }
     }
 
-    /// Answers who asked; gives the bytes to send. Without an opening, or after a refusal, the handshake is over.
+    /// Answers the opening; gives the bytes to send. After a refusal, or if there was no opening, the handshake is over.
     pub fn answer(&mut self, answer: Answer) -> Result<Vec<u8>, Fault> {
-        let Handshake::Verdict(mut state, asked) = std::mem::replace(self, Handshake::Over) else {
+        let Handshake::Verdict(mut state, opening) = std::mem::replace(self, Handshake::Over) else {
             return Err(Fault::Unproven);
         };
-        let hello = Hello { job: asked.job, from: asked.to, to: asked.from, answer };
+        let hello = Hello { job: opening.job, from: opening.to, to: opening.from, answer };
         let message = sealed(|out| state.write_message(&hello.encode(), out))?;
         if answer == Answer::Accept {
-            *self = Handshake::Proof(Box::new(state.into_transport_mode().map_err(local)?), asked.from);
+            *self = Handshake::Proof(Box::new(state.into_transport_mode().map_err(local)?), opening.from);
         }
         Ok(message)
     }
@@ -198,7 +201,7 @@ fn builder(secret: &[u8; 32]) -> Result<snow::Builder<'_>, Fault> {
     snow::Builder::new(pattern).prologue(PROLOGUE).and_then(|b| b.psk(0, secret)).map_err(local)
 }
 
-/// A message behind its length.
+/// The message that `write` makes, with its length in front.
 fn sealed(write: impl FnOnce(&mut [u8]) -> Result<usize, snow::Error>) -> Result<Vec<u8>, Fault> {
     let mut message = vec![0; 2 + MAX_MESSAGE];
     let len = write(&mut message[2..]).map_err(local)?;
@@ -268,13 +271,13 @@ mod tests {
     }
 
     #[test]
-    fn someone_else_is_noticed() {
+    fn another_process_than_expected_is_refused() {
         let (mut a, opening) = Handshake::connect(&SECRET, HELLO).unwrap();
         let mut state = builder(&SECRET).unwrap().build_responder().unwrap();
         state.read_message(inner(&opening), &mut [0; MAX_MESSAGE]).unwrap();
         let hello = Hello { job: 5, from: Peer(3), to: Peer(1), answer: Answer::Accept };
         let answer = sealed(|out| state.write_message(&hello.encode(), out)).unwrap();
-        assert_eq!(a.hear(inner(&answer)), Err(Fault::Stranger));
+        assert_eq!(a.hear(inner(&answer)), Err(Fault::WrongPeer));
     }
 
     proptest! {

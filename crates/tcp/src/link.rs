@@ -1,4 +1,4 @@
-//! [`Link`]: what is known of one peer, and how far the connection to it is.
+//! [`Link`]: what is known of one peer, and the state of the connection to it.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -11,39 +11,39 @@ use crate::talk::Talk;
 #[derive(Default)]
 pub(crate) struct Link {
     pub(crate) phase: Phase,
-    /// Where it listens; empty until its card comes.
+    /// Where it listens; empty until its business card comes.
     pub(crate) addresses: Vec<SocketAddr>,
-    /// Which of them is tried now.
+    /// Index of the address that is tried now.
     pub(crate) current: usize,
-    /// A send was tried: connect as soon as that is possible.
-    pub(crate) wished: bool,
-    /// Its card was asked for.
-    pub(crate) asked: bool,
-    /// The guest that is accepted as this peer's connection, unless it goes before its proof.
-    pub(crate) guest: Option<usize>,
+    /// A send to it was refused for want of a connection: connect as soon as its addresses are known.
+    pub(crate) send_refused: bool,
+    /// Its business card was asked for, once.
+    pub(crate) card_requested: bool,
+    /// Number of the pending connection that was accepted as this peer's, until its proof comes or it is dropped.
+    pub(crate) pending: Option<usize>,
     /// Since when no attempt has succeeded, and how long to wait before the next.
     pub(crate) failing: Option<(Instant, Duration)>,
-    /// It is in the list of those to look at.
-    pub(crate) flagged: bool,
-    /// It is in the list of those with bytes to send.
+    /// It is in [`Tcp`](crate::Tcp)'s list `ready`.
+    pub(crate) in_ready: bool,
+    /// It is in the list of peers with bytes to send.
     pub(crate) in_backlog: bool,
-    /// It is in the list of those that are owed an acknowledgement.
-    pub(crate) owed: bool,
+    /// It is in the list of peers that are owed an acknowledgement.
+    pub(crate) in_owed: bool,
 }
 
-/// How far the connection is.
+/// State of the connection to a peer.
 #[derive(Default)]
 pub(crate) enum Phase {
-    /// There is none.
+    /// No connection, and none is being made.
     #[default]
     Idle,
-    /// We connect.
+    /// This process is connecting.
     Dialing(Box<Dial>),
-    /// We connect again at this time.
-    Waiting(Instant),
-    /// There is one.
+    /// This process connects again at this time.
+    AwaitRetry(Instant),
+    /// Connected and proven.
     Up(Box<Stream>),
-    /// There was one, or none could be made: there will be none.
+    /// The connection ended, or none could be made: no further attempt is made.
     Down,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Dial {
 }
 
 impl Dial {
-    /// Our proof is out: the other side may count on this connection already.
+    /// Our proof is sent: the other side may rely on this connection already.
     pub(crate) fn committed(&self) -> bool {
         matches!(self.talk.handshake, Handshake::Confirmation(_))
     }
@@ -74,7 +74,7 @@ impl Link {
         self.addresses.get(self.current).copied()
     }
 
-    /// Waits longer after each failure, and tries the next address. `None`: patience is at an end.
+    /// When to try the next address; the pause doubles with each failure. `None`: attempts have failed for `patience`.
     pub(crate) fn next_try(&mut self, now: Instant, patience: Duration) -> Option<Instant> {
         const SHORTEST: Duration = Duration::from_millis(1);
         const LONGEST: Duration = Duration::from_millis(250);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use mio::net::TcpListener;
 use mio::{Interest, Registry, Token};
 
-use crate::card::MAX_ADDRESSES;
+use crate::business_card::MAX_ADDRESSES;
 use crate::fabric::LISTENER;
 
 /// How the fabric behaves.
@@ -17,22 +17,22 @@ pub struct Options {
     pub listen: Vec<IpAddr>,
     /// Bytes that may wait for one peer before sends to it are refused.
     pub queue: usize,
-    /// How long a connection at the listening ports may take to prove itself.
+    /// How long a connection at the listening ports may take to prove that it belongs to the job.
     pub proof: Duration,
-    /// How many connections at the listening ports may be unproven at a time; beyond that the oldest goes.
-    pub strangers: usize,
-    /// How long a peer may be out of reach, attempts failing, before it counts as gone.
+    /// How many connections at the listening ports may be unproven at a time; beyond that the oldest is dropped.
+    pub max_unproven: usize,
+    /// How long attempts to connect to a peer may fail before it counts as gone.
     pub patience: Duration,
 }
 
 impl Default for Options {
-    /// One machine: the loopback address.
+    /// For a job on one machine: listens at the loopback address.
     fn default() -> Self {
         Options {
             listen: vec![Ipv4Addr::LOCALHOST.into()],
             queue: 512 * 1024,
             proof: Duration::from_secs(5),
-            strangers: 64,
+            max_unproven: 64,
             patience: Duration::from_secs(10),
         }
     }
@@ -53,7 +53,7 @@ pub enum Error {
 }
 
 impl Options {
-    /// Opens the listeners; gives them with the addresses for the card.
+    /// Opens the listeners; gives them with the addresses for the business card.
     pub(crate) fn listen_on(
         &self,
         registry: &Registry,

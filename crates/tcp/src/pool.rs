@@ -1,5 +1,5 @@
-//! Memory that connections use while something is on its way: [`Chunk`]s of one largest frame, kept in a [`Pool`], and
-//! the [`Queue`] of bytes that a socket has not taken yet.
+//! Memory of connections for frames under way: [`Chunk`]s that each hold one largest frame, the [`Pool`] of unused ones,
+//! and the [`Queue`] of bytes that a socket has not written yet.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -19,19 +19,19 @@ impl Chunk {
         &self.bytes[self.start..self.end]
     }
 
-    /// Bytes that fit behind those in use.
+    /// Number of bytes that still fit after those in use.
     pub(crate) fn room(&self) -> usize {
         self.bytes.len() - self.end
     }
 
-    /// Adds `len` bytes, to be written by the caller.
+    /// Appends `len` bytes, for the caller to write.
     pub(crate) fn add(&mut self, len: usize) -> &mut [u8] {
         self.end += len;
         &mut self.bytes[self.end - len..self.end]
     }
 
-    /// Room for `len` more bytes, without using it yet.
-    pub(crate) fn offer(&mut self, len: usize) -> &mut [u8] {
+    /// The room for `len` more bytes, which are not in use until [`Chunk::add`].
+    pub(crate) fn room_for(&mut self, len: usize) -> &mut [u8] {
         &mut self.bytes[self.end..self.end + len]
     }
 
@@ -41,14 +41,14 @@ impl Chunk {
     }
 }
 
-/// Chunks that nobody uses now.
+/// Chunks that no connection uses now.
 #[derive(Default)]
 pub(crate) struct Pool {
     spare: Vec<Chunk>,
 }
 
 impl Pool {
-    /// More than these are given back to the system.
+    /// Most unused chunks that are kept; others are freed.
     const KEPT: usize = 8;
 
     /// An empty chunk.
@@ -70,7 +70,7 @@ impl Pool {
     }
 }
 
-/// Bytes accepted for sending that the socket has not taken yet, in order.
+/// Bytes accepted for sending that the socket has not written yet, in order.
 #[derive(Default)]
 pub(crate) struct Queue {
     chunks: VecDeque<Chunk>,
@@ -78,12 +78,12 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// Bytes in it.
+    /// Number of bytes in the queue.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// True if there are none.
+    /// True if no bytes are in the queue.
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -102,7 +102,7 @@ impl Queue {
         self.add(bytes.len(), pool).copy_from_slice(bytes);
     }
 
-    /// Offers the bytes to `write` once, and drops those that it takes.
+    /// Hands the first bytes to `write` once, and drops those that it writes.
     pub(crate) fn write(
         &mut self,
         pool: &mut Pool,
@@ -114,22 +114,22 @@ impl Queue {
             *piece = IoSlice::new(chunk.used());
             count += 1;
         }
-        let taken = write(&pieces[..count])?;
-        self.drop_front(taken, pool);
-        Ok(taken)
+        let written = write(&pieces[..count])?;
+        self.drop_front(written, pool);
+        Ok(written)
     }
 
-    /// Forgets everything.
+    /// Drops all bytes.
     pub(crate) fn clear(&mut self, pool: &mut Pool) {
         self.drop_front(self.len, pool);
     }
 
-    fn drop_front(&mut self, mut taken: usize, pool: &mut Pool) {
-        self.len -= taken;
+    fn drop_front(&mut self, mut written: usize, pool: &mut Pool) {
+        self.len -= written;
         while let Some(first) = self.chunks.front_mut() {
-            let step = taken.min(first.used().len());
+            let step = written.min(first.used().len());
             first.start += step;
-            taken -= step;
+            written -= step;
             if !first.used().is_empty() {
                 return;
             }
@@ -155,11 +155,11 @@ mod tests {
                 }
                 queue.write(&mut pool, |pieces| {
                     let bytes = pieces.iter().flat_map(|piece| piece.iter());
-                    let taken = bytes.take(take).map(|&byte| {
+                    let written = bytes.take(take).map(|&byte| {
                         assert_eq!(byte, (next_out % 251) as u8);
                         next_out += 1;
                     });
-                    Ok(taken.count())
+                    Ok(written.count())
                 }).unwrap();
                 prop_assert_eq!(queue.len() as u64, next_in - next_out);
                 prop_assert_eq!(queue.is_empty(), queue.chunks.is_empty());

@@ -10,21 +10,21 @@ use banyan_transport::{Head, Peer, Refusal, Sink};
 use mio::net::TcpStream;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg, sockopt};
 
-use crate::burst::{Answer, Burst};
+use crate::burst::{AckState, Burst};
 use crate::frame::{self, Decoded, OVERHEAD};
 use crate::pool::{Chunk, Pool, Queue};
 
-/// A whole frame up to this size is put together on the stack and written by one plain write.
+/// Bytes of the largest frame that is assembled on the stack and written by one plain write.
 const SMALL: usize = 512;
 
-/// A body up to this size may be copied to the queue; a larger one waits at its owner until the queue is empty.
-const QUEUED: usize = 64 * 1024;
+/// Bytes of the largest body that is copied to a queue that is not empty; a larger one is refused until the queue is empty.
+const MAX_QUEUED: usize = 64 * 1024;
 
-/// So much of a body must be missing for its sink to be asked where it goes.
-const PLACED: usize = 4096;
+/// Least number of missing bytes of a body for which the sink is asked for a place in its memory.
+const MIN_PLACED: usize = 4096;
 
-/// So many bytes behind a body that is read where it goes are read with it, and so many first after one: what comes next
-/// is likely to be another such body.
+/// Bytes read beyond a body that is read straight to its place, and bytes of the first read after it: only a few, as the
+/// next frame is likely to have such a body, too.
 const BEHIND: usize = 4096;
 
 /// A proven connection.
@@ -34,15 +34,15 @@ pub(crate) struct Stream {
     queue: Queue,
     /// The beginning of a frame whose rest has not come yet.
     partial: Option<Chunk>,
-    /// A frame whose body goes where its sink says, and whose rest has not come yet.
+    /// A frame whose body is read straight to the place that the sink named, and whose rest has not come yet.
     landing: Option<Landing>,
-    /// How much is read where a frame begins.
+    /// Most bytes of a read that begins with a new frame.
     ahead: usize,
-    /// The socket took less than it was offered: wait until it says that it is writable.
+    /// The socket took nothing: nothing is written until the system reports that it is writable.
     blocked: bool,
     burst: Burst,
-    answer: Answer,
-    /// Writing failed; what the peer sent before is still read.
+    ack: AckState,
+    /// Why writing failed; what the peer sent before is still read.
     broken: Option<String>,
     /// The peer said farewell.
     bye: bool,
@@ -55,18 +55,18 @@ struct Landing {
     done: usize,
 }
 
-/// What a look at the socket gave.
+/// The result of reading once from the socket.
 pub(crate) enum Received {
-    /// There was nothing.
+    /// No bytes were there.
     Nothing,
-    /// Bytes came that made this many frames; there may be more.
+    /// Bytes came that completed this many frames; there may be more bytes.
     Frames(usize),
-    /// The connection is over; why.
+    /// The connection is over, for this reason.
     Over(String),
 }
 
 impl Stream {
-    /// How often what comes in is read, and thrown away, at the close.
+    /// Most reads at the close that discard incoming bytes.
     const DRAINED: usize = 64;
 
     pub(crate) fn new(socket: TcpStream, remote: SocketAddr) -> Stream {
@@ -79,7 +79,7 @@ impl Stream {
             ahead: usize::MAX,
             blocked: false,
             burst: Burst::default(),
-            answer: Answer::default(),
+            ack: AckState::default(),
             broken: None,
             bye: false,
         }
@@ -95,7 +95,7 @@ impl Stream {
         self.blocked
     }
 
-    /// Writing failed: a look at what comes in will tell.
+    /// Writing failed: [`Stream::receive`] reports it when nothing more comes in.
     pub(crate) fn broken(&self) -> bool {
         self.broken.is_some()
     }
@@ -105,29 +105,30 @@ impl Stream {
         self.blocked = false;
     }
 
-    /// Small frames wait in the system until [`Stream::end_burst`], or for the peer to acknowledge others.
+    /// True while small frames wait in the system for [`Stream::end_burst`] or the peer's acknowledgement of earlier ones.
     #[inline]
     pub(crate) fn gathers(&self) -> bool {
         self.burst.gathers()
     }
 
-    /// Has the system send what waits.
+    /// Has the system send the small frames that wait there.
     pub(crate) fn end_burst(&mut self) {
         self.burst.end(&self.socket);
     }
 
     /// The peer waits for an acknowledgement of what was read.
     #[inline]
-    pub(crate) fn owes_answer(&self) -> bool {
-        self.answer.is_owed()
+    pub(crate) fn owes_ack(&self) -> bool {
+        self.ack.is_owed()
     }
 
     /// Acknowledges what was read; false if it is too early for that, and there is no `hurry`.
     pub(crate) fn acknowledge(&mut self, now: Instant, hurry: bool) -> bool {
-        self.answer.give(&self.socket, now, hurry)
+        self.ack.send(&self.socket, now, hurry)
     }
 
-    /// Hands a frame to the system, as far as nothing waits before it and it has room. `round` counts polls.
+    /// Sends a frame: writes it to the socket unless others are queued, and queues the rest, up to `limit` queued
+    /// bytes. `round` is the number of polls so far.
     #[inline]
     pub(crate) fn send(
         &mut self,
@@ -162,7 +163,7 @@ impl Stream {
         self.queued(pool)
     }
 
-    /// As [`Stream::send`], for a body of `len` bytes that `fill` writes.
+    /// Sends a frame like [`Stream::send`], with a body of `len` bytes that `fill` writes.
     pub(crate) fn send_filled(
         &mut self,
         head: &Head,
@@ -180,7 +181,8 @@ impl Stream {
         self.queued(pool)
     }
 
-    /// As [`Stream::send`], for bytes of a user's memory from an offset on: the system takes them from there.
+    /// Sends a frame like [`Stream::send`], with a body of `len` bytes from offset `at` of a user's memory: the system
+    /// copies them from there.
     pub(crate) fn send_from(
         &mut self,
         head: &Head,
@@ -197,7 +199,7 @@ impl Stream {
         }
         if !self.queue.is_empty() {
             let fill = &mut |body: &mut [u8]| memory.read(at, body);
-            return if len > QUEUED {
+            return if len > MAX_QUEUED {
                 Err(Refusal::Busy)
             } else {
                 self.send_filled(head, len, fill, round, limit, pool)
@@ -222,7 +224,7 @@ impl Stream {
     fn prefix(&mut self, head: &Head, len: usize, round: u32) -> [u8; OVERHEAD] {
         let mut prefix = frame::prefix(head, len);
         if self.burst.next(OVERHEAD + len, round, &self.socket) {
-            frame::press(&mut prefix);
+            frame::request_ack(&mut prefix);
         }
         prefix
     }
@@ -250,14 +252,14 @@ impl Stream {
         if full || self.broken.is_some() { Err(Refusal::Busy) } else { Ok(()) }
     }
 
-    /// A frame was queued: write now unless the socket is known to be full.
+    /// Writes what was queued just now, unless the socket is known to be full.
     fn queued(&mut self, pool: &mut Pool) -> Result<(), Refusal> {
-        // Should writing fail, the frame is lost with the peer: that is told by the next poll.
+        // If writing fails, the frame is lost with the peer, which the next poll reports.
         self.flush(pool);
         Ok(())
     }
 
-    /// Bytes written; a full socket counts as 0. A failure is kept for the next poll.
+    /// The number of bytes written; 0 if the socket is full. A failure is kept for the next poll.
     fn judge(&mut self, written: io::Result<usize>) -> Result<usize, Refusal> {
         match written {
             Ok(written) => Ok(written),
@@ -269,11 +271,11 @@ impl Stream {
         }
     }
 
-    /// Reads once what is there, and hands all whole frames to `sink`.
+    /// Reads once from the socket, and hands all whole frames to `sink`.
     pub(crate) fn receive(
         &mut self,
         peer: Peer,
-        scratch: &mut [u8],
+        read_buffer: &mut [u8],
         pool: &mut Pool,
         sink: &mut impl Sink,
     ) -> Received {
@@ -285,18 +287,18 @@ impl Stream {
         let read = match (&self.landing, &mut self.partial) {
             (Some(landing), _) => match sink.place(peer, &landing.head, landing.len) {
                 Some(place) => {
-                    let behind = &mut scratch[..BEHIND];
+                    let behind = &mut read_buffer[..BEHIND];
                     place.receive(self.socket.as_fd(), landing.done as isize, missing, behind)
                 }
-                None => return self.drop_body(peer, missing, scratch, sink),
+                None => return self.drop_body(peer, missing, read_buffer, sink),
             },
             (None, None) => {
-                let ahead = self.ahead.min(scratch.len());
-                self.socket.read(&mut scratch[..ahead])
+                let ahead = self.ahead.min(read_buffer.len());
+                self.socket.read(&mut read_buffer[..ahead])
             }
             (None, Some(partial)) => {
-                let rest = IoSliceMut::new(partial.offer(missing));
-                self.socket.read_vectored(&mut [rest, IoSliceMut::new(scratch)])
+                let rest = IoSliceMut::new(partial.room_for(missing));
+                self.socket.read_vectored(&mut [rest, IoSliceMut::new(read_buffer)])
             }
         };
         let read = match self.judge_read(read) {
@@ -310,13 +312,13 @@ impl Stream {
         if let Some(partial) = &mut self.partial {
             partial.add(missing.min(read));
         }
-        match self.deliver(peer, &scratch[..read.saturating_sub(missing)], pool, sink) {
+        match self.deliver(peer, &read_buffer[..read.saturating_sub(missing)], pool, sink) {
             Ok(frames) => Received::Frames(landed + frames),
             Err(malformed) => Received::Over(format!("{} sent {malformed}", self.remote)),
         }
     }
 
-    /// Bytes that a read gave, or what it says if there are none.
+    /// The number of bytes read, or the result of the read if there are none.
     fn judge_read(&mut self, read: io::Result<usize>) -> Result<usize, Received> {
         match read {
             Ok(0) => Err(Received::Over(self.farewell())),
@@ -327,23 +329,24 @@ impl Stream {
         }
     }
 
-    /// Nobody wants the rest of a body any more.
+    /// Reads and discards part of a body for which the sink has no place any more.
     fn drop_body(
         &mut self,
         peer: Peer,
         missing: usize,
-        scratch: &mut [u8],
+        read_buffer: &mut [u8],
         sink: &mut impl Sink,
     ) -> Received {
-        let most = missing.min(scratch.len());
-        let read = self.socket.read(&mut scratch[..most]);
+        let most = missing.min(read_buffer.len());
+        let read = self.socket.read(&mut read_buffer[..most]);
         match self.judge_read(read) {
             Ok(read) => Received::Frames(self.land(peer, read, sink)),
             Err(nothing) => nothing,
         }
     }
 
-    /// So many more bytes of the body under way came, if one is; gives how many frames that makes.
+    /// Counts `bytes` that were read straight to the place of the body under way, if there is one. Gives 1 if that completes
+    /// its frame, else 0.
     fn land(&mut self, peer: Peer, bytes: usize, sink: &mut impl Sink) -> usize {
         let Some(landing) = &mut self.landing else { return 0 };
         landing.done += bytes;
@@ -356,21 +359,22 @@ impl Stream {
         1
     }
 
-    /// Asks for a place for the body of the frame that begins with `input`, of `size` bytes. True if there is one.
+    /// Asks the sink for a place for the body of the frame of `size` bytes that begins with `input`. True if there is one.
     fn begin_landing(&mut self, peer: Peer, input: &[u8], size: usize, sink: &mut impl Sink) -> bool {
-        if size < input.len() + PLACED {
+        if size < input.len() + MIN_PLACED {
             return false;
         }
         let Some((head, body)) = frame::head(input) else { return false };
         let len = size - OVERHEAD;
         let Some(place) = sink.place(peer, &head, len) else { return false };
         place.write(0, body);
-        self.answer.note(frame::is_pressed(input));
+        self.ack.note(frame::requests_ack(input));
         self.landing = Some(Landing { head, len, done: body.len() });
         self.ahead = BEHIND;
         true
     }
 
+    /// Hands all whole frames of `partial` and `input` to the sink, and keeps the rest; gives the number of frames.
     fn deliver(
         &mut self,
         peer: Peer,
@@ -391,7 +395,7 @@ impl Stream {
                     continue;
                 }
                 Decoded::Frame(head, body) => {
-                    self.answer.note(frame::is_pressed(partial.used()));
+                    self.ack.note(frame::requests_ack(partial.used()));
                     sink.frame(peer, &head, body);
                     frames += 1;
                 }
@@ -402,7 +406,7 @@ impl Stream {
         while !input.is_empty() {
             match frame::decode(input)? {
                 Decoded::Frame(head, body) => {
-                    self.answer.note(frame::is_pressed(input));
+                    self.ack.note(frame::requests_ack(input));
                     sink.frame(peer, &head, body);
                     frames += 1;
                     input = &input[OVERHEAD + body.len()..];
@@ -423,7 +427,7 @@ impl Stream {
         Ok(frames)
     }
 
-    /// Nothing more comes in; if writing failed too, that is the end.
+    /// The result where nothing comes in: the end if writing has failed, else nothing.
     fn nothing(&mut self) -> Received {
         match self.broken.take() {
             Some(cause) => Received::Over(cause),
@@ -431,6 +435,7 @@ impl Stream {
         }
     }
 
+    /// Why the connection was closed by the peer.
     fn farewell(&self) -> String {
         match self.bye {
             true => format!("{}: it has left the job", self.remote),
@@ -438,13 +443,14 @@ impl Stream {
         }
     }
 
-    /// Says farewell and closes; waits at most `patience`, if any, for bytes that the peer's system has not taken.
-    pub(crate) fn close(mut self, scratch: &mut [u8], pool: &mut Pool, patience: Option<Duration>) {
+    /// Says farewell and closes. The close waits at most `patience`, if given, for bytes that the peer's system has not
+    /// taken.
+    pub(crate) fn close(mut self, read_buffer: &mut [u8], pool: &mut Pool, patience: Option<Duration>) {
         self.blocked = false;
         self.send_raw(&frame::BYE, pool);
         // Bytes left unread would turn the close into a reset, which may cost the peer what it has not read yet.
         for _ in 0..Self::DRAINED {
-            if !matches!(self.socket.read(scratch), Ok(1..)) {
+            if !matches!(self.socket.read(read_buffer), Ok(1..)) {
                 break;
             }
         }
@@ -455,7 +461,7 @@ impl Stream {
     }
 }
 
-/// How many bytes the frame that has begun is known to lack.
+/// Bytes that the frame in `partial` is known to lack.
 fn missing(partial: &Chunk) -> usize {
     match frame::decode(partial.used()) {
         Ok(Decoded::Need(needed)) => needed - partial.used().len(),
@@ -463,7 +469,7 @@ fn missing(partial: &Chunk) -> usize {
     }
 }
 
-/// Writes several pieces, with no signal should the peer be gone (`writev` would send one).
+/// Writes several pieces. No SIGPIPE is raised if the peer is gone (`writev` would raise it).
 fn write(socket: &TcpStream, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     uninterrupted(|| Ok(sendmsg(socket, pieces, &mut SendAncillaryBuffer::default(), flags)?))

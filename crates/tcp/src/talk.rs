@@ -29,7 +29,7 @@ impl Talk {
         Talk { socket, handshake, inbox: Vec::new() }
     }
 
-    /// Sends a message of the handshake. It is so short that an empty socket takes it whole.
+    /// Sends a handshake message, which is so short that an empty socket takes it whole.
     pub(crate) fn say(&mut self, message: &[u8]) -> Result<(), Failure> {
         match self.socket.write(message)? {
             written if written == message.len() => Ok(()),
@@ -37,7 +37,7 @@ impl Talk {
         }
     }
 
-    /// Takes the next message, if it is there whole. Reads not a byte more: frames may follow.
+    /// Handles the next message, if it is complete. Reads no byte beyond it: frames may follow.
     pub(crate) fn hear(&mut self) -> Result<Option<Heard>, Failure> {
         let mut buffer = [0; 2 + MAX_MESSAGE];
         loop {

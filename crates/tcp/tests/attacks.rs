@@ -1,12 +1,12 @@
-//! Whoever comes to the listening port, and whatever it does, the job goes on; a peer that breaks the rules or the
-//! connection is reported once.
+//! Whatever a process does at the listening port, the job goes on. A peer that breaks the protocol or its connection is
+//! reported once.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use banyan_tcp::handshake::{Answer, Handshake, Heard, Hello, message_length};
-use banyan_tcp::{Options, Tcp, card, frame};
+use banyan_tcp::{Options, Tcp, business_card, frame};
 use banyan_transport::{Class, Fabric, Get, Head, Peer, Refusal, Sink, Token};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -33,8 +33,8 @@ impl Sink for Inbox {
 }
 
 fn end(me: u32, options: &Options) -> (Tcp, SocketAddr, Vec<u8>) {
-    let (tcp, card) = Tcp::new(Peer(me), 4, JOB, SECRET, options.clone()).unwrap();
-    (tcp, card::decode(&card).unwrap()[0], card)
+    let (tcp, business_card) = Tcp::new(Peer(me), 4, JOB, SECRET, options.clone()).unwrap();
+    (tcp, business_card::decode(&business_card).unwrap()[0], business_card)
 }
 
 fn until(what: &str, mut step: impl FnMut() -> bool) {
@@ -57,10 +57,10 @@ fn during<T: Send>(tcp: &mut Tcp, inbox: &mut Inbox, attack: impl FnOnce() -> T 
     })
 }
 
-/// A frame from a fresh endpoint 1 still gets through to `tcp`, which is 0, and one back.
-fn assert_alive(tcp: &mut Tcp, card: &[u8], inbox: &mut Inbox) {
+/// Checks that frames still pass between a fresh endpoint 1 and `tcp`, which is 0, in both directions.
+fn assert_alive(tcp: &mut Tcp, business_card: &[u8], inbox: &mut Inbox) {
     let (mut peer, _, _) = end(1, &Options::default());
-    peer.connect(Peer(0), card).unwrap();
+    peer.connect(Peer(0), business_card).unwrap();
     let mut back = Inbox::default();
     let (mut sent, mut answered) = (false, false);
     let before = inbox.bodies.len();
@@ -76,7 +76,7 @@ fn assert_alive(tcp: &mut Tcp, card: &[u8], inbox: &mut Inbox) {
     assert_eq!(inbox.lost, []);
 }
 
-/// The other side closes (or resets) this connection.
+/// Waits until the other side closes (or resets) this connection.
 fn assert_closed(mut socket: TcpStream) {
     let _ = socket.read_to_end(&mut Vec::new());
 }
@@ -90,7 +90,7 @@ fn read_message(socket: &mut TcpStream) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Makes a proven connection by hand; `None` if the other side does not want it.
+/// Makes a proven connection by hand; `None` if the other side refuses it.
 fn prove(to: SocketAddr, secret: &[u8; 32], hello: Hello) -> Option<TcpStream> {
     let mut socket = TcpStream::connect(to).unwrap();
     let (mut handshake, opening) = Handshake::connect(secret, hello).unwrap();
@@ -106,8 +106,8 @@ fn hello(from: u32) -> Hello {
 }
 
 #[test]
-fn random_bytes_and_impossible_lengths_are_shrugged_off() {
-    let (mut tcp, address, card) = end(0, &Options::default());
+fn random_bytes_and_impossible_lengths_do_no_harm() {
+    let (mut tcp, address, business_card) = end(0, &Options::default());
     let mut inbox = Inbox::default();
     let both = std::cell::RefCell::new((&mut tcp, &mut inbox));
     let bytes = proptest::collection::vec(any::<u8>(), 2..300);
@@ -130,12 +130,12 @@ fn random_bytes_and_impossible_lengths_are_shrugged_off() {
             assert_closed(socket);
         });
     }
-    assert_alive(&mut tcp, &card, &mut inbox);
+    assert_alive(&mut tcp, &business_card, &mut inbox);
 }
 
 #[test]
 fn a_wrong_secret_or_identity_gets_no_connection() {
-    let (mut tcp, address, card) = end(0, &Options::default());
+    let (mut tcp, address, business_card) = end(0, &Options::default());
     let mut inbox = Inbox::default();
     let others = [
         (&[6; 32], hello(1)),
@@ -149,15 +149,15 @@ fn a_wrong_secret_or_identity_gets_no_connection() {
         let socket = during(&mut tcp, &mut inbox, || prove(address, secret, hello));
         assert!(socket.is_none(), "{hello:?}");
     }
-    assert_alive(&mut tcp, &card, &mut inbox);
+    assert_alive(&mut tcp, &business_card, &mut inbox);
 }
 
 #[test]
 fn a_peer_with_another_secret_is_given_up_with_the_reason() {
-    let (mut tcp, _, card) = end(0, &Options::default());
+    let (mut tcp, _, business_card) = end(0, &Options::default());
     let options = Options { patience: Duration::ZERO, ..Options::default() };
     let (mut other, _) = Tcp::new(Peer(1), 4, JOB, [6; 32], options).unwrap();
-    other.connect(Peer(0), &card).unwrap();
+    other.connect(Peer(0), &business_card).unwrap();
     let (mut inbox, mut lost) = (Inbox::default(), Inbox::default());
     until("the other gives up", || {
         let refused = other.send_short(Peer(0), &HEAD, &[]).unwrap_err();
@@ -167,13 +167,13 @@ fn a_peer_with_another_secret_is_given_up_with_the_reason() {
     });
     assert_eq!(lost.lost.len(), 1);
     assert!(lost.lost[0].1.contains("127.0.0.1:"), "{}", lost.lost[0].1);
-    assert_alive(&mut tcp, &card, &mut inbox);
+    assert_alive(&mut tcp, &business_card, &mut inbox);
 }
 
 #[test]
-fn silent_and_half_said_connections_do_not_keep_others_out() {
-    let options = Options { strangers: 8, ..Options::default() };
-    let (mut tcp, address, card) = end(0, &options);
+fn silent_and_unfinished_connections_do_not_keep_others_out() {
+    let options = Options { max_unproven: 8, ..Options::default() };
+    let (mut tcp, address, business_card) = end(0, &options);
     let mut inbox = Inbox::default();
     let half = &Handshake::connect(&SECRET, hello(1)).unwrap().1[..20];
     let sockets: Vec<TcpStream> = (0..60)
@@ -186,7 +186,7 @@ fn silent_and_half_said_connections_do_not_keep_others_out() {
             socket
         })
         .collect();
-    assert_alive(&mut tcp, &card, &mut inbox);
+    assert_alive(&mut tcp, &business_card, &mut inbox);
     // All but the youngest have been closed to make room.
     for socket in sockets.into_iter().take(50) {
         assert_closed(socket);
@@ -211,7 +211,7 @@ fn unproven_connections_have_a_deadline() {
 
 #[test]
 fn a_replayed_opening_does_not_displace_the_peer() {
-    let (mut tcp, address, card) = end(0, &Options::default());
+    let (mut tcp, address, business_card) = end(0, &Options::default());
     let mut inbox = Inbox::default();
     let recorded = Handshake::connect(&SECRET, hello(1)).unwrap().1;
     let replay = |tcp: &mut Tcp, inbox: &mut Inbox| {
@@ -223,11 +223,11 @@ fn a_replayed_opening_does_not_displace_the_peer() {
         })
     };
     let _before = replay(&mut tcp, &mut inbox);
-    assert_alive(&mut tcp, &card, &mut inbox);
+    assert_alive(&mut tcp, &business_card, &mut inbox);
 }
 
 #[test]
-fn a_proven_peer_that_sends_nonsense_is_down() {
+fn a_proven_peer_that_sends_an_impossible_frame_is_down() {
     let mut long = frame::prefix(&HEAD, 0);
     long[..4].copy_from_slice(&u32::MAX.to_le_bytes());
     let mut unknown = frame::prefix(&HEAD, 0);

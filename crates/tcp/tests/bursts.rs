@@ -43,13 +43,13 @@ impl End {
     }
 }
 
-/// Two ends that have talked to each other: their systems delay acknowledgements.
+/// Two ends that have sent to each other, so that their systems delay acknowledgements.
 fn talking() -> [End; 2] {
     let make = |me| Tcp::new(Peer(me), 2, 1, [9; 32], Options::default()).unwrap();
-    let ((a, _), (b, card)) = (make(0), make(1));
+    let ((a, _), (b, business_card)) = (make(0), make(1));
     let end = |fabric, other| End { fabric, other: Peer(other), sent: 0, inbox: Counter::default() };
     let mut ends = [end(a, 1), end(b, 0)];
-    ends[0].fabric.connect(Peer(1), &card).unwrap();
+    ends[0].fabric.connect(Peer(1), &business_card).unwrap();
     for turn in 0..40 {
         while !ends[turn % 2].send() {
             ends.iter_mut().for_each(End::poll);
@@ -69,7 +69,7 @@ fn a_burst_arrives_soon_while_its_sender_computes() {
     let [mut a, mut b] = talking();
     for round in 0..ROUNDS {
         let start = Instant::now();
-        // From bursts that are none to long ones, read while they are sent.
+        // From a single frame, which is no burst, to long bursts; B reads while A sends.
         for _ in 0..1 + round * 5 {
             assert!(a.send());
             b.poll();
@@ -78,9 +78,9 @@ fn a_burst_arrives_soon_while_its_sender_computes() {
             assert!(start.elapsed() < Duration::from_secs(30), "{} of {} came", b.inbox.0, a.sent);
             b.poll();
         }
-        // The least time that a system delays acknowledgements that nobody asks for.
+        // The least time that a system delays acknowledgements that are not asked for.
         soon += u32::from(start.elapsed() < Duration::from_millis(40));
-        // B says something: it may delay acknowledgements again.
+        // B sends a frame, so its system may delay acknowledgements again.
         assert!(b.send());
         while a.inbox.0 < b.sent {
             a.poll();
@@ -96,7 +96,7 @@ fn a_burst_ends_with_the_next_poll() {
         assert!(a.send());
     }
     a.poll();
-    // All of it is with B's system now, whether or not B acknowledges anything.
+    // All frames have left A now, whether or not B acknowledges any.
     let start = Instant::now();
     while b.inbox.0 < a.sent {
         assert!(start.elapsed() < Duration::from_secs(30), "{} of {} came", b.inbox.0, a.sent);
@@ -105,7 +105,7 @@ fn a_burst_ends_with_the_next_poll() {
 }
 
 #[test]
-fn who_goes_to_sleep_acknowledges_first() {
+fn a_rank_acknowledges_before_it_sleeps() {
     let [mut a, mut b] = talking();
     for _ in 0..3 {
         assert!(a.send());

@@ -6,10 +6,10 @@ use banyan_transport::{Fabric, Peer};
 
 fn ends(n: usize, options: &Options) -> Vec<Tcp> {
     let make = |me| Tcp::new(Peer(me), n as u32, 77, [5; 32], options.clone()).expect("a fabric");
-    let (mut ends, cards): (Vec<Tcp>, Vec<Vec<u8>>) = (0..n as u32).map(make).unzip();
+    let (mut ends, business_cards): (Vec<Tcp>, Vec<Vec<u8>>) = (0..n as u32).map(make).unzip();
     for (me, end) in ends.iter_mut().enumerate() {
-        for (peer, card) in cards.iter().enumerate().filter(|&(peer, _)| peer != me) {
-            end.connect(Peer(peer as u32), card).expect("a card");
+        for (peer, business_card) in business_cards.iter().enumerate().filter(|&(peer, _)| peer != me) {
+            end.connect(Peer(peer as u32), business_card).expect("a card");
         }
     }
     ends

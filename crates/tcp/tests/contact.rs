@@ -1,4 +1,4 @@
-//! First contact: crossing attempts, late proofs, cards that come late, farewells, and watched descriptors.
+//! First contact: crossing attempts, late proofs, business cards that come late, farewells, and watched descriptors.
 
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -29,14 +29,14 @@ impl Sink for Inbox {
 
 fn pair(options: &Options) -> ([Tcp; 2], [Vec<u8>; 2]) {
     let make = |me| Tcp::new(Peer(me), 2, 1, [9; 32], options.clone()).unwrap();
-    let ((a, card_a), (b, card_b)) = (make(0), make(1));
-    ([a, b], [card_a, card_b])
+    let ((a, business_card_a), (b, business_card_b)) = (make(0), make(1));
+    ([a, b], [business_card_a, business_card_b])
 }
 
 fn introduced(options: &Options) -> [Tcp; 2] {
-    let ([mut a, mut b], [card_a, card_b]) = pair(options);
-    a.connect(Peer(1), &card_b).unwrap();
-    b.connect(Peer(0), &card_a).unwrap();
+    let ([mut a, mut b], [business_card_a, business_card_b]) = pair(options);
+    a.connect(Peer(1), &business_card_b).unwrap();
+    b.connect(Peer(0), &business_card_a).unwrap();
     [a, b]
 }
 
@@ -48,7 +48,7 @@ fn until(what: &str, mut step: impl FnMut() -> bool) {
     }
 }
 
-/// Both ends send to each other, in these turns at first, until 20 frames each way are there.
+/// Both ends send to each other, first in the order of `turns`, until 20 frames have arrived each way.
 fn cross(options: &Options, turns: &[(usize, bool)]) {
     let mut ends = introduced(options);
     let mut inbox = [Inbox::default(), Inbox::default()];
@@ -83,15 +83,15 @@ proptest! {
     #[test]
     fn attempts_that_cross_become_one_connection(turns in proptest::collection::vec((0usize..2, any::<bool>()), 0..40)) {
         cross(&Options::default(), &turns);
-        // Guests that are dropped at any moment only cost another attempt.
+        // Pending connections that are dropped at any moment only cost another attempt.
         let proof = Duration::from_micros(500);
         cross(&Options { proof, patience: Duration::from_secs(60), ..Options::default() }, &turns);
     }
 }
 
 #[test]
-fn a_card_is_asked_for_once_and_used_when_it_comes() {
-    let ([mut a, mut b], [_, card_b]) = pair(&Options::default());
+fn a_business_card_is_asked_for_once_and_used_when_it_comes() {
+    let ([mut a, mut b], [_, business_card_b]) = pair(&Options::default());
     let (mut inbox, mut idle) = (Inbox::default(), Inbox::default());
     for _ in 0..3 {
         assert_eq!(a.send_short(Peer(1), &HEAD, b"x"), Err(Refusal::Busy));
@@ -99,7 +99,7 @@ fn a_card_is_asked_for_once_and_used_when_it_comes() {
     }
     assert_eq!((a.wanted(), a.wanted()), (Some(Peer(1)), None));
     assert!(a.connect(Peer(1), b"nonsense").unwrap_err().contains("peer 1"));
-    a.connect(Peer(1), &card_b).unwrap();
+    a.connect(Peer(1), &business_card_b).unwrap();
     until("a frame", || {
         a.poll(&mut idle);
         b.poll(&mut inbox);
@@ -108,7 +108,7 @@ fn a_card_is_asked_for_once_and_used_when_it_comes() {
         }
         !inbox.bodies.is_empty()
     });
-    // The other side needs no card to answer.
+    // The other side needs no business card to answer.
     b.send_short(Peer(0), &HEAD, b"y").unwrap();
     assert_eq!(b.wanted(), None);
 }
@@ -124,7 +124,7 @@ fn a_peer_that_computes_during_the_handshake_connects_later() {
         b.poll(&mut inbox);
         b.next_deadline().is_some()
     });
-    until("b has dropped the silent guest", || {
+    until("b has dropped the silent connection", || {
         b.poll(&mut inbox);
         b.next_deadline().is_none()
     });
@@ -141,10 +141,10 @@ fn a_peer_that_computes_during_the_handshake_connects_later() {
 
 #[test]
 fn a_peer_that_is_not_there_is_given_up() {
-    let ([mut a, b], [_, card]) =
+    let ([mut a, b], [_, business_card]) =
         pair(&Options { patience: Duration::from_millis(20), ..Options::default() });
     drop(b);
-    a.connect(Peer(1), &card).unwrap();
+    a.connect(Peer(1), &business_card).unwrap();
     let mut inbox = Inbox::default();
     until("it is given up", || {
         a.poll(&mut inbox);
@@ -198,7 +198,7 @@ fn a_watched_descriptor_ends_the_sleep() {
     let start = Instant::now();
     let deadline = start + Duration::from_secs(60);
     for before_poll in [false, true] {
-        // Rung before the sleep ends it; seen by a poll it counts as something that happened.
+        // A ring before the sleep ends the sleep; a poll that sees it counts it as an event.
         a.arm();
         bell.write_all(&[1]).unwrap();
         if before_poll {

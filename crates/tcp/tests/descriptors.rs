@@ -1,5 +1,5 @@
-//! A process without free descriptors waits for some, instead of failing. Alone in its file: the limit belongs to the
-//! whole process.
+//! A process without free descriptors waits for some instead of failing. The test is alone in its file because the limit
+//! on descriptors holds for the whole process.
 
 use std::fs::File;
 use std::time::{Duration, Instant};
@@ -27,8 +27,8 @@ impl Sink for Count {
 fn descriptors_that_run_out_only_delay() {
     let options = Options { patience: Duration::from_secs(60), ..Options::default() };
     let make = |me| Tcp::new(Peer(me), 2, 1, [9; 32], options.clone()).unwrap();
-    let ((mut a, _), (mut b, card)) = (make(0), make(1));
-    a.connect(Peer(1), &card).unwrap();
+    let ((mut a, _), (mut b, business_card)) = (make(0), make(1));
+    a.connect(Peer(1), &business_card).unwrap();
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(64), ..limit }).unwrap();
     let mut hoard: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
@@ -42,7 +42,7 @@ fn descriptors_that_run_out_only_delay() {
         }
         from_a.0 == 1
     };
-    // None for the connecting side, then one: none for the accepting side.
+    // No descriptor for the connecting side; then one, which leaves none for the accepting side.
     assert!(!turns(&mut a, &mut b, 1000));
     hoard.pop();
     let start = Instant::now();

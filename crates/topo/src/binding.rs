@@ -1,5 +1,5 @@
-//! Where ranks go, by one rule: ranks are dealt out over the units of the kind to map by, in turn or so many to each;
-//! a rank that is bound to something smaller has the next one inside its unit; to something larger, the one around it.
+//! Mapping and binding of ranks, by one rule: ranks are mapped to the units of one kind, in turn or so many to each. A rank
+//! that is bound to a smaller kind of unit gets the next one inside its unit; to a larger kind, the one around its unit.
 
 use crate::cpus::CpuSet;
 use crate::machine::{Cpu, Machine};
@@ -17,27 +17,28 @@ pub enum Unit {
     Machine,
 }
 
-/// How ranks are dealt out and what they are bound to.
+/// How ranks are mapped, and what they are bound to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Deal {
-    /// Ranks are dealt out over the units of this kind.
+    /// Ranks are mapped to the units of this kind.
     pub map_by: Unit,
     /// Each rank is bound to a unit of this kind.
     pub bind_to: Unit,
-    /// So many neighbouring ranks to each unit (at least 1); `None`: to each unit one rank in turn.
+    /// Each unit gets so many neighbouring ranks (at least 1); `None`: each unit gets one rank in turn.
     pub each: Option<u32>,
-    /// A rank that is bound to cores has so many of them (at least 1).
+    /// A rank that is bound to cores gets so many of them (at least 1).
     pub cores: u32,
 }
 
 impl Deal {
-    /// One rank to each unit in turn.
+    /// Maps one rank to each unit in turn.
     pub fn in_turn(map_by: Unit, bind_to: Unit) -> Deal {
         Deal { map_by, bind_to, each: None, cores: 1 }
     }
 }
 
 impl Unit {
+    /// Equal for CPUs that are in one unit of this kind.
     fn key(self, cpu: &Cpu) -> (u32, u32, u32) {
         match self {
             Unit::Core => (cpu.socket, cpu.node, cpu.core),
@@ -57,7 +58,7 @@ impl Unit {
         let mut units: Vec<((u32, u32, u32), Vec<Cpu>)> = Vec::new();
         for cpu in cpus {
             let key = self.key(cpu);
-            match units.iter_mut().find(|(known, _)| *known == key) {
+            match units.iter_mut().find(|(unit, _)| *unit == key) {
                 Some((_, members)) => members.push(*cpu),
                 None => units.push((key, vec![*cpu])),
             }
@@ -66,10 +67,10 @@ impl Unit {
     }
 }
 
-/// The CPUs of each of `ranks` ranks that are dealt out and bound as `deal` says. When all units have their ranks it
-/// begins again with the first. Empty if the machine has no CPU.
+/// The CPUs of each of `ranks` ranks that are mapped and bound as `deal` says. When all units have their ranks, mapping
+/// begins again with the first unit. Empty if the machine has no CPU.
 pub fn place(machine: &Machine, deal: &Deal, ranks: u32) -> Vec<CpuSet> {
-    // Several cores for each rank do not lie in one core: they are counted off over the whole machine.
+    // Several cores for each rank are not inside one core: they are counted off over the whole machine.
     let map_by = match deal.map_by {
         Unit::Core if deal.cores > 1 => Unit::Machine,
         other => other,
@@ -79,7 +80,7 @@ pub fn place(machine: &Machine, deal: &Deal, ranks: u32) -> Vec<CpuSet> {
         return Vec::new();
     }
     let targets: Vec<Vec<CpuSet>> = units.iter().map(|unit| targets(machine, unit, map_by, deal)).collect();
-    let place = |rank: usize| {
+    let cpus_of = |rank: usize| {
         let (unit, turn) = match deal.each.map(|each| each.max(1) as usize) {
             Some(each) => (rank / each, rank / (each * units.len()) * each + rank % each),
             None => (rank, rank / units.len()),
@@ -87,11 +88,11 @@ pub fn place(machine: &Machine, deal: &Deal, ranks: u32) -> Vec<CpuSet> {
         let targets = &targets[unit % units.len()];
         targets[turn % targets.len()].clone()
     };
-    (0..ranks as usize).map(place).collect()
+    (0..ranks as usize).map(cpus_of).collect()
 }
 
-/// The CPUs of each of `ranks` ranks that have the machine's cores to themselves, an even share of neighbours each.
-/// Empty if there is nothing to share out: one rank, or more ranks than cores.
+/// The CPUs of each of `ranks` ranks that share the machine's cores evenly: each gets neighbouring cores of its own.
+/// Empty if there is nothing to share: one rank, or more ranks than cores.
 pub fn share(machine: &Machine, ranks: u32) -> Vec<CpuSet> {
     let cores = Unit::Core.split(machine.cpus());
     let ranks = ranks as usize;
@@ -111,7 +112,7 @@ fn targets(machine: &Machine, unit: &[Cpu], map_by: Unit, deal: &Deal) -> Vec<Cp
     if bind_to <= map_by {
         let parts = bind_to.split(unit);
         let cores = if bind_to == Unit::Core { deal.cores.max(1) as usize } else { 1 };
-        // What is left over at the end of a unit stays free.
+        // Cores that are left over at the end of a unit stay free.
         let whole = (parts.len() / cores).max(1);
         return parts.chunks(cores).take(whole).map(|parts| ids(&parts.concat())).collect();
     }

@@ -5,14 +5,14 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// Highest CPU number that is handled; what sched_setaffinity's fixed set holds.
+/// Highest CPU number that is handled: the highest in the fixed-size set of sched_setaffinity.
 pub const MAX_CPU: u32 = 1023;
 
 /// CPUs, in ascending order, each at most [`MAX_CPU`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CpuSet(Vec<u32>);
 
-/// Text that is no list of CPUs.
+/// The error for text that is no list of CPUs.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("not a list of CPUs such as 0-3,8 (each at most {MAX_CPU})")]
 pub struct ParseError;

@@ -1,8 +1,8 @@
-//! Hardware map of this machine: which CPUs this process may use, how they form cores, sockets and NUMA
+//! The hardware of this machine: which CPUs this process may use, how they form cores, sockets and NUMA
 //! nodes, what caches they share, and which of them a rank is bound to.
 //!
-//! Nothing is read before it is asked for. [`usable_cores`] is a few system calls; [`Machine::read`] walks
-//! `/sys` and is for those who bind or print a map.
+//! Nothing is read before a function asks for it. [`usable_cores`] is a few system calls; [`Machine::read`] reads
+//! many files of `/sys` and is for callers that bind ranks or print the hardware.
 #![forbid(unsafe_code)]
 
 mod binding;
@@ -17,7 +17,7 @@ pub use machine::{Cache, Cpu, Machine};
 pub use single_copy::single_copy;
 pub use slots::slots;
 
-/// Cores that this process may use at once: its affinity mask, cut by the CPU quota of its control group
+/// Number of cores that this process may use at once: its affinity mask, cut by the CPU quota of its control group
 /// (containers). At least 1.
 pub fn usable_cores() -> u32 {
     std::thread::available_parallelism().map_or(1, |count| count.get().try_into().unwrap_or(u32::MAX))

@@ -12,7 +12,7 @@ const MAX_FILE: u64 = 16 << 10;
 /// Most caches looked at per CPU.
 const MAX_CACHES: u32 = 16;
 
-/// A CPU (hardware thread) and where it sits.
+/// A CPU (hardware thread), and the core, NUMA node and socket that it is part of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cpu {
     /// The kernel's number.
@@ -48,8 +48,8 @@ impl Machine {
         Machine::read_from(Path::new("/sys/devices/system"), &CpuSet::allowed())
     }
 
-    /// Reads below `root` (which stands for `/sys/devices/system`). What is missing there is taken as: one
-    /// socket, one node, each CPU a core.
+    /// Reads below `root` (which stands for `/sys/devices/system`). Where files are missing, there is one socket with
+    /// one node, and each CPU is a core.
     pub fn read_from(root: &Path, allowed: &CpuSet) -> Machine {
         let nodes = numa_nodes(root);
         let mut cpus: Vec<Cpu> = allowed
@@ -84,7 +84,7 @@ impl Machine {
         Machine::caches_from(Path::new("/sys/devices/system"), cpu)
     }
 
-    /// [`Machine::caches`] below `root`.
+    /// The caches of `cpu` like [`Machine::caches`], read below `root`.
     pub fn caches_from(root: &Path, cpu: u32) -> Vec<Cache> {
         let folder = root.join(format!("cpu/cpu{cpu}/cache"));
         let read = |index: u32| {

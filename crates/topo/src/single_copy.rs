@@ -7,9 +7,9 @@ use nix::unistd::Pid;
 
 /// True if processes that this one starts can read each other's memory with `process_vm_readv`.
 ///
-/// Really tried, on this process's own memory, which shows a filter of system calls (containers). The Yama
-/// security module is asked besides: its scope 1 is fine, as ranks give each other leave; from 2 on only the
-/// superuser may.
+/// The call is really tried, on this process's own memory, which shows a filter of system calls (containers). The
+/// setting of the Yama security module is read, too: its scope 1 is fine, as ranks allow each other to read; from 2 on
+/// only the superuser may.
 pub fn single_copy() -> bool {
     let from = [0x5au8; 16];
     let mut to = [0u8; 16];

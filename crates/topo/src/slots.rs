@@ -28,7 +28,7 @@ fn part_of(machine: &Machine, part: &str) -> Result<Vec<Cpu>, String> {
     cores_of(within, cores, &format!("socket {number}"))
 }
 
-/// The CPUs of the cores named in `list`, of those that `cpus` are in.
+/// The CPUs of the cores in `list`, numbered among the cores of `cpus`; errors call these cores `whole`.
 fn cores_of(cpus: &[Cpu], list: &str, whole: &str) -> Result<Vec<Cpu>, String> {
     if list == "*" {
         return Ok(cpus.to_vec());

@@ -1,4 +1,4 @@
-//! Lists of CPUs, and the one rule of placement, on machines that are not at hand.
+//! Lists of CPUs, and mapping and binding, on made-up machines.
 
 use banyan_topo::{Cpu, CpuSet, Deal, Machine, Unit, place, share, slots};
 use proptest::prelude::*;
@@ -9,45 +9,45 @@ fn server() -> Machine {
     Machine::of(cpus.collect())
 }
 
-fn placed(map_by: Unit, bind_to: Unit, ranks: u32) -> Vec<String> {
-    dealt(Deal::in_turn(map_by, bind_to), ranks)
+fn mapped_in_turn(map_by: Unit, bind_to: Unit, ranks: u32) -> Vec<String> {
+    mapped(Deal::in_turn(map_by, bind_to), ranks)
 }
 
-fn dealt(deal: Deal, ranks: u32) -> Vec<String> {
+fn mapped(deal: Deal, ranks: u32) -> Vec<String> {
     place(&server(), &deal, ranks).iter().map(CpuSet::to_string).collect()
 }
 
 #[test]
-fn ranks_are_dealt_out() {
-    assert_eq!(placed(Unit::Core, Unit::Core, 4), ["0,8", "1,9", "2,10", "3,11"]);
-    assert_eq!(placed(Unit::Socket, Unit::Socket, 3), ["0-3,8-11", "4-7,12-15", "0-3,8-11"]);
-    assert_eq!(placed(Unit::Socket, Unit::Core, 5), ["0,8", "4,12", "1,9", "5,13", "2,10"]);
-    assert_eq!(placed(Unit::Node, Unit::Core, 5), ["0,8", "2,10", "4,12", "6,14", "1,9"]);
-    assert_eq!(placed(Unit::Core, Unit::Socket, 5)[4], "4-7,12-15");
-    assert_eq!(placed(Unit::Core, Unit::Node, 3), ["0-1,8-9", "0-1,8-9", "2-3,10-11"]);
-    // More ranks than cores: round again.
-    assert_eq!(placed(Unit::Core, Unit::Core, 9)[8], "0,8");
+fn ranks_are_mapped_in_turn() {
+    assert_eq!(mapped_in_turn(Unit::Core, Unit::Core, 4), ["0,8", "1,9", "2,10", "3,11"]);
+    assert_eq!(mapped_in_turn(Unit::Socket, Unit::Socket, 3), ["0-3,8-11", "4-7,12-15", "0-3,8-11"]);
+    assert_eq!(mapped_in_turn(Unit::Socket, Unit::Core, 5), ["0,8", "4,12", "1,9", "5,13", "2,10"]);
+    assert_eq!(mapped_in_turn(Unit::Node, Unit::Core, 5), ["0,8", "2,10", "4,12", "6,14", "1,9"]);
+    assert_eq!(mapped_in_turn(Unit::Core, Unit::Socket, 5)[4], "4-7,12-15");
+    assert_eq!(mapped_in_turn(Unit::Core, Unit::Node, 3), ["0-1,8-9", "0-1,8-9", "2-3,10-11"]);
+    // With more ranks than cores, mapping begins again.
+    assert_eq!(mapped_in_turn(Unit::Core, Unit::Core, 9)[8], "0,8");
 }
 
 #[test]
-fn so_many_ranks_to_each_unit() {
+fn several_ranks_are_mapped_to_each_unit() {
     let deal = |map_by, bind_to, each, cores| Deal { map_by, bind_to, each: Some(each), cores };
-    let two_a_socket = dealt(deal(Unit::Socket, Unit::Core, 2, 1), 5);
+    let two_a_socket = mapped(deal(Unit::Socket, Unit::Core, 2, 1), 5);
     assert_eq!(two_a_socket, ["0,8", "1,9", "4,12", "5,13", "2,10"]);
-    let sockets = dealt(deal(Unit::Socket, Unit::Socket, 2, 1), 4);
+    let sockets = mapped(deal(Unit::Socket, Unit::Socket, 2, 1), 4);
     assert_eq!(sockets, ["0-3,8-11", "0-3,8-11", "4-7,12-15", "4-7,12-15"]);
-    assert_eq!(dealt(deal(Unit::Machine, Unit::Core, 3, 1), 3), ["0,8", "1,9", "2,10"]);
-    assert_eq!(dealt(deal(Unit::Node, Unit::Node, 1, 1), 3), ["0-1,8-9", "2-3,10-11", "4-5,12-13"]);
+    assert_eq!(mapped(deal(Unit::Machine, Unit::Core, 3, 1), 3), ["0,8", "1,9", "2,10"]);
+    assert_eq!(mapped(deal(Unit::Node, Unit::Node, 1, 1), 3), ["0-1,8-9", "2-3,10-11", "4-5,12-13"]);
 }
 
 #[test]
 fn several_cores_for_each_rank() {
     let deal = |map_by, cores| Deal { cores, ..Deal::in_turn(map_by, Unit::Core) };
-    assert_eq!(dealt(deal(Unit::Machine, 2), 3), ["0-1,8-9", "2-3,10-11", "4-5,12-13"]);
-    assert_eq!(dealt(deal(Unit::Core, 2), 2), ["0-1,8-9", "2-3,10-11"]);
-    assert_eq!(dealt(deal(Unit::Socket, 3), 3), ["0-2,8-10", "4-6,12-14", "0-2,8-10"]);
-    // More than a unit has: all of it.
-    assert_eq!(dealt(deal(Unit::Node, 4), 1), ["0-1,8-9"]);
+    assert_eq!(mapped(deal(Unit::Machine, 2), 3), ["0-1,8-9", "2-3,10-11", "4-5,12-13"]);
+    assert_eq!(mapped(deal(Unit::Core, 2), 2), ["0-1,8-9", "2-3,10-11"]);
+    assert_eq!(mapped(deal(Unit::Socket, 3), 3), ["0-2,8-10", "4-6,12-14", "0-2,8-10"]);
+    // A rank that asks for more cores than a unit has gets all of them.
+    assert_eq!(mapped(deal(Unit::Node, 4), 1), ["0-1,8-9"]);
 }
 
 #[test]
@@ -72,12 +72,12 @@ fn slots_name_cores_of_the_machine_or_of_a_socket() {
 }
 
 #[test]
-fn cores_are_shared_out() {
-    let shared = |ranks| share(&server(), ranks).iter().map(CpuSet::to_string).collect::<Vec<_>>();
-    assert_eq!(shared(2), ["0-3,8-11", "4-7,12-15"]);
-    assert_eq!(shared(3), ["0-1,8-9", "2-4,10-12", "5-7,13-15"]);
-    assert_eq!(shared(8)[7], "7,15");
-    assert!(shared(1).is_empty() && shared(9).is_empty());
+fn cores_are_shared_evenly() {
+    let shares = |ranks| share(&server(), ranks).iter().map(CpuSet::to_string).collect::<Vec<_>>();
+    assert_eq!(shares(2), ["0-3,8-11", "4-7,12-15"]);
+    assert_eq!(shares(3), ["0-1,8-9", "2-4,10-12", "5-7,13-15"]);
+    assert_eq!(shares(8)[7], "7,15");
+    assert!(shares(1).is_empty() && shares(9).is_empty());
 }
 
 #[test]

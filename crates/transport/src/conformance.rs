@@ -1,12 +1,12 @@
 //! The suite that every fabric passes: each invariant of the [contract](crate) as one test.
 //!
 //! A fabric's own tests say `banyan_transport::conformance!(shm, |n| make(n))`, where the factory gives `n`
-//! endpoints that know each other, endpoint `i` being `Peer(i)`. What depends on chance prints its seed.
+//! endpoints that know each other, endpoint `i` being `Peer(i)`. Tests that depend on chance print their seed.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use banyan_memory::{Buffer, Scratch};
+use banyan_memory::{Buffer, HeapBuffer};
 
 use crate::random::Random;
 use crate::{Class, Fabric, Get, Head, Peer, Refusal, Remote, Sink, Token};
@@ -27,7 +27,7 @@ macro_rules! conformance {
     };
 }
 
-/// Runs the whole suite, for programs that are no test harness.
+/// Runs the whole suite, for programs without a test harness.
 pub fn run<F: Fabric + Send>(make: &impl Fn(usize) -> Vec<F>) {
     in_order_once_and_whole(make);
     back_pressure(make);
@@ -40,14 +40,15 @@ pub fn run<F: Fabric + Send>(make: &impl Fn(usize) -> Vec<F>) {
     unsent(make);
 }
 
-/// How long a step may take before the suite calls it stuck.
+/// The time that a step may take before the suite calls it stuck.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The bits of a frame's seed that say whether it is sent from memory, and received where its receiver says.
+/// The bit of a frame's seed that says that it is sent by [`Fabric::send_from`].
 const FROM_MEMORY: u64 = 1 << 40;
+/// The bit of a frame's seed that says that its sink names memory for the body.
 const PLACED: u64 = 1 << 41;
 
-/// The sending half of a check: numbers frames per receiver and fills them from a seed that they carry.
+/// The sending half of a check: numbers the frames to each receiver and fills them from a seed that they carry.
 struct Outbox {
     next: Vec<u32>,
     random: Random,
@@ -58,7 +59,7 @@ impl Outbox {
         Self { next: vec![0; peers], random: Random::new(seed) }
     }
 
-    /// Sends one frame of `len` bytes, short if that is possible and `short` asks for it.
+    /// Sends one frame of `len` bytes, by `send_short` if it is short enough and `short` is true.
     fn send(&mut self, via: &mut impl Fabric, to: usize, len: usize, short: bool) -> Result<(), Refusal> {
         let peer = Peer(to as u32);
         let seed = self.random.word();
@@ -77,7 +78,7 @@ impl Outbox {
         } else if seed & FROM_MEMORY != 0 {
             let mut body = vec![0; len];
             pattern(seed, &mut body);
-            let memory = Scratch::zeroed(len + 3);
+            let memory = HeapBuffer::zeroed(len + 3);
             memory.write(2, &body);
             let sent = via.send_from(peer, &head, &memory, 2, len);
             memory.write(2, &vec![0xee; len]);
@@ -104,8 +105,8 @@ struct Inbox {
     frames: usize,
     got: Vec<(Token, Get)>,
     lost: Vec<Peer>,
-    /// Where the body goes that is under way, by sender.
-    places: HashMap<Peer, Buffer>,
+    /// Memory for the bodies under way, by sender.
+    bodies: HashMap<Peer, Buffer>,
 }
 
 impl Inbox {
@@ -131,13 +132,13 @@ impl Sink for Inbox {
 
     fn place(&mut self, peer: Peer, head: &Head, len: usize) -> Option<Buffer> {
         assert_eq!(head.b as usize, len);
-        let place = || self.places.entry(peer).or_insert_with(|| Scratch::zeroed(len)).clone();
-        (head.ctx & PLACED != 0).then(place)
+        let memory = || self.bodies.entry(peer).or_insert_with(|| HeapBuffer::zeroed(len)).clone();
+        (head.ctx & PLACED != 0).then(memory)
     }
 
     fn placed(&mut self, peer: Peer, head: &Head, len: usize) {
         let mut body = vec![0; len];
-        self.places.remove(&peer).expect("it was asked for").read(0, &mut body);
+        self.bodies.remove(&peer).expect("it was asked for").read(0, &mut body);
         self.frame(peer, head, &body);
     }
 
@@ -158,7 +159,7 @@ fn pattern(seed: u64, bytes: &mut [u8]) {
     }
 }
 
-/// Lengths where something could change: around 0, a cache line, short, powers of two, the largest.
+/// Lengths at which a fabric may change its way: around 0, a cache line, the short limit, powers of two, the largest.
 fn lengths(via: &impl Fabric, peer: usize) -> Vec<usize> {
     let caps = via.caps(Peer(peer as u32));
     assert!(caps.max_bcopy >= 4096 && caps.max_short <= caps.max_bcopy, "{caps:?}");
@@ -170,13 +171,13 @@ fn lengths(via: &impl Fabric, peer: usize) -> Vec<usize> {
     all
 }
 
-/// Any length, small ones more often.
+/// A random length, small ones more often.
 fn some_length(random: &mut Random, max: usize) -> usize {
     let bits = random.below(usize::BITS as usize - max.leading_zeros() as usize + 1);
     random.below((1 << bits) + 1).min(max)
 }
 
-/// Calls `step` until it says that all is done.
+/// Calls `step` until it returns true.
 fn until(what: &str, mut step: impl FnMut() -> bool) {
     let start = Instant::now();
     while !step() {
@@ -216,7 +217,7 @@ fn assert_nothing_more(end: &mut impl Fabric, inbox: &mut Inbox) {
     assert!(inbox.lost.is_empty(), "no peer is lost that lives");
 }
 
-/// A receiver that does not poll makes sends refused in the end, or not; nothing is lost either way.
+/// Sends to a receiver that does not poll may be refused in the end; no frame is lost either way.
 pub fn back_pressure<F: Fabric>(make: &impl Fn(usize) -> Vec<F>) {
     for len in [0, 36, 4096, usize::MAX] {
         let mut ends = make(2);
@@ -338,15 +339,15 @@ pub fn two_threads<F: Fabric + Send>(make: &impl Fn(usize) -> Vec<F>) {
     });
 }
 
-/// One-sided reads, where the fabric offers them: odd lengths and alignments, pieces of what is exposed, and
-/// nothing written beside the range.
+/// One-sided reads, if the fabric has them: odd lengths and alignments, parts of the exposed range, and
+/// nothing written beside the local range.
 pub fn reads<F: Fabric>(make: &impl Fn(usize) -> Vec<F>) {
     let mut ends = make(2);
     if !ends[0].caps(Peer(1)).get {
         return;
     }
     let mut random = Random::new(5);
-    let (source, target) = (Scratch::zeroed(1 << 20), Scratch::zeroed(1 << 20));
+    let (source, target) = (HeapBuffer::zeroed(1 << 20), HeapBuffer::zeroed(1 << 20));
     let mut bytes = vec![0; 1 << 20];
     pattern(6, &mut bytes);
     source.write(0, &bytes);
@@ -375,7 +376,7 @@ pub fn reads<F: Fabric>(make: &impl Fn(usize) -> Vec<F>) {
     }
 }
 
-/// One read from end 1 to end 0; false if the fabric finds it impossible.
+/// One read by endpoint 0 from endpoint 1; false if the fabric finds it impossible.
 fn read<F: Fabric>(ends: &mut [F], remote: Remote, local: &Buffer, token: Token) -> bool {
     let mut inbox = [Inbox::default(), Inbox::default()];
     match ends[0].get(Peer(1), remote, local, token) {
@@ -393,7 +394,7 @@ fn read<F: Fabric>(ends: &mut [F], remote: Remote, local: &Buffer, token: Token)
     inbox[0].got[0].1 == Get::Done
 }
 
-/// Two threads bounce one frame, each sleeping until it comes: no arrival is slept through.
+/// Two threads bounce one frame, each sleeping until it comes: no thread sleeps on after an arrival.
 pub fn sleep_misses_nothing<F: Fabric + Send>(make: &impl Fn(usize) -> Vec<F>) {
     const BOUNCES: u32 = 1000;
     let ends = make(2);
@@ -462,7 +463,7 @@ pub fn sleep_ends_at_the_deadline<F: Fabric>(make: &impl Fn(usize) -> Vec<F>) {
     assert!(deadline.elapsed() < PATIENCE, "the sleep went on after its deadline");
 }
 
-/// Once `unsent` is false the sender may stop polling, and all arrives.
+/// Once `unsent` is false the sender may stop polling: every frame arrives.
 pub fn unsent<F: Fabric>(make: &impl Fn(usize) -> Vec<F>) {
     let mut ends = make(2);
     let (mut out, mut inbox, mut idle) = (Outbox::new(2, 9), Inbox::default(), Inbox::default());
@@ -485,8 +486,8 @@ pub fn unsent<F: Fabric>(make: &impl Fn(usize) -> Vec<F>) {
     });
 }
 
-/// A peer that goes is reported once to each that has talked to it; sends to it are then refused with `Down`, and the others
-/// go on. `kill` makes endpoint 2 of 3 die, as far as this fabric can see.
+/// A peer that dies is reported once to each endpoint that has talked to it; sends to it are then refused with `Down`, and
+/// the others go on. `kill` makes endpoint 2 of 3 die, as far as this fabric can see.
 pub fn down<F: Fabric>(make: &impl Fn(usize) -> Vec<F>, kill: impl FnOnce(&mut Vec<F>)) {
     let mut ends = make(3);
     let mut out: Vec<Outbox> = (0..3).map(|i| Outbox::new(3, i)).collect();

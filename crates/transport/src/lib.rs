@@ -1,4 +1,4 @@
-//! The contract between the engine and every fabric: active messages and one-sided reads.
+//! The contract that every fabric keeps: active messages and one-sided reads.
 //!
 //! A fabric moves *frames* (a small [`Head`] and a body) between *peers*, in order per peer and class,
 //! each exactly once. It never blocks: what it cannot take now it refuses ([`Refusal::Busy`]) and the
@@ -7,8 +7,8 @@
 //! Invariants that the conformance suite checks for each fabric:
 //! * frames of one pair arrive in the order sent, once, whole, with the bytes they were sent with;
 //! * a refused send has no effect, and succeeds later if the receiver keeps polling;
-//! * `poll` makes no progress only if nothing is there: whoever polls drains everything in bounded time;
-//! * after `arm` a frame that arrives ends `sleep`; none is missed between the two;
+//! * `poll` makes no progress only if nothing is there: a process that polls drains everything in bounded time;
+//! * after `arm` a frame that arrives ends `sleep`, also one that arrives between the two;
 //! * a peer that is gone is reported once by [`Sink::down`], then sends to it are refused with [`Refusal::Down`].
 #![forbid(unsafe_code)]
 
@@ -27,7 +27,7 @@ use banyan_memory::Buffer;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Peer(pub u32);
 
-/// Who handles a frame.
+/// The part of the library that handles a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Class {
@@ -56,18 +56,18 @@ impl Class {
 }
 
 /// The fixed part of every frame: 20 bytes on the wire, so that head and a small body share one cache line.
-/// What `kind`, `aux`, `a`, `b` and `ctx` mean is the business of the class.
+/// Each class defines what `kind`, `aux`, `a`, `b` and `ctx` mean.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Head {
-    /// Who handles it.
+    /// The part of the library that handles the frame.
     pub class: Class,
-    /// What it is, within the class.
+    /// What the frame is, within its class.
     pub kind: u8,
     /// Small extra field.
     pub aux: u16,
-    /// First word (p2p: tag; coll: sequence number).
+    /// First word (P2p: tag; Coll: low half of the key).
     pub a: u32,
-    /// Second word (p2p: rank of the sender in the communicator; coll: step).
+    /// Second word (P2p: rank of the sender in the communicator; Coll: high half of the key).
     pub b: u32,
     /// Context id of the communicator.
     pub ctx: u64,
@@ -113,18 +113,18 @@ pub struct Caps {
     pub max_bcopy: usize,
     /// Up to this many bytes a copy through the fabric is quicker than a rendezvous.
     pub eager: usize,
-    /// Frames of long messages should be about so long, bytes: what is longer travels quicker in several, since both sides
-    /// work at the same time.
+    /// Frames of long messages should be about so long, bytes: a longer message travels quicker in several frames, since
+    /// both sides copy at the same time.
     pub piece: usize,
     /// [`Fabric::get`] works towards this peer.
     pub get: bool,
-    /// Latency of a frame, seconds (the model's alpha).
+    /// Latency of a frame, seconds (alpha of the cost model).
     pub alpha: f64,
-    /// Seconds a byte (the model's beta).
+    /// Seconds a byte (beta of the cost model).
     pub beta: f64,
 }
 
-/// Why a send was not taken. It had no effect.
+/// Why a fabric refused a send. The send had no effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
     /// No room now, or not connected yet: poll, then try again.
@@ -133,18 +133,18 @@ pub enum Refusal {
     Down,
 }
 
-/// Memory of a peer that it offers for reading.
+/// An exposed range: memory that a peer has made readable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Remote {
     /// Address in the peer's address space.
     pub addr: u64,
-    /// Bytes there.
+    /// Length, bytes.
     pub len: u64,
-    /// The fabric's key for it (see [`Fabric::expose`]).
+    /// The fabric's key for the range (see [`Fabric::expose`]).
     pub key: u64,
 }
 
-/// Names a one-sided operation until it is done.
+/// Names a one-sided read until it is done.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Token(pub u64);
 
@@ -153,30 +153,30 @@ pub struct Token(pub u64);
 pub enum Get {
     /// The bytes are there already.
     Done,
-    /// [`Sink::got`] will tell.
+    /// The read is under way; [`Sink::got`] will tell its outcome.
     Started,
-    /// This fabric cannot read that memory (permission, no such mechanism): use messages instead. No byte
-    /// was written that a later transfer would not write again.
+    /// This fabric cannot read that memory (no permission, or no such mechanism): use messages instead. It may have written
+    /// some of the bytes to the local memory, all of which a later transfer writes again.
     Impossible,
 }
 
-/// Receives what a fabric has to tell. Called from inside [`Fabric::poll`]; must not block and has no way
-/// back into the fabric: an answer that is owed is queued and sent after the poll.
+/// Receives frames and events of a fabric. Called from inside [`Fabric::poll`]; must not block and cannot call
+/// the fabric: a reply that is owed is queued and sent after the poll.
 pub trait Sink {
     /// A frame of `peer` arrived. `body` is only valid during the call.
     fn frame(&mut self, peer: Peer, head: &Head, body: &[u8]);
-    /// Where the body, of `len` bytes, of a frame that has begun to arrive may be written, if that is known already: it
-    /// spares a copy. Once this gave a place, [`Sink::placed`] will say that all of the body is there, instead of
-    /// [`Sink::frame`], before any other frame of the peer. The fabric asks again before it writes more of the same body;
-    /// if there is no place any more the bytes are dropped.
+    /// The memory that the body, of `len` bytes, of a frame that has begun to arrive is to be written to, if it is known
+    /// already: this spares a copy. Once this gave memory, the fabric calls [`Sink::placed`] when all of the body is there,
+    /// instead of [`Sink::frame`], before any other frame of the peer. The fabric asks again before it writes more of the
+    /// same body; `None` then means that the rest is dropped.
     fn place(&mut self, _peer: Peer, _head: &Head, _len: usize) -> Option<Buffer> {
         None
     }
-    /// The body of a frame arrived where [`Sink::place`] said.
+    /// All of the body of a frame has arrived in the memory that [`Sink::place`] gave.
     fn placed(&mut self, _peer: Peer, _head: &Head, _len: usize) {}
-    /// A [`Fabric::get`] that had been started is over.
+    /// A [`Fabric::get`] that was [`Get::Started`] is over; `outcome` is one of the other two.
     fn got(&mut self, token: Token, outcome: Get);
-    /// The peer is gone, and why. Said once.
+    /// The peer is gone, and why: a sentence for people. Called once for each peer.
     fn down(&mut self, peer: Peer, cause: &str);
 }
 
@@ -185,22 +185,31 @@ pub trait Fabric {
     /// Short name, as in `BANYAN_FABRICS`.
     fn name(&self) -> &'static str;
 
-    /// What can be done towards `peer` (may be asked before a connection exists).
+    /// What the fabric can do towards `peer` (also before a connection exists).
     fn caps(&self, peer: Peer) -> Caps;
 
-    /// Gives the fabric a peer's address, as that peer's fabric published it (its *card*).
-    fn connect(&mut self, peer: Peer, card: &[u8]) -> Result<(), String>;
+    /// Gives the fabric a peer's addresses, as that peer's fabric published them (its *business card*).
+    ///
+    /// # Errors
+    /// If the business card is not one of `peer`.
+    fn connect(&mut self, peer: Peer, business_card: &[u8]) -> Result<(), String>;
 
-    /// A peer whose card this fabric needs before it can send what was tried; each is named once.
+    /// A peer that a send was refused to because this fabric has no business card of it; each is named once.
     fn wanted(&mut self) -> Option<Peer> {
         None
     }
 
     /// Sends `head` and a body of at most `caps.max_short` bytes.
+    ///
+    /// # Errors
+    /// [`Refusal`]: the frame was not sent.
     fn send_short(&mut self, peer: Peer, head: &Head, body: &[u8]) -> Result<(), Refusal>;
 
-    /// Sends `head` and `len` (at most `caps.max_bcopy`) bytes that `fill` writes, at once, to the slice it
-    /// is given (exactly `len` long). `fill` is not called if the send is refused, and at most once.
+    /// Sends `head` and a body of `len` bytes (at most `caps.max_bcopy`). If the send is not refused, `fill` is called once,
+    /// before this returns, with a slice of `len` bytes that it writes the body to.
+    ///
+    /// # Errors
+    /// [`Refusal`]: the frame was not sent.
     fn send_bcopy(
         &mut self,
         peer: Peer,
@@ -209,8 +218,11 @@ pub trait Fabric {
         fill: &mut dyn FnMut(&mut [u8]),
     ) -> Result<(), Refusal>;
 
-    /// As [`Fabric::send_bcopy`], with the `len` bytes of `memory` at offset `at` as the body. A fabric may take them from
-    /// there without a copy; once this returns it has no more need of them.
+    /// Sends `head` and the `len` bytes (at most `caps.max_bcopy`) of `memory` at offset `at`. A fabric may send them without
+    /// a copy; once this returns it does not need them any more.
+    ///
+    /// # Errors
+    /// [`Refusal`]: the frame was not sent.
     fn send_from(
         &mut self,
         peer: Peer,
@@ -222,31 +234,31 @@ pub trait Fabric {
         self.send_bcopy(peer, head, len, &mut |body| memory.read(at, body))
     }
 
-    /// Makes memory of this process readable for `peer` by [`Fabric::get`].
+    /// Exposes memory of this process: `peer` may read it by [`Fabric::get`].
     fn expose(&mut self, peer: Peer, memory: &Buffer) -> Remote;
 
-    /// Takes back what [`Fabric::expose`] gave, when the peer is done with it.
+    /// Ends the exposure of a range when the peer does not need it any more.
     fn withdraw(&mut self, _remote: Remote) {}
 
-    /// The same while the peer may still read it, because the memory is about to be used for something else: no read that
-    /// ends from now on is [`Get::Done`], also if it began before. Reads of other memory of this process that are under way
-    /// may be refused with it.
+    /// Ends the exposure of a range that the peer may be reading, because the memory is about to be used for something else:
+    /// no read of it that ends from now on is [`Get::Done`], also if it began before. Reads of other memory of this process
+    /// that are under way may be refused with it.
     fn revoke(&mut self, remote: Remote) {
         self.withdraw(remote);
     }
 
-    /// Reads `remote.len` bytes of `peer`'s memory into `local` (same length).
+    /// Reads an exposed range of `peer`, or a part of it, into `local`, which has the same length.
     fn get(&mut self, peer: Peer, remote: Remote, local: &Buffer, token: Token) -> Get;
 
-    /// Ends a read that was [`Get::Started`], if it is not over: from now on none of its bytes is written, and [`Sink::got`]
-    /// is not called for it.
+    /// Cancels a read that was [`Get::Started`], if it is not over: from now on none of its bytes is written, and
+    /// [`Sink::got`] is not called for it.
     fn recall(&mut self, _token: Token) {}
 
-    /// Moves what can be moved without waiting, and hands what arrived to `sink`. Handles a bounded number of
-    /// frames; returns how many things happened (0: nothing to do now).
+    /// Sends what can be sent without waiting, and hands frames that arrived to `sink`. Handles a bounded number of
+    /// frames; returns how many things happened (0: there is nothing to do now).
     fn poll(&mut self, sink: &mut impl Sink) -> usize;
 
-    /// Bytes accepted but not yet handed to the other side (they need more polls of ours to leave).
+    /// True if accepted bytes are still in this process: they need more polls to leave.
     fn unsent(&self) -> bool {
         false
     }
@@ -255,10 +267,10 @@ pub trait Fabric {
     /// polls once more between `arm` and `sleep`.
     fn arm(&mut self);
 
-    /// Takes the announcement back (after the sleep, or if there was work after all).
+    /// Takes the announcement of [`Fabric::arm`] back (after the sleep, or if there was work after all).
     fn disarm(&mut self);
 
-    /// Sleeps until something arrived since `arm`, or the deadline passed, or for no reason.
+    /// Sleeps until something has arrived since `arm` or the deadline has passed; may also return for no reason.
     fn sleep(&mut self, deadline: Option<Instant>);
 
     /// When the fabric wants to be polled even if nothing arrives.

@@ -1,7 +1,7 @@
 //! [`Random`]: a small seeded generator, so that a failing run can be repeated from its printed seed.
 
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014). For tests
-/// and simulation only: it can be guessed.
+/// and simulation only: its numbers can be guessed.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 

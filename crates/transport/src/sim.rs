@@ -1,8 +1,8 @@
-//! A simulated network in one process: tests of what is built on fabrics run over it, under a seed.
+//! A simulated network in one process, under a seed: for tests of code that uses fabrics.
 //!
 //! Time is virtual: every poll of any endpoint is one tick. A frame is delayed by a random number of ticks,
-//! so frames of different peers overtake each other, and frames of one pair never do. Links have few slots
-//! if asked ([`Options::slots`]), so that sends are refused often, and break under the seed
+//! so frames of different peers overtake each other, and frames of one pair never do. Links hold few frames
+//! if asked ([`Options::depth`]), so that sends are refused often. They break at random
 //! ([`Options::break_once_in`]) or by order ([`Net::cut`]). Endpoints may live on one thread or on many.
 
 use std::collections::{HashMap, VecDeque};
@@ -18,36 +18,36 @@ use crate::{Caps, Fabric, Get, Head, Peer, Refusal, Remote, Sink, Token};
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Frames that may be under way from one endpoint to another; more are refused. At least 1.
-    pub slots: usize,
+    pub depth: usize,
     /// Largest body of `send_short`, bytes.
     pub max_short: usize,
     /// Largest body of `send_bcopy`, bytes.
     pub max_bcopy: usize,
-    /// What the fabric says of `Caps::eager`, bytes.
+    /// `Caps::eager` of the fabric, bytes.
     pub eager: usize,
-    /// What the fabric says of `Caps::piece`, bytes.
+    /// `Caps::piece` of the fabric, bytes.
     pub piece: usize,
     /// How one-sided reads end.
     pub get: Reads,
-    /// Longest delay of a frame or a read, ticks. With 0 all is there at once.
+    /// Longest delay of a frame or a read, ticks. With 0 it arrives at the next poll.
     pub max_delay: u64,
-    /// Frames one poll hands over at most. At least 1.
+    /// Frames that one poll hands over at most. At least 1.
     pub batch: usize,
-    /// Even a send that would have found room is refused once in so many times (0: never).
+    /// A send for which there is room is refused once in so many times (0: never).
     pub refuse_once_in: u32,
-    /// A send breaks its link, and is lost with all else under way on it, once in so many times (0: never).
+    /// A send breaks its link, and is lost with all frames under way on it, once in so many times (0: never).
     pub break_once_in: u32,
     /// Accepted frames leave the sender only when it polls ([`Fabric::unsent`]).
     pub holds: bool,
-    /// An endpoint must be given a peer's card before it can send to it ([`Fabric::wanted`]); a card is
+    /// An endpoint must be given a peer's business card before it can send to it ([`Fabric::wanted`]); a business card is
     /// the peer's number, little-endian.
-    pub cards: bool,
+    pub business_cards: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
-            slots: 64,
+            depth: 64,
             max_short: 36,
             max_bcopy: 8192,
             eager: 8192,
@@ -58,15 +58,15 @@ impl Default for Options {
             refuse_once_in: 0,
             break_once_in: 0,
             holds: false,
-            cards: false,
+            business_cards: false,
         }
     }
 }
 
 impl Options {
-    /// Two slots a link, refusals for no reason, one frame a poll, frames that leave only on a poll.
+    /// Two frames a link, refusals for no reason, one frame a poll, frames that leave only on a poll.
     pub fn cramped() -> Self {
-        Self { slots: 2, batch: 1, refuse_once_in: 3, holds: true, ..Self::default() }
+        Self { depth: 2, batch: 1, refuse_once_in: 3, holds: true, ..Self::default() }
     }
 }
 
@@ -83,7 +83,7 @@ pub enum Reads {
     Impossible,
     /// [`Get::Started`], then [`Sink::got`] with [`Get::Impossible`].
     ImpossibleLater,
-    /// Any of the last four, at random.
+    /// Any but `Off`, at random.
     Mixed,
 }
 
@@ -100,7 +100,7 @@ pub struct Net(Arc<Shared>);
 impl Net {
     /// A network of `n` endpoints, `Peer(0)` to `Peer(n - 1)`.
     pub fn new(n: usize, seed: u64, options: Options) -> Self {
-        assert!(options.slots > 0 && options.batch > 0, "slots and batch are at least 1");
+        assert!(options.depth > 0 && options.batch > 0, "depth and batch are at least 1");
         let state = State {
             random: Random::new(seed),
             tick: 0,
@@ -114,7 +114,7 @@ impl Net {
         Self(Arc::new(Shared { state: Mutex::new(state), news: Condvar::new() }))
     }
 
-    /// The fabric of endpoint `i`. To be asked for once each.
+    /// The fabric of endpoint `i`. To be called once for each.
     pub fn endpoint(&self, i: usize) -> SimFabric {
         assert!(i < self.0.lock().ends.len(), "no endpoint {i}");
         SimFabric { me: i, shared: self.0.clone() }
@@ -126,7 +126,7 @@ impl Net {
         (0..n).map(|i| self.endpoint(i)).collect()
     }
 
-    /// Breaks the link between `a` and `b`: what is under way is lost, both are told by their next poll.
+    /// Breaks the link between `a` and `b`: frames under way are lost, both are told by their next poll.
     pub fn cut(&self, a: usize, b: usize, cause: &str) {
         self.0.lock().cut(a, b, cause);
         self.0.news.notify_all();
@@ -140,7 +140,7 @@ impl Net {
         self.0.news.notify_all();
     }
 
-    /// Nothing is under way: no frame, no read, no bad news.
+    /// True if nothing is under way: no frame, no read, no report of a broken link.
     pub fn is_idle(&self) -> bool {
         let state = self.0.lock();
         state.links.iter().all(|l| l.flight.is_empty() && l.held.is_empty())
@@ -180,21 +180,23 @@ struct State {
     sent: u64,
 }
 
-/// From one endpoint to another.
+/// The frames from one endpoint to another.
 #[derive(Default)]
 struct Link {
+    /// Accepted, and not sent yet.
     held: VecDeque<(Head, Vec<u8>)>,
     flight: VecDeque<Flight>,
     last_due: u64,
-    state: Standing,
+    state: LinkState,
 }
 
 #[derive(Default, PartialEq, Eq, Clone, Copy)]
-enum Standing {
+enum LinkState {
     #[default]
     Whole,
-    /// Broken, and the endpoint has not been told yet.
+    /// Broken, and the sending endpoint has not been told yet.
     Broken,
+    /// Broken, and the sending endpoint has been told.
     Told,
 }
 
@@ -209,7 +211,8 @@ struct End {
     reads: Vec<Read>,
     lost: VecDeque<(usize, String)>,
     wanted: VecDeque<usize>,
-    known: HashMap<usize, bool>,
+    /// Endpoints by whether their business card is here; those without have been named by `wanted`.
+    has_card: HashMap<usize, bool>,
 }
 
 struct Read {
@@ -239,8 +242,8 @@ impl State {
             let link = &mut self.links[at];
             link.flight.clear();
             link.held.clear();
-            if link.state == Standing::Whole {
-                link.state = Standing::Broken;
+            if link.state == LinkState::Whole {
+                link.state = LinkState::Broken;
                 self.ends[from].lost.push_back((to, cause.to_owned()));
             }
         }
@@ -250,26 +253,26 @@ impl State {
     fn admit(&mut self, from: usize, to: usize) -> Result<(), Refusal> {
         let at = self.at(from, to);
         match self.links[at].state {
-            Standing::Told => return Err(Refusal::Down),
-            Standing::Broken => return Err(Refusal::Busy),
-            Standing::Whole => {}
+            LinkState::Told => return Err(Refusal::Down),
+            LinkState::Broken => return Err(Refusal::Busy),
+            LinkState::Whole => {}
         }
-        if self.options.cards && from != to && !self.is_known(from, to) {
+        if self.options.business_cards && from != to && !self.has_card(from, to) {
             return Err(Refusal::Busy);
         }
         let under_way = self.links[at].flight.len() + self.links[at].held.len();
-        if under_way >= self.options.slots || self.random.once_in(self.options.refuse_once_in) {
+        if under_way >= self.options.depth || self.random.once_in(self.options.refuse_once_in) {
             return Err(Refusal::Busy);
         }
         Ok(())
     }
 
-    fn is_known(&mut self, from: usize, to: usize) -> bool {
+    fn has_card(&mut self, from: usize, to: usize) -> bool {
         let end = &mut self.ends[from];
-        if let Some(&known) = end.known.get(&to) {
-            return known;
+        if let Some(&has_card) = end.has_card.get(&to) {
+            return has_card;
         }
-        end.known.insert(to, false);
+        end.has_card.insert(to, false);
         end.wanted.push_back(to);
         false
     }
@@ -297,7 +300,7 @@ impl State {
         self.tick + self.random.below(self.options.max_delay as usize + 1) as u64
     }
 
-    /// One tick for endpoint `me`: what it held leaves, what is due arrives.
+    /// One tick for endpoint `me`: its held frames leave, frames and reads that are due arrive.
     fn advance(&mut self, me: usize) -> (Vec<News>, usize) {
         self.tick += 1;
         let left = self.release_held(me);
@@ -306,7 +309,7 @@ impl State {
         for item in &news {
             let News::Down(peer, _) = item else { continue };
             let at = self.at(me, *peer);
-            self.links[at].state = Standing::Told;
+            self.links[at].state = LinkState::Told;
         }
         self.take_reads(me, &mut news);
         self.take_frames(me, &mut news);
@@ -351,7 +354,7 @@ impl State {
     }
 
     fn copy(&self, me: usize, read: &Read) -> bool {
-        if self.links[self.at(me, read.peer)].state != Standing::Whole {
+        if self.links[self.at(me, read.peer)].state != LinkState::Whole {
             return false;
         }
         let Some(memory) = self.exposed.get(&read.remote.key) else { return false };
@@ -399,13 +402,13 @@ impl SimFabric {
     }
 }
 
-/// As over a stream: the first half of the body is there when its receiver is asked where it goes.
+/// Delivers a frame as a stream does: the first half of the body is there when the sink is asked for memory.
 fn deliver(sink: &mut impl Sink, peer: Peer, head: &Head, body: &[u8]) {
-    let Some(place) = sink.place(peer, head, body.len()) else { return sink.frame(peer, head, body) };
+    let Some(memory) = sink.place(peer, head, body.len()) else { return sink.frame(peer, head, body) };
     let half = body.len() / 2;
-    place.write(0, &body[..half]);
-    if let Some(place) = sink.place(peer, head, body.len()) {
-        place.write(half as isize, &body[half..]);
+    memory.write(0, &body[..half]);
+    if let Some(memory) = sink.place(peer, head, body.len()) {
+        memory.write(half as isize, &body[half..]);
     }
     sink.placed(peer, head, body.len());
 }
@@ -422,11 +425,11 @@ impl Fabric for SimFabric {
         Caps { max_short, max_bcopy, eager, piece, get: get != Reads::Off, alpha: 1e-6, beta: 1e-10 }
     }
 
-    fn connect(&mut self, peer: Peer, card: &[u8]) -> Result<(), String> {
-        if card != peer.0.to_le_bytes() {
-            return Err(format!("the card {card:?} is not that of {peer:?}"));
+    fn connect(&mut self, peer: Peer, business_card: &[u8]) -> Result<(), String> {
+        if business_card != peer.0.to_le_bytes() {
+            return Err(format!("the business card {business_card:?} is not that of {peer:?}"));
         }
-        self.shared.lock().ends[self.me].known.insert(peer.0 as usize, true);
+        self.shared.lock().ends[self.me].has_card.insert(peer.0 as usize, true);
         Ok(())
     }
 

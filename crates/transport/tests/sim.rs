@@ -1,4 +1,4 @@
-//! The simulated network passes the suite that the real fabrics pass, in each of its tempers.
+//! The simulated network passes the suite of the real fabrics, under several options.
 
 use banyan_transport::sim::{Net, Options, Reads, SimFabric};
 use banyan_transport::{Class, Fabric, Head, Peer, Refusal, conformance};
@@ -28,8 +28,8 @@ fn a_dead_endpoint_is_reported() {
 }
 
 #[test]
-fn cards_are_wanted_once() {
-    let mut all = ends(2, Options { cards: true, ..Options::default() });
+fn business_cards_are_wanted_once() {
+    let mut all = ends(2, Options { business_cards: true, ..Options::default() });
     let head = Head { class: Class::P2p, kind: 0, aux: 0, a: 0, b: 0, ctx: 0 };
     for _ in 0..2 {
         assert_eq!(all[0].send_short(Peer(1), &head, &[]), Err(Refusal::Busy));
@@ -37,12 +37,12 @@ fn cards_are_wanted_once() {
     assert_eq!(all[0].wanted(), Some(Peer(1)));
     assert_eq!(all[0].wanted(), None);
     assert!(all[0].connect(Peer(1), b"junk").is_err());
-    all[0].connect(Peer(1), &1u32.to_le_bytes()).expect("a good card");
+    all[0].connect(Peer(1), &1u32.to_le_bytes()).expect("a good business card");
     assert_eq!(all[0].send_short(Peer(1), &head, &[]), Ok(()));
 }
 
 #[test]
-fn links_break_under_the_seed() {
+fn links_break_at_random() {
     let net = Net::new(2, 9, Options { break_once_in: 10, ..Options::default() });
     let mut end = net.endpoint(0);
     let head = Head { class: Class::P2p, kind: 0, aux: 0, a: 0, b: 0, ctx: 0 };

@@ -1,4 +1,4 @@
-//! One face for every MPI library that tests and benches use: how to compile and how to start ranks.
+//! One interface to every MPI library that tests and benches use: how to compile and how to start ranks.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -64,7 +64,7 @@ pub(crate) struct Library {
 }
 
 impl Library {
-    /// Builds ours, or fetches another.
+    /// Builds Banyan, or fetches another library.
     pub(crate) fn open(project: &Project, kind: Kind) -> Result<Library> {
         let prefix = match kind {
             Kind::Banyan => install::once(project)?,
@@ -109,7 +109,7 @@ impl Library {
         self.mpirun_within(None, ranks, program, fabric)
     }
 
-    /// The same under a time limit that the launcher keeps.
+    /// [`Library::mpirun`] under a time limit that the launcher enforces.
     pub(crate) fn mpirun_within(
         &self,
         limit: Option<Duration>,
@@ -146,7 +146,7 @@ impl Library {
                 let mpich = self.compiler.with_file_name("../lib/mpich");
                 job.env("I_MPI_FABRICS", "ofi")
                     .env("FI_PROVIDER", "tcp")
-                    // Its collectives would go through shared memory all the same.
+                    // Without this its collectives would still go through shared memory.
                     .env("I_MPI_COLL_INTRANODE", "pt2pt")
                     .env("LD_LIBRARY_PATH", format!("{}:{}", own.display(), mpich.display()))
             }
@@ -158,7 +158,7 @@ impl Library {
     pub(crate) fn crowded(&self) -> &'static [(&'static str, &'static str)] {
         match self.kind {
             Kind::Banyan => &[],
-            // None is documented.
+            // It documents no such setting.
             Kind::Mpich => &[],
             // 8 ranks on 2 cores: barrier 12.7 us instead of 15.0, 1 MiB allreduce 1290 us instead of 1670.
             Kind::Openmpi => &[("OMPI_MCA_mpi_yield_when_idle", "1")],

@@ -111,7 +111,7 @@ impl Job {
         self
     }
 
-    /// The same job as the last arguments of another program.
+    /// This job as the last arguments of another program.
     pub(crate) fn under(&self, program: &Path, args: &[&str]) -> Job {
         let mut job = self.clone();
         job.program = program.to_owned();

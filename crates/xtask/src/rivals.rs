@@ -58,8 +58,8 @@ pub(crate) fn all(project: &Project) -> Result<()> {
 fn fetched(project: &Project, rival: &Rival) -> Result<PathBuf> {
     let folder = project.folder("rivals")?.join(rival.name);
     let wanted = rival.packages.join(" ");
-    let stamp = folder.join("installed");
-    if folder.join(rival.proof).exists() && project::read(&stamp).is_ok_and(|have| have == wanted) {
+    let seq = folder.join("installed");
+    if folder.join(rival.proof).exists() && project::read(&seq).is_ok_and(|have| have == wanted) {
         return Ok(folder);
     }
     let done = Job::new("python3").args(["-m", "venv"]).arg(&folder).run().context("python3 is needed")?;
@@ -73,6 +73,6 @@ fn fetched(project: &Project, rival: &Rival) -> Result<PathBuf> {
     if !folder.join(rival.proof).exists() {
         bail!("pip installed {wanted}, but {} is not there", rival.proof);
     }
-    project::write(&stamp, wanted)?;
+    project::write(&seq, wanted)?;
     Ok(folder)
 }

@@ -1,45 +1,45 @@
-//! The agent's side of the bootstrap sockets: what ranks ask and announce.
+//! The agent's side of the bootstrap sockets: requests of ranks and the replies to them.
 
 use std::time::Instant;
 
-use banyan_pmi::{MAX_CARD, Reply, Request, VERSION, WireError};
+use banyan_pmi::{MAX_BUSINESS_CARD, Reply, Request, VERSION, WireError};
 use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
 use super::{Agent, Token};
 use crate::descendants;
-use crate::ranks::{Line, Rank};
+use crate::ranks::{Rank, RankChannel};
 use crate::verdict::{End, Failure, Phase};
 
-/// A rank that has this much to read gets nothing more before it reads.
+/// A rank's requests wait while more than this many bytes of replies to it are unsent.
 const MAX_UNREAD: usize = 1 << 20;
 
 impl Agent {
-    /// Handles what a rank sent, and sends what it could not take before.
+    /// Handles a rank's requests, and sends replies that its socket could not take before.
     pub(super) fn serve(&mut self, at: usize, flags: EventFlags) {
-        let line = self.ranks[at].line.as_mut().filter(|_| flags.contains(EventFlags::OUT));
-        let cut = line.is_some_and(|line| line.flush().is_err());
-        // Its last words may still be there.
+        let channel = self.ranks[at].channel.as_mut().filter(|_| flags.contains(EventFlags::OUT));
+        let broken = channel.is_some_and(|channel| channel.flush().is_err());
+        // Requests that the rank sent before its end may still be there.
         self.read_requests(at);
-        match cut {
-            true => self.hang_up(at),
-            false => self.watch_line(at),
+        match broken {
+            true => self.close_channel(at),
+            false => self.watch_channel(at),
         }
     }
 
     pub(super) fn read_requests(&mut self, at: usize) {
         loop {
-            let Some(line) = &mut self.ranks[at].line else { return };
-            if line.unsent() > MAX_UNREAD {
+            let Some(channel) = &mut self.ranks[at].channel else { return };
+            if channel.unsent() > MAX_UNREAD {
                 return;
             }
-            match line.receive() {
+            match channel.receive() {
                 Ok(None) => return,
                 Ok(Some(request)) => self.request(at, request),
-                Err(WireError::Closed) => return self.hang_up(at),
+                Err(WireError::Closed) => return self.close_channel(at),
                 Err(why) => {
-                    self.hang_up(at);
+                    self.close_channel(at);
                     self.fail(at as u32, Failure::Protocol(why.to_string()));
                     return;
                 }
@@ -51,17 +51,20 @@ impl Agent {
         let rank = at as u32;
         match request {
             Request::Hello { version, pid } => self.hello(at, version, pid),
-            Request::Publish { card } if card.len() > MAX_CARD => {
-                self.fail(rank, Failure::Protocol(format!("a card of {} bytes", card.len())));
+            Request::Publish { business_card } if business_card.len() > MAX_BUSINESS_CARD => {
+                self.fail(
+                    rank,
+                    Failure::Protocol(format!("a business card of {} bytes", business_card.len())),
+                );
             }
-            Request::Publish { card } => {
-                for asker in self.board.publish(rank, card) {
-                    self.send_card(asker, rank);
+            Request::Publish { business_card } => {
+                for asker in self.kvs.publish(rank, business_card) {
+                    self.send_business_card(asker, rank);
                 }
             }
             Request::Lookup { rank: wanted } => {
-                match self.board.look_up(rank, wanted).map(|card| card.is_some()) {
-                    Some(true) => self.send_card(rank, wanted),
+                match self.kvs.look_up(rank, wanted).map(|business_card| business_card.is_some()) {
+                    Some(true) => self.send_business_card(rank, wanted),
                     Some(false) => {}
                     None => self.fail(
                         rank,
@@ -87,7 +90,7 @@ impl Agent {
             self.send(at, &Reply::Refused { pid, reason });
             return;
         }
-        let sender = self.ranks[at].line.as_ref().and_then(Line::sender);
+        let sender = self.ranks[at].channel.as_ref().and_then(RankChannel::sender);
         self.ranks[at].joined =
             Some((sender.map_or(pid, |joined| joined.as_raw_pid().cast_unsigned()), None));
         if let Some(joined) = sender.filter(|_| sender != self.ranks[at].started_as) {
@@ -99,57 +102,59 @@ impl Agent {
             return self.fail(at as u32, Failure::Protocol(why));
         }
         self.ranks[at].phase = Phase::InInit;
-        let absent = |rank: &Rank| rank.phase == Phase::Outside && rank.ended == Some(End::Code(0));
-        if let Some(gone) = self.ranks.iter().position(absent) {
+        let left_without_init =
+            |rank: &Rank| rank.phase == Phase::Outside && rank.ended == Some(End::Code(0));
+        if let Some(gone) = self.ranks.iter().position(left_without_init) {
             self.fail(gone as u32, Failure::NoInit);
         }
     }
 
-    /// Sees to it that the end of `joined`, a process below the one that was started, is noticed. It may be gone already.
+    /// Watches for the end of `joined`, a descendant of the process that was started. It may have ended already.
     fn watch_joined(&mut self, at: usize, joined: Pid) {
         match pidfd_open(joined, PidfdFlags::empty()) {
             Ok(pidfd) if descendants::descends(joined, getpid()) => {
                 let _ = epoll::add(&self.epoll, &pidfd, Token::Joined(at).data(), EventFlags::IN);
                 self.ranks[at].joined = Some((joined.as_raw_pid().cast_unsigned(), Some(pidfd)));
             }
-            // All processes of the job descend from this one, whoever their parents were: another has the number by now.
+            // All processes of the job descend from this one, even if their parents have ended. So `joined` has ended, and
+            // another process has its pid now.
             Ok(_) | Err(Errno::SRCH) => self.ranks[at].joined_gone = Some(Instant::now()),
-            Err(_) => {} // The system refuses to tell.
+            Err(_) => {} // the system refuses pidfds
         }
     }
 
-    fn send_card(&mut self, to: u32, of: u32) {
-        if let Some(card) = self.board.card(of) {
-            let reply = Reply::Card { rank: of, card: card.to_vec() };
+    fn send_business_card(&mut self, to: u32, of: u32) {
+        if let Some(business_card) = self.kvs.business_card(of) {
+            let reply = Reply::BusinessCard { rank: of, business_card: business_card.to_vec() };
             self.send(to as usize, &reply);
         }
     }
 
     fn send(&mut self, at: usize, reply: &Reply) {
-        let Some(line) = &mut self.ranks[at].line else { return };
-        // If the rank is gone, reading from it will tell, after its last words.
-        let _ = line.send(reply);
-        self.watch_line(at);
+        let Some(channel) = &mut self.ranks[at].channel else { return };
+        // If the rank is gone, reading from its socket shows that, after its last requests.
+        let _ = channel.send(reply);
+        self.watch_channel(at);
     }
 
-    /// Asks epoll for what this line waits for.
-    fn watch_line(&self, at: usize) {
-        let Some(line) = &self.ranks[at].line else { return };
-        let flags = match line.unsent() {
+    /// Has epoll watch a rank's channel: for requests, for room for replies, or for both.
+    fn watch_channel(&self, at: usize) {
+        let Some(channel) = &self.ranks[at].channel else { return };
+        let flags = match channel.unsent() {
             0 => EventFlags::IN,
             1..=MAX_UNREAD => EventFlags::IN | EventFlags::OUT,
             _ => EventFlags::OUT,
         };
-        let _ = epoll::modify(&self.epoll, line, Token::Line(at).data(), flags);
+        let _ = epoll::modify(&self.epoll, channel, Token::Channel(at).data(), flags);
     }
 
-    fn hang_up(&mut self, at: usize) {
-        if let Some(line) = self.ranks[at].line.take() {
-            let _ = epoll::delete(&self.epoll, &line);
+    fn close_channel(&mut self, at: usize) {
+        if let Some(channel) = self.ranks[at].channel.take() {
+            let _ = epoll::delete(&self.epoll, &channel);
         }
     }
 
-    /// The process that joined, a child of what was started, is gone: the wrapper has a moment to end too.
+    /// The process that joined has ended. The process that mpirun started, a wrapper, gets [`super::WRAPPER_TIME`] to end.
     pub(super) fn joined_ended(&mut self, at: usize) {
         if let Some((_, pidfd)) = &mut self.ranks[at].joined
             && let Some(pidfd) = pidfd.take()

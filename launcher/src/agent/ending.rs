@@ -1,4 +1,4 @@
-//! How a job ends: deaths, judgements, signals, and killing what is left.
+//! How a job ends: ends of processes, failures, signals, and killing what is left.
 
 use std::time::{Duration, Instant};
 
@@ -6,16 +6,16 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process_group, wait};
 
-use super::{Agent, Course};
+use super::{Agent, JobState};
 use crate::front::STOPPED;
 use crate::verdict::{End, Failure, Phase};
 use crate::{descendants, oom};
 
-/// How long the failure of a rank in MPI waits for a better explanation: a peer that is just being killed,
-/// which others may notice before the system reports its end.
+/// How long the failure of a rank in MPI is held back for a better explanation: other ranks may notice that a peer is
+/// being killed before the system reports its end.
 const HOLD: Duration = Duration::from_millis(20);
 
-/// How much longer where many ranks may have failed alike, who are counted.
+/// Most time for which a failure is held back longer in a large job, so that ranks with the same failure are counted.
 const HOLD_MOST: Duration = Duration::from_millis(200);
 
 impl Agent {
@@ -32,12 +32,12 @@ impl Agent {
                 }
             }
         }
-        // The cause before its consequences: who was killed by a signal comes first.
+        // The cause before its consequences: ranks that were killed by a signal come first.
         ended.sort_by_key(|&(_, end)| matches!(end, End::Code(_)));
         for (rank, end) in ended {
             self.judge(rank, end);
         }
-        if let Course::Killing(_) = self.course {
+        if let JobState::Killing(_) = self.state {
             descendants::kill_below(getpid());
         }
     }
@@ -53,16 +53,16 @@ impl Agent {
 
     fn judge(&mut self, rank: u32, end: End) {
         let at = rank as usize;
-        self.read_reports();
+        self.read_start_errors();
         self.read_requests(at);
         let phase = self.ranks[at].phase;
         let others_inside = self.ranks.iter().any(|other| other.phase.is_inside() && other.ended.is_none());
         let Some(mut failure) = Failure::of(end, phase, others_inside) else { return };
         if failure == Failure::NoFinalize && self.plan.global.allow_missing_finalize {
-            return self.forgive(at);
+            return self.count_as_finalized(at);
         }
         if let Failure::Signal { number: libc::SIGKILL, .. } = failure
-            && self.course == Course::Running
+            && self.state == JobState::Running
             && self.oom.as_ref().is_some_and(oom::Watch::has_killed)
         {
             failure = Failure::OutOfMemory;
@@ -71,24 +71,24 @@ impl Agent {
         if let Some((_, first, held)) = &self.held
             && (*first == rank || !(killed || held.is_effect()))
         {
-            return; // what is held came first
+            return; // the held failure came first
         }
         match failure {
-            // After Finalize the others are on their own: the status counts, but nobody is stopped for it.
-            Failure::Code(_) if phase == Phase::Finalized => self.note(Some(rank), failure),
+            // The rank is finished with MPI: its status counts, but the other ranks go on.
+            Failure::Code(_) if phase == Phase::Finalized => self.record(Some(rank), failure),
             Failure::Code(_) if others_inside => self.hold(rank, failure),
             _ => self.fail(rank, failure),
         }
     }
 
-    /// A rank failed, perhaps only because another one did.
+    /// A rank failed, perhaps only because another one did: reports it after a while, unless a better explanation comes.
     pub(super) fn hold(&mut self, rank: u32, failure: Failure) {
-        let told = self.failure.as_ref().and_then(|told| Some((self.culprit?, told)));
-        if let Some((of, known)) = told.or(self.held.as_ref().map(|(_, of, known)| (*of, known)))
+        let recorded = self.failure.as_ref().and_then(|failure| Some((self.culprit?, failure)));
+        if let Some((of, other)) = recorded.or(self.held.as_ref().map(|(_, of, other)| (*of, other)))
             && of != rank
-            && failure.is_like(rank, known, of)
+            && failure.is_like(rank, other, of)
         {
-            self.alike += 1;
+            self.same_failure += 1;
         }
         if self.failure.is_some() {
             return;
@@ -99,32 +99,32 @@ impl Agent {
         }
     }
 
-    /// Tells a failure that was held.
-    pub(super) fn release(&mut self) {
+    /// Reports the failure that was held back, and ends the job.
+    pub(super) fn report_held(&mut self) {
         if let Some((_, rank, failure)) = self.held.take() {
-            // Who aborts ends by itself, with its output written.
+            // A rank that aborts ends by itself, after it has written its output.
             let aborting = matches!(failure, Failure::Abort { .. }).then_some(rank);
-            self.note(Some(rank), failure);
+            self.record(Some(rank), failure);
             self.end_but(aborting, Signal::TERM);
         }
     }
 
-    /// A rank failed: the job ends.
+    /// A rank failed: reports it and ends the job.
     pub(super) fn fail(&mut self, rank: u32, failure: Failure) {
         self.fail_with(Some(rank), failure);
     }
 
     pub(super) fn fail_with(&mut self, rank: Option<u32>, failure: Failure) {
-        self.note(rank, failure);
+        self.record(rank, failure);
         self.end(Signal::TERM);
     }
 
-    /// Keeps the first failure and says what it is.
-    fn note(&mut self, rank: Option<u32>, failure: Failure) {
+    /// Records and reports a failure, if it is the first.
+    fn record(&mut self, rank: Option<u32>, failure: Failure) {
         if self.failure.is_some() {
             return;
         }
-        self.held = None; // a better explanation, or the same
+        self.held = None; // `failure` explains more, or is the held one
         let mut who = String::new();
         if let Some(rank) = rank {
             self.output.pump(&self.epoll, rank, Instant::now());
@@ -151,12 +151,12 @@ impl Agent {
         self.end_but(None, signal);
     }
 
-    /// The same, but for one rank, which has only the grace time to go by.
+    /// Asks all ranks but `spared` to end, and kills what is left after the grace time.
     fn end_but(&mut self, spared: Option<u32>, signal: Signal) {
-        if self.course != Course::Running {
+        if self.state != JobState::Running {
             return;
         }
-        self.course = Course::Ending(Instant::now() + self.plan.global.grace);
+        self.state = JobState::Ending(Instant::now() + self.plan.global.grace);
         for (rank, state) in (0..).zip(&self.ranks) {
             if let Some(pid) = state.pid.filter(|_| spared != Some(rank)) {
                 let _ = kill_process_group(pid, signal);
@@ -166,8 +166,8 @@ impl Agent {
     }
 
     pub(super) fn kill_all(&mut self) {
-        if !matches!(self.course, Course::Killing(_)) {
-            self.course = Course::Killing(Instant::now());
+        if !matches!(self.state, JobState::Killing(_)) {
+            self.state = JobState::Killing(Instant::now());
             self.name_leftovers();
             self.signal_ranks(Signal::KILL);
         }
@@ -181,7 +181,7 @@ impl Agent {
         }
     }
 
-    /// Signals that the front got, or its death.
+    /// Handles signals that the front relays, and the front's death.
     pub(super) fn control(&mut self) {
         let mut signals = [0; 64];
         let count = match rustix::io::read(&self.control, &mut signals) {
@@ -192,7 +192,7 @@ impl Agent {
         if count == 0 {
             let _ = epoll::delete(&self.epoll, &self.control);
             self.failure.get_or_insert(Failure::Interrupted(libc::SIGKILL));
-            self.hurry = true;
+            self.drop_output = true;
             return self.kill_all();
         }
         for &number in &signals[..count] {
@@ -207,15 +207,15 @@ impl Agent {
                 self.signal_ranks(Signal::STOP);
                 let _ = rustix::net::send(&self.control, &[STOPPED], rustix::net::SendFlags::NOSIGNAL);
             }
-            libc::SIGQUIT => self.report(),
+            libc::SIGQUIT => self.report_states(),
             libc::SIGCONT | libc::SIGUSR1 | libc::SIGUSR2 => self.signal_ranks(signal),
-            _ if self.course == Course::Running => {
-                self.note(None, Failure::Interrupted(number));
+            _ if self.state == JobState::Running => {
+                self.record(None, Failure::Interrupted(number));
                 self.end(signal);
             }
             _ => {
                 self.failure.get_or_insert(Failure::Interrupted(number));
-                self.hurry = self.childless;
+                self.drop_output = self.childless;
                 self.kill_all();
             }
         }

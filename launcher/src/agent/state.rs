@@ -1,61 +1,61 @@
-//! Where the ranks are: the report on a job that hangs, and the notice on one that is deadlocked.
+//! What the ranks do: the report on a job that hangs, and the message that one is deadlocked.
 
 use std::time::{Duration, Instant};
 
 use banyan_pmi::status;
 use rustix::process::Pid;
 
-use super::{Agent, Course};
+use super::{Agent, JobState};
 use crate::descendants;
-use crate::report::{Place, cycle, lines};
+use crate::report::{RankState, cycle, lines};
 use crate::verdict::Phase;
 
-/// How often it is looked whether the job is deadlocked.
-pub(super) const LOOK: Duration = Duration::from_millis(500);
+/// How often the job is checked for a deadlock.
+pub(super) const DEADLOCK_CHECK: Duration = Duration::from_millis(500);
 
-/// A deadlock is told without being asked when it has lasted so long.
+/// How long a deadlock must have lasted to be reported without being asked.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Agent {
-    /// Where all ranks are. Whether they are stopped costs a look at each process.
-    fn places(&self, stopped: bool) -> Vec<Place> {
+    /// The states of all ranks. With `stopped`, `/proc` is read for each rank to find those that are stopped.
+    fn rank_states(&self, stopped: bool) -> Vec<RankState> {
         let ranks = self.ranks.len() as u32;
         let read = |file| status::read(file, ranks);
         let mut waits = self.common.status.as_ref().map(read).unwrap_or_default();
         waits.resize(self.ranks.len(), None);
-        let place = |(rank, line): (&crate::ranks::Rank, Option<status::Line>)| {
+        let state = |(rank, line): (&crate::ranks::Rank, Option<status::Line>)| {
             let joined = rank.joined.as_ref().and_then(|joined| Pid::from_raw(joined.0.cast_signed()));
-            let state = joined.or(rank.pid).filter(|_| stopped).and_then(descendants::state);
+            let process = joined.or(rank.pid).filter(|_| stopped).and_then(descendants::state);
             match (rank.phase, line) {
-                _ if rank.ended.is_some() => Place::Ended,
-                _ if matches!(state, Some('T' | 't')) => Place::Stopped,
-                (Phase::Outside, _) => Place::Outside,
-                (Phase::Finalized, _) => Place::Finalized,
-                (_, Some(line)) => Place::Waits(line),
-                (Phase::InInit, None) => Place::InInit,
-                (Phase::Running, None) => Place::Busy,
+                _ if rank.ended.is_some() => RankState::Ended,
+                _ if matches!(process, Some('T' | 't')) => RankState::Stopped,
+                (Phase::Outside, _) => RankState::Outside,
+                (Phase::Finalized, _) => RankState::Finalized,
+                (_, Some(line)) => RankState::Waits(line),
+                (Phase::InInit, None) => RankState::InInit,
+                (Phase::Running, None) => RankState::Busy,
             }
         };
-        self.ranks.iter().zip(waits).map(place).collect()
+        self.ranks.iter().zip(waits).map(state).collect()
     }
 
-    /// Says where all ranks are.
-    pub(super) fn report(&mut self) {
+    /// Writes the states of all ranks.
+    pub(super) fn report_states(&mut self) {
         let now = Instant::now();
-        let places = self.places(true);
-        let idle = self.watch.look(&places, now);
+        let states = self.rank_states(true);
+        let idle = self.detector.observe(&states, now);
         let time = (now - self.started).as_secs_f64();
-        self.tell(&format!("where the ranks are, {time:.1} s after the start"), &places, idle);
+        self.write_states(&format!("where the ranks are, {time:.1} s after the start"), &states, idle);
     }
 
-    /// Several lines, and the deadlock if there is one.
-    fn tell(&mut self, title: &str, places: &[Place], idle: Option<Duration>) {
+    /// Writes the states of the ranks, and the deadlock if there is one.
+    fn write_states(&mut self, title: &str, states: &[RankState], idle: Option<Duration>) {
         let mut text = format!("mpirun: {title}:\n");
-        for line in lines(places, status::now()) {
+        for line in lines(states, status::now()) {
             text += &format!("  {line}\n");
         }
         if let Some(idle) = idle {
-            let who = cycle(places).map(|cycle| format!(": {cycle}")).unwrap_or_default();
+            let who = cycle(states).map(|cycle| format!(": {cycle}")).unwrap_or_default();
             let time = idle.as_secs_f64();
             text += &format!(
                 "mpirun: deadlock: all ranks wait, and nothing was under way for {time:.1} s{who}\n"
@@ -64,24 +64,24 @@ impl Agent {
         self.output.show(&self.epoll, &text);
     }
 
-    /// Looks, now and then, whether the job is deadlocked, and says so once.
-    pub(super) fn look_around(&mut self, now: Instant) {
-        if self.next_look().is_none_or(|next| now < next) {
+    /// Checks for a deadlock if the time for that has come, and reports the first one found.
+    pub(super) fn check_deadlock(&mut self, now: Instant) {
+        if self.next_deadlock_check().is_none_or(|next| now < next) {
             return;
         }
-        self.looked = now;
-        let places = self.places(false);
-        let idle = self.watch.look(&places, now).filter(|&idle| idle >= PATIENCE);
-        if idle.is_some() && !self.warned {
-            self.warned = true;
+        self.deadlock_checked = now;
+        let states = self.rank_states(false);
+        let idle = self.detector.observe(&states, now).filter(|&idle| idle >= PATIENCE);
+        if idle.is_some() && !self.deadlock_reported {
+            self.deadlock_reported = true;
             let title = "the job is deadlocked, and goes on until somebody ends it; the ranks are here";
-            self.tell(title, &places, idle);
+            self.write_states(title, &states, idle);
         }
     }
 
-    /// When [`Agent::look_around`] is to be called.
-    pub(super) fn next_look(&self) -> Option<Instant> {
-        let running = self.course == Course::Running && self.ranks.iter().any(|rank| rank.phase.is_inside());
-        running.then_some(self.looked + LOOK)
+    /// When [`Agent::check_deadlock`] is to be called.
+    pub(super) fn next_deadlock_check(&self) -> Option<Instant> {
+        let running = self.state == JobState::Running && self.ranks.iter().any(|rank| rank.phase.is_inside());
+        running.then_some(self.deadlock_checked + DEADLOCK_CHECK)
     }
 }

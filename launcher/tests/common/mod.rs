@@ -1,4 +1,4 @@
-//! What the launcher's tests share: running mpirun under a watchdog, and finding what it left behind.
+//! Helpers of the launcher's tests: they run mpirun under a watchdog, and find processes that it left behind.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses its part")]
 
 use std::fs;
@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Nothing that these tests start may take longer.
+/// The longest time that a job of these tests may take.
 pub const LIMIT: Duration = Duration::from_secs(20);
 
-/// The time within which nothing may be left of a job that ended: two seconds, and as much again several times for a machine
-/// with other work. What these tests start would last for minutes.
+/// The time within which no process of a job that ended may be left: two seconds, and several times as much for a machine
+/// with other work. The processes that these tests start would last for minutes.
 pub const OVER: Duration = Duration::from_secs(10);
 
 /// mpirun with these arguments, and a mark in its environment that all of its descendants inherit.
@@ -29,7 +29,7 @@ pub fn mpirun(arguments: &[&str]) -> Job {
     marked(command)
 }
 
-/// Any command, marked.
+/// `command`, with a mark in its environment.
 pub fn marked(mut command: Command) -> Job {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let mark = format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -37,7 +37,7 @@ pub fn marked(mut command: Command) -> Job {
     Job { command, mark }
 }
 
-/// What came of a job.
+/// The outcome of a job.
 pub struct Outcome {
     pub status: i32,
     pub out: String,
@@ -56,7 +56,7 @@ impl Job {
         self
     }
 
-    /// Runs it to its end.
+    /// Runs the job to its end.
     pub fn run(mut self) -> Outcome {
         let start = Instant::now();
         let child = self.command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -70,7 +70,7 @@ impl Job {
         }
     }
 
-    /// Starts it, and waits until `lines` lines of output have come.
+    /// Starts the job, and waits until `lines` lines of output have come.
     pub fn start(mut self, lines: usize) -> Running {
         let mut child = self.command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
@@ -101,7 +101,7 @@ impl Running {
         line
     }
 
-    /// Waits for mpirun itself; gives its status (None: it was killed) and what it still wrote.
+    /// Waits for mpirun itself; gives its status (`None`: it was killed), its output and its errors.
     pub fn finish(mut self) -> (Option<i32>, String, String) {
         let mut err = self.child.stderr.take().unwrap();
         let errors = thread::spawn(move || {
@@ -111,7 +111,7 @@ impl Running {
         });
         let mut text = std::mem::take(&mut self.seen);
         let status = within(LIMIT, || self.child.try_wait().unwrap());
-        // Its output ends when the last process that holds it is gone.
+        // The output ends when the last process that has it open is gone.
         self.out.read_to_string(&mut text).unwrap();
         (status.code(), text, errors.join().unwrap())
     }
@@ -135,7 +135,7 @@ pub fn within<T>(time: Duration, mut ready: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Waits until nothing with this mark is left.
+/// Waits until no process with this mark is left.
 pub fn gone(mark: &str) {
     let start = Instant::now();
     loop {
@@ -148,7 +148,7 @@ pub fn gone(mark: &str) {
     }
 }
 
-/// The living processes that carry a mark.
+/// The living processes with a mark.
 pub fn survivors(mark: &str) -> Vec<String> {
     let needle = format!("BANYAN_TEST_MARK={mark}\0");
     let mut found = Vec::new();
@@ -165,7 +165,7 @@ pub fn survivors(mark: &str) -> Vec<String> {
     found
 }
 
-/// The pid of the agent of a mpirun.
+/// The pid of the agent of an mpirun, whose front is `front`.
 pub fn agent_of(front: i32) -> i32 {
     let children = fs::read_to_string(format!("/proc/{front}/task/{front}/children")).unwrap();
     children.trim().parse().unwrap_or_else(|_| panic!("mpirun has one child, not '{children}'"))

@@ -1,9 +1,9 @@
-//! The matching engine: a peer may send any frames at any time; it is told off or served, and nothing breaks.
+//! Point-to-point messages: a peer may send any frames at any time; it is served or it is down, and nothing breaks.
 #![no_main]
 
 use banyan_datatype::Data;
-use banyan_memory::Scratch;
-use banyan_p2p::{Config, Engine, Mode, RecvArgs, SendArgs};
+use banyan_memory::HeapBuffer;
+use banyan_p2p::{Config, Mode, P2p, RecvArgs, SendArgs};
 use banyan_transport::sim::{Net, Options};
 use banyan_transport::{Fabric, Head, Peer, Sink};
 use libfuzzer_sys::fuzz_target;
@@ -14,15 +14,15 @@ const STRANGER: Peer = Peer(1);
 fuzz_target!(|bytes: &[u8]| {
     let net = Net::new(2, 1, Options::default());
     let mut port = net.endpoints().into_iter().next().expect("an endpoint");
-    let mut engine = Engine::new(Config::new(1 << 16, 2));
-    engine.open_context(CTX);
+    let mut p2p = P2p::new(Config::new(1 << 16, 2));
+    p2p.open_context(CTX);
     for length in [0, 100, 20_000] {
-        let data = Data::bytes(Scratch::zeroed(length));
-        engine.recv(&mut port, RecvArgs { ctx: CTX, src: None, tag: None, data: &data });
+        let data = Data::bytes(HeapBuffer::zeroed(length));
+        p2p.recv(&mut port, RecvArgs { ctx: CTX, src: None, tag: None, data: &data });
         let mode = Mode::Standard;
-        engine.send(&mut port, SendArgs { peer: STRANGER, ctx: CTX, tag: 3, src_rank: 0, data: &data, mode });
+        p2p.send(&mut port, SendArgs { peer: STRANGER, ctx: CTX, tag: 3, src_rank: 0, data: &data, mode });
     }
-    // Each frame: one byte of length, a head, a body. The class is the engine's own.
+    // Each frame: one byte of length, a head, a body. Only classes that there are.
     let mut rest = bytes;
     while let Some((&length, after)) = rest.split_first() {
         let Some((head, after)) = after.split_first_chunk::<{ Head::BYTES }>() else { return };
@@ -31,9 +31,9 @@ fuzz_target!(|bytes: &[u8]| {
         let mut head = *head;
         head[0] %= 4;
         if let Some(head) = Head::decode(&head) {
-            engine.frame(STRANGER, &head, body);
+            p2p.frame(STRANGER, &head, body);
         }
-        port.poll(&mut engine);
-        engine.progress(&mut port);
+        port.poll(&mut p2p);
+        p2p.progress(&mut port);
     }
 });

@@ -1,7 +1,7 @@
-//! Address cards, as other ranks publish them.
+//! Address business cards, as other ranks publish them.
 #![no_main]
 
-use banyan_tcp::card::{decode, encode};
+use banyan_tcp::business_card::{decode, encode};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -1,4 +1,4 @@
-//! Frames on a TCP connection: a stream of any bytes is read to its end or to its first fault.
+//! Frames on a TCP connection: any stream of bytes is read to its end or to its first fault.
 #![no_main]
 
 use banyan_tcp::frame::{Decoded, decode};

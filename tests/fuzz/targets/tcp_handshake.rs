@@ -1,4 +1,4 @@
-//! The proof of the job's secret: who does not know it is never taken, whatever it sends, to either side.
+//! The proof of the job's secret: a peer that does not know it is never accepted by either side, whatever it sends.
 #![no_main]
 
 use banyan_tcp::handshake::{Answer, Handshake, Heard, Hello, message_length};
@@ -18,7 +18,7 @@ fuzz_target!(|bytes: &[u8]| {
         for side in [&mut accepting, &mut connecting] {
             match side.hear(message) {
                 Ok(Heard::Proven(..) | Heard::Confirmed | Heard::Accepted(_)) => {
-                    panic!("taken without the secret")
+                    panic!("accepted without the secret")
                 }
                 Ok(Heard::Asked(_)) => {
                     let _ = side.answer(Answer::Accept);

@@ -27,7 +27,7 @@ pub(crate) const BRUCK: Algorithm = Algorithm {
 pub(crate) const RING: Algorithm = Algorithm {
     kind: Kind::Allgather,
     name: "ring",
-    about: "p - 1 rounds between neighbours, straight into place: many bytes",
+    about: "p - 1 rounds between neighbours, each block straight to where it belongs: many bytes",
     needs: Needs::Messages,
     reorders: false,
     phases: |_| 0,
@@ -46,7 +46,7 @@ pub(crate) const RING: Algorithm = Algorithm {
 pub(crate) const BRUCK_V: Algorithm = Algorithm { kind: Kind::Allgatherv, ..BRUCK };
 pub(crate) const RING_V: Algorithm = Algorithm { kind: Kind::Allgatherv, ..RING };
 
-/// Temp holds the blocks of the ranks from this one on, going around.
+/// Temp holds the blocks of the ranks from this one on, going on with rank 0 after the last.
 fn bruck(shape: &Shape, index: u32, round: &mut Round) {
     let (me, ranks) = (shape.rank, shape.ranks);
     let levels = log2_up(ranks);

@@ -1,7 +1,7 @@
 //! Allreduce over messages: recursive doubling, Rabenseifner's reduce-scatter and allgather, ring. In each,
 //! every element is combined in one way only, so all ranks get the same bits.
 
-use super::group::{Group, Role, half, lower_joins};
+use super::group::{Group, Role, half, joins_as_lower};
 use super::{no_chunks, no_temp};
 use crate::{Algorithm, Buf, Case, Cost, Kind, Merge, Needs, Round, Shape, Side, Span};
 
@@ -16,11 +16,11 @@ pub(crate) const DOUBLING: Algorithm = Algorithm {
     temp: |shape| shape.len,
     rounds: |shape| doubling_rounds(shape) + 1,
     round: |shape, index, round| {
-        let at = Places { mine: shape.whole(Buf::Recv), other: shape.whole(Buf::Temp) };
-        if let Some(result) = doubling(shape, index, at, round)
+        let buffers = DoublingBuffers { mine: shape.whole(Buf::Recv), other: shape.whole(Buf::Temp) };
+        if let Some(result) = doubling(shape, index, buffers, round)
             && result.buf != Buf::Recv
         {
-            round.copy(result, at.mine);
+            round.copy(result, buffers.mine);
         }
     },
     cost: doubling_cost,
@@ -38,11 +38,12 @@ pub(crate) const RABENSEIFNER: Algorithm = Algorithm {
     rounds: |shape| 3 + 2 * Group::of(shape).levels,
     round: rabenseifner,
     cost: |case: &Case| {
-        let (steps, share) = (2.0 * case.p().log2().floor() + 2.0 * case.odd(), (case.p() - 1.0) / case.p());
+        let (steps, share) =
+            (2.0 * case.p().log2().floor() + 2.0 * case.folds(), (case.p() - 1.0) / case.p());
         Cost {
             steps,
-            bytes: case.bytes * (2.0 * share + 2.0 * case.odd()),
-            reduced: case.bytes * (share + case.odd()),
+            bytes: case.bytes * (2.0 * share + 2.0 * case.folds()),
+            reduced: case.bytes * (share + case.folds()),
             waits: steps,
             ..Cost::default()
         }
@@ -74,18 +75,18 @@ pub(crate) const RING: Algorithm = Algorithm {
 
 /// Where recursive doubling keeps its two vectors.
 #[derive(Clone, Copy)]
-pub(super) struct Places {
-    /// The partial result at first.
+pub(super) struct DoublingBuffers {
+    /// The partial result, at first.
     pub(super) mine: Span,
-    /// What comes in at first.
+    /// Room for what comes in, at first.
     pub(super) other: Span,
 }
 
-impl Places {
-    /// Partial result and room for what comes in, after that many joins as the lower partner: in such a join
-    /// `other = mine op other`, which makes `other` the partial result.
-    fn after(self, lower_joins: u32) -> (Span, Span) {
-        if lower_joins.is_multiple_of(2) { (self.mine, self.other) } else { (self.other, self.mine) }
+impl DoublingBuffers {
+    /// The partial result and the room for what comes in, after that many joins as the lower partner: each of them
+    /// computes `other = mine op other`, which makes `other` the partial result.
+    fn after(self, joins_as_lower: u32) -> (Span, Span) {
+        if joins_as_lower.is_multiple_of(2) { (self.mine, self.other) } else { (self.other, self.mine) }
     }
 }
 
@@ -96,44 +97,49 @@ pub(super) fn doubling_rounds(shape: &Shape) -> u32 {
 
 pub(super) fn doubling_cost(case: &Case) -> Cost {
     let levels = case.p().log2().floor();
-    let steps = levels + 2.0 * case.odd();
+    let steps = levels + 2.0 * case.folds();
     Cost {
         steps,
         bytes: steps * case.bytes,
-        reduced: (levels + case.odd()) * case.bytes,
+        reduced: (levels + case.folds()) * case.bytes,
         copied: case.bytes,
         waits: steps,
         ..Cost::default()
     }
 }
 
-/// One round of recursive doubling over the whole of [`Buf::Send`]; after the last it tells where the result
-/// is.
-pub(super) fn doubling(shape: &Shape, index: u32, at: Places, round: &mut Round) -> Option<Span> {
+/// One round of recursive doubling over the whole of [`Buf::Send`]; in the round after the last it returns where the
+/// result is.
+pub(super) fn doubling(
+    shape: &Shape,
+    index: u32,
+    buffers: DoublingBuffers,
+    round: &mut Round,
+) -> Option<Span> {
     let group = Group::of(shape);
     let (role, last) = (group.role(shape.rank), 3 + 2 * group.levels);
-    let input = Span { buf: Buf::Send, ..at.mine };
+    let input = Span { buf: Buf::Send, ..buffers.mine };
     if index == 0 {
-        round.copy(Span { at: 0, ..input }, at.mine);
+        round.copy(Span { at: 0, ..input }, buffers.mine);
         return None;
     }
     let Role::Member { number, ward } = role else {
         match index {
-            1 => round.send(shape.rank + 1, at.mine),
-            _ if index == last => round.recv(shape.rank + 1, at.mine),
+            1 => round.send(shape.rank + 1, buffers.mine),
+            _ if index == last => round.recv(shape.rank + 1, buffers.mine),
             _ => {}
         }
-        return (index > last).then_some(at.mine);
+        return (index > last).then_some(buffers.mine);
     };
     let levels_done = (index.max(3) - 3).div_ceil(2).min(group.levels);
-    let (mine, other) = at.after(lower_joins(number, levels_done));
+    let (mine, other) = buffers.after(joins_as_lower(number, levels_done));
     match (index, ward) {
         (1, Some(ward)) => round.recv(ward, other),
         (2, Some(_)) => round.reduce(other, mine),
         (1 | 2, None) => {}
         _ if index < last => {
             let level = (index - 3) / 2;
-            let (mine, other) = at.after(lower_joins(number, level));
+            let (mine, other) = buffers.after(joins_as_lower(number, level));
             let partner = group.rank(number ^ 1 << level);
             match (index - 3) % 2 {
                 0 => {
@@ -151,7 +157,7 @@ pub(super) fn doubling(shape: &Shape, index: u32, at: Places, round: &mut Round)
     None
 }
 
-/// Fold, halve, double, unfold; results are in [`Buf::Recv`].
+/// Rounds: fold, halve, double, unfold. All results are in [`Buf::Recv`].
 fn rabenseifner(shape: &Shape, index: u32, round: &mut Round) {
     let group = Group::of(shape);
     let data = shape.whole(Buf::Recv);
@@ -179,7 +185,8 @@ fn rabenseifner(shape: &Shape, index: u32, round: &mut Round) {
     }
 }
 
-/// The rounds before halving: a single rank copies, and a member takes in the rank that it acts for.
+/// The two rounds before halving: a single rank copies, and a member combines its vector with that of its ward, the
+/// rank that it acts for.
 pub(super) fn fold(shape: &Shape, index: u32, ward: Option<u32>, data: Span, round: &mut Round) {
     if index == 0 && shape.ranks == 1 {
         round.copy(shape.whole(Buf::Send), data);
@@ -189,8 +196,8 @@ pub(super) fn fold(shape: &Shape, index: u32, ward: Option<u32>, data: Span, rou
     }
 }
 
-/// Level `level` of recursive halving in `buf`: each of two partners gets and combines one half of what they
-/// have in common. What a member starts from is in Send, unless it has taken a ward in.
+/// Level `level` of recursive halving in `buf`: each of two partners gets and combines one half of the units that both
+/// have. A member's own operand is in Send at level 0, unless it has combined that of its ward before.
 pub(super) fn halve(
     shape: &Shape,
     group: Group,
@@ -222,7 +229,7 @@ fn ring(shape: &Shape, index: u32, round: &mut Round) {
         round.recv_reduce(from, Merge::new(part_of(Buf::Send, done + 1), part(done + 1), Side::Any));
         round.send(to, if done == 0 { part_of(Buf::Send, 0) } else { part(done) });
     } else {
-        // Now the part behind this rank (that of distance p - 1) is complete.
+        // At this point the part of the next rank (distance p - 1) is complete here.
         let done = done - rounds;
         round.recv(from, part(done));
         round.send(to, part((done + rounds) % shape.ranks));

@@ -49,7 +49,7 @@ pub(crate) const PAIRWISE: Algorithm = Algorithm {
 pub(crate) const SPREAD: Algorithm = Algorithm {
     kind: Kind::Alltoall,
     name: "spread",
-    about: "many partners at once, each rank starting behind itself: few ranks",
+    about: "many partners at once, each rank starting with the next one: few ranks",
     needs: Needs::Messages,
     reorders: false,
     phases: |_| 0,
@@ -60,7 +60,7 @@ pub(crate) const SPREAD: Algorithm = Algorithm {
     cost: |case: &Case| {
         let others = case.p() - 1.0;
         let windows = (others / f64::from(WINDOW)).ceil();
-        // Crowding: messages of a window meet at receivers in no order.
+        // Crowding: several messages of a window may arrive at one receiver at a time.
         let bytes = case.bytes * others * if windows > 1.0 { 1.25 } else { 1.0 };
         Cost { steps: windows, extra: others - windows, bytes, waits: windows, ..Cost::default() }
     },
@@ -71,13 +71,15 @@ pub(crate) const SPREAD_V: Algorithm = Algorithm { kind: Kind::Alltoallv, ..SPRE
 pub(crate) const PAIRWISE_W: Algorithm = Algorithm { kind: Kind::Alltoallw, ..PAIRWISE };
 pub(crate) const SPREAD_W: Algorithm = Algorithm { kind: Kind::Alltoallw, ..SPREAD };
 
+/// Copies this rank's block for itself.
 pub(super) fn own(shape: &Shape, round: &mut Round) {
     let (from, into) = (shape.sends.block(shape.rank), shape.recvs.block(shape.rank));
-    // If the user's two counts for this rank itself differ, nothing beyond the shorter is touched.
+    // If the user's two counts for this rank itself differ, only the shorter length is copied.
     let len = from.1.min(into.1);
     round.copy(Span::new(Buf::Send, (from.0, len)), Span::new(Buf::Recv, (into.0, len)));
 }
 
+/// Sends to the rank `distance` after this one, and receives from the rank `distance` before it.
 fn exchange(shape: &Shape, distance: u32, round: &mut Round) {
     let (to, from) = (shape.after(shape.rank, distance), shape.before(shape.rank, distance));
     round.recv(from, Span::new(Buf::Recv, shape.recvs.block(from)));
@@ -101,14 +103,15 @@ fn spread(shape: &Shape, index: u32, round: &mut Round) {
     }
 }
 
-/// Temp: the blocks by distance to their receiver, then room to pack those of a round, then to receive them.
+/// Temp holds the blocks by the distance to their receiver, then room to pack those that move in a round, then room to
+/// receive as many.
 fn bruck(shape: &Shape, index: u32, round: &mut Round) {
     let (me, ranks, len) = (shape.rank, shape.ranks, shape.len);
-    let slot = |i: u32| Span::new(Buf::Temp, (u64::from(i) * len, len));
+    let block = |i: u32| Span::new(Buf::Temp, (u64::from(i) * len, len));
     if index == 0 {
         for distance in 0..ranks {
             let to = shape.after(me, distance);
-            round.copy(Span::new(Buf::Send, shape.sends.block(to)), slot(distance));
+            round.copy(Span::new(Buf::Send, shape.sends.block(to)), block(distance));
         }
         return;
     }
@@ -116,21 +119,21 @@ fn bruck(shape: &Shape, index: u32, round: &mut Round) {
     if level == log2_up(ranks) {
         for distance in 0..ranks {
             let from = shape.before(me, distance);
-            round.copy(slot(distance), Span::new(Buf::Recv, shape.recvs.block(from)));
+            round.copy(block(distance), Span::new(Buf::Recv, shape.recvs.block(from)));
         }
         return;
     }
-    let hop = 1 << level;
-    let moving = || (0..ranks).filter(|distance| distance & hop != 0);
-    let (packed, landed) = (ranks, ranks + ranks.div_ceil(2));
+    let stride = 1 << level;
+    let moving = || (0..ranks).filter(|distance| distance & stride != 0);
+    let (packed, arriving) = (ranks, ranks + ranks.div_ceil(2));
     match stage {
-        0 => moving().zip(packed..).for_each(|(distance, to)| round.copy(slot(distance), slot(to))),
+        0 => moving().zip(packed..).for_each(|(distance, to)| round.copy(block(distance), block(to))),
         1 => {
             let all =
                 |first: u32| Span::new(Buf::Temp, (u64::from(first) * len, moving().count() as u64 * len));
-            round.recv(shape.before(me, hop), all(landed));
-            round.send(shape.after(me, hop), all(packed));
+            round.recv(shape.before(me, stride), all(arriving));
+            round.send(shape.after(me, stride), all(packed));
         }
-        _ => moving().zip(landed..).for_each(|(distance, from)| round.copy(slot(from), slot(distance))),
+        _ => moving().zip(arriving..).for_each(|(distance, from)| round.copy(block(from), block(distance))),
     }
 }

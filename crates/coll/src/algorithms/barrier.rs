@@ -1,4 +1,4 @@
-//! Barrier by dissemination: after round k each rank has heard, through others, of 2^(k+1) ranks
+//! Barrier by dissemination: after round k each rank has heard, directly or through others, of 2^(k+1) ranks
 //! (Hensgen, Finkel, Manber: Two algorithms for barrier synchronization, 1988).
 
 use super::{no_chunks, no_temp};

@@ -90,7 +90,7 @@ fn scatter_ring(shape: &Shape, index: u32, round: &mut Round) {
     }
     let done = index - levels;
     let part = |distance: u32| Span::new(Buf::Recv, shape.part(shape.before(me, distance)));
-    // The root has all the parts, and gets none back.
+    // The root has all parts, so nobody sends it one.
     if me != 0 {
         round.recv(shape.before(shape.rank, 1), part(done + 1));
     }
@@ -99,7 +99,7 @@ fn scatter_ring(shape: &Shape, index: u32, round: &mut Round) {
     }
 }
 
-/// Units of a segment, and their number.
+/// Units of a segment, and the number of segments.
 fn segments(shape: &Shape) -> (u64, u32) {
     super::segments(shape, SEGMENT as u64, MOST_SEGMENTS as u64)
 }

@@ -1,8 +1,9 @@
-//! Collectives between the two groups of an intercommunicator (MPI 5.0, 6.2.2), made of those of one group: what one
-//! group reduces, or gives, goes to the other one's leader, its first rank, and from there to all of that group.
+//! Collectives between the two groups of an intercommunicator (MPI 5.0, 6.2.2), made of algorithms for one group: what
+//! one group reduces, or gives, goes to the leader of the other group, its first rank, and from there to all of that
+//! group.
 //!
-//! Where the rows of one group do as they are, because the blocks of a rank's own group are empty (gather, scatter,
-//! alltoall) or because nothing moves (barrier), [`BETWEEN`](crate::BETWEEN) has those.
+//! Some algorithms for one group need no change, because the blocks of a rank's own group are empty (gather, scatter,
+//! alltoall), or because no data move (barrier); [`BETWEEN`](crate::BETWEEN) lists them as they are.
 
 use std::ops::Range;
 
@@ -12,33 +13,33 @@ use crate::{Algorithm, Buf, Case, Cost, Kind, Needs, Round, Shape, Span, Step};
 pub(crate) const BCAST: Algorithm = Algorithm {
     kind: Kind::Bcast,
     name: "between",
-    about: "binomial tree below the root, of all ranks of the other group",
+    about: "binomial tree from the root to all ranks of the other group",
     needs: Needs::Messages,
     reorders: false,
     phases: |_| 0,
     chunks: no_chunks,
     temp: no_temp,
-    rounds: |shape| Among::below_root(shape).rounds(&bcast::BINOMIAL, shape),
+    rounds: |shape| Members::below_root(shape).rounds(&bcast::BINOMIAL, shape),
     round: |shape, index, round| {
-        Among::below_root(shape).round(&bcast::BINOMIAL, (shape, shape.len), index, Buf::Recv, round);
+        Members::below_root(shape).round(&bcast::BINOMIAL, (shape, shape.len), index, Buf::Recv, round);
     },
     cost,
 };
 
 pub(crate) const REDUCE: Algorithm = Algorithm {
     kind: Kind::Reduce,
-    about: "binomial tree to the leader of the other group, who passes the result on to the root",
+    about: "the other group reduces to its leader, which sends the result to the root",
     temp: |shape| if shape.group_across(shape.root).contains(&shape.rank) { shape.len } else { 0 },
-    rounds: |shape| Among::across_root(shape).rounds(&reduce::BINOMIAL, shape) + 1,
+    rounds: |shape| Members::across_root(shape).rounds(&reduce::BINOMIAL, shape) + 1,
     round: |shape, index, round| {
-        let givers = Among::across_root(shape);
-        let passed = givers.rounds(&reduce::BINOMIAL, shape);
+        let group = Members::across_root(shape);
+        let passed = group.rounds(&reduce::BINOMIAL, shape);
         if index < passed {
-            givers.round(&reduce::BINOMIAL, (shape, shape.len), index, Buf::Temp, round);
-        } else if shape.rank == givers.rank(0) {
+            group.round(&reduce::BINOMIAL, (shape, shape.len), index, Buf::Temp, round);
+        } else if shape.rank == group.rank(0) {
             round.send(shape.root, shape.whole(Buf::Temp));
         } else if shape.rank == shape.root {
-            round.recv(givers.rank(0), shape.whole(Buf::Recv));
+            round.recv(group.rank(0), shape.whole(Buf::Recv));
         }
     },
     ..BCAST
@@ -48,13 +49,13 @@ pub(crate) const ALLREDUCE: Algorithm = Algorithm {
     kind: Kind::Allreduce,
     about: "each group reduces to its leader, the leaders swap the results and broadcast them",
     temp: |shape| shape.len,
-    rounds: |shape| reducing(shape) + 1 + spreading(shape),
+    rounds: |shape| reduce_rounds(shape) + 1 + bcast_rounds(shape),
     round: |shape, index, round| {
-        let (own, swap) = (Among::own(shape), reducing(shape));
+        let (own, swap) = (Members::own(shape), reduce_rounds(shape));
         if index < swap {
             own.round(&reduce::BINOMIAL, (shape, shape.len), index, Buf::Temp, round);
         } else if index == swap {
-            swapped(shape, shape.whole(Buf::Temp), shape.whole(Buf::Recv), round);
+            swap_results(shape, shape.whole(Buf::Temp), shape.whole(Buf::Recv), round);
         } else {
             own.round(&bcast::BINOMIAL, (shape, shape.len), index - swap - 1, Buf::Recv, round);
         }
@@ -65,8 +66,8 @@ pub(crate) const ALLREDUCE: Algorithm = Algorithm {
 pub(crate) const REDUCE_SCATTER: Algorithm = Algorithm {
     kind: Kind::ReduceScatter,
     about: "each group reduces to its leader, the leaders swap the results and scatter them",
-    temp: |shape| shape.sends.start(shape.ranks) * if Among::own(shape).leads(shape) { 2 } else { 1 },
-    rounds: |shape| reducing(shape) + 1 + windows(shape),
+    temp: |shape| shape.sends.start(shape.ranks) * if Members::own(shape).leads(shape) { 2 } else { 1 },
+    rounds: |shape| reduce_rounds(shape) + 1 + leader_rounds(shape),
     round: reduce_scatter,
     ..BCAST
 };
@@ -76,46 +77,47 @@ pub(crate) const REDUCE_SCATTER_BLOCK: Algorithm =
 
 pub(crate) const ALLGATHER: Algorithm = Algorithm {
     kind: Kind::Allgather,
-    about: "every rank sends to the leader of the other group, who broadcasts what came",
-    rounds: |shape| windows(shape) + spreading(shape),
+    about: "every rank sends to the leader of the other group, which broadcasts all blocks",
+    rounds: |shape| leader_rounds(shape) + bcast_rounds(shape),
     round: allgather,
     ..BCAST
 };
 
 pub(crate) const ALLGATHERV: Algorithm = Algorithm { kind: Kind::Allgatherv, ..ALLGATHER };
 
-/// Nothing is chosen by it: there is one way for each collective.
+/// A rough cost, which decides nothing: there is one algorithm for each collective.
 fn cost(case: &Case) -> Cost {
     Cost { steps: case.lg(), bytes: case.lg() * case.bytes, waits: case.lg(), ..Cost::default() }
 }
 
-/// Some ranks that work together as if they were alone: maybe one of the other group, then all of one group.
-struct Among {
+/// Ranks that run an algorithm for one group among themselves: all ranks of one group, behind one rank of the other
+/// group if there is a head. A member's number is its rank in that algorithm.
+struct Members {
     head: Option<u32>,
     group: Range<u32>,
 }
 
-impl Among {
-    /// This rank's group.
-    fn own(shape: &Shape) -> Among {
-        Among { head: None, group: shape.group_of(shape.rank) }
+impl Members {
+    /// All ranks of this rank's group.
+    fn own(shape: &Shape) -> Members {
+        Members { head: None, group: shape.group_of(shape.rank) }
     }
 
-    /// The group that the root is not in.
-    fn across_root(shape: &Shape) -> Among {
-        Among { head: None, group: shape.group_across(shape.root) }
+    /// All ranks of the group that the root is not in.
+    fn across_root(shape: &Shape) -> Members {
+        Members { head: None, group: shape.group_across(shape.root) }
     }
 
-    /// The same, behind the root.
-    fn below_root(shape: &Shape) -> Among {
-        Among { head: Some(shape.root), ..Among::across_root(shape) }
+    /// The root, and behind it all ranks of the group that it is not in.
+    fn below_root(shape: &Shape) -> Members {
+        Members { head: Some(shape.root), ..Members::across_root(shape) }
     }
 
     fn size(&self) -> u32 {
         u32::from(self.head.is_some()) + self.group.len() as u32
     }
 
-    /// The rank of one of them.
+    /// The rank of a member.
     fn rank(&self, number: u32) -> u32 {
         match self.head {
             Some(head) if number == 0 => head,
@@ -124,7 +126,7 @@ impl Among {
         }
     }
 
-    /// Which of them a rank is.
+    /// The number of the member that a rank is; `None` if it is no member.
     fn number(&self, rank: u32) -> Option<u32> {
         match self.head {
             Some(head) if head == rank => Some(0),
@@ -132,12 +134,12 @@ impl Among {
         }
     }
 
-    /// True if this rank is the first of them.
+    /// True if this rank is the first member.
     fn leads(&self, shape: &Shape) -> bool {
         self.rank(0) == shape.rank
     }
 
-    /// What they have in common, with the first of them as root.
+    /// The shape of member `number` in a collective of the members alone, rooted at the first one.
     fn shape(&self, outer: &Shape, number: u32, len: u64) -> Shape {
         Shape { rank: number, ranks: self.size(), split: 0, root: 0, len, ..outer.clone() }
     }
@@ -146,8 +148,8 @@ impl Among {
         (row.rounds)(&self.shape(shape, 0, shape.len))
     }
 
-    /// A round of an algorithm for one group on `len` units, rooted at the first of them, whose Recv is `result`; nothing
-    /// where this rank is none of them, or the algorithm is over.
+    /// Adds a round of an algorithm for one group on `len` units, rooted at the first member, with the buffer `result`
+    /// in place of its Recv. Adds nothing if this rank is no member, or the algorithm is over.
     fn round(
         &self,
         row: &Algorithm,
@@ -161,7 +163,7 @@ impl Among {
         };
         let before = round.steps.len();
         (row.round)(&self.shape(outer, number, len), index, round);
-        let place = |span: &mut Span| {
+        let redirect = |span: &mut Span| {
             if span.buf == Buf::Recv {
                 span.buf = result;
             }
@@ -170,57 +172,57 @@ impl Among {
             match step {
                 Step::Send { to, from, .. } => {
                     *to = self.rank(*to);
-                    place(from);
+                    redirect(from);
                 }
                 Step::Recv { from, into, .. } => {
                     *from = self.rank(*from);
-                    place(into);
+                    redirect(into);
                 }
                 Step::RecvReduce { from, merge, .. } => {
                     *from = self.rank(*from);
-                    place(&mut merge.with);
-                    place(&mut merge.into);
+                    redirect(&mut merge.with);
+                    redirect(&mut merge.into);
                 }
                 Step::Reduce { from, into } | Step::Copy { from, into } => {
-                    place(from);
-                    place(into);
+                    redirect(from);
+                    redirect(into);
                 }
-                _ => unreachable!("an algorithm that needs messages alone"),
+                _ => unreachable!("the algorithm needs messages alone"),
             }
         }
     }
 }
 
-/// Something alike for both groups, each of which has its own number of rounds for it: the larger number.
-fn longer(shape: &Shape, rounds: impl Fn(Among) -> u32) -> u32 {
-    let group = |rank: u32| rounds(Among { head: None, group: shape.group_of(rank) });
+/// The larger of the two groups' numbers of rounds.
+fn longer(shape: &Shape, rounds: impl Fn(Members) -> u32) -> u32 {
+    let group = |rank: u32| rounds(Members { head: None, group: shape.group_of(rank) });
     group(0).max(group(shape.split))
 }
 
-/// Rounds until both leaders have their group's result.
-fn reducing(shape: &Shape) -> u32 {
+/// Rounds of a reduction in each group, until both leaders have their group's result.
+fn reduce_rounds(shape: &Shape) -> u32 {
     longer(shape, |group| group.rounds(&reduce::BINOMIAL, shape))
 }
 
-/// Rounds until all have what the leaders had.
-fn spreading(shape: &Shape) -> u32 {
+/// Rounds of a broadcast in each group, until all ranks have what their leader had.
+fn bcast_rounds(shape: &Shape) -> u32 {
     longer(shape, |group| group.rounds(&bcast::BINOMIAL, shape))
 }
 
-/// Rounds in which a leader meets all ranks of a group.
-fn windows(shape: &Shape) -> u32 {
+/// Rounds in which a leader exchanges messages with all ranks of a group, [`WINDOW`] of them in each.
+fn leader_rounds(shape: &Shape) -> u32 {
     longer(shape, |group| group.size().div_ceil(WINDOW))
 }
 
-/// The ranks of a group that its leader, or the other one, meets in a round.
+/// The ranks of a group that exchange messages with a leader in round `index`.
 fn window(group: &Range<u32>, index: u32) -> Range<u32> {
     let first = group.start + index * WINDOW;
     first.min(group.end)..(first + WINDOW).min(group.end)
 }
 
-/// The leaders give each other what they have.
-fn swapped(shape: &Shape, mine: Span, theirs: Span, round: &mut Round) {
-    if Among::own(shape).leads(shape) {
+/// The leaders exchange their groups' results.
+fn swap_results(shape: &Shape, mine: Span, theirs: Span, round: &mut Round) {
+    if Members::own(shape).leads(shape) {
         let other = shape.group_across(shape.rank).start;
         round.recv(other, theirs);
         round.send(other, mine);
@@ -228,13 +230,13 @@ fn swapped(shape: &Shape, mine: Span, theirs: Span, round: &mut Round) {
 }
 
 fn reduce_scatter(shape: &Shape, index: u32, round: &mut Round) {
-    let (own, swap, all) = (Among::own(shape), reducing(shape), shape.sends.start(shape.ranks));
-    // Behind this group's result there is that of the other one.
+    let (own, swap, all) = (Members::own(shape), reduce_rounds(shape), shape.sends.start(shape.ranks));
+    // In Temp the result of the other group lies behind that of this one.
     let temp = |(at, len): (u64, u64)| Span::new(Buf::Temp, (all + at, len));
     if index < swap {
         own.round(&reduce::BINOMIAL, (shape, all), index, Buf::Temp, round);
     } else if index == swap {
-        swapped(shape, Span::new(Buf::Temp, (0, all)), temp((0, all)), round);
+        swap_results(shape, Span::new(Buf::Temp, (0, all)), temp((0, all)), round);
     } else if own.leads(shape) {
         for to in window(&own.group, index - swap - 1) {
             match to == shape.rank {
@@ -248,7 +250,7 @@ fn reduce_scatter(shape: &Shape, index: u32, round: &mut Round) {
 }
 
 fn allgather(shape: &Shape, index: u32, round: &mut Round) {
-    let (own, across, gathered) = (Among::own(shape), shape.group_across(shape.rank), windows(shape));
+    let (own, across, gathered) = (Members::own(shape), shape.group_across(shape.rank), leader_rounds(shape));
     if index >= gathered {
         let len = shape.recvs.start(shape.ranks);
         return own.round(&bcast::BINOMIAL, (shape, len), index - gathered, Buf::Recv, round);

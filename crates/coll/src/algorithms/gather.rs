@@ -42,11 +42,12 @@ pub(crate) const LINEAR: Algorithm = Algorithm {
 
 pub(crate) const LINEAR_V: Algorithm = Algorithm { kind: Kind::Gatherv, ..LINEAR };
 
-/// Ranks of the binomial subtree below and with relative rank `me`, which is not the root.
+/// The number of ranks in the binomial subtree of relative rank `me`, itself included; `me` is not the root.
 pub(super) fn subtree(me: u32, ranks: u32) -> u32 {
     (1 << me.trailing_zeros()).min(ranks - me)
 }
 
+/// Rounds of a linear algorithm: windows of messages.
 pub(super) fn linear_rounds(shape: &Shape) -> u32 {
     (shape.ranks - 1).div_ceil(WINDOW).max(1)
 }
@@ -83,12 +84,14 @@ fn linear(shape: &Shape, index: u32, round: &mut Round) {
     }
 }
 
+/// Copies this rank's own block.
 pub(super) fn own(shape: &Shape, round: &mut Round) {
     round.copy(shape.whole(Buf::Send), Span::new(Buf::Recv, shape.recvs.block(shape.rank)));
 }
 
-/// First every rank copies its own block, then the levels from the leaves up, at last the root turns what
-/// wraps around the end into the order of ranks. Temp holds the blocks from relative rank `me` on.
+/// Rounds: every rank copies its own block; then one for each level of the tree, from the leaves up; at last the root
+/// brings the blocks of subtrees that wrap around the last rank into the order of ranks. Temp holds the blocks from
+/// relative rank `me` on.
 fn binomial(shape: &Shape, index: u32, round: &mut Round) {
     let (me, ranks, len) = (shape.relative(), shape.ranks, shape.len);
     let temp =
@@ -126,7 +129,7 @@ fn binomial(shape: &Shape, index: u32, round: &mut Round) {
     }
 }
 
-/// The ranks `first..end` that `number` relative ranks from `child` on are, if none wraps around the end.
+/// The ranks `first..end` of the `number` relative ranks from `child` on; `None` if they wrap around the last rank.
 pub(super) fn straight(shape: &Shape, child: u32, number: u32) -> Option<(u32, u32)> {
     let first = shape.after(shape.root, child);
     (first + number <= shape.ranks).then_some((first, first + number))

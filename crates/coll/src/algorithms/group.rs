@@ -1,4 +1,4 @@
-//! Groups of a power of two: folding the other ranks in, and halving a vector among the group. Shared by the
+//! A group of a power of two: folding the other ranks in, and halving a vector among the members. Used by the
 //! doubling and Rabenseifner forms of reduce, allreduce and reduce_scatter.
 //!
 //! Neighbours fold together and groups join by ascending distance, so partial results always cover
@@ -11,19 +11,19 @@ use crate::{Shape, log2_down};
 pub(super) struct Group {
     /// log2 of its size.
     pub(super) levels: u32,
-    /// Ranks beyond it: that many even ranks of the first `2 * extra` fold into their upper neighbours.
+    /// The number of ranks beyond it: of the first `2 * extra` ranks the even ones fold into their upper neighbours.
     pub(super) extra: u32,
 }
 
 /// What a rank is to the group.
 pub(super) enum Role {
-    /// Not in it: the neighbour above acts for this rank.
+    /// The rank is outside: its upper neighbour acts for it.
     Outside,
-    /// A member, and the rank that it acts for, if any.
+    /// The rank is a member.
     Member {
         /// Its number in the group.
         number: u32,
-        /// The neighbour below.
+        /// The lower neighbour, if the member acts for it.
         ward: Option<u32>,
     },
 }
@@ -44,7 +44,7 @@ impl Group {
         }
     }
 
-    /// The number of the member that is, or acts for, a rank.
+    /// The number of the member that is this rank, or acts for it.
     pub(super) fn acting(&self, rank: u32) -> u32 {
         if rank >= 2 * self.extra { rank - self.extra } else { rank / 2 }
     }
@@ -64,7 +64,8 @@ pub(super) fn half(number: u32, levels: u32, len: u64) -> (u64, u64) {
     })
 }
 
-/// How many of the lowest `levels` bits of `number` are 0: joins in which this member was the lower one.
-pub(super) fn lower_joins(number: u32, levels: u32) -> u32 {
+/// In how many of the first `levels` joins member `number` is the lower partner: the zeros among its lowest `levels`
+/// bits.
+pub(super) fn joins_as_lower(number: u32, levels: u32) -> u32 {
     levels - (number & ((1 << levels) - 1)).count_ones()
 }

@@ -37,11 +37,12 @@ pub(crate) const RABENSEIFNER: Algorithm = Algorithm {
     rounds: |shape| 3 + 2 * Group::of(shape).levels,
     round: rabenseifner,
     cost: |case: &Case| {
-        let (steps, share) = (2.0 * case.p().log2().floor() + 2.0 * case.odd(), (case.p() - 1.0) / case.p());
+        let (steps, share) =
+            (2.0 * case.p().log2().floor() + 2.0 * case.folds(), (case.p() - 1.0) / case.p());
         Cost {
             steps,
-            bytes: case.bytes * (2.0 * share + 2.0 * case.odd()),
-            reduced: case.bytes * (share + case.odd()),
+            bytes: case.bytes * (2.0 * share + 2.0 * case.folds()),
+            reduced: case.bytes * (share + case.folds()),
             waits: steps,
             ..Cost::default()
         }
@@ -53,7 +54,7 @@ fn partial(shape: &Shape) -> Buf {
     if shape.rank == shape.root { Buf::Recv } else { Buf::Temp }
 }
 
-/// The tree hangs below the root if operands may change places, else below rank 0, which passes the result on.
+/// The top of the tree is the root if the operation commutes, else rank 0, which passes the result on to the root.
 fn binomial(shape: &Shape, index: u32, round: &mut Round) {
     let top = if shape.commutative { shape.root } else { 0 };
     let (me, levels) = (shape.behind(shape.rank, top), log2_up(shape.ranks));
@@ -81,7 +82,7 @@ fn binomial(shape: &Shape, index: u32, round: &mut Round) {
     }
 }
 
-/// Fold, halve, gather, and hand over to a root that is not in the group.
+/// Rounds: fold, halve, gather, and pass the result on to a root that is outside the group.
 fn rabenseifner(shape: &Shape, index: u32, round: &mut Round) {
     let group = Group::of(shape);
     let data = shape.whole(partial(shape));

@@ -1,14 +1,14 @@
 //! Reduce_scatter: recursive doubling of the whole vector for few bytes, pairwise exchange for many. Both take
 //! blocks of any lengths, which all ranks know, and keep the order of operands.
 
-use super::allreduce::{Places, doubling, doubling_cost, doubling_rounds};
+use super::allreduce::{DoublingBuffers, doubling, doubling_cost, doubling_rounds};
 use super::no_chunks;
 use crate::{Algorithm, Buf, Case, Cost, Kind, Merge, Needs, Round, Shape, Side, Span};
 
 pub(crate) const DOUBLING: Algorithm = Algorithm {
     kind: Kind::ReduceScatter,
     name: "doubling",
-    about: "allreduce by recursive doubling, of which each rank keeps its block: few bytes",
+    about: "allreduce by recursive doubling, each rank keeps its block of the result: few bytes",
     needs: Needs::Messages,
     reorders: false,
     phases: |_| 0,
@@ -48,15 +48,19 @@ pub(crate) const PAIRWISE_BLOCK: Algorithm = Algorithm { kind: Kind::ReduceScatt
 
 fn by_doubling(shape: &Shape, index: u32, round: &mut Round) {
     let total = shape.sends.start(shape.ranks);
-    let at = Places { mine: Span::new(Buf::Temp, (0, total)), other: Span::new(Buf::Temp, (total, total)) };
-    if let Some(result) = doubling(shape, index, at, round) {
+    let buffers = DoublingBuffers {
+        mine: Span::new(Buf::Temp, (0, total)),
+        other: Span::new(Buf::Temp, (total, total)),
+    };
+    if let Some(result) = doubling(shape, index, buffers, round) {
         let (start, len) = shape.sends.block(shape.rank);
         round.copy(Span { at: result.at + start, len, ..result }, shape.whole(Buf::Recv));
     }
 }
 
-/// Temp: this rank's block combined over the ranks down from itself, then that over the ranks down from the
-/// last one; the ranks come in the order me - 1, me - 2, ... 0, p - 1, ... me + 1. At last both are joined.
+/// Temp holds this rank's block combined over the ranks from itself down to 0 (`low`), then its block combined over the
+/// ranks from the last one down to the next one (`high`). The messages come in the order me - 1, me - 2, ... 0, p - 1,
+/// ... me + 1. At last both are combined.
 fn pairwise(shape: &Shape, index: u32, round: &mut Round) {
     let (me, ranks) = (shape.rank, shape.ranks);
     let (low, high) = (Span::new(Buf::Temp, (0, shape.len)), Span::new(Buf::Temp, (shape.len, shape.len)));

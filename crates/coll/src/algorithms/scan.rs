@@ -57,15 +57,17 @@ pub(crate) const EXCLUSIVE_CHAIN: Algorithm = Algorithm {
     ..CHAIN
 };
 
+/// Bytes of a segment, and the number of segments at which they grow instead.
 const SEGMENT: f64 = 32768.0;
 const MOST_SEGMENTS: f64 = 4096.0;
 
+/// Units of a segment, and the number of segments.
 fn cut(shape: &Shape) -> (u64, u32) {
     segments(shape, SEGMENT as u64, MOST_SEGMENTS as u64)
 }
 
-/// Temp holds the combination of all the ranks met so far, and what comes in; a join as the lower partner
-/// exchanges the two. Recv holds that of the ranks met that are below this one.
+/// Temp holds the combination of all ranks met so far (the partial result), and room for what comes in; combining as
+/// the lower partner makes the two change roles. Recv holds the combination of those ranks met that are below this one.
 fn doubling(shape: &Shape, index: u32, inclusive: bool, round: &mut Round) {
     let (me, result) = (shape.rank, shape.whole(Buf::Recv));
     let halves = [Span::new(Buf::Temp, (0, shape.len)), Span::new(Buf::Temp, (shape.len, shape.len))];
@@ -106,7 +108,7 @@ fn segment(shape: &Shape, buf: Buf, index: u32) -> Span {
     Span::new(buf, (at, size.min(shape.len.saturating_sub(at))))
 }
 
-/// Segment i arrives and is combined in round i + 1, and goes on in the next.
+/// Segment i arrives and is combined in round i + 1, and is passed on in round i + 2.
 fn chain(shape: &Shape, index: u32, round: &mut Round) {
     let (me, number) = (shape.rank, cut(shape).1);
     if index == 0 {
@@ -117,7 +119,7 @@ fn chain(shape: &Shape, index: u32, round: &mut Round) {
     }
     if me > 0 && index <= number {
         let i = index - 1;
-        // Each prefix is passed on from one rank only, so it is the same wherever it goes.
+        // One rank alone computes each prefix and passes it on, so all ranks that use it have the same bits.
         let side = Side::Left.unless(shape.commutative);
         let merge = Merge::new(segment(shape, Buf::Send, i), segment(shape, Buf::Recv, i), side);
         round.recv_reduce_keyed(me - 1, merge, i);
@@ -128,7 +130,7 @@ fn chain(shape: &Shape, index: u32, round: &mut Round) {
     }
 }
 
-/// Segment i arrives in round i + 1, is combined into Temp in the next, and goes on in the one after.
+/// Segment i arrives in round i + 1, is combined into Temp in round i + 2, and is passed on in round i + 3.
 fn exclusive_chain(shape: &Shape, index: u32, round: &mut Round) {
     let (me, number) = (shape.rank, cut(shape).1);
     let last = me + 1 == shape.ranks;

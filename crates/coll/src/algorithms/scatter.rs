@@ -57,12 +57,14 @@ fn linear(shape: &Shape, index: u32, round: &mut Round) {
     }
 }
 
+/// Copies the root's own block.
 pub(super) fn own(shape: &Shape, round: &mut Round) {
     round.copy(Span::new(Buf::Send, shape.sends.block(shape.rank)), shape.whole(Buf::Recv));
 }
 
-/// First the root lays out what wraps around the end in relative order, then the levels from the longest
-/// edges down, at last every rank takes its own block. Temp holds the blocks from relative rank `me` on.
+/// Rounds: the root packs the blocks of subtrees that wrap around the last rank in the order of relative ranks; then
+/// one for each level of the tree, the longest edges first; at last every rank copies its own block. Temp holds the
+/// blocks from relative rank `me` on.
 fn binomial(shape: &Shape, index: u32, round: &mut Round) {
     let (me, ranks, len) = (shape.relative(), shape.ranks, shape.len);
     let temp =
@@ -71,7 +73,7 @@ fn binomial(shape: &Shape, index: u32, round: &mut Round) {
     if index == 0 {
         if me == 0 {
             own(shape, round);
-            lay_out(shape, levels, temp, round);
+            pack_wrapped(shape, levels, temp, round);
         }
     } else if index <= levels {
         let edge = 1 << (levels - index);
@@ -92,7 +94,8 @@ fn binomial(shape: &Shape, index: u32, round: &mut Round) {
     }
 }
 
-fn lay_out(shape: &Shape, levels: u32, temp: impl Fn(u32, u32) -> Span, round: &mut Round) {
+/// Packs the blocks of those subtrees whose ranks wrap around the last one.
+fn pack_wrapped(shape: &Shape, levels: u32, temp: impl Fn(u32, u32) -> Span, round: &mut Round) {
     let children = (0..levels).map(|level| 1 << level).filter(|&child| child < shape.ranks);
     for child in children {
         let number = subtree(child, shape.ranks);

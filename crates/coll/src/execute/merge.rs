@@ -1,24 +1,24 @@
-//! Incoming data: where they land, and how they are combined.
+//! Incoming data: where they land, and how they are combined with what is there.
 
 use banyan_datatype::op::reduce;
 use banyan_datatype::{Data, TypeArc};
 use banyan_memory::Buffer;
 
-use super::{Job, Running, State, Tried};
-use crate::place::{Range, elements};
+use super::{ExecutionState, Job, StepState, Tried};
+use crate::view::{Range, elements};
 use crate::{Buf, Fault, Merge, Op, Side, Span, Step};
 
-/// Where incoming elements are.
-pub(super) enum Came {
+/// Where the elements are that a rank has received.
+pub(super) enum Incoming {
     /// Where the result belongs.
     InPlace,
-    /// In memory of this execution's.
+    /// In memory of this execution.
     Landed(Buffer),
-    /// In memory that must not be written.
-    Seen(Buffer),
+    /// In shared memory, which must not be written.
+    ReadOnly(Buffer),
 }
 
-impl Running {
+impl ExecutionState {
     /// Where incoming data go first, and the memory for that if it is not where they belong.
     pub(super) fn landing(&mut self, into: Span, merge: Option<Merge>) -> (Data, Option<Buffer>) {
         if let Some(merge) = merge.filter(|merge| !self.direct(merge)) {
@@ -27,7 +27,7 @@ impl Running {
             return (Data::typed(landing.clone(), count, &ty), Some(landing));
         }
         let (buf, range) = self.range(into);
-        match self.places[buf].data(range) {
+        match self.views[buf].data(range) {
             Some(data) => (data, None),
             None => {
                 let stage = self.work.spare.take(range.1);
@@ -36,11 +36,12 @@ impl Running {
         }
     }
 
-    /// What is incoming can go to the place of the result at once, and be combined there.
+    /// True if the incoming data can be received where the result belongs, and be combined there.
     pub(super) fn direct(&self, merge: &Merge) -> bool {
         merge.side != Side::Left && !self.onto_itself(merge)
     }
 
+    /// True if the result replaces the operand that the incoming data are combined with.
     pub(super) fn onto_itself(&self, merge: &Merge) -> bool {
         self.at(merge.with) == self.at(merge.into)
     }
@@ -52,13 +53,13 @@ impl Running {
         }
     }
 
-    /// Combines what came.
-    pub(super) fn merge(&mut self, index: usize, merge: Merge, came: Came) -> Result<Tried, Fault> {
+    /// Combines incoming elements with those at this rank.
+    pub(super) fn merge(&mut self, index: usize, merge: Merge, incoming: Incoming) -> Result<Tried, Fault> {
         let (with, into, count) = (self.elements(merge.with), self.elements(merge.into), merge.into.len);
-        let (input, landing) = match came {
-            Came::InPlace => return self.combine(index, with, into, count, None),
-            Came::Landed(landing) => (landing.clone(), Some(landing)),
-            Came::Seen(shared) => (shared, None),
+        let (input, landing) = match incoming {
+            Incoming::InPlace => return self.combine(index, with, into, count, None),
+            Incoming::Landed(landing) => (landing.clone(), Some(landing)),
+            Incoming::ReadOnly(shared) => (shared, None),
         };
         if self.lands_right(&merge) {
             return self.combine(index, with, input, count, landing);
@@ -69,12 +70,13 @@ impl Running {
         self.combine(index, input, into, count, landing)
     }
 
-    /// The result comes to be where the incoming data landed, and must go from there to its place.
+    /// True if the result is computed where the incoming data landed, and must be copied from there to where it belongs.
     pub(super) fn lands_right(&self, merge: &Merge) -> bool {
         merge.side == Side::Right && self.onto_itself(merge)
     }
 
-    /// `inout = input op inout`, here or by the owner. `landing` is kept until that is done.
+    /// `inout = input op inout`, at once, or as a job of the owner's if the function is the user's. `landing` is kept until that
+    /// is done.
     pub(super) fn combine(
         &mut self,
         index: usize,
@@ -93,23 +95,23 @@ impl Running {
             }
             Op::User { fun, .. } => {
                 let job = Job { fun: fun.clone(), ty: ty.clone(), input, inout, count };
-                self.work.change(index, State::Combining(landing));
+                self.work.change(index, StepState::AwaitUserOp(landing));
                 Ok(Tried::Job(job))
             }
         }
     }
 
-    /// After a reduction of what landed.
+    /// Called after a reduction: copies the result out of `landing` if it is there, and gives that memory back.
     pub(super) fn combined(&mut self, index: usize, landing: Option<Buffer>) {
         let Some(landing) = landing else { return };
         let merge = match self.work.round.steps[index] {
-            Step::RecvReduce { merge, .. } | Step::PullReduce { merge, .. } => Some(merge),
+            Step::RecvReduce { merge, .. } | Step::GetReduce { merge, .. } => Some(merge),
             _ => None,
         };
         if let Some(merge) = merge.filter(|merge| self.lands_right(merge)) {
             let result = Data::typed(landing.clone(), merge.into.len, self.element_type());
             let (buf, range) = self.range(merge.into);
-            if let Some(data) = self.places[buf].data(range) {
+            if let Some(data) = self.views[buf].data(range) {
                 data.copy_from(&result);
             }
         }
@@ -121,25 +123,27 @@ impl Running {
             return;
         }
         let ((from, from_range), (into, into_range)) = (self.range(from), self.range(into));
-        self.places[from].copy(from_range, &self.places[into], into_range, &mut self.work.spare);
+        self.views[from].copy(from_range, &self.views[into], into_range, &mut self.work.spare);
     }
 
-    /// Which place a span is in, and where it starts there.
+    /// The index of the view that a span is in, and the unit where it starts there.
     pub(super) fn at(&self, span: Span) -> (usize, u64) {
         match (span.buf, self.in_place) {
             (Buf::Send, Some(start)) => (Buf::Recv as usize, start + span.at),
-            (Buf::Board, _) => (Buf::Board as usize, self.begun.stamps.taken.at(span.at, &self.shape.cut())),
+            (Buf::SharedScratch, _) => {
+                (Buf::SharedScratch as usize, self.cursor.seqs.allotment.at(span.at, &self.shape.cut()))
+            }
             (buf, _) => (buf as usize, span.at),
         }
     }
 
     pub(super) fn range(&self, span: Span) -> (usize, Range) {
-        let (place, at) = self.at(span);
-        (place, (at, span.len))
+        let (view, at) = self.at(span);
+        (view, (at, span.len))
     }
 
     pub(super) fn elements(&self, span: Span) -> Buffer {
-        let (place, at) = self.at(span);
-        self.places[place].elements(at)
+        let (view, at) = self.at(span);
+        self.views[view].elements(at)
     }
 }

@@ -1,9 +1,9 @@
-//! [`Execution`]: carries a schedule out, driven from outside.
+//! [`Execution`]: carries a schedule out, driven by its owner.
 
-pub(crate) mod flat;
-pub(crate) mod hops;
-pub(crate) mod line;
+pub(crate) mod compiled;
+pub(crate) mod contiguous;
 mod merge;
+pub(crate) mod run;
 mod shared;
 mod waits;
 
@@ -12,19 +12,19 @@ use std::sync::Arc;
 use banyan_datatype::{Data, TypeArc};
 use banyan_memory::Buffer;
 
-use self::hops::Begun;
-use self::line::Line;
-use self::merge::Came;
-use crate::place::{Place, Spare};
+use self::compiled::CompiledPlan;
+use self::merge::Incoming;
+use self::run::Cursor;
+use crate::view::{Spare, View};
 use crate::{
     ALL, Algorithm, Fault, Key, Merge, Messenger, Needs, Op, OpId, Round, Shape, Span, Step, UserOp,
 };
 
-pub(crate) use self::shared::Stamps;
+pub(crate) use self::shared::SeqWindow;
 
-/// A collective under way at this rank. Its owner calls [`Execution::advance`] until it is done; nothing here
+/// A collective under way at this rank. Its owner calls [`Execution::advance`] until it is done; no method of it
 /// waits.
-pub struct Execution(pub(crate) Box<Running>);
+pub struct Execution(pub(crate) Box<ExecutionState>);
 
 impl Execution {
     /// The algorithm that was chosen.
@@ -38,35 +38,35 @@ impl Execution {
         self.0.advance(io)
     }
 
-    /// True if nothing under way is a message, so that looking at the slots again may be all that it takes.
-    pub fn looks_at_slots(&self) -> bool {
-        !self.0.work.states.iter().any(|state| matches!(state, State::Moving(..)))
+    /// True if no message is under way, so that polling the CICO buffers again may be enough to get on.
+    pub fn polls_shared(&self) -> bool {
+        !self.0.work.states.iter().any(|state| matches!(state, StepState::AwaitMessage(..)))
     }
 
-    /// Says that the job which [`Execution::advance`] handed out has run.
+    /// To be called when the job that [`Execution::advance`] handed out has run.
     pub fn completed(&mut self, _job: Job) {
         self.0.completed();
     }
 
-    /// Gives up: none of its messages touches the user's memory any more.
+    /// Gives the collective up: none of its messages touches the user's memory any more.
     pub fn cancel(&mut self, io: &mut impl Messenger) {
         self.0.cancel(io);
     }
 }
 
-/// Which algorithm, how far it is, and the first step that it waits for.
+/// Shows the algorithm, the round, and the first step that is not over.
 impl std::fmt::Debug for Execution {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl std::fmt::Debug for Running {
+impl std::fmt::Debug for ExecutionState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Running { algorithm, next, rounds, .. } = self;
+        let ExecutionState { algorithm, next, rounds, .. } = self;
         write!(f, "{algorithm:?}, round {next} of {rounds}")?;
         let steps = self.work.round.steps.iter().enumerate();
-        let mut open = steps.filter(|&(index, _)| !matches!(self.work.state(index), State::Over));
+        let mut open = steps.filter(|&(index, _)| !matches!(self.work.state(index), StepState::Over));
         match open.next() {
             Some((_, step)) => write!(f, ", waits in {step:?}"),
             None => Ok(()),
@@ -74,37 +74,37 @@ impl std::fmt::Debug for Running {
     }
 }
 
-/// What is behind an [`Execution`]; in a box, because it goes from hand to hand, and is used again and again.
-pub(crate) struct Running {
+/// What is behind an [`Execution`]. It is in a box because executions are moved about, and is reused.
+pub(crate) struct ExecutionState {
     pub(crate) algorithm: &'static Algorithm,
     pub(crate) shape: Shape,
-    /// Of the call on its communicator.
+    /// The number of the call on its communicator.
     pub(crate) number: u64,
-    /// Stamps that it uses up.
+    /// How many sequence numbers it uses up.
     pub(crate) phases: u32,
-    /// Where it is in the order of stamps, and how far along its line.
-    pub(crate) begun: Begun,
-    /// By `Buf`.
-    pub(crate) places: [Place; 4],
-    /// Where Send starts in Recv.
+    /// Its sequence numbers, and how far it is along its compiled plan.
+    pub(crate) cursor: Cursor,
+    /// The memory behind the buffers that the schedule names, in the order of [`Buf`](crate::Buf).
+    pub(crate) views: [View; 4],
+    /// Where Send starts in Recv, if the call is in place.
     pub(crate) in_place: Option<u64>,
-    /// What it reduces with, and elements of which type.
+    /// The operation, and the type of the elements, if it reduces.
     pub(crate) op: Option<(Op, TypeArc)>,
-    /// For the straight-line interpreter; gone at the end.
-    pub(crate) line: Option<Arc<Line>>,
+    /// The plan that `cursor` runs along; `None` without one, and once it has run to its end.
+    pub(crate) plan: Option<Arc<CompiledPlan>>,
     pub(crate) work: Work,
     /// The next round.
     pub(crate) next: u32,
     /// Rounds in all.
     pub(crate) rounds: u32,
-    /// The step whose reduction the owner is to run.
+    /// The step of this round whose reduction the owner is running.
     pub(crate) job: Option<usize>,
-    /// Why it is to fail: what is wrong with the call itself, or what others say.
+    /// Why it is to fail: a fault of the call itself, or one that other ranks tell of.
     pub(crate) refused: Option<Fault>,
     pub(crate) over: Option<Result<(), Fault>>,
 }
 
-/// What an execution allocates, to be used again by the next.
+/// What an execution allocates; the next one uses it again.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
     round: Round,
@@ -112,25 +112,26 @@ pub(crate) struct Work {
     first: usize,
     /// Steps of the round that are not over.
     left: usize,
-    /// Of the steps of the round; beyond its end, and in it up to `first`, it does not count.
-    states: Vec<State>,
-    /// Packed copies that stay published until the end.
+    /// The states of the steps of the round. Entries before `first` mean nothing (those steps are over); steps beyond the
+    /// end are open.
+    states: Vec<StepState>,
+    /// Packed copies that stay exposed until the end.
     kept: Vec<Buffer>,
     pub(crate) spare: Spare,
 }
 
-impl Default for Running {
-    fn default() -> Running {
-        Running {
+impl Default for ExecutionState {
+    fn default() -> ExecutionState {
+        ExecutionState {
             algorithm: ALL[0],
             shape: Shape::NOTHING,
             number: 0,
             phases: 0,
-            begun: Begun::default(),
-            places: [const { Place::Nothing }; 4],
+            cursor: Cursor::default(),
+            views: [const { View::Nothing }; 4],
             in_place: None,
             op: None,
-            line: None,
+            plan: None,
             work: Work::default(),
             next: 0,
             rounds: 0,
@@ -141,25 +142,25 @@ impl Default for Running {
     }
 }
 
-impl Running {
+impl ExecutionState {
     /// Gets ready for the next collective, when this one is done.
     pub(crate) fn reset(&mut self) {
-        (self.line, self.in_place, self.op) = (None, None, None);
-        // The rest is for what does not go along a line.
+        (self.plan, self.in_place, self.op) = (None, None, None);
+        // The rest is set only where an execution does not run along a compiled plan.
         if self.shape.ranks > 0 {
             self.clear();
         }
-        let [send, recv, ..] = &mut self.places;
-        (*send, *recv) = (Place::Nothing, Place::Nothing);
+        let [send, recv, ..] = &mut self.views;
+        (*send, *recv) = (View::Nothing, View::Nothing);
         (self.refused, self.over) = (None, None);
     }
 
     fn clear(&mut self) {
         self.shape = Shape::NOTHING;
-        let [_, _, temp, board] = &mut self.places;
-        *board = Place::Nothing;
+        let [_, _, temp, scratch] = &mut self.views;
+        *scratch = View::Nothing;
         let work = &mut self.work;
-        if let Place::Elements { base, .. } | Place::Bytes(base) = std::mem::replace(temp, Place::Nothing) {
+        if let View::Elements { base, .. } | View::Bytes(base) = std::mem::replace(temp, View::Nothing) {
             work.spare.give(base);
         }
         while let Some(buffer) = work.kept.pop() {
@@ -174,17 +175,17 @@ impl Running {
 }
 
 impl Work {
-    fn state(&self, index: usize) -> &State {
+    fn state(&self, index: usize) -> &StepState {
         match index < self.first {
-            true => &State::Over,
-            false => self.states.get(index).unwrap_or(&State::Open),
+            true => &StepState::Over,
+            false => self.states.get(index).unwrap_or(&StepState::Open),
         }
     }
 
-    /// Changes a state, and returns what it was. Most steps are over at once, in turn, and need none.
-    fn change(&mut self, index: usize, state: State) -> State {
+    /// Changes the state of a step, and returns what it was. Most steps are over at once, in their order, and need no entry.
+    fn change(&mut self, index: usize, state: StepState) -> StepState {
         if self.states.len() <= index {
-            self.states.resize_with(index + 1, || State::Open);
+            self.states.resize_with(index + 1, || StepState::Open);
         }
         std::mem::replace(&mut self.states[index], state)
     }
@@ -194,29 +195,30 @@ impl Work {
         if index == self.first {
             self.first += 1;
         } else {
-            self.change(index, State::Over);
+            self.change(index, StepState::Over);
         }
     }
 }
 
-/// Where a step is.
+/// What a step awaits.
 #[derive(Debug)]
-enum State {
+enum StepState {
+    /// Not begun, or not possible yet.
     Open,
-    /// Under way; the memory that stands in for the user's, if the message cannot use that.
-    Moving(OpId, Option<Buffer>),
-    /// Incoming elements are here, and the owner runs the user's function on them.
-    Combining(Option<Buffer>),
+    /// Its message is under way; with the memory that stands in for the user's, if the message cannot use that.
+    AwaitMessage(OpId, Option<Buffer>),
+    /// The owner runs the user's function on the incoming elements; with the memory where they landed, if it is not the user's.
+    AwaitUserOp(Option<Buffer>),
     Over,
 }
 
-/// What [`Execution::advance`] came to.
+/// How far [`Execution::advance`] came.
 pub enum Advance {
     /// The collective is over at this rank. Its memory is the user's again.
     Done(Result<(), Fault>),
-    /// Nothing more can be done now.
+    /// Nothing more can be done now: advance again later.
     Pending,
-    /// The owner must run this, with no lock held, then call [`Execution::completed`] and advance again.
+    /// The owner must run this job, with no lock held, then call [`Execution::completed`] and advance again.
     UserOp(Job),
 }
 
@@ -236,38 +238,38 @@ impl Job {
     }
 }
 
-/// What became of trying a step.
+/// What trying a step led to.
 enum Tried {
     Over,
     NotYet,
     Job(Job),
 }
 
-impl Running {
+impl ExecutionState {
     fn advance(&mut self, io: &mut impl Messenger) -> Advance {
         if self.job.is_some() {
             return Advance::Pending;
         }
         if self.refused.is_none()
-            && let Some(over) = self.advance_line(io)
+            && let Some(over) = self.advance_plan(io)
         {
             return over;
         }
-        if let (Needs::Board | Needs::Pockets, Place::Nothing, Some(slots)) =
-            (self.algorithm.needs, &self.places[3], io.slots())
+        if let (Needs::SharedScratch | Needs::SubBuffers, View::Nothing, Some(shared)) =
+            (self.algorithm.needs, &self.views[3], io.shared())
         {
-            self.places[3] = Place::shared(slots.board(), self.op.as_ref().map(|(_, ty)| ty));
+            self.views[3] = View::shared(shared.scratch(), self.op.as_ref().map(|(_, ty)| ty));
         }
         if let Some(fault) = self.refused.take() {
-            if let Some(line) = &self.line {
-                self.phases = line.phases;
+            if let Some(plan) = &self.plan {
+                self.phases = plan.phases;
             }
-            // Its stamps are released in order, too.
-            if io.slots().is_some_and(|slots| !self.begun.stamps.turn(slots)) {
+            // A call that fails acknowledges its sequence numbers, too: it waits for its turn like any other.
+            if io.shared().is_some_and(|shared| !self.cursor.seqs.turn(shared)) {
                 self.refused = Some(fault);
                 return Advance::Pending;
             }
-            self.line = None;
+            self.plan = None;
             self.fail(fault, io);
         }
         loop {
@@ -287,14 +289,14 @@ impl Running {
         }
     }
 
-    /// The key of a message.
+    /// The key of the message that belongs to a step.
     fn key(&self, step: u32) -> Key {
-        Key { seq: (self.number as u32) << 16 | self.begun.stamps.tag(), step }
+        Key { call: (self.number as u32) << 16 | self.cursor.seqs.tag(), step }
     }
 
     fn completed(&mut self) {
         let Some(index) = self.job.take() else { return };
-        if let State::Combining(landing) = self.work.change(index, State::Over) {
+        if let StepState::AwaitUserOp(landing) = self.work.change(index, StepState::Over) {
             self.work.close(index);
             self.combined(index, landing);
         }
@@ -302,7 +304,7 @@ impl Running {
 
     fn cancel(&mut self, io: &mut impl Messenger) {
         for state in &mut self.work.states {
-            if let State::Moving(op, _) = std::mem::replace(state, State::Over) {
+            if let StepState::AwaitMessage(op, _) = std::mem::replace(state, StepState::Over) {
                 io.cancel(op);
             }
         }
@@ -311,8 +313,8 @@ impl Running {
 
     fn fail(&mut self, fault: Fault, io: &mut impl Messenger) {
         self.cancel(io);
-        if let Some(slots) = io.slots() {
-            self.begun.stamps.give_up(self.phases, self.algorithm.needs == Needs::Board, slots);
+        if let Some(shared) = io.shared() {
+            self.cursor.seqs.give_up(self.phases, self.algorithm.needs == Needs::SharedScratch, shared);
         }
         self.over = Some(Err(fault));
     }
@@ -330,10 +332,10 @@ impl Running {
         (work.first, work.left) = (0, work.round.steps.len());
     }
 
-    /// Tries all steps of the round that are not over; a job ends that early.
+    /// Tries all steps of the round that are not over; returns early with a job.
     fn try_steps(&mut self, io: &mut impl Messenger) -> Result<Option<Job>, Fault> {
         for index in self.work.first..self.work.round.steps.len() {
-            if matches!(self.work.state(index), State::Over) {
+            if matches!(self.work.state(index), StepState::Over) {
                 continue;
             }
             match self.try_step(index, io)? {
@@ -361,16 +363,18 @@ impl Running {
             }
             Step::Reduce { from, into } => {
                 let (buf, at) = self.at(from);
-                let (input, inout) = (self.places[buf].elements(at), self.elements(into));
+                let (input, inout) = (self.views[buf].elements(at), self.elements(into));
                 self.combine(index, input, inout, into.len, None)
             }
             step => {
-                let Some(slots) = io.slots() else { unreachable!("shared forms are chosen with slots") };
-                // One collective after the other: what others may conclude from a stamp rests on it.
-                if !self.begun.stamps.turn(slots) {
+                let Some(shared) = io.shared() else {
+                    unreachable!("shared forms are chosen with CICO buffers")
+                };
+                // One collective after the other: other ranks draw conclusions from a sequence number that rest on this order.
+                if !self.cursor.seqs.turn(shared) {
                     return Ok(Tried::NotYet);
                 }
-                self.shared(index, step, slots)
+                self.shared_step(index, step, shared)
             }
         }
     }
@@ -383,25 +387,25 @@ impl Running {
         key: u32,
         io: &mut impl Messenger,
     ) -> Result<Tried, Fault> {
-        if let State::Moving(op, _) = *self.work.state(index) {
+        if let StepState::AwaitMessage(op, _) = *self.work.state(index) {
             let Some(result) = io.poll(op) else { return Ok(Tried::NotYet) };
-            if let State::Moving(_, Some(stage)) = self.work.change(index, State::Open) {
+            if let StepState::AwaitMessage(_, Some(stage)) = self.work.change(index, StepState::Open) {
                 self.work.spare.give(stage);
             }
             return result.map(|_| Tried::Over);
         }
         let (buf, range) = self.range(from);
-        let (data, stage) = match self.places[buf].data(range) {
+        let (data, stage) = match self.views[buf].data(range) {
             Some(data) => (data, None),
             None => {
                 let stage = self.work.spare.take(range.1);
-                self.places[buf].pack(range, &stage);
+                self.views[buf].pack(range, &stage);
                 (Data::bytes(stage.slice(0, range.1 as usize)), Some(stage))
             }
         };
         match io.send(to, self.key(key), &data) {
             Some(op) => {
-                self.work.change(index, State::Moving(op, stage));
+                self.work.change(index, StepState::AwaitMessage(op, stage));
                 Ok(Tried::NotYet)
             }
             None => {
@@ -420,18 +424,18 @@ impl Running {
         key: u32,
         io: &mut impl Messenger,
     ) -> Result<Tried, Fault> {
-        if let State::Open = self.work.state(index) {
+        if let StepState::Open = self.work.state(index) {
             let (data, stage) = self.landing(into, merge);
             let op = io.recv(from, self.key(key), &data);
-            self.work.change(index, State::Moving(op, stage));
+            self.work.change(index, StepState::AwaitMessage(op, stage));
         }
-        let State::Moving(op, _) = *self.work.state(index) else { return Ok(Tried::NotYet) };
+        let StepState::AwaitMessage(op, _) = *self.work.state(index) else { return Ok(Tried::NotYet) };
         let Some(result) = io.poll(op) else { return Ok(Tried::NotYet) };
-        let State::Moving(_, stage) = self.work.change(index, State::Open) else {
+        let StepState::AwaitMessage(_, stage) = self.work.change(index, StepState::Open) else {
             return Ok(Tried::NotYet);
         };
         let result = result.map_err(|fault| match fault {
-            // Messages do not know ranks.
+            // A messenger need not say whom a message came from.
             Fault::Length { sent, room, .. } => Fault::Length { from, sent, room },
             other => other,
         });
@@ -440,12 +444,12 @@ impl Running {
             return Err(Fault::Length { from, sent, room });
         }
         if let Some(merge) = merge {
-            let came = stage.map_or(Came::InPlace, Came::Landed);
-            return self.merge(index, merge, came);
+            let incoming = stage.map_or(Incoming::InPlace, Incoming::Landed);
+            return self.merge(index, merge, incoming);
         }
         if let Some(stage) = stage {
             let (buf, range) = self.range(into);
-            self.places[buf].unpack(range, &stage);
+            self.views[buf].unpack(range, &stage);
             self.work.spare.give(stage);
         }
         Ok(Tried::Over)

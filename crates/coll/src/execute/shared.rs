@@ -1,54 +1,54 @@
-//! Steps over shared slots: publishing, looking, pulling.
+//! Steps through shared buffers: publish and pack, poll and unpack, get, acknowledge.
 
 use banyan_datatype::Data;
 use banyan_memory::Buffer;
 
-use super::merge::Came;
-use super::{Running, Tried};
+use super::merge::Incoming;
+use super::{ExecutionState, Tried};
 use crate::ledger::AT_TAG;
-use crate::sections::Taken;
-use crate::{Fault, Form, Merge, Op, Pocket, Published, Slots, Span, Step};
+use crate::sections::Allotment;
+use crate::{Fault, Form, Merge, Op, Published, SharedBuffers, Span, Step, SubBuffer};
 
-/// Where an execution is in the order of stamps.
+/// The sequence numbers of one collective, and what it knows of those that the ranks have acknowledged.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Stamps {
+pub(crate) struct SeqWindow {
     rank: u32,
     ranks: u32,
-    /// That of phase 0, as it is released.
+    /// The sequence number of phase 0, without a tag: so it is acknowledged.
     first: u64,
-    /// The same with the tag of the call, as something is published under it.
+    /// The sequence number of phase 0 with the tag of the call: so it is published under.
     tagged: u64,
-    /// All ranks have released the stamps up to this one, as far as is known here.
+    /// All ranks are known to have acknowledged the sequence numbers up to this one.
     pub(crate) floor: u64,
-    /// Other ranks seen to have published phase 0.
+    /// How many other ranks have been seen to have published phase 0.
     seen: u32,
-    pub(super) taken: Taken,
+    pub(super) allotment: Allotment,
 }
 
-impl Stamps {
-    /// From `first` on, with a tag, when all that is known is that all have released `floor`.
+impl SeqWindow {
+    /// From `first` on, with the call's tag; all ranks are known to have acknowledged `floor`.
     pub(crate) fn new(
         (rank, ranks): (u32, u32),
         (first, tag): (u64, u64),
         floor: u64,
-        taken: Taken,
-    ) -> Stamps {
-        Stamps { rank, ranks, first, tagged: first | tag, floor, seen: 0, taken }
+        allotment: Allotment,
+    ) -> SeqWindow {
+        SeqWindow { rank, ranks, first, tagged: first | tag, floor, seen: 0, allotment }
     }
 
-    /// The stamp of a phase, as it is released.
+    /// The sequence number of a phase without the tag: so it is acknowledged.
     #[inline]
     pub(super) fn of(&self, phase: u32) -> u64 {
         self.first + u64::from(phase)
     }
 
-    /// The same, as something is published under it: with the tag.
+    /// The sequence number of a phase with the tag: so it is published under.
     #[inline]
-    pub(super) fn named(&self, phase: u32) -> u64 {
+    pub(super) fn tagged(&self, phase: u32) -> u64 {
         self.tagged + u64::from(phase)
     }
 
-    /// This rank, and how many there are.
+    /// This rank, and the number of ranks.
     pub(super) fn ranks(&self) -> (u32, u32) {
         (self.rank, self.ranks)
     }
@@ -58,144 +58,149 @@ impl Stamps {
         (self.tagged >> AT_TAG) as u32
     }
 
-    /// This rank is through with all collectives before this one. What others may conclude from a stamp rests
-    /// on it.
+    /// True if this rank is through with all collectives before this one. Other ranks draw conclusions from a sequence number
+    /// that rest on this order.
     #[inline(always)]
-    pub(super) fn turn(&self, slots: &mut (impl Slots + ?Sized)) -> bool {
-        slots.released(self.rank) + 1 >= self.first
+    pub(super) fn turn(&self, shared: &mut (impl SharedBuffers + ?Sized)) -> bool {
+        shared.acked(self.rank) + 1 >= self.first
     }
 
-    /// This rank gives up a collective of so many phases: what it published is not to be read any more, the communicator's
-    /// later collectives must not wait for it, and nobody is to take it that it has got there, where on the `board` releases
-    /// say that.
-    pub(super) fn give_up(&self, phases: u32, board: bool, slots: &mut (impl Slots + ?Sized)) {
+    /// Gives up a collective of so many phases at this rank: its exposed ranges are taken back, its sequence numbers are
+    /// acknowledged so that later collectives do not wait for them, and, where an acknowledgement says that work on the
+    /// `scratch` is done, are void, so that no rank takes them for that.
+    pub(super) fn give_up(&self, phases: u32, scratch: bool, shared: &mut (impl SharedBuffers + ?Sized)) {
         let Some(last) = phases.checked_sub(1) else { return };
-        slots.revoke_regions(self.named(0), self.named(last));
-        if board {
-            slots.void(self.of(0), self.of(last));
+        shared.revoke_exposed(self.tagged(0), self.tagged(last));
+        if scratch {
+            shared.void(self.of(0), self.of(last));
         }
-        slots.release(self.of(last));
+        shared.ack(self.of(last));
     }
 
-    /// All ranks are through with what went through the place of a chunk before.
+    /// True if all ranks are through with what was on the shared scratch before, where chunk 0 or 1 goes.
     #[inline]
-    pub(super) fn settled(&mut self, chunk: u32, slots: &mut (impl Slots + ?Sized)) -> bool {
-        self.all_released(self.taken.used(chunk), slots)
+    pub(super) fn reusable(&mut self, chunk: u32, shared: &mut (impl SharedBuffers + ?Sized)) -> bool {
+        self.all_acked(self.allotment.used(chunk), shared)
     }
 
-    /// Looks at what a rank published. Schedules look at each rank once in a phase.
+    /// What a rank has published, if it has. A schedule polls each rank with success only once in a phase.
     #[inline(always)]
-    pub(super) fn look(
+    pub(super) fn poll(
         &mut self,
         rank: u32,
         phase: u32,
-        slots: &mut (impl Slots + ?Sized),
+        shared: &mut (impl SharedBuffers + ?Sized),
     ) -> Option<Published> {
-        let published = slots.look(rank, self.named(phase))?;
+        let published = shared.poll(rank, self.tagged(phase))?;
         if phase == 0 && rank != self.rank {
             self.seen += 1;
             if self.seen + 1 == self.ranks {
-                // They all are through with what was before this collective.
+                // All ranks have begun this collective, so they have acknowledged all before it.
                 self.floor = self.floor.max(self.first - 1);
             }
         }
         Some(published)
     }
 
-    /// True if everybody has released what the bank held before.
+    /// True if all ranks have acknowledged what the phase's cell held before.
     #[inline(always)]
-    pub(super) fn clear(&mut self, phase: u32, slots: &mut (impl Slots + ?Sized)) -> bool {
-        self.all_released(self.of(phase).saturating_sub(slots.banks()), slots)
+    pub(super) fn cell_free(&mut self, phase: u32, shared: &mut (impl SharedBuffers + ?Sized)) -> bool {
+        self.all_acked(self.of(phase).saturating_sub(shared.cells()), shared)
     }
 
     #[inline(always)]
-    fn all_released(&mut self, stamp: u64, slots: &mut (impl Slots + ?Sized)) -> bool {
-        if self.floor < stamp {
+    fn all_acked(&mut self, seq: u64, shared: &mut (impl SharedBuffers + ?Sized)) -> bool {
+        if self.floor < seq {
             let mut all = u64::MAX;
             for rank in 0..self.ranks {
-                all = all.min(slots.released(rank));
+                all = all.min(shared.acked(rank));
             }
             self.floor = all;
         }
-        self.floor >= stamp
+        self.floor >= seq
     }
 }
 
-impl Running {
-    pub(super) fn shared(&mut self, index: usize, step: Step, slots: &mut dyn Slots) -> Result<Tried, Fault> {
-        let stamps = self.begun.stamps;
-        let stamp = |phase: u32| stamps.named(phase);
+impl ExecutionState {
+    pub(super) fn shared_step(
+        &mut self,
+        index: usize,
+        step: Step,
+        shared: &mut dyn SharedBuffers,
+    ) -> Result<Tried, Fault> {
+        let seqs = self.cursor.seqs;
+        let seq = |phase: u32| seqs.tagged(phase);
         let over = |yes: bool| if yes { Ok(Tried::Over) } else { Ok(Tried::NotYet) };
         match step {
-            Step::Publish { from, phase, form } => over(self.publish(from, phase, form, slots)),
-            Step::Lay { from, phase, pocket } => {
-                let clear = self.begun.stamps.clear(phase, slots);
-                if clear {
-                    let stamp = stamp(phase);
+            Step::Publish { from, phase, form } => over(self.publish(from, phase, form, shared)),
+            Step::Pack { from, phase, sub_buffer } => {
+                let free = self.cursor.seqs.cell_free(phase, shared);
+                if free {
+                    let seq = seq(phase);
                     let (buf, range) = self.range(from);
-                    if let Some(inside) = lay(&slots.bank(stamp), stamp, pocket, from.len) {
-                        self.places[buf].pack(range, &inside);
+                    if let Some(room) = pack_into(&shared.cell(seq), seq, sub_buffer, from.len) {
+                        self.views[buf].pack(range, &room);
                     }
                 }
-                over(clear)
+                over(free)
             }
-            Step::Fetch { rank, phase, pocket, into } => {
-                let stamp = stamp(phase);
-                let Some(published) = self.begun.stamps.look(rank, phase, slots) else {
+            Step::Unpack { rank, phase, sub_buffer, into } => {
+                let seq = seq(phase);
+                let Some(published) = self.cursor.seqs.poll(rank, phase, shared) else {
                     return Ok(Tried::NotYet);
                 };
-                if let Some(inside) = inside(&published, (rank, stamp), pocket, into.len)? {
+                if let Some(bytes) = packed_bytes(&published, (rank, seq), sub_buffer, into.len)? {
                     let (buf, range) = self.range(into);
-                    self.places[buf].unpack(range, &inside);
+                    self.views[buf].unpack(range, &bytes);
                 }
                 Ok(Tried::Over)
             }
-            Step::Await { rank, phase } => over(self.begun.stamps.look(rank, phase, slots).is_some()),
-            Step::Pull { rank, phase, at, into } => {
-                let stamp = stamp(phase);
-                let Some(published) = self.begun.stamps.look(rank, phase, slots) else {
+            Step::Await { rank, phase } => over(self.cursor.seqs.poll(rank, phase, shared).is_some()),
+            Step::Get { rank, phase, at, into } => {
+                let seq = seq(phase);
+                let Some(published) = self.cursor.seqs.poll(rank, phase, shared) else {
                     return Ok(Tried::NotYet);
                 };
-                self.pull(published, (rank, stamp, at), into, slots)?;
+                self.get(published, (rank, seq, at), into, shared)?;
                 Ok(Tried::Over)
             }
-            Step::PullReduce { rank, phase, at, merge } => {
-                let stamp = stamp(phase);
-                let Some(published) = self.begun.stamps.look(rank, phase, slots) else {
+            Step::GetReduce { rank, phase, at, merge } => {
+                let seq = seq(phase);
+                let Some(published) = self.cursor.seqs.poll(rank, phase, shared) else {
                     return Ok(Tried::NotYet);
                 };
-                self.pull_reduce(index, published, (rank, stamp, at), merge, slots)
+                self.get_reduce(index, published, (rank, seq, at), merge, shared)
             }
-            Step::Release { phase } => {
-                slots.release(stamps.of(phase));
+            Step::Ack { phase } => {
+                shared.ack(seqs.of(phase));
                 Ok(Tried::Over)
             }
-            Step::Drain { rank, phase } => over(slots.reached(rank, stamps.of(phase))),
-            Step::Settle { chunk } => over(self.begun.stamps.settled(chunk, slots)),
+            Step::WaitAck { rank, phase } => over(shared.reached(rank, seqs.of(phase))),
+            Step::WaitReuse { chunk } => over(self.cursor.seqs.reusable(chunk, shared)),
             _ => unreachable!("messages and local steps are tried elsewhere"),
         }
     }
 
-    /// False if not everybody has released what the bank held before.
-    fn publish(&mut self, from: Span, phase: u32, form: Form, slots: &mut dyn Slots) -> bool {
-        if !self.begun.stamps.clear(phase, slots) {
+    /// Publishes a range; false if some rank has not acknowledged yet what the cell held before.
+    fn publish(&mut self, from: Span, phase: u32, form: Form, shared: &mut dyn SharedBuffers) -> bool {
+        if !self.cursor.seqs.cell_free(phase, shared) {
             return false;
         }
-        let stamp = self.begun.stamps.named(phase);
-        if form == Form::Laid {
-            slots.publish_bank(stamp);
+        let seq = self.cursor.seqs.tagged(phase);
+        if form == Form::Packed {
+            shared.publish_cell(seq);
             return true;
         }
         let (buf, range) = self.range(from);
-        let direct = self.places[buf].data(range).and_then(|data| data.contiguous());
+        let direct = self.views[buf].data(range).and_then(|data| data.contiguous());
         let packed = match direct {
             Some(buffer) => buffer,
             None => {
                 let bytes = from.len * self.shape.unit;
                 let stage = self.work.spare.take(bytes);
-                self.places[buf].pack(range, &stage);
-                // A region stays published to the end.
-                if form == Form::Region {
+                self.views[buf].pack(range, &stage);
+                // The memory behind an exposed range must stay to the end.
+                if form == Form::Exposed {
                     self.work.kept.push(stage.clone());
                     stage.slice(0, bytes as usize)
                 } else {
@@ -205,20 +210,20 @@ impl Running {
                 }
             }
         };
-        match form == Form::Region {
-            true => slots.publish_region(stamp, &packed),
-            false => slots.publish(stamp, &packed, packed.lo(), packed.len()),
+        match form == Form::Exposed {
+            true => shared.expose(seq, &packed),
+            false => shared.publish(seq, &packed, packed.lo(), packed.len()),
         }
         true
     }
 
-    /// Packed bytes from unit `at` on, for `into`.
-    fn pull(
+    /// Copies what a rank published, from its unit `at` on, to `into`.
+    fn get(
         &mut self,
         published: Published,
-        (rank, stamp, at): (u32, u64, u64),
+        (rank, seq, at): (u32, u64, u64),
         into: Span,
-        slots: &mut dyn Slots,
+        shared: &mut dyn SharedBuffers,
     ) -> Result<(), Fault> {
         let (buf, range) = self.range(into);
         let (at, bytes) = (at * self.shape.unit, into.len * self.shape.unit);
@@ -227,28 +232,28 @@ impl Running {
             return Ok(());
         }
         if let Some(inline) = whole {
-            self.places[buf].unpack(range, &inline.slice(inline.lo() + at as isize, bytes as usize));
+            self.views[buf].unpack(range, &inline.slice(inline.lo() + at as isize, bytes as usize));
             return Ok(());
         }
-        let direct = self.places[buf].data(range).and_then(|data| data.contiguous());
+        let direct = self.views[buf].data(range).and_then(|data| data.contiguous());
         let refused = Fault::Unreadable { rank };
         if let Some(memory) = direct {
-            return if slots.pull(rank, stamp, at, &memory) { Ok(()) } else { Err(refused) };
+            return if shared.get(rank, seq, at, &memory) { Ok(()) } else { Err(refused) };
         }
         let stage = self.work.spare.take(bytes);
-        if !slots.pull(rank, stamp, at, &stage.slice(0, bytes as usize)) {
+        if !shared.get(rank, seq, at, &stage.slice(0, bytes as usize)) {
             return Err(refused);
         }
-        self.places[buf].unpack(range, &stage);
+        self.views[buf].unpack(range, &stage);
         self.work.spare.give(stage);
         Ok(())
     }
 
-    /// The inline bytes, if they are; an error if there is less than `needed`.
+    /// The bytes, if they were published inline; an error if there are fewer than `needed`.
     fn check(&self, published: &Published, rank: u32, needed: u64) -> Result<Option<Buffer>, Fault> {
         let (sent, inline) = match published {
             Published::Inline(buffer) => (buffer.len() as u64, Some(buffer.clone())),
-            Published::Region(len) => (*len, None),
+            Published::Exposed(len) => (*len, None),
         };
         if sent < needed {
             return Err(Fault::Length { from: rank, sent, room: needed });
@@ -256,13 +261,13 @@ impl Running {
         Ok(inline)
     }
 
-    fn pull_reduce(
+    fn get_reduce(
         &mut self,
         index: usize,
         published: Published,
-        (rank, stamp, at): (u32, u64, u64),
+        (rank, seq, at): (u32, u64, u64),
         merge: Merge,
-        slots: &mut dyn Slots,
+        shared: &mut dyn SharedBuffers,
     ) -> Result<Tried, Fault> {
         let unit = self.shape.unit;
         let (at, count) = (at * unit, merge.into.len);
@@ -271,101 +276,99 @@ impl Running {
         let whole_units = builtin && self.element_type().is_dense() && !self.lands_right(&merge);
         match inline {
             _ if count == 0 => Ok(Tried::Over),
-            // Straight out of shared memory; but that is not shown to a user's function.
+            // Reduced straight out of shared memory; but a user's function must not see that memory.
             Some(inline) if whole_units => {
                 let here = inline.slice(inline.lo() + at as isize, (count * unit) as usize);
-                self.merge(index, merge, Came::Seen(here))
+                self.merge(index, merge, Incoming::ReadOnly(here))
             }
-            // In pieces that stay in the cache between copy and reduction.
+            // Got and reduced in pieces that stay in the cache between the two.
             None if whole_units => {
                 let piece = (PIECE / unit).max(1);
                 for first in (0..count).step_by(piece as usize) {
                     let part =
                         |span: Span| Span { at: span.at + first, len: piece.min(count - first), ..span };
                     let merge = Merge { with: part(merge.with), into: part(merge.into), ..merge };
-                    let came = self.fetch(rank, stamp, at + first * unit, None, &merge, slots)?;
-                    self.merge(index, merge, came)?;
+                    let incoming = self.get_operand(rank, seq, at + first * unit, None, &merge, shared)?;
+                    self.merge(index, merge, incoming)?;
                 }
                 Ok(Tried::Over)
             }
             inline => {
-                let came = self.fetch(rank, stamp, at, inline, &merge, slots)?;
-                self.merge(index, merge, came)
+                let incoming = self.get_operand(rank, seq, at, inline, &merge, shared)?;
+                self.merge(index, merge, incoming)
             }
         }
     }
 
-    /// Copies what a rank published, packed bytes from `at` on, to where it is combined.
-    fn fetch(
+    /// Copies what a rank published, its packed bytes from `at` on, to where they are combined.
+    fn get_operand(
         &mut self,
         rank: u32,
-        stamp: u64,
+        seq: u64,
         at: u64,
         inline: Option<Buffer>,
         merge: &Merge,
-        slots: &mut dyn Slots,
-    ) -> Result<Came, Fault> {
-        let (place, landing) = self.landing(merge.into, Some(*merge));
+        shared: &mut dyn SharedBuffers,
+    ) -> Result<Incoming, Fault> {
+        let (view, landing) = self.landing(merge.into, Some(*merge));
         let bytes = merge.into.len * self.shape.unit;
         let refused = Fault::Unreadable { rank };
         if let Some(inline) = inline {
-            place.copy_from(&Data::bytes(inline.slice(inline.lo() + at as isize, bytes as usize)));
-        } else if let Some(memory) = place.contiguous() {
-            if !slots.pull(rank, stamp, at, &memory) {
+            view.copy_from(&Data::bytes(inline.slice(inline.lo() + at as isize, bytes as usize)));
+        } else if let Some(memory) = view.contiguous() {
+            if !shared.get(rank, seq, at, &memory) {
                 return Err(refused);
             }
         } else {
             let stage = self.work.spare.take(bytes);
             let packed = stage.slice(0, bytes as usize);
-            if !slots.pull(rank, stamp, at, &packed) {
+            if !shared.get(rank, seq, at, &packed) {
                 return Err(refused);
             }
-            place.copy_from(&Data::bytes(packed));
+            view.copy_from(&Data::bytes(packed));
             self.work.spare.give(stage);
         }
-        Ok(landing.map_or(Came::InPlace, Came::Landed))
+        Ok(landing.map_or(Incoming::InPlace, Incoming::Landed))
     }
 }
 
-/// The length in a pocket, which tells a pocket that was not filled for this stamp from one that was.
-fn head(stamp: u64, len: u64) -> u64 {
-    stamp << 32 | len.min(u64::from(u32::MAX))
+/// The first word of a sub-buffer: the length, and the sequence number that the sub-buffer was filled for.
+fn head(seq: u64, len: u64) -> u64 {
+    seq << 32 | len.min(u64::from(u32::MAX))
 }
 
-/// Puts a length into a pocket, and returns where the bytes themselves go, if they do.
+/// Writes a length into a sub-buffer; returns where the bytes themselves go, if it holds so many.
 #[inline]
-pub(super) fn lay(bank: &Buffer, stamp: u64, pocket: Pocket, len: u64) -> Option<Buffer> {
-    bank.write(pocket.at as isize, &head(stamp, len).to_ne_bytes());
-    pocket.holds(len).then(|| bank.slice((pocket.at + Pocket::HEAD) as isize, len as usize))
+pub(super) fn pack_into(cell: &Buffer, seq: u64, sub_buffer: SubBuffer, len: u64) -> Option<Buffer> {
+    cell.write(sub_buffer.at as isize, &head(seq, len).to_ne_bytes());
+    sub_buffer.holds(len).then(|| cell.slice((sub_buffer.at + SubBuffer::HEAD) as isize, len as usize))
 }
 
-/// The bytes in a pocket, if they are there; it must have been filled with so many.
+/// The bytes in a sub-buffer, if it holds so many; an error if its owner packed another length.
 #[inline]
-pub(super) fn inside(
+pub(super) fn packed_bytes(
     published: &Published,
-    (rank, stamp): (u32, u64),
-    pocket: Pocket,
+    (rank, seq): (u32, u64),
+    sub_buffer: SubBuffer,
     len: u64,
 ) -> Result<Option<Buffer>, Fault> {
     let wrong = |sent: u64| Err(Fault::Length { from: rank, sent, room: len });
-    let bank = match published {
-        Published::Inline(bank) if bank.len() as u64 >= pocket.at + Pocket::HEAD + pocket.room => bank,
-        Published::Inline(bank) => return wrong(bank.len() as u64),
-        Published::Region(sent) => return wrong(*sent),
+    let cell = match published {
+        Published::Inline(cell) if cell.len() as u64 >= sub_buffer.at + SubBuffer::HEAD + sub_buffer.room => {
+            cell
+        }
+        Published::Inline(cell) => return wrong(cell.len() as u64),
+        Published::Exposed(sent) => return wrong(*sent),
     };
-    let mut there = [0; Pocket::HEAD as usize];
-    bank.read(bank.lo() + pocket.at as isize, &mut there);
+    let mut there = [0; SubBuffer::HEAD as usize];
+    cell.read(cell.lo() + sub_buffer.at as isize, &mut there);
     let there = u64::from_ne_bytes(there);
-    if there != head(stamp, len) {
-        return wrong(if there >> 32 == stamp & u64::from(u32::MAX) {
-            there & u64::from(u32::MAX)
-        } else {
-            0
-        });
+    if there != head(seq, len) {
+        return wrong(if there >> 32 == seq & u64::from(u32::MAX) { there & u64::from(u32::MAX) } else { 0 });
     }
-    let at = bank.lo() + (pocket.at + Pocket::HEAD) as isize;
-    Ok(pocket.holds(len).then(|| bank.slice(at, len as usize)))
+    let at = cell.lo() + (sub_buffer.at + SubBuffer::HEAD) as isize;
+    Ok(sub_buffer.holds(len).then(|| cell.slice(at, len as usize)))
 }
 
-/// Bytes pulled and reduced at a time.
+/// How many bytes are got and reduced at a time.
 const PIECE: u64 = 1 << 16;

@@ -1,16 +1,16 @@
-//! Whom a collective waits for that does not go on, and how others end it.
+//! Which ranks a collective waits for that does not get on, and how a note from another rank ends it.
 
-use super::{Execution, Running, State};
+use super::{Execution, ExecutionState, StepState};
 use crate::{Fault, Messenger, OpId, Span, Step};
 
 /// What a step waits for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Awaited {
-    /// Something that a rank does: publish so many bytes, or send them, or get so far.
+    /// A rank is to send or publish so many bytes, or (0 bytes) to get as far as this.
     From(u32, u64),
-    /// A rank's taking so many bytes.
+    /// A rank is to receive so many bytes.
     To(u32, u64),
-    /// All ranks' being through with something.
+    /// All ranks are to acknowledge something.
     All,
 }
 
@@ -20,17 +20,17 @@ impl Execution {
         self.0.number
     }
 
-    /// Names the ranks that it waits for now, some maybe more than once.
+    /// Calls `each` with the ranks that the execution waits for now, with some maybe more than once.
     pub fn awaits(&self, each: &mut dyn FnMut(u32)) {
-        let (rank, ranks) = self.0.begun.stamps.ranks();
+        let (rank, ranks) = self.0.cursor.seqs.ranks();
         self.0.waits(&mut |awaited, _| match awaited {
             Awaited::From(rank, _) | Awaited::To(rank, _) => each(rank),
             Awaited::All => (0..ranks).filter(|&other| other != rank).for_each(&mut *each),
         });
     }
 
-    /// What is wrong if `rank` is through with the call, or has `left` it, and does nothing more for this rank; `None` if it
-    /// need not.
+    /// The fault of this call if `rank` does nothing more for it, because that rank is through with the call, or has given it up
+    /// (`left` says why); `None` if this rank does not wait for that one.
     pub fn unanswered(&self, (rank, left): (u32, Option<Fault>), io: &mut impl Messenger) -> Option<Fault> {
         let mut fault = None;
         self.0.waits(&mut |awaited, op| {
@@ -48,24 +48,24 @@ impl Execution {
         fault.map(|found| left.unwrap_or(found))
     }
 
-    /// The next [`Execution::advance`] that can ends it with this fault.
+    /// Makes the collective fail with this fault, in the next [`Execution::advance`] in which it is this call's turn.
     pub fn refuse(&mut self, fault: Fault) {
         self.0.refused.get_or_insert(fault);
     }
 }
 
-impl Running {
-    /// What it waits for, with the messages that are under way for it.
+impl ExecutionState {
+    /// Calls `each` with all that the execution waits for, and with the message that is under way for it.
     fn waits(&self, each: &mut dyn FnMut(Awaited, Option<OpId>)) {
-        if let Some(line) = &self.line {
-            self.begun.waits(line).into_iter().for_each(|awaited| each(awaited, None));
+        if let Some(plan) = &self.plan {
+            self.cursor.waits(plan).into_iter().for_each(|awaited| each(awaited, None));
             return;
         }
         for (index, step) in self.work.round.steps.iter().enumerate() {
             let op = match self.work.state(index) {
-                State::Over | State::Combining(_) => continue,
-                State::Moving(op, _) => Some(*op),
-                State::Open => None,
+                StepState::Over | StepState::AwaitUserOp(_) => continue,
+                StepState::AwaitMessage(op, _) => Some(*op),
+                StepState::Open => None,
             };
             self.awaited(step).into_iter().for_each(|awaited| each(awaited, op));
         }
@@ -77,13 +77,13 @@ impl Running {
             Step::Send { to, from, .. } => Awaited::To(to, bytes(from)),
             Step::Recv { from, into, .. } => Awaited::From(from, bytes(into)),
             Step::RecvReduce { from, merge, .. } => Awaited::From(from, bytes(merge.into)),
-            Step::Fetch { rank, into, .. } | Step::Pull { rank, into, .. } => {
+            Step::Unpack { rank, into, .. } | Step::Get { rank, into, .. } => {
                 Awaited::From(rank, bytes(into))
             }
-            Step::PullReduce { rank, merge, .. } => Awaited::From(rank, bytes(merge.into)),
-            Step::Await { rank, .. } | Step::Drain { rank, .. } => Awaited::From(rank, 0),
-            Step::Publish { .. } | Step::Lay { .. } | Step::Settle { .. } => Awaited::All,
-            Step::Copy { .. } | Step::Reduce { .. } | Step::Release { .. } => return None,
+            Step::GetReduce { rank, merge, .. } => Awaited::From(rank, bytes(merge.into)),
+            Step::Await { rank, .. } | Step::WaitAck { rank, .. } => Awaited::From(rank, 0),
+            Step::Publish { .. } | Step::Pack { .. } | Step::WaitReuse { .. } => Awaited::All,
+            Step::Copy { .. } | Step::Reduce { .. } | Step::Ack { .. } => return None,
         })
     }
 }

@@ -1,13 +1,13 @@
-//! Symbolic memory: what every unit of a rank's buffers is, as an expression over what the ranks gave.
+//! Symbolic memory: what every unit of a rank's buffers is, as an expression over the units that the ranks gave.
 
 use crate::{Algorithm, Buf, Kind, Merge, Shape, Side, Span};
 
-/// An expression over what the ranks gave.
+/// An expression over the units that the ranks gave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Value {
     /// The operands in order, however they are bracketed.
     pub(super) sequence: u64,
-    /// How many there are.
+    /// The number of operands.
     pub(super) operands: u64,
     /// The operands in any order.
     pub(super) bag: u64,
@@ -24,6 +24,7 @@ impl Value {
         Value { sequence: hash, operands: 1, bag: hash, tree: hash }
     }
 
+    /// `self op right`.
     pub(super) fn joined(self, right: Value) -> Value {
         const BASE: u64 = 0x9e37_79b9_7f4a_7c15;
         let shift = match right.operands {
@@ -39,26 +40,29 @@ impl Value {
     }
 }
 
+/// A hash of two numbers.
 pub(super) fn mix(a: u64, b: u64) -> u64 {
     let mut x = a.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ b.wrapping_add(0x632b_e59b_d9b4_e019).rotate_left(29);
     x = (x ^ (x >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
     x ^ (x >> 29)
 }
 
-/// The buffers of a rank, and who touched what in the present round.
-pub(super) struct Memory {
+/// The buffers of a rank, and which cells the steps of the present round access.
+pub(super) struct RankMemory {
     /// Send (empty if in place), Recv, Temp.
     pub(super) cells: [Vec<Value>; 3],
-    /// The round of the last read and of the last write, by cell; of the board too.
+    /// By cell of these and of the shared scratch, the round of the last read and of the last write.
     pub(super) marks: [Vec<(u32, u32)>; 4],
+    /// The number of the present round, over all operations.
     pub(super) round: u32,
-    /// Where Send starts in Recv.
+    /// Where Send starts in Recv, if the call is in place.
     pub(super) in_place: Option<u64>,
-    pub(super) send_len: u64,
+    /// Units of Send.
+    pub(super) send_units: u64,
 }
 
-impl Memory {
-    pub(super) fn new(op: usize, algorithm: &Algorithm, shape: &Shape, in_place: bool) -> Memory {
+impl RankMemory {
+    pub(super) fn new(op: usize, algorithm: &Algorithm, shape: &Shape, in_place: bool) -> RankMemory {
         let kind = algorithm.kind;
         let (send, recv) = extents(kind, shape);
         let in_place = shape.in_place_at(kind).filter(|_| in_place);
@@ -74,29 +78,30 @@ impl Memory {
         if kind == Kind::Bcast && shape.rank == shape.root {
             cells[1] = given(recv);
         }
-        let marked = |i: usize| cells.get(i).map_or(shape.board as usize, Vec::len);
+        let marked = |i: usize| cells.get(i).map_or(shape.scratch as usize, Vec::len);
         let marks = std::array::from_fn(|i| vec![(0, 0); marked(i)]);
-        Memory { cells, marks, round: 0, in_place, send_len: send }
+        RankMemory { cells, marks, round: 0, in_place, send_units: send }
     }
 
-    /// Which cells a span is.
-    pub(super) fn place(&self, span: Span) -> Result<(usize, std::ops::Range<usize>), String> {
+    /// The buffer and the cells of a span.
+    pub(super) fn locate(&self, span: Span) -> Result<(usize, std::ops::Range<usize>), String> {
         let (buf, at) = match (span.buf, self.in_place) {
             (Buf::Send, Some(start)) => (1, start + span.at),
             (buf, _) => (buf as usize, span.at),
         };
-        let room = if span.buf == Buf::Send { self.send_len } else { self.marks[buf].len() as u64 };
+        let room = if span.buf == Buf::Send { self.send_units } else { self.marks[buf].len() as u64 };
         if span.len > 0 && span.at + span.len > room {
             return Err(format!("{span:?} is outside the buffer of {room} units"));
         }
         Ok((buf, at as usize..(at + span.len) as usize))
     }
 
+    /// Notes an access in the present round, and finds one that is forbidden.
     pub(super) fn mark(&mut self, span: Span, write: bool) -> Result<(), String> {
         if write && span.buf == Buf::Send && span.len > 0 {
             return Err(format!("{span:?} is the user's, and written to"));
         }
-        let (buf, range) = self.place(span)?;
+        let (buf, range) = self.locate(span)?;
         for (read, written) in &mut self.marks[buf][range] {
             if *written == self.round || (write && *read == self.round) {
                 return Err(format!("{span:?} is accessed by two steps of one round"));
@@ -107,16 +112,16 @@ impl Memory {
     }
 
     pub(super) fn read(&self, span: Span) -> Vec<Value> {
-        self.place(span).map(|(buf, range)| self.cells[buf][range].to_vec()).unwrap_or_default()
+        self.locate(span).map(|(buf, range)| self.cells[buf][range].to_vec()).unwrap_or_default()
     }
 
     pub(super) fn write(&mut self, span: Span, values: &[Value]) {
-        if let Ok((buf, range)) = self.place(span) {
+        if let Ok((buf, range)) = self.locate(span) {
             self.cells[buf][range].copy_from_slice(values);
         }
     }
 
-    /// Writes incoming values, or what they are when combined.
+    /// Writes incoming values, or the result of combining them.
     pub(super) fn take(&mut self, into: Span, values: Vec<Value>, merge: Option<Merge>) {
         let Some(merge) = merge else { return self.write(into, &values) };
         let with = self.read(merge.with);
@@ -127,9 +132,10 @@ impl Memory {
         self.write(into, &combined.collect::<Vec<_>>());
     }
 
+    /// Notes the accesses of a combination.
     pub(super) fn mark_merge(&mut self, merge: Merge) -> Result<(), String> {
-        // Onto itself, also where Send is in place, is one access.
-        if self.place(merge.with)? != self.place(merge.into)? {
+        // If both ranges are the same cells, also because Send is in place, that is one access.
+        if self.locate(merge.with)? != self.locate(merge.into)? {
             self.mark(merge.with, false)?;
         }
         self.mark(merge.into, true)
@@ -147,7 +153,7 @@ pub(super) fn extents(kind: Kind, shape: &Shape) -> (u64, u64) {
         Kind::Scatter | Kind::Scatterv => (at_root(shape.sends.start(p)), len),
         Kind::Allgather | Kind::Allgatherv => (len, shape.recvs.start(p)),
         Kind::Alltoall | Kind::Alltoallv | Kind::Alltoallw => (shape.sends.start(p), shape.recvs.start(p)),
-        // Between groups the root gives nothing.
+        // On an intercommunicator the root gives nothing.
         Kind::Reduce if root && shape.split > 0 => (0, len),
         Kind::Reduce => (len, at_root(len)),
         Kind::ReduceScatter | Kind::ReduceScatterBlock => (shape.sends.start(p), len),

@@ -1,20 +1,20 @@
 //! Proves algorithms right without data: every unit of every buffer is an ordered expression over the units
 //! that the ranks gave, kept as hashes.
 //!
-//! Seen are: wrong, missing, doubled or misordered operands; results that differ in bits between ranks;
-//! overlapping accesses within a round; writes to what the user gave; accesses outside a buffer; messages whose
-//! ends disagree; deadlocks, with sends synchronous; reads of a slot after its release or reuse; published
-//! memory that changes, or goes back to the user, while others may read it; accesses to the board that no release
-//! orders.
+//! The verifier finds: wrong, missing, doubled or misordered operands; results that differ in bits between ranks;
+//! overlapping accesses within a round; writes to the user's send buffer; accesses outside a buffer; messages whose
+//! ends disagree; deadlocks, with synchronous sends; reads of a cell after the reader acknowledged it or its
+//! owner reused it; exposed ranges that change, or go back to the user, while others may read them; accesses to the
+//! shared scratch that no publication or acknowledgement orders.
 
-mod board;
 mod memory;
+mod scratch;
 
-use self::board::Board;
-use self::memory::{Memory, Value, extents, mix};
+use self::memory::{RankMemory, Value, extents, mix};
+use self::scratch::SharedScratch;
+use crate::lockstep::{Access, Machine, Operation, lockstep};
 use crate::sections::Sections;
-use crate::walk::{Look, Machine, Operation, walk};
-use crate::{Algorithm, Blocks, Buf, Form, Kind, Merge, Needs, Pocket, Shape, Side, Span, Step};
+use crate::{Algorithm, Blocks, Buf, Form, Kind, Merge, Needs, Shape, Side, Span, Step, SubBuffer};
 
 /// One case to be checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,29 +23,29 @@ pub struct Trial {
     pub ranks: u32,
     /// The root of the first operation.
     pub root: u32,
-    /// Units of the vector, or of a block. Of collectives with uneven blocks: they have up to that many.
+    /// Units of the vector, or of a block. Uneven blocks have up to that many.
     pub len: u64,
-    /// Bytes of a unit (some algorithms choose their segments by it).
+    /// Bytes of a unit (some algorithms choose their segments by them).
     pub unit: u64,
     /// With MPI_IN_PLACE wherever it may be.
     pub in_place: bool,
-    /// Blocks are alike also where they need not be.
+    /// Blocks have equal lengths also in collectives where they may differ.
     pub even: bool,
     /// Whether the operation commutes.
     pub commutative: bool,
-    /// In what order ranks get their turns.
+    /// Determines the order in which ranks get their turns.
     pub seed: u64,
-    /// Units of the board.
-    pub board: u64,
-    /// Banks of a slot: with few ranks wait for one another, with many they get far apart.
-    pub banks: u64,
-    /// Bytes of a slot, as far as it is cut into pockets.
-    pub slot: u64,
-    /// Whether the ranks are more than the cores.
+    /// Units of the shared scratch.
+    pub scratch: u64,
+    /// Cells of a CICO buffer: with few cells ranks wait for one another, with many they get far apart.
+    pub cells: u64,
+    /// Bytes of a cell that is cut into sub-buffers.
+    pub cell_bytes: u64,
+    /// Whether there are more ranks than cores.
     pub crowded: bool,
 }
 
-/// Checks one algorithm in one case: alone, or, where it uses shared slots, several in a row with changing
+/// Checks one algorithm in one case: alone, or, where it uses shared buffers, several in a row with changing
 /// roots.
 ///
 /// # Errors
@@ -74,13 +74,13 @@ fn check_shapes(
             let trial = Trial { root: (trial.root + i) % trial.ranks, ..*trial };
             let shapes: Vec<_> = (0..trial.ranks).map(|rank| shape(rank, &trial)).collect();
             let phases = (algorithm.phases)(&shapes[0]);
-            let taken = sections.take((algorithm.chunks)(&shapes[0]), (first, phases));
+            let allotment = sections.take((algorithm.chunks)(&shapes[0]), (first, phases));
             first += u64::from(phases);
-            Operation { algorithm, first: first - u64::from(phases), taken, shapes }
+            Operation { algorithm, first: first - u64::from(phases), allotment, shapes }
         })
         .collect();
-    let counted = |shape: &Shape| ((algorithm.phases)(shape), (algorithm.chunks)(shape));
-    if ops.iter().any(|op| op.shapes.iter().any(|shape| counted(shape) != counted(&op.shapes[0]))) {
+    let counts = |shape: &Shape| ((algorithm.phases)(shape), (algorithm.chunks)(shape));
+    if ops.iter().any(|op| op.shapes.iter().any(|shape| counts(shape) != counts(&op.shapes[0]))) {
         return Err("the ranks count different phases or chunks".into());
     }
     let rounds = |shape: &Shape| (algorithm.rounds)(shape);
@@ -94,12 +94,12 @@ fn check_shapes(
         order.swap(i, (random % (i as u64 + 1)) as usize);
     }
     let mut machine = Symbolic::new(algorithm, &ops, trial);
-    walk(&ops, &mut machine, &order, trial.banks)
+    lockstep(&ops, &mut machine, &order, trial.cells)
 }
 
 /// The shape that a rank has in a trial.
 pub fn shape(kind: Kind, rank: u32, trial: &Trial) -> Shape {
-    let Trial { ranks, root, len, unit, commutative, board, slot, crowded, .. } = *trial;
+    let Trial { ranks, root, len, unit, commutative, scratch, cell_bytes, crowded, .. } = *trial;
     let even = Blocks::Even(len);
     let uneven = |of: &dyn Fn(u32) -> u64| Blocks::from_lens((0..ranks).map(of));
     let none = Blocks::Even(0);
@@ -120,11 +120,24 @@ pub fn shape(kind: Kind, rank: u32, trial: &Trial) -> Shape {
         Kind::ReduceScatterBlock => (len, even, none),
         _ => (len, none.clone(), none),
     };
-    Shape { rank, ranks, split: 0, root, len: own, unit, sends, recvs, board, slot, commutative, crowded }
+    Shape {
+        rank,
+        ranks,
+        split: 0,
+        root,
+        len: own,
+        unit,
+        sends,
+        recvs,
+        scratch,
+        cell_bytes,
+        commutative,
+        crowded,
+    }
 }
 
-/// The shape that a rank has in a trial between the first `split` ranks and the others. What the groups give each other
-/// may differ in length.
+/// The shape that a rank has in a trial between the first `split` ranks and the others. The groups may give each other
+/// data of different lengths.
 fn shape_between(kind: Kind, rank: u32, trial: &Trial, split: u32) -> Shape {
     let &Trial { ranks, root, len, .. } = trial;
     let one = Shape { split, ..shape(Kind::Barrier, rank, trial) };
@@ -137,19 +150,19 @@ fn shape_between(kind: Kind, rank: u32, trial: &Trial, split: u32) -> Shape {
     let blocks = |len: &dyn Fn(u32) -> u64| {
         Blocks::from_lens((0..ranks).map(|other| if across.contains(&other) { len(other) } else { 0 }))
     };
-    let (none, leaf) = (Blocks::Even(0), across.contains(&root));
+    let (none, across_root) = (Blocks::Even(0), across.contains(&root));
     let (own_len, sends, recvs) = match kind {
-        Kind::Bcast | Kind::Reduce => (if leaf || rank == root { len } else { 0 }, none.clone(), none),
-        Kind::Gather | Kind::Gatherv if leaf => (given(rank, 0), none.clone(), none),
+        Kind::Bcast | Kind::Reduce => (if across_root || rank == root { len } else { 0 }, none.clone(), none),
+        Kind::Gather | Kind::Gatherv if across_root => (given(rank, 0), none.clone(), none),
         Kind::Gather | Kind::Gatherv if rank == root => (0, none, blocks(&|from| given(from, 0))),
-        Kind::Scatter | Kind::Scatterv if leaf => (given(rank, 0), none.clone(), none),
+        Kind::Scatter | Kind::Scatterv if across_root => (given(rank, 0), none.clone(), none),
         Kind::Scatter | Kind::Scatterv if rank == root => (0, blocks(&|to| given(to, 0)), none),
         Kind::Allgather | Kind::Allgatherv => (given(rank, 0), none, blocks(&|from| given(from, 0))),
         Kind::Alltoall | Kind::Alltoallv | Kind::Alltoallw => {
             (0, blocks(&|to| given(rank, to)), blocks(&|from| given(from, rank)))
         }
         Kind::ReduceScatter | Kind::ReduceScatterBlock => {
-            // As many units for either group, shared out among its ranks.
+            // Both groups get equally many units in all, shared out among their ranks.
             let (number, all) = (own.len() as u64, len * u64::from(split) * u64::from(ranks - split));
             let uneven = |index: u64| (all * (index + 1) / number) - (all * index / number);
             let lens =
@@ -160,17 +173,18 @@ fn shape_between(kind: Kind, rank: u32, trial: &Trial, split: u32) -> Shape {
         Kind::Allreduce => (len, none.clone(), none),
         _ => (0, none.clone(), none),
     };
-    // Beside the root nobody knows it.
-    let beside = own.contains(&root) && rank != root;
-    let root = if beside { own.clone().find(|&other| other != rank).unwrap_or(root) } else { root };
+    // The other ranks of the root's group do not know it.
+    let bystander = own.contains(&root) && rank != root;
+    let root = if bystander { own.clone().find(|&other| other != rank).unwrap_or(root) } else { root };
     Shape { root: if kind.rooted() { root } else { 0 }, len: own_len, sends, recvs, ..one }
 }
 
-/// Stamps that an operation uses up.
+/// Sequence numbers that an operation uses up.
 fn phases(operation: &Operation) -> u64 {
     u64::from((operation.algorithm.phases)(&operation.shapes[0]))
 }
 
+/// Units of the block that a rank gives another one.
 fn uneven_len(trial: &Trial, from: u32, to: u32) -> u64 {
     match trial.even {
         true => trial.len,
@@ -178,36 +192,39 @@ fn uneven_len(trial: &Trial, from: u32, to: u32) -> u64 {
     }
 }
 
+/// What a rank published in a cell.
 struct Publication {
-    stamp: u64,
+    seq: u64,
     op: usize,
     span: Span,
     form: Form,
     values: Vec<Value>,
-    pockets: Vec<Filled>,
+    sub_buffers: Vec<Filled>,
 }
 
-/// A pocket, the length in it, and what else is.
+/// A sub-buffer that was packed: the length in it, and the block's units, if they fit.
 struct Filled {
-    pocket: Pocket,
+    sub_buffer: SubBuffer,
     len: u64,
     values: Vec<Value>,
 }
 
+/// The machine that carries out steps on symbols.
 struct Symbolic<'a> {
     algorithm: &'static Algorithm,
     ops: &'a [Operation],
     /// By operation and rank.
-    memory: Vec<Vec<Memory>>,
-    /// By rank and bank.
-    slots: Vec<Vec<Option<Publication>>>,
-    /// By rank, what it laid into its slot and has not published yet, and the stamp.
-    laid: Vec<(u64, Vec<Filled>)>,
-    /// The operation that each rank is in.
+    memory: Vec<Vec<RankMemory>>,
+    /// The CICO buffers, by rank and cell.
+    cico: Vec<Vec<Option<Publication>>>,
+    /// By rank, the sequence number it packed for last, and the sub-buffers that it has packed and not published yet.
+    packed: Vec<(u64, Vec<Filled>)>,
+    /// By rank, the operation that it is in.
     at_op: Vec<usize>,
-    released: Vec<u64>,
-    board: Board,
-    /// By operation, all ranks' vectors combined up to each rank.
+    /// By rank, the last sequence number that it acknowledged.
+    acked: Vec<u64>,
+    scratch: SharedScratch,
+    /// By operation, the vectors of the ranks combined up to each rank.
     expected: Vec<Vec<Value>>,
     /// By operation and group, how the first rank to end an allreduce bracketed its operands.
     bits: Vec<[Option<Vec<u64>>; 2]>,
@@ -217,31 +234,31 @@ impl<'a> Symbolic<'a> {
     fn new(algorithm: &'static Algorithm, ops: &'a [Operation], trial: &Trial) -> Self {
         let memory = ops.iter().enumerate().map(|(op, operation)| {
             let shapes = operation.shapes.iter();
-            shapes.map(|shape| Memory::new(op, algorithm, shape, trial.in_place)).collect()
+            shapes.map(|shape| RankMemory::new(op, algorithm, shape, trial.in_place)).collect()
         });
         let ranks = trial.ranks as usize;
         Symbolic {
             algorithm,
             ops,
             memory: memory.collect(),
-            slots: (0..ranks).map(|_| (0..trial.banks).map(|_| None).collect()).collect(),
-            laid: (0..ranks).map(|_| (0, vec![])).collect(),
+            cico: (0..ranks).map(|_| (0..trial.cells).map(|_| None).collect()).collect(),
+            packed: (0..ranks).map(|_| (0, vec![])).collect(),
             at_op: vec![0; ranks],
-            released: vec![0; ranks],
-            board: Board::new(trial.ranks, trial.board),
+            acked: vec![0; ranks],
+            scratch: SharedScratch::new(trial.ranks, trial.scratch),
             bits: vec![[None, None]; ops.len()],
             expected: (0..ops.len()).map(|op| prefixes(algorithm.kind, op, &ops[op].shapes)).collect(),
         }
     }
 
-    /// What the rank's Recv must be in the end; `None` where anything will do.
+    /// What a unit of the rank's Recv must be in the end; `None` where it does not matter.
     fn result(&self, op: usize, rank: u32, unit: u64) -> Option<Value> {
         let shapes = &self.ops[op].shapes;
         let shape = &shapes[rank as usize];
         let (p, root) = (shape.ranks, rank == shape.root);
-        // Between groups the result is that of the other one.
+        // On an intercommunicator a group gets the result of the other one.
         let last = if shape.split == 0 { p - 1 } else { shape.group_across(rank).end - 1 };
-        // All ranks' vectors combined up to rank `last`.
+        // The vectors of the ranks combined up to rank `last`.
         let prefix = |last: u32, unit: u64| {
             let units = self.expected[op].len() as u64 / u64::from(p);
             self.expected[op][(u64::from(last) * units + unit) as usize]
@@ -276,36 +293,36 @@ impl<'a> Symbolic<'a> {
         }
     }
 
-    fn bank(&self, stamp: u64) -> usize {
-        (stamp % self.slots[0].len() as u64) as usize
+    fn cell(&self, seq: u64) -> usize {
+        (seq % self.cico[0].len() as u64) as usize
     }
 
-    fn on_board(&self, op: usize, rank: u32, span: Span) -> Span {
-        let Operation { taken, shapes, .. } = &self.ops[op];
-        Span { at: taken.at(span.at, &shapes[rank as usize].cut()), ..span }
+    fn on_scratch(&self, op: usize, rank: u32, span: Span) -> Span {
+        let Operation { allotment, shapes, .. } = &self.ops[op];
+        Span { at: allotment.at(span.at, &shapes[rank as usize].cut()), ..span }
     }
 
-    fn memory(&mut self, op: usize, rank: u32) -> &mut Memory {
+    fn memory(&mut self, op: usize, rank: u32) -> &mut RankMemory {
         &mut self.memory[op][rank as usize]
     }
 
     fn read(&mut self, op: usize, rank: u32, span: Span) -> Result<Vec<Value>, String> {
         match span.buf {
-            Buf::Board => self.board.read(rank, self.on_board(op, rank, span)),
+            Buf::SharedScratch => self.scratch.read(rank, self.on_scratch(op, rank, span)),
             _ => Ok(self.memory(op, rank).read(span)),
         }
     }
 
     fn write(&mut self, op: usize, rank: u32, span: Span, values: &[Value]) -> Result<(), String> {
         match span.buf {
-            Buf::Board => return self.board.write(rank, self.on_board(op, rank, span), values),
+            Buf::SharedScratch => return self.scratch.write(rank, self.on_scratch(op, rank, span), values),
             _ => self.memory(op, rank).write(span, values),
         }
         Ok(())
     }
 }
 
-/// The vectors of the ranks combined, in order, up to each rank, beginning anew with a second group: rank by rank.
+/// For each rank, the vectors of the ranks combined in order up to that rank; a second group begins anew.
 fn prefixes(kind: Kind, op: usize, shapes: &[Shape]) -> Vec<Value> {
     if !kind.reduces() {
         return vec![];
@@ -330,17 +347,19 @@ impl Machine for Symbolic<'_> {
         for step in steps {
             let marked = match *step {
                 Step::Send { from, .. } | Step::Publish { from, .. } => memory.mark(from, false),
-                Step::Lay { from, pocket, .. } if pocket.holds(from.len) => memory.mark(from, false),
-                Step::Fetch { into, pocket, .. } if pocket.holds(into.len) => memory.mark(into, true),
-                Step::Lay { .. } | Step::Fetch { .. } => Ok(()),
-                Step::Recv { into, .. } | Step::Pull { into, .. } => memory.mark(into, true),
-                Step::RecvReduce { merge, .. } | Step::PullReduce { merge, .. } => memory.mark_merge(merge),
-                // In place, what is given is there already.
+                Step::Pack { from, sub_buffer, .. } if sub_buffer.holds(from.len) => memory.mark(from, false),
+                Step::Unpack { into, sub_buffer, .. } if sub_buffer.holds(into.len) => {
+                    memory.mark(into, true)
+                }
+                Step::Pack { .. } | Step::Unpack { .. } => Ok(()),
+                Step::Recv { into, .. } | Step::Get { into, .. } => memory.mark(into, true),
+                Step::RecvReduce { merge, .. } | Step::GetReduce { merge, .. } => memory.mark_merge(merge),
+                // In place the data are there already, and the copy does nothing.
                 Step::Copy { from, into } if memory.in_place.is_some() && copies_own(from, into) => Ok(()),
                 Step::Reduce { from, into } | Step::Copy { from, into } => {
                     memory.mark(from, false).and_then(|()| memory.mark(into, true))
                 }
-                Step::Await { .. } | Step::Release { .. } | Step::Drain { .. } | Step::Settle { .. } => {
+                Step::Await { .. } | Step::Ack { .. } | Step::WaitAck { .. } | Step::WaitReuse { .. } => {
                     Ok(())
                 }
             };
@@ -358,7 +377,7 @@ impl Machine for Symbolic<'_> {
         let memory = self.memory(op, rank);
         match *step {
             Step::Copy { from, into } if memory.in_place.is_some() && copies_own(from, into) => {
-                let same = memory.place(from)? == memory.place(into)?;
+                let same = memory.locate(from)? == memory.locate(into)?;
                 return match same {
                     true => Ok(()),
                     false => Err(format!("rank {rank}: in place, {step:?} is no copy onto itself")),
@@ -368,7 +387,7 @@ impl Machine for Symbolic<'_> {
                 let values = self.read(op, rank, from)?;
                 self.write(op, rank, into, &values)?;
             }
-            Step::Reduce { from, into } if into.buf == Buf::Board => {
+            Step::Reduce { from, into } if into.buf == Buf::SharedScratch => {
                 let values = self.read(op, rank, from)?;
                 let with = self.read(op, rank, into)?;
                 let sums: Vec<_> = values.iter().zip(with).map(|(left, right)| left.joined(right)).collect();
@@ -383,98 +402,115 @@ impl Machine for Symbolic<'_> {
         Ok(())
     }
 
-    fn lay(&mut self, op: usize, rank: u32, stamp: u64, from: Span, pocket: Pocket) -> Result<(), String> {
-        let slot = self.ops[op].shapes[rank as usize].slot;
-        let held = pocket.holds(from.len);
-        let values = if held { self.memory(op, rank).read(from) } else { vec![] };
-        let (laid_for, laid) = &mut self.laid[rank as usize];
-        if std::mem::replace(laid_for, stamp) != stamp && !laid.is_empty() {
-            return Err(format!("rank {rank} laid something that it never published"));
+    fn pack(
+        &mut self,
+        op: usize,
+        rank: u32,
+        seq: u64,
+        from: Span,
+        sub_buffer: SubBuffer,
+    ) -> Result<(), String> {
+        let cell_bytes = self.ops[op].shapes[rank as usize].cell_bytes;
+        let fits = sub_buffer.holds(from.len);
+        let values = if fits { self.memory(op, rank).read(from) } else { vec![] };
+        let (packed_for, packed) = &mut self.packed[rank as usize];
+        if std::mem::replace(packed_for, seq) != seq && !packed.is_empty() {
+            return Err(format!("rank {rank} packed something that it never published"));
         }
-        let end = |pocket: &Pocket| pocket.at + Pocket::HEAD + pocket.room;
-        let meets = |other: &Filled| pocket.at < end(&other.pocket) && other.pocket.at < end(&pocket);
-        if end(&pocket) > slot || laid.iter().any(meets) {
-            return Err(format!("rank {rank} has no room for {pocket:?} in a slot of {slot}"));
+        let end = |sub_buffer: &SubBuffer| sub_buffer.at + SubBuffer::HEAD + sub_buffer.room;
+        let meets =
+            |other: &Filled| sub_buffer.at < end(&other.sub_buffer) && other.sub_buffer.at < end(&sub_buffer);
+        if end(&sub_buffer) > cell_bytes || packed.iter().any(meets) {
+            return Err(format!(
+                "rank {rank} has no room for {sub_buffer:?} in a cell of {cell_bytes} bytes"
+            ));
         }
-        laid.push(Filled { pocket, len: from.len, values });
+        packed.push(Filled { sub_buffer, len: from.len, values });
         Ok(())
     }
 
-    fn publish(&mut self, op: usize, rank: u32, stamp: u64, from: Span, form: Form) {
+    fn publish(&mut self, op: usize, rank: u32, seq: u64, from: Span, form: Form) {
         let values = self.memory(op, rank).read(from);
-        let pockets = match form {
-            Form::Laid => std::mem::take(&mut self.laid[rank as usize].1),
+        let sub_buffers = match form {
+            Form::Packed => std::mem::take(&mut self.packed[rank as usize].1),
             _ => vec![],
         };
-        self.board.publish(rank, stamp);
-        let publication = Publication { stamp, op, span: from, form, values, pockets };
-        let bank = self.bank(stamp);
-        self.slots[rank as usize][bank] = Some(publication);
+        self.scratch.publish(rank, seq);
+        let publication = Publication { seq, op, span: from, form, values, sub_buffers };
+        let cell = self.cell(seq);
+        self.cico[rank as usize][cell] = Some(publication);
     }
 
-    fn look(&mut self, op: usize, rank: u32, look: Look) -> Result<(), String> {
-        let Look { publisher, stamp, at, into, merge, pocket } = look;
-        let slot = &self.slots[publisher as usize][self.bank(stamp)];
-        let Some(slot) = slot.as_ref().filter(|slot| slot.stamp == stamp) else {
-            return Err(format!("rank {rank} finds another stamp than {stamp} in rank {publisher}'s slot"));
+    fn access(&mut self, op: usize, rank: u32, access: Access) -> Result<(), String> {
+        let Access { publisher, seq, at, into, merge, sub_buffer } = access;
+        let publication = &self.cico[publisher as usize][self.cell(seq)];
+        let Some(publication) = publication.as_ref().filter(|publication| publication.seq == seq) else {
+            return Err(format!(
+                "rank {rank} finds another sequence number than {seq} in rank {publisher}'s CICO buffer"
+            ));
         };
-        self.board.look(rank, publisher, stamp);
-        if slot.form == Form::Region {
-            if self.at_op[publisher as usize] != slot.op {
-                return Err(format!("rank {rank} pulls memory that rank {publisher} gave back"));
+        self.scratch.access(rank, publisher, seq);
+        if publication.form == Form::Exposed {
+            if self.at_op[publisher as usize] != publication.op {
+                return Err(format!("rank {rank} gets memory that rank {publisher} gave back"));
             }
-            // Only what is pulled must be as it was published: parts may change when all have read them.
+            // Only the units that are got must be as they were published: a part may change when all have read it.
             let (at, len) = (at, into.map_or(0, |into| into.len));
-            let span = Span { at: slot.span.at + at, len, ..slot.span };
-            let now = self.memory[slot.op][publisher as usize].read(span);
-            if now[..] != slot.values[at as usize..(at + len) as usize] {
-                return Err(format!("rank {publisher} changed what rank {rank} pulls under stamp {stamp}"));
+            let span = Span { at: publication.span.at + at, len, ..publication.span };
+            let now = self.memory[publication.op][publisher as usize].read(span);
+            if now[..] != publication.values[at as usize..(at + len) as usize] {
+                return Err(format!(
+                    "rank {publisher} changed what rank {rank} gets under sequence number {seq}"
+                ));
             }
         }
         let Some(into) = into else { return Ok(()) };
-        if let Some(pocket) = pocket {
-            let filled = slot.pockets.iter().find(|filled| filled.pocket == pocket);
+        if let Some(sub_buffer) = sub_buffer {
+            let filled = publication.sub_buffers.iter().find(|filled| filled.sub_buffer == sub_buffer);
             let Some(filled) = filled.filter(|filled| filled.len == into.len) else {
-                return Err(format!("rank {rank} does not find {into:?} in {pocket:?} of rank {publisher}"));
+                return Err(format!(
+                    "rank {rank} does not find {into:?} in {sub_buffer:?} of rank {publisher}"
+                ));
             };
-            if pocket.holds(into.len) {
+            if sub_buffer.holds(into.len) {
                 let values = filled.values.clone();
                 self.memory(op, rank).take(into, values, None);
             }
             return Ok(());
         }
-        let Some(values) = slot.values.get(at as usize..(at + into.len) as usize).map(<[_]>::to_vec) else {
-            return Err(format!("rank {rank} pulls {into:?} out of {} units", slot.values.len()));
+        let Some(values) = publication.values.get(at as usize..(at + into.len) as usize).map(<[_]>::to_vec)
+        else {
+            return Err(format!("rank {rank} gets {into:?} out of {} units", publication.values.len()));
         };
         self.memory(op, rank).take(into, values, merge);
         Ok(())
     }
 
-    fn drained(&mut self, _: usize, rank: u32, other: u32, stamp: u64) {
-        self.board.after(rank, other, stamp);
+    fn ack_seen(&mut self, _: usize, rank: u32, other: u32, seq: u64) {
+        self.scratch.after(rank, other, seq);
     }
 
-    fn settled(&mut self, _: usize, rank: u32, stamp: u64) {
-        for other in 0..self.released.len() as u32 {
-            self.board.after(rank, other, stamp);
+    fn reusable(&mut self, _: usize, rank: u32, seq: u64) {
+        for other in 0..self.acked.len() as u32 {
+            self.scratch.after(rank, other, seq);
         }
     }
 
-    fn release(&mut self, _: usize, rank: u32, stamp: u64) {
-        self.released[rank as usize] = stamp;
-        self.board.release(rank, stamp);
+    fn ack(&mut self, _: usize, rank: u32, seq: u64) {
+        self.acked[rank as usize] = seq;
+        self.scratch.ack(rank, seq);
     }
 
     fn end(&mut self, op: usize, rank: u32) -> Result<(), String> {
         self.at_op[rank as usize] = op + 1;
         let phases = phases(&self.ops[op]);
-        if phases > 0 && self.released[rank as usize] + 1 != self.ops[op].first + phases {
-            return Err(format!("rank {rank} ends without releasing all its stamps"));
+        if phases > 0 && self.acked[rank as usize] + 1 != self.ops[op].first + phases {
+            return Err(format!("rank {rank} ends without acknowledging all its sequence numbers"));
         }
-        for bank in self.slots[rank as usize].iter().flatten() {
-            let open = self.released.iter().any(|&released| released < bank.stamp);
-            if bank.op == op && bank.form == Form::Region && open && bank.span.len > 0 {
-                return Err(format!("rank {rank} ends while others may still pull from it"));
+        for cell in self.cico[rank as usize].iter().flatten() {
+            let open = self.acked.iter().any(|&acked| acked < cell.seq);
+            if cell.op == op && cell.form == Form::Exposed && open && cell.span.len > 0 {
+                return Err(format!("rank {rank} ends while others may still get from it"));
             }
         }
         let cells = std::mem::take(&mut self.memory(op, rank).cells[1]);
@@ -483,7 +519,7 @@ impl Machine for Symbolic<'_> {
             let same = if self.algorithm.kind.reduces() && self.algorithm.reorders {
                 (got.bag, got.operands) == (wanted.bag, wanted.operands)
             } else {
-                // Rooted trees reorder what commutes.
+                // Trees below a root change the order if the operation commutes.
                 let ordered = got.sequence == wanted.sequence && got.operands == wanted.operands;
                 let commutes = self.ops[op].shapes[rank as usize].commutative;
                 ordered || commutes && (got.bag, got.operands) == (wanted.bag, wanted.operands)
@@ -503,6 +539,7 @@ impl Machine for Symbolic<'_> {
     }
 }
 
+/// True for the copy that does nothing in place.
 fn copies_own(from: Span, into: Span) -> bool {
     from.buf == Buf::Send && into.buf == Buf::Recv
 }

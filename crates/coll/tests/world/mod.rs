@@ -1,13 +1,13 @@
-//! An in-memory world for the executor: messages and shared slots of all ranks in one thread, with seeded
+//! An in-memory world for the executor: messages and shared buffers of all ranks in one thread, with seeded
 //! random delays, and checks of what the executor promises to its surroundings.
 
 use std::collections::{HashMap, VecDeque};
 
 use banyan_coll::{
-    Advance, Execution, Fault, Key, Messenger, Note, OpId, PlanCache, Published, Slots, order_of,
+    Advance, Execution, Fault, Key, Messenger, Note, OpId, PlanCache, Published, SharedBuffers, order_of,
 };
 use banyan_datatype::Data;
-use banyan_memory::{Buffer, Scratch};
+use banyan_memory::{Buffer, HeapBuffer};
 
 /// A small generator of random numbers (splitmix64).
 pub(crate) struct Random(pub(crate) u64);
@@ -32,60 +32,64 @@ pub(crate) fn packed(data: &Data) -> Vec<u8> {
     bytes
 }
 
+/// What a message carries.
 enum Body {
-    /// Copied when it was sent.
+    /// Bytes that were copied when it was sent.
     Copied(Vec<u8>),
-    /// Still in the sender's memory.
-    There(Data, OpId),
+    /// Data that are still in the sender's memory.
+    Borrowed(Data, OpId),
 }
 
-/// All messages and slots of one communicator.
+/// All messages and CICO buffers of one communicator.
 pub(crate) struct Net {
     pub(crate) random: Random,
     mail: HashMap<(u32, u32, Key), VecDeque<Body>>,
     receives: HashMap<OpId, (u32, u32, Key, Data)>,
-    /// Sends not yet delivered (false) and those that are (true).
+    /// Sends under way, and whether they are delivered.
     sends: HashMap<OpId, bool>,
     next: u64,
-    slots: Vec<Slot>,
+    /// By rank.
+    cicos: Vec<CicoBuffer>,
     inline: usize,
-    regions: bool,
-    pub(crate) board: Buffer,
+    single_copy: bool,
+    pub(crate) scratch: Buffer,
     /// The ranks' calls may differ.
     pub(crate) differ: bool,
 }
 
-struct Slot {
-    /// What will be published, and when.
+struct CicoBuffer {
+    /// The cell that is being packed, and the sequence number that it will be published under.
     next: Option<(u64, Buffer)>,
-    banks: Vec<Option<(u64, bool, Buffer)>>,
+    /// What each cell holds: its sequence number, whether it is an exposed range, and the bytes.
+    cells: Vec<Option<(u64, bool, Buffer)>>,
     published: u64,
-    released: u64,
-    /// Stamps of regions that it took back.
+    acked: u64,
+    /// Sequence numbers of exposed ranges that the rank took back.
     revoked: Vec<u64>,
+    /// From which to which sequence number the rank gave up.
     voided: Vec<(u64, u64)>,
 }
 
-impl Slot {
-    fn new(banks: usize) -> Slot {
+impl CicoBuffer {
+    fn new(cells: usize) -> CicoBuffer {
         let (revoked, voided) = (vec![], vec![]);
-        Slot { next: None, banks: vec![None; banks], published: 0, released: 0, revoked, voided }
+        CicoBuffer { next: None, cells: vec![None; cells], published: 0, acked: 0, revoked, voided }
     }
 }
 
 impl Net {
-    pub(crate) fn new(ranks: u32, seed: u64, inline: usize, regions: bool) -> Net {
+    pub(crate) fn new(ranks: u32, seed: u64, inline: usize, single_copy: bool) -> Net {
         Net {
             random: Random(seed),
             mail: HashMap::new(),
             receives: HashMap::new(),
             sends: HashMap::new(),
             next: 0,
-            // With few banks ranks wait for one another, with many they get far apart.
-            slots: (0..ranks).map(|_| Slot::new(if seed.is_multiple_of(2) { 2 } else { 16 })).collect(),
+            // With few cells ranks wait for one another, with many they get far apart.
+            cicos: (0..ranks).map(|_| CicoBuffer::new(if seed.is_multiple_of(2) { 2 } else { 16 })).collect(),
             inline,
-            regions,
-            board: Scratch::zeroed(0),
+            single_copy,
+            scratch: HeapBuffer::zeroed(0),
             differ: false,
         }
     }
@@ -95,8 +99,8 @@ impl Net {
         OpId(self.next)
     }
 
-    /// Nothing may be left behind.
-    #[allow(dead_code, reason = "what nobody wants is left behind where calls differ")]
+    /// No message and no operation may be left behind.
+    #[allow(dead_code, reason = "where calls differ, messages that nobody receives are left behind")]
     pub(crate) fn assert_empty(&self) {
         assert!(self.mail.values().all(VecDeque::is_empty), "messages that nobody received");
         assert!(self.receives.is_empty() && self.sends.is_empty(), "operations that nobody finished");
@@ -104,16 +108,16 @@ impl Net {
 }
 
 impl Net {
-    /// Regions that a rank has published and not taken back.
-    #[allow(dead_code, reason = "not every test lends regions")]
-    pub(crate) fn lent(&self, rank: u32) -> usize {
-        let slot = &self.slots[rank as usize];
-        let lent = |bank: &&(u64, bool, Buffer)| bank.1 && !slot.revoked.contains(&bank.0);
-        slot.banks.iter().flatten().filter(lent).count()
+    /// Exposed ranges that a rank has published and not taken back.
+    #[allow(dead_code, reason = "not every test exposes ranges")]
+    pub(crate) fn exposed(&self, rank: u32) -> usize {
+        let cico = &self.cicos[rank as usize];
+        let exposed = |cell: &&(u64, bool, Buffer)| cell.1 && !cico.revoked.contains(&cell.0);
+        cico.cells.iter().flatten().filter(exposed).count()
     }
 }
 
-/// One rank's way into the net.
+/// One rank's access to the net.
 pub(crate) struct Port<'a> {
     pub(crate) net: &'a mut Net,
     pub(crate) rank: u32,
@@ -128,7 +132,7 @@ impl Messenger for Port<'_> {
         }
         let id = self.net.id();
         self.net.sends.insert(id, false);
-        self.net.mail.entry(queue).or_default().push_back(Body::There(data.clone(), id));
+        self.net.mail.entry(queue).or_default().push_back(Body::Borrowed(data.clone(), id));
         Some(id)
     }
 
@@ -152,7 +156,7 @@ impl Messenger for Port<'_> {
         let body = self.net.mail.get_mut(&(from, to, key))?.pop_front()?;
         let bytes = match body {
             Body::Copied(bytes) => bytes,
-            Body::There(data, id) => {
+            Body::Borrowed(data, id) => {
                 self.net.sends.insert(id, true);
                 packed(&data)
             }
@@ -160,7 +164,7 @@ impl Messenger for Port<'_> {
         let room = data.len();
         self.net.receives.remove(&op);
         if bytes.len() as u64 > room {
-            // A message does not know ranks.
+            // A messenger need not say whom a message of a wrong length came from.
             return Some(Err(Fault::Length { from: u32::MAX, sent: bytes.len() as u64, room }));
         }
         data.cursor().unpack(&data, &bytes);
@@ -172,145 +176,156 @@ impl Messenger for Port<'_> {
     }
 
     fn cancel(&mut self, op: OpId) {
-        let known = self.net.receives.remove(&op).is_some() | self.net.sends.remove(&op).is_some();
-        assert!(known, "cancelled twice, or after its end");
+        let under_way = self.net.receives.remove(&op).is_some() | self.net.sends.remove(&op).is_some();
+        assert!(under_way, "cancelled twice, or after its end");
     }
 
-    fn slots(&mut self) -> Option<&mut dyn Slots> {
+    fn shared(&mut self) -> Option<&mut dyn SharedBuffers> {
         if self.net.inline > 0 { Some(self) } else { None }
     }
 }
 
 impl Port<'_> {
-    fn place(&self, stamp: u64) -> usize {
-        (stamp % self.banks()) as usize
+    fn cell_index(&self, seq: u64) -> usize {
+        (seq % self.cells()) as usize
     }
 
-    fn stamp(&mut self, stamp: u64, region: bool, buffer: Buffer) {
-        let (banks, bank) = (self.banks(), self.place(stamp));
-        let clear = self.net.slots.iter().all(|slot| slot.released + banks >= order_of(stamp));
-        assert!(clear, "rank {} publishes {stamp} in a bank that others may still read", self.rank);
-        let slot = &mut self.net.slots[self.rank as usize];
-        assert!(order_of(stamp) > slot.published, "stamps grow");
-        slot.published = order_of(stamp);
-        slot.banks[bank] = Some((stamp, region, buffer));
+    /// Publishes bytes, or an exposed range, under a sequence number.
+    fn put(&mut self, seq: u64, exposed: bool, buffer: Buffer) {
+        let (cells, cell) = (self.cells(), self.cell_index(seq));
+        let acked = self.net.cicos.iter().all(|cico| cico.acked + cells >= order_of(seq));
+        assert!(acked, "rank {} publishes {seq} in a cell that others may still read", self.rank);
+        let cico = &mut self.net.cicos[self.rank as usize];
+        assert!(order_of(seq) > cico.published, "sequence numbers grow");
+        cico.published = order_of(seq);
+        cico.cells[cell] = Some((seq, exposed, buffer));
     }
 }
 
-impl Slots for Port<'_> {
-    fn banks(&self) -> u64 {
-        self.net.slots[0].banks.len() as u64
+impl SharedBuffers for Port<'_> {
+    fn cells(&self) -> u64 {
+        self.net.cicos[0].cells.len() as u64
     }
 
     fn inline_bytes(&self) -> usize {
         self.net.inline
     }
 
-    fn publish(&mut self, stamp: u64, data: &Buffer, at: isize, len: usize) {
-        assert!(len <= self.net.inline, "{len} bytes are too many for a slot");
+    fn publish(&mut self, seq: u64, data: &Buffer, at: isize, len: usize) {
+        assert!(len <= self.net.inline, "{len} bytes are too many for a CICO buffer");
         let mut bytes = vec![0; len];
         data.read(at, &mut bytes);
-        self.stamp(stamp, false, Scratch::copy_of(&bytes).slice(0, bytes.len()));
+        self.put(seq, false, HeapBuffer::copy_of(&bytes).slice(0, bytes.len()));
     }
 
-    fn bank(&mut self, stamp: u64) -> Buffer {
+    fn cell(&mut self, seq: u64) -> Buffer {
         let inline = self.net.inline;
-        let slot = &mut self.net.slots[self.rank as usize];
-        match &slot.next {
-            Some((there, bank)) if *there == stamp => bank.clone(),
+        let cico = &mut self.net.cicos[self.rank as usize];
+        match &cico.next {
+            Some((packed, cell)) if *packed == seq => cell.clone(),
             _ => {
-                // With whatever is left of what was there before.
-                let bank = Scratch::copy_of(&vec![0x77; inline]);
-                slot.next = Some((stamp, bank.clone()));
-                bank.slice(0, inline)
+                // A cell still holds what was in it before: here, these bytes.
+                let cell = HeapBuffer::copy_of(&vec![0x77; inline]);
+                cico.next = Some((seq, cell.clone()));
+                cell.slice(0, inline)
             }
         }
     }
 
-    fn publish_bank(&mut self, stamp: u64) {
-        let laid = self.net.slots[self.rank as usize].next.take();
-        let bank = laid.filter(|laid| laid.0 == stamp).expect("something was laid").1;
-        let bank = bank.slice(0, self.net.inline);
-        self.stamp(stamp, false, bank);
+    fn publish_cell(&mut self, seq: u64) {
+        let packed = self.net.cicos[self.rank as usize].next.take();
+        let cell = packed.filter(|packed| packed.0 == seq).expect("something was packed").1;
+        let cell = cell.slice(0, self.net.inline);
+        self.put(seq, false, cell);
     }
 
-    fn publish_region(&mut self, stamp: u64, data: &Buffer) {
-        assert!(self.net.regions);
-        self.stamp(stamp, true, data.clone());
+    fn expose(&mut self, seq: u64, data: &Buffer) {
+        assert!(self.net.single_copy);
+        self.put(seq, true, data.clone());
     }
 
-    fn revoke_regions(&mut self, first: u64, last: u64) {
-        self.net.slots[self.rank as usize].revoked.extend(first..=last);
+    fn revoke_exposed(&mut self, first: u64, last: u64) {
+        self.net.cicos[self.rank as usize].revoked.extend(first..=last);
     }
 
-    fn look(&mut self, rank: u32, stamp: u64) -> Option<Published> {
+    fn poll(&mut self, rank: u32, seq: u64) -> Option<Published> {
         assert!(
-            self.net.slots[self.rank as usize].released < order_of(stamp),
-            "looks at what it has released"
+            self.net.cicos[self.rank as usize].acked < order_of(seq),
+            "rank {} polls what it has acknowledged",
+            self.rank
         );
-        let bank = self.place(stamp);
-        let slot = &self.net.slots[rank as usize];
-        if slot.published < order_of(stamp) || self.net.random.one_in(4) {
+        let cell = self.cell_index(seq);
+        let cico = &self.net.cicos[rank as usize];
+        if cico.published < order_of(seq) || self.net.random.one_in(4) {
             return None;
         }
-        let (there, region, buffer) = slot.banks[bank].as_ref()?;
-        if *there != stamp {
-            assert!(self.net.differ, "the bank was used again too early");
+        let (held, exposed, buffer) = cico.cells[cell].as_ref()?;
+        if *held != seq {
+            assert!(self.net.differ, "the cell was used again too early");
             return None;
         }
-        Some(if *region { Published::Region(buffer.len() as u64) } else { Published::Inline(buffer.clone()) })
+        Some(if *exposed {
+            Published::Exposed(buffer.len() as u64)
+        } else {
+            Published::Inline(buffer.clone())
+        })
     }
 
-    fn pull(&mut self, rank: u32, stamp: u64, at: u64, into: &Buffer) -> bool {
-        let bank = self.place(stamp);
-        let (there, _, from) = self.net.slots[rank as usize].banks[bank].as_ref().unwrap();
-        assert_eq!(*there, stamp);
-        if self.net.slots[rank as usize].revoked.contains(&stamp) {
+    fn get(&mut self, rank: u32, seq: u64, at: u64, into: &Buffer) -> bool {
+        let cell = self.cell_index(seq);
+        let (held, _, from) = self.net.cicos[rank as usize].cells[cell].as_ref().unwrap();
+        assert_eq!(*held, seq);
+        if self.net.cicos[rank as usize].revoked.contains(&seq) {
             return false;
         }
         into.copy_from(into.lo(), from, from.lo() + at as isize, into.len());
         true
     }
 
-    fn release(&mut self, stamp: u64) {
-        let slot = &mut self.net.slots[self.rank as usize];
-        assert!(stamp > slot.released || self.net.differ);
-        slot.released = stamp;
+    fn ack(&mut self, seq: u64) {
+        let cico = &mut self.net.cicos[self.rank as usize];
+        assert!(seq > cico.acked || self.net.differ);
+        cico.acked = seq;
     }
 
-    fn released(&mut self, rank: u32) -> u64 {
-        self.net.slots[rank as usize].released
+    fn acked(&mut self, rank: u32) -> u64 {
+        self.net.cicos[rank as usize].acked
     }
 
     fn void(&mut self, first: u64, last: u64) {
-        self.net.slots[self.rank as usize].voided.push((first, last));
+        self.net.cicos[self.rank as usize].voided.push((first, last));
     }
 
-    fn reached(&mut self, rank: u32, stamp: u64) -> bool {
-        let slot = &self.net.slots[rank as usize];
-        let gave_up = slot.voided.iter().any(|&(first, last)| (first..=last).contains(&stamp));
-        slot.released >= stamp && !gave_up
+    fn reached(&mut self, rank: u32, seq: u64) -> bool {
+        let cico = &self.net.cicos[rank as usize];
+        let gave_up = cico.voided.iter().any(|&(first, last)| (first..=last).contains(&seq));
+        cico.acked >= seq && !gave_up
     }
 
-    fn board(&mut self) -> Buffer {
-        self.net.board.clone()
+    fn scratch(&mut self) -> Buffer {
+        self.net.scratch.clone()
     }
 
-    fn can_pull_regions(&self) -> bool {
-        self.net.regions
+    fn single_copy(&self) -> bool {
+        self.net.single_copy
     }
 }
 
-/// Advances all the executions, by rank, in random order until they are done; returns their results.
+/// Advances the executions of all ranks, with random pauses, until they are done; returns their results by rank.
 #[allow(dead_code, reason = "not every test has calls that go together")]
 pub(crate) fn run(net: &mut Net, executions: &mut [Vec<Execution>]) -> Vec<Vec<Result<(), Fault>>> {
     run_with(net, executions, &mut |_, _, _, _| ())
 }
 
-/// What is done in each turn, with the results so far, and in the end of a call (by rank and index).
-type Also<'a> = &'a mut dyn FnMut(&mut Net, &mut [Vec<Execution>], &[Vec<Option<Result<(), Fault>>>], u32);
+/// What a test does in each turn: with the executions and their results so far (by rank and index), and the turn's number.
+type EachTurn<'a> =
+    &'a mut dyn FnMut(&mut Net, &mut [Vec<Execution>], &[Vec<Option<Result<(), Fault>>>], u32);
 
-fn run_with(net: &mut Net, executions: &mut [Vec<Execution>], also: Also<'_>) -> Vec<Vec<Result<(), Fault>>> {
+fn run_with(
+    net: &mut Net,
+    executions: &mut [Vec<Execution>],
+    each_turn: EachTurn<'_>,
+) -> Vec<Vec<Result<(), Fault>>> {
     let mut results: Vec<Vec<Option<Result<(), Fault>>>> =
         executions.iter().map(|mine| vec![None; mine.len()]).collect();
     let mut jobs = vec![];
@@ -342,12 +357,13 @@ fn run_with(net: &mut Net, executions: &mut [Vec<Execution>], also: Also<'_>) ->
         if left == 0 {
             return results.into_iter().map(|mine| mine.into_iter().flatten().collect()).collect();
         }
-        also(net, executions, &results, turn);
+        each_turn(net, executions, &results, turn);
     }
     panic!("no end in sight");
 }
 
-/// The same, where ranks that wait for long ask, and say why they gave up, as a runtime does it for them.
+/// Advances the executions, and does for them what a runtime does: a rank that waits for long asks those it waits for, and a rank
+/// that gives a call up tells all others why.
 #[allow(dead_code, reason = "not every test has calls that differ")]
 pub(crate) fn run_asking(
     net: &mut Net,
@@ -356,9 +372,10 @@ pub(crate) fn run_asking(
 ) -> Vec<Vec<Result<(), Fault>>> {
     let ranks = plans.len();
     let mut told = vec![vec![false; executions[0].len()]; ranks];
-    let mut heard = told.clone();
+    // Calls that a rank is to give up because of a note: it need not tell the others.
+    let mut knows = told.clone();
     run_with(net, executions, &mut |net, executions, results, turn| {
-        // To whom, and what.
+        // From whom, to whom, and what.
         let mut notes: Vec<(usize, usize, Note)> = vec![];
         for rank in 0..ranks {
             for index in 0..executions[rank].len() {
@@ -367,7 +384,7 @@ pub(crate) fn run_asking(
                     Some(Err(fault)) if !told[rank][index] => {
                         told[rank][index] = true;
                         let note = plans[rank].ledger().fail(number, fault);
-                        if !heard[rank][index] {
+                        if !knows[rank][index] {
                             notes.extend((0..ranks).filter(|&to| to != rank).map(|to| (rank, to, note)));
                         }
                     }
@@ -383,13 +400,13 @@ pub(crate) fn run_asking(
             let note = Note::decode(&note.encode()).expect("what was encoded");
             let index = executions[to].iter().position(|execution| execution.number() == note.number());
             let running = index.filter(|&index| results[to][index].is_none());
-            let news = plans[to].ledger().hear(note, running.is_some());
-            notes.extend(news.answer.map(|answer| (to, from, answer)));
+            let heard = plans[to].ledger().hear(note, running.is_some());
+            notes.extend(heard.answer.map(|answer| (to, from, answer)));
             let Some(index) = running else { continue };
-            if let Some(fault) = news.fault {
-                heard[to][index] = true;
+            if let Some(fault) = heard.fault {
+                knows[to][index] = true;
                 executions[to][index].refuse(fault);
-            } else if let Some(silent) = news.silent {
+            } else if let Some(silent) = heard.silent {
                 let fault = executions[to][index].unanswered(silent, &mut Port { net, rank: to as u32 });
                 fault.into_iter().for_each(|fault| executions[to][index].refuse(fault));
             }

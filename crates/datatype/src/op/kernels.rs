@@ -51,7 +51,7 @@ macro_rules! logical {
     };
 }
 
-/// With the values of true and false that the program gave.
+/// Kernels of LOGICAL with the values of true and false that the program gave.
 macro_rules! fortran_logical {
     ($op:ident, $t:ty) => {
         match $op {

@@ -118,8 +118,8 @@ pub fn reduce(
     Reducer::find(op, ty)?.reduce(ty, input, inout, count)
 }
 
-/// True if this predefined type, and what operations do on it, is known for good: of Fortran's own types, and its truth, a
-/// program may tell us late.
+/// True if nothing about this predefined type, or what operations do on it, can change any more: a program may set the sizes of
+/// Fortran's default kinds and the values of LOGICAL late.
 pub fn is_settled(ty: &Datatype) -> bool {
     ty.basic().is_some_and(settled)
 }
@@ -129,12 +129,12 @@ fn settled(basic: &Basic) -> bool {
     basic.class != Class::Logical && !is_default_kind(basic.code)
 }
 
-/// How an operation is carried out on a type: [`reduce`], for those who do it often.
+/// An operation on a type, found once: [`reduce`] for callers that repeat it.
 #[derive(Clone, Copy, Debug)]
 pub struct Reducer(Kernel);
 
 impl Reducer {
-    /// For an operation on a type.
+    /// The reducer for `op` on `ty`.
     ///
     /// # Errors
     /// [`Error::Op`] if the operation is not defined on the type.
@@ -143,7 +143,7 @@ impl Reducer {
         Kernel::find(op, ty).map(Reducer)
     }
 
-    /// As [`reduce`], for the type that it was found for.
+    /// Reduces like [`reduce`]; `ty` is the type that the reducer was found for.
     #[inline]
     pub fn reduce(
         &self,
@@ -172,21 +172,22 @@ enum Kernel {
 /// may be the same memory, or apart.
 type Raw = unsafe fn(input: *const u8, inout: *mut u8, count: usize);
 
-/// Kernels that were found before, by the code of the type and that of the operation: small reductions ask often.
+/// A cache of kernels by the codes of type and operation, as many reductions are small.
 static FOUND: [[OnceLock<Option<Raw>>; OPS]; CODES] = [const { [const { OnceLock::new() }; OPS] }; CODES];
-/// Types are known by the codes up to here, and operations by so many.
+/// Number of codes of predefined types, from [`FIRST_CODE`] on.
 const CODES: usize = 0x80;
 const FIRST_CODE: u16 = 0x200;
+/// Number of operations.
 const OPS: usize = (Builtin::NoOp as u16 - Builtin::Sum as u16 + 1) as usize;
 
 /// The kernel for a predefined type, if the operation is defined on it.
 #[inline]
 fn found(op: Builtin, basic: &Basic) -> Option<Raw> {
-    let look = || if takes(op, basic.class) { kernel(op, basic) } else { None };
-    let place = FOUND.get(usize::from(basic.code.wrapping_sub(FIRST_CODE)));
-    match place.filter(|_| settled(basic)) {
-        Some(row) => *row[usize::from(op as u16 - Builtin::Sum as u16)].get_or_init(look),
-        None => look(),
+    let select = || if takes(op, basic.class) { kernel(op, basic) } else { None };
+    let row = FOUND.get(usize::from(basic.code.wrapping_sub(FIRST_CODE)));
+    match row.filter(|_| settled(basic)) {
+        Some(row) => *row[usize::from(op as u16 - Builtin::Sum as u16)].get_or_init(select),
+        None => select(),
     }
 }
 
@@ -204,7 +205,7 @@ impl Kernel {
         })
     }
 
-    /// `reach`: bytes from the first to the end of the last element.
+    /// Reduces `count` elements. `reach`: bytes from the first to the end of the last element.
     #[inline]
     fn apply(self, ty: &Arc<Datatype>, reach: usize, input: &Buffer, inout: &Buffer, count: u64) {
         match self {

@@ -1,8 +1,8 @@
-//! Memory of requests that were given up: nothing is written to it, nothing is read from it, and nobody else is harmed.
+//! Memory of requests that were given up: nothing is written to it, nothing is read from it, and no other request is harmed.
 
 use super::*;
 
-/// What the user writes to memory that is his again.
+/// What the user writes to memory that the library has given back.
 const MINE: u8 = 0x5a;
 
 fn reuse(data: &Data) {
@@ -50,16 +50,16 @@ impl Case {
         if !self.keyed {
             return self.world.send(0, 1, 5, Mode::Standard, data);
         }
-        let End { engine, port } = &mut self.world.ends[0];
-        engine.send_keyed(port, Peer(1), 1, 77, data)
+        let End { p2p, port } = &mut self.world.ends[0];
+        p2p.send_keyed(port, Peer(1), 1, 77, data)
     }
 
     fn recv(&mut self, data: &Data) -> Started {
         if !self.keyed {
             return self.world.recv(1, Some(0), Some(5), data);
         }
-        let End { engine, port } = &mut self.world.ends[1];
-        engine.recv_keyed(port, Peer(0), 1, 77, data)
+        let End { p2p, port } = &mut self.world.ends[1];
+        p2p.recv_keyed(port, Peer(0), 1, 77, data)
     }
 
     fn some_turns(&mut self) {
@@ -68,11 +68,11 @@ impl Case {
     }
 
     fn abandon(&mut self, at: usize, id: ReqId) {
-        let End { engine, port } = &mut self.world.ends[at];
-        engine.abandon(port, id);
+        let End { p2p, port } = &mut self.world.ends[at];
+        p2p.abandon(port, id);
     }
 
-    /// Nothing is left, and the two can still talk.
+    /// No request is left, and the two can still talk.
     fn finish(mut self, seed: u64) {
         let (hello, heard) = (filled(b"hello"), room(5));
         let received = self.world.recv(1, Some(0), Some(6), &heard);
@@ -82,7 +82,7 @@ impl Case {
         assert_eq!(contents(&heard, 5), b"hello");
         self.world.settle();
         for end in &self.world.ends {
-            assert_eq!(end.engine.waits().next(), None, "seed {seed}");
+            assert_eq!(end.p2p.waits().next(), None, "seed {seed}");
         }
     }
 }
@@ -93,21 +93,21 @@ fn nothing_is_written_to_the_memory_of_a_receive_that_was_given_up() {
     for seed in 0..400 {
         let mut case = Case::new(seed);
         let (source, target) = (case.source(), case.target());
-        let early = case.random.once_in(2);
-        let sent = early.then(|| case.send(&source));
-        if early {
+        let sent_first = case.random.once_in(2);
+        let sent = sent_first.then(|| case.send(&source));
+        if sent_first {
             case.some_turns();
         }
         let Started::Pending(id) = case.recv(&target) else { continue };
         let sent = sent.unwrap_or_else(|| case.send(&source));
         case.some_turns();
-        let waits = case.world.ends[1].engine.waits().find(|wait| wait.id == id);
+        let waits = case.world.ends[1].p2p.waits().find(|wait| wait.id == id);
         let matched = waits.is_none_or(|wait| wait.state.contains("matched"));
         in_the_middle += u32::from(matched);
         case.abandon(1, id);
         reuse(&target);
         if !matched && !case.keyed {
-            // Another receive gets it.
+            // Another receive gets the message.
             let other = case.target();
             let started = case.recv(&other);
             assert_eq!(case.world.wait(1, started).fault, None, "seed {seed}");
@@ -127,16 +127,16 @@ fn a_message_whose_send_was_given_up_arrives_as_it_was() {
     for seed in 0..400 {
         let mut case = Case::new(seed);
         let (source, target) = (case.source(), case.target());
-        let early = case.random.once_in(2);
-        let received = early.then(|| case.recv(&target));
+        let posted_first = case.random.once_in(2);
+        let received = posted_first.then(|| case.recv(&target));
         let Started::Pending(id) = case.send(&source) else { continue };
         case.some_turns();
-        let wait = case.world.ends[0].engine.waits().find(|wait| wait.id == id);
+        let wait = case.world.ends[0].p2p.waits().find(|wait| wait.id == id);
         let left = wait.is_none_or(|wait| wait.state != "send: waits for room in the fabric");
         case.abandon(0, id);
         reuse(&source);
         if !left {
-            // It never was: the receive is for another.
+            // The message was never announced: the receive takes another one.
             let again = case.source();
             case.send(&again);
         }
@@ -154,7 +154,7 @@ fn a_message_whose_send_was_given_up_arrives_as_it_was() {
 }
 
 #[test]
-fn a_place_that_was_named_is_not_named_again() {
+fn memory_named_for_a_body_is_not_named_after_the_receive_is_given_up() {
     for keyed in [false, true] {
         let mut case = Case { keyed, ..Case::new(1) };
         case.sent = pattern(1, 5000);
@@ -164,14 +164,14 @@ fn a_place_that_was_named_is_not_named_again() {
             true => crate::wire::keyed(crate::wire::Kind::Eager, 1, 77),
             false => crate::wire::tagged(crate::wire::Kind::Eager, 1, 5, 0),
         };
-        let engine = &mut case.world.ends[1].engine;
-        assert!(banyan_transport::Sink::place(engine, Peer(0), &head, 5000).is_some());
+        let p2p = &mut case.world.ends[1].p2p;
+        assert!(banyan_transport::Sink::place(p2p, Peer(0), &head, 5000).is_some());
         case.abandon(1, id);
         reuse(&target);
-        let engine = &mut case.world.ends[1].engine;
-        assert!(banyan_transport::Sink::place(engine, Peer(0), &head, 5000).is_none());
-        banyan_transport::Sink::placed(engine, Peer(0), &head, 5000);
+        let p2p = &mut case.world.ends[1].p2p;
+        assert!(banyan_transport::Sink::place(p2p, Peer(0), &head, 5000).is_none());
+        banyan_transport::Sink::placed(p2p, Peer(0), &head, 5000);
         assert!(is_mine(&target));
-        assert_eq!(engine.waits().next(), None);
+        assert_eq!(p2p.waits().next(), None);
     }
 }

@@ -1,10 +1,11 @@
-//! Single situations: each protocol, truncation, cancel, flood, cycles, deaths, nonsense.
+//! Single situations: each protocol, truncation, cancel, flood, cycles, deaths, misbehaviour.
 
 use banyan_transport::sim::Reads;
 use banyan_transport::{Class, Head, Sink};
 
 use super::*;
-use crate::wire::{self, Kind};
+use crate::misbehaved::Misbehaved;
+use crate::wire::{self, Cts, Kind, Rts};
 use crate::{Fault, Stats};
 
 fn two(options: Options) -> World {
@@ -12,17 +13,17 @@ fn two(options: Options) -> World {
 }
 
 #[test]
-fn every_size_arrives_by_every_way() {
+fn every_length_arrives_by_every_protocol() {
     for get in Reads::ALL {
         let mut world = two(Options { get, ..Options::default() });
         for len in [0, 1, 36, 37, 64, 65, 4096, 8184, 8185, 8192, 100_000, 700_001] {
-            for (early, holes) in [(false, false), (true, false), (false, true), (true, true)] {
+            for (posted_first, holes) in [(false, false), (true, false), (false, true), (true, true)] {
                 let bytes = pattern(len as u64, len);
                 let from = if holes { holey_with(&bytes) } else { filled(&bytes) };
                 for to in [room(len), holey(len)] {
-                    let mut received = early.then(|| world.recv(1, Some(0), Some(5), &to));
+                    let mut received = posted_first.then(|| world.recv(1, Some(0), Some(5), &to));
                     let sent = world.send(0, 1, 5, Mode::Standard, &from);
-                    if !early {
+                    if !posted_first {
                         world.settle();
                     }
                     let received = received.take().unwrap_or_else(|| world.recv(1, Some(0), Some(5), &to));
@@ -30,19 +31,19 @@ fn every_size_arrives_by_every_way() {
                     assert_eq!((got.source, got.tag, got.bytes, got.fault), (0, 5, len as u64, None));
                     assert!(
                         contents(&to, len) == bytes,
-                        "{len} bytes, {get:?}, early {early}, holes {holes}"
+                        "{len} bytes, {get:?}, posted first {posted_first}, holes {holes}"
                     );
                     assert_eq!(world.wait(0, sent).bytes, len as u64);
                 }
             }
         }
         world.settle();
-        let stats = world.ends[1].engine.stats();
-        assert_eq!((stats.held, stats.nonsense), (0, 0));
+        let stats = world.ends[1].p2p.stats();
+        assert_eq!((stats.buffered, stats.misbehaved), (0, 0));
         if get != Reads::Mixed {
             assert_eq!(stats.gets > 0, matches!(get, Reads::AtOnce | Reads::Later), "{get:?}");
         }
-        assert!(world.ends.iter().all(|e| e.engine.idle()));
+        assert!(world.ends.iter().all(|e| e.p2p.idle()));
     }
 }
 
@@ -55,9 +56,11 @@ fn what_does_not_fit_is_cut_off() {
                 if have >= len {
                     continue;
                 }
-                for (early, mode) in [(true, Mode::Standard), (false, Mode::Standard), (false, Mode::Sync)] {
+                for (posted_first, mode) in
+                    [(true, Mode::Standard), (false, Mode::Standard), (false, Mode::Sync)]
+                {
                     let (bytes, to) = (pattern(1, len), room(have));
-                    let first = early.then(|| world.recv(1, None, None, &to));
+                    let first = posted_first.then(|| world.recv(1, None, None, &to));
                     let sent = world.send(0, 1, 0, mode, &filled(&bytes));
                     world.turn();
                     let received = first.unwrap_or_else(|| world.recv(1, None, None, &to));
@@ -78,8 +81,8 @@ fn a_synchronous_send_waits_for_its_receive() {
     for len in [0, 100, 50_000] {
         let sent = pending(world.send(0, 1, 1, Mode::Sync, &room(len)));
         world.settle();
-        assert!(!world.ends[0].engine.is_done(sent));
-        assert_eq!(world.ends[1].engine.probe(1, Some((0, Peer(0))), None).unwrap().bytes, len as u64);
+        assert!(!world.ends[0].p2p.is_done(sent));
+        assert_eq!(world.ends[1].p2p.probe(1, Some((0, Peer(0))), None).unwrap().bytes, len as u64);
         let received = world.recv(1, None, Some(1), &room(len));
         world.wait(1, received);
         world.wait(0, Started::Pending(sent));
@@ -103,16 +106,16 @@ fn a_probed_message_is_out_of_matching() {
         let sends: Vec<_> =
             (0..2u8).map(|i| world.send(0, 1, 7, Mode::Standard, &filled(&vec![i; len]))).collect();
         world.settle();
-        let engine = &mut world.ends[1].engine;
-        assert_eq!(engine.mprobe(1, Some((1, Peer(1))), None), None);
-        let (message, envelope) = engine.mprobe(1, None, Some(7)).unwrap();
+        let p2p = &mut world.ends[1].p2p;
+        assert_eq!(p2p.mprobe(1, Some((1, Peer(1))), None), None);
+        let (message, envelope) = p2p.mprobe(1, None, Some(7)).unwrap();
         assert_eq!((envelope.source, envelope.tag, envelope.bytes), (0, 7, len as u64));
         let (first, second) = (room(len), room(len));
         let received = world.recv(1, None, None, &second);
         world.wait(1, received);
-        let End { engine, port } = &mut world.ends[1];
-        let received = engine.mrecv(port, message, &first).unwrap();
-        assert_eq!(engine.mrecv(port, message, &first), None);
+        let End { p2p, port } = &mut world.ends[1];
+        let received = p2p.mrecv(port, message, &first).unwrap();
+        assert_eq!(p2p.mrecv(port, message, &first), None);
         world.wait(1, received);
         sends.into_iter().for_each(|s| drop(world.wait(0, s)));
         assert_eq!((contents(&first, len), contents(&second, len)), (vec![0; len], vec![1; len]));
@@ -123,30 +126,30 @@ fn a_probed_message_is_out_of_matching() {
 fn cancelled_receives_and_sends() {
     let mut world = two(Options::default());
     let received = pending(world.recv(1, None, None, &room(8)));
-    world.ends[1].engine.cancel(received);
-    assert!(world.ends[1].engine.test(received).unwrap().cancelled);
+    world.ends[1].p2p.cancel(received);
+    assert!(world.ends[1].p2p.test(received).unwrap().cancelled);
     for (len, mode) in [(0, Mode::Sync), (50_000, Mode::Standard), (50_000, Mode::Sync)] {
         let data = filled(&pattern(2, len));
         let sent = pending(world.send(0, 1, 0, mode, &data));
         world.settle();
-        world.ends[0].engine.cancel(sent);
+        world.ends[0].p2p.cancel(sent);
         assert!(world.wait(0, Started::Pending(sent)).cancelled);
-        assert_eq!(world.ends[1].engine.probe(1, None, None), None);
+        assert_eq!(world.ends[1].p2p.probe(1, None, None), None);
         let sent = pending(world.send(0, 1, 0, mode, &data));
         world.settle();
         let received = world.recv(1, None, None, &room(len));
-        world.ends[0].engine.cancel(sent);
+        world.ends[0].p2p.cancel(sent);
         assert!(!world.wait(0, Started::Pending(sent)).cancelled);
         assert!(!world.wait(1, received).cancelled);
     }
     world.settle();
-    assert_eq!(world.ends[1].engine.stats().held, 0);
+    assert_eq!(world.ends[1].p2p.stats().buffered, 0);
 }
 
-/// What follows an offer unasked is kept within the credit, and found by whoever takes the message, when it has all come
-/// and before.
+/// The fragments of an RTS are kept within the credit, and found by the receive or probe that takes the message, whether
+/// all have come or not.
 #[test]
-fn the_first_bytes_of_a_long_message_follow_its_offer() {
+fn the_first_bytes_of_a_long_message_follow_its_rts() {
     for (len, eager) in [(20_000, 30_000), (50_000, 30_000)] {
         for (turns, room_for) in [(0, len), (1, len), (2, 9000), (9, len), (9, 9000), (9, 0)] {
             let options = Options { get: Reads::Off, eager, piece: 4000, ..Options::default() };
@@ -157,14 +160,14 @@ fn the_first_bytes_of_a_long_message_follow_its_offer() {
                 let done = matches!(sent, Started::Done(_));
                 assert_eq!(done, len < eager && mode == Mode::Standard);
                 (0..turns).for_each(|_| world.turn());
-                let taken = world.ends[1].engine.mprobe(1, None, None);
+                let probed = world.ends[1].p2p.mprobe(1, None, None);
                 let to = room(room_for);
-                let received = match taken {
+                let received = match probed {
                     Some((message, envelope)) => {
                         assert_eq!(envelope.bytes, len as u64);
                         (0..turns % 3).for_each(|_| world.turn());
-                        let End { engine, port } = &mut world.ends[1];
-                        engine.mrecv(port, message, &to).unwrap()
+                        let End { p2p, port } = &mut world.ends[1];
+                        p2p.mrecv(port, message, &to).unwrap()
                     }
                     None => world.recv(1, Some(0), Some(4), &to),
                 };
@@ -174,29 +177,29 @@ fn the_first_bytes_of_a_long_message_follow_its_offer() {
                 world.wait(0, sent);
                 world.settle();
             }
-            // Two that nobody receives: one is asked back, one goes with its context.
+            // Two that nobody receives: one is cancelled, one goes with its context.
             let sent = pending(world.send(0, 1, 4, Mode::Sync, &filled(&bytes)));
             world.settle();
-            let held = world.ends[1].engine.stats().held;
-            assert_eq!(held, 20_000 + if len < eager { 0 } else { 12_000 });
-            world.ends[0].engine.cancel(sent);
+            let buffered = world.ends[1].p2p.stats().buffered;
+            assert_eq!(buffered, 20_000 + if len < eager { 0 } else { 12_000 });
+            world.ends[0].p2p.cancel(sent);
             assert!(world.wait(0, Started::Pending(sent)).cancelled);
             let sent = world.send(0, 1, 4, Mode::Standard, &filled(&bytes));
-            world.run(|world| world.ends[1].engine.probe(1, None, None).is_some());
+            world.run(|world| world.ends[1].p2p.probe(1, None, None).is_some());
             (0..turns).for_each(|_| world.turn());
-            world.ends[1].engine.close_context(1);
+            world.ends[1].p2p.close_context(1);
             world.settle();
-            assert_eq!(world.ends[1].engine.stats().held, 0);
+            assert_eq!(world.ends[1].p2p.stats().buffered, 0);
             assert_eq!(world.wait(0, sent).fault, None);
-            assert!(world.ends.iter().all(|end| end.engine.stats().nonsense == 0));
+            assert!(world.ends.iter().all(|end| end.p2p.stats().misbehaved == 0));
         }
     }
 }
 
-/// A message that has all followed its offer can be received though its sender is gone; one of which more is to come
+/// A message whose fragments have all come can be received though its sender is gone; one of which more is to come
 /// cannot.
 #[test]
-fn what_followed_an_offer_of_a_dead_peer() {
+fn fragments_of_a_dead_peer() {
     let options = Options { get: Reads::Off, eager: 30_000, piece: 4000, ..Options::default() };
     let mut world = two(options);
     let (short, long) = (pattern(7, 20_000), pattern(8, 50_000));
@@ -212,7 +215,7 @@ fn what_followed_an_offer_of_a_dead_peer() {
     assert!(contents(&to, short.len()) == short);
     let got = world.recv(1, Some(0), Some(2), &to);
     assert!(matches!(world.wait(1, got).fault, Some(Fault::PeerDown { .. })));
-    assert_eq!(world.ends[1].engine.stats().held, 0);
+    assert_eq!(world.ends[1].p2p.stats().buffered, 0);
 }
 
 #[test]
@@ -220,21 +223,21 @@ fn keyed_messages_find_their_receive_in_any_order_and_context() {
     let mut world = two(Options::default());
     let keys = [1, u64::MAX, 1 << 40, 7, 0];
     for (i, &key) in keys.iter().enumerate() {
-        let End { engine, port } = &mut world.ends[0];
+        let End { p2p, port } = &mut world.ends[0];
         let len = if i % 2 == 0 { 16 } else { 20_000 };
-        engine.send_keyed(port, Peer(1), 99, key, &filled(&vec![i as u8; len]));
+        p2p.send_keyed(port, Peer(1), 99, key, &filled(&vec![i as u8; len]));
     }
     world.settle();
-    world.ends[1].engine.open_context(99);
+    world.ends[1].p2p.open_context(99);
     for (i, &key) in keys.iter().enumerate().rev() {
         let to = room(if i % 2 == 0 { 16 } else { 20_000 });
-        let End { engine, port } = &mut world.ends[1];
-        let received = engine.recv_keyed(port, Peer(0), 99, key, &to);
+        let End { p2p, port } = &mut world.ends[1];
+        let received = p2p.recv_keyed(port, Peer(0), 99, key, &to);
         world.wait(1, received);
         assert_eq!(contents(&to, 3), [i as u8; 3]);
     }
     world.settle();
-    assert!(world.ends[0].engine.idle());
+    assert!(world.ends[0].p2p.idle());
 }
 
 #[test]
@@ -253,9 +256,9 @@ fn a_flood_stays_within_the_budget_and_loses_nothing() {
             }
         }
         world.settle();
-        let at = |world: &World| world.ends[senders].engine.stats();
-        assert!(at(&world).held_most <= budget as u64, "{:?} of {budget}", at(&world));
-        assert!(budget == 0 || at(&world).held > budget as u64 / 4, "{:?} of {budget}", at(&world));
+        let at = |world: &World| world.ends[senders].p2p.stats();
+        assert!(at(&world).buffered_most <= budget as u64, "{:?} of {budget}", at(&world));
+        assert!(budget == 0 || at(&world).buffered > budget as u64 / 4, "{:?} of {budget}", at(&world));
         for from in 0..senders {
             for i in 0..2000u32 {
                 let to = room(4);
@@ -266,8 +269,8 @@ fn a_flood_stays_within_the_budget_and_loses_nothing() {
         }
         sends.into_iter().for_each(|(from, sent)| drop(world.wait(from, sent)));
         world.settle();
-        assert_eq!(at(&world).held, 0);
-        assert_eq!(at(&world).nonsense, 0);
+        assert_eq!(at(&world).buffered, 0);
+        assert_eq!(at(&world).misbehaved, 0);
     }
 }
 
@@ -275,19 +278,19 @@ fn a_flood_stays_within_the_budget_and_loses_nothing() {
 fn credit_moves_to_those_that_need_it() {
     let mut world = World::new(9, 5, Options::default(), Config::new(256 << 10, 64));
     let data = room(1000);
-    // Each in turn sends for a while, and then is quiet: all of them come to send eagerly.
+    // Each process in turn sends for a while, and then is quiet: all of them come to send eagerly.
     for from in 1..9 {
         let mut starved = Stats::default();
         for round in 0..600 {
             let sent = world.send(from, 0, 0, Mode::Standard, &data);
             if round == 400 {
-                starved = world.ends[from].engine.stats();
+                starved = world.ends[from].p2p.stats();
             }
             let received = world.recv(0, Some(from), Some(0), &data);
             world.wait(0, received);
             world.wait(from, sent);
         }
-        let end = world.ends[from].engine.stats();
+        let end = world.ends[from].p2p.stats();
         assert!(end.starved - starved.starved < 40, "{from}: {starved:?} {end:?}");
     }
 }
@@ -301,7 +304,7 @@ fn a_stream_of_small_messages_needs_few_frames_for_credit() {
         world.wait(0, sent);
         world.settle();
     }
-    assert_eq!(world.ends[0].engine.stats().starved, 0);
+    assert_eq!(world.ends[0].p2p.stats().starved, 0);
     assert!(world.net.sent() < 20_200, "{}", world.net.sent());
 }
 
@@ -310,7 +313,7 @@ fn rings_of_full_links_do_not_stop_the_job() {
     for (get, len) in [(Reads::Off, 200_000), (Reads::AtOnce, 100), (Reads::Off, 100), (Reads::Later, 9000)] {
         let n = 5;
         let mut options = Options { get, ..Options::cramped() };
-        options.slots = 1;
+        options.depth = 1;
         let mut world = World::new(n, 11, options, Config::new(8 << 10, n as u32));
         let data = filled(&pattern(3, len));
         let mut sends = Vec::new();
@@ -333,7 +336,7 @@ fn rings_of_full_links_do_not_stop_the_job() {
         receives.into_iter().for_each(|(at, r)| assert_eq!(world.wait(at, r).bytes, len as u64));
         sends.into_iter().for_each(|(from, s)| drop(world.wait(from, s)));
         world.settle();
-        assert!(world.ends.iter().all(|e| e.engine.idle() && e.engine.stats().nonsense == 0));
+        assert!(world.ends.iter().all(|e| e.p2p.idle() && e.p2p.stats().misbehaved == 0));
     }
 }
 
@@ -342,9 +345,9 @@ fn a_dead_peer_ends_what_needs_it_and_nothing_else() {
     for get in Reads::ALL {
         let mut world = World::new(3, 4, Options { get, ..Options::default() }, Config::new(1 << 20, 3));
         let long = room(100_000);
-        let early = world.send(1, 0, 9, Mode::Standard, &filled(b"last words"));
-        world.wait(1, early);
-        let offered = world.send(1, 0, 8, Mode::Standard, &long);
+        let whole = world.send(1, 0, 9, Mode::Standard, &filled(b"last words"));
+        world.wait(1, whole);
+        let announced = world.send(1, 0, 8, Mode::Standard, &long);
         world.settle();
         let doomed = [
             world.send(0, 1, 0, Mode::Standard, &long),
@@ -354,8 +357,8 @@ fn a_dead_peer_ends_what_needs_it_and_nothing_else() {
         ];
         let (any, other) = (world.recv(0, None, Some(77), &room(4)), world.recv(0, Some(2), None, &long));
         world.net.kill(1, "killed by signal 9");
-        world.ends[1].engine.cancel(pending(offered));
-        // Where reading takes no time, the offer has been taken before its sender died.
+        world.ends[1].p2p.cancel(pending(announced));
+        // Where reading takes no time, the announced message was received before its sender died.
         let doomed = doomed.into_iter().filter(|s| !matches!(s, Started::Done(c) if c.fault.is_none()));
         for started in doomed {
             match world.wait(0, started).fault {
@@ -373,7 +376,7 @@ fn a_dead_peer_ends_what_needs_it_and_nothing_else() {
         sent.into_iter().for_each(|s| assert_eq!(world.wait(2, s).fault, None));
         assert_eq!(world.wait(0, any).source, 2);
         assert_eq!(world.wait(0, other).bytes, 100_000);
-        assert!(world.ends[0].engine.idle());
+        assert!(world.ends[0].p2p.idle());
     }
 }
 
@@ -381,13 +384,13 @@ fn a_dead_peer_ends_what_needs_it_and_nothing_else() {
 fn a_detached_request_goes_by_itself() {
     let mut world = two(Options::default());
     let sent = pending(world.send(0, 1, 0, Mode::Standard, &room(50_000)));
-    world.ends[0].engine.detach(sent);
-    assert!(!world.ends[0].engine.idle());
+    world.ends[0].p2p.detach(sent);
+    assert!(!world.ends[0].p2p.idle());
     let received = world.recv(1, None, None, &room(50_000));
     world.wait(1, received);
     world.settle();
-    assert!(world.ends[0].engine.idle());
-    assert_eq!(world.ends[0].engine.test(sent), None);
+    assert!(world.ends[0].p2p.idle());
+    assert_eq!(world.ends[0].p2p.test(sent), None);
 }
 
 #[test]
@@ -398,10 +401,10 @@ fn a_context_that_is_closed_frees_what_was_sent_to_it() {
     });
     world.settle();
     let received = pending(world.recv(1, None, Some(1), &room(1)));
-    world.ends[1].engine.close_context(1);
-    assert!(world.ends[1].engine.test(received).unwrap().cancelled);
+    world.ends[1].p2p.close_context(1);
+    assert!(world.ends[1].p2p.test(received).unwrap().cancelled);
     sends.into_iter().for_each(|s| drop(world.wait(0, Started::Pending(s))));
-    assert_eq!(world.ends[1].engine.stats().held, 0);
+    assert_eq!(world.ends[1].p2p.stats().buffered, 0);
 }
 
 #[test]
@@ -410,13 +413,13 @@ fn waits_say_who_waits_for_whom() {
     world.send(0, 1, 3, Mode::Standard, &room(50_000));
     world.recv(0, Some(1), None, &room(8));
     world.settle();
-    let waits: Vec<_> = world.ends[0].engine.waits().map(|w| (w.peer, w.tag, w.bytes, w.state)).collect();
+    let waits: Vec<_> = world.ends[0].p2p.waits().map(|w| (w.peer, w.tag, w.bytes, w.state)).collect();
     assert_eq!(waits[0], (Some(Peer(1)), Some(3), 50_000, "send: waits for a matching receive"));
     assert_eq!(waits[1], (Some(Peer(1)), None, 8, "receive: waits for a matching message"));
 }
 
 #[test]
-fn nonsense_ends_the_peer_and_nothing_else() {
+fn random_frames_end_the_peer_and_nothing_else() {
     let mut random = Random::new(17);
     for round in 0..3000 {
         let mut world = World::new(3, round, Options::default(), Config::new(64 << 10, 3));
@@ -435,12 +438,12 @@ fn nonsense_ends_the_peer_and_nothing_else() {
             };
             let mut body: Vec<u8> = (0..4).flat_map(|_| ids[random.below(5)].to_le_bytes()).collect();
             body.resize([0, 7, 16, 20, 36, 40, 70_000][random.below(7)], 0);
-            world.ends[0].engine.frame(Peer(1), &head, &body);
+            world.ends[0].p2p.frame(Peer(1), &head, &body);
         }
-        world.ends[0].engine.peer_down(Peer(1), "enough");
+        world.ends[0].p2p.peer_down(Peer(1), "enough");
         for started in [sent, received] {
             if let Started::Pending(id) = started {
-                assert!(world.ends[0].engine.is_done(id));
+                assert!(world.ends[0].p2p.is_done(id));
             }
         }
         let sent = world.send(2, 0, 0, Mode::Sync, &room(8));
@@ -453,12 +456,106 @@ fn nonsense_ends_the_peer_and_nothing_else() {
 #[test]
 fn credit_that_was_not_lent_cannot_be_used() {
     let mut world = two(Options::default());
-    let engine = &mut world.ends[0].engine;
+    let p2p = &mut world.ends[0].p2p;
     let head = wire::tagged(Kind::Eager, 1, 0, 1);
-    (0..1000).for_each(|_| engine.frame(Peer(1), &head, &[0; 8000]));
-    assert!(engine.stats().held_most <= 1 << 20);
-    assert_eq!(engine.stats().nonsense, 1);
+    (0..1000).for_each(|_| p2p.frame(Peer(1), &head, &[0; 8000]));
+    assert!(p2p.stats().buffered_most <= 1 << 20);
+    assert_eq!(p2p.stats().misbehaved, 1);
     assert!(matches!(world.send(0, 1, 0, Mode::Standard, &room(1)), Started::Done(c) if c.fault.is_some()));
+}
+
+/// Each of these frames of peer 1 ends it, with its own cause.
+#[test]
+fn a_peer_that_misbehaves_is_down_with_its_cause() {
+    let data = |id: u64, at: u64| wire::control(Kind::Data, id, at);
+    let rts = |id: u64, total: u64, readable: bool| {
+        let rts = Rts { total, id, starved: false, pushed: false, last: false, readable, exposed: (0, 0) };
+        let mut body = [0; Rts::MOST];
+        let len = rts.encode(&mut body);
+        (wire::tagged(Kind::Rts, 1, 5, 1), body[..len].to_vec())
+    };
+    let cts =
+        |send: u64, room: u64| (wire::control(Kind::Cts, send, 0), Cts { id: 1, room }.encode().to_vec());
+    // Ids of process 0: a send to 1, a send to 2, a posted receive of anything from 1.
+    let [to_1, to_2, posted] = [0, 1, 2].map(|at: u64| (1 << 32) | at);
+    let fin = |id: u64| (wire::control(Kind::Fin, id, 0), vec![]);
+    let fragment = |id: u64, at: u64, len: usize| (wire::fragment(Class::P2p, id, at), vec![0; len]);
+    let matched = || rts(9, 1000, false);
+    let next = || rts(8, 1000, false);
+    let eager = || wire::tagged(Kind::Eager, 1, 5, 1);
+    let cases: Vec<(Misbehaved, Vec<(Head, Vec<u8>)>)> = vec![
+        (Misbehaved::UnknownKind, vec![(Head { kind: 13, ..eager() }, vec![])]),
+        (Misbehaved::WrongClass, vec![(Head { class: Class::Coll, ..fin(to_1).0 }, vec![])]),
+        (Misbehaved::ShortBody, vec![(wire::control(Kind::Cts, to_1, 0), vec![0; 15])]),
+        (Misbehaved::TooLong, vec![rts(9, wire::LONGEST + 1, false)]),
+        (Misbehaved::CreditOverrun, vec![(eager(), vec![0; 1 << 20])]),
+        (
+            Misbehaved::CreditFlood,
+            vec![(Head { aux: u16::MAX, ..wire::control(Kind::Credit, 0, 0) }, vec![]); 5000],
+        ),
+        (Misbehaved::CreditNotLent, vec![(wire::control(Kind::ReturnCredit, 0, 1 << 30), vec![])]),
+        (Misbehaved::StrayFragment, vec![fragment(9, 0, 10)]),
+        (Misbehaved::FragmentOrder, vec![matched(), next(), fragment(8, 10, 10)]),
+        (Misbehaved::FragmentOfRead, vec![rts(9, 1000, true), fragment(9, 0, 10)]),
+        (Misbehaved::BeyondEnd, vec![matched(), next(), fragment(8, 0, 1001)]),
+        (Misbehaved::BeyondEnd, vec![matched(), fragment(9, 10, 1000)]),
+        (Misbehaved::DataUnasked, vec![(data(posted, 0), vec![0; 10])]),
+        (Misbehaved::DataOverrun, vec![matched(), (data(posted, 0), vec![0; 101])]),
+        (Misbehaved::DataOverrun, vec![matched(), fragment(9, 0, 60), fragment(9, 0, 60)]),
+        (Misbehaved::ForeignSend, vec![fin(to_2)]),
+        (Misbehaved::GrantTooLong, vec![cts(to_1, 50_001)]),
+        (Misbehaved::ReplyUnasked, vec![cts(to_1, 50_000), fin(to_1)]),
+    ];
+    for (cause, frames) in cases {
+        let mut world = World::new(3, 1, Options::default(), Config::new(256 << 10, 3));
+        let (long, short) = (room(50_000), room(100));
+        for to in [1, 2] {
+            assert_eq!(pending(world.send(0, to, 0, Mode::Standard, &long)).0, [to_1, to_2][to - 1]);
+        }
+        let received = world.recv(0, Some(1), None, &short);
+        assert_eq!(pending(received.clone()).0, posted);
+        let p2p = &mut world.ends[0].p2p;
+        for (head, body) in &frames {
+            assert_eq!(p2p.stats().misbehaved, u64::from(p2p.is_done(ReqId(posted))), "{cause:?}");
+            p2p.frame(Peer(1), head, body);
+        }
+        assert_eq!(p2p.stats().misbehaved, 1, "{cause:?}");
+        match world.wait(0, received).fault {
+            Some(Fault::PeerDown { peer: Peer(1), cause: text }) => assert_eq!(&*text, cause.text()),
+            fault => panic!("{cause:?}: {fault:?}"),
+        }
+        let alive = world.recv(0, Some(2), None, &short);
+        assert!(matches!(alive, Started::Pending(_)), "{cause:?}");
+    }
+}
+
+/// DATA that peer 2 sends to a receive that is matched with a message of peer 1.
+#[test]
+fn data_for_the_receive_of_another_process_end_their_sender() {
+    let mut world = World::new(3, 1, Options::default(), Config::new(1 << 20, 3));
+    let id = pending(world.recv(0, Some(1), None, &room(100)));
+    let p2p = &mut world.ends[0].p2p;
+    let rts = Rts {
+        total: 100,
+        id: 9,
+        starved: false,
+        pushed: false,
+        last: false,
+        readable: false,
+        exposed: (0, 0),
+    };
+    let mut body = [0; Rts::MOST];
+    let len = rts.encode(&mut body);
+    p2p.frame(Peer(1), &wire::tagged(Kind::Rts, 1, 5, 1), &body[..len]);
+    p2p.frame(Peer(2), &wire::control(Kind::Data, id.0, 0), &[0; 100]);
+    assert!(p2p.is_pending(id));
+    let late = world.recv(0, Some(2), None, &room(1));
+    match world.wait(0, late).fault {
+        Some(Fault::PeerDown { peer: Peer(2), cause }) => {
+            assert_eq!(&*cause, Misbehaved::ForeignReceive.text());
+        }
+        fault => panic!("{fault:?}"),
+    }
 }
 
 #[test]
@@ -473,7 +570,7 @@ fn links_that_break_leave_nobody_waiting() {
         let n = 4;
         let options = Options {
             break_once_in: 300,
-            slots: 3,
+            depth: 3,
             get: Reads::ALL[seed as usize % 6],
             ..Options::default()
         };
@@ -493,6 +590,6 @@ fn links_that_break_leave_nobody_waiting() {
             assert!(matches!(fault, None | Some(Fault::PeerDown { .. })), "seed {seed}: {fault:?}");
         }
         world.settle();
-        assert!(world.ends.iter().all(|e| e.engine.idle() && e.engine.stats().nonsense == 0), "seed {seed}");
+        assert!(world.ends.iter().all(|e| e.p2p.idle() && e.p2p.stats().misbehaved == 0), "seed {seed}");
     }
 }

@@ -1,17 +1,17 @@
-//! What a receiver that does not receive is made to hold, and that it finds everything all the same.
+//! How much a receiver that does not receive is made to keep, and that it finds every message all the same.
 
 use super::*;
 use crate::credit;
 
-/// Messages that endpoint 1 knows of and has not received.
-fn known(world: &World) -> u64 {
-    world.ends[1].engine.stats().unexpected
+/// Messages that have come to process 1 unexpected.
+fn unexpected(world: &World) -> u64 {
+    world.ends[1].p2p.stats().unexpected
 }
 
-/// A network of two, `count` messages of 8 bytes sent by endpoint 0 with tags 0, 1, 2, ..., and nothing received.
+/// A network of two, `count` messages of 8 bytes sent by process 0 with tags 0, 1, 2, ..., and nothing received.
 fn flooded(seed: u64, budget: usize, count: i32) -> (World, Vec<Started>) {
     let options = Options {
-        slots: 7,
+        depth: 7,
         max_delay: seed % 5,
         get: banyan_transport::sim::Reads::Off,
         ..Options::default()
@@ -24,19 +24,19 @@ fn flooded(seed: u64, budget: usize, count: i32) -> (World, Vec<Started>) {
     (world, sends)
 }
 
-/// Most messages that an endpoint of a job of two may be made to hold.
+/// The most messages that a process in a job of two may be made to keep.
 fn bound(budget: usize) -> u64 {
-    let bank = credit::Bank::new(&Config::new(budget, 2));
-    (budget / credit::UNIT) as u64 / u64::from(credit::cost(8)) + u64::from(bank.window())
+    let credit_pool = credit::CreditPool::new(&Config::new(budget, 2));
+    (budget / credit::UNIT) as u64 / u64::from(credit::cost(8)) + u64::from(credit_pool.window())
 }
 
 #[test]
 fn what_nobody_receives_stays_with_its_sender() {
     for (seed, budget) in [(1, 0), (2, 10_000), (3, 100_000)] {
         let (world, _) = flooded(seed, budget, 5000);
-        let known = known(&world);
-        assert!(known <= bound(budget), "{known} messages of 8 bytes for a budget of {budget} bytes");
-        assert!(known >= 16, "some are announced in any case");
+        let count = unexpected(&world);
+        assert!(count <= bound(budget), "{count} messages of 8 bytes for a budget of {budget} bytes");
+        assert!(count >= 16, "some are announced in any case");
     }
 }
 
@@ -52,9 +52,9 @@ fn the_last_of_many_is_found_by_a_receive_and_by_a_probe() {
             assert_eq!(contents(&data, 8), 1999i64.to_le_bytes());
         } else {
             let src = from.map(|from| (from as u32, Peer(from as u32)));
-            world.run(|world| world.ends[1].engine.probe(1, src, Some(1999)).is_some());
+            world.run(|world| world.ends[1].p2p.probe(1, src, Some(1999)).is_some());
         }
-        // All others, in the order they were sent.
+        // All others are received in the order they were sent.
         for tag in 0..if seed < 3 { 1999 } else { 2000 } {
             let data = room(8);
             let received = world.recv(1, from, None, &data);
@@ -64,7 +64,7 @@ fn the_last_of_many_is_found_by_a_receive_and_by_a_probe() {
             assert_eq!(world.wait(0, sent).fault, None);
         }
         world.settle();
-        assert!(world.ends.iter().all(|end| end.engine.idle() && end.engine.waits().next().is_none()));
+        assert!(world.ends.iter().all(|end| end.p2p.idle() && end.p2p.waits().next().is_none()));
     }
 }
 
@@ -76,26 +76,26 @@ fn a_receive_from_somebody_else_asks_for_nothing() {
     let sends: Vec<_> = (0..1000).map(|tag| world.send(0, 1, tag, Mode::Standard, &data)).collect();
     let other = world.recv(1, Some(2), None, &room(8));
     world.settle();
-    let known_before = known(&world);
-    assert!(known_before <= bound(4000));
-    assert_eq!(world.ends[1].engine.probe(1, Some((2, Peer(2))), None), None);
+    let before = unexpected(&world);
+    assert!(before <= bound(4000));
+    assert_eq!(world.ends[1].p2p.probe(1, Some((2, Peer(2))), None), None);
     world.settle();
-    assert_eq!(known(&world), known_before);
-    // Messages with keys are not held up behind those with tags.
+    assert_eq!(unexpected(&world), before);
+    // Messages with keys are not held behind those with tags.
     let (out, into) = (filled(b"key"), room(3));
-    let End { engine, port } = &mut world.ends[0];
-    let sent = engine.send_keyed(port, Peer(1), 1, 5, &out);
-    let End { engine, port } = &mut world.ends[1];
-    let received = engine.recv_keyed(port, Peer(0), 1, 5, &into);
+    let End { p2p, port } = &mut world.ends[0];
+    let sent = p2p.send_keyed(port, Peer(1), 1, 5, &out);
+    let End { p2p, port } = &mut world.ends[1];
+    let received = p2p.recv_keyed(port, Peer(0), 1, 5, &into);
     assert_eq!(world.wait(1, received).fault, None);
     assert_eq!(world.wait(0, sent).fault, None);
     assert_eq!(contents(&into, 3), b"key");
-    // A cancelled one leaves no gap in the others.
-    let End { engine, port } = &mut world.ends[0];
+    // A held message that is cancelled leaves no gap between the others.
+    let End { p2p, port } = &mut world.ends[0];
     let cancelled = pending(sends[999].clone());
-    engine.cancel(cancelled);
-    engine.progress(port);
-    assert!(engine.test(cancelled).unwrap().cancelled);
+    p2p.cancel(cancelled);
+    p2p.progress(port);
+    assert!(p2p.test(cancelled).unwrap().cancelled);
     for tag in 0..999 {
         let data = room(8);
         let received = world.recv(1, Some(0), None, &data);

@@ -1,4 +1,4 @@
-//! The engine on a simulated network, in one thread and under seeds: [`World`] is what the tests share.
+//! [`P2p`] on a simulated network, in one thread and under seeds: [`World`] is what the tests share.
 
 mod abandoned;
 mod cases;
@@ -10,38 +10,38 @@ mod random;
 use std::sync::Arc;
 
 use banyan_datatype::{Data, Datatype};
-use banyan_memory::Scratch;
+use banyan_memory::HeapBuffer;
 use banyan_transport::random::Random;
 use banyan_transport::sim::{Net, Options, Reads, SimFabric};
 use banyan_transport::{Fabric, Peer};
 
-use crate::{Completion, Config, Engine, Mode, RecvArgs, ReqId, SendArgs, Started};
+use crate::{Completion, Config, Mode, P2p, RecvArgs, ReqId, SendArgs, Started};
 
-/// Engines on one network.
+/// Processes on one network.
 struct World {
     net: Net,
     ends: Vec<End>,
 }
 
 struct End {
-    engine: Engine,
+    p2p: P2p,
     port: SimFabric,
 }
 
 impl World {
     fn new(n: usize, seed: u64, options: Options, config: Config) -> Self {
         let net = Net::new(n, seed, options);
-        let end = |port| End { engine: Engine::new(config.clone()), port };
+        let end = |port| End { p2p: P2p::new(config.clone()), port };
         let ends = net.endpoints().into_iter().map(end).collect();
         Self { net, ends }
     }
 
-    /// Every endpoint polls once and makes progress.
+    /// Every process polls once and makes progress.
     fn turn(&mut self) {
         self.ends.iter_mut().for_each(End::turn);
     }
 
-    /// Turns until `over` is true, or it is clear that it never will be.
+    /// Turns until `over` is true; panics after so many turns that it never will be.
     fn run(&mut self, mut over: impl FnMut(&mut World) -> bool) {
         for _ in 0..2_000_000 {
             if over(self) {
@@ -50,45 +50,45 @@ impl World {
             self.turn();
         }
         for (i, end) in self.ends.iter().enumerate() {
-            end.engine.waits().for_each(|wait| eprintln!("{i}: {wait:?}"));
+            end.p2p.waits().for_each(|wait| eprintln!("{i}: {wait:?}"));
         }
         panic!("no end");
     }
 
-    /// Turns until request `id` of endpoint `i` is done.
+    /// Turns until the operation of process `i` is done.
     fn wait(&mut self, i: usize, started: Started) -> Completion {
         let id = match started {
             Started::Done(completion) => return completion,
             Started::Pending(id) => id,
         };
-        self.run(|world| world.ends[i].engine.is_done(id));
-        self.ends[i].engine.test(id).unwrap()
+        self.run(|world| world.ends[i].p2p.is_done(id));
+        self.ends[i].p2p.test(id).unwrap()
     }
 
     /// Turns until nothing is under way.
     fn settle(&mut self) {
         self.run(|world| {
-            world.net.is_idle() && world.ends.iter().all(|e| !e.engine.has_work() && !e.port.unsent())
+            world.net.is_idle() && world.ends.iter().all(|e| !e.p2p.has_work() && !e.port.unsent())
         });
     }
 
     fn send(&mut self, from: usize, to: usize, tag: i32, mode: Mode, data: &Data) -> Started {
-        let End { engine, port } = &mut self.ends[from];
+        let End { p2p, port } = &mut self.ends[from];
         let peer = Peer(to as u32);
-        engine.send(port, SendArgs { peer, ctx: 1, tag, src_rank: from as u32, data, mode })
+        p2p.send(port, SendArgs { peer, ctx: 1, tag, src_rank: from as u32, data, mode })
     }
 
     fn recv(&mut self, at: usize, src: Option<usize>, tag: Option<i32>, data: &Data) -> Started {
-        let End { engine, port } = &mut self.ends[at];
+        let End { p2p, port } = &mut self.ends[at];
         let src = src.map(|s| (s as u32, Peer(s as u32)));
-        engine.recv(port, RecvArgs { ctx: 1, src, tag, data })
+        p2p.recv(port, RecvArgs { ctx: 1, src, tag, data })
     }
 }
 
 impl End {
     fn turn(&mut self) {
-        self.port.poll(&mut self.engine);
-        self.engine.progress(&mut self.port);
+        self.port.poll(&mut self.p2p);
+        self.p2p.progress(&mut self.port);
     }
 }
 
@@ -99,10 +99,10 @@ fn pending(started: Started) -> ReqId {
     }
 }
 
-/// Some network: of any length of queues and frames, with delays, refusals and one-sided reads of any kind.
+/// A random network: links and frames of any length, with delays, refusals and one-sided reads of any kind.
 fn any_network(random: &mut Random) -> Options {
     Options {
-        slots: [1, 2, 7, 64][random.below(4)],
+        depth: [1, 2, 7, 64][random.below(4)],
         eager: [0, 100, 5000, 16_384][random.below(4)],
         piece: [500, 4096, 10_000][random.below(3)],
         get: Reads::ALL[random.below(Reads::ALL.len())],
@@ -122,13 +122,14 @@ fn pattern(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Memory with `bytes` in it, in one piece.
+/// Contiguous memory with `bytes` in it.
 fn filled(bytes: &[u8]) -> Data {
-    Data::bytes(Scratch::copy_of(bytes))
+    Data::bytes(HeapBuffer::copy_of(bytes))
 }
 
+/// Contiguous memory of `len` bytes.
 fn room(len: usize) -> Data {
-    Data::bytes(Scratch::zeroed(len))
+    Data::bytes(HeapBuffer::zeroed(len))
 }
 
 /// Memory with room for `len` bytes, in pieces of 3 with holes of 2.
@@ -138,7 +139,7 @@ fn holey(len: usize) -> Data {
     let threes = Datatype::vector(blocks as i64, 3, 5, byte).unwrap();
     let rest = Datatype::contiguous((len % 3) as i64, byte).unwrap();
     let ty = Datatype::create_struct(&[1, 1], &[0, 5 * blocks as i64], &[threes, rest]).unwrap();
-    Data::typed(Scratch::zeroed(5 * blocks + 5), 1, &ty)
+    Data::typed(HeapBuffer::zeroed(5 * blocks + 5), 1, &ty)
 }
 
 /// The code of MPI_BYTE in the MPI 5.0 ABI.

@@ -1,4 +1,4 @@
-//! MPI's matching rules on plain lists: what each receive must get, given what arrived and was posted when.
+//! MPI's matching rules on plain lists: which message each receive must get, from the order of arrivals and posts.
 
 use std::collections::HashMap;
 
@@ -69,7 +69,7 @@ impl Oracle {
         }
     }
 
-    /// What a probe with these arguments must find.
+    /// The message that a probe with these arguments must find.
     pub(super) fn probe(&self, like: &Posted) -> Option<Identity> {
         Some(self.arrived[self.find(like)?].identity)
     }
@@ -89,7 +89,7 @@ impl Oracle {
     }
 
     /// The message is here, and some receive has it.
-    pub(super) fn took(&self, identity: Identity) -> bool {
+    pub(super) fn is_matched(&self, identity: Identity) -> bool {
         let arrived = self.counts.get(&(identity.0, identity.1)).is_some_and(|&n| n > identity.2);
         arrived && self.arrived.iter().all(|a| a.identity != identity)
     }

@@ -8,7 +8,7 @@ use banyan_transport::{Class, Get, Head, Sink, Token};
 use super::oracle::{Identity, Oracle, Posted};
 use super::*;
 use crate::wire::{self, Kind};
-use crate::{Awaiting, Fault, MsgId};
+use crate::{Fault, MsgId, ReceiveBypass};
 
 /// A message that some process was told to send.
 struct Sent {
@@ -18,10 +18,10 @@ struct Sent {
     tag: i32,
     rank: u32,
     sync: bool,
-    /// It was cancelled before its envelope left.
+    /// The send was cancelled before its envelope left.
     never_left: bool,
-    /// The receiver had forgotten it when asked.
-    forgotten: bool,
+    /// The receiver had not matched the message when the sender cancelled it.
+    dropped: bool,
     request: Option<ReqId>,
 }
 
@@ -45,17 +45,17 @@ struct Program {
     sent: Vec<Sent>,
     lanes: Lanes,
     received: Vec<Received>,
-    /// Those that have a request.
+    /// Sends and receives with a request, by their index.
     open_sends: Vec<usize>,
     open_receives: Vec<usize>,
     /// Keyed messages: (from, to, context, key, length), and which ends are started.
     keyed: Vec<(usize, usize, u64, u64, usize, bool, bool)>,
 }
 
-/// The engine, watched.
+/// A sink that shows the oracle each frame.
 struct Tap<'a, S> {
     at: usize,
-    engine: &'a mut S,
+    p2p: &'a mut S,
     oracle: &'a mut Oracle,
     sent: &'a mut Vec<Sent>,
     lanes: &'a Lanes,
@@ -70,25 +70,25 @@ impl<S: Sink> Sink for Tap<'_, S> {
             let mut nth = 0;
             for &m in lane.iter() {
                 if self.sent[m].request == Some(request) {
-                    self.sent[m].forgotten |= self.oracle.forget((peer.0 as usize, Class::P2p, nth));
+                    self.sent[m].dropped |= self.oracle.forget((peer.0 as usize, Class::P2p, nth));
                 }
                 nth += usize::from(!self.sent[m].never_left);
             }
         }
-        self.engine.frame(peer, head, body);
+        self.p2p.frame(peer, head, body);
     }
 
     fn place(&mut self, peer: Peer, head: &Head, len: usize) -> Option<Buffer> {
-        self.engine.place(peer, head, len)
+        self.p2p.place(peer, head, len)
     }
 
     fn placed(&mut self, peer: Peer, head: &Head, len: usize) {
         self.oracle.frame(peer, head);
-        self.engine.placed(peer, head, len);
+        self.p2p.placed(peer, head, len);
     }
 
     fn got(&mut self, token: Token, outcome: Get) {
-        self.engine.got(token, outcome);
+        self.p2p.got(token, outcome);
     }
 
     fn down(&mut self, peer: Peer, cause: &str) {
@@ -158,11 +158,11 @@ impl Program {
             self.turn();
             (0..n).for_each(|at| self.receive_probed(at));
             for (at, ctx) in (0..n).flat_map(|at| (0..CONTEXTS as u64).map(move |ctx| (at, ctx))) {
-                if self.world.ends[at].engine.probe(ctx, None, None).is_some() {
+                if self.world.ends[at].p2p.probe(ctx, None, None).is_some() {
                     self.receive_any(at, ctx);
                 }
             }
-            let quiet = |e: &End| e.engine.idle() && !e.engine.has_work() && !e.port.unsent();
+            let quiet = |e: &End| e.p2p.idle() && !e.p2p.has_work() && !e.port.unsent();
             let over = self.world.net.is_idle()
                 && self.world.ends.iter().all(quiet)
                 && self.oracles.iter().all(|o| o.waiting() == 0)
@@ -178,21 +178,21 @@ impl Program {
         assert!(self.received.iter().all(|r| r.request.is_none()), "{:?}", self.waits());
         assert!(self.sent.iter().all(|s| s.request.is_none()), "{:?}", self.waits());
         for end in &self.world.ends {
-            let stats = end.engine.stats();
-            assert_eq!((stats.held, stats.nonsense), (0, 0));
+            let stats = end.p2p.stats();
+            assert_eq!((stats.buffered, stats.misbehaved), (0, 0));
         }
     }
 
     fn waits(&self) -> Vec<crate::Wait> {
-        self.world.ends.iter().flat_map(|e| e.engine.waits()).collect()
+        self.world.ends.iter().flat_map(|e| e.p2p.waits()).collect()
     }
 
     fn turn(&mut self) {
         for at in 0..self.world.ends.len() {
-            let End { engine, port } = &mut self.world.ends[at];
+            let End { p2p, port } = &mut self.world.ends[at];
             let (oracle, sent, lanes) = (&mut self.oracles[at], &mut self.sent, &self.lanes);
-            port.poll(&mut Tap { at, engine, oracle, sent, lanes });
-            engine.progress(port);
+            port.poll(&mut Tap { at, p2p, oracle, sent, lanes });
+            p2p.progress(port);
         }
         self.check();
     }
@@ -215,9 +215,9 @@ impl Program {
         let (ctx, tag) = (self.random.below(CONTEXTS) as u64, self.random.below(TAGS) as i32);
         let mode = [Mode::Standard, Mode::Sync, Mode::Ready][self.random.below(3)];
         let src_rank = rank(from, ctx);
-        let End { engine, port } = &mut self.world.ends[from];
+        let End { p2p, port } = &mut self.world.ends[from];
         let args = SendArgs { peer: Peer(to as u32), ctx, tag, src_rank, data: &data, mode };
-        let started = engine.send(port, args);
+        let started = p2p.send(port, args);
         let sync = mode == Mode::Sync;
         self.note_sent(from, to, Class::P2p, bytes, (tag, src_rank, sync), started);
     }
@@ -241,7 +241,7 @@ impl Program {
             rank,
             sync,
             never_left: false,
-            forgotten: false,
+            dropped: false,
             request,
         });
         self.lanes.entry((from, to, class)).or_default().push(m);
@@ -273,17 +273,17 @@ impl Program {
         let recv = self.received.len();
         let src = src.map(|s| (rank(s, ctx), Peer(s as u32)));
         self.oracles[at].post(like(recv, ctx, src.map(|s| s.0), tag));
-        let stands = self.random.once_in(2);
-        let End { engine, port } = &mut self.world.ends[at];
+        let bypassing = self.random.once_in(2);
+        let End { p2p, port } = &mut self.world.ends[at];
         let args = RecvArgs { ctx, src, tag, data: &data };
-        let mut awaiting = if stands { Awaiting::new(engine, args) } else { None };
-        if let Some(awaiting) = &mut awaiting {
+        let mut bypass = if bypassing { ReceiveBypass::new(p2p, args) } else { None };
+        if let Some(bypass) = &mut bypass {
             let (oracle, sent, lanes) = (&mut self.oracles[at], &mut self.sent, &self.lanes);
-            port.poll(&mut Tap { at, engine: awaiting, oracle, sent, lanes });
+            port.poll(&mut Tap { at, p2p: bypass, oracle, sent, lanes });
         }
-        let started = match awaiting.and_then(|awaiting| awaiting.end().cloned()) {
+        let started = match bypass.and_then(|bypass| bypass.end().cloned()) {
             Some(completion) => Started::Done(completion),
-            None => engine.recv(port, args),
+            None => p2p.recv(port, args),
         };
         self.note_received(at, Class::P2p, data, started);
     }
@@ -313,15 +313,15 @@ impl Program {
             let m = &self.sent[self.message(at, identity)];
             crate::Envelope { source: m.rank, tag: m.tag, bytes: m.bytes.len() as u64 }
         });
-        let engine = &mut self.world.ends[at].engine;
+        let p2p = &mut self.world.ends[at].p2p;
         let named = from.map(|from| (rank(from, ctx), Peer(from as u32)));
-        assert_eq!(engine.probe(ctx, named, tag), expected);
+        assert_eq!(p2p.probe(ctx, named, tag), expected);
         if self.random.once_in(2) {
             return;
         }
-        let taken = engine.mprobe(ctx, named, tag);
-        assert_eq!(taken.map(|t| t.1), expected);
-        let Some((message, envelope)) = taken else { return };
+        let probed = p2p.mprobe(ctx, named, tag);
+        assert_eq!(probed.map(|found| found.1), expected);
+        let Some((message, envelope)) = probed else { return };
         self.oracles[at].post(like(recv, ctx, src, tag));
         let data = self.data(envelope.bytes as usize + self.random.clone().below(3));
         let message = Some(message);
@@ -332,8 +332,8 @@ impl Program {
     fn receive_probed(&mut self, at: usize) {
         let Some(r) = self.received.iter().position(|r| r.at == at && r.message.is_some()) else { return };
         let message = self.received[r].message.take().unwrap();
-        let End { engine, port } = &mut self.world.ends[at];
-        match engine.mrecv(port, message, &self.received[r].data).unwrap() {
+        let End { p2p, port } = &mut self.world.ends[at];
+        match p2p.mrecv(port, message, &self.received[r].data).unwrap() {
             Started::Done(completion) => self.check_received(r, completion),
             Started::Pending(id) => {
                 self.received[r].request = Some(id);
@@ -348,9 +348,9 @@ impl Program {
         if self.random.clone().once_in(2)
             && let Some((m, id)) = sends().find_map(|(m, s)| Some((m, s.request?)))
         {
-            let engine = &mut self.world.ends[at].engine;
-            engine.cancel(id);
-            self.sent[m].never_left = engine.is_done(id);
+            let p2p = &mut self.world.ends[at].p2p;
+            p2p.cancel(id);
+            self.sent[m].never_left = p2p.is_done(id);
         } else if !self.received.is_empty() {
             let r = self.random.below(self.received.len());
             self.cancel_receive(r);
@@ -363,7 +363,7 @@ impl Program {
         let Received { at, class, request, .. } = self.received[r];
         let Some(id) = request.filter(|_| class == Class::P2p) else { return };
         self.received[r].cancelled = self.oracles[at].cancel(r);
-        self.world.ends[at].engine.cancel(id);
+        self.world.ends[at].p2p.cancel(id);
         self.check();
     }
 
@@ -381,16 +381,16 @@ impl Program {
             self.keyed[k].5 = true;
             let bytes = pattern(self.sent.len() as u64, len);
             let data = if self.random.once_in(3) { holey_with(&bytes) } else { filled(&bytes) };
-            let End { engine, port } = &mut self.world.ends[from];
-            let started = engine.send_keyed(port, Peer(to as u32), ctx, key, &data);
+            let End { p2p, port } = &mut self.world.ends[from];
+            let started = p2p.send_keyed(port, Peer(to as u32), ctx, key, &data);
             self.note_sent(from, to, Class::Coll, bytes, (0, 0, false), started);
         } else if !received {
             self.keyed[k].6 = true;
             let data = self.data(len);
             let (recv, src, tag) = (self.received.len(), Some(from as u32), Some(key));
             self.oracles[to].post(Posted { recv, ctx, class: Class::Coll, src, tag });
-            let End { engine, port } = &mut self.world.ends[to];
-            let started = engine.recv_keyed(port, Peer(from as u32), ctx, key, &data);
+            let End { p2p, port } = &mut self.world.ends[to];
+            let started = p2p.recv_keyed(port, Peer(from as u32), ctx, key, &data);
             self.note_received(to, Class::Coll, data, started);
         }
     }
@@ -400,7 +400,7 @@ impl Program {
         let mut open = std::mem::take(&mut self.open_sends);
         open.retain(|&m| {
             let Sent { from, request: Some(id), .. } = self.sent[m] else { return false };
-            let Some(completion) = self.world.ends[from].engine.test(id) else { return true };
+            let Some(completion) = self.world.ends[from].p2p.test(id) else { return true };
             self.check_sent(m, completion);
             self.sent[m].request = None;
             false
@@ -409,7 +409,7 @@ impl Program {
         let mut open = std::mem::take(&mut self.open_receives);
         open.retain(|&r| {
             let Received { at, request: Some(id), .. } = self.received[r] else { return false };
-            let Some(completion) = self.world.ends[at].engine.test(id) else { return true };
+            let Some(completion) = self.world.ends[at].p2p.test(id) else { return true };
             self.received[r].request = None;
             self.check_received(r, completion);
             false
@@ -420,14 +420,14 @@ impl Program {
     fn check_sent(&self, m: usize, completion: Completion) {
         let sent = &self.sent[m];
         assert_eq!(completion.fault, None);
-        assert_eq!(completion.cancelled, sent.never_left || sent.forgotten, "message {m}");
+        assert_eq!(completion.cancelled, sent.never_left || sent.dropped, "message {m}");
         if completion.cancelled {
             return assert_eq!(completion.bytes, 0);
         }
         assert_eq!(completion.bytes, sent.bytes.len() as u64);
         if sent.sync {
             let (to, identity) = self.identity(m);
-            assert!(self.oracles[to].took(identity), "message {m} is complete and not matched");
+            assert!(self.oracles[to].is_matched(identity), "message {m} is complete and not matched");
         }
     }
 

@@ -10,13 +10,13 @@ pub fn peers(n: usize) -> Vec<Peer> {
     (0..n as u32).map(Peer).collect()
 }
 
-/// Local rank `me` of `n` in `memory`, which stays the caller's.
+/// Attaches local rank `me` of `n` to a duplicate of `memory`.
 pub fn attach(memory: &OwnedFd, me: u32, n: usize, single_copy: SingleCopy) -> Shm {
     let memory = memory.try_clone().expect("a descriptor");
     Shm::attach(memory, me, &peers(n), Options { single_copy, ..Options::default() }).expect("attached")
 }
 
-/// `n` ranks as threads would be: in one process, each with a mapping of its own.
+/// `n` ranks in one process, each with a mapping of its own.
 pub fn ranks(memory: &OwnedFd, n: usize, single_copy: SingleCopy) -> Vec<Shm> {
     (0..n as u32).map(|me| attach(memory, me, n, single_copy)).collect()
 }
@@ -44,7 +44,7 @@ pub fn say(shm: &mut Shm, to: u32, a: u32) {
     shm.send_short(Peer(to), &head(a), &[]).expect("room for one frame");
 }
 
-/// Takes all that comes.
+/// Keeps all frames that come, and all reports of lost peers.
 #[derive(Default, Debug)]
 pub struct Inbox {
     /// Sender and `Head::a`.

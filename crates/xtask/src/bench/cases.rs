@@ -26,12 +26,12 @@ pub(super) struct Case {
 /// How many busy processes there are in loaded cases.
 pub(super) const BUSY: usize = 2;
 
-/// Who is measured.
+/// What is measured: libraries, or the machine.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Who {
     /// All libraries.
     All,
-    /// Ours alone.
+    /// Banyan alone.
     Ours,
     /// The machine, by a program without MPI.
     Machine,
@@ -42,7 +42,7 @@ pub(super) enum Who {
 pub(super) enum Figure {
     /// The program prints cells; PART/CELL.
     Printed,
-    /// The same for several numbers of ranks; PART/CELL/RANKS.
+    /// The program prints cells, and is started with several numbers of ranks; PART/CELL/RANKS.
     PrintedByRanks,
     /// The time from start to end of mpirun, in milliseconds; PART/PROGRAM/RANKS.
     Wall,

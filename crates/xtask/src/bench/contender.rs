@@ -1,4 +1,4 @@
-//! Whoever is measured: a library with the bench programs built for it, or the machine itself.
+//! A contender of the bench: a library with the bench programs built for it, or the machine itself.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -171,7 +171,7 @@ impl Busy {
 impl Drop for Busy {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            // One that has ended already is no fault.
+            // It is no error if a process has ended already.
             let _ = child.kill();
             let _ = child.wait();
         }

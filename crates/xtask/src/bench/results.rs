@@ -40,9 +40,9 @@ pub(super) struct Machine {
     pub(super) kernel: String,
     /// Processes that wanted to run in the minute before the bench, on average.
     pub(super) load: f64,
-    /// Of the source tree, if git knows it.
+    /// The commit of the source tree, if git knows it.
     pub(super) commit: String,
-    /// UTC.
+    /// The date, in UTC.
     pub(super) date: String,
 }
 

@@ -14,7 +14,7 @@ pub(super) enum Style {
 
 /// What the column of ratios says.
 const RATIO: &str = "ours/best";
-/// What ratios are, for whoever reads them.
+/// An explanation of the ratios, printed with the tables.
 pub(super) const LEGEND: &str = "Ratios are ours / best rival for times and memory, and best rival / ours for what \
 is counted per second, medians of the rounds' ratios: below 1 we are ahead everywhere. `>`: longer than a cell (10 s) or its start may take.";
 

@@ -197,7 +197,7 @@ impl<'a> Suite<'a> {
     fn start(&self, case: &Case, fabric: Fabric) -> Result<Done> {
         let program = self.bin.join(&case.folder).join(&case.name);
         let limit = case.limit.unwrap_or(LIMIT);
-        // Who waits for a fatal end by a time limit means the launcher's own limit.
+        // A test that must be ended by its time limit means the launcher's own limit.
         let launcher_limit = case.limit.filter(|_| case.want == Want::Fatal);
         let launch = self.library.mpirun_within(launcher_limit, case.ranks, &program, fabric)?;
         let mut job = launch.args(&case.args);

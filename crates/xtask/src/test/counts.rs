@@ -1,6 +1,6 @@
 //! Instructions of the hot paths, counted by callgrind over transports inside one process, with each step scripted:
-//! nothing waits, so the counts hardly vary. A bound is what was measured when it was recorded, and 3 % for
-//! compilers; who makes a path longer on purpose records a new one.
+//! nothing waits, so the counts hardly vary. A bound is the count that was measured when it was recorded, and 3 % for
+//! compilers; a change that makes a path longer on purpose records a new bound.
 
 use std::path::Path;
 
@@ -15,22 +15,23 @@ use crate::steps::Tally;
 /// The Debian package with callgrind.
 pub(super) const VALGRIND: &str = "valgrind";
 
-/// A path, how often the program goes it inside `counted`, and the most instructions for each time.
+/// A path, how often the program takes it inside `counted`, and the most instructions for each time.
 struct Count {
     name: &'static str,
     times: u64,
     bound: u64,
 }
 
-/// `MPI_Send` and `MPI_Recv` by the queue of a process to itself: all layers but the fabric between ranks.
+/// `MPI_Send` and `MPI_Recv` by the `self` fabric, a queue from a process to itself: all layers but the fabric between ranks.
 const SELF: Count = Count { name: "0 bytes to oneself, from MPI_Send to MPI_Recv", times: 1000, bound: 1605 };
-/// The engine of messages and the rings of shared memory, both ranks in one thread.
+/// p2p and the rings of shared memory, both ranks in one thread.
 const PAIR: Count = Count { name: "0 bytes from rank to rank, below MPI", times: 1000, bound: 565 };
 
-/// Schedules and slots of shared memory, both ranks in one thread: one waits for the other, which finds it there.
+/// Schedules and the CICO buffers of shared memory, both ranks in one thread: the first rank waits for the second one, which
+/// finds the first one's data there.
 const ALLREDUCE: Count = Count { name: "8-byte allreduce on 2 ranks, below MPI", times: 1000, bound: 1467 };
 
-/// Builds and counts them.
+/// Builds the programs and counts their instructions.
 pub(super) fn run(project: &Project, library: &Library) -> Result<Tally> {
     let folder = project.folder("counts")?;
     let mut tally = Tally::default();

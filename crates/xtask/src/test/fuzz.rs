@@ -32,7 +32,7 @@ pub(crate) fn run(project: &Project, seconds: u64) -> Result<Tally> {
     let folder = project.folder("fuzz")?;
     let job =
         job.args(["--target", &target]).arg("--target-dir").arg(&folder).folder(project.root()).limit(900);
-    // Nightly switches on a stable compiler: sanitizers have no other door.
+    // Nightly options on a stable compiler: there is no other way to sanitizers.
     job.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", FLAGS).run_ok()?;
     let mut tally = Tally::default();
     for source in project::files_with(&project.file("tests/fuzz/targets"), "rs")? {

@@ -56,7 +56,7 @@ const TINY_SHM: &[&str] = &[
     "sh",
 ];
 
-/// Whether this machine lets us.
+/// Checks that this machine lets a process mount its own /dev/shm.
 fn tiny_shm() -> Result<()> {
     Job::new("unshare").args(TINY_SHM).arg("true").run_ok()?;
     Ok(())

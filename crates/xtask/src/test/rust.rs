@@ -49,7 +49,7 @@ pub(super) fn asan(project: &Project) -> Result<Tally> {
     let host = version.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc names no host")?;
     // Sanitizers are not stable yet. With a target, what runs while building is built without them.
     let job = cargo(project).env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address");
-    // What no memory holds is to be refused, as without the sanitizer, which would end the program.
+    // An allocation that is too large must be refused, as without the sanitizer, which would end the program.
     let job = job
         .env("CARGO_TARGET_DIR", built(project, "asan")?)
         .env("ASAN_OPTIONS", "allocator_may_return_null=1");

@@ -1,0 +1,98 @@
+//! The arguments of a collective as one [`Signature`], to find the plan of an earlier call with the same arguments.
+
+use crate::buffers::buffer_arg;
+use crate::ffi::*;
+use crate::pointer::Ptr;
+use banyan_runtime::{Kind, Lists, Signature};
+
+/// The arguments so far.
+pub(crate) struct Arguments<N> {
+    numbers: [u64; Signature::NUMBERS],
+    number_count: usize,
+    /// The first and the last buffer.
+    buffers: Option<[Ptr<c_void>; 2]>,
+    lists: [Ptr<N>; 4],
+    list_count: usize,
+}
+
+/// The list arguments in their order, then NULL.
+pub(crate) struct Pointers<N>([Ptr<N>; 4]);
+
+/// An argument of a collective.
+pub(crate) trait Argument<N> {
+    /// Adds it to the arguments before it.
+    fn add_to(self, all: &mut Arguments<N>);
+}
+
+impl<N: Number> Arguments<N> {
+    /// No arguments yet.
+    #[inline(always)]
+    pub(crate) fn new() -> Arguments<N> {
+        let numbers = [0; Signature::NUMBERS];
+        Arguments { numbers, number_count: 0, buffers: None, lists: [Ptr::null(); 4], list_count: 0 }
+    }
+
+    /// The signature of the call, and its lists.
+    #[inline(always)]
+    pub(crate) fn signature(self, kind: Kind) -> (Signature, Pointers<N>) {
+        let buffers = self.buffers.unwrap_or([Ptr::null(); 2]).map(buffer_arg);
+        (Signature { kind, numbers: self.numbers, buffers }, Pointers(self.lists))
+    }
+
+    #[inline(always)]
+    fn number(&mut self, number: u64) {
+        self.numbers[self.number_count] = number;
+        self.number_count += 1;
+    }
+}
+
+impl<N: Number, M: Number> Argument<N> for M {
+    #[inline(always)]
+    fn add_to(self, all: &mut Arguments<N>) {
+        let number: i64 = self.into();
+        all.number(number as u64);
+    }
+}
+
+impl<N: Number> Argument<N> for MPI_Datatype {
+    #[inline(always)]
+    fn add_to(self, all: &mut Arguments<N>) {
+        all.number(self.0 as u64);
+    }
+}
+
+impl<N: Number> Argument<N> for MPI_Op {
+    #[inline(always)]
+    fn add_to(self, all: &mut Arguments<N>) {
+        all.number(self.0 as u64);
+    }
+}
+
+impl<N: Number> Argument<N> for Ptr<c_void> {
+    #[inline(always)]
+    fn add_to(self, all: &mut Arguments<N>) {
+        let [first, _] = all.buffers.unwrap_or([self; 2]);
+        all.buffers = Some([first, self]);
+    }
+}
+
+impl<N: Number> Argument<N> for Ptr<N> {
+    #[inline(always)]
+    fn add_to(self, all: &mut Arguments<N>) {
+        all.lists[all.list_count] = self;
+        all.list_count += 1;
+    }
+}
+
+/// A list of types is left out: no plan is kept of calls with a type for each rank.
+impl<N: Number> Argument<N> for Ptr<MPI_Datatype> {
+    fn add_to(self, _: &mut Arguments<N>) {}
+}
+
+impl<N: Number> Lists for Pointers<N> {
+    fn is(&self, index: usize, values: &[i64]) -> bool {
+        let Some(list) = self.0.get(index) else { return false };
+        let same = |(at, value): (usize, &i64)| list.at(at).is_ok_and(|number| number.into() == *value);
+        values.iter().enumerate().all(same)
+    }
+}

@@ -1,0 +1,153 @@
+//! Scans on the shared scratch: a chain in which each rank puts its prefix there for the next rank, in pieces.
+
+use super::super::no_temp;
+use super::{PIECE, PIECES, announce, area, await_announced, chunks_of, common, half, piece, pieces_of};
+use crate::{Algorithm, Buf, Case, Chunks, Cost, Kind, Needs, Round, Shape, Span, Step};
+
+pub(crate) const SCAN: Algorithm = Algorithm {
+    kind: Kind::Scan,
+    name: "scratch_chain",
+    about: "each rank copies its prefix into shared memory for the next, in pieces: larger vectors on one node",
+    needs: Needs::SharedScratch,
+    reorders: false,
+    phases: |shape| Chain::new(shape, Kind::Scan).phases(),
+    chunks: |shape| Chunks::halves(Chain::new(shape, Kind::Scan).chunks),
+    temp: no_temp,
+    rounds: |shape| Chain::new(shape, Kind::Scan).rounds(),
+    round: |shape, index, round| Chain::new(shape, Kind::Scan).round(index, round),
+    cost,
+};
+
+pub(crate) const EXSCAN: Algorithm = Algorithm {
+    kind: Kind::Exscan,
+    phases: |shape| Chain::new(shape, Kind::Exscan).phases(),
+    chunks: |shape| Chunks::halves(Chain::new(shape, Kind::Exscan).chunks),
+    rounds: |shape| Chain::new(shape, Kind::Exscan).rounds(),
+    round: |shape, index, round| Chain::new(shape, Kind::Exscan).round(index, round),
+    cost: |case: &Case| match case.ranks {
+        // The first rank only writes, the last one only reads.
+        2 => {
+            let pieces = pieces_of(case.bytes);
+            let copied = case.bytes * (1.0 + 1.0 / pieces);
+            Cost { transfers: 1.0 + pieces, reduced: 0.0, copied, ..cost(case) }
+        }
+        _ => cost(case),
+    },
+    ..SCAN
+};
+
+/// The most bytes of a chunk, of all ranks together.
+const MOST_BYTES: u64 = 1 << 20;
+
+fn cost(case: &Case) -> Cost {
+    let others = case.p() - 1.0;
+    // Bytes that a rank puts there in a chunk (area) and at a time (piece): one piece goes through all of the chain.
+    let area = case.bytes.min(MOST_BYTES as f64 / others);
+    let piece = area.min((area / PIECES as f64).max(PIECE as f64)).max(1.0);
+    let moved = case.bytes + piece * (others - 1.0);
+    Cost {
+        transfers: (case.bytes / piece).ceil() + others,
+        copied: 2.0 * moved,
+        reduced: moved,
+        waits: chunks_of(case.bytes * others, MOST_BYTES) + others,
+        ..Cost::default()
+    }
+}
+
+/// Rounds of a piece: copy what needs no wait, wait, combine, pass on, announce.
+const ROUNDS_PER_PIECE: u32 = 5;
+
+struct Chain<'a> {
+    shape: &'a Shape,
+    exclusive: bool,
+    /// Units of a rank's area in either half.
+    area: u64,
+    /// The most units of a piece.
+    piece: u64,
+    /// Pieces of a chunk.
+    pieces: u32,
+    chunks: u32,
+}
+
+impl<'a> Chain<'a> {
+    fn new(shape: &'a Shape, kind: Kind) -> Chain<'a> {
+        let area = area(shape, MOST_BYTES, (shape.ranks - 1).max(1));
+        let (piece, pieces) = piece(shape, area.min(shape.len).max(1));
+        let chunks = shape.len.div_ceil(area) as u32;
+        Chain { shape, exclusive: kind == Kind::Exscan, area, piece, pieces, chunks }
+    }
+
+    /// Phases of a chunk: one for each piece that is announced, and one when all have been read.
+    fn phases_each(&self) -> u32 {
+        self.pieces + 1
+    }
+
+    fn phases(&self) -> u32 {
+        self.chunks * self.phases_each()
+    }
+
+    /// Rounds of a chunk: wait for reuse, the pieces, acknowledge.
+    fn rounds_each(&self) -> u32 {
+        ROUNDS_PER_PIECE * self.pieces + 2
+    }
+
+    fn rounds(&self) -> u32 {
+        self.chunks * self.rounds_each()
+    }
+
+    fn round(&self, index: u32, round: &mut Round) {
+        let Shape { rank: me, ranks, .. } = *self.shape;
+        let (chunk, index) = (index / self.rounds_each(), index % self.rounds_each());
+        let phase = |chunk: u32, step: u32| chunk * self.phases_each() + step;
+        let (first, last) = (me == 0, me + 1 == ranks);
+        match index {
+            // This rank's area is free when what it held before has been read.
+            0 if last => {}
+            0 if chunk < 2 => round.push(Step::WaitReuse { chunk }),
+            0 => round.push(Step::WaitAck { rank: me + 1, phase: phase(chunk - 2, self.pieces) }),
+            _ if index <= ROUNDS_PER_PIECE * self.pieces => {
+                let piece = (index - 1) / ROUNDS_PER_PIECE;
+                let phase = phase(chunk, piece);
+                match (index - 1) % ROUNDS_PER_PIECE {
+                    1 if !first => await_announced(me - 1, phase, round),
+                    4 if !last => announce(phase, round),
+                    step => self.combine(chunk, piece, step, (first, last), round),
+                }
+            }
+            _ => round.push(Step::Ack { phase: phase(chunk, self.pieces) }),
+        }
+    }
+
+    fn combine(&self, chunk: u32, piece: u32, step: u32, (first, last): (bool, bool), round: &mut Round) {
+        let at = u64::from(chunk) * self.area + u64::from(piece) * self.piece;
+        let end = (u64::from(chunk) + 1) * self.area;
+        let units = common((at, self.piece.min(end.saturating_sub(at))), (0, self.shape.len));
+        let (send, recv) = (Span::new(Buf::Send, units), Span::new(Buf::Recv, units));
+        let packed = |rank: u32| {
+            let area = half(self.shape, chunk) + u64::from(rank) * self.area;
+            Span::new(Buf::SharedScratch, (area + units.0 - u64::from(chunk) * self.area, units.1))
+        };
+        let (me, index) = (self.shape.rank, chunk + piece);
+        match (step, self.exclusive) {
+            _ if units.1 == 0 => {}
+            (0, false) => round.copy(send, recv),
+            // A rank writes to the shared scratch only when it knows that the rank before it has made the same call.
+            // The first rank waits for nobody.
+            (0, true) if !last && (first || index > 0) => round.copy(send, packed(me)),
+            (2, true) if !last && !first && index == 0 => round.copy(send, packed(me)),
+            (3, true) if !last && !first && index == 0 => {
+                round.copy(packed(me - 1), recv);
+                round.push(Step::Reduce { from: packed(me - 1), into: packed(me) });
+            }
+            (2, false) if !first => round.reduce(packed(me - 1), recv),
+            (2, true) if !first => {
+                round.copy(packed(me - 1), recv);
+                if !last {
+                    round.push(Step::Reduce { from: packed(me - 1), into: packed(me) });
+                }
+            }
+            (3, false) if !last => round.copy(recv, packed(me)),
+            _ => {}
+        }
+    }
+}

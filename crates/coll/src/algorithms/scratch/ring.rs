@@ -1,0 +1,172 @@
+//! Ring reductions on the shared scratch: a vector is cut into parts, and each part is combined by one rank after the
+//! other. A part starts at one rank and goes around, so that every element is combined in one way only, and that each
+//! rank adds its own vector, which no other rank reads, to what the rank before it has just written.
+
+use super::super::no_temp;
+use super::{announce, area, await_announced, chunk, chunks_of, common, cut, half, longest};
+use crate::{Algorithm, Buf, Case, Chunks, Cost, Kind, Needs, Round, Shape, Span, Step};
+
+pub(crate) const ALLREDUCE: Algorithm = Algorithm {
+    kind: Kind::Allreduce,
+    name: "scratch_ring",
+    about: "all add their parts up in shared memory in turn, then copy the sum: large vectors on one node",
+    needs: Needs::SharedScratch,
+    reorders: true,
+    phases: |shape| vector_chunks(shape) * (shape.ranks + 1),
+    chunks: |shape| Chunks::halves(vector_chunks(shape)),
+    temp: no_temp,
+    rounds: |shape| vector_chunks(shape) * chunk_rounds(shape),
+    round: |shape, index, round| Ring::new(shape, Kind::Allreduce).round(index, round),
+    cost: |case: &Case| Cost {
+        transfers: 1.0 + chunks_of(case.bytes, most_bytes(case.ranks)) * 2.0 * (case.p() - 1.0),
+        copied: (1.0 + 1.0 / case.p()) * case.bytes,
+        ..ring_cost(case)
+    },
+};
+
+pub(crate) const REDUCE: Algorithm = Algorithm {
+    kind: Kind::Reduce,
+    about: "all add their parts up in shared memory in turn, the root copies the sum: large vectors on one node",
+    round: |shape, index, round| Ring::new(shape, Kind::Reduce).round(index, round),
+    ..ALLREDUCE
+};
+
+pub(crate) const REDUCE_SCATTER: Algorithm = Algorithm {
+    kind: Kind::ReduceScatter,
+    about: "all add the blocks up in shared memory in turn, each copies its own: large blocks on one node",
+    phases: |shape| block_chunks(shape) * (shape.ranks + 1),
+    chunks: |shape| Chunks::halves(block_chunks(shape)),
+    rounds: |shape| block_chunks(shape) * chunk_rounds(shape),
+    round: |shape, index, round| Ring::new(shape, Kind::ReduceScatter).round(index, round),
+    cost: |case: &Case| Cost {
+        transfers: 1.0 + chunks_of(case.bytes, most_bytes(case.ranks)) * (case.p() - 1.0),
+        copied: 2.0 / case.p() * case.bytes,
+        ..ring_cost(case)
+    },
+    ..ALLREDUCE
+};
+
+pub(crate) const REDUCE_SCATTER_BLOCK: Algorithm =
+    Algorithm { kind: Kind::ReduceScatterBlock, ..REDUCE_SCATTER };
+
+/// The most bytes of a chunk: 256 KiB for each rank, so that the part that a rank works on stays in its cache.
+fn most_bytes(ranks: u32) -> u64 {
+    u64::from(ranks) << 18
+}
+
+fn ring_cost(case: &Case) -> Cost {
+    let share = (case.p() - 1.0) / case.p();
+    Cost {
+        reduced: share * case.bytes,
+        waits: (case.p() + 1.0) * chunks_of(case.bytes, most_bytes(case.ranks)),
+        ..Cost::default()
+    }
+}
+
+/// Chunks of a vector.
+fn vector_chunks(shape: &Shape) -> u32 {
+    shape.len.div_ceil(chunk(shape, most_bytes(shape.ranks))) as u32
+}
+
+/// Chunks of blocks: each block has an area of the half.
+fn block_chunks(shape: &Shape) -> u32 {
+    longest(&shape.sends, shape.ranks).div_ceil(area(shape, most_bytes(shape.ranks), shape.ranks)) as u32
+}
+
+/// Rounds of one chunk: wait for reuse, two for each part, acknowledge and wait, copy, acknowledge.
+fn chunk_rounds(shape: &Shape) -> u32 {
+    2 * shape.ranks + 3
+}
+
+/// One collective by this algorithm: a vector, or blocks, combined on the shared scratch.
+struct Ring<'a> {
+    shape: &'a Shape,
+    kind: Kind,
+}
+
+impl<'a> Ring<'a> {
+    fn new(shape: &'a Shape, kind: Kind) -> Ring<'a> {
+        Ring { shape, kind }
+    }
+
+    /// True if each rank gets one part of the result, its block.
+    fn scatters(&self) -> bool {
+        self.kind == Kind::ReduceScatter
+    }
+
+    /// Parts `first..end` of a chunk, in a buffer. If the parts are scattered it is one part, and Recv holds no other.
+    fn parts(&self, chunk: u32, buf: Buf, (first, end): (u32, u32)) -> Span {
+        let shape = self.shape;
+        let half = half(shape, chunk);
+        if self.scatters() {
+            let area = area(shape, most_bytes(shape.ranks), shape.ranks);
+            let (start, len) = shape.sends.block(first);
+            let (at, len) = common((0, len), (u64::from(chunk) * area, area));
+            return match buf {
+                _ if len == 0 => Span::new(buf, (0, 0)),
+                Buf::SharedScratch => Span::new(buf, (half + u64::from(first) * area, len)),
+                Buf::Recv => Span::new(buf, (at, len)),
+                _ => Span::new(buf, (start + at, len)),
+            };
+        }
+        let edge = |chunk: u32| cut(chunk, vector_chunks(shape), shape.len);
+        let (start, len) = (edge(chunk), edge(chunk + 1) - edge(chunk));
+        let [first, end] = [first, end].map(|part| cut(part, shape.ranks, len));
+        Span::new(buf, (if buf == Buf::SharedScratch { half } else { start } + first, end - first))
+    }
+
+    /// The parts that a rank copies off the shared scratch.
+    fn wanted(&self, rank: u32) -> (u32, u32) {
+        match self.kind {
+            Kind::Reduce if rank != self.shape.root => (0, 0),
+            Kind::ReduceScatter => (rank, rank + 1),
+            _ => (0, self.shape.ranks),
+        }
+    }
+
+    fn round(&self, index: u32, round: &mut Round) {
+        let shape = self.shape;
+        let (me, ranks) = (shape.rank, shape.ranks);
+        let (chunk, index) = (index / chunk_rounds(shape), index % chunk_rounds(shape));
+        let phase = |step: u32| chunk * (ranks + 1) + step;
+        let others = (1..ranks).map(|distance| shape.after(me, distance));
+        let before = shape.before(me, 1);
+        // In step s this rank works on the part that the rank before it worked on in step s - 1; in the last
+        // step on its own part.
+        let part = |buf: Buf, step: u32| {
+            let part = shape.before(me, step + 1);
+            self.parts(chunk, buf, (part, part + 1))
+        };
+        match index {
+            0 if chunk < 2 => round.push(Step::WaitReuse { chunk }),
+            // This rank writes over the part of the rank before it, so all ranks that read that part must have copied
+            // it.
+            0 => {
+                let phase = (chunk - 2) * (ranks + 1) + ranks;
+                let reads = |&rank: &u32| (self.wanted(rank).0..self.wanted(rank).1).contains(&before);
+                others.filter(reads).for_each(|rank| round.push(Step::WaitAck { rank, phase }));
+            }
+            1 => round.copy(part(Buf::Send, 0), part(Buf::SharedScratch, 0)),
+            _ if index == 2 * ranks => {
+                round.push(Step::Ack { phase: phase(ranks - 1) });
+                if !self.scatters() && self.wanted(me) != (0, 0) {
+                    others.for_each(|rank| round.push(Step::WaitAck { rank, phase: phase(ranks - 1) }));
+                }
+            }
+            _ if index == 2 * ranks + 1 => {
+                let wanted = self.wanted(me);
+                round.copy(
+                    self.parts(chunk, Buf::SharedScratch, wanted),
+                    self.parts(chunk, Buf::Recv, wanted),
+                );
+            }
+            _ if index == 2 * ranks + 2 => round.push(Step::Ack { phase: phase(ranks) }),
+            _ if index.is_multiple_of(2) => {
+                let done = phase(index / 2 - 1);
+                announce(done, round);
+                await_announced(before, done, round);
+            }
+            _ => round.reduce(part(Buf::Send, index / 2), part(Buf::SharedScratch, index / 2)),
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Algorithms over shared memory for collectives where not all ranks know all sizes. A rank's cell has a
+//! sub-buffer for each rank that it gives something. Of a block that does not fit into its sub-buffer, as much as fits
+//! goes through the pair's area of the shared scratch, and the rest by message. Both ends of a pair know the size of
+//! their block, so each pair decides for itself; a pair without data does nothing.
+
+use std::ops::Range;
+
+use super::gather::{linear_cost, linear_rounds};
+use super::{WINDOW, alltoall, gather, no_temp, scatter};
+use crate::schedule::PAGE;
+use crate::{Algorithm, Buf, Case, Chunks, Cost, Form, Kind, Needs, Round, Shape, Span, Step, SubBuffer};
+
+pub(crate) const GATHERV: Algorithm = Algorithm {
+    kind: Kind::Gatherv,
+    name: "cico",
+    about: "all publish, the root copies, of large blocks first from the shared scratch, then by message: one node",
+    needs: Needs::SubBuffers,
+    reorders: false,
+    phases: |_| 1,
+    chunks: |shape| match area(shape) {
+        0 => Chunks::NONE,
+        _ => Chunks::new(shape, 1, room(shape)),
+    },
+    temp: no_temp,
+    rounds,
+    round: gatherv,
+    cost: |case: &Case| rooted_cost(case, SubBuffer::new(case.cell_bytes as u64, 0, 1), case.p() - 1.0),
+};
+
+pub(crate) const SCATTERV: Algorithm = Algorithm {
+    kind: Kind::Scatterv,
+    about: "the root publishes all blocks, each copies its own, of large ones first from the shared scratch, then by message: \
+            one node",
+    round: scatterv,
+    cost: |case: &Case| rooted_cost(case, one_of_many(case), 1.0 + case.p() / 8.0),
+    ..GATHERV
+};
+
+pub(crate) const ALLTOALLV: Algorithm = Algorithm {
+    kind: Kind::Alltoallv,
+    about: "all publish all blocks, each copies its own, of large ones first from the shared scratch, then by message: one node",
+    chunks: |shape| Chunks::halves(u32::from(pair_area(shape) > 0)),
+    round: alltoallv,
+    cost: |case: &Case| match one_of_many(case).holds(case.bytes as u64) {
+        true => Cost { copied: 2.0 * case.p() * case.bytes, ..poll_cost(case) },
+        false => with_polls(case, (alltoall::SPREAD.cost)(case)),
+    },
+    ..GATHERV
+};
+
+pub(crate) const ALLTOALLW: Algorithm = Algorithm { kind: Kind::Alltoallw, ..ALLTOALLV };
+
+/// The cost of a rooted collective: what neither a sub-buffer nor the shared scratch holds goes by message.
+fn rooted_cost(case: &Case, sub_buffer: SubBuffer, transfers: f64) -> Cost {
+    let area = (ROOM_BYTES / (case.p() - 1.0)).min(MOST_PER_PAIR as f64);
+    let rest = if sub_buffer.holds(case.bytes as u64) { 0.0 } else { (case.bytes - area).max(0.0) };
+    let messages = if rest > 0.0 { linear_cost(&Case { bytes: rest, ..*case }) } else { Cost::default() };
+    Cost { transfers, copied: (case.p() + 1.0) * (case.bytes - rest), waits: 1.0, ..messages }
+}
+
+/// Cost of one look at the CICO buffer of each other rank.
+fn poll_cost(case: &Case) -> Cost {
+    Cost { transfers: case.p() - 1.0, waits: 1.0, ..Cost::default() }
+}
+
+/// Cost of messages, with one look at the CICO buffer of each other rank.
+fn with_polls(case: &Case, messages: Cost) -> Cost {
+    Cost { transfers: case.p() - 1.0, ..messages }
+}
+
+/// A sub-buffer of a cell that has one for each other rank.
+fn one_of_many(case: &Case) -> SubBuffer {
+    SubBuffer::new(case.cell_bytes as u64, 0, case.ranks - 1)
+}
+
+/// Rounds: wait for reuse, pack, publish; then unpack, copy from the shared scratch and acknowledge, while messages go
+/// in windows.
+fn rounds(shape: &Shape) -> u32 {
+    3 + linear_rounds(shape).max(3)
+}
+
+/// Units of the shared scratch for each pair with the root. With a core for each rank they are limited: the two copies
+/// of a pair come one after the other, so that a message, which goes in pieces, is quicker for a longer block.
+fn area(shape: &Shape) -> u64 {
+    let each = room(shape) / u64::from(shape.ranks - 1).max(1);
+    shape.round_down(if shape.crowded { each } else { each.min(MOST_PER_PAIR) })
+}
+
+/// The most units of [`area`] where each rank has a core.
+const MOST_PER_PAIR: u64 = 1 << 18;
+/// About the bytes of [`room`], for costs.
+const ROOM_BYTES: f64 = (2 << 20) as f64;
+
+/// Units of the shared scratch for each pair where all ranks exchange: an odd number of pages, as areas a power of two
+/// apart would share few sets of a cache. None with a core for each rank: such ranks send messages.
+fn pair_area(shape: &Shape) -> u64 {
+    let pairs = u64::from(shape.ranks) * u64::from(shape.ranks - 1);
+    let area = shape.round_down(shape.half() / pairs.max(1));
+    match shape.crowded {
+        false => 0,
+        true if area > PAGE && area.is_multiple_of(2 * PAGE) => area - PAGE,
+        true => area,
+    }
+}
+
+/// Sections of the shared scratch that a rooted collective takes.
+const ROOM_SECTIONS: u64 = 4;
+
+/// Units of the shared scratch for all pairs with the root: less than half of it, so that a root which waits for nobody
+/// may be some calls ahead.
+fn room(shape: &Shape) -> u64 {
+    match ROOM_SECTIONS * shape.section() {
+        0 => shape.half(),
+        units => units,
+    }
+}
+
+fn gatherv(shape: &Shape, index: u32, round: &mut Round) {
+    let (me, root) = (shape.relative(), shape.root);
+    if index == 0 && me == 0 {
+        gather::own(shape, round);
+    }
+    let exchange = PairExchange {
+        sub_buffers: 1,
+        area: area(shape),
+        writer_stride: 0,
+        distances: if me == 0 { 1..shape.ranks } else { me..me + 1 },
+    };
+    let gives = |_| (me > 0).then(|| (root, shape.whole(Buf::Send)));
+    let gets = |distance| {
+        let from = shape.after(root, distance);
+        (me == 0).then(|| (from, Span::new(Buf::Recv, shape.recvs.block(from))))
+    };
+    exchange.round(shape, index, (gives, gets), round);
+}
+
+fn scatterv(shape: &Shape, index: u32, round: &mut Round) {
+    let (me, root) = (shape.relative(), shape.root);
+    if index == 0 && me == 0 {
+        scatter::own(shape, round);
+    }
+    let distances = if me == 0 { 1..shape.ranks } else { me..me + 1 };
+    let gives = |distance| {
+        let to = shape.after(root, distance);
+        (me == 0).then(|| (to, Span::new(Buf::Send, shape.sends.block(to))))
+    };
+    let gets = |_| (me > 0).then(|| (root, shape.whole(Buf::Recv)));
+    let exchange =
+        PairExchange { sub_buffers: shape.ranks - 1, area: area(shape), writer_stride: 0, distances };
+    exchange.round(shape, index, (gives, gets), round);
+}
+
+fn alltoallv(shape: &Shape, index: u32, round: &mut Round) {
+    if index == 0 {
+        alltoall::own(shape, round);
+    }
+    let gives = |distance| {
+        let to = shape.after(shape.rank, distance);
+        Some((to, Span::new(Buf::Send, shape.sends.block(to))))
+    };
+    let gets = |distance| {
+        let from = shape.before(shape.rank, distance);
+        Some((from, Span::new(Buf::Recv, shape.recvs.block(from))))
+    };
+    let (area, others) = (pair_area(shape), shape.ranks - 1);
+    let exchange = PairExchange {
+        sub_buffers: others,
+        area,
+        writer_stride: area * u64::from(others),
+        distances: 1..shape.ranks,
+    };
+    exchange.round(shape, index, (gives, gets), round);
+}
+
+/// Blocks that go from rank to rank. Each is named by a distance: how far the receiver is behind the sender, or, in a
+/// rooted collective, the other rank behind the root.
+struct PairExchange {
+    /// The number of sub-buffers of a cell.
+    sub_buffers: u32,
+    /// Units of the shared scratch for each distance.
+    area: u64,
+    /// Units from the areas of one writer to those of the next one; 0 where one rank of each pair is the root.
+    writer_stride: u64,
+    /// The distances that this rank gives or gets a block of.
+    distances: Range<u32>,
+}
+
+impl PairExchange {
+    fn round<E: Fn(u32) -> Option<(u32, Span)>, G: Fn(u32) -> Option<(u32, Span)>>(
+        &self,
+        shape: &Shape,
+        index: u32,
+        (gives, gets): (E, G),
+        round: &mut Round,
+    ) {
+        let sub_buffer = |distance: u32| {
+            SubBuffer::new(shape.cell_bytes, (distance - 1) % self.sub_buffers, self.sub_buffers)
+        };
+        let gives = |distance| gives(distance).filter(|(_, span)| span.len > 0);
+        let gets = |distance| gets(distance).filter(|(_, span)| span.len > 0);
+        let distances = self.distances.clone();
+        match index {
+            0 if distances
+                .clone()
+                .any(|distance| self.parts(gives(distance), sub_buffer(distance))[0].is_some()) =>
+            {
+                round.push(Step::WaitReuse { chunk: 0 });
+            }
+            0 => {}
+            1 => {
+                for distance in distances {
+                    let Some((_, from)) = gives(distance) else { continue };
+                    round.push(Step::Pack { from, phase: 0, sub_buffer: sub_buffer(distance) });
+                    if let Some((_, from)) = self.parts(gives(distance), sub_buffer(distance))[0] {
+                        round.copy(from, self.on_scratch(shape.rank, distance, from.len));
+                    }
+                }
+            }
+            2 if distances.clone().any(|distance| gives(distance).is_some()) => {
+                let from = Span::new(Buf::Send, (0, 0));
+                round.push(Step::Publish { from, phase: 0, form: Form::Packed });
+            }
+            2 => {}
+            _ => {
+                let window = index - 3;
+                for distance in distances {
+                    let [scratch, message] = self.parts(gets(distance), sub_buffer(distance));
+                    match (window, gets(distance), scratch) {
+                        (0, Some((rank, into)), _) => {
+                            round.push(Step::Unpack {
+                                rank,
+                                phase: 0,
+                                sub_buffer: sub_buffer(distance),
+                                into,
+                            });
+                        }
+                        (1, _, Some((rank, into))) => {
+                            round.copy(self.on_scratch(rank, distance, into.len), into)
+                        }
+                        _ => {}
+                    }
+                    if (distance - 1) / WINDOW != window {
+                        continue;
+                    }
+                    if let Some((from, into)) = message {
+                        round.recv(from, into);
+                    }
+                    if let Some((to, from)) = self.parts(gives(distance), sub_buffer(distance))[1] {
+                        round.send(to, from);
+                    }
+                }
+                if window == 2 {
+                    round.push(Step::Ack { phase: 0 });
+                }
+            }
+        }
+    }
+
+    /// The parts of a block that does not fit into its sub-buffer: the one that goes over the shared scratch, and the
+    /// one that goes by message.
+    fn parts(&self, end: Option<(u32, Span)>, sub_buffer: SubBuffer) -> [Option<(u32, Span)>; 2] {
+        let Some((rank, block)) = end.filter(|(_, block)| !sub_buffer.holds(block.len)) else {
+            return [None; 2];
+        };
+        let first = block.len.min(self.area);
+        let part = |at: u64, len: u64| (len > 0).then_some((rank, Span { at: block.at + at, len, ..block }));
+        [part(0, first), part(first, block.len - first)]
+    }
+
+    /// The area of a writer's block of this distance.
+    fn on_scratch(&self, writer: u32, distance: u32, len: u64) -> Span {
+        Span::new(
+            Buf::SharedScratch,
+            (u64::from(writer) * self.writer_stride + u64::from(distance - 1) * self.area, len),
+        )
+    }
+}

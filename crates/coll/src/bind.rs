@@ -1,0 +1,212 @@
+//! Binds the operands of a [`Call`]: makes its [`Shape`], and the [`View`]s behind the buffers of the schedule.
+
+use std::sync::Arc;
+
+use banyan_datatype::{Data, Datatype, TypeArc};
+use banyan_memory::Buffer;
+
+use crate::execute::ExecutionState;
+use crate::view::View;
+use crate::{Blocks, Call, Case, Fault, Kind, Op, Operand, Shape};
+
+impl ExecutionState {
+    /// Sets shape, views and operation, all unset before, to those of a call.
+    pub(crate) fn bind(&mut self, call: Call, rank: u32, ranks: u32) -> Result<(), Fault> {
+        let in_place = matches!(call.send, Operand::InPlace) || matches!(call.recv, Operand::InPlace);
+        let shape = &mut self.shape;
+        (shape.rank, shape.ranks, shape.root) = (rank, ranks, call.root);
+        shape.commutative = call.op.as_ref().is_none_or(|op| op.commutative());
+        let kind = call.kind;
+        match kind.reduces() {
+            true => self.reduction(call),
+            false => self.data_movement(&call, in_place)?,
+        }
+        self.in_place = if in_place { self.shape.in_place_at(kind) } else { None };
+        Ok(())
+    }
+
+    fn data_movement(&mut self, call: &Call, in_place: bool) -> Result<(), Fault> {
+        use Kind::*;
+        let Shape { rank, ranks, split, .. } = self.shape;
+        let blocked_send = matches!(call.kind, Scatter | Scatterv | Alltoall | Alltoallv | Alltoallw);
+        let blocked_recv = !matches!(call.kind, Bcast | Scatter | Scatterv);
+        // On an intercommunicator a rank has blocks for the ranks of the other group.
+        let owners = if split > 0 { self.shape.group_across(rank) } else { 0..ranks };
+        let blocks = owners.len() as u32;
+        let bound = |operand: &Operand, blocked: bool| {
+            let (view, lens) = view(operand, blocked.then_some(blocks));
+            (view, if blocked && split > 0 { lens.among(owners.clone(), ranks) } else { lens })
+        };
+        let [send, recv, ..] = &mut self.views;
+        (*send, self.shape.sends) = bound(&call.send, blocked_send);
+        (*recv, self.shape.recvs) = bound(&call.recv, blocked_recv);
+        let own = |blocks: &Blocks| blocks.block(rank).1;
+        match call.kind {
+            Barrier => {}
+            Bcast => self.shape.len = packed_len(&call.recv),
+            Scatter | Scatterv => {
+                // A root in place keeps its block where it is.
+                self.shape.len = match call.recv {
+                    Operand::InPlace => own(&self.shape.sends),
+                    _ => packed_len(&call.recv),
+                };
+                if rank == call.root && !in_place {
+                    agree(rank, own(&self.shape.sends), self.shape.len)?;
+                }
+            }
+            Gather | Gatherv | Allgather | Allgatherv => {
+                self.shape.len = match call.send {
+                    Operand::InPlace => own(&self.shape.recvs),
+                    _ => packed_len(&call.send),
+                };
+                let gets_own = match call.kind {
+                    Gather | Gatherv => rank == call.root,
+                    _ => split == 0,
+                };
+                if gets_own {
+                    agree(rank, self.shape.len, own(&self.shape.recvs))?;
+                }
+            }
+            _ => {
+                if in_place {
+                    // Data come in where the data to be sent lie, so those are copied first.
+                    let total = self.shape.recvs.start(ranks);
+                    let copy = self.work.spare.take(total);
+                    recv.pack((0, total), &copy);
+                    *send = View::Bytes(copy.slice(0, total as usize));
+                    self.shape.sends = self.shape.recvs.clone();
+                }
+                if let Blocks::Even(len) = self.shape.sends {
+                    self.shape.len = len;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn reduction(&mut self, call: Call) {
+        let (ranks, shape) = (u64::from(self.shape.ranks), &mut self.shape);
+        if let Operand::Vector { counts, ty, .. } = &call.recv {
+            let units = |&count: &u64| if ty.size() == 0 { 0 } else { count };
+            shape.sends = Blocks::from_lens(counts.iter().map(units));
+            if shape.split > 0 {
+                shape.sends = shape.sends.among(shape.group_of(shape.rank), shape.ranks);
+            }
+        }
+        let kind = call.kind;
+        let ((send, send_count), (recv, recv_count)) = (elements(call.send), elements(call.recv));
+        let (View::Elements { ty, .. }, count) = (match (&send, &recv) {
+            (View::Nothing, _) => (&recv, recv_count),
+            _ => (&send, send_count),
+        }) else {
+            return;
+        };
+        let units = |count: u64| if ty.size() == 0 { 0 } else { count };
+        shape.unit = ty.size();
+        shape.len = match kind {
+            Kind::ReduceScatter => shape.sends.block(shape.rank).1,
+            Kind::ReduceScatterBlock if matches!(recv, View::Nothing) => units(count / ranks),
+            Kind::ReduceScatterBlock => units(recv_count),
+            _ => units(count),
+        };
+        if kind == Kind::ReduceScatterBlock {
+            shape.sends = Blocks::Even(shape.len);
+            if shape.split > 0 {
+                shape.sends = shape.sends.among(shape.group_of(shape.rank), shape.ranks);
+            }
+        }
+        self.op = call.op.map(|op| (op, ty.clone()));
+        (self.views[0], self.views[1]) = (send, recv);
+    }
+
+    /// What the choice of an algorithm may depend on; `None` where not all ranks know the sizes.
+    pub(crate) fn case(&self, kind: Kind) -> Option<Case> {
+        let plain = match &self.op {
+            None => !kind.reduces(),
+            Some((op, ty)) => matches!(op, Op::Builtin(_)) && ty.is_dense(),
+        };
+        self.shape.case(kind, plain)
+    }
+}
+
+impl Shape {
+    /// What the choice of an algorithm may depend on, for elements that are [plain](Case::plain) or not; `None` where
+    /// not all ranks know the sizes.
+    pub(crate) fn case(&self, kind: Kind, plain: bool) -> Option<Case> {
+        let all = |blocks: &Blocks| blocks.start(self.ranks);
+        let (units, largest) = match kind {
+            _ if kind.size_unknown() => return None,
+            Kind::Allgatherv => {
+                let mean = all(&self.recvs) as f64 / f64::from(self.ranks);
+                (mean, (0..self.ranks).map(|rank| self.recvs.block(rank).1).max())
+            }
+            Kind::ReduceScatter | Kind::ReduceScatterBlock => (all(&self.sends) as f64, None),
+            _ => (self.len as f64, None),
+        };
+        let unit = self.unit as f64;
+        let largest = largest.map_or(units, |units| units as f64) * unit;
+        Some(Case { largest, plain, ..Case::plain(units * unit, self.ranks) })
+    }
+}
+
+/// Checks that this rank gives itself as many bytes as it expects.
+fn agree(rank: u32, sent: u64, room: u64) -> Result<(), Fault> {
+    if sent == room { Ok(()) } else { Err(Fault::Length { from: rank, sent, room }) }
+}
+
+/// Packed bytes of a uniform operand; else 0.
+fn packed_len(operand: &Operand) -> u64 {
+    match operand {
+        Operand::Uniform { count, ty, .. } => count * ty.size(),
+        _ => 0,
+    }
+}
+
+/// The view of an operand in packed bytes, and its blocks: one for each of `ranks` ranks, or one in all.
+fn view(operand: &Operand, ranks: Option<u32>) -> (View, Blocks) {
+    match operand {
+        Operand::Nothing | Operand::InPlace => (View::Nothing, Blocks::Even(0)),
+        Operand::Uniform { base, count, ty } => {
+            let all = View::packed(base, count * u64::from(ranks.unwrap_or(1)), ty);
+            (all, Blocks::Even(count * ty.size()))
+        }
+        Operand::Vector { base, counts, displs, ty } => {
+            let steps = |index: usize| match displs.get(index) {
+                Some(displ) => *displ,
+                None => counts[..index].iter().sum::<u64>() as i64,
+            };
+            let block = |(index, &count): (usize, &u64)| {
+                block(base, steps(index) as isize * ty.extent() as isize, count, ty)
+            };
+            vector(counts.iter().enumerate().map(block).collect())
+        }
+        Operand::Wide { base, counts, displs, types } => {
+            let block =
+                |((&count, &displ), ty): ((&u64, &i64), &TypeArc)| block(base, displ as isize, count, ty);
+            vector(counts.iter().zip(displs).zip(types).map(block).collect())
+        }
+    }
+}
+
+/// The memory of one block.
+fn block(base: &Buffer, at: isize, count: u64, ty: &Arc<Datatype>) -> Data {
+    if count == 0 || ty.size() == 0 {
+        return Data::bytes(Buffer::empty());
+    }
+    Data::typed(base.rebased(at), count, ty)
+}
+
+/// The view of blocks that lie anywhere.
+fn vector(blocks: Vec<Data>) -> (View, Blocks) {
+    let lens = Blocks::from_lens(blocks.iter().map(Data::len));
+    (View::blocks(blocks), lens)
+}
+
+/// The view of an operand in elements, and their number.
+fn elements(operand: Operand) -> (View, u64) {
+    match operand {
+        Operand::Uniform { base, count, ty } => (View::Elements { base, ty }, count),
+        Operand::Vector { base, counts, ty, .. } => (View::Elements { base, ty }, counts.iter().sum()),
+        _ => (View::Nothing, 0),
+    }
+}

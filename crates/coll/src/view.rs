@@ -1,0 +1,239 @@
+//! [`View`]: the memory behind a buffer that a schedule names, with a mapping from units to bytes.
+
+use banyan_datatype::{Data, Datatype, TypeArc};
+use banyan_memory::{Buffer, HeapBuffer};
+
+/// Memory, counted in units: elements where a collective reduces, else packed bytes.
+#[derive(Clone, Debug)]
+pub(crate) enum View {
+    /// No memory.
+    Nothing,
+    /// Units are bytes in one piece.
+    Bytes(Buffer),
+    /// Units are elements of a type.
+    Elements { base: Buffer, ty: TypeArc },
+    /// Units are packed bytes of elements of a type.
+    Packed { base: Buffer, ty: TypeArc, all: Data },
+    /// Units are packed bytes of blocks, one after the other; `starts` has the first unit of each block, and the end of
+    /// the last.
+    Blocks { blocks: Vec<Data>, starts: Vec<u64> },
+}
+
+/// A range of units: start and length.
+pub(crate) type Range = (u64, u64);
+
+impl View {
+    /// Units of packed bytes for `count` elements of `ty`.
+    pub(crate) fn packed(base: &Buffer, count: u64, ty: &TypeArc) -> View {
+        let all = Data::typed(base.clone(), count, ty);
+        match all.contiguous() {
+            Some(buffer) => View::Bytes(buffer),
+            None => View::Packed { base: base.clone(), ty: ty.clone(), all },
+        }
+    }
+
+    /// Units of packed bytes for blocks, one after the other.
+    pub(crate) fn blocks(blocks: Vec<Data>) -> View {
+        let mut starts = Vec::with_capacity(blocks.len() + 1);
+        starts.push(0);
+        starts.extend(blocks.iter().scan(0, |end, block| {
+            *end += block.len();
+            Some(*end)
+        }));
+        View::Blocks { blocks, starts }
+    }
+
+    /// Private memory for `units` units: elements of `ty`, if there is a type, else bytes.
+    pub(crate) fn private(units: u64, ty: Option<&TypeArc>, spare: &mut Spare) -> View {
+        match ty {
+            _ if units == 0 => View::Nothing,
+            None => View::Bytes(spare.take(units)),
+            Some(ty) => View::Elements { base: elements(units, ty, spare), ty: ty.clone() },
+        }
+    }
+
+    /// Units of the shared scratch: elements of `ty`, if there is a type, else bytes.
+    pub(crate) fn shared(base: Buffer, ty: Option<&TypeArc>) -> View {
+        match ty {
+            None => View::Bytes(base),
+            Some(ty) => View::Elements { base, ty: ty.clone() },
+        }
+    }
+
+    /// The memory of a range, if a message can use it without packing.
+    pub(crate) fn data(&self, (at, len): Range) -> Option<Data> {
+        if len == 0 {
+            return Some(Data::bytes(Buffer::empty()));
+        }
+        match self {
+            View::Nothing => None,
+            View::Bytes(buffer) => Some(Data::bytes(buffer.slice(buffer.lo() + at as isize, len as usize))),
+            View::Elements { base, ty } => Some(Data::typed(element(base, ty, at), len, ty)),
+            View::Packed { base, ty, all } => {
+                if (at, len) == (0, all.len()) {
+                    return Some(all.clone());
+                }
+                let whole = at % ty.size() == 0 && len % ty.size() == 0;
+                whole.then(|| Data::typed(element(base, ty, at / ty.size()), len / ty.size(), ty))
+            }
+            View::Blocks { blocks, starts } => {
+                let index = starts.partition_point(|&start| start <= at) - 1;
+                let (block, at) = (&blocks[index], at - starts[index]);
+                if (at, len) == (0, block.len()) {
+                    return Some(block.clone());
+                }
+                let piece = block.contiguous().filter(|_| at + len <= block.len())?;
+                Some(Data::bytes(piece.slice(piece.lo() + at as isize, len as usize)))
+            }
+        }
+    }
+
+    /// The elements from `at` on, with offset 0 at the address of element `at`.
+    ///
+    /// # Panics
+    /// If units are not elements: only an algorithm that reduces in a collective without reduction asks for that.
+    pub(crate) fn elements(&self, at: u64) -> Buffer {
+        match self {
+            View::Elements { base, ty } => element(base, ty, at),
+            _ => unreachable!("only elements are reduced"),
+        }
+    }
+
+    /// Copies the packed bytes of a range to the start of `out`.
+    pub(crate) fn pack(&self, range: Range, out: &Buffer) {
+        if let Some(data) = self.data(range) {
+            Data::bytes(out.slice(out.lo(), data.len() as usize)).copy_from(&data);
+            return;
+        }
+        self.pieces(range, |data, skip, at, len| {
+            let mut cursor = data.cursor();
+            cursor.seek(skip);
+            let mut stage = [0; STAGE];
+            let mut done = 0;
+            while done < len {
+                let wanted = STAGE.min((len - done) as usize);
+                let got = cursor.pack(data, &mut stage[..wanted]);
+                out.write((at + done) as isize, &stage[..got]);
+                done += got as u64;
+            }
+        });
+    }
+
+    /// Copies packed bytes from the start of `from` to a range.
+    pub(crate) fn unpack(&self, range: Range, from: &Buffer) {
+        if let Some(data) = self.data(range) {
+            data.copy_from(&Data::bytes(from.slice(from.lo(), data.len() as usize)));
+            return;
+        }
+        self.pieces(range, |data, skip, at, len| {
+            let mut cursor = data.cursor();
+            cursor.seek(skip);
+            let mut stage = [0; STAGE];
+            let mut done = 0;
+            while done < len {
+                let wanted = STAGE.min((len - done) as usize);
+                from.read((at + done) as isize, &mut stage[..wanted]);
+                done += cursor.unpack(data, &stage[..wanted]) as u64;
+            }
+        });
+    }
+
+    /// Calls `f` for each piece of a range that is no single [`Data`]: the data, the packed bytes to skip in them, the
+    /// packed bytes of the range before this piece, and the bytes of the piece.
+    fn pieces(&self, (at, len): Range, mut f: impl FnMut(&Data, u64, u64, u64)) {
+        match self {
+            View::Packed { all, .. } => f(all, at, 0, len),
+            View::Blocks { blocks, starts } => {
+                let first = starts.partition_point(|&start| start <= at) - 1;
+                let mut done = 0;
+                for (block, start) in blocks[first..].iter().zip(&starts[first..]) {
+                    if done == len {
+                        break;
+                    }
+                    let skip = at + done - start;
+                    let part = (block.len() - skip).min(len - done);
+                    f(block, skip, done, part);
+                    done += part;
+                }
+            }
+            View::Nothing | View::Bytes(_) | View::Elements { .. } => {}
+        }
+    }
+
+    /// Copies a range to a range of another view, or of this one; the two do not overlap.
+    pub(crate) fn copy(&self, range: Range, into: &View, into_range: Range, spare: &mut Spare) {
+        match (self.data(range), into.data(into_range)) {
+            (Some(from), Some(into)) => {
+                into.copy_from(&from);
+            }
+            (Some(from), None) if from.contiguous().is_some() => {
+                into.unpack(into_range, &from.contiguous().unwrap_or_else(Buffer::empty));
+            }
+            (None, Some(into)) if into.contiguous().is_some() => {
+                self.pack(range, &into.contiguous().unwrap_or_else(Buffer::empty));
+            }
+            _ => {
+                let stage = spare.take(range.1);
+                self.pack(range, &stage);
+                into.unpack(into_range, &stage);
+                spare.give(stage);
+            }
+        }
+    }
+}
+
+/// Bytes that are packed or unpacked at a time.
+const STAGE: usize = 4096;
+
+/// The memory with offset 0 at the element `at` extents after the first.
+fn element(base: &Buffer, ty: &Datatype, at: u64) -> Buffer {
+    if at == 0 { base.clone() } else { base.rebased(at as isize * ty.extent() as isize) }
+}
+
+/// Memory for `count` elements, holes included (a user's function may treat them as whole structures), with offset 0 at
+/// the address of the first one.
+pub(crate) fn elements(count: u64, ty: &Datatype, spare: &mut Spare) -> Buffer {
+    let span = ty.span(count).unwrap_or_else(|_| unreachable!("the user's own vector has the same span"));
+    let steps = count.saturating_sub(1) as i64 * ty.extent();
+    let lo = span.lo.min(ty.lb()).min(ty.lb() + steps);
+    let hi = span.hi.max(ty.ub()).max(ty.ub() + steps);
+    spare.take((hi - lo) as u64).rebased(-lo as isize)
+}
+
+/// Private memory that is kept to be used again: schedules need the same sizes over and over.
+#[derive(Debug, Default)]
+pub(crate) struct Spare {
+    kept: Vec<Buffer>,
+}
+
+impl Spare {
+    /// A buffer of more bytes is given back to the allocator when a collective ends.
+    const KEEP: usize = 1 << 19;
+    /// The most buffers that are kept.
+    const NUMBER: usize = 3;
+
+    /// `len` bytes with any contents, offsets from 0.
+    pub(crate) fn take(&mut self, len: u64) -> Buffer {
+        let len = len as usize;
+        let fit = self.kept.iter().position(|buffer| buffer.len() >= len);
+        let buffer = match fit {
+            Some(index) => self.kept.swap_remove(index),
+            // Rounded up, so that a slightly larger request fits next time.
+            None => HeapBuffer::zeroed(len.next_multiple_of(256)),
+        };
+        debug_assert_eq!(buffer.lo(), 0);
+        buffer
+    }
+
+    /// Takes back memory of [`Spare::take`], possibly rebased since.
+    pub(crate) fn give(&mut self, buffer: Buffer) {
+        if self.kept.len() < Self::NUMBER {
+            self.kept.push(buffer.rebased(buffer.lo()));
+        }
+    }
+
+    /// Frees the buffers that are too large to keep.
+    pub(crate) fn trim(&mut self) {
+        self.kept.retain(|buffer| buffer.len() <= Self::KEEP);
+    }
+}

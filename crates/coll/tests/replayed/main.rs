@@ -1,0 +1,239 @@
+//! Collectives called again and again, as the C ABI calls them: what was worked out for one call is replayed for the next only
+//! if all arguments that matter are equal, whatever the buffers. Ranks are simulated; results are compared with a plain computation.
+
+mod scenario;
+#[path = "../world/mod.rs"]
+mod world;
+
+use banyan_coll::{
+    ArgKind, Attempt, Execution, Kind, Lists, Overrides, PlanCache, SharedCaps, Topology, Tuning, attempt,
+    replay, start,
+};
+use banyan_datatype::op::Builtin;
+use banyan_memory::HeapBuffer;
+use scenario::{APART, Arguments, Scenario, Type};
+use world::{Net, Port, run};
+
+/// A communicator of simulated ranks.
+struct World {
+    net: Net,
+    tuning: Tuning,
+    plans: Vec<PlanCache>,
+    turn: u64,
+}
+
+impl World {
+    fn new(ranks: u32) -> World {
+        const INLINE: usize = 4096;
+        const SCRATCH: usize = 1 << 16;
+        let shared = Some(SharedCaps { inline: INLINE as u64, single_copy: true, scratch: SCRATCH as u64 });
+        let topology = Topology { ranks, one_node: true, cores: 64, per_node: ranks, shared };
+        let mut net = Net::new(ranks, u64::from(ranks), INLINE, true);
+        net.scratch = HeapBuffer::zeroed(SCRATCH);
+        // With many ranks the tuner would choose algorithms of messages, which have no compiled plans to replay.
+        let overrides = if ranks > 8 { "gather=scratch_pipeline,reduce=scratch_ring" } else { "" };
+        let tuning = Tuning { overrides: Overrides::parse(overrides).unwrap(), ..Tuning::default() };
+        World { net, tuning, plans: (0..ranks).map(|rank| PlanCache::new(rank, topology)).collect(), turn: 0 }
+    }
+
+    /// Carries the scenario out at all ranks, with new buffers, and checks the results; returns how many ranks replayed it.
+    fn carry_out(&mut self, scenario: &Scenario) -> u32 {
+        self.turn += 1;
+        let arguments: Vec<Arguments> =
+            (0..scenario.ranks).map(|rank| scenario.arguments(self.turn, rank)).collect();
+        let mut replays = 0;
+        let mut executions: Vec<Vec<Execution>> = vec![];
+        for (rank, arguments) in (0..).zip(&arguments) {
+            let (attempt, replayed) = self.attempt(rank, arguments);
+            replays += u32::from(replayed);
+            executions.push(match attempt {
+                Some(Attempt::Over(result)) => result.map(|()| vec![]).unwrap(),
+                Some(Attempt::Pending(execution)) => vec![execution],
+                None => {
+                    let plans = &mut self.plans[rank as usize];
+                    vec![start(arguments.call.clone(), plans, &self.tuning)]
+                }
+            });
+        }
+        for result in run(&mut self.net, &mut executions).concat() {
+            assert_eq!(result, Ok(()), "{scenario:?}");
+        }
+        for (plans, executions) in self.plans.iter_mut().zip(executions) {
+            executions.into_iter().for_each(|execution| plans.recycle(execution));
+        }
+        for (rank, arguments) in (0..).zip(&arguments) {
+            self.check(scenario, rank, arguments);
+        }
+        self.net.assert_empty();
+        replays
+    }
+
+    /// Attempts the call as the runtime does, and says whether it was replayed.
+    fn attempt(&mut self, rank: u32, arguments: &Arguments) -> (Option<Attempt>, bool) {
+        let plans = &mut self.plans[rank as usize];
+        let mut polls = self.net.random.below(4);
+        let mut poll_again = || polls.checked_sub(1).map(|left| polls = left).is_some();
+        let mut port = Port { net: &mut self.net, rank };
+        let addresses = arguments.signature.buffers.map(|buffer| buffer.0);
+        match plans.replayable(arguments.signature, &arguments.lists) {
+            Some(index) => (replay(index, addresses, plans, &mut port, &mut poll_again), true),
+            None => {
+                let signature = Some((arguments.signature, &arguments.lists as &dyn Lists));
+                (attempt(&arguments.call, signature, plans, &self.tuning, &mut port, &mut poll_again), false)
+            }
+        }
+    }
+
+    fn check(&self, scenario: &Scenario, rank: u32, arguments: &Arguments) {
+        let in_place = scenario.is_in_place(rank);
+        let keeps_its_block = matches!(scenario.kind, Kind::Scatter | Kind::Scatterv) && in_place;
+        if let Some(expected) = scenario.expected(self.turn, rank).filter(|_| !keeps_its_block) {
+            let got = scenario.read(&arguments.recv, &scenario.gets(rank));
+            assert!(got == expected.concat(), "rank {rank} of {scenario:?}: {got:x?}, not {expected:x?}");
+        }
+        if !in_place || keeps_its_block {
+            let sent = scenario.read(&arguments.send, &scenario.gives(rank));
+            let given = scenario.inputs(self.turn, rank).concat();
+            assert!(
+                sent.is_empty() || sent == given,
+                "rank {rank} of {scenario:?}: what it sent has changed"
+            );
+        }
+    }
+
+    /// Carries two scenarios out again and again; `lasts`: their calls are to be replayed.
+    fn alternate(&mut self, one: Scenario, other: Scenario, lasts: bool) {
+        for scenario in [one, other, one] {
+            let replays: Vec<u32> = (0..4).map(|_| self.carry_out(&scenario)).collect();
+            let expected = if lasts { scenario.ranks } else { 0 };
+            assert_eq!(
+                replays[3], expected,
+                "so many ranks replayed {scenario:?}, beside {one:?} and {other:?}"
+            );
+        }
+        for scenario in [other, one, other, one, one, other] {
+            self.carry_out(&scenario);
+        }
+    }
+}
+
+/// The collectives that have elements of one type.
+fn all_kinds() -> impl Iterator<Item = Kind> {
+    Kind::ALL.into_iter().map(|row| row.0).filter(|kind| !matches!(kind, Kind::Barrier | Kind::Alltoallw))
+}
+
+/// Alternates the two scenarios that `vary` makes for each of the `kinds`, at so many ranks.
+fn try_out(
+    ranks: &[u32],
+    kinds: impl Fn(&Kind) -> bool,
+    lasts: bool,
+    vary: impl Fn(Scenario) -> [Scenario; 2],
+) {
+    for &ranks in ranks {
+        for kind in all_kinds().filter(&kinds) {
+            let [one, other] = vary(Scenario::new(kind, ranks));
+            World::new(ranks).alternate(one, other, lasts);
+        }
+    }
+}
+
+const FEW: [u32; 2] = [2, 5];
+
+#[test]
+fn other_counts() {
+    // By 16 elements or bytes, too: the compiled plans of both calls then go to one entry.
+    for more in [APART, 16, 1] {
+        try_out(&FEW, |_| true, true, |one| [one, Scenario { count: one.count + more, ..one }]);
+    }
+    try_out(
+        &FEW,
+        |_| true,
+        true,
+        |one| {
+            let one = Scenario { ty: Type::Half, count: 4, ..one };
+            [one, Scenario { count: 8, ..one }]
+        },
+    );
+}
+
+#[test]
+fn other_types() {
+    try_out(&FEW, |_| true, true, |one| [one, Scenario { ty: Type::Half, ..one }]);
+}
+
+#[test]
+fn other_operations() {
+    try_out(&FEW, |kind| kind.reduces(), true, |one| [one, Scenario { op: Builtin::Max, ..one }]);
+}
+
+#[test]
+fn other_roots() {
+    try_out(&FEW, |kind| kind.rooted(), true, |one| [one, Scenario { root: 1, ..one }]);
+    try_out(&[33], |kind| kind.rooted(), true, |one| [one, Scenario { root: APART as u32, ..one }]);
+    // Root and count change places.
+    try_out(
+        &[5],
+        |kind| kind.rooted(),
+        true,
+        |one| [Scenario { root: 1, count: 2, ..one }, Scenario { root: 2, count: 1, ..one }],
+    );
+}
+
+#[test]
+fn in_place_and_not() {
+    try_out(&FEW, |&kind| kind != Kind::Bcast, true, |one| [one, Scenario { in_place: true, ..one }]);
+}
+
+#[test]
+fn other_values_in_lists() {
+    try_out(&FEW, |kind| kind.uneven(), true, |one| [one, Scenario { step: 1, ..one }]);
+    let placed = |kind: &Kind| kind.uneven() && *kind != Kind::ReduceScatter;
+    try_out(&FEW, placed, true, |one| [one, Scenario { gap: 2, ..one }]);
+}
+
+#[test]
+fn other_kinds() {
+    try_out(&FEW, |_| true, true, |one| [one, Scenario { kind: Kind::Scan, ..one }]);
+}
+
+#[test]
+fn calls_with_handles_that_may_change_their_meaning_are_not_replayed() {
+    try_out(
+        &FEW,
+        |kind| !kind.reduces(),
+        false,
+        |one| [Scenario { ty: Type::Derived(1), ..one }, Scenario { ty: Type::Derived(2), ..one }],
+    );
+    try_out(
+        &FEW,
+        |_| true,
+        false,
+        |one| {
+            let one = Scenario { ty: Type::Fortran, ..one };
+            [one, Scenario { count: 2, ..one }]
+        },
+    );
+}
+
+#[test]
+fn wrong_buffers_are_not_replayed() {
+    for kind in all_kinds() {
+        let (mut world, scenario) = (World::new(2), Scenario::new(kind, 2));
+        let replays: Vec<u32> = (0..3).map(|_| world.carry_out(&scenario)).collect();
+        // A call that is made for the first time may never be made again: it is kept from the second time on.
+        assert_eq!(replays, [0, 0, 2], "{kind:?}");
+        let arguments = scenario.arguments(1, 0);
+        let replayable = |buffers| {
+            let mut signature = arguments.signature;
+            signature.buffers = buffers;
+            world.plans[0].replayable(signature, &arguments.lists)
+        };
+        let [send, recv] = arguments.signature.buffers;
+        assert!(replayable([send, recv]).is_some(), "{kind:?}");
+        assert!(replayable([send, (recv.0, ArgKind::Other)]).is_none(), "{kind:?}: NULL to receive in");
+        if kind != Kind::Bcast {
+            assert!(replayable([(send.0, ArgKind::Other), recv]).is_none(), "{kind:?}: NULL to send from");
+            assert!(replayable([send, send]).is_none(), "{kind:?}: one memory for both");
+        }
+    }
+}

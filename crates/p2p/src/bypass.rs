@@ -1,0 +1,114 @@
+//! [`ReceiveBypass`]: a receive that is not posted while its caller polls the fabric and takes the message from there.
+//!
+//! It counts as posted last: it borrows [`P2p`], so nothing is posted after it. It takes the first message
+//! that matches it and no posted receive, if that comes whole. An RTS is kept as unexpected, where
+//! [`P2p::recv`] finds it.
+
+use banyan_datatype::Data;
+use banyan_memory::Buffer;
+use banyan_transport::{Class, Get, Head, Peer, Sink, Token};
+
+use crate::p2p::{P2p, wide_tag};
+use crate::payload;
+use crate::request;
+use crate::types::{Completion, RecvArgs};
+
+/// A sink for the frames that arrive while a caller waits for one of them. Frames of other messages are treated as usual.
+#[derive(Debug)]
+pub struct ReceiveBypass<'a> {
+    p2p: &'a mut P2p,
+    bypass: BypassedReceive<'a>,
+}
+
+/// The receive of a [`ReceiveBypass`].
+#[derive(Debug)]
+pub(crate) struct BypassedReceive<'a> {
+    ctx: u64,
+    source: Option<u32>,
+    tag: Option<i32>,
+    data: &'a Data,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Open,
+    RtsArrived,
+    Received(Completion),
+}
+
+impl<'a> ReceiveBypass<'a> {
+    /// `None` if a message that fits is here already: [`P2p::recv`] takes it.
+    #[inline(always)]
+    pub fn new(p2p: &'a mut P2p, m: RecvArgs<'a>) -> Option<Self> {
+        let source = m.src.map(|(rank, _)| rank);
+        let unexpected = &mut p2p.contexts.at(m.ctx).tagged.unexpected;
+        if unexpected.find(source, m.tag.map(wide_tag)).is_some() {
+            return None;
+        }
+        let bypass = BypassedReceive { ctx: m.ctx, source, tag: m.tag, data: m.data, state: State::Open };
+        Some(Self { p2p, bypass })
+    }
+
+    /// True while the message has not come, and [`P2p::progress`] has nothing to do first.
+    #[inline(always)]
+    pub fn is_open(&self) -> bool {
+        matches!(self.bypass.state, State::Open) && !self.p2p.has_work()
+    }
+
+    /// The outcome, if the message came whole. `None`: nothing was received and nothing is posted.
+    #[inline(always)]
+    pub fn end(&self) -> Option<&Completion> {
+        match &self.bypass.state {
+            State::Received(completion) => Some(completion),
+            State::Open | State::RtsArrived => None,
+        }
+    }
+}
+
+impl Sink for ReceiveBypass<'_> {
+    #[inline(always)]
+    fn frame(&mut self, peer: Peer, head: &Head, body: &[u8]) {
+        self.p2p.accept(peer, head, body, Some(&mut self.bypass));
+    }
+
+    fn place(&mut self, peer: Peer, head: &Head, len: usize) -> Option<Buffer> {
+        self.p2p.place(peer, head, len)
+    }
+
+    fn placed(&mut self, peer: Peer, head: &Head, len: usize) {
+        self.p2p.placed(peer, head, len);
+    }
+
+    fn got(&mut self, token: Token, outcome: Get) {
+        self.p2p.got(token, outcome);
+    }
+
+    fn down(&mut self, peer: Peer, cause: &str) {
+        self.p2p.down(peer, cause);
+    }
+}
+
+impl BypassedReceive<'_> {
+    /// Whether the message of this envelope is the one that is waited for.
+    #[inline(always)]
+    pub(crate) fn fits(&self, head: &Head) -> bool {
+        matches!(self.state, State::Open)
+            && head.class == Class::P2p
+            && head.ctx == self.ctx
+            && self.source.is_none_or(|source| source == head.b)
+            && self.tag.is_none_or(|tag| tag == head.a as i32)
+    }
+
+    /// Takes the whole message.
+    #[inline(always)]
+    pub(crate) fn receive(&mut self, source: u32, tag: i32, body: &[u8]) {
+        let accepted = payload::unpack(self.data, 0, body);
+        self.state = State::Received(request::received(source, tag, body.len() as u64, accepted as u64));
+    }
+
+    /// The message that is waited for comes by RTS: no later one may be taken.
+    pub(crate) fn rts_arrived(&mut self) {
+        self.state = State::RtsArrived;
+    }
+}

@@ -1,0 +1,409 @@
+//! [`CollState`]: what a communicator keeps between its collectives, and the short way of a call from its arguments to the
+//! shared buffers of the communicator.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock};
+
+use banyan_coll::{self as coll, Attempt, Call, Difference, Execution, Ledger, Lists, PlanCache, Signature};
+use banyan_memory::{Address, Buffer, EngineGuard};
+use banyan_shm::{Arena, Published};
+use banyan_transport::Peer;
+
+use crate::engine::{CollId, Engine};
+use crate::error::{Class, Error, Result};
+use crate::group::Group;
+use crate::runtime::{Retired, Runtime};
+use crate::slab;
+use crate::wait::SpinBudget;
+
+/// What a communicator runs its collectives with: its ranks, their shared buffers, and where it is in its sequence of calls.
+pub(crate) struct CollState {
+    rt: Arc<Runtime>,
+    /// The context of the communicator.
+    comm: u64,
+    /// The context of its collectives that are numbered here.
+    pub(crate) ctx: u64,
+    /// All its ranks, as schedules number them.
+    pub(crate) group: Group,
+    /// Ranks in the first of the two groups of an intercommunicator; 0: there is one group.
+    split: u32,
+    /// Index of its [`CollSequence`] in the engine, from the first collective on.
+    sequence: OnceLock<u32>,
+    /// The shared buffers, looked for by the first collective; `None` inside: the communicator has none.
+    shared: OnceLock<Option<CommBuffers>>,
+}
+
+/// The ranks of a communicator as its schedules number them. Of an intercommunicator the group whose first rank is the
+/// lower process comes first, so that both groups number the ranks alike.
+pub(crate) struct ScheduleRanks {
+    group: Group,
+    split: u32,
+}
+
+impl ScheduleRanks {
+    pub(crate) fn of(local: &Group, remote: Option<&Group>) -> ScheduleRanks {
+        let Some(remote) = remote else { return ScheduleRanks { group: local.clone(), split: 0 } };
+        let first = local.peer(0) < remote.peer(0);
+        let (one, other) = if first { (local, remote) } else { (remote, local) };
+        let peers = one.peers().chain(other.peers()).collect();
+        let myself = local.rank().and_then(|rank| local.peer(rank)).unwrap_or(Peer(u32::MAX));
+        ScheduleRanks { group: Group::new(peers, myself), split: one.size() }
+    }
+}
+
+/// Where a communicator is in its sequence of collectives, and the plans that it keeps.
+pub(crate) struct CollSequence {
+    ctx: u64,
+    plans: PlanCache,
+}
+
+/// The sequences of all communicators that had a collective. The engine keeps them, behind the engine lock: a lock of
+/// their own would cost as much as the rest of a small collective.
+#[derive(Default)]
+pub(crate) struct CollSequences {
+    slab: Vec<Option<CollSequence>>,
+    /// The ledgers of communicators that are gone here: other ranks may still be in one of the calls.
+    gone: VecDeque<(u64, Ledger)>,
+}
+
+impl CollSequences {
+    /// Ledgers that are kept of communicators that are gone.
+    const GONE: usize = 64;
+
+    fn enter(&mut self, sequence: CollSequence) -> u32 {
+        slab::keep(&mut self.slab, sequence) as u32
+    }
+
+    #[inline]
+    fn at(&mut self, index: u32) -> &mut CollSequence {
+        self.slab[index as usize].as_mut().expect("a communicator keeps its index until it is gone")
+    }
+
+    /// The ledger of the calls in a context.
+    pub(crate) fn ledger(&mut self, ctx: u64) -> Option<&mut Ledger> {
+        let mut here = self.slab.iter_mut().flatten();
+        match here.find(|sequence| sequence.ctx == ctx) {
+            Some(sequence) => Some(sequence.plans.ledger()),
+            None => self.gone.iter_mut().find(|gone| gone.0 == ctx).map(|gone| &mut gone.1),
+        }
+    }
+
+    /// The communicator of this sequence is gone.
+    pub(crate) fn leave(&mut self, index: u32) {
+        let Some(CollSequence { ctx, plans }) = self.slab[index as usize].take() else { return };
+        self.gone.truncate(CollSequences::GONE - 1);
+        self.gone.push_front((ctx, plans.into_ledger()));
+    }
+}
+
+impl CollState {
+    pub(crate) fn new(rt: &Arc<Runtime>, ctx: u64, ranks: ScheduleRanks) -> Self {
+        Self::with(rt, (ctx, ctx), ranks)
+    }
+
+    fn with(
+        rt: &Arc<Runtime>,
+        (comm, ctx): (u64, u64),
+        ScheduleRanks { group, split }: ScheduleRanks,
+    ) -> Self {
+        Self { rt: rt.clone(), comm, ctx, group, split, sequence: OnceLock::new(), shared: OnceLock::new() }
+    }
+
+    /// The state of other collectives of the same communicator, in a context of their own.
+    pub(crate) fn in_context(&self, ctx: u64) -> Self {
+        let ranks = ScheduleRanks { group: self.group.clone(), split: self.split };
+        Self::with(&self.rt, (self.comm, ctx), ranks)
+    }
+
+    /// The context of the communicator, and that of its collectives here.
+    pub(crate) fn contexts(&self) -> (u64, u64) {
+        (self.comm, self.ctx)
+    }
+
+    /// The number that schedules give to a rank of this process's `own` group, or of the other group.
+    pub(crate) fn schedule_rank(&self, rank: u32, own: bool) -> u32 {
+        let first = self.group.rank() < Some(self.split);
+        if own == first || self.split == 0 { rank } else { self.split + rank }
+    }
+
+    /// Starts a collective; `None`: it is over already. If the caller `waits` for it anyway, the other ranks' CICO buffers are
+    /// polled a few times before the first poll of all fabrics. The plan is kept under `signature` for [`CollState::replay`].
+    #[inline(never)]
+    pub(crate) fn launch(
+        self: &Arc<Self>,
+        call: Call,
+        signature: Option<(Signature, &dyn Lists)>,
+        waits: bool,
+    ) -> Result<Option<CollId>> {
+        let mut engine = self.rt.engine_lock.enter();
+        let mut spins = engine.policy.spins(waits, self.rt.engine_lock.is_shared());
+        let index = match self.sequence.get() {
+            Some(&index) => index,
+            None => self.enter(&mut engine),
+        };
+        let CollSequence { plans, .. } = engine.coll_sequences.at(index);
+        let attempt = self.shared().and_then(|mut shared| {
+            coll::attempt(&call, signature, plans, &self.rt.tuning, &mut shared, &mut || spins.spend())
+        });
+        match attempt {
+            Some(attempt) => self.attempted(&mut engine, attempt, &mut spins),
+            None => self.start_execution(engine, index, call, spins),
+        }
+    }
+
+    /// Starts a collective by the plan of an earlier call with the same arguments, for a caller that waits for it; `None`:
+    /// there is no such plan.
+    #[inline(always)]
+    pub(crate) fn replay(
+        self: &Arc<Self>,
+        signature: Signature,
+        lists: &impl Lists,
+    ) -> Option<Result<Option<CollId>>> {
+        let index = *self.sequence.get()?;
+        let mut engine = self.rt.engine_lock.enter();
+        let plan = engine.coll_sequences.at(index).plans.replayable(signature, lists)?;
+        Some(self.replay_plan(&mut engine, index, plan, signature.buffers.map(|buffer| buffer.0)))
+    }
+
+    /// The part of [`CollState::replay`] that does not depend on the types of the arguments.
+    #[inline(never)]
+    fn replay_plan(
+        self: &Arc<Self>,
+        engine: &mut Engine,
+        index: u32,
+        plan: usize,
+        buffers: [Address; 2],
+    ) -> Result<Option<CollId>> {
+        let mut spins = engine.policy.spins(true, self.rt.engine_lock.is_shared());
+        let CollSequence { plans, .. } = engine.coll_sequences.at(index);
+        let shared = self.shared();
+        let attempt = shared
+            .and_then(|mut shared| coll::replay(plan, buffers, plans, &mut shared, &mut || spins.spend()));
+        match attempt {
+            Some(attempt) => self.attempted(engine, attempt, &mut spins),
+            None => unreachable!("the first call had shared buffers"),
+        }
+    }
+
+    /// Goes on after an attempt: ends the collective, or hands it to the engine.
+    #[inline(always)]
+    fn attempted(
+        self: &Arc<Self>,
+        engine: &mut Engine,
+        attempt: Attempt,
+        spins: &mut SpinBudget,
+    ) -> Result<Option<CollId>> {
+        match attempt {
+            Attempt::Over(Ok(())) => {
+                if engine.spend_poll_credit() > 0 {
+                    self.rt.engine_lock.notify();
+                }
+                Ok(None)
+            }
+            Attempt::Over(Err(fault)) => Err(engine.fail_for_all(self, None, &fault)),
+            Attempt::Pending(execution) => engine.start_coll(self, execution, spins),
+        }
+    }
+
+    /// Starts a collective that cannot be tried on the spot.
+    #[inline(never)]
+    fn start_execution(
+        self: &Arc<Self>,
+        mut engine: EngineGuard<'_, Engine>,
+        index: u32,
+        call: Call,
+        mut spins: SpinBudget,
+    ) -> Result<Option<CollId>> {
+        let CollSequence { plans, .. } = engine.coll_sequences.at(index);
+        let execution = coll::start(call, plans, &self.rt.tuning);
+        engine.start_coll(self, execution, &mut spins)
+    }
+
+    #[cold]
+    fn enter(&self, engine: &mut Engine) -> u32 {
+        let sequence = self.new_sequence(engine);
+        let index = engine.coll_sequences.enter(sequence);
+        *self.sequence.get_or_init(|| index)
+    }
+
+    #[inline]
+    pub(crate) fn shared(&self) -> Option<&CommBuffers> {
+        self.shared.get().and_then(Option::as_ref)
+    }
+
+    /// The sequence, made by the first collective from what all ranks find out alike.
+    fn new_sequence(&self, engine: &Engine) -> CollSequence {
+        let shared = self.shared.get_or_init(|| self.join_arena(engine));
+        let (ranks, job) = (self.group.size(), self.rt.job_info());
+        let topology = coll::Topology {
+            ranks,
+            one_node: job.one_node,
+            cores: job.cores,
+            per_node: ranks,
+            shared: shared.as_ref().map(|shared| coll::SharedCaps {
+                inline: shared.arena.inline_bytes() as u64,
+                single_copy: shared.single_copy,
+                scratch: shared.arena.scratch_bytes() as u64,
+            }),
+        };
+        let rank = self.group.rank().unwrap_or(0);
+        let plans = match self.split {
+            0 => PlanCache::new(rank, topology),
+            split => PlanCache::between(rank, topology, split),
+        };
+        CollSequence { ctx: self.ctx, plans }
+    }
+
+    /// The communicator's CICO buffers in shared memory, if its ranks share some and there is room.
+    fn join_arena(&self, engine: &Engine) -> Option<CommBuffers> {
+        let ranks = self.group.size();
+        let shm = engine
+            .ports
+            .shm
+            .as_ref()
+            .filter(|_| self.split == 0 && ranks > 1 && self.rt.job_info().one_node)?;
+        let offset = shm.arena_join(self.ctx, ranks)?;
+        // On one host the local index of a process is its rank in MPI_COMM_WORLD.
+        let peers: Vec<u32> = self.group.peers().map(|peer| peer.0).collect();
+        let arena = shm.arena(offset, self.group.rank()?, ranks, &peers);
+        Some(CommBuffers { arena, single_copy: self.rt.job_info().single_copy })
+    }
+
+    /// Takes back what a finished collective had allocated.
+    pub(crate) fn recycle(&self, execution: Execution, coll_sequences: &mut CollSequences) {
+        if let Some(&index) = self.sequence.get() {
+            coll_sequences.at(index).plans.recycle(execution);
+        }
+    }
+
+    /// The MPI error for a collective that failed.
+    #[cold]
+    pub(crate) fn error(&self, fault: &coll::Fault) -> Error {
+        let class = match fault {
+            coll::Fault::Length { .. } | coll::Fault::Unwanted { .. } => Class::ERR_TRUNCATE,
+            coll::Fault::Differ { said } => match coll::difference(said) {
+                Difference::Kind => Class::ERR_OTHER,
+                Difference::Root => Class::ERR_ROOT,
+                Difference::Operation => Class::ERR_OP,
+                Difference::Count => Class::ERR_TRUNCATE,
+            },
+            coll::Fault::OutOfStep { .. } | coll::Fault::Left { .. } => Class::ERR_OTHER,
+            coll::Fault::Gone { .. } => Class::ERR_PROC_ABORTED,
+            coll::Fault::Unreadable { .. } => Class::ERR_OTHER,
+            coll::Fault::Operator(_) => Class::ERR_OP,
+        };
+        Error::new(class, format!("{fault}{}", self.numbering()))
+    }
+
+    /// A note on how errors of an intercommunicator number the ranks.
+    fn numbering(&self) -> String {
+        let (split, ranks) = (self.split, self.group.size());
+        if split == 0 {
+            return String::new();
+        }
+        let (one, other) = if self.schedule_rank(0, true) == 0 {
+            ("of this group", "of the other group")
+        } else {
+            ("of the other group", "of this group")
+        };
+        let second =
+            if ranks - split == 1 { format!("{split} is") } else { format!("{split} to {} are", ranks - 1) };
+        let first = if split == 1 { "0 is".to_string() } else { format!("0 to {} are", split - 1) };
+        format!(
+            " (ranks here are those of both groups of the intercommunicator in a row: {first} {one}, {second} {other})"
+        )
+    }
+}
+
+impl Drop for CollState {
+    fn drop(&mut self) {
+        // A rank that was told "no room" has joined, too, and must leave.
+        let joined = self.shared.take().is_some();
+        let joined = joined && self.split == 0;
+        let (arena_ranks, sequence) = (joined.then(|| self.group.size()), self.sequence.take());
+        self.rt.retire(Retired { ctx: self.ctx, arena_ranks, sequence });
+    }
+}
+
+/// A communicator's CICO buffers in the memory of its host.
+pub(crate) struct CommBuffers {
+    arena: Arena,
+    single_copy: bool,
+}
+
+impl coll::SharedBuffers for &CommBuffers {
+    #[inline(always)]
+    fn cells(&self) -> u64 {
+        Arena::CELLS
+    }
+
+    #[inline(always)]
+    fn inline_bytes(&self) -> usize {
+        self.arena.inline_bytes()
+    }
+
+    #[inline(always)]
+    fn publish(&mut self, seq: u64, data: &Buffer, at: isize, len: usize) {
+        self.arena.publish_part(seq, data, at, len);
+    }
+
+    #[inline]
+    fn cell(&mut self, seq: u64) -> Buffer {
+        self.arena.cell(seq)
+    }
+
+    #[inline]
+    fn publish_cell(&mut self, seq: u64) {
+        self.arena.publish_cell(seq);
+    }
+
+    #[inline(always)]
+    fn expose(&mut self, seq: u64, data: &Buffer) {
+        self.arena.expose(seq, data);
+    }
+
+    fn revoke_exposed(&mut self, first: u64, last: u64) {
+        self.arena.revoke_exposed(first, last);
+    }
+
+    #[inline(always)]
+    fn poll(&mut self, rank: u32, seq: u64) -> Option<coll::Published> {
+        self.arena.poll(rank, seq).map(|published| match published {
+            Published::Inline(bytes) => coll::Published::Inline(bytes),
+            Published::Exposed(len) => coll::Published::Exposed(len),
+        })
+    }
+
+    #[inline(always)]
+    fn get(&mut self, rank: u32, seq: u64, at: u64, into: &Buffer) -> bool {
+        self.arena.get(rank, seq, at, into)
+    }
+
+    #[inline(always)]
+    fn ack(&mut self, seq: u64) {
+        self.arena.ack(seq);
+    }
+
+    #[inline(always)]
+    fn acked(&mut self, rank: u32) -> u64 {
+        self.arena.acked(rank)
+    }
+
+    fn void(&mut self, first: u64, last: u64) {
+        self.arena.void(first, last);
+    }
+
+    #[inline]
+    fn reached(&mut self, rank: u32, seq: u64) -> bool {
+        self.arena.reached(rank, seq)
+    }
+
+    fn scratch(&mut self) -> Buffer {
+        self.arena.scratch()
+    }
+
+    #[inline(always)]
+    fn single_copy(&self) -> bool {
+        self.single_copy
+    }
+}

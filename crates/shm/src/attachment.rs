@@ -1,0 +1,346 @@
+//! [`Attachment`]: what the fabric of a rank and its arenas share: the segment, waking, and reading of peers' memory.
+
+use std::sync::{Mutex, OnceLock, PoisonError, Weak};
+
+use banyan_memory::Buffer;
+use banyan_transport::{Get, Remote};
+
+use crate::arena::WakeConditions;
+use crate::doorbell::SleepMode;
+use crate::segment::{Block, Segment};
+use crate::socket::Socket;
+use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
+use crate::system::{self, Barrier};
+use crate::{Error, Options, SingleCopy, Stats};
+
+/// A rank's attachment to the segment of its node.
+pub(crate) struct Attachment {
+    pub(crate) segment: Segment,
+    pub(crate) me: u32,
+    pub(crate) barrier: Barrier,
+    single_copy: SingleCopy,
+    /// Id of the process that attached: its child after fork must not act for it.
+    pid: u32,
+    /// How this rank can read each peer's memory: a [`ReadPath`] as a number.
+    read_path: Vec<AtomicU32>,
+    /// The word that peers read to see that they can; its address is in this rank's identity.
+    probe: Box<AtomicU64>,
+    /// The socket that datagrams to peers' doorbells are sent from.
+    waker: OnceLock<Option<Socket>>,
+    pub(crate) wake_conditions: Mutex<Vec<Weak<WakeConditions>>>,
+    pub(crate) counters: Counters,
+}
+
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) reads: AtomicU64,
+    pub(crate) read_bytes: AtomicU64,
+    pub(crate) refused_reads: AtomicU64,
+    pub(crate) wakes: AtomicU64,
+    pub(crate) lost_wakes: AtomicU64,
+    pub(crate) sleeps: AtomicU64,
+    pub(crate) busy: AtomicU64,
+}
+
+/// How this rank can read a peer's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum ReadPath {
+    /// Not tried yet.
+    Unknown,
+    /// By a plain copy: both ranks are in one address space.
+    SameProcess,
+    /// By `process_vm_readv`.
+    Syscall,
+    /// Not at all.
+    Refused,
+}
+
+impl ReadPath {
+    fn of(number: u32) -> Self {
+        [ReadPath::SameProcess, ReadPath::Syscall, ReadPath::Refused]
+            .into_iter()
+            .find(|&r| r as u32 == number)
+            .unwrap_or(ReadPath::Unknown)
+    }
+}
+
+impl Attachment {
+    pub(crate) fn new(segment: Segment, me: u32, options: &Options) -> Result<Self, Error> {
+        let ranks = segment.layout.ranks;
+        if me >= ranks {
+            return Err(Error::Index { me, ranks });
+        }
+        let crowded = options.crowded.unwrap_or_else(|| ranks as usize > system::cores());
+        let attachment = Self {
+            segment,
+            me,
+            barrier: Barrier::join(crowded),
+            single_copy: options.single_copy,
+            pid: std::process::id(),
+            read_path: (0..ranks).map(|_| AtomicU32::new(ReadPath::Unknown as u32)).collect(),
+            probe: Box::new(AtomicU64::new(system::random())),
+            waker: OnceLock::new(),
+            wake_conditions: Mutex::new(Vec::new()),
+            counters: Counters::default(),
+        };
+        attachment.attach()?;
+        Ok(attachment)
+    }
+
+    /// Claims this rank's local index, and tells the others about this process.
+    fn attach(&self) -> Result<(), Error> {
+        if !self.barrier.works() {
+            self.segment.header().fences.store(1, Ordering::SeqCst);
+        }
+        let me = self.block(self.me);
+        let id = &me.identity;
+        // 2: a process is attaching. Acquire, with the Release in `detach`: the process before has left.
+        if id.present.compare_exchange(0, 2, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            return Err(Error::Occupied { me: self.me, pid: id.pid.load(Ordering::Relaxed) });
+        }
+        if self.single_copy != SingleCopy::Off {
+            system::allow_reading();
+        }
+        id.pid.store(self.pid, Ordering::Relaxed);
+        id.space.store(address_space(), Ordering::Relaxed);
+        id.probe_at.store(std::ptr::from_ref::<AtomicU64>(&self.probe) as u64, Ordering::Relaxed);
+        id.probe.store(self.probe.load(Ordering::Relaxed), Ordering::Relaxed);
+        id.key.store(system::random() | 1, Ordering::Relaxed);
+        // Release: a rank that sees `present` 1 sees the rest.
+        id.present.store(1, Ordering::Release);
+        me.bell.awake();
+        Ok(())
+    }
+
+    /// Frees this rank's local index for a later instance.
+    pub(crate) fn detach(&self) {
+        let me = self.block(self.me);
+        me.bell.absent();
+        me.identity.socket.store(0, Ordering::Relaxed);
+        me.identity.present.store(0, Ordering::Release);
+    }
+
+    /// True in the process that attached, false in its child after fork.
+    pub(crate) fn is_ours(&self) -> bool {
+        std::process::id() == self.pid
+    }
+
+    #[inline]
+    pub(crate) fn block(&self, rank: u32) -> &Block {
+        self.segment.block(rank)
+    }
+
+    /// True if publishers must fence before they read a doorbell.
+    #[inline(always)]
+    pub(crate) fn fences(&self) -> bool {
+        self.segment.header().fences.load(Ordering::Relaxed) != 0
+    }
+
+    /// Wakes `rank` if it sleeps. To be called after publishing something for it, and a barrier.
+    pub(crate) fn wake(&self, rank: u32) {
+        let Some(sleep_mode) = self.block(rank).bell.claim() else { return };
+        self.counters.wakes.fetch_add(1, Ordering::Relaxed);
+        match sleep_mode {
+            SleepMode::Futex => system::futex_wake(self.block(rank).bell.futex().0),
+            SleepMode::Descriptor => self.wake_by_datagram(rank),
+        }
+    }
+
+    fn wake_by_datagram(&self, rank: u32) {
+        let waker = self.waker.get_or_init(|| Socket::nameless().ok());
+        let name = self.block(rank).identity.socket.load(Ordering::Acquire);
+        let sent = name != 0 && waker.as_ref().is_some_and(|socket| socket.wake(name, self.key()).is_ok());
+        if !sent {
+            self.counters.lost_wakes.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Makes this rank's doorbell socket, and publishes its name.
+    pub(crate) fn new_socket(&self) -> std::io::Result<Socket> {
+        let (socket, name) = Socket::of(self.key())?;
+        // Release: a rank that finds the name finds the key, which was drawn before.
+        self.block(self.me).identity.socket.store(name, Ordering::Release);
+        Ok(socket)
+    }
+
+    /// The key that wakes sockets of this segment; the first rank that needs it draws it.
+    fn key(&self) -> u64 {
+        let key = &self.segment.header().key;
+        let drawn = match key.load(Ordering::Relaxed) {
+            0 => system::random(),
+            key => return key,
+        };
+        key.compare_exchange(0, drawn, Ordering::Relaxed, Ordering::Relaxed).map_or_else(|k| k, |_| drawn)
+    }
+
+    /// The full barrier of a rank that goes to sleep, before it polls once more; see [`crate::doorbell`]. False if it is not
+    /// certain that publishers passed a barrier, too.
+    pub(crate) fn heavy_barrier(&self) -> bool {
+        if self.fences() {
+            fence(Ordering::SeqCst);
+            return true;
+        }
+        self.barrier.heavy() || {
+            self.segment.header().fences.store(1, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+            false
+        }
+    }
+
+    /// Whether this rank can read the memory of `rank`, as far as known: true before the first try.
+    #[inline(always)]
+    pub(crate) fn can_read(&self, rank: u32) -> bool {
+        self.single_copy != SingleCopy::Off
+            && self.read_path[rank as usize].load(Ordering::Relaxed) != ReadPath::Refused as u32
+    }
+
+    /// Whether this rank can read the memory of `rank`: tried now, if `rank` has attached; `None` otherwise.
+    pub(crate) fn test_read(&self, rank: u32) -> Option<bool> {
+        match self.read_path(rank) {
+            ReadPath::Unknown => None,
+            read_path => Some(read_path != ReadPath::Refused),
+        }
+    }
+
+    /// `memory` of this rank, as peers address it.
+    pub(crate) fn remote(&self, memory: &Buffer) -> Remote {
+        let (addr, len) = (memory.address(memory.lo()) as u64, memory.len() as u64);
+        Remote { addr, len, key: self.block(self.me).identity.key.load(Ordering::Relaxed) }
+    }
+
+    /// From now on no read of what was exposed so far succeeds. What the user writes there afterwards is not mistaken for
+    /// what was exposed: a reader compares the key again when it has the bytes.
+    pub(crate) fn revoke(&self) {
+        self.block(self.me).identity.key.fetch_add(2, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Reads the `remote.len` bytes that `rank` exposed into `local`.
+    pub(crate) fn read(&self, rank: u32, remote: Remote, local: &Buffer) -> Get {
+        assert_eq!(remote.len, local.len() as u64, "a read fills its buffer");
+        if local.is_empty() {
+            return Get::Done;
+        }
+        let id = &self.block(rank).identity;
+        let valid =
+            || id.present.load(Ordering::Acquire) == 1 && id.key.load(Ordering::Relaxed) == remote.key;
+        let read = valid()
+            && match self.read_path(rank) {
+                ReadPath::SameProcess => copy_in_process(remote, local),
+                ReadPath::Syscall => self.read_by_syscall(rank, remote, local),
+                ReadPath::Unknown | ReadPath::Refused => false,
+            };
+        // Acquire, with the fence in `revoke`: a reader that got bytes written after it finds another key, too.
+        fence(Ordering::Acquire);
+        if !(read && valid()) {
+            self.counters.refused_reads.fetch_add(1, Ordering::Relaxed);
+            return Get::Impossible;
+        }
+        self.counters.reads.fetch_add(1, Ordering::Relaxed);
+        self.counters.read_bytes.fetch_add(remote.len, Ordering::Relaxed);
+        Get::Done
+    }
+
+    /// From now on the memory of `rank` is not read: that rank is gone, and its process id may come to mean another process.
+    pub(crate) fn forget(&self, rank: u32) {
+        self.read_path[rank as usize].store(ReadPath::Refused as u32, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    fn cached_read_path(&self, rank: u32) -> ReadPath {
+        ReadPath::of(self.read_path[rank as usize].load(Ordering::Relaxed))
+    }
+
+    fn read_path(&self, rank: u32) -> ReadPath {
+        let cached = self.cached_read_path(rank);
+        if cached != ReadPath::Unknown {
+            return cached;
+        }
+        let found = self.probe_peer(rank);
+        self.read_path[rank as usize].store(found as u32, Ordering::Relaxed);
+        found
+    }
+
+    /// Really reads a word of the peer, which shows whatever may forbid it: permissions, a seccomp filter, Yama, or a process
+    /// id that means another process in this namespace.
+    fn probe_peer(&self, rank: u32) -> ReadPath {
+        if self.single_copy == SingleCopy::Off {
+            return ReadPath::Refused;
+        }
+        let id = &self.block(rank).identity;
+        if id.present.load(Ordering::Acquire) != 1 {
+            return ReadPath::Unknown;
+        }
+        if self.single_copy == SingleCopy::Auto && id.space.load(Ordering::Relaxed) == address_space() {
+            return ReadPath::SameProcess;
+        }
+        let (pid, at) = (id.pid.load(Ordering::Relaxed), id.probe_at.load(Ordering::Relaxed));
+        let mut word = 0u64;
+        // SAFETY: 8 bytes of our own.
+        let got = unsafe { system::read_process(pid, at, (&raw mut word).cast(), 8) };
+        let right = got.is_ok_and(|n| n == 8) && word == id.probe.load(Ordering::Relaxed);
+        if right { ReadPath::Syscall } else { ReadPath::Refused }
+    }
+
+    fn read_by_syscall(&self, rank: u32, remote: Remote, local: &Buffer) -> bool {
+        let pid = self.block(rank).identity.pid.load(Ordering::Relaxed);
+        let mut done = 0;
+        while done < local.len() {
+            let len = (local.len() - done).min(1 << 30);
+            let to = local.ptr(local.lo() + done as isize, len);
+            // SAFETY: `to` is checked against the bounds of a buffer that may be written.
+            match unsafe { system::read_process(pid, remote.addr + done as u64, to, len) } {
+                Ok(got) if got > 0 => done += got,
+                Ok(_) => return false,
+                Err(error) => {
+                    self.note_read_failure(rank, &error);
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// After a bad address other reads may succeed; after any other error the peer is not read again.
+    fn note_read_failure(&self, rank: u32, error: &std::io::Error) {
+        if error.raw_os_error() != Some(libc::EFAULT) {
+            self.forget(rank);
+        }
+    }
+
+    pub(crate) fn wake_conditions(&self) -> std::sync::MutexGuard<'_, Vec<Weak<WakeConditions>>> {
+        self.wake_conditions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let c = &self.counters;
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Stats {
+            reads: of(&c.reads),
+            read_bytes: of(&c.read_bytes),
+            refused_reads: of(&c.refused_reads),
+            wakes: of(&c.wakes),
+            lost_wakes: of(&c.lost_wakes),
+            sleeps: of(&c.sleeps),
+            busy: of(&c.busy),
+        }
+    }
+}
+
+/// Reads from a peer in the same process (ranks as threads).
+fn copy_in_process(remote: Remote, local: &Buffer) -> bool {
+    let Ok(len) = usize::try_from(remote.len) else { return false };
+    // SAFETY: a peer in this address space exposes these bytes until the read is over.
+    let from = unsafe { Buffer::new(remote.addr as *mut u8, len) };
+    local.copy_from(local.lo(), &from, 0, len);
+    true
+}
+
+/// A number that tells this process image from others.
+fn address_space() -> u64 {
+    static TOKEN: OnceLock<(u32, u64)> = OnceLock::new();
+    let pid = std::process::id();
+    let (maker, token) = *TOKEN.get_or_init(|| (pid, system::random()));
+    // A child after fork has a copy of the token and an address space of its own.
+    if maker == pid { token } else { token ^ (u64::from(pid) << 32) }
+}

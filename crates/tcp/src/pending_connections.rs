@@ -1,0 +1,266 @@
+//! Connections at the listening ports, until they have proven which peer they are. Nothing that they do harms the job.
+
+use std::collections::VecDeque;
+use std::io;
+use std::time::{Duration, Instant};
+
+use banyan_transport::Peer;
+use mio::{Interest, Token};
+
+use crate::fabric::{PENDING, Tcp};
+use crate::handshake::{Answer, Handshake, Heard, Hello};
+use crate::link::Phase;
+use crate::options::Options;
+use crate::talk::{Failure, Talk};
+
+/// How long no connection is accepted after descriptors were used up.
+const NO_DESCRIPTORS: Duration = Duration::from_millis(50);
+
+/// Most connections that one poll accepts.
+const MAX_ACCEPTS: usize = 64;
+
+/// The connections that are not proven yet.
+pub(crate) struct PendingConnections {
+    /// The connections by number; `None` is a free entry.
+    entries: Vec<Option<PendingConnection>>,
+    /// Numbers of the connections whose sockets have an event to handle.
+    ready: VecDeque<usize>,
+    /// A listener may have a connection to accept.
+    pub(crate) accept_due: bool,
+    /// When to accept again, if descriptors were used up.
+    accept_again: Option<Instant>,
+    max_unproven: usize,
+    proof: Duration,
+}
+
+struct PendingConnection {
+    talk: Talk,
+    /// When the connection is dropped unless it has proven itself.
+    deadline: Instant,
+    /// The peer that it claims to be (it knows the secret, or replays an opening of a process that does).
+    peer: Option<Peer>,
+}
+
+impl PendingConnections {
+    pub(crate) fn new(options: &Options) -> PendingConnections {
+        let (max_unproven, proof) = (options.max_unproven.max(1), options.proof);
+        PendingConnections {
+            entries: Vec::new(),
+            ready: VecDeque::new(),
+            accept_due: false,
+            accept_again: None,
+            max_unproven,
+            proof,
+        }
+    }
+
+    pub(crate) fn mark_ready(&mut self, number: usize) {
+        if self.entries.get(number).is_some_and(Option::is_some) && !self.ready.contains(&number) {
+            self.ready.push_back(number);
+        }
+    }
+
+    /// True if there is something to do now.
+    pub(crate) fn busy(&self) -> bool {
+        self.accept_due && self.accept_again.is_none() || !self.ready.is_empty()
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let deadlines = self.entries.iter().flatten().map(|connection| connection.deadline);
+        deadlines.chain(self.accept_again).min()
+    }
+
+    fn add(&mut self, connection: PendingConnection) -> usize {
+        let free = self.entries.iter().position(Option::is_none);
+        let number = free.unwrap_or_else(|| {
+            self.entries.push(None);
+            self.entries.len() - 1
+        });
+        self.entries[number] = Some(connection);
+        number
+    }
+
+    /// Drops the oldest connection that has sent no valid opening; false if there is none.
+    fn drop_oldest_unproven(&mut self) -> bool {
+        let unproven = self
+            .entries
+            .iter_mut()
+            .filter(|entry| matches!(entry, Some(PendingConnection { peer: None, .. })));
+        let oldest = unproven.min_by_key(|entry| entry.as_ref().map(|connection| connection.deadline));
+        oldest.is_some_and(|entry| entry.take().is_some())
+    }
+
+    fn full(&self) -> bool {
+        self.entries.iter().flatten().filter(|connection| connection.peer.is_none()).count()
+            >= self.max_unproven
+    }
+}
+
+impl Tcp {
+    /// Accepts connections at the listeners, and advances the handshakes of the pending ones; gives the number of steps.
+    pub(crate) fn serve_pending(&mut self) -> usize {
+        let mut work = 0;
+        if self.pending_connections.accept_due && self.pending_connections.accept_again.is_none() {
+            work += self.accept_all();
+        }
+        for _ in 0..self.pending_connections.ready.len() {
+            let Some(number) = self.pending_connections.ready.pop_front() else { break };
+            work += self.hear_pending(number);
+        }
+        work
+    }
+
+    /// Drops pending connections whose deadline has passed.
+    pub(crate) fn pending_timers(&mut self, now: Instant) {
+        if self.pending_connections.accept_again.is_some_and(|at| at <= now) {
+            self.pending_connections.accept_again = None;
+        }
+        for number in 0..self.pending_connections.entries.len() {
+            if self.pending_connections.entries[number]
+                .as_ref()
+                .is_some_and(|connection| connection.deadline <= now)
+            {
+                self.drop_pending(number);
+            }
+        }
+        while let Some(None) = self.pending_connections.entries.last() {
+            self.pending_connections.entries.pop();
+        }
+    }
+
+    fn accept_all(&mut self) -> usize {
+        self.pending_connections.accept_due = false;
+        let mut work = 0;
+        for listener in 0..self.listeners.len() {
+            for _ in 0..MAX_ACCEPTS {
+                match self.listeners[listener].accept() {
+                    Ok((socket, _)) => work += usize::from(self.add_pending(socket).is_ok()),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(error) if no_descriptors(&error) => {
+                        self.pending_connections.accept_due = true;
+                        if !self.pending_connections.drop_oldest_unproven() {
+                            self.pending_connections.accept_again = Some(Instant::now() + NO_DESCRIPTORS);
+                            return work;
+                        }
+                    }
+                    // The connecting side has gone again.
+                    Err(_) => {}
+                }
+                if work == MAX_ACCEPTS {
+                    self.pending_connections.accept_due = true;
+                    return work;
+                }
+            }
+        }
+        work
+    }
+
+    fn add_pending(&mut self, mut socket: mio::net::TcpStream) -> Result<(), Failure> {
+        if self.pending_connections.full() {
+            self.pending_connections.drop_oldest_unproven();
+        }
+        let handshake = Handshake::accept(&self.secret)?;
+        let number = self
+            .pending_connections
+            .entries
+            .iter()
+            .position(Option::is_none)
+            .unwrap_or(self.pending_connections.entries.len());
+        let token = Token(PENDING + number);
+        self.poll.registry().register(&mut socket, token, Interest::READABLE | Interest::WRITABLE)?;
+        let deadline = Instant::now() + self.pending_connections.proof;
+        let added = self.pending_connections.add(PendingConnection {
+            talk: Talk::new(socket, handshake),
+            deadline,
+            peer: None,
+        });
+        debug_assert_eq!(added, number);
+        self.pending_connections.mark_ready(number);
+        Ok(())
+    }
+
+    fn hear_pending(&mut self, number: usize) -> usize {
+        let mut work = 0;
+        while let Some(connection) = self.pending_connections.entries.get_mut(number).and_then(Option::as_mut)
+        {
+            match connection.talk.hear() {
+                Ok(None) => break,
+                Ok(Some(Heard::Asked(hello))) if self.answer(number, &hello).is_ok() => work += 1,
+                Ok(Some(Heard::Proven(peer, confirmation))) => {
+                    work += 1;
+                    self.promote(number, peer, &confirmation);
+                }
+                // It has no right to a connection, has given up, or has sent what no handshake sends here.
+                _ => self.drop_pending(number),
+            }
+        }
+        work
+    }
+
+    /// Answers the opening of a pending connection, which the caller drops after an error.
+    fn answer(&mut self, number: usize, hello: &Hello) -> Result<(), Failure> {
+        let is_ours = hello.job == self.job && hello.to == self.me && hello.from.0 < self.size;
+        if !is_ours || hello.from == self.me {
+            return Err(Failure::Closed);
+        }
+        let (me, from) = (self.me, hello.from);
+        let link = self.link(from);
+        let answer = match &link.phase {
+            Phase::Up(_) => Answer::Duplicate,
+            Phase::Down => return Err(Failure::Closed),
+            // Of two attempts that cross, that of the lower peer is kept.
+            Phase::Dialing(_) if me < from => Answer::Duplicate,
+            Phase::Dialing(dial) if dial.committed() => Answer::Duplicate,
+            _ => Answer::Accept,
+        };
+        let before = match answer {
+            Answer::Accept => link.pending.replace(number),
+            Answer::Duplicate => None,
+        };
+        if let Some(before) = before {
+            self.pending_connections.entries[before] = None;
+        }
+        let connection = self.pending_connections.entries[number].as_mut().ok_or(Failure::Closed)?;
+        let message = connection.talk.handshake.answer(answer)?;
+        connection.talk.say(&message)?;
+        if answer == Answer::Duplicate {
+            return Err(Failure::Closed);
+        }
+        connection.peer = Some(from);
+        // The peer may be computing and send its proof too late: then it connects again.
+        connection.deadline = Instant::now() + self.pending_connections.proof;
+        Ok(())
+    }
+
+    /// A pending connection is proven to be of `peer`: it becomes the connection to it, unless there is one.
+    fn promote(&mut self, number: usize, peer: Peer, confirmation: &[u8]) {
+        let Some(mut connection) = self.pending_connections.entries[number].take() else { return };
+        let link = self.link(peer);
+        link.pending = link.pending.filter(|&other| other != number);
+        if matches!(link.phase, Phase::Up(_) | Phase::Down) || connection.talk.say(confirmation).is_err() {
+            return;
+        }
+        self.up(peer, connection.talk.socket);
+    }
+
+    pub(crate) fn drop_pending(&mut self, number: usize) {
+        let Some(connection) = self.pending_connections.entries.get_mut(number).and_then(Option::take) else {
+            return;
+        };
+        if let Some(peer) = connection.peer {
+            let link = self.link(peer);
+            link.pending = link.pending.filter(|&other| other != number);
+        }
+    }
+
+    /// Frees a descriptor, if a pending connection without an opening has one.
+    pub(crate) fn free_descriptor(&mut self) {
+        self.pending_connections.drop_oldest_unproven();
+    }
+}
+
+pub(crate) fn no_descriptors(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let code = error.raw_os_error();
+    [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM].iter().any(|e| code == Some(e.raw_os_error()))
+}
