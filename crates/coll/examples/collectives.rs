@@ -4,7 +4,7 @@
 
 use banyan_coll::{
     Advance, Attempt, Call, Fault, Key, Kind, Messenger, Op, OpId, Operand, PlanCache, Published,
-    SharedBuffers, SharedCaps, Topology, Tuning, attempt,
+    SharedBuffers, SharedCaps, Topology, Tuning, begin,
 };
 use banyan_datatype::op::Builtin;
 use banyan_datatype::{Data, Datatype, TypeArc};
@@ -112,8 +112,8 @@ struct Rank {
 }
 
 impl Rank {
-    fn attempt(&mut self, tuning: &Tuning) -> Option<Attempt> {
-        attempt(&self.call, None, &mut self.plans, tuning, &mut self.port, &mut || false)
+    fn attempt(&mut self, tuning: &Tuning) -> Attempt {
+        begin(self.call.clone(), None, &mut self.plans, tuning, Some(&mut self.port), &mut || false)
     }
 }
 
@@ -121,10 +121,10 @@ impl Rank {
 #[inline(always)]
 fn allreduce(ranks: &mut [Rank; 2], tuning: &Tuning) {
     let [first, second] = ranks;
-    let Some(Attempt::Pending(mut execution)) = first.attempt(tuning) else {
+    let Attempt::Pending(mut execution) = first.attempt(tuning) else {
         panic!("the second rank is not there yet")
     };
-    assert!(matches!(second.attempt(tuning), Some(Attempt::Over(Ok(())))), "the first rank is there");
+    assert!(matches!(second.attempt(tuning), Attempt::Over(Ok(()))), "the first rank is there");
     assert!(matches!(execution.advance(&mut first.port), Advance::Done(Ok(()))), "both are there");
     first.plans.recycle(execution);
 }

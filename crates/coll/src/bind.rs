@@ -7,19 +7,27 @@ use banyan_memory::Buffer;
 
 use crate::execute::ExecutionState;
 use crate::view::View;
-use crate::{Blocks, Call, Case, Fault, Kind, Op, Operand, Shape};
+use crate::{About, Algorithm, Blocks, Buf, Call, Case, Fault, Kind, Op, Operand, Shape, Span, Topology};
+use crate::execute::contiguous::{Piece, Reduction};
+use crate::execute::plan::Compiled;
 
 impl ExecutionState {
-    /// Sets shape, views and operation, all unset before, to those of a call.
-    pub(crate) fn bind(&mut self, call: Call, rank: u32, ranks: u32) -> Result<(), Fault> {
+    /// Sets shape, views and operation (all unset before) to what a call says, and refuses it if that contradicts itself.
+    pub(crate) fn bind(&mut self, call: &Call, rank: u32, split: u32, topology: &Topology) {
+        let shape = &mut self.shape;
+        (shape.rank, shape.ranks, shape.root, shape.split) = (rank, topology.ranks, call.root, split);
+        self.refused = self.bind_operands(call).err();
+        self.shape.on(topology);
+    }
+
+    fn bind_operands(&mut self, call: &Call) -> Result<(), Fault> {
         let in_place = matches!(call.send, Operand::InPlace) || matches!(call.recv, Operand::InPlace);
         let shape = &mut self.shape;
-        (shape.rank, shape.ranks, shape.root) = (rank, ranks, call.root);
         shape.commutative = call.op.as_ref().is_none_or(|op| op.commutative());
         let kind = call.kind;
         match kind.reduces() {
             true => self.reduction(call),
-            false => self.data_movement(&call, in_place)?,
+            false => self.data_movement(call, in_place)?,
         }
         self.in_place = if in_place { self.shape.in_place_at(kind) } else { None };
         Ok(())
@@ -69,12 +77,9 @@ impl ExecutionState {
             }
             _ => {
                 if in_place {
-                    // Data come in where the data to be sent lie, so those are copied first.
-                    let total = self.shape.recvs.start(ranks);
-                    let copy = self.work.spare.take(total);
-                    recv.pack((0, total), &copy);
-                    *send = View::Bytes(copy.slice(0, total as usize));
-                    self.shape.sends = self.shape.recvs.clone();
+                    // Data come in where those to be sent lie: see `detach`.
+                    (*send, self.shape.sends) = (recv.clone(), self.shape.recvs.clone());
+                    self.in_place_exchange = true;
                 }
                 if let Blocks::Even(len) = self.shape.sends {
                     self.shape.len = len;
@@ -84,7 +89,7 @@ impl ExecutionState {
         Ok(())
     }
 
-    fn reduction(&mut self, call: Call) {
+    fn reduction(&mut self, call: &Call) {
         let (ranks, shape) = (u64::from(self.shape.ranks), &mut self.shape);
         if let Operand::Vector { counts, ty, .. } = &call.recv {
             let units = |&count: &u64| if ty.size() == 0 { 0 } else { count };
@@ -94,7 +99,7 @@ impl ExecutionState {
             }
         }
         let kind = call.kind;
-        let ((send, send_count), (recv, recv_count)) = (elements(call.send), elements(call.recv));
+        let ((send, send_count), (recv, recv_count)) = (elements(&call.send), elements(&call.recv));
         let (View::Elements { ty, .. }, count) = (match (&send, &recv) {
             (View::Nothing, _) => (&recv, recv_count),
             _ => (&send, send_count),
@@ -115,11 +120,66 @@ impl ExecutionState {
                 shape.sends = shape.sends.among(shape.group_of(shape.rank), shape.ranks);
             }
         }
-        self.op = call.op.map(|op| (op, ty.clone()));
+        self.op = call.op.clone().map(|op| (op, ty.clone()));
         (self.views[0], self.views[1]) = (send, recv);
     }
 
-    /// What the choice of an algorithm may depend on; `None` where not all ranks know the sizes.
+    /// What is given lies where something else is got: moves it out of the way of what comes in.
+    pub(crate) fn detach(&mut self) {
+        if std::mem::take(&mut self.in_place_exchange) {
+            let total = self.shape.recvs.start(self.shape.ranks);
+            let copy = self.work.spare.take(total);
+            self.views[1].pack((0, total), &copy);
+            self.views[0] = View::Bytes(copy.slice(0, total as usize));
+        }
+    }
+
+    /// What it is about.
+    pub(crate) fn about(&self, kind: Kind) -> About {
+        About::of(kind, &self.shape).with_any(self.op.as_ref().map(|(op, _)| op), self.shape.split > 0)
+    }
+
+    /// The schedule of an algorithm over bytes of the arguments, whose buffers are `bases`, if there is one.
+    pub(crate) fn compile(&self, algorithm: &'static Algorithm, bases: &[Option<Buffer>; 2]) -> Option<Compiled> {
+        let with = match &self.op {
+            None => None,
+            Some((Op::Builtin(op), ty)) => Some(Reduction::new(*op, ty.clone())?),
+            Some((Op::User { .. }, _)) => return None,
+        };
+        let piece = |span: Span| self.piece(span, bases);
+        let compiled = Compiled::new(algorithm, &self.shape, self.about(algorithm.kind), with, piece)?;
+        // In place, what goes over the shared scratch could be overwritten before it is read.
+        (!self.in_place_exchange || compiled.chunks.number == 0).then_some(compiled)
+    }
+
+    /// Where a span lies, if that is in one piece.
+    fn piece(&self, span: Span, bases: &[Option<Buffer>; 2]) -> Option<Piece> {
+        let bytes = |units: u64| units.checked_mul(self.shape.unit);
+        let (buf, at) = match span.buf {
+            Buf::Temp => return None,
+            Buf::SharedScratch => (span.buf, bytes(span.at)? as i64),
+            _ if span.len == 0 => (span.buf, 0),
+            _ => {
+                let (view, _) = self.at(span);
+                if let View::Nothing = self.views[view] {
+                    // A root in place has its own block where it is.
+                    return Some(Piece { buf: span.buf, at: 0, len: 0, elements: 0 });
+                }
+                let memory = self.direct(span)?;
+                // In place, what is given is in the buffer of what is got.
+                let (buf, base) = match (view, bases) {
+                    (0, [Some(base), _]) => (Buf::Send, base),
+                    (_, [_, Some(base)]) => (Buf::Recv, base),
+                    _ => return None,
+                };
+                (buf, memory.address(memory.lo()).wrapping_sub(base.address(0)) as i64)
+            }
+        };
+        let (at, len) = (i32::try_from(at).ok()?, u32::try_from(bytes(span.len)?).ok()?);
+        Some(Piece { buf, at, len, elements: u32::try_from(span.len).ok()? })
+    }
+
+    /// What the choice of an algorithm may depend on; `None` where not all ranks know it.
     pub(crate) fn case(&self, kind: Kind) -> Option<Case> {
         let plain = match &self.op {
             None => !kind.reduces(),
@@ -203,10 +263,11 @@ fn vector(blocks: Vec<Data>) -> (View, Blocks) {
 }
 
 /// The view of an operand in elements, and their number.
-fn elements(operand: Operand) -> (View, u64) {
+fn elements(operand: &Operand) -> (View, u64) {
+    let view = |base: &Buffer, ty: &TypeArc| View::Elements { base: base.clone(), ty: ty.clone() };
     match operand {
-        Operand::Uniform { base, count, ty } => (View::Elements { base, ty }, count),
-        Operand::Vector { base, counts, ty, .. } => (View::Elements { base, ty }, counts.iter().sum()),
+        Operand::Uniform { base, count, ty } => (view(base, ty), *count),
+        Operand::Vector { base, counts, ty, .. } => (view(base, ty), counts.iter().sum()),
         _ => (View::Nothing, 0),
     }
 }

@@ -144,6 +144,26 @@ pub enum Operand {
     },
 }
 
+impl Operand {
+    /// The memory, from the user's address on.
+    pub(crate) fn base(&self) -> Option<Buffer> {
+        match self {
+            Operand::Nothing | Operand::InPlace => None,
+            Operand::Uniform { base, .. } | Operand::Vector { base, .. } | Operand::Wide { base, .. } => {
+                Some(base.clone())
+            }
+        }
+    }
+
+    /// The type of all its elements.
+    pub(crate) fn element_type(&self) -> Option<&TypeArc> {
+        match self {
+            Operand::Uniform { ty, .. } | Operand::Vector { ty, .. } => Some(ty),
+            _ => None,
+        }
+    }
+}
+
 /// A reduction operation.
 #[derive(Clone)]
 pub enum Op {

@@ -71,11 +71,11 @@ impl Side {
 /// How incoming data are combined with the range `with`. The result goes to the range `into`, which is as long, and may
 /// be `with` itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Merge {
+pub struct Merge<R = Span> {
     /// The range that the incoming data are combined with.
-    pub with: Span,
+    pub with: R,
     /// Where the result goes.
-    pub into: Span,
+    pub into: R,
     /// The order of operands.
     pub side: Side,
 }
@@ -131,34 +131,35 @@ impl SubBuffer {
     }
 }
 
-/// One step of a round. `phase` counts the collective's own sequence numbers from 0.
+/// One step of a round, over ranges `R`: of units in an algorithm ([`Span`]), of bytes in a compiled plan. What each step
+/// means is written once, in `execute::step`. `phase` counts the collective's own sequence numbers from 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the doc line of each step explains its fields")]
-pub enum Step {
+pub enum Step<R = Span> {
     /// Sends a message to a rank; `key` tells messages of the pair apart.
-    Send { to: u32, from: Span, key: u32 },
+    Send { to: u32, from: R, key: u32 },
     /// Receives a message from a rank.
-    Recv { from: u32, into: Span, key: u32 },
+    Recv { from: u32, into: R, key: u32 },
     /// Receives a message from a rank and combines it with a range.
-    RecvReduce { from: u32, merge: Merge, key: u32 },
+    RecvReduce { from: u32, merge: Merge<R>, key: u32 },
     /// `into = from op into`.
-    Reduce { from: Span, into: Span },
+    Reduce { from: R, into: R },
     /// `into = from`. In place, a copy from [`Buf::Send`] to [`Buf::Recv`] does nothing: the data are there already.
-    Copy { from: Span, into: Span },
+    Copy { from: R, into: R },
     /// Publishes a range to all ranks, once they have acknowledged what the phase's cell held before.
-    Publish { from: Span, phase: u32, form: Form },
+    Publish { from: R, phase: u32, form: Form },
     /// Puts a block, or its length alone, into a sub-buffer of this rank's cell of the phase, once all ranks have
     /// acknowledged what the cell held before. Others see it when this rank publishes.
-    Pack { from: Span, phase: u32, sub_buffer: SubBuffer },
+    Pack { from: R, phase: u32, sub_buffer: SubBuffer },
     /// Copies the block that a rank packed into a sub-buffer, once that rank has published; the block must be as long
     /// as `into`.
-    Unpack { rank: u32, phase: u32, sub_buffer: SubBuffer, into: Span },
+    Unpack { rank: u32, phase: u32, sub_buffer: SubBuffer, into: R },
     /// Waits until a rank has published.
     Await { rank: u32, phase: u32 },
     /// Copies from unit `at` on of what a rank published, once it has published.
-    Get { rank: u32, phase: u32, at: u64, into: Span },
+    Get { rank: u32, phase: u32, at: u64, into: R },
     /// Combines with a range what a rank published, from unit `at` on, once it has published.
-    GetReduce { rank: u32, phase: u32, at: u64, merge: Merge },
+    GetReduce { rank: u32, phase: u32, at: u64, merge: Merge<R> },
     /// Acknowledges the phase: this rank reads nothing more of it, nor of the phases before it.
     Ack { phase: u32 },
     /// Waits until a rank has acknowledged the phase.
@@ -166,6 +167,84 @@ pub enum Step {
     /// Waits until all ranks have acknowledged what earlier collectives had in those sections of the shared scratch
     /// that chunk 0 or 1 of this one takes.
     WaitReuse { chunk: u32 },
+}
+
+/// What has to be so before a rank can carry a step out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Guard {
+    /// Nothing.
+    Free,
+    /// All ranks have acknowledged what the cell of this phase held before.
+    CellFree(u32),
+    /// The rank has published the phase.
+    Published(u32, u32),
+    /// The rank has acknowledged the phase.
+    Acked(u32, u32),
+    /// All ranks are through with what went through the place of this chunk before.
+    Reusable(u32),
+    /// The message has come from the rank, or gone to it.
+    Message(u32),
+}
+
+impl<R: Copy> Step<R> {
+    /// What has to be so before it can be carried out. Steps that need shared buffers also need this rank's turn:
+    /// it must be through with all collectives before.
+    #[inline(always)]
+    pub(crate) fn guard(&self) -> Guard {
+        match *self {
+            Step::Send { to: peer, .. } | Step::Recv { from: peer, .. } | Step::RecvReduce { from: peer, .. } => {
+                Guard::Message(peer)
+            }
+            Step::Copy { .. } | Step::Reduce { .. } | Step::Ack { .. } => Guard::Free,
+            Step::Publish { phase, .. } | Step::Pack { phase, .. } => Guard::CellFree(phase),
+            Step::Unpack { rank, phase, .. }
+            | Step::Await { rank, phase }
+            | Step::Get { rank, phase, .. }
+            | Step::GetReduce { rank, phase, .. } => Guard::Published(rank, phase),
+            Step::WaitAck { rank, phase } => Guard::Acked(rank, phase),
+            Step::WaitReuse { chunk } => Guard::Reusable(chunk),
+        }
+    }
+
+    /// The range that it moves data from or to, of those that another rank has to do with.
+    pub(crate) fn range(&self) -> Option<R> {
+        match *self {
+            Step::Send { from, .. } | Step::Publish { from, .. } | Step::Pack { from, .. } => Some(from),
+            Step::Recv { into, .. } | Step::Unpack { into, .. } | Step::Get { into, .. } => Some(into),
+            Step::RecvReduce { merge, .. } | Step::GetReduce { merge, .. } => Some(merge.into),
+            _ => None,
+        }
+    }
+
+    /// The same step over other ranges: `unit` of the new units for each old one. `None` if one of its ranges has no
+    /// counterpart.
+    pub(crate) fn over<T>(&self, unit: u64, mut range: impl FnMut(R) -> Option<T>) -> Option<Step<T>> {
+        let merge = |Merge { with, into, side }, range: &mut dyn FnMut(R) -> Option<T>| {
+            Some(Merge { with: range(with)?, into: range(into)?, side })
+        };
+        Some(match *self {
+            Step::Send { to, from, key } => Step::Send { to, from: range(from)?, key },
+            Step::Recv { from, into, key } => Step::Recv { from, into: range(into)?, key },
+            Step::RecvReduce { from, merge: m, key } => {
+                Step::RecvReduce { from, merge: merge(m, &mut range)?, key }
+            }
+            Step::Reduce { from, into } => Step::Reduce { from: range(from)?, into: range(into)? },
+            Step::Copy { from, into } => Step::Copy { from: range(from)?, into: range(into)? },
+            Step::Publish { from, phase, form } => Step::Publish { from: range(from)?, phase, form },
+            Step::Pack { from, phase, sub_buffer } => Step::Pack { from: range(from)?, phase, sub_buffer },
+            Step::Unpack { rank, phase, sub_buffer, into } => {
+                Step::Unpack { rank, phase, sub_buffer, into: range(into)? }
+            }
+            Step::Await { rank, phase } => Step::Await { rank, phase },
+            Step::Get { rank, phase, at, into } => Step::Get { rank, phase, at: at * unit, into: range(into)? },
+            Step::GetReduce { rank, phase, at, merge: m } => {
+                Step::GetReduce { rank, phase, at: at * unit, merge: merge(m, &mut range)? }
+            }
+            Step::Ack { phase } => Step::Ack { phase },
+            Step::WaitAck { rank, phase } => Step::WaitAck { rank, phase },
+            Step::WaitReuse { chunk } => Step::WaitReuse { chunk },
+        })
+    }
 }
 
 /// The steps of one round, while an algorithm makes them.

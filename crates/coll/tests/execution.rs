@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use banyan_coll::{
     Algorithm, Attempt, Call, Fault, Kind, Needs, Op, Operand, Overrides, PlanCache, SharedCaps, Topology,
-    Tuning, UserOp, attempt, start,
+    Tuning, UserOp, begin, start,
 };
 use banyan_datatype::op::Builtin;
 use banyan_datatype::{Data, Datatype};
@@ -453,29 +453,20 @@ fn try_out(algorithm: Option<&Algorithm>, trial: Trial) {
     for ((rank, prepared), plans) in (0..).zip(&prepared).zip(&mut plans) {
         let (mut started, mut done) = (vec![], vec![]);
         for prepared in prepared {
-            let attempted = match net.random.one_in(2) {
+            let call = prepared.call.clone();
+            let attempt = match net.random.one_in(2) {
                 true => {
                     let mut polls = net.random.below(4);
                     let mut poll_again = || polls.checked_sub(1).map(|left| polls = left).is_some();
-                    attempt(
-                        &prepared.call,
-                        None,
-                        plans,
-                        &tuning,
-                        &mut Port { net: &mut net, rank },
-                        &mut poll_again,
-                    )
+                    let mut port = Port { net: &mut net, rank };
+                    begin(call, None, plans, &tuning, topology.shared.is_some().then_some(&mut port), &mut poll_again)
                 }
-                false => None,
+                false => Attempt::Pending(start(call, plans, &tuning)),
             };
-            done.push(match attempted {
-                Some(Attempt::Over(result)) => Some(result.map_err(|fault| *fault)),
-                Some(Attempt::Pending(execution)) => {
+            done.push(match attempt {
+                Attempt::Over(result) => Some(result.map_err(|fault| *fault)),
+                Attempt::Pending(execution) => {
                     started.push(execution);
-                    None
-                }
-                None => {
-                    started.push(start(prepared.call.clone(), plans, &tuning));
                     None
                 }
             });

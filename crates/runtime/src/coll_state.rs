@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
 use banyan_coll::{self as coll, Attempt, Call, Difference, Execution, Ledger, Lists, PlanCache, Signature};
-use banyan_memory::{Address, Buffer, EngineGuard};
+use banyan_memory::{Address, Buffer};
 use banyan_shm::{Arena, Published};
 use banyan_transport::Peer;
 
@@ -142,13 +142,9 @@ impl CollState {
             None => self.enter(&mut engine),
         };
         let CollSequence { plans, .. } = engine.coll_sequences.at(index);
-        let attempt = self.shared().and_then(|mut shared| {
-            coll::attempt(&call, signature, plans, &self.rt.tuning, &mut shared, &mut || spins.spend())
-        });
-        match attempt {
-            Some(attempt) => self.attempted(&mut engine, attempt, &mut spins),
-            None => self.start_execution(engine, index, call, spins),
-        }
+        let mut shared = self.shared();
+        let attempt = coll::begin(call, signature, plans, &self.rt.tuning, shared.as_mut(), &mut || spins.spend());
+        self.attempted(&mut engine, attempt, &mut spins)
     }
 
     /// Starts a collective by the plan of an earlier call with the same arguments, for a caller that waits for it; `None`:
@@ -203,20 +199,6 @@ impl CollState {
             Attempt::Over(Err(fault)) => Err(engine.fail_for_all(self, None, &fault)),
             Attempt::Pending(execution) => engine.start_coll(self, execution, spins),
         }
-    }
-
-    /// Starts a collective that cannot be tried on the spot.
-    #[inline(never)]
-    fn start_execution(
-        self: &Arc<Self>,
-        mut engine: EngineGuard<'_, Engine>,
-        index: u32,
-        call: Call,
-        mut spins: SpinBudget,
-    ) -> Result<Option<CollId>> {
-        let CollSequence { plans, .. } = engine.coll_sequences.at(index);
-        let execution = coll::start(call, plans, &self.rt.tuning);
-        engine.start_coll(self, execution, &mut spins)
     }
 
     #[cold]

@@ -1,10 +1,11 @@
 //! [`Execution`]: carries a schedule out, driven by its owner.
 
-pub(crate) mod compiled;
 pub(crate) mod contiguous;
-mod merge;
-pub(crate) mod run;
-mod shared;
+mod packed;
+pub(crate) mod plan;
+mod run;
+mod seqs;
+mod step;
 mod waits;
 
 use std::sync::Arc;
@@ -12,15 +13,16 @@ use std::sync::Arc;
 use banyan_datatype::{Data, TypeArc};
 use banyan_memory::Buffer;
 
-use self::compiled::CompiledPlan;
-use self::merge::Incoming;
-use self::run::Cursor;
+use self::packed::{Incoming, Packed};
+use self::plan::Plan;
+use self::step::{Tried, local, step};
 use crate::view::{Spare, View};
 use crate::{
     ALL, Algorithm, Fault, Key, Merge, Messenger, Needs, Op, OpId, Round, Shape, Span, Step, UserOp,
 };
 
-pub(crate) use self::shared::SeqWindow;
+pub(crate) use self::run::Cursor;
+pub(crate) use self::seqs::SeqWindow;
 
 /// A collective under way at this rank. Its owner calls [`Execution::advance`] until it is done; no method of it
 /// waits.
@@ -88,10 +90,12 @@ pub(crate) struct ExecutionState {
     pub(crate) views: [View; 4],
     /// Where Send starts in Recv, if the call is in place.
     pub(crate) in_place: Option<u64>,
+    /// In place, where the same memory holds what goes to other ranks and what comes from them.
+    pub(crate) in_place_exchange: bool,
     /// The operation, and the type of the elements, if it reduces.
     pub(crate) op: Option<(Op, TypeArc)>,
     /// The plan that `cursor` runs along; `None` without one, and once it has run to its end.
-    pub(crate) plan: Option<Arc<CompiledPlan>>,
+    pub(crate) plan: Option<Arc<Plan>>,
     pub(crate) work: Work,
     /// The next round.
     pub(crate) next: u32,
@@ -130,6 +134,7 @@ impl Default for ExecutionState {
             cursor: Cursor::default(),
             views: [const { View::Nothing }; 4],
             in_place: None,
+            in_place_exchange: false,
             op: None,
             plan: None,
             work: Work::default(),
@@ -145,9 +150,9 @@ impl Default for ExecutionState {
 impl ExecutionState {
     /// Gets ready for the next collective, when this one is done.
     pub(crate) fn reset(&mut self) {
-        (self.plan, self.in_place, self.op) = (None, None, None);
-        // The rest is set only where an execution does not run along a compiled plan.
-        if self.shape.ranks > 0 {
+        (self.plan, self.in_place, self.in_place_exchange, self.op) = (None, None, false, None);
+        // The rest is set only where a call is bound, and not repeated along a compiled plan.
+        if self.shape != Shape::NOTHING {
             self.clear();
         }
         let [send, recv, ..] = &mut self.views;
@@ -238,13 +243,6 @@ impl Job {
     }
 }
 
-/// What trying a step led to.
-enum Tried {
-    Over,
-    NotYet,
-    Job(Job),
-}
-
 impl ExecutionState {
     fn advance(&mut self, io: &mut impl Messenger) -> Advance {
         if self.job.is_some() {
@@ -261,8 +259,8 @@ impl ExecutionState {
             self.views[3] = View::shared(shared.scratch(), self.op.as_ref().map(|(_, ty)| ty));
         }
         if let Some(fault) = self.refused.take() {
-            if let Some(plan) = &self.plan {
-                self.phases = plan.phases;
+            if let Some(compiled) = self.plan.as_ref().and_then(|plan| plan.compiled.as_ref()) {
+                self.phases = compiled.phases;
             }
             // A call that fails acknowledges its sequence numbers, too: it waits for its turn like any other.
             if io.shared().is_some_and(|shared| !self.cursor.seqs.turn(shared)) {
@@ -350,31 +348,24 @@ impl ExecutionState {
         Ok(None)
     }
 
-    fn try_step(&mut self, index: usize, io: &mut impl Messenger) -> Result<Tried, Fault> {
+    fn try_step(&mut self, index: usize, io: &mut impl Messenger) -> Result<Tried<Job>, Fault> {
         match self.work.round.steps[index] {
             Step::Send { to, from, key } => self.send(index, to, from, key, io),
             Step::Recv { from, into, key } => self.receive(index, from, into, None, key, io),
             Step::RecvReduce { from, merge, key } => {
                 self.receive(index, from, merge.into, Some(merge), key, io)
             }
-            Step::Copy { from, into } => {
-                self.copy(from, into);
-                Ok(Tried::Over)
-            }
-            Step::Reduce { from, into } => {
-                let (buf, at) = self.at(from);
-                let (input, inout) = (self.views[buf].elements(at), self.elements(into));
-                self.combine(index, input, inout, into.len, None)
-            }
-            step => {
-                let Some(shared) = io.shared() else {
-                    unreachable!("shared forms are chosen with CICO buffers")
-                };
-                // One collective after the other: other ranks draw conclusions from a sequence number that rest on this order.
+            next @ (Step::Copy { .. } | Step::Reduce { .. }) => local(&next, &mut Packed { state: self, index }),
+            next => {
+                let Some(shared) = io.shared() else { unreachable!("its algorithm is chosen with shared buffers") };
+                // Only one collective at a time: what other ranks conclude from a sequence number rests on it.
                 if !self.cursor.seqs.turn(shared) {
                     return Ok(Tried::NotYet);
                 }
-                self.shared_step(index, step, shared)
+                let mut seqs = self.cursor.seqs;
+                let tried = step(&next, &mut Packed { state: self, index }, &mut seqs, shared);
+                self.cursor.seqs = seqs;
+                tried
             }
         }
     }
@@ -386,7 +377,7 @@ impl ExecutionState {
         from: Span,
         key: u32,
         io: &mut impl Messenger,
-    ) -> Result<Tried, Fault> {
+    ) -> Result<Tried<Job>, Fault> {
         if let StepState::AwaitMessage(op, _) = *self.work.state(index) {
             let Some(result) = io.poll(op) else { return Ok(Tried::NotYet) };
             if let StepState::AwaitMessage(_, Some(stage)) = self.work.change(index, StepState::Open) {
@@ -423,7 +414,7 @@ impl ExecutionState {
         merge: Option<Merge>,
         key: u32,
         io: &mut impl Messenger,
-    ) -> Result<Tried, Fault> {
+    ) -> Result<Tried<Job>, Fault> {
         if let StepState::Open = self.work.state(index) {
             let (data, stage) = self.landing(into, merge);
             let op = io.recv(from, self.key(key), &data);

@@ -1,7 +1,8 @@
 //! Which ranks a collective waits for that does not get on, and how a note from another rank ends it.
 
 use super::{Execution, ExecutionState, StepState};
-use crate::{Fault, Messenger, OpId, Span, Step};
+use crate::schedule::Guard;
+use crate::{Fault, Messenger, OpId, Step};
 
 /// What a step waits for.
 #[derive(Clone, Copy, Debug)]
@@ -67,23 +68,19 @@ impl ExecutionState {
                 StepState::AwaitMessage(op, _) => Some(*op),
                 StepState::Open => None,
             };
-            self.awaited(step).into_iter().for_each(|awaited| each(awaited, op));
+            awaited(step, |span| span.len * self.shape.unit).into_iter().for_each(|awaited| each(awaited, op));
         }
     }
+}
 
-    fn awaited(&self, step: &Step) -> Option<Awaited> {
-        let bytes = |span: Span| span.len * self.shape.unit;
-        Some(match *step {
-            Step::Send { to, from, .. } => Awaited::To(to, bytes(from)),
-            Step::Recv { from, into, .. } => Awaited::From(from, bytes(into)),
-            Step::RecvReduce { from, merge, .. } => Awaited::From(from, bytes(merge.into)),
-            Step::Unpack { rank, into, .. } | Step::Get { rank, into, .. } => {
-                Awaited::From(rank, bytes(into))
-            }
-            Step::GetReduce { rank, merge, .. } => Awaited::From(rank, bytes(merge.into)),
-            Step::Await { rank, .. } | Step::WaitAck { rank, .. } => Awaited::From(rank, 0),
-            Step::Publish { .. } | Step::Pack { .. } | Step::WaitReuse { .. } => Awaited::All,
-            Step::Copy { .. } | Step::Reduce { .. } | Step::Ack { .. } => return None,
-        })
-    }
+/// What a rank waits for at a step, if that needs another rank.
+pub(super) fn awaited<R: Copy>(step: &Step<R>, bytes: impl Fn(R) -> u64) -> Option<Awaited> {
+    let bytes = || step.range().map_or(0, &bytes);
+    Some(match (step.guard(), step) {
+        (Guard::Message(to), Step::Send { .. }) => Awaited::To(to, bytes()),
+        (Guard::Message(rank) | Guard::Published(rank, _), _) => Awaited::From(rank, bytes()),
+        (Guard::Acked(rank, _), _) => Awaited::From(rank, 0),
+        (Guard::CellFree(_) | Guard::Reusable(_), _) => Awaited::All,
+        (Guard::Free, _) => return None,
+    })
 }

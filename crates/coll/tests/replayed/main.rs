@@ -6,8 +6,8 @@ mod scenario;
 mod world;
 
 use banyan_coll::{
-    ArgKind, Attempt, Execution, Kind, Lists, Overrides, PlanCache, SharedCaps, Topology, Tuning, attempt,
-    replay, start,
+    ArgKind, Attempt, Execution, Kind, Lists, Overrides, PlanCache, SharedCaps, Topology, Tuning, begin,
+    replay,
 };
 use banyan_datatype::op::Builtin;
 use banyan_memory::HeapBuffer;
@@ -24,7 +24,7 @@ struct World {
 
 impl World {
     fn new(ranks: u32) -> World {
-        const INLINE: usize = 4096;
+        const INLINE: usize = 1 << 13;
         const SCRATCH: usize = 1 << 16;
         let shared = Some(SharedCaps { inline: INLINE as u64, single_copy: true, scratch: SCRATCH as u64 });
         let topology = Topology { ranks, one_node: true, cores: 64, per_node: ranks, shared };
@@ -47,12 +47,8 @@ impl World {
             let (attempt, replayed) = self.attempt(rank, arguments);
             replays += u32::from(replayed);
             executions.push(match attempt {
-                Some(Attempt::Over(result)) => result.map(|()| vec![]).unwrap(),
-                Some(Attempt::Pending(execution)) => vec![execution],
-                None => {
-                    let plans = &mut self.plans[rank as usize];
-                    vec![start(arguments.call.clone(), plans, &self.tuning)]
-                }
+                Attempt::Over(result) => result.map(|()| vec![]).unwrap(),
+                Attempt::Pending(execution) => vec![execution],
             });
         }
         for result in run(&mut self.net, &mut executions).concat() {
@@ -69,17 +65,21 @@ impl World {
     }
 
     /// Attempts the call as the runtime does, and says whether it was replayed.
-    fn attempt(&mut self, rank: u32, arguments: &Arguments) -> (Option<Attempt>, bool) {
+    fn attempt(&mut self, rank: u32, arguments: &Arguments) -> (Attempt, bool) {
         let plans = &mut self.plans[rank as usize];
         let mut polls = self.net.random.below(4);
         let mut poll_again = || polls.checked_sub(1).map(|left| polls = left).is_some();
         let mut port = Port { net: &mut self.net, rank };
         let addresses = arguments.signature.buffers.map(|buffer| buffer.0);
         match plans.replayable(arguments.signature, &arguments.lists) {
-            Some(index) => (replay(index, addresses, plans, &mut port, &mut poll_again), true),
+            Some(index) => {
+                let attempt = replay(index, addresses, plans, &mut port, &mut poll_again);
+                (attempt.expect("it is there"), true)
+            }
             None => {
                 let signature = Some((arguments.signature, &arguments.lists as &dyn Lists));
-                (attempt(&arguments.call, signature, plans, &self.tuning, &mut port, &mut poll_again), false)
+                let call = arguments.call.clone();
+                (begin(call, signature, plans, &self.tuning, Some(&mut port), &mut poll_again), false)
             }
         }
     }
@@ -169,7 +169,7 @@ fn other_operations() {
 #[test]
 fn other_roots() {
     try_out(&FEW, |kind| kind.rooted(), true, |one| [one, Scenario { root: 1, ..one }]);
-    try_out(&[33], |kind| kind.rooted(), true, |one| [one, Scenario { root: APART as u32, ..one }]);
+    try_out(&[65], |kind| kind.rooted(), true, |one| [one, Scenario { root: APART as u32, ..one }]);
     // Root and count change places.
     try_out(
         &[5],
@@ -220,8 +220,7 @@ fn wrong_buffers_are_not_replayed() {
     for kind in all_kinds() {
         let (mut world, scenario) = (World::new(2), Scenario::new(kind, 2));
         let replays: Vec<u32> = (0..3).map(|_| world.carry_out(&scenario)).collect();
-        // A call that is made for the first time may never be made again: it is kept from the second time on.
-        assert_eq!(replays, [0, 0, 2], "{kind:?}");
+        assert_eq!(replays, [0, 2, 2], "{kind:?}");
         let arguments = scenario.arguments(1, 0);
         let replayable = |buffers| {
             let mut signature = arguments.signature;

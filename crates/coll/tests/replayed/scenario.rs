@@ -9,7 +9,7 @@ use crate::world::Random;
 
 /// How far handles of one kind are apart. The sums of the arguments of two calls that differ in one handle then differ by a
 /// multiple of the entries of the replay cache, so that both calls go to the same entry.
-pub(crate) const APART: u64 = 32;
+pub(crate) const APART: u64 = 64;
 
 /// Types of elements.
 #[derive(Clone, Copy, PartialEq, Debug)]

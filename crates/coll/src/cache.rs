@@ -1,0 +1,285 @@
+//! [`PlanCache`]: what a communicator keeps between its collectives. [`begin`] begins one, [`replay`] one whose arguments are
+//! known.
+
+use std::sync::Arc;
+
+use banyan_memory::{Address, Buffer};
+
+use crate::execute::plan::{Compiled, Plan};
+use crate::execute::{Cursor, ExecutionState, SeqWindow};
+use crate::ledger::{About, Ledger, Used};
+use crate::sections::Sections;
+use crate::signature::{CallLists, Description, Key, lasts};
+use crate::view::View;
+use crate::{
+    Algorithm, Call, Chunks, Execution, Fault, Kind, Lists, Operand, SharedBuffers, Signature, Topology, Tuning,
+    between,
+};
+
+/// What a communicator keeps between its collectives: one per communicator and rank.
+#[derive(Debug)]
+pub struct PlanCache {
+    topology: Topology,
+    /// As in [`Shape`](crate::Shape).
+    split: u32,
+    epoch: EpochState,
+    /// By [`Key::place`]; none until there is one.
+    plans: Vec<Option<Arc<Plan>>>,
+    /// Ready for the next executions.
+    idle: Vec<Execution>,
+}
+
+/// Where a communicator is in the order of sequence numbers.
+#[derive(Debug)]
+struct EpochState {
+    rank: u32,
+    ranks: u32,
+    /// The next sequence number of the shared buffers. All ranks start their collectives in one order and choose alike,
+    /// so they count alike.
+    seq: u64,
+    sections: Sections,
+    /// All ranks have acknowledged the sequence numbers up to this one, as far as is known here. (Not beside `seq`: both were
+    /// written just now, and to be read as one they would first have to leave, behind the message.)
+    floor: u64,
+    ledger: Ledger,
+}
+
+impl EpochState {
+    /// The sequence numbers of the next collective, which has so many phases, and chunks on the shared scratch.
+    #[inline(always)]
+    fn take(&mut self, about: About, used: Used, phases: u32, chunks: Chunks) -> SeqWindow {
+        let tag = self.ledger.enter(about, used);
+        let allotment = self.sections.take(chunks, (self.seq, phases));
+        let seqs = SeqWindow::new((self.rank, self.ranks), (self.seq, tag), self.floor, allotment);
+        self.seq += u64::from(phases);
+        seqs
+    }
+
+    /// Those of the next collective, if that is its plan.
+    #[inline(always)]
+    fn next(&mut self, Compiled { about, used, phases, chunks, .. }: &Compiled) -> SeqWindow {
+        self.take(*about, *used, *phases, *chunks)
+    }
+
+    /// What a collective has found out.
+    #[inline]
+    fn learn(&mut self, seqs: &SeqWindow) {
+        self.floor = self.floor.max(seqs.floor);
+    }
+}
+
+impl PlanCache {
+    /// Places for plans: programs go around some roots and sizes.
+    const PLACES: usize = 64;
+
+    /// For `rank` of a new communicator.
+    pub fn new(rank: u32, topology: Topology) -> PlanCache {
+        let (ranks, ledger) = (topology.ranks, Ledger::new(rank));
+        let epoch = EpochState { rank, ranks, seq: 1, floor: 0, sections: Sections::default(), ledger };
+        PlanCache { topology, split: 0, epoch, plans: vec![], idle: vec![] }
+    }
+
+    /// The same for an intercommunicator: its ranks are those of both groups, with the `split` ranks of the one whose
+    /// first rank is the lower process before the others. They need no shared buffers.
+    pub fn between(rank: u32, topology: Topology, split: u32) -> PlanCache {
+        PlanCache { split, ..PlanCache::new(rank, Topology { shared: None, ..topology }) }
+    }
+
+    /// What all ranks know.
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// Takes back what an execution that is done had allocated, for the next one.
+    pub fn recycle(&mut self, mut execution: Execution) {
+        self.epoch.learn(&execution.0.cursor.seqs);
+        if self.idle.len() < 2 {
+            execution.0.reset();
+            self.idle.push(execution);
+        }
+    }
+
+    /// What is known of the communicator's calls.
+    pub fn ledger(&mut self) -> &mut Ledger {
+        &mut self.epoch.ledger
+    }
+
+    /// The same, when there are no more calls: ranks that are still in one of them may ask.
+    pub fn into_ledger(self) -> Ledger {
+        self.epoch.ledger.close()
+    }
+
+    /// Where the compiled plan for these arguments is kept, for [`replay`]. All checks of arguments are in it.
+    #[inline(always)]
+    pub fn replayable(&self, signature: Signature, lists: &impl Lists) -> Option<usize> {
+        let key = signature.key();
+        let place = key.place(Self::PLACES);
+        match self.plans.get(place) {
+            Some(Some(plan)) if plan.compiled.is_some() && plan.description.is_of(key, lists) => Some(place),
+            _ => None,
+        }
+    }
+
+    fn find(&self, key: Key, lists: &dyn Lists) -> Option<&Arc<Plan>> {
+        let plan = self.plans.get(key.place(Self::PLACES))?.as_ref()?;
+        plan.description.is_of(key, lists).then_some(plan)
+    }
+}
+
+/// What became of the [beginning](begin) of a collective.
+pub enum Attempt {
+    /// It is over.
+    Over(Result<(), Box<Fault>>),
+    /// It has begun, and would have to wait now.
+    Pending(Execution),
+}
+
+/// Begins a collective; `asked` are the arguments that its call was made of. If its plan is compiled it goes as far as the other
+/// ranks have come while this one polls on while `keep_polling` says so, which may pause first.
+pub fn begin(
+    call: Call,
+    asked: Option<(Signature, &dyn Lists)>,
+    plans: &mut PlanCache,
+    tuning: &Tuning,
+    shared: Option<&mut impl SharedBuffers>,
+    keep_polling: &mut impl FnMut() -> bool,
+) -> Attempt {
+    let mut execution = prepare(call, asked, plans, tuning);
+    match shared.and_then(|shared| execution.0.run(shared, keep_polling)) {
+        None => Attempt::Pending(execution),
+        Some(result) => {
+            plans.recycle(execution);
+            Attempt::Over(result)
+        }
+    }
+}
+
+/// As [`begin`], but nothing is sent or looked at before the first [`Execution::advance`].
+pub fn start(call: Call, plans: &mut PlanCache, tuning: &Tuning) -> Execution {
+    prepare(call, None, plans, tuning)
+}
+
+fn prepare(
+    call: Call,
+    asked: Option<(Signature, &dyn Lists)>,
+    plans: &mut PlanCache,
+    tuning: &Tuning,
+) -> Execution {
+    let of_call = CallLists(&call);
+    let described = match asked.filter(|_| lasts(&call)) {
+        _ if plans.split > 0 => None,
+        Some((signature, lists)) => Some((signature.key(), lists)),
+        None => Key::of(&call).map(|key| (key, &of_call as &dyn Lists)),
+    };
+    let mut execution = ready(&mut plans.idle);
+    let mut plan = described.and_then(|(key, lists)| plans.find(key, lists).cloned());
+    if plan.as_ref().is_none_or(|plan| plan.compiled.is_none()) {
+        execution.0.bind(&call, plans.epoch.rank, plans.split, &plans.topology);
+        if let (None, Some((key, _)), None) = (&plan, described, &execution.0.refused) {
+            plan = Some(plans.work_out(key, &call, &execution.0, tuning));
+        }
+    }
+    let chosen = plan.as_ref().map(|plan| plan.algorithm);
+    match plan.filter(|plan| plan.compiled.is_some()) {
+        Some(plan) => {
+            let buffers = [&call.send, &call.recv].map(|operand| operand.base().unwrap_or_else(Buffer::empty));
+            plans.along(&mut execution.0, plan, buffers);
+        }
+        None => plans.by_rounds(&mut execution.0, call.kind, chosen, tuning),
+    }
+    execution.0.number = plans.epoch.ledger.last();
+    execution
+}
+
+/// Begins a collective whose plan is [known](PlanCache::replayable) to be at that place.
+#[inline(always)]
+pub fn replay(
+    place: usize,
+    [send, recv]: [Address; 2],
+    plans: &mut PlanCache,
+    shared: &mut impl SharedBuffers,
+    keep_polling: &mut impl FnMut() -> bool,
+) -> Option<Attempt> {
+    let PlanCache { plans, epoch, idle, .. } = plans;
+    let plan = plans.get(place)?.as_ref()?;
+    let compiled = plan.compiled.as_ref()?;
+    let (send, recv) = (send.within(plan.bounds[0]), recv.within(plan.bounds[1]));
+    let mut cursor = Cursor::new(epoch.next(compiled));
+    Some(match cursor.run(plan, compiled, [&send, &recv], shared, keep_polling) {
+        Some(result) => {
+            epoch.learn(&cursor.seqs);
+            Attempt::Over(result)
+        }
+        None => Attempt::Pending(follow(idle, plan, [send, recv], cursor, epoch.ledger.last())),
+    })
+}
+
+/// An execution of a call that has come so far.
+#[cold]
+fn follow(
+    idle: &mut Vec<Execution>,
+    plan: &Arc<Plan>,
+    buffers: [Buffer; 2],
+    cursor: Cursor,
+    number: u64,
+) -> Execution {
+    let mut execution = ready(idle);
+    execution.0.adopt(plan.clone(), buffers);
+    (execution.0.cursor, execution.0.number) = (cursor, number);
+    execution
+}
+
+/// An execution that is ready to be used.
+fn ready(idle: &mut Vec<Execution>) -> Execution {
+    idle.pop().unwrap_or_else(|| Execution(Box::default()))
+}
+
+impl PlanCache {
+    /// Chooses how to carry out such calls, and keeps it. `bound` is one of them.
+    #[cold]
+    fn work_out(&mut self, key: Key, call: &Call, bound: &ExecutionState, tuning: &Tuning) -> Arc<Plan> {
+        let algorithm = tuning.choose(call.kind, bound.case(call.kind), bound.shape.commutative, &self.topology);
+        let bases = [&call.send, &call.recv].map(Operand::base);
+        let compiled = bound.compile(algorithm, &bases);
+        let bounds = bases.map(|base| base.unwrap_or_else(Buffer::empty).bounds());
+        let plan = Arc::new(Plan { description: Description::new(key, call), bounds, algorithm, compiled });
+        self.plans.resize(Self::PLACES, None);
+        self.plans[key.place(Self::PLACES)] = Some(plan.clone());
+        plan
+    }
+
+    /// Gets a call ready to go along its plan.
+    fn along(&mut self, state: &mut ExecutionState, plan: Arc<Plan>, buffers: [Buffer; 2]) {
+        if let Some(compiled) = &plan.compiled {
+            state.cursor = Cursor::new(self.epoch.next(compiled));
+        }
+        state.adopt(plan, buffers);
+    }
+
+    /// Gets a call that is bound ready to go round by round.
+    fn by_rounds(
+        &mut self,
+        state: &mut ExecutionState,
+        kind: Kind,
+        chosen: Option<&'static Algorithm>,
+        tuning: &Tuning,
+    ) {
+        state.detach();
+        let algorithm = match (self.split, chosen) {
+            (0, Some(chosen)) => chosen,
+            (0, None) => tuning.choose(kind, state.case(kind), state.shape.commutative, &self.topology),
+            _ => between(kind).expect("there are no scans between groups"),
+        };
+        state.algorithm = algorithm;
+        state.rounds = (algorithm.rounds)(&state.shape);
+        let (temp, ty) = ((algorithm.temp)(&state.shape), state.op.as_ref().map(|(_, ty)| ty));
+        if temp > 0 {
+            state.views[2] = View::private(temp, ty, &mut state.work.spare);
+        }
+        let (chunks, phases) = ((algorithm.chunks)(&state.shape), (algorithm.phases)(&state.shape));
+        let about = state.about(kind);
+        let used = Used::of(about, phases, chunks.number);
+        state.cursor = Cursor::new(self.epoch.take(about, used, phases, chunks));
+        state.phases = phases;
+    }
+}

@@ -1,0 +1,91 @@
+//! [`Plan`]: what was worked out for a call, for the next one that is described alike: the algorithm and, if its operands lie in
+//! memory as they are packed, all rounds of the schedule as one flat list of steps on bytes of the arguments.
+
+use banyan_datatype::TypeArc;
+use banyan_memory::Bounds;
+
+use super::contiguous::{Piece, Reduction};
+use crate::ledger::{About, Used};
+use crate::sections::Cut;
+use crate::signature::Description;
+use crate::{Algorithm, Chunks, Form, Merge, Needs, Round, Shape, Side, Span, Step};
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// The calls that it is for.
+    pub(crate) description: Description,
+    /// The bounds of the arguments' buffers, from their addresses on.
+    pub(crate) bounds: [Bounds; 2],
+    /// What was chosen.
+    pub(crate) algorithm: &'static Algorithm,
+    /// `None` if it goes by rounds: see [`Compiled::new`].
+    pub(crate) compiled: Option<Compiled>,
+}
+
+/// A schedule that is compiled.
+#[derive(Debug)]
+pub(crate) struct Compiled {
+    pub(crate) phases: u32,
+    pub(crate) chunks: Chunks,
+    /// What such calls are about.
+    pub(crate) about: About,
+    /// What they do to those after them.
+    pub(crate) used: Used,
+    /// The shared scratch, in bytes.
+    pub(super) cut: Cut,
+    pub(crate) with: Option<Reduction<TypeArc>>,
+    pub(super) steps: Vec<Step<Piece>>,
+}
+
+/// Ranks up to which schedules are compiled: they are as long as there are ranks (256: some KiB each; by rounds a barrier of
+/// 256 takes 4 ms, compiled 0.9).
+const RANKS: u32 = 256;
+
+/// Rounds up to which schedules are compiled: longer ones have more to do than to make their rounds.
+const ROUNDS: u32 = 512;
+
+impl Compiled {
+    /// The schedule of an algorithm at a rank, with each of its ranges as a `piece`. `None` if it has too many rounds or ranks,
+    /// or steps that cannot be over in the order in which they stand (messages), or that need memory of their own (temporaries,
+    /// what others expose and this rank combines, operands on the left of what comes in).
+    pub(crate) fn new(
+        algorithm: &'static Algorithm,
+        shape: &Shape,
+        about: About,
+        with: Option<Reduction<TypeArc>>,
+        mut piece: impl FnMut(Span) -> Option<Piece>,
+    ) -> Option<Compiled> {
+        let rounds = (algorithm.rounds)(shape);
+        if algorithm.needs == Needs::Messages || shape.ranks > RANKS || rounds > ROUNDS {
+            return None;
+        }
+        let (mut round, mut steps) = (Round::default(), vec![]);
+        for index in 0..rounds {
+            round.begin(index);
+            (algorithm.round)(shape, index, &mut round);
+            for step in &round.steps {
+                steps.push(compile(step, shape.unit, &mut piece)?);
+            }
+        }
+        let exposes = |step: &Step<Piece>| matches!(step, Step::Publish { form: Form::Exposed, .. });
+        let combines = |step: &Step<Piece>| matches!(step, Step::GetReduce { .. });
+        if steps.is_empty() || steps.iter().any(exposes) && steps.iter().any(combines) {
+            return None;
+        }
+        let (phases, chunks) = ((algorithm.phases)(shape), (algorithm.chunks)(shape));
+        let Cut { half, section } = shape.cut();
+        let cut = Cut { half: half * shape.unit, section: section * shape.unit };
+        let used = Used::of(about, phases, chunks.number);
+        Some(Compiled { phases, chunks, about, used, cut, with, steps })
+    }
+}
+
+/// The short form of a step, if it has one.
+fn compile(step: &Step, unit: u64, piece: &mut impl FnMut(Span) -> Option<Piece>) -> Option<Step<Piece>> {
+    match step {
+        Step::Send { .. } | Step::Recv { .. } | Step::RecvReduce { .. } => None,
+        Step::GetReduce { merge: Merge { with, into, side }, .. } if with != into || *side == Side::Right => None,
+        _ => step.over(unit, piece),
+    }
+}

@@ -1,0 +1,118 @@
+//! [`SeqWindow`]: the sequence numbers of one collective, and what is known of how far other ranks are.
+
+use crate::ledger::AT_TAG;
+use crate::sections::Allotment;
+use crate::{Published, SharedBuffers};
+
+/// The sequence numbers of one collective, and what it knows of those that the ranks have acknowledged.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SeqWindow {
+    rank: u32,
+    ranks: u32,
+    /// The sequence number of phase 0, without a tag: so it is acknowledged.
+    first: u64,
+    /// The sequence number of phase 0 with the tag of the call: so it is published under.
+    tagged: u64,
+    /// All ranks are known to have acknowledged the sequence numbers up to this one.
+    pub(crate) floor: u64,
+    /// How many other ranks have been seen to have published phase 0.
+    seen: u32,
+    pub(super) allotment: Allotment,
+}
+
+impl SeqWindow {
+    /// From `first` on, with the call's tag; all ranks are known to have acknowledged `floor`.
+    pub(crate) fn new(
+        (rank, ranks): (u32, u32),
+        (first, tag): (u64, u64),
+        floor: u64,
+        allotment: Allotment,
+    ) -> SeqWindow {
+        SeqWindow { rank, ranks, first, tagged: first | tag, floor, seen: 0, allotment }
+    }
+
+    /// The sequence number of a phase without the tag: so it is acknowledged.
+    #[inline]
+    pub(super) fn of(&self, phase: u32) -> u64 {
+        self.first + u64::from(phase)
+    }
+
+    /// The sequence number of a phase with the tag: so it is published under.
+    #[inline]
+    pub(super) fn tagged(&self, phase: u32) -> u64 {
+        self.tagged + u64::from(phase)
+    }
+
+    /// This rank, and the number of ranks.
+    pub(super) fn ranks(&self) -> (u32, u32) {
+        (self.rank, self.ranks)
+    }
+
+    /// The tag, as a number.
+    pub(super) fn tag(&self) -> u32 {
+        (self.tagged >> AT_TAG) as u32
+    }
+
+    /// True if this rank is through with all collectives before this one. Other ranks draw conclusions from a sequence number
+    /// that rest on this order.
+    #[inline(always)]
+    pub(super) fn turn(&self, shared: &mut (impl SharedBuffers + ?Sized)) -> bool {
+        shared.acked(self.rank) + 1 >= self.first
+    }
+
+    /// Gives up a collective of so many phases at this rank: its exposed ranges are taken back, its sequence numbers are
+    /// acknowledged so that later collectives do not wait for them, and, where an acknowledgement says that work on the
+    /// `scratch` is done, are void, so that no rank takes them for that.
+    pub(super) fn give_up(&self, phases: u32, scratch: bool, shared: &mut (impl SharedBuffers + ?Sized)) {
+        let Some(last) = phases.checked_sub(1) else { return };
+        shared.revoke_exposed(self.tagged(0), self.tagged(last));
+        if scratch {
+            shared.void(self.of(0), self.of(last));
+        }
+        shared.ack(self.of(last));
+    }
+
+    /// True if all ranks are through with what was on the shared scratch before, where chunk 0 or 1 goes.
+    #[inline]
+    pub(super) fn reusable(&mut self, chunk: u32, shared: &mut (impl SharedBuffers + ?Sized)) -> bool {
+        self.all_acked(self.allotment.used(chunk), shared)
+    }
+
+    /// What a rank has published, if it has. A schedule polls each rank with success only once in a phase.
+    #[inline(always)]
+    pub(super) fn poll(
+        &mut self,
+        rank: u32,
+        phase: u32,
+        shared: &mut (impl SharedBuffers + ?Sized),
+    ) -> Option<Published> {
+        let published = shared.poll(rank, self.tagged(phase))?;
+        if phase == 0 && rank != self.rank {
+            self.seen += 1;
+            if self.seen + 1 == self.ranks {
+                // All ranks have begun this collective, so they have acknowledged all before it.
+                self.floor = self.floor.max(self.first - 1);
+            }
+        }
+        Some(published)
+    }
+
+    /// True if all ranks have acknowledged what the phase's cell held before.
+    #[inline(always)]
+    pub(super) fn cell_free(&mut self, phase: u32, shared: &mut (impl SharedBuffers + ?Sized)) -> bool {
+        self.all_acked(self.of(phase).saturating_sub(shared.cells()), shared)
+    }
+
+    #[inline(always)]
+    fn all_acked(&mut self, seq: u64, shared: &mut (impl SharedBuffers + ?Sized)) -> bool {
+        if self.floor < seq {
+            let mut all = u64::MAX;
+            for rank in 0..self.ranks {
+                all = all.min(shared.acked(rank));
+            }
+            self.floor = all;
+        }
+        self.floor >= seq
+    }
+}
+

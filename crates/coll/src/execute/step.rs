@@ -1,0 +1,195 @@
+//! What each step means: [`step`] carries one out over [`Operands`], packed or in one piece. Messages alone are elsewhere, in
+//! [`super::messages`], as only an execution can keep them.
+
+use banyan_memory::Buffer;
+
+use super::SeqWindow;
+use crate::{Fault, Form, Merge, Published, SharedBuffers, Step, SubBuffer};
+
+/// What became of trying a step.
+pub(super) enum Tried<J> {
+    Over,
+    NotYet,
+    /// The owner has to run a function of the user's.
+    Job(J),
+}
+
+/// The memory behind the ranges of steps.
+pub(super) trait Operands {
+    /// How steps name a part of a buffer.
+    type Range: Copy;
+    /// What the owner has to run.
+    type Job;
+
+    /// Bytes of so many units, in which ranges and places in publications are counted.
+    fn bytes(&self, units: u64) -> u64;
+    /// Units of a range.
+    fn units(range: Self::Range) -> u64;
+    /// Publishes the packed bytes of a range.
+    fn publish(&mut self, from: Self::Range, seq: u64, shared: &mut (impl SharedBuffers + ?Sized));
+    /// Exposes the packed bytes of a range, which stay where they are until this collective is over.
+    fn expose(&mut self, from: Self::Range, seq: u64, shared: &mut (impl SharedBuffers + ?Sized));
+    /// Copies the packed bytes of a range to the start of a buffer that is as long.
+    fn pack(&mut self, from: Self::Range, into: &Buffer);
+    /// Copies packed bytes from offset `at` of a buffer to a range.
+    fn unpack(&mut self, into: Self::Range, from: &Buffer, at: isize);
+    /// Copies packed bytes to a range: those that a rank exposed under a sequence number, from some byte on. False if the
+    /// system refuses.
+    fn get(
+        &mut self,
+        place: (u32, u64, u64),
+        into: Self::Range,
+        shared: &mut (impl SharedBuffers + ?Sized),
+    ) -> bool;
+    /// Combines packed elements with a range: those in a publication, or those that a rank exposed, from some byte on.
+    fn get_reduce(
+        &mut self,
+        inline: Option<Buffer>,
+        place: (u32, u64, u64),
+        merge: Merge<Self::Range>,
+        shared: &mut (impl SharedBuffers + ?Sized),
+    ) -> Result<Tried<Self::Job>, Fault>;
+    /// `into = from`.
+    fn copy(&mut self, from: Self::Range, into: Self::Range);
+    /// `into = from op into`.
+    fn reduce(&mut self, from: Self::Range, into: Self::Range) -> Result<Tried<Self::Job>, Fault>;
+}
+
+/// Carries out a step that is no message, if it can be now.
+#[inline(always)]
+pub(super) fn step<O: Operands>(
+    step: &Step<O::Range>,
+    operands: &mut O,
+    seqs: &mut SeqWindow,
+    shared: &mut (impl SharedBuffers + ?Sized),
+) -> Result<Tried<O::Job>, Fault> {
+    match *step {
+        Step::Publish { from, phase, form } => {
+            if !seqs.cell_free(phase, shared) {
+                return Ok(Tried::NotYet);
+            }
+            let seq = seqs.tagged(phase);
+            match form {
+                Form::Inline => operands.publish(from, seq, shared),
+                Form::Exposed => operands.expose(from, seq, shared),
+                Form::Packed => shared.publish_cell(seq),
+            }
+        }
+        Step::Pack { from, phase, sub_buffer } => {
+            if !seqs.cell_free(phase, shared) {
+                return Ok(Tried::NotYet);
+            }
+            let seq = seqs.tagged(phase);
+            let len = operands.bytes(O::units(from));
+            if let Some(inside) = enter(&shared.cell(seq), seq, sub_buffer, len) {
+                operands.pack(from, &inside);
+            }
+        }
+        Step::Unpack { rank, phase, sub_buffer, into } => {
+            let Some(published) = seqs.poll(rank, phase, shared) else { return Ok(Tried::NotYet) };
+            let len = operands.bytes(O::units(into));
+            if let Some(inside) = packed_bytes(&published, (rank, seqs.tagged(phase)), sub_buffer, len)? {
+                operands.unpack(into, &inside, 0);
+            }
+        }
+        Step::Await { rank, phase } => {
+            if seqs.poll(rank, phase, shared).is_none() {
+                return Ok(Tried::NotYet);
+            }
+        }
+        Step::Get { rank, phase, at, into } => {
+            let Some(published) = seqs.poll(rank, phase, shared) else { return Ok(Tried::NotYet) };
+            let (at, len) = (operands.bytes(at), operands.bytes(O::units(into)));
+            match inline(published, rank, at + len)? {
+                Some(inline) => operands.unpack(into, &inline, at as isize),
+                None if len == 0 || operands.get((rank, seqs.tagged(phase), at), into, shared) => {}
+                None => return Err(Fault::Unreadable { rank }),
+            }
+        }
+        Step::GetReduce { rank, phase, at, merge } => {
+            let Some(published) = seqs.poll(rank, phase, shared) else { return Ok(Tried::NotYet) };
+            let (at, len) = (operands.bytes(at), operands.bytes(O::units(merge.into)));
+            let inline = inline(published, rank, at + len)?;
+            if len > 0 {
+                return operands.get_reduce(inline, (rank, seqs.tagged(phase), at), merge, shared);
+            }
+        }
+        Step::Ack { phase } => shared.ack(seqs.of(phase)),
+        Step::Copy { from, into } => operands.copy(from, into),
+        _ => return seldom(step, operands, seqs, shared),
+    }
+    Ok(Tried::Over)
+}
+
+/// Carries out a step within this rank.
+pub(super) fn local<O: Operands>(step: &Step<O::Range>, operands: &mut O) -> Result<Tried<O::Job>, Fault> {
+    match *step {
+        Step::Copy { from, into } => operands.copy(from, into),
+        Step::Reduce { from, into } => return operands.reduce(from, into),
+        _ => unreachable!("messages are the execution's own"),
+    }
+    Ok(Tried::Over)
+}
+
+/// The steps that only long schedules have: not in the way of the others.
+#[inline(never)]
+fn seldom<O: Operands>(
+    step: &Step<O::Range>,
+    operands: &mut O,
+    seqs: &mut SeqWindow,
+    shared: &mut (impl SharedBuffers + ?Sized),
+) -> Result<Tried<O::Job>, Fault> {
+    let now = match *step {
+        Step::WaitAck { rank, phase } => shared.reached(rank, seqs.of(phase)),
+        Step::WaitReuse { chunk } => seqs.reusable(chunk, shared),
+        _ => return local(step, operands),
+    };
+    Ok(if now { Tried::Over } else { Tried::NotYet })
+}
+
+/// The bytes in shared memory that a rank published, if it has not exposed them; they must be as many as are `needed`.
+#[inline(always)]
+fn inline(published: Published, rank: u32, needed: u64) -> Result<Option<Buffer>, Fault> {
+    let (sent, inline) = match published {
+        Published::Inline(buffer) => (buffer.len() as u64, Some(buffer)),
+        Published::Exposed(len) => (len, None),
+    };
+    if sent < needed { Err(Fault::Length { from: rank, sent, room: needed }) } else { Ok(inline) }
+}
+
+/// The length in a sub-buffer, which tells a sub-buffer that was not filled under this sequence number from one that was.
+fn head(seq: u64, len: u64) -> u64 {
+    seq << 32 | len.min(u64::from(u32::MAX))
+}
+
+/// Puts a length into a sub-buffer, and returns where the bytes themselves go, if they do.
+#[inline]
+fn enter(cell: &Buffer, seq: u64, sub_buffer: SubBuffer, len: u64) -> Option<Buffer> {
+    cell.write(sub_buffer.at as isize, &head(seq, len).to_ne_bytes());
+    sub_buffer.holds(len).then(|| cell.slice((sub_buffer.at + SubBuffer::HEAD) as isize, len as usize))
+}
+
+/// The bytes in a sub-buffer, if they are there; it must have been filled with so many.
+#[inline]
+fn packed_bytes(
+    published: &Published,
+    (rank, seq): (u32, u64),
+    sub_buffer: SubBuffer,
+    len: u64,
+) -> Result<Option<Buffer>, Fault> {
+    let wrong = |sent: u64| Err(Fault::Length { from: rank, sent, room: len });
+    let cell = match published {
+        Published::Inline(cell) if cell.len() as u64 >= sub_buffer.at + SubBuffer::HEAD + sub_buffer.room => cell,
+        Published::Inline(cell) => return wrong(cell.len() as u64),
+        Published::Exposed(sent) => return wrong(*sent),
+    };
+    let mut there = [0; SubBuffer::HEAD as usize];
+    cell.read(cell.lo() + sub_buffer.at as isize, &mut there);
+    let there = u64::from_ne_bytes(there);
+    if there != head(seq, len) {
+        let filled = there >> 32 == seq & u64::from(u32::MAX);
+        return wrong(if filled { there & u64::from(u32::MAX) } else { 0 });
+    }
+    let at = cell.lo() + (sub_buffer.at + SubBuffer::HEAD) as isize;
+    Ok(sub_buffer.holds(len).then(|| cell.slice(at, len as usize)))
+}
