@@ -6,10 +6,10 @@ use banyan_datatype::{Data, Datatype, TypeArc};
 use banyan_memory::Buffer;
 
 use crate::execute::ExecutionState;
-use crate::view::View;
-use crate::{About, Algorithm, Blocks, Buf, Call, Case, Fault, Kind, Op, Operand, Shape, Span, Topology};
 use crate::execute::contiguous::{Piece, Reduction};
 use crate::execute::plan::Compiled;
+use crate::view::View;
+use crate::{About, Algorithm, Blocks, Buf, Call, Case, Fault, Kind, Op, Operand, Shape, Span, Topology};
 
 impl ExecutionState {
     /// Sets shape, views and operation (all unset before) to what a call says, and refuses it if that contradicts itself.
@@ -140,7 +140,11 @@ impl ExecutionState {
     }
 
     /// The schedule of an algorithm over bytes of the arguments, whose buffers are `bases`, if there is one.
-    pub(crate) fn compile(&self, algorithm: &'static Algorithm, bases: &[Option<Buffer>; 2]) -> Option<Compiled> {
+    pub(crate) fn compile(
+        &self,
+        algorithm: &'static Algorithm,
+        bases: &[Option<Buffer>; 2],
+    ) -> Option<Compiled> {
         let with = match &self.op {
             None => None,
             Some((Op::Builtin(op), ty)) => Some(Reduction::new(*op, ty.clone())?),

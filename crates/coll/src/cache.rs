@@ -12,8 +12,8 @@ use crate::sections::Sections;
 use crate::signature::{CallLists, Description, Key, lasts};
 use crate::view::View;
 use crate::{
-    Algorithm, Call, Chunks, Execution, Fault, Kind, Lists, Operand, SharedBuffers, Signature, Topology, Tuning,
-    between,
+    Algorithm, Call, Chunks, Execution, Fault, Kind, Lists, Operand, SharedBuffers, Signature, Topology,
+    Tuning, between,
 };
 
 /// What a communicator keeps between its collectives: one per communicator and rank.
@@ -182,7 +182,8 @@ fn prepare(
     let chosen = plan.as_ref().map(|plan| plan.algorithm);
     match plan.filter(|plan| plan.compiled.is_some()) {
         Some(plan) => {
-            let buffers = [&call.send, &call.recv].map(|operand| operand.base().unwrap_or_else(Buffer::empty));
+            let buffers =
+                [&call.send, &call.recv].map(|operand| operand.base().unwrap_or_else(Buffer::empty));
             plans.along(&mut execution.0, plan, buffers);
         }
         None => plans.by_rounds(&mut execution.0, call.kind, chosen, tuning),
@@ -238,7 +239,8 @@ impl PlanCache {
     /// Chooses how to carry out such calls, and keeps it. `bound` is one of them.
     #[cold]
     fn work_out(&mut self, key: Key, call: &Call, bound: &ExecutionState, tuning: &Tuning) -> Arc<Plan> {
-        let algorithm = tuning.choose(call.kind, bound.case(call.kind), bound.shape.commutative, &self.topology);
+        let algorithm =
+            tuning.choose(call.kind, bound.case(call.kind), bound.shape.commutative, &self.topology);
         let bases = [&call.send, &call.recv].map(Operand::base);
         let compiled = bound.compile(algorithm, &bases);
         let bounds = bases.map(|base| base.unwrap_or_else(Buffer::empty).bounds());

@@ -192,9 +192,9 @@ impl<R: Copy> Step<R> {
     #[inline(always)]
     pub(crate) fn guard(&self) -> Guard {
         match *self {
-            Step::Send { to: peer, .. } | Step::Recv { from: peer, .. } | Step::RecvReduce { from: peer, .. } => {
-                Guard::Message(peer)
-            }
+            Step::Send { to: peer, .. }
+            | Step::Recv { from: peer, .. }
+            | Step::RecvReduce { from: peer, .. } => Guard::Message(peer),
             Step::Copy { .. } | Step::Reduce { .. } | Step::Ack { .. } => Guard::Free,
             Step::Publish { phase, .. } | Step::Pack { phase, .. } => Guard::CellFree(phase),
             Step::Unpack { rank, phase, .. }
@@ -236,7 +236,9 @@ impl<R: Copy> Step<R> {
                 Step::Unpack { rank, phase, sub_buffer, into: range(into)? }
             }
             Step::Await { rank, phase } => Step::Await { rank, phase },
-            Step::Get { rank, phase, at, into } => Step::Get { rank, phase, at: at * unit, into: range(into)? },
+            Step::Get { rank, phase, at, into } => {
+                Step::Get { rank, phase, at: at * unit, into: range(into)? }
+            }
             Step::GetReduce { rank, phase, at, merge: m } => {
                 Step::GetReduce { rank, phase, at: at * unit, merge: merge(m, &mut range)? }
             }

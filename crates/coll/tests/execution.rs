@@ -459,7 +459,14 @@ fn try_out(algorithm: Option<&Algorithm>, trial: Trial) {
                     let mut polls = net.random.below(4);
                     let mut poll_again = || polls.checked_sub(1).map(|left| polls = left).is_some();
                     let mut port = Port { net: &mut net, rank };
-                    begin(call, None, plans, &tuning, topology.shared.is_some().then_some(&mut port), &mut poll_again)
+                    begin(
+                        call,
+                        None,
+                        plans,
+                        &tuning,
+                        topology.shared.is_some().then_some(&mut port),
+                        &mut poll_again,
+                    )
                 }
                 false => Attempt::Pending(start(call, plans, &tuning)),
             };

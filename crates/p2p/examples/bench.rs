@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use banyan_datatype::Data;
 use banyan_memory::{Buffer, HeapBuffer};
-use banyan_p2p::{Config, Mode, P2p, Port, RecvArgs, SendArgs, Started};
-use banyan_transport::{Caps, Get, Head, Peer, Refusal, Remote, Sink, Token};
+use banyan_p2p::{Config, Mode, P2p, RecvArgs, SendArgs, Started};
+use banyan_transport::{Caps, Get, Head, Peer, Port, Refusal, Remote, Sink, Token};
 
 /// Frames on their way to the other side; bodies are used again.
 #[derive(Default)]
@@ -52,12 +52,9 @@ impl Port for Wire {
     fn expose(&mut self, _peer: Peer, _memory: &Buffer) -> Remote {
         unreachable!("this port cannot read")
     }
-    fn withdraw(&mut self, _peer: Peer, _remote: Remote) {}
-    fn revoke(&mut self, _peer: Peer, _remote: Remote) {}
     fn get(&mut self, _peer: Peer, _remote: Remote, _local: &Buffer, _token: Token) -> Get {
         Get::Impossible
     }
-    fn recall(&mut self, _peer: Peer, _token: Token) {}
 }
 
 impl Wire {

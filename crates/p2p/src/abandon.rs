@@ -6,11 +6,10 @@
 
 use banyan_datatype::Data;
 use banyan_memory::Buffer;
-use banyan_transport::{Class, Token};
+use banyan_transport::{Class, Port, Token};
 
 use crate::p2p::P2p;
 use crate::payload;
-use crate::port::Port;
 use crate::request::{Recv, RecvStep, Reply, Request, Send, SendStep, State};
 use crate::types::ReqId;
 use crate::wire::Kind;

@@ -6,10 +6,9 @@
 //! looks for a message that it does not find (a receive is posted, or a probe finds nothing) asks the processes that may
 //! hold it for more, again and again until it comes. Messages with keys are not held: schedules bound their number.
 
-use banyan_transport::{Class, Peer};
+use banyan_transport::{Class, Peer, Port};
 
 use crate::p2p::{P2p, list};
-use crate::port::Port;
 use crate::request::{Recv, RecvStep, Reply, Request, SendStep, State};
 use crate::send::{affordable_as_whole, is_pushing};
 use crate::wire::{Kind, Rts};

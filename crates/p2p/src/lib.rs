@@ -1,6 +1,6 @@
 //! Matching, eager and rendezvous as pure state machines.
 //!
-//! [`P2p`] holds all messages of a process. It does no I/O: frames leave through a [`Port`] that the
+//! [`P2p`] holds all messages of a process. It does no I/O: frames leave through a [`Port`](banyan_transport::Port) that the
 //! caller passes in, and arrive through [`banyan_transport::Sink`], which `P2p` implements. A sink
 //! cannot send, so what a frame leaves owing (a reply, a read, the next pieces) is queued with its peer
 //! and leaves in [`P2p::progress`], to be called after each poll. A blocking operation is a request and a
@@ -88,7 +88,6 @@ mod p2p;
 mod payload;
 mod peers;
 mod pool;
-mod port;
 mod recv;
 mod request;
 mod send;
@@ -102,7 +101,6 @@ mod tests;
 
 pub use bypass::ReceiveBypass;
 pub use p2p::P2p;
-pub use port::Port;
 pub use types::{
     Completion, Config, Envelope, Fault, Mode, MsgId, RecvArgs, ReqId, SendArgs, Started, Stats, Wait,
 };

@@ -20,7 +20,7 @@ const MOST_CONTROLS: usize = 4096;
 /// Bytes of one such frame; a longer one is dropped.
 const CONTROL_BYTES: usize = 256;
 
-/// The messages of one process. Pure: frames leave through a [`crate::Port`], arrive through
+/// The messages of one process. Pure: frames leave through a [`banyan_transport::Port`], arrive through
 /// [`banyan_transport::Sink`], and whatever a frame leaves owing is sent by [`P2p::progress`].
 #[derive(Debug)]
 pub struct P2p {

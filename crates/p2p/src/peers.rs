@@ -4,11 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use banyan_datatype::Data;
-use banyan_transport::{Caps, Head, Peer, Refusal, Remote};
+use banyan_transport::{Caps, Head, Peer, Port, Refusal, Remote};
 
 use crate::credit::{CreditPool, Loan};
 use crate::payload;
-use crate::port::Port;
 use crate::request::Reply;
 
 /// One peer. Queues hold the ids of requests; ids of requests that are gone are skipped.

@@ -2,13 +2,12 @@
 
 use banyan_datatype::Data;
 use banyan_memory::HeapBuffer;
-use banyan_transport::{Caps, Class, Get, Peer, Remote, Token};
+use banyan_transport::{Caps, Class, Get, Peer, Port, Remote, Token};
 
 use crate::credit;
 use crate::p2p::{P2p, list, wide_tag};
 use crate::payload;
 use crate::peers::RtsOwner;
-use crate::port::Port;
 use crate::request::{
     self, Body, Fragments, Matched, Message, Pieces, Read, Recv, RecvStep, Reply, Request, State,
 };

@@ -105,6 +105,7 @@ pub(crate) struct Recv {
 
 /// What a receive waits for.
 #[derive(Debug)]
+#[expect(clippy::enum_variant_names, reason = "a state is named for what it awaits")]
 pub(crate) enum RecvStep {
     /// A message; `entry` is the receive's in the queue of those posted.
     AwaitMatch { entry: u32 },

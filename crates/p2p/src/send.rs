@@ -1,13 +1,12 @@
 //! The sender's side, and everything that leaves: replies, envelopes, pieces, credit; reads start here, too.
 
 use banyan_datatype::Data;
-use banyan_transport::{Caps, Class, Head, Peer, Refusal};
+use banyan_transport::{Caps, Class, Head, Peer, Port, Refusal};
 
 use crate::credit;
 use crate::p2p::{P2p, list};
 use crate::payload;
 use crate::peers::Link;
-use crate::port::Port;
 use crate::request::{self, Request, Send, SendStep, State};
 use crate::slab::Slab;
 use crate::types::{Mode, ReqId, SendArgs, Started, Stats};

@@ -143,7 +143,8 @@ impl CollState {
         };
         let CollSequence { plans, .. } = engine.coll_sequences.at(index);
         let mut shared = self.shared();
-        let attempt = coll::begin(call, signature, plans, &self.rt.tuning, shared.as_mut(), &mut || spins.spend());
+        let attempt =
+            coll::begin(call, signature, plans, &self.rt.tuning, shared.as_mut(), &mut || spins.spend());
         self.attempted(&mut engine, attempt, &mut spins)
     }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use banyan_memory::Buffer;
-use banyan_transport::{Caps, Fabric, Get, Head, Peer, Refusal, Remote, Sink, Token};
+use banyan_transport::{Caps, Fabric, Get, Head, Peer, Port, Refusal, Remote, Sink, Token};
 
 use crate::slab;
 
@@ -54,11 +54,7 @@ impl Loopback {
     }
 }
 
-impl Fabric for Loopback {
-    fn name(&self) -> &'static str {
-        "self"
-    }
-
+impl Port for Loopback {
     fn caps(&self, _peer: Peer) -> Caps {
         Caps {
             max_short: MAX_SHORT,
@@ -69,10 +65,6 @@ impl Fabric for Loopback {
             alpha: 5e-8,
             beta: 1e-10,
         }
-    }
-
-    fn connect(&mut self, _peer: Peer, _business_card: &[u8]) -> Result<(), String> {
-        Ok(())
     }
 
     fn send_short(&mut self, peer: Peer, head: &Head, body: &[u8]) -> Result<(), Refusal> {
@@ -94,7 +86,7 @@ impl Fabric for Loopback {
         Remote { addr: memory.address(memory.lo()) as u64, len: memory.len() as u64, key }
     }
 
-    fn withdraw(&mut self, remote: Remote) {
+    fn withdraw(&mut self, _peer: Peer, remote: Remote) {
         if let Some(slot) = self.exposed.get_mut(remote.key as usize) {
             *slot = None;
         }
@@ -108,6 +100,16 @@ impl Fabric for Loopback {
         }
         local.copy_from(local.lo(), memory, at as isize, local.len());
         Get::Done
+    }
+}
+
+impl Fabric for Loopback {
+    fn name(&self) -> &'static str {
+        "self"
+    }
+
+    fn connect(&mut self, _peer: Peer, _business_card: &[u8]) -> Result<(), String> {
+        Ok(())
     }
 
     fn poll(&mut self, sink: &mut impl Sink) -> usize {
@@ -174,7 +176,7 @@ mod tests {
         assert_eq!(&out, b"world");
         let beyond = Remote { addr: remote.addr + 7, len: 5, key: remote.key };
         assert_eq!(fabric.get(Peer(0), beyond, &into, Token(0)), Get::Impossible);
-        fabric.withdraw(remote);
+        fabric.withdraw(Peer(0), remote);
         assert_eq!(fabric.get(Peer(0), part, &into, Token(0)), Get::Impossible);
     }
 }

@@ -4,8 +4,7 @@
 use std::time::{Duration, Instant};
 
 use banyan_coll::{self as coll, Note};
-use banyan_p2p::Port;
-use banyan_transport::{Class, Head, Peer};
+use banyan_transport::{Class, Head, Peer, Port};
 
 use crate::coll_state::CollState;
 use crate::engine::{Engine, RunningColl, sooner};

@@ -4,10 +4,9 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use banyan_memory::Buffer;
-use banyan_p2p::Port;
 use banyan_shm::Shm;
 use banyan_tcp::Tcp;
-use banyan_transport::{Caps, Fabric, Get, Head, Peer, Refusal, Remote, Sink, Token};
+use banyan_transport::{Caps, Fabric, Get, Head, Peer, Port, Refusal, Remote, Sink, Token};
 
 use crate::loopback::Loopback;
 
@@ -80,12 +79,12 @@ impl Port for Ports {
             Caps { max_short: 0, max_bcopy: 4096, eager: 0, piece: 4096, get: false, alpha: 0.0, beta: 0.0 };
         let route = self.route(peer);
         if let (Route::Shm, Some(shm)) = (route, &self.shm) {
-            return Fabric::caps(shm, peer);
+            return shm.caps(peer);
         }
         match route {
-            Route::Own => Fabric::caps(&self.own, peer),
+            Route::Own => self.own.caps(peer),
             Route::Tcp => match &self.tcp {
-                Some(tcp) => Fabric::caps(tcp, peer),
+                Some(tcp) => tcp.caps(peer),
                 None => NONE,
             },
             Route::Shm | Route::None => NONE,
@@ -95,7 +94,7 @@ impl Port for Ports {
     #[inline(always)]
     fn send_short(&mut self, peer: Peer, head: &Head, body: &[u8]) -> Result<(), Refusal> {
         match (self.route(peer), &mut self.shm) {
-            (Route::Shm, Some(shm)) => Fabric::send_short(shm, peer, head, body),
+            (Route::Shm, Some(shm)) => shm.send_short(peer, head, body),
             // `head` is copied, so that on the usual way it can stay in registers.
             _ => self.send_short_otherwise(peer, *head, body),
         }
@@ -108,7 +107,7 @@ impl Port for Ports {
         len: usize,
         fill: &mut dyn FnMut(&mut [u8]),
     ) -> Result<(), Refusal> {
-        routed!(self, peer, fabric => Fabric::send_bcopy(fabric, peer, head, len, fill), Err(Refusal::Down))
+        routed!(self, peer, fabric => fabric.send_bcopy(peer, head, len, fill), Err(Refusal::Down))
     }
 
     fn send_from(
@@ -119,34 +118,34 @@ impl Port for Ports {
         at: isize,
         len: usize,
     ) -> Result<(), Refusal> {
-        routed!(self, peer, fabric => Fabric::send_from(fabric, peer, head, memory, at, len), Err(Refusal::Down))
+        routed!(self, peer, fabric => fabric.send_from(peer, head, memory, at, len), Err(Refusal::Down))
     }
 
     fn expose(&mut self, peer: Peer, memory: &Buffer) -> Remote {
-        routed!(self, peer, fabric => Fabric::expose(fabric, peer, memory), Remote { addr: 0, len: 0, key: 0 })
+        routed!(self, peer, fabric => fabric.expose(peer, memory), Remote { addr: 0, len: 0, key: 0 })
     }
 
     fn withdraw(&mut self, peer: Peer, remote: Remote) {
-        routed!(self, peer, fabric => Fabric::withdraw(fabric, remote), ());
+        routed!(self, peer, fabric => fabric.withdraw(peer, remote), ());
     }
 
     fn revoke(&mut self, peer: Peer, remote: Remote) {
-        routed!(self, peer, fabric => Fabric::revoke(fabric, remote), ());
+        routed!(self, peer, fabric => fabric.revoke(peer, remote), ());
     }
 
     fn get(&mut self, peer: Peer, remote: Remote, local: &Buffer, token: Token) -> Get {
-        routed!(self, peer, fabric => Fabric::get(fabric, peer, remote, local, token), Get::Impossible)
+        routed!(self, peer, fabric => fabric.get(peer, remote, local, token), Get::Impossible)
     }
 
     fn recall(&mut self, peer: Peer, token: Token) {
-        routed!(self, peer, fabric => Fabric::recall(fabric, token), ());
+        routed!(self, peer, fabric => fabric.recall(peer, token), ());
     }
 }
 
 impl Ports {
     #[inline(never)]
     fn send_short_otherwise(&mut self, peer: Peer, head: Head, body: &[u8]) -> Result<(), Refusal> {
-        routed!(self, peer, fabric => Fabric::send_short(fabric, peer, &head, body), Err(Refusal::Down))
+        routed!(self, peer, fabric => fabric.send_short(peer, &head, body), Err(Refusal::Down))
     }
 
     /// True if a poll would find nothing.
@@ -174,7 +173,7 @@ impl Ports {
 
     /// Gives the business card of a peer to the fabric that asked for it.
     pub(crate) fn connect(&mut self, peer: Peer, business_card: &[u8]) -> Result<(), String> {
-        routed!(self, peer, fabric => Fabric::connect(fabric, peer, business_card), Err(format!("no fabric reaches rank {}", peer.0)))
+        routed!(self, peer, fabric => fabric.connect(peer, business_card), Err(format!("no fabric reaches rank {}", peer.0)))
     }
 
     pub(crate) fn unsent(&self) -> bool {

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use banyan_memory::{Buffer, HeapBuffer};
 use banyan_shm::{Options, Shm};
-use banyan_transport::{Class, Fabric, Get, Head, Peer, Refusal, Remote, Sink, Token};
+use banyan_transport::{Class, Fabric, Get, Head, Peer, Port, Refusal, Remote, Sink, Token};
 
 const ROUNDS: u32 = 300_000;
 const MIB: usize = 1 << 20;

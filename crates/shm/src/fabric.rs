@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use banyan_memory::Buffer;
-use banyan_transport::{Caps, Fabric, Get, Head, Peer, Refusal, Remote, Sink, Token};
+use banyan_transport::{Caps, Fabric, Get, Head, Peer, Port, Refusal, Remote, Sink, Token};
 
 use crate::arena::{self, Arena};
 use crate::attachment::Attachment;
@@ -124,7 +124,7 @@ impl Shm {
         self.lose(index, cause.to_owned());
     }
 
-    /// Whether [`Fabric::get`] can read `peer`'s memory. The first call after `peer` has attached really tries it; `None`
+    /// Whether [`Port::get`] can read `peer`'s memory. The first call after `peer` has attached really tries it; `None`
     /// before that.
     pub fn can_get(&self, peer: Peer) -> Option<bool> {
         self.attachment.test_read(self.peers.index(peer)? as u32)
@@ -269,11 +269,7 @@ impl Drop for Shm {
     }
 }
 
-impl Fabric for Shm {
-    fn name(&self) -> &'static str {
-        "shm"
-    }
-
+impl Port for Shm {
     #[inline(always)]
     fn caps(&self, peer: Peer) -> Caps {
         let get = self.peers.index(peer).is_some_and(|index| self.attachment.can_read(index as u32));
@@ -281,13 +277,6 @@ impl Fabric for Shm {
         // Without `get` long messages go by frames, with a core for each rank: in short pieces both sides copy at once.
         let piece = if get { max_bcopy } else { max_bcopy.min(PIECE) };
         Caps { max_short: INLINE, max_bcopy, eager: max_bcopy, piece, get, alpha: 0.1e-6, beta: 0.1e-9 }
-    }
-
-    fn connect(&mut self, peer: Peer, _business_card: &[u8]) -> Result<(), String> {
-        match self.peers.index(peer) {
-            Some(_) => Ok(()),
-            None => Err(format!("{peer:?} is not on this node")),
-        }
     }
 
     #[inline(always)]
@@ -329,7 +318,7 @@ impl Fabric for Shm {
         self.attachment.remote(memory)
     }
 
-    fn revoke(&mut self, _remote: Remote) {
+    fn revoke(&mut self, _peer: Peer, _remote: Remote) {
         self.attachment.revoke();
     }
 
@@ -337,6 +326,19 @@ impl Fabric for Shm {
         match self.peers.index(peer) {
             Some(index) => self.attachment.read(index as u32, remote, local),
             None => Get::Impossible,
+        }
+    }
+}
+
+impl Fabric for Shm {
+    fn name(&self) -> &'static str {
+        "shm"
+    }
+
+    fn connect(&mut self, peer: Peer, _business_card: &[u8]) -> Result<(), String> {
+        match self.peers.index(peer) {
+            Some(_) => Ok(()),
+            None => Err(format!("{peer:?} is not on this node")),
         }
     }
 

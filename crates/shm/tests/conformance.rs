@@ -3,7 +3,7 @@
 mod common;
 
 use banyan_shm::{Shm, SingleCopy};
-use banyan_transport::{Fabric, Peer, conformance};
+use banyan_transport::{Peer, Port, conformance};
 use common::{crowded, fresh, without};
 
 banyan_transport::conformance!(plain, |n| fresh(n, SingleCopy::Auto));

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use banyan_memory::HeapBuffer;
 use banyan_shm::{Error, Options, Shm, SingleCopy};
 use banyan_transport::random::Random;
-use banyan_transport::{Fabric, Get, Peer, Refusal, Remote, Token};
+use banyan_transport::{Fabric, Get, Peer, Port, Refusal, Remote, Token};
 use common::{Inbox, attach, failing, forbid, fresh, head, peers, ranks, say};
 
 fn refused(memory: &OwnedFd, me: u32, n: usize) -> Error {
@@ -273,7 +273,7 @@ fn what_was_revoked_is_not_read_and_what_is_exposed_later_is() {
         let mut all = fresh(2, copy);
         let (source, target) = (HeapBuffer::copy_of(&[5; 100]), HeapBuffer::zeroed(100));
         let remote = all[1].expose(Peer(0), &source);
-        all[1].revoke(remote);
+        all[1].revoke(Peer(0), remote);
         assert_eq!(all[0].get(Peer(1), remote, &target, Token(0)), Get::Impossible);
         let again = all[1].expose(Peer(0), &source);
         let done = all[0].get(Peer(1), again, &target, Token(0)) == Get::Done;

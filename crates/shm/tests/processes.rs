@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use banyan_memory::HeapBuffer;
 use banyan_shm::{Published, Shm, SingleCopy};
 use banyan_transport::random::Random;
-use banyan_transport::{Fabric, Get, Head, Peer, Remote, Sink, Token};
+use banyan_transport::{Fabric, Get, Head, Peer, Port, Remote, Sink, Token};
 use common::{Inbox, attach, head, say, without};
 
 /// No test takes longer than this; a process that is stuck ends itself.

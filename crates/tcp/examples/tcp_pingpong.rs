@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Instant;
 
 use banyan_tcp::{Tcp, frame};
-use banyan_transport::{Class, Fabric, Get, Head, Peer, Sink, Token};
+use banyan_transport::{Class, Fabric, Get, Head, Peer, Port, Sink, Token};
 
 const ROUNDS: usize = 31;
 const BOUNCES: usize = 500;

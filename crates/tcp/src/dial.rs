@@ -202,7 +202,7 @@ fn keep_alive(socket: &TcpStream) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use banyan_transport::{Class, Fabric, Head};
+    use banyan_transport::{Class, Fabric, Head, Port};
 
     use super::*;
 

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use banyan_memory::Buffer;
-use banyan_transport::{Caps, Fabric, Get, Head, Peer, Refusal, Remote, Sink, Token};
+use banyan_transport::{Caps, Fabric, Get, Head, Peer, Port, Refusal, Remote, Sink, Token};
 use mio::event::Event;
 use mio::net::TcpListener;
 use mio::unix::SourceFd;
@@ -382,11 +382,7 @@ impl Tcp {
     }
 }
 
-impl Fabric for Tcp {
-    fn name(&self) -> &'static str {
-        "tcp"
-    }
-
+impl Port for Tcp {
     fn caps(&self, _peer: Peer) -> Caps {
         Caps {
             max_short: MAX_SHORT,
@@ -397,25 +393,6 @@ impl Fabric for Tcp {
             alpha: 5e-6,
             beta: 1.0 / 3.5e9,
         }
-    }
-
-    fn connect(&mut self, peer: Peer, business_card: &[u8]) -> Result<(), String> {
-        if peer == self.me {
-            return Err(format!("peer {} is this process", peer.0));
-        }
-        let addresses =
-            business_card::decode(business_card).map_err(|bad| format!("peer {}: {bad}", peer.0))?;
-        let link = self.link(peer);
-        link.addresses = addresses;
-        link.current = 0;
-        if link.send_refused && matches!(link.phase, Phase::Idle) {
-            self.dial(peer);
-        }
-        Ok(())
-    }
-
-    fn wanted(&mut self) -> Option<Peer> {
-        self.wanted.pop_front()
     }
 
     #[inline]
@@ -455,6 +432,31 @@ impl Fabric for Tcp {
 
     fn get(&mut self, _peer: Peer, _remote: Remote, _local: &Buffer, _token: Token) -> Get {
         Get::Impossible
+    }
+}
+
+impl Fabric for Tcp {
+    fn name(&self) -> &'static str {
+        "tcp"
+    }
+
+    fn connect(&mut self, peer: Peer, business_card: &[u8]) -> Result<(), String> {
+        if peer == self.me {
+            return Err(format!("peer {} is this process", peer.0));
+        }
+        let addresses =
+            business_card::decode(business_card).map_err(|bad| format!("peer {}: {bad}", peer.0))?;
+        let link = self.link(peer);
+        link.addresses = addresses;
+        link.current = 0;
+        if link.send_refused && matches!(link.phase, Phase::Idle) {
+            self.dial(peer);
+        }
+        Ok(())
+    }
+
+    fn wanted(&mut self) -> Option<Peer> {
+        self.wanted.pop_front()
     }
 
     fn poll(&mut self, sink: &mut impl Sink) -> usize {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use banyan_tcp::handshake::{Answer, Handshake, Heard, Hello, message_length};
 use banyan_tcp::{Options, Tcp, business_card, frame};
-use banyan_transport::{Class, Fabric, Get, Head, Peer, Refusal, Sink, Token};
+use banyan_transport::{Class, Fabric, Get, Head, Peer, Port, Refusal, Sink, Token};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use banyan_tcp::{Options, Tcp};
-use banyan_transport::{Class, Fabric, Get, Head, Peer, Refusal, Sink, Token};
+use banyan_transport::{Class, Fabric, Get, Head, Peer, Port, Refusal, Sink, Token};
 use proptest::prelude::*;
 
 const HEAD: Head = Head { class: Class::P2p, kind: 0, aux: 0, a: 0, b: 0, ctx: 0 };

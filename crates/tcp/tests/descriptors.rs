@@ -5,7 +5,7 @@ use std::fs::File;
 use std::time::{Duration, Instant};
 
 use banyan_tcp::{Options, Tcp};
-use banyan_transport::{Class, Fabric, Get, Head, Peer, Sink, Token};
+use banyan_transport::{Class, Fabric, Get, Head, Peer, Port, Sink, Token};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const HEAD: Head = Head { class: Class::P2p, kind: 0, aux: 0, a: 0, b: 0, ctx: 0 };

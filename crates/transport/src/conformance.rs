@@ -43,7 +43,7 @@ pub fn run<F: Fabric + Send>(make: &impl Fn(usize) -> Vec<F>) {
 /// The time that a step may take before the suite calls it stuck.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The bit of a frame's seed that says that it is sent by [`Fabric::send_from`].
+/// The bit of a frame's seed that says that it is sent by [`Port::send_from`].
 const FROM_MEMORY: u64 = 1 << 40;
 /// The bit of a frame's seed that says that its sink names memory for the body.
 const PLACED: u64 = 1 << 41;
@@ -368,7 +368,7 @@ pub fn reads<F: Fabric>(make: &impl Fn(usize) -> Vec<F>) {
         if !read(&mut ends, part, &local, Token(round)) {
             return;
         }
-        ends[1].withdraw(whole);
+        ends[1].withdraw(Peer(0), whole);
         expected[to..to + keep].copy_from_slice(&bytes[at + skip..at + skip + keep]);
         let mut found = vec![0; 1 << 20];
         target.read(0, &mut found);

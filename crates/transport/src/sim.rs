@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use banyan_memory::Buffer;
 
 use crate::random::Random;
-use crate::{Caps, Fabric, Get, Head, Peer, Refusal, Remote, Sink, Token};
+use crate::{Caps, Fabric, Get, Head, Peer, Port, Refusal, Remote, Sink, Token};
 
 /// How the network behaves.
 #[derive(Clone, Debug)]
@@ -413,28 +413,12 @@ fn deliver(sink: &mut impl Sink, peer: Peer, head: &Head, body: &[u8]) {
     sink.placed(peer, head, body.len());
 }
 
-impl Fabric for SimFabric {
-    fn name(&self) -> &'static str {
-        "sim"
-    }
-
+impl Port for SimFabric {
     fn caps(&self, _peer: Peer) -> Caps {
         let state = self.shared.lock();
         let Options { max_short, max_bcopy, eager, piece, get, .. } = state.options;
         let piece = piece.min(max_bcopy);
         Caps { max_short, max_bcopy, eager, piece, get: get != Reads::Off, alpha: 1e-6, beta: 1e-10 }
-    }
-
-    fn connect(&mut self, peer: Peer, business_card: &[u8]) -> Result<(), String> {
-        if business_card != peer.0.to_le_bytes() {
-            return Err(format!("the business card {business_card:?} is not that of {peer:?}"));
-        }
-        self.shared.lock().ends[self.me].has_card.insert(peer.0 as usize, true);
-        Ok(())
-    }
-
-    fn wanted(&mut self) -> Option<Peer> {
-        self.shared.lock().ends[self.me].wanted.pop_front().map(|i| Peer(i as u32))
     }
 
     fn send_short(&mut self, peer: Peer, head: &Head, body: &[u8]) -> Result<(), Refusal> {
@@ -461,7 +445,7 @@ impl Fabric for SimFabric {
         Remote { addr: memory.address(memory.lo()) as u64, len: memory.len() as u64, key }
     }
 
-    fn withdraw(&mut self, remote: Remote) {
+    fn withdraw(&mut self, _peer: Peer, remote: Remote) {
         self.shared.lock().exposed.remove(&remote.key);
     }
 
@@ -486,8 +470,26 @@ impl Fabric for SimFabric {
         }
     }
 
-    fn recall(&mut self, token: Token) {
+    fn recall(&mut self, _peer: Peer, token: Token) {
         self.shared.lock().ends[self.me].reads.retain(|read| read.token != token);
+    }
+}
+
+impl Fabric for SimFabric {
+    fn name(&self) -> &'static str {
+        "sim"
+    }
+
+    fn connect(&mut self, peer: Peer, business_card: &[u8]) -> Result<(), String> {
+        if business_card != peer.0.to_le_bytes() {
+            return Err(format!("the business card {business_card:?} is not that of {peer:?}"));
+        }
+        self.shared.lock().ends[self.me].has_card.insert(peer.0 as usize, true);
+        Ok(())
+    }
+
+    fn wanted(&mut self) -> Option<Peer> {
+        self.shared.lock().ends[self.me].wanted.pop_front().map(|i| Peer(i as u32))
     }
 
     fn poll(&mut self, sink: &mut impl Sink) -> usize {

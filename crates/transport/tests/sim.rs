@@ -1,7 +1,7 @@
 //! The simulated network passes the suite of the real fabrics, under several options.
 
 use banyan_transport::sim::{Net, Options, Reads, SimFabric};
-use banyan_transport::{Class, Fabric, Head, Peer, Refusal, conformance};
+use banyan_transport::{Class, Fabric, Head, Peer, Port, Refusal, conformance};
 
 fn ends(n: usize, options: Options) -> Vec<SimFabric> {
     Net::new(n, 42, options).endpoints()

@@ -355,9 +355,13 @@ impl ExecutionState {
             Step::RecvReduce { from, merge, key } => {
                 self.receive(index, from, merge.into, Some(merge), key, io)
             }
-            next @ (Step::Copy { .. } | Step::Reduce { .. }) => local(&next, &mut Packed { state: self, index }),
+            next @ (Step::Copy { .. } | Step::Reduce { .. }) => {
+                local(&next, &mut Packed { state: self, index })
+            }
             next => {
-                let Some(shared) = io.shared() else { unreachable!("its algorithm is chosen with shared buffers") };
+                let Some(shared) = io.shared() else {
+                    unreachable!("its algorithm is chosen with shared buffers")
+                };
                 // Only one collective at a time: what other ranks conclude from a sequence number rests on it.
                 if !self.cursor.seqs.turn(shared) {
                     return Ok(Tried::NotYet);

@@ -214,7 +214,12 @@ impl ExecutionState {
     }
 
     /// Combines incoming elements with those at this rank.
-    pub(super) fn merge(&mut self, index: usize, merge: Merge, incoming: Incoming) -> Result<Tried<Job>, Fault> {
+    pub(super) fn merge(
+        &mut self,
+        index: usize,
+        merge: Merge,
+        incoming: Incoming,
+    ) -> Result<Tried<Job>, Fault> {
         let (with, into, count) = (self.elements(merge.with), self.elements(merge.into), merge.into.len);
         let (input, landing) = match incoming {
             Incoming::InPlace => return self.combine(index, with, into, count, None),

@@ -85,7 +85,9 @@ impl Compiled {
 fn compile(step: &Step, unit: u64, piece: &mut impl FnMut(Span) -> Option<Piece>) -> Option<Step<Piece>> {
     match step {
         Step::Send { .. } | Step::Recv { .. } | Step::RecvReduce { .. } => None,
-        Step::GetReduce { merge: Merge { with, into, side }, .. } if with != into || *side == Side::Right => None,
+        Step::GetReduce { merge: Merge { with, into, side }, .. } if with != into || *side == Side::Right => {
+            None
+        }
         _ => step.over(unit, piece),
     }
 }

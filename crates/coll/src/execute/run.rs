@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use banyan_memory::Buffer;
 
-use super::contiguous::{Contiguous, Scratch, Reduction};
+use super::contiguous::{Contiguous, Reduction, Scratch};
 use super::plan::{Compiled, Plan};
 use super::step::{Tried, step};
 use super::waits::{Awaited, awaited};

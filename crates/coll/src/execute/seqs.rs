@@ -115,4 +115,3 @@ impl SeqWindow {
         self.floor >= seq
     }
 }
-

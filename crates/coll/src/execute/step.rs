@@ -179,7 +179,9 @@ fn packed_bytes(
 ) -> Result<Option<Buffer>, Fault> {
     let wrong = |sent: u64| Err(Fault::Length { from: rank, sent, room: len });
     let cell = match published {
-        Published::Inline(cell) if cell.len() as u64 >= sub_buffer.at + SubBuffer::HEAD + sub_buffer.room => cell,
+        Published::Inline(cell) if cell.len() as u64 >= sub_buffer.at + SubBuffer::HEAD + sub_buffer.room => {
+            cell
+        }
         Published::Inline(cell) => return wrong(cell.len() as u64),
         Published::Exposed(sent) => return wrong(*sent),
     };

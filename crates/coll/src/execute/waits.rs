@@ -68,7 +68,9 @@ impl ExecutionState {
                 StepState::AwaitMessage(op, _) => Some(*op),
                 StepState::Open => None,
             };
-            awaited(step, |span| span.len * self.shape.unit).into_iter().for_each(|awaited| each(awaited, op));
+            awaited(step, |span| span.len * self.shape.unit)
+                .into_iter()
+                .for_each(|awaited| each(awaited, op));
         }
     }
 }

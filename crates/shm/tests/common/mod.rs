@@ -4,7 +4,7 @@
 use std::os::fd::OwnedFd;
 
 use banyan_shm::{Options, Shm, SingleCopy};
-use banyan_transport::{Class, Fabric, Get, Head, Peer, Sink, Token};
+use banyan_transport::{Class, Get, Head, Peer, Port, Sink, Token};
 
 pub fn peers(n: usize) -> Vec<Peer> {
     (0..n as u32).map(Peer).collect()

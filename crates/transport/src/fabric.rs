@@ -1,0 +1,68 @@
+//! [`Fabric`]: what the runtime needs of a fabric besides its [`Port`], and the [`Sink`] that arriving frames go to.
+
+use std::time::Instant;
+
+use banyan_memory::Buffer;
+
+use crate::{Get, Head, Peer, Port, Token};
+
+/// Receives frames and events of a fabric. Called from inside [`Fabric::poll`]; must not block and cannot call
+/// the fabric: a reply that is owed is queued and sent after the poll.
+pub trait Sink {
+    /// A frame of `peer` arrived. `body` is only valid during the call.
+    fn frame(&mut self, peer: Peer, head: &Head, body: &[u8]);
+    /// The memory that the body, of `len` bytes, of a frame that has begun to arrive is to be written to, if it is known
+    /// already: this spares a copy. Once this gave memory, the fabric calls [`Sink::placed`] when all of the body is there,
+    /// instead of [`Sink::frame`], before any other frame of the peer. The fabric asks again before it writes more of the
+    /// same body; `None` then means that the rest is dropped.
+    fn place(&mut self, _peer: Peer, _head: &Head, _len: usize) -> Option<Buffer> {
+        None
+    }
+    /// All of the body of a frame has arrived in the memory that [`Sink::place`] gave.
+    fn placed(&mut self, _peer: Peer, _head: &Head, _len: usize) {}
+    /// A [`Port::get`] that was [`Get::Started`] is over; `outcome` is one of the other two.
+    fn got(&mut self, token: Token, outcome: Get);
+    /// The peer is gone, and why: a sentence for people. Called once for each peer.
+    fn down(&mut self, peer: Peer, cause: &str);
+}
+
+/// A [`Port`] that connects to peers, is polled, and can be slept on. See the [crate] for the invariants.
+pub trait Fabric: Port {
+    /// Short name, as in `BANYAN_FABRICS`.
+    fn name(&self) -> &'static str;
+
+    /// Gives the fabric a peer's addresses, as that peer's fabric published them (its *business card*).
+    ///
+    /// # Errors
+    /// If the business card is not one of `peer`.
+    fn connect(&mut self, peer: Peer, business_card: &[u8]) -> Result<(), String>;
+
+    /// A peer that a send was refused to because this fabric has no business card of it; each is named once.
+    fn wanted(&mut self) -> Option<Peer> {
+        None
+    }
+
+    /// Sends what can be sent without waiting, and hands frames that arrived to `sink`. Handles a bounded number of
+    /// frames; returns how many things happened (0: there is nothing to do now).
+    fn poll(&mut self, sink: &mut impl Sink) -> usize;
+
+    /// True if accepted bytes are still in this process: they need more polls to leave.
+    fn unsent(&self) -> bool {
+        false
+    }
+
+    /// Announces that this process is about to sleep: from now on arrivals end [`Fabric::sleep`]. The caller
+    /// polls once more between `arm` and `sleep`.
+    fn arm(&mut self);
+
+    /// Takes the announcement of [`Fabric::arm`] back (after the sleep, or if there was work after all).
+    fn disarm(&mut self);
+
+    /// Sleeps until something has arrived since `arm` or the deadline has passed; may also return for no reason.
+    fn sleep(&mut self, deadline: Option<Instant>);
+
+    /// When the fabric wants to be polled even if nothing arrives.
+    fn next_deadline(&self) -> Option<Instant> {
+        None
+    }
+}
