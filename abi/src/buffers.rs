@@ -4,7 +4,7 @@ use crate::datatype::{self, OrMpi};
 use crate::ffi::*;
 use crate::pointer::Ptr;
 use banyan_datatype::{Data, Datatype, Span, TypeArc};
-use banyan_memory::{Address, Buffer};
+use banyan_memory::Buffer;
 use banyan_runtime::{ArgKind, Class, Error, Result, bail};
 use std::sync::Arc;
 
@@ -135,14 +135,13 @@ pub(crate) fn region(buf: Ptr<c_void>, span: Span) -> Buffer {
 
 /// The buffer argument of a signature: its address and kind, by the rules of [`check`].
 #[inline(always)]
-pub(crate) fn buffer_arg(buf: Ptr<c_void>) -> (Address, ArgKind) {
+pub(crate) fn buffer_arg(buf: Ptr<c_void>) -> (usize, ArgKind) {
     let kind = match buf.address() {
         address if address > MPI_BUFFER_AUTOMATIC => ArgKind::Data,
         MPI_IN_PLACE => ArgKind::InPlace,
         _ => ArgKind::Other,
     };
-    // SAFETY: as in `data`.
-    (unsafe { Address::new(buf.raw().cast()) }, kind)
+    (buf.address(), kind)
 }
 
 /// Refuses addresses that cannot be meant: NULL where data would start at it, and the constants of the header.

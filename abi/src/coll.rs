@@ -257,8 +257,10 @@ macro_rules! collective {
                     let object = lookup_for($comm, Kind::$kind)?;
                     let mut arguments = Arguments::<$n>::new();
                     $(Argument::<$n>::add_to($arg, &mut arguments);)*
-                    let (signature, lists) = arguments.signature(Kind::$kind);
-                    object.run_signed(signature, &lists, || call::<$n>(&object, $($arg),*))
+                    let (signature, lists, buffers) = arguments.signature(Kind::$kind);
+                    // SAFETY: the runtime asks for the buffers with the bounds of the kept plan whose signature is this one.
+                    let within = |bounds| unsafe { buffers.within(bounds) };
+                    object.run_signed(signature, &lists, within, || call::<$n>(&object, $($arg),*))
                 }
 
                 fn $nonblocking<$n>(

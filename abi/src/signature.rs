@@ -3,6 +3,7 @@
 use crate::buffers::buffer_arg;
 use crate::ffi::*;
 use crate::pointer::Ptr;
+use banyan_memory::{Bounds, Buffer};
 use banyan_runtime::{Kind, Lists, Signature};
 
 /// The arguments so far.
@@ -18,6 +19,23 @@ pub(crate) struct Arguments<N> {
 /// The list arguments in their order, then NULL.
 pub(crate) struct Pointers<N>([Ptr<N>; 4]);
 
+/// The buffer arguments: the first and the last.
+pub(crate) struct Buffers([Ptr<c_void>; 2]);
+
+impl Buffers {
+    /// The user's memory.
+    ///
+    /// # Safety
+    /// The bounds are those of the buffers of a call whose arguments, but for addresses, were equal to these.
+    #[inline(always)]
+    pub(crate) unsafe fn within(self, [first, last]: [Bounds; 2]) -> [Buffer; 2] {
+        let [send, recv] = self.0.map(|buf| buf.raw().cast());
+        // SAFETY: by MPI's contract the memory at these addresses is what the arguments say, and those say as much as the ones
+        // that the bounds were worked out from.
+        unsafe { [Buffer::within(send, first), Buffer::within(recv, last)] }
+    }
+}
+
 /// An argument of a collective.
 pub(crate) trait Argument<N> {
     /// Adds it to the arguments before it.
@@ -32,11 +50,12 @@ impl<N: Number> Arguments<N> {
         Arguments { numbers, number_count: 0, buffers: None, lists: [Ptr::null(); 4], list_count: 0 }
     }
 
-    /// The signature of the call, and its lists.
+    /// The signature of the call, its lists and its buffers.
     #[inline(always)]
-    pub(crate) fn signature(self, kind: Kind) -> (Signature, Pointers<N>) {
-        let buffers = self.buffers.unwrap_or([Ptr::null(); 2]).map(buffer_arg);
-        (Signature { kind, numbers: self.numbers, buffers }, Pointers(self.lists))
+    pub(crate) fn signature(self, kind: Kind) -> (Signature, Pointers<N>, Buffers) {
+        let pointers = self.buffers.unwrap_or([Ptr::null(); 2]);
+        let signature = Signature { kind, numbers: self.numbers, buffers: pointers.map(buffer_arg) };
+        (signature, Pointers(self.lists), Buffers(pointers))
     }
 
     #[inline(always)]

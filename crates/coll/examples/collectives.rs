@@ -8,7 +8,7 @@ use banyan_coll::{
 };
 use banyan_datatype::op::Builtin;
 use banyan_datatype::{Data, Datatype, TypeArc};
-use banyan_memory::{Address, Buffer, HeapBuffer};
+use banyan_memory::{Buffer, HeapBuffer};
 use banyan_shm::{Arena, Options, Shm};
 use banyan_transport::Peer;
 
@@ -126,9 +126,12 @@ impl Rank {
     fn attempt(&mut self, tuning: &Tuning) -> Attempt {
         let Rank { plans, port, call, signature, .. } = self;
         match plans.replayable(*signature, &NoLists) {
-            Some(plan) => {
-                let addresses = signature.buffers.map(|buffer| buffer.0);
-                replay(plan, addresses, plans, port, &mut || false).expect("it is kept")
+            Some((plan, bounds)) => {
+                let within = |side: usize| {
+                    // SAFETY: both buffers live as long as the rank, and have the 8 bytes of all calls with this signature.
+                    unsafe { Buffer::within(signature.buffers[side].0 as *mut u8, bounds[side]) }
+                };
+                replay(plan, [within(0), within(1)], plans, port, &mut || false).expect("it is kept")
             }
             None => {
                 begin(call.clone(), Some((*signature, &NoLists)), plans, tuning, Some(port), &mut || false)
@@ -177,9 +180,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             (base.clone(), Operand::Uniform { base, count: 1, ty: double.clone() })
         };
         let ((given, send), (result, recv)) = (operand(f64::from(me) + 1.0), operand(0.0));
-        // SAFETY: both buffers live as long as the rank, and have the 8 bytes of all calls with this signature.
-        let address = |buffer: &Buffer| unsafe { Address::new(buffer.ptr(0, 8)) };
-        let buffers = [&given, &result].map(|buffer| (address(buffer), ArgKind::Data));
+        let buffers = [&given, &result].map(|buffer| (buffer.address(0), ArgKind::Data));
         let signature = Signature { kind: Kind::Allreduce, numbers: [1, 0x214, 0x21, 0, 0], buffers };
         let call = Call::reduction(Kind::Allreduce, send, recv, Op::Builtin(Builtin::Sum), 0);
         Rank { plans: PlanCache::new(me, topology(&arena)), port: Port(arena), call, signature, result }

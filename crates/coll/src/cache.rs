@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use banyan_memory::{Address, Buffer};
+use banyan_memory::{Bounds, Buffer};
 
 use crate::execute::plan::{Compiled, Plan};
 use crate::execute::{Cursor, ExecutionState, SeqWindow};
@@ -109,13 +109,16 @@ impl PlanCache {
         self.epoch.ledger.close()
     }
 
-    /// Where the compiled plan for these arguments is kept, for [`replay`]. All checks of arguments are in it.
+    /// Where the compiled plan for these arguments is kept, for [`replay`], and the bounds of the buffers that go with it: those
+    /// of a call with equal arguments, so that nothing needs to be checked again. An argument without data has none.
     #[inline(always)]
-    pub fn replayable(&self, signature: Signature, lists: &impl Lists) -> Option<usize> {
+    pub fn replayable(&self, signature: Signature, lists: &impl Lists) -> Option<(usize, [Bounds; 2])> {
         let key = signature.key();
         let place = key.place(Self::PLACES);
         match self.plans.get(place) {
-            Some(Some(plan)) if plan.compiled.is_some() && plan.description.is_of(key, lists) => Some(place),
+            Some(Some(plan)) if plan.compiled.is_some() && plan.description.is_of(key, lists) => {
+                Some((place, plan.bounds))
+            }
             _ => None,
         }
     }
@@ -192,11 +195,12 @@ fn prepare(
     execution
 }
 
-/// Begins a collective whose plan is [known](PlanCache::replayable) to be at that place.
+/// Begins a collective whose plan is [known](PlanCache::replayable) to be at that place, on buffers of the bounds that are kept
+/// with it.
 #[inline(always)]
 pub fn replay(
     place: usize,
-    [send, recv]: [Address; 2],
+    buffers: [Buffer; 2],
     plans: &mut PlanCache,
     shared: &mut impl SharedBuffers,
     keep_polling: &mut impl FnMut() -> bool,
@@ -204,14 +208,13 @@ pub fn replay(
     let PlanCache { plans, epoch, idle, .. } = plans;
     let plan = plans.get(place)?.as_ref()?;
     let compiled = plan.compiled.as_ref()?;
-    let (send, recv) = (send.within(plan.bounds[0]), recv.within(plan.bounds[1]));
     let mut cursor = Cursor::new(epoch.next(compiled));
-    Some(match cursor.run(plan, compiled, [&send, &recv], shared, keep_polling) {
+    Some(match cursor.run(plan, compiled, [&buffers[0], &buffers[1]], shared, keep_polling) {
         Some(result) => {
             epoch.learn(&cursor.seqs);
             Attempt::Over(result)
         }
-        None => Attempt::Pending(follow(idle, plan, [send, recv], cursor, epoch.ledger.last())),
+        None => Attempt::Pending(follow(idle, plan, buffers, cursor, epoch.ledger.last())),
     })
 }
 

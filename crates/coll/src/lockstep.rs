@@ -1,6 +1,7 @@
 //! Runs the schedules of all ranks in lockstep, without data: what the verifier and the simulator have in
 //! common. Sends are synchronous: a message moves when both ends have come to it.
 
+use crate::schedule::Guard;
 use crate::sections::Allotment;
 use crate::{Algorithm, Form, Merge, Needs, Round, Shape, Span, Step, SubBuffer};
 
@@ -182,6 +183,9 @@ impl<M: Machine> Lockstep<'_, M> {
             let state = &self.states[rank as usize];
             (state.op, state.round.steps[index])
         };
+        if !self.may(op, rank, step.guard()) {
+            return Ok(false);
+        }
         let seq = |phase: u32| self.ops[op].first + u64::from(phase);
         match step {
             Step::Send { to, from, key } => {
@@ -195,92 +199,78 @@ impl<M: Machine> Lockstep<'_, M> {
             // The message moves when the sender has its turn.
             Step::Recv { .. } | Step::RecvReduce { .. } => return Ok(false),
             Step::Reduce { .. } | Step::Copy { .. } => self.machine.local(op, rank, &step)?,
-            Step::Pack { phase, .. } | Step::Publish { phase, .. } => {
-                let seq = seq(phase);
-                let clear = self.states.iter().all(|state| state.acked + self.cells >= seq);
-                let turn = self.states[rank as usize].acked + 1 >= self.ops[op].first;
-                if !clear || !turn {
-                    return Ok(false);
-                }
-                if self.states[rank as usize].published >= seq {
-                    return Err(format!("rank {rank} publishes {seq} too late"));
-                }
-                match step {
-                    Step::Pack { from, sub_buffer, .. } => {
-                        self.machine.pack(op, rank, seq, from, sub_buffer)?
-                    }
-                    Step::Publish { from, form, .. } => {
-                        self.machine.publish(op, rank, seq, from, form);
-                        self.states[rank as usize].published = seq;
-                    }
-                    _ => {}
-                }
+            Step::Pack { from, phase, sub_buffer } => {
+                self.unpublished(rank, seq(phase))?;
+                self.machine.pack(op, rank, seq(phase), from, sub_buffer)?;
+            }
+            Step::Publish { from, phase, form } => {
+                self.unpublished(rank, seq(phase))?;
+                self.machine.publish(op, rank, seq(phase), from, form);
+                self.states[rank as usize].published = seq(phase);
             }
             Step::Await { rank: publisher, phase } => {
-                let seq = seq(phase);
-                return self.access(op, rank, Access { publisher, seq, ..Access::default() });
+                self.access(op, rank, Access { publisher, seq: seq(phase), ..Access::default() })?;
             }
             Step::Unpack { rank: publisher, phase, sub_buffer, into } => {
                 let (seq, into, sub_buffer) = (seq(phase), Some(into), Some(sub_buffer));
-                return self.access(
-                    op,
-                    rank,
-                    Access { publisher, seq, into, sub_buffer, ..Access::default() },
-                );
+                self.access(op, rank, Access { publisher, seq, into, sub_buffer, ..Access::default() })?;
             }
             Step::Get { rank: publisher, phase, at, into } => {
                 let (seq, into) = (seq(phase), Some(into));
-                return self.access(op, rank, Access { publisher, seq, at, into, ..Access::default() });
+                self.access(op, rank, Access { publisher, seq, at, into, ..Access::default() })?;
             }
             Step::GetReduce { rank: publisher, phase, at, merge } => {
                 let (seq, into, merge) = (seq(phase), Some(merge.into), Some(merge));
-                let access = Access { publisher, seq, at, into, merge, sub_buffer: None };
-                return self.access(op, rank, access);
+                self.access(op, rank, Access { publisher, seq, at, into, merge, sub_buffer: None })?;
             }
             Step::Ack { phase } => {
-                let state = &mut self.states[rank as usize];
-                if state.acked + 1 < self.ops[op].first {
-                    return Ok(false);
-                }
-                state.acked = self.ops[op].first + u64::from(phase);
-                self.machine.ack(op, rank, state.acked);
+                self.states[rank as usize].acked = seq(phase);
+                self.machine.ack(op, rank, seq(phase));
             }
-            Step::WaitAck { rank: other, phase } => {
-                let seq = seq(phase);
-                if self.states[other as usize].acked < seq {
-                    return Ok(false);
-                }
-                self.machine.ack_seen(op, rank, other, seq);
-            }
+            Step::WaitAck { rank: other, phase } => self.machine.ack_seen(op, rank, other, seq(phase)),
             Step::WaitReuse { chunk } => {
-                let before = self.ops[op].allotment.used(chunk);
-                if self.states.iter().any(|state| state.acked < before) {
-                    return Ok(false);
-                }
-                self.machine.reusable(op, rank, before);
+                self.machine.reusable(op, rank, self.ops[op].allotment.used(chunk));
             }
         }
         Ok(true)
     }
 
-    /// Tries to read a publication; false if it is not there yet.
-    fn access(&mut self, op: usize, rank: u32, access: Access) -> Result<bool, String> {
+    /// True if a rank may carry out a step with this guard.
+    fn may(&self, op: usize, rank: u32, guard: Guard) -> bool {
+        let (first, acked) = (self.ops[op].first, |rank: u32| self.states[rank as usize].acked);
+        let seq = |phase: u32| first + u64::from(phase);
+        let all = |least: u64| self.states.iter().all(|state| state.acked >= least);
+        let turn = acked(rank) + 1 >= first;
+        match guard {
+            Guard::Free | Guard::Message(_) => true,
+            Guard::Turn => turn,
+            Guard::CellFree(phase) => turn && all(seq(phase).saturating_sub(self.cells)),
+            Guard::Published(other, phase) => turn && self.states[other as usize].published >= seq(phase),
+            Guard::Acked(other, phase) => turn && acked(other) >= seq(phase),
+            Guard::Reusable(chunk) => turn && all(self.ops[op].allotment.used(chunk)),
+        }
+    }
+
+    fn unpublished(&self, rank: u32, seq: u64) -> Result<(), String> {
+        match self.states[rank as usize].published >= seq {
+            true => Err(format!("rank {rank} publishes {seq} too late")),
+            false => Ok(()),
+        }
+    }
+
+    /// Reads a publication that is there.
+    fn access(&mut self, op: usize, rank: u32, access: Access) -> Result<(), String> {
         if self.states[rank as usize].acked >= access.seq {
             return Err(format!(
                 "rank {rank} looks at sequence number {}, which it has acknowledged",
                 access.seq
             ));
         }
-        let turn = self.states[rank as usize].acked + 1 >= self.ops[op].first;
-        if !turn || self.states[access.publisher as usize].published < access.seq {
-            return Ok(false);
-        }
         let index = rank as usize * self.states.len() + access.publisher as usize;
         if std::mem::replace(&mut self.last_accessed[index], access.seq) == access.seq {
             return Err(format!("rank {rank} looks at rank {} twice in a phase", access.publisher));
         }
-        self.machine.access(op, rank, access)?;
-        Ok(true)
+        self.machine.access(op, rank, access)
     }
 
     /// The open receive at `to` of a message from `sender`.

@@ -172,8 +172,10 @@ pub enum Step<R = Span> {
 /// What has to be so before a rank can carry a step out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Guard {
-    /// Nothing.
+    /// Nothing: the step is within this rank.
     Free,
+    /// This rank's turn: it is through with all collectives before this one. All guards below include it.
+    Turn,
     /// All ranks have acknowledged what the cell of this phase held before.
     CellFree(u32),
     /// The rank has published the phase.
@@ -187,15 +189,15 @@ pub(crate) enum Guard {
 }
 
 impl<R: Copy> Step<R> {
-    /// What has to be so before it can be carried out. Steps that need shared buffers also need this rank's turn:
-    /// it must be through with all collectives before.
+    /// What has to be so before it can be carried out: for executors, verifier and simulator alike.
     #[inline(always)]
     pub(crate) fn guard(&self) -> Guard {
         match *self {
             Step::Send { to: peer, .. }
             | Step::Recv { from: peer, .. }
             | Step::RecvReduce { from: peer, .. } => Guard::Message(peer),
-            Step::Copy { .. } | Step::Reduce { .. } | Step::Ack { .. } => Guard::Free,
+            Step::Copy { .. } | Step::Reduce { .. } => Guard::Free,
+            Step::Ack { .. } => Guard::Turn,
             Step::Publish { phase, .. } | Step::Pack { phase, .. } => Guard::CellFree(phase),
             Step::Unpack { rank, phase, .. }
             | Step::Await { rank, phase }

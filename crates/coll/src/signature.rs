@@ -6,7 +6,6 @@
 
 use banyan_datatype::TypeArc;
 use banyan_datatype::op::is_settled;
-use banyan_memory::Address;
 
 use crate::{Call, Kind, Op, Operand};
 
@@ -18,8 +17,8 @@ pub struct Signature {
     pub kind: Kind,
     /// Its counts, handles and root, in their order.
     pub numbers: [u64; Signature::NUMBERS],
-    /// The buffer of what is given, and that of what is got (the same, if there is only one).
-    pub buffers: [(Address, ArgKind); 2],
+    /// The addresses of what is given and of what is got (the same, if there is only one).
+    pub buffers: [(usize, ArgKind); 2],
 }
 
 /// What an address stands for.
@@ -47,7 +46,7 @@ impl Signature {
     #[inline(always)]
     pub(crate) fn key(&self) -> Key {
         let [(send, sends), (recv, gets)] = self.buffers;
-        Key { kind: self.kind, numbers: self.numbers, arguments: [sends, gets], one_buffer: send.is(recv) }
+        Key { kind: self.kind, numbers: self.numbers, arguments: [sends, gets], one_buffer: send == recv }
     }
 }
 

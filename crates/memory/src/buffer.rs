@@ -51,6 +51,16 @@ impl Buffer {
         Self { origin, lo, hi, owner: None }
     }
 
+    /// The bytes from `origin` on that lie within the bounds of another buffer.
+    ///
+    /// # Safety
+    /// As for [`Buffer::new`], for that range: `origin` came with arguments that say as much of the memory there as those
+    /// which the other buffer was made for said of its own.
+    #[inline(always)]
+    pub unsafe fn within(origin: *mut u8, Bounds { lo, hi }: Bounds) -> Self {
+        Self { origin, lo, hi, owner: None }
+    }
+
     /// No bytes at all.
     #[inline]
     pub fn empty() -> Self {
@@ -81,7 +91,7 @@ impl Buffer {
         self.hi
     }
 
-    /// The buffer's bounds, for [`Address::within`].
+    /// The buffer's bounds, for [`Buffer::within`].
     #[inline]
     pub fn bounds(&self) -> Bounds {
         Bounds { lo: self.lo, hi: self.hi }
@@ -170,44 +180,11 @@ impl Buffer {
     }
 }
 
-/// An address of a call's arguments, before the other arguments have been read that say how much memory lies there.
-#[derive(Clone, Copy, Debug)]
-pub struct Address(*mut u8);
-
 /// The bounds of a buffer. They come only from buffers, so safe code cannot invent any.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
     lo: isize,
     hi: isize,
-}
-
-// SAFETY: as for `Buffer`, of which this is the address.
-unsafe impl Send for Address {}
-// SAFETY: as above.
-unsafe impl Sync for Address {}
-
-impl Address {
-    /// The address `origin`.
-    ///
-    /// # Safety
-    /// As for [`Buffer::new`], for the bytes within the bounds of every buffer that was made for arguments equal to those
-    /// that this address came with; [`Address::within`] gets the bounds of such a buffer only.
-    #[inline(always)]
-    pub unsafe fn new(origin: *mut u8) -> Self {
-        Self(origin)
-    }
-
-    /// The bytes that lie within `bounds` of this address, which are those of a buffer that was made for equal arguments.
-    #[inline(always)]
-    pub fn within(self, Bounds { lo, hi }: Bounds) -> Buffer {
-        Buffer { origin: self.0, lo, hi, owner: None }
-    }
-
-    /// True if both are the same address.
-    #[inline(always)]
-    pub fn is(self, other: Address) -> bool {
-        self.0 == other.0
-    }
 }
 
 /// What [`HeapBuffer::zeroed`] panics with, so that code that catches panics can tell it from a fault of the library.

@@ -12,6 +12,6 @@ mod small_copy;
 mod socket;
 mod sync;
 
-pub use buffer::{Address, Bounds, Buffer, HeapBuffer, NoMemory};
+pub use buffer::{Bounds, Buffer, HeapBuffer, NoMemory};
 pub use fork::forked;
 pub use lock::{EngineGuard, EngineLock, Refused, Serialized};

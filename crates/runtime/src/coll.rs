@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use banyan_coll::{Call, Kind, Lists, Operand, Signature};
 use banyan_datatype::{Datatype, TypeArc};
+use banyan_memory::{Bounds, Buffer};
 
 use crate::bail;
 use crate::comm::Comm;
@@ -117,9 +118,10 @@ impl Comm {
         &self,
         signature: Signature,
         lists: &impl Lists,
+        buffers: impl FnOnce([Bounds; 2]) -> [Buffer; 2],
         call: impl FnOnce() -> Result<Call>,
     ) -> Result<()> {
-        let launched = match self.coll_state().replay(signature, lists) {
+        let launched = match self.coll_state().replay(signature, lists, buffers) {
             Some(launched) => launched?,
             None => self.coll_state().launch(call()?, Some((signature, lists)), true)?,
         };

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
 use banyan_coll::{self as coll, Attempt, Call, Difference, Execution, Ledger, Lists, PlanCache, Signature};
-use banyan_memory::{Address, Buffer};
+use banyan_memory::{Bounds, Buffer};
 use banyan_shm::{Arena, Published};
 use banyan_transport::Peer;
 
@@ -155,11 +155,12 @@ impl CollState {
         self: &Arc<Self>,
         signature: Signature,
         lists: &impl Lists,
+        buffers: impl FnOnce([Bounds; 2]) -> [Buffer; 2],
     ) -> Option<Result<Option<CollId>>> {
         let index = *self.sequence.get()?;
         let mut engine = self.rt.engine_lock.enter();
-        let plan = engine.coll_sequences.at(index).plans.replayable(signature, lists)?;
-        Some(self.replay_plan(&mut engine, index, plan, signature.buffers.map(|buffer| buffer.0)))
+        let (plan, bounds) = engine.coll_sequences.at(index).plans.replayable(signature, lists)?;
+        Some(self.replay_plan(&mut engine, index, plan, buffers(bounds)))
     }
 
     /// The part of [`CollState::replay`] that does not depend on the types of the arguments.
@@ -169,7 +170,7 @@ impl CollState {
         engine: &mut Engine,
         index: u32,
         plan: usize,
-        buffers: [Address; 2],
+        buffers: [Buffer; 2],
     ) -> Result<Option<CollId>> {
         let mut spins = engine.policy.spins(true, self.rt.engine_lock.is_shared());
         let CollSequence { plans, .. } = engine.coll_sequences.at(index);

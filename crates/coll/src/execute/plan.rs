@@ -91,3 +91,52 @@ fn compile(step: &Step, unit: u64, piece: &mut impl FnMut(Span) -> Option<Piece>
         _ => step.over(unit, piece),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verify::{Trial, shape};
+    use crate::{ALL, Buf};
+
+    /// What a plan cannot hold: these algorithms go round by round, as do all that need messages alone. What they get from an
+    /// exposed range and combine needs memory of its own.
+    const BY_ROUNDS: &[&str] = &["reduce=single_copy", "allreduce=single_copy"];
+
+    #[test]
+    fn all_schedules_through_shared_memory_are_compiled_but_those_that_are_listed() {
+        let piece = |span: Span| {
+            (span.buf != Buf::Temp).then_some(Piece {
+                buf: span.buf,
+                at: 0,
+                len: span.len as u32,
+                elements: 0,
+            })
+        };
+        let compiles = |row: &'static Algorithm, ranks: u32, len: u64| {
+            (0..ranks).all(|rank| {
+                let trial = Trial {
+                    ranks,
+                    root: 0,
+                    len,
+                    unit: 8,
+                    in_place: false,
+                    even: false,
+                    commutative: true,
+                    seed: 1,
+                    scratch: 1 << 20,
+                    cells: 16,
+                    cell_bytes: 1 << 16,
+                    crowded: false,
+                };
+                let shape = shape(row.kind, rank, &trial);
+                Compiled::new(row, &shape, About::default(), None, piece).is_some()
+            })
+        };
+        let stays = |row: &&&'static Algorithm| {
+            row.needs != Needs::Messages
+                && (2..=9).any(|ranks| [1, 100].iter().any(|&len| !compiles(row, ranks, len)))
+        };
+        let by_rounds: Vec<String> = ALL.iter().filter(stays).map(|row| format!("{row:?}")).collect();
+        assert_eq!(by_rounds, BY_ROUNDS);
+    }
+}

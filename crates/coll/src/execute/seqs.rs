@@ -1,6 +1,7 @@
 //! [`SeqWindow`]: the sequence numbers of one collective, and what is known of how far other ranks are.
 
 use crate::ledger::AT_TAG;
+use crate::schedule::Guard;
 use crate::sections::Allotment;
 use crate::{Published, SharedBuffers};
 
@@ -18,6 +19,14 @@ pub(crate) struct SeqWindow {
     /// How many other ranks have been seen to have published phase 0.
     seen: u32,
     pub(super) allotment: Allotment,
+}
+
+/// Whether a step can be carried out now.
+pub(super) enum Passes {
+    Now,
+    /// With what the other rank has published.
+    Published(Published),
+    NotYet,
 }
 
 impl SeqWindow {
@@ -72,15 +81,30 @@ impl SeqWindow {
         shared.ack(self.of(last));
     }
 
+    /// What the guard of a step that needs shared buffers says now, when it is this rank's turn.
+    #[inline(always)]
+    pub(super) fn passes(&mut self, guard: Guard, shared: &mut (impl SharedBuffers + ?Sized)) -> Passes {
+        let held = match guard {
+            Guard::Published(rank, phase) => {
+                return self.poll(rank, phase, shared).map_or(Passes::NotYet, Passes::Published);
+            }
+            Guard::CellFree(phase) => self.cell_free(phase, shared),
+            Guard::Acked(rank, phase) => shared.reached(rank, self.of(phase)),
+            Guard::Reusable(chunk) => self.reusable(chunk, shared),
+            Guard::Free | Guard::Turn | Guard::Message(_) => true,
+        };
+        if held { Passes::Now } else { Passes::NotYet }
+    }
+
     /// True if all ranks are through with what was on the shared scratch before, where chunk 0 or 1 goes.
     #[inline]
-    pub(super) fn reusable(&mut self, chunk: u32, shared: &mut (impl SharedBuffers + ?Sized)) -> bool {
+    fn reusable(&mut self, chunk: u32, shared: &mut (impl SharedBuffers + ?Sized)) -> bool {
         self.all_acked(self.allotment.used(chunk), shared)
     }
 
     /// What a rank has published, if it has. A schedule polls each rank with success only once in a phase.
     #[inline(always)]
-    pub(super) fn poll(
+    fn poll(
         &mut self,
         rank: u32,
         phase: u32,
@@ -99,7 +123,7 @@ impl SeqWindow {
 
     /// True if all ranks have acknowledged what the phase's cell held before.
     #[inline(always)]
-    pub(super) fn cell_free(&mut self, phase: u32, shared: &mut (impl SharedBuffers + ?Sized)) -> bool {
+    fn cell_free(&mut self, phase: u32, shared: &mut (impl SharedBuffers + ?Sized)) -> bool {
         self.all_acked(self.of(phase).saturating_sub(shared.cells()), shared)
     }
 

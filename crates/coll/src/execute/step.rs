@@ -4,6 +4,7 @@
 use banyan_memory::Buffer;
 
 use super::SeqWindow;
+use super::seqs::Passes;
 use crate::{Fault, Form, Merge, Published, SharedBuffers, Step, SubBuffer};
 
 /// What became of trying a step.
@@ -63,42 +64,30 @@ pub(super) fn step<O: Operands>(
     seqs: &mut SeqWindow,
     shared: &mut (impl SharedBuffers + ?Sized),
 ) -> Result<Tried<O::Job>, Fault> {
+    match seqs.passes(step.guard(), shared) {
+        Passes::NotYet => Ok(Tried::NotYet),
+        Passes::Published(published) => read(step, published, operands, seqs, shared),
+        Passes::Now => write(step, operands, seqs, shared),
+    }
+}
+
+/// Carries out a step that reads what another rank has published.
+#[inline(always)]
+fn read<O: Operands>(
+    step: &Step<O::Range>,
+    published: Published,
+    operands: &mut O,
+    seqs: &SeqWindow,
+    shared: &mut (impl SharedBuffers + ?Sized),
+) -> Result<Tried<O::Job>, Fault> {
     match *step {
-        Step::Publish { from, phase, form } => {
-            if !seqs.cell_free(phase, shared) {
-                return Ok(Tried::NotYet);
-            }
-            let seq = seqs.tagged(phase);
-            match form {
-                Form::Inline => operands.publish(from, seq, shared),
-                Form::Exposed => operands.expose(from, seq, shared),
-                Form::Packed => shared.publish_cell(seq),
-            }
-        }
-        Step::Pack { from, phase, sub_buffer } => {
-            if !seqs.cell_free(phase, shared) {
-                return Ok(Tried::NotYet);
-            }
-            let seq = seqs.tagged(phase);
-            let len = operands.bytes(O::units(from));
-            if let Some(inside) = enter(&shared.cell(seq), seq, sub_buffer, len) {
-                operands.pack(from, &inside);
-            }
-        }
         Step::Unpack { rank, phase, sub_buffer, into } => {
-            let Some(published) = seqs.poll(rank, phase, shared) else { return Ok(Tried::NotYet) };
             let len = operands.bytes(O::units(into));
             if let Some(inside) = packed_bytes(&published, (rank, seqs.tagged(phase)), sub_buffer, len)? {
                 operands.unpack(into, &inside, 0);
             }
         }
-        Step::Await { rank, phase } => {
-            if seqs.poll(rank, phase, shared).is_none() {
-                return Ok(Tried::NotYet);
-            }
-        }
         Step::Get { rank, phase, at, into } => {
-            let Some(published) = seqs.poll(rank, phase, shared) else { return Ok(Tried::NotYet) };
             let (at, len) = (operands.bytes(at), operands.bytes(O::units(into)));
             match inline(published, rank, at + len)? {
                 Some(inline) => operands.unpack(into, &inline, at as isize),
@@ -107,16 +96,45 @@ pub(super) fn step<O: Operands>(
             }
         }
         Step::GetReduce { rank, phase, at, merge } => {
-            let Some(published) = seqs.poll(rank, phase, shared) else { return Ok(Tried::NotYet) };
             let (at, len) = (operands.bytes(at), operands.bytes(O::units(merge.into)));
             let inline = inline(published, rank, at + len)?;
             if len > 0 {
                 return operands.get_reduce(inline, (rank, seqs.tagged(phase), at), merge, shared);
             }
         }
+        // That it is there is all that an await is for.
+        _ => {}
+    }
+    Ok(Tried::Over)
+}
+
+/// Carries out any other step.
+#[inline(always)]
+fn write<O: Operands>(
+    step: &Step<O::Range>,
+    operands: &mut O,
+    seqs: &SeqWindow,
+    shared: &mut (impl SharedBuffers + ?Sized),
+) -> Result<Tried<O::Job>, Fault> {
+    match *step {
+        Step::Publish { from, phase, form } => {
+            let seq = seqs.tagged(phase);
+            match form {
+                Form::Inline => operands.publish(from, seq, shared),
+                Form::Exposed => operands.expose(from, seq, shared),
+                Form::Packed => shared.publish_cell(seq),
+            }
+        }
+        Step::Pack { from, phase, sub_buffer } => {
+            let seq = seqs.tagged(phase);
+            let len = operands.bytes(O::units(from));
+            if let Some(inside) = enter(&shared.cell(seq), seq, sub_buffer, len) {
+                operands.pack(from, &inside);
+            }
+        }
         Step::Ack { phase } => shared.ack(seqs.of(phase)),
-        Step::Copy { from, into } => operands.copy(from, into),
-        _ => return seldom(step, operands, seqs, shared),
+        Step::WaitAck { .. } | Step::WaitReuse { .. } => {}
+        _ => return local(step, operands),
     }
     Ok(Tried::Over)
 }
@@ -129,22 +147,6 @@ pub(super) fn local<O: Operands>(step: &Step<O::Range>, operands: &mut O) -> Res
         _ => unreachable!("messages are the execution's own"),
     }
     Ok(Tried::Over)
-}
-
-/// The steps that only long schedules have: not in the way of the others.
-#[inline(never)]
-fn seldom<O: Operands>(
-    step: &Step<O::Range>,
-    operands: &mut O,
-    seqs: &mut SeqWindow,
-    shared: &mut (impl SharedBuffers + ?Sized),
-) -> Result<Tried<O::Job>, Fault> {
-    let now = match *step {
-        Step::WaitAck { rank, phase } => shared.reached(rank, seqs.of(phase)),
-        Step::WaitReuse { chunk } => seqs.reusable(chunk, shared),
-        _ => return local(step, operands),
-    };
-    Ok(if now { Tried::Over } else { Tried::NotYet })
 }
 
 /// The bytes in shared memory that a rank published, if it has not exposed them; they must be as many as are `needed`.

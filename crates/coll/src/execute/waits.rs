@@ -83,6 +83,6 @@ pub(super) fn awaited<R: Copy>(step: &Step<R>, bytes: impl Fn(R) -> u64) -> Opti
         (Guard::Message(rank) | Guard::Published(rank, _), _) => Awaited::From(rank, bytes()),
         (Guard::Acked(rank, _), _) => Awaited::From(rank, 0),
         (Guard::CellFree(_) | Guard::Reusable(_), _) => Awaited::All,
-        (Guard::Free, _) => return None,
+        (Guard::Free | Guard::Turn, _) => return None,
     })
 }

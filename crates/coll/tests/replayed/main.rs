@@ -70,10 +70,10 @@ impl World {
         let mut polls = self.net.random.below(4);
         let mut poll_again = || polls.checked_sub(1).map(|left| polls = left).is_some();
         let mut port = Port { net: &mut self.net, rank };
-        let addresses = arguments.signature.buffers.map(|buffer| buffer.0);
         match plans.replayable(arguments.signature, &arguments.lists) {
-            Some(index) => {
-                let attempt = replay(index, addresses, plans, &mut port, &mut poll_again);
+            Some((index, bounds)) => {
+                let buffers = arguments.buffers(bounds);
+                let attempt = replay(index, buffers, plans, &mut port, &mut poll_again);
                 (attempt.expect("it is there"), true)
             }
             None => {

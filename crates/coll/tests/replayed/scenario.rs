@@ -3,7 +3,7 @@
 use banyan_coll::{ArgKind, Call, Kind, Lists, Op, Operand, Signature};
 use banyan_datatype::op::Builtin;
 use banyan_datatype::{Datatype, TypeArc};
-use banyan_memory::{Address, Buffer, HeapBuffer};
+use banyan_memory::{Bounds, Buffer, HeapBuffer};
 
 use crate::world::Random;
 
@@ -267,10 +267,13 @@ impl Lists for Values {
     }
 }
 
-fn address(buffer: &Buffer) -> Address {
-    // SAFETY: the address is only passed with arguments that describe the whole buffer: arguments equal to these have buffers of
-    // its length, which live until the call is over.
-    unsafe { Address::new(buffer.ptr(0, 0)) }
+impl Arguments {
+    /// The buffers of the signature, within bounds that are kept for arguments that are equal.
+    pub(crate) fn buffers(&self, bounds: [Bounds; 2]) -> [Buffer; 2] {
+        // SAFETY: the addresses are those of buffers that live until the call is over, and the signature describes all of them:
+        // buffers of equal arguments have their length.
+        [0, 1].map(|side| unsafe { Buffer::within(self.signature.buffers[side].0 as *mut u8, bounds[side]) })
+    }
 }
 
 impl Scenario {
@@ -297,8 +300,8 @@ impl Scenario {
         let [sends, receives] = arg_kinds;
         // A buffer that is not significant may be anything.
         let buffer = |buffer: &Buffer, kind: ArgKind| match kind {
-            ArgKind::Other if turn.is_multiple_of(2) => (address(buffer), ArgKind::Data),
-            kind => (address(buffer), kind),
+            ArgKind::Other if turn.is_multiple_of(2) => (buffer.address(0), ArgKind::Data),
+            kind => (buffer.address(0), kind),
         };
         let buffers = match self.kind {
             Bcast => [buffer(&recv, receives); 2],
