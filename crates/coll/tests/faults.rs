@@ -173,6 +173,23 @@ fn an_operation_that_is_not_defined_on_the_type_is_an_error() {
     assert!(results.iter().flatten().all(Result::is_ok), "{results:?}");
 }
 
+#[test]
+fn a_call_of_no_data_leaves_nothing_for_the_next_one() {
+    // The shape of a call of no data on one rank is that of no call at all.
+    let (mut net, mut plans) = (Net::new(1, 1, 0, false), plans(1, None));
+    for _ in 0..3 {
+        let none = || Operand::Vector {
+            base: HeapBuffer::zeroed(0),
+            counts: vec![0],
+            displs: vec![],
+            ty: Datatype::builtin(0x259).unwrap().clone().into(),
+        };
+        let mut executions = begin(&mut plans, |_| Call::data_movement(Kind::Gatherv, bytes(0), none(), 0));
+        assert_eq!(run(&mut net, &mut executions).concat(), [Ok(())]);
+        executions.into_iter().flatten().for_each(|execution| plans[0].recycle(execution));
+    }
+}
+
 /// A messenger whose peers are gone.
 struct Gone {
     started: u64,

@@ -152,7 +152,7 @@ impl ExecutionState {
     pub(crate) fn reset(&mut self) {
         (self.plan, self.in_place, self.in_place_exchange, self.op) = (None, None, false, None);
         // The rest is set only where a call is bound, and not repeated along a compiled plan.
-        if self.shape != Shape::NOTHING {
+        if self.rounds > 0 || self.shape != Shape::NOTHING {
             self.clear();
         }
         let [send, recv, ..] = &mut self.views;
