@@ -8,7 +8,7 @@ use banyan_coll::{
 };
 use banyan_datatype::op::Builtin;
 use banyan_datatype::{Data, Datatype};
-use banyan_memory::HeapBuffer;
+use banyan_memory::{Buffer, HeapBuffer};
 use world::{Net, Port, run, run_asking};
 
 fn bytes(len: u64) -> Operand {
@@ -177,16 +177,18 @@ fn an_operation_that_is_not_defined_on_the_type_is_an_error() {
 fn a_call_of_no_data_leaves_nothing_for_the_next_one() {
     // The shape of a call of no data on one rank is that of no call at all.
     let (mut net, mut plans) = (Net::new(1, 1, 0, false), plans(1, None));
-    for _ in 0..3 {
-        let none = || Operand::Vector {
-            base: HeapBuffer::zeroed(0),
-            counts: vec![0],
-            displs: vec![],
-            ty: Datatype::builtin(0x259).unwrap().clone().into(),
-        };
-        let mut executions = begin(&mut plans, |_| Call::data_movement(Kind::Gatherv, bytes(0), none(), 0));
+    let byte = || Datatype::builtin(0x247).unwrap().clone().into();
+    let operand =
+        |base: &Buffer| Operand::Uniform { base: base.clone(), count: base.len() as u64, ty: byte() };
+    for data in [&[][..], &[7, 8]] {
+        let (send, recv) = (HeapBuffer::copy_of(data), HeapBuffer::zeroed(data.len()));
+        let call = |_| Call::data_movement(Kind::Gather, operand(&send), operand(&recv), 0);
+        let mut executions = begin(&mut plans, call);
         assert_eq!(run(&mut net, &mut executions).concat(), [Ok(())]);
         executions.into_iter().flatten().for_each(|execution| plans[0].recycle(execution));
+        let mut got = vec![0; data.len()];
+        recv.read(0, &mut got);
+        assert_eq!(got, data);
     }
 }
 
