@@ -6,7 +6,7 @@ use crate::handles::{Kind, Serial, Table};
 use crate::pointer::Ptr;
 use crate::{group, info, request};
 use banyan_runtime::{
-    Attributes, Comm, Comparison, Errhandler, Info, Outcome, Request, Result, SplitType, Status, bail,
+    Attributes, Comm, Comparison, Errhandler, Info, Operation, Result, SplitType, Status, bail,
 };
 use std::cell::RefCell;
 use std::ops::Deref;
@@ -118,6 +118,14 @@ impl CommCache {
 
 /// A communicator in use by a call of this thread.
 pub(crate) struct Found(Rc<CachedComm>);
+
+impl Found {
+    /// Its handle, as the call named it.
+    #[inline(always)]
+    pub(crate) fn handle(&self) -> MPI_Comm {
+        self.0.handle
+    }
+}
 
 impl Deref for Found {
     type Target = Object;
@@ -247,20 +255,19 @@ pub(crate) fn give_or_null(to: Ptr<MPI_Comm>, comm: Option<Arc<Comm>>) -> Result
     }
 }
 
-fn dup(comm: MPI_Comm, info: Option<&Info>, newcomm: Ptr<MPI_Comm>) -> Result<Found> {
+fn dup(comm: MPI_Comm, info: Option<&Info>, newcomm: Ptr<MPI_Comm>) -> Result<()> {
     newcomm.set(MPI_COMM_NULL)?;
     let old = lookup(comm)?;
     // The new context first: all members must count it, also where an attribute's callback then fails.
     let new = old.dup(info)?;
     let attributes = old.attributes.copies(comm.0)?;
-    give(newcomm, new, attributes)?;
-    Ok(old)
+    give(newcomm, new, attributes)
 }
 
 fn idup(comm: MPI_Comm, info: Option<&Info>, newcomm: Ptr<MPI_Comm>, to: Ptr<MPI_Request>) -> Result<()> {
     // Members derive the new context without a message, so it is done at once.
-    let old = dup(comm, info, newcomm)?;
-    request::give(to, Request::over(&old, Outcome::ok(Status::EMPTY)), comm)
+    dup(comm, info, newcomm)?;
+    request::give(to, Operation::done(Status::EMPTY), comm)
 }
 
 fn free(comm: Ptr<MPI_Comm>) -> Result<()> {
@@ -308,12 +315,12 @@ mpi! {
     }
 
     fn MPI_Comm_dup(comm: MPI_Comm, newcomm: Ptr<MPI_Comm>) on comm gives newcomm {
-        dup(comm, None, newcomm).map(drop)
+        dup(comm, None, newcomm)
     }
 
     fn MPI_Comm_dup_with_info(comm: MPI_Comm, info: MPI_Info, newcomm: Ptr<MPI_Comm>) on comm gives newcomm {
         let info = info::optional(info)?.unwrap_or_default();
-        dup(comm, Some(&info), newcomm).map(drop)
+        dup(comm, Some(&info), newcomm)
     }
 
     fn MPI_Comm_idup(

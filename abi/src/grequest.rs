@@ -4,7 +4,7 @@ use crate::boundary::{SelfComm, mpi};
 use crate::ffi::*;
 use crate::pointer::Ptr;
 use crate::request;
-use banyan_runtime::{Class, Error, Generalized, Outcome, Request, Result, Status, bail, error_codes};
+use banyan_runtime::{Class, Error, Generalized, Operation, Outcome, Result, Status, bail, error_codes};
 
 struct Callbacks {
     query: MPI_Grequest_query_function,
@@ -61,7 +61,7 @@ mpi! {
                 extra_state: extra_state.address(),
             }
         };
-        let new = Request::general(&crate::init::runtime()?, Box::new(callbacks));
+        let new = Operation::general(&crate::init::runtime()?, Box::new(callbacks));
         request::give(request, new, MPI_COMM_SELF)
     }
 }

@@ -6,10 +6,12 @@ use crate::comm::{Found, lookup};
 use crate::datatype;
 use crate::ffi::*;
 use crate::pointer::Ptr;
-use crate::request::{give, give_done};
+use crate::request::{give, give_started};
 use crate::status::store;
 use banyan_datatype::Data;
-use banyan_runtime::{Attached, Outcome, Request, Result, SendMode, Status, bail, packed};
+use banyan_runtime::{
+    Attached, Dest, Incoming, Operation, Outcome, Outgoing, Result, SendMode, Source, Status, bail,
+};
 use std::sync::Arc;
 
 /// The user's data; with MPI_PROC_NULL the buffer is not checked.
@@ -22,6 +24,36 @@ fn data<N: Number>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype, peer: c_i
         return Ok(Data::bytes(banyan_memory::Buffer::empty()));
     }
     buffers::data(buf, count, datatype)
+}
+
+#[inline(always)]
+fn dest_of(rank: c_int) -> Dest {
+    if rank == MPI_PROC_NULL { Dest::ProcNull } else { Dest::Rank(rank) }
+}
+
+#[inline(always)]
+pub(crate) fn source_of(rank: c_int) -> Source {
+    match rank {
+        MPI_PROC_NULL => Source::ProcNull,
+        MPI_ANY_SOURCE => Source::Any,
+        rank => Source::Rank(rank),
+    }
+}
+
+/// The tag of a receive; `None` is any.
+#[inline(always)]
+pub(crate) fn any_tag(tag: c_int) -> Option<i32> {
+    (tag != MPI_ANY_TAG).then_some(tag)
+}
+
+#[inline(always)]
+fn outgoing_of(data: &Data, dest: c_int, tag: c_int) -> Outgoing<'_> {
+    (data, dest_of(dest), tag)
+}
+
+#[inline(always)]
+fn incoming_of(data: &Data, source: c_int, tag: c_int) -> Incoming<'_> {
+    (data, source_of(source), any_tag(tag))
 }
 
 /// Memory of the user: where, how many, of what.
@@ -61,7 +93,7 @@ struct Send(SendMode);
 impl MessageCall for Send {
     #[inline(always)]
     fn run(self, comm: &Found, data: &Data, (dest, tag, _): Envelope) -> Result<()> {
-        comm.send(data, dest, tag, self.0)
+        comm.send(data, dest_of(dest), tag, self.0)
     }
 }
 
@@ -70,11 +102,8 @@ struct Isend(SendMode, Ptr<MPI_Request>);
 
 impl MessageCall for Isend {
     #[inline(always)]
-    fn run(self, object: &Found, data: &Data, (dest, tag, comm): Envelope) -> Result<()> {
-        match object.isend_now(data, dest, tag, self.0)? {
-            true => give_done(self.1, Status { bytes: data.len(), ..Status::EMPTY }, comm),
-            false => give(self.1, object.isend(data, dest, tag, self.0)?, comm),
-        }
+    fn run(self, comm: &Found, data: &Data, (dest, tag, _): Envelope) -> Result<()> {
+        give_started(self.1, comm.isend(data, dest_of(dest), tag, self.0)?, comm)
     }
 }
 
@@ -84,7 +113,7 @@ struct Recv(Ptr<MPI_Status>);
 impl MessageCall for Recv {
     #[inline(always)]
     fn run(self, comm: &Found, data: &Data, (source, tag, _): Envelope) -> Result<()> {
-        finish(comm.recv(data, source, tag), self.0)
+        finish(comm.recv(data, source_of(source), any_tag(tag)), self.0)
     }
 }
 
@@ -93,12 +122,8 @@ struct Irecv(Ptr<MPI_Request>);
 
 impl MessageCall for Irecv {
     #[inline(always)]
-    fn run(self, object: &Found, data: &Data, (source, tag, comm): Envelope) -> Result<()> {
-        match object.irecv_now(data, source, tag)? {
-            Some(Outcome { status, error: None }) => give_done(self.0, status, comm),
-            Some(failed) => give(self.0, Request::over(object, failed), comm),
-            None => give(self.0, object.irecv(data, source, tag)?, comm),
-        }
+    fn run(self, comm: &Found, data: &Data, (source, tag, _): Envelope) -> Result<()> {
+        give_started(self.0, comm.irecv(data, source_of(source), any_tag(tag))?, comm)
     }
 }
 
@@ -116,7 +141,10 @@ fn sendrecv<N: Number>(send: Half<N>, recv: Half<N>, comm: MPI_Comm, status: Ptr
         let object = lookup(comm)?;
         let outgoing = data(send.0, send.1, send.2, dest)?;
         let incoming = data(recv.0, recv.1, recv.2, source)?;
-        finish(object.sendrecv((&outgoing, dest, sendtag), (&incoming, source, recvtag)), status)
+        finish(
+            object.sendrecv(outgoing_of(&outgoing, dest, sendtag), incoming_of(&incoming, source, recvtag)),
+            status,
+        )
     }
 
     let ((given, dest, sendtag), (got, source, recvtag)) = (send, recv);
@@ -127,7 +155,10 @@ fn sendrecv<N: Number>(send: Half<N>, recv: Half<N>, comm: MPI_Comm, status: Ptr
         && let Some(incoming) = buffers::plain(got.0, got.1, got.2)
     {
         let object = lookup(comm)?;
-        return finish(object.sendrecv((&outgoing, dest, sendtag), (&incoming, source, recvtag)), status);
+        return finish(
+            object.sendrecv(outgoing_of(&outgoing, dest, sendtag), incoming_of(&incoming, source, recvtag)),
+            status,
+        );
     }
     other(send, recv, comm, status)
 }
@@ -139,7 +170,7 @@ fn send_init<N: Number>(
     request: Ptr<MPI_Request>,
 ) -> Result<()> {
     let object = lookup(comm)?;
-    give(request, object.send_init(&data(buf, count, datatype, dest)?, dest, tag, mode)?, comm)
+    give(request, object.send_init(&data(buf, count, datatype, dest)?, dest_of(dest), tag, mode)?, comm)
 }
 
 /// Stores the status of a receive and returns its error.
@@ -150,28 +181,6 @@ pub(crate) fn finish(outcome: Outcome, status: Ptr<MPI_Status>) -> Result<()> {
         None => Ok(()),
         Some(error) => Err(error),
     }
-}
-
-/// MPI_Isendrecv and MPI_Isendrecv_replace: a send of a copy, which needs no request, and a receive.
-fn isendrecv(
-    comm: MPI_Comm,
-    (outgoing, dest, sendtag): (&Data, c_int, c_int),
-    (incoming, source, recvtag): (&Data, c_int, c_int),
-    request: Ptr<MPI_Request>,
-) -> Result<()> {
-    let object = lookup(comm)?;
-    let receive = object.irecv(incoming, source, recvtag)?;
-    match object.isend(outgoing, dest, sendtag, SendMode::Standard) {
-        Ok(sent) => {
-            sent.free(object.runtime())?;
-        }
-        Err(error) => {
-            receive.cancel(object.runtime())?;
-            receive.wait(object.runtime());
-            return Err(error);
-        }
-    }
-    give(request, receive, comm)
 }
 
 fn attached<N: Number>(buffer: Ptr<c_void>, size: N) -> Result<Attached> {
@@ -200,8 +209,8 @@ fn detached<N: Number>(old: Option<Arc<Attached>>, buffer_addr: Ptr<c_void>, siz
 /// A request that is over: the runtime keeps copies of its own of buffered messages, so that there is nothing in
 /// the user's buffer to wait for.
 fn flushed(comm: MPI_Comm, request: Ptr<MPI_Request>) -> Result<()> {
-    let object = lookup(comm)?;
-    give(request, Request::over(&object, Outcome::ok(Status::EMPTY)), comm)
+    lookup(comm)?;
+    give(request, Operation::done(Status::EMPTY), comm)
 }
 
 mpi! {
@@ -351,7 +360,7 @@ mpi! {
         request: Ptr<MPI_Request>,
     ) on comm gives request {
         let object = lookup(comm)?;
-        give(request, object.recv_init(&data(buf, count, datatype, source)?, source, tag)?, comm)
+        give(request, object.recv_init(&data(buf, count, datatype, source)?, source_of(source), any_tag(tag))?, comm)
     }
 
     fn MPI_Sendrecv<N>(
@@ -385,7 +394,7 @@ mpi! {
     ) on comm {
         let comm = lookup(comm)?;
         let data = buffers::data(buf, count, datatype)?;
-        finish(comm.sendrecv_replace(&data, (dest, sendtag), (source, recvtag)), status)
+        finish(comm.sendrecv_replace(&data, (dest_of(dest), sendtag), (source_of(source), any_tag(recvtag))), status)
     }
 
     fn MPI_Isendrecv<N>(
@@ -402,9 +411,11 @@ mpi! {
         comm: MPI_Comm,
         request: Ptr<MPI_Request>,
     ) on comm gives request {
-        let outgoing = Data::bytes(packed(&data(sendbuf, sendcount, sendtype, dest)?)?);
+        let outgoing = data(sendbuf, sendcount, sendtype, dest)?;
         let incoming = data(recvbuf, recvcount, recvtype, source)?;
-        isendrecv(comm, (&outgoing, dest, sendtag), (&incoming, source, recvtag), request)
+        let comm = lookup(comm)?;
+        let (send, recv) = (outgoing_of(&outgoing, dest, sendtag), incoming_of(&incoming, source, recvtag));
+        give_started(request, comm.isendrecv(send, recv)?, &comm)
     }
 
     fn MPI_Isendrecv_replace<N>(
@@ -418,9 +429,10 @@ mpi! {
         comm: MPI_Comm,
         request: Ptr<MPI_Request>,
     ) on comm gives request {
-        let incoming = buffers::data(buf, count, datatype)?;
-        let outgoing = Data::bytes(packed(&incoming)?);
-        isendrecv(comm, (&outgoing, dest, sendtag), (&incoming, source, recvtag), request)
+        let data = buffers::data(buf, count, datatype)?;
+        let comm = lookup(comm)?;
+        let (send, recv) = (outgoing_of(&data, dest, sendtag), incoming_of(&data, source, recvtag));
+        give_started(request, comm.isendrecv(send, recv)?, &comm)
     }
 
     fn MPI_Buffer_attach<N>(buffer: Ptr<c_void>, size: N) on SelfComm {

@@ -5,9 +5,9 @@ use crate::buffers::data;
 use crate::comm::lookup;
 use crate::ffi::*;
 use crate::handles::{Kind, Table};
-use crate::p2p::finish;
+use crate::p2p::{any_tag, finish, source_of};
 use crate::pointer::Ptr;
-use crate::request::give;
+use crate::request::give_started;
 use crate::status::store;
 use banyan_runtime::{Message, Result, Status, bail};
 
@@ -53,12 +53,12 @@ fn take(message: Ptr<MPI_Message>) -> Result<Message> {
 
 mpi! {
     fn MPI_Probe(source: c_int, tag: c_int, comm: MPI_Comm, status: Ptr<MPI_Status>) on comm {
-        store(status, &lookup(comm)?.probe(source, tag)?);
+        store(status, &lookup(comm)?.probe(source_of(source), any_tag(tag))?);
         Ok(())
     }
 
     fn MPI_Iprobe(source: c_int, tag: c_int, comm: MPI_Comm, flag: Ptr<c_int>, status: Ptr<MPI_Status>) on comm {
-        let found = lookup(comm)?.iprobe(source, tag)?;
+        let found = lookup(comm)?.iprobe(source_of(source), any_tag(tag))?;
         flag.set(found.is_some().into())?;
         if let Some(from) = found {
             store(status, &from);
@@ -73,7 +73,7 @@ mpi! {
         message: Ptr<MPI_Message>,
         status: Ptr<MPI_Status>,
     ) on comm gives message {
-        let matched = lookup(comm)?.mprobe(source, tag)?;
+        let matched = lookup(comm)?.mprobe(source_of(source), any_tag(tag))?;
         found(comm, matched, message, status)
     }
 
@@ -85,7 +85,7 @@ mpi! {
         message: Ptr<MPI_Message>,
         status: Ptr<MPI_Status>,
     ) on comm gives message {
-        let matched = lookup(comm)?.improbe(source, tag)?;
+        let matched = lookup(comm)?.improbe(source_of(source), any_tag(tag))?;
         flag.set(matched.is_some().into())?;
         match matched {
             Some(matched) => found(comm, matched, message, status),
@@ -114,7 +114,7 @@ mpi! {
     ) on SelfComm gives request {
         let comm = comm_of(message.get()?)?;
         let data = data(buf, count, datatype).on(comm)?;
-        let own = lookup(MPI_COMM_SELF)?;
-        give(request, take(message)?.irecv(&data, &own), comm)
+        let object = lookup(comm)?;
+        give_started(request, take(message)?.irecv(&data), &object)
     }
 }

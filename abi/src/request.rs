@@ -7,12 +7,12 @@ use crate::ffi::*;
 use crate::handles::{Kind, Objects, Table};
 use crate::pointer::Ptr;
 use crate::status::{store, store_empty};
-use banyan_runtime::{Class, Error, Outcome, Request, Result, Status, UnderWay, bail};
+use banyan_runtime::{Borrowed, Class, Error, Operation, Outcome, Result, Started, Status, UnderWay, bail};
 
 /// A request, and the communicator that its errors are reported on.
 #[derive(Clone)]
 struct Entry {
-    request: Request,
+    operation: Operation,
     comm: MPI_Comm,
 }
 
@@ -20,15 +20,21 @@ static TABLE: Table<Entry> = Table::serial(Kind::Request);
 
 /// Gives the user a new request.
 #[inline(always)]
-pub(crate) fn give(to: Ptr<MPI_Request>, request: Request, comm: MPI_Comm) -> Result<()> {
-    let entry = Entry { request, comm };
-    to.set(MPI_Request(TABLE.insert(entry)?))
+pub(crate) fn give(to: Ptr<MPI_Request>, operation: Operation, comm: MPI_Comm) -> Result<()> {
+    to.set(MPI_Request(TABLE.insert_with(|| Entry { operation, comm })?))
 }
 
-/// Gives the user a request of an operation that ended well already.
+/// Gives the user the request of a message that was started. If that fails, the message is given up.
 #[inline(always)]
-pub(crate) fn give_done(to: Ptr<MPI_Request>, status: Status, comm: MPI_Comm) -> Result<()> {
-    to.set(MPI_Request(TABLE.insert_with(|| Entry { request: Request::done(status), comm })?))
+pub(crate) fn give_started(to: Ptr<MPI_Request>, started: Started<Borrowed<'_>>, on: &Found) -> Result<()> {
+    match started {
+        Started::Done(Outcome { status, error: None }) => give(to, Operation::done(status), on.handle()),
+        Started::Done(failed) => give(to, Operation::over(on, failed), on.handle()),
+        Started::Pending(request) => {
+            let entry = || Entry { operation: request.into_operation(), comm: on.handle() };
+            to.set(MPI_Request(TABLE.insert_with(entry)?))
+        }
+    }
 }
 
 /// Forgets all requests; no operation is under way any more.
@@ -60,8 +66,8 @@ fn active(request: MPI_Request) -> Result<Entry> {
 }
 
 /// Frees a completed request unless it is persistent.
-fn release(to: Ptr<MPI_Request>, handle: MPI_Request, request: &Request) -> Result<()> {
-    if request.is_persistent() {
+fn release(to: Ptr<MPI_Request>, handle: MPI_Request, operation: &Operation) -> Result<()> {
+    if operation.is_persistent() {
         return Ok(());
     }
     TABLE.remove(handle.0)?;
@@ -90,10 +96,10 @@ struct Listed {
     entry: Entry,
 }
 
-impl AsRef<Request> for Listed {
+impl AsRef<Operation> for Listed {
     #[inline]
-    fn as_ref(&self) -> &Request {
-        &self.entry.request
+    fn as_ref(&self) -> &Operation {
+        &self.entry.operation
     }
 }
 
@@ -115,13 +121,13 @@ impl Many {
 
     /// The active ones.
     fn active(&self) -> Vec<&Listed> {
-        self.entries.iter().filter(|listed| listed.entry.request.is_active()).collect()
+        self.entries.iter().filter(|listed| listed.entry.operation.is_active()).collect()
     }
 
     fn release(&self, which: &[Listed]) -> Result<()> {
         TABLE.visit(|mut objects| {
             for Listed { at, handle, .. } in
-                which.iter().filter(|listed| !listed.entry.request.is_persistent())
+                which.iter().filter(|listed| !listed.entry.operation.is_persistent())
             {
                 objects.remove(handle.0)?;
                 self.array.put(*at, MPI_REQUEST_NULL)?;
@@ -166,7 +172,7 @@ fn all_pending(count: c_int, array: Ptr<MPI_Request>) -> Result<bool> {
             match array.at(at) {
                 Ok(MPI_REQUEST_NULL) => {}
                 // A bad handle is reported by the code that completes requests.
-                Ok(handle) if objects.find(handle.0).is_some_and(|entry| under_way.has(&entry.request)) => {
+                Ok(handle) if objects.find(handle.0).is_some_and(|entry| under_way.has(&entry.operation)) => {
                     any = true;
                 }
                 _ => return false,
@@ -239,7 +245,7 @@ fn wait_all(count: c_int, array: Ptr<MPI_Request>, statuses: Ptr<MPI_Status>) ->
             let handle = array.at(at)?;
             if handle == MPI_REQUEST_NULL {
                 out.well(at, &Status::EMPTY);
-            } else if let Some(status) = objects.remove_if(handle.0, |entry| entry.request.over_status())? {
+            } else if let Some(status) = objects.remove_if(handle.0, |entry| entry.operation.over_status())? {
                 array.put(at, MPI_REQUEST_NULL)?;
                 out.well(at, &status);
             } else {
@@ -306,8 +312,8 @@ mpi! {
             store_empty(status);
             return Ok(());
         };
-        let outcome = entry.request.wait(runtime()?.runtime());
-        release(request, handle, &entry.request)?;
+        let outcome = entry.operation.wait(runtime()?.runtime());
+        release(request, handle, &entry.operation)?;
         finish(outcome, entry.comm, status)
     }
 
@@ -317,9 +323,9 @@ mpi! {
             store_empty(status);
             return flag.set(1);
         };
-        let Some(outcome) = entry.request.test(runtime()?.runtime()) else { return flag.set(0) };
+        let Some(outcome) = entry.operation.test(runtime()?.runtime()) else { return flag.set(0) };
         flag.set(1)?;
-        release(request, handle, &entry.request)?;
+        release(request, handle, &entry.operation)?;
         finish(outcome, entry.comm, status)
     }
 
@@ -409,10 +415,10 @@ mpi! {
             return flag.set(1);
         };
         let own = runtime()?;
-        let over = !own.runtime().over(std::slice::from_ref(&entry.request), true).is_empty();
+        let over = !own.runtime().over(std::slice::from_ref(&entry.operation), true).is_empty();
         flag.set(over.into())?;
         if over {
-            store(status, &entry.request.status(own.runtime()).status);
+            store(status, &entry.operation.status(own.runtime()).status);
         }
         Ok(())
     }
@@ -433,7 +439,7 @@ mpi! {
         let out = Statuses::new(array_of_statuses);
         (0..count as usize).for_each(|at| out.well(at, &Status::EMPTY));
         for listed in &many.entries {
-            out.put(listed.at, &listed.entry.request.status(own.runtime()));
+            out.put(listed.at, &listed.entry.operation.status(own.runtime()));
         }
         Ok(())
     }
@@ -456,7 +462,7 @@ mpi! {
         flag.set(found.is_some().into())?;
         match found {
             Some(Listed { at, entry, .. }) => {
-                store(status, &entry.request.status(own.runtime()).status);
+                store(status, &entry.operation.status(own.runtime()).status);
                 indx.set(*at as c_int)
             }
             None => indx.set(MPI_UNDEFINED),
@@ -481,14 +487,14 @@ mpi! {
         for (nth, &which) in found.iter().enumerate() {
             let Listed { at, entry, .. } = active[which];
             array_of_indices.put(nth, *at as c_int)?;
-            out.put(nth, &entry.request.status(own.runtime()));
+            out.put(nth, &entry.operation.status(own.runtime()));
         }
         outcount.set(found.len() as c_int)
     }
 
     fn MPI_Start(request: Ptr<MPI_Request>) on SelfComm {
         let entry = active(request.get()?)?;
-        entry.request.start().on(entry.comm)
+        entry.operation.start().on(entry.comm)
     }
 
     fn MPI_Startall(count: c_int, array_of_requests: Ptr<MPI_Request>) on SelfComm {
@@ -497,21 +503,21 @@ mpi! {
             bail!(ERR_REQUEST, "one of the requests is MPI_REQUEST_NULL");
         }
         for Listed { entry, .. } in &many.entries {
-            entry.request.start().on(entry.comm)?;
+            entry.operation.start().on(entry.comm)?;
         }
         Ok(())
     }
 
     fn MPI_Cancel(request: Ptr<MPI_Request>) on SelfComm {
         let entry = active(request.get()?)?;
-        entry.request.cancel(runtime()?.runtime()).on(entry.comm)
+        entry.operation.cancel(runtime()?.runtime()).on(entry.comm)
     }
 
     fn MPI_Request_free(request: Ptr<MPI_Request>) on SelfComm {
         let handle = request.get()?;
         let old = active(handle)?;
         request.set(MPI_REQUEST_NULL)?;
-        let freed = old.request.free(runtime()?.runtime()).on(old.comm);
+        let freed = old.operation.free(runtime()?.runtime()).on(old.comm);
         if !matches!(freed, Ok(true)) {
             TABLE.remove(handle.0)?;
         }
@@ -520,10 +526,10 @@ mpi! {
 
     fn MPI_Grequest_complete(request: MPI_Request) on SelfComm {
         let old = active(request)?;
-        if old.request.complete().on(old.comm)? {
+        if old.operation.complete().on(old.comm)? {
             // The user freed it before; now it is complete, and gone.
             TABLE.remove(request.0)?;
-            old.request.free(runtime()?.runtime()).on(old.comm)?;
+            old.operation.free(runtime()?.runtime()).on(old.comm)?;
         }
         Ok(())
     }

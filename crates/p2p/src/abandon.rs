@@ -1,11 +1,11 @@
 //! Giving requests up: the user has their memory back at once, whatever is under way.
 //!
-//! A caller that reports a failure cannot wait for peers that may never come, so it waits for nothing. Bytes that still
+//! A caller that reports a failure, or drops a request, cannot wait for peers that may never come, so it waits for nothing. Bytes that still
 //! arrive for a receive find no receive, and are dropped. What a send has promised its peer leaves from a copy. A range that
 //! the peer may be reading is revoked: the peer then asks for pieces, which leave from the copy, too.
 
 use banyan_datatype::Data;
-use banyan_memory::Buffer;
+use banyan_memory::{Buffer, NoMemory};
 use banyan_transport::{Class, Port, Token};
 
 use crate::p2p::P2p;
@@ -16,14 +16,24 @@ use crate::wire::Kind;
 
 impl P2p {
     /// Gives a request up: its id is not valid any more, and from now on nothing touches its memory. Its peer is not harmed:
-    /// a message that was announced still arrives there, and one that was matched counts as received.
+    /// a message that was announced still arrives there, and one that was matched counts as received. A send of which
+    /// nothing has left is cancelled.
     pub fn abandon(&mut self, port: &mut impl Port, id: ReqId) {
-        let Some(request) = self.requests.get_mut(id.0) else { return };
-        match &mut request.state {
-            State::Done(_) => {}
-            State::Recv(_) => self.abandon_recv(port, id.0),
-            State::Send(Send { step: SendStep::AwaitRoom { .. }, .. }) => self.finish_cancelled(id.0),
-            State::Send(send) => disown(port, send),
+        if let Some(Request { state: State::Send(Send { step: SendStep::AwaitRoom { .. }, .. }), .. }) =
+            self.requests.get(id.0)
+        {
+            self.finish_cancelled(id.0);
+        }
+        self.disown(port, id);
+    }
+
+    /// Gives the memory of a request back to its owner: its id is not valid any more, and from now on nothing touches the
+    /// memory. A send goes on from a copy; a receive is given up as by [`P2p::abandon`].
+    pub fn disown(&mut self, port: &mut impl Port, id: ReqId) {
+        match self.requests.get_mut(id.0).map(|request| &mut request.state) {
+            None | Some(State::Done(_)) => {}
+            Some(State::Recv(_)) => self.abandon_recv(port, id.0),
+            Some(State::Send(send)) => go_on_from_copy(port, send),
         }
         self.detach(id);
     }
@@ -55,14 +65,19 @@ impl P2p {
 }
 
 /// Replaces the user's memory by a copy of the bytes that have not left.
-fn disown(port: &mut impl Port, send: &mut Send) {
+fn go_on_from_copy(port: &mut impl Port, send: &mut Send) {
     let sent = match &mut send.step {
+        SendStep::AwaitRoom { region, .. } => {
+            region.take().into_iter().for_each(|region| port.revoke(send.peer, region));
+            0
+        }
         SendStep::AwaitReply { region, sent, .. } => {
             region.take().into_iter().for_each(|region| port.revoke(send.peer, region));
             *sent
         }
         SendStep::PushAll { sent, .. } | SendStep::PushGranted { sent, .. } => *sent,
-        SendStep::AwaitRoom { .. } => 0,
     };
-    send.data = payload::copy_from(&send.data, sent);
+    let bytes = send.data.len() as usize;
+    let copy = payload::copy_from(&send.data, sent);
+    send.data = copy.unwrap_or_else(|| std::panic::resume_unwind(Box::new(NoMemory { bytes })));
 }

@@ -41,9 +41,10 @@ pub(crate) fn scatter(data: &Data, at: u64, from: &Buffer, len: usize) {
     }
 }
 
-/// A copy of `data` in memory of this crate's own, from byte `from` on; the bytes before are zero.
-pub(crate) fn copy_from(data: &Data, from: u64) -> Data {
-    let copy = Data::bytes(HeapBuffer::zeroed(data.len() as usize));
+/// A copy of `data` in memory of this crate's own, from byte `from` on; the bytes before are zero. `None` if there is no
+/// memory for it.
+pub(crate) fn copy_from(data: &Data, from: u64) -> Option<Data> {
+    let copy = Data::bytes(HeapBuffer::try_zeroed(data.len() as usize)?);
     let mut piece = [0; 4096];
     let mut at = from;
     while at < data.len() {
@@ -52,5 +53,5 @@ pub(crate) fn copy_from(data: &Data, from: u64) -> Data {
         unpack(&copy, at, piece);
         at += piece.len() as u64;
     }
-    copy
+    Some(copy)
 }

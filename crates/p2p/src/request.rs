@@ -258,6 +258,12 @@ pub(crate) fn lost(peer: Peer, cause: &Arc<str>, mut outcome: Completion) -> Com
     outcome
 }
 
+/// The outcome of a send of so many bytes that was to leave from a copy.
+#[cold]
+pub(crate) fn no_memory(head: &Head, bytes: u64) -> Completion {
+    Completion { fault: Some(Fault::NoMemory { bytes }), ..sent(head, 0) }
+}
+
 /// Payload of up to so many bytes lies in [`Message`] itself: what fits without making it larger.
 pub(crate) const SHORT: usize = 23;
 

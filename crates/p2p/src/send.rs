@@ -20,21 +20,16 @@ const PAGE: u64 = 4096;
 const BURST: usize = 64;
 /// Bytes of the id before the payload of a synchronous eager message.
 const ID: usize = 8;
+/// Why a peer is gone that a fabric refused as down.
+const LOST: &str = "the fabric has lost it";
 
 impl P2p {
-    /// Sends a message with a tag (MPI 5.0, 3.4 and 3.7).
-    #[inline]
+    /// Sends a message with a tag (MPI 5.0, 3.4 and 3.7): at once and whole, if nothing is before it and it may be eager.
+    /// Otherwise there is a request, which [`P2p::test`] may find done already.
+    #[inline(always)]
     pub fn send(&mut self, port: &mut impl Port, m: SendArgs) -> Started {
         let head = wire::tagged(Kind::Eager, m.ctx, m.tag, m.src_rank);
-        self.start(port, m.peer, head, m.data, m.mode == Mode::Sync)
-    }
-
-    /// [`P2p::send`] of a message that can leave whole and at once: true if it has left, and the send is complete; false if
-    /// nothing happened.
-    #[inline(always)]
-    pub fn send_now(&mut self, port: &mut impl Port, m: SendArgs) -> bool {
-        let head = wire::tagged(Kind::Eager, m.ctx, m.tag, m.src_rank);
-        m.mode != Mode::Sync && self.start_now(port, m.peer, head, m.data)
+        self.start(port, m.peer, head, m.data, m.mode)
     }
 
     /// Sends a message with a key, as schedules of collectives do.
@@ -47,33 +42,27 @@ impl P2p {
         key: u64,
         data: &Data,
     ) -> Started {
-        self.start(port, peer, wire::keyed(Kind::Eager, ctx, key), data, false)
-    }
-
-    #[inline]
-    fn start(&mut self, port: &mut impl Port, peer: Peer, head: Head, data: &Data, sync: bool) -> Started {
-        if !sync && self.start_now(port, peer, head, data) {
-            return Started::Done(request::sent(&head, data.len()));
-        }
-        self.start_pending(port, peer, head, data, sync)
+        self.start(port, peer, wire::keyed(Kind::Eager, ctx, key), data, Mode::Standard)
     }
 
     #[inline(always)]
-    fn start_now(&mut self, port: &mut impl Port, peer: Peer, head: Head, data: &Data) -> bool {
+    fn start(&mut self, port: &mut impl Port, peer: Peer, head: Head, data: &Data, mode: Mode) -> Started {
         let link = self.peers.at(peer, &mut self.credit_pool);
-        if link.down.is_some() || !link.envelopes.is_empty() || !link.held.is_empty() {
-            return false;
+        let first = link.down.is_none() && link.envelopes.is_empty() && link.held.is_empty();
+        let mut refused = None;
+        if mode != Mode::Sync && first {
+            let caps = port.caps(peer);
+            match send_eager(port, link, &caps, &mut self.stats, head, data) {
+                Some(Ok(())) => return Started::Done(request::sent(&head, data.len())),
+                Some(Err(refusal)) => refused = Some(refusal),
+                None => {}
+            }
         }
-        let caps = port.caps(peer);
-        let Some(paid) = affordable(link, &caps, data.len(), 0) else { return false };
-        let sent = send_whole(port, link, &caps, head, data).is_ok();
-        if sent {
-            link.credit -= paid;
-            self.stats.eager += 1;
-        }
-        sent
+        Started::Pending(self.start_pending(port, peer, head, data, mode, refused))
     }
 
+    /// Makes a request of a message that was not sent at once: the fabric has `refused` it, or nothing was tried. Gives the
+    /// id alone: an outcome would go through memory, also on the way of messages that leave at once.
     #[cold]
     fn start_pending(
         &mut self,
@@ -81,17 +70,31 @@ impl P2p {
         peer: Peer,
         head: Head,
         data: &Data,
-        sync: bool,
-    ) -> Started {
-        if let Some(cause) = &self.peers.at(peer, &mut self.credit_pool).down {
-            return Started::Done(request::lost(peer, cause, request::sent(&head, 0)));
+        mode: Mode,
+        refused: Option<Refusal>,
+    ) -> ReqId {
+        if refused == Some(Refusal::Down) {
+            self.peer_down(peer, LOST);
         }
-        let step = SendStep::AwaitRoom { sync, region: None };
-        let send = Send { peer, head, data: data.clone(), step };
-        let id = self.requests.insert(Request::new(State::Send(send)));
+        if let Some(cause) = &self.peers.at(peer, &mut self.credit_pool).down {
+            let lost = request::lost(peer, cause, request::sent(&head, 0));
+            return ReqId(self.requests.insert(Request::new(State::Done(lost))));
+        }
+        let kept = match mode {
+            Mode::Buffered => payload::copy_from(data, 0),
+            Mode::Standard | Mode::Sync | Mode::Ready => Some(data.clone()),
+        };
+        let Some(kept) = kept else {
+            let failed = request::no_memory(&head, data.len());
+            return ReqId(self.requests.insert(Request::new(State::Done(failed))));
+        };
+        let step = SendStep::AwaitRoom { sync: mode == Mode::Sync, region: None };
+        let id = self.requests.insert(Request::new(State::Send(Send { peer, head, data: kept, step })));
         let link = self.peers.at(peer, &mut self.credit_pool);
         link.envelopes.push_back(id);
-        if link.envelopes.len() == 1 {
+        if refused.is_some() {
+            self.stats.busy += 1;
+        } else if link.envelopes.len() == 1 {
             self.send_envelopes(port, peer);
         }
         // The peer is listed only if work remains: listed work disables the receive bypass.
@@ -99,10 +102,7 @@ impl P2p {
         if link.owes() {
             list(&mut self.work, link);
         }
-        match self.test(ReqId(id)) {
-            Some(completion) => Started::Done(completion),
-            None => Started::Pending(ReqId(id)),
-        }
+        ReqId(id)
     }
 
     /// Sends what is owed, starts reads, sends more DATA, tries again what the fabric refused. To be
@@ -201,7 +201,7 @@ impl P2p {
         match self.send_envelope(port, peer, id) {
             Ok(()) => return true,
             Err(Refusal::Busy) => self.stats.busy += 1,
-            Err(Refusal::Down) => self.peer_down(peer, "the fabric has lost it"),
+            Err(Refusal::Down) => self.peer_down(peer, LOST),
         }
         false
     }
@@ -219,17 +219,23 @@ impl P2p {
             debug_assert!(false, "an envelope that has left is in no queue");
             return Ok(());
         };
-        let Some(paid) = affordable(link, &caps, send.data.len(), if sync { ID } else { 0 }) else {
+        let paid = if sync {
+            affordable(link, &caps, send.data.len(), ID)
+        } else {
+            match send_eager(port, link, &caps, &mut self.stats, send.head, &send.data) {
+                Some(sent) => {
+                    sent?;
+                    let completion = send.completion();
+                    self.finish(id, completion);
+                    return Ok(());
+                }
+                None => None,
+            }
+        };
+        let Some(paid) = paid else {
             send_rts(port, link, &caps, send, id, self.credit_pool.window(), &mut self.stats)?;
             return self.push(port, peer, id, &caps);
         };
-        if !sync {
-            send_whole(port, link, &caps, send.head, &send.data)?;
-            (link.credit, self.stats.eager) = (link.credit - paid, self.stats.eager + 1);
-            let completion = send.completion();
-            self.finish(id, completion);
-            return Ok(());
-        }
         let head = Head { kind: Kind::EagerSync as u8, ..send.head };
         let (data, len) = (&send.data, ID + send.data.len() as usize);
         link.post_with(port, head, len, &mut |out| {
@@ -349,6 +355,25 @@ fn whole_limit(link: &Link, caps: &Caps, before: usize) -> u64 {
 fn cost_of_frames(caps: &Caps, bytes: u64) -> u32 {
     let (whole, rest) = (bytes / caps.piece as u64, bytes as usize % caps.piece);
     whole as u32 * credit::cost(caps.piece) + if rest > 0 { credit::cost(rest) } else { 0 }
+}
+
+/// Sends a message whole in one frame, if it may go eagerly and there is credit for it; `None`: it may not.
+#[inline(always)]
+fn send_eager(
+    port: &mut impl Port,
+    link: &mut Link,
+    caps: &Caps,
+    stats: &mut Stats,
+    head: Head,
+    data: &Data,
+) -> Option<Result<(), Refusal>> {
+    let paid = affordable(link, caps, data.len(), 0)?;
+    let sent = send_whole(port, link, caps, head, data);
+    if sent.is_ok() {
+        link.credit -= paid;
+        stats.eager += 1;
+    }
+    Some(sent)
 }
 
 /// Sends a whole message in one frame.

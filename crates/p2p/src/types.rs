@@ -38,7 +38,7 @@ pub struct ReqId(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct MsgId(pub u64);
 
-/// When a send is complete (MPI 5.0, 3.4). A buffered send is a standard send of a copy.
+/// When a send is complete (MPI 5.0, 3.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
     /// When the buffer may be used again.
@@ -47,6 +47,8 @@ pub enum Mode {
     Sync,
     /// When the buffer may be used again; the user promises that the receive is posted.
     Ready,
+    /// When the buffer may be used again, which is at once: a message that cannot leave at once leaves from a copy.
+    Buffered,
 }
 
 /// What to send, and where.
@@ -115,6 +117,11 @@ pub enum Fault {
         /// Bytes that there was room for.
         room: u64,
     },
+    /// There is no memory for a copy of the message.
+    NoMemory {
+        /// Bytes of the message.
+        bytes: u64,
+    },
     /// The other process is gone.
     PeerDown {
         /// The process.
@@ -129,7 +136,7 @@ pub enum Fault {
 pub enum Started {
     /// The operation is over; there is no request. A peer that is gone shows as [`Completion::fault`].
     Done(Completion),
-    /// The operation goes on: [`crate::P2p::test`] tells when it is over.
+    /// There is a request: [`crate::P2p::test`] tells when the operation is over, which may be at once.
     Pending(ReqId),
 }
 

@@ -4,7 +4,7 @@
 use banyan_datatype::op::Builtin;
 use banyan_datatype::{Data, Datatype};
 use banyan_memory::{Buffer, HeapBuffer};
-use banyan_runtime::{Call, Kind, Op, Operand, Runtime, SendMode, Threads};
+use banyan_runtime::{Call, Dest, Kind, Op, Operand, Runtime, SendMode, Source, Threads};
 
 fn main() -> Result<(), banyan_runtime::Error> {
     let rt = Runtime::open(Threads::Multiple, None)?;
@@ -16,7 +16,10 @@ fn main() -> Result<(), banyan_runtime::Error> {
         let out = Data::bytes(HeapBuffer::copy_of(&pattern(me)));
         let room = HeapBuffer::zeroed(bytes);
         let started = std::time::Instant::now();
-        let outcome = world.sendrecv((&out, right, 5), (&Data::bytes(room.clone()), left, 5));
+        let outcome = world.sendrecv(
+            (&out, Dest::Rank(right), 5),
+            (&Data::bytes(room.clone()), Source::Rank(left), Some(5)),
+        );
         let status = outcome.into_result()?;
         let mut got = vec![0; bytes];
         room.read(0, &mut got);
@@ -32,11 +35,11 @@ fn main() -> Result<(), banyan_runtime::Error> {
     if size > 1 && me < 2 {
         for _ in 0..rounds {
             if me == 0 {
-                world.send(&word, 1, 1, SendMode::Standard)?;
-                world.recv(&word, 1, 1).into_result()?;
+                world.send(&word, Dest::Rank(1), 1, SendMode::Standard)?;
+                world.recv(&word, Source::Rank(1), Some(1)).into_result()?;
             } else {
-                world.recv(&word, 0, 1).into_result()?;
-                world.send(&word, 0, 1, SendMode::Standard)?;
+                world.recv(&word, Source::Rank(0), Some(1)).into_result()?;
+                world.send(&word, Dest::Rank(0), 1, SendMode::Standard)?;
             }
         }
     }

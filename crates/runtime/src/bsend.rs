@@ -3,10 +3,19 @@
 //! The attached memory bounds what may be under way; the copies themselves are made by the runtime, so a
 //! buffer that the user breaks cannot break a message.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
-use crate::bail;
+use banyan_datatype::Data;
+use banyan_transport::Peer;
+
+use crate::comm::Comm;
+use crate::engine::Engine;
 use crate::error::Result;
+use crate::p2p::SendMode;
+use crate::request::{Posted, Started};
+use crate::runtime::Runtime;
+use crate::status::{Outcome, Status};
+use crate::{bail, lock};
 
 /// Bytes of attached buffer that each message takes besides its data (MPI_BSEND_OVERHEAD).
 pub const BSEND_OVERHEAD: usize = 512;
@@ -39,7 +48,7 @@ impl Attached {
     /// Takes room for a message of `bytes`; returns what to give back later.
     pub(crate) fn take(&self, bytes: u64) -> Result<usize> {
         let need = bytes.saturating_add(BSEND_OVERHEAD as u64);
-        let mut used = self.used.lock().unwrap_or_else(|poison| poison.into_inner());
+        let mut used = lock(&self.used);
         if !self.automatic && need > self.size - *used {
             bail!(
                 ERR_BUFFER,
@@ -56,9 +65,101 @@ impl Attached {
     }
 
     pub(crate) fn give_back(&self, bytes: usize) {
-        let mut used = self.used.lock().unwrap_or_else(|poison| poison.into_inner());
+        let mut used = lock(&self.used);
         *used -= bytes as u64;
     }
+}
+
+impl Comm {
+    /// Starts a buffered send. It is over at once: what does not leave now leaves from a copy, which takes room in the
+    /// attached buffer until it has left.
+    #[cold]
+    pub(crate) fn start_bsend(
+        &self,
+        engine: &mut Engine,
+        data: &Data,
+        peer: Peer,
+        tag: i32,
+    ) -> Result<Started<Posted>> {
+        let attached = lock(&self.attached).clone().or_else(|| lock(&self.runtime().attached).clone());
+        let Some(attached) = attached else {
+            bail!(ERR_BUFFER, "no buffer is attached for buffered sends; call MPI_Buffer_attach first")
+        };
+        let bytes = attached.take(data.len()).or_else(|_| {
+            // Sends that are over free their room as the engine progresses.
+            engine.progress();
+            attached.take(data.len())
+        })?;
+        let over = match self.post_send(engine, data, peer, tag, SendMode::Buffered) {
+            Started::Done(outcome) => outcome,
+            Started::Pending(sent) => match sent.settled(engine) {
+                Some(outcome) => outcome,
+                None => {
+                    engine.bsends.push((sent.id, attached, bytes));
+                    return Ok(Started::Done(Outcome::ok(Status::EMPTY)));
+                }
+            },
+        };
+        attached.give_back(bytes);
+        Ok(Started::Done(over))
+    }
+
+    /// Attaches a buffer for buffered sends on this communicator (MPI_Comm_attach_buffer).
+    pub fn attach_buffer(&self, buffer: Attached) -> Result<()> {
+        attach(&self.attached, buffer)
+    }
+
+    /// Waits for the buffered sends of this communicator's buffer, and takes it back.
+    pub fn detach_buffer(&self) -> Option<Arc<Attached>> {
+        self.runtime().detach(&self.attached)
+    }
+
+    /// Waits for the buffered sends of this communicator's buffer.
+    pub fn flush_buffer(&self) {
+        let attached = lock(&self.attached).clone();
+        self.runtime().drain(attached.as_ref());
+    }
+}
+
+impl Runtime {
+    /// Attaches a buffer for buffered sends of this process (MPI_Buffer_attach).
+    pub fn attach_buffer(&self, buffer: Attached) -> Result<()> {
+        attach(&self.attached, buffer)
+    }
+
+    /// Waits for the buffered sends, and takes the process's buffer back (MPI_Buffer_detach).
+    pub fn detach_buffer(&self) -> Option<Arc<Attached>> {
+        self.detach(&self.attached)
+    }
+
+    /// Waits for the buffered sends of the process's buffer (MPI_Buffer_flush).
+    pub fn flush_buffer(&self) {
+        let attached = lock(&self.attached).clone();
+        self.drain(attached.as_ref());
+    }
+
+    fn detach(&self, attached: &Mutex<Option<Arc<Attached>>>) -> Option<Arc<Attached>> {
+        let attached = lock(attached).take();
+        self.drain(attached.as_ref());
+        attached
+    }
+
+    fn drain(&self, attached: Option<&Arc<Attached>>) {
+        let Some(attached) = attached else { return };
+        let drained = |engine: &mut Engine| {
+            engine.bsends.iter().all(|(_, other, _)| !Arc::ptr_eq(other, attached)).then_some(())
+        };
+        self.wait(self.engine_lock.enter(), drained);
+    }
+}
+
+fn attach(attached: &Mutex<Option<Arc<Attached>>>, buffer: Attached) -> Result<()> {
+    let mut attached = lock(attached);
+    if attached.is_some() {
+        bail!(ERR_BUFFER, "a buffer is attached already; detach it first");
+    }
+    *attached = Some(Arc::new(buffer));
+    Ok(())
 }
 
 #[cfg(test)]

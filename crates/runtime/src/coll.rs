@@ -10,8 +10,8 @@ use crate::bail;
 use crate::comm::Comm;
 use crate::engine::{CollId, Engine};
 use crate::error::{Class, Error, Result};
-use crate::request::{PersistentArgs, Request};
-use crate::runtime::Purpose;
+use crate::request::{Operation, PersistentArgs};
+use crate::runtime::{Purpose, Runtime};
 use crate::slow;
 use crate::status::{PROC_NULL, ROOT};
 
@@ -132,30 +132,23 @@ impl Comm {
     fn await_launched(&self, launched: Option<CollId>) -> Result<()> {
         match launched {
             None => Ok(()),
-            Some(id) => self.await_coll(id),
+            Some(id) => self.runtime().wait_for_coll(id),
         }
-    }
-
-    #[inline(never)]
-    fn await_coll(&self, id: CollId) -> Result<()> {
-        let rt = self.runtime();
-        let what = |engine: &Engine| slow::first(engine.coll_item(id).into_iter());
-        rt.wait_for(rt.engine_lock.enter(), |engine| engine.coll_done(id), &what)
     }
 
     /// Starts a nonblocking collective. These are numbered apart from the blocking ones.
     #[inline(never)]
-    pub fn start(self: &Arc<Self>, call: Call) -> Result<Request> {
-        Ok(Request::coll(self, self.nonblocking_coll_state().launch(call, None, false)?))
+    pub fn start(self: &Arc<Self>, call: Call) -> Result<Operation> {
+        Ok(Operation::coll(self, self.nonblocking_coll_state().launch(call, None, false)?))
     }
 
     /// A persistent collective. It gets a context of its own: all ranks make their persistent collectives in
     /// one order, but may start them in any (MPI 5.0, 6.13).
-    pub fn persist(self: &Arc<Self>, call: Call) -> Result<Request> {
+    pub fn persist(self: &Arc<Self>, call: Call) -> Result<Operation> {
         let ctx = self.child_context(Purpose::Persistent, 0);
         self.runtime().open_context(ctx);
         let coll_state = Arc::new(self.coll_state().in_context(ctx));
-        Ok(Request::persistent(self, PersistentArgs::Coll { call: Box::new(call), coll_state }))
+        Ok(Operation::persistent(self, PersistentArgs::Coll { call: Box::new(call), coll_state }))
     }
 
     /// Gathers the bytes `mine` of every rank (of the other group, if there is one) in rank order; all ranks give as many. For
@@ -200,6 +193,15 @@ impl Comm {
             }
         }
         Ok(theirs)
+    }
+}
+
+impl Runtime {
+    /// Waits for a collective that is under way.
+    #[inline(never)]
+    pub(crate) fn wait_for_coll(&self, id: CollId) -> Result<()> {
+        let what = |engine: &Engine| slow::first(engine.coll_item(id).into_iter());
+        self.wait_for(self.engine_lock.enter(), |engine| engine.coll_done(id), &what)
     }
 }
 

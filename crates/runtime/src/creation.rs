@@ -7,15 +7,15 @@ use banyan_memory::HeapBuffer;
 use banyan_p2p::{Mode, RecvArgs, ReqId, SendArgs, Started};
 use banyan_transport::Peer;
 
-use crate::bail;
 use crate::cart::Cart;
-use crate::comm::{Comm, Inherited, lock, outcome};
+use crate::comm::{Comm, Inherited};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::group::{Comparison, Group};
 use crate::info::Info;
 use crate::runtime::{Purpose, Retired, derive_context};
-use crate::status::{PROC_NULL, TAG_UB, UNDEFINED};
+use crate::status::{Outcome, PROC_NULL, TAG_UB, UNDEFINED};
+use crate::{bail, lock};
 
 /// How a communicator is split by what its processes share (MPI_Comm_split_type).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -340,14 +340,14 @@ impl<'a> MemberChannel<'a> {
         let me = rt.job_info().rank;
         let args = SendArgs { peer, ctx: self.ctx, tag: 0, src_rank: me, data: &data, mode: Mode::Standard };
         match engine.p2p.send(&mut engine.ports, args) {
-            Started::Done(completion) => outcome(&completion, false).into_result().map(|_| ()),
+            Started::Done(completion) => Outcome::of(&completion, false).into_result().map(drop),
             Started::Pending(id) => self.finish(guard, id),
         }
     }
 
     fn finish(&self, guard: banyan_memory::EngineGuard<'_, Engine>, id: ReqId) -> Result<()> {
         let completion = self.comm.runtime().wait(guard, |engine| engine.p2p.test(id));
-        outcome(&completion, false).into_result().map(|_| ())
+        Outcome::of(&completion, false).into_result().map(drop)
     }
 
     fn recv(&self, peer: Peer, len: usize) -> Result<Vec<u8>> {

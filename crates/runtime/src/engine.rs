@@ -5,15 +5,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use banyan_coll::{self as coll, Advance, Execution, Job};
-use banyan_datatype::Data;
-use banyan_memory::{Buffer, HeapBuffer};
+use banyan_memory::Buffer;
 use banyan_p2p as p2p;
 use banyan_pmi::status::Item;
 use banyan_pmi::{Client, Event};
 use banyan_transport::{Get, Head, Peer, Sink, Token};
 
 use crate::coll_state::{CollSequences, CollState};
-use crate::error::{Class, Error};
+use crate::error::Error;
 use crate::messenger::{Messages, ReadyMessages};
 use crate::notes::Inquiry;
 use crate::ports::Ports;
@@ -401,32 +400,4 @@ impl Sink for Arrivals<'_> {
     fn down(&mut self, peer: Peer, cause: &str) {
         self.0.down(peer, cause);
     }
-}
-
-/// The MPI error for what went wrong with a message.
-pub(crate) fn fault_error(fault: &p2p::Fault) -> Error {
-    match fault {
-        p2p::Fault::Truncated { sent, room } => Error::new(
-            Class::ERR_TRUNCATE,
-            format!(
-                "the message has {sent} bytes, the receive buffer only {room}; receive with at least the sender's count"
-            ),
-        ),
-        p2p::Fault::PeerDown { peer, cause } => {
-            Error::new(Class::ERR_PROC_ABORTED, format!("rank {} of MPI_COMM_WORLD is gone: {cause}", peer.0))
-        }
-    }
-}
-
-/// A packed copy of a message, so that the user's buffer is free at once.
-///
-/// # Errors
-/// MPI_ERR_NO_MEM if there is no memory for it.
-pub fn packed(data: &Data) -> Result<Buffer, Error> {
-    let Some(copy) = HeapBuffer::try_zeroed(data.len() as usize) else {
-        let what = format!("there is no memory for a copy of the message of {} bytes", data.len());
-        return Err(Error::new(Class::ERR_NO_MEM, what));
-    };
-    Data::bytes(copy.clone()).copy_from(data);
-    Ok(copy)
 }

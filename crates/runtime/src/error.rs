@@ -3,6 +3,8 @@
 use std::fmt;
 use std::num::NonZeroU32;
 
+use banyan_p2p::Fault;
+
 /// An MPI error class, by its number in the MPI 5.0 ABI (annex A.1.1), or one that the user added.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Class(pub i32);
@@ -141,6 +143,27 @@ impl Error {
     /// An error of `class`; `what` names the argument, its value and the way out.
     pub fn new(class: Class, what: impl Into<String>) -> Self {
         Self { class, about: None, what: what.into() }
+    }
+
+    /// The error for what went wrong with a message.
+    #[cold]
+    pub(crate) fn of_message(fault: &Fault) -> Self {
+        match fault {
+            Fault::Truncated { sent, room } => Self::new(
+                Class::ERR_TRUNCATE,
+                format!(
+                    "the message has {sent} bytes, the receive buffer only {room}; receive with at least the sender's count"
+                ),
+            ),
+            Fault::NoMemory { bytes } => {
+                let what = format!("there is no memory for a copy of the message of {bytes} bytes");
+                Self::new(Class::ERR_NO_MEM, what)
+            }
+            Fault::PeerDown { peer, cause } => {
+                let what = format!("rank {} of MPI_COMM_WORLD is gone: {cause}", peer.0);
+                Self::new(Class::ERR_PROC_ABORTED, what)
+            }
+        }
     }
 
     /// This error, for the error handler of the object with this handle, unless it is for another object already.

@@ -24,6 +24,7 @@ mod loopback;
 mod message;
 mod messenger;
 mod notes;
+mod p2p;
 mod ports;
 mod request;
 mod runtime;
@@ -40,14 +41,19 @@ pub use cart::{Cart, dims_create};
 pub use coll::Root;
 pub use comm::Comm;
 pub use creation::SplitType;
-pub use engine::packed;
 pub use errcode::{ErrorCodes, MAX_ERROR_STRING, error_codes};
 pub use errhandler::Errhandler;
 pub use error::{Class, Error, Result};
 pub use group::{Comparison, Group};
 pub use info::{Env, Info, MAX_INFO_KEY, MAX_INFO_VALUE};
 pub use message::Message;
-pub use request::{Generalized, Request, SendMode, UnderWay};
+pub use p2p::{Borrowed, Dest, Incoming, Outgoing, SendMode, Source};
+pub use request::{Generalized, Operation, Request, Started, UnderWay};
 pub use runtime::{JobInfo, Runtime, Threads};
 pub use slow::name_calls_by;
 pub use status::{ANY_SOURCE, ANY_TAG, Outcome, PROC_NULL, ROOT, Status, TAG_UB, UNDEFINED};
+
+/// Locks what no panic leaves half changed.
+fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poison| poison.into_inner())
+}

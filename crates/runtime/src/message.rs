@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use banyan_datatype::Data;
-use banyan_p2p::{MsgId, Started};
+use banyan_p2p::MsgId;
 
-use crate::comm::{Comm, StartedOp, outcome};
+use crate::comm::Comm;
 use crate::error::{Class, Error};
-use crate::request::Request;
+use crate::p2p::Borrowed;
+use crate::request::Started;
 use crate::status::{Outcome, Status};
 
 /// A matched message, to be received once.
@@ -35,32 +36,28 @@ impl Message {
 
     /// Receives it (MPI_Mrecv).
     pub fn recv(self, data: &Data) -> Outcome {
-        match self.0 {
-            None => Outcome::ok(Status::NO_PROC),
-            Some((comm, id)) => start(&comm, id, data).wait(comm.runtime()),
+        let Some((comm, id)) = self.0 else { return Outcome::ok(Status::NO_PROC) };
+        match start(&comm, id, data) {
+            Started::Done(outcome) => outcome,
+            Started::Pending(request) => request.wait(),
         }
     }
 
-    /// Starts to receive it (MPI_Imrecv). `own` is the communicator of the request if the message is that of
-    /// MPI_PROC_NULL.
-    pub fn irecv(self, data: &Data, own: &Arc<Comm>) -> Request {
-        match self.0 {
-            None => Request::over(own, Outcome::ok(Status::NO_PROC)),
-            Some((comm, id)) => start(&comm, id, data),
+    /// Starts to receive it (MPI_Imrecv).
+    pub fn irecv(&self, data: &Data) -> Started<Borrowed<'_>> {
+        match &self.0 {
+            None => Started::Done(Outcome::ok(Status::NO_PROC)),
+            Some((comm, id)) => start(comm, *id, data),
         }
     }
 }
 
-fn start(comm: &Arc<Comm>, id: MsgId, data: &Data) -> Request {
-    let mut guard = comm.runtime().engine_lock.enter();
-    let engine = &mut *guard;
-    let posted = match engine.p2p.mrecv(&mut engine.ports, id, data) {
-        Some(Started::Done(completion)) => StartedOp::Over(outcome(&completion, true)),
-        Some(Started::Pending(id)) => StartedOp::Active(id),
-        None => StartedOp::Over(Outcome::failed(Error::new(
-            Class::ERR_REQUEST,
-            "the message was received already",
-        ))),
-    };
-    Request::posted(comm, posted, true)
+fn start<'a>(comm: &'a Comm, id: MsgId, data: &Data) -> Started<Borrowed<'a>> {
+    let engine = &mut *comm.runtime().engine_lock.enter();
+    match engine.p2p.mrecv(&mut engine.ports, id, data) {
+        Some(started) => Started::of(started, true).owned_by(comm.runtime()),
+        None => {
+            Started::Done(Outcome::failed(Error::new(Class::ERR_REQUEST, "the message was received already")))
+        }
+    }
 }

@@ -50,6 +50,7 @@ impl Messages<'_> {
         match fault {
             // The schedule knows from whom it receives.
             p2p::Fault::Truncated { sent, room } => coll::Fault::Length { from: u32::MAX, sent, room },
+            p2p::Fault::NoMemory { .. } => unreachable!("a schedule sends nothing from copies"),
             p2p::Fault::PeerDown { peer, cause } => {
                 let rank = self.coll_state.group.rank_of(peer).unwrap_or(u32::MAX);
                 coll::Fault::Gone { rank, cause: cause.to_string() }

@@ -1,52 +1,30 @@
 //! [`Request`]: an operation that was started, or that can be started again and again (MPI 5.0, 3.7 and 3.9).
 
+use std::borrow::Borrow;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use banyan_coll::Call;
 use banyan_datatype::Data;
-use banyan_p2p::{Mode, ReqId};
+use banyan_p2p::{self as p2p, ReqId};
 use banyan_pmi::status::Item;
+use banyan_transport::Peer;
 
-use crate::bail;
 use crate::coll_state::CollState;
-use crate::comm::{Comm, StartedOp, lock, outcome};
+use crate::comm::Comm;
 use crate::engine::{CollId, Engine};
 use crate::error::{Error, Result};
+use crate::p2p::{SendMode, Sender};
 use crate::runtime::Runtime;
 use crate::slow;
 use crate::status::{Outcome, Status};
-
-/// When a send is complete (MPI 5.0, 3.4).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SendMode {
-    /// When the buffer may be used again.
-    Standard,
-    /// When the receiver has begun to receive.
-    Sync,
-    /// As standard, with the promise that the receive is posted.
-    Ready,
-    /// At once, by a copy in the attached buffer.
-    Buffered,
-}
-
-impl SendMode {
-    /// The mode as p2p knows it; `None` for a buffered send, as p2p knows nothing of attached buffers.
-    #[inline]
-    pub(crate) fn of_p2p(self) -> Option<Mode> {
-        match self {
-            SendMode::Standard => Some(Mode::Standard),
-            SendMode::Sync => Some(Mode::Sync),
-            SendMode::Ready => Some(Mode::Ready),
-            SendMode::Buffered => None,
-        }
-    }
-}
+use crate::{bail, lock};
 
 /// What a persistent request starts each time.
 pub(crate) enum PersistentArgs {
-    Send { data: Data, dest: i32, tag: i32, mode: SendMode },
-    Recv { data: Data, source: i32, tag: i32 },
+    Send { data: Data, dest: Option<Peer>, tag: i32, mode: SendMode },
+    Recv { data: Data, sender: Sender, tag: Option<i32> },
     Coll { call: Box<Call>, coll_state: Arc<CollState> },
 }
 
@@ -60,19 +38,135 @@ pub trait Generalized: Send + Sync {
     fn cancel(&self, complete: bool) -> Result<()>;
 }
 
-/// A request: cheap to copy, because most are a message and nothing more. The MPI standard forbids two threads to
-/// wait for the same one. A message does not hold on to its communicator: a context closes when nothing in it
-/// is under way any more (`Runtime::open_context`).
+/// Whether an operation is over when the call that starts it returns.
+#[derive(Debug)]
+#[must_use]
+pub enum Started<T> {
+    /// It is over, and has no request.
+    Done(Outcome),
+    /// It is under way.
+    Pending(T),
+}
+
+impl Started<Posted> {
+    #[inline(always)]
+    pub(crate) fn of(started: p2p::Started, received: bool) -> Self {
+        match started {
+            p2p::Started::Done(completion) => Started::Done(Outcome::of(&completion, received)),
+            p2p::Started::Pending(id) => Started::Pending(Posted { id, received }),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn owned_by(self, rt: &Arc<Runtime>) -> Started<Request<&Arc<Runtime>>> {
+        match self {
+            Started::Done(outcome) => Started::Done(outcome),
+            Started::Pending(posted) => {
+                Started::Pending(Request { rt, operation: Operation(Form::Message(posted)) })
+            }
+        }
+    }
+}
+
+/// A message under way. The engine forgets it when its outcome is taken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Posted {
+    pub(crate) id: ReqId,
+    received: bool,
+}
+
+/// All that takes the engine is inside the engine lock.
+impl Posted {
+    #[inline(always)]
+    pub(crate) fn outcome(self, completion: &p2p::Completion) -> Outcome {
+        Outcome::of(completion, self.received)
+    }
+
+    /// The outcome, if it is over.
+    #[inline(always)]
+    pub(crate) fn settled(self, engine: &mut Engine) -> Option<Outcome> {
+        match engine.p2p.test(self.id) {
+            Some(completion) => Some(self.outcome(&completion)),
+            None if engine.p2p.is_pending(self.id) => None,
+            None => Some(Outcome::ok(Status::EMPTY)),
+        }
+    }
+
+    /// What it waits for; `None` if it is over.
+    pub(crate) fn item(self, engine: &Engine) -> Option<Item> {
+        engine.p2p.wait_of(self.id).map(slow::message)
+    }
+
+    /// Lets it go on without anybody waiting for it. The user leaves its memory alone until it is over.
+    pub(crate) fn detach(self, engine: &mut Engine) {
+        engine.p2p.detach(self.id);
+    }
+
+    /// Gives it up after a failure: from now on nothing touches its memory.
+    pub(crate) fn abandon(self, engine: &mut Engine) {
+        engine.p2p.abandon(&mut engine.ports, self.id);
+    }
+}
+
+/// A request that owns its operation: when it is dropped, the user has their memory back. A message to send then goes on
+/// from a copy, a receive is taken back, and a collective is waited for, because the other ranks count on it. It holds the
+/// runtime, or borrows it ([`crate::Borrowed`]).
+pub struct Request<R: Borrow<Arc<Runtime>> = Arc<Runtime>> {
+    rt: R,
+    operation: Operation,
+}
+
+impl<R: Borrow<Arc<Runtime>>> Request<R> {
+    /// Waits for the operation and takes its outcome (MPI_Wait).
+    pub fn wait(self) -> Outcome {
+        self.operation.wait(self.rt.borrow())
+    }
+
+    /// Takes the outcome if the operation is over (MPI_Test). A later call gives the empty status.
+    pub fn test(&self) -> Option<Outcome> {
+        self.operation.test(self.rt.borrow())
+    }
+}
+
+impl Request<&Arc<Runtime>> {
+    /// A request that holds the runtime.
+    pub fn hold(self) -> Request {
+        Request { rt: self.rt.clone(), operation: self.into_operation() }
+    }
+
+    /// The operation without an owner, for a caller that answers for its memory until it is over: the user of a handle does.
+    #[inline(always)]
+    pub fn into_operation(self) -> Operation {
+        ManuallyDrop::new(self).operation.clone()
+    }
+}
+
+impl<R: Borrow<Arc<Runtime>>> AsRef<Operation> for Request<R> {
+    fn as_ref(&self) -> &Operation {
+        &self.operation
+    }
+}
+
+impl<R: Borrow<Arc<Runtime>>> Drop for Request<R> {
+    fn drop(&mut self) {
+        if let Form::Message(posted) = self.operation.0 {
+            self.rt.borrow().take_back(posted);
+        }
+    }
+}
+
+/// The name of an operation: cheap to copy, because most are a message and nothing more. The MPI standard forbids two threads
+/// to wait for the same one. A message does not hold on to its communicator: a context closes when nothing in it is under way
+/// any more (`Runtime::open_context`). What is dropped with a name of a message is the name; [`Request`] owns the message.
 #[derive(Clone)]
-pub struct Request(Form);
+pub struct Operation(Form);
 
 #[derive(Clone)]
 enum Form {
-    /// An operation that ended well before its request was made.
+    /// An operation that ended well before it was named.
     Over(Status),
-    /// A message that was under way. The engine forgets it when its outcome is taken.
-    Message { id: ReqId, received: bool },
-    /// A request with a state of its own.
+    Message(Posted),
+    /// An operation with a state of its own.
     Stateful(Arc<Stateful>),
 }
 
@@ -89,10 +183,7 @@ struct Stateful {
 enum State {
     /// Null, or persistent and not started.
     Inactive,
-    Message {
-        id: ReqId,
-        received: bool,
-    },
+    Message(Posted),
     Coll(CollId),
     /// Generalized, running until MPI_Grequest_complete.
     General,
@@ -101,9 +192,9 @@ enum State {
     Over(Outcome),
 }
 
-impl Request {
-    fn stateful(comm: &Arc<Comm>, args: Option<PersistentArgs>, state: State) -> Request {
-        Request(Form::Stateful(Arc::new(Stateful {
+impl Operation {
+    fn stateful(comm: &Arc<Comm>, args: Option<PersistentArgs>, state: State) -> Operation {
+        Operation(Form::Stateful(Arc::new(Stateful {
             rt: comm.runtime().clone(),
             comm: Some(comm.clone()),
             args,
@@ -113,16 +204,8 @@ impl Request {
         })))
     }
 
-    #[inline(always)]
-    pub(crate) fn posted(comm: &Arc<Comm>, posted: StartedOp, received: bool) -> Request {
-        match posted {
-            StartedOp::Over(outcome) => Self::over(comm, outcome),
-            StartedOp::Active(id) => Request(Form::Message { id, received }),
-        }
-    }
-
     /// A request of an operation that is over already.
-    pub fn over(comm: &Arc<Comm>, outcome: Outcome) -> Request {
+    pub fn over(comm: &Arc<Comm>, outcome: Outcome) -> Operation {
         match outcome.error {
             None => Self::done(outcome.status),
             Some(_) => Self::stateful(comm, None, State::Over(outcome)),
@@ -131,24 +214,24 @@ impl Request {
 
     /// A request of an operation that ended well already.
     #[inline(always)]
-    pub fn done(status: Status) -> Request {
-        Request(Form::Over(status))
+    pub fn done(status: Status) -> Operation {
+        Operation(Form::Over(status))
     }
 
-    pub(crate) fn coll(comm: &Arc<Comm>, id: Option<CollId>) -> Request {
+    pub(crate) fn coll(comm: &Arc<Comm>, id: Option<CollId>) -> Operation {
         match id {
             None => Self::done(Status::EMPTY),
             Some(id) => Self::stateful(comm, None, State::Coll(id)),
         }
     }
 
-    pub(crate) fn persistent(comm: &Arc<Comm>, args: PersistentArgs) -> Request {
+    pub(crate) fn persistent(comm: &Arc<Comm>, args: PersistentArgs) -> Operation {
         Self::stateful(comm, Some(args), State::Inactive)
     }
 
     /// A generalized request (MPI_Grequest_start).
-    pub fn general(rt: &Arc<Runtime>, functions: Box<dyn Generalized>) -> Request {
-        Request(Form::Stateful(Arc::new(Stateful {
+    pub fn general(rt: &Arc<Runtime>, functions: Box<dyn Generalized>) -> Operation {
+        Operation(Form::Stateful(Arc::new(Stateful {
             rt: rt.clone(),
             comm: None,
             args: None,
@@ -176,7 +259,7 @@ impl Request {
     /// True if an operation was started and its outcome was not taken yet.
     pub fn is_active(&self) -> bool {
         match &self.0 {
-            Form::Over(_) | Form::Message { .. } => true,
+            Form::Over(_) | Form::Message(_) => true,
             Form::Stateful(stateful) => stateful.is_active(),
         }
     }
@@ -217,9 +300,10 @@ impl Request {
     pub fn status(&self, rt: &Runtime) -> Outcome {
         match &self.0 {
             Form::Over(status) => Outcome::ok(*status),
-            Form::Message { id, received } => {
-                let completion = rt.engine_lock.enter().p2p.peek(*id).cloned();
-                completion.map_or(Outcome::ok(Status::EMPTY), |completion| outcome(&completion, *received))
+            Form::Message(posted) => {
+                let engine = rt.engine_lock.enter();
+                let completion = engine.p2p.peek(posted.id);
+                completion.map_or(Outcome::ok(Status::EMPTY), |completion| posted.outcome(completion))
             }
             Form::Stateful(stateful) => stateful.status(),
         }
@@ -229,18 +313,18 @@ impl Request {
     pub fn cancel(&self, rt: &Runtime) -> Result<()> {
         match &self.0 {
             Form::Over(_) => {}
-            Form::Message { id, .. } => rt.engine_lock.enter().p2p.cancel(*id),
+            Form::Message(posted) => rt.engine_lock.enter().p2p.cancel(posted.id),
             Form::Stateful(stateful) => stateful.cancel()?,
         }
         Ok(())
     }
 
     /// Frees it; an operation under way goes on (MPI_Request_free). Gives whether the request lives on until
-    /// [`Request::complete`], and is to be freed then: a generalized one that is not over (MPI 5.0, 13.2).
+    /// [`Operation::complete`], and is to be freed then: a generalized one that is not over (MPI 5.0, 13.2).
     pub fn free(&self, rt: &Runtime) -> Result<bool> {
         match &self.0 {
             Form::Over(_) => {}
-            Form::Message { id, .. } => rt.engine_lock.enter().p2p.detach(*id),
+            Form::Message(posted) => posted.detach(&mut rt.engine_lock.enter()),
             Form::Stateful(stateful) => return stateful.free(),
         }
         Ok(false)
@@ -258,9 +342,9 @@ impl Request {
     fn item(&self, engine: &Engine) -> Option<Item> {
         match &self.0 {
             Form::Over(_) => None,
-            Form::Message { id, .. } => engine.p2p.wait_of(*id).map(slow::message),
+            Form::Message(posted) => posted.item(engine),
             Form::Stateful(stateful) => match &*lock(&stateful.state) {
-                State::Message { id, .. } => engine.p2p.wait_of(*id).map(slow::message),
+                State::Message(posted) => posted.item(engine),
                 State::Coll(id) => engine.coll_item(*id),
                 State::General => Some(Item::Program("a generalized request".to_owned())),
                 _ => None,
@@ -272,22 +356,18 @@ impl Request {
     fn is_over(&self, engine: &mut Engine) -> bool {
         match &self.0 {
             Form::Over(_) => true,
-            Form::Message { id, .. } => !engine.p2p.is_pending(*id),
+            Form::Message(posted) => !engine.p2p.is_pending(posted.id),
             Form::Stateful(stateful) => stateful.settle(engine),
         }
     }
 
-    /// The outcome, if it is over or inactive. Inside the engine lock. [`Request::completed`] then gives the final
+    /// The outcome, if it is over or inactive. Inside the engine lock. [`Operation::completed`] then gives the final
     /// outcome.
     #[inline(always)]
     fn settled(&self, engine: &mut Engine) -> Option<Outcome> {
         match &self.0 {
             Form::Over(status) => Some(Outcome::ok(*status)),
-            Form::Message { id, received } => match engine.p2p.test(*id) {
-                Some(completion) => Some(outcome(&completion, *received)),
-                None if engine.p2p.is_pending(*id) => None,
-                None => Some(Outcome::ok(Status::EMPTY)),
-            },
+            Form::Message(posted) => posted.settled(engine),
             Form::Stateful(stateful) => stateful.settle(engine).then(|| Outcome::ok(Status::EMPTY)),
         }
     }
@@ -302,8 +382,8 @@ impl Request {
     }
 }
 
-impl AsRef<Request> for Request {
-    fn as_ref(&self) -> &Request {
+impl AsRef<Operation> for Operation {
+    fn as_ref(&self) -> &Operation {
         self
     }
 }
@@ -327,10 +407,10 @@ impl Stateful {
                     Some(id) => State::Coll(id),
                 }
             }
-            message => {
-                let (posted, received) = comm.post(&mut self.rt.engine_lock.enter(), message)?;
-                state_of(posted, received)
-            }
+            message => match comm.start_message(message)? {
+                Started::Done(outcome) => State::Over(outcome),
+                Started::Pending(posted) => State::Message(posted),
+            },
         };
         *lock(&self.state) = next;
         Ok(())
@@ -358,7 +438,7 @@ impl Stateful {
         }
         let mut engine = self.rt.engine_lock.enter();
         match &*lock(&self.state) {
-            State::Message { id, .. } => engine.p2p.cancel(*id),
+            State::Message(posted) => engine.p2p.cancel(posted.id),
             State::Coll(_) => bail!(ERR_REQUEST, "a collective operation cannot be cancelled"),
             _ => {}
         }
@@ -374,7 +454,7 @@ impl Stateful {
         let old = std::mem::replace(&mut *state, State::Inactive);
         drop(state);
         match old {
-            State::Message { id, .. } => self.rt.engine_lock.enter().p2p.detach(id),
+            State::Message(posted) => posted.detach(&mut self.rt.engine_lock.enter()),
             State::Coll(id) => self.rt.engine_lock.enter().detach_coll(id),
             State::General | State::Freed => {
                 self.general.as_ref().map_or(Ok(()), |general| general.free())?
@@ -402,7 +482,7 @@ impl Stateful {
         let over = match &*state {
             State::Inactive | State::Over(_) | State::Freed => return true,
             State::General => return self.finished.load(Ordering::Acquire),
-            State::Message { id, received } => engine.p2p.test(*id).map(|c| outcome(&c, *received)),
+            State::Message(posted) => posted.settled(engine),
             State::Coll(id) => engine.coll_done(*id).map(ended),
         };
         match over {
@@ -431,10 +511,34 @@ impl Stateful {
     }
 }
 
+impl Drop for Stateful {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(|poison| poison.into_inner());
+        match *state {
+            State::Message(posted) => self.rt.take_back(posted),
+            State::Coll(id) if self.rt.is_usable() => drop(self.rt.wait_for_coll(id)),
+            _ => {}
+        }
+    }
+}
+
 impl Runtime {
+    /// Whether a request that is dropped may enter the engine: not in a child after `fork`, nor after a panic.
+    fn is_usable(&self) -> bool {
+        !banyan_memory::forked() && !std::thread::panicking()
+    }
+
+    /// Takes the memory of a message back from the engine.
+    fn take_back(&self, posted: Posted) {
+        if self.is_usable() {
+            let engine = &mut *self.engine_lock.enter();
+            engine.p2p.disown(&mut engine.ports, posted.id);
+        }
+    }
+
     /// Waits for all requests (MPI_Waitall). `each` gets the index and outcome of each, and must not call MPI.
     #[inline]
-    pub fn wait_all(&self, requests: &[impl AsRef<Request>], mut each: impl FnMut(usize, Outcome)) {
+    pub fn wait_all(&self, requests: &[impl AsRef<Operation>], mut each: impl FnMut(usize, Outcome)) {
         let (mut next, mut any_stateful) = (0, false);
         let done = |engine: &mut Engine| {
             while let Some(request) = requests.get(next) {
@@ -460,7 +564,7 @@ impl Runtime {
 
     /// Does what [`Runtime::wait_all`] does if all requests are over; otherwise nothing changes (MPI_Testall). Gives whether
     /// they are.
-    pub fn test_all(&self, requests: &[impl AsRef<Request>], each: impl FnMut(usize, Outcome)) -> bool {
+    pub fn test_all(&self, requests: &[impl AsRef<Operation>], each: impl FnMut(usize, Outcome)) -> bool {
         let over = self.poll_once(|engine| {
             engine.progress();
             requests.iter().all(|request| request.as_ref().is_over(engine)).then_some(())
@@ -473,7 +577,7 @@ impl Runtime {
 
     /// The indices of the requests that are over or inactive, after one poll of the fabrics; none if `all` of them should be
     /// and are not (MPI_Request_get_status_all and its kin).
-    pub fn over(&self, requests: &[impl AsRef<Request>], all: bool) -> Vec<usize> {
+    pub fn over(&self, requests: &[impl AsRef<Operation>], all: bool) -> Vec<usize> {
         let found = self.poll_once(|engine| {
             engine.progress();
             let indices = 0..requests.len();
@@ -484,7 +588,7 @@ impl Runtime {
     }
 
     /// Waits until at least one of the active requests is over and takes its outcome (MPI_Waitany); `None` if none is active.
-    pub fn wait_any(&self, requests: &[impl AsRef<Request>]) -> Option<(usize, Outcome)> {
+    pub fn wait_any(&self, requests: &[impl AsRef<Operation>]) -> Option<(usize, Outcome)> {
         if requests.iter().all(|request| !request.as_ref().is_active()) {
             return None;
         }
@@ -495,7 +599,7 @@ impl Runtime {
 
     /// Takes the outcome of one request that is over, if any is (MPI_Testany). `Err(())` if none is active.
     #[allow(clippy::result_unit_err, reason = "there is nothing more to say than that none is active")]
-    pub fn test_any(&self, requests: &[impl AsRef<Request>]) -> Result<Option<(usize, Outcome)>, ()> {
+    pub fn test_any(&self, requests: &[impl AsRef<Operation>]) -> Result<Option<(usize, Outcome)>, ()> {
         if requests.iter().all(|request| !request.as_ref().is_active()) {
             return Err(());
         }
@@ -519,7 +623,7 @@ impl Runtime {
 
     /// Takes the outcomes of all requests that are over, after waiting for at least one if `block` (MPI_Waitsome, MPI_Testsome).
     /// `None` if none is active.
-    pub fn some(&self, requests: &[impl AsRef<Request>], block: bool) -> Option<Vec<(usize, Outcome)>> {
+    pub fn some(&self, requests: &[impl AsRef<Operation>], block: bool) -> Option<Vec<(usize, Outcome)>> {
         let active = |at: &usize| requests[*at].as_ref().is_active();
         let active: Vec<usize> = (0..requests.len()).filter(active).collect();
         if active.is_empty() {
@@ -549,27 +653,20 @@ pub struct UnderWay<'a>(&'a banyan_p2p::P2p);
 impl UnderWay<'_> {
     /// Whether the request is a message that is under way.
     #[inline(always)]
-    pub fn has(&self, request: &Request) -> bool {
-        matches!(&request.0, Form::Message { id, .. } if self.0.is_pending(*id))
+    pub fn has(&self, request: &Operation) -> bool {
+        matches!(&request.0, Form::Message(posted) if self.0.is_pending(posted.id))
     }
 }
 
 /// The index and outcome of the first active request that is over.
-fn ready(requests: &[impl AsRef<Request>], engine: &mut Engine) -> Option<(usize, Outcome)> {
+fn ready(requests: &[impl AsRef<Operation>], engine: &mut Engine) -> Option<(usize, Outcome)> {
     let mut active = requests.iter().enumerate().filter(|(_, request)| request.as_ref().is_active());
     active.find_map(|(at, request)| Some((at, request.as_ref().settled(engine)?)))
 }
 
 /// What the active requests wait for.
-fn items(requests: &[impl AsRef<Request>], engine: &Engine) -> (Vec<Item>, usize) {
+fn items(requests: &[impl AsRef<Operation>], engine: &Engine) -> (Vec<Item>, usize) {
     slow::first(requests.iter().filter_map(|request| request.as_ref().item(engine)))
-}
-
-fn state_of(posted: StartedOp, received: bool) -> State {
-    match posted {
-        StartedOp::Over(outcome) => State::Over(outcome),
-        StartedOp::Active(id) => State::Message { id, received },
-    }
 }
 
 fn ended(result: Result<(), Error>) -> Outcome {

@@ -13,10 +13,11 @@ use banyan_transport::Peer;
 
 use crate::boot::{self, Boot};
 use crate::bsend::Attached;
-use crate::comm::{Comm, lock};
+use crate::comm::Comm;
 use crate::engine::Engine;
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
+use crate::lock;
 use crate::slow::{self, DescribeWait, Slow};
 use crate::wait::{Backoff, Idle, Waker};
 

@@ -1,5 +1,7 @@
 //! [`Status`] of a finished operation, and the wildcards of the MPI 5.0 ABI.
 
+use banyan_p2p::Completion;
+
 use crate::error::{Class, Error};
 
 /// Any source rank.
@@ -49,6 +51,17 @@ impl Outcome {
     #[inline]
     pub fn ok(status: Status) -> Self {
         Self { status, error: None }
+    }
+
+    /// The outcome of a message; only that of a receive has a source and a tag.
+    #[inline(always)]
+    pub(crate) fn of(completion: &Completion, received: bool) -> Self {
+        let Completion { source, tag, bytes, cancelled, ref fault } = *completion;
+        let status = match received {
+            true => Status { source: source as i32, tag, bytes, cancelled },
+            false => Status { bytes, cancelled, ..Status::EMPTY },
+        };
+        Self { status, error: fault.as_ref().map(Error::of_message) }
     }
 
     /// An operation that failed without a message to tell of.

@@ -51,7 +51,8 @@ impl Case {
             return self.world.send(0, 1, 5, Mode::Standard, data);
         }
         let End { p2p, port } = &mut self.world.ends[0];
-        p2p.send_keyed(port, Peer(1), 1, 77, data)
+        let started = p2p.send_keyed(port, Peer(1), 1, 77, data);
+        settled(p2p, started)
     }
 
     fn recv(&mut self, data: &Data) -> Started {
@@ -133,9 +134,15 @@ fn a_message_whose_send_was_given_up_arrives_as_it_was() {
         case.some_turns();
         let wait = case.world.ends[0].p2p.waits().find(|wait| wait.id == id);
         let left = wait.is_none_or(|wait| wait.state != "send: waits for room in the fabric");
-        case.abandon(0, id);
+        let dropped = case.random.once_in(2);
+        if dropped {
+            let End { p2p, port } = &mut case.world.ends[0];
+            p2p.disown(port, id);
+        } else {
+            case.abandon(0, id);
+        }
         reuse(&source);
-        if !left {
+        if !left && !dropped {
             // The message was never announced: the receive takes another one.
             let again = case.source();
             case.send(&again);

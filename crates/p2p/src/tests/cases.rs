@@ -483,7 +483,8 @@ fn a_peer_that_misbehaves_is_down_with_its_cause() {
     let matched = || rts(9, 1000, false);
     let next = || rts(8, 1000, false);
     let eager = || wire::tagged(Kind::Eager, 1, 5, 1);
-    let cases: Vec<(Misbehaved, Vec<(Head, Vec<u8>)>)> = vec![
+    type Frames = Vec<(Head, Vec<u8>)>;
+    let cases: Vec<(Misbehaved, Frames)> = vec![
         (Misbehaved::UnknownKind, vec![(Head { kind: 13, ..eager() }, vec![])]),
         (Misbehaved::WrongClass, vec![(Head { class: Class::Coll, ..fin(to_1).0 }, vec![])]),
         (Misbehaved::ShortBody, vec![(wire::control(Kind::Cts, to_1, 0), vec![0; 15])]),

@@ -75,7 +75,8 @@ impl World {
     fn send(&mut self, from: usize, to: usize, tag: i32, mode: Mode, data: &Data) -> Started {
         let End { p2p, port } = &mut self.ends[from];
         let peer = Peer(to as u32);
-        p2p.send(port, SendArgs { peer, ctx: 1, tag, src_rank: from as u32, data, mode })
+        let started = p2p.send(port, SendArgs { peer, ctx: 1, tag, src_rank: from as u32, data, mode });
+        settled(p2p, started)
     }
 
     fn recv(&mut self, at: usize, src: Option<usize>, tag: Option<i32>, data: &Data) -> Started {
@@ -89,6 +90,14 @@ impl End {
     fn turn(&mut self) {
         self.port.poll(&mut self.p2p);
         self.p2p.progress(&mut self.port);
+    }
+}
+
+/// What was started, or its outcome if there is one already.
+fn settled(p2p: &mut P2p, started: Started) -> Started {
+    match started {
+        Started::Pending(id) => p2p.test(id).map_or(Started::Pending(id), Started::Done),
+        done => done,
     }
 }
 

@@ -213,11 +213,15 @@ impl Program {
         let data = self.data(len);
         data.cursor().unpack(&data, &bytes);
         let (ctx, tag) = (self.random.below(CONTEXTS) as u64, self.random.below(TAGS) as i32);
-        let mode = [Mode::Standard, Mode::Sync, Mode::Ready][self.random.below(3)];
+        let mode = [Mode::Standard, Mode::Sync, Mode::Ready, Mode::Buffered][self.random.below(4)];
         let src_rank = rank(from, ctx);
         let End { p2p, port } = &mut self.world.ends[from];
         let args = SendArgs { peer: Peer(to as u32), ctx, tag, src_rank, data: &data, mode };
         let started = p2p.send(port, args);
+        let started = settled(p2p, started);
+        if mode == Mode::Buffered {
+            data.cursor().unpack(&data, &pattern(!0, len));
+        }
         let sync = mode == Mode::Sync;
         self.note_sent(from, to, Class::P2p, bytes, (tag, src_rank, sync), started);
     }
@@ -383,6 +387,7 @@ impl Program {
             let data = if self.random.once_in(3) { holey_with(&bytes) } else { filled(&bytes) };
             let End { p2p, port } = &mut self.world.ends[from];
             let started = p2p.send_keyed(port, Peer(to as u32), ctx, key, &data);
+            let started = settled(p2p, started);
             self.note_sent(from, to, Class::Coll, bytes, (0, 0, false), started);
         } else if !received {
             self.keyed[k].6 = true;

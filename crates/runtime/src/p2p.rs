@@ -1,0 +1,473 @@
+//! Point-to-point communication on a communicator (MPI 5.0, chapter 3).
+//!
+//! Each send and receive is tried once when it is started: a message that can leave at once leaves, a message that is at
+//! the fabric already is taken. What is not over then is a request of the engine. Blocking calls wait for it.
+
+use std::sync::Arc;
+
+use banyan_datatype::Data;
+use banyan_memory::EngineGuard;
+use banyan_p2p::{self as p2p, ReceiveBypass, RecvArgs, SendArgs};
+use banyan_pmi::status::Item;
+use banyan_transport::Peer;
+
+use crate::comm::Comm;
+use crate::engine::Engine;
+use crate::error::{Class, Error, Result};
+use crate::message::Message;
+use crate::request::{Operation, PersistentArgs, Posted, Request, Started};
+use crate::runtime::Runtime;
+use crate::slow;
+use crate::status::{ANY_SOURCE, Outcome, Status, TAG_UB};
+
+pub use banyan_p2p::Mode as SendMode;
+
+/// Polls of a peer's ring before a receive from that peer is posted: some microseconds.
+const SPINS: u32 = 2000;
+/// Frames that may turn out to be for other receives before this one is posted.
+const FRAMES: u32 = 8;
+
+/// The process that a message goes to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Dest {
+    /// The process of this rank: of the other group, if there are two.
+    Rank(i32),
+    /// No process (MPI_PROC_NULL): the send is over at once and moves nothing.
+    ProcNull,
+}
+
+/// The process that a message comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// The process of this rank: of the other group, if there are two.
+    Rank(i32),
+    /// Any process (MPI_ANY_SOURCE).
+    Any,
+    /// No process (MPI_PROC_NULL): the receive is over at once and moves nothing.
+    ProcNull,
+}
+
+/// A [`Source`] whose rank was checked.
+#[derive(Clone, Copy)]
+pub(crate) enum Sender {
+    Any,
+    None,
+    One(u32, Peer),
+}
+
+/// A request that borrows the runtime, as calls that start a message give it.
+pub type Borrowed<'a> = Request<&'a Arc<Runtime>>;
+/// Data to send, their receiver, and the tag.
+pub type Outgoing<'a> = (&'a Data, Dest, i32);
+/// Where to receive, from whom, and the tag; `None` is any tag (MPI_ANY_TAG).
+pub type Incoming<'a> = (&'a Data, Source, Option<i32>);
+
+impl Comm {
+    /// The process that a message goes to; `None` is no process.
+    #[inline(always)]
+    fn receiver(&self, dest: Dest) -> Result<Option<Peer>> {
+        match dest {
+            Dest::Rank(rank) => self.process(rank, "dest").map(|(_, peer)| Some(peer)),
+            Dest::ProcNull => Ok(None),
+        }
+    }
+
+    #[inline(always)]
+    fn sender(&self, source: Source) -> Result<Sender> {
+        match source {
+            Source::Rank(rank) => self.process(rank, "source").map(|(rank, peer)| Sender::One(rank, peer)),
+            Source::Any => Ok(Sender::Any),
+            Source::ProcNull => Ok(Sender::None),
+        }
+    }
+
+    #[inline(always)]
+    fn process(&self, rank: i32, what: &str) -> Result<(u32, Peer)> {
+        match u32::try_from(rank).ok().and_then(|rank| Some((rank, self.targets().peer(rank)?))) {
+            Some(process) => Ok(process),
+            None => Err(self.no_rank(rank, what)),
+        }
+    }
+
+    #[cold]
+    fn no_rank(&self, rank: i32, what: &str) -> Error {
+        let (name, last) = (self.name_or_kind(), self.targets().size().saturating_sub(1));
+        let given = if rank == ANY_SOURCE { "MPI_ANY_SOURCE".to_string() } else { rank.to_string() };
+        Error::new(Class::ERR_RANK, format!("{what} is {given}, but {name} has ranks 0 to {last}"))
+    }
+
+    /// Sends, and returns when the buffer may be used again (MPI_Send, Ssend, Rsend, Bsend).
+    #[inline(always)]
+    pub fn send(&self, data: &Data, dest: Dest, tag: i32, mode: SendMode) -> Result<()> {
+        let Some(peer) = self.receiver(dest)? else { return Ok(()) };
+        check_tag(tag)?;
+        let mut engine = self.runtime().engine_lock.enter();
+        match self.start_send(&mut engine, data, peer, tag, mode)? {
+            Started::Done(outcome) => outcome.into_result().map(drop),
+            Started::Pending(sent) => self.finish(engine, sent).into_result().map(drop),
+        }
+    }
+
+    /// Starts a send in any mode.
+    #[inline(always)]
+    fn start_send(
+        &self,
+        engine: &mut Engine,
+        data: &Data,
+        peer: Peer,
+        tag: i32,
+        mode: SendMode,
+    ) -> Result<Started<Posted>> {
+        match mode {
+            SendMode::Buffered => self.start_bsend(engine, data, peer, tag),
+            mode => Ok(self.post_send(engine, data, peer, tag, mode)),
+        }
+    }
+
+    /// Starts a send. One of [`SendMode::Buffered`] takes no room in an attached buffer.
+    #[inline(always)]
+    pub(crate) fn post_send(
+        &self,
+        engine: &mut Engine,
+        data: &Data,
+        peer: Peer,
+        tag: i32,
+        mode: SendMode,
+    ) -> Started<Posted> {
+        let args = SendArgs { peer, ctx: self.context(), tag, src_rank: self.rank(), data, mode };
+        Started::of(engine.p2p.send(&mut engine.ports, args), false)
+    }
+
+    /// Waits for the end of a message.
+    #[cold]
+    fn finish(&self, engine: EngineGuard<'_, Engine>, posted: Posted) -> Outcome {
+        let what = |engine: &Engine| slow::first(posted.item(engine).into_iter());
+        let completion = self.runtime().wait_for(engine, |engine| engine.p2p.test(posted.id), &what);
+        posted.outcome(&completion)
+    }
+
+    /// Receives, and returns when the message is there (MPI_Recv). `None` is any tag.
+    #[inline(always)]
+    pub fn recv(&self, data: &Data, source: Source, tag: Option<i32>) -> Outcome {
+        match self.try_recv(data, source, tag) {
+            Ok(outcome) => outcome,
+            Err(error) => Outcome::failed(error),
+        }
+    }
+
+    #[inline(always)]
+    fn try_recv(&self, data: &Data, source: Source, tag: Option<i32>) -> Result<Outcome> {
+        let sender = self.sender(source)?;
+        check_recv_tag(tag)?;
+        Ok(self.receive(self.runtime().engine_lock.enter(), data, sender, tag))
+    }
+
+    #[inline(always)]
+    fn receive(
+        &self,
+        mut engine: EngineGuard<'_, Engine>,
+        data: &Data,
+        sender: Sender,
+        tag: Option<i32>,
+    ) -> Outcome {
+        match self.start_recv(&mut engine, data, sender, tag, SPINS) {
+            Started::Done(outcome) => outcome,
+            Started::Pending(received) => self.finish(engine, received),
+        }
+    }
+
+    /// Starts a receive: takes the message if it arrives at the fabric within `spins` polls, and posts the receive otherwise.
+    #[inline(always)]
+    fn start_recv(
+        &self,
+        engine: &mut Engine,
+        data: &Data,
+        sender: Sender,
+        tag: Option<i32>,
+        spins: u32,
+    ) -> Started<Posted> {
+        match self.receive_bypass(engine, data, sender, tag, spins) {
+            Some(outcome) => Started::Done(outcome),
+            None => self.post_recv(engine, data, sender, tag),
+        }
+    }
+
+    #[inline(never)]
+    fn post_recv(
+        &self,
+        engine: &mut Engine,
+        data: &Data,
+        sender: Sender,
+        tag: Option<i32>,
+    ) -> Started<Posted> {
+        if let Sender::None = sender {
+            return Started::Done(Outcome::ok(Status::NO_PROC));
+        }
+        let args = self.recv_args(data, sender, tag);
+        Started::of(engine.p2p.recv(&mut engine.ports, args), true)
+    }
+
+    #[inline]
+    fn recv_args<'a>(&self, data: &'a Data, sender: Sender, tag: Option<i32>) -> RecvArgs<'a> {
+        let src = match sender {
+            Sender::One(rank, peer) => Some((rank, peer)),
+            Sender::Any | Sender::None => None,
+        };
+        RecvArgs { ctx: self.context(), src, tag, data }
+    }
+
+    /// Polls the ring of the peer for a while, if the engine has nothing else to do, and takes the message as it arrives,
+    /// without posting the receive.
+    #[inline(always)]
+    fn receive_bypass(
+        &self,
+        engine: &mut Engine,
+        data: &Data,
+        sender: Sender,
+        tag: Option<i32>,
+        spins: u32,
+    ) -> Option<Outcome> {
+        let Sender::One(_, peer) = sender else { return None };
+        let Engine { p2p, ports, policy, .. } = engine;
+        let shm = ports.shm_to(peer)?;
+        if p2p.has_work() {
+            return None;
+        }
+        let mut bypass = ReceiveBypass::new(p2p, self.recv_args(data, sender, tag))?;
+        let spins = if spins > 1 && policy.spins_freely() { spins } else { 1 };
+        let mut frames = 0;
+        while frames < FRAMES && bypass.is_open() && shm.peek(peer, spins) {
+            shm.take(peer, &mut bypass);
+            frames += 1;
+        }
+        if frames == 0 {
+            return None;
+        }
+        let Some(completion) = bypass.end() else {
+            self.runtime().wake_poller_with(engine);
+            return None;
+        };
+        let outcome = Outcome::of(completion, true);
+        if p2p.has_work() {
+            p2p.progress(ports);
+        }
+        Some(outcome)
+    }
+
+    /// Starts a send (MPI_Isend and its kin).
+    #[inline(always)]
+    pub fn isend(&self, data: &Data, dest: Dest, tag: i32, mode: SendMode) -> Result<Started<Borrowed<'_>>> {
+        let peer = self.receiver(dest)?;
+        check_tag(tag)?;
+        let Some(peer) = peer else { return Ok(Started::Done(Outcome::ok(Status::EMPTY))) };
+        let started = self.start_send(&mut self.runtime().engine_lock.enter(), data, peer, tag, mode)?;
+        Ok(started.owned_by(self.runtime()))
+    }
+
+    /// Starts a receive (MPI_Irecv). `None` is any tag.
+    #[inline(always)]
+    pub fn irecv(&self, data: &Data, source: Source, tag: Option<i32>) -> Result<Started<Borrowed<'_>>> {
+        let sender = self.sender(source)?;
+        check_recv_tag(tag)?;
+        let started = self.start_recv(&mut self.runtime().engine_lock.enter(), data, sender, tag, 1);
+        Ok(started.owned_by(self.runtime()))
+    }
+
+    /// A persistent send (MPI_Send_init and its kin).
+    pub fn send_init(
+        self: &Arc<Self>,
+        data: &Data,
+        dest: Dest,
+        tag: i32,
+        mode: SendMode,
+    ) -> Result<Operation> {
+        let dest = self.receiver(dest)?;
+        check_tag(tag)?;
+        Ok(Operation::persistent(self, PersistentArgs::Send { data: data.clone(), dest, tag, mode }))
+    }
+
+    /// A persistent receive (MPI_Recv_init). `None` is any tag.
+    pub fn recv_init(self: &Arc<Self>, data: &Data, source: Source, tag: Option<i32>) -> Result<Operation> {
+        let sender = self.sender(source)?;
+        check_recv_tag(tag)?;
+        Ok(Operation::persistent(self, PersistentArgs::Recv { data: data.clone(), sender, tag }))
+    }
+
+    /// Starts the message that a persistent request describes.
+    pub(crate) fn start_message(&self, args: &PersistentArgs) -> Result<Started<Posted>> {
+        let engine = &mut self.runtime().engine_lock.enter();
+        match args {
+            PersistentArgs::Send { data, dest: Some(peer), tag, mode } => {
+                self.start_send(engine, data, *peer, *tag, *mode)
+            }
+            PersistentArgs::Send { dest: None, .. } => Ok(Started::Done(Outcome::ok(Status::EMPTY))),
+            PersistentArgs::Recv { data, sender, tag } => Ok(self.start_recv(engine, data, *sender, *tag, 1)),
+            PersistentArgs::Coll { .. } => Err(Error::intern("a collective is not posted as a message")),
+        }
+    }
+
+    /// Sends and receives at once (MPI_Sendrecv).
+    #[inline(always)]
+    pub fn sendrecv(&self, send: Outgoing<'_>, recv: Incoming<'_>) -> Outcome {
+        self.exchange(send, recv, SendMode::Standard).unwrap_or_else(Outcome::failed)
+    }
+
+    /// [`Comm::sendrecv`] in which the received data replace the sent ones (MPI_Sendrecv_replace).
+    pub fn sendrecv_replace(&self, data: &Data, to: (Dest, i32), from: (Source, Option<i32>)) -> Outcome {
+        let (send, recv) = ((data, to.0, to.1), (data, from.0, from.1));
+        self.exchange(send, recv, SendMode::Buffered).unwrap_or_else(Outcome::failed)
+    }
+
+    #[inline(always)]
+    fn exchange(
+        &self,
+        (outgoing, dest, sendtag): Outgoing<'_>,
+        (incoming, source, recvtag): Incoming<'_>,
+        mode: SendMode,
+    ) -> Result<Outcome> {
+        let (dest, sender) = (self.receiver(dest)?, self.sender(source)?);
+        check_tag(sendtag)?;
+        check_recv_tag(recvtag)?;
+        let mut engine = self.runtime().engine_lock.enter();
+        if let Some(dest) = dest {
+            match self.post_send(&mut engine, outgoing, dest, sendtag, mode) {
+                Started::Done(sent) => drop(sent.into_result()?),
+                Started::Pending(sent) => {
+                    return self.receive_while_sending(engine, sent, incoming, sender, recvtag);
+                }
+            }
+        }
+        Ok(self.receive(engine, incoming, sender, recvtag))
+    }
+
+    #[cold]
+    fn receive_while_sending(
+        &self,
+        mut engine: EngineGuard<'_, Engine>,
+        sent: Posted,
+        incoming: &Data,
+        sender: Sender,
+        recvtag: Option<i32>,
+    ) -> Result<Outcome> {
+        let received = self.post_recv(&mut engine, incoming, sender, recvtag);
+        let sent = self.finish(engine, sent);
+        let mut engine = self.runtime().engine_lock.enter();
+        match (sent.error, received) {
+            (None, Started::Done(received)) => Ok(received),
+            (None, Started::Pending(received)) => Ok(self.finish(engine, received)),
+            (Some(error), received) => {
+                if let Started::Pending(received) = received {
+                    received.abandon(&mut engine);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Starts a send and a receive (MPI_Isendrecv and MPI_Isendrecv_replace): what cannot leave at once leaves from a copy,
+    /// so that only the receive needs a request.
+    pub fn isendrecv(
+        &self,
+        (outgoing, dest, sendtag): Outgoing<'_>,
+        (incoming, source, recvtag): Incoming<'_>,
+    ) -> Result<Started<Borrowed<'_>>> {
+        let (dest, sender) = (self.receiver(dest)?, self.sender(source)?);
+        check_tag(sendtag)?;
+        check_recv_tag(recvtag)?;
+        let mut engine = self.runtime().engine_lock.enter();
+        match dest.map(|dest| self.post_send(&mut engine, outgoing, dest, sendtag, SendMode::Buffered)) {
+            Some(Started::Done(sent)) => drop(sent.into_result()?),
+            Some(Started::Pending(sent)) => match sent.settled(&mut engine) {
+                Some(sent) => drop(sent.into_result()?),
+                None => sent.detach(&mut engine),
+            },
+            None => {}
+        }
+        Ok(self.start_recv(&mut engine, incoming, sender, recvtag, 1).owned_by(self.runtime()))
+    }
+
+    /// Looks for a message without waiting (MPI_Iprobe).
+    pub fn iprobe(&self, source: Source, tag: Option<i32>) -> Result<Option<Status>> {
+        let Some(source) = self.probed(source, tag)? else { return Ok(Some(Status::NO_PROC)) };
+        Ok(self.runtime().poll_once(|engine| {
+            let found = engine.p2p.probe(self.context(), source, tag).or_else(|| {
+                engine.progress();
+                engine.p2p.probe(self.context(), source, tag)
+            });
+            found.map(|envelope| envelope_status(&envelope))
+        }))
+    }
+
+    /// Waits for a message (MPI_Probe).
+    pub fn probe(&self, source: Source, tag: Option<i32>) -> Result<Status> {
+        let Some(source) = self.probed(source, tag)? else { return Ok(Status::NO_PROC) };
+        let engine = self.runtime().engine_lock.enter();
+        let find = |engine: &mut Engine| engine.p2p.probe(self.context(), source, tag);
+        Ok(envelope_status(&self.runtime().wait_for(engine, find, &|_| self.probe_items(source, tag))))
+    }
+
+    /// Looks for a message and takes it out of matching (MPI_Improbe).
+    pub fn improbe(self: &Arc<Self>, source: Source, tag: Option<i32>) -> Result<Option<(Message, Status)>> {
+        let Some(source) = self.probed(source, tag)? else {
+            return Ok(Some((Message::none(), Status::NO_PROC)));
+        };
+        Ok(self.runtime().poll_once(|engine| {
+            let found = engine.p2p.mprobe(self.context(), source, tag).or_else(|| {
+                engine.progress();
+                engine.p2p.mprobe(self.context(), source, tag)
+            });
+            found.map(|(id, envelope)| (Message::of(self, id), envelope_status(&envelope)))
+        }))
+    }
+
+    /// Waits for a message and takes it out of matching (MPI_Mprobe).
+    pub fn mprobe(self: &Arc<Self>, source: Source, tag: Option<i32>) -> Result<(Message, Status)> {
+        let Some(source) = self.probed(source, tag)? else { return Ok((Message::none(), Status::NO_PROC)) };
+        let engine = self.runtime().engine_lock.enter();
+        let find = |engine: &mut Engine| engine.p2p.mprobe(self.context(), source, tag);
+        let (id, envelope) = self.runtime().wait_for(engine, find, &|_| self.probe_items(source, tag));
+        Ok((Message::of(self, id), envelope_status(&envelope)))
+    }
+
+    /// What a probe waits for, for reports on jobs that hang.
+    fn probe_items(&self, source: Option<(u32, Peer)>, tag: Option<i32>) -> (Vec<Item>, usize) {
+        let peer = source.map(|(_, peer)| peer.0);
+        let state = "probe: waits for a message".to_owned();
+        (vec![Item::Message { sends: false, state, peer, tag, context: self.context(), bytes: 0 }], 1)
+    }
+
+    /// The sender that a probe names, rank and process; `None` inside is any, `None` outside is no process.
+    fn probed(&self, source: Source, tag: Option<i32>) -> Result<Option<Option<(u32, Peer)>>> {
+        check_recv_tag(tag)?;
+        Ok(match self.sender(source)? {
+            Sender::None => None,
+            Sender::Any => Some(None),
+            Sender::One(rank, peer) => Some(Some((rank, peer))),
+        })
+    }
+}
+
+fn envelope_status(envelope: &p2p::Envelope) -> Status {
+    Status { source: envelope.source as i32, tag: envelope.tag, bytes: envelope.bytes, cancelled: false }
+}
+
+#[inline]
+fn check_tag(tag: i32) -> Result<()> {
+    if !(0..=TAG_UB).contains(&tag) {
+        return Err(bad_tag(tag, ""));
+    }
+    Ok(())
+}
+
+#[inline]
+fn check_recv_tag(tag: Option<i32>) -> Result<()> {
+    match tag {
+        Some(tag) if !(0..=TAG_UB).contains(&tag) => Err(bad_tag(tag, ", or MPI_ANY_TAG")),
+        _ => Ok(()),
+    }
+}
+
+#[cold]
+fn bad_tag(tag: i32, or: &str) -> Error {
+    Error::new(Class::ERR_TAG, format!("tag is {tag}, but tags are 0 to {TAG_UB} (MPI_TAG_UB){or}"))
+}
