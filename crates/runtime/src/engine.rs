@@ -1,6 +1,7 @@
 //! [`Engine`]: the moving parts behind the engine lock: matching, fabrics, running collectives, and the connection to the
 //! launcher.
 
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -138,7 +139,7 @@ impl Engine {
         if self.p2p.has_controls() {
             events += self.receive_notes();
         }
-        if self.lookups > 0 || self.ports.tcp.is_some() {
+        if self.lookups > 0 || self.ports.needs_cards() {
             events += self.look_up_addresses();
         }
         if !self.bsends.is_empty() {
@@ -152,12 +153,19 @@ impl Engine {
 
     /// Sleeps until something arrives, unless something did already. Bounded (see `ports`).
     pub(crate) fn sleep(&mut self) {
-        self.ports.arm();
+        self.ports.arm(self.lookups > 0);
         if self.progress() == 0 && !self.has_jobs() {
             let asks = self.inquire();
-            self.ports.sleep(sooner(self.ports.next_deadline(), asks));
+            let launcher = self.boot.as_ref().filter(|_| self.lookups > 0);
+            self.ports.sleep(asks, launcher.map(AsFd::as_fd));
         }
         self.ports.disarm();
+    }
+
+    /// The launcher's socket, if its answer is awaited, as a duplicate.
+    pub(crate) fn launcher_socket(&self) -> Option<OwnedFd> {
+        let launcher = self.boot.as_ref().filter(|_| self.lookups > 0);
+        launcher.and_then(|launcher| launcher.as_fd().try_clone_to_owned().ok())
     }
 
     /// Counts a collective that ended without a poll of the fabrics. When the credit is used up the fabrics are polled, as
@@ -263,7 +271,7 @@ impl Engine {
     }
 
     /// True if no operation of this process is under way.
-    pub(crate) fn drained(&self) -> bool {
+    pub(crate) fn drained(&mut self) -> bool {
         self.p2p.idle() && !self.ports.unsent() && self.active == 0 && self.bsends.is_empty()
     }
 

@@ -166,6 +166,11 @@ impl Error {
         }
     }
 
+    /// An error that no other class fits: `what` says what is wrong, and the way out.
+    pub(crate) fn other(what: impl std::fmt::Display) -> Self {
+        Self::new(Class::ERR_OTHER, what.to_string())
+    }
+
     /// This error, for the error handler of the object with this handle, unless it is for another object already.
     pub fn on(self, handle: u32) -> Self {
         Self { about: self.about.or(NonZeroU32::new(handle)), ..self }

@@ -9,6 +9,7 @@
 mod attr;
 mod boot;
 mod bsend;
+mod business_cards;
 mod cart;
 mod coll;
 mod coll_state;
@@ -21,6 +22,7 @@ mod error;
 mod group;
 mod info;
 mod loopback;
+mod members;
 mod message;
 mod messenger;
 mod notes;

@@ -1,10 +1,12 @@
 //! The `self` fabric: frames from a process to itself, by a queue. One-sided reads are plain copies.
 
 use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use banyan_memory::Buffer;
-use banyan_transport::{Caps, Fabric, Get, Head, Peer, Port, Refusal, Remote, Sink, Token};
+use banyan_transport::{Caps, Fabric, Get, Head, Peer, Port, Refusal, Remote, Sink, Token, Wake};
 
 use crate::slab;
 
@@ -24,12 +26,6 @@ pub(crate) struct Loopback {
 impl Loopback {
     pub(crate) fn new(me: Peer) -> Self {
         Self { me, queue: VecDeque::new(), spare: Vec::new(), exposed: Vec::new() }
-    }
-
-    /// True if a poll would find nothing.
-    #[inline(always)]
-    pub(crate) fn nothing_to_poll(&self) -> bool {
-        self.queue.is_empty()
     }
 
     fn push(
@@ -104,8 +100,8 @@ impl Port for Loopback {
 }
 
 impl Fabric for Loopback {
-    fn name(&self) -> &'static str {
-        "self"
+    fn reaches(&self, peer: Peer) -> bool {
+        peer == self.me
     }
 
     fn connect(&mut self, _peer: Peer, _business_card: &[u8]) -> Result<(), String> {
@@ -124,12 +120,21 @@ impl Fabric for Loopback {
         frames
     }
 
-    fn arm(&mut self) {}
+    #[inline(always)]
+    fn nothing_to_poll(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    fn arm(&mut self, _wake: Wake) {}
 
     fn disarm(&mut self) {}
 
     /// No other process can send here: there is nothing to sleep for.
     fn sleep(&mut self, _deadline: Option<Instant>) {}
+
+    fn descriptor(&mut self) -> io::Result<OwnedFd> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 }
 
 #[cfg(test)]

@@ -1,63 +1,137 @@
-//! [`Ports`]: all fabrics of this process behind one interface, each peer routed to one of them.
+//! [`Ports`]: the closed list of fabrics, all those of this process behind one interface, each peer routed to one of them.
+//!
+//! Dispatch, names, start, polling, sleeping and deadlines follow from the list below.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+use std::{io, thread};
 
 use banyan_memory::Buffer;
 use banyan_shm::Shm;
 use banyan_tcp::Tcp;
-use banyan_transport::{Caps, Fabric, Get, Head, Peer, Port, Refusal, Remote, Sink, Token};
+#[cfg(feature = "sim")]
+use banyan_transport::sim::SimFabric;
+use banyan_transport::{Caps, Fabric, Get, Head, Peer, Port, Refusal, Remote, Sink, Token, Wake};
 
+use crate::business_cards;
+use crate::error::Result;
 use crate::loopback::Loopback;
+use crate::members::{Joining, Slot};
+use crate::wait::sleep_on;
+
+/// The descriptors of fabrics that arrivals make readable.
+pub(crate) type Bells = Arc<[OwnedFd]>;
 
 /// Longest sleep without a poll: bounds the harm of events that cannot wake this process.
 const MAX_SLEEP: Duration = Duration::from_millis(100);
+/// The sleep of a process that no descriptor can wake.
+const BLIND_SLEEP: Duration = Duration::from_millis(1);
 
-/// The fabric that carries the frames to a peer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Route {
-    Own,
-    Shm,
-    Tcp,
-    /// There is no fabric that both processes have.
-    None,
-}
-
-/// The closed set of fabrics. `route` holds one entry for each peer of the universe.
-pub(crate) struct Ports {
-    pub(crate) own: Loopback,
-    pub(crate) shm: Option<Shm>,
-    pub(crate) tcp: Option<Tcp>,
-    route: Vec<Route>,
-}
-
-/// Runs `$call` on the fabric of `$peer`, or gives `$none` if there is none.
-macro_rules! routed {
-    ($ports:expr, $peer:expr, $fabric:ident => $call:expr, $none:expr) => {
-        // Shared memory first: a jump through a table would cost more than the whole call.
-        match ($ports.route($peer), &mut $ports.shm) {
-            (Route::Shm, Some($fabric)) => $call,
-            (route, _) => routed!(@other $ports, route, $fabric => $call, $none),
+/// Makes [`Route`], [`Ports`] and what goes through all of the fabrics from the list of them, in order of preference.
+macro_rules! fabrics {
+    ($d:tt $($(#[$if:meta])? $field:ident $route:ident $slot:ty),+) => {
+        /// The fabric that carries the frames to a peer.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub(crate) enum Route {
+            $($(#[$if])? $route,)+
+            /// There is no fabric that both processes have.
+            None,
         }
-    };
-    (@other $ports:expr, $route:expr, $fabric:ident => $call:expr, $none:expr) => {
-        match $route {
-            Route::Own => {
-                let $fabric = &mut $ports.own;
-                $call
+
+        /// The fabrics of this process. `route` holds one entry for each peer of the universe.
+        pub(crate) struct Ports {
+            $($(#[$if])? pub(crate) $field: $slot,)+
+            route: Vec<Route>,
+            /// The fabric that the process sleeps on by its own means: the only one that reaches other processes.
+            alone: Option<Route>,
+            /// A fabric needs business cards of its peers.
+            needs_cards: bool,
+            /// Descriptors that arrivals make readable, made by the first sleep on them.
+            bells: Option<Bells>,
+        }
+
+        impl Ports {
+            /// The names of all fabrics, as in `BANYAN_FABRICS`.
+            #[cfg(test)]
+            const NAMES: &[&str] = &[$($(#[$if])? <$slot as Slot>::NAME),+];
+
+            /// Starts the fabrics one after the other; each carries the peers that it reaches and none before it does.
+            pub(crate) fn start(joining: &mut Joining<'_>) -> Result<Ports> {
+                $($(#[$if])? let $field = <$slot as Slot>::start(joining)?;
+                $(#[$if])? if let Some(fabric) = $field.get() {
+                    joining.take(Route::$route, |peer| fabric.reaches(peer));
+                })+
+                let (route, needs_cards) = (std::mem::take(&mut joining.route), !joining.cards.is_empty());
+                let mut ports =
+                    Ports { $($(#[$if])? $field,)+ route, alone: None, needs_cards, bells: None };
+                ports.alone = ports.find_alone();
+                Ok(ports)
             }
-            Route::Tcp => match &mut $ports.tcp {
-                Some($fabric) => $call,
-                None => $none,
-            },
-            Route::Shm | Route::None => $none,
+
+            /// True if a poll would find nothing.
+            #[inline(always)]
+            pub(crate) fn nothing_to_poll(&self) -> bool {
+                $($(#[$if])? if let Some(fabric) = self.$field.get() && !fabric.nothing_to_poll() {
+                    return false;
+                })+
+                true
+            }
+
+            #[inline]
+            pub(crate) fn poll(&mut self, sink: &mut impl Sink) -> usize {
+                let mut events = 0;
+                $($(#[$if])? if let Some(fabric) = self.$field.get_mut() {
+                    events += fabric.poll(sink);
+                })+
+                events
+            }
+
+            fn each(&mut self) -> impl Iterator<Item = (Route, &mut dyn Fabric)> {
+                let all = [$($(#[$if])? self.$field.get_mut().map(|fabric| (Route::$route, fabric as &mut dyn Fabric))),+];
+                all.into_iter().flatten()
+            }
+
+            fn named(&mut self, name: &str) -> Option<&mut dyn Fabric> {
+                $($(#[$if])? if name == <$slot as Slot>::NAME {
+                    return self.$field.get_mut().map(|fabric| fabric as &mut dyn Fabric);
+                })+
+                None
+            }
+        }
+
+        /// Runs `$call` on the fabric of `$peer`, or gives `$none` if there is none.
+        macro_rules! routed {
+            ($d ports:ident.$d get:ident, $d peer:expr, $d fabric:ident => $d call:expr, $d none:expr) => {
+                match $d ports.route($d peer) {
+                    $($(#[$if])? Route::$route => match $d ports.$field.$d get() {
+                        Some($d fabric) => $d call,
+                        None => $d none,
+                    },)+
+                    Route::None => $d none,
+                }
+            };
         }
     };
+}
+
+fabrics! { $
+    own Own Loopback,
+    shm Shm Option<Shm>,
+    tcp Tcp Option<Tcp>,
+    #[cfg(feature = "sim")]
+    sim Sim Option<SimFabric>
 }
 
 impl Ports {
-    pub(crate) fn new(own: Loopback, shm: Option<Shm>, tcp: Option<Tcp>, route: Vec<Route>) -> Self {
-        Self { own, shm, tcp, route }
+    fn find_alone(&mut self) -> Option<Route> {
+        let mut to_others = self.each().map(|(route, _)| route).filter(|&route| route != Route::Own);
+        to_others.next().filter(|_| to_others.next().is_none())
+    }
+
+    /// A rank that no fabric reaches.
+    pub(crate) fn unreached(&self) -> Option<usize> {
+        self.route.iter().position(|route| *route == Route::None)
     }
 
     /// The shared-memory fabric, if `peer` is routed to it.
@@ -67,8 +141,89 @@ impl Ports {
     }
 
     #[inline]
-    pub(crate) fn route(&self, peer: Peer) -> Route {
+    fn route(&self, peer: Peer) -> Route {
         self.route.get(peer.0 as usize).copied().unwrap_or(Route::None)
+    }
+
+    /// True if business cards may be [wanted](Ports::wanted).
+    #[inline]
+    pub(crate) fn needs_cards(&self) -> bool {
+        self.needs_cards
+    }
+
+    /// A peer whose business card is needed before its frames can leave.
+    pub(crate) fn wanted(&mut self) -> Option<Peer> {
+        self.each().find_map(|(_, fabric)| fabric.wanted())
+    }
+
+    /// Gives the business card of a peer to the fabrics that it has addresses of.
+    ///
+    /// # Errors
+    /// If it is no business card, or none of this process's fabrics is in it.
+    pub(crate) fn connect(&mut self, peer: Peer, business_card: &[u8]) -> Result<(), String> {
+        let mut connected = false;
+        for (name, addresses) in business_cards::decode(business_card)? {
+            if let Some(fabric) = self.named(name) {
+                fabric.connect(peer, addresses)?;
+                connected = true;
+            }
+        }
+        if connected { Ok(()) } else { Err(format!("no fabric reaches rank {}", peer.0)) }
+    }
+
+    pub(crate) fn unsent(&mut self) -> bool {
+        self.each().any(|(_, fabric)| fabric.unsent())
+    }
+
+    /// Arms all fabrics. `descriptors`: the sleep is on [`Ports::bells`], because other threads use the fabrics meanwhile or
+    /// there is something else to wait for; otherwise it is [`Ports::sleep`].
+    pub(crate) fn arm(&mut self, descriptors: bool) {
+        let wake = if descriptors || self.alone.is_none() { Wake::Descriptor } else { Wake::Sleep };
+        self.each().for_each(|(_, fabric)| fabric.arm(wake));
+    }
+
+    pub(crate) fn disarm(&mut self) {
+        self.each().for_each(|(_, fabric)| fabric.disarm());
+    }
+
+    /// After arming and a poll: true if something has come that no poll shows, so that nothing will end the sleep.
+    pub(crate) fn has_news(&mut self) -> bool {
+        self.each().fold(false, |news, (_, fabric)| fabric.has_news() || news)
+    }
+
+    /// The descriptors that arrivals make readable.
+    ///
+    /// # Errors
+    /// If a fabric has none, as descriptors are used up.
+    pub(crate) fn bells(&mut self) -> io::Result<Bells> {
+        if let Some(bells) = &self.bells {
+            return Ok(bells.clone());
+        }
+        let to_others = self.each().filter(|(route, _)| *route != Route::Own);
+        let bells: Bells = to_others.map(|(_, fabric)| fabric.descriptor()).collect::<io::Result<_>>()?;
+        Ok(self.bells.insert(bells).clone())
+    }
+
+    /// The latest moment of the next poll, however quiet it is; not after `deadline`.
+    pub(crate) fn wake_up_by(&mut self, deadline: Option<Instant>) -> Instant {
+        let deadlines = self.each().filter_map(|(_, fabric)| fabric.next_deadline()).min();
+        deadlines.into_iter().chain(deadline).fold(Instant::now() + MAX_SLEEP, Instant::min)
+    }
+
+    /// After [`Ports::arm`] and a poll: sleeps until something arrives, there is input at `also`, or the deadline has passed.
+    pub(crate) fn sleep(&mut self, deadline: Option<Instant>, also: Option<BorrowedFd<'_>>) {
+        let until = self.wake_up_by(deadline);
+        let alone = self.alone.filter(|_| also.is_none());
+        if let Some((_, fabric)) = alone.and_then(|alone| self.each().find(|(route, _)| *route == alone)) {
+            return fabric.sleep(Some(until));
+        }
+        if self.has_news() {
+            return;
+        }
+        match self.bells() {
+            Ok(bells) if !bells.is_empty() => sleep_on(bells.iter().map(AsFd::as_fd).chain(also), until),
+            _ => thread::sleep(BLIND_SLEEP),
+        }
     }
 }
 
@@ -77,17 +232,10 @@ impl Port for Ports {
     fn caps(&self, peer: Peer) -> Caps {
         const NONE: Caps =
             Caps { max_short: 0, max_bcopy: 4096, eager: 0, piece: 4096, get: false, alpha: 0.0, beta: 0.0 };
-        let route = self.route(peer);
-        if let (Route::Shm, Some(shm)) = (route, &self.shm) {
-            return shm.caps(peer);
-        }
-        match route {
-            Route::Own => self.own.caps(peer),
-            Route::Tcp => match &self.tcp {
-                Some(tcp) => tcp.caps(peer),
-                None => NONE,
-            },
-            Route::Shm | Route::None => NONE,
+        match (self.route(peer), &self.shm) {
+            // Shared memory first: a jump through a table would cost more than the whole call.
+            (Route::Shm, Some(shm)) => shm.caps(peer),
+            _ => routed!(self.get, peer, fabric => fabric.caps(peer), NONE),
         }
     }
 
@@ -107,7 +255,7 @@ impl Port for Ports {
         len: usize,
         fill: &mut dyn FnMut(&mut [u8]),
     ) -> Result<(), Refusal> {
-        routed!(self, peer, fabric => fabric.send_bcopy(peer, head, len, fill), Err(Refusal::Down))
+        routed!(self.get_mut, peer, fabric => fabric.send_bcopy(peer, head, len, fill), Err(Refusal::Down))
     }
 
     fn send_from(
@@ -118,137 +266,51 @@ impl Port for Ports {
         at: isize,
         len: usize,
     ) -> Result<(), Refusal> {
-        routed!(self, peer, fabric => fabric.send_from(peer, head, memory, at, len), Err(Refusal::Down))
+        routed!(self.get_mut, peer, fabric => fabric.send_from(peer, head, memory, at, len), Err(Refusal::Down))
     }
 
     fn expose(&mut self, peer: Peer, memory: &Buffer) -> Remote {
-        routed!(self, peer, fabric => fabric.expose(peer, memory), Remote { addr: 0, len: 0, key: 0 })
+        routed!(self.get_mut, peer, fabric => fabric.expose(peer, memory), Remote { addr: 0, len: 0, key: 0 })
     }
 
     fn withdraw(&mut self, peer: Peer, remote: Remote) {
-        routed!(self, peer, fabric => fabric.withdraw(peer, remote), ());
+        routed!(self.get_mut, peer, fabric => fabric.withdraw(peer, remote), ());
     }
 
     fn revoke(&mut self, peer: Peer, remote: Remote) {
-        routed!(self, peer, fabric => fabric.revoke(peer, remote), ());
+        routed!(self.get_mut, peer, fabric => fabric.revoke(peer, remote), ());
     }
 
     fn get(&mut self, peer: Peer, remote: Remote, local: &Buffer, token: Token) -> Get {
-        routed!(self, peer, fabric => fabric.get(peer, remote, local, token), Get::Impossible)
+        routed!(self.get_mut, peer, fabric => fabric.get(peer, remote, local, token), Get::Impossible)
     }
 
     fn recall(&mut self, peer: Peer, token: Token) {
-        routed!(self, peer, fabric => fabric.recall(peer, token), ());
+        routed!(self.get_mut, peer, fabric => fabric.recall(peer, token), ());
     }
 }
 
 impl Ports {
     #[inline(never)]
     fn send_short_otherwise(&mut self, peer: Peer, head: Head, body: &[u8]) -> Result<(), Refusal> {
-        routed!(self, peer, fabric => fabric.send_short(peer, &head, body), Err(Refusal::Down))
+        routed!(self.get_mut, peer, fabric => fabric.send_short(peer, &head, body), Err(Refusal::Down))
     }
+}
 
-    /// True if a poll would find nothing.
-    #[inline(always)]
-    pub(crate) fn nothing_to_poll(&self) -> bool {
-        self.own.nothing_to_poll() && self.tcp.is_none() && self.shm.as_ref().is_none_or(Shm::nothing_to_poll)
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    #[inline]
-    pub(crate) fn poll(&mut self, sink: &mut impl Sink) -> usize {
-        let mut events = self.own.poll(sink);
-        if let Some(shm) = &mut self.shm {
-            events += shm.poll(sink);
+    #[test]
+    fn the_setting_names_the_fabrics_of_the_list() {
+        let mut named = vec!["self"];
+        named.extend(banyan_pmi::settings::FABRIC_NAMES);
+        if cfg!(feature = "sim") {
+            named.push("sim");
         }
-        if let Some(tcp) = &mut self.tcp {
-            events += tcp.poll(sink);
-        }
-        events
-    }
-
-    /// A peer whose business card is needed before its frames can leave.
-    pub(crate) fn wanted(&mut self) -> Option<Peer> {
-        self.tcp.as_mut()?.wanted()
-    }
-
-    /// Gives the business card of a peer to the fabric that asked for it.
-    pub(crate) fn connect(&mut self, peer: Peer, business_card: &[u8]) -> Result<(), String> {
-        routed!(self, peer, fabric => fabric.connect(peer, business_card), Err(format!("no fabric reaches rank {}", peer.0)))
-    }
-
-    pub(crate) fn unsent(&self) -> bool {
-        self.shm.as_ref().is_some_and(Fabric::unsent) || self.tcp.as_ref().is_some_and(Fabric::unsent)
-    }
-
-    pub(crate) fn arm(&mut self) {
-        match (&mut self.shm, &mut self.tcp) {
-            (Some(shm), Some(tcp)) => {
-                // Without a descriptor the sleep is bounded, and the poll after it finds what came.
-                let _ = shm.arm_descriptor().and_then(|bell| tcp.watch(bell));
-                tcp.arm();
-            }
-            (Some(shm), None) => shm.arm(),
-            (None, Some(tcp)) => tcp.arm(),
-            (None, None) => {}
-        }
-    }
-
-    /// The descriptors to sleep on while other threads use the engine: see [`Ports::arm_bells`].
-    pub(crate) fn bells(&mut self) -> std::io::Result<Vec<OwnedFd>> {
-        let shm = self.shm.as_mut().map(Shm::bell_descriptor);
-        let tcp = self.tcp.as_ref().map(Tcp::bell_descriptor);
-        shm.into_iter().chain(tcp).collect()
-    }
-
-    /// [`Ports::arm`] for a sleep on the [`Ports::bells`], which arrivals make readable. False: something has arrived already.
-    pub(crate) fn arm_bells(&mut self) -> bool {
-        let mut drained = true;
-        if let Some(shm) = &mut self.shm {
-            drained &= shm.arm_descriptor().is_ok() && !shm.has_news();
-        }
-        if let Some(tcp) = &mut self.tcp {
-            tcp.arm();
-            tcp.sleep(Some(Instant::now()));
-        }
-        drained
-    }
-
-    /// The latest moment of the next poll, however quiet it is.
-    pub(crate) fn wake_up_by(&self) -> Instant {
-        let mut at = Instant::now() + MAX_SLEEP;
-        if let Some(longest) = self.shm.as_ref().and_then(Shm::longest_sleep) {
-            at = at.min(Instant::now() + longest);
-        }
-        self.next_deadline().map_or(at, |deadline| deadline.min(at))
-    }
-
-    pub(crate) fn disarm(&mut self) {
-        if let Some(shm) = &mut self.shm {
-            shm.disarm();
-        }
-        if let Some(tcp) = &mut self.tcp {
-            tcp.disarm();
-        }
-    }
-
-    pub(crate) fn sleep(&mut self, deadline: Option<Instant>) {
-        let latest = Instant::now() + MAX_SLEEP;
-        let mut deadline = deadline.map_or(latest, |d| d.min(latest));
-        if let (Some(shm), Some(_)) = (&mut self.shm, &self.tcp) {
-            // Room for a refused send, and what a peer publishes, are no frames: no poll shows them.
-            if shm.has_news() {
-                return;
-            }
-            deadline = shm.longest_sleep().map_or(deadline, |most| deadline.min(Instant::now() + most));
-        }
-        match (&mut self.shm, &mut self.tcp) {
-            (_, Some(tcp)) => tcp.sleep(Some(deadline)),
-            (Some(shm), None) => shm.sleep(Some(deadline)),
-            (None, None) => std::thread::sleep(Duration::from_millis(1)),
-        }
-    }
-
-    pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        self.tcp.as_ref().and_then(Fabric::next_deadline)
+        named.sort_unstable();
+        let mut listed = Ports::NAMES.to_vec();
+        listed.sort_unstable();
+        assert_eq!(listed, named);
     }
 }

@@ -1,6 +1,6 @@
 //! [`Runtime`]: one instance of MPI in this process: opened, used, closed, opened again.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -18,6 +18,7 @@ use crate::engine::Engine;
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
 use crate::lock;
+use crate::ports::Bells;
 use crate::slow::{self, DescribeWait, Slow};
 use crate::wait::{Backoff, Idle, Waker};
 
@@ -77,7 +78,7 @@ pub struct Runtime {
     /// The buffer attached for the whole process.
     pub(crate) attached: Mutex<Option<Arc<Attached>>>,
     /// What the polling thread sleeps on if several threads use MPI: its waker, and the fabrics' descriptors.
-    sleeper: OnceLock<std::io::Result<(Arc<Waker>, Vec<OwnedFd>)>>,
+    sleeper: OnceLock<std::io::Result<(Arc<Waker>, Bells)>>,
 }
 
 /// The context of a communicator that is gone.
@@ -100,8 +101,24 @@ impl Runtime {
     /// Joins the job that the launcher describes, or starts one of a single process. Without the promise that
     /// calls come one after the other (`serialized`) each call takes a lock.
     pub fn open(threads: Threads, serialized: Option<Serialized>) -> Result<Arc<Runtime>> {
-        let Boot { engine, job_info, tuning } = boot::start()?;
-        Ok(Arc::new(Runtime {
+        Ok(Self::with(boot::start()?, threads, serialized))
+    }
+
+    /// Joins `job`, which no launcher knows, over an endpoint of a simulated network: rank i has endpoint i. So a process can
+    /// hold all ranks of a job, each with a runtime of its own. Settings are those of `job`.
+    #[cfg(feature = "sim")]
+    pub fn open_over(
+        sim: banyan_transport::sim::SimFabric,
+        job: &banyan_pmi::Job,
+        threads: Threads,
+        serialized: Option<Serialized>,
+    ) -> Result<Arc<Runtime>> {
+        Ok(Self::with(boot::start_over(sim, job)?, threads, serialized))
+    }
+
+    fn with(boot: Boot, threads: Threads, serialized: Option<Serialized>) -> Arc<Runtime> {
+        let Boot { engine, job_info, tuning } = boot;
+        Arc::new(Runtime {
             last_word: engine.boot.as_ref().map(Client::last_word),
             engine_lock: EngineLock::new(engine, serialized),
             tuning,
@@ -111,7 +128,7 @@ impl Runtime {
             retired: Mutex::new(Vec::new()),
             attached: Mutex::new(None),
             sleeper: OnceLock::new(),
-        }))
+        })
     }
 
     /// Rank, size, host and the like.
@@ -339,12 +356,14 @@ impl Runtime {
             // The process has no descriptor left to sleep on.
             return self.engine_lock.wait(engine, SHORT_SLEEP);
         };
-        if engine.ports.arm_bells() && engine.progress() == 0 && !engine.has_jobs() {
-            let latest = engine.ports.wake_up_by();
-            let until = engine.inquire().map_or(latest, |asks| asks.min(latest));
+        engine.ports.arm(true);
+        if engine.progress() == 0 && !engine.has_jobs() && !engine.ports.has_news() {
+            let asks = engine.inquire();
+            let until = engine.ports.wake_up_by(asks);
+            let launcher = engine.launcher_socket();
             engine.poller_waker = Some(waker.clone());
             drop(engine);
-            waker.sleep(bells, until);
+            waker.sleep(bells.iter().chain(&launcher).map(AsFd::as_fd), until);
             engine = self.engine_lock.enter();
             engine.poller_waker = None;
         }

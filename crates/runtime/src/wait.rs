@@ -1,6 +1,6 @@
 //! How long to spin, when to give the core away, when to sleep.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -169,19 +169,20 @@ impl Waker {
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Sleeps until [`Waker::wake`], a bell, or the moment `until`.
-    pub(crate) fn sleep(&self, bells: &[OwnedFd], until: Instant) {
-        let mut fds: Vec<PollFd<'_>> = bells
-            .iter()
-            .chain([&self.0])
-            .map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN))
-            .collect();
-        let left = until.saturating_duration_since(Instant::now());
-        // Interrupted or refused: the caller polls and comes back.
-        let _ = poll(&mut fds, left.try_into().ok().as_ref());
+    /// Sleeps until [`Waker::wake`], input at one of `fds`, or the moment `until`.
+    pub(crate) fn sleep<'a>(&'a self, fds: impl Iterator<Item = BorrowedFd<'a>>, until: Instant) {
+        sleep_on(fds.chain([self.0.as_fd()]), until);
         let mut count = [0; 8];
         let _ = rustix::io::read(&self.0, &mut count);
     }
+}
+
+/// Sleeps until there is input at one of `fds`, or the moment `until`; also returns for no reason.
+pub(crate) fn sleep_on<'a>(fds: impl Iterator<Item = BorrowedFd<'a>>, until: Instant) {
+    let mut fds: Vec<PollFd<'_>> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+    let left = until.saturating_duration_since(Instant::now());
+    // Interrupted or refused: the caller polls and comes back.
+    let _ = poll(&mut fds, left.try_into().ok().as_ref());
 }
 
 #[cfg(test)]

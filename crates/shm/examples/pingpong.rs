@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use banyan_memory::{Buffer, HeapBuffer};
 use banyan_shm::{Options, Shm};
-use banyan_transport::{Class, Fabric, Get, Head, Peer, Port, Refusal, Remote, Sink, Token};
+use banyan_transport::{Class, Fabric, Get, Head, Peer, Port, Refusal, Remote, Sink, Token, Wake};
 
 const ROUNDS: u32 = 300_000;
 const MIB: usize = 1 << 20;
@@ -301,7 +301,7 @@ impl End {
         let start = Instant::now();
         if self.me == 0 {
             for _ in 0..TIMES {
-                self.shm.arm();
+                self.shm.arm(Wake::Sleep);
                 self.shm.disarm();
             }
         }
@@ -321,7 +321,7 @@ impl End {
             }
             self.expected += 1;
             while self.inbox.frames < self.expected {
-                self.shm.arm();
+                self.shm.arm(Wake::Sleep);
                 if self.shm.poll(&mut self.inbox) == 0 {
                     self.shm.sleep(None);
                 }

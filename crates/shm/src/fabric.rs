@@ -1,12 +1,12 @@
 //! [`Shm`]: the rings of one rank as a [`Fabric`].
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use banyan_memory::Buffer;
-use banyan_transport::{Caps, Fabric, Get, Head, Peer, Port, Refusal, Remote, Sink, Token};
+use banyan_transport::{Caps, Fabric, Get, Head, Peer, Port, Refusal, Remote, Sink, Token, Wake};
 
 use crate::arena::{self, Arena};
 use crate::attachment::Attachment;
@@ -110,13 +110,6 @@ impl Shm {
         }
     }
 
-    /// True if a poll would find nothing.
-    #[inline(always)]
-    pub fn nothing_to_poll(&self) -> bool {
-        let ready = |&from: &u32| self.incoming[from as usize].ring.as_ref().is_some_and(Consumer::ready);
-        !self.has_inbound() && self.lost.is_empty() && !self.hot.iter().any(ready)
-    }
-
     /// Takes the launcher's word that `peer` is gone: polls still hand over what it sent, then report it by [`Sink::down`] with
     /// `cause`.
     pub fn peer_died(&mut self, peer: Peer, cause: &str) {
@@ -170,47 +163,12 @@ impl Shm {
         arena::open(&self.attachment, offset, me, peers)
     }
 
-    /// The descriptor that becomes readable when an armed rank is woken. Each call gives the same one.
-    pub fn descriptor(&mut self) -> io::Result<RawFd> {
+    /// The socket of this rank's doorbell.
+    fn socket(&mut self) -> io::Result<&Socket> {
         if self.socket.is_none() {
             self.socket = Some(self.attachment.new_socket()?);
         }
-        self.socket.as_ref().map(|socket| socket.as_fd().as_raw_fd()).ok_or(io::ErrorKind::NotFound.into())
-    }
-
-    /// A duplicate of [`Shm::descriptor`], to sleep on while the fabric itself is in other hands.
-    pub fn bell_descriptor(&mut self) -> io::Result<OwnedFd> {
-        self.descriptor()?;
-        let socket = self.socket.as_ref().ok_or(io::ErrorKind::NotFound)?;
-        socket.as_fd().try_clone_to_owned()
-    }
-
-    /// Arms like [`Fabric::arm`], but arrivals make the descriptor readable, so that a rank can sleep on other descriptors,
-    /// too. The caller polls once more and asks [`Shm::has_news`] before it sleeps.
-    pub fn arm_descriptor(&mut self) -> io::Result<RawFd> {
-        let descriptor = self.descriptor()?;
-        self.arm_as(SleepMode::Descriptor);
-        Ok(descriptor)
-    }
-
-    /// After arming: true if something came that is no frame (room for a refused send, a publication in an arena),
-    /// or a peer has woken this rank already.
-    pub fn has_news(&mut self) -> bool {
-        let outgoing = &self.outgoing;
-        let ring = |&to: &u32| match &outgoing[to as usize] {
-            Outgoing::Open(endpoint) => Some(&endpoint.ring),
-            _ => None,
-        };
-        self.starved.retain(|to| ring(to).is_some_and(Producer::is_starved));
-        let room = self.starved.iter().filter_map(ring).any(Producer::has_news);
-        let woken = self.armed.is_some() && !self.bell().is_armed();
-        // Called first and always: it takes what has come off the lists of what is missing.
-        arena::any_news(&self.attachment) || room || woken
-    }
-
-    /// After arming by descriptor: no sleep may be longer than this. `None`: no such limit.
-    pub fn longest_sleep(&self) -> Option<Duration> {
-        self.unsure.then_some(UNSURE)
+        self.socket.as_ref().ok_or(io::ErrorKind::NotFound.into())
     }
 
     fn arm_as(&mut self, sleep_mode: SleepMode) {
@@ -331,8 +289,8 @@ impl Port for Shm {
 }
 
 impl Fabric for Shm {
-    fn name(&self) -> &'static str {
-        "shm"
+    fn reaches(&self, peer: Peer) -> bool {
+        self.peers.index(peer).is_some_and(|index| index != self.attachment.me as usize)
     }
 
     fn connect(&mut self, peer: Peer, _business_card: &[u8]) -> Result<(), String> {
@@ -363,8 +321,18 @@ impl Fabric for Shm {
         events
     }
 
-    fn arm(&mut self) {
-        self.arm_as(SleepMode::Futex);
+    #[inline(always)]
+    fn nothing_to_poll(&self) -> bool {
+        let ready = |&from: &u32| self.incoming[from as usize].ring.as_ref().is_some_and(Consumer::ready);
+        !self.has_inbound() && self.lost.is_empty() && !self.hot.iter().any(ready)
+    }
+
+    /// Without a descriptor nobody can sleep on it, and no arrival needs to make it readable.
+    fn arm(&mut self, wake: Wake) {
+        match wake {
+            Wake::Descriptor if self.socket().is_ok() => self.arm_as(SleepMode::Descriptor),
+            _ => self.arm_as(SleepMode::Futex),
+        }
     }
 
     fn disarm(&mut self) {
@@ -376,19 +344,36 @@ impl Fabric for Shm {
         }
     }
 
+    fn has_news(&mut self) -> bool {
+        let outgoing = &self.outgoing;
+        let ring = |&to: &u32| match &outgoing[to as usize] {
+            Outgoing::Open(endpoint) => Some(&endpoint.ring),
+            _ => None,
+        };
+        self.starved.retain(|to| ring(to).is_some_and(Producer::is_starved));
+        let room = self.starved.iter().filter_map(ring).any(Producer::has_news);
+        let woken = self.armed.is_some() && !self.bell().is_armed();
+        // Called first and always: it takes what has come off the lists of what is missing.
+        arena::any_news(&self.attachment) || room || woken
+    }
+
     fn sleep(&mut self, deadline: Option<Instant>) {
         if self.has_news() {
             return;
         }
         self.attachment.counters.sleeps.fetch_add(1, Ordering::Relaxed);
-        let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-        let left = left.into_iter().chain(self.longest_sleep()).min();
-        match (self.armed, &self.socket) {
-            (Some(SleepMode::Descriptor), Some(socket)) => socket.wait(left),
-            _ => {
-                let (word, value) = self.bell().futex();
-                system::futex_wait(word, value, left);
-            }
-        }
+        let until = deadline.into_iter().chain(self.next_deadline()).min();
+        let left = until.map(|at| at.saturating_duration_since(Instant::now()));
+        let (word, value) = self.bell().futex();
+        system::futex_wait(word, value, left);
+    }
+
+    fn descriptor(&mut self) -> io::Result<OwnedFd> {
+        self.socket()?.as_fd().try_clone_to_owned()
+    }
+
+    /// Armed, no sleep may be long if it is not certain that publishers see that this rank sleeps.
+    fn next_deadline(&self) -> Option<Instant> {
+        (self.armed.is_some() && self.unsure).then(|| Instant::now() + UNSURE)
     }
 }

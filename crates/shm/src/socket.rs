@@ -5,7 +5,6 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::time::Duration;
 
 /// A socket of this process: one that wakes it, or one that it wakes others from.
 #[derive(Debug)]
@@ -90,15 +89,6 @@ impl Socket {
         let fd = self.0.as_raw_fd();
         // SAFETY: reads into our own bytes; never waits.
         while unsafe { libc::recv(fd, byte.as_mut_ptr().cast(), 8, libc::MSG_DONTWAIT) } >= 0 {}
-    }
-
-    /// Sleeps until a datagram comes, at most `timeout`.
-    pub(crate) fn wait(&self, timeout: Option<Duration>) {
-        // Rounded up, so that a wait for the last part of a millisecond does not spin.
-        let round = |left: Duration| i32::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX);
-        let mut poll = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one entry of our own.
-        unsafe { libc::poll(&mut poll, 1, timeout.map_or(-1, round)) };
     }
 
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {

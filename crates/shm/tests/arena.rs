@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use banyan_memory::{Buffer, HeapBuffer};
 use banyan_shm::{Arena, Published, Shm, SingleCopy};
-use banyan_transport::Fabric;
+use banyan_transport::{Fabric, Wake};
 use common::{Inbox, fresh};
 
 fn bytes(buffer: &Buffer) -> Vec<u8> {
@@ -190,7 +190,7 @@ fn no_publication_is_missed_in_sleep() {
 fn until(shm: &mut Shm, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
-        shm.arm();
+        shm.arm(Wake::Sleep);
         shm.poll(&mut Inbox::default());
         if !done() {
             shm.sleep(Some(start + Duration::from_secs(30)));
@@ -215,12 +215,12 @@ fn a_sleeper_that_waits_for_something_else_is_not_woken() {
     let mut all = fresh(3, SingleCopy::Auto);
     let views = arenas(&all, all[0].arena_alloc(3).expect("room"));
     assert!(views[1].poll(0, 1).is_none());
-    all[1].arm();
-    all[2].arm();
+    all[1].arm(Wake::Sleep);
+    all[2].arm(Wake::Sleep);
     views[0].publish(1, &Buffer::empty());
     assert_eq!(all[0].stats().wakes, 1, "rank 1 looked for it, rank 2 did not");
     assert!(all[1].has_news() && !all[2].has_news());
     all[1].disarm();
-    all[1].arm();
+    all[1].arm(Wake::Sleep);
     assert!(!all[1].has_news(), "what was missing has come; nothing else is missed");
 }

@@ -2,14 +2,14 @@
 
 mod common;
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use banyan_memory::HeapBuffer;
 use banyan_shm::{Error, Options, Shm, SingleCopy};
 use banyan_transport::random::Random;
-use banyan_transport::{Fabric, Get, Peer, Port, Refusal, Remote, Token};
+use banyan_transport::{Fabric, Get, Peer, Port, Refusal, Remote, Token, Wake};
 use common::{Inbox, attach, failing, forbid, fresh, head, peers, ranks, say};
 
 fn refused(memory: &OwnedFd, me: u32, n: usize) -> Error {
@@ -122,7 +122,7 @@ fn room_ends_a_sleep() {
     let mut receiver = all.pop().expect("two");
     let sender = &mut all[0];
     while sender.send_short(Peer(1), &head(0), &[]).is_ok() {}
-    sender.arm();
+    sender.arm(Wake::Sleep);
     assert!(!sender.has_news(), "no room yet");
     std::thread::scope(|scope| {
         scope.spawn(|| while receiver.poll(&mut inbox) > 0 {});
@@ -134,8 +134,8 @@ fn room_ends_a_sleep() {
     assert!(sender.stats().busy > 0);
 }
 
-fn readable(descriptor: i32) -> bool {
-    let mut poll = libc::pollfd { fd: descriptor, events: libc::POLLIN, revents: 0 };
+fn readable(descriptor: &OwnedFd) -> bool {
+    let mut poll = libc::pollfd { fd: descriptor.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one entry of our own.
     unsafe { libc::poll(&mut poll, 1, 0) == 1 }
 }
@@ -144,39 +144,36 @@ fn readable(descriptor: i32) -> bool {
 fn a_descriptor_wakes() {
     let mut all = fresh(2, SingleCopy::Auto);
     let mut inbox = Inbox::default();
-    let descriptor = all[1].arm_descriptor().expect("a descriptor");
-    assert_eq!(all[1].descriptor().expect("the same"), descriptor);
-    assert!(!readable(descriptor) && !all[1].has_news());
+    let descriptor = all[1].descriptor().expect("a descriptor");
+    all[1].arm(Wake::Descriptor);
+    assert!(!readable(&descriptor) && !all[1].has_news());
     say(&mut all[0], 1, 5);
-    assert!(readable(descriptor) && all[1].has_news());
+    assert!(readable(&descriptor) && all[1].has_news());
     all[1].disarm();
-    assert!(!readable(descriptor), "drained");
+    assert!(!readable(&descriptor), "drained");
     all[1].poll(&mut inbox);
     say(&mut all[0], 1, 6);
-    assert!(!readable(descriptor), "an awake rank gets no datagram");
+    assert!(!readable(&descriptor), "an awake rank gets no datagram");
     all[1].poll(&mut inbox);
     assert_eq!(inbox.frames, [(0, 5), (0, 6)]);
     assert_eq!(all[0].stats().wakes, 1);
-    // SAFETY: the descriptor is open as long as its rank.
-    let _ = unsafe { BorrowedFd::borrow_raw(descriptor) };
 }
 
 #[test]
 fn strangers_do_not_wake() {
     let mut all = fresh(2, SingleCopy::Auto);
-    let descriptor = all[1].arm_descriptor().expect("a descriptor");
-    // SAFETY: the descriptor is open as long as its rank.
-    let bell: std::os::unix::net::UnixDatagram =
-        unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned().expect("a descriptor").into();
+    let descriptor = all[1].descriptor().expect("a descriptor");
+    all[1].arm(Wake::Descriptor);
+    let bell: std::os::unix::net::UnixDatagram = descriptor.try_clone().expect("a descriptor").into();
     let name = bell.local_addr().expect("a name");
     // Any process of this machine can do this: the names of sockets are no secret.
     let stranger = std::os::unix::net::UnixDatagram::unbound().expect("a socket");
     for len in [0, 1, 4, 8, 9, 100] {
         let _ = stranger.send_to_addr(&[0; 100][..len], &name);
-        assert!(!readable(descriptor) && !all[1].has_news(), "{len} bytes of a stranger woke");
+        assert!(!readable(&descriptor) && !all[1].has_news(), "{len} bytes of a stranger woke");
     }
     say(&mut all[0], 1, 5);
-    assert!(readable(descriptor) && all[1].has_news());
+    assert!(readable(&descriptor) && all[1].has_news());
 }
 
 #[test]
@@ -196,33 +193,6 @@ fn ptrace_is_allowed_only_where_peers_read() {
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(libc::WIFSIGNALED(status), asks, "{copy:?}: {status}");
     }
-}
-
-#[test]
-fn sleeping_on_the_descriptor_misses_nothing() {
-    let mut all = fresh(2, SingleCopy::Auto);
-    std::thread::scope(|scope| {
-        for (me, mut shm) in all.drain(..).enumerate() {
-            scope.spawn(move || {
-                let mut inbox = Inbox::default();
-                for turn in 0..300 {
-                    if me == 0 {
-                        say(&mut shm, 1, turn);
-                    }
-                    while inbox.frames.len() as u32 <= turn {
-                        shm.arm_descriptor().expect("a descriptor");
-                        if shm.poll(&mut inbox) == 0 {
-                            shm.sleep(Some(Instant::now() + Duration::from_secs(30)));
-                        }
-                        shm.disarm();
-                    }
-                    if me == 1 {
-                        say(&mut shm, 0, turn);
-                    }
-                }
-            });
-        }
-    });
 }
 
 #[test]
@@ -388,7 +358,7 @@ fn scribbled_memory_does_no_harm_outside() {
                 let peer = Peer(1 - me as u32);
                 let _ = shm.send_bcopy(peer, &head(0), 40 * round, &mut |body| body.fill(3));
                 let _ = shm.send_short(peer, &head(0), &[1; 8]);
-                shm.arm();
+                shm.arm(Wake::Sleep);
                 shm.has_news();
                 shm.poll(&mut inbox);
                 shm.sleep(Some(Instant::now()));

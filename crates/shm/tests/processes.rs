@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use banyan_memory::HeapBuffer;
 use banyan_shm::{Published, Shm, SingleCopy};
 use banyan_transport::random::Random;
-use banyan_transport::{Fabric, Get, Head, Peer, Port, Remote, Sink, Token};
+use banyan_transport::{Fabric, Get, Head, Peer, Port, Remote, Sink, Token, Wake};
 use common::{Inbox, attach, head, say, without};
 
 /// No test takes longer than this; a process that is stuck ends itself.
@@ -154,7 +154,7 @@ fn send_one(shm: &mut Shm, to: u32, number: &mut u32, random: &mut Random) -> bo
 }
 
 fn sleep_for_news(shm: &mut Shm, sink: &mut impl Sink) {
-    shm.arm();
+    shm.arm(Wake::Sleep);
     if shm.poll(sink) == 0 {
         shm.sleep(Some(Instant::now() + TIMEOUT));
     }
@@ -262,7 +262,7 @@ fn agree_on_room(shm: &mut Shm, me: u32, ranks: u32) -> u64 {
 
 fn until(shm: &mut Shm, mut done: impl FnMut() -> bool) {
     while !done() {
-        shm.arm();
+        shm.arm(Wake::Sleep);
         shm.poll(&mut Inbox::default());
         if !done() {
             shm.sleep(Some(Instant::now() + TIMEOUT));

@@ -2,15 +2,14 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use banyan_memory::Buffer;
-use banyan_transport::{Caps, Fabric, Get, Head, Peer, Port, Refusal, Remote, Sink, Token};
+use banyan_transport::{Caps, Fabric, Get, Head, Peer, Port, Refusal, Remote, Sink, Token, Wake};
+use mio::Events;
 use mio::event::Event;
 use mio::net::TcpListener;
-use mio::unix::SourceFd;
-use mio::{Events, Interest};
 
 use crate::business_card;
 use crate::frame::{MAX_BODY, PIECE};
@@ -50,7 +49,6 @@ const MOST_PEERS: usize = 16;
 pub(crate) const KIND: usize = 1 << 32;
 pub(crate) const LISTENER: usize = KIND;
 pub(crate) const PENDING: usize = 2 * KIND;
-const WATCHED: usize = 3 * KIND;
 
 /// Messages over TCP connections, made on first contact. See the [crate] for the protocol.
 pub struct Tcp {
@@ -83,8 +81,6 @@ pub struct Tcp {
     /// The socket of a peer in `backlog` is full.
     socket_full: bool,
     armed: bool,
-    /// A watched descriptor had input since the last poll.
-    watched_ready: bool,
     polls: u32,
     /// Peers to which a burst is under way: see `burst`.
     bursts: Vec<u32>,
@@ -129,45 +125,11 @@ impl Tcp {
             read_buffer: vec![0; READ_BUFFER].into_boxed_slice(),
             socket_full: false,
             armed: false,
-            watched_ready: false,
             polls: 0,
             bursts: Vec::new(),
             owed: Vec::new(),
         };
         Ok((tcp, business_card::encode(&addresses)))
-    }
-
-    /// From now on, input at `fd` (a doorbell, the launcher's socket) also ends [`Fabric::sleep`], and
-    /// [`Fabric::poll`] counts it as an event; reading it is up to the caller. Input that is there already counts
-    /// as new, even if the descriptor is watched already. `fd` must stay open until [`Tcp::unwatch`].
-    ///
-    /// # Errors
-    /// If the system refuses (a descriptor that cannot be waited for).
-    pub fn watch(&mut self, fd: RawFd) -> io::Result<()> {
-        let (registry, token) = (self.poll.registry(), mio::Token(WATCHED));
-        match registry.register(&mut SourceFd(&fd), token, Interest::READABLE) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                registry.reregister(&mut SourceFd(&fd), token, Interest::READABLE)
-            }
-            done => done,
-        }
-    }
-
-    /// A descriptor that becomes readable when something arrives: a thread can sleep on it while another one uses the
-    /// fabric. Events that a poll has seen do not make it readable: arm, poll until nothing happens, then sleep.
-    ///
-    /// # Errors
-    /// If the process has no descriptor left.
-    pub fn bell_descriptor(&self) -> io::Result<OwnedFd> {
-        self.poll.registry().as_fd().try_clone_to_owned()
-    }
-
-    /// Ends [`Tcp::watch`].
-    ///
-    /// # Errors
-    /// If `fd` is not watched.
-    pub fn unwatch(&mut self, fd: RawFd) -> io::Result<()> {
-        self.poll.registry().deregister(&mut SourceFd(&fd))
     }
 
     /// The job has grown (or a peer of another job joined): peers up to `size` are accepted.
@@ -251,7 +213,6 @@ impl Tcp {
         match token - number {
             LISTENER => self.pending_connections.accept_due = true,
             PENDING => self.pending_connections.mark_ready(number),
-            WATCHED => self.watched_ready = true,
             _ => {
                 let stream = self.links.get_mut(number).and_then(|link| link.as_mut()?.stream());
                 if let Some(stream) = stream
@@ -436,8 +397,8 @@ impl Port for Tcp {
 }
 
 impl Fabric for Tcp {
-    fn name(&self) -> &'static str {
-        "tcp"
+    fn reaches(&self, peer: Peer) -> bool {
+        peer != self.me && peer.0 < self.size
     }
 
     fn connect(&mut self, peer: Peer, business_card: &[u8]) -> Result<(), String> {
@@ -472,7 +433,6 @@ impl Fabric for Tcp {
         let mut work = self.read_hot(sink);
         if ask {
             self.ask_system(Some(Duration::ZERO));
-            work += usize::from(std::mem::take(&mut self.watched_ready));
             work += self.serve_pending();
             work += self.run_timers();
         }
@@ -492,7 +452,7 @@ impl Fabric for Tcp {
         !self.backlog.is_empty()
     }
 
-    fn arm(&mut self) {
+    fn arm(&mut self, _wake: Wake) {
         self.armed = true;
     }
 
@@ -500,18 +460,21 @@ impl Fabric for Tcp {
         self.armed = false;
     }
 
-    fn sleep(&mut self, deadline: Option<Instant>) {
+    fn has_news(&mut self) -> bool {
         let unwritten = !self.backlog.is_empty() && !self.socket_full;
-        if self.watched_ready
-            || unwritten
-            || !self.ready.is_empty()
-            || !self.lost.is_empty()
-            || self.pending_connections.busy()
-        {
+        unwritten || !self.ready.is_empty() || !self.lost.is_empty() || self.pending_connections.busy()
+    }
+
+    fn sleep(&mut self, deadline: Option<Instant>) {
+        if self.has_news() {
             return;
         }
         let earliest = deadline.into_iter().chain(self.next_deadline()).min();
         self.ask_system(earliest.map(|at| at.saturating_duration_since(Instant::now())));
+    }
+
+    fn descriptor(&mut self) -> io::Result<OwnedFd> {
+        self.poll.registry().as_fd().try_clone_to_owned()
     }
 
     fn next_deadline(&self) -> Option<Instant> {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use banyan_tcp::{Options, Tcp};
-use banyan_transport::{Class, Fabric, Get, Head, Peer, Port, Sink, Token};
+use banyan_transport::{Class, Fabric, Get, Head, Peer, Port, Sink, Token, Wake};
 
 const HEAD: Head = Head { class: Class::P2p, kind: 0, aux: 0, a: 0, b: 0, ctx: 0 };
 
@@ -112,7 +112,7 @@ fn a_rank_acknowledges_before_it_sleeps() {
     }
     let start = Instant::now();
     while b.inbox.0 < a.sent {
-        b.fabric.arm();
+        b.fabric.arm(Wake::Sleep);
         if b.fabric.poll(&mut b.inbox) == 0 {
             b.fabric.sleep(Some(Instant::now() + Duration::from_secs(10)));
         }

@@ -1,8 +1,5 @@
 //! First contact: crossing attempts, late proofs, business cards that come late, farewells, and watched descriptors.
 
-use std::io::Write;
-use std::os::fd::AsRawFd;
-use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use banyan_tcp::{Options, Tcp};
@@ -186,33 +183,4 @@ fn all_that_was_accepted_arrives_before_the_farewell() {
     });
     assert_eq!(inbox.bodies.len(), 20);
     assert!(inbox.lost.len() == 1 && inbox.lost[0].1.ends_with("it has left the job"), "{:?}", inbox.lost);
-}
-
-#[test]
-fn a_watched_descriptor_ends_the_sleep() {
-    let [mut a, _b] = introduced(&Options::default());
-    let (mut bell, ear) = UnixStream::pair().unwrap();
-    ear.set_nonblocking(true).unwrap();
-    a.watch(ear.as_raw_fd()).unwrap();
-    let mut inbox = Inbox::default();
-    let start = Instant::now();
-    let deadline = start + Duration::from_secs(60);
-    for before_poll in [false, true] {
-        // A ring before the sleep ends the sleep; a poll that sees it counts it as an event.
-        a.arm();
-        bell.write_all(&[1]).unwrap();
-        if before_poll {
-            assert_ne!(a.poll(&mut inbox), 0);
-        } else {
-            a.sleep(Some(deadline));
-        }
-        a.disarm();
-        while std::io::Read::read(&mut &ear, &mut [0; 8]).is_ok() {}
-    }
-    a.unwatch(ear.as_raw_fd()).unwrap();
-    assert!(start.elapsed() < Duration::from_secs(30));
-    a.arm();
-    a.poll(&mut inbox);
-    bell.write_all(&[1]).unwrap();
-    a.sleep(Some(Instant::now() + Duration::from_millis(5)));
 }

@@ -4,19 +4,22 @@
 //! endpoints that know each other, endpoint `i` being `Peer(i)`. Tests that depend on chance print their seed.
 
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use banyan_memory::{Buffer, HeapBuffer};
+use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::random::Random;
-use crate::{Class, Fabric, Get, Head, Peer, Refusal, Remote, Sink, Token};
+use crate::{Class, Fabric, Get, Head, Peer, Refusal, Remote, Sink, Token, Wake};
 
 /// Makes a module of tests, one for each invariant, from a name and a factory `Fn(usize) -> Vec<impl Fabric>`.
 #[macro_export]
 macro_rules! conformance {
     ($name:ident, $factory:expr) => {
         $crate::conformance!($name, $factory; in_order_once_and_whole, back_pressure, many_peers,
-            interleavings, two_threads, reads, sleep_misses_nothing, sleep_ends_at_the_deadline, unsent);
+            interleavings, two_threads, reads, sleep_misses_nothing, a_sleep_on_the_descriptor_misses_nothing,
+            sleep_ends_at_the_deadline, unsent);
     };
     ($name:ident, $factory:expr; $($test:ident),+) => {
         mod $name {
@@ -36,6 +39,7 @@ pub fn run<F: Fabric + Send>(make: &impl Fn(usize) -> Vec<F>) {
     two_threads(make);
     reads(make);
     sleep_misses_nothing(make);
+    a_sleep_on_the_descriptor_misses_nothing(make);
     sleep_ends_at_the_deadline(make);
     unsent(make);
 }
@@ -293,7 +297,7 @@ fn interleave<F: Fabric>(mut ends: Vec<F>, seed: u64) {
                 ends[me].poll(&mut inbox[me]);
             }
             1 => {
-                ends[me].arm();
+                ends[me].arm(Wake::Sleep);
                 ends[me].poll(&mut inbox[me]);
                 ends[me].disarm();
             }
@@ -396,6 +400,15 @@ fn read<F: Fabric>(ends: &mut [F], remote: Remote, local: &Buffer, token: Token)
 
 /// Two threads bounce one frame, each sleeping until it comes: no thread sleeps on after an arrival.
 pub fn sleep_misses_nothing<F: Fabric + Send>(make: &impl Fn(usize) -> Vec<F>) {
+    bounce(make, Wake::Sleep);
+}
+
+/// Two threads bounce one frame, each sleeping on its fabric's descriptor until it comes.
+pub fn a_sleep_on_the_descriptor_misses_nothing<F: Fabric + Send>(make: &impl Fn(usize) -> Vec<F>) {
+    bounce(make, Wake::Descriptor);
+}
+
+fn bounce<F: Fabric + Send>(make: &impl Fn(usize) -> Vec<F>, wake: Wake) {
     const BOUNCES: u32 = 1000;
     let ends = make(2);
     std::thread::scope(|scope| {
@@ -416,7 +429,7 @@ pub fn sleep_misses_nothing<F: Fabric + Send>(make: &impl Fn(usize) -> Vec<F>) {
                         });
                     }
                     (0..random.below(300)).for_each(|_| std::hint::spin_loop());
-                    sleep_for_frame(&mut end, &mut inbox, 1 - me, turn + 1);
+                    sleep_for_frame(&mut end, &mut inbox, (1 - me, turn + 1), wake);
                 }
                 if me == 1 {
                     until("the last bounce", || out.send(&mut end, 0, 8, true).is_ok());
@@ -430,19 +443,30 @@ pub fn sleep_misses_nothing<F: Fabric + Send>(make: &impl Fn(usize) -> Vec<F>) {
     });
 }
 
-fn sleep_for_frame(end: &mut impl Fabric, inbox: &mut Inbox, from: usize, frames: u32) {
+/// Sleeps until so many frames have come from a peer.
+fn sleep_for_frame(end: &mut impl Fabric, inbox: &mut Inbox, (from, frames): (usize, u32), wake: Wake) {
     let start = Instant::now();
+    let descriptor = end.descriptor().expect("a descriptor");
     while inbox.from(from) < frames {
-        end.arm();
+        end.arm(wake);
         if end.poll(inbox) == 0 {
             let patience = Instant::now() + PATIENCE;
             let deadline = end.next_deadline().map_or(patience, |at| at.min(patience));
-            end.sleep(Some(deadline));
+            match wake {
+                Wake::Sleep => end.sleep(Some(deadline)),
+                Wake::Descriptor if end.has_news() => {}
+                Wake::Descriptor => wait_readable(&descriptor, deadline),
+            }
         }
         end.disarm();
         end.poll(inbox);
         assert!(start.elapsed() < PATIENCE, "frame {frames} was slept through");
     }
+}
+
+fn wait_readable(descriptor: &OwnedFd, deadline: Instant) {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let _ = poll(&mut [PollFd::new(descriptor, PollFlags::IN)], left.try_into().ok().as_ref());
 }
 
 /// A sleep without arrivals ends, at the latest, at its deadline.
@@ -451,13 +475,13 @@ pub fn sleep_ends_at_the_deadline<F: Fabric>(make: &impl Fn(usize) -> Vec<F>) {
     let mut inbox = Inbox::default();
     let deadline = Instant::now() + Duration::from_millis(20);
     while Instant::now() < deadline {
-        ends[0].arm();
+        ends[0].arm(Wake::Sleep);
         if ends[0].poll(&mut inbox) == 0 {
             ends[0].sleep(Some(deadline));
         }
         ends[0].disarm();
     }
-    ends[0].arm();
+    ends[0].arm(Wake::Sleep);
     ends[0].sleep(Some(deadline));
     ends[0].disarm();
     assert!(deadline.elapsed() < PATIENCE, "the sleep went on after its deadline");

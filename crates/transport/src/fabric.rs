@@ -1,5 +1,7 @@
 //! [`Fabric`]: what the runtime needs of a fabric besides its [`Port`], and the [`Sink`] that arriving frames go to.
 
+use std::io;
+use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use banyan_memory::Buffer;
@@ -26,10 +28,19 @@ pub trait Sink {
     fn down(&mut self, peer: Peer, cause: &str);
 }
 
+/// How arrivals end a sleep.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wake {
+    /// They end [`Fabric::sleep`]: this fabric is all that the process waits for.
+    Sleep,
+    /// They make [`Fabric::descriptor`] readable: the process waits for several things at once.
+    Descriptor,
+}
+
 /// A [`Port`] that connects to peers, is polled, and can be slept on. See the [crate] for the invariants.
 pub trait Fabric: Port {
-    /// Short name, as in `BANYAN_FABRICS`.
-    fn name(&self) -> &'static str;
+    /// Whether this fabric can carry frames to `peer` (once it is connected).
+    fn reaches(&self, peer: Peer) -> bool;
 
     /// Gives the fabric a peer's addresses, as that peer's fabric published them (its *business card*).
     ///
@@ -44,24 +55,45 @@ pub trait Fabric: Port {
 
     /// Sends what can be sent without waiting, and hands frames that arrived to `sink`. Handles a bounded number of
     /// frames; returns how many things happened (0: there is nothing to do now).
-    fn poll(&mut self, sink: &mut impl Sink) -> usize;
+    fn poll(&mut self, sink: &mut impl Sink) -> usize
+    where
+        Self: Sized;
+
+    /// True if it is certain, and cheap to tell, that a poll would find nothing.
+    fn nothing_to_poll(&self) -> bool {
+        false
+    }
 
     /// True if accepted bytes are still in this process: they need more polls to leave.
     fn unsent(&self) -> bool {
         false
     }
 
-    /// Announces that this process is about to sleep: from now on arrivals end [`Fabric::sleep`]. The caller
-    /// polls once more between `arm` and `sleep`.
-    fn arm(&mut self);
+    /// Announces that this process is about to sleep: from now on arrivals end the sleep, in the way that `wake` says. The
+    /// caller then polls once more, asks [`Fabric::has_news`], and sleeps.
+    fn arm(&mut self, wake: Wake);
 
     /// Takes the announcement of [`Fabric::arm`] back (after the sleep, or if there was work after all).
     fn disarm(&mut self);
 
-    /// Sleeps until something has arrived since `arm` or the deadline has passed; may also return for no reason.
+    /// After arming and a poll: true if something has come that no poll shows (room for a refused send, for one), or this
+    /// process was woken already. [`Fabric::sleep`] then returns at once, and the descriptor need not become readable.
+    fn has_news(&mut self) -> bool {
+        false
+    }
+
+    /// After arming by [`Wake::Sleep`]: sleeps until something has arrived since, or the deadline has passed; may also return
+    /// for no reason.
     fn sleep(&mut self, deadline: Option<Instant>);
 
-    /// When the fabric wants to be polled even if nothing arrives.
+    /// The descriptor that arrivals make readable after arming by [`Wake::Descriptor`], as a duplicate: another thread can
+    /// sleep on it. What a poll has seen does not make it readable.
+    ///
+    /// # Errors
+    /// If the process has no descriptor left.
+    fn descriptor(&mut self) -> io::Result<OwnedFd>;
+
+    /// When the fabric wants to be polled even if nothing arrives; after arming the latest end of the sleep.
     fn next_deadline(&self) -> Option<Instant> {
         None
     }

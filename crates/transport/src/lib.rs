@@ -9,7 +9,7 @@
 //! * frames of one pair arrive in the order sent, once, whole, with the bytes they were sent with;
 //! * a refused send has no effect, and succeeds later if the receiver keeps polling;
 //! * `poll` makes no progress only if nothing is there: a process that polls drains everything in bounded time;
-//! * after `arm` a frame that arrives ends `sleep`, also one that arrives between the two;
+//! * after `arm` a frame that arrives ends `sleep`, or makes the descriptor readable, also one that arrives between the two;
 //! * a peer that is gone is reported once by [`Sink::down`], then sends to it are refused with [`Refusal::Down`].
 #![forbid(unsafe_code)]
 
@@ -22,7 +22,7 @@ pub mod random;
 #[cfg(feature = "sim")]
 pub mod sim;
 
-pub use fabric::{Fabric, Sink};
+pub use fabric::{Fabric, Sink, Wake};
 pub use port::{Caps, Get, Port, Refusal, Remote, Token};
 
 /// A process, by its number in the universe of jobs (within one job: its rank in MPI_COMM_WORLD).

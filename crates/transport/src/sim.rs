@@ -6,13 +6,16 @@
 //! ([`Options::break_once_in`]) or by order ([`Net::cut`]). Endpoints may live on one thread or on many.
 
 use std::collections::{HashMap, VecDeque};
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use banyan_memory::Buffer;
 
 use crate::random::Random;
-use crate::{Caps, Fabric, Get, Head, Peer, Port, Refusal, Remote, Sink, Token};
+use crate::{Caps, Fabric, Get, Head, Peer, Port, Refusal, Remote, Sink, Token, Wake};
 
 /// How the network behaves.
 #[derive(Clone, Debug)]
@@ -129,15 +132,16 @@ impl Net {
     /// Breaks the link between `a` and `b`: frames under way are lost, both are told by their next poll.
     pub fn cut(&self, a: usize, b: usize, cause: &str) {
         self.0.lock().cut(a, b, cause);
-        self.0.news.notify_all();
+        self.0.wake([a, b].into_iter());
     }
 
     /// The process behind endpoint `i` dies: all others are told.
     pub fn kill(&self, i: usize, cause: &str) {
         let mut state = self.0.lock();
-        (0..state.ends.len()).filter(|&j| j != i).for_each(|j| state.cut(i, j, cause));
+        let all = 0..state.ends.len();
+        all.clone().filter(|&j| j != i).for_each(|j| state.cut(i, j, cause));
         drop(state);
-        self.0.news.notify_all();
+        self.0.wake(all);
     }
 
     /// True if nothing is under way: no frame, no read, no report of a broken link.
@@ -166,6 +170,19 @@ struct Shared {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|poison| poison.into_inner())
+    }
+
+    /// Something has happened: ends the sleep of these endpoints.
+    fn wake(&self, ends: impl Iterator<Item = usize>) {
+        let mut state = self.lock();
+        for i in ends {
+            let end = &mut state.ends[i];
+            if let Some((bell, _)) = end.bell.as_mut().filter(|_| std::mem::take(&mut end.armed)) {
+                // A full socket is readable already.
+                let _ = bell.write(&[1]);
+            }
+        }
+        self.news.notify_all();
     }
 }
 
@@ -208,14 +225,18 @@ struct Flight {
 
 #[derive(Default)]
 struct End {
-    reads: Vec<Read>,
+    reads: Vec<PendingRead>,
     lost: VecDeque<(usize, String)>,
     wanted: VecDeque<usize>,
+    /// What happens rings the bell.
+    armed: bool,
+    /// A pair of sockets: a byte written to the first makes the other one readable.
+    bell: Option<(UnixStream, UnixStream)>,
     /// Endpoints by whether their business card is here; those without have been named by `wanted`.
     has_card: HashMap<usize, bool>,
 }
 
-struct Read {
+struct PendingRead {
     due: u64,
     token: Token,
     peer: usize,
@@ -353,7 +374,7 @@ impl State {
         }
     }
 
-    fn copy(&self, me: usize, read: &Read) -> bool {
+    fn copy(&self, me: usize, read: &PendingRead) -> bool {
         if self.links[self.at(me, read.peer)].state != LinkState::Whole {
             return false;
         }
@@ -397,7 +418,7 @@ impl SimFabric {
         let mut body = vec![0; len];
         fill(&mut body);
         self.shared.lock().accept(self.me, to, *head, body);
-        self.shared.news.notify_all();
+        self.shared.wake([self.me, to].into_iter());
         Ok(())
     }
 }
@@ -459,7 +480,7 @@ impl Port for SimFabric {
         };
         let possible = matches!(how, Reads::AtOnce | Reads::Later);
         let due = state.due() + 1;
-        let read = Read { due, token, peer: peer.0 as usize, remote, local: local.clone(), possible };
+        let read = PendingRead { due, token, peer: peer.0 as usize, remote, local: local.clone(), possible };
         match how {
             Reads::Later | Reads::ImpossibleLater => {
                 state.ends[self.me].reads.push(read);
@@ -476,8 +497,8 @@ impl Port for SimFabric {
 }
 
 impl Fabric for SimFabric {
-    fn name(&self) -> &'static str {
-        "sim"
+    fn reaches(&self, peer: Peer) -> bool {
+        (peer.0 as usize) < self.shared.lock().ends.len()
     }
 
     fn connect(&mut self, peer: Peer, business_card: &[u8]) -> Result<(), String> {
@@ -499,7 +520,8 @@ impl Fabric for SimFabric {
             (news, left, (state.tick / 2).is_multiple_of(2))
         };
         if left > 0 {
-            self.shared.news.notify_all();
+            let ends = 0..self.shared.lock().ends.len();
+            self.shared.wake(ends);
         }
         let events = news.len() + left;
         for item in news {
@@ -518,9 +540,35 @@ impl Fabric for SimFabric {
         (0..state.ends.len()).any(|to| !state.links[state.at(self.me, to)].held.is_empty())
     }
 
-    fn arm(&mut self) {}
+    fn arm(&mut self, wake: Wake) {
+        self.shared.lock().ends[self.me].armed = wake == Wake::Descriptor;
+    }
 
-    fn disarm(&mut self) {}
+    fn disarm(&mut self) {
+        let mut state = self.shared.lock();
+        let end = &mut state.ends[self.me];
+        end.armed = false;
+        if let Some((_, ear)) = &end.bell {
+            while (&mut &*ear).read(&mut [0; 64]).is_ok_and(|bytes| bytes > 0) {}
+        }
+    }
+
+    fn has_news(&mut self) -> bool {
+        !self.shared.lock().is_quiet(self.me)
+    }
+
+    fn descriptor(&mut self) -> io::Result<OwnedFd> {
+        let mut state = self.shared.lock();
+        let bell = &mut state.ends[self.me].bell;
+        if bell.is_none() {
+            let (bell_end, ear) = UnixStream::pair()?;
+            bell_end.set_nonblocking(true)?;
+            ear.set_nonblocking(true)?;
+            *bell = Some((bell_end, ear));
+        }
+        let Some((_, ear)) = bell else { return Err(io::ErrorKind::NotFound.into()) };
+        Ok(ear.try_clone()?.into())
+    }
 
     fn sleep(&mut self, deadline: Option<Instant>) {
         let mut state = self.shared.lock();

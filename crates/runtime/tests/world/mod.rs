@@ -1,0 +1,86 @@
+//! Whole runtimes of many ranks in one process, over a simulated network: each rank is a thread with a runtime of its own.
+
+use std::sync::Arc;
+
+use banyan_datatype::op::Builtin;
+use banyan_datatype::{Data, Datatype};
+use banyan_memory::{Buffer, HeapBuffer};
+use banyan_pmi::{Job, NodeRun};
+use banyan_runtime::{Comm, Op, Operand, Result, Runtime, Threads};
+use banyan_transport::sim::{Net, Options};
+
+/// The job of `rank` among the ranks of `nodes`, whose sizes are given; ranks are numbered node by node.
+pub(crate) fn job(rank: u32, nodes: &[u32]) -> Job {
+    let firsts = nodes.iter().scan(0, |first, size| {
+        let mine = *first;
+        *first += size;
+        Some(mine)
+    });
+    let runs: Vec<NodeRun> = firsts
+        .zip(0..)
+        .map(|(first, node)| NodeRun { first, node })
+        .filter(|run| nodes[run.node as usize] > 0)
+        .collect();
+    let here = runs.iter().rfind(|run| run.first <= rank).expect("the first run begins at rank 0");
+    let (local_rank, local_size) = (rank - here.first, nodes[here.node as usize]);
+    let size = nodes.iter().sum();
+    // One core: ranks yield to each other.
+    Job { rank, size, local_rank, local_size, nodes: runs, app_size: size, ..Job::singleton(1) }
+}
+
+/// Runs `body` as each rank of a job on nodes of these sizes; the seed is that of the network.
+pub(crate) fn run(
+    nodes: &[u32],
+    seed: u64,
+    options: &Options,
+    body: impl Fn(&Arc<Runtime>, &Arc<Comm>) -> Result<()> + Sync,
+) {
+    println!("nodes {nodes:?}, seed {seed}");
+    let net = Net::new(nodes.iter().sum::<u32>() as usize, seed, options.clone());
+    std::thread::scope(|scope| {
+        for (rank, end) in (0..).zip(net.endpoints()) {
+            let body = &body;
+            scope.spawn(move || {
+                let rt =
+                    Runtime::open_over(end, &job(rank, nodes), Threads::Multiple, None).expect("a runtime");
+                let world = rt.world().expect("a world");
+                body(&rt, &world)
+                    .and_then(|()| rt.close(&world))
+                    .unwrap_or_else(|error| panic!("rank {rank}: {error}"));
+            });
+        }
+    });
+}
+
+/// Different numbers at each call, and from run to run.
+pub(crate) fn fresh_seed() -> u64 {
+    std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0)
+}
+
+/// MPI_SUM.
+pub(crate) fn sum() -> Op {
+    Op::Builtin(Builtin::from_code(0x21).expect("MPI_SUM"))
+}
+
+/// `count` 64-bit integers at `base`.
+pub(crate) fn integers(base: &Buffer, count: u64) -> Operand {
+    let ty = Datatype::builtin(0x258).expect("MPI_INT64_T");
+    Operand::Uniform { base: base.clone(), count, ty: ty.clone().into() }
+}
+
+/// Memory with these integers.
+pub(crate) fn filled(values: impl Iterator<Item = i64>) -> Buffer {
+    HeapBuffer::copy_of(&values.flat_map(i64::to_le_bytes).collect::<Vec<u8>>())
+}
+
+/// The integers in `memory`.
+pub(crate) fn read(memory: &Buffer) -> Vec<i64> {
+    let mut bytes = vec![0; memory.len()];
+    memory.read(0, &mut bytes);
+    bytes.as_chunks().0.iter().map(|word| i64::from_le_bytes(*word)).collect()
+}
+
+/// Memory as a message.
+pub(crate) fn message(memory: &Buffer) -> Data {
+    Data::bytes(memory.clone())
+}
