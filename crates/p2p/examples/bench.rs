@@ -9,7 +9,9 @@ use std::time::Instant;
 use banyan_datatype::Data;
 use banyan_memory::{Buffer, HeapBuffer};
 use banyan_p2p::{Config, Mode, P2p, RecvArgs, SendArgs, Started};
-use banyan_transport::{Caps, Get, Head, Peer, Port, Refusal, Remote, Sink, Token};
+use banyan_transport::{
+    Access, Caps, Head, Kinds, Peer, Port, Refusal, RegisterError, Remote, Sink, Token, Transfer,
+};
 
 /// Frames on their way to the other side; bodies are used again.
 #[derive(Default)]
@@ -25,7 +27,9 @@ impl Port for Wire {
             max_bcopy: 16_384,
             eager: 8192,
             piece: 8192,
-            get: false,
+            get: Kinds::NONE,
+            put: Kinds::NONE,
+            atomics: Kinds::NONE,
             alpha: 1e-7,
             beta: 1e-10,
         }
@@ -49,11 +53,11 @@ impl Port for Wire {
         self.frames.push_back((*head, body));
         Ok(())
     }
-    fn expose(&mut self, _peer: Peer, _memory: &Buffer) -> Remote {
-        unreachable!("this port cannot read")
+    fn register(&mut self, _peer: Peer, _memory: &Buffer, _access: Access) -> Result<Remote, RegisterError> {
+        Err(RegisterError::Unsupported)
     }
-    fn get(&mut self, _peer: Peer, _remote: Remote, _local: &Buffer, _token: Token) -> Get {
-        Get::Impossible
+    fn get(&mut self, _peer: Peer, _remote: Remote, _local: &[Buffer], _token: Token) -> Transfer {
+        Transfer::Impossible
     }
 }
 

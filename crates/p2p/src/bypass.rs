@@ -6,7 +6,7 @@
 
 use banyan_datatype::Data;
 use banyan_memory::Buffer;
-use banyan_transport::{Class, Get, Head, Peer, Sink, Token};
+use banyan_transport::{Class, Head, Outcome, Peer, Sink, Token};
 
 use crate::p2p::{P2p, wide_tag};
 use crate::payload;
@@ -80,8 +80,8 @@ impl Sink for ReceiveBypass<'_> {
         self.p2p.placed(peer, head, len);
     }
 
-    fn got(&mut self, token: Token, outcome: Get) {
-        self.p2p.got(token, outcome);
+    fn completed(&mut self, token: Token, outcome: Outcome) {
+        self.p2p.completed(token, outcome);
     }
 
     fn down(&mut self, peer: Peer, cause: &str) {

@@ -2,7 +2,7 @@
 
 use banyan_datatype::Data;
 use banyan_memory::HeapBuffer;
-use banyan_transport::{Caps, Class, Get, Peer, Port, Remote, Token};
+use banyan_transport::{Caps, Class, Kinds, Outcome, Peer, Port, Remote, Token, Transfer};
 
 use crate::credit;
 use crate::p2p::{P2p, list, wide_tag};
@@ -231,23 +231,32 @@ impl P2p {
     /// Starts the reads of a peer's memory that are next; gives how many.
     pub(crate) fn start_reads(&mut self, port: &mut impl Port, peer: Peer, caps: &Caps) -> usize {
         let mut started = 0;
+        let readable = caps.get.has(Kinds::HOST);
         while let Some(id) = self.peers.at(peer, &mut self.credit_pool).reads.pop_front() {
+            match if readable { self.read(port, id) } else { Transfer::Impossible } {
+                Transfer::Started => {}
+                Transfer::Done => self.read_over(id, Outcome::Done),
+                Transfer::Impossible => self.read_over(id, Outcome::Impossible),
+                Transfer::Busy => {
+                    self.stats.busy += 1;
+                    self.peers.at(peer, &mut self.credit_pool).reads.push_front(id);
+                    break;
+                }
+            }
             started += 1;
-            let outcome = if caps.get { self.read(port, id) } else { Get::Impossible };
-            self.read_over(id, outcome);
         }
         started
     }
 
     /// Reads the message of receive `id`, or the next piece of it.
-    fn read(&mut self, port: &mut impl Port, id: u64) -> Get {
+    fn read(&mut self, port: &mut impl Port, id: u64) -> Transfer {
         // A receive that was given up is still in the queue of reads; `read_over` does not find it either.
         let Some(Request { state: State::Recv(recv), .. }) = self.requests.get_mut(id) else {
-            return Get::Started;
+            return Transfer::Started;
         };
         let RecvStep::AwaitRead(read) = &mut recv.step else {
             debug_assert!(false, "a receive in the queue of reads awaits one");
-            return Get::Started;
+            return Transfer::Started;
         };
         let Read { message, region: (addr, key), done, piece } = &mut **read;
         let contiguous = recv.data.contiguous();
@@ -257,25 +266,24 @@ impl P2p {
             None => piece.get_or_insert_with(|| HeapBuffer::zeroed(len as usize)).slice(0, len as usize),
         };
         let remote = Remote { addr: addr.wrapping_add(*done), len, key: *key };
-        port.get(message.peer, remote, &local, Token(id))
+        port.get(message.peer, remote, &[local], Token(id))
     }
 
     /// What became of a read of receive `id`.
-    pub(crate) fn read_over(&mut self, id: u64, outcome: Get) {
+    pub(crate) fn read_over(&mut self, id: u64, outcome: Outcome) {
         // The receive may be gone, with its peer or because it was given up: the outcome is late.
         let Some(Request { state: State::Recv(recv), .. }) = self.requests.get_mut(id) else { return };
         let RecvStep::AwaitRead(read) = &mut recv.step else { return };
         let Read { message, done, piece, .. } = &mut **read;
         let message = *message;
         match outcome {
-            Get::Started => {}
-            Get::Impossible => {
+            Outcome::Impossible => {
                 self.stats.get_refused += 1;
                 let link = self.peers.at(message.peer, &mut self.credit_pool);
                 link.refused_reads = link.refused_reads.saturating_add(1);
                 self.await_pieces(id, message, 0, true);
             }
-            Get::Done => {
+            Outcome::Done => {
                 let mut len = message.accepted - *done;
                 if let Some(piece) = piece {
                     len = len.min(PIECE);

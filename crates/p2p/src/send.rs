@@ -1,7 +1,7 @@
 //! The sender's side, and everything that leaves: replies, envelopes, pieces, credit; reads start here, too.
 
 use banyan_datatype::Data;
-use banyan_transport::{Caps, Class, Head, Peer, Port, Refusal};
+use banyan_transport::{Access, Caps, Class, Head, Kinds, Peer, Port, Refusal};
 
 use crate::credit;
 use crate::p2p::{P2p, list};
@@ -418,8 +418,10 @@ fn send_rts(
     let extra = link.extra - u32::from(counted && link.announced >= window);
     let last = counted && link.announced + 1 >= window && extra == 0;
     let starved = (short || paid.is_some()) && !pushed;
-    if caps.get && !pushed && region.is_none() && total > 0 {
-        *region = send.data.contiguous().map(|memory| port.expose(link.peer, &memory));
+    if caps.get.has(Kinds::HOST) && !pushed && region.is_none() && total > 0 {
+        let registered = send.data.contiguous().map(|memory| port.register(link.peer, &memory, Access::Read));
+        stats.registrations_refused += u64::from(matches!(registered, Some(Err(_))));
+        *region = registered.and_then(Result::ok);
     }
     let region = *region;
     let told = region.filter(|_| !pushed).map(|r| (r.addr, r.key));

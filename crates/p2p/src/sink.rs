@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 
 use banyan_datatype::Data;
 use banyan_memory::Buffer;
-use banyan_transport::{Class, Get, Head, Peer, Sink, Token};
+use banyan_transport::{Class, Head, Outcome, Peer, Sink, Token};
 
 use crate::bypass::BypassedReceive;
 use crate::credit;
@@ -47,7 +47,7 @@ impl Sink for P2p {
         }
     }
 
-    fn got(&mut self, token: Token, outcome: Get) {
+    fn completed(&mut self, token: Token, outcome: Outcome) {
         self.read_over(token.0, outcome);
     }
 

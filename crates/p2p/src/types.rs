@@ -172,6 +172,8 @@ pub struct Stats {
     pub gets: u64,
     /// Reads that the fabric refused, done by messages instead.
     pub get_refused: u64,
+    /// Memory that the fabric did not register, so that it could not be read.
+    pub registrations_refused: u64,
     /// Messages that arrived before their receive.
     pub unexpected: u64,
     /// Bytes of unexpected payload kept now.

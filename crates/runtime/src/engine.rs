@@ -10,7 +10,7 @@ use banyan_memory::Buffer;
 use banyan_p2p as p2p;
 use banyan_pmi::status::Item;
 use banyan_pmi::{Client, Event};
-use banyan_transport::{Get, Head, Peer, Sink, Token};
+use banyan_transport::{Head, Outcome, Peer, Sink, Token};
 
 use crate::coll_state::{CollSequences, CollState};
 use crate::error::Error;
@@ -401,8 +401,8 @@ impl Sink for Arrivals<'_> {
         self.0.placed(peer, head, len);
     }
 
-    fn got(&mut self, token: Token, outcome: Get) {
-        self.0.got(token, outcome);
+    fn completed(&mut self, token: Token, outcome: Outcome) {
+        self.0.completed(token, outcome);
     }
 
     fn down(&mut self, peer: Peer, cause: &str) {

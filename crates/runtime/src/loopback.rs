@@ -1,4 +1,4 @@
-//! The `self` fabric: frames from a process to itself, by a queue. One-sided reads are plain copies.
+//! The `self` fabric: frames from a process to itself, by a queue. One-sided transfers are plain copies.
 
 use std::collections::VecDeque;
 use std::io;
@@ -6,7 +6,10 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use banyan_memory::Buffer;
-use banyan_transport::{Caps, Fabric, Get, Head, Peer, Port, Refusal, Remote, Sink, Token, Wake};
+use banyan_transport::{
+    Access, Atomic, Caps, Fabric, Head, Kinds, Peer, Port, Refusal, RegisterError, Remote, Sink, Token,
+    Transfer, Wake,
+};
 
 use crate::slab;
 
@@ -15,17 +18,17 @@ const QUEUE: usize = 256;
 const MAX_SHORT: usize = 1024;
 const MAX_BCOPY: usize = 64 * 1024;
 
-/// A queue of frames, and the memory that this process exposes to itself.
+/// A queue of frames, and the memory that it registered for itself.
 pub(crate) struct Loopback {
     me: Peer,
     queue: VecDeque<(Head, Vec<u8>)>,
     spare: Vec<Vec<u8>>,
-    exposed: Vec<Option<Buffer>>,
+    registered: Vec<Option<(Buffer, Access)>>,
 }
 
 impl Loopback {
     pub(crate) fn new(me: Peer) -> Self {
-        Self { me, queue: VecDeque::new(), spare: Vec::new(), exposed: Vec::new() }
+        Self { me, queue: VecDeque::new(), spare: Vec::new(), registered: Vec::new() }
     }
 
     fn push(
@@ -50,6 +53,17 @@ impl Loopback {
     }
 }
 
+impl Loopback {
+    /// The memory at `remote`, if it is registered for such access.
+    fn reach(&self, remote: Remote, access: Access) -> Option<Buffer> {
+        let (memory, granted) = self.registered.get(remote.key as usize)?.as_ref()?;
+        let at = (remote.addr as usize).checked_sub(memory.address(memory.lo()))?;
+        let whole = at.checked_add(remote.len as usize)? <= memory.len();
+        let granted = *granted == Access::ReadWrite || access == Access::Read;
+        (whole && granted).then(|| memory.slice(memory.lo() + at as isize, remote.len as usize))
+    }
+}
+
 impl Port for Loopback {
     fn caps(&self, _peer: Peer) -> Caps {
         Caps {
@@ -57,7 +71,9 @@ impl Port for Loopback {
             max_bcopy: MAX_BCOPY,
             eager: 8 * 1024,
             piece: MAX_BCOPY,
-            get: true,
+            get: Kinds::HOST,
+            put: Kinds::HOST,
+            atomics: Kinds::HOST,
             alpha: 5e-8,
             beta: 1e-10,
         }
@@ -77,25 +93,47 @@ impl Port for Loopback {
         self.push(peer, head, len, fill)
     }
 
-    fn expose(&mut self, _peer: Peer, memory: &Buffer) -> Remote {
-        let key = slab::keep(&mut self.exposed, memory.clone()) as u64;
-        Remote { addr: memory.address(memory.lo()) as u64, len: memory.len() as u64, key }
+    fn register(&mut self, peer: Peer, memory: &Buffer, access: Access) -> Result<Remote, RegisterError> {
+        if peer != self.me {
+            return Err(RegisterError::Unsupported);
+        }
+        let key = slab::keep(&mut self.registered, (memory.clone(), access)) as u64;
+        Ok(Remote { addr: memory.address(memory.lo()) as u64, len: memory.len() as u64, key })
     }
 
     fn withdraw(&mut self, _peer: Peer, remote: Remote) {
-        if let Some(slot) = self.exposed.get_mut(remote.key as usize) {
+        if let Some(slot) = self.registered.get_mut(remote.key as usize) {
             *slot = None;
         }
     }
 
-    fn get(&mut self, _peer: Peer, remote: Remote, local: &Buffer, _token: Token) -> Get {
-        let Some(Some(memory)) = self.exposed.get(remote.key as usize) else { return Get::Impossible };
-        let Some(at) = (remote.addr as usize).checked_sub(memory.address(0)) else { return Get::Impossible };
-        if at + local.len() > memory.len() {
-            return Get::Impossible;
+    fn get(&mut self, _peer: Peer, remote: Remote, local: &[Buffer], _token: Token) -> Transfer {
+        let Some(memory) = self.reach(remote, Access::Read) else { return Transfer::Impossible };
+        let mut at = 0;
+        for local in local {
+            local.copy_from(local.lo(), &memory, at as isize, local.len());
+            at += local.len();
         }
-        local.copy_from(local.lo(), memory, at as isize, local.len());
-        Get::Done
+        Transfer::Done
+    }
+
+    fn put(&mut self, _peer: Peer, remote: Remote, local: &[Buffer], _token: Token) -> Transfer {
+        let Some(memory) = self.reach(remote, Access::ReadWrite) else { return Transfer::Impossible };
+        let mut at = 0;
+        for local in local {
+            memory.copy_from(at as isize, local, local.lo(), local.len());
+            at += local.len();
+        }
+        Transfer::Done
+    }
+
+    fn atomic(&mut self, _peer: Peer, word: Remote, op: Atomic, result: &Buffer, _token: Token) -> Transfer {
+        let Some(memory) = self.reach(word, Access::ReadWrite) else { return Transfer::Impossible };
+        let mut before = [0; 8];
+        memory.read(0, &mut before);
+        memory.write(0, &op.apply(u64::from_ne_bytes(before)).to_ne_bytes());
+        result.write(result.lo(), &before);
+        Transfer::Done
     }
 }
 
@@ -141,14 +179,14 @@ impl Fabric for Loopback {
 mod tests {
     use super::*;
     use banyan_memory::HeapBuffer;
-    use banyan_transport::Class;
+    use banyan_transport::{Class, Outcome};
 
     struct Got(Vec<(Head, Vec<u8>)>);
     impl Sink for Got {
         fn frame(&mut self, _peer: Peer, head: &Head, body: &[u8]) {
             self.0.push((*head, body.to_vec()));
         }
-        fn got(&mut self, _token: Token, _outcome: Get) {}
+        fn completed(&mut self, _token: Token, _outcome: Outcome) {}
         fn down(&mut self, _peer: Peer, _cause: &str) {}
     }
 
@@ -169,19 +207,21 @@ mod tests {
     }
 
     #[test]
-    fn a_get_reads_only_what_is_exposed() {
+    fn only_what_is_registered_is_reached() {
         let mut fabric = Loopback::new(Peer(0));
         let from = HeapBuffer::copy_of(b"hello world");
-        let remote = fabric.expose(Peer(0), &from);
+        let remote = fabric.register(Peer(0), &from, Access::Read).unwrap();
         let part = Remote { addr: remote.addr + 6, len: 5, key: remote.key };
         let into = HeapBuffer::zeroed(5);
-        assert_eq!(fabric.get(Peer(0), part, &into, Token(0)), Get::Done);
+        assert_eq!(fabric.get(Peer(0), part, std::slice::from_ref(&into), Token(0)), Transfer::Done);
         let mut out = [0; 5];
         into.read(0, &mut out);
         assert_eq!(&out, b"world");
         let beyond = Remote { addr: remote.addr + 7, len: 5, key: remote.key };
-        assert_eq!(fabric.get(Peer(0), beyond, &into, Token(0)), Get::Impossible);
+        assert_eq!(fabric.get(Peer(0), beyond, std::slice::from_ref(&into), Token(0)), Transfer::Impossible);
+        let refused = fabric.put(Peer(0), part, std::slice::from_ref(&into), Token(0));
+        assert_eq!(refused, Transfer::Impossible, "registered for reading");
         fabric.withdraw(Peer(0), remote);
-        assert_eq!(fabric.get(Peer(0), part, &into, Token(0)), Get::Impossible);
+        assert_eq!(fabric.get(Peer(0), part, std::slice::from_ref(&into), Token(0)), Transfer::Impossible);
     }
 }

@@ -12,7 +12,10 @@ use banyan_shm::Shm;
 use banyan_tcp::Tcp;
 #[cfg(feature = "sim")]
 use banyan_transport::sim::SimFabric;
-use banyan_transport::{Caps, Fabric, Get, Head, Peer, Port, Refusal, Remote, Sink, Token, Wake};
+use banyan_transport::{
+    Access, Atomic, Caps, Fabric, Head, Kinds, Peer, Port, Refusal, RegisterError, Remote, Sink, Token,
+    Transfer, Wake,
+};
 
 use crate::business_cards;
 use crate::error::Result;
@@ -115,6 +118,7 @@ macro_rules! fabrics {
     };
 }
 
+// Each line: the field, the route, and the fabric; an option unless it is always there.
 fabrics! { $
     own Own Loopback,
     shm Shm Option<Shm>,
@@ -230,8 +234,17 @@ impl Ports {
 impl Port for Ports {
     #[inline(always)]
     fn caps(&self, peer: Peer) -> Caps {
-        const NONE: Caps =
-            Caps { max_short: 0, max_bcopy: 4096, eager: 0, piece: 4096, get: false, alpha: 0.0, beta: 0.0 };
+        const NONE: Caps = Caps {
+            max_short: 0,
+            max_bcopy: 4096,
+            eager: 0,
+            piece: 4096,
+            get: Kinds::NONE,
+            put: Kinds::NONE,
+            atomics: Kinds::NONE,
+            alpha: 0.0,
+            beta: 0.0,
+        };
         match (self.route(peer), &self.shm) {
             // Shared memory first: a jump through a table would cost more than the whole call.
             (Route::Shm, Some(shm)) => shm.caps(peer),
@@ -269,8 +282,9 @@ impl Port for Ports {
         routed!(self.get_mut, peer, fabric => fabric.send_from(peer, head, memory, at, len), Err(Refusal::Down))
     }
 
-    fn expose(&mut self, peer: Peer, memory: &Buffer) -> Remote {
-        routed!(self.get_mut, peer, fabric => fabric.expose(peer, memory), Remote { addr: 0, len: 0, key: 0 })
+    fn register(&mut self, peer: Peer, memory: &Buffer, access: Access) -> Result<Remote, RegisterError> {
+        let none = Err(RegisterError::Unsupported);
+        routed!(self.get_mut, peer, fabric => fabric.register(peer, memory, access), none)
     }
 
     fn withdraw(&mut self, peer: Peer, remote: Remote) {
@@ -281,8 +295,16 @@ impl Port for Ports {
         routed!(self.get_mut, peer, fabric => fabric.revoke(peer, remote), ());
     }
 
-    fn get(&mut self, peer: Peer, remote: Remote, local: &Buffer, token: Token) -> Get {
-        routed!(self.get_mut, peer, fabric => fabric.get(peer, remote, local, token), Get::Impossible)
+    fn get(&mut self, peer: Peer, remote: Remote, local: &[Buffer], token: Token) -> Transfer {
+        routed!(self.get_mut, peer, fabric => fabric.get(peer, remote, local, token), Transfer::Impossible)
+    }
+
+    fn put(&mut self, peer: Peer, remote: Remote, local: &[Buffer], token: Token) -> Transfer {
+        routed!(self.get_mut, peer, fabric => fabric.put(peer, remote, local, token), Transfer::Impossible)
+    }
+
+    fn atomic(&mut self, peer: Peer, word: Remote, op: Atomic, result: &Buffer, token: Token) -> Transfer {
+        routed!(self.get_mut, peer, fabric => fabric.atomic(peer, word, op, result, token), Transfer::Impossible)
     }
 
     fn recall(&mut self, peer: Peer, token: Token) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use banyan_memory::{Buffer, HeapBuffer};
 use banyan_runtime::{Call, Comm, Dest, Kind, Result, Runtime, SendMode, Source, Threads};
-use banyan_transport::sim::{Net, Options, Reads};
+use banyan_transport::sim::{Net, OneSided, Options};
 use world::{filled, fresh_seed, integers, job, message, read, run, sum};
 
 /// Lengths on both sides of what is short, eager and a rendezvous on the simulated network, in integers.
@@ -97,7 +97,7 @@ fn everything(_: &Arc<Runtime>, world: &Arc<Comm>) -> Result<()> {
 #[test]
 fn two_ranks() {
     for options in
-        [Options::default(), Options::cramped(), Options { get: Reads::Mixed, ..Options::cramped() }]
+        [Options::default(), Options::cramped(), Options { get: OneSided::Mixed, ..Options::cramped() }]
     {
         run(&[2], fresh_seed(), &options, everything);
         run(&[1, 1], fresh_seed(), &options, everything);
@@ -106,13 +106,13 @@ fn two_ranks() {
 
 #[test]
 fn three_ranks() {
-    run(&[3], fresh_seed(), &Options { get: Reads::Later, ..Options::default() }, everything);
+    run(&[3], fresh_seed(), &Options { get: OneSided::Later, ..Options::default() }, everything);
     run(&[2, 1], fresh_seed(), &Options::cramped(), everything);
 }
 
 #[test]
 fn eight_ranks() {
-    run(&[8], fresh_seed(), &Options { get: Reads::Mixed, ..Options::default() }, everything);
+    run(&[8], fresh_seed(), &Options { get: OneSided::Mixed, ..Options::default() }, everything);
     run(&[1, 4, 3], fresh_seed(), &Options { holds: true, ..Options::default() }, everything);
 }
 

@@ -9,7 +9,9 @@ use std::time::Instant;
 
 use banyan_memory::{Buffer, HeapBuffer};
 use banyan_shm::{Options, Shm};
-use banyan_transport::{Class, Fabric, Get, Head, Peer, Port, Refusal, Remote, Sink, Token, Wake};
+use banyan_transport::{
+    Access, Class, Fabric, Head, Outcome, Peer, Port, Refusal, Remote, Sink, Token, Transfer, Wake,
+};
 
 const ROUNDS: u32 = 300_000;
 const MIB: usize = 1 << 20;
@@ -97,7 +99,7 @@ impl Sink for Inbox {
             self.at += body.len();
         }
     }
-    fn got(&mut self, _: Token, _: Get) {}
+    fn completed(&mut self, _: Token, _: Outcome) {}
     fn down(&mut self, peer: Peer, cause: &str) {
         panic!("{peer:?} is gone: {cause}");
     }
@@ -259,7 +261,7 @@ impl End {
     fn by_reading(&mut self, size: usize) {
         let memory = HeapBuffer::zeroed(size);
         (0..size).step_by(4096).for_each(|at| memory.write(at as isize, &[1]));
-        let remote = self.shm.expose(self.peer(), &memory);
+        let remote = self.shm.register(self.peer(), &memory, Access::Read).expect("registered");
         let words: Vec<u8> =
             [remote.addr, remote.len, remote.key].iter().flat_map(|w| w.to_le_bytes()).collect();
         let head = Head { class: Class::P2p, kind: 1, aux: 0, a: 0, b: 0, ctx: 0 };
@@ -275,7 +277,9 @@ impl End {
         if self.me == 0 {
             let rounds = (1 << 30) / size;
             let start = Instant::now();
-            let done = (0..rounds).all(|_| self.shm.get(peer, remote, &local, Token(0)) == Get::Done);
+            let done = (0..rounds).all(|_| {
+                self.shm.get(peer, remote, std::slice::from_ref(&local), Token(0)) == Transfer::Done
+            });
             let each = start.elapsed().as_secs_f64() / rounds as f64;
             let rate = if done { size as f64 / each / 1e9 } else { f64::NAN };
             self.say(format!("{size:>8} B by reading    {rate:>8.2} GB/s"));

@@ -8,9 +8,9 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use banyan_memory::Buffer;
-use banyan_transport::{Get, Remote};
+use banyan_transport::{Remote, Transfer};
 
-use crate::attachment::Attachment;
+use crate::attachment::{Attachment, Way};
 use crate::doorbell::light_barrier;
 use crate::layout::{CELL_HEAD, CELLS, arena_cico, arena_inline, arena_scratch, arena_stride, cell_bytes};
 use crate::pages;
@@ -204,7 +204,8 @@ impl Arena {
                 }
                 // The key is compared again after the read, as in `Attachment::read`: the range may have been taken back
                 // meanwhile.
-                self.attachment.read(self.peers[rank as usize], part, into) == Get::Done
+                let local = std::slice::from_ref(into);
+                self.attachment.transfer(self.peers[rank as usize], part, local, Way::Read) == Transfer::Done
                     && self.word(body + 16).load(Ordering::Relaxed) == key
             }
             _ => false,

@@ -1,9 +1,10 @@
 //! [`Attachment`]: what the fabric of a rank and its arenas share: the segment, waking, and reading of peers' memory.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, OnceLock, PoisonError, Weak};
 
 use banyan_memory::Buffer;
-use banyan_transport::{Get, Remote};
+use banyan_transport::{Remote, Transfer};
 
 use crate::arena::WakeConditions;
 use crate::doorbell::SleepMode;
@@ -23,6 +24,8 @@ pub(crate) struct Attachment {
     pid: u32,
     /// How this rank can read each peer's memory: a [`ReadPath`] as a number.
     read_path: Vec<AtomicU32>,
+    /// The system has refused to write a peer's memory.
+    write_refused: AtomicBool,
     /// The word that peers read to see that they can; its address is in this rank's identity.
     probe: Box<AtomicU64>,
     /// The socket that datagrams to peers' doorbells are sent from.
@@ -55,6 +58,15 @@ enum ReadPath {
     Refused,
 }
 
+/// The way of a copy between this process and a peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Way {
+    /// From the peer.
+    Read,
+    /// To the peer.
+    Write,
+}
+
 impl ReadPath {
     fn of(number: u32) -> Self {
         [ReadPath::SameProcess, ReadPath::Syscall, ReadPath::Refused]
@@ -78,6 +90,7 @@ impl Attachment {
             single_copy: options.single_copy,
             pid: std::process::id(),
             read_path: (0..ranks).map(|_| AtomicU32::new(ReadPath::Unknown as u32)).collect(),
+            write_refused: AtomicBool::new(false),
             probe: Box::new(AtomicU64::new(system::random())),
             waker: OnceLock::new(),
             wake_conditions: Mutex::new(Vec::new()),
@@ -215,30 +228,33 @@ impl Attachment {
         fence(Ordering::SeqCst);
     }
 
-    /// Reads the `remote.len` bytes that `rank` exposed into `local`.
-    pub(crate) fn read(&self, rank: u32, remote: Remote, local: &Buffer) -> Get {
-        assert_eq!(remote.len, local.len() as u64, "a read fills its buffer");
-        if local.is_empty() {
-            return Get::Done;
+    /// Copies between the `remote.len` bytes that `rank` registered and `local`, whose buffers follow one another.
+    pub(crate) fn transfer(&self, rank: u32, remote: Remote, local: &[Buffer], way: Way) -> Transfer {
+        let len: usize = local.iter().map(Buffer::len).sum();
+        assert_eq!(remote.len, len as u64, "a transfer takes all of its buffers");
+        if len == 0 {
+            return Transfer::Done;
         }
         let id = &self.block(rank).identity;
         let valid =
             || id.present.load(Ordering::Acquire) == 1 && id.key.load(Ordering::Relaxed) == remote.key;
-        let read = valid()
+        let done = valid()
             && match self.read_path(rank) {
-                ReadPath::SameProcess => copy_in_process(remote, local),
-                ReadPath::Syscall => self.read_by_syscall(rank, remote, local),
+                ReadPath::SameProcess => copy_in_process(remote, local, way),
+                ReadPath::Syscall => self.copy_by_syscall(rank, remote, local, way),
                 ReadPath::Unknown | ReadPath::Refused => false,
             };
         // Acquire, with the fence in `revoke`: a reader that got bytes written after it finds another key, too.
         fence(Ordering::Acquire);
-        if !(read && valid()) {
+        if !(done && valid()) {
             self.counters.refused_reads.fetch_add(1, Ordering::Relaxed);
-            return Get::Impossible;
+            return Transfer::Impossible;
         }
-        self.counters.reads.fetch_add(1, Ordering::Relaxed);
-        self.counters.read_bytes.fetch_add(remote.len, Ordering::Relaxed);
-        Get::Done
+        if way == Way::Read {
+            self.counters.reads.fetch_add(1, Ordering::Relaxed);
+            self.counters.read_bytes.fetch_add(remote.len, Ordering::Relaxed);
+        }
+        Transfer::Done
     }
 
     /// From now on the memory of `rank` is not read: that rank is gone, and its process id may come to mean another process.
@@ -276,24 +292,28 @@ impl Attachment {
         }
         let (pid, at) = (id.pid.load(Ordering::Relaxed), id.probe_at.load(Ordering::Relaxed));
         let mut word = 0u64;
+        let local = [libc::iovec { iov_base: (&raw mut word).cast(), iov_len: 8 }];
         // SAFETY: 8 bytes of our own.
-        let got = unsafe { system::read_process(pid, at, (&raw mut word).cast(), 8) };
+        let got = unsafe { system::copy_process(pid, at, &local, false) };
         let right = got.is_ok_and(|n| n == 8) && word == id.probe.load(Ordering::Relaxed);
         if right { ReadPath::Syscall } else { ReadPath::Refused }
     }
 
-    fn read_by_syscall(&self, rank: u32, remote: Remote, local: &Buffer) -> bool {
+    fn copy_by_syscall(&self, rank: u32, remote: Remote, local: &[Buffer], way: Way) -> bool {
+        if way == Way::Write && self.write_refused.load(Ordering::Relaxed) {
+            return false;
+        }
         let pid = self.block(rank).identity.pid.load(Ordering::Relaxed);
         let mut done = 0;
-        while done < local.len() {
-            let len = (local.len() - done).min(1 << 30);
-            let to = local.ptr(local.lo() + done as isize, len);
-            // SAFETY: `to` is checked against the bounds of a buffer that may be written.
-            match unsafe { system::read_process(pid, remote.addr + done as u64, to, len) } {
+        while done < remote.len as usize {
+            let (parts, count) = batch(local, done);
+            let at = remote.addr + done as u64;
+            // SAFETY: the parts are checked against the bounds of buffers that may be read and written.
+            match unsafe { system::copy_process(pid, at, &parts[..count], way == Way::Write) } {
                 Ok(got) if got > 0 => done += got,
                 Ok(_) => return false,
                 Err(error) => {
-                    self.note_read_failure(rank, &error);
+                    self.note_failure(rank, &error, way);
                     return false;
                 }
             }
@@ -301,10 +321,13 @@ impl Attachment {
         true
     }
 
-    /// After a bad address other reads may succeed; after any other error the peer is not read again.
-    fn note_read_failure(&self, rank: u32, error: &std::io::Error) {
-        if error.raw_os_error() != Some(libc::EFAULT) {
-            self.forget(rank);
+    /// After a bad address other copies may succeed. After any other error the peer is not read again, and no peer is written
+    /// (a filter of system calls may forbid one and not the other).
+    fn note_failure(&self, rank: u32, error: &std::io::Error, way: Way) {
+        match way {
+            _ if error.raw_os_error() == Some(libc::EFAULT) => {}
+            Way::Read => self.forget(rank),
+            Way::Write => self.write_refused.store(true, Ordering::Relaxed),
         }
     }
 
@@ -327,13 +350,46 @@ impl Attachment {
     }
 }
 
-/// Reads from a peer in the same process (ranks as threads).
-fn copy_in_process(remote: Remote, local: &Buffer) -> bool {
+/// Copies from or to a peer in the same process (ranks as threads).
+fn copy_in_process(remote: Remote, local: &[Buffer], way: Way) -> bool {
     let Ok(len) = usize::try_from(remote.len) else { return false };
-    // SAFETY: a peer in this address space exposes these bytes until the read is over.
-    let from = unsafe { Buffer::new(remote.addr as *mut u8, len) };
-    local.copy_from(local.lo(), &from, 0, len);
+    // SAFETY: a peer in this address space registers these bytes until the transfer is over.
+    let there = unsafe { Buffer::new(remote.addr as *mut u8, len) };
+    let mut at = 0;
+    for local in local {
+        match way {
+            Way::Read => local.copy_from(local.lo(), &there, at, local.len()),
+            Way::Write => there.copy_from(at, local, local.lo(), local.len()),
+        }
+        at += local.len() as isize;
+    }
     true
+}
+
+/// Most parts of local memory in one system call.
+const PARTS: usize = 16;
+/// Most bytes of one part.
+const MOST: usize = 1 << 30;
+
+/// The parts of `local` for the next system call, from byte `skip` of all of them on, and how many parts these are.
+fn batch(local: &[Buffer], mut skip: usize) -> ([libc::iovec; PARTS], usize) {
+    let mut parts = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; PARTS];
+    let mut count = 0;
+    for buffer in local {
+        let before = skip.min(buffer.len());
+        skip -= before;
+        let len = (buffer.len() - before).min(MOST);
+        if len > 0 {
+            let iov_base = buffer.ptr(buffer.lo() + before as isize, len).cast();
+            parts[count] = libc::iovec { iov_base, iov_len: len };
+            count += 1;
+        }
+        // The rest of a longer buffer comes before the next one.
+        if count == PARTS || before + len < buffer.len() {
+            break;
+        }
+    }
+    (parts, count)
 }
 
 /// A number that tells this process image from others.

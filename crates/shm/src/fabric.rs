@@ -6,10 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use banyan_memory::Buffer;
-use banyan_transport::{Caps, Fabric, Get, Head, Peer, Port, Refusal, Remote, Sink, Token, Wake};
+use banyan_transport::{
+    Access, Caps, Fabric, Head, Kinds, Peer, Port, Refusal, RegisterError, Remote, Sink, Token, Transfer,
+    Wake,
+};
 
 use crate::arena::{self, Arena};
-use crate::attachment::Attachment;
+use crate::attachment::{Attachment, Way};
 use crate::doorbell::{Doorbell, SleepMode};
 use crate::error::Error;
 use crate::layout::{MOST_RANKS, arena_stride};
@@ -234,7 +237,17 @@ impl Port for Shm {
         let max_bcopy = self.attachment.segment.layout.max_body().min(LONGEST);
         // Without `get` long messages go by frames, with a core for each rank: in short pieces both sides copy at once.
         let piece = if get { max_bcopy } else { max_bcopy.min(PIECE) };
-        Caps { max_short: INLINE, max_bcopy, eager: max_bcopy, piece, get, alpha: 0.1e-6, beta: 0.1e-9 }
+        Caps {
+            max_short: INLINE,
+            max_bcopy,
+            eager: max_bcopy,
+            piece,
+            get: Kinds::HOST.only_if(get),
+            put: Kinds::HOST.only_if(get),
+            atomics: Kinds::NONE,
+            alpha: 0.1e-6,
+            beta: 0.1e-9,
+        }
     }
 
     #[inline(always)]
@@ -272,18 +285,26 @@ impl Port for Shm {
         Ok(())
     }
 
-    fn expose(&mut self, _peer: Peer, memory: &Buffer) -> Remote {
-        self.attachment.remote(memory)
+    /// What a peer may do is up to the system: whoever may read this process's memory may write it.
+    fn register(&mut self, _peer: Peer, memory: &Buffer, _access: Access) -> Result<Remote, RegisterError> {
+        Ok(self.attachment.remote(memory))
     }
 
     fn revoke(&mut self, _peer: Peer, _remote: Remote) {
         self.attachment.revoke();
     }
 
-    fn get(&mut self, peer: Peer, remote: Remote, local: &Buffer, _token: Token) -> Get {
+    fn get(&mut self, peer: Peer, remote: Remote, local: &[Buffer], _token: Token) -> Transfer {
         match self.peers.index(peer) {
-            Some(index) => self.attachment.read(index as u32, remote, local),
-            None => Get::Impossible,
+            Some(index) => self.attachment.transfer(index as u32, remote, local, Way::Read),
+            None => Transfer::Impossible,
+        }
+    }
+
+    fn put(&mut self, peer: Peer, remote: Remote, local: &[Buffer], _token: Token) -> Transfer {
+        match self.peers.index(peer) {
+            Some(index) => self.attachment.transfer(index as u32, remote, local, Way::Write),
+            None => Transfer::Impossible,
         }
     }
 }

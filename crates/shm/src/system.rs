@@ -89,18 +89,28 @@ fn scheduling() -> Option<libc::sched_attr> {
     (done == 0).then_some(now)
 }
 
-/// Reads `len` bytes at `addr` of process `pid` into `to`, as far as one call gets.
+/// Copies the bytes from `addr` on of process `pid` to the `local` parts, one after the other, or the other way around if it
+/// `writes`, as far as one call gets.
 ///
 /// # Safety
-/// `to` is valid for writes of `len` bytes.
-pub(crate) unsafe fn read_process(pid: u32, addr: u64, to: *mut u8, len: usize) -> io::Result<usize> {
-    let local = libc::iovec { iov_base: to.cast(), iov_len: len };
+/// The parts are valid for writes (and for reads, if it writes).
+pub(crate) unsafe fn copy_process(
+    pid: u32,
+    addr: u64,
+    local: &[libc::iovec],
+    writes: bool,
+) -> io::Result<usize> {
+    let len = local.iter().map(|part| part.iov_len).sum();
     let remote = libc::iovec { iov_base: addr as *mut libc::c_void, iov_len: len };
-    // SAFETY: the local range is the caller's promise; the kernel checks the remote one.
-    match unsafe { libc::process_vm_readv(pid as libc::pid_t, &local, 1, &remote, 1, 0) } {
-        got if got >= 0 => Ok(got as usize),
-        _ => Err(io::Error::last_os_error()),
-    }
+    let (parts, count) = (local.as_ptr(), local.len() as libc::c_ulong);
+    // SAFETY: the local parts are the caller's promise; the kernel checks the remote range.
+    let copied = unsafe {
+        match writes {
+            false => libc::process_vm_readv(pid as libc::pid_t, parts, count, &remote, 1, 0),
+            true => libc::process_vm_writev(pid as libc::pid_t, parts, count, &remote, 1, 0),
+        }
+    };
+    if copied >= 0 { Ok(copied as usize) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Lets every process of this user read this one's memory, where the Yama security module asks for such leave

@@ -2,13 +2,14 @@
 
 mod common;
 
+use banyan_memory::HeapBuffer;
 use banyan_shm::{Shm, SingleCopy};
-use banyan_transport::{Peer, Port, conformance};
+use banyan_transport::{Access, Kinds, Peer, Port, Token, Transfer, conformance};
 use common::{crowded, fresh, without};
 
 banyan_transport::conformance!(plain, |n| fresh(n, SingleCopy::Auto));
-banyan_transport::conformance!(by_syscall, |n| fresh(n, SingleCopy::Syscall); reads, two_threads);
-banyan_transport::conformance!(rings_only, |n| fresh(n, SingleCopy::Off); reads, in_order_once_and_whole);
+banyan_transport::conformance!(by_syscall, |n| fresh(n, SingleCopy::Syscall); reads, puts, two_threads);
+banyan_transport::conformance!(rings_only, |n| fresh(n, SingleCopy::Off); reads, puts, in_order_once_and_whole);
 banyan_transport::conformance!(fencing, |n| crowded(n, true); interleavings, many_peers, two_threads, sleep_misses_nothing);
 banyan_transport::conformance!(expedited, |n| crowded(n, false); interleavings, many_peers, two_threads, sleep_misses_nothing);
 
@@ -46,10 +47,24 @@ fn tempfile() -> std::fs::File {
 fn reading_refused() {
     without(libc::SYS_process_vm_readv, || {
         let all = fresh(2, SingleCopy::Syscall);
-        assert!(all[0].caps(Peer(1)).get, "not tried yet");
+        assert!(all[0].caps(Peer(1)).get.has(Kinds::HOST), "not tried yet");
         assert_eq!(all[0].can_get(Peer(1)), Some(false));
-        assert!(!all[0].caps(Peer(1)).get, "tried");
+        assert!(!all[0].caps(Peer(1)).get.has(Kinds::HOST), "tried");
         conformance::run(&|n| fresh(n, SingleCopy::Syscall));
+    });
+}
+
+#[test]
+fn writing_refused() {
+    without(libc::SYS_process_vm_writev, || {
+        let mut all = fresh(2, SingleCopy::Syscall);
+        let (memory, local) = (HeapBuffer::zeroed(8), [HeapBuffer::zeroed(8)]);
+        let remote = all[1].register(Peer(0), &memory, Access::ReadWrite).expect("registered");
+        assert_eq!(all[0].put(Peer(1), remote, &local, Token(0)), Transfer::Impossible);
+        let readable = all[0].can_get(Peer(1)) == Some(true);
+        assert_eq!(all[0].get(Peer(1), remote, &local, Token(1)) == Transfer::Done, readable);
+        conformance::puts(&|n| fresh(n, SingleCopy::Syscall));
+        conformance::reads(&|n| fresh(n, SingleCopy::Syscall));
     });
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use banyan_memory::HeapBuffer;
 use banyan_shm::{Error, Options, Shm, SingleCopy};
 use banyan_transport::random::Random;
-use banyan_transport::{Fabric, Get, Peer, Port, Refusal, Remote, Token, Wake};
+use banyan_transport::{Access, Fabric, Peer, Port, Refusal, Remote, Token, Transfer, Wake};
 use common::{Inbox, attach, failing, forbid, fresh, head, peers, ranks, say};
 
 fn refused(memory: &OwnedFd, me: u32, n: usize) -> Error {
@@ -215,26 +215,32 @@ fn memory_that_is_not_exposed_by_a_live_peer_is_not_read() {
         let memory = Shm::memory(2).expect("memory");
         let mut all = ranks(&memory, 2, copy);
         let (source, target) = (HeapBuffer::copy_of(&[5; 100]), HeapBuffer::zeroed(100));
-        let remote = all[1].expose(Peer(0), &source);
+        let remote = all[1].register(Peer(0), &source, Access::Read).expect("registered");
         let stale = Remote { key: remote.key ^ 1, ..remote };
-        assert_eq!(all[0].get(Peer(1), stale, &target, Token(0)), Get::Impossible);
-        assert_eq!(all[0].get(Peer(9), remote, &target, Token(0)), Get::Impossible);
+        assert_eq!(all[0].get(Peer(1), stale, std::slice::from_ref(&target), Token(0)), Transfer::Impossible);
+        assert_eq!(
+            all[0].get(Peer(9), remote, std::slice::from_ref(&target), Token(0)),
+            Transfer::Impossible
+        );
         if all[0].can_get(Peer(1)) == Some(true) {
-            assert_eq!(all[0].get(Peer(1), remote, &target, Token(0)), Get::Done);
+            assert_eq!(all[0].get(Peer(1), remote, std::slice::from_ref(&target), Token(0)), Transfer::Done);
             assert_eq!(all[0].stats().reads, 1);
         }
         drop(all.pop());
-        assert_eq!(all[0].get(Peer(1), remote, &target, Token(0)), Get::Impossible);
+        assert_eq!(
+            all[0].get(Peer(1), remote, std::slice::from_ref(&target), Token(0)),
+            Transfer::Impossible
+        );
         assert_eq!(all[0].can_get(Peer(1)), all[0].can_get(Peer(1)));
     }
     // The system refuses a wild address; other reads still succeed.
     let mut all = fresh(2, SingleCopy::Syscall);
     let (source, target) = (HeapBuffer::copy_of(&[5; 100]), HeapBuffer::zeroed(100));
-    let remote = all[1].expose(Peer(0), &source);
+    let remote = all[1].register(Peer(0), &source, Access::Read).expect("registered");
     let wild = Remote { addr: 8, ..remote };
-    assert_eq!(all[0].get(Peer(1), wild, &target, Token(0)), Get::Impossible);
-    let again = all[0].get(Peer(1), remote, &target, Token(0));
-    assert_eq!(again == Get::Done, all[0].can_get(Peer(1)) == Some(true));
+    assert_eq!(all[0].get(Peer(1), wild, std::slice::from_ref(&target), Token(0)), Transfer::Impossible);
+    let again = all[0].get(Peer(1), remote, std::slice::from_ref(&target), Token(0));
+    assert_eq!(again == Transfer::Done, all[0].can_get(Peer(1)) == Some(true));
 }
 
 #[test]
@@ -242,11 +248,14 @@ fn what_was_revoked_is_not_read_and_what_is_exposed_later_is() {
     for copy in [SingleCopy::Auto, SingleCopy::Syscall] {
         let mut all = fresh(2, copy);
         let (source, target) = (HeapBuffer::copy_of(&[5; 100]), HeapBuffer::zeroed(100));
-        let remote = all[1].expose(Peer(0), &source);
+        let remote = all[1].register(Peer(0), &source, Access::Read).expect("registered");
         all[1].revoke(Peer(0), remote);
-        assert_eq!(all[0].get(Peer(1), remote, &target, Token(0)), Get::Impossible);
-        let again = all[1].expose(Peer(0), &source);
-        let done = all[0].get(Peer(1), again, &target, Token(0)) == Get::Done;
+        assert_eq!(
+            all[0].get(Peer(1), remote, std::slice::from_ref(&target), Token(0)),
+            Transfer::Impossible
+        );
+        let again = all[1].register(Peer(0), &source, Access::Read).expect("registered");
+        let done = all[0].get(Peer(1), again, std::slice::from_ref(&target), Token(0)) == Transfer::Done;
         assert_eq!(done, all[0].can_get(Peer(1)) == Some(true));
     }
 }

@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use banyan_memory::HeapBuffer;
 use banyan_shm::{Published, Shm, SingleCopy};
 use banyan_transport::random::Random;
-use banyan_transport::{Fabric, Get, Head, Peer, Port, Remote, Sink, Token, Wake};
+use banyan_transport::{
+    Access, Fabric, Head, Kinds, Outcome, Peer, Port, Remote, Sink, Token, Transfer, Wake,
+};
 use common::{Inbox, attach, head, say, without};
 
 /// No test takes longer than this; a process that is stuck ends itself.
@@ -97,7 +99,7 @@ impl Sink for Exchange {
             }
         }
     }
-    fn got(&mut self, _: Token, _: Get) {}
+    fn completed(&mut self, _: Token, _: Outcome) {}
     fn down(&mut self, peer: Peer, cause: &str) {
         panic!("{peer:?} is gone: {cause}");
     }
@@ -168,7 +170,7 @@ fn read_all(shm: &mut Shm, state: &mut Exchange, others: &[u32]) {
     fill(77, &mut bytes);
     let source = HeapBuffer::copy_of(&bytes);
     for &to in others {
-        let remote = shm.expose(Peer(to), &source);
+        let remote = shm.register(Peer(to), &source, Access::Read).expect("registered");
         let words: Vec<u8> =
             [remote.addr, remote.len, remote.key].iter().flat_map(|word| word.to_le_bytes()).collect();
         let head = Head { kind: EXPOSE, ctx: 77, ..head(0) };
@@ -194,9 +196,9 @@ fn read_all(shm: &mut Shm, state: &mut Exchange, others: &[u32]) {
 
 fn read_one(shm: &mut Shm, peer: Peer, remote: Remote, seed: u64) {
     let local = HeapBuffer::zeroed(remote.len as usize);
-    let outcome = shm.get(peer, remote, &local, Token(0));
-    assert_eq!(outcome == Get::Done, shm.can_get(peer) == Some(true), "{outcome:?}");
-    if outcome == Get::Done {
+    let outcome = shm.get(peer, remote, std::slice::from_ref(&local), Token(0));
+    assert_eq!(outcome == Transfer::Done, shm.can_get(peer) == Some(true), "{outcome:?}");
+    if outcome == Transfer::Done {
         let mut found = vec![0; local.len()];
         local.read(0, &mut found);
         assert!(is_pattern(seed, &found), "bytes read from {peer:?}");
@@ -248,7 +250,7 @@ fn agree_on_room(shm: &mut Shm, me: u32, ranks: u32) -> u64 {
         fn frame(&mut self, _: Peer, head: &Head, _: &[u8]) {
             self.0 = Some(head.ctx);
         }
-        fn got(&mut self, _: Token, _: Get) {}
+        fn completed(&mut self, _: Token, _: Outcome) {}
         fn down(&mut self, _: Peer, _: &str) {}
     }
     let mut word = Word(None);
@@ -275,7 +277,7 @@ fn until(shm: &mut Shm, mut done: impl FnMut() -> bool) {
 fn death(mut shm: Shm, me: u32) {
     if me == 1 {
         let memory = HeapBuffer::copy_of(&[1; 1 << 20]);
-        let remote = shm.expose(Peer(0), &memory);
+        let remote = shm.register(Peer(0), &memory, Access::Read).expect("registered");
         let words: Vec<u8> =
             [remote.addr, remote.len, remote.key].iter().flat_map(|w| w.to_le_bytes()).collect();
         let head = Head { a: std::process::id(), ..head(0) };
@@ -291,11 +293,11 @@ fn death(mut shm: Shm, me: u32) {
     let word = |i: usize| u64::from_le_bytes(inbox.bodies[0][i * 8..][..8].try_into().expect("8 bytes"));
     let remote = Remote { addr: word(0), len: word(1), key: word(2) };
     let local = HeapBuffer::zeroed(1 << 20);
-    let alive = shm.get(Peer(1), remote, &local, Token(0));
-    assert_eq!(alive == Get::Done, shm.can_get(Peer(1)) == Some(true));
+    let alive = shm.get(Peer(1), remote, std::slice::from_ref(&local), Token(0));
+    assert_eq!(alive == Transfer::Done, shm.can_get(Peer(1)) == Some(true));
     kill_and_see_it_gone(inbox.frames[0].1);
-    assert_eq!(shm.get(Peer(1), remote, &local, Token(0)), Get::Impossible);
-    assert!(!shm.caps(Peer(1)).get);
+    assert_eq!(shm.get(Peer(1), remote, std::slice::from_ref(&local), Token(0)), Transfer::Impossible);
+    assert_eq!(shm.caps(Peer(1)).get, Kinds::NONE);
     // Until the death is reported, sends reach nobody, and do no harm.
     while shm.send_bcopy(Peer(1), &head(0), 4096, &mut |_| ()).is_ok() {}
     shm.peer_died(Peer(1), "killed by signal 9");

@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Instant;
 
 use banyan_tcp::{Tcp, frame};
-use banyan_transport::{Class, Fabric, Get, Head, Peer, Port, Sink, Token};
+use banyan_transport::{Class, Fabric, Head, Outcome, Peer, Port, Sink, Token};
 
 const ROUNDS: usize = 31;
 const BOUNCES: usize = 500;
@@ -141,7 +141,7 @@ impl Sink for Counter {
         }
         self.bytes += body.len();
     }
-    fn got(&mut self, _: Token, _: Get) {}
+    fn completed(&mut self, _: Token, _: Outcome) {}
     fn down(&mut self, peer: Peer, cause: &str) {
         assert!(cause.ends_with("left the job"), "{peer:?}: {cause}");
     }

@@ -6,7 +6,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use banyan_memory::Buffer;
-use banyan_transport::{Caps, Fabric, Get, Head, Peer, Port, Refusal, Remote, Sink, Token, Wake};
+use banyan_transport::{
+    Access, Caps, Fabric, Head, Kinds, Peer, Port, Refusal, RegisterError, Remote, Sink, Token, Transfer,
+    Wake,
+};
 use mio::Events;
 use mio::event::Event;
 use mio::net::TcpListener;
@@ -350,7 +353,9 @@ impl Port for Tcp {
             max_bcopy: MAX_BODY,
             eager: EAGER,
             piece: PIECE,
-            get: false,
+            get: Kinds::NONE,
+            put: Kinds::NONE,
+            atomics: Kinds::NONE,
             alpha: 5e-6,
             beta: 1.0 / 3.5e9,
         }
@@ -387,12 +392,12 @@ impl Port for Tcp {
         })
     }
 
-    fn expose(&mut self, _peer: Peer, memory: &Buffer) -> Remote {
-        Remote { addr: memory.address(memory.lo()) as u64, len: memory.len() as u64, key: 0 }
+    fn register(&mut self, _peer: Peer, _memory: &Buffer, _access: Access) -> Result<Remote, RegisterError> {
+        Err(RegisterError::Unsupported)
     }
 
-    fn get(&mut self, _peer: Peer, _remote: Remote, _local: &Buffer, _token: Token) -> Get {
-        Get::Impossible
+    fn get(&mut self, _peer: Peer, _remote: Remote, _local: &[Buffer], _token: Token) -> Transfer {
+        Transfer::Impossible
     }
 }
 

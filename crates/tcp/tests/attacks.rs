@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use banyan_tcp::handshake::{Answer, Handshake, Heard, Hello, message_length};
 use banyan_tcp::{Options, Tcp, business_card, frame};
-use banyan_transport::{Class, Fabric, Get, Head, Peer, Port, Refusal, Sink, Token};
+use banyan_transport::{Class, Fabric, Head, Outcome, Peer, Port, Refusal, Sink, Token};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -26,7 +26,7 @@ impl Sink for Inbox {
         assert_eq!(*head, HEAD);
         self.bodies.push((peer, body.to_vec()));
     }
-    fn got(&mut self, _: Token, _: Get) {}
+    fn completed(&mut self, _: Token, _: Outcome) {}
     fn down(&mut self, peer: Peer, cause: &str) {
         self.lost.push((peer, cause.to_owned()));
     }

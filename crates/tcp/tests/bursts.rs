@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use banyan_tcp::{Options, Tcp};
-use banyan_transport::{Class, Fabric, Get, Head, Peer, Port, Sink, Token, Wake};
+use banyan_transport::{Class, Fabric, Head, Outcome, Peer, Port, Sink, Token, Wake};
 
 const HEAD: Head = Head { class: Class::P2p, kind: 0, aux: 0, a: 0, b: 0, ctx: 0 };
 
@@ -16,7 +16,7 @@ impl Sink for Counter {
         assert_eq!(body, self.0.to_le_bytes());
         self.0 += 1;
     }
-    fn got(&mut self, _: Token, _: Get) {}
+    fn completed(&mut self, _: Token, _: Outcome) {}
     fn down(&mut self, peer: Peer, cause: &str) {
         panic!("{peer:?}: {cause}");
     }

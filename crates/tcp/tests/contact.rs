@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use banyan_tcp::{Options, Tcp};
-use banyan_transport::{Class, Fabric, Get, Head, Peer, Port, Refusal, Sink, Token};
+use banyan_transport::{Class, Fabric, Head, Outcome, Peer, Port, Refusal, Sink, Token};
 use proptest::prelude::*;
 
 const HEAD: Head = Head { class: Class::P2p, kind: 0, aux: 0, a: 0, b: 0, ctx: 0 };
@@ -18,7 +18,7 @@ impl Sink for Inbox {
     fn frame(&mut self, _: Peer, _: &Head, body: &[u8]) {
         self.bodies.push(body.to_vec());
     }
-    fn got(&mut self, _: Token, _: Get) {}
+    fn completed(&mut self, _: Token, _: Outcome) {}
     fn down(&mut self, peer: Peer, cause: &str) {
         self.lost.push((peer, cause.to_owned()));
     }

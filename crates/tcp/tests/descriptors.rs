@@ -5,7 +5,7 @@ use std::fs::File;
 use std::time::{Duration, Instant};
 
 use banyan_tcp::{Options, Tcp};
-use banyan_transport::{Class, Fabric, Get, Head, Peer, Port, Sink, Token};
+use banyan_transport::{Class, Fabric, Head, Outcome, Peer, Port, Sink, Token};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const HEAD: Head = Head { class: Class::P2p, kind: 0, aux: 0, a: 0, b: 0, ctx: 0 };
@@ -17,7 +17,7 @@ impl Sink for Count {
     fn frame(&mut self, _: Peer, _: &Head, _: &[u8]) {
         self.0 += 1;
     }
-    fn got(&mut self, _: Token, _: Get) {}
+    fn completed(&mut self, _: Token, _: Outcome) {}
     fn down(&mut self, peer: Peer, cause: &str) {
         panic!("{peer:?}: {cause}");
     }

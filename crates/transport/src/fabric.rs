@@ -6,7 +6,9 @@ use std::time::Instant;
 
 use banyan_memory::Buffer;
 
-use crate::{Get, Head, Peer, Port, Token};
+#[cfg(doc)]
+use crate::Transfer;
+use crate::{Head, Outcome, Peer, Port, Token};
 
 /// Receives frames and events of a fabric. Called from inside [`Fabric::poll`]; must not block and cannot call
 /// the fabric: a reply that is owed is queued and sent after the poll.
@@ -22,8 +24,11 @@ pub trait Sink {
     }
     /// All of the body of a frame has arrived in the memory that [`Sink::place`] gave.
     fn placed(&mut self, _peer: Peer, _head: &Head, _len: usize) {}
-    /// A [`Port::get`] that was [`Get::Started`] is over; `outcome` is one of the other two.
-    fn got(&mut self, token: Token, outcome: Get);
+    /// The local memory of a [`Port::put`] that is under way is not needed any more. A fabric that learns of both ends at once
+    /// only calls [`Sink::completed`].
+    fn sent(&mut self, _token: Token) {}
+    /// A one-sided transfer that was [`Transfer::Started`] is over.
+    fn completed(&mut self, token: Token, outcome: Outcome);
     /// The peer is gone, and why: a sentence for people. Called once for each peer.
     fn down(&mut self, peer: Peer, cause: &str);
 }

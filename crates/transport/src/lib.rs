@@ -1,4 +1,4 @@
-//! The contract that every fabric keeps: active messages and one-sided reads.
+//! The contract that every fabric keeps: active messages and one-sided transfers.
 //!
 //! A fabric moves *frames* (a small [`Head`] and a body) between *peers*, in order per peer and class,
 //! each exactly once. A [`Port`] is what a fabric does towards its peers; a [`Fabric`] also polls, connects and sleeps.
@@ -23,7 +23,9 @@ pub mod random;
 pub mod sim;
 
 pub use fabric::{Fabric, Sink, Wake};
-pub use port::{Caps, Get, Port, Refusal, Remote, Token};
+pub use port::{
+    Access, Atomic, Caps, Fetch, Kinds, Outcome, Port, Refusal, RegisterError, Remote, Token, Transfer,
+};
 
 /// A process, by its number in the universe of jobs (within one job: its rank in MPI_COMM_WORLD).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]

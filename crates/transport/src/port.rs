@@ -18,8 +18,12 @@ pub struct Caps {
     /// Frames of long messages should be about so long, bytes: a longer message travels quicker in several frames, since
     /// both sides copy at the same time.
     pub piece: usize,
-    /// [`Port::get`] works towards this peer.
-    pub get: bool,
+    /// Kinds of local memory that [`Port::get`] fills from this peer.
+    pub get: Kinds,
+    /// Kinds of local memory that [`Port::put`] writes to this peer.
+    pub put: Kinds,
+    /// Kinds of the peer's memory that [`Port::atomic`] works on.
+    pub atomics: Kinds,
     /// Latency of a frame, seconds (alpha of the cost model).
     pub alpha: f64,
     /// Seconds a byte (beta of the cost model).
@@ -35,34 +39,136 @@ pub enum Refusal {
     Down,
 }
 
-/// An exposed range: memory that a peer has made readable.
+/// What a peer may do with registered memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// [`Port::get`].
+    Read,
+    /// [`Port::get`], [`Port::put`] and [`Port::atomic`]. The memory must be writable.
+    ReadWrite,
+}
+
+/// Why memory cannot be registered. Messages still carry what is in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RegisterError {
+    /// The fabric never lets that peer reach memory of this kind.
+    Unsupported,
+    /// The system or the device has no room for one more registration now.
+    NoRoom,
+}
+
+/// A registered range: memory that a peer may reach.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Remote {
     /// Address in the peer's address space.
     pub addr: u64,
     /// Length, bytes.
     pub len: u64,
-    /// The fabric's key for the range (see [`Port::expose`]).
+    /// The fabric's key for the range (see [`Port::register`]).
     pub key: u64,
 }
 
-/// Names a one-sided read until it is done.
+/// Names a one-sided transfer until it is done.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Token(pub u64);
 
-/// What became of a one-sided read.
+/// What became of the start of a one-sided transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Get {
-    /// The bytes are there already.
+pub enum Transfer {
+    /// It is over: the bytes are where they should be, here or at the peer.
     Done,
-    /// The read is under way; [`Sink::got`] will tell its outcome.
+    /// It is under way: [`Sink::completed`] will tell its outcome.
     Started,
-    /// This fabric cannot read that memory (no permission, or no such mechanism): use messages instead. It may have written
-    /// some of the bytes to the local memory, all of which a later transfer writes again.
+    /// There is no room now, and it had no effect: poll, then try again.
+    Busy,
+    /// This fabric cannot do it (no permission, or no such mechanism): use messages instead. It may have written some of the
+    /// bytes to the memory that they go to, all of which a later transfer writes again.
     Impossible,
 }
 
-/// Sends frames to peers and reads their memory. A single fabric is a port, and so is the runtime's list of all its fabrics,
+/// How a one-sided transfer ended that was [`Transfer::Started`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// As [`Transfer::Done`].
+    Done,
+    /// As [`Transfer::Impossible`].
+    Impossible,
+}
+
+/// An operation on a word of 8 bytes in a peer's memory, aligned to 8 bytes, in the byte order of both processes. It gives
+/// the value that the word had before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Atomic {
+    /// Combines the word with an operand.
+    Fetch(Fetch, u64),
+    /// Writes `new` if the word is `old`.
+    CompareSwap {
+        /// The value to compare with.
+        old: u64,
+        /// The value to write.
+        new: u64,
+    },
+}
+
+/// How [`Atomic::Fetch`] combines.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fetch {
+    /// The sum, modulo 2^64.
+    Add,
+    /// Bits in both.
+    And,
+    /// Bits in either.
+    Or,
+    /// Bits in one of the two.
+    Xor,
+    /// The operand.
+    Swap,
+}
+
+impl Atomic {
+    /// The value that the word has afterwards.
+    pub fn apply(self, word: u64) -> u64 {
+        match self {
+            Atomic::Fetch(Fetch::Add, operand) => word.wrapping_add(operand),
+            Atomic::Fetch(Fetch::And, operand) => word & operand,
+            Atomic::Fetch(Fetch::Or, operand) => word | operand,
+            Atomic::Fetch(Fetch::Xor, operand) => word ^ operand,
+            Atomic::Fetch(Fetch::Swap, operand) => operand,
+            Atomic::CompareSwap { old, new } => {
+                if word == old {
+                    new
+                } else {
+                    word
+                }
+            }
+        }
+    }
+}
+
+/// Kinds of memory, as a set.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Kinds(u8);
+
+impl Kinds {
+    /// No memory.
+    pub const NONE: Kinds = Kinds(0);
+    /// Memory of the host.
+    pub const HOST: Kinds = Kinds(1);
+
+    /// The kinds of `self`, if `condition` holds.
+    #[inline]
+    pub fn only_if(self, condition: bool) -> Kinds {
+        if condition { self } else { Kinds::NONE }
+    }
+
+    /// True if all of `kinds` are in the set.
+    #[inline]
+    pub fn has(self, kinds: Kinds) -> bool {
+        self.0 & kinds.0 == kinds.0
+    }
+}
+
+/// Sends frames to peers, and reads and writes their memory. A single fabric is a port, and so is the runtime's list of all its fabrics,
 /// which passes each call to the fabric that reaches the peer. See the [crate] for the invariants.
 pub trait Port {
     /// What the fabric can do towards `peer` (also before a connection exists).
@@ -103,23 +209,47 @@ pub trait Port {
         self.send_bcopy(peer, head, len, &mut |body| memory.read(at, body))
     }
 
-    /// Exposes memory of this process: `peer` may read it by [`Port::get`].
-    fn expose(&mut self, peer: Peer, memory: &Buffer) -> Remote;
+    /// Registers memory of this process: `peer` may reach it in these ways, as far as [`Caps`] say that it can.
+    ///
+    /// # Errors
+    /// [`RegisterError`]: the memory is not registered; messages can carry its bytes.
+    fn register(&mut self, peer: Peer, memory: &Buffer, access: Access) -> Result<Remote, RegisterError>;
 
-    /// Ends the exposure of a range to `peer`, which does not need it any more.
+    /// Ends the registration of a range for `peer`, which does not need it any more.
     fn withdraw(&mut self, _peer: Peer, _remote: Remote) {}
 
-    /// Ends the exposure of a range that `peer` may be reading, because the memory is about to be used for something else:
-    /// no read of it that ends from now on is [`Get::Done`], also if it began before. Reads of other memory of this process
-    /// that are under way may be refused with it.
+    /// Ends the registration of a range that `peer` may be reading, because the memory is about to be used for something else:
+    /// no [`Port::get`] that ends from now on is [`Transfer::Done`], also if it began before. Reads of other memory of this
+    /// process that are under way may be refused with it.
     fn revoke(&mut self, peer: Peer, remote: Remote) {
         self.withdraw(peer, remote);
     }
 
-    /// Reads an exposed range of `peer`, or a part of it, into `local`, which has the same length.
-    fn get(&mut self, peer: Peer, remote: Remote, local: &Buffer, token: Token) -> Get;
+    /// Reads a registered range of `peer`, or a part of it, into `local`, whose buffers are filled one after the other and
+    /// together have the same length.
+    fn get(&mut self, peer: Peer, remote: Remote, local: &[Buffer], token: Token) -> Transfer;
 
-    /// Cancels a read of memory of `peer` that was [`Get::Started`], if it is not over: from now on none of its bytes is
-    /// written, and [`Sink::got`] is not called for it.
+    /// Writes the bytes of `local`, one buffer after the other, to a registered range of `peer`, or a part of it, of the same
+    /// length. They are needed until [`Sink::sent`] or [`Sink::completed`] (local completion). Once the put is over the bytes are
+    /// at the peer (remote completion), and a frame that is sent then arrives after them.
+    fn put(&mut self, _peer: Peer, _remote: Remote, _local: &[Buffer], _token: Token) -> Transfer {
+        Transfer::Impossible
+    }
+
+    /// Changes a word of 8 bytes in a registered range of `peer`, and writes its old value to `result` (8 bytes). Atomic towards
+    /// the operations of other processes by this fabric on the same word, not towards other accesses.
+    fn atomic(
+        &mut self,
+        _peer: Peer,
+        _word: Remote,
+        _op: Atomic,
+        _result: &Buffer,
+        _token: Token,
+    ) -> Transfer {
+        Transfer::Impossible
+    }
+
+    /// Cancels a [`Port::get`] from `peer` that was [`Transfer::Started`], if it is not over: from now on none of its bytes is
+    /// written, and [`Sink::completed`] is not called for it.
     fn recall(&mut self, _peer: Peer, _token: Token) {}
 }

@@ -1,7 +1,10 @@
 //! The simulated network passes the suite of the real fabrics, under several options.
 
-use banyan_transport::sim::{Net, Options, Reads, SimFabric};
-use banyan_transport::{Class, Fabric, Head, Peer, Port, Refusal, conformance};
+use banyan_memory::HeapBuffer;
+use banyan_transport::sim::{Net, OneSided, Options, SimFabric};
+use banyan_transport::{
+    Access, Atomic, Class, Fabric, Fetch, Head, Peer, Port, Refusal, Token, Transfer, conformance,
+};
 
 fn ends(n: usize, options: Options) -> Vec<SimFabric> {
     Net::new(n, 42, options).endpoints()
@@ -11,14 +14,46 @@ banyan_transport::conformance!(calm, |n| ends(n, Options::default()));
 banyan_transport::conformance!(cramped, |n| ends(n, Options::cramped()));
 banyan_transport::conformance!(late, |n| ends(
     n,
-    Options { max_delay: 100, get: Reads::Later, ..Options::default() }
+    Options {
+        max_delay: 100,
+        get: OneSided::Later,
+        put: OneSided::Later,
+        atomics: OneSided::Later,
+        ..Options::default()
+    }
 ));
 
 #[test]
-fn reads_end_in_every_way() {
-    for get in [Reads::Off, Reads::Impossible, Reads::ImpossibleLater, Reads::Mixed] {
-        conformance::reads(&|n| ends(n, Options { get, ..Options::default() }));
+fn transfers_end_in_every_way() {
+    for how in OneSided::ALL {
+        for refuse_once_in in [0, 2] {
+            let options = Options { get: how, put: how, atomics: how, refuse_once_in, ..Options::default() };
+            conformance::reads(&|n| ends(n, options.clone()));
+            conformance::puts(&|n| ends(n, options.clone()));
+            conformance::atomics(&|n| ends(n, options.clone()));
+        }
     }
+}
+
+#[test]
+fn registrations_are_refused_at_random() {
+    let options = Options { refuse_registration_once_in: 2, ..Options::default() };
+    conformance::reads(&|n| ends(n, options.clone()));
+    let mut end = ends(1, options).remove(0);
+    let memory = HeapBuffer::zeroed(8);
+    let refused = (0..1000).filter(|_| end.register(Peer(0), &memory, Access::Read).is_err()).count();
+    assert!((300..700).contains(&refused), "{refused} of 1000");
+}
+
+#[test]
+fn memory_that_is_registered_for_reading_is_not_written() {
+    let mut all = ends(2, Options::default());
+    let (memory, local) = (HeapBuffer::zeroed(8), HeapBuffer::copy_of(&[1; 8]));
+    let remote = all[1].register(Peer(0), &memory, Access::Read).unwrap();
+    assert_eq!(all[0].put(Peer(1), remote, std::slice::from_ref(&local), Token(0)), Transfer::Impossible);
+    let op = Atomic::Fetch(Fetch::Swap, 7);
+    assert_eq!(all[0].atomic(Peer(1), remote, op, &local, Token(1)), Transfer::Impossible);
+    assert_eq!(all[0].get(Peer(1), remote, &[local], Token(2)), Transfer::Done);
 }
 
 #[test]

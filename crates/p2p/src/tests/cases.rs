@@ -1,6 +1,6 @@
 //! Single situations: each protocol, truncation, cancel, flood, cycles, deaths, misbehaviour.
 
-use banyan_transport::sim::Reads;
+use banyan_transport::sim::OneSided;
 use banyan_transport::{Class, Head, Sink};
 
 use super::*;
@@ -14,7 +14,7 @@ fn two(options: Options) -> World {
 
 #[test]
 fn every_length_arrives_by_every_protocol() {
-    for get in Reads::ALL {
+    for get in OneSided::ALL {
         let mut world = two(Options { get, ..Options::default() });
         for len in [0, 1, 36, 37, 64, 65, 4096, 8184, 8185, 8192, 100_000, 700_001] {
             for (posted_first, holes) in [(false, false), (true, false), (false, true), (true, true)] {
@@ -40,8 +40,8 @@ fn every_length_arrives_by_every_protocol() {
         world.settle();
         let stats = world.ends[1].p2p.stats();
         assert_eq!((stats.buffered, stats.misbehaved), (0, 0));
-        if get != Reads::Mixed {
-            assert_eq!(stats.gets > 0, matches!(get, Reads::AtOnce | Reads::Later), "{get:?}");
+        if get != OneSided::Mixed {
+            assert_eq!(stats.gets > 0, matches!(get, OneSided::AtOnce | OneSided::Later), "{get:?}");
         }
         assert!(world.ends.iter().all(|e| e.p2p.idle()));
     }
@@ -49,7 +49,7 @@ fn every_length_arrives_by_every_protocol() {
 
 #[test]
 fn what_does_not_fit_is_cut_off() {
-    for get in [Reads::Off, Reads::AtOnce, Reads::Impossible] {
+    for get in [OneSided::Off, OneSided::AtOnce, OneSided::Impossible] {
         let mut world = two(Options { get, ..Options::default() });
         for len in [10, 5000, 50_000] {
             for have in [0, 9, 4999] {
@@ -152,7 +152,7 @@ fn cancelled_receives_and_sends() {
 fn the_first_bytes_of_a_long_message_follow_its_rts() {
     for (len, eager) in [(20_000, 30_000), (50_000, 30_000)] {
         for (turns, room_for) in [(0, len), (1, len), (2, 9000), (9, len), (9, 9000), (9, 0)] {
-            let options = Options { get: Reads::Off, eager, piece: 4000, ..Options::default() };
+            let options = Options { get: OneSided::Off, eager, piece: 4000, ..Options::default() };
             let mut world = two(options);
             let bytes = pattern(6, len);
             for mode in [Mode::Standard, Mode::Sync] {
@@ -200,7 +200,7 @@ fn the_first_bytes_of_a_long_message_follow_its_rts() {
 /// cannot.
 #[test]
 fn fragments_of_a_dead_peer() {
-    let options = Options { get: Reads::Off, eager: 30_000, piece: 4000, ..Options::default() };
+    let options = Options { get: OneSided::Off, eager: 30_000, piece: 4000, ..Options::default() };
     let mut world = two(options);
     let (short, long) = (pattern(7, 20_000), pattern(8, 50_000));
     world.send(0, 1, 1, Mode::Standard, &filled(&short));
@@ -310,7 +310,9 @@ fn a_stream_of_small_messages_needs_few_frames_for_credit() {
 
 #[test]
 fn rings_of_full_links_do_not_stop_the_job() {
-    for (get, len) in [(Reads::Off, 200_000), (Reads::AtOnce, 100), (Reads::Off, 100), (Reads::Later, 9000)] {
+    for (get, len) in
+        [(OneSided::Off, 200_000), (OneSided::AtOnce, 100), (OneSided::Off, 100), (OneSided::Later, 9000)]
+    {
         let n = 5;
         let mut options = Options { get, ..Options::cramped() };
         options.depth = 1;
@@ -342,7 +344,7 @@ fn rings_of_full_links_do_not_stop_the_job() {
 
 #[test]
 fn a_dead_peer_ends_what_needs_it_and_nothing_else() {
-    for get in Reads::ALL {
+    for get in OneSided::ALL {
         let mut world = World::new(3, 4, Options { get, ..Options::default() }, Config::new(1 << 20, 3));
         let long = room(100_000);
         let whole = world.send(1, 0, 9, Mode::Standard, &filled(b"last words"));
@@ -572,7 +574,7 @@ fn links_that_break_leave_nobody_waiting() {
         let options = Options {
             break_once_in: 300,
             depth: 3,
-            get: Reads::ALL[seed as usize % 6],
+            get: OneSided::ALL[seed as usize % 6],
             ..Options::default()
         };
         let mut world = World::new(n, seed, options, Config::new(32 << 10, n as u32));

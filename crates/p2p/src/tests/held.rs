@@ -13,7 +13,7 @@ fn flooded(seed: u64, budget: usize, count: i32) -> (World, Vec<Started>) {
     let options = Options {
         depth: 7,
         max_delay: seed % 5,
-        get: banyan_transport::sim::Reads::Off,
+        get: banyan_transport::sim::OneSided::Off,
         ..Options::default()
     };
     let mut world = World::new(2, seed, options, Config::new(budget, 2));
@@ -70,7 +70,7 @@ fn the_last_of_many_is_found_by_a_receive_and_by_a_probe() {
 
 #[test]
 fn a_receive_from_somebody_else_asks_for_nothing() {
-    let options = Options { get: banyan_transport::sim::Reads::Off, ..Options::default() };
+    let options = Options { get: banyan_transport::sim::OneSided::Off, ..Options::default() };
     let mut world = World::new(3, 1, options, Config::new(4000, 3));
     let data = filled(&[1; 8]);
     let sends: Vec<_> = (0..1000).map(|tag| world.send(0, 1, tag, Mode::Standard, &data)).collect();

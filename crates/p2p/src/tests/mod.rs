@@ -4,6 +4,7 @@ mod abandoned;
 mod cases;
 mod held;
 mod landing;
+mod one_sided;
 mod oracle;
 mod random;
 
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use banyan_datatype::{Data, Datatype};
 use banyan_memory::HeapBuffer;
 use banyan_transport::random::Random;
-use banyan_transport::sim::{Net, Options, Reads, SimFabric};
+use banyan_transport::sim::{Net, OneSided, Options, SimFabric};
 use banyan_transport::{Fabric, Peer};
 
 use crate::{Completion, Config, Mode, P2p, RecvArgs, ReqId, SendArgs, Started};
@@ -114,11 +115,12 @@ fn any_network(random: &mut Random) -> Options {
         depth: [1, 2, 7, 64][random.below(4)],
         eager: [0, 100, 5000, 16_384][random.below(4)],
         piece: [500, 4096, 10_000][random.below(3)],
-        get: Reads::ALL[random.below(Reads::ALL.len())],
+        get: OneSided::ALL[random.below(OneSided::ALL.len())],
         max_delay: [0, 3, 40][random.below(3)],
         batch: [1, 5, 100][random.below(3)],
         refuse_once_in: [0, 2, 9][random.below(3)],
         holds: random.once_in(3),
+        refuse_registration_once_in: [0, 2][random.below(2)],
         ..Options::default()
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use banyan_memory::Buffer;
-use banyan_transport::{Class, Get, Head, Sink, Token};
+use banyan_transport::{Class, Head, Outcome, Sink, Token};
 
 use super::oracle::{Identity, Oracle, Posted};
 use super::*;
@@ -87,8 +87,8 @@ impl<S: Sink> Sink for Tap<'_, S> {
         self.p2p.placed(peer, head, len);
     }
 
-    fn got(&mut self, token: Token, outcome: Get) {
-        self.p2p.got(token, outcome);
+    fn completed(&mut self, token: Token, outcome: Outcome) {
+        self.p2p.completed(token, outcome);
     }
 
     fn down(&mut self, peer: Peer, cause: &str) {

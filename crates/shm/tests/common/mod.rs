@@ -4,7 +4,7 @@
 use std::os::fd::OwnedFd;
 
 use banyan_shm::{Options, Shm, SingleCopy};
-use banyan_transport::{Class, Get, Head, Peer, Port, Sink, Token};
+use banyan_transport::{Class, Head, Outcome, Peer, Port, Sink, Token};
 
 pub fn peers(n: usize) -> Vec<Peer> {
     (0..n as u32).map(Peer).collect()
@@ -58,7 +58,7 @@ impl Sink for Inbox {
         self.frames.push((peer.0, head.a));
         self.bodies.push(body.to_vec());
     }
-    fn got(&mut self, _: Token, _: Get) {}
+    fn completed(&mut self, _: Token, _: Outcome) {}
     fn down(&mut self, peer: Peer, cause: &str) {
         self.lost.push((peer.0, cause.to_owned()));
     }

@@ -3,6 +3,8 @@
 //! A fabric's own tests say `banyan_transport::conformance!(shm, |n| make(n))`, where the factory gives `n`
 //! endpoints that know each other, endpoint `i` being `Peer(i)`. Tests that depend on chance print their seed.
 
+mod one_sided;
+
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -10,15 +12,17 @@ use std::time::{Duration, Instant};
 use banyan_memory::{Buffer, HeapBuffer};
 use rustix::event::{PollFd, PollFlags, poll};
 
+pub use one_sided::{atomics, puts, reads};
+
 use crate::random::Random;
-use crate::{Class, Fabric, Get, Head, Peer, Refusal, Remote, Sink, Token, Wake};
+use crate::{Class, Fabric, Head, Outcome, Peer, Refusal, Sink, Token, Wake};
 
 /// Makes a module of tests, one for each invariant, from a name and a factory `Fn(usize) -> Vec<impl Fabric>`.
 #[macro_export]
 macro_rules! conformance {
     ($name:ident, $factory:expr) => {
         $crate::conformance!($name, $factory; in_order_once_and_whole, back_pressure, many_peers,
-            interleavings, two_threads, reads, sleep_misses_nothing, a_sleep_on_the_descriptor_misses_nothing,
+            interleavings, two_threads, reads, puts, atomics, sleep_misses_nothing, a_sleep_on_the_descriptor_misses_nothing,
             sleep_ends_at_the_deadline, unsent);
     };
     ($name:ident, $factory:expr; $($test:ident),+) => {
@@ -38,6 +42,8 @@ pub fn run<F: Fabric + Send>(make: &impl Fn(usize) -> Vec<F>) {
     interleavings(make);
     two_threads(make);
     reads(make);
+    puts(make);
+    atomics(make);
     sleep_misses_nothing(make);
     a_sleep_on_the_descriptor_misses_nothing(make);
     sleep_ends_at_the_deadline(make);
@@ -107,7 +113,8 @@ impl Outbox {
 struct Inbox {
     next: Vec<u32>,
     frames: usize,
-    got: Vec<(Token, Get)>,
+    got: Vec<(Token, Outcome)>,
+    sent: Vec<Token>,
     lost: Vec<Peer>,
     /// Memory for the bodies under way, by sender.
     bodies: HashMap<Peer, Buffer>,
@@ -146,7 +153,12 @@ impl Sink for Inbox {
         self.frame(peer, head, &body);
     }
 
-    fn got(&mut self, token: Token, outcome: Get) {
+    fn sent(&mut self, token: Token) {
+        assert!(self.got.iter().all(|done| done.0 != token), "local completion does not come last");
+        self.sent.push(token);
+    }
+
+    fn completed(&mut self, token: Token, outcome: Outcome) {
         self.got.push((token, outcome));
     }
 
@@ -341,61 +353,6 @@ pub fn two_threads<F: Fabric + Send>(make: &impl Fn(usize) -> Vec<F>) {
             });
         }
     });
-}
-
-/// One-sided reads, if the fabric has them: odd lengths and alignments, parts of the exposed range, and
-/// nothing written beside the local range.
-pub fn reads<F: Fabric>(make: &impl Fn(usize) -> Vec<F>) {
-    let mut ends = make(2);
-    if !ends[0].caps(Peer(1)).get {
-        return;
-    }
-    let mut random = Random::new(5);
-    let (source, target) = (HeapBuffer::zeroed(1 << 20), HeapBuffer::zeroed(1 << 20));
-    let mut bytes = vec![0; 1 << 20];
-    pattern(6, &mut bytes);
-    source.write(0, &bytes);
-    for round in 0..200u64 {
-        let len = match round {
-            0 => 0,
-            1 => 1 << 20,
-            _ => some_length(&mut random, 1 << 18),
-        };
-        let (at, to) = (random.below((1 << 20) - len + 1), random.below((1 << 20) - len + 1));
-        let (skip, keep) = if round.is_multiple_of(2) { (0, len) } else { (len / 3, len - len / 3) };
-        let whole = ends[1].expose(Peer(0), &source.slice(at as isize, len));
-        assert_eq!(whole.len, len as u64);
-        let part = Remote { addr: whole.addr + skip as u64, len: keep as u64, key: whole.key };
-        let mut expected = vec![0; 1 << 20];
-        target.read(0, &mut expected);
-        let local = target.slice(to as isize, keep);
-        if !read(&mut ends, part, &local, Token(round)) {
-            return;
-        }
-        ends[1].withdraw(Peer(0), whole);
-        expected[to..to + keep].copy_from_slice(&bytes[at + skip..at + skip + keep]);
-        let mut found = vec![0; 1 << 20];
-        target.read(0, &mut found);
-        assert!(found == expected, "read {round}: {keep} bytes from {at}+{skip} to {to}");
-    }
-}
-
-/// One read by endpoint 0 from endpoint 1; false if the fabric finds it impossible.
-fn read<F: Fabric>(ends: &mut [F], remote: Remote, local: &Buffer, token: Token) -> bool {
-    let mut inbox = [Inbox::default(), Inbox::default()];
-    match ends[0].get(Peer(1), remote, local, token) {
-        Get::Done => return true,
-        Get::Impossible => return false,
-        Get::Started => {}
-    }
-    until("a read", || {
-        ends[0].poll(&mut inbox[0]);
-        ends[1].poll(&mut inbox[1]);
-        !inbox[0].got.is_empty()
-    });
-    assert!(inbox[0].got.len() == 1 && inbox[0].got[0].0 == token, "one answer, with its token");
-    assert_ne!(inbox[0].got[0].1, Get::Started);
-    inbox[0].got[0].1 == Get::Done
 }
 
 /// Two threads bounce one frame, each sleeping until it comes: no thread sleeps on after an arrival.

@@ -1,0 +1,340 @@
+//! A simulated network in one process, under a seed: for tests of code that uses fabrics.
+//!
+//! Time is virtual: every poll of any endpoint is one tick. A frame is delayed by a random number of ticks,
+//! so frames of different peers overtake each other, and frames of one pair never do. Links hold few frames
+//! if asked ([`Options::depth`]), so that sends are refused often. They break at random
+//! ([`Options::break_once_in`]) or by order ([`Net::cut`]). Endpoints may live on one thread or on many.
+
+mod options;
+mod state;
+
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use banyan_memory::Buffer;
+
+pub use options::{OneSided, Options};
+use state::{Action, End, Link, News, Pending, State};
+
+use crate::random::Random;
+use crate::{
+    Access, Atomic, Caps, Fabric, Head, Kinds, Peer, Port, Refusal, RegisterError, Remote, Sink, Token,
+    Transfer, Wake,
+};
+
+/// The network: makes endpoints, breaks links, tells what is under way.
+#[derive(Clone)]
+pub struct Net(Arc<Shared>);
+
+impl Net {
+    /// A network of `n` endpoints, `Peer(0)` to `Peer(n - 1)`.
+    pub fn new(n: usize, seed: u64, options: Options) -> Self {
+        assert!(options.depth > 0 && options.batch > 0, "depth and batch are at least 1");
+        let state = State {
+            random: Random::new(seed),
+            tick: 0,
+            links: (0..n * n).map(|_| Link::default()).collect(),
+            ends: (0..n).map(|_| End::default()).collect(),
+            registered: HashMap::new(),
+            keys: 0,
+            sent: 0,
+            options,
+        };
+        Self(Arc::new(Shared { state: Mutex::new(state), news: Condvar::new() }))
+    }
+
+    /// The fabric of endpoint `i`. To be called once for each.
+    pub fn endpoint(&self, i: usize) -> SimFabric {
+        assert!(i < self.0.lock().ends.len(), "no endpoint {i}");
+        SimFabric { me: i, shared: self.0.clone() }
+    }
+
+    /// All endpoints, in order.
+    pub fn endpoints(&self) -> Vec<SimFabric> {
+        let n = self.0.lock().ends.len();
+        (0..n).map(|i| self.endpoint(i)).collect()
+    }
+
+    /// Breaks the link between `a` and `b`: frames under way are lost, both are told by their next poll.
+    pub fn cut(&self, a: usize, b: usize, cause: &str) {
+        self.0.lock().cut(a, b, cause);
+        self.0.wake([a, b].into_iter());
+    }
+
+    /// The process behind endpoint `i` dies: all others are told.
+    pub fn kill(&self, i: usize, cause: &str) {
+        let mut state = self.0.lock();
+        let all = 0..state.ends.len();
+        all.clone().filter(|&j| j != i).for_each(|j| state.cut(i, j, cause));
+        drop(state);
+        self.0.wake(all);
+    }
+
+    /// True if nothing is under way: no frame, no transfer, no report of a broken link.
+    pub fn is_idle(&self) -> bool {
+        let state = self.0.lock();
+        state.links.iter().all(|l| l.flight.is_empty() && l.held.is_empty())
+            && state.ends.iter().all(|e| e.pending.is_empty() && e.lost.is_empty())
+    }
+
+    /// Frames accepted so far.
+    pub fn sent(&self) -> u64 {
+        self.0.lock().sent
+    }
+
+    /// Polls so far.
+    pub fn ticks(&self) -> u64 {
+        self.0.lock().tick
+    }
+}
+
+struct Shared {
+    state: Mutex<State>,
+    news: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poison| poison.into_inner())
+    }
+
+    /// Something has happened: ends the sleep of these endpoints.
+    fn wake(&self, ends: impl Iterator<Item = usize>) {
+        let mut state = self.lock();
+        for i in ends {
+            let end = &mut state.ends[i];
+            if let Some((bell, _)) = end.bell.as_mut().filter(|_| std::mem::take(&mut end.armed)) {
+                // A full socket is readable already.
+                let _ = bell.write(&[1]);
+            }
+        }
+        self.news.notify_all();
+    }
+}
+
+/// One endpoint of a [`Net`].
+pub struct SimFabric {
+    me: usize,
+    shared: Arc<Shared>,
+}
+
+impl SimFabric {
+    fn send(
+        &self,
+        peer: Peer,
+        head: &Head,
+        len: usize,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), Refusal> {
+        let to = peer.0 as usize;
+        self.shared.lock().admit(self.me, to)?;
+        let mut body = vec![0; len];
+        fill(&mut body);
+        self.shared.lock().accept(self.me, to, *head, body);
+        self.shared.wake([self.me, to].into_iter());
+        Ok(())
+    }
+}
+
+impl SimFabric {
+    fn start(&self, peer: Peer, remote: Remote, action: Action, token: Token) -> Transfer {
+        let mut state = self.shared.lock();
+        let (how, len) = match &action {
+            Action::Get(local) => (state.options.get, local.iter().map(Buffer::len).sum()),
+            Action::Put(local) => (state.options.put, local.iter().map(Buffer::len).sum()),
+            Action::Write(bytes) => (state.options.put, bytes.len()),
+            Action::Atomic(_, result) => (state.options.atomics, result.len()),
+        };
+        assert_eq!(remote.len, len as u64, "a transfer takes all of its buffers");
+        let once_in = state.options.refuse_once_in;
+        if state.random.once_in(once_in) {
+            state.ends[self.me].refused = true;
+            return Transfer::Busy;
+        }
+        let how = match how {
+            OneSided::Mixed => OneSided::ENDS[state.random.below(OneSided::ENDS.len())],
+            how => how,
+        };
+        let possible = matches!(how, OneSided::AtOnce | OneSided::Later);
+        let due = state.due() + 1;
+        let pending = Pending { due, token, peer: peer.0 as usize, remote, action, possible };
+        match how {
+            OneSided::Later | OneSided::ImpossibleLater => {
+                state.ends[self.me].pending.push(pending);
+                Transfer::Started
+            }
+            OneSided::AtOnce if state.perform(self.me, &pending).is_some() => Transfer::Done,
+            _ => Transfer::Impossible,
+        }
+    }
+}
+
+/// Delivers a frame as a stream does: the first half of the body is there when the sink is asked for memory.
+fn deliver(sink: &mut impl Sink, peer: Peer, head: &Head, body: &[u8]) {
+    let Some(memory) = sink.place(peer, head, body.len()) else { return sink.frame(peer, head, body) };
+    let half = body.len() / 2;
+    memory.write(0, &body[..half]);
+    if let Some(memory) = sink.place(peer, head, body.len()) {
+        memory.write(half as isize, &body[half..]);
+    }
+    sink.placed(peer, head, body.len());
+}
+
+impl Port for SimFabric {
+    fn caps(&self, _peer: Peer) -> Caps {
+        let state = self.shared.lock();
+        let Options { max_short, max_bcopy, eager, piece, get, put, atomics, .. } = state.options;
+        let host = |how| Kinds::HOST.only_if(how != OneSided::Off);
+        Caps {
+            max_short,
+            max_bcopy,
+            eager,
+            piece: piece.min(max_bcopy),
+            get: host(get),
+            put: host(put),
+            atomics: host(atomics),
+            alpha: 1e-6,
+            beta: 1e-10,
+        }
+    }
+
+    fn send_short(&mut self, peer: Peer, head: &Head, body: &[u8]) -> Result<(), Refusal> {
+        assert!(body.len() <= self.caps(peer).max_short, "{} bytes are not short", body.len());
+        self.send(peer, head, body.len(), &mut |to| to.copy_from_slice(body))
+    }
+
+    fn send_bcopy(
+        &mut self,
+        peer: Peer,
+        head: &Head,
+        len: usize,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), Refusal> {
+        assert!(len <= self.caps(peer).max_bcopy, "{len} bytes are too many for one frame");
+        self.send(peer, head, len, fill)
+    }
+
+    fn register(&mut self, _peer: Peer, memory: &Buffer, access: Access) -> Result<Remote, RegisterError> {
+        let mut state = self.shared.lock();
+        let once_in = state.options.refuse_registration_once_in;
+        if state.random.once_in(once_in) {
+            return Err(RegisterError::NoRoom);
+        }
+        state.keys += 1;
+        let key = state.keys;
+        state.registered.insert(key, (memory.clone(), access));
+        Ok(Remote { addr: memory.address(memory.lo()) as u64, len: memory.len() as u64, key })
+    }
+
+    fn withdraw(&mut self, _peer: Peer, remote: Remote) {
+        self.shared.lock().registered.remove(&remote.key);
+    }
+
+    fn get(&mut self, peer: Peer, remote: Remote, local: &[Buffer], token: Token) -> Transfer {
+        self.start(peer, remote, Action::Get(local.to_vec()), token)
+    }
+
+    fn put(&mut self, peer: Peer, remote: Remote, local: &[Buffer], token: Token) -> Transfer {
+        self.start(peer, remote, Action::Put(local.to_vec()), token)
+    }
+
+    fn atomic(&mut self, peer: Peer, word: Remote, op: Atomic, result: &Buffer, token: Token) -> Transfer {
+        self.start(peer, word, Action::Atomic(op, result.clone()), token)
+    }
+
+    fn recall(&mut self, _peer: Peer, token: Token) {
+        self.shared.lock().ends[self.me].pending.retain(|pending| pending.token != token);
+    }
+}
+
+impl Fabric for SimFabric {
+    fn reaches(&self, peer: Peer) -> bool {
+        (peer.0 as usize) < self.shared.lock().ends.len()
+    }
+
+    fn connect(&mut self, peer: Peer, business_card: &[u8]) -> Result<(), String> {
+        if business_card != peer.0.to_le_bytes() {
+            return Err(format!("the business card {business_card:?} is not that of {peer:?}"));
+        }
+        self.shared.lock().ends[self.me].has_card.insert(peer.0 as usize, true);
+        Ok(())
+    }
+
+    fn wanted(&mut self) -> Option<Peer> {
+        self.shared.lock().ends[self.me].wanted.pop_front().map(|i| Peer(i as u32))
+    }
+
+    fn poll(&mut self, sink: &mut impl Sink) -> usize {
+        let (news, left, asks) = {
+            let mut state = self.shared.lock();
+            let (news, left) = state.advance(self.me);
+            (news, left, (state.tick / 2).is_multiple_of(2))
+        };
+        if left > 0 {
+            let ends = 0..self.shared.lock().ends.len();
+            self.shared.wake(ends);
+        }
+        let events = news.len() + left;
+        for item in news {
+            match item {
+                News::Frame(from, head, body) if asks => deliver(sink, Peer(from as u32), &head, &body),
+                News::Frame(from, head, body) => sink.frame(Peer(from as u32), &head, &body),
+                News::Sent(token) => sink.sent(token),
+                News::Completed(token, outcome) => sink.completed(token, outcome),
+                News::Down(peer, cause) => sink.down(Peer(peer as u32), &cause),
+            }
+        }
+        events
+    }
+
+    fn unsent(&self) -> bool {
+        let state = self.shared.lock();
+        (0..state.ends.len()).any(|to| !state.links[state.at(self.me, to)].held.is_empty())
+    }
+
+    fn arm(&mut self, wake: Wake) {
+        self.shared.lock().ends[self.me].armed = wake == Wake::Descriptor;
+    }
+
+    fn disarm(&mut self) {
+        let mut state = self.shared.lock();
+        let end = &mut state.ends[self.me];
+        end.armed = false;
+        if let Some((_, ear)) = &end.bell {
+            while (&mut &*ear).read(&mut [0; 64]).is_ok_and(|bytes| bytes > 0) {}
+        }
+    }
+
+    fn has_news(&mut self) -> bool {
+        !self.shared.lock().is_quiet(self.me)
+    }
+
+    fn descriptor(&mut self) -> io::Result<OwnedFd> {
+        let mut state = self.shared.lock();
+        let bell = &mut state.ends[self.me].bell;
+        if bell.is_none() {
+            let (bell_end, ear) = UnixStream::pair()?;
+            bell_end.set_nonblocking(true)?;
+            ear.set_nonblocking(true)?;
+            *bell = Some((bell_end, ear));
+        }
+        let Some((_, ear)) = bell else { return Err(io::ErrorKind::NotFound.into()) };
+        Ok(ear.try_clone()?.into())
+    }
+
+    fn sleep(&mut self, deadline: Option<Instant>) {
+        let mut state = self.shared.lock();
+        while state.is_quiet(self.me) {
+            let left = deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                return;
+            }
+            let left = left.min(Duration::from_secs(3600));
+            state = self.shared.news.wait_timeout(state, left).unwrap_or_else(|p| p.into_inner()).0;
+        }
+    }
+}

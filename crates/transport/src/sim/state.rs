@@ -1,0 +1,278 @@
+//! What is under way in a simulated network.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::unix::net::UnixStream;
+
+use banyan_memory::Buffer;
+
+use super::Options;
+use crate::random::Random;
+use crate::{Access, Atomic, Head, Outcome, Refusal, Remote, Token};
+
+pub(super) struct State {
+    pub(super) options: Options,
+    pub(super) random: Random,
+    pub(super) tick: u64,
+    pub(super) links: Vec<Link>,
+    pub(super) ends: Vec<End>,
+    pub(super) registered: HashMap<u64, (Buffer, Access)>,
+    pub(super) keys: u64,
+    pub(super) sent: u64,
+}
+
+/// The frames from one endpoint to another.
+#[derive(Default)]
+pub(super) struct Link {
+    /// Accepted, and not sent yet.
+    pub(super) held: VecDeque<(Head, Vec<u8>)>,
+    pub(super) flight: VecDeque<Flight>,
+    pub(super) last_due: u64,
+    pub(super) state: LinkState,
+}
+
+#[derive(Default, PartialEq, Eq, Clone, Copy)]
+pub(super) enum LinkState {
+    #[default]
+    Whole,
+    /// Broken, and the sending endpoint has not been told yet.
+    Broken,
+    /// Broken, and the sending endpoint has been told.
+    Told,
+}
+
+pub(super) struct Flight {
+    pub(super) due: u64,
+    pub(super) head: Head,
+    pub(super) body: Vec<u8>,
+}
+
+#[derive(Default)]
+pub(super) struct End {
+    /// A send or a transfer was refused since the last poll: a poll may find room.
+    pub(super) refused: bool,
+    pub(super) pending: Vec<Pending>,
+    pub(super) lost: VecDeque<(usize, String)>,
+    pub(super) wanted: VecDeque<usize>,
+    /// What happens rings the bell.
+    pub(super) armed: bool,
+    /// A pair of sockets: a byte written to the first makes the other one readable.
+    pub(super) bell: Option<(UnixStream, UnixStream)>,
+    /// Endpoints by whether their business card is here; those without have been named by `wanted`.
+    pub(super) has_card: HashMap<usize, bool>,
+}
+
+/// A one-sided transfer under way.
+pub(super) struct Pending {
+    pub(super) due: u64,
+    pub(super) token: Token,
+    pub(super) peer: usize,
+    pub(super) remote: Remote,
+    pub(super) action: Action,
+    pub(super) possible: bool,
+}
+
+pub(super) enum Action {
+    Get(Vec<Buffer>),
+    Put(Vec<Buffer>),
+    /// A put whose bytes have left the local memory.
+    Write(Vec<u8>),
+    Atomic(Atomic, Buffer),
+}
+
+/// What one poll hands over.
+pub(super) enum News {
+    Frame(usize, Head, Vec<u8>),
+    Sent(Token),
+    Completed(Token, Outcome),
+    Down(usize, String),
+}
+
+impl State {
+    pub(super) fn at(&self, from: usize, to: usize) -> usize {
+        from * self.ends.len() + to
+    }
+
+    pub(super) fn cut(&mut self, a: usize, b: usize, cause: &str) {
+        for (from, to) in [(a, b), (b, a)] {
+            let at = self.at(from, to);
+            let link = &mut self.links[at];
+            link.flight.clear();
+            link.held.clear();
+            if link.state == LinkState::Whole {
+                link.state = LinkState::Broken;
+                self.ends[from].lost.push_back((to, cause.to_owned()));
+            }
+        }
+    }
+
+    /// Whether `from` may put one more frame on the link to `to` now.
+    pub(super) fn admit(&mut self, from: usize, to: usize) -> Result<(), Refusal> {
+        let at = self.at(from, to);
+        match self.links[at].state {
+            LinkState::Told => return Err(Refusal::Down),
+            LinkState::Broken => return Err(Refusal::Busy),
+            LinkState::Whole => {}
+        }
+        if self.options.business_cards && from != to && !self.has_card(from, to) {
+            return Err(Refusal::Busy);
+        }
+        let under_way = self.links[at].flight.len() + self.links[at].held.len();
+        if under_way >= self.options.depth || self.random.once_in(self.options.refuse_once_in) {
+            self.ends[from].refused = true;
+            return Err(Refusal::Busy);
+        }
+        Ok(())
+    }
+
+    fn has_card(&mut self, from: usize, to: usize) -> bool {
+        let end = &mut self.ends[from];
+        if let Some(&has_card) = end.has_card.get(&to) {
+            return has_card;
+        }
+        end.has_card.insert(to, false);
+        end.wanted.push_back(to);
+        false
+    }
+
+    pub(super) fn accept(&mut self, from: usize, to: usize, head: Head, body: Vec<u8>) {
+        self.sent += 1;
+        if self.random.once_in(self.options.break_once_in) {
+            return self.cut(from, to, "the simulated link broke");
+        }
+        let at = self.at(from, to);
+        if self.options.holds {
+            self.links[at].held.push_back((head, body));
+        } else {
+            self.launch(at, head, body);
+        }
+    }
+
+    fn launch(&mut self, at: usize, head: Head, body: Vec<u8>) {
+        let due = self.due().max(self.links[at].last_due);
+        self.links[at].last_due = due;
+        self.links[at].flight.push_back(Flight { due, head, body });
+    }
+
+    pub(super) fn due(&mut self) -> u64 {
+        self.tick + self.random.below(self.options.max_delay as usize + 1) as u64
+    }
+
+    /// One tick for endpoint `me`: its held frames leave, frames and reads that are due arrive.
+    pub(super) fn advance(&mut self, me: usize) -> (Vec<News>, usize) {
+        self.tick += 1;
+        self.ends[me].refused = false;
+        let left = self.release_held(me);
+        let mut news: Vec<News> =
+            self.ends[me].lost.drain(..).map(|(peer, cause)| News::Down(peer, cause)).collect();
+        for item in &news {
+            let News::Down(peer, _) = item else { continue };
+            let at = self.at(me, *peer);
+            self.links[at].state = LinkState::Told;
+        }
+        self.take_transfers(me, &mut news);
+        self.take_frames(me, &mut news);
+        (news, left)
+    }
+
+    fn release_held(&mut self, me: usize) -> usize {
+        let mut left = 0;
+        for to in 0..self.ends.len() {
+            let at = self.at(me, to);
+            let held = std::mem::take(&mut self.links[at].held);
+            left += held.len();
+            held.into_iter().for_each(|(head, body)| self.launch(at, head, body));
+        }
+        left
+    }
+
+    fn take_transfers(&mut self, me: usize, news: &mut Vec<News>) {
+        for mut pending in std::mem::take(&mut self.ends[me].pending) {
+            if pending.due > self.tick {
+                self.ends[me].pending.push(pending);
+                continue;
+            }
+            if let Action::Put(local) = &pending.action
+                && self.random.once_in(2)
+            {
+                pending.action = Action::Write(bytes_of(local));
+                news.push(News::Sent(pending.token));
+                pending.due = self.due() + 1;
+                self.ends[me].pending.push(pending);
+                continue;
+            }
+            let done = pending.possible && self.perform(me, &pending).is_some();
+            let outcome = if done { Outcome::Done } else { Outcome::Impossible };
+            news.push(News::Completed(pending.token, outcome));
+        }
+    }
+
+    fn take_frames(&mut self, me: usize, news: &mut Vec<News>) {
+        let mut froms: Vec<usize> = (0..self.ends.len()).collect();
+        self.random.shuffle(&mut froms);
+        let mut room = self.options.batch;
+        for from in froms {
+            let at = self.at(from, me);
+            while room > 0 && self.links[at].flight.front().is_some_and(|f| f.due <= self.tick) {
+                let Some(Flight { head, body, .. }) = self.links[at].flight.pop_front() else { break };
+                news.push(News::Frame(from, head, body));
+                room -= 1;
+            }
+        }
+    }
+
+    /// Does what a transfer is to do; `None`: it is impossible.
+    pub(super) fn perform(&self, me: usize, pending: &Pending) -> Option<()> {
+        let Pending { peer, remote, action, .. } = pending;
+        let (memory, access) = self.registered.get(&remote.key)?;
+        let whole = self.links[self.at(me, *peer)].state == LinkState::Whole;
+        if !whole || (*access == Access::Read && !matches!(action, Action::Get(_))) {
+            return None;
+        }
+        let offset = remote.addr.checked_sub(memory.address(memory.lo()) as u64)?;
+        if offset.checked_add(remote.len)? > memory.len() as u64 {
+            return None;
+        }
+        let there = memory.slice(memory.lo() + offset as isize, remote.len as usize);
+        match action {
+            Action::Get(local) => {
+                let mut at = 0;
+                for local in local {
+                    local.copy_from(local.lo(), &there, at, local.len());
+                    at += local.len() as isize;
+                }
+            }
+            Action::Put(local) => there.write(0, &bytes_of(local)),
+            Action::Write(bytes) => there.write(0, bytes),
+            Action::Atomic(op, result) => {
+                let mut before = [0; 8];
+                there.read(0, &mut before);
+                there.write(0, &op.apply(u64::from_ne_bytes(before)).to_ne_bytes());
+                result.write(result.lo(), &before);
+            }
+        }
+        Some(())
+    }
+
+    pub(super) fn is_quiet(&self, me: usize) -> bool {
+        let n = self.ends.len();
+        let end = &self.ends[me];
+        !end.refused
+            && end.lost.is_empty()
+            && end.pending.is_empty()
+            && (0..n).all(|i| {
+                self.links[self.at(i, me)].flight.is_empty() && self.links[self.at(me, i)].held.is_empty()
+            })
+    }
+}
+
+/// The bytes of buffers that follow one another.
+pub(super) fn bytes_of(local: &[Buffer]) -> Vec<u8> {
+    let mut bytes = vec![0; local.iter().map(Buffer::len).sum()];
+    let mut rest = &mut bytes[..];
+    for local in local {
+        let (out, after) = rest.split_at_mut(local.len());
+        local.read(local.lo(), out);
+        rest = after;
+    }
+    bytes
+}
