@@ -31,6 +31,6 @@ pub(crate) fn explain(what: &str, ranks: Option<u32>) -> Result<String, Trouble>
         SharedCaps { inline: inline as u64, single_copy, scratch: scratch as u64 }
     });
     // All ranks are on this host, even if they do not share memory.
-    let topology = Topology { ranks, one_node: by_shm, cores, per_node: ranks, shared };
+    let topology = Topology { ranks, nodes: if by_shm { 1 } else { ranks }, cores, per_node: ranks, shared };
     Ok(tuning.explain(kind, bytes, &topology).to_string())
 }

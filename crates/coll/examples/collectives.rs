@@ -168,7 +168,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let double = TypeArc::Predefined(Datatype::builtin(0x214).ok_or("there is no MPI_DOUBLE")?);
     let topology = |arena: &Arena| Topology {
         ranks: 2,
-        one_node: true,
+        nodes: 1,
         cores: 2,
         per_node: 2,
         shared: Some(SharedCaps { inline: arena.inline_bytes() as u64, single_copy: false, scratch: 0 }),

@@ -1,7 +1,7 @@
 //! [`Algorithm`], a row of the list of algorithms: what it does, what it needs, what it costs.
 
 use crate::algorithms as a;
-use crate::{Chunks, Kind, Round, Shape};
+use crate::{Chunks, Kind, Round, Shape, Stage};
 
 /// What an algorithm needs besides messages.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -33,6 +33,8 @@ pub struct Algorithm {
     pub needs: Needs,
     /// The algorithm changes the order of operands, so the operation must commute.
     pub reorders: bool,
+    /// The stages of a composition, whose schedule they are; empty where the functions below make it.
+    pub stages: &'static [Stage],
     /// Sequence numbers of the shared buffers that one collective uses up (0: it does not touch them).
     pub phases: fn(&Shape) -> u32,
     /// Chunks that go through the shared scratch one after the other; each has an equal share of the phases.
@@ -121,14 +123,31 @@ pub struct Cost {
     pub got_bytes: f64,
 }
 
+impl Cost {
+    /// Nothing.
+    pub const ZERO: Cost = Cost {
+        steps: 0.0,
+        extra: 0.0,
+        bytes: 0.0,
+        reduced: 0.0,
+        copied: 0.0,
+        transfers: 0.0,
+        waits: 0.0,
+        gets: 0.0,
+        got_bytes: 0.0,
+    };
+}
+
 /// Every algorithm there is. The first of each kind needs nothing but messages and keeps the order of operands, so it
 /// does for every case.
 pub const ALL: &[&Algorithm] = &[
     &a::barrier::DISSEMINATION,
+    &a::nodes::BARRIER,
     &a::cico::BARRIER,
     &a::bcast::BINOMIAL,
     &a::bcast::SCATTER_RING,
     &a::bcast::CHAIN,
+    &a::nodes::BCAST,
     &a::cico::BCAST,
     &a::cico::BCAST_SINGLE_COPY,
     &a::scratch::BCAST,
@@ -165,6 +184,7 @@ pub const ALL: &[&Algorithm] = &[
     &a::sub_buffers::ALLTOALLW,
     &a::reduce::BINOMIAL,
     &a::reduce::RABENSEIFNER,
+    &a::nodes::REDUCE,
     &a::cico::REDUCE,
     &a::cico::REDUCE_SINGLE_COPY,
     &a::scratch::REDUCE,
@@ -172,6 +192,8 @@ pub const ALL: &[&Algorithm] = &[
     &a::allreduce::DOUBLING,
     &a::allreduce::RABENSEIFNER,
     &a::allreduce::RING,
+    &a::nodes::ALLREDUCE,
+    &a::nodes::ALLREDUCE_RING,
     &a::cico::ALLREDUCE,
     &a::cico::ALLREDUCE_SINGLE_COPY,
     &a::scratch::ALLREDUCE,

@@ -12,14 +12,15 @@ use crate::sections::Sections;
 use crate::signature::{CallLists, Description, Key, lasts};
 use crate::view::View;
 use crate::{
-    Algorithm, Call, Chunks, Execution, Fault, Kind, Lists, Operand, SharedBuffers, Signature, Topology,
-    Tuning, between,
+    Algorithm, Call, Chunks, Execution, Fault, Kind, Lists, Nodes, Operand, SharedBuffers, Signature,
+    Topology, Tuning, between,
 };
 
 /// What a communicator keeps between its collectives: one per communicator and rank.
 #[derive(Debug)]
 pub struct PlanCache {
     topology: Topology,
+    nodes: Option<Arc<Nodes>>,
     /// As in [`Shape`](crate::Shape).
     split: u32,
     epoch: EpochState,
@@ -76,13 +77,19 @@ impl PlanCache {
     pub fn new(rank: u32, topology: Topology) -> PlanCache {
         let (ranks, ledger) = (topology.ranks, Ledger::new(rank));
         let epoch = EpochState { rank, ranks, seq: 1, floor: 0, sections: Sections::default(), ledger };
-        PlanCache { topology, split: 0, epoch, plans: vec![], idle: vec![] }
+        PlanCache { topology, nodes: None, split: 0, epoch, plans: vec![], idle: vec![] }
     }
 
     /// The same for an intercommunicator: its ranks are those of both groups, with the `split` ranks of the one whose
     /// first rank is the lower process before the others. They need no shared buffers.
     pub fn between(rank: u32, topology: Topology, split: u32) -> PlanCache {
         PlanCache { split, ..PlanCache::new(rank, Topology { shared: None, ..topology }) }
+    }
+
+    /// The same, where it is known that the ranks are on these nodes. All members must say so, or none.
+    pub fn on(self, nodes: &Nodes) -> PlanCache {
+        let nodes = self.topology.has_levels().then(|| Arc::new(nodes.clone()));
+        PlanCache { nodes, ..self }
     }
 
     /// What all ranks know.
@@ -178,6 +185,7 @@ fn prepare(
     let mut plan = described.and_then(|(key, lists)| plans.find(key, lists).cloned());
     if plan.as_ref().is_none_or(|plan| plan.compiled.is_none()) {
         execution.0.bind(&call, plans.epoch.rank, plans.split, &plans.topology);
+        execution.0.shape.nodes = plans.nodes.clone();
         if let (None, Some((key, _)), None) = (&plan, described, &execution.0.refused) {
             plan = Some(plans.work_out(key, &call, &execution.0, tuning));
         }
@@ -276,8 +284,8 @@ impl PlanCache {
             _ => between(kind).expect("there are no scans between groups"),
         };
         state.algorithm = algorithm;
-        state.rounds = (algorithm.rounds)(&state.shape);
-        let (temp, ty) = ((algorithm.temp)(&state.shape), state.op.as_ref().map(|(_, ty)| ty));
+        state.rounds = algorithm.rounds(&state.shape);
+        let (temp, ty) = (algorithm.temp(&state.shape), state.op.as_ref().map(|(_, ty)| ty));
         if temp > 0 {
             state.views[2] = View::private(temp, ty, &mut state.work.spare);
         }

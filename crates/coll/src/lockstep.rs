@@ -143,13 +143,13 @@ impl<M: Machine> Lockstep<'_, M> {
         }
         let (op, here) = (state.op, &self.ops[state.op]);
         let shape = &here.shapes[rank as usize];
-        if state.next == (here.algorithm.rounds)(shape) {
+        if state.next == here.algorithm.rounds(shape) {
             (state.op, state.next) = (op + 1, 0);
             self.machine.end(op, rank)?;
             return Ok(true);
         }
         state.round.begin(state.next);
-        (here.algorithm.round)(shape, state.next, &mut state.round);
+        here.algorithm.round(shape, state.next, &mut state.round);
         state.next += 1;
         state.left = state.round.steps.len();
         state.open.clear();

@@ -111,7 +111,7 @@ mod tests {
         let said = |text: &str| Overrides::parse(text).unwrap_err().to_string();
         assert_eq!(
             said("bcast=tree"),
-            "bcast has no algorithm \"tree\"; it has: binomial, scatter_ring, chain, cico, single_copy, scratch_pipeline"
+            "bcast has no algorithm \"tree\"; it has: binomial, scatter_ring, chain, nodes, cico, single_copy, scratch_pipeline"
         );
         assert!(said("allredcue=ring").contains("allreduce, reduce_scatter"));
         assert!(said("ring").contains("collective=algorithm"));

@@ -6,9 +6,10 @@
 //! rounds alike, and a rank with nothing to do in a round has an empty one.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::sections::{self, Cut};
-use crate::{Kind, Topology};
+use crate::{Kind, Nodes, Topology};
 
 /// Memory that a schedule names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -428,6 +429,8 @@ pub struct Shape {
     pub commutative: bool,
     /// A node has more ranks than cores.
     pub crowded: bool,
+    /// The ranks node by node, where there are several nodes, and some have several ranks.
+    pub nodes: Option<Arc<Nodes>>,
 }
 
 impl Shape {
@@ -445,6 +448,7 @@ impl Shape {
         cell_bytes: 0,
         commutative: true,
         crowded: false,
+        nodes: None,
     };
 
     /// Fills in what a topology says: sizes of cells and shared scratch, and whether ranks share cores.

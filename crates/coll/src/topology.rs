@@ -1,12 +1,14 @@
-//! [`Topology`]: what all ranks of a communicator know of where they are.
+//! [`Topology`] and [`Nodes`]: what all ranks of a communicator know of where they are.
+
+use std::collections::HashMap;
 
 /// What is known of a communicator's ranks. All of them must have the same.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Topology {
     /// How many they are.
     pub ranks: u32,
-    /// They are all on one node.
-    pub one_node: bool,
+    /// On how many nodes they are.
+    pub nodes: u32,
     /// The fewest cores that the ranks on a node have between them.
     pub cores: u32,
     /// The most ranks on one node.
@@ -27,10 +29,71 @@ pub struct SharedCaps {
 }
 
 impl Topology {
-    /// Of `ranks` ranks on one node of `cores` cores with CICO buffers about as the runtime makes them, or on nodes of
-    /// their own: what models and tests assume.
-    pub fn supposed(ranks: u32, one_node: bool, cores: u32) -> Topology {
+    /// The topology that models and tests assume: `ranks` ranks on one node of `cores` cores, with CICO buffers about as the
+    /// runtime makes them, or each on a node of its own.
+    pub fn assumed(ranks: u32, one_node: bool, cores: u32) -> Topology {
         let shared = one_node.then_some(SharedCaps { inline: 4096, single_copy: true, scratch: 32 << 20 });
-        Topology { ranks, one_node, cores, per_node: if one_node { ranks } else { 1 }, shared }
+        let (nodes, per_node) = if one_node { (1, ranks) } else { (ranks, 1) };
+        Topology { ranks, nodes, cores, per_node, shared }
+    }
+
+    /// True if all ranks are on one node.
+    pub fn one_node(&self) -> bool {
+        self.nodes == 1
+    }
+
+    /// True if there are several nodes, and one of them has several ranks.
+    pub(crate) fn has_levels(&self) -> bool {
+        self.nodes > 1 && self.per_node > 1
+    }
+}
+
+/// The ranks of a communicator, node by node. All ranks know it alike.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Nodes {
+    /// By rank, the place of its node in `members`.
+    node: Vec<u32>,
+    /// The ranks of each node in their order; nodes are in the order of their first ranks.
+    members: Vec<Vec<u32>>,
+}
+
+impl Nodes {
+    /// From the node that each rank is on; nodes may have any numbers.
+    pub fn new(of_rank: impl IntoIterator<Item = u32>) -> Nodes {
+        let (mut node, mut members, mut known) = (vec![], Vec::<Vec<u32>>::new(), HashMap::new());
+        for (rank, number) in (0..).zip(of_rank) {
+            let place = *known.entry(number).or_insert(members.len());
+            if place == members.len() {
+                members.push(vec![]);
+            }
+            members[place].push(rank);
+            node.push(place as u32);
+        }
+        Nodes { node, members }
+    }
+
+    /// How many nodes there are.
+    pub fn number(&self) -> u32 {
+        self.members.len() as u32
+    }
+
+    /// The ranks of the node that has most.
+    pub fn largest(&self) -> u32 {
+        self.members.iter().map(|ranks| ranks.len() as u32).max().unwrap_or(0)
+    }
+
+    /// The node of a rank, counted in the order of first ranks.
+    pub(crate) fn of(&self, rank: u32) -> u32 {
+        self.node[rank as usize]
+    }
+
+    /// The ranks of a node.
+    pub(crate) fn ranks(&self, node: u32) -> &[u32] {
+        &self.members[node as usize]
+    }
+
+    /// The leader of a node: the `root`, if that is there, else the first rank.
+    pub(crate) fn leader(&self, node: u32, root: u32) -> u32 {
+        if self.of(root) == node { root } else { self.members[node as usize][0] }
     }
 }

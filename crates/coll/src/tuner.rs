@@ -58,9 +58,9 @@ impl Default for Model {
 }
 
 impl Model {
-    /// Latency, handling, and seconds per byte of a message between the ranks of a communicator.
-    pub(crate) fn link(&self, topology: &Topology) -> (f64, f64, f64) {
-        match topology.one_node {
+    /// Latency, handling, and seconds per byte of a message within a node, or between nodes.
+    pub(crate) fn link(&self, near: bool) -> (f64, f64, f64) {
+        match near {
             true => (self.near_alpha, self.near_overhead, self.near_beta),
             false => (self.alpha, self.overhead, self.beta),
         }
@@ -74,7 +74,7 @@ impl Model {
     /// Seconds that a cost takes on a communicator, if `all` ranks work as much as the slowest, or else next to nothing
     /// beside it.
     fn time_of(&self, cost: &Cost, topology: &Topology, all: bool) -> f64 {
-        let (alpha, overhead, beta) = self.link(topology);
+        let (alpha, overhead, beta) = self.link(topology.one_node());
         // More ranks than cores take turns on a core: at each wait, and with work that all ranks have.
         let crowd = (f64::from(topology.per_node) / f64::from(topology.cores.max(1))).max(1.0);
         let turns = if crowd > 1.0 { cost.waits * crowd * self.turn } else { 0.0 };
@@ -126,8 +126,12 @@ impl Tuning {
     /// Seconds that an algorithm takes by the model. On the shared scratch data and the word that announces them are in
     /// different cache lines, which costs `APART`. Data that no cache holds come from memory in any algorithm, which
     /// makes no difference to a choice.
-    fn predict(&self, row: &Algorithm, case: &Case, topology: &Topology) -> f64 {
+    pub(crate) fn predict(&self, row: &Algorithm, case: &Case, topology: &Topology) -> f64 {
         const APART: f64 = 0.05e-6;
+        if !row.stages.is_empty() {
+            let parts = row.parts(case, topology);
+            return parts.map(|(row, case, topology)| self.predict(row, &case, &topology)).sum();
+        }
         let apart = if row.needs == Needs::SharedScratch { APART } else { 0.0 };
         let rooted = matches!(row.kind, Kind::Gather | Kind::Gatherv | Kind::Scatter | Kind::Scatterv);
         let cell_bytes = topology.shared.map_or(0.0, |shared| shared.inline as f64);
@@ -187,6 +191,9 @@ fn unfit(row: &Algorithm, case: Option<Case>, commutative: bool, topology: &Topo
     if row.reorders && !commutative {
         return Some("the operation does not commute".into());
     }
+    if !row.stages.is_empty() && !topology.has_levels() {
+        return Some("all ranks are on one node, or each on its own".into());
+    }
     let shared = match (row.needs, topology.shared) {
         (Needs::Messages, _) => return None,
         (_, None) => return Some("the ranks have no shared buffers".into()),
@@ -243,9 +250,9 @@ pub struct Explanation {
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Topology { ranks, one_node, cores, per_node, .. } = self.topology;
+        let Topology { ranks, nodes, cores, per_node, .. } = self.topology;
         let location = match () {
-            () if one_node => "on one node",
+            () if nodes == 1 => "on one node",
             () if per_node >= ranks => "on one node, without shared memory",
             () => "across nodes",
         };
@@ -316,7 +323,7 @@ mod tests {
         for (kind, name) in Kind::ALL {
             for ranks in [1, 2, 3, 5, 8, 16, 17, 64, 127, 128, 129, 100_000] {
                 for (one_node, cores) in [(true, 2), (true, 128), (false, 1)] {
-                    let topology = Topology::supposed(ranks, one_node, cores);
+                    let topology = Topology::assumed(ranks, one_node, cores);
                     let mut before = 0.0;
                     for bytes in (0..30).map(|i| 1u64 << i) {
                         let case = Some(Case::plain(bytes as f64, ranks));
@@ -344,7 +351,7 @@ mod tests {
         let mut wrong = vec![];
         for ((kind, name), ranks) in Kind::ALL.into_iter().flat_map(|row| (2..=64).map(move |n| (row, n))) {
             for (one_node, cores) in [(true, 2), (true, 16), (true, 128), (false, 1)] {
-                let topology = Topology::supposed(ranks, one_node, cores);
+                let topology = Topology::assumed(ranks, one_node, cores);
                 let time = |bytes| {
                     let Candidate { algorithm, time, .. } =
                         tuning.explain(kind, bytes, &topology).candidates[0];
@@ -367,7 +374,7 @@ mod tests {
 
     #[test]
     fn a_barrier_has_no_size() {
-        let topology = Topology::supposed(8, true, 8);
+        let topology = Topology::assumed(8, true, 8);
         let explained = Tuning::default().explain(Kind::Barrier, 1 << 20, &topology);
         assert_eq!((explained.bytes, explained.chosen.name), (0, "cico"));
     }
@@ -378,7 +385,7 @@ mod tests {
         for (kind, name) in Kind::ALL {
             for bytes in [0, 8, 4096, 1 << 20] {
                 let time = |ranks| {
-                    tuning.explain(kind, bytes, &Topology::supposed(ranks, false, 1)).candidates[0].time
+                    tuning.explain(kind, bytes, &Topology::assumed(ranks, false, 1)).candidates[0].time
                 };
                 for ranks in 2..300 {
                     let (now, next) = (time(ranks), time(ranks + 1));
@@ -392,12 +399,12 @@ mod tests {
     fn small_and_large_get_what_suits_them() {
         let tuning = Tuning::default();
         let chosen = |kind, bytes, topology: &Topology| tuning.explain(kind, bytes, topology).chosen.name;
-        let far = Topology::supposed(16, false, 1);
+        let far = Topology::assumed(16, false, 1);
         assert_eq!(chosen(Kind::Allreduce, 8, &far), "doubling");
         assert_ne!(chosen(Kind::Allreduce, 1 << 24, &far), "doubling");
         assert_eq!(chosen(Kind::Bcast, 8, &far), "binomial");
         assert_ne!(chosen(Kind::Bcast, 1 << 24, &far), "binomial");
-        let near = Topology::supposed(8, true, 8);
+        let near = Topology::assumed(8, true, 8);
         assert_eq!(chosen(Kind::Allreduce, 8, &near), "cico");
         assert_eq!(chosen(Kind::Barrier, 0, &near), "cico");
         assert_ne!(chosen(Kind::Allreduce, 1 << 20, &near), "cico");
@@ -407,7 +414,7 @@ mod tests {
     fn the_user_has_the_last_word_where_that_is_possible() {
         let overrides = Overrides::parse("allreduce=ring,bcast=cico").unwrap();
         let tuning = Tuning { overrides, ..Tuning::default() };
-        let far = Topology::supposed(8, false, 1);
+        let far = Topology::assumed(8, false, 1);
         let explained = tuning.explain(Kind::Allreduce, 8, &far);
         assert_eq!(
             (explained.chosen.name, explained.reason.as_str()),
@@ -423,7 +430,7 @@ mod tests {
     #[test]
     fn explanations_read_well() {
         let text =
-            Tuning::default().explain(Kind::Allreduce, 65536, &Topology::supposed(8, true, 2)).to_string();
+            Tuning::default().explain(Kind::Allreduce, 65536, &Topology::assumed(8, true, 2)).to_string();
         assert!(
             text.starts_with("allreduce of 65536 bytes on 8 ranks on one node, 8 ranks on 2 cores\n"),
             "{text}"

@@ -6,8 +6,8 @@ mod world;
 use std::sync::Arc;
 
 use banyan_coll::{
-    Algorithm, Attempt, Call, Fault, Kind, Needs, Op, Operand, Overrides, PlanCache, SharedCaps, Topology,
-    Tuning, UserOp, begin, start,
+    Algorithm, Attempt, Call, Fault, Kind, Needs, Nodes, Op, Operand, Overrides, PlanCache, SharedCaps,
+    Topology, Tuning, UserOp, begin, start,
 };
 use banyan_datatype::op::Builtin;
 use banyan_datatype::{Data, Datatype};
@@ -409,7 +409,7 @@ fn topology(ranks: u32, (inline, scratch): (usize, usize), crowded: bool) -> Top
     });
     Topology {
         ranks,
-        one_node: shared.is_some(),
+        nodes: if shared.is_some() { 1 } else { ranks },
         cores: if crowded { 1 } else { 64 },
         per_node: ranks,
         shared,
@@ -438,7 +438,16 @@ fn try_out(algorithm: Option<&Algorithm>, trial: Trial) {
     let topology = topology(trial.ranks, (inline, scratch), !trial.seed.is_multiple_of(3));
     let mut net = Net::new(trial.ranks, trial.seed, inline, true);
     net.scratch = HeapBuffer::zeroed(scratch);
-    let mut plans: Vec<PlanCache> = (0..trial.ranks).map(|rank| PlanCache::new(rank, topology)).collect();
+    // Compositions need nodes of several ranks.
+    let composed = algorithm.is_some_and(|row| !row.stages.is_empty());
+    let of_rank = |rank: u32| (u64::from(rank) * 7 + trial.seed) as u32 % if composed { 3 } else { 1 };
+    let nodes = Nodes::new((0..trial.ranks).map(of_rank));
+    let topology = match composed {
+        true => Topology { nodes: nodes.number(), per_node: nodes.largest(), cores: 64, ..topology },
+        false => topology,
+    };
+    let mut plans: Vec<PlanCache> =
+        (0..trial.ranks).map(|rank| PlanCache::new(rank, topology).on(&nodes)).collect();
     let times = if has_shared { 4 } else { 2 };
     // Each trial twice, so that the second call uses the compiled plan that the first one left.
     let trials: Vec<Trial> = (0..times)
@@ -493,6 +502,7 @@ fn try_out(algorithm: Option<&Algorithm>, trial: Trial) {
         && trial.pairs * 16 * blocks <= INLINE as u64
         && over[0][0].is_none()
         && (row.needs != Needs::SharedScratch || trial.operation == Operation::Sum)
+        && (!composed || (nodes.number() > 1 && nodes.largest() > 1))
     {
         assert_eq!(executions[0][0].algorithm(), row, "{about}");
     }

@@ -17,7 +17,13 @@ fn bytes(len: u64) -> Operand {
 }
 
 fn plans(ranks: u32, shared: Option<SharedCaps>) -> Vec<PlanCache> {
-    let topology = Topology { ranks, one_node: shared.is_some(), cores: 8, per_node: ranks, shared };
+    let topology = Topology {
+        ranks,
+        nodes: if shared.is_some() { 1 } else { ranks },
+        cores: 8,
+        per_node: ranks,
+        shared,
+    };
     (0..ranks).map(|rank| PlanCache::new(rank, topology)).collect()
 }
 

@@ -176,7 +176,8 @@ fn run(row: Option<&Algorithm>, trial: &Trial) -> Vec<Result<(), Fault>> {
     let scratch = 1 << 14;
     let shared = has_shared.then_some(SharedCaps { inline: INLINE as u64, single_copy: true, scratch });
     let cores = if seed.is_multiple_of(3) { 1 } else { 64 };
-    let topology = Topology { ranks, one_node: has_shared, cores, per_node: ranks, shared };
+    let topology =
+        Topology { ranks, nodes: if has_shared { 1 } else { ranks }, cores, per_node: ranks, shared };
     let mut net = Net::new(ranks, seed, if has_shared { INLINE } else { 0 }, true);
     (net.scratch, net.differ) = (HeapBuffer::zeroed(scratch as usize), true);
     let mut plans: Vec<PlanCache> = (0..ranks).map(|rank| PlanCache::new(rank, topology)).collect();

@@ -39,7 +39,7 @@ fn the_largest_and_where_it_is() {
     for row in ALL.iter().filter(|row| row.kind.reduces()) {
         for ranks in [1, 2, 3, 4, 6] {
             let shared = Some(SharedCaps { inline: 1024, single_copy: true, scratch: 0 });
-            let topology = Topology { ranks, one_node: true, cores: 8, per_node: ranks, shared };
+            let topology = Topology { ranks, nodes: 1, cores: 8, per_node: ranks, shared };
             let overrides = Overrides::parse(&format!("{row:?}")).unwrap();
             let tuning = Tuning { overrides, ..Tuning::default() };
             let mut net = Net::new(ranks, 7, 1024, true);

@@ -65,6 +65,7 @@ fn check_all(algorithms: impl Iterator<Item = &'static Algorithm>) {
                         cells: [2, 16][(i / 2 + j) % 2],
                         cell_bytes: cell_bytes(algorithm, ranks, (i + 2 * j) as u64 % 4),
                         crowded: (i + j / 2 + odd) % 3 == 0,
+                        nodes: 0,
                     };
                     trials += 1;
                     if let Err(what) = check(algorithm, &trial) {
@@ -79,14 +80,54 @@ fn check_all(algorithms: impl Iterator<Item = &'static Algorithm>) {
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), shown.join("\n"));
 }
 
+/// Each composition on every number of ranks, dealt out over nodes at random.
+#[test]
+fn compositions_are_right_on_uneven_nodes() {
+    let mut wrong = vec![];
+    for algorithm in ALL.iter().filter(|row| !row.stages.is_empty()) {
+        for ranks in 1..=64 {
+            for nodes in [2, 3, 7, 16] {
+                for (i, len) in odd_sizes(algorithm, ranks).into_iter().enumerate() {
+                    for root in some_roots(algorithm, ranks) {
+                        let trial = Trial {
+                            ranks,
+                            root,
+                            len,
+                            unit: [1, 20_000][i % 2],
+                            in_place: (i + nodes as usize) % 2 == 1,
+                            even: true,
+                            commutative: true,
+                            seed: u64::from(root),
+                            scratch: 0,
+                            cells: 2,
+                            cell_bytes: 0,
+                            crowded: false,
+                            nodes,
+                        };
+                        if trial.nodes().is_none() {
+                            continue;
+                        }
+                        wrong.extend(
+                            check(algorithm, &trial)
+                                .err()
+                                .map(|why| format!("{algorithm:?}, {trial:?}: {why}")),
+                        );
+                    }
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} wrong, first {}", wrong.len(), wrong[0]);
+}
+
 #[test]
 fn algorithms_that_move_data_are_right() {
-    check_all(ALL.iter().copied().filter(|row| !row.kind.reduces()));
+    check_all(ALL.iter().copied().filter(|row| row.stages.is_empty()).filter(|row| !row.kind.reduces()));
 }
 
 #[test]
 fn algorithms_that_reduce_are_right() {
-    check_all(ALL.iter().copied().filter(|row| row.kind.reduces()));
+    check_all(ALL.iter().copied().filter(|row| row.stages.is_empty()).filter(|row| row.kind.reduces()));
 }
 
 #[test]
@@ -108,6 +149,7 @@ fn larger_rank_counts_are_no_different() {
                 cells: 16,
                 cell_bytes: cell_bytes(algorithm, ranks, u64::from(ranks) % 2),
                 crowded: ranks == 200,
+                nodes: 0,
             };
             assert_eq!(check(algorithm, &trial), Ok(()), "{algorithm:?}, {trial:?}");
         }
@@ -138,6 +180,7 @@ fn algorithms_between_groups_are_right() {
                         cells: 2,
                         cell_bytes: 0,
                         crowded: false,
+                        nodes: 0,
                     };
                     trials += 1;
                     if let Err(what) = check_between(algorithm, &trial, split) {
@@ -172,6 +215,7 @@ fn error_of(right: &str, in_place: bool, change: impl FnOnce(&mut Algorithm)) ->
         cells: 2,
         cell_bytes: 8 * 6,
         crowded: false,
+        nodes: 0,
     };
     let right = row(right);
     check(right, &trial).unwrap();
@@ -448,6 +492,7 @@ fn reading_blocks_on_the_scratch_without_awaiting_them_is_found() {
         cells: 16,
         cell_bytes: cell_bytes(row(NAME), 3, 1),
         crowded: true,
+        nodes: 0,
     };
     check(row(NAME), &trial).unwrap();
     let round = |shape: &Shape, index, round: &mut Round| {

@@ -126,6 +126,14 @@ pub struct NodeRun {
     pub node: u32,
 }
 
+impl NodeRun {
+    /// The host that a rank lives on.
+    pub fn of(runs: &[NodeRun], rank: u32) -> u32 {
+        let after = runs.partition_point(|run| run.first <= rank);
+        after.checked_sub(1).map_or(0, |at| runs[at].node)
+    }
+}
+
 impl Job {
     /// A job of one process that no launcher started: rank 0 of 1.
     pub fn singleton(cores: u32) -> Job {
@@ -158,8 +166,7 @@ impl Job {
 
     /// The host that `rank` lives on.
     pub fn node_of(&self, rank: u32) -> u32 {
-        let after = self.nodes.partition_point(|run| run.first <= rank);
-        after.checked_sub(1).map_or(0, |at| self.nodes[at].node)
+        NodeRun::of(&self.nodes, rank)
     }
 
     /// True if the job meets the conditions that the rest of the library relies on; otherwise the frame is refused.

@@ -104,8 +104,7 @@ fn job_info(job: &Job, launched: bool) -> JobInfo {
     JobInfo {
         rank: job.rank,
         size: job.size,
-        node: job.node_of(job.rank),
-        one_node: job.local_size == job.size,
+        nodes: job.nodes.clone(),
         cores: job.cores,
         single_copy: job.single_copy,
         appnum: launched.then_some(job.appnum),

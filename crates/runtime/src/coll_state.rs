@@ -219,11 +219,12 @@ impl CollState {
     fn new_sequence(&self, engine: &Engine) -> CollSequence {
         let shared = self.shared.get_or_init(|| self.join_arena(engine));
         let (ranks, job) = (self.group.size(), self.rt.job_info());
+        let nodes = coll::Nodes::new(self.group.peers().map(|peer| job.node_of(peer.0)));
         let topology = coll::Topology {
             ranks,
-            one_node: job.one_node,
+            nodes: nodes.number(),
             cores: job.cores,
-            per_node: ranks,
+            per_node: nodes.largest(),
             shared: shared.as_ref().map(|shared| coll::SharedCaps {
                 inline: shared.arena.inline_bytes() as u64,
                 single_copy: shared.single_copy,
@@ -232,24 +233,25 @@ impl CollState {
         };
         let rank = self.group.rank().unwrap_or(0);
         let plans = match self.split {
-            0 => PlanCache::new(rank, topology),
+            0 => PlanCache::new(rank, topology).on(&nodes),
             split => PlanCache::between(rank, topology, split),
         };
         CollSequence { ctx: self.ctx, plans }
     }
 
+    /// True if there are several ranks, of one group, and all of them are on this process's node.
+    fn is_on_one_node(&self) -> bool {
+        let (job, mut peers) = (self.rt.job_info(), self.group.peers());
+        let here = job.node_of(job.rank);
+        self.split == 0 && self.group.size() > 1 && peers.all(|peer| job.node_of(peer.0) == here)
+    }
+
     /// The communicator's CICO buffers in shared memory, if its ranks share some and there is room.
     fn join_arena(&self, engine: &Engine) -> Option<CommBuffers> {
-        let ranks = self.group.size();
-        let shm = engine
-            .ports
-            .shm
-            .as_ref()
-            .filter(|_| self.split == 0 && ranks > 1 && self.rt.job_info().one_node)?;
-        let offset = shm.arena_join(self.ctx, ranks)?;
-        // On one host the local index of a process is its rank in MPI_COMM_WORLD.
-        let peers: Vec<u32> = self.group.peers().map(|peer| peer.0).collect();
-        let arena = shm.arena(offset, self.group.rank()?, ranks, &peers);
+        let shm = engine.ports.shm.as_ref().filter(|_| self.is_on_one_node())?;
+        let offset = shm.arena_join(self.ctx, self.group.size())?;
+        let local = self.group.peers().map(|peer| shm.local_index(peer)).collect::<Option<Vec<u32>>>()?;
+        let arena = shm.arena(offset, self.group.rank()?, self.group.size(), &local);
         Some(CommBuffers { arena, single_copy: self.rt.job_info().single_copy })
     }
 
@@ -303,7 +305,7 @@ impl Drop for CollState {
     fn drop(&mut self) {
         // A rank that was told "no room" has joined, too, and must leave.
         let joined = self.shared.take().is_some();
-        let joined = joined && self.split == 0;
+        let joined = joined && self.is_on_one_node();
         let (arena_ranks, sequence) = (joined.then(|| self.group.size()), self.sequence.take());
         self.rt.retire(Retired { ctx: self.ctx, arena_ranks, sequence });
     }

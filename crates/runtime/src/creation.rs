@@ -8,7 +8,6 @@ use banyan_p2p::{Mode, RecvArgs, ReqId, SendArgs, Started};
 use banyan_transport::Peer;
 
 use crate::cart::Cart;
-use crate::collective::Root;
 use crate::comm::{Comm, Inherited};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -78,7 +77,10 @@ impl Comm {
     /// Splits by the hardware that processes share (MPI_Comm_split_type).
     pub fn split_type(&self, kind: SplitType, key: i32) -> Result<Option<Arc<Comm>>> {
         let color = match kind {
-            SplitType::Shared => self.runtime().job_info().node as i32,
+            SplitType::Shared => {
+                let job = self.runtime().job_info();
+                job.node_of(job.rank) as i32
+            }
             SplitType::Other | SplitType::Undefined => UNDEFINED,
         };
         self.split(color, key)
@@ -174,7 +176,6 @@ impl Comm {
                 self.size() - 1
             ),
         };
-        let root = Root::Rank(leader as i32);
         // The leader tells the others how large the other group is (0: it failed), then who is in it.
         let (word, mut members) = match self.rank() == leader {
             false => (Ok(0), Vec::new()),
@@ -183,13 +184,13 @@ impl Comm {
                 Err(error) => (Err(error), Vec::new()),
             },
         };
-        let length = number(&self.bcast_bytes(&word.as_ref().map_or(0, |n| *n).to_le_bytes(), root)?, 0);
+        let length = number(&self.bcast_bytes(&word.as_ref().map_or(0, |n| *n).to_le_bytes(), leader)?, 0);
         word?;
         if length == 0 {
             bail!(ERR_OTHER, "the leader, rank {leader}, could not reach the other group");
         }
         members.resize(length as usize, 0);
-        let members = self.bcast_bytes(&members, root)?;
+        let members = self.bcast_bytes(&members, leader)?;
         let ctx = number(&members, 0);
         let remote = Group::new(peers_of(&members[8..]), self.me());
         if remote.intersection(self.group()).size() > 0 {

@@ -13,9 +13,7 @@ mod business_cards;
 mod cart;
 mod coll;
 mod coll_state;
-mod collective;
 mod comm;
-mod completion;
 mod creation;
 mod engine;
 mod errcode;
@@ -34,18 +32,16 @@ mod request;
 mod runtime;
 mod slab;
 mod slow;
-mod stateful;
 mod status;
 mod wait;
 
 pub use attr::{Attributes, CopyFn, CopyRule, DeleteFn, Keyvals, Value};
-pub use banyan_coll::{ArgKind, Call, Kind, Lists, Op, Signature, UserOp};
+pub use banyan_coll::{ArgKind, Call, Kind, Lists, Op, Operand, Signature, UserOp};
 pub use banyan_pmi::FD_NAME;
 pub use bsend::{Attached, BSEND_OVERHEAD};
 pub use cart::{Cart, dims_create};
-pub use collective::{Argument, Layout, Root, UserMemory, check_op};
+pub use coll::Root;
 pub use comm::Comm;
-pub use completion::UnderWay;
 pub use creation::SplitType;
 pub use errcode::{ErrorCodes, MAX_ERROR_STRING, error_codes};
 pub use errhandler::Errhandler;
@@ -54,11 +50,10 @@ pub use group::{Comparison, Group};
 pub use info::{Env, Info, MAX_INFO_KEY, MAX_INFO_VALUE};
 pub use message::Message;
 pub use p2p::{Borrowed, Dest, Incoming, Outgoing, SendMode, Source};
-pub use request::{Operation, Request, Started};
+pub use request::{Generalized, Operation, Request, Started, UnderWay};
 pub use runtime::{JobInfo, Runtime, Threads};
 pub use slow::name_calls_by;
-pub use stateful::Generalized;
-pub use status::{ANY_SOURCE, ANY_TAG, Outcome, PROC_NULL, Status, TAG_UB, UNDEFINED};
+pub use status::{ANY_SOURCE, ANY_TAG, Outcome, PROC_NULL, ROOT, Status, TAG_UB, UNDEFINED};
 
 /// Locks what no panic leaves half changed.
 fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {

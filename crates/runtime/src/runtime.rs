@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use banyan_coll::Tuning;
 use banyan_memory::{EngineGuard, EngineLock, Serialized};
 use banyan_p2p as p2p;
-use banyan_pmi::{Client, LastWord};
+use banyan_pmi::{Client, LastWord, NodeRun};
 use banyan_transport::Peer;
 
 use crate::boot::{self, Boot};
@@ -46,10 +46,8 @@ pub struct JobInfo {
     pub appnum: Option<u32>,
     /// Processes that the job may have in all.
     pub universe_size: Option<u32>,
-    /// Number of the host that this process runs on.
-    pub node: u32,
-    /// All processes run on one host.
-    pub one_node: bool,
+    /// Which processes run on which host, as runs of ranks.
+    pub nodes: Vec<NodeRun>,
     /// Cores of this host that the job may use.
     pub cores: u32,
     /// Processes of this host can read each other's memory.
@@ -62,6 +60,13 @@ pub struct JobInfo {
     pub app_size: u32,
     /// Started by our launcher (otherwise: rank 0 of 1).
     pub launched: bool,
+}
+
+impl JobInfo {
+    /// Number of the host that a process runs on, by its rank in MPI_COMM_WORLD.
+    pub fn node_of(&self, rank: u32) -> u32 {
+        NodeRun::of(&self.nodes, rank)
+    }
 }
 
 /// The runtime. Everything that communicates holds one.
@@ -164,7 +169,7 @@ impl Runtime {
             drained.then_some(())
         };
         self.wait_for(self.engine_lock.enter(), ready_to_leave, &slow::all);
-        world.run(world.barrier())?;
+        world.run(world.barrier()?)?;
         self.wait_for(self.engine_lock.enter(), |engine| engine.drained().then_some(()), &slow::all);
         let mut engine = self.engine_lock.enter();
         engine.leave();

@@ -160,6 +160,11 @@ impl Shm {
         registry::free(&self.attachment.segment, offset, ranks);
     }
 
+    /// The local index of a rank of this node; `None` if it is on another one.
+    pub fn local_index(&self, peer: Peer) -> Option<u32> {
+        self.peers.index(peer).map(|index| index as u32)
+    }
+
     /// The arena at `offset`, for rank `me` of a communicator of `ranks`, whose local indices are `peers`.
     pub fn arena(&self, offset: u64, me: u32, ranks: u32, peers: &[u32]) -> Arena {
         assert_eq!(peers.len(), ranks as usize, "one local index per rank");

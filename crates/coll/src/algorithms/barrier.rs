@@ -10,6 +10,7 @@ pub(crate) const DISSEMINATION: Algorithm = Algorithm {
     about: "log2(p) rounds of empty messages (Hensgen, Finkel, Manber 1988)",
     needs: Needs::Messages,
     reorders: false,
+    stages: &[],
     phases: |_| 0,
     chunks: no_chunks,
     temp: no_temp,

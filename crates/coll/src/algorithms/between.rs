@@ -16,6 +16,7 @@ pub(crate) const BCAST: Algorithm = Algorithm {
     about: "binomial tree from the root to all ranks of the other group",
     needs: Needs::Messages,
     reorders: false,
+    stages: &[],
     phases: |_| 0,
     chunks: no_chunks,
     temp: no_temp,

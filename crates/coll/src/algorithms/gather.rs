@@ -9,6 +9,7 @@ pub(crate) const BINOMIAL: Algorithm = Algorithm {
     about: "binomial tree: small blocks, many ranks",
     needs: Needs::Messages,
     reorders: false,
+    stages: &[],
     phases: |_| 0,
     chunks: no_chunks,
     temp: |shape| match shape.relative() {
@@ -32,6 +33,7 @@ pub(crate) const LINEAR: Algorithm = Algorithm {
     about: "every rank sends to the root: large blocks, each moved once",
     needs: Needs::Messages,
     reorders: false,
+    stages: &[],
     phases: |_| 0,
     chunks: no_chunks,
     temp: no_temp,

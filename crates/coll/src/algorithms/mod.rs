@@ -10,6 +10,7 @@ pub(crate) mod between;
 pub(crate) mod cico;
 pub(crate) mod gather;
 pub(crate) mod group;
+pub(crate) mod nodes;
 pub(crate) mod reduce;
 pub(crate) mod reduce_scatter;
 pub(crate) mod scan;

@@ -10,6 +10,7 @@ pub(crate) const BINOMIAL: Algorithm = Algorithm {
     about: "binomial tree: small blocks, many ranks",
     needs: Needs::Messages,
     reorders: false,
+    stages: &[],
     phases: |_| 0,
     chunks: no_chunks,
     temp: |shape| match shape.relative() {
@@ -33,6 +34,7 @@ pub(crate) const LINEAR: Algorithm = Algorithm {
     about: "the root sends to every rank: large blocks, each moved once",
     needs: Needs::Messages,
     reorders: false,
+    stages: &[],
     phases: |_| 0,
     chunks: no_chunks,
     temp: no_temp,

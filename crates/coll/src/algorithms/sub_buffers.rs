@@ -16,6 +16,7 @@ pub(crate) const GATHERV: Algorithm = Algorithm {
     about: "all publish, the root copies, of large blocks first from the shared scratch, then by message: one node",
     needs: Needs::SubBuffers,
     reorders: false,
+    stages: &[],
     phases: |_| 1,
     chunks: |shape| match area(shape) {
         0 => Chunks::NONE,

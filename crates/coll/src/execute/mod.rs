@@ -324,7 +324,7 @@ impl ExecutionState {
         }
         let work = &mut self.work;
         work.round.begin(self.next);
-        (self.algorithm.round)(&self.shape, self.next, &mut work.round);
+        self.algorithm.round(&self.shape, self.next, &mut work.round);
         self.next += 1;
         work.states.clear();
         (work.first, work.left) = (0, work.round.steps.len());

@@ -56,14 +56,14 @@ impl Compiled {
         with: Option<Reduction<TypeArc>>,
         mut piece: impl FnMut(Span) -> Option<Piece>,
     ) -> Option<Compiled> {
-        let rounds = (algorithm.rounds)(shape);
+        let rounds = algorithm.rounds(shape);
         if algorithm.needs == Needs::Messages || shape.ranks > RANKS || rounds > ROUNDS {
             return None;
         }
         let (mut round, mut steps) = (Round::default(), vec![]);
         for index in 0..rounds {
             round.begin(index);
-            (algorithm.round)(shape, index, &mut round);
+            algorithm.round(shape, index, &mut round);
             for step in &round.steps {
                 steps.push(compile(step, shape.unit, &mut piece)?);
             }
@@ -127,6 +127,7 @@ mod tests {
                     cells: 16,
                     cell_bytes: 1 << 16,
                     crowded: false,
+                    nodes: 0,
                 };
                 let shape = shape(row.kind, rank, &trial);
                 Compiled::new(row, &shape, About::default(), None, piece).is_some()

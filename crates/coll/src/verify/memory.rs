@@ -70,7 +70,7 @@ impl RankMemory {
         let mut cells = [
             if in_place.is_some() { vec![] } else { given(send) },
             vec![Value::UNDEFINED; recv.max(in_place.map_or(0, |at| at + send)) as usize],
-            vec![Value::UNDEFINED; (algorithm.temp)(shape) as usize],
+            vec![Value::UNDEFINED; algorithm.temp(shape) as usize],
         ];
         if let Some(at) = in_place {
             cells[1][at as usize..(at + send) as usize].copy_from_slice(&given(send));

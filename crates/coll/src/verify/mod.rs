@@ -13,8 +13,10 @@ mod scratch;
 use self::memory::{RankMemory, Value, extents, mix};
 use self::scratch::SharedScratch;
 use crate::lockstep::{Access, Machine, Operation, lockstep};
+use std::sync::Arc;
+
 use crate::sections::Sections;
-use crate::{Algorithm, Blocks, Buf, Form, Kind, Merge, Needs, Shape, Side, Span, Step, SubBuffer};
+use crate::{Algorithm, Blocks, Buf, Form, Kind, Merge, Needs, Nodes, Shape, Side, Span, Step, SubBuffer};
 
 /// One case to be checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,6 +45,8 @@ pub struct Trial {
     pub cell_bytes: u64,
     /// Whether there are more ranks than cores.
     pub crowded: bool,
+    /// The ranks are on up to so many nodes, dealt out at random; with 0 nothing is known of nodes.
+    pub nodes: u32,
 }
 
 /// Checks one algorithm in one case: alone, or, where it uses shared buffers, several in a row with changing
@@ -83,7 +87,7 @@ fn check_shapes(
     if ops.iter().any(|op| op.shapes.iter().any(|shape| counts(shape) != counts(&op.shapes[0]))) {
         return Err("the ranks count different phases or chunks".into());
     }
-    let rounds = |shape: &Shape| (algorithm.rounds)(shape);
+    let rounds = |shape: &Shape| algorithm.rounds(shape);
     if ops[0].shapes.iter().any(|shape| rounds(shape) != rounds(&ops[0].shapes[0])) {
         return Err("the ranks count different rounds".into());
     }
@@ -133,6 +137,16 @@ pub fn shape(kind: Kind, rank: u32, trial: &Trial) -> Shape {
         cell_bytes,
         commutative,
         crowded,
+        nodes: trial.nodes().map(Arc::new),
+    }
+}
+
+impl Trial {
+    /// Where its ranks are, if that is on several nodes.
+    pub fn nodes(&self) -> Option<Nodes> {
+        let node =
+            |rank: u32| (mix(u64::from(self.nodes), u64::from(rank)) % u64::from(self.nodes.max(1))) as u32;
+        Some(Nodes::new((0..self.ranks).map(node))).filter(|nodes| self.nodes > 0 && nodes.number() > 1)
     }
 }
 

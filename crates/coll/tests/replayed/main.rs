@@ -27,7 +27,7 @@ impl World {
         const INLINE: usize = 1 << 13;
         const SCRATCH: usize = 1 << 16;
         let shared = Some(SharedCaps { inline: INLINE as u64, single_copy: true, scratch: SCRATCH as u64 });
-        let topology = Topology { ranks, one_node: true, cores: 64, per_node: ranks, shared };
+        let topology = Topology { ranks, nodes: 1, cores: 64, per_node: ranks, shared };
         let mut net = Net::new(ranks, u64::from(ranks), INLINE, true);
         net.scratch = HeapBuffer::zeroed(SCRATCH);
         // With many ranks the tuner would choose algorithms of messages, which have no compiled plans to replay.

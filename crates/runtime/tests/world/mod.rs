@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use banyan_datatype::op::Builtin;
-use banyan_datatype::{Data, Datatype, TypeArc};
+use banyan_datatype::{Data, Datatype};
 use banyan_memory::{Buffer, HeapBuffer};
 use banyan_pmi::{Job, NodeRun};
-use banyan_runtime::{Comm, Op, Result, Runtime, Threads};
+use banyan_runtime::{Comm, Op, Operand, Result, Runtime, Threads};
 use banyan_transport::sim::{Net, Options};
 
 /// The job of `rank` among the ranks of `nodes`, whose sizes are given; ranks are numbered node by node.
@@ -35,14 +35,28 @@ pub(crate) fn run(
     options: &Options,
     body: impl Fn(&Arc<Runtime>, &Arc<Comm>) -> Result<()> + Sync,
 ) {
-    println!("nodes {nodes:?}, seed {seed}");
+    run_with(nodes, &[], seed, options, body)
+}
+
+/// As [`run`], with settings of the job.
+pub(crate) fn run_with(
+    nodes: &[u32],
+    settings: &[(&str, &str)],
+    seed: u64,
+    options: &Options,
+    body: impl Fn(&Arc<Runtime>, &Arc<Comm>) -> Result<()> + Sync,
+) {
+    println!("nodes {nodes:?}, {settings:?}, seed {seed}");
+    let settings: Vec<_> =
+        settings.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
     let net = Net::new(nodes.iter().sum::<u32>() as usize, seed, options.clone());
     std::thread::scope(|scope| {
         for (rank, end) in (0..).zip(net.endpoints()) {
-            let body = &body;
+            let (body, settings) = (&body, settings.clone());
             scope.spawn(move || {
-                let rt =
-                    Runtime::open_over(end, &job(rank, nodes), Threads::Multiple, None).expect("a runtime");
+                let _end = EndsAll;
+                let job = Job { settings, ..job(rank, nodes) };
+                let rt = Runtime::open_over(end, &job, Threads::Multiple, None).expect("a runtime");
                 let world = rt.world().expect("a world");
                 body(&rt, &world)
                     .and_then(|()| rt.close(&world))
@@ -50,6 +64,18 @@ pub(crate) fn run(
             });
         }
     });
+}
+
+/// Ends the test when its rank panics: the other ranks would wait for it for ever.
+struct EndsAll;
+
+impl Drop for EndsAll {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("a rank failed, see above");
+            std::process::exit(101);
+        }
+    }
 }
 
 /// Different numbers at each call, and from run to run.
@@ -62,14 +88,10 @@ pub(crate) fn sum() -> Op {
     Op::Builtin(Builtin::from_code(0x21).expect("MPI_SUM"))
 }
 
-/// MPI_INT64_T.
-pub(crate) fn integer() -> TypeArc {
-    Datatype::builtin(0x258).expect("MPI_INT64_T").clone().into()
-}
-
 /// `count` 64-bit integers at `base`.
-pub(crate) fn integers(base: &Buffer, count: u64) -> (Buffer, u64, TypeArc) {
-    (base.clone(), count, integer())
+pub(crate) fn integers(base: &Buffer, count: u64) -> Operand {
+    let ty = Datatype::builtin(0x258).expect("MPI_INT64_T");
+    Operand::Uniform { base: base.clone(), count, ty: ty.clone().into() }
 }
 
 /// Memory with these integers.

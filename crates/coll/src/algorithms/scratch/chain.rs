@@ -10,6 +10,7 @@ pub(crate) const SCAN: Algorithm = Algorithm {
     about: "each rank copies its prefix into shared memory for the next, in pieces: larger vectors on one node",
     needs: Needs::SharedScratch,
     reorders: false,
+    stages: &[],
     phases: |shape| Chain::new(shape, Kind::Scan).phases(),
     chunks: |shape| Chunks::halves(Chain::new(shape, Kind::Scan).chunks),
     temp: no_temp,

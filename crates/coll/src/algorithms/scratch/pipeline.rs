@@ -11,6 +11,7 @@ pub(crate) const BCAST: Algorithm = Algorithm {
     about: "the root copies into shared memory, all others out of it: large messages on one node",
     needs: Needs::SharedScratch,
     reorders: false,
+    stages: &[],
     phases: |shape| Pipeline::new(shape, Kind::Bcast).phases(),
     chunks: |shape| Pipeline::new(shape, Kind::Bcast).scratch_chunks(),
     temp: no_temp,

@@ -12,6 +12,7 @@ pub(crate) const ALLREDUCE: Algorithm = Algorithm {
     about: "all add their parts up in shared memory in turn, then copy the sum: large vectors on one node",
     needs: Needs::SharedScratch,
     reorders: true,
+    stages: &[],
     phases: |shape| vector_chunks(shape) * (shape.ranks + 1),
     chunks: |shape| Chunks::halves(vector_chunks(shape)),
     temp: no_temp,

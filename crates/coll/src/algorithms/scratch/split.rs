@@ -11,6 +11,7 @@ pub(crate) const ALLREDUCE_SPLIT: Algorithm = Algorithm {
     about: "all copy their vectors into shared memory, add up a part, copy the sum: middle-sized vectors on one node",
     needs: Needs::SharedScratch,
     reorders: true,
+    stages: &[],
     phases: |shape| 3 * Split::new(shape, Kind::Allreduce).chunks(),
     chunks: |shape| Chunks::halves(Split::new(shape, Kind::Allreduce).chunks()),
     temp: no_temp,

@@ -1,0 +1,79 @@
+//! Compositions for ranks on several nodes, some of them with several ranks: what goes between nodes goes once for each of
+//! them, by its leader.
+
+use super::{allreduce, barrier, bcast, no_chunks, reduce};
+use crate::stages::{Group, Place, Stage};
+use crate::{Algorithm, Cost, Kind, Needs};
+
+const IN_NODE: Algorithm = Algorithm {
+    kind: Kind::Barrier,
+    name: "nodes",
+    about: "within nodes, among their leaders, within nodes",
+    needs: Needs::Messages,
+    reorders: true,
+    stages: &[],
+    phases: |_| 0,
+    chunks: no_chunks,
+    temp: |_| 0,
+    rounds: |_| 0,
+    round: |_, _, _| {},
+    // The tuner adds up what the stages cost.
+    cost: |_| Cost::ZERO,
+};
+
+const fn stage(row: &'static Algorithm, group: Group, send: Place, recv: Place) -> Stage {
+    Stage { row, group, bind: [send, recv] }
+}
+
+/// Nobody leaves before all ranks of its node know that the leaders, and so all nodes, have met.
+pub(crate) const BARRIER: Algorithm = Algorithm {
+    stages: &[
+        stage(&barrier::DISSEMINATION, Group::Node, Place::Send, Place::Recv),
+        stage(&barrier::DISSEMINATION, Group::Leaders, Place::Send, Place::Recv),
+        stage(&barrier::DISSEMINATION, Group::Node, Place::Send, Place::Recv),
+    ],
+    ..IN_NODE
+};
+
+pub(crate) const BCAST: Algorithm = Algorithm {
+    kind: Kind::Bcast,
+    about: "from the root to the leaders of nodes, then within nodes",
+    reorders: false,
+    stages: &[
+        stage(&bcast::BINOMIAL, Group::Leaders, Place::Send, Place::Recv),
+        stage(&bcast::BINOMIAL, Group::Node, Place::Send, Place::Recv),
+    ],
+    ..IN_NODE
+};
+
+pub(crate) const REDUCE: Algorithm = Algorithm {
+    kind: Kind::Reduce,
+    about: "within nodes, then from their leaders to the root",
+    stages: &[
+        stage(&reduce::BINOMIAL, Group::Node, Place::Send, Place::Held),
+        stage(&reduce::BINOMIAL, Group::Leaders, Place::Held, Place::Recv),
+    ],
+    ..IN_NODE
+};
+
+/// To the leader, doubling among leaders, and back: small and middle-sized vectors.
+pub(crate) const ALLREDUCE: Algorithm = Algorithm {
+    kind: Kind::Allreduce,
+    stages: &[
+        stage(&reduce::BINOMIAL, Group::Node, Place::Send, Place::Recv),
+        stage(&allreduce::DOUBLING, Group::Leaders, Place::Recv, Place::Recv),
+        stage(&bcast::BINOMIAL, Group::Node, Place::Send, Place::Recv),
+    ],
+    ..IN_NODE
+};
+
+pub(crate) const ALLREDUCE_RING: Algorithm = Algorithm {
+    name: "nodes_ring",
+    about: "within nodes, a ring among their leaders, within nodes: large vectors",
+    stages: &[
+        stage(&reduce::BINOMIAL, Group::Node, Place::Send, Place::Recv),
+        stage(&allreduce::RING, Group::Leaders, Place::Recv, Place::Recv),
+        stage(&bcast::BINOMIAL, Group::Node, Place::Send, Place::Recv),
+    ],
+    ..ALLREDUCE
+};
