@@ -191,6 +191,11 @@ mod tests {
     }
 
     #[test]
+    fn it_passes_the_suite_of_all_fabrics() {
+        banyan_transport::conformance::to_itself(&|| Loopback::new(Peer(0)));
+    }
+
+    #[test]
     fn frames_come_back_in_order_and_a_full_queue_refuses() {
         let mut fabric = Loopback::new(Peer(3));
         let head = |a| Head { class: Class::P2p, kind: 1, aux: 0, a, b: 0, ctx: 9 };

@@ -36,6 +36,13 @@ fn transfers_end_in_every_way() {
 }
 
 #[test]
+fn an_endpoint_reaches_itself() {
+    conformance::to_itself(&|| ends(1, Options::default()).remove(0));
+    let options = Options { put: OneSided::Later, atomics: OneSided::Mixed, ..Options::cramped() };
+    conformance::to_itself(&|| ends(1, options.clone()).remove(0));
+}
+
+#[test]
 fn registrations_are_refused_at_random() {
     let options = Options { refuse_registration_once_in: 2, ..Options::default() };
     conformance::reads(&|n| ends(n, options.clone()));

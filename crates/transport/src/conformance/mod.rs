@@ -224,6 +224,28 @@ pub fn in_order_once_and_whole<F: Fabric>(make: &impl Fn(usize) -> Vec<F>) {
     }
 }
 
+/// What a process sends to itself arrives, and it reaches its own memory: for fabrics that carry that. `make` gives
+/// `Peer(0)`.
+pub fn to_itself<F: Fabric>(make: &impl Fn() -> F) {
+    let mut ends = [make()];
+    assert!(ends[0].reaches(Peer(0)));
+    let lengths = lengths(&ends[0], 0);
+    let (mut out, mut inbox) = (Outbox::new(1, 12), Inbox::default());
+    until("frames to oneself", || {
+        let sent = out.next[0] as usize;
+        let more = sent < 2 * lengths.len();
+        let sends = more && out.send(&mut ends[0], 0, lengths[sent / 2], sent.is_multiple_of(2)).is_ok();
+        if !sends || sent.is_multiple_of(7) {
+            ends[0].poll(&mut inbox);
+        }
+        inbox.frames == 2 * lengths.len()
+    });
+    assert_nothing_more(&mut ends[0], &mut inbox);
+    one_sided::reads_between(&mut ends, 0);
+    one_sided::puts_between(&mut ends, 0);
+    one_sided::atomics_between(&mut ends, 0);
+}
+
 fn assert_nothing_more(end: &mut impl Fabric, inbox: &mut Inbox) {
     let before = inbox.frames;
     for _ in 0..100 {

@@ -12,9 +12,14 @@ const BYTES: usize = 1 << 20;
 /// Reads: odd lengths and alignments, parts of the registered range, local memory in pieces, and nothing written beside it. A
 /// fabric without them refuses.
 pub fn reads<F: Fabric>(make: &impl Fn(usize) -> Vec<F>) {
-    let mut ends = make(2);
-    if !ends[0].caps(Peer(1)).get.has(Kinds::HOST) {
-        let get = ends[0].get(Peer(1), nowhere(8), &[HeapBuffer::zeroed(8)], Token(0));
+    reads_between(&mut make(2), 1);
+}
+
+/// [`reads`] by endpoint 0 in the memory of endpoint `of`.
+pub(super) fn reads_between<F: Fabric>(ends: &mut [F], of: usize) {
+    let peer = Peer(of as u32);
+    if !ends[0].caps(peer).get.has(Kinds::HOST) {
+        let get = ends[0].get(peer, nowhere(8), &[HeapBuffer::zeroed(8)], Token(0));
         return assert_eq!(get, Transfer::Impossible, "as the capabilities say");
     }
     let (source, bytes) = filled(6);
@@ -22,14 +27,14 @@ pub fn reads<F: Fabric>(make: &impl Fn(usize) -> Vec<F>) {
     let mut random = Random::new(5);
     for round in 0..200 {
         let Range { at, to, len, skip } = Range::any(&mut random, round);
-        let Some(whole) = register(&mut ends, &source.slice(at as isize, len), Access::Read) else {
+        let Some(whole) = register(&mut ends[of], &source.slice(at as isize, len), Access::Read) else {
             continue;
         };
         let mut expected = contents(&target);
         let local = pieces(&mut random, &target, to, len - skip);
         let part = Remote { addr: whole.addr + skip as u64, len: (len - skip) as u64, key: whole.key };
-        let over = run(&mut ends, Token(round), |end, token| end.get(Peer(1), part, &local, token));
-        ends[1].withdraw(Peer(0), whole);
+        let over = run(ends, Token(round), |end, token| end.get(peer, part, &local, token));
+        ends[of].withdraw(Peer(0), whole);
         if over {
             expected[to..to + len - skip].copy_from_slice(&bytes[at + skip..at + len]);
             assert!(contents(&target) == expected, "read {round}: {len} bytes less {skip} from {at} to {to}");
@@ -39,9 +44,14 @@ pub fn reads<F: Fabric>(make: &impl Fn(usize) -> Vec<F>) {
 
 /// Puts, like [`reads`] the other way around; a local completion comes once, and not after the end.
 pub fn puts<F: Fabric>(make: &impl Fn(usize) -> Vec<F>) {
-    let mut ends = make(2);
-    if !ends[0].caps(Peer(1)).put.has(Kinds::HOST) {
-        let put = ends[0].put(Peer(1), nowhere(8), &[HeapBuffer::zeroed(8)], Token(0));
+    puts_between(&mut make(2), 1);
+}
+
+/// [`puts`] by endpoint 0 in the memory of endpoint `of`.
+pub(super) fn puts_between<F: Fabric>(ends: &mut [F], of: usize) {
+    let peer = Peer(of as u32);
+    if !ends[0].caps(peer).put.has(Kinds::HOST) {
+        let put = ends[0].put(peer, nowhere(8), &[HeapBuffer::zeroed(8)], Token(0));
         return assert_eq!(put, Transfer::Impossible, "as the capabilities say");
     }
     let (source, bytes) = filled(8);
@@ -49,14 +59,14 @@ pub fn puts<F: Fabric>(make: &impl Fn(usize) -> Vec<F>) {
     let mut random = Random::new(7);
     for round in 0..200 {
         let Range { at, to, len, skip } = Range::any(&mut random, round);
-        let Some(whole) = register(&mut ends, &target.slice(to as isize, len), Access::ReadWrite) else {
+        let Some(whole) = register(&mut ends[of], &target.slice(to as isize, len), Access::ReadWrite) else {
             continue;
         };
         let mut expected = contents(&target);
         let local = pieces(&mut random, &source, at, len - skip);
         let part = Remote { addr: whole.addr + skip as u64, len: (len - skip) as u64, key: whole.key };
-        let over = run(&mut ends, Token(round), |end, token| end.put(Peer(1), part, &local, token));
-        ends[1].withdraw(Peer(0), whole);
+        let over = run(ends, Token(round), |end, token| end.put(peer, part, &local, token));
+        ends[of].withdraw(Peer(0), whole);
         if over {
             expected[to + skip..to + len].copy_from_slice(&bytes[at..at + len - skip]);
             assert!(contents(&target) == expected, "put {round}: {len} bytes less {skip} from {at} to {to}");
@@ -64,16 +74,21 @@ pub fn puts<F: Fabric>(make: &impl Fn(usize) -> Vec<F>) {
     }
 }
 
-/// Operations on a word give its old value and change it, those of two processes one after the other.
+/// Operations on a word give its old value and change it, and nothing beside it.
 pub fn atomics<F: Fabric>(make: &impl Fn(usize) -> Vec<F>) {
-    let mut ends = make(3);
-    if !ends[0].caps(Peer(1)).atomics.has(Kinds::HOST) {
+    atomics_between(&mut make(2), 1);
+}
+
+/// [`atomics`] by endpoint 0 in the memory of endpoint `of`.
+pub(super) fn atomics_between<F: Fabric>(ends: &mut [F], of: usize) {
+    let peer = Peer(of as u32);
+    if !ends[0].caps(peer).atomics.has(Kinds::HOST) {
         let op = Atomic::Fetch(Fetch::Add, 1);
-        let done = ends[0].atomic(Peer(1), nowhere(8), op, &HeapBuffer::zeroed(8), Token(0));
+        let done = ends[0].atomic(peer, nowhere(8), op, &HeapBuffer::zeroed(8), Token(0));
         return assert_eq!(done, Transfer::Impossible, "as the capabilities say");
     }
     let (memory, result) = (HeapBuffer::zeroed(24), HeapBuffer::zeroed(8));
-    let Some(whole) = register(&mut ends, &memory, Access::ReadWrite) else { return };
+    let Some(whole) = register(&mut ends[of], &memory, Access::ReadWrite) else { return };
     let word = Remote { addr: whole.addr + 8, len: 8, key: whole.key };
     let mut random = Random::new(9);
     let mut value = 0u64;
@@ -85,7 +100,7 @@ pub fn atomics<F: Fabric>(make: &impl Fn(usize) -> Vec<F>) {
             6 => Atomic::CompareSwap { old: value ^ 1, new: operand },
             kind => Atomic::Fetch(fetch[kind], operand),
         };
-        if run(&mut ends, Token(round), |end, token| end.atomic(Peer(1), word, op, &result, token)) {
+        if run(ends, Token(round), |end, token| end.atomic(peer, word, op, &result, token)) {
             assert_eq!(u64::from_ne_bytes(contents(&result).try_into().expect("8 bytes")), value, "{op:?}");
             value = op.apply(value);
         }
@@ -114,9 +129,9 @@ impl Range {
     }
 }
 
-/// Memory that endpoint 1 registers for endpoint 0; `None`: there is no room after many tries.
-fn register<F: Fabric>(ends: &mut [F], memory: &Buffer, access: Access) -> Option<Remote> {
-    let remote = (0..100).find_map(|_| ends[1].register(Peer(0), memory, access).ok())?;
+/// Memory that an endpoint registers for endpoint 0; `None`: there is no room after many tries.
+fn register<F: Fabric>(end: &mut F, memory: &Buffer, access: Access) -> Option<Remote> {
+    let remote = (0..100).find_map(|_| end.register(Peer(0), memory, access).ok())?;
     assert_eq!(remote.len, memory.len() as u64);
     Some(remote)
 }
