@@ -4,15 +4,17 @@
 //! endpoints that know each other, endpoint `i` being `Peer(i)`. Tests that depend on chance print their seed.
 
 mod one_sided;
+mod sleeps;
 
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use banyan_memory::{Buffer, HeapBuffer};
-use rustix::event::{PollFd, PollFlags, poll};
 
 pub use one_sided::{atomics, puts, reads};
+pub use sleeps::{
+    a_sleep_on_the_descriptor_misses_nothing, sleep_ends_at_the_deadline, sleep_misses_nothing,
+};
 
 use crate::random::Random;
 use crate::{Class, Fabric, Head, Outcome, Peer, Refusal, Sink, Token, Wake};
@@ -375,95 +377,6 @@ pub fn two_threads<F: Fabric + Send>(make: &impl Fn(usize) -> Vec<F>) {
             });
         }
     });
-}
-
-/// Two threads bounce one frame, each sleeping until it comes: no thread sleeps on after an arrival.
-pub fn sleep_misses_nothing<F: Fabric + Send>(make: &impl Fn(usize) -> Vec<F>) {
-    bounce(make, Wake::Sleep);
-}
-
-/// Two threads bounce one frame, each sleeping on its fabric's descriptor until it comes.
-pub fn a_sleep_on_the_descriptor_misses_nothing<F: Fabric + Send>(make: &impl Fn(usize) -> Vec<F>) {
-    bounce(make, Wake::Descriptor);
-}
-
-fn bounce<F: Fabric + Send>(make: &impl Fn(usize) -> Vec<F>, wake: Wake) {
-    const BOUNCES: u32 = 1000;
-    let ends = make(2);
-    std::thread::scope(|scope| {
-        for (me, mut end) in ends.into_iter().enumerate() {
-            scope.spawn(move || {
-                let (mut out, mut inbox) = (Outbox::new(2, 8), Inbox::default());
-                let mut random = Random::new(me as u64);
-                for turn in 0..BOUNCES {
-                    if me == 0 || turn > 0 {
-                        until("a bounce", || {
-                            let sent = out.send(&mut end, 1 - me, 8, true).is_ok();
-                            end.poll(&mut inbox);
-                            sent
-                        });
-                        until("a frame leaves", || {
-                            end.unsent().then(|| end.poll(&mut inbox));
-                            !end.unsent()
-                        });
-                    }
-                    (0..random.below(300)).for_each(|_| std::hint::spin_loop());
-                    sleep_for_frame(&mut end, &mut inbox, (1 - me, turn + 1), wake);
-                }
-                if me == 1 {
-                    until("the last bounce", || out.send(&mut end, 0, 8, true).is_ok());
-                    until("the last frame leaves", || {
-                        end.poll(&mut inbox);
-                        !end.unsent()
-                    });
-                }
-            });
-        }
-    });
-}
-
-/// Sleeps until so many frames have come from a peer.
-fn sleep_for_frame(end: &mut impl Fabric, inbox: &mut Inbox, (from, frames): (usize, u32), wake: Wake) {
-    let start = Instant::now();
-    let descriptor = end.descriptor().expect("a descriptor");
-    while inbox.from(from) < frames {
-        end.arm(wake);
-        if end.poll(inbox) == 0 {
-            let patience = Instant::now() + PATIENCE;
-            let deadline = end.next_deadline().map_or(patience, |at| at.min(patience));
-            match wake {
-                Wake::Sleep => end.sleep(Some(deadline)),
-                Wake::Descriptor if end.has_news() => {}
-                Wake::Descriptor => wait_readable(&descriptor, deadline),
-            }
-        }
-        end.disarm();
-        end.poll(inbox);
-        assert!(start.elapsed() < PATIENCE, "frame {frames} was slept through");
-    }
-}
-
-fn wait_readable(descriptor: &OwnedFd, deadline: Instant) {
-    let left = deadline.saturating_duration_since(Instant::now());
-    let _ = poll(&mut [PollFd::new(descriptor, PollFlags::IN)], left.try_into().ok().as_ref());
-}
-
-/// A sleep without arrivals ends, at the latest, at its deadline.
-pub fn sleep_ends_at_the_deadline<F: Fabric>(make: &impl Fn(usize) -> Vec<F>) {
-    let mut ends = make(2);
-    let mut inbox = Inbox::default();
-    let deadline = Instant::now() + Duration::from_millis(20);
-    while Instant::now() < deadline {
-        ends[0].arm(Wake::Sleep);
-        if ends[0].poll(&mut inbox) == 0 {
-            ends[0].sleep(Some(deadline));
-        }
-        ends[0].disarm();
-    }
-    ends[0].arm(Wake::Sleep);
-    ends[0].sleep(Some(deadline));
-    ends[0].disarm();
-    assert!(deadline.elapsed() < PATIENCE, "the sleep went on after its deadline");
 }
 
 /// Once `unsent` is false the sender may stop polling: every frame arrives.
