@@ -1,5 +1,5 @@
-//! What each step means: [`step`] carries one out over [`Operands`], packed or in one piece. Messages alone are elsewhere, in
-//! [`super::messages`], as only an execution can keep them.
+//! What each step means: [`step`] carries one out over [`Operands`], packed or in one piece. Messages alone are elsewhere
+//! (`ExecutionState::send` and `receive`), as only an execution can keep them.
 
 use banyan_memory::Buffer;
 
