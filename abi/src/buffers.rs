@@ -1,11 +1,11 @@
 //! User memory as the runtime takes it, after the checks that MPI asks for.
 
-use crate::datatype::{self, OrMpi};
+use crate::datatype;
 use crate::ffi::*;
 use crate::pointer::Ptr;
 use banyan_datatype::{Data, Datatype, Span, TypeArc};
 use banyan_memory::Buffer;
-use banyan_runtime::{ArgKind, Class, Error, Result, bail};
+use banyan_runtime::{ArgKind, Class, Error, Result, UserMemory, bail};
 use std::sync::Arc;
 
 /// A count as the runtime takes it.
@@ -103,7 +103,7 @@ pub(crate) fn plain<N: Number>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatyp
 
 /// [`data`] of any type, with all its errors.
 fn scattered(buf: Ptr<c_void>, count: u64, ty: &Arc<Datatype>) -> Result<Data> {
-    check(buf, ty.span(count).mpi()?, ty)?;
+    check(buf, ty.span(count)?)?;
     // SAFETY: by MPI's contract the user gives memory that holds these elements, and leaves it alone until
     // the operation is over.
     Ok(unsafe { Data::new(buf.raw().cast(), count, ty) })
@@ -112,7 +112,7 @@ fn scattered(buf: Ptr<c_void>, count: u64, ty: &Arc<Datatype>) -> Result<Data> {
 /// [`data`] together with its datatype, without the special case of data in one piece.
 pub(crate) fn typed(buf: Ptr<c_void>, count: u64, datatype: MPI_Datatype) -> Result<(Data, TypeArc)> {
     let ty = datatype::committed(datatype)?;
-    check(buf, ty.span(count).mpi()?, &ty)?;
+    check(buf, ty.span(count)?)?;
     // SAFETY: as in `data`.
     Ok((unsafe { Data::new(buf.raw().cast(), count, &ty) }, ty))
 }
@@ -128,9 +128,18 @@ pub(crate) fn bytes(buf: Ptr<c_void>, at: u64, len: u64) -> Result<Buffer> {
 }
 
 /// The memory that a collective reads or writes: offset 0 is `buf`, the bounds are those of `span`.
-pub(crate) fn region(buf: Ptr<c_void>, span: Span) -> Buffer {
-    // SAFETY: as in `data`; the span is that of the elements that the user's arguments describe.
-    unsafe { Buffer::with_bounds(buf.raw().cast(), span.lo as isize, span.hi as isize) }
+impl UserMemory for Ptr<c_void> {
+    #[inline(always)]
+    fn is_in_place(&self) -> bool {
+        self.address() == MPI_IN_PLACE
+    }
+
+    #[inline(always)]
+    fn region(&self, span: Span) -> Result<Buffer> {
+        check(*self, span)?;
+        // SAFETY: as in `data`; the span is that of the elements that the user's arguments describe.
+        Ok(unsafe { Buffer::with_bounds(self.raw().cast(), span.lo as isize, span.hi as isize) })
+    }
 }
 
 /// The buffer argument of a signature: its address and kind, by the rules of [`check`].
@@ -146,26 +155,20 @@ pub(crate) fn buffer_arg(buf: Ptr<c_void>) -> (usize, ArgKind) {
 
 /// Refuses addresses that cannot be meant: NULL where data would start at it, and the constants of the header.
 #[inline]
-pub(crate) fn check(buf: Ptr<c_void>, span: Span, ty: &Arc<Datatype>) -> Result<()> {
-    if buf.address() > MPI_BUFFER_AUTOMATIC {
-        return Ok(());
-    }
-    check_constant(buf, span, ty)
+fn check(buf: Ptr<c_void>, span: Span) -> Result<()> {
+    if buf.address() > MPI_BUFFER_AUTOMATIC { Ok(()) } else { check_constant(buf, span) }
 }
 
 #[cold]
-fn check_constant(buf: Ptr<c_void>, span: Span, ty: &Arc<Datatype>) -> Result<()> {
-    if span.bytes == 0 {
-        return Ok(());
-    }
-    match buf.address() {
-        MPI_IN_PLACE => bail!(ERR_BUFFER, "the buffer is MPI_IN_PLACE, which is not allowed here"),
-        MPI_BUFFER_AUTOMATIC => {
-            bail!(ERR_BUFFER, "the buffer is MPI_BUFFER_AUTOMATIC, which is not allowed here")
-        }
-        _ if ty.true_lb() == 0 => {
+fn check_constant(buf: Ptr<c_void>, span: Span) -> Result<()> {
+    let name = match buf.address() {
+        _ if span.bytes == 0 => return Ok(()),
+        MPI_IN_PLACE => "MPI_IN_PLACE",
+        MPI_BUFFER_AUTOMATIC => "MPI_BUFFER_AUTOMATIC",
+        _ if span.lo == 0 => {
             bail!(ERR_BUFFER, "the buffer is NULL, but {} bytes are to be moved", span.bytes)
         }
-        _ => Ok(()),
-    }
+        _ => return Ok(()),
+    };
+    bail!(ERR_BUFFER, "the buffer is {name}, which is not allowed here")
 }

@@ -283,7 +283,8 @@ fn free(comm: Ptr<MPI_Comm>) -> Result<()> {
 }
 
 fn split_kind(split_type: c_int, info: MPI_Info) -> Result<SplitType> {
-    let wanted = || Ok(info::optional(info)?.and_then(|info| info.text("mpi_hw_resource_type")));
+    let wanted =
+        || -> Result<_> { Ok(info::optional(info)?.and_then(|info| info.text("mpi_hw_resource_type"))) };
     Ok(match split_type {
         MPI_COMM_TYPE_SHARED => SplitType::Shared,
         MPI_COMM_TYPE_HW_GUIDED | MPI_COMM_TYPE_RESOURCE_GUIDED => match wanted()?.as_deref() {

@@ -25,29 +25,6 @@ static PREDEFINED: LazyLock<Mutex<HashMap<usize, Arc<Type>>>> = LazyLock::new(Mu
 /// Handles of the types of MPI_Type_create_f90_X: the same arguments give the same handle.
 static KINDS: LazyLock<Mutex<HashMap<usize, MPI_Datatype>>> = LazyLock::new(Mutex::default);
 
-/// Errors of the datatype crate as MPI errors.
-pub(crate) trait OrMpi<T> {
-    fn mpi(self) -> Result<T>;
-}
-
-impl<T> OrMpi<T> for Result<T, banyan_datatype::Error> {
-    #[inline]
-    fn mpi(self) -> Result<T> {
-        self.map_err(|error| {
-            use banyan_datatype::Error as E;
-            let class = match &error {
-                E::Count { .. } | E::Overflow(_) => Class::ERR_COUNT,
-                E::Arg(_) => Class::ERR_ARG,
-                E::Type(_) => Class::ERR_TYPE,
-                E::Op { .. } => Class::ERR_OP,
-                E::Conversion(_) => Class::ERR_CONVERSION,
-                E::Space { .. } => Class::ERR_TRUNCATE,
-            };
-            Error::new(class, error.to_string())
-        })
-    }
-}
-
 /// The type of a handle, committed or not.
 #[inline(always)]
 pub(crate) fn lookup(datatype: MPI_Datatype) -> Result<TypeArc> {
@@ -146,7 +123,7 @@ fn made<N: Number>(
     newtype: Ptr<MPI_Datatype>,
     ty: Result<Arc<Datatype>, banyan_datatype::Error>,
 ) -> Result<()> {
-    let ty = ty.mpi()?;
+    let ty = ty?;
     let ty = if N::LARGE { ty.into_large() } else { ty };
     newtype.set(MPI_Datatype(TABLE.insert(Arc::new(Type::new(ty)))?))
 }
@@ -362,15 +339,15 @@ mpi! {
     }
 
     fn MPI_Type_create_f90_real(p: c_int, r: c_int, newtype: Ptr<MPI_Datatype>) on SelfComm gives newtype {
-        newtype.set(handle(&Datatype::f90_real(p, r).mpi()?)?)
+        newtype.set(handle(&Datatype::f90_real(p, r)?)?)
     }
 
     fn MPI_Type_create_f90_complex(p: c_int, r: c_int, newtype: Ptr<MPI_Datatype>) on SelfComm gives newtype {
-        newtype.set(handle(&Datatype::f90_complex(p, r).mpi()?)?)
+        newtype.set(handle(&Datatype::f90_complex(p, r)?)?)
     }
 
     fn MPI_Type_create_f90_integer(r: c_int, newtype: Ptr<MPI_Datatype>) on SelfComm gives newtype {
-        newtype.set(handle(&Datatype::f90_integer(r).mpi()?)?)
+        newtype.set(handle(&Datatype::f90_integer(r)?)?)
     }
 
     fn MPI_Type_match_size(
@@ -378,7 +355,7 @@ mpi! {
         size: c_int,
         datatype: Ptr<MPI_Datatype>,
     ) on SelfComm gives datatype {
-        datatype.set(handle(&Datatype::match_size(typeclass, size).mpi()?)?)
+        datatype.set(handle(&Datatype::match_size(typeclass, size)?)?)
     }
 
     fn MPI_Type_get_value_index(

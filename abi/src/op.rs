@@ -1,15 +1,15 @@
 //! Reduction operations (MPI 5.0, 6.9): predefined ones by their handle, the user's functions by a table.
 
 use crate::boundary::{SelfComm, mpi};
-use crate::buffers::{check, count, region};
-use crate::datatype::{self, OrMpi};
+use crate::buffers::count;
+use crate::datatype;
 use crate::ffi::*;
 use crate::handles::{Kind, Table};
 use crate::pointer::Ptr;
 use banyan_datatype::Datatype;
-use banyan_datatype::op::{self, Builtin, defined_on};
+use banyan_datatype::op::{self, Builtin};
 use banyan_memory::Buffer;
-use banyan_runtime::{Op, Result, UserOp, bail};
+use banyan_runtime::{Op, Result, UserMemory, UserOp, bail, check_op};
 use std::sync::Arc;
 
 /// A function of the user, of the type that MPI_Op_create or MPI_Op_create_c takes.
@@ -74,22 +74,14 @@ impl Bound {
     }
 }
 
-/// The operation of a handle, checked for the datatype that it is to be used on.
+/// The operation of a handle, to be used on elements of `datatype`.
 #[inline]
-pub(crate) fn lookup(op: MPI_Op, datatype: MPI_Datatype, ty: &Arc<Datatype>) -> Result<Op> {
+pub(crate) fn lookup(op: MPI_Op, datatype: MPI_Datatype) -> Result<Op> {
     if op.0 >= 0x1000 {
         let OpEntry { function, commutative } = TABLE.lookup(op.0)?;
         return Ok(Op::User { commutative, fun: Arc::new(Bound { function, datatype }) });
     }
-    let builtin = builtin(op)?;
-    if !defined_on(builtin, ty) {
-        let name = match ty.name() {
-            "" => "a derived datatype",
-            name => name,
-        };
-        bail!(ERR_OP, "{} is not defined on {name}", builtin.name());
-    }
-    Ok(Op::Builtin(builtin))
+    Ok(Op::Builtin(builtin(op)?))
 }
 
 #[inline]
@@ -152,20 +144,18 @@ mpi! {
     ) on SelfComm {
         let count = self::count(count)?;
         let ty = datatype::committed(datatype)?;
-        let operation = lookup(op, datatype, &ty)?;
-        let span = ty.span(count).mpi()?;
-        for buf in [inbuf, inoutbuf] {
-            check(buf, span, &ty)?;
-        }
+        let operation = lookup(op, datatype)?;
+        check_op(&operation, &ty)?;
+        let span = ty.span(count)?;
+        let (input, inout) = (inbuf.region(span)?, inoutbuf.region(span)?);
         if span.bytes == 0 {
             return Ok(());
         }
         if inbuf.address() == inoutbuf.address() && !inbuf.is_null() {
             bail!(ERR_BUFFER, "inbuf and inoutbuf are the same memory, at {:#x}: each needs its own", inbuf.address());
         }
-        let (input, inout) = (region(inbuf, span), region(inoutbuf, span));
         match operation {
-            Op::Builtin(builtin) => op::reduce(builtin, &ty, &input, &inout, count).mpi(),
+            Op::Builtin(builtin) => Ok(op::reduce(builtin, &ty, &input, &inout, count)?),
             Op::User { fun, .. } => {
                 fun.apply(&input, &inout, count, &ty);
                 Ok(())

@@ -2,7 +2,7 @@
 
 use crate::boundary::{SelfComm, mpi};
 use crate::buffers::{bytes, count, typed};
-use crate::datatype::{self, OrMpi};
+use crate::datatype;
 use crate::ffi::*;
 use crate::pointer::Ptr;
 use banyan_datatype::{Data, external32};
@@ -115,7 +115,7 @@ mpi! {
 
     fn MPI_Pack_size<N>(incount: N, datatype: MPI_Datatype, comm: MPI_Comm, size: Ptr<N>) on comm {
         crate::comm::check_handle(comm)?;
-        let bytes = datatype::committed(datatype)?.span(count(incount)?).mpi()?.bytes;
+        let bytes = datatype::committed(datatype)?.span(count(incount)?)?.bytes;
         match N::fit(bytes as i64) {
             Some(bytes) => size.set(bytes),
             None => size.set(N::fit(MPI_UNDEFINED.into()).expect("every integer type holds MPI_UNDEFINED")),
@@ -135,7 +135,7 @@ mpi! {
         let at = position.get()?;
         let (data, ty) = typed(inbuf, count(incount)?, datatype)?;
         let mut out = rest(outbuf, outsize, at)?;
-        let written = external32::pack(&data, &ty, output(&mut out)).mpi()?;
+        let written = external32::pack(&data, &ty, output(&mut out))?;
         position.set(at + written as i64)
     }
 
@@ -152,7 +152,7 @@ mpi! {
         let at = position.get()?;
         let (data, ty) = typed(outbuf, count(outcount)?, datatype)?;
         let packed = rest(inbuf, insize, at)?;
-        let read = external32::unpack(&data, &ty, input(&packed)).mpi()?;
+        let read = external32::unpack(&data, &ty, input(&packed))?;
         position.set(at + read as i64)
     }
 
@@ -164,6 +164,6 @@ mpi! {
     ) on SelfComm {
         external(datarep)?;
         let ty = datatype::committed(datatype)?;
-        size.set(external32::size(count(incount)?, &ty).mpi()? as i64)
+        size.set(external32::size(count(incount)?, &ty)? as i64)
     }
 }

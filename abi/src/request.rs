@@ -107,7 +107,7 @@ impl Many {
     fn new(count: c_int, array: Ptr<MPI_Request>) -> Result<Many> {
         let len = length(count, array)?;
         let mut entries = room(len)?;
-        TABLE.visit(|objects| {
+        TABLE.visit(|objects| -> Result<()> {
             for at in 0..len {
                 let handle = array.at(at)?;
                 if handle != MPI_REQUEST_NULL {
@@ -234,7 +234,7 @@ fn wait_all(count: c_int, array: Ptr<MPI_Request>, statuses: Ptr<MPI_Status>) ->
     let len = length(count, array)?;
     let out = Statuses::new(statuses);
     let mut entries = Vec::new();
-    TABLE.visit(|mut objects| {
+    TABLE.visit(|mut objects| -> Result<()> {
         for at in 0..len {
             let handle = array.at(at)?;
             if handle != MPI_REQUEST_NULL {

@@ -3,8 +3,8 @@
 
 use banyan_datatype::op::Builtin;
 use banyan_datatype::{Data, Datatype};
-use banyan_memory::{Buffer, HeapBuffer};
-use banyan_runtime::{Call, Dest, Kind, Op, Operand, Runtime, SendMode, Source, Threads};
+use banyan_memory::HeapBuffer;
+use banyan_runtime::{Dest, Kind, Op, Runtime, SendMode, Source, Threads};
 
 fn main() -> Result<(), banyan_runtime::Error> {
     let rt = Runtime::open(Threads::Multiple, None)?;
@@ -51,12 +51,11 @@ fn main() -> Result<(), banyan_runtime::Error> {
         let sum = Op::Builtin(Builtin::from_code(0x21).expect("MPI_SUM"));
         let ones: Vec<u8> = (0..count).flat_map(|i| (i as f64 + f64::from(me)).to_le_bytes()).collect();
         let (send, recv) = (HeapBuffer::copy_of(&ones), HeapBuffer::zeroed(ones.len()));
-        let memory =
-            |base: &Buffer| Operand::Uniform { base: base.clone(), count, ty: double.clone().into() };
         let started = std::time::Instant::now();
         let rounds = 200;
         for _ in 0..rounds {
-            world.run(Call::reduction(Kind::Allreduce, memory(&send), memory(&recv), sum.clone(), 0))?;
+            let elements = (count, double.clone().into(), sum.clone());
+            world.run(world.allreduce(Kind::Allreduce, (&send, &recv), elements)?)?;
         }
         let took = started.elapsed();
         let mut last = [0; 8];

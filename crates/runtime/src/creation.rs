@@ -8,6 +8,7 @@ use banyan_p2p::{Mode, RecvArgs, ReqId, SendArgs, Started};
 use banyan_transport::Peer;
 
 use crate::cart::Cart;
+use crate::collective::Root;
 use crate::comm::{Comm, Inherited};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -176,6 +177,7 @@ impl Comm {
                 self.size() - 1
             ),
         };
+        let root = Root::Rank(leader as i32);
         // The leader tells the others how large the other group is (0: it failed), then who is in it.
         let (word, mut members) = match self.rank() == leader {
             false => (Ok(0), Vec::new()),
@@ -184,13 +186,13 @@ impl Comm {
                 Err(error) => (Err(error), Vec::new()),
             },
         };
-        let length = number(&self.bcast_bytes(&word.as_ref().map_or(0, |n| *n).to_le_bytes(), leader)?, 0);
+        let length = number(&self.bcast_bytes(&word.as_ref().map_or(0, |n| *n).to_le_bytes(), root)?, 0);
         word?;
         if length == 0 {
             bail!(ERR_OTHER, "the leader, rank {leader}, could not reach the other group");
         }
         members.resize(length as usize, 0);
-        let members = self.bcast_bytes(&members, leader)?;
+        let members = self.bcast_bytes(&members, root)?;
         let ctx = number(&members, 0);
         let remote = Group::new(peers_of(&members[8..]), self.me());
         if remote.intersection(self.group()).size() > 0 {

@@ -177,6 +177,21 @@ impl Error {
     }
 }
 
+impl From<banyan_datatype::Error> for Error {
+    fn from(error: banyan_datatype::Error) -> Self {
+        use banyan_datatype::Error as E;
+        let class = match &error {
+            E::Count { .. } | E::Overflow(_) => Class::ERR_COUNT,
+            E::Arg(_) => Class::ERR_ARG,
+            E::Type(_) => Class::ERR_TYPE,
+            E::Op { .. } => Class::ERR_OP,
+            E::Conversion(_) => Class::ERR_CONVERSION,
+            E::Space { .. } => Class::ERR_TRUNCATE,
+        };
+        Self::new(class, error.to_string())
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.class.name(), self.what)

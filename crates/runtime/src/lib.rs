@@ -13,6 +13,7 @@ mod business_cards;
 mod cart;
 mod coll;
 mod coll_state;
+mod collective;
 mod comm;
 mod creation;
 mod engine;
@@ -40,7 +41,7 @@ pub use banyan_coll::{ArgKind, Call, Kind, Lists, Op, Operand, Signature, UserOp
 pub use banyan_pmi::FD_NAME;
 pub use bsend::{Attached, BSEND_OVERHEAD};
 pub use cart::{Cart, dims_create};
-pub use coll::Root;
+pub use collective::{Argument, Layout, Root, UserMemory, check_op};
 pub use comm::Comm;
 pub use creation::SplitType;
 pub use errcode::{ErrorCodes, MAX_ERROR_STRING, error_codes};
@@ -53,7 +54,7 @@ pub use p2p::{Borrowed, Dest, Incoming, Outgoing, SendMode, Source};
 pub use request::{Generalized, Operation, Request, Started, UnderWay};
 pub use runtime::{JobInfo, Runtime, Threads};
 pub use slow::name_calls_by;
-pub use status::{ANY_SOURCE, ANY_TAG, Outcome, PROC_NULL, ROOT, Status, TAG_UB, UNDEFINED};
+pub use status::{ANY_SOURCE, ANY_TAG, Outcome, PROC_NULL, Status, TAG_UB, UNDEFINED};
 
 /// Locks what no panic leaves half changed.
 fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {

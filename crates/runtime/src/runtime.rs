@@ -169,7 +169,7 @@ impl Runtime {
             drained.then_some(())
         };
         self.wait_for(self.engine_lock.enter(), ready_to_leave, &slow::all);
-        world.run(world.barrier()?)?;
+        world.run(world.barrier())?;
         self.wait_for(self.engine_lock.enter(), |engine| engine.drained().then_some(()), &slow::all);
         let mut engine = self.engine_lock.enter();
         engine.leave();

@@ -10,8 +10,6 @@ pub const ANY_SOURCE: i32 = -1;
 pub const ANY_TAG: i32 = -2;
 /// No process: communication with it is over at once and moves nothing.
 pub const PROC_NULL: i32 = -3;
-/// The root itself, in a collective on an intercommunicator.
-pub const ROOT: i32 = -4;
 /// No value.
 pub const UNDEFINED: i32 = -32766;
 /// Largest tag (MPI_TAG_UB).
