@@ -9,6 +9,7 @@ use banyan_runtime::{Class, Error, Result};
 use std::cell::UnsafeCell;
 use std::collections::TryReserveError;
 use std::ops::{Deref, DerefMut};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const NUMBER_BITS: u32 = 27;
@@ -312,21 +313,46 @@ impl<T: Clone> Table<T> {
     }
 }
 
-/// The program has promised that threads call MPI one after the other.
+/// Calls come one after the other: a runtime is open, and the program has promised it for each that is.
 static SERIALIZED: AtomicBool = AtomicBool::new(false);
 
-/// Says whether calls between initialization and finalization come one after the other.
-///
-/// # Safety
-/// If `promised`, no two threads make such calls at the same time, and one call happens before the next one.
-pub unsafe fn serialize(promised: bool) {
-    SERIALIZED.store(promised, Ordering::Relaxed);
+/// Open runtimes: those without the promise, and those with it.
+static OPEN: Mutex<[usize; 2]> = Mutex::new([0; 2]);
+
+/// What the program has promised of the calls to a runtime, from its start to its end.
+pub struct Callers {
+    serialized: bool,
+}
+
+impl Callers {
+    /// Says whether calls to a runtime come one after the other.
+    ///
+    /// # Safety
+    /// If they are `serialized`, no two threads make calls to any open runtime at the same time, unless one of these runtimes
+    /// has no such promise, and one call happens before the next one.
+    pub unsafe fn promise(serialized: bool) -> Callers {
+        Self::count(serialized, 1);
+        Callers { serialized }
+    }
+
+    fn count(serialized: bool, by: isize) {
+        let mut open = OPEN.lock().unwrap_or_else(|poison| poison.into_inner());
+        let count = &mut open[usize::from(serialized)];
+        *count = count.wrapping_add_signed(by);
+        SERIALIZED.store(open[0] == 0 && open[1] > 0, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Callers {
+    fn drop(&mut self) {
+        Self::count(self.serialized, -1);
+    }
 }
 
 /// A value that can be reached only while calls come one after the other.
 pub struct Serial<T>(T);
 
-// SAFETY: `get` gives it out only under the promise made to `serialize`.
+// SAFETY: `get` gives it out only under the promise of [`Callers`].
 unsafe impl<T> Sync for Serial<T> {}
 
 impl<T> Serial<T> {
@@ -403,7 +429,7 @@ struct Spin<T> {
 }
 
 // SAFETY: `value` is reached only through a `SpinGuard`. One thread at a time has one: because of `busy` or, if it is
-// `serial`, because of the promise given to `serialize`.
+// `serial`, because of the promise of [`Callers`].
 unsafe impl<T: Send> Sync for Spin<T> {}
 
 impl<T> Spin<T> {
@@ -555,6 +581,22 @@ mod tests {
         assert_eq!(len, MIN_SLOTS);
         assert_eq!(table.lookup(handles[0]), Ok(0));
         assert!(table.lookup(handles[1]).is_err());
+    }
+
+    #[test]
+    fn a_promise_ends_with_its_runtime_and_is_no_other_ones() {
+        let value = Serial::new(7);
+        // SAFETY: nothing but `value` is used under the promise, and by this thread only.
+        let promise = |serialized| unsafe { Callers::promise(serialized) };
+        assert_eq!(value.get(), None);
+        let first = promise(true);
+        assert_eq!(value.get(), Some(&7));
+        let second = promise(false);
+        assert_eq!(value.get(), None);
+        drop(second);
+        assert_eq!(value.get(), Some(&7));
+        drop(first);
+        assert_eq!(value.get(), None);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::boundary::{SelfComm, mpi};
 use crate::ffi::*;
+use crate::handles::Callers;
 use crate::pointer::Ptr;
 use crate::process::{self, Phase, Text};
 use crate::{attr, comm, env, info, request};
@@ -11,14 +12,15 @@ use std::fmt::Write;
 use std::sync::{Arc, Mutex, RwLock};
 use std::thread::ThreadId;
 
-static RUNTIME: RwLock<Option<Arc<Runtime>>> = RwLock::new(None);
+/// The runtime, with what the program has promised of its callers.
+static RUNTIME: RwLock<Option<(Arc<Runtime>, Callers)>> = RwLock::new(None);
 static MAIN_THREAD: Mutex<Option<ThreadId>> = Mutex::new(None);
 
 /// The runtime between initialization and finalization.
 #[inline]
 pub(crate) fn runtime() -> Result<Arc<Runtime>> {
     match &*RUNTIME.read().unwrap_or_else(|poison| poison.into_inner()) {
-        Some(runtime) => Ok(runtime.clone()),
+        Some((runtime, _)) => Ok(runtime.clone()),
         None => bail!(ERR_OTHER, "MPI is not initialized"),
     }
 }
@@ -66,7 +68,7 @@ fn start(argc: Ptr<c_int>, argv: Ptr<Ptr<Ptr<c_char>>>, required: c_int) -> Resu
     // SAFETY: below MPI_THREAD_MULTIPLE the program promises this (MPI 5.0, 11.6).
     let serialized = (threads < Threads::Multiple).then(|| unsafe { Serialized::promise() });
     // SAFETY: as above.
-    unsafe { crate::handles::serialize(serialized.is_some()) };
+    let callers = unsafe { Callers::promise(serialized.is_some()) };
     banyan_runtime::name_calls_by(crate::boundary::last_call);
     let runtime = Runtime::open(threads, serialized)?;
     let (world, itself) = (runtime.world()?, runtime.itself()?);
@@ -75,7 +77,7 @@ fn start(argc: Ptr<c_int>, argv: Ptr<Ptr<Ptr<c_char>>>, required: c_int) -> Resu
     info::set_env(&environment(&arguments(argc, argv), runtime.job_info()));
     let provided = level(runtime.threads());
     *MAIN_THREAD.lock().unwrap_or_else(|poison| poison.into_inner()) = Some(std::thread::current().id());
-    *RUNTIME.write().unwrap_or_else(|poison| poison.into_inner()) = Some(runtime);
+    *RUNTIME.write().unwrap_or_else(|poison| poison.into_inner()) = Some((runtime, callers));
     process::set_phase(Phase::Running);
     Ok(provided)
 }
@@ -108,16 +110,13 @@ fn finish() -> Result<()> {
     crate::probe::close();
     comm::close();
     *RUNTIME.write().unwrap_or_else(|poison| poison.into_inner()) = None;
-    // SAFETY: no promise is made any more, and none is needed for that.
-    unsafe { crate::handles::serialize(false) };
     process::set_phase(Phase::After);
     Ok(())
 }
 
 /// Asks mpirun to print `text` for the user, once however many ranks send it; false if there is no mpirun.
 pub(crate) fn notice(text: &str) -> bool {
-    let runtime = RUNTIME.read().unwrap_or_else(|poison| poison.into_inner()).clone();
-    runtime.is_some_and(|runtime| runtime.notice(text))
+    runtime().is_ok_and(|runtime| runtime.notice(text))
 }
 
 /// Ends the job with `code`. Nothing may stop this, not even an engine lock that is held (a call from a signal handler):
@@ -125,7 +124,7 @@ pub(crate) fn notice(text: &str) -> bool {
 /// launcher leaves time for that, and kills what takes longer.
 pub(crate) fn abort(code: c_int, message: &str) -> ! {
     if let Ok(runtime) = RUNTIME.try_read()
-        && let Some(runtime) = &*runtime
+        && let Some((runtime, _)) = &*runtime
     {
         runtime.abort(code, message);
     }
