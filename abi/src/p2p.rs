@@ -163,16 +163,6 @@ fn sendrecv<N: Number>(send: Half<N>, recv: Half<N>, comm: MPI_Comm, status: Ptr
     other(send, recv, comm, status)
 }
 
-fn send_init<N: Number>(
-    (buf, count, datatype): Elements<N>,
-    (dest, tag, comm): Envelope,
-    mode: SendMode,
-    request: Ptr<MPI_Request>,
-) -> Result<()> {
-    let object = lookup(comm)?;
-    give(request, object.send_init(&data(buf, count, datatype, dest)?, dest_of(dest), tag, mode)?, comm)
-}
-
 /// Stores the status of a receive and returns its error.
 #[inline]
 pub(crate) fn finish(outcome: Outcome, status: Ptr<MPI_Status>) -> Result<()> {
@@ -213,23 +203,64 @@ fn flushed(comm: MPI_Comm, request: Ptr<MPI_Request>) -> Result<()> {
     give(request, Operation::done(Status::EMPTY), comm)
 }
 
+/// Declares the blocking, the nonblocking and the persistent send of a mode.
+macro_rules! sends {
+    ($(fn $send:ident<N> fn $isend:ident<N> fn $init:ident<N> as $mode:ident;)*) => { mpi! {$(
+        fn $send<N>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm) on comm {
+            message_call((buf, count, datatype), (dest, tag, comm), Send(SendMode::$mode))
+        }
+
+        fn $isend<N>(
+            buf: Ptr<c_void>,
+            count: N,
+            datatype: MPI_Datatype,
+            dest: c_int,
+            tag: c_int,
+            comm: MPI_Comm,
+            request: Ptr<MPI_Request>,
+        ) on comm gives request {
+            message_call((buf, count, datatype), (dest, tag, comm), Isend(SendMode::$mode, request))
+        }
+
+        fn $init<N>(
+            buf: Ptr<c_void>,
+            count: N,
+            datatype: MPI_Datatype,
+            dest: c_int,
+            tag: c_int,
+            comm: MPI_Comm,
+            request: Ptr<MPI_Request>,
+        ) on comm gives request {
+            let object = lookup(comm)?;
+            let data = data(buf, count, datatype, dest)?;
+            give(request, object.send_init(&data, dest_of(dest), tag, SendMode::$mode)?, comm)
+        }
+    )*}};
+}
+
+sends! {
+    fn MPI_Send<N>
+    fn MPI_Isend<N>
+    fn MPI_Send_init<N>
+    as Standard;
+
+    fn MPI_Ssend<N>
+    fn MPI_Issend<N>
+    fn MPI_Ssend_init<N>
+    as Sync;
+
+    fn MPI_Rsend<N>
+    fn MPI_Irsend<N>
+    fn MPI_Rsend_init<N>
+    as Ready;
+
+    fn MPI_Bsend<N>
+    fn MPI_Ibsend<N>
+    fn MPI_Bsend_init<N>
+    as Buffered;
+}
+
 mpi! {
-    fn MPI_Send<N>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm) on comm {
-        message_call((buf, count, datatype), (dest, tag, comm), Send(SendMode::Standard))
-    }
-
-    fn MPI_Ssend<N>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm) on comm {
-        message_call((buf, count, datatype), (dest, tag, comm), Send(SendMode::Sync))
-    }
-
-    fn MPI_Rsend<N>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm) on comm {
-        message_call((buf, count, datatype), (dest, tag, comm), Send(SendMode::Ready))
-    }
-
-    fn MPI_Bsend<N>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm) on comm {
-        message_call((buf, count, datatype), (dest, tag, comm), Send(SendMode::Buffered))
-    }
-
     fn MPI_Recv<N>(
         buf: Ptr<c_void>,
         count: N,
@@ -242,54 +273,6 @@ mpi! {
         message_call((buf, count, datatype), (source, tag, comm), Recv(status))
     }
 
-    fn MPI_Isend<N>(
-        buf: Ptr<c_void>,
-        count: N,
-        datatype: MPI_Datatype,
-        dest: c_int,
-        tag: c_int,
-        comm: MPI_Comm,
-        request: Ptr<MPI_Request>,
-    ) on comm gives request {
-        message_call((buf, count, datatype), (dest, tag, comm), Isend(SendMode::Standard, request))
-    }
-
-    fn MPI_Issend<N>(
-        buf: Ptr<c_void>,
-        count: N,
-        datatype: MPI_Datatype,
-        dest: c_int,
-        tag: c_int,
-        comm: MPI_Comm,
-        request: Ptr<MPI_Request>,
-    ) on comm gives request {
-        message_call((buf, count, datatype), (dest, tag, comm), Isend(SendMode::Sync, request))
-    }
-
-    fn MPI_Irsend<N>(
-        buf: Ptr<c_void>,
-        count: N,
-        datatype: MPI_Datatype,
-        dest: c_int,
-        tag: c_int,
-        comm: MPI_Comm,
-        request: Ptr<MPI_Request>,
-    ) on comm gives request {
-        message_call((buf, count, datatype), (dest, tag, comm), Isend(SendMode::Ready, request))
-    }
-
-    fn MPI_Ibsend<N>(
-        buf: Ptr<c_void>,
-        count: N,
-        datatype: MPI_Datatype,
-        dest: c_int,
-        tag: c_int,
-        comm: MPI_Comm,
-        request: Ptr<MPI_Request>,
-    ) on comm gives request {
-        message_call((buf, count, datatype), (dest, tag, comm), Isend(SendMode::Buffered, request))
-    }
-
     fn MPI_Irecv<N>(
         buf: Ptr<c_void>,
         count: N,
@@ -300,54 +283,6 @@ mpi! {
         request: Ptr<MPI_Request>,
     ) on comm gives request {
         message_call((buf, count, datatype), (source, tag, comm), Irecv(request))
-    }
-
-    fn MPI_Send_init<N>(
-        buf: Ptr<c_void>,
-        count: N,
-        datatype: MPI_Datatype,
-        dest: c_int,
-        tag: c_int,
-        comm: MPI_Comm,
-        request: Ptr<MPI_Request>,
-    ) on comm gives request {
-        send_init((buf, count, datatype), (dest, tag, comm), SendMode::Standard, request)
-    }
-
-    fn MPI_Ssend_init<N>(
-        buf: Ptr<c_void>,
-        count: N,
-        datatype: MPI_Datatype,
-        dest: c_int,
-        tag: c_int,
-        comm: MPI_Comm,
-        request: Ptr<MPI_Request>,
-    ) on comm gives request {
-        send_init((buf, count, datatype), (dest, tag, comm), SendMode::Sync, request)
-    }
-
-    fn MPI_Rsend_init<N>(
-        buf: Ptr<c_void>,
-        count: N,
-        datatype: MPI_Datatype,
-        dest: c_int,
-        tag: c_int,
-        comm: MPI_Comm,
-        request: Ptr<MPI_Request>,
-    ) on comm gives request {
-        send_init((buf, count, datatype), (dest, tag, comm), SendMode::Ready, request)
-    }
-
-    fn MPI_Bsend_init<N>(
-        buf: Ptr<c_void>,
-        count: N,
-        datatype: MPI_Datatype,
-        dest: c_int,
-        tag: c_int,
-        comm: MPI_Comm,
-        request: Ptr<MPI_Request>,
-    ) on comm gives request {
-        send_init((buf, count, datatype), (dest, tag, comm), SendMode::Buffered, request)
     }
 
     fn MPI_Recv_init<N>(

@@ -10,9 +10,10 @@ use crate::collective::Root;
 use crate::comm::Comm;
 use crate::engine::{CollId, Engine};
 use crate::error::Result;
-use crate::request::{Operation, PersistentArgs};
+use crate::request::Operation;
 use crate::runtime::{Purpose, Runtime};
 use crate::slow;
+use crate::stateful::PersistentArgs;
 
 impl Comm {
     /// Runs a collective to its end.

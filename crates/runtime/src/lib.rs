@@ -15,6 +15,7 @@ mod coll;
 mod coll_state;
 mod collective;
 mod comm;
+mod completion;
 mod creation;
 mod engine;
 mod errcode;
@@ -33,6 +34,7 @@ mod request;
 mod runtime;
 mod slab;
 mod slow;
+mod stateful;
 mod status;
 mod wait;
 
@@ -43,6 +45,7 @@ pub use bsend::{Attached, BSEND_OVERHEAD};
 pub use cart::{Cart, dims_create};
 pub use collective::{Argument, Layout, Root, UserMemory, check_op};
 pub use comm::Comm;
+pub use completion::UnderWay;
 pub use creation::SplitType;
 pub use errcode::{ErrorCodes, MAX_ERROR_STRING, error_codes};
 pub use errhandler::Errhandler;
@@ -51,9 +54,10 @@ pub use group::{Comparison, Group};
 pub use info::{Env, Info, MAX_INFO_KEY, MAX_INFO_VALUE};
 pub use message::Message;
 pub use p2p::{Borrowed, Dest, Incoming, Outgoing, SendMode, Source};
-pub use request::{Generalized, Operation, Request, Started, UnderWay};
+pub use request::{Operation, Request, Started};
 pub use runtime::{JobInfo, Runtime, Threads};
 pub use slow::name_calls_by;
+pub use stateful::Generalized;
 pub use status::{ANY_SOURCE, ANY_TAG, Outcome, PROC_NULL, Status, TAG_UB, UNDEFINED};
 
 /// Locks what no panic leaves half changed.

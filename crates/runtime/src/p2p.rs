@@ -15,9 +15,10 @@ use crate::comm::Comm;
 use crate::engine::Engine;
 use crate::error::{Class, Error, Result};
 use crate::message::Message;
-use crate::request::{Operation, PersistentArgs, Posted, Request, Started};
+use crate::request::{Operation, Posted, Request, Started};
 use crate::runtime::Runtime;
 use crate::slow;
+use crate::stateful::PersistentArgs;
 use crate::status::{ANY_SOURCE, Outcome, Status, TAG_UB};
 
 pub use banyan_p2p::Mode as SendMode;

@@ -1,0 +1,214 @@
+//! Requests with a state of their own: persistent and generalized ones, and those of collectives (MPI 5.0, 3.9, 6 and 13.2).
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use banyan_coll::Call;
+use banyan_datatype::Data;
+use banyan_pmi::status::Item;
+use banyan_transport::Peer;
+
+use crate::coll_state::CollState;
+use crate::comm::Comm;
+use crate::engine::{CollId, Engine};
+use crate::error::{Error, Result};
+use crate::p2p::{SendMode, Sender};
+use crate::request::{Posted, Started};
+use crate::runtime::Runtime;
+use crate::status::{Outcome, Status};
+use crate::{bail, lock};
+
+/// What a persistent request starts each time.
+pub(crate) enum PersistentArgs {
+    Send { data: Data, dest: Option<Peer>, tag: i32, mode: SendMode },
+    Recv { data: Data, sender: Sender, tag: Option<i32> },
+    Coll { call: Box<Call>, coll_state: Arc<CollState> },
+}
+
+/// The functions of a generalized request (MPI 5.0, 13.2). Called without any lock.
+pub trait Generalized: Send + Sync {
+    /// Fills in the status of a finished operation.
+    fn query(&self) -> Outcome;
+    /// The request is freed.
+    fn free(&self) -> Result<()>;
+    /// MPI_Cancel was called; `complete` says whether the operation is over.
+    fn cancel(&self, complete: bool) -> Result<()>;
+}
+
+/// A request that is persistent, or is no message, or failed at once.
+pub(crate) struct Stateful {
+    rt: Arc<Runtime>,
+    comm: Option<Arc<Comm>>,
+    pub(crate) args: Option<PersistentArgs>,
+    pub(crate) general: Option<Box<dyn Generalized>>,
+    finished: AtomicBool,
+    state: Mutex<State>,
+}
+
+pub(crate) enum State {
+    /// Null, or persistent and not started.
+    Inactive,
+    Message(Posted),
+    Coll(CollId),
+    /// Generalized, running until MPI_Grequest_complete.
+    General,
+    /// Generalized and running, freed by the user already: it is gone when it is complete.
+    Freed,
+    Over(Outcome),
+}
+
+impl Stateful {
+    pub(crate) fn new(rt: &Arc<Runtime>, comm: Option<Arc<Comm>>, state: State) -> Self {
+        let (rt, finished, state) = (rt.clone(), AtomicBool::new(false), Mutex::new(state));
+        Self { rt, comm, args: None, general: None, finished, state }
+    }
+
+    /// What it waits for; `None` if it is over or inactive. Inside the engine lock.
+    pub(crate) fn item(&self, engine: &Engine) -> Option<Item> {
+        match &*lock(&self.state) {
+            State::Message(posted) => posted.item(engine),
+            State::Coll(id) => engine.coll_item(*id),
+            State::General => Some(Item::Program("a generalized request".to_owned())),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn is_active(&self) -> bool {
+        !matches!(*lock(&self.state), State::Inactive)
+    }
+
+    pub(crate) fn start(&self) -> Result<()> {
+        let (Some(args), Some(comm)) = (&self.args, &self.comm) else {
+            bail!(ERR_REQUEST, "only a persistent request can be started")
+        };
+        if self.is_active() {
+            bail!(ERR_REQUEST, "the persistent request is active: complete it before it is started again");
+        }
+        let next = match args {
+            PersistentArgs::Coll { call, coll_state } => {
+                match coll_state.launch((**call).clone(), None, false)? {
+                    None => State::Over(Outcome::ok(Status::EMPTY)),
+                    Some(id) => State::Coll(id),
+                }
+            }
+            message => match comm.start_message(message)? {
+                Started::Done(outcome) => State::Over(outcome),
+                Started::Pending(posted) => State::Message(posted),
+            },
+        };
+        *lock(&self.state) = next;
+        Ok(())
+    }
+
+    /// The outcome of a settled request, left in place.
+    pub(crate) fn status(&self) -> Outcome {
+        let mut state = lock(&self.state);
+        match &*state {
+            State::Over(outcome) => outcome.clone(),
+            State::General => {
+                drop(state);
+                self.general.as_ref().map_or(Outcome::ok(Status::EMPTY), |general| general.query())
+            }
+            _ => {
+                *state = State::Inactive;
+                Outcome::ok(Status::EMPTY)
+            }
+        }
+    }
+
+    pub(crate) fn cancel(&self) -> Result<()> {
+        if let Some(general) = &self.general {
+            return general.cancel(self.finished.load(Ordering::Acquire));
+        }
+        let mut engine = self.rt.engine_lock.enter();
+        match &*lock(&self.state) {
+            State::Message(posted) => engine.p2p.cancel(posted.id),
+            State::Coll(_) => bail!(ERR_REQUEST, "a collective operation cannot be cancelled"),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    pub(crate) fn free(&self) -> Result<bool> {
+        let mut state = lock(&self.state);
+        if matches!(*state, State::General | State::Freed) && !self.finished.load(Ordering::Acquire) {
+            *state = State::Freed;
+            return Ok(true);
+        }
+        let old = std::mem::replace(&mut *state, State::Inactive);
+        drop(state);
+        match old {
+            State::Message(posted) => posted.detach(&mut self.rt.engine_lock.enter()),
+            State::Coll(id) => self.rt.engine_lock.enter().detach_coll(id),
+            State::General | State::Freed => {
+                self.general.as_ref().map_or(Ok(()), |general| general.free())?
+            }
+            State::Inactive | State::Over(_) => {}
+        }
+        Ok(false)
+    }
+
+    pub(crate) fn complete(&self) -> Result<bool> {
+        if self.general.is_none() {
+            bail!(ERR_REQUEST, "only a generalized request can be completed by the user");
+        }
+        let state = lock(&self.state);
+        self.finished.store(true, Ordering::Release);
+        let freed = matches!(*state, State::Freed);
+        drop(state);
+        self.rt.wake_poller();
+        Ok(freed)
+    }
+
+    /// True if it is over or inactive. Inside the engine lock.
+    pub(crate) fn settle(&self, engine: &mut Engine) -> bool {
+        let mut state = lock(&self.state);
+        let over = match &*state {
+            State::Inactive | State::Over(_) | State::Freed => return true,
+            State::General => return self.finished.load(Ordering::Acquire),
+            State::Message(posted) => posted.settled(engine),
+            State::Coll(id) => engine.coll_done(*id).map(ended),
+        };
+        match over {
+            None => false,
+            Some(outcome) => {
+                *state = State::Over(outcome);
+                true
+            }
+        }
+    }
+
+    /// Takes the outcome of a settled request, outside the engine lock (a generalized one calls the user).
+    pub(crate) fn take(&self) -> Outcome {
+        let state = std::mem::replace(&mut *lock(&self.state), State::Inactive);
+        match (state, &self.general) {
+            (State::Over(outcome), _) => outcome,
+            (State::General, Some(general)) => {
+                let outcome = general.query();
+                match general.free() {
+                    Ok(()) => outcome,
+                    Err(error) => Outcome { error: Some(error), ..outcome },
+                }
+            }
+            _ => Outcome::ok(Status::EMPTY),
+        }
+    }
+}
+
+impl Drop for Stateful {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(|poison| poison.into_inner());
+        match *state {
+            State::Message(posted) => self.rt.take_back(posted),
+            State::Coll(id) if self.rt.is_usable() => drop(self.rt.wait_for_coll(id)),
+            _ => {}
+        }
+    }
+}
+
+fn ended(result: Result<(), Error>) -> Outcome {
+    match result {
+        Ok(()) => Outcome::ok(Status::EMPTY),
+        Err(error) => Outcome::failed(error),
+    }
+}
