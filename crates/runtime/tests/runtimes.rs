@@ -5,9 +5,9 @@ mod world;
 use std::sync::Arc;
 
 use banyan_memory::{Buffer, HeapBuffer};
-use banyan_runtime::{Call, Comm, Dest, Kind, Operand, Result, Runtime, SendMode, Source, Threads};
+use banyan_runtime::{Class, Comm, Dest, Kind, Result, Root, Runtime, SendMode, Source, Threads};
 use banyan_transport::sim::{Net, OneSided, Options};
-use world::{filled, fresh_seed, integers, job, message, read, run, run_with, sum};
+use world::{filled, fresh_seed, integer, integers, job, message, read, run, run_with, sum};
 
 /// Lengths on both sides of what is short, eager and a rendezvous on the simulated network, in integers.
 const LENGTHS: [u64; 5] = [0, 1, 5, 600, 5000];
@@ -52,8 +52,7 @@ fn allreduce(comm: &Comm) -> Result<()> {
     for count in LENGTHS {
         let mine = filled((0..count as i64).map(|i| me + i));
         let all = HeapBuffer::zeroed(8 * count as usize);
-        let operands = (integers(&mine, count), integers(&all, count));
-        comm.run(Call::reduction(Kind::Allreduce, operands.0, operands.1, sum(), 0))?;
+        comm.run(comm.allreduce(Kind::Allreduce, (&mine, &all), (count, integer(), sum()))?)?;
         let expected: Vec<i64> = (0..count as i64).map(|i| size * i + size * (size - 1) / 2).collect();
         assert_eq!(read(&all), expected);
     }
@@ -66,7 +65,7 @@ fn bcast(comm: &Comm) -> Result<()> {
             let data = || filled((0..count as i64).map(|i| i * i + i64::from(root)));
             let memory: Buffer =
                 if comm.rank() == root { data() } else { HeapBuffer::zeroed(8 * count as usize) };
-            comm.run(Call::bcast(integers(&memory, count), root))?;
+            comm.run(comm.bcast(Root::Rank(root as i32), &integers(&memory, count))?)?;
             assert_eq!(read(&memory), read(&data()));
         }
     }
@@ -85,13 +84,60 @@ fn split(comm: &Arc<Comm>) -> Result<()> {
     ring(&part)
 }
 
+/// Rank 0 is one group, all others the other one: who may be root, what may be in place, and which arguments matter.
+fn between_groups(world: &Arc<Comm>) -> Result<()> {
+    let me = world.rank();
+    let own = world.split(i32::from(me > 0), 0)?.expect("every rank has a colour");
+    let bridge = (own.rank() == 0).then_some((&**world, i32::from(me == 0)));
+    let inter = own.intercomm_create(0, bridge, 5)?;
+    let (mine, theirs) = (filled([i64::from(me)].into_iter()), HeapBuffer::zeroed(8 * world.size() as usize));
+    let refused = |call: Result<_>| call.err().map(|error| error.class);
+    let bad_root = inter.bcast(Root::Rank(inter.remote_size().unwrap() as i32), &integers(&mine, 1));
+    assert_eq!(refused(bad_root), Some(Class::ERR_ROOT));
+    let alone = inter.bcast(Root::ProcNull, &integers(&mine, 1));
+    assert_eq!(refused(alone), (own.size() == 1).then_some(Class::ERR_ROOT));
+    let scan = inter.allreduce(Kind::Scan, (&mine, &theirs), (1, integer(), sum()));
+    assert_eq!(refused(scan), Some(Class::ERR_COMM));
+
+    // Process 1 gathers from process 0; what does not matter at a rank is too short for what it says.
+    let (nothing, much) = (integers(&mine, u64::MAX), integers(&theirs, 1));
+    let call = match me {
+        0 => inter.gather(Kind::Gather, Root::Rank(0), &integers(&mine, 1), &nothing)?,
+        1 => inter.gather(Kind::Gather, Root::Here, &nothing, &much)?,
+        _ => inter.gather(Kind::Gather, Root::ProcNull, &nothing, &nothing)?,
+    };
+    inter.run(call)?;
+    assert_eq!(read(&theirs)[0], 0);
+    inter.run(inter.allgather(Kind::Allgather, &integers(&mine, 1), &integers(&theirs, 1))?)?;
+    let others = if me == 0 { 1..i64::from(world.size()) } else { 0..1 };
+    assert!(read(&theirs).into_iter().zip(others).all(|(got, rank)| got == rank));
+    Ok(())
+}
+
+/// A collective whose request is dropped is waited for: the others count on it, and its memory is in use.
+fn dropped(world: &Arc<Comm>) -> Result<()> {
+    let (me, size) = (i64::from(world.rank()), i64::from(world.size()));
+    let (mine, all) = (filled((0..5000).map(|i| me + i)), HeapBuffer::zeroed(40_000));
+    drop(world.start(world.allreduce(Kind::Allreduce, (&mine, &all), (5000, integer(), sum()))?)?);
+    assert_eq!(read(&all)[4999], 4999 * size + size * (size - 1) / 2);
+    let again =
+        world.persist(world.allreduce(Kind::Allreduce, (&mine, &all), (5000, integer(), sum()))?)?;
+    all.write(0, &[0; 40_000]);
+    again.start()?;
+    drop(again);
+    assert_eq!(read(&all)[0], size * (size - 1) / 2);
+    Ok(())
+}
+
 fn everything(_: &Arc<Runtime>, world: &Arc<Comm>) -> Result<()> {
     ring(world)?;
     gather_by_wildcard(world)?;
     allreduce(world)?;
     bcast(world)?;
     split(world)?;
-    world.run(world.barrier()?)
+    between_groups(world)?;
+    dropped(world)?;
+    world.run(world.barrier())
 }
 
 #[test]
@@ -127,8 +173,8 @@ fn reduce(comm: &Comm) -> Result<()> {
     for (root, count) in (0..comm.size()).zip(LENGTHS.into_iter().cycle()) {
         let mine = filled((0..count as i64).map(|i| me + i));
         let all = HeapBuffer::zeroed(8 * count as usize);
-        let recv = if comm.rank() == root { integers(&all, count) } else { Operand::Nothing };
-        comm.run(Call::reduction(Kind::Reduce, integers(&mine, count), recv, sum(), root))?;
+        let elements = || Ok((count, integer(), sum()));
+        comm.run(comm.reduce(Root::Rank(root as i32), (&mine, &all), elements)?)?;
         let expected: Vec<i64> = (0..count as i64).map(|i| size * i + size * (size - 1) / 2).collect();
         assert!(comm.rank() != root || read(&all) == expected);
     }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use banyan_datatype::op::Builtin;
-use banyan_datatype::{Data, Datatype};
+use banyan_datatype::{Data, Datatype, TypeArc};
 use banyan_memory::{Buffer, HeapBuffer};
 use banyan_pmi::{Job, NodeRun};
-use banyan_runtime::{Comm, Op, Operand, Result, Runtime, Threads};
+use banyan_runtime::{Comm, Op, Result, Runtime, Threads};
 use banyan_transport::sim::{Net, Options};
 
 /// The job of `rank` among the ranks of `nodes`, whose sizes are given; ranks are numbered node by node.
@@ -88,10 +88,14 @@ pub(crate) fn sum() -> Op {
     Op::Builtin(Builtin::from_code(0x21).expect("MPI_SUM"))
 }
 
+/// MPI_INT64_T.
+pub(crate) fn integer() -> TypeArc {
+    Datatype::builtin(0x258).expect("MPI_INT64_T").clone().into()
+}
+
 /// `count` 64-bit integers at `base`.
-pub(crate) fn integers(base: &Buffer, count: u64) -> Operand {
-    let ty = Datatype::builtin(0x258).expect("MPI_INT64_T");
-    Operand::Uniform { base: base.clone(), count, ty: ty.clone().into() }
+pub(crate) fn integers(base: &Buffer, count: u64) -> (Buffer, u64, TypeArc) {
+    (base.clone(), count, integer())
 }
 
 /// Memory with these integers.
