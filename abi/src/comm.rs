@@ -2,8 +2,9 @@
 
 use crate::boundary::{SelfComm, mpi};
 use crate::ffi::*;
-use crate::handles::{Kind, Serial, Table};
+use crate::handles::{Kind, Table};
 use crate::pointer::Ptr;
+use crate::serial::Serial;
 use crate::{group, info, request};
 use banyan_runtime::{
     Attributes, Comm, Comparison, Errhandler, Info, Operation, Result, SplitType, Status, bail,

@@ -2,9 +2,9 @@
 
 use crate::boundary::{SelfComm, mpi};
 use crate::ffi::*;
-use crate::handles::Callers;
 use crate::pointer::Ptr;
 use crate::process::{self, Phase, Text};
+use crate::serial::Callers;
 use crate::{attr, comm, env, info, request};
 use banyan_memory::Serialized;
 use banyan_runtime::{Env, JobInfo, Result, Runtime, Threads, bail};

@@ -30,6 +30,7 @@ mod probe;
 mod process;
 mod report;
 mod request;
+mod serial;
 mod signature;
 mod status;
 mod stdio;
