@@ -9,6 +9,7 @@ mod boundary;
 mod buffers;
 mod coll;
 mod comm;
+mod completion;
 mod datatype;
 mod env;
 mod errhandler;

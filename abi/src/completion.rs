@@ -1,0 +1,394 @@
+//! Calls on several requests (MPI 5.0, 3.7.5): completing, testing and starting those of an array.
+
+use crate::boundary::{On, SelfComm, mpi};
+use crate::buffers::{reserve, room};
+use crate::ffi::*;
+use crate::handles::Objects;
+use crate::pointer::Ptr;
+use crate::request::{Entry, TABLE, finish, runtime};
+use crate::status::{store, store_empty};
+use banyan_runtime::{Class, Error, Operation, Outcome, Result, Status, UnderWay, bail};
+
+/// The requests of an array; null handles are left out.
+struct Many {
+    array: Ptr<MPI_Request>,
+    entries: Vec<Listed>,
+}
+
+/// A request in an array.
+struct Listed {
+    at: usize,
+    handle: MPI_Request,
+    entry: Entry,
+}
+
+impl AsRef<Operation> for Listed {
+    #[inline]
+    fn as_ref(&self) -> &Operation {
+        &self.entry.operation
+    }
+}
+
+impl Many {
+    fn new(count: c_int, array: Ptr<MPI_Request>) -> Result<Many> {
+        let len = length(count, array)?;
+        let mut entries = room(len)?;
+        TABLE.visit(|objects| -> Result<()> {
+            for at in 0..len {
+                let handle = array.at(at)?;
+                if handle != MPI_REQUEST_NULL {
+                    entries.push(Listed { at, handle, entry: objects.get(handle.0)?.clone() });
+                }
+            }
+            Ok(())
+        })?;
+        Ok(Many { array, entries })
+    }
+
+    /// The active ones.
+    fn active(&self) -> Vec<&Listed> {
+        self.entries.iter().filter(|listed| listed.entry.operation.is_active()).collect()
+    }
+
+    fn release(&self, which: &[Listed]) -> Result<()> {
+        TABLE.visit(|mut objects| {
+            for Listed { at, handle, .. } in
+                which.iter().filter(|listed| !listed.entry.operation.is_persistent())
+            {
+                objects.remove(handle.0)?;
+                self.array.put(*at, MPI_REQUEST_NULL)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Stores the status of a request that is over, and keeps the whole outcome if it failed.
+    #[inline]
+    fn note(&self, which: usize, outcome: Outcome, out: Statuses, failed: &mut Vec<(usize, Outcome)>) {
+        out.put(self.entries[which].at, &outcome);
+        if outcome.error.is_some() {
+            failed.push((which, outcome));
+        }
+    }
+
+    /// Ends a call that completed all requests.
+    fn all(&self, failed: &[(usize, Outcome)]) -> Result<()> {
+        self.release(&self.entries)?;
+        self.in_status(failed.iter().map(|(which, outcome)| (*which, outcome)))
+    }
+
+    /// MPI_ERR_IN_STATUS if any of these failed, reported on the communicator of the first.
+    fn in_status<'a>(&self, outcomes: impl Iterator<Item = (usize, &'a Outcome)>) -> Result<()> {
+        let mut failed = outcomes.filter_map(|(which, outcome)| Some((which, outcome.error.as_ref()?)));
+        let Some((which, error)) = failed.next() else { return Ok(()) };
+        let more = failed.count();
+        let what = format!("request {} failed ({error}), and {more} more", self.entries[which].at);
+        Err(Error::new(Class::ERR_IN_STATUS, what)).on(self.entries[which].entry.comm)
+    }
+}
+
+/// Whether an array has requests, all of them are messages, and none is over; null handles are left out. Most tests find
+/// just this, and it takes no copy of the requests.
+#[inline(always)]
+fn all_pending(count: c_int, array: Ptr<MPI_Request>) -> Result<bool> {
+    let len = length(count, array)?;
+    let pending = |objects: Objects<'_, Entry>, under_way: UnderWay<'_>| {
+        let mut any = false;
+        for at in 0..len {
+            match array.at(at) {
+                Ok(MPI_REQUEST_NULL) => {}
+                // A bad handle is reported by the code that completes requests.
+                Ok(handle) if objects.find(handle.0).is_some_and(|entry| under_way.has(&entry.operation)) => {
+                    any = true;
+                }
+                _ => return false,
+            }
+        }
+        any
+    };
+    Ok(runtime()?.runtime().all_under_way(|under_way| TABLE.visit(|objects| pending(objects, under_way))))
+}
+
+/// The length of an array of requests, checked.
+#[inline(always)]
+fn length(count: c_int, array: Ptr<MPI_Request>) -> Result<usize> {
+    let Ok(len) = usize::try_from(count) else { bail!(ERR_COUNT, "the number of requests is {count}") };
+    if array.is_null() && len > 0 {
+        bail!(ERR_REQUEST, "the array of requests is NULL");
+    }
+    Ok(len)
+}
+
+/// An array of statuses, or MPI_STATUSES_IGNORE.
+#[derive(Clone, Copy)]
+struct Statuses(Ptr<MPI_Status>);
+
+impl Statuses {
+    fn new(array: Ptr<MPI_Status>) -> Self {
+        Self(array)
+    }
+
+    #[inline]
+    fn put(self, at: usize, outcome: &Outcome) {
+        self.store(at, &outcome.status, outcome.class());
+    }
+
+    /// The status of a request that went well, or was null.
+    #[inline]
+    fn well(self, at: usize, status: &Status) {
+        self.store(at, status, Class::SUCCESS);
+    }
+
+    #[inline]
+    fn store(self, at: usize, from: &Status, class: Class) {
+        if self.0.is_null() {
+            return;
+        }
+        // `at` and `put` fail only for a null pointer.
+        if let Ok(mut status) = self.0.at(at) {
+            status.fill(from);
+            status.MPI_ERROR = class.0;
+            let _ = self.0.put(at, status);
+        }
+    }
+}
+
+/// MPI_Waitall. All handles are checked first. Then the requests of operations that were over when they were made, as short
+/// sends are, are completed on the way. The others are waited for; their handles are good until they are over, for threads
+/// that complete or cancel them meanwhile.
+fn wait_all(count: c_int, array: Ptr<MPI_Request>, statuses: Ptr<MPI_Status>) -> Result<()> {
+    let len = length(count, array)?;
+    let out = Statuses::new(statuses);
+    let mut entries = Vec::new();
+    TABLE.visit(|mut objects| -> Result<()> {
+        for at in 0..len {
+            let handle = array.at(at)?;
+            if handle != MPI_REQUEST_NULL {
+                objects.get(handle.0)?;
+            }
+        }
+        for at in 0..len {
+            let handle = array.at(at)?;
+            if handle == MPI_REQUEST_NULL {
+                out.well(at, &Status::EMPTY);
+            } else if let Some(status) = objects.remove_if(handle.0, |entry| entry.operation.over_status())? {
+                array.put(at, MPI_REQUEST_NULL)?;
+                out.well(at, &status);
+            } else {
+                if entries.is_empty() {
+                    reserve(&mut entries, len - at)?;
+                }
+                entries.push(Listed { at, handle, entry: objects.get(handle.0)?.clone() });
+            }
+        }
+        Ok(())
+    })?;
+    if entries.is_empty() {
+        return Ok(());
+    }
+    let (many, mut failed) = (Many { array, entries }, Vec::new());
+    runtime()?
+        .runtime()
+        .wait_all(&many.entries, |which, outcome| many.note(which, outcome, out, &mut failed));
+    many.all(&failed)
+}
+
+/// MPI_Waitsome and MPI_Testsome.
+fn some(
+    block: bool,
+    incount: c_int,
+    requests: Ptr<MPI_Request>,
+    (outcount, indices): (Ptr<c_int>, Ptr<c_int>),
+    statuses: Ptr<MPI_Status>,
+) -> Result<()> {
+    if !block && all_pending(incount, requests)? {
+        return outcount.set(0);
+    }
+    let many = Many::new(incount, requests)?;
+    let Some(found) = runtime()?.runtime().some(&many.entries, block) else {
+        return outcount.set(MPI_UNDEFINED);
+    };
+    outcount.set(found.len() as c_int)?;
+    let out = Statuses::new(statuses);
+    for (at, (which, outcome)) in found.iter().enumerate() {
+        indices.put(at, many.entries[*which].at as c_int)?;
+        out.put(at, outcome);
+        many.release(&many.entries[*which..][..1])?;
+    }
+    many.in_status(found.iter().map(|(which, outcome)| (*which, outcome)))
+}
+
+/// Ends MPI_Waitany and MPI_Testany: `found` is the request that is over.
+fn any(many: &Many, found: (usize, Outcome), indx: Ptr<c_int>, status: Ptr<MPI_Status>) -> Result<()> {
+    let (which, outcome) = found;
+    indx.set(many.entries[which].at as c_int)?;
+    many.release(&many.entries[which..][..1])?;
+    finish(outcome, many.entries[which].entry.comm, status)
+}
+
+fn none_active(indx: Ptr<c_int>, status: Ptr<MPI_Status>) -> Result<()> {
+    store_empty(status);
+    indx.set(MPI_UNDEFINED)
+}
+
+mpi! {
+    fn MPI_Waitall(count: c_int, array_of_requests: Ptr<MPI_Request>, array_of_statuses: Ptr<MPI_Status>) on SelfComm {
+        wait_all(count, array_of_requests, array_of_statuses)
+    }
+
+    fn MPI_Testall(
+        count: c_int,
+        array_of_requests: Ptr<MPI_Request>,
+        flag: Ptr<c_int>,
+        array_of_statuses: Ptr<MPI_Status>,
+    ) on SelfComm {
+        let many = Many::new(count, array_of_requests)?;
+        let (out, mut failed) = (Statuses::new(array_of_statuses), Vec::new());
+        let note = |which, outcome| many.note(which, outcome, out, &mut failed);
+        let over = many.entries.is_empty() || runtime()?.runtime().test_all(&many.entries, note);
+        flag.set(over.into())?;
+        if !over {
+            return Ok(());
+        }
+        for at in (0..count as usize).filter(|_| many.entries.len() < count as usize) {
+            if array_of_requests.at(at)? == MPI_REQUEST_NULL {
+                out.well(at, &Status::EMPTY);
+            }
+        }
+        many.all(&failed)
+    }
+
+    fn MPI_Waitany(
+        count: c_int,
+        array_of_requests: Ptr<MPI_Request>,
+        indx: Ptr<c_int>,
+        status: Ptr<MPI_Status>,
+    ) on SelfComm {
+        let many = Many::new(count, array_of_requests)?;
+        match runtime()?.runtime().wait_any(&many.entries) {
+            Some(found) => any(&many, found, indx, status),
+            None => none_active(indx, status),
+        }
+    }
+
+    fn MPI_Testany(
+        count: c_int,
+        array_of_requests: Ptr<MPI_Request>,
+        indx: Ptr<c_int>,
+        flag: Ptr<c_int>,
+        status: Ptr<MPI_Status>,
+    ) on SelfComm {
+        if all_pending(count, array_of_requests)? {
+            flag.set(0)?;
+            return indx.set(MPI_UNDEFINED);
+        }
+        let many = Many::new(count, array_of_requests)?;
+        let found = runtime()?.runtime().test_any(&many.entries);
+        flag.set((!matches!(found, Ok(None))).into())?;
+        match found {
+            Ok(Some(found)) => any(&many, found, indx, status),
+            Ok(None) => indx.set(MPI_UNDEFINED),
+            Err(()) => none_active(indx, status),
+        }
+    }
+
+    fn MPI_Waitsome(
+        incount: c_int,
+        array_of_requests: Ptr<MPI_Request>,
+        outcount: Ptr<c_int>,
+        array_of_indices: Ptr<c_int>,
+        array_of_statuses: Ptr<MPI_Status>,
+    ) on SelfComm {
+        some(true, incount, array_of_requests, (outcount, array_of_indices), array_of_statuses)
+    }
+
+    fn MPI_Testsome(
+        incount: c_int,
+        array_of_requests: Ptr<MPI_Request>,
+        outcount: Ptr<c_int>,
+        array_of_indices: Ptr<c_int>,
+        array_of_statuses: Ptr<MPI_Status>,
+    ) on SelfComm {
+        some(false, incount, array_of_requests, (outcount, array_of_indices), array_of_statuses)
+    }
+
+    fn MPI_Request_get_status_all(
+        count: c_int,
+        array_of_requests: Ptr<MPI_Request>,
+        flag: Ptr<c_int>,
+        array_of_statuses: Ptr<MPI_Status>,
+    ) on SelfComm {
+        let many = Many::new(count, array_of_requests)?;
+        let own = runtime()?;
+        let over = many.entries.is_empty() || !own.runtime().over(&many.entries, true).is_empty();
+        flag.set(over.into())?;
+        if !over {
+            return Ok(());
+        }
+        let out = Statuses::new(array_of_statuses);
+        (0..count as usize).for_each(|at| out.well(at, &Status::EMPTY));
+        for listed in &many.entries {
+            out.put(listed.at, &listed.entry.operation.status(own.runtime()));
+        }
+        Ok(())
+    }
+
+    fn MPI_Request_get_status_any(
+        count: c_int,
+        array_of_requests: Ptr<MPI_Request>,
+        indx: Ptr<c_int>,
+        flag: Ptr<c_int>,
+        status: Ptr<MPI_Status>,
+    ) on SelfComm {
+        let many = Many::new(count, array_of_requests)?;
+        let own = runtime()?;
+        let active = many.active();
+        if active.is_empty() {
+            flag.set(1)?;
+            return none_active(indx, status);
+        }
+        let found = own.runtime().over(&active, false).first().map(|&first| active[first]);
+        flag.set(found.is_some().into())?;
+        match found {
+            Some(Listed { at, entry, .. }) => {
+                store(status, &entry.operation.status(own.runtime()).status);
+                indx.set(*at as c_int)
+            }
+            None => indx.set(MPI_UNDEFINED),
+        }
+    }
+
+    fn MPI_Request_get_status_some(
+        incount: c_int,
+        array_of_requests: Ptr<MPI_Request>,
+        outcount: Ptr<c_int>,
+        array_of_indices: Ptr<c_int>,
+        array_of_statuses: Ptr<MPI_Status>,
+    ) on SelfComm {
+        let many = Many::new(incount, array_of_requests)?;
+        let own = runtime()?;
+        let active = many.active();
+        if active.is_empty() {
+            return outcount.set(MPI_UNDEFINED);
+        }
+        let out = Statuses::new(array_of_statuses);
+        let found = own.runtime().over(&active, false);
+        for (nth, &which) in found.iter().enumerate() {
+            let Listed { at, entry, .. } = active[which];
+            array_of_indices.put(nth, *at as c_int)?;
+            out.put(nth, &entry.operation.status(own.runtime()));
+        }
+        outcount.set(found.len() as c_int)
+    }
+
+    fn MPI_Startall(count: c_int, array_of_requests: Ptr<MPI_Request>) on SelfComm {
+        let many = Many::new(count, array_of_requests)?;
+        if many.entries.len() < count as usize {
+            bail!(ERR_REQUEST, "one of the requests is MPI_REQUEST_NULL");
+        }
+        for Listed { entry, .. } in &many.entries {
+            entry.operation.start().on(entry.comm)?;
+        }
+        Ok(())
+    }
+}
