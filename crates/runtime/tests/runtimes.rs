@@ -194,7 +194,7 @@ fn collectives_by_way_of_leaders_give_what_flat_ones_give() {
                 reduce(world)?;
                 // Its parts have members on some of the nodes.
                 split(world)?;
-                world.run(world.barrier()?)
+                world.run(world.barrier())
             });
         }
     }
