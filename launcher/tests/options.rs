@@ -162,7 +162,9 @@ fn choices_are_explained() {
     assert!(text.contains("allreduce of 65536 bytes on 8 ranks") && text.contains("chosen: "), "{text}");
     let done = mpirun(&["-explain", "allreduce:64K", "-n", "8"]).env("BANYAN_COLL", "allreduce=ring").run();
     assert!(done.out.contains("chosen: ring: the user asked for it"), "{}", done.out);
-    assert!(out(&["--explain", "allgather:64K", "-n", "8"]).contains("a slot holds 4104 bytes"));
+    assert!(
+        out(&["--explain", "allgather:64K", "-n", "8"]).contains("a cell of a CICO buffer holds 4104 bytes")
+    );
     let done = mpirun(&["--explain", "allreduce", "-n", "2"]).env("BANYAN_FABRICS", "tcp").run();
     assert!(
         done.out.starts_with("allreduce of 8 bytes on 2 ranks on one node, without shared memory"),

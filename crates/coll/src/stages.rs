@@ -9,14 +9,14 @@ pub struct Stage {
     /// What the group does. It needs messages alone.
     pub row: &'static Algorithm,
     /// Among whom.
-    pub group: Group,
+    pub group: StageGroup,
     /// What its Send and its Recv are in the composition.
-    pub bind: [Place; 2],
+    pub bind: [StageBuf; 2],
 }
 
 /// The ranks that a stage is among.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Group {
+pub enum StageGroup {
     /// All ranks of this rank's node, rooted at its leader: the root of the collective, if it is there, else its first rank.
     Node,
     /// The leaders of all nodes, rooted at the root of the collective, if it has one, else at the first.
@@ -25,7 +25,7 @@ pub enum Group {
 
 /// A buffer of a composition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum StageBuf {
     /// What this rank gives.
     Send,
     /// What this rank gets.
@@ -83,7 +83,7 @@ impl Members<'_> {
 
 impl Stage {
     fn members<'a>(&self, nodes: &'a Nodes, shape: &Shape, rank: u32) -> Members<'a> {
-        let node = (self.group == Group::Node).then(|| nodes.of(rank));
+        let node = (self.group == StageGroup::Node).then(|| nodes.of(rank));
         Members { nodes, root: shape.root, node }
     }
 
@@ -122,9 +122,9 @@ impl Stage {
                 _ => return Some(span),
             };
             Some(match place {
-                Place::Send => Span { buf: Buf::Send, ..span },
-                Place::Recv => Span { buf: Buf::Recv, ..span },
-                Place::Held => Span { buf: Buf::Temp, at: held + span.at, ..span },
+                StageBuf::Send => Span { buf: Buf::Send, ..span },
+                StageBuf::Recv => Span { buf: Buf::Recv, ..span },
+                StageBuf::Held => Span { buf: Buf::Temp, at: held + span.at, ..span },
             })
         };
         for step in &mut round.steps[before..] {
@@ -149,8 +149,8 @@ impl Stage {
     /// What it costs in the largest of its groups: the case there, and where its ranks are.
     fn part(&self, case: &Case, topology: &Topology) -> (Case, Topology) {
         let (ranks, nodes) = match self.group {
-            Group::Node => (topology.per_node, 1),
-            Group::Leaders => (topology.nodes, topology.nodes),
+            StageGroup::Node => (topology.per_node, 1),
+            StageGroup::Leaders => (topology.nodes, topology.nodes),
         };
         let per_node = ranks.div_ceil(nodes);
         let inner = Topology { ranks, nodes, per_node, cores: topology.cores, shared: None };
@@ -173,7 +173,7 @@ impl Algorithm {
     pub fn temp(&self, shape: &Shape) -> u64 {
         match &shape.nodes {
             Some(nodes) if !self.stages.is_empty() => {
-                let holds = self.stages.iter().any(|stage| stage.bind.contains(&Place::Held));
+                let holds = self.stages.iter().any(|stage| stage.bind.contains(&StageBuf::Held));
                 self.held(nodes, shape) + if holds { shape.len } else { 0 }
             }
             _ => (self.temp)(shape),

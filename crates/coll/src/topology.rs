@@ -44,7 +44,7 @@ impl Topology {
 
     /// True if there are several nodes, and one of them has several ranks.
     pub(crate) fn has_levels(&self) -> bool {
-        self.nodes > 1 && self.per_node > 1
+        1 < self.nodes && self.nodes < self.ranks
     }
 }
 

@@ -4,8 +4,8 @@
 mod world;
 
 use banyan_coll::{
-    ALL, Algorithm, Call, Difference, Fault, Kind, Needs, Op, Operand, Overrides, PlanCache, SharedCaps,
-    Topology, Tuning, difference, start,
+    ALL, Algorithm, Call, Difference, Fault, Kind, Needs, Nodes, Op, Operand, Overrides, PlanCache,
+    SharedCaps, Topology, Tuning, difference, start,
 };
 use banyan_datatype::op::Builtin;
 use banyan_datatype::{Datatype, TypeArc};
@@ -176,11 +176,15 @@ fn run(row: Option<&Algorithm>, trial: &Trial) -> Vec<Result<(), Fault>> {
     let scratch = 1 << 14;
     let shared = has_shared.then_some(SharedCaps { inline: INLINE as u64, single_copy: true, scratch });
     let cores = if seed.is_multiple_of(3) { 1 } else { 64 };
-    let topology =
-        Topology { ranks, nodes: if has_shared { 1 } else { ranks }, cores, per_node: ranks, shared };
+    // Without shared buffers ranks are on nodes of their own, or two on each, for compositions.
+    let composed = row.is_some_and(|row| !row.stages.is_empty());
+    let of_rank = |rank: u32| if has_shared { 0 } else { rank / (1 + u32::from(composed)) };
+    let nodes = Nodes::new((0..ranks).map(of_rank));
+    let topology = Topology { ranks, nodes: nodes.number(), cores, per_node: nodes.largest(), shared };
     let mut net = Net::new(ranks, seed, if has_shared { INLINE } else { 0 }, true);
     (net.scratch, net.differ) = (HeapBuffer::zeroed(scratch as usize), true);
-    let mut plans: Vec<PlanCache> = (0..ranks).map(|rank| PlanCache::new(rank, topology)).collect();
+    let mut plans: Vec<PlanCache> =
+        (0..ranks).map(|rank| PlanCache::new(rank, topology).on(&nodes)).collect();
     let call_of = |rank: u32| if rank == odd.0 { odd.1 } else { all };
     let prepared: Vec<Prepared> = (0..ranks).map(|rank| call_of(rank).make(rank, ranks)).collect();
     let mut executions: Vec<_> = prepared

@@ -2,7 +2,7 @@
 //! them, by its leader.
 
 use super::{allreduce, barrier, bcast, no_chunks, reduce};
-use crate::stages::{Group, Place, Stage};
+use crate::stages::{Stage, StageBuf, StageGroup};
 use crate::{Algorithm, Cost, Kind, Needs};
 
 const IN_NODE: Algorithm = Algorithm {
@@ -21,16 +21,16 @@ const IN_NODE: Algorithm = Algorithm {
     cost: |_| Cost::ZERO,
 };
 
-const fn stage(row: &'static Algorithm, group: Group, send: Place, recv: Place) -> Stage {
+const fn stage(row: &'static Algorithm, group: StageGroup, send: StageBuf, recv: StageBuf) -> Stage {
     Stage { row, group, bind: [send, recv] }
 }
 
 /// Nobody leaves before all ranks of its node know that the leaders, and so all nodes, have met.
 pub(crate) const BARRIER: Algorithm = Algorithm {
     stages: &[
-        stage(&barrier::DISSEMINATION, Group::Node, Place::Send, Place::Recv),
-        stage(&barrier::DISSEMINATION, Group::Leaders, Place::Send, Place::Recv),
-        stage(&barrier::DISSEMINATION, Group::Node, Place::Send, Place::Recv),
+        stage(&barrier::DISSEMINATION, StageGroup::Node, StageBuf::Send, StageBuf::Recv),
+        stage(&barrier::DISSEMINATION, StageGroup::Leaders, StageBuf::Send, StageBuf::Recv),
+        stage(&barrier::DISSEMINATION, StageGroup::Node, StageBuf::Send, StageBuf::Recv),
     ],
     ..IN_NODE
 };
@@ -40,8 +40,8 @@ pub(crate) const BCAST: Algorithm = Algorithm {
     about: "from the root to the leaders of nodes, then within nodes",
     reorders: false,
     stages: &[
-        stage(&bcast::BINOMIAL, Group::Leaders, Place::Send, Place::Recv),
-        stage(&bcast::BINOMIAL, Group::Node, Place::Send, Place::Recv),
+        stage(&bcast::BINOMIAL, StageGroup::Leaders, StageBuf::Send, StageBuf::Recv),
+        stage(&bcast::BINOMIAL, StageGroup::Node, StageBuf::Send, StageBuf::Recv),
     ],
     ..IN_NODE
 };
@@ -50,8 +50,8 @@ pub(crate) const REDUCE: Algorithm = Algorithm {
     kind: Kind::Reduce,
     about: "within nodes, then from their leaders to the root",
     stages: &[
-        stage(&reduce::BINOMIAL, Group::Node, Place::Send, Place::Held),
-        stage(&reduce::BINOMIAL, Group::Leaders, Place::Held, Place::Recv),
+        stage(&reduce::BINOMIAL, StageGroup::Node, StageBuf::Send, StageBuf::Held),
+        stage(&reduce::BINOMIAL, StageGroup::Leaders, StageBuf::Held, StageBuf::Recv),
     ],
     ..IN_NODE
 };
@@ -60,9 +60,9 @@ pub(crate) const REDUCE: Algorithm = Algorithm {
 pub(crate) const ALLREDUCE: Algorithm = Algorithm {
     kind: Kind::Allreduce,
     stages: &[
-        stage(&reduce::BINOMIAL, Group::Node, Place::Send, Place::Recv),
-        stage(&allreduce::DOUBLING, Group::Leaders, Place::Recv, Place::Recv),
-        stage(&bcast::BINOMIAL, Group::Node, Place::Send, Place::Recv),
+        stage(&reduce::BINOMIAL, StageGroup::Node, StageBuf::Send, StageBuf::Recv),
+        stage(&allreduce::DOUBLING, StageGroup::Leaders, StageBuf::Recv, StageBuf::Recv),
+        stage(&bcast::BINOMIAL, StageGroup::Node, StageBuf::Send, StageBuf::Recv),
     ],
     ..IN_NODE
 };
@@ -71,9 +71,9 @@ pub(crate) const ALLREDUCE_RING: Algorithm = Algorithm {
     name: "nodes_ring",
     about: "within nodes, a ring among their leaders, within nodes: large vectors",
     stages: &[
-        stage(&reduce::BINOMIAL, Group::Node, Place::Send, Place::Recv),
-        stage(&allreduce::RING, Group::Leaders, Place::Recv, Place::Recv),
-        stage(&bcast::BINOMIAL, Group::Node, Place::Send, Place::Recv),
+        stage(&reduce::BINOMIAL, StageGroup::Node, StageBuf::Send, StageBuf::Recv),
+        stage(&allreduce::RING, StageGroup::Leaders, StageBuf::Recv, StageBuf::Recv),
+        stage(&bcast::BINOMIAL, StageGroup::Node, StageBuf::Send, StageBuf::Recv),
     ],
     ..ALLREDUCE
 };
