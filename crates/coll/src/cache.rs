@@ -253,7 +253,9 @@ impl PlanCache {
         let algorithm =
             tuning.choose(call.kind, bound.case(call.kind), bound.shape.commutative, &self.topology);
         let bases = [&call.send, &call.recv].map(Operand::base);
-        let compiled = bound.compile(algorithm, &bases);
+        // Types that are not dense have one description if they have one size: what it says is not where their bytes are.
+        let dense = call.send.is_dense() && call.recv.is_dense();
+        let compiled = if dense { bound.compile(algorithm, &bases) } else { None };
         let bounds = bases.map(|base| base.unwrap_or_else(Buffer::empty).bounds());
         let plan = Arc::new(Plan { description: Description::new(key, call), bounds, algorithm, compiled });
         self.plans.resize(Self::PLACES, None);

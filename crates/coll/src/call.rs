@@ -155,6 +155,15 @@ impl Operand {
         }
     }
 
+    /// True if its elements lie in memory as they are packed, from the address on: so their number says where they are.
+    pub(crate) fn is_dense(&self) -> bool {
+        match self {
+            Operand::Nothing | Operand::InPlace => true,
+            Operand::Uniform { ty, .. } | Operand::Vector { ty, .. } => ty.is_dense(),
+            Operand::Wide { .. } => false,
+        }
+    }
+
     /// The type of all its elements.
     pub(crate) fn element_type(&self) -> Option<&TypeArc> {
         match self {

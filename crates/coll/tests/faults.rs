@@ -198,6 +198,30 @@ fn a_call_of_no_data_leaves_nothing_for_the_next_one() {
     }
 }
 
+#[test]
+fn types_of_one_size_that_lie_elsewhere_have_plans_of_their_own() {
+    let mut net = Net::new(2, 1, 512, true);
+    let mut plans = plans(2, Some(SharedCaps { inline: 512, single_copy: true, scratch: 0 }));
+    let byte = Datatype::builtin(0x247).unwrap();
+    for at in [8, 16, 0, 8] {
+        let ty = Datatype::hindexed_block(4, &[at], byte).unwrap();
+        let buffers = [1, 0].map(|value| HeapBuffer::copy_of(&[value; 32]));
+        let operand = |rank: u32| {
+            let base = buffers[rank as usize].clone();
+            Operand::Uniform { base, count: 1, ty: ty.clone().into() }
+        };
+        let mut executions = begin(&mut plans, |rank| Call::bcast(operand(rank), 0));
+        assert!(run(&mut net, &mut executions).concat().iter().all(Result::is_ok));
+        for (plans, executions) in plans.iter_mut().zip(executions) {
+            executions.into_iter().for_each(|execution| plans.recycle(execution));
+        }
+        let mut got = [0; 32];
+        buffers[1].read(0, &mut got);
+        let expected: Vec<u8> = (0..32).map(|i| u8::from((at..at + 4).contains(&i))).collect();
+        assert_eq!(got[..], expected);
+    }
+}
+
 /// A messenger whose peers are gone.
 struct Gone {
     started: u64,
