@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::sections::{self, Cut};
-use crate::{Kind, Nodes, Topology};
+use crate::{Algorithm, Kind, Nodes, Topology};
 
 /// Memory that a schedule names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -265,6 +265,35 @@ impl Round {
     pub fn begin(&mut self, index: u32) {
         self.steps.clear();
         self.index = index;
+    }
+
+    /// Adds round `index` of an algorithm of messages alone, among some of the ranks: its steps, with the `rank` that each of its
+    /// members is, and with each range where `span` says. Copies of what is there already are left out.
+    pub(crate) fn add_inner(
+        &mut self,
+        (row, inner): (&Algorithm, &Shape),
+        index: u32,
+        rank: impl Fn(u32) -> u32,
+        span: impl Fn(Span) -> Span,
+    ) {
+        let (before, mut at) = (self.steps.len(), 0);
+        (row.round)(inner, index, self);
+        self.steps.retain_mut(|step| {
+            at += 1;
+            if at <= before {
+                return true;
+            }
+            *step = step.over(1, |inner| Some(span(inner))).expect("every range has a counterpart");
+            match step {
+                Step::Send { to: peer, .. }
+                | Step::Recv { from: peer, .. }
+                | Step::RecvReduce { from: peer, .. } => *peer = rank(*peer),
+                Step::Copy { from, into } => return from != into,
+                Step::Reduce { .. } => {}
+                _ => unreachable!("the algorithm needs messages alone"),
+            }
+            true
+        });
     }
 
     /// Adds a message whose key is the round's number. An empty span adds none: the receiver knows the length, too.

@@ -2,7 +2,7 @@
 //! at a rank when its stage before is over there. Executor, verifier and simulator read the rounds that are made here, like those of
 //! any algorithm; the tuner prices stage by stage, each by the link of its group.
 
-use crate::{Algorithm, Blocks, Buf, Case, Nodes, Round, Shape, Span, Step, Topology};
+use crate::{Algorithm, Blocks, Buf, Case, Nodes, Round, Shape, Span, Topology};
 
 /// One algorithm of a composition.
 pub struct Stage {
@@ -113,37 +113,19 @@ impl Stage {
         let Some(inner) = self.shape(nodes, shape).filter(|inner| index < (self.row.rounds)(inner)) else {
             return;
         };
-        let before = round.steps.len();
-        (self.row.round)(&inner, index, round);
-        let rebind = |span: Span| {
+        let bound = |span: Span| {
             let place = match span.buf {
                 Buf::Send => self.bind[0],
                 Buf::Recv => self.bind[1],
-                _ => return Some(span),
+                _ => return span,
             };
-            Some(match place {
+            match place {
                 StageBuf::Send => Span { buf: Buf::Send, ..span },
                 StageBuf::Recv => Span { buf: Buf::Recv, ..span },
                 StageBuf::Held => Span { buf: Buf::Temp, at: held + span.at, ..span },
-            })
-        };
-        for step in &mut round.steps[before..] {
-            let mut outer = step.over(1, rebind).expect("every range has a counterpart");
-            match &mut outer {
-                Step::Send { to: peer, .. }
-                | Step::Recv { from: peer, .. }
-                | Step::RecvReduce { from: peer, .. } => *peer = members.rank(*peer),
-                _ => {}
             }
-            *step = outer;
-        }
-        // What is bound to one place is there already.
-        let moves = |step: &Step| !matches!(step, Step::Copy { from, into } if from == into);
-        let mut at = 0;
-        round.steps.retain(|step| {
-            at += 1;
-            at <= before || moves(step)
-        });
+        };
+        round.add_inner((self.row, &inner), index, |member| members.rank(member), bound);
     }
 
     /// What it costs in the largest of its groups: the case there, and where its ranks are.

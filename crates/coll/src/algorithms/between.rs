@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use super::{WINDOW, bcast, no_chunks, no_temp, reduce};
-use crate::{Algorithm, Buf, Case, Cost, Kind, Needs, Round, Shape, Span, Step};
+use crate::{Algorithm, Buf, Case, Cost, Kind, Needs, Round, Shape, Span};
 
 pub(crate) const BCAST: Algorithm = Algorithm {
     kind: Kind::Bcast,
@@ -162,35 +162,9 @@ impl Members {
         let Some(number) = self.number(outer.rank).filter(|_| index < self.rounds(row, outer)) else {
             return;
         };
-        let before = round.steps.len();
-        (row.round)(&self.shape(outer, number, len), index, round);
-        let redirect = |span: &mut Span| {
-            if span.buf == Buf::Recv {
-                span.buf = result;
-            }
-        };
-        for step in &mut round.steps[before..] {
-            match step {
-                Step::Send { to, from, .. } => {
-                    *to = self.rank(*to);
-                    redirect(from);
-                }
-                Step::Recv { from, into, .. } => {
-                    *from = self.rank(*from);
-                    redirect(into);
-                }
-                Step::RecvReduce { from, merge, .. } => {
-                    *from = self.rank(*from);
-                    redirect(&mut merge.with);
-                    redirect(&mut merge.into);
-                }
-                Step::Reduce { from, into } | Step::Copy { from, into } => {
-                    redirect(from);
-                    redirect(into);
-                }
-                _ => unreachable!("the algorithm needs messages alone"),
-            }
-        }
+        let inner = self.shape(outer, number, len);
+        let redirected = |span: Span| if span.buf == Buf::Recv { Span { buf: result, ..span } } else { span };
+        round.add_inner((row, &inner), index, |member| self.rank(member), redirected);
     }
 }
 
