@@ -49,6 +49,24 @@ pub struct Algorithm {
     pub cost: fn(&Case) -> Cost,
 }
 
+impl Algorithm {
+    /// What the rows of algorithms that need messages alone have in common.
+    pub(crate) const MESSAGES: Algorithm = Algorithm {
+        kind: Kind::Barrier,
+        name: "",
+        about: "",
+        needs: Needs::Messages,
+        reorders: false,
+        stages: &[],
+        phases: |_| 0,
+        chunks: |_| Chunks::NONE,
+        temp: |_| 0,
+        rounds: |_| 0,
+        round: |_, _, _| {},
+        cost: |_| Cost::ZERO,
+    };
+}
+
 impl std::fmt::Debug for Algorithm {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}={}", self.kind.name(), self.name)

@@ -15,7 +15,8 @@ impl ExecutionState {
     /// Sets shape, views and operation (all unset before) to what a call says, and refuses it if that contradicts itself.
     pub(crate) fn bind(&mut self, call: &Call, rank: u32, split: u32, topology: &Topology) {
         let shape = &mut self.shape;
-        (shape.rank, shape.ranks, shape.root, shape.split) = (rank, topology.ranks, call.root, split);
+        (shape.kind, shape.root) = (call.kind, call.root);
+        (shape.rank, shape.ranks, shape.split) = (rank, topology.ranks, split);
         self.refused = self.bind_operands(call).err();
         self.shape.on(topology);
     }
@@ -24,12 +25,11 @@ impl ExecutionState {
         let in_place = matches!(call.send, Operand::InPlace) || matches!(call.recv, Operand::InPlace);
         let shape = &mut self.shape;
         shape.commutative = call.op.as_ref().is_none_or(|op| op.commutative());
-        let kind = call.kind;
-        match kind.reduces() {
+        match call.kind.reduces() {
             true => self.reduction(call),
             false => self.data_movement(call, in_place)?,
         }
-        self.in_place = if in_place { self.shape.in_place_at(kind) } else { None };
+        self.in_place = if in_place { self.shape.in_place_at() } else { None };
         Ok(())
     }
 
@@ -135,8 +135,8 @@ impl ExecutionState {
     }
 
     /// What it is about.
-    pub(crate) fn about(&self, kind: Kind) -> About {
-        About::of(kind, &self.shape).with_any(self.op.as_ref().map(|(op, _)| op), self.shape.split > 0)
+    pub(crate) fn about(&self) -> About {
+        About::of(&self.shape).with_any(self.op.as_ref().map(|(op, _)| op), self.shape.split > 0)
     }
 
     /// The schedule of an algorithm over bytes of the arguments, whose buffers are `bases`, if there is one.
@@ -151,7 +151,7 @@ impl ExecutionState {
             Some((Op::User { .. }, _)) => return None,
         };
         let piece = |span: Span| self.piece(span, bases);
-        let compiled = Compiled::new(algorithm, &self.shape, self.about(algorithm.kind), with, piece)?;
+        let compiled = Compiled::new(algorithm, &self.shape, self.about(), with, piece)?;
         // In place, what goes over the shared scratch could be overwritten before it is read.
         (!self.in_place_exchange || compiled.chunks.number == 0).then_some(compiled)
     }
@@ -184,27 +184,27 @@ impl ExecutionState {
     }
 
     /// What the choice of an algorithm may depend on; `None` where not all ranks know it.
-    pub(crate) fn case(&self, kind: Kind) -> Option<Case> {
+    pub(crate) fn case(&self) -> Option<Case> {
         let plain = match &self.op {
-            None => !kind.reduces(),
+            None => !self.shape.kind.reduces(),
             Some((op, ty)) => matches!(op, Op::Builtin(_)) && ty.is_dense(),
         };
-        self.shape.case(kind, plain)
+        self.shape.case(plain)
     }
 }
 
 impl Shape {
     /// What the choice of an algorithm may depend on, for elements that are [plain](Case::plain) or not; `None` where
     /// not all ranks know the sizes.
-    pub(crate) fn case(&self, kind: Kind, plain: bool) -> Option<Case> {
+    pub(crate) fn case(&self, plain: bool) -> Option<Case> {
         let all = |blocks: &Blocks| blocks.start(self.ranks);
-        let (units, largest) = match kind {
-            _ if kind.size_unknown() => return None,
+        let (units, largest) = match self.kind {
+            kind if kind.size_unknown() => return None,
             Kind::Allgatherv => {
                 let mean = all(&self.recvs) as f64 / f64::from(self.ranks);
                 (mean, (0..self.ranks).map(|rank| self.recvs.block(rank).1).max())
             }
-            Kind::ReduceScatter | Kind::ReduceScatterBlock => (all(&self.sends) as f64, None),
+            kind if kind.scatters_result() => (all(&self.sends) as f64, None),
             _ => (self.len as f64, None),
         };
         let unit = self.unit as f64;

@@ -12,8 +12,8 @@ use crate::sections::Sections;
 use crate::signature::{CallLists, Description, Key, lasts};
 use crate::view::View;
 use crate::{
-    Algorithm, Call, Chunks, Execution, Fault, Kind, Lists, Nodes, Operand, SharedBuffers, Signature,
-    Topology, Tuning, between,
+    Algorithm, Call, Chunks, Execution, Fault, Lists, Nodes, Operand, SharedBuffers, Signature, Topology,
+    Tuning, between,
 };
 
 /// What a communicator keeps between its collectives: one per communicator and rank.
@@ -197,7 +197,7 @@ fn prepare(
                 [&call.send, &call.recv].map(|operand| operand.base().unwrap_or_else(Buffer::empty));
             plans.along(&mut execution.0, plan, buffers);
         }
-        None => plans.by_rounds(&mut execution.0, call.kind, chosen, tuning),
+        None => plans.by_rounds(&mut execution.0, chosen, tuning),
     }
     execution.0.number = plans.epoch.ledger.last();
     execution
@@ -250,8 +250,7 @@ impl PlanCache {
     /// Chooses how to carry out such calls, and keeps it. `bound` is one of them.
     #[cold]
     fn work_out(&mut self, key: Key, call: &Call, bound: &ExecutionState, tuning: &Tuning) -> Arc<Plan> {
-        let algorithm =
-            tuning.choose(call.kind, bound.case(call.kind), bound.shape.commutative, &self.topology);
+        let algorithm = tuning.choose(call.kind, bound.case(), bound.shape.commutative, &self.topology);
         let bases = [&call.send, &call.recv].map(Operand::base);
         // Types that are not dense have one description if they have one size: what it says is not where their bytes are.
         let dense = call.send.is_dense() && call.recv.is_dense();
@@ -272,17 +271,12 @@ impl PlanCache {
     }
 
     /// Gets a call that is bound ready to go round by round.
-    fn by_rounds(
-        &mut self,
-        state: &mut ExecutionState,
-        kind: Kind,
-        chosen: Option<&'static Algorithm>,
-        tuning: &Tuning,
-    ) {
+    fn by_rounds(&mut self, state: &mut ExecutionState, chosen: Option<&'static Algorithm>, tuning: &Tuning) {
         state.detach();
+        let kind = state.shape.kind;
         let algorithm = match (self.split, chosen) {
             (0, Some(chosen)) => chosen,
-            (0, None) => tuning.choose(kind, state.case(kind), state.shape.commutative, &self.topology),
+            (0, None) => tuning.choose(kind, state.case(), state.shape.commutative, &self.topology),
             _ => between(kind).expect("there are no scans between groups"),
         };
         state.algorithm = algorithm;
@@ -292,7 +286,7 @@ impl PlanCache {
             state.views[2] = View::private(temp, ty, &mut state.work.spare);
         }
         let (chunks, phases) = ((algorithm.chunks)(&state.shape), (algorithm.phases)(&state.shape));
-        let about = state.about(kind);
+        let about = state.about();
         let used = Used::of(about, phases, chunks.number);
         state.cursor = Cursor::new(self.epoch.take(about, used, phases, chunks));
         state.phases = phases;

@@ -83,6 +83,11 @@ impl Kind {
         matches!(self, Reduce | Allreduce | ReduceScatter | ReduceScatterBlock | Scan | Exscan)
     }
 
+    /// True if each rank gets the part of the result that is its block.
+    pub(crate) fn scatters_result(self) -> bool {
+        matches!(self, Kind::ReduceScatter | Kind::ReduceScatterBlock)
+    }
+
     /// True if one rank is its root.
     pub fn rooted(self) -> bool {
         use Kind::*;

@@ -39,9 +39,9 @@ fn fit(value: u64, bits: u32) -> u64 {
 
 impl About {
     /// What a call of this shape is about, without its operation.
-    pub(crate) fn of(kind: Kind, shape: &Shape) -> About {
+    pub(crate) fn of(shape: &Shape) -> About {
         use Kind::*;
-        let ranks = shape.ranks;
+        let Shape { kind, ranks, .. } = *shape;
         let (units, root) = match kind {
             // Each group of an intercommunicator has counts and a root of its own, and ranks beside the root know none.
             _ if shape.split > 0 => (0, 0),

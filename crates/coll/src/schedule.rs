@@ -433,6 +433,8 @@ pub(crate) const PAGE: u64 = 4096;
 /// not all ranks know the sizes, a shape is the same at all ranks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Shape {
+    /// The collective.
+    pub kind: Kind,
     /// This rank.
     pub rank: u32,
     /// Ranks in the communicator.
@@ -465,6 +467,7 @@ pub struct Shape {
 impl Shape {
     /// One rank without data.
     pub(crate) const NOTHING: Shape = Shape {
+        kind: Kind::Barrier,
         rank: 0,
         ranks: 1,
         split: 0,
@@ -554,10 +557,10 @@ impl Shape {
     }
 
     /// Where [`Buf::Send`] starts in [`Buf::Recv`] if the call is in place; `None` where this rank's cannot be.
-    pub fn in_place_at(&self, kind: Kind) -> Option<u64> {
+    pub fn in_place_at(&self) -> Option<u64> {
         use Kind::*;
         let root = self.rank == self.root;
-        match kind {
+        match self.kind {
             Gather | Gatherv if root => Some(self.recvs.start(self.rank)),
             Allgather | Allgatherv => Some(self.recvs.start(self.rank)),
             Reduce if root => Some(0),

@@ -2,7 +2,7 @@
 //! at a rank when its stage before is over there. Executor, verifier and simulator read the rounds that are made here, like those of
 //! any algorithm; the tuner prices stage by stage, each by the link of its group.
 
-use crate::{Algorithm, Blocks, Buf, Case, Nodes, Round, Shape, Span, Topology};
+use crate::{Algorithm, Blocks, Buf, Case, Kind, Nodes, Round, Shape, Span, Topology};
 
 /// One algorithm of a composition.
 pub struct Stage {
@@ -73,11 +73,11 @@ impl Members<'_> {
     }
 
     /// The shape of a member in the stage.
-    fn shape(&self, outer: &Shape, member: u32) -> Shape {
+    fn shape(&self, kind: Kind, outer: &Shape, member: u32) -> Shape {
         let blocks = Blocks::Even(outer.len);
         let (sends, recvs) = (blocks.clone(), blocks);
         let root = self.first();
-        Shape { rank: member, ranks: self.size(), root, sends, recvs, nodes: None, ..outer.clone() }
+        Shape { kind, rank: member, ranks: self.size(), root, sends, recvs, nodes: None, ..outer.clone() }
     }
 }
 
@@ -90,14 +90,14 @@ impl Stage {
     /// The shape of this rank in the stage; `None` if it has no part in it.
     fn shape(&self, nodes: &Nodes, shape: &Shape) -> Option<Shape> {
         let members = self.members(nodes, shape, shape.rank);
-        Some(members.shape(shape, members.member(shape.rank)?))
+        Some(members.shape(self.row.kind, shape, members.member(shape.rank)?))
     }
 
     /// Rounds of the stage: as many as the largest of its groups needs.
     fn rounds(&self, nodes: &Nodes, shape: &Shape) -> u32 {
         let rounds = |node: u32| {
             let members = self.members(nodes, shape, nodes.ranks(node)[0]);
-            (self.row.rounds)(&members.shape(shape, 0))
+            (self.row.rounds)(&members.shape(self.row.kind, shape, 0))
         };
         (0..nodes.number()).map(rounds).max().unwrap_or(0)
     }

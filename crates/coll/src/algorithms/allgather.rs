@@ -1,18 +1,12 @@
 //! Allgather: Bruck's algorithm for few bytes, a ring for many. Both take blocks of any lengths, which all
 //! ranks know.
 
-use super::{no_chunks, no_temp};
-use crate::{Algorithm, Buf, Case, Cost, Kind, Needs, Round, Shape, Span, log2_up};
+use crate::{Algorithm, Buf, Case, Cost, Kind, Round, Shape, Span, log2_up};
 
 pub(crate) const BRUCK: Algorithm = Algorithm {
     kind: Kind::Allgather,
     name: "bruck",
     about: "log2(p) rounds, each doubling what a rank has: few bytes (Bruck et al. 1997)",
-    needs: Needs::Messages,
-    reorders: false,
-    stages: &[],
-    phases: |_| 0,
-    chunks: no_chunks,
     temp: |shape| shape.recvs.start(shape.ranks),
     rounds: |shape| log2_up(shape.ranks) + 2,
     round: bruck,
@@ -23,18 +17,13 @@ pub(crate) const BRUCK: Algorithm = Algorithm {
         waits: case.lg(),
         ..Cost::default()
     },
+    ..Algorithm::MESSAGES
 };
 
 pub(crate) const RING: Algorithm = Algorithm {
     kind: Kind::Allgather,
     name: "ring",
     about: "p - 1 rounds between neighbours, each block straight to where it belongs: many bytes",
-    needs: Needs::Messages,
-    reorders: false,
-    stages: &[],
-    phases: |_| 0,
-    chunks: no_chunks,
-    temp: no_temp,
     rounds: |shape| shape.ranks.max(2) - 1,
     round: ring,
     cost: |case: &Case| Cost {
@@ -43,6 +32,7 @@ pub(crate) const RING: Algorithm = Algorithm {
         waits: case.p() - 1.0,
         ..Cost::default()
     },
+    ..Algorithm::MESSAGES
 };
 
 pub(crate) const BRUCK_V: Algorithm = Algorithm { kind: Kind::Allgatherv, ..BRUCK };

@@ -2,18 +2,12 @@
 //! every element is combined in one way only, so all ranks get the same bits.
 
 use super::group::{Group, Role, half, joins_as_lower};
-use super::{no_chunks, no_temp};
-use crate::{Algorithm, Buf, Case, Cost, Kind, Merge, Needs, Round, Shape, Side, Span};
+use crate::{Algorithm, Buf, Case, Cost, Kind, Merge, Round, Shape, Side, Span};
 
 pub(crate) const DOUBLING: Algorithm = Algorithm {
     kind: Kind::Allreduce,
     name: "doubling",
     about: "recursive doubling, log2(p) exchanges of the whole vector: tiny vectors",
-    needs: Needs::Messages,
-    reorders: false,
-    stages: &[],
-    phases: |_| 0,
-    chunks: no_chunks,
     temp: |shape| shape.len,
     rounds: |shape| doubling_rounds(shape) + 1,
     round: |shape, index, round| {
@@ -25,18 +19,13 @@ pub(crate) const DOUBLING: Algorithm = Algorithm {
         }
     },
     cost: doubling_cost,
+    ..Algorithm::MESSAGES
 };
 
 pub(crate) const RABENSEIFNER: Algorithm = Algorithm {
     kind: Kind::Allreduce,
     name: "rabenseifner",
     about: "recursive halving, then doubling: middle and large vectors (Rabenseifner 2004)",
-    needs: Needs::Messages,
-    reorders: false,
-    stages: &[],
-    phases: |_| 0,
-    chunks: no_chunks,
-    temp: no_temp,
     rounds: |shape| 3 + 2 * Group::of(shape).levels,
     round: rabenseifner,
     cost: |case: &Case| {
@@ -50,18 +39,14 @@ pub(crate) const RABENSEIFNER: Algorithm = Algorithm {
             ..Cost::default()
         }
     },
+    ..Algorithm::MESSAGES
 };
 
 pub(crate) const RING: Algorithm = Algorithm {
     kind: Kind::Allreduce,
     name: "ring",
     about: "reduce-scatter and allgather around a ring: huge vectors, few ranks, neighbour links",
-    needs: Needs::Messages,
     reorders: true,
-    stages: &[],
-    phases: |_| 0,
-    chunks: no_chunks,
-    temp: no_temp,
     rounds: |shape| 2 * shape.ranks.max(2) - 2,
     round: ring,
     cost: |case: &Case| {
@@ -74,6 +59,7 @@ pub(crate) const RING: Algorithm = Algorithm {
             ..Cost::default()
         }
     },
+    ..Algorithm::MESSAGES
 };
 
 /// Where recursive doubling keeps its two vectors.

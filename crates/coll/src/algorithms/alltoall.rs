@@ -1,18 +1,13 @@
 //! Alltoall: Bruck's algorithm for small blocks; pairwise exchange and its windowed form for large ones, and
 //! wherever a rank does not know the sizes of others.
 
-use super::{WINDOW, no_chunks, no_temp};
-use crate::{Algorithm, Buf, Case, Cost, Kind, Needs, Round, Shape, Span, log2_up};
+use super::WINDOW;
+use crate::{Algorithm, Buf, Case, Cost, Kind, Round, Shape, Span, log2_up};
 
 pub(crate) const BRUCK: Algorithm = Algorithm {
     kind: Kind::Alltoall,
     name: "bruck",
     about: "log2(p) rounds of p/2 blocks each: small blocks (Bruck et al. 1997)",
-    needs: Needs::Messages,
-    reorders: false,
-    stages: &[],
-    phases: |_| 0,
-    chunks: no_chunks,
     temp: |shape| (u64::from(shape.ranks) + 2 * u64::from(shape.ranks.div_ceil(2))) * shape.len,
     rounds: |shape| 2 + 3 * log2_up(shape.ranks),
     round: bruck,
@@ -26,18 +21,13 @@ pub(crate) const BRUCK: Algorithm = Algorithm {
             ..Cost::default()
         }
     },
+    ..Algorithm::MESSAGES
 };
 
 pub(crate) const PAIRWISE: Algorithm = Algorithm {
     kind: Kind::Alltoall,
     name: "pairwise",
     about: "p - 1 rounds, one partner each: large blocks, many ranks",
-    needs: Needs::Messages,
-    reorders: false,
-    stages: &[],
-    phases: |_| 0,
-    chunks: no_chunks,
-    temp: no_temp,
     rounds: |shape| shape.ranks,
     round: pairwise,
     cost: |case: &Case| Cost {
@@ -46,18 +36,13 @@ pub(crate) const PAIRWISE: Algorithm = Algorithm {
         waits: case.p() - 1.0,
         ..Cost::default()
     },
+    ..Algorithm::MESSAGES
 };
 
 pub(crate) const SPREAD: Algorithm = Algorithm {
     kind: Kind::Alltoall,
     name: "spread",
     about: "many partners at once, each rank starting with the next one: few ranks",
-    needs: Needs::Messages,
-    reorders: false,
-    stages: &[],
-    phases: |_| 0,
-    chunks: no_chunks,
-    temp: no_temp,
     rounds: |shape| (shape.ranks - 1).div_ceil(WINDOW).max(1),
     round: spread,
     cost: |case: &Case| {
@@ -67,6 +52,7 @@ pub(crate) const SPREAD: Algorithm = Algorithm {
         let bytes = case.bytes * others * if windows > 1.0 { 1.25 } else { 1.0 };
         Cost { steps: windows, extra: others - windows, bytes, waits: windows, ..Cost::default() }
     },
+    ..Algorithm::MESSAGES
 };
 
 pub(crate) const PAIRWISE_V: Algorithm = Algorithm { kind: Kind::Alltoallv, ..PAIRWISE };

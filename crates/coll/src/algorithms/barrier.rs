@@ -1,22 +1,16 @@
 //! Barrier by dissemination: after round k each rank has heard, directly or through others, of 2^(k+1) ranks
 //! (Hensgen, Finkel, Manber: Two algorithms for barrier synchronization, 1988).
 
-use super::{no_chunks, no_temp};
-use crate::{Algorithm, Case, Cost, Kind, Needs, Round, Shape, log2_up};
+use crate::{Algorithm, Case, Cost, Kind, Round, Shape, log2_up};
 
 pub(crate) const DISSEMINATION: Algorithm = Algorithm {
     kind: Kind::Barrier,
     name: "dissemination",
     about: "log2(p) rounds of empty messages (Hensgen, Finkel, Manber 1988)",
-    needs: Needs::Messages,
-    reorders: false,
-    stages: &[],
-    phases: |_| 0,
-    chunks: no_chunks,
-    temp: no_temp,
     rounds: |shape| log2_up(shape.ranks),
     round,
     cost,
+    ..Algorithm::MESSAGES
 };
 
 fn round(shape: &Shape, index: u32, round: &mut Round) {

@@ -1,18 +1,11 @@
 //! Broadcast over messages: binomial tree; scatter and ring (van de Geijn); pipelined chain.
 
-use super::{no_chunks, no_temp};
-use crate::{Algorithm, Buf, Cost, Kind, Needs, Round, Shape, Span, log2_up};
+use crate::{Algorithm, Buf, Cost, Kind, Round, Shape, Span, log2_up};
 
 pub(crate) const BINOMIAL: Algorithm = Algorithm {
     kind: Kind::Bcast,
     name: "binomial",
     about: "binomial tree, log2(p) messages deep: small messages and few ranks",
-    needs: Needs::Messages,
-    reorders: false,
-    stages: &[],
-    phases: |_| 0,
-    chunks: no_chunks,
-    temp: no_temp,
     rounds: |shape| log2_up(shape.ranks),
     round: binomial,
     cost: |case| Cost {
@@ -21,18 +14,13 @@ pub(crate) const BINOMIAL: Algorithm = Algorithm {
         waits: case.lg(),
         ..Cost::default()
     },
+    ..Algorithm::MESSAGES
 };
 
 pub(crate) const SCATTER_RING: Algorithm = Algorithm {
     kind: Kind::Bcast,
     name: "scatter_ring",
     about: "binomial scatter, then ring allgather: large messages (Barnett, van de Geijn 1994)",
-    needs: Needs::Messages,
-    reorders: false,
-    stages: &[],
-    phases: |_| 0,
-    chunks: no_chunks,
-    temp: no_temp,
     rounds: |shape| log2_up(shape.ranks) + shape.ranks - 1,
     round: scatter_ring,
     cost: |case| Cost {
@@ -41,18 +29,13 @@ pub(crate) const SCATTER_RING: Algorithm = Algorithm {
         waits: case.lg() + case.p() - 1.0,
         ..Cost::default()
     },
+    ..Algorithm::MESSAGES
 };
 
 pub(crate) const CHAIN: Algorithm = Algorithm {
     kind: Kind::Bcast,
     name: "chain",
     about: "pipelined chain in segments: large messages, few ranks",
-    needs: Needs::Messages,
-    reorders: false,
-    stages: &[],
-    phases: |_| 0,
-    chunks: no_chunks,
-    temp: no_temp,
     rounds: |shape| segments(shape).1 + shape.ranks.saturating_sub(2),
     round: chain,
     cost: |case| {
@@ -61,6 +44,7 @@ pub(crate) const CHAIN: Algorithm = Algorithm {
         let bytes = rounds * case.bytes / segments;
         Cost { steps: rounds, bytes, waits: rounds, ..Cost::default() }
     },
+    ..Algorithm::MESSAGES
 };
 
 /// Bytes of a segment that keeps a link busy, and the number of segments at which they grow instead.

@@ -7,24 +7,19 @@
 
 use std::ops::Range;
 
-use super::{WINDOW, bcast, no_chunks, no_temp, reduce};
-use crate::{Algorithm, Buf, Case, Cost, Kind, Needs, Round, Shape, Span};
+use super::{WINDOW, bcast, reduce};
+use crate::{Algorithm, Buf, Case, Cost, Kind, Round, Shape, Span};
 
 pub(crate) const BCAST: Algorithm = Algorithm {
     kind: Kind::Bcast,
     name: "between",
     about: "binomial tree from the root to all ranks of the other group",
-    needs: Needs::Messages,
-    reorders: false,
-    stages: &[],
-    phases: |_| 0,
-    chunks: no_chunks,
-    temp: no_temp,
     rounds: |shape| Members::below_root(shape).rounds(&bcast::BINOMIAL, shape),
     round: |shape, index, round| {
         Members::below_root(shape).round(&bcast::BINOMIAL, (shape, shape.len), index, Buf::Recv, round);
     },
     cost,
+    ..Algorithm::MESSAGES
 };
 
 pub(crate) const REDUCE: Algorithm = Algorithm {
@@ -141,12 +136,12 @@ impl Members {
     }
 
     /// The shape of member `number` in a collective of the members alone, rooted at the first one.
-    fn shape(&self, outer: &Shape, number: u32, len: u64) -> Shape {
-        Shape { rank: number, ranks: self.size(), split: 0, root: 0, len, ..outer.clone() }
+    fn shape(&self, kind: Kind, outer: &Shape, number: u32, len: u64) -> Shape {
+        Shape { kind, rank: number, ranks: self.size(), split: 0, root: 0, len, ..outer.clone() }
     }
 
     fn rounds(&self, row: &Algorithm, shape: &Shape) -> u32 {
-        (row.rounds)(&self.shape(shape, 0, shape.len))
+        (row.rounds)(&self.shape(row.kind, shape, 0, shape.len))
     }
 
     /// Adds a round of an algorithm for one group on `len` units, rooted at the first member, with the buffer `result`
@@ -162,7 +157,7 @@ impl Members {
         let Some(number) = self.number(outer.rank).filter(|_| index < self.rounds(row, outer)) else {
             return;
         };
-        let inner = self.shape(outer, number, len);
+        let inner = self.shape(row.kind, outer, number, len);
         let redirected = |span: Span| if span.buf == Buf::Recv { Span { buf: result, ..span } } else { span };
         round.add_inner((row, &inner), index, |member| self.rank(member), redirected);
     }

@@ -4,7 +4,7 @@
 //! Small vectors are combined by every rank, in the order of ranks from the last down, so all get the same bits;
 //! of large vectors each rank combines a part.
 
-use super::{alltoall, gather, no_chunks, no_temp, scatter};
+use super::{alltoall, gather, scatter};
 use crate::{Algorithm, Buf, Case, Cost, Form, Kind, Merge, Needs, Round, Shape, Side, Span, Step};
 
 pub(crate) const BARRIER: Algorithm = Algorithm {
@@ -12,14 +12,11 @@ pub(crate) const BARRIER: Algorithm = Algorithm {
     name: "cico",
     about: "every rank raises its flag and looks at all others",
     needs: Needs::Inline,
-    reorders: false,
-    stages: &[],
     phases: |_| 1,
-    chunks: no_chunks,
-    temp: no_temp,
     rounds: |_| 3,
     round: barrier,
     cost: |case: &Case| Cost { transfers: case.p() - 1.0, waits: 1.0, ..Cost::default() },
+    ..Algorithm::MESSAGES
 };
 
 pub(crate) const BCAST: Algorithm = Algorithm {
@@ -27,11 +24,7 @@ pub(crate) const BCAST: Algorithm = Algorithm {
     name: "cico",
     about: "the root publishes, all others copy: small messages on one node",
     needs: Needs::Inline,
-    reorders: false,
-    stages: &[],
     phases: |_| 1,
-    chunks: no_chunks,
-    temp: no_temp,
     rounds: |_| 2,
     round: |shape, index, round| bcast(shape, index, Form::Inline, round),
     cost: |case: &Case| Cost {
@@ -40,6 +33,7 @@ pub(crate) const BCAST: Algorithm = Algorithm {
         waits: 1.0,
         ..Cost::default()
     },
+    ..Algorithm::MESSAGES
 };
 
 pub(crate) const BCAST_SINGLE_COPY: Algorithm = Algorithm {
@@ -63,14 +57,11 @@ pub(crate) const ALLREDUCE: Algorithm = Algorithm {
     name: "cico",
     about: "all publish, all combine: small vectors on one node",
     needs: Needs::Inline,
-    reorders: false,
-    stages: &[],
     phases: |_| 1,
-    chunks: no_chunks,
-    temp: no_temp,
     rounds: |shape| shape.ranks + 2,
     round: |shape, index, round| combine(shape, index, (shape.len, 0), true, round),
     cost: combine_cost,
+    ..Algorithm::MESSAGES
 };
 
 pub(crate) const REDUCE: Algorithm = Algorithm {
@@ -125,14 +116,12 @@ pub(crate) const ALLREDUCE_SINGLE_COPY: Algorithm = Algorithm {
     name: "single_copy",
     about: "each rank combines a part of all vectors, all get the parts: large vectors on one node",
     needs: Needs::SingleCopy,
-    reorders: false,
-    stages: &[],
     phases: |_| 2,
-    chunks: no_chunks,
     temp: |shape| part_temp(shape, true),
     rounds: |shape| shape.ranks + 5,
     round: |shape, index, round| combine_parts(shape, index, true, round),
     cost: combine_parts_cost,
+    ..Algorithm::MESSAGES
 };
 
 pub(crate) const REDUCE_SINGLE_COPY: Algorithm = Algorithm {
@@ -148,14 +137,11 @@ pub(crate) const ALLGATHER: Algorithm = Algorithm {
     name: "cico",
     about: "all publish, all copy: small blocks on one node",
     needs: Needs::Inline,
-    reorders: false,
-    stages: &[],
     phases: |_| 1,
-    chunks: no_chunks,
-    temp: no_temp,
     rounds: |_| 3,
     round: |shape, index, round| all_gather(shape, index, (true, true), round),
     cost: gather_cost,
+    ..Algorithm::MESSAGES
 };
 
 pub(crate) const ALLGATHERV: Algorithm = Algorithm { kind: Kind::Allgatherv, ..ALLGATHER };

@@ -1,17 +1,12 @@
 //! Gather: binomial tree for small blocks, linear for large ones and wherever not all ranks know the sizes.
 
-use super::{WINDOW, no_chunks, no_temp};
-use crate::{Algorithm, Buf, Case, Cost, Kind, Needs, Round, Shape, Span, log2_up};
+use super::WINDOW;
+use crate::{Algorithm, Buf, Case, Cost, Kind, Round, Shape, Span, log2_up};
 
 pub(crate) const BINOMIAL: Algorithm = Algorithm {
     kind: Kind::Gather,
     name: "binomial",
     about: "binomial tree: small blocks, many ranks",
-    needs: Needs::Messages,
-    reorders: false,
-    stages: &[],
-    phases: |_| 0,
-    chunks: no_chunks,
     temp: |shape| match shape.relative() {
         0 => u64::from(shape.ranks) * shape.len,
         me => u64::from(subtree(me, shape.ranks)) * shape.len,
@@ -25,21 +20,17 @@ pub(crate) const BINOMIAL: Algorithm = Algorithm {
         waits: case.lg(),
         ..Cost::default()
     },
+    ..Algorithm::MESSAGES
 };
 
 pub(crate) const LINEAR: Algorithm = Algorithm {
     kind: Kind::Gather,
     name: "linear",
     about: "every rank sends to the root: large blocks, each moved once",
-    needs: Needs::Messages,
-    reorders: false,
-    stages: &[],
-    phases: |_| 0,
-    chunks: no_chunks,
-    temp: no_temp,
     rounds: linear_rounds,
     round: linear,
     cost: linear_cost,
+    ..Algorithm::MESSAGES
 };
 
 pub(crate) const LINEAR_V: Algorithm = Algorithm { kind: Kind::Gatherv, ..LINEAR };

@@ -18,18 +18,10 @@ pub(crate) mod scatter;
 pub(crate) mod scratch;
 pub(crate) mod sub_buffers;
 
-use crate::{Chunks, Shape};
+use crate::Shape;
 
 /// The most messages to or from one rank that are under way at once in algorithms with a message for each rank.
 const WINDOW: u32 = 32;
-
-fn no_chunks(_: &Shape) -> Chunks {
-    Chunks::NONE
-}
-
-fn no_temp(_: &Shape) -> u64 {
-    0
-}
 
 /// Cuts the vector into segments of about `bytes` bytes, at most `most` of them: returns the units of each segment but
 /// the last, which may be shorter, and the number of segments (at least 1).

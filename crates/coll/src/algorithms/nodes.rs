@@ -1,24 +1,16 @@
 //! Compositions for ranks on several nodes, some of them with several ranks: what goes between nodes goes once for each of
 //! them, by its leader.
 
-use super::{allreduce, barrier, bcast, no_chunks, reduce};
+use super::{allreduce, barrier, bcast, reduce};
 use crate::stages::{Stage, StageBuf, StageGroup};
-use crate::{Algorithm, Cost, Kind, Needs};
+use crate::{Algorithm, Kind};
 
+/// What compositions have in common; the tuner adds up what their stages cost.
 const IN_NODE: Algorithm = Algorithm {
-    kind: Kind::Barrier,
     name: "nodes",
     about: "within nodes, among their leaders, within nodes",
-    needs: Needs::Messages,
     reorders: true,
-    stages: &[],
-    phases: |_| 0,
-    chunks: no_chunks,
-    temp: |_| 0,
-    rounds: |_| 0,
-    round: |_, _, _| {},
-    // The tuner adds up what the stages cost.
-    cost: |_| Cost::ZERO,
+    ..Algorithm::MESSAGES
 };
 
 const fn stage(row: &'static Algorithm, group: StageGroup, send: StageBuf, recv: StageBuf) -> Stage {

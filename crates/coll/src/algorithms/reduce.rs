@@ -2,18 +2,12 @@
 
 use super::allreduce::{fold, halve};
 use super::group::{Group, Role, half};
-use super::no_chunks;
-use crate::{Algorithm, Buf, Case, Cost, Kind, Merge, Needs, Round, Shape, Side, log2_up};
+use crate::{Algorithm, Buf, Case, Cost, Kind, Merge, Round, Shape, Side, log2_up};
 
 pub(crate) const BINOMIAL: Algorithm = Algorithm {
     kind: Kind::Reduce,
     name: "binomial",
     about: "binomial tree: small vectors",
-    needs: Needs::Messages,
-    reorders: false,
-    stages: &[],
-    phases: |_| 0,
-    chunks: no_chunks,
     temp: |shape| if shape.rank == shape.root { 0 } else { shape.len },
     rounds: |shape| 2 + log2_up(shape.ranks),
     round: binomial,
@@ -24,17 +18,13 @@ pub(crate) const BINOMIAL: Algorithm = Algorithm {
         waits: case.lg(),
         ..Cost::default()
     },
+    ..Algorithm::MESSAGES
 };
 
 pub(crate) const RABENSEIFNER: Algorithm = Algorithm {
     kind: Kind::Reduce,
     name: "rabenseifner",
     about: "recursive halving, then binomial gather: large vectors (Rabenseifner 2004)",
-    needs: Needs::Messages,
-    reorders: false,
-    stages: &[],
-    phases: |_| 0,
-    chunks: no_chunks,
     temp: |shape| if shape.rank == shape.root { 0 } else { shape.len },
     rounds: |shape| 3 + 2 * Group::of(shape).levels,
     round: rabenseifner,
@@ -49,6 +39,7 @@ pub(crate) const RABENSEIFNER: Algorithm = Algorithm {
             ..Cost::default()
         }
     },
+    ..Algorithm::MESSAGES
 };
 
 /// Where this rank keeps its partial result.

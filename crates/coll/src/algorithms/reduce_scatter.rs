@@ -2,33 +2,23 @@
 //! blocks of any lengths, which all ranks know, and keep the order of operands.
 
 use super::allreduce::{DoublingBuffers, doubling, doubling_cost, doubling_rounds};
-use super::no_chunks;
-use crate::{Algorithm, Buf, Case, Cost, Kind, Merge, Needs, Round, Shape, Side, Span};
+use crate::{Algorithm, Buf, Case, Cost, Kind, Merge, Round, Shape, Side, Span};
 
 pub(crate) const DOUBLING: Algorithm = Algorithm {
     kind: Kind::ReduceScatter,
     name: "doubling",
     about: "allreduce by recursive doubling, each rank keeps its block of the result: few bytes",
-    needs: Needs::Messages,
-    reorders: false,
-    stages: &[],
-    phases: |_| 0,
-    chunks: no_chunks,
     temp: |shape| 2 * shape.sends.start(shape.ranks),
     rounds: |shape| doubling_rounds(shape) + 1,
     round: by_doubling,
     cost: doubling_cost,
+    ..Algorithm::MESSAGES
 };
 
 pub(crate) const PAIRWISE: Algorithm = Algorithm {
     kind: Kind::ReduceScatter,
     name: "pairwise",
     about: "p - 1 rounds, each rank gets its block of one other: many bytes",
-    needs: Needs::Messages,
-    reorders: false,
-    stages: &[],
-    phases: |_| 0,
-    chunks: no_chunks,
     temp: |shape| 2 * shape.len,
     rounds: |shape| shape.ranks + 2,
     round: pairwise,
@@ -43,6 +33,7 @@ pub(crate) const PAIRWISE: Algorithm = Algorithm {
             ..Cost::default()
         }
     },
+    ..Algorithm::MESSAGES
 };
 
 pub(crate) const DOUBLING_BLOCK: Algorithm = Algorithm { kind: Kind::ReduceScatterBlock, ..DOUBLING };

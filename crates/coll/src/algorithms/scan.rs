@@ -1,17 +1,12 @@
 //! Scan and exscan: recursive doubling for small vectors, a pipelined chain for large ones.
 
-use super::{no_chunks, no_temp, segments};
-use crate::{Algorithm, Buf, Case, Cost, Kind, Merge, Needs, Round, Shape, Side, Span, log2_up};
+use super::segments;
+use crate::{Algorithm, Buf, Case, Cost, Kind, Merge, Round, Shape, Side, Span, log2_up};
 
 pub(crate) const DOUBLING: Algorithm = Algorithm {
     kind: Kind::Scan,
     name: "doubling",
     about: "log2(p) exchanges of partial results: small vectors",
-    needs: Needs::Messages,
-    reorders: false,
-    stages: &[],
-    phases: |_| 0,
-    chunks: no_chunks,
     temp: |shape| 2 * shape.len,
     rounds: |shape| 1 + 2 * log2_up(shape.ranks),
     round: |shape, index, round| doubling(shape, index, true, round),
@@ -23,18 +18,13 @@ pub(crate) const DOUBLING: Algorithm = Algorithm {
         waits: case.lg(),
         ..Cost::default()
     },
+    ..Algorithm::MESSAGES
 };
 
 pub(crate) const CHAIN: Algorithm = Algorithm {
     kind: Kind::Scan,
     name: "chain",
     about: "each rank passes its prefix on, in segments: large vectors, few ranks",
-    needs: Needs::Messages,
-    reorders: false,
-    stages: &[],
-    phases: |_| 0,
-    chunks: no_chunks,
-    temp: no_temp,
     rounds: |shape| 2 + cut(shape).1,
     round: chain,
     cost: |case: &Case| {
@@ -43,6 +33,7 @@ pub(crate) const CHAIN: Algorithm = Algorithm {
         let bytes = rounds * case.bytes / segments;
         Cost { steps: rounds, bytes, reduced: bytes, waits: rounds, ..Cost::default() }
     },
+    ..Algorithm::MESSAGES
 };
 
 pub(crate) const EXCLUSIVE_DOUBLING: Algorithm = Algorithm {

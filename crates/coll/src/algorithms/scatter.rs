@@ -1,18 +1,12 @@
 //! Scatter: binomial tree for small blocks, linear for large ones and wherever not all ranks know the sizes.
 
 use super::gather::{linear_cost, linear_rounds, straight, subtree, window};
-use super::{no_chunks, no_temp};
-use crate::{Algorithm, Buf, Case, Cost, Kind, Needs, Round, Shape, Span, log2_up};
+use crate::{Algorithm, Buf, Case, Cost, Kind, Round, Shape, Span, log2_up};
 
 pub(crate) const BINOMIAL: Algorithm = Algorithm {
     kind: Kind::Scatter,
     name: "binomial",
     about: "binomial tree: small blocks, many ranks",
-    needs: Needs::Messages,
-    reorders: false,
-    stages: &[],
-    phases: |_| 0,
-    chunks: no_chunks,
     temp: |shape| match shape.relative() {
         0 => u64::from(shape.ranks) * shape.len,
         me => u64::from(subtree(me, shape.ranks)) * shape.len,
@@ -26,21 +20,17 @@ pub(crate) const BINOMIAL: Algorithm = Algorithm {
         waits: case.lg(),
         ..Cost::default()
     },
+    ..Algorithm::MESSAGES
 };
 
 pub(crate) const LINEAR: Algorithm = Algorithm {
     kind: Kind::Scatter,
     name: "linear",
     about: "the root sends to every rank: large blocks, each moved once",
-    needs: Needs::Messages,
-    reorders: false,
-    stages: &[],
-    phases: |_| 0,
-    chunks: no_chunks,
-    temp: no_temp,
     rounds: linear_rounds,
     round: linear,
     cost: linear_cost,
+    ..Algorithm::MESSAGES
 };
 
 pub(crate) const LINEAR_V: Algorithm = Algorithm { kind: Kind::Scatterv, ..LINEAR };

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::gather::{linear_cost, linear_rounds};
-use super::{WINDOW, alltoall, gather, no_temp, scatter};
+use super::{WINDOW, alltoall, gather, scatter};
 use crate::schedule::PAGE;
 use crate::{Algorithm, Buf, Case, Chunks, Cost, Form, Kind, Needs, Round, Shape, Span, Step, SubBuffer};
 
@@ -15,17 +15,15 @@ pub(crate) const GATHERV: Algorithm = Algorithm {
     name: "cico",
     about: "all publish, the root copies, of large blocks first from the shared scratch, then by message: one node",
     needs: Needs::SubBuffers,
-    reorders: false,
-    stages: &[],
     phases: |_| 1,
     chunks: |shape| match area(shape) {
         0 => Chunks::NONE,
         _ => Chunks::new(shape, 1, room(shape)),
     },
-    temp: no_temp,
     rounds,
     round: gatherv,
     cost: |case: &Case| rooted_cost(case, SubBuffer::new(case.cell_bytes as u64, 0, 1), case.p() - 1.0),
+    ..Algorithm::MESSAGES
 };
 
 pub(crate) const SCATTERV: Algorithm = Algorithm {

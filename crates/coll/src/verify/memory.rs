@@ -65,7 +65,7 @@ impl RankMemory {
     pub(super) fn new(op: usize, algorithm: &Algorithm, shape: &Shape, in_place: bool) -> RankMemory {
         let kind = algorithm.kind;
         let (send, recv) = extents(kind, shape);
-        let in_place = shape.in_place_at(kind).filter(|_| in_place);
+        let in_place = shape.in_place_at().filter(|_| in_place);
         let given = |units: u64| (0..units).map(|unit| Value::leaf(op, shape.rank, unit)).collect::<Vec<_>>();
         let mut cells = [
             if in_place.is_some() { vec![] } else { given(send) },

@@ -125,6 +125,7 @@ pub fn shape(kind: Kind, rank: u32, trial: &Trial) -> Shape {
         _ => (len, none.clone(), none),
     };
     Shape {
+        kind,
         rank,
         ranks,
         split: 0,
@@ -190,7 +191,7 @@ fn shape_between(kind: Kind, rank: u32, trial: &Trial, split: u32) -> Shape {
     // The other ranks of the root's group do not know it.
     let bystander = own.contains(&root) && rank != root;
     let root = if bystander { own.clone().find(|&other| other != rank).unwrap_or(root) } else { root };
-    Shape { root: if kind.rooted() { root } else { 0 }, len: own_len, sends, recvs, ..one }
+    Shape { kind, root: if kind.rooted() { root } else { 0 }, len: own_len, sends, recvs, ..one }
 }
 
 /// Sequence numbers that an operation uses up.

@@ -1,6 +1,5 @@
 //! Scans on the shared scratch: a chain in which each rank puts its prefix there for the next rank, in pieces.
 
-use super::super::no_temp;
 use super::{PIECE, PIECES, announce, area, await_announced, chunks_of, common, half, piece, pieces_of};
 use crate::{Algorithm, Buf, Case, Chunks, Cost, Kind, Needs, Round, Shape, Span, Step};
 
@@ -9,22 +8,16 @@ pub(crate) const SCAN: Algorithm = Algorithm {
     name: "scratch_chain",
     about: "each rank copies its prefix into shared memory for the next, in pieces: larger vectors on one node",
     needs: Needs::SharedScratch,
-    reorders: false,
-    stages: &[],
-    phases: |shape| Chain::new(shape, Kind::Scan).phases(),
-    chunks: |shape| Chunks::halves(Chain::new(shape, Kind::Scan).chunks),
-    temp: no_temp,
-    rounds: |shape| Chain::new(shape, Kind::Scan).rounds(),
-    round: |shape, index, round| Chain::new(shape, Kind::Scan).round(index, round),
+    phases: |shape| Chain::new(shape).phases(),
+    chunks: |shape| Chunks::halves(Chain::new(shape).chunks),
+    rounds: |shape| Chain::new(shape).rounds(),
+    round: |shape, index, round| Chain::new(shape).round(index, round),
     cost,
+    ..Algorithm::MESSAGES
 };
 
 pub(crate) const EXSCAN: Algorithm = Algorithm {
     kind: Kind::Exscan,
-    phases: |shape| Chain::new(shape, Kind::Exscan).phases(),
-    chunks: |shape| Chunks::halves(Chain::new(shape, Kind::Exscan).chunks),
-    rounds: |shape| Chain::new(shape, Kind::Exscan).rounds(),
-    round: |shape, index, round| Chain::new(shape, Kind::Exscan).round(index, round),
     cost: |case: &Case| match case.ranks {
         // The first rank only writes, the last one only reads.
         2 => {
@@ -71,11 +64,11 @@ struct Chain<'a> {
 }
 
 impl<'a> Chain<'a> {
-    fn new(shape: &'a Shape, kind: Kind) -> Chain<'a> {
+    fn new(shape: &'a Shape) -> Chain<'a> {
         let area = area(shape, MOST_BYTES, (shape.ranks - 1).max(1));
         let (piece, pieces) = piece(shape, area.min(shape.len).max(1));
         let chunks = shape.len.div_ceil(area) as u32;
-        Chain { shape, exclusive: kind == Kind::Exscan, area, piece, pieces, chunks }
+        Chain { shape, exclusive: shape.kind == Kind::Exscan, area, piece, pieces, chunks }
     }
 
     /// Phases of a chunk: one for each piece that is announced, and one when all have been read.

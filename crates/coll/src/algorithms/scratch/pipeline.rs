@@ -1,7 +1,6 @@
 //! Pipelines through the shared scratch, for collectives that only move data: each writer copies its data into an area
 //! of its own in pieces, and readers copy each piece out while the next one is written.
 
-use super::super::no_temp;
 use super::{announce, area, await_announced, chunks_of, common, half, longest, piece};
 use crate::{Algorithm, Blocks, Buf, Case, Chunks, Cost, Kind, Needs, Round, Shape, Span, Step};
 
@@ -10,13 +9,10 @@ pub(crate) const BCAST: Algorithm = Algorithm {
     name: "scratch_pipeline",
     about: "the root copies into shared memory, all others out of it: large messages on one node",
     needs: Needs::SharedScratch,
-    reorders: false,
-    stages: &[],
-    phases: |shape| Pipeline::new(shape, Kind::Bcast).phases(),
-    chunks: |shape| Pipeline::new(shape, Kind::Bcast).scratch_chunks(),
-    temp: no_temp,
-    rounds: |shape| Pipeline::new(shape, Kind::Bcast).rounds(),
-    round: |shape, index, round| Pipeline::new(shape, Kind::Bcast).round(index, round),
+    phases: |shape| Pipeline::new(shape).phases(),
+    chunks: |shape| Pipeline::new(shape).scratch_chunks(),
+    rounds: |shape| Pipeline::new(shape).rounds(),
+    round: |shape, index, round| Pipeline::new(shape).round(index, round),
     cost: |case: &Case| {
         let chunks = chunks_of(case.bytes, most_bytes(Kind::Bcast, false));
         Cost {
@@ -26,15 +22,12 @@ pub(crate) const BCAST: Algorithm = Algorithm {
             ..Cost::default()
         }
     },
+    ..Algorithm::MESSAGES
 };
 
 pub(crate) const SCATTER: Algorithm = Algorithm {
     kind: Kind::Scatter,
     about: "the root copies all blocks into shared memory, each rank its own out of it: large blocks on one node",
-    phases: |shape| Pipeline::new(shape, Kind::Scatter).phases(),
-    chunks: |shape| Pipeline::new(shape, Kind::Scatter).scratch_chunks(),
-    rounds: |shape| Pipeline::new(shape, Kind::Scatter).rounds(),
-    round: |shape, index, round| Pipeline::new(shape, Kind::Scatter).round(index, round),
     cost: |case: &Case| {
         let chunks = chunks_of(case.bytes * (case.p() - 1.0), most_bytes(Kind::Scatter, false));
         Cost { transfers: 2.0, copied: case.bytes * case.p(), waits: chunks, ..Cost::default() }
@@ -45,10 +38,6 @@ pub(crate) const SCATTER: Algorithm = Algorithm {
 pub(crate) const GATHER: Algorithm = Algorithm {
     kind: Kind::Gather,
     about: "all copy their blocks into shared memory, the root copies them out: large blocks on one node",
-    phases: |shape| Pipeline::new(shape, Kind::Gather).phases(),
-    chunks: |shape| Pipeline::new(shape, Kind::Gather).scratch_chunks(),
-    rounds: |shape| Pipeline::new(shape, Kind::Gather).rounds(),
-    round: |shape, index, round| Pipeline::new(shape, Kind::Gather).round(index, round),
     cost: |case: &Case| {
         let chunks = chunks_of(case.bytes * case.p(), most_bytes(Kind::Allgather, false));
         Cost {
@@ -64,10 +53,6 @@ pub(crate) const GATHER: Algorithm = Algorithm {
 pub(crate) const ALLGATHER: Algorithm = Algorithm {
     kind: Kind::Allgather,
     about: "all copy their blocks into shared memory, and all out of it: large blocks on one node",
-    phases: |shape| Pipeline::new(shape, Kind::Allgather).phases(),
-    chunks: |shape| Pipeline::new(shape, Kind::Allgather).scratch_chunks(),
-    rounds: |shape| Pipeline::new(shape, Kind::Allgather).rounds(),
-    round: |shape, index, round| Pipeline::new(shape, Kind::Allgather).round(index, round),
     cost: |case: &Case| {
         let chunks = chunks_of(case.bytes * case.p(), most_bytes(Kind::Allgather, false));
         Cost {
@@ -80,22 +65,11 @@ pub(crate) const ALLGATHER: Algorithm = Algorithm {
     ..BCAST
 };
 
-pub(crate) const ALLGATHERV: Algorithm = Algorithm {
-    kind: Kind::Allgatherv,
-    phases: |shape| Pipeline::new(shape, Kind::Allgatherv).phases(),
-    chunks: |shape| Pipeline::new(shape, Kind::Allgatherv).scratch_chunks(),
-    rounds: |shape| Pipeline::new(shape, Kind::Allgatherv).rounds(),
-    round: |shape, index, round| Pipeline::new(shape, Kind::Allgatherv).round(index, round),
-    ..ALLGATHER
-};
+pub(crate) const ALLGATHERV: Algorithm = Algorithm { kind: Kind::Allgatherv, ..ALLGATHER };
 
 pub(crate) const ALLTOALL: Algorithm = Algorithm {
     kind: Kind::Alltoall,
     about: "all copy all blocks into shared memory, each rank its own out of it: middle-sized blocks on one node",
-    phases: |shape| Pipeline::new(shape, Kind::Alltoall).phases(),
-    chunks: |shape| Pipeline::new(shape, Kind::Alltoall).scratch_chunks(),
-    rounds: |shape| Pipeline::new(shape, Kind::Alltoall).rounds(),
-    round: |shape, index, round| Pipeline::new(shape, Kind::Alltoall).round(index, round),
     cost: |case: &Case| {
         let others = case.p() - 1.0;
         let chunks = chunks_of(case.bytes * case.p() * others, most_bytes(Kind::Alltoall, false));
@@ -128,7 +102,6 @@ fn most_bytes(kind: Kind, crowded: bool) -> u64 {
 /// is written.
 struct Pipeline<'a> {
     shape: &'a Shape,
-    kind: Kind,
     /// The number of streams.
     streams: u32,
     /// Units of an area.
@@ -141,7 +114,8 @@ struct Pipeline<'a> {
 }
 
 impl<'a> Pipeline<'a> {
-    fn new(shape: &'a Shape, kind: Kind) -> Pipeline<'a> {
+    fn new(shape: &'a Shape) -> Pipeline<'a> {
+        let kind = shape.kind;
         let others = u64::from(shape.ranks - 1);
         let (streams, longest) = match kind {
             Kind::Bcast => (1, shape.len),
@@ -156,7 +130,7 @@ impl<'a> Pipeline<'a> {
         // Where all ranks write before they read, nobody reads one piece while another is written.
         let rooted = matches!(kind, Kind::Bcast | Kind::Scatter | Kind::Gather);
         let (piece, pieces) = if rooted { piece(shape, area) } else { (area, 1) };
-        Pipeline { shape, kind, streams, area, piece, pieces, chunks }
+        Pipeline { shape, streams, area, piece, pieces, chunks }
     }
 
     /// The chunks on the shared scratch.
@@ -182,7 +156,7 @@ impl<'a> Pipeline<'a> {
     /// Rounds of a piece that is read. What each other rank has written is copied as soon as it is there, in rounds of
     /// its own: a root may wait long for the last rank, which was the root of the call before.
     fn read_rounds(&self) -> u32 {
-        match self.kind {
+        match self.shape.kind {
             Kind::Bcast | Kind::Scatter => 2,
             _ => self.shape.ranks,
         }
@@ -191,7 +165,7 @@ impl<'a> Pipeline<'a> {
     /// The rank that is read from after `index` other ones.
     fn source(&self, index: u32) -> Option<u32> {
         let Shape { rank, ranks, root, .. } = *self.shape;
-        match self.kind {
+        match self.shape.kind {
             Kind::Bcast | Kind::Scatter => (index == 0).then_some(root),
             _ => (index + 1 < ranks).then(|| self.shape.after(rank, index + 1)),
         }
@@ -204,12 +178,12 @@ impl<'a> Pipeline<'a> {
     /// Start and length of the units of a writer's stream that are for a reader.
     fn part(&self, writer: u32, reader: u32) -> (u64, u64) {
         let shape = self.shape;
-        let writes = match self.kind {
+        let writes = match self.shape.kind {
             Kind::Bcast | Kind::Scatter => writer == shape.root,
             Kind::Gather => reader == shape.root,
             _ => true,
         };
-        match self.kind {
+        match self.shape.kind {
             _ if !writes || writer == reader => (0, 0),
             Kind::Allgatherv => (0, shape.recvs.block(writer).1),
             // Blocks in the order of ranks behind the writer.
@@ -232,7 +206,7 @@ impl<'a> Pipeline<'a> {
     /// Where a unit of a writer's stream for a reader lies on the shared scratch.
     fn scratch_at(&self, (writer, reader): (u32, u32), chunk: u32, unit: u64) -> u64 {
         let shape = self.shape;
-        let stream = match self.kind {
+        let stream = match self.shape.kind {
             Kind::Bcast => 0,
             Kind::Scatter => shape.behind(reader, shape.root) - 1,
             Kind::Gather => shape.behind(writer, shape.root) - 1,
@@ -276,7 +250,7 @@ impl<'a> Pipeline<'a> {
                 // In the first chunk each rank waits for the publication of each writer, also if its own block comes
                 // later: the publication says whether the writer made the same call.
                 let awaits = |&rank: &u32| {
-                    reads(rank, me, units) || self.kind == Kind::Alltoall && (chunk, step) == (0, 0)
+                    reads(rank, me, units) || self.shape.kind == Kind::Alltoall && (chunk, step) == (0, 0)
                 };
                 if let Some(rank) = self.source(nth).filter(awaits) {
                     await_announced(rank, phase(chunk, step), round);
@@ -301,7 +275,7 @@ impl<'a> Pipeline<'a> {
             let reader = shape.after(shape.rank, distance);
             (reader, self.part(shape.rank, reader))
         });
-        match self.kind {
+        match self.shape.kind {
             Kind::Scatter => {
                 parts.for_each(|(reader, part)| put(Buf::Send, shape.sends.start(reader), reader, 0, part));
             }
@@ -327,7 +301,7 @@ impl<'a> Pipeline<'a> {
         let part = self.part(writer, self.shape.rank);
         let (start, len) = common(part, piece);
         if len > 0 {
-            let block = match self.kind {
+            let block = match self.shape.kind {
                 Kind::Bcast | Kind::Scatter => 0,
                 _ => self.shape.recvs.start(writer),
             };
@@ -343,7 +317,7 @@ impl<'a> Pipeline<'a> {
     fn own(&self, chunk: u32, round: &mut Round) {
         let shape = self.shape;
         let own = |blocks: &Blocks, buf| Span::new(buf, blocks.block(shape.rank));
-        match self.kind {
+        match self.shape.kind {
             _ if chunk > 0 => {}
             Kind::Bcast => {}
             Kind::Scatter | Kind::Gather if shape.rank != shape.root => {}

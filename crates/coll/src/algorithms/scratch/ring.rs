@@ -2,7 +2,6 @@
 //! other. A part starts at one rank and goes around, so that every element is combined in one way only, and that each
 //! rank adds its own vector, which no other rank reads, to what the rank before it has just written.
 
-use super::super::no_temp;
 use super::{announce, area, await_announced, chunk, chunks_of, common, cut, half, longest};
 use crate::{Algorithm, Buf, Case, Chunks, Cost, Kind, Needs, Round, Shape, Span, Step};
 
@@ -12,33 +11,27 @@ pub(crate) const ALLREDUCE: Algorithm = Algorithm {
     about: "all add their parts up in shared memory in turn, then copy the sum: large vectors on one node",
     needs: Needs::SharedScratch,
     reorders: true,
-    stages: &[],
-    phases: |shape| vector_chunks(shape) * (shape.ranks + 1),
-    chunks: |shape| Chunks::halves(vector_chunks(shape)),
-    temp: no_temp,
-    rounds: |shape| vector_chunks(shape) * chunk_rounds(shape),
-    round: |shape, index, round| Ring::new(shape, Kind::Allreduce).round(index, round),
+    phases: |shape| chunks(shape) * (shape.ranks + 1),
+    chunks: |shape| Chunks::halves(chunks(shape)),
+    rounds: |shape| chunks(shape) * chunk_rounds(shape),
+    round: |shape, index, round| Ring { shape }.round(index, round),
     cost: |case: &Case| Cost {
         transfers: 1.0 + chunks_of(case.bytes, most_bytes(case.ranks)) * 2.0 * (case.p() - 1.0),
         copied: (1.0 + 1.0 / case.p()) * case.bytes,
         ..ring_cost(case)
     },
+    ..Algorithm::MESSAGES
 };
 
 pub(crate) const REDUCE: Algorithm = Algorithm {
     kind: Kind::Reduce,
     about: "all add their parts up in shared memory in turn, the root copies the sum: large vectors on one node",
-    round: |shape, index, round| Ring::new(shape, Kind::Reduce).round(index, round),
     ..ALLREDUCE
 };
 
 pub(crate) const REDUCE_SCATTER: Algorithm = Algorithm {
     kind: Kind::ReduceScatter,
     about: "all add the blocks up in shared memory in turn, each copies its own: large blocks on one node",
-    phases: |shape| block_chunks(shape) * (shape.ranks + 1),
-    chunks: |shape| Chunks::halves(block_chunks(shape)),
-    rounds: |shape| block_chunks(shape) * chunk_rounds(shape),
-    round: |shape, index, round| Ring::new(shape, Kind::ReduceScatter).round(index, round),
     cost: |case: &Case| Cost {
         transfers: 1.0 + chunks_of(case.bytes, most_bytes(case.ranks)) * (case.p() - 1.0),
         copied: 2.0 / case.p() * case.bytes,
@@ -64,14 +57,13 @@ fn ring_cost(case: &Case) -> Cost {
     }
 }
 
-/// Chunks of a vector.
-fn vector_chunks(shape: &Shape) -> u32 {
-    shape.len.div_ceil(chunk(shape, most_bytes(shape.ranks))) as u32
-}
-
-/// Chunks of blocks: each block has an area of the half.
-fn block_chunks(shape: &Shape) -> u32 {
-    longest(&shape.sends, shape.ranks).div_ceil(area(shape, most_bytes(shape.ranks), shape.ranks)) as u32
+/// Chunks of a vector, or of blocks, each of which has an area of the half.
+fn chunks(shape: &Shape) -> u32 {
+    let most = most_bytes(shape.ranks);
+    match shape.kind.scatters_result() {
+        true => longest(&shape.sends, shape.ranks).div_ceil(area(shape, most, shape.ranks)) as u32,
+        false => shape.len.div_ceil(chunk(shape, most)) as u32,
+    }
 }
 
 /// Rounds of one chunk: wait for reuse, two for each part, acknowledge and wait, copy, acknowledge.
@@ -82,24 +74,14 @@ fn chunk_rounds(shape: &Shape) -> u32 {
 /// One collective by this algorithm: a vector, or blocks, combined on the shared scratch.
 struct Ring<'a> {
     shape: &'a Shape,
-    kind: Kind,
 }
 
-impl<'a> Ring<'a> {
-    fn new(shape: &'a Shape, kind: Kind) -> Ring<'a> {
-        Ring { shape, kind }
-    }
-
-    /// True if each rank gets one part of the result, its block.
-    fn scatters(&self) -> bool {
-        self.kind == Kind::ReduceScatter
-    }
-
+impl Ring<'_> {
     /// Parts `first..end` of a chunk, in a buffer. If the parts are scattered it is one part, and Recv holds no other.
     fn parts(&self, chunk: u32, buf: Buf, (first, end): (u32, u32)) -> Span {
         let shape = self.shape;
         let half = half(shape, chunk);
-        if self.scatters() {
+        if self.shape.kind.scatters_result() {
             let area = area(shape, most_bytes(shape.ranks), shape.ranks);
             let (start, len) = shape.sends.block(first);
             let (at, len) = common((0, len), (u64::from(chunk) * area, area));
@@ -110,7 +92,7 @@ impl<'a> Ring<'a> {
                 _ => Span::new(buf, (start + at, len)),
             };
         }
-        let edge = |chunk: u32| cut(chunk, vector_chunks(shape), shape.len);
+        let edge = |chunk: u32| cut(chunk, chunks(shape), shape.len);
         let (start, len) = (edge(chunk), edge(chunk + 1) - edge(chunk));
         let [first, end] = [first, end].map(|part| cut(part, shape.ranks, len));
         Span::new(buf, (if buf == Buf::SharedScratch { half } else { start } + first, end - first))
@@ -118,10 +100,11 @@ impl<'a> Ring<'a> {
 
     /// The parts that a rank copies off the shared scratch.
     fn wanted(&self, rank: u32) -> (u32, u32) {
-        match self.kind {
-            Kind::Reduce if rank != self.shape.root => (0, 0),
-            Kind::ReduceScatter => (rank, rank + 1),
-            _ => (0, self.shape.ranks),
+        let Shape { kind, root, ranks, .. } = *self.shape;
+        match kind {
+            Kind::Reduce if rank != root => (0, 0),
+            _ if kind.scatters_result() => (rank, rank + 1),
+            _ => (0, ranks),
         }
     }
 
@@ -150,7 +133,7 @@ impl<'a> Ring<'a> {
             1 => round.copy(part(Buf::Send, 0), part(Buf::SharedScratch, 0)),
             _ if index == 2 * ranks => {
                 round.push(Step::Ack { phase: phase(ranks - 1) });
-                if !self.scatters() && self.wanted(me) != (0, 0) {
+                if !self.shape.kind.scatters_result() && self.wanted(me) != (0, 0) {
                     others.for_each(|rank| round.push(Step::WaitAck { rank, phase: phase(ranks - 1) }));
                 }
             }

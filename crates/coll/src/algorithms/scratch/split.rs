@@ -1,7 +1,6 @@
 //! Split reductions on the shared scratch: all ranks copy their vectors there, and each rank combines one part of all
 //! of them. More bytes are copied than by a ring reduction, but ranks wait for each other only two or three times.
 
-use super::super::no_temp;
 use super::{announce, area, await_announced, chunks_of, common, cut, half};
 use crate::{Algorithm, Buf, Case, Chunks, Cost, Kind, Needs, Round, Shape, Span, Step};
 
@@ -11,35 +10,29 @@ pub(crate) const ALLREDUCE_SPLIT: Algorithm = Algorithm {
     about: "all copy their vectors into shared memory, add up a part, copy the sum: middle-sized vectors on one node",
     needs: Needs::SharedScratch,
     reorders: true,
-    stages: &[],
-    phases: |shape| 3 * Split::new(shape, Kind::Allreduce).chunks(),
-    chunks: |shape| Chunks::halves(Split::new(shape, Kind::Allreduce).chunks()),
-    temp: no_temp,
-    rounds: |shape| rounds(shape) * Split::new(shape, Kind::Allreduce).chunks(),
-    round: |shape, index, round| Split::new(shape, Kind::Allreduce).round(index, round),
+    phases: |shape| 3 * Split::new(shape).chunks(),
+    chunks: |shape| Chunks::halves(Split::new(shape).chunks()),
+    rounds: |shape| rounds(shape) * Split::new(shape).chunks(),
+    round: |shape, index, round| Split::new(shape).round(index, round),
     cost: |case: &Case| Cost {
         transfers: 1.0 + chunks(case) * 2.0 * (case.p() - 1.0),
         copied: 2.0 * case.bytes,
         waits: 4.0 * chunks(case),
         ..cost(case)
     },
+    ..Algorithm::MESSAGES
 };
 
 pub(crate) const REDUCE_SPLIT: Algorithm = Algorithm {
     kind: Kind::Reduce,
     about: "all copy their vectors into shared memory and add up a part, the root copies the sum: middle-sized \
             vectors on one node",
-    round: |shape, index, round| Split::new(shape, Kind::Reduce).round(index, round),
     ..ALLREDUCE_SPLIT
 };
 
 pub(crate) const REDUCE_SCATTER_SPLIT: Algorithm = Algorithm {
     kind: Kind::ReduceScatter,
     about: "all copy their vectors into shared memory, each adds up its block: middle-sized blocks on one node",
-    phases: |shape| 3 * Split::new(shape, Kind::ReduceScatter).chunks(),
-    chunks: |shape| Chunks::halves(Split::new(shape, Kind::ReduceScatter).chunks()),
-    rounds: |shape| rounds(shape) * Split::new(shape, Kind::ReduceScatter).chunks(),
-    round: |shape, index, round| Split::new(shape, Kind::ReduceScatter).round(index, round),
     cost: |case: &Case| {
         let share = (case.p() - 1.0) / case.p();
         Cost {
@@ -77,7 +70,6 @@ fn rounds(shape: &Shape) -> u32 {
 /// One collective by this algorithm.
 struct Split<'a> {
     shape: &'a Shape,
-    kind: Kind,
     /// Units of the vector.
     len: u64,
     /// The most units of the vector that a chunk has: an area holds as many.
@@ -85,17 +77,13 @@ struct Split<'a> {
 }
 
 impl<'a> Split<'a> {
-    fn new(shape: &'a Shape, kind: Kind) -> Split<'a> {
-        let len = if kind == Kind::ReduceScatter { shape.sends.start(shape.ranks) } else { shape.len };
-        Split { shape, kind, len, area: area(shape, MOST_BYTES, shape.ranks) }
+    fn new(shape: &'a Shape) -> Split<'a> {
+        let len = if shape.kind.scatters_result() { shape.sends.start(shape.ranks) } else { shape.len };
+        Split { shape, len, area: area(shape, MOST_BYTES, shape.ranks) }
     }
 
     fn chunks(&self) -> u32 {
         self.len.div_ceil(self.area) as u32
-    }
-
-    fn scatters(&self) -> bool {
-        self.kind == Kind::ReduceScatter
     }
 
     /// The units of a chunk: start and length.
@@ -106,7 +94,7 @@ impl<'a> Split<'a> {
     /// The units of a chunk that a rank combines.
     fn part(&self, chunk: u32, rank: u32) -> (u64, u64) {
         let (start, len) = self.units(chunk);
-        if self.scatters() {
+        if self.shape.kind.scatters_result() {
             return common(self.shape.sends.block(rank), (start, len));
         }
         let [first, end] = [rank, rank + 1].map(|part| cut(part, self.shape.ranks, len));
@@ -128,7 +116,7 @@ impl<'a> Split<'a> {
         let await_others = |phase: u32, round: &mut Round| {
             others.for_each(|rank| await_announced(rank, phase, round));
         };
-        let wanted = self.kind != Kind::Reduce || me == shape.root;
+        let wanted = shape.kind != Kind::Reduce || me == shape.root;
         let (all, part) = (self.units(chunk), self.part(chunk, me));
         match index {
             // The half is free when all ranks have read what it held before.
@@ -146,11 +134,11 @@ impl<'a> Split<'a> {
             }
             _ if index == ranks + 2 => {
                 round.push(Step::Ack { phase: 3 * chunk + 1 });
-                if wanted && !self.scatters() {
+                if wanted && !self.shape.kind.scatters_result() {
                     await_others(3 * chunk + 1, round);
                 }
             }
-            _ if index == ranks + 3 && self.scatters() => {
+            _ if index == ranks + 3 && self.shape.kind.scatters_result() => {
                 let into = part.0.saturating_sub(shape.sends.start(me));
                 round.copy(self.contribution(chunk, me, part), Span::new(Buf::Recv, (into, part.1)));
             }
