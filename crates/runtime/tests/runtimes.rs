@@ -3,11 +3,12 @@
 mod world;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use banyan_memory::{Buffer, HeapBuffer};
 use banyan_runtime::{Class, Comm, Dest, Kind, Result, Root, Runtime, SendMode, Source, Threads};
 use banyan_transport::sim::{Net, OneSided, Options};
-use world::{filled, fresh_seed, integer, integers, job, message, read, run, run_with, sum};
+use world::{clock, filled, fresh_seed, integer, integers, job, message, read, run, run_with, sum};
 
 /// Lengths on both sides of what is short, eager and a rendezvous on the simulated network, in integers.
 const LENGTHS: [u64; 5] = [0, 1, 5, 600, 5000];
@@ -48,14 +49,17 @@ fn gather_by_wildcard(comm: &Comm) -> Result<()> {
 }
 
 fn allreduce(comm: &Comm) -> Result<()> {
+    LENGTHS.into_iter().try_for_each(|count| allreduce_of(comm, count))
+}
+
+/// An allreduce of so many integers, with a check of its result.
+fn allreduce_of(comm: &Comm, count: u64) -> Result<()> {
     let (me, size) = (i64::from(comm.rank()), i64::from(comm.size()));
-    for count in LENGTHS {
-        let mine = filled((0..count as i64).map(|i| me + i));
-        let all = HeapBuffer::zeroed(8 * count as usize);
-        comm.run(comm.allreduce(Kind::Allreduce, (&mine, &all), (count, integer(), sum()))?)?;
-        let expected: Vec<i64> = (0..count as i64).map(|i| size * i + size * (size - 1) / 2).collect();
-        assert_eq!(read(&all), expected);
-    }
+    let mine = filled((0..count as i64).map(|i| me + i));
+    let all = HeapBuffer::zeroed(8 * count as usize);
+    comm.run(comm.allreduce(Kind::Allreduce, (&mine, &all), (count, integer(), sum()))?)?;
+    let expected: Vec<i64> = (0..count as i64).map(|i| size * i + size * (size - 1) / 2).collect();
+    assert_eq!(read(&all), expected);
     Ok(())
 }
 
@@ -197,6 +201,32 @@ fn collectives_by_way_of_leaders_give_what_flat_ones_give() {
                 world.run(world.barrier())
             });
         }
+    }
+}
+
+/// Simulated time of an allreduce of so many integers by this algorithm, on nodes of these sizes; its result is checked.
+fn timed_allreduce(algorithm: &str, nodes: &[u32], count: u64) -> Duration {
+    let options = Options { clock: Some(clock(nodes)), ..Options::default() };
+    let coll = format!("barrier=dissemination,allreduce={algorithm}");
+    run_with(nodes, &[("BANYAN_COLL", &coll)], fresh_seed(), &options, |_, world| allreduce_of(world, count))
+}
+
+#[test]
+fn an_allreduce_by_way_of_leaders_is_cheaper_in_simulated_time() {
+    for nodes in [&[3, 2][..], &[5, 1, 4], &[1, 5, 2, 2], &[3, 2, 4, 2, 2], &[4, 1, 1, 3, 2, 1, 1, 2]] {
+        // Of 20,000 integers each node sends its own sum, and not one for each of its ranks.
+        let [flat, composed] =
+            ["doubling", "nodes"].map(|algorithm| timed_allreduce(algorithm, nodes, 20_000));
+        println!("flat {flat:?}, by way of leaders {composed:?}");
+        assert!(composed < flat, "nodes {nodes:?}");
+    }
+}
+
+#[test]
+fn simulated_time_is_the_same_in_every_run() {
+    for (algorithm, nodes) in [("nodes_ring", &[4, 1, 2][..]), ("doubling", &[1, 5, 2, 2])] {
+        let times: Vec<Duration> = (0..3).map(|_| timed_allreduce(algorithm, nodes, 20_000)).collect();
+        assert!(times[0] > Duration::ZERO && times.iter().all(|time| *time == times[0]), "{times:?}");
     }
 }
 

@@ -1,9 +1,12 @@
 //! The simulated network passes the suite of the real fabrics, under several options.
 
+use std::time::Duration;
+
 use banyan_memory::HeapBuffer;
-use banyan_transport::sim::{Net, OneSided, Options, SimFabric};
+use banyan_transport::sim::{Clock, LinkCost, Net, OneSided, Options, SimFabric};
 use banyan_transport::{
-    Access, Atomic, Class, Fabric, Fetch, Head, Peer, Port, Refusal, Token, Transfer, conformance,
+    Access, Atomic, Class, Fabric, Fetch, Head, Outcome, Peer, Port, Refusal, Sink, Token, Transfer, Wake,
+    conformance,
 };
 
 fn ends(n: usize, options: Options) -> Vec<SimFabric> {
@@ -90,4 +93,87 @@ fn links_break_at_random() {
     let head = Head { class: Class::P2p, kind: 0, aux: 0, a: 0, b: 0, ctx: 0 };
     let sent = (0..64).take_while(|_| end.send_short(Peer(1), &head, &[]).is_ok()).count();
     assert!(sent < 64, "one in ten breaks the link");
+}
+
+/// Endpoints 0 and 1 on one node, 2 on another. Near a byte takes 1 ns and a frame 100 more; far 10, and 1000.
+fn with_a_clock() -> Net {
+    let cost = |latency, per_byte| LinkCost { latency, overhead: 0.0, per_byte };
+    let clock = Clock { nodes: vec![0, 0, 1], near: cost(100e-9, 1e-9), far: cost(1e-6, 10e-9) };
+    Net::new(3, 1, Options { clock: Some(clock), ..Options::default() })
+}
+
+/// Who sent frames, and how many bytes.
+#[derive(Default)]
+struct Heard(Vec<(u32, usize)>);
+
+impl Sink for Heard {
+    fn frame(&mut self, peer: Peer, _: &Head, body: &[u8]) {
+        self.0.push((peer.0, body.len()));
+    }
+
+    fn completed(&mut self, _: Token, outcome: Outcome) {
+        assert_eq!(outcome, Outcome::Done);
+    }
+
+    fn down(&mut self, _: Peer, cause: &str) {
+        panic!("{cause}");
+    }
+}
+
+/// All wait; gives what arrives then, by receiver.
+fn all_wait(ends: &mut [SimFabric]) -> Vec<(usize, u32, usize)> {
+    ends.iter_mut().for_each(|end| end.arm(Wake::Sleep));
+    let mut all = vec![];
+    for (me, end) in ends.iter_mut().enumerate() {
+        let mut heard = Heard::default();
+        end.poll(&mut heard);
+        end.disarm();
+        all.extend(heard.0.into_iter().map(|(from, len)| (me, from, len)));
+    }
+    all
+}
+
+#[test]
+fn time_goes_on_when_all_wait_and_not_before() {
+    let net = with_a_clock();
+    let mut ends = net.endpoints();
+    let head = |class| Head { class, kind: 0, aux: 0, a: 0, b: 0, ctx: 0 };
+    let send = |end: &mut SimFabric, to: u32, len: usize| {
+        end.send_bcopy(Peer(to), &head(Class::P2p), len, &mut |_| ()).expect("nothing is refused");
+    };
+    // Both share the port of their node: the second frame leaves after the first.
+    send(&mut ends[1], 2, 80);
+    send(&mut ends[0], 2, 180);
+    send(&mut ends[0], 1, 30);
+    ends[2].arm(Wake::Sleep);
+    assert_eq!(ends[2].poll(&mut Heard::default()), 0, "endpoint 0 still works");
+    ends[2].disarm();
+    assert_eq!(net.time(), Duration::ZERO);
+    assert_eq!(all_wait(&mut ends), [(1, 0, 30)]);
+    assert_eq!(net.time(), Duration::from_nanos(20 + 30 + 100));
+    assert_eq!(all_wait(&mut ends), [(2, 0, 180)]);
+    assert_eq!(net.time(), Duration::from_nanos(2000 + 1000));
+    assert_eq!(all_wait(&mut ends), [(2, 1, 80)]);
+    assert_eq!(net.time(), Duration::from_nanos(3000 + 1000));
+    // Who is gone is not waited for.
+    send(&mut ends[2], 0, 30);
+    send(&mut ends[0], 2, 30);
+    drop(ends.pop());
+    assert_eq!(all_wait(&mut ends), [(0, 2, 30)]);
+    assert_eq!(net.time(), Duration::from_nanos(5500));
+}
+
+#[test]
+fn transfers_take_time_and_control_frames_take_none() {
+    let net = with_a_clock();
+    let mut ends = net.endpoints();
+    let (memory, local) = (HeapBuffer::copy_of(&[7; 80]), HeapBuffer::zeroed(80));
+    let remote = ends[2].register(Peer(0), &memory, Access::Read).expect("there is room");
+    assert_eq!(ends[0].get(Peer(2), remote, &[local], Token(0)), Transfer::Started);
+    let head = Head { class: Class::Control, kind: 0, aux: 0, a: 0, b: 0, ctx: 0 };
+    ends[0].send_short(Peer(1), &head, &[]).expect("nothing is refused");
+    assert_eq!(all_wait(&mut ends), [(1, 0, 0)]);
+    assert_eq!(net.time(), Duration::ZERO);
+    all_wait(&mut ends);
+    assert_eq!(net.time(), Duration::from_nanos(1000 + 1000 + 1000), "the request, the bytes, their way");
 }

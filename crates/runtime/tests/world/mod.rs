@@ -1,13 +1,15 @@
 //! Whole runtimes of many ranks in one process, over a simulated network: each rank is a thread with a runtime of its own.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use banyan_coll::Model;
 use banyan_datatype::op::Builtin;
 use banyan_datatype::{Data, Datatype, TypeArc};
 use banyan_memory::{Buffer, HeapBuffer};
 use banyan_pmi::{Job, NodeRun};
 use banyan_runtime::{Comm, Op, Result, Runtime, Threads};
-use banyan_transport::sim::{Net, Options};
+use banyan_transport::sim::{Clock, LinkCost, Net, Options};
 
 /// The job of `rank` among the ranks of `nodes`, whose sizes are given; ranks are numbered node by node.
 pub(crate) fn job(rank: u32, nodes: &[u32]) -> Job {
@@ -35,17 +37,17 @@ pub(crate) fn run(
     options: &Options,
     body: impl Fn(&Arc<Runtime>, &Arc<Comm>) -> Result<()> + Sync,
 ) {
-    run_with(nodes, &[], seed, options, body)
+    run_with(nodes, &[], seed, options, body);
 }
 
-/// As [`run`], with settings of the job.
+/// As [`run`], with settings of the job. Gives the simulated time, if the network has a clock.
 pub(crate) fn run_with(
     nodes: &[u32],
     settings: &[(&str, &str)],
     seed: u64,
     options: &Options,
     body: impl Fn(&Arc<Runtime>, &Arc<Comm>) -> Result<()> + Sync,
-) {
+) -> Duration {
     println!("nodes {nodes:?}, {settings:?}, seed {seed}");
     let settings: Vec<_> =
         settings.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
@@ -64,6 +66,18 @@ pub(crate) fn run_with(
             });
         }
     });
+    net.time()
+}
+
+/// A clock for a network with nodes of these sizes, on which messages cost what the tuner takes them to cost.
+pub(crate) fn clock(nodes: &[u32]) -> Clock {
+    let Model { alpha, overhead, beta, near_alpha, near_overhead, near_beta, .. } = Model::default();
+    let cost = |latency, overhead, per_byte| LinkCost { latency, overhead, per_byte };
+    Clock {
+        nodes: (0..).zip(nodes).flat_map(|(node, &size)| vec![node; size as usize]).collect(),
+        near: cost(near_alpha, near_overhead, near_beta),
+        far: cost(alpha, overhead, beta),
+    }
 }
 
 /// Ends the test when its rank panics: the other ranks would wait for it for ever.

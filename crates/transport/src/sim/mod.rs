@@ -3,8 +3,10 @@
 //! Time is virtual: every poll of any endpoint is one tick. A frame is delayed by a random number of ticks,
 //! so frames of different peers overtake each other, and frames of one pair never do. Links hold few frames
 //! if asked ([`Options::depth`]), so that sends are refused often. They break at random
-//! ([`Options::break_once_in`]) or by order ([`Net::cut`]). Endpoints may live on one thread or on many.
+//! ([`Options::break_once_in`]) or by order ([`Net::cut`]). Endpoints may live on one thread or on many. With a [`Clock`]
+//! time goes by what the links cost, and shows what a program would take.
 
+mod clock;
 mod options;
 mod state;
 
@@ -17,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use banyan_memory::Buffer;
 
+pub use clock::{Clock, LinkCost};
 pub use options::{OneSided, Options};
 use state::{Action, End, Link, News, Pending, State};
 
@@ -34,6 +37,10 @@ impl Net {
     /// A network of `n` endpoints, `Peer(0)` to `Peer(n - 1)`.
     pub fn new(n: usize, seed: u64, options: Options) -> Self {
         assert!(options.depth > 0 && options.batch > 0, "depth and batch are at least 1");
+        if let Some(clock) = &options.clock {
+            assert_eq!(clock.nodes.len(), n, "each endpoint is on a node");
+            assert_eq!(options.refuse_once_in, 0, "who was refused would wait for polls, which take no time");
+        }
         let state = State {
             random: Random::new(seed),
             tick: 0,
@@ -42,6 +49,7 @@ impl Net {
             registered: HashMap::new(),
             keys: 0,
             sent: 0,
+            ports_free: HashMap::new(),
             options,
         };
         Self(Arc::new(Shared { state: Mutex::new(state), news: Condvar::new() }))
@@ -77,8 +85,8 @@ impl Net {
     /// True if nothing is under way: no frame, no transfer, no report of a broken link.
     pub fn is_idle(&self) -> bool {
         let state = self.0.lock();
-        state.links.iter().all(|l| l.flight.is_empty() && l.held.is_empty())
-            && state.ends.iter().all(|e| e.pending.is_empty() && e.lost.is_empty())
+        state.links.iter().all(|l| l.flight.is_empty())
+            && state.ends.iter().all(|e| e.held.is_empty() && e.pending.is_empty() && e.lost.is_empty())
     }
 
     /// Frames accepted so far.
@@ -160,16 +168,31 @@ impl SimFabric {
             how => how,
         };
         let possible = matches!(how, OneSided::AtOnce | OneSided::Later);
-        let due = state.due() + 1;
+        let due = if state.options.clock.is_some() { clock::NOT_YET } else { state.due() + 1 };
         let pending = Pending { due, token, peer: peer.0 as usize, remote, action, possible };
         match how {
             OneSided::Later | OneSided::ImpossibleLater => {
                 state.ends[self.me].pending.push(pending);
                 Transfer::Started
             }
+            OneSided::AtOnce if state.options.clock.is_some() => {
+                state.ends[self.me].pending.push(pending);
+                Transfer::Started
+            }
             OneSided::AtOnce if state.perform(self.me, &pending).is_some() => Transfer::Done,
             _ => Transfer::Impossible,
         }
+    }
+}
+
+impl Drop for SimFabric {
+    /// The others need not wait for this endpoint any more.
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.ends[self.me].gone = true;
+        let reached = state.wait(self.me);
+        drop(state);
+        self.shared.wake(reached.into_iter());
     }
 }
 
@@ -185,8 +208,10 @@ fn deliver(sink: &mut impl Sink, peer: Peer, head: &Head, body: &[u8]) {
 }
 
 impl Port for SimFabric {
-    fn caps(&self, _peer: Peer) -> Caps {
+    fn caps(&self, peer: Peer) -> Caps {
         let state = self.shared.lock();
+        let clock = state.options.clock.as_ref();
+        let (alpha, beta) = clock.map_or((1e-6, 1e-10), |clock| clock.alpha_beta(self.me, peer.0 as usize));
         let Options { max_short, max_bcopy, eager, piece, get, put, atomics, .. } = state.options;
         let host = |how| Kinds::HOST.only_if(how != OneSided::Off);
         Caps {
@@ -197,8 +222,8 @@ impl Port for SimFabric {
             get: host(get),
             put: host(put),
             atomics: host(atomics),
-            alpha: 1e-6,
-            beta: 1e-10,
+            alpha,
+            beta,
         }
     }
 
@@ -293,17 +318,22 @@ impl Fabric for SimFabric {
 
     fn unsent(&self) -> bool {
         let state = self.shared.lock();
-        (0..state.ends.len()).any(|to| !state.links[state.at(self.me, to)].held.is_empty())
+        state.options.clock.is_none() && !state.ends[self.me].held.is_empty()
     }
 
     fn arm(&mut self, wake: Wake) {
-        self.shared.lock().ends[self.me].armed = wake == Wake::Descriptor;
+        let mut state = self.shared.lock();
+        state.ends[self.me].armed = wake == Wake::Descriptor;
+        let reached = state.wait(self.me);
+        drop(state);
+        self.shared.wake(reached.into_iter());
     }
 
     fn disarm(&mut self) {
         let mut state = self.shared.lock();
         let end = &mut state.ends[self.me];
         end.armed = false;
+        end.waits = false;
         if let Some((_, ear)) = &end.bell {
             while (&mut &*ear).read(&mut [0; 64]).is_ok_and(|bytes| bytes > 0) {}
         }

@@ -1,5 +1,6 @@
 //! How a simulated network behaves.
 
+use super::Clock;
 #[cfg(doc)]
 use crate::{Caps, Fabric, Port, Sink, Transfer};
 
@@ -37,6 +38,8 @@ pub struct Options {
     /// An endpoint must be given a peer's business card before it can send to it ([`Fabric::wanted`]); a business card is
     /// the peer's number, little-endian.
     pub business_cards: bool,
+    /// Time goes by what the links cost, and not by polls. Nothing is refused then for want of room, and delays are not random.
+    pub clock: Option<Clock>,
 }
 
 impl Default for Options {
@@ -57,6 +60,7 @@ impl Default for Options {
             break_once_in: 0,
             holds: false,
             business_cards: false,
+            clock: None,
         }
     }
 }

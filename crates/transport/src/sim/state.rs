@@ -18,13 +18,13 @@ pub(super) struct State {
     pub(super) registered: HashMap<u64, (Buffer, Access)>,
     pub(super) keys: u64,
     pub(super) sent: u64,
+    /// With a clock: when each port is free again. Those of endpoints come before those of nodes.
+    pub(super) ports_free: HashMap<usize, u64>,
 }
 
 /// The frames from one endpoint to another.
 #[derive(Default)]
 pub(super) struct Link {
-    /// Accepted, and not sent yet.
-    pub(super) held: VecDeque<(Head, Vec<u8>)>,
     pub(super) flight: VecDeque<Flight>,
     pub(super) last_due: u64,
     pub(super) state: LinkState,
@@ -48,6 +48,12 @@ pub(super) struct Flight {
 
 #[derive(Default)]
 pub(super) struct End {
+    /// Frames that are accepted, and have not left yet, each with its receiver.
+    pub(super) held: VecDeque<(usize, Head, Vec<u8>)>,
+    /// It sleeps, or is about to, and has found nothing: time may go on (see `clock`).
+    pub(super) waits: bool,
+    /// Its process does not use it any more.
+    pub(super) gone: bool,
     /// A send or a transfer was refused since the last poll: a poll may find room.
     pub(super) refused: bool,
     pub(super) pending: Vec<Pending>,
@@ -97,7 +103,7 @@ impl State {
             let at = self.at(from, to);
             let link = &mut self.links[at];
             link.flight.clear();
-            link.held.clear();
+            self.ends[from].held.retain(|held| held.0 != to);
             if link.state == LinkState::Whole {
                 link.state = LinkState::Broken;
                 self.ends[from].lost.push_back((to, cause.to_owned()));
@@ -116,8 +122,11 @@ impl State {
         if self.options.business_cards && from != to && !self.has_card(from, to) {
             return Err(Refusal::Busy);
         }
-        let under_way = self.links[at].flight.len() + self.links[at].held.len();
-        if under_way >= self.options.depth || self.random.once_in(self.options.refuse_once_in) {
+        let held = self.ends[from].held.iter().filter(|held| held.0 == to).count();
+        let under_way = self.links[at].flight.len() + held;
+        // With a clock a receiver need not poll before its time has come.
+        let full = under_way >= self.options.depth && self.options.clock.is_none();
+        if full || self.random.once_in(self.options.refuse_once_in) {
             self.ends[from].refused = true;
             return Err(Refusal::Busy);
         }
@@ -139,16 +148,17 @@ impl State {
         if self.random.once_in(self.options.break_once_in) {
             return self.cut(from, to, "the simulated link broke");
         }
-        let at = self.at(from, to);
-        if self.options.holds {
-            self.links[at].held.push_back((head, body));
+        // With a clock the frames that leave at one time take ports in an order that does not depend on threads.
+        if self.options.holds || self.options.clock.is_some() {
+            self.ends[from].held.push_back((to, head, body));
         } else {
-            self.launch(at, head, body);
+            self.launch((from, to), head, body);
         }
     }
 
-    fn launch(&mut self, at: usize, head: Head, body: Vec<u8>) {
-        let due = self.due().max(self.links[at].last_due);
+    fn launch(&mut self, ends: (usize, usize), head: Head, body: Vec<u8>) {
+        let at = self.at(ends.0, ends.1);
+        let due = self.arrival(ends, &head, body.len()).max(self.links[at].last_due);
         self.links[at].last_due = due;
         self.links[at].flight.push_back(Flight { due, head, body });
     }
@@ -159,9 +169,13 @@ impl State {
 
     /// One tick for endpoint `me`: its held frames leave, frames and reads that are due arrive.
     pub(super) fn advance(&mut self, me: usize) -> (Vec<News>, usize) {
-        self.tick += 1;
+        let left = if self.options.clock.is_some() {
+            0
+        } else {
+            self.tick += 1;
+            self.release_held(me)
+        };
         self.ends[me].refused = false;
-        let left = self.release_held(me);
         let mut news: Vec<News> =
             self.ends[me].lost.drain(..).map(|(peer, cause)| News::Down(peer, cause)).collect();
         for item in &news {
@@ -171,17 +185,15 @@ impl State {
         }
         self.take_transfers(me, &mut news);
         self.take_frames(me, &mut news);
+        self.ends[me].waits &= news.is_empty();
         (news, left)
     }
 
-    fn release_held(&mut self, me: usize) -> usize {
-        let mut left = 0;
-        for to in 0..self.ends.len() {
-            let at = self.at(me, to);
-            let held = std::mem::take(&mut self.links[at].held);
-            left += held.len();
-            held.into_iter().for_each(|(head, body)| self.launch(at, head, body));
-        }
+    /// The frames that are held leave; gives how many.
+    pub(super) fn release_held(&mut self, me: usize) -> usize {
+        let held = std::mem::take(&mut self.ends[me].held);
+        let left = held.len();
+        held.into_iter().for_each(|(to, head, body)| self.launch((me, to), head, body));
         left
     }
 
@@ -192,6 +204,7 @@ impl State {
                 continue;
             }
             if let Action::Put(local) = &pending.action
+                && self.options.clock.is_none()
                 && self.random.once_in(2)
             {
                 pending.action = Action::Write(bytes_of(local));
@@ -208,7 +221,9 @@ impl State {
 
     fn take_frames(&mut self, me: usize, news: &mut Vec<News>) {
         let mut froms: Vec<usize> = (0..self.ends.len()).collect();
-        self.random.shuffle(&mut froms);
+        if self.options.clock.is_none() {
+            self.random.shuffle(&mut froms);
+        }
         let mut room = self.options.batch;
         for from in froms {
             let at = self.at(from, me);
@@ -251,17 +266,6 @@ impl State {
             }
         }
         Some(())
-    }
-
-    pub(super) fn is_quiet(&self, me: usize) -> bool {
-        let n = self.ends.len();
-        let end = &self.ends[me];
-        !end.refused
-            && end.lost.is_empty()
-            && end.pending.is_empty()
-            && (0..n).all(|i| {
-                self.links[self.at(i, me)].flight.is_empty() && self.links[self.at(me, i)].held.is_empty()
-            })
     }
 }
 
