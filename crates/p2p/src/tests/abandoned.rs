@@ -29,7 +29,7 @@ struct Case {
 impl Case {
     fn new(seed: u64) -> Case {
         let mut random = Random::new(seed);
-        let options = any_network(&mut random);
+        let options = any_network(|n| random.below(n));
         let world = World::new(2, random.word(), options, Config::new(1 << 20, 2));
         let len = [8, 300, 5000, 40_000, 400_000][random.below(5)];
         let sent = pattern(seed, len);

@@ -5,8 +5,9 @@ mod cases;
 mod held;
 mod landing;
 mod one_sided;
+mod ops;
 mod oracle;
-mod random;
+mod programs;
 
 use std::sync::Arc;
 
@@ -109,18 +110,21 @@ fn pending(started: Started) -> ReqId {
     }
 }
 
-/// A random network: links and frames of any length, with delays, refusals and one-sided reads of any kind.
-fn any_network(random: &mut Random) -> Options {
+/// Any network: links and frames of any length, with delays, refusals and one-sided reads of any kind. `pick` chooses a number
+/// below the one it is given; 0 is the plainest choice.
+fn any_network(mut pick: impl FnMut(usize) -> usize) -> Options {
     Options {
-        depth: [1, 2, 7, 64][random.below(4)],
-        eager: [0, 100, 5000, 16_384][random.below(4)],
-        piece: [500, 4096, 10_000][random.below(3)],
-        get: OneSided::ALL[random.below(OneSided::ALL.len())],
-        max_delay: [0, 3, 40][random.below(3)],
-        batch: [1, 5, 100][random.below(3)],
-        refuse_once_in: [0, 2, 9][random.below(3)],
-        holds: random.once_in(3),
-        refuse_registration_once_in: [0, 2][random.below(2)],
+        depth: [64, 7, 2, 1][pick(4)],
+        max_short: [36, 0, 16, 200][pick(4)],
+        max_bcopy: [8192, 4096, 10_000][pick(3)],
+        eager: [16_384, 5000, 100, 0][pick(4)],
+        piece: [4096, 500, 10_000][pick(3)],
+        get: OneSided::ALL[pick(OneSided::ALL.len())],
+        max_delay: [0, 3, 40][pick(3)],
+        batch: [100, 5, 1][pick(3)],
+        refuse_once_in: [0, 9, 2][pick(3)],
+        holds: pick(3) == 2,
+        refuse_registration_once_in: [0, 2][pick(2)],
         ..Options::default()
     }
 }

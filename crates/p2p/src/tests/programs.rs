@@ -1,10 +1,16 @@
-//! Random programs of sends, receives, probes and cancels, each outcome compared with the oracle's.
+//! Programs of sends, receives, probes and cancels, made by proptest, each outcome compared with the oracle's.
+//!
+//! A program that fails is shrunk, and printed as a [`Setting`] and a list of [`Op`]s. Once the bug is found the two are kept
+//! as a test of their own, which calls [`run`] and is named for what it shows.
 
 use std::collections::HashMap;
 
 use banyan_memory::Buffer;
 use banyan_transport::{Class, Head, Outcome, Sink, Token};
+use proptest::prelude::*;
+use proptest::test_runner::{Config as Proptest, RngSeed};
 
+use super::ops::{CONTEXTS, Keyed, LONGEST, Op, Setting, op, setting};
 use super::oracle::{Identity, Oracle, Posted};
 use super::*;
 use crate::wire::{self, Kind};
@@ -39,7 +45,6 @@ struct Received {
 type Lanes = HashMap<(usize, usize, Class), Vec<usize>>;
 
 struct Program {
-    random: Random,
     world: World,
     oracles: Vec<Oracle>,
     sent: Vec<Sent>,
@@ -48,8 +53,7 @@ struct Program {
     /// Sends and receives with a request, by their index.
     open_sends: Vec<usize>,
     open_receives: Vec<usize>,
-    /// Keyed messages: (from, to, context, key, length), and which ends are started.
-    keyed: Vec<(usize, usize, u64, u64, usize, bool, bool)>,
+    keyed: Vec<(Keyed, [bool; 2])>,
 }
 
 /// A sink that shows the oracle each frame.
@@ -96,70 +100,60 @@ impl<S: Sink> Sink for Tap<'_, S> {
     }
 }
 
-const TAGS: usize = 3;
-const CONTEXTS: usize = 2;
-
 impl Program {
-    fn new(seed: u64) -> Self {
-        let mut random = Random::new(seed);
-        let n = 1 + random.below(5);
-        let options = Options {
-            max_short: [0, 16, 36, 200][random.below(4)],
-            max_bcopy: [4096, 8192, 10_000][random.below(3)],
-            ..any_network(&mut random)
-        };
-        let config = Config::new([0, 2000, 50_000, 4 << 20][random.below(4)], n as u32);
-        let keyed = (0..random.below(60))
-            .map(|i| {
-                let (from, to) = (random.below(n), random.below(n));
-                let len = [8, 300, 9000, 40_000][random.below(4)];
-                (from, to, random.below(CONTEXTS) as u64, (i as u64) << (i % 50), len, false, false)
-            })
-            .collect();
+    fn new(setting: Setting) -> Self {
+        let n = setting.processes;
+        let config = Config::new(setting.budget, n as u32);
         Self {
-            world: World::new(n, random.word(), options, config),
+            world: World::new(n, setting.seed, setting.network, config),
             oracles: (0..n).map(|_| Oracle::default()).collect(),
             sent: Vec::new(),
             lanes: HashMap::new(),
             received: Vec::new(),
             open_sends: Vec::new(),
             open_receives: Vec::new(),
-            keyed,
-            random,
+            keyed: setting.keyed.into_iter().map(|keyed| (keyed, [false; 2])).collect(),
         }
     }
 
-    fn run(&mut self) {
+    fn step(&mut self, op: Op) {
         let n = self.world.ends.len();
-        let (steps, eagerness) = (200 + self.random.below(600), 1 + self.random.below(6));
-        for _ in 0..steps {
-            let at = self.random.below(n);
-            match self.random.below(12) {
-                0..4 => self.send(at),
-                4..7 => self.receive(at),
-                7 => self.probe(at),
-                8 => self.receive_probed(at),
-                9 => self.cancel(at),
-                _ => self.keyed(),
+        match op {
+            Op::Send { from, to, ctx, tag, len, scattered, mode } => {
+                self.send((from % n, to % n), (ctx, tag), (len, scattered), mode)
             }
-            (0..self.random.below(eagerness)).for_each(|_| self.turn());
+            Op::Receive { at, src, ctx, tag, len, scattered, bypass } => {
+                let data = memory(len, scattered);
+                self.receive_from(at % n, ctx, src.map(|src| src % n), tag, data, bypass)
+            }
+            Op::Probe { at, src, ctx, tag, take } => {
+                self.probe(at % n, ctx, src.map(|src| src % n), tag, take)
+            }
+            Op::ReceiveProbed { at } => self.receive_probed(at % n),
+            Op::CancelSend { from, which } => self.cancel_send(from % n, which),
+            Op::CancelReceive { .. } if self.received.is_empty() => {}
+            Op::CancelReceive { which } => self.cancel_receive(which % self.received.len()),
+            Op::Key { which, receive, scattered } if which < self.keyed.len() => {
+                self.start_keyed(which, receive, scattered)
+            }
+            Op::Key { .. } => {}
+            Op::Turn { times } => (0..times).for_each(|_| self.turn()),
         }
-        self.drain();
     }
 
     /// Receives all that was sent, then withdraws the receives that are left.
     fn drain(&mut self) {
         let n = self.world.ends.len();
-        while !self.keyed.iter().all(|k| k.5 && k.6) {
-            self.keyed();
+        for which in 0..self.keyed.len() {
+            [true, false].into_iter().for_each(|receive| self.start_keyed(which, receive, false));
         }
         for round in 0.. {
             assert!(round < 400_000, "no end: {:?}", self.waits());
             self.turn();
             (0..n).for_each(|at| self.receive_probed(at));
-            for (at, ctx) in (0..n).flat_map(|at| (0..CONTEXTS as u64).map(move |ctx| (at, ctx))) {
+            for (at, ctx) in (0..n).flat_map(|at| (0..CONTEXTS).map(move |ctx| (at, ctx))) {
                 if self.world.ends[at].p2p.probe(ctx, None, None).is_some() {
-                    self.receive_any(at, ctx);
+                    self.receive_from(at, ctx, None, None, room(LONGEST), false);
                 }
             }
             let quiet = |e: &End| e.p2p.idle() && !e.p2p.has_work() && !e.port.unsent();
@@ -197,23 +191,16 @@ impl Program {
         self.check();
     }
 
-    fn data(&mut self, len: usize) -> Data {
-        if self.random.once_in(3) { holey(len) } else { room(len) }
-    }
-
-    fn len(&mut self) -> usize {
-        let most = [1, 70, 5000, 20_000, 200_000][self.random.below(5)];
-        self.random.below(most)
-    }
-
-    fn send(&mut self, from: usize) {
-        let n = self.world.ends.len();
-        let (to, len) = (self.random.below(n), self.len());
+    fn send(
+        &mut self,
+        (from, to): (usize, usize),
+        (ctx, tag): (u64, i32),
+        (len, scattered): (usize, bool),
+        mode: Mode,
+    ) {
         let bytes = pattern(self.sent.len() as u64, len);
-        let data = self.data(len);
+        let data = memory(len, scattered);
         data.cursor().unpack(&data, &bytes);
-        let (ctx, tag) = (self.random.below(CONTEXTS) as u64, self.random.below(TAGS) as i32);
-        let mode = [Mode::Standard, Mode::Sync, Mode::Ready, Mode::Buffered][self.random.below(4)];
         let src_rank = rank(from, ctx);
         let End { p2p, port } = &mut self.world.ends[from];
         let args = SendArgs { peer: Peer(to as u32), ctx, tag, src_rank, data: &data, mode };
@@ -258,26 +245,18 @@ impl Program {
         }
     }
 
-    fn receive(&mut self, at: usize) {
-        let n = self.world.ends.len();
-        let ctx = self.random.below(CONTEXTS) as u64;
-        let src = (!self.random.once_in(3)).then(|| self.random.below(n));
-        let tag = (!self.random.once_in(3)).then(|| self.random.below(TAGS) as i32);
-        let len = if self.random.once_in(4) { self.len() } else { 200_000 };
-        let data = self.data(len);
-        self.receive_from(at, ctx, src, tag, data);
-    }
-
-    fn receive_any(&mut self, at: usize, ctx: u64) {
-        let data = self.data(200_000);
-        self.receive_from(at, ctx, None, None, data);
-    }
-
-    fn receive_from(&mut self, at: usize, ctx: u64, src: Option<usize>, tag: Option<i32>, data: Data) {
+    fn receive_from(
+        &mut self,
+        at: usize,
+        ctx: u64,
+        src: Option<usize>,
+        tag: Option<i32>,
+        data: Data,
+        bypassing: bool,
+    ) {
         let recv = self.received.len();
         let src = src.map(|s| (rank(s, ctx), Peer(s as u32)));
         self.oracles[at].post(like(recv, ctx, src.map(|s| s.0), tag));
-        let bypassing = self.random.once_in(2);
         let End { p2p, port } = &mut self.world.ends[at];
         let args = RecvArgs { ctx, src, tag, data: &data };
         let mut bypass = if bypassing { ReceiveBypass::new(p2p, args) } else { None };
@@ -304,13 +283,9 @@ impl Program {
         }
     }
 
-    /// Probes; takes the message half of the time.
-    fn probe(&mut self, at: usize) {
-        let n = self.world.ends.len();
-        let ctx = self.random.below(CONTEXTS) as u64;
-        let from = (!self.random.once_in(2)).then(|| self.random.below(n));
+    /// Probes, and takes the message if `take` says how much longer its room is to be.
+    fn probe(&mut self, at: usize, ctx: u64, from: Option<usize>, tag: Option<i32>, take: Option<usize>) {
         let src = from.map(|from| rank(from, ctx));
-        let tag = (!self.random.once_in(2)).then(|| self.random.below(TAGS) as i32);
         let recv = self.received.len();
         let expected = self.oracles[at].probe(&like(recv, ctx, src, tag));
         let expected = expected.map(|identity| {
@@ -320,14 +295,12 @@ impl Program {
         let p2p = &mut self.world.ends[at].p2p;
         let named = from.map(|from| (rank(from, ctx), Peer(from as u32)));
         assert_eq!(p2p.probe(ctx, named, tag), expected);
-        if self.random.once_in(2) {
-            return;
-        }
+        let Some(more) = take else { return };
         let probed = p2p.mprobe(ctx, named, tag);
         assert_eq!(probed.map(|found| found.1), expected);
         let Some((message, envelope)) = probed else { return };
         self.oracles[at].post(like(recv, ctx, src, tag));
-        let data = self.data(envelope.bytes as usize + self.random.clone().below(3));
+        let data = memory(envelope.bytes as usize + more, more == 1);
         let message = Some(message);
         let received = Received { at, class: Class::P2p, data, cancelled: false, request: None, message };
         self.received.push(received);
@@ -346,21 +319,17 @@ impl Program {
         }
     }
 
-    fn cancel(&mut self, at: usize) {
+    fn cancel_send(&mut self, from: usize, which: usize) {
         self.check();
-        let sends = || self.sent.iter().enumerate().filter(|(_, s)| s.from == at && s.class == Class::P2p);
-        if self.random.clone().once_in(2)
-            && let Some((m, id)) = sends().find_map(|(m, s)| Some((m, s.request?)))
-        {
-            let p2p = &mut self.world.ends[at].p2p;
+        let mine = |m: &&usize| self.sent[**m].from == from && self.sent[**m].class == Class::P2p;
+        let under_way: Vec<usize> = self.open_sends.iter().filter(mine).copied().collect();
+        let Some(&m) = under_way.get(which % under_way.len().max(1)) else { return };
+        if let Some(id) = self.sent[m].request {
+            let p2p = &mut self.world.ends[from].p2p;
             p2p.cancel(id);
             self.sent[m].never_left = p2p.is_done(id);
-        } else if !self.received.is_empty() {
-            let r = self.random.below(self.received.len());
-            self.cancel_receive(r);
         }
         self.check();
-        self.random.word();
     }
 
     fn cancel_receive(&mut self, r: usize) {
@@ -371,27 +340,23 @@ impl Program {
         self.check();
     }
 
-    /// Starts one end of a keyed message.
-    fn keyed(&mut self) {
-        if self.keyed.is_empty() {
+    /// Starts one end of a keyed message, once.
+    fn start_keyed(&mut self, which: usize, receive: bool, scattered: bool) {
+        let n = self.world.ends.len();
+        let (Keyed { from, to, ctx, key, len }, started) = &mut self.keyed[which];
+        let (from, to, ctx, key, len) = (*from % n, *to % n, *ctx, *key, *len);
+        if std::mem::replace(&mut started[usize::from(receive)], true) {
             return;
         }
-        let k = self.random.below(self.keyed.len());
-        let (from, to, ctx, key, len, sent, received) = self.keyed[k];
-        if self.random.once_in(2) {
-            if sent {
-                return;
-            }
-            self.keyed[k].5 = true;
+        let data = memory(len, scattered);
+        if !receive {
             let bytes = pattern(self.sent.len() as u64, len);
-            let data = if self.random.once_in(3) { holey_with(&bytes) } else { filled(&bytes) };
+            data.cursor().unpack(&data, &bytes);
             let End { p2p, port } = &mut self.world.ends[from];
             let started = p2p.send_keyed(port, Peer(to as u32), ctx, key, &data);
             let started = settled(p2p, started);
             self.note_sent(from, to, Class::Coll, bytes, (0, 0, false), started);
-        } else if !received {
-            self.keyed[k].6 = true;
-            let data = self.data(len);
+        } else {
             let (recv, src, tag) = (self.received.len(), Some(from as u32), Some(key));
             self.oracles[to].post(Posted { recv, ctx, class: Class::Coll, src, tag });
             let End { p2p, port } = &mut self.world.ends[to];
@@ -473,14 +438,45 @@ fn like(recv: usize, ctx: u64, src: Option<u32>, tag: Option<i32>) -> Posted {
     Posted { recv, ctx, class: Class::P2p, src, tag: tag.map(|t| t as u64) }
 }
 
-#[test]
-fn random_programs_do_what_the_rules_say() {
-    let only: Option<u64> = std::env::var("BANYAN_SEED").ok().and_then(|seed| seed.parse().ok());
-    for seed in only.map_or(0..100, |seed| seed..seed + 1) {
-        let outcome = std::panic::catch_unwind(|| Program::new(seed).run());
-        if let Err(panic) = outcome {
-            eprintln!("failed under BANYAN_SEED={seed}");
-            std::panic::resume_unwind(panic);
-        }
+/// Memory for a message, in one piece or in many.
+fn memory(len: usize, scattered: bool) -> Data {
+    if scattered { holey(len) } else { room(len) }
+}
+
+/// Runs a program to its end.
+fn run(setting: Setting, ops: Vec<Op>) {
+    let mut program = Program::new(setting);
+    ops.into_iter().for_each(|op| program.step(op));
+    program.drain();
+}
+
+/// The programs are the same in each run, unless BANYAN_SEED says which others to try.
+fn programs() -> Proptest {
+    let seed = std::env::var("BANYAN_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    println!("BANYAN_SEED={seed}");
+    Proptest {
+        cases: 96,
+        rng_seed: RngSeed::Fixed(seed),
+        max_shrink_iters: 4000,
+        failure_persistence: None,
+        ..Proptest::default()
     }
+}
+
+proptest! {
+    #![proptest_config(programs())]
+
+    #[test]
+    fn programs_do_what_the_rules_say(setting in setting(), ops in prop::collection::vec(op(), 1..400)) {
+        run(setting, ops);
+    }
+}
+
+/// What a fault in the count of fragments was shrunk to.
+#[test]
+fn regression_a_message_in_two_fragments_to_oneself_ends() {
+    let network = Options { max_delay: 3, ..any_network(|_| 0) };
+    let setting = Setting { processes: 1, seed: 0, network, budget: 4 << 20, keyed: vec![] };
+    let (ctx, tag, len) = (0, 0, 8193);
+    run(setting, vec![Op::Send { from: 0, to: 0, ctx, tag, len, scattered: false, mode: Mode::Standard }]);
 }
