@@ -21,6 +21,7 @@ pub(super) fn run(project: &Project) -> Result<Tally> {
         tally.check(&format!("{wrapper}'s questions"), answers(&prefix, wrapper));
     }
     tally.check("another compiler", other_compiler(&prefix));
+    tally.check("a program without a path to the library", without_a_path(&prefix, &work));
     for module in ["mpi_abi", "mpi", "mpi-c", "ompi-c"] {
         tally.check(
             &format!("pkg-config {module}"),
@@ -98,6 +99,15 @@ fn other_compiler(prefix: &Path) -> Result<()> {
     Ok(())
 }
 
+/// A program that was linked without the wrapper, and names no folder of the library, finds it under mpirun.
+fn without_a_path(prefix: &Path, work: &Path) -> Result<()> {
+    let program = work.join("no-path");
+    let gcc = Job::new("gcc").arg(work.join("hello.c")).arg("-o").arg(&program);
+    let gcc = gcc.arg("-I").arg(prefix.join("include")).arg("-L").arg(prefix.join("lib"));
+    gcc.arg("-lmpi_abi").run_ok()?;
+    runs(prefix, &program)
+}
+
 /// `man mpirun` finds the page, and every option that `mpirun --help` has is in it.
 fn man_page(prefix: &Path) -> Result<()> {
     let page = project::read(&prefix.join("share/man/man1/mpirun.1"))?.replace("\\-", "-");
@@ -127,9 +137,7 @@ fn pkg_config(prefix: &Path, module: &str, compiler: &str, source: &Path) -> Res
         job.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")).run_ok().context("pkg-config")?.output;
     let program = source.with_file_name(format!("pkg-{module}"));
     Job::new(compiler).arg(source).arg("-o").arg(&program).args(flags.split_whitespace()).run_ok()?;
-    let run = Job::new(prefix.join("bin/mpirun")).args(["-n", "2"]).arg(&program).limit(30);
-    run.env("LD_LIBRARY_PATH", prefix.join("lib")).run_ok()?;
-    Ok(())
+    runs(prefix, &program)
 }
 
 fn cmake(prefix: &Path, project: &Project) -> Result<()> {
