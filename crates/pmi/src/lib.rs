@@ -55,3 +55,14 @@ pub const JOB_VARIABLES: &[&str] = &[
 /// Variables of other launchers that would make a rank look like part of their job. Our launcher removes them
 /// from the environment of the ranks it starts.
 pub const FOREIGN_VARIABLES: &[&str] = foreign::VARIABLES;
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn what_ranks_are_told_is_in_the_guide() {
+        let guide = include_str!("../../../docs/src/launching.md");
+        let all = super::JOB_VARIABLES.iter().filter(|name| **name != super::FD_VARIABLE);
+        let missing: Vec<_> = all.filter(|name| !guide.contains(&format!("`{name}`"))).collect();
+        assert!(missing.is_empty(), "not in launching.md: {missing:?}");
+    }
+}
