@@ -6,7 +6,7 @@ use banyan_datatype::Data;
 use banyan_memory::Buffer;
 use banyan_p2p::{Config, Mode, P2p, ReceiveBypass, RecvArgs, SendArgs, Started};
 use banyan_shm::{Options, Shm};
-use banyan_transport::{Fabric, Peer};
+use banyan_transport::{Fabric, Head, Peer};
 
 struct Rank {
     me: u32,
@@ -23,7 +23,8 @@ impl Rank {
     /// As a blocking receive takes a message that is there.
     fn receive(&mut self, from: u32, data: &Data) {
         let args = RecvArgs { ctx: 1, src: Some((from, Peer(from))), tag: Some(7), data };
-        let mut bypass = ReceiveBypass::new(&mut self.p2p, args).expect("nothing came unexpected");
+        let mut bypass = ReceiveBypass::new(&mut self.p2p, args, |_: Peer, _: &Head, _: &[u8]| ())
+            .expect("nothing came unexpected");
         assert!(self.shm.take(Peer(from), &mut bypass), "a frame is there");
         assert!(bypass.end().is_some(), "it is the message");
     }

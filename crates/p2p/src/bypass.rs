@@ -11,13 +11,16 @@ use banyan_transport::{Class, Head, Outcome, Peer, Sink, Token};
 use crate::p2p::{P2p, wide_tag};
 use crate::payload;
 use crate::request;
+use crate::sink::takes;
 use crate::types::{Completion, RecvArgs};
 
-/// A sink for the frames that arrive while a caller waits for one of them. Frames of other messages are treated as usual.
+/// A sink for the frames that arrive while a caller waits for one of them. Frames of other messages are treated as usual;
+/// frames of classes that are not those of messages go to `others`.
 #[derive(Debug)]
-pub struct ReceiveBypass<'a> {
+pub struct ReceiveBypass<'a, F> {
     p2p: &'a mut P2p,
     bypass: BypassedReceive<'a>,
+    others: F,
 }
 
 /// The receive of a [`ReceiveBypass`].
@@ -37,17 +40,17 @@ enum State {
     Received(Completion),
 }
 
-impl<'a> ReceiveBypass<'a> {
+impl<'a, F> ReceiveBypass<'a, F> {
     /// `None` if a message that fits is here already: [`P2p::recv`] takes it.
     #[inline(always)]
-    pub fn new(p2p: &'a mut P2p, m: RecvArgs<'a>) -> Option<Self> {
+    pub fn new(p2p: &'a mut P2p, m: RecvArgs<'a>, others: F) -> Option<Self> {
         let source = m.src.map(|(rank, _)| rank);
         let unexpected = &mut p2p.contexts.at(m.ctx).tagged.unexpected;
         if unexpected.find(source, m.tag.map(wide_tag)).is_some() {
             return None;
         }
         let bypass = BypassedReceive { ctx: m.ctx, source, tag: m.tag, data: m.data, state: State::Open };
-        Some(Self { p2p, bypass })
+        Some(Self { p2p, bypass, others })
     }
 
     /// True while the message has not come, and [`P2p::progress`] has nothing to do first.
@@ -66,10 +69,13 @@ impl<'a> ReceiveBypass<'a> {
     }
 }
 
-impl Sink for ReceiveBypass<'_> {
+impl<F: FnMut(Peer, &Head, &[u8])> Sink for ReceiveBypass<'_, F> {
     #[inline(always)]
     fn frame(&mut self, peer: Peer, head: &Head, body: &[u8]) {
-        self.p2p.accept(peer, head, body, Some(&mut self.bypass));
+        match takes(head.class) {
+            true => self.p2p.accept(peer, head, body, Some(&mut self.bypass)),
+            false => (self.others)(peer, head, body),
+        }
     }
 
     fn place(&mut self, peer: Peer, head: &Head, len: usize) -> Option<Buffer> {

@@ -5,7 +5,7 @@
 pub(crate) enum Misbehaved {
     /// The kind of a frame is not in [`crate::wire::Kind`].
     UnknownKind,
-    /// A frame that belongs to no collective came in the class of collectives.
+    /// A frame came in a class that it does not belong to, such as one of point-to-point messages in that of collectives.
     WrongClass,
     /// A body is shorter than its kind defines.
     ShortBody,
@@ -47,7 +47,7 @@ impl Misbehaved {
     pub(crate) fn text(self) -> &'static str {
         match self {
             Self::UnknownKind => "it sent a frame of an unknown kind",
-            Self::WrongClass => "it sent a point-to-point frame as one of a collective",
+            Self::WrongClass => "it sent a frame in a class that this kind of frame does not belong to",
             Self::ShortBody => "it sent a frame whose body is too short for its kind",
             Self::TooLong => "it announced a message that is longer than memory can be",
             Self::CreditOverrun => "it sent a message for which it had no credit",

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use banyan_transport::{Class, Head, Peer};
+use banyan_transport::{Class, Peer};
 
 use crate::credit::CreditPool;
 use crate::hash::Map;
@@ -14,11 +14,6 @@ use crate::request::{self, Body, Message, Recv, RecvStep, Reply, Request, Send, 
 use crate::slab::Slab;
 use crate::types::{Completion, Config, Envelope, MsgId, ReqId, Stats, Wait};
 use crate::wire::Kind;
-
-/// Frames of class Control that are kept until [`P2p::take_controls`]; more are dropped.
-const MOST_CONTROLS: usize = 4096;
-/// Bytes of one such frame; a longer one is dropped.
-const CONTROL_BYTES: usize = 256;
 
 /// The messages of one process. Pure: frames leave through a [`banyan_transport::Port`], arrive through
 /// [`banyan_transport::Sink`], and whatever a frame leaves owing is sent by [`P2p::progress`].
@@ -37,8 +32,6 @@ pub struct P2p {
     /// Peers that may hold messages until they are asked for more.
     pub(crate) holders: Vec<Peer>,
     pub(crate) stats: Stats,
-    /// Frames of class Control that came and were not taken.
-    controls: Vec<(Peer, u64, Vec<u8>)>,
 }
 
 impl P2p {
@@ -55,33 +48,7 @@ impl P2p {
             borrowers: VecDeque::new(),
             holders: Vec::new(),
             stats: Stats::default(),
-            controls: Vec::new(),
         }
-    }
-
-    /// Takes the frames of class Control that came: the sender of each, its context, and its body.
-    pub fn take_controls(&mut self) -> Vec<(Peer, u64, Vec<u8>)> {
-        std::mem::take(&mut self.controls)
-    }
-
-    /// True if frames of class Control came.
-    #[inline]
-    pub fn has_controls(&self) -> bool {
-        !self.controls.is_empty()
-    }
-
-    /// A frame that is of no message: if it is of class Control, short, and not too many are kept, it is kept for the
-    /// runtime; otherwise it is dropped.
-    #[cold]
-    pub(crate) fn control(&mut self, peer: Peer, head: &Head, body: &[u8]) {
-        if head.class != Class::Control || self.controls.len() >= MOST_CONTROLS || body.len() > CONTROL_BYTES
-        {
-            return self.stats.misbehaved += 1;
-        }
-        self.controls.push((peer, head.ctx, body.to_vec()));
-        // With a peer on the list the runtime makes another round, in which it takes the frame.
-        let link = self.peers.at(peer, &mut self.credit_pool);
-        list(&mut self.work, link);
     }
 
     /// The communicator of this context exists now. Messages for it may have come earlier, and are kept.

@@ -21,7 +21,7 @@ use crate::wire::{self, Cts, Kind, Rts};
 const MOST_CREDIT: u32 = 1 << 28;
 
 impl Sink for P2p {
-    /// Takes frames of the classes P2p and Coll, and keeps those of class Control; others are dropped.
+    /// Takes frames of the classes P2p and Coll: a peer that hands over another one misbehaves.
     #[inline]
     fn frame(&mut self, peer: Peer, head: &Head, body: &[u8]) {
         self.accept(peer, head, body, None);
@@ -56,6 +56,12 @@ impl Sink for P2p {
     }
 }
 
+/// Whether frames of this class are those of messages.
+#[inline(always)]
+pub(crate) fn takes(class: Class) -> bool {
+    matches!(class, Class::P2p | Class::Coll)
+}
+
 impl P2p {
     /// Takes a frame; `bypass` counts as the receive that was posted last.
     #[inline(always)]
@@ -66,11 +72,11 @@ impl P2p {
         body: &[u8],
         bypass: Option<&mut BypassedReceive<'_>>,
     ) {
-        let ours = matches!(head.class, Class::P2p | Class::Coll);
+        let ours = takes(head.class);
         let accepted = match head.kind == Kind::Eager as u8 && ours {
             true => self.whole(peer, head, body, None, bypass),
             false if ours => self.dispatch(peer, head, body, bypass),
-            false => return self.control(peer, head, body),
+            false => Err(Misbehaved::WrongClass),
         };
         if let Err(cause) = accepted {
             self.refuse(peer, cause);

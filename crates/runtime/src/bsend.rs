@@ -6,6 +6,7 @@
 use std::sync::{Arc, Mutex};
 
 use banyan_datatype::Data;
+use banyan_p2p::{P2p, ReqId};
 use banyan_transport::Peer;
 
 use crate::comm::Comm;
@@ -15,6 +16,7 @@ use crate::p2p::SendMode;
 use crate::request::{Posted, Started};
 use crate::runtime::Runtime;
 use crate::status::{Outcome, Status};
+use crate::subsystem::Subsystem;
 use crate::{bail, lock};
 
 /// Bytes of attached buffer that each message takes besides its data (MPI_BSEND_OVERHEAD).
@@ -70,6 +72,31 @@ impl Attached {
     }
 }
 
+/// Buffered sends that are still on their way, with the bytes of attached buffer that each takes.
+#[derive(Default)]
+pub(crate) struct BufferedSends(Vec<(ReqId, Arc<Attached>, usize)>);
+
+impl Subsystem for BufferedSends {
+    type Below<'a> = &'a mut P2p;
+
+    #[inline(always)]
+    fn has_work(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    /// Forgets those that are over, and frees their room in the attached buffers.
+    fn progress(&mut self, p2p: &mut P2p) -> usize {
+        self.0.retain(|(id, attached, bytes)| match p2p.test(*id) {
+            None => true,
+            Some(_) => {
+                attached.give_back(*bytes);
+                false
+            }
+        });
+        0
+    }
+}
+
 impl Comm {
     /// Starts a buffered send. It is over at once: what does not leave now leaves from a copy, which takes room in the
     /// attached buffer until it has left.
@@ -95,7 +122,7 @@ impl Comm {
             Started::Pending(sent) => match sent.settled(engine) {
                 Some(outcome) => outcome,
                 None => {
-                    engine.bsends.push((sent.id, attached, bytes));
+                    engine.bsends.0.push((sent.id, attached, bytes));
                     return Ok(Started::Done(Outcome::ok(Status::EMPTY)));
                 }
             },
@@ -147,7 +174,7 @@ impl Runtime {
     fn drain(&self, attached: Option<&Arc<Attached>>) {
         let Some(attached) = attached else { return };
         let drained = |engine: &mut Engine| {
-            engine.bsends.iter().all(|(_, other, _)| !Arc::ptr_eq(other, attached)).then_some(())
+            engine.bsends.0.iter().all(|(_, other, _)| !Arc::ptr_eq(other, attached)).then_some(())
         };
         self.wait(self.engine_lock.enter(), drained);
     }

@@ -8,9 +8,10 @@ use banyan_memory::{Bounds, Buffer};
 
 use crate::collective::Root;
 use crate::comm::Comm;
-use crate::engine::{CollId, Engine};
+use crate::engine::Engine;
 use crate::error::Result;
 use crate::request::Operation;
+use crate::running::CollId;
 use crate::runtime::{Purpose, Runtime};
 use crate::slow;
 use crate::stateful::PersistentArgs;
@@ -97,8 +98,8 @@ impl Runtime {
     /// Waits for a collective that is under way.
     #[inline(never)]
     pub(crate) fn wait_for_coll(&self, id: CollId) -> Result<()> {
-        let what = |engine: &Engine| slow::first(engine.coll_item(id).into_iter());
-        self.wait_for(self.engine_lock.enter(), |engine| engine.coll_done(id), &what)
+        let what = |engine: &Engine| slow::first(engine.colls.item(id).into_iter());
+        self.wait_for(self.engine_lock.enter(), |engine| engine.colls.take_outcome(id), &what)
     }
 }
 

@@ -9,9 +9,10 @@ use banyan_memory::{Bounds, Buffer};
 use banyan_shm::{Arena, Published};
 use banyan_transport::Peer;
 
-use crate::engine::{CollId, Engine};
+use crate::engine::Engine;
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
+use crate::running::CollId;
 use crate::runtime::{Retired, Runtime};
 use crate::slab;
 use crate::wait::SpinBudget;
@@ -141,7 +142,7 @@ impl CollState {
             Some(&index) => index,
             None => self.enter(&mut engine),
         };
-        let CollSequence { plans, .. } = engine.coll_sequences.at(index);
+        let CollSequence { plans, .. } = engine.colls.sequences.at(index);
         let mut shared = self.shared();
         let attempt =
             coll::begin(call, signature, plans, &self.rt.tuning, shared.as_mut(), &mut || spins.spend());
@@ -159,7 +160,7 @@ impl CollState {
     ) -> Option<Result<Option<CollId>>> {
         let index = *self.sequence.get()?;
         let mut engine = self.rt.engine_lock.enter();
-        let (plan, bounds) = engine.coll_sequences.at(index).plans.replayable(signature, lists)?;
+        let (plan, bounds) = engine.colls.sequences.at(index).plans.replayable(signature, lists)?;
         Some(self.replay_plan(&mut engine, index, plan, buffers(bounds)))
     }
 
@@ -173,7 +174,7 @@ impl CollState {
         buffers: [Buffer; 2],
     ) -> Result<Option<CollId>> {
         let mut spins = engine.policy.spins(true, self.rt.engine_lock.is_shared());
-        let CollSequence { plans, .. } = engine.coll_sequences.at(index);
+        let CollSequence { plans, .. } = engine.colls.sequences.at(index);
         let shared = self.shared();
         let attempt = shared
             .and_then(|mut shared| coll::replay(plan, buffers, plans, &mut shared, &mut || spins.spend()));
@@ -198,15 +199,21 @@ impl CollState {
                 }
                 Ok(None)
             }
-            Attempt::Over(Err(fault)) => Err(engine.fail_for_all(self, None, &fault)),
-            Attempt::Pending(execution) => engine.start_coll(self, execution, spins),
+            Attempt::Over(Err(fault)) => {
+                let (colls, net) = engine.colls();
+                Err(colls.fail_for_all(self, None, &fault, net.ports))
+            }
+            Attempt::Pending(execution) => {
+                let (colls, net) = engine.colls();
+                colls.start(self, execution, spins, net)
+            }
         }
     }
 
     #[cold]
     fn enter(&self, engine: &mut Engine) -> u32 {
         let sequence = self.new_sequence(engine);
-        let index = engine.coll_sequences.enter(sequence);
+        let index = engine.colls.sequences.enter(sequence);
         *self.sequence.get_or_init(|| index)
     }
 

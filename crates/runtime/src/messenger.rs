@@ -7,6 +7,7 @@ use banyan_p2p::{self as p2p, Started};
 use crate::coll_state::{CollState, CommBuffers};
 use crate::ports::Ports;
 use crate::slab;
+use crate::subsystem::Messaging;
 
 /// The keyed messages of p2p and the shared buffers of a communicator, as its schedules use them.
 pub(crate) struct Messages<'a> {
@@ -19,11 +20,11 @@ pub(crate) struct Messages<'a> {
 
 impl<'a> Messages<'a> {
     pub(crate) fn new(
-        p2p: &'a mut p2p::P2p,
-        ports: &'a mut Ports,
+        net: &'a mut Messaging<'_>,
         ready: &'a mut ReadyMessages,
         coll_state: &'a CollState,
     ) -> Self {
+        let Messaging { p2p, ports } = net;
         Self { p2p, ports, ready, coll_state, shared: coll_state.shared() }
     }
 }

@@ -9,7 +9,7 @@ use banyan_datatype::Data;
 use banyan_memory::EngineGuard;
 use banyan_p2p::{self as p2p, ReceiveBypass, RecvArgs, SendArgs};
 use banyan_pmi::status::Item;
-use banyan_transport::Peer;
+use banyan_transport::{Head, Peer};
 
 use crate::comm::Comm;
 use crate::engine::Engine;
@@ -20,6 +20,7 @@ use crate::runtime::Runtime;
 use crate::slow;
 use crate::stateful::PersistentArgs;
 use crate::status::{ANY_SOURCE, Outcome, Status, TAG_UB};
+use crate::subsystem::Subsystem;
 
 pub use banyan_p2p::Mode as SendMode;
 
@@ -229,12 +230,13 @@ impl Comm {
         spins: u32,
     ) -> Option<Outcome> {
         let Sender::One(_, peer) = sender else { return None };
-        let Engine { p2p, ports, policy, .. } = engine;
+        let Engine { p2p, ports, policy, colls, .. } = engine;
         let shm = ports.shm_to(peer)?;
         if p2p.has_work() {
             return None;
         }
-        let mut bypass = ReceiveBypass::new(p2p, self.recv_args(data, sender, tag))?;
+        let others = |peer: Peer, head: &Head, body: &[u8]| colls.frame(peer, head, body);
+        let mut bypass = ReceiveBypass::new(p2p, self.recv_args(data, sender, tag), others)?;
         let spins = if spins > 1 && policy.spins_freely() { spins } else { 1 };
         let mut frames = 0;
         while frames < FRAMES && bypass.is_open() && shm.peek(peer, spins) {

@@ -9,8 +9,9 @@ use banyan_pmi::status::Item;
 
 use crate::bail;
 use crate::comm::Comm;
-use crate::engine::{CollId, Engine};
+use crate::engine::Engine;
 use crate::error::Result;
+use crate::running::CollId;
 use crate::runtime::Runtime;
 use crate::slow;
 use crate::stateful::{Generalized, PersistentArgs, State, Stateful};

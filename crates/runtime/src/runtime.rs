@@ -124,7 +124,7 @@ impl Runtime {
     fn with(boot: Boot, threads: Threads, serialized: Option<Serialized>) -> Arc<Runtime> {
         let Boot { engine, job_info, tuning } = boot;
         Arc::new(Runtime {
-            last_word: engine.boot.as_ref().map(Client::last_word),
+            last_word: engine.launcher.client.as_ref().map(Client::last_word),
             engine_lock: EngineLock::new(engine, serialized),
             tuning,
             job_info,
@@ -172,7 +172,7 @@ impl Runtime {
         world.run(world.barrier())?;
         self.wait_for(self.engine_lock.enter(), |engine| engine.drained().then_some(()), &slow::all);
         let mut engine = self.engine_lock.enter();
-        engine.leave();
+        engine.launcher.leave();
         Ok(())
     }
 
@@ -216,7 +216,13 @@ impl Runtime {
     /// Asks the launcher to print `text` for the user, once however many ranks send it; false if there is no launcher.
     pub fn notice(&self, text: &str) -> bool {
         !banyan_memory::forked()
-            && self.engine_lock.enter().boot.as_mut().is_some_and(|client| client.notice(text).is_ok())
+            && self
+                .engine_lock
+                .enter()
+                .launcher
+                .client
+                .as_mut()
+                .is_some_and(|client| client.notice(text).is_ok())
     }
 
     /// Wakes threads that wait for something that no message brings (a generalized request).
@@ -257,7 +263,7 @@ impl Runtime {
                 shm.arena_leave(old.ctx, ranks);
             }
             if let Some(index) = old.sequence {
-                engine.coll_sequences.leave(index);
+                engine.colls.sequences.leave(index);
             }
         }
         engine.p2p.open_context(ctx);
@@ -297,7 +303,7 @@ impl Runtime {
                 }
                 return value;
             }
-            if let Some((id, job)) = engine.next_job() {
+            if let Some((id, job)) = engine.colls.next_job() {
                 drop(engine);
                 job.run();
                 engine = self.engine_lock.enter();
@@ -362,10 +368,10 @@ impl Runtime {
             return self.engine_lock.wait(engine, SHORT_SLEEP);
         };
         engine.ports.arm(true);
-        if engine.progress() == 0 && !engine.has_jobs() && !engine.ports.has_news() {
-            let asks = engine.inquire();
+        if engine.progress() == 0 && !engine.colls.has_jobs() && !engine.ports.has_news() {
+            let asks = engine.before_sleep();
             let until = engine.ports.wake_up_by(asks);
-            let launcher = engine.launcher_socket();
+            let launcher = engine.launcher.awaited_owned();
             engine.poller_waker = Some(waker.clone());
             drop(engine);
             waker.sleep(bells.iter().chain(&launcher).map(AsFd::as_fd), until);
@@ -393,7 +399,7 @@ impl Runtime {
             // The poll may have brought what other threads wait for.
             self.engine_lock.notify();
         }
-        if engine.has_jobs() {
+        if engine.colls.has_jobs() {
             return self.run_jobs(engine);
         }
         if engine.policy.spins_freely() {
@@ -408,7 +414,7 @@ impl Runtime {
 
     #[cold]
     fn run_jobs<'a>(&'a self, mut engine: EngineGuard<'a, Engine>) {
-        while let Some((id, job)) = engine.next_job() {
+        while let Some((id, job)) = engine.colls.next_job() {
             drop(engine);
             job.run();
             engine = self.engine_lock.enter();

@@ -118,7 +118,7 @@ impl Slow {
     #[cold]
     pub(crate) fn before_sleep(&mut self, engine: &Engine, threads: bool, describe: DescribeWait<'_>) {
         let Some((began, lasted)) = self.slept.replace((Instant::now(), Duration::ZERO)) else { return };
-        let Some(client) = &engine.boot else { return };
+        let Some(client) = &engine.launcher.client else { return };
         let line = self.line.get_or_insert_with(|| Line {
             call: CALLER.get().map_or("", |caller| caller()).to_owned(),
             since: status::now().saturating_sub(began.elapsed().as_nanos() as u64),
@@ -158,7 +158,7 @@ impl Slow {
 
     #[cold]
     fn take_back(&self, engine: &Engine) {
-        if let Some(client) = &engine.boot {
+        if let Some(client) = &engine.launcher.client {
             client.tell(None);
         }
     }

@@ -10,10 +10,11 @@ use banyan_transport::Peer;
 
 use crate::coll_state::CollState;
 use crate::comm::Comm;
-use crate::engine::{CollId, Engine};
+use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::p2p::{SendMode, Sender};
 use crate::request::{Posted, Started};
+use crate::running::CollId;
 use crate::runtime::Runtime;
 use crate::status::{Outcome, Status};
 use crate::{bail, lock};
@@ -67,7 +68,7 @@ impl Stateful {
     pub(crate) fn item(&self, engine: &Engine) -> Option<Item> {
         match &*lock(&self.state) {
             State::Message(posted) => posted.item(engine),
-            State::Coll(id) => engine.coll_item(*id),
+            State::Coll(id) => engine.colls.item(*id),
             State::General => Some(Item::Program("a generalized request".to_owned())),
             _ => None,
         }
@@ -139,7 +140,7 @@ impl Stateful {
         drop(state);
         match old {
             State::Message(posted) => posted.detach(&mut self.rt.engine_lock.enter()),
-            State::Coll(id) => self.rt.engine_lock.enter().detach_coll(id),
+            State::Coll(id) => self.rt.engine_lock.enter().colls.detach(id),
             State::General | State::Freed => {
                 self.general.as_ref().map_or(Ok(()), |general| general.free())?
             }
@@ -167,7 +168,7 @@ impl Stateful {
             State::Inactive | State::Over(_) | State::Freed => return true,
             State::General => return self.finished.load(Ordering::Acquire),
             State::Message(posted) => posted.settled(engine),
-            State::Coll(id) => engine.coll_done(*id).map(ended),
+            State::Coll(id) => engine.colls.take_outcome(*id).map(ended),
         };
         match over {
             None => false,

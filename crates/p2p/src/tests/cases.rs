@@ -6,7 +6,7 @@ use banyan_transport::{Class, Head, Sink};
 use super::*;
 use crate::misbehaved::Misbehaved;
 use crate::wire::{self, Cts, Kind, Rts};
-use crate::{Fault, Stats};
+use crate::{Fault, ReceiveBypass, Stats};
 
 fn two(options: Options) -> World {
     World::new(2, 1, options, Config::new(1 << 20, 2))
@@ -453,6 +453,25 @@ fn random_frames_end_the_peer_and_nothing_else() {
         assert_eq!(world.wait(0, received).fault, None);
         world.wait(2, sent);
     }
+}
+
+#[test]
+fn a_bypass_hands_over_frames_that_are_not_of_messages() {
+    let mut world = two(Options::default());
+    let p2p = &mut world.ends[0].p2p;
+    let (data, mut others) = (room(1), Vec::new());
+    let args = RecvArgs { ctx: 1, src: Some((1, Peer(1))), tag: Some(0), data: &data };
+    let mut bypass = ReceiveBypass::new(p2p, args, |peer, head: &Head, body: &[u8]| {
+        others.push((peer, *head, body.len()))
+    })
+    .unwrap();
+    let message = wire::tagged(Kind::Eager, 1, 0, 1);
+    let note = Head { class: Class::Control, ..message };
+    bypass.frame(Peer(1), &note, &[7; 3]);
+    assert!(bypass.end().is_none() && bypass.is_open());
+    bypass.frame(Peer(1), &message, &[7]);
+    assert!(bypass.end().is_some());
+    assert_eq!(others, [(Peer(1), note, 3)]);
 }
 
 #[test]

@@ -259,7 +259,8 @@ impl Program {
         self.oracles[at].post(like(recv, ctx, src.map(|s| s.0), tag));
         let End { p2p, port } = &mut self.world.ends[at];
         let args = RecvArgs { ctx, src, tag, data: &data };
-        let mut bypass = if bypassing { ReceiveBypass::new(p2p, args) } else { None };
+        let mut bypass =
+            if bypassing { ReceiveBypass::new(p2p, args, |_: Peer, _: &Head, _: &[u8]| ()) } else { None };
         if let Some(bypass) = &mut bypass {
             let (oracle, sent, lanes) = (&mut self.oracles[at], &mut self.sent, &self.lanes);
             port.poll(&mut Tap { at, p2p: bypass, oracle, sent, lanes });
