@@ -6,7 +6,8 @@
 
 use crate::errhandler::{self, Handler};
 use crate::ffi::*;
-use crate::process::{self, Phase};
+use crate::instance::{INSTANCE, Phase};
+use crate::process;
 use crate::tables::When;
 use banyan_memory::{NoMemory, Refused};
 use banyan_runtime::{Class, Error, Result};
@@ -192,7 +193,7 @@ fn failed_by_panic(name: &'static CStr, panic: Box<dyn std::any::Any + Send>) ->
 
 #[inline(always)]
 fn check_phase(name: &'static CStr, when: When) -> Result<()> {
-    match (when, process::phase()) {
+    match (when, INSTANCE.phase()) {
         (When::Running, Phase::Running) => Ok(()),
         (_, phase) => check_other_phase(name, when, phase),
     }

@@ -2,9 +2,9 @@
 
 use crate::boundary::{SelfComm, mpi};
 use crate::ffi::*;
-use crate::handles::{Kind, Table};
+use crate::instance::INSTANCE;
 use crate::pointer::Ptr;
-use crate::serial::Serial;
+use crate::serial::{Promise, Serial};
 use crate::{group, info, request};
 use banyan_runtime::{
     Attributes, Comm, Comparison, Errhandler, Info, Operation, Result, SplitType, Status, bail,
@@ -13,7 +13,7 @@ use std::cell::RefCell;
 use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 /// A communicator with the attributes that the user cached on it.
 pub(crate) struct Object {
@@ -30,24 +30,31 @@ impl Deref for Object {
     }
 }
 
-static TABLE: Table<Arc<Object>> = Table::new(Kind::Comm);
-static WORLD: RwLock<Option<Arc<Object>>> = RwLock::new(None);
-static ITSELF: RwLock<Option<Arc<Object>>> = RwLock::new(None);
+/// What is kept of communicators besides their table.
+pub(crate) struct Comms {
+    /// MPI_COMM_WORLD, and whether the program gave it an error handler.
+    world: Predefined,
+    /// MPI_COMM_SELF, and whether the program gave it an error handler.
+    itself: Predefined,
+    /// How often communicators were freed: an entry of a cache is good as long as this stays.
+    freed: AtomicU32,
+    /// The caches of all threads that are alive.
+    thread_caches: Mutex<Vec<Arc<RegisteredCache>>>,
+    /// The one cache of all threads, where their calls come one after the other.
+    serial_cache: Serial<CommCache>,
+}
 
-/// Whether the program gave MPI_COMM_WORLD an error handler.
-static WORLD_HANDLED: AtomicBool = AtomicBool::new(false);
-/// Whether the program gave MPI_COMM_SELF an error handler.
-static SELF_HANDLED: AtomicBool = AtomicBool::new(false);
-
-/// How often communicators were freed: an entry of a cache is good as long as this stays.
-static FREED: AtomicU32 = AtomicU32::new(0);
+struct Predefined {
+    object: RwLock<Option<Arc<Object>>>,
+    handled: AtomicBool,
+}
 
 thread_local! {
     /// The cache of this thread, used unless calls come one after the other.
     static THREAD_CACHE: ThreadCache = ThreadCache::new();
 }
 
-/// The cache of one thread, which the thread that ends MPI finds in [`THREAD_CACHES`]: the thread may live on, and must not
+/// The cache of one thread, which the thread that ends MPI finds in [`Comms`]: the thread may live on, and must not
 /// keep the memory and the sockets of the job.
 struct ThreadCache(Arc<RegisteredCache>);
 
@@ -60,31 +67,21 @@ unsafe impl Send for RegisteredCache {}
 // SAFETY: as above.
 unsafe impl Sync for RegisteredCache {}
 
-/// The caches of all threads that are alive.
-static THREAD_CACHES: Mutex<Vec<Arc<RegisteredCache>>> = Mutex::new(Vec::new());
-
 impl ThreadCache {
     fn new() -> ThreadCache {
         let cache = Arc::new(RegisteredCache(CommCache::new()));
-        thread_caches().push(cache.clone());
+        INSTANCE.comms.thread_caches().push(cache.clone());
         ThreadCache(cache)
     }
 }
 
 impl Drop for ThreadCache {
     fn drop(&mut self) {
-        let mut caches = thread_caches();
+        let mut caches = INSTANCE.comms.thread_caches();
         caches.retain(|other| !Arc::ptr_eq(other, &self.0));
         self.0.0.clear();
     }
 }
-
-fn thread_caches() -> MutexGuard<'static, Vec<Arc<RegisteredCache>>> {
-    THREAD_CACHES.lock().unwrap_or_else(|poison| poison.into_inner())
-}
-
-/// The one cache of all threads, where their calls come one after the other.
-static SERIAL_CACHE: Serial<CommCache> = Serial::new(CommCache::new());
 
 /// A cache of the communicators that were used last, so that the next call on them touches no lock and no shared count.
 struct CommCache([RefCell<Option<Rc<CachedComm>>>; CommCache::COUNT]);
@@ -140,8 +137,8 @@ impl Deref for Found {
 /// The communicator of a handle, for calls between initialization and finalization.
 #[inline(always)]
 pub(crate) fn lookup(comm: MPI_Comm) -> Result<Found> {
-    let freed = FREED.load(Ordering::Acquire);
-    let cached = match SERIAL_CACHE.get() {
+    let freed = INSTANCE.comms.freed.load(Ordering::Acquire);
+    let cached = match INSTANCE.comms.serial_cache.get() {
         Some(cache) => cache.find(comm, freed),
         None => find_in_thread_cache(comm, freed),
     };
@@ -161,7 +158,7 @@ fn find_in_thread_cache(comm: MPI_Comm, freed: u32) -> Option<Found> {
 #[cold]
 fn search_and_keep(comm: MPI_Comm, freed: u32) -> Result<Found> {
     let cached = Rc::new(CachedComm { object: search(comm)?, handle: comm, freed });
-    match SERIAL_CACHE.get() {
+    match INSTANCE.comms.serial_cache.get() {
         Some(cache) => cache.keep(&cached),
         // A thread that ends has no cache any more.
         None => drop(THREAD_CACHE.try_with(|cache| cache.0.0.keep(&cached))),
@@ -171,17 +168,10 @@ fn search_and_keep(comm: MPI_Comm, freed: u32) -> Result<Found> {
 
 fn search(comm: MPI_Comm) -> Result<Arc<Object>> {
     match comm {
-        MPI_COMM_WORLD => predefined(&WORLD),
-        MPI_COMM_SELF => predefined(&ITSELF),
+        MPI_COMM_WORLD => INSTANCE.comms.world.get(),
+        MPI_COMM_SELF => INSTANCE.comms.itself.get(),
         MPI_COMM_NULL => bail!(ERR_COMM, "the communicator is MPI_COMM_NULL"),
-        MPI_Comm(number) => TABLE.lookup(number),
-    }
-}
-
-fn predefined(slot: &RwLock<Option<Arc<Object>>>) -> Result<Arc<Object>> {
-    match &*slot.read().unwrap_or_else(|poison| poison.into_inner()) {
-        Some(object) => Ok(object.clone()),
-        None => bail!(ERR_COMM, "MPI is not initialized"),
+        MPI_Comm(number) => INSTANCE.handles.comms.lookup(number),
     }
 }
 
@@ -190,25 +180,56 @@ pub(crate) fn check_handle(comm: MPI_Comm) -> Result<()> {
     lookup(comm).map(drop)
 }
 
-/// Sets MPI_COMM_WORLD and MPI_COMM_SELF.
-pub(crate) fn open(world: Arc<Comm>, itself: Arc<Comm>) {
-    for (slot, comm) in [(&WORLD, world), (&ITSELF, itself)] {
-        let object = Object { comm, attributes: Attributes::new() };
-        *slot.write().unwrap_or_else(|poison| poison.into_inner()) = Some(Arc::new(object));
+impl Predefined {
+    const fn none() -> Predefined {
+        Predefined { object: RwLock::new(None), handled: AtomicBool::new(false) }
+    }
+
+    fn get(&self) -> Result<Arc<Object>> {
+        match &*self.object.read().unwrap_or_else(PoisonError::into_inner) {
+            Some(object) => Ok(object.clone()),
+            None => bail!(ERR_COMM, "MPI is not initialized"),
+        }
+    }
+
+    fn set(&self, object: Option<Arc<Object>>) {
+        let old =
+            std::mem::replace(&mut *self.object.write().unwrap_or_else(PoisonError::into_inner), object);
+        drop(old);
     }
 }
 
-/// Forgets all communicators.
-pub(crate) fn close() {
-    FREED.fetch_add(1, Ordering::Release);
-    match SERIAL_CACHE.get() {
-        Some(cache) => cache.clear(),
-        None => thread_caches().iter().for_each(|cache| cache.0.clear()),
+impl Comms {
+    pub(crate) const fn new(promise: &'static Promise) -> Comms {
+        Comms {
+            world: Predefined::none(),
+            itself: Predefined::none(),
+            freed: AtomicU32::new(0),
+            thread_caches: Mutex::new(Vec::new()),
+            serial_cache: Serial::new(CommCache::new(), promise),
+        }
     }
-    drop(TABLE.drain());
-    for slot in [&WORLD, &ITSELF] {
-        let object = slot.write().unwrap_or_else(|poison| poison.into_inner()).take();
-        drop(object);
+
+    fn thread_caches(&self) -> MutexGuard<'_, Vec<Arc<RegisteredCache>>> {
+        self.thread_caches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets MPI_COMM_WORLD and MPI_COMM_SELF.
+    pub(crate) fn open(&self, world: Arc<Comm>, itself: Arc<Comm>) {
+        for (slot, comm) in [(&self.world, world), (&self.itself, itself)] {
+            slot.set(Some(Arc::new(Object { comm, attributes: Attributes::new() })));
+        }
+    }
+
+    /// Forgets MPI_COMM_WORLD, MPI_COMM_SELF, and what threads remember of communicators.
+    pub(crate) fn close(&self) {
+        self.freed.fetch_add(1, Ordering::Release);
+        match self.serial_cache.get() {
+            Some(cache) => cache.clear(),
+            None => self.thread_caches().iter().for_each(|cache| cache.0.clear()),
+        }
+        self.world.set(None);
+        self.itself.set(None);
     }
 }
 
@@ -221,8 +242,8 @@ pub(crate) fn errhandler_of(comm: MPI_Comm) -> Option<Errhandler> {
 pub(crate) fn set_errhandler(comm: MPI_Comm, errhandler: Errhandler) -> Result<()> {
     lookup(comm)?.set_errhandler(errhandler);
     match comm {
-        MPI_COMM_WORLD => WORLD_HANDLED.store(true, Ordering::Relaxed),
-        MPI_COMM_SELF => SELF_HANDLED.store(true, Ordering::Relaxed),
+        MPI_COMM_WORLD => INSTANCE.comms.world.handled.store(true, Ordering::Relaxed),
+        MPI_COMM_SELF => INSTANCE.comms.itself.handled.store(true, Ordering::Relaxed),
         _ => {}
     }
     Ok(())
@@ -230,7 +251,8 @@ pub(crate) fn set_errhandler(comm: MPI_Comm, errhandler: Errhandler) -> Result<(
 
 /// True if the program set an error handler on MPI_COMM_WORLD and none on MPI_COMM_SELF.
 pub(crate) fn only_world_has_errhandler() -> bool {
-    WORLD_HANDLED.load(Ordering::Relaxed) && !SELF_HANDLED.load(Ordering::Relaxed)
+    INSTANCE.comms.world.handled.load(Ordering::Relaxed)
+        && !INSTANCE.comms.itself.handled.load(Ordering::Relaxed)
 }
 
 /// The communicator in words.
@@ -240,12 +262,12 @@ pub(crate) fn describe(comm: MPI_Comm) -> String {
 
 /// Rank of this process in MPI_COMM_WORLD, and the number of its processes.
 pub(crate) fn world_rank_and_size() -> Option<(u32, u32)> {
-    predefined(&WORLD).ok().map(|world| (world.rank(), world.size()))
+    INSTANCE.comms.world.get().ok().map(|world| (world.rank(), world.size()))
 }
 
 /// Gives the user a new communicator.
 fn give(to: Ptr<MPI_Comm>, comm: Arc<Comm>, attributes: Attributes<usize>) -> Result<()> {
-    to.set(MPI_Comm(TABLE.insert(Arc::new(Object { comm, attributes }))?))
+    to.set(MPI_Comm(INSTANCE.handles.comms.insert(Arc::new(Object { comm, attributes }))?))
 }
 
 /// Gives the user a new communicator without attributes, or MPI_COMM_NULL.
@@ -278,8 +300,8 @@ fn free(comm: Ptr<MPI_Comm>) -> Result<()> {
         bail!(ERR_COMM, "{} cannot be freed", object.name());
     }
     object.attributes.delete_all(handle.0)?;
-    TABLE.remove(handle.0)?;
-    FREED.fetch_add(1, Ordering::Release);
+    INSTANCE.handles.comms.remove(handle.0)?;
+    INSTANCE.comms.freed.fetch_add(1, Ordering::Release);
     comm.set(MPI_COMM_NULL)
 }
 

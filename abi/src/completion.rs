@@ -4,8 +4,9 @@ use crate::boundary::{On, SelfComm, mpi};
 use crate::buffers::{reserve, room};
 use crate::ffi::*;
 use crate::handles::Objects;
+use crate::instance::INSTANCE;
 use crate::pointer::Ptr;
-use crate::request::{Entry, TABLE, finish, runtime};
+use crate::request::{Entry, finish, runtime};
 use crate::status::{store, store_empty};
 use banyan_runtime::{Class, Error, Operation, Outcome, Result, Status, UnderWay, bail};
 
@@ -33,7 +34,7 @@ impl Many {
     fn new(count: c_int, array: Ptr<MPI_Request>) -> Result<Many> {
         let len = length(count, array)?;
         let mut entries = room(len)?;
-        TABLE.visit(|objects| -> Result<()> {
+        INSTANCE.handles.requests.visit(|objects| -> Result<()> {
             for at in 0..len {
                 let handle = array.at(at)?;
                 if handle != MPI_REQUEST_NULL {
@@ -51,7 +52,7 @@ impl Many {
     }
 
     fn release(&self, which: &[Listed]) -> Result<()> {
-        TABLE.visit(|mut objects| {
+        INSTANCE.handles.requests.visit(|mut objects| {
             for Listed { at, handle, .. } in
                 which.iter().filter(|listed| !listed.entry.operation.is_persistent())
             {
@@ -106,7 +107,9 @@ fn all_pending(count: c_int, array: Ptr<MPI_Request>) -> Result<bool> {
         }
         any
     };
-    Ok(runtime()?.runtime().all_under_way(|under_way| TABLE.visit(|objects| pending(objects, under_way))))
+    Ok(runtime()?
+        .runtime()
+        .all_under_way(|under_way| INSTANCE.handles.requests.visit(|objects| pending(objects, under_way))))
 }
 
 /// The length of an array of requests, checked.
@@ -160,7 +163,7 @@ fn wait_all(count: c_int, array: Ptr<MPI_Request>, statuses: Ptr<MPI_Status>) ->
     let len = length(count, array)?;
     let out = Statuses::new(statuses);
     let mut entries = Vec::new();
-    TABLE.visit(|mut objects| -> Result<()> {
+    INSTANCE.handles.requests.visit(|mut objects| -> Result<()> {
         for at in 0..len {
             let handle = array.at(at)?;
             if handle != MPI_REQUEST_NULL {

@@ -3,7 +3,7 @@
 use crate::boundary::{SelfComm, mpi};
 use crate::buffers::{count, displacements};
 use crate::ffi::*;
-use crate::handles::{Kind, Table};
+use crate::instance::INSTANCE;
 use crate::pointer::Ptr;
 use banyan_datatype::{Datatype, Distribution, Order, TypeArc};
 use banyan_runtime::{Attributes, Class, Error, Result, bail};
@@ -17,13 +17,19 @@ pub(crate) struct Type {
     pub(crate) attributes: Attributes<usize>,
 }
 
-static TABLE: Table<Arc<Type>> = Table::new(Kind::Datatype);
+/// What is kept of datatypes besides their table.
+pub(crate) struct Types {
+    /// Names and attributes that users attached to predefined types, by handle.
+    predefined: LazyLock<Mutex<HashMap<usize, Arc<Type>>>>,
+    /// Handles of the types of MPI_Type_create_f90_X: equal arguments give equal handles.
+    kinds: LazyLock<Mutex<HashMap<usize, MPI_Datatype>>>,
+}
 
-/// Names and attributes that users attached to predefined types.
-static PREDEFINED: LazyLock<Mutex<HashMap<usize, Arc<Type>>>> = LazyLock::new(Mutex::default);
-
-/// Handles of the types of MPI_Type_create_f90_X: the same arguments give the same handle.
-static KINDS: LazyLock<Mutex<HashMap<usize, MPI_Datatype>>> = LazyLock::new(Mutex::default);
+impl Types {
+    pub(crate) const fn new() -> Types {
+        Types { predefined: LazyLock::new(Mutex::default), kinds: LazyLock::new(Mutex::default) }
+    }
+}
 
 /// The type of a handle, committed or not.
 #[inline(always)]
@@ -31,7 +37,7 @@ pub(crate) fn lookup(datatype: MPI_Datatype) -> Result<TypeArc> {
     if datatype.0 < 0x1000 {
         return builtin(datatype).map(TypeArc::Predefined);
     }
-    TABLE.with(datatype.0, |made| TypeArc::Made(made.ty.clone()))
+    INSTANCE.handles.datatypes.with(datatype.0, |made| TypeArc::Made(made.ty.clone()))
 }
 
 /// The type of a handle, if it may be used in communication.
@@ -75,10 +81,10 @@ fn not_builtin(datatype: MPI_Datatype) -> Error {
 /// The object of a handle, for names and attributes.
 pub(crate) fn object(datatype: MPI_Datatype) -> Result<Arc<Type>> {
     if datatype.0 >= 0x1000 {
-        return TABLE.lookup(datatype.0);
+        return INSTANCE.handles.datatypes.lookup(datatype.0);
     }
     let ty = builtin(datatype)?;
-    let mut known = PREDEFINED.lock().unwrap_or_else(|poison| poison.into_inner());
+    let mut known = INSTANCE.types.predefined.lock().unwrap_or_else(|poison| poison.into_inner());
     Ok(known.entry(datatype.0).or_insert_with(|| Arc::new(Type::new(ty.clone()))).clone())
 }
 
@@ -94,14 +100,14 @@ pub(crate) fn handle(ty: &Arc<Datatype>) -> Result<MPI_Datatype> {
         return Ok(MPI_Datatype(code.into()));
     }
     if !ty.is_predefined() {
-        return Ok(MPI_Datatype(TABLE.insert(Arc::new(Type::new(ty.clone())))?));
+        return Ok(MPI_Datatype(INSTANCE.handles.datatypes.insert(Arc::new(Type::new(ty.clone())))?));
     }
-    let mut known = KINDS.lock().unwrap_or_else(|poison| poison.into_inner());
+    let mut known = INSTANCE.types.kinds.lock().unwrap_or_else(|poison| poison.into_inner());
     let key = Arc::as_ptr(ty) as usize;
     if let Some(handle) = known.get(&key) {
         return Ok(*handle);
     }
-    let handle = MPI_Datatype(TABLE.insert(Arc::new(Type::new(ty.clone())))?);
+    let handle = MPI_Datatype(INSTANCE.handles.datatypes.insert(Arc::new(Type::new(ty.clone())))?);
     known.insert(key, handle);
     Ok(handle)
 }
@@ -114,7 +120,7 @@ pub(crate) fn is(datatype: MPI_Datatype, ty: &Arc<Datatype>) -> bool {
 /// Forgets a handle that [`handle`] made for the time of a callback.
 pub(crate) fn forget(datatype: MPI_Datatype) {
     if datatype.0 >= 0x1000 {
-        let _ = TABLE.remove(datatype.0);
+        let _ = INSTANCE.handles.datatypes.remove(datatype.0);
     }
 }
 
@@ -125,7 +131,7 @@ fn made<N: Number>(
 ) -> Result<()> {
     let ty = ty?;
     let ty = if N::LARGE { ty.into_large() } else { ty };
-    newtype.set(MPI_Datatype(TABLE.insert(Arc::new(Type::new(ty)))?))
+    newtype.set(MPI_Datatype(INSTANCE.handles.datatypes.insert(Arc::new(Type::new(ty)))?))
 }
 
 fn dimensions(ndims: c_int) -> Result<usize> {
@@ -373,7 +379,7 @@ mpi! {
         let old = object(oldtype)?;
         let attributes = old.attributes.copies(oldtype.0)?;
         let new = Type { ty: old.ty.dup(), name: Mutex::new(None), attributes };
-        newtype.set(MPI_Datatype(TABLE.insert(Arc::new(new))?))
+        newtype.set(MPI_Datatype(INSTANCE.handles.datatypes.insert(Arc::new(new))?))
     }
 
     fn MPI_Type_commit(datatype: Ptr<MPI_Datatype>) on SelfComm {
@@ -387,7 +393,7 @@ mpi! {
             bail!(ERR_TYPE, "a predefined datatype cannot be freed");
         }
         object(old)?.attributes.delete_all(old.0)?;
-        TABLE.remove(old.0)?;
+        INSTANCE.handles.datatypes.remove(old.0)?;
         datatype.set(MPI_DATATYPE_NULL)
     }
 

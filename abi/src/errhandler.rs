@@ -2,7 +2,7 @@
 
 use crate::boundary::{SelfComm, Target, mark_as_asked_for, mpi};
 use crate::ffi::*;
-use crate::handles::{Kind, Table};
+use crate::instance::INSTANCE;
 use crate::pointer::Ptr;
 use banyan_runtime::{Class, Errhandler, Error, Result, bail, error_codes};
 use std::sync::{Arc, Mutex};
@@ -27,13 +27,11 @@ enum Object {
 
 /// An error handler of the user. While the user holds it, `handle` has its handle and how often that was given out.
 #[derive(Debug)]
-struct User {
+pub(crate) struct User {
     function: ErrhandlerFunction,
     object: Object,
     handle: Mutex<Option<(usize, usize)>>,
 }
-
-static TABLE: Table<Arc<User>> = Table::new(Kind::Errhandler);
 
 /// The error handler of files that are not open (MPI_FILE_NULL).
 static FILES: Mutex<Errhandler> = Mutex::new(Errhandler::Return);
@@ -50,7 +48,7 @@ fn give_out(errhandler: &Errhandler) -> Result<MPI_Errhandler> {
     let mut handle = user.handle.lock().unwrap_or_else(|poison| poison.into_inner());
     let (number, times_given) = match *handle {
         Some((number, times_given)) => (number, times_given + 1),
-        None => (TABLE.insert(user.clone())?, 1),
+        None => (INSTANCE.handles.errhandlers.insert(user.clone())?, 1),
     };
     *handle = Some((number, times_given));
     Ok(MPI_Errhandler(number))
@@ -120,7 +118,7 @@ fn fitting(errhandler: MPI_Errhandler, object: Object) -> Result<Errhandler> {
         MPI_ERRORS_RETURN => Errhandler::Return,
         MPI_ERRHANDLER_NULL => bail!(ERR_ERRHANDLER, "the error handler is MPI_ERRHANDLER_NULL"),
         MPI_Errhandler(number) => {
-            let errhandler = TABLE.lookup(number)?;
+            let errhandler = INSTANCE.handles.errhandlers.lookup(number)?;
             if errhandler.object != object {
                 bail!(ERR_ERRHANDLER, "the error handler is for {:?} objects", errhandler.object);
             }
@@ -179,12 +177,12 @@ mpi! {
         }
         // Predefined handlers may come from MPI_Comm_get_errhandler, and are freed like the others.
         if handle.0 >= 0x1000 {
-            let object = TABLE.lookup(handle.0)?;
+            let object = INSTANCE.handles.errhandlers.lookup(handle.0)?;
             let mut times_given = object.handle.lock().unwrap_or_else(|poison| poison.into_inner());
             *times_given = match *times_given {
                 Some((number, times)) if times > 1 => Some((number, times - 1)),
                 _ => {
-                    TABLE.remove(handle.0)?;
+                    INSTANCE.handles.errhandlers.remove(handle.0)?;
                     None
                 }
             };

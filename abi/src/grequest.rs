@@ -61,7 +61,7 @@ mpi! {
                 extra_state: extra_state.address(),
             }
         };
-        let new = Operation::general(&crate::init::runtime()?, Box::new(callbacks));
+        let new = Operation::general(&crate::instance::INSTANCE.runtime()?, Box::new(callbacks));
         request::give(request, new, MPI_COMM_SELF)
     }
 }

@@ -2,18 +2,16 @@
 
 use crate::boundary::{SelfComm, mpi};
 use crate::ffi::*;
-use crate::handles::{Kind, Table};
+use crate::instance::INSTANCE;
 use crate::pointer::Ptr;
 use banyan_runtime::{Group, Result, bail};
-
-static TABLE: Table<Group> = Table::new(Kind::Group);
 
 /// The group of a handle; not of MPI_GROUP_NULL.
 pub(crate) fn lookup(group: MPI_Group) -> Result<Group> {
     match group {
         MPI_GROUP_EMPTY => Ok(Group::empty()),
         MPI_GROUP_NULL => bail!(ERR_GROUP, "the group is MPI_GROUP_NULL"),
-        MPI_Group(number) => TABLE.lookup(number),
+        MPI_Group(number) => INSTANCE.handles.groups.lookup(number),
     }
 }
 
@@ -21,7 +19,7 @@ pub(crate) fn lookup(group: MPI_Group) -> Result<Group> {
 pub(crate) fn give(to: Ptr<MPI_Group>, group: Group) -> Result<()> {
     match group.size() {
         0 => to.set(MPI_GROUP_EMPTY),
-        _ => to.set(MPI_Group(TABLE.insert(group)?)),
+        _ => to.set(MPI_Group(INSTANCE.handles.groups.insert(group)?)),
     }
 }
 
@@ -124,7 +122,7 @@ mpi! {
             MPI_GROUP_NULL => bail!(ERR_GROUP, "the group is MPI_GROUP_NULL already"),
             // Operations whose result has no members give it, so it is freed like any other.
             MPI_GROUP_EMPTY => {}
-            MPI_Group(number) => drop(TABLE.remove(number)?),
+            MPI_Group(number) => drop(INSTANCE.handles.groups.remove(number)?),
         }
         group.set(MPI_GROUP_NULL)
     }

@@ -5,7 +5,8 @@
 //! is gone, is noticed until then: it becomes the error class of its kind, never a crash.
 //! MPI 5.0, 20.3: integers 0 to 4095 are predefined handles.
 
-use crate::serial::Spin;
+use crate::kinds::Kind;
+use crate::serial::{Promise, Spin};
 use banyan_runtime::{Class, Error, Result};
 use std::collections::TryReserveError;
 
@@ -16,63 +17,8 @@ const MAX_OBJECTS: usize = NUMBERS / 2;
 /// Fewest slots of a table that is used.
 const MIN_SLOTS: usize = 64;
 
-/// What a handle stands for. The numbers are part of the handles, and start at 1 so that every handle
-/// is above the predefined range.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u32)]
-#[allow(missing_docs, reason = "the kinds of MPI objects")]
-pub enum Kind {
-    Comm = 1,
-    Datatype,
-    Errhandler,
-    Group,
-    Info,
-    Message,
-    Op,
-    Request,
-}
-
-impl Kind {
-    const ALL: [Kind; 8] = [
-        Kind::Comm,
-        Kind::Datatype,
-        Kind::Errhandler,
-        Kind::Group,
-        Kind::Info,
-        Kind::Message,
-        Kind::Op,
-        Kind::Request,
-    ];
-
-    /// The class of an error about a handle of this kind.
-    pub fn class(self) -> Class {
-        match self {
-            Kind::Comm => Class::ERR_COMM,
-            Kind::Datatype => Class::ERR_TYPE,
-            Kind::Errhandler => Class::ERR_ERRHANDLER,
-            Kind::Group => Class::ERR_GROUP,
-            Kind::Info => Class::ERR_INFO,
-            Kind::Message | Kind::Request => Class::ERR_REQUEST,
-            Kind::Op => Class::ERR_OP,
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Kind::Comm => "communicator",
-            Kind::Datatype => "datatype",
-            Kind::Errhandler => "error handler",
-            Kind::Group => "group",
-            Kind::Info => "info object",
-            Kind::Message => "message",
-            Kind::Op => "reduction operation",
-            Kind::Request => "request",
-        }
-    }
-
-    fn of(handle: usize) -> Option<Kind> {
-        Kind::ALL.into_iter().find(|kind| handle >> NUMBER_BITS == *kind as usize)
-    }
+fn kind_of(handle: usize) -> Option<Kind> {
+    Kind::ALL.iter().copied().find(|kind| handle >> NUMBER_BITS == *kind as usize)
 }
 
 /// The objects of one kind. Lookups clone the object, so no lock is held while it is used.
@@ -164,13 +110,12 @@ impl<T> Slots<T> {
 impl<T> Table<T> {
     /// An empty table.
     pub const fn new(kind: Kind) -> Self {
-        Self { kind, slots: Spin::new(Slots::new(), false) }
+        Self { kind, slots: Spin::new(Slots::new(), None) }
     }
 
-    /// An empty table that is used only between initialization and finalization, so that threads come to it one
-    /// after the other if the program has promised that.
-    pub const fn serial(kind: Kind) -> Self {
-        Self { kind, slots: Spin::new(Slots::new(), true) }
+    /// An empty table to which threads come one after the other while the promise holds.
+    pub(crate) const fn serial(kind: Kind, promise: &'static Promise) -> Self {
+        Self { kind, slots: Spin::new(Slots::new(), Some(promise)) }
     }
 
     /// Keeps `object` and returns its handle.
@@ -268,7 +213,7 @@ impl<T> Table<T> {
 
     #[cold]
     fn bad_handle(&self, numbers_given: usize, handle: usize) -> Error {
-        match Kind::of(handle) {
+        match kind_of(handle) {
             Some(kind) if kind == self.kind && handle % NUMBERS < numbers_given => self.stale(handle),
             _ => self.wild(handle),
         }
@@ -276,19 +221,14 @@ impl<T> Table<T> {
 
     #[cold]
     fn stale(&self, handle: usize) -> Error {
-        let gone = match self.kind {
-            Kind::Request => "is over (completed or freed)",
-            Kind::Message => "has been received",
-            _ => "has been freed",
-        };
-        let what = format!("handle {handle:#x} is of a {} that {gone}", self.kind.name());
+        let what = format!("handle {handle:#x} is of a {} that {}", self.kind.name(), self.kind.gone());
         Error::new(self.kind.class(), what)
     }
 
     #[cold]
     fn wild(&self, handle: usize) -> Error {
         let name = self.kind.name();
-        let what = match Kind::of(handle) {
+        let what = match kind_of(handle) {
             _ if handle == 0 => format!("handle 0 is not a {name}: is the variable set?"),
             Some(kind) if kind != self.kind => {
                 format!("handle {handle:#x} is a {}, not a {name}", kind.name())

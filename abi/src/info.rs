@@ -2,12 +2,11 @@
 
 use crate::boundary::{SelfComm, mpi};
 use crate::ffi::*;
-use crate::handles::{Kind, Table};
+use crate::instance::INSTANCE;
 use crate::pointer::Ptr;
 use banyan_runtime::{Env, Info, Result, bail};
 use std::sync::{Arc, OnceLock};
 
-static TABLE: Table<Arc<Info>> = Table::new(Kind::Info);
 static ENV: OnceLock<Arc<Info>> = OnceLock::new();
 
 /// Gives MPI_INFO_ENV its contents; only the first time counts.
@@ -20,7 +19,7 @@ pub(crate) fn lookup(info: MPI_Info) -> Result<Arc<Info>> {
     match info {
         MPI_INFO_ENV => Ok(ENV.get_or_init(|| Arc::new(Info::env(&Env::of_this_process(&[])))).clone()),
         MPI_INFO_NULL => bail!(ERR_INFO, "the info object is MPI_INFO_NULL"),
-        MPI_Info(number) => TABLE.lookup(number),
+        MPI_Info(number) => INSTANCE.handles.infos.lookup(number),
     }
 }
 
@@ -34,7 +33,7 @@ pub(crate) fn optional(info: MPI_Info) -> Result<Option<Arc<Info>>> {
 
 /// Makes a new info object for the user.
 pub(crate) fn give(to: Ptr<MPI_Info>, info: Info) -> Result<()> {
-    to.set(MPI_Info(TABLE.insert(Arc::new(info))?))
+    to.set(MPI_Info(INSTANCE.handles.infos.insert(Arc::new(info))?))
 }
 
 mpi! {
@@ -56,7 +55,7 @@ mpi! {
         match info.get()? {
             MPI_INFO_NULL => bail!(ERR_INFO, "the info object is MPI_INFO_NULL already"),
             MPI_INFO_ENV => bail!(ERR_INFO, "MPI_INFO_ENV cannot be freed"),
-            MPI_Info(number) => TABLE.remove(number)?,
+            MPI_Info(number) => INSTANCE.handles.infos.remove(number)?,
         };
         info.set(MPI_INFO_NULL)
     }

@@ -2,28 +2,13 @@
 
 use crate::boundary::{SelfComm, mpi};
 use crate::ffi::*;
+use crate::instance::{INSTANCE, Phase};
 use crate::pointer::Ptr;
-use crate::process::{self, Phase, Text};
-use crate::serial::Callers;
-use crate::{attr, comm, env, info, request};
+use crate::process::{self, Text};
+use crate::{attr, comm, env, info};
 use banyan_memory::Serialized;
 use banyan_runtime::{Env, JobInfo, Result, Runtime, Threads, bail};
 use std::fmt::Write;
-use std::sync::{Arc, Mutex, RwLock};
-use std::thread::ThreadId;
-
-/// The runtime, with what the program has promised of its callers.
-static RUNTIME: RwLock<Option<(Arc<Runtime>, Callers)>> = RwLock::new(None);
-static MAIN_THREAD: Mutex<Option<ThreadId>> = Mutex::new(None);
-
-/// The runtime between initialization and finalization.
-#[inline]
-pub(crate) fn runtime() -> Result<Arc<Runtime>> {
-    match &*RUNTIME.read().unwrap_or_else(|poison| poison.into_inner()) {
-        Some((runtime, _)) => Ok(runtime.clone()),
-        None => bail!(ERR_OTHER, "MPI is not initialized"),
-    }
-}
 
 fn level(threads: Threads) -> c_int {
     match threads {
@@ -36,7 +21,7 @@ fn level(threads: Threads) -> c_int {
 
 /// The name of the thread level of this program.
 pub(crate) fn level_name() -> &'static str {
-    match runtime().map(|runtime| runtime.threads()) {
+    match INSTANCE.runtime().map(|runtime| runtime.threads()) {
         Ok(Threads::Single) => "MPI_THREAD_SINGLE",
         Ok(Threads::Funneled) => "MPI_THREAD_FUNNELED",
         Ok(Threads::Serialized) => "MPI_THREAD_SERIALIZED",
@@ -56,7 +41,7 @@ fn threads(required: c_int) -> Result<Threads> {
 }
 
 fn start(argc: Ptr<c_int>, argv: Ptr<Ptr<Ptr<c_char>>>, required: c_int) -> Result<c_int> {
-    match process::phase() {
+    match INSTANCE.phase() {
         Phase::Before => {}
         Phase::Running => bail!(
             ERR_OTHER,
@@ -67,18 +52,15 @@ fn start(argc: Ptr<c_int>, argv: Ptr<Ptr<Ptr<c_char>>>, required: c_int) -> Resu
     let threads = threads(required)?;
     // SAFETY: below MPI_THREAD_MULTIPLE the program promises this (MPI 5.0, 11.6).
     let serialized = (threads < Threads::Multiple).then(|| unsafe { Serialized::promise() });
-    // SAFETY: as above.
-    let callers = unsafe { Callers::promise(serialized.is_some()) };
-    banyan_runtime::name_calls_by(crate::boundary::last_call);
+    let is_serialized = serialized.is_some();
     let runtime = Runtime::open(threads, serialized)?;
+    runtime.name_calls_by(crate::boundary::last_call);
     let (world, itself) = (runtime.world()?, runtime.itself()?);
-    comm::open(world, itself);
     attr::open(runtime.job_info().appnum, runtime.job_info().universe_size);
     info::set_env(&environment(&arguments(argc, argv), runtime.job_info()));
     let provided = level(runtime.threads());
-    *MAIN_THREAD.lock().unwrap_or_else(|poison| poison.into_inner()) = Some(std::thread::current().id());
-    *RUNTIME.write().unwrap_or_else(|poison| poison.into_inner()) = Some((runtime, callers));
-    process::set_phase(Phase::Running);
+    // SAFETY: below MPI_THREAD_MULTIPLE the program promises that calls come one after the other (MPI 5.0, 11.6).
+    unsafe { INSTANCE.open(runtime, world, itself, is_serialized) };
     Ok(provided)
 }
 
@@ -103,31 +85,22 @@ fn finish() -> Result<()> {
     // First of all, while everything still works (MPI 5.0, 11.2.4).
     itself.attributes.delete_all(MPI_COMM_SELF.0)?;
     world.attributes.delete_all(MPI_COMM_WORLD.0)?;
-    let runtime = runtime()?;
-    runtime.close(&world)?;
+    INSTANCE.runtime()?.close(&world)?;
     drop((world, itself));
-    request::close();
-    crate::probe::close();
-    comm::close();
-    *RUNTIME.write().unwrap_or_else(|poison| poison.into_inner()) = None;
-    process::set_phase(Phase::After);
+    INSTANCE.close();
     Ok(())
 }
 
 /// Asks mpirun to print `text` for the user, once however many ranks send it; false if there is no mpirun.
 pub(crate) fn notice(text: &str) -> bool {
-    runtime().is_ok_and(|runtime| runtime.notice(text))
+    INSTANCE.runtime().is_ok_and(|runtime| runtime.notice(text))
 }
 
 /// Ends the job with `code`. Nothing may stop this, not even an engine lock that is held (a call from a signal handler):
 /// the launcher is told without a lock, and only then are C's output streams written, which may wait for one. The
 /// launcher leaves time for that, and kills what takes longer.
 pub(crate) fn abort(code: c_int, message: &str) -> ! {
-    if let Ok(runtime) = RUNTIME.try_read()
-        && let Some((runtime, _)) = &*runtime
-    {
-        runtime.abort(code, message);
-    }
+    INSTANCE.with_runtime_at_hand(|runtime| runtime.abort(code, message));
     // SAFETY: allowed at any time.
     unsafe { libc::fflush(std::ptr::null_mut()) };
     if banyan_memory::forked() {
@@ -158,20 +131,19 @@ mpi! {
     }
 
     fn MPI_Initialized(flag: Ptr<c_int>) on SelfComm {
-        flag.set((process::phase() != Phase::Before).into())
+        flag.set((INSTANCE.phase() != Phase::Before).into())
     }
 
     fn MPI_Finalized(flag: Ptr<c_int>) on SelfComm {
-        flag.set((process::phase() == Phase::After).into())
+        flag.set((INSTANCE.phase() == Phase::After).into())
     }
 
     fn MPI_Query_thread(provided: Ptr<c_int>) on SelfComm {
-        provided.set(level(runtime()?.threads()))
+        provided.set(level(INSTANCE.runtime()?.threads()))
     }
 
     fn MPI_Is_thread_main(flag: Ptr<c_int>) on SelfComm {
-        let main = *MAIN_THREAD.lock().unwrap_or_else(|poison| poison.into_inner());
-        flag.set((main == Some(std::thread::current().id())).into())
+        flag.set(INSTANCE.is_main_thread().into())
     }
 
     fn MPI_Abort(comm: MPI_Comm, errorcode: c_int) on comm {

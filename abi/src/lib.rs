@@ -21,6 +21,8 @@ pub mod handles;
 pub mod header;
 mod info;
 mod init;
+mod instance;
+mod kinds;
 mod memory;
 pub mod not_built;
 mod op;

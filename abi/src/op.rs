@@ -4,7 +4,7 @@ use crate::boundary::{SelfComm, mpi};
 use crate::buffers::count;
 use crate::datatype;
 use crate::ffi::*;
-use crate::handles::{Kind, Table};
+use crate::instance::INSTANCE;
 use crate::pointer::Ptr;
 use banyan_datatype::Datatype;
 use banyan_datatype::op::{self, Builtin};
@@ -21,12 +21,10 @@ enum Function {
 
 /// An operation that the user made.
 #[derive(Clone, Copy)]
-struct OpEntry {
+pub(crate) struct Entry {
     function: Function,
     commutative: bool,
 }
-
-static TABLE: Table<OpEntry> = Table::new(Kind::Op);
 
 /// An operation of the user on elements of one datatype; its function gets the handle that the user passed.
 struct Bound {
@@ -78,7 +76,7 @@ impl Bound {
 #[inline]
 pub(crate) fn lookup(op: MPI_Op, datatype: MPI_Datatype) -> Result<Op> {
     if op.0 >= 0x1000 {
-        let OpEntry { function, commutative } = TABLE.lookup(op.0)?;
+        let Entry { function, commutative } = INSTANCE.handles.ops.lookup(op.0)?;
         return Ok(Op::User { commutative, fun: Arc::new(Bound { function, datatype }) });
     }
     Ok(Op::Builtin(builtin(op)?))
@@ -102,8 +100,8 @@ fn create(
     if function == 0 {
         bail!(ERR_ARG, "the reduction function is NULL");
     }
-    let made = OpEntry { function: make(function), commutative: commute != 0 };
-    op.set(MPI_Op(TABLE.insert(made)?))
+    let made = Entry { function: make(function), commutative: commute != 0 };
+    op.set(MPI_Op(INSTANCE.handles.ops.insert(made)?))
 }
 
 mpi! {
@@ -123,13 +121,13 @@ mpi! {
             builtin(old)?;
             bail!(ERR_OP, "a predefined operation cannot be freed");
         }
-        TABLE.remove(old.0)?;
+        INSTANCE.handles.ops.remove(old.0)?;
         op.set(MPI_OP_NULL)
     }
 
     fn MPI_Op_commutative(op: MPI_Op, commute: Ptr<c_int>) on SelfComm {
         let commutes = match op.0 >= 0x1000 {
-            true => TABLE.lookup(op.0)?.commutative,
+            true => INSTANCE.handles.ops.lookup(op.0)?.commutative,
             false => builtin(op)?.is_commutative(),
         };
         commute.set(commutes.into())

@@ -5,6 +5,7 @@ use crate::buffers::{self, count};
 use crate::comm::{Found, lookup};
 use crate::datatype;
 use crate::ffi::*;
+use crate::instance::INSTANCE;
 use crate::pointer::Ptr;
 use crate::request::{give, give_started};
 use crate::status::store;
@@ -371,15 +372,15 @@ mpi! {
     }
 
     fn MPI_Buffer_attach<N>(buffer: Ptr<c_void>, size: N) on SelfComm {
-        crate::init::runtime()?.attach_buffer(attached(buffer, size)?)
+        INSTANCE.runtime()?.attach_buffer(attached(buffer, size)?)
     }
 
     fn MPI_Buffer_detach<N>(buffer_addr: Ptr<c_void>, size: Ptr<N>) on SelfComm {
-        detached(crate::init::runtime()?.detach_buffer(), buffer_addr, size)
+        detached(INSTANCE.runtime()?.detach_buffer(), buffer_addr, size)
     }
 
     fn MPI_Buffer_flush() on SelfComm {
-        crate::init::runtime()?.flush_buffer();
+        INSTANCE.runtime()?.flush_buffer();
         Ok(())
     }
 

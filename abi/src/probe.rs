@@ -4,20 +4,12 @@ use crate::boundary::{On, SelfComm, mpi};
 use crate::buffers::data;
 use crate::comm::lookup;
 use crate::ffi::*;
-use crate::handles::{Kind, Table};
+use crate::instance::INSTANCE;
 use crate::p2p::{any_tag, finish, source_of};
 use crate::pointer::Ptr;
 use crate::request::give_started;
 use crate::status::store;
 use banyan_runtime::{Message, Result, Status, bail};
-
-/// Matched messages, each with the communicator on which it came.
-static TABLE: Table<(Message, MPI_Comm)> = Table::new(Kind::Message);
-
-/// Forgets messages that nobody received.
-pub(crate) fn close() {
-    drop(TABLE.drain());
-}
 
 fn found(
     comm: MPI_Comm,
@@ -29,7 +21,7 @@ fn found(
     if new.is_none() {
         return message.set(MPI_MESSAGE_NO_PROC);
     }
-    message.set(MPI_Message(TABLE.insert((new, comm))?))
+    message.set(MPI_Message(INSTANCE.handles.messages.insert((new, comm))?))
 }
 
 /// The communicator of a message that is still to be received.
@@ -37,7 +29,7 @@ fn comm_of(message: MPI_Message) -> Result<MPI_Comm> {
     match message {
         MPI_MESSAGE_NO_PROC => Ok(MPI_COMM_SELF),
         MPI_MESSAGE_NULL => bail!(ERR_REQUEST, "the message is MPI_MESSAGE_NULL"),
-        MPI_Message(number) => TABLE.with(number, |(_, comm)| *comm),
+        MPI_Message(number) => INSTANCE.handles.messages.with(number, |(_, comm)| *comm),
     }
 }
 
@@ -45,7 +37,7 @@ fn comm_of(message: MPI_Message) -> Result<MPI_Comm> {
 fn take(message: Ptr<MPI_Message>) -> Result<Message> {
     let matched = match message.get()? {
         MPI_MESSAGE_NO_PROC => Message::none(),
-        MPI_Message(number) => TABLE.remove(number)?.0,
+        MPI_Message(number) => INSTANCE.handles.messages.remove(number)?.0,
     };
     message.set(MPI_MESSAGE_NULL)?;
     Ok(matched)

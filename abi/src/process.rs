@@ -1,39 +1,10 @@
-//! What belongs to the whole process: whether MPI runs, and how it ends when an error is fatal.
+//! How the process ends when an error is fatal.
 
 use crate::boundary::Target;
 use crate::ffi::*;
+use crate::instance::INSTANCE;
 use crate::report;
 use std::fmt;
-use std::sync::atomic::{AtomicU8, Ordering};
-
-/// Where the process is in the life of MPI (world model).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub(crate) enum Phase {
-    /// MPI_Init was not called yet.
-    Before,
-    /// Between MPI_Init and MPI_Finalize.
-    Running,
-    /// MPI_Finalize was called.
-    After,
-}
-
-static PHASE: AtomicU8 = AtomicU8::new(Phase::Before as u8);
-
-/// The present phase.
-#[inline]
-pub(crate) fn phase() -> Phase {
-    match PHASE.load(Ordering::Acquire) {
-        0 => Phase::Before,
-        1 => Phase::Running,
-        _ => Phase::After,
-    }
-}
-
-/// Enters a phase.
-pub(crate) fn set_phase(phase: Phase) {
-    PHASE.store(phase as u8, Ordering::Release);
-}
 
 /// MPI_ERRORS_ARE_FATAL: says what happened and ends the job.
 pub(crate) fn abort_all(name: &str, target: Target, code: c_int) -> ! {
@@ -47,7 +18,7 @@ pub(crate) fn abort_comm(name: &str, target: Target, code: c_int) -> ! {
 
 fn abort(name: &str, target: Target, code: c_int, handler: &str) -> ! {
     let text = report::fatal(name, target, code, handler);
-    match crate::init::runtime() {
+    match INSTANCE.runtime() {
         // mpirun prints it, once however many ranks send it.
         Ok(runtime) if runtime.job_info().launched => {}
         _ => {

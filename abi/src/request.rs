@@ -3,7 +3,7 @@
 use crate::boundary::{On, SelfComm, mpi};
 use crate::comm::{Found, lookup as lookup_comm};
 use crate::ffi::*;
-use crate::handles::{Kind, Table};
+use crate::instance::INSTANCE;
 use crate::pointer::Ptr;
 use crate::status::{store, store_empty};
 use banyan_runtime::{Borrowed, Operation, Outcome, Result, Started, bail};
@@ -15,12 +15,10 @@ pub(crate) struct Entry {
     pub(crate) comm: MPI_Comm,
 }
 
-pub(crate) static TABLE: Table<Entry> = Table::serial(Kind::Request);
-
 /// Gives the user a new request.
 #[inline(always)]
 pub(crate) fn give(to: Ptr<MPI_Request>, operation: Operation, comm: MPI_Comm) -> Result<()> {
-    to.set(MPI_Request(TABLE.insert_with(|| Entry { operation, comm })?))
+    to.set(MPI_Request(INSTANCE.handles.requests.insert_with(|| Entry { operation, comm })?))
 }
 
 /// Gives the user the request of a message that was started. If that fails, the message is given up.
@@ -31,14 +29,9 @@ pub(crate) fn give_started(to: Ptr<MPI_Request>, started: Started<Borrowed<'_>>,
         Started::Done(failed) => give(to, Operation::over(on, failed), on.handle()),
         Started::Pending(request) => {
             let entry = || Entry { operation: request.into_operation(), comm: on.handle() };
-            to.set(MPI_Request(TABLE.insert_with(entry)?))
+            to.set(MPI_Request(INSTANCE.handles.requests.insert_with(entry)?))
         }
     }
-}
-
-/// Forgets all requests; no operation is under way any more.
-pub(crate) fn close() {
-    drop(TABLE.drain());
 }
 
 /// The runtime, through MPI_COMM_SELF, which it always has.
@@ -52,7 +45,7 @@ fn lookup(request: MPI_Request) -> Result<Option<Entry>> {
     if request == MPI_REQUEST_NULL {
         return Ok(None);
     }
-    let entry = TABLE.lookup(request.0)?;
+    let entry = INSTANCE.handles.requests.lookup(request.0)?;
     Ok(Some(entry))
 }
 
@@ -69,7 +62,7 @@ fn release(to: Ptr<MPI_Request>, handle: MPI_Request, operation: &Operation) -> 
     if operation.is_persistent() {
         return Ok(());
     }
-    TABLE.remove(handle.0)?;
+    INSTANCE.handles.requests.remove(handle.0)?;
     to.set(MPI_REQUEST_NULL)
 }
 
@@ -136,7 +129,7 @@ mpi! {
         request.set(MPI_REQUEST_NULL)?;
         let freed = old.operation.free(runtime()?.runtime()).on(old.comm);
         if !matches!(freed, Ok(true)) {
-            TABLE.remove(handle.0)?;
+            INSTANCE.handles.requests.remove(handle.0)?;
         }
         freed.map(drop)
     }
@@ -145,7 +138,7 @@ mpi! {
         let old = active(request)?;
         if old.operation.complete().on(old.comm)? {
             // The user freed it before; now it is complete, and gone.
-            TABLE.remove(request.0)?;
+            INSTANCE.handles.requests.remove(request.0)?;
             old.operation.free(runtime()?.runtime()).on(old.comm)?;
         }
         Ok(())

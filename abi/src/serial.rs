@@ -2,85 +2,81 @@
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Calls come one after the other: a runtime is open, and the program has promised it for each that is.
-static SERIALIZED: AtomicBool = AtomicBool::new(false);
+/// Whether calls to an instance of MPI come one after the other: what the program promised when it began.
+pub(crate) struct Promise(AtomicBool);
 
-/// Open runtimes: those without the promise, and those with it.
-static OPEN: Mutex<[usize; 2]> = Mutex::new([0; 2]);
+impl Promise {
+    /// There is no promise.
+    pub(crate) const fn none() -> Promise {
+        Promise(AtomicBool::new(false))
+    }
 
-/// What the program has promised of the calls to a runtime, from its start to its end.
-pub(crate) struct Callers {
-    serialized: bool,
-}
-
-impl Callers {
-    /// Says whether calls to a runtime come one after the other.
+    /// Makes the promise.
     ///
     /// # Safety
-    /// If they are `serialized`, no two threads make calls to any open runtime at the same time, unless one of these runtimes
-    /// has no such promise, and one call happens before the next one.
-    pub(crate) unsafe fn promise(serialized: bool) -> Callers {
-        Self::count(serialized, 1);
-        Callers { serialized }
+    /// Until [`Promise::end`] no two threads use what relies on this promise at the same time, and each use happens before
+    /// the next one.
+    pub(crate) unsafe fn make(&self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 
-    fn count(serialized: bool, by: isize) {
-        let mut open = OPEN.lock().unwrap_or_else(|poison| poison.into_inner());
-        let count = &mut open[usize::from(serialized)];
-        *count = count.wrapping_add_signed(by);
-        SERIALIZED.store(open[0] == 0 && open[1] > 0, Ordering::Relaxed);
+    /// From now on there is no promise.
+    pub(crate) fn end(&self) {
+        self.0.store(false, Ordering::Relaxed);
     }
-}
 
-impl Drop for Callers {
-    fn drop(&mut self) {
-        Self::count(self.serialized, -1);
+    #[inline(always)]
+    fn holds(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
     }
 }
 
 /// A value that can be reached only while calls come one after the other.
-pub(crate) struct Serial<T>(T);
+pub(crate) struct Serial<T> {
+    promise: &'static Promise,
+    value: T,
+}
 
-// SAFETY: `get` gives it out only under the promise of [`Callers`].
+// SAFETY: `get` gives it out only while the promise holds.
 unsafe impl<T> Sync for Serial<T> {}
 
 impl<T> Serial<T> {
-    /// Keeps `value`.
-    pub(crate) const fn new(value: T) -> Self {
-        Self(value)
+    /// Keeps `value`, which relies on `promise`.
+    pub(crate) const fn new(value: T, promise: &'static Promise) -> Self {
+        Self { promise, value }
     }
 
-    /// The value, if calls come one after the other. For calls between initialization and finalization only.
+    /// The value, if calls come one after the other. For calls that the promise is about only.
     #[inline(always)]
     pub(crate) fn get(&self) -> Option<&T> {
-        SERIALIZED.load(Ordering::Relaxed).then_some(&self.0)
+        self.promise.holds().then_some(&self.value)
     }
 }
 
 /// A lock for a few instructions, without user code: one atomic exchange when it is free, and none where calls come one
 /// after the other.
 pub(crate) struct Spin<T> {
-    serial: bool,
+    /// Threads come one after the other while this holds.
+    promise: Option<&'static Promise>,
     busy: AtomicBool,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: `value` is reached only through a `SpinGuard`. One thread at a time has one: because of `busy` or, if it is
-// `serial`, because of the promise of [`Callers`].
+// SAFETY: `value` is reached only through a `SpinGuard`. One thread at a time has one: because of `busy` or
+// because of the promise.
 unsafe impl<T: Send> Sync for Spin<T> {}
 
 impl<T> Spin<T> {
-    pub(crate) const fn new(value: T, serial: bool) -> Self {
-        Self { serial, busy: AtomicBool::new(false), value: UnsafeCell::new(value) }
+    pub(crate) const fn new(value: T, promise: Option<&'static Promise>) -> Self {
+        Self { promise, busy: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
     /// Locks the value. A thread that holds the lock must not call this again.
     #[inline(always)]
     pub(crate) fn lock(&self) -> SpinGuard<'_, T> {
-        if self.serial && SERIALIZED.load(Ordering::Relaxed) {
+        if self.promise.is_some_and(Promise::holds) {
             assert!(!self.busy.load(Ordering::Relaxed), "a table was entered while it is in use");
             self.busy.store(true, Ordering::Relaxed);
         } else {
@@ -136,18 +132,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_promise_ends_with_its_runtime_and_is_no_other_ones() {
-        let value = Serial::new(7);
-        // SAFETY: nothing but `value` is used under the promise, and by this thread only.
-        let promise = |serialized| unsafe { Callers::promise(serialized) };
+    fn a_value_is_there_while_its_promise_holds() {
+        static PROMISE: Promise = Promise::none();
+        let value = Serial::new(7, &PROMISE);
         assert_eq!(value.get(), None);
-        let first = promise(true);
+        // SAFETY: nothing but `value` relies on the promise, and only this thread uses it.
+        unsafe { PROMISE.make() };
         assert_eq!(value.get(), Some(&7));
-        let second = promise(false);
+        PROMISE.end();
         assert_eq!(value.get(), None);
-        drop(second);
-        assert_eq!(value.get(), Some(&7));
-        drop(first);
-        assert_eq!(value.get(), None);
+    }
+
+    #[test]
+    fn a_lock_under_a_promise_notices_that_it_is_entered_twice() {
+        static PROMISE: Promise = Promise::none();
+        let lock = Spin::new(7, Some(&PROMISE));
+        // SAFETY: nothing but `lock` relies on the promise, and only this thread uses it.
+        unsafe { PROMISE.make() };
+        let guard = lock.lock();
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(lock.lock()))).is_err());
+        drop(guard);
+        assert_eq!(*lock.lock(), 7);
     }
 }

@@ -38,6 +38,8 @@ pub(crate) struct Engine {
     /// Poll credit that collectives have used since it was last renewed by a poll.
     used_poll_credit: u32,
     pub(crate) names: Names,
+    /// Names the MPI function that was called last; empty if nobody knows.
+    pub(crate) caller: fn() -> &'static str,
 }
 
 /// Makes what the engine does with every subsystem from the list of them, in the order in which they move: the classes of
@@ -114,6 +116,7 @@ impl Engine {
             poller_waker: None,
             used_poll_credit: 0,
             names: Names::default(),
+            caller: || "",
         }
     }
 

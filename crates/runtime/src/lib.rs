@@ -59,7 +59,6 @@ pub use message::Message;
 pub use p2p::{Borrowed, Dest, Incoming, Outgoing, SendMode, Source};
 pub use request::{Operation, Request, Started};
 pub use runtime::{JobInfo, Runtime, Threads};
-pub use slow::name_calls_by;
 pub use stateful::Generalized;
 pub use status::{ANY_SOURCE, ANY_TAG, Outcome, PROC_NULL, Status, TAG_UB, UNDEFINED};
 

@@ -136,6 +136,11 @@ impl Runtime {
         })
     }
 
+    /// Sets the function that names the MPI function that was called last, for reports on jobs that hang.
+    pub fn name_calls_by(&self, caller: fn() -> &'static str) {
+        self.engine_lock.enter().caller = caller;
+    }
+
     /// Rank, size, host and the like.
     pub fn job_info(&self) -> &JobInfo {
         &self.job_info

@@ -1,6 +1,5 @@
 //! Slow waits: from its second sleep on, a rank tells mpirun what it waits for (`banyan_pmi::status`).
 
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use banyan_p2p::Wait;
@@ -14,14 +13,6 @@ const VAIN_SLEEP: Duration = Duration::from_millis(90);
 
 /// Most items that are counted, as each report goes through all of them.
 const MAX_COUNTED: usize = 10_000;
-
-/// Names the MPI function that this process has called last.
-static CALLER: OnceLock<fn() -> &'static str> = OnceLock::new();
-
-/// Sets the function that names the MPI function that this process has called last, for reports on jobs that hang.
-pub fn name_calls_by(caller: fn() -> &'static str) {
-    let _ = CALLER.set(caller);
-}
 
 /// Describes a wait: the first few items that it waits for, and how many there are in all.
 pub(crate) type DescribeWait<'a> = &'a dyn Fn(&Engine) -> (Vec<Item>, usize);
@@ -120,7 +111,7 @@ impl Slow {
         let Some((began, lasted)) = self.slept.replace((Instant::now(), Duration::ZERO)) else { return };
         let Some(client) = &engine.launcher.client else { return };
         let line = self.line.get_or_insert_with(|| Line {
-            call: CALLER.get().map_or("", |caller| caller()).to_owned(),
+            call: (engine.caller)().to_owned(),
             since: status::now().saturating_sub(began.elapsed().as_nanos() as u64),
             naps: 0,
             events: 0,
