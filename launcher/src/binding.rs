@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use banyan_topo::{CpuSet, Deal, Machine, Unit, place, share};
+use banyan_topo::{CpuSet, Machine, Mapping, Unit, place, share};
 
 use crate::options::Global;
 use crate::{Trouble, rankfile};
@@ -187,8 +187,8 @@ impl Binding {
             (Some(Some(map)), None) => (map, map),
         };
         let each = self.map_by.as_ref().and_then(|map| map.each);
-        let deal = Deal { map_by, bind_to, each, cores: width.unwrap_or(1) };
-        let cpus = place(&Machine::read(), &deal, size);
+        let mapping = Mapping { map_by, bind_to, each, cores: width.unwrap_or(1) };
+        let cpus = place(&Machine::read(), &mapping, size);
         if cpus.is_empty() {
             return Err(Trouble::new("ranks cannot be bound: no CPU of this machine is known"));
         }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use banyan_pmi::status::{Item, Line};
+use banyan_pmi::status::{Item, StatusLine};
 
 /// Most lines of a report.
 const MOST: usize = 40;
@@ -19,7 +19,7 @@ pub(crate) enum RankState {
     /// In MPI_Init.
     InInit,
     /// In a call that waits.
-    Waits(Line),
+    Waits(StatusLine),
     /// After MPI_Init and in no call that has waited for long.
     Busy,
     /// After MPI_Finalize.
@@ -31,7 +31,7 @@ pub(crate) enum RankState {
 }
 
 impl RankState {
-    fn line(&self) -> Option<&Line> {
+    fn line(&self) -> Option<&StatusLine> {
         match self {
             RankState::Waits(line) => Some(line),
             _ => None,
@@ -62,7 +62,7 @@ impl RankState {
     }
 }
 
-fn describe(item: &Item, Line { names, .. }: &Line, states: &[RankState]) -> String {
+fn describe(item: &Item, StatusLine { names, .. }: &StatusLine, states: &[RankState]) -> String {
     match item {
         Item::Message { sends, state, peer, tag, context, bytes } => {
             let kind = if *sends { "send to" } else { "receive from" };
@@ -126,7 +126,7 @@ fn ranks(list: &[u32]) -> String {
     format!("rank{} {}{more}", if list.len() == 1 { "" } else { "s" }, text.join(", "))
 }
 
-/// The report: one line for all ranks in equal states; `now` in nanoseconds as in [`Line::since`].
+/// The report: one line for all ranks in equal states; `now` in nanoseconds as in [`StatusLine::since`].
 pub(crate) fn lines(states: &[RankState], now: u64) -> Vec<String> {
     let mut groups: Vec<(String, Vec<u32>)> = Vec::new();
     for (rank, state) in (0..).zip(states) {
@@ -201,7 +201,7 @@ fn waits_for(state: &RankState, states: &[RankState]) -> Vec<u32> {
 /// If all ranks wait, none of them has been woken between two observations, and each has slept twice and found nothing in
 /// between, then nothing was under path: no rank can end any of the waits.
 #[derive(Default)]
-pub(crate) struct DeadlockDetector(Option<(Instant, Vec<Option<Line>>)>);
+pub(crate) struct DeadlockDetector(Option<(Instant, Vec<Option<StatusLine>>)>);
 
 impl DeadlockDetector {
     /// Observes the ranks. Gives for how long the job has been deadlocked; `None` if a deadlock is not proven.
@@ -212,7 +212,7 @@ impl DeadlockDetector {
         }
         let lines = || states.iter().map(|state| state.line().cloned()).collect();
         let (since, before) = self.0.get_or_insert_with(|| (now, lines()));
-        let same = |(before, state): (&Option<Line>, &RankState)| match (before, state.line()) {
+        let same = |(before, state): (&Option<StatusLine>, &RankState)| match (before, state.line()) {
             (Some(before), Some(line)) => (before.since, before.events) == (line.since, line.events),
             (before, line) => before.is_none() && line.is_none(),
         };
@@ -220,7 +220,7 @@ impl DeadlockDetector {
             self.0 = Some((now, lines()));
             return None;
         }
-        let slept_twice = |(before, state): (&Option<Line>, &RankState)| match (before, state.line()) {
+        let slept_twice = |(before, state): (&Option<StatusLine>, &RankState)| match (before, state.line()) {
             (Some(before), Some(line)) => line.naps >= before.naps.saturating_add(2),
             _ => true,
         };
@@ -230,7 +230,7 @@ impl DeadlockDetector {
 
 /// True if every rank that has not ended waits, at least one does, and only a message can end each of the waits.
 fn all_wait(states: &[RankState]) -> bool {
-    let program = |line: &Line| line.items.iter().any(|item| matches!(item, Item::Program(_)));
+    let program = |line: &StatusLine| line.items.iter().any(|item| matches!(item, Item::Program(_)));
     let waits = |state: &RankState| match state {
         RankState::Waits(line) => !line.threads && !program(line),
         RankState::Finalized | RankState::Ended => true,
@@ -245,7 +245,7 @@ mod tests {
 
     fn waits(call: &str, items: Vec<Item>) -> RankState {
         let call = call.to_owned();
-        RankState::Waits(Line {
+        RankState::Waits(StatusLine {
             call,
             since: 0,
             naps: 0,
@@ -300,12 +300,12 @@ mod tests {
     fn only_what_cannot_go_on_is_deadlocked() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let change = |state: &RankState, f: fn(&mut Line)| {
+        let change = |state: &RankState, f: fn(&mut StatusLine)| {
             let RankState::Waits(mut line) = state.clone() else { panic!() };
             f(&mut line);
             RankState::Waits(line)
         };
-        let all = |f: fn(&mut Line)| [change(&receive(Some(1), 0), f), change(&receive(Some(0), 0), f)];
+        let all = |f: fn(&mut StatusLine)| [change(&receive(Some(1), 0), f), change(&receive(Some(0), 0), f)];
         let prove = |second: [RankState; 2]| {
             let mut detector = DeadlockDetector::default();
             assert_eq!(detector.observe(&all(|_| ()), at(0)), None);

@@ -12,7 +12,7 @@
 //! * A schedule is rounds of [`Step`]s over [`Span`]s of named buffers. Rounds are made one at a time, when
 //!   they are needed.
 //! * An [`Execution`] carries a schedule out. It never waits: the runtime calls [`Execution::advance`] with a
-//!   [`Messenger`], again and again. A reduction by a function of the user's is handed to the runtime as a [`Job`],
+//!   [`Messenger`], again and again. A reduction by a function of the user's is handed to the runtime as a [`UserReduction`],
 //!   which the runtime runs with no lock held.
 //! * [`Tuning`] chooses the algorithm, in one place, by a cost model or by the user's word, and can
 //!   [explain](Tuning::explain) the choice.
@@ -62,7 +62,7 @@
 //!     match execution.advance(&mut messenger) {
 //!         Advance::Done(result) => break,
 //!         Advance::Pending => poll_and_wait(),
-//!         Advance::UserOp(job) => { job.run(); execution.completed(job) }
+//!         Advance::UserOp(reduction) => { reduction.run(); execution.completed(reduction) }
 //!     }
 //! }
 //! plans.recycle(execution);
@@ -92,7 +92,7 @@ mod view;
 pub use algorithm::{ALL, Algorithm, BETWEEN, Case, Cost, Needs, between, of_kind};
 pub use cache::{Attempt, PlanCache, begin, replay, start};
 pub use call::{Call, Kind, Op, Operand, UserOp};
-pub use execute::{Advance, Execution, Job};
+pub use execute::{Advance, Execution, UserReduction};
 pub use ledger::{About, Difference, Heard, Ledger, Note, Said, difference};
 pub use messenger::{Fault, Key, Messenger, OpId, Published, SharedBuffers, order_of};
 pub use overrides::{BadOverride, Overrides, kind_named};

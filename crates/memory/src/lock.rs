@@ -131,7 +131,7 @@ impl<T> EngineLock<T> {
 
     /// True if several threads may take this engine lock.
     #[inline]
-    pub fn is_shared(&self) -> bool {
+    pub fn is_multi_threaded(&self) -> bool {
         self.multi_threaded
     }
 

@@ -12,7 +12,7 @@ use crate::inherit::{
     FD_VARIABLE, Relation, SocketRef, adopt_memory, adopt_socket, is_privileged, is_socket, relation_to_job,
 };
 use crate::last_word::LastWord;
-use crate::status::{self, Line};
+use crate::status::{self, StatusLine};
 use crate::wire::{Channel, WireError};
 
 /// If this variable is 1, the process is rank 0 of 1 whatever started it.
@@ -178,7 +178,7 @@ impl Client {
     }
 
     /// Writes this rank's status line, or erases it (`None`). Never waits.
-    pub fn tell(&self, line: Option<&Line>) {
+    pub fn tell(&self, line: Option<&StatusLine>) {
         if let Some(file) = &self.status {
             status::write(file, self.job.rank, line);
         }

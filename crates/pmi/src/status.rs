@@ -25,7 +25,7 @@ pub const MAX_RUNS: usize = 16;
 
 /// What a rank waits for.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Line {
+pub struct StatusLine {
     /// The MPI function that was called last.
     pub call: String,
     /// When the wait began, in nanoseconds of CLOCK_MONOTONIC, which is one clock for all processes of a host.
@@ -75,7 +75,7 @@ pub enum Item {
     Program(String),
 }
 
-/// The present time by the clock of [`Line::since`], in nanoseconds.
+/// The present time by the clock of [`StatusLine::since`], in nanoseconds.
 pub fn now() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
@@ -99,7 +99,7 @@ pub fn create(ranks: u32) -> std::io::Result<OwnedFd> {
 
 /// Writes the line of `rank`, or erases it (`None`). Items that do not fit are left out; so is a line that the system
 /// refuses to write, as nothing depends on it.
-pub fn write(file: impl AsFd, rank: u32, line: Option<&Line>) {
+pub fn write(file: impl AsFd, rank: u32, line: Option<&StatusLine>) {
     let at = u64::from(rank) * LINE as u64;
     // A program may have lowered the limit on file sizes since it was started.
     if largest_file() < at + LINE as u64 {
@@ -109,7 +109,7 @@ pub fn write(file: impl AsFd, rank: u32, line: Option<&Line>) {
     let _ = pwrite(file, &bytes, at);
 }
 
-fn encode(line: &Line) -> Vec<u8> {
+fn encode(line: &StatusLine) -> Vec<u8> {
     let mut line = line.clone();
     loop {
         let body = postcard::to_allocvec(&line).unwrap_or_default();
@@ -122,7 +122,7 @@ fn encode(line: &Line) -> Vec<u8> {
 }
 
 /// The lines of all ranks: `None` where a rank does not wait.
-pub fn read(file: impl AsFd, ranks: u32) -> Vec<Option<Line>> {
+pub fn read(file: impl AsFd, ranks: u32) -> Vec<Option<StatusLine>> {
     let mut bytes = vec![0; LINE];
     let mut line = |rank: u32| {
         // A line that was torn by a write at the same time is read again.
@@ -135,7 +135,7 @@ pub fn read(file: impl AsFd, ranks: u32) -> Vec<Option<Line>> {
 }
 
 /// `None` if the line is torn; `Some(None)` if there is no line.
-fn decode(bytes: &[u8]) -> Option<Option<Line>> {
+fn decode(bytes: &[u8]) -> Option<Option<StatusLine>> {
     let (len, rest) = bytes.split_first_chunk::<4>()?;
     let (sum, rest) = rest.split_first_chunk::<4>()?;
     let len = u32::from_le_bytes(*len) as usize;
@@ -158,7 +158,7 @@ fn check(bytes: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    fn line(items: usize) -> Line {
+    fn line(items: usize) -> StatusLine {
         let item = Item::Message {
             sends: false,
             state: "receive: waits for a matching message".to_owned(),
@@ -167,7 +167,7 @@ mod tests {
             context: u64::MAX,
             bytes: 1 << 40,
         };
-        Line {
+        StatusLine {
             call: "MPI_Waitall".to_owned(),
             since: now(),
             naps: 3,

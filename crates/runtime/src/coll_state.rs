@@ -137,7 +137,7 @@ impl CollState {
         waits: bool,
     ) -> Result<Option<CollId>> {
         let mut engine = self.rt.engine_lock.enter();
-        let mut spins = engine.policy.spins(waits, self.rt.engine_lock.is_shared());
+        let mut spins = engine.policy.spins(waits, self.rt.engine_lock.is_multi_threaded());
         let index = match self.sequence.get() {
             Some(&index) => index,
             None => self.enter(&mut engine),
@@ -173,7 +173,7 @@ impl CollState {
         plan: usize,
         buffers: [Buffer; 2],
     ) -> Result<Option<CollId>> {
-        let mut spins = engine.policy.spins(true, self.rt.engine_lock.is_shared());
+        let mut spins = engine.policy.spins(true, self.rt.engine_lock.is_multi_threaded());
         let CollSequence { plans, .. } = engine.colls.sequences.at(index);
         let shared = self.shared();
         let attempt = shared

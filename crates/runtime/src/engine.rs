@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use banyan_coll::Job;
+use banyan_coll::UserReduction;
 use banyan_memory::Buffer;
 use banyan_p2p::P2p;
 use banyan_pmi::Client;
@@ -135,7 +135,7 @@ impl Engine {
     /// Sleeps until something arrives, unless something did already. Bounded (see `ports`).
     pub(crate) fn sleep(&mut self) {
         self.ports.arm(self.launcher.awaited().is_some());
-        if self.progress() == 0 && !self.colls.has_jobs() {
+        if self.progress() == 0 && !self.colls.has_user_reductions() {
             let until = self.before_sleep();
             self.ports.sleep(until, self.launcher.awaited());
         }
@@ -143,9 +143,9 @@ impl Engine {
     }
 
     /// Takes back a user reduction that was run, and goes on with its collective.
-    pub(crate) fn job_done(&mut self, id: CollId, job: Job) {
+    pub(crate) fn user_reduction_done(&mut self, id: CollId, reduction: UserReduction) {
         let (colls, net) = self.colls();
-        colls.job_done(id, job, net);
+        colls.user_reduction_done(id, reduction, net);
     }
 
     /// Counts a collective that ended without a poll of the fabrics. When the credit is used up the fabrics are polled, as

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use banyan_coll::{self as coll, Advance, Execution, Job};
+use banyan_coll::{self as coll, Advance, Execution, UserReduction};
 use banyan_pmi::status::Item;
 use banyan_transport::{Head, Peer};
 
@@ -37,7 +37,7 @@ pub(crate) struct RunningColls {
     /// Polls of all fabrics so far while a collective was under way.
     polls: u32,
     /// User reductions that a schedule waits for; they run without the engine lock.
-    jobs: Vec<(CollId, Job)>,
+    user_reductions: Vec<(CollId, UserReduction)>,
     /// Messages of schedules that had arrived when their receives were posted.
     pub(super) ready: ReadyMessages,
     /// Notes that have come and were not read.
@@ -112,7 +112,7 @@ impl RunningColls {
         while matches!(step, Advance::Pending) && execution.polls_shared() && spins.spend() {
             step = execution.advance(&mut messages);
         }
-        let job = match step {
+        let reduction = match step {
             Advance::Done(result) => {
                 let number = execution.number();
                 coll_state.recycle(execution, &mut self.sequences);
@@ -121,7 +121,7 @@ impl RunningColls {
                     .map_err(|fault| self.fail_for_all(coll_state, Some(number), &fault, net.ports));
             }
             Advance::Pending => None,
-            Advance::UserOp(job) => Some(job),
+            Advance::UserOp(reduction) => Some(reduction),
         };
         self.serial = self.serial.wrapping_add(1);
         let serial = self.serial;
@@ -132,12 +132,12 @@ impl RunningColls {
             outcome: None,
             inquiry: Inquiry::default(),
             detached: false,
-            in_user_op: job.is_some(),
+            in_user_op: reduction.is_some(),
         };
         let index = slab::keep(&mut self.all, running) as u32;
         self.active += 1;
         let id = CollId { index, serial };
-        self.jobs.extend(job.map(|job| (id, job)));
+        self.user_reductions.extend(reduction.map(|reduction| (id, reduction)));
         Ok(Some(id))
     }
 
@@ -171,20 +171,25 @@ impl RunningColls {
         }
     }
 
-    pub(crate) fn has_jobs(&self) -> bool {
-        !self.jobs.is_empty()
+    pub(crate) fn has_user_reductions(&self) -> bool {
+        !self.user_reductions.is_empty()
     }
 
-    /// A user reduction that is due, if any: run it without the engine lock, then give it back to [`RunningColls::job_done`].
-    pub(crate) fn next_job(&mut self) -> Option<(CollId, Job)> {
-        self.jobs.pop()
+    /// A user reduction that is due, if any: run it without the engine lock, then give it back to [`RunningColls::user_reduction_done`].
+    pub(crate) fn next_user_reduction(&mut self) -> Option<(CollId, UserReduction)> {
+        self.user_reductions.pop()
     }
 
-    pub(crate) fn job_done(&mut self, id: CollId, job: Job, mut net: Messaging<'_>) {
+    pub(crate) fn user_reduction_done(
+        &mut self,
+        id: CollId,
+        reduction: UserReduction,
+        mut net: Messaging<'_>,
+    ) {
         let Some(Some(running)) = self.slot(id) else { return };
         running.in_user_op = false;
         if let Some(execution) = &mut running.execution {
-            execution.completed(job);
+            execution.completed(reduction);
         }
         self.advance(id.index as usize, &mut net);
     }
@@ -198,9 +203,10 @@ impl RunningColls {
         let RunningColl { coll_state, execution: Some(execution), .. } = running else { return 0 };
         match execution.advance(&mut Messages::new(net, &mut self.ready, coll_state)) {
             Advance::Pending => return 0,
-            Advance::UserOp(job) => {
+            Advance::UserOp(reduction) => {
                 running.in_user_op = true;
-                self.jobs.push((CollId { index: index as u32, serial: running.serial }, job));
+                self.user_reductions
+                    .push((CollId { index: index as u32, serial: running.serial }, reduction));
             }
             Advance::Done(result) => self.ended(index, result, net),
         }

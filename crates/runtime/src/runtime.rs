@@ -232,7 +232,7 @@ impl Runtime {
 
     /// Wakes threads that wait for something that no message brings (a generalized request).
     pub(crate) fn wake_poller(&self) {
-        if self.engine_lock.is_shared() {
+        if self.engine_lock.is_multi_threaded() {
             self.wake_poller_with(&mut self.engine_lock.enter());
         }
     }
@@ -291,7 +291,7 @@ impl Runtime {
         mut done: impl FnMut(&mut Engine) -> Option<T>,
         describe: DescribeWait<'_>,
     ) -> T {
-        let multithreaded = self.engine_lock.is_shared();
+        let multithreaded = self.engine_lock.is_multi_threaded();
         let mut slow = Slow::default();
         let mut idle = Idle::new();
         let mut polling = false;
@@ -308,11 +308,11 @@ impl Runtime {
                 }
                 return value;
             }
-            if let Some((id, job)) = engine.colls.next_job() {
+            if let Some((id, reduction)) = engine.colls.next_user_reduction() {
                 drop(engine);
-                job.run();
+                reduction.run();
                 engine = self.engine_lock.enter();
-                engine.job_done(id, job);
+                engine.user_reduction_done(id, reduction);
                 idle.reset();
                 continue;
             }
@@ -373,7 +373,7 @@ impl Runtime {
             return self.engine_lock.wait(engine, SHORT_SLEEP);
         };
         engine.ports.arm(true);
-        if engine.progress() == 0 && !engine.colls.has_jobs() && !engine.ports.has_news() {
+        if engine.progress() == 0 && !engine.colls.has_user_reductions() && !engine.ports.has_news() {
             let asks = engine.before_sleep();
             let until = engine.ports.wake_up_by(asks);
             let launcher = engine.launcher.awaited_owned();
@@ -400,12 +400,12 @@ impl Runtime {
     /// Ends one poll of a program that polls. `fruitless`: whether it found nothing; `None`: the poll that follows tells.
     #[inline]
     pub(crate) fn end_poll(&self, mut engine: EngineGuard<'_, Engine>, fruitless: Option<bool>) {
-        if self.engine_lock.is_shared() {
+        if self.engine_lock.is_multi_threaded() {
             // The poll may have brought what other threads wait for.
             self.engine_lock.notify();
         }
-        if engine.colls.has_jobs() {
-            return self.run_jobs(engine);
+        if engine.colls.has_user_reductions() {
+            return self.run_user_reductions(engine);
         }
         if engine.policy.spins_freely() {
             return;
@@ -418,12 +418,12 @@ impl Runtime {
     }
 
     #[cold]
-    fn run_jobs<'a>(&'a self, mut engine: EngineGuard<'a, Engine>) {
-        while let Some((id, job)) = engine.colls.next_job() {
+    fn run_user_reductions<'a>(&'a self, mut engine: EngineGuard<'a, Engine>) {
+        while let Some((id, reduction)) = engine.colls.next_user_reduction() {
             drop(engine);
-            job.run();
+            reduction.run();
             engine = self.engine_lock.enter();
-            engine.job_done(id, job);
+            engine.user_reduction_done(id, reduction);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use banyan_p2p::Wait;
-use banyan_pmi::status::{self, Item, Line, MAX_ITEMS, MAX_RUNS};
+use banyan_pmi::status::{self, Item, MAX_ITEMS, MAX_RUNS, StatusLine};
 
 use crate::engine::Engine;
 use crate::group::Group;
@@ -101,7 +101,7 @@ pub(crate) fn all(engine: &Engine) -> (Vec<Item>, usize) {
 pub(crate) struct Slow {
     /// When the last sleep began, and how long it lasted.
     slept: Option<(Instant, Duration)>,
-    line: Option<Line>,
+    line: Option<StatusLine>,
 }
 
 impl Slow {
@@ -110,7 +110,7 @@ impl Slow {
     pub(crate) fn before_sleep(&mut self, engine: &Engine, threads: bool, describe: DescribeWait<'_>) {
         let Some((began, lasted)) = self.slept.replace((Instant::now(), Duration::ZERO)) else { return };
         let Some(client) = &engine.launcher.client else { return };
-        let line = self.line.get_or_insert_with(|| Line {
+        let line = self.line.get_or_insert_with(|| StatusLine {
             call: (engine.caller)().to_owned(),
             since: status::now().saturating_sub(began.elapsed().as_nanos() as u64),
             naps: 0,

@@ -19,7 +19,7 @@ pub enum Unit {
 
 /// How ranks are mapped, and what they are bound to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Deal {
+pub struct Mapping {
     /// Ranks are mapped to the units of this kind.
     pub map_by: Unit,
     /// Each rank is bound to a unit of this kind.
@@ -30,10 +30,10 @@ pub struct Deal {
     pub cores: u32,
 }
 
-impl Deal {
+impl Mapping {
     /// Maps one rank to each unit in turn.
-    pub fn in_turn(map_by: Unit, bind_to: Unit) -> Deal {
-        Deal { map_by, bind_to, each: None, cores: 1 }
+    pub fn in_turn(map_by: Unit, bind_to: Unit) -> Mapping {
+        Mapping { map_by, bind_to, each: None, cores: 1 }
     }
 }
 
@@ -67,21 +67,22 @@ impl Unit {
     }
 }
 
-/// The CPUs of each of `ranks` ranks that are mapped and bound as `deal` says. When all units have their ranks, mapping
+/// The CPUs of each of `ranks` ranks that are mapped and bound as `mapping` says. When all units have their ranks, mapping
 /// begins again with the first unit. Empty if the machine has no CPU.
-pub fn place(machine: &Machine, deal: &Deal, ranks: u32) -> Vec<CpuSet> {
+pub fn place(machine: &Machine, mapping: &Mapping, ranks: u32) -> Vec<CpuSet> {
     // Several cores for each rank are not inside one core: they are counted off over the whole machine.
-    let map_by = match deal.map_by {
-        Unit::Core if deal.cores > 1 => Unit::Machine,
+    let map_by = match mapping.map_by {
+        Unit::Core if mapping.cores > 1 => Unit::Machine,
         other => other,
     };
     let units = map_by.split(machine.cpus());
     if units.is_empty() {
         return Vec::new();
     }
-    let targets: Vec<Vec<CpuSet>> = units.iter().map(|unit| targets(machine, unit, map_by, deal)).collect();
+    let targets: Vec<Vec<CpuSet>> =
+        units.iter().map(|unit| targets(machine, unit, map_by, mapping)).collect();
     let cpus_of = |rank: usize| {
-        let (unit, turn) = match deal.each.map(|each| each.max(1) as usize) {
+        let (unit, turn) = match mapping.each.map(|each| each.max(1) as usize) {
             Some(each) => (rank / each, rank / (each * units.len()) * each + rank % each),
             None => (rank, rank / units.len()),
         };
@@ -106,12 +107,12 @@ pub fn share(machine: &Machine, ranks: u32) -> Vec<CpuSet> {
 }
 
 /// What the ranks of one unit are bound to, in turn.
-fn targets(machine: &Machine, unit: &[Cpu], map_by: Unit, deal: &Deal) -> Vec<CpuSet> {
+fn targets(machine: &Machine, unit: &[Cpu], map_by: Unit, mapping: &Mapping) -> Vec<CpuSet> {
     let ids = |cpus: &[Cpu]| cpus.iter().map(|cpu| cpu.id).collect::<CpuSet>();
-    let bind_to = deal.bind_to;
+    let bind_to = mapping.bind_to;
     if bind_to <= map_by {
         let parts = bind_to.split(unit);
-        let cores = if bind_to == Unit::Core { deal.cores.max(1) as usize } else { 1 };
+        let cores = if bind_to == Unit::Core { mapping.cores.max(1) as usize } else { 1 };
         // Cores that are left over at the end of a unit stay free.
         let whole = (parts.len() / cores).max(1);
         return parts.chunks(cores).take(whole).map(|parts| ids(&parts.concat())).collect();

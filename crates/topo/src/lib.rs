@@ -11,7 +11,7 @@ mod machine;
 mod single_copy;
 mod slots;
 
-pub use binding::{Deal, Unit, place, share};
+pub use binding::{Mapping, Unit, place, share};
 pub use cpus::{CpuSet, MAX_CPU, ParseError};
 pub use machine::{Cache, Cpu, Machine};
 pub use single_copy::single_copy;

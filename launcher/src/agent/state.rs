@@ -23,7 +23,7 @@ impl Agent {
         let read = |file| status::read(file, ranks);
         let mut waits = self.common.status.as_ref().map(read).unwrap_or_default();
         waits.resize(self.ranks.len(), None);
-        let state = |(rank, line): (&crate::ranks::Rank, Option<status::Line>)| {
+        let state = |(rank, line): (&crate::ranks::Rank, Option<status::StatusLine>)| {
             let joined = rank.joined.as_ref().and_then(|joined| Pid::from_raw(joined.0.cast_signed()));
             let process = joined.or(rank.pid).filter(|_| stopped).and_then(descendants::state);
             match (rank.phase, line) {

@@ -87,7 +87,7 @@ impl Contiguous<'_> {
 
 impl Operands for Contiguous<'_> {
     type Range = Piece;
-    type Job = std::convert::Infallible;
+    type UserReduction = std::convert::Infallible;
 
     #[inline(always)]
     fn bytes(&self, bytes: u64) -> u64 {
@@ -137,7 +137,7 @@ impl Operands for Contiguous<'_> {
         (rank, _, at): (u32, u64, u64),
         merge: Merge<Piece>,
         _: &mut (impl SharedBuffers + ?Sized),
-    ) -> Result<Tried<Self::Job>, Fault> {
+    ) -> Result<Tried<Self::UserReduction>, Fault> {
         // Plans that would need memory of their own for what is exposed are not compiled.
         let Some(inline) = inline else { return Err(Fault::Unreadable { rank }) };
         self.combine(&inline.slice(at as isize, merge.into.len as usize), merge.into)
@@ -151,7 +151,7 @@ impl Operands for Contiguous<'_> {
         }
     }
 
-    fn reduce(&mut self, from: Piece, into: Piece) -> Result<Tried<Self::Job>, Fault> {
+    fn reduce(&mut self, from: Piece, into: Piece) -> Result<Tried<Self::UserReduction>, Fault> {
         self.combine(&self.slice(from), into)
     }
 }

@@ -45,8 +45,8 @@ impl Execution {
         !self.0.work.states.iter().any(|state| matches!(state, StepState::AwaitMessage(..)))
     }
 
-    /// To be called when the job that [`Execution::advance`] handed out has run.
-    pub fn completed(&mut self, _job: Job) {
+    /// To be called when the reduction that [`Execution::advance`] handed out has run.
+    pub fn completed(&mut self, _reduction: UserReduction) {
         self.0.completed();
     }
 
@@ -102,7 +102,7 @@ pub(crate) struct ExecutionState {
     /// Rounds in all.
     pub(crate) rounds: u32,
     /// The step of this round whose reduction the owner is running.
-    pub(crate) job: Option<usize>,
+    pub(crate) user_reduction: Option<usize>,
     /// Why it is to fail: a fault of the call itself, or one that other ranks tell of.
     pub(crate) refused: Option<Fault>,
     pub(crate) over: Option<Result<(), Fault>>,
@@ -140,7 +140,7 @@ impl Default for ExecutionState {
             work: Work::default(),
             next: 0,
             rounds: 0,
-            job: None,
+            user_reduction: None,
             refused: None,
             over: None,
         }
@@ -175,7 +175,7 @@ impl ExecutionState {
         work.states.clear();
         work.round.steps.clear();
         (work.first, work.left) = (0, 0);
-        (self.next, self.rounds, self.job) = (0, 0, None);
+        (self.next, self.rounds, self.user_reduction) = (0, 0, None);
     }
 }
 
@@ -223,12 +223,12 @@ pub enum Advance {
     Done(Result<(), Fault>),
     /// Nothing more can be done now: advance again later.
     Pending,
-    /// The owner must run this job, with no lock held, then call [`Execution::completed`] and advance again.
-    UserOp(Job),
+    /// The owner must run this reduction, with no lock held, then call [`Execution::completed`] and advance again.
+    UserOp(UserReduction),
 }
 
 /// A reduction by a function of the user's.
-pub struct Job {
+pub struct UserReduction {
     fun: Arc<dyn UserOp>,
     ty: TypeArc,
     input: Buffer,
@@ -236,7 +236,7 @@ pub struct Job {
     count: u64,
 }
 
-impl Job {
+impl UserReduction {
     /// Calls the user's function.
     pub fn run(&self) {
         self.fun.apply(&self.input, &self.inout, self.count, &self.ty);
@@ -245,7 +245,7 @@ impl Job {
 
 impl ExecutionState {
     fn advance(&mut self, io: &mut impl Messenger) -> Advance {
-        if self.job.is_some() {
+        if self.user_reduction.is_some() {
             return Advance::Pending;
         }
         if self.refused.is_none()
@@ -279,7 +279,7 @@ impl ExecutionState {
                 continue;
             }
             match self.try_steps(io) {
-                Ok(Some(job)) => return Advance::UserOp(job),
+                Ok(Some(reduction)) => return Advance::UserOp(reduction),
                 Ok(None) if self.work.left > 0 => return Advance::Pending,
                 Ok(None) => {}
                 Err(fault) => self.fail(fault, io),
@@ -293,7 +293,7 @@ impl ExecutionState {
     }
 
     fn completed(&mut self) {
-        let Some(index) = self.job.take() else { return };
+        let Some(index) = self.user_reduction.take() else { return };
         if let StepState::AwaitUserOp(landing) = self.work.change(index, StepState::Over) {
             self.work.close(index);
             self.combined(index, landing);
@@ -330,8 +330,8 @@ impl ExecutionState {
         (work.first, work.left) = (0, work.round.steps.len());
     }
 
-    /// Tries all steps of the round that are not over; returns early with a job.
-    fn try_steps(&mut self, io: &mut impl Messenger) -> Result<Option<Job>, Fault> {
+    /// Tries all steps of the round that are not over; returns early with a reduction.
+    fn try_steps(&mut self, io: &mut impl Messenger) -> Result<Option<UserReduction>, Fault> {
         for index in self.work.first..self.work.round.steps.len() {
             if matches!(self.work.state(index), StepState::Over) {
                 continue;
@@ -339,16 +339,16 @@ impl ExecutionState {
             match self.try_step(index, io)? {
                 Tried::NotYet => {}
                 Tried::Over => self.work.close(index),
-                Tried::Job(job) => {
-                    self.job = Some(index);
-                    return Ok(Some(job));
+                Tried::UserReduction(reduction) => {
+                    self.user_reduction = Some(index);
+                    return Ok(Some(reduction));
                 }
             }
         }
         Ok(None)
     }
 
-    fn try_step(&mut self, index: usize, io: &mut impl Messenger) -> Result<Tried<Job>, Fault> {
+    fn try_step(&mut self, index: usize, io: &mut impl Messenger) -> Result<Tried<UserReduction>, Fault> {
         match self.work.round.steps[index] {
             Step::Send { to, from, key } => self.send(index, to, from, key, io),
             Step::Recv { from, into, key } => self.receive(index, from, into, None, key, io),
@@ -381,7 +381,7 @@ impl ExecutionState {
         from: Span,
         key: u32,
         io: &mut impl Messenger,
-    ) -> Result<Tried<Job>, Fault> {
+    ) -> Result<Tried<UserReduction>, Fault> {
         if let StepState::AwaitMessage(op, _) = *self.work.state(index) {
             let Some(result) = io.poll(op) else { return Ok(Tried::NotYet) };
             if let StepState::AwaitMessage(_, Some(stage)) = self.work.change(index, StepState::Open) {
@@ -418,7 +418,7 @@ impl ExecutionState {
         merge: Option<Merge>,
         key: u32,
         io: &mut impl Messenger,
-    ) -> Result<Tried<Job>, Fault> {
+    ) -> Result<Tried<UserReduction>, Fault> {
         if let StepState::Open = self.work.state(index) {
             let (data, stage) = self.landing(into, merge);
             let op = io.recv(from, self.key(key), &data);

@@ -6,7 +6,7 @@ use banyan_datatype::{Data, TypeArc};
 use banyan_memory::Buffer;
 
 use super::step::{Operands, Tried};
-use super::{ExecutionState, Job, StepState};
+use super::{ExecutionState, StepState, UserReduction};
 use crate::view::{Range, elements};
 use crate::{Buf, Fault, Merge, Op, SharedBuffers, Side, Span, Step};
 
@@ -28,7 +28,7 @@ pub(super) struct Packed<'a> {
 
 impl Operands for Packed<'_> {
     type Range = Span;
-    type Job = Job;
+    type UserReduction = UserReduction;
 
     fn bytes(&self, units: u64) -> u64 {
         units * self.state.shape.unit
@@ -92,7 +92,7 @@ impl Operands for Packed<'_> {
         (rank, seq, at): (u32, u64, u64),
         merge: Merge,
         shared: &mut (impl SharedBuffers + ?Sized),
-    ) -> Result<Tried<Job>, Fault> {
+    ) -> Result<Tried<UserReduction>, Fault> {
         let (state, index) = (&mut *self.state, self.index);
         let (unit, count) = (state.shape.unit, merge.into.len);
         let builtin = matches!(state.op, Some((Op::Builtin(_), _)));
@@ -126,7 +126,7 @@ impl Operands for Packed<'_> {
         self.state.copy(from, into);
     }
 
-    fn reduce(&mut self, from: Span, into: Span) -> Result<Tried<Job>, Fault> {
+    fn reduce(&mut self, from: Span, into: Span) -> Result<Tried<UserReduction>, Fault> {
         let (input, inout) = (self.state.elements(from), self.state.elements(into));
         self.state.combine(self.index, input, inout, into.len, None)
     }
@@ -219,7 +219,7 @@ impl ExecutionState {
         index: usize,
         merge: Merge,
         incoming: Incoming,
-    ) -> Result<Tried<Job>, Fault> {
+    ) -> Result<Tried<UserReduction>, Fault> {
         let (with, into, count) = (self.elements(merge.with), self.elements(merge.into), merge.into.len);
         let (input, landing) = match incoming {
             Incoming::InPlace => return self.combine(index, with, into, count, None),
@@ -240,7 +240,7 @@ impl ExecutionState {
         merge.side == Side::Right && self.onto_itself(merge)
     }
 
-    /// `inout = input op inout`, at once, or as a job of the owner's if the function is the user's. `landing` is kept until that
+    /// `inout = input op inout`, at once, or by the owner if the function is the user's. `landing` is kept until that
     /// is done.
     pub(super) fn combine(
         &mut self,
@@ -249,7 +249,7 @@ impl ExecutionState {
         inout: Buffer,
         count: u64,
         landing: Option<Buffer>,
-    ) -> Result<Tried<Job>, Fault> {
+    ) -> Result<Tried<UserReduction>, Fault> {
         let Some((op, ty)) = &self.op else { unreachable!("a collective that reduces has an operation") };
         match op {
             Op::Builtin(op) => {
@@ -259,9 +259,9 @@ impl ExecutionState {
                 Ok(Tried::Over)
             }
             Op::User { fun, .. } => {
-                let job = Job { fun: fun.clone(), ty: ty.clone(), input, inout, count };
+                let reduction = UserReduction { fun: fun.clone(), ty: ty.clone(), input, inout, count };
                 self.work.change(index, StepState::AwaitUserOp(landing));
-                Ok(Tried::Job(job))
+                Ok(Tried::UserReduction(reduction))
             }
         }
     }

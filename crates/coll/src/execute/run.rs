@@ -55,7 +55,7 @@ impl Cursor {
             match step(next, &mut call, &mut self.seqs, shared) {
                 Ok(Tried::Over) => self.next += 1,
                 Ok(Tried::NotYet) => keep_polling().then_some(())?,
-                Ok(Tried::Job(never)) => match never {},
+                Ok(Tried::UserReduction(never)) => match never {},
                 Err(fault) => {
                     let scratch = plan.algorithm.needs == Needs::SharedScratch;
                     self.seqs.give_up(compiled.phases, scratch, shared);

@@ -12,7 +12,7 @@ pub(super) enum Tried<J> {
     Over,
     NotYet,
     /// The owner has to run a function of the user's.
-    Job(J),
+    UserReduction(J),
 }
 
 /// The memory behind the ranges of steps.
@@ -20,7 +20,7 @@ pub(super) trait Operands {
     /// How steps name a part of a buffer.
     type Range: Copy;
     /// What the owner has to run.
-    type Job;
+    type UserReduction;
 
     /// Bytes of so many units, in which ranges and places in publications are counted.
     fn bytes(&self, units: u64) -> u64;
@@ -49,11 +49,11 @@ pub(super) trait Operands {
         place: (u32, u64, u64),
         merge: Merge<Self::Range>,
         shared: &mut (impl SharedBuffers + ?Sized),
-    ) -> Result<Tried<Self::Job>, Fault>;
+    ) -> Result<Tried<Self::UserReduction>, Fault>;
     /// `into = from`.
     fn copy(&mut self, from: Self::Range, into: Self::Range);
     /// `into = from op into`.
-    fn reduce(&mut self, from: Self::Range, into: Self::Range) -> Result<Tried<Self::Job>, Fault>;
+    fn reduce(&mut self, from: Self::Range, into: Self::Range) -> Result<Tried<Self::UserReduction>, Fault>;
 }
 
 /// Carries out a step that is no message, if it can be now.
@@ -63,7 +63,7 @@ pub(super) fn step<O: Operands>(
     operands: &mut O,
     seqs: &mut SeqWindow,
     shared: &mut (impl SharedBuffers + ?Sized),
-) -> Result<Tried<O::Job>, Fault> {
+) -> Result<Tried<O::UserReduction>, Fault> {
     match seqs.passes(step.guard(), shared) {
         Passes::NotYet => Ok(Tried::NotYet),
         Passes::Published(published) => read(step, published, operands, seqs, shared),
@@ -79,7 +79,7 @@ fn read<O: Operands>(
     operands: &mut O,
     seqs: &SeqWindow,
     shared: &mut (impl SharedBuffers + ?Sized),
-) -> Result<Tried<O::Job>, Fault> {
+) -> Result<Tried<O::UserReduction>, Fault> {
     match *step {
         Step::Unpack { rank, phase, sub_buffer, into } => {
             let len = operands.bytes(O::units(into));
@@ -115,7 +115,7 @@ fn write<O: Operands>(
     operands: &mut O,
     seqs: &SeqWindow,
     shared: &mut (impl SharedBuffers + ?Sized),
-) -> Result<Tried<O::Job>, Fault> {
+) -> Result<Tried<O::UserReduction>, Fault> {
     match *step {
         Step::Publish { from, phase, form } => {
             let seq = seqs.tagged(phase);
@@ -140,7 +140,10 @@ fn write<O: Operands>(
 }
 
 /// Carries out a step within this rank.
-pub(super) fn local<O: Operands>(step: &Step<O::Range>, operands: &mut O) -> Result<Tried<O::Job>, Fault> {
+pub(super) fn local<O: Operands>(
+    step: &Step<O::Range>,
+    operands: &mut O,
+) -> Result<Tried<O::UserReduction>, Fault> {
     match *step {
         Step::Copy { from, into } => operands.copy(from, into),
         Step::Reduce { from, into } => return operands.reduce(from, into),
