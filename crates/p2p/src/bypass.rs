@@ -11,8 +11,8 @@ use banyan_transport::{Class, Head, Outcome, Peer, Sink, Token};
 use crate::p2p::{P2p, wide_tag};
 use crate::payload;
 use crate::request;
-use crate::sink::takes;
 use crate::types::{Completion, RecvArgs};
+use crate::wire;
 
 /// A sink for the frames that arrive while a caller waits for one of them. Frames of other messages are treated as usual;
 /// frames of classes that are not those of messages go to `others`.
@@ -72,7 +72,7 @@ impl<'a, F> ReceiveBypass<'a, F> {
 impl<F: FnMut(Peer, &Head, &[u8])> Sink for ReceiveBypass<'_, F> {
     #[inline(always)]
     fn frame(&mut self, peer: Peer, head: &Head, body: &[u8]) {
-        match takes(head.class) {
+        match wire::is_of_messages(head.class) {
             true => self.p2p.accept(peer, head, body, Some(&mut self.bypass)),
             false => (self.others)(peer, head, body),
         }

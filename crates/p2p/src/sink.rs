@@ -56,12 +56,6 @@ impl Sink for P2p {
     }
 }
 
-/// Whether frames of this class are those of messages.
-#[inline(always)]
-pub(crate) fn takes(class: Class) -> bool {
-    matches!(class, Class::P2p | Class::Coll)
-}
-
 impl P2p {
     /// Takes a frame; `bypass` counts as the receive that was posted last.
     #[inline(always)]
@@ -72,7 +66,7 @@ impl P2p {
         body: &[u8],
         bypass: Option<&mut BypassedReceive<'_>>,
     ) {
-        let ours = takes(head.class);
+        let ours = wire::is_of_messages(head.class);
         let accepted = match head.kind == Kind::Eager as u8 && ours {
             true => self.whole(peer, head, body, None, bypass),
             false if ours => self.dispatch(peer, head, body, bypass),

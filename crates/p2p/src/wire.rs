@@ -189,6 +189,12 @@ pub(crate) fn fragment(class: Class, id: u64, at: u64) -> Head {
     Head { class, ..control(Kind::Fragment, id, at) }
 }
 
+/// Whether frames of this class are those of messages.
+#[inline(always)]
+pub(crate) fn is_of_messages(class: Class) -> bool {
+    matches!(class, Class::P2p | Class::Coll)
+}
+
 /// The head of a frame of any other kind; `wide` goes to `a` and `b`.
 #[inline]
 pub(crate) fn control(kind: Kind, ctx: u64, wide: u64) -> Head {

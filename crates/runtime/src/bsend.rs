@@ -84,8 +84,19 @@ impl Subsystem for BufferedSends {
         !self.0.is_empty()
     }
 
-    /// Forgets those that are over, and frees their room in the attached buffers.
+    #[inline(always)]
     fn progress(&mut self, p2p: &mut P2p) -> usize {
+        if self.has_work() {
+            self.reap(p2p);
+        }
+        0
+    }
+}
+
+impl BufferedSends {
+    /// Forgets those that are over, and frees their room in the attached buffers.
+    #[cold]
+    fn reap(&mut self, p2p: &mut P2p) {
         self.0.retain(|(id, attached, bytes)| match p2p.test(*id) {
             None => true,
             Some(_) => {
@@ -93,7 +104,6 @@ impl Subsystem for BufferedSends {
                 false
             }
         });
-        0
     }
 }
 

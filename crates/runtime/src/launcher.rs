@@ -51,11 +51,16 @@ impl Subsystem for Launcher {
         true
     }
 
+    #[inline(always)]
+    fn progress(&mut self, net: Messaging<'_>) -> usize {
+        if self.lookups > 0 || net.ports.needs_cards() { self.look_up(net) } else { 0 }
+    }
+}
+
+impl Launcher {
     /// Asks for business cards that a fabric wants, and gives the fabric those that arrived.
-    fn progress(&mut self, Messaging { p2p, ports }: Messaging<'_>) -> usize {
-        if self.lookups == 0 && !ports.needs_cards() {
-            return 0;
-        }
+    #[inline(never)]
+    fn look_up(&mut self, Messaging { p2p, ports }: Messaging<'_>) -> usize {
         let Some(client) = &mut self.client else { return 0 };
         let mut events = 0;
         while let Some(peer) = ports.wanted() {

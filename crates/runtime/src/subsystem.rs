@@ -51,11 +51,12 @@ impl Subsystem for P2p {
         P2p::idle(self)
     }
 
+    #[inline(always)]
     fn progress(&mut self, ports: &mut Ports) -> usize {
         P2p::progress(self, ports)
     }
 
-    #[inline]
+    #[inline(always)]
     fn frame(&mut self, peer: Peer, head: &Head, body: &[u8]) {
         Sink::frame(self, peer, head, body);
     }
