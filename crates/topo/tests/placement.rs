@@ -1,6 +1,6 @@
 //! Lists of CPUs, and mapping and binding, on made-up machines.
 
-use banyan_topo::{Cpu, CpuSet, Deal, Machine, Unit, place, share, slots};
+use banyan_topo::{Cpu, CpuSet, Machine, Mapping, Unit, place, share, slots};
 use proptest::prelude::*;
 
 /// Two sockets, two nodes each, two cores each, two hardware threads each; threads are 8 apart.
@@ -10,11 +10,11 @@ fn server() -> Machine {
 }
 
 fn mapped_in_turn(map_by: Unit, bind_to: Unit, ranks: u32) -> Vec<String> {
-    mapped(Deal::in_turn(map_by, bind_to), ranks)
+    mapped(Mapping::in_turn(map_by, bind_to), ranks)
 }
 
-fn mapped(deal: Deal, ranks: u32) -> Vec<String> {
-    place(&server(), &deal, ranks).iter().map(CpuSet::to_string).collect()
+fn mapped(mapping: Mapping, ranks: u32) -> Vec<String> {
+    place(&server(), &mapping, ranks).iter().map(CpuSet::to_string).collect()
 }
 
 #[test]
@@ -31,23 +31,23 @@ fn ranks_are_mapped_in_turn() {
 
 #[test]
 fn several_ranks_are_mapped_to_each_unit() {
-    let deal = |map_by, bind_to, each, cores| Deal { map_by, bind_to, each: Some(each), cores };
-    let two_a_socket = mapped(deal(Unit::Socket, Unit::Core, 2, 1), 5);
+    let mapping = |map_by, bind_to, each, cores| Mapping { map_by, bind_to, each: Some(each), cores };
+    let two_a_socket = mapped(mapping(Unit::Socket, Unit::Core, 2, 1), 5);
     assert_eq!(two_a_socket, ["0,8", "1,9", "4,12", "5,13", "2,10"]);
-    let sockets = mapped(deal(Unit::Socket, Unit::Socket, 2, 1), 4);
+    let sockets = mapped(mapping(Unit::Socket, Unit::Socket, 2, 1), 4);
     assert_eq!(sockets, ["0-3,8-11", "0-3,8-11", "4-7,12-15", "4-7,12-15"]);
-    assert_eq!(mapped(deal(Unit::Machine, Unit::Core, 3, 1), 3), ["0,8", "1,9", "2,10"]);
-    assert_eq!(mapped(deal(Unit::Node, Unit::Node, 1, 1), 3), ["0-1,8-9", "2-3,10-11", "4-5,12-13"]);
+    assert_eq!(mapped(mapping(Unit::Machine, Unit::Core, 3, 1), 3), ["0,8", "1,9", "2,10"]);
+    assert_eq!(mapped(mapping(Unit::Node, Unit::Node, 1, 1), 3), ["0-1,8-9", "2-3,10-11", "4-5,12-13"]);
 }
 
 #[test]
 fn several_cores_for_each_rank() {
-    let deal = |map_by, cores| Deal { cores, ..Deal::in_turn(map_by, Unit::Core) };
-    assert_eq!(mapped(deal(Unit::Machine, 2), 3), ["0-1,8-9", "2-3,10-11", "4-5,12-13"]);
-    assert_eq!(mapped(deal(Unit::Core, 2), 2), ["0-1,8-9", "2-3,10-11"]);
-    assert_eq!(mapped(deal(Unit::Socket, 3), 3), ["0-2,8-10", "4-6,12-14", "0-2,8-10"]);
+    let mapping = |map_by, cores| Mapping { cores, ..Mapping::in_turn(map_by, Unit::Core) };
+    assert_eq!(mapped(mapping(Unit::Machine, 2), 3), ["0-1,8-9", "2-3,10-11", "4-5,12-13"]);
+    assert_eq!(mapped(mapping(Unit::Core, 2), 2), ["0-1,8-9", "2-3,10-11"]);
+    assert_eq!(mapped(mapping(Unit::Socket, 3), 3), ["0-2,8-10", "4-6,12-14", "0-2,8-10"]);
     // A rank that asks for more cores than a unit has gets all of them.
-    assert_eq!(mapped(deal(Unit::Node, 4), 1), ["0-1,8-9"]);
+    assert_eq!(mapped(mapping(Unit::Node, 4), 1), ["0-1,8-9"]);
 }
 
 #[test]
@@ -112,7 +112,7 @@ proptest! {
         let units = [Unit::Core, Unit::Node, Unit::Socket, Unit::Machine];
         let cpus = cpus.into_iter().zip(0..).map(|((socket, node, core), id)| Cpu { id, socket, node, core });
         let machine = Machine::of(cpus.collect());
-        let sets = place(&machine, &Deal { map_by: units[map], bind_to: units[bind], each, cores }, ranks);
+        let sets = place(&machine, &Mapping { map_by: units[map], bind_to: units[bind], each, cores }, ranks);
         prop_assert_eq!(sets.len(), ranks as usize);
         prop_assert!(sets.iter().all(|set| !set.is_empty()));
     }
