@@ -80,6 +80,8 @@ impl PartialEq for Algorithm {
     }
 }
 
+impl Eq for Algorithm {}
+
 /// What the cost of a collective depends on.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Case {
@@ -183,6 +185,7 @@ pub const ALL: &[&Algorithm] = &[
     &a::sub_buffers::SCATTERV,
     &a::allgather::BRUCK,
     &a::allgather::RING,
+    &a::nodes::ALLGATHER,
     &a::cico::ALLGATHER,
     &a::scratch::ALLGATHER,
     &a::allgather::BRUCK_V,
@@ -211,7 +214,6 @@ pub const ALL: &[&Algorithm] = &[
     &a::allreduce::RABENSEIFNER,
     &a::allreduce::RING,
     &a::nodes::ALLREDUCE,
-    &a::nodes::ALLREDUCE_RING,
     &a::cico::ALLREDUCE,
     &a::cico::ALLREDUCE_SINGLE_COPY,
     &a::scratch::ALLREDUCE,

@@ -185,11 +185,15 @@ impl ExecutionState {
 
     /// What the choice of an algorithm may depend on; `None` where not all ranks know it.
     pub(crate) fn case(&self) -> Option<Case> {
-        let plain = match &self.op {
+        self.shape.case(self.is_plain())
+    }
+
+    /// See [`Case::plain`].
+    pub(crate) fn is_plain(&self) -> bool {
+        match &self.op {
             None => !self.shape.kind.reduces(),
             Some((op, ty)) => matches!(op, Op::Builtin(_)) && ty.is_dense(),
-        };
-        self.shape.case(plain)
+        }
     }
 }
 

@@ -8,19 +8,21 @@ use banyan_memory::{Bounds, Buffer};
 use crate::execute::plan::{Compiled, Plan};
 use crate::execute::{Cursor, ExecutionState, SeqWindow};
 use crate::ledger::{About, Ledger, Used};
-use crate::sections::Sections;
+use crate::sections::{Cut, Sections, SharedUse};
 use crate::signature::{CallLists, Description, Key, lasts};
 use crate::view::View;
 use crate::{
-    Algorithm, Call, Chunks, Execution, Fault, Lists, Nodes, Operand, SharedBuffers, Signature, Topology,
-    Tuning, between,
+    Algorithm, Call, Chunks, Composition, Execution, Fault, Lists, Nodes, Operand, SharedBuffers, SharedCaps,
+    Signature, Topology, Tuning, between,
 };
 
 /// What a communicator keeps between its collectives: one per communicator and rank.
 #[derive(Debug)]
 pub struct PlanCache {
+    rank: u32,
     topology: Topology,
-    nodes: Option<Arc<Nodes>>,
+    /// Who is where, and what is known of the ranks on this node, if there are several nodes with several ranks.
+    levels: Option<(Arc<Nodes>, Topology)>,
     /// As in [`Shape`](crate::Shape).
     split: u32,
     epoch: EpochState,
@@ -30,7 +32,7 @@ pub struct PlanCache {
     idle: Vec<Execution>,
 }
 
-/// Where a communicator is in the order of sequence numbers.
+/// Where the ranks that share buffers are in the order of sequence numbers: `rank` is one of `ranks` of them.
 #[derive(Debug)]
 struct EpochState {
     rank: u32,
@@ -46,10 +48,16 @@ struct EpochState {
 }
 
 impl EpochState {
-    /// The sequence numbers of the next collective, which has so many phases, and chunks on the shared scratch.
+    /// The sequence numbers of the next collective, which has so many phases, and chunks on the shared scratch. All ranks of a
+    /// node that start their collectives in one order count alike.
     #[inline(always)]
     fn take(&mut self, about: About, used: Used, phases: u32, chunks: Chunks) -> SeqWindow {
         let tag = self.ledger.enter(about, used);
+        self.window(tag, phases, chunks)
+    }
+
+    #[inline(always)]
+    fn window(&mut self, tag: u64, phases: u32, chunks: Chunks) -> SeqWindow {
         let allotment = self.sections.take(chunks, (self.seq, phases));
         let seqs = SeqWindow::new((self.rank, self.ranks), (self.seq, tag), self.floor, allotment);
         self.seq += u64::from(phases);
@@ -77,7 +85,7 @@ impl PlanCache {
     pub fn new(rank: u32, topology: Topology) -> PlanCache {
         let (ranks, ledger) = (topology.ranks, Ledger::new(rank));
         let epoch = EpochState { rank, ranks, seq: 1, floor: 0, sections: Sections::default(), ledger };
-        PlanCache { topology, nodes: None, split: 0, epoch, plans: vec![], idle: vec![] }
+        PlanCache { rank, topology, levels: None, split: 0, epoch, plans: vec![], idle: vec![] }
     }
 
     /// The same for an intercommunicator: its ranks are those of both groups, with the `split` ranks of the one whose
@@ -86,10 +94,16 @@ impl PlanCache {
         PlanCache { split, ..PlanCache::new(rank, Topology { shared: None, ..topology }) }
     }
 
-    /// The same, where it is known that the ranks are on these nodes. All members must say so, or none.
-    pub fn on(self, nodes: &Nodes) -> PlanCache {
-        let nodes = self.topology.has_levels().then(|| Arc::new(nodes.clone()));
-        PlanCache { nodes, ..self }
+    /// The same, where it is known that the ranks are on these nodes. All members must say so, or none. Those on this node
+    /// share buffers, or not, on so many cores: that they know alike.
+    pub fn on(mut self, nodes: Nodes, shared: Option<SharedCaps>, cores: u32) -> PlanCache {
+        if self.topology.has_levels() {
+            let (index, ranks) = (nodes.index(self.rank), nodes.ranks(nodes.of(self.rank)).len() as u32);
+            (self.epoch.rank, self.epoch.ranks) = (index, ranks);
+            let here = Topology { ranks, nodes: 1, cores, per_node: ranks, shared };
+            self.levels = Some((Arc::new(nodes), here));
+        }
+        self
     }
 
     /// What all ranks know.
@@ -184,20 +198,18 @@ fn prepare(
     let mut execution = ready(&mut plans.idle);
     let mut plan = described.and_then(|(key, lists)| plans.find(key, lists).cloned());
     if plan.as_ref().is_none_or(|plan| plan.compiled.is_none()) {
-        execution.0.bind(&call, plans.epoch.rank, plans.split, &plans.topology);
-        execution.0.shape.nodes = plans.nodes.clone();
+        execution.0.bind(&call, plans.rank, plans.split, &plans.topology);
         if let (None, Some((key, _)), None) = (&plan, described, &execution.0.refused) {
             plan = Some(plans.work_out(key, &call, &execution.0, tuning));
         }
     }
-    let chosen = plan.as_ref().map(|plan| plan.algorithm);
-    match plan.filter(|plan| plan.compiled.is_some()) {
-        Some(plan) => {
+    match plan {
+        Some(plan) if plan.compiled.is_some() => {
             let buffers =
                 [&call.send, &call.recv].map(|operand| operand.base().unwrap_or_else(Buffer::empty));
             plans.along(&mut execution.0, plan, buffers);
         }
-        None => plans.by_rounds(&mut execution.0, chosen, tuning),
+        plan => plans.by_rounds(&mut execution.0, plan.as_deref(), tuning),
     }
     execution.0.number = plans.epoch.ledger.last();
     execution
@@ -250,16 +262,33 @@ impl PlanCache {
     /// Chooses how to carry out such calls, and keeps it. `bound` is one of them.
     #[cold]
     fn work_out(&mut self, key: Key, call: &Call, bound: &ExecutionState, tuning: &Tuning) -> Arc<Plan> {
-        let algorithm = tuning.choose(call.kind, bound.case(), bound.shape.commutative, &self.topology);
+        let (algorithm, composition) = self.choose(bound, tuning);
         let bases = [&call.send, &call.recv].map(Operand::base);
         // Types that are not dense have one description if they have one size: what it says is not where their bytes are.
         let dense = call.send.is_dense() && call.recv.is_dense();
         let compiled = if dense { bound.compile(algorithm, &bases) } else { None };
         let bounds = bases.map(|base| base.unwrap_or_else(Buffer::empty).bounds());
-        let plan = Arc::new(Plan { description: Description::new(key, call), bounds, algorithm, compiled });
+        let description = Description::new(key, call);
+        let plan = Arc::new(Plan { description, bounds, algorithm, composition, compiled });
         self.plans.resize(Self::PLACES, None);
         self.plans[key.place(Self::PLACES)] = Some(plan.clone());
         plan
+    }
+
+    /// How to carry out such a call.
+    fn choose(
+        &self,
+        bound: &ExecutionState,
+        tuning: &Tuning,
+    ) -> (&'static Algorithm, Option<Arc<Composition>>) {
+        let (shape, case) = (&bound.shape, bound.case());
+        let row = tuning.choose(shape.kind, case, shape.commutative, &self.topology);
+        let levels = self.levels.as_ref().filter(|_| !row.stages.is_empty());
+        let composition = levels.map(|(nodes, here)| {
+            let (chunks, levels) = (tuning.chunks(row, case, &self.topology), (nodes, &self.topology, here));
+            Arc::new(tuning.compose((row, chunks), shape, bound.is_plain(), levels))
+        });
+        (row, composition)
     }
 
     /// Gets a call ready to go along its plan.
@@ -271,24 +300,36 @@ impl PlanCache {
     }
 
     /// Gets a call that is bound ready to go round by round.
-    fn by_rounds(&mut self, state: &mut ExecutionState, chosen: Option<&'static Algorithm>, tuning: &Tuning) {
+    fn by_rounds(&mut self, state: &mut ExecutionState, plan: Option<&Plan>, tuning: &Tuning) {
         state.detach();
-        let kind = state.shape.kind;
-        let algorithm = match (self.split, chosen) {
-            (0, Some(chosen)) => chosen,
-            (0, None) => tuning.choose(kind, state.case(), state.shape.commutative, &self.topology),
-            _ => between(kind).expect("there are no scans between groups"),
+        let (algorithm, composition) = match (self.split, plan) {
+            (0, Some(plan)) => (plan.algorithm, plan.composition.clone()),
+            (0, None) => self.choose(state, tuning),
+            _ => (between(state.shape.kind).expect("there are no scans between groups"), None),
         };
-        state.algorithm = algorithm;
+        (state.algorithm, state.shape.composition) = (algorithm, composition);
         state.rounds = algorithm.rounds(&state.shape);
         let (temp, ty) = (algorithm.temp(&state.shape), state.op.as_ref().map(|(_, ty)| ty));
         if temp > 0 {
             state.views[2] = View::private(temp, ty, &mut state.work.spare);
         }
-        let (chunks, phases) = ((algorithm.chunks)(&state.shape), (algorithm.phases)(&state.shape));
         let about = state.about();
-        let used = Used::of(about, phases, chunks.number);
-        state.cursor = Cursor::new(self.epoch.take(about, used, phases, chunks));
-        state.phases = phases;
+        // What the stages of a composition use is up to each node.
+        let used = match state.shape.composition {
+            None => {
+                Used::of(about, (algorithm.phases)(&state.shape), (algorithm.chunks)(&state.shape).number)
+            }
+            Some(_) => Used::of(about, 0, 0),
+        };
+        let tag = self.epoch.ledger.enter(about, used);
+        algorithm.shared_uses(&state.shape, |SharedUse { phases, chunks, cut }| {
+            state.windows.push((self.epoch.window(tag, phases, chunks), cut));
+            state.phases += phases;
+        });
+        if state.windows.is_empty() {
+            state.windows.push((self.epoch.window(tag, 0, Chunks::NONE), Cut::default()));
+        }
+        let (seqs, cut) = state.windows[0];
+        (state.cursor, state.cut) = (Cursor::new(seqs), cut);
     }
 }

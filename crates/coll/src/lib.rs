@@ -99,6 +99,6 @@ pub use overrides::{BadOverride, Overrides, kind_named};
 pub use schedule::{Blocks, Buf, Form, Merge, Round, Shape, Side, Span, Step, SubBuffer, log2_down, log2_up};
 pub use sections::Chunks;
 pub use signature::{ArgKind, Lists, Signature};
-pub use stages::{Stage, StageBuf, StageGroup};
+pub use stages::{Composition, Stage, StageBuf, StageGroup};
 pub use topology::{Nodes, SharedCaps, Topology};
 pub use tuner::{Candidate, Explanation, Model, Tuning, parse_question};

@@ -2,18 +2,50 @@
 //! common. Sends are synchronous: a message moves when both ends have come to it.
 
 use crate::schedule::Guard;
-use crate::sections::Allotment;
-use crate::{Algorithm, Form, Merge, Needs, Round, Shape, Span, Step, SubBuffer};
+use crate::sections::{Allotment, Cut, Sections, SharedUse};
+use crate::{Algorithm, Buf, Form, Merge, Nodes, Round, Shape, Span, Step, SubBuffer};
 
 /// One collective of all ranks.
 pub(crate) struct Operation {
     pub(crate) algorithm: &'static Algorithm,
     /// Its shape at each rank.
     pub(crate) shapes: Vec<Shape>,
+    /// What each rank uses of its shared buffers, one after the other.
+    pub(crate) windows: Vec<Vec<Window>>,
+}
+
+/// The part of the shared buffers that a collective uses, or one stage of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Window {
     /// The sequence number of phase 0.
     pub(crate) first: u64,
+    pub(crate) phases: u32,
     /// The sections of the shared scratch that its chunks take.
-    pub(crate) allotment: Allotment,
+    allotment: Allotment,
+    cut: Cut,
+}
+
+/// Where the ranks that share buffers are in the order of sequence numbers.
+pub(crate) struct Counters {
+    seq: u64,
+    sections: Sections,
+}
+
+impl Counters {
+    pub(crate) fn new() -> Counters {
+        Counters { seq: 1, sections: Sections::default() }
+    }
+
+    /// What the next collective uses at a rank of this shape.
+    pub(crate) fn take(&mut self, algorithm: &Algorithm, shape: &Shape) -> Vec<Window> {
+        let mut windows = vec![];
+        algorithm.shared_uses(shape, |SharedUse { phases, chunks, cut }| {
+            let (first, allotment) = (self.seq, self.sections.take(chunks, (self.seq, phases)));
+            windows.push(Window { first, phases, allotment, cut });
+            self.seq += u64::from(phases);
+        });
+        windows
+    }
 }
 
 /// Carries out the steps, in symbols or in time. `op` is the number of the operation that a rank is in.
@@ -39,8 +71,8 @@ pub(crate) trait Machine {
     fn access(&mut self, op: usize, rank: u32, access: Access) -> Result<(), String>;
     /// A rank has seen that another one acknowledged a sequence number.
     fn ack_seen(&mut self, op: usize, rank: u32, other: u32, seq: u64);
-    /// A rank has seen that all ranks acknowledged a sequence number of an earlier operation.
-    fn reusable(&mut self, op: usize, rank: u32, seq: u64);
+    /// A rank has seen that all `ranks` that share buffers acknowledged a sequence number of an earlier operation.
+    fn reusable(&mut self, rank: u32, ranks: &[u32], seq: u64);
     /// A rank acknowledges a sequence number.
     fn ack(&mut self, op: usize, rank: u32, seq: u64);
     /// A rank is through with an operation.
@@ -85,11 +117,11 @@ struct RankState {
 }
 
 /// Runs the operations, one after the other at each rank, without waiting between them; `order` is
-/// the order in which ranks get their turns.
+/// the order in which ranks get their turns. Ranks on one node share buffers.
 pub(crate) fn lockstep(
     ops: &[Operation],
     machine: &mut impl Machine,
-    order: &[u32],
+    (order, nodes): (&[u32], &Nodes),
     cells: u64,
 ) -> Result<(), String> {
     let fresh = || RankState {
@@ -101,10 +133,13 @@ pub(crate) fn lockstep(
         published: 0,
         acked: 0,
     };
-    let pairs =
-        if ops.iter().any(|op| op.algorithm.needs != Needs::Messages) { order.len().pow(2) } else { 0 };
+    let pairs = if ops.iter().any(|op| op.windows.iter().any(|windows| !windows.is_empty())) {
+        order.len().pow(2)
+    } else {
+        0
+    };
     let states = order.iter().map(|_| fresh()).collect();
-    let mut lockstep = Lockstep { ops, machine, states, last_accessed: vec![0; pairs], cells };
+    let mut lockstep = Lockstep { ops, machine, nodes, states, last_accessed: vec![0; pairs], cells };
     loop {
         let mut progress = false;
         for &rank in order {
@@ -121,9 +156,21 @@ pub(crate) fn lockstep(
     }
 }
 
+/// Puts the ranges on the shared scratch where they really lie.
+fn on_scratch(round: &mut Round, allotment: &Allotment, cut: &Cut) {
+    let place = |span: Span| match span.buf {
+        Buf::SharedScratch if span.len > 0 => Span { at: allotment.at(span.at, cut), ..span },
+        _ => span,
+    };
+    for step in &mut round.steps {
+        *step = step.over(1, |span| Some(place(span))).unwrap_or(*step);
+    }
+}
+
 struct Lockstep<'a, M> {
     ops: &'a [Operation],
     machine: &'a mut M,
+    nodes: &'a Nodes,
     states: Vec<RankState>,
     /// By reader and publisher, the last sequence number that the reader accessed; empty if CICO buffers are not used.
     last_accessed: Vec<u64>,
@@ -150,6 +197,11 @@ impl<M: Machine> Lockstep<'_, M> {
         }
         state.round.begin(state.next);
         here.algorithm.round(shape, state.next, &mut state.round);
+        if let Some(Window { allotment, cut, .. }) =
+            here.windows[rank as usize].get(state.round.window as usize)
+        {
+            on_scratch(&mut state.round, allotment, cut);
+        }
         state.next += 1;
         state.left = state.round.steps.len();
         state.open.clear();
@@ -183,10 +235,12 @@ impl<M: Machine> Lockstep<'_, M> {
             let state = &self.states[rank as usize];
             (state.op, state.round.steps[index])
         };
-        if !self.may(op, rank, step.guard()) {
+        let window = self.window(rank);
+        if !self.may(rank, window, step.guard()) {
             return Ok(false);
         }
-        let seq = |phase: u32| self.ops[op].first + u64::from(phase);
+        let seq = |phase: u32| window.map_or(0, |window| window.first) + u64::from(phase);
+        let ranks = self.nodes.ranks(self.nodes.of(rank));
         match step {
             Step::Send { to, from, key } => {
                 let Some((other, into, merge)) = self.partner(op, to, rank, key) else { return Ok(false) };
@@ -209,45 +263,61 @@ impl<M: Machine> Lockstep<'_, M> {
                 self.states[rank as usize].published = seq(phase);
             }
             Step::Await { rank: publisher, phase } => {
+                let publisher = ranks[publisher as usize];
                 self.access(op, rank, Access { publisher, seq: seq(phase), ..Access::default() })?;
             }
             Step::Unpack { rank: publisher, phase, sub_buffer, into } => {
                 let (seq, into, sub_buffer) = (seq(phase), Some(into), Some(sub_buffer));
+                let publisher = ranks[publisher as usize];
                 self.access(op, rank, Access { publisher, seq, into, sub_buffer, ..Access::default() })?;
             }
             Step::Get { rank: publisher, phase, at, into } => {
-                let (seq, into) = (seq(phase), Some(into));
+                let (seq, into, publisher) = (seq(phase), Some(into), ranks[publisher as usize]);
                 self.access(op, rank, Access { publisher, seq, at, into, ..Access::default() })?;
             }
             Step::GetReduce { rank: publisher, phase, at, merge } => {
                 let (seq, into, merge) = (seq(phase), Some(merge.into), Some(merge));
+                let publisher = ranks[publisher as usize];
                 self.access(op, rank, Access { publisher, seq, at, into, merge, sub_buffer: None })?;
             }
             Step::Ack { phase } => {
                 self.states[rank as usize].acked = seq(phase);
                 self.machine.ack(op, rank, seq(phase));
             }
-            Step::WaitAck { rank: other, phase } => self.machine.ack_seen(op, rank, other, seq(phase)),
+            Step::WaitAck { rank: other, phase } => {
+                self.machine.ack_seen(op, rank, ranks[other as usize], seq(phase));
+            }
             Step::WaitReuse { chunk } => {
-                self.machine.reusable(op, rank, self.ops[op].allotment.used(chunk));
+                let used = window.map_or(0, |window| window.allotment.used(chunk));
+                self.machine.reusable(rank, ranks, used);
             }
         }
         Ok(true)
     }
 
+    /// What the steps of a rank's round use of the shared buffers; `None` if nothing.
+    fn window(&self, rank: u32) -> Option<Window> {
+        let state = &self.states[rank as usize];
+        self.ops[state.op].windows[rank as usize].get(state.round.window as usize).copied()
+    }
+
     /// True if a rank may carry out a step with this guard.
-    fn may(&self, op: usize, rank: u32, guard: Guard) -> bool {
-        let (first, acked) = (self.ops[op].first, |rank: u32| self.states[rank as usize].acked);
+    fn may(&self, rank: u32, window: Option<Window>, guard: Guard) -> bool {
+        if let Guard::Free | Guard::Message(_) = guard {
+            return true;
+        }
+        let Some(Window { first, allotment, .. }) = window else { return false };
+        let ranks = self.nodes.ranks(self.nodes.of(rank));
+        let state = |index: u32| &self.states[ranks[index as usize] as usize];
         let seq = |phase: u32| first + u64::from(phase);
-        let all = |least: u64| self.states.iter().all(|state| state.acked >= least);
-        let turn = acked(rank) + 1 >= first;
-        match guard {
-            Guard::Free | Guard::Message(_) => true,
-            Guard::Turn => turn,
-            Guard::CellFree(phase) => turn && all(seq(phase).saturating_sub(self.cells)),
-            Guard::Published(other, phase) => turn && self.states[other as usize].published >= seq(phase),
-            Guard::Acked(other, phase) => turn && acked(other) >= seq(phase),
-            Guard::Reusable(chunk) => turn && all(self.ops[op].allotment.used(chunk)),
+        let all = |least: u64| ranks.iter().all(|&rank| self.states[rank as usize].acked >= least);
+        let turn = self.states[rank as usize].acked + 1 >= first;
+        turn && match guard {
+            Guard::Free | Guard::Message(_) | Guard::Turn => true,
+            Guard::CellFree(phase) => all(seq(phase).saturating_sub(self.cells)),
+            Guard::Published(other, phase) => state(other).published >= seq(phase),
+            Guard::Acked(other, phase) => state(other).acked >= seq(phase),
+            Guard::Reusable(chunk) => all(allotment.used(chunk)),
         }
     }
 

@@ -93,6 +93,17 @@ pub enum Fault {
     Operator(String),
 }
 
+impl Fault {
+    /// The same fault, where what it says of other ranks is said of those that they are called.
+    pub(crate) fn renamed(self, name: impl Fn(u32) -> u32) -> Fault {
+        match self {
+            Fault::Length { from, sent, room } => Fault::Length { from: name(from), sent, room },
+            Fault::Unreadable { rank } => Fault::Unreadable { rank: name(rank) },
+            other => other,
+        }
+    }
+}
+
 /// Point-to-point messages of collectives; ranks are those of the communicator.
 pub trait Messenger {
     /// Starts a send. `None`: it is complete already, the bytes are copied. Otherwise the memory behind `data` must

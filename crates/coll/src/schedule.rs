@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::sections::{self, Cut};
-use crate::{Algorithm, Kind, Nodes, Topology};
+use crate::{Algorithm, Composition, Kind, Topology};
 
 /// Memory that a schedule names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -258,26 +258,33 @@ pub struct Round {
     /// The steps so far; their order means nothing.
     pub steps: Vec<Step>,
     index: u32,
+    /// Which of the collective's [uses](SharedUse) of the shared buffers the steps on these belong to.
+    pub(crate) window: u32,
 }
 
 impl Round {
     /// Removes all steps, and begins round `index`.
     pub fn begin(&mut self, index: u32) {
         self.steps.clear();
-        self.index = index;
+        (self.index, self.window) = (index, 0);
     }
 
-    /// Adds round `index` of an algorithm of messages alone, among some of the ranks: its steps, with the `rank` that each of its
-    /// members is, and with each range where `span` says. Copies of what is there already are left out.
+    /// Adds round `index` of an algorithm among some of the ranks: its steps, with the `rank` that each member is which it has
+    /// messages with, and with each range where `span` says. Copies of what is there already are left out. The members of shared
+    /// buffers stay as they are: they are those of the group. `number` tells the messages from those of other groups' rounds with
+    /// this index, where they may meet.
     pub(crate) fn add_inner(
         &mut self,
         (row, inner): (&Algorithm, &Shape),
-        index: u32,
+        (index, number): (u32, u32),
         rank: impl Fn(u32) -> u32,
         span: impl Fn(Span) -> Span,
     ) {
+        const KEY_BITS: u32 = 24;
         let (before, mut at) = (self.steps.len(), 0);
+        let outer = std::mem::replace(&mut self.index, index);
         (row.round)(inner, index, self);
+        self.index = outer;
         self.steps.retain_mut(|step| {
             at += 1;
             if at <= before {
@@ -285,12 +292,14 @@ impl Round {
             }
             *step = step.over(1, |inner| Some(span(inner))).expect("every range has a counterpart");
             match step {
-                Step::Send { to: peer, .. }
-                | Step::Recv { from: peer, .. }
-                | Step::RecvReduce { from: peer, .. } => *peer = rank(*peer),
+                Step::Send { to: peer, key, .. }
+                | Step::Recv { from: peer, key, .. }
+                | Step::RecvReduce { from: peer, key, .. } => {
+                    debug_assert!(*key < 1 << KEY_BITS);
+                    (*peer, *key) = (rank(*peer), *key | number << KEY_BITS);
+                }
                 Step::Copy { from, into } => return from != into,
-                Step::Reduce { .. } => {}
-                _ => unreachable!("the algorithm needs messages alone"),
+                _ => {}
             }
             true
         });
@@ -460,8 +469,8 @@ pub struct Shape {
     pub commutative: bool,
     /// A node has more ranks than cores.
     pub crowded: bool,
-    /// The ranks node by node, where there are several nodes, and some have several ranks.
-    pub nodes: Option<Arc<Nodes>>,
+    /// What becomes of the stages, if the algorithm is a composition.
+    pub composition: Option<Arc<Composition>>,
 }
 
 impl Shape {
@@ -480,7 +489,7 @@ impl Shape {
         cell_bytes: 0,
         commutative: true,
         crowded: false,
-        nodes: None,
+        composition: None,
     };
 
     /// Fills in what a topology says: sizes of cells and shared scratch, and whether ranks share cores.

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use crate::Shape;
+use crate::{Algorithm, Shape};
 
 /// The part of the shared scratch that a collective uses.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -38,6 +38,22 @@ impl Chunks {
     }
 }
 
+/// What a collective, or a stage of a composition, uses of the shared buffers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SharedUse {
+    /// Sequence numbers.
+    pub(crate) phases: u32,
+    pub(crate) chunks: Chunks,
+    pub(crate) cut: Cut,
+}
+
+impl SharedUse {
+    /// What an algorithm uses that is no composition.
+    pub(crate) fn of(row: &Algorithm, shape: &Shape) -> SharedUse {
+        SharedUse { phases: (row.phases)(shape), chunks: (row.chunks)(shape), cut: shape.cut() }
+    }
+}
+
 /// Sections of half the shared scratch.
 pub(crate) const HALF: u32 = 8;
 /// Sections of the whole shared scratch.
@@ -53,7 +69,7 @@ pub(crate) struct Sections {
 }
 
 /// Where the chunks of a collective go.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Allotment {
     /// First section of chunk 0.
     first: u32,
@@ -108,7 +124,7 @@ impl Allotment {
 }
 
 /// The sizes of half a shared scratch and of a section, in units or in bytes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Cut {
     pub(crate) half: u64,
     pub(crate) section: u64,

@@ -8,21 +8,36 @@
 
 use std::sync::Arc;
 
-use crate::lockstep::{Access, Machine, Operation, lockstep};
-use crate::sections::Allotment;
+use crate::lockstep::{Access, Counters, Machine, Operation, lockstep};
 use crate::verify::{Trial, shape};
-use crate::{Algorithm, Form, Kind, Merge, Model, Nodes, Shape, Span, Step, SubBuffer, Topology};
+use crate::{
+    Algorithm, Case, Form, Kind, Merge, Model, Nodes, Shape, Span, Step, SubBuffer, Topology, Tuning,
+};
 
 /// Seconds until the last rank is through with a collective of `bytes` bytes (of the vector, or of a block),
-/// rooted at rank 0. If it is known on which `nodes` the ranks are, each message takes the link between its two.
+/// rooted at rank 0. If it is known on which `nodes` the ranks are, each message takes the link between its two. A composition
+/// is what the model chooses.
 ///
 /// # Errors
 /// If the schedule is wrong (see [`crate::verify`]).
 pub fn simulate(
     algorithm: &'static Algorithm,
     bytes: u64,
-    (topology, nodes): (&Topology, Option<&Nodes>),
+    topology: (&Topology, Option<&Nodes>),
     model: &Model,
+) -> Result<f64, String> {
+    let case = Case::plain(bytes as f64, topology.0.ranks);
+    let tuning = Tuning { model: *model, ..Tuning::default() };
+    simulate_in(tuning.chunks(algorithm, Some(case), topology.0), algorithm, bytes, topology, &tuning)
+}
+
+/// As [`simulate`], with a composition in so many chunks.
+fn simulate_in(
+    chunks: u64,
+    algorithm: &'static Algorithm,
+    bytes: u64,
+    (topology, nodes): (&Topology, Option<&Nodes>),
+    tuning: &Tuning,
 ) -> Result<f64, String> {
     let unit = if algorithm.kind.reduces() { 8 } else { 1 };
     let ranks = topology.ranks;
@@ -46,20 +61,29 @@ pub fn simulate(
         crowded,
         nodes: 0,
     };
-    let nodes = nodes.map(|nodes| Arc::new(nodes.clone()));
-    let shape = |rank| Shape { nodes: nodes.clone(), ..shape(algorithm.kind, rank, &trial) };
-    let shapes = (0..ranks).map(shape).collect();
+    let all = Arc::new(nodes.cloned().unwrap_or_else(|| Nodes::new((0..ranks).map(|_| 0))));
+    let composed = |rank| {
+        let shape = shape(algorithm.kind, rank, &trial);
+        if algorithm.stages.is_empty() || nodes.is_none() {
+            return shape;
+        }
+        let ranks = all.ranks(all.of(rank)).len() as u32;
+        let here = Topology { ranks, nodes: 1, per_node: ranks, ..*topology };
+        let made = tuning.compose((algorithm, chunks), &shape, true, (&all, topology, &here));
+        Shape { composition: Some(Arc::new(made)), ..shape }
+    };
+    let shapes: Vec<_> = (0..ranks).map(composed).collect();
+    let windows = shapes.iter().map(|shape| Counters::new().take(algorithm, shape)).collect();
     let mut clock = Clock {
-        model: *model,
+        model: tuning.model,
         one_node: topology.one_node(),
-        node_ports: vec![Ports::default(); nodes.as_ref().map_or(0, |nodes| nodes.number() as usize)],
-        nodes: nodes.clone(),
+        node_ports: vec![Ports::default(); all.number() as usize],
+        nodes: nodes.map(|_| all.clone()),
         unit: unit as f64,
         ranks: vec![Times::default(); ranks as usize],
     };
     let order: Vec<u32> = (0..ranks).collect();
-    let allotment = Allotment::default();
-    lockstep(&[Operation { algorithm, shapes, first: 1, allotment }], &mut clock, &order, CELLS)?;
+    lockstep(&[Operation { algorithm, shapes, windows }], &mut clock, (&order, &all), CELLS)?;
     Ok(clock.ranks.iter().map(|times| times.end).fold(0.0, f64::max))
 }
 
@@ -218,7 +242,7 @@ impl Machine for Clock {
         times.acked.resize(seq as usize + 1, times.core);
     }
 
-    fn reusable(&mut self, _: usize, rank: u32, _: u64) {
+    fn reusable(&mut self, rank: u32, _: &[u32], _: u64) {
         let transfer = self.model.transfer;
         self.at(rank).work(0.0, transfer);
     }
@@ -231,7 +255,7 @@ impl Machine for Clock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ALL, Case};
+    use crate::{ALL, SharedCaps};
 
     /// Algorithms are chosen by the formulas, which must not be far from what the schedules really do.
     #[test]
@@ -271,7 +295,7 @@ mod tests {
     fn uneven(ranks: u32, nodes: u32, in_turn: bool) -> (Topology, Nodes) {
         let node = |rank: u32| if in_turn { rank % nodes } else { (rank * rank * nodes) / (ranks * ranks) };
         let nodes = Nodes::new((0..ranks).map(node));
-        let shared = None;
+        let shared = Some(SharedCaps { inline: 4096, single_copy: true, scratch: 32 << 20 });
         let topology =
             Topology { ranks, nodes: nodes.number(), cores: ranks, per_node: nodes.largest(), shared };
         (topology, nodes)
@@ -284,7 +308,7 @@ mod tests {
         for (ranks, nodes) in [(16, 2), (24, 3), (32, 4), (64, 8), (61, 5)] {
             for (bytes, in_turn) in [(8, true), (8, false), (4096, true), (65536, false), (1 << 20, false)] {
                 let (topology, nodes) = uneven(ranks, nodes, in_turn);
-                for kind in [Kind::Barrier, Kind::Bcast, Kind::Reduce, Kind::Allreduce] {
+                for kind in [Kind::Barrier, Kind::Bcast, Kind::Reduce, Kind::Allreduce, Kind::Allgather] {
                     let time = |row| simulate(row, bytes, (&topology, Some(&nodes)), &tuning.model).unwrap();
                     let rows = || crate::of_kind(kind).filter(|row| row.needs == crate::Needs::Messages);
                     let best = |composed: bool| {

@@ -1,13 +1,22 @@
-//! Compositions: a collective on nodes of several ranks as [`Stage`]s, each an algorithm on a group of the ranks. A stage begins
-//! at a rank when its stage before is over there. Executor, verifier and simulator read the rounds that are made here, like those of
-//! any algorithm; the tuner prices stage by stage, each by the link of its group.
+//! Compositions: a collective on nodes of several ranks as [`Stage`]s, each a collective among a group of the ranks: those of a
+//! node, or the leaders of all nodes. A [`Composition`] is what becomes of the stages at one rank, with an algorithm for each.
+//! Groups that choose their algorithm on what they alone know (the shared buffers of their node) need not choose alike.
+//!
+//! Long data go in chunks. While a chunk is in one stage, the chunk after it is in the stage before: the node's ranks and the
+//! leaders are two *lanes*, each of which carries out one [`Part`] after the other, and a round of the composition has the steps
+//! of both. Executor, verifier and simulator read these rounds like those of any algorithm.
 
-use crate::{Algorithm, Blocks, Buf, Case, Kind, Nodes, Round, Shape, Span, Topology};
+use std::sync::Arc;
 
-/// One algorithm of a composition.
+use crate::algorithms::nodes::SPREAD;
+use crate::sections::SharedUse;
+use crate::{Algorithm, Blocks, Buf, Case, Kind, Needs, Nodes, Round, Shape, Span, Topology, Tuning};
+
+/// One collective of a composition.
+#[derive(PartialEq, Eq, Debug)]
 pub struct Stage {
-    /// What the group does. It needs messages alone.
-    pub row: &'static Algorithm,
+    /// What the group does.
+    pub kind: Kind,
     /// Among whom.
     pub group: StageGroup,
     /// What its Send and its Recv are in the composition.
@@ -21,6 +30,8 @@ pub enum StageGroup {
     Node,
     /// The leaders of all nodes, rooted at the root of the collective, if it has one, else at the first.
     Leaders,
+    /// This rank alone: it puts the blocks of all ranks, which are in the order of nodes, in the order of ranks.
+    Alone,
 }
 
 /// A buffer of a composition.
@@ -30,167 +41,340 @@ pub enum StageBuf {
     Send,
     /// What this rank gets.
     Recv,
-    /// A vector of the composition's own, behind what the stages need for themselves.
+    /// Memory of the composition's own for all data: a vector, or the blocks of all ranks in the order of nodes.
     Held,
+    /// The part of it with the blocks of this rank's node.
+    HeldHere,
 }
 
-/// A group, as a rank sees it.
-struct Members<'a> {
-    nodes: &'a Nodes,
+/// A composition at one rank, with the algorithms that its groups have chosen.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Composition {
+    nodes: Arc<Nodes>,
     root: u32,
-    /// The node whose ranks it has; `None`: it has the leaders.
-    node: Option<u32>,
+    /// The node of this rank.
+    here: u32,
+    /// Part by part as they begin; those of a lane one after the other.
+    parts: Vec<Part>,
+    rounds: u32,
+    /// Where its own memory is, and where in that the blocks of this rank's node begin.
+    held: (Buf, u64),
+    here_at: u64,
+    temp: u64,
 }
 
-impl Members<'_> {
-    fn size(&self) -> u32 {
-        self.node.map_or(self.nodes.number(), |node| self.nodes.ranks(node).len() as u32)
-    }
+/// A chunk of a stage that this rank has a part in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Part {
+    stage: &'static Stage,
+    /// The algorithm of the group.
+    row: &'static Algorithm,
+    /// The shape of this rank in it.
+    shape: Shape,
+    /// What tells its messages from those of other parts; alike in the whole group.
+    number: u32,
+    /// The round of the composition in which it begins, and how many it has.
+    first: u32,
+    rounds: u32,
+    /// Which of the composition's uses of the shared buffers its own is, if there is one.
+    window: u32,
+    /// First unit of the chunk.
+    at: u64,
+    /// Where in Temp its own is.
+    temp_at: u64,
+}
 
-    /// The rank of a member.
-    fn rank(&self, member: u32) -> u32 {
-        match self.node {
-            Some(node) => self.nodes.ranks(node)[member as usize],
-            None => self.nodes.leader(member, self.root),
-        }
-    }
-
-    /// The member that a rank is; `None` if it is none.
-    fn member(&self, rank: u32) -> Option<u32> {
-        let node = self.nodes.of(rank);
-        match self.node {
-            Some(node) => self.nodes.ranks(node).binary_search(&rank).ok().map(|at| at as u32),
-            None => (self.nodes.leader(node, self.root) == rank).then_some(node),
-        }
-    }
-
-    /// The member that the stage is rooted at.
-    fn first(&self) -> u32 {
-        match self.node {
-            Some(node) => self.member(self.nodes.leader(node, self.root)).unwrap_or(0),
-            None => self.nodes.of(self.root),
-        }
-    }
-
-    /// The shape of a member in the stage.
-    fn shape(&self, kind: Kind, outer: &Shape, member: u32) -> Shape {
-        let blocks = Blocks::Even(outer.len);
-        let (sends, recvs) = (blocks.clone(), blocks);
-        let root = self.first();
-        Shape { kind, rank: member, ranks: self.size(), root, sends, recvs, nodes: None, ..outer.clone() }
+impl StageGroup {
+    /// Parts of one lane follow each other.
+    pub(crate) fn lane(self) -> usize {
+        usize::from(self == StageGroup::Leaders)
     }
 }
 
 impl Stage {
-    fn members<'a>(&self, nodes: &'a Nodes, shape: &Shape, rank: u32) -> Members<'a> {
-        let node = (self.group == StageGroup::Node).then(|| nodes.of(rank));
-        Members { nodes, root: shape.root, node }
-    }
-
-    /// The shape of this rank in the stage; `None` if it has no part in it.
-    fn shape(&self, nodes: &Nodes, shape: &Shape) -> Option<Shape> {
-        let members = self.members(nodes, shape, shape.rank);
-        Some(members.shape(self.row.kind, shape, members.member(shape.rank)?))
-    }
-
-    /// Rounds of the stage: as many as the largest of its groups needs.
-    fn rounds(&self, nodes: &Nodes, shape: &Shape) -> u32 {
-        let rounds = |node: u32| {
-            let members = self.members(nodes, shape, nodes.ranks(node)[0]);
-            (self.row.rounds)(&members.shape(self.row.kind, shape, 0))
-        };
-        (0..nodes.number()).map(rounds).max().unwrap_or(0)
-    }
-
-    /// Units of Temp that it needs for itself.
-    fn temp(&self, nodes: &Nodes, shape: &Shape) -> u64 {
-        self.shape(nodes, shape).map_or(0, |inner| (self.row.temp)(&inner))
-    }
-
-    /// Adds its round `index` to those steps that there are.
-    fn round(&self, nodes: &Nodes, shape: &Shape, index: u32, held: u64, round: &mut Round) {
-        let members = self.members(nodes, shape, shape.rank);
-        let Some(inner) = self.shape(nodes, shape).filter(|inner| index < (self.row.rounds)(inner)) else {
-            return;
-        };
-        let bound = |span: Span| {
-            let place = match span.buf {
-                Buf::Send => self.bind[0],
-                Buf::Recv => self.bind[1],
-                _ => return span,
-            };
-            match place {
-                StageBuf::Send => Span { buf: Buf::Send, ..span },
-                StageBuf::Recv => Span { buf: Buf::Recv, ..span },
-                StageBuf::Held => Span { buf: Buf::Temp, at: held + span.at, ..span },
+    /// The shape of this rank in the stage, on a chunk of `len` units, before what its topology says; `None` if it has no part.
+    fn shape(&self, outer: &Shape, nodes: &Nodes, blocked: bool, len: u64) -> Option<Shape> {
+        let here = nodes.of(outer.rank);
+        let leader = nodes.leader(here, outer.root);
+        let (rank, ranks, root) = match self.group {
+            StageGroup::Node => {
+                (nodes.index(outer.rank), nodes.ranks(here).len() as u32, nodes.index(leader))
             }
+            StageGroup::Leaders if leader != outer.rank => return None,
+            StageGroup::Leaders => (here, nodes.number(), nodes.of(outer.root)),
+            StageGroup::Alone => (0, outer.ranks, 0),
         };
-        round.add_inner((self.row, &inner), index, |member| members.rank(member), bound);
+        let inner = Shape {
+            kind: self.kind,
+            rank,
+            ranks,
+            root,
+            commutative: outer.commutative,
+            unit: outer.unit,
+            ..Shape::NOTHING
+        };
+        Some(match self.kind {
+            Kind::Gather => Shape { len, recvs: Blocks::Even(len), ..inner },
+            Kind::Allgatherv => {
+                let all = (0..nodes.number()).map(|node| nodes.ranks(node).len() as u64 * len);
+                let recvs = Blocks::from_lens(all);
+                Shape { len: recvs.block(here).1, recvs, ..inner }
+            }
+            Kind::Allgather => {
+                let sends = (0..outer.ranks).map(|rank| nodes.position(rank) * len).collect();
+                Shape { len, sends: Blocks::Starts(sends), recvs: Blocks::Even(len), ..inner }
+            }
+            _ => Shape { len: if blocked { u64::from(outer.ranks) * len } else { len }, ..inner },
+        })
     }
 
     /// What it costs in the largest of its groups: the case there, and where its ranks are.
-    fn part(&self, case: &Case, topology: &Topology) -> (Case, Topology) {
-        let (ranks, nodes) = match self.group {
-            StageGroup::Node => (topology.per_node, 1),
-            StageGroup::Leaders => (topology.nodes, topology.nodes),
+    pub(crate) fn part(&self, row: &Algorithm, case: &Case, topology: &Topology) -> (Case, Topology) {
+        let (ranks, nodes, shared) = match self.group {
+            StageGroup::Node => (topology.per_node, 1, topology.shared),
+            StageGroup::Leaders => (topology.nodes, topology.nodes, None),
+            StageGroup::Alone => (1, 1, None),
         };
-        let per_node = ranks.div_ceil(nodes);
-        let inner = Topology { ranks, nodes, per_node, cores: topology.cores, shared: None };
-        (Case { ranks, ..*case }, inner)
+        let blocks = match self.kind {
+            Kind::Gather => 1,
+            Kind::Allgatherv => topology.per_node,
+            _ if row.is_blocked() => topology.ranks,
+            _ => 1,
+        };
+        let bytes = case.bytes * f64::from(blocks);
+        let inner = Topology { ranks, nodes, per_node: ranks.div_ceil(nodes), cores: topology.cores, shared };
+        (Case { ranks, bytes, largest: bytes, ..*case }, inner)
+    }
+}
+
+impl Part {
+    fn shared_use(&self) -> SharedUse {
+        SharedUse::of(self.row, &self.shape)
+    }
+
+    /// True if it has steps in this round of the composition.
+    fn is_in(&self, index: u32) -> bool {
+        (self.first..self.first + self.rounds).contains(&index)
+    }
+}
+
+impl Composition {
+    /// The composition of `row` at the rank of this shape, in so many chunks. For each stage that the rank has a part in `choose`
+    /// completes the shape by what is known of the group, and chooses the algorithm for all chunks.
+    pub(crate) fn new(
+        row: &'static Algorithm,
+        outer: &Shape,
+        nodes: &Arc<Nodes>,
+        chunks: u64,
+        choose: &mut dyn FnMut(&Stage, &mut Shape) -> &'static Algorithm,
+    ) -> Composition {
+        let (here, root, blocked) = (nodes.of(outer.rank), outer.root, row.is_blocked());
+        let chosen = row.stages.iter().map(|stage| {
+            let mut whole = stage.shape(outer, nodes, blocked, outer.len)?;
+            let row = if stage.group == StageGroup::Alone { &SPREAD } else { choose(stage, &mut whole) };
+            Some((row, whole))
+        });
+        let chosen: Vec<_> = chosen.collect();
+        let mut parts = vec![];
+        let mut rounds = 0;
+        let cut = |chunk: u64| (u128::from(outer.len) * u128::from(chunk) / u128::from(chunks)) as u64;
+        for slot in 0..chunks + row.stages.len() as u64 - 1 {
+            let mut ends = [rounds; 2];
+            for ((stage, chosen), index) in row.stages.iter().zip(&chosen).zip(0..) {
+                let (Some((row, whole)), Some(chunk)) = (chosen, slot.checked_sub(index)) else { continue };
+                if chunk >= chunks {
+                    continue;
+                }
+                let (row, at): (&Algorithm, _) = (row, cut(chunk));
+                let mut shape = whole.clone();
+                if chunks > 1 {
+                    shape.len = cut(chunk + 1) - at;
+                }
+                let end = &mut ends[stage.group.lane()];
+                let (number, rounds) = ((index * chunks + chunk) as u32, (row.rounds)(&shape));
+                parts.push(Part {
+                    stage,
+                    row,
+                    number,
+                    first: *end,
+                    rounds,
+                    window: 0,
+                    at,
+                    temp_at: 0,
+                    shape,
+                });
+                *end += rounds;
+            }
+            rounds = ends[0].max(ends[1]);
+        }
+        let (all, here_at) = match blocked {
+            true => (u64::from(outer.ranks) * outer.len, nodes.start(here) * outer.len),
+            false => (outer.len, 0),
+        };
+        let (nodes, held) = (nodes.clone(), (Buf::Recv, 0));
+        let mut made = Composition { nodes, root, here, parts, rounds, held, here_at, temp: 0 };
+        made.place(row, all);
+        made
+    }
+
+    /// Gives the parts, and what the composition holds of its data (`all` of them at most), their places in Temp, and numbers
+    /// the parts' uses of shared buffers.
+    fn place(&mut self, row: &Algorithm, all: u64) {
+        let (mut temps, mut windows) = ([0; 2], 0);
+        for part in &mut self.parts {
+            let temp = &mut temps[part.stage.group.lane()];
+            *temp = (part.row.temp)(&part.shape).max(*temp);
+            part.window = windows;
+            windows += u32::from(part.row.needs != Needs::Messages);
+        }
+        for part in &mut self.parts {
+            part.temp_at = if part.stage.group.lane() == 0 { 0 } else { temps[0] };
+        }
+        self.temp = temps[0] + temps[1];
+        let held = |buf: &StageBuf| matches!(buf, StageBuf::Held | StageBuf::HeldHere);
+        let holds = row.stages.iter().any(|stage| stage.bind.iter().any(held));
+        // Blocks in the order of nodes that is the order of ranks may as well be where they are to be in the end.
+        if holds && !(row.is_blocked() && self.nodes.are_in_order()) {
+            self.held = (Buf::Temp, self.temp);
+            self.temp += all;
+        }
+    }
+
+    /// Adds the steps of round `index`, and says which of the uses of shared buffers they belong to.
+    fn round(&self, index: u32, round: &mut Round) {
+        for part in self.parts.iter().filter(|part| part.is_in(index)) {
+            let bound = |span: Span| {
+                let to = match span.buf {
+                    Buf::Send => part.stage.bind[0],
+                    Buf::Recv => part.stage.bind[1],
+                    Buf::Temp => return Span { at: part.temp_at + span.at, ..span },
+                    Buf::SharedScratch => return span,
+                };
+                let (held, from) = self.held;
+                let (buf, from) = match to {
+                    StageBuf::Send => (Buf::Send, 0),
+                    StageBuf::Recv => (Buf::Recv, 0),
+                    StageBuf::Held => (held, from),
+                    StageBuf::HeldHere => (held, from + self.here_at),
+                };
+                Span { buf, at: from + part.at + span.at, len: span.len }
+            };
+            let rank = |member: u32| match part.stage.group {
+                StageGroup::Leaders => self.nodes.leader(member, self.root),
+                _ => self.local(member),
+            };
+            round.add_inner((part.row, &part.shape), (index - part.first, part.number), rank, bound);
+            if part.row.needs != Needs::Messages {
+                round.window = part.window;
+            }
+        }
+    }
+
+    /// The rank of the communicator that a rank of this node's shared buffers is.
+    pub(crate) fn local(&self, index: u32) -> u32 {
+        self.nodes.ranks(self.here)[index as usize]
+    }
+
+    /// True if one of its parts goes over the shared scratch.
+    pub(crate) fn on_scratch(&self) -> bool {
+        self.parts.iter().any(|part| part.row.needs == Needs::SharedScratch)
+    }
+}
+
+/// Bytes that a chunk of a composition has at least.
+const LEAST_CHUNK: f64 = 8192.0;
+/// Logarithm of the most chunks, and 1. (As long as a rank goes on in a round only when both of its lanes have, chunks gain nothing.)
+const MOST_CHUNKS: u32 = 1;
+
+impl Tuning {
+    /// Seconds that a composition takes, in the number of chunks in which it is the quickest, and that number. The first chunk goes
+    /// through all stages; each of the others is over when the busier lane has done its stages of one more chunk. Messages from or
+    /// to a root follow those of the chunk before without waiting for their arrival.
+    pub(crate) fn pipelined(&self, row: &Algorithm, case: &Case, topology: &Topology) -> (f64, u64) {
+        let most = if row.is_blocked() { 1 } else { (case.bytes / LEAST_CHUNK) as u64 };
+        let time = |chunks: u64| {
+            let (mut first, mut lanes) = (0.0, [0.0; 2]);
+            for stage in row.stages {
+                let (case, topology) = stage.part(row, case, topology);
+                let row = match stage.group {
+                    StageGroup::Alone => &SPREAD,
+                    _ => self.choose(stage.kind, Some(case), true, &topology),
+                };
+                let part = |share: f64| {
+                    let share = share / chunks as f64;
+                    let case = Case { bytes: case.bytes * share, largest: case.largest * share, ..case };
+                    self.predict(row, &case, &topology)
+                };
+                let follows = row.needs == Needs::Messages && row.kind.rooted();
+                first += part(1.0);
+                lanes[stage.group.lane()] +=
+                    if follows { part(2.0) - part(1.0) + self.model.overhead } else { part(1.0) };
+            }
+            (first + (chunks - 1) as f64 * lanes[0].max(lanes[1]), chunks)
+        };
+        let numbers =
+            (0..MOST_CHUNKS).map(|log| 1 << log).take_while(|&chunks| chunks == 1 || chunks <= most);
+        numbers
+            .map(time)
+            .reduce(|best, other| if other.0 < best.0 { other } else { best })
+            .unwrap_or_default()
+    }
+
+    /// The number of chunks in which a composition is the quickest.
+    pub(crate) fn chunks(&self, row: &Algorithm, case: Option<Case>, topology: &Topology) -> u64 {
+        case.map_or(1, |case| self.pipelined(row, &case, topology).1)
+    }
+
+    /// The composition of `row` at the rank of this shape, in so many chunks. Each group chooses its algorithms on what its members
+    /// know alike: what the ranks `here` share, or that the leaders are on as many nodes.
+    pub(crate) fn compose(
+        &self,
+        (row, chunks): (&'static Algorithm, u64),
+        shape: &Shape,
+        plain: bool,
+        (nodes, topology, here): (&Arc<Nodes>, &Topology, &Topology),
+    ) -> Composition {
+        let leaders = topology.leaders();
+        Composition::new(row, shape, nodes, chunks, &mut |stage, inner| {
+            let topology = if stage.group == StageGroup::Leaders { &leaders } else { here };
+            inner.on(topology);
+            self.choose(stage.kind, inner.case(plain), shape.commutative, topology)
+        })
     }
 }
 
 impl Algorithm {
-    /// Number of rounds, alike at all ranks.
+    /// True if each rank has a block of its own in what it gets.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.kind == Kind::Allgather
+    }
+
+    /// Number of rounds: alike at all ranks, but for those of a composition.
     pub fn rounds(&self, shape: &Shape) -> u32 {
-        match &shape.nodes {
-            Some(nodes) if !self.stages.is_empty() => {
-                self.stages.iter().map(|stage| stage.rounds(nodes, shape)).sum()
-            }
-            _ => (self.rounds)(shape),
-        }
+        shape.composition.as_ref().map_or_else(|| (self.rounds)(shape), |composition| composition.rounds)
     }
 
     /// Units of Temp that this rank needs.
     pub fn temp(&self, shape: &Shape) -> u64 {
-        match &shape.nodes {
-            Some(nodes) if !self.stages.is_empty() => {
-                let holds = self.stages.iter().any(|stage| stage.bind.contains(&StageBuf::Held));
-                self.held(nodes, shape) + if holds { shape.len } else { 0 }
-            }
-            _ => (self.temp)(shape),
-        }
+        shape.composition.as_ref().map_or_else(|| (self.temp)(shape), |composition| composition.temp)
     }
 
     /// Makes one round, by its number.
     pub fn round(&self, shape: &Shape, index: u32, round: &mut Round) {
-        let Some(nodes) = shape.nodes.as_deref().filter(|_| !self.stages.is_empty()) else {
-            return (self.round)(shape, index, round);
-        };
-        let mut left = index;
-        for stage in self.stages {
-            let rounds = stage.rounds(nodes, shape);
-            if left < rounds {
-                return stage.round(nodes, shape, left, self.held(nodes, shape), round);
-            }
-            left -= rounds;
+        match &shape.composition {
+            Some(composition) => composition.round(index, round),
+            None => (self.round)(shape, index, round),
         }
     }
 
-    /// Where in Temp the vector of the composition's own is.
-    fn held(&self, nodes: &Nodes, shape: &Shape) -> u64 {
-        self.stages.iter().map(|stage| stage.temp(nodes, shape)).max().unwrap_or(0)
-    }
-
-    /// The stages with the case and the topology of each.
-    pub(crate) fn parts(
-        &self,
-        case: &Case,
-        topology: &Topology,
-    ) -> impl Iterator<Item = (&'static Algorithm, Case, Topology)> {
-        self.stages.iter().map(|stage| {
-            let (case, topology) = stage.part(case, topology);
-            (stage.row, case, topology)
-        })
+    /// What it uses of the shared buffers, one after the other.
+    pub(crate) fn shared_uses(&self, shape: &Shape, mut each: impl FnMut(SharedUse)) {
+        match &shape.composition {
+            Some(composition) => {
+                let parts = composition.parts.iter().filter(|part| part.row.needs != Needs::Messages);
+                parts.for_each(|part| each(part.shared_use()));
+            }
+            None => each(SharedUse::of(self, shape)),
+        }
     }
 }

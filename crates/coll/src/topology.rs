@@ -13,7 +13,7 @@ pub struct Topology {
     pub cores: u32,
     /// The most ranks on one node.
     pub per_node: u32,
-    /// They have shared buffers.
+    /// Those of a node have shared buffers; where there are several nodes, as is assumed of them.
     pub shared: Option<SharedCaps>,
 }
 
@@ -42,6 +42,11 @@ impl Topology {
         self.nodes == 1
     }
 
+    /// One rank of each node.
+    pub(crate) fn leaders(&self) -> Topology {
+        Topology { ranks: self.nodes, per_node: 1, shared: None, ..*self }
+    }
+
     /// True if there are several nodes, and one of them has several ranks.
     pub(crate) fn has_levels(&self) -> bool {
         1 < self.nodes && self.nodes < self.ranks
@@ -55,6 +60,8 @@ pub struct Nodes {
     node: Vec<u32>,
     /// The ranks of each node in their order; nodes are in the order of their first ranks.
     members: Vec<Vec<u32>>,
+    /// By node, how many ranks those before it have.
+    starts: Vec<u64>,
 }
 
 impl Nodes {
@@ -69,7 +76,9 @@ impl Nodes {
             members[place].push(rank);
             node.push(place as u32);
         }
-        Nodes { node, members }
+        let sizes = members.iter().map(|ranks| ranks.len() as u64);
+        let starts = sizes.scan(0, |end, size| Some(std::mem::replace(end, *end + size))).collect();
+        Nodes { node, members, starts }
     }
 
     /// How many nodes there are.
@@ -90,6 +99,27 @@ impl Nodes {
     /// The ranks of a node.
     pub(crate) fn ranks(&self, node: u32) -> &[u32] {
         &self.members[node as usize]
+    }
+
+    /// The ranks of the nodes before this one.
+    pub(crate) fn start(&self, node: u32) -> u64 {
+        self.starts[node as usize]
+    }
+
+    /// How many ranks of its node come before a rank.
+    pub(crate) fn index(&self, rank: u32) -> u32 {
+        let found = self.ranks(self.of(rank)).binary_search(&rank);
+        found.unwrap_or_else(|_| unreachable!("each rank is on its node")) as u32
+    }
+
+    /// How many ranks come before a rank in the order of nodes.
+    pub(crate) fn position(&self, rank: u32) -> u64 {
+        self.start(self.of(rank)) + u64::from(self.index(rank))
+    }
+
+    /// True if the order of nodes is that of ranks.
+    pub(crate) fn are_in_order(&self) -> bool {
+        self.node.is_sorted()
     }
 
     /// The leader of a node: the `root`, if that is there, else the first rank.

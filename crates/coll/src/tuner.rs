@@ -129,8 +129,7 @@ impl Tuning {
     pub(crate) fn predict(&self, row: &Algorithm, case: &Case, topology: &Topology) -> f64 {
         const APART: f64 = 0.05e-6;
         if !row.stages.is_empty() {
-            let parts = row.parts(case, topology);
-            return parts.map(|(row, case, topology)| self.predict(row, &case, &topology)).sum();
+            return self.pipelined(row, case, topology).0;
         }
         let apart = if row.needs == Needs::SharedScratch { APART } else { 0.0 };
         let rooted = matches!(row.kind, Kind::Gather | Kind::Gatherv | Kind::Scatter | Kind::Scatterv);
@@ -197,6 +196,7 @@ fn unfit(row: &Algorithm, case: Option<Case>, commutative: bool, topology: &Topo
     let shared = match (row.needs, topology.shared) {
         (Needs::Messages, _) => return None,
         (_, None) => return Some("the ranks have no shared buffers".into()),
+        _ if !topology.one_node() => return Some("the ranks are on several nodes".into()),
         (_, Some(shared)) => shared,
     };
     match row.needs {

@@ -433,21 +433,26 @@ fn try_out(algorithm: Option<&Algorithm>, trial: Trial) {
     let about = format!("{algorithm:?}, {trial:?}");
     let overrides = algorithm.map(|row| Overrides::parse(&format!("{row:?}")).unwrap()).unwrap_or_default();
     let tuning = Tuning { overrides, ..Tuning::default() };
-    let (inline, scratch) = shared_memory_bytes(algorithm.map_or(Needs::Messages, |row| row.needs));
+    let composed = algorithm.is_some_and(|row| !row.stages.is_empty());
+    let needs =
+        if composed { Needs::SharedScratch } else { algorithm.map_or(Needs::Messages, |row| row.needs) };
+    let (inline, scratch) = shared_memory_bytes(needs);
     let has_shared = inline > 0;
     let topology = topology(trial.ranks, (inline, scratch), !trial.seed.is_multiple_of(3));
     let mut net = Net::new(trial.ranks, trial.seed, inline, true);
-    net.scratch = HeapBuffer::zeroed(scratch);
-    // Compositions need nodes of several ranks.
-    let composed = algorithm.is_some_and(|row| !row.stages.is_empty());
+    // Compositions need nodes of several ranks, each with shared buffers.
     let of_rank = |rank: u32| (u64::from(rank) * 7 + trial.seed) as u32 % if composed { 3 } else { 1 };
     let nodes = Nodes::new((0..trial.ranks).map(of_rank));
+    let on_node = |node: u32| (0..trial.ranks).filter(|&rank| of_rank(rank) == node).collect::<Vec<_>>();
+    net.nodes = (0..3).map(on_node).filter(|ranks| !ranks.is_empty()).collect();
+    net.scratch = HeapBuffer::zeroed(scratch * net.nodes.len());
     let topology = match composed {
         true => Topology { nodes: nodes.number(), per_node: nodes.largest(), cores: 64, ..topology },
         false => topology,
     };
-    let mut plans: Vec<PlanCache> =
-        (0..trial.ranks).map(|rank| PlanCache::new(rank, topology).on(&nodes)).collect();
+    let mut plans: Vec<PlanCache> = (0..trial.ranks)
+        .map(|rank| PlanCache::new(rank, topology).on(nodes.clone(), topology.shared, 64))
+        .collect();
     let times = if has_shared { 4 } else { 2 };
     // Each trial twice, so that the second call uses the compiled plan that the first one left.
     let trials: Vec<Trial> = (0..times)
@@ -530,6 +535,11 @@ fn try_out(algorithm: Option<&Algorithm>, trial: Trial) {
             }
         }
     }
+    // A composition goes through the shared buffers of each node.
+    let composed = composed && nodes.number() > 1 && nodes.largest() > 1;
+    let moves = trial.pairs > 0 || trial.kind == Kind::Barrier;
+    let reducible = !trial.kind.reduces() || trial.operation == Operation::Sum;
+    assert!(!composed || !moves || !reducible || net.publications() > 0, "{about}");
     net.assert_empty();
     for (plans, executions) in plans.iter_mut().zip(executions) {
         executions.into_iter().for_each(|execution| plans.recycle(execution));

@@ -184,7 +184,7 @@ fn run(row: Option<&Algorithm>, trial: &Trial) -> Vec<Result<(), Fault>> {
     let mut net = Net::new(ranks, seed, if has_shared { INLINE } else { 0 }, true);
     (net.scratch, net.differ) = (HeapBuffer::zeroed(scratch as usize), true);
     let mut plans: Vec<PlanCache> =
-        (0..ranks).map(|rank| PlanCache::new(rank, topology).on(&nodes)).collect();
+        (0..ranks).map(|rank| PlanCache::new(rank, topology).on(nodes.clone(), None, cores)).collect();
     let call_of = |rank: u32| if rank == odd.0 { odd.1 } else { all };
     let prepared: Vec<Prepared> = (0..ranks).map(|rank| call_of(rank).make(rank, ranks)).collect();
     let mut executions: Vec<_> = prepared

@@ -80,7 +80,8 @@ fn check_all(algorithms: impl Iterator<Item = &'static Algorithm>) {
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), shown.join("\n"));
 }
 
-/// Each composition on every number of ranks, dealt out over nodes at random.
+/// Each composition on every number of ranks, dealt out over nodes at random, in up to four chunks. Each group takes any of the
+/// algorithms for its stages, those over the shared buffers of its node among them.
 #[test]
 fn compositions_are_right_on_uneven_nodes() {
     let mut wrong = vec![];
@@ -97,11 +98,11 @@ fn compositions_are_right_on_uneven_nodes() {
                             in_place: (i + nodes as usize) % 2 == 1,
                             even: true,
                             commutative: true,
-                            seed: u64::from(root),
-                            scratch: 0,
-                            cells: 2,
-                            cell_bytes: 0,
-                            crowded: false,
+                            seed: u64::from(root + ranks) + i as u64,
+                            scratch: 4 * u64::from(ranks) + len / 3,
+                            cells: [2, 16][(ranks as usize + i) % 2],
+                            cell_bytes: 8 * len,
+                            crowded: (i + ranks as usize).is_multiple_of(3),
                             nodes,
                         };
                         if trial.nodes().is_none() {

@@ -3,13 +3,16 @@
 use banyan_coll::{Overrides, Tuning};
 use banyan_p2p as p2p;
 use banyan_pmi::{self as pmi, Client, Job, settings};
+use banyan_shm::Shm;
 #[cfg(feature = "sim")]
 use banyan_transport::sim::SimFabric;
+#[cfg(feature = "sim")]
+use std::os::fd::OwnedFd;
 
 use crate::business_cards;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::members::Joining;
+use crate::members::{Joining, Member};
 use crate::ports::Ports;
 use crate::runtime::JobInfo;
 use crate::wait::Policy;
@@ -33,9 +36,10 @@ pub(crate) fn start() -> Result<Boot> {
     let ports = connect(&mut Joining {
         job: &job,
         client: client.as_mut(),
-        allowed,
+        allowed: allowed.clone(),
         route: Joining::nowhere(&job),
         cards: Vec::new(),
+        node_memory: None,
         #[cfg(feature = "sim")]
         sim: None,
     })?;
@@ -43,21 +47,23 @@ pub(crate) fn start() -> Result<Boot> {
         // Ranks yield and sleep: beside a busy process each yield or sleep would cost the rest of a long slice.
         banyan_shm::shorten_slices();
     }
-    boot(&job, client, ports)
+    boot(&job, client, ports, allowed.contains(&Shm::NAME))
 }
 
-/// Joins `job`, which no launcher knows, over a simulated network.
+/// Joins `job`, which no launcher knows, over a simulated network, and the shared memory of its node, if there is any.
 #[cfg(feature = "sim")]
-pub(crate) fn start_over(sim: SimFabric, job: &Job) -> Result<Boot> {
+pub(crate) fn start_over(sim: SimFabric, node_memory: Option<OwnedFd>, job: &Job) -> Result<Boot> {
+    let shares_memory = node_memory.is_some();
     let ports = connect(&mut Joining {
         job,
         client: None,
-        allowed: Vec::new(),
+        allowed: if shares_memory { vec![Shm::NAME] } else { vec![] },
         route: Joining::nowhere(job),
         cards: Vec::new(),
+        node_memory,
         sim: Some(sim),
     })?;
-    boot(job, None, ports)
+    boot(job, None, ports, shares_memory)
 }
 
 /// Starts the fabrics, and publishes this process's business card.
@@ -78,7 +84,7 @@ fn connect(joining: &mut Joining<'_>) -> Result<Ports> {
     Ok(ports)
 }
 
-fn boot(job: &Job, mut client: Option<Client>, ports: Ports) -> Result<Boot> {
+fn boot(job: &Job, mut client: Option<Client>, ports: Ports, shares_memory: bool) -> Result<Boot> {
     let bad = |name, error: &dyn std::fmt::Display| Error::other(format!("{name}: {error}"));
     let tuning = match job.setting(settings::COLL) {
         None => Tuning::default(),
@@ -94,19 +100,20 @@ fn boot(job: &Job, mut client: Option<Client>, ports: Ports) -> Result<Boot> {
     if let Some(client) = &mut client {
         client.ready().map_err(Error::other)?;
     }
-    let job_info = job_info(job, client.is_some());
+    let job_info = job_info(job, client.is_some(), shares_memory);
     let p2p = p2p::P2p::new(p2p::Config::new(budget as usize, job.size));
     let engine = Engine::new(p2p, ports, client, Policy::new(job.local_size, job.cores));
     Ok(Boot { engine, job_info, tuning })
 }
 
-fn job_info(job: &Job, launched: bool) -> JobInfo {
+fn job_info(job: &Job, launched: bool, shares_memory: bool) -> JobInfo {
     JobInfo {
         rank: job.rank,
         size: job.size,
         nodes: job.nodes.clone(),
         cores: job.cores,
         single_copy: job.single_copy,
+        shares_memory,
         appnum: launched.then_some(job.appnum),
         universe_size: launched.then_some(job.universe_size),
         host: job.host.clone(),

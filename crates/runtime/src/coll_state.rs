@@ -227,38 +227,42 @@ impl CollState {
         let shared = self.shared.get_or_init(|| self.join_arena(engine));
         let (ranks, job) = (self.group.size(), self.rt.job_info());
         let nodes = coll::Nodes::new(self.group.peers().map(|peer| job.node_of(peer.0)));
+        let here = shared.as_ref().map(CommBuffers::caps);
+        // What other nodes have is not known: that they have what is usual must do for choices that all make alike.
+        let usual = || {
+            let (inline, scratch) = Arena::sizes(nodes.largest());
+            coll::SharedCaps { inline: inline as u64, single_copy: false, scratch: scratch as u64 }
+        };
         let topology = coll::Topology {
             ranks,
             nodes: nodes.number(),
             cores: job.cores,
             per_node: nodes.largest(),
-            shared: shared.as_ref().map(|shared| coll::SharedCaps {
-                inline: shared.arena.inline_bytes() as u64,
-                single_copy: shared.single_copy,
-                scratch: shared.arena.scratch_bytes() as u64,
-            }),
+            shared: if nodes.number() == 1 { here } else { job.shares_memory.then(usual) },
         };
         let rank = self.group.rank().unwrap_or(0);
         let plans = match self.split {
-            0 => PlanCache::new(rank, topology).on(&nodes),
+            0 => PlanCache::new(rank, topology).on(nodes, here, job.cores),
             split => PlanCache::between(rank, topology, split),
         };
         CollSequence { ctx: self.ctx, plans }
     }
 
-    /// True if there are several ranks, of one group, and all of them are on this process's node.
-    fn is_on_one_node(&self) -> bool {
-        let (job, mut peers) = (self.rt.job_info(), self.group.peers());
+    /// The processes of one group that are on this process's node.
+    fn on_node(&self) -> impl Iterator<Item = Peer> {
+        let job = self.rt.job_info();
         let here = job.node_of(job.rank);
-        self.split == 0 && self.group.size() > 1 && peers.all(|peer| job.node_of(peer.0) == here)
+        self.group.peers().filter(move |peer| self.split == 0 && job.node_of(peer.0) == here)
     }
 
-    /// The communicator's CICO buffers in shared memory, if its ranks share some and there is room.
+    /// The CICO buffers in shared memory of the ranks on this node, if there are several and there is room.
     fn join_arena(&self, engine: &Engine) -> Option<CommBuffers> {
-        let shm = engine.ports.shm.as_ref().filter(|_| self.is_on_one_node())?;
-        let offset = shm.arena_join(self.ctx, self.group.size())?;
-        let local = self.group.peers().map(|peer| shm.local_index(peer)).collect::<Option<Vec<u32>>>()?;
-        let arena = shm.arena(offset, self.group.rank()?, self.group.size(), &local);
+        let shm = engine.ports.shm.as_ref()?;
+        let ranks = self.on_node().count() as u32;
+        let me = self.on_node().position(|peer| peer.0 == self.rt.job_info().rank)?;
+        let offset = (ranks > 1).then(|| shm.arena_join(self.ctx, ranks))??;
+        let local = self.on_node().map(|peer| shm.local_index(peer)).collect::<Option<Vec<u32>>>()?;
+        let arena = shm.arena(offset, me as u32, ranks, &local);
         Some(CommBuffers { arena, single_copy: self.rt.job_info().single_copy })
     }
 
@@ -311,17 +315,26 @@ impl CollState {
 impl Drop for CollState {
     fn drop(&mut self) {
         // A rank that was told "no room" has joined, too, and must leave.
-        let joined = self.shared.take().is_some();
-        let joined = joined && self.is_on_one_node();
-        let (arena_ranks, sequence) = (joined.then(|| self.group.size()), self.sequence.take());
+        let ranks = self.shared.take().map(|_| self.on_node().count() as u32);
+        let (arena_ranks, sequence) = (ranks.filter(|&ranks| ranks > 1), self.sequence.take());
         self.rt.retire(Retired { ctx: self.ctx, arena_ranks, sequence });
     }
 }
 
-/// A communicator's CICO buffers in the memory of its host.
+/// The CICO buffers of those ranks of a communicator that are on this node.
 pub(crate) struct CommBuffers {
     arena: Arena,
     single_copy: bool,
+}
+
+impl CommBuffers {
+    fn caps(&self) -> coll::SharedCaps {
+        coll::SharedCaps {
+            inline: self.arena.inline_bytes() as u64,
+            single_copy: self.single_copy,
+            scratch: self.arena.scratch_bytes() as u64,
+        }
+    }
 }
 
 impl coll::SharedBuffers for &CommBuffers {

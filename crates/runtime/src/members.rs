@@ -1,5 +1,7 @@
 //! [`Member`]: how each fabric of the runtime's list starts.
 
+use std::os::fd::OwnedFd;
+
 use banyan_pmi::{Client, Job};
 use banyan_shm::{Shm, SingleCopy};
 use banyan_tcp::Tcp;
@@ -81,6 +83,8 @@ pub(crate) struct Joining<'a> {
     pub(crate) allowed: Vec<&'static str>,
     /// The fabric of each rank, among those that have started.
     pub(crate) route: Vec<Route>,
+    /// The memory of the node, where no launcher hands it out.
+    pub(crate) node_memory: Option<OwnedFd>,
     /// Names and addresses of the fabrics that have some.
     pub(crate) cards: Vec<(&'static str, Vec<u8>)>,
     /// An endpoint of a simulated network, which is its own start.
@@ -108,11 +112,14 @@ impl Member for Shm {
 
     fn start(joining: &mut Joining<'_>) -> Result<Option<Self>> {
         let job = joining.job;
-        let Some(client) = joining.client.as_mut() else { return Ok(None) };
         if job.local_size == 1 || !joining.allowed.contains(&Self::NAME) {
             return Ok(None);
         }
-        let Some(memory) = client.take_node_memory().map_err(Error::other)? else { return Ok(None) };
+        let memory = match (joining.node_memory.take(), joining.client.as_mut()) {
+            (None, Some(client)) => client.take_node_memory().map_err(Error::other)?,
+            (memory, _) => memory,
+        };
+        let Some(memory) = memory else { return Ok(None) };
         let node = job.node_of(job.rank);
         let peers: Vec<Peer> = (0..job.size).filter(|&rank| job.node_of(rank) == node).map(Peer).collect();
         let single_copy = if job.single_copy { SingleCopy::Auto } else { SingleCopy::Off };

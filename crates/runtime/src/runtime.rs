@@ -52,6 +52,8 @@ pub struct JobInfo {
     pub cores: u32,
     /// Processes of this host can read each other's memory.
     pub single_copy: bool,
+    /// Processes of one host share memory, on each host that has the means: all settings of the job allow it.
+    pub shares_memory: bool,
     /// Name of this host.
     pub host: String,
     /// The program, as it was named to the launcher.
@@ -109,16 +111,18 @@ impl Runtime {
         Ok(Self::with(boot::start()?, threads, serialized))
     }
 
-    /// Joins `job`, which no launcher knows, over an endpoint of a simulated network: rank i has endpoint i. So a process can
-    /// hold all ranks of a job, each with a runtime of its own. Settings are those of `job`.
+    /// Joins `job`, which no launcher knows, over an endpoint of a simulated network (rank i has endpoint i) and the shared memory
+    /// of its node, if there is any. So a process can hold all ranks of a job, each with a runtime of its own. Settings are those
+    /// of `job`.
     #[cfg(feature = "sim")]
     pub fn open_over(
         sim: banyan_transport::sim::SimFabric,
+        node_memory: Option<std::os::fd::OwnedFd>,
         job: &banyan_pmi::Job,
         threads: Threads,
         serialized: Option<Serialized>,
     ) -> Result<Arc<Runtime>> {
-        Ok(Self::with(boot::start_over(sim, job)?, threads, serialized))
+        Ok(Self::with(boot::start_over(sim, node_memory, job)?, threads, serialized))
     }
 
     fn with(boot: Boot, threads: Threads, serialized: Option<Serialized>) -> Arc<Runtime> {

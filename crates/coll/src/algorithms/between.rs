@@ -159,7 +159,7 @@ impl Members {
         };
         let inner = self.shape(row.kind, outer, number, len);
         let redirected = |span: Span| if span.buf == Buf::Recv { Span { buf: result, ..span } } else { span };
-        round.add_inner((row, &inner), index, |member| self.rank(member), redirected);
+        round.add_inner((row, &inner), (index, 0), |member| self.rank(member), redirected);
     }
 }
 

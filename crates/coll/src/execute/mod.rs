@@ -16,6 +16,7 @@ use banyan_memory::Buffer;
 use self::packed::{Incoming, Packed};
 use self::plan::Plan;
 use self::step::{Tried, local, step};
+use crate::sections::Cut;
 use crate::view::{Spare, View};
 use crate::{
     ALL, Algorithm, Fault, Key, Merge, Messenger, Needs, Op, OpId, Round, Shape, Span, Step, UserOp,
@@ -86,6 +87,11 @@ pub(crate) struct ExecutionState {
     pub(crate) phases: u32,
     /// Its sequence numbers, and how far it is along its compiled plan.
     pub(crate) cursor: Cursor,
+    /// If it goes by rounds, the sequence numbers of each of its [uses](crate::sections::SharedUse) of the shared buffers, and how
+    /// that cuts the shared scratch; the cursor has those of the present one, and `cut` goes with them.
+    pub(crate) windows: Vec<(SeqWindow, Cut)>,
+    pub(crate) cut: Cut,
+    window: u32,
     /// The memory behind the buffers that the schedule names, in the order of [`Buf`](crate::Buf).
     pub(crate) views: [View; 4],
     /// Where Send starts in Recv, if the call is in place.
@@ -132,6 +138,9 @@ impl Default for ExecutionState {
             number: 0,
             phases: 0,
             cursor: Cursor::default(),
+            windows: vec![],
+            cut: Cut::default(),
+            window: 0,
             views: [const { View::Nothing }; 4],
             in_place: None,
             in_place_exchange: false,
@@ -151,6 +160,8 @@ impl ExecutionState {
     /// Gets ready for the next collective, when this one is done.
     pub(crate) fn reset(&mut self) {
         (self.plan, self.in_place, self.in_place_exchange, self.op) = (None, None, false, None);
+        self.windows.clear();
+        (self.phases, self.window) = (0, 0);
         // The rest is set only where a call is bound, and not repeated along a compiled plan.
         if self.rounds > 0 || self.shape != Shape::NOTHING {
             self.clear();
@@ -253,8 +264,8 @@ impl ExecutionState {
         {
             return over;
         }
-        if let (Needs::SharedScratch | Needs::SubBuffers, View::Nothing, Some(shared)) =
-            (self.algorithm.needs, &self.views[3], io.shared())
+        if (self.algorithm.needs == Needs::SubBuffers || self.on_scratch())
+            && let (View::Nothing, Some(shared)) = (&self.views[3], io.shared())
         {
             self.views[3] = View::shared(shared.scratch(), self.op.as_ref().map(|(_, ty)| ty));
         }
@@ -287,6 +298,19 @@ impl ExecutionState {
         }
     }
 
+    /// True if it goes over the shared scratch, so that an acknowledgement says that work there is done.
+    fn on_scratch(&self) -> bool {
+        match &self.shape.composition {
+            None => self.algorithm.needs == Needs::SharedScratch,
+            Some(composition) => composition.on_scratch(),
+        }
+    }
+
+    /// The rank of the communicator that a rank of the shared buffers is.
+    fn local(&self, index: u32) -> u32 {
+        self.shape.composition.as_ref().map_or(index, |composition| composition.local(index))
+    }
+
     /// The key of the message that belongs to a step.
     fn key(&self, step: u32) -> Key {
         Key { call: (self.number as u32) << 16 | self.cursor.seqs.tag(), step }
@@ -312,7 +336,8 @@ impl ExecutionState {
     fn fail(&mut self, fault: Fault, io: &mut impl Messenger) {
         self.cancel(io);
         if let Some(shared) = io.shared() {
-            self.cursor.seqs.give_up(self.phases, self.algorithm.needs == Needs::SharedScratch, shared);
+            let seqs = self.windows.first().map_or(&self.cursor.seqs, |(seqs, _)| seqs);
+            seqs.give_up(self.phases, self.on_scratch(), shared);
         }
         self.over = Some(Err(fault));
     }
@@ -325,6 +350,11 @@ impl ExecutionState {
         let work = &mut self.work;
         work.round.begin(self.next);
         self.algorithm.round(&self.shape, self.next, &mut work.round);
+        if work.round.window != self.window {
+            let (seqs, cut) = self.windows[work.round.window as usize];
+            self.cursor.seqs = seqs.after(&self.cursor.seqs);
+            (self.cut, self.window) = (cut, work.round.window);
+        }
         self.next += 1;
         work.states.clear();
         (work.first, work.left) = (0, work.round.steps.len());
@@ -369,7 +399,7 @@ impl ExecutionState {
                 let mut seqs = self.cursor.seqs;
                 let tried = step(&next, &mut Packed { state: self, index }, &mut seqs, shared);
                 self.cursor.seqs = seqs;
-                tried
+                tried.map_err(|fault| fault.renamed(|index| self.local(index)))
             }
         }
     }

@@ -1,6 +1,8 @@
 //! [`Plan`]: what was worked out for a call, for the next one that is described alike: the algorithm and, if its operands lie in
 //! memory as they are packed, all rounds of the schedule as one flat list of steps on bytes of the arguments.
 
+use std::sync::Arc;
+
 use banyan_datatype::TypeArc;
 use banyan_memory::Bounds;
 
@@ -8,7 +10,7 @@ use super::contiguous::{Piece, Reduction};
 use crate::ledger::{About, Used};
 use crate::sections::Cut;
 use crate::signature::Description;
-use crate::{Algorithm, Chunks, Form, Merge, Needs, Round, Shape, Side, Span, Step};
+use crate::{Algorithm, Chunks, Composition, Form, Merge, Needs, Round, Shape, Side, Span, Step};
 
 /// See the module.
 #[derive(Debug)]
@@ -19,6 +21,8 @@ pub(crate) struct Plan {
     pub(crate) bounds: [Bounds; 2],
     /// What was chosen.
     pub(crate) algorithm: &'static Algorithm,
+    /// What becomes of the stages, if that is a composition.
+    pub(crate) composition: Option<Arc<Composition>>,
     /// `None` if it goes by rounds: see [`Compiled::new`].
     pub(crate) compiled: Option<Compiled>,
 }

@@ -40,6 +40,11 @@ impl SeqWindow {
         SeqWindow { rank, ranks, first, tagged: first | tag, floor, seen: 0, allotment }
     }
 
+    /// These, with what is known of the acknowledgements from those `before` them.
+    pub(super) fn after(self, before: &SeqWindow) -> SeqWindow {
+        SeqWindow { floor: self.floor.max(before.floor), ..self }
+    }
+
     /// The sequence number of a phase without the tag: so it is acknowledged.
     #[inline]
     pub(super) fn of(&self, phase: u32) -> u64 {

@@ -26,7 +26,9 @@ impl Execution {
         let (rank, ranks) = self.0.cursor.seqs.ranks();
         self.0.waits(&mut |awaited, _| match awaited {
             Awaited::From(rank, _) | Awaited::To(rank, _) => each(rank),
-            Awaited::All => (0..ranks).filter(|&other| other != rank).for_each(&mut *each),
+            Awaited::All => {
+                (0..ranks).filter(|&other| other != rank).for_each(|other| each(self.0.local(other)));
+            }
         });
     }
 
@@ -68,9 +70,13 @@ impl ExecutionState {
                 StepState::AwaitMessage(op, _) => Some(*op),
                 StepState::Open => None,
             };
-            awaited(step, |span| span.len * self.shape.unit)
-                .into_iter()
-                .for_each(|awaited| each(awaited, op));
+            let awaited = awaited(step, |span| span.len * self.shape.unit).map(|awaited| match awaited {
+                Awaited::From(rank, bytes) if !matches!(step.guard(), Guard::Message(_)) => {
+                    Awaited::From(self.local(rank), bytes)
+                }
+                other => other,
+            });
+            awaited.into_iter().for_each(|awaited| each(awaited, op));
         }
     }
 }

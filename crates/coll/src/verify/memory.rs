@@ -90,7 +90,10 @@ impl RankMemory {
             (buf, _) => (buf as usize, span.at),
         };
         let room = if span.buf == Buf::Send { self.send_units } else { self.marks[buf].len() as u64 };
-        if span.len > 0 && span.at + span.len > room {
+        if span.len == 0 {
+            return Ok((buf, 0..0));
+        }
+        if span.at + span.len > room {
             return Err(format!("{span:?} is outside the buffer of {room} units"));
         }
         Ok((buf, at as usize..(at + span.len) as usize))

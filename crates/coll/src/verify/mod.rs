@@ -12,11 +12,13 @@ mod scratch;
 
 use self::memory::{RankMemory, Value, extents, mix};
 use self::scratch::SharedScratch;
-use crate::lockstep::{Access, Machine, Operation, lockstep};
+use crate::lockstep::{Access, Counters, Machine, Operation, lockstep};
 use std::sync::Arc;
 
-use crate::sections::Sections;
-use crate::{Algorithm, Blocks, Buf, Form, Kind, Merge, Needs, Nodes, Shape, Side, Span, Step, SubBuffer};
+use crate::{
+    Algorithm, Blocks, Buf, Composition, Form, Kind, Merge, Needs, Nodes, Shape, Side, Span, StageGroup,
+    Step, SubBuffer, of_kind,
+};
 
 /// One case to be checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,23 +73,27 @@ fn check_shapes(
     trial: &Trial,
     shape: impl Fn(u32, &Trial) -> Shape,
 ) -> Result<(), String> {
-    let times = if algorithm.needs == Needs::Messages { 1 } else { 4 };
-    let (mut first, mut sections) = (1, Sections::default());
-    let ops: Vec<Operation> = (0..times)
+    let messages = algorithm.needs == Needs::Messages && algorithm.stages.is_empty();
+    let known = trial.nodes().filter(|_| !algorithm.stages.is_empty());
+    let nodes = Arc::new(known.unwrap_or_else(|| Nodes::new((0..trial.ranks).map(|_| 0))));
+    let mut counters: Vec<_> = (0..trial.ranks).map(|_| Counters::new()).collect();
+    let ops: Vec<Operation> = (0..if messages { 1 } else { 4 })
         .map(|i| {
             let trial = Trial { root: (trial.root + i) % trial.ranks, ..*trial };
-            let shapes: Vec<_> = (0..trial.ranks).map(|rank| shape(rank, &trial)).collect();
-            let phases = (algorithm.phases)(&shapes[0]);
-            let allotment = sections.take((algorithm.chunks)(&shapes[0]), (first, phases));
-            first += u64::from(phases);
-            Operation { algorithm, first: first - u64::from(phases), allotment, shapes }
+            let shape = |rank| trial.composed(algorithm, &nodes, shape(rank, &trial));
+            let shapes: Vec<_> = (0..trial.ranks).map(shape).collect();
+            let ranks = counters.iter_mut().zip(&shapes);
+            let windows = ranks.map(|(counters, shape)| counters.take(algorithm, shape)).collect();
+            Operation { algorithm, shapes, windows }
         })
         .collect();
-    let counts = |shape: &Shape| ((algorithm.phases)(shape), (algorithm.chunks)(shape));
-    if ops.iter().any(|op| op.shapes.iter().any(|shape| counts(shape) != counts(&op.shapes[0]))) {
+    let first = |rank: u32| nodes.ranks(nodes.of(rank))[0];
+    let alike =
+        |windows: &[_]| (0..trial.ranks).all(|rank| windows[rank as usize] == windows[first(rank) as usize]);
+    if !ops.iter().all(|op| alike(&op.windows)) {
         return Err("the ranks count different phases or chunks".into());
     }
-    let rounds = |shape: &Shape| algorithm.rounds(shape);
+    let rounds = |shape: &Shape| (algorithm.rounds)(shape);
     if ops[0].shapes.iter().any(|shape| rounds(shape) != rounds(&ops[0].shapes[0])) {
         return Err("the ranks count different rounds".into());
     }
@@ -97,8 +103,8 @@ fn check_shapes(
         random = mix(random, i as u64);
         order.swap(i, (random % (i as u64 + 1)) as usize);
     }
-    let mut machine = Symbolic::new(algorithm, &ops, trial);
-    lockstep(&ops, &mut machine, &order, trial.cells)
+    let mut machine = Symbolic::new(algorithm, &ops, trial, &nodes);
+    lockstep(&ops, &mut machine, (&order, &nodes), trial.cells)
 }
 
 /// The shape that a rank has in a trial.
@@ -138,7 +144,7 @@ pub fn shape(kind: Kind, rank: u32, trial: &Trial) -> Shape {
         cell_bytes,
         commutative,
         crowded,
-        nodes: trial.nodes().map(Arc::new),
+        composition: None,
     }
 }
 
@@ -148,6 +154,36 @@ impl Trial {
         let node =
             |rank: u32| (mix(u64::from(self.nodes), u64::from(rank)) % u64::from(self.nodes.max(1))) as u32;
         Some(Nodes::new((0..self.ranks).map(node))).filter(|nodes| self.nodes > 0 && nodes.number() > 1)
+    }
+}
+
+impl Trial {
+    /// The shape of a rank with what becomes of the stages of a composition: in some number of chunks, and with any of the
+    /// algorithms that each group may choose, whatever others do.
+    fn composed(&self, row: &'static Algorithm, nodes: &Arc<Nodes>, shape: Shape) -> Shape {
+        if row.stages.is_empty() || nodes.number() == 1 {
+            return shape;
+        }
+        let chunks = if row.is_blocked() { 1 } else { 1 + self.seed % 4 };
+        let mut numbers = [0; 2];
+        let composition = Composition::new(row, &shape, nodes, chunks, &mut |stage, inner| {
+            let here = stage.group == StageGroup::Node;
+            let group = if here { nodes.of(shape.rank) + 1 } else { 0 };
+            if here {
+                let Trial { scratch, cell_bytes, crowded, .. } = *self;
+                *inner = Shape { scratch, cell_bytes, crowded, ..inner.clone() };
+            }
+            let may = |row: &&Algorithm| match row.needs {
+                Needs::Messages => row.stages.is_empty(),
+                _ => here && inner.ranks > 1,
+            };
+            let number = &mut numbers[usize::from(here)];
+            *number += 1;
+            let rows: Vec<_> = of_kind(stage.kind).filter(may).collect();
+            let random = mix(mix(self.seed + u64::from(self.root), u64::from(group)), *number);
+            rows[random as usize % rows.len()]
+        });
+        Shape { composition: Some(Arc::new(composition)), ..shape }
     }
 }
 
@@ -194,11 +230,6 @@ fn shape_between(kind: Kind, rank: u32, trial: &Trial, split: u32) -> Shape {
     Shape { kind, root: if kind.rooted() { root } else { 0 }, len: own_len, sends, recvs, ..one }
 }
 
-/// Sequence numbers that an operation uses up.
-fn phases(operation: &Operation) -> u64 {
-    u64::from((operation.algorithm.phases)(&operation.shapes[0]))
-}
-
 /// Units of the block that a rank gives another one.
 fn uneven_len(trial: &Trial, from: u32, to: u32) -> u64 {
     match trial.even {
@@ -238,7 +269,9 @@ struct Symbolic<'a> {
     at_op: Vec<usize>,
     /// By rank, the last sequence number that it acknowledged.
     acked: Vec<u64>,
-    scratch: SharedScratch,
+    nodes: &'a Nodes,
+    /// By node.
+    scratch: Vec<SharedScratch>,
     /// By operation, the vectors of the ranks combined up to each rank.
     expected: Vec<Vec<Value>>,
     /// By operation and group, how the first rank to end an allreduce bracketed its operands.
@@ -246,7 +279,7 @@ struct Symbolic<'a> {
 }
 
 impl<'a> Symbolic<'a> {
-    fn new(algorithm: &'static Algorithm, ops: &'a [Operation], trial: &Trial) -> Self {
+    fn new(algorithm: &'static Algorithm, ops: &'a [Operation], trial: &Trial, nodes: &'a Nodes) -> Self {
         let memory = ops.iter().enumerate().map(|(op, operation)| {
             let shapes = operation.shapes.iter();
             shapes.map(|shape| RankMemory::new(op, algorithm, shape, trial.in_place)).collect()
@@ -260,7 +293,8 @@ impl<'a> Symbolic<'a> {
             packed: (0..ranks).map(|_| (0, vec![])).collect(),
             at_op: vec![0; ranks],
             acked: vec![0; ranks],
-            scratch: SharedScratch::new(trial.ranks, trial.scratch),
+            nodes,
+            scratch: (0..nodes.number()).map(|_| SharedScratch::new(trial.ranks, trial.scratch)).collect(),
             bits: vec![[None, None]; ops.len()],
             expected: (0..ops.len()).map(|op| prefixes(algorithm.kind, op, &ops[op].shapes)).collect(),
         }
@@ -312,9 +346,9 @@ impl<'a> Symbolic<'a> {
         (seq % self.cico[0].len() as u64) as usize
     }
 
-    fn on_scratch(&self, op: usize, rank: u32, span: Span) -> Span {
-        let Operation { allotment, shapes, .. } = &self.ops[op];
-        Span { at: allotment.at(span.at, &shapes[rank as usize].cut()), ..span }
+    /// The shared scratch of a rank's node.
+    fn scratch(&mut self, rank: u32) -> &mut SharedScratch {
+        &mut self.scratch[self.nodes.of(rank) as usize]
     }
 
     fn memory(&mut self, op: usize, rank: u32) -> &mut RankMemory {
@@ -323,14 +357,14 @@ impl<'a> Symbolic<'a> {
 
     fn read(&mut self, op: usize, rank: u32, span: Span) -> Result<Vec<Value>, String> {
         match span.buf {
-            Buf::SharedScratch => self.scratch.read(rank, self.on_scratch(op, rank, span)),
+            Buf::SharedScratch => self.scratch(rank).read(rank, span),
             _ => Ok(self.memory(op, rank).read(span)),
         }
     }
 
     fn write(&mut self, op: usize, rank: u32, span: Span, values: &[Value]) -> Result<(), String> {
         match span.buf {
-            Buf::SharedScratch => return self.scratch.write(rank, self.on_scratch(op, rank, span), values),
+            Buf::SharedScratch => return self.scratch(rank).write(rank, span, values),
             _ => self.memory(op, rank).write(span, values),
         }
         Ok(())
@@ -450,7 +484,7 @@ impl Machine for Symbolic<'_> {
             Form::Packed => std::mem::take(&mut self.packed[rank as usize].1),
             _ => vec![],
         };
-        self.scratch.publish(rank, seq);
+        self.scratch(rank).publish(rank, seq);
         let publication = Publication { seq, op, span: from, form, values, sub_buffers };
         let cell = self.cell(seq);
         self.cico[rank as usize][cell] = Some(publication);
@@ -464,7 +498,7 @@ impl Machine for Symbolic<'_> {
                 "rank {rank} finds another sequence number than {seq} in rank {publisher}'s CICO buffer"
             ));
         };
-        self.scratch.access(rank, publisher, seq);
+        self.scratch[self.nodes.of(rank) as usize].access(rank, publisher, seq);
         if publication.form == Form::Exposed {
             if self.at_op[publisher as usize] != publication.op {
                 return Err(format!("rank {rank} gets memory that rank {publisher} gave back"));
@@ -502,28 +536,27 @@ impl Machine for Symbolic<'_> {
     }
 
     fn ack_seen(&mut self, _: usize, rank: u32, other: u32, seq: u64) {
-        self.scratch.after(rank, other, seq);
+        self.scratch(rank).after(rank, other, seq);
     }
 
-    fn reusable(&mut self, _: usize, rank: u32, seq: u64) {
-        for other in 0..self.acked.len() as u32 {
-            self.scratch.after(rank, other, seq);
-        }
+    fn reusable(&mut self, rank: u32, ranks: &[u32], seq: u64) {
+        ranks.iter().for_each(|&other| self.scratch(rank).after(rank, other, seq));
     }
 
     fn ack(&mut self, _: usize, rank: u32, seq: u64) {
         self.acked[rank as usize] = seq;
-        self.scratch.ack(rank, seq);
+        self.scratch(rank).ack(rank, seq);
     }
 
     fn end(&mut self, op: usize, rank: u32) -> Result<(), String> {
         self.at_op[rank as usize] = op + 1;
-        let phases = phases(&self.ops[op]);
-        if phases > 0 && self.acked[rank as usize] + 1 != self.ops[op].first + phases {
+        let last = self.ops[op].windows[rank as usize].last();
+        if last.is_some_and(|last| self.acked[rank as usize] + 1 != last.first + u64::from(last.phases)) {
             return Err(format!("rank {rank} ends without acknowledging all its sequence numbers"));
         }
+        let ranks = self.nodes.ranks(self.nodes.of(rank));
         for cell in self.cico[rank as usize].iter().flatten() {
-            let open = self.acked.iter().any(|&acked| acked < cell.seq);
+            let open = ranks.iter().any(|&rank| self.acked[rank as usize] < cell.seq);
             if cell.op == op && cell.form == Form::Exposed && open && cell.span.len > 0 {
                 return Err(format!("rank {rank} ends while others may still get from it"));
             }

@@ -52,6 +52,9 @@ pub(crate) struct Net {
     cicos: Vec<CicoBuffer>,
     inline: usize,
     single_copy: bool,
+    /// The ranks of each node, which share buffers; all of them, if there are no nodes.
+    pub(crate) nodes: Vec<Vec<u32>>,
+    /// Each node has an equal part of it.
     pub(crate) scratch: Buffer,
     /// The ranks' calls may differ.
     pub(crate) differ: bool,
@@ -89,6 +92,7 @@ impl Net {
             cicos: (0..ranks).map(|_| CicoBuffer::new(if seed.is_multiple_of(2) { 2 } else { 16 })).collect(),
             inline,
             single_copy,
+            nodes: vec![(0..ranks).collect()],
             scratch: HeapBuffer::zeroed(0),
             differ: false,
         }
@@ -108,6 +112,12 @@ impl Net {
 }
 
 impl Net {
+    /// The last sequence number that any rank has published under.
+    #[allow(dead_code, reason = "not every test uses shared buffers")]
+    pub(crate) fn publications(&self) -> u64 {
+        self.cicos.iter().map(|cico| cico.published).max().unwrap_or(0)
+    }
+
     /// Exposed ranges that a rank has published and not taken back.
     #[allow(dead_code, reason = "not every test exposes ranges")]
     pub(crate) fn exposed(&self, rank: u32) -> usize {
@@ -190,10 +200,21 @@ impl Port<'_> {
         (seq % self.cells()) as usize
     }
 
+    /// The node of this rank.
+    fn node(&self) -> usize {
+        self.net.nodes.iter().position(|ranks| ranks.contains(&self.rank)).expect("each rank is on a node")
+    }
+
+    /// What a rank of the shared buffers has published.
+    fn cico(&self, index: u32) -> &CicoBuffer {
+        &self.net.cicos[self.net.nodes[self.node()][index as usize] as usize]
+    }
+
     /// Publishes bytes, or an exposed range, under a sequence number.
     fn put(&mut self, seq: u64, exposed: bool, buffer: Buffer) {
         let (cells, cell) = (self.cells(), self.cell_index(seq));
-        let acked = self.net.cicos.iter().all(|cico| cico.acked + cells >= order_of(seq));
+        let ranks = 0..self.net.nodes[self.node()].len() as u32;
+        let acked = ranks.map(|index| self.cico(index)).all(|cico| cico.acked + cells >= order_of(seq));
         assert!(acked, "rank {} publishes {seq} in a cell that others may still read", self.rank);
         let cico = &mut self.net.cicos[self.rank as usize];
         assert!(order_of(seq) > cico.published, "sequence numbers grow");
@@ -255,8 +276,9 @@ impl SharedBuffers for Port<'_> {
             self.rank
         );
         let cell = self.cell_index(seq);
-        let cico = &self.net.cicos[rank as usize];
-        if cico.published < order_of(seq) || self.net.random.one_in(4) {
+        let late = self.net.random.one_in(4);
+        let cico = self.cico(rank);
+        if cico.published < order_of(seq) || late {
             return None;
         }
         let (held, exposed, buffer) = cico.cells[cell].as_ref()?;
@@ -273,9 +295,9 @@ impl SharedBuffers for Port<'_> {
 
     fn get(&mut self, rank: u32, seq: u64, at: u64, into: &Buffer) -> bool {
         let cell = self.cell_index(seq);
-        let (held, _, from) = self.net.cicos[rank as usize].cells[cell].as_ref().unwrap();
+        let (held, _, from) = self.cico(rank).cells[cell].as_ref().unwrap();
         assert_eq!(*held, seq);
-        if self.net.cicos[rank as usize].revoked.contains(&seq) {
+        if self.cico(rank).revoked.contains(&seq) {
             return false;
         }
         into.copy_from(into.lo(), from, from.lo() + at as isize, into.len());
@@ -289,7 +311,7 @@ impl SharedBuffers for Port<'_> {
     }
 
     fn acked(&mut self, rank: u32) -> u64 {
-        self.net.cicos[rank as usize].acked
+        self.cico(rank).acked
     }
 
     fn void(&mut self, first: u64, last: u64) {
@@ -297,13 +319,14 @@ impl SharedBuffers for Port<'_> {
     }
 
     fn reached(&mut self, rank: u32, seq: u64) -> bool {
-        let cico = &self.net.cicos[rank as usize];
+        let cico = self.cico(rank);
         let gave_up = cico.voided.iter().any(|&(first, last)| (first..=last).contains(&seq));
         cico.acked >= seq && !gave_up
     }
 
     fn scratch(&mut self) -> Buffer {
-        self.net.scratch.clone()
+        let each = self.net.scratch.len() / self.net.nodes.len();
+        self.net.scratch.slice((self.node() * each) as isize, each)
     }
 
     fn single_copy(&self) -> bool {

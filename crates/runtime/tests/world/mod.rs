@@ -49,6 +49,11 @@ pub(crate) fn run_with(
     body: impl Fn(&Arc<Runtime>, &Arc<Comm>) -> Result<()> + Sync,
 ) -> Duration {
     println!("nodes {nodes:?}, {settings:?}, seed {seed}");
+    // The ranks of a node share memory if the seed is odd, unless there is a clock, which knows nothing of it.
+    let shares = seed % 2 == 1 && options.clock.is_none();
+    let shared = |&ranks: &u32| banyan_shm::Shm::memory(ranks).expect("memory for a node");
+    let memory: Vec<_> = nodes.iter().filter(|_| shares).map(shared).collect();
+    let memory = &memory;
     let settings: Vec<_> =
         settings.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
     let net = Net::new(nodes.iter().sum::<u32>() as usize, seed, options.clone());
@@ -58,7 +63,9 @@ pub(crate) fn run_with(
             scope.spawn(move || {
                 let _end = EndsAll;
                 let job = Job { settings, ..job(rank, nodes) };
-                let rt = Runtime::open_over(end, &job, Threads::Multiple, None).expect("a runtime");
+                let node = memory.get(job.node_of(rank) as usize);
+                let node = node.map(|memory| memory.try_clone().expect("a descriptor"));
+                let rt = Runtime::open_over(end, node, &job, Threads::Multiple, None).expect("a runtime");
                 let world = rt.world().expect("a world");
                 body(&rt, &world)
                     .and_then(|()| rt.close(&world))
