@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Version of this protocol. Both sides are installed together, so they must agree exactly; the number is
 /// there to say so when they do not.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Most bytes of a business card (the addresses that a rank publishes).
 pub const MAX_BUSINESS_CARD: usize = 64 << 10;
@@ -103,8 +103,6 @@ pub struct Job {
     pub job_id: u64,
     /// Known to the job's ranks only: connections between ranks must prove that they know it.
     pub secret: [u8; 32],
-    /// Cores of this host that the job may use (affinity and CPU quota), at least 1.
-    pub cores: u32,
     /// Name of this host, for messages.
     pub host: String,
     /// Settings that must be equal at all ranks, as name and value; see [`crate::settings::COMMON`].
@@ -124,13 +122,14 @@ pub struct NodeRun {
     pub first: u32,
     /// Number of the host, from 0.
     pub node: u32,
+    /// Cores of that host that the job may use (affinity and CPU quota), at least 1.
+    pub cores: u32,
 }
 
 impl NodeRun {
-    /// The host that a rank lives on.
-    pub fn of(runs: &[NodeRun], rank: u32) -> u32 {
-        let after = runs.partition_point(|run| run.first <= rank);
-        after.checked_sub(1).map_or(0, |at| runs[at].node)
+    /// The run that a rank is in. The first one begins at rank 0.
+    pub fn of(runs: &[NodeRun], rank: u32) -> NodeRun {
+        runs[runs.partition_point(|run| run.first <= rank).saturating_sub(1)]
     }
 }
 
@@ -142,7 +141,7 @@ impl Job {
             size: 1,
             local_rank: 0,
             local_size: 1,
-            nodes: vec![NodeRun { first: 0, node: 0 }],
+            nodes: vec![NodeRun { first: 0, node: 0, cores: cores.max(1) }],
             appnum: 0,
             apps: 1,
             app_size: 1,
@@ -150,7 +149,6 @@ impl Job {
             universe_size: 1,
             job_id: 0,
             secret: [0; 32],
-            cores: cores.max(1),
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             settings: Vec::new(),
             memory_fd: None,
@@ -166,7 +164,12 @@ impl Job {
 
     /// The host that `rank` lives on.
     pub fn node_of(&self, rank: u32) -> u32 {
-        NodeRun::of(&self.nodes, rank)
+        NodeRun::of(&self.nodes, rank).node
+    }
+
+    /// Cores of this host that the job may use.
+    pub fn cores(&self) -> u32 {
+        NodeRun::of(&self.nodes, self.rank).cores
     }
 
     /// True if the job meets the conditions that the rest of the library relies on; otherwise the frame is refused.
@@ -176,8 +179,8 @@ impl Job {
             && self.local_size >= 1
             && self.local_size <= self.size
             && self.local_rank < self.local_size
-            && self.cores >= 1
             && self.nodes.first().is_some_and(|run| run.first == 0)
+            && self.nodes.iter().all(|run| run.cores >= 1)
             && self.nodes.windows(2).all(|pair| pair[0].first < pair[1].first)
     }
 }

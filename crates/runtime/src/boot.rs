@@ -43,7 +43,7 @@ pub(crate) fn start() -> Result<Boot> {
         #[cfg(feature = "sim")]
         sim: None,
     })?;
-    if job.local_size > job.cores {
+    if job.local_size > job.cores() {
         // Ranks yield and sleep: beside a busy process each yield or sleep would cost the rest of a long slice.
         banyan_shm::shorten_slices();
     }
@@ -102,7 +102,7 @@ fn boot(job: &Job, mut client: Option<Client>, ports: Ports, shares_memory: bool
     }
     let job_info = job_info(job, client.is_some(), shares_memory);
     let p2p = p2p::P2p::new(p2p::Config::new(budget as usize, job.size));
-    let engine = Engine::new(p2p, ports, client, Policy::new(job.local_size, job.cores));
+    let engine = Engine::new(p2p, ports, client, Policy::new(job.local_size, job.cores()));
     Ok(Boot { engine, job_info, tuning })
 }
 
@@ -111,7 +111,6 @@ fn job_info(job: &Job, launched: bool, shares_memory: bool) -> JobInfo {
         rank: job.rank,
         size: job.size,
         nodes: job.nodes.clone(),
-        cores: job.cores,
         single_copy: job.single_copy,
         shares_memory,
         appnum: launched.then_some(job.appnum),

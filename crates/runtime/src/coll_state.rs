@@ -236,13 +236,13 @@ impl CollState {
         let topology = coll::Topology {
             ranks,
             nodes: nodes.number(),
-            cores: job.cores,
+            cores: self.group.peers().map(|peer| job.cores_of(peer.0)).min().unwrap_or(1),
             per_node: nodes.largest(),
             shared: if nodes.number() == 1 { here } else { job.shares_memory.then(usual) },
         };
         let rank = self.group.rank().unwrap_or(0);
         let plans = match self.split {
-            0 => PlanCache::new(rank, topology).on(nodes, here, job.cores),
+            0 => PlanCache::new(rank, topology).on(nodes, here, job.cores_of(job.rank)),
             split => PlanCache::between(rank, topology, split),
         };
         CollSequence { ctx: self.ctx, plans }

@@ -123,7 +123,7 @@ impl Member for Shm {
         let node = job.node_of(job.rank);
         let peers: Vec<Peer> = (0..job.size).filter(|&rank| job.node_of(rank) == node).map(Peer).collect();
         let single_copy = if job.single_copy { SingleCopy::Auto } else { SingleCopy::Off };
-        let options = banyan_shm::Options { single_copy, crowded: Some(job.local_size > job.cores) };
+        let options = banyan_shm::Options { single_copy, crowded: Some(job.local_size > job.cores()) };
         Shm::attach(memory, job.local_rank, &peers, options).map(Some).map_err(|error| {
             Error::other(format!(
                 "the shared memory of this host cannot be used: {error}; set BANYAN_FABRICS=tcp to run without it"

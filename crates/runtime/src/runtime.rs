@@ -48,8 +48,6 @@ pub struct JobInfo {
     pub universe_size: Option<u32>,
     /// Which processes run on which host, as runs of ranks.
     pub nodes: Vec<NodeRun>,
-    /// Cores of this host that the job may use.
-    pub cores: u32,
     /// Processes of this host can read each other's memory.
     pub single_copy: bool,
     /// Processes of one host share memory, on each host that has the means: all settings of the job allow it.
@@ -67,7 +65,12 @@ pub struct JobInfo {
 impl JobInfo {
     /// Number of the host that a process runs on, by its rank in MPI_COMM_WORLD.
     pub fn node_of(&self, rank: u32) -> u32 {
-        NodeRun::of(&self.nodes, rank)
+        NodeRun::of(&self.nodes, rank).node
+    }
+
+    /// Cores that the job may use of the host that a process runs on, by its rank in MPI_COMM_WORLD.
+    pub fn cores_of(&self, rank: u32) -> u32 {
+        NodeRun::of(&self.nodes, rank).cores
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) fn job(rank: u32, nodes: &[u32]) -> Job {
     });
     let runs: Vec<NodeRun> = firsts
         .zip(0..)
-        .map(|(first, node)| NodeRun { first, node })
+        .map(|(first, node)| NodeRun { first, node, cores: 1 })
         .filter(|run| nodes[run.node as usize] > 0)
         .collect();
     let here = runs.iter().rfind(|run| run.first <= rank).expect("the first run begins at rank 0");
