@@ -4,7 +4,7 @@ use crate::datatype;
 use crate::ffi::*;
 use crate::pointer::Ptr;
 use banyan_datatype::{Data, Datatype, Span, TypeArc};
-use banyan_memory::Buffer;
+use banyan_memory::{Buffer, MOST_CONSTANT, MemoryKind, kind_at, surely_host};
 use banyan_runtime::{ArgKind, Class, Error, Result, UserMemory, bail};
 use std::sync::Arc;
 
@@ -87,7 +87,7 @@ pub(crate) fn data<N: Number>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype
 #[inline(always)]
 fn dense(buf: Ptr<c_void>, count: u64, ty: &Datatype) -> Option<Data> {
     let bytes = ty.dense_bytes(count)?;
-    let good = buf.address() > MPI_BUFFER_AUTOMATIC || bytes == 0;
+    let good = surely_host(buf.address()) || bytes == 0;
     // SAFETY: as in `scattered`.
     good.then(|| Data::bytes(unsafe { Buffer::new(buf.raw().cast(), bytes as usize) }))
 }
@@ -103,7 +103,10 @@ pub(crate) fn plain<N: Number>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatyp
 
 /// [`data`] of any type, with all its errors.
 fn scattered(buf: Ptr<c_void>, count: u64, ty: &Arc<Datatype>) -> Result<Data> {
-    check(buf, ty.span(count)?)?;
+    let span = ty.span(count)?;
+    if !surely_host(buf.address()) {
+        return Ok(Data::typed(unusual(buf, span)?, count, ty));
+    }
     // SAFETY: by MPI's contract the user gives memory that holds these elements, and leaves it alone until
     // the operation is over.
     Ok(unsafe { Data::new(buf.raw().cast(), count, ty) })
@@ -112,15 +115,16 @@ fn scattered(buf: Ptr<c_void>, count: u64, ty: &Arc<Datatype>) -> Result<Data> {
 /// [`data`] together with its datatype, without the special case of data in one piece.
 pub(crate) fn typed(buf: Ptr<c_void>, count: u64, datatype: MPI_Datatype) -> Result<(Data, TypeArc)> {
     let ty = datatype::committed(datatype)?;
-    check(buf, ty.span(count)?)?;
-    // SAFETY: as in `data`.
-    Ok((unsafe { Data::new(buf.raw().cast(), count, &ty) }, ty))
+    Ok((scattered(buf, count, &ty)?, ty))
 }
 
 /// Plain bytes at `buf + at`.
 pub(crate) fn bytes(buf: Ptr<c_void>, at: u64, len: u64) -> Result<Buffer> {
     if buf.is_null() && len > 0 {
         bail!(ERR_BUFFER, "the buffer is NULL");
+    }
+    if !surely_host(buf.address()) && kind_at(buf.address()) != MemoryKind::Host {
+        bail!(ERR_BUFFER, "the buffer is memory of a device, which this call does not take: copy it to the host first");
     }
     let origin = buf.raw().cast::<u8>().wrapping_add(at as usize);
     // SAFETY: by MPI's contract the user's buffer has the size that the user says, of which this is a part.
@@ -136,32 +140,40 @@ impl UserMemory for Ptr<c_void> {
 
     #[inline(always)]
     fn region(&self, span: Span) -> Result<Buffer> {
-        check(*self, span)?;
+        if !surely_host(self.address()) {
+            return unusual(*self, span);
+        }
         // SAFETY: as in `data`; the span is that of the elements that the user's arguments describe.
         Ok(unsafe { Buffer::with_bounds(self.raw().cast(), span.lo as isize, span.hi as isize) })
     }
 }
 
-/// The buffer argument of a signature: its address and kind, by the rules of [`check`].
+/// The buffer argument of a signature: its address and kind, by the rules of [`unusual`].
 #[inline(always)]
 pub(crate) fn buffer_arg(buf: Ptr<c_void>) -> (usize, ArgKind) {
     let kind = match buf.address() {
-        address if address > MPI_BUFFER_AUTOMATIC => ArgKind::Data,
+        address if surely_host(address) => ArgKind::Data(MemoryKind::Host),
         MPI_IN_PLACE => ArgKind::InPlace,
+        address if address > MOST_CONSTANT => ArgKind::Data(kind_at(address)),
         _ => ArgKind::Other,
     };
     (buf.address(), kind)
 }
 
-/// Refuses addresses that cannot be meant: NULL where data would start at it, and the constants of the header.
-#[inline]
-fn check(buf: Ptr<c_void>, span: Span) -> Result<()> {
-    if buf.address() > MPI_BUFFER_AUTOMATIC { Ok(()) } else { check_constant(buf, span) }
+const _: () = assert!(MPI_IN_PLACE <= MOST_CONSTANT && MPI_BUFFER_AUTOMATIC == MOST_CONSTANT);
+
+/// Memory at an address that may be a device's, or no address: the one place where users' memory is classified.
+#[cold]
+fn unusual(buf: Ptr<c_void>, span: Span) -> Result<Buffer> {
+    check(buf, span)?;
+    // SAFETY: by MPI's contract the user gives memory that holds these elements, and leaves it alone until the operation is over.
+    Ok(unsafe { Buffer::classified(buf.raw().cast(), span.lo as isize, span.hi as isize) })
 }
 
-#[cold]
-fn check_constant(buf: Ptr<c_void>, span: Span) -> Result<()> {
+/// Refuses addresses that cannot be meant: NULL where data would start at it, and the constants of the header.
+fn check(buf: Ptr<c_void>, span: Span) -> Result<()> {
     let name = match buf.address() {
+        address if address > MOST_CONSTANT => return Ok(()),
         _ if span.bytes == 0 => return Ok(()),
         MPI_IN_PLACE => "MPI_IN_PLACE",
         MPI_BUFFER_AUTOMATIC => "MPI_BUFFER_AUTOMATIC",

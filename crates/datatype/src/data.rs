@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use banyan_memory::Buffer;
+use banyan_memory::{Buffer, Copying, HeapBuffer, MemoryKind};
 
 use crate::walk::{Copier, Sink, locate, walk_loop};
 use crate::{Datatype, Span};
@@ -122,6 +122,7 @@ impl Data {
             (Form::Piece(source), Form::Piece(at)) => {
                 self.buffer.copy_from(*at as isize, &from.buffer, *source as isize, len);
             }
+            _ if self.is_on_device() || from.is_on_device() => drop(self.start_copy(0, from, 0, len as u64)),
             (Form::Elements(ty), Form::Piece(at)) => {
                 let to = self.buffer.ptr(*at as isize, len);
                 // SAFETY: `to` is valid for `len` bytes by the buffer's bounds.
@@ -135,6 +136,29 @@ impl Data {
             (Form::Elements(_), Form::Elements(_)) => self.copy_staged(from, len as u64),
         }
         len as u64
+    }
+
+    /// Starts to copy packed bytes: `len` of them, from byte `from_at` of `from` to byte `at` here. The copies that are not over
+    /// yet are returned, as they are where memory of a device has to do with it.
+    ///
+    /// # Panics
+    /// If there are not so many bytes.
+    pub fn start_copy(&self, at: u64, from: &Data, from_at: u64, len: u64) -> Vec<Copying> {
+        let (mut to, mut source) = (Cursor { position: at }, Cursor { position: from_at });
+        let (end, mut copies) = (at + len, vec![]);
+        while to.position < end {
+            let runs = to.run(self).zip(source.run(from));
+            let ((at, room), (from_at, there)) = runs.expect("the caller has checked the lengths");
+            let n = room.min(there).min(end - to.position);
+            let (at, from_at) = (at as isize, from_at as isize);
+            copies.extend(self.buffer.start_copy_from(at, &from.buffer, from_at, n as usize));
+            (to.position, source.position) = (to.position + n, source.position + n);
+        }
+        copies
+    }
+
+    fn is_on_device(&self) -> bool {
+        self.buffer.kind() == MemoryKind::Device
     }
 
     fn copy_staged(&self, from: &Data, len: u64) {
@@ -177,6 +201,11 @@ impl Cursor {
         let n = self.room(data, out.len());
         match &data.form {
             Form::Piece(at) => data.buffer.read((*at + self.position as i64) as isize, &mut out[..n]),
+            Form::Elements(_) if data.is_on_device() => {
+                let stage = HeapBuffer::zeroed(n);
+                drop(Data::bytes(stage.slice(0, n)).start_copy(0, data, self.position, n as u64));
+                stage.read(0, &mut out[..n]);
+            }
             // SAFETY: `n` is at most the length of `out`.
             Form::Elements(ty) => unsafe { self.pack_into(data, ty, out.as_mut_ptr(), n) },
         }
@@ -190,6 +219,9 @@ impl Cursor {
         let n = self.room(data, bytes.len());
         match &data.form {
             Form::Piece(at) => data.buffer.write((*at + self.position as i64) as isize, &bytes[..n]),
+            Form::Elements(_) if data.is_on_device() => {
+                drop(data.start_copy(self.position, &Data::bytes(HeapBuffer::copy_of(&bytes[..n])), 0, n as u64));
+            }
             // SAFETY: `n` is at most the length of `bytes`.
             Form::Elements(ty) => unsafe { self.unpack_from(data, ty, bytes.as_ptr(), n) },
         }
@@ -219,6 +251,14 @@ impl Cursor {
                 (self.position, len) = (self.position + more, len + more);
             }
             f(data.buffer.slice(disp as isize, len as usize));
+        }
+    }
+
+    /// Where the next bytes lie in the buffer, and how many follow them there; `None` at the end.
+    fn run(&self, data: &Data) -> Option<(i64, u64)> {
+        match &data.form {
+            Form::Piece(at) => Some((at + self.position as i64, data.len.checked_sub(self.position)?)),
+            Form::Elements(ty) => self.piece(data, ty),
         }
     }
 
@@ -264,7 +304,7 @@ impl Cursor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use banyan_memory::HeapBuffer;
+    use banyan_memory::SimulatedDevice;
 
     #[test]
     fn a_column_is_packed_and_unpacked_in_odd_fragments() {
@@ -287,5 +327,42 @@ mod tests {
         let mut again = [0; 16];
         copy.cursor().pack(&copy, &mut again);
         assert_eq!(packed, again);
+    }
+    #[test]
+    fn a_column_on_a_device_is_moved_run_by_run() {
+        let column = Datatype::vector(4, 1, 3, Datatype::builtin(0x209).unwrap()).unwrap();
+        let bytes: Vec<u8> = (0..48).collect();
+        let here = Data::typed(HeapBuffer::copy_of(&bytes), 1, &column);
+        let memory = SimulatedDevice::new(4096, 9).alloc(48);
+        memory.write(0, &[0xee; 48]);
+        let there = Data::typed(memory.clone(), 1, &column);
+        let (packed, mut got) = (pack(&here), [0; 48]);
+        let is_there = |what: &str| assert_eq!(pack(&there), packed, "{what}");
+
+        assert_eq!(there.copy_from(&here), 16);
+        is_there("from a column of the host's");
+        memory.read(0, &mut got);
+        let expected: Vec<u8> = (0..48).map(|i| if i / 4 % 3 == 0 && i < 40 { i } else { 0xee }).collect();
+        assert_eq!(got[..], expected, "and no byte beside it");
+        memory.write(0, &[0xee; 48]);
+        there.copy_from(&Data::bytes(HeapBuffer::copy_of(&packed)));
+        is_there("from packed bytes");
+        let back = Data::bytes(HeapBuffer::zeroed(16));
+        back.copy_from(&there);
+        assert_eq!(pack(&back), packed);
+        memory.write(0, &[0xee; 48]);
+        let mut cursor = there.cursor();
+        packed.chunks(5).for_each(|part| assert_eq!(cursor.unpack(&there, part), part.len()));
+        is_there("in odd fragments");
+        let copies = back.start_copy(3, &there, 2, 7);
+        assert_eq!(copies.len(), 3, "parts of three runs");
+        drop(copies);
+        assert_eq!(pack(&back)[3..10], packed[2..9]);
+    }
+
+    fn pack(data: &Data) -> Vec<u8> {
+        let mut bytes = vec![0; data.len() as usize];
+        data.cursor().pack(data, &mut bytes);
+        bytes
     }
 }

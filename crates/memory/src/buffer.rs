@@ -3,18 +3,53 @@
 use std::alloc::Layout;
 use std::sync::Arc;
 
+use crate::device::Device;
 use crate::small_copy::{SMALL, small_copy};
+
+/// What memory is made of: who may touch it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum MemoryKind {
+    /// Memory that the processor reads and writes.
+    Host,
+    /// Memory that only the driver of its device may touch.
+    Device,
+}
 
 /// Bytes from `origin + lo` up to, not including, `origin + hi`.
 ///
 /// Offsets may be negative: an MPI datatype may reach below the address that the user passes.
-/// With an owner ([`HeapBuffer`]) the memory lives as long as the buffer does.
+/// With an owner ([`HeapBuffer`], or a device) the memory lives as long as the buffer does.
 #[derive(Clone)]
 pub struct Buffer {
     origin: *mut u8,
-    lo: isize,
-    hi: isize,
-    owner: Option<Arc<Allocation>>,
+    /// The first of both bounds in host memory, the second one in a device's: so the check of bounds that each access of the
+    /// host's makes fails there, and asks nothing else.
+    one: isize,
+    /// The other bound.
+    other: isize,
+    owner: Option<Arc<Owner>>,
+}
+
+/// Who the memory belongs to, if it is not a user's on the host.
+pub(crate) enum Owner {
+    Heap(#[expect(dead_code, reason = "is freed with its owner")] Allocation),
+    Device(Box<dyn Device>),
+}
+
+impl Owner {
+    /// The device whose memory it is.
+    pub(crate) fn device(&self) -> Option<&dyn Device> {
+        match self {
+            Owner::Heap(_) => None,
+            Owner::Device(device) => Some(&**device),
+        }
+    }
+}
+
+impl std::fmt::Debug for Owner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.device().map_or("the heap", Device::name))
+    }
 }
 
 // SAFETY: a Buffer is an address with bounds. The maker promised that the memory may be used until the
@@ -25,7 +60,7 @@ unsafe impl Sync for Buffer {}
 
 impl std::fmt::Debug for Buffer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Buffer({:p}, {}..{})", self.origin, self.lo, self.hi)
+        write!(f, "Buffer({:p}, {}..{}, {:?})", self.origin, self.lo(), self.hi(), self.kind())
     }
 }
 
@@ -38,7 +73,7 @@ impl Buffer {
     #[inline(always)]
     pub unsafe fn new(origin: *mut u8, len: usize) -> Self {
         let hi = isize::try_from(len).expect("a buffer is at most isize::MAX bytes");
-        Self { origin, lo: 0, hi, owner: None }
+        Self { origin, one: 0, other: hi, owner: None }
     }
 
     /// The bytes `origin + lo .. origin + hi`; `origin` itself need not lie inside (MPI_BOTTOM).
@@ -48,7 +83,7 @@ impl Buffer {
     #[inline]
     pub unsafe fn with_bounds(origin: *mut u8, lo: isize, hi: isize) -> Self {
         assert!(lo <= hi, "buffer bounds {lo}..{hi}");
-        Self { origin, lo, hi, owner: None }
+        Self { origin, one: lo, other: hi, owner: None }
     }
 
     /// The bytes from `origin` on that lie within the bounds of another buffer.
@@ -57,44 +92,59 @@ impl Buffer {
     /// As for [`Buffer::new`], for that range: `origin` came with arguments that say as much of the memory there as those
     /// which the other buffer was made for said of its own.
     #[inline(always)]
-    pub unsafe fn within(origin: *mut u8, Bounds { lo, hi }: Bounds) -> Self {
-        Self { origin, lo, hi, owner: None }
+    pub unsafe fn within(origin: *mut u8, Bounds { one, other }: Bounds) -> Self {
+        Self { origin, one, other, owner: None }
     }
 
     /// No bytes at all.
     #[inline]
     pub fn empty() -> Self {
-        Self { origin: std::ptr::null_mut(), lo: 0, hi: 0, owner: None }
+        Self { origin: std::ptr::null_mut(), one: 0, other: 0, owner: None }
+    }
+
+    /// Memory of a device: the bytes `origin + lo .. origin + hi`.
+    pub(crate) fn of_device(origin: *mut u8, lo: isize, hi: isize, owner: Arc<Owner>) -> Self {
+        Self { origin, one: hi, other: lo, owner: Some(owner) }
+    }
+
+    /// What its memory is made of.
+    #[inline]
+    pub fn kind(&self) -> MemoryKind {
+        if self.one <= self.other { MemoryKind::Host } else { MemoryKind::Device }
+    }
+
+    pub(crate) fn owner(&self) -> Option<&Arc<Owner>> {
+        self.owner.as_ref()
     }
 
     /// Bytes inside the bounds.
     #[inline]
     pub fn len(&self) -> usize {
-        (self.hi - self.lo) as usize
+        self.other.abs_diff(self.one)
     }
 
     /// True if there are no bytes inside the bounds.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.hi == self.lo
+        self.one == self.other
     }
 
     /// Lowest offset that may be touched.
     #[inline]
     pub fn lo(&self) -> isize {
-        self.lo
+        self.one.min(self.other)
     }
 
     /// One past the highest offset that may be touched.
     #[inline]
     pub fn hi(&self) -> isize {
-        self.hi
+        self.one.max(self.other)
     }
 
     /// The buffer's bounds, for [`Buffer::within`].
     #[inline]
     pub fn bounds(&self) -> Bounds {
-        Bounds { lo: self.lo, hi: self.hi }
+        Bounds { one: self.one, other: self.other }
     }
 
     /// The address that offset `at` stands for.
@@ -102,34 +152,58 @@ impl Buffer {
         self.origin.wrapping_offset(at) as usize
     }
 
-    /// The address that offset `at` stands for, as a pointer, after checking that `len` bytes lie there.
+    /// The address that offset `at` stands for, as a pointer for the host, after checking that `len` bytes lie there.
     ///
     /// # Panics
-    /// If the range is not inside the bounds: a fault of the runtime, not of the user.
+    /// If the range is not inside the bounds, or memory of a device: a fault of the runtime, not of the user.
     #[inline(always)]
     pub fn ptr(&self, at: isize, len: usize) -> *mut u8 {
-        self.check(at, len);
-        self.origin.wrapping_offset(at)
+        self.host(at, len).unwrap_or_else(|| self.refuse(at, len))
+    }
+
+    /// The pointer of [`Buffer::ptr`]; `None` where that panics.
+    #[inline(always)]
+    pub fn host(&self, at: isize, len: usize) -> Option<*mut u8> {
+        let inside = at >= self.one && isize::try_from(len).is_ok_and(|n| n <= self.other - at);
+        (inside || len == 0).then(|| self.origin.wrapping_offset(at))
     }
 
     /// The part of `len` bytes at offset `at`, as a buffer whose offsets start at 0.
     #[inline]
     pub fn slice(&self, at: isize, len: usize) -> Buffer {
-        let origin = self.ptr(at, len);
-        Buffer { origin, lo: 0, hi: len as isize, owner: self.owner.clone() }
+        match self.host(at, len) {
+            Some(origin) => Buffer { origin, one: 0, other: len as isize, owner: self.owner.clone() },
+            None => self.device_slice(at, len),
+        }
+    }
+
+    /// True if these bytes are within the bounds, and a device's.
+    fn is_on_device(&self, at: isize, len: usize) -> bool {
+        let inside = at >= self.lo() && isize::try_from(len).is_ok_and(|n| n <= self.hi() - at);
+        self.kind() == MemoryKind::Device && inside
+    }
+
+    #[cold]
+    fn device_slice(&self, at: isize, len: usize) -> Buffer {
+        match &self.owner {
+            Some(owner) if self.is_on_device(at, len) => {
+                Buffer::of_device(self.origin.wrapping_offset(at), 0, len as isize, owner.clone())
+            }
+            _ => self.refuse(at, len),
+        }
     }
 
     /// A buffer on the same bytes with offsets counted from `by`: what was at `by + x` is at `x`.
     #[inline]
     pub fn rebased(&self, by: isize) -> Buffer {
         let origin = self.origin.wrapping_offset(by);
-        Buffer { origin, lo: self.lo - by, hi: self.hi - by, owner: self.owner.clone() }
+        Buffer { origin, one: self.one - by, other: self.other - by, owner: self.owner.clone() }
     }
 
-    /// Copies bytes at offset `at` into `out`.
+    /// Copies bytes at offset `at` into `out`. Like the other copies it waits for the device whose memory it is, if it is one's.
     #[inline(always)]
     pub fn read(&self, at: isize, out: &mut [u8]) {
-        let from = self.ptr(at, out.len());
+        let Some(from) = self.host(at, out.len()) else { return self.read_device(at, out) };
         // SAFETY: `from` is valid for `out.len()` bytes (checked bounds, promise of the maker); `out`
         // is a slice of ours. `copy` allows overlap.
         unsafe {
@@ -140,10 +214,17 @@ impl Buffer {
         }
     }
 
+    #[cold]
+    fn read_device(&self, at: isize, out: &mut [u8]) {
+        // SAFETY: a slice of ours, and the copy is over when this returns.
+        let to = unsafe { Buffer::new(out.as_mut_ptr(), out.len()) };
+        to.copy_by_device(0, self, at, out.len());
+    }
+
     /// Copies `bytes` to offset `at`.
     #[inline(always)]
     pub fn write(&self, at: isize, bytes: &[u8]) {
-        let to = self.ptr(at, bytes.len());
+        let Some(to) = self.host(at, bytes.len()) else { return self.write_device(at, bytes) };
         // SAFETY: as in `read`, the other way round.
         unsafe {
             match bytes.len() {
@@ -153,10 +234,19 @@ impl Buffer {
         }
     }
 
+    #[cold]
+    fn write_device(&self, at: isize, bytes: &[u8]) {
+        // SAFETY: a slice of ours, of which the copy only reads, and which is over when this returns.
+        let from = unsafe { Buffer::new(bytes.as_ptr().cast_mut(), bytes.len()) };
+        self.copy_by_device(at, &from, 0, bytes.len());
+    }
+
     /// Copies `len` bytes from offset `from_at` of `from` to offset `at`; the two may overlap.
     #[inline(always)]
     pub fn copy_from(&self, at: isize, from: &Buffer, from_at: isize, len: usize) {
-        let (to, from) = (self.ptr(at, len), from.ptr(from_at, len));
+        let (Some(to), Some(from)) = (self.host(at, len), from.host(from_at, len)) else {
+            return self.copy_by_device(at, from, from_at, len);
+        };
         // SAFETY: both ranges are checked against bounds that their makers promised.
         unsafe {
             match len {
@@ -166,25 +256,38 @@ impl Buffer {
         }
     }
 
-    #[inline(always)]
-    fn check(&self, at: isize, len: usize) {
-        let ok = at >= self.lo && isize::try_from(len).is_ok_and(|n| n <= self.hi - at);
-        if !(ok || len == 0) {
-            self.outside(at, len);
+    /// The copy of [`Buffer::copy_from`] where a device has to do it.
+    #[cold]
+    fn copy_by_device(&self, at: isize, from: &Buffer, from_at: isize, len: usize) {
+        let sides = [(self, at), (from, from_at)];
+        // What is outside a buffer of the host's is found there; what is outside a device's, where the copy starts.
+        for (side, at) in sides.into_iter().filter(|(side, _)| side.kind() == MemoryKind::Host) {
+            side.ptr(at, len);
         }
+        drop(self.start_copy_from(at, from, from_at, len));
+    }
+
+    /// The address of offset 0, for the driver of a device.
+    pub(crate) fn first(&self) -> *mut u8 {
+        self.origin
     }
 
     #[cold]
-    fn outside(&self, at: isize, len: usize) -> ! {
-        panic!("bytes {at}+{len} are outside the buffer {}..{}", self.lo, self.hi)
+    fn refuse(&self, at: isize, len: usize) -> ! {
+        match &self.owner {
+            Some(owner) if self.is_on_device(at, len) => {
+                panic!("bytes {at}+{len} are memory of {owner:?}, which the processor cannot touch")
+            }
+            _ => panic!("bytes {at}+{len} are outside the buffer {}..{}", self.lo(), self.hi()),
+        }
     }
 }
 
 /// The bounds of a buffer. They come only from buffers, so safe code cannot invent any.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
-    lo: isize,
-    hi: isize,
+    one: isize,
+    other: isize,
 }
 
 /// What [`HeapBuffer::zeroed`] panics with, so that code that catches panics can tell it from a fault of the library.
@@ -219,8 +322,8 @@ impl HeapBuffer {
         if first.is_null() {
             return None;
         }
-        let owner = Arc::new(Allocation(std::ptr::slice_from_raw_parts_mut(first, words)));
-        Some(Buffer { origin: first.cast(), lo: 0, hi: len as isize, owner: Some(owner) })
+        let owner = Arc::new(Owner::Heap(Allocation(std::ptr::slice_from_raw_parts_mut(first, words))));
+        Some(Buffer { origin: first.cast(), one: 0, other: len as isize, owner: Some(owner) })
     }
 
     /// A copy of `bytes`.
@@ -236,7 +339,7 @@ impl HeapBuffer {
 type Word = u128;
 
 /// Heap memory reached only through raw pointers, so that no reference to it ever aliases.
-struct Allocation(*mut [Word]);
+pub(crate) struct Allocation(*mut [Word]);
 
 // SAFETY: the pointer is owned, and only freed by the last owner.
 unsafe impl Send for Allocation {}

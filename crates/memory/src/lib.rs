@@ -4,14 +4,20 @@
 //! touched. It stands for memory of the user, which other code may change at any time, so it is
 //! never turned into a long-lived slice: everything is a bounded copy. Making one from an address is
 //! `unsafe`; using one is not, because every access is checked against the bounds.
+//!
+//! Memory has a kind ([`MemoryKind`]). What is a device's, only that device's driver copies.
 
 mod buffer;
+mod device;
 mod fork;
 mod lock;
+mod simulated;
 mod small_copy;
 mod socket;
 mod sync;
 
-pub use buffer::{Bounds, Buffer, HeapBuffer, NoMemory};
+pub use buffer::{Bounds, Buffer, HeapBuffer, MemoryKind, NoMemory};
+pub use device::{Copying, MOST_CONSTANT, kind_at, surely_host};
 pub use fork::forked;
 pub use lock::{EngineGuard, EngineLock, Refused, Serialized};
+pub use simulated::SimulatedDevice;

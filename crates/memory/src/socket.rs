@@ -3,7 +3,10 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use crate::Buffer;
+use crate::{Buffer, HeapBuffer, MemoryKind};
+
+/// The most bytes of a device's memory that go to or come from a socket at a time, by way of the host's.
+const STAGE: usize = 1 << 16;
 
 impl Buffer {
     /// Sends `before` and then the `len` bytes at offset `at` over a connected socket, without waiting; gives how
@@ -12,6 +15,11 @@ impl Buffer {
     /// # Errors
     /// As the system says; `WouldBlock` if the socket is full.
     pub fn send(&self, socket: BorrowedFd<'_>, before: &[u8], at: isize, len: usize) -> io::Result<usize> {
+        if self.kind() == MemoryKind::Device {
+            let stage = HeapBuffer::zeroed(len.min(STAGE));
+            stage.copy_from(0, self, at, stage.len());
+            return stage.send(socket, before, 0, stage.len());
+        }
         let mut pieces = [piece(before.as_ptr().cast_mut(), before.len()), piece(self.ptr(at, len), len)];
         let message = message(&mut pieces);
         // SAFETY: the system reads both pieces, and only until it returns: a slice, and memory in checked bounds that the
@@ -33,6 +41,13 @@ impl Buffer {
         len: usize,
         behind: &mut [u8],
     ) -> io::Result<usize> {
+        if self.kind() == MemoryKind::Device {
+            let stage = HeapBuffer::zeroed(len.min(STAGE));
+            let behind = if stage.len() < len { &mut [] } else { behind };
+            let got = stage.receive(socket, 0, stage.len(), behind)?;
+            self.copy_from(at, &stage, 0, got.min(stage.len()));
+            return Ok(got);
+        }
         let mut pieces = [piece(self.ptr(at, len), len), piece(behind.as_mut_ptr(), behind.len())];
         let mut message = message(&mut pieces);
         // SAFETY: as in `send`, but the system writes: `behind` is ours alone, and the maker of the buffer promised that
@@ -82,6 +97,22 @@ mod tests {
         let nothing = memory.receive(a.as_fd(), 0, 10, &mut behind).unwrap_err();
         assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
         assert!(std::panic::catch_unwind(|| memory.send(a.as_fd(), b"", 6, 5)).is_err());
+
+        // A device's memory goes by way of the host's, in parts.
+        let there = crate::SimulatedDevice::new(1 << 20, 5).alloc(100_000);
+        there.write(0, b"xyz");
+        there.write(99_998, b"!?");
+        assert_eq!(there.send(a.as_fd(), b"h", 0, 3).unwrap(), 4);
+        let mut out = [0; 4];
+        b.read_exact(&mut out).unwrap();
+        assert_eq!(&out, b"hxyz");
+        b.write_all(b"12345").unwrap();
+        assert_eq!(there.receive(a.as_fd(), 0, 2, &mut behind).unwrap(), 5);
+        let mut start = [0; 3];
+        there.read(0, &mut start);
+        assert_eq!((&start, &behind[..3]), (b"12z", &b"345"[..]));
+        b.write_all(b"678").unwrap();
+        assert_eq!(there.receive(a.as_fd(), 0, 100_000, &mut behind).unwrap(), 3);
         drop(a);
         assert!(memory.send(b.as_fd(), b"", 0, 10).is_err(), "and no signal");
     }

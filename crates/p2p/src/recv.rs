@@ -1,7 +1,7 @@
 //! The receiver's side: receives are posted, take unexpected messages, and fetch those that an RTS announced.
 
 use banyan_datatype::Data;
-use banyan_memory::HeapBuffer;
+use banyan_memory::{Buffer, HeapBuffer};
 use banyan_transport::{Caps, Class, Kinds, Outcome, Peer, Port, Remote, Token, Transfer};
 
 use crate::credit;
@@ -231,9 +231,8 @@ impl P2p {
     /// Starts the reads of a peer's memory that are next; gives how many.
     pub(crate) fn start_reads(&mut self, port: &mut impl Port, peer: Peer, caps: &Caps) -> usize {
         let mut started = 0;
-        let readable = caps.get.has(Kinds::HOST);
         while let Some(id) = self.peers.at(peer, &mut self.credit_pool).reads.pop_front() {
-            match if readable { self.read(port, id) } else { Transfer::Impossible } {
+            match self.read(port, id, caps.get) {
                 Transfer::Started => {}
                 Transfer::Done => self.read_over(id, Outcome::Done),
                 Transfer::Impossible => self.read_over(id, Outcome::Impossible),
@@ -249,7 +248,10 @@ impl P2p {
     }
 
     /// Reads the message of receive `id`, or the next piece of it.
-    fn read(&mut self, port: &mut impl Port, id: u64) -> Transfer {
+    fn read(&mut self, port: &mut impl Port, id: u64, readable: Kinds) -> Transfer {
+        if !readable.has(Kinds::HOST) {
+            return Transfer::Impossible;
+        }
         // A receive that was given up is still in the queue of reads; `read_over` does not find it either.
         let Some(Request { state: State::Recv(recv), .. }) = self.requests.get_mut(id) else {
             return Transfer::Started;
@@ -259,7 +261,8 @@ impl P2p {
             return Transfer::Started;
         };
         let Read { message, region: (addr, key), done, piece } = &mut **read;
-        let contiguous = recv.data.contiguous();
+        let reached = |memory: &Buffer| readable.has(Kinds::of(memory.kind()));
+        let contiguous = recv.data.contiguous().filter(reached);
         let len = if contiguous.is_some() { message.accepted } else { (message.accepted - *done).min(PIECE) };
         let local = match contiguous {
             Some(memory) => memory.slice(memory.lo(), len as usize),

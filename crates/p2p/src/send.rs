@@ -418,7 +418,7 @@ fn send_rts(
     let extra = link.extra - u32::from(counted && link.announced >= window);
     let last = counted && link.announced + 1 >= window && extra == 0;
     let starved = (short || paid.is_some()) && !pushed;
-    if caps.get.has(Kinds::HOST) && !pushed && region.is_none() && total > 0 {
+    if caps.get.has(Kinds::of(send.data.buffer().kind())) && !pushed && region.is_none() && total > 0 {
         let registered = send.data.contiguous().map(|memory| port.register(link.peer, &memory, Access::Read));
         stats.registrations_refused += u64::from(matches!(registered, Some(Err(_))));
         *region = registered.and_then(Result::ok);

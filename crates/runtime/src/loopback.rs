@@ -94,7 +94,7 @@ impl Port for Loopback {
     }
 
     fn register(&mut self, peer: Peer, memory: &Buffer, access: Access) -> Result<Remote, RegisterError> {
-        if peer != self.me {
+        if peer != self.me || !self.caps(peer).get.has(Kinds::of(memory.kind())) {
             return Err(RegisterError::Unsupported);
         }
         let key = slab::keep(&mut self.registered, (memory.clone(), access)) as u64;

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use banyan_memory::Buffer;
+use banyan_memory::{Buffer, MemoryKind};
 use banyan_transport::{
     Access, Caps, Fabric, Head, Kinds, Peer, Port, Refusal, RegisterError, Remote, Sink, Token, Transfer,
     Wake,
@@ -292,7 +292,10 @@ impl Port for Shm {
 
     /// What a peer may do is up to the system: whoever may read this process's memory may write it.
     fn register(&mut self, _peer: Peer, memory: &Buffer, _access: Access) -> Result<Remote, RegisterError> {
-        Ok(self.attachment.remote(memory))
+        match memory.kind() {
+            MemoryKind::Host => Ok(self.attachment.remote(memory)),
+            MemoryKind::Device => Err(RegisterError::Unsupported),
+        }
     }
 
     fn revoke(&mut self, _peer: Peer, _remote: Remote) {

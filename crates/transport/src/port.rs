@@ -1,6 +1,6 @@
 //! [`Port`]: what a fabric does towards its peers, and the values that say what became of it.
 
-use banyan_memory::Buffer;
+use banyan_memory::{Buffer, MemoryKind};
 
 #[cfg(doc)]
 use crate::Sink;
@@ -18,7 +18,7 @@ pub struct Caps {
     /// Frames of long messages should be about so long, bytes: a longer message travels quicker in several frames, since
     /// both sides copy at the same time.
     pub piece: usize,
-    /// Kinds of local memory that [`Port::get`] fills from this peer.
+    /// Kinds of memory that [`Port::get`] fills from this peer, and that [`Port::register`] takes for its gets.
     pub get: Kinds,
     /// Kinds of local memory that [`Port::put`] writes to this peer.
     pub put: Kinds,
@@ -51,7 +51,7 @@ pub enum Access {
 /// Why memory cannot be registered. Messages still carry what is in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RegisterError {
-    /// The fabric never lets that peer reach memory of this kind.
+    /// The fabric never lets that peer reach memory of this kind: see [`Caps::get`].
     Unsupported,
     /// The system or the device has no room for one more registration now.
     NoRoom,
@@ -153,7 +153,13 @@ impl Kinds {
     /// No memory.
     pub const NONE: Kinds = Kinds(0);
     /// Memory of the host.
-    pub const HOST: Kinds = Kinds(1);
+    pub const HOST: Kinds = Kinds::of(MemoryKind::Host);
+
+    /// Memory of one kind.
+    #[inline]
+    pub const fn of(kind: MemoryKind) -> Kinds {
+        Kinds(1 << kind as u8)
+    }
 
     /// The kinds of `self`, if `condition` holds.
     #[inline]

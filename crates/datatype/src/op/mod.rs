@@ -6,7 +6,7 @@ mod wide;
 
 use std::sync::{Arc, OnceLock};
 
-use banyan_memory::Buffer;
+use banyan_memory::{Buffer, HeapBuffer};
 
 use crate::basic::{Basic, Class};
 use crate::fortran::{is_default_kind, truth};
@@ -215,12 +215,29 @@ impl Kernel {
                 Data::typed(inout.clone(), count, ty).copy_from(&from);
             }
             Kernel::Elements(raw) => {
-                let (from, to) = (input.ptr(0, reach), inout.ptr(0, reach));
+                let (Some(from), Some(to)) = (input.host(0, reach), inout.host(0, reach)) else {
+                    return self.apply_staged(ty, reach, input, inout, count);
+                };
                 // SAFETY: both buffers hold `reach` bytes from offset 0, which is where the elements of a
                 // predefined type end.
                 unsafe { raw(from, to, count as usize) }
             }
         }
+    }
+}
+
+impl Kernel {
+    /// Reduces elements of which some are in memory of a device, by copies of them.
+    #[cold]
+    fn apply_staged(self, ty: &Arc<Datatype>, reach: usize, input: &Buffer, inout: &Buffer, count: u64) {
+        let copy = |memory: &Buffer| {
+            let stage = HeapBuffer::zeroed(reach);
+            stage.copy_from(0, memory, 0, reach);
+            stage
+        };
+        let (from, to) = (copy(input), copy(inout));
+        self.apply(ty, reach, &from, &to, count);
+        inout.copy_from(0, &to, 0, reach);
     }
 }
 

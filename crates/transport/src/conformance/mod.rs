@@ -9,7 +9,7 @@ mod sleeps;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use banyan_memory::{Buffer, HeapBuffer};
+use banyan_memory::{Buffer, HeapBuffer, SimulatedDevice};
 
 pub use one_sided::{atomics, puts, reads};
 pub use sleeps::{
@@ -59,6 +59,16 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const FROM_MEMORY: u64 = 1 << 40;
 /// The bit of a frame's seed that says that its sink names memory for the body.
 const PLACED: u64 = 1 << 41;
+/// Bits of a frame's seed: if all are set, the memory of the two above is a device's.
+const ON_DEVICE: u64 = 7 << 42;
+
+/// Memory that frames go from or to, for a frame of this seed.
+fn memory(seed: u64, len: usize) -> Buffer {
+    match seed & ON_DEVICE {
+        ON_DEVICE => SimulatedDevice::new(len, seed).alloc(len),
+        _ => HeapBuffer::zeroed(len),
+    }
+}
 
 /// The sending half of a check: numbers the frames to each receiver and fills them from a seed that they carry.
 struct Outbox {
@@ -90,7 +100,7 @@ impl Outbox {
         } else if seed & FROM_MEMORY != 0 {
             let mut body = vec![0; len];
             pattern(seed, &mut body);
-            let memory = HeapBuffer::zeroed(len + 3);
+            let memory = memory(seed, len + 3);
             memory.write(2, &body);
             let sent = via.send_from(peer, &head, &memory, 2, len);
             memory.write(2, &vec![0xee; len]);
@@ -145,7 +155,7 @@ impl Sink for Inbox {
 
     fn place(&mut self, peer: Peer, head: &Head, len: usize) -> Option<Buffer> {
         assert_eq!(head.b as usize, len);
-        let memory = || self.bodies.entry(peer).or_insert_with(|| HeapBuffer::zeroed(len)).clone();
+        let memory = || self.bodies.entry(peer).or_insert_with(|| memory(head.ctx, len)).clone();
         (head.ctx & PLACED != 0).then(memory)
     }
 

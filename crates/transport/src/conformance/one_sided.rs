@@ -1,10 +1,10 @@
 //! One-sided transfers, as far as a fabric has them: what it lacks it refuses.
 
-use banyan_memory::{Buffer, HeapBuffer};
+use banyan_memory::{Buffer, HeapBuffer, MemoryKind, SimulatedDevice};
 
 use super::{Inbox, pattern, some_length, until};
 use crate::random::Random;
-use crate::{Access, Atomic, Fabric, Fetch, Kinds, Outcome, Peer, Remote, Token, Transfer};
+use crate::{Access, Atomic, Fabric, Fetch, Kinds, Outcome, Peer, RegisterError, Remote, Token, Transfer};
 
 /// Bytes of the memory that transfers go from and to.
 const BYTES: usize = 1 << 20;
@@ -18,7 +18,12 @@ pub fn reads<F: Fabric>(make: &impl Fn(usize) -> Vec<F>) {
 /// [`reads`] by endpoint 0 in the memory of endpoint `of`.
 pub(super) fn reads_between<F: Fabric>(ends: &mut [F], of: usize) {
     let peer = Peer(of as u32);
-    if !ends[0].caps(peer).get.has(Kinds::HOST) {
+    let (readable, device) = (ends[0].caps(peer).get, SimulatedDevice::new(BYTES, 1));
+    if !readable.has(Kinds::of(MemoryKind::Device)) {
+        let refused = ends[of].register(Peer(0), &device.alloc(64), Access::Read);
+        assert_eq!(refused, Err(RegisterError::Unsupported), "as the capabilities say");
+    }
+    if !readable.has(Kinds::HOST) {
         let get = ends[0].get(peer, nowhere(8), &[HeapBuffer::zeroed(8)], Token(0));
         return assert_eq!(get, Transfer::Impossible, "as the capabilities say");
     }

@@ -244,6 +244,9 @@ impl Port for SimFabric {
     }
 
     fn register(&mut self, _peer: Peer, memory: &Buffer, access: Access) -> Result<Remote, RegisterError> {
+        if !Kinds::HOST.has(Kinds::of(memory.kind())) {
+            return Err(RegisterError::Unsupported);
+        }
         let mut state = self.shared.lock();
         let once_in = state.options.refuse_registration_once_in;
         if state.random.once_in(once_in) {
