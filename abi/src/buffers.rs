@@ -124,7 +124,10 @@ pub(crate) fn bytes(buf: Ptr<c_void>, at: u64, len: u64) -> Result<Buffer> {
         bail!(ERR_BUFFER, "the buffer is NULL");
     }
     if !surely_host(buf.address()) && kind_at(buf.address()) != MemoryKind::Host {
-        bail!(ERR_BUFFER, "the buffer is memory of a device, which this call does not take: copy it to the host first");
+        bail!(
+            ERR_BUFFER,
+            "the buffer is memory of a device, which this call does not take: copy it to the host first"
+        );
     }
     let origin = buf.raw().cast::<u8>().wrapping_add(at as usize);
     // SAFETY: by MPI's contract the user's buffer has the size that the user says, of which this is a part.
@@ -183,4 +186,37 @@ fn check(buf: Ptr<c_void>, span: Span) -> Result<()> {
         _ => return Ok(()),
     };
     bail!(ERR_BUFFER, "the buffer is {name}, which is not allowed here")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use banyan_memory::SimulatedDevice;
+
+    fn pointer(address: usize) -> Ptr<c_void> {
+        // SAFETY: a `Ptr` is a pointer; nobody goes to the memory behind this one but by a `Buffer`.
+        unsafe { std::mem::transmute(address as *mut c_void) }
+    }
+
+    #[test]
+    fn users_pointers_to_memory_of_a_device_are_known_as_such() {
+        let (device, host) = (SimulatedDevice::new(4096, 1), [0u8; 64]);
+        let there = device.alloc(64);
+        let (there_at, host_at) = (pointer(there.address(0)), pointer(host.as_ptr() as usize));
+        device.announce();
+        for (buf, kind) in [(there_at, MemoryKind::Device), (host_at, MemoryKind::Host)] {
+            assert_eq!(buffer_arg(buf), (buf.address(), ArgKind::Data(kind)));
+            assert_eq!(data(buf, 4, MPI_INT).unwrap().buffer().kind(), kind);
+            assert!(plain(buf, 4, MPI_INT).is_none(), "the short way leaves what may be a device's alone");
+            let span = Span { lo: 8, hi: 16, bytes: 8 };
+            let region = buf.region(span).unwrap();
+            assert_eq!((region.kind(), region.lo(), region.hi()), (kind, 8, 16));
+            // What takes slices of memory refuses a device's.
+            assert_eq!(bytes(buf, 0, 64).is_err(), kind == MemoryKind::Device);
+        }
+        assert_eq!(buffer_arg(pointer(MPI_IN_PLACE)).1, ArgKind::InPlace);
+        assert_eq!(buffer_arg(pointer(0)).1, ArgKind::Other);
+        assert_eq!(data(pointer(0), 4, MPI_INT).unwrap_err().class, Class::ERR_BUFFER);
+        assert_eq!(data(pointer(MPI_IN_PLACE), 4, MPI_INT).unwrap_err().class, Class::ERR_BUFFER);
+    }
 }

@@ -8,7 +8,7 @@ use banyan_coll::{
 };
 use banyan_datatype::op::Builtin;
 use banyan_datatype::{Data, Datatype, TypeArc};
-use banyan_memory::{Buffer, HeapBuffer};
+use banyan_memory::{Buffer, HeapBuffer, MemoryKind};
 use banyan_shm::{Arena, Options, Shm};
 use banyan_transport::Peer;
 
@@ -180,7 +180,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             (base.clone(), Operand::Uniform { base, count: 1, ty: double.clone() })
         };
         let ((given, send), (result, recv)) = (operand(f64::from(me) + 1.0), operand(0.0));
-        let buffers = [&given, &result].map(|buffer| (buffer.address(0), ArgKind::Data));
+        let buffers = [&given, &result].map(|buffer| (buffer.address(0), ArgKind::Data(MemoryKind::Host)));
         let signature = Signature { kind: Kind::Allreduce, numbers: [1, 0x214, 0x21, 0, 0], buffers };
         let call = Call::reduction(Kind::Allreduce, send, recv, Op::Builtin(Builtin::Sum), 0);
         Rank { plans: PlanCache::new(me, topology(&arena)), port: Port(arena), call, signature, result }

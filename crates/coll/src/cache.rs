@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use banyan_memory::{Bounds, Buffer};
+use banyan_memory::{Bounds, Buffer, MemoryKind};
 
 use crate::execute::plan::{Compiled, Plan};
 use crate::execute::{Cursor, ExecutionState, SeqWindow};
@@ -266,7 +266,9 @@ impl PlanCache {
         let bases = [&call.send, &call.recv].map(Operand::base);
         // Types that are not dense have one description if they have one size: what it says is not where their bytes are.
         let dense = call.send.is_dense() && call.recv.is_dense();
-        let compiled = if dense { bound.compile(algorithm, &bases) } else { None };
+        // Nor do the steps of a compiled plan touch memory of a device.
+        let host = bases.iter().flatten().all(|base| base.kind() == MemoryKind::Host);
+        let compiled = if dense && host { bound.compile(algorithm, &bases) } else { None };
         let bounds = bases.map(|base| base.unwrap_or_else(Buffer::empty).bounds());
         let description = Description::new(key, call);
         let plan = Arc::new(Plan { description, bounds, algorithm, composition, compiled });
@@ -301,6 +303,7 @@ impl PlanCache {
 
     /// Gets a call that is bound ready to go round by round.
     fn by_rounds(&mut self, state: &mut ExecutionState, plan: Option<&Plan>, tuning: &Tuning) {
+        state.mirror();
         state.detach();
         let (algorithm, composition) = match (self.split, plan) {
             (0, Some(plan)) => (plan.algorithm, plan.composition.clone()),

@@ -219,6 +219,32 @@ impl<R: Copy> Step<R> {
         }
     }
 
+    /// The ranges that it reads.
+    pub(crate) fn reads(&self) -> [Option<R>; 2] {
+        match *self {
+            Step::Send { from, .. } | Step::Publish { from, .. } | Step::Pack { from, .. } => {
+                [Some(from), None]
+            }
+            Step::Copy { from, .. } => [Some(from), None],
+            Step::Reduce { from, into } => [Some(from), Some(into)],
+            Step::RecvReduce { merge, .. } | Step::GetReduce { merge, .. } => [Some(merge.with), None],
+            _ => [None, None],
+        }
+    }
+
+    /// The range that it writes.
+    pub(crate) fn writes(&self) -> Option<R> {
+        match *self {
+            Step::Recv { into, .. }
+            | Step::Unpack { into, .. }
+            | Step::Get { into, .. }
+            | Step::Reduce { into, .. }
+            | Step::Copy { into, .. } => Some(into),
+            Step::RecvReduce { merge, .. } | Step::GetReduce { merge, .. } => Some(merge.into),
+            _ => None,
+        }
+    }
+
     /// The same step over other ranges: `unit` of the new units for each old one. `None` if one of its ranges has no
     /// counterpart.
     pub(crate) fn over<T>(&self, unit: u64, mut range: impl FnMut(R) -> Option<T>) -> Option<Step<T>> {

@@ -6,6 +6,7 @@
 
 use banyan_datatype::TypeArc;
 use banyan_datatype::op::is_settled;
+use banyan_memory::MemoryKind;
 
 use crate::{Call, Kind, Op, Operand};
 
@@ -24,8 +25,8 @@ pub struct Signature {
 /// What an address stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ArgKind {
-    /// There may be data.
-    Data,
+    /// There may be data, in memory of that kind.
+    Data(MemoryKind),
     /// MPI_IN_PLACE.
     InPlace,
     /// NULL, or another constant.
@@ -106,10 +107,10 @@ fn side(operand: &Operand) -> Option<(u64, u8)> {
 }
 
 fn argument(operand: &Operand) -> ArgKind {
-    match operand {
-        Operand::Nothing => ArgKind::Other,
-        Operand::InPlace => ArgKind::InPlace,
-        _ => ArgKind::Data,
+    match operand.base() {
+        Some(base) => ArgKind::Data(base.kind()),
+        None if matches!(operand, Operand::InPlace) => ArgKind::InPlace,
+        None => ArgKind::Other,
     }
 }
 
@@ -150,12 +151,11 @@ pub(crate) struct Description {
 impl Description {
     /// Calls that are described like this one.
     pub(crate) fn new(key: Key, call: &Call) -> Description {
-        let arguments = [&call.send, &call.recv].map(|operand| match operand {
-            Operand::Nothing => None,
-            Operand::InPlace => Some(ArgKind::InPlace),
-            _ => Some(ArgKind::Data),
+        let arguments = [&call.send, &call.recv].map(argument).map(|argument| match argument {
+            ArgKind::Other => None,
+            significant => Some(significant),
         });
-        let apart = arguments.iter().all(|&argument| argument == Some(ArgKind::Data));
+        let apart = arguments.iter().all(|argument| matches!(argument, Some(ArgKind::Data(_))));
         let lists = lists(call).map(|(at, list)| (at, list.into())).collect();
         Description { kind: key.kind, numbers: key.numbers, arguments, apart, lists }
     }

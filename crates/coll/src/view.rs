@@ -101,11 +101,12 @@ impl View {
 
     /// Copies the packed bytes of a range to the start of `out`.
     pub(crate) fn pack(&self, range: Range, out: &Buffer) {
-        if let Some(data) = self.data(range) {
-            Data::bytes(out.slice(out.lo(), data.len() as usize)).copy_from(&data);
-            return;
-        }
-        self.pieces(range, |data, skip, at, len| {
+        self.parts(range, |data, skip, at, len| {
+            let out = out.slice(out.lo() + at as isize, len as usize);
+            if (skip, len) == (0, data.len()) {
+                Data::bytes(out).copy_from(data);
+                return;
+            }
             let mut cursor = data.cursor();
             cursor.seek(skip);
             let mut stage = [0; STAGE];
@@ -113,7 +114,7 @@ impl View {
             while done < len {
                 let wanted = STAGE.min((len - done) as usize);
                 let got = cursor.pack(data, &mut stage[..wanted]);
-                out.write((at + done) as isize, &stage[..got]);
+                out.write(done as isize, &stage[..got]);
                 done += got as u64;
             }
         });
@@ -121,26 +122,30 @@ impl View {
 
     /// Copies packed bytes from the start of `from` to a range.
     pub(crate) fn unpack(&self, range: Range, from: &Buffer) {
-        if let Some(data) = self.data(range) {
-            data.copy_from(&Data::bytes(from.slice(from.lo(), data.len() as usize)));
-            return;
-        }
-        self.pieces(range, |data, skip, at, len| {
+        self.parts(range, |data, skip, at, len| {
+            let from = from.slice(from.lo() + at as isize, len as usize);
+            if (skip, len) == (0, data.len()) {
+                data.copy_from(&Data::bytes(from));
+                return;
+            }
             let mut cursor = data.cursor();
             cursor.seek(skip);
             let mut stage = [0; STAGE];
             let mut done = 0;
             while done < len {
                 let wanted = STAGE.min((len - done) as usize);
-                from.read((at + done) as isize, &mut stage[..wanted]);
+                from.read(done as isize, &mut stage[..wanted]);
                 done += cursor.unpack(data, &stage[..wanted]) as u64;
             }
         });
     }
 
-    /// Calls `f` for each piece of a range that is no single [`Data`]: the data, the packed bytes to skip in them, the
-    /// packed bytes of the range before this piece, and the bytes of the piece.
-    fn pieces(&self, (at, len): Range, mut f: impl FnMut(&Data, u64, u64, u64)) {
+    /// Calls `f` for each of the data that a range is made of, with the packed bytes of them to skip, the packed bytes of the
+    /// range before them, and those of the range in them.
+    pub(crate) fn parts(&self, (at, len): Range, mut f: impl FnMut(&Data, u64, u64, u64)) {
+        if let Some(data) = self.data((at, len)) {
+            return f(&data, 0, 0, data.len());
+        }
         match self {
             View::Packed { all, .. } => f(all, at, 0, len),
             View::Blocks { blocks, starts } => {

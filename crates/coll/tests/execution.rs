@@ -11,7 +11,7 @@ use banyan_coll::{
 };
 use banyan_datatype::op::Builtin;
 use banyan_datatype::{Data, Datatype};
-use banyan_memory::{Buffer, HeapBuffer};
+use banyan_memory::{Buffer, HeapBuffer, SimulatedDevice};
 use world::{Net, Port, Random, packed, run};
 
 /// How a pair of 64-bit words, of which all data consist, lies in memory.
@@ -47,6 +47,7 @@ struct UserMemory {
     /// Offset 0 is the address that the user passes.
     base: Buffer,
     blocks: Vec<Data>,
+    device: Option<SimulatedDevice>,
 }
 
 const MARGIN: isize = 64;
@@ -54,12 +55,14 @@ const FILL: u8 = 0xee;
 
 impl UserMemory {
     /// Memory for blocks of one layout, each given by its length and start in pairs.
-    fn new(layout: Layout, blocks: &[(u64, u64)]) -> UserMemory {
+    fn new(layout: Layout, blocks: &[(u64, u64)], device: Option<&SimulatedDevice>) -> UserMemory {
         let (ty, _) = layout.elements(1);
         let pairs = blocks.iter().map(|(number, at)| number + at).max().unwrap_or(0);
         let (_, elements) = layout.elements(pairs);
         let len = elements as isize * ty.extent() as isize + 2 * MARGIN;
-        let whole = HeapBuffer::copy_of(&vec![FILL; len as usize]);
+        let fill = vec![FILL; len as usize];
+        let whole = device.map_or_else(|| HeapBuffer::zeroed(fill.len()), |device| device.alloc(fill.len()));
+        whole.write(0, &fill);
         let base = whole.rebased(MARGIN);
         let block = |&(number, at): &(u64, u64)| {
             let (ty, elements) = layout.elements(number);
@@ -67,7 +70,7 @@ impl UserMemory {
             Data::typed(base.rebased(steps * ty.extent() as isize), elements, &ty)
         };
         let blocks = blocks.iter().map(block).collect();
-        UserMemory { whole, base, blocks }
+        UserMemory { whole, base, blocks, device: device.cloned() }
     }
 
     fn fill(&self, words: &[u64]) {
@@ -81,13 +84,15 @@ impl UserMemory {
     }
 
     fn words(&self) -> Vec<u64> {
+        let under_way = self.device.as_ref().map_or(0, |device| device.copies().1);
+        assert_eq!(under_way, 0, "copies of a collective that is over");
         let bytes: Vec<u8> = self.blocks.iter().flat_map(packed).collect();
         bytes.chunks(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap())).collect()
     }
 
     /// Asserts that no byte outside the blocks was written.
     fn assert_holes(&self, layout: Layout, shape: &[(u64, u64)]) {
-        let untouched = UserMemory::new(layout, shape);
+        let untouched = UserMemory::new(layout, shape, None);
         untouched.fill(&self.words());
         let bytes = |memory: &UserMemory| {
             let mut bytes = vec![0; memory.whole.len()];
@@ -165,6 +170,8 @@ struct Trial {
     /// The layouts at even and at odd ranks, where they may differ.
     layouts: [Layout; 2],
     operation: Operation,
+    /// Some operands are in memory of devices.
+    devices: bool,
     seed: u64,
 }
 
@@ -306,6 +313,13 @@ impl Trial {
         }
     }
 
+    /// The devices whose memory a rank gives from and gets into, if it does.
+    fn devices(&self, rank: u32) -> [Option<SimulatedDevice>; 2] {
+        let mut random = Random(self.seed ^ u64::from(rank) << 32);
+        let device = || SimulatedDevice::new(1 << 24, self.seed + u64::from(rank));
+        [0, 1].map(|_| (self.devices && random.one_in(2)).then(device))
+    }
+
     fn make(&self, rank: u32) -> Prepared {
         use Kind::*;
         let layout = self.layout(rank);
@@ -329,9 +343,10 @@ impl Trial {
             };
         let whole_in_place = matches!(self.kind, ReduceScatter | ReduceScatterBlock) && in_place;
         let shape = if whole_in_place { Some(list(&gives)) } else { shape };
-        let recv = shape.map(|shape| (UserMemory::new(layout, &shape), layout, shape));
+        let [gives_from, gets_into] = self.devices(rank);
+        let recv = shape.map(|shape| (UserMemory::new(layout, &shape, gets_into.as_ref()), layout, shape));
         let send_shape = list(&gives);
-        let send = UserMemory::new(layout, &send_shape);
+        let send = UserMemory::new(layout, &send_shape, gives_from.as_ref());
         send.fill(&gives.concat());
         let mut recv_operand = Operand::Nothing;
         if let Some((memory, layout, shape)) = &recv {
@@ -563,6 +578,7 @@ fn some_trial(row: &Algorithm, ranks: u32, pairs: u64, random: &mut Random) -> T
         in_place: random.one_in(2),
         layouts,
         operation,
+        devices: false,
         seed: random.below(1 << 30),
     }
 }
@@ -590,6 +606,26 @@ fn long_vectors_go_in_segments() {
             let pairs = if row.kind.reduces() { 10_007 } else { 9_001 };
             try_out(Some(row), some_trial(row, ranks, pairs, &mut random));
         }
+    }
+}
+
+/// The simulated device's memory cannot be touched, and its copies are over some polls after they were started.
+#[test]
+fn operands_in_memory_of_devices() {
+    let seed = 77;
+    println!("seed {seed}");
+    let mut random = Random(seed);
+    for row in banyan_coll::ALL {
+        for ranks in [1, 2, 3, 6] {
+            for pairs in [u64::from(ranks) + 2, 1 + random.below(40)] {
+                let trial = some_trial(row, ranks, pairs, &mut random);
+                try_out(Some(row), Trial { devices: true, ..trial });
+            }
+        }
+    }
+    for row in banyan_coll::ALL.iter().filter(|row| row.needs == Needs::SharedScratch) {
+        let trial = some_trial(row, 3, 1_003, &mut random);
+        try_out(Some(row), Trial { devices: true, ..trial });
     }
 }
 

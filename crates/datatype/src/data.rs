@@ -220,7 +220,12 @@ impl Cursor {
         match &data.form {
             Form::Piece(at) => data.buffer.write((*at + self.position as i64) as isize, &bytes[..n]),
             Form::Elements(_) if data.is_on_device() => {
-                drop(data.start_copy(self.position, &Data::bytes(HeapBuffer::copy_of(&bytes[..n])), 0, n as u64));
+                drop(data.start_copy(
+                    self.position,
+                    &Data::bytes(HeapBuffer::copy_of(&bytes[..n])),
+                    0,
+                    n as u64,
+                ));
             }
             // SAFETY: `n` is at most the length of `bytes`.
             Form::Elements(ty) => unsafe { self.unpack_from(data, ty, bytes.as_ptr(), n) },

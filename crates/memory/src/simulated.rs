@@ -228,7 +228,10 @@ mod tests {
             (Buffer::classified(user, 0, 8), Buffer::classified(there.address(-8) as *mut u8, 8, 72))
         };
         assert_eq!((host.kind(), theirs.kind()), (MemoryKind::Host, MemoryKind::Device));
-        assert_eq!((kind_at(user as usize), kind_at(there.address(63))), (MemoryKind::Host, MemoryKind::Device));
+        assert_eq!(
+            (kind_at(user as usize), kind_at(there.address(63))),
+            (MemoryKind::Host, MemoryKind::Device)
+        );
         theirs.copy_from(8, &host, 0, 8);
         let mut out = [0; 8];
         there.read(0, &mut out);

@@ -5,10 +5,12 @@ mod world;
 use std::sync::Arc;
 use std::time::Duration;
 
-use banyan_memory::{Buffer, HeapBuffer};
+use banyan_memory::{Buffer, SimulatedDevice};
 use banyan_runtime::{Class, Comm, Dest, Kind, Result, Root, Runtime, SendMode, Source, Threads};
 use banyan_transport::sim::{Net, OneSided, Options};
-use world::{clock, filled, fresh_seed, integer, integers, job, message, read, run, run_with, sum};
+use world::{
+    DEVICE, clock, filled, fresh_seed, integer, integers, job, message, read, room, run, run_with, sum,
+};
 
 /// Lengths on both sides of what is short, eager and a rendezvous on the simulated network, in integers.
 const LENGTHS: [u64; 5] = [0, 1, 5, 600, 5000];
@@ -19,12 +21,12 @@ fn ring(comm: &Comm) -> Result<()> {
     let (left, right) = ((me + size - 1) % size, (me + 1) % size);
     for count in LENGTHS {
         let data = |rank: i64| filled((0..count as i64).map(|i| rank * 100_000 + i));
-        let room = HeapBuffer::zeroed(8 * count as usize);
+        let space = room(8 * count as usize);
         let send = (&message(&data(me)), Dest::Rank(right as i32), 7);
         let status =
-            comm.sendrecv(send, (&message(&room), Source::Rank(left as i32), Some(7))).into_result()?;
+            comm.sendrecv(send, (&message(&space), Source::Rank(left as i32), Some(7))).into_result()?;
         assert_eq!((status.source, status.bytes), (left as i32, 8 * count));
-        assert_eq!(read(&room), read(&data(left)));
+        assert_eq!(read(&space), read(&data(left)));
     }
     Ok(())
 }
@@ -38,9 +40,9 @@ fn gather_by_wildcard(comm: &Comm) -> Result<()> {
     }
     let mut heard = vec![];
     for _ in 1..comm.size() {
-        let room = HeapBuffer::zeroed(8);
-        let status = comm.recv(&message(&room), Source::Any, Some(9)).into_result()?;
-        assert_eq!(read(&room), [i64::from(status.source)]);
+        let space = room(8);
+        let status = comm.recv(&message(&space), Source::Any, Some(9)).into_result()?;
+        assert_eq!(read(&space), [i64::from(status.source)]);
         heard.push(status.source);
     }
     heard.sort_unstable();
@@ -56,7 +58,7 @@ fn allreduce(comm: &Comm) -> Result<()> {
 fn allreduce_of(comm: &Comm, count: u64) -> Result<()> {
     let (me, size) = (i64::from(comm.rank()), i64::from(comm.size()));
     let mine = filled((0..count as i64).map(|i| me + i));
-    let all = HeapBuffer::zeroed(8 * count as usize);
+    let all = room(8 * count as usize);
     comm.run(comm.allreduce(Kind::Allreduce, (&mine, &all), (count, integer(), sum()))?)?;
     let expected: Vec<i64> = (0..count as i64).map(|i| size * i + size * (size - 1) / 2).collect();
     assert_eq!(read(&all), expected);
@@ -67,8 +69,7 @@ fn bcast(comm: &Comm) -> Result<()> {
     for root in [0, comm.size() / 2, comm.size() - 1] {
         for count in LENGTHS {
             let data = || filled((0..count as i64).map(|i| i * i + i64::from(root)));
-            let memory: Buffer =
-                if comm.rank() == root { data() } else { HeapBuffer::zeroed(8 * count as usize) };
+            let memory: Buffer = if comm.rank() == root { data() } else { room(8 * count as usize) };
             comm.run(comm.bcast(Root::Rank(root as i32), &integers(&memory, count))?)?;
             assert_eq!(read(&memory), read(&data()));
         }
@@ -95,7 +96,7 @@ fn between_groups(world: &Arc<Comm>) -> Result<()> {
     let own = world.split(i32::from(me > 0), 0)?.expect("every rank has a colour");
     let bridge = (own.rank() == 0).then_some((&**world, i32::from(me == 0)));
     let inter = own.intercomm_create(0, bridge, 5)?;
-    let (mine, theirs) = (filled([i64::from(me)].into_iter()), HeapBuffer::zeroed(8 * world.size() as usize));
+    let (mine, theirs) = (filled([i64::from(me)].into_iter()), room(8 * world.size() as usize));
     let refused = |call: Result<_>| call.err().map(|error| error.class);
     let bad_root = inter.bcast(Root::Rank(inter.remote_size().unwrap() as i32), &integers(&mine, 1));
     assert_eq!(refused(bad_root), Some(Class::ERR_ROOT));
@@ -122,7 +123,7 @@ fn between_groups(world: &Arc<Comm>) -> Result<()> {
 /// A collective whose request is dropped is waited for: the others count on it, and its memory is in use.
 fn dropped(world: &Arc<Comm>) -> Result<()> {
     let (me, size) = (i64::from(world.rank()), i64::from(world.size()));
-    let (mine, all) = (filled((0..5000).map(|i| me + i)), HeapBuffer::zeroed(40_000));
+    let (mine, all) = (filled((0..5000).map(|i| me + i)), room(40_000));
     drop(world.start(world.allreduce(Kind::Allreduce, (&mine, &all), (5000, integer(), sum()))?)?);
     assert_eq!(read(&all)[4999], 4999 * size + size * (size - 1) / 2);
     let again =
@@ -177,7 +178,7 @@ fn reduce(comm: &Comm) -> Result<()> {
     let (me, size) = (i64::from(comm.rank()), i64::from(comm.size()));
     for (root, count) in (0..comm.size()).zip(LENGTHS.into_iter().cycle()) {
         let mine = filled((0..count as i64).map(|i| me + i));
-        let all = HeapBuffer::zeroed(8 * count as usize);
+        let all = room(8 * count as usize);
         let elements = || Ok((count, integer(), sum()));
         comm.run(comm.reduce(Root::Rank(root as i32), (&mine, &all), elements)?)?;
         let expected: Vec<i64> = (0..count as i64).map(|i| size * i + size * (size - 1) / 2).collect();
@@ -192,7 +193,7 @@ fn allgather(comm: &Comm) -> Result<()> {
     for count in LENGTHS {
         let block = |rank: i64| (0..count as i64).map(move |i| rank * 100_000 + i);
         let mine = filled(block(me));
-        let all = HeapBuffer::zeroed(8 * (count as i64 * size) as usize);
+        let all = room(8 * (count as i64 * size) as usize);
         comm.run(comm.allgather(Kind::Allgather, &integers(&mine, count), &integers(&all, count))?)?;
         assert!(read(&all).into_iter().eq((0..size).flat_map(block)));
     }
@@ -245,6 +246,31 @@ fn simulated_time_is_the_same_in_every_run() {
     for (algorithm, nodes) in [("nodes", &[4, 1, 2][..]), ("doubling", &[1, 5, 2, 2])] {
         let times: Vec<Duration> = (0..3).map(|_| timed_allreduce(algorithm, nodes, 20_000)).collect();
         assert!(times[0] > Duration::ZERO && times.iter().all(|time| *time == times[0]), "{times:?}");
+    }
+}
+
+#[test]
+fn memory_of_devices_is_as_good_as_the_host_s() {
+    for options in [Options::cramped(), Options { get: OneSided::Later, ..Options::default() }] {
+        let seed = fresh_seed();
+        run(&[2, 3], seed, &options, |_, world| {
+            let rank = world.rank();
+            // Host and devices meet; the last rank has host memory.
+            let device = (rank < 4).then(|| SimulatedDevice::new(1 << 24, seed + u64::from(rank)));
+            DEVICE.set(device.clone());
+            ring(world)?;
+            gather_by_wildcard(world)?;
+            allreduce(world)?;
+            bcast(world)?;
+            reduce(world)?;
+            dropped(world)?;
+            DEVICE.set(None);
+            if let Some(device) = device {
+                let (started, under_way) = device.copies();
+                assert!(started > 20 && under_way == 0, "{started} copies, {under_way} under way");
+            }
+            Ok(())
+        });
     }
 }
 

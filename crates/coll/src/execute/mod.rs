@@ -1,6 +1,7 @@
 //! [`Execution`]: carries a schedule out, driven by its owner.
 
 pub(crate) mod contiguous;
+mod mirror;
 mod packed;
 pub(crate) mod plan;
 mod run;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 use banyan_datatype::{Data, TypeArc};
 use banyan_memory::Buffer;
 
+use self::mirror::Mirror;
 use self::packed::{Incoming, Packed};
 use self::plan::Plan;
 use self::step::{Tried, local, step};
@@ -44,6 +46,11 @@ impl Execution {
     /// True if no message is under way, so that polling the CICO buffers again may be enough to get on.
     pub fn polls_shared(&self) -> bool {
         !self.0.work.states.iter().any(|state| matches!(state, StepState::AwaitMessage(..)))
+    }
+
+    /// True if a device copies for it: nobody says when that is over, so it is to be advanced until then.
+    pub fn awaits_copies(&self) -> bool {
+        self.0.mirror.as_ref().is_some_and(|mirror| mirror.awaits_copies())
     }
 
     /// To be called when the reduction that [`Execution::advance`] handed out has run.
@@ -103,6 +110,8 @@ pub(crate) struct ExecutionState {
     /// The plan that `cursor` runs along; `None` without one, and once it has run to its end.
     pub(crate) plan: Option<Arc<Plan>>,
     pub(crate) work: Work,
+    /// The operands that are a device's, for which `views` has others.
+    pub(crate) mirror: Option<Box<Mirror>>,
     /// The next round.
     pub(crate) next: u32,
     /// Rounds in all.
@@ -147,6 +156,7 @@ impl Default for ExecutionState {
             op: None,
             plan: None,
             work: Work::default(),
+            mirror: None,
             next: 0,
             rounds: 0,
             user_reduction: None,
@@ -186,7 +196,7 @@ impl ExecutionState {
         work.states.clear();
         work.round.steps.clear();
         (work.first, work.left) = (0, 0);
-        (self.next, self.rounds, self.user_reduction) = (0, 0, None);
+        (self.next, self.rounds, self.user_reduction, self.mirror) = (0, 0, None, None);
     }
 }
 
@@ -285,6 +295,9 @@ impl ExecutionState {
             if let Some(result) = &self.over {
                 return Advance::Done(result.clone());
             }
+            if !self.is_mirrored() {
+                return Advance::Pending;
+            }
             if self.work.left == 0 {
                 self.begin_round();
                 continue;
@@ -318,9 +331,11 @@ impl ExecutionState {
 
     fn completed(&mut self) {
         let Some(index) = self.user_reduction.take() else { return };
-        if let StepState::AwaitUserOp(landing) = self.work.change(index, StepState::Over) {
-            self.work.close(index);
+        if let StepState::AwaitUserOp(landing) = self.work.change(index, StepState::Open) {
             self.combined(index, landing);
+            if self.write_back(index) {
+                self.work.close(index);
+            }
         }
     }
 
@@ -331,6 +346,7 @@ impl ExecutionState {
             }
         }
         self.work.left = 0;
+        self.mirror = None;
     }
 
     fn fail(&mut self, fault: Fault, io: &mut impl Messenger) {
@@ -347,6 +363,7 @@ impl ExecutionState {
             self.over = Some(Ok(()));
             return;
         }
+        self.begin_mirrored();
         let work = &mut self.work;
         work.round.begin(self.next);
         self.algorithm.round(&self.shape, self.next, &mut work.round);
@@ -366,7 +383,11 @@ impl ExecutionState {
             if matches!(self.work.state(index), StepState::Over) {
                 continue;
             }
-            match self.try_step(index, io)? {
+            let tried = match self.mirror {
+                None => self.try_step(index, io),
+                Some(_) => self.try_mirrored(index, io),
+            };
+            match tried? {
                 Tried::NotYet => {}
                 Tried::Over => self.work.close(index),
                 Tried::UserReduction(reduction) => {

@@ -215,6 +215,18 @@ fn calls_with_handles_that_may_change_their_meaning_are_not_replayed() {
     );
 }
 
+/// The compiled plan of the same call would touch memory that cannot be touched.
+#[test]
+fn plans_for_host_memory_are_not_replayed_for_a_device_s() {
+    for kind in all_kinds() {
+        let (mut world, host) = (World::new(2), Scenario::new(kind, 2));
+        let device = Scenario { device: true, ..host };
+        let replays: Vec<u32> =
+            [host, host, device, device, host, host].iter().map(|one| world.carry_out(one)).collect();
+        assert_eq!(replays, [0, 2, 0, 0, 0, 2], "{kind:?}");
+    }
+}
+
 #[test]
 fn wrong_buffers_are_not_replayed() {
     for kind in all_kinds() {

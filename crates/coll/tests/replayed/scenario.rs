@@ -3,7 +3,7 @@
 use banyan_coll::{ArgKind, Call, Kind, Lists, Op, Operand, Signature};
 use banyan_datatype::op::Builtin;
 use banyan_datatype::{Datatype, TypeArc};
-use banyan_memory::{Bounds, Buffer, HeapBuffer};
+use banyan_memory::{Bounds, Buffer, HeapBuffer, MemoryKind, SimulatedDevice};
 
 use crate::world::Random;
 
@@ -71,6 +71,8 @@ pub(crate) struct Scenario {
     pub(crate) step: u64,
     /// Elements between the blocks to send; twice as many lie between the blocks to receive.
     pub(crate) gap: u64,
+    /// All buffers are memory of devices.
+    pub(crate) device: bool,
 }
 
 /// Blocks of elements: how many, and where they start.
@@ -79,7 +81,7 @@ pub(crate) type Blocks = Vec<(u64, u64)>;
 impl Scenario {
     pub(crate) fn new(kind: Kind, ranks: u32) -> Scenario {
         let (ty, op) = (Type::Word, Builtin::Sum);
-        Scenario { kind, ranks, count: 1, ty, op, root: 0, in_place: false, step: 0, gap: 0 }
+        Scenario { kind, ranks, count: 1, ty, op, root: 0, in_place: false, step: 0, gap: 0, device: false }
     }
 
     /// Elements that rank `from` has for rank `to`.
@@ -197,7 +199,13 @@ impl Scenario {
         let reach = blocks.iter().map(|(len, at)| len + at).max().unwrap_or(0);
         let bytes = reach * self.ty.numbers() * self.ty.width();
         // With room around it, where a wrong call would write.
-        HeapBuffer::copy_of(&[0xee; 1 << 15]).slice(1 << 13 | at, bytes as usize)
+        let fill = [0xee; 1 << 15];
+        let whole = match self.device {
+            true => SimulatedDevice::new(fill.len(), 1).alloc(fill.len()),
+            false => HeapBuffer::zeroed(fill.len()),
+        };
+        whole.write(0, &fill);
+        whole.slice(1 << 13 | at, bytes as usize)
     }
 
     /// The offset of each number in bytes.
@@ -300,7 +308,7 @@ impl Scenario {
         let [sends, receives] = arg_kinds;
         // A buffer that is not significant may be anything.
         let buffer = |buffer: &Buffer, kind: ArgKind| match kind {
-            ArgKind::Other if turn.is_multiple_of(2) => (buffer.address(0), ArgKind::Data),
+            ArgKind::Other if turn.is_multiple_of(2) => (buffer.address(0), ArgKind::Data(MemoryKind::Host)),
             kind => (buffer.address(0), kind),
         };
         let buffers = match self.kind {
@@ -324,15 +332,16 @@ impl Scenario {
             () if in_place && !recv_in_place => (Operand::InPlace, ArgKind::InPlace),
             () => (
                 self.operand(send, gives, !matches!(self.kind, Gatherv | Allgatherv | ReduceScatter)),
-                ArgKind::Data,
+                ArgKind::Data(send.kind()),
             ),
         };
         let counts = self.blocks((0..self.ranks).map(|to| self.block(0, to)), 0);
+        let data = ArgKind::Data(recv.kind());
         let got = match () {
             () if gets.is_empty() => (Operand::Nothing, ArgKind::Other),
             () if recv_in_place => (Operand::InPlace, ArgKind::InPlace),
-            () if self.kind == ReduceScatter => (self.operand(recv, &counts, true), ArgKind::Data),
-            () => (self.operand(recv, gets, self.kind != Scatterv), ArgKind::Data),
+            () if self.kind == ReduceScatter => (self.operand(recv, &counts, true), data),
+            () => (self.operand(recv, gets, self.kind != Scatterv), data),
         };
         let ((send, sends), (recv, receives)) = (given, got);
         let call = match self.kind {

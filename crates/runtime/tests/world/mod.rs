@@ -1,12 +1,13 @@
 //! Whole runtimes of many ranks in one process, over a simulated network: each rank is a thread with a runtime of its own.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
 use banyan_coll::Model;
 use banyan_datatype::op::Builtin;
 use banyan_datatype::{Data, Datatype, TypeArc};
-use banyan_memory::{Buffer, HeapBuffer};
+use banyan_memory::{Buffer, HeapBuffer, SimulatedDevice};
 use banyan_pmi::{Job, NodeRun};
 use banyan_runtime::{Comm, Op, Result, Runtime, Threads};
 use banyan_transport::sim::{Clock, LinkCost, Net, Options};
@@ -119,9 +120,25 @@ pub(crate) fn integers(base: &Buffer, count: u64) -> (Buffer, u64, TypeArc) {
     (base.clone(), count, integer())
 }
 
+thread_local! {
+    /// The device that this rank's memory is to be of, if any.
+    pub(crate) static DEVICE: RefCell<Option<SimulatedDevice>> = const { RefCell::new(None) };
+}
+
+/// Memory for messages.
+pub(crate) fn room(bytes: usize) -> Buffer {
+    DEVICE.with_borrow(|device| match device {
+        Some(device) => device.alloc(bytes),
+        None => HeapBuffer::zeroed(bytes),
+    })
+}
+
 /// Memory with these integers.
 pub(crate) fn filled(values: impl Iterator<Item = i64>) -> Buffer {
-    HeapBuffer::copy_of(&values.flat_map(i64::to_le_bytes).collect::<Vec<u8>>())
+    let bytes: Vec<u8> = values.flat_map(i64::to_le_bytes).collect();
+    let memory = room(bytes.len());
+    memory.write(0, &bytes);
+    memory
 }
 
 /// The integers in `memory`.
