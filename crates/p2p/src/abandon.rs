@@ -33,7 +33,10 @@ impl P2p {
         match self.requests.get_mut(id.0).map(|request| &mut request.state) {
             None | Some(State::Done(_)) => {}
             Some(State::Recv(_)) => self.abandon_recv(port, id.0),
-            Some(State::Send(send)) => go_on_from_copy(port, send),
+            Some(State::Send(send)) => {
+                go_on_from_copy(port, id.0, send);
+                self.memory_free(id.0);
+            }
         }
         self.detach(id);
     }
@@ -56,7 +59,7 @@ impl P2p {
             RecvStep::AwaitPieces(_) => drop(self.requests.remove(id)),
             RecvStep::AwaitRead(read) => {
                 let message = read.message;
-                port.recall(message.peer, Token(id));
+                port.reclaim(message.peer, Token(id));
                 self.requests.remove(id);
                 self.owe(message.peer, Reply::bare(Kind::Fin, message.sender, 0));
             }
@@ -65,7 +68,10 @@ impl P2p {
 }
 
 /// Replaces the user's memory by a copy of the bytes that have not left.
-fn go_on_from_copy(port: &mut impl Port, send: &mut Send) {
+fn go_on_from_copy(port: &mut impl Port, id: u64, send: &mut Send) {
+    if send.lent > 0 {
+        port.reclaim(send.peer, Token(id));
+    }
     let sent = match &mut send.step {
         SendStep::AwaitRoom { region, .. } => {
             region.take().into_iter().for_each(|region| port.revoke(send.peer, region));
@@ -76,6 +82,7 @@ fn go_on_from_copy(port: &mut impl Port, send: &mut Send) {
             *sent
         }
         SendStep::PushAll { sent, .. } | SendStep::PushGranted { sent, .. } => *sent,
+        SendStep::AwaitMemory(_) => return,
     };
     let bytes = send.data.len() as usize;
     let copy = payload::copy_from(&send.data, sent);

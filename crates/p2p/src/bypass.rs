@@ -86,6 +86,10 @@ impl<F: FnMut(Peer, &Head, &[u8])> Sink for ReceiveBypass<'_, F> {
         self.p2p.placed(peer, head, len);
     }
 
+    fn sent(&mut self, token: Token) {
+        self.p2p.sent(token);
+    }
+
     fn completed(&mut self, token: Token, outcome: Outcome) {
         self.p2p.completed(token, outcome);
     }

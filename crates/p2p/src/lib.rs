@@ -25,6 +25,8 @@
 //!   * CTS: the receiver accepts so many bytes in pieces: those that have not left yet leave as DATA, each packed into a
 //!     frame, as the fabric takes them; complete when the last is accepted;
 //!   * Cancelled, after a Cancel: the receiver had not matched the message, and has dropped it.
+//! * Pieces of long messages may leave straight from the user's memory after the call ([`banyan_transport::Sent::Started`]):
+//!   the send is complete when the fabric has told that it needs the memory of none any more (`lent`).
 //! * If the fabric is *busy*, the request queues with its peer, and all later envelopes to this peer behind it.
 //!   Whether it is eager is decided when it leaves.
 //!
@@ -82,6 +84,7 @@ mod credit;
 mod hash;
 mod held;
 mod landing;
+mod lent;
 mod matching;
 mod misbehaved;
 mod p2p;

@@ -260,6 +260,12 @@ impl P2p {
             link.withdrawals.push(region);
             list(&mut self.work, link);
         }
+        if let State::Send(send) = &mut request.state
+            && send.lent > 0
+        {
+            send.step = SendStep::AwaitMemory(Box::new(completion));
+            return;
+        }
         if request.orphan {
             self.requests.remove(id);
         } else {
@@ -277,12 +283,21 @@ impl P2p {
     }
 
     pub(crate) fn finish_lost(&mut self, id: u64, peer: Peer, cause: &Arc<str>) {
-        let Some(request) = self.requests.get(id) else {
+        let Some(request) = self.requests.get_mut(id) else {
             return debug_assert!(false, "a request that needs a peer is under way");
         };
         let blank = request.blank();
         if let State::Recv(Recv { step: RecvStep::AwaitMatch { entry }, ctx, class, .. }) = &request.state {
             self.contexts.at(*ctx).side(*class).posted.remove(*entry);
+        }
+        if let State::Send(Send { lent: 1.., step, .. }) = &mut request.state {
+            // The fabric may never tell. What was over before stays as it was.
+            if !matches!(step, SendStep::AwaitMemory(_)) {
+                *step = SendStep::AwaitMemory(Box::new(request::lost(peer, cause, blank)));
+            }
+            let link = self.peers.at(peer, &mut self.credit_pool);
+            link.reclaims.push(id);
+            return list(&mut self.work, link);
         }
         self.finish(id, request::lost(peer, cause, blank));
     }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use banyan_datatype::Data;
-use banyan_transport::{Caps, Head, Peer, Port, Refusal, Remote};
+use banyan_transport::{Caps, Head, Peer, Port, Refusal, Remote, Sent, Token};
 
 use crate::credit::{CreditPool, Loan};
 use crate::payload;
@@ -48,6 +48,8 @@ pub(crate) struct Link {
     pub(crate) landing: Option<u64>,
     /// Exposed ranges that the peer needs no longer.
     pub(crate) withdrawals: Vec<Remote>,
+    /// Sends whose memory is to be taken back from the fabric, as the peer is gone.
+    pub(crate) reclaims: Vec<u64>,
     /// It is in [`crate::P2p::work`].
     pub(crate) listed: bool,
     /// Reads of the peer's memory that were refused in a row; after [`Link::PATIENCE`] none is tried again.
@@ -91,6 +93,7 @@ impl Link {
             open_rts: None,
             landing: None,
             withdrawals: Vec::new(),
+            reclaims: Vec::new(),
             listed: false,
             refused_reads: 0,
             down: None,
@@ -123,7 +126,8 @@ impl Link {
             && !self.ready
             && self.reads.is_empty()
             && self.granted.is_empty()
-            && self.withdrawals.is_empty())
+            && self.withdrawals.is_empty()
+            && self.reclaims.is_empty())
     }
 
     /// Sends a frame with this body, and the credit that is owed.
@@ -154,23 +158,25 @@ impl Link {
         Ok(())
     }
 
-    /// Sends a frame with `len` bytes of `data` from its byte `at` on, and the credit that is owed.
+    /// Sends a frame with `len` bytes of `data` from its byte `at` on, and the credit that is owed. The `token` is that of
+    /// [`Port::send_from`].
     #[inline]
     pub(crate) fn post_data(
         &mut self,
         port: &mut impl Port,
         head: Head,
-        data: &Data,
-        at: u64,
-        len: usize,
-    ) -> Result<(), Refusal> {
+        (data, at, len): (&Data, u64, usize),
+        token: Option<Token>,
+    ) -> Result<Sent, Refusal> {
         let Some((memory, start)) = data.piece() else {
-            return self.post_with(port, head, len, &mut |out| payload::pack(data, at, out));
+            return self
+                .post_with(port, head, len, &mut |out| payload::pack(data, at, out))
+                .map(|()| Sent::Done);
         };
         let head = Head { aux: self.loan.returnable(), ..head };
-        port.send_from(self.peer, &head, memory, start + at as isize, len)?;
+        let sent = port.send_from(self.peer, &head, (memory, start + at as isize, len), token)?;
         self.loan.returned(head.aux);
-        Ok(())
+        Ok(sent)
     }
 
     /// Sends a frame whose body `fill` writes, and the credit that is owed.

@@ -61,7 +61,7 @@ impl Request {
             SendStep::AwaitRoom { region, .. } | SendStep::AwaitReply { region, .. } => {
                 Some((send.peer, region?))
             }
-            SendStep::PushAll { .. } | SendStep::PushGranted { .. } => None,
+            SendStep::PushAll { .. } | SendStep::PushGranted { .. } | SendStep::AwaitMemory(_) => None,
         }
     }
 }
@@ -73,6 +73,8 @@ pub(crate) struct Send {
     /// The envelope; its kind and `aux` are set when it leaves.
     pub(crate) head: Head,
     pub(crate) data: Data,
+    /// Frames for which the fabric needs `data` until it tells.
+    pub(crate) lent: u32,
     pub(crate) step: SendStep,
 }
 
@@ -88,6 +90,8 @@ pub(crate) enum SendStep {
     PushAll { sent: u64, piece: usize },
     /// Room in the fabric for the DATA that a CTS asked for: up to byte `room`, for receive `to` of the peer.
     PushGranted { to: u64, room: u64, sent: u64 },
+    /// The fabric needs the memory no more. All else is over, with this outcome.
+    AwaitMemory(Box<Completion>),
 }
 
 /// A receive that is under way.
@@ -193,6 +197,7 @@ impl Send {
             SendStep::PushAll { .. } | SendStep::PushGranted { .. } => {
                 "send: waits for room in the fabric for the rest of its data"
             }
+            SendStep::AwaitMemory(_) => "send: waits until its last data have left",
         };
         let tag = (self.head.class == Class::P2p).then_some(self.head.a as i32);
         Wait { id, peer: Some(self.peer), ctx: self.head.ctx, tag, bytes: self.data.len(), state }

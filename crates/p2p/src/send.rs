@@ -1,7 +1,7 @@
 //! The sender's side, and everything that leaves: replies, envelopes, pieces, credit; reads start here, too.
 
 use banyan_datatype::Data;
-use banyan_transport::{Access, Caps, Class, Head, Kinds, Peer, Port, Refusal};
+use banyan_transport::{Access, Caps, Class, Head, Kinds, Peer, Port, Refusal, Sent, Token};
 
 use crate::credit;
 use crate::p2p::{P2p, list};
@@ -89,7 +89,8 @@ impl P2p {
             return ReqId(self.requests.insert(Request::new(State::Done(failed))));
         };
         let step = SendStep::AwaitRoom { sync: mode == Mode::Sync, region: None };
-        let id = self.requests.insert(Request::new(State::Send(Send { peer, head, data: kept, step })));
+        let id =
+            self.requests.insert(Request::new(State::Send(Send { peer, head, data: kept, lent: 0, step })));
         let link = self.peers.at(peer, &mut self.credit_pool);
         link.envelopes.push_back(id);
         if refused.is_some() {
@@ -148,17 +149,6 @@ impl P2p {
             }
         }
         done
-    }
-
-    /// Takes back the memory that the peer needs no longer.
-    fn withdraw(&mut self, port: &mut impl Port, peer: Peer) -> usize {
-        let link = self.peers.at(peer, &mut self.credit_pool);
-        let regions = std::mem::take(&mut link.withdrawals);
-        for &region in &regions {
-            // A peer that is gone has not said that it read all.
-            if link.down.is_some() { port.revoke(peer, region) } else { port.withdraw(peer, region) }
-        }
-        regions.len()
     }
 
     fn send_replies(&mut self, port: &mut impl Port, peer: Peer) -> (usize, bool) {
@@ -257,11 +247,17 @@ impl P2p {
             return Ok(());
         };
         let link = self.peers.at(peer, &mut self.credit_pool);
-        let (class, data) = (send.head.class, &send.data);
+        let Send { head: Head { class, .. }, data, lent, .. } = send;
         let mut next = |link: &mut Link, sent: u64, piece: usize| {
             let len = (data.len() - sent).min(piece as u64);
-            link.post_data(port, wire::fragment(class, id, sent), data, sent, len as usize)
-                .map(|()| sent + len)
+            let frame = link.post_data(
+                port,
+                wire::fragment(*class, id, sent),
+                (data, sent, len as usize),
+                Some(Token(id)),
+            )?;
+            *lent += u32::from(frame == Sent::Started);
+            Ok(sent + len)
         };
         match &mut send.step {
             SendStep::PushAll { sent, piece } => {
@@ -392,7 +388,7 @@ fn send_whole(
         payload::pack(data, 0, body);
         return link.post_short(port, head, body);
     }
-    link.post_data(port, head, data, 0, len)
+    link.post_data(port, head, (data, 0, len), None).map(|_| ())
 }
 
 /// Sends the RTS of a message, which says whether the whole message follows, or where it can be read.
@@ -479,9 +475,13 @@ fn send_data(
         // A last rest of less than a page goes with the frame before it.
         let len = if left < piece + PAGE && left <= max_bcopy as u64 { left } else { piece } as usize;
         let head = wire::control(Kind::Data, *to, *sent);
-        if frames == most || link.post_data(port, head, &send.data, *sent, len).is_err() {
+        if frames == most {
             return DataSent::Blocked(frames);
         }
+        let Ok(frame) = link.post_data(port, head, (&send.data, *sent, len), Some(Token(id))) else {
+            return DataSent::Blocked(frames);
+        };
+        send.lent += u32::from(frame == Sent::Started);
         *sent += len as u64;
         frames += 1;
     }

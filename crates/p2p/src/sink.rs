@@ -47,6 +47,10 @@ impl Sink for P2p {
         }
     }
 
+    fn sent(&mut self, token: Token) {
+        self.frame_left(token.0);
+    }
+
     fn completed(&mut self, token: Token, outcome: Outcome) {
         self.read_over(token.0, outcome);
     }

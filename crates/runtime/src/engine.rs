@@ -175,6 +175,10 @@ impl Sink for Arrivals<'_> {
         self.p2p.placed(peer, head, len);
     }
 
+    fn sent(&mut self, token: Token) {
+        self.p2p.sent(token);
+    }
+
     fn completed(&mut self, token: Token, outcome: Outcome) {
         self.p2p.completed(token, outcome);
     }

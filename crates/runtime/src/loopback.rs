@@ -186,6 +186,7 @@ mod tests {
         fn frame(&mut self, _peer: Peer, head: &Head, body: &[u8]) {
             self.0.push((*head, body.to_vec()));
         }
+        fn sent(&mut self, _: Token) {}
         fn completed(&mut self, _token: Token, _outcome: Outcome) {}
         fn down(&mut self, _peer: Peer, _cause: &str) {}
     }

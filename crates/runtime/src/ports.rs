@@ -13,7 +13,7 @@ use banyan_tcp::Tcp;
 #[cfg(feature = "sim")]
 use banyan_transport::sim::SimFabric;
 use banyan_transport::{
-    Access, Atomic, Caps, Fabric, Head, Kinds, Peer, Port, Refusal, RegisterError, Remote, Sink, Token,
+    Access, Atomic, Caps, Fabric, Head, Kinds, Peer, Port, Refusal, RegisterError, Remote, Sent, Sink, Token,
     Transfer, Wake,
 };
 
@@ -275,11 +275,10 @@ impl Port for Ports {
         &mut self,
         peer: Peer,
         head: &Head,
-        memory: &Buffer,
-        at: isize,
-        len: usize,
-    ) -> Result<(), Refusal> {
-        routed!(self.get_mut, peer, fabric => fabric.send_from(peer, head, memory, at, len), Err(Refusal::Down))
+        body: (&Buffer, isize, usize),
+        token: Option<Token>,
+    ) -> Result<Sent, Refusal> {
+        routed!(self.get_mut, peer, fabric => fabric.send_from(peer, head, body, token), Err(Refusal::Down))
     }
 
     fn register(&mut self, peer: Peer, memory: &Buffer, access: Access) -> Result<Remote, RegisterError> {
@@ -307,8 +306,8 @@ impl Port for Ports {
         routed!(self.get_mut, peer, fabric => fabric.atomic(peer, word, op, result, token), Transfer::Impossible)
     }
 
-    fn recall(&mut self, peer: Peer, token: Token) {
-        routed!(self.get_mut, peer, fabric => fabric.recall(peer, token), ());
+    fn reclaim(&mut self, peer: Peer, token: Token) {
+        routed!(self.get_mut, peer, fabric => fabric.reclaim(peer, token), ());
     }
 }
 

@@ -99,6 +99,7 @@ impl Sink for Inbox {
             self.at += body.len();
         }
     }
+    fn sent(&mut self, _: Token) {}
     fn completed(&mut self, _: Token, _: Outcome) {}
     fn down(&mut self, peer: Peer, cause: &str) {
         panic!("{peer:?} is gone: {cause}");

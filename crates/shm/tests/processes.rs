@@ -99,6 +99,7 @@ impl Sink for Exchange {
             }
         }
     }
+    fn sent(&mut self, _: Token) {}
     fn completed(&mut self, _: Token, _: Outcome) {}
     fn down(&mut self, peer: Peer, cause: &str) {
         panic!("{peer:?} is gone: {cause}");
@@ -250,6 +251,7 @@ fn agree_on_room(shm: &mut Shm, me: u32, ranks: u32) -> u64 {
         fn frame(&mut self, _: Peer, head: &Head, _: &[u8]) {
             self.0 = Some(head.ctx);
         }
+        fn sent(&mut self, _: Token) {}
         fn completed(&mut self, _: Token, _: Outcome) {}
         fn down(&mut self, _: Peer, _: &str) {}
     }

@@ -141,6 +141,7 @@ impl Sink for Counter {
         }
         self.bytes += body.len();
     }
+    fn sent(&mut self, _: Token) {}
     fn completed(&mut self, _: Token, _: Outcome) {}
     fn down(&mut self, peer: Peer, cause: &str) {
         assert!(cause.ends_with("left the job"), "{peer:?}: {cause}");

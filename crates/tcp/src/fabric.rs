@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use banyan_memory::Buffer;
 use banyan_transport::{
-    Access, Caps, Fabric, Head, Kinds, Peer, Port, Refusal, RegisterError, Remote, Sink, Token, Transfer,
-    Wake,
+    Access, Caps, Fabric, Head, Kinds, Peer, Port, Refusal, RegisterError, Remote, Sent, Sink, Token,
+    Transfer, Wake,
 };
 use mio::Events;
 use mio::event::Event;
@@ -32,8 +32,7 @@ const EAGER: usize = 256 * 1024;
 /// Bytes read at once.
 const READ_BUFFER: usize = 256 * 1024;
 
-/// Number of hot peers, those heard last: their sockets are read without asking the system first which sockets
-/// have something.
+/// Number of hot peers, those heard last: their sockets are read without asking the system first whether something came.
 const HOT: usize = 4;
 
 /// A hot peer becomes cold after this many reads in a row that find nothing.
@@ -135,11 +134,6 @@ impl Tcp {
         Ok((tcp, business_card::encode(&addresses)))
     }
 
-    /// The job has grown (or a peer of another job joined): peers up to `size` are accepted.
-    pub fn grow(&mut self, size: u32) {
-        self.size = self.size.max(size);
-    }
-
     pub(crate) fn link(&mut self, peer: Peer) -> &mut Link {
         let at = peer.0 as usize;
         if self.links.len() <= at {
@@ -159,11 +153,11 @@ impl Tcp {
 
     /// Sends through `send` if the peer is connected; otherwise starts to connect and refuses.
     #[inline]
-    fn send(
+    fn send<T>(
         &mut self,
         peer: Peer,
-        send: impl FnOnce(&mut Stream, u32, usize, &mut Pool) -> Result<(), Refusal>,
-    ) -> Result<(), Refusal> {
+        send: impl FnOnce(&mut Stream, u32, usize, &mut Pool) -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
         let Some(Some(link)) = self.links.get_mut(peer.0 as usize) else { return Err(self.reach(peer)) };
         let Phase::Up(stream) = &mut link.phase else { return Err(self.reach(peer)) };
         let gathered = stream.gathers();
@@ -171,16 +165,14 @@ impl Tcp {
         if stream.gathers() && !gathered {
             self.bursts.push(peer.0);
         }
-        if let Err(refusal) = sent {
+        if sent.is_err() {
             if stream.broken() {
                 self.mark_ready(peer.0);
             }
-            return Err(refusal);
-        }
-        if stream.unsent() > 0 && !std::mem::replace(&mut link.in_backlog, true) {
+        } else if stream.unsent() > 0 && !std::mem::replace(&mut link.in_backlog, true) {
             self.backlog.push(peer.0);
         }
-        Ok(())
+        sent
     }
 
     /// Starts to connect to a peer, or asks for its business card; gives the refusal for the present send.
@@ -217,8 +209,7 @@ impl Tcp {
             LISTENER => self.pending_connections.accept_due = true,
             PENDING => self.pending_connections.mark_ready(number),
             _ => {
-                let stream = self.links.get_mut(number).and_then(|link| link.as_mut()?.stream());
-                if let Some(stream) = stream
+                if let Some(stream) = stream_to(&mut self.links, number as u32)
                     && event.is_writable()
                 {
                     stream.unblock();
@@ -298,8 +289,7 @@ impl Tcp {
     /// Has the system send what it gathers of all bursts.
     fn end_bursts(&mut self) {
         for peer in self.bursts.drain(..) {
-            let link = self.links.get_mut(peer as usize).and_then(Option::as_mut);
-            if let Some(stream) = link.and_then(|link| link.stream()) {
+            if let Some(stream) = stream_to(&mut self.links, peer) {
                 stream.end_burst();
             }
         }
@@ -315,7 +305,7 @@ impl Tcp {
         });
     }
 
-    fn write_backlog(&mut self) -> usize {
+    fn write_backlog(&mut self, sink: &mut impl Sink) -> usize {
         let (links, pool) = (&mut self.links, &mut self.pool);
         let (mut work, mut socket_full) = (0, false);
         let mut broken = Vec::new();
@@ -323,7 +313,7 @@ impl Tcp {
             let Some(link) = &mut links[peer as usize] else { return false };
             let left = link.stream().map_or(0, |stream| {
                 let before = stream.unsent();
-                stream.flush(pool);
+                stream.flush(pool).into_iter().for_each(|token| sink.sent(token));
                 socket_full |= stream.blocked();
                 if stream.broken() {
                     broken.push(peer);
@@ -344,6 +334,11 @@ impl Tcp {
         lost.iter().for_each(|(peer, cause)| sink.down(*peer, cause));
         lost.len()
     }
+}
+
+/// The connection to a peer, if there is one.
+fn stream_to(links: &mut [Option<Box<Link>>], peer: u32) -> Option<&mut Stream> {
+    links.get_mut(peer as usize)?.as_mut()?.stream()
 }
 
 impl Port for Tcp {
@@ -382,14 +377,18 @@ impl Port for Tcp {
         &mut self,
         peer: Peer,
         head: &Head,
-        memory: &Buffer,
-        at: isize,
-        len: usize,
-    ) -> Result<(), Refusal> {
-        debug_assert!(len <= MAX_BODY);
+        body: (&Buffer, isize, usize),
+        token: Option<Token>,
+    ) -> Result<Sent, Refusal> {
         self.send(peer, |stream, round, limit, pool| {
-            stream.send_from(head, (memory, at, len), round, limit, pool)
+            stream.send_from(head, body, token, (round, limit), pool)
         })
+    }
+
+    fn reclaim(&mut self, peer: Peer, token: Token) {
+        if let Some(stream) = stream_to(&mut self.links, peer.0) {
+            stream.reclaim(token, &mut self.pool);
+        }
     }
 
     fn register(&mut self, _peer: Peer, _memory: &Buffer, _access: Access) -> Result<Remote, RegisterError> {
@@ -445,7 +444,7 @@ impl Fabric for Tcp {
             work += self.read_ready(sink);
         }
         if !self.backlog.is_empty() {
-            work += self.write_backlog();
+            work += self.write_backlog(sink);
         }
         if !self.lost.is_empty() {
             work += self.report_lost(sink);

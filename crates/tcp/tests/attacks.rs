@@ -26,6 +26,7 @@ impl Sink for Inbox {
         assert_eq!(*head, HEAD);
         self.bodies.push((peer, body.to_vec()));
     }
+    fn sent(&mut self, _: Token) {}
     fn completed(&mut self, _: Token, _: Outcome) {}
     fn down(&mut self, peer: Peer, cause: &str) {
         self.lost.push((peer, cause.to_owned()));

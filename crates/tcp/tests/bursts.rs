@@ -16,6 +16,7 @@ impl Sink for Counter {
         assert_eq!(body, self.0.to_le_bytes());
         self.0 += 1;
     }
+    fn sent(&mut self, _: Token) {}
     fn completed(&mut self, _: Token, _: Outcome) {}
     fn down(&mut self, peer: Peer, cause: &str) {
         panic!("{peer:?}: {cause}");

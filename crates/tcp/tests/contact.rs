@@ -18,6 +18,7 @@ impl Sink for Inbox {
     fn frame(&mut self, _: Peer, _: &Head, body: &[u8]) {
         self.bodies.push(body.to_vec());
     }
+    fn sent(&mut self, _: Token) {}
     fn completed(&mut self, _: Token, _: Outcome) {}
     fn down(&mut self, peer: Peer, cause: &str) {
         self.lost.push((peer, cause.to_owned()));

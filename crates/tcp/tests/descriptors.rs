@@ -17,6 +17,7 @@ impl Sink for Count {
     fn frame(&mut self, _: Peer, _: &Head, _: &[u8]) {
         self.0 += 1;
     }
+    fn sent(&mut self, _: Token) {}
     fn completed(&mut self, _: Token, _: Outcome) {}
     fn down(&mut self, peer: Peer, cause: &str) {
         panic!("{peer:?}: {cause}");

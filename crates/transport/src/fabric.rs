@@ -24,12 +24,13 @@ pub trait Sink {
     }
     /// All of the body of a frame has arrived in the memory that [`Sink::place`] gave.
     fn placed(&mut self, _peer: Peer, _head: &Head, _len: usize) {}
-    /// The local memory of a [`Port::put`] that is under way is not needed any more. A fabric that learns of both ends at once
-    /// only calls [`Sink::completed`].
-    fn sent(&mut self, _token: Token) {}
+    /// The local memory of a [`Port::put`] that is under way, or of one frame of [`Port::send_from`], is not needed any more. A
+    /// fabric that learns of both ends of a put at once only calls [`Sink::completed`].
+    fn sent(&mut self, token: Token);
     /// A one-sided transfer that was [`Transfer::Started`] is over.
     fn completed(&mut self, token: Token, outcome: Outcome);
-    /// The peer is gone, and why: a sentence for people. Called once for each peer.
+    /// The peer is gone, and why: a sentence for people. Called once for each peer. What was under way to it is over, and told
+    /// of no more.
     fn down(&mut self, peer: Peer, cause: &str);
 }
 

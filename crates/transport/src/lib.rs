@@ -10,6 +10,7 @@
 //! * a refused send has no effect, and succeeds later if the receiver keeps polling;
 //! * `poll` makes no progress only if nothing is there: a process that polls drains everything in bounded time;
 //! * after `arm` a frame that arrives ends `sleep`, or makes the descriptor readable, also one that arrives between the two;
+//! * memory that a send or transfer uses is neither read nor written after it is over, was taken back, or the peer is down;
 //! * a peer that is gone is reported once by [`Sink::down`], then sends to it are refused with [`Refusal::Down`].
 #![forbid(unsafe_code)]
 
@@ -24,7 +25,7 @@ pub mod sim;
 
 pub use fabric::{Fabric, Sink, Wake};
 pub use port::{
-    Access, Atomic, Caps, Fetch, Kinds, Outcome, Port, Refusal, RegisterError, Remote, Token, Transfer,
+    Access, Atomic, Caps, Fetch, Kinds, Outcome, Port, Refusal, RegisterError, Remote, Sent, Token, Transfer,
 };
 
 /// A process, by its number in the universe of jobs (within one job: its rank in MPI_COMM_WORLD).

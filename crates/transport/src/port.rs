@@ -68,7 +68,7 @@ pub struct Remote {
     pub key: u64,
 }
 
-/// Names a one-sided transfer until it is done.
+/// Names a one-sided transfer, or the frames of a send from memory, until the memory of this process is free.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Token(pub u64);
 
@@ -84,6 +84,15 @@ pub enum Transfer {
     /// This fabric cannot do it (no permission, or no such mechanism): use messages instead. It may have written some of the
     /// bytes to the memory that they go to, all of which a later transfer writes again.
     Impossible,
+}
+
+/// Whether a fabric needs the memory that it sends from ([`Port::send_from`]) after the call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sent {
+    /// It does not.
+    Done,
+    /// It does, until [`Sink::sent`], or [`Sink::down`] of the peer.
+    Started,
 }
 
 /// How a one-sided transfer ended that was [`Transfer::Started`].
@@ -200,7 +209,8 @@ pub trait Port {
     ) -> Result<(), Refusal>;
 
     /// Sends `head` and the `len` bytes (at most `caps.max_bcopy`) of `memory` at offset `at`. A fabric may send them without
-    /// a copy; once this returns it does not need them any more.
+    /// a copy. With a token it may need the memory after the call: it says so ([`Sent::Started`]), and [`Sink::sent`] tells when
+    /// it needs it no more. Otherwise the memory is free once this returns. A frame that was accepted arrives either way.
     ///
     /// # Errors
     /// [`Refusal`]: the frame was not sent.
@@ -208,11 +218,10 @@ pub trait Port {
         &mut self,
         peer: Peer,
         head: &Head,
-        memory: &Buffer,
-        at: isize,
-        len: usize,
-    ) -> Result<(), Refusal> {
-        self.send_bcopy(peer, head, len, &mut |body| memory.read(at, body))
+        (memory, at, len): (&Buffer, isize, usize),
+        _token: Option<Token>,
+    ) -> Result<Sent, Refusal> {
+        self.send_bcopy(peer, head, len, &mut |body| memory.read(at, body)).map(|()| Sent::Done)
     }
 
     /// Registers memory of this process: `peer` may reach it in these ways, as far as [`Caps`] say that it can.
@@ -255,7 +264,8 @@ pub trait Port {
         Transfer::Impossible
     }
 
-    /// Cancels a [`Port::get`] from `peer` that was [`Transfer::Started`], if it is not over: from now on none of its bytes is
-    /// written, and [`Sink::completed`] is not called for it.
-    fn recall(&mut self, _peer: Peer, _token: Token) {}
+    /// Takes back the memory of this process that operations with this token use, towards `peer`, if they are not over: from now on it is neither
+    /// read nor written, and the sink hears nothing more of the token. A get is cancelled; what a send has accepted leaves from a
+    /// copy.
+    fn reclaim(&mut self, _peer: Peer, _token: Token) {}
 }

@@ -111,6 +111,7 @@ impl Sink for Heard {
         self.0.push((peer.0, body.len()));
     }
 
+    fn sent(&mut self, _: Token) {}
     fn completed(&mut self, _: Token, outcome: Outcome) {
         assert_eq!(outcome, Outcome::Done);
     }

@@ -182,3 +182,30 @@ fn memory_named_for_a_body_is_not_named_after_the_receive_is_given_up() {
         assert_eq!(p2p.waits().next(), None);
     }
 }
+
+#[test]
+fn a_send_is_over_when_the_fabric_has_told_or_was_asked_for_its_memory() {
+    for peer_is_judged in [false, true] {
+        let options = Options { holds: true, get: OneSided::Off, ..Options::default() };
+        let mut world = World::new(2, 5, options, Config::new(1 << 20, 2));
+        let sent = pattern(1, 40_000);
+        let (source, target) = (filled(&sent), room(sent.len()));
+        let received = pending(world.recv(1, Some(0), Some(5), &target));
+        let id = pending(world.send(0, 1, 5, Mode::Standard, &source));
+        let waits = |world: &World| world.ends[0].p2p.wait_of(id).map(|wait| wait.state);
+        world.run(|world| waits(world) == Some("send: waits until its last data have left"));
+        if peer_is_judged {
+            let End { p2p, port } = &mut world.ends[0];
+            p2p.peer_down(Peer(1), "judged by the test");
+            assert!(!p2p.is_done(id), "the fabric still has the memory");
+            p2p.progress(port);
+        } else {
+            world.ends[0].turn();
+        }
+        let outcome = world.ends[0].p2p.test(id).expect("the memory is free");
+        assert_eq!((outcome.bytes, outcome.fault), (40_000, None), "all had left before");
+        reuse(&source);
+        world.run(|world| world.ends[1].p2p.is_done(received));
+        assert_eq!(contents(&target, sent.len()), sent);
+    }
+}

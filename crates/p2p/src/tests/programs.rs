@@ -21,6 +21,8 @@ struct Sent {
     from: usize,
     class: Class,
     bytes: Vec<u8>,
+    /// The memory that it is sent from; once the send is over the program writes to it.
+    data: Data,
     tag: i32,
     rank: u32,
     sync: bool,
@@ -89,6 +91,10 @@ impl<S: Sink> Sink for Tap<'_, S> {
     fn placed(&mut self, peer: Peer, head: &Head, len: usize) {
         self.oracle.frame(peer, head);
         self.p2p.placed(peer, head, len);
+    }
+
+    fn sent(&mut self, token: Token) {
+        self.p2p.sent(token);
     }
 
     fn completed(&mut self, token: Token, outcome: Outcome) {
@@ -207,18 +213,17 @@ impl Program {
         let started = p2p.send(port, args);
         let started = settled(p2p, started);
         if mode == Mode::Buffered {
-            data.cursor().unpack(&data, &pattern(!0, len));
+            reuse(&data);
         }
         let sync = mode == Mode::Sync;
-        self.note_sent(from, to, Class::P2p, bytes, (tag, src_rank, sync), started);
+        self.note_sent((from, to), Class::P2p, (bytes, data), (tag, src_rank, sync), started);
     }
 
     fn note_sent(
         &mut self,
-        from: usize,
-        to: usize,
+        (from, to): (usize, usize),
         class: Class,
-        bytes: Vec<u8>,
+        (bytes, data): (Vec<u8>, Data),
         (tag, rank, sync): (i32, u32, bool),
         started: Started,
     ) {
@@ -228,6 +233,7 @@ impl Program {
             from,
             class,
             bytes,
+            data,
             tag,
             rank,
             sync,
@@ -356,7 +362,7 @@ impl Program {
             let End { p2p, port } = &mut self.world.ends[from];
             let started = p2p.send_keyed(port, Peer(to as u32), ctx, key, &data);
             let started = settled(p2p, started);
-            self.note_sent(from, to, Class::Coll, bytes, (0, 0, false), started);
+            self.note_sent((from, to), Class::Coll, (bytes, data), (0, 0, false), started);
         } else {
             let (recv, src, tag) = (self.received.len(), Some(from as u32), Some(key));
             self.oracles[to].post(Posted { recv, ctx, class: Class::Coll, src, tag });
@@ -390,6 +396,7 @@ impl Program {
 
     fn check_sent(&self, m: usize, completion: Completion) {
         let sent = &self.sent[m];
+        reuse(&sent.data);
         assert_eq!(completion.fault, None);
         assert_eq!(completion.cancelled, sent.never_left || sent.dropped, "message {m}");
         if completion.cancelled {
@@ -437,6 +444,11 @@ fn rank(peer: usize, ctx: u64) -> u32 {
 
 fn like(recv: usize, ctx: u64, src: Option<u32>, tag: Option<i32>) -> Posted {
     Posted { recv, ctx, class: Class::P2p, src, tag: tag.map(|t| t as u64) }
+}
+
+/// Writes other bytes to memory that the library has given back.
+fn reuse(data: &Data) {
+    data.cursor().unpack(data, &pattern(!0, data.len() as usize));
 }
 
 /// Memory for a message, in one piece or in many.

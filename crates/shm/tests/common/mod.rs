@@ -58,6 +58,7 @@ impl Sink for Inbox {
         self.frames.push((peer.0, head.a));
         self.bodies.push(body.to_vec());
     }
+    fn sent(&mut self, _: Token) {}
     fn completed(&mut self, _: Token, _: Outcome) {}
     fn down(&mut self, peer: Peer, cause: &str) {
         self.lost.push((peer.0, cause.to_owned()));

@@ -3,6 +3,7 @@
 //! A fabric's own tests say `banyan_transport::conformance!(shm, |n| make(n))`, where the factory gives `n`
 //! endpoints that know each other, endpoint `i` being `Peer(i)`. Tests that depend on chance print their seed.
 
+mod lent;
 mod one_sided;
 mod sleeps;
 
@@ -11,20 +12,21 @@ use std::time::{Duration, Instant};
 
 use banyan_memory::{Buffer, HeapBuffer, SimulatedDevice};
 
+pub use lent::memory_is_lent_until_told;
 pub use one_sided::{atomics, puts, reads};
 pub use sleeps::{
     a_sleep_on_the_descriptor_misses_nothing, sleep_ends_at_the_deadline, sleep_misses_nothing,
 };
 
 use crate::random::Random;
-use crate::{Class, Fabric, Head, Outcome, Peer, Refusal, Sink, Token, Wake};
+use crate::{Class, Fabric, Head, Outcome, Peer, Refusal, Sent, Sink, Token, Wake};
 
 /// Makes a module of tests, one for each invariant, from a name and a factory `Fn(usize) -> Vec<impl Fabric>`.
 #[macro_export]
 macro_rules! conformance {
     ($name:ident, $factory:expr) => {
         $crate::conformance!($name, $factory; in_order_once_and_whole, back_pressure, many_peers,
-            interleavings, two_threads, reads, puts, atomics, sleep_misses_nothing, a_sleep_on_the_descriptor_misses_nothing,
+            interleavings, two_threads, memory_is_lent_until_told, reads, puts, atomics, sleep_misses_nothing, a_sleep_on_the_descriptor_misses_nothing,
             sleep_ends_at_the_deadline, unsent);
     };
     ($name:ident, $factory:expr; $($test:ident),+) => {
@@ -43,6 +45,7 @@ pub fn run<F: Fabric + Send>(make: &impl Fn(usize) -> Vec<F>) {
     many_peers(make);
     interleavings(make);
     two_threads(make);
+    memory_is_lent_until_told(make);
     reads(make);
     puts(make);
     atomics(make);
@@ -102,7 +105,9 @@ impl Outbox {
             pattern(seed, &mut body);
             let memory = memory(seed, len + 3);
             memory.write(2, &body);
-            let sent = via.send_from(peer, &head, &memory, 2, len);
+            let sent = via.send_from(peer, &head, (&memory, 2, len), None).map(|sent| {
+                assert_eq!(sent, Sent::Done, "without a token the memory is free at once");
+            });
             memory.write(2, &vec![0xee; len]);
             sent
         } else {

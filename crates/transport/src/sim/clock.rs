@@ -121,6 +121,7 @@ impl State {
     fn has_arrivals(&self, me: usize) -> bool {
         let end = &self.ends[me];
         !end.lost.is_empty()
+            || !end.sent.is_empty()
             || end.pending.iter().any(|pending| pending.due <= self.tick)
             || (0..self.ends.len()).any(|from| {
                 self.links[self.at(from, me)].flight.front().is_some_and(|flight| flight.due <= self.tick)
@@ -136,6 +137,7 @@ impl State {
             && end.lost.is_empty()
             && end.pending.is_empty()
             && end.held.is_empty()
+            && end.sent.is_empty()
             && (0..self.ends.len()).all(|from| self.links[self.at(from, me)].flight.is_empty())
     }
 }

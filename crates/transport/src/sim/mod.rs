@@ -21,11 +21,11 @@ use banyan_memory::Buffer;
 
 pub use clock::{Clock, LinkCost};
 pub use options::{OneSided, Options};
-use state::{Action, End, Link, News, Pending, State};
+use state::{Action, Body, End, Link, News, Pending, State, bytes_of};
 
 use crate::random::Random;
 use crate::{
-    Access, Atomic, Caps, Fabric, Head, Kinds, Peer, Port, Refusal, RegisterError, Remote, Sink, Token,
+    Access, Atomic, Caps, Fabric, Head, Kinds, Peer, Port, Refusal, RegisterError, Remote, Sent, Sink, Token,
     Transfer, Wake,
 };
 
@@ -86,7 +86,10 @@ impl Net {
     pub fn is_idle(&self) -> bool {
         let state = self.0.lock();
         state.links.iter().all(|l| l.flight.is_empty())
-            && state.ends.iter().all(|e| e.held.is_empty() && e.pending.is_empty() && e.lost.is_empty())
+            && state
+                .ends
+                .iter()
+                .all(|e| e.held.is_empty() && e.sent.is_empty() && e.pending.is_empty() && e.lost.is_empty())
     }
 
     /// Frames accepted so far.
@@ -131,17 +134,10 @@ pub struct SimFabric {
 }
 
 impl SimFabric {
-    fn send(
-        &self,
-        peer: Peer,
-        head: &Head,
-        len: usize,
-        fill: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<(), Refusal> {
+    fn send(&self, peer: Peer, head: &Head, body: impl FnOnce() -> Body) -> Result<(), Refusal> {
         let to = peer.0 as usize;
         self.shared.lock().admit(self.me, to)?;
-        let mut body = vec![0; len];
-        fill(&mut body);
+        let body = body();
         self.shared.lock().accept(self.me, to, *head, body);
         self.shared.wake([self.me, to].into_iter());
         Ok(())
@@ -229,7 +225,7 @@ impl Port for SimFabric {
 
     fn send_short(&mut self, peer: Peer, head: &Head, body: &[u8]) -> Result<(), Refusal> {
         assert!(body.len() <= self.caps(peer).max_short, "{} bytes are not short", body.len());
-        self.send(peer, head, body.len(), &mut |to| to.copy_from_slice(body))
+        self.send(peer, head, || Body::Bytes(body.to_vec()))
     }
 
     fn send_bcopy(
@@ -240,7 +236,25 @@ impl Port for SimFabric {
         fill: &mut dyn FnMut(&mut [u8]),
     ) -> Result<(), Refusal> {
         assert!(len <= self.caps(peer).max_bcopy, "{len} bytes are too many for one frame");
-        self.send(peer, head, len, fill)
+        self.send(peer, head, || {
+            let mut body = vec![0; len];
+            fill(&mut body);
+            Body::Bytes(body)
+        })
+    }
+
+    fn send_from(
+        &mut self,
+        peer: Peer,
+        head: &Head,
+        (memory, at, len): (&Buffer, isize, usize),
+        token: Option<Token>,
+    ) -> Result<Sent, Refusal> {
+        let memory = memory.slice(at, len);
+        let Some(token) = token.filter(|_| self.shared.lock().options.holds_frames()) else {
+            return self.send(peer, head, || Body::Bytes(bytes_of(&[memory]))).map(|()| Sent::Done);
+        };
+        self.send(peer, head, || Body::Lent(memory, token)).map(|()| Sent::Started)
     }
 
     fn register(&mut self, _peer: Peer, memory: &Buffer, access: Access) -> Result<Remote, RegisterError> {
@@ -274,8 +288,8 @@ impl Port for SimFabric {
         self.start(peer, word, Action::Atomic(op, result.clone()), token)
     }
 
-    fn recall(&mut self, _peer: Peer, token: Token) {
-        self.shared.lock().ends[self.me].pending.retain(|pending| pending.token != token);
+    fn reclaim(&mut self, _peer: Peer, token: Token) {
+        self.shared.lock().reclaim(self.me, token);
     }
 }
 

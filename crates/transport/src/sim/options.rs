@@ -66,6 +66,11 @@ impl Default for Options {
 }
 
 impl Options {
+    /// Accepted frames do not leave at once.
+    pub(super) fn holds_frames(&self) -> bool {
+        self.holds || self.clock.is_some()
+    }
+
     /// Two frames a link, refusals for no reason, one frame a poll, frames that leave only on a poll.
     pub fn cramped() -> Self {
         Self { depth: 2, batch: 1, refuse_once_in: 3, holds: true, ..Self::default() }

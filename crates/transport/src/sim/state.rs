@@ -49,7 +49,9 @@ pub(super) struct Flight {
 #[derive(Default)]
 pub(super) struct End {
     /// Frames that are accepted, and have not left yet, each with its receiver.
-    pub(super) held: VecDeque<(usize, Head, Vec<u8>)>,
+    pub(super) held: VecDeque<(usize, Head, Body)>,
+    /// Frames have left whose memory was needed until then.
+    pub(super) sent: Vec<Token>,
     /// It sleeps, or is about to, and has found nothing: time may go on (see `clock`).
     pub(super) waits: bool,
     /// Its process does not use it any more.
@@ -65,6 +67,13 @@ pub(super) struct End {
     pub(super) bell: Option<(UnixStream, UnixStream)>,
     /// Endpoints by whether their business card is here; those without have been named by `wanted`.
     pub(super) has_card: HashMap<usize, bool>,
+}
+
+/// The body of a frame that has not left yet.
+pub(super) enum Body {
+    Bytes(Vec<u8>),
+    /// It is read as late as the contract allows.
+    Lent(Buffer, Token),
 }
 
 /// A one-sided transfer under way.
@@ -143,17 +152,29 @@ impl State {
         false
     }
 
-    pub(super) fn accept(&mut self, from: usize, to: usize, head: Head, body: Vec<u8>) {
+    pub(super) fn accept(&mut self, from: usize, to: usize, head: Head, body: Body) {
         self.sent += 1;
         if self.random.once_in(self.options.break_once_in) {
             return self.cut(from, to, "the simulated link broke");
         }
         // With a clock the frames that leave at one time take ports in an order that does not depend on threads.
-        if self.options.holds || self.options.clock.is_some() {
+        if self.options.holds_frames() {
             self.ends[from].held.push_back((to, head, body));
         } else {
-            self.launch((from, to), head, body);
+            self.leave((from, to), head, body);
         }
+    }
+
+    /// A frame leaves: its memory is free from here on.
+    fn leave(&mut self, ends: (usize, usize), head: Head, body: Body) {
+        let body = match body {
+            Body::Bytes(bytes) => bytes,
+            Body::Lent(memory, token) => {
+                self.ends[ends.0].sent.push(token);
+                bytes_of(&[memory])
+            }
+        };
+        self.launch(ends, head, body);
     }
 
     fn launch(&mut self, ends: (usize, usize), head: Head, body: Vec<u8>) {
@@ -161,6 +182,20 @@ impl State {
         let due = self.arrival(ends, &head, body.len()).max(self.links[at].last_due);
         self.links[at].last_due = due;
         self.links[at].flight.push_back(Flight { due, head, body });
+    }
+
+    /// The memory behind a token is its owner's again.
+    pub(super) fn reclaim(&mut self, me: usize, token: Token) {
+        let end = &mut self.ends[me];
+        end.pending.retain(|pending| pending.token != token);
+        end.sent.retain(|sent| *sent != token);
+        for (_, _, body) in &mut end.held {
+            if let Body::Lent(memory, lent) = body
+                && *lent == token
+            {
+                *body = Body::Bytes(bytes_of(std::slice::from_ref(memory)));
+            }
+        }
     }
 
     pub(super) fn due(&mut self) -> u64 {
@@ -183,6 +218,7 @@ impl State {
             let at = self.at(me, *peer);
             self.links[at].state = LinkState::Told;
         }
+        news.extend(self.ends[me].sent.drain(..).map(News::Sent));
         self.take_transfers(me, &mut news);
         self.take_frames(me, &mut news);
         self.ends[me].waits &= news.is_empty();
@@ -193,7 +229,7 @@ impl State {
     pub(super) fn release_held(&mut self, me: usize) -> usize {
         let held = std::mem::take(&mut self.ends[me].held);
         let left = held.len();
-        held.into_iter().for_each(|(to, head, body)| self.launch((me, to), head, body));
+        held.into_iter().for_each(|(to, head, body)| self.leave((me, to), head, body));
         left
     }
 

@@ -1,24 +1,20 @@
 //! [`Stream`]: a proven connection that carries frames.
 
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+mod sending;
+
+use std::io::{self, IoSliceMut, Read};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use banyan_memory::Buffer;
-use banyan_transport::{Head, Peer, Refusal, Sink};
+use banyan_transport::{Head, Peer, Sink};
 use mio::net::TcpStream;
-use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg, sockopt};
+use rustix::net::sockopt;
 
 use crate::burst::{AckState, Burst};
 use crate::frame::{self, Decoded, OVERHEAD};
 use crate::pool::{Chunk, Pool, Queue};
-
-/// Bytes of the largest frame that is assembled on the stack and written by one plain write.
-const SMALL: usize = 512;
-
-/// Bytes of the largest body that is copied to a queue that is not empty; a larger one is refused until the queue is empty.
-const MAX_QUEUED: usize = 64 * 1024;
+use sending::Lent;
 
 /// Least number of missing bytes of a body for which the sink is asked for a place in its memory.
 const MIN_PLACED: usize = 4096;
@@ -32,6 +28,8 @@ pub(crate) struct Stream {
     socket: TcpStream,
     remote: SocketAddr,
     queue: Queue,
+    /// What follows the queue, still in the user's memory. Nothing is accepted behind it.
+    lent: Option<Lent>,
     /// The beginning of a frame whose rest has not come yet.
     partial: Option<Chunk>,
     /// A frame whose body is read straight to the place that the sink named, and whose rest has not come yet.
@@ -74,6 +72,7 @@ impl Stream {
             socket,
             remote,
             queue: Queue::default(),
+            lent: None,
             partial: None,
             landing: None,
             ahead: usize::MAX,
@@ -83,11 +82,6 @@ impl Stream {
             broken: None,
             bye: false,
         }
-    }
-
-    /// Bytes accepted but not taken by the socket.
-    pub(crate) fn unsent(&self) -> usize {
-        self.queue.len()
     }
 
     /// The socket is full.
@@ -125,150 +119,6 @@ impl Stream {
     /// Acknowledges what was read; false if it is too early for that, and there is no `hurry`.
     pub(crate) fn acknowledge(&mut self, now: Instant, hurry: bool) -> bool {
         self.ack.send(&self.socket, now, hurry)
-    }
-
-    /// Sends a frame: writes it to the socket unless others are queued, and queues the rest, up to `limit` queued
-    /// bytes. `round` is the number of polls so far.
-    #[inline]
-    pub(crate) fn send(
-        &mut self,
-        head: &Head,
-        body: &[u8],
-        round: u32,
-        limit: usize,
-        pool: &mut Pool,
-    ) -> Result<(), Refusal> {
-        let size = OVERHEAD + body.len();
-        self.check(size, limit)?;
-        let prefix = self.prefix(head, body.len(), round);
-        if !self.queue.is_empty() {
-            self.queue.append(&prefix, pool);
-            self.queue.append(body, pool);
-            return self.queued(pool);
-        }
-        let written = if size <= SMALL {
-            let mut whole = [0; SMALL];
-            whole[..OVERHEAD].copy_from_slice(&prefix);
-            whole[OVERHEAD..size].copy_from_slice(body);
-            uninterrupted(|| self.socket.write(&whole[..size]))
-        } else {
-            write(&self.socket, &[IoSlice::new(&prefix), IoSlice::new(body)])
-        };
-        let written = self.judge(written)?;
-        if written == size {
-            return Ok(());
-        }
-        self.queue.append(&prefix[written.min(OVERHEAD)..], pool);
-        self.queue.append(&body[written.saturating_sub(OVERHEAD)..], pool);
-        self.queued(pool)
-    }
-
-    /// Sends a frame like [`Stream::send`], with a body of `len` bytes that `fill` writes.
-    pub(crate) fn send_filled(
-        &mut self,
-        head: &Head,
-        len: usize,
-        fill: &mut dyn FnMut(&mut [u8]),
-        round: u32,
-        limit: usize,
-        pool: &mut Pool,
-    ) -> Result<(), Refusal> {
-        self.check(OVERHEAD + len, limit)?;
-        let prefix = self.prefix(head, len, round);
-        let out = self.queue.add(OVERHEAD + len, pool);
-        out[..OVERHEAD].copy_from_slice(&prefix);
-        fill(&mut out[OVERHEAD..]);
-        self.queued(pool)
-    }
-
-    /// Sends a frame like [`Stream::send`], with a body of `len` bytes from offset `at` of a user's memory: the system
-    /// copies them from there.
-    pub(crate) fn send_from(
-        &mut self,
-        head: &Head,
-        (memory, at, len): (&Buffer, isize, usize),
-        round: u32,
-        limit: usize,
-        pool: &mut Pool,
-    ) -> Result<(), Refusal> {
-        let size = OVERHEAD + len;
-        if size <= SMALL {
-            let mut body = [0; SMALL];
-            memory.read(at, &mut body[..len]);
-            return self.send(head, &body[..len], round, limit, pool);
-        }
-        if !self.queue.is_empty() {
-            let fill = &mut |body: &mut [u8]| memory.read(at, body);
-            return if len > MAX_QUEUED {
-                Err(Refusal::Busy)
-            } else {
-                self.send_filled(head, len, fill, round, limit, pool)
-            };
-        }
-        self.check(size, limit)?;
-        let prefix = self.prefix(head, len, round);
-        let written = uninterrupted(|| memory.send(self.socket.as_fd(), &prefix, at, len));
-        let written = self.judge(written)?;
-        if written < size {
-            let body = written.saturating_sub(OVERHEAD);
-            let rest = self.queue.add(size - written, pool);
-            let (first, rest) = rest.split_at_mut(OVERHEAD.saturating_sub(written));
-            first.copy_from_slice(&prefix[written.min(OVERHEAD)..]);
-            memory.read(at + body as isize, rest);
-            return self.queued(pool);
-        }
-        Ok(())
-    }
-
-    #[inline]
-    fn prefix(&mut self, head: &Head, len: usize, round: u32) -> [u8; OVERHEAD] {
-        let mut prefix = frame::prefix(head, len);
-        if self.burst.next(OVERHEAD + len, round, &self.socket) {
-            frame::request_ack(&mut prefix);
-        }
-        prefix
-    }
-
-    /// Queues bytes that are no frame (the last message of a handshake, the farewell).
-    pub(crate) fn send_raw(&mut self, bytes: &[u8], pool: &mut Pool) {
-        self.queue.append(bytes, pool);
-        self.flush(pool);
-    }
-
-    /// Writes what is queued, as far as the socket takes it.
-    pub(crate) fn flush(&mut self, pool: &mut Pool) {
-        while !self.queue.is_empty() && !self.blocked {
-            let written = self.queue.write(pool, |pieces| write(&self.socket, pieces));
-            match self.judge(written) {
-                Ok(0) => self.blocked = true,
-                Ok(_) => {}
-                Err(_) => self.queue.clear(pool),
-            }
-        }
-    }
-
-    fn check(&mut self, size: usize, limit: usize) -> Result<(), Refusal> {
-        let full = !self.queue.is_empty() && self.queue.len() + size > limit;
-        if full || self.broken.is_some() { Err(Refusal::Busy) } else { Ok(()) }
-    }
-
-    /// Writes what was queued just now, unless the socket is known to be full.
-    fn queued(&mut self, pool: &mut Pool) -> Result<(), Refusal> {
-        // If writing fails, the frame is lost with the peer, which the next poll reports.
-        self.flush(pool);
-        Ok(())
-    }
-
-    /// The number of bytes written; 0 if the socket is full. A failure is kept for the next poll.
-    fn judge(&mut self, written: io::Result<usize>) -> Result<usize, Refusal> {
-        match written {
-            Ok(written) => Ok(written),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
-            Err(error) => {
-                self.broken = Some(format!("{}: {error}", self.remote));
-                Err(Refusal::Busy)
-            }
-        }
     }
 
     /// Reads once from the socket, and hands all whole frames to `sink`.
@@ -447,7 +297,9 @@ impl Stream {
     /// taken.
     pub(crate) fn close(mut self, read_buffer: &mut [u8], pool: &mut Pool, patience: Option<Duration>) {
         self.blocked = false;
-        self.send_raw(&frame::BYE, pool);
+        if self.lent.take().is_none() {
+            self.send_raw(&frame::BYE, pool);
+        }
         // Bytes left unread would turn the close into a reset, which may cost the peer what it has not read yet.
         for _ in 0..Self::DRAINED {
             if !matches!(self.socket.read(read_buffer), Ok(1..)) {
@@ -466,20 +318,5 @@ fn missing(partial: &Chunk) -> usize {
     match frame::decode(partial.used()) {
         Ok(Decoded::Need(needed)) => needed - partial.used().len(),
         _ => 0,
-    }
-}
-
-/// Writes several pieces. No SIGPIPE is raised if the peer is gone (`writev` would raise it).
-fn write(socket: &TcpStream, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    uninterrupted(|| Ok(sendmsg(socket, pieces, &mut SendAncillaryBuffer::default(), flags)?))
-}
-
-fn uninterrupted(mut write: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
-    loop {
-        match write() {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            done => return done,
-        }
     }
 }

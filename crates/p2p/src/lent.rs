@@ -1,0 +1,43 @@
+//! Memory of sends that others use: peers that read what was registered, and fabrics that send from it after the call.
+
+use banyan_transport::{Peer, Port, Token};
+
+use crate::p2p::P2p;
+use crate::request::{Request, SendStep, State};
+
+impl P2p {
+    /// Takes back the memory that the peer needs no longer, and what the fabric has of sends to a peer that is gone.
+    pub(crate) fn withdraw(&mut self, port: &mut impl Port, peer: Peer) -> usize {
+        let link = self.peers.at(peer, &mut self.credit_pool);
+        let regions = std::mem::take(&mut link.withdrawals);
+        for &region in &regions {
+            // A peer that is gone has not said that it read all.
+            if link.down.is_some() { port.revoke(peer, region) } else { port.withdraw(peer, region) }
+        }
+        let reclaims = std::mem::take(&mut link.reclaims);
+        for &id in &reclaims {
+            port.reclaim(peer, Token(id));
+            self.memory_free(id);
+        }
+        regions.len() + reclaims.len()
+    }
+
+    /// The fabric needs no memory of send `id` any more: if all else was over, it is done.
+    pub(crate) fn memory_free(&mut self, id: u64) {
+        let Some(Request { state: State::Send(send), .. }) = self.requests.get_mut(id) else { return };
+        send.lent = 0;
+        if let SendStep::AwaitMemory(outcome) = &send.step {
+            let outcome = (**outcome).clone();
+            self.finish(id, outcome);
+        }
+    }
+
+    /// The fabric needs the memory of one more frame of send `id` no longer.
+    pub(crate) fn frame_left(&mut self, id: u64) {
+        let Some(Request { state: State::Send(send), .. }) = self.requests.get_mut(id) else { return };
+        send.lent = send.lent.saturating_sub(1);
+        if send.lent == 0 {
+            self.memory_free(id);
+        }
+    }
+}
