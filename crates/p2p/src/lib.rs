@@ -37,8 +37,8 @@
 //! * Matched with a whole message: the payload is unpacked from the frame (or from where it was kept, if it was
 //!   unexpected) and the receive is complete. If the fabric asks where a body goes that has begun to arrive
 //!   ([`banyan_transport::Sink::place`]), that is the match, and the bytes go there.
-//! * Matched with an RTS of memory that can be read: *read* into the user's memory, or through a buffer piece by
-//!   piece if it must be scattered; then FIN is owed and the receive is complete. If the fabric finds that
+//! * Matched with an RTS of memory that can be read: *read* into the user's memory, or through a buffer where that lies
+//!   in many short pieces; then FIN is owed and the receive is complete. If the fabric finds that
 //!   it cannot read that memory, the receive asks for pieces after all.
 //! * Matched with any other RTS: CTS is owed, unless the whole message comes anyway; complete when all *pieces* (DATA or
 //!   fragments) are there. They carry offsets. Fragments that came before the match are kept as unexpected.

@@ -29,6 +29,27 @@ pub(crate) fn unpack(data: &Data, at: u64, bytes: &[u8]) -> usize {
     len
 }
 
+/// Pieces of memory that one read fills at most.
+const RUNS: usize = 64;
+/// Pieces of fewer bytes than this, on average, are quicker filled from a buffer than named one by one: to name one costs as
+/// much as to copy so many bytes.
+const SHORTEST_RUN: usize = 512;
+
+/// The pieces of memory behind bytes of `data`, from its byte `at` on, at most `most` bytes; `None` if the pieces are too short
+/// to be worth naming.
+pub(crate) fn runs(data: &Data, at: u64, most: u64) -> Option<Vec<Buffer>> {
+    let (mut cursor, mut runs, mut left) = (data.cursor(), Vec::new(), most as usize);
+    cursor.seek(at);
+    cursor.segments(data, RUNS, |run| {
+        let len = run.len().min(left);
+        left -= len;
+        if len > 0 {
+            runs.push(run.slice(run.lo(), len));
+        }
+    });
+    (most as usize - left >= SHORTEST_RUN * runs.len().saturating_sub(1)).then_some(runs)
+}
+
 /// Writes the first `len` bytes of `from` to `data` from its byte `at` on.
 pub(crate) fn scatter(data: &Data, at: u64, from: &Buffer, len: usize) {
     let mut piece = [0; 4096];
@@ -54,4 +75,30 @@ pub(crate) fn copy_from(data: &Data, from: u64) -> Option<Data> {
         at += piece.len() as u64;
     }
     Some(copy)
+}
+
+#[cfg(test)]
+mod tests {
+    use banyan_datatype::Datatype;
+
+    use super::*;
+
+    /// 100 runs of so many bytes, with holes of 3.
+    fn rows(run: i64) -> Data {
+        let byte = Datatype::builtin(0x247).expect("MPI_BYTE");
+        let ty = Datatype::vector(100, run, run + 3, byte).expect("a type");
+        Data::typed(HeapBuffer::zeroed(100 * (run as usize + 3)), 1, &ty)
+    }
+
+    #[test]
+    fn long_runs_are_named_and_short_ones_are_not() {
+        let data = rows(700);
+        let first = runs(&data, 100, 65_000).expect("long runs");
+        assert_eq!((first.len(), first[0].len(), first[1].len()), (RUNS, 600, 700));
+        let last = runs(&data, 69_000, 800).expect("long runs");
+        assert_eq!(last.iter().map(Buffer::len).collect::<Vec<_>>(), [300, 500]);
+        assert!(runs(&rows(100), 0, 10_000).is_none());
+        let whole = Data::bytes(HeapBuffer::zeroed(10));
+        assert_eq!(runs(&whole, 0, 10).expect("one run").len(), 1);
+    }
 }

@@ -14,7 +14,7 @@ use crate::request::{
 use crate::types::{MsgId, RecvArgs, ReqId, Started};
 use crate::wire::{Cts, Kind, Rts};
 
-/// Into scattered memory a message is read in pieces of so many bytes.
+/// Into memory in many short pieces a message is read through a buffer of so many bytes.
 const PIECE: u64 = 256 << 10;
 
 /// Which messages a receive matches, tagged or keyed.
@@ -210,7 +210,7 @@ impl P2p {
         let Some(Request { state: State::Recv(recv), .. }) = self.requests.get_mut(id) else {
             return debug_assert!(false, "the receive was under way above");
         };
-        recv.step = RecvStep::AwaitRead(Box::new(Read { message, region, done: 0, piece: None }));
+        recv.step = RecvStep::AwaitRead(Box::new(Read { message, region, done: 0, reading: 0, piece: None }));
         link.reads.push_back(id);
         list(&mut self.work, link);
     }
@@ -260,16 +260,22 @@ impl P2p {
             debug_assert!(false, "a receive in the queue of reads awaits one");
             return Transfer::Started;
         };
-        let Read { message, region: (addr, key), done, piece } = &mut **read;
-        let reached = |memory: &Buffer| readable.has(Kinds::of(memory.kind()));
-        let contiguous = recv.data.contiguous().filter(reached);
-        let len = if contiguous.is_some() { message.accepted } else { (message.accepted - *done).min(PIECE) };
-        let local = match contiguous {
-            Some(memory) => memory.slice(memory.lo(), len as usize),
-            None => piece.get_or_insert_with(|| HeapBuffer::zeroed(len as usize)).slice(0, len as usize),
+        let Read { message, region: (addr, key), done, reading, piece } = &mut **read;
+        let left = message.accepted - *done;
+        let reached = readable.has(Kinds::of(recv.data.buffer().kind()));
+        let local = match payload::runs(&recv.data, *done, left).filter(|_| reached) {
+            Some(runs) => {
+                *piece = None;
+                runs
+            }
+            None => {
+                let len = left.min(PIECE) as usize;
+                vec![piece.get_or_insert_with(|| HeapBuffer::zeroed(len)).slice(0, len)]
+            }
         };
-        let remote = Remote { addr: addr.wrapping_add(*done), len, key: *key };
-        port.get(message.peer, remote, &[local], Token(id))
+        *reading = local.iter().map(|local| local.len() as u64).sum();
+        let remote = Remote { addr: addr.wrapping_add(*done), len: *reading, key: *key };
+        port.get(message.peer, remote, &local, Token(id))
     }
 
     /// What became of a read of receive `id`.
@@ -277,7 +283,7 @@ impl P2p {
         // The receive may be gone, with its peer or because it was given up: the outcome is late.
         let Some(Request { state: State::Recv(recv), .. }) = self.requests.get_mut(id) else { return };
         let RecvStep::AwaitRead(read) = &mut recv.step else { return };
-        let Read { message, done, piece, .. } = &mut **read;
+        let Read { message, done, reading, piece, .. } = &mut **read;
         let message = *message;
         match outcome {
             Outcome::Impossible => {
@@ -287,12 +293,10 @@ impl P2p {
                 self.await_pieces(id, message, 0, true);
             }
             Outcome::Done => {
-                let mut len = message.accepted - *done;
                 if let Some(piece) = piece {
-                    len = len.min(PIECE);
-                    payload::scatter(&recv.data, *done, piece, len as usize);
+                    payload::scatter(&recv.data, *done, piece, *reading as usize);
                 }
-                *done += len;
+                *done += *reading;
                 if *done < message.accepted {
                     let link = self.peers.at(message.peer, &mut self.credit_pool);
                     link.reads.push_back(id);

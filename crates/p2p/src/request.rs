@@ -134,7 +134,9 @@ pub(crate) struct Read {
     pub(crate) region: (u64, u64),
     /// Bytes read so far.
     pub(crate) done: u64,
-    /// Where a piece is read to if the receive's memory is scattered.
+    /// Bytes that the read under way brings.
+    pub(crate) reading: u64,
+    /// Where they are read to, if not to the receive's memory.
     pub(crate) piece: Option<Buffer>,
 }
 

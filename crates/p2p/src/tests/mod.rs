@@ -147,14 +147,16 @@ fn room(len: usize) -> Data {
     Data::bytes(HeapBuffer::zeroed(len))
 }
 
-/// Memory with room for `len` bytes, in pieces of 3 with holes of 2.
+/// Memory with room for `len` bytes, in pieces of 3 or of 600 with holes of 2.
 fn holey(len: usize) -> Data {
     let byte: &Arc<Datatype> = Datatype::builtin(BYTE).unwrap();
-    let blocks = len / 3;
-    let threes = Datatype::vector(blocks as i64, 3, 5, byte).unwrap();
-    let rest = Datatype::contiguous((len % 3) as i64, byte).unwrap();
-    let ty = Datatype::create_struct(&[1, 1], &[0, 5 * blocks as i64], &[threes, rest]).unwrap();
-    Data::typed(HeapBuffer::zeroed(5 * blocks + 5), 1, &ty)
+    let run = if len > 1200 && len.is_multiple_of(2) { 600 } else { 3 };
+    let blocks = len / run;
+    let runs = Datatype::vector(blocks as i64, run as i64, run as i64 + 2, byte).unwrap();
+    let rest = Datatype::contiguous((len % run) as i64, byte).unwrap();
+    let before = (run + 2) * blocks;
+    let ty = Datatype::create_struct(&[1, 1], &[0, before as i64], &[runs, rest]).unwrap();
+    Data::typed(HeapBuffer::zeroed(before + run + 2), 1, &ty)
 }
 
 /// The code of MPI_BYTE in the MPI 5.0 ABI.
