@@ -1,7 +1,7 @@
 //! The receiver's side: receives are posted, take unexpected messages, and fetch those that an RTS announced.
 
 use banyan_datatype::Data;
-use banyan_memory::{Buffer, HeapBuffer};
+use banyan_memory::HeapBuffer;
 use banyan_transport::{Caps, Class, Kinds, Outcome, Peer, Port, Remote, Token, Transfer};
 
 use crate::credit;

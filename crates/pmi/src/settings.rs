@@ -25,7 +25,8 @@ pub const ALL: &[Setting] = &[
     Setting {
         name: FABRICS,
         default: "shm,tcp",
-        about: "Fabrics that may carry messages between ranks, in order of preference: `shm` (ranks of one host) and `tcp`. \
+        about: "Fabrics that may carry messages between ranks: `shm` (ranks of one host) and `tcp`. The first one named that \
+                reaches a rank carries its messages. Collectives on one host share memory wherever `shm` is named. \
                 `self` (a rank to itself) is always there. `BANYAN_FABRICS=tcp` forces TCP.",
     },
     Setting {

@@ -79,7 +79,7 @@ impl Slot for Loopback {
 pub(crate) struct Joining<'a> {
     pub(crate) job: &'a Job,
     pub(crate) client: Option<&'a mut Client>,
-    /// The names of the fabrics that may reach other processes.
+    /// The names of the fabrics that may reach other processes, in order of preference.
     pub(crate) allowed: Vec<&'static str>,
     /// The fabric of each rank, among those that have started.
     pub(crate) route: Vec<Route>,
@@ -96,6 +96,15 @@ impl Joining<'_> {
     /// [`Joining::route`] before any fabric has started.
     pub(crate) fn nowhere(job: &Job) -> Vec<Route> {
         vec![Route::None; job.size as usize]
+    }
+
+    /// All these names in the order in which the fabrics start: `self`, those allowed, and the others, which start only if the
+    /// setting has nothing to say of them.
+    pub(crate) fn order(&self, names: &[&'static str]) -> Vec<&'static str> {
+        let mut order = vec![Loopback::NAME];
+        order.extend(&self.allowed);
+        order.extend(names.iter().filter(|name| **name != Loopback::NAME && !self.allowed.contains(name)));
+        order
     }
 
     /// A fabric has started: it carries the ranks that it reaches, and no fabric before it does.

@@ -31,7 +31,7 @@ const MAX_SLEEP: Duration = Duration::from_millis(100);
 /// The sleep of a process that no descriptor can wake.
 const BLIND_SLEEP: Duration = Duration::from_millis(1);
 
-/// Makes [`Route`], [`Ports`] and what goes through all of the fabrics from the list of them, in order of preference.
+/// Makes [`Route`], [`Ports`] and what goes through all of the fabrics from the list of them.
 macro_rules! fabrics {
     ($d:tt $($(#[$if:meta])? $field:ident $route:ident $slot:ty),+) => {
         /// The fabric that carries the frames to a peer.
@@ -56,18 +56,29 @@ macro_rules! fabrics {
 
         impl Ports {
             /// The names of all fabrics, as in `BANYAN_FABRICS`.
-            #[cfg(test)]
             const NAMES: &[&str] = &[$($(#[$if])? <$slot as Slot>::NAME),+];
 
-            /// Starts the fabrics one after the other; each carries the peers that it reaches and none before it does.
+            /// Starts the fabrics one after the other: this process to itself, then those that the job names, in its order. Each
+            /// carries the peers that it reaches and none before it does.
             pub(crate) fn start(joining: &mut Joining<'_>) -> Result<Ports> {
-                $($(#[$if])? let $field = <$slot as Slot>::start(joining)?;
-                $(#[$if])? if let Some(fabric) = $field.get() {
-                    joining.take(Route::$route, |peer| fabric.reaches(peer));
-                })+
+                $($(#[$if])? let mut $field = None;)+
+                for name in joining.order(Self::NAMES) {
+                    $($(#[$if])? if name == <$slot as Slot>::NAME {
+                        let slot = <$slot as Slot>::start(joining)?;
+                        if let Some(fabric) = slot.get() {
+                            joining.take(Route::$route, |peer| fabric.reaches(peer));
+                        }
+                        $field = Some(slot);
+                    })+
+                }
                 let (route, needs_cards) = (std::mem::take(&mut joining.route), !joining.cards.is_empty());
-                let mut ports =
-                    Ports { $($(#[$if])? $field,)+ route, alone: None, needs_cards, bells: None };
+                let mut ports = Ports {
+                    $($(#[$if])? $field: $field.expect("all names are in the order"),)+
+                    route,
+                    alone: None,
+                    needs_cards,
+                    bells: None,
+                };
                 ports.alone = ports.find_alone();
                 Ok(ports)
             }
@@ -320,6 +331,8 @@ impl Ports {
 
 #[cfg(test)]
 mod tests {
+    use banyan_pmi::Job;
+
     use super::*;
 
     #[test]
@@ -333,5 +346,32 @@ mod tests {
         let mut listed = Ports::NAMES.to_vec();
         listed.sort_unstable();
         assert_eq!(listed, named);
+    }
+
+    /// The routes of rank 0 of two on one node, if these fabrics are allowed.
+    fn routes(allowed: &[&'static str]) -> Vec<Route> {
+        let node = vec![banyan_pmi::NodeRun { first: 0, node: 0, cores: 1 }];
+        let job = Job { size: 2, local_size: 2, nodes: node, ..Job::singleton(1) };
+        let mut joining = Joining {
+            job: &job,
+            client: None,
+            allowed: allowed.to_vec(),
+            route: Joining::nowhere(&job),
+            cards: Vec::new(),
+            node_memory: Some(Shm::memory(2).expect("memory for a node")),
+            #[cfg(feature = "sim")]
+            sim: None,
+        };
+        let ports = Ports::start(&mut joining).expect("fabrics");
+        assert_eq!(ports.shm.is_some(), allowed.contains(&"shm"), "collectives share memory in any case");
+        ports.route
+    }
+
+    #[test]
+    fn the_first_fabric_named_that_reaches_a_peer_carries_it() {
+        assert_eq!(routes(&["shm", "tcp"]), [Route::Own, Route::Shm]);
+        assert_eq!(routes(&["tcp", "shm"]), [Route::Own, Route::Tcp]);
+        assert_eq!(routes(&["tcp"]), [Route::Own, Route::Tcp]);
+        assert_eq!(routes(&["shm"]), [Route::Own, Route::Shm]);
     }
 }
