@@ -73,6 +73,17 @@ fn root_of(root: c_int) -> Root {
     }
 }
 
+/// The signature of a call with these arguments, its lists, and its buffers within bounds.
+macro_rules! signature {
+    ($n:ident, $kind:ident, $($arg:ident),*) => {{
+        let mut arguments = Arguments::<$n>::new();
+        $(Signed::<$n>::add_to($arg, &mut arguments);)*
+        let (signature, lists, buffers) = arguments.signature(Kind::$kind);
+        // SAFETY: the runtime asks for the buffers with the bounds of the kept plan whose signature is this one.
+        (signature, lists, move |bounds| unsafe { buffers.within(bounds) })
+    }};
+}
+
 /// Declares a collective in its three forms. The body makes the call from the arguments; `comm` in it is the
 /// communicator.
 macro_rules! collective {
@@ -91,12 +102,8 @@ macro_rules! collective {
             mpi! {
                 fn $blocking<$n>($($arg: $type,)* $comm: MPI_Comm) on $comm {
                     let object = lookup($comm)?;
-                    let mut arguments = Arguments::<$n>::new();
-                    $(Signed::<$n>::add_to($arg, &mut arguments);)*
-                    let (signature, lists, buffers) = arguments.signature(Kind::$kind);
-                    // SAFETY: the runtime asks for the buffers with the bounds of the kept plan whose signature is this one.
-                    let within = |bounds| unsafe { buffers.within(bounds) };
-                    object.run_signed(signature, &lists, within, || call::<$n>(&object, $($arg),*))
+                    let (signature, lists, buffers) = signature!($n, $kind, $($arg),*);
+                    object.run_signed(signature, &lists, buffers, || call::<$n>(&object, $($arg),*))
                 }
 
                 fn $nonblocking<$n>(
@@ -105,7 +112,9 @@ macro_rules! collective {
                     request: Ptr<MPI_Request>,
                 ) on $comm gives request {
                     let object = lookup($comm)?;
-                    request::give(request, object.start(call::<$n>(&object, $($arg),*)?)?, $comm)
+                    let (signature, lists, buffers) = signature!($n, $kind, $($arg),*);
+                    let call = || call::<$n>(&object, $($arg),*);
+                    request::give(request, object.start_signed(signature, &lists, buffers, call)?, $comm)
                 }
 
                 fn $persistent<$n>(

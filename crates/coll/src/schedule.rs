@@ -526,6 +526,15 @@ impl Shape {
         (self.cell_bytes, self.scratch) = (cell_bytes, scratch / self.unit.max(1));
     }
 
+    /// The same lengths in units of `unit` of these, of which they are multiples.
+    pub(crate) fn in_units_of(self, unit: u64) -> Shape {
+        let blocks = |blocks| match blocks {
+            Blocks::Even(len) => Blocks::Even(len / unit),
+            Blocks::Starts(starts) => Blocks::Starts(starts.into_iter().map(|start| start / unit).collect()),
+        };
+        Shape { len: self.len / unit, sends: blocks(self.sends), recvs: blocks(self.recvs), ..self }
+    }
+
     /// Units of half the shared scratch: whole pages, as a copy is quicker where source and destination are at the same
     /// offset of their pages.
     pub(crate) fn half(&self) -> u64 {

@@ -32,11 +32,7 @@ impl Comm {
         buffers: impl FnOnce([Bounds; 2]) -> [Buffer; 2],
         call: impl FnOnce() -> Result<Call>,
     ) -> Result<()> {
-        let launched = match self.coll_state().replay(signature, lists, buffers) {
-            Some(launched) => launched?,
-            None => self.coll_state().launch(call()?, Some((signature, lists)), true)?,
-        };
-        self.await_launched(launched)
+        self.await_launched(self.coll_state().launch_signed::<true>(signature, lists, buffers, call)?)
     }
 
     #[inline(always)]
@@ -51,6 +47,19 @@ impl Comm {
     #[inline(never)]
     pub fn start(self: &Arc<Self>, call: Call) -> Result<Operation> {
         Ok(Operation::coll(self, self.nonblocking_coll_state().launch(call, None, false)?))
+    }
+
+    /// Starts a nonblocking collective as [`Comm::run_signed`] does.
+    #[inline(always)]
+    pub fn start_signed(
+        self: &Arc<Self>,
+        signature: Signature,
+        lists: &impl Lists,
+        buffers: impl FnOnce([Bounds; 2]) -> [Buffer; 2],
+        call: impl FnOnce() -> Result<Call>,
+    ) -> Result<Operation> {
+        let state = self.nonblocking_coll_state();
+        Ok(Operation::coll(self, state.launch_signed::<false>(signature, lists, buffers, call)?))
     }
 
     /// A persistent collective. It gets a context of its own: all ranks make their persistent collectives in

@@ -149,10 +149,25 @@ impl CollState {
         self.attempted(&mut engine, attempt, &mut spins)
     }
 
-    /// Starts a collective by the plan of an earlier call with the same arguments, for a caller that waits for it; `None`:
-    /// there is no such plan.
+    /// Starts a collective by the plan of an earlier call with this signature, or else as `call` says, for a caller that `WAITS`
+    /// for it or not.
     #[inline(always)]
-    pub(crate) fn replay(
+    pub(crate) fn launch_signed<const WAITS: bool>(
+        self: &Arc<Self>,
+        signature: Signature,
+        lists: &impl Lists,
+        buffers: impl FnOnce([Bounds; 2]) -> [Buffer; 2],
+        call: impl FnOnce() -> Result<Call>,
+    ) -> Result<Option<CollId>> {
+        match self.replay::<WAITS>(signature, lists, buffers) {
+            Some(launched) => launched,
+            None => self.launch(call()?, Some((signature, lists)), WAITS),
+        }
+    }
+
+    /// Starts a collective by the plan of an earlier call with the same arguments; `None`: there is no such plan.
+    #[inline(always)]
+    fn replay<const WAITS: bool>(
         self: &Arc<Self>,
         signature: Signature,
         lists: &impl Lists,
@@ -161,19 +176,19 @@ impl CollState {
         let index = *self.sequence.get()?;
         let mut engine = self.rt.engine_lock.enter();
         let (plan, bounds) = engine.colls.sequences.at(index).plans.replayable(signature, lists)?;
-        Some(self.replay_plan(&mut engine, index, plan, buffers(bounds)))
+        Some(self.replay_plan::<WAITS>(&mut engine, index, plan, buffers(bounds)))
     }
 
     /// The part of [`CollState::replay`] that does not depend on the types of the arguments.
     #[inline(never)]
-    fn replay_plan(
+    fn replay_plan<const WAITS: bool>(
         self: &Arc<Self>,
         engine: &mut Engine,
         index: u32,
         plan: usize,
         buffers: [Buffer; 2],
     ) -> Result<Option<CollId>> {
-        let mut spins = engine.policy.spins(true, self.rt.engine_lock.is_multi_threaded());
+        let mut spins = engine.policy.spins(WAITS, self.rt.engine_lock.is_multi_threaded());
         let CollSequence { plans, .. } = engine.colls.sequences.at(index);
         let shared = self.shared();
         let attempt = shared

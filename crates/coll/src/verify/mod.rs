@@ -7,6 +7,7 @@
 //! owner reused it; exposed ranges that change, or go back to the user, while others may read them; accesses to the
 //! shared scratch that no publication or acknowledgement orders.
 
+mod calls;
 mod memory;
 mod scratch;
 
@@ -65,7 +66,7 @@ pub fn check(algorithm: &'static Algorithm, trial: &Trial) -> Result<(), String>
 /// # Errors
 /// What is wrong, in words.
 pub fn check_between(algorithm: &'static Algorithm, trial: &Trial, split: u32) -> Result<(), String> {
-    check_shapes(algorithm, trial, |rank, trial| shape_between(algorithm.kind, rank, trial, split))
+    check_shapes(algorithm, trial, |rank, trial| calls::shape(algorithm.kind, rank, trial, split))
 }
 
 fn check_shapes(
@@ -109,43 +110,7 @@ fn check_shapes(
 
 /// The shape that a rank has in a trial.
 pub fn shape(kind: Kind, rank: u32, trial: &Trial) -> Shape {
-    let Trial { ranks, root, len, unit, commutative, scratch, cell_bytes, crowded, .. } = *trial;
-    let even = Blocks::Even(len);
-    let uneven = |of: &dyn Fn(u32) -> u64| Blocks::from_lens((0..ranks).map(of));
-    let none = Blocks::Even(0);
-    let (own, sends, recvs) = match kind {
-        Kind::Gather | Kind::Allgather => (len, none, even),
-        Kind::Scatter => (len, even, none),
-        Kind::Alltoall => (len, even.clone(), even),
-        Kind::Gatherv if rank != root => (uneven_len(trial, rank, 0), none.clone(), none),
-        Kind::Gatherv | Kind::Allgatherv => {
-            (uneven_len(trial, rank, 0), none, uneven(&|r| uneven_len(trial, r, 0)))
-        }
-        Kind::Scatterv if rank != root => (uneven_len(trial, rank, 0), none.clone(), none),
-        Kind::Scatterv => (uneven_len(trial, rank, 0), uneven(&|r| uneven_len(trial, r, 0)), none),
-        Kind::Alltoallv | Kind::Alltoallw => {
-            (0, uneven(&|to| uneven_len(trial, rank, to)), uneven(&|from| uneven_len(trial, from, rank)))
-        }
-        Kind::ReduceScatter => (uneven_len(trial, rank, 0), uneven(&|r| uneven_len(trial, r, 0)), none),
-        Kind::ReduceScatterBlock => (len, even, none),
-        _ => (len, none.clone(), none),
-    };
-    Shape {
-        kind,
-        rank,
-        ranks,
-        split: 0,
-        root,
-        len: own,
-        unit,
-        sends,
-        recvs,
-        scratch,
-        cell_bytes,
-        commutative,
-        crowded,
-        composition: None,
-    }
+    calls::shape(kind, rank, trial, 0)
 }
 
 impl Trial {
@@ -184,57 +149,6 @@ impl Trial {
             rows[random as usize % rows.len()]
         });
         Shape { composition: Some(Arc::new(composition)), ..shape }
-    }
-}
-
-/// The shape that a rank has in a trial between the first `split` ranks and the others. The groups may give each other
-/// data of different lengths.
-fn shape_between(kind: Kind, rank: u32, trial: &Trial, split: u32) -> Shape {
-    let &Trial { ranks, root, len, .. } = trial;
-    let one = Shape { split, ..shape(Kind::Barrier, rank, trial) };
-    let (own, across) = (one.group_of(rank), one.group_across(rank));
-    let given = |from: u32, to: u32| match kind {
-        _ if kind.uneven() => uneven_len(trial, from, to),
-        _ if from < split => len,
-        _ => len.div_ceil(2),
-    };
-    let blocks = |len: &dyn Fn(u32) -> u64| {
-        Blocks::from_lens((0..ranks).map(|other| if across.contains(&other) { len(other) } else { 0 }))
-    };
-    let (none, across_root) = (Blocks::Even(0), across.contains(&root));
-    let (own_len, sends, recvs) = match kind {
-        Kind::Bcast | Kind::Reduce => (if across_root || rank == root { len } else { 0 }, none.clone(), none),
-        Kind::Gather | Kind::Gatherv if across_root => (given(rank, 0), none.clone(), none),
-        Kind::Gather | Kind::Gatherv if rank == root => (0, none, blocks(&|from| given(from, 0))),
-        Kind::Scatter | Kind::Scatterv if across_root => (given(rank, 0), none.clone(), none),
-        Kind::Scatter | Kind::Scatterv if rank == root => (0, blocks(&|to| given(to, 0)), none),
-        Kind::Allgather | Kind::Allgatherv => (given(rank, 0), none, blocks(&|from| given(from, 0))),
-        Kind::Alltoall | Kind::Alltoallv | Kind::Alltoallw => {
-            (0, blocks(&|to| given(rank, to)), blocks(&|from| given(from, rank)))
-        }
-        Kind::ReduceScatter | Kind::ReduceScatterBlock => {
-            // Both groups get equally many units in all, shared out among their ranks.
-            let (number, all) = (own.len() as u64, len * u64::from(split) * u64::from(ranks - split));
-            let uneven = |index: u64| (all * (index + 1) / number) - (all * index / number);
-            let lens =
-                (0..ranks).map(|r| if own.contains(&r) { uneven(u64::from(r - own.start)) } else { 0 });
-            let sends = Blocks::from_lens(lens);
-            (sends.block(rank).1, sends, none)
-        }
-        Kind::Allreduce => (len, none.clone(), none),
-        _ => (0, none.clone(), none),
-    };
-    // The other ranks of the root's group do not know it.
-    let bystander = own.contains(&root) && rank != root;
-    let root = if bystander { own.clone().find(|&other| other != rank).unwrap_or(root) } else { root };
-    Shape { kind, root: if kind.rooted() { root } else { 0 }, len: own_len, sends, recvs, ..one }
-}
-
-/// Units of the block that a rank gives another one.
-fn uneven_len(trial: &Trial, from: u32, to: u32) -> u64 {
-    match trial.even {
-        true => trial.len,
-        false => mix(mix(u64::from(from), u64::from(to)), trial.len) % (trial.len + 1),
     }
 }
 
