@@ -367,8 +367,8 @@ mpi! {
     ) on comm gives request {
         let data = buffers::data(buf, count, datatype)?;
         let comm = lookup(comm)?;
-        let (send, recv) = (outgoing_of(&data, dest, sendtag), incoming_of(&data, source, recvtag));
-        give_started(request, comm.isendrecv(send, recv)?, &comm)
+        let (to, from) = ((dest_of(dest), sendtag), (source_of(source), any_tag(recvtag)));
+        give_started(request, comm.isendrecv_replace(&data, to, from)?, &comm)
     }
 
     fn MPI_Buffer_attach<N>(buffer: Ptr<c_void>, size: N) on SelfComm {

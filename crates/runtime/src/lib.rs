@@ -21,6 +21,7 @@ mod engine;
 mod errcode;
 mod errhandler;
 mod error;
+mod exchange;
 mod group;
 mod info;
 mod launcher;

@@ -67,7 +67,7 @@ pub type Incoming<'a> = (&'a Data, Source, Option<i32>);
 impl Comm {
     /// The process that a message goes to; `None` is no process.
     #[inline(always)]
-    fn receiver(&self, dest: Dest) -> Result<Option<Peer>> {
+    pub(crate) fn receiver(&self, dest: Dest) -> Result<Option<Peer>> {
         match dest {
             Dest::Rank(rank) => self.process(rank, "dest").map(|(_, peer)| Some(peer)),
             Dest::ProcNull => Ok(None),
@@ -75,7 +75,7 @@ impl Comm {
     }
 
     #[inline(always)]
-    fn sender(&self, source: Source) -> Result<Sender> {
+    pub(crate) fn sender(&self, source: Source) -> Result<Sender> {
         match source {
             Source::Rank(rank) => self.process(rank, "source").map(|(rank, peer)| Sender::One(rank, peer)),
             Source::Any => Ok(Sender::Any),
@@ -142,7 +142,7 @@ impl Comm {
 
     /// Waits for the end of a message.
     #[cold]
-    fn finish(&self, engine: EngineGuard<'_, Engine>, posted: Posted) -> Outcome {
+    pub(crate) fn finish(&self, engine: EngineGuard<'_, Engine>, posted: Posted) -> Outcome {
         let what = |engine: &Engine| slow::first(posted.item(engine).into_iter());
         let completion = self.runtime().wait_for(engine, |engine| engine.p2p.test(posted.id), &what);
         posted.outcome(&completion)
@@ -165,7 +165,7 @@ impl Comm {
     }
 
     #[inline(always)]
-    fn receive(
+    pub(crate) fn receive(
         &self,
         mut engine: EngineGuard<'_, Engine>,
         data: &Data,
@@ -180,7 +180,7 @@ impl Comm {
 
     /// Starts a receive: takes the message if it arrives at the fabric within `spins` polls, and posts the receive otherwise.
     #[inline(always)]
-    fn start_recv(
+    pub(crate) fn start_recv(
         &self,
         engine: &mut Engine,
         data: &Data,
@@ -195,7 +195,7 @@ impl Comm {
     }
 
     #[inline(never)]
-    fn post_recv(
+    pub(crate) fn post_recv(
         &self,
         engine: &mut Engine,
         data: &Data,
@@ -309,86 +309,6 @@ impl Comm {
         }
     }
 
-    /// Sends and receives at once (MPI_Sendrecv).
-    #[inline(always)]
-    pub fn sendrecv(&self, send: Outgoing<'_>, recv: Incoming<'_>) -> Outcome {
-        self.exchange(send, recv, SendMode::Standard).unwrap_or_else(Outcome::failed)
-    }
-
-    /// [`Comm::sendrecv`] in which the received data replace the sent ones (MPI_Sendrecv_replace).
-    pub fn sendrecv_replace(&self, data: &Data, to: (Dest, i32), from: (Source, Option<i32>)) -> Outcome {
-        let (send, recv) = ((data, to.0, to.1), (data, from.0, from.1));
-        self.exchange(send, recv, SendMode::Buffered).unwrap_or_else(Outcome::failed)
-    }
-
-    #[inline(always)]
-    fn exchange(
-        &self,
-        (outgoing, dest, sendtag): Outgoing<'_>,
-        (incoming, source, recvtag): Incoming<'_>,
-        mode: SendMode,
-    ) -> Result<Outcome> {
-        let (dest, sender) = (self.receiver(dest)?, self.sender(source)?);
-        check_tag(sendtag)?;
-        check_recv_tag(recvtag)?;
-        let mut engine = self.runtime().engine_lock.enter();
-        if let Some(dest) = dest {
-            match self.post_send(&mut engine, outgoing, dest, sendtag, mode) {
-                Started::Done(sent) => drop(sent.into_result()?),
-                Started::Pending(sent) => {
-                    return self.receive_while_sending(engine, sent, incoming, sender, recvtag);
-                }
-            }
-        }
-        Ok(self.receive(engine, incoming, sender, recvtag))
-    }
-
-    #[cold]
-    fn receive_while_sending(
-        &self,
-        mut engine: EngineGuard<'_, Engine>,
-        sent: Posted,
-        incoming: &Data,
-        sender: Sender,
-        recvtag: Option<i32>,
-    ) -> Result<Outcome> {
-        let received = self.post_recv(&mut engine, incoming, sender, recvtag);
-        let sent = self.finish(engine, sent);
-        let mut engine = self.runtime().engine_lock.enter();
-        match (sent.error, received) {
-            (None, Started::Done(received)) => Ok(received),
-            (None, Started::Pending(received)) => Ok(self.finish(engine, received)),
-            (Some(error), received) => {
-                if let Started::Pending(received) = received {
-                    received.abandon(&mut engine);
-                }
-                Err(error)
-            }
-        }
-    }
-
-    /// Starts a send and a receive (MPI_Isendrecv and MPI_Isendrecv_replace): what cannot leave at once leaves from a copy,
-    /// so that only the receive needs a request.
-    pub fn isendrecv(
-        &self,
-        (outgoing, dest, sendtag): Outgoing<'_>,
-        (incoming, source, recvtag): Incoming<'_>,
-    ) -> Result<Started<Borrowed<'_>>> {
-        let (dest, sender) = (self.receiver(dest)?, self.sender(source)?);
-        check_tag(sendtag)?;
-        check_recv_tag(recvtag)?;
-        let mut engine = self.runtime().engine_lock.enter();
-        match dest.map(|dest| self.post_send(&mut engine, outgoing, dest, sendtag, SendMode::Buffered)) {
-            Some(Started::Done(sent)) => drop(sent.into_result()?),
-            Some(Started::Pending(sent)) => match sent.settled(&mut engine) {
-                Some(sent) => drop(sent.into_result()?),
-                None => sent.detach(&mut engine),
-            },
-            None => {}
-        }
-        Ok(self.start_recv(&mut engine, incoming, sender, recvtag, 1).owned_by(self.runtime()))
-    }
-
     /// Looks for a message without waiting (MPI_Iprobe).
     pub fn iprobe(&self, source: Source, tag: Option<i32>) -> Result<Option<Status>> {
         let Some(source) = self.probed(source, tag)? else { return Ok(Some(Status::NO_PROC)) };
@@ -455,7 +375,7 @@ fn envelope_status(envelope: &p2p::Envelope) -> Status {
 }
 
 #[inline]
-fn check_tag(tag: i32) -> Result<()> {
+pub(crate) fn check_tag(tag: i32) -> Result<()> {
     if !(0..=TAG_UB).contains(&tag) {
         return Err(bad_tag(tag, ""));
     }
@@ -463,7 +383,7 @@ fn check_tag(tag: i32) -> Result<()> {
 }
 
 #[inline]
-fn check_recv_tag(tag: Option<i32>) -> Result<()> {
+pub(crate) fn check_recv_tag(tag: Option<i32>) -> Result<()> {
     match tag {
         Some(tag) if !(0..=TAG_UB).contains(&tag) => Err(bad_tag(tag, ", or MPI_ANY_TAG")),
         _ => Ok(()),

@@ -1,7 +1,6 @@
 //! [`Request`]: an operation that was started, or that can be started again and again (MPI 5.0, 3.7 and 3.9).
 
 use std::borrow::Borrow;
-use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use banyan_p2p::{self as p2p, ReqId};
@@ -33,6 +32,14 @@ impl Started<Posted> {
         match started {
             p2p::Started::Done(completion) => Started::Done(Outcome::of(&completion, received)),
             p2p::Started::Pending(id) => Started::Pending(Posted { id, received }),
+        }
+    }
+
+    /// The message, if it is under way.
+    pub(crate) fn pending(&self) -> Option<Posted> {
+        match self {
+            Started::Done(_) => None,
+            Started::Pending(posted) => Some(*posted),
         }
     }
 
@@ -107,7 +114,11 @@ impl<R: Borrow<Arc<Runtime>>> Request<R> {
     }
 }
 
-impl Request<&Arc<Runtime>> {
+impl<'a> Request<&'a Arc<Runtime>> {
+    pub(crate) fn of(rt: &'a Arc<Runtime>, operation: Operation) -> Self {
+        Self { rt, operation }
+    }
+
     /// A request that holds the runtime.
     pub fn hold(self) -> Request {
         Request { rt: self.rt.clone(), operation: self.into_operation() }
@@ -115,8 +126,8 @@ impl Request<&Arc<Runtime>> {
 
     /// The operation without an owner, for a caller that answers for its memory until it is over: the user of a handle does.
     #[inline(always)]
-    pub fn into_operation(self) -> Operation {
-        ManuallyDrop::new(self).operation.clone()
+    pub fn into_operation(mut self) -> Operation {
+        std::mem::replace(&mut self.operation, Operation::done(Status::EMPTY))
     }
 }
 
@@ -175,6 +186,11 @@ impl Operation {
             None => Self::done(Status::EMPTY),
             Some(id) => Self::stateful(comm, None, State::Coll(id)),
         }
+    }
+
+    /// A send and a receive under one name.
+    pub(crate) fn exchange(comm: &Arc<Comm>, sent: Posted, received: Started<Posted>) -> Operation {
+        Self::stateful(comm, None, State::Exchange([Started::Pending(sent), received]))
     }
 
     pub(crate) fn persistent(comm: &Arc<Comm>, args: PersistentArgs) -> Operation {

@@ -50,6 +50,8 @@ pub(crate) enum State {
     /// Null, or persistent and not started.
     Inactive,
     Message(Posted),
+    /// A send and a receive (MPI_Isendrecv): over when both are.
+    Exchange([Started<Posted>; 2]),
     Coll(CollId),
     /// Generalized, running until MPI_Grequest_complete.
     General,
@@ -68,6 +70,9 @@ impl Stateful {
     pub(crate) fn item(&self, engine: &Engine) -> Option<Item> {
         match &*lock(&self.state) {
             State::Message(posted) => posted.item(engine),
+            State::Exchange(both) => {
+                both.iter().filter_map(Started::pending).find_map(|half| half.item(engine))
+            }
             State::Coll(id) => engine.colls.item(*id),
             State::General => Some(Item::Program("a generalized request".to_owned())),
             _ => None,
@@ -123,7 +128,9 @@ impl Stateful {
         }
         let mut engine = self.rt.engine_lock.enter();
         match &*lock(&self.state) {
-            State::Message(posted) => engine.p2p.cancel(posted.id),
+            State::Message(posted) | State::Exchange([_, Started::Pending(posted)]) => {
+                engine.p2p.cancel(posted.id)
+            }
             State::Coll(_) => bail!(ERR_REQUEST, "a collective operation cannot be cancelled"),
             _ => {}
         }
@@ -140,6 +147,10 @@ impl Stateful {
         drop(state);
         match old {
             State::Message(posted) => posted.detach(&mut self.rt.engine_lock.enter()),
+            State::Exchange(both) => {
+                let engine = &mut self.rt.engine_lock.enter();
+                both.iter().filter_map(Started::pending).for_each(|half| half.detach(engine));
+            }
             State::Coll(id) => self.rt.engine_lock.enter().colls.detach(id),
             State::General | State::Freed => {
                 self.general.as_ref().map_or(Ok(()), |general| general.free())?
@@ -164,10 +175,11 @@ impl Stateful {
     /// True if it is over or inactive. Inside the engine lock.
     pub(crate) fn settle(&self, engine: &mut Engine) -> bool {
         let mut state = lock(&self.state);
-        let over = match &*state {
+        let over = match &mut *state {
             State::Inactive | State::Over(_) | State::Freed => return true,
             State::General => return self.finished.load(Ordering::Acquire),
             State::Message(posted) => posted.settled(engine),
+            State::Exchange(both) => exchanged(both, engine),
             State::Coll(id) => engine.colls.take_outcome(*id).map(ended),
         };
         match over {
@@ -201,10 +213,24 @@ impl Drop for Stateful {
         let state = self.state.get_mut().unwrap_or_else(|poison| poison.into_inner());
         match *state {
             State::Message(posted) => self.rt.take_back(posted),
+            State::Exchange(ref both) => {
+                both.iter().filter_map(Started::pending).for_each(|half| self.rt.take_back(half))
+            }
             State::Coll(id) if self.rt.is_usable() => drop(self.rt.wait_for_coll(id)),
             _ => {}
         }
     }
+}
+
+/// The outcome of a send and a receive, once both are over: the receive's, with the first error of the two.
+fn exchanged(both: &mut [Started<Posted>; 2], engine: &mut Engine) -> Option<Outcome> {
+    for half in both.iter_mut() {
+        if let Some(outcome) = half.pending().and_then(|posted| posted.settled(engine)) {
+            *half = Started::Done(outcome);
+        }
+    }
+    let [Started::Done(sent), Started::Done(received)] = both else { return None };
+    Some(Outcome { status: received.status, error: sent.error.take().or(received.error.take()) })
 }
 
 fn ended(result: Result<(), Error>) -> Outcome {

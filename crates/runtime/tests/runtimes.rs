@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use banyan_memory::{Buffer, SimulatedDevice};
-use banyan_runtime::{Class, Comm, Dest, Kind, Result, Root, Runtime, SendMode, Source, Threads};
+use banyan_runtime::{Class, Comm, Dest, Kind, Result, Root, Runtime, SendMode, Source, Started, Threads};
 use banyan_transport::sim::{Net, OneSided, Options};
 use world::{
     DEVICE, clock, filled, fresh_seed, integer, integers, job, message, read, room, run, run_with, sum,
@@ -279,4 +279,32 @@ fn a_rank_that_no_fabric_reaches_is_an_error() {
     let one = Net::new(1, 1, Options::default()).endpoint(0);
     let refused = Runtime::open_over(one, None, &job(0, &[2]), Threads::Multiple, None);
     assert!(refused.err().expect("rank 1 is not there").to_string().contains("no fabric reaches rank 1"));
+}
+
+/// A request of MPI_Isendrecv is over when both its messages are, and gives the receive's status.
+#[test]
+fn a_send_and_a_receive_are_over_together() {
+    run(&[1, 1], fresh_seed(), &Options::default(), |_, world| {
+        let (long, word) = (filled(0..5000), filled([7].into_iter()));
+        let (short_room, long_room) = (room(8), room(40_000));
+        if world.rank() == 1 {
+            world.send(&message(&word), Dest::Rank(0), 1, SendMode::Standard)?;
+            world.send(&message(&word), Dest::Rank(0), 2, SendMode::Standard)?;
+            world.recv(&message(&short_room), Source::Rank(0), Some(3)).into_result()?;
+            world.recv(&message(&long_room), Source::Rank(0), Some(4)).into_result()?;
+            assert_eq!(read(&long_room), read(&long));
+            return Ok(());
+        }
+        let send = (&message(&long), Dest::Rank(1), 4);
+        let started = world.isendrecv(send, (&message(&short_room), Source::Rank(1), Some(1)))?;
+        let Started::Pending(both) = started else { panic!("rank 1 has not received the long message") };
+        // When the second message is here so is the first; the long one waits for its receive.
+        let other = room(8);
+        world.recv(&message(&other), Source::Rank(1), Some(2)).into_result()?;
+        assert!(both.test().is_none() && read(&short_room) == [7]);
+        world.send(&message(&word), Dest::Rank(1), 3, SendMode::Standard)?;
+        let status = both.wait().into_result()?;
+        assert_eq!((status.source, status.tag, status.bytes), (1, 1, 8));
+        Ok(())
+    });
 }
