@@ -185,21 +185,7 @@ impl Agent {
         let stream = |at| Token::Stream(at).encode();
         let sink = |at| Token::Sink(at).encode();
         let mut output = Output::new(plan.label(), stream, sink)?;
-        let file = "a file in memory (memfd_create, ftruncate)";
-        let memory = Shm::memory(plan.size)
-            .map_err(|why| if why.raw_os_error().is_some() { refused(file)(why) } else { why })
-            .inspect_err(|why| {
-                let text = format!("no shared memory between ranks: {why}: they use slower ways");
-                output.say(&epoll, &text);
-            })
-            .ok();
-        let status = banyan_pmi::status::create(plan.size)
-            .map_err(refused(file))
-            .inspect_err(|why| {
-                let text = format!("no status lines: {why}: a job that hangs cannot be explained");
-                output.say(&epoll, &text);
-            })
-            .ok();
+        let (memory, status) = files_in_memory(plan.size, |text| output.say(&epoll, &text));
         let mut random = [0; 40];
         getrandom(&mut random, GetRandomFlags::empty()).map_err(refused("getrandom"))?;
         let (id, secret) = random.split_first_chunk::<8>().expect("40 bytes hold 8");
@@ -464,6 +450,18 @@ impl Agent {
         }
         self.is_written(now)
     }
+}
+
+/// The memory that ranks share, and their status lines. `say` tells what a job without them lacks.
+fn files_in_memory(ranks: u32, mut say: impl FnMut(String)) -> (Option<OwnedFd>, Option<OwnedFd>) {
+    let file = "a file in memory (memfd_create, ftruncate)";
+    let memory = Shm::memory(ranks)
+        .map_err(|why| if why.raw_os_error().is_some() { refused(file)(why) } else { why })
+        .inspect_err(|why| say(format!("no shared memory between ranks: {why}: they use slower ways")));
+    let status = banyan_pmi::status::create(ranks)
+        .map_err(refused(file))
+        .inspect_err(|why| say(format!("no status lines: {why}: a job that hangs cannot be explained")));
+    (memory.ok(), status.ok())
 }
 
 /// Puts the name of what cannot be opened in front of the reason.
