@@ -22,10 +22,11 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use crate::kvs::Kvs;
 use crate::options::Options;
 use crate::output::{Output, StreamKind};
-use crate::plan::{JobPlan, reason};
+use crate::plan::JobPlan;
 use crate::ranks::{Common, Rank, start};
 use crate::report::DeadlockDetector;
 use crate::start::{Limit, Mask, START_ERROR_BYTES, Stage, StartError, arrived, take_signals};
+use crate::trouble::{reason, refused};
 use crate::verdict::Failure;
 use crate::{Trouble, descendants, executable, oom, pty};
 
@@ -467,18 +468,6 @@ fn files_in_memory(ranks: u32, mut say: impl FnMut(String)) -> (Option<OwnedFd>,
 /// Puts the name of what cannot be opened in front of the reason.
 fn named(what: &str) -> impl Fn(std::io::Error) -> std::io::Error {
     move |why| std::io::Error::other(format!("{what} cannot be opened: {}", reason(&why)))
-}
-
-/// Names the system call that was refused: sandboxes refuse some that all other systems allow.
-pub(crate) fn refused<E: Into<std::io::Error>>(call: &str) -> impl Fn(E) -> std::io::Error {
-    move |why| {
-        let why: std::io::Error = why.into();
-        let filter = match why.raw_os_error() {
-            Some(libc::EPERM | libc::ENOSYS | libc::EACCES) => " (by a seccomp filter or another sandbox?)",
-            _ => "",
-        };
-        std::io::Error::other(format!("the system refuses {call}: {}{filter}", reason(&why)))
-    }
 }
 
 fn timespec(time: Duration) -> Timespec {

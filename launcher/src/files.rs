@@ -12,7 +12,7 @@ use rustix::fs::{Access, access};
 use crate::Trouble;
 use crate::options::Global;
 use crate::output::StreamKind;
-use crate::plan::reason;
+use crate::trouble::reason;
 
 /// The name of a file, with placeholders for what differs between ranks: `%r` the rank, `%h` the host, and `%g` and `%p`,
 /// Hydra's numbers of process group and proxy, which are 0. `%%` is a percent sign.

@@ -13,9 +13,10 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, WaitOptions, getpgrp, getpid, kill_process, set_child_subreaper, wait};
 use rustix::termios::tcgetpgrp;
 
-use crate::agent::{self, Setup, refused};
+use crate::agent::{self, Setup};
 use crate::options::{Global, Options};
 use crate::start::{arrived, fork, is_ignored, stop_self, take_signals};
+use crate::trouble::refused;
 use crate::verdict::{End, signal_name};
 use crate::{Trouble, descendants};
 

@@ -105,7 +105,7 @@ pub(crate) fn elsewhere(before: &str, host: &str, own: &str) -> Trouble {
 pub(crate) fn text_of(kind: &str, path: &Path) -> Result<String, Trouble> {
     let shown = path.display();
     let text = std::fs::read(path)
-        .map_err(|why| Trouble::new(format!("{kind} {shown}: {}", crate::plan::reason(&why))))?;
+        .map_err(|why| Trouble::new(format!("{kind} {shown}: {}", crate::trouble::reason(&why))))?;
     if text.len() > MAX_FILE {
         return Err(Trouble::usage(format!("{kind} {shown}: longer than {MAX_FILE} bytes")));
     }

@@ -33,10 +33,13 @@ mod sink;
 #[allow(unsafe_code, reason = "fork, exec and signal masks need it; no other module does")]
 mod start;
 pub mod translate;
+mod trouble;
 mod verdict;
 
 use std::io::Write;
 use std::process::ExitCode;
+
+pub use trouble::Trouble;
 
 /// Runs mpirun with this process's arguments.
 pub fn main() -> ExitCode {
@@ -55,31 +58,4 @@ pub fn main() -> ExitCode {
 /// Writes to stdout; gives the status. A reader that leaves early causes no panic.
 fn print(text: &str) -> u8 {
     std::io::stdout().write_all(text.as_bytes()).map_or(1, |()| 0)
-}
-
-/// Why no job was started: one line for the user and mpirun's status.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Trouble {
-    /// One line, without `mpirun:` in front.
-    pub message: String,
-    /// The status that mpirun ends with.
-    pub status: u8,
-}
-
-impl Trouble {
-    /// The system refuses something: status 1.
-    pub fn new(message: impl Into<String>) -> Trouble {
-        Trouble { message: message.into(), status: 1 }
-    }
-
-    /// Prints the message; gives mpirun's status.
-    fn tell(&self) -> u8 {
-        eprintln!("mpirun: {}", self.message);
-        self.status
-    }
-
-    /// The command line is wrong: status 2.
-    pub fn usage(message: impl Into<String>) -> Trouble {
-        Trouble { message: message.into(), status: 2 }
-    }
 }

@@ -11,13 +11,13 @@ use banyan_topo::CpuSet;
 use rustix::fs::{Access, access};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-use crate::agent::refused;
 use crate::binding::Binding;
 use crate::environment::{Environment, check, check_reach};
 use crate::files::Files;
 use crate::lines::Label;
 use crate::options::{Global, Local, Options};
 use crate::start::{Limit, Program};
+use crate::trouble::{reason, refused};
 use crate::{Trouble, default_variables, hosts};
 
 /// Status when a program is not found, as in a shell.
@@ -174,12 +174,6 @@ fn too_many() -> Trouble {
 /// each rank, a copy through a ring that stays in the caches is faster, as both sides work at once.
 pub(crate) fn single_copy(ranks: u32, cores: u32) -> bool {
     ranks > cores && banyan_topo::single_copy()
-}
-
-/// The text of an error without Rust's `(os error 2)`.
-pub(crate) fn reason(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or("").to_owned()
 }
 
 fn app(local: Local, program: Vec<OsString>, common: &Environment) -> Result<App, Trouble> {
