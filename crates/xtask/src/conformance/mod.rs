@@ -1,4 +1,5 @@
-//! Test suites that we did not write, run against our library or, to prove the runner, against MPICH.
+//! Test suites that we did not write, run against our library or, to prove the runner, against MPICH; and what of our own tests
+//! takes too long for each change.
 
 mod makefile;
 mod mpich;
@@ -11,12 +12,12 @@ use clap::Args;
 use crate::library::{Fabric, Kind, Library};
 use crate::project::Project;
 use crate::steps::{self, Step, Tally};
-use crate::test::{fuzz, programs};
+use crate::test::{self, fuzz, programs};
 
 /// What to run.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Suites to run, of mpich, hpcc, netpipe and fuzz; all of them if none is named
+    /// Suites to run, of mpich, hpcc, netpipe, fuzz and valgrind; all of them if none is named
     suites: Vec<String>,
     /// Only these tests: folders or folder/name, separated by commas
     #[arg(long, value_delimiter = ',')]
@@ -52,6 +53,7 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
         Step::new("hpcc", || programs::hpcc(project, &library()?, options.fabric)),
         Step::new("netpipe", || programs::netpipe(project, &library()?, options.fabric)),
         Step::new("fuzz", || fuzz::run(project, FUZZ)),
+        Step::new("valgrind", || test::valgrind(project)),
     ];
     if let Some(unknown) = options.suites.iter().find(|suite| !steps.iter().any(|step| step.name == **suite))
     {

@@ -99,6 +99,11 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
     Ok(steps::run(&chosen))
 }
 
+/// What `cargo xtask conformance` runs under Valgrind.
+pub(crate) fn valgrind(project: &Project) -> Result<Tally> {
+    having(project, &[counts::VALGRIND], || rust::valgrind(project))
+}
+
 fn packages(project: &Project) -> Result<Tally> {
     Ok(debian::packages(project, PACKAGES)?.map_or_else(Tally::pass, left_out))
 }
