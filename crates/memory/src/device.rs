@@ -135,3 +135,44 @@ impl Buffer {
         self.owner().filter(|owner| owner.device().is_some())
     }
 }
+
+/// What every device keeps, whose memory `alloc` gives.
+#[cfg(test)]
+pub(crate) fn suite(alloc: &dyn Fn(usize) -> Buffer) {
+    let (there, back) = (alloc(100), HeapBuffer::zeroed(10));
+    let whole = there.rebased(-20);
+    assert_eq!((whole.kind(), whole.lo(), whole.hi(), whole.len()), (MemoryKind::Device, 20, 120, 100));
+    // To the device, from it, and within it.
+    whole.write(25, b"0123456789");
+    let mut out = [0; 5];
+    whole.slice(27, 5).read(0, &mut out);
+    assert_eq!(&out, b"23456");
+    there.copy_from(50, &there, 5, 10);
+    let copies: Vec<Option<Copying>> = (0..10).map(|i| back.start_copy_from(i, &there, 50 + i, 1)).collect();
+    assert!(copies.iter().all(Option::is_some), "they are the device's");
+    drop(copies);
+    let mut all = [0; 10];
+    back.read(0, &mut all);
+    assert_eq!(&all, b"0123456789");
+    assert!(back.start_copy_from(0, &back, 5, 5).is_none(), "host memory is copied at once");
+    // The processor is kept from its memory, and everybody from what is outside.
+    let said = |f: &dyn Fn()| {
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).expect_err("a refusal");
+        panic.downcast_ref::<String>().cloned().unwrap_or_default()
+    };
+    assert!(said(&|| assert!(there.ptr(0, 1).is_null())).contains("which the processor cannot touch"));
+    let outside: [&dyn Fn(); 7] = [
+        &|| drop(there.slice(110, 1)),
+        &|| drop(there.slice(96, 5)),
+        &|| drop(there.slice(-1, 1)),
+        &|| there.write(100, b"x"),
+        &|| there.read(-1, &mut [0]),
+        &|| back.copy_from(6, &there, 0, 5),
+        &|| there.copy_from(96, &back, 0, 5),
+    ];
+    for access in outside {
+        assert!(said(access).contains("outside"));
+    }
+    there.write(100, b"");
+    assert_eq!(there.slice(100, 0).len(), 0);
+}
