@@ -74,6 +74,8 @@ mod algorithms;
 mod bind;
 mod cache;
 mod call;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod execute;
 mod ledger;
 mod lockstep;

@@ -428,3 +428,37 @@ impl coll::SharedBuffers for &CommBuffers {
         self.single_copy
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use banyan_shm::{Options, Shm};
+
+    #[test]
+    fn arenas_keep_what_shared_buffers_promise() {
+        for single_copy in [true, false] {
+            coll::conformance::shared_buffers(|ranks| {
+                let memory = Shm::memory(ranks).expect("memory");
+                let (peers, locals): (Vec<Peer>, Vec<u32>) =
+                    (0..ranks).map(|rank| (Peer(rank), rank)).unzip();
+                let attach = |me: &u32| {
+                    let memory = memory.try_clone().expect("a descriptor");
+                    Shm::attach(memory, *me, &peers, Options::default()).expect("attached")
+                };
+                let all: Vec<Shm> = locals.iter().map(attach).collect();
+                let at = all[0].arena_alloc(ranks).expect("room");
+                let buffers = |(me, shm): (u32, &Shm)| {
+                    let arena = shm.arena(at, me, ranks, &locals);
+                    // Whether the others can be read is found out before the first collective.
+                    assert!(locals.iter().all(|&other| arena.can_get(other) == Some(true)));
+                    CommBuffers { arena, single_copy }
+                };
+                let buffers: Vec<CommBuffers> = (0..).zip(&all).map(buffers).collect();
+                Box::new(move |rank, f| {
+                    assert_eq!(all.len(), buffers.len(), "nobody has left");
+                    f(&mut &buffers[rank as usize]);
+                })
+            });
+        }
+    }
+}
