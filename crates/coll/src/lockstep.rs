@@ -3,6 +3,7 @@
 
 use crate::schedule::Guard;
 use crate::sections::{Allotment, Cut, Sections, SharedUse};
+use crate::stages::Lanes;
 use crate::{Algorithm, Buf, Form, Merge, Nodes, Round, Shape, Span, Step, SubBuffer};
 
 /// One collective of all ranks.
@@ -51,7 +52,9 @@ impl Counters {
 /// Carries out the steps, in symbols or in time. `op` is the number of the operation that a rank is in.
 pub(crate) trait Machine {
     /// A rank begins a round of these steps.
-    fn begin(&mut self, op: usize, rank: u32, steps: &[Step]) -> Result<(), String>;
+    fn begin(&mut self, op: usize, rank: u32, steps: &[Step], lane: Lane) -> Result<(), String>;
+    /// What follows is about steps of this lane.
+    fn enter(&mut self, _lane: usize) {}
     /// A message moves; `ends` are sender and receiver.
     fn message(&mut self, op: usize, ends: (u32, u32), from: Span, into: Span, merge: Option<Merge>);
     /// A copy or a reduction within a rank.
@@ -79,6 +82,16 @@ pub(crate) trait Machine {
     fn end(&mut self, op: usize, rank: u32) -> Result<(), String>;
 }
 
+/// The lane that a rank begins a round in.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Lane {
+    pub(crate) index: usize,
+    /// Rounds of the other lane that must have been over.
+    pub(crate) after: u32,
+    /// The other lane has a round under way.
+    pub(crate) beside: bool,
+}
+
 /// How a rank reads a publication.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Access {
@@ -104,8 +117,11 @@ struct RankState {
     op: usize,
     /// The number of the next round.
     next: u32,
-    /// The present round.
+    /// The present round, or, in a composition, those of both lanes.
     round: Round,
+    lanes: Lanes,
+    /// Which part of what it uses of shared buffers.
+    window: u32,
     /// By step of the round, whether it is not over.
     open: Vec<bool>,
     /// How many steps of the round are not over.
@@ -128,6 +144,8 @@ pub(crate) fn lockstep(
         op: 0,
         next: 0,
         round: Round::default(),
+        lanes: Lanes::default(),
+        window: 0,
         open: vec![],
         left: 0,
         published: 0,
@@ -157,12 +175,12 @@ pub(crate) fn lockstep(
 }
 
 /// Puts the ranges on the shared scratch where they really lie.
-fn on_scratch(round: &mut Round, allotment: &Allotment, cut: &Cut) {
+fn on_scratch(steps: &mut [Step], allotment: &Allotment, cut: &Cut) {
     let place = |span: Span| match span.buf {
         Buf::SharedScratch if span.len > 0 => Span { at: allotment.at(span.at, cut), ..span },
         _ => span,
     };
-    for step in &mut round.steps {
+    for step in steps {
         *step = step.over(1, |span| Some(place(span))).unwrap_or(*step);
     }
 }
@@ -185,28 +203,42 @@ impl<M: Machine> Lockstep<'_, M> {
         if state.op == self.ops.len() {
             return Ok(false);
         }
-        if state.left > 0 {
-            return self.try_steps(rank);
-        }
         let (op, here) = (state.op, &self.ops[state.op]);
         let shape = &here.shapes[rank as usize];
-        if state.next == here.algorithm.rounds(shape) {
+        let next = match &shape.composition {
+            Some(composition) => composition.next(&state.lanes),
+            None => (state.left == 0 && state.next < here.algorithm.rounds(shape)).then_some((0, 0)),
+        };
+        let Some((lane, after)) = next else {
+            if state.left > 0 {
+                return self.try_steps(rank);
+            }
             (state.op, state.next) = (op + 1, 0);
+            state.lanes.restart();
             self.machine.end(op, rank)?;
             return Ok(true);
+        };
+        if state.left == 0 {
+            state.round.begin(state.next);
+            state.open.clear();
         }
-        state.round.begin(state.next);
-        here.algorithm.round(shape, state.next, &mut state.round);
-        if let Some(Window { allotment, cut, .. }) =
-            here.windows[rank as usize].get(state.round.window as usize)
-        {
-            on_scratch(&mut state.round, allotment, cut);
+        let before = state.round.steps.len();
+        let window = match &shape.composition {
+            Some(composition) => composition.begin(lane, &mut state.lanes, &mut state.round),
+            None => {
+                (here.algorithm.round)(shape, state.next, &mut state.round);
+                Some(0)
+            }
+        };
+        state.window = window.unwrap_or(state.window);
+        if let Some(Window { allotment, cut, .. }) = here.windows[rank as usize].get(state.window as usize) {
+            on_scratch(&mut state.round.steps[before..], allotment, cut);
         }
         state.next += 1;
-        state.left = state.round.steps.len();
-        state.open.clear();
-        state.open.resize(state.left, true);
-        self.machine.begin(op, rank, &state.round.steps)?;
+        state.left += state.round.steps.len() - before;
+        state.open.resize(state.round.steps.len(), true);
+        let lane = Lane { index: lane, after, beside: state.lanes.is_open(1 - lane) };
+        self.machine.begin(op, rank, &state.round.steps[before..], lane)?;
         Ok(true)
     }
 
@@ -227,6 +259,7 @@ impl<M: Machine> Lockstep<'_, M> {
         debug_assert!(state.open[index]);
         state.open[index] = false;
         state.left -= 1;
+        state.lanes.close(index);
     }
 
     /// True if the step is over.
@@ -235,6 +268,7 @@ impl<M: Machine> Lockstep<'_, M> {
             let state = &self.states[rank as usize];
             (state.op, state.round.steps[index])
         };
+        self.machine.enter(self.states[rank as usize].lanes.of(index));
         let window = self.window(rank);
         if !self.may(rank, window, step.guard()) {
             return Ok(false);
@@ -298,7 +332,7 @@ impl<M: Machine> Lockstep<'_, M> {
     /// What the steps of a rank's round use of the shared buffers; `None` if nothing.
     fn window(&self, rank: u32) -> Option<Window> {
         let state = &self.states[rank as usize];
-        self.ops[state.op].windows[rank as usize].get(state.round.window as usize).copied()
+        self.ops[state.op].windows[rank as usize].get(state.window as usize).copied()
     }
 
     /// True if a rank may carry out a step with this guard.

@@ -284,15 +284,13 @@ pub struct Round {
     /// The steps so far; their order means nothing.
     pub steps: Vec<Step>,
     index: u32,
-    /// Which of the collective's [uses](SharedUse) of the shared buffers the steps on these belong to.
-    pub(crate) window: u32,
 }
 
 impl Round {
     /// Removes all steps, and begins round `index`.
     pub fn begin(&mut self, index: u32) {
         self.steps.clear();
-        (self.index, self.window) = (index, 0);
+        self.index = index;
     }
 
     /// Adds round `index` of an algorithm among some of the ranks: its steps, with the `rank` that each member is which it has

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use crate::lockstep::{Access, Counters, Machine, Operation, lockstep};
+use crate::lockstep::{Access, Counters, Lane, Machine, Operation, lockstep};
 use crate::verify::{Trial, shape};
 use crate::{
     Algorithm, Case, Form, Kind, Merge, Model, Nodes, Shape, Span, Step, SubBuffer, Topology, Tuning,
@@ -81,10 +81,11 @@ fn simulate_in(
         nodes: nodes.map(|_| all.clone()),
         unit: unit as f64,
         ranks: vec![Times::default(); ranks as usize],
+        lane: 0,
     };
     let order: Vec<u32> = (0..ranks).collect();
     lockstep(&[Operation { algorithm, shapes, windows }], &mut clock, (&order, &all), CELLS)?;
-    Ok(clock.ranks.iter().map(|times| times.end).fold(0.0, f64::max))
+    Ok(clock.ranks.iter().flat_map(|times| times.end).fold(0.0, f64::max))
 }
 
 /// Cells of a CICO buffer.
@@ -100,10 +101,12 @@ struct Ports {
 /// Virtual times of one rank.
 #[derive(Clone, Default)]
 struct Times {
-    /// When the present round began.
-    round: f64,
-    /// When the last step so far was over.
-    end: f64,
+    /// By lane, when the present round began.
+    round: [f64; 2],
+    /// By lane, when the last step so far was over.
+    end: [f64; 2],
+    /// By lane and number of a round, when it began.
+    began: [Vec<f64>; 2],
     /// When the core is free.
     core: f64,
     ports: Ports,
@@ -115,10 +118,19 @@ struct Times {
 }
 
 impl Times {
-    /// The core works for `seconds`, from `ready` at the earliest.
-    fn work(&mut self, ready: f64, seconds: f64) {
-        self.core = self.core.max(self.round).max(ready) + seconds;
-        self.end = self.end.max(self.core);
+    /// The core works on a step of a lane for `seconds`, from `ready` at the earliest.
+    fn work(&mut self, lane: usize, ready: f64, seconds: f64) {
+        self.core = self.core.max(self.round[lane]).max(ready) + seconds;
+        self.end[lane] = self.end[lane].max(self.core);
+    }
+
+    /// When so many rounds of a lane were over.
+    fn over(&self, lane: usize, rounds: u32) -> f64 {
+        match self.began[lane].get(rounds as usize) {
+            _ if rounds == 0 => 0.0,
+            Some(next) => *next,
+            None => self.end[lane],
+        }
     }
 }
 
@@ -130,6 +142,8 @@ struct Clock {
     node_ports: Vec<Ports>,
     unit: f64,
     ranks: Vec<Times>,
+    /// The lane of the step that is carried out.
+    lane: usize,
 }
 
 impl Clock {
@@ -150,25 +164,34 @@ impl Clock {
         }
     }
 
+    /// A rank's core works on the present step for `seconds`, from `ready` at the earliest.
+    fn work(&mut self, rank: u32, ready: f64, seconds: f64) {
+        let lane = self.lane;
+        self.at(rank).work(lane, ready, seconds);
+    }
+
     fn at(&mut self, rank: u32) -> &mut Times {
         &mut self.ranks[rank as usize]
     }
 }
 
 impl Machine for Clock {
-    fn begin(&mut self, _: usize, rank: u32, steps: &[Step]) -> Result<(), String> {
-        // An empty round costs nothing.
-        if !steps.is_empty() {
-            let times = self.at(rank);
-            times.round = times.end;
-        }
+    fn begin(&mut self, _: usize, rank: u32, _: &[Step], lane: Lane) -> Result<(), String> {
+        let times = self.at(rank);
+        let round = times.end[lane.index].max(times.over(1 - lane.index, lane.after));
+        times.began[lane.index].push(round);
+        (times.round[lane.index], times.end[lane.index]) = (round, round);
         Ok(())
     }
 
+    fn enter(&mut self, lane: usize) {
+        self.lane = lane;
+    }
+
     fn message(&mut self, _: usize, ends: (u32, u32), _: Span, into: Span, merge: Option<Merge>) {
-        let near = self.is_near(ends);
+        let (near, lane) = (self.is_near(ends), self.lane);
         let (alpha, overhead, beta) = self.model.link(near);
-        let ready = self.at(ends.0).round.max(self.at(ends.1).round);
+        let ready = self.at(ends.0).round[lane].max(self.at(ends.1).round[lane]);
         let occupied = overhead + self.bytes(into) * beta;
         let leaves = ready.max(self.ports(ends.0, near).out);
         let lands = ready.max(self.ports(ends.1, near).into);
@@ -177,11 +200,11 @@ impl Machine for Clock {
         self.ports(ends.0, near).out = leaves + occupied;
         self.ports(ends.1, near).into = lands + occupied;
         let sender = self.at(ends.0);
-        sender.end = sender.end.max(leaves + occupied);
+        sender.end[lane] = sender.end[lane].max(leaves + occupied);
         let receiver = self.at(ends.1);
-        receiver.end = receiver.end.max(arrives);
+        receiver.end[lane] = receiver.end[lane].max(arrives);
         if reduced > 0.0 {
-            receiver.work(arrives, reduced);
+            receiver.work(lane, arrives, reduced);
         }
     }
 
@@ -191,20 +214,20 @@ impl Machine for Clock {
             Step::Copy { into, .. } => self.bytes(into) * self.model.copy,
             _ => 0.0,
         };
-        self.at(rank).work(0.0, seconds);
+        self.work(rank, 0.0, seconds);
         Ok(())
     }
 
     fn pack(&mut self, _: usize, rank: u32, _: u64, from: Span, sub_buffer: SubBuffer) -> Result<(), String> {
         let copied = if sub_buffer.holds(from.len) { self.bytes(from) * self.model.copy } else { 0.0 };
-        self.at(rank).work(0.0, copied);
+        self.work(rank, 0.0, copied);
         Ok(())
     }
 
     fn publish(&mut self, _: usize, rank: u32, seq: u64, from: Span, form: Form) {
         let copied = if form == Form::Inline { self.bytes(from) * self.model.copy } else { 0.0 };
+        self.work(rank, 0.0, copied);
         let times = self.at(rank);
-        times.work(0.0, copied);
         times.published[(seq % CELLS) as usize] = (times.core, form == Form::Exposed, 0);
     }
 
@@ -214,7 +237,7 @@ impl Machine for Clock {
         if access.into.is_none() {
             // A bare wait costs one transfer, like a look at an acknowledgement: no data follow.
             let (published, transfer) = (*published, self.model.transfer);
-            self.at(rank).work(published, transfer);
+            self.work(rank, published, transfer);
             return Ok(());
         }
         let (served, exposed) = (*published + f64::from(*readers) * self.model.transfer / 8.0, *exposed);
@@ -227,24 +250,24 @@ impl Machine for Clock {
             false => bytes * model.copy,
         };
         let reduced = if access.merge.is_some() { bytes * model.gamma } else { 0.0 };
-        self.at(rank).work(served, model.transfer + read + reduced);
+        self.work(rank, served, model.transfer + read + reduced);
         Ok(())
     }
 
     fn ack_seen(&mut self, _: usize, rank: u32, other: u32, seq: u64) {
         let (acked, transfer) = (self.ranks[other as usize].acked[seq as usize], self.model.transfer);
-        self.at(rank).work(acked, transfer);
+        self.work(rank, acked, transfer);
     }
 
     fn ack(&mut self, _: usize, rank: u32, seq: u64) {
+        self.work(rank, 0.0, 0.0);
         let times = self.at(rank);
-        times.work(0.0, 0.0);
         times.acked.resize(seq as usize + 1, times.core);
     }
 
     fn reusable(&mut self, rank: u32, _: &[u32], _: u64) {
         let transfer = self.model.transfer;
-        self.at(rank).work(0.0, transfer);
+        self.work(rank, 0.0, transfer);
     }
 
     fn end(&mut self, _: usize, _: u32) -> Result<(), String> {
@@ -337,5 +360,33 @@ mod tests {
             }
         }
         assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+    }
+
+    /// While a chunk is between nodes, others are within them: over TCP, and over a network as quick as memory.
+    #[test]
+    fn levels_overlap_on_long_data() {
+        let quick = Model { alpha: 2e-6, overhead: 0.3e-6, beta: 1.0 / 12e9, ..Model::default() };
+        let mut wrong = vec![];
+        for (model, most) in [(Model::default(), 0.98), (quick, 0.9)] {
+            let tuning = Tuning { model, ..Tuning::default() };
+            let (topology, nodes) = uneven(30, 4, model.beta < Model::default().beta);
+            for kind in [Kind::Bcast, Kind::Reduce, Kind::Allreduce] {
+                let row = crate::of_kind(kind).find(|row| !row.stages.is_empty()).unwrap();
+                for bytes in [1 << 20, 8 << 20] {
+                    let case = Case::plain(bytes as f64, topology.ranks);
+                    let chunks = tuning.chunks(row, Some(case), &topology);
+                    let time = |chunks| simulate_in(chunks, row, bytes, (&topology, Some(&nodes)), &tuning);
+                    let [whole, chunked] = [1, chunks].map(|chunks| time(chunks).unwrap() * 1e6);
+                    let formula = tuning.predict(row, &case, &topology) * 1e6;
+                    let most = if bytes == 1 << 20 { 1.03 } else { most };
+                    if chunks == 1 || chunked > most * whole || !(0.8..1.2).contains(&(formula / chunked)) {
+                        wrong.push(format!(
+                            "{kind:?} of {bytes}: {whole} us, in {chunks} chunks {chunked}, formula {formula}"
+                        ));
+                    }
+                }
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     }
 }

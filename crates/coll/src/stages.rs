@@ -2,9 +2,10 @@
 //! node, or the leaders of all nodes. A [`Composition`] is what becomes of the stages at one rank, with an algorithm for each.
 //! Groups that choose their algorithm on what they alone know (the shared buffers of their node) need not choose alike.
 //!
-//! Long data go in chunks. While a chunk is in one stage, the chunk after it is in the stage before: the node's ranks and the
-//! leaders are two *lanes*, each of which carries out one [`Part`] after the other, and a round of the composition has the steps
-//! of both. Executor, verifier and simulator read these rounds like those of any algorithm.
+//! Long data go in chunks. While a chunk is in one stage, the chunk after it is in the stage before: what a rank does among the
+//! ranks of its node and what it does among the leaders are two *lanes*, each of which carries out one [`Part`] after the other.
+//! A part waits for the other lane only until its chunk has been through the stages before there. Executor, verifier and
+//! simulator carry out the rounds of both lanes side by side.
 
 use std::sync::Arc;
 
@@ -56,6 +57,7 @@ pub struct Composition {
     here: u32,
     /// Part by part as they begin; those of a lane one after the other.
     parts: Vec<Part>,
+    /// Of both lanes.
     rounds: u32,
     /// Where its own memory is, and where in that the blocks of this rank's node begin.
     held: (Buf, u64),
@@ -73,9 +75,11 @@ struct Part {
     shape: Shape,
     /// What tells its messages from those of other parts; alike in the whole group.
     number: u32,
-    /// The round of the composition in which it begins, and how many it has.
+    /// The round of its lane in which it begins, and how many it has.
     first: u32,
     rounds: u32,
+    /// It begins when so many rounds of the other lane are over.
+    after: u32,
     /// Which of the composition's uses of the shared buffers its own is, if there is one.
     window: u32,
     /// First unit of the chunk.
@@ -152,9 +156,50 @@ impl Part {
         SharedUse::of(self.row, &self.shape)
     }
 
-    /// True if it has steps in this round of the composition.
-    fn is_in(&self, index: u32) -> bool {
-        (self.first..self.first + self.rounds).contains(&index)
+    /// True if it has steps in this round of its lane.
+    fn is_in(&self, lane: usize, round: u32) -> bool {
+        self.stage.group.lane() == lane && (self.first..self.first + self.rounds).contains(&round)
+    }
+}
+
+/// How far a rank has come in each lane of a composition.
+#[derive(Default, Debug)]
+pub(crate) struct Lanes {
+    /// Rounds that have begun; all of them but the last are over.
+    begun: [u32; 2],
+    /// Steps of the last one that are not over.
+    open: [u32; 2],
+    /// By step of the round that both lanes share, its lane.
+    of: Vec<u8>,
+}
+
+impl Lanes {
+    /// Rounds of a lane that are over.
+    fn over(&self, lane: usize) -> u32 {
+        self.begun[lane] - u32::from(self.open[lane] > 0)
+    }
+
+    /// The lane of a step; the first one where there is no composition.
+    pub(crate) fn of(&self, step: usize) -> usize {
+        self.of.get(step).map_or(0, |&lane| lane.into())
+    }
+
+    /// True if a lane has steps that are not over.
+    pub(crate) fn is_open(&self, lane: usize) -> bool {
+        self.open[lane] > 0
+    }
+
+    /// A step is over.
+    pub(crate) fn close(&mut self, step: usize) {
+        if let Some(&lane) = self.of.get(step) {
+            self.open[usize::from(lane)] -= 1;
+        }
+    }
+
+    /// Gets ready for the next composition.
+    pub(crate) fn restart(&mut self) {
+        (self.begun, self.open) = ([0; 2], [0; 2]);
+        self.of.clear();
     }
 }
 
@@ -175,11 +220,11 @@ impl Composition {
             Some((row, whole))
         });
         let chosen: Vec<_> = chosen.collect();
+        // By lane, the rounds so far: of all parts, and of those that each chunk has been through.
+        let (mut rounds, mut through) = ([0; 2], vec![[0; 2]; chunks as usize]);
         let mut parts = vec![];
-        let mut rounds = 0;
         let cut = |chunk: u64| (u128::from(outer.len) * u128::from(chunk) / u128::from(chunks)) as u64;
         for slot in 0..chunks + row.stages.len() as u64 - 1 {
-            let mut ends = [rounds; 2];
             for ((stage, chosen), index) in row.stages.iter().zip(&chosen).zip(0..) {
                 let (Some((row, whole)), Some(chunk)) = (chosen, slot.checked_sub(index)) else { continue };
                 if chunk >= chunks {
@@ -190,23 +235,26 @@ impl Composition {
                 if chunks > 1 {
                     shape.len = cut(chunk + 1) - at;
                 }
-                let end = &mut ends[stage.group.lane()];
-                let (number, rounds) = ((index * chunks + chunk) as u32, (row.rounds)(&shape));
+                let (lane, through) = (stage.group.lane(), &mut through[chunk as usize]);
+                let (first, after) = (rounds[lane], through[1 - lane]);
+                let (number, own) = ((index * chunks + chunk) as u32, (row.rounds)(&shape));
+                rounds[lane] += own;
+                through[lane] = rounds[lane];
                 parts.push(Part {
                     stage,
                     row,
                     number,
-                    first: *end,
-                    rounds,
+                    first,
+                    rounds: own,
+                    after,
                     window: 0,
                     at,
                     temp_at: 0,
                     shape,
                 });
-                *end += rounds;
             }
-            rounds = ends[0].max(ends[1]);
         }
+        let rounds = rounds[0] + rounds[1];
         let (all, here_at) = match blocked {
             true => (u64::from(outer.ranks) * outer.len, nodes.start(here) * outer.len),
             false => (outer.len, 0),
@@ -240,9 +288,25 @@ impl Composition {
         }
     }
 
-    /// Adds the steps of round `index`, and says which of the uses of shared buffers they belong to.
-    fn round(&self, index: u32, round: &mut Round) {
-        for part in self.parts.iter().filter(|part| part.is_in(index)) {
+    /// The lane that can begin its next round, and after how many rounds of the other lane that comes; `None` if there is none
+    /// now, or, if nothing is under way, no more at all.
+    pub(crate) fn next(&self, lanes: &Lanes) -> Option<(usize, u32)> {
+        let next = |lane: usize| {
+            let part = self.parts.iter().find(|part| part.is_in(lane, lanes.begun[lane]))?;
+            (!lanes.is_open(lane) && part.after <= lanes.over(1 - lane)).then_some((lane, part.after))
+        };
+        next(0).or_else(|| next(1))
+    }
+
+    /// Adds the steps of a lane's next round to those under way of the other one, and says which of the uses of shared buffers
+    /// they belong to, if to any.
+    pub(crate) fn begin(&self, lane: usize, lanes: &mut Lanes, round: &mut Round) -> Option<u32> {
+        if lanes.open == [0; 2] {
+            round.steps.clear();
+            lanes.of.clear();
+        }
+        let (index, before, mut window) = (lanes.begun[lane], round.steps.len(), None);
+        for part in self.parts.iter().filter(|part| part.is_in(lane, index)) {
             let bound = |span: Span| {
                 let to = match span.buf {
                     Buf::Send => part.stage.bind[0],
@@ -265,9 +329,13 @@ impl Composition {
             };
             round.add_inner((part.row, &part.shape), (index - part.first, part.number), rank, bound);
             if part.row.needs != Needs::Messages {
-                round.window = part.window;
+                window = Some(part.window);
             }
         }
+        lanes.begun[lane] += 1;
+        lanes.open[lane] = (round.steps.len() - before) as u32;
+        lanes.of.resize(round.steps.len(), lane as u8);
+        window
     }
 
     /// The rank of the communicator that a rank of this node's shared buffers is.
@@ -283,13 +351,12 @@ impl Composition {
 
 /// Bytes that a chunk of a composition has at least.
 const LEAST_CHUNK: f64 = 8192.0;
-/// Logarithm of the most chunks, and 1. (As long as a rank goes on in a round only when both of its lanes have, chunks gain nothing.)
-const MOST_CHUNKS: u32 = 1;
+/// Logarithm of the most chunks, and 1.
+const MOST_CHUNKS: u32 = 7;
 
 impl Tuning {
     /// Seconds that a composition takes, in the number of chunks in which it is the quickest, and that number. The first chunk goes
-    /// through all stages; each of the others is over when the busier lane has done its stages of one more chunk. Messages from or
-    /// to a root follow those of the chunk before without waiting for their arrival.
+    /// through all stages; each of the others is over when the busier lane has done its stages of one more chunk.
     pub(crate) fn pipelined(&self, row: &Algorithm, case: &Case, topology: &Topology) -> (f64, u64) {
         let most = if row.is_blocked() { 1 } else { (case.bytes / LEAST_CHUNK) as u64 };
         let time = |chunks: u64| {
@@ -305,10 +372,15 @@ impl Tuning {
                     let case = Case { bytes: case.bytes * share, largest: case.largest * share, ..case };
                     self.predict(row, &case, &topology)
                 };
-                let follows = row.needs == Needs::Messages && row.kind.rooted();
                 first += part(1.0);
-                lanes[stage.group.lane()] +=
-                    if follows { part(2.0) - part(1.0) + self.model.overhead } else { part(1.0) };
+                // A broadcast by messages sends the next chunk after this one without waiting for it to arrive.
+                let flows = row.needs == Needs::Messages && row.kind == Kind::Bcast;
+                let more = if flows { part(2.0) - part(1.0) + self.model.alpha } else { part(1.0) };
+                lanes[stage.group.lane()] += more;
+                // Messages within the node and between nodes are in each other's way at the leader.
+                if row.needs == Needs::Messages && stage.group == StageGroup::Node && topology.ranks > 1 {
+                    lanes[StageGroup::Leaders.lane()] += more;
+                }
             }
             (first + (chunks - 1) as f64 * lanes[0].max(lanes[1]), chunks)
         };
@@ -349,7 +421,7 @@ impl Algorithm {
         self.kind == Kind::Allgather
     }
 
-    /// Number of rounds: alike at all ranks, but for those of a composition.
+    /// Number of rounds: alike at all ranks, but in a composition.
     pub fn rounds(&self, shape: &Shape) -> u32 {
         shape.composition.as_ref().map_or_else(|| (self.rounds)(shape), |composition| composition.rounds)
     }
@@ -357,14 +429,6 @@ impl Algorithm {
     /// Units of Temp that this rank needs.
     pub fn temp(&self, shape: &Shape) -> u64 {
         shape.composition.as_ref().map_or_else(|| (self.temp)(shape), |composition| composition.temp)
-    }
-
-    /// Makes one round, by its number.
-    pub fn round(&self, shape: &Shape, index: u32, round: &mut Round) {
-        match &shape.composition {
-            Some(composition) => composition.round(index, round),
-            None => (self.round)(shape, index, round),
-        }
     }
 
     /// What it uses of the shared buffers, one after the other.

@@ -6,8 +6,8 @@ mod world;
 use std::sync::Arc;
 
 use banyan_coll::{
-    Algorithm, Attempt, Call, Fault, Kind, Needs, Nodes, Op, Operand, Overrides, PlanCache, SharedCaps,
-    Topology, Tuning, UserOp, begin, start,
+    Algorithm, Attempt, Call, Fault, Kind, Model, Needs, Nodes, Op, Operand, Overrides, PlanCache,
+    SharedCaps, Topology, Tuning, UserOp, begin, start,
 };
 use banyan_datatype::op::Builtin;
 use banyan_datatype::{Data, Datatype};
@@ -447,7 +447,9 @@ fn shared_memory_bytes(needs: Needs) -> (usize, usize) {
 fn try_out(algorithm: Option<&Algorithm>, trial: Trial) {
     let about = format!("{algorithm:?}, {trial:?}");
     let overrides = algorithm.map(|row| Overrides::parse(&format!("{row:?}")).unwrap()).unwrap_or_default();
-    let tuning = Tuning { overrides, ..Tuning::default() };
+    // A network as quick as memory, on which long data go through the stages of a composition in several chunks.
+    let model = Model { alpha: 1e-6, overhead: 0.1e-6, beta: 1.0 / 12e9, ..Model::default() };
+    let tuning = Tuning { overrides, model };
     let composed = algorithm.is_some_and(|row| !row.stages.is_empty());
     let needs =
         if composed { Needs::SharedScratch } else { algorithm.map_or(Needs::Messages, |row| row.needs) };

@@ -8,6 +8,7 @@ mod run;
 mod seqs;
 mod step;
 mod waits;
+mod work;
 
 use std::sync::Arc;
 
@@ -18,11 +19,10 @@ use self::mirror::Mirror;
 use self::packed::{Incoming, Packed};
 use self::plan::Plan;
 use self::step::{Tried, local, step};
+use self::work::{StepState, Work};
 use crate::sections::Cut;
-use crate::view::{Spare, View};
-use crate::{
-    ALL, Algorithm, Fault, Key, Merge, Messenger, Needs, Op, OpId, Round, Shape, Span, Step, UserOp,
-};
+use crate::view::View;
+use crate::{ALL, Algorithm, Fault, Key, Merge, Messenger, Needs, Op, Shape, Span, Step, UserOp};
 
 pub(crate) use self::run::Cursor;
 pub(crate) use self::seqs::SeqWindow;
@@ -123,22 +123,6 @@ pub(crate) struct ExecutionState {
     pub(crate) over: Option<Result<(), Fault>>,
 }
 
-/// What an execution allocates; the next one uses it again.
-#[derive(Debug, Default)]
-pub(crate) struct Work {
-    round: Round,
-    /// Steps at the beginning of the round that are over.
-    first: usize,
-    /// Steps of the round that are not over.
-    left: usize,
-    /// The states of the steps of the round. Entries before `first` mean nothing (those steps are over); steps beyond the
-    /// end are open.
-    states: Vec<StepState>,
-    /// Packed copies that stay exposed until the end.
-    kept: Vec<Buffer>,
-    pub(crate) spare: Spare,
-}
-
 impl Default for ExecutionState {
     fn default() -> ExecutionState {
         ExecutionState {
@@ -195,47 +179,10 @@ impl ExecutionState {
         work.spare.trim();
         work.states.clear();
         work.round.steps.clear();
+        work.lanes.restart();
         (work.first, work.left) = (0, 0);
         (self.next, self.rounds, self.user_reduction, self.mirror) = (0, 0, None, None);
     }
-}
-
-impl Work {
-    fn state(&self, index: usize) -> &StepState {
-        match index < self.first {
-            true => &StepState::Over,
-            false => self.states.get(index).unwrap_or(&StepState::Open),
-        }
-    }
-
-    /// Changes the state of a step, and returns what it was. Most steps are over at once, in their order, and need no entry.
-    fn change(&mut self, index: usize, state: StepState) -> StepState {
-        if self.states.len() <= index {
-            self.states.resize_with(index + 1, || StepState::Open);
-        }
-        std::mem::replace(&mut self.states[index], state)
-    }
-
-    fn close(&mut self, index: usize) {
-        self.left -= 1;
-        if index == self.first {
-            self.first += 1;
-        } else {
-            self.change(index, StepState::Over);
-        }
-    }
-}
-
-/// What a step awaits.
-#[derive(Debug)]
-enum StepState {
-    /// Not begun, or not possible yet.
-    Open,
-    /// Its message is under way; with the memory that stands in for the user's, if the message cannot use that.
-    AwaitMessage(OpId, Option<Buffer>),
-    /// The owner runs the user's function on the incoming elements; with the memory where they landed, if it is not the user's.
-    AwaitUserOp(Option<Buffer>),
-    Over,
 }
 
 /// How far [`Execution::advance`] came.
@@ -298,13 +245,13 @@ impl ExecutionState {
             if !self.is_mirrored() {
                 return Advance::Pending;
             }
-            if self.work.left == 0 {
+            if self.may_begin() {
                 self.begin_round();
                 continue;
             }
             match self.try_steps(io) {
                 Ok(Some(reduction)) => return Advance::UserOp(reduction),
-                Ok(None) if self.work.left > 0 => return Advance::Pending,
+                Ok(None) if !self.may_begin() => return Advance::Pending,
                 Ok(None) => {}
                 Err(fault) => self.fail(fault, io),
             }
@@ -358,23 +305,41 @@ impl ExecutionState {
         self.over = Some(Err(fault));
     }
 
+    /// True if a round can begin, or all are over.
+    fn may_begin(&self) -> bool {
+        let composition = self.shape.composition.as_ref();
+        self.work.left == 0 || composition.is_some_and(|made| made.next(&self.work.lanes).is_some())
+    }
+
     fn begin_round(&mut self) {
         if self.next == self.rounds {
             self.over = Some(Ok(()));
             return;
         }
-        self.begin_mirrored();
+        if self.work.left == 0 {
+            self.begin_mirrored();
+            self.work.round.begin(self.next);
+            self.work.states.clear();
+            self.work.first = 0;
+        }
         let work = &mut self.work;
-        work.round.begin(self.next);
-        self.algorithm.round(&self.shape, self.next, &mut work.round);
-        if work.round.window != self.window {
-            let (seqs, cut) = self.windows[work.round.window as usize];
-            self.cursor.seqs = seqs.after(&self.cursor.seqs);
-            (self.cut, self.window) = (cut, work.round.window);
+        let before = work.round.steps.len();
+        match &self.shape.composition {
+            None => (self.algorithm.round)(&self.shape, self.next, &mut work.round),
+            Some(composition) => {
+                let next = composition
+                    .next(&work.lanes)
+                    .expect("a lane waits for nothing when no step is under way");
+                let shared = composition.begin(next.0, &mut work.lanes, &mut work.round);
+                if let Some(window) = shared.filter(|&window| window != self.window) {
+                    let (seqs, cut) = self.windows[window as usize];
+                    self.cursor.seqs = seqs.after(&self.cursor.seqs);
+                    (self.cut, self.window) = (cut, window);
+                }
+            }
         }
         self.next += 1;
-        work.states.clear();
-        (work.first, work.left) = (0, work.round.steps.len());
+        work.left += work.round.steps.len() - before;
     }
 
     /// Tries all steps of the round that are not over; returns early with a reduction.

@@ -67,7 +67,7 @@ impl Compiled {
         let (mut round, mut steps) = (Round::default(), vec![]);
         for index in 0..rounds {
             round.begin(index);
-            algorithm.round(shape, index, &mut round);
+            (algorithm.round)(shape, index, &mut round);
             for step in &round.steps {
                 steps.push(compile(step, shape.unit, &mut piece)?);
             }

@@ -1,5 +1,6 @@
 //! Symbolic memory: what every unit of a rank's buffers is, as an expression over the units that the ranks gave.
 
+use crate::lockstep::Lane;
 use crate::{Algorithm, Buf, Kind, Merge, Shape, Side, Span};
 
 /// An expression over the units that the ranks gave.
@@ -53,8 +54,11 @@ pub(super) struct RankMemory {
     pub(super) cells: [Vec<Value>; 3],
     /// By cell of these and of the shared scratch, the round of the last read and of the last write.
     pub(super) marks: [Vec<(u32, u32)>; 4],
-    /// The number of the present round, over all operations.
-    pub(super) round: u32,
+    /// How many rounds have begun, and the numbers of those under way: the last one of each lane.
+    rounds: u32,
+    under_way: [Option<u32>; 2],
+    /// The number of the round whose accesses are noted.
+    round: u32,
     /// Where Send starts in Recv, if the call is in place.
     pub(super) in_place: Option<u64>,
     /// Units of Send.
@@ -80,7 +84,17 @@ impl RankMemory {
         }
         let marked = |i: usize| cells.get(i).map_or(shape.scratch as usize, Vec::len);
         let marks = std::array::from_fn(|i| vec![(0, 0); marked(i)]);
-        RankMemory { cells, marks, round: 0, in_place, send_units: send }
+        RankMemory { cells, marks, rounds: 0, under_way: [None; 2], round: 0, in_place, send_units: send }
+    }
+
+    /// A round begins.
+    pub(super) fn begin(&mut self, lane: Lane) {
+        self.rounds += 1;
+        self.round = self.rounds;
+        self.under_way[lane.index] = Some(self.round);
+        if !lane.beside {
+            self.under_way[1 - lane.index] = None;
+        }
     }
 
     /// The buffer and the cells of a span.
@@ -99,14 +113,17 @@ impl RankMemory {
         Ok((buf, at as usize..(at + span.len) as usize))
     }
 
-    /// Notes an access in the present round, and finds one that is forbidden.
+    /// Notes an access in the present round, and finds one that is forbidden beside another one, in this round or in that of the
+    /// other lane which is under way.
     pub(super) fn mark(&mut self, span: Span, write: bool) -> Result<(), String> {
         if write && span.buf == Buf::Send && span.len > 0 {
             return Err(format!("{span:?} is the user's, and written to"));
         }
         let (buf, range) = self.locate(span)?;
+        let under_way = self.under_way;
+        let now = |round: u32| under_way.contains(&Some(round));
         for (read, written) in &mut self.marks[buf][range] {
-            if *written == self.round || (write && *read == self.round) {
+            if now(*written) || (write && now(*read)) {
                 return Err(format!("{span:?} is accessed by two steps of one round"));
             }
             *(if write { written } else { read }) = self.round;

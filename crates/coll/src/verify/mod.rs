@@ -13,7 +13,7 @@ mod scratch;
 
 use self::memory::{RankMemory, Value, extents, mix};
 use self::scratch::SharedScratch;
-use crate::lockstep::{Access, Counters, Machine, Operation, lockstep};
+use crate::lockstep::{Access, Counters, Lane, Machine, Operation, lockstep};
 use std::sync::Arc;
 
 use crate::{
@@ -303,10 +303,10 @@ fn prefixes(kind: Kind, op: usize, shapes: &[Shape]) -> Vec<Value> {
 }
 
 impl Machine for Symbolic<'_> {
-    fn begin(&mut self, op: usize, rank: u32, steps: &[Step]) -> Result<(), String> {
+    fn begin(&mut self, op: usize, rank: u32, steps: &[Step], lane: Lane) -> Result<(), String> {
         self.at_op[rank as usize] = op;
         let memory = self.memory(op, rank);
-        memory.round += 1;
+        memory.begin(lane);
         for step in steps {
             let marked = match *step {
                 Step::Send { from, .. } | Step::Publish { from, .. } => memory.mark(from, false),
