@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::gather::{linear_cost, linear_rounds};
 use super::{WINDOW, alltoall, gather, scatter};
-use crate::schedule::PAGE;
+use crate::shape::PAGE;
 use crate::{Algorithm, Buf, Case, Chunks, Cost, Form, Kind, Needs, Round, Shape, Span, Step, SubBuffer};
 
 pub(crate) const GATHERV: Algorithm = Algorithm {

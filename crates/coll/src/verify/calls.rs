@@ -8,10 +8,43 @@ use banyan_memory::{Buffer, HeapBuffer};
 use super::Trial;
 use super::memory::mix;
 use crate::execute::ExecutionState;
-use crate::{Call, Kind, Op, Operand, Shape, Topology, UserOp};
+use crate::{
+    Algorithm, Call, Composition, Kind, Needs, Nodes, Op, Operand, Shape, StageGroup, Topology, UserOp,
+    of_kind,
+};
 
 /// The code of MPI_BYTE in the MPI 5.0 ABI.
 const MPI_BYTE: u16 = 0x247;
+
+impl Trial {
+    /// The shape of a rank with what becomes of the stages of a composition: in some number of chunks, and with any of the
+    /// algorithms that each group may choose, whatever others do.
+    pub(super) fn composed(&self, row: &'static Algorithm, nodes: &Arc<Nodes>, shape: Shape) -> Shape {
+        if row.stages.is_empty() || nodes.number() == 1 {
+            return shape;
+        }
+        let chunks = if row.is_blocked() { 1 } else { 1 + self.seed % 4 };
+        let mut numbers = [0; 2];
+        let composition = Composition::new(row, &shape, nodes, chunks, &mut |stage, inner| {
+            let here = stage.group == StageGroup::Node;
+            let group = if here { nodes.of(shape.rank) + 1 } else { 0 };
+            if here {
+                let Trial { scratch, cell_bytes, crowded, .. } = *self;
+                *inner = Shape { scratch, cell_bytes, crowded, ..inner.clone() };
+            }
+            let may = |row: &&Algorithm| match row.needs {
+                Needs::Messages => row.stages.is_empty(),
+                _ => here && inner.ranks > 1,
+            };
+            let number = &mut numbers[usize::from(here)];
+            *number += 1;
+            let rows: Vec<_> = of_kind(stage.kind).filter(may).collect();
+            let random = mix(mix(self.seed + u64::from(self.root), u64::from(group)), *number);
+            rows[random as usize % rows.len()]
+        });
+        Shape { composition: Some(Arc::new(composition)), ..shape }
+    }
+}
 
 /// The shape that a rank has in a trial; of `split` ranks and the others, if `split` is not 0.
 pub(super) fn shape(kind: Kind, rank: u32, trial: &Trial, split: u32) -> Shape {

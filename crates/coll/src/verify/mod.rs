@@ -16,10 +16,7 @@ use self::scratch::SharedScratch;
 use crate::lockstep::{Access, Counters, Lane, Machine, Operation, lockstep};
 use std::sync::Arc;
 
-use crate::{
-    Algorithm, Blocks, Buf, Composition, Form, Kind, Merge, Needs, Nodes, Shape, Side, Span, StageGroup,
-    Step, SubBuffer, of_kind,
-};
+use crate::{Algorithm, Blocks, Buf, Form, Kind, Merge, Needs, Nodes, Shape, Side, Span, Step, SubBuffer};
 
 /// One case to be checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -119,36 +116,6 @@ impl Trial {
         let node =
             |rank: u32| (mix(u64::from(self.nodes), u64::from(rank)) % u64::from(self.nodes.max(1))) as u32;
         Some(Nodes::new((0..self.ranks).map(node))).filter(|nodes| self.nodes > 0 && nodes.number() > 1)
-    }
-}
-
-impl Trial {
-    /// The shape of a rank with what becomes of the stages of a composition: in some number of chunks, and with any of the
-    /// algorithms that each group may choose, whatever others do.
-    fn composed(&self, row: &'static Algorithm, nodes: &Arc<Nodes>, shape: Shape) -> Shape {
-        if row.stages.is_empty() || nodes.number() == 1 {
-            return shape;
-        }
-        let chunks = if row.is_blocked() { 1 } else { 1 + self.seed % 4 };
-        let mut numbers = [0; 2];
-        let composition = Composition::new(row, &shape, nodes, chunks, &mut |stage, inner| {
-            let here = stage.group == StageGroup::Node;
-            let group = if here { nodes.of(shape.rank) + 1 } else { 0 };
-            if here {
-                let Trial { scratch, cell_bytes, crowded, .. } = *self;
-                *inner = Shape { scratch, cell_bytes, crowded, ..inner.clone() };
-            }
-            let may = |row: &&Algorithm| match row.needs {
-                Needs::Messages => row.stages.is_empty(),
-                _ => here && inner.ranks > 1,
-            };
-            let number = &mut numbers[usize::from(here)];
-            *number += 1;
-            let rows: Vec<_> = of_kind(stage.kind).filter(may).collect();
-            let random = mix(mix(self.seed + u64::from(self.root), u64::from(group)), *number);
-            rows[random as usize % rows.len()]
-        });
-        Shape { composition: Some(Arc::new(composition)), ..shape }
     }
 }
 
