@@ -8,11 +8,12 @@ use banyan_memory::{Bounds, Buffer};
 
 use crate::collective::Root;
 use crate::comm::Comm;
+use crate::context::Purpose;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::request::Operation;
 use crate::running::CollId;
-use crate::runtime::{Purpose, Runtime};
+use crate::runtime::Runtime;
 use crate::slow;
 use crate::stateful::PersistentArgs;
 

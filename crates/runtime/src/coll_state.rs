@@ -9,11 +9,12 @@ use banyan_memory::{Bounds, Buffer};
 use banyan_shm::{Arena, Published};
 use banyan_transport::Peer;
 
+use crate::context::Retired;
 use crate::engine::Engine;
 use crate::error::{Class, Error, Result};
 use crate::group::Group;
 use crate::running::CollId;
-use crate::runtime::{Retired, Runtime};
+use crate::runtime::Runtime;
 use crate::slab;
 use crate::wait::SpinBudget;
 

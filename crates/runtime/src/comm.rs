@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex, OnceLock};
 use crate::bsend::Attached;
 use crate::cart::Cart;
 use crate::coll_state::{CollState, ScheduleRanks};
+use crate::context::{Purpose, derive_context};
 use crate::errhandler::Errhandler;
 use crate::error::{Error, Result};
 use crate::group::{Comparison, Group};
 use crate::info::Info;
 use crate::lock;
-use crate::runtime::{Purpose, Runtime, derive_context};
+use crate::runtime::Runtime;
 
 /// A communicator. Shared by everything that uses it; its context is closed when the last user lets go.
 pub struct Comm {

@@ -10,11 +10,11 @@ use banyan_transport::Peer;
 use crate::cart::Cart;
 use crate::collective::Root;
 use crate::comm::{Comm, Inherited};
+use crate::context::{Purpose, Retired, derive_context};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::group::{Comparison, Group};
 use crate::info::Info;
-use crate::runtime::{Purpose, Retired, derive_context};
 use crate::status::{Outcome, PROC_NULL, TAG_UB, UNDEFINED};
 use crate::{bail, lock};
 

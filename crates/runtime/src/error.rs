@@ -207,3 +207,10 @@ macro_rules! bail {
         return Err($crate::Error::new($crate::Class::$class, format!($($message)*)))
     };
 }
+
+impl Error {
+    /// An error that is a fault of this library.
+    pub(crate) fn intern(what: impl Into<String>) -> Error {
+        Error::new(Class::ERR_INTERN, what)
+    }
+}

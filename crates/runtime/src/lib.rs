@@ -16,6 +16,7 @@ mod coll_state;
 mod collective;
 mod comm;
 mod completion;
+mod context;
 mod creation;
 mod engine;
 mod errcode;
