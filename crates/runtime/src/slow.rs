@@ -96,11 +96,14 @@ pub(crate) fn all(engine: &Engine) -> (Vec<Item>, usize) {
     first(engine.p2p.waits().map(message))
 }
 
-/// A wait, as mpirun is told of it.
+/// A wait, as mpirun is told of it. Most waits never sleep, and make nothing here.
 #[derive(Default)]
-pub(crate) struct Slow {
+pub(crate) struct Slow(Option<Box<SlowWait>>);
+
+/// A wait that has slept.
+struct SlowWait {
     /// When the last sleep began, and how long it lasted.
-    slept: Option<(Instant, Duration)>,
+    slept: (Instant, Duration),
     line: Option<StatusLine>,
 }
 
@@ -108,9 +111,14 @@ impl Slow {
     /// Call before a sleep: from the second one on it writes the status line.
     #[cold]
     pub(crate) fn before_sleep(&mut self, engine: &Engine, threads: bool, describe: DescribeWait<'_>) {
-        let Some((began, lasted)) = self.slept.replace((Instant::now(), Duration::ZERO)) else { return };
+        let now = (Instant::now(), Duration::ZERO);
+        let Some(wait) = &mut self.0 else {
+            self.0 = Some(Box::new(SlowWait { slept: now, line: None }));
+            return;
+        };
+        let (began, lasted) = std::mem::replace(&mut wait.slept, now);
         let Some(client) = &engine.launcher.client else { return };
-        let line = self.line.get_or_insert_with(|| StatusLine {
+        let line = wait.line.get_or_insert_with(|| StatusLine {
             call: (engine.caller)().to_owned(),
             since: status::now().saturating_sub(began.elapsed().as_nanos() as u64),
             naps: 0,
@@ -134,22 +142,24 @@ impl Slow {
     /// Call after a sleep.
     #[cold]
     pub(crate) fn after_sleep(&mut self) {
-        if let Some((began, lasted)) = &mut self.slept {
+        if let Some(SlowWait { slept: (began, lasted), .. }) = self.0.as_deref_mut() {
             *lasted = began.elapsed();
         }
     }
 
     /// Call when the wait has ended: takes the status line back, if there is one.
     #[inline(always)]
-    pub(crate) fn ended(&self, engine: &Engine) {
-        if self.line.is_some() {
-            self.take_back(engine);
+    pub(crate) fn ended(self, engine: &Engine) {
+        if let Some(wait) = self.0 {
+            wait.take_back(engine);
         }
     }
+}
 
+impl SlowWait {
     #[cold]
     fn take_back(&self, engine: &Engine) {
-        if let Some(client) = &engine.launcher.client {
+        if let (Some(_), Some(client)) = (&self.line, &engine.launcher.client) {
             client.tell(None);
         }
     }
