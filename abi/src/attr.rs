@@ -4,7 +4,7 @@
 use crate::boundary::{SelfComm, mpi};
 use crate::ffi::*;
 use crate::pointer::Ptr;
-use crate::{comm, datatype};
+use crate::{comm, types};
 use banyan_runtime::{
     Attributes, Class, CopyFn, CopyRule, DeleteFn, Error, Keyvals, Result, bail, error_codes,
 };
@@ -234,15 +234,15 @@ mpi! {
         attribute_val: Ptr<c_void>,
         flag: Ptr<c_int>,
     ) on SelfComm {
-        found(datatype::object(datatype)?.attributes.value(&TYPE_KEYS, keyval)?, attribute_val, flag)
+        found(types::object(datatype)?.attributes.value(&TYPE_KEYS, keyval)?, attribute_val, flag)
     }
 
     fn MPI_Type_set_attr(datatype: MPI_Datatype, keyval: c_int, attribute_val: Ptr<c_void>) on SelfComm {
-        datatype::object(datatype)?.attributes.set(&TYPE_KEYS, datatype.0, keyval, attribute_val.address())
+        types::object(datatype)?.attributes.set(&TYPE_KEYS, datatype.0, keyval, attribute_val.address())
     }
 
     fn MPI_Type_delete_attr(datatype: MPI_Datatype, keyval: c_int) on SelfComm {
-        datatype::object(datatype)?.attributes.delete(&TYPE_KEYS, datatype.0, keyval)
+        types::object(datatype)?.attributes.delete(&TYPE_KEYS, datatype.0, keyval)
     }
 
     fn MPI_Win_get_attr(win: MPI_Win, _keyval: c_int, _attribute_val: Ptr<c_void>, _flag: Ptr<c_int>) on win {

@@ -1,8 +1,8 @@
 //! User memory as the runtime takes it, after the checks that MPI asks for.
 
-use crate::datatype;
 use crate::ffi::*;
 use crate::pointer::Ptr;
+use crate::types;
 use banyan_datatype::{Data, Datatype, Span, TypeArc};
 use banyan_memory::{Buffer, MOST_CONSTANT, MemoryKind, kind_at, surely_host};
 use banyan_runtime::{ArgKind, Class, Error, Result, UserMemory, bail};
@@ -76,7 +76,7 @@ fn no_room(len: usize) -> Error {
 #[inline(always)]
 pub(crate) fn data<N: Number>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype) -> Result<Data> {
     let count = self::count(count)?;
-    let ty = datatype::committed(datatype)?;
+    let ty = types::committed(datatype)?;
     match dense(buf, count, &ty) {
         Some(data) => Ok(data),
         None => scattered(buf, count, &ty),
@@ -97,7 +97,7 @@ fn dense(buf: Ptr<c_void>, count: u64, ty: &Datatype) -> Option<Data> {
 #[inline(always)]
 pub(crate) fn plain<N: Number>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype) -> Option<Data> {
     let count: i64 = count.into();
-    let ty = datatype::predefined(datatype).filter(|ty| ty.is_committed())?;
+    let ty = types::predefined(datatype).filter(|ty| ty.is_committed())?;
     dense(buf, u64::try_from(count).ok()?, ty)
 }
 
@@ -114,7 +114,7 @@ fn scattered(buf: Ptr<c_void>, count: u64, ty: &Arc<Datatype>) -> Result<Data> {
 
 /// [`data`] together with its datatype, without the special case of data in one piece.
 pub(crate) fn typed(buf: Ptr<c_void>, count: u64, datatype: MPI_Datatype) -> Result<(Data, TypeArc)> {
-    let ty = datatype::committed(datatype)?;
+    let ty = types::committed(datatype)?;
     Ok((scattered(buf, count, &ty)?, ty))
 }
 

@@ -4,10 +4,10 @@
 use crate::boundary::mpi;
 use crate::buffers::{count, counts, displacements};
 use crate::comm::{Object, lookup};
-use crate::datatype::committed;
 use crate::ffi::*;
 use crate::pointer::Ptr;
 use crate::signature::{Argument as Signed, Arguments};
+use crate::types::committed;
 use crate::{info, op, request};
 use banyan_datatype::{Span, TypeArc};
 use banyan_memory::Buffer;

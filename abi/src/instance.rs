@@ -5,9 +5,9 @@
 //! relies on the promise.
 
 use crate::comm::Comms;
-use crate::datatype::Types;
 use crate::kinds::Handles;
 use crate::serial::Promise;
+use crate::types::Types;
 use banyan_runtime::{Comm, Result, Runtime, bail};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};

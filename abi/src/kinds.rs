@@ -4,7 +4,7 @@
 use crate::ffi::MPI_Comm;
 use crate::handles::Table;
 use crate::serial::Promise;
-use crate::{comm, datatype, errhandler, op, request};
+use crate::{comm, errhandler, op, request, types};
 use banyan_runtime::{Class, Group, Info, Message};
 use std::sync::Arc;
 
@@ -74,7 +74,7 @@ kinds! {
     requests: Request = 8, request::Entry, ERR_REQUEST, "request" "is over (completed or freed)", serial, end;
     messages: Message = 6, (Message, MPI_Comm), ERR_REQUEST, "message" "has been received", locked, end;
     comms: Comm = 1, Arc<comm::Object>, ERR_COMM, "communicator" "has been freed", locked, end;
-    datatypes: Datatype = 2, Arc<datatype::Type>, ERR_TYPE, "datatype" "has been freed", locked, end;
+    datatypes: Datatype = 2, Arc<types::Type>, ERR_TYPE, "datatype" "has been freed", locked, end;
     groups: Group = 4, Group, ERR_GROUP, "group" "has been freed", locked, end;
     ops: Op = 7, op::Entry, ERR_OP, "reduction operation" "has been freed", locked, end;
     errhandlers: Errhandler = 3, Arc<errhandler::User>, ERR_ERRHANDLER, "error handler" "has been freed", locked, never;

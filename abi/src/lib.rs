@@ -40,3 +40,4 @@ mod stdio;
 pub mod tables;
 mod tool;
 mod topo;
+mod types;

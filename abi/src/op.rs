@@ -2,10 +2,10 @@
 
 use crate::boundary::{SelfComm, mpi};
 use crate::buffers::count;
-use crate::datatype;
 use crate::ffi::*;
 use crate::instance::INSTANCE;
 use crate::pointer::Ptr;
+use crate::types;
 use banyan_datatype::Datatype;
 use banyan_datatype::op::{self, Builtin};
 use banyan_memory::Buffer;
@@ -35,8 +35,8 @@ struct Bound {
 impl UserOp for Bound {
     fn apply(&self, input: &Buffer, inout: &Buffer, count: u64, ty: &Arc<Datatype>) {
         // The user may have freed the handle since the call; the type itself is still there.
-        let own = datatype::is(self.datatype, ty);
-        let datatype = if own { Ok(self.datatype) } else { datatype::handle(ty) };
+        let own = types::is(self.datatype, ty);
+        let datatype = if own { Ok(self.datatype) } else { types::handle(ty) };
         let Ok(mut datatype) = datatype else { return };
         let (from, to, step) = (input.address(0), inout.address(0), ty.extent());
         let mut done = 0;
@@ -44,7 +44,7 @@ impl UserOp for Bound {
             done += self.piece(from, to, done as i64 * step, count - done, &mut datatype);
         }
         if !own && !ty.is_predefined() {
-            datatype::forget(datatype);
+            types::forget(datatype);
         }
     }
 }
@@ -141,7 +141,7 @@ mpi! {
         op: MPI_Op,
     ) on SelfComm {
         let count = self::count(count)?;
-        let ty = datatype::committed(datatype)?;
+        let ty = types::committed(datatype)?;
         let operation = lookup(op, datatype)?;
         check_op(&operation, &ty)?;
         let span = ty.span(count)?;

@@ -3,12 +3,12 @@
 use crate::boundary::{SelfComm, mpi};
 use crate::buffers::{self, count};
 use crate::comm::{Found, lookup};
-use crate::datatype;
 use crate::ffi::*;
 use crate::instance::INSTANCE;
 use crate::pointer::Ptr;
 use crate::request::{give, give_started};
 use crate::status::store;
+use crate::types;
 use banyan_datatype::Data;
 use banyan_runtime::{
     Attached, Dest, Incoming, Operation, Outcome, Outgoing, Result, SendMode, Source, Status, bail,
@@ -20,7 +20,7 @@ fn data<N: Number>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype, peer: c_i
     if peer == MPI_PROC_NULL {
         // Programs pass MPI_DATATYPE_NULL with a count of 0, and other MPI libraries let them.
         if self::count(count)? > 0 || datatype != MPI_DATATYPE_NULL {
-            datatype::committed(datatype)?;
+            types::committed(datatype)?;
         }
         return Ok(Data::bytes(banyan_memory::Buffer::empty()));
     }

@@ -2,9 +2,9 @@
 
 use crate::boundary::{SelfComm, mpi};
 use crate::buffers::{bytes, count, typed};
-use crate::datatype;
 use crate::ffi::*;
 use crate::pointer::Ptr;
+use crate::types;
 use banyan_datatype::{Data, external32};
 use banyan_memory::Buffer;
 use banyan_runtime::{Result, bail};
@@ -115,7 +115,7 @@ mpi! {
 
     fn MPI_Pack_size<N>(incount: N, datatype: MPI_Datatype, comm: MPI_Comm, size: Ptr<N>) on comm {
         crate::comm::check_handle(comm)?;
-        let bytes = datatype::committed(datatype)?.span(count(incount)?)?.bytes;
+        let bytes = types::committed(datatype)?.span(count(incount)?)?.bytes;
         match N::fit(bytes as i64) {
             Some(bytes) => size.set(bytes),
             None => size.set(N::fit(MPI_UNDEFINED.into()).expect("every integer type holds MPI_UNDEFINED")),
@@ -163,7 +163,7 @@ mpi! {
         size: Ptr<MPI_Aint>,
     ) on SelfComm {
         external(datarep)?;
-        let ty = datatype::committed(datatype)?;
+        let ty = types::committed(datatype)?;
         size.set(external32::size(count(incount)?, &ty)? as i64)
     }
 }

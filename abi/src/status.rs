@@ -1,9 +1,9 @@
 //! Status objects: how a result is stored in them, and the functions on them (MPI 5.0, 3.2.5).
 
 use crate::boundary::{SelfComm, mpi};
-use crate::datatype;
 use crate::ffi::*;
 use crate::pointer::Ptr;
+use crate::types;
 use banyan_runtime::{Result, Status, bail};
 
 impl MPI_Status {
@@ -78,7 +78,7 @@ fn counted<N: Number>(count: Option<i64>) -> N {
 
 mpi! {
     fn MPI_Get_count<N>(status: Ptr<MPI_Status>, datatype: MPI_Datatype, count: Ptr<N>) on SelfComm {
-        let size = datatype::lookup(datatype)?.size() as i64;
+        let size = types::lookup(datatype)?.size() as i64;
         let bytes = status.get()?.bytes() as i64;
         let whole = match size {
             0 if bytes == 0 => Some(0),
@@ -139,14 +139,14 @@ mpi! {
 }
 
 fn elements(status: Ptr<MPI_Status>, datatype: MPI_Datatype) -> Result<Option<i64>> {
-    Ok(datatype::lookup(datatype)?.elements(status.get()?.bytes()).map(|count| count as i64))
+    Ok(types::lookup(datatype)?.elements(status.get()?.bytes()).map(|count| count as i64))
 }
 
 fn set_elements(status: Ptr<MPI_Status>, datatype: MPI_Datatype, count: i64) -> Result<()> {
     if count < 0 {
         bail!(ERR_COUNT, "the count is {count}");
     }
-    let ty = datatype::lookup(datatype)?;
+    let ty = types::lookup(datatype)?;
     let bytes = if ty.size() == 0 { Some(0) } else { ty.bytes_of(count as u64) };
     let Some(bytes) = bytes.filter(|&bytes| bytes <= i64::MAX as u64) else {
         bail!(ERR_COUNT, "{count} elements of the datatype have more than 2^63 - 1 bytes");
