@@ -7,11 +7,11 @@ use crate::ffi::*;
 use crate::instance::INSTANCE;
 use crate::pointer::Ptr;
 use crate::request::{give, give_started};
-use crate::status::store;
+use crate::status::{any_tag, source_of, store};
 use crate::types;
 use banyan_datatype::Data;
 use banyan_runtime::{
-    Attached, Dest, Incoming, Operation, Outcome, Outgoing, Result, SendMode, Source, Status, bail,
+    Attached, Dest, Incoming, Operation, Outcome, Outgoing, Result, SendMode, Status, bail,
 };
 use std::sync::Arc;
 
@@ -30,21 +30,6 @@ fn data<N: Number>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype, peer: c_i
 #[inline(always)]
 fn dest_of(rank: c_int) -> Dest {
     if rank == MPI_PROC_NULL { Dest::ProcNull } else { Dest::Rank(rank) }
-}
-
-#[inline(always)]
-pub(crate) fn source_of(rank: c_int) -> Source {
-    match rank {
-        MPI_PROC_NULL => Source::ProcNull,
-        MPI_ANY_SOURCE => Source::Any,
-        rank => Source::Rank(rank),
-    }
-}
-
-/// The tag of a receive; `None` is any.
-#[inline(always)]
-pub(crate) fn any_tag(tag: c_int) -> Option<i32> {
-    (tag != MPI_ANY_TAG).then_some(tag)
 }
 
 #[inline(always)]

@@ -5,10 +5,10 @@ use crate::buffers::data;
 use crate::comm::lookup;
 use crate::ffi::*;
 use crate::instance::INSTANCE;
-use crate::p2p::{any_tag, finish, source_of};
+use crate::p2p::finish;
 use crate::pointer::Ptr;
 use crate::request::give_started;
-use crate::status::store;
+use crate::status::{any_tag, source_of, store};
 use banyan_runtime::{Message, Result, Status, bail};
 
 fn found(

@@ -4,7 +4,23 @@ use crate::boundary::{SelfComm, mpi};
 use crate::ffi::*;
 use crate::pointer::Ptr;
 use crate::types;
-use banyan_runtime::{Result, Status, bail};
+use banyan_runtime::{Result, Source, Status, bail};
+
+/// The sender that a rank or a constant of the ABI names.
+#[inline(always)]
+pub(crate) fn source_of(rank: c_int) -> Source {
+    match rank {
+        MPI_PROC_NULL => Source::ProcNull,
+        MPI_ANY_SOURCE => Source::Any,
+        rank => Source::Rank(rank),
+    }
+}
+
+/// The tag that a number of the ABI is; `None` is any.
+#[inline(always)]
+pub(crate) fn any_tag(tag: c_int) -> Option<i32> {
+    (tag != MPI_ANY_TAG).then_some(tag)
+}
 
 impl MPI_Status {
     /// Bytes of data received, or elements as bytes (MPI_Status_set_elements).
@@ -22,8 +38,12 @@ impl MPI_Status {
     /// Source, tag, count and the cancelled flag of `from`; the error field stays as it is.
     #[inline]
     pub fn fill(&mut self, from: &Status) {
-        self.MPI_SOURCE = from.source;
-        self.MPI_TAG = from.tag;
+        self.MPI_SOURCE = match from.source {
+            Source::Rank(rank) => rank,
+            Source::Any => MPI_ANY_SOURCE,
+            Source::ProcNull => MPI_PROC_NULL,
+        };
+        self.MPI_TAG = from.tag.unwrap_or(MPI_ANY_TAG);
         self.set_bytes(from.bytes);
         self.MPI_internal[2] = from.cancelled.into();
     }
@@ -31,8 +51,8 @@ impl MPI_Status {
     /// What the status says, for the runtime.
     pub fn read(&self) -> Status {
         Status {
-            source: self.MPI_SOURCE,
-            tag: self.MPI_TAG,
+            source: source_of(self.MPI_SOURCE),
+            tag: any_tag(self.MPI_TAG),
             bytes: self.bytes(),
             cancelled: self.MPI_internal[2] != 0,
         }

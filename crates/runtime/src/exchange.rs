@@ -9,9 +9,9 @@ use crate::Borrowed;
 use crate::comm::Comm;
 use crate::engine::Engine;
 use crate::error::Result;
-use crate::p2p::{Dest, Incoming, Outgoing, SendMode, Sender, Source, check_recv_tag, check_tag};
+use crate::p2p::{Dest, Incoming, Outgoing, SendMode, Sender, check_recv_tag, check_tag};
 use crate::request::{Operation, Posted, Request, Started};
-use crate::status::{Outcome, Status};
+use crate::status::{Outcome, Source, Status};
 
 impl Comm {
     /// Sends and receives at once (MPI_Sendrecv).

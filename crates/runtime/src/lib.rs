@@ -58,11 +58,11 @@ pub use error::{Class, Error, Result};
 pub use group::{Comparison, Group};
 pub use info::{Env, Info, MAX_INFO_KEY, MAX_INFO_VALUE};
 pub use message::Message;
-pub use p2p::{Borrowed, Dest, Incoming, Outgoing, SendMode, Source};
+pub use p2p::{Borrowed, Dest, Incoming, Outgoing, SendMode};
 pub use request::{Operation, Request, Started};
 pub use runtime::{JobInfo, Runtime, Threads};
 pub use stateful::Generalized;
-pub use status::{ANY_SOURCE, ANY_TAG, Outcome, PROC_NULL, Status, TAG_UB, UNDEFINED};
+pub use status::{Outcome, PROC_NULL, Source, Status, TAG_UB, UNDEFINED};
 
 /// Locks what no panic leaves half changed.
 fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {

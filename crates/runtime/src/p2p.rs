@@ -19,7 +19,7 @@ use crate::request::{Operation, Posted, Request, Started};
 use crate::runtime::Runtime;
 use crate::slow;
 use crate::stateful::PersistentArgs;
-use crate::status::{ANY_SOURCE, Outcome, Status, TAG_UB};
+use crate::status::{Outcome, Source, Status, TAG_UB};
 use crate::subsystem::Subsystem;
 
 pub use banyan_p2p::Mode as SendMode;
@@ -35,17 +35,6 @@ pub enum Dest {
     /// The process of this rank: of the other group, if there are two.
     Rank(i32),
     /// No process (MPI_PROC_NULL): the send is over at once and moves nothing.
-    ProcNull,
-}
-
-/// The process that a message comes from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Source {
-    /// The process of this rank: of the other group, if there are two.
-    Rank(i32),
-    /// Any process (MPI_ANY_SOURCE).
-    Any,
-    /// No process (MPI_PROC_NULL): the receive is over at once and moves nothing.
     ProcNull,
 }
 
@@ -94,8 +83,7 @@ impl Comm {
     #[cold]
     fn no_rank(&self, rank: i32, what: &str) -> Error {
         let (name, last) = (self.name_or_kind(), self.targets().size().saturating_sub(1));
-        let given = if rank == ANY_SOURCE { "MPI_ANY_SOURCE".to_string() } else { rank.to_string() };
-        Error::new(Class::ERR_RANK, format!("{what} is {given}, but {name} has ranks 0 to {last}"))
+        Error::new(Class::ERR_RANK, format!("{what} is {rank}, but {name} has ranks 0 to {last}"))
     }
 
     /// Sends, and returns when the buffer may be used again (MPI_Send, Ssend, Rsend, Bsend).
@@ -371,7 +359,8 @@ impl Comm {
 }
 
 fn envelope_status(envelope: &p2p::Envelope) -> Status {
-    Status { source: envelope.source as i32, tag: envelope.tag, bytes: envelope.bytes, cancelled: false }
+    let (source, tag) = (Source::Rank(envelope.source as i32), Some(envelope.tag));
+    Status { source, tag, bytes: envelope.bytes, cancelled: false }
 }
 
 #[inline]

@@ -1,13 +1,9 @@
-//! [`Status`] of a finished operation, and the wildcards of the MPI 5.0 ABI.
+//! [`Status`] of a finished operation, and limits and values of the MPI 5.0 ABI.
 
 use banyan_p2p::Completion;
 
 use crate::error::{Class, Error};
 
-/// Any source rank.
-pub const ANY_SOURCE: i32 = -1;
-/// Any tag.
-pub const ANY_TAG: i32 = -2;
 /// No process: communication with it is over at once and moves nothing.
 pub const PROC_NULL: i32 = -3;
 /// No value.
@@ -15,13 +11,24 @@ pub const UNDEFINED: i32 = -32766;
 /// Largest tag (MPI_TAG_UB).
 pub const TAG_UB: i32 = 0x3fff_ffff;
 
+/// The process that a message comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// The process of this rank: of the other group, if there are two.
+    Rank(i32),
+    /// Any process (MPI_ANY_SOURCE).
+    Any,
+    /// No process (MPI_PROC_NULL): a receive is over at once and moves nothing.
+    ProcNull,
+}
+
 /// What became of a message (MPI 5.0, 3.2.5).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Status {
-    /// Rank of the sender in the communicator, or a wildcard value in an empty status.
-    pub source: i32,
-    /// Tag of the message.
-    pub tag: i32,
+    /// The sender; any in an empty status.
+    pub source: Source,
+    /// Tag of the message; `None` is any (MPI_ANY_TAG), where there was no message.
+    pub tag: Option<i32>,
     /// Bytes of data received.
     pub bytes: u64,
     /// The operation was cancelled.
@@ -30,9 +37,9 @@ pub struct Status {
 
 impl Status {
     /// The empty status (MPI 5.0, 3.7.3): what completing a null or inactive request gives.
-    pub const EMPTY: Status = Status { source: ANY_SOURCE, tag: ANY_TAG, bytes: 0, cancelled: false };
+    pub const EMPTY: Status = Status { source: Source::Any, tag: None, bytes: 0, cancelled: false };
     /// The status of a receive from MPI_PROC_NULL.
-    pub const NO_PROC: Status = Status { source: PROC_NULL, tag: ANY_TAG, bytes: 0, cancelled: false };
+    pub const NO_PROC: Status = Status { source: Source::ProcNull, tag: None, bytes: 0, cancelled: false };
 }
 
 /// How an operation ended: its status, and the error if there was one.
@@ -56,7 +63,7 @@ impl Outcome {
     pub(crate) fn of(completion: &Completion, received: bool) -> Self {
         let Completion { source, tag, bytes, cancelled, ref fault } = *completion;
         let status = match received {
-            true => Status { source: source as i32, tag, bytes, cancelled },
+            true => Status { source: Source::Rank(source as i32), tag: Some(tag), bytes, cancelled },
             false => Status { bytes, cancelled, ..Status::EMPTY },
         };
         Self { status, error: fault.as_ref().map(Error::of_message) }
