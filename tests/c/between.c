@@ -232,6 +232,46 @@ static void reductions(void)
     MPI_Type_free(&pair);
 }
 
+/* Vectors for which other algorithms are chosen than for a few bytes. */
+static void large(void)
+{
+    enum { MANY = 60000, EACH = MANY / MOST };
+    int *own = malloc(MANY * sizeof *own), *all = malloc(MANY * sizeof *all);
+    for (int side = 0; side < 2; side++) {
+        int last = (side == low ? mine : theirs) - 1, root = root_of(side, last);
+        for (int i = 0; i < MANY; i++)
+            own[i] = root == MPI_ROOT ? value(side, last, i) : -1;
+        OK(MPI_Bcast(own, MANY, MPI_INT, root, inter));
+        for (int i = 0; i < MANY; i++)
+            CHECK(own[i] == (root == MPI_ROOT || side != low ? value(side, last, i) : -1));
+    }
+    for (int i = 0; i < MANY; i++)
+        own[i] = value(low, me, i);
+    for (int side = 0; side < 2; side++) {
+        int root = root_of(side, 0);
+        memset(all, 0, MANY * sizeof *all);
+        OK(MPI_Reduce(own, all, MANY, MPI_INT, MPI_SUM, root, inter));
+        for (int i = 0; i < MANY; i++)
+            CHECK(all[i] == (root == MPI_ROOT ? sum(!low, theirs, i) : 0));
+    }
+    OK(MPI_Allreduce(own, all, MANY, MPI_INT, MPI_SUM, inter));
+    for (int i = 0; i < MANY; i++)
+        CHECK(all[i] == sum(!low, theirs, i));
+    OK(MPI_Allgather(own, EACH, MPI_INT, all, EACH, MPI_INT, inter));
+    for (int i = 0; i < EACH * theirs; i++)
+        CHECK(all[i] == value(!low, i / EACH, i % EACH));
+    /* The groups give each other blocks of other lengths, the one few bytes, the other many. */
+    OK(MPI_Allgather(own, low ? 1 : EACH, MPI_INT, all, low ? EACH : 1, MPI_INT, inter));
+    for (int i = 0; i < theirs; i++)
+        CHECK(all[low ? i * EACH : i] == value(!low, i, 0));
+    int each = MANY / mine / theirs;
+    OK(MPI_Reduce_scatter_block(own, all, each * theirs, MPI_INT, MPI_SUM, inter));
+    for (int i = 0; i < each * theirs; i++)
+        CHECK(all[i] == sum(!low, theirs, me * each * theirs + i));
+    free(own);
+    free(all);
+}
+
 static int both(MPI_Comm comm)
 {
     int size;
@@ -247,6 +287,12 @@ static void making(void)
     OK(MPI_Comm_dup(inter, &other));
     OK(MPI_Allreduce(&in, &out, 1, MPI_INT, MPI_MAX, other));
     CHECK(out == value(!low, theirs - 1, 5));
+    MPI_Comm_free(&other);
+    OK(MPI_Intercomm_merge(inter, low, &other));
+    MPI_Comm_test_inter(other, &is_inter);
+    CHECK(!is_inter && size_of(other) == mine + theirs && my_rank(other) == me + (low ? theirs : 0));
+    OK(MPI_Allreduce(&in, &out, 1, MPI_INT, MPI_MIN, other));
+    CHECK(out == value(0, 0, 5));
     MPI_Comm_free(&other);
     /* Those of one colour on both sides, in reverse order. */
     OK(MPI_Comm_split(inter, me % 2, -me, &other));
@@ -330,6 +376,7 @@ int main(int argc, char **argv)
         gathering_all();
         all_to_all();
         reductions();
+        large();
         making();
         mistakes();
         MPI_Comm_free(&inter);

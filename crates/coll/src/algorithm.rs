@@ -238,30 +238,32 @@ pub const ALL: &[&Algorithm] = &[
     &a::scratch::EXSCAN,
 ];
 
-/// The algorithms for intercommunicators, one for each collective that there is between two groups. They need messages
-/// alone.
+/// The algorithms for intercommunicators, for each collective that there is between two groups. They need messages alone,
+/// and keep the order of operands.
 pub const BETWEEN: &[&Algorithm] = &[
     &a::barrier::DISSEMINATION,
     &a::between::BCAST,
+    &a::between::BCAST_LONG,
     &a::gather::LINEAR,
     &a::gather::LINEAR_V,
     &a::scatter::LINEAR,
     &a::scatter::LINEAR_V,
     &a::between::ALLGATHER,
+    &a::between::ALLGATHER_LONG,
     &a::between::ALLGATHERV,
+    &a::between::ALLGATHERV_LONG,
     &a::alltoall::SPREAD,
     &a::alltoall::SPREAD_V,
     &a::alltoall::SPREAD_W,
     &a::between::REDUCE,
+    &a::between::REDUCE_LONG,
     &a::between::ALLREDUCE,
+    &a::between::ALLREDUCE_LONG,
     &a::between::REDUCE_SCATTER,
+    &a::between::REDUCE_SCATTER_LONG,
     &a::between::REDUCE_SCATTER_BLOCK,
+    &a::between::REDUCE_SCATTER_BLOCK_LONG,
 ];
-
-/// The algorithm of a collective for intercommunicators; there are no scans between groups.
-pub fn between(kind: Kind) -> Option<&'static Algorithm> {
-    BETWEEN.iter().copied().find(|row| row.kind == kind)
-}
 
 /// The algorithms of one collective.
 pub fn of_kind(kind: Kind) -> impl Iterator<Item = &'static Algorithm> {

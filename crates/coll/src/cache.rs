@@ -13,7 +13,7 @@ use crate::signature::{CallLists, Description, Key, lasts};
 use crate::view::View;
 use crate::{
     Algorithm, Call, Chunks, Composition, Execution, Fault, Lists, Nodes, Operand, SharedBuffers, SharedCaps,
-    Signature, Topology, Tuning, between,
+    Signature, Topology, Tuning,
 };
 
 /// What a communicator keeps between its collectives: one per communicator and rank.
@@ -308,7 +308,7 @@ impl PlanCache {
         let (algorithm, composition) = match (self.split, plan) {
             (0, Some(plan)) => (plan.algorithm, plan.composition.clone()),
             (0, None) => self.choose(state, tuning),
-            _ => (between(state.shape.kind).expect("there are no scans between groups"), None),
+            _ => (tuning.choose_between(state.shape.kind, state.case(), &self.topology), None),
         };
         (state.algorithm, state.shape.composition) = (algorithm, composition);
         state.rounds = algorithm.rounds(&state.shape);

@@ -92,7 +92,7 @@ mod tuner;
 pub mod verify;
 mod view;
 
-pub use algorithm::{ALL, Algorithm, BETWEEN, Case, Cost, Needs, between, of_kind};
+pub use algorithm::{ALL, Algorithm, BETWEEN, Case, Cost, Needs, of_kind};
 pub use cache::{Attempt, PlanCache, begin, replay, start};
 pub use call::{Call, Kind, Op, Operand, UserOp};
 pub use execute::{Advance, Execution, UserReduction};

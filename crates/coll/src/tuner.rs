@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use crate::{Algorithm, Case, Cost, Kind, Needs, Overrides, SubBuffer, Topology, of_kind};
+use crate::{Algorithm, BETWEEN, Case, Cost, Kind, Needs, Overrides, SubBuffer, Topology, of_kind};
 
 /// What the parts of a [`Cost`] take, in seconds or seconds per byte.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -115,12 +115,30 @@ impl Tuning {
         if assumed.bytes == 0.0 && kind != Kind::Barrier {
             return first.expect("every collective has an algorithm that does for all cases");
         }
-        let cheaper = |best: &'static Algorithm, row: &'static Algorithm| {
-            let time = |row: &Algorithm| self.predict(row, &assumed, topology);
-            if time(row) < time(best) { row } else { best }
-        };
-        let best = of_kind(kind).filter(|row| fits(row)).reduce(cheaper);
+        let best = self.cheapest(of_kind(kind).filter(|row| fits(row)), &assumed, topology);
         best.expect("every collective has an algorithm that does for all cases")
+    }
+
+    /// The algorithm for a collective between the two groups of an intercommunicator.
+    pub fn choose_between(&self, kind: Kind, case: Option<Case>, topology: &Topology) -> &'static Algorithm {
+        let rows = BETWEEN.iter().copied().filter(|row| row.kind == kind);
+        let best = self.cheapest(rows, &case.unwrap_or(assumed_case(topology)), topology);
+        best.expect("there are no scans between groups, and algorithms for all else")
+    }
+
+    /// The first of those that take the least time.
+    fn cheapest(
+        &self,
+        mut rows: impl Iterator<Item = &'static Algorithm>,
+        case: &Case,
+        topology: &Topology,
+    ) -> Option<&'static Algorithm> {
+        let first = rows.next()?;
+        let cheaper = |(best, least): (&'static Algorithm, f64), row: &'static Algorithm| {
+            let time = self.predict(row, case, topology);
+            if time < least { (row, time) } else { (best, least) }
+        };
+        Some(rows.fold((first, self.predict(first, case, topology)), cheaper).0)
     }
 
     /// Seconds that an algorithm takes by the model. On the shared scratch data and the word that announces them are in
@@ -314,6 +332,21 @@ mod tests {
             let first = of_kind(kind).next().unwrap_or_else(|| panic!("{name} has none"));
             assert!(always(&first), "{name}");
             assert_eq!((kind.name(), Kind::named(name)), (name, Some(kind)));
+        }
+    }
+
+    #[test]
+    fn between_groups_the_choice_depends_on_the_size() {
+        let tuning = Tuning::default();
+        let chosen = |kind, bytes: f64| {
+            let topology = Topology::assumed(64, false, 1);
+            tuning.choose_between(kind, Some(Case::plain(bytes, 64)), &topology).name
+        };
+        assert_eq!(chosen(Kind::Bcast, 8.0), "binomial");
+        assert_eq!(chosen(Kind::Bcast, 1e7), "scatter_ring");
+        assert_eq!(chosen(Kind::Allgatherv, 1e6), "scatter_ring");
+        for kind in [Kind::Reduce, Kind::Allreduce, Kind::ReduceScatter, Kind::ReduceScatterBlock] {
+            assert_eq!((chosen(kind, 8.0), chosen(kind, 1e7)), ("binomial", "rabenseifner"));
         }
     }
 

@@ -10,80 +10,202 @@ use std::ops::Range;
 use super::{WINDOW, bcast, reduce};
 use crate::{Algorithm, Buf, Case, Cost, Kind, Round, Shape, Span};
 
+/// The algorithms that the ranks of one group use among themselves. Their rounds do not depend on the length.
+trait Inner {
+    const BCAST: &'static Algorithm;
+    const REDUCE: &'static Algorithm;
+}
+
+/// For few bytes.
+struct Short;
+
+impl Inner for Short {
+    const BCAST: &'static Algorithm = &bcast::BINOMIAL;
+    const REDUCE: &'static Algorithm = &reduce::BINOMIAL;
+}
+
+/// For many bytes.
+struct Long;
+
+impl Inner for Long {
+    const BCAST: &'static Algorithm = &bcast::SCATTER_RING;
+    const REDUCE: &'static Algorithm = &reduce::RABENSEIFNER;
+}
+
 pub(crate) const BCAST: Algorithm = Algorithm {
-    kind: Kind::Bcast,
-    name: "between",
     about: "binomial tree from the root to all ranks of the other group",
-    rounds: |shape| Members::below_root(shape).rounds(&bcast::BINOMIAL, shape),
-    round: |shape, index, round| {
-        Members::below_root(shape).round(&bcast::BINOMIAL, (shape, shape.len), index, Buf::Recv, round);
-    },
-    cost,
-    ..Algorithm::MESSAGES
+    ..broadcast::<Short>()
 };
+
+pub(crate) const BCAST_LONG: Algorithm = Algorithm {
+    about: "scatter from the root to the other group, and a ring there: large messages",
+    ..broadcast::<Long>()
+};
+
+const fn broadcast<I: Inner>() -> Algorithm {
+    Algorithm {
+        kind: Kind::Bcast,
+        name: I::BCAST.name,
+        rounds: |shape| Members::below_root(shape).rounds(I::BCAST, shape),
+        round: |shape, index, round| {
+            Members::below_root(shape).round(I::BCAST, (shape, shape.len), index, Buf::Recv, round);
+        },
+        cost: |case| (I::BCAST.cost)(&one_group(case)),
+        ..Algorithm::MESSAGES
+    }
+}
 
 pub(crate) const REDUCE: Algorithm = Algorithm {
-    kind: Kind::Reduce,
-    about: "the other group reduces to its leader, which sends the result to the root",
-    temp: |shape| if shape.group_across(shape.root).contains(&shape.rank) { shape.len } else { 0 },
-    rounds: |shape| Members::across_root(shape).rounds(&reduce::BINOMIAL, shape) + 1,
-    round: |shape, index, round| {
-        let group = Members::across_root(shape);
-        let passed = group.rounds(&reduce::BINOMIAL, shape);
-        if index < passed {
-            group.round(&reduce::BINOMIAL, (shape, shape.len), index, Buf::Temp, round);
-        } else if shape.rank == group.rank(0) {
-            round.send(shape.root, shape.whole(Buf::Temp));
-        } else if shape.rank == shape.root {
-            round.recv(group.rank(0), shape.whole(Buf::Recv));
-        }
-    },
-    ..BCAST
+    about: "binomial tree of the other group to its leader, which sends the result to the root",
+    ..reduction::<Short>()
 };
+
+pub(crate) const REDUCE_LONG: Algorithm = Algorithm {
+    about: "the other group halves and gathers; its leader sends the result to the root: large vectors",
+    ..reduction::<Long>()
+};
+
+const fn reduction<I: Inner>() -> Algorithm {
+    Algorithm {
+        kind: Kind::Reduce,
+        name: I::REDUCE.name,
+        temp: |shape| if shape.group_across(shape.root).contains(&shape.rank) { shape.len } else { 0 },
+        rounds: |shape| Members::across_root(shape).rounds(I::REDUCE, shape) + 1,
+        round: |shape, index, round| {
+            let group = Members::across_root(shape);
+            let passed = group.rounds(I::REDUCE, shape);
+            if index < passed {
+                group.round(I::REDUCE, (shape, shape.len), index, Buf::Temp, round);
+            } else if shape.rank == group.rank(0) {
+                round.send(shape.root, shape.whole(Buf::Temp));
+            } else if shape.rank == shape.root {
+                round.recv(group.rank(0), shape.whole(Buf::Recv));
+            }
+        },
+        cost: |case| passed_on((I::REDUCE.cost)(&one_group(case)), case.bytes),
+        ..Algorithm::MESSAGES
+    }
+}
 
 pub(crate) const ALLREDUCE: Algorithm = Algorithm {
-    kind: Kind::Allreduce,
-    about: "each group reduces to its leader, the leaders swap the results and broadcast them",
-    temp: |shape| shape.len,
-    rounds: |shape| reduce_rounds(shape) + 1 + bcast_rounds(shape),
-    round: |shape, index, round| {
-        let (own, swap) = (Members::own(shape), reduce_rounds(shape));
-        if index < swap {
-            own.round(&reduce::BINOMIAL, (shape, shape.len), index, Buf::Temp, round);
-        } else if index == swap {
-            swap_results(shape, shape.whole(Buf::Temp), shape.whole(Buf::Recv), round);
-        } else {
-            own.round(&bcast::BINOMIAL, (shape, shape.len), index - swap - 1, Buf::Recv, round);
-        }
-    },
-    ..BCAST
+    about: "each group reduces to its leader, the leaders swap the results and broadcast them, by binomial trees",
+    ..reduction_to_all::<Short>()
 };
 
+pub(crate) const ALLREDUCE_LONG: Algorithm = Algorithm {
+    about: "each group halves and gathers, the leaders swap the results, scatter and ring: large vectors",
+    ..reduction_to_all::<Long>()
+};
+
+const fn reduction_to_all<I: Inner>() -> Algorithm {
+    Algorithm {
+        kind: Kind::Allreduce,
+        name: I::REDUCE.name,
+        temp: |shape| shape.len,
+        rounds: |shape| most_rounds(I::REDUCE, shape) + 1 + most_rounds(I::BCAST, shape),
+        round: |shape, index, round| {
+            let (own, swap) = (Members::own(shape), most_rounds(I::REDUCE, shape));
+            if index < swap {
+                own.round(I::REDUCE, (shape, shape.len), index, Buf::Temp, round);
+            } else if index == swap {
+                swap_results(shape, shape.whole(Buf::Temp), shape.whole(Buf::Recv), round);
+            } else {
+                own.round(I::BCAST, (shape, shape.len), index - swap - 1, Buf::Recv, round);
+            }
+        },
+        cost: |case| {
+            let group = one_group(case);
+            sum(passed_on((I::REDUCE.cost)(&group), case.bytes), (I::BCAST.cost)(&group))
+        },
+        ..Algorithm::MESSAGES
+    }
+}
+
 pub(crate) const REDUCE_SCATTER: Algorithm = Algorithm {
-    kind: Kind::ReduceScatter,
-    about: "each group reduces to its leader, the leaders swap the results and scatter them",
-    temp: |shape| shape.sends.start(shape.ranks) * if Members::own(shape).leads(shape) { 2 } else { 1 },
-    rounds: |shape| reduce_rounds(shape) + 1 + leader_rounds(shape),
-    round: reduce_scatter,
-    ..BCAST
+    about: "each group reduces to its leader by a binomial tree, the leaders swap the results and scatter them",
+    ..reduction_scattered::<Short>()
+};
+
+pub(crate) const REDUCE_SCATTER_LONG: Algorithm = Algorithm {
+    about: "each group halves and gathers, the leaders swap the results and scatter them: large vectors",
+    ..reduction_scattered::<Long>()
 };
 
 pub(crate) const REDUCE_SCATTER_BLOCK: Algorithm =
     Algorithm { kind: Kind::ReduceScatterBlock, ..REDUCE_SCATTER };
 
+pub(crate) const REDUCE_SCATTER_BLOCK_LONG: Algorithm =
+    Algorithm { kind: Kind::ReduceScatterBlock, ..REDUCE_SCATTER_LONG };
+
+const fn reduction_scattered<I: Inner>() -> Algorithm {
+    Algorithm {
+        kind: Kind::ReduceScatter,
+        name: I::REDUCE.name,
+        temp: |shape| shape.sends.start(shape.ranks) * if Members::own(shape).leads(shape) { 2 } else { 1 },
+        rounds: |shape| most_rounds(I::REDUCE, shape) + 1 + leader_rounds(shape),
+        round: reduce_scatter::<I>,
+        cost: |case| {
+            let group = one_group(case);
+            let scattered =
+                Cost { steps: 1.0, extra: group.p(), bytes: case.bytes, waits: 1.0, ..Cost::ZERO };
+            sum(passed_on((I::REDUCE.cost)(&group), case.bytes), scattered)
+        },
+        ..Algorithm::MESSAGES
+    }
+}
+
 pub(crate) const ALLGATHER: Algorithm = Algorithm {
-    kind: Kind::Allgather,
-    about: "every rank sends to the leader of the other group, which broadcasts all blocks",
-    rounds: |shape| leader_rounds(shape) + bcast_rounds(shape),
-    round: allgather,
-    ..BCAST
+    about: "every rank sends to the leader of the other group, which broadcasts all blocks by a binomial tree",
+    ..gathering::<Short>()
+};
+
+pub(crate) const ALLGATHER_LONG: Algorithm = Algorithm {
+    about: "every rank sends to the leader of the other group, which scatters all blocks to a ring: large blocks",
+    ..gathering::<Long>()
 };
 
 pub(crate) const ALLGATHERV: Algorithm = Algorithm { kind: Kind::Allgatherv, ..ALLGATHER };
 
-/// A rough cost, which decides nothing: there is one algorithm for each collective.
-fn cost(case: &Case) -> Cost {
-    Cost { steps: case.lg(), bytes: case.lg() * case.bytes, waits: case.lg(), ..Cost::default() }
+pub(crate) const ALLGATHERV_LONG: Algorithm = Algorithm { kind: Kind::Allgatherv, ..ALLGATHER_LONG };
+
+/// A group may choose another one of these than the other group, whose blocks may have other lengths: the first rounds are
+/// the same, and no message goes across in the others.
+const fn gathering<I: Inner>() -> Algorithm {
+    Algorithm {
+        kind: Kind::Allgather,
+        name: I::BCAST.name,
+        rounds: |shape| leader_rounds(shape) + most_rounds(I::BCAST, shape),
+        round: allgather::<I>,
+        cost: |case| {
+            let group = one_group(case);
+            let all = Case { bytes: group.p() * case.bytes, ..group };
+            let gathered = Cost { steps: 1.0, extra: group.p(), bytes: all.bytes, waits: 1.0, ..Cost::ZERO };
+            sum(gathered, (I::BCAST.cost)(&all))
+        },
+        ..Algorithm::MESSAGES
+    }
+}
+
+/// The case among the ranks of one group, as far as both groups can say alike: a half of all ranks, and one more.
+fn one_group(case: &Case) -> Case {
+    Case { ranks: case.ranks / 2 + 1, ..*case }
+}
+
+/// A cost, and then a message of so many bytes from leader to leader.
+fn passed_on(cost: Cost, bytes: f64) -> Cost {
+    sum(cost, Cost { steps: 1.0, bytes, waits: 1.0, ..Cost::ZERO })
+}
+
+/// The cost of two things of messages alone, one after the other.
+fn sum(one: Cost, other: Cost) -> Cost {
+    Cost {
+        steps: one.steps + other.steps,
+        extra: one.extra + other.extra,
+        bytes: one.bytes + other.bytes,
+        reduced: one.reduced + other.reduced,
+        waits: one.waits + other.waits,
+        ..Cost::ZERO
+    }
 }
 
 /// Ranks that run an algorithm for one group among themselves: all ranks of one group, behind one rank of the other
@@ -169,14 +291,9 @@ fn longer(shape: &Shape, rounds: impl Fn(Members) -> u32) -> u32 {
     group(0).max(group(shape.split))
 }
 
-/// Rounds of a reduction in each group, until both leaders have their group's result.
-fn reduce_rounds(shape: &Shape) -> u32 {
-    longer(shape, |group| group.rounds(&reduce::BINOMIAL, shape))
-}
-
-/// Rounds of a broadcast in each group, until all ranks have what their leader had.
-fn bcast_rounds(shape: &Shape) -> u32 {
-    longer(shape, |group| group.rounds(&bcast::BINOMIAL, shape))
+/// Rounds of an algorithm in each group, until it is over in both.
+fn most_rounds(row: &Algorithm, shape: &Shape) -> u32 {
+    longer(shape, |group| group.rounds(row, shape))
 }
 
 /// Rounds in which a leader exchanges messages with all ranks of a group, [`WINDOW`] of them in each.
@@ -199,12 +316,13 @@ fn swap_results(shape: &Shape, mine: Span, theirs: Span, round: &mut Round) {
     }
 }
 
-fn reduce_scatter(shape: &Shape, index: u32, round: &mut Round) {
-    let (own, swap, all) = (Members::own(shape), reduce_rounds(shape), shape.sends.start(shape.ranks));
+fn reduce_scatter<I: Inner>(shape: &Shape, index: u32, round: &mut Round) {
+    let (own, swap) = (Members::own(shape), most_rounds(I::REDUCE, shape));
+    let all = shape.sends.start(shape.ranks);
     // In Temp the result of the other group lies behind that of this one.
     let temp = |(at, len): (u64, u64)| Span::new(Buf::Temp, (all + at, len));
     if index < swap {
-        own.round(&reduce::BINOMIAL, (shape, all), index, Buf::Temp, round);
+        own.round(I::REDUCE, (shape, all), index, Buf::Temp, round);
     } else if index == swap {
         swap_results(shape, Span::new(Buf::Temp, (0, all)), temp((0, all)), round);
     } else if own.leads(shape) {
@@ -219,11 +337,11 @@ fn reduce_scatter(shape: &Shape, index: u32, round: &mut Round) {
     }
 }
 
-fn allgather(shape: &Shape, index: u32, round: &mut Round) {
+fn allgather<I: Inner>(shape: &Shape, index: u32, round: &mut Round) {
     let (own, across, gathered) = (Members::own(shape), shape.group_across(shape.rank), leader_rounds(shape));
     if index >= gathered {
         let len = shape.recvs.start(shape.ranks);
-        return own.round(&bcast::BINOMIAL, (shape, len), index - gathered, Buf::Recv, round);
+        return own.round(I::BCAST, (shape, len), index - gathered, Buf::Recv, round);
     }
     if own.leads(shape) {
         for from in window(&across, index) {
