@@ -333,7 +333,7 @@ impl Ledger {
         }
         match note.state {
             State::GivenUp(reason @ (Reason::Differ(_) | Reason::OutOfStep(_))) if running => {
-                Heard { fault: Some(reason.fault()), known: true, ..Heard::default() }
+                Heard { fault: Some(reason.fault()), others_told: true, ..Heard::default() }
             }
             State::Over | State::GivenUp(Reason::Own(_)) if running => {
                 let reason = match note.state {
@@ -401,7 +401,7 @@ pub struct Heard {
     /// All later calls that are under way are to fail for this reason.
     pub later: Option<Fault>,
     /// The sender has told all other ranks of the fault, too.
-    pub known: bool,
+    pub others_told: bool,
     /// The sender, which has said twice that it is through with the call, or (with a fault) that it has given it up for a reason of
     /// its own. That concerns only ranks that wait for it, which wait in vain: see
     /// [`Execution::unanswered`](crate::Execution::unanswered).

@@ -78,12 +78,12 @@ impl<F: FnMut(Peer, &Head, &[u8])> Sink for ReceiveBypass<'_, F> {
         }
     }
 
-    fn place(&mut self, peer: Peer, head: &Head, len: usize) -> Option<Buffer> {
-        self.p2p.place(peer, head, len)
+    fn landing(&mut self, peer: Peer, head: &Head, len: usize) -> Option<Buffer> {
+        self.p2p.landing(peer, head, len)
     }
 
-    fn placed(&mut self, peer: Peer, head: &Head, len: usize) {
-        self.p2p.placed(peer, head, len);
+    fn landed(&mut self, peer: Peer, head: &Head, len: usize) {
+        self.p2p.landed(peer, head, len);
     }
 
     fn sent(&mut self, token: Token) {

@@ -13,27 +13,27 @@ use crate::sink::source_and_tag;
 use crate::wire::{self, Kind};
 
 impl P2p {
-    /// See [`banyan_transport::Sink::place`].
-    pub(crate) fn place_of(&mut self, peer: Peer, head: &Head, len: usize) -> Option<Buffer> {
+    /// See [`banyan_transport::Sink::landing`].
+    pub(crate) fn landing_of(&mut self, peer: Peer, head: &Head, len: usize) -> Option<Buffer> {
         let ours = matches!(head.class, Class::P2p | Class::Coll);
         match Kind::from_u8(head.kind).filter(|_| ours)? {
-            Kind::Eager => self.place_whole(peer, head, len),
+            Kind::Eager => self.land_whole(peer, head, len),
             Kind::Fragment => match self.peers.at(peer, &mut self.credit_pool).open_rts? {
                 OpenRts { sender, owner: RtsOwner::Receive(id) } if sender == head.ctx => {
-                    self.place_piece(peer, id, wire::wide(head), len)
+                    self.land_piece(peer, id, wire::wide(head), len)
                 }
                 _ => None,
             },
-            Kind::Data if head.class == Class::P2p => self.place_piece(peer, head.ctx, wire::wide(head), len),
+            Kind::Data if head.class == Class::P2p => self.land_piece(peer, head.ctx, wire::wide(head), len),
             _ => None,
         }
     }
 
     /// The memory for a whole message that has begun to arrive, if a receive waits for it: from here on they are matched.
-    fn place_whole(&mut self, peer: Peer, head: &Head, len: usize) -> Option<Buffer> {
+    fn land_whole(&mut self, peer: Peer, head: &Head, len: usize) -> Option<Buffer> {
         let link = self.peers.at(peer, &mut self.credit_pool);
         if let Some(id) = link.landing {
-            return self.place_piece(peer, id, 0, len);
+            return self.land_piece(peer, id, 0, len);
         }
         if link.down.is_some() || !link.loan.covers(credit::cost(len)) {
             return None;
@@ -57,7 +57,7 @@ impl P2p {
     }
 
     /// The memory for a piece, if receive `id` awaits it and has it in contiguous memory.
-    fn place_piece(&mut self, peer: Peer, id: u64, at: u64, len: usize) -> Option<Buffer> {
+    fn land_piece(&mut self, peer: Peer, id: u64, at: u64, len: usize) -> Option<Buffer> {
         // The receive may have been given up: the fabric drops the bytes.
         let Some(Request { state: State::Recv(recv), .. }) = self.requests.get_mut(id) else { return None };
         recv.awaits(peer, at, len).ok()?;
@@ -65,11 +65,11 @@ impl P2p {
         Some(memory.slice(start + at as isize, len))
     }
 
-    /// A whole message is in the memory that [`P2p::place_whole`] gave.
-    pub(crate) fn whole_placed(&mut self, peer: Peer, len: usize) -> Result<(), Misbehaved> {
+    /// A whole message is in the memory that [`P2p::land_whole`] gave.
+    pub(crate) fn whole_landed(&mut self, peer: Peer, len: usize) -> Result<(), Misbehaved> {
         let units = credit::cost(len);
         let link = self.peers.at(peer, &mut self.credit_pool);
-        let id = link.landing.take().ok_or(Misbehaved::Unplaced)?;
+        let id = link.landing.take().ok_or(Misbehaved::NotLanded)?;
         if !link.loan.pay(units) {
             return Err(Misbehaved::CreditOverrun);
         }

@@ -32,7 +32,7 @@ pub(crate) enum Misbehaved {
     /// More came for a receive than it still awaits.
     DataOverrun,
     /// A body is said to be in memory that was not named for it.
-    Unplaced,
+    NotLanded,
     /// A reply names a send to another process.
     ForeignSend,
     /// A reply names a send that awaits none.
@@ -60,7 +60,7 @@ impl Misbehaved {
             Self::DataUnasked => "it sent data to a receive that has asked for none",
             Self::ForeignReceive => "it sent data to a receive that is matched with another process",
             Self::DataOverrun => "it sent more data than the receive awaited",
-            Self::Unplaced => "its data were written to memory that was not named for them",
+            Self::NotLanded => "its data were written to memory that was not named for them",
             Self::ForeignSend => "it answered a message that was sent to another process",
             Self::ReplyUnasked => "it answered a message that awaits no answer",
             Self::GrantTooLong => "it asked for more bytes than the message has",

@@ -27,14 +27,14 @@ impl Sink for P2p {
         self.accept(peer, head, body, None);
     }
 
-    fn place(&mut self, peer: Peer, head: &Head, len: usize) -> Option<Buffer> {
-        self.place_of(peer, head, len)
+    fn landing(&mut self, peer: Peer, head: &Head, len: usize) -> Option<Buffer> {
+        self.landing_of(peer, head, len)
     }
 
-    fn placed(&mut self, peer: Peer, head: &Head, len: usize) {
+    fn landed(&mut self, peer: Peer, head: &Head, len: usize) {
         let kind = Kind::from_u8(head.kind);
         let accepted = match credited(self.peers.at(peer, &mut self.credit_pool), head) {
-            Ok(Some(_)) if kind == Some(Kind::Eager) => self.whole_placed(peer, len),
+            Ok(Some(_)) if kind == Some(Kind::Eager) => self.whole_landed(peer, len),
             Ok(Some(_)) if kind == Some(Kind::Fragment) => {
                 self.fragment(peer, head.ctx, wire::wide(head), len, None)
             }
@@ -238,7 +238,7 @@ impl P2p {
     }
 
     /// A fragment: unpacked into the receive that has its RTS, or kept. Fragments come in order, and before
-    /// any other RTS. Without a body the bytes are where [`P2p::place_piece`] said.
+    /// any other RTS. Without a body the bytes are where [`P2p::land_piece`] said.
     fn fragment(
         &mut self,
         peer: Peer,
@@ -264,7 +264,7 @@ impl P2p {
             if len > rts.total - at {
                 return Err(Misbehaved::BeyondEnd);
             }
-            fragments.frames.push(self.pool.copy_of(body.ok_or(Misbehaved::Unplaced)?));
+            fragments.frames.push(self.pool.copy_of(body.ok_or(Misbehaved::NotLanded)?));
             fragments.bytes += len;
             return Ok(());
         }

@@ -167,12 +167,12 @@ impl Sink for Arrivals<'_> {
         self.hand_over(peer, head, body);
     }
 
-    fn place(&mut self, peer: Peer, head: &Head, len: usize) -> Option<Buffer> {
-        self.p2p.place(peer, head, len)
+    fn landing(&mut self, peer: Peer, head: &Head, len: usize) -> Option<Buffer> {
+        self.p2p.landing(peer, head, len)
     }
 
-    fn placed(&mut self, peer: Peer, head: &Head, len: usize) {
-        self.p2p.placed(peer, head, len);
+    fn landed(&mut self, peer: Peer, head: &Head, len: usize) {
+        self.p2p.landed(peer, head, len);
     }
 
     fn sent(&mut self, token: Token) {

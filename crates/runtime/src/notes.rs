@@ -184,7 +184,7 @@ impl RunningColls {
             execution.unanswered(rank, &mut messages)
         });
         let Some(fault) = heard.fault.or(silent) else { return 0 };
-        inquiry.others_told |= heard.known;
+        inquiry.others_told |= heard.others_told;
         execution.refuse(fault);
         self.advance(index, net)
     }

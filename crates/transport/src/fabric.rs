@@ -16,14 +16,14 @@ pub trait Sink {
     /// A frame of `peer` arrived. `body` is only valid during the call.
     fn frame(&mut self, peer: Peer, head: &Head, body: &[u8]);
     /// The memory that the body, of `len` bytes, of a frame that has begun to arrive is to be written to, if it is known
-    /// already: this spares a copy. Once this gave memory, the fabric calls [`Sink::placed`] when all of the body is there,
+    /// already: this spares a copy. Once this gave memory, the fabric calls [`Sink::landed`] when all of the body is there,
     /// instead of [`Sink::frame`], before any other frame of the peer. The fabric asks again before it writes more of the
     /// same body; `None` then means that the rest is dropped.
-    fn place(&mut self, _peer: Peer, _head: &Head, _len: usize) -> Option<Buffer> {
+    fn landing(&mut self, _peer: Peer, _head: &Head, _len: usize) -> Option<Buffer> {
         None
     }
-    /// All of the body of a frame has arrived in the memory that [`Sink::place`] gave.
-    fn placed(&mut self, _peer: Peer, _head: &Head, _len: usize) {}
+    /// All of the body of a frame has arrived in the memory that [`Sink::landing`] gave.
+    fn landed(&mut self, _peer: Peer, _head: &Head, _len: usize) {}
     /// The local memory of a [`Port::put`] that is under way, or of one frame of [`Port::send_from`], is not needed any more. A
     /// fabric that learns of both ends of a put at once only calls [`Sink::completed`].
     fn sent(&mut self, token: Token);

@@ -172,12 +172,12 @@ fn memory_named_for_a_body_is_not_named_after_the_receive_is_given_up() {
             false => crate::wire::tagged(crate::wire::Kind::Eager, 1, 5, 0),
         };
         let p2p = &mut case.world.ends[1].p2p;
-        assert!(banyan_transport::Sink::place(p2p, Peer(0), &head, 5000).is_some());
+        assert!(banyan_transport::Sink::landing(p2p, Peer(0), &head, 5000).is_some());
         case.abandon(1, id);
         reuse(&target);
         let p2p = &mut case.world.ends[1].p2p;
-        assert!(banyan_transport::Sink::place(p2p, Peer(0), &head, 5000).is_none());
-        banyan_transport::Sink::placed(p2p, Peer(0), &head, 5000);
+        assert!(banyan_transport::Sink::landing(p2p, Peer(0), &head, 5000).is_none());
+        banyan_transport::Sink::landed(p2p, Peer(0), &head, 5000);
         assert!(is_mine(&target));
         assert_eq!(p2p.waits().next(), None);
     }

@@ -30,14 +30,14 @@ fn a_message_is_matched_when_it_begins() {
     let one = receive(&mut p2p, &mut port, None, &first);
     let two = receive(&mut p2p, &mut port, None, &second);
     let bytes = pattern(3, 60);
-    p2p.place(FROM, &envelope(7), 60).unwrap().write(0, &bytes[..20]);
+    p2p.landing(FROM, &envelope(7), 60).unwrap().write(0, &bytes[..20]);
     // The receive is matched and cannot be cancelled; frames of another class do not go there.
     p2p.cancel(one);
     let keyed = wire::keyed(Kind::Eager, 1, 9);
-    assert!(p2p.place(FROM, &Head { class: Class::Rma, ..keyed }, 60).is_none());
+    assert!(p2p.landing(FROM, &Head { class: Class::Rma, ..keyed }, 60).is_none());
     assert!(!p2p.is_done(one));
-    p2p.place(FROM, &envelope(7), 60).unwrap().write(20, &bytes[20..]);
-    p2p.placed(FROM, &envelope(7), 60);
+    p2p.landing(FROM, &envelope(7), 60).unwrap().write(20, &bytes[20..]);
+    p2p.landed(FROM, &envelope(7), 60);
     let done = p2p.test(one).unwrap();
     assert_eq!((done.source, done.tag, done.bytes, done.fault), (1, 7, 60, None));
     assert_eq!(contents(&first, 60), bytes);
@@ -50,10 +50,10 @@ fn a_message_is_matched_when_it_begins() {
 #[test]
 fn no_memory_is_named_for_a_body_that_does_not_fit_or_is_scattered() {
     let (mut p2p, mut port) = p2p();
-    assert!(p2p.place(FROM, &envelope(1), 60).is_none(), "nobody waits");
+    assert!(p2p.landing(FROM, &envelope(1), 60).is_none(), "nobody waits");
     for data in [room(59), holey(60)] {
         let id = receive(&mut p2p, &mut port, Some(1), &data);
-        assert!(p2p.place(FROM, &envelope(1), 60).is_none());
+        assert!(p2p.landing(FROM, &envelope(1), 60).is_none());
         p2p.frame(FROM, &envelope(1), &pattern(4, 60));
         let done = p2p.test(id).unwrap();
         assert_eq!(done.fault.is_some(), data.len() < 60);
@@ -61,7 +61,7 @@ fn no_memory_is_named_for_a_body_that_does_not_fit_or_is_scattered() {
     let data = room(1 << 20);
     let id = receive(&mut p2p, &mut port, Some(1), &data);
     let beyond = Config::default().initial_credit + 1;
-    assert!(p2p.place(FROM, &envelope(1), beyond).is_none(), "more than was lent");
+    assert!(p2p.landing(FROM, &envelope(1), beyond).is_none(), "more than was lent");
     assert!(p2p.is_pending(id));
 }
 
@@ -70,10 +70,10 @@ fn a_peer_that_dies_between_the_parts() {
     let (mut p2p, mut port) = p2p();
     let data = room(60);
     let id = receive(&mut p2p, &mut port, Some(1), &data);
-    p2p.place(FROM, &envelope(1), 60).unwrap().write(0, &pattern(5, 30));
+    p2p.landing(FROM, &envelope(1), 60).unwrap().write(0, &pattern(5, 30));
     p2p.down(FROM, "test");
     assert!(matches!(p2p.test(id).unwrap().fault, Some(Fault::PeerDown { .. })));
-    assert!(p2p.place(FROM, &envelope(1), 60).is_none());
-    p2p.placed(FROM, &envelope(1), 60);
+    assert!(p2p.landing(FROM, &envelope(1), 60).is_none());
+    p2p.landed(FROM, &envelope(1), 60);
     assert!(p2p.test(id).is_none());
 }

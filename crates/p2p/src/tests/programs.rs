@@ -84,13 +84,13 @@ impl<S: Sink> Sink for Tap<'_, S> {
         self.p2p.frame(peer, head, body);
     }
 
-    fn place(&mut self, peer: Peer, head: &Head, len: usize) -> Option<Buffer> {
-        self.p2p.place(peer, head, len)
+    fn landing(&mut self, peer: Peer, head: &Head, len: usize) -> Option<Buffer> {
+        self.p2p.landing(peer, head, len)
     }
 
-    fn placed(&mut self, peer: Peer, head: &Head, len: usize) {
+    fn landed(&mut self, peer: Peer, head: &Head, len: usize) {
         self.oracle.frame(peer, head);
-        self.p2p.placed(peer, head, len);
+        self.p2p.landed(peer, head, len);
     }
 
     fn sent(&mut self, token: Token) {

@@ -16,10 +16,10 @@ use crate::frame::{self, Decoded, OVERHEAD};
 use crate::pool::{Chunk, Pool, Queue};
 use sending::Lent;
 
-/// Least number of missing bytes of a body for which the sink is asked for a place in its memory.
-const MIN_PLACED: usize = 4096;
+/// Least number of missing bytes of a body for which the sink is asked for memory.
+const MIN_LANDED: usize = 4096;
 
-/// Bytes read beyond a body that is read straight to its place, and bytes of the first read after it: only a few, as the
+/// Bytes read beyond a body that is read straight to where it lands, and bytes of the first read after it: only a few, as the
 /// next frame is likely to have such a body, too.
 const BEHIND: usize = 4096;
 
@@ -32,7 +32,7 @@ pub(crate) struct Stream {
     lent: Option<Lent>,
     /// The beginning of a frame whose rest has not come yet.
     partial: Option<Chunk>,
-    /// A frame whose body is read straight to the place that the sink named, and whose rest has not come yet.
+    /// A frame whose body is read straight to the memory that the sink named, and whose rest has not come yet.
     landing: Option<Landing>,
     /// Most bytes of a read that begins with a new frame.
     ahead: usize,
@@ -135,10 +135,10 @@ impl Stream {
             (None, None) => 0,
         };
         let read = match (&self.landing, &mut self.partial) {
-            (Some(landing), _) => match sink.place(peer, &landing.head, landing.len) {
-                Some(place) => {
+            (Some(landing), _) => match sink.landing(peer, &landing.head, landing.len) {
+                Some(memory) => {
                     let behind = &mut read_buffer[..BEHIND];
-                    place.receive(self.socket.as_fd(), landing.done as isize, missing, behind)
+                    memory.receive(self.socket.as_fd(), landing.done as isize, missing, behind)
                 }
                 None => return self.drop_body(peer, missing, read_buffer, sink),
             },
@@ -179,7 +179,7 @@ impl Stream {
         }
     }
 
-    /// Reads and discards part of a body for which the sink has no place any more.
+    /// Reads and discards part of a body for which the sink has no memory any more.
     fn drop_body(
         &mut self,
         peer: Peer,
@@ -195,7 +195,7 @@ impl Stream {
         }
     }
 
-    /// Counts `bytes` that were read straight to the place of the body under way, if there is one. Gives 1 if that completes
+    /// Counts `bytes` that were read straight to the memory of the body under way, if there is one. Gives 1 if that completes
     /// its frame, else 0.
     fn land(&mut self, peer: Peer, bytes: usize, sink: &mut impl Sink) -> usize {
         let Some(landing) = &mut self.landing else { return 0 };
@@ -203,21 +203,21 @@ impl Stream {
         if landing.done < landing.len {
             return 0;
         }
-        sink.placed(peer, &landing.head, landing.len);
+        sink.landed(peer, &landing.head, landing.len);
         self.landing = None;
         self.ahead = BEHIND;
         1
     }
 
-    /// Asks the sink for a place for the body of the frame of `size` bytes that begins with `input`. True if there is one.
+    /// Asks the sink for memory for the body of the frame of `size` bytes that begins with `input`. True if there is one.
     fn begin_landing(&mut self, peer: Peer, input: &[u8], size: usize, sink: &mut impl Sink) -> bool {
-        if size < input.len() + MIN_PLACED {
+        if size < input.len() + MIN_LANDED {
             return false;
         }
         let Some((head, body)) = frame::head(input) else { return false };
         let len = size - OVERHEAD;
-        let Some(place) = sink.place(peer, &head, len) else { return false };
-        place.write(0, body);
+        let Some(memory) = sink.landing(peer, &head, len) else { return false };
+        memory.write(0, body);
         self.ack.note(frame::requests_ack(input));
         self.landing = Some(Landing { head, len, done: body.len() });
         self.ahead = BEHIND;

@@ -61,7 +61,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The bit of a frame's seed that says that it is sent by [`Port::send_from`].
 const FROM_MEMORY: u64 = 1 << 40;
 /// The bit of a frame's seed that says that its sink names memory for the body.
-const PLACED: u64 = 1 << 41;
+const LANDED: u64 = 1 << 41;
 /// Bits of a frame's seed: if all are set, the memory of the two above is a device's.
 const ON_DEVICE: u64 = 7 << 42;
 
@@ -158,13 +158,13 @@ impl Sink for Inbox {
         self.frames += 1;
     }
 
-    fn place(&mut self, peer: Peer, head: &Head, len: usize) -> Option<Buffer> {
+    fn landing(&mut self, peer: Peer, head: &Head, len: usize) -> Option<Buffer> {
         assert_eq!(head.b as usize, len);
         let memory = || self.bodies.entry(peer).or_insert_with(|| memory(head.ctx, len)).clone();
-        (head.ctx & PLACED != 0).then(memory)
+        (head.ctx & LANDED != 0).then(memory)
     }
 
-    fn placed(&mut self, peer: Peer, head: &Head, len: usize) {
+    fn landed(&mut self, peer: Peer, head: &Head, len: usize) {
         let mut body = vec![0; len];
         self.bodies.remove(&peer).expect("it was asked for").read(0, &mut body);
         self.frame(peer, head, &body);

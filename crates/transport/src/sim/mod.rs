@@ -194,13 +194,13 @@ impl Drop for SimFabric {
 
 /// Delivers a frame as a stream does: the first half of the body is there when the sink is asked for memory.
 fn deliver(sink: &mut impl Sink, peer: Peer, head: &Head, body: &[u8]) {
-    let Some(memory) = sink.place(peer, head, body.len()) else { return sink.frame(peer, head, body) };
+    let Some(memory) = sink.landing(peer, head, body.len()) else { return sink.frame(peer, head, body) };
     let half = body.len() / 2;
     memory.write(0, &body[..half]);
-    if let Some(memory) = sink.place(peer, head, body.len()) {
+    if let Some(memory) = sink.landing(peer, head, body.len()) {
         memory.write(half as isize, &body[half..]);
     }
-    sink.placed(peer, head, body.len());
+    sink.landed(peer, head, body.len());
 }
 
 impl Port for SimFabric {
