@@ -101,43 +101,14 @@ impl View {
 
     /// Copies the packed bytes of a range to the start of `out`.
     pub(crate) fn pack(&self, range: Range, out: &Buffer) {
-        self.parts(range, |data, skip, at, len| {
-            let out = out.slice(out.lo() + at as isize, len as usize);
-            if (skip, len) == (0, data.len()) {
-                Data::bytes(out).copy_from(data);
-                return;
-            }
-            let mut cursor = data.cursor();
-            cursor.seek(skip);
-            let mut stage = [0; STAGE];
-            let mut done = 0;
-            while done < len {
-                let wanted = STAGE.min((len - done) as usize);
-                let got = cursor.pack(data, &mut stage[..wanted]);
-                out.write(done as isize, &stage[..got]);
-                done += got as u64;
-            }
-        });
+        let out = Data::bytes(out.clone());
+        self.parts(range, |data, skip, at, len| out.copy_part(at, data, skip, len));
     }
 
     /// Copies packed bytes from the start of `from` to a range.
     pub(crate) fn unpack(&self, range: Range, from: &Buffer) {
-        self.parts(range, |data, skip, at, len| {
-            let from = from.slice(from.lo() + at as isize, len as usize);
-            if (skip, len) == (0, data.len()) {
-                data.copy_from(&Data::bytes(from));
-                return;
-            }
-            let mut cursor = data.cursor();
-            cursor.seek(skip);
-            let mut stage = [0; STAGE];
-            let mut done = 0;
-            while done < len {
-                let wanted = STAGE.min((len - done) as usize);
-                from.read(done as isize, &mut stage[..wanted]);
-                done += cursor.unpack(data, &stage[..wanted]) as u64;
-            }
-        });
+        let from = Data::bytes(from.clone());
+        self.parts(range, |data, skip, at, len| data.copy_part(skip, &from, at, len));
     }
 
     /// Calls `f` for each of the data that a range is made of, with the packed bytes of them to skip, the packed bytes of the
@@ -168,16 +139,13 @@ impl View {
     /// Copies a range to a range of another view, or of this one; the two do not overlap.
     pub(crate) fn copy(&self, range: Range, into: &View, into_range: Range, spare: &mut Spare) {
         match (self.data(range), into.data(into_range)) {
-            (Some(from), Some(into)) => {
-                into.copy_from(&from);
+            (Some(from), _) => {
+                into.parts(into_range, |data, skip, at, len| data.copy_part(skip, &from, at, len))
             }
-            (Some(from), None) if from.contiguous().is_some() => {
-                into.unpack(into_range, &from.contiguous().unwrap_or_else(Buffer::empty));
+            (None, Some(into)) => {
+                self.parts(range, |data, skip, at, len| into.copy_part(at, data, skip, len))
             }
-            (None, Some(into)) if into.contiguous().is_some() => {
-                self.pack(range, &into.contiguous().unwrap_or_else(Buffer::empty));
-            }
-            _ => {
+            (None, None) => {
                 let stage = spare.take(range.1);
                 self.pack(range, &stage);
                 into.unpack(into_range, &stage);
@@ -186,9 +154,6 @@ impl View {
         }
     }
 }
-
-/// Bytes that are packed or unpacked at a time.
-const STAGE: usize = 4096;
 
 /// The memory with offset 0 at the element `at` extents after the first.
 fn element(base: &Buffer, ty: &Datatype, at: u64) -> Buffer {

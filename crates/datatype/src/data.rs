@@ -117,25 +117,46 @@ impl Data {
     /// Copies the bytes of `from` here, as many as fit; returns their number. Pieces may overlap; the
     /// elements of other types must not.
     pub fn copy_from(&self, from: &Data) -> u64 {
-        let len = self.len.min(from.len) as usize;
+        let len = self.len.min(from.len);
+        self.part_from(0, from, 0, len);
+        len
+    }
+
+    /// Copies packed bytes: `len` of them, from byte `from_at` of `from` to byte `at` here.
+    ///
+    /// # Panics
+    /// If there are not so many bytes.
+    pub fn copy_part(&self, at: u64, from: &Data, from_at: u64, len: u64) {
+        let fits = |data: &Data, at: u64| at.checked_add(len).is_some_and(|end| end <= data.len);
+        assert!(
+            fits(self, at) && fits(from, from_at),
+            "{len} bytes from {from_at} of {from:?} to {at} of {self:?}"
+        );
+        self.part_from(at, from, from_at, len);
+    }
+
+    /// [`Data::copy_part`] of bytes that are there.
+    fn part_from(&self, at: u64, from: &Data, from_at: u64, len: u64) {
+        let (to, source) = (Cursor { position: at }, Cursor { position: from_at });
+        let n = len as usize;
         match (&from.form, &self.form) {
-            (Form::Piece(source), Form::Piece(at)) => {
-                self.buffer.copy_from(*at as isize, &from.buffer, *source as isize, len);
+            (Form::Piece(first), Form::Piece(start)) => {
+                let (to, source) = ((*start + at as i64) as isize, (*first + from_at as i64) as isize);
+                self.buffer.copy_from(to, &from.buffer, source, n);
             }
-            _ if self.is_on_device() || from.is_on_device() => drop(self.start_copy(0, from, 0, len as u64)),
-            (Form::Elements(ty), Form::Piece(at)) => {
-                let to = self.buffer.ptr(*at as isize, len);
-                // SAFETY: `to` is valid for `len` bytes by the buffer's bounds.
-                unsafe { from.cursor().pack_into(from, ty, to, len) };
+            _ if self.is_on_device() || from.is_on_device() => drop(self.start_copy(at, from, from_at, len)),
+            (Form::Elements(ty), Form::Piece(start)) => {
+                let to = self.buffer.ptr((*start + at as i64) as isize, n);
+                // SAFETY: `to` is valid for `n` bytes by the buffer's bounds, and `from` has as many from the cursor on.
+                unsafe { source.pack_into(from, ty, to, n) };
             }
-            (Form::Piece(at), Form::Elements(ty)) => {
-                let source = from.buffer.ptr(*at as isize, len);
+            (Form::Piece(first), Form::Elements(ty)) => {
+                let bytes = from.buffer.ptr((*first + from_at as i64) as isize, n);
                 // SAFETY: as above.
-                unsafe { self.cursor().unpack_from(self, ty, source, len) };
+                unsafe { to.unpack_from(self, ty, bytes, n) };
             }
-            (Form::Elements(_), Form::Elements(_)) => self.copy_staged(from, len as u64),
+            (Form::Elements(_), Form::Elements(_)) => self.copy_staged(to, from, source, at + len),
         }
-        len as u64
     }
 
     /// Starts to copy packed bytes: `len` of them, from byte `from_at` of `from` to byte `at` here. The copies that are not over
@@ -161,11 +182,10 @@ impl Data {
         self.buffer.kind() == MemoryKind::Device
     }
 
-    fn copy_staged(&self, from: &Data, len: u64) {
-        let (mut reader, mut writer) = (from.cursor(), self.cursor());
+    fn copy_staged(&self, mut writer: Cursor, from: &Data, mut reader: Cursor, end: u64) {
         let mut stage = [0; 8192];
-        while writer.position < len {
-            let room = stage.len().min((len - writer.position) as usize);
+        while writer.position < end {
+            let room = stage.len().min((end - writer.position) as usize);
             let got = reader.pack(from, &mut stage[..room]);
             writer.unpack(self, &stage[..got]);
         }
