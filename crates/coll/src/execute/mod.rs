@@ -1,6 +1,7 @@
 //! [`Execution`]: carries a schedule out, driven by its owner.
 
 pub(crate) mod contiguous;
+mod messages;
 mod mirror;
 mod packed;
 pub(crate) mod plan;
@@ -12,17 +13,17 @@ mod work;
 
 use std::sync::Arc;
 
-use banyan_datatype::{Data, TypeArc};
+use banyan_datatype::TypeArc;
 use banyan_memory::Buffer;
 
 use self::mirror::Mirror;
-use self::packed::{Incoming, Packed};
+use self::packed::Packed;
 use self::plan::Plan;
 use self::step::{Tried, local, step};
 use self::work::{StepState, Work};
 use crate::sections::Cut;
 use crate::view::View;
-use crate::{ALL, Algorithm, Fault, Key, Merge, Messenger, Needs, Op, Shape, Span, Step, UserOp};
+use crate::{ALL, Algorithm, Fault, Key, Messenger, Needs, Op, Shape, Step, UserOp};
 
 pub(crate) use self::run::Cursor;
 pub(crate) use self::seqs::SeqWindow;
@@ -388,81 +389,5 @@ impl ExecutionState {
                 tried.map_err(|fault| fault.renamed(|index| self.local(index)))
             }
         }
-    }
-
-    fn send(
-        &mut self,
-        index: usize,
-        to: u32,
-        from: Span,
-        key: u32,
-        io: &mut impl Messenger,
-    ) -> Result<Tried<UserReduction>, Fault> {
-        if let StepState::AwaitMessage(op, _) = *self.work.state(index) {
-            let Some(result) = io.poll(op) else { return Ok(Tried::NotYet) };
-            if let StepState::AwaitMessage(_, Some(stage)) = self.work.change(index, StepState::Open) {
-                self.work.spare.give(stage);
-            }
-            return result.map(|_| Tried::Over);
-        }
-        let (buf, range) = self.range(from);
-        let (data, stage) = match self.views[buf].data(range) {
-            Some(data) => (data, None),
-            None => {
-                let stage = self.work.spare.take(range.1);
-                self.views[buf].pack(range, &stage);
-                (Data::bytes(stage.slice(0, range.1 as usize)), Some(stage))
-            }
-        };
-        match io.send(to, self.key(key), &data) {
-            Some(op) => {
-                self.work.change(index, StepState::AwaitMessage(op, stage));
-                Ok(Tried::NotYet)
-            }
-            None => {
-                stage.into_iter().for_each(|stage| self.work.spare.give(stage));
-                Ok(Tried::Over)
-            }
-        }
-    }
-
-    fn receive(
-        &mut self,
-        index: usize,
-        from: u32,
-        into: Span,
-        merge: Option<Merge>,
-        key: u32,
-        io: &mut impl Messenger,
-    ) -> Result<Tried<UserReduction>, Fault> {
-        if let StepState::Open = self.work.state(index) {
-            let (data, stage) = self.landing(into, merge);
-            let op = io.recv(from, self.key(key), &data);
-            self.work.change(index, StepState::AwaitMessage(op, stage));
-        }
-        let StepState::AwaitMessage(op, _) = *self.work.state(index) else { return Ok(Tried::NotYet) };
-        let Some(result) = io.poll(op) else { return Ok(Tried::NotYet) };
-        let StepState::AwaitMessage(_, stage) = self.work.change(index, StepState::Open) else {
-            return Ok(Tried::NotYet);
-        };
-        let result = result.map_err(|fault| match fault {
-            // A messenger need not say whom a message came from.
-            Fault::Length { sent, room, .. } => Fault::Length { from, sent, room },
-            other => other,
-        });
-        let (sent, room) = (result?, into.len * self.shape.unit);
-        if sent != room {
-            return Err(Fault::Length { from, sent, room });
-        }
-        if let Some(merge) = merge {
-            let incoming = stage.map_or(Incoming::InPlace, Incoming::Landed);
-            return self.merge(index, merge, incoming);
-        }
-        if let Some(stage) = stage {
-            let (buf, range) = self.range(into);
-            self.views[buf].unpack(range, &stage);
-            self.work.spare.give(stage);
-        }
-        Ok(Tried::Over)
     }
 }

@@ -163,7 +163,7 @@ impl RankMemory {
 }
 
 /// Units of the buffers of a rank: Send and Recv.
-pub(super) fn extents(kind: Kind, shape: &Shape) -> (u64, u64) {
+fn extents(kind: Kind, shape: &Shape) -> (u64, u64) {
     let (len, p, root) = (shape.len, shape.ranks, shape.rank == shape.root);
     let at_root = |units: u64| if root { units } else { 0 };
     match kind {
@@ -179,4 +179,21 @@ pub(super) fn extents(kind: Kind, shape: &Shape) -> (u64, u64) {
         Kind::ReduceScatter | Kind::ReduceScatterBlock => (shape.sends.start(p), len),
         Kind::Allreduce | Kind::Scan | Kind::Exscan => (len, len),
     }
+}
+
+/// For each rank, the vectors of the ranks combined in order up to that rank; a second group begins anew.
+pub(super) fn prefixes(kind: Kind, op: usize, shapes: &[Shape]) -> Vec<Value> {
+    if !kind.reduces() {
+        return vec![];
+    }
+    let units = shapes.iter().map(|shape| extents(kind, shape).0).max().unwrap_or(0);
+    let mut all: Vec<Value> = (0..units).map(|unit| Value::leaf(op, 0, unit)).collect();
+    for rank in 1..shapes.len() {
+        for unit in 0..units as usize {
+            let below = all[(rank - 1) * units as usize + unit];
+            let own = Value::leaf(op, rank as u32, unit as u64);
+            all.push(if rank as u32 == shapes[rank].split { own } else { below.joined(own) });
+        }
+    }
+    all
 }

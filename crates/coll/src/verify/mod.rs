@@ -11,7 +11,7 @@ mod calls;
 mod memory;
 mod scratch;
 
-use self::memory::{RankMemory, Value, extents, mix};
+use self::memory::{RankMemory, Value, mix, prefixes};
 use self::scratch::SharedScratch;
 use crate::lockstep::{Access, Counters, Lane, Machine, Operation, lockstep};
 use std::sync::Arc;
@@ -252,23 +252,6 @@ impl<'a> Symbolic<'a> {
     }
 }
 
-/// For each rank, the vectors of the ranks combined in order up to that rank; a second group begins anew.
-fn prefixes(kind: Kind, op: usize, shapes: &[Shape]) -> Vec<Value> {
-    if !kind.reduces() {
-        return vec![];
-    }
-    let units = shapes.iter().map(|shape| extents(kind, shape).0).max().unwrap_or(0);
-    let mut all: Vec<Value> = (0..units).map(|unit| Value::leaf(op, 0, unit)).collect();
-    for rank in 1..shapes.len() {
-        for unit in 0..units as usize {
-            let below = all[(rank - 1) * units as usize + unit];
-            let own = Value::leaf(op, rank as u32, unit as u64);
-            all.push(if rank as u32 == shapes[rank].split { own } else { below.joined(own) });
-        }
-    }
-    all
-}
-
 impl Machine for Symbolic<'_> {
     fn begin(&mut self, op: usize, rank: u32, steps: &[Step], lane: Lane) -> Result<(), String> {
         self.at_op[rank as usize] = op;
@@ -276,21 +259,19 @@ impl Machine for Symbolic<'_> {
         memory.begin(lane);
         for step in steps {
             let marked = match *step {
-                Step::Send { from, .. } | Step::Publish { from, .. } => memory.mark(from, false),
-                Step::Pack { from, sub_buffer, .. } if sub_buffer.holds(from.len) => memory.mark(from, false),
-                Step::Unpack { into, sub_buffer, .. } if sub_buffer.holds(into.len) => {
-                    memory.mark(into, true)
+                Step::Pack { from: range, sub_buffer, .. } | Step::Unpack { into: range, sub_buffer, .. }
+                    if !sub_buffer.holds(range.len) =>
+                {
+                    Ok(())
                 }
-                Step::Pack { .. } | Step::Unpack { .. } => Ok(()),
-                Step::Recv { into, .. } | Step::Get { into, .. } => memory.mark(into, true),
                 Step::RecvReduce { merge, .. } | Step::GetReduce { merge, .. } => memory.mark_merge(merge),
                 // In place the data are there already, and the copy does nothing.
                 Step::Copy { from, into } if memory.in_place.is_some() && copies_own(from, into) => Ok(()),
-                Step::Reduce { from, into } | Step::Copy { from, into } => {
-                    memory.mark(from, false).and_then(|()| memory.mark(into, true))
-                }
-                Step::Await { .. } | Step::Ack { .. } | Step::WaitAck { .. } | Step::WaitReuse { .. } => {
-                    Ok(())
+                // Of the two that a reduction reads, it writes one.
+                _ => {
+                    let (read, written) = (step.reads()[0], step.writes());
+                    let read = read.map_or(Ok(()), |span| memory.mark(span, false));
+                    read.and_then(|()| written.map_or(Ok(()), |span| memory.mark(span, true)))
                 }
             };
             marked.map_err(|what| format!("rank {rank}, {step:?}: {what}"))?;
