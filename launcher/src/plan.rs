@@ -240,7 +240,10 @@ fn resolve(name: &OsStr, wdir: Option<&Path>, search: &OsStr) -> Result<PathBuf,
         let path = if folder.as_os_str().is_empty() { Path::new(".").join(name) } else { folder.join(name) };
         match usable(&from_here(&path)) {
             Ok(()) => return Ok(path),
-            Err((NOT_EXECUTABLE, why)) => refused = refused.or(Some((path, why))),
+            // A folder that may not be looked into, such as another user's, has no program for this one.
+            Err((NOT_EXECUTABLE, why)) if from_here(&path).exists() => {
+                refused = refused.or(Some((path, why)))
+            }
             Err(_) => {}
         }
     }

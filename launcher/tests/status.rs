@@ -51,6 +51,12 @@ fn programs_that_cannot_run() {
     let missing = mpirun(&["-n", "2", "no-such-program"]).run();
     assert_eq!((missing.status, missing.err.lines().count()), (127, 1));
     assert!(missing.err.contains("no-such-program was not found"));
+    // A folder of PATH that cannot be looked into is passed over.
+    let around = folder.join("around");
+    std::os::unix::fs::symlink(&around, &around).unwrap();
+    let search = format!("{}:{}", around.display(), std::env::var("PATH").unwrap());
+    let passed = mpirun(&["no-such-program"]).env("PATH", &search).run();
+    assert_eq!((passed.status, &passed.err), (127, &missing.err));
     assert_eq!(mpirun(&["./no/such/file"]).run().status, 127);
     assert_eq!(mpirun(&[path]).run().status, 126);
     assert_eq!(mpirun(&[folder.to_str().unwrap()]).run().status, 126);
