@@ -80,3 +80,14 @@ kinds! {
     errhandlers: Errhandler = 3, Arc<errhandler::User>, ERR_ERRHANDLER, "error handler" "has been freed", locked, never;
     infos: Info = 5, Arc<Info>, ERR_INFO, "info object" "has been freed", locked, never;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Handles are positive ints: 4 bits are left for the kind, and 0 would be in the predefined range.
+    #[test]
+    fn the_numbers_of_kinds_fit_into_handles() {
+        assert!(Kind::ALL.iter().all(|kind| (1..16).contains(&(*kind as u32))));
+    }
+}
