@@ -317,12 +317,11 @@ impl PlanCache {
             state.views[2] = View::private(temp, ty, &mut state.work.spare);
         }
         let about = state.about();
-        // What the stages of a composition use is up to each node.
         let used = match state.shape.composition {
             None => {
                 Used::of(about, (algorithm.phases)(&state.shape), (algorithm.chunks)(&state.shape).number)
             }
-            Some(_) => Used::of(about, 0, 0),
+            Some(_) => Used::of_stages(about),
         };
         let tag = self.epoch.ledger.enter(about, used);
         algorithm.shared_uses(&state.shape, |SharedUse { phases, chunks, cut }| {

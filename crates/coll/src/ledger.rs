@@ -158,6 +158,11 @@ impl Used {
     pub(crate) fn of(about: About, phases: u32, chunks: u32) -> Used {
         Used(about.kind_and_root() ^ u64::from(phases) << AT_BYTES ^ u64::from(chunks) << AT_UNIT)
     }
+
+    /// What a composition uses: that follows from all that the call is about, and on each node in another way.
+    pub(crate) fn of_stages(about: About) -> Used {
+        Used(about.0)
+    }
 }
 
 /// In what two calls differ, the most important first.

@@ -172,19 +172,29 @@ fn run(row: Option<&Algorithm>, trial: &Trial) -> Vec<Result<(), Fault>> {
     let about = format!("{row:?}, {ranks} ranks, {all:?}, rank {} {:?}, seed {seed}", odd.0, odd.1);
     let overrides = row.map(|row| Overrides::parse(&format!("{row:?}")).unwrap()).unwrap_or_default();
     let tuning = Tuning { overrides, ..Tuning::default() };
-    let has_shared = row.is_none_or(|row| row.needs != Needs::Messages) && !seed.is_multiple_of(5);
+    let composed = row.is_some_and(|row| !row.stages.is_empty());
+    let has_shared =
+        (composed || row.is_none_or(|row| row.needs != Needs::Messages)) && !seed.is_multiple_of(5);
     let scratch = 1 << 14;
     let shared = has_shared.then_some(SharedCaps { inline: INLINE as u64, single_copy: true, scratch });
     let cores = if seed.is_multiple_of(3) { 1 } else { 64 };
-    // Without shared buffers ranks are on nodes of their own, or two on each, for compositions.
-    let composed = row.is_some_and(|row| !row.stages.is_empty());
-    let of_rank = |rank: u32| if has_shared { 0 } else { rank / (1 + u32::from(composed)) };
+    // For compositions there are three ranks on each node; else ranks without shared buffers are on nodes of their own.
+    let of_rank = |rank: u32| match (composed, has_shared) {
+        (true, _) => rank / 3,
+        (_, true) => 0,
+        _ => rank,
+    };
     let nodes = Nodes::new((0..ranks).map(of_rank));
     let topology = Topology { ranks, nodes: nodes.number(), cores, per_node: nodes.largest(), shared };
     let mut net = Net::new(ranks, seed, if has_shared { INLINE } else { 0 }, true);
-    (net.scratch, net.differ) = (HeapBuffer::zeroed(scratch as usize), true);
+    if composed {
+        net.nodes = (0..nodes.number())
+            .map(|node| (0..ranks).filter(|&rank| of_rank(rank) == node).collect())
+            .collect();
+    }
+    (net.scratch, net.differ) = (HeapBuffer::zeroed(scratch as usize * net.nodes.len()), true);
     let mut plans: Vec<PlanCache> =
-        (0..ranks).map(|rank| PlanCache::new(rank, topology).on(nodes.clone(), None, cores)).collect();
+        (0..ranks).map(|rank| PlanCache::new(rank, topology).on(nodes.clone(), shared, cores)).collect();
     let call_of = |rank: u32| if rank == odd.0 { odd.1 } else { all };
     let prepared: Vec<Prepared> = (0..ranks).map(|rank| call_of(rank).make(rank, ranks)).collect();
     let mut executions: Vec<_> = prepared

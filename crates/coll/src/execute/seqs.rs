@@ -80,6 +80,10 @@ impl SeqWindow {
     pub(super) fn give_up(&self, phases: u32, scratch: bool, shared: &mut (impl SharedBuffers + ?Sized)) {
         let Some(last) = phases.checked_sub(1) else { return };
         shared.revoke_exposed(self.tagged(0), self.tagged(last));
+        if shared.acked(self.rank) >= self.of(last) {
+            // Only messages were left of it, and the next collective may have begun.
+            return;
+        }
         if scratch {
             shared.void(self.of(0), self.of(last));
         }
