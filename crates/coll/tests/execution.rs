@@ -443,6 +443,49 @@ fn shared_memory_bytes(needs: Needs) -> (usize, usize) {
     }
 }
 
+/// The ranks of a trial, and where they are. Compositions have nodes of several ranks, each with shared buffers.
+fn ranks_of(trial: &Trial, needs: Needs, composed: bool) -> (Net, Nodes, Topology) {
+    let (inline, scratch) = shared_memory_bytes(needs);
+    let topology = topology(trial.ranks, (inline, scratch), !trial.seed.is_multiple_of(3));
+    let mut net = Net::new(trial.ranks, trial.seed, inline, true);
+    let of_rank = |rank: u32| (u64::from(rank) * 7 + trial.seed) as u32 % if composed { 3 } else { 1 };
+    let nodes = Nodes::new((0..trial.ranks).map(of_rank));
+    let on_node = |node: u32| (0..trial.ranks).filter(|&rank| of_rank(rank) == node).collect::<Vec<_>>();
+    net.nodes = (0..3).map(on_node).filter(|ranks| !ranks.is_empty()).collect();
+    net.scratch = HeapBuffer::zeroed(scratch * net.nodes.len());
+    let topology = match composed {
+        true => Topology { nodes: nodes.number(), per_node: nodes.largest(), cores: 64, ..topology },
+        false => topology,
+    };
+    (net, nodes, topology)
+}
+
+/// Starts a call at a rank, at random at once as far as it goes or without looking at the other ranks.
+fn begin_somehow(call: Call, rank: u32, net: &mut Net, plans: &mut PlanCache, tuning: &Tuning) -> Attempt {
+    if !net.random.one_in(2) {
+        return Attempt::Pending(start(call, plans, tuning));
+    }
+    let mut polls = net.random.below(4);
+    let mut poll_again = || polls.checked_sub(1).map(|left| polls = left).is_some();
+    let has_shared = plans.topology().shared.is_some();
+    let mut port = Port { net, rank };
+    begin(call, None, plans, tuning, has_shared.then_some(&mut port), &mut poll_again)
+}
+
+/// Checks what a call has left in a rank's memory.
+fn check(prepared: &Prepared, about: &str) {
+    if let Some((memory, layout, shape)) = &prepared.recv {
+        if let Some(expected) = &prepared.expected {
+            let got = memory.words();
+            assert!(got[..expected.len()] == expected[..], "{about}: {got:x?}");
+        }
+        memory.assert_holes(*layout, shape);
+    }
+    if let Some((memory, words)) = &prepared.send {
+        assert!(memory.words() == *words, "{about}: what it sent has changed");
+    }
+}
+
 /// Carries a collective out on all ranks, several times at once with changing roots, and checks the results.
 fn try_out(algorithm: Option<&Algorithm>, trial: Trial) {
     let about = format!("{algorithm:?}, {trial:?}");
@@ -453,25 +496,12 @@ fn try_out(algorithm: Option<&Algorithm>, trial: Trial) {
     let composed = algorithm.is_some_and(|row| !row.stages.is_empty());
     let needs =
         if composed { Needs::SharedScratch } else { algorithm.map_or(Needs::Messages, |row| row.needs) };
-    let (inline, scratch) = shared_memory_bytes(needs);
-    let has_shared = inline > 0;
-    let topology = topology(trial.ranks, (inline, scratch), !trial.seed.is_multiple_of(3));
-    let mut net = Net::new(trial.ranks, trial.seed, inline, true);
-    // Compositions need nodes of several ranks, each with shared buffers.
-    let of_rank = |rank: u32| (u64::from(rank) * 7 + trial.seed) as u32 % if composed { 3 } else { 1 };
-    let nodes = Nodes::new((0..trial.ranks).map(of_rank));
-    let on_node = |node: u32| (0..trial.ranks).filter(|&rank| of_rank(rank) == node).collect::<Vec<_>>();
-    net.nodes = (0..3).map(on_node).filter(|ranks| !ranks.is_empty()).collect();
-    net.scratch = HeapBuffer::zeroed(scratch * net.nodes.len());
-    let topology = match composed {
-        true => Topology { nodes: nodes.number(), per_node: nodes.largest(), cores: 64, ..topology },
-        false => topology,
-    };
+    let (mut net, nodes, topology) = ranks_of(&trial, needs, composed);
     let mut plans: Vec<PlanCache> = (0..trial.ranks)
         .map(|rank| PlanCache::new(rank, topology).on(nodes.clone(), topology.shared, 64))
         .collect();
-    let times = if has_shared { 4 } else { 2 };
     // Each trial twice, so that the second call uses the compiled plan that the first one left.
+    let times = if topology.shared.is_some() { 4 } else { 2 };
     let trials: Vec<Trial> = (0..times)
         .map(|i| i / 2)
         .map(|i| Trial { root: (trial.root + i) % trial.ranks, seed: trial.seed + u64::from(i), ..trial })
@@ -484,24 +514,7 @@ fn try_out(algorithm: Option<&Algorithm>, trial: Trial) {
     for ((rank, prepared), plans) in (0..).zip(&prepared).zip(&mut plans) {
         let (mut started, mut done) = (vec![], vec![]);
         for prepared in prepared {
-            let call = prepared.call.clone();
-            let attempt = match net.random.one_in(2) {
-                true => {
-                    let mut polls = net.random.below(4);
-                    let mut poll_again = || polls.checked_sub(1).map(|left| polls = left).is_some();
-                    let mut port = Port { net: &mut net, rank };
-                    begin(
-                        call,
-                        None,
-                        plans,
-                        &tuning,
-                        topology.shared.is_some().then_some(&mut port),
-                        &mut poll_again,
-                    )
-                }
-                false => Attempt::Pending(start(call, plans, &tuning)),
-            };
-            done.push(match attempt {
+            done.push(match begin_somehow(prepared.call.clone(), rank, &mut net, plans, &tuning) {
                 Attempt::Over(result) => Some(result.map_err(|fault| *fault)),
                 Attempt::Pending(execution) => {
                     started.push(execution);
@@ -512,6 +525,8 @@ fn try_out(algorithm: Option<&Algorithm>, trial: Trial) {
         executions.push(started);
         over.push(done);
     }
+    let has_levels = nodes.number() > 1 && nodes.largest() > 1;
+    let moves = trial.pairs > 0 || trial.kind == Kind::Barrier;
     let blocks = match trial.kind {
         Kind::Scatter | Kind::Alltoall | Kind::ReduceScatter | Kind::ReduceScatterBlock => {
             u64::from(trial.ranks)
@@ -519,12 +534,12 @@ fn try_out(algorithm: Option<&Algorithm>, trial: Trial) {
         _ => 1,
     };
     if let Some(row) = algorithm
-        && (trial.pairs > 0 || trial.kind == Kind::Barrier)
+        && moves
         && trial.ranks > 1
         && trial.pairs * 16 * blocks <= INLINE as u64
         && over[0][0].is_none()
         && (row.needs != Needs::SharedScratch || trial.operation == Operation::Sum)
-        && (!composed || (nodes.number() > 1 && nodes.largest() > 1))
+        && (!composed || has_levels)
     {
         assert_eq!(executions[0][0].algorithm(), row, "{about}");
     }
@@ -536,27 +551,14 @@ fn try_out(algorithm: Option<&Algorithm>, trial: Trial) {
     for (rank, (results, prepared)) in results.iter().zip(&prepared).enumerate() {
         assert_eq!(results.len(), prepared.len());
         for (i, (result, prepared)) in results.iter().zip(prepared).enumerate() {
-            assert_eq!(*result, Ok(()), "rank {rank}, call {i} of {about}");
-            if let Some((memory, layout, shape)) = &prepared.recv {
-                if let Some(expected) = &prepared.expected {
-                    let got = memory.words();
-                    assert!(
-                        got[..expected.len()] == expected[..],
-                        "rank {rank}, call {i} of {about}: {got:x?}"
-                    );
-                }
-                memory.assert_holes(*layout, shape);
-            }
-            if let Some((memory, words)) = &prepared.send {
-                assert!(memory.words() == *words, "rank {rank} of {about}: what it sent has changed");
-            }
+            let about = format!("rank {rank}, call {i} of {about}");
+            assert_eq!(*result, Ok(()), "{about}");
+            check(prepared, &about);
         }
     }
     // A composition goes through the shared buffers of each node.
-    let composed = composed && nodes.number() > 1 && nodes.largest() > 1;
-    let moves = trial.pairs > 0 || trial.kind == Kind::Barrier;
     let reducible = !trial.kind.reduces() || trial.operation == Operation::Sum;
-    assert!(!composed || !moves || !reducible || net.publications() > 0, "{about}");
+    assert!(!(composed && has_levels && moves && reducible) || net.publications() > 0, "{about}");
     net.assert_empty();
     for (plans, executions) in plans.iter_mut().zip(executions) {
         executions.into_iter().for_each(|execution| plans.recycle(execution));

@@ -24,8 +24,9 @@ pub struct Job {
 
 /// `mpirun ARGUMENTS`, with no input.
 pub fn mpirun(arguments: &[&str]) -> Job {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_mpirun"));
-    command.args(arguments);
+    // Jobs in the background of a script ignore these signals, and mpirun leaves them ignored.
+    let mut command = Command::new("env");
+    command.args(["--default-signal=INT,QUIT", env!("CARGO_BIN_EXE_mpirun")]).args(arguments);
     marked(command)
 }
 
