@@ -30,7 +30,7 @@ impl Session {
             File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap().into();
         let script = script.replace("mpirun ", concat!(env!("CARGO_BIN_EXE_mpirun"), " "));
         let script = format!("stty -echo; set -m; {script}");
-        let mut command = Command::new("env");
+        let mut command = Command::new("/usr/bin/env");
         command.args(["--default-signal=INT,QUIT", "setsid", "--ctty", "--wait", "bash", "-c", &script]);
         let mut job = marked(command);
         job.command.stdin(slave.try_clone().unwrap()).stdout(slave.try_clone().unwrap()).stderr(slave);

@@ -25,7 +25,7 @@ pub struct Job {
 /// `mpirun ARGUMENTS`, with no input.
 pub fn mpirun(arguments: &[&str]) -> Job {
     // Jobs in the background of a script ignore these signals, and mpirun leaves them ignored.
-    let mut command = Command::new("env");
+    let mut command = Command::new("/usr/bin/env");
     command.args(["--default-signal=INT,QUIT", env!("CARGO_BIN_EXE_mpirun")]).args(arguments);
     marked(command)
 }
