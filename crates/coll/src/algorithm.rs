@@ -63,7 +63,8 @@ impl Algorithm {
         temp: |_| 0,
         rounds: |_| 0,
         round: |_, _, _| {},
-        cost: |_| Cost::ZERO,
+        // What has no cost of its own is never chosen.
+        cost: |_| Cost { steps: f64::INFINITY, ..Cost::ZERO },
     };
 }
 

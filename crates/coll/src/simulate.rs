@@ -292,7 +292,8 @@ mod tests {
                     let cell_bytes = topology.shared.map_or(0.0, |shared| shared.inline as f64);
                     let case = Case { cell_bytes, ..Case::plain(bytes as f64, ranks) };
                     let formula = model.time(&(row.cost)(&case), &topology);
-                    let simulated = simulate(row, bytes, (&topology, None), &model).unwrap();
+                    let simulated = simulate(row, bytes, (&topology, None), &model)
+                        .unwrap_or_else(|why| panic!("{row:?}, {ranks} ranks, {bytes} bytes: {why}"));
                     if !(0.55..1.8).contains(&(formula / simulated)) {
                         let (formula, simulated) = (formula * 1e6, simulated * 1e6);
                         wrong.push(format!(
