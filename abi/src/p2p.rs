@@ -67,8 +67,9 @@ fn message_call<N: Number>(memory: Elements<N>, envelope: Envelope, how: impl Me
     }
 
     let (buf, count, datatype) = memory;
-    match buffers::plain(buf, count, datatype) {
-        Some(data) if envelope.0 != MPI_PROC_NULL => how.run(&lookup(envelope.2)?, &data, envelope),
+    // By reference: to move what was just written in parts costs more than to write it.
+    match &buffers::plain(buf, count, datatype) {
+        Some(data) if envelope.0 != MPI_PROC_NULL => how.run(&lookup(envelope.2)?, data, envelope),
         _ => other(memory, envelope, how),
     }
 }
@@ -137,12 +138,12 @@ fn sendrecv<N: Number>(send: Half<N>, recv: Half<N>, comm: MPI_Comm, status: Ptr
     // A match on the pair would write both to memory.
     if dest != MPI_PROC_NULL
         && source != MPI_PROC_NULL
-        && let Some(outgoing) = buffers::plain(given.0, given.1, given.2)
-        && let Some(incoming) = buffers::plain(got.0, got.1, got.2)
+        && let Some(outgoing) = &buffers::plain(given.0, given.1, given.2)
+        && let Some(incoming) = &buffers::plain(got.0, got.1, got.2)
     {
         let object = lookup(comm)?;
         return finish(
-            object.sendrecv(outgoing_of(&outgoing, dest, sendtag), incoming_of(&incoming, source, recvtag)),
+            object.sendrecv(outgoing_of(outgoing, dest, sendtag), incoming_of(incoming, source, recvtag)),
             status,
         );
     }

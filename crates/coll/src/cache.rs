@@ -220,7 +220,7 @@ fn prepare(
 #[inline(always)]
 pub fn replay(
     place: usize,
-    buffers: [Buffer; 2],
+    buffers: &[Buffer; 2],
     plans: &mut PlanCache,
     shared: &mut impl SharedBuffers,
     keep_polling: &mut impl FnMut() -> bool,
@@ -229,12 +229,12 @@ pub fn replay(
     let plan = plans.get(place)?.as_ref()?;
     let compiled = plan.compiled.as_ref()?;
     let mut cursor = Cursor::new(epoch.next(compiled));
-    Some(match cursor.run(plan, compiled, [&buffers[0], &buffers[1]], shared, keep_polling) {
+    Some(match cursor.run(plan, compiled, (&buffers[0], &buffers[1]), shared, keep_polling) {
         Some(result) => {
             epoch.learn(&cursor.seqs);
             Attempt::Over(result)
         }
-        None => Attempt::Pending(follow(idle, plan, buffers, cursor, epoch.ledger.last())),
+        None => Attempt::Pending(follow(idle, plan, buffers.clone(), cursor, epoch.ledger.last())),
     })
 }
 

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use banyan_datatype::Data;
 use banyan_memory::{Buffer, HeapBuffer};
-use banyan_p2p::{Config, Mode, P2p, RecvArgs, SendArgs, Started};
+use banyan_p2p::{Config, Mode, P2p, RecvArgs, ReqId, SendArgs, Started};
 use banyan_transport::{
     Access, Caps, Head, Kinds, Peer, Port, Refusal, RegisterError, Remote, Sink, Token, Transfer,
 };
@@ -83,7 +83,7 @@ impl Pair {
     }
 
     #[inline]
-    fn send(&mut self, tag: i32, data: &Data) -> Started {
+    fn send(&mut self, tag: i32, data: &Data) -> Option<ReqId> {
         let args = SendArgs { peer: Peer(1), ctx: 1, tag, src_rank: 0, data, mode: Mode::Standard };
         self.ends[0].send(&mut self.wires[0], args)
     }

@@ -9,7 +9,7 @@ use crate::payload;
 use crate::peers::Link;
 use crate::request::{self, Request, Send, SendStep, State};
 use crate::slab::Slab;
-use crate::types::{Mode, ReqId, SendArgs, Started, Stats};
+use crate::types::{Mode, ReqId, SendArgs, Stats};
 use crate::wire::{self, Kind, Rts};
 
 /// Payload of up to so many bytes is packed on the stack and sent as a short frame, if the fabric takes so much.
@@ -24,10 +24,11 @@ const ID: usize = 8;
 const LOST: &str = "the fabric has lost it";
 
 impl P2p {
-    /// Sends a message with a tag (MPI 5.0, 3.4 and 3.7): at once and whole, if nothing is before it and it may be eager.
-    /// Otherwise there is a request, which [`P2p::test`] may find done already.
+    /// Sends a message with a tag (MPI 5.0, 3.4 and 3.7): at once and whole, if nothing is before it and it may be eager;
+    /// then the send is complete and there is no request (`None`). Otherwise [`P2p::test`] may find the request done already.
+    // No outcome: it would go through memory, which delays the message after it.
     #[inline(always)]
-    pub fn send(&mut self, port: &mut impl Port, m: SendArgs) -> Started {
+    pub fn send(&mut self, port: &mut impl Port, m: SendArgs) -> Option<ReqId> {
         let head = wire::tagged(Kind::Eager, m.ctx, m.tag, m.src_rank);
         self.start(port, m.peer, head, m.data, m.mode)
     }
@@ -41,28 +42,34 @@ impl P2p {
         ctx: u64,
         key: u64,
         data: &Data,
-    ) -> Started {
+    ) -> Option<ReqId> {
         self.start(port, peer, wire::keyed(Kind::Eager, ctx, key), data, Mode::Standard)
     }
 
     #[inline(always)]
-    fn start(&mut self, port: &mut impl Port, peer: Peer, head: Head, data: &Data, mode: Mode) -> Started {
+    fn start(
+        &mut self,
+        port: &mut impl Port,
+        peer: Peer,
+        head: Head,
+        data: &Data,
+        mode: Mode,
+    ) -> Option<ReqId> {
         let link = self.peers.at(peer, &mut self.credit_pool);
         let first = link.down.is_none() && link.envelopes.is_empty() && link.held.is_empty();
         let mut refused = None;
         if mode != Mode::Sync && first {
             let caps = port.caps(peer);
-            match send_eager(port, link, &caps, &mut self.stats, head, data) {
-                Some(Ok(())) => return Started::Done(request::sent(&head, data.len())),
+            match send_eager(port, link, &caps, &mut self.stats, &head, data) {
+                Some(Ok(())) => return None,
                 Some(Err(refusal)) => refused = Some(refusal),
                 None => {}
             }
         }
-        Started::Pending(self.start_pending(port, peer, head, data, mode, refused))
+        Some(self.start_pending(port, peer, head, data, mode, refused))
     }
 
-    /// Makes a request of a message that was not sent at once: the fabric has `refused` it, or nothing was tried. Gives the
-    /// id alone: an outcome would go through memory, also on the way of messages that leave at once.
+    /// Makes a request of a message that was not sent at once: the fabric has `refused` it, or nothing was tried.
     #[cold]
     fn start_pending(
         &mut self,
@@ -212,7 +219,7 @@ impl P2p {
         let paid = if sync {
             affordable(link, &caps, send.data.len(), ID)
         } else {
-            match send_eager(port, link, &caps, &mut self.stats, send.head, &send.data) {
+            match send_eager(port, link, &caps, &mut self.stats, &send.head, &send.data) {
                 Some(sent) => {
                     sent?;
                     let completion = send.completion();
@@ -360,7 +367,7 @@ fn send_eager(
     link: &mut Link,
     caps: &Caps,
     stats: &mut Stats,
-    head: Head,
+    head: &Head,
     data: &Data,
 ) -> Option<Result<(), Refusal>> {
     let paid = affordable(link, caps, data.len(), 0)?;
@@ -378,7 +385,7 @@ fn send_whole(
     port: &mut impl Port,
     link: &mut Link,
     caps: &Caps,
-    head: Head,
+    head: &Head,
     data: &Data,
 ) -> Result<(), Refusal> {
     let len = data.len() as usize;
@@ -386,9 +393,9 @@ fn send_whole(
         let mut body = [0; STACK];
         let body = &mut body[..len];
         payload::pack(data, 0, body);
-        return link.post_short(port, head, body);
+        return link.post_short(port, *head, body);
     }
-    link.post_data(port, head, (data, 0, len), None).map(|_| ())
+    link.post_data(port, *head, (data, 0, len), None).map(|_| ())
 }
 
 /// Sends the RTS of a message, which says whether the whole message follows, or where it can be read.

@@ -177,7 +177,7 @@ impl CollState {
         let index = *self.sequence.get()?;
         let mut engine = self.rt.engine_lock.enter();
         let (plan, bounds) = engine.colls.sequences.at(index).plans.replayable(signature, lists)?;
-        Some(self.replay_plan::<WAITS>(&mut engine, index, plan, buffers(bounds)))
+        Some(self.replay_plan::<WAITS>(&mut engine, index, plan, &buffers(bounds)))
     }
 
     /// The part of [`CollState::replay`] that does not depend on the types of the arguments.
@@ -187,7 +187,7 @@ impl CollState {
         engine: &mut Engine,
         index: u32,
         plan: usize,
-        buffers: [Buffer; 2],
+        buffers: &[Buffer; 2],
     ) -> Result<Option<CollId>> {
         let mut spins = engine.policy.spins(WAITS, self.rt.engine_lock.is_multi_threaded());
         let CollSequence { plans, .. } = engine.colls.sequences.at(index);

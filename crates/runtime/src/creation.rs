@@ -345,8 +345,8 @@ impl<'a> MemberChannel<'a> {
         let me = rt.job_info().rank;
         let args = SendArgs { peer, ctx: self.ctx, tag: 0, src_rank: me, data: &data, mode: Mode::Standard };
         match engine.p2p.send(&mut engine.ports, args) {
-            Started::Done(completion) => Outcome::of(&completion, false).into_result().map(drop),
-            Started::Pending(id) => self.finish(guard, id),
+            None => Ok(()),
+            Some(id) => self.finish(guard, id),
         }
     }
 

@@ -55,7 +55,7 @@ impl Message {
 fn start<'a>(comm: &'a Comm, id: MsgId, data: &Data) -> Started<Borrowed<'a>> {
     let engine = &mut *comm.runtime().engine_lock.enter();
     match engine.p2p.mrecv(&mut engine.ports, id, data) {
-        Some(started) => Started::of(started, true).owned_by(comm.runtime()),
+        Some(started) => Started::received(started).owned_by(comm.runtime()),
         None => {
             Started::Done(Outcome::failed(Error::new(Class::ERR_REQUEST, "the message was received already")))
         }

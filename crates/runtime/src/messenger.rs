@@ -63,10 +63,8 @@ impl Messages<'_> {
 impl coll::Messenger for Messages<'_> {
     fn send(&mut self, to: u32, key: coll::Key, data: &Data) -> Option<OpId> {
         let peer = self.coll_state.group.peer(to)?;
-        match self.p2p.send_keyed(self.ports, peer, self.coll_state.ctx, wire_key(key), data) {
-            Started::Done(_) => None,
-            Started::Pending(id) => Some(OpId(id.0)),
-        }
+        let sent = self.p2p.send_keyed(self.ports, peer, self.coll_state.ctx, wire_key(key), data);
+        sent.map(|id| OpId(id.0))
     }
 
     fn recv(&mut self, from: u32, key: coll::Key, data: &Data) -> OpId {

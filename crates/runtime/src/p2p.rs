@@ -125,7 +125,7 @@ impl Comm {
         mode: SendMode,
     ) -> Started<Posted> {
         let args = SendArgs { peer, ctx: self.context(), tag, src_rank: self.rank(), data, mode };
-        Started::of(engine.p2p.send(&mut engine.ports, args), false)
+        Started::sent(engine.p2p.send(&mut engine.ports, args), data.len())
     }
 
     /// Waits for the end of a message.
@@ -139,17 +139,10 @@ impl Comm {
     /// Receives, and returns when the message is there (MPI_Recv). `None` is any tag.
     #[inline(always)]
     pub fn recv(&self, data: &Data, source: Source, tag: Option<i32>) -> Outcome {
-        match self.try_recv(data, source, tag) {
-            Ok(outcome) => outcome,
+        match self.sender(source).and_then(|sender| check_recv_tag(tag).map(|()| sender)) {
+            Ok(sender) => self.receive(self.runtime().engine_lock.enter(), data, sender, tag),
             Err(error) => Outcome::failed(error),
         }
-    }
-
-    #[inline(always)]
-    fn try_recv(&self, data: &Data, source: Source, tag: Option<i32>) -> Result<Outcome> {
-        let sender = self.sender(source)?;
-        check_recv_tag(tag)?;
-        Ok(self.receive(self.runtime().engine_lock.enter(), data, sender, tag))
     }
 
     #[inline(always)]
@@ -160,7 +153,21 @@ impl Comm {
         sender: Sender,
         tag: Option<i32>,
     ) -> Outcome {
-        match self.start_recv(&mut engine, data, sender, tag, SPINS) {
+        match self.receive_bypass(&mut engine, data, sender, tag, SPINS) {
+            Some(outcome) => outcome,
+            None => self.receive_posted(engine, data, sender, tag),
+        }
+    }
+
+    #[cold]
+    fn receive_posted(
+        &self,
+        mut engine: EngineGuard<'_, Engine>,
+        data: &Data,
+        sender: Sender,
+        tag: Option<i32>,
+    ) -> Outcome {
+        match self.post_recv(&mut engine, data, sender, tag) {
             Started::Done(outcome) => outcome,
             Started::Pending(received) => self.finish(engine, received),
         }
@@ -194,7 +201,7 @@ impl Comm {
             return Started::Done(Outcome::ok(Status::NO_PROC));
         }
         let args = self.recv_args(data, sender, tag);
-        Started::of(engine.p2p.recv(&mut engine.ports, args), true)
+        Started::received(engine.p2p.recv(&mut engine.ports, args))
     }
 
     #[inline]

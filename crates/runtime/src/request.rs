@@ -27,11 +27,21 @@ pub enum Started<T> {
 }
 
 impl Started<Posted> {
+    /// A receive.
     #[inline(always)]
-    pub(crate) fn of(started: p2p::Started, received: bool) -> Self {
+    pub(crate) fn received(started: p2p::Started) -> Self {
         match started {
-            p2p::Started::Done(completion) => Started::Done(Outcome::of(&completion, received)),
-            p2p::Started::Pending(id) => Started::Pending(Posted { id, received }),
+            p2p::Started::Done(completion) => Started::Done(Outcome::of(&completion, true)),
+            p2p::Started::Pending(id) => Started::Pending(Posted { id, received: true }),
+        }
+    }
+
+    /// A send of so many bytes, which is complete if it has no request.
+    #[inline(always)]
+    pub(crate) fn sent(request: Option<ReqId>, bytes: u64) -> Self {
+        match request {
+            None => Started::Done(Outcome::ok(Status { bytes, ..Status::EMPTY })),
+            Some(id) => Started::Pending(Posted { id, received: false }),
         }
     }
 

@@ -41,6 +41,8 @@ const ARENAS: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub(crate) ranks: u32,
+    /// Bytes of a rank's block: each doorbell is looked for by it.
+    block_bytes: usize,
     /// Elements of a ring.
     pub(crate) elements: u32,
     /// Bytes of a ring's data ring.
@@ -60,7 +62,8 @@ impl Layout {
         let Some((elements, data_bytes, _)) = best(ARENAS).or_else(|| best(1)) else {
             return Err(Self::least(ranks));
         };
-        Ok(Self { ranks, elements, data_bytes, arena_bytes: size - rings_end(ranks, elements, data_bytes) })
+        let arena_bytes = size - rings_end(ranks, elements, data_bytes);
+        Ok(Self { ranks, block_bytes: block_stride(ranks), elements, data_bytes, arena_bytes })
     }
 
     /// The least size of a segment for so many ranks.
@@ -77,8 +80,9 @@ impl Layout {
     }
 
     /// Offset of a rank's block.
+    #[inline]
     pub(crate) fn block(&self, rank: u32) -> usize {
-        blocks_at() + rank as usize * block_stride(self.ranks)
+        blocks_at() + rank as usize * self.block_bytes
     }
 
     /// Offset of the word (32 bits) that says which ring leads from `from` to `to`.
@@ -249,7 +253,7 @@ mod tests {
             let mut end = PAGE;
             for rank in 0..ranks {
                 assert!(layout.block(rank) >= end);
-                end = layout.block(rank) + block_stride(ranks);
+                end = layout.block(rank) + layout.block_bytes;
             }
             for (to, from) in (0..ranks).flat_map(|to| (0..ranks).map(move |from| (to, from))) {
                 let at = layout.pair(from, to);

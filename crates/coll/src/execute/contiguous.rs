@@ -42,7 +42,7 @@ impl Reduction<TypeArc> {
 /// The memory of a call.
 pub(crate) struct Contiguous<'a> {
     /// What is given, and what is got, from the addresses of the arguments on.
-    pub(crate) buffers: [&'a Buffer; 2],
+    pub(crate) buffers: (&'a Buffer, &'a Buffer),
     pub(crate) with: Option<Reduction<&'a TypeArc>>,
     pub(crate) scratch: Scratch,
 }
@@ -60,8 +60,8 @@ impl Contiguous<'_> {
     #[inline(always)]
     fn at(&self, piece: Piece) -> (&Buffer, isize) {
         match piece.buf {
-            Buf::Send => (self.buffers[0], piece.at as isize),
-            Buf::Recv => (self.buffers[1], piece.at as isize),
+            Buf::Send => (self.buffers.0, piece.at as isize),
+            Buf::Recv => (self.buffers.1, piece.at as isize),
             _ => {
                 let Scratch { memory, cut, allotment } = &self.scratch;
                 (memory, allotment.at(piece.at as u64, cut) as isize)
@@ -133,7 +133,7 @@ impl Operands for Contiguous<'_> {
     #[inline(always)]
     fn get_reduce(
         &mut self,
-        inline: Option<Buffer>,
+        inline: Option<&Buffer>,
         (rank, _, at): (u32, u64, u64),
         merge: Merge<Piece>,
         _: &mut (impl SharedBuffers + ?Sized),

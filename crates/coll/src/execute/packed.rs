@@ -88,7 +88,7 @@ impl Operands for Packed<'_> {
 
     fn get_reduce(
         &mut self,
-        inline: Option<Buffer>,
+        inline: Option<&Buffer>,
         (rank, seq, at): (u32, u64, u64),
         merge: Merge,
         shared: &mut (impl SharedBuffers + ?Sized),
@@ -153,7 +153,7 @@ impl ExecutionState {
     /// Copies what a rank published, packed bytes from `at` on, to where it is combined.
     fn bring(
         &mut self,
-        inline: Option<Buffer>,
+        inline: Option<&Buffer>,
         (rank, seq, at): (u32, u64, u64),
         merge: &Merge,
         shared: &mut (impl SharedBuffers + ?Sized),

@@ -38,7 +38,7 @@ impl Cursor {
         &mut self,
         plan: &Plan,
         compiled: &Compiled,
-        buffers: [&Buffer; 2],
+        buffers: (&Buffer, &Buffer),
         shared: &mut (impl SharedBuffers + ?Sized),
         keep_polling: &mut impl FnMut() -> bool,
     ) -> Option<Result<(), Box<Fault>>> {
@@ -83,7 +83,7 @@ impl ExecutionState {
     ) -> Option<Result<(), Box<Fault>>> {
         let plan = self.plan.as_deref()?;
         let [View::Bytes(send), View::Bytes(recv), ..] = &self.views else { return None };
-        self.cursor.run(plan, plan.compiled.as_ref()?, [send, recv], shared, keep_polling)
+        self.cursor.run(plan, plan.compiled.as_ref()?, (send, recv), shared, keep_polling)
     }
 
     /// Goes along its plan as far as possible without waiting; `None` if it has none.

@@ -45,7 +45,7 @@ pub(super) trait Operands {
     /// Combines packed elements with a range: those in a publication, or those that a rank exposed, from some byte on.
     fn get_reduce(
         &mut self,
-        inline: Option<Buffer>,
+        inline: Option<&Buffer>,
         place: (u32, u64, u64),
         merge: Merge<Self::Range>,
         shared: &mut (impl SharedBuffers + ?Sized),
@@ -66,7 +66,7 @@ pub(super) fn step<O: Operands>(
 ) -> Result<Tried<O::UserReduction>, Fault> {
     match seqs.passes(step.guard(), shared) {
         Passes::NotYet => Ok(Tried::NotYet),
-        Passes::Published(published) => read(step, published, operands, seqs, shared),
+        Passes::Published(published) => read(step, &published, operands, seqs, shared),
         Passes::Now => write(step, operands, seqs, shared),
     }
 }
@@ -75,7 +75,7 @@ pub(super) fn step<O: Operands>(
 #[inline(always)]
 fn read<O: Operands>(
     step: &Step<O::Range>,
-    published: Published,
+    published: &Published,
     operands: &mut O,
     seqs: &SeqWindow,
     shared: &mut (impl SharedBuffers + ?Sized),
@@ -83,14 +83,14 @@ fn read<O: Operands>(
     match *step {
         Step::Unpack { rank, phase, sub_buffer, into } => {
             let len = operands.bytes(O::units(into));
-            if let Some(inside) = packed_bytes(&published, (rank, seqs.tagged(phase)), sub_buffer, len)? {
+            if let Some(inside) = packed_bytes(published, (rank, seqs.tagged(phase)), sub_buffer, len)? {
                 operands.unpack(into, &inside, 0);
             }
         }
         Step::Get { rank, phase, at, into } => {
             let (at, len) = (operands.bytes(at), operands.bytes(O::units(into)));
             match inline(published, rank, at + len)? {
-                Some(inline) => operands.unpack(into, &inline, at as isize),
+                Some(inline) => operands.unpack(into, inline, at as isize),
                 None if len == 0 || operands.get((rank, seqs.tagged(phase), at), into, shared) => {}
                 None => return Err(Fault::Unreadable { rank }),
             }
@@ -154,10 +154,10 @@ pub(super) fn local<O: Operands>(
 
 /// The bytes in shared memory that a rank published, if it has not exposed them; they must be as many as are `needed`.
 #[inline(always)]
-fn inline(published: Published, rank: u32, needed: u64) -> Result<Option<Buffer>, Fault> {
+fn inline(published: &Published, rank: u32, needed: u64) -> Result<Option<&Buffer>, Fault> {
     let (sent, inline) = match published {
         Published::Inline(buffer) => (buffer.len() as u64, Some(buffer)),
-        Published::Exposed(len) => (len, None),
+        Published::Exposed(len) => (*len, None),
     };
     if sent < needed { Err(Fault::Length { from: rank, sent, room: needed }) } else { Ok(inline) }
 }

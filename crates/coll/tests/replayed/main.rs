@@ -73,7 +73,7 @@ impl World {
         match plans.replayable(arguments.signature, &arguments.lists) {
             Some((index, bounds)) => {
                 let buffers = arguments.buffers(bounds);
-                let attempt = replay(index, buffers, plans, &mut port, &mut poll_again);
+                let attempt = replay(index, &buffers, plans, &mut port, &mut poll_again);
                 (attempt.expect("it is there"), true)
             }
             None => {

@@ -52,7 +52,7 @@ impl Case {
         }
         let End { p2p, port } = &mut self.world.ends[0];
         let started = p2p.send_keyed(port, Peer(1), 1, 77, data);
-        settled(p2p, started)
+        settled(p2p, started, data)
     }
 
     fn recv(&mut self, data: &Data) -> Started {

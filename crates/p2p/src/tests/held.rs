@@ -85,7 +85,7 @@ fn a_receive_from_somebody_else_asks_for_nothing() {
     let (out, into) = (filled(b"key"), room(3));
     let End { p2p, port } = &mut world.ends[0];
     let sent = p2p.send_keyed(port, Peer(1), 1, 5, &out);
-    let sent = settled(p2p, sent);
+    let sent = settled(p2p, sent, &out);
     let End { p2p, port } = &mut world.ends[1];
     let received = p2p.recv_keyed(port, Peer(0), 1, 5, &into);
     assert_eq!(world.wait(1, received).fault, None);

@@ -211,7 +211,7 @@ impl Program {
         let End { p2p, port } = &mut self.world.ends[from];
         let args = SendArgs { peer: Peer(to as u32), ctx, tag, src_rank, data: &data, mode };
         let started = p2p.send(port, args);
-        let started = settled(p2p, started);
+        let started = settled(p2p, started, &data);
         if mode == Mode::Buffered {
             reuse(&data);
         }
@@ -361,7 +361,7 @@ impl Program {
             data.cursor().unpack(&data, &bytes);
             let End { p2p, port } = &mut self.world.ends[from];
             let started = p2p.send_keyed(port, Peer(to as u32), ctx, key, &data);
-            let started = settled(p2p, started);
+            let started = settled(p2p, started, &data);
             self.note_sent((from, to), Class::Coll, (bytes, data), (0, 0, false), started);
         } else {
             let (recv, src, tag) = (self.received.len(), Some(from as u32), Some(key));
