@@ -21,13 +21,13 @@ fn main() {
     let mut declared = BTreeSet::new();
     scan(Path::new("src"), &mut declared);
     write("constants.rs", constant_items());
-    write("signatures.rs", signatures());
+    write("typed.rs", typed());
     write("when.rs", when_items());
     write("not_built.rs", not_built_items(&declared));
 }
 
-/// Adds the functions that the files below `folder` declare: lines `fn MPI_X(`, or `fn MPI_X<N>(` for
-/// `MPI_X` and `MPI_X_c`.
+/// Adds the functions that the files below `folder` declare: lines that begin with `fn MPI_X`, or `fn MPI_X<N>`
+/// for `MPI_X` and `MPI_X_c`; a line may name several.
 fn scan(folder: &Path, declared: &mut BTreeSet<String>) {
     for entry in std::fs::read_dir(folder).expect("the source folder") {
         let path = entry.expect("a folder entry").path();
@@ -37,12 +37,14 @@ fn scan(folder: &Path, declared: &mut BTreeSet<String>) {
         }
         let text = std::fs::read_to_string(&path).expect("a source file");
         for line in text.lines().filter_map(|line| line.trim_start().strip_prefix("fn MPI_")) {
-            let end = line.find(['<', '(']).unwrap_or(line.len());
-            let name = format!("MPI_{}", &line[..end]);
-            if line[end..].starts_with('<') {
-                declared.insert(format!("{name}_c"));
+            for function in line.split("fn MPI_") {
+                let end = function.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(function.len());
+                let name = format!("MPI_{}", &function[..end]);
+                if function[end..].starts_with('<') {
+                    declared.insert(format!("{name}_c"));
+                }
+                declared.insert(name);
             }
-            declared.insert(name);
         }
     }
 }
@@ -72,32 +74,34 @@ fn is_handle(c: &Constant) -> bool {
     c.group.starts_with("handle:") && !c.group.starts_with("handle:T_")
 }
 
-/// For each function a type of its name, with the signature that a declaration must have; the form with
-/// the suffix `_c` is the signature over 64-bit counts of the type without.
-fn signatures() -> String {
+/// `typed!`, a macro that knows the types of each function's parameters and its result. Those of a function with a twin for
+/// large counts are over a type `N` where the twin differs.
+fn typed() -> String {
     let functions = functions();
-    let mut out = String::new();
+    let mut out = String::from("macro_rules! typed {\n");
     for f in &functions {
         // Twins that have a parameter more are functions of their own.
-        let twin = |small: &str| {
-            functions.iter().any(|other| other.name == small && other.params.len() == f.params.len())
-        };
-        let (name, over) = match f.name.strip_suffix("_c") {
-            Some(small) if twin(small) => (small, "i64"),
-            _ => (f.name, "c_int"),
-        };
-        if name == f.name {
-            let _ = writeln!(out, "pub(crate) enum {name} {{}}");
+        let same = |other: &&Function| other.params.len() == f.params.len();
+        let named = |name: &str| functions.iter().find(|other| other.name == name).filter(same);
+        if f.name.strip_suffix("_c").is_some_and(|small| named(small).is_some()) {
+            continue;
         }
-        let params: Vec<_> = f.params.iter().filter_map(|p| rust_type(p.ctype)).collect();
+        let twin = named(&format!("{}_c", f.name));
+        let large = |at: usize| twin.and_then(|twin| rust_type(twin.params[at].ctype));
+        let types = f.params.iter().enumerate().filter_map(|(at, param)| {
+            let small = rust_type(param.ctype)?;
+            let over = large(at).is_some_and(|large| large != small && small.contains("c_int"));
+            Some(if over { small.replace("c_int", "$n") } else { small })
+        });
+        let types = types.collect::<Vec<_>>().join(", ");
+        let (name, n) = (f.name, if twin.is_some() { "$n:ident" } else { "" });
         let result = rust_type(f.result).expect("a result type");
         let _ = writeln!(
             out,
-            "impl Signature<{over}> for {name} {{ type Pointer = extern \"C-unwind\" fn({}) -> {result}; }}",
-            params.join(", ")
+            "({name} [{n}] $then:ident! $($before:tt)*) => {{ $then! {{ $($before)* [{types}] ({result}) }} }};"
         );
     }
-    out
+    out + "}\n"
 }
 
 fn rust_type(ctype: &str) -> Option<String> {

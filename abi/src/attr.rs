@@ -147,113 +147,50 @@ fn changeable(keyval: c_int) -> Result<()> {
     }
 }
 
-fn no_window(win: MPI_Win) -> Result<()> {
+/// The error of a call on a window.
+pub(crate) fn no_window(win: MPI_Win) -> Result<()> {
     bail!(ERR_WIN, "there are no windows yet; {:#x} is not one", win.0)
 }
 
+/// Declares how keys of a kind of object are made and freed.
+macro_rules! keyvals {
+    ($(fn $create:ident fn $free:ident of $keys:ident;)*) => { mpi! {$(
+        fn $create(copy_fn, delete_fn, keyval, extra_state) on SelfComm {
+            create(&$keys, (copy_fn, delete_fn), keyval, extra_state)
+        }
+        fn $free(keyval) on SelfComm { free(&$keys, keyval) }
+    )*}};
+}
+
+keyvals! {
+    fn MPI_Comm_create_keyval fn MPI_Comm_free_keyval of COMM_KEYS;
+    fn MPI_Keyval_create fn MPI_Keyval_free of COMM_KEYS;
+    fn MPI_Type_create_keyval fn MPI_Type_free_keyval of TYPE_KEYS;
+    fn MPI_Win_create_keyval fn MPI_Win_free_keyval of WIN_KEYS;
+}
+
 mpi! {
-    fn MPI_Comm_create_keyval(
-        copy_fn: Callback,
-        delete_fn: Callback,
-        comm_keyval: Ptr<c_int>,
-        extra_state: Ptr<c_void>,
-    ) on SelfComm {
-        create(&COMM_KEYS, (copy_fn, delete_fn), comm_keyval, extra_state)
-    }
+    fn MPI_Comm_get_attr(comm, keyval, value, flag) on comm { comm_get(comm, keyval, value, flag) }
+    fn MPI_Comm_set_attr(comm, keyval, value) on comm { comm_set(comm, keyval, value) }
+    fn MPI_Comm_delete_attr(comm, keyval) on comm { comm_delete(comm, keyval) }
 
-    fn MPI_Keyval_create(
-        copy_fn: Callback,
-        delete_fn: Callback,
-        keyval: Ptr<c_int>,
-        extra_state: Ptr<c_void>,
-    ) on SelfComm {
-        create(&COMM_KEYS, (copy_fn, delete_fn), keyval, extra_state)
-    }
+    fn MPI_Attr_get(comm, keyval, value, flag) on comm { comm_get(comm, keyval, value, flag) }
+    fn MPI_Attr_put(comm, keyval, value) on comm { comm_set(comm, keyval, value) }
+    fn MPI_Attr_delete(comm, keyval) on comm { comm_delete(comm, keyval) }
 
-    fn MPI_Type_create_keyval(
-        copy_fn: Callback,
-        delete_fn: Callback,
-        type_keyval: Ptr<c_int>,
-        extra_state: Ptr<c_void>,
-    ) on SelfComm {
-        create(&TYPE_KEYS, (copy_fn, delete_fn), type_keyval, extra_state)
-    }
-
-    fn MPI_Win_create_keyval(
-        copy_fn: Callback,
-        delete_fn: Callback,
-        win_keyval: Ptr<c_int>,
-        extra_state: Ptr<c_void>,
-    ) on SelfComm {
-        create(&WIN_KEYS, (copy_fn, delete_fn), win_keyval, extra_state)
-    }
-
-    fn MPI_Comm_free_keyval(comm_keyval: Ptr<c_int>) on SelfComm {
-        free(&COMM_KEYS, comm_keyval)
-    }
-
-    fn MPI_Keyval_free(keyval: Ptr<c_int>) on SelfComm {
-        free(&COMM_KEYS, keyval)
-    }
-
-    fn MPI_Type_free_keyval(type_keyval: Ptr<c_int>) on SelfComm {
-        free(&TYPE_KEYS, type_keyval)
-    }
-
-    fn MPI_Win_free_keyval(win_keyval: Ptr<c_int>) on SelfComm {
-        free(&WIN_KEYS, win_keyval)
-    }
-
-    fn MPI_Comm_get_attr(comm: MPI_Comm, keyval: c_int, attribute_val: Ptr<c_void>, flag: Ptr<c_int>) on comm {
-        comm_get(comm, keyval, attribute_val, flag)
-    }
-
-    fn MPI_Attr_get(comm: MPI_Comm, keyval: c_int, attribute_val: Ptr<c_void>, flag: Ptr<c_int>) on comm {
-        comm_get(comm, keyval, attribute_val, flag)
-    }
-
-    fn MPI_Comm_set_attr(comm: MPI_Comm, keyval: c_int, attribute_val: Ptr<c_void>) on comm {
-        comm_set(comm, keyval, attribute_val)
-    }
-
-    fn MPI_Attr_put(comm: MPI_Comm, keyval: c_int, attribute_val: Ptr<c_void>) on comm {
-        comm_set(comm, keyval, attribute_val)
-    }
-
-    fn MPI_Comm_delete_attr(comm: MPI_Comm, keyval: c_int) on comm {
-        comm_delete(comm, keyval)
-    }
-
-    fn MPI_Attr_delete(comm: MPI_Comm, keyval: c_int) on comm {
-        comm_delete(comm, keyval)
-    }
-
-    fn MPI_Type_get_attr(
-        datatype: MPI_Datatype,
-        keyval: c_int,
-        attribute_val: Ptr<c_void>,
-        flag: Ptr<c_int>,
-    ) on SelfComm {
+    fn MPI_Type_get_attr(datatype, keyval, attribute_val, flag) on SelfComm {
         found(types::object(datatype)?.attributes.value(&TYPE_KEYS, keyval)?, attribute_val, flag)
     }
 
-    fn MPI_Type_set_attr(datatype: MPI_Datatype, keyval: c_int, attribute_val: Ptr<c_void>) on SelfComm {
+    fn MPI_Type_set_attr(datatype, keyval, attribute_val) on SelfComm {
         types::object(datatype)?.attributes.set(&TYPE_KEYS, datatype.0, keyval, attribute_val.address())
     }
 
-    fn MPI_Type_delete_attr(datatype: MPI_Datatype, keyval: c_int) on SelfComm {
+    fn MPI_Type_delete_attr(datatype, keyval) on SelfComm {
         types::object(datatype)?.attributes.delete(&TYPE_KEYS, datatype.0, keyval)
     }
 
-    fn MPI_Win_get_attr(win: MPI_Win, _keyval: c_int, _attribute_val: Ptr<c_void>, _flag: Ptr<c_int>) on win {
-        no_window(win)
-    }
-
-    fn MPI_Win_set_attr(win: MPI_Win, _keyval: c_int, _attribute_val: Ptr<c_void>) on win {
-        no_window(win)
-    }
-
-    fn MPI_Win_delete_attr(win: MPI_Win, _keyval: c_int) on win {
-        no_window(win)
-    }
+    fn MPI_Win_get_attr(win, ..) on win { no_window(win) }
+    fn MPI_Win_set_attr(win, ..) on win { no_window(win) }
+    fn MPI_Win_delete_attr(win, ..) on win { no_window(win) }
 }

@@ -24,18 +24,10 @@ pub(crate) mod when {
     include!(concat!(env!("OUT_DIR"), "/when.rs"));
 }
 
-/// The signature of each function according to the table, as types named like the functions.
-#[allow(non_camel_case_types, dead_code, reason = "one type per function of the table")]
-pub(crate) mod signature {
-    use crate::ffi::*;
-    use crate::pointer::Ptr;
-    include!(concat!(env!("OUT_DIR"), "/signatures.rs"));
-
-    /// The function pointer type of a function; over `i64` that of its `_c` twin.
-    pub(crate) trait Signature<N> {
-        type Pointer;
-    }
-}
+// `typed!`: the types of each function, by the table. `typed! { NAME [N] then! ... }` goes on as `then! { ... [types of the
+// parameters] (type of the result) }`; the `N` is that of a function with a `_c` twin.
+include!(concat!(env!("OUT_DIR"), "/typed.rs"));
+pub(crate) use typed;
 
 /// The object whose error handler is called.
 #[derive(Clone, Copy, Debug)]
@@ -293,83 +285,77 @@ pub(crate) fn raise(name: &'static CStr, target: Target, failed: Failed) -> c_in
     }
 }
 
-/// Declares MPI functions: each becomes `MPI_X` and `PMPI_X`, and with `<N>` also the `_c` twins, whose
-/// counts (all parameters over `N`) have 64 bits. `on` names the argument whose error handler is called, and `gives` the
-/// handles that the call makes: they are null if it fails.
+/// Declares MPI functions: each becomes `MPI_X` and `PMPI_X`, and with `<N>` also the `_c` twins, whose counts (all parameters
+/// over `N`) have 64 bits. The types are those of the table; `..` stands for the parameters that the body has no use for. `on`
+/// names the argument whose error handler is called, and `gives` the handles that the call makes: they are null if it fails.
+/// A function whose result is not an error code gives the value after `or` when it has failed.
 macro_rules! mpi {
     () => {};
     (
-        $(#[$meta:meta])*
-        fn $name:ident <$n:ident>($($arg:ident: $type:ty),* $(,)?)
-            on $target:ident $(gives $($given:ident),+)? $body:block
+        fn $name:ident $(<$n:ident>)? ($($args:tt)*) on $target:ident $(gives $($given:ident),+)? $body:block
         $($rest:tt)*
     ) => {
-        $(#[$meta])*
+        $crate::boundary::typed! {
+            $name [$($n)?] mpi! @zip (@call $name [$($n)?] ($target $($($given)+)?) $body) () ($($args)*)
+        }
+        mpi! { $($rest)* }
+    };
+    (fn $name:ident($($args:tt)*) or $failed:expr; $body:block $($rest:tt)*) => {
+        $crate::boundary::typed! { $name [] mpi! @zip (@value $name ($failed) $body) () ($($args)*) }
+        mpi! { $($rest)* }
+    };
+    // Gives each name its type, one after the other; types without a name are those of ignored parameters.
+    (@zip $then:tt ($($known:tt)*) ($arg:ident $(, $($args:tt)*)?) [$type:ty $(, $types:ty)*] $result:tt) => {
+        mpi! { @zip $then ($($known)* $arg: $type,) ($($($args)*)?) [$($types),*] $result }
+    };
+    (@zip ($($then:tt)*) $params:tt () [] ($result:ty)) => { mpi! { $($then)* $params () $result } };
+    (@zip ($($then:tt)*) $params:tt (..) [$($ignored:ty),*] ($result:ty)) => {
+        mpi! { $($then)* $params ($($ignored),*) $result }
+    };
+    (@call $name:ident [$($n:ident)?] $ends:tt $body:block $params:tt $ignored:tt $result:ty) => {
+        mpi! { @function $name [$($n)?] $ends $body $params $result }
+        mpi! { @export $name [""] c_int [$($n)?] $params $ignored $result }
+        $(mpi! { @export $name ["_c"] i64 [$n] $params $ignored $result })?
+    };
+    (
+        @function $name:ident [$($n:ident)?] ($target:ident $($given:ident)*) $body:block
+        ($($arg:ident: $type:ty,)*) $result:ty
+    ) => {
         #[allow(clippy::too_many_arguments, reason = "MPI's parameters")]
         #[allow(clippy::extra_unused_type_parameters, reason = "some `_c` twins differ in what they record only")]
-        fn $name<$n: $crate::ffi::Number>($($arg: $type),*) -> c_int {
+        fn $name $(<$n: $crate::ffi::Number>)? ($($arg: $type),*) -> $result {
             // A function of its own, with its arguments in registers: the closure that catches panics would otherwise take them
             // through memory.
             #[inline(never)]
-            fn body<$n: $crate::ffi::Number>($($arg: $type),*) -> banyan_runtime::Result<()> $body
+            fn body $(<$n: $crate::ffi::Number>)? ($($arg: $type),*) -> banyan_runtime::Result<()> $body
             let when = $crate::boundary::when::$name;
             let name = const { $crate::boundary::named(concat!(stringify!($name), "\0")) };
-            $crate::boundary::boundary(name, when, $target, move || body::<$n>($($arg),*), || {
-                $($($given.clear();)+)?
+            $crate::boundary::boundary(name, when, $target, move || body $(::<$n>)? ($($arg),*), || {
+                $($given.clear();)*
             })
         }
-        mpi!(@export $name, [""], c_int, $n, c_int, ($($arg: $type),*));
-        mpi!(@export $name, ["_c"], i64, $n, c_int, ($($arg: $type),*));
-        mpi! { $($rest)* }
     };
-    (
-        $(#[$meta:meta])*
-        fn $name:ident($($arg:ident: $type:ty),* $(,)?)
-            on $target:ident $(gives $($given:ident),+)? $body:block
-        $($rest:tt)*
-    ) => {
-        $(#[$meta])*
-        #[allow(clippy::too_many_arguments, reason = "MPI's parameters")]
-        fn $name($($arg: $type),*) -> c_int {
-            #[inline(never)]
-            fn body($($arg: $type),*) -> banyan_runtime::Result<()> $body
-            let when = $crate::boundary::when::$name;
-            let name = const { $crate::boundary::named(concat!(stringify!($name), "\0")) };
-            $crate::boundary::boundary(name, when, $target, move || body($($arg),*), || {
-                $($($given.clear();)+)?
-            })
-        }
-        mpi!(@export $name, [""], c_int, , c_int, ($($arg: $type),*));
-        mpi! { $($rest)* }
-    };
-    // A function whose result is not an error code; `$failed` is the result after an error.
-    (
-        $(#[$meta:meta])*
-        fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty, or $failed:expr; $body:block
-        $($rest:tt)*
-    ) => {
-        $(#[$meta])*
+    (@value $name:ident ($failed:expr) $body:block ($($arg:ident: $type:ty,)*) $ignored:tt $result:ty) => {
         fn $name($($arg: $type),*) -> $result {
             $crate::boundary::value(stringify!($name), $failed, || $body)
         }
-        mpi!(@export $name, [""], c_int, , $result, ($($arg: $type),*));
-        mpi! { $($rest)* }
+        mpi! { @export $name [""] c_int [] ($($arg: $type,)*) $ignored $result }
     };
-    (@export $name:ident, [$suffix:literal], $over:ident, $($n:ident)?, $result:ty, ($($arg:ident: $type:ty),*)) => {
+    (
+        @export $name:ident [$suffix:literal] $over:ident [$($n:ident)?]
+        ($($arg:ident: $type:ty,)*) ($($ignored:ty),*) $result:ty
+    ) => {
         const _: () = {
             $(type $n = $over;)?
-            type Pointer =
-                <$crate::boundary::signature::$name as $crate::boundary::signature::Signature<$over>>::Pointer;
             // SAFETY (of the name): the table has each name once, and nobody else may define MPI names.
             #[unsafe(export_name = concat!(stringify!($name), $suffix))]
-            extern "C-unwind" fn mpi($($arg: $type),*) -> $result {
+            extern "C-unwind" fn mpi($($arg: $type,)* $(_: $ignored),*) -> $result {
                 $name $(::<$n>)? ($($arg),*)
             }
             #[unsafe(export_name = concat!("P", stringify!($name), $suffix))]
-            extern "C-unwind" fn pmpi($($arg: $type),*) -> $result {
+            extern "C-unwind" fn pmpi($($arg: $type,)* $(_: $ignored),*) -> $result {
                 $name $(::<$n>)? ($($arg),*)
             }
-            const _: [Pointer; 2] = [mpi, pmpi];
         };
     };
 }

@@ -1,7 +1,7 @@
 //! Collective communication (MPI 5.0, 6): blocking, nonblocking and persistent forms from one declaration. The rules of the
 //! arguments are the runtime's; here handles, numbers and lists are translated.
 
-use crate::boundary::mpi;
+use crate::boundary::{mpi, typed};
 use crate::buffers::{count, counts, displacements};
 use crate::comm::{Object, lookup};
 use crate::ffi::*;
@@ -88,64 +88,56 @@ macro_rules! signature {
 /// communicator.
 macro_rules! collective {
     (
-        fn $blocking:ident<$n:ident>
-        fn $nonblocking:ident<N>
-        fn $persistent:ident<N>
-        ($($arg:ident: $type:ty),* $(,)?) on $comm:ident as $kind:ident $body:block
+        fn $blocking:ident<$n:ident> fn $nonblocking:ident<N> fn $persistent:ident<N>
+        ($($arg:ident),*) on $comm:ident as $kind:ident $body:block
         $($rest:tt)*
     ) => {
         const _: () = {
-            #[allow(clippy::too_many_arguments, reason = "MPI's parameters")]
-            #[inline(never)]
-            fn call<$n: Number>($comm: &Object, $($arg: $type),*) -> Result<Call> $body
+            typed! { $blocking [$n] collective! @call $n $comm ($($arg,)* _handle) $body }
 
             mpi! {
-                fn $blocking<$n>($($arg: $type,)* $comm: MPI_Comm) on $comm {
+                fn $blocking<$n>($($arg,)* $comm) on $comm {
                     let object = lookup($comm)?;
                     let (signature, lists, buffers) = signature!($n, $kind, $($arg),*);
-                    object.run_signed(signature, &lists, buffers, || call::<$n>(&object, $($arg),*))
+                    object.run_signed(signature, &lists, buffers, || call::<$n>(&object, $($arg,)* $comm))
                 }
 
-                fn $nonblocking<$n>(
-                    $($arg: $type,)*
-                    $comm: MPI_Comm,
-                    request: Ptr<MPI_Request>,
-                ) on $comm gives request {
+                fn $nonblocking<$n>($($arg,)* $comm, request) on $comm gives request {
                     let object = lookup($comm)?;
                     let (signature, lists, buffers) = signature!($n, $kind, $($arg),*);
-                    let call = || call::<$n>(&object, $($arg),*);
+                    let call = || call::<$n>(&object, $($arg,)* $comm);
                     request::give(request, object.start_signed(signature, &lists, buffers, call)?, $comm)
                 }
 
-                fn $persistent<$n>(
-                    $($arg: $type,)*
-                    $comm: MPI_Comm,
-                    info: MPI_Info,
-                    request: Ptr<MPI_Request>,
-                ) on $comm gives request {
+                fn $persistent<$n>($($arg,)* $comm, info, request) on $comm gives request {
                     let object = lookup($comm)?;
                     info::optional(info)?;
-                    request::give(request, object.persist(call::<$n>(&object, $($arg),*)?)?, $comm)
+                    request::give(request, object.persist(call::<$n>(&object, $($arg,)* $comm)?)?, $comm)
                 }
             }
         };
         collective! { $($rest)* }
     };
+    (@call $n:ident $comm:ident ($($arg:ident),*) $body:block [$($type:ty),*] $result:tt) => {
+        #[allow(clippy::too_many_arguments, reason = "MPI's parameters")]
+        #[inline(never)]
+        fn call<$n: Number>($comm: &Object, $($arg: $type),*) -> Result<Call> $body
+    };
     () => {};
 }
 
 mpi! {
-    fn MPI_Barrier(comm: MPI_Comm) on comm {
+    fn MPI_Barrier(comm) on comm {
         let object = lookup(comm)?;
         object.run(object.barrier())
     }
 
-    fn MPI_Ibarrier(comm: MPI_Comm, request: Ptr<MPI_Request>) on comm gives request {
+    fn MPI_Ibarrier(comm, request) on comm gives request {
         let object = lookup(comm)?;
         request::give(request, object.start(object.barrier())?, comm)
     }
 
-    fn MPI_Barrier_init(comm: MPI_Comm, info: MPI_Info, request: Ptr<MPI_Request>) on comm gives request {
+    fn MPI_Barrier_init(comm, info, request) on comm gives request {
         let object = lookup(comm)?;
         info::optional(info)?;
         request::give(request, object.persist(object.barrier())?, comm)
@@ -153,160 +145,94 @@ mpi! {
 }
 
 collective! {
-    fn MPI_Bcast<N>
-    fn MPI_Ibcast<N>
-    fn MPI_Bcast_init<N>
-    (buffer: Ptr<c_void>, count: N, datatype: MPI_Datatype, root: c_int) on comm as Bcast {
+    fn MPI_Bcast<N> fn MPI_Ibcast<N> fn MPI_Bcast_init<N>
+    (buffer, count, datatype, root) on comm as Bcast {
         comm.bcast(root_of(root), &Elements(buffer, (count, datatype)))
     }
 
-    fn MPI_Gather<N>
-    fn MPI_Igather<N>
-    fn MPI_Gather_init<N>
-    (
-        sendbuf: Ptr<c_void>, sendcount: N, sendtype: MPI_Datatype,
-        recvbuf: Ptr<c_void>, recvcount: N, recvtype: MPI_Datatype,
-        root: c_int,
-    ) on comm as Gather {
+    fn MPI_Gather<N> fn MPI_Igather<N> fn MPI_Gather_init<N>
+    (sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root) on comm as Gather {
         let (send, recv) = (Elements(sendbuf, (sendcount, sendtype)), Elements(recvbuf, (recvcount, recvtype)));
         comm.gather(Kind::Gather, root_of(root), &send, &recv)
     }
 
-    fn MPI_Gatherv<N>
-    fn MPI_Igatherv<N>
-    fn MPI_Gatherv_init<N>
-    (
-        sendbuf: Ptr<c_void>, sendcount: N, sendtype: MPI_Datatype,
-        recvbuf: Ptr<c_void>, recvcounts: Ptr<N>, displs: Ptr<N>, recvtype: MPI_Datatype,
-        root: c_int,
-    ) on comm as Gatherv {
+    fn MPI_Gatherv<N> fn MPI_Igatherv<N> fn MPI_Gatherv_init<N>
+    (sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype, root) on comm as Gatherv {
         let (send, recv) = (Elements(sendbuf, (sendcount, sendtype)), Elements(recvbuf, (recvcounts, displs, recvtype)));
         comm.gather(Kind::Gatherv, root_of(root), &send, &recv)
     }
 
-    fn MPI_Scatter<N>
-    fn MPI_Iscatter<N>
-    fn MPI_Scatter_init<N>
-    (
-        sendbuf: Ptr<c_void>, sendcount: N, sendtype: MPI_Datatype,
-        recvbuf: Ptr<c_void>, recvcount: N, recvtype: MPI_Datatype,
-        root: c_int,
-    ) on comm as Scatter {
+    fn MPI_Scatter<N> fn MPI_Iscatter<N> fn MPI_Scatter_init<N>
+    (sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root) on comm as Scatter {
         let (send, recv) = (Elements(sendbuf, (sendcount, sendtype)), Elements(recvbuf, (recvcount, recvtype)));
         comm.scatter(Kind::Scatter, root_of(root), &send, &recv)
     }
 
-    fn MPI_Scatterv<N>
-    fn MPI_Iscatterv<N>
-    fn MPI_Scatterv_init<N>
-    (
-        sendbuf: Ptr<c_void>, sendcounts: Ptr<N>, displs: Ptr<N>, sendtype: MPI_Datatype,
-        recvbuf: Ptr<c_void>, recvcount: N, recvtype: MPI_Datatype,
-        root: c_int,
-    ) on comm as Scatterv {
+    fn MPI_Scatterv<N> fn MPI_Iscatterv<N> fn MPI_Scatterv_init<N>
+    (sendbuf, sendcounts, displs, sendtype, recvbuf, recvcount, recvtype, root) on comm as Scatterv {
         let (send, recv) = (Elements(sendbuf, (sendcounts, displs, sendtype)), Elements(recvbuf, (recvcount, recvtype)));
         comm.scatter(Kind::Scatterv, root_of(root), &send, &recv)
     }
 
-    fn MPI_Allgather<N>
-    fn MPI_Iallgather<N>
-    fn MPI_Allgather_init<N>
-    (
-        sendbuf: Ptr<c_void>, sendcount: N, sendtype: MPI_Datatype,
-        recvbuf: Ptr<c_void>, recvcount: N, recvtype: MPI_Datatype,
-    ) on comm as Allgather {
+    fn MPI_Allgather<N> fn MPI_Iallgather<N> fn MPI_Allgather_init<N>
+    (sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype) on comm as Allgather {
         let (send, recv) = (Elements(sendbuf, (sendcount, sendtype)), Elements(recvbuf, (recvcount, recvtype)));
         comm.allgather(Kind::Allgather, &send, &recv)
     }
 
-    fn MPI_Allgatherv<N>
-    fn MPI_Iallgatherv<N>
-    fn MPI_Allgatherv_init<N>
-    (
-        sendbuf: Ptr<c_void>, sendcount: N, sendtype: MPI_Datatype,
-        recvbuf: Ptr<c_void>, recvcounts: Ptr<N>, displs: Ptr<N>, recvtype: MPI_Datatype,
-    ) on comm as Allgatherv {
+    fn MPI_Allgatherv<N> fn MPI_Iallgatherv<N> fn MPI_Allgatherv_init<N>
+    (sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype) on comm as Allgatherv {
         let (send, recv) = (Elements(sendbuf, (sendcount, sendtype)), Elements(recvbuf, (recvcounts, displs, recvtype)));
         comm.allgather(Kind::Allgatherv, &send, &recv)
     }
 
-    fn MPI_Alltoall<N>
-    fn MPI_Ialltoall<N>
-    fn MPI_Alltoall_init<N>
-    (
-        sendbuf: Ptr<c_void>, sendcount: N, sendtype: MPI_Datatype,
-        recvbuf: Ptr<c_void>, recvcount: N, recvtype: MPI_Datatype,
-    ) on comm as Alltoall {
+    fn MPI_Alltoall<N> fn MPI_Ialltoall<N> fn MPI_Alltoall_init<N>
+    (sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype) on comm as Alltoall {
         let (send, recv) = (Elements(sendbuf, (sendcount, sendtype)), Elements(recvbuf, (recvcount, recvtype)));
         comm.alltoall(Kind::Alltoall, &send, &recv)
     }
 
-    fn MPI_Alltoallv<N>
-    fn MPI_Ialltoallv<N>
-    fn MPI_Alltoallv_init<N>
-    (
-        sendbuf: Ptr<c_void>, sendcounts: Ptr<N>, sdispls: Ptr<N>, sendtype: MPI_Datatype,
-        recvbuf: Ptr<c_void>, recvcounts: Ptr<N>, rdispls: Ptr<N>, recvtype: MPI_Datatype,
-    ) on comm as Alltoallv {
+    fn MPI_Alltoallv<N> fn MPI_Ialltoallv<N> fn MPI_Alltoallv_init<N>
+    (sendbuf, sendcounts, sdispls, sendtype, recvbuf, recvcounts, rdispls, recvtype) on comm as Alltoallv {
         let (send, recv) = (Elements(sendbuf, (sendcounts, sdispls, sendtype)), Elements(recvbuf, (recvcounts, rdispls, recvtype)));
         comm.alltoall(Kind::Alltoallv, &send, &recv)
     }
 
-    fn MPI_Alltoallw<N>
-    fn MPI_Ialltoallw<N>
-    fn MPI_Alltoallw_init<N>
-    (
-        sendbuf: Ptr<c_void>, sendcounts: Ptr<N>, sdispls: Ptr<N>, sendtypes: Ptr<MPI_Datatype>,
-        recvbuf: Ptr<c_void>, recvcounts: Ptr<N>, rdispls: Ptr<N>, recvtypes: Ptr<MPI_Datatype>,
-    ) on comm as Alltoallw {
+    fn MPI_Alltoallw<N> fn MPI_Ialltoallw<N> fn MPI_Alltoallw_init<N>
+    (sendbuf, sendcounts, sdispls, sendtypes, recvbuf, recvcounts, rdispls, recvtypes) on comm as Alltoallw {
         let (send, recv) = (Elements(sendbuf, (sendcounts, sdispls, sendtypes)), Elements(recvbuf, (recvcounts, rdispls, recvtypes)));
         comm.alltoall(Kind::Alltoallw, &send, &recv)
     }
 
-    fn MPI_Reduce<N>
-    fn MPI_Ireduce<N>
-    fn MPI_Reduce_init<N>
-    (
-        sendbuf: Ptr<c_void>, recvbuf: Ptr<c_void>, count: N, datatype: MPI_Datatype, op: MPI_Op,
-        root: c_int,
-    ) on comm as Reduce {
+    fn MPI_Reduce<N> fn MPI_Ireduce<N> fn MPI_Reduce_init<N>
+    (sendbuf, recvbuf, count, datatype, op, root) on comm as Reduce {
         comm.reduce(root_of(root), (&sendbuf, &recvbuf), || reduced(count, datatype, op))
     }
 
-    fn MPI_Allreduce<N>
-    fn MPI_Iallreduce<N>
-    fn MPI_Allreduce_init<N>
-    (sendbuf: Ptr<c_void>, recvbuf: Ptr<c_void>, count: N, datatype: MPI_Datatype, op: MPI_Op) on comm as Allreduce {
+    fn MPI_Allreduce<N> fn MPI_Iallreduce<N> fn MPI_Allreduce_init<N>
+    (sendbuf, recvbuf, count, datatype, op) on comm as Allreduce {
         comm.allreduce(Kind::Allreduce, (&sendbuf, &recvbuf), reduced(count, datatype, op)?)
     }
 
-    fn MPI_Scan<N>
-    fn MPI_Iscan<N>
-    fn MPI_Scan_init<N>
-    (sendbuf: Ptr<c_void>, recvbuf: Ptr<c_void>, count: N, datatype: MPI_Datatype, op: MPI_Op) on comm as Scan {
+    fn MPI_Scan<N> fn MPI_Iscan<N> fn MPI_Scan_init<N>
+    (sendbuf, recvbuf, count, datatype, op) on comm as Scan {
         comm.allreduce(Kind::Scan, (&sendbuf, &recvbuf), reduced(count, datatype, op)?)
     }
 
-    fn MPI_Exscan<N>
-    fn MPI_Iexscan<N>
-    fn MPI_Exscan_init<N>
-    (sendbuf: Ptr<c_void>, recvbuf: Ptr<c_void>, count: N, datatype: MPI_Datatype, op: MPI_Op) on comm as Exscan {
+    fn MPI_Exscan<N> fn MPI_Iexscan<N> fn MPI_Exscan_init<N>
+    (sendbuf, recvbuf, count, datatype, op) on comm as Exscan {
         comm.allreduce(Kind::Exscan, (&sendbuf, &recvbuf), reduced(count, datatype, op)?)
     }
 
-    fn MPI_Reduce_scatter<N>
-    fn MPI_Ireduce_scatter<N>
-    fn MPI_Reduce_scatter_init<N>
-    (sendbuf: Ptr<c_void>, recvbuf: Ptr<c_void>, recvcounts: Ptr<N>, datatype: MPI_Datatype, op: MPI_Op) on comm as ReduceScatter {
+    fn MPI_Reduce_scatter<N> fn MPI_Ireduce_scatter<N> fn MPI_Reduce_scatter_init<N>
+    (sendbuf, recvbuf, recvcounts, datatype, op) on comm as ReduceScatter {
         let (ty, op) = (committed(datatype)?, op::lookup(op, datatype)?);
         let counts = counts(recvcounts, comm.size() as usize)?;
         comm.reduce_scatter((&sendbuf, &recvbuf), (Layout::Vector { counts, displs: Vec::new(), ty }, op))
     }
 
-    fn MPI_Reduce_scatter_block<N>
-    fn MPI_Ireduce_scatter_block<N>
-    fn MPI_Reduce_scatter_block_init<N>
-    (sendbuf: Ptr<c_void>, recvbuf: Ptr<c_void>, recvcount: N, datatype: MPI_Datatype, op: MPI_Op) on comm as ReduceScatterBlock {
+    fn MPI_Reduce_scatter_block<N> fn MPI_Ireduce_scatter_block<N> fn MPI_Reduce_scatter_block_init<N>
+    (sendbuf, recvbuf, recvcount, datatype, op) on comm as ReduceScatterBlock {
         let (count, ty, op) = reduced(recvcount, datatype, op)?;
         comm.reduce_scatter((&sendbuf, &recvbuf), (Layout::Uniform { count, ty }, op))
     }

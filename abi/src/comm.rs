@@ -321,98 +321,73 @@ fn split_kind(split_type: c_int, info: MPI_Info) -> Result<SplitType> {
 }
 
 mpi! {
-    fn MPI_Comm_size(comm: MPI_Comm, size: Ptr<c_int>) on comm {
+    fn MPI_Comm_size(comm, size) on comm {
         size.set(lookup(comm)?.size() as c_int)
     }
 
-    fn MPI_Comm_rank(comm: MPI_Comm, rank: Ptr<c_int>) on comm {
+    fn MPI_Comm_rank(comm, rank) on comm {
         rank.set(lookup(comm)?.rank() as c_int)
     }
 
-    fn MPI_Comm_compare(comm1: MPI_Comm, comm2: MPI_Comm, result: Ptr<c_int>) on comm1 {
+    fn MPI_Comm_compare(comm1, comm2, result) on comm1 {
         let (a, b) = (lookup(comm1)?, lookup(comm2)?);
         result.set(Comparison::of_comms(a.compare(&b)) as c_int)
     }
 
-    fn MPI_Comm_group(comm: MPI_Comm, group: Ptr<MPI_Group>) on comm gives group {
+    fn MPI_Comm_group(comm, group) on comm gives group {
         group::give(group, lookup(comm)?.group().clone())
     }
 
-    fn MPI_Comm_dup(comm: MPI_Comm, newcomm: Ptr<MPI_Comm>) on comm gives newcomm {
+    fn MPI_Comm_dup(comm, newcomm) on comm gives newcomm {
         dup(comm, None, newcomm)
     }
 
-    fn MPI_Comm_dup_with_info(comm: MPI_Comm, info: MPI_Info, newcomm: Ptr<MPI_Comm>) on comm gives newcomm {
+    fn MPI_Comm_dup_with_info(comm, info, newcomm) on comm gives newcomm {
         let info = info::optional(info)?.unwrap_or_default();
         dup(comm, Some(&info), newcomm)
     }
 
-    fn MPI_Comm_idup(
-        comm: MPI_Comm,
-        newcomm: Ptr<MPI_Comm>,
-        request: Ptr<MPI_Request>,
-    ) on comm gives newcomm, request {
+    fn MPI_Comm_idup(comm, newcomm, request) on comm gives newcomm, request {
         idup(comm, None, newcomm, request)
     }
 
-    fn MPI_Comm_idup_with_info(
-        comm: MPI_Comm,
-        info: MPI_Info,
-        newcomm: Ptr<MPI_Comm>,
-        request: Ptr<MPI_Request>,
-    ) on comm gives newcomm, request {
+    fn MPI_Comm_idup_with_info(comm, info, newcomm, request) on comm gives newcomm, request {
         let info = info::optional(info)?.unwrap_or_default();
         idup(comm, Some(&info), newcomm, request)
     }
 
-    fn MPI_Comm_create(comm: MPI_Comm, group: MPI_Group, newcomm: Ptr<MPI_Comm>) on comm gives newcomm {
+    fn MPI_Comm_create(comm, group, newcomm) on comm gives newcomm {
         newcomm.set(MPI_COMM_NULL)?;
         let old = lookup(comm)?;
         give_or_null(newcomm, old.create(&group::lookup(group)?)?)
     }
 
-    fn MPI_Comm_create_group(
-        comm: MPI_Comm,
-        group: MPI_Group,
-        tag: c_int,
-        newcomm: Ptr<MPI_Comm>,
-    ) on comm gives newcomm {
+    fn MPI_Comm_create_group(comm, group, tag, newcomm) on comm gives newcomm {
         newcomm.set(MPI_COMM_NULL)?;
         let old = lookup(comm)?;
         give_or_null(newcomm, old.create_group(&group::lookup(group)?, tag)?)
     }
 
-    fn MPI_Comm_split(
-        comm: MPI_Comm,
-        color: c_int,
-        key: c_int,
-        newcomm: Ptr<MPI_Comm>,
-    ) on comm gives newcomm {
+    fn MPI_Comm_split(comm, color, key, newcomm) on comm gives newcomm {
         newcomm.set(MPI_COMM_NULL)?;
         give_or_null(newcomm, lookup(comm)?.split(color, key)?)
     }
 
-    fn MPI_Comm_split_type(
-        comm: MPI_Comm,
-        split_type: c_int,
-        key: c_int,
-        info: MPI_Info,
-        newcomm: Ptr<MPI_Comm>,
-    ) on comm gives newcomm {
+    fn MPI_Comm_split_type(comm, split_type, key, info, newcomm) on comm gives newcomm {
         newcomm.set(MPI_COMM_NULL)?;
         let old = lookup(comm)?;
         give_or_null(newcomm, old.split_type(split_kind(split_type, info)?, key)?)
     }
 
-    fn MPI_Comm_free(comm: Ptr<MPI_Comm>) on comm {
+    fn MPI_Comm_free(comm) on comm {
         free(comm)
     }
 
-    fn MPI_Comm_disconnect(comm: Ptr<MPI_Comm>) on comm {
+    fn MPI_Comm_disconnect(comm) on comm {
         free(comm)
     }
 
-    fn MPI_Comm_set_name(comm: MPI_Comm, comm_name: Ptr<c_char>) on comm {
+    fn MPI_Comm_set_name(comm, comm_name) on comm {
         let object = lookup(comm)?;
         let mut name = comm_name.text()?;
         while name.len() >= MPI_MAX_OBJECT_NAME as usize {
@@ -422,7 +397,7 @@ mpi! {
         Ok(())
     }
 
-    fn MPI_Comm_get_name(comm: MPI_Comm, comm_name: Ptr<c_char>, resultlen: Ptr<c_int>) on comm {
+    fn MPI_Comm_get_name(comm, comm_name, resultlen) on comm {
         let name = match comm {
             MPI_COMM_NULL => "MPI_COMM_NULL".to_string(),
             comm => lookup(comm)?.name(),
@@ -431,32 +406,32 @@ mpi! {
         resultlen.set(len as c_int)
     }
 
-    fn MPI_Comm_set_info(comm: MPI_Comm, info: MPI_Info) on comm {
+    fn MPI_Comm_set_info(comm, info) on comm {
         let object = lookup(comm)?;
         object.set_info(&*info::lookup(info)?);
         Ok(())
     }
 
-    fn MPI_Comm_get_info(comm: MPI_Comm, info_used: Ptr<MPI_Info>) on comm gives info_used {
+    fn MPI_Comm_get_info(comm, info_used) on comm gives info_used {
         info::give(info_used, lookup(comm)?.info())
     }
 
-    fn MPI_Comm_get_parent(parent: Ptr<MPI_Comm>) on SelfComm gives parent {
+    fn MPI_Comm_get_parent(parent) on SelfComm gives parent {
         parent.set(MPI_COMM_NULL)
     }
 
-    fn MPI_Comm_test_inter(comm: MPI_Comm, flag: Ptr<c_int>) on comm {
+    fn MPI_Comm_test_inter(comm, flag) on comm {
         flag.set(lookup(comm)?.is_inter().into())
     }
 
-    fn MPI_Comm_remote_size(comm: MPI_Comm, size: Ptr<c_int>) on comm {
+    fn MPI_Comm_remote_size(comm, size) on comm {
         match lookup(comm)?.remote_size() {
             Some(remote) => size.set(remote as c_int),
             None => bail!(ERR_COMM, "the communicator is not an intercommunicator"),
         }
     }
 
-    fn MPI_Comm_remote_group(comm: MPI_Comm, group: Ptr<MPI_Group>) on comm gives group {
+    fn MPI_Comm_remote_group(comm, group) on comm gives group {
         match lookup(comm)?.remote_group() {
             Some(remote) => group::give(group, remote.clone()),
             None => bail!(ERR_COMM, "the communicator is not an intercommunicator"),
@@ -464,12 +439,7 @@ mpi! {
     }
 
     fn MPI_Intercomm_create(
-        local_comm: MPI_Comm,
-        local_leader: c_int,
-        peer_comm: MPI_Comm,
-        remote_leader: c_int,
-        tag: c_int,
-        newintercomm: Ptr<MPI_Comm>,
+        local_comm, local_leader, peer_comm, remote_leader, tag, newintercomm,
     ) on local_comm gives newintercomm {
         newintercomm.set(MPI_COMM_NULL)?;
         let local = lookup(local_comm)?;
@@ -482,11 +452,7 @@ mpi! {
         give_or_null(newintercomm, Some(local.intercomm_create(local_leader, bridge, tag)?))
     }
 
-    fn MPI_Intercomm_merge(
-        intercomm: MPI_Comm,
-        high: c_int,
-        newintracomm: Ptr<MPI_Comm>,
-    ) on intercomm gives newintracomm {
+    fn MPI_Intercomm_merge(intercomm, high, newintracomm) on intercomm gives newintracomm {
         newintracomm.set(MPI_COMM_NULL)?;
         give_or_null(newintracomm, Some(lookup(intercomm)?.intercomm_merge(high != 0)?))
     }

@@ -8,7 +8,7 @@ use crate::instance::INSTANCE;
 use crate::pointer::Ptr;
 use crate::request::{Entry, finish, runtime};
 use crate::status::{store, store_empty};
-use banyan_runtime::{Class, Error, Operation, Outcome, Result, Status, UnderWay, bail};
+use banyan_runtime::{Class, Error, Operation, Outcome, Result, Runtime, Status, UnderWay, bail};
 
 /// The requests of an array; null handles are left out.
 struct Many {
@@ -46,9 +46,14 @@ impl Many {
         Ok(Many { array, entries })
     }
 
-    /// The active ones.
-    fn active(&self) -> Vec<&Listed> {
-        self.entries.iter().filter(|listed| listed.entry.operation.is_active()).collect()
+    /// Those that are over, after one poll; they stay as they are. `None` if none is active.
+    fn over(&self, runtime: &Runtime) -> Option<Vec<&Listed>> {
+        let active = self.entries.iter().filter(|listed| listed.entry.operation.is_active());
+        let active: Vec<&Listed> = active.collect();
+        if active.is_empty() {
+            return None;
+        }
+        Some(runtime.over(&active, false).into_iter().map(|at| active[at]).collect())
     }
 
     fn release(&self, which: &[Listed]) -> Result<()> {
@@ -235,16 +240,11 @@ fn none_active(indx: Ptr<c_int>, status: Ptr<MPI_Status>) -> Result<()> {
 }
 
 mpi! {
-    fn MPI_Waitall(count: c_int, array_of_requests: Ptr<MPI_Request>, array_of_statuses: Ptr<MPI_Status>) on SelfComm {
+    fn MPI_Waitall(count, array_of_requests, array_of_statuses) on SelfComm {
         wait_all(count, array_of_requests, array_of_statuses)
     }
 
-    fn MPI_Testall(
-        count: c_int,
-        array_of_requests: Ptr<MPI_Request>,
-        flag: Ptr<c_int>,
-        array_of_statuses: Ptr<MPI_Status>,
-    ) on SelfComm {
+    fn MPI_Testall(count, array_of_requests, flag, array_of_statuses) on SelfComm {
         let many = Many::new(count, array_of_requests)?;
         let (out, mut failed) = (Statuses::new(array_of_statuses), Vec::new());
         let note = |which, outcome| many.note(which, outcome, out, &mut failed);
@@ -261,12 +261,7 @@ mpi! {
         many.all(&failed)
     }
 
-    fn MPI_Waitany(
-        count: c_int,
-        array_of_requests: Ptr<MPI_Request>,
-        indx: Ptr<c_int>,
-        status: Ptr<MPI_Status>,
-    ) on SelfComm {
+    fn MPI_Waitany(count, array_of_requests, indx, status) on SelfComm {
         let many = Many::new(count, array_of_requests)?;
         match runtime()?.runtime().wait_any(&many.entries) {
             Some(found) => any(&many, found, indx, status),
@@ -274,13 +269,7 @@ mpi! {
         }
     }
 
-    fn MPI_Testany(
-        count: c_int,
-        array_of_requests: Ptr<MPI_Request>,
-        indx: Ptr<c_int>,
-        flag: Ptr<c_int>,
-        status: Ptr<MPI_Status>,
-    ) on SelfComm {
+    fn MPI_Testany(count, array_of_requests, indx, flag, status) on SelfComm {
         if all_pending(count, array_of_requests)? {
             flag.set(0)?;
             return indx.set(MPI_UNDEFINED);
@@ -295,32 +284,15 @@ mpi! {
         }
     }
 
-    fn MPI_Waitsome(
-        incount: c_int,
-        array_of_requests: Ptr<MPI_Request>,
-        outcount: Ptr<c_int>,
-        array_of_indices: Ptr<c_int>,
-        array_of_statuses: Ptr<MPI_Status>,
-    ) on SelfComm {
+    fn MPI_Waitsome(incount, array_of_requests, outcount, array_of_indices, array_of_statuses) on SelfComm {
         some(true, incount, array_of_requests, (outcount, array_of_indices), array_of_statuses)
     }
 
-    fn MPI_Testsome(
-        incount: c_int,
-        array_of_requests: Ptr<MPI_Request>,
-        outcount: Ptr<c_int>,
-        array_of_indices: Ptr<c_int>,
-        array_of_statuses: Ptr<MPI_Status>,
-    ) on SelfComm {
+    fn MPI_Testsome(incount, array_of_requests, outcount, array_of_indices, array_of_statuses) on SelfComm {
         some(false, incount, array_of_requests, (outcount, array_of_indices), array_of_statuses)
     }
 
-    fn MPI_Request_get_status_all(
-        count: c_int,
-        array_of_requests: Ptr<MPI_Request>,
-        flag: Ptr<c_int>,
-        array_of_statuses: Ptr<MPI_Status>,
-    ) on SelfComm {
+    fn MPI_Request_get_status_all(count, array_of_requests, flag, array_of_statuses) on SelfComm {
         let many = Many::new(count, array_of_requests)?;
         let own = runtime()?;
         let over = many.entries.is_empty() || !own.runtime().over(&many.entries, true).is_empty();
@@ -336,23 +308,13 @@ mpi! {
         Ok(())
     }
 
-    fn MPI_Request_get_status_any(
-        count: c_int,
-        array_of_requests: Ptr<MPI_Request>,
-        indx: Ptr<c_int>,
-        flag: Ptr<c_int>,
-        status: Ptr<MPI_Status>,
-    ) on SelfComm {
+    fn MPI_Request_get_status_any(count, array_of_requests, indx, flag, status) on SelfComm {
         let many = Many::new(count, array_of_requests)?;
         let own = runtime()?;
-        let active = many.active();
-        if active.is_empty() {
-            flag.set(1)?;
-            return none_active(indx, status);
-        }
-        let found = own.runtime().over(&active, false).first().map(|&first| active[first]);
-        flag.set(found.is_some().into())?;
-        match found {
+        let found = many.over(own.runtime());
+        flag.set(found.as_ref().is_none_or(|found| !found.is_empty()).into())?;
+        let Some(found) = found else { return none_active(indx, status) };
+        match found.first() {
             Some(Listed { at, entry, .. }) => {
                 store(status, &entry.operation.status(own.runtime()).status);
                 indx.set(*at as c_int)
@@ -362,29 +324,20 @@ mpi! {
     }
 
     fn MPI_Request_get_status_some(
-        incount: c_int,
-        array_of_requests: Ptr<MPI_Request>,
-        outcount: Ptr<c_int>,
-        array_of_indices: Ptr<c_int>,
-        array_of_statuses: Ptr<MPI_Status>,
+        incount, array_of_requests, outcount, array_of_indices, array_of_statuses,
     ) on SelfComm {
         let many = Many::new(incount, array_of_requests)?;
         let own = runtime()?;
-        let active = many.active();
-        if active.is_empty() {
-            return outcount.set(MPI_UNDEFINED);
-        }
+        let Some(found) = many.over(own.runtime()) else { return outcount.set(MPI_UNDEFINED) };
         let out = Statuses::new(array_of_statuses);
-        let found = own.runtime().over(&active, false);
-        for (nth, &which) in found.iter().enumerate() {
-            let Listed { at, entry, .. } = active[which];
+        for (nth, Listed { at, entry, .. }) in found.iter().enumerate() {
             array_of_indices.put(nth, *at as c_int)?;
             out.put(nth, &entry.operation.status(own.runtime()));
         }
         outcount.set(found.len() as c_int)
     }
 
-    fn MPI_Startall(count: c_int, array_of_requests: Ptr<MPI_Request>) on SelfComm {
+    fn MPI_Startall(count, array_of_requests) on SelfComm {
         let many = Many::new(count, array_of_requests)?;
         if many.entries.len() < count as usize {
             bail!(ERR_REQUEST, "one of the requests is MPI_REQUEST_NULL");

@@ -92,42 +92,22 @@ fn get_contents(
 }
 
 mpi! {
-    fn MPI_Type_contiguous<N>(
-        count: N,
-        oldtype: MPI_Datatype,
-        newtype: Ptr<MPI_Datatype>,
-    ) on SelfComm gives newtype {
+    fn MPI_Type_contiguous<N>(count, oldtype, newtype) on SelfComm gives newtype {
         made::<N>(newtype, Datatype::contiguous(count.into(), &*lookup(oldtype)?))
     }
 
-    fn MPI_Type_vector<N>(
-        count: N,
-        blocklength: N,
-        stride: N,
-        oldtype: MPI_Datatype,
-        newtype: Ptr<MPI_Datatype>,
-    ) on SelfComm gives newtype {
+    fn MPI_Type_vector<N>(count, blocklength, stride, oldtype, newtype) on SelfComm gives newtype {
         let old = lookup(oldtype)?;
         made::<N>(newtype, Datatype::vector(count.into(), blocklength.into(), stride.into(), &old))
     }
 
-    fn MPI_Type_create_hvector<N>(
-        count: N,
-        blocklength: N,
-        stride: MPI_Aint,
-        oldtype: MPI_Datatype,
-        newtype: Ptr<MPI_Datatype>,
-    ) on SelfComm gives newtype {
+    fn MPI_Type_create_hvector<N>(count, blocklength, stride, oldtype, newtype) on SelfComm gives newtype {
         let old = lookup(oldtype)?;
         made::<N>(newtype, Datatype::hvector(count.into(), blocklength.into(), stride, &old))
     }
 
     fn MPI_Type_indexed<N>(
-        count: N,
-        array_of_blocklengths: Ptr<N>,
-        array_of_displacements: Ptr<N>,
-        oldtype: MPI_Datatype,
-        newtype: Ptr<MPI_Datatype>,
+        count, array_of_blocklengths, array_of_displacements, oldtype, newtype,
     ) on SelfComm gives newtype {
         let (old, blocks) = (lookup(oldtype)?, self::count(count)? as usize);
         let (lens, displs) = lists(blocks, array_of_blocklengths, array_of_displacements)?;
@@ -135,11 +115,7 @@ mpi! {
     }
 
     fn MPI_Type_create_hindexed<N>(
-        count: N,
-        array_of_blocklengths: Ptr<N>,
-        array_of_displacements: Ptr<MPI_Aint>,
-        oldtype: MPI_Datatype,
-        newtype: Ptr<MPI_Datatype>,
+        count, array_of_blocklengths, array_of_displacements, oldtype, newtype,
     ) on SelfComm gives newtype {
         let (old, blocks) = (lookup(oldtype)?, self::count(count)? as usize);
         let (lens, displs) = lists(blocks, array_of_blocklengths, array_of_displacements)?;
@@ -147,11 +123,7 @@ mpi! {
     }
 
     fn MPI_Type_create_indexed_block<N>(
-        count: N,
-        blocklength: N,
-        array_of_displacements: Ptr<N>,
-        oldtype: MPI_Datatype,
-        newtype: Ptr<MPI_Datatype>,
+        count, blocklength, array_of_displacements, oldtype, newtype,
     ) on SelfComm gives newtype {
         let (old, blocks) = (lookup(oldtype)?, self::count(count)? as usize);
         let displs = displacements(array_of_displacements, blocks)?;
@@ -159,11 +131,7 @@ mpi! {
     }
 
     fn MPI_Type_create_hindexed_block<N>(
-        count: N,
-        blocklength: N,
-        array_of_displacements: Ptr<MPI_Aint>,
-        oldtype: MPI_Datatype,
-        newtype: Ptr<MPI_Datatype>,
+        count, blocklength, array_of_displacements, oldtype, newtype,
     ) on SelfComm gives newtype {
         let (old, blocks) = (lookup(oldtype)?, self::count(count)? as usize);
         let displs = displacements(array_of_displacements, blocks)?;
@@ -171,11 +139,7 @@ mpi! {
     }
 
     fn MPI_Type_create_struct<N>(
-        count: N,
-        array_of_blocklengths: Ptr<N>,
-        array_of_displacements: Ptr<MPI_Aint>,
-        array_of_types: Ptr<MPI_Datatype>,
-        newtype: Ptr<MPI_Datatype>,
+        count, array_of_blocklengths, array_of_displacements, array_of_types, newtype,
     ) on SelfComm gives newtype {
         let blocks = self::count(count)? as usize;
         let (lens, displs) = lists(blocks, array_of_blocklengths, array_of_displacements)?;
@@ -183,13 +147,7 @@ mpi! {
     }
 
     fn MPI_Type_create_subarray<N>(
-        ndims: c_int,
-        array_of_sizes: Ptr<N>,
-        array_of_subsizes: Ptr<N>,
-        array_of_starts: Ptr<N>,
-        order: c_int,
-        oldtype: MPI_Datatype,
-        newtype: Ptr<MPI_Datatype>,
+        ndims, array_of_sizes, array_of_subsizes, array_of_starts, order, oldtype, newtype,
     ) on SelfComm gives newtype {
         let (old, dims) = (lookup(oldtype)?, dimensions(ndims)?);
         let sizes = displacements(array_of_sizes, dims)?;
@@ -199,16 +157,8 @@ mpi! {
     }
 
     fn MPI_Type_create_darray<N>(
-        size: c_int,
-        rank: c_int,
-        ndims: c_int,
-        array_of_gsizes: Ptr<N>,
-        array_of_distribs: Ptr<c_int>,
-        array_of_dargs: Ptr<c_int>,
-        array_of_psizes: Ptr<c_int>,
-        order: c_int,
-        oldtype: MPI_Datatype,
-        newtype: Ptr<MPI_Datatype>,
+        size, rank, ndims, array_of_gsizes, array_of_distribs, array_of_dargs, array_of_psizes, order,
+        oldtype, newtype,
     ) on SelfComm gives newtype {
         let (old, dims) = (lookup(oldtype)?, dimensions(ndims)?);
         let gsizes = displacements(array_of_gsizes, dims)?;
@@ -221,59 +171,46 @@ mpi! {
         made::<N>(newtype, ty)
     }
 
-    fn MPI_Type_create_resized<N>(
-        oldtype: MPI_Datatype,
-        lb: MPI_Aint,
-        extent: MPI_Aint,
-        newtype: Ptr<MPI_Datatype>,
-    ) on SelfComm gives newtype {
+    fn MPI_Type_create_resized<N>(oldtype, lb, extent, newtype) on SelfComm gives newtype {
         made::<N>(newtype, Datatype::resized(&*lookup(oldtype)?, lb, extent))
     }
 
-    fn MPI_Type_create_f90_real(p: c_int, r: c_int, newtype: Ptr<MPI_Datatype>) on SelfComm gives newtype {
+    fn MPI_Type_create_f90_real(p, r, newtype) on SelfComm gives newtype {
         newtype.set(handle(&Datatype::f90_real(p, r)?)?)
     }
 
-    fn MPI_Type_create_f90_complex(p: c_int, r: c_int, newtype: Ptr<MPI_Datatype>) on SelfComm gives newtype {
+    fn MPI_Type_create_f90_complex(p, r, newtype) on SelfComm gives newtype {
         newtype.set(handle(&Datatype::f90_complex(p, r)?)?)
     }
 
-    fn MPI_Type_create_f90_integer(r: c_int, newtype: Ptr<MPI_Datatype>) on SelfComm gives newtype {
+    fn MPI_Type_create_f90_integer(r, newtype) on SelfComm gives newtype {
         newtype.set(handle(&Datatype::f90_integer(r)?)?)
     }
 
-    fn MPI_Type_match_size(
-        typeclass: c_int,
-        size: c_int,
-        datatype: Ptr<MPI_Datatype>,
-    ) on SelfComm gives datatype {
+    fn MPI_Type_match_size(typeclass, size, datatype) on SelfComm gives datatype {
         datatype.set(handle(&Datatype::match_size(typeclass, size)?)?)
     }
 
-    fn MPI_Type_get_value_index(
-        value_type: MPI_Datatype,
-        index_type: MPI_Datatype,
-        pair_type: Ptr<MPI_Datatype>,
-    ) on SelfComm gives pair_type {
+    fn MPI_Type_get_value_index(value_type, index_type, pair_type) on SelfComm gives pair_type {
         match Datatype::value_index(&*lookup(value_type)?, &*lookup(index_type)?) {
             Some(pair) => pair_type.set(handle(&pair)?),
             None => pair_type.set(MPI_DATATYPE_NULL),
         }
     }
 
-    fn MPI_Type_dup(oldtype: MPI_Datatype, newtype: Ptr<MPI_Datatype>) on SelfComm gives newtype {
+    fn MPI_Type_dup(oldtype, newtype) on SelfComm gives newtype {
         let old = object(oldtype)?;
         let attributes = old.attributes.copies(oldtype.0)?;
         let new = Type { attributes, ..Type::new(old.ty.dup()) };
         newtype.set(MPI_Datatype(INSTANCE.handles.datatypes.insert(Arc::new(new))?))
     }
 
-    fn MPI_Type_commit(datatype: Ptr<MPI_Datatype>) on SelfComm {
+    fn MPI_Type_commit(datatype) on SelfComm {
         lookup(datatype.get()?)?.commit();
         Ok(())
     }
 
-    fn MPI_Type_free(datatype: Ptr<MPI_Datatype>) on SelfComm {
+    fn MPI_Type_free(datatype) on SelfComm {
         let old = datatype.get()?;
         if lookup(old)?.is_predefined() {
             bail!(ERR_TYPE, "a predefined datatype cannot be freed");
@@ -283,45 +220,31 @@ mpi! {
         datatype.set(MPI_DATATYPE_NULL)
     }
 
-    fn MPI_Type_size<N>(datatype: MPI_Datatype, size: Ptr<N>) on SelfComm {
+    fn MPI_Type_size<N>(datatype, size) on SelfComm {
         size.set(fitted(size_of(datatype)?))
     }
 
-    fn MPI_Type_size_x(datatype: MPI_Datatype, size: Ptr<MPI_Count>) on SelfComm {
+    fn MPI_Type_size_x(datatype, size) on SelfComm {
         size.set(size_of(datatype)?)
     }
 
-    fn MPI_Type_get_extent<N>(datatype: MPI_Datatype, lb: Ptr<MPI_Aint>, extent: Ptr<MPI_Aint>) on SelfComm {
+    fn MPI_Type_get_extent<N>(datatype, lb, extent) on SelfComm {
         self::extent(datatype, lb, extent)
     }
 
-    fn MPI_Type_get_extent_x(datatype: MPI_Datatype, lb: Ptr<MPI_Count>, extent: Ptr<MPI_Count>) on SelfComm {
+    fn MPI_Type_get_extent_x(datatype, lb, extent) on SelfComm {
         self::extent(datatype, lb, extent)
     }
 
-    fn MPI_Type_get_true_extent<N>(
-        datatype: MPI_Datatype,
-        true_lb: Ptr<MPI_Aint>,
-        true_extent: Ptr<MPI_Aint>,
-    ) on SelfComm {
+    fn MPI_Type_get_true_extent<N>(datatype, true_lb, true_extent) on SelfComm {
         self::true_extent(datatype, true_lb, true_extent)
     }
 
-    fn MPI_Type_get_true_extent_x(
-        datatype: MPI_Datatype,
-        true_lb: Ptr<MPI_Count>,
-        true_extent: Ptr<MPI_Count>,
-    ) on SelfComm {
+    fn MPI_Type_get_true_extent_x(datatype, true_lb, true_extent) on SelfComm {
         self::true_extent(datatype, true_lb, true_extent)
     }
 
-    fn MPI_Type_get_envelope(
-        datatype: MPI_Datatype,
-        num_integers: Ptr<c_int>,
-        num_addresses: Ptr<c_int>,
-        num_datatypes: Ptr<c_int>,
-        combiner: Ptr<c_int>,
-    ) on SelfComm {
+    fn MPI_Type_get_envelope(datatype, num_integers, num_addresses, num_datatypes, combiner) on SelfComm {
         let envelope = lookup(datatype)?.envelope();
         num_integers.set(envelope.integers.len() as c_int)?;
         num_addresses.set(envelope.addresses.len() as c_int)?;
@@ -330,12 +253,7 @@ mpi! {
     }
 
     fn MPI_Type_get_envelope_c(
-        datatype: MPI_Datatype,
-        num_integers: Ptr<MPI_Count>,
-        num_addresses: Ptr<MPI_Count>,
-        num_large_counts: Ptr<MPI_Count>,
-        num_datatypes: Ptr<MPI_Count>,
-        combiner: Ptr<c_int>,
+        datatype, num_integers, num_addresses, num_large_counts, num_datatypes, combiner,
     ) on SelfComm {
         let envelope = lookup(datatype)?.envelope();
         num_integers.set(envelope.integers.len() as MPI_Count)?;
@@ -346,42 +264,30 @@ mpi! {
     }
 
     fn MPI_Type_get_contents(
-        datatype: MPI_Datatype,
-        max_integers: c_int,
-        max_addresses: c_int,
-        max_datatypes: c_int,
-        array_of_integers: Ptr<c_int>,
-        array_of_addresses: Ptr<MPI_Aint>,
-        array_of_datatypes: Ptr<MPI_Datatype>,
+        datatype, max_integers, max_addresses, max_datatypes, array_of_integers, array_of_addresses,
+        array_of_datatypes,
     ) on SelfComm {
         let max = [max_integers.into(), max_addresses.into(), 0, max_datatypes.into()];
         get_contents(datatype, max, (array_of_integers, array_of_addresses, array_of_datatypes), None)
     }
 
     fn MPI_Type_get_contents_c(
-        datatype: MPI_Datatype,
-        max_integers: MPI_Count,
-        max_addresses: MPI_Count,
-        max_large_counts: MPI_Count,
-        max_datatypes: MPI_Count,
-        array_of_integers: Ptr<c_int>,
-        array_of_addresses: Ptr<MPI_Aint>,
-        array_of_large_counts: Ptr<MPI_Count>,
-        array_of_datatypes: Ptr<MPI_Datatype>,
+        datatype, max_integers, max_addresses, max_large_counts, max_datatypes, array_of_integers,
+        array_of_addresses, array_of_large_counts, array_of_datatypes,
     ) on SelfComm {
         let max = [max_integers, max_addresses, max_large_counts, max_datatypes];
         let to = (array_of_integers, array_of_addresses, array_of_datatypes);
         get_contents(datatype, max, to, Some(array_of_large_counts))
     }
 
-    fn MPI_Type_set_name(datatype: MPI_Datatype, type_name: Ptr<c_char>) on SelfComm {
+    fn MPI_Type_set_name(datatype, type_name) on SelfComm {
         let object = object(datatype)?;
         let name = type_name.text()?;
         *object.name.lock().unwrap_or_else(|poison| poison.into_inner()) = Some(name);
         Ok(())
     }
 
-    fn MPI_Type_get_name(datatype: MPI_Datatype, type_name: Ptr<c_char>, resultlen: Ptr<c_int>) on SelfComm {
+    fn MPI_Type_get_name(datatype, type_name, resultlen) on SelfComm {
         if datatype == MPI_DATATYPE_NULL {
             let len = type_name.write(b"MPI_DATATYPE_NULL", MPI_MAX_OBJECT_NAME as usize)?;
             return resultlen.set(len as c_int);

@@ -81,58 +81,58 @@ fn boolean_size(logical_size: c_int) -> Result<usize> {
 }
 
 mpi! {
-    fn MPI_Get_version(version: Ptr<c_int>, subversion: Ptr<c_int>) on SelfComm {
+    fn MPI_Get_version(version, subversion) on SelfComm {
         version.set(MPI_VERSION)?;
         subversion.set(MPI_SUBVERSION)
     }
 
-    fn MPI_Get_library_version(version: Ptr<c_char>, resultlen: Ptr<c_int>) on SelfComm {
+    fn MPI_Get_library_version(version, resultlen) on SelfComm {
         let len = version.write(LIBRARY_VERSION.as_bytes(), MPI_MAX_LIBRARY_VERSION_STRING as usize)?;
         resultlen.set(len as c_int)
     }
 
-    fn MPI_Get_processor_name(name: Ptr<c_char>, resultlen: Ptr<c_int>) on SelfComm {
+    fn MPI_Get_processor_name(name, resultlen) on SelfComm {
         let len = name.write(host_name().as_bytes(), MPI_MAX_PROCESSOR_NAME as usize)?;
         resultlen.set(len as c_int)
     }
 
-    fn MPI_Wtime() -> f64, or 0.0; {
+    fn MPI_Wtime() or 0.0; {
         let (seconds, nanoseconds) = clock();
         Ok(seconds as f64 + nanoseconds as f64 * 1e-9)
     }
 
-    fn MPI_Wtick() -> f64, or 1e-9; {
+    fn MPI_Wtick() or 1e-9; {
         Ok(1e-9)
     }
 
-    fn MPI_Pcontrol(_level: c_int) on SelfComm {
+    fn MPI_Pcontrol(_level) on SelfComm {
         Ok(())
     }
 
-    fn MPI_Get_hw_resource_info(hw_info: Ptr<MPI_Info>) on SelfComm gives hw_info {
+    fn MPI_Get_hw_resource_info(hw_info) on SelfComm gives hw_info {
         let hw = Info::new();
         hw.set("mpi_shared_memory", "true")?;
         info::give(hw_info, hw)
     }
 
-    fn MPI_Aint_add(base: MPI_Aint, disp: MPI_Aint) -> MPI_Aint, or 0; {
+    fn MPI_Aint_add(base, disp) or 0; {
         Ok(base.wrapping_add(disp))
     }
 
-    fn MPI_Aint_diff(addr1: MPI_Aint, addr2: MPI_Aint) -> MPI_Aint, or 0; {
+    fn MPI_Aint_diff(addr1, addr2) or 0; {
         Ok(addr1.wrapping_sub(addr2))
     }
 
-    fn MPI_Get_address(location: Ptr<c_void>, address: Ptr<MPI_Aint>) on SelfComm {
+    fn MPI_Get_address(location, address) on SelfComm {
         address.set(location.address() as MPI_Aint)
     }
 
-    fn MPI_Abi_get_version(abi_major: Ptr<c_int>, abi_minor: Ptr<c_int>) on SelfComm {
+    fn MPI_Abi_get_version(abi_major, abi_minor) on SelfComm {
         abi_major.set(MPI_ABI_VERSION)?;
         abi_minor.set(MPI_ABI_SUBVERSION)
     }
 
-    fn MPI_Abi_get_info(info: Ptr<MPI_Info>) on SelfComm gives info {
+    fn MPI_Abi_get_info(info) on SelfComm gives info {
         let sizes = Info::new();
         for key in ["mpi_aint_size", "mpi_count_size", "mpi_offset_size"] {
             sizes.set(key, "8")?;
@@ -140,7 +140,7 @@ mpi! {
         info::give(info, sizes)
     }
 
-    fn MPI_Abi_get_fortran_info(info: Ptr<MPI_Info>) on SelfComm gives info {
+    fn MPI_Abi_get_fortran_info(info) on SelfComm gives info {
         let known = fortran().info.as_ref().map(Info::dup);
         info::give(info, match known {
             Some(known) => known,
@@ -148,7 +148,7 @@ mpi! {
         })
     }
 
-    fn MPI_Abi_set_fortran_info(info: MPI_Info) on SelfComm {
+    fn MPI_Abi_set_fortran_info(info) on SelfComm {
         let new = info::lookup(info)?.dup();
         let mut fortran = fortran();
         if fortran.info.is_some() {
@@ -158,12 +158,7 @@ mpi! {
         Ok(())
     }
 
-    fn MPI_Abi_get_fortran_booleans(
-        logical_size: c_int,
-        logical_true: Ptr<c_void>,
-        logical_false: Ptr<c_void>,
-        is_set: Ptr<c_int>,
-    ) on SelfComm {
+    fn MPI_Abi_get_fortran_booleans(logical_size, logical_true, logical_false, is_set) on SelfComm {
         let size = boolean_size(logical_size)?;
         let mut usual = [0; 16];
         usual[0] = 1;
@@ -180,11 +175,7 @@ mpi! {
         is_set.set(known.is_some().into())
     }
 
-    fn MPI_Abi_set_fortran_booleans(
-        logical_size: c_int,
-        logical_true: Ptr<c_void>,
-        logical_false: Ptr<c_void>,
-    ) on SelfComm {
+    fn MPI_Abi_set_fortran_booleans(logical_size, logical_true, logical_false) on SelfComm {
         let size = boolean_size(logical_size)?;
         let (mut yes, mut no) = ([0; 16], [0; 16]);
         yes[..size].copy_from_slice(&logical_true.cast::<u8>().list(size)?);

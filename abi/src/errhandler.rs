@@ -1,5 +1,6 @@
 //! Error handlers: their handles, where they are attached, and which one an error goes to (MPI 5.0, 9.3).
 
+use crate::attr::no_window;
 use crate::boundary::{SelfComm, Target, mark_as_asked_for, mpi};
 use crate::ffi::*;
 use crate::instance::INSTANCE;
@@ -141,36 +142,35 @@ fn lock(files: &'static Mutex<Errhandler>) -> std::sync::MutexGuard<'static, Err
     files.lock().unwrap_or_else(|poison| poison.into_inner())
 }
 
+/// There are no files yet: only MPI_FILE_NULL has an error handler.
+fn check_file(file: MPI_File) -> Result<()> {
+    match file {
+        MPI_FILE_NULL => Ok(()),
+        _ => bail!(ERR_FILE, "there are no files yet: only MPI_FILE_NULL has an error handler"),
+    }
+}
+
+fn no_session(session: MPI_Session) -> Result<()> {
+    bail!(ERR_SESSION, "there are no sessions yet; {:#x} is not one", session.0)
+}
+
+macro_rules! create {
+    ($(fn $create:ident for $object:ident;)*) => { mpi! {$(
+        fn $create(function, errhandler) on SelfComm gives errhandler {
+            create(function, Object::$object, errhandler)
+        }
+    )*}};
+}
+
+create! {
+    fn MPI_Comm_create_errhandler for Comm;
+    fn MPI_Win_create_errhandler for Win;
+    fn MPI_File_create_errhandler for File;
+    fn MPI_Session_create_errhandler for Session;
+}
+
 mpi! {
-    fn MPI_Comm_create_errhandler(
-        function: Callback,
-        errhandler: Ptr<MPI_Errhandler>,
-    ) on SelfComm gives errhandler {
-        create(function, Object::Comm, errhandler)
-    }
-
-    fn MPI_Win_create_errhandler(
-        function: Callback,
-        errhandler: Ptr<MPI_Errhandler>,
-    ) on SelfComm gives errhandler {
-        create(function, Object::Win, errhandler)
-    }
-
-    fn MPI_File_create_errhandler(
-        function: Callback,
-        errhandler: Ptr<MPI_Errhandler>,
-    ) on SelfComm gives errhandler {
-        create(function, Object::File, errhandler)
-    }
-
-    fn MPI_Session_create_errhandler(
-        function: Callback,
-        errhandler: Ptr<MPI_Errhandler>,
-    ) on SelfComm gives errhandler {
-        create(function, Object::Session, errhandler)
-    }
-
-    fn MPI_Errhandler_free(errhandler: Ptr<MPI_Errhandler>) on SelfComm {
+    fn MPI_Errhandler_free(errhandler) on SelfComm {
         let handle = errhandler.get()?;
         if handle == MPI_ERRHANDLER_NULL {
             bail!(ERR_ERRHANDLER, "the error handler is MPI_ERRHANDLER_NULL already");
@@ -190,11 +190,11 @@ mpi! {
         errhandler.set(MPI_ERRHANDLER_NULL)
     }
 
-    fn MPI_Comm_set_errhandler(comm: MPI_Comm, errhandler: MPI_Errhandler) on comm {
+    fn MPI_Comm_set_errhandler(comm, errhandler) on comm {
         crate::comm::set_errhandler(comm, fitting(errhandler, Object::Comm)?)
     }
 
-    fn MPI_Comm_get_errhandler(comm: MPI_Comm, errhandler: Ptr<MPI_Errhandler>) on comm gives errhandler {
+    fn MPI_Comm_get_errhandler(comm, errhandler) on comm gives errhandler {
         crate::comm::check_handle(comm)?;
         match crate::comm::errhandler_of(comm) {
             Some(attached) => errhandler.set(give_out(&attached)?),
@@ -202,90 +202,65 @@ mpi! {
         }
     }
 
-    fn MPI_File_set_errhandler(file: MPI_File, errhandler: MPI_Errhandler) on file {
-        if file != MPI_FILE_NULL {
-            bail!(ERR_FILE, "there are no files yet: only MPI_FILE_NULL has an error handler");
-        }
+    fn MPI_File_set_errhandler(file, errhandler) on file {
+        check_file(file)?;
         *lock(&FILES) = fitting(errhandler, Object::File)?;
         Ok(())
     }
 
-    fn MPI_File_get_errhandler(file: MPI_File, errhandler: Ptr<MPI_Errhandler>) on file gives errhandler {
-        if file != MPI_FILE_NULL {
-            bail!(ERR_FILE, "there are no files yet: only MPI_FILE_NULL has an error handler");
-        }
+    fn MPI_File_get_errhandler(file, errhandler) on file gives errhandler {
+        check_file(file)?;
         let attached = lock(&FILES).clone();
         errhandler.set(give_out(&attached)?)
     }
 
-    fn MPI_Win_set_errhandler(win: MPI_Win, _errhandler: MPI_Errhandler) on win {
-        bail!(ERR_WIN, "there are no windows yet; {:#x} is not one", win.0)
-    }
+    fn MPI_Win_set_errhandler(win, ..) on win { no_window(win) }
+    fn MPI_Win_get_errhandler(win, _errhandler) on win gives _errhandler { no_window(win) }
+    fn MPI_Win_call_errhandler(win, ..) on win { no_window(win) }
 
-    fn MPI_Win_get_errhandler(win: MPI_Win, _errhandler: Ptr<MPI_Errhandler>) on win gives _errhandler {
-        bail!(ERR_WIN, "there are no windows yet; {:#x} is not one", win.0)
-    }
+    fn MPI_Session_set_errhandler(session, ..) on session { no_session(session) }
+    fn MPI_Session_get_errhandler(session, _errhandler) on session gives _errhandler { no_session(session) }
+    fn MPI_Session_call_errhandler(session, ..) on session { no_session(session) }
 
-    fn MPI_Session_set_errhandler(session: MPI_Session, _errhandler: MPI_Errhandler) on session {
-        bail!(ERR_SESSION, "there are no sessions yet; {:#x} is not one", session.0)
-    }
-
-    fn MPI_Session_get_errhandler(
-        session: MPI_Session,
-        _errhandler: Ptr<MPI_Errhandler>,
-    ) on session gives _errhandler {
-        bail!(ERR_SESSION, "there are no sessions yet; {:#x} is not one", session.0)
-    }
-
-    fn MPI_Comm_call_errhandler(comm: MPI_Comm, errorcode: c_int) on comm {
+    fn MPI_Comm_call_errhandler(comm, errorcode) on comm {
         crate::comm::check_handle(comm)?;
         call(errorcode)
     }
 
-    fn MPI_File_call_errhandler(file: MPI_File, errorcode: c_int) on file {
-        if file != MPI_FILE_NULL {
-            bail!(ERR_FILE, "there are no files yet: only MPI_FILE_NULL has an error handler");
-        }
+    fn MPI_File_call_errhandler(file, errorcode) on file {
+        check_file(file)?;
         call(errorcode)
     }
 
-    fn MPI_Win_call_errhandler(win: MPI_Win, _errorcode: c_int) on win {
-        bail!(ERR_WIN, "there are no windows yet; {:#x} is not one", win.0)
-    }
-
-    fn MPI_Session_call_errhandler(session: MPI_Session, _errorcode: c_int) on session {
-        bail!(ERR_SESSION, "there are no sessions yet; {:#x} is not one", session.0)
-    }
-
-    fn MPI_Add_error_class(errorclass: Ptr<c_int>) on SelfComm {
+    fn MPI_Add_error_class(errorclass) on SelfComm {
         errorclass.set(error_codes().add_class()?)
     }
 
-    fn MPI_Remove_error_class(errorclass: c_int) on SelfComm {
+    fn MPI_Remove_error_class(errorclass) on SelfComm {
         error_codes().remove_class(errorclass)
     }
 
-    fn MPI_Add_error_code(errorclass: c_int, errorcode: Ptr<c_int>) on SelfComm {
+    fn MPI_Add_error_code(errorclass, errorcode) on SelfComm {
         errorcode.set(error_codes().add_code(errorclass)?)
     }
 
-    fn MPI_Remove_error_code(errorcode: c_int) on SelfComm {
+    fn MPI_Remove_error_code(errorcode) on SelfComm {
         error_codes().remove_code(errorcode)
     }
 
-    fn MPI_Add_error_string(errorcode: c_int, string: Ptr<c_char>) on SelfComm {
+    fn MPI_Add_error_string(errorcode, string) on SelfComm {
         error_codes().add_string(errorcode, &string.text()?)
     }
 
-    fn MPI_Remove_error_string(errorcode: c_int) on SelfComm {
+    fn MPI_Remove_error_string(errorcode) on SelfComm {
         error_codes().remove_string(errorcode)
     }
 
-    fn MPI_Error_class(errorcode: c_int, errorclass: Ptr<c_int>) on SelfComm {
+    fn MPI_Error_class(errorcode, errorclass) on SelfComm {
         errorclass.set(error_codes().class(errorcode)?)
     }
 
-    fn MPI_Error_string(errorcode: c_int, string: Ptr<c_char>, resultlen: Ptr<c_int>) on SelfComm {
+    fn MPI_Error_string(errorcode, string, resultlen) on SelfComm {
         let mut text = error_codes().string(errorcode)?;
         // A code that the program added has only the text that the program gave it.
         let last = crate::boundary::sentence(errorcode).filter(|_| errorcode < MPI_ERR_LASTCODE);

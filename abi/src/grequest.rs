@@ -42,13 +42,7 @@ impl Generalized for Callbacks {
 }
 
 mpi! {
-    fn MPI_Grequest_start(
-        query_fn: Callback,
-        free_fn: Callback,
-        cancel_fn: Callback,
-        extra_state: Ptr<c_void>,
-        request: Ptr<MPI_Request>,
-    ) on SelfComm gives request {
+    fn MPI_Grequest_start(query_fn, free_fn, cancel_fn, extra_state, request) on SelfComm gives request {
         if [query_fn, free_fn, cancel_fn].contains(&0) {
             bail!(ERR_ARG, "a function of the generalized request is NULL");
         }

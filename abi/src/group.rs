@@ -30,22 +30,41 @@ fn length(n: c_int) -> Result<usize> {
     }
 }
 
+/// Declares what makes a group of two groups, or of a group and a list of ranks or of ranges of ranks.
+macro_rules! made {
+    ($(fn $name:ident as $make:ident of $of:ident;)*) => {$( made! { @$of $name $make } )*};
+    (@groups $name:ident $make:ident) => { mpi! {
+        fn $name(group1, group2, newgroup) on SelfComm gives newgroup {
+            give(newgroup, lookup(group1)?.$make(&lookup(group2)?))
+        }
+    }};
+    (@list $name:ident $make:ident) => { mpi! {
+        fn $name(group, n, list, newgroup) on SelfComm gives newgroup {
+            give(newgroup, lookup(group)?.$make(&list.list(length(n)?)?)?)
+        }
+    }};
+}
+
+made! {
+    fn MPI_Group_union as union of groups;
+    fn MPI_Group_intersection as intersection of groups;
+    fn MPI_Group_difference as difference of groups;
+    fn MPI_Group_incl as incl of list;
+    fn MPI_Group_excl as excl of list;
+    fn MPI_Group_range_incl as range_incl of list;
+    fn MPI_Group_range_excl as range_excl of list;
+}
+
 mpi! {
-    fn MPI_Group_size(group: MPI_Group, size: Ptr<c_int>) on SelfComm {
+    fn MPI_Group_size(group, size) on SelfComm {
         size.set(lookup(group)?.size() as c_int)
     }
 
-    fn MPI_Group_rank(group: MPI_Group, rank: Ptr<c_int>) on SelfComm {
+    fn MPI_Group_rank(group, rank) on SelfComm {
         rank.set(lookup(group)?.rank().map_or(MPI_UNDEFINED, |rank| rank as c_int))
     }
 
-    fn MPI_Group_translate_ranks(
-        group1: MPI_Group,
-        n: c_int,
-        ranks1: Ptr<c_int>,
-        group2: MPI_Group,
-        ranks2: Ptr<c_int>,
-    ) on SelfComm {
+    fn MPI_Group_translate_ranks(group1, n, ranks1, group2, ranks2) on SelfComm {
         let (from, to) = (lookup(group1)?, lookup(group2)?);
         let ranks = ranks1.list(length(n)?)?;
         let mut out = vec![0; ranks.len()];
@@ -53,71 +72,11 @@ mpi! {
         ranks2.store(&out)
     }
 
-    fn MPI_Group_compare(group1: MPI_Group, group2: MPI_Group, result: Ptr<c_int>) on SelfComm {
+    fn MPI_Group_compare(group1, group2, result) on SelfComm {
         result.set(lookup(group1)?.compare(&lookup(group2)?) as c_int)
     }
 
-    fn MPI_Group_union(
-        group1: MPI_Group,
-        group2: MPI_Group,
-        newgroup: Ptr<MPI_Group>,
-    ) on SelfComm gives newgroup {
-        give(newgroup, lookup(group1)?.union(&lookup(group2)?))
-    }
-
-    fn MPI_Group_intersection(
-        group1: MPI_Group,
-        group2: MPI_Group,
-        newgroup: Ptr<MPI_Group>,
-    ) on SelfComm gives newgroup {
-        give(newgroup, lookup(group1)?.intersection(&lookup(group2)?))
-    }
-
-    fn MPI_Group_difference(
-        group1: MPI_Group,
-        group2: MPI_Group,
-        newgroup: Ptr<MPI_Group>,
-    ) on SelfComm gives newgroup {
-        give(newgroup, lookup(group1)?.difference(&lookup(group2)?))
-    }
-
-    fn MPI_Group_incl(
-        group: MPI_Group,
-        n: c_int,
-        ranks: Ptr<c_int>,
-        newgroup: Ptr<MPI_Group>,
-    ) on SelfComm gives newgroup {
-        give(newgroup, lookup(group)?.incl(&ranks.list(length(n)?)?)?)
-    }
-
-    fn MPI_Group_excl(
-        group: MPI_Group,
-        n: c_int,
-        ranks: Ptr<c_int>,
-        newgroup: Ptr<MPI_Group>,
-    ) on SelfComm gives newgroup {
-        give(newgroup, lookup(group)?.excl(&ranks.list(length(n)?)?)?)
-    }
-
-    fn MPI_Group_range_incl(
-        group: MPI_Group,
-        n: c_int,
-        ranges: Ptr<[c_int; 3]>,
-        newgroup: Ptr<MPI_Group>,
-    ) on SelfComm gives newgroup {
-        give(newgroup, lookup(group)?.range_incl(&ranges.list(length(n)?)?)?)
-    }
-
-    fn MPI_Group_range_excl(
-        group: MPI_Group,
-        n: c_int,
-        ranges: Ptr<[c_int; 3]>,
-        newgroup: Ptr<MPI_Group>,
-    ) on SelfComm gives newgroup {
-        give(newgroup, lookup(group)?.range_excl(&ranges.list(length(n)?)?)?)
-    }
-
-    fn MPI_Group_free(group: Ptr<MPI_Group>) on SelfComm {
+    fn MPI_Group_free(group) on SelfComm {
         match group.get()? {
             MPI_GROUP_NULL => bail!(ERR_GROUP, "the group is MPI_GROUP_NULL already"),
             // Operations whose result has no members give it, so it is freed like any other.

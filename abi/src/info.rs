@@ -37,21 +37,21 @@ pub(crate) fn give(to: Ptr<MPI_Info>, info: Info) -> Result<()> {
 }
 
 mpi! {
-    fn MPI_Info_create(info: Ptr<MPI_Info>) on SelfComm gives info {
+    fn MPI_Info_create(info) on SelfComm gives info {
         give(info, Info::new())
     }
 
-    fn MPI_Info_create_env(argc: c_int, argv: Ptr<Ptr<c_char>>, info: Ptr<MPI_Info>) on SelfComm gives info {
+    fn MPI_Info_create_env(argc, argv, info) on SelfComm gives info {
         let count = if argv.is_null() { 0 } else { argc.max(0) as usize };
         let args = argv.list(count)?.into_iter().map(Ptr::text).collect::<Result<Vec<_>>>()?;
         give(info, Info::env(&Env::of_this_process(&args)))
     }
 
-    fn MPI_Info_dup(info: MPI_Info, newinfo: Ptr<MPI_Info>) on SelfComm gives newinfo {
+    fn MPI_Info_dup(info, newinfo) on SelfComm gives newinfo {
         give(newinfo, lookup(info)?.dup())
     }
 
-    fn MPI_Info_free(info: Ptr<MPI_Info>) on SelfComm {
+    fn MPI_Info_free(info) on SelfComm {
         match info.get()? {
             MPI_INFO_NULL => bail!(ERR_INFO, "the info object is MPI_INFO_NULL already"),
             MPI_INFO_ENV => bail!(ERR_INFO, "MPI_INFO_ENV cannot be freed"),
@@ -60,32 +60,32 @@ mpi! {
         info.set(MPI_INFO_NULL)
     }
 
-    fn MPI_Info_set(info: MPI_Info, key: Ptr<c_char>, value: Ptr<c_char>) on SelfComm {
+    fn MPI_Info_set(info, key, value) on SelfComm {
         if info == MPI_INFO_ENV {
             bail!(ERR_INFO, "MPI_INFO_ENV cannot be changed");
         }
         lookup(info)?.set(bytes_of_key(key)?, bytes_of_value(value)?)
     }
 
-    fn MPI_Info_delete(info: MPI_Info, key: Ptr<c_char>) on SelfComm {
+    fn MPI_Info_delete(info, key) on SelfComm {
         if info == MPI_INFO_ENV {
             bail!(ERR_INFO, "MPI_INFO_ENV cannot be changed");
         }
         lookup(info)?.delete(bytes_of_key(key)?)
     }
 
-    fn MPI_Info_get_nkeys(info: MPI_Info, nkeys: Ptr<c_int>) on SelfComm {
+    fn MPI_Info_get_nkeys(info, nkeys) on SelfComm {
         nkeys.set(lookup(info)?.nkeys() as c_int)
     }
 
-    fn MPI_Info_get_nthkey(info: MPI_Info, n: c_int, key: Ptr<c_char>) on SelfComm {
+    fn MPI_Info_get_nthkey(info, n, key) on SelfComm {
         let info = lookup(info)?;
         let Ok(n) = usize::try_from(n) else { bail!(ERR_ARG, "the key number is {n}") };
         key.write(&info.nthkey(n)?, MPI_MAX_INFO_KEY as usize)?;
         Ok(())
     }
 
-    fn MPI_Info_get(info: MPI_Info, key: Ptr<c_char>, valuelen: c_int, value: Ptr<c_char>, flag: Ptr<c_int>) on SelfComm {
+    fn MPI_Info_get(info, key, valuelen, value, flag) on SelfComm {
         let info = lookup(info)?;
         let Ok(room) = usize::try_from(valuelen) else { bail!(ERR_ARG, "the value length is {valuelen}") };
         let found = info.value(bytes_of_key(key)?)?;
@@ -96,7 +96,7 @@ mpi! {
         Ok(())
     }
 
-    fn MPI_Info_get_valuelen(info: MPI_Info, key: Ptr<c_char>, valuelen: Ptr<c_int>, flag: Ptr<c_int>) on SelfComm {
+    fn MPI_Info_get_valuelen(info, key, valuelen, flag) on SelfComm {
         let found = lookup(info)?.value(bytes_of_key(key)?)?;
         flag.set(found.is_some().into())?;
         match found {
@@ -105,13 +105,7 @@ mpi! {
         }
     }
 
-    fn MPI_Info_get_string(
-        info: MPI_Info,
-        key: Ptr<c_char>,
-        buflen: Ptr<c_int>,
-        value: Ptr<c_char>,
-        flag: Ptr<c_int>,
-    ) on SelfComm {
+    fn MPI_Info_get_string(info, key, buflen, value, flag) on SelfComm {
         let info = lookup(info)?;
         let Ok(room) = usize::try_from(buflen.get()?) else { bail!(ERR_ARG, "the buffer length is negative") };
         let found = info.value(bytes_of_key(key)?)?;

@@ -112,16 +112,11 @@ pub(crate) fn abort(code: c_int, message: &str) -> ! {
 }
 
 mpi! {
-    fn MPI_Init(argc: Ptr<c_int>, argv: Ptr<Ptr<Ptr<c_char>>>) on SelfComm {
+    fn MPI_Init(argc, argv) on SelfComm {
         start(argc, argv, MPI_THREAD_SINGLE).map(drop)
     }
 
-    fn MPI_Init_thread(
-        argc: Ptr<c_int>,
-        argv: Ptr<Ptr<Ptr<c_char>>>,
-        required: c_int,
-        provided: Ptr<c_int>,
-    ) on SelfComm {
+    fn MPI_Init_thread(argc, argv, required, provided) on SelfComm {
         let required = env::thread_level(required);
         provided.set(start(argc, argv, required)?)
     }
@@ -130,23 +125,23 @@ mpi! {
         finish()
     }
 
-    fn MPI_Initialized(flag: Ptr<c_int>) on SelfComm {
+    fn MPI_Initialized(flag) on SelfComm {
         flag.set((INSTANCE.phase() != Phase::Before).into())
     }
 
-    fn MPI_Finalized(flag: Ptr<c_int>) on SelfComm {
+    fn MPI_Finalized(flag) on SelfComm {
         flag.set((INSTANCE.phase() == Phase::After).into())
     }
 
-    fn MPI_Query_thread(provided: Ptr<c_int>) on SelfComm {
+    fn MPI_Query_thread(provided) on SelfComm {
         provided.set(level(INSTANCE.runtime()?.threads()))
     }
 
-    fn MPI_Is_thread_main(flag: Ptr<c_int>) on SelfComm {
+    fn MPI_Is_thread_main(flag) on SelfComm {
         flag.set(INSTANCE.is_main_thread().into())
     }
 
-    fn MPI_Abort(comm: MPI_Comm, errorcode: c_int) on comm {
+    fn MPI_Abort(comm, errorcode) on comm {
         // A signal handler may call this: no memory from the allocator, and no lock.
         let mut message = Text::<128>::new();
         let _ = match comm {

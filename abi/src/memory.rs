@@ -18,7 +18,7 @@ fn alignment(info: MPI_Info) -> Result<usize> {
 }
 
 mpi! {
-    fn MPI_Alloc_mem(size: MPI_Aint, info: MPI_Info, baseptr: Ptr<c_void>) on SelfComm {
+    fn MPI_Alloc_mem(size, info, baseptr) on SelfComm {
         let Ok(size) = usize::try_from(size) else { bail!(ERR_ARG, "the size is {size}") };
         let mut memory = std::ptr::null_mut();
         // SAFETY: a variable of ours; the alignment is a power of two and a multiple of a pointer's size.
@@ -29,7 +29,7 @@ mpi! {
         baseptr.cast::<usize>().set(memory as usize)
     }
 
-    fn MPI_Free_mem(base: Ptr<c_void>) on SelfComm {
+    fn MPI_Free_mem(base) on SelfComm {
         // SAFETY: by MPI's contract memory from MPI_Alloc_mem, or NULL.
         unsafe { libc::free(base.raw()) };
         Ok(())

@@ -105,7 +105,7 @@ fn create(
 }
 
 mpi! {
-    fn MPI_Op_create<N>(user_fn: Callback, commute: c_int, op: Ptr<MPI_Op>) on SelfComm gives op {
+    fn MPI_Op_create<N>(user_fn, commute, op) on SelfComm gives op {
         let make = |function| match N::LARGE {
             // SAFETY: by MPI's contract the user passes a function of the type that this form wants.
             false => Function::Small(unsafe { std::mem::transmute::<usize, MPI_User_function>(function) }),
@@ -115,7 +115,7 @@ mpi! {
         create(user_fn, make, commute, op)
     }
 
-    fn MPI_Op_free(op: Ptr<MPI_Op>) on SelfComm {
+    fn MPI_Op_free(op) on SelfComm {
         let old = op.get()?;
         if old.0 < 0x1000 {
             builtin(old)?;
@@ -125,7 +125,7 @@ mpi! {
         op.set(MPI_OP_NULL)
     }
 
-    fn MPI_Op_commutative(op: MPI_Op, commute: Ptr<c_int>) on SelfComm {
+    fn MPI_Op_commutative(op, commute) on SelfComm {
         let commutes = match op.0 >= 0x1000 {
             true => INSTANCE.handles.ops.lookup(op.0)?.commutative,
             false => builtin(op)?.is_commutative(),
@@ -133,13 +133,7 @@ mpi! {
         commute.set(commutes.into())
     }
 
-    fn MPI_Reduce_local<N>(
-        inbuf: Ptr<c_void>,
-        inoutbuf: Ptr<c_void>,
-        count: N,
-        datatype: MPI_Datatype,
-        op: MPI_Op,
-    ) on SelfComm {
+    fn MPI_Reduce_local<N>(inbuf, inoutbuf, count, datatype, op) on SelfComm {
         let count = self::count(count)?;
         let ty = types::committed(datatype)?;
         let operation = lookup(op, datatype)?;

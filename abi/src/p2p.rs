@@ -193,31 +193,15 @@ fn flushed(comm: MPI_Comm, request: Ptr<MPI_Request>) -> Result<()> {
 /// Declares the blocking, the nonblocking and the persistent send of a mode.
 macro_rules! sends {
     ($(fn $send:ident<N> fn $isend:ident<N> fn $init:ident<N> as $mode:ident;)*) => { mpi! {$(
-        fn $send<N>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype, dest: c_int, tag: c_int, comm: MPI_Comm) on comm {
+        fn $send<N>(buf, count, datatype, dest, tag, comm) on comm {
             message_call((buf, count, datatype), (dest, tag, comm), Send(SendMode::$mode))
         }
 
-        fn $isend<N>(
-            buf: Ptr<c_void>,
-            count: N,
-            datatype: MPI_Datatype,
-            dest: c_int,
-            tag: c_int,
-            comm: MPI_Comm,
-            request: Ptr<MPI_Request>,
-        ) on comm gives request {
+        fn $isend<N>(buf, count, datatype, dest, tag, comm, request) on comm gives request {
             message_call((buf, count, datatype), (dest, tag, comm), Isend(SendMode::$mode, request))
         }
 
-        fn $init<N>(
-            buf: Ptr<c_void>,
-            count: N,
-            datatype: MPI_Datatype,
-            dest: c_int,
-            tag: c_int,
-            comm: MPI_Comm,
-            request: Ptr<MPI_Request>,
-        ) on comm gives request {
+        fn $init<N>(buf, count, datatype, dest, tag, comm, request) on comm gives request {
             let object = lookup(comm)?;
             let data = data(buf, count, datatype, dest)?;
             give(request, object.send_init(&data, dest_of(dest), tag, SendMode::$mode)?, comm)
@@ -226,112 +210,43 @@ macro_rules! sends {
 }
 
 sends! {
-    fn MPI_Send<N>
-    fn MPI_Isend<N>
-    fn MPI_Send_init<N>
-    as Standard;
-
-    fn MPI_Ssend<N>
-    fn MPI_Issend<N>
-    fn MPI_Ssend_init<N>
-    as Sync;
-
-    fn MPI_Rsend<N>
-    fn MPI_Irsend<N>
-    fn MPI_Rsend_init<N>
-    as Ready;
-
-    fn MPI_Bsend<N>
-    fn MPI_Ibsend<N>
-    fn MPI_Bsend_init<N>
-    as Buffered;
+    fn MPI_Send<N> fn MPI_Isend<N> fn MPI_Send_init<N> as Standard;
+    fn MPI_Ssend<N> fn MPI_Issend<N> fn MPI_Ssend_init<N> as Sync;
+    fn MPI_Rsend<N> fn MPI_Irsend<N> fn MPI_Rsend_init<N> as Ready;
+    fn MPI_Bsend<N> fn MPI_Ibsend<N> fn MPI_Bsend_init<N> as Buffered;
 }
 
 mpi! {
-    fn MPI_Recv<N>(
-        buf: Ptr<c_void>,
-        count: N,
-        datatype: MPI_Datatype,
-        source: c_int,
-        tag: c_int,
-        comm: MPI_Comm,
-        status: Ptr<MPI_Status>,
-    ) on comm {
+    fn MPI_Recv<N>(buf, count, datatype, source, tag, comm, status) on comm {
         message_call((buf, count, datatype), (source, tag, comm), Recv(status))
     }
 
-    fn MPI_Irecv<N>(
-        buf: Ptr<c_void>,
-        count: N,
-        datatype: MPI_Datatype,
-        source: c_int,
-        tag: c_int,
-        comm: MPI_Comm,
-        request: Ptr<MPI_Request>,
-    ) on comm gives request {
+    fn MPI_Irecv<N>(buf, count, datatype, source, tag, comm, request) on comm gives request {
         message_call((buf, count, datatype), (source, tag, comm), Irecv(request))
     }
 
-    fn MPI_Recv_init<N>(
-        buf: Ptr<c_void>,
-        count: N,
-        datatype: MPI_Datatype,
-        source: c_int,
-        tag: c_int,
-        comm: MPI_Comm,
-        request: Ptr<MPI_Request>,
-    ) on comm gives request {
+    fn MPI_Recv_init<N>(buf, count, datatype, source, tag, comm, request) on comm gives request {
         let object = lookup(comm)?;
         give(request, object.recv_init(&data(buf, count, datatype, source)?, source_of(source), any_tag(tag))?, comm)
     }
 
     fn MPI_Sendrecv<N>(
-        sendbuf: Ptr<c_void>,
-        sendcount: N,
-        sendtype: MPI_Datatype,
-        dest: c_int,
-        sendtag: c_int,
-        recvbuf: Ptr<c_void>,
-        recvcount: N,
-        recvtype: MPI_Datatype,
-        source: c_int,
-        recvtag: c_int,
-        comm: MPI_Comm,
-        status: Ptr<MPI_Status>,
+        sendbuf, sendcount, sendtype, dest, sendtag, recvbuf, recvcount, recvtype, source, recvtag, comm,
+        status,
     ) on comm {
         let send = ((sendbuf, sendcount, sendtype), dest, sendtag);
         sendrecv(send, ((recvbuf, recvcount, recvtype), source, recvtag), comm, status)
     }
 
-    fn MPI_Sendrecv_replace<N>(
-        buf: Ptr<c_void>,
-        count: N,
-        datatype: MPI_Datatype,
-        dest: c_int,
-        sendtag: c_int,
-        source: c_int,
-        recvtag: c_int,
-        comm: MPI_Comm,
-        status: Ptr<MPI_Status>,
-    ) on comm {
+    fn MPI_Sendrecv_replace<N>(buf, count, datatype, dest, sendtag, source, recvtag, comm, status) on comm {
         let comm = lookup(comm)?;
         let data = buffers::data(buf, count, datatype)?;
         finish(comm.sendrecv_replace(&data, (dest_of(dest), sendtag), (source_of(source), any_tag(recvtag))), status)
     }
 
     fn MPI_Isendrecv<N>(
-        sendbuf: Ptr<c_void>,
-        sendcount: N,
-        sendtype: MPI_Datatype,
-        dest: c_int,
-        sendtag: c_int,
-        recvbuf: Ptr<c_void>,
-        recvcount: N,
-        recvtype: MPI_Datatype,
-        source: c_int,
-        recvtag: c_int,
-        comm: MPI_Comm,
-        request: Ptr<MPI_Request>,
+        sendbuf, sendcount, sendtype, dest, sendtag, recvbuf, recvcount, recvtype, source, recvtag, comm,
+        request,
     ) on comm gives request {
         let outgoing = data(sendbuf, sendcount, sendtype, dest)?;
         let incoming = data(recvbuf, recvcount, recvtype, source)?;
@@ -341,15 +256,7 @@ mpi! {
     }
 
     fn MPI_Isendrecv_replace<N>(
-        buf: Ptr<c_void>,
-        count: N,
-        datatype: MPI_Datatype,
-        dest: c_int,
-        sendtag: c_int,
-        source: c_int,
-        recvtag: c_int,
-        comm: MPI_Comm,
-        request: Ptr<MPI_Request>,
+        buf, count, datatype, dest, sendtag, source, recvtag, comm, request,
     ) on comm gives request {
         let data = buffers::data(buf, count, datatype)?;
         let comm = lookup(comm)?;
@@ -357,11 +264,11 @@ mpi! {
         give_started(request, comm.isendrecv_replace(&data, to, from)?, &comm)
     }
 
-    fn MPI_Buffer_attach<N>(buffer: Ptr<c_void>, size: N) on SelfComm {
+    fn MPI_Buffer_attach<N>(buffer, size) on SelfComm {
         INSTANCE.runtime()?.attach_buffer(attached(buffer, size)?)
     }
 
-    fn MPI_Buffer_detach<N>(buffer_addr: Ptr<c_void>, size: Ptr<N>) on SelfComm {
+    fn MPI_Buffer_detach<N>(buffer_addr, size) on SelfComm {
         detached(INSTANCE.runtime()?.detach_buffer(), buffer_addr, size)
     }
 
@@ -370,24 +277,24 @@ mpi! {
         Ok(())
     }
 
-    fn MPI_Buffer_iflush(request: Ptr<MPI_Request>) on SelfComm gives request {
+    fn MPI_Buffer_iflush(request) on SelfComm gives request {
         flushed(MPI_COMM_SELF, request)
     }
 
-    fn MPI_Comm_attach_buffer<N>(comm: MPI_Comm, buffer: Ptr<c_void>, size: N) on comm {
+    fn MPI_Comm_attach_buffer<N>(comm, buffer, size) on comm {
         lookup(comm)?.attach_buffer(attached(buffer, size)?)
     }
 
-    fn MPI_Comm_detach_buffer<N>(comm: MPI_Comm, buffer_addr: Ptr<c_void>, size: Ptr<N>) on comm {
+    fn MPI_Comm_detach_buffer<N>(comm, buffer_addr, size) on comm {
         detached(lookup(comm)?.detach_buffer(), buffer_addr, size)
     }
 
-    fn MPI_Comm_flush_buffer(comm: MPI_Comm) on comm {
+    fn MPI_Comm_flush_buffer(comm) on comm {
         lookup(comm)?.flush_buffer();
         Ok(())
     }
 
-    fn MPI_Comm_iflush_buffer(comm: MPI_Comm, request: Ptr<MPI_Request>) on comm gives request {
+    fn MPI_Comm_iflush_buffer(comm, request) on comm gives request {
         flushed(comm, request)
     }
 }

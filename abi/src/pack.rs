@@ -87,33 +87,17 @@ fn output(buffer: &mut Buffer) -> &mut [u8] {
 }
 
 mpi! {
-    fn MPI_Pack<N>(
-        inbuf: Ptr<c_void>,
-        incount: N,
-        datatype: MPI_Datatype,
-        outbuf: Ptr<c_void>,
-        outsize: N,
-        position: Ptr<N>,
-        comm: MPI_Comm,
-    ) on comm {
+    fn MPI_Pack<N>(inbuf, incount, datatype, outbuf, outsize, position, comm) on comm {
         crate::comm::check_handle(comm)?;
         pack(inbuf, incount, datatype, (outbuf, outsize.into()), position)
     }
 
-    fn MPI_Unpack<N>(
-        inbuf: Ptr<c_void>,
-        insize: N,
-        position: Ptr<N>,
-        outbuf: Ptr<c_void>,
-        outcount: N,
-        datatype: MPI_Datatype,
-        comm: MPI_Comm,
-    ) on comm {
+    fn MPI_Unpack<N>(inbuf, insize, position, outbuf, outcount, datatype, comm) on comm {
         crate::comm::check_handle(comm)?;
         unpack((inbuf, insize.into()), position, outbuf, outcount, datatype)
     }
 
-    fn MPI_Pack_size<N>(incount: N, datatype: MPI_Datatype, comm: MPI_Comm, size: Ptr<N>) on comm {
+    fn MPI_Pack_size<N>(incount, datatype, comm, size) on comm {
         crate::comm::check_handle(comm)?;
         let bytes = types::committed(datatype)?.span(count(incount)?)?.bytes;
         match N::fit(bytes as i64) {
@@ -122,15 +106,7 @@ mpi! {
         }
     }
 
-    fn MPI_Pack_external<N>(
-        datarep: Ptr<c_char>,
-        inbuf: Ptr<c_void>,
-        incount: N,
-        datatype: MPI_Datatype,
-        outbuf: Ptr<c_void>,
-        outsize: MPI_Aint,
-        position: Ptr<MPI_Aint>,
-    ) on SelfComm {
+    fn MPI_Pack_external<N>(datarep, inbuf, incount, datatype, outbuf, outsize, position) on SelfComm {
         external(datarep)?;
         let at = position.get()?;
         let (data, ty) = typed(inbuf, count(incount)?, datatype)?;
@@ -139,15 +115,7 @@ mpi! {
         position.set(at + written as i64)
     }
 
-    fn MPI_Unpack_external<N>(
-        datarep: Ptr<c_char>,
-        inbuf: Ptr<c_void>,
-        insize: MPI_Aint,
-        position: Ptr<MPI_Aint>,
-        outbuf: Ptr<c_void>,
-        outcount: N,
-        datatype: MPI_Datatype,
-    ) on SelfComm {
+    fn MPI_Unpack_external<N>(datarep, inbuf, insize, position, outbuf, outcount, datatype) on SelfComm {
         external(datarep)?;
         let at = position.get()?;
         let (data, ty) = typed(outbuf, count(outcount)?, datatype)?;
@@ -156,12 +124,7 @@ mpi! {
         position.set(at + read as i64)
     }
 
-    fn MPI_Pack_external_size<N>(
-        datarep: Ptr<c_char>,
-        incount: N,
-        datatype: MPI_Datatype,
-        size: Ptr<MPI_Aint>,
-    ) on SelfComm {
+    fn MPI_Pack_external_size<N>(datarep, incount, datatype, size) on SelfComm {
         external(datarep)?;
         let ty = types::committed(datatype)?;
         size.set(external32::size(count(incount)?, &ty)? as i64)

@@ -44,12 +44,12 @@ fn take(message: Ptr<MPI_Message>) -> Result<Message> {
 }
 
 mpi! {
-    fn MPI_Probe(source: c_int, tag: c_int, comm: MPI_Comm, status: Ptr<MPI_Status>) on comm {
+    fn MPI_Probe(source, tag, comm, status) on comm {
         store(status, &lookup(comm)?.probe(source_of(source), any_tag(tag))?);
         Ok(())
     }
 
-    fn MPI_Iprobe(source: c_int, tag: c_int, comm: MPI_Comm, flag: Ptr<c_int>, status: Ptr<MPI_Status>) on comm {
+    fn MPI_Iprobe(source, tag, comm, flag, status) on comm {
         let found = lookup(comm)?.iprobe(source_of(source), any_tag(tag))?;
         flag.set(found.is_some().into())?;
         if let Some(from) = found {
@@ -58,25 +58,12 @@ mpi! {
         Ok(())
     }
 
-    fn MPI_Mprobe(
-        source: c_int,
-        tag: c_int,
-        comm: MPI_Comm,
-        message: Ptr<MPI_Message>,
-        status: Ptr<MPI_Status>,
-    ) on comm gives message {
+    fn MPI_Mprobe(source, tag, comm, message, status) on comm gives message {
         let matched = lookup(comm)?.mprobe(source_of(source), any_tag(tag))?;
         found(comm, matched, message, status)
     }
 
-    fn MPI_Improbe(
-        source: c_int,
-        tag: c_int,
-        comm: MPI_Comm,
-        flag: Ptr<c_int>,
-        message: Ptr<MPI_Message>,
-        status: Ptr<MPI_Status>,
-    ) on comm gives message {
+    fn MPI_Improbe(source, tag, comm, flag, message, status) on comm gives message {
         let matched = lookup(comm)?.improbe(source_of(source), any_tag(tag))?;
         flag.set(matched.is_some().into())?;
         match matched {
@@ -85,25 +72,13 @@ mpi! {
         }
     }
 
-    fn MPI_Mrecv<N>(
-        buf: Ptr<c_void>,
-        count: N,
-        datatype: MPI_Datatype,
-        message: Ptr<MPI_Message>,
-        status: Ptr<MPI_Status>,
-    ) on SelfComm {
+    fn MPI_Mrecv<N>(buf, count, datatype, message, status) on SelfComm {
         let comm = comm_of(message.get()?)?;
         let data = data(buf, count, datatype).on(comm)?;
         finish(take(message)?.recv(&data), status).on(comm)
     }
 
-    fn MPI_Imrecv<N>(
-        buf: Ptr<c_void>,
-        count: N,
-        datatype: MPI_Datatype,
-        message: Ptr<MPI_Message>,
-        request: Ptr<MPI_Request>,
-    ) on SelfComm gives request {
+    fn MPI_Imrecv<N>(buf, count, datatype, message, request) on SelfComm gives request {
         let comm = comm_of(message.get()?)?;
         let data = data(buf, count, datatype).on(comm)?;
         let object = lookup(comm)?;

@@ -76,7 +76,7 @@ pub(crate) fn finish(outcome: Outcome, comm: MPI_Comm, status: Ptr<MPI_Status>) 
 }
 
 mpi! {
-    fn MPI_Wait(request: Ptr<MPI_Request>, status: Ptr<MPI_Status>) on SelfComm {
+    fn MPI_Wait(request, status) on SelfComm {
         let handle = request.get()?;
         let Some(entry) = lookup(handle)? else {
             store_empty(status);
@@ -87,7 +87,7 @@ mpi! {
         finish(outcome, entry.comm, status)
     }
 
-    fn MPI_Test(request: Ptr<MPI_Request>, flag: Ptr<c_int>, status: Ptr<MPI_Status>) on SelfComm {
+    fn MPI_Test(request, flag, status) on SelfComm {
         let handle = request.get()?;
         let Some(entry) = lookup(handle)? else {
             store_empty(status);
@@ -99,7 +99,7 @@ mpi! {
         finish(outcome, entry.comm, status)
     }
 
-    fn MPI_Request_get_status(request: MPI_Request, flag: Ptr<c_int>, status: Ptr<MPI_Status>) on SelfComm {
+    fn MPI_Request_get_status(request, flag, status) on SelfComm {
         let Some(entry) = lookup(request)? else {
             store_empty(status);
             return flag.set(1);
@@ -113,17 +113,17 @@ mpi! {
         Ok(())
     }
 
-    fn MPI_Start(request: Ptr<MPI_Request>) on SelfComm {
+    fn MPI_Start(request) on SelfComm {
         let entry = active(request.get()?)?;
         entry.operation.start().on(entry.comm)
     }
 
-    fn MPI_Cancel(request: Ptr<MPI_Request>) on SelfComm {
+    fn MPI_Cancel(request) on SelfComm {
         let entry = active(request.get()?)?;
         entry.operation.cancel(runtime()?.runtime()).on(entry.comm)
     }
 
-    fn MPI_Request_free(request: Ptr<MPI_Request>) on SelfComm {
+    fn MPI_Request_free(request) on SelfComm {
         let handle = request.get()?;
         let old = active(handle)?;
         request.set(MPI_REQUEST_NULL)?;
@@ -134,7 +134,7 @@ mpi! {
         freed.map(drop)
     }
 
-    fn MPI_Grequest_complete(request: MPI_Request) on SelfComm {
+    fn MPI_Grequest_complete(request) on SelfComm {
         let old = active(request)?;
         if old.operation.complete().on(old.comm)? {
             // The user freed it before; now it is complete, and gone.

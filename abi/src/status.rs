@@ -97,7 +97,7 @@ fn counted<N: Number>(count: Option<i64>) -> N {
 }
 
 mpi! {
-    fn MPI_Get_count<N>(status: Ptr<MPI_Status>, datatype: MPI_Datatype, count: Ptr<N>) on SelfComm {
+    fn MPI_Get_count<N>(status, datatype, count) on SelfComm {
         let size = types::lookup(datatype)?.size() as i64;
         let bytes = status.get()?.bytes() as i64;
         let whole = match size {
@@ -109,51 +109,51 @@ mpi! {
         count.set(counted(whole))
     }
 
-    fn MPI_Get_elements<N>(status: Ptr<MPI_Status>, datatype: MPI_Datatype, count: Ptr<N>) on SelfComm {
+    fn MPI_Get_elements<N>(status, datatype, count) on SelfComm {
         count.set(counted(elements(status, datatype)?))
     }
 
-    fn MPI_Get_elements_x(status: Ptr<MPI_Status>, datatype: MPI_Datatype, count: Ptr<MPI_Count>) on SelfComm {
+    fn MPI_Get_elements_x(status, datatype, count) on SelfComm {
         count.set(counted(elements(status, datatype)?))
     }
 
-    fn MPI_Status_set_elements<N>(status: Ptr<MPI_Status>, datatype: MPI_Datatype, count: N) on SelfComm {
+    fn MPI_Status_set_elements<N>(status, datatype, count) on SelfComm {
         set_elements(status, datatype, count.into())
     }
 
-    fn MPI_Status_set_elements_x(status: Ptr<MPI_Status>, datatype: MPI_Datatype, count: MPI_Count) on SelfComm {
+    fn MPI_Status_set_elements_x(status, datatype, count) on SelfComm {
         set_elements(status, datatype, count)
     }
 
-    fn MPI_Status_set_cancelled(status: Ptr<MPI_Status>, flag: c_int) on SelfComm {
+    fn MPI_Status_set_cancelled(status, flag) on SelfComm {
         change(status, |status| status.MPI_internal[2] = (flag != 0).into())
     }
 
-    fn MPI_Test_cancelled(status: Ptr<MPI_Status>, flag: Ptr<c_int>) on SelfComm {
+    fn MPI_Test_cancelled(status, flag) on SelfComm {
         flag.set((status.get()?.MPI_internal[2] != 0).into())
     }
 
-    fn MPI_Status_get_source(status: Ptr<MPI_Status>, source: Ptr<c_int>) on SelfComm {
+    fn MPI_Status_get_source(status, source) on SelfComm {
         source.set(status.get()?.MPI_SOURCE)
     }
 
-    fn MPI_Status_get_tag(status: Ptr<MPI_Status>, tag: Ptr<c_int>) on SelfComm {
+    fn MPI_Status_get_tag(status, tag) on SelfComm {
         tag.set(status.get()?.MPI_TAG)
     }
 
-    fn MPI_Status_get_error(status: Ptr<MPI_Status>, error: Ptr<c_int>) on SelfComm {
+    fn MPI_Status_get_error(status, error) on SelfComm {
         error.set(status.get()?.MPI_ERROR)
     }
 
-    fn MPI_Status_set_source(status: Ptr<MPI_Status>, source: c_int) on SelfComm {
+    fn MPI_Status_set_source(status, source) on SelfComm {
         change(status, |status| status.MPI_SOURCE = source)
     }
 
-    fn MPI_Status_set_tag(status: Ptr<MPI_Status>, tag: c_int) on SelfComm {
+    fn MPI_Status_set_tag(status, tag) on SelfComm {
         change(status, |status| status.MPI_TAG = tag)
     }
 
-    fn MPI_Status_set_error(status: Ptr<MPI_Status>, error: c_int) on SelfComm {
+    fn MPI_Status_set_error(status, error) on SelfComm {
         change(status, |status| status.MPI_ERROR = error)
     }
 }

@@ -38,44 +38,31 @@ fn room(max: c_int, need: usize) -> Result<()> {
 }
 
 mpi! {
-    fn MPI_Dims_create(nnodes: c_int, ndims: c_int, dims: Ptr<c_int>) on SelfComm {
+    fn MPI_Dims_create(nnodes, ndims, dims) on SelfComm {
         let mut sizes = dims.list(length(ndims)?)?;
         dims_create(nnodes, &mut sizes)?;
         dims.store(&sizes)
     }
 
-    fn MPI_Cart_create(
-        comm_old: MPI_Comm,
-        ndims: c_int,
-        dims: Ptr<c_int>,
-        periods: Ptr<c_int>,
-        _reorder: c_int,
-        comm_cart: Ptr<MPI_Comm>,
-    ) on comm_old gives comm_cart {
+    fn MPI_Cart_create(comm_old, ndims, dims, periods, _reorder, comm_cart) on comm_old gives comm_cart {
         comm_cart.set(MPI_COMM_NULL)?;
         let old = lookup(comm_old)?;
         let cart = new_cart(&old, ndims, dims, periods)?;
         comm::give_or_null(comm_cart, old.cart_create(cart)?)
     }
 
-    fn MPI_Cart_sub(comm: MPI_Comm, remain_dims: Ptr<c_int>, newcomm: Ptr<MPI_Comm>) on comm gives newcomm {
+    fn MPI_Cart_sub(comm, remain_dims, newcomm) on comm gives newcomm {
         newcomm.set(MPI_COMM_NULL)?;
         let object = lookup(comm)?;
         let remain = flags(remain_dims, cart(&object)?.ndims())?;
         comm::give_or_null(newcomm, Some(object.cart_sub(&remain)?))
     }
 
-    fn MPI_Cartdim_get(comm: MPI_Comm, ndims: Ptr<c_int>) on comm {
+    fn MPI_Cartdim_get(comm, ndims) on comm {
         ndims.set(cart(&*lookup(comm)?)?.ndims() as c_int)
     }
 
-    fn MPI_Cart_get(
-        comm: MPI_Comm,
-        maxdims: c_int,
-        dims: Ptr<c_int>,
-        periods: Ptr<c_int>,
-        coords: Ptr<c_int>,
-    ) on comm {
+    fn MPI_Cart_get(comm, maxdims, dims, periods, coords) on comm {
         let object = lookup(comm)?;
         let cart = cart(&object)?;
         room(maxdims, cart.ndims())?;
@@ -84,39 +71,27 @@ mpi! {
         coords.store(&cart.coords(object.rank() as i32)?)
     }
 
-    fn MPI_Cart_rank(comm: MPI_Comm, coords: Ptr<c_int>, rank: Ptr<c_int>) on comm {
+    fn MPI_Cart_rank(comm, coords, rank) on comm {
         let object = lookup(comm)?;
         let cart = cart(&object)?;
         rank.set(cart.rank(&coords.list(cart.ndims())?)?)
     }
 
-    fn MPI_Cart_coords(comm: MPI_Comm, rank: c_int, maxdims: c_int, coords: Ptr<c_int>) on comm {
+    fn MPI_Cart_coords(comm, rank, maxdims, coords) on comm {
         let object = lookup(comm)?;
         let cart = cart(&object)?;
         room(maxdims, cart.ndims())?;
         coords.store(&cart.coords(rank)?)
     }
 
-    fn MPI_Cart_shift(
-        comm: MPI_Comm,
-        direction: c_int,
-        disp: c_int,
-        rank_source: Ptr<c_int>,
-        rank_dest: Ptr<c_int>,
-    ) on comm {
+    fn MPI_Cart_shift(comm, direction, disp, rank_source, rank_dest) on comm {
         let object = lookup(comm)?;
         let (source, dest) = cart(&object)?.shift(object.rank() as i32, direction, disp)?;
         rank_source.set(source)?;
         rank_dest.set(dest)
     }
 
-    fn MPI_Cart_map(
-        comm: MPI_Comm,
-        ndims: c_int,
-        dims: Ptr<c_int>,
-        periods: Ptr<c_int>,
-        newrank: Ptr<c_int>,
-    ) on comm {
+    fn MPI_Cart_map(comm, ndims, dims, periods, newrank) on comm {
         let object = lookup(comm)?;
         // A grid without processes leaves every process out, as in MPICH.
         if dims.list(length(ndims)?)?.contains(&0) {
@@ -125,7 +100,7 @@ mpi! {
         newrank.set(new_cart(&object, ndims, dims, periods)?.map(object.rank()))
     }
 
-    fn MPI_Topo_test(comm: MPI_Comm, status: Ptr<c_int>) on comm {
+    fn MPI_Topo_test(comm, status) on comm {
         let has = lookup(comm)?.cart().is_some();
         status.set(if has { MPI_CART } else { MPI_UNDEFINED })
     }
