@@ -11,9 +11,9 @@ use banyan_runtime::{
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, LazyLock};
 
-static COMM_KEYS: LazyLock<Keyvals<usize>> = LazyLock::new(|| Keyvals::new(0x1000_0000));
-static TYPE_KEYS: LazyLock<Keyvals<usize>> = LazyLock::new(|| Keyvals::new(0x2000_0000));
-static WIN_KEYS: LazyLock<Keyvals<usize>> = LazyLock::new(|| Keyvals::new(0x3000_0000));
+static COMM_KEYS: LazyLock<Keyvals> = LazyLock::new(|| Keyvals::new(0x1000_0000));
+static TYPE_KEYS: LazyLock<Keyvals> = LazyLock::new(|| Keyvals::new(0x2000_0000));
+static WIN_KEYS: LazyLock<Keyvals> = LazyLock::new(|| Keyvals::new(0x3000_0000));
 
 /// Values of the predefined attributes, which programs get pointers to.
 static TAG_UB: AtomicI32 = AtomicI32::new(banyan_runtime::TAG_UB);
@@ -50,7 +50,7 @@ fn refused(code: c_int) -> Error {
     Error::new(class, format!("the attribute's callback returned {code}"))
 }
 
-fn copy_rule(function: Callback, extra_state: usize) -> CopyRule<usize> {
+fn copy_rule(function: Callback, extra_state: usize) -> CopyRule {
     match function {
         MPI_COMM_NULL_COPY_FN => CopyRule::Null,
         MPI_COMM_DUP_FN => CopyRule::Dup,
@@ -58,7 +58,7 @@ fn copy_rule(function: Callback, extra_state: usize) -> CopyRule<usize> {
     }
 }
 
-fn user_copy(function: Callback, extra_state: usize) -> CopyFn<usize> {
+fn user_copy(function: Callback, extra_state: usize) -> CopyFn {
     // SAFETY: by MPI's contract the user passes a copy function; all kinds of object have the same signature.
     let function = unsafe { std::mem::transmute::<usize, CopyFunction>(function) };
     Arc::new(move |object, keyval, value| {
@@ -75,7 +75,7 @@ fn user_copy(function: Callback, extra_state: usize) -> CopyFn<usize> {
     })
 }
 
-fn delete_rule(function: Callback, extra_state: usize) -> Option<DeleteFn<usize>> {
+fn delete_rule(function: Callback, extra_state: usize) -> Option<DeleteFn> {
     if function == MPI_COMM_NULL_DELETE_FN {
         return None;
     }
@@ -89,7 +89,7 @@ fn delete_rule(function: Callback, extra_state: usize) -> Option<DeleteFn<usize>
 }
 
 fn create(
-    keys: &Keyvals<usize>,
+    keys: &Keyvals,
     (copy, delete): (Callback, Callback),
     keyval: Ptr<c_int>,
     extra_state: Ptr<c_void>,
@@ -100,7 +100,7 @@ fn create(
 
 /// Frees a key. One that was freed and is still in use may be freed again, by another copy of its number:
 /// programs do that, and it changes nothing.
-fn free(keys: &Keyvals<usize>, keyval: Ptr<c_int>) -> Result<()> {
+fn free(keys: &Keyvals, keyval: Ptr<c_int>) -> Result<()> {
     let key = keyval.get()?;
     if let Err(error) = keys.free(key) {
         Attributes::new().value(keys, key).map_err(|_| error)?;

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 /// A communicator with the attributes that the user cached on it.
 pub(crate) struct Object {
     comm: Arc<Comm>,
-    pub(crate) attributes: Attributes<usize>,
+    pub(crate) attributes: Attributes,
 }
 
 impl Deref for Object {
@@ -266,7 +266,7 @@ pub(crate) fn world_rank_and_size() -> Option<(u32, u32)> {
 }
 
 /// Gives the user a new communicator.
-fn give(to: Ptr<MPI_Comm>, comm: Arc<Comm>, attributes: Attributes<usize>) -> Result<()> {
+fn give(to: Ptr<MPI_Comm>, comm: Arc<Comm>, attributes: Attributes) -> Result<()> {
     to.set(MPI_Comm(INSTANCE.handles.comms.insert(Arc::new(Object { comm, attributes }))?))
 }
 

@@ -4,20 +4,16 @@ use crate::boundary::{SelfComm, mpi};
 use crate::ffi::*;
 use crate::instance::INSTANCE;
 use crate::pointer::Ptr;
-use banyan_runtime::{Env, Info, Result, bail};
+use banyan_runtime::{Info, Result, bail};
 use std::sync::{Arc, OnceLock};
 
-static ENV: OnceLock<Arc<Info>> = OnceLock::new();
-
-/// Gives MPI_INFO_ENV its contents; only the first time counts.
-pub(crate) fn set_env(env: &Env) {
-    let _ = ENV.set(Arc::new(Info::env(env)));
-}
+/// MPI_INFO_ENV, once it has been asked for or MPI has been initialized.
+pub(crate) static ENV: OnceLock<Arc<Info>> = OnceLock::new();
 
 /// The object of a handle; not of MPI_INFO_NULL.
 pub(crate) fn lookup(info: MPI_Info) -> Result<Arc<Info>> {
     match info {
-        MPI_INFO_ENV => Ok(ENV.get_or_init(|| Arc::new(Info::env(&Env::of_this_process(&[])))).clone()),
+        MPI_INFO_ENV => Ok(ENV.get_or_init(|| Arc::new(Info::env(&[], None))).clone()),
         MPI_INFO_NULL => bail!(ERR_INFO, "the info object is MPI_INFO_NULL"),
         MPI_Info(number) => INSTANCE.handles.infos.lookup(number),
     }
@@ -44,7 +40,7 @@ mpi! {
     fn MPI_Info_create_env(argc, argv, info) on SelfComm gives info {
         let count = if argv.is_null() { 0 } else { argc.max(0) as usize };
         let args = argv.list(count)?.into_iter().map(Ptr::text).collect::<Result<Vec<_>>>()?;
-        give(info, Info::env(&Env::of_this_process(&args)))
+        give(info, Info::env(&args, None))
     }
 
     fn MPI_Info_dup(info, newinfo) on SelfComm gives newinfo {

@@ -7,8 +7,9 @@ use crate::pointer::Ptr;
 use crate::process::{self, Text};
 use crate::{attr, comm, env, info};
 use banyan_memory::Serialized;
-use banyan_runtime::{Env, JobInfo, Result, Runtime, Threads, bail};
+use banyan_runtime::{Info, Result, Runtime, Threads, bail};
 use std::fmt::Write;
+use std::sync::Arc;
 
 fn level(threads: Threads) -> c_int {
     match threads {
@@ -57,7 +58,10 @@ fn start(argc: Ptr<c_int>, argv: Ptr<Ptr<Ptr<c_char>>>, required: c_int) -> Resu
     runtime.name_calls_by(crate::boundary::last_call);
     let (world, itself) = (runtime.world()?, runtime.itself()?);
     attr::open(runtime.job_info().appnum, runtime.job_info().universe_size);
-    info::set_env(&environment(&arguments(argc, argv), runtime.job_info()));
+    let (arguments, job) = (arguments(argc, argv), runtime.job_info());
+    let _ = info::ENV.get_or_init(|| {
+        Arc::new(Info::env(&arguments, job.launched.then_some((&job.command, job.app_size))))
+    });
     let provided = level(runtime.threads());
     // SAFETY: below MPI_THREAD_MULTIPLE the program promises that calls come one after the other (MPI 5.0, 11.6).
     unsafe { INSTANCE.open(runtime, world, itself, is_serialized) };
@@ -69,15 +73,6 @@ fn arguments(argc: Ptr<c_int>, argv: Ptr<Ptr<Ptr<c_char>>>) -> Vec<String> {
     let count = argc.get().map_or(0, |count| count.max(0) as usize);
     let list = argv.get().and_then(|argv| argv.list(count)).unwrap_or_default();
     list.into_iter().map_while(|argument| argument.text().ok()).collect()
-}
-
-fn environment(arguments: &[String], job_info: &JobInfo) -> Env {
-    let mut env = Env::of_this_process(arguments);
-    if job_info.launched {
-        env.maxprocs = Some(job_info.app_size);
-        env.command = Some(job_info.command.clone());
-    }
-    env
 }
 
 fn finish() -> Result<()> {

@@ -11,7 +11,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 pub(crate) struct Type {
     pub(crate) ty: Arc<Datatype>,
     pub(crate) name: Mutex<Option<String>>,
-    pub(crate) attributes: Attributes<usize>,
+    pub(crate) attributes: Attributes,
 }
 
 /// What is kept of datatypes besides their table.

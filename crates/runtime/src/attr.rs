@@ -1,60 +1,62 @@
 //! Attribute caching (MPI 5.0, 7.7): keys ([`Keyvals`]) and what each object keeps under them
 //! ([`Attributes`]), the same for communicators, datatypes and windows.
 //!
-//! `O` is what callbacks get to name an object (a handle). Callbacks run while no lock is held, so they may
-//! use attributes themselves. An attribute keeps its key alive, so a key that is freed while in use lives
+//! Callbacks get the handle of the object. They run while no lock is held, so they may use attributes themselves. An attribute keeps its key alive, so a key that is freed while in use lives
 //! on until its last attribute is deleted.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use crate::{Result, bail};
+use crate::{Result, bail, lock};
 
 /// What is cached: an address or an integer of the user's.
 pub type Value = usize;
 
+/// The handle of an object.
+pub type Object = usize;
+
 /// Called with the object that is duplicated, the key and the value there. Gives the value for the new
 /// object, or none to cache nothing there.
-pub type CopyFn<O> = Arc<dyn Fn(O, i32, Value) -> Result<Option<Value>> + Send + Sync>;
+pub type CopyFn = Arc<dyn Fn(Object, i32, Value) -> Result<Option<Value>> + Send + Sync>;
 
 /// Called with the object, the key and the value that is about to go.
-pub type DeleteFn<O> = Arc<dyn Fn(O, i32, Value) -> Result<()> + Send + Sync>;
+pub type DeleteFn = Arc<dyn Fn(Object, i32, Value) -> Result<()> + Send + Sync>;
 
 /// What happens to an attribute when its object is duplicated.
-pub enum CopyRule<O> {
+pub enum CopyRule {
     /// The duplicate does not get it (MPI_COMM_NULL_COPY_FN).
     Null,
     /// The duplicate gets the same value (MPI_COMM_DUP_FN).
     Dup,
     /// A function of the user decides.
-    User(CopyFn<O>),
+    User(CopyFn),
 }
 
 /// The keys of one kind of object in one process.
-pub struct Keyvals<O> {
-    state: Mutex<State<O>>,
+pub struct Keyvals {
+    state: Mutex<State>,
 }
 
-struct State<O> {
+struct State {
     next: i32,
-    keys: HashMap<i32, Slot<O>>,
+    keys: HashMap<i32, Slot>,
 }
 
-struct Slot<O> {
+struct Slot {
     /// `None` once the user has freed the key.
-    live: Option<Arc<Keyval<O>>>,
+    live: Option<Arc<Keyval>>,
     /// Alive as long as an attribute uses the key.
-    any: Weak<Keyval<O>>,
+    any: Weak<Keyval>,
 }
 
 /// A key with its callbacks.
-struct Keyval<O> {
+struct Keyval {
     id: i32,
-    copy: CopyRule<O>,
-    delete: Option<DeleteFn<O>>,
+    copy: CopyRule,
+    delete: Option<DeleteFn>,
 }
 
-impl<O> Keyvals<O> {
+impl Keyvals {
     /// No keys yet; their numbers count up from `first`. Each kind of object takes a range of its own, above
     /// the predefined keys, so that a key used on the wrong kind of object is noticed.
     pub fn new(first: i32) -> Self {
@@ -65,7 +67,7 @@ impl<O> Keyvals<O> {
     ///
     /// # Errors
     /// ERR_NO_SPACE if there are no numbers left.
-    pub fn create(&self, copy: CopyRule<O>, delete: Option<DeleteFn<O>>) -> Result<i32> {
+    pub fn create(&self, copy: CopyRule, delete: Option<DeleteFn>) -> Result<i32> {
         let mut state = self.lock();
         let id = state.next;
         let Some(next) = id.checked_add(1) else {
@@ -83,60 +85,42 @@ impl<O> Keyvals<O> {
     /// # Errors
     /// ERR_KEYVAL if there is no such key, or it was freed before.
     pub fn free(&self, id: i32) -> Result<()> {
-        let mut state = self.lock();
-        let freed = state.keys.get_mut(&id).and_then(|slot| slot.live.take());
-        state.keys.retain(|&other, slot| other == id || slot.any.strong_count() > 0);
-        drop(state);
-        match freed {
-            Some(_) => Ok(()),
+        let freed = self.key(id, |slot| slot.live.take());
+        self.lock().keys.retain(|&other, slot| other == id || slot.any.strong_count() > 0);
+        freed.map(drop)
+    }
+
+    /// The key of a number, as `find` takes it from its slot.
+    fn key(&self, id: i32, find: impl FnOnce(&mut Slot) -> Option<Arc<Keyval>>) -> Result<Arc<Keyval>> {
+        match self.lock().keys.get_mut(&id).and_then(find) {
+            Some(key) => Ok(key),
             None => bail!(ERR_KEYVAL, "{id} is not an attribute key of this kind of object, or was freed"),
         }
     }
 
     /// A key, also one that was freed but is in use.
-    fn in_use(&self, id: i32) -> Result<Arc<Keyval<O>>> {
-        match self.lock().keys.get(&id).and_then(|slot| slot.any.upgrade()) {
-            Some(key) => Ok(key),
-            None => bail!(ERR_KEYVAL, "{id} is not an attribute key of this kind of object"),
-        }
+    fn in_use(&self, id: i32) -> Result<Arc<Keyval>> {
+        self.key(id, |slot| slot.any.upgrade())
     }
 
-    /// A key that was not freed.
-    fn live(&self, id: i32) -> Result<Arc<Keyval<O>>> {
-        match self.lock().keys.get(&id).and_then(|slot| slot.live.clone()) {
-            Some(key) => Ok(key),
-            None => bail!(ERR_KEYVAL, "{id} is not an attribute key of this kind of object, or was freed"),
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State<O>> {
-        self.state.lock().unwrap_or_else(|poison| poison.into_inner())
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
     }
 }
 
 /// What one object caches, in the order in which it was set.
-pub struct Attributes<O> {
-    entries: Mutex<Vec<Entry<O>>>,
+#[derive(Default)]
+pub struct Attributes {
+    entries: Mutex<Vec<Entry>>,
 }
 
-struct Entry<O> {
-    key: Arc<Keyval<O>>,
+#[derive(Clone)]
+struct Entry {
+    key: Arc<Keyval>,
     value: Value,
 }
 
-impl<O> Clone for Entry<O> {
-    fn clone(&self) -> Self {
-        Self { key: self.key.clone(), value: self.value }
-    }
-}
-
-impl<O> Default for Attributes<O> {
-    fn default() -> Self {
-        Self { entries: Mutex::default() }
-    }
-}
-
-impl<O: Clone> Attributes<O> {
+impl Attributes {
     /// Nothing cached.
     pub fn new() -> Self {
         Self::default()
@@ -151,7 +135,7 @@ impl<O: Clone> Attributes<O> {
     ///
     /// # Errors
     /// ERR_KEYVAL if there is no such key.
-    pub fn value(&self, keyvals: &Keyvals<O>, id: i32) -> Result<Option<Value>> {
+    pub fn value(&self, keyvals: &Keyvals, id: i32) -> Result<Option<Value>> {
         let key = keyvals.in_use(id)?;
         Ok(self.lock().iter().find(|entry| Arc::ptr_eq(&entry.key, &key)).map(|entry| entry.value))
     }
@@ -160,8 +144,8 @@ impl<O: Clone> Attributes<O> {
     ///
     /// # Errors
     /// ERR_KEYVAL if there is no such key; the error of the delete callback, then nothing changes.
-    pub fn set(&self, keyvals: &Keyvals<O>, object: O, id: i32, value: Value) -> Result<()> {
-        let key = keyvals.live(id)?;
+    pub fn set(&self, keyvals: &Keyvals, object: Object, id: i32, value: Value) -> Result<()> {
+        let key = keyvals.key(id, |slot| slot.live.clone())?;
         self.remove(&key, object)?;
         let mut entries = self.lock();
         entries.retain(|entry| !Arc::ptr_eq(&entry.key, &key));
@@ -173,7 +157,7 @@ impl<O: Clone> Attributes<O> {
     ///
     /// # Errors
     /// ERR_KEYVAL if there is no such key; the error of the delete callback, then the attribute stays.
-    pub fn delete(&self, keyvals: &Keyvals<O>, object: O, id: i32) -> Result<()> {
+    pub fn delete(&self, keyvals: &Keyvals, object: Object, id: i32) -> Result<()> {
         self.remove(&keyvals.in_use(id)?, object)
     }
 
@@ -182,14 +166,14 @@ impl<O: Clone> Attributes<O> {
     ///
     /// # Errors
     /// The error of the first callback that fails; no further one is called then.
-    pub fn copies(&self, object: O) -> Result<Attributes<O>> {
+    pub fn copies(&self, object: Object) -> Result<Attributes> {
         let entries = self.lock().clone();
         let mut copies = Vec::with_capacity(entries.len());
         for Entry { key, value } in entries {
             let copy = match &key.copy {
                 CopyRule::Null => None,
                 CopyRule::Dup => Some(value),
-                CopyRule::User(callback) => callback(object.clone(), key.id, value)?,
+                CopyRule::User(callback) => callback(object, key.id, value)?,
             };
             copies.extend(copy.map(|value| Entry { key, value }));
         }
@@ -201,18 +185,18 @@ impl<O: Clone> Attributes<O> {
     ///
     /// # Errors
     /// The error of the first delete callback that fails; its attribute and those set before it stay.
-    pub fn delete_all(&self, object: O) -> Result<()> {
+    pub fn delete_all(&self, object: Object) -> Result<()> {
         loop {
             let last = self.lock().last().map(|entry| entry.key.clone());
             match last {
-                Some(key) => self.remove(&key, object.clone())?,
+                Some(key) => self.remove(&key, object)?,
                 None => return Ok(()),
             }
         }
     }
 
     /// Calls the delete callback, then forgets the attribute.
-    fn remove(&self, key: &Arc<Keyval<O>>, object: O) -> Result<()> {
+    fn remove(&self, key: &Arc<Keyval>, object: Object) -> Result<()> {
         let found = self.lock().iter().find(|entry| Arc::ptr_eq(&entry.key, key)).cloned();
         let Some(Entry { value, .. }) = found else { return Ok(()) };
         if let Some(callback) = &key.delete {
@@ -222,8 +206,8 @@ impl<O: Clone> Attributes<O> {
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Entry<O>>> {
-        self.entries.lock().unwrap_or_else(|poison| poison.into_inner())
+    fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
+        lock(&self.entries)
     }
 }
 
@@ -234,18 +218,18 @@ mod tests {
 
     type Log = Arc<Mutex<Vec<(char, i32, Value)>>>;
 
-    fn note(log: &Log, what: char) -> impl Fn(u8, i32, Value) + Send + Sync + 'static {
+    fn note(log: &Log, what: char) -> impl Fn(Object, i32, Value) + Send + Sync + 'static {
         let log = log.clone();
         move |_, id, value| log.lock().unwrap().push((what, id, value))
     }
 
-    fn logged(keyvals: &Keyvals<u8>, log: &Log) -> i32 {
+    fn logged(keyvals: &Keyvals, log: &Log) -> i32 {
         let (copied, deleted) = (note(log, 'c'), note(log, 'd'));
-        let copy: CopyFn<u8> = Arc::new(move |object, id, value| {
+        let copy: CopyFn = Arc::new(move |object, id, value| {
             copied(object, id, value);
             Ok((value % 2 == 0).then_some(value + 10))
         });
-        let delete: DeleteFn<u8> = Arc::new(move |object, id, value| {
+        let delete: DeleteFn = Arc::new(move |object, id, value| {
             deleted(object, id, value);
             Ok(())
         });
@@ -314,11 +298,11 @@ mod tests {
         let (keyvals, log) = (Keyvals::new(1000), Log::default());
         let good = logged(&keyvals, &log);
         let code = Class(16400);
-        let refuse = move |_: u8, _, value| match value {
+        let refuse = move |_: Object, _, value| match value {
             0 => Ok(()),
             _ => Err(Error::new(code, "no")),
         };
-        let copy: CopyFn<u8> = Arc::new(move |_, _, _| Err(Error::new(code, "no")));
+        let copy: CopyFn = Arc::new(move |_, _, _| Err(Error::new(code, "no")));
         let bad = keyvals.create(CopyRule::User(copy), Some(Arc::new(refuse))).unwrap();
         let table = Attributes::new();
         table.set(&keyvals, 0, good, 2).unwrap();
@@ -332,11 +316,11 @@ mod tests {
 
     #[test]
     fn callbacks_may_use_attributes() {
-        let keyvals = Arc::new(Keyvals::<u8>::new(1000));
-        let table = Arc::new(Attributes::<u8>::new());
+        let keyvals = Arc::new(Keyvals::new(1000));
+        let table = Arc::new(Attributes::new());
         let other = keyvals.create(CopyRule::Dup, None).unwrap();
         let (k, t) = (keyvals.clone(), table.clone());
-        let delete: DeleteFn<u8> = Arc::new(move |_, id, value| {
+        let delete: DeleteFn = Arc::new(move |_, id, value| {
             assert_eq!(t.value(&k, id).unwrap(), Some(value));
             t.set(&k, 0, other, value)
         });

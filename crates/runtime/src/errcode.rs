@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
-use crate::{Class, Result, bail};
+use crate::{Class, Result, bail, lock};
 
 /// Longest error string, bytes (MPI_MAX_ERROR_STRING of the ABI counts the terminating zero too).
 pub const MAX_ERROR_STRING: usize = 511;
@@ -36,7 +36,7 @@ struct Added {
 
 impl ErrorCodes {
     /// A table with nothing but what MPI defines.
-    pub const fn new() -> ErrorCodes {
+    const fn new() -> ErrorCodes {
         let table = Table { last_used: Class::ERR_LASTCODE.0, added: BTreeMap::new() };
         ErrorCodes { table: Mutex::new(table) }
     }
@@ -151,13 +151,7 @@ impl ErrorCodes {
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(|poison| poison.into_inner())
-    }
-}
-
-impl Default for ErrorCodes {
-    fn default() -> Self {
-        Self::new()
+        lock(&self.table)
     }
 }
 

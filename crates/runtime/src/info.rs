@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard};
 
-use crate::{Result, bail};
+use crate::{Result, bail, lock};
 
 /// Longest key, bytes (MPI_MAX_INFO_KEY of the ABI counts the terminating zero too).
 pub const MAX_INFO_KEY: usize = 255;
@@ -29,14 +29,32 @@ impl Info {
         Info::default()
     }
 
-    /// The contents of MPI_INFO_ENV and of MPI_Info_create_env (MPI 5.0, 10.2.6 and 11.5).
-    pub fn env(env: &Env) -> Info {
-        let info = Info::new();
-        for (key, value) in env.pairs() {
-            let value = &value.as_bytes()[..value.len().min(MAX_INFO_VALUE)];
-            info.lock().push(Pair { key: key.as_bytes().into(), value: value.into() });
-        }
-        info
+    /// The contents of MPI_INFO_ENV and of MPI_Info_create_env (MPI 5.0, 10.2.6 and 11.5): how this process was started. What
+    /// is not known is left out. `args` are the command and its arguments, as `main` got them (none: taken from the system);
+    /// `job` has the command and the number of processes as the launcher knows them.
+    pub fn env(args: &[String], job: Option<(&str, u32)>) -> Info {
+        let own: Vec<String>;
+        let args = if args.is_empty() {
+            own = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
+            &own
+        } else {
+            args
+        };
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+        let known = [
+            ("command", job.map(|(command, _)| command.to_owned()).or_else(|| args.first().cloned())),
+            ("argv", args.get(1..).filter(|rest| !rest.is_empty()).map(|rest| rest.join(" "))),
+            ("maxprocs", job.map(|(_, processes)| processes.to_string())),
+            ("host", host.map(|name| name.trim().to_owned())),
+            ("arch", Some(std::env::consts::ARCH.to_owned())),
+            ("wdir", std::env::current_dir().ok().map(|dir| dir.to_string_lossy().into_owned())),
+        ];
+        let pairs = known.into_iter().filter_map(|(key, value)| {
+            let value = value?;
+            let value = value.as_bytes()[..value.len().min(MAX_INFO_VALUE)].into();
+            Some(Pair { key: key.as_bytes().into(), value })
+        });
+        Info { pairs: Mutex::new(pairs.collect()) }
     }
 
     /// Sets `key` to `value`; what it had before is replaced, its place in the order stays.
@@ -111,7 +129,7 @@ impl Info {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Pair>> {
-        self.pairs.lock().unwrap_or_else(|poison| poison.into_inner())
+        lock(&self.pairs)
     }
 }
 
@@ -121,61 +139,6 @@ fn checked_key(key: &[u8]) -> Result<&[u8]> {
         1..=MAX_INFO_KEY if !key.contains(&0) => Ok(key),
         1..=MAX_INFO_KEY => bail!(ERR_INFO_KEY, "the info key has a zero byte in it"),
         len => bail!(ERR_INFO_KEY, "the info key has {len} bytes, {MAX_INFO_KEY} are allowed"),
-    }
-}
-
-/// What MPI_INFO_ENV tells: how this process was started. What is not known is left out.
-#[derive(Clone, Default, Debug)]
-#[allow(missing_docs, reason = "the fields are the keys that MPI 5.0, 11.5 defines")]
-pub struct Env {
-    pub command: Option<String>,
-    /// Arguments of the command, joined by spaces.
-    pub argv: Option<String>,
-    pub maxprocs: Option<u32>,
-    pub soft: Option<String>,
-    pub host: Option<String>,
-    pub arch: Option<String>,
-    pub wdir: Option<String>,
-    pub file: Option<String>,
-    /// `MPI_THREAD_...`, only if it was asked for before the program started.
-    pub thread_level: Option<String>,
-}
-
-impl Env {
-    /// What a process can find out about itself; `args` are the command and its arguments, as `main` got them
-    /// (none: taken from the system).
-    pub fn of_this_process(args: &[String]) -> Env {
-        let own: Vec<String>;
-        let args = if args.is_empty() {
-            own = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
-            &own
-        } else {
-            args
-        };
-        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
-        Env {
-            command: args.first().cloned(),
-            argv: args.get(1..).filter(|rest| !rest.is_empty()).map(|rest| rest.join(" ")),
-            host: host.map(|name| name.trim().to_owned()),
-            arch: Some(std::env::consts::ARCH.to_owned()),
-            wdir: std::env::current_dir().ok().map(|dir| dir.to_string_lossy().into_owned()),
-            ..Env::default()
-        }
-    }
-
-    fn pairs(&self) -> impl Iterator<Item = (&'static str, String)> {
-        let all = [
-            ("command", self.command.clone()),
-            ("argv", self.argv.clone()),
-            ("maxprocs", self.maxprocs.map(|n| n.to_string())),
-            ("soft", self.soft.clone()),
-            ("host", self.host.clone()),
-            ("arch", self.arch.clone()),
-            ("wdir", self.wdir.clone()),
-            ("file", self.file.clone()),
-            ("thread_level", self.thread_level.clone()),
-        ];
-        all.into_iter().filter_map(|(key, value)| Some((key, value?)))
     }
 }
 
@@ -220,9 +183,9 @@ mod tests {
     #[test]
     fn the_environment_tells_what_is_known() {
         let args = ["./heat", "-n", "4"].map(String::from);
-        let env = Env { maxprocs: Some(4), ..Env::of_this_process(&args) };
-        let info = Info::env(&env);
-        assert_eq!(info.text("command").as_deref(), Some("./heat"));
+        let info = Info::env(&args, Some(("heat", 4)));
+        assert_eq!(info.text("command").as_deref(), Some("heat"));
+        assert_eq!(Info::env(&args, None).text("command").as_deref(), Some("./heat"));
         assert_eq!(info.text("argv").as_deref(), Some("-n 4"));
         assert_eq!(info.text("maxprocs").as_deref(), Some("4"));
         assert_eq!(info.text("arch").as_deref(), Some(std::env::consts::ARCH));

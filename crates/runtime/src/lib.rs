@@ -43,7 +43,7 @@ mod status;
 mod subsystem;
 mod wait;
 
-pub use attr::{Attributes, CopyFn, CopyRule, DeleteFn, Keyvals, Value};
+pub use attr::{Attributes, CopyFn, CopyRule, DeleteFn, Keyvals, Object, Value};
 pub use banyan_coll::{ArgKind, Call, Kind, Lists, Op, Signature, UserOp};
 pub use banyan_pmi::FD_NAME;
 pub use bsend::{Attached, BSEND_OVERHEAD};
@@ -56,7 +56,7 @@ pub use errcode::{ErrorCodes, MAX_ERROR_STRING, error_codes};
 pub use errhandler::Errhandler;
 pub use error::{Class, Error, Result};
 pub use group::{Comparison, Group};
-pub use info::{Env, Info, MAX_INFO_KEY, MAX_INFO_VALUE};
+pub use info::{Info, MAX_INFO_KEY, MAX_INFO_VALUE};
 pub use message::Message;
 pub use p2p::{Borrowed, Dest, Incoming, Outgoing, SendMode};
 pub use request::{Operation, Request, Started};
