@@ -265,15 +265,17 @@ mpi! {
     }
 
     fn MPI_Buffer_attach<N>(buffer, size) on SelfComm {
-        INSTANCE.runtime()?.attach_buffer(attached(buffer, size)?)
+        INSTANCE.runtime()?.attachment.attach(attached(buffer, size)?)
     }
 
     fn MPI_Buffer_detach<N>(buffer_addr, size) on SelfComm {
-        detached(INSTANCE.runtime()?.detach_buffer(), buffer_addr, size)
+        let runtime = INSTANCE.runtime()?;
+        detached(runtime.attachment.detach(&runtime), buffer_addr, size)
     }
 
     fn MPI_Buffer_flush() on SelfComm {
-        INSTANCE.runtime()?.flush_buffer();
+        let runtime = INSTANCE.runtime()?;
+        runtime.attachment.flush(&runtime);
         Ok(())
     }
 
@@ -282,15 +284,17 @@ mpi! {
     }
 
     fn MPI_Comm_attach_buffer<N>(comm, buffer, size) on comm {
-        lookup(comm)?.attach_buffer(attached(buffer, size)?)
+        lookup(comm)?.attachment.attach(attached(buffer, size)?)
     }
 
     fn MPI_Comm_detach_buffer<N>(comm, buffer_addr, size) on comm {
-        detached(lookup(comm)?.detach_buffer(), buffer_addr, size)
+        let comm = lookup(comm)?;
+        detached(comm.attachment.detach(comm.runtime()), buffer_addr, size)
     }
 
     fn MPI_Comm_flush_buffer(comm) on comm {
-        lookup(comm)?.flush_buffer();
+        let comm = lookup(comm)?;
+        comm.attachment.flush(comm.runtime());
         Ok(())
     }
 

@@ -1,11 +1,11 @@
 //! Attribute caching (MPI 5.0, 7.7): keys ([`Keyvals`]) and what each object keeps under them
 //! ([`Attributes`]), the same for communicators, datatypes and windows.
 //!
-//! Callbacks get the handle of the object. They run while no lock is held, so they may use attributes themselves. An attribute keeps its key alive, so a key that is freed while in use lives
-//! on until its last attribute is deleted.
+//! Callbacks get the handle of the object. They run while no lock is held, so they may use attributes themselves. An
+//! attribute keeps its key alive, so a key that is freed while in use lives on until its last attribute is deleted.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use crate::{Result, bail, lock};
 
@@ -68,7 +68,7 @@ impl Keyvals {
     /// # Errors
     /// ERR_NO_SPACE if there are no numbers left.
     pub fn create(&self, copy: CopyRule, delete: Option<DeleteFn>) -> Result<i32> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let id = state.next;
         let Some(next) = id.checked_add(1) else {
             bail!(ERR_NO_SPACE, "all attribute keys are used up");
@@ -86,13 +86,13 @@ impl Keyvals {
     /// ERR_KEYVAL if there is no such key, or it was freed before.
     pub fn free(&self, id: i32) -> Result<()> {
         let freed = self.key(id, |slot| slot.live.take());
-        self.lock().keys.retain(|&other, slot| other == id || slot.any.strong_count() > 0);
+        lock(&self.state).keys.retain(|&other, slot| other == id || slot.any.strong_count() > 0);
         freed.map(drop)
     }
 
     /// The key of a number, as `find` takes it from its slot.
     fn key(&self, id: i32, find: impl FnOnce(&mut Slot) -> Option<Arc<Keyval>>) -> Result<Arc<Keyval>> {
-        match self.lock().keys.get_mut(&id).and_then(find) {
+        match lock(&self.state).keys.get_mut(&id).and_then(find) {
             Some(key) => Ok(key),
             None => bail!(ERR_KEYVAL, "{id} is not an attribute key of this kind of object, or was freed"),
         }
@@ -101,10 +101,6 @@ impl Keyvals {
     /// A key, also one that was freed but is in use.
     fn in_use(&self, id: i32) -> Result<Arc<Keyval>> {
         self.key(id, |slot| slot.any.upgrade())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
     }
 }
 
@@ -128,7 +124,7 @@ impl Attributes {
 
     /// True if nothing is cached.
     pub fn is_empty(&self) -> bool {
-        self.lock().is_empty()
+        lock(&self.entries).is_empty()
     }
 
     /// What is cached under a key, if anything.
@@ -137,7 +133,7 @@ impl Attributes {
     /// ERR_KEYVAL if there is no such key.
     pub fn value(&self, keyvals: &Keyvals, id: i32) -> Result<Option<Value>> {
         let key = keyvals.in_use(id)?;
-        Ok(self.lock().iter().find(|entry| Arc::ptr_eq(&entry.key, &key)).map(|entry| entry.value))
+        Ok(lock(&self.entries).iter().find(|entry| Arc::ptr_eq(&entry.key, &key)).map(|entry| entry.value))
     }
 
     /// Caches `value`; what was there before is deleted first, through its callback.
@@ -147,7 +143,7 @@ impl Attributes {
     pub fn set(&self, keyvals: &Keyvals, object: Object, id: i32, value: Value) -> Result<()> {
         let key = keyvals.key(id, |slot| slot.live.clone())?;
         self.remove(&key, object)?;
-        let mut entries = self.lock();
+        let mut entries = lock(&self.entries);
         entries.retain(|entry| !Arc::ptr_eq(&entry.key, &key));
         entries.push(Entry { key, value });
         Ok(())
@@ -167,7 +163,7 @@ impl Attributes {
     /// # Errors
     /// The error of the first callback that fails; no further one is called then.
     pub fn copies(&self, object: Object) -> Result<Attributes> {
-        let entries = self.lock().clone();
+        let entries = lock(&self.entries).clone();
         let mut copies = Vec::with_capacity(entries.len());
         for Entry { key, value } in entries {
             let copy = match &key.copy {
@@ -187,7 +183,7 @@ impl Attributes {
     /// The error of the first delete callback that fails; its attribute and those set before it stay.
     pub fn delete_all(&self, object: Object) -> Result<()> {
         loop {
-            let last = self.lock().last().map(|entry| entry.key.clone());
+            let last = lock(&self.entries).last().map(|entry| entry.key.clone());
             match last {
                 Some(key) => self.remove(&key, object)?,
                 None => return Ok(()),
@@ -197,17 +193,13 @@ impl Attributes {
 
     /// Calls the delete callback, then forgets the attribute.
     fn remove(&self, key: &Arc<Keyval>, object: Object) -> Result<()> {
-        let found = self.lock().iter().find(|entry| Arc::ptr_eq(&entry.key, key)).cloned();
+        let found = lock(&self.entries).iter().find(|entry| Arc::ptr_eq(&entry.key, key)).cloned();
         let Some(Entry { value, .. }) = found else { return Ok(()) };
         if let Some(callback) = &key.delete {
             callback(object, key.id, value)?;
         }
-        self.lock().retain(|entry| !Arc::ptr_eq(&entry.key, key));
+        lock(&self.entries).retain(|entry| !Arc::ptr_eq(&entry.key, key));
         Ok(())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
-        lock(&self.entries)
     }
 }
 

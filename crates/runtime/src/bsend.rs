@@ -67,8 +67,15 @@ impl Attached {
     }
 
     pub(crate) fn give_back(&self, bytes: usize) {
-        let mut used = lock(&self.used);
-        *used -= bytes as u64;
+        *lock(&self.used) -= bytes as u64;
+    }
+
+    /// Waits for the buffered sends that it has room for.
+    fn drain(&self, rt: &Runtime) {
+        let drained = |engine: &mut Engine| {
+            engine.bsends.0.iter().all(|(_, other, _)| !std::ptr::eq(&**other, self)).then_some(())
+        };
+        rt.wait(rt.engine_lock.enter(), drained);
     }
 }
 
@@ -118,7 +125,7 @@ impl Comm {
         peer: Peer,
         tag: i32,
     ) -> Result<Started<Posted>> {
-        let attached = lock(&self.attached).clone().or_else(|| lock(&self.runtime().attached).clone());
+        let attached = self.attachment.buffer().or_else(|| self.runtime().attachment.buffer());
         let Some(attached) = attached else {
             bail!(ERR_BUFFER, "no buffer is attached for buffered sends; call MPI_Buffer_attach first")
         };
@@ -140,63 +147,39 @@ impl Comm {
         attached.give_back(bytes);
         Ok(Started::Done(over))
     }
-
-    /// Attaches a buffer for buffered sends on this communicator (MPI_Comm_attach_buffer).
-    pub fn attach_buffer(&self, buffer: Attached) -> Result<()> {
-        attach(&self.attached, buffer)
-    }
-
-    /// Waits for the buffered sends of this communicator's buffer, and takes it back.
-    pub fn detach_buffer(&self) -> Option<Arc<Attached>> {
-        self.runtime().detach(&self.attached)
-    }
-
-    /// Waits for the buffered sends of this communicator's buffer.
-    pub fn flush_buffer(&self) {
-        let attached = lock(&self.attached).clone();
-        self.runtime().drain(attached.as_ref());
-    }
 }
 
-impl Runtime {
-    /// Attaches a buffer for buffered sends of this process (MPI_Buffer_attach).
-    pub fn attach_buffer(&self, buffer: Attached) -> Result<()> {
-        attach(&self.attached, buffer)
+/// The place where a buffer is attached: a communicator has one, and the process.
+#[derive(Default, Debug)]
+pub struct Attachment(Mutex<Option<Arc<Attached>>>);
+
+impl Attachment {
+    fn buffer(&self) -> Option<Arc<Attached>> {
+        lock(&self.0).clone()
     }
 
-    /// Waits for the buffered sends, and takes the process's buffer back (MPI_Buffer_detach).
-    pub fn detach_buffer(&self) -> Option<Arc<Attached>> {
-        self.detach(&self.attached)
+    /// Attaches a buffer for buffered sends (MPI_Buffer_attach, MPI_Comm_attach_buffer).
+    pub fn attach(&self, buffer: Attached) -> Result<()> {
+        let mut attached = lock(&self.0);
+        if attached.is_some() {
+            bail!(ERR_BUFFER, "a buffer is attached already; detach it first");
+        }
+        *attached = Some(Arc::new(buffer));
+        Ok(())
     }
 
-    /// Waits for the buffered sends of the process's buffer (MPI_Buffer_flush).
-    pub fn flush_buffer(&self) {
-        let attached = lock(&self.attached).clone();
-        self.drain(attached.as_ref());
+    /// Waits for the buffered sends of the buffer, and takes it back (MPI_Buffer_detach, MPI_Comm_detach_buffer).
+    pub fn detach(&self, rt: &Runtime) -> Option<Arc<Attached>> {
+        let attached = lock(&self.0).take();
+        attached.inspect(|attached| attached.drain(rt))
     }
 
-    fn detach(&self, attached: &Mutex<Option<Arc<Attached>>>) -> Option<Arc<Attached>> {
-        let attached = lock(attached).take();
-        self.drain(attached.as_ref());
-        attached
+    /// Waits for the buffered sends of the buffer (MPI_Buffer_flush, MPI_Comm_flush_buffer).
+    pub fn flush(&self, rt: &Runtime) {
+        if let Some(attached) = self.buffer() {
+            attached.drain(rt);
+        }
     }
-
-    fn drain(&self, attached: Option<&Arc<Attached>>) {
-        let Some(attached) = attached else { return };
-        let drained = |engine: &mut Engine| {
-            engine.bsends.0.iter().all(|(_, other, _)| !Arc::ptr_eq(other, attached)).then_some(())
-        };
-        self.wait(self.engine_lock.enter(), drained);
-    }
-}
-
-fn attach(attached: &Mutex<Option<Arc<Attached>>>, buffer: Attached) -> Result<()> {
-    let mut attached = lock(attached);
-    if attached.is_some() {
-        bail!(ERR_BUFFER, "a buffer is attached already; detach it first");
-    }
-    *attached = Some(Arc::new(buffer));
-    Ok(())
 }
 
 #[cfg(test)]

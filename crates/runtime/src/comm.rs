@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, OnceLock};
 
-use crate::bsend::Attached;
+use crate::bsend::Attachment;
 use crate::cart::Cart;
 use crate::coll_state::{CollState, ScheduleRanks};
 use crate::context::{Purpose, derive_context};
@@ -32,8 +32,8 @@ pub struct Comm {
     errhandler: Mutex<Errhandler>,
     info: Mutex<Info>,
     cart: Option<Cart>,
-    /// The buffer attached for its buffered sends.
-    pub(crate) attached: Mutex<Option<Arc<Attached>>>,
+    /// Where the buffer for its buffered sends is attached.
+    pub attachment: Attachment,
 }
 
 /// What a new communicator inherits from its parent, or is given.
@@ -83,7 +83,7 @@ impl Comm {
             errhandler: Mutex::new(inherited.errhandler.unwrap_or_default()),
             info: Mutex::new(inherited.info.unwrap_or_default()),
             cart: inherited.cart,
-            attached: Mutex::new(None),
+            attachment: Attachment::default(),
         }))
     }
 

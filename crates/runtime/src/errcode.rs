@@ -2,7 +2,7 @@
 //! initialization and live until removed, so this table belongs to the process and not to an engine.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 
 use crate::{Class, Result, bail, lock};
 
@@ -46,7 +46,7 @@ impl ErrorCodes {
     /// # Errors
     /// ERR_NO_SPACE if there are no numbers left.
     pub fn add_class(&self) -> Result<i32> {
-        self.lock().add(None)
+        lock(&self.table).add(None)
     }
 
     /// A new code of `class`, which is predefined or was added.
@@ -54,7 +54,7 @@ impl ErrorCodes {
     /// # Errors
     /// ERR_ARG if `class` is not a class, ERR_NO_SPACE if there are no numbers left.
     pub fn add_code(&self, class: i32) -> Result<i32> {
-        let mut table = self.lock();
+        let mut table = lock(&self.table);
         if table.class_of(class) != Some(class) {
             bail!(ERR_ARG, "{class} is not an error class");
         }
@@ -69,7 +69,7 @@ impl ErrorCodes {
         if text.len() > MAX_ERROR_STRING {
             bail!(ERR_ARG, "the error string has {} bytes, {MAX_ERROR_STRING} are allowed", text.len());
         }
-        let mut table = self.lock();
+        let mut table = lock(&self.table);
         table.added(code)?.text = Some(text.to_owned());
         Ok(())
     }
@@ -79,7 +79,7 @@ impl ErrorCodes {
     /// # Errors
     /// ERR_ARG if `class` is not an added class, or codes or the text of it are left.
     pub fn remove_class(&self, class: i32) -> Result<()> {
-        let mut table = self.lock();
+        let mut table = lock(&self.table);
         if table.added(class)?.class != class {
             bail!(ERR_ARG, "{class} is an error code, not a class: use MPI_Remove_error_code");
         }
@@ -99,7 +99,7 @@ impl ErrorCodes {
     /// # Errors
     /// ERR_ARG if `code` is not an added code, or still has a text.
     pub fn remove_code(&self, code: i32) -> Result<()> {
-        let mut table = self.lock();
+        let mut table = lock(&self.table);
         let row = table.added(code)?;
         if row.class == code {
             bail!(ERR_ARG, "{code} is an error class, not a code: use MPI_Remove_error_class");
@@ -116,7 +116,7 @@ impl ErrorCodes {
     /// # Errors
     /// ERR_ARG if `code` was not added by the user, or has no text.
     pub fn remove_string(&self, code: i32) -> Result<()> {
-        match self.lock().added(code)?.text.take() {
+        match lock(&self.table).added(code)?.text.take() {
             Some(_) => Ok(()),
             None => bail!(ERR_ARG, "error code {code} has no string to remove"),
         }
@@ -127,7 +127,7 @@ impl ErrorCodes {
     /// # Errors
     /// ERR_ARG if there is no such code.
     pub fn class(&self, code: i32) -> Result<i32> {
-        match self.lock().class_of(code) {
+        match lock(&self.table).class_of(code) {
             Some(class) => Ok(class),
             None => bail!(ERR_ARG, "{code} is not an error code"),
         }
@@ -142,16 +142,12 @@ impl ErrorCodes {
         if let Some(text) = Class(code).text() {
             return Ok(format!("{}: {text}", Class(code).name()));
         }
-        Ok(self.lock().added(code)?.text.clone().unwrap_or_default())
+        Ok(lock(&self.table).added(code)?.text.clone().unwrap_or_default())
     }
 
     /// The value of the attribute MPI_LASTUSEDCODE: the highest number given out so far; it never falls.
     pub fn last_used(&self) -> i32 {
-        self.lock().last_used
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        lock(&self.table)
+        lock(&self.table).last_used
     }
 }
 

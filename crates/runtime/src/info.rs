@@ -1,6 +1,6 @@
 //! [`Info`]: ordered pairs of strings that carry hints (MPI 5.0, chapter 10).
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 
 use crate::{Result, bail, lock};
 
@@ -70,7 +70,7 @@ impl Info {
         if value.contains(&0) {
             bail!(ERR_INFO_VALUE, "the info value has a zero byte in it");
         }
-        let mut pairs = self.lock();
+        let mut pairs = lock(&self.pairs);
         match pairs.iter_mut().find(|pair| *pair.key == *key) {
             Some(pair) => pair.value = value.into(),
             None => pairs.push(Pair { key: key.into(), value: value.into() }),
@@ -84,7 +84,7 @@ impl Info {
     /// ERR_INFO_KEY if the key is empty or too long.
     pub fn value(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         let key = checked_key(key.as_ref())?;
-        Ok(self.lock().iter().find(|pair| *pair.key == *key).map(|pair| pair.value.to_vec()))
+        Ok(lock(&self.pairs).iter().find(|pair| *pair.key == *key).map(|pair| pair.value.to_vec()))
     }
 
     /// The value of `key` as text, if it has one and it is UTF-8.
@@ -98,7 +98,7 @@ impl Info {
     /// ERR_INFO_NOKEY if there is no such key, ERR_INFO_KEY if it is empty or too long.
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
         let key = checked_key(key.as_ref())?;
-        let mut pairs = self.lock();
+        let mut pairs = lock(&self.pairs);
         let Some(at) = pairs.iter().position(|pair| *pair.key == *key) else {
             bail!(ERR_INFO_NOKEY, "the info object has no key \"{}\"", key.escape_ascii());
         };
@@ -108,7 +108,7 @@ impl Info {
 
     /// Number of keys.
     pub fn nkeys(&self) -> usize {
-        self.lock().len()
+        lock(&self.pairs).len()
     }
 
     /// The `n`th key, from 0.
@@ -116,7 +116,7 @@ impl Info {
     /// # Errors
     /// ERR_ARG if there are not that many.
     pub fn nthkey(&self, n: usize) -> Result<Vec<u8>> {
-        let pairs = self.lock();
+        let pairs = lock(&self.pairs);
         match pairs.get(n) {
             Some(pair) => Ok(pair.key.to_vec()),
             None => bail!(ERR_ARG, "info key number {n} was asked for, the object has {}", pairs.len()),
@@ -125,11 +125,7 @@ impl Info {
 
     /// A copy of its own, keys in the same order.
     pub fn dup(&self) -> Info {
-        Info { pairs: Mutex::new(self.lock().clone()) }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Pair>> {
-        lock(&self.pairs)
+        Info { pairs: Mutex::new(lock(&self.pairs).clone()) }
     }
 }
 

@@ -46,7 +46,7 @@ mod wait;
 pub use attr::{Attributes, CopyFn, CopyRule, DeleteFn, Keyvals, Object, Value};
 pub use banyan_coll::{ArgKind, Call, Kind, Lists, Op, Signature, UserOp};
 pub use banyan_pmi::FD_NAME;
-pub use bsend::{Attached, BSEND_OVERHEAD};
+pub use bsend::{Attached, Attachment, BSEND_OVERHEAD};
 pub use cart::{Cart, dims_create};
 pub use collective::{Argument, Layout, Root, UserMemory, check_op};
 pub use comm::Comm;

@@ -12,7 +12,7 @@ use banyan_pmi::{Client, LastWord, NodeRun};
 use banyan_transport::Peer;
 
 use crate::boot::{self, Boot};
-use crate::bsend::Attached;
+use crate::bsend::Attachment;
 use crate::comm::Comm;
 use crate::context::{Purpose, Retired, SELF, WORLD, derive_context};
 use crate::engine::Engine;
@@ -86,8 +86,8 @@ pub struct Runtime {
     contexts: AtomicU64,
     /// Contexts of communicators that are gone.
     retired: Mutex<Vec<Retired>>,
-    /// The buffer attached for the whole process.
-    pub(crate) attached: Mutex<Option<Arc<Attached>>>,
+    /// Where the buffer for buffered sends of the whole process is attached.
+    pub attachment: Attachment,
     /// What the polling thread sleeps on if several threads use MPI: its waker, and the fabrics' descriptors.
     sleeper: OnceLock<std::io::Result<(Arc<Waker>, Bells)>>,
 }
@@ -130,7 +130,7 @@ impl Runtime {
             threads,
             contexts: AtomicU64::new(0),
             retired: Mutex::new(Vec::new()),
-            attached: Mutex::new(None),
+            attachment: Attachment::default(),
             sleeper: OnceLock::new(),
         })
     }
