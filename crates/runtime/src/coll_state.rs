@@ -353,7 +353,30 @@ impl CommBuffers {
     }
 }
 
+/// Hands calls on to the arena.
+macro_rules! by_arena {
+    ($(fn $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)?;)*) => {$(
+        #[inline(always)]
+        fn $name(&mut self, $($arg: $type),*) $(-> $result)? {
+            self.arena.$name($($arg),*)
+        }
+    )*};
+}
+
 impl coll::SharedBuffers for &CommBuffers {
+    by_arena! {
+        fn cell(seq: u64) -> Buffer;
+        fn publish_cell(seq: u64);
+        fn expose(seq: u64, data: &Buffer);
+        fn revoke_exposed(first: u64, last: u64);
+        fn get(rank: u32, seq: u64, at: u64, into: &Buffer) -> bool;
+        fn ack(seq: u64);
+        fn acked(rank: u32) -> u64;
+        fn void(first: u64, last: u64);
+        fn reached(rank: u32, seq: u64) -> bool;
+        fn scratch() -> Buffer;
+    }
+
     #[inline(always)]
     fn cells(&self) -> u64 {
         Arena::CELLS
@@ -369,59 +392,12 @@ impl coll::SharedBuffers for &CommBuffers {
         self.arena.publish_part(seq, data, at, len);
     }
 
-    #[inline]
-    fn cell(&mut self, seq: u64) -> Buffer {
-        self.arena.cell(seq)
-    }
-
-    #[inline]
-    fn publish_cell(&mut self, seq: u64) {
-        self.arena.publish_cell(seq);
-    }
-
-    #[inline(always)]
-    fn expose(&mut self, seq: u64, data: &Buffer) {
-        self.arena.expose(seq, data);
-    }
-
-    fn revoke_exposed(&mut self, first: u64, last: u64) {
-        self.arena.revoke_exposed(first, last);
-    }
-
     #[inline(always)]
     fn poll(&mut self, rank: u32, seq: u64) -> Option<coll::Published> {
         self.arena.poll(rank, seq).map(|published| match published {
             Published::Inline(bytes) => coll::Published::Inline(bytes),
             Published::Exposed(len) => coll::Published::Exposed(len),
         })
-    }
-
-    #[inline(always)]
-    fn get(&mut self, rank: u32, seq: u64, at: u64, into: &Buffer) -> bool {
-        self.arena.get(rank, seq, at, into)
-    }
-
-    #[inline(always)]
-    fn ack(&mut self, seq: u64) {
-        self.arena.ack(seq);
-    }
-
-    #[inline(always)]
-    fn acked(&mut self, rank: u32) -> u64 {
-        self.arena.acked(rank)
-    }
-
-    fn void(&mut self, first: u64, last: u64) {
-        self.arena.void(first, last);
-    }
-
-    #[inline]
-    fn reached(&mut self, rank: u32, seq: u64) -> bool {
-        self.arena.reached(rank, seq)
-    }
-
-    fn scratch(&mut self) -> Buffer {
-        self.arena.scratch()
     }
 
     #[inline(always)]

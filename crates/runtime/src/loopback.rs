@@ -51,9 +51,7 @@ impl Loopback {
         self.queue.push_back((*head, body));
         Ok(())
     }
-}
 
-impl Loopback {
     /// The memory at `remote`, if it is registered for such access.
     fn reach(&self, remote: Remote, access: Access) -> Option<Buffer> {
         let (memory, granted) = self.registered.get(remote.key as usize)?.as_ref()?;
@@ -61,6 +59,23 @@ impl Loopback {
         let whole = at.checked_add(remote.len as usize)? <= memory.len();
         let granted = *granted == Access::ReadWrite || access == Access::Read;
         (whole && granted).then(|| memory.slice(memory.lo() + at as isize, remote.len as usize))
+    }
+
+    /// Copies between the memory at `remote` and pieces of the caller's memory: `copy` gets that memory, where the piece
+    /// begins in it, and the piece.
+    fn transfer(
+        &self,
+        (remote, access): (Remote, Access),
+        local: &[Buffer],
+        copy: impl Fn(&Buffer, isize, &Buffer),
+    ) -> Transfer {
+        let Some(memory) = self.reach(remote, access) else { return Transfer::Impossible };
+        let mut at = 0;
+        for local in local {
+            copy(&memory, at as isize, local);
+            at += local.len();
+        }
+        Transfer::Done
     }
 }
 
@@ -108,23 +123,15 @@ impl Port for Loopback {
     }
 
     fn get(&mut self, _peer: Peer, remote: Remote, local: &[Buffer], _token: Token) -> Transfer {
-        let Some(memory) = self.reach(remote, Access::Read) else { return Transfer::Impossible };
-        let mut at = 0;
-        for local in local {
-            local.copy_from(local.lo(), &memory, at as isize, local.len());
-            at += local.len();
-        }
-        Transfer::Done
+        self.transfer((remote, Access::Read), local, |memory, at, local| {
+            local.copy_from(local.lo(), memory, at, local.len());
+        })
     }
 
     fn put(&mut self, _peer: Peer, remote: Remote, local: &[Buffer], _token: Token) -> Transfer {
-        let Some(memory) = self.reach(remote, Access::ReadWrite) else { return Transfer::Impossible };
-        let mut at = 0;
-        for local in local {
-            memory.copy_from(at as isize, local, local.lo(), local.len());
-            at += local.len();
-        }
-        Transfer::Done
+        self.transfer((remote, Access::ReadWrite), local, |memory, at, local| {
+            memory.copy_from(at, local, local.lo(), local.len());
+        })
     }
 
     fn atomic(&mut self, _peer: Peer, word: Remote, op: Atomic, result: &Buffer, _token: Token) -> Transfer {
