@@ -3,12 +3,11 @@
 use crate::boundary::{SelfComm, mpi};
 use crate::ffi::*;
 use crate::instance::INSTANCE;
+use crate::p2p::dest_of;
 use crate::pointer::Ptr;
 use crate::serial::{Promise, Serial};
 use crate::{group, info, request};
-use banyan_runtime::{
-    Attributes, Comm, Comparison, Errhandler, Info, Operation, Result, SplitType, Status, bail,
-};
+use banyan_runtime::{Attributes, Comm, Errhandler, Info, Operation, Result, SplitType, Status, bail};
 use std::cell::RefCell;
 use std::ops::Deref;
 use std::rc::Rc;
@@ -305,19 +304,19 @@ fn free(comm: Ptr<MPI_Comm>) -> Result<()> {
     comm.set(MPI_COMM_NULL)
 }
 
-fn split_kind(split_type: c_int, info: MPI_Info) -> Result<SplitType> {
+fn split_kind(split_type: c_int, info: MPI_Info) -> Result<Option<SplitType>> {
     let wanted =
         || -> Result<_> { Ok(info::optional(info)?.and_then(|info| info.text("mpi_hw_resource_type"))) };
-    Ok(match split_type {
+    Ok(Some(match split_type {
         MPI_COMM_TYPE_SHARED => SplitType::Shared,
         MPI_COMM_TYPE_HW_GUIDED | MPI_COMM_TYPE_RESOURCE_GUIDED => match wanted()?.as_deref() {
             Some("mpi_shared_memory") => SplitType::Shared,
             _ => SplitType::Other,
         },
         MPI_COMM_TYPE_HW_UNGUIDED => SplitType::Other,
-        MPI_UNDEFINED => SplitType::Undefined,
+        MPI_UNDEFINED => return Ok(None),
         other => bail!(ERR_ARG, "split_type is {other}, not one of MPI_COMM_TYPE_X or MPI_UNDEFINED"),
-    })
+    }))
 }
 
 mpi! {
@@ -331,7 +330,7 @@ mpi! {
 
     fn MPI_Comm_compare(comm1, comm2, result) on comm1 {
         let (a, b) = (lookup(comm1)?, lookup(comm2)?);
-        result.set(Comparison::of_comms(a.compare(&b)) as c_int)
+        result.set(a.compare(&b) as c_int)
     }
 
     fn MPI_Comm_group(comm, group) on comm gives group {
@@ -370,7 +369,7 @@ mpi! {
 
     fn MPI_Comm_split(comm, color, key, newcomm) on comm gives newcomm {
         newcomm.set(MPI_COMM_NULL)?;
-        give_or_null(newcomm, lookup(comm)?.split(color, key)?)
+        give_or_null(newcomm, lookup(comm)?.split((color != MPI_UNDEFINED).then_some(color), key)?)
     }
 
     fn MPI_Comm_split_type(comm, split_type, key, info, newcomm) on comm gives newcomm {
@@ -448,7 +447,7 @@ mpi! {
             true => Some(lookup(peer_comm)?),
             false => None,
         };
-        let bridge = bridge.as_ref().map(|object| (&****object, remote_leader));
+        let bridge = bridge.as_ref().map(|object| (&****object, dest_of(remote_leader)));
         give_or_null(newintercomm, Some(local.intercomm_create(local_leader, bridge, tag)?))
     }
 

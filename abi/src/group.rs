@@ -66,10 +66,11 @@ mpi! {
 
     fn MPI_Group_translate_ranks(group1, n, ranks1, group2, ranks2) on SelfComm {
         let (from, to) = (lookup(group1)?, lookup(group2)?);
-        let ranks = ranks1.list(length(n)?)?;
-        let mut out = vec![0; ranks.len()];
-        from.translate_ranks(&ranks, &to, &mut out)?;
-        ranks2.store(&out)
+        let translated = |rank| match rank {
+            MPI_PROC_NULL => Ok(MPI_PROC_NULL),
+            rank => Ok(from.translate_rank(rank, &to)?.map_or(MPI_UNDEFINED, |rank| rank as c_int)),
+        };
+        ranks2.store(&ranks1.list(length(n)?)?.into_iter().map(translated).collect::<Result<Vec<_>>>()?)
     }
 
     fn MPI_Group_compare(group1, group2, result) on SelfComm {

@@ -28,7 +28,7 @@ fn data<N: Number>(buf: Ptr<c_void>, count: N, datatype: MPI_Datatype, peer: c_i
 }
 
 #[inline(always)]
-fn dest_of(rank: c_int) -> Dest {
+pub(crate) fn dest_of(rank: c_int) -> Dest {
     if rank == MPI_PROC_NULL { Dest::ProcNull } else { Dest::Rank(rank) }
 }
 

@@ -87,8 +87,8 @@ mpi! {
     fn MPI_Cart_shift(comm, direction, disp, rank_source, rank_dest) on comm {
         let object = lookup(comm)?;
         let (source, dest) = cart(&object)?.shift(object.rank() as i32, direction, disp)?;
-        rank_source.set(source)?;
-        rank_dest.set(dest)
+        rank_source.set(source.unwrap_or(MPI_PROC_NULL))?;
+        rank_dest.set(dest.unwrap_or(MPI_PROC_NULL))
     }
 
     fn MPI_Cart_map(comm, ndims, dims, periods, newrank) on comm {
@@ -97,7 +97,8 @@ mpi! {
         if dims.list(length(ndims)?)?.contains(&0) {
             return newrank.set(MPI_UNDEFINED);
         }
-        newrank.set(new_cart(&object, ndims, dims, periods)?.map(object.rank()))
+        let rank = new_cart(&object, ndims, dims, periods)?.map(object.rank());
+        newrank.set(rank.map_or(MPI_UNDEFINED, |rank| rank as c_int))
     }
 
     fn MPI_Topo_test(comm, status) on comm {

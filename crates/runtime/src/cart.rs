@@ -1,6 +1,5 @@
 //! [`Cart`]: Cartesian topologies (MPI 5.0, 8.5), and [`dims_create`], which chooses balanced dimensions.
 
-use crate::status::{PROC_NULL, UNDEFINED};
 use crate::{Result, bail};
 
 /// A grid of processes; ranks run through it with the last coordinate fastest.
@@ -89,11 +88,11 @@ impl Cart {
     }
 
     /// The ranks to receive from and to send to when everyone shifts by `displacement` along `direction`, as
-    /// MPI_Sendrecv wants them: (source, destination); [`PROC_NULL`] beyond an edge.
+    /// MPI_Sendrecv wants them: (source, destination); `None` beyond an edge.
     ///
     /// # Errors
     /// ERR_DIMS if there is no such direction, ERR_RANK if the grid has no such rank.
-    pub fn shift(&self, rank: i32, direction: i32, displacement: i32) -> Result<(i32, i32)> {
+    pub fn shift(&self, rank: i32, direction: i32, displacement: i32) -> Result<(Option<i32>, Option<i32>)> {
         let axis = usize::try_from(direction).unwrap_or(usize::MAX);
         let Some(&dim) = self.dims.get(axis) else {
             bail!(ERR_DIMS, "direction {direction} of a grid of {} dimensions", self.dims.len());
@@ -103,10 +102,7 @@ impl Cart {
         let at = |distance: i64| {
             let to = i64::from(here) + distance;
             let wrapped = if self.periods[axis] { to.rem_euclid(i64::from(dim)) } else { to };
-            match (0..i64::from(dim)).contains(&wrapped) {
-                true => rank + (wrapped as i32 - here) * stride,
-                false => PROC_NULL,
-            }
+            (0..i64::from(dim)).contains(&wrapped).then(|| rank + (wrapped as i32 - here) * stride)
         };
         Ok((at(-i64::from(displacement)), at(i64::from(displacement))))
     }
@@ -134,9 +130,9 @@ impl Cart {
     }
 
     /// The rank in the grid that suits the process with this rank in the old communicator: for now the same;
-    /// [`UNDEFINED`] if it is left out.
-    pub fn map(&self, rank: u32) -> i32 {
-        if rank < self.size { rank as i32 } else { UNDEFINED }
+    /// `None` if it is left out.
+    pub fn map(&self, rank: u32) -> Option<u32> {
+        (rank < self.size).then_some(rank)
     }
 
     fn checked(&self, rank: i32) -> Result<i32> {
@@ -309,7 +305,7 @@ mod tests {
         assert_eq!(class(&[i32::MAX, i32::MAX, 4], u32::MAX), Class::ERR_DIMS);
         let point = Cart::new(&[], &[], 4).unwrap();
         assert_eq!((point.size(), point.rank(&[]).unwrap()), (1, 0));
-        assert_eq!((point.map(0), point.map(1)), (0, UNDEFINED));
+        assert_eq!((point.map(0), point.map(1)), (Some(0), None));
         assert_eq!(point.shift(0, 0, 1).unwrap_err().class, Class::ERR_DIMS);
     }
 
@@ -321,13 +317,13 @@ mod tests {
                 let to = |by: i32| {
                     let mut coords = cart.coords(rank).unwrap();
                     coords[axis as usize] += by;
-                    cart.rank(&coords).unwrap_or(PROC_NULL)
+                    cart.rank(&coords).ok()
                 };
                 assert_eq!(cart.shift(rank, axis, by).unwrap(), (to(-by), to(by)));
             }
         }
-        assert_eq!(grid(&[4], &[true]).shift(1, 0, i32::MIN).unwrap(), (1, 1));
-        assert_eq!(grid(&[4], &[false]).shift(1, 0, i32::MIN).unwrap(), (PROC_NULL, PROC_NULL));
+        assert_eq!(grid(&[4], &[true]).shift(1, 0, i32::MIN).unwrap(), (Some(1), Some(1)));
+        assert_eq!(grid(&[4], &[false]).shift(1, 0, i32::MIN).unwrap(), (None, None));
         assert_eq!(grid(&[4], &[true]).shift(1, 1, 1).unwrap_err().class, Class::ERR_DIMS);
         assert_eq!(grid(&[4], &[true]).shift(1, -1, 1).unwrap_err().class, Class::ERR_DIMS);
     }

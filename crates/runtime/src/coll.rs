@@ -119,7 +119,7 @@ fn byte() -> TypeArc {
     TypeArc::Predefined(Datatype::builtin(MPI_BYTE).expect("MPI_BYTE is built in"))
 }
 
-fn bytes_of(buffer: &banyan_memory::Buffer) -> Vec<u8> {
+pub(crate) fn bytes_of(buffer: &banyan_memory::Buffer) -> Vec<u8> {
     let mut out = vec![0; buffer.len()];
     buffer.read(0, &mut out);
     out

@@ -23,8 +23,8 @@ pub struct Comm {
     rank: u32,
     /// Communicators made from this one so far; all members count alike.
     children: Mutex<u64>,
-    /// Contexts of messages between single members while a communicator is made (`creation::MemberChannel`).
-    pub(crate) channels: Mutex<Vec<u64>>,
+    /// What single members exchange messages on while a communicator is made (`Comm::channel`).
+    pub(crate) channels: Mutex<Vec<Arc<Comm>>>,
     coll_state: Arc<CollState>,
     /// The state of nonblocking collectives, from the first one on.
     nonblocking_coll_state: OnceLock<Arc<CollState>>,
@@ -183,20 +183,17 @@ impl Comm {
         self.cart.as_ref()
     }
 
-    /// How two communicators relate (MPI 5.0, 7.4.1): `None` is MPI_CONGRUENT.
-    pub fn compare(&self, other: &Comm) -> Option<Comparison> {
-        if self.is_inter() != other.is_inter() {
-            return Some(Comparison::Unequal);
-        }
+    /// How two communicators relate (MPI 5.0, 7.4.1).
+    pub fn compare(&self, other: &Comm) -> Comparison {
         if self.ctx == other.ctx {
-            return Some(Comparison::Ident);
+            return Comparison::Ident;
         }
-        let local = self.local.compare(&other.local);
-        let both = match (&self.remote, &other.remote) {
-            (Some(a), Some(b)) => worse(local, a.compare(b)),
-            _ => local,
-        };
-        (both != Comparison::Ident).then_some(both)
+        let local = self.local.compare(&other.local).max(Comparison::Congruent);
+        match (&self.remote, &other.remote) {
+            (Some(a), Some(b)) => local.max(a.compare(b)),
+            (None, None) => local,
+            _ => Comparison::Unequal,
+        }
     }
 
     /// The context of the next communicator made from this one; all members derive the same.
@@ -217,13 +214,5 @@ impl Comm {
             "" => format!("a communicator of {} processes", self.local.size()),
             name => name.to_owned(),
         }
-    }
-}
-
-fn worse(a: Comparison, b: Comparison) -> Comparison {
-    match (a, b) {
-        (Comparison::Unequal, _) | (_, Comparison::Unequal) => Comparison::Unequal,
-        (Comparison::Similar, _) | (_, Comparison::Similar) => Comparison::Similar,
-        _ => Comparison::Ident,
     }
 }

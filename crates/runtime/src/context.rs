@@ -30,14 +30,12 @@ pub(crate) enum Purpose {
     CreateGroupChannel,
     /// Messages of MPI_Intercomm_create; the sibling number is the tag.
     IntercommCreateChannel,
-    /// Messages of MPI_Intercomm_merge.
-    IntercommMergeChannel,
 }
 
 impl Purpose {
     /// Every purpose.
     #[cfg(test)]
-    const ALL: [Purpose; 11] = [
+    const ALL: [Purpose; 10] = [
         Purpose::Drawn,
         Purpose::Duplicate,
         Purpose::Split,
@@ -48,7 +46,6 @@ impl Purpose {
         Purpose::Nonblocking,
         Purpose::CreateGroupChannel,
         Purpose::IntercommCreateChannel,
-        Purpose::IntercommMergeChannel,
     ];
 
     /// A number that differs for each purpose and sibling.

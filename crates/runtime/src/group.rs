@@ -4,11 +4,10 @@ use std::sync::{Arc, OnceLock};
 
 use banyan_transport::Peer;
 
-use crate::status::{PROC_NULL, UNDEFINED};
 use crate::{Result, bail};
 
-/// How two groups, or two communicators, relate; the numbers are those of the MPI 5.0 ABI.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// How two groups, or two communicators, relate, from alike to different; the numbers are those of the MPI 5.0 ABI.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(i32)]
 pub enum Comparison {
     /// The same members in the same order (communicators: the same object).
@@ -118,22 +117,12 @@ impl Group {
         (0..self.size()).map(|rank| self.peer(rank).expect("a rank below the size has a peer"))
     }
 
-    /// For each rank of this group the rank of the same process in `other` (MPI 5.0, 7.3.1): [`UNDEFINED`]
-    /// where it is no member there, [`PROC_NULL`] for [`PROC_NULL`].
+    /// The rank in `other` of the process that has this rank here (MPI 5.0, 7.3.1); `None` if it is no member there.
     ///
     /// # Errors
     /// ERR_RANK for a rank that this group does not have.
-    ///
-    /// # Panics
-    /// If `out` is shorter than `ranks`.
-    pub fn translate_ranks(&self, ranks: &[i32], other: &Group, out: &mut [i32]) -> Result<()> {
-        for (&rank, out) in ranks.iter().zip(&mut out[..ranks.len()]) {
-            *out = match rank {
-                PROC_NULL => PROC_NULL,
-                _ => other.rank_of(self.member(rank)?).map_or(UNDEFINED, |rank| rank as i32),
-            };
-        }
-        Ok(())
+    pub fn translate_rank(&self, rank: i32, other: &Group) -> Result<Option<u32>> {
+        Ok(other.rank_of(self.member(rank)?))
     }
 
     /// Whether both have the same members, and in the same order (MPI 5.0, 7.3.1).
@@ -315,13 +304,12 @@ mod tests {
     }
 
     #[test]
-    fn translation_keeps_the_null_process() {
+    fn ranks_are_translated() {
         let (a, b) = (group(&[4, 7, 9]), group(&[9, 4]));
-        let mut out = [0; 4];
-        a.translate_ranks(&[0, 1, PROC_NULL, 2], &b, &mut out).unwrap();
-        assert_eq!(out, [1, UNDEFINED, PROC_NULL, 0]);
-        assert_eq!(a.translate_ranks(&[3], &b, &mut out).unwrap_err().class, Class::ERR_RANK);
-        assert_eq!(a.translate_ranks(&[-1], &b, &mut out).unwrap_err().class, Class::ERR_RANK);
+        assert_eq!([0, 1, 2].map(|rank| a.translate_rank(rank, &b).unwrap()), [Some(1), None, Some(0)]);
+        for rank in [3, -1, -3] {
+            assert_eq!(a.translate_rank(rank, &b).unwrap_err().class, Class::ERR_RANK);
+        }
     }
 
     #[test]
@@ -343,7 +331,7 @@ mod tests {
     #[test]
     fn a_rank_twice_or_out_of_range_is_refused() {
         let a = group(&[4, 7, 9]);
-        for ranks in [&[0, 0][..], &[3], &[-1], &[PROC_NULL]] {
+        for ranks in [&[0, 0][..], &[3], &[-1]] {
             assert_eq!(a.incl(ranks).unwrap_err().class, Class::ERR_RANK);
             assert_eq!(a.excl(ranks).unwrap_err().class, Class::ERR_RANK);
         }

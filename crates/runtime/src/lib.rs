@@ -62,7 +62,7 @@ pub use p2p::{Borrowed, Dest, Incoming, Outgoing, SendMode};
 pub use request::{Operation, Request, Started};
 pub use runtime::{JobInfo, Runtime, Threads};
 pub use stateful::Generalized;
-pub use status::{Outcome, PROC_NULL, Source, Status, TAG_UB, UNDEFINED};
+pub use status::{Outcome, Source, Status, TAG_UB};
 
 /// Locks what no panic leaves half changed.
 fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {

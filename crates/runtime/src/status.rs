@@ -1,13 +1,9 @@
-//! [`Status`] of a finished operation, and limits and values of the MPI 5.0 ABI.
+//! [`Status`] of a finished operation, and the limit of tags.
 
 use banyan_p2p::Completion;
 
 use crate::error::{Class, Error};
 
-/// No process: communication with it is over at once and moves nothing.
-pub const PROC_NULL: i32 = -3;
-/// No value.
-pub const UNDEFINED: i32 = -32766;
 /// Largest tag (MPI_TAG_UB).
 pub const TAG_UB: i32 = 0x3fff_ffff;
 

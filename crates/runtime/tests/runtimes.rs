@@ -81,7 +81,7 @@ fn bcast(comm: &Comm) -> Result<()> {
 /// Splits by the remainder of the rank, in reverse order; the parts then work by themselves.
 fn split(comm: &Arc<Comm>) -> Result<()> {
     let (me, size) = (comm.rank(), comm.size());
-    let part = comm.split((me % 3) as i32, -(me as i32))?.expect("every rank has a colour");
+    let part = comm.split(Some((me % 3) as i32), -(me as i32))?.expect("every rank has a colour");
     let members: Vec<u32> = (0..size).filter(|rank| rank % 3 == me % 3).rev().collect();
     assert_eq!(part.size(), members.len() as u32);
     assert_eq!(members[part.rank() as usize], me);
@@ -94,8 +94,8 @@ fn split(comm: &Arc<Comm>) -> Result<()> {
 /// Rank 0 is one group, all others the other one: who may be root, what may be in place, and which arguments matter.
 fn between_groups(world: &Arc<Comm>) -> Result<()> {
     let me = world.rank();
-    let own = world.split(i32::from(me > 0), 0)?.expect("every rank has a colour");
-    let bridge = (own.rank() == 0).then_some((&**world, i32::from(me == 0)));
+    let own = world.split(Some(i32::from(me > 0)), 0)?.expect("every rank has a colour");
+    let bridge = (own.rank() == 0).then_some((&**world, Dest::Rank(i32::from(me == 0))));
     let inter = own.intercomm_create(0, bridge, 5)?;
     let (mine, theirs) = (filled([i64::from(me)].into_iter()), room(8 * world.size() as usize));
     let refused = |call: Result<_>| call.err().map(|error| error.class);
