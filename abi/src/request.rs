@@ -26,7 +26,7 @@ pub(crate) fn give(to: Ptr<MPI_Request>, operation: Operation, comm: MPI_Comm) -
 pub(crate) fn give_started(to: Ptr<MPI_Request>, started: Started<Borrowed<'_>>, on: &Found) -> Result<()> {
     match started {
         Started::Done(Outcome { status, error: None }) => give(to, Operation::done(status), on.handle()),
-        Started::Done(failed) => give(to, Operation::over(on, failed), on.handle()),
+        Started::Done(failed) => give(to, Operation::over(on.runtime(), failed), on.handle()),
         Started::Pending(request) => {
             let entry = || Entry { operation: request.into_operation(), comm: on.handle() };
             to.set(MPI_Request(INSTANCE.handles.requests.insert_with(entry)?))

@@ -135,16 +135,19 @@ impl PlanCache {
     #[inline(always)]
     pub fn replayable(&self, signature: Signature, lists: &impl Lists) -> Option<(usize, [Bounds; 2])> {
         let key = signature.key();
-        let place = key.place(Self::PLACES);
-        match self.plans.get(place) {
-            Some(Some(plan)) if plan.compiled.is_some() && plan.description.is_of(key, lists) => {
-                Some((place, plan.bounds))
-            }
-            _ => None,
-        }
+        let plan = self.find(key, lists).filter(|plan| plan.compiled.is_some())?;
+        Some((key.place(Self::PLACES), plan.bounds))
     }
 
-    fn find(&self, key: Key, lists: &dyn Lists) -> Option<&Arc<Plan>> {
+    /// Where the compiled plan for a call is kept that was begun without a signature. It stays there while nothing else is begun.
+    pub fn place_of(&self, call: &Call) -> Option<usize> {
+        let key = Key::of(call)?;
+        self.find(key, &CallLists(call))?.compiled.as_ref()?;
+        Some(key.place(Self::PLACES))
+    }
+
+    #[inline(always)]
+    fn find(&self, key: Key, lists: &(impl Lists + ?Sized)) -> Option<&Arc<Plan>> {
         let plan = self.plans.get(key.place(Self::PLACES))?.as_ref()?;
         plan.description.is_of(key, lists).then_some(plan)
     }
@@ -205,9 +208,7 @@ fn prepare(
     }
     match plan {
         Some(plan) if plan.compiled.is_some() => {
-            let buffers =
-                [&call.send, &call.recv].map(|operand| operand.base().unwrap_or_else(Buffer::empty));
-            plans.along(&mut execution.0, plan, buffers);
+            plans.along(&mut execution.0, plan, call.buffers());
         }
         plan => plans.by_rounds(&mut execution.0, plan.as_deref(), tuning),
     }

@@ -235,6 +235,11 @@ pub struct Call {
 }
 
 impl Call {
+    /// The memory of both operands, empty where there is none, for [`replay`](crate::replay).
+    pub fn buffers(&self) -> [Buffer; 2] {
+        [&self.send, &self.recv].map(|operand| operand.base().unwrap_or_else(Buffer::empty))
+    }
+
     /// MPI_Barrier.
     #[inline]
     pub fn barrier() -> Call {

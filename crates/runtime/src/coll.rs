@@ -6,6 +6,7 @@ use banyan_coll::{Call, Kind, Lists, Signature};
 use banyan_datatype::{Datatype, TypeArc};
 use banyan_memory::{Bounds, Buffer};
 
+use crate::coll_state::PersistentCall;
 use crate::collective::Root;
 use crate::comm::Comm;
 use crate::context::Purpose;
@@ -15,7 +16,7 @@ use crate::request::Operation;
 use crate::running::CollId;
 use crate::runtime::Runtime;
 use crate::slow;
-use crate::stateful::PersistentArgs;
+use crate::stateful::Persistent;
 
 impl Comm {
     /// Runs a collective to its end.
@@ -46,21 +47,22 @@ impl Comm {
 
     /// Starts a nonblocking collective. These are numbered apart from the blocking ones.
     #[inline(never)]
-    pub fn start(self: &Arc<Self>, call: Call) -> Result<Operation> {
-        Ok(Operation::coll(self, self.nonblocking_coll_state().launch(call, None, false)?))
+    pub fn start(&self, call: Call) -> Result<Operation> {
+        Ok(Operation::coll(self.runtime(), self.nonblocking_coll_state().launch(call, None, false)?))
     }
 
     /// Starts a nonblocking collective as [`Comm::run_signed`] does.
     #[inline(always)]
     pub fn start_signed(
-        self: &Arc<Self>,
+        &self,
         signature: Signature,
         lists: &impl Lists,
         buffers: impl FnOnce([Bounds; 2]) -> [Buffer; 2],
         call: impl FnOnce() -> Result<Call>,
     ) -> Result<Operation> {
         let state = self.nonblocking_coll_state();
-        Ok(Operation::coll(self, state.launch_signed::<false>(signature, lists, buffers, call)?))
+        let launched = state.launch_signed::<false>(signature, lists, buffers, call)?;
+        Ok(Operation::coll(self.runtime(), launched))
     }
 
     /// A persistent collective. It gets a context of its own: all ranks make their persistent collectives in
@@ -69,7 +71,7 @@ impl Comm {
         let ctx = self.child_context(Purpose::Persistent, 0);
         self.runtime().open_context(ctx);
         let coll_state = Arc::new(self.coll_state().in_context(ctx));
-        Ok(Operation::persistent(self, PersistentArgs::Coll { call: Box::new(call), coll_state }))
+        Ok(Operation::persistent(self, Persistent::Coll(Box::new(PersistentCall::new(call, coll_state)))))
     }
 
     /// Gathers the bytes `mine` of every rank (of the other group, if there is one) in rank order; all ranks give as many. For

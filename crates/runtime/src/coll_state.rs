@@ -35,6 +35,37 @@ pub(crate) struct CollState {
     shared: OnceLock<Option<CommBuffers>>,
 }
 
+/// A persistent collective: its call, in a context of its own, and the plan of that call.
+pub(crate) struct PersistentCall {
+    call: Call,
+    coll_state: Arc<CollState>,
+    /// Where the sequence and the plan are, from the first start on; `None` inside: the plan is not compiled.
+    plan: OnceLock<Option<(u32, usize)>>,
+}
+
+impl PersistentCall {
+    pub(crate) fn new(call: Call, coll_state: Arc<CollState>) -> Self {
+        Self { call, coll_state, plan: OnceLock::new() }
+    }
+
+    /// Starts it: along its plan, once that is known.
+    pub(crate) fn start(&self) -> Result<Option<CollId>> {
+        let Self { call, coll_state, plan } = self;
+        if let Some(&Some((index, plan))) = plan.get() {
+            let engine = &mut coll_state.rt.engine_lock.enter();
+            return coll_state.replay_plan::<false>(engine, index, plan, &call.buffers());
+        }
+        let launched = coll_state.launch(call.clone(), None, false);
+        plan.get_or_init(|| {
+            let index = *coll_state.sequence.get()?;
+            let mut engine = coll_state.rt.engine_lock.enter();
+            let place = engine.colls.sequences.at(index).plans.place_of(call)?;
+            Some((index, place))
+        });
+        launched
+    }
+}
+
 /// The ranks of a communicator as its schedules number them. Of an intercommunicator the group whose first rank is the
 /// lower process comes first, so that both groups number the ranks alike.
 pub(crate) struct ScheduleRanks {

@@ -1,17 +1,15 @@
 //! A send and a receive in one call (MPI_Sendrecv and MPI_Isendrecv, MPI 5.0, 3.10).
 
-use std::sync::Arc;
-
 use banyan_datatype::Data;
-use banyan_memory::EngineGuard;
+use banyan_transport::Peer;
 
 use crate::Borrowed;
 use crate::comm::Comm;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::p2p::{Dest, Incoming, Outgoing, SendMode, Sender, check_recv_tag, check_tag};
-use crate::request::{Operation, Posted, Request, Started};
-use crate::status::{Outcome, Source, Status};
+use crate::request::{Operation, Request, Started};
+use crate::status::{Outcome, Source};
 
 impl Comm {
     /// Sends and receives at once (MPI_Sendrecv).
@@ -20,71 +18,21 @@ impl Comm {
         self.exchange(send, recv, SendMode::Standard).unwrap_or_else(Outcome::failed)
     }
 
-    /// [`Comm::sendrecv`] in which the received data replace the sent ones (MPI_Sendrecv_replace).
+    /// [`Comm::sendrecv`] in which the received data replace the sent ones (MPI_Sendrecv_replace): what cannot leave at once
+    /// leaves from a copy.
     pub fn sendrecv_replace(&self, data: &Data, to: (Dest, i32), from: (Source, Option<i32>)) -> Outcome {
         let (send, recv) = ((data, to.0, to.1), (data, from.0, from.1));
         self.exchange(send, recv, SendMode::Buffered).unwrap_or_else(Outcome::failed)
     }
 
-    #[inline(always)]
-    fn exchange(
-        &self,
-        (outgoing, dest, sendtag): Outgoing<'_>,
-        (incoming, source, recvtag): Incoming<'_>,
-        mode: SendMode,
-    ) -> Result<Outcome> {
-        let (dest, sender) = (self.receiver(dest)?, self.sender(source)?);
-        check_tag(sendtag)?;
-        check_recv_tag(recvtag)?;
-        let mut engine = self.runtime().engine_lock.enter();
-        if let Some(dest) = dest {
-            match self.post_send(&mut engine, outgoing, dest, sendtag, mode) {
-                Started::Done(sent) => drop(sent.into_result()?),
-                Started::Pending(sent) => {
-                    return self.receive_while_sending(engine, sent, incoming, sender, recvtag);
-                }
-            }
-        }
-        Ok(self.receive(engine, incoming, sender, recvtag))
-    }
-
-    #[cold]
-    fn receive_while_sending(
-        &self,
-        mut engine: EngineGuard<'_, Engine>,
-        sent: Posted,
-        incoming: &Data,
-        sender: Sender,
-        recvtag: Option<i32>,
-    ) -> Result<Outcome> {
-        let received = self.post_recv(&mut engine, incoming, sender, recvtag);
-        let sent = self.finish(engine, sent);
-        let mut engine = self.runtime().engine_lock.enter();
-        match (sent.error, received) {
-            (None, Started::Done(received)) => Ok(received),
-            (None, Started::Pending(received)) => Ok(self.finish(engine, received)),
-            (Some(error), received) => {
-                if let Started::Pending(received) = received {
-                    received.abandon(&mut engine);
-                }
-                Err(error)
-            }
-        }
-    }
-
     /// Starts a send and a receive under one request (MPI_Isendrecv).
-    pub fn isendrecv(
-        self: &Arc<Self>,
-        send: Outgoing<'_>,
-        recv: Incoming<'_>,
-    ) -> Result<Started<Borrowed<'_>>> {
+    pub fn isendrecv(&self, send: Outgoing<'_>, recv: Incoming<'_>) -> Result<Started<Borrowed<'_>>> {
         self.start_exchange(send, recv, SendMode::Standard)
     }
 
-    /// [`Comm::isendrecv`] in which the received data replace the sent ones (MPI_Isendrecv_replace): what cannot leave at once
-    /// leaves from a copy.
+    /// [`Comm::isendrecv`] as in [`Comm::sendrecv_replace`] (MPI_Isendrecv_replace).
     pub fn isendrecv_replace(
-        self: &Arc<Self>,
+        &self,
         data: &Data,
         to: (Dest, i32),
         from: (Source, Option<i32>),
@@ -92,35 +40,62 @@ impl Comm {
         self.start_exchange((data, to.0, to.1), (data, from.0, from.1), SendMode::Buffered)
     }
 
-    fn start_exchange(
-        self: &Arc<Self>,
-        (outgoing, dest, sendtag): Outgoing<'_>,
-        (incoming, source, recvtag): Incoming<'_>,
-        mode: SendMode,
-    ) -> Result<Started<Borrowed<'_>>> {
-        let (dest, sender) = (self.receiver(dest)?, self.sender(source)?);
-        check_tag(sendtag)?;
-        check_recv_tag(recvtag)?;
+    #[inline(always)]
+    fn exchange(&self, send: Outgoing<'_>, recv: Incoming<'_>, mode: SendMode) -> Result<Outcome> {
+        let (dest, sender) = self.checked(send, recv)?;
         let mut engine = self.runtime().engine_lock.enter();
-        let sent = match dest.map(|dest| self.post_send(&mut engine, outgoing, dest, sendtag, mode)) {
-            Some(Started::Pending(sent)) => match sent.settled(&mut engine) {
-                Some(over) => Started::Done(over),
-                None => Started::Pending(sent),
-            },
-            Some(over) => over,
-            None => Started::Done(Outcome::ok(Status::EMPTY)),
-        };
-        match sent {
-            Started::Done(sent) => {
-                sent.into_result()?;
-                Ok(self.start_recv(&mut engine, incoming, sender, recvtag, 1).owned_by(self.runtime()))
-            }
-            Started::Pending(sent) => {
-                let received = self.post_recv(&mut engine, incoming, sender, recvtag);
+        match self.give(&mut engine, (send, dest), (recv, sender), mode)? {
+            None => Ok(self.receive(engine, recv.0, sender, recv.2)),
+            Some(both) => {
                 drop(engine);
-                let operation = Operation::exchange(self, sent, received);
-                Ok(Started::Pending(Request::of(self.runtime(), operation)))
+                Ok(both.wait())
             }
         }
+    }
+
+    fn start_exchange(
+        &self,
+        send: Outgoing<'_>,
+        recv: Incoming<'_>,
+        mode: SendMode,
+    ) -> Result<Started<Borrowed<'_>>> {
+        let (dest, sender) = self.checked(send, recv)?;
+        let mut engine = self.runtime().engine_lock.enter();
+        Ok(match self.give(&mut engine, (send, dest), (recv, sender), mode)? {
+            None => self.start_recv(&mut engine, recv.0, sender, recv.2, 1).owned_by(self.runtime()),
+            Some(both) => Started::Pending(both),
+        })
+    }
+
+    #[inline(always)]
+    fn checked(&self, send: Outgoing<'_>, recv: Incoming<'_>) -> Result<(Option<Peer>, Sender)> {
+        let processes = (self.receiver(send.1)?, self.sender(recv.1)?);
+        check_tag(send.2)?;
+        check_recv_tag(recv.2)?;
+        Ok(processes)
+    }
+
+    /// Sends; if that is not over at once it posts the receive, too, and gives both under one request.
+    #[inline(always)]
+    fn give(
+        &self,
+        engine: &mut Engine,
+        (send, dest): (Outgoing<'_>, Option<Peer>),
+        (recv, sender): (Incoming<'_>, Sender),
+        mode: SendMode,
+    ) -> Result<Option<Borrowed<'_>>> {
+        let Some(dest) = dest else { return Ok(None) };
+        let sent = match self.post_send(engine, send.0, dest, send.2, mode) {
+            Started::Done(sent) => sent,
+            Started::Pending(sent) => match sent.settled(engine) {
+                Some(sent) => sent,
+                None => {
+                    let received = self.post_recv(engine, recv.0, sender, recv.2);
+                    let operation = Operation::exchange(self.runtime(), sent, received);
+                    return Ok(Some(Request::of(self.runtime(), operation)));
+                }
+            },
+        };
+        sent.into_result().map(|_| None)
     }
 }

@@ -18,7 +18,7 @@ use crate::message::Message;
 use crate::request::{Operation, Posted, Request, Started};
 use crate::runtime::Runtime;
 use crate::slow;
-use crate::stateful::PersistentArgs;
+use crate::stateful::{Persistent, PersistentMessage};
 use crate::status::{Outcome, Source, Status, TAG_UB};
 use crate::subsystem::Subsystem;
 
@@ -130,7 +130,7 @@ impl Comm {
 
     /// Waits for the end of a message.
     #[cold]
-    pub(crate) fn finish(&self, engine: EngineGuard<'_, Engine>, posted: Posted) -> Outcome {
+    fn finish(&self, engine: EngineGuard<'_, Engine>, posted: Posted) -> Outcome {
         let what = |engine: &Engine| slow::first(posted.item(engine).into_iter());
         let completion = self.runtime().wait_for(engine, |engine| engine.p2p.test(posted.id), &what);
         posted.outcome(&completion)
@@ -281,39 +281,37 @@ impl Comm {
     ) -> Result<Operation> {
         let dest = self.receiver(dest)?;
         check_tag(tag)?;
-        Ok(Operation::persistent(self, PersistentArgs::Send { data: data.clone(), dest, tag, mode }))
+        let args = PersistentMessage::Send { data: data.clone(), dest, tag, mode };
+        Ok(Operation::persistent(self, Persistent::Message(self.clone(), args)))
     }
 
     /// A persistent receive (MPI_Recv_init). `None` is any tag.
     pub fn recv_init(self: &Arc<Self>, data: &Data, source: Source, tag: Option<i32>) -> Result<Operation> {
         let sender = self.sender(source)?;
         check_recv_tag(tag)?;
-        Ok(Operation::persistent(self, PersistentArgs::Recv { data: data.clone(), sender, tag }))
+        let args = PersistentMessage::Recv { data: data.clone(), sender, tag };
+        Ok(Operation::persistent(self, Persistent::Message(self.clone(), args)))
     }
 
     /// Starts the message that a persistent request describes.
-    pub(crate) fn start_message(&self, args: &PersistentArgs) -> Result<Started<Posted>> {
+    pub(crate) fn start_message(&self, args: &PersistentMessage) -> Result<Started<Posted>> {
         let engine = &mut self.runtime().engine_lock.enter();
         match args {
-            PersistentArgs::Send { data, dest: Some(peer), tag, mode } => {
+            PersistentMessage::Send { data, dest: Some(peer), tag, mode } => {
                 self.start_send(engine, data, *peer, *tag, *mode)
             }
-            PersistentArgs::Send { dest: None, .. } => Ok(Started::Done(Outcome::ok(Status::EMPTY))),
-            PersistentArgs::Recv { data, sender, tag } => Ok(self.start_recv(engine, data, *sender, *tag, 1)),
-            PersistentArgs::Coll { .. } => Err(Error::intern("a collective is not posted as a message")),
+            PersistentMessage::Send { dest: None, .. } => Ok(Started::Done(Outcome::ok(Status::EMPTY))),
+            PersistentMessage::Recv { data, sender, tag } => {
+                Ok(self.start_recv(engine, data, *sender, *tag, 1))
+            }
         }
     }
 
     /// Looks for a message without waiting (MPI_Iprobe).
     pub fn iprobe(&self, source: Source, tag: Option<i32>) -> Result<Option<Status>> {
         let Some(source) = self.probed(source, tag)? else { return Ok(Some(Status::NO_PROC)) };
-        Ok(self.runtime().poll_once(|engine| {
-            let found = engine.p2p.probe(self.context(), source, tag).or_else(|| {
-                engine.progress();
-                engine.p2p.probe(self.context(), source, tag)
-            });
-            found.map(|envelope| envelope_status(&envelope))
-        }))
+        let find = |engine: &mut Engine| engine.p2p.probe(self.context(), source, tag);
+        Ok(self.runtime().poll_for(find).map(|envelope| envelope_status(&envelope)))
     }
 
     /// Waits for a message (MPI_Probe).
@@ -329,13 +327,9 @@ impl Comm {
         let Some(source) = self.probed(source, tag)? else {
             return Ok(Some((Message::none(), Status::NO_PROC)));
         };
-        Ok(self.runtime().poll_once(|engine| {
-            let found = engine.p2p.mprobe(self.context(), source, tag).or_else(|| {
-                engine.progress();
-                engine.p2p.mprobe(self.context(), source, tag)
-            });
-            found.map(|(id, envelope)| (Message::of(self, id), envelope_status(&envelope)))
-        }))
+        let find = |engine: &mut Engine| engine.p2p.mprobe(self.context(), source, tag);
+        let found = self.runtime().poll_for(find);
+        Ok(found.map(|(id, envelope)| (Message::of(self, id), envelope_status(&envelope))))
     }
 
     /// Waits for a message and takes it out of matching (MPI_Mprobe).

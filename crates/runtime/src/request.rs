@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::running::CollId;
 use crate::runtime::Runtime;
 use crate::slow;
-use crate::stateful::{Generalized, PersistentArgs, State, Stateful};
+use crate::stateful::{Generalized, Origin, Persistent, State, Stateful};
 use crate::status::{Outcome, Status};
 
 /// Whether an operation is over when the call that starts it returns.
@@ -171,17 +171,15 @@ pub(crate) enum Form {
 }
 
 impl Operation {
-    fn stateful(comm: &Arc<Comm>, args: Option<PersistentArgs>, state: State) -> Operation {
-        let mut stateful = Stateful::new(comm.runtime(), Some(comm.clone()), state);
-        stateful.args = args;
-        Operation(Form::Stateful(Arc::new(stateful)))
+    fn stateful(rt: &Arc<Runtime>, origin: Origin, state: State) -> Operation {
+        Operation(Form::Stateful(Arc::new(Stateful::new(rt, origin, state))))
     }
 
     /// A request of an operation that is over already.
-    pub fn over(comm: &Arc<Comm>, outcome: Outcome) -> Operation {
+    pub fn over(rt: &Arc<Runtime>, outcome: Outcome) -> Operation {
         match outcome.error {
             None => Self::done(outcome.status),
-            Some(_) => Self::stateful(comm, None, State::Over(outcome)),
+            Some(_) => Self::stateful(rt, Origin::Call, State::Over(outcome)),
         }
     }
 
@@ -191,33 +189,32 @@ impl Operation {
         Operation(Form::Over(status))
     }
 
-    pub(crate) fn coll(comm: &Arc<Comm>, id: Option<CollId>) -> Operation {
+    pub(crate) fn coll(rt: &Arc<Runtime>, id: Option<CollId>) -> Operation {
         match id {
             None => Self::done(Status::EMPTY),
-            Some(id) => Self::stateful(comm, None, State::Coll(id)),
+            Some(id) => Self::stateful(rt, Origin::Call, State::Coll(id)),
         }
     }
 
     /// A send and a receive under one name.
-    pub(crate) fn exchange(comm: &Arc<Comm>, sent: Posted, received: Started<Posted>) -> Operation {
-        Self::stateful(comm, None, State::Exchange([Started::Pending(sent), received]))
+    #[cold]
+    pub(crate) fn exchange(rt: &Arc<Runtime>, sent: Posted, received: Started<Posted>) -> Operation {
+        Self::stateful(rt, Origin::Call, State::Exchange([Started::Pending(sent), received]))
     }
 
-    pub(crate) fn persistent(comm: &Arc<Comm>, args: PersistentArgs) -> Operation {
-        Self::stateful(comm, Some(args), State::Inactive)
+    pub(crate) fn persistent(comm: &Arc<Comm>, what: Persistent) -> Operation {
+        Self::stateful(comm.runtime(), Origin::Persistent(what), State::Inactive)
     }
 
     /// A generalized request (MPI_Grequest_start).
     pub fn general(rt: &Arc<Runtime>, functions: Box<dyn Generalized>) -> Operation {
-        let mut stateful = Stateful::new(rt, None, State::General);
-        stateful.general = Some(functions);
-        Operation(Form::Stateful(Arc::new(stateful)))
+        Self::stateful(rt, Origin::User(functions), State::General)
     }
 
     /// True if it can be started again.
     #[inline]
     pub fn is_persistent(&self) -> bool {
-        matches!(&self.0, Form::Stateful(stateful) if stateful.args.is_some())
+        matches!(&self.0, Form::Stateful(stateful) if stateful.is_persistent())
     }
 
     /// The status of an operation that ended well before its request was made.
@@ -259,13 +256,7 @@ impl Operation {
 
     /// Takes the outcome if the operation is over (MPI_Test).
     pub fn test(&self, rt: &Runtime) -> Option<Outcome> {
-        let poll = |engine: &mut Engine| {
-            self.settled(engine).or_else(|| {
-                engine.progress();
-                self.settled(engine)
-            })
-        };
-        let outcome = rt.poll_once(poll)?;
+        let outcome = rt.poll_for(|engine| self.settled(engine))?;
         Some(self.completed(outcome))
     }
 

@@ -396,6 +396,17 @@ impl Runtime {
         found
     }
 
+    /// [`Runtime::poll_once`] that looks for something before and after the fabrics are polled.
+    #[inline]
+    pub(crate) fn poll_for<T>(&self, mut find: impl FnMut(&mut Engine) -> Option<T>) -> Option<T> {
+        self.poll_once(|engine| {
+            find(engine).or_else(|| {
+                engine.progress();
+                find(engine)
+            })
+        })
+    }
+
     /// Ends one poll of a program that polls. `fruitless`: whether it found nothing; `None`: the poll that follows tells.
     #[inline]
     pub(crate) fn end_poll(&self, mut engine: EngineGuard<'_, Engine>, fruitless: Option<bool>) {

@@ -3,12 +3,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use banyan_coll::Call;
 use banyan_datatype::Data;
 use banyan_pmi::status::Item;
 use banyan_transport::Peer;
 
-use crate::coll_state::CollState;
+use crate::coll_state::PersistentCall;
 use crate::comm::Comm;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -20,10 +19,24 @@ use crate::status::{Outcome, Status};
 use crate::{bail, lock};
 
 /// What a persistent request starts each time.
-pub(crate) enum PersistentArgs {
+pub(crate) enum Persistent {
+    Message(Arc<Comm>, PersistentMessage),
+    Coll(Box<PersistentCall>),
+}
+
+pub(crate) enum PersistentMessage {
     Send { data: Data, dest: Option<Peer>, tag: i32, mode: SendMode },
     Recv { data: Data, sender: Sender, tag: Option<i32> },
-    Coll { call: Box<Call>, coll_state: Arc<CollState> },
+}
+
+/// Where the operations of a request come from.
+pub(crate) enum Origin {
+    /// From the call that made the request.
+    Call,
+    /// From each start.
+    Persistent(Persistent),
+    /// From the user (MPI_Grequest_start).
+    User(Box<dyn Generalized>),
 }
 
 /// The functions of a generalized request (MPI 5.0, 13.2). Called without any lock.
@@ -39,9 +52,7 @@ pub trait Generalized: Send + Sync {
 /// A request that is persistent, or is no message, or failed at once.
 pub(crate) struct Stateful {
     rt: Arc<Runtime>,
-    comm: Option<Arc<Comm>>,
-    pub(crate) args: Option<PersistentArgs>,
-    pub(crate) general: Option<Box<dyn Generalized>>,
+    origin: Origin,
     finished: AtomicBool,
     state: Mutex<State>,
 }
@@ -61,9 +72,20 @@ pub(crate) enum State {
 }
 
 impl Stateful {
-    pub(crate) fn new(rt: &Arc<Runtime>, comm: Option<Arc<Comm>>, state: State) -> Self {
-        let (rt, finished, state) = (rt.clone(), AtomicBool::new(false), Mutex::new(state));
-        Self { rt, comm, args: None, general: None, finished, state }
+    pub(crate) fn new(rt: &Arc<Runtime>, origin: Origin, state: State) -> Self {
+        Self { rt: rt.clone(), origin, finished: AtomicBool::new(false), state: Mutex::new(state) }
+    }
+
+    pub(crate) fn is_persistent(&self) -> bool {
+        matches!(self.origin, Origin::Persistent(_))
+    }
+
+    /// The functions of a generalized request.
+    fn functions(&self) -> Option<&dyn Generalized> {
+        match &self.origin {
+            Origin::User(functions) => Some(&**functions),
+            _ => None,
+        }
     }
 
     /// What it waits for; `None` if it is over or inactive. Inside the engine lock.
@@ -84,20 +106,18 @@ impl Stateful {
     }
 
     pub(crate) fn start(&self) -> Result<()> {
-        let (Some(args), Some(comm)) = (&self.args, &self.comm) else {
+        let Origin::Persistent(what) = &self.origin else {
             bail!(ERR_REQUEST, "only a persistent request can be started")
         };
         if self.is_active() {
             bail!(ERR_REQUEST, "the persistent request is active: complete it before it is started again");
         }
-        let next = match args {
-            PersistentArgs::Coll { call, coll_state } => {
-                match coll_state.launch((**call).clone(), None, false)? {
-                    None => State::Over(Outcome::ok(Status::EMPTY)),
-                    Some(id) => State::Coll(id),
-                }
-            }
-            message => match comm.start_message(message)? {
+        let next = match what {
+            Persistent::Coll(call) => match call.start()? {
+                None => State::Over(Outcome::ok(Status::EMPTY)),
+                Some(id) => State::Coll(id),
+            },
+            Persistent::Message(comm, message) => match comm.start_message(message)? {
                 Started::Done(outcome) => State::Over(outcome),
                 Started::Pending(posted) => State::Message(posted),
             },
@@ -113,7 +133,7 @@ impl Stateful {
             State::Over(outcome) => outcome.clone(),
             State::General => {
                 drop(state);
-                self.general.as_ref().map_or(Outcome::ok(Status::EMPTY), |general| general.query())
+                self.functions().map_or(Outcome::ok(Status::EMPTY), |general| general.query())
             }
             _ => {
                 *state = State::Inactive;
@@ -123,7 +143,7 @@ impl Stateful {
     }
 
     pub(crate) fn cancel(&self) -> Result<()> {
-        if let Some(general) = &self.general {
+        if let Some(general) = self.functions() {
             return general.cancel(self.finished.load(Ordering::Acquire));
         }
         let mut engine = self.rt.engine_lock.enter();
@@ -152,16 +172,14 @@ impl Stateful {
                 both.iter().filter_map(Started::pending).for_each(|half| half.detach(engine));
             }
             State::Coll(id) => self.rt.engine_lock.enter().colls.detach(id),
-            State::General | State::Freed => {
-                self.general.as_ref().map_or(Ok(()), |general| general.free())?
-            }
+            State::General | State::Freed => self.functions().map_or(Ok(()), |general| general.free())?,
             State::Inactive | State::Over(_) => {}
         }
         Ok(false)
     }
 
     pub(crate) fn complete(&self) -> Result<bool> {
-        if self.general.is_none() {
+        if self.functions().is_none() {
             bail!(ERR_REQUEST, "only a generalized request can be completed by the user");
         }
         let state = lock(&self.state);
@@ -194,7 +212,7 @@ impl Stateful {
     /// Takes the outcome of a settled request, outside the engine lock (a generalized one calls the user).
     pub(crate) fn take(&self) -> Outcome {
         let state = std::mem::replace(&mut *lock(&self.state), State::Inactive);
-        match (state, &self.general) {
+        match (state, self.functions()) {
             (State::Over(outcome), _) => outcome,
             (State::General, Some(general)) => {
                 let outcome = general.query();
@@ -222,15 +240,25 @@ impl Drop for Stateful {
     }
 }
 
-/// The outcome of a send and a receive, once both are over: the receive's, with the first error of the two.
+/// The outcome of a send and a receive, once both are over: the receive's, with the first error of the two. A send that fails
+/// ends both: what was to be received may never come.
 fn exchanged(both: &mut [Started<Posted>; 2], engine: &mut Engine) -> Option<Outcome> {
     for half in both.iter_mut() {
         if let Some(outcome) = half.pending().and_then(|posted| posted.settled(engine)) {
             *half = Started::Done(outcome);
         }
     }
-    let [Started::Done(sent), Started::Done(received)] = both else { return None };
-    Some(Outcome { status: received.status, error: sent.error.take().or(received.error.take()) })
+    let [Started::Done(sent), received] = both else { return None };
+    match (sent.error.take(), received) {
+        (error, Started::Done(received)) => {
+            Some(Outcome { status: received.status, error: error.or(received.error.take()) })
+        }
+        (Some(error), Started::Pending(received)) => {
+            received.abandon(engine);
+            Some(Outcome::failed(error))
+        }
+        (None, Started::Pending(_)) => None,
+    }
 }
 
 fn ended(result: Result<(), Error>) -> Outcome {
