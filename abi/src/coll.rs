@@ -11,7 +11,7 @@ use crate::types::committed;
 use crate::{info, op, request};
 use banyan_datatype::{Span, TypeArc};
 use banyan_memory::Buffer;
-use banyan_runtime::{Argument, Call, Kind, Layout, Op, Result, Root, UserMemory, bail};
+use banyan_runtime::{Argument, Call, Kind, Op, Operand, Result, Root, UserMemory, bail};
 
 /// A buffer, and what the call says of its elements.
 struct Elements<L>(Ptr<c_void>, L);
@@ -31,30 +31,32 @@ impl<L> UserMemory for Elements<L> {
 /// A count and a datatype.
 impl<N: Number> Argument for Elements<(N, MPI_Datatype)> {
     #[inline(always)]
-    fn layout(&self, _: usize) -> Result<Layout> {
+    fn operand(&self, _: usize) -> Result<Operand> {
         let (number, datatype) = self.1;
-        Ok(Layout::Uniform { count: count(number)?, ty: committed(datatype)? })
+        Ok(Operand::uniform(count(number)?, committed(datatype)?))
     }
 }
 
 /// Counts, displacements and a datatype.
 impl<N: Number> Argument for Elements<(Ptr<N>, Ptr<N>, MPI_Datatype)> {
-    fn layout(&self, blocks: usize) -> Result<Layout> {
+    fn operand(&self, blocks: usize) -> Result<Operand> {
         let (list, displs, datatype) = self.1;
         let ty = committed(datatype)?;
-        Ok(Layout::Vector { counts: counts(list, blocks)?, displs: displacements(displs, blocks)?, ty })
+        let (counts, displs) = (counts(list, blocks)?, displacements(displs, blocks)?);
+        Ok(Operand::Vector { base: Buffer::empty(), counts, displs, ty })
     }
 }
 
 /// Counts, displacements and datatypes.
 impl<N: Number> Argument for Elements<(Ptr<N>, Ptr<N>, Ptr<MPI_Datatype>)> {
-    fn layout(&self, blocks: usize) -> Result<Layout> {
+    fn operand(&self, blocks: usize) -> Result<Operand> {
         let (list, displs, datatypes) = self.1;
         if datatypes.is_null() && blocks > 0 {
             bail!(ERR_TYPE, "the list of datatypes is NULL");
         }
         let types = datatypes.list(blocks)?.into_iter().map(committed).collect::<Result<_>>()?;
-        Ok(Layout::Wide { counts: counts(list, blocks)?, displs: displacements(displs, blocks)?, types })
+        let (counts, displs) = (counts(list, blocks)?, displacements(displs, blocks)?);
+        Ok(Operand::Wide { base: Buffer::empty(), counts, displs, types })
     }
 }
 
@@ -228,12 +230,13 @@ collective! {
     (sendbuf, recvbuf, recvcounts, datatype, op) on comm as ReduceScatter {
         let (ty, op) = (committed(datatype)?, op::lookup(op, datatype)?);
         let counts = counts(recvcounts, comm.size() as usize)?;
-        comm.reduce_scatter((&sendbuf, &recvbuf), (Layout::Vector { counts, displs: Vec::new(), ty }, op))
+        let result = Operand::Vector { base: Buffer::empty(), counts, displs: Vec::new(), ty };
+        comm.reduce_scatter((&sendbuf, &recvbuf), (result, op))
     }
 
     fn MPI_Reduce_scatter_block<N> fn MPI_Ireduce_scatter_block<N> fn MPI_Reduce_scatter_block_init<N>
     (sendbuf, recvbuf, recvcount, datatype, op) on comm as ReduceScatterBlock {
         let (count, ty, op) = reduced(recvcount, datatype, op)?;
-        comm.reduce_scatter((&sendbuf, &recvbuf), (Layout::Uniform { count, ty }, op))
+        comm.reduce_scatter((&sendbuf, &recvbuf), (Operand::uniform(count, ty), op))
     }
 }

@@ -150,8 +150,25 @@ pub enum Operand {
 }
 
 impl Operand {
+    /// `count` elements of a type, without memory.
+    #[inline(always)]
+    pub fn uniform(count: u64, ty: TypeArc) -> Operand {
+        Operand::Uniform { base: Buffer::empty(), count, ty }
+    }
+
+    /// The operand at this memory.
+    #[inline(always)]
+    pub fn at(mut self, memory: Buffer) -> Operand {
+        if let Operand::Uniform { base, .. } | Operand::Vector { base, .. } | Operand::Wide { base, .. } =
+            &mut self
+        {
+            *base = memory;
+        }
+        self
+    }
+
     /// The memory, from the user's address on.
-    pub(crate) fn base(&self) -> Option<Buffer> {
+    pub fn base(&self) -> Option<Buffer> {
         match self {
             Operand::Nothing | Operand::InPlace => None,
             Operand::Uniform { base, .. } | Operand::Vector { base, .. } | Operand::Wide { base, .. } => {

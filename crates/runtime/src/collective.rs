@@ -29,41 +29,11 @@ pub trait UserMemory {
 
 /// A buffer of a collective that moves data, and what lies there.
 pub trait Argument: UserMemory {
-    /// What lies there. A layout of a block per rank has `blocks` of them.
+    /// What lies there, without the memory. An operand with a block per rank has `blocks` of them.
     ///
     /// # Errors
     /// Those of counts, displacements and datatypes.
-    fn layout(&self, blocks: usize) -> Result<Layout>;
-}
-
-/// What lies in a buffer.
-#[derive(Clone, Debug)]
-pub enum Layout {
-    /// `count` elements: in one block, or in each rank's, as the collective says.
-    Uniform {
-        /// Number of elements.
-        count: u64,
-        /// Type of the elements.
-        ty: TypeArc,
-    },
-    /// A block per rank: `counts[r]` elements at `displs[r]` extents.
-    Vector {
-        /// Number of elements, per rank.
-        counts: Vec<u64>,
-        /// Displacements in extents of the type, per rank. Of a reduce-scatter: empty.
-        displs: Vec<i64>,
-        /// Type of the elements.
-        ty: TypeArc,
-    },
-    /// A block per rank: `counts[r]` elements of `types[r]` at `displs[r]` bytes.
-    Wide {
-        /// Number of elements, per rank.
-        counts: Vec<u64>,
-        /// Displacements in bytes, per rank.
-        displs: Vec<i64>,
-        /// Type of the elements, per rank.
-        types: Vec<TypeArc>,
-    },
+    fn operand(&self, blocks: usize) -> Result<Operand>;
 }
 
 /// Memory of the library's own: it is checked that the span lies inside.
@@ -93,8 +63,8 @@ impl UserMemory for (Buffer, u64, TypeArc) {
 
 /// So many elements of a type.
 impl Argument for (Buffer, u64, TypeArc) {
-    fn layout(&self, _: usize) -> Result<Layout> {
-        Ok(Layout::Uniform { count: self.1, ty: self.2.clone() })
+    fn operand(&self, _: usize) -> Result<Operand> {
+        Ok(Operand::uniform(self.1, self.2.clone()))
     }
 }
 
@@ -138,7 +108,7 @@ impl Comm {
     #[inline(always)]
     pub fn bcast(&self, root: Root, data: &impl Argument) -> Result<Call> {
         let role = self.role(root)?;
-        let data = if role.here || role.leaf { operand(data, data.layout(1)?, 1)? } else { Operand::Nothing };
+        let data = if role.here || role.leaf { placed(data, data.operand(1)?, 1)? } else { Operand::Nothing };
         Ok(Call::bcast(data, role.root))
     }
 
@@ -227,45 +197,42 @@ impl Comm {
     ) -> Result<Call> {
         check_op(&op, &ty)?;
         let recv = match role.here {
-            true => uniform(recv, count, 1, ty.clone())?,
+            true => placed(recv, Operand::uniform(count, ty.clone()), 1)?,
             false => Operand::Nothing,
         };
         let send = match role.leaf {
             true if role.in_place() && send.is_in_place() && !self.is_inter() => Operand::InPlace,
-            true => uniform(send, count, 1, ty)?,
+            true => placed(send, Operand::uniform(count, ty), 1)?,
             false => Operand::Nothing,
         };
         check_distinct(&send, &recv)?;
         Ok(Call::reduction(kind, send, recv, op, role.root))
     }
 
-    /// MPI_Reduce_scatter_block (of a uniform layout: the elements of each rank) and MPI_Reduce_scatter (of a vector).
+    /// MPI_Reduce_scatter_block (of a uniform operand: the elements of each rank) and MPI_Reduce_scatter (of a vector without
+    /// displacements).
     pub fn reduce_scatter(
         &self,
         (send, recv): (&impl UserMemory, &impl UserMemory),
-        (layout, op): (Layout, Op),
+        (result, op): (Operand, Op),
     ) -> Result<Call> {
-        let (all, mine, kind, ty) = match &layout {
-            Layout::Uniform { count, ty } => {
+        let (all, mine, kind, ty) = match &result {
+            Operand::Uniform { count, ty, .. } => {
                 (total(*count, self.size().into())?, *count, Kind::ReduceScatterBlock, ty.clone())
             }
-            Layout::Vector { counts, ty, .. } => {
+            Operand::Vector { counts, ty, .. } => {
                 let all = counts.iter().try_fold(0u64, |all, count| all.checked_add(*count));
                 let Some(all) = all else { bail!(ERR_COUNT, "the counts together do not fit into 64 bits") };
                 (all, counts[self.rank() as usize], Kind::ReduceScatter, ty.clone())
             }
-            Layout::Wide { .. } => bail!(ERR_TYPE, "a reduction has elements of one type"),
+            _ => bail!(ERR_TYPE, "a reduction has elements of one type"),
         };
         check_op(&op, &ty)?;
         let (send, here) = match send.is_in_place() && !self.is_inter() {
             true => (Operand::InPlace, all),
-            false => (uniform(send, all, 1, ty.clone())?, mine),
+            false => (placed(send, Operand::uniform(all, ty.clone()), 1)?, mine),
         };
-        let base = recv.region(ty.span(here)?)?;
-        let recv = match layout {
-            Layout::Vector { counts, displs, .. } => Operand::Vector { base, counts, displs, ty },
-            _ => Operand::Uniform { base, count: mine, ty },
-        };
+        let recv = result.at(recv.region(ty.span(here)?)?);
         check_distinct(&send, &recv)?;
         Ok(Call::reduction(kind, send, recv, op, 0))
     }
@@ -341,7 +308,7 @@ impl Comm {
     fn blocks_if(&self, significant: bool, argument: &impl Argument) -> Result<Operand> {
         let blocks = self.blocks();
         match significant {
-            true => operand(argument, argument.layout(blocks as usize)?, blocks.into()),
+            true => placed(argument, argument.operand(blocks as usize)?, blocks.into()),
             false => Ok(Operand::Nothing),
         }
     }
@@ -353,39 +320,38 @@ fn block_if(significant: bool, may_be_in_place: bool, argument: &impl Argument) 
     match significant {
         false => Ok(Operand::Nothing),
         true if may_be_in_place && argument.is_in_place() => Ok(Operand::InPlace),
-        true => operand(argument, argument.layout(1)?, 1),
+        true => placed(argument, argument.operand(1)?, 1),
     }
 }
 
-/// The operand of a buffer; one that is uniform has so many blocks.
+/// An operand at the memory of an argument; one that is uniform has so many blocks.
 #[inline(always)]
-fn operand(memory: &impl UserMemory, layout: Layout, blocks: u64) -> Result<Operand> {
-    match layout {
-        Layout::Uniform { count, ty } => uniform(memory, count, blocks, ty),
-        Layout::Vector { counts, displs, ty } => {
-            let extent = ty.extent();
-            let at = |displ: &i64| match displ.checked_mul(extent) {
-                Some(bytes) => Ok(bytes),
+fn placed(memory: &impl UserMemory, operand: Operand, blocks: u64) -> Result<Operand> {
+    let span = match &operand {
+        Operand::Uniform { count, ty, .. } => ty.span(total(*count, blocks)?)?,
+        several => span_of_blocks(&blocks_of(several)?)?,
+    };
+    Ok(operand.at(memory.region(span)?))
+}
+
+/// The blocks of an operand whose blocks may lie anywhere: of each the number of elements, the displacement in bytes, the type.
+fn blocks_of(operand: &Operand) -> Result<Vec<(u64, i64, &TypeArc)>> {
+    Ok(match operand {
+        Operand::Nothing | Operand::InPlace => Vec::new(),
+        Operand::Uniform { count, ty, .. } => vec![(*count, 0, ty)],
+        // The blocks follow one another.
+        Operand::Vector { counts, displs, ty, .. } if displs.is_empty() => vec![(counts.iter().sum(), 0, ty)],
+        Operand::Vector { counts, displs, ty, .. } => {
+            let block = |(count, displ): (&u64, &i64)| match displ.checked_mul(ty.extent()) {
+                Some(bytes) => Ok((*count, bytes, ty)),
                 None => bail!(ERR_ARG, "a displacement of {displ} elements is too far away"),
             };
-            let blocks = counts.iter().zip(&displs).map(|(count, displ)| Ok((*count, at(displ)?, &ty)));
-            let base = memory.region(span_of_blocks(blocks)?)?;
-            Ok(Operand::Vector { base, counts, displs, ty })
+            counts.iter().zip(displs).map(block).collect::<Result<_>>()?
         }
-        Layout::Wide { counts, displs, types } => {
-            let blocks = counts.iter().zip(&displs).zip(&types);
-            let blocks = blocks.map(|((count, at), ty)| Ok((*count, *at, ty)));
-            let base = memory.region(span_of_blocks(blocks)?)?;
-            Ok(Operand::Wide { base, counts, displs, types })
+        Operand::Wide { counts, displs, types, .. } => {
+            counts.iter().zip(displs).zip(types).map(|((count, displ), ty)| (*count, *displ, ty)).collect()
         }
-    }
-}
-
-/// `blocks` times `count` elements, one block after the other.
-#[inline(always)]
-fn uniform(memory: &impl UserMemory, count: u64, blocks: u64, ty: TypeArc) -> Result<Operand> {
-    let base = memory.region(ty.span(total(count, blocks)?)?)?;
-    Ok(Operand::Uniform { base, count, ty })
+    })
 }
 
 #[inline]
@@ -396,11 +362,10 @@ fn total(count: u64, blocks: u64) -> Result<u64> {
     }
 }
 
-/// The span of all blocks: of each, its elements, its displacement in bytes, and its type.
-fn span_of_blocks<'a>(blocks: impl Iterator<Item = Result<(u64, i64, &'a TypeArc)>>) -> Result<Span> {
+/// The span of all blocks.
+fn span_of_blocks(blocks: &[(u64, i64, &TypeArc)]) -> Result<Span> {
     let mut all = Span { bytes: 0, lo: 0, hi: 0 };
-    for block in blocks {
-        let (count, at, ty) = block?;
+    for &(count, at, ty) in blocks {
         let span = ty.span(count)?;
         if span.bytes == 0 {
             continue;
@@ -458,27 +423,11 @@ fn same_memory(address: usize) -> Error {
 
 /// The addresses where the non-empty blocks of an operand start, in ascending order.
 fn starts(operand: &Operand) -> Vec<usize> {
-    let start = |base: &Buffer, count: u64, at: i64, ty: &Datatype| {
-        (count > 0 && ty.size() > 0).then(|| base.address(at as isize).wrapping_add(ty.true_lb() as usize))
-    };
-    let mut all: Vec<usize> = match operand {
-        Operand::Nothing | Operand::InPlace => Vec::new(),
-        Operand::Uniform { base, count, ty } => start(base, *count, 0, ty).into_iter().collect(),
-        // The blocks follow one another.
-        Operand::Vector { base, counts, displs, ty } if displs.is_empty() => {
-            start(base, counts.iter().sum(), 0, ty).into_iter().collect()
-        }
-        Operand::Vector { base, counts, displs, ty } => {
-            let blocks = counts.iter().zip(displs);
-            blocks
-                .filter_map(|(count, displ)| start(base, *count, displ.wrapping_mul(ty.extent()), ty))
-                .collect()
-        }
-        Operand::Wide { base, counts, displs, types } => {
-            let blocks = counts.iter().zip(displs).zip(types);
-            blocks.filter_map(|((count, displ), ty)| start(base, *count, *displ, ty)).collect()
-        }
-    };
+    let (Some(base), Ok(blocks)) = (operand.base(), blocks_of(operand)) else { return Vec::new() };
+    let filled = blocks.into_iter().filter(|(count, _, ty)| *count > 0 && ty.size() > 0);
+    let start =
+        |(_, at, ty): (u64, i64, &TypeArc)| base.address(at as isize).wrapping_add(ty.true_lb() as usize);
+    let mut all: Vec<usize> = filled.map(start).collect();
     all.sort_unstable();
     all
 }

@@ -39,6 +39,7 @@ pub struct Comm {
 /// What a new communicator inherits from its parent, or is given.
 #[derive(Default)]
 pub(crate) struct Inherited {
+    pub(crate) name: &'static str,
     pub(crate) errhandler: Option<Errhandler>,
     pub(crate) info: Option<Info>,
     pub(crate) cart: Option<Cart>,
@@ -49,19 +50,7 @@ impl Comm {
     pub(crate) fn make(
         rt: &Arc<Runtime>,
         ctx: u64,
-        local: Group,
-        remote: Option<Group>,
-        name: &str,
-    ) -> Result<Arc<Comm>> {
-        Self::make_with(rt, ctx, local, remote, name, Inherited::default())
-    }
-
-    pub(crate) fn make_with(
-        rt: &Arc<Runtime>,
-        ctx: u64,
-        local: Group,
-        remote: Option<Group>,
-        name: &str,
+        (local, remote): (Group, Option<Group>),
         inherited: Inherited,
     ) -> Result<Arc<Comm>> {
         let Some(rank) = local.rank() else {
@@ -79,7 +68,7 @@ impl Comm {
             channels: Mutex::new(Vec::new()),
             coll_state,
             nonblocking_coll_state: OnceLock::new(),
-            name: Mutex::new(name.to_owned()),
+            name: Mutex::new(inherited.name.to_owned()),
             errhandler: Mutex::new(inherited.errhandler.unwrap_or_default()),
             info: Mutex::new(inherited.info.unwrap_or_default()),
             cart: inherited.cart,

@@ -39,7 +39,6 @@ impl Runtime {
     /// they are.
     pub fn test_all(&self, requests: &[impl AsRef<Operation>], each: impl FnMut(usize, Outcome)) -> bool {
         let over = self.poll_once(|engine| {
-            engine.progress();
             requests.iter().all(|request| request.as_ref().is_over(engine)).then_some(())
         });
         if over.is_some() {
@@ -52,7 +51,6 @@ impl Runtime {
     /// and are not (MPI_Request_get_status_all and its kin).
     pub fn over(&self, requests: &[impl AsRef<Operation>], all: bool) -> Vec<usize> {
         let found = self.poll_once(|engine| {
-            engine.progress();
             let indices = 0..requests.len();
             let over: Vec<usize> = indices.filter(|&at| requests[at].as_ref().is_over(engine)).collect();
             Some(over).filter(|over| if all { over.len() == requests.len() } else { !over.is_empty() })
@@ -76,10 +74,7 @@ impl Runtime {
         if requests.iter().all(|request| !request.as_ref().is_active()) {
             return Err(());
         }
-        let found = self.poll_once(|engine| {
-            engine.progress();
-            ready(requests, engine)
-        });
+        let found = self.poll_once(|engine| ready(requests, engine));
         Ok(found.map(|(at, outcome)| (at, requests[at].as_ref().completed(outcome))))
     }
 
@@ -108,12 +103,7 @@ impl Runtime {
         };
         let found = match block {
             true => self.wait_for(self.engine_lock.enter(), over, &|engine| items(requests, engine)),
-            false => self
-                .poll_once(|engine| {
-                    engine.progress();
-                    over(engine)
-                })
-                .unwrap_or_default(),
+            false => self.poll_once(over).unwrap_or_default(),
         };
         let completed = |(at, outcome): (usize, Outcome)| (at, requests[at].as_ref().completed(outcome));
         Some(found.into_iter().map(completed).collect())

@@ -33,21 +33,6 @@ pub(crate) enum Purpose {
 }
 
 impl Purpose {
-    /// Every purpose.
-    #[cfg(test)]
-    const ALL: [Purpose; 10] = [
-        Purpose::Drawn,
-        Purpose::Duplicate,
-        Purpose::Split,
-        Purpose::Subset,
-        Purpose::Cart,
-        Purpose::Merged,
-        Purpose::Persistent,
-        Purpose::Nonblocking,
-        Purpose::CreateGroupChannel,
-        Purpose::IntercommCreateChannel,
-    ];
-
     /// A number that differs for each purpose and sibling.
     fn number(self, sibling: u32) -> u64 {
         (self as u64) << 32 | u64::from(sibling)
@@ -81,16 +66,29 @@ pub(crate) struct Retired {
 
 #[cfg(test)]
 mod tests {
+    use super::Purpose::*;
     use super::*;
     use std::collections::HashSet;
+
+    const ALL: [Purpose; 10] = [
+        Drawn,
+        Duplicate,
+        Split,
+        Subset,
+        Cart,
+        Merged,
+        Persistent,
+        Nonblocking,
+        CreateGroupChannel,
+        IntercommCreateChannel,
+    ];
 
     #[test]
     fn derived_contexts_differ() {
         let mut seen = HashSet::new();
-        for parent in [WORLD, SELF, derive_context(WORLD, 0, Purpose::Duplicate, 0)] {
+        for parent in [WORLD, SELF, derive_context(WORLD, 0, Duplicate, 0)] {
             for count in 0..100 {
-                for (purpose, sibling) in Purpose::ALL.into_iter().flat_map(|p| (0..20).map(move |s| (p, s)))
-                {
+                for (purpose, sibling) in ALL.into_iter().flat_map(|p| (0..20).map(move |s| (p, s))) {
                     assert!(seen.insert(derive_context(parent, count, purpose, sibling)));
                 }
             }
@@ -101,7 +99,7 @@ mod tests {
     #[test]
     fn purposes_share_no_number() {
         let mut seen = HashSet::new();
-        for purpose in Purpose::ALL {
+        for purpose in ALL {
             for sibling in (0..=100_000).chain([i32::MAX as u32, u32::MAX - 1, u32::MAX]) {
                 assert!(seen.insert(purpose.number(sibling)), "{purpose:?} {sibling}");
             }

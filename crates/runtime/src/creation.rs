@@ -36,15 +36,10 @@ impl Comm {
             errhandler: Some(self.errhandler()),
             info: Some(info.map_or_else(|| self.info(), Info::dup)),
             cart: self.cart().cloned(),
+            ..Inherited::default()
         };
-        Self::make_with(
-            self.runtime(),
-            ctx,
-            self.group().clone(),
-            self.remote_group().cloned(),
-            "",
-            inherited,
-        )
+        let groups = (self.group().clone(), self.remote_group().cloned());
+        Self::make(self.runtime(), ctx, groups, inherited)
     }
 
     /// Splits by colour, ordered by key (MPI_Comm_split). `None` without a colour (MPI_UNDEFINED).
@@ -138,8 +133,7 @@ impl Comm {
             return Ok(None);
         }
         let peers = (0..size).filter_map(|rank| self.group().peer(rank)).collect();
-        let inherited = Inherited { errhandler: Some(self.errhandler()), info: None, cart: Some(cart) };
-        Ok(Some(Self::make_with(self.runtime(), ctx, Group::new(peers, self.me()), None, "", inherited)?))
+        Ok(Some(self.grid(ctx, Group::new(peers, self.me()), cart)?))
     }
 
     /// The slices of a grid that this process is in (MPI_Cart_sub).
@@ -150,9 +144,13 @@ impl Comm {
         let (slice, color, key) = cart.sub(self.rank() as i32, remain)?;
         let part =
             self.split(Some(color), key)?.ok_or_else(|| Error::intern("a slice without this process"))?;
-        let inherited = Inherited { errhandler: Some(self.errhandler()), info: None, cart: Some(slice) };
-        let ctx = part.child_context(Purpose::Duplicate, 0);
-        Self::make_with(self.runtime(), ctx, part.group().clone(), None, "", inherited)
+        self.grid(part.child_context(Purpose::Duplicate, 0), part.group().clone(), slice)
+    }
+
+    fn grid(&self, ctx: u64, group: Group, cart: Cart) -> Result<Arc<Comm>> {
+        let errhandler = Some(self.errhandler());
+        let inherited = Inherited { errhandler, cart: Some(cart), ..Inherited::default() };
+        Self::make(self.runtime(), ctx, (group, None), inherited)
     }
 
     /// Joins two groups by their leaders (MPI_Intercomm_create). `bridge` matters at the leader only.
@@ -253,7 +251,7 @@ impl Comm {
             return Ok(known.clone());
         }
         let everybody = Group::contiguous(Peer(0), self.runtime().job_info().size, self.me());
-        channels.push(Self::make(self.runtime(), ctx, everybody, None, "")?);
+        channels.push(Self::make(self.runtime(), ctx, (everybody, None), Inherited::default())?);
         Ok(channels[channels.len() - 1].clone())
     }
 
@@ -268,7 +266,7 @@ impl Comm {
 
     fn child(&self, ctx: u64, local: Group, remote: Option<Group>) -> Result<Arc<Comm>> {
         let inherited = Inherited { errhandler: Some(self.errhandler()), ..Inherited::default() };
-        Self::make_with(self.runtime(), ctx, local, remote, "", inherited)
+        Self::make(self.runtime(), ctx, (local, remote), inherited)
     }
 
     fn me(&self) -> Peer {

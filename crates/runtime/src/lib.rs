@@ -44,11 +44,11 @@ mod subsystem;
 mod wait;
 
 pub use attr::{Attributes, CopyFn, CopyRule, DeleteFn, Keyvals, Object, Value};
-pub use banyan_coll::{ArgKind, Call, Kind, Lists, Op, Signature, UserOp};
+pub use banyan_coll::{ArgKind, Call, Kind, Lists, Op, Operand, Signature, UserOp};
 pub use banyan_pmi::FD_NAME;
 pub use bsend::{Attached, Attachment, BSEND_OVERHEAD};
 pub use cart::{Cart, dims_create};
-pub use collective::{Argument, Layout, Root, UserMemory, check_op};
+pub use collective::{Argument, Root, UserMemory, check_op};
 pub use comm::Comm;
 pub use completion::UnderWay;
 pub use creation::SplitType;

@@ -13,7 +13,7 @@ use banyan_transport::Peer;
 
 use crate::boot::{self, Boot};
 use crate::bsend::Attachment;
-use crate::comm::Comm;
+use crate::comm::{Comm, Inherited};
 use crate::context::{Purpose, Retired, SELF, WORLD, derive_context};
 use crate::engine::Engine;
 use crate::error::Result;
@@ -153,13 +153,17 @@ impl Runtime {
     /// MPI_COMM_WORLD. Call once: each call makes a new object on the same context.
     pub fn world(self: &Arc<Self>) -> Result<Arc<Comm>> {
         let group = Group::contiguous(Peer(0), self.job_info.size, Peer(self.job_info.rank));
-        Comm::make(self, WORLD, group, None, "MPI_COMM_WORLD")
+        self.predefined(WORLD, group, "MPI_COMM_WORLD")
     }
 
     /// MPI_COMM_SELF. Call once.
     pub fn itself(self: &Arc<Self>) -> Result<Arc<Comm>> {
         let me = Peer(self.job_info.rank);
-        Comm::make(self, SELF, Group::contiguous(me, 1, me), None, "MPI_COMM_SELF")
+        self.predefined(SELF, Group::contiguous(me, 1, me), "MPI_COMM_SELF")
+    }
+
+    fn predefined(self: &Arc<Self>, ctx: u64, group: Group, name: &'static str) -> Result<Arc<Comm>> {
+        Comm::make(self, ctx, (group, None), Inherited { name, ..Inherited::default() })
     }
 
     /// Waits for all operations of this process, meets the other ranks in a barrier, and leaves the job (MPI_Finalize).
@@ -386,25 +390,27 @@ impl Runtime {
         engine
     }
 
-    /// One poll of a program that polls (MPI_Test, MPI_Iprobe and their kin): `poll` runs inside the engine lock, and the
+    /// One poll of a program that polls (MPI_Testall and its kin): after it `find` runs inside the engine lock, and the
     /// user reductions that came due outside. After a fruitless poll the core may be yielded to another rank.
     #[inline]
-    pub(crate) fn poll_once<T>(&self, poll: impl FnOnce(&mut Engine) -> Option<T>) -> Option<T> {
+    pub(crate) fn poll_once<T>(&self, find: impl FnOnce(&mut Engine) -> Option<T>) -> Option<T> {
         let mut engine = self.engine_lock.enter();
-        let found = poll(&mut engine);
+        engine.progress();
+        let found = find(&mut engine);
         self.end_poll(engine, Some(found.is_none()));
         found
     }
 
-    /// [`Runtime::poll_once`] that looks for something before and after the fabrics are polled.
+    /// [`Runtime::poll_once`], but for what is there already (MPI_Test, MPI_Iprobe).
     #[inline]
     pub(crate) fn poll_for<T>(&self, mut find: impl FnMut(&mut Engine) -> Option<T>) -> Option<T> {
-        self.poll_once(|engine| {
-            find(engine).or_else(|| {
-                engine.progress();
-                find(engine)
-            })
-        })
+        let mut engine = self.engine_lock.enter();
+        let found = find(&mut engine).or_else(|| {
+            engine.progress();
+            find(&mut engine)
+        });
+        self.end_poll(engine, Some(found.is_none()));
+        found
     }
 
     /// Ends one poll of a program that polls. `fruitless`: whether it found nothing; `None`: the poll that follows tells.

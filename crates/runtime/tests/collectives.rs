@@ -5,7 +5,7 @@ use std::cell::Cell;
 use banyan_datatype::op::Builtin;
 use banyan_datatype::{Datatype, Span, TypeArc};
 use banyan_memory::{Buffer, HeapBuffer};
-use banyan_runtime::{Argument, Call, Class, Kind, Layout, Op, Result, Root, Runtime, Threads, UserMemory};
+use banyan_runtime::{Argument, Call, Class, Kind, Op, Operand, Result, Root, Runtime, Threads, UserMemory};
 
 /// The code of MPI_INT in the MPI 5.0 ABI.
 const INT: u16 = 0x209;
@@ -44,13 +44,13 @@ impl UserMemory for InPlace {
 }
 
 impl Argument for InPlace {
-    fn layout(&self, _: usize) -> Result<Layout> {
-        Ok(Layout::Uniform { count: 1, ty: builtin(INT) })
+    fn operand(&self, _: usize) -> Result<Operand> {
+        Ok(Operand::uniform(1, builtin(INT)))
     }
 }
 
 /// An argument that counts how often it is asked what lies there.
-struct Watched(Buffer, Layout, Cell<u32>);
+struct Watched(Buffer, Operand, Cell<u32>);
 
 impl UserMemory for Watched {
     fn is_in_place(&self) -> bool {
@@ -63,7 +63,7 @@ impl UserMemory for Watched {
 }
 
 impl Argument for Watched {
-    fn layout(&self, _: usize) -> Result<Layout> {
+    fn operand(&self, _: usize) -> Result<Operand> {
         self.2.set(self.2.get() + 1);
         Ok(self.1.clone())
     }
@@ -104,12 +104,11 @@ fn arguments_are_checked_where_they_are_significant() {
     let beyond = (a.clone(), u64::MAX / 2, int.clone());
     assert_eq!(class(world.scatter(Kind::Scatter, HERE, &beyond, &other)), Class::ERR_COUNT);
 
+    let vector = |counts, displs| Operand::Vector { base: Buffer::empty(), counts, displs, ty: int.clone() };
     for displs in [vec![i64::MAX], vec![i64::MIN / 2]] {
-        let layout = Layout::Vector { counts: vec![1], displs, ty: int.clone() };
-        let far = Watched(b.clone(), layout, Cell::new(0));
+        let far = Watched(b.clone(), vector(vec![1], displs), Cell::new(0));
         assert_eq!(class(world.gather(Kind::Gatherv, HERE, &some, &far)), Class::ERR_ARG);
     }
-    let vector = |counts, displs| Layout::Vector { counts, displs, ty: int.clone() };
     let last = Watched(a.clone(), vector(vec![1], vec![1]), Cell::new(0));
     let first = (a.clone(), 1, int.clone());
     assert_eq!(class(world.scatter(Kind::Scatterv, HERE, &last, &first)), Class::SUCCESS);
@@ -120,8 +119,8 @@ fn arguments_are_checked_where_they_are_significant() {
 
     let call = world.allreduce(Kind::Allreduce, (&a, &b), (1, builtin(DOUBLE), bitwise_and()));
     assert!(call.err().unwrap().what.contains("is not defined on MPI_DOUBLE"));
-    let layout = vector(vec![u64::MAX, 1], Vec::new());
-    assert_eq!(class(world.reduce_scatter((&a, &b), (layout, sum()))), Class::ERR_COUNT);
+    let result = vector(vec![u64::MAX, 1], Vec::new());
+    assert_eq!(class(world.reduce_scatter((&a, &b), (result, sum()))), Class::ERR_COUNT);
     rt.close(&world).unwrap();
 }
 
@@ -138,7 +137,7 @@ fn in_place_is_allowed_at_the_root_and_where_there_is_none() {
         world.alltoall(Kind::Alltoall, &InPlace, &one()),
         world.reduce(HERE, (&InPlace, &data), || Ok((2, int.clone(), sum()))),
         world.allreduce(Kind::Exscan, (&InPlace, &data), (2, int.clone(), sum())),
-        world.reduce_scatter((&InPlace, &data), (Layout::Uniform { count: 2, ty: int.clone() }, sum())),
+        world.reduce_scatter((&InPlace, &data), (Operand::uniform(2, int.clone()), sum())),
     ];
     for call in calls {
         world.run(call.unwrap()).unwrap();
