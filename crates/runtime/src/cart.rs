@@ -206,7 +206,7 @@ impl Search {
             if factor > limit || !self.could_win(factor, root) {
                 break;
             }
-            let enough = i64::from(factor) >= i64::from(prime) && reaches(factor, count, rest);
+            let enough = factor >= prime && power(factor, count) >= i64::from(rest);
             if enough && rest % factor == 0 {
                 self.chosen.push(factor);
                 self.extend(rest / factor, count - 1, factor);
@@ -223,30 +223,18 @@ impl Search {
     }
 }
 
-/// Whether `factor` to the power of `count` is at least `n`.
-fn reaches(factor: i32, count: usize, n: i32) -> bool {
-    let mut product = 1i64;
-    for _ in 0..count.min(31) {
-        product *= i64::from(factor);
-        if product >= i64::from(n) {
-            return true;
-        }
-    }
-    product >= i64::from(n)
+/// `base` to the power of `count`, or more than any number of processes.
+fn power(base: i32, count: usize) -> i64 {
+    i64::from(base).saturating_pow(count.min(31) as u32)
 }
 
 /// The largest integer whose power of `count` is at most `n`.
 fn root_below(n: i32, count: usize) -> i32 {
     let mut root = f64::from(n).powf(1.0 / count as f64) as i32 + 1;
-    while root > 1 && reaches(root, count, n) && !is_power(root, count, n) {
+    while root > 1 && power(root, count) > i64::from(n) {
         root -= 1;
     }
-    root.max(1)
-}
-
-fn is_power(root: i32, count: usize, n: i32) -> bool {
-    let power = u32::try_from(count).ok().and_then(|count| root.checked_pow(count));
-    power == Some(n)
+    root
 }
 
 fn divisors(n: i32) -> Vec<i32> {

@@ -131,21 +131,16 @@ impl CollSequences {
 
 impl CollState {
     pub(crate) fn new(rt: &Arc<Runtime>, ctx: u64, ranks: ScheduleRanks) -> Self {
-        Self::with(rt, (ctx, ctx), ranks)
-    }
-
-    fn with(
-        rt: &Arc<Runtime>,
-        (comm, ctx): (u64, u64),
-        ScheduleRanks { group, split }: ScheduleRanks,
-    ) -> Self {
-        Self { rt: rt.clone(), comm, ctx, group, split, sequence: OnceLock::new(), shared: OnceLock::new() }
+        let (rt, ScheduleRanks { group, split }) = (rt.clone(), ranks);
+        Self { rt, comm: ctx, ctx, group, split, sequence: OnceLock::new(), shared: OnceLock::new() }
     }
 
     /// The state of other collectives of the same communicator, in a context of their own.
     pub(crate) fn in_context(&self, ctx: u64) -> Self {
         let ranks = ScheduleRanks { group: self.group.clone(), split: self.split };
-        Self::with(&self.rt, (self.comm, ctx), ranks)
+        let mut state = Self::new(&self.rt, ctx, ranks);
+        state.comm = self.comm;
+        state
     }
 
     /// The context of the communicator, and that of its collectives here.

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 /// An error handler. The runtime only keeps it; the language binding that the user calls acts on it.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, Debug)]
 pub enum Errhandler {
     /// MPI_ERRORS_ARE_FATAL: end the whole job.
     #[default]
@@ -15,15 +15,4 @@ pub enum Errhandler {
     Return,
     /// A function of the user, in the form of the language binding that made it.
     User(Arc<dyn Any + Send + Sync>),
-}
-
-impl std::fmt::Debug for Errhandler {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Fatal => "Fatal",
-            Self::Abort => "Abort",
-            Self::Return => "Return",
-            Self::User(_) => "User",
-        })
-    }
 }

@@ -166,6 +166,11 @@ impl Error {
         }
     }
 
+    /// An error that is a fault of this library.
+    pub(crate) fn intern(what: impl Into<String>) -> Error {
+        Error::new(Class::ERR_INTERN, what)
+    }
+
     /// An error that no other class fits: `what` says what is wrong, and the way out.
     pub(crate) fn other(what: impl std::fmt::Display) -> Self {
         Self::new(Class::ERR_OTHER, what.to_string())
@@ -206,11 +211,4 @@ macro_rules! bail {
     ($class:ident, $($message:tt)*) => {
         return Err($crate::Error::new($crate::Class::$class, format!($($message)*)))
     };
-}
-
-impl Error {
-    /// An error that is a fault of this library.
-    pub(crate) fn intern(what: impl Into<String>) -> Error {
-        Error::new(Class::ERR_INTERN, what)
-    }
 }

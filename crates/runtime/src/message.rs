@@ -36,28 +36,19 @@ impl Message {
 
     /// Receives it (MPI_Mrecv).
     pub fn recv(self, data: &Data) -> Outcome {
-        let Some((comm, id)) = self.0 else { return Outcome::ok(Status::NO_PROC) };
-        match start(&comm, id, data) {
-            Started::Done(outcome) => outcome,
-            Started::Pending(request) => request.wait(),
-        }
+        self.irecv(data).wait()
     }
 
     /// Starts to receive it (MPI_Imrecv).
     pub fn irecv(&self, data: &Data) -> Started<Borrowed<'_>> {
-        match &self.0 {
-            None => Started::Done(Outcome::ok(Status::NO_PROC)),
-            Some((comm, id)) => start(comm, *id, data),
-        }
-    }
-}
-
-fn start<'a>(comm: &'a Comm, id: MsgId, data: &Data) -> Started<Borrowed<'a>> {
-    let engine = &mut *comm.runtime().engine_lock.enter();
-    match engine.p2p.mrecv(&mut engine.ports, id, data) {
-        Some(started) => Started::received(started).owned_by(comm.runtime()),
-        None => {
-            Started::Done(Outcome::failed(Error::new(Class::ERR_REQUEST, "the message was received already")))
+        let Some((comm, id)) = &self.0 else { return Started::Done(Outcome::ok(Status::NO_PROC)) };
+        let engine = &mut *comm.runtime().engine_lock.enter();
+        match engine.p2p.mrecv(&mut engine.ports, *id, data) {
+            Some(started) => Started::received(started).owned_by(comm.runtime()),
+            None => {
+                let error = Error::new(Class::ERR_REQUEST, "the message was received already");
+                Started::Done(Outcome::failed(error))
+            }
         }
     }
 }

@@ -64,6 +64,17 @@ impl Started<Posted> {
     }
 }
 
+impl<R: Borrow<Arc<Runtime>>> Started<Request<R>> {
+    /// The outcome, once it is over.
+    #[inline(always)]
+    pub fn wait(self) -> Outcome {
+        match self {
+            Started::Done(outcome) => outcome,
+            Started::Pending(request) => request.wait(),
+        }
+    }
+}
+
 /// A message under way. The engine forgets it when its outcome is taken.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Posted {
