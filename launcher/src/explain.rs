@@ -7,12 +7,12 @@ use banyan_shm::Arena;
 use crate::environment::check;
 use crate::{Trouble, plan};
 
-/// The candidates for `what` (such as `allreduce:64K`) on `ranks` ranks of this host (`None`: as many as cores, but at
-/// least 2), the choice and the reason; with the user's overrides.
+/// The candidates for `what` (such as `allreduce:64K`) on `ranks` ranks (`None`: as many as cores, but at least 2), all of them on
+/// this host, or `per_host` on each of several like it, the choice and the reason; with the user's overrides.
 ///
 /// # Errors
 /// If `what` names no collective or size, or a setting is wrong.
-pub(crate) fn explain(what: &str, ranks: Option<u32>) -> Result<String, Trouble> {
+pub(crate) fn explain(what: &str, ranks: Option<u32>, per_host: Option<u32>) -> Result<String, Trouble> {
     let lookup = |name: &str| std::env::var_os(name);
     check(lookup)?;
     let (kind, bytes) =
@@ -25,12 +25,14 @@ pub(crate) fn explain(what: &str, ranks: Option<u32>) -> Result<String, Trouble>
     let by_shm = text(FABRICS).is_none_or(|text| text.split(',').any(|fabric| fabric.trim() == "shm"));
     let cores = banyan_topo::usable_cores();
     let ranks = ranks.unwrap_or(cores.max(2));
+    let per_node = per_host.unwrap_or(ranks).min(ranks);
     let shared = by_shm.then(|| {
-        let (inline, scratch) = Arena::sizes(ranks);
-        let single_copy = plan::single_copy(ranks, cores);
+        let (inline, scratch) = Arena::sizes(per_node);
+        let single_copy = plan::single_copy(per_node, cores);
         SharedCaps { inline: inline as u64, single_copy, scratch: scratch as u64 }
     });
-    // All ranks are on this host, even if they do not share memory.
-    let topology = Topology { ranks, nodes: if by_shm { 1 } else { ranks }, cores, per_node: ranks, shared };
-    Ok(tuning.explain(kind, bytes, &topology).to_string())
+    // Ranks are on their host even if they do not share its memory.
+    let nodes = if by_shm { ranks.div_ceil(per_node) } else { ranks };
+    let topology = Topology { ranks, nodes, cores, per_node, shared };
+    Ok(tuning.explain(kind, bytes, &topology).simulated(&tuning).to_string())
 }

@@ -46,7 +46,9 @@ pub fn main() -> ExitCode {
     let arguments = std::env::args_os().skip(1).collect();
     let outcome = options::parse(arguments).and_then(|command| match command {
         options::Command::Print(text) => Ok(print(&text)),
-        options::Command::Explain { what, ranks } => Ok(print(&explain::explain(&what, ranks)?)),
+        options::Command::Explain { what, ranks, per_host } => {
+            Ok(print(&explain::explain(&what, ranks, per_host)?))
+        }
         options::Command::Run(options) => front::run(*options),
     });
     match outcome {

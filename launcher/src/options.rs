@@ -28,6 +28,8 @@ pub enum Command {
         what: String,
         /// Ranks of the communicator in question; `None`: one for each core, but at least 2.
         ranks: Option<u32>,
+        /// Ranks on each host; `None`: all.
+        per_host: Option<u32>,
     },
     /// Run a job.
     Run(Box<Options>),
@@ -131,7 +133,8 @@ pub struct Global {
     /// Say what is started where
     #[arg(long, short, aliases = ["report-bindings", "display-map"])]
     pub verbose: bool,
-    /// Explain which collective algorithm is chosen, such as allreduce:64K, and end (without -n: for as many ranks as cores)
+    /// Explain which collective algorithm is chosen, such as allreduce:64K, and end (without -n: for as many ranks as cores; with
+    /// --ppn: on as many hosts like this one as that takes)
     #[arg(long, value_name = "COLLECTIVE:BYTES")]
     pub explain: Option<String>,
 }
@@ -184,7 +187,8 @@ pub fn parse(arguments: Vec<OsString>) -> Result<Command, Trouble> {
         parsed.global.timeout = timeout_variable()?;
     }
     if let Some(what) = parsed.global.explain {
-        return Ok(Command::Explain { what, ranks: parsed.local.ranks.or(parsed.global.ppn) });
+        let per_host = parsed.global.ppn;
+        return Ok(Command::Explain { what, ranks: parsed.local.ranks.or(per_host), per_host });
     }
     let mut last_options = vec![first.options];
     let mut programs = vec![(parsed.local, first.program)];

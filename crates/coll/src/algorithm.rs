@@ -33,6 +33,9 @@ pub struct Algorithm {
     pub needs: Needs,
     /// The algorithm changes the order of operands, so the operation must commute.
     pub reorders: bool,
+    /// What rank `r` does with rank `r + d` every rank does with the one that is `d` behind it (all counted around), over ranges
+    /// as long, in this case; where not all ranks know the blocks, those of all are as at this one.
+    pub rotates: fn(&Shape) -> bool,
     /// The stages of a composition, whose schedule they are; empty where the functions below make it.
     pub stages: &'static [Stage],
     /// Sequence numbers of the shared buffers that one collective uses up (0: it does not touch them).
@@ -57,6 +60,7 @@ impl Algorithm {
         about: "",
         needs: Needs::Messages,
         reorders: false,
+        rotates: |_| false,
         stages: &[],
         phases: |_| 0,
         chunks: |_| Chunks::NONE,

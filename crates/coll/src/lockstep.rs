@@ -1,5 +1,9 @@
 //! Runs the schedules of all ranks in lockstep, without data: what the verifier and the simulator have in
-//! common. Sends are synchronous: a message moves when both ends have come to it.
+//! common. Sends are synchronous: a message moves when both ends have come to it, and of several messages the one that can be the
+//! first.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 use crate::schedule::Guard;
 use crate::sections::{Allotment, Cut, Sections, SharedUse};
@@ -55,6 +59,10 @@ pub(crate) trait Machine {
     fn begin(&mut self, op: usize, rank: u32, steps: &[Step], lane: Lane) -> Result<(), String>;
     /// What follows is about steps of this lane.
     fn enter(&mut self, _lane: usize) {}
+    /// When a message can move whose ends, sender and receiver, have come to it in the present lane: the least goes first.
+    fn when(&self, _ends: (u32, u32)) -> (f64, u32) {
+        (0.0, 0)
+    }
     /// A message moves; `ends` are sender and receiver.
     fn message(&mut self, op: usize, ends: (u32, u32), from: Span, into: Span, merge: Option<Merge>);
     /// A copy or a reduction within a rank.
@@ -122,7 +130,7 @@ struct RankState {
     lanes: Lanes,
     /// Which part of what it uses of shared buffers.
     window: u32,
-    /// By step of the round, whether it is not over.
+    /// By step of the round, whether it is not over, nor a message whose other end is there.
     open: Vec<bool>,
     /// How many steps of the round are not over.
     left: usize,
@@ -133,7 +141,9 @@ struct RankState {
 }
 
 /// Runs the operations, one after the other at each rank, without waiting between them; `order` is
-/// the order in which ranks get their turns. Ranks on one node share buffers.
+/// the order in which ranks get their turns. Ranks on one node share buffers. If there are fewer than `nodes` have, each of them
+/// stands for all ranks that have the same remainder by their number, and what is for one of those is for it; those that share
+/// buffers with it are all there.
 pub(crate) fn lockstep(
     ops: &[Operation],
     machine: &mut impl Machine,
@@ -157,13 +167,16 @@ pub(crate) fn lockstep(
         0
     };
     let states = order.iter().map(|_| fresh()).collect();
-    let mut lockstep = Lockstep { ops, machine, nodes, states, last_accessed: vec![0; pairs], cells };
+    let (last_accessed, messages) = (vec![0; pairs], BinaryHeap::new());
+    let mut lockstep = Lockstep { ops, machine, nodes, states, messages, met: 0, last_accessed, cells };
     loop {
         let mut progress = false;
         for &rank in order {
-            while lockstep.turn(rank)? {
-                progress = true;
-            }
+            progress |= lockstep.go_on(rank)?;
+        }
+        while let Some(Reverse(message)) = lockstep.messages.pop() {
+            lockstep.move_message(message)?;
+            progress |= lockstep.go_on(message.sender)? | lockstep.go_on(message.receiver)?;
         }
         if lockstep.states.iter().all(|state| state.op == ops.len()) {
             return Ok(());
@@ -185,11 +198,29 @@ fn on_scratch(steps: &mut [Step], allotment: &Allotment, cut: &Cut) {
     }
 }
 
+/// A message that both ends have come to: the ranks that stand for its ends, each with the place of its step, and the rank that it
+/// is for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Message {
+    /// When it can move (the bits of a time, then some order), and which one of those found so far it is.
+    when: (u64, u32),
+    number: u64,
+    sender: u32,
+    send: usize,
+    receiver: u32,
+    recv: usize,
+    to: u32,
+}
+
 struct Lockstep<'a, M> {
     ops: &'a [Operation],
     machine: &'a mut M,
     nodes: &'a Nodes,
     states: Vec<RankState>,
+    /// Those that can move.
+    messages: BinaryHeap<Reverse<Message>>,
+    /// How many messages both ends have come to so far.
+    met: u64,
     /// By reader and publisher, the last sequence number that the reader accessed; empty if CICO buffers are not used.
     last_accessed: Vec<u64>,
     /// Cells of a CICO buffer.
@@ -197,6 +228,15 @@ struct Lockstep<'a, M> {
 }
 
 impl<M: Machine> Lockstep<'_, M> {
+    /// Does all that a rank can do without a message; false if that is nothing.
+    fn go_on(&mut self, rank: u32) -> Result<bool, String> {
+        let mut progress = false;
+        while self.turn(rank)? {
+            progress = true;
+        }
+        Ok(progress)
+    }
+
     /// Does what a rank can do now; false if that is nothing.
     fn turn(&mut self, rank: u32) -> Result<bool, String> {
         let state = &mut self.states[rank as usize];
@@ -234,12 +274,84 @@ impl<M: Machine> Lockstep<'_, M> {
         if let Some(Window { allotment, cut, .. }) = here.windows[rank as usize].get(state.window as usize) {
             on_scratch(&mut state.round.steps[before..], allotment, cut);
         }
+        let strange = |step: &&Step| matches!(step.guard(), Guard::Message(peer) if peer >= shape.ranks);
+        if let Some(step) = state.round.steps[before..].iter().find(strange) {
+            return Err(format!("rank {rank} has {step:?} among {} ranks", shape.ranks));
+        }
         state.next += 1;
         state.left += state.round.steps.len() - before;
         state.open.resize(state.round.steps.len(), true);
         let lane = Lane { index: lane, after, beside: state.lanes.is_open(1 - lane) };
         self.machine.begin(op, rank, &state.round.steps[before..], lane)?;
+        (before..self.states[rank as usize].round.steps.len())
+            .try_for_each(|index| self.meet(rank, index))?;
         Ok(true)
+    }
+
+    /// If a step is a message that the other end has come to before, it can move.
+    fn meet(&mut self, rank: u32, index: usize) -> Result<(), String> {
+        let state = &self.states[rank as usize];
+        let step = state.round.steps[index];
+        let Guard::Message(peer) = step.guard() else { return Ok(()) };
+        let at = peer % self.states.len() as u32;
+        let Some(found) = self.counterpart((rank, &step), at).filter(|_| state.open[index]) else {
+            return Ok(());
+        };
+        let other = self.states[at as usize].round.steps[found];
+        let ((sender, send), (receiver, recv), to) = match other {
+            Step::Send { to, .. } => ((at, found), (rank, index), to),
+            _ => ((rank, index), (at, found), peer),
+        };
+        let [sent, room] = [(sender, send), (receiver, recv)].map(|(rank, index)| {
+            self.states[rank as usize].round.steps[index].range().map_or(0, |range| range.len)
+        });
+        if sent != room {
+            return Err(format!("rank {sender} sends {sent} units to rank {to}, which expects {room}"));
+        }
+        self.states[rank as usize].open[index] = false;
+        self.states[at as usize].open[found] = false;
+        self.machine.enter(self.states[sender as usize].lanes.of(send));
+        let (time, order) = self.machine.when((sender, to));
+        // The bits of times are in the order of times, as none is negative.
+        let (when, number) = ((time.to_bits(), order), self.met);
+        self.messages.push(Reverse(Message { when, number, sender, send, receiver, recv, to }));
+        self.met += 1;
+        Ok(())
+    }
+
+    /// The open step at a rank that is the other end of a message.
+    fn counterpart(&self, (rank, step): (u32, &Step), at: u32) -> Option<usize> {
+        let end = |step: &Step| match *step {
+            Step::Send { to, key, .. } => Some((true, to, key)),
+            Step::Recv { from, key, .. } | Step::RecvReduce { from, key, .. } => Some((false, from, key)),
+            _ => None,
+        };
+        let (sends, _, key) = end(step)?;
+        let fits = |(other_sends, peer, other_key)| {
+            other_sends != sends && (peer % self.states.len() as u32, other_key) == (rank, key)
+        };
+        let other = &self.states[at as usize];
+        let mut steps = other.round.steps.iter().zip(&other.open);
+        let same = self.states[rank as usize].op == other.op;
+        same.then(|| steps.position(|(step, open)| *open && end(step).is_some_and(fits))).flatten()
+    }
+
+    fn move_message(
+        &mut self,
+        Message { sender, send, receiver, recv, to, .. }: Message,
+    ) -> Result<(), String> {
+        let (from, into) = (&self.states[sender as usize], &self.states[receiver as usize]);
+        let merge = match into.round.steps[recv] {
+            Step::RecvReduce { merge, .. } => Some(merge),
+            _ => None,
+        };
+        let ranges = (from.round.steps[send].range(), into.round.steps[recv].range());
+        let (Some(source), Some(place)) = ranges else { unreachable!("messages have ranges") };
+        self.machine.enter(from.lanes.of(send));
+        self.machine.message(from.op, (sender, to), source, place, merge);
+        self.close(sender, send);
+        self.close(receiver, recv);
+        Ok(())
     }
 
     /// Tries all open steps of a rank's round; false if none is over.
@@ -256,7 +368,6 @@ impl<M: Machine> Lockstep<'_, M> {
 
     fn close(&mut self, rank: u32, index: usize) {
         let state = &mut self.states[rank as usize];
-        debug_assert!(state.open[index]);
         state.open[index] = false;
         state.left -= 1;
         state.lanes.close(index);
@@ -276,16 +387,7 @@ impl<M: Machine> Lockstep<'_, M> {
         let seq = |phase: u32| window.map_or(0, |window| window.first) + u64::from(phase);
         let ranks = self.nodes.ranks(self.nodes.of(rank));
         match step {
-            Step::Send { to, from, key } => {
-                let Some((other, into, merge)) = self.partner(op, to, rank, key) else { return Ok(false) };
-                if into.len != from.len {
-                    return Err(format!("rank {rank} sends {} units to rank {to}: {into:?}", from.len));
-                }
-                self.machine.message(op, (rank, to), from, into, merge);
-                self.close(to, other);
-            }
-            // The message moves when the sender has its turn.
-            Step::Recv { .. } | Step::RecvReduce { .. } => return Ok(false),
+            Step::Send { .. } | Step::Recv { .. } | Step::RecvReduce { .. } => return Ok(false),
             Step::Reduce { .. } | Step::Copy { .. } => self.machine.local(op, rank, &step)?,
             Step::Pack { from, phase, sub_buffer } => {
                 self.unpublished(rank, seq(phase))?;
@@ -375,20 +477,6 @@ impl<M: Machine> Lockstep<'_, M> {
             return Err(format!("rank {rank} looks at rank {} twice in a phase", access.publisher));
         }
         self.machine.access(op, rank, access)
-    }
-
-    /// The open receive at `to` of a message from `sender`.
-    fn partner(&self, op: usize, to: u32, sender: u32, key: u32) -> Option<(usize, Span, Option<Merge>)> {
-        let state = self.states.get(to as usize).filter(|state| state.op == op)?;
-        let open = state.round.steps.iter().enumerate().filter(|&(index, _)| state.open[index]);
-        open.filter_map(|(index, step)| match *step {
-            Step::Recv { from, into, key: k } if (from, k) == (sender, key) => Some((index, into, None)),
-            Step::RecvReduce { from, merge, key: k } if (from, k) == (sender, key) => {
-                Some((index, merge.into, Some(merge)))
-            }
-            _ => None,
-        })
-        .next()
     }
 
     /// Says what the first ranks that are stuck wait for.

@@ -49,6 +49,11 @@ impl Blocks {
         self.run(index, index + 1)
     }
 
+    /// True if the blocks of `ranks` ranks have one length.
+    pub(crate) fn are_even(&self, ranks: u32) -> bool {
+        (1..ranks).all(|rank| self.block(rank).1 == self.block(0).1)
+    }
+
     /// Start and length of the blocks `first..end`.
     pub fn run(&self, first: u32, end: u32) -> (u64, u64) {
         let start = self.start(first);

@@ -5,87 +5,158 @@
 //! messages to other nodes, if it is known which ranks it has), which carry one message
 //! after the other: a message occupies both ports for its handling and its bytes, and arrives one latency later. A
 //! cache line serves its readers one after the other. Each rank has a core of its own.
+//!
+//! # Ranks that are alike
+//!
+//! Many schedules *rotate* ([`Algorithm::rotates`]), among them most of those that have a round for each rank: what rank `r` does
+//! with rank `r + d`, every other rank does with the one that is `d` behind it.
+//! Then ranks that lie alike on their nodes are one class, and one of each class stands for all: the ranks of the first node, if
+//! all nodes have equally many ranks in a row, or rank 0 alone, if each is on a node of its own or all are on one. A message to
+//! any rank goes to the one that stands for its class. The time is exactly that of all ranks together, but where a rank has
+//! many messages in a round and shares ports with the other ranks of its node: these messages may go in another order, which changes
+//! the time by a percent. Schedules that do not rotate are run at each rank, round by round as they are made: in trees and in
+//! doubling no two ranks have the same past.
 
 use std::sync::Arc;
 
 use crate::lockstep::{Access, Counters, Lane, Machine, Operation, lockstep};
 use crate::verify::{Trial, shape};
 use crate::{
-    Algorithm, Case, Form, Kind, Merge, Model, Nodes, Shape, Span, Step, SubBuffer, Topology, Tuning,
+    Algorithm, Case, Explanation, Form, Merge, Model, Needs, Nodes, Shape, Span, Step, SubBuffer, Topology,
+    Tuning,
 };
 
 /// Seconds until the last rank is through with a collective of `bytes` bytes (of the vector, or of a block),
-/// rooted at rank 0. If it is known on which `nodes` the ranks are, each message takes the link between its two. A composition
-/// is what the model chooses.
+/// rooted at rank 0. Each message takes the link between its two ranks, which are on these `nodes`, or else on nodes of
+/// [`Topology::per_node`] ranks in a row. A composition is what the model chooses.
 ///
 /// # Errors
 /// If the schedule is wrong (see [`crate::verify`]).
 pub fn simulate(
     algorithm: &'static Algorithm,
     bytes: u64,
-    topology: (&Topology, Option<&Nodes>),
+    (topology, nodes): (&Topology, Option<&Nodes>),
     model: &Model,
 ) -> Result<f64, String> {
-    let case = Case::plain(bytes as f64, topology.0.ranks);
     let tuning = Tuning { model: *model, ..Tuning::default() };
-    simulate_in(tuning.chunks(algorithm, Some(case), topology.0), algorithm, bytes, topology, &tuning)
+    let simulation = Simulation::new(algorithm, bytes, (topology, nodes), &tuning);
+    simulation.time(simulation.classes())
 }
 
-/// As [`simulate`], with a composition in so many chunks.
-fn simulate_in(
-    chunks: u64,
+impl Explanation {
+    /// The same with the simulated times of the candidates that can be used, but of those that would take too long to simulate.
+    /// Without a core for each rank there are none.
+    #[must_use]
+    pub fn simulated(mut self, tuning: &Tuning) -> Explanation {
+        let cores = self.topology.per_node <= self.topology.cores;
+        for row in self.candidates.iter_mut().filter(|row| row.unfit.is_none() && cores) {
+            let simulation = Simulation::new(row.algorithm, self.bytes, (&self.topology, None), tuning);
+            let classes = simulation.classes();
+            row.simulated = (simulation.rounds(classes) <= MOST_ROUNDS)
+                .then(|| simulation.time(classes).expect("the verifier has proved the schedule"));
+        }
+        self
+    }
+}
+
+/// The most rounds, of all ranks together, of a schedule that is simulated to explain a choice: they take a second or two.
+const MOST_ROUNDS: u64 = 1 << 22;
+
+/// One collective that is to be simulated.
+#[derive(Clone)]
+struct Simulation<'a> {
     algorithm: &'static Algorithm,
-    bytes: u64,
-    (topology, nodes): (&Topology, Option<&Nodes>),
-    tuning: &Tuning,
-) -> Result<f64, String> {
-    let unit = if algorithm.kind.reduces() { 8 } else { 1 };
-    let ranks = topology.ranks;
-    let blocks = matches!(algorithm.kind, Kind::ReduceScatter | Kind::ReduceScatterBlock);
-    let len = bytes.div_ceil(unit).div_ceil(if blocks { u64::from(ranks) } else { 1 });
-    let scratch = topology.shared.map_or(0, |shared| shared.scratch) / unit;
-    let cell_bytes = topology.shared.map_or(0, |shared| shared.inline);
-    let crowded = topology.per_node > topology.cores;
-    let trial = Trial {
-        ranks,
-        root: 0,
-        len,
-        unit,
-        in_place: false,
-        commutative: true,
-        even: true,
-        seed: 0,
-        scratch,
-        cells: CELLS,
-        cell_bytes,
-        crowded,
-        nodes: 0,
-    };
-    let all = Arc::new(nodes.cloned().unwrap_or_else(|| Nodes::new((0..ranks).map(|_| 0))));
-    let composed = |rank| {
-        let shape = shape(algorithm.kind, rank, &trial);
-        if algorithm.stages.is_empty() || nodes.is_none() {
+    trial: Trial,
+    topology: &'a Topology,
+    nodes: Arc<Nodes>,
+    tuning: &'a Tuning,
+    /// Of a composition.
+    chunks: u64,
+}
+
+impl<'a> Simulation<'a> {
+    /// A composition is in as many chunks as the model chooses.
+    fn new(
+        algorithm: &'static Algorithm,
+        bytes: u64,
+        (topology, nodes): (&'a Topology, Option<&Nodes>),
+        tuning: &'a Tuning,
+    ) -> Simulation<'a> {
+        let (ranks, unit) = (topology.ranks, if algorithm.kind.reduces() { 8 } else { 1 });
+        let blocks = if algorithm.kind.scatters_result() { u64::from(ranks) } else { 1 };
+        let trial = Trial {
+            ranks,
+            root: 0,
+            len: bytes.div_ceil(unit).div_ceil(blocks),
+            unit,
+            in_place: false,
+            commutative: true,
+            even: true,
+            seed: 0,
+            scratch: topology.shared.map_or(0, |shared| shared.scratch) / unit,
+            cells: CELLS,
+            cell_bytes: topology.shared.map_or(0, |shared| shared.inline),
+            crowded: topology.per_node > topology.cores,
+            nodes: 0,
+        };
+        let size = match topology.nodes {
+            1 => ranks,
+            nodes if nodes == ranks => 1,
+            _ => topology.per_node,
+        };
+        let nodes = nodes.cloned().unwrap_or_else(|| Nodes::new((0..ranks).map(|rank| rank / size)));
+        let chunks = tuning.chunks(algorithm, Some(Case::plain(bytes as f64, ranks)), topology);
+        Simulation { algorithm, trial, topology, nodes: Arc::new(nodes), tuning, chunks }
+    }
+
+    /// The shape of a rank.
+    fn shape(&self, rank: u32) -> Shape {
+        let shape = shape(self.algorithm.kind, rank, &self.trial);
+        if self.algorithm.stages.is_empty() || self.nodes.number() == 1 {
             return shape;
         }
-        let ranks = all.ranks(all.of(rank)).len() as u32;
-        let here = Topology { ranks, nodes: 1, per_node: ranks, ..*topology };
-        let made = tuning.compose((algorithm, chunks), &shape, true, (&all, topology, &here));
+        let ranks = self.nodes.ranks(self.nodes.of(rank)).len() as u32;
+        let here = Topology { ranks, nodes: 1, per_node: ranks, ..*self.topology };
+        let row = (self.algorithm, self.chunks);
+        let made = self.tuning.compose(row, &shape, true, (&self.nodes, self.topology, &here));
         Shape { composition: Some(Arc::new(made)), ..shape }
-    };
-    let shapes: Vec<_> = (0..ranks).map(composed).collect();
-    let windows = shapes.iter().map(|shape| Counters::new().take(algorithm, shape)).collect();
-    let mut clock = Clock {
-        model: tuning.model,
-        one_node: topology.one_node(),
-        node_ports: vec![Ports::default(); all.number() as usize],
-        nodes: nodes.map(|_| all.clone()),
-        unit: unit as f64,
-        ranks: vec![Times::default(); ranks as usize],
-        lane: 0,
-    };
-    let order: Vec<u32> = (0..ranks).collect();
-    lockstep(&[Operation { algorithm, shapes, windows }], &mut clock, (&order, &all), CELLS)?;
-    Ok(clock.ranks.iter().flat_map(|times| times.end).fold(0.0, f64::max))
+    }
+
+    /// The number of ranks, from rank 0 on, that stand for all: rank `r` is like rank `r` modulo that number.
+    fn classes(&self) -> u32 {
+        match self.algorithm.rotates(&self.shape(0)) {
+            true => self.nodes.period(),
+            false => self.trial.ranks,
+        }
+    }
+
+    /// Rounds that so many ranks go through together. In a round on shared buffers a rank may read from all others.
+    fn rounds(&self, classes: u32) -> u64 {
+        let rounds = match self.algorithm.needs {
+            Needs::Messages => self.algorithm.rounds(&self.shape(0)),
+            _ => self.algorithm.rounds(&self.shape(0)).max(self.trial.ranks),
+        };
+        u64::from(rounds) * u64::from(classes)
+    }
+
+    /// Seconds until the last rank is through, where the first `classes` ranks stand for all.
+    fn time(&self, classes: u32) -> Result<f64, String> {
+        let shapes: Vec<_> = (0..classes).map(|rank| self.shape(rank)).collect();
+        let windows = shapes.iter().map(|shape| Counters::new().take(self.algorithm, shape)).collect();
+        let mut clock = Clock {
+            model: self.tuning.model,
+            nodes: &self.nodes,
+            node_ports: vec![Ports::default(); self.nodes.number() as usize],
+            unit: self.trial.unit as f64,
+            ranks: vec![Times::default(); classes as usize],
+            two_lanes: !self.algorithm.stages.is_empty(),
+            lane: 0,
+        };
+        let (order, op) =
+            (Vec::from_iter(0..classes), Operation { algorithm: self.algorithm, shapes, windows });
+        lockstep(&[op], &mut clock, (&order, &self.nodes), CELLS)?;
+        Ok(clock.ranks.iter().flat_map(|times| times.end).fold(0.0, f64::max))
+    }
 }
 
 /// Cells of a CICO buffer.
@@ -134,33 +205,35 @@ impl Times {
     }
 }
 
-struct Clock {
+struct Clock<'a> {
     model: Model,
-    one_node: bool,
-    nodes: Option<Arc<Nodes>>,
-    /// Of each node, if it is known on which ones the ranks are.
+    nodes: &'a Nodes,
+    /// By node.
     node_ports: Vec<Ports>,
     unit: f64,
     ranks: Vec<Times>,
+    /// The schedules are those of a composition.
+    two_lanes: bool,
     /// The lane of the step that is carried out.
     lane: usize,
 }
 
-impl Clock {
+impl Clock<'_> {
     fn bytes(&self, span: Span) -> f64 {
         span.len as f64 * self.unit
     }
 
     /// True if two ranks are on one node.
     fn is_near(&self, (one, other): (u32, u32)) -> bool {
-        self.nodes.as_ref().map_or(self.one_node, |nodes| nodes.of(one) == nodes.of(other))
+        self.nodes.of(one) == self.nodes.of(other)
     }
 
     /// The ports that a rank's message goes through: to other nodes all ranks of a node share a pair.
     fn ports(&mut self, rank: u32, near: bool) -> &mut Ports {
-        match &self.nodes {
-            Some(nodes) if !near => &mut self.node_ports[nodes.of(rank) as usize],
-            _ => &mut self.ranks[rank as usize].ports,
+        let class = rank % self.ranks.len() as u32;
+        match near {
+            true => &mut self.ranks[class as usize].ports,
+            false => &mut self.node_ports[self.nodes.of(class) as usize],
         }
     }
 
@@ -170,22 +243,33 @@ impl Clock {
         self.at(rank).work(lane, ready, seconds);
     }
 
+    /// The times of a rank: those of the one that stands for it.
     fn at(&mut self, rank: u32) -> &mut Times {
-        &mut self.ranks[rank as usize]
+        let class = rank as usize % self.ranks.len();
+        &mut self.ranks[class]
     }
 }
 
-impl Machine for Clock {
+impl Machine for Clock<'_> {
     fn begin(&mut self, _: usize, rank: u32, _: &[Step], lane: Lane) -> Result<(), String> {
+        let two_lanes = self.two_lanes;
         let times = self.at(rank);
         let round = times.end[lane.index].max(times.over(1 - lane.index, lane.after));
-        times.began[lane.index].push(round);
+        // Schedules of one lane may have a round for each rank, and nobody asks when it began.
+        if two_lanes {
+            times.began[lane.index].push(round);
+        }
         (times.round[lane.index], times.end[lane.index]) = (round, round);
         Ok(())
     }
 
     fn enter(&mut self, lane: usize) {
         self.lane = lane;
+    }
+
+    fn when(&self, ends: (u32, u32)) -> (f64, u32) {
+        let began = |rank: u32| self.ranks[rank as usize % self.ranks.len()].round[self.lane];
+        (began(ends.0).max(began(ends.1)), self.nodes.index(ends.0))
     }
 
     fn message(&mut self, _: usize, ends: (u32, u32), _: Span, into: Span, merge: Option<Merge>) {
@@ -278,7 +362,7 @@ impl Machine for Clock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ALL, SharedCaps};
+    use crate::{ALL, Kind, SharedCaps};
 
     /// Algorithms are chosen by the formulas, which must not be far from what the schedules really do.
     #[test]
@@ -313,6 +397,53 @@ mod tests {
         let time =
             simulate(&crate::algorithms::barrier::DISSEMINATION, 0, (&topology, None), &model).unwrap();
         assert!((time / model.alpha - 10.0).abs() < 1e-6, "{time}");
+    }
+
+    /// One rank of each class stands for all of it: on nodes of equal sizes, on uneven ones, on one and on as many as ranks, with
+    /// vectors that can be cut into equal parts for all ranks and with others.
+    #[test]
+    fn ranks_that_are_alike_are_simulated_once() {
+        let tuning = Tuning::default();
+        let (mut wrong, mut folded) = (vec![], std::collections::BTreeSet::new());
+        for ranks in 1..=64u32 {
+            for size in (1..=ranks).filter(|&size| ranks % size == 0 || size % 5 == 3) {
+                let topology = Topology {
+                    nodes: ranks.div_ceil(size),
+                    per_node: size,
+                    shared: Some(SharedCaps { inline: 4096, single_copy: true, scratch: 32 << 20 }),
+                    ..Topology::assumed(ranks, false, ranks)
+                };
+                for (&row, bytes) in ALL.iter().flat_map(|row| [8 * ranks, 4100].map(|bytes| (row, bytes))) {
+                    let simulation = Simulation::new(row, u64::from(bytes), (&topology, None), &tuning);
+                    let classes = simulation.classes();
+                    if classes == ranks || !row.stages.is_empty() && !topology.has_levels() {
+                        continue;
+                    }
+                    let times = [classes, ranks].map(|classes| simulation.time(classes).unwrap());
+                    folded.insert(format!("{row:?}"));
+                    // Where messages of one round and of several ranks share ports, they may take turns in another order.
+                    let far = if row.name == "spread" && simulation.nodes.period() > 1 { 0.02 } else { 1e-9 };
+                    if (times[0] - times[1]).abs() > far * times[1] {
+                        wrong.push(format!(
+                            "{row:?}, {ranks} ranks, {size} on a node, {bytes} bytes: {times:?}"
+                        ));
+                    }
+                }
+            }
+        }
+        assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+        assert!(folded.len() >= 10, "only these were folded: {folded:?}");
+    }
+
+    #[test]
+    fn a_ring_of_a_hundred_thousand_ranks_is_that_of_one() {
+        let ranks = 100_000;
+        let topology = Topology::assumed(ranks, false, 1);
+        let model = Model::default();
+        let ring = crate::of_kind(Kind::Allgather).find(|row| row.name == "ring").unwrap();
+        let time = simulate(ring, 1000, (&topology, None), &model).unwrap();
+        let formula = model.time(&(ring.cost)(&Case::plain(1000.0, ranks)), &topology);
+        assert!((time / formula - 1.0).abs() < 1e-3, "{time}, by the formula {formula}");
     }
 
     /// Ranks on nodes of several sizes, block by block or dealt out in turn.
@@ -376,7 +507,8 @@ mod tests {
                 for bytes in [1 << 20, 8 << 20] {
                     let case = Case::plain(bytes as f64, topology.ranks);
                     let chunks = tuning.chunks(row, Some(case), &topology);
-                    let time = |chunks| simulate_in(chunks, row, bytes, (&topology, Some(&nodes)), &tuning);
+                    let simulation = Simulation::new(row, bytes, (&topology, Some(&nodes)), &tuning);
+                    let time = |chunks| Simulation { chunks, ..simulation.clone() }.time(topology.ranks);
                     let [whole, chunked] = [1, chunks].map(|chunks| time(chunks).unwrap() * 1e6);
                     let formula = tuning.predict(row, &case, &topology) * 1e6;
                     let most = if bytes == 1 << 20 { 1.03 } else { most };

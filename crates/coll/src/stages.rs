@@ -426,6 +426,18 @@ impl Algorithm {
         shape.composition.as_ref().map_or_else(|| (self.rounds)(shape), |composition| composition.rounds)
     }
 
+    /// True if all ranks do the same, but for a shift: in a composition all leaders, and so all ranks with the same place on their
+    /// nodes, if these have equally many in a row.
+    pub fn rotates(&self, shape: &Shape) -> bool {
+        let among_leaders = |part: &&Part| part.stage.group == StageGroup::Leaders;
+        shape.composition.as_ref().map_or_else(
+            || (self.rotates)(shape),
+            |composition| {
+                composition.parts.iter().filter(among_leaders).all(|part| (part.row.rotates)(&part.shape))
+            },
+        )
+    }
+
     /// Units of Temp that this rank needs.
     pub fn temp(&self, shape: &Shape) -> u64 {
         shape.composition.as_ref().map_or_else(|| (self.temp)(shape), |composition| composition.temp)

@@ -117,6 +117,17 @@ impl Nodes {
         self.start(self.of(rank)) + u64::from(self.index(rank))
     }
 
+    /// After how many ranks the nodes repeat: as many as each node has, if all have equally many ranks in a row; 1 if all ranks are
+    /// on one node, or each on its own; else after all of them.
+    pub(crate) fn period(&self) -> u32 {
+        let size = self.members[0].len();
+        match self.are_in_order() && self.members.iter().all(|ranks| ranks.len() == size) {
+            true if self.number() == 1 => 1,
+            true => size as u32,
+            false => self.node.len() as u32,
+        }
+    }
+
     /// True if the order of nodes is that of ranks.
     pub(crate) fn are_in_order(&self) -> bool {
         self.node.is_sorted()

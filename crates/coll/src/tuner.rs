@@ -167,6 +167,7 @@ impl Tuning {
         let candidates = of_kind(kind).map(|row| Candidate {
             algorithm: row,
             time: self.predict(row, &assumed, topology),
+            simulated: None,
             unfit: unfit(row, case, true, topology),
         });
         let mut candidates: Vec<_> = candidates.collect();
@@ -245,6 +246,8 @@ pub struct Candidate {
     pub algorithm: &'static Algorithm,
     /// Seconds that it takes by the model.
     pub time: f64,
+    /// Seconds that it takes by the simulator, if it was asked.
+    pub simulated: Option<f64>,
     /// Why it cannot be used; `None` if it can.
     pub unfit: Option<String>,
 }
@@ -272,6 +275,7 @@ impl fmt::Display for Explanation {
         let location = match () {
             () if nodes == 1 => "on one node",
             () if per_node >= ranks => "on one node, without shared memory",
+            () if nodes < ranks => &format!("on {nodes} nodes"),
             () => "across nodes",
         };
         let crowd =
@@ -282,7 +286,12 @@ impl fmt::Display for Explanation {
             let mark = if row.algorithm == self.chosen { '*' } else { ' ' };
             let (name, about) = (row.algorithm.name, row.algorithm.about);
             match &row.unfit {
-                None => writeln!(f, "{mark} {name:14} {:>12}   {about}", shown(row.time))?,
+                None => {
+                    let simulated = row
+                        .simulated
+                        .map_or_else(String::new, |time| format!(" (simulated {})", shown(time)));
+                    writeln!(f, "{mark} {name:14} {:>12}{simulated}   {about}", shown(row.time))?;
+                }
                 Some(why) => writeln!(f, "{mark} {name:14} {:>12}   not here: {why}", "-")?,
             }
         }

@@ -7,6 +7,7 @@ pub(crate) const BRUCK: Algorithm = Algorithm {
     kind: Kind::Allgather,
     name: "bruck",
     about: "log2(p) rounds, each doubling what a rank has: few bytes (Bruck et al. 1997)",
+    rotates: |shape| shape.recvs.are_even(shape.ranks),
     temp: |shape| shape.recvs.start(shape.ranks),
     rounds: |shape| log2_up(shape.ranks) + 2,
     round: bruck,
@@ -24,6 +25,7 @@ pub(crate) const RING: Algorithm = Algorithm {
     kind: Kind::Allgather,
     name: "ring",
     about: "p - 1 rounds between neighbours, each block straight to where it belongs: many bytes",
+    rotates: BRUCK.rotates,
     rounds: |shape| shape.ranks.max(2) - 1,
     round: ring,
     cost: |case: &Case| Cost {

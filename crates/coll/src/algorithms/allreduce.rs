@@ -47,6 +47,7 @@ pub(crate) const RING: Algorithm = Algorithm {
     name: "ring",
     about: "reduce-scatter and allgather around a ring: huge vectors, few ranks, neighbour links",
     reorders: true,
+    rotates: |shape| shape.len.is_multiple_of(shape.ranks.into()),
     rounds: |shape| 2 * shape.ranks.max(2) - 2,
     round: ring,
     cost: |case: &Case| {

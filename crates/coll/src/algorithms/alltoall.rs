@@ -8,6 +8,7 @@ pub(crate) const BRUCK: Algorithm = Algorithm {
     kind: Kind::Alltoall,
     name: "bruck",
     about: "log2(p) rounds of p/2 blocks each: small blocks (Bruck et al. 1997)",
+    rotates: |shape| shape.sends.are_even(shape.ranks) && shape.recvs.are_even(shape.ranks),
     temp: |shape| (u64::from(shape.ranks) + 2 * u64::from(shape.ranks.div_ceil(2))) * shape.len,
     rounds: |shape| 2 + 3 * log2_up(shape.ranks),
     round: bruck,
@@ -28,6 +29,7 @@ pub(crate) const PAIRWISE: Algorithm = Algorithm {
     kind: Kind::Alltoall,
     name: "pairwise",
     about: "p - 1 rounds, one partner each: large blocks, many ranks",
+    rotates: BRUCK.rotates,
     rounds: |shape| shape.ranks,
     round: pairwise,
     cost: |case: &Case| Cost {
@@ -43,6 +45,7 @@ pub(crate) const SPREAD: Algorithm = Algorithm {
     kind: Kind::Alltoall,
     name: "spread",
     about: "many partners at once, each rank starting with the next one: few ranks",
+    rotates: BRUCK.rotates,
     rounds: |shape| (shape.ranks - 1).div_ceil(WINDOW).max(1),
     round: spread,
     cost: |case: &Case| {

@@ -7,6 +7,7 @@ pub(crate) const DISSEMINATION: Algorithm = Algorithm {
     kind: Kind::Barrier,
     name: "dissemination",
     about: "log2(p) rounds of empty messages (Hensgen, Finkel, Manber 1988)",
+    rotates: |_| true,
     rounds: |shape| log2_up(shape.ranks),
     round,
     cost,
