@@ -1,7 +1,8 @@
-//! Gather: binomial tree for small blocks, linear for large ones and wherever not all ranks know the sizes.
+//! Gather: binomial tree for small blocks, linear for large ones and wherever not all ranks know the sizes. The same schedules
+//! backwards are those of a scatter.
 
 use super::WINDOW;
-use crate::{Algorithm, Buf, Case, Cost, Kind, Round, Shape, Span, log2_up};
+use crate::{Algorithm, Blocks, Buf, Case, Cost, Kind, Round, Shape, Span, log2_up};
 
 pub(crate) const BINOMIAL: Algorithm = Algorithm {
     kind: Kind::Gather,
@@ -36,7 +37,7 @@ pub(crate) const LINEAR: Algorithm = Algorithm {
 pub(crate) const LINEAR_V: Algorithm = Algorithm { kind: Kind::Gatherv, ..LINEAR };
 
 /// The number of ranks in the binomial subtree of relative rank `me`, itself included; `me` is not the root.
-pub(super) fn subtree(me: u32, ranks: u32) -> u32 {
+fn subtree(me: u32, ranks: u32) -> u32 {
     (1 << me.trailing_zeros()).min(ranks - me)
 }
 
@@ -58,7 +59,7 @@ pub(super) fn linear_cost(case: &Case) -> Cost {
 }
 
 /// The relative ranks that exchange data with the root in round `index` of a linear algorithm.
-pub(super) fn window(shape: &Shape, index: u32) -> std::ops::Range<u32> {
+fn window(shape: &Shape, index: u32) -> std::ops::Range<u32> {
     let first = 1 + index * WINDOW;
     first..(first + WINDOW).min(shape.ranks)
 }
@@ -67,7 +68,7 @@ fn linear(shape: &Shape, index: u32, round: &mut Round) {
     let me = shape.relative();
     if me == 0 {
         for from in window(shape, index).map(|distance| shape.after(shape.root, distance)) {
-            round.recv(from, Span::new(Buf::Recv, shape.recvs.block(from)));
+            round.recv(from, Span::new(Buf::Recv, blocks(shape).block(from)));
         }
         if index == 0 {
             own(shape, round);
@@ -77,9 +78,17 @@ fn linear(shape: &Shape, index: u32, round: &mut Round) {
     }
 }
 
+/// The blocks at the root: of what it gets, or, backwards, of what it gives.
+fn blocks(shape: &Shape) -> &Blocks {
+    match shape.kind {
+        Kind::Scatter | Kind::Scatterv => &shape.sends,
+        _ => &shape.recvs,
+    }
+}
+
 /// Copies this rank's own block.
 pub(super) fn own(shape: &Shape, round: &mut Round) {
-    round.copy(shape.whole(Buf::Send), Span::new(Buf::Recv, shape.recvs.block(shape.rank)));
+    round.copy(shape.whole(Buf::Send), Span::new(Buf::Recv, blocks(shape).block(shape.rank)));
 }
 
 /// Rounds: every rank copies its own block; then one for each level of the tree, from the leaves up; at last the root
@@ -105,7 +114,7 @@ fn binomial(shape: &Shape, index: u32, round: &mut Round) {
         } else if me % (2 * edge) == 0 && me + edge < ranks {
             let (child, number) = (me + edge, subtree(me + edge, ranks));
             let into = match (me, straight(shape, child, number)) {
-                (0, Some((first, end))) => Span::new(Buf::Recv, shape.recvs.run(first, end)),
+                (0, Some((first, end))) => Span::new(Buf::Recv, blocks(shape).run(first, end)),
                 _ => temp(child, number),
             };
             round.recv(shape.after(shape.rank, edge), into);
@@ -114,16 +123,16 @@ fn binomial(shape: &Shape, index: u32, round: &mut Round) {
         let children = (0..levels).map(|level| 1 << level).filter(|&child| child < ranks);
         for child in children.filter(|&child| straight(shape, child, subtree(child, ranks)).is_none()) {
             let (number, before_end) = (subtree(child, ranks), ranks - shape.root - child);
-            let tail = shape.recvs.run(shape.root + child, ranks);
+            let tail = blocks(shape).run(shape.root + child, ranks);
             round.copy(temp(child, before_end), Span::new(Buf::Recv, tail));
-            let head = shape.recvs.run(0, number - before_end);
+            let head = blocks(shape).run(0, number - before_end);
             round.copy(temp(child + before_end, number - before_end), Span::new(Buf::Recv, head));
         }
     }
 }
 
 /// The ranks `first..end` of the `number` relative ranks from `child` on; `None` if they wrap around the last rank.
-pub(super) fn straight(shape: &Shape, child: u32, number: u32) -> Option<(u32, u32)> {
+fn straight(shape: &Shape, child: u32, number: u32) -> Option<(u32, u32)> {
     let first = shape.after(shape.root, child);
     (first + number <= shape.ranks).then_some((first, first + number))
 }
