@@ -27,7 +27,7 @@ pub(crate) const RABENSEIFNER: Algorithm = Algorithm {
     name: "rabenseifner",
     about: "recursive halving, then doubling: middle and large vectors (Rabenseifner 2004)",
     rounds: |shape| 3 + 2 * Group::of(shape).levels,
-    round: rabenseifner,
+    round: |shape, index, round| rabenseifner(shape, index, (Buf::Recv, None), round),
     cost: |case: &Case| {
         let (steps, share) =
             (2.0 * case.p().log2().floor() + 2.0 * case.folds(), (case.p() - 1.0) / case.p());
@@ -147,15 +147,16 @@ pub(super) fn doubling(
     None
 }
 
-/// Rounds: fold, halve, double, unfold. All results are in [`Buf::Recv`].
-fn rabenseifner(shape: &Shape, index: u32, round: &mut Round) {
+/// Rounds: fold, halve, put together, unfold. The result comes to be in `buf` at all ranks, or at the root, if there is one.
+pub(super) fn rabenseifner(shape: &Shape, index: u32, (buf, root): (Buf, Option<u32>), round: &mut Round) {
     let group = Group::of(shape);
-    let data = shape.whole(Buf::Recv);
-    let (halved, doubled) = (2 + group.levels, 2 + 2 * group.levels);
+    let data = shape.whole(buf);
+    let gets = |rank: u32| root.is_none_or(|root| root == rank);
+    let (halved, whole) = (2 + group.levels, 2 + 2 * group.levels);
     let Role::Member { number, ward } = group.role(shape.rank) else {
         match index {
             1 => round.send(shape.rank + 1, shape.whole(Buf::Send)),
-            _ if index == doubled => round.recv(shape.rank + 1, data),
+            _ if index == whole && gets(shape.rank) => round.recv(shape.rank + 1, data),
             _ => {}
         }
         return;
@@ -163,21 +164,27 @@ fn rabenseifner(shape: &Shape, index: u32, round: &mut Round) {
     if index < 2 {
         fold(shape, index, ward, data, round);
     } else if index < halved {
-        halve(shape, group, (number, ward), index - 2, Buf::Recv, round);
-    } else if index < doubled {
+        halve(shape, group, (number, ward), index - 2, buf, round);
+    } else if index < whole {
         let level = group.levels - 1 - (index - halved);
         let partner = number ^ 1 << level;
-        let part = |member: u32| Span::new(Buf::Recv, half(member, level + 1, shape.len));
-        round.recv(group.rank(partner), part(partner));
-        round.send(group.rank(partner), part(number));
+        let part = |member: u32| Span::new(buf, half(member, level + 1, shape.len));
+        // On the way to a root one of the two partners gives what it has to the other one, which is nearer.
+        let apart = root.map(|root| (number ^ group.acting(root)) >> level);
+        if let None | Some(0) = apart {
+            round.recv(group.rank(partner), part(partner));
+        }
+        if let None | Some(1) = apart {
+            round.send(group.rank(partner), part(number));
+        }
     } else {
-        ward.into_iter().for_each(|ward| round.send(ward, data));
+        ward.filter(|&ward| gets(ward)).into_iter().for_each(|ward| round.send(ward, data));
     }
 }
 
 /// The two rounds before halving: a single rank copies, and a member combines its vector with that of its ward, the
 /// rank that it acts for.
-pub(super) fn fold(shape: &Shape, index: u32, ward: Option<u32>, data: Span, round: &mut Round) {
+fn fold(shape: &Shape, index: u32, ward: Option<u32>, data: Span, round: &mut Round) {
     if index == 0 && shape.ranks == 1 {
         round.copy(shape.whole(Buf::Send), data);
     } else if let (1, Some(ward)) = (index, ward) {
@@ -188,7 +195,7 @@ pub(super) fn fold(shape: &Shape, index: u32, ward: Option<u32>, data: Span, rou
 
 /// Level `level` of recursive halving in `buf`: each of two partners gets and combines one half of the units that both
 /// have. A member's own operand is in Send at level 0, unless it has combined that of its ward before.
-pub(super) fn halve(
+fn halve(
     shape: &Shape,
     group: Group,
     (number, ward): (u32, Option<u32>),

@@ -1,7 +1,6 @@
 //! Reduce over messages: binomial tree; Rabenseifner's reduce-scatter and gather.
 
-use super::allreduce::{fold, halve};
-use super::group::{Group, Role, half};
+use super::allreduce::{self, rabenseifner};
 use crate::{Algorithm, Buf, Case, Cost, Kind, Merge, Round, Shape, Side, log2_up};
 
 pub(crate) const BINOMIAL: Algorithm = Algorithm {
@@ -23,23 +22,10 @@ pub(crate) const BINOMIAL: Algorithm = Algorithm {
 
 pub(crate) const RABENSEIFNER: Algorithm = Algorithm {
     kind: Kind::Reduce,
-    name: "rabenseifner",
     about: "recursive halving, then binomial gather: large vectors (Rabenseifner 2004)",
-    temp: |shape| if shape.rank == shape.root { 0 } else { shape.len },
-    rounds: |shape| 3 + 2 * Group::of(shape).levels,
-    round: rabenseifner,
-    cost: |case: &Case| {
-        let (steps, share) =
-            (2.0 * case.p().log2().floor() + 2.0 * case.folds(), (case.p() - 1.0) / case.p());
-        Cost {
-            steps,
-            bytes: case.bytes * (2.0 * share + 2.0 * case.folds()),
-            reduced: case.bytes * (share + case.folds()),
-            waits: steps,
-            ..Cost::default()
-        }
-    },
-    ..Algorithm::MESSAGES
+    temp: BINOMIAL.temp,
+    round: |shape, index, round| rabenseifner(shape, index, (partial(shape), Some(shape.root)), round),
+    ..allreduce::RABENSEIFNER
 };
 
 /// Where this rank keeps its partial result.
@@ -72,38 +58,5 @@ fn binomial(shape: &Shape, index: u32, round: &mut Round) {
         } else if shape.rank == shape.root {
             round.recv(top, mine);
         }
-    }
-}
-
-/// Rounds: fold, halve, gather, and pass the result on to a root that is outside the group.
-fn rabenseifner(shape: &Shape, index: u32, round: &mut Round) {
-    let group = Group::of(shape);
-    let data = shape.whole(partial(shape));
-    let (halved, gathered) = (2 + group.levels, 2 + 2 * group.levels);
-    let root_outside = matches!(group.role(shape.root), Role::Outside);
-    let Role::Member { number, ward } = group.role(shape.rank) else {
-        match index {
-            1 => round.send(shape.rank + 1, shape.whole(Buf::Send)),
-            _ if index == gathered && shape.rank == shape.root => round.recv(shape.rank + 1, data),
-            _ => {}
-        }
-        return;
-    };
-    let top = group.acting(shape.root);
-    if index < 2 {
-        fold(shape, index, ward, data, round);
-    } else if index < halved {
-        halve(shape, group, (number, ward), index - 2, data.buf, round);
-    } else if index < gathered {
-        let level = group.levels - 1 - (index - halved);
-        let partner = number ^ 1 << level;
-        let part = |member: u32| crate::Span::new(data.buf, half(member, level + 1, shape.len));
-        if (number ^ top) >> level == 1 {
-            round.send(group.rank(partner), part(number));
-        } else if (number ^ top) >> level == 0 {
-            round.recv(group.rank(partner), part(partner));
-        }
-    } else if root_outside && ward == Some(shape.root) {
-        round.send(shape.root, data);
     }
 }
