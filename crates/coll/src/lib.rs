@@ -44,7 +44,7 @@
 //!   ([`Shape::split`]). Intercommunicators have algorithms of their own ([`BETWEEN`]), which need messages alone. In
 //!   the root's group the other ranks know neither root nor counts, and take no part.
 //!
-//! The verifier checks all of these, for every row, for every rank count up to 64 (`tests/verifier.rs`).
+//! The verifier checks all of these, for every row, for every rank count up to 64 (`tests/verifier`).
 //!
 //! # Adding an algorithm
 //!
