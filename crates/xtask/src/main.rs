@@ -1,9 +1,10 @@
-//! The project's tasks, `cargo xtask ...`: demo, test, install, conformance, rivals, bench.
+//! The project's tasks, `cargo xtask ...`: demo, test, install, conformance, rivals, bench, costs.
 #![forbid(unsafe_code)]
 
 mod bench;
 mod cc;
 mod conformance;
+mod costs;
 mod debian;
 mod demo;
 mod docs;
@@ -54,6 +55,8 @@ enum Task {
     Docs,
     /// Fetch MPICH, Open MPI and Intel MPI from PyPI into target/rivals
     Rivals,
+    /// Measure what the constants of the cost model stand for
+    Costs(costs::Options),
     /// Measure beside MPICH, Open MPI and Intel MPI, at most 40 minutes; `--quick` for 3
     Bench(bench::Options),
 }
@@ -81,6 +84,7 @@ fn run(task: Task) -> Result<bool> {
         Task::Conformance(options) => conformance::run(&project, &options),
         Task::Docs => docs::write(&project).map(|()| true),
         Task::Rivals => rivals::all(&project).map(|()| true),
+        Task::Costs(options) => costs::run(&project, &options).map(|()| true),
         Task::Bench(options) => bench::run(&project, &options).map(|()| true),
     }
 }

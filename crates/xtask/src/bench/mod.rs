@@ -24,6 +24,7 @@ use crate::{debian, hpcc};
 use budget::Budget;
 use cases::{Case, Figure, Who};
 use contender::Contender;
+pub(crate) use output::Output;
 use results::{Ending, Machine, Results};
 use table::Style;
 

@@ -6,18 +6,18 @@ use crate::hpcc::Report;
 
 /// The cells of one start.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Output {
+pub(crate) struct Output {
     /// Name, value and unit.
-    pub(super) cells: Vec<(String, f64, String)>,
+    pub(crate) cells: Vec<(String, f64, String)>,
     /// Cells that went wrong, each with its reason.
-    pub(super) wrong: Vec<(String, String)>,
+    pub(crate) wrong: Vec<(String, String)>,
     /// The cell that took too long, with which the program ended itself.
-    pub(super) slow: Option<String>,
+    pub(crate) slow: Option<String>,
 }
 
 impl Output {
     /// Reads the lines `CELL name value unit`, `FAIL name reason` and `SLOW name`; others are not ours.
-    pub(super) fn read(text: &str) -> Output {
+    pub(crate) fn read(text: &str) -> Output {
         let mut output = Output::default();
         for line in text.lines() {
             let words: Vec<&str> = line.split_whitespace().collect();
