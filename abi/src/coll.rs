@@ -78,6 +78,7 @@ fn root_of(root: c_int) -> Root {
 /// The signature of a call with these arguments, its lists, and its buffers within bounds.
 macro_rules! signature {
     ($n:ident, $kind:ident, $($arg:ident),*) => {{
+        #[allow(unused_mut, reason = "a barrier has no arguments")]
         let mut arguments = Arguments::<$n>::new();
         $(Signed::<$n>::add_to($arg, &mut arguments);)*
         let (signature, lists, buffers) = arguments.signature(Kind::$kind);
@@ -131,12 +132,14 @@ macro_rules! collective {
 mpi! {
     fn MPI_Barrier(comm) on comm {
         let object = lookup(comm)?;
-        object.run(object.barrier())
+        let (signature, lists, buffers) = signature!(c_int, Barrier,);
+        object.run_signed(signature, &lists, buffers, || Ok(object.barrier()))
     }
 
     fn MPI_Ibarrier(comm, request) on comm gives request {
         let object = lookup(comm)?;
-        request::give(request, object.start(object.barrier())?, comm)
+        let (signature, lists, buffers) = signature!(c_int, Barrier,);
+        request::give(request, object.start_signed(signature, &lists, buffers, || Ok(object.barrier()))?, comm)
     }
 
     fn MPI_Barrier_init(comm, info, request) on comm gives request {

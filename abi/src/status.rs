@@ -38,24 +38,20 @@ impl MPI_Status {
     /// Source, tag, count and the cancelled flag of `from`; the error field stays as it is.
     #[inline]
     pub fn fill(&mut self, from: &Status) {
-        self.MPI_SOURCE = match from.source {
+        self.MPI_SOURCE = match from.source() {
             Source::Rank(rank) => rank,
             Source::Any => MPI_ANY_SOURCE,
             Source::ProcNull => MPI_PROC_NULL,
         };
-        self.MPI_TAG = from.tag.unwrap_or(MPI_ANY_TAG);
-        self.set_bytes(from.bytes);
-        self.MPI_internal[2] = from.cancelled.into();
+        self.MPI_TAG = from.tag().unwrap_or(MPI_ANY_TAG);
+        self.set_bytes(from.bytes());
+        self.MPI_internal[2] = from.is_cancelled().into();
     }
 
     /// What the status says, for the runtime.
     pub fn read(&self) -> Status {
-        Status {
-            source: source_of(self.MPI_SOURCE),
-            tag: any_tag(self.MPI_TAG),
-            bytes: self.bytes(),
-            cancelled: self.MPI_internal[2] != 0,
-        }
+        let (source, tag) = (source_of(self.MPI_SOURCE), any_tag(self.MPI_TAG));
+        Status::new(source, tag, self.bytes(), self.MPI_internal[2] != 0)
     }
 }
 

@@ -24,7 +24,7 @@ fn main() -> Result<(), banyan_runtime::Error> {
         let mut got = vec![0; bytes];
         room.read(0, &mut got);
         assert_eq!(got, pattern(left), "{bytes} bytes from {left}");
-        assert_eq!((status.source, status.bytes), (Source::Rank(left), bytes as u64));
+        assert_eq!((status.source(), status.bytes()), (Source::Rank(left), bytes as u64));
         if me == 0 {
             println!("{bytes:8} bytes around {size} ranks: {:?}", started.elapsed());
         }

@@ -18,6 +18,9 @@ use crate::runtime::Runtime;
 use crate::slab;
 use crate::wait::SpinBudget;
 
+/// A collective that was started; `None`: it is over already. The error is in a box, so that this is returned in registers.
+type Launched = Result<Option<CollId>, Box<Error>>;
+
 /// What a communicator runs its collectives with: its ranks, their shared buffers, and where it is in its sequence of calls.
 pub(crate) struct CollState {
     rt: Arc<Runtime>,
@@ -53,7 +56,9 @@ impl PersistentCall {
         let Self { call, coll_state, plan } = self;
         if let Some(&Some((index, plan))) = plan.get() {
             let engine = &mut coll_state.rt.engine_lock.enter();
-            return coll_state.replay_plan::<false>(engine, index, plan, &call.buffers());
+            return coll_state
+                .replay_plan::<false>(engine, index, plan, &call.buffers())
+                .map_err(|error| *error);
         }
         let launched = coll_state.launch(call.clone(), None, false);
         plan.get_or_init(|| {
@@ -173,7 +178,7 @@ impl CollState {
         let mut shared = self.shared();
         let attempt =
             coll::begin(call, signature, plans, &self.rt.tuning, shared.as_mut(), &mut || spins.spend());
-        self.attempted(&mut engine, attempt, &mut spins)
+        self.attempted(&mut engine, attempt, &mut spins).map_err(|error| *error)
     }
 
     /// Starts a collective by the plan of an earlier call with this signature, or else as `call` says, for a caller that `WAITS`
@@ -187,7 +192,7 @@ impl CollState {
         call: impl FnOnce() -> Result<Call>,
     ) -> Result<Option<CollId>> {
         match self.replay::<WAITS>(signature, lists, buffers) {
-            Some(launched) => launched,
+            Some(launched) => launched.map_err(|error| *error),
             None => self.launch(call()?, Some((signature, lists)), WAITS),
         }
     }
@@ -199,7 +204,7 @@ impl CollState {
         signature: Signature,
         lists: &impl Lists,
         buffers: impl FnOnce([Bounds; 2]) -> [Buffer; 2],
-    ) -> Option<Result<Option<CollId>>> {
+    ) -> Option<Launched> {
         let index = *self.sequence.get()?;
         let mut engine = self.rt.engine_lock.enter();
         let (plan, bounds) = engine.colls.sequences.at(index).plans.replayable(signature, lists)?;
@@ -214,7 +219,7 @@ impl CollState {
         index: u32,
         plan: usize,
         buffers: &[Buffer; 2],
-    ) -> Result<Option<CollId>> {
+    ) -> Launched {
         let mut spins = engine.policy.spins(WAITS, self.rt.engine_lock.is_multi_threaded());
         let CollSequence { plans, .. } = engine.colls.sequences.at(index);
         let shared = self.shared();
@@ -233,7 +238,7 @@ impl CollState {
         engine: &mut Engine,
         attempt: Attempt,
         spins: &mut SpinBudget,
-    ) -> Result<Option<CollId>> {
+    ) -> Launched {
         match attempt {
             Attempt::Over(Ok(())) => {
                 if engine.spend_poll_credit() > 0 {
@@ -243,11 +248,11 @@ impl CollState {
             }
             Attempt::Over(Err(fault)) => {
                 let (colls, net) = engine.colls();
-                Err(colls.fail_for_all(self, None, &fault, net.ports))
+                Err(Box::new(colls.fail_for_all(self, None, &fault, net.ports)))
             }
             Attempt::Pending(execution) => {
                 let (colls, net) = engine.colls();
-                colls.start(self, execution, spins, net)
+                colls.start(self, execution, spins, net).map_err(Box::new)
             }
         }
     }

@@ -361,7 +361,7 @@ impl Comm {
 
 fn envelope_status(envelope: &p2p::Envelope) -> Status {
     let (source, tag) = (Source::Rank(envelope.source as i32), Some(envelope.tag));
-    Status { source, tag, bytes: envelope.bytes, cancelled: false }
+    Status::new(source, tag, envelope.bytes, false)
 }
 
 #[inline]

@@ -14,7 +14,7 @@ use crate::running::CollId;
 use crate::runtime::Runtime;
 use crate::slow;
 use crate::stateful::{Generalized, Origin, Persistent, State, Stateful};
-use crate::status::{Outcome, Status};
+use crate::status::{Outcome, Source, Status};
 
 /// Whether an operation is over when the call that starts it returns.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Started<Posted> {
     pub(crate) fn received(started: p2p::Started) -> Self {
         match started {
             p2p::Started::Done(completion) => Started::Done(Outcome::of(&completion, true)),
-            p2p::Started::Pending(id) => Started::Pending(Posted { id, received: true }),
+            p2p::Started::Pending(id) => Started::Pending(Posted { id, direction: Direction::In }),
         }
     }
 
@@ -40,8 +40,8 @@ impl Started<Posted> {
     #[inline(always)]
     pub(crate) fn sent(request: Option<ReqId>, bytes: u64) -> Self {
         match request {
-            None => Started::Done(Outcome::ok(Status { bytes, ..Status::EMPTY })),
-            Some(id) => Started::Pending(Posted { id, received: false }),
+            None => Started::Done(Outcome::ok(Status::new(Source::Any, None, bytes, false))),
+            Some(id) => Started::Pending(Posted { id, direction: Direction::Out }),
         }
     }
 
@@ -79,14 +79,22 @@ impl<R: Borrow<Arc<Runtime>>> Started<Request<R>> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Posted {
     pub(crate) id: ReqId,
-    received: bool,
+    direction: Direction,
+}
+
+/// Whether a message is sent or received. A whole word, so that no copy of a [`Posted`] is made in parts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+enum Direction {
+    Out,
+    In,
 }
 
 /// All that takes the engine is inside the engine lock.
 impl Posted {
     #[inline(always)]
     pub(crate) fn outcome(self, completion: &p2p::Completion) -> Outcome {
-        Outcome::of(completion, self.received)
+        Outcome::of(completion, self.direction == Direction::In)
     }
 
     /// The outcome, if it is over.

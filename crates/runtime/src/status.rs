@@ -19,23 +19,72 @@ pub enum Source {
 }
 
 /// What became of a message (MPI 5.0, 3.2.5).
+///
+/// Two words without a gap: a status is copied from hand to hand, and copies of what was just written in parts wait for them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Status {
-    /// The sender; any in an empty status.
-    pub source: Source,
-    /// Tag of the message; `None` is any (MPI_ANY_TAG), where there was no message.
-    pub tag: Option<i32>,
-    /// Bytes of data received.
-    pub bytes: u64,
-    /// The operation was cancelled.
-    pub cancelled: bool,
+    source: i32,
+    tag: i32,
+    /// Bytes of data, and [`CANCELLED`].
+    bytes: u64,
 }
+
+/// The operation was cancelled.
+const CANCELLED: u64 = 1 << 63;
+
+/// Any source, or any tag.
+const ANY: i32 = i32::MIN;
+/// No process.
+const NO_PROC: i32 = i32::MIN + 1;
 
 impl Status {
     /// The empty status (MPI 5.0, 3.7.3): what completing a null or inactive request gives.
-    pub const EMPTY: Status = Status { source: Source::Any, tag: None, bytes: 0, cancelled: false };
+    pub const EMPTY: Status = Status::new(Source::Any, None, 0, false);
     /// The status of a receive from MPI_PROC_NULL.
-    pub const NO_PROC: Status = Status { source: Source::ProcNull, tag: None, bytes: 0, cancelled: false };
+    pub const NO_PROC: Status = Status::new(Source::ProcNull, None, 0, false);
+
+    /// Where there was no message the source is any, and there is no tag.
+    #[inline(always)]
+    pub const fn new(source: Source, tag: Option<i32>, bytes: u64, cancelled: bool) -> Status {
+        let source = match source {
+            Source::Rank(rank) => rank,
+            Source::Any => ANY,
+            Source::ProcNull => NO_PROC,
+        };
+        let tag = match tag {
+            Some(tag) => tag,
+            None => ANY,
+        };
+        Status { source, tag, bytes: bytes | (cancelled as u64) << 63 }
+    }
+
+    /// The sender; any in an empty status.
+    #[inline(always)]
+    pub fn source(&self) -> Source {
+        match self.source {
+            ANY => Source::Any,
+            NO_PROC => Source::ProcNull,
+            rank => Source::Rank(rank),
+        }
+    }
+
+    /// Tag of the message; `None` is any (MPI_ANY_TAG), where there was no message.
+    #[inline(always)]
+    pub fn tag(&self) -> Option<i32> {
+        (self.tag != ANY).then_some(self.tag)
+    }
+
+    /// Bytes of data received.
+    #[inline(always)]
+    pub fn bytes(&self) -> u64 {
+        self.bytes & !CANCELLED
+    }
+
+    /// True if the operation was cancelled.
+    #[inline(always)]
+    pub fn is_cancelled(&self) -> bool {
+        self.bytes & CANCELLED != 0
+    }
 }
 
 /// How an operation ended: its status, and the error if there was one.
@@ -58,10 +107,8 @@ impl Outcome {
     #[inline(always)]
     pub(crate) fn of(completion: &Completion, received: bool) -> Self {
         let Completion { source, tag, bytes, cancelled, ref fault } = *completion;
-        let status = match received {
-            true => Status { source: Source::Rank(source as i32), tag: Some(tag), bytes, cancelled },
-            false => Status { bytes, cancelled, ..Status::EMPTY },
-        };
+        let (source, tag) = if received { (source as i32, tag) } else { (ANY, ANY) };
+        let status = Status { source, tag, bytes: bytes | u64::from(cancelled) << 63 };
         Self { status, error: fault.as_ref().map(Error::of_message) }
     }
 

@@ -75,7 +75,7 @@ fn a_send_that_is_dropped_goes_on_from_a_copy() {
             }
             source.write(0, &vec![MINE; len]);
             let received = world.recv(&Data::bytes(target.clone()), Source::Any, None);
-            assert_eq!((received.status.source, received.status.tag), (Source::Rank(0), Some(2)));
+            assert_eq!((received.status.source(), received.status.tag()), (Source::Rank(0), Some(2)));
             assert_eq!(bytes(&target), message(len), "{len} {mode:?} persistent: {persistent}");
         }
     }
@@ -91,7 +91,7 @@ fn a_request_may_hold_the_runtime_and_outlive_its_communicator() {
     assert_eq!(received.test(), None);
     other.send(&Data::bytes(source), TO_SELF, 7, SendMode::Standard).unwrap();
     drop(other);
-    assert_eq!(received.wait().status.tag, Some(7));
+    assert_eq!(received.wait().status.tag(), Some(7));
     assert_eq!(bytes(&target), message(100));
     rt.close(&world).unwrap();
 }

@@ -25,7 +25,7 @@ fn ring(comm: &Comm) -> Result<()> {
         let send = (&message(&data(me)), Dest::Rank(right as i32), 7);
         let status =
             comm.sendrecv(send, (&message(&space), Source::Rank(left as i32), Some(7))).into_result()?;
-        assert_eq!((status.source, status.bytes), (Source::Rank(left as i32), 8 * count));
+        assert_eq!((status.source(), status.bytes()), (Source::Rank(left as i32), 8 * count));
         assert_eq!(read(&space), read(&data(left)));
     }
     Ok(())
@@ -42,7 +42,7 @@ fn gather_by_wildcard(comm: &Comm) -> Result<()> {
     for _ in 1..comm.size() {
         let space = room(8);
         let status = comm.recv(&message(&space), Source::Any, Some(9)).into_result()?;
-        let Source::Rank(source) = status.source else { panic!("{status:?}") };
+        let Source::Rank(source) = status.source() else { panic!("{status:?}") };
         assert_eq!(read(&space), [i64::from(source)]);
         heard.push(source);
     }
@@ -305,7 +305,7 @@ fn a_send_and_a_receive_are_over_together() {
         assert!(both.test().is_none() && read(&short_room) == [7]);
         world.send(&message(&word), Dest::Rank(1), 3, SendMode::Standard)?;
         let status = both.wait().into_result()?;
-        assert_eq!((status.source, status.tag, status.bytes), (Source::Rank(1), Some(1), 8));
+        assert_eq!((status.source(), status.tag(), status.bytes()), (Source::Rank(1), Some(1), 8));
         Ok(())
     });
 }
