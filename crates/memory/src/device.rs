@@ -20,10 +20,11 @@ pub(crate) trait Device: Send + Sync + UnwindSafe + RefUnwindSafe {
     /// that are under way at a time have no order.
     ///
     /// # Safety
-    /// Both ranges stay valid, and what is read there unchanged, until [`Device::is_over`] says that the copy is over.
+    /// The ranges do not overlap. Both stay valid, and what is read there unchanged, until [`Device::is_over`] says that the copy is
+    /// over.
     unsafe fn copy(&self, to: *mut u8, from: *const u8, len: usize) -> u64;
 
-    /// True if the copy of that number is over.
+    /// True if all bytes of the copy of that number are where they belong; from then on whenever it is asked.
     fn is_over(&self, copy: u64) -> bool;
 }
 
@@ -114,8 +115,10 @@ impl Buffer {
                 self.copy_from(at, from, from_at, len);
                 return None;
             }
-            (Some(one), Some(other)) if !Arc::ptr_eq(one, other) => {
-                // No driver reaches both.
+            (Some(one), Some(other))
+                if !Arc::ptr_eq(one, other) || self.address(at).abs_diff(from.address(from_at)) < len =>
+            {
+                // No driver reaches both, or the ranges overlap.
                 let between = HeapBuffer::zeroed(len);
                 drop(between.start_copy_from(0, from, from_at, len));
                 return self.start_copy_from(at, &between, 0, len);
@@ -136,9 +139,11 @@ impl Buffer {
     }
 }
 
-/// What every device keeps, whose memory `alloc` gives.
+/// What every device keeps. `alloc` gives memory of it, which has [`SUITE_BYTES`] of it in all.
 #[cfg(test)]
 pub(crate) fn suite(alloc: &dyn Fn(usize) -> Buffer) {
+    bytes_arrive_and_nothing_else_is_touched(alloc);
+    users_pointers_are_classified(&alloc(64));
     let (there, back) = (alloc(100), HeapBuffer::zeroed(10));
     let whole = there.rebased(-20);
     assert_eq!((whole.kind(), whole.lo(), whole.hi(), whole.len()), (MemoryKind::Device, 20, 120, 100));
@@ -175,4 +180,70 @@ pub(crate) fn suite(alloc: &dyn Fn(usize) -> Buffer) {
     }
     there.write(100, b"");
     assert_eq!(there.slice(100, 0).len(), 0);
+}
+
+/// Bytes of a device's memory that [`suite`] takes.
+#[cfg(test)]
+pub(crate) const SUITE_BYTES: usize = 1 << 15;
+
+/// Copies to the device, within it and from it, of all lengths and alignments, many of them under way at a time and waited for in any
+/// order; all memory is compared after each batch.
+#[cfg(test)]
+fn bytes_arrive_and_nothing_else_is_touched(alloc: &dyn Fn(usize) -> Buffer) {
+    const BYTES: usize = 10_000;
+    let mut state = 1u64;
+    let mut random = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    let ends = [HeapBuffer::zeroed(BYTES), alloc(BYTES), alloc(BYTES), HeapBuffer::zeroed(BYTES)];
+    let mut expected = [(); 4].map(|()| (0..BYTES).map(|_| random(256) as u8).collect::<Vec<_>>());
+    ends.iter().zip(&expected).for_each(|(end, bytes)| end.write(0, bytes));
+    let ways = [(0, 1), (1, 3), (1, 2), (2, 3), (2, 1)];
+    for (round, (from, to)) in ways.into_iter().cycle().take(30).enumerate() {
+        let (mut at, mut copies) = (random(50), vec![]);
+        loop {
+            let len = [random(20), 250 + random(12), 1 + random(3000)][random(3)];
+            if at + len > BYTES {
+                break;
+            }
+            let from_at = random(BYTES - len);
+            copies.extend(ends[to].start_copy_from(at as isize, &ends[from], from_at as isize, len));
+            let bytes = expected[from][from_at..from_at + len].to_vec();
+            expected[to][at..at + len].copy_from_slice(&bytes);
+            at += len + random(3);
+        }
+        while !copies.is_empty() {
+            drop(copies.swap_remove(random(copies.len())));
+        }
+        let (at, from_at, len) = (random(100), random(100), random(1000));
+        ends[to].copy_from(at as isize, &ends[to], from_at as isize, len);
+        expected[to].copy_within(from_at..from_at + len, at);
+        for (end, expected) in ends.iter().zip(&expected) {
+            let mut bytes = vec![0; BYTES];
+            end.read(0, &mut bytes);
+            let wrong = bytes.iter().zip(expected).position(|(byte, expected)| byte != expected);
+            assert_eq!(wrong, None, "the first wrong byte after round {round}, from {from} to {to}");
+        }
+    }
+}
+
+/// `there` is 64 bytes of a device that nobody has been told of yet.
+#[cfg(test)]
+fn users_pointers_are_classified(there: &Buffer) {
+    let mut word = 7u64;
+    let user = (&raw mut word).cast::<u8>();
+    assert_eq!(kind_at(there.address(0)), MemoryKind::Host, "nobody has said yet that it is a device's");
+    add(there.owner().expect("a device's memory has an owner").clone());
+    assert!(!surely_host(user as usize) && !surely_host(there.address(0)));
+    // SAFETY: 8 bytes of ours, and memory of the device that its driver alone touches.
+    let (host, theirs) =
+        unsafe { (Buffer::classified(user, 0, 8), Buffer::classified(there.address(-8) as *mut u8, 8, 72)) };
+    assert_eq!((host.kind(), theirs.kind()), (MemoryKind::Host, MemoryKind::Device));
+    let kinds = [user as usize, there.address(0), there.address(63)].map(kind_at);
+    assert_eq!(kinds, [MemoryKind::Host, MemoryKind::Device, MemoryKind::Device]);
+    theirs.copy_from(8, &host, 0, 8);
+    let mut out = [0; 8];
+    there.read(0, &mut out);
+    assert_eq!(out, 7u64.to_ne_bytes());
 }

@@ -150,12 +150,11 @@ impl Drop for Driver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::suite;
-    use crate::{MemoryKind, kind_at, surely_host};
+    use crate::device::{SUITE_BYTES, suite};
 
     #[test]
     fn it_passes_the_suite_of_devices() {
-        let device = SimulatedDevice::new(4096, 3);
+        let device = SimulatedDevice::new(SUITE_BYTES, 3);
         suite(&|len| device.alloc(len));
         let (started, under_way) = device.copies();
         assert!(started > 10 && under_way == 0, "{started} copies, {under_way} under way");
@@ -188,28 +187,5 @@ mod tests {
         let mut out = [0; 4];
         other.read(60, &mut out);
         assert_eq!(&out, b"abcd");
-    }
-
-    #[test]
-    fn users_addresses_are_classified_once_a_device_is_known() {
-        let device = SimulatedDevice::new(4096, 1);
-        let there = device.alloc(64);
-        let mut word = 7u64;
-        let user = (&raw mut word).cast::<u8>();
-        device.announce();
-        assert!(!surely_host(user as usize) && !surely_host(there.address(0)));
-        // SAFETY: 8 bytes of ours, and memory of the device that its driver alone touches.
-        let (host, theirs) = unsafe {
-            (Buffer::classified(user, 0, 8), Buffer::classified(there.address(-8) as *mut u8, 8, 72))
-        };
-        assert_eq!((host.kind(), theirs.kind()), (MemoryKind::Host, MemoryKind::Device));
-        assert_eq!(
-            (kind_at(user as usize), kind_at(there.address(63))),
-            (MemoryKind::Host, MemoryKind::Device)
-        );
-        theirs.copy_from(8, &host, 0, 8);
-        let mut out = [0; 8];
-        there.read(0, &mut out);
-        assert_eq!(out, 7u64.to_ne_bytes());
     }
 }
