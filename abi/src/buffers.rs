@@ -123,7 +123,7 @@ pub(crate) fn bytes(buf: Ptr<c_void>, at: u64, len: u64) -> Result<Buffer> {
     if buf.is_null() && len > 0 {
         bail!(ERR_BUFFER, "the buffer is NULL");
     }
-    if !surely_host(buf.address()) && kind_at(buf.address()) != MemoryKind::Host {
+    if !surely_host(buf.address()) && !kind_at(buf.address()).is_host_accessible() {
         bail!(
             ERR_BUFFER,
             "the buffer is memory of a device, which this call does not take: copy it to the host first"

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use banyan_memory::{Bounds, Buffer, MemoryKind};
+use banyan_memory::{Bounds, Buffer};
 
 use crate::execute::plan::{Compiled, Plan};
 use crate::execute::{Cursor, ExecutionState, SeqWindow};
@@ -268,7 +268,7 @@ impl PlanCache {
         // Types that are not dense have one description if they have one size: what it says is not where their bytes are.
         let dense = call.send.is_dense() && call.recv.is_dense();
         // Nor do the steps of a compiled plan touch memory of a device.
-        let host = bases.iter().flatten().all(|base| base.kind() == MemoryKind::Host);
+        let host = bases.iter().flatten().all(|base| base.kind().is_host_accessible());
         let compiled = if dense && host { bound.compile(algorithm, &bases) } else { None };
         let bounds = bases.map(|base| base.unwrap_or_else(Buffer::empty).bounds());
         let description = Description::new(key, call);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use banyan_memory::{Buffer, Copying, HeapBuffer, MemoryKind};
+use banyan_memory::{Buffer, Copying, HeapBuffer};
 
 use crate::walk::{Copier, Sink, locate, walk_loop};
 use crate::{Datatype, Span};
@@ -179,7 +179,7 @@ impl Data {
     }
 
     fn is_on_device(&self) -> bool {
-        self.buffer.kind() == MemoryKind::Device
+        !self.buffer.kind().is_host_accessible()
     }
 
     fn copy_staged(&self, mut writer: Cursor, from: &Data, mut reader: Cursor, end: u64) {

@@ -15,6 +15,18 @@ pub enum MemoryKind {
     Device,
 }
 
+impl MemoryKind {
+    /// True if the processor may touch such memory. Where it may not, a driver copies: collectives mirror such operands, and no plan
+    /// on them is compiled.
+    #[inline]
+    pub const fn is_host_accessible(self) -> bool {
+        match self {
+            MemoryKind::Host => true,
+            MemoryKind::Device => false,
+        }
+    }
+}
+
 /// Bytes from `origin + lo` up to, not including, `origin + hi`.
 ///
 /// Offsets may be negative: an MPI datatype may reach below the address that the user passes.
@@ -180,7 +192,7 @@ impl Buffer {
     /// True if these bytes are within the bounds, and a device's.
     fn is_on_device(&self, at: isize, len: usize) -> bool {
         let inside = at >= self.lo() && isize::try_from(len).is_ok_and(|n| n <= self.hi() - at);
-        self.kind() == MemoryKind::Device && inside
+        !self.kind().is_host_accessible() && inside
     }
 
     #[cold]
@@ -261,7 +273,7 @@ impl Buffer {
     fn copy_by_device(&self, at: isize, from: &Buffer, from_at: isize, len: usize) {
         let sides = [(self, at), (from, from_at)];
         // What is outside a buffer of the host's is found there; what is outside a device's, where the copy starts.
-        for (side, at) in sides.into_iter().filter(|(side, _)| side.kind() == MemoryKind::Host) {
+        for (side, at) in sides.into_iter().filter(|(side, _)| side.kind().is_host_accessible()) {
             side.ptr(at, len);
         }
         drop(self.start_copy_from(at, from, from_at, len));

@@ -3,7 +3,7 @@
 //! step stays pending.
 
 use banyan_datatype::Data;
-use banyan_memory::{Copying, HeapBuffer, MemoryKind};
+use banyan_memory::{Copying, HeapBuffer};
 
 use super::step::Tried;
 use super::{ExecutionState, UserReduction};
@@ -53,9 +53,9 @@ impl View {
     fn is_on_device(&self) -> bool {
         let (View::Bytes(base) | View::Elements { base, .. } | View::Packed { base, .. }) = self else {
             let View::Blocks { blocks, .. } = self else { return false };
-            return blocks.iter().any(|block| block.buffer().kind() == MemoryKind::Device);
+            return blocks.iter().any(|block| !block.buffer().kind().is_host_accessible());
         };
-        base.kind() == MemoryKind::Device
+        !base.kind().is_host_accessible()
     }
 
     /// Memory of the host that has the same units.
