@@ -147,11 +147,6 @@ fn changeable(keyval: c_int) -> Result<()> {
     }
 }
 
-/// The error of a call on a window.
-pub(crate) fn no_window(win: MPI_Win) -> Result<()> {
-    bail!(ERR_WIN, "there are no windows yet; {:#x} is not one", win.0)
-}
-
 /// Declares how keys of a kind of object are made and freed.
 macro_rules! keyvals {
     ($(fn $create:ident fn $free:ident of $keys:ident;)*) => { mpi! {$(
@@ -189,8 +184,4 @@ mpi! {
     fn MPI_Type_delete_attr(datatype, keyval) on SelfComm {
         types::object(datatype)?.attributes.delete(&TYPE_KEYS, datatype.0, keyval)
     }
-
-    fn MPI_Win_get_attr(win, ..) on win { no_window(win) }
-    fn MPI_Win_set_attr(win, ..) on win { no_window(win) }
-    fn MPI_Win_delete_attr(win, ..) on win { no_window(win) }
 }

@@ -1,6 +1,5 @@
 //! Error handlers: their handles, where they are attached, and which one an error goes to (MPI 5.0, 9.3).
 
-use crate::attr::no_window;
 use crate::boundary::{SelfComm, Target, mark_as_asked_for, mpi};
 use crate::ffi::*;
 use crate::instance::INSTANCE;
@@ -150,10 +149,6 @@ fn check_file(file: MPI_File) -> Result<()> {
     }
 }
 
-fn no_session(session: MPI_Session) -> Result<()> {
-    bail!(ERR_SESSION, "there are no sessions yet; {:#x} is not one", session.0)
-}
-
 macro_rules! create {
     ($(fn $create:ident for $object:ident;)*) => { mpi! {$(
         fn $create(function, errhandler) on SelfComm gives errhandler {
@@ -213,14 +208,6 @@ mpi! {
         let attached = lock(&FILES).clone();
         errhandler.set(give_out(&attached)?)
     }
-
-    fn MPI_Win_set_errhandler(win, ..) on win { no_window(win) }
-    fn MPI_Win_get_errhandler(win, _errhandler) on win gives _errhandler { no_window(win) }
-    fn MPI_Win_call_errhandler(win, ..) on win { no_window(win) }
-
-    fn MPI_Session_set_errhandler(session, ..) on session { no_session(session) }
-    fn MPI_Session_get_errhandler(session, _errhandler) on session gives _errhandler { no_session(session) }
-    fn MPI_Session_call_errhandler(session, ..) on session { no_session(session) }
 
     fn MPI_Comm_call_errhandler(comm, errorcode) on comm {
         crate::comm::check_handle(comm)?;
