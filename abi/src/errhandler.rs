@@ -71,7 +71,7 @@ pub(crate) fn of(target: Target) -> Handler {
     match target {
         Target::Code => Handler::Return,
         Target::File(_) => handler(&lock(&FILES)),
-        other => crate::comm::errhandler_of(comm_of(other))
+        Target::SelfComm | Target::Comm(_) => crate::comm::errhandler_of(comm_of(target))
             .map_or(Handler::Fatal, |errhandler| handler(&errhandler)),
     }
 }
@@ -90,7 +90,7 @@ fn comm_of(target: Target) -> MPI_Comm {
 pub(crate) fn named(target: Target) -> Option<MPI_Comm> {
     match target {
         Target::Comm(comm) => crate::comm::check_handle(comm).is_ok().then_some(comm),
-        _ => None,
+        Target::SelfComm | Target::File(_) | Target::Code => None,
     }
 }
 
@@ -98,7 +98,7 @@ pub(crate) fn named(target: Target) -> Option<MPI_Comm> {
 pub(crate) fn handle_of(target: Target) -> usize {
     match target {
         Target::File(file) => file.0,
-        other => comm_of(other).0,
+        Target::SelfComm | Target::Comm(_) | Target::Code => comm_of(target).0,
     }
 }
 
@@ -106,7 +106,7 @@ pub(crate) fn handle_of(target: Target) -> usize {
 pub(crate) fn describe(target: Target) -> String {
     match target {
         Target::File(_) => "MPI_FILE_NULL".to_string(),
-        other => crate::comm::describe(comm_of(other)),
+        Target::SelfComm | Target::Comm(_) | Target::Code => crate::comm::describe(comm_of(target)),
     }
 }
 

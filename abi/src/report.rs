@@ -3,6 +3,7 @@
 use crate::boundary::{Target, sentence};
 use crate::errhandler;
 use crate::ffi::*;
+use crate::kinds::Kind;
 use banyan_runtime::{Class, error_codes};
 
 /// One block for stderr: the call, the rank, host and object, the class, what was wrong, the way out if there is one to
@@ -33,9 +34,11 @@ pub(crate) fn fatal(name: &str, target: Target, code: c_int, handler: &str) -> S
 fn ends(target: Target, handler: &str) -> String {
     let whose = errhandler::describe(target);
     let why = match target {
+        Target::Comm(_) if errhandler::named(target).is_some() => "",
         Target::File(_) => "",
-        target if errhandler::named(target).is_some() => "",
-        _ => ", which is asked where a call names no valid communicator",
+        Target::SelfComm | Target::Comm(_) | Target::Code => {
+            ", which is asked where a call names no valid communicator"
+        }
     };
     format!(
         "{handler} is the error handler of {whose}{why}; with MPI_ERRORS_RETURN the call would return the error"
@@ -52,11 +55,11 @@ fn way_out(name: &str, class: Class) -> Option<&'static str> {
         Class::ERR_COUNT => {
             "a product that overflows an int is negative: the forms with _c take counts of 64 bits"
         }
-        Class::ERR_COMM | Class::ERR_GROUP | Class::ERR_REQUEST | Class::ERR_INFO | Class::ERR_ERRHANDLER => {
-            "look for where the handle was set last: it may be a copy of one that is gone, or never have been set"
-        }
         Class::ERR_TYPE => "a datatype may be used from MPI_Type_commit until MPI_Type_free",
         Class::ERR_OP => "MPI 5.0, 6.9.2 says which operations datatypes have; MPI_Op_create makes others",
+        handles if Kind::ALL.iter().any(|kind| kind.class() == handles) => {
+            "look for where the handle was set last: it may be a copy of one that is gone, or never have been set"
+        }
         Class::ERR_TRUNCATE if name.contains("ecv") || name.contains("Wait") || name.contains("Test") => {
             "MPI_Probe and MPI_Get_count tell the length of a message before it is received"
         }
