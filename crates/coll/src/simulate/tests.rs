@@ -1,0 +1,155 @@
+//! The simulator against the formulas of algorithms, and folded schedules against unfolded ones.
+
+use super::*;
+use crate::{ALL, Kind, SharedCaps};
+
+/// Algorithms are chosen by the formulas, which must not be far from what the schedules really do.
+#[test]
+fn formulas_agree_with_schedules() {
+    let model = Model::default();
+    let mut wrong = vec![];
+    for &row in ALL.iter().filter(|row| row.stages.is_empty()) {
+        for ranks in [2, 3, 4, 7, 8, 13, 16, 33, 64] {
+            for bytes in [64, 4096, 65536, 1 << 20] {
+                let topology = Topology::assumed(ranks, true, ranks);
+                let cell_bytes = topology.shared.map_or(0.0, |shared| shared.inline as f64);
+                let case = Case { cell_bytes, ..Case::plain(bytes as f64, ranks) };
+                let formula = model.time(&(row.cost)(&case), &topology);
+                let simulated = simulate(row, bytes, (&topology, None), &model)
+                    .unwrap_or_else(|why| panic!("{row:?}, {ranks} ranks, {bytes} bytes: {why}"));
+                if !(0.55..1.8).contains(&(formula / simulated)) {
+                    let (formula, simulated) = (formula * 1e6, simulated * 1e6);
+                    wrong.push(format!(
+                        "{row:?}, {ranks} ranks, {bytes} bytes: {formula:.2} us, simulated {simulated:.2}"
+                    ));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn a_barrier_on_a_thousand_ranks_takes_ten_latencies() {
+    let topology = Topology::assumed(1000, false, 1);
+    let model = Model::default();
+    let time = simulate(&crate::algorithms::barrier::DISSEMINATION, 0, (&topology, None), &model).unwrap();
+    assert!((time / model.alpha - 10.0).abs() < 1e-6, "{time}");
+}
+
+/// One rank of each class stands for all of it: on nodes of equal sizes, on uneven ones, on one and on as many as ranks, with
+/// vectors that can be cut into equal parts for all ranks and with others.
+#[test]
+fn ranks_that_are_alike_are_simulated_once() {
+    let tuning = Tuning::default();
+    let (mut wrong, mut folded) = (vec![], std::collections::BTreeSet::new());
+    for ranks in 1..=64u32 {
+        for size in (1..=ranks).filter(|&size| ranks % size == 0 || size % 5 == 3) {
+            let topology = Topology {
+                nodes: ranks.div_ceil(size),
+                per_node: size,
+                shared: Some(SharedCaps { inline: 4096, single_copy: true, scratch: 32 << 20 }),
+                ..Topology::assumed(ranks, false, ranks)
+            };
+            for (&row, bytes) in ALL.iter().flat_map(|row| [8 * ranks, 4100].map(|bytes| (row, bytes))) {
+                let simulation = Simulation::new(row, u64::from(bytes), (&topology, None), &tuning);
+                let classes = simulation.classes();
+                if classes == ranks || !row.stages.is_empty() && !topology.has_levels() {
+                    continue;
+                }
+                let times = [classes, ranks].map(|classes| simulation.time(classes).unwrap());
+                folded.insert(format!("{row:?}"));
+                // Where messages of one round and of several ranks share ports, they may take turns in another order.
+                let far = if row.name == "spread" && simulation.nodes.period() > 1 { 0.02 } else { 1e-9 };
+                if (times[0] - times[1]).abs() > far * times[1] {
+                    wrong.push(format!("{row:?}, {ranks} ranks, {size} on a node, {bytes} bytes: {times:?}"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(folded.len() >= 10, "only these were folded: {folded:?}");
+}
+
+#[test]
+fn a_ring_of_a_hundred_thousand_ranks_is_that_of_one() {
+    let ranks = 100_000;
+    let topology = Topology::assumed(ranks, false, 1);
+    let model = Model::default();
+    let ring = crate::of_kind(Kind::Allgather).find(|row| row.name == "ring").unwrap();
+    let time = simulate(ring, 1000, (&topology, None), &model).unwrap();
+    let formula = model.time(&(ring.cost)(&Case::plain(1000.0, ranks)), &topology);
+    assert!((time / formula - 1.0).abs() < 1e-3, "{time}, by the formula {formula}");
+}
+
+/// Ranks on nodes of several sizes, block by block or dealt out in turn.
+fn uneven(ranks: u32, nodes: u32, in_turn: bool) -> (Topology, Nodes) {
+    let node = |rank: u32| if in_turn { rank % nodes } else { (rank * rank * nodes) / (ranks * ranks) };
+    let nodes = Nodes::new((0..ranks).map(node));
+    let shared = Some(SharedCaps { inline: 4096, single_copy: true, scratch: 32 << 20 });
+    let topology = Topology { ranks, nodes: nodes.number(), cores: ranks, per_node: nodes.largest(), shared };
+    (topology, nodes)
+}
+
+#[test]
+fn compositions_cost_about_what_their_stages_do_and_less_than_flat_ones() {
+    let tuning = crate::Tuning::default();
+    let mut wrong = vec![];
+    for (ranks, nodes) in [(16, 2), (24, 3), (32, 4), (64, 8), (61, 5)] {
+        for (bytes, in_turn) in [(8, true), (8, false), (4096, true), (65536, false), (1 << 20, false)] {
+            let (topology, nodes) = uneven(ranks, nodes, in_turn);
+            for kind in [Kind::Barrier, Kind::Bcast, Kind::Reduce, Kind::Allreduce, Kind::Allgather] {
+                let time = |row| simulate(row, bytes, (&topology, Some(&nodes)), &tuning.model).unwrap();
+                let rows = || crate::of_kind(kind).filter(|row| row.needs == crate::Needs::Messages);
+                let best = |composed: bool| {
+                    let rows = rows().filter(|row| row.stages.is_empty() != composed).map(time);
+                    rows.fold(f64::INFINITY, f64::min) * 1e6
+                };
+                let (flat, composed) = (best(false), best(true));
+                // Long vectors are for what shares them out among the ranks of a node; a binomial tree over nodes that
+                // have their ranks in a row is as good as one over their leaders.
+                if bytes <= 4096 && composed > 1.05 * flat {
+                    wrong.push(format!("{kind:?} {ranks} ranks {bytes} bytes: {composed} us, flat {flat}"));
+                }
+                for row in rows().filter(|row| !row.stages.is_empty()) {
+                    let case = Case::plain(bytes as f64, ranks);
+                    let formula = tuning.predict(row, &case, &topology) * 1e6;
+                    let simulated = time(row) * 1e6;
+                    if !(0.55..1.8).contains(&(formula / simulated)) {
+                        wrong.push(format!("{row:?} {ranks} {bytes}: {formula} us, simulated {simulated}"));
+                    }
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// While a chunk is between nodes, others are within them: over TCP, and over a network as quick as memory.
+#[test]
+fn levels_overlap_on_long_data() {
+    let quick = Model { alpha: 2e-6, overhead: 0.3e-6, beta: 1.0 / 12e9, ..Model::default() };
+    let mut wrong = vec![];
+    for (model, most) in [(Model::default(), 0.98), (quick, 0.9)] {
+        let tuning = Tuning { model, ..Tuning::default() };
+        let (topology, nodes) = uneven(30, 4, model.beta < Model::default().beta);
+        for kind in [Kind::Bcast, Kind::Reduce, Kind::Allreduce] {
+            let row = crate::of_kind(kind).find(|row| !row.stages.is_empty()).unwrap();
+            for bytes in [1 << 20, 8 << 20] {
+                let case = Case::plain(bytes as f64, topology.ranks);
+                let chunks = tuning.chunks(row, Some(case), &topology);
+                let simulation = Simulation::new(row, bytes, (&topology, Some(&nodes)), &tuning);
+                let time = |chunks| Simulation { chunks, ..simulation.clone() }.time(topology.ranks);
+                let [whole, chunked] = [1, chunks].map(|chunks| time(chunks).unwrap() * 1e6);
+                let formula = tuning.predict(row, &case, &topology) * 1e6;
+                let most = if bytes == 1 << 20 { 1.03 } else { most };
+                if chunks == 1 || chunked > most * whole || !(0.8..1.2).contains(&(formula / chunked)) {
+                    wrong.push(format!(
+                        "{kind:?} of {bytes}: {whole} us, in {chunks} chunks {chunked}, formula {formula}"
+                    ));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
