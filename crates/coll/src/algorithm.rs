@@ -161,6 +161,11 @@ impl Cost {
         gets: 0.0,
         got_bytes: 0.0,
     };
+
+    /// So many rounds, in each of which a rank has a message and waits for others, and the bytes of all of them.
+    pub const fn rounds(number: f64, bytes: f64) -> Cost {
+        Cost { steps: number, waits: number, bytes, ..Cost::ZERO }
+    }
 }
 
 /// Every algorithm there is. The first of each kind needs nothing but messages and keeps the order of operands, so it

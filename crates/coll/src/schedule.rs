@@ -325,39 +325,30 @@ impl Round {
         });
     }
 
-    /// Adds a message whose key is the round's number. An empty span adds none: the receiver knows the length, too.
-    pub fn send(&mut self, to: u32, from: Span) {
-        self.send_keyed(to, from, self.index);
+    /// The same round, in which messages added from here on have a key that both sides agree on, and not the round's number.
+    pub fn keyed(&mut self, key: u32) -> &mut Round {
+        self.index = key;
+        self
     }
 
-    /// Adds a message with a key that both sides agree on.
-    pub fn send_keyed(&mut self, to: u32, from: Span, key: u32) {
+    /// Adds a message whose key is the round's number. An empty span adds none: the receiver knows the length, too.
+    pub fn send(&mut self, to: u32, from: Span) {
         if from.len > 0 {
-            self.steps.push(Step::Send { to, from, key });
+            self.steps.push(Step::Send { to, from, key: self.index });
         }
     }
 
     /// Adds the receive of what the other end gives to [`Round::send`].
     pub fn recv(&mut self, from: u32, into: Span) {
-        self.recv_keyed(from, into, self.index);
-    }
-
-    /// Adds the receive of what the other end gives to [`Round::send_keyed`].
-    pub fn recv_keyed(&mut self, from: u32, into: Span, key: u32) {
         if into.len > 0 {
-            self.steps.push(Step::Recv { from, into, key });
+            self.steps.push(Step::Recv { from, into, key: self.index });
         }
     }
 
     /// Adds a receive as [`Round::recv`] does, of data that are combined on arrival.
     pub fn recv_reduce(&mut self, from: u32, merge: Merge) {
-        self.recv_reduce_keyed(from, merge, self.index);
-    }
-
-    /// Adds a receive as [`Round::recv_keyed`] does, of data that are combined on arrival.
-    pub fn recv_reduce_keyed(&mut self, from: u32, merge: Merge, key: u32) {
         if merge.into.len > 0 {
-            self.steps.push(Step::RecvReduce { from, merge, key });
+            self.steps.push(Step::RecvReduce { from, merge, key: self.index });
         }
     }
 

@@ -1,7 +1,7 @@
 //! Allgather: Bruck's algorithm for few bytes, a ring for many. Both take blocks of any lengths, which all
 //! ranks know.
 
-use crate::{Algorithm, Buf, Case, Cost, Kind, Round, Shape, Span, log2_up};
+use crate::{Algorithm, Buf, Cost, Kind, Round, Shape, Span, log2_up};
 
 pub(crate) const BRUCK: Algorithm = Algorithm {
     kind: Kind::Allgather,
@@ -11,12 +11,9 @@ pub(crate) const BRUCK: Algorithm = Algorithm {
     temp: |shape| shape.recvs.start(shape.ranks),
     rounds: |shape| log2_up(shape.ranks) + 2,
     round: bruck,
-    cost: |case: &Case| Cost {
-        steps: case.lg(),
-        bytes: case.bytes * (case.p() - 1.0),
+    cost: |case| Cost {
         copied: case.bytes * case.p(),
-        waits: case.lg(),
-        ..Cost::default()
+        ..Cost::rounds(case.lg(), case.bytes * (case.p() - 1.0))
     },
     ..Algorithm::MESSAGES
 };
@@ -28,12 +25,7 @@ pub(crate) const RING: Algorithm = Algorithm {
     rotates: BRUCK.rotates,
     rounds: |shape| shape.ranks.max(2) - 1,
     round: ring,
-    cost: |case: &Case| Cost {
-        steps: case.p() - 1.0,
-        bytes: case.bytes * (case.p() - 1.0),
-        waits: case.p() - 1.0,
-        ..Cost::default()
-    },
+    cost: |case| Cost::rounds(case.p() - 1.0, case.bytes * (case.p() - 1.0)),
     ..Algorithm::MESSAGES
 };
 

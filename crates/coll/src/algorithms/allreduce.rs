@@ -31,13 +31,8 @@ pub(crate) const RABENSEIFNER: Algorithm = Algorithm {
     cost: |case: &Case| {
         let (steps, share) =
             (2.0 * case.p().log2().floor() + 2.0 * case.folds(), (case.p() - 1.0) / case.p());
-        Cost {
-            steps,
-            bytes: case.bytes * (2.0 * share + 2.0 * case.folds()),
-            reduced: case.bytes * (share + case.folds()),
-            waits: steps,
-            ..Cost::default()
-        }
+        let bytes = case.bytes * (share + case.folds());
+        Cost { reduced: bytes, ..Cost::rounds(steps, 2.0 * bytes) }
     },
     ..Algorithm::MESSAGES
 };
@@ -52,13 +47,7 @@ pub(crate) const RING: Algorithm = Algorithm {
     round: ring,
     cost: |case: &Case| {
         let (steps, share) = (2.0 * (case.p() - 1.0), (case.p() - 1.0) / case.p());
-        Cost {
-            steps,
-            bytes: case.bytes * 2.0 * share,
-            reduced: case.bytes * share,
-            waits: steps,
-            ..Cost::default()
-        }
+        Cost { reduced: case.bytes * share, ..Cost::rounds(steps, case.bytes * 2.0 * share) }
     },
     ..Algorithm::MESSAGES
 };
@@ -89,12 +78,9 @@ pub(super) fn doubling_cost(case: &Case) -> Cost {
     let levels = case.p().log2().floor();
     let steps = levels + 2.0 * case.folds();
     Cost {
-        steps,
-        bytes: steps * case.bytes,
         reduced: (levels + case.folds()) * case.bytes,
         copied: case.bytes,
-        waits: steps,
-        ..Cost::default()
+        ..Cost::rounds(steps, steps * case.bytes)
     }
 }
 

@@ -14,13 +14,7 @@ pub(crate) const BRUCK: Algorithm = Algorithm {
     round: bruck,
     cost: |case: &Case| {
         let moved = case.bytes * case.p() / 2.0 * case.lg();
-        Cost {
-            steps: case.lg(),
-            bytes: moved,
-            copied: 2.0 * moved + 2.0 * case.bytes * case.p(),
-            waits: case.lg(),
-            ..Cost::default()
-        }
+        Cost { copied: 2.0 * moved + 2.0 * case.bytes * case.p(), ..Cost::rounds(case.lg(), moved) }
     },
     ..Algorithm::MESSAGES
 };
@@ -32,12 +26,7 @@ pub(crate) const PAIRWISE: Algorithm = Algorithm {
     rotates: BRUCK.rotates,
     rounds: |shape| shape.ranks,
     round: pairwise,
-    cost: |case: &Case| Cost {
-        steps: case.p() - 1.0,
-        bytes: case.bytes * (case.p() - 1.0),
-        waits: case.p() - 1.0,
-        ..Cost::default()
-    },
+    cost: |case| Cost::rounds(case.p() - 1.0, case.bytes * (case.p() - 1.0)),
     ..Algorithm::MESSAGES
 };
 
@@ -53,7 +42,7 @@ pub(crate) const SPREAD: Algorithm = Algorithm {
         let windows = (others / f64::from(WINDOW)).ceil();
         // Crowding: several messages of a window may arrive at one receiver at a time.
         let bytes = case.bytes * others * if windows > 1.0 { 1.25 } else { 1.0 };
-        Cost { steps: windows, extra: others - windows, bytes, waits: windows, ..Cost::default() }
+        Cost { extra: others - windows, ..Cost::rounds(windows, bytes) }
     },
     ..Algorithm::MESSAGES
 };

@@ -1,7 +1,7 @@
 //! Barrier by dissemination: after round k each rank has heard, directly or through others, of 2^(k+1) ranks
 //! (Hensgen, Finkel, Manber: Two algorithms for barrier synchronization, 1988).
 
-use crate::{Algorithm, Case, Cost, Kind, Round, Shape, log2_up};
+use crate::{Algorithm, Cost, Kind, Round, Shape, log2_up};
 
 pub(crate) const DISSEMINATION: Algorithm = Algorithm {
     kind: Kind::Barrier,
@@ -10,15 +10,11 @@ pub(crate) const DISSEMINATION: Algorithm = Algorithm {
     rotates: |_| true,
     rounds: |shape| log2_up(shape.ranks),
     round,
-    cost,
+    cost: |case| Cost::rounds(case.lg(), 0.0),
     ..Algorithm::MESSAGES
 };
 
 fn round(shape: &Shape, index: u32, round: &mut Round) {
     let distance = 1 << index;
     round.signal(shape.after(shape.rank, distance), shape.before(shape.rank, distance));
-}
-
-fn cost(case: &Case) -> Cost {
-    Cost { steps: case.lg(), waits: case.lg(), ..Cost::default() }
 }

@@ -8,12 +8,7 @@ pub(crate) const BINOMIAL: Algorithm = Algorithm {
     about: "binomial tree, log2(p) messages deep: small messages and few ranks",
     rounds: |shape| log2_up(shape.ranks),
     round: binomial,
-    cost: |case| Cost {
-        steps: case.lg(),
-        bytes: case.lg() * case.bytes,
-        waits: case.lg(),
-        ..Cost::default()
-    },
+    cost: |case| Cost::rounds(case.lg(), case.lg() * case.bytes),
     ..Algorithm::MESSAGES
 };
 
@@ -23,12 +18,7 @@ pub(crate) const SCATTER_RING: Algorithm = Algorithm {
     about: "binomial scatter, then ring allgather: large messages (Barnett, van de Geijn 1994)",
     rounds: |shape| log2_up(shape.ranks) + shape.ranks - 1,
     round: scatter_ring,
-    cost: |case| Cost {
-        steps: case.lg() + case.p() - 1.0,
-        bytes: 2.0 * case.bytes * (case.p() - 1.0) / case.p(),
-        waits: case.lg() + case.p() - 1.0,
-        ..Cost::default()
-    },
+    cost: |case| Cost::rounds(case.lg() + case.p() - 1.0, 2.0 * case.bytes * (case.p() - 1.0) / case.p()),
     ..Algorithm::MESSAGES
 };
 
@@ -41,8 +31,7 @@ pub(crate) const CHAIN: Algorithm = Algorithm {
     cost: |case| {
         let segments = (case.bytes / SEGMENT).ceil().clamp(1.0, MOST_SEGMENTS);
         let rounds = segments + (case.p() - 2.0).max(0.0);
-        let bytes = rounds * case.bytes / segments;
-        Cost { steps: rounds, bytes, waits: rounds, ..Cost::default() }
+        Cost::rounds(rounds, rounds * case.bytes / segments)
     },
     ..Algorithm::MESSAGES
 };
@@ -101,10 +90,10 @@ fn chain(shape: &Shape, index: u32, round: &mut Round) {
     // Segment i reaches relative rank v in round v - 1 + i, and leaves it in the next.
     if me > 0 && index + 1 >= me && index + 1 - me < number {
         let i = index + 1 - me;
-        round.recv_keyed(shape.before(shape.rank, 1), segment(i), i);
+        round.keyed(i).recv(shape.before(shape.rank, 1), segment(i));
     }
     if me + 1 < shape.ranks && index >= me && index - me < number {
         let i = index - me;
-        round.send_keyed(shape.after(shape.rank, 1), segment(i), i);
+        round.keyed(i).send(shape.after(shape.rank, 1), segment(i));
     }
 }

@@ -32,20 +32,14 @@ impl Inner for Long {
     const REDUCE: &'static Algorithm = &reduce::RABENSEIFNER;
 }
 
-pub(crate) const BCAST: Algorithm = Algorithm {
-    about: "binomial tree from the root to all ranks of the other group",
-    ..broadcast::<Short>()
-};
-
-pub(crate) const BCAST_LONG: Algorithm = Algorithm {
-    about: "scatter from the root to the other group, and a ring there: large messages",
-    ..broadcast::<Long>()
-};
+pub(crate) const BCAST: Algorithm = broadcast::<Short>();
+pub(crate) const BCAST_LONG: Algorithm = broadcast::<Long>();
 
 const fn broadcast<I: Inner>() -> Algorithm {
     Algorithm {
         kind: Kind::Bcast,
         name: I::BCAST.name,
+        about: "from the root to all ranks of the other group",
         rounds: |shape| Members::below_root(shape).rounds(I::BCAST, shape),
         round: |shape, index, round| {
             Members::below_root(shape).round(I::BCAST, (shape, shape.len), index, Buf::Recv, round);
@@ -55,20 +49,14 @@ const fn broadcast<I: Inner>() -> Algorithm {
     }
 }
 
-pub(crate) const REDUCE: Algorithm = Algorithm {
-    about: "binomial tree of the other group to its leader, which sends the result to the root",
-    ..reduction::<Short>()
-};
-
-pub(crate) const REDUCE_LONG: Algorithm = Algorithm {
-    about: "the other group halves and gathers; its leader sends the result to the root: large vectors",
-    ..reduction::<Long>()
-};
+pub(crate) const REDUCE: Algorithm = reduction::<Short>();
+pub(crate) const REDUCE_LONG: Algorithm = reduction::<Long>();
 
 const fn reduction<I: Inner>() -> Algorithm {
     Algorithm {
         kind: Kind::Reduce,
         name: I::REDUCE.name,
+        about: "within the other group to its leader, which sends the result to the root",
         temp: |shape| if shape.group_across(shape.root).contains(&shape.rank) { shape.len } else { 0 },
         rounds: |shape| Members::across_root(shape).rounds(I::REDUCE, shape) + 1,
         round: |shape, index, round| {
@@ -87,20 +75,14 @@ const fn reduction<I: Inner>() -> Algorithm {
     }
 }
 
-pub(crate) const ALLREDUCE: Algorithm = Algorithm {
-    about: "each group reduces to its leader, the leaders swap the results and broadcast them, by binomial trees",
-    ..reduction_to_all::<Short>()
-};
-
-pub(crate) const ALLREDUCE_LONG: Algorithm = Algorithm {
-    about: "each group halves and gathers, the leaders swap the results, scatter and ring: large vectors",
-    ..reduction_to_all::<Long>()
-};
+pub(crate) const ALLREDUCE: Algorithm = reduction_to_all::<Short>();
+pub(crate) const ALLREDUCE_LONG: Algorithm = reduction_to_all::<Long>();
 
 const fn reduction_to_all<I: Inner>() -> Algorithm {
     Algorithm {
         kind: Kind::Allreduce,
         name: I::REDUCE.name,
+        about: "within each group to its leader; the leaders swap the results and broadcast them",
         temp: |shape| shape.len,
         rounds: |shape| most_rounds(I::REDUCE, shape) + 1 + most_rounds(I::BCAST, shape),
         round: |shape, index, round| {
@@ -121,15 +103,8 @@ const fn reduction_to_all<I: Inner>() -> Algorithm {
     }
 }
 
-pub(crate) const REDUCE_SCATTER: Algorithm = Algorithm {
-    about: "each group reduces to its leader by a binomial tree, the leaders swap the results and scatter them",
-    ..reduction_scattered::<Short>()
-};
-
-pub(crate) const REDUCE_SCATTER_LONG: Algorithm = Algorithm {
-    about: "each group halves and gathers, the leaders swap the results and scatter them: large vectors",
-    ..reduction_scattered::<Long>()
-};
+pub(crate) const REDUCE_SCATTER: Algorithm = reduction_scattered::<Short>();
+pub(crate) const REDUCE_SCATTER_LONG: Algorithm = reduction_scattered::<Long>();
 
 pub(crate) const REDUCE_SCATTER_BLOCK: Algorithm =
     Algorithm { kind: Kind::ReduceScatterBlock, ..REDUCE_SCATTER };
@@ -141,28 +116,21 @@ const fn reduction_scattered<I: Inner>() -> Algorithm {
     Algorithm {
         kind: Kind::ReduceScatter,
         name: I::REDUCE.name,
+        about: "within each group to its leader; the leaders swap the results and scatter them",
         temp: |shape| shape.sends.start(shape.ranks) * if Members::own(shape).leads(shape) { 2 } else { 1 },
         rounds: |shape| most_rounds(I::REDUCE, shape) + 1 + leader_rounds(shape),
         round: reduce_scatter::<I>,
         cost: |case| {
             let group = one_group(case);
-            let scattered =
-                Cost { steps: 1.0, extra: group.p(), bytes: case.bytes, waits: 1.0, ..Cost::ZERO };
+            let scattered = Cost { extra: group.p(), ..Cost::rounds(1.0, case.bytes) };
             sum(passed_on((I::REDUCE.cost)(&group), case.bytes), scattered)
         },
         ..Algorithm::MESSAGES
     }
 }
 
-pub(crate) const ALLGATHER: Algorithm = Algorithm {
-    about: "every rank sends to the leader of the other group, which broadcasts all blocks by a binomial tree",
-    ..gathering::<Short>()
-};
-
-pub(crate) const ALLGATHER_LONG: Algorithm = Algorithm {
-    about: "every rank sends to the leader of the other group, which scatters all blocks to a ring: large blocks",
-    ..gathering::<Long>()
-};
+pub(crate) const ALLGATHER: Algorithm = gathering::<Short>();
+pub(crate) const ALLGATHER_LONG: Algorithm = gathering::<Long>();
 
 pub(crate) const ALLGATHERV: Algorithm = Algorithm { kind: Kind::Allgatherv, ..ALLGATHER };
 
@@ -174,12 +142,13 @@ const fn gathering<I: Inner>() -> Algorithm {
     Algorithm {
         kind: Kind::Allgather,
         name: I::BCAST.name,
+        about: "every rank sends to the leader of the other group, which broadcasts all blocks",
         rounds: |shape| leader_rounds(shape) + most_rounds(I::BCAST, shape),
         round: allgather::<I>,
         cost: |case| {
             let group = one_group(case);
             let all = Case { bytes: group.p() * case.bytes, ..group };
-            let gathered = Cost { steps: 1.0, extra: group.p(), bytes: all.bytes, waits: 1.0, ..Cost::ZERO };
+            let gathered = Cost { extra: group.p(), ..Cost::rounds(1.0, all.bytes) };
             sum(gathered, (I::BCAST.cost)(&all))
         },
         ..Algorithm::MESSAGES
@@ -193,7 +162,7 @@ fn one_group(case: &Case) -> Case {
 
 /// A cost, and then a message of so many bytes from leader to leader.
 fn passed_on(cost: Cost, bytes: f64) -> Cost {
-    sum(cost, Cost { steps: 1.0, bytes, waits: 1.0, ..Cost::ZERO })
+    sum(cost, Cost::rounds(1.0, bytes))
 }
 
 /// The cost of two things of messages alone, one after the other.

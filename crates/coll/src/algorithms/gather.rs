@@ -15,11 +15,8 @@ pub(crate) const BINOMIAL: Algorithm = Algorithm {
     rounds: |shape| log2_up(shape.ranks) + 2,
     round: binomial,
     cost: |case| Cost {
-        steps: case.lg(),
-        bytes: case.bytes * (case.p() - 1.0),
         copied: case.bytes * case.p() / 2.0,
-        waits: case.lg(),
-        ..Cost::default()
+        ..Cost::rounds(case.lg(), case.bytes * (case.p() - 1.0))
     },
     ..Algorithm::MESSAGES
 };

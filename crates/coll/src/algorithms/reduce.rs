@@ -1,7 +1,7 @@
 //! Reduce over messages: binomial tree; Rabenseifner's reduce-scatter and gather.
 
 use super::allreduce::{self, rabenseifner};
-use crate::{Algorithm, Buf, Case, Cost, Kind, Merge, Round, Shape, Side, log2_up};
+use crate::{Algorithm, Buf, Cost, Kind, Merge, Round, Shape, Side, log2_up};
 
 pub(crate) const BINOMIAL: Algorithm = Algorithm {
     kind: Kind::Reduce,
@@ -10,13 +10,7 @@ pub(crate) const BINOMIAL: Algorithm = Algorithm {
     temp: |shape| if shape.rank == shape.root { 0 } else { shape.len },
     rounds: |shape| 2 + log2_up(shape.ranks),
     round: binomial,
-    cost: |case: &Case| Cost {
-        steps: case.lg(),
-        bytes: case.lg() * case.bytes,
-        reduced: case.lg() * case.bytes,
-        waits: case.lg(),
-        ..Cost::default()
-    },
+    cost: |case| Cost { reduced: case.lg() * case.bytes, ..Cost::rounds(case.lg(), case.lg() * case.bytes) },
     ..Algorithm::MESSAGES
 };
 

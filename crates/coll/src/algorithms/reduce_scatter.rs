@@ -24,14 +24,8 @@ pub(crate) const PAIRWISE: Algorithm = Algorithm {
     round: pairwise,
     cost: |case: &Case| {
         let share = (case.p() - 1.0) / case.p();
-        Cost {
-            steps: case.p() - 1.0,
-            bytes: case.bytes * share,
-            reduced: case.bytes * share,
-            copied: 2.0 * case.bytes / case.p(),
-            waits: case.p() - 1.0,
-            ..Cost::default()
-        }
+        let (reduced, copied) = (case.bytes * share, 2.0 * case.bytes / case.p());
+        Cost { reduced, copied, ..Cost::rounds(case.p() - 1.0, case.bytes * share) }
     },
     ..Algorithm::MESSAGES
 };

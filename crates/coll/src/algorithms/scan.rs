@@ -10,13 +10,10 @@ pub(crate) const DOUBLING: Algorithm = Algorithm {
     temp: |shape| 2 * shape.len,
     rounds: |shape| 1 + 2 * log2_up(shape.ranks),
     round: |shape, index, round| doubling(shape, index, true, round),
-    cost: |case: &Case| Cost {
-        steps: case.lg(),
-        bytes: case.lg() * case.bytes,
+    cost: |case| Cost {
         reduced: 2.0 * case.lg() * case.bytes,
         copied: 2.0 * case.bytes,
-        waits: case.lg(),
-        ..Cost::default()
+        ..Cost::rounds(case.lg(), case.lg() * case.bytes)
     },
     ..Algorithm::MESSAGES
 };
@@ -31,7 +28,7 @@ pub(crate) const CHAIN: Algorithm = Algorithm {
         let segments = (case.bytes / SEGMENT).ceil().clamp(1.0, MOST_SEGMENTS);
         let rounds = segments + (case.p() - 2.0).max(0.0);
         let bytes = rounds * case.bytes / segments;
-        Cost { steps: rounds, bytes, reduced: bytes, waits: rounds, ..Cost::default() }
+        Cost { reduced: bytes, ..Cost::rounds(rounds, bytes) }
     },
     ..Algorithm::MESSAGES
 };
@@ -115,11 +112,11 @@ fn chain(shape: &Shape, index: u32, round: &mut Round) {
         // One rank alone computes each prefix and passes it on, so all ranks that use it have the same bits.
         let side = Side::Left.unless(shape.commutative);
         let merge = Merge::new(segment(shape, Buf::Send, i), segment(shape, Buf::Recv, i), side);
-        round.recv_reduce_keyed(me - 1, merge, i);
+        round.keyed(i).recv_reduce(me - 1, merge);
     }
     if me + 1 < shape.ranks && index >= 2 {
         let i = index - 2;
-        round.send_keyed(me + 1, segment(shape, Buf::Recv, i), i);
+        round.keyed(i).send(me + 1, segment(shape, Buf::Recv, i));
     }
 }
 
@@ -134,12 +131,12 @@ fn exclusive_chain(shape: &Shape, index: u32, round: &mut Round) {
         return;
     }
     if me > 0 && index <= number {
-        round.recv_keyed(me - 1, segment(shape, Buf::Recv, index - 1), index - 1);
+        round.keyed(index - 1).recv(me - 1, segment(shape, Buf::Recv, index - 1));
     }
     if !last && me > 0 && (2..2 + number).contains(&index) {
         round.reduce(segment(shape, Buf::Recv, index - 2), segment(shape, Buf::Temp, index - 2));
     }
     if !last && index >= 3 {
-        round.send_keyed(me + 1, segment(shape, Buf::Temp, index - 3), index - 3);
+        round.keyed(index - 3).send(me + 1, segment(shape, Buf::Temp, index - 3));
     }
 }
