@@ -88,6 +88,12 @@ impl Kind {
         matches!(self, Kind::ReduceScatter | Kind::ReduceScatterBlock)
     }
 
+    /// True if each rank has a block of its own in what it gives or gets.
+    pub(crate) fn has_blocks(self) -> bool {
+        use Kind::*;
+        !matches!(self, Barrier | Bcast | Reduce | Allreduce | Scan | Exscan)
+    }
+
     /// True if one rank is its root.
     pub fn rooted(self) -> bool {
         use Kind::*;

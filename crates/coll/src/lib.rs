@@ -104,5 +104,5 @@ pub use sections::Chunks;
 pub use shape::{Blocks, Shape, log2_down, log2_up};
 pub use signature::{ArgKind, Lists, Signature};
 pub use stages::{Composition, Stage, StageBuf, StageGroup};
-pub use topology::{Nodes, SharedCaps, Topology};
+pub use topology::{Nodes, Order, SharedCaps, Topology};
 pub use tuner::{Candidate, Explanation, Model, Tuning, parse_question};

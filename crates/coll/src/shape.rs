@@ -229,6 +229,26 @@ impl Shape {
         }
     }
 
+    /// Units of [`Buf::Send`] and of [`Buf::Recv`] at this rank.
+    pub(crate) fn extents(&self) -> [u64; 2] {
+        use Kind::*;
+        let (len, root) = (self.len, self.rank == self.root);
+        let (sends, recvs) = (|| self.sends.start(self.ranks), || self.recvs.start(self.ranks));
+        match self.kind {
+            Barrier => [0, 0],
+            Bcast => [0, len],
+            Gather | Gatherv => [len, if root { recvs() } else { 0 }],
+            Scatter | Scatterv => [if root { sends() } else { 0 }, len],
+            Allgather | Allgatherv => [len, recvs()],
+            Alltoall | Alltoallv | Alltoallw => [sends(), recvs()],
+            // On an intercommunicator the root gives nothing.
+            Reduce if root && self.split > 0 => [0, len],
+            Reduce => [len, if root { len } else { 0 }],
+            ReduceScatter | ReduceScatterBlock => [sends(), len],
+            Allreduce | Scan | Exscan => [len, len],
+        }
+    }
+
     /// The whole vector, or this rank's block alone, in a buffer.
     pub fn whole(&self, buf: Buf) -> Span {
         Span::new(buf, (0, self.len))

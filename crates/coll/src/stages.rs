@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::algorithms::nodes::SPREAD;
 use crate::sections::SharedUse;
-use crate::{Algorithm, Blocks, Buf, Case, Kind, Needs, Nodes, Round, Shape, Span, Topology, Tuning};
+use crate::{Algorithm, Blocks, Buf, Case, Kind, Needs, Nodes, Order, Round, Shape, Span, Topology, Tuning};
 
 /// One collective of a composition.
 #[derive(PartialEq, Eq, Debug)]
@@ -31,8 +31,10 @@ pub enum StageGroup {
     Node,
     /// The leaders of all nodes, rooted at the root of the collective, if it has one, else at the first.
     Leaders,
-    /// This rank alone: it puts the blocks of all ranks, which are in the order of nodes, in the order of ranks.
-    Alone,
+    /// Each rank by itself, or the root alone if there is one: it brings the blocks of all ranks into this order.
+    Alone(Order),
+    /// Each leader by itself: it brings blocks into this order.
+    Leader(Order),
 }
 
 /// A buffer of a composition.
@@ -42,10 +44,13 @@ pub enum StageBuf {
     Send,
     /// What this rank gets.
     Recv,
-    /// Memory of the composition's own for all data: a vector, or the blocks of all ranks in the order of nodes.
+    /// Memory of the composition's own for all data: a vector, or the blocks of all ranks in the order of nodes. A rank has the
+    /// part of it that its stages touch.
     Held,
     /// The part of it with the blocks of this rank's node.
     HeldHere,
+    /// Other memory of the composition's own.
+    Aside,
 }
 
 /// A composition at one rank, with the algorithms that its groups have chosen.
@@ -59,9 +64,8 @@ pub struct Composition {
     parts: Vec<Part>,
     /// Of both lanes.
     rounds: u32,
-    /// Where its own memory is, and where in that the blocks of this rank's node begin.
-    held: (Buf, u64),
-    here_at: u64,
+    /// By [`StageBuf`], where it begins; that is before the buffer if a rank has only a later part.
+    bufs: [(Buf, u64); 5],
     temp: u64,
 }
 
@@ -96,57 +100,73 @@ impl StageGroup {
 }
 
 impl Stage {
-    /// The shape of this rank in the stage, on a chunk of `len` units, before what its topology says; `None` if it has no part.
-    fn shape(&self, outer: &Shape, nodes: &Nodes, blocked: bool, len: u64) -> Option<Shape> {
-        let here = nodes.of(outer.rank);
-        let leader = nodes.leader(here, outer.root);
-        let (rank, ranks, root) = match self.group {
-            StageGroup::Node => {
-                (nodes.index(outer.rank), nodes.ranks(here).len() as u32, nodes.index(leader))
-            }
-            StageGroup::Leaders if leader != outer.rank => return None,
-            StageGroup::Leaders => (here, nodes.number(), nodes.of(outer.root)),
-            StageGroup::Alone => (0, outer.ranks, 0),
+    /// What the stage moves in a collective of this kind: how many blocks of a rank (vectors, where it has no blocks) a member of
+    /// the group gives or gets that stands for `members` ranks, on a node with `here` of all `ranks`.
+    fn amount(&self, of: Kind, (ranks, here): (u32, u32), members: u32) -> u64 {
+        let [ranks, here, members] = [ranks, here, members].map(u64::from);
+        match (self.group, of) {
+            _ if !of.has_blocks() => 1,
+            _ if !self.kind.has_blocks() => ranks,
+            (StageGroup::Alone(_) | StageGroup::Leader(_), _) => 1,
+            // A rank has a block for each other one.
+            (StageGroup::Node, Kind::Alltoall) => ranks,
+            (StageGroup::Leaders, Kind::Alltoall) => members * here,
+            (StageGroup::Node | StageGroup::Leaders, _) => members,
+        }
+    }
+
+    /// What a rank does in it that has no other ranks to do it with.
+    fn local(&self) -> Option<&'static Algorithm> {
+        matches!(self.group, StageGroup::Alone(_) | StageGroup::Leader(_)).then_some(&SPREAD)
+    }
+
+    /// The shape of this rank in the stage, before what its topology says; `None` if it has no part.
+    fn shape(&self, outer: &Shape, nodes: &Nodes) -> Option<Shape> {
+        let size = |node: u32| nodes.ranks(node).len() as u32;
+        let node = nodes.of(outer.rank);
+        let (leader, here) = (nodes.leader(node, outer.root), (outer.ranks, size(node)));
+        let units = |members: u32| self.amount(outer.kind, here, members) * outer.len;
+        let (is_leader, is_root) = (leader == outer.rank, !outer.kind.rooted() || outer.rank == outer.root);
+        let even = || [Blocks::Even(units(1)), Blocks::Even(units(1))];
+        let by_itself = |order: Order| {
+            let blocks = order.blocks(here);
+            let from = order.of(nodes, here).into_iter().chain([blocks.into()]);
+            let starts = from.map(|block| block * units(1)).collect();
+            (0, blocks, 0, [Blocks::Starts(starts), Blocks::Even(units(1))])
         };
-        let inner = Shape {
-            kind: self.kind,
-            rank,
-            ranks,
-            root,
-            commutative: outer.commutative,
-            unit: outer.unit,
-            ..Shape::NOTHING
+        let (rank, ranks, root, [sends, recvs]) = match self.group {
+            StageGroup::Node => (nodes.index(outer.rank), here.1, nodes.index(leader), even()),
+            StageGroup::Leaders if is_leader => {
+                let each = Blocks::from_lens((0..nodes.number()).map(|node| units(size(node))));
+                (node, nodes.number(), nodes.of(outer.root), [each.clone(), each])
+            }
+            StageGroup::Leader(order) if is_leader => by_itself(order),
+            StageGroup::Alone(order) if is_root => by_itself(order),
+            StageGroup::Leaders | StageGroup::Leader(_) | StageGroup::Alone(_) => return None,
         };
-        Some(match self.kind {
-            Kind::Gather => Shape { len, recvs: Blocks::Even(len), ..inner },
-            Kind::Allgatherv => {
-                let all = (0..nodes.number()).map(|node| nodes.ranks(node).len() as u64 * len);
-                let recvs = Blocks::from_lens(all);
-                Shape { len: recvs.block(here).1, recvs, ..inner }
-            }
-            Kind::Allgather => {
-                let sends = (0..outer.ranks).map(|rank| nodes.position(rank) * len).collect();
-                Shape { len, sends: Blocks::Starts(sends), recvs: Blocks::Even(len), ..inner }
-            }
-            _ => Shape { len: if blocked { u64::from(outer.ranks) * len } else { len }, ..inner },
-        })
+        let len = if self.kind.has_blocks() { recvs.block(rank).1 } else { units(1) };
+        let (kind, &Shape { commutative, unit, .. }) = (self.kind, outer);
+        Some(Shape { kind, rank, ranks, root, len, sends, recvs, commutative, unit, ..Shape::NOTHING })
     }
 
     /// What it costs in the largest of its groups: the case there, and where its ranks are.
     pub(crate) fn part(&self, row: &Algorithm, case: &Case, topology: &Topology) -> (Case, Topology) {
-        let (ranks, nodes, shared) = match self.group {
-            StageGroup::Node => (topology.per_node, 1, topology.shared),
-            StageGroup::Leaders => (topology.nodes, topology.nodes, None),
-            StageGroup::Alone => (1, 1, None),
+        let Topology { ranks: all, nodes, per_node, .. } = *topology;
+        let (ranks, members, inner) = match self.group {
+            StageGroup::Node => (per_node, 1, topology.members()),
+            // The largest block keeps all waiting that pass it on, or wait for its sum.
+            StageGroup::Leaders if self.kind == Kind::Allgatherv || self.kind.scatters_result() => {
+                (nodes, per_node, topology.leaders())
+            }
+            // The leader that has most to do is that of the largest node, with the blocks of all others.
+            StageGroup::Leaders => (nodes, (all - per_node).div_ceil(nodes.max(2) - 1), topology.leaders()),
+            StageGroup::Alone(order) | StageGroup::Leader(order) => {
+                (order.blocks((all, per_node)), 1, topology.leaders())
+            }
         };
-        let blocks = match self.kind {
-            Kind::Gather => 1,
-            Kind::Allgatherv => topology.per_node,
-            _ if row.is_blocked() => topology.ranks,
-            _ => 1,
-        };
-        let bytes = case.bytes * f64::from(blocks);
-        let inner = Topology { ranks, nodes, per_node: ranks.div_ceil(nodes), cores: topology.cores, shared };
+        let block = if row.kind.scatters_result() { case.bytes / f64::from(all) } else { case.bytes };
+        let bytes = block * self.amount(row.kind, (all, per_node), members) as f64;
+        let bytes = if self.kind.scatters_result() { bytes * f64::from(nodes) } else { bytes };
         (Case { ranks, bytes, largest: bytes, ..*case }, inner)
     }
 }
@@ -213,11 +233,9 @@ impl Composition {
         chunks: u64,
         choose: &mut dyn FnMut(&Stage, &mut Shape) -> &'static Algorithm,
     ) -> Composition {
-        let (here, root, blocked) = (nodes.of(outer.rank), outer.root, row.is_blocked());
         let chosen = row.stages.iter().map(|stage| {
-            let mut whole = stage.shape(outer, nodes, blocked, outer.len)?;
-            let row = if stage.group == StageGroup::Alone { &SPREAD } else { choose(stage, &mut whole) };
-            Some((row, whole))
+            let mut whole = stage.shape(outer, nodes)?;
+            Some((stage.local().unwrap_or_else(|| choose(stage, &mut whole)), whole))
         });
         let chosen: Vec<_> = chosen.collect();
         // By lane, the rounds so far: of all parts, and of those that each chunk has been through.
@@ -254,20 +272,17 @@ impl Composition {
                 });
             }
         }
-        let rounds = rounds[0] + rounds[1];
-        let (all, here_at) = match blocked {
-            true => (u64::from(outer.ranks) * outer.len, nodes.start(here) * outer.len),
-            false => (outer.len, 0),
-        };
-        let (nodes, held) = (nodes.clone(), (Buf::Recv, 0));
-        let mut made = Composition { nodes, root, here, parts, rounds, held, here_at, temp: 0 };
-        made.place(row, all);
+        let (nodes, here, rounds) = (nodes.clone(), nodes.of(outer.rank), rounds[0] + rounds[1]);
+        let here_at = if row.kind.has_blocks() { nodes.start(here) * outer.len } else { 0 };
+        let bufs = [(Buf::Send, 0), (Buf::Recv, 0), (Buf::Temp, 0), (Buf::Temp, here_at), (Buf::Temp, 0)];
+        let mut made = Composition { nodes, root: outer.root, here, parts, rounds, bufs, temp: 0 };
+        made.place();
         made
     }
 
-    /// Gives the parts, and what the composition holds of its data (`all` of them at most), their places in Temp, and numbers
-    /// the parts' uses of shared buffers.
-    fn place(&mut self, row: &Algorithm, all: u64) {
+    /// Gives the parts, and what the composition holds of its data, their places in Temp, and numbers the parts' uses of shared
+    /// buffers.
+    fn place(&mut self) {
         let (mut temps, mut windows) = ([0; 2], 0);
         for part in &mut self.parts {
             let temp = &mut temps[part.stage.group.lane()];
@@ -279,12 +294,32 @@ impl Composition {
             part.temp_at = if part.stage.group.lane() == 0 { 0 } else { temps[0] };
         }
         self.temp = temps[0] + temps[1];
-        let held = |buf: &StageBuf| matches!(buf, StageBuf::Held | StageBuf::HeldHere);
-        let holds = row.stages.iter().any(|stage| stage.bind.iter().any(held));
-        // Blocks in the order of nodes that is the order of ranks may as well be where they are to be in the end.
-        if holds && !(row.is_blocked() && self.nodes.are_in_order()) {
-            self.held = (Buf::Temp, self.temp);
-            self.temp += all;
+        // Blocks in the order of nodes that is the order of ranks may as well be in the user's buffer.
+        let in_order = self.nodes.are_in_order();
+        let at_home = self.parts.iter().find_map(|part| match (part.stage.group, part.stage.bind) {
+            (StageGroup::Alone(_), [StageBuf::Held, home] | [home, StageBuf::Held]) if in_order => Some(home),
+            _ => None,
+        });
+        for held in [&[StageBuf::Held, StageBuf::HeldHere][..], &[StageBuf::Aside]] {
+            let touched = self.parts.iter().flat_map(|part| {
+                let spans = part.stage.bind.into_iter().zip(part.shape.extents());
+                let spans = spans.filter(|(buf, units)| held.contains(buf) && *units > 0);
+                spans.map(|(buf, units)| (self.bufs[buf as usize].1 + part.at, units))
+            });
+            let (first, end) =
+                touched.fold((u64::MAX, 0), |(first, end), (at, units)| (first.min(at), end.max(at + units)));
+            let (buf, at) = match at_home.filter(|_| held.contains(&StageBuf::Held)) {
+                Some(home) => self.bufs[home as usize],
+                None if end == 0 => continue,
+                None => {
+                    self.temp += end - first;
+                    (Buf::Temp, self.temp.wrapping_sub(end))
+                }
+            };
+            for &held in held {
+                let place = &mut self.bufs[held as usize];
+                *place = (buf, at.wrapping_add(place.1));
+            }
         }
     }
 
@@ -308,24 +343,17 @@ impl Composition {
         let (index, before, mut window) = (lanes.begun[lane], round.steps.len(), None);
         for part in self.parts.iter().filter(|part| part.is_in(lane, index)) {
             let bound = |span: Span| {
-                let to = match span.buf {
-                    Buf::Send => part.stage.bind[0],
-                    Buf::Recv => part.stage.bind[1],
+                let (buf, at) = match span.buf {
+                    Buf::Send => self.bufs[part.stage.bind[0] as usize],
+                    Buf::Recv => self.bufs[part.stage.bind[1] as usize],
                     Buf::Temp => return Span { at: part.temp_at + span.at, ..span },
                     Buf::SharedScratch => return span,
                 };
-                let (held, from) = self.held;
-                let (buf, from) = match to {
-                    StageBuf::Send => (Buf::Send, 0),
-                    StageBuf::Recv => (Buf::Recv, 0),
-                    StageBuf::Held => (held, from),
-                    StageBuf::HeldHere => (held, from + self.here_at),
-                };
-                Span { buf, at: from + part.at + span.at, len: span.len }
+                Span { buf, at: at.wrapping_add(part.at + span.at), len: span.len }
             };
             let rank = |member: u32| match part.stage.group {
                 StageGroup::Leaders => self.nodes.leader(member, self.root),
-                _ => self.local(member),
+                StageGroup::Node | StageGroup::Alone(_) | StageGroup::Leader(_) => self.local(member),
             };
             round.add_inner((part.row, &part.shape), (index - part.first, part.number), rank, bound);
             if part.row.needs != Needs::Messages {
@@ -358,15 +386,13 @@ impl Tuning {
     /// Seconds that a composition takes, in the number of chunks in which it is the quickest, and that number. The first chunk goes
     /// through all stages; each of the others is over when the busier lane has done its stages of one more chunk.
     pub(crate) fn pipelined(&self, row: &Algorithm, case: &Case, topology: &Topology) -> (f64, u64) {
-        let most = if row.is_blocked() { 1 } else { (case.bytes / LEAST_CHUNK) as u64 };
+        let most = if row.kind.has_blocks() { 1 } else { (case.bytes / LEAST_CHUNK) as u64 };
         let time = |chunks: u64| {
             let (mut first, mut lanes) = (0.0, [0.0; 2]);
             for stage in row.stages {
                 let (case, topology) = stage.part(row, case, topology);
-                let row = match stage.group {
-                    StageGroup::Alone => &SPREAD,
-                    _ => self.choose(stage.kind, Some(case), true, &topology),
-                };
+                let known = (!stage.kind.size_unknown()).then_some(case);
+                let row = stage.local().unwrap_or_else(|| self.choose(stage.kind, known, true, &topology));
                 let part = |share: f64| {
                     let share = share / chunks as f64;
                     let case = Case { bytes: case.bytes * share, largest: case.largest * share, ..case };
@@ -416,11 +442,6 @@ impl Tuning {
 }
 
 impl Algorithm {
-    /// True if each rank has a block of its own in what it gets.
-    pub(crate) fn is_blocked(&self) -> bool {
-        self.kind == Kind::Allgather
-    }
-
     /// Number of rounds: alike at all ranks, but in a composition.
     pub fn rounds(&self, shape: &Shape) -> u32 {
         shape.composition.as_ref().map_or_else(|| (self.rounds)(shape), |composition| composition.rounds)

@@ -42,6 +42,11 @@ impl Topology {
         self.nodes == 1
     }
 
+    /// The ranks of the largest node.
+    pub(crate) fn members(&self) -> Topology {
+        Topology { ranks: self.per_node, nodes: 1, ..*self }
+    }
+
     /// One rank of each node.
     pub(crate) fn leaders(&self) -> Topology {
         Topology { ranks: self.nodes, per_node: 1, shared: None, ..*self }
@@ -96,6 +101,11 @@ impl Nodes {
         self.node[rank as usize]
     }
 
+    /// The ranks of each node.
+    pub(crate) fn members(&self) -> impl Iterator<Item = &[u32]> {
+        self.members.iter().map(Vec::as_slice)
+    }
+
     /// The ranks of a node.
     pub(crate) fn ranks(&self, node: u32) -> &[u32] {
         &self.members[node as usize]
@@ -136,5 +146,45 @@ impl Nodes {
     /// The leader of a node: the `root`, if that is there, else the first rank.
     pub(crate) fn leader(&self, node: u32, root: u32) -> u32 {
         if self.of(root) == node { root } else { self.members[node as usize][0] }
+    }
+}
+
+/// The order that a rank brings blocks into.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Order {
+    /// The blocks of all ranks, which are in the order of nodes, in that of ranks.
+    Ranks,
+    /// The blocks of all ranks, which are in the order of ranks, in that of nodes.
+    Nodes,
+    /// What the ranks of a node give to all ranks, which is rank by rank: by the node that gets it.
+    Outgoing,
+    /// What the ranks of a node get, which is by the node that gave it: rank by rank.
+    Incoming,
+}
+
+impl Order {
+    /// How many blocks they are on a node with `here` of all `ranks`.
+    pub(crate) fn blocks(self, (ranks, here): (u32, u32)) -> u32 {
+        match self {
+            Order::Ranks | Order::Nodes => ranks,
+            Order::Outgoing | Order::Incoming => ranks.saturating_mul(here),
+        }
+    }
+
+    /// By block in this order, the number that it had before.
+    pub(crate) fn of(self, nodes: &Nodes, (ranks, here): (u32, u32)) -> Vec<u64> {
+        let by_rank = || (0..ranks).map(|rank| nodes.position(rank));
+        let [all, mine] = [ranks, here].map(u64::from);
+        match self {
+            Order::Ranks => by_rank().collect(),
+            Order::Nodes => nodes.members().flatten().map(|&rank| rank.into()).collect(),
+            Order::Outgoing => {
+                let from = |to: &[u32], from: u64| {
+                    to.iter().map(|&to| from * all + u64::from(to)).collect::<Vec<_>>()
+                };
+                nodes.members().flat_map(|to| (0..mine).flat_map(move |giver| from(to, giver))).collect()
+            }
+            Order::Incoming => (0..mine).flat_map(|to| by_rank().map(move |from| from * mine + to)).collect(),
+        }
     }
 }

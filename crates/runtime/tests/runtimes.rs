@@ -5,6 +5,7 @@ mod world;
 use std::sync::Arc;
 use std::time::Duration;
 
+use banyan_coll::{ALL, Operand};
 use banyan_memory::{Buffer, SimulatedDevice};
 use banyan_runtime::{Class, Comm, Dest, Kind, Result, Root, Runtime, SendMode, Source, Started, Threads};
 use banyan_transport::sim::{Net, OneSided, Options};
@@ -87,6 +88,8 @@ fn split(comm: &Arc<Comm>) -> Result<()> {
     assert_eq!(members[part.rank() as usize], me);
     allreduce(&part)?;
     allgather(&part)?;
+    gather_and_scatter(&part)?;
+    alltoall_and_reduce_scatter(&part)?;
     bcast(&part)?;
     ring(&part)
 }
@@ -201,10 +204,45 @@ fn allgather(comm: &Comm) -> Result<()> {
     Ok(())
 }
 
+/// The blocks of all ranks at each root, and back again.
+fn gather_and_scatter(comm: &Comm) -> Result<()> {
+    let (me, size) = (i64::from(comm.rank()), i64::from(comm.size()));
+    for (root, count) in (0..comm.size()).rev().zip(LENGTHS.into_iter().cycle()) {
+        let block = |rank: i64| (0..count as i64).map(move |i| rank * 100_000 + i);
+        let (mine, all) = (filled(block(me)), room(8 * (count as i64 * size) as usize));
+        let (to, one, each) = (Root::Rank(root as i32), integers(&mine, count), integers(&all, count));
+        comm.run(comm.gather(Kind::Gather, to, &one, &each)?)?;
+        assert!(comm.rank() != root || read(&all).into_iter().eq((0..size).flat_map(block)));
+        mine.write(0, &vec![0; mine.len()]);
+        comm.run(comm.scatter(Kind::Scatter, to, &each, &one)?)?;
+        assert!(read(&mine).into_iter().eq(block(me)));
+    }
+    Ok(())
+}
+
+/// A block of each rank for each other one, and a block of the sum for each.
+fn alltoall_and_reduce_scatter(comm: &Comm) -> Result<()> {
+    let (me, size) = (i64::from(comm.rank()), i64::from(comm.size()));
+    for count in LENGTHS {
+        let block = |from: i64, to: i64| (0..count as i64).map(move |i| (from * 100 + to) * 10_000 + i);
+        let mine = filled((0..size).flat_map(|to| block(me, to)));
+        let all = room(mine.len());
+        comm.run(comm.alltoall(Kind::Alltoall, &integers(&mine, count), &integers(&all, count))?)?;
+        assert!(read(&all).into_iter().eq((0..size).flat_map(|from| block(from, me))));
+        let (part, result) = (room(8 * count as usize), Operand::uniform(count, integer()));
+        comm.run(comm.reduce_scatter((&mine, &part), (result, sum()))?)?;
+        let sums = |i: i64| (0..size).map(|from| (from * 100 + me) * 10_000 + i).sum::<i64>();
+        assert!(read(&part).into_iter().eq((0..count as i64).map(sums)));
+    }
+    Ok(())
+}
+
 /// Ranks of a node share memory, or not.
 #[test]
 fn collectives_by_way_of_leaders_give_what_flat_ones_give() {
-    let composed = "barrier=nodes,bcast=nodes,reduce=nodes,allreduce=nodes,allgather=nodes";
+    let composed: Vec<String> =
+        ALL.iter().filter(|row| !row.stages.is_empty()).map(|row| format!("{row:?}")).collect();
+    let composed = &*composed.join(",");
     let flat = "barrier=dissemination,bcast=binomial,reduce=binomial,allreduce=doubling";
     for nodes in [&[2, 1][..], &[3, 1, 4], &[1, 5, 2, 2], &[2, 2, 2, 2, 2], &[4, 1, 1, 3, 2, 1, 1, 2]] {
         for (coll, sharing) in [(composed, 1), (composed, 0), (flat, 1)] {
@@ -215,6 +253,8 @@ fn collectives_by_way_of_leaders_give_what_flat_ones_give() {
                     bcast(world)?;
                     reduce(world)?;
                     allgather(world)?;
+                    gather_and_scatter(world)?;
+                    alltoall_and_reduce_scatter(world)?;
                 }
                 // Its parts have members on some of the nodes, in the reverse order.
                 split(world)?;

@@ -2,7 +2,7 @@
 //! them, by its leader.
 
 use crate::stages::{Stage, StageBuf, StageGroup};
-use crate::{Algorithm, Buf, Cost, Kind, Span};
+use crate::{Algorithm, Buf, Cost, Kind, Order, Span};
 
 /// What all compositions have in common; the tuner adds up what their stages cost.
 const NODES: Algorithm = Algorithm {
@@ -14,6 +14,11 @@ const NODES: Algorithm = Algorithm {
 
 const fn stage(kind: Kind, group: StageGroup, send: StageBuf, recv: StageBuf) -> Stage {
     Stage { kind, group, bind: [send, recv] }
+}
+
+/// What a rank does by itself: it has a block for each place in the new order.
+const fn reorder(group: StageGroup, send: StageBuf, recv: StageBuf) -> Stage {
+    stage(Kind::Alltoall, group, send, recv)
 }
 
 /// Nobody leaves before all ranks of its node know that the leaders, and so all nodes, have met.
@@ -65,21 +70,75 @@ pub(crate) const ALLGATHER: Algorithm = Algorithm {
         stage(Kind::Gather, StageGroup::Node, StageBuf::Send, StageBuf::HeldHere),
         stage(Kind::Allgatherv, StageGroup::Leaders, StageBuf::HeldHere, StageBuf::Held),
         stage(Kind::Bcast, StageGroup::Node, StageBuf::Send, StageBuf::Held),
-        stage(Kind::Allgather, StageGroup::Alone, StageBuf::Held, StageBuf::Recv),
+        reorder(StageGroup::Alone(Order::Ranks), StageBuf::Held, StageBuf::Recv),
     ],
     ..NODES
 };
 
-/// What a rank does alone in an allgather: no row of the list.
+pub(crate) const GATHER: Algorithm = Algorithm {
+    kind: Kind::Gather,
+    about: "within nodes, then from their leaders to the root",
+    reorders: false,
+    stages: &[
+        stage(Kind::Gather, StageGroup::Node, StageBuf::Send, StageBuf::HeldHere),
+        stage(Kind::Gatherv, StageGroup::Leaders, StageBuf::HeldHere, StageBuf::Held),
+        reorder(StageGroup::Alone(Order::Ranks), StageBuf::Held, StageBuf::Recv),
+    ],
+    ..NODES
+};
+
+pub(crate) const SCATTER: Algorithm = Algorithm {
+    kind: Kind::Scatter,
+    about: "from the root to the leaders of nodes, then within nodes",
+    reorders: false,
+    stages: &[
+        reorder(StageGroup::Alone(Order::Nodes), StageBuf::Send, StageBuf::Held),
+        stage(Kind::Scatterv, StageGroup::Leaders, StageBuf::Held, StageBuf::HeldHere),
+        stage(Kind::Scatter, StageGroup::Node, StageBuf::HeldHere, StageBuf::Recv),
+    ],
+    ..NODES
+};
+
+/// The leaders put the sums of their nodes in the order of nodes, and get the blocks of their nodes where those were.
+pub(crate) const REDUCE_SCATTER_BLOCK: Algorithm = Algorithm {
+    kind: Kind::ReduceScatterBlock,
+    stages: &[
+        stage(Kind::Reduce, StageGroup::Node, StageBuf::Send, StageBuf::Aside),
+        reorder(StageGroup::Leader(Order::Nodes), StageBuf::Aside, StageBuf::Held),
+        stage(Kind::ReduceScatter, StageGroup::Leaders, StageBuf::Held, StageBuf::Held),
+        stage(Kind::Scatter, StageGroup::Node, StageBuf::Held, StageBuf::Recv),
+    ],
+    ..NODES
+};
+
+/// What the ranks of a node have for those of another one goes between nodes as one message.
+pub(crate) const ALLTOALL: Algorithm = Algorithm {
+    kind: Kind::Alltoall,
+    reorders: false,
+    stages: &[
+        stage(Kind::Gather, StageGroup::Node, StageBuf::Send, StageBuf::Held),
+        reorder(StageGroup::Leader(Order::Outgoing), StageBuf::Held, StageBuf::Aside),
+        stage(Kind::Alltoallv, StageGroup::Leaders, StageBuf::Aside, StageBuf::Held),
+        reorder(StageGroup::Leader(Order::Incoming), StageBuf::Held, StageBuf::Aside),
+        stage(Kind::Scatter, StageGroup::Node, StageBuf::Aside, StageBuf::Recv),
+    ],
+    ..NODES
+};
+
+/// What a rank does by itself: no row of the list. Blocks that stay beside each other are one copy.
 pub(crate) const SPREAD: Algorithm = Algorithm {
-    kind: Kind::Allgather,
+    kind: Kind::Alltoall,
     rounds: |_| 1,
     round: |shape, _, round| {
-        for rank in 0..shape.ranks {
-            let into = Span::new(Buf::Recv, shape.recvs.block(rank));
+        let mut rank = 0;
+        while rank < shape.ranks {
+            let follows = |next: &u32| shape.sends.start(*next) == shape.sends.start(next - 1) + shape.len;
+            let end = (rank + 1..shape.ranks).take_while(follows).last().map_or(rank + 1, |last| last + 1);
+            let into = Span::new(Buf::Recv, shape.recvs.run(rank, end));
             round.copy(Span::new(Buf::Send, (shape.sends.start(rank), into.len)), into);
+            rank = end;
         }
     },
-    cost: |case| Cost { copied: case.bytes, ..Cost::ZERO },
+    cost: |case| Cost { copied: case.bytes * case.p(), ..Cost::ZERO },
     ..Algorithm::MESSAGES
 };

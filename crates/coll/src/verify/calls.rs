@@ -23,7 +23,7 @@ impl Trial {
         if row.stages.is_empty() || nodes.number() == 1 {
             return shape;
         }
-        let chunks = if row.is_blocked() { 1 } else { 1 + self.seed % 4 };
+        let chunks = if row.kind.has_blocks() { 1 } else { 1 + self.seed % 4 };
         let mut numbers = [0; 2];
         let composition = Composition::new(row, &shape, nodes, chunks, &mut |stage, inner| {
             let here = stage.group == StageGroup::Node;

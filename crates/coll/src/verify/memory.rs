@@ -68,7 +68,7 @@ pub(super) struct RankMemory {
 impl RankMemory {
     pub(super) fn new(op: usize, algorithm: &Algorithm, shape: &Shape, in_place: bool) -> RankMemory {
         let kind = algorithm.kind;
-        let (send, recv) = extents(kind, shape);
+        let [send, recv] = shape.extents();
         let in_place = shape.in_place_at().filter(|_| in_place);
         let given = |units: u64| (0..units).map(|unit| Value::leaf(op, shape.rank, unit)).collect::<Vec<_>>();
         let mut cells = [
@@ -162,31 +162,12 @@ impl RankMemory {
     }
 }
 
-/// Units of the buffers of a rank: Send and Recv.
-fn extents(kind: Kind, shape: &Shape) -> (u64, u64) {
-    let (len, p, root) = (shape.len, shape.ranks, shape.rank == shape.root);
-    let at_root = |units: u64| if root { units } else { 0 };
-    match kind {
-        Kind::Barrier => (0, 0),
-        Kind::Bcast => (0, len),
-        Kind::Gather | Kind::Gatherv => (len, at_root(shape.recvs.start(p))),
-        Kind::Scatter | Kind::Scatterv => (at_root(shape.sends.start(p)), len),
-        Kind::Allgather | Kind::Allgatherv => (len, shape.recvs.start(p)),
-        Kind::Alltoall | Kind::Alltoallv | Kind::Alltoallw => (shape.sends.start(p), shape.recvs.start(p)),
-        // On an intercommunicator the root gives nothing.
-        Kind::Reduce if root && shape.split > 0 => (0, len),
-        Kind::Reduce => (len, at_root(len)),
-        Kind::ReduceScatter | Kind::ReduceScatterBlock => (shape.sends.start(p), len),
-        Kind::Allreduce | Kind::Scan | Kind::Exscan => (len, len),
-    }
-}
-
 /// For each rank, the vectors of the ranks combined in order up to that rank; a second group begins anew.
 pub(super) fn prefixes(kind: Kind, op: usize, shapes: &[Shape]) -> Vec<Value> {
     if !kind.reduces() {
         return vec![];
     }
-    let units = shapes.iter().map(|shape| extents(kind, shape).0).max().unwrap_or(0);
+    let units = shapes.iter().map(|shape| shape.extents()[0]).max().unwrap_or(0);
     let mut all: Vec<Value> = (0..units).map(|unit| Value::leaf(op, 0, unit)).collect();
     for rank in 1..shapes.len() {
         for unit in 0..units as usize {
