@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use banyan_topo::{CpuSet, Machine, Mapping, Unit, place, share};
+use banyan_topo::{Bound, CpuSet, Machine, Mapping, Unit, bound, place, share};
 
 use crate::options::Global;
 use crate::{Trouble, rankfile};
@@ -152,7 +152,7 @@ impl Binding {
         map.each?.checked_mul(parts)
     }
 
-    /// The CPUs of each of `size` ranks; empty if ranks are not bound.
+    /// The CPUs of each of `size` ranks, and where these are; empty if ranks are not bound.
     ///
     /// `--map-by` alone also binds, `--bind-to` alone also maps; `none` for either leaves ranks unbound. With neither option
     /// each rank gets its share of the cores, if there are enough: on a busy machine the kernel would move ranks that wake
@@ -160,9 +160,14 @@ impl Binding {
     ///
     /// # Errors
     /// If the ranks cannot be bound as the options ask.
-    pub(crate) fn cpus(&self, size: u32, cores: u32) -> Result<Vec<CpuSet>, Trouble> {
+    pub(crate) fn cpus(&self, size: u32, cores: u32) -> Result<(Vec<CpuSet>, Vec<Bound>), Trouble> {
+        let located = |machine: &Machine, cpus: Vec<CpuSet>| {
+            let bound = bound(machine, &cpus);
+            Ok((cpus, bound))
+        };
         if let Some((path, entries)) = &self.rankfile {
-            return rankfile::cpus(path, entries, &Machine::read(), size);
+            let machine = Machine::read();
+            return located(&machine, rankfile::cpus(path, entries, &machine, size)?);
         }
         if let Some(each) = self.map_by.as_ref().and_then(|map| map.each)
             && let Some(most) = self.ranks().filter(|&most| size > most)
@@ -175,24 +180,26 @@ impl Binding {
         let map_by = self.map_by.as_ref().map(|map| map.unit);
         let width = self.map_by.as_ref().and_then(|map| map.cores);
         let (map_by, bind_to) = match (map_by, self.bind_to) {
-            (_, Some(BindTo(None))) | (Some(None), None) => return Ok(Vec::new()),
+            (_, Some(BindTo(None))) | (Some(None), None) => return Ok(Default::default()),
             (None | Some(None), Some(BindTo(Some(bind)))) => (bind, bind),
             (Some(Some(map)), Some(BindTo(Some(bind)))) => (map, bind),
             (Some(Some(map)), None) if width.is_some() => (map, Unit::Core),
             // The topology is read only if there are several ranks, each with at least a core.
             (None | Some(Some(Unit::Machine)), None) if size > 1 && size <= cores => {
-                return Ok(share(&Machine::read(), size));
+                let machine = Machine::read();
+                return located(&machine, share(&machine, size));
             }
-            (None | Some(Some(Unit::Machine)), None) => return Ok(Vec::new()),
+            (None | Some(Some(Unit::Machine)), None) => return Ok(Default::default()),
             (Some(Some(map)), None) => (map, map),
         };
         let each = self.map_by.as_ref().and_then(|map| map.each);
         let mapping = Mapping { map_by, bind_to, each, cores: width.unwrap_or(1) };
-        let cpus = place(&Machine::read(), &mapping, size);
+        let machine = Machine::read();
+        let cpus = place(&machine, &mapping, size);
         if cpus.is_empty() {
             return Err(Trouble::new("ranks cannot be bound: no CPU of this machine is known"));
         }
-        Ok(cpus)
+        located(&machine, cpus)
     }
 }
 

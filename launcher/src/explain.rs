@@ -1,8 +1,9 @@
 //! `--explain`: which algorithm a collective would take, and why.
 
-use banyan_coll::{Overrides, SharedCaps, Topology, Tuning, parse_question};
+use banyan_coll::{Groups, Location, Nodes, Overrides, SharedCaps, Topology, Tuning, parse_question};
 use banyan_pmi::settings::{COLL, FABRICS};
 use banyan_shm::Arena;
+use banyan_topo::{Machine, bound, share};
 
 use crate::environment::check;
 use crate::{Trouble, plan};
@@ -31,8 +32,17 @@ pub(crate) fn explain(what: &str, ranks: Option<u32>, per_host: Option<u32>) -> 
         let single_copy = plan::single_copy(per_node, cores);
         SharedCaps { inline: inline as u64, single_copy, scratch: scratch as u64 }
     });
-    // Ranks are on their host even if they do not share its memory.
-    let nodes = if by_shm { ranks.div_ceil(per_node) } else { ranks };
-    let topology = Topology { ranks, nodes, cores, per_node, shared };
+    // Ranks are on their host even if they do not share its memory, and bound there as without an option.
+    let machine = Machine::read();
+    let bound = bound(&machine, &share(&machine, per_node));
+    let location = |rank: u32| {
+        let at = bound.get((rank % per_node) as usize).copied().unwrap_or_default();
+        Location([rank / per_node, at.socket, at.cache])
+    };
+    let levels = match by_shm {
+        true => Nodes::new((0..ranks).map(location)).levels(),
+        false => Groups::on_nodes(ranks, per_node),
+    };
+    let topology = Topology { ranks, cores, shared, levels };
     Ok(tuning.explain(kind, bytes, &topology).simulated(&tuning).to_string())
 }

@@ -5,9 +5,10 @@ use std::io::IsTerminal;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use banyan_pmi::NodeRun;
 use banyan_pmi::settings::{COMMON, FABRICS};
 use banyan_shm::Shm;
-use banyan_topo::CpuSet;
+use banyan_topo::{Bound, CpuSet};
 use rustix::fs::{Access, access};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
@@ -43,6 +44,8 @@ pub(crate) struct JobPlan {
     pub(crate) settings: Vec<(String, String)>,
     /// CPUs of each rank; empty if ranks are not bound.
     pub(crate) cpus: Vec<CpuSet>,
+    /// Where the ranks are.
+    pub(crate) nodes: Vec<NodeRun>,
     /// The files for the ranks' output.
     pub(crate) files: Files,
     /// Variables with our prefix that are no settings.
@@ -106,9 +109,10 @@ impl JobPlan {
         unknown_settings.sort();
         unknown_settings.dedup();
         let cores = banyan_topo::usable_cores();
-        let cpus = binding.cpus(size, cores)?;
+        let (cpus, bound) = binding.cpus(size, cores)?;
         let files = Files::new(&global, &host)?;
-        Ok(JobPlan { apps, size, host, cores, settings, cpus, files, unknown_settings, global })
+        let nodes = runs(cores, &bound);
+        Ok(JobPlan { apps, size, host, cores, settings, cpus, nodes, files, unknown_settings, global })
     }
 
     /// The prefix of each line of a rank.
@@ -163,6 +167,15 @@ impl JobPlan {
             }
         }
     }
+}
+
+/// Where ranks are that are bound in this way to this host, on which the job may use so many cores.
+fn runs(cores: u32, bound: &[Bound]) -> Vec<NodeRun> {
+    let host = NodeRun::host(cores);
+    let run = |(first, &Bound { socket, cache })| NodeRun { first, socket, cache, ..host };
+    let mut nodes: Vec<NodeRun> = (0..).zip(bound).map(run).collect();
+    nodes.dedup_by_key(|run| (run.socket, run.cache));
+    if nodes.is_empty() { vec![host] } else { nodes }
 }
 
 fn too_many() -> Trouble {
@@ -270,4 +283,20 @@ fn usable(path: &Path) -> Result<(), (u8, String)> {
         return Err((NOT_EXECUTABLE, "is a folder".to_owned()));
     }
     access(path, Access::EXEC_OK).map_err(|_| (NOT_EXECUTABLE, "is not executable (chmod +x?)".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_on_one_socket_and_cache_are_one_run() {
+        let bound =
+            [(0, 0), (0, 0), (0, 1), (1, 2), (1, 2), (0, 0)].map(|(socket, cache)| Bound { socket, cache });
+        let runs = runs(8, &bound);
+        let at = |run: &NodeRun| (run.first, run.node, run.socket, run.cache, run.cores);
+        let wanted = [(0, 0, 0, 0, 8), (2, 0, 0, 1, 8), (3, 0, 1, 2, 8), (5, 0, 0, 0, 8)];
+        assert!(runs.iter().map(at).eq(wanted), "{runs:?}");
+        assert_eq!(super::runs(2, &[]), [NodeRun::host(2)]);
+    }
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
-use banyan_pmi::{Channel, Job, NodeRun, Reply, Request, VERSION, fd_value};
+use banyan_pmi::{Channel, Job, Reply, Request, VERSION, fd_value};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
 
@@ -105,7 +105,7 @@ fn job(plan: &JobPlan, common: &Common, rank: u32, app: usize) -> Job {
         size: plan.size,
         local_rank: rank,
         local_size: plan.size,
-        nodes: vec![NodeRun { first: 0, node: 0, cores: plan.cores }],
+        nodes: plan.nodes.clone(),
         appnum: app as u32,
         apps: plan.apps.len() as u32,
         app_size: plan.apps[app].ranks,

@@ -3,8 +3,8 @@
 //! `counted`; the program prints how many calls those were.
 
 use banyan_coll::{
-    Advance, ArgKind, Attempt, Call, Fault, Key, Kind, Lists, Messenger, Op, OpId, Operand, PlanCache,
-    Published, SharedBuffers, SharedCaps, Signature, Topology, Tuning, begin, replay,
+    Advance, ArgKind, Attempt, Call, Fault, Groups, Key, Kind, Lists, Messenger, Op, OpId, Operand,
+    PlanCache, Published, SharedBuffers, SharedCaps, Signature, Topology, Tuning, begin, replay,
 };
 use banyan_datatype::op::Builtin;
 use banyan_datatype::{Data, Datatype, TypeArc};
@@ -168,9 +168,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let double = TypeArc::Predefined(Datatype::builtin(0x214).ok_or("there is no MPI_DOUBLE")?);
     let topology = |arena: &Arena| Topology {
         ranks: 2,
-        nodes: 1,
         cores: 2,
-        per_node: 2,
+        levels: Groups::on_nodes(1, 2),
         shared: Some(SharedCaps { inline: arena.inline_bytes() as u64, single_copy: false, scratch: 0 }),
     };
     let rank = |me: u32, shm: &Shm| {

@@ -21,7 +21,7 @@ use crate::{
 pub struct PlanCache {
     rank: u32,
     topology: Topology,
-    /// Who is where, and what is known of the ranks on this node, if there are several nodes with several ranks.
+    /// Who is where, and what is known of the ranks of this one's group, if there are several groups with several ranks.
     levels: Option<(Arc<Nodes>, Topology)>,
     /// As in [`Shape`](crate::Shape).
     split: u32,
@@ -98,10 +98,12 @@ impl PlanCache {
     /// share buffers, or not, on so many cores: that they know alike.
     pub fn on(mut self, nodes: Nodes, shared: Option<SharedCaps>, cores: u32) -> PlanCache {
         if self.topology.has_levels() {
-            let (index, ranks) = (nodes.index(self.rank), nodes.ranks(nodes.of(self.rank)).len() as u32);
-            (self.epoch.rank, self.epoch.ranks) = (index, ranks);
-            let here = Topology { ranks, nodes: 1, cores, per_node: ranks, shared };
-            self.levels = Some((Arc::new(nodes), here));
+            let here = nodes.ranks(nodes.of(self.rank)).len() as u32;
+            (self.epoch.rank, self.epoch.ranks) = (nodes.index(self.rank), here);
+            let nodes = Arc::new(nodes).apart();
+            let here = self.topology.within(&nodes, self.rank);
+            let here = if self.topology.one_node() { here } else { Topology { shared, cores, ..here } };
+            self.levels = Some((nodes, here));
         }
         self
     }

@@ -77,6 +77,7 @@ mod call;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod execute;
+mod lanes;
 mod ledger;
 mod lockstep;
 mod messenger;
@@ -104,5 +105,5 @@ pub use sections::Chunks;
 pub use shape::{Blocks, Shape, log2_down, log2_up};
 pub use signature::{ArgKind, Lists, Signature};
 pub use stages::{Composition, Stage, StageBuf, StageGroup};
-pub use topology::{Nodes, Order, SharedCaps, Topology};
-pub use tuner::{Candidate, Explanation, Model, Tuning, parse_question};
+pub use topology::{Groups, LEVELS, Location, Nodes, Order, SharedCaps, Topology};
+pub use tuner::{Candidate, Explanation, Link, Model, Tuning, parse_question};

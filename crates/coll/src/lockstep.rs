@@ -5,9 +5,9 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use crate::lanes::Lanes;
 use crate::schedule::Guard;
 use crate::sections::{Allotment, Cut, Sections, SharedUse};
-use crate::stages::Lanes;
 use crate::{Algorithm, Buf, Form, Merge, Nodes, Round, Shape, Span, Step, SubBuffer};
 
 /// One collective of all ranks.

@@ -292,7 +292,7 @@ impl Round {
     /// Adds round `index` of an algorithm among some of the ranks: its steps, with the `rank` that each member is which it has
     /// messages with, and with each range where `span` says. Copies of what is there already are left out. The members of shared
     /// buffers stay as they are: they are those of the group. `number` tells the messages from those of other groups' rounds with
-    /// this index, where they may meet.
+    /// this index, where they may meet: it is in bits of their keys that the algorithm does not use.
     pub(crate) fn add_inner(
         &mut self,
         (row, inner): (&Algorithm, &Shape),
@@ -300,10 +300,9 @@ impl Round {
         rank: impl Fn(u32) -> u32,
         span: impl Fn(Span) -> Span,
     ) {
-        const KEY_BITS: u32 = 24;
         let (before, mut at) = (self.steps.len(), 0);
         let outer = std::mem::replace(&mut self.index, index);
-        (row.round)(inner, index, self);
+        row.add_round(inner, index, self);
         self.index = outer;
         self.steps.retain_mut(|step| {
             at += 1;
@@ -315,8 +314,8 @@ impl Round {
                 Step::Send { to: peer, key, .. }
                 | Step::Recv { from: peer, key, .. }
                 | Step::RecvReduce { from: peer, key, .. } => {
-                    debug_assert!(*key < 1 << KEY_BITS);
-                    (*peer, *key) = (rank(*peer), *key | number << KEY_BITS);
+                    debug_assert!(number == 0 || *key < 1 << number.trailing_zeros());
+                    (*peer, *key) = (rank(*peer), *key | number);
                 }
                 Step::Copy { from, into } => return from != into,
                 _ => {}

@@ -22,8 +22,8 @@ use std::sync::Arc;
 use crate::lockstep::{Access, Counters, Lane, Machine, Operation, lockstep};
 use crate::verify::{Trial, shape};
 use crate::{
-    Algorithm, Case, Explanation, Form, Merge, Model, Needs, Nodes, Shape, Span, Step, SubBuffer, Topology,
-    Tuning,
+    Algorithm, Case, Explanation, Form, Link, Merge, Model, Needs, Nodes, Shape, Span, Step, SubBuffer,
+    Topology, Tuning,
 };
 
 /// Seconds until the last rank is through with a collective of `bytes` bytes (of the vector, or of a block),
@@ -48,7 +48,7 @@ impl Explanation {
     /// Without a core for each rank there are none.
     #[must_use]
     pub fn simulated(mut self, tuning: &Tuning) -> Explanation {
-        let cores = self.topology.per_node <= self.topology.cores;
+        let cores = self.topology.per_node() <= self.topology.cores;
         for row in self.candidates.iter_mut().filter(|row| row.unfit.is_none() && cores) {
             let simulation = Simulation::new(row.algorithm, self.bytes, (&self.topology, None), tuning);
             let classes = simulation.classes();
@@ -96,15 +96,10 @@ impl<'a> Simulation<'a> {
             scratch: topology.shared.map_or(0, |shared| shared.scratch) / unit,
             cells: CELLS,
             cell_bytes: topology.shared.map_or(0, |shared| shared.inline),
-            crowded: topology.per_node > topology.cores,
+            crowded: topology.per_node() > topology.cores,
             nodes: 0,
         };
-        let size = match topology.nodes {
-            1 => ranks,
-            nodes if nodes == ranks => 1,
-            _ => topology.per_node,
-        };
-        let nodes = nodes.cloned().unwrap_or_else(|| Nodes::new((0..ranks).map(|rank| rank / size)));
+        let nodes = nodes.cloned().unwrap_or_else(|| Nodes::in_a_row(topology));
         let chunks = tuning.chunks(algorithm, Some(Case::plain(bytes as f64, ranks)), topology);
         Simulation { algorithm, trial, topology, nodes: Arc::new(nodes), tuning, chunks }
     }
@@ -112,13 +107,12 @@ impl<'a> Simulation<'a> {
     /// The shape of a rank.
     fn shape(&self, rank: u32) -> Shape {
         let shape = shape(self.algorithm.kind, rank, &self.trial);
-        if self.algorithm.stages.is_empty() || self.nodes.number() == 1 {
+        let nodes = self.nodes.apart();
+        if self.algorithm.stages.is_empty() || nodes.number() == 1 {
             return shape;
         }
-        let ranks = self.nodes.ranks(self.nodes.of(rank)).len() as u32;
-        let here = Topology { ranks, nodes: 1, per_node: ranks, ..*self.topology };
-        let row = (self.algorithm, self.chunks);
-        let made = self.tuning.compose(row, &shape, true, (&self.nodes, self.topology, &here));
+        let (row, here) = ((self.algorithm, self.chunks), self.topology.within(&nodes, rank));
+        let made = self.tuning.compose(row, &shape, true, (&nodes, self.topology, &here));
         Shape { composition: Some(Arc::new(made)), ..shape }
     }
 
@@ -223,9 +217,9 @@ impl Clock<'_> {
         span.len as f64 * self.unit
     }
 
-    /// True if two ranks are on one node.
-    fn is_near(&self, (one, other): (u32, u32)) -> bool {
-        self.nodes.of(one) == self.nodes.of(other)
+    /// The outermost level at which two ranks are apart.
+    fn between(&self, (one, other): (u32, u32)) -> usize {
+        self.nodes.between(one, other)
     }
 
     /// The ports that a rank's message goes through: to other nodes all ranks of a node share a pair.
@@ -273,8 +267,8 @@ impl Machine for Clock<'_> {
     }
 
     fn message(&mut self, _: usize, ends: (u32, u32), _: Span, into: Span, merge: Option<Merge>) {
-        let (near, lane) = (self.is_near(ends), self.lane);
-        let (alpha, overhead, beta) = self.model.link(near);
+        let (between, lane) = (self.between(ends), self.lane);
+        let (near, Link { alpha, overhead, beta }) = (between > 0, self.model.links[between]);
         let ready = self.at(ends.0).round[lane].max(self.at(ends.1).round[lane]);
         let occupied = overhead + self.bytes(into) * beta;
         let leaves = ready.max(self.ports(ends.0, near).out);

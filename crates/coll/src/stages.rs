@@ -10,8 +10,11 @@
 use std::sync::Arc;
 
 use crate::algorithms::nodes::SPREAD;
+use crate::lanes::Lanes;
 use crate::sections::SharedUse;
-use crate::{Algorithm, Blocks, Buf, Case, Kind, Needs, Nodes, Order, Round, Shape, Span, Topology, Tuning};
+use crate::{
+    Algorithm, Blocks, Buf, Case, Groups, Kind, Needs, Nodes, Order, Round, Shape, Span, Topology, Tuning,
+};
 
 /// One collective of a composition.
 #[derive(PartialEq, Eq, Debug)]
@@ -151,7 +154,7 @@ impl Stage {
 
     /// What it costs in the largest of its groups: the case there, and where its ranks are.
     pub(crate) fn part(&self, row: &Algorithm, case: &Case, topology: &Topology) -> (Case, Topology) {
-        let Topology { ranks: all, nodes, per_node, .. } = *topology;
+        let (all, Groups { number: nodes, largest: per_node }) = (topology.ranks, topology.groups());
         let (ranks, members, inner) = match self.group {
             StageGroup::Node => (per_node, 1, topology.members()),
             // The largest block keeps all waiting that pass it on, or wait for its sum.
@@ -182,56 +185,17 @@ impl Part {
     }
 }
 
-/// How far a rank has come in each lane of a composition.
-#[derive(Default, Debug)]
-pub(crate) struct Lanes {
-    /// Rounds that have begun; all of them but the last are over.
-    begun: [u32; 2],
-    /// Steps of the last one that are not over.
-    open: [u32; 2],
-    /// By step of the round that both lanes share, its lane.
-    of: Vec<u8>,
-}
-
-impl Lanes {
-    /// Rounds of a lane that are over.
-    fn over(&self, lane: usize) -> u32 {
-        self.begun[lane] - u32::from(self.open[lane] > 0)
-    }
-
-    /// The lane of a step; the first one where there is no composition.
-    pub(crate) fn of(&self, step: usize) -> usize {
-        self.of.get(step).map_or(0, |&lane| lane.into())
-    }
-
-    /// True if a lane has steps that are not over.
-    pub(crate) fn is_open(&self, lane: usize) -> bool {
-        self.open[lane] > 0
-    }
-
-    /// A step is over.
-    pub(crate) fn close(&mut self, step: usize) {
-        if let Some(&lane) = self.of.get(step) {
-            self.open[usize::from(lane)] -= 1;
-        }
-    }
-
-    /// Gets ready for the next composition.
-    pub(crate) fn restart(&mut self) {
-        (self.begun, self.open) = ([0; 2], [0; 2]);
-        self.of.clear();
-    }
-}
-
 impl Composition {
     /// The composition of `row` at the rank of this shape, in so many chunks. For each stage that the rank has a part in `choose`
-    /// completes the shape by what is known of the group, and chooses the algorithm for all chunks.
+    /// completes the shape by what is known of the group, and chooses the algorithm for all chunks. If that is a composition
+    /// again, `compose` makes what becomes of each chunk.
     pub(crate) fn new(
         row: &'static Algorithm,
         outer: &Shape,
         nodes: &Arc<Nodes>,
         chunks: u64,
         choose: &mut dyn FnMut(&Stage, &mut Shape) -> &'static Algorithm,
+        compose: &dyn Fn(&'static Algorithm, &Shape) -> Option<Arc<Composition>>,
     ) -> Composition {
         let chosen = row.stages.iter().map(|stage| {
             let mut whole = stage.shape(outer, nodes)?;
@@ -253,9 +217,12 @@ impl Composition {
                 if chunks > 1 {
                     shape.len = cut(chunk + 1) - at;
                 }
+                if !row.stages.is_empty() {
+                    shape.composition = compose(row, &shape);
+                }
                 let (lane, through) = (stage.group.lane(), &mut through[chunk as usize]);
                 let (first, after) = (rounds[lane], through[1 - lane]);
-                let (number, own) = ((index * chunks + chunk) as u32, (row.rounds)(&shape));
+                let (number, own) = ((index * chunks + chunk) as u32, row.rounds(&shape));
                 rounds[lane] += own;
                 through[lane] = rounds[lane];
                 parts.push(Part {
@@ -286,7 +253,7 @@ impl Composition {
         let (mut temps, mut windows) = ([0; 2], 0);
         for part in &mut self.parts {
             let temp = &mut temps[part.stage.group.lane()];
-            *temp = (part.row.temp)(&part.shape).max(*temp);
+            *temp = part.row.temp(&part.shape).max(*temp);
             part.window = windows;
             windows += u32::from(part.row.needs != Needs::Messages);
         }
@@ -327,8 +294,8 @@ impl Composition {
     /// now, or, if nothing is under way, no more at all.
     pub(crate) fn next(&self, lanes: &Lanes) -> Option<(usize, u32)> {
         let next = |lane: usize| {
-            let part = self.parts.iter().find(|part| part.is_in(lane, lanes.begun[lane]))?;
-            (!lanes.is_open(lane) && part.after <= lanes.over(1 - lane)).then_some((lane, part.after))
+            let part = self.parts.iter().find(|part| part.is_in(lane, lanes.next(lane)))?;
+            lanes.may_begin(lane, part.after).then_some((lane, part.after))
         };
         next(0).or_else(|| next(1))
     }
@@ -336,34 +303,48 @@ impl Composition {
     /// Adds the steps of a lane's next round to those under way of the other one, and says which of the uses of shared buffers
     /// they belong to, if to any.
     pub(crate) fn begin(&self, lane: usize, lanes: &mut Lanes, round: &mut Round) -> Option<u32> {
-        if lanes.open == [0; 2] {
+        if lanes.are_idle() {
             round.steps.clear();
-            lanes.of.clear();
         }
-        let (index, before, mut window) = (lanes.begun[lane], round.steps.len(), None);
+        let (index, mut window) = (lanes.next(lane), None);
         for part in self.parts.iter().filter(|part| part.is_in(lane, index)) {
-            let bound = |span: Span| {
-                let (buf, at) = match span.buf {
-                    Buf::Send => self.bufs[part.stage.bind[0] as usize],
-                    Buf::Recv => self.bufs[part.stage.bind[1] as usize],
-                    Buf::Temp => return Span { at: part.temp_at + span.at, ..span },
-                    Buf::SharedScratch => return span,
-                };
-                Span { buf, at: at.wrapping_add(part.at + span.at), len: span.len }
-            };
-            let rank = |member: u32| match part.stage.group {
-                StageGroup::Leaders => self.nodes.leader(member, self.root),
-                StageGroup::Node | StageGroup::Alone(_) | StageGroup::Leader(_) => self.local(member),
-            };
-            round.add_inner((part.row, &part.shape), (index - part.first, part.number), rank, bound);
+            self.add(part, index - part.first, KEY_BITS, round);
             if part.row.needs != Needs::Messages {
                 window = Some(part.window);
             }
         }
-        lanes.begun[lane] += 1;
-        lanes.open[lane] = (round.steps.len() - before) as u32;
-        lanes.of.resize(round.steps.len(), lane as u8);
+        lanes.begin(lane, round.steps.len());
         window
+    }
+
+    /// Adds the steps of a part's round. Their messages' keys have so many lowest bits of the part's own.
+    fn add(&self, part: &Part, index: u32, bits: u32, round: &mut Round) {
+        let bound = |span: Span| {
+            let (buf, at) = match span.buf {
+                Buf::Send => self.bufs[part.stage.bind[0] as usize],
+                Buf::Recv => self.bufs[part.stage.bind[1] as usize],
+                Buf::Temp => return Span { at: part.temp_at + span.at, ..span },
+                Buf::SharedScratch => return span,
+            };
+            Span { buf, at: at.wrapping_add(part.at + span.at), len: span.len }
+        };
+        let rank = |member: u32| match part.stage.group {
+            StageGroup::Leaders => self.nodes.leader(member, self.root),
+            StageGroup::Node | StageGroup::Alone(_) | StageGroup::Leader(_) => self.local(member),
+        };
+        round.add_inner((part.row, &part.shape), (index, part.number << bits), rank, bound);
+    }
+
+    /// Adds the steps of a round where it is one stage of another composition: its parts one after the other.
+    fn add_in_turn(&self, mut index: u32, round: &mut Round) {
+        for part in &self.parts {
+            match index.checked_sub(part.rounds) {
+                Some(later) => index = later,
+                None => {
+                    return self.add(part, index, KEY_BITS - self.nodes.level() as u32 * STAGE_BITS, round);
+                }
+            }
+        }
     }
 
     /// The rank of the communicator that a rank of this node's shared buffers is.
@@ -376,6 +357,11 @@ impl Composition {
         self.parts.iter().any(|part| part.row.needs == Needs::SharedScratch)
     }
 }
+
+/// Bits of the keys of messages that are a part's own.
+const KEY_BITS: u32 = 24;
+/// How many of them at each level tell the stages of a composition within a stage apart.
+const STAGE_BITS: u32 = 3;
 
 /// Bytes that a chunk of a composition has at least.
 const LEAST_CHUNK: f64 = 8192.0;
@@ -400,8 +386,9 @@ impl Tuning {
                 };
                 first += part(1.0);
                 // A broadcast by messages sends the next chunk after this one without waiting for it to arrive.
-                let flows = row.needs == Needs::Messages && row.kind == Kind::Bcast;
-                let more = if flows { part(2.0) - part(1.0) + self.model.alpha } else { part(1.0) };
+                let flows = row.needs == Needs::Messages && row.stages.is_empty() && row.kind == Kind::Bcast;
+                let alpha = self.model.links[topology.span()].alpha;
+                let more = if flows { part(2.0) - part(1.0) + alpha } else { part(1.0) };
                 lanes[stage.group.lane()] += more;
                 // Messages within the node and between nodes are in each other's way at the leader.
                 if row.needs == Needs::Messages && stage.group == StageGroup::Node && topology.ranks > 1 {
@@ -424,7 +411,8 @@ impl Tuning {
     }
 
     /// The composition of `row` at the rank of this shape, in so many chunks. Each group chooses its algorithms on what its members
-    /// know alike: what the ranks `here` share, or that the leaders are on as many nodes.
+    /// know alike: what the ranks `here` share, or that the leaders are on as many nodes. A stage among the ranks of a node may be
+    /// a composition, too, if they are apart in turn.
     pub(crate) fn compose(
         &self,
         (row, chunks): (&'static Algorithm, u64),
@@ -433,11 +421,17 @@ impl Tuning {
         (nodes, topology, here): (&Arc<Nodes>, &Topology, &Topology),
     ) -> Composition {
         let leaders = topology.leaders();
-        Composition::new(row, shape, nodes, chunks, &mut |stage, inner| {
+        let mut choose = |stage: &Stage, inner: &mut Shape| {
             let topology = if stage.group == StageGroup::Leaders { &leaders } else { here };
             inner.on(topology);
             self.choose(stage.kind, inner.case(plain), shape.commutative, topology)
-        })
+        };
+        let compose = |row, inner: &Shape| {
+            let nodes = nodes.inner(shape.rank)?;
+            let levels = (nodes, here, &here.within(nodes, inner.rank));
+            Some(Arc::new(self.compose((row, 1), inner, plain, levels)))
+        };
+        Composition::new(row, shape, nodes, chunks, &mut choose, &compose)
     }
 }
 
@@ -457,6 +451,14 @@ impl Algorithm {
                 composition.parts.iter().filter(among_leaders).all(|part| (part.row.rotates)(&part.shape))
             },
         )
+    }
+
+    /// Adds the steps of a round.
+    pub(crate) fn add_round(&self, shape: &Shape, index: u32, round: &mut Round) {
+        match &shape.composition {
+            Some(composition) => composition.add_in_turn(index, round),
+            None => (self.round)(shape, index, round),
+        }
     }
 
     /// Units of Temp that this rank needs.

@@ -1,20 +1,43 @@
 //! [`Topology`] and [`Nodes`]: what all ranks of a communicator know of where they are.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-/// What is known of a communicator's ranks. All of them must have the same.
+/// How many levels ranks can be apart at, outermost first: hosts, the sockets of a host, and the last-level caches of a socket.
+pub const LEVELS: usize = 3;
+
+/// Where a rank is: on which host, which of its sockets, and by which of that one's last-level caches. The numbers mean nothing
+/// but that equal ones are one host, socket or cache.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Location(pub [u32; LEVELS]);
+
+impl From<u32> for Location {
+    /// On a host of which no more is known.
+    fn from(host: u32) -> Location {
+        Location([host, 0, 0])
+    }
+}
+
+/// How ranks are grouped at a level.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Groups {
+    /// The most groups within one group of the level outside.
+    pub number: u32,
+    /// The most ranks in one group.
+    pub largest: u32,
+}
+
+/// What is known of a communicator's ranks, or of those of one group. All of them must have the same.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Topology {
     /// How many they are.
     pub ranks: u32,
-    /// On how many nodes they are.
-    pub nodes: u32,
     /// The fewest cores that the ranks on a node have between them.
     pub cores: u32,
-    /// The most ranks on one node.
-    pub per_node: u32,
     /// Those of a node have shared buffers; where there are several nodes, as is assumed of them.
     pub shared: Option<SharedCaps>,
+    /// By level, how they are grouped. The outermost ones are nodes.
+    pub levels: [Groups; LEVELS],
 }
 
 /// What all ranks know of their shared buffers.
@@ -28,53 +51,123 @@ pub struct SharedCaps {
     pub scratch: u64,
 }
 
+impl Groups {
+    /// By level, the groups of ranks of which nothing is known but that they are on so many nodes, with so many at most on each.
+    pub const fn on_nodes(number: u32, largest: u32) -> [Groups; LEVELS] {
+        let mut levels = [Groups { number: 1, largest }; LEVELS];
+        levels[0].number = number;
+        levels
+    }
+}
+
 impl Topology {
     /// The topology that models and tests assume: `ranks` ranks on one node of `cores` cores, with CICO buffers about as the
     /// runtime makes them, or each on a node of its own.
     pub fn assumed(ranks: u32, one_node: bool, cores: u32) -> Topology {
         let shared = one_node.then_some(SharedCaps { inline: 4096, single_copy: true, scratch: 32 << 20 });
         let (nodes, per_node) = if one_node { (1, ranks) } else { (ranks, 1) };
-        Topology { ranks, nodes, cores, per_node, shared }
+        Topology { ranks, cores, shared, levels: Groups::on_nodes(nodes, per_node) }
     }
 
     /// True if all ranks are on one node.
     pub fn one_node(&self) -> bool {
-        self.nodes == 1
+        self.levels[0].number == 1
     }
 
-    /// The ranks of the largest node.
+    /// The most ranks on one node.
+    pub fn per_node(&self) -> u32 {
+        self.levels[0].largest
+    }
+
+    /// The outermost level at which the ranks are apart; [`LEVELS`] if there is none.
+    pub(crate) fn span(&self) -> usize {
+        self.levels.iter().position(|level| level.number > 1).unwrap_or(LEVELS)
+    }
+
+    /// The groups at the outermost level at which the ranks are apart.
+    pub(crate) fn groups(&self) -> Groups {
+        self.levels.get(self.span()).copied().unwrap_or(Groups { number: 1, largest: self.ranks })
+    }
+
+    /// The ranks of the largest group at that level.
     pub(crate) fn members(&self) -> Topology {
-        Topology { ranks: self.per_node, nodes: 1, ..*self }
+        let (span, ranks) = (self.span(), self.groups().largest);
+        let mut levels = self.levels;
+        levels.iter_mut().take(span + 1).for_each(|level| *level = Groups { number: 1, largest: ranks });
+        self.group(ranks, levels)
     }
 
-    /// One rank of each node.
+    /// The ranks of one of the groups at that level. Shared buffers are those of all ranks of a node, and cores as well: a
+    /// smaller group has a share of these.
+    fn group(&self, ranks: u32, levels: [Groups; LEVELS]) -> Topology {
+        match self.one_node() {
+            false => Topology { ranks, levels, ..*self },
+            true => {
+                let cores = u64::from(self.cores) * u64::from(ranks) / u64::from(self.ranks);
+                Topology { ranks, levels, cores: (cores as u32).max(1), shared: None }
+            }
+        }
+    }
+
+    /// The ranks of this rank's group, where these are all `groups`.
+    pub(crate) fn within(&self, groups: &Nodes, rank: u32) -> Topology {
+        let ranks = groups.ranks(groups.of(rank)).len() as u32;
+        self.group(ranks, groups.levels_of(groups.of(rank)))
+    }
+
+    /// One rank of each group at that level.
     pub(crate) fn leaders(&self) -> Topology {
-        Topology { ranks: self.nodes, per_node: 1, shared: None, ..*self }
+        let (span, ranks) = (self.span(), self.groups().number);
+        let levels = std::array::from_fn(|level| match level.cmp(&span) {
+            std::cmp::Ordering::Less => Groups { number: 1, largest: ranks },
+            std::cmp::Ordering::Equal => Groups { number: ranks, largest: 1 },
+            std::cmp::Ordering::Greater => Groups { number: 1, largest: 1 },
+        });
+        Topology { ranks, shared: None, levels, ..*self }
     }
 
-    /// True if there are several nodes, and one of them has several ranks.
+    /// True if there are several groups, and one of them has several ranks.
     pub(crate) fn has_levels(&self) -> bool {
-        1 < self.nodes && self.nodes < self.ranks
+        (2..self.ranks).contains(&self.groups().number)
     }
 }
 
-/// The ranks of a communicator, node by node. All ranks know it alike.
+/// The ranks of a communicator, node by node; or those of a node, socket by socket, or those of a socket, cache by cache. All
+/// ranks know it alike.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Nodes {
+    /// What they are: nodes, sockets or caches.
+    level: usize,
     /// By rank, the place of its node in `members`.
     node: Vec<u32>,
     /// The ranks of each node in their order; nodes are in the order of their first ranks.
     members: Vec<Vec<u32>>,
     /// By node, how many ranks those before it have.
     starts: Vec<u64>,
+    /// By node, where its ranks are, which count by their order in it; `None` if they are not apart.
+    inner: Vec<Option<Arc<Nodes>>>,
 }
 
 impl Nodes {
-    /// From the node that each rank is on; nodes may have any numbers.
-    pub fn new(of_rank: impl IntoIterator<Item = u32>) -> Nodes {
+    /// From where each rank is.
+    pub fn new<L: Into<Location>>(of_rank: impl IntoIterator<Item = L>) -> Nodes {
+        Nodes::at(0, &of_rank.into_iter().map(L::into).collect::<Vec<_>>())
+    }
+
+    /// Of ranks of this topology, if those of each group follow each other and all groups but the last are full.
+    pub(crate) fn in_a_row(topology: &Topology) -> Nodes {
+        let sizes = topology.levels.map(|level| match level.number {
+            1 => topology.ranks,
+            number if number == topology.ranks => 1,
+            _ => level.largest,
+        });
+        Nodes::new((0..topology.ranks).map(|rank| Location(sizes.map(|size| rank / size))))
+    }
+
+    fn at(level: usize, locations: &[Location]) -> Nodes {
         let (mut node, mut members, mut known) = (vec![], Vec::<Vec<u32>>::new(), HashMap::new());
-        for (rank, number) in (0..).zip(of_rank) {
-            let place = *known.entry(number).or_insert(members.len());
+        for (rank, location) in (0..).zip(locations) {
+            let place = *known.entry(location.0[level]).or_insert(members.len());
             if place == members.len() {
                 members.push(vec![]);
             }
@@ -83,7 +176,62 @@ impl Nodes {
         }
         let sizes = members.iter().map(|ranks| ranks.len() as u64);
         let starts = sizes.scan(0, |end, size| Some(std::mem::replace(end, *end + size))).collect();
-        Nodes { node, members, starts }
+        let inner = members.iter().map(|ranks| {
+            let within: Vec<_> = ranks.iter().map(|&rank| locations[rank as usize]).collect();
+            let apart =
+                |level: &usize| within.iter().any(|location| location.0[*level] != within[0].0[*level]);
+            let level = (level + 1..LEVELS).find(apart)?;
+            Some(Arc::new(Nodes::at(level, &within)))
+        });
+        let inner = inner.collect();
+        Nodes { level, node, members, starts, inner }
+    }
+
+    /// By level, how the ranks are grouped.
+    pub fn levels(&self) -> [Groups; LEVELS] {
+        let mut levels = Groups::on_nodes(1, self.node.len() as u32);
+        levels[self.level] = Groups { number: self.number(), largest: self.largest() };
+        for (level, all) in levels.iter_mut().enumerate().skip(self.level + 1) {
+            let inside = || (0..self.number()).map(|node| self.levels_of(node)[level]);
+            let most = |count: fn(Groups) -> u32| inside().map(count).max().unwrap_or(1);
+            *all = Groups { number: most(|groups| groups.number), largest: most(|groups| groups.largest) };
+        }
+        levels
+    }
+
+    /// By level, how the ranks of a node are grouped.
+    fn levels_of(&self, node: u32) -> [Groups; LEVELS] {
+        match &self.inner[node as usize] {
+            Some(inner) => inner.levels(),
+            None => Groups::on_nodes(1, self.ranks(node).len() as u32),
+        }
+    }
+
+    /// Where the ranks of this rank's node are; `None` if they are not apart.
+    pub(crate) fn inner(&self, rank: u32) -> Option<&Arc<Nodes>> {
+        self.inner[self.of(rank) as usize].as_ref()
+    }
+
+    /// At which level they are apart: at 0 they are nodes, whose ranks may share memory.
+    pub(crate) fn level(&self) -> usize {
+        self.level
+    }
+
+    /// At the outermost level at which the ranks are apart.
+    pub(crate) fn apart(self: &Arc<Nodes>) -> Arc<Nodes> {
+        match &self.inner[..] {
+            [Some(inner)] => inner.clone(),
+            _ => self.clone(),
+        }
+    }
+
+    /// The outermost level at which two ranks are apart; [`LEVELS`] if there is none.
+    pub(crate) fn between(&self, one: u32, other: u32) -> usize {
+        match self.inner(one) {
+            _ if self.of(one) != self.of(other) => self.level,
+            Some(inner) => inner.between(self.index(one), self.index(other)),
+            None => LEVELS,
+        }
     }
 
     /// How many nodes there are.
@@ -130,9 +278,10 @@ impl Nodes {
     /// After how many ranks the nodes repeat: as many as each node has, if all have equally many ranks in a row; 1 if all ranks are
     /// on one node, or each on its own; else after all of them.
     pub(crate) fn period(&self) -> u32 {
-        let size = self.members[0].len();
-        match self.are_in_order() && self.members.iter().all(|ranks| ranks.len() == size) {
-            true if self.number() == 1 => 1,
+        let (size, inner) = (self.members[0].len(), &self.inner[0]);
+        let alike = |(ranks, other): (&Vec<u32>, _)| ranks.len() == size && other == inner;
+        match self.are_in_order() && self.members.iter().zip(&self.inner).all(alike) {
+            true if self.number() == 1 => inner.as_ref().map_or(1, |inner| inner.period()),
             true => size as u32,
             false => self.node.len() as u32,
         }
@@ -186,5 +335,33 @@ impl Order {
             }
             Order::Incoming => (0..mine).flat_map(|to| by_rank().map(move |from| from * mine + to)).collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_lie_in_groups() {
+        // Host 7: ranks 0, 2, 3, 5, on sockets 1, 1, 0, 1, where ranks 0 and 2 have one cache, and rank 5 another one.
+        let at = [[7, 1, 4], [3, 0, 0], [7, 1, 4], [7, 0, 4], [3, 0, 1], [7, 1, 9]];
+        let nodes = Nodes::new(at.map(Location));
+        assert_eq!((nodes.ranks(0), nodes.ranks(1)), (&[0, 2, 3, 5][..], &[1, 4][..]));
+        let between = [(0, 1), (0, 3), (0, 2), (0, 5), (1, 4)].map(|(one, other)| nodes.between(one, other));
+        assert_eq!(between, [0, 1, LEVELS, 2, 2]);
+        let groups = |pairs: [(u32, u32); LEVELS]| pairs.map(|(number, largest)| Groups { number, largest });
+        assert_eq!(nodes.levels(), groups([(2, 4), (2, 3), (2, 2)]));
+        let inner = nodes.inner(0).unwrap();
+        assert_eq!((inner.ranks(0), inner.levels()), (&[0, 1, 3][..], groups([(1, 4), (2, 3), (2, 2)])));
+
+        let topology = Topology { levels: nodes.levels(), ..Topology::assumed(6, true, 12) };
+        let (members, leaders) = (topology.members(), topology.leaders());
+        assert_eq!((members.ranks, members.levels), (4, groups([(1, 4), (2, 3), (2, 2)])));
+        assert_eq!((leaders.ranks, leaders.levels), (2, groups([(2, 1), (1, 1), (1, 1)])));
+        let within = members.within(inner, 0);
+        assert_eq!((within.ranks, within.levels), (3, groups([(1, 3), (1, 3), (2, 2)])));
+        assert_eq!((members.shared.is_some(), within.shared.is_some(), within.cores), (true, false, 9));
+        assert_eq!((topology.span(), members.span(), within.span(), leaders.has_levels()), (0, 1, 2, false));
     }
 }

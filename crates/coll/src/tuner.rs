@@ -6,28 +6,32 @@
 
 use std::fmt;
 
-use crate::{Algorithm, BETWEEN, Case, Cost, Kind, Needs, Overrides, SubBuffer, Topology, of_kind};
+use crate::{
+    Algorithm, BETWEEN, Case, Cost, Groups, Kind, LEVELS, Needs, Overrides, SubBuffer, Topology, of_kind,
+};
+
+/// What a message takes, in seconds or seconds per byte.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Link {
+    /// Latency.
+    pub alpha: f64,
+    /// Handling of a message whose latency is hidden behind that of others.
+    pub overhead: f64,
+    /// A byte.
+    pub beta: f64,
+}
 
 /// What the parts of a [`Cost`] take, in seconds or seconds per byte.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Model {
-    /// Latency of a message between nodes.
-    pub alpha: f64,
-    /// Handling of a message between nodes whose latency is hidden behind that of others.
-    pub overhead: f64,
-    /// A byte of a message between nodes.
-    pub beta: f64,
-    /// Latency of a message within a node.
-    pub near_alpha: f64,
-    /// Handling of a message within a node whose latency is hidden behind that of others.
-    pub near_overhead: f64,
-    /// A byte of a message within a node.
-    pub near_beta: f64,
+    /// By level, between ranks that are apart there: on two hosts, on two sockets, by two caches. At last, between ranks of which
+    /// that is not known.
+    pub links: [Link; LEVELS + 1],
     /// A byte reduced.
     pub gamma: f64,
     /// A byte copied.
     pub copy: f64,
-    /// Transfer of a cache line from another core.
+    /// Transfer of a cache line from another core of the node.
     pub transfer: f64,
     /// A single-copy get out of another process: the call.
     pub get: f64,
@@ -38,15 +42,17 @@ pub struct Model {
 }
 
 impl Default for Model {
-    /// A recent server, and TCP between nodes.
+    /// A recent server, and TCP between nodes. Links between sockets and between caches are assumed, not measured.
     fn default() -> Model {
+        let link = |(alpha, overhead, bytes_a_second): (f64, f64, f64)| Link {
+            alpha,
+            overhead,
+            beta: 1.0 / bytes_a_second,
+        };
+        let links =
+            [(8e-6, 2e-6, 3e9), (0.7e-6, 0.2e-6, 6e9), (0.5e-6, 0.15e-6, 8e9), (0.35e-6, 0.15e-6, 9e9)];
         Model {
-            alpha: 8e-6,
-            overhead: 2e-6,
-            beta: 1.0 / 3e9,
-            near_alpha: 0.35e-6,
-            near_overhead: 0.15e-6,
-            near_beta: 1.0 / 9e9,
+            links: links.map(link),
             gamma: 1.0 / 20e9,
             copy: 1.0 / 40e9,
             transfer: 0.1e-6,
@@ -58,11 +64,19 @@ impl Default for Model {
 }
 
 impl Model {
-    /// Latency, handling, and seconds per byte of a message within a node, or between nodes.
-    pub(crate) fn link(&self, near: bool) -> (f64, f64, f64) {
-        match near {
-            true => (self.near_alpha, self.near_overhead, self.near_beta),
-            false => (self.alpha, self.overhead, self.beta),
+    /// What a message takes between any two of the ranks, in the mean.
+    fn link(&self, topology: &Topology) -> Link {
+        let far = self.links[topology.span()];
+        if !topology.has_levels() {
+            return far;
+        }
+        let (near, largest) = (self.link(&topology.members()), topology.groups().largest);
+        let share = f64::from(largest - 1) / f64::from(topology.ranks - 1);
+        let mean = |near: f64, far: f64| share * near + (1.0 - share) * far;
+        Link {
+            alpha: mean(near.alpha, far.alpha),
+            overhead: mean(near.overhead, far.overhead),
+            beta: mean(near.beta, far.beta),
         }
     }
 
@@ -74,9 +88,9 @@ impl Model {
     /// Seconds that a cost takes on a communicator, if `all` ranks work as much as the slowest, or else next to nothing
     /// beside it.
     fn time_of(&self, cost: &Cost, topology: &Topology, all: bool) -> f64 {
-        let (alpha, overhead, beta) = self.link(topology.one_node());
+        let Link { alpha, overhead, beta } = self.link(topology);
         // More ranks than cores take turns on a core: at each wait, and with work that all ranks have.
-        let crowd = (f64::from(topology.per_node) / f64::from(topology.cores.max(1))).max(1.0);
+        let crowd = (f64::from(topology.per_node()) / f64::from(topology.cores.max(1))).max(1.0);
         let turns = if crowd > 1.0 { cost.waits * crowd * self.turn } else { 0.0 };
         let latency = cost.steps * alpha + cost.extra * overhead + cost.transfers * self.transfer;
         let work = cost.bytes * beta
@@ -210,7 +224,7 @@ fn unfit(row: &Algorithm, case: Option<Case>, commutative: bool, topology: &Topo
         return Some("the operation does not commute".into());
     }
     if !row.stages.is_empty() && !topology.has_levels() {
-        return Some("all ranks are on one node, or each on its own".into());
+        return Some("it is not known that some ranks are nearer to each other than to others".into());
     }
     let shared = match (row.needs, topology.shared) {
         (Needs::Messages, _) => return None,
@@ -271,7 +285,8 @@ pub struct Explanation {
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Topology { ranks, nodes, cores, per_node, .. } = self.topology;
+        let Topology { ranks, cores, levels: [Groups { number: nodes, largest: per_node }, ..], .. } =
+            self.topology;
         let location = match () {
             () if nodes == 1 => "on one node",
             () if per_node >= ranks => "on one node, without shared memory",

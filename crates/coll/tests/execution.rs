@@ -6,8 +6,8 @@ mod trial;
 mod world;
 
 use banyan_coll::{
-    Algorithm, Attempt, Call, Fault, Kind, Model, Needs, Nodes, Overrides, PlanCache, SharedCaps, Topology,
-    Tuning, begin, start,
+    Algorithm, Attempt, Call, Fault, Groups, Kind, Link, Location, Model, Needs, Nodes, Overrides, PlanCache,
+    SharedCaps, Topology, Tuning, begin, start,
 };
 use banyan_memory::HeapBuffer;
 use trial::{Layout, Operation, Prepared, Trial};
@@ -21,10 +21,9 @@ fn topology(ranks: u32, (inline, scratch): (usize, usize), crowded: bool) -> Top
     });
     Topology {
         ranks,
-        nodes: if shared.is_some() { 1 } else { ranks },
         cores: if crowded { 1 } else { 64 },
-        per_node: ranks,
         shared,
+        levels: Groups::on_nodes(if shared.is_some() { 1 } else { ranks }, ranks),
     }
 }
 
@@ -46,12 +45,14 @@ fn ranks_of(trial: &Trial, needs: Needs, composed: bool) -> (Net, Nodes, Topolog
     let topology = topology(trial.ranks, (inline, scratch), !trial.seed.is_multiple_of(3));
     let mut net = Net::new(trial.ranks, trial.seed, inline, true);
     let of_rank = |rank: u32| (u64::from(rank) * 7 + trial.seed) as u32 % if composed { 3 } else { 1 };
-    let nodes = Nodes::new((0..trial.ranks).map(of_rank));
+    // On every other node they are on two sockets.
+    let socket = |rank: u32| rank / 2 % (1 + of_rank(rank) % 2);
+    let nodes = Nodes::new((0..trial.ranks).map(|rank| Location([of_rank(rank), socket(rank), 0])));
     let on_node = |node: u32| (0..trial.ranks).filter(|&rank| of_rank(rank) == node).collect::<Vec<_>>();
     net.nodes = (0..3).map(on_node).filter(|ranks| !ranks.is_empty()).collect();
     net.scratch = HeapBuffer::zeroed(scratch * net.nodes.len());
     let topology = match composed {
-        true => Topology { nodes: nodes.number(), per_node: nodes.largest(), cores: 64, ..topology },
+        true => Topology { levels: nodes.levels(), cores: 64, ..topology },
         false => topology,
     };
     (net, nodes, topology)
@@ -88,7 +89,8 @@ fn try_out(algorithm: Option<&Algorithm>, trial: Trial) {
     let about = format!("{algorithm:?}, {trial:?}");
     let overrides = algorithm.map(|row| Overrides::parse(&format!("{row:?}")).unwrap()).unwrap_or_default();
     // A network as quick as memory, on which long data go through the stages of a composition in several chunks.
-    let model = Model { alpha: 1e-6, overhead: 0.1e-6, beta: 1.0 / 12e9, ..Model::default() };
+    let mut model = Model::default();
+    model.links[0] = Link { alpha: 1e-6, overhead: 0.1e-6, beta: 1.0 / 12e9 };
     let tuning = Tuning { overrides, model };
     let composed = algorithm.is_some_and(|row| !row.stages.is_empty());
     let needs =

@@ -3,7 +3,7 @@
 mod world;
 
 use banyan_coll::{
-    Advance, Call, Difference, Execution, Fault, Key, Kind, Messenger, Op, OpId, Operand, Overrides,
+    Advance, Call, Difference, Execution, Fault, Groups, Key, Kind, Messenger, Op, OpId, Operand, Overrides,
     PlanCache, SharedBuffers, SharedCaps, Topology, Tuning, difference, start,
 };
 use banyan_datatype::op::Builtin;
@@ -19,10 +19,9 @@ fn bytes(len: u64) -> Operand {
 fn plans(ranks: u32, shared: Option<SharedCaps>) -> Vec<PlanCache> {
     let topology = Topology {
         ranks,
-        nodes: if shared.is_some() { 1 } else { ranks },
         cores: 8,
-        per_node: ranks,
         shared,
+        levels: Groups::on_nodes(if shared.is_some() { 1 } else { ranks }, ranks),
     };
     (0..ranks).map(|rank| PlanCache::new(rank, topology)).collect()
 }

@@ -185,7 +185,7 @@ fn run(row: Option<&Algorithm>, trial: &Trial) -> Vec<Result<(), Fault>> {
         _ => rank,
     };
     let nodes = Nodes::new((0..ranks).map(of_rank));
-    let topology = Topology { ranks, nodes: nodes.number(), cores, per_node: nodes.largest(), shared };
+    let topology = Topology { ranks, cores, shared, levels: nodes.levels() };
     let mut net = Net::new(ranks, seed, if has_shared { INLINE } else { 0 }, true);
     if composed {
         net.nodes = (0..nodes.number())

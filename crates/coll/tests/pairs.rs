@@ -2,7 +2,9 @@
 
 mod world;
 
-use banyan_coll::{ALL, Call, Kind, Op, Operand, Overrides, PlanCache, SharedCaps, Topology, Tuning, start};
+use banyan_coll::{
+    ALL, Call, Groups, Kind, Op, Operand, Overrides, PlanCache, SharedCaps, Topology, Tuning, start,
+};
 use banyan_datatype::Datatype;
 use banyan_datatype::op::Builtin;
 use banyan_memory::{Buffer, HeapBuffer};
@@ -39,7 +41,7 @@ fn the_largest_and_where_it_is() {
     for row in ALL.iter().filter(|row| row.kind.reduces()) {
         for ranks in [1, 2, 3, 4, 6] {
             let shared = Some(SharedCaps { inline: 1024, single_copy: true, scratch: 0 });
-            let topology = Topology { ranks, nodes: 1, cores: 8, per_node: ranks, shared };
+            let topology = Topology { ranks, cores: 8, shared, levels: Groups::on_nodes(1, ranks) };
             let overrides = Overrides::parse(&format!("{row:?}")).unwrap();
             let tuning = Tuning { overrides, ..Tuning::default() };
             let mut net = Net::new(ranks, 7, 1024, true);

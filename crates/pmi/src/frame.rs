@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Version of this protocol. Both sides are installed together, so they must agree exactly; the number is
 /// there to say so when they do not.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// Most bytes of a business card (the addresses that a rank publishes).
 pub const MAX_BUSINESS_CARD: usize = 64 << 10;
@@ -115,7 +115,7 @@ pub struct Job {
     pub single_copy: bool,
 }
 
-/// Ranks from `first` up to the next run live on `node`.
+/// Ranks from `first` up to the next run live on `node`, on one socket of it and by one of its last-level caches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct NodeRun {
     /// First rank of the run.
@@ -124,9 +124,18 @@ pub struct NodeRun {
     pub node: u32,
     /// Cores of that host that the job may use (affinity and CPU quota), at least 1.
     pub cores: u32,
+    /// The socket, in any numbers; equal at all ranks of a host whose ranks are not all bound to a socket each.
+    pub socket: u32,
+    /// The last-level cache, in any numbers; equal at all ranks of a host whose ranks are not all bound to a cache each.
+    pub cache: u32,
 }
 
 impl NodeRun {
+    /// All ranks are on one host with so many cores, and it is not known where.
+    pub fn host(cores: u32) -> NodeRun {
+        NodeRun { first: 0, node: 0, cores: cores.max(1), socket: 0, cache: 0 }
+    }
+
     /// The run that a rank is in. The first one begins at rank 0.
     pub fn of(runs: &[NodeRun], rank: u32) -> NodeRun {
         runs[runs.partition_point(|run| run.first <= rank).saturating_sub(1)]
@@ -141,7 +150,7 @@ impl Job {
             size: 1,
             local_rank: 0,
             local_size: 1,
-            nodes: vec![NodeRun { first: 0, node: 0, cores: cores.max(1) }],
+            nodes: vec![NodeRun::host(cores)],
             appnum: 0,
             apps: 1,
             app_size: 1,

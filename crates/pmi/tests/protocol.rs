@@ -59,7 +59,7 @@ proptest! {
         let mut nodes = Vec::new();
         let mut flat = Vec::new();
         for (node, &size) in sizes.iter().enumerate() {
-            nodes.push(NodeRun { first: flat.len() as u32, node: node as u32, cores: 1 + node as u32 });
+            nodes.push(NodeRun { first: flat.len() as u32, node: node as u32, ..NodeRun::host(1 + node as u32) });
             flat.extend(std::iter::repeat_n(node as u32, size as usize));
         }
         let job = Job { size: flat.len() as u32, nodes, ..Job::singleton(1) };

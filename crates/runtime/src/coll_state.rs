@@ -273,7 +273,7 @@ impl CollState {
     fn new_sequence(&self, engine: &Engine) -> CollSequence {
         let shared = self.shared.get_or_init(|| self.join_arena(engine));
         let (ranks, job) = (self.group.size(), self.rt.job_info());
-        let nodes = coll::Nodes::new(self.group.peers().map(|peer| job.node_of(peer.0)));
+        let nodes = coll::Nodes::new(self.group.peers().map(|peer| job.location_of(peer.0)));
         let here = shared.as_ref().map(CommBuffers::caps);
         // What other nodes have is not known: that they have what is usual must do for choices that all make alike.
         let usual = || {
@@ -282,9 +282,8 @@ impl CollState {
         };
         let topology = coll::Topology {
             ranks,
-            nodes: nodes.number(),
+            levels: nodes.levels(),
             cores: self.group.peers().map(|peer| job.cores_of(peer.0)).min().unwrap_or(1),
-            per_node: nodes.largest(),
             shared: if nodes.number() == 1 { here } else { job.shares_memory.then(usual) },
         };
         let rank = self.group.rank().unwrap_or(0);

@@ -350,7 +350,7 @@ mod tests {
 
     /// The routes of rank 0 of two on one node, if these fabrics are allowed.
     fn routes(allowed: &[&'static str]) -> Vec<Route> {
-        let node = vec![banyan_pmi::NodeRun { first: 0, node: 0, cores: 1 }];
+        let node = vec![banyan_pmi::NodeRun::host(1)];
         let job = Job { size: 2, local_size: 2, nodes: node, ..Job::singleton(1) };
         let mut joining = Joining {
             job: &job,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use banyan_coll::Tuning;
+use banyan_coll::{Location, Tuning};
 use banyan_memory::{EngineGuard, EngineLock, Serialized};
 use banyan_p2p as p2p;
 use banyan_pmi::{Client, LastWord, NodeRun};
@@ -67,6 +67,12 @@ impl JobInfo {
     /// Number of the host that a process runs on, by its rank in MPI_COMM_WORLD.
     pub fn node_of(&self, rank: u32) -> u32 {
         NodeRun::of(&self.nodes, rank).node
+    }
+
+    /// Where a process is, by its rank in MPI_COMM_WORLD.
+    pub(crate) fn location_of(&self, rank: u32) -> Location {
+        let NodeRun { node, socket, cache, .. } = NodeRun::of(&self.nodes, rank);
+        Location([node, socket, cache])
     }
 
     /// Cores that the job may use of the host that a process runs on, by its rank in MPI_COMM_WORLD.

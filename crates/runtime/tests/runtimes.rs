@@ -237,16 +237,16 @@ fn alltoall_and_reduce_scatter(comm: &Comm) -> Result<()> {
     Ok(())
 }
 
-/// Ranks of a node share memory, or not.
+/// Ranks of a node share memory, or not, and know their sockets, or not.
 #[test]
 fn collectives_by_way_of_leaders_give_what_flat_ones_give() {
     let composed: Vec<String> =
         ALL.iter().filter(|row| !row.stages.is_empty()).map(|row| format!("{row:?}")).collect();
     let composed = &*composed.join(",");
     let flat = "barrier=dissemination,bcast=binomial,reduce=binomial,allreduce=doubling";
-    for nodes in [&[2, 1][..], &[3, 1, 4], &[1, 5, 2, 2], &[2, 2, 2, 2, 2], &[4, 1, 1, 3, 2, 1, 1, 2]] {
-        for (coll, sharing) in [(composed, 1), (composed, 0), (flat, 1)] {
-            let seed = fresh_seed() & !1 | sharing;
+    for nodes in [&[2, 1][..], &[9], &[3, 1, 4], &[1, 5, 2, 2], &[2, 2, 2, 2, 2], &[4, 1, 1, 3, 2, 1, 1, 2]] {
+        for (coll, sharing) in [(composed, 1), (composed, 0), (composed, 2), (composed, 3), (flat, 1)] {
+            let seed = fresh_seed() & !3 | sharing;
             run_with(nodes, &[("BANYAN_COLL", coll)], seed, &Options::default(), |_, world| {
                 for _ in 0..3 {
                     allreduce(world)?;
@@ -318,7 +318,7 @@ fn memory_of_devices_is_as_good_as_the_host_s() {
 #[test]
 fn a_rank_that_no_fabric_reaches_is_an_error() {
     let one = Net::new(1, 1, Options::default()).endpoint(0);
-    let refused = Runtime::open_over(one, None, &job(0, &[2]), Threads::Multiple, None);
+    let refused = Runtime::open_over(one, None, &job(0, &[2], false), Threads::Multiple, None);
     assert!(refused.err().expect("rank 1 is not there").to_string().contains("no fabric reaches rank 1"));
 }
 

@@ -108,7 +108,6 @@ pub fn share(machine: &Machine, ranks: u32) -> Vec<CpuSet> {
 
 /// What the ranks of one unit are bound to, in turn.
 fn targets(machine: &Machine, unit: &[Cpu], map_by: Unit, mapping: &Mapping) -> Vec<CpuSet> {
-    let ids = |cpus: &[Cpu]| cpus.iter().map(|cpu| cpu.id).collect::<CpuSet>();
     let bind_to = mapping.bind_to;
     if bind_to <= map_by {
         let parts = bind_to.split(unit);
@@ -119,4 +118,71 @@ fn targets(machine: &Machine, unit: &[Cpu], map_by: Unit, mapping: &Mapping) -> 
     }
     let around = bind_to.key(&unit[0]);
     vec![machine.cpus().iter().filter(|cpu| bind_to.key(cpu) == around).map(|cpu| cpu.id).collect()]
+}
+
+/// Where a rank is that is bound: the numbers of a socket and of a last-level cache.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Bound {
+    /// 0 for all ranks, unless each of them is bound to one socket.
+    pub socket: u32,
+    /// 0 for all ranks, unless each of them is bound to one last-level cache.
+    pub cache: u32,
+}
+
+/// Where each of the ranks is that are bound to these CPUs.
+pub fn bound(machine: &Machine, ranks: &[CpuSet]) -> Vec<Bound> {
+    bound_by(machine, ranks, Machine::last_level_cache)
+}
+
+/// As [`bound`]; `cache` are the CPUs that share the last-level cache of a CPU.
+fn bound_by(machine: &Machine, ranks: &[CpuSet], cache: impl Fn(u32) -> CpuSet) -> Vec<Bound> {
+    let sockets: Vec<CpuSet> = Unit::Socket.split(machine.cpus()).iter().map(|cpus| ids(cpus)).collect();
+    let mut caches: Vec<CpuSet> = vec![];
+    for cpu in ranks.iter().filter_map(|cpus| cpus.iter().next()) {
+        if !caches.iter().any(|cpus| cpus.contains(cpu)) {
+            caches.push(cache(cpu));
+        }
+    }
+    let [sockets, caches] = [sockets, caches].map(|parts| {
+        let part = |cpus: &CpuSet| parts.iter().position(|part| cpus.iter().all(|cpu| part.contains(cpu)));
+        let parts: Option<Vec<usize>> = ranks.iter().map(part).collect();
+        parts.unwrap_or_else(|| vec![0; ranks.len()])
+    });
+    sockets
+        .into_iter()
+        .zip(caches)
+        .map(|(socket, cache)| Bound { socket: socket as u32, cache: cache as u32 })
+        .collect()
+}
+
+fn ids(cpus: &[Cpu]) -> CpuSet {
+    cpus.iter().map(|cpu| cpu.id).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two sockets of four cores, of which two each share a cache.
+    fn machine() -> Machine {
+        Machine::of((0..8).map(|id| Cpu { id, socket: id / 4, node: 0, core: id }).collect())
+    }
+
+    fn bound_to(lists: &[&str]) -> Vec<(u32, u32)> {
+        let ranks: Vec<CpuSet> = lists.iter().map(|list| list.parse().unwrap()).collect();
+        let cache = |cpu: u32| (cpu / 2 * 2..cpu / 2 * 2 + 2).collect();
+        bound_by(&machine(), &ranks, cache).iter().map(|bound| (bound.socket, bound.cache)).collect()
+    }
+
+    #[test]
+    fn ranks_are_where_they_are_bound() {
+        assert_eq!(bound_to(&["0", "1", "2", "6-7"]), [(0, 0), (0, 0), (0, 1), (1, 2)]);
+        // The second rank may use two caches, and the third both sockets.
+        assert_eq!(bound_to(&["0", "4-7"]), [(0, 0), (1, 0)]);
+        assert_eq!(bound_to(&["0", "7", "3-4"]), [(0, 0); 3]);
+        assert_eq!(bound_to(&[]), []);
+        let shared = share(&machine(), 4);
+        let sockets: Vec<u32> = bound(&machine(), &shared).iter().map(|bound| bound.socket).collect();
+        assert_eq!(sockets, [0, 0, 1, 1]);
+    }
 }

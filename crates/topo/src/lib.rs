@@ -11,7 +11,7 @@ mod machine;
 mod single_copy;
 mod slots;
 
-pub use binding::{Mapping, Unit, place, share};
+pub use binding::{Bound, Mapping, Unit, bound, place, share};
 pub use cpus::{CpuSet, MAX_CPU, ParseError};
 pub use machine::{Cache, Cpu, Machine};
 pub use single_copy::single_copy;

@@ -9,6 +9,9 @@ use crate::cpus::CpuSet;
 /// Most bytes read of any file below `/sys`.
 const MAX_FILE: u64 = 16 << 10;
 
+/// Most kinds of caches that a CPU has: of instructions, and of data on three levels.
+const MOST_KINDS: u32 = 4;
+
 /// Most caches looked at per CPU.
 const MAX_CACHES: u32 = 16;
 
@@ -82,6 +85,13 @@ impl Machine {
     /// The data and unified caches of `cpu`, nearest first.
     pub fn caches(cpu: u32) -> Vec<Cache> {
         Machine::caches_from(Path::new("/sys/devices/system"), cpu)
+    }
+
+    /// The CPUs that share the last-level cache of `cpu`; itself alone if that is not known.
+    pub(crate) fn last_level_cache(cpu: u32) -> CpuSet {
+        let folder = Path::new("/sys/devices/system/cpu").join(format!("cpu{cpu}/cache"));
+        let read = |index: u32| text(&folder.join(format!("index{index}/shared_cpu_list")))?.parse().ok();
+        (0..MOST_KINDS).rev().find_map(read).unwrap_or_else(|| [cpu].into_iter().collect())
     }
 
     /// The caches of `cpu` like [`Machine::caches`], read below `root`.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use banyan_coll::{Cost, Model, Topology};
+use banyan_coll::{Cost, Groups, Model, Topology};
 use clap::Args;
 
 use crate::bench::Output;
@@ -160,7 +160,10 @@ fn first_core() -> Result<String> {
 /// Constant, estimate, median of what was measured, their ratio, and what was measured; `None` where the model has no such cost.
 fn line(row: &Row, cores: u32, figures: Option<&mut Vec<f64>>) -> Option<String> {
     let nodes = if row.fabric == Fabric::Tcp { 2 } else { 1 };
-    let estimate = Model::default().time(&row.cost, &Topology { nodes, ..Topology::assumed(2, true, cores) });
+    let estimate = Model::default().time(
+        &row.cost,
+        &Topology { levels: Groups::on_nodes(nodes, 2), ..Topology::assumed(2, true, cores) },
+    );
     let figures = figures.filter(|_| estimate > 0.0)?;
     figures.sort_by(f64::total_cmp);
     let measured = figures[figures.len() / 2];
@@ -180,27 +183,15 @@ mod tests {
     /// With a core for each rank the estimate of a row is the constant that it is named after.
     #[test]
     fn every_constant_of_the_model_is_measured() {
-        let Model {
-            alpha,
-            overhead,
-            beta,
-            near_alpha,
-            near_overhead,
-            near_beta,
-            gamma,
-            copy,
-            transfer,
-            get,
-            single_copy_byte,
-            turn,
-        } = Model::default();
+        let Model { links: [far, .., near], gamma, copy, transfer, get, single_copy_byte, turn } =
+            Model::default();
         let constants = [
-            ("alpha", alpha),
-            ("overhead", overhead),
-            ("beta", beta),
-            ("near_alpha", near_alpha),
-            ("near_overhead", near_overhead),
-            ("near_beta", near_beta),
+            ("alpha", far.alpha),
+            ("overhead", far.overhead),
+            ("beta", far.beta),
+            ("near_alpha", near.alpha),
+            ("near_overhead", near.overhead),
+            ("near_beta", near.beta),
             ("transfer", transfer),
             ("copy", copy),
             ("gamma", gamma),

@@ -2,7 +2,7 @@
 
 use banyan_memory::Buffer;
 
-use crate::stages::Lanes;
+use crate::lanes::Lanes;
 use crate::view::Spare;
 use crate::{OpId, Round};
 

@@ -1,7 +1,7 @@
 //! The simulator against the formulas of algorithms, and folded schedules against unfolded ones.
 
 use super::*;
-use crate::{ALL, Kind, SharedCaps};
+use crate::{ALL, Groups, Kind, Location, SharedCaps};
 
 /// Algorithms are chosen by the formulas, which must not be far from what the schedules really do.
 #[test]
@@ -34,7 +34,7 @@ fn a_barrier_on_a_thousand_ranks_takes_ten_latencies() {
     let topology = Topology::assumed(1000, false, 1);
     let model = Model::default();
     let time = simulate(&crate::algorithms::barrier::DISSEMINATION, 0, (&topology, None), &model).unwrap();
-    assert!((time / model.alpha - 10.0).abs() < 1e-6, "{time}");
+    assert!((time / model.links[0].alpha - 10.0).abs() < 1e-6, "{time}");
 }
 
 /// One rank of each class stands for all of it: on nodes of equal sizes, on uneven ones, on one and on as many as ranks, with
@@ -46,8 +46,7 @@ fn ranks_that_are_alike_are_simulated_once() {
     for ranks in 1..=64u32 {
         for size in (1..=ranks).filter(|&size| ranks % size == 0 || size % 5 == 3) {
             let topology = Topology {
-                nodes: ranks.div_ceil(size),
-                per_node: size,
+                levels: Groups::on_nodes(ranks.div_ceil(size), size),
                 shared: Some(SharedCaps { inline: 4096, single_copy: true, scratch: 32 << 20 }),
                 ..Topology::assumed(ranks, false, ranks)
             };
@@ -92,8 +91,7 @@ fn uneven(ranks: u32, nodes: u32, in_turn: bool) -> (Topology, Nodes) {
     let node = |rank: u32| if in_turn { rank % nodes } else { (rank * rank * nodes) / (ranks * ranks) };
     let nodes = Nodes::new((0..ranks).map(node));
     let shared = Some(SharedCaps { inline: 4096, single_copy: true, scratch: 32 << 20 });
-    let topology = Topology { ranks, nodes: nodes.number(), cores: ranks, per_node: nodes.largest(), shared };
-    (topology, nodes)
+    (Topology { ranks, cores: ranks, shared, levels: nodes.levels() }, nodes)
 }
 
 #[test]
@@ -131,14 +129,46 @@ fn compositions_cost_about_what_their_stages_do_and_less_than_flat_ones() {
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
+/// On a host of several sockets, without shared buffers: where the formulas say that sockets pay they do, and for some of the
+/// collectives that is so.
+#[test]
+fn sockets_are_levels_where_that_pays() {
+    let tuning = crate::Tuning::default();
+    let (mut wrong, mut chosen) = (vec![], vec![]);
+    for (ranks, sockets, caches) in [(8, 2, 1), (16, 2, 2), (24, 3, 2), (32, 2, 4), (61, 4, 1)] {
+        let location = |rank: u32| Location([0, rank % sockets, rank / sockets % caches]);
+        let nodes = Nodes::new((0..ranks).map(location));
+        let topology = Topology { ranks, cores: ranks, shared: None, levels: nodes.levels() };
+        for (kind, bytes) in composed().flat_map(|kind| [(kind, 8), (kind, 4096), (kind, 1 << 18)]) {
+            let time = |row| simulate(row, bytes, (&topology, Some(&nodes)), &tuning.model).unwrap() * 1e6;
+            let row = tuning.explain(kind, bytes, &topology).chosen;
+            if row.stages.is_empty() {
+                continue;
+            }
+            chosen.push(kind);
+            let flat = crate::of_kind(kind)
+                .filter(|row| row.needs == crate::Needs::Messages && row.stages.is_empty());
+            let (time, flat) = (time(row), flat.map(time).fold(f64::INFINITY, f64::min));
+            if time > 1.1 * flat {
+                wrong.push(format!("{kind:?} {ranks} ranks {bytes} bytes: {time} us, flat {flat}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+    for kind in [Kind::Bcast, Kind::Reduce, Kind::Allreduce] {
+        assert!(chosen.contains(&kind), "{kind:?}");
+    }
+}
+
 /// While a chunk is between nodes, others are within them: over TCP, and over a network as quick as memory.
 #[test]
 fn levels_overlap_on_long_data() {
-    let quick = Model { alpha: 2e-6, overhead: 0.3e-6, beta: 1.0 / 12e9, ..Model::default() };
+    let mut quick = Model::default();
+    quick.links[0] = Link { alpha: 2e-6, overhead: 0.3e-6, beta: 1.0 / 12e9 };
     let mut wrong = vec![];
     for (model, most) in [(Model::default(), 0.98), (quick, 0.9)] {
         let tuning = Tuning { model, ..Tuning::default() };
-        let (topology, nodes) = uneven(30, 4, model.beta < Model::default().beta);
+        let (topology, nodes) = uneven(30, 4, model != Model::default());
         for kind in [Kind::Bcast, Kind::Reduce, Kind::Allreduce] {
             let row = crate::of_kind(kind).find(|row| !row.stages.is_empty()).unwrap();
             for bytes in [1 << 20, 8 << 20] {

@@ -9,39 +9,47 @@ use super::Trial;
 use super::memory::mix;
 use crate::execute::ExecutionState;
 use crate::{
-    Algorithm, Call, Composition, Kind, Needs, Nodes, Op, Operand, Shape, StageGroup, Topology, UserOp,
-    of_kind,
+    Algorithm, Call, Composition, Kind, Needs, Nodes, Op, Operand, Shape, Stage, StageGroup, Topology,
+    UserOp, of_kind,
 };
 
 /// The code of MPI_BYTE in the MPI 5.0 ABI.
 const MPI_BYTE: u16 = 0x247;
 
 impl Trial {
-    /// The shape of a rank with what becomes of the stages of a composition: in some number of chunks, and with any of the
-    /// algorithms that each group may choose, whatever others do.
-    pub(super) fn composed(&self, row: &'static Algorithm, nodes: &Arc<Nodes>, shape: Shape) -> Shape {
+    /// The shape of a rank with what becomes of the stages of a composition: in so many chunks, and with any of the algorithms
+    /// that each group may choose, whatever others do, compositions among them.
+    pub(super) fn composed(
+        &self,
+        row: &'static Algorithm,
+        chunks: u64,
+        nodes: &Arc<Nodes>,
+        shape: Shape,
+    ) -> Shape {
         if row.stages.is_empty() || nodes.number() == 1 {
             return shape;
         }
-        let chunks = if row.kind.has_blocks() { 1 } else { 1 + self.seed % 4 };
         let mut numbers = [0; 2];
-        let composition = Composition::new(row, &shape, nodes, chunks, &mut |stage, inner| {
+        let within = nodes.inner(shape.rank);
+        let mut choose = |stage: &Stage, inner: &mut Shape| {
             let here = stage.group == StageGroup::Node;
             let group = if here { nodes.of(shape.rank) + 1 } else { 0 };
-            if here {
+            if here && nodes.level() == 0 {
                 let Trial { scratch, cell_bytes, crowded, .. } = *self;
                 *inner = Shape { scratch, cell_bytes, crowded, ..inner.clone() };
             }
             let may = |row: &&Algorithm| match row.needs {
-                Needs::Messages => row.stages.is_empty(),
-                _ => here && inner.ranks > 1,
+                Needs::Messages => row.stages.is_empty() || here && within.is_some(),
+                _ => here && nodes.level() == 0 && inner.ranks > 1,
             };
             let number = &mut numbers[usize::from(here)];
             *number += 1;
             let rows: Vec<_> = of_kind(stage.kind).filter(may).collect();
             let random = mix(mix(self.seed + u64::from(self.root), u64::from(group)), *number);
             rows[random as usize % rows.len()]
-        });
+        };
+        let compose = |row, inner: &Shape| self.composed(row, 1, within?, inner.clone()).composition;
+        let composition = Composition::new(row, &shape, nodes, chunks, &mut choose, &compose);
         Shape { composition: Some(Arc::new(composition)), ..shape }
     }
 }

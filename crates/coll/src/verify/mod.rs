@@ -13,10 +13,12 @@ mod scratch;
 
 use self::memory::{RankMemory, Value, mix, prefixes};
 use self::scratch::SharedScratch;
-use crate::lockstep::{Access, Counters, Lane, Machine, Operation, lockstep};
 use std::sync::Arc;
 
-use crate::{Algorithm, Blocks, Buf, Form, Kind, Merge, Needs, Nodes, Shape, Side, Span, Step, SubBuffer};
+use crate::lockstep::{Access, Counters, Lane, Machine, Operation, lockstep};
+use crate::{
+    Algorithm, Blocks, Buf, Form, Kind, Location, Merge, Needs, Nodes, Shape, Side, Span, Step, SubBuffer,
+};
 
 /// One case to be checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,7 +47,8 @@ pub struct Trial {
     pub cell_bytes: u64,
     /// Whether there are more ranks than cores.
     pub crowded: bool,
-    /// The ranks are on up to so many nodes, dealt out at random; with 0 nothing is known of nodes.
+    /// The ranks are on up to so many nodes, dealt out at random, and some nodes have sockets and these have caches; with 0
+    /// nothing is known of nodes.
     pub nodes: u32,
 }
 
@@ -74,11 +77,13 @@ fn check_shapes(
     let messages = algorithm.needs == Needs::Messages && algorithm.stages.is_empty();
     let known = trial.nodes().filter(|_| !algorithm.stages.is_empty());
     let nodes = Arc::new(known.unwrap_or_else(|| Nodes::new((0..trial.ranks).map(|_| 0))));
+    let apart = nodes.apart();
+    let chunks = if algorithm.kind.has_blocks() { 1 } else { 1 + trial.seed % 4 };
     let mut counters: Vec<_> = (0..trial.ranks).map(|_| Counters::new()).collect();
     let ops: Vec<Operation> = (0..if messages { 1 } else { 4 })
         .map(|i| {
             let trial = Trial { root: (trial.root + i) % trial.ranks, ..*trial };
-            let shape = |rank| trial.composed(algorithm, &nodes, shape(rank, &trial));
+            let shape = |rank| trial.composed(algorithm, chunks, &apart, shape(rank, &trial));
             let shapes: Vec<_> = (0..trial.ranks).map(shape).collect();
             let ranks = counters.iter_mut().zip(&shapes);
             let windows = ranks.map(|(counters, shape)| counters.take(algorithm, shape)).collect();
@@ -111,11 +116,15 @@ pub fn shape(kind: Kind, rank: u32, trial: &Trial) -> Shape {
 }
 
 impl Trial {
-    /// Where its ranks are, if that is on several nodes.
+    /// Where its ranks are, if they are apart.
     pub fn nodes(&self) -> Option<Nodes> {
-        let node =
-            |rank: u32| (mix(u64::from(self.nodes), u64::from(rank)) % u64::from(self.nodes.max(1))) as u32;
-        Some(Nodes::new((0..self.ranks).map(node))).filter(|nodes| self.nodes > 0 && nodes.number() > 1)
+        let location = |rank: u32| {
+            let random = |salt: u32, below: u64| (mix(u64::from(salt), u64::from(rank)) % below) as u32;
+            let host = random(self.nodes, u64::from(self.nodes.max(1)));
+            Location([host, random(host + 100, 1 + u64::from(host + self.ranks) % 3), random(host + 200, 2)])
+        };
+        let nodes = Nodes::new((0..self.ranks).map(location));
+        Some(nodes).filter(|nodes| self.nodes > 0 && nodes.levels().iter().any(|level| level.number > 1))
     }
 }
 

@@ -6,8 +6,8 @@ mod scenario;
 mod world;
 
 use banyan_coll::{
-    ArgKind, Attempt, Execution, Kind, Lists, Overrides, PlanCache, SharedCaps, Topology, Tuning, begin,
-    replay,
+    ArgKind, Attempt, Execution, Groups, Kind, Lists, Overrides, PlanCache, SharedCaps, Topology, Tuning,
+    begin, replay,
 };
 use banyan_datatype::op::Builtin;
 use banyan_memory::HeapBuffer;
@@ -27,7 +27,7 @@ impl World {
         const INLINE: usize = 1 << 13;
         const SCRATCH: usize = 1 << 16;
         let shared = Some(SharedCaps { inline: INLINE as u64, single_copy: true, scratch: SCRATCH as u64 });
-        let topology = Topology { ranks, nodes: 1, cores: 64, per_node: ranks, shared };
+        let topology = Topology { ranks, cores: 64, shared, levels: Groups::on_nodes(1, ranks) };
         let mut net = Net::new(ranks, u64::from(ranks), INLINE, true);
         net.scratch = HeapBuffer::zeroed(SCRATCH);
         // With many ranks the tuner would choose algorithms of messages, which have no compiled plans to replay.

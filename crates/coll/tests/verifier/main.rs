@@ -82,14 +82,14 @@ fn check_all(algorithms: impl Iterator<Item = &'static Algorithm>) {
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), shown.join("\n"));
 }
 
-/// Each composition on every number of ranks, dealt out over nodes at random, in up to four chunks. Each group takes any of the
-/// algorithms for its stages, those over the shared buffers of its node among them.
+/// Each composition on every number of ranks, dealt out over nodes, sockets and caches at random, in up to four chunks. Each group
+/// takes any of the algorithms for its stages, those over the shared buffers of its node and compositions among them.
 #[test]
 fn compositions_are_right_on_uneven_nodes() {
     let mut wrong = vec![];
     for algorithm in ALL.iter().filter(|row| !row.stages.is_empty()) {
         for ranks in 1..=64 {
-            for nodes in [2, 3, 16] {
+            for nodes in [1, 2, 3, 16] {
                 for (i, len) in odd_sizes(algorithm, ranks).into_iter().enumerate() {
                     for root in some_roots(algorithm, ranks) {
                         let trial = Trial {

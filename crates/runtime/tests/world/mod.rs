@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use banyan_coll::Model;
+use banyan_coll::{Link, Model};
 use banyan_datatype::op::Builtin;
 use banyan_datatype::{Data, Datatype, TypeArc};
 use banyan_memory::{Buffer, HeapBuffer, SimulatedDevice};
@@ -12,21 +12,21 @@ use banyan_pmi::{Job, NodeRun};
 use banyan_runtime::{Comm, Op, Result, Runtime, Threads};
 use banyan_transport::sim::{Clock, LinkCost, Net, Options};
 
-/// The job of `rank` among the ranks of `nodes`, whose sizes are given; ranks are numbered node by node.
-pub(crate) fn job(rank: u32, nodes: &[u32]) -> Job {
-    let firsts = nodes.iter().scan(0, |first, size| {
-        let mine = *first;
-        *first += size;
-        Some(mine)
-    });
-    let runs: Vec<NodeRun> = firsts
-        .zip(0..)
-        .map(|(first, node)| NodeRun { first, node, cores: 1 })
-        .filter(|run| nodes[run.node as usize] > 0)
+/// The job of `rank` among the ranks of `nodes`, whose sizes are given; ranks are numbered node by node. Where that is
+/// `known`, those of a node are on sockets, and on some of these they have caches.
+pub(crate) fn job(rank: u32, nodes: &[u32], known: bool) -> Job {
+    let on = (0..).zip(nodes).flat_map(|(node, &size)| std::iter::repeat_n(node, size as usize));
+    let runs: Vec<NodeRun> = (0u32..)
+        .zip(on)
+        .map(|(first, node)| {
+            let (socket, cache) =
+                if known { (first.count_ones() % 3 % 2, first / 3 % (1 + node % 2)) } else { (0, 0) };
+            NodeRun { first, node, socket, cache, ..NodeRun::host(1) }
+        })
         .collect();
-    let here = runs.iter().rfind(|run| run.first <= rank).expect("the first run begins at rank 0");
-    let (local_rank, local_size) = (rank - here.first, nodes[here.node as usize]);
-    let size = nodes.iter().sum();
+    let here = NodeRun::of(&runs, rank).node;
+    let first = runs.partition_point(|run| run.node < here) as u32;
+    let (local_rank, local_size, size) = (rank - first, nodes[here as usize], nodes.iter().sum());
     // One core: ranks yield to each other.
     Job { rank, size, local_rank, local_size, nodes: runs, app_size: size, ..Job::singleton(1) }
 }
@@ -50,8 +50,9 @@ pub(crate) fn run_with(
     body: impl Fn(&Arc<Runtime>, &Arc<Comm>) -> Result<()> + Sync,
 ) -> Duration {
     println!("nodes {nodes:?}, {settings:?}, seed {seed}");
-    // The ranks of a node share memory if the seed is odd, unless there is a clock, which knows nothing of it.
-    let shares = seed % 2 == 1 && options.clock.is_none();
+    // The ranks of a node share memory if the seed is odd, unless there is a clock, which knows nothing of it, nor of sockets.
+    let (shares, known) =
+        (seed % 2 == 1 && options.clock.is_none(), seed / 2 % 2 == 1 && options.clock.is_none());
     let shared = |&ranks: &u32| banyan_shm::Shm::memory(ranks).expect("memory for a node");
     let memory: Vec<_> = nodes.iter().filter(|_| shares).map(shared).collect();
     let memory = &memory;
@@ -63,7 +64,7 @@ pub(crate) fn run_with(
             let (body, settings) = (&body, settings.clone());
             scope.spawn(move || {
                 let _end = EndsAll;
-                let job = Job { settings, ..job(rank, nodes) };
+                let job = Job { settings, ..job(rank, nodes, known) };
                 let node = memory.get(job.node_of(rank) as usize);
                 let node = node.map(|memory| memory.try_clone().expect("a descriptor"));
                 let rt = Runtime::open_over(end, node, &job, Threads::Multiple, None).expect("a runtime");
@@ -79,12 +80,12 @@ pub(crate) fn run_with(
 
 /// A clock for a network with nodes of these sizes, on which messages cost what the tuner takes them to cost.
 pub(crate) fn clock(nodes: &[u32]) -> Clock {
-    let Model { alpha, overhead, beta, near_alpha, near_overhead, near_beta, .. } = Model::default();
-    let cost = |latency, overhead, per_byte| LinkCost { latency, overhead, per_byte };
+    let [far, .., near] = Model::default().links;
+    let cost = |link: Link| LinkCost { latency: link.alpha, overhead: link.overhead, per_byte: link.beta };
     Clock {
         nodes: (0..).zip(nodes).flat_map(|(node, &size)| vec![node; size as usize]).collect(),
-        near: cost(near_alpha, near_overhead, near_beta),
-        far: cost(alpha, overhead, beta),
+        near: cost(near),
+        far: cost(far),
     }
 }
 
