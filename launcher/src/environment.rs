@@ -90,7 +90,7 @@ pub(crate) fn check(variable: impl Fn(&str) -> Option<OsString>) -> Result<(), T
     is(FABRICS, &|text| settings::fabrics(text).map(drop))?;
     is(EAGER_BUDGET, &|text| settings::bytes(text).map(drop))?;
     is(SINGLETON, &|text| settings::singleton(text).map(drop))?;
-    is(COLL, &|text| Overrides::parse(text).map(drop).map_err(|why| why.to_string()))
+    is(COLL, &|text| Overrides::parse(text).map(drop))
 }
 
 /// Checks that `size` ranks can reach each other over the fabrics that the setting allows.

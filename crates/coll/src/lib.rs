@@ -99,7 +99,7 @@ pub use call::{Call, Kind, Op, Operand, UserOp};
 pub use execute::{Advance, Execution, UserReduction};
 pub use ledger::{About, Difference, Heard, Ledger, Note, Said, difference};
 pub use messenger::{Fault, Key, Messenger, OpId, Published, SharedBuffers, order_of};
-pub use overrides::{BadOverride, Overrides, kind_named};
+pub use overrides::Overrides;
 pub use schedule::{Buf, Form, Merge, Round, Side, Span, Step, SubBuffer};
 pub use sections::Chunks;
 pub use shape::{Blocks, Shape, log2_down, log2_up};

@@ -1,42 +1,11 @@
 //! The user's say in the choice of algorithms: `BANYAN_COLL="allreduce=ring,bcast=binomial"`.
 
-use thiserror::Error;
-
 use crate::{Algorithm, Kind, of_kind};
 
 /// For some collectives, the one algorithm that the user wants.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
     forced: Vec<&'static Algorithm>,
-}
-
-/// What is wrong with a setting.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
-pub enum BadOverride {
-    /// It is longer than any useful setting.
-    #[error("longer than {MOST_BYTES} bytes")]
-    TooLong,
-    /// A part is not of the form `collective=algorithm`.
-    #[error("\"{0}\" is not of the form collective=algorithm")]
-    Form(String),
-    /// There is no such collective.
-    #[error("there is no collective \"{name}\"; there are: {valid}")]
-    Kind {
-        /// The name as given.
-        name: String,
-        /// The names of all collectives.
-        valid: String,
-    },
-    /// The collective has no such algorithm.
-    #[error("{kind} has no algorithm \"{name}\"; it has: {valid}")]
-    Algorithm {
-        /// The collective.
-        kind: &'static str,
-        /// The name as given.
-        name: String,
-        /// The names of the collective's algorithms.
-        valid: String,
-    },
 }
 
 const MOST_BYTES: usize = 4096;
@@ -46,20 +15,19 @@ impl Overrides {
     /// matter; of several algorithms for one collective the last counts.
     ///
     /// # Errors
-    /// [`BadOverride`], which names what is valid.
-    pub fn parse(text: &str) -> Result<Overrides, BadOverride> {
+    /// What is wrong, and what is valid.
+    pub fn parse(text: &str) -> Result<Overrides, String> {
         if text.len() > MOST_BYTES {
-            return Err(BadOverride::TooLong);
+            return Err(format!("longer than {MOST_BYTES} bytes"));
         }
         let mut forced: Vec<&'static Algorithm> = vec![];
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-            let (kind, name) = part.split_once('=').ok_or_else(|| BadOverride::Form(printable(part)))?;
-            let kind = kind_named(kind.trim())?;
-            let name = name.trim();
-            let row = of_kind(kind).find(|row| row.name == name).ok_or_else(|| BadOverride::Algorithm {
-                kind: kind.name(),
-                name: printable(name),
-                valid: list(of_kind(kind).map(|row| row.name)),
+            let form = || format!("\"{}\" is not of the form collective=algorithm", printable(part));
+            let (kind, name) = part.split_once('=').ok_or_else(form)?;
+            let (kind, name) = (kind_named(kind.trim())?, name.trim());
+            let row = of_kind(kind).find(|row| row.name == name).ok_or_else(|| {
+                let valid = list(of_kind(kind).map(|row| row.name));
+                format!("{} has no algorithm \"{}\"; it has: {valid}", kind.name(), printable(name))
             })?;
             forced.retain(|other| other.kind != kind);
             forced.push(row);
@@ -76,11 +44,11 @@ impl Overrides {
 /// The collective of that name.
 ///
 /// # Errors
-/// [`BadOverride::Kind`].
-pub fn kind_named(name: &str) -> Result<Kind, BadOverride> {
-    Kind::named(name).ok_or_else(|| BadOverride::Kind {
-        name: printable(name),
-        valid: list(Kind::ALL.iter().map(|row| row.1)),
+/// That there is none, and which ones there are.
+pub(crate) fn kind_named(name: &str) -> Result<Kind, String> {
+    Kind::named(name).ok_or_else(|| {
+        let valid = list(Kind::ALL.iter().map(|row| row.1));
+        format!("there is no collective \"{}\"; there are: {valid}", printable(name))
     })
 }
 
@@ -108,7 +76,7 @@ mod tests {
 
     #[test]
     fn errors_name_what_is_valid() {
-        let said = |text: &str| Overrides::parse(text).unwrap_err().to_string();
+        let said = |text: &str| Overrides::parse(text).unwrap_err();
         assert_eq!(
             said("bcast=tree"),
             "bcast has no algorithm \"tree\"; it has: binomial, scatter_ring, chain, nodes, cico, single_copy, scratch_pipeline"

@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use crate::overrides::kind_named;
 use crate::{
     Algorithm, BETWEEN, Case, Cost, Groups, Kind, LEVELS, Needs, Overrides, SubBuffer, Topology, of_kind,
 };
@@ -328,7 +329,7 @@ fn shown(seconds: f64) -> String {
 /// What is wrong, and what is valid.
 pub fn parse_question(text: &str) -> Result<(Kind, u64), String> {
     let (name, size) = text.split_once(':').unwrap_or((text, "8"));
-    let kind = crate::kind_named(name.trim()).map_err(|bad| bad.to_string())?;
+    let kind = kind_named(name.trim())?;
     let size = size.trim();
     let upper = size.to_ascii_uppercase();
     let digits = upper.trim_end_matches('B').trim_end_matches('I');
