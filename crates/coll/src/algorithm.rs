@@ -78,6 +78,12 @@ impl std::fmt::Debug for Algorithm {
     }
 }
 
+impl Default for &Algorithm {
+    fn default() -> Self {
+        ALL[0]
+    }
+}
+
 /// Two algorithms are equal if their collectives and their names are.
 impl PartialEq for Algorithm {
     fn eq(&self, other: &Algorithm) -> bool {

@@ -93,10 +93,7 @@ impl ExecutionState {
         let (ranks, shape) = (u64::from(self.shape.ranks), &mut self.shape);
         if let Operand::Vector { counts, ty, .. } = &call.recv {
             let units = |&count: &u64| if ty.size() == 0 { 0 } else { count };
-            shape.sends = Blocks::from_lens(counts.iter().map(units));
-            if shape.split > 0 {
-                shape.sends = shape.sends.among(shape.group_of(shape.rank), shape.ranks);
-            }
+            shape.sends = shape.in_group(Blocks::from_lens(counts.iter().map(units)));
         }
         let kind = call.kind;
         let ((send, send_count), (recv, recv_count)) = (elements(&call.send), elements(&call.recv));
@@ -115,10 +112,7 @@ impl ExecutionState {
             _ => units(count),
         };
         if kind == Kind::ReduceScatterBlock {
-            shape.sends = Blocks::Even(shape.len);
-            if shape.split > 0 {
-                shape.sends = shape.sends.among(shape.group_of(shape.rank), shape.ranks);
-            }
+            shape.sends = shape.in_group(Blocks::Even(shape.len));
         }
         self.op = call.op.clone().map(|op| (op, ty.clone()));
         (self.views[0], self.views[1]) = (send, recv);
@@ -198,6 +192,11 @@ impl ExecutionState {
 }
 
 impl Shape {
+    /// Blocks of the ranks of this rank's group as blocks of all ranks.
+    fn in_group(&self, blocks: Blocks) -> Blocks {
+        if self.split > 0 { blocks.among(self.group_of(self.rank), self.ranks) } else { blocks }
+    }
+
     /// What the choice of an algorithm may depend on, for elements that are [plain](Case::plain) or not; `None` where
     /// not all ranks know the sizes.
     pub(crate) fn case(&self, plain: bool) -> Option<Case> {

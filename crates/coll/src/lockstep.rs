@@ -120,6 +120,7 @@ impl Access {
     }
 }
 
+#[derive(Default)]
 struct RankState {
     /// The operation that the rank is in.
     op: usize,
@@ -150,23 +151,12 @@ pub(crate) fn lockstep(
     (order, nodes): (&[u32], &Nodes),
     cells: u64,
 ) -> Result<(), String> {
-    let fresh = || RankState {
-        op: 0,
-        next: 0,
-        round: Round::default(),
-        lanes: Lanes::default(),
-        window: 0,
-        open: vec![],
-        left: 0,
-        published: 0,
-        acked: 0,
-    };
     let pairs = if ops.iter().any(|op| op.windows.iter().any(|windows| !windows.is_empty())) {
         order.len().pow(2)
     } else {
         0
     };
-    let states = order.iter().map(|_| fresh()).collect();
+    let states = order.iter().map(|_| RankState::default()).collect();
     let (last_accessed, messages) = (vec![0; pairs], BinaryHeap::new());
     let mut lockstep = Lockstep { ops, machine, nodes, states, messages, met: 0, last_accessed, cells };
     loop {

@@ -115,6 +115,12 @@ pub struct Shape {
     pub composition: Option<Arc<Composition>>,
 }
 
+impl Default for Shape {
+    fn default() -> Shape {
+        Shape::NOTHING
+    }
+}
+
 impl Shape {
     /// One rank without data.
     pub(crate) const NOTHING: Shape = Shape {

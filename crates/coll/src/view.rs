@@ -4,9 +4,10 @@ use banyan_datatype::{Data, Datatype, TypeArc};
 use banyan_memory::{Buffer, HeapBuffer};
 
 /// Memory, counted in units: elements where a collective reduces, else packed bytes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 pub(crate) enum View {
     /// No memory.
+    #[default]
     Nothing,
     /// Units are bytes in one piece.
     Bytes(Buffer),

@@ -8,7 +8,9 @@ use std::ops::Range;
 use super::gather::{linear_cost, linear_rounds};
 use super::{WINDOW, alltoall, gather, scatter};
 use crate::shape::PAGE;
-use crate::{Algorithm, Buf, Case, Chunks, Cost, Form, Kind, Needs, Round, Shape, Span, Step, SubBuffer};
+use crate::{
+    Algorithm, Blocks, Buf, Case, Chunks, Cost, Form, Kind, Needs, Round, Shape, Span, Step, SubBuffer,
+};
 
 pub(crate) const GATHERV: Algorithm = Algorithm {
     kind: Kind::Gatherv,
@@ -21,7 +23,7 @@ pub(crate) const GATHERV: Algorithm = Algorithm {
         _ => Chunks::new(shape, 1, room(shape)),
     },
     rounds,
-    round: gatherv,
+    round: rooted,
     cost: |case: &Case| rooted_cost(case, SubBuffer::new(case.cell_bytes as u64, 0, 1), case.p() - 1.0),
     ..Algorithm::MESSAGES
 };
@@ -30,7 +32,6 @@ pub(crate) const SCATTERV: Algorithm = Algorithm {
     kind: Kind::Scatterv,
     about: "the root publishes all blocks, each copies its own, of large ones first from the shared scratch, then by message: \
             one node",
-    round: scatterv,
     cost: |case: &Case| rooted_cost(case, one_of_many(case), 1.0 + case.p() / 8.0),
     ..GATHERV
 };
@@ -114,38 +115,26 @@ fn room(shape: &Shape) -> u64 {
     }
 }
 
-fn gatherv(shape: &Shape, index: u32, round: &mut Round) {
-    let (me, root) = (shape.relative(), shape.root);
-    if index == 0 && me == 0 {
-        gather::own(shape, round);
+/// Blocks go to the root, or come from it in a scatterv.
+fn rooted(shape: &Shape, index: u32, round: &mut Round) {
+    let (me, root, scatters) = (shape.relative(), shape.root, shape.kind == Kind::Scatterv);
+    match (index, me) {
+        (0, 0) if scatters => scatter::own(shape, round),
+        (0, 0) => gather::own(shape, round),
+        _ => {}
     }
+    let block = |buf: Buf, blocks: &Blocks, distance: u32| match (me, shape.after(root, distance)) {
+        (0, other) => (other, Span::new(buf, blocks.block(other))),
+        _ => (root, shape.whole(buf)),
+    };
+    let gives = |distance| ((me == 0) == scatters).then(|| block(Buf::Send, &shape.sends, distance));
+    let gets = |distance| ((me == 0) != scatters).then(|| block(Buf::Recv, &shape.recvs, distance));
     let exchange = PairExchange {
-        sub_buffers: 1,
+        sub_buffers: if scatters { shape.ranks - 1 } else { 1 },
         area: area(shape),
         writer_stride: 0,
         distances: if me == 0 { 1..shape.ranks } else { me..me + 1 },
     };
-    let gives = |_| (me > 0).then(|| (root, shape.whole(Buf::Send)));
-    let gets = |distance| {
-        let from = shape.after(root, distance);
-        (me == 0).then(|| (from, Span::new(Buf::Recv, shape.recvs.block(from))))
-    };
-    exchange.round(shape, index, (gives, gets), round);
-}
-
-fn scatterv(shape: &Shape, index: u32, round: &mut Round) {
-    let (me, root) = (shape.relative(), shape.root);
-    if index == 0 && me == 0 {
-        scatter::own(shape, round);
-    }
-    let distances = if me == 0 { 1..shape.ranks } else { me..me + 1 };
-    let gives = |distance| {
-        let to = shape.after(root, distance);
-        (me == 0).then(|| (to, Span::new(Buf::Send, shape.sends.block(to))))
-    };
-    let gets = |_| (me > 0).then(|| (root, shape.whole(Buf::Recv)));
-    let exchange =
-        PairExchange { sub_buffers: shape.ranks - 1, area: area(shape), writer_stride: 0, distances };
     exchange.round(shape, index, (gives, gets), round);
 }
 

@@ -23,7 +23,7 @@ use self::step::{Tried, local, step};
 use self::work::{StepState, Work};
 use crate::sections::Cut;
 use crate::view::View;
-use crate::{ALL, Algorithm, Fault, Key, Messenger, Needs, Op, Shape, Step, UserOp};
+use crate::{Algorithm, Fault, Key, Messenger, Needs, Op, Shape, Step, UserOp};
 
 pub(crate) use self::run::Cursor;
 pub(crate) use self::seqs::SeqWindow;
@@ -86,6 +86,7 @@ impl std::fmt::Debug for ExecutionState {
 }
 
 /// What is behind an [`Execution`]. It is in a box because executions are moved about, and is reused.
+#[derive(Default)]
 pub(crate) struct ExecutionState {
     pub(crate) algorithm: &'static Algorithm,
     pub(crate) shape: Shape,
@@ -122,33 +123,6 @@ pub(crate) struct ExecutionState {
     /// Why it is to fail: a fault of the call itself, or one that other ranks tell of.
     pub(crate) refused: Option<Fault>,
     pub(crate) over: Option<Result<(), Fault>>,
-}
-
-impl Default for ExecutionState {
-    fn default() -> ExecutionState {
-        ExecutionState {
-            algorithm: ALL[0],
-            shape: Shape::NOTHING,
-            number: 0,
-            phases: 0,
-            cursor: Cursor::default(),
-            windows: vec![],
-            cut: Cut::default(),
-            window: 0,
-            views: [const { View::Nothing }; 4],
-            in_place: None,
-            in_place_exchange: false,
-            op: None,
-            plan: None,
-            work: Work::default(),
-            mirror: None,
-            next: 0,
-            rounds: 0,
-            user_reduction: None,
-            refused: None,
-            over: None,
-        }
-    }
 }
 
 impl ExecutionState {
