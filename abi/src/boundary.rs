@@ -312,6 +312,9 @@ macro_rules! mpi {
     (@zip ($($then:tt)*) $params:tt (..) [$($ignored:ty),*] ($result:ty)) => {
         mpi! { $($then)* $params ($($ignored),*) $result }
     };
+    (@zip (@$then:ident $name:ident $($rest:tt)*) $params:tt $args:tt $types:tt $result:tt) => {
+        compile_error!(concat!(stringify!($name), " has other parameters: tables/functions.tsv says which"));
+    };
     (@call $name:ident [$($n:ident)?] $ends:tt $body:block $params:tt $ignored:tt $result:ty) => {
         mpi! { @function $name [$($n)?] $ends $body $params $result }
         mpi! { @export $name [""] c_int [$($n)?] $params $ignored $result }
