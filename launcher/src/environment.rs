@@ -102,7 +102,8 @@ pub(crate) fn check_reach(fabrics: Option<&str>, size: u32) -> Result<(), Troubl
     if settings::fabrics(text).is_ok_and(|list| list.is_empty()) {
         let known = settings::FABRIC_NAMES.join(" or ");
         return Err(Trouble::usage(format!(
-            "{FABRICS}={text} lets no message pass between the {size} ranks: allow {known} too, as in {FABRICS}=shm,tcp, or unset it"
+            "{FABRICS}={text} lets no message pass between the {size} ranks: allow {known} too, as in {FABRICS}={}, or unset it",
+            settings::default_of(FABRICS)
         )));
     }
     Ok(())

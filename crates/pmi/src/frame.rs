@@ -171,6 +171,11 @@ impl Job {
         self.settings.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
+    /// [`Job::setting`], or the default of the setting.
+    pub fn setting_or_default(&self, name: &str) -> &str {
+        self.setting(name).unwrap_or_else(|| crate::settings::default_of(name))
+    }
+
     /// The host that `rank` lives on.
     pub fn node_of(&self, rank: u32) -> u32 {
         NodeRun::of(&self.nodes, rank).node

@@ -20,14 +20,40 @@ pub const EAGER_BUDGET: &str = "BANYAN_EAGER_BUDGET";
 /// Start as rank 0 of 1 whatever the environment says.
 pub const SINGLETON: &str = "BANYAN_SINGLETON";
 
+/// The closed list of fabrics between processes. Each line: the name, as in [`FABRICS`](settings::FABRICS); the route and the type
+/// that the runtime knows it by; and which ranks it is between, for users. The macro `$then` gets the lines. Their order is that of
+/// the default.
+#[macro_export]
+macro_rules! fabrics {
+    ($then:ident) => {
+        $then! {
+            shm Shm banyan_shm::Shm, "ranks of one host";
+            tcp Tcp banyan_tcp::Tcp, "any ranks";
+        }
+    };
+}
+
+macro_rules! describe {
+    ($($name:ident $route:ident $fabric:ty, $between:literal;)+) => {
+        /// The names of all fabrics between processes, as in [`FABRICS`].
+        pub const FABRIC_NAMES: &[&str] = &[$(stringify!($name)),+];
+        /// All of them, each with a comma behind it.
+        const LISTED_FABRICS: &str = concat!($(stringify!($name), ","),+);
+        const ABOUT_FABRICS: &str = concat!(
+            "Fabrics that may carry messages between ranks: ", $("`", stringify!($name), "` (", $between, "), ",)+
+            "of which the first one named that reaches a rank carries its messages. Collectives on one host share memory \
+             wherever `shm` is named. `self` (a rank to itself) is always there. `BANYAN_FABRICS=tcp` forces TCP."
+        );
+    };
+}
+fabrics!(describe);
+
 /// Every setting.
 pub const ALL: &[Setting] = &[
     Setting {
         name: FABRICS,
-        default: "shm,tcp",
-        about: "Fabrics that may carry messages between ranks: `shm` (ranks of one host) and `tcp`. The first one named that \
-                reaches a rank carries its messages. Collectives on one host share memory wherever `shm` is named. \
-                `self` (a rank to itself) is always there. `BANYAN_FABRICS=tcp` forces TCP.",
+        default: LISTED_FABRICS.split_at(LISTED_FABRICS.len() - 1).0,
+        about: ABOUT_FABRICS,
     },
     Setting {
         name: COLL,
@@ -52,8 +78,10 @@ pub const ALL: &[Setting] = &[
 /// Settings that must be equal at all ranks of a job: the launcher reads them once and tells the ranks.
 pub const COMMON: &[&str] = &[FABRICS, COLL, EAGER_BUDGET];
 
-/// The names of all fabrics between processes, as in [`FABRICS`].
-pub const FABRIC_NAMES: &[&str] = &["shm", "tcp"];
+/// The default of a setting; empty if there is no such setting.
+pub fn default_of(name: &str) -> &'static str {
+    ALL.iter().find(|setting| setting.name == name).map_or("", |setting| setting.default)
+}
 
 /// Reads a list of fabrics. `self` may be named, and changes nothing.
 ///

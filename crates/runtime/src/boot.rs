@@ -3,7 +3,6 @@
 use banyan_coll::{Overrides, Tuning};
 use banyan_p2p as p2p;
 use banyan_pmi::{self as pmi, Client, Job, settings};
-use banyan_shm::Shm;
 #[cfg(feature = "sim")]
 use banyan_transport::sim::SimFabric;
 #[cfg(feature = "sim")]
@@ -12,8 +11,7 @@ use std::os::fd::OwnedFd;
 use crate::business_cards;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::members::{Joining, Member};
-use crate::ports::Ports;
+use crate::ports::{Ports, Route, Start};
 use crate::runtime::JobInfo;
 use crate::wait::Policy;
 
@@ -31,14 +29,12 @@ pub(crate) fn start() -> Result<Boot> {
         Some(client) => client.job().clone(),
         None => Job { settings: of_environment()?, ..Job::singleton(1) },
     };
-    let allowed =
-        settings::fabrics(job.setting(settings::FABRICS).unwrap_or("shm,tcp")).map_err(Error::other)?;
-    let ports = connect(&mut Joining {
+    let allowed = settings::fabrics(job.setting_or_default(settings::FABRICS)).map_err(Error::other)?;
+    let shares_memory = allowed.contains(&Route::Shm.name());
+    let ports = connect(&mut Start {
         job: &job,
         client: client.as_mut(),
-        allowed: allowed.clone(),
-        route: Joining::nowhere(&job),
-        cards: Vec::new(),
+        allowed,
         node_memory: None,
         #[cfg(feature = "sim")]
         sim: None,
@@ -47,19 +43,18 @@ pub(crate) fn start() -> Result<Boot> {
         // Ranks yield and sleep: beside a busy process each yield or sleep would cost the rest of a long slice.
         banyan_shm::shorten_slices();
     }
-    boot(&job, client, ports, allowed.contains(&Shm::NAME))
+    boot(&job, client, ports, shares_memory)
 }
 
 /// Joins `job`, which no launcher knows, over a simulated network, and the shared memory of its node, if there is any.
 #[cfg(feature = "sim")]
 pub(crate) fn start_over(sim: SimFabric, node_memory: Option<OwnedFd>, job: &Job) -> Result<Boot> {
     let shares_memory = node_memory.is_some();
-    let ports = connect(&mut Joining {
+    let fabrics: &[Route] = if shares_memory { &[Route::Shm, Route::Sim] } else { &[Route::Sim] };
+    let ports = connect(&mut Start {
         job,
         client: None,
-        allowed: if shares_memory { vec![Shm::NAME] } else { vec![] },
-        route: Joining::nowhere(job),
-        cards: Vec::new(),
+        allowed: fabrics.iter().map(|fabric| fabric.name()).collect(),
         node_memory,
         sim: Some(sim),
     })?;
@@ -67,18 +62,18 @@ pub(crate) fn start_over(sim: SimFabric, node_memory: Option<OwnedFd>, job: &Job
 }
 
 /// Starts the fabrics, and publishes this process's business card.
-fn connect(joining: &mut Joining<'_>) -> Result<Ports> {
-    let ports = Ports::start(joining)?;
+fn connect(start: &mut Start<'_>) -> Result<Ports> {
+    let ports = Ports::start(start)?;
     if let Some(rank) = ports.unreached() {
         return Err(Error::other(format!(
-            "no fabric reaches rank {rank}: {} allows only \"{}\"; allow shm or tcp",
+            "no fabric reaches rank {rank}: {} allows only \"{}\"; allow {}",
             settings::FABRICS,
-            joining.allowed.join(",")
+            start.allowed.join(","),
+            settings::FABRIC_NAMES.join(" or ")
         )));
     }
-    let cards = std::mem::take(&mut joining.cards);
-    if let Some(client) = joining.client.as_mut().filter(|_| !cards.is_empty()) {
-        let card = business_cards::encode(&cards).map_err(Error::other)?;
+    if let Some(client) = start.client.as_mut().filter(|_| ports.needs_cards()) {
+        let card = business_cards::encode(&ports.cards).map_err(Error::other)?;
         client.publish(&card).map_err(Error::other)?;
     }
     Ok(ports)
@@ -93,10 +88,8 @@ fn boot(job: &Job, mut client: Option<Client>, ports: Ports, shares_memory: bool
             Tuning { overrides, ..Tuning::default() }
         }
     };
-    let budget = match job.setting(settings::EAGER_BUDGET) {
-        None => 64 << 20,
-        Some(text) => settings::bytes(text).map_err(|error| bad(settings::EAGER_BUDGET, &error))?,
-    };
+    let budget = settings::bytes(job.setting_or_default(settings::EAGER_BUDGET))
+        .map_err(|error| bad(settings::EAGER_BUDGET, &error))?;
     if let Some(client) = &mut client {
         client.ready().map_err(Error::other)?;
     }

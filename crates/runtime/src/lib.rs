@@ -27,7 +27,6 @@ mod group;
 mod info;
 mod launcher;
 mod loopback;
-mod members;
 mod message;
 mod messenger;
 mod notes;

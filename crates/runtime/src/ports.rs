@@ -1,26 +1,25 @@
 //! [`Ports`]: the closed list of fabrics, all those of this process behind one interface, each peer routed to one of them.
 //!
-//! Dispatch, names, start, polling, sleeping and deadlines follow from the list below.
+//! Dispatch, start, polling, sleeping and deadlines follow from the list, which is [`banyan_pmi::fabrics`].
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use std::{io, thread};
+use std::{io, iter, thread};
 
 use banyan_memory::Buffer;
+use banyan_pmi::{Client, Job};
 use banyan_shm::Shm;
-use banyan_tcp::Tcp;
 #[cfg(feature = "sim")]
 use banyan_transport::sim::SimFabric;
 use banyan_transport::{
-    Access, Atomic, Caps, Fabric, Head, Kinds, Peer, Port, Refusal, RegisterError, Remote, Sent, Sink, Token,
-    Transfer, Wake,
+    Access, Atomic, Caps, Fabric, Head, Joining, Kinds, Member, Peer, Port, Refusal, RegisterError, Remote,
+    Sent, Sink, Token, Transfer, Wake,
 };
 
 use crate::business_cards;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::loopback::Loopback;
-use crate::members::{Joining, Slot};
 use crate::wait::sleep_on;
 
 /// The descriptors of fabrics that arrivals make readable.
@@ -31,54 +30,107 @@ const MAX_SLEEP: Duration = Duration::from_millis(100);
 /// The sleep of a process that no descriptor can wake.
 const BLIND_SLEEP: Duration = Duration::from_millis(1);
 
-/// Makes [`Route`], [`Ports`] and what goes through all of the fabrics from the list of them.
-macro_rules! fabrics {
-    ($d:tt $($(#[$if:meta])? $field:ident $route:ident $slot:ty),+) => {
+/// A job that fabrics are started for.
+pub(crate) struct Start<'a> {
+    pub(crate) job: &'a Job,
+    pub(crate) client: Option<&'a mut Client>,
+    /// The names of the fabrics that may reach other processes, in order of preference.
+    pub(crate) allowed: Vec<&'static str>,
+    /// The memory of the node, where no launcher hands it out.
+    pub(crate) node_memory: Option<OwnedFd>,
+    /// An endpoint of a simulated network, which is its own start.
+    #[cfg(feature = "sim")]
+    pub(crate) sim: Option<SimFabric>,
+}
+
+impl Start<'_> {
+    /// Starts a fabric, and gives its business card, too. `reached`: those before it reach all peers.
+    fn member<F: Member>(&mut self, reached: bool) -> Result<Option<(F, Vec<u8>)>> {
+        let (job, here) = (self.job, self.job.node_of(self.job.rank));
+        let started = F::start(Joining {
+            me: Peer(job.rank),
+            size: job.size,
+            job: job.job_id,
+            secret: job.secret,
+            node: (0..job.size).filter(|&rank| job.node_of(rank) == here).map(Peer).collect(),
+            crowded: job.local_size > job.cores(),
+            single_copy: job.single_copy,
+            reached,
+            node_memory: &mut || match (self.node_memory.take(), self.client.as_mut()) {
+                (None, Some(client)) => client.take_node_memory().map_err(|error| error.to_string()),
+                (memory, _) => Ok(memory),
+            },
+        });
+        started.map_err(Error::other)
+    }
+
+    #[cfg(feature = "sim")]
+    fn simulated(&mut self, _reached: bool) -> Result<Option<(SimFabric, Vec<u8>)>> {
+        Ok(self.sim.take().map(|fabric| (fabric, Vec::new())))
+    }
+}
+
+/// Makes [`Route`], [`Ports`] and what goes through all of the fabrics from the list of them, with the way in which each starts.
+macro_rules! ports {
+    ($($(#[$if:meta])? $name:ident $route:ident $fabric:ty, $start:path;)+) => {
         /// The fabric that carries the frames to a peer.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub(crate) enum Route {
+            /// `self`, from this process to itself.
+            Own,
             $($(#[$if])? $route,)+
             /// There is no fabric that both processes have.
             None,
         }
 
+        impl Route {
+            /// The name of the fabric, as in `BANYAN_FABRICS`.
+            pub(crate) fn name(self) -> &'static str {
+                match self {
+                    Route::Own => "self",
+                    $($(#[$if])? Route::$route => stringify!($name),)+
+                    Route::None => "",
+                }
+            }
+        }
+
         /// The fabrics of this process. `route` holds one entry for each peer of the universe.
         pub(crate) struct Ports {
-            $($(#[$if])? pub(crate) $field: $slot,)+
+            own: Loopback,
+            $($(#[$if])? pub(crate) $name: Option<$fabric>,)+
             route: Vec<Route>,
             /// The fabric that the process sleeps on by its own means: the only one that reaches other processes.
             alone: Option<Route>,
-            /// A fabric needs business cards of its peers.
-            needs_cards: bool,
+            /// Names and business cards of the fabrics that need those of their peers.
+            pub(crate) cards: Vec<(&'static str, Vec<u8>)>,
             /// Descriptors that arrivals make readable, made by the first sleep on them.
             bells: Option<Bells>,
         }
 
         impl Ports {
-            /// The names of all fabrics, as in `BANYAN_FABRICS`.
-            const NAMES: &[&str] = &[$($(#[$if])? <$slot as Slot>::NAME),+];
-
-            /// Starts the fabrics one after the other: this process to itself, then those that the job names, in its order. Each
-            /// carries the peers that it reaches and none before it does.
-            pub(crate) fn start(joining: &mut Joining<'_>) -> Result<Ports> {
-                $($(#[$if])? let mut $field = None;)+
-                for name in joining.order(Self::NAMES) {
-                    $($(#[$if])? if name == <$slot as Slot>::NAME {
-                        let slot = <$slot as Slot>::start(joining)?;
-                        if let Some(fabric) = slot.get() {
-                            joining.take(Route::$route, |peer| fabric.reaches(peer));
-                        }
-                        $field = Some(slot);
-                    })+
-                }
-                let (route, needs_cards) = (std::mem::take(&mut joining.route), !joining.cards.is_empty());
+            /// Starts the fabrics that are allowed, in their order. Each carries the peers that it reaches and none before it
+            /// does.
+            pub(crate) fn start(start: &mut Start<'_>) -> Result<Ports> {
+                let me = Peer(start.job.rank);
                 let mut ports = Ports {
-                    $($(#[$if])? $field: $field.expect("all names are in the order"),)+
-                    route,
+                    own: Loopback::new(me),
+                    $($(#[$if])? $name: None,)+
+                    route: vec![Route::None; start.job.size as usize],
                     alone: None,
-                    needs_cards,
+                    cards: Vec::new(),
                     bells: None,
                 };
+                ports.take(Route::Own, |peer| peer == me);
+                for name in start.allowed.clone() {
+                    $($(#[$if])? if name == stringify!($name) {
+                        let started: Option<($fabric, Vec<u8>)> = $start(start, ports.unreached().is_none())?;
+                        if let Some((fabric, card)) = started {
+                            ports.take(Route::$route, |peer| fabric.reaches(peer));
+                            ports.$name = Some(fabric);
+                            ports.cards.extend(Some((name, card)).filter(|(_, card)| !card.is_empty()));
+                        }
+                    })+
+                }
                 ports.alone = ports.find_alone();
                 Ok(ports)
             }
@@ -86,62 +138,70 @@ macro_rules! fabrics {
             /// True if a poll would find nothing.
             #[inline(always)]
             pub(crate) fn nothing_to_poll(&self) -> bool {
-                $($(#[$if])? if let Some(fabric) = self.$field.get() && !fabric.nothing_to_poll() {
+                $($(#[$if])? if let Some(fabric) = &self.$name && !fabric.nothing_to_poll() {
                     return false;
                 })+
-                true
+                self.own.nothing_to_poll()
             }
 
             #[inline]
             pub(crate) fn poll(&mut self, sink: &mut impl Sink) -> usize {
-                let mut events = 0;
-                $($(#[$if])? if let Some(fabric) = self.$field.get_mut() {
+                let mut events = self.own.poll(sink);
+                $($(#[$if])? if let Some(fabric) = &mut self.$name {
                     events += fabric.poll(sink);
                 })+
                 events
             }
 
+            /// The fabrics that have started.
             fn each(&mut self) -> impl Iterator<Item = (Route, &mut dyn Fabric)> {
-                let all = [$($(#[$if])? self.$field.get_mut().map(|fabric| (Route::$route, fabric as &mut dyn Fabric))),+];
-                all.into_iter().flatten()
+                let others = [$($(#[$if])? self.$name.as_mut().map(|fabric| (Route::$route, fabric as &mut dyn Fabric))),+];
+                iter::once((Route::Own, &mut self.own as &mut dyn Fabric)).chain(others.into_iter().flatten())
             }
 
-            fn named(&mut self, name: &str) -> Option<&mut dyn Fabric> {
-                $($(#[$if])? if name == <$slot as Slot>::NAME {
-                    return self.$field.get_mut().map(|fabric| fabric as &mut dyn Fabric);
-                })+
-                None
-            }
-        }
-
-        /// Runs `$call` on the fabric of `$peer`, or gives `$none` if there is none.
-        macro_rules! routed {
-            ($d ports:ident.$d get:ident, $d peer:expr, $d fabric:ident => $d call:expr, $d none:expr) => {
-                match $d ports.route($d peer) {
-                    $($(#[$if])? Route::$route => match $d ports.$field.$d get() {
-                        Some($d fabric) => $d call,
-                        None => $d none,
-                    },)+
-                    Route::None => $d none,
+            /// The fabric that carries the frames to a peer.
+            fn by(&self, peer: Peer) -> Option<&dyn Fabric> {
+                match self.route(peer) {
+                    Route::Own => Some(&self.own),
+                    $($(#[$if])? Route::$route => self.$name.as_ref().map(|fabric| fabric as &dyn Fabric),)+
+                    Route::None => None,
                 }
-            };
+            }
+
+            /// [`Ports::by`], to be used.
+            fn by_mut(&mut self, peer: Peer) -> Option<&mut dyn Fabric> {
+                match self.route(peer) {
+                    Route::Own => Some(&mut self.own),
+                    $($(#[$if])? Route::$route => self.$name.as_mut().map(|fabric| fabric as &mut dyn Fabric),)+
+                    Route::None => None,
+                }
+            }
         }
     };
 }
 
-// Each line: the field, the route, and the fabric; an option unless it is always there.
-fabrics! { $
-    own Own Loopback,
-    shm Shm Option<Shm>,
-    tcp Tcp Option<Tcp>,
-    #[cfg(feature = "sim")]
-    sim Sim Option<SimFabric>
+/// The list of the fabrics between processes, and the simulated network of tests.
+macro_rules! and_simulated {
+    ($($name:ident $route:ident $fabric:ty, $between:literal;)+) => {
+        ports! {
+            $($name $route $fabric, Start::member;)+
+            #[cfg(feature = "sim")]
+            sim Sim SimFabric, Start::simulated;
+        }
+    };
 }
+banyan_pmi::fabrics!(and_simulated);
 
 impl Ports {
     fn find_alone(&mut self) -> Option<Route> {
         let mut to_others = self.each().map(|(route, _)| route).filter(|&route| route != Route::Own);
         to_others.next().filter(|_| to_others.next().is_none())
+    }
+
+    /// A fabric has started: it carries the peers that it reaches, and no fabric before it does.
+    fn take(&mut self, by: Route, reaches: impl Fn(Peer) -> bool) {
+        let free = (0..).map(Peer).zip(&mut self.route).filter(|(_, route)| **route == Route::None);
+        free.filter(|(peer, _)| reaches(*peer)).for_each(|(_, route)| *route = by);
     }
 
     /// A rank that no fabric reaches.
@@ -163,7 +223,7 @@ impl Ports {
     /// True if business cards may be [wanted](Ports::wanted).
     #[inline]
     pub(crate) fn needs_cards(&self) -> bool {
-        self.needs_cards
+        !self.cards.is_empty()
     }
 
     /// A peer whose business card is needed before its frames can leave.
@@ -178,7 +238,7 @@ impl Ports {
     pub(crate) fn connect(&mut self, peer: Peer, business_card: &[u8]) -> Result<(), String> {
         let mut connected = false;
         for (name, addresses) in business_cards::decode(business_card)? {
-            if let Some(fabric) = self.named(name) {
+            if let Some((_, fabric)) = self.each().find(|(route, _)| route.name() == name) {
                 fabric.connect(peer, addresses)?;
                 connected = true;
             }
@@ -259,7 +319,7 @@ impl Port for Ports {
         match (self.route(peer), &self.shm) {
             // Shared memory first: a jump through a table would cost more than the whole call.
             (Route::Shm, Some(shm)) => shm.caps(peer),
-            _ => routed!(self.get, peer, fabric => fabric.caps(peer), NONE),
+            _ => self.by(peer).map_or(NONE, |fabric| fabric.caps(peer)),
         }
     }
 
@@ -279,7 +339,7 @@ impl Port for Ports {
         len: usize,
         fill: &mut dyn FnMut(&mut [u8]),
     ) -> Result<(), Refusal> {
-        routed!(self.get_mut, peer, fabric => fabric.send_bcopy(peer, head, len, fill), Err(Refusal::Down))
+        self.by_mut(peer).ok_or(Refusal::Down)?.send_bcopy(peer, head, len, fill)
     }
 
     fn send_from(
@@ -289,80 +349,68 @@ impl Port for Ports {
         body: (&Buffer, isize, usize),
         token: Option<Token>,
     ) -> Result<Sent, Refusal> {
-        routed!(self.get_mut, peer, fabric => fabric.send_from(peer, head, body, token), Err(Refusal::Down))
+        self.by_mut(peer).ok_or(Refusal::Down)?.send_from(peer, head, body, token)
     }
 
     fn register(&mut self, peer: Peer, memory: &Buffer, access: Access) -> Result<Remote, RegisterError> {
-        let none = Err(RegisterError::Unsupported);
-        routed!(self.get_mut, peer, fabric => fabric.register(peer, memory, access), none)
+        self.by_mut(peer).ok_or(RegisterError::Unsupported)?.register(peer, memory, access)
     }
 
     fn withdraw(&mut self, peer: Peer, remote: Remote) {
-        routed!(self.get_mut, peer, fabric => fabric.withdraw(peer, remote), ());
+        if let Some(fabric) = self.by_mut(peer) {
+            fabric.withdraw(peer, remote);
+        }
     }
 
     fn revoke(&mut self, peer: Peer, remote: Remote) {
-        routed!(self.get_mut, peer, fabric => fabric.revoke(peer, remote), ());
+        if let Some(fabric) = self.by_mut(peer) {
+            fabric.revoke(peer, remote);
+        }
     }
 
     fn get(&mut self, peer: Peer, remote: Remote, local: &[Buffer], token: Token) -> Transfer {
-        routed!(self.get_mut, peer, fabric => fabric.get(peer, remote, local, token), Transfer::Impossible)
+        self.by_mut(peer).map_or(Transfer::Impossible, |fabric| fabric.get(peer, remote, local, token))
     }
 
     fn put(&mut self, peer: Peer, remote: Remote, local: &[Buffer], token: Token) -> Transfer {
-        routed!(self.get_mut, peer, fabric => fabric.put(peer, remote, local, token), Transfer::Impossible)
+        self.by_mut(peer).map_or(Transfer::Impossible, |fabric| fabric.put(peer, remote, local, token))
     }
 
     fn atomic(&mut self, peer: Peer, word: Remote, op: Atomic, result: &Buffer, token: Token) -> Transfer {
-        routed!(self.get_mut, peer, fabric => fabric.atomic(peer, word, op, result, token), Transfer::Impossible)
+        self.by_mut(peer).map_or(Transfer::Impossible, |fabric| fabric.atomic(peer, word, op, result, token))
     }
 
     fn reclaim(&mut self, peer: Peer, token: Token) {
-        routed!(self.get_mut, peer, fabric => fabric.reclaim(peer, token), ());
+        if let Some(fabric) = self.by_mut(peer) {
+            fabric.reclaim(peer, token);
+        }
     }
 }
 
 impl Ports {
     #[inline(never)]
     fn send_short_otherwise(&mut self, peer: Peer, head: Head, body: &[u8]) -> Result<(), Refusal> {
-        routed!(self.get_mut, peer, fabric => fabric.send_short(peer, &head, body), Err(Refusal::Down))
+        self.by_mut(peer).ok_or(Refusal::Down)?.send_short(peer, &head, body)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use banyan_pmi::Job;
-
-    use super::*;
-
-    #[test]
-    fn the_setting_names_the_fabrics_of_the_list() {
-        let mut named = vec!["self"];
-        named.extend(banyan_pmi::settings::FABRIC_NAMES);
-        if cfg!(feature = "sim") {
-            named.push("sim");
-        }
-        named.sort_unstable();
-        let mut listed = Ports::NAMES.to_vec();
-        listed.sort_unstable();
-        assert_eq!(listed, named);
-    }
+        use super::*;
 
     /// The routes of rank 0 of two on one node, if these fabrics are allowed.
     fn routes(allowed: &[&'static str]) -> Vec<Route> {
         let node = vec![banyan_pmi::NodeRun::host(1)];
         let job = Job { size: 2, local_size: 2, nodes: node, ..Job::singleton(1) };
-        let mut joining = Joining {
+        let mut start = Start {
             job: &job,
             client: None,
             allowed: allowed.to_vec(),
-            route: Joining::nowhere(&job),
-            cards: Vec::new(),
             node_memory: Some(Shm::memory(2).expect("memory for a node")),
             #[cfg(feature = "sim")]
             sim: None,
         };
-        let ports = Ports::start(&mut joining).expect("fabrics");
+        let ports = Ports::start(&mut start).expect("fabrics");
         assert_eq!(ports.shm.is_some(), allowed.contains(&"shm"), "collectives share memory in any case");
         ports.route
     }

@@ -41,6 +41,8 @@ mod error;
 #[cfg(not(loom))]
 mod fabric;
 #[cfg(not(loom))]
+mod member;
+#[cfg(not(loom))]
 mod options;
 #[cfg(not(loom))]
 mod peer_map;

@@ -19,6 +19,7 @@ mod fabric;
 pub mod frame;
 pub mod handshake;
 mod link;
+mod member;
 mod options;
 mod pending_connections;
 mod pool;

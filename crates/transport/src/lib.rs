@@ -17,6 +17,7 @@
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod fabric;
+mod joining;
 mod port;
 #[cfg(any(feature = "conformance", feature = "sim"))]
 pub mod random;
@@ -24,6 +25,7 @@ pub mod random;
 pub mod sim;
 
 pub use fabric::{Fabric, Sink, Wake};
+pub use joining::{Joining, Member};
 pub use port::{
     Access, Atomic, Caps, Fetch, Kinds, Outcome, Port, Refusal, RegisterError, Remote, Sent, Token, Transfer,
 };

@@ -49,44 +49,44 @@ const MORE: Cost = Cost { extra: 1.0, ..NONE };
 const BYTE: Cost = Cost { bytes: 1.0, ..NONE };
 
 const ROWS: [Row; 12] = [
-    row("alpha", Fabric::Tcp, "message", MESSAGE, "a message of 8 bytes between nodes (here: over TCP)"),
-    row("overhead", Fabric::Tcp, "message_more", MORE, "one more message of a stream both ways"),
-    row("beta", Fabric::Tcp, "message_byte", BYTE, "a byte of a message, from 64 KiB to 1 MiB"),
-    row("near_alpha", Fabric::Shm, "message", MESSAGE, "a message of 8 bytes within a node"),
-    row("near_overhead", Fabric::Shm, "message_more", MORE, "one more message of a stream both ways"),
-    row("near_beta", Fabric::Shm, "message_byte", BYTE, "a byte of a message, from 64 KiB to 1 MiB"),
+    row("alpha", Fabric::TCP, "message", MESSAGE, "a message of 8 bytes between nodes (here: over TCP)"),
+    row("overhead", Fabric::TCP, "message_more", MORE, "one more message of a stream both ways"),
+    row("beta", Fabric::TCP, "message_byte", BYTE, "a byte of a message, from 64 KiB to 1 MiB"),
+    row("near_alpha", Fabric::SHM, "message", MESSAGE, "a message of 8 bytes within a node"),
+    row("near_overhead", Fabric::SHM, "message_more", MORE, "one more message of a stream both ways"),
+    row("near_beta", Fabric::SHM, "message_byte", BYTE, "a byte of a message, from 64 KiB to 1 MiB"),
     row(
         "transfer",
-        Fabric::Shm,
+        Fabric::SHM,
         "publication",
         Cost { transfers: 1.0, waits: 1.0, ..NONE },
         "both publish in CICO buffers, and see what the other published (a barrier)",
     ),
-    row("copy", Fabric::Shm, "copy_byte", Cost { copied: 1.0, ..NONE }, "a byte of 128 KiB in the cache"),
+    row("copy", Fabric::SHM, "copy_byte", Cost { copied: 1.0, ..NONE }, "a byte of 128 KiB in the cache"),
     row(
         "gamma",
-        Fabric::Shm,
+        Fabric::SHM,
         "reduce_byte",
         Cost { reduced: 1.0, ..NONE },
         "a byte of 128 KiB in the cache, a sum of doubles",
     ),
     row(
         "get",
-        Fabric::Shm,
+        Fabric::SHM,
         "get",
         Cost { gets: 1.0, ..NONE },
         "process_vm_readv of 8 bytes, both ways at once",
     ),
     row(
         "single_copy_byte",
-        Fabric::Shm,
+        Fabric::SHM,
         "get_byte",
         Cost { got_bytes: 1.0, ..NONE },
         "a byte of it, from 64 KiB to 1 MiB",
     ),
     row(
         "turn",
-        Fabric::Shm,
+        Fabric::SHM,
         "turn",
         Cost { waits: 0.5, ..NONE },
         "sched_yield to the other rank of the core",
@@ -109,7 +109,7 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<()> {
         _ => vec![2, 1],
     };
     for cores in conditions {
-        let mut figures = [Fabric::Tcp, Fabric::Shm].map(|fabric| (fabric, Figures::new()));
+        let mut figures = [Fabric::TCP, Fabric::SHM].map(|fabric| (fabric, Figures::new()));
         for _ in 0..options.rounds.max(1) {
             for (fabric, figures) in &mut figures {
                 take(&library, &program, *fabric, cores, figures)?;
@@ -159,7 +159,7 @@ fn first_core() -> Result<String> {
 
 /// Constant, estimate, median of what was measured, their ratio, and what was measured; `None` where the model has no such cost.
 fn line(row: &Row, cores: u32, figures: Option<&mut Vec<f64>>) -> Option<String> {
-    let nodes = if row.fabric == Fabric::Tcp { 2 } else { 1 };
+    let nodes = if row.fabric == Fabric::TCP { 2 } else { 1 };
     let estimate = Model::default().time(
         &row.cost,
         &Topology { levels: Groups::on_nodes(nodes, 2), ..Topology::assumed(2, true, cores) },

@@ -21,7 +21,7 @@ pub(crate) fn run(project: &Project, mpi: Kind) -> Result<()> {
     println!("{} -O2 tests/demo/heat.c", library.cc().display());
     cc::build(&library, &Unit::program(program.clone(), source).flags(["-O2"]).libs(["-lm"]))?;
     let picture = folder.join("heat.png");
-    let job = library.mpirun(RANKS, &program, Fabric::Shm)?.arg(&picture).limit(300);
+    let job = library.mpirun(RANKS, &program, Fabric::SHM)?.arg(&picture).limit(300);
     println!("{}", job.line());
     let end = job.show().context("the demo did not start")?;
     if end != End::Exit(0) {

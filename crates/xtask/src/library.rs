@@ -1,9 +1,11 @@
 //! One interface to every MPI library that tests and benches use: how to compile and how to start ranks.
 
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
+use banyan_pmi::settings;
 use clap::ValueEnum;
 
 use crate::process::Job;
@@ -23,14 +25,9 @@ pub(crate) enum Kind {
     Intel,
 }
 
-/// Which way messages go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Fabric {
-    /// Shared memory, as the library chooses by itself on one machine
-    Shm,
-    /// TCP only
-    Tcp,
-}
+/// Which way messages go: a fabric of Banyan's list. Other libraries have two of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fabric(&'static str);
 
 impl Kind {
     /// The name in options, tables and folders.
@@ -45,11 +42,24 @@ impl Kind {
 }
 
 impl Fabric {
-    /// `shm` or `tcp`.
+    /// Shared memory, as the library chooses by itself on one machine.
+    pub(crate) const SHM: Fabric = Fabric("shm");
+    /// TCP only.
+    pub(crate) const TCP: Fabric = Fabric("tcp");
+
+    /// As in `BANYAN_FABRICS`.
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            Fabric::Shm => "shm",
-            Fabric::Tcp => "tcp",
+        self.0
+    }
+}
+
+impl FromStr for Fabric {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Fabric> {
+        match settings::fabrics(text).map_err(anyhow::Error::msg)?[..] {
+            [name] => Ok(Fabric(name)),
+            _ => bail!("\"{text}\" is not the name of one fabric"),
         }
     }
 }
@@ -126,22 +136,22 @@ impl Library {
             (Kind::Banyan | Kind::Openmpi, Some(seconds)) => job.arg("--timeout").arg(seconds),
         };
         let job = match (self.kind, fabric) {
-            (Kind::Banyan | Kind::Mpich, Fabric::Shm) => job,
-            (Kind::Banyan, Fabric::Tcp) => job.env("BANYAN_FABRICS", "tcp"),
+            (Kind::Banyan | Kind::Mpich, Fabric::SHM) => job,
+            (Kind::Banyan, Fabric(name)) => job.env(settings::FABRICS, name),
             // Faster than UCX's TCP at every size.
-            (Kind::Mpich, Fabric::Tcp) => {
+            (Kind::Mpich, Fabric::TCP) => {
                 job.env("MPIR_CVAR_NOLOCAL", "1").env("MPIR_CVAR_CH4_NETMOD", "ofi").env("FI_PROVIDER", "tcp")
             }
-            (Kind::Openmpi, Fabric::Shm) => job.args(["--allow-run-as-root", "--oversubscribe"]),
-            (Kind::Openmpi, Fabric::Tcp) => job
+            (Kind::Openmpi, Fabric::SHM) => job.args(["--allow-run-as-root", "--oversubscribe"]),
+            (Kind::Openmpi, Fabric::TCP) => job
                 .args(["--allow-run-as-root", "--oversubscribe"])
                 .args(["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"]),
-            (Kind::Intel, Fabric::Shm) => job
+            (Kind::Intel, Fabric::SHM) => job
                 .env("I_MPI_FABRICS", "shm")
                 .env("LD_LIBRARY_PATH", self.prefix.join("lib"))
                 .env("FI_PROVIDER_PATH", self.prefix.join("lib/libfabric")),
             // Its own libfabric is in a package that is not always to be had; MPICH's does.
-            (Kind::Intel, Fabric::Tcp) => {
+            (Kind::Intel, Fabric::TCP) => {
                 let own = self.prefix.join("lib");
                 let mpich = self.compiler.with_file_name("../lib/mpich");
                 job.env("I_MPI_FABRICS", "ofi")
@@ -150,6 +160,7 @@ impl Library {
                     .env("I_MPI_COLL_INTRANODE", "pt2pt")
                     .env("LD_LIBRARY_PATH", format!("{}:{}", own.display(), mpich.display()))
             }
+            (_, Fabric(name)) => bail!("{} has no fabric {name}", self.name()),
         };
         Ok(job.arg("-n").arg(ranks).arg(program))
     }

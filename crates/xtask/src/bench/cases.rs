@@ -66,7 +66,7 @@ impl Case {
     }
 
     const fn tcp(mut self) -> Case {
-        self.fabric = Fabric::Tcp;
+        self.fabric = Fabric::TCP;
         self
     }
 
@@ -117,7 +117,7 @@ const fn case(
         ranks,
         program,
         args,
-        fabric: Fabric::Shm,
+        fabric: Fabric::SHM,
         who: Who::All,
         figure: Figure::Printed,
         loaded: false,

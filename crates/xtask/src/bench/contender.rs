@@ -85,7 +85,7 @@ impl Contender {
     /// What the library calls itself, in one line.
     pub(super) fn version(&self, project: &Project) -> Result<String> {
         let Some(library) = &self.library else { return Ok(String::new()) };
-        let job = library.mpirun(1, &self.bin.join("version"), Fabric::Shm)?.limit(60);
+        let job = library.mpirun(1, &self.bin.join("version"), Fabric::SHM)?.limit(60);
         let output = job.folder(project.folder("bench")?).run_ok()?.output;
         let line = output.lines().find_map(|line| line.strip_prefix("VERSION ")).context("no version")?;
         let version = match line.split_once("Version:") {

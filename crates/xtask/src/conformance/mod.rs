@@ -26,7 +26,7 @@ pub(crate) struct Options {
     #[arg(long, value_enum, default_value_t = Kind::Banyan)]
     mpi: Kind,
     /// Which way messages go
-    #[arg(long, value_enum, default_value_t = Fabric::Shm)]
+    #[arg(long, default_value = "shm")]
     fabric: Fabric,
     /// Leave the long and the large ones out, as CI does
     #[arg(long)]
@@ -69,5 +69,5 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
 
 /// MPICH's tests as `cargo xtask test` runs them.
 pub(crate) fn mpich_quick(project: &Project, library: &Library) -> Result<Tally> {
-    mpich::run(project, library, &mpich::Plan { only: &[], fabric: Fabric::Shm, quick: true, verbose: false })
+    mpich::run(project, library, &mpich::Plan { only: &[], fabric: Fabric::SHM, quick: true, verbose: false })
 }

@@ -28,7 +28,7 @@ pub(super) fn run(project: &Project) -> Result<Tally> {
         let program = bin.join(name);
         let unit = Unit::program(program.clone(), project.file(&format!("tests/c/{name}.c")));
         cc::build(&library, &unit.flags(["-O1", "-D_DEFAULT_SOURCE"]))?;
-        let mpirun = library.mpirun(ranks, &program, Fabric::Shm)?;
+        let mpirun = library.mpirun(ranks, &program, Fabric::SHM)?;
         tally.check(&format!("{name} without process_vm_readv"), says_ok(&mpirun.under(&refuse, &[])));
         tally.check(
             &format!("{name} without a temporary folder"),

@@ -69,16 +69,16 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
         Step::new("docs", || having(project, &["pkg-config"], || docs::run(project))),
         Step::new("mpich", || having(project, SOURCES, || conformance::mpich_quick(project, &library()?))),
         Step::new("hpcc-shm", || {
-            having(project, hpcc::PACKAGES, || programs::hpcc(project, &library()?, Fabric::Shm))
+            having(project, hpcc::PACKAGES, || programs::hpcc(project, &library()?, Fabric::SHM))
         }),
         Step::new("hpcc-tcp", || {
-            having(project, hpcc::PACKAGES, || programs::hpcc(project, &library()?, Fabric::Tcp))
+            having(project, hpcc::PACKAGES, || programs::hpcc(project, &library()?, Fabric::TCP))
         }),
         Step::new("netpipe-shm", || {
-            having(project, SOURCES, || programs::netpipe(project, &library()?, Fabric::Shm))
+            having(project, SOURCES, || programs::netpipe(project, &library()?, Fabric::SHM))
         }),
         Step::new("netpipe-tcp", || {
-            having(project, SOURCES, || programs::netpipe(project, &library()?, Fabric::Tcp))
+            having(project, SOURCES, || programs::netpipe(project, &library()?, Fabric::TCP))
         }),
         Step::new("fuzz", || having(project, &["g++"], || fuzz::smoke(project))),
     ];

@@ -34,7 +34,7 @@ fn crossed(project: &Project, builder: &Library, runner: &Library, name: &str, r
     cc::build(builder, &unit.flags(["-O1", "-D_DEFAULT_SOURCE"]).libs(["-lm"]))?;
     let lib = runner.prefix().join("lib");
     // A binary's rpath gives way to this (DT_RUNPATH).
-    let job = runner.mpirun(ranks, &program, Fabric::Shm)?.env("LD_LIBRARY_PATH", &lib).limit(90);
+    let job = runner.mpirun(ranks, &program, Fabric::SHM)?.env("LD_LIBRARY_PATH", &lib).limit(90);
     let done = job.run()?;
     if done.end != End::Exit(0) || !done.output.lines().any(|line| line == "ok") {
         bail!("{}\n{}", done.end, tail(&done.output, 20));

@@ -1,0 +1,36 @@
+//! [`Member`]: how a fabric starts when its process joins a job.
+
+use std::os::fd::OwnedFd;
+
+use crate::{Fabric, Peer};
+
+/// What a process knows of the job that it joins.
+pub struct Joining<'a> {
+    /// This process.
+    pub me: Peer,
+    /// Number of processes of the job.
+    pub size: u32,
+    /// The job's number.
+    pub job: u64,
+    /// 32 random bytes that only processes of the job know.
+    pub secret: [u8; 32],
+    /// The peers of this node, this process among them, by their numbers there.
+    pub node: Vec<Peer>,
+    /// The node has more processes than cores.
+    pub crowded: bool,
+    /// Processes of the node may read each other's memory.
+    pub single_copy: bool,
+    /// The fabrics that have started before reach all peers.
+    pub reached: bool,
+    /// Gives the memory that the processes of the node share, if there is any. To be called once.
+    pub node_memory: &'a mut dyn FnMut() -> Result<Option<OwnedFd>, String>,
+}
+
+/// A fabric of the runtime's list, which its crate starts.
+pub trait Member: Fabric + Sized {
+    /// Starts the fabric if the job has a use for it, and gives its business card, which is empty if peers need none.
+    ///
+    /// # Errors
+    /// If it should start and cannot: a sentence that says why.
+    fn start(joining: Joining<'_>) -> Result<Option<(Self, Vec<u8>)>, String>;
+}
