@@ -7,7 +7,7 @@ use banyan_shm::{Shm, SingleCopy};
 use banyan_transport::{Access, Kinds, Peer, Port, Token, Transfer, conformance};
 use common::{crowded, fresh, without};
 
-banyan_transport::conformance!(plain, |n| fresh(n, SingleCopy::Auto));
+banyan_transport::conformance!(plain, |n| conformance::without_cards(fresh(n, SingleCopy::Auto)));
 banyan_transport::conformance!(by_syscall, |n| fresh(n, SingleCopy::Syscall); reads, puts, two_threads);
 banyan_transport::conformance!(rings_only, |n| fresh(n, SingleCopy::Off); reads, puts, in_order_once_and_whole);
 banyan_transport::conformance!(fencing, |n| crowded(n, true); interleavings, many_peers, two_threads, sleep_misses_nothing);

@@ -13,9 +13,15 @@ fn ends(n: usize, options: Options) -> Vec<SimFabric> {
     Net::new(n, 42, options).endpoints()
 }
 
-banyan_transport::conformance!(calm, |n| ends(n, Options::default()));
-banyan_transport::conformance!(cramped, |n| ends(n, Options::cramped()));
-banyan_transport::conformance!(late, |n| ends(
+/// Endpoints with their business cards.
+fn strangers(n: usize) -> Vec<(SimFabric, Vec<u8>)> {
+    let cards = (0..n as u32).map(|peer| peer.to_le_bytes().to_vec());
+    ends(n, Options { business_cards: true, ..Options::default() }).into_iter().zip(cards).collect()
+}
+
+banyan_transport::conformance!(calm, strangers);
+banyan_transport::conformance!(cramped, |n| conformance::without_cards(ends(n, Options::cramped())));
+banyan_transport::conformance!(late, |n| conformance::without_cards(ends(
     n,
     Options {
         max_delay: 100,
@@ -24,7 +30,7 @@ banyan_transport::conformance!(late, |n| ends(
         atomics: OneSided::Later,
         ..Options::default()
     }
-));
+)));
 
 #[test]
 fn transfers_end_in_every_way() {

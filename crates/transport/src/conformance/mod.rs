@@ -1,8 +1,10 @@
 //! The suite that every fabric passes: each invariant of the [contract](crate) as one test.
 //!
 //! A fabric's own tests say `banyan_transport::conformance!(shm, |n| make(n))`, where the factory gives `n`
-//! endpoints that know each other, endpoint `i` being `Peer(i)`. Tests that depend on chance print their seed.
+//! endpoints that do not know each other yet, endpoint `i` being `Peer(i)`, each with its business card, which is empty if peers
+//! need none. Single tests take factories of endpoints that know each other. Tests that depend on chance print their seed.
 
+mod contact;
 mod lent;
 mod one_sided;
 mod sleeps;
@@ -12,22 +14,29 @@ use std::time::{Duration, Instant};
 
 use banyan_memory::{Buffer, HeapBuffer, SimulatedDevice};
 
+pub use contact::{business_cards, introduced, without_cards};
 pub use lent::memory_is_lent_until_told;
 pub use one_sided::{atomics, puts, reads};
 pub use sleeps::{
-    a_sleep_on_the_descriptor_misses_nothing, sleep_ends_at_the_deadline, sleep_misses_nothing,
+    a_sleep_on_the_descriptor_misses_nothing, polls_only_when_woken, sleep_ends_at_the_deadline,
+    sleep_misses_nothing,
 };
 
 use crate::random::Random;
 use crate::{Class, Fabric, Head, Outcome, Peer, Refusal, Sent, Sink, Token, Wake};
 
-/// Makes a module of tests, one for each invariant, from a name and a factory `Fn(usize) -> Vec<impl Fabric>`.
+/// Makes a module of tests, one for each invariant, from a name and a factory `Fn(usize) -> Vec<(impl Fabric, Vec<u8>)>`; or of some
+/// of them, from a factory `Fn(usize) -> Vec<impl Fabric>` of endpoints that know each other.
 #[macro_export]
 macro_rules! conformance {
-    ($name:ident, $factory:expr) => {
-        $crate::conformance!($name, $factory; in_order_once_and_whole, back_pressure, many_peers,
-            interleavings, two_threads, memory_is_lent_until_told, reads, puts, atomics, sleep_misses_nothing, a_sleep_on_the_descriptor_misses_nothing,
-            sleep_ends_at_the_deadline, unsent);
+    ($name:ident, $strangers:expr) => {
+        mod $name {
+            use super::*;
+            #[test] fn business_cards() { $crate::conformance::business_cards(&$strangers); }
+            $crate::conformance!(all, |n| $crate::conformance::introduced(($strangers)(n)); in_order_once_and_whole, back_pressure,
+                many_peers, interleavings, two_threads, memory_is_lent_until_told, reads, puts, atomics, sleep_misses_nothing,
+                a_sleep_on_the_descriptor_misses_nothing, sleep_ends_at_the_deadline, polls_only_when_woken, unsent);
+        }
     };
     ($name:ident, $factory:expr; $($test:ident),+) => {
         mod $name {
@@ -52,11 +61,12 @@ pub fn run<F: Fabric + Send>(make: &impl Fn(usize) -> Vec<F>) {
     sleep_misses_nothing(make);
     a_sleep_on_the_descriptor_misses_nothing(make);
     sleep_ends_at_the_deadline(make);
+    polls_only_when_woken(make);
     unsent(make);
 }
 
 /// The time that a step may take before the suite calls it stuck.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The bit of a frame's seed that says that it is sent by [`Port::send_from`].
 const FROM_MEMORY: u64 = 1 << 40;
@@ -345,7 +355,11 @@ fn interleave<F: Fabric>(mut ends: Vec<F>, seed: u64) {
         let to = (me + 1 + random.below(n - 1)) % n;
         match random.below(5) {
             0 => {
-                ends[me].poll(&mut inbox[me]);
+                let nothing = ends[me].nothing_to_poll();
+                assert!(
+                    ends[me].poll(&mut inbox[me]) == 0 || !nothing,
+                    "it was certain that nothing is there"
+                );
             }
             1 => {
                 ends[me].arm(Wake::Sleep);
@@ -394,8 +408,10 @@ pub fn two_threads<F: Fabric + Send>(make: &impl Fn(usize) -> Vec<F>) {
     });
 }
 
-/// Once `unsent` is false the sender may stop polling: every frame arrives.
+/// Once `unsent` is false the sender may stop polling: every frame arrives. At first a few frames leave; then, while nobody receives,
+/// as many as the fabric takes.
 pub fn unsent<F: Fabric>(make: &impl Fn(usize) -> Vec<F>) {
+    const MOST: u32 = 1000;
     let mut ends = make(2);
     let (mut out, mut inbox, mut idle) = (Outbox::new(2, 9), Inbox::default(), Inbox::default());
     for len in [0, 8, 100, 4096, 4096, 1, 2000] {
@@ -406,15 +422,19 @@ pub fn unsent<F: Fabric>(make: &impl Fn(usize) -> Vec<F>) {
             sent
         });
     }
-    until("all leaves", || {
-        ends[0].poll(&mut idle);
-        ends[1].poll(&mut inbox);
-        !ends[0].unsent()
-    });
-    until("all arrives, with a silent sender", || {
-        ends[1].poll(&mut inbox);
-        inbox.from(0) == 7
-    });
+    let max = ends[0].caps(Peer(1)).max_bcopy;
+    for fills in [false, true] {
+        while fills && out.next[1] < MOST && out.send(&mut ends[0], 1, max, false).is_ok() {}
+        until("all leaves", || {
+            ends[0].poll(&mut idle);
+            ends[1].poll(&mut inbox);
+            !ends[0].unsent()
+        });
+        until("all arrives, with a silent sender", || {
+            ends[1].poll(&mut inbox);
+            inbox.from(0) == out.next[1]
+        });
+    }
 }
 
 /// A peer that dies is reported once to each endpoint that has talked to it; sends to it are then refused with `Down`, and

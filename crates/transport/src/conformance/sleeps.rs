@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::{Inbox, Outbox, PATIENCE, until};
+use super::{Inbox, Outbox, PATIENCE, some_length, until};
 use crate::random::Random;
-use crate::{Fabric, Wake};
+use crate::{Fabric, Peer, Wake};
 
 /// Two threads bounce one frame, each sleeping until it comes: no thread sleeps on after an arrival.
 pub fn sleep_misses_nothing<F: Fabric + Send>(make: &impl Fn(usize) -> Vec<F>) {
@@ -61,18 +61,70 @@ fn sleep_for_frame(end: &mut impl Fabric, inbox: &mut Inbox, (from, frames): (us
     while inbox.from(from) < frames {
         end.arm(wake);
         if end.poll(inbox) == 0 {
-            let patience = Instant::now() + PATIENCE;
-            let deadline = end.next_deadline().map_or(patience, |at| at.min(patience));
-            match wake {
-                Wake::Sleep => end.sleep(Some(deadline)),
-                Wake::Descriptor if end.has_news() => {}
-                Wake::Descriptor => wait_readable(&descriptor, deadline),
-            }
+            nap(end, &descriptor, wake);
         }
         end.disarm();
         end.poll(inbox);
         assert!(start.elapsed() < PATIENCE, "frame {frames} was slept through");
     }
+}
+
+/// Endpoints that poll only when something wakes them exchange frames of all lengths, beginning with the first contact: room for what
+/// was refused, bytes that have not left, and moments at which a fabric wants to be polled end a sleep as well as frames do.
+pub fn polls_only_when_woken<F: Fabric + Send>(make: &impl Fn(usize) -> Vec<F>) {
+    const ENDS: usize = 3;
+    for wake in [Wake::Sleep, Wake::Descriptor] {
+        let ends = make(ENDS);
+        std::thread::scope(|scope| {
+            let drowsy = |(me, end)| scope.spawn(move || exchange_drowsily(me, end, ENDS, wake));
+            let threads: Vec<_> = ends.into_iter().enumerate().map(drowsy).collect();
+            // No endpoint goes before all are through.
+            let _ends: Vec<F> = threads.into_iter().map(|thread| thread.join().expect("no panic")).collect();
+        });
+    }
+}
+
+fn exchange_drowsily<F: Fabric>(me: usize, mut end: F, ends: usize, wake: Wake) -> F {
+    const FRAMES: u32 = 100;
+    let others: Vec<usize> = (0..ends).filter(|&other| other != me).collect();
+    let (mut out, mut inbox) = (Outbox::new(ends, 11), Inbox::default());
+    let mut random = Random::new(me as u64);
+    let descriptor = end.descriptor().expect("a descriptor");
+    let through = |end: &F, out: &Outbox, inbox: &Inbox| {
+        !end.unsent() && others.iter().all(|&to| out.next[to] == FRAMES && inbox.from(to) == FRAMES)
+    };
+    while !through(&end, &out, &inbox) {
+        end.arm(wake);
+        let mut events = end.poll(&mut inbox);
+        for &to in &others {
+            let max = end.caps(Peer(to as u32)).max_bcopy;
+            while out.next[to] < FRAMES {
+                let len = if random.once_in(2) { max } else { some_length(&mut random, max) };
+                if out.send(&mut end, to, len, true).is_err() {
+                    break;
+                }
+                events += 1;
+            }
+        }
+        if events == 0 {
+            nap(&mut end, &descriptor, wake);
+        }
+        end.disarm();
+    }
+    end
+}
+
+/// Sleeps, after arming and a poll that found nothing, until something happens.
+fn nap(end: &mut impl Fabric, descriptor: &OwnedFd, wake: Wake) {
+    let start = Instant::now();
+    let patience = start + PATIENCE;
+    let deadline = end.next_deadline().map_or(patience, |at| at.min(patience));
+    match wake {
+        Wake::Sleep => end.sleep(Some(deadline)),
+        Wake::Descriptor if end.has_news() => {}
+        Wake::Descriptor => wait_readable(descriptor, deadline),
+    }
+    assert!(start.elapsed() < PATIENCE, "nothing has ended a sleep");
 }
 
 fn wait_readable(descriptor: &OwnedFd, deadline: Instant) {

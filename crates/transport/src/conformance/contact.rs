@@ -1,0 +1,63 @@
+//! First contact: business cards.
+
+use std::iter;
+
+use super::{Inbox, Outbox, until};
+use crate::{Fabric, Peer, Refusal};
+
+/// Endpoints that know each other, of those that `strangers` are with their business cards.
+pub fn introduced<F: Fabric>(strangers: Vec<(F, Vec<u8>)>) -> Vec<F> {
+    let (mut ends, cards): (Vec<F>, Vec<Vec<u8>>) = strangers.into_iter().unzip();
+    for (me, end) in ends.iter_mut().enumerate() {
+        for (peer, card) in cards.iter().enumerate().filter(|(peer, card)| *peer != me && !card.is_empty()) {
+            end.connect(Peer(peer as u32), card).expect("a card");
+        }
+    }
+    ends
+}
+
+/// Endpoints whose peers need no business cards, as [`crate::conformance!`] takes them.
+pub fn without_cards<F: Fabric>(ends: Vec<F>) -> Vec<(F, Vec<u8>)> {
+    ends.into_iter().map(|end| (end, Vec::new())).collect()
+}
+
+/// Without a peer's business card, where it needs one, sends are refused, and the peer is wanted once. What is no business card is
+/// refused. With the card frames arrive, and other peers are still strangers. The answer needs a card, too, or none.
+pub fn business_cards<F: Fabric>(strangers: &impl Fn(usize) -> Vec<(F, Vec<u8>)>) {
+    let (mut ends, cards): (Vec<F>, Vec<Vec<u8>>) = strangers(3).into_iter().unzip();
+    let mut out: Vec<Outbox> = (0..3).map(|seed| Outbox::new(3, seed)).collect();
+    let mut inbox: Vec<Inbox> = (0..3).map(|_| Inbox::default()).collect();
+    let needed = cards.iter().all(|card| !card.is_empty());
+    let mut wanted = Vec::new();
+    for _ in 0..20 {
+        for to in [1, 2].into_iter().filter(|_| needed) {
+            assert_eq!(out[0].send(&mut ends[0], to, 8, true), Err(Refusal::Busy), "to a stranger");
+        }
+        ends[0].poll(&mut inbox[0]);
+        wanted.extend(iter::from_fn(|| ends[0].wanted()));
+    }
+    wanted.sort();
+    assert_eq!(wanted, if needed { vec![Peer(1), Peer(2)] } else { vec![] }, "each once");
+    for to in [2, 1] {
+        if needed {
+            ends[0].connect(Peer(to as u32), &cards[to][1..]).expect_err("no business card");
+            ends[0].connect(Peer(to as u32), &cards[to]).expect("a business card");
+        }
+        until("first frames", || {
+            for (me, peer) in [(0, to), (to, 0)] {
+                if out[me].next[peer] < 10 {
+                    let _ = out[me].send(&mut ends[me], peer, 8, true);
+                }
+                ends[me].poll(&mut inbox[me]);
+                while let Some(peer) = ends[me].wanted() {
+                    assert!(needed && me != 0, "the card is there");
+                    ends[me].connect(peer, &cards[peer.0 as usize]).expect("a business card");
+                }
+            }
+            inbox[to].from(0) == 10 && inbox[0].from(to) == 10
+        });
+        let stranger = needed && to == 2;
+        assert!(!stranger || out[0].send(&mut ends[0], 1, 8, true) == Err(Refusal::Busy), "still a stranger");
+    }
+    assert_eq!(ends[0].wanted(), None);
+}
