@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use banyan_datatype::Data;
-use banyan_transport::{Caps, Head, Peer, Port, Refusal, Remote, Sent, Token};
+use banyan_transport::{Caps, Head, Order, Peer, Port, Refusal, Remote, Sent, Token};
 
 use crate::credit::{CreditPool, Loan};
 use crate::payload;
@@ -158,7 +158,7 @@ impl Link {
         Ok(())
     }
 
-    /// Sends a frame with `len` bytes of `data` from its byte `at` on, and the credit that is owed. The `token` is that of
+    /// Sends a frame with `len` bytes of `data` from its byte `at` on, and the credit that is owed. `token` and `order` are those of
     /// [`Port::send_from`].
     #[inline]
     pub(crate) fn post_data(
@@ -167,6 +167,7 @@ impl Link {
         head: Head,
         (data, at, len): (&Data, u64, usize),
         token: Option<Token>,
+        order: Order,
     ) -> Result<Sent, Refusal> {
         let Some((memory, start)) = data.piece() else {
             return self
@@ -174,7 +175,7 @@ impl Link {
                 .map(|()| Sent::Done);
         };
         let head = Head { aux: self.loan.returnable(), ..head };
-        let sent = port.send_from(self.peer, &head, (memory, start + at as isize, len), token)?;
+        let sent = port.send_from(self.peer, &head, (memory, start + at as isize, len), token, order)?;
         self.loan.returned(head.aux);
         Ok(sent)
     }

@@ -1,7 +1,7 @@
 //! The sender's side, and everything that leaves: replies, envelopes, pieces, credit; reads start here, too.
 
 use banyan_datatype::Data;
-use banyan_transport::{Access, Caps, Class, Head, Kinds, Peer, Port, Refusal, Sent, Token};
+use banyan_transport::{Access, Caps, Class, Head, Kinds, Order, Peer, Port, Refusal, Sent, Token};
 
 use crate::credit;
 use crate::p2p::{P2p, list};
@@ -262,6 +262,7 @@ impl P2p {
                 wire::fragment(*class, id, sent),
                 (data, sent, len as usize),
                 Some(Token(id)),
+                Order::Ordered,
             )?;
             *lent += u32::from(frame == Sent::Started);
             Ok(sent + len)
@@ -395,7 +396,7 @@ fn send_whole(
         payload::pack(data, 0, body);
         return link.post_short(port, *head, body);
     }
-    link.post_data(port, *head, (data, 0, len), None).map(|_| ())
+    link.post_data(port, *head, (data, 0, len), None, Order::Ordered).map(|_| ())
 }
 
 /// Sends the RTS of a message, which says whether the whole message follows, or where it can be read.
@@ -485,7 +486,8 @@ fn send_data(
         if frames == most {
             return DataSent::Blocked(frames);
         }
-        let Ok(frame) = link.post_data(port, head, (&send.data, *sent, len), Some(Token(id))) else {
+        let data = (&send.data, *sent, len);
+        let Ok(frame) = link.post_data(port, head, data, Some(Token(id)), Order::Unordered) else {
             return DataSent::Blocked(frames);
         };
         send.lent += u32::from(frame == Sent::Started);

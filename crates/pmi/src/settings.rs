@@ -17,6 +17,8 @@ pub const FABRICS: &str = "BANYAN_FABRICS";
 pub const COLL: &str = "BANYAN_COLL";
 /// Bytes lent for unexpected messages.
 pub const EAGER_BUDGET: &str = "BANYAN_EAGER_BUDGET";
+/// Number of TCP connections of a pair of ranks.
+pub const TCP_STREAMS: &str = "BANYAN_TCP_STREAMS";
 /// Start as rank 0 of 1 whatever the environment says.
 pub const SINGLETON: &str = "BANYAN_SINGLETON";
 
@@ -69,6 +71,12 @@ pub const ALL: &[Setting] = &[
                 (16 of each sender at least). The same for all ranks of a job.",
     },
     Setting {
+        name: TCP_STREAMS,
+        default: "1",
+        about: "Number of TCP connections (1 to 16) that a pair of ranks makes if it exchanges messages of more than 256 KiB, which \
+                then use all of them: quicker where packets are lost on a long way. The same for all ranks of a job.",
+    },
+    Setting {
         name: SINGLETON,
         default: "0",
         about: "`1`: start as rank 0 of 1, even inside the environment of another launcher.",
@@ -76,7 +84,7 @@ pub const ALL: &[Setting] = &[
 ];
 
 /// Settings that must be equal at all ranks of a job: the launcher reads them once and tells the ranks.
-pub const COMMON: &[&str] = &[FABRICS, COLL, EAGER_BUDGET];
+pub const COMMON: &[&str] = &[FABRICS, COLL, EAGER_BUDGET, TCP_STREAMS];
 
 /// The default of a setting; empty if there is no such setting.
 pub fn default_of(name: &str) -> &'static str {
@@ -127,6 +135,15 @@ pub fn singleton(text: &str) -> Result<bool, String> {
     }
 }
 
+/// Reads [`TCP_STREAMS`].
+///
+/// # Errors
+/// A sentence that says what is wrong.
+pub fn streams(text: &str) -> Result<u8, String> {
+    let number = text.trim().parse().ok().filter(|number| (1..=16).contains(number));
+    number.ok_or_else(|| format!("{TCP_STREAMS}: \"{text}\" is no number from 1 to 16"))
+}
+
 /// Reads a number of bytes such as `64K`, `1M`, `2G` or `1000`.
 ///
 /// # Errors
@@ -164,6 +181,14 @@ mod tests {
             assert!(!is_unknown(known), "{known}");
         }
         assert_eq!((singleton("1"), singleton("0"), singleton("yes").is_err()), (Ok(true), Ok(false), true));
+    }
+
+    #[test]
+    fn streams_have_bounds() {
+        assert_eq!((streams("1"), streams(" 16")), (Ok(1), Ok(16)));
+        for wrong in ["", "0", "17", "-1", "256", "many"] {
+            assert!(streams(wrong).unwrap_err().contains(TCP_STREAMS), "{wrong}");
+        }
     }
 
     #[test]

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use std::{io, iter, thread};
 
 use banyan_memory::Buffer;
-use banyan_pmi::{Client, Job};
+use banyan_pmi::{Client, Job, settings};
 use banyan_shm::Shm;
 #[cfg(feature = "sim")]
 use banyan_transport::sim::SimFabric;
 use banyan_transport::{
-    Access, Atomic, Caps, Fabric, Head, Joining, Kinds, Member, Peer, Port, Refusal, RegisterError, Remote,
-    Sent, Sink, Token, Transfer, Wake,
+    Access, Atomic, Caps, Fabric, Head, Joining, Kinds, Member, Order, Peer, Port, Refusal, RegisterError,
+    Remote, Sent, Sink, Token, Transfer, Wake,
 };
 
 use crate::business_cards;
@@ -55,6 +55,8 @@ impl Start<'_> {
             node: (0..job.size).filter(|&rank| job.node_of(rank) == here).map(Peer).collect(),
             crowded: job.local_size > job.cores(),
             single_copy: job.single_copy,
+            streams: settings::streams(job.setting_or_default(settings::TCP_STREAMS))
+                .map_err(Error::other)?,
             reached,
             node_memory: &mut || match (self.node_memory.take(), self.client.as_mut()) {
                 (None, Some(client)) => client.take_node_memory().map_err(|error| error.to_string()),
@@ -348,8 +350,9 @@ impl Port for Ports {
         head: &Head,
         body: (&Buffer, isize, usize),
         token: Option<Token>,
+        order: Order,
     ) -> Result<Sent, Refusal> {
-        self.by_mut(peer).ok_or(Refusal::Down)?.send_from(peer, head, body, token)
+        self.by_mut(peer).ok_or(Refusal::Down)?.send_from(peer, head, body, token, order)
     }
 
     fn register(&mut self, peer: Peer, memory: &Buffer, access: Access) -> Result<Remote, RegisterError> {
@@ -396,7 +399,7 @@ impl Ports {
 
 #[cfg(test)]
 mod tests {
-        use super::*;
+    use super::*;
 
     /// The routes of rank 0 of two on one node, if these fabrics are allowed.
     fn routes(allowed: &[&'static str]) -> Vec<Route> {

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 /// Version of the protocol that is spoken at these addresses: handshake and frames.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 /// Most addresses on a business card.
 pub const MAX_ADDRESSES: usize = 16;

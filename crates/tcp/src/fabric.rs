@@ -1,51 +1,39 @@
-//! [`Tcp`]: the fabric, its event loop and its part of the contract.
+//! [`Tcp`]: the fabric and its event loop.
 
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use banyan_memory::Buffer;
-use banyan_transport::{
-    Access, Caps, Fabric, Head, Kinds, Peer, Port, Refusal, RegisterError, Remote, Sent, Sink, Token,
-    Transfer, Wake,
-};
+use banyan_transport::{Fabric, Peer, Refusal, Sink, Wake};
 use mio::Events;
 use mio::event::Event;
 use mio::net::TcpListener;
 
 use crate::business_card;
-use crate::frame::{MAX_BODY, PIECE};
-use crate::link::{Link, Phase};
-use crate::options::{Error, Options};
+use crate::link::{Links, Phase};
+use crate::options::{Error, MAX_STREAMS, Options};
 use crate::pending_connections::PendingConnections;
 use crate::pool::Pool;
 use crate::stream::{Received, Stream};
 
-/// Largest body of a short frame, bytes: written straight from the caller's slice.
-const MAX_SHORT: usize = 4096;
-
-/// Messages up to this size are one frame, bytes: RTS and reply take as long as some 64 KiB, and an awaited message is
-/// written straight to its buffer. From 1 MiB on the round trip costs nothing, as the first piece leaves meanwhile.
-const EAGER: usize = 256 * 1024;
-
 /// Bytes read at once.
 const READ_BUFFER: usize = 256 * 1024;
 
-/// Number of hot peers, those heard last: their sockets are read without asking the system first whether something came.
+/// Number of hot links, those heard last: their sockets are read without asking the system first whether something came.
 const HOT: usize = 4;
 
-/// A hot peer becomes cold after this many reads in a row that find nothing.
+/// A hot link becomes cold after this many reads in a row that find nothing.
 const COLD: u32 = 100;
 
-/// While there are hot peers, the system is asked about all other sockets once in this many polls.
+/// While there are hot links, the system is asked about all other sockets once in this many polls.
 const ASK_EVERY: u32 = 8;
 
-/// Once in this many polls while all connected peers are hot: only new connections can come then.
+/// Once in this many polls while all connected links are hot: only new connections can come then.
 const ASK_RARELY: u32 = 64;
 
-/// Most peers that one poll reads from besides the hot ones.
-const MOST_PEERS: usize = 16;
+/// Most links that one poll reads from besides the hot ones.
+const MOST_LINKS: usize = 16;
 
 /// An event token: the kind of its source in the upper bits, the source's number in the lower 32.
 pub(crate) const KIND: usize = 1 << 32;
@@ -63,16 +51,16 @@ pub struct Tcp {
     events: Events,
     pub(crate) listeners: Vec<TcpListener>,
     pub(crate) pending_connections: PendingConnections,
-    pub(crate) links: Vec<Option<Box<Link>>>,
-    /// Number of peers that are connected.
+    pub(crate) links: Links,
+    /// Number of links that are connected.
     pub(crate) connected: usize,
-    /// Hot peers (heard last), latest first, each with the number of its reads since then that found nothing.
-    hot: Vec<(u32, u32)>,
-    /// Peers whose sockets have an event to handle.
+    /// Hot links (heard last), latest first, each with the number of its reads since then that found nothing.
+    pub(crate) hot: Vec<(u32, u32)>,
+    /// Links whose sockets have an event to handle.
     ready: VecDeque<u32>,
-    /// Peers with bytes to send.
+    /// Links with bytes to send.
     backlog: Vec<u32>,
-    /// Peers to connect to: an attempt is under way, or will be.
+    /// Links to connect: an attempt is under way, or will be.
     pub(crate) connecting: Vec<u32>,
     /// Peers that were given up, and why: the next poll reports them to the sink.
     pub(crate) lost: Vec<(Peer, String)>,
@@ -80,14 +68,16 @@ pub struct Tcp {
     wanted: VecDeque<Peer>,
     pub(crate) pool: Pool,
     read_buffer: Box<[u8]>,
-    /// The socket of a peer in `backlog` is full.
+    /// The socket of a link in `backlog` is full.
     socket_full: bool,
     armed: bool,
-    polls: u32,
-    /// Peers to which a burst is under way: see `burst`.
+    pub(crate) polls: u32,
+    /// Links on which a burst is under way: see `burst`.
     bursts: Vec<u32>,
-    /// Peers that are owed an acknowledgement.
+    /// Links that are owed an acknowledgement.
     owed: Vec<u32>,
+    /// Counts frames that may take any stream: they take turns.
+    pub(crate) turn: u32,
 }
 
 impl Tcp {
@@ -111,11 +101,10 @@ impl Tcp {
             job,
             secret,
             pending_connections: PendingConnections::new(&options),
-            options,
             poll,
             events: Events::with_capacity(256),
             listeners,
-            links: Vec::new(),
+            links: Links::new(options.streams.clamp(1, MAX_STREAMS)),
             connected: 0,
             hot: Vec::with_capacity(HOT + 1),
             ready: VecDeque::new(),
@@ -130,63 +119,68 @@ impl Tcp {
             polls: 0,
             bursts: Vec::new(),
             owed: Vec::new(),
+            turn: 0,
+            options,
         };
         Ok((tcp, business_card::encode(&addresses)))
     }
 
-    pub(crate) fn link(&mut self, peer: Peer) -> &mut Link {
-        let at = peer.0 as usize;
-        if self.links.len() <= at {
-            self.links.resize_with(at + 1, || None);
-        }
-        self.links[at].get_or_insert_default()
+    /// Number of connections that are open.
+    pub fn connections(&self) -> usize {
+        self.connected
     }
 
-    /// Has the next poll handle a peer.
-    pub(crate) fn mark_ready(&mut self, peer: u32) {
-        if let Some(Some(link)) = self.links.get_mut(peer as usize)
+    /// Has the next poll handle a link.
+    pub(crate) fn mark_ready(&mut self, number: u32) {
+        if let Some(link) = self.links.get(number)
             && !std::mem::replace(&mut link.in_ready, true)
         {
-            self.ready.push_back(peer);
+            self.ready.push_back(number);
         }
     }
 
-    /// Sends through `send` if the peer is connected; otherwise starts to connect and refuses.
+    /// Sends through `send` if the link is connected; otherwise starts to connect and refuses.
     #[inline]
-    fn send<T>(
+    pub(crate) fn send<T>(
         &mut self,
-        peer: Peer,
+        number: u32,
         send: impl FnOnce(&mut Stream, u32, usize, &mut Pool) -> Result<T, Refusal>,
     ) -> Result<T, Refusal> {
-        let Some(Some(link)) = self.links.get_mut(peer.0 as usize) else { return Err(self.reach(peer)) };
-        let Phase::Up(stream) = &mut link.phase else { return Err(self.reach(peer)) };
+        let Some(link) = self.links.get(number) else { return Err(self.reach(number)) };
+        let Phase::Up(stream) = &mut link.phase else { return Err(self.reach(number)) };
         let gathered = stream.gathers();
         let sent = send(stream, self.polls, self.options.queue, &mut self.pool);
         if stream.gathers() && !gathered {
-            self.bursts.push(peer.0);
+            self.bursts.push(number);
         }
         if sent.is_err() {
             if stream.broken() {
-                self.mark_ready(peer.0);
+                self.mark_ready(number);
             }
         } else if stream.unsent() > 0 && !std::mem::replace(&mut link.in_backlog, true) {
-            self.backlog.push(peer.0);
+            self.backlog.push(number);
         }
         sent
     }
 
-    /// Starts to connect to a peer, or asks for its business card; gives the refusal for the present send.
+    /// Starts to connect a link, or asks for the business card of its peer; gives the refusal for the present send.
     #[cold]
-    fn reach(&mut self, peer: Peer) -> Refusal {
+    fn reach(&mut self, number: u32) -> Refusal {
+        let (peer, _) = self.links.of(number);
         if peer == self.me {
             return Refusal::Down;
         }
-        let link = self.link(peer);
+        let link = self.links.at(number);
         link.send_refused = true;
         match link.phase {
             Phase::Down => return Refusal::Down,
-            Phase::Idle if !link.addresses.is_empty() => self.dial(peer),
-            Phase::Idle if !std::mem::replace(&mut link.card_requested, true) => self.wanted.push_back(peer),
+            Phase::Idle if !link.addresses.is_empty() => self.dial(number),
+            Phase::Idle => {
+                let first = self.links.at(self.links.number(peer, 0));
+                if !std::mem::replace(&mut first.card_requested, true) {
+                    self.wanted.push_back(peer);
+                }
+            }
             _ => {}
         }
         Refusal::Busy
@@ -209,7 +203,7 @@ impl Tcp {
             LISTENER => self.pending_connections.accept_due = true,
             PENDING => self.pending_connections.mark_ready(number),
             _ => {
-                if let Some(stream) = stream_to(&mut self.links, number as u32)
+                if let Some(stream) = self.links.stream(number as u32)
                     && event.is_writable()
                 {
                     stream.unblock();
@@ -219,25 +213,24 @@ impl Tcp {
         }
     }
 
-    /// Reads once from a peer; true if there may be more.
-    fn receive(&mut self, peer: u32, sink: &mut impl Sink, work: &mut usize) -> bool {
-        let Some(Some(link)) = self.links.get_mut(peer as usize) else { return false };
+    /// Reads once from a link; true if there may be more.
+    fn receive(&mut self, number: u32, sink: &mut impl Sink, work: &mut usize) -> bool {
+        let (peer, _) = self.links.of(number);
+        let Some(link) = self.links.get(number) else { return false };
         let Some(stream) = link.stream() else { return false };
-        match stream.receive(Peer(peer), &mut self.read_buffer, &mut self.pool, sink) {
+        match stream.receive(peer, &mut self.read_buffer, &mut self.pool, sink) {
             Received::Nothing => false,
             Received::Frames(frames) => {
                 *work += frames.max(1);
                 if stream.owes_ack() && !std::mem::replace(&mut link.in_owed, true) {
-                    self.owed.push(peer);
+                    self.owed.push(number);
                 }
                 true
             }
             Received::Over(cause) => {
                 *work += 1;
-                link.phase = Phase::Down;
-                self.connected -= 1;
-                self.hot.retain(|&(other, _)| other != peer);
-                sink.down(Peer(peer), &cause);
+                let farewell = stream.has_left();
+                self.over(number, cause, farewell);
                 false
             }
         }
@@ -246,60 +239,60 @@ impl Tcp {
     fn read_hot(&mut self, sink: &mut impl Sink) -> usize {
         let mut work = 0;
         let mut at = 0;
-        while let Some(&(peer, misses)) = self.hot.get(at) {
-            let misses = if self.receive(peer, sink, &mut work) { 0 } else { misses + 1 };
+        while let Some(&(number, misses)) = self.hot.get(at) {
+            let misses = if self.receive(number, sink, &mut work) { 0 } else { misses + 1 };
             match self.hot.get_mut(at) {
-                Some(entry) if entry.0 == peer && misses < COLD => {
+                Some(entry) if entry.0 == number && misses < COLD => {
                     entry.1 = misses;
                     at += 1;
                 }
-                Some(entry) if entry.0 == peer => drop(self.hot.remove(at)),
-                // The peer is down, and `receive` has taken it out of the list.
+                Some(entry) if entry.0 == number => drop(self.hot.remove(at)),
+                // The connection is over, and was taken out of the list.
                 _ => {}
             }
         }
         work
     }
 
-    /// Handles the peers in `ready`: at most [`MOST_PEERS`], but all of them before a sleep (`armed`).
+    /// Handles the links in `ready`: at most [`MOST_LINKS`], but all of them before a sleep (`armed`).
     fn read_ready(&mut self, sink: &mut impl Sink) -> usize {
         let mut work = 0;
-        let most = if self.armed { usize::MAX } else { MOST_PEERS };
+        let most = if self.armed { usize::MAX } else { MOST_LINKS };
         for _ in 0..self.ready.len().min(most) {
-            let Some(peer) = self.ready.pop_front() else { break };
-            let Some(Some(link)) = self.links.get_mut(peer as usize) else { continue };
+            let Some(number) = self.ready.pop_front() else { break };
+            let Some(link) = self.links.get(number) else { continue };
             link.in_ready = false;
             if matches!(link.phase, Phase::Dialing(_)) {
-                work += self.drive_dial(Peer(peer));
-            } else if self.receive(peer, sink, &mut work) {
-                self.mark_ready(peer);
-                self.make_hot(peer);
+                work += self.drive_dial(number);
+            } else if self.receive(number, sink, &mut work) {
+                self.mark_ready(number);
+                self.make_hot(number);
             }
         }
         work
     }
 
-    /// Puts a peer first among the hot ones.
-    pub(crate) fn make_hot(&mut self, peer: u32) {
-        self.hot.retain(|&(other, _)| other != peer);
-        self.hot.insert(0, (peer, 0));
+    /// Puts a link first among the hot ones.
+    pub(crate) fn make_hot(&mut self, number: u32) {
+        self.hot.retain(|&(other, _)| other != number);
+        self.hot.insert(0, (number, 0));
         self.hot.truncate(HOT);
     }
 
     /// Has the system send what it gathers of all bursts.
     fn end_bursts(&mut self) {
-        for peer in self.bursts.drain(..) {
-            if let Some(stream) = stream_to(&mut self.links, peer) {
+        for number in self.bursts.drain(..) {
+            if let Some(stream) = self.links.stream(number) {
                 stream.end_burst();
             }
         }
     }
 
-    /// Acknowledges frames to the peers in `owed`, except where it is too early.
+    /// Acknowledges frames on the links in `owed`, except where it is too early.
     fn acknowledge(&mut self) {
         let (links, hurry, now) = (&mut self.links, self.armed, Instant::now());
-        self.owed.retain(|&peer| {
-            let Some(link) = &mut links[peer as usize] else { return false };
+        self.owed.retain(|&number| {
+            let Some(link) = links.get(number) else { return false };
             link.in_owed = link.stream().is_some_and(|stream| !stream.acknowledge(now, hurry));
             link.in_owed
         });
@@ -309,14 +302,14 @@ impl Tcp {
         let (links, pool) = (&mut self.links, &mut self.pool);
         let (mut work, mut socket_full) = (0, false);
         let mut broken = Vec::new();
-        self.backlog.retain(|&peer| {
-            let Some(link) = &mut links[peer as usize] else { return false };
+        self.backlog.retain(|&number| {
+            let Some(link) = links.get(number) else { return false };
             let left = link.stream().map_or(0, |stream| {
                 let before = stream.unsent();
                 stream.flush(pool).into_iter().for_each(|token| sink.sent(token));
                 socket_full |= stream.blocked();
                 if stream.broken() {
-                    broken.push(peer);
+                    broken.push(number);
                 }
                 work += usize::from(stream.unsent() < before);
                 stream.unsent()
@@ -325,7 +318,7 @@ impl Tcp {
             left > 0
         });
         self.socket_full = socket_full;
-        broken.into_iter().for_each(|peer| self.mark_ready(peer));
+        broken.into_iter().for_each(|number| self.mark_ready(number));
         work
     }
 
@@ -333,70 +326,6 @@ impl Tcp {
         let lost = std::mem::take(&mut self.lost);
         lost.iter().for_each(|(peer, cause)| sink.down(*peer, cause));
         lost.len()
-    }
-}
-
-/// The connection to a peer, if there is one.
-fn stream_to(links: &mut [Option<Box<Link>>], peer: u32) -> Option<&mut Stream> {
-    links.get_mut(peer as usize)?.as_mut()?.stream()
-}
-
-impl Port for Tcp {
-    fn caps(&self, _peer: Peer) -> Caps {
-        Caps {
-            max_short: MAX_SHORT,
-            max_bcopy: MAX_BODY,
-            eager: EAGER,
-            piece: PIECE,
-            get: Kinds::NONE,
-            put: Kinds::NONE,
-            atomics: Kinds::NONE,
-            alpha: 5e-6,
-            beta: 1.0 / 3.5e9,
-        }
-    }
-
-    #[inline]
-    fn send_short(&mut self, peer: Peer, head: &Head, body: &[u8]) -> Result<(), Refusal> {
-        debug_assert!(body.len() <= MAX_SHORT);
-        self.send(peer, |stream, round, limit, pool| stream.send(head, body, round, limit, pool))
-    }
-
-    fn send_bcopy(
-        &mut self,
-        peer: Peer,
-        head: &Head,
-        len: usize,
-        fill: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<(), Refusal> {
-        debug_assert!(len <= MAX_BODY);
-        self.send(peer, |stream, round, limit, pool| stream.send_filled(head, len, fill, round, limit, pool))
-    }
-
-    fn send_from(
-        &mut self,
-        peer: Peer,
-        head: &Head,
-        body: (&Buffer, isize, usize),
-        token: Option<Token>,
-    ) -> Result<Sent, Refusal> {
-        self.send(peer, |stream, round, limit, pool| {
-            stream.send_from(head, body, token, (round, limit), pool)
-        })
-    }
-
-    fn reclaim(&mut self, peer: Peer, token: Token) {
-        if let Some(stream) = stream_to(&mut self.links, peer.0) {
-            stream.reclaim(token, &mut self.pool);
-        }
-    }
-
-    fn register(&mut self, _peer: Peer, _memory: &Buffer, _access: Access) -> Result<Remote, RegisterError> {
-        Err(RegisterError::Unsupported)
-    }
-
-    fn get(&mut self, _peer: Peer, _remote: Remote, _local: &[Buffer], _token: Token) -> Transfer {
-        Transfer::Impossible
     }
 }
 
@@ -411,11 +340,13 @@ impl Fabric for Tcp {
         }
         let addresses =
             business_card::decode(business_card).map_err(|bad| format!("peer {}: {bad}", peer.0))?;
-        let link = self.link(peer);
-        link.addresses = addresses;
-        link.current = 0;
-        if link.send_refused && matches!(link.phase, Phase::Idle) {
-            self.dial(peer);
+        for number in self.links.to(peer) {
+            let link = self.links.at(number);
+            link.addresses.clone_from(&addresses);
+            link.current = 0;
+            if link.send_refused && matches!(link.phase, Phase::Idle) {
+                self.dial(number);
+            }
         }
         Ok(())
     }
@@ -490,11 +421,9 @@ impl Drop for Tcp {
     /// Says farewell to all peers. Bytes that the peers have not taken yet get at most one second, for all peers together.
     fn drop(&mut self) {
         let end = Instant::now() + Duration::from_secs(1);
-        for link in std::mem::take(&mut self.links).into_iter().flatten() {
-            if let Phase::Up(stream) = link.phase {
-                let patience = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero());
-                stream.close(&mut self.read_buffer, &mut self.pool, patience);
-            }
+        for stream in self.links.take_streams() {
+            let patience = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero());
+            stream.close(&mut self.read_buffer, &mut self.pool, patience);
         }
     }
 }

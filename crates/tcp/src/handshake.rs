@@ -17,7 +17,7 @@ use snow::{HandshakeState, TransportState};
 pub const MAX_MESSAGE: usize = 128;
 
 const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
-const PROLOGUE: &[u8] = b"banyan tcp 1";
+const PROLOGUE: &[u8] = b"banyan tcp 2";
 
 /// Whether a connection is accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,21 +38,23 @@ pub struct Hello {
     pub from: Peer,
     /// The peer that it is sent to.
     pub to: Peer,
+    /// Which of the streams between the two peers the connection is, from 0.
+    pub stream: u8,
     /// Whether the sender accepts the connection.
     pub answer: Answer,
 }
 
 impl Hello {
     /// Bytes of an encoded hello.
-    pub const BYTES: usize = 17;
+    pub const BYTES: usize = 18;
 
-    /// Little-endian form: job, from, to, answer.
+    /// Little-endian form: job, from, to, stream, answer.
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let mut out = [0; Self::BYTES];
         out[..8].copy_from_slice(&self.job.to_le_bytes());
         out[8..12].copy_from_slice(&self.from.0.to_le_bytes());
         out[12..16].copy_from_slice(&self.to.0.to_le_bytes());
-        out[16] = self.answer as u8;
+        (out[16], out[17]) = (self.stream, self.answer as u8);
         out
     }
 
@@ -61,13 +63,13 @@ impl Hello {
         let (job, rest) = bytes.split_first_chunk()?;
         let (from, rest) = rest.split_first_chunk()?;
         let (to, rest) = rest.split_first_chunk()?;
-        let answer = match rest {
-            [1] => Answer::Accept,
-            [2] => Answer::Duplicate,
+        let (stream, answer) = match *rest {
+            [stream, 1] => (stream, Answer::Accept),
+            [stream, 2] => (stream, Answer::Duplicate),
             _ => return None,
         };
         let (from, to) = (Peer(u32::from_le_bytes(*from)), Peer(u32::from_le_bytes(*to)));
-        Some(Hello { job: u64::from_le_bytes(*job), from, to, answer })
+        Some(Hello { job: u64::from_le_bytes(*job), from, to, stream, answer })
     }
 }
 
@@ -108,8 +110,8 @@ pub enum Handshake {
     Verdict(Box<HandshakeState>, Hello),
     /// Connecting side, opening sent: the hello that the answer must carry.
     Answer(Box<HandshakeState>, Hello),
-    /// Accepting side, answer sent.
-    Proof(Box<TransportState>, Peer),
+    /// Accepting side, answer sent: the hello of the opening.
+    Proof(Box<TransportState>, Hello),
     /// Connecting side, proof sent.
     Confirmation(Box<TransportState>),
     /// The handshake is over.
@@ -125,8 +127,8 @@ pub enum Heard {
     Accepted(Vec<u8>),
     /// Connecting side: refused, since there is another connection.
     Refused,
-    /// Accepting side: the other side is proven to be this peer; send these bytes, then frames may follow.
-    Proven(Peer, Vec<u8>),
+    /// Accepting side: the other side is proven to be what its hello says; send these bytes, then frames may follow.
+    Proven(Hello, Vec<u8>),
     /// Connecting side: frames may follow.
     Confirmed,
 }
@@ -170,9 +172,9 @@ impl Handshake {
                 *self = Handshake::Confirmation(Box::new(state));
                 Ok(Heard::Accepted(proof))
             }
-            Handshake::Proof(mut state, peer) => {
+            Handshake::Proof(mut state, hello) => {
                 state.read_message(message, &mut payload).map_err(unproven)?;
-                Ok(Heard::Proven(peer, sealed(|out| state.write_message(&[], out))?))
+                Ok(Heard::Proven(hello, sealed(|out| state.write_message(&[], out))?))
             }
             Handshake::Confirmation(mut state) => {
                 state.read_message(message, &mut payload).map_err(unproven)?;
@@ -187,10 +189,10 @@ impl Handshake {
         let Handshake::Verdict(mut state, opening) = std::mem::replace(self, Handshake::Over) else {
             return Err(Fault::Unproven);
         };
-        let hello = Hello { job: opening.job, from: opening.to, to: opening.from, answer };
+        let hello = Hello { from: opening.to, to: opening.from, answer, ..opening };
         let message = sealed(|out| state.write_message(&hello.encode(), out))?;
         if answer == Answer::Accept {
-            *self = Handshake::Proof(Box::new(state.into_transport_mode().map_err(local)?), opening.from);
+            *self = Handshake::Proof(Box::new(state.into_transport_mode().map_err(local)?), opening);
         }
         Ok(message)
     }
@@ -220,7 +222,7 @@ mod tests {
     use proptest::prelude::*;
 
     const SECRET: [u8; 32] = [7; 32];
-    const HELLO: Hello = Hello { job: 5, from: Peer(1), to: Peer(2), answer: Answer::Accept };
+    const HELLO: Hello = Hello { job: 5, from: Peer(1), to: Peer(2), stream: 3, answer: Answer::Accept };
 
     fn inner(message: &[u8]) -> &[u8] {
         let len = message_length(message).unwrap().unwrap();
@@ -235,7 +237,7 @@ mod tests {
         assert_eq!(b.hear(inner(&opening)), Ok(Heard::Asked(HELLO)));
         let answer = b.answer(Answer::Accept).unwrap();
         let Ok(Heard::Accepted(proof)) = a.hear(inner(&answer)) else { panic!() };
-        let Ok(Heard::Proven(Peer(1), confirmation)) = b.hear(inner(&proof)) else { panic!() };
+        let Ok(Heard::Proven(HELLO, confirmation)) = b.hear(inner(&proof)) else { panic!() };
         assert_eq!(a.hear(inner(&confirmation)), Ok(Heard::Confirmed));
         assert!(a.hear(inner(&confirmation)).is_err() && b.hear(inner(&proof)).is_err());
     }
@@ -271,20 +273,22 @@ mod tests {
     }
 
     #[test]
-    fn another_process_than_expected_is_refused() {
-        let (mut a, opening) = Handshake::connect(&SECRET, HELLO).unwrap();
-        let mut state = builder(&SECRET).unwrap().build_responder().unwrap();
-        state.read_message(inner(&opening), &mut [0; MAX_MESSAGE]).unwrap();
-        let hello = Hello { job: 5, from: Peer(3), to: Peer(1), answer: Answer::Accept };
-        let answer = sealed(|out| state.write_message(&hello.encode(), out)).unwrap();
-        assert_eq!(a.hear(inner(&answer)), Err(Fault::WrongPeer));
+    fn another_process_or_stream_than_expected_is_refused() {
+        let expected = Hello { from: Peer(2), to: Peer(1), ..HELLO };
+        for hello in [Hello { from: Peer(3), ..expected }, Hello { stream: 0, ..expected }] {
+            let (mut a, opening) = Handshake::connect(&SECRET, HELLO).unwrap();
+            let mut state = builder(&SECRET).unwrap().build_responder().unwrap();
+            state.read_message(inner(&opening), &mut [0; MAX_MESSAGE]).unwrap();
+            let answer = sealed(|out| state.write_message(&hello.encode(), out)).unwrap();
+            assert_eq!(a.hear(inner(&answer)), Err(Fault::WrongPeer));
+        }
     }
 
     proptest! {
         #[test]
-        fn a_hello_is_read_as_it_was_written(job: u64, from: u32, to: u32, accept: bool) {
+        fn a_hello_is_read_as_it_was_written(job: u64, from: u32, to: u32, stream: u8, accept: bool) {
             let answer = if accept { Answer::Accept } else { Answer::Duplicate };
-            let hello = Hello { job, from: Peer(from), to: Peer(to), answer };
+            let hello = Hello { job, from: Peer(from), to: Peer(to), stream, answer };
             prop_assert_eq!(Hello::decode(&hello.encode()), Some(hello));
         }
 

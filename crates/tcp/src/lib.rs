@@ -1,12 +1,16 @@
 //! The TCP fabric: the [contract](banyan_transport) over TCP connections, on an event loop of mio.
 //!
 //! A process listens from the start and publishes its addresses on a [`business_card`]; connections are made on first
-//! contact, one for each pair. Both sides prove that they know the secret of the job, and who they are, before any
+//! contact. Both sides prove that they know the secret of the job, and who they are, before any
 //! frame is read ([`handshake`]); [`frame`]s follow in the clear. If two processes connect to each other at the same
 //! time, the attempt of the lower peer is kept.
 //!
-//! What is not built yet: encryption of the frames (the handshake yields the keys for it), several connections
-//! per pair, and reconnecting after a connection broke.
+//! A pair may have several streams, each a connection of its own ([`Options::streams`]). Frames that must keep their order go by the
+//! first one, all others take turns; the other streams are connected when there are such frames. The peer is gone when
+//! one of its streams breaks, and has left when all have brought what was sent.
+//!
+//! What is not built yet: encryption of the frames (the handshake yields the keys for it), and reconnecting after a connection
+//! broke.
 //!
 //! Latency is low because the sockets of the peers heard last are read without asking the system first. Throughput comes
 //! from reading many frames at once, and from small frames that share packets when many follow each other (`burst`).
@@ -23,8 +27,9 @@ mod member;
 mod options;
 mod pending_connections;
 mod pool;
+mod port;
 mod stream;
 mod talk;
 
 pub use fabric::Tcp;
-pub use options::{Error, Options};
+pub use options::{Error, MAX_STREAMS, Options};

@@ -1,37 +1,39 @@
-//! [`Link`]: what is known of one peer, and the state of the connection to it.
+//! [`Link`]: one stream to a peer, and the state of its connection; [`Links`]: all of them, by number.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
+
+use banyan_transport::Peer;
 
 use crate::handshake::Handshake;
 use crate::stream::Stream;
 use crate::talk::Talk;
 
-/// One peer.
+/// One stream to a peer.
 #[derive(Default)]
 pub(crate) struct Link {
     pub(crate) phase: Phase,
-    /// Where it listens; empty until its business card comes.
+    /// Where the peer listens; empty until its business card comes.
     pub(crate) addresses: Vec<SocketAddr>,
     /// Index of the address that is tried now.
     pub(crate) current: usize,
     /// A send to it was refused for want of a connection: connect as soon as its addresses are known.
     pub(crate) send_refused: bool,
-    /// Its business card was asked for, once.
+    /// The business card of the peer was asked for, once. Known of stream 0 alone.
     pub(crate) card_requested: bool,
-    /// Number of the pending connection that was accepted as this peer's, until its proof comes or it is dropped.
+    /// Number of the pending connection that was accepted as this stream, until its proof comes or it is dropped.
     pub(crate) pending: Option<usize>,
     /// Since when no attempt has succeeded, and how long to wait before the next.
     pub(crate) failing: Option<(Instant, Duration)>,
     /// It is in [`Tcp`](crate::Tcp)'s list `ready`.
     pub(crate) in_ready: bool,
-    /// It is in the list of peers with bytes to send.
+    /// It is in the list of links with bytes to send.
     pub(crate) in_backlog: bool,
-    /// It is in the list of peers that are owed an acknowledgement.
+    /// It is in the list of links that are owed an acknowledgement.
     pub(crate) in_owed: bool,
 }
 
-/// State of the connection to a peer.
+/// State of the connection of a stream.
 #[derive(Default)]
 pub(crate) enum Phase {
     /// No connection, and none is being made.
@@ -43,7 +45,9 @@ pub(crate) enum Phase {
     AwaitRetry(Instant),
     /// Connected and proven.
     Up(Box<Stream>),
-    /// The connection ended, or none could be made: no further attempt is made.
+    /// The peer has said farewell here. Another stream may still bring what it has sent.
+    Left,
+    /// The peer is gone, or could not be reached: no further attempt is made.
     Down,
 }
 
@@ -85,5 +89,73 @@ impl Link {
         self.failing = Some((since, (pause * 2).min(LONGEST)));
         self.current = (self.current + 1) % self.addresses.len().max(1);
         Some(now + pause)
+    }
+}
+
+/// The links of a process. The link of stream `s` to peer `p` has the number `p * streams + s`; stream 0 keeps frames in order.
+pub(crate) struct Links {
+    streams: u32,
+    links: Vec<Option<Box<Link>>>,
+}
+
+impl Links {
+    pub(crate) fn new(streams: u8) -> Links {
+        Links { streams: streams.into(), links: Vec::new() }
+    }
+
+    /// Number of streams to each peer.
+    #[inline]
+    pub(crate) fn streams(&self) -> u32 {
+        self.streams
+    }
+
+    #[inline]
+    pub(crate) fn number(&self, peer: Peer, stream: u32) -> u32 {
+        peer.0 * self.streams + stream
+    }
+
+    /// The peer and the stream of a link.
+    #[inline]
+    pub(crate) fn of(&self, number: u32) -> (Peer, u8) {
+        (Peer(number / self.streams), (number % self.streams) as u8)
+    }
+
+    /// The numbers of the links to a peer.
+    pub(crate) fn to(&self, peer: Peer) -> std::ops::Range<u32> {
+        self.number(peer, 0)..self.number(peer, self.streams)
+    }
+
+    /// A link that there is already.
+    #[inline]
+    pub(crate) fn get(&mut self, number: u32) -> Option<&mut Link> {
+        self.links.get_mut(number as usize)?.as_deref_mut()
+    }
+
+    pub(crate) fn phase(&self, number: u32) -> &Phase {
+        self.links.get(number as usize).and_then(Option::as_ref).map_or(&Phase::Idle, |link| &link.phase)
+    }
+
+    /// A link, made if need be.
+    pub(crate) fn at(&mut self, number: u32) -> &mut Link {
+        let at = number as usize;
+        if self.links.len() <= at {
+            self.links.resize_with(at + 1, || None);
+        }
+        self.links[at].get_or_insert_default()
+    }
+
+    /// The connection of a link, if there is one.
+    #[inline]
+    pub(crate) fn stream(&mut self, number: u32) -> Option<&mut Stream> {
+        self.get(number)?.stream()
+    }
+
+    /// All connections, taken away.
+    pub(crate) fn take_streams(&mut self) -> impl Iterator<Item = Stream> {
+        let links = std::mem::take(&mut self.links).into_iter().flatten();
+        links.filter_map(|link| match link.phase {
+            Phase::Up(stream) => Some(*stream),
+            _ => None,
+        })
     }
 }

@@ -10,12 +10,18 @@ use mio::{Interest, Registry, Token};
 use crate::business_card::MAX_ADDRESSES;
 use crate::fabric::LISTENER;
 
+/// Most streams to a peer.
+pub const MAX_STREAMS: u8 = 16;
+
 /// How the fabric behaves.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
     /// Addresses at which the peers reach this process, best first; 1 to 16.
     pub listen: Vec<IpAddr>,
-    /// Bytes that may wait for one peer before sends to it are refused.
+    /// Number of streams to each peer, from 1 to [`MAX_STREAMS`], the same at all processes of the job. Frames that need not stay in
+    /// order use all of them.
+    pub streams: u8,
+    /// Bytes that may wait on one stream before sends to it are refused.
     pub queue: usize,
     /// How long a connection at the listening ports may take to prove that it belongs to the job.
     pub proof: Duration,
@@ -30,6 +36,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             listen: vec![Ipv4Addr::LOCALHOST.into()],
+            streams: 1,
             queue: 512 * 1024,
             proof: Duration::from_secs(5),
             max_unproven: 64,

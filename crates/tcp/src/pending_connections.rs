@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::{Duration, Instant};
 
-use banyan_transport::Peer;
 use mio::{Interest, Token};
 
 use crate::fabric::{PENDING, Tcp};
@@ -37,8 +36,8 @@ struct PendingConnection {
     talk: Talk,
     /// When the connection is dropped unless it has proven itself.
     deadline: Instant,
-    /// The peer that it claims to be (it knows the secret, or replays an opening of a process that does).
-    peer: Option<Peer>,
+    /// The link that it claims to be of (it knows the secret, or replays an opening of a process that does).
+    link: Option<u32>,
 }
 
 impl PendingConnections {
@@ -85,13 +84,13 @@ impl PendingConnections {
         let unproven = self
             .entries
             .iter_mut()
-            .filter(|entry| matches!(entry, Some(PendingConnection { peer: None, .. })));
+            .filter(|entry| matches!(entry, Some(PendingConnection { link: None, .. })));
         let oldest = unproven.min_by_key(|entry| entry.as_ref().map(|connection| connection.deadline));
         oldest.is_some_and(|entry| entry.take().is_some())
     }
 
     fn full(&self) -> bool {
-        self.entries.iter().flatten().filter(|connection| connection.peer.is_none()).count()
+        self.entries.iter().flatten().filter(|connection| connection.link.is_none()).count()
             >= self.max_unproven
     }
 }
@@ -172,7 +171,7 @@ impl Tcp {
         let added = self.pending_connections.add(PendingConnection {
             talk: Talk::new(socket, handshake),
             deadline,
-            peer: None,
+            link: None,
         });
         debug_assert_eq!(added, number);
         self.pending_connections.mark_ready(number);
@@ -186,9 +185,9 @@ impl Tcp {
             match connection.talk.hear() {
                 Ok(None) => break,
                 Ok(Some(Heard::Asked(hello))) if self.answer(number, &hello).is_ok() => work += 1,
-                Ok(Some(Heard::Proven(peer, confirmation))) => {
+                Ok(Some(Heard::Proven(hello, confirmation))) => {
                     work += 1;
-                    self.promote(number, peer, &confirmation);
+                    self.promote(number, &hello, &confirmation);
                 }
                 // It has no right to a connection, has given up, or has sent what no handshake sends here.
                 _ => self.drop_pending(number),
@@ -200,14 +199,15 @@ impl Tcp {
     /// Answers the opening of a pending connection, which the caller drops after an error.
     fn answer(&mut self, number: usize, hello: &Hello) -> Result<(), Failure> {
         let is_ours = hello.job == self.job && hello.to == self.me && hello.from.0 < self.size;
-        if !is_ours || hello.from == self.me {
+        if !is_ours || hello.from == self.me || u32::from(hello.stream) >= self.links.streams() {
             return Err(Failure::Closed);
         }
         let (me, from) = (self.me, hello.from);
-        let link = self.link(from);
+        let of = self.links.number(from, hello.stream.into());
+        let link = self.links.at(of);
         let answer = match &link.phase {
             Phase::Up(_) => Answer::Duplicate,
-            Phase::Down => return Err(Failure::Closed),
+            Phase::Left | Phase::Down => return Err(Failure::Closed),
             // Of two attempts that cross, that of the lower peer is kept.
             Phase::Dialing(_) if me < from => Answer::Duplicate,
             Phase::Dialing(dial) if dial.committed() => Answer::Duplicate,
@@ -226,29 +226,30 @@ impl Tcp {
         if answer == Answer::Duplicate {
             return Err(Failure::Closed);
         }
-        connection.peer = Some(from);
+        connection.link = Some(of);
         // The peer may be computing and send its proof too late: then it connects again.
         connection.deadline = Instant::now() + self.pending_connections.proof;
         Ok(())
     }
 
-    /// A pending connection is proven to be of `peer`: it becomes the connection to it, unless there is one.
-    fn promote(&mut self, number: usize, peer: Peer, confirmation: &[u8]) {
+    /// A pending connection is proven to be what its hello says: it becomes the connection of that link, unless there is one.
+    fn promote(&mut self, number: usize, hello: &Hello, confirmation: &[u8]) {
         let Some(mut connection) = self.pending_connections.entries[number].take() else { return };
-        let link = self.link(peer);
+        let of = self.links.number(hello.from, hello.stream.into());
+        let link = self.links.at(of);
         link.pending = link.pending.filter(|&other| other != number);
-        if matches!(link.phase, Phase::Up(_) | Phase::Down) || connection.talk.say(confirmation).is_err() {
-            return;
+        let taken = matches!(link.phase, Phase::Up(_) | Phase::Left | Phase::Down);
+        if !taken && connection.talk.say(confirmation).is_ok() {
+            self.up(of, connection.talk.socket);
         }
-        self.up(peer, connection.talk.socket);
     }
 
     pub(crate) fn drop_pending(&mut self, number: usize) {
         let Some(connection) = self.pending_connections.entries.get_mut(number).and_then(Option::take) else {
             return;
         };
-        if let Some(peer) = connection.peer {
-            let link = self.link(peer);
+        if let Some(of) = connection.link {
+            let link = self.links.at(of);
             link.pending = link.pending.filter(|&other| other != number);
         }
     }

@@ -103,7 +103,7 @@ fn prove(to: SocketAddr, secret: &[u8; 32], hello: Hello) -> Option<TcpStream> {
 }
 
 fn hello(from: u32) -> Hello {
-    Hello { job: JOB, from: Peer(from), to: Peer(0), answer: Answer::Accept }
+    Hello { job: JOB, from: Peer(from), to: Peer(0), stream: 0, answer: Answer::Accept }
 }
 
 #[test]
@@ -271,6 +271,53 @@ fn what_came_before_a_reset_or_the_end_arrives() {
         assert_eq!(inbox.bodies.len(), 1000);
         assert!(inbox.lost.len() == 1 && inbox.lost[0].1.contains(&name), "{:?}", inbox.lost);
     }
+}
+
+/// A fabric whose peer has connected two streams by hand.
+fn two_streams(inbox: &mut Inbox) -> (Tcp, [TcpStream; 2]) {
+    let (mut tcp, address, _) = end(0, &Options { streams: 2, ..Options::default() });
+    let mut stream =
+        |stream| during(&mut tcp, inbox, || prove(address, &SECRET, Hello { stream, ..hello(1) }));
+    let sockets = [stream(0), stream(1)].map(|socket| socket.expect("a stream"));
+    assert!(stream(2).is_none(), "more streams than there are");
+    (tcp, sockets)
+}
+
+#[test]
+fn a_peer_is_down_when_one_of_its_streams_breaks() {
+    let mut inbox = Inbox::default();
+    let (mut tcp, [first, second]) = two_streams(&mut inbox);
+    drop(second);
+    until("the peer is down", || {
+        tcp.poll(&mut inbox);
+        !inbox.lost.is_empty()
+    });
+    assert!(inbox.lost.len() == 1 && inbox.lost[0].1.contains("without farewell"), "{:?}", inbox.lost);
+    assert_eq!((tcp.send_short(Peer(1), &HEAD, &[]), tcp.connections()), (Err(Refusal::Down), 0));
+    assert_closed(first);
+}
+
+#[test]
+fn a_peer_has_left_when_all_its_streams_have_ended() {
+    let mut inbox = Inbox::default();
+    let (mut tcp, [mut first, mut second]) = two_streams(&mut inbox);
+    first.write_all(&frame::BYE).unwrap();
+    drop(first);
+    until("the farewell is read", || {
+        tcp.poll(&mut inbox);
+        tcp.send_short(Peer(1), &HEAD, &[]) == Err(Refusal::Busy)
+    });
+    assert_eq!(inbox.lost, []);
+    second.write_all(&frame::prefix(&HEAD, 0)).unwrap();
+    second.write_all(&frame::BYE).unwrap();
+    drop(second);
+    until("the peer has left", || {
+        tcp.poll(&mut inbox);
+        !inbox.lost.is_empty()
+    });
+    assert_eq!(inbox.bodies, [(Peer(1), vec![])]);
+    assert!(inbox.lost.len() == 1 && inbox.lost[0].1.ends_with("it has left the job"), "{:?}", inbox.lost);
+    assert_eq!(tcp.send_short(Peer(1), &HEAD, &[]), Err(Refusal::Down));
 }
 
 #[test]

@@ -10,9 +10,13 @@ fn ends(n: usize, options: &Options) -> Vec<(Tcp, Vec<u8>)> {
 }
 
 banyan_transport::conformance!(plain, |n| ends(n, &Options::default()));
+banyan_transport::conformance!(four_streams, |n| ends(n, &Options { streams: 4, ..Options::default() }));
 banyan_transport::conformance!(small_queue, |n| ends(n, &Options { queue: 1, ..Options::default() }));
 
 #[test]
 fn a_peer_that_goes_is_reported_once() {
-    down(&|n| introduced(ends(n, &Options::default())), |ends| drop(ends.pop()));
+    for streams in [1, 4] {
+        let options = Options { streams, ..Options::default() };
+        down(&|n| introduced(ends(n, &options)), |ends| drop(ends.pop()));
+    }
 }

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use banyan_memory::HeapBuffer;
 use banyan_tcp::{Options, Tcp};
-use banyan_transport::{Class, Fabric, Head, Outcome, Peer, Port, Refusal, Sink, Token};
+use banyan_transport::{Class, Fabric, Head, Order, Outcome, Peer, Port, Refusal, Sink, Token};
 use proptest::prelude::*;
 
 const HEAD: Head = Head { class: Class::P2p, kind: 0, aux: 0, a: 0, b: 0, ctx: 0 };
@@ -158,30 +159,50 @@ fn a_peer_that_is_not_there_is_given_up() {
 
 #[test]
 fn all_that_was_accepted_arrives_before_the_farewell() {
-    let [mut a, mut b] = introduced(&Options::default());
-    let (mut inbox, mut idle) = (Inbox::default(), Inbox::default());
-    let body = vec![7; a.caps(Peer(1)).max_bcopy];
-    let mut fill = |out: &mut [u8]| out.copy_from_slice(&body);
-    for _ in 0..20 {
-        until("a send", || {
-            let sent = a.send_bcopy(Peer(1), &HEAD, body.len(), &mut fill).is_ok();
+    for streams in [1, 4] {
+        let [mut a, mut b] = introduced(&Options { streams, ..Options::default() });
+        let (mut inbox, mut idle) = (Inbox::default(), Inbox::default());
+        let memory = HeapBuffer::zeroed(a.caps(Peer(1)).max_bcopy);
+        for _ in 0..20 {
+            until("a send", || {
+                let body = (&memory, 0, memory.len());
+                let sent = a.send_from(Peer(1), &HEAD, body, None, Order::Unordered).is_ok();
+                a.poll(&mut idle);
+                b.poll(&mut inbox);
+                sent
+            });
+        }
+        // B says something that A will not read.
+        b.send_short(Peer(0), &HEAD, b"unread").unwrap();
+        until("all has left", || {
             a.poll(&mut idle);
             b.poll(&mut inbox);
-            sent
+            !a.unsent()
         });
+        assert_eq!((a.connections(), b.connections()), (streams.into(), streams.into()));
+        drop(a);
+        until("the farewell", || {
+            b.poll(&mut inbox);
+            !inbox.lost.is_empty()
+        });
+        assert_eq!(inbox.bodies.len(), 20);
+        assert!(
+            inbox.lost.len() == 1 && inbox.lost[0].1.ends_with("it has left the job"),
+            "{:?}",
+            inbox.lost
+        );
     }
-    // B says something that A will not read.
-    b.send_short(Peer(0), &HEAD, b"unread").unwrap();
-    until("all has left", || {
+}
+
+#[test]
+fn frames_that_keep_their_order_need_one_connection() {
+    let [mut a, mut b] = introduced(&Options { streams: 4, ..Options::default() });
+    let (mut inbox, mut idle) = (Inbox::default(), Inbox::default());
+    until("frames", || {
+        let _ = a.send_short(Peer(1), &HEAD, b"x");
         a.poll(&mut idle);
         b.poll(&mut inbox);
-        !a.unsent()
+        inbox.bodies.len() >= 1000
     });
-    drop(a);
-    until("the farewell", || {
-        b.poll(&mut inbox);
-        !inbox.lost.is_empty()
-    });
-    assert_eq!(inbox.bodies.len(), 20);
-    assert!(inbox.lost.len() == 1 && inbox.lost[0].1.ends_with("it has left the job"), "{:?}", inbox.lost);
+    assert_eq!((a.connections(), b.connections()), (1, 1));
 }

@@ -17,8 +17,8 @@ pub trait Sink {
     fn frame(&mut self, peer: Peer, head: &Head, body: &[u8]);
     /// The memory that the body, of `len` bytes, of a frame that has begun to arrive is to be written to, if it is known
     /// already: this spares a copy. Once this gave memory, the fabric calls [`Sink::landed`] when all of the body is there,
-    /// instead of [`Sink::frame`], before any other frame of the peer. The fabric asks again before it writes more of the
-    /// same body; `None` then means that the rest is dropped.
+    /// instead of [`Sink::frame`], in the frame's place among the others of the peer. The fabric asks again before it writes more
+    /// of the same body; `None` then means that the rest is dropped.
     fn landing(&mut self, _peer: Peer, _head: &Head, _len: usize) -> Option<Buffer> {
         None
     }

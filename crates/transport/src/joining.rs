@@ -20,6 +20,8 @@ pub struct Joining<'a> {
     pub crowded: bool,
     /// Processes of the node may read each other's memory.
     pub single_copy: bool,
+    /// Number of streams to each peer, for fabrics that make connections.
+    pub streams: u8,
     /// The fabrics that have started before reach all peers.
     pub reached: bool,
     /// Gives the memory that the processes of the node share, if there is any. To be called once.

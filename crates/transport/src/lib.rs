@@ -1,12 +1,12 @@
 //! The contract that every fabric keeps: active messages and one-sided transfers.
 //!
-//! A fabric moves *frames* (a small [`Head`] and a body) between *peers*, in order per peer and class,
-//! each exactly once. A [`Port`] is what a fabric does towards its peers; a [`Fabric`] also polls, connects and sleeps.
+//! A fabric moves *frames* (a small [`Head`] and a body) between *peers*, in order per peer and class unless they are
+//! [`Order::Unordered`], each exactly once. A [`Port`] is what a fabric does towards its peers; a [`Fabric`] also polls, connects and sleeps.
 //! It never blocks: what it cannot take now it refuses ([`Refusal::Busy`]) and the
 //! frame is still the caller's. Frames that arrive go to a [`Sink`] from inside [`Fabric::poll`].
 //!
 //! Invariants that the conformance suite checks for each fabric:
-//! * frames of one pair arrive in the order sent, once, whole, with the bytes they were sent with;
+//! * frames of one pair arrive in the order sent (if they keep it), once, whole, with the bytes they were sent with;
 //! * a refused send has no effect, and succeeds later if the receiver keeps polling;
 //! * `poll` makes no progress only if nothing is there: a process that polls drains everything in bounded time;
 //! * after `arm` a frame that arrives ends `sleep`, or makes the descriptor readable, also one that arrives between the two;
@@ -27,7 +27,8 @@ pub mod sim;
 pub use fabric::{Fabric, Sink, Wake};
 pub use joining::{Joining, Member};
 pub use port::{
-    Access, Atomic, Caps, Fetch, Kinds, Outcome, Port, Refusal, RegisterError, Remote, Sent, Token, Transfer,
+    Access, Atomic, Caps, Fetch, Kinds, Order, Outcome, Port, Refusal, RegisterError, Remote, Sent, Token,
+    Transfer,
 };
 
 /// A process, by its number in the universe of jobs (within one job: its rank in MPI_COMM_WORLD).

@@ -95,6 +95,15 @@ pub enum Sent {
     Started,
 }
 
+/// Whether a frame keeps its place among the others of its peer and class.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Order {
+    /// It arrives after those sent before it, and before those sent after it.
+    Ordered,
+    /// It may overtake others, and be overtaken: bulk data.
+    Unordered,
+}
+
 /// How a one-sided transfer ended that was [`Transfer::Started`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
@@ -220,6 +229,7 @@ pub trait Port {
         head: &Head,
         (memory, at, len): (&Buffer, isize, usize),
         _token: Option<Token>,
+        _order: Order,
     ) -> Result<Sent, Refusal> {
         self.send_bcopy(peer, head, len, &mut |body| memory.read(at, body)).map(|()| Sent::Done)
     }

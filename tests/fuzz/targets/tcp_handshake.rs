@@ -9,7 +9,7 @@ const SECRET: [u8; 32] = [7; 32];
 
 fuzz_target!(|bytes: &[u8]| {
     let mut accepting = Handshake::accept(&SECRET).expect("a handshake");
-    let hello = Hello { job: 1, from: Peer(0), to: Peer(1), answer: Answer::Accept };
+    let hello = Hello { job: 1, from: Peer(0), to: Peer(1), stream: 0, answer: Answer::Accept };
     let (mut connecting, _) = Handshake::connect(&SECRET, hello).expect("a handshake");
     let mut rest = bytes;
     while let Ok(Some(length)) = message_length(rest) {

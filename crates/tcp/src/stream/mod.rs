@@ -285,6 +285,11 @@ impl Stream {
         }
     }
 
+    /// The peer has said farewell: it sends nothing more here.
+    pub(crate) fn has_left(&self) -> bool {
+        self.bye
+    }
+
     /// Why the connection was closed by the peer.
     fn farewell(&self) -> String {
         match self.bye {

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use banyan_memory::{Buffer, HeapBuffer};
+use banyan_memory::Buffer;
 
-use super::{Inbox, assert_nothing_more, pattern, some_length, until};
+use super::{Inbox, Outbox, assert_nothing_more, some_length, until};
 use crate::random::Random;
-use crate::{Class, Fabric, Head, Peer, Refusal, Sent, Token};
+use crate::{Fabric, Peer, Refusal, Sent, Token};
 
 /// Memory is written to as soon as a fabric has told that it needs it no more, or after it was taken back: each frame arrives
 /// with the bytes that it was sent with, and what was lent is told of once. The receiver is slow, so that there is much to lend.
@@ -22,17 +22,14 @@ fn lend<F: Fabric>(mut ends: Vec<F>, seed: u64) {
     const FRAMES: u32 = 400;
     let mut random = Random::new(seed);
     let max = ends[0].caps(Peer(1)).max_bcopy;
-    let (mut inbox, mut idle) = (Inbox::default(), Inbox::default());
+    let (mut out, mut inbox, mut idle) = (Outbox::new(2, seed), Inbox::default(), Inbox::default());
     let mut lent: HashMap<Token, Buffer> = HashMap::new();
     let mut reclaimed = Vec::new();
-    let mut sent = 0;
     until(&format!("lent memory, seed {seed}"), || {
-        if sent < FRAMES {
+        if out.next[1] < FRAMES {
             let len = if random.once_in(2) { max } else { some_length(&mut random, max) };
-            let token = Token(u64::from(sent));
-            let frame = send(&mut ends[0], sent, len, token, &mut random);
-            sent += u32::from(frame.is_ok());
-            match frame {
+            let token = Token(u64::from(out.next[1]));
+            match out.send_from(&mut ends[0], 1, len, Some(token)) {
                 Ok((memory, Sent::Started)) => drop(lent.insert(token, memory)),
                 Ok((memory, Sent::Done)) => scribble(&memory),
                 Err(Refusal::Busy) => {}
@@ -52,32 +49,12 @@ fn lend<F: Fabric>(mut ends: Vec<F>, seed: u64) {
             assert!(!reclaimed.contains(&token), "{token:?} was taken back, and is told of no more");
             scribble(&lent.remove(&token).expect("what is told of was lent, and is told of once"));
         }
-        if sent == FRAMES || random.once_in(6) {
+        if out.next[1] == FRAMES || random.once_in(6) {
             ends[1].poll(&mut inbox);
         }
         inbox.from(0) == FRAMES && lent.is_empty()
     });
     assert_nothing_more(&mut ends[1], &mut inbox);
-}
-
-/// Sends frame `number`; gives the memory that it is sent from.
-fn send(
-    via: &mut impl Fabric,
-    number: u32,
-    len: usize,
-    token: Token,
-    random: &mut Random,
-) -> Result<(Buffer, Sent), Refusal> {
-    let seed = random.word();
-    let class = Class::from_u8((seed % 4) as u8).expect("four classes");
-    let (kind, aux) = ((seed >> 8) as u8, (seed >> 16) as u16);
-    let head = Head { class, kind, aux, a: number, b: len as u32, ctx: seed };
-    let mut body = vec![0; len];
-    pattern(seed, &mut body);
-    let memory = HeapBuffer::zeroed(len + 3);
-    memory.write(2, &body);
-    let sent = via.send_from(Peer(1), &head, (&memory, 2, len), Some(token))?;
-    Ok((memory, sent))
 }
 
 /// What its owner does with memory that is theirs again.

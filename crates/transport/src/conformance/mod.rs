@@ -9,7 +9,7 @@ mod lent;
 mod one_sided;
 mod sleeps;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use banyan_memory::{Buffer, HeapBuffer, SimulatedDevice};
@@ -23,7 +23,7 @@ pub use sleeps::{
 };
 
 use crate::random::Random;
-use crate::{Class, Fabric, Head, Outcome, Peer, Refusal, Sent, Sink, Token, Wake};
+use crate::{Class, Fabric, Head, Order, Outcome, Peer, Refusal, Sent, Sink, Token, Wake};
 
 /// Makes a module of tests, one for each invariant, from a name and a factory `Fn(usize) -> Vec<(impl Fabric, Vec<u8>)>`; or of some
 /// of them, from a factory `Fn(usize) -> Vec<impl Fabric>` of endpoints that know each other.
@@ -72,6 +72,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const FROM_MEMORY: u64 = 1 << 40;
 /// The bit of a frame's seed that says that its sink names memory for the body.
 const LANDED: u64 = 1 << 41;
+/// The bit of a frame's seed that says that it need not keep its place, if it is sent from memory.
+const UNORDERED: u64 = 1 << 45;
 /// Bits of a frame's seed: if all are set, the memory of the two above is a device's.
 const ON_DEVICE: u64 = 7 << 42;
 
@@ -85,41 +87,63 @@ fn memory(seed: u64, len: usize) -> Buffer {
 
 /// The sending half of a check: numbers the frames to each receiver and fills them from a seed that they carry.
 struct Outbox {
+    /// Number of frames sent so far.
     next: Vec<u32>,
+    /// Number of those that need not keep their place.
+    unordered: Vec<u32>,
     random: Random,
 }
 
 impl Outbox {
     fn new(peers: usize, seed: u64) -> Self {
-        Self { next: vec![0; peers], random: Random::new(seed) }
+        Self { next: vec![0; peers], unordered: vec![0; peers], random: Random::new(seed) }
+    }
+
+    /// The head of the next frame, which tells the frame's number among those of its order.
+    fn head(&self, to: usize, len: usize, seed: u64, order: Order) -> Head {
+        let class = Class::from_u8((seed % 4) as u8).expect("four classes");
+        let (kind, aux) = ((seed >> 8) as u8, (seed >> 16) as u16);
+        let a = match order {
+            Order::Ordered => self.next[to] - self.unordered[to],
+            Order::Unordered => ANY_PLACE | self.unordered[to],
+        };
+        Head { class, kind, aux, a, b: len as u32, ctx: seed }
+    }
+
+    /// Sends a frame of `len` bytes from memory, which is given back.
+    fn send_from(
+        &mut self,
+        via: &mut impl Fabric,
+        to: usize,
+        len: usize,
+        token: Option<Token>,
+    ) -> Result<(Buffer, Sent), Refusal> {
+        let seed = self.random.word();
+        let order = if seed & UNORDERED == 0 { Order::Ordered } else { Order::Unordered };
+        let mut body = vec![0; len];
+        pattern(seed, &mut body);
+        let memory = memory(seed, len + 3);
+        memory.write(2, &body);
+        let head = self.head(to, len, seed, order);
+        let sent = via.send_from(Peer(to as u32), &head, (&memory, 2, len), token, order)?;
+        self.next[to] += 1;
+        self.unordered[to] += u32::from(order == Order::Unordered);
+        Ok((memory, sent))
     }
 
     /// Sends one frame of `len` bytes, by `send_short` if it is short enough and `short` is true.
     fn send(&mut self, via: &mut impl Fabric, to: usize, len: usize, short: bool) -> Result<(), Refusal> {
-        let peer = Peer(to as u32);
-        let seed = self.random.word();
-        let head = Head {
-            class: Class::from_u8((seed % 4) as u8).expect("four classes"),
-            kind: (seed >> 8) as u8,
-            aux: (seed >> 16) as u16,
-            a: self.next[to],
-            b: len as u32,
-            ctx: seed,
-        };
+        let (peer, seed) = (Peer(to as u32), self.random.word());
+        let head = self.head(to, len, seed, Order::Ordered);
         let sent = if short && len <= via.caps(peer).max_short {
             let mut body = vec![0; len];
             pattern(seed, &mut body);
             via.send_short(peer, &head, &body)
         } else if seed & FROM_MEMORY != 0 {
-            let mut body = vec![0; len];
-            pattern(seed, &mut body);
-            let memory = memory(seed, len + 3);
-            memory.write(2, &body);
-            let sent = via.send_from(peer, &head, (&memory, 2, len), None).map(|sent| {
-                assert_eq!(sent, Sent::Done, "without a token the memory is free at once");
-            });
+            let (memory, sent) = self.send_from(via, to, len, None)?;
+            assert_eq!(sent, Sent::Done, "without a token the memory is free at once");
             memory.write(2, &vec![0xee; len]);
-            sent
+            return Ok(());
         } else {
             let mut fills = 0;
             let sent = via.send_bcopy(peer, &head, len, &mut |body| {
@@ -135,21 +159,28 @@ impl Outbox {
     }
 }
 
+/// The bit of a frame's number that says that it need not keep its place.
+const ANY_PLACE: u32 = 1 << 31;
+
 /// The receiving half: checks number, length and bytes of each frame.
 #[derive(Default)]
 struct Inbox {
+    /// Number of frames that keep their place, by sender.
     next: Vec<u32>,
+    /// Numbers of those that need not, by sender.
+    unordered: HashMap<usize, HashSet<u32>>,
     frames: usize,
     got: Vec<(Token, Outcome)>,
     sent: Vec<Token>,
     lost: Vec<Peer>,
-    /// Memory for the bodies under way, by sender.
-    bodies: HashMap<Peer, Buffer>,
+    /// Memory for the bodies under way, by sender and seed.
+    bodies: HashMap<(Peer, u64), Buffer>,
 }
 
 impl Inbox {
     fn from(&self, peer: usize) -> u32 {
-        self.next.get(peer).copied().unwrap_or(0)
+        let unordered = self.unordered.get(&peer).map_or(0, HashSet::len);
+        self.next.get(peer).copied().unwrap_or(0) + unordered as u32
     }
 }
 
@@ -157,26 +188,31 @@ impl Sink for Inbox {
     fn frame(&mut self, peer: Peer, head: &Head, body: &[u8]) {
         let from = peer.0 as usize;
         self.next.resize(self.next.len().max(from + 1), 0);
-        assert_eq!(head.a, self.next[from], "frame of {peer:?} out of order, doubled or lost");
+        if head.a & ANY_PLACE != 0 {
+            let fresh = self.unordered.entry(from).or_default().insert(head.a);
+            assert!(fresh, "frame of {peer:?} doubled");
+        } else {
+            assert_eq!(head.a, self.next[from], "frame of {peer:?} out of order, doubled or lost");
+            self.next[from] += 1;
+        }
         assert_eq!(head.b as usize, body.len(), "length of frame {} of {peer:?}", head.a);
         assert_eq!(head.class, Class::from_u8((head.ctx % 4) as u8).expect("four classes"));
         assert_eq!((head.kind, head.aux), ((head.ctx >> 8) as u8, (head.ctx >> 16) as u16));
         let mut expected = vec![0; body.len()];
         pattern(head.ctx, &mut expected);
         assert!(body == expected, "bytes of frame {} of {peer:?} ({} bytes)", head.a, body.len());
-        self.next[from] += 1;
         self.frames += 1;
     }
 
     fn landing(&mut self, peer: Peer, head: &Head, len: usize) -> Option<Buffer> {
         assert_eq!(head.b as usize, len);
-        let memory = || self.bodies.entry(peer).or_insert_with(|| memory(head.ctx, len)).clone();
+        let memory = || self.bodies.entry((peer, head.ctx)).or_insert_with(|| memory(head.ctx, len)).clone();
         (head.ctx & LANDED != 0).then(memory)
     }
 
     fn landed(&mut self, peer: Peer, head: &Head, len: usize) {
         let mut body = vec![0; len];
-        self.bodies.remove(&peer).expect("it was asked for").read(0, &mut body);
+        self.bodies.remove(&(peer, head.ctx)).expect("it was asked for").read(0, &mut body);
         self.frame(peer, head, &body);
     }
 

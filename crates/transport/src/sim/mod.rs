@@ -1,7 +1,7 @@
 //! A simulated network in one process, under a seed: for tests of code that uses fabrics.
 //!
 //! Time is virtual: every poll of any endpoint is one tick. A frame is delayed by a random number of ticks,
-//! so frames of different peers overtake each other, and frames of one pair never do. Links hold few frames
+//! so frames of different peers overtake each other, and frames of one pair do if they may ([`Order::Unordered`]). Links hold few frames
 //! if asked ([`Options::depth`]), so that sends are refused often. They break at random
 //! ([`Options::break_once_in`]) or by order ([`Net::cut`]). Endpoints may live on one thread or on many. With a [`Clock`]
 //! time goes by what the links cost, and shows what a program would take.
@@ -21,12 +21,12 @@ use banyan_memory::Buffer;
 
 pub use clock::{Clock, LinkCost};
 pub use options::{OneSided, Options};
-use state::{Action, Body, End, Link, News, Pending, State, bytes_of};
+use state::{Action, Body, End, Frame, Link, News, Pending, State, bytes_of};
 
 use crate::random::Random;
 use crate::{
-    Access, Atomic, Caps, Fabric, Head, Kinds, Peer, Port, Refusal, RegisterError, Remote, Sent, Sink, Token,
-    Transfer, Wake,
+    Access, Atomic, Caps, Fabric, Head, Kinds, Order, Peer, Port, Refusal, RegisterError, Remote, Sent, Sink,
+    Token, Transfer, Wake,
 };
 
 /// The network: makes endpoints, breaks links, tells what is under way.
@@ -134,11 +134,17 @@ pub struct SimFabric {
 }
 
 impl SimFabric {
-    fn send(&self, peer: Peer, head: &Head, body: impl FnOnce() -> Body) -> Result<(), Refusal> {
+    fn send(
+        &self,
+        peer: Peer,
+        head: &Head,
+        order: Order,
+        body: impl FnOnce() -> Body,
+    ) -> Result<(), Refusal> {
         let to = peer.0 as usize;
         self.shared.lock().admit(self.me, to)?;
         let body = body();
-        self.shared.lock().accept(self.me, to, *head, body);
+        self.shared.lock().accept(self.me, to, Frame { head: *head, order, body });
         self.shared.wake([self.me, to].into_iter());
         Ok(())
     }
@@ -225,7 +231,7 @@ impl Port for SimFabric {
 
     fn send_short(&mut self, peer: Peer, head: &Head, body: &[u8]) -> Result<(), Refusal> {
         assert!(body.len() <= self.caps(peer).max_short, "{} bytes are not short", body.len());
-        self.send(peer, head, || Body::Bytes(body.to_vec()))
+        self.send(peer, head, Order::Ordered, || Body::Bytes(body.to_vec()))
     }
 
     fn send_bcopy(
@@ -236,7 +242,7 @@ impl Port for SimFabric {
         fill: &mut dyn FnMut(&mut [u8]),
     ) -> Result<(), Refusal> {
         assert!(len <= self.caps(peer).max_bcopy, "{len} bytes are too many for one frame");
-        self.send(peer, head, || {
+        self.send(peer, head, Order::Ordered, || {
             let mut body = vec![0; len];
             fill(&mut body);
             Body::Bytes(body)
@@ -249,12 +255,13 @@ impl Port for SimFabric {
         head: &Head,
         (memory, at, len): (&Buffer, isize, usize),
         token: Option<Token>,
+        order: Order,
     ) -> Result<Sent, Refusal> {
         let memory = memory.slice(at, len);
         let Some(token) = token.filter(|_| self.shared.lock().options.holds_frames()) else {
-            return self.send(peer, head, || Body::Bytes(bytes_of(&[memory]))).map(|()| Sent::Done);
+            return self.send(peer, head, order, || Body::Bytes(bytes_of(&[memory]))).map(|()| Sent::Done);
         };
-        self.send(peer, head, || Body::Lent(memory, token)).map(|()| Sent::Started)
+        self.send(peer, head, order, || Body::Lent(memory, token)).map(|()| Sent::Started)
     }
 
     fn register(&mut self, _peer: Peer, memory: &Buffer, access: Access) -> Result<Remote, RegisterError> {

@@ -7,7 +7,7 @@ use banyan_memory::Buffer;
 
 use super::Options;
 use crate::random::Random;
-use crate::{Access, Atomic, Head, Outcome, Refusal, Remote, Token};
+use crate::{Access, Atomic, Head, Order, Outcome, Refusal, Remote, Token};
 
 pub(super) struct State {
     pub(super) options: Options,
@@ -22,10 +22,11 @@ pub(super) struct State {
     pub(super) ports_free: HashMap<usize, u64>,
 }
 
-/// The frames from one endpoint to another.
+/// The frames from one endpoint to another, as they will arrive.
 #[derive(Default)]
 pub(super) struct Link {
     pub(super) flight: VecDeque<Flight>,
+    /// When the last ordered frame arrives.
     pub(super) last_due: u64,
     pub(super) state: LinkState,
 }
@@ -46,10 +47,17 @@ pub(super) struct Flight {
     pub(super) body: Vec<u8>,
 }
 
+/// A frame that has not left yet.
+pub(super) struct Frame {
+    pub(super) head: Head,
+    pub(super) order: Order,
+    pub(super) body: Body,
+}
+
 #[derive(Default)]
 pub(super) struct End {
     /// Frames that are accepted, and have not left yet, each with its receiver.
-    pub(super) held: VecDeque<(usize, Head, Body)>,
+    pub(super) held: VecDeque<(usize, Frame)>,
     /// Frames have left whose memory was needed until then.
     pub(super) sent: Vec<Token>,
     /// It sleeps, or is about to, and has found nothing: time may go on (see `clock`).
@@ -152,21 +160,22 @@ impl State {
         false
     }
 
-    pub(super) fn accept(&mut self, from: usize, to: usize, head: Head, body: Body) {
+    pub(super) fn accept(&mut self, from: usize, to: usize, frame: Frame) {
         self.sent += 1;
         if self.random.once_in(self.options.break_once_in) {
             return self.cut(from, to, "the simulated link broke");
         }
         // With a clock the frames that leave at one time take ports in an order that does not depend on threads.
         if self.options.holds_frames() {
-            self.ends[from].held.push_back((to, head, body));
+            self.ends[from].held.push_back((to, frame));
         } else {
-            self.leave((from, to), head, body);
+            self.leave((from, to), frame);
         }
     }
 
     /// A frame leaves: its memory is free from here on.
-    fn leave(&mut self, ends: (usize, usize), head: Head, body: Body) {
+    fn leave(&mut self, ends: (usize, usize), frame: Frame) {
+        let Frame { head, order, body } = frame;
         let body = match body {
             Body::Bytes(bytes) => bytes,
             Body::Lent(memory, token) => {
@@ -174,14 +183,15 @@ impl State {
                 bytes_of(&[memory])
             }
         };
-        self.launch(ends, head, body);
-    }
-
-    fn launch(&mut self, ends: (usize, usize), head: Head, body: Vec<u8>) {
+        let mut due = self.arrival(ends, &head, body.len());
         let at = self.at(ends.0, ends.1);
-        let due = self.arrival(ends, &head, body.len()).max(self.links[at].last_due);
-        self.links[at].last_due = due;
-        self.links[at].flight.push_back(Flight { due, head, body });
+        let Link { flight, last_due, .. } = &mut self.links[at];
+        if order == Order::Ordered {
+            due = due.max(*last_due);
+            *last_due = due;
+        }
+        let place = flight.partition_point(|before| before.due <= due);
+        flight.insert(place, Flight { due, head, body });
     }
 
     /// The memory behind a token is its owner's again.
@@ -189,11 +199,11 @@ impl State {
         let end = &mut self.ends[me];
         end.pending.retain(|pending| pending.token != token);
         end.sent.retain(|sent| *sent != token);
-        for (_, _, body) in &mut end.held {
-            if let Body::Lent(memory, lent) = body
+        for (_, frame) in &mut end.held {
+            if let Body::Lent(memory, lent) = &frame.body
                 && *lent == token
             {
-                *body = Body::Bytes(bytes_of(std::slice::from_ref(memory)));
+                frame.body = Body::Bytes(bytes_of(std::slice::from_ref(memory)));
             }
         }
     }
@@ -229,7 +239,7 @@ impl State {
     pub(super) fn release_held(&mut self, me: usize) -> usize {
         let held = std::mem::take(&mut self.ends[me].held);
         let left = held.len();
-        held.into_iter().for_each(|(to, head, body)| self.leave((me, to), head, body));
+        held.into_iter().for_each(|(to, frame)| self.leave((me, to), frame));
         left
     }
 
