@@ -2,8 +2,11 @@
 
 mod abandoned;
 mod cases;
+mod credit;
+mod deaths;
 mod held;
 mod landing;
+mod misbehaving;
 mod one_sided;
 mod ops;
 mod oracle;
@@ -18,6 +21,11 @@ use banyan_transport::sim::{Net, OneSided, Options, SimFabric};
 use banyan_transport::{Fabric, Peer};
 
 use crate::{Completion, Config, Mode, P2p, RecvArgs, ReqId, SendArgs, Started};
+
+/// Two processes, each of which lends a MiB.
+fn two(options: Options) -> World {
+    World::new(2, 1, options, Config::new(1 << 20, 2))
+}
 
 /// Processes on one network.
 struct World {
