@@ -30,6 +30,19 @@ const MAX_SLEEP: Duration = Duration::from_millis(100);
 /// The sleep of a process that no descriptor can wake.
 const BLIND_SLEEP: Duration = Duration::from_millis(1);
 
+/// What can be done where there is no fabric.
+const NO_FABRIC: Caps = Caps {
+    max_short: 0,
+    max_bcopy: 4096,
+    eager: 0,
+    piece: 4096,
+    get: Kinds::NONE,
+    put: Kinds::NONE,
+    atomics: Kinds::NONE,
+    alpha: 0.0,
+    beta: 0.0,
+};
+
 /// A job that fabrics are started for.
 pub(crate) struct Start<'a> {
     pub(crate) job: &'a Job,
@@ -140,10 +153,13 @@ macro_rules! ports {
             /// True if a poll would find nothing.
             #[inline(always)]
             pub(crate) fn nothing_to_poll(&self) -> bool {
+                if !self.own.nothing_to_poll() {
+                    return false;
+                }
                 $($(#[$if])? if let Some(fabric) = &self.$name && !fabric.nothing_to_poll() {
                     return false;
                 })+
-                self.own.nothing_to_poll()
+                true
             }
 
             #[inline]
@@ -161,17 +177,34 @@ macro_rules! ports {
                 iter::once((Route::Own, &mut self.own as &mut dyn Fabric)).chain(others.into_iter().flatten())
             }
 
-            /// The fabric that carries the frames to a peer.
-            fn by(&self, peer: Peer) -> Option<&dyn Fabric> {
-                match self.route(peer) {
-                    Route::Own => Some(&self.own),
-                    $($(#[$if])? Route::$route => self.$name.as_ref().map(|fabric| fabric as &dyn Fabric),)+
-                    Route::None => None,
+            /// What the fabric of a peer can do; `NO_FABRIC` if there is none.
+            #[inline(always)]
+            fn caps_by(&self, route: Route, peer: Peer) -> Caps {
+                match route {
+                    Route::Own => self.own.caps(peer),
+                    $($(#[$if])? Route::$route => match &self.$name {
+                        Some(fabric) => fabric.caps(peer),
+                        None => NO_FABRIC,
+                    },)+
+                    Route::None => NO_FABRIC,
                 }
             }
 
-            /// [`Ports::by`], to be used.
-            fn by_mut(&mut self, peer: Peer) -> Option<&mut dyn Fabric> {
+            /// Sends by any fabric, known when this is compiled: the way of messages to oneself.
+            #[inline(never)]
+            fn send_short_by(&mut self, peer: Peer, head: Head, body: &[u8]) -> Result<(), Refusal> {
+                match self.route(peer) {
+                    Route::Own => self.own.send_short(peer, &head, body),
+                    $($(#[$if])? Route::$route => match &mut self.$name {
+                        Some(fabric) => fabric.send_short(peer, &head, body),
+                        None => Err(Refusal::Down),
+                    },)+
+                    Route::None => Err(Refusal::Down),
+                }
+            }
+
+            /// The fabric that carries the frames to a peer.
+            fn by(&mut self, peer: Peer) -> Option<&mut dyn Fabric> {
                 match self.route(peer) {
                     Route::Own => Some(&mut self.own),
                     $($(#[$if])? Route::$route => self.$name.as_mut().map(|fabric| fabric as &mut dyn Fabric),)+
@@ -307,21 +340,10 @@ impl Ports {
 impl Port for Ports {
     #[inline(always)]
     fn caps(&self, peer: Peer) -> Caps {
-        const NONE: Caps = Caps {
-            max_short: 0,
-            max_bcopy: 4096,
-            eager: 0,
-            piece: 4096,
-            get: Kinds::NONE,
-            put: Kinds::NONE,
-            atomics: Kinds::NONE,
-            alpha: 0.0,
-            beta: 0.0,
-        };
         match (self.route(peer), &self.shm) {
             // Shared memory first: a jump through a table would cost more than the whole call.
             (Route::Shm, Some(shm)) => shm.caps(peer),
-            _ => self.by(peer).map_or(NONE, |fabric| fabric.caps(peer)),
+            (route, _) => self.caps_by(route, peer),
         }
     }
 
@@ -330,7 +352,7 @@ impl Port for Ports {
         match (self.route(peer), &mut self.shm) {
             (Route::Shm, Some(shm)) => shm.send_short(peer, head, body),
             // `head` is copied, so that on the usual way it can stay in registers.
-            _ => self.send_short_otherwise(peer, *head, body),
+            _ => self.send_short_by(peer, *head, body),
         }
     }
 
@@ -341,7 +363,7 @@ impl Port for Ports {
         len: usize,
         fill: &mut dyn FnMut(&mut [u8]),
     ) -> Result<(), Refusal> {
-        self.by_mut(peer).ok_or(Refusal::Down)?.send_bcopy(peer, head, len, fill)
+        self.by(peer).ok_or(Refusal::Down)?.send_bcopy(peer, head, len, fill)
     }
 
     fn send_from(
@@ -352,48 +374,41 @@ impl Port for Ports {
         token: Option<Token>,
         order: Order,
     ) -> Result<Sent, Refusal> {
-        self.by_mut(peer).ok_or(Refusal::Down)?.send_from(peer, head, body, token, order)
+        self.by(peer).ok_or(Refusal::Down)?.send_from(peer, head, body, token, order)
     }
 
     fn register(&mut self, peer: Peer, memory: &Buffer, access: Access) -> Result<Remote, RegisterError> {
-        self.by_mut(peer).ok_or(RegisterError::Unsupported)?.register(peer, memory, access)
+        self.by(peer).ok_or(RegisterError::Unsupported)?.register(peer, memory, access)
     }
 
     fn withdraw(&mut self, peer: Peer, remote: Remote) {
-        if let Some(fabric) = self.by_mut(peer) {
+        if let Some(fabric) = self.by(peer) {
             fabric.withdraw(peer, remote);
         }
     }
 
     fn revoke(&mut self, peer: Peer, remote: Remote) {
-        if let Some(fabric) = self.by_mut(peer) {
+        if let Some(fabric) = self.by(peer) {
             fabric.revoke(peer, remote);
         }
     }
 
     fn get(&mut self, peer: Peer, remote: Remote, local: &[Buffer], token: Token) -> Transfer {
-        self.by_mut(peer).map_or(Transfer::Impossible, |fabric| fabric.get(peer, remote, local, token))
+        self.by(peer).map_or(Transfer::Impossible, |fabric| fabric.get(peer, remote, local, token))
     }
 
     fn put(&mut self, peer: Peer, remote: Remote, local: &[Buffer], token: Token) -> Transfer {
-        self.by_mut(peer).map_or(Transfer::Impossible, |fabric| fabric.put(peer, remote, local, token))
+        self.by(peer).map_or(Transfer::Impossible, |fabric| fabric.put(peer, remote, local, token))
     }
 
     fn atomic(&mut self, peer: Peer, word: Remote, op: Atomic, result: &Buffer, token: Token) -> Transfer {
-        self.by_mut(peer).map_or(Transfer::Impossible, |fabric| fabric.atomic(peer, word, op, result, token))
+        self.by(peer).map_or(Transfer::Impossible, |fabric| fabric.atomic(peer, word, op, result, token))
     }
 
     fn reclaim(&mut self, peer: Peer, token: Token) {
-        if let Some(fabric) = self.by_mut(peer) {
+        if let Some(fabric) = self.by(peer) {
             fabric.reclaim(peer, token);
         }
-    }
-}
-
-impl Ports {
-    #[inline(never)]
-    fn send_short_otherwise(&mut self, peer: Peer, head: Head, body: &[u8]) -> Result<(), Refusal> {
-        self.by_mut(peer).ok_or(Refusal::Down)?.send_short(peer, &head, body)
     }
 }
 
