@@ -97,4 +97,5 @@ fn a_dead_peer_is_reported() {
         all.iter_mut().for_each(|shm| shm.peer_died(Peer(2), "killed by signal 9"));
     };
     conformance::down(&|n| fresh(n, SingleCopy::Auto), kill);
+    conformance::gone_before_contact(&|n| fresh(n, SingleCopy::Auto), kill);
 }

@@ -2,7 +2,7 @@
 
 use banyan_tcp::{Options, Tcp};
 use banyan_transport::Peer;
-use banyan_transport::conformance::{down, introduced};
+use banyan_transport::conformance::{down, gone_before_contact, introduced};
 
 fn ends(n: usize, options: &Options) -> Vec<(Tcp, Vec<u8>)> {
     let make = |me| Tcp::new(Peer(me), n as u32, 77, [5; 32], options.clone()).expect("a fabric");
@@ -19,4 +19,10 @@ fn a_peer_that_goes_is_reported_once() {
         let options = Options { streams, ..Options::default() };
         down(&|n| introduced(ends(n, &options)), |ends| drop(ends.pop()));
     }
+}
+
+#[test]
+fn a_peer_that_is_gone_already_is_reported() {
+    let options = Options { patience: std::time::Duration::from_millis(200), ..Options::default() };
+    gone_before_contact(&|n| introduced(ends(n, &options)), |ends| drop(ends.pop()));
 }

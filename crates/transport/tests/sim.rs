@@ -5,8 +5,7 @@ use std::time::Duration;
 use banyan_memory::HeapBuffer;
 use banyan_transport::sim::{Clock, LinkCost, Net, OneSided, Options, SimFabric};
 use banyan_transport::{
-    Access, Atomic, Class, Fabric, Fetch, Head, Outcome, Peer, Port, Refusal, Sink, Token, Transfer, Wake,
-    conformance,
+    Access, Atomic, Class, Fabric, Fetch, Head, Outcome, Peer, Port, Sink, Token, Transfer, Wake, conformance,
 };
 
 fn ends(n: usize, options: Options) -> Vec<SimFabric> {
@@ -76,20 +75,8 @@ fn memory_that_is_registered_for_reading_is_not_written() {
 fn a_dead_endpoint_is_reported() {
     let net = Net::new(3, 1, Options::default());
     conformance::down(&|_| net.endpoints(), |_| net.kill(2, "killed by the test"));
-}
-
-#[test]
-fn business_cards_are_wanted_once() {
-    let mut all = ends(2, Options { business_cards: true, ..Options::default() });
-    let head = Head { class: Class::P2p, kind: 0, aux: 0, a: 0, b: 0, ctx: 0 };
-    for _ in 0..2 {
-        assert_eq!(all[0].send_short(Peer(1), &head, &[]), Err(Refusal::Busy));
-    }
-    assert_eq!(all[0].wanted(), Some(Peer(1)));
-    assert_eq!(all[0].wanted(), None);
-    assert!(all[0].connect(Peer(1), b"junk").is_err());
-    all[0].connect(Peer(1), &1u32.to_le_bytes()).expect("a good business card");
-    assert_eq!(all[0].send_short(Peer(1), &head, &[]), Ok(()));
+    let net = Net::new(3, 2, Options::default());
+    conformance::gone_before_contact(&|_| net.endpoints(), |_| net.kill(2, "killed by the test"));
 }
 
 #[test]

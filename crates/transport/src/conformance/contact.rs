@@ -2,8 +2,9 @@
 
 use std::iter;
 
+use super::sleeps::nap;
 use super::{Inbox, Outbox, until};
-use crate::{Fabric, Peer, Refusal};
+use crate::{Fabric, Peer, Refusal, Wake};
 
 /// Endpoints that know each other, of those that `strangers` are with their business cards.
 pub fn introduced<F: Fabric>(strangers: Vec<(F, Vec<u8>)>) -> Vec<F> {
@@ -60,4 +61,23 @@ pub fn business_cards<F: Fabric>(strangers: &impl Fn(usize) -> Vec<(F, Vec<u8>)>
         assert!(!stranger || out[0].send(&mut ends[0], 1, 8, true) == Err(Refusal::Busy), "still a stranger");
     }
     assert_eq!(ends[0].wanted(), None);
+}
+
+/// A peer that is gone before it was ever talked to is reported to an endpoint that polls only when something wakes it: if nothing
+/// arrives that tells, the fabric says when it wants to be polled. `kill` is that of [`crate::conformance::down`].
+pub fn gone_before_contact<F: Fabric>(make: &impl Fn(usize) -> Vec<F>, kill: impl FnOnce(&mut Vec<F>)) {
+    let mut ends = make(3);
+    kill(&mut ends);
+    let (end, mut inbox, mut out) = (&mut ends[0], Inbox::default(), Outbox::new(3, 14));
+    let descriptor = end.descriptor().expect("a descriptor");
+    while inbox.lost.is_empty() {
+        end.arm(Wake::Descriptor);
+        let _ = out.send(end, 2, 8, true);
+        if end.poll(&mut inbox) == 0 {
+            nap(end, &descriptor, Wake::Descriptor);
+        }
+        end.disarm();
+    }
+    assert_eq!(inbox.lost, [Peer(2)]);
+    assert_eq!(out.send(end, 2, 8, true), Err(Refusal::Down));
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use banyan_memory::{Buffer, HeapBuffer, SimulatedDevice};
 
-pub use contact::{business_cards, introduced, without_cards};
+pub use contact::{business_cards, gone_before_contact, introduced, without_cards};
 pub use lent::memory_is_lent_until_told;
 pub use one_sided::{atomics, puts, reads};
 pub use sleeps::{

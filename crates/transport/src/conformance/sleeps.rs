@@ -115,7 +115,7 @@ fn exchange_drowsily<F: Fabric>(me: usize, mut end: F, ends: usize, wake: Wake) 
 }
 
 /// Sleeps, after arming and a poll that found nothing, until something happens.
-fn nap(end: &mut impl Fabric, descriptor: &OwnedFd, wake: Wake) {
+pub(super) fn nap(end: &mut impl Fabric, descriptor: &OwnedFd, wake: Wake) {
     let start = Instant::now();
     let patience = start + PATIENCE;
     let deadline = end.next_deadline().map_or(patience, |at| at.min(patience));
