@@ -140,12 +140,43 @@ static void errors(void)
     }
 }
 
+/* Persistent ones, started again and again with other data, by each rank in an order of its own. */
+static void persistent(void)
+{
+    int out[3], sum[3], data[3], all[MOST], most[3];
+    MPI_Request requests[4];
+    OK(MPI_Allreduce_init(out, sum, 3, MPI_INT, MPI_SUM, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[0]));
+    OK(MPI_Bcast_init(data, 3, MPI_INT, ranks - 1, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[1]));
+    OK(MPI_Allgather_init(out, 3, MPI_INT, all, 3, MPI_INT, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[2]));
+    OK(MPI_Scan_init(MPI_IN_PLACE, most, 3, MPI_INT, MPI_MAX, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[3]));
+    for (int turn = 0; turn < TIMES; turn++) {
+        int wrong = 0;
+        give(out, 3, turn);
+        give(data, 3, turn);
+        give(most, 3, turn);
+        for (int i = 0; i < 4; i++)
+            OK(MPI_Start(&requests[(i + rank + turn) % 4]));
+        OK(MPI_Waitall(4, requests, MPI_STATUSES_IGNORE));
+        for (int i = 0; i < 3; i++) {
+            wrong += sum[i] != ranks * value(0, turn, i) + 100 * (ranks * (ranks - 1) / 2);
+            wrong += data[i] != value(ranks - 1, turn, i);
+            wrong += most[i] != value(rank, turn, i);
+        }
+        for (int i = 0; i < 3 * ranks; i++)
+            wrong += all[i] != value(i / 3, turn, i % 3);
+        CHECK(wrong == 0);
+    }
+    for (int i = 0; i < 4; i++)
+        OK(MPI_Request_free(&requests[i]));
+}
+
 int main(int argc, char **argv)
 {
     MPI_Init(&argc, &argv);
     rank = my_rank(MPI_COMM_WORLD);
     ranks = size_of(MPI_COMM_WORLD);
     buffers();
+    persistent();
     lists();
     errors();
     return finish();

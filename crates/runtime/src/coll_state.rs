@@ -41,6 +41,7 @@ pub(crate) struct CollState {
 /// A persistent collective: its call, in a context of its own, and the plan of that call.
 pub(crate) struct PersistentCall {
     call: Call,
+    buffers: [Buffer; 2],
     coll_state: Arc<CollState>,
     /// Where the sequence and the plan are, from the first start on; `None` inside: the plan is not compiled.
     plan: OnceLock<Option<(u32, usize)>>,
@@ -48,18 +49,24 @@ pub(crate) struct PersistentCall {
 
 impl PersistentCall {
     pub(crate) fn new(call: Call, coll_state: Arc<CollState>) -> Self {
-        Self { call, coll_state, plan: OnceLock::new() }
+        Self { buffers: call.buffers(), call, coll_state, plan: OnceLock::new() }
     }
 
     /// Starts it: along its plan, once that is known.
     pub(crate) fn start(&self) -> Result<Option<CollId>> {
-        let Self { call, coll_state, plan } = self;
-        if let Some(&Some((index, plan))) = plan.get() {
-            let engine = &mut coll_state.rt.engine_lock.enter();
-            return coll_state
-                .replay_plan::<false>(engine, index, plan, &call.buffers())
-                .map_err(|error| *error);
+        let Self { buffers, coll_state, plan, .. } = self;
+        match plan.get() {
+            Some(&Some((index, plan))) => {
+                let engine = &mut coll_state.rt.engine_lock.enter();
+                coll_state.replay_plan::<false>(engine, index, plan, buffers).map_err(|error| *error)
+            }
+            _ => self.start_first(),
         }
+    }
+
+    #[cold]
+    fn start_first(&self) -> Result<Option<CollId>> {
+        let Self { call, coll_state, plan, .. } = self;
         let launched = coll_state.launch(call.clone(), None, false);
         plan.get_or_init(|| {
             let index = *coll_state.sequence.get()?;
@@ -340,20 +347,13 @@ impl CollState {
 
     /// A note on how errors of an intercommunicator number the ranks.
     fn numbering(&self) -> String {
-        let (split, ranks) = (self.split, self.group.size());
-        if split == 0 {
+        if self.split == 0 {
             return String::new();
         }
-        let (one, other) = if self.schedule_rank(0, true) == 0 {
-            ("of this group", "of the other group")
-        } else {
-            ("of the other group", "of this group")
-        };
-        let second =
-            if ranks - split == 1 { format!("{split} is") } else { format!("{split} to {} are", ranks - 1) };
-        let first = if split == 1 { "0 is".to_string() } else { format!("0 to {} are", split - 1) };
+        let [own, other] = [true, false].map(|own| self.schedule_rank(0, own));
         format!(
-            " (ranks here are those of both groups of the intercommunicator in a row: {first} {one}, {second} {other})"
+            " (ranks here count through both groups of the intercommunicator: those of this group from {own}, those of the \
+             other group from {other})"
         )
     }
 }
