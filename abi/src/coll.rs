@@ -158,55 +158,55 @@ collective! {
     fn MPI_Gather<N> fn MPI_Igather<N> fn MPI_Gather_init<N>
     (sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root) on comm as Gather {
         let (send, recv) = (Elements(sendbuf, (sendcount, sendtype)), Elements(recvbuf, (recvcount, recvtype)));
-        comm.gather(Kind::Gather, root_of(root), &send, &recv)
+        comm.data_movement(Kind::Gather, Some(root_of(root)), &send, &recv)
     }
 
     fn MPI_Gatherv<N> fn MPI_Igatherv<N> fn MPI_Gatherv_init<N>
     (sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype, root) on comm as Gatherv {
         let (send, recv) = (Elements(sendbuf, (sendcount, sendtype)), Elements(recvbuf, (recvcounts, displs, recvtype)));
-        comm.gather(Kind::Gatherv, root_of(root), &send, &recv)
+        comm.data_movement(Kind::Gatherv, Some(root_of(root)), &send, &recv)
     }
 
     fn MPI_Scatter<N> fn MPI_Iscatter<N> fn MPI_Scatter_init<N>
     (sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root) on comm as Scatter {
         let (send, recv) = (Elements(sendbuf, (sendcount, sendtype)), Elements(recvbuf, (recvcount, recvtype)));
-        comm.scatter(Kind::Scatter, root_of(root), &send, &recv)
+        comm.data_movement(Kind::Scatter, Some(root_of(root)), &send, &recv)
     }
 
     fn MPI_Scatterv<N> fn MPI_Iscatterv<N> fn MPI_Scatterv_init<N>
     (sendbuf, sendcounts, displs, sendtype, recvbuf, recvcount, recvtype, root) on comm as Scatterv {
         let (send, recv) = (Elements(sendbuf, (sendcounts, displs, sendtype)), Elements(recvbuf, (recvcount, recvtype)));
-        comm.scatter(Kind::Scatterv, root_of(root), &send, &recv)
+        comm.data_movement(Kind::Scatterv, Some(root_of(root)), &send, &recv)
     }
 
     fn MPI_Allgather<N> fn MPI_Iallgather<N> fn MPI_Allgather_init<N>
     (sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype) on comm as Allgather {
         let (send, recv) = (Elements(sendbuf, (sendcount, sendtype)), Elements(recvbuf, (recvcount, recvtype)));
-        comm.allgather(Kind::Allgather, &send, &recv)
+        comm.data_movement(Kind::Allgather, None, &send, &recv)
     }
 
     fn MPI_Allgatherv<N> fn MPI_Iallgatherv<N> fn MPI_Allgatherv_init<N>
     (sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype) on comm as Allgatherv {
         let (send, recv) = (Elements(sendbuf, (sendcount, sendtype)), Elements(recvbuf, (recvcounts, displs, recvtype)));
-        comm.allgather(Kind::Allgatherv, &send, &recv)
+        comm.data_movement(Kind::Allgatherv, None, &send, &recv)
     }
 
     fn MPI_Alltoall<N> fn MPI_Ialltoall<N> fn MPI_Alltoall_init<N>
     (sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype) on comm as Alltoall {
         let (send, recv) = (Elements(sendbuf, (sendcount, sendtype)), Elements(recvbuf, (recvcount, recvtype)));
-        comm.alltoall(Kind::Alltoall, &send, &recv)
+        comm.data_movement(Kind::Alltoall, None, &send, &recv)
     }
 
     fn MPI_Alltoallv<N> fn MPI_Ialltoallv<N> fn MPI_Alltoallv_init<N>
     (sendbuf, sendcounts, sdispls, sendtype, recvbuf, recvcounts, rdispls, recvtype) on comm as Alltoallv {
         let (send, recv) = (Elements(sendbuf, (sendcounts, sdispls, sendtype)), Elements(recvbuf, (recvcounts, rdispls, recvtype)));
-        comm.alltoall(Kind::Alltoallv, &send, &recv)
+        comm.data_movement(Kind::Alltoallv, None, &send, &recv)
     }
 
     fn MPI_Alltoallw<N> fn MPI_Ialltoallw<N> fn MPI_Alltoallw_init<N>
     (sendbuf, sendcounts, sdispls, sendtypes, recvbuf, recvcounts, rdispls, recvtypes) on comm as Alltoallw {
         let (send, recv) = (Elements(sendbuf, (sendcounts, sdispls, sendtypes)), Elements(recvbuf, (recvcounts, rdispls, recvtypes)));
-        comm.alltoall(Kind::Alltoallw, &send, &recv)
+        comm.data_movement(Kind::Alltoallw, None, &send, &recv)
     }
 
     fn MPI_Reduce<N> fn MPI_Ireduce<N> fn MPI_Reduce_init<N>

@@ -424,8 +424,8 @@ mpi! {
     }
 
     fn MPI_Comm_remote_size(comm, size) on comm {
-        match lookup(comm)?.remote_size() {
-            Some(remote) => size.set(remote as c_int),
+        match lookup(comm)?.remote_group() {
+            Some(remote) => size.set(remote.size() as c_int),
             None => bail!(ERR_COMM, "the communicator is not an intercommunicator"),
         }
     }

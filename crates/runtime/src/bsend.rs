@@ -26,41 +26,39 @@ pub const BSEND_OVERHEAD: usize = 512;
 #[derive(Debug)]
 pub struct Attached {
     address: usize,
-    size: u64,
-    automatic: bool,
+    /// `None`: as much as is needed.
+    size: Option<u64>,
     used: Mutex<u64>,
 }
 
 impl Attached {
     /// A buffer of `size` bytes at `address` (handed back by detach, never touched).
     pub fn new(address: usize, size: u64) -> Self {
-        Self { address, size, automatic: false, used: Mutex::new(0) }
+        Self { address, size: Some(size), used: Mutex::new(0) }
     }
 
     /// MPI_BUFFER_AUTOMATIC: a buffer without a limit.
     pub fn automatic(address: usize) -> Self {
-        Self { address, size: 0, automatic: true, used: Mutex::new(0) }
+        Self { address, size: None, used: Mutex::new(0) }
     }
 
     /// Address and size in bytes, as they were attached.
     pub fn parts(&self) -> (usize, u64) {
-        (self.address, self.size)
+        (self.address, self.size.unwrap_or(0))
     }
 
     /// Takes room for a message of `bytes`; returns what to give back later.
     pub(crate) fn take(&self, bytes: u64) -> Result<usize> {
+        let Some(size) = self.size else { return Ok(0) };
         let need = bytes.saturating_add(BSEND_OVERHEAD as u64);
         let mut used = lock(&self.used);
-        if !self.automatic && need > self.size - *used {
+        let left = size - *used;
+        if need > left {
             bail!(
                 ERR_BUFFER,
-                "the attached buffer of {} bytes has {} left, the message takes {need} (data plus MPI_BSEND_OVERHEAD); attach a larger one",
-                self.size,
-                self.size - *used
+                "the attached buffer of {size} bytes has {left} left, the message takes {need} (data plus MPI_BSEND_OVERHEAD); \
+                 attach a larger one"
             );
-        }
-        if self.automatic {
-            return Ok(0);
         }
         *used += need;
         Ok(need as usize)

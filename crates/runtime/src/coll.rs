@@ -80,7 +80,12 @@ impl Comm {
         let send = banyan_memory::HeapBuffer::copy_of(mine);
         let recv = banyan_memory::HeapBuffer::zeroed(mine.len() * self.blocks() as usize);
         let count = mine.len() as u64;
-        self.run(self.allgather(Kind::Allgather, &(send, count, byte()), &(recv.clone(), count, byte()))?)?;
+        self.run(self.data_movement(
+            Kind::Allgather,
+            None,
+            &(send, count, byte()),
+            &(recv.clone(), count, byte()),
+        )?)?;
         Ok(bytes_of(&recv))
     }
 

@@ -112,51 +112,40 @@ impl Comm {
         Ok(Call::bcast(data, role.root))
     }
 
-    /// MPI_Gather and MPI_Gatherv: `recv` has a block per rank.
+    /// The collectives that move data between blocks of all ranks, with a root (gather, scatter) or without one (allgather,
+    /// alltoall), and their `v` and `w` forms: who has a block per rank, and who may have its own in place, follows from the kind.
     #[inline(always)]
-    pub fn gather(&self, kind: Kind, root: Root, send: &impl Argument, recv: &impl Argument) -> Result<Call> {
-        let role = self.role(root)?;
-        let recv = self.blocks_if(role.here, recv)?;
-        let send = block_if(role.leaf, role.in_place(), send)?;
-        check_distinct(&send, &recv)?;
-        Ok(Call::data_movement(kind, send, recv, role.root))
-    }
-
-    /// MPI_Scatter and MPI_Scatterv: `send` has a block per rank.
-    #[inline(always)]
-    pub fn scatter(
+    pub fn data_movement(
         &self,
         kind: Kind,
-        root: Root,
+        root: Option<Root>,
         send: &impl Argument,
         recv: &impl Argument,
     ) -> Result<Call> {
-        let role = self.role(root)?;
-        let send = self.blocks_if(role.here, send)?;
-        let recv = block_if(role.leaf, role.in_place(), recv)?;
-        check_distinct(&send, &recv)?;
-        Ok(Call::data_movement(kind, send, recv, role.root))
-    }
-
-    /// MPI_Allgather and MPI_Allgatherv: `recv` has a block per rank.
-    #[inline(always)]
-    pub fn allgather(&self, kind: Kind, send: &impl Argument, recv: &impl Argument) -> Result<Call> {
-        let recv = self.blocks_if(true, recv)?;
-        let send = block_if(true, !self.is_inter(), send)?;
-        check_distinct(&send, &recv)?;
-        Ok(Call::data_movement(kind, send, recv, 0))
-    }
-
-    /// MPI_Alltoall, MPI_Alltoallv and MPI_Alltoallw: both buffers have a block per rank.
-    #[inline(always)]
-    pub fn alltoall(&self, kind: Kind, send: &impl Argument, recv: &impl Argument) -> Result<Call> {
-        let recv = self.blocks_if(true, recv)?;
-        let send = match send.is_in_place() && !self.is_inter() {
-            true => Operand::InPlace,
-            false => self.blocks_if(true, send)?,
+        let role = match root {
+            Some(root) => self.role(root)?,
+            None => Role { root: 0, here: true, leaf: true },
+        };
+        let in_place = role.in_place() && !self.is_inter();
+        let (send, recv) = match kind {
+            Kind::Scatter | Kind::Scatterv => {
+                (self.blocks_if(role.here, send)?, block_if(role.leaf, in_place, recv)?)
+            }
+            Kind::Alltoall | Kind::Alltoallv | Kind::Alltoallw => {
+                let recv = self.blocks_if(true, recv)?;
+                let send = match in_place && send.is_in_place() {
+                    true => Operand::InPlace,
+                    false => self.blocks_if(true, send)?,
+                };
+                (send, recv)
+            }
+            _ => {
+                let recv = self.blocks_if(role.here, recv)?;
+                (block_if(role.leaf, in_place, send)?, recv)
+            }
         };
         check_distinct(&send, &recv)?;
-        Ok(Call::data_movement(kind, send, recv, 0))
+        Ok(Call::data_movement(kind, send, recv, role.root))
     }
 
     /// MPI_Reduce; `elements` gives the count and type of the elements, and the operation.

@@ -91,11 +91,6 @@ impl Comm {
         self.local.size()
     }
 
-    /// Processes of the other group; `None` if there is only one.
-    pub fn remote_size(&self) -> Option<u32> {
-        self.remote.as_ref().map(Group::size)
-    }
-
     /// Processes that each process exchanges blocks with in a collective: those of the other group, if there is one.
     #[inline]
     pub fn blocks(&self) -> u32 {

@@ -91,31 +91,35 @@ fn arguments_are_checked_where_they_are_significant() {
     let (some, other) = ((a.clone(), 2, int.clone()), (b.clone(), 2, int.clone()));
     for bad in [Root::Rank(1), Root::Rank(-7), Root::Here, Root::ProcNull] {
         assert_eq!(class(world.bcast(bad, &some)), Class::ERR_ROOT, "{bad:?}");
-        assert_eq!(class(world.gather(Kind::Gather, bad, &some, &other)), Class::ERR_ROOT, "{bad:?}");
+        assert_eq!(
+            class(world.data_movement(Kind::Gather, Some(bad), &some, &other)),
+            Class::ERR_ROOT,
+            "{bad:?}"
+        );
     }
     let error = world.bcast(Root::Here, &some).err().unwrap();
     assert!(error.what.contains("MPI_ROOT, which is for intercommunicators"), "{error}");
 
     let same = (a.clone(), 1, int.clone());
-    assert_eq!(class(world.allgather(Kind::Allgather, &some, &same)), Class::ERR_BUFFER);
+    assert_eq!(class(world.data_movement(Kind::Allgather, None, &some, &same)), Class::ERR_BUFFER);
     assert_eq!(class(world.allreduce(Kind::Scan, (&a, &a), (2, int.clone(), sum()))), Class::ERR_BUFFER);
     let too_many = (a.clone(), 3, int.clone());
-    assert_eq!(class(world.alltoall(Kind::Alltoall, &too_many, &other)), Class::ERR_BUFFER);
+    assert_eq!(class(world.data_movement(Kind::Alltoall, None, &too_many, &other)), Class::ERR_BUFFER);
     let beyond = (a.clone(), u64::MAX / 2, int.clone());
-    assert_eq!(class(world.scatter(Kind::Scatter, HERE, &beyond, &other)), Class::ERR_COUNT);
+    assert_eq!(class(world.data_movement(Kind::Scatter, Some(HERE), &beyond, &other)), Class::ERR_COUNT);
 
     let vector = |counts, displs| Operand::Vector { base: Buffer::empty(), counts, displs, ty: int.clone() };
     for displs in [vec![i64::MAX], vec![i64::MIN / 2]] {
         let far = Watched(b.clone(), vector(vec![1], displs), Cell::new(0));
-        assert_eq!(class(world.gather(Kind::Gatherv, HERE, &some, &far)), Class::ERR_ARG);
+        assert_eq!(class(world.data_movement(Kind::Gatherv, Some(HERE), &some, &far)), Class::ERR_ARG);
     }
     let last = Watched(a.clone(), vector(vec![1], vec![1]), Cell::new(0));
     let first = (a.clone(), 1, int.clone());
-    assert_eq!(class(world.scatter(Kind::Scatterv, HERE, &last, &first)), Class::SUCCESS);
+    assert_eq!(class(world.data_movement(Kind::Scatterv, Some(HERE), &last, &first)), Class::SUCCESS);
     assert_eq!(last.2.get(), 1);
     let first = Watched(a.clone(), vector(vec![1], vec![0]), Cell::new(0));
     let same = (a.clone(), 1, int.clone());
-    assert_eq!(class(world.scatter(Kind::Scatterv, HERE, &first, &same)), Class::ERR_BUFFER);
+    assert_eq!(class(world.data_movement(Kind::Scatterv, Some(HERE), &first, &same)), Class::ERR_BUFFER);
 
     let call = world.allreduce(Kind::Allreduce, (&a, &b), (1, builtin(DOUBLE), bitwise_and()));
     assert!(call.err().unwrap().what.contains("is not defined on MPI_DOUBLE"));
@@ -131,10 +135,10 @@ fn in_place_is_allowed_at_the_root_and_where_there_is_none() {
     let (data, int) = (ints(&[5, 6]), builtin(INT));
     let one = || (data.clone(), 2, int.clone());
     let calls = [
-        world.gather(Kind::Gather, HERE, &InPlace, &one()),
-        world.scatter(Kind::Scatter, HERE, &one(), &InPlace),
-        world.allgather(Kind::Allgather, &InPlace, &one()),
-        world.alltoall(Kind::Alltoall, &InPlace, &one()),
+        world.data_movement(Kind::Gather, Some(HERE), &InPlace, &one()),
+        world.data_movement(Kind::Scatter, Some(HERE), &one(), &InPlace),
+        world.data_movement(Kind::Allgather, None, &InPlace, &one()),
+        world.data_movement(Kind::Alltoall, None, &InPlace, &one()),
         world.reduce(HERE, (&InPlace, &data), || Ok((2, int.clone(), sum()))),
         world.allreduce(Kind::Exscan, (&InPlace, &data), (2, int.clone(), sum())),
         world.reduce_scatter((&InPlace, &data), (Operand::uniform(2, int.clone()), sum())),
@@ -144,7 +148,7 @@ fn in_place_is_allowed_at_the_root_and_where_there_is_none() {
         assert_eq!(values(&data), [5, 6]);
     }
     // The received data of an allgather, and those of a broadcast, are never in place.
-    assert_eq!(class(world.allgather(Kind::Allgather, &one(), &InPlace)), Class::ERR_BUFFER);
+    assert_eq!(class(world.data_movement(Kind::Allgather, None, &one(), &InPlace)), Class::ERR_BUFFER);
     assert_eq!(class(world.bcast(HERE, &InPlace)), Class::ERR_BUFFER);
     assert_eq!(
         class(world.allreduce(Kind::Scan, (&data, &InPlace), (2, int.clone(), sum()))),

@@ -102,7 +102,7 @@ fn between_groups(world: &Arc<Comm>) -> Result<()> {
     let inter = own.intercomm_create(0, bridge, 5)?;
     let (mine, theirs) = (filled([i64::from(me)].into_iter()), room(8 * world.size() as usize));
     let refused = |call: Result<_>| call.err().map(|error| error.class);
-    let bad_root = inter.bcast(Root::Rank(inter.remote_size().unwrap() as i32), &integers(&mine, 1));
+    let bad_root = inter.bcast(Root::Rank(inter.remote_group().unwrap().size() as i32), &integers(&mine, 1));
     assert_eq!(refused(bad_root), Some(Class::ERR_ROOT));
     let alone = inter.bcast(Root::ProcNull, &integers(&mine, 1));
     assert_eq!(refused(alone), (own.size() == 1).then_some(Class::ERR_ROOT));
@@ -112,13 +112,13 @@ fn between_groups(world: &Arc<Comm>) -> Result<()> {
     // Process 1 gathers from process 0; what does not matter at a rank is too short for what it says.
     let (nothing, much) = (integers(&mine, u64::MAX), integers(&theirs, 1));
     let call = match me {
-        0 => inter.gather(Kind::Gather, Root::Rank(0), &integers(&mine, 1), &nothing)?,
-        1 => inter.gather(Kind::Gather, Root::Here, &nothing, &much)?,
-        _ => inter.gather(Kind::Gather, Root::ProcNull, &nothing, &nothing)?,
+        0 => inter.data_movement(Kind::Gather, Some(Root::Rank(0)), &integers(&mine, 1), &nothing)?,
+        1 => inter.data_movement(Kind::Gather, Some(Root::Here), &nothing, &much)?,
+        _ => inter.data_movement(Kind::Gather, Some(Root::ProcNull), &nothing, &nothing)?,
     };
     inter.run(call)?;
     assert_eq!(read(&theirs)[0], 0);
-    inter.run(inter.allgather(Kind::Allgather, &integers(&mine, 1), &integers(&theirs, 1))?)?;
+    inter.run(inter.data_movement(Kind::Allgather, None, &integers(&mine, 1), &integers(&theirs, 1))?)?;
     let others = if me == 0 { 1..i64::from(world.size()) } else { 0..1 };
     assert!(read(&theirs).into_iter().zip(others).all(|(got, rank)| got == rank));
     Ok(())
@@ -198,7 +198,12 @@ fn allgather(comm: &Comm) -> Result<()> {
         let block = |rank: i64| (0..count as i64).map(move |i| rank * 100_000 + i);
         let mine = filled(block(me));
         let all = room(8 * (count as i64 * size) as usize);
-        comm.run(comm.allgather(Kind::Allgather, &integers(&mine, count), &integers(&all, count))?)?;
+        comm.run(comm.data_movement(
+            Kind::Allgather,
+            None,
+            &integers(&mine, count),
+            &integers(&all, count),
+        )?)?;
         assert!(read(&all).into_iter().eq((0..size).flat_map(block)));
     }
     Ok(())
@@ -211,10 +216,10 @@ fn gather_and_scatter(comm: &Comm) -> Result<()> {
         let block = |rank: i64| (0..count as i64).map(move |i| rank * 100_000 + i);
         let (mine, all) = (filled(block(me)), room(8 * (count as i64 * size) as usize));
         let (to, one, each) = (Root::Rank(root as i32), integers(&mine, count), integers(&all, count));
-        comm.run(comm.gather(Kind::Gather, to, &one, &each)?)?;
+        comm.run(comm.data_movement(Kind::Gather, Some(to), &one, &each)?)?;
         assert!(comm.rank() != root || read(&all).into_iter().eq((0..size).flat_map(block)));
         mine.write(0, &vec![0; mine.len()]);
-        comm.run(comm.scatter(Kind::Scatter, to, &each, &one)?)?;
+        comm.run(comm.data_movement(Kind::Scatter, Some(to), &each, &one)?)?;
         assert!(read(&mine).into_iter().eq(block(me)));
     }
     Ok(())
@@ -227,7 +232,12 @@ fn alltoall_and_reduce_scatter(comm: &Comm) -> Result<()> {
         let block = |from: i64, to: i64| (0..count as i64).map(move |i| (from * 100 + to) * 10_000 + i);
         let mine = filled((0..size).flat_map(|to| block(me, to)));
         let all = room(mine.len());
-        comm.run(comm.alltoall(Kind::Alltoall, &integers(&mine, count), &integers(&all, count))?)?;
+        comm.run(comm.data_movement(
+            Kind::Alltoall,
+            None,
+            &integers(&mine, count),
+            &integers(&all, count),
+        )?)?;
         assert!(read(&all).into_iter().eq((0..size).flat_map(|from| block(from, me))));
         let (part, result) = (room(8 * count as usize), Operand::uniform(count, integer()));
         comm.run(comm.reduce_scatter((&mine, &part), (result, sum()))?)?;
