@@ -45,15 +45,15 @@ fn lookup(request: MPI_Request) -> Result<Option<Entry>> {
     if request == MPI_REQUEST_NULL {
         return Ok(None);
     }
-    let entry = INSTANCE.handles.requests.lookup(request.0)?;
-    Ok(Some(entry))
+    INSTANCE.handles.requests.lookup(request.0).map(Some)
 }
 
 /// The request of a handle that must not be null.
+#[inline]
 fn active(request: MPI_Request) -> Result<Entry> {
-    match lookup(request)? {
-        Some(entry) => Ok(entry),
-        None => bail!(ERR_REQUEST, "the request is MPI_REQUEST_NULL"),
+    match request {
+        MPI_REQUEST_NULL => bail!(ERR_REQUEST, "the request is MPI_REQUEST_NULL"),
+        MPI_Request(number) => INSTANCE.handles.requests.lookup(number),
     }
 }
 

@@ -101,6 +101,7 @@ impl Stateful {
         }
     }
 
+    #[inline]
     pub(crate) fn is_active(&self) -> bool {
         !matches!(*lock(&self.state), State::Inactive)
     }
