@@ -1,10 +1,10 @@
-//! First contact: business cards.
+//! First contact, and the end of it: business cards, and peers that go.
 
 use std::iter;
 
 use super::sleeps::nap;
 use super::{Inbox, Outbox, until};
-use crate::{Fabric, Peer, Refusal, Wake};
+use crate::{Class, Fabric, Head, Peer, Refusal, Wake};
 
 /// Endpoints that know each other, of those that `strangers` are with their business cards.
 pub fn introduced<F: Fabric>(strangers: Vec<(F, Vec<u8>)>) -> Vec<F> {
@@ -64,7 +64,7 @@ pub fn business_cards<F: Fabric>(strangers: &impl Fn(usize) -> Vec<(F, Vec<u8>)>
 }
 
 /// A peer that is gone before it was ever talked to is reported to an endpoint that polls only when something wakes it: if nothing
-/// arrives that tells, the fabric says when it wants to be polled. `kill` is that of [`crate::conformance::down`].
+/// arrives that tells, the fabric says when it wants to be polled. `kill` is that of [`down`].
 pub fn gone_before_contact<F: Fabric>(make: &impl Fn(usize) -> Vec<F>, kill: impl FnOnce(&mut Vec<F>)) {
     let mut ends = make(3);
     kill(&mut ends);
@@ -80,4 +80,37 @@ pub fn gone_before_contact<F: Fabric>(make: &impl Fn(usize) -> Vec<F>, kill: imp
     }
     assert_eq!(inbox.lost, [Peer(2)]);
     assert_eq!(out.send(end, 2, 8, true), Err(Refusal::Down));
+}
+
+/// A peer that dies is reported once to each endpoint that has talked to it; sends to it are then refused with `Down`, and
+/// the others go on. `kill` makes endpoint 2 of 3 die, as far as this fabric can see.
+pub fn down<F: Fabric>(make: &impl Fn(usize) -> Vec<F>, kill: impl FnOnce(&mut Vec<F>)) {
+    let mut ends = make(3);
+    let mut out: Vec<Outbox> = (0..3).map(|i| Outbox::new(3, i)).collect();
+    let mut inbox: Vec<Inbox> = (0..3).map(|_| Inbox::default()).collect();
+    let mut exchange = |ends: &mut Vec<F>, inbox: &mut Vec<Inbox>, goal: u32, n: usize| {
+        until("an exchange", || {
+            for me in 0..n {
+                for to in (0..n).filter(|&to| to != me) {
+                    if out[me].next[to] < goal {
+                        let _ = out[me].send(&mut ends[me], to, 100, false);
+                    }
+                }
+                ends[me].poll(&mut inbox[me]);
+            }
+            (0..n).all(|me| (0..n).all(|from| from == me || inbox[me].from(from) == goal))
+        });
+    };
+    exchange(&mut ends, &mut inbox, 1, 3);
+    kill(&mut ends);
+    for me in 0..2 {
+        until("the news", || {
+            ends[me].poll(&mut inbox[me]);
+            inbox[me].lost == [Peer(2)]
+        });
+        let head = Head { class: Class::P2p, kind: 0, aux: 0, a: 0, b: 0, ctx: 0 };
+        assert_eq!(ends[me].send_short(Peer(2), &head, &[]), Err(Refusal::Down));
+    }
+    exchange(&mut ends, &mut inbox, 50, 2);
+    assert!((0..2).all(|me| inbox[me].lost == [Peer(2)]), "said once");
 }

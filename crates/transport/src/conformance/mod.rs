@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use banyan_memory::{Buffer, HeapBuffer, SimulatedDevice};
 
-pub use contact::{business_cards, gone_before_contact, introduced, without_cards};
+pub use contact::{business_cards, down, gone_before_contact, introduced, without_cards};
 pub use lent::memory_is_lent_until_told;
 pub use one_sided::{atomics, puts, reads};
 pub use sleeps::{
@@ -471,37 +471,4 @@ pub fn unsent<F: Fabric>(make: &impl Fn(usize) -> Vec<F>) {
             inbox.from(0) == out.next[1]
         });
     }
-}
-
-/// A peer that dies is reported once to each endpoint that has talked to it; sends to it are then refused with `Down`, and
-/// the others go on. `kill` makes endpoint 2 of 3 die, as far as this fabric can see.
-pub fn down<F: Fabric>(make: &impl Fn(usize) -> Vec<F>, kill: impl FnOnce(&mut Vec<F>)) {
-    let mut ends = make(3);
-    let mut out: Vec<Outbox> = (0..3).map(|i| Outbox::new(3, i)).collect();
-    let mut inbox: Vec<Inbox> = (0..3).map(|_| Inbox::default()).collect();
-    let mut exchange = |ends: &mut Vec<F>, inbox: &mut Vec<Inbox>, goal: u32, n: usize| {
-        until("an exchange", || {
-            for me in 0..n {
-                for to in (0..n).filter(|&to| to != me) {
-                    if out[me].next[to] < goal {
-                        let _ = out[me].send(&mut ends[me], to, 100, false);
-                    }
-                }
-                ends[me].poll(&mut inbox[me]);
-            }
-            (0..n).all(|me| (0..n).all(|from| from == me || inbox[me].from(from) == goal))
-        });
-    };
-    exchange(&mut ends, &mut inbox, 1, 3);
-    kill(&mut ends);
-    for me in 0..2 {
-        until("the news", || {
-            ends[me].poll(&mut inbox[me]);
-            inbox[me].lost == [Peer(2)]
-        });
-        let head = Head { class: Class::P2p, kind: 0, aux: 0, a: 0, b: 0, ctx: 0 };
-        assert_eq!(ends[me].send_short(Peer(2), &head, &[]), Err(Refusal::Down));
-    }
-    exchange(&mut ends, &mut inbox, 50, 2);
-    assert!((0..2).all(|me| inbox[me].lost == [Peer(2)]), "said once");
 }
