@@ -22,9 +22,9 @@ pub const TCP_STREAMS: &str = "BANYAN_TCP_STREAMS";
 /// Start as rank 0 of 1 whatever the environment says.
 pub const SINGLETON: &str = "BANYAN_SINGLETON";
 
-/// The closed list of fabrics between processes. Each line: the name, as in [`FABRICS`](settings::FABRICS); the route and the type
-/// that the runtime knows it by; and which ranks it is between, for users. The macro `$then` gets the lines. Their order is that of
-/// the default.
+/// The closed list of fabrics between processes. Each line: the name, as in `BANYAN_FABRICS`; the route and the type that the
+/// runtime knows it by; and which ranks it is between, for users. The macro `$then` gets the lines. Their order is that of the
+/// default.
 #[macro_export]
 macro_rules! fabrics {
     ($then:ident) => {
