@@ -55,7 +55,12 @@ impl Status {
             Some(tag) => tag,
             None => ANY,
         };
-        Status { source, tag, bytes: bytes | (cancelled as u64) << 63 }
+        Status::packed(source, tag, bytes, cancelled)
+    }
+
+    #[inline(always)]
+    const fn packed(source: i32, tag: i32, bytes: u64, cancelled: bool) -> Status {
+        Status { source, tag, bytes: if cancelled { bytes | CANCELLED } else { bytes } }
     }
 
     /// The sender; any in an empty status.
@@ -108,7 +113,7 @@ impl Outcome {
     pub(crate) fn of(completion: &Completion, received: bool) -> Self {
         let Completion { source, tag, bytes, cancelled, ref fault } = *completion;
         let (source, tag) = if received { (source as i32, tag) } else { (ANY, ANY) };
-        let status = Status { source, tag, bytes: bytes | u64::from(cancelled) << 63 };
+        let status = Status::packed(source, tag, bytes, cancelled);
         Self { status, error: fault.as_ref().map(Error::of_message) }
     }
 
