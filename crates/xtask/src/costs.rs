@@ -6,13 +6,14 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use banyan_coll::{Cost, Groups, Model, Topology};
+use banyan_topo::CpuSet;
 use clap::Args;
 
 use crate::bench::Output;
 use crate::cc::{self, Unit};
 use crate::library::{Fabric, Kind, Library};
 use crate::process::{End, tail};
-use crate::project::{self, Project};
+use crate::project::Project;
 
 /// How long to measure.
 #[derive(Args)]
@@ -151,10 +152,8 @@ fn take(library: &Library, program: &Path, fabric: Fabric, cores: u32, figures: 
 
 /// The number of the first core that this process may use.
 fn first_core() -> Result<String> {
-    let status = project::read(Path::new("/proc/self/status"))?;
-    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-    let first = list.and_then(|list| list.trim().split([',', '-']).next());
-    Ok(first.context("/proc/self/status does not say which cores may be used")?.to_owned())
+    let first = CpuSet::allowed().iter().next();
+    Ok(first.context("the system does not say which cores may be used")?.to_string())
 }
 
 /// Constant, estimate, median of what was measured, their ratio, and what was measured; `None` where the model has no such cost.
