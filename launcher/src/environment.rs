@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use banyan_coll::Overrides;
-use banyan_pmi::settings::{self, COLL, EAGER_BUDGET, FABRICS, SINGLETON, TCP_STREAMS};
+use banyan_pmi::settings::{self, COLL, EAGER_BUDGET, FABRICS, NIC, PORTS, SINGLETON, TCP_STREAMS};
 
 use crate::Trouble;
 use crate::options::{Global, nearest};
@@ -90,6 +90,8 @@ pub(crate) fn check(variable: impl Fn(&str) -> Option<OsString>) -> Result<(), T
     is(FABRICS, &|text| settings::fabrics(text).map(drop))?;
     is(EAGER_BUDGET, &|text| settings::bytes(text).map(drop))?;
     is(TCP_STREAMS, &|text| settings::streams(text).map(drop))?;
+    is(NIC, &|text| banyan_topo::nic_filters(text).map(drop))?;
+    is(PORTS, &|text| settings::ports(text).map(drop))?;
     is(SINGLETON, &|text| settings::singleton(text).map(drop))?;
     is(COLL, &|text| Overrides::parse(text).map(drop))
 }

@@ -192,6 +192,8 @@ fn wrong_settings_are_said_once() {
         ("BANYAN_FABRICS", "carrier-pigeon"),
         ("BANYAN_COLL", "x=y"),
         ("BANYAN_EAGER_BUDGET", "lots"),
+        ("BANYAN_NIC", "10.0.0.0/33"),
+        ("BANYAN_PORTS", "5063-5000"),
         ("BANYAN_SINGLETON", "yes"),
     ] {
         let done = mpirun(&["-n", "2", "true"]).env(name, value).run();

@@ -1,5 +1,7 @@
 //! Settings that users give in environment variables: one table, read by launcher, runtime and docs.
 
+use std::ops::RangeInclusive;
+
 /// A setting: the variable, its default, and what it means.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
@@ -19,6 +21,10 @@ pub const COLL: &str = "BANYAN_COLL";
 pub const EAGER_BUDGET: &str = "BANYAN_EAGER_BUDGET";
 /// Number of TCP connections of a pair of ranks.
 pub const TCP_STREAMS: &str = "BANYAN_TCP_STREAMS";
+/// The network interfaces that ranks listen at.
+pub const NIC: &str = "BANYAN_NIC";
+/// The ports that ranks listen at.
+pub const PORTS: &str = "BANYAN_PORTS";
 /// Start as rank 0 of 1 whatever the environment says.
 pub const SINGLETON: &str = "BANYAN_SINGLETON";
 
@@ -77,6 +83,18 @@ pub const ALL: &[Setting] = &[
                 then use all of them: quicker where packets are lost on a long way. The same for all ranks of a job.",
     },
     Setting {
+        name: NIC,
+        default: "(all that are up)",
+        about: "Network interfaces that ranks on several hosts reach each other at, best first: names as in `ib0,eth0`, or the \
+                subnets of their addresses as in `10.0.0.0/8`. The same for all ranks of a job. See [Networks](networks.md).",
+    },
+    Setting {
+        name: PORTS,
+        default: "(chosen by the system)",
+        about: "Ports that ranks on several hosts may listen at, as in `5000-5063`: one for each rank of a host. The same for all \
+                ranks of a job.",
+    },
+    Setting {
         name: SINGLETON,
         default: "0",
         about: "`1`: start as rank 0 of 1, even inside the environment of another launcher.",
@@ -84,7 +102,7 @@ pub const ALL: &[Setting] = &[
 ];
 
 /// Settings that must be equal at all ranks of a job: the launcher reads them once and tells the ranks.
-pub const COMMON: &[&str] = &[FABRICS, COLL, EAGER_BUDGET, TCP_STREAMS];
+pub const COMMON: &[&str] = &[FABRICS, COLL, EAGER_BUDGET, TCP_STREAMS, NIC, PORTS];
 
 /// The default of a setting; empty if there is no such setting.
 pub fn default_of(name: &str) -> &'static str {
@@ -144,6 +162,20 @@ pub fn streams(text: &str) -> Result<u8, String> {
     number.ok_or_else(|| format!("{TCP_STREAMS}: \"{text}\" is no number from 1 to 16"))
 }
 
+/// Reads [`PORTS`].
+///
+/// # Errors
+/// A sentence that says what is wrong.
+pub fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let text = text.trim();
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let port = |text: &str| text.trim().parse().ok().filter(|&port: &u16| port > 0);
+    let ports = port(first).zip(port(last)).filter(|(first, last)| first <= last);
+    ports.map(|(first, last)| first..=last).ok_or_else(|| {
+        format!("{PORTS}: \"{text}\" names no ports; write the first and the last, as in 5000-5063")
+    })
+}
+
 /// Reads a number of bytes such as `64K`, `1M`, `2G` or `1000`.
 ///
 /// # Errors
@@ -188,6 +220,24 @@ mod tests {
         assert_eq!((streams("1"), streams(" 16")), (Ok(1), Ok(16)));
         for wrong in ["", "0", "17", "-1", "256", "many"] {
             assert!(streams(wrong).unwrap_err().contains(TCP_STREAMS), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn ports_are_a_range() {
+        assert_eq!((ports("5000-5063"), ports(" 7 - 7")), (Ok(5000..=5063), Ok(7..=7)));
+        assert_eq!(ports("65535"), Ok(65535..=65535));
+        for wrong in ["", "-", "0-5", "5-4", "1-65536", "a-b", "1-2-3", "-5"] {
+            assert!(ports(wrong).unwrap_err().contains(PORTS), "{wrong}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_ports_are_read_or_refused(first: u16, last: u16, text: String) {
+            let range = ports(&format!("{first}-{last}"));
+            proptest::prop_assert_eq!(range.is_ok(), (1..=last).contains(&first));
+            if let Ok(range) = ports(&text) { proptest::prop_assert!(*range.start() > 0 && !range.is_empty()); }
         }
     }
 

@@ -66,10 +66,13 @@ impl Start<'_> {
             job: job.job_id,
             secret: job.secret,
             node: (0..job.size).filter(|&rank| job.node_of(rank) == here).map(Peer).collect(),
+            nodes: 1 + job.nodes.iter().map(|run| run.node).max().unwrap_or(0),
             crowded: job.local_size > job.cores(),
             single_copy: job.single_copy,
             streams: settings::streams(job.setting_or_default(settings::TCP_STREAMS))
                 .map_err(Error::other)?,
+            nics: job.setting(settings::NIC).unwrap_or_default(),
+            ports: job.setting(settings::PORTS).map(settings::ports).transpose().map_err(Error::other)?,
             reached,
             node_memory: &mut || match (self.node_memory.take(), self.client.as_mut()) {
                 (None, Some(client)) => client.take_node_memory().map_err(|error| error.to_string()),

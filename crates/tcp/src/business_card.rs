@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 /// Version of the protocol that is spoken at these addresses: handshake and frames.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 
 /// Most addresses on a business card.
 pub const MAX_ADDRESSES: usize = 16;
@@ -21,15 +21,31 @@ pub enum BadBusinessCard {
     Damaged,
 }
 
-/// Writes a business card: version, number of addresses, and for each its family (4 or 6), address and port.
+/// An address at which a process listens, and what helps its peers to choose among several.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Candidate {
+    /// Address and port.
+    pub address: SocketAddr,
+    /// Length of the prefix of its subnet, bits.
+    pub prefix: u8,
+    /// Number of its network interface among those on the card.
+    pub nic: u8,
+    /// To be tried after all others: see [`banyan_topo::NicAddress::secondary`].
+    pub secondary: bool,
+    /// Of the interface, Mbit/s; 0 if not known.
+    pub speed: u32,
+}
+
+/// Writes a business card: version, number of candidates, and for each its family (4 or 6), address, port, prefix, interface,
+/// secondary (0 or 1) and speed.
 ///
 /// # Panics
-/// With more than [`MAX_ADDRESSES`] addresses.
-pub fn encode(addresses: &[SocketAddr]) -> Vec<u8> {
-    assert!(addresses.len() <= MAX_ADDRESSES, "at most {MAX_ADDRESSES} addresses fit on a business card");
-    let mut business_card = vec![VERSION, addresses.len() as u8];
-    for address in addresses {
-        match address.ip() {
+/// With more than [`MAX_ADDRESSES`] candidates.
+pub fn encode(candidates: &[Candidate]) -> Vec<u8> {
+    assert!(candidates.len() <= MAX_ADDRESSES, "at most {MAX_ADDRESSES} addresses fit on a business card");
+    let mut business_card = vec![VERSION, candidates.len() as u8];
+    for candidate in candidates {
+        match candidate.address.ip() {
             IpAddr::V4(ip) => {
                 business_card.push(4);
                 business_card.extend(ip.octets());
@@ -39,13 +55,15 @@ pub fn encode(addresses: &[SocketAddr]) -> Vec<u8> {
                 business_card.extend(ip.octets());
             }
         }
-        business_card.extend(address.port().to_le_bytes());
+        business_card.extend(candidate.address.port().to_le_bytes());
+        business_card.extend([candidate.prefix, candidate.nic, candidate.secondary.into()]);
+        business_card.extend(candidate.speed.to_le_bytes());
     }
     business_card
 }
 
-/// Reads what [`encode`] wrote: at least one address.
-pub fn decode(business_card: &[u8]) -> Result<Vec<SocketAddr>, BadBusinessCard> {
+/// Reads what [`encode`] wrote: at least one candidate.
+pub fn decode(business_card: &[u8]) -> Result<Vec<Candidate>, BadBusinessCard> {
     let (&version, rest) = business_card.split_first().ok_or(BadBusinessCard::Damaged)?;
     if version != VERSION {
         return Err(BadBusinessCard::Version(version));
@@ -54,17 +72,20 @@ pub fn decode(business_card: &[u8]) -> Result<Vec<SocketAddr>, BadBusinessCard> 
     if !(1..=MAX_ADDRESSES).contains(&count.into()) {
         return Err(BadBusinessCard::Damaged);
     }
-    let addresses = (0..count).map(|_| address(&mut rest)).collect::<Option<Vec<_>>>();
-    addresses.filter(|_| rest.is_empty()).ok_or(BadBusinessCard::Damaged)
+    let candidates = (0..count).map(|_| candidate(&mut rest)).collect::<Option<Vec<_>>>();
+    candidates.filter(|_| rest.is_empty()).ok_or(BadBusinessCard::Damaged)
 }
 
-fn address(rest: &mut &[u8]) -> Option<SocketAddr> {
+fn candidate(rest: &mut &[u8]) -> Option<Candidate> {
     let ip: IpAddr = match chunk::<1>(rest)? {
         [4] => chunk::<4>(rest)?.into(),
         [6] => chunk::<16>(rest)?.into(),
         _ => return None,
     };
-    Some(SocketAddr::new(ip, u16::from_le_bytes(chunk(rest)?)))
+    let address = SocketAddr::new(ip, u16::from_le_bytes(chunk(rest)?));
+    let [prefix, nic, secondary @ 0..=1] = chunk(rest)? else { return None };
+    let speed = u32::from_le_bytes(chunk(rest)?);
+    Some(Candidate { address, prefix, nic, secondary: secondary == 1, speed })
 }
 
 fn chunk<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
@@ -80,8 +101,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_card_is_read_as_it_was_written(all in proptest::collection::vec(any::<(IpAddr, u16)>(), 1..=16)) {
-            let all: Vec<SocketAddr> = all.into_iter().map(SocketAddr::from).collect();
+        fn a_card_is_read_as_it_was_written(
+            all in proptest::collection::vec(any::<((IpAddr, u16), u8, u8, bool, u32)>(), 1..=16),
+        ) {
+            let candidate = |(address, prefix, nic, secondary, speed): ((IpAddr, u16), _, _, _, _)| {
+                Candidate { address: address.into(), prefix, nic, secondary, speed }
+            };
+            let all: Vec<Candidate> = all.into_iter().map(candidate).collect();
             let business_card = encode(&all);
             prop_assert_eq!(decode(&business_card), Ok(all));
             for cut in 0..business_card.len() {

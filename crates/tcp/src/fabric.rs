@@ -94,7 +94,7 @@ impl Tcp {
         options: Options,
     ) -> Result<(Tcp, Vec<u8>), Error> {
         let poll = mio::Poll::new().map_err(Error::Poll)?;
-        let (listeners, addresses) = options.listen_on(poll.registry())?;
+        let (listeners, candidates) = options.listen_on(me, poll.registry())?;
         let tcp = Tcp {
             me,
             size,
@@ -122,7 +122,7 @@ impl Tcp {
             turn: 0,
             options,
         };
-        Ok((tcp, business_card::encode(&addresses)))
+        Ok((tcp, business_card::encode(&candidates)))
     }
 
     /// Number of connections that are open.
@@ -338,8 +338,9 @@ impl Fabric for Tcp {
         if peer == self.me {
             return Err(format!("peer {} is this process", peer.0));
         }
-        let addresses =
+        let candidates =
             business_card::decode(business_card).map_err(|bad| format!("peer {}: {bad}", peer.0))?;
+        let addresses: Vec<_> = candidates.iter().map(|candidate| candidate.address).collect();
         for number in self.links.to(peer) {
             let link = self.links.at(number);
             link.addresses.clone_from(&addresses);

@@ -1,13 +1,16 @@
 //! [`Options`] of the fabric, what can go wrong when it is made, and its listeners.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use banyan_topo::NicAddress;
+use banyan_transport::Peer;
 use mio::net::TcpListener;
 use mio::{Interest, Registry, Token};
 
-use crate::business_card::MAX_ADDRESSES;
+use crate::business_card::{Candidate, MAX_ADDRESSES};
 use crate::fabric::LISTENER;
 
 /// Most streams to a peer.
@@ -16,8 +19,10 @@ pub const MAX_STREAMS: u8 = 16;
 /// How the fabric behaves.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Addresses at which the peers reach this process, best first; 1 to 16.
-    pub listen: Vec<IpAddr>,
+    /// Addresses of this host at which the peers reach this process, best first; of more than 16 the first ones count.
+    pub listen: Vec<NicAddress>,
+    /// Ports of which one is listened at; otherwise the system chooses one. At all addresses it is the same port if possible.
+    pub ports: Option<RangeInclusive<u16>>,
     /// Number of streams to each peer, from 1 to [`MAX_STREAMS`], the same at all processes of the job. Frames that need not stay in
     /// order use all of them.
     pub streams: u8,
@@ -35,7 +40,8 @@ impl Default for Options {
     /// For a job on one machine: listens at the loopback address.
     fn default() -> Self {
         Options {
-            listen: vec![Ipv4Addr::LOCALHOST.into()],
+            listen: vec![NicAddress::loopback()],
+            ports: None,
             streams: 1,
             queue: 512 * 1024,
             proof: Duration::from_secs(5),
@@ -48,36 +54,158 @@ impl Default for Options {
 /// Why the fabric could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// [`Options::listen`] is empty, too long, or names no definite address.
-    #[error("tcp: from 1 to {MAX_ADDRESSES} definite addresses to listen at are needed, not {0:?}")]
-    Addresses(Vec<IpAddr>),
+    /// [`Options::listen`] is empty, or this host has none of its addresses any more.
+    #[error("tcp: there is no address to listen at")]
+    Addresses,
     /// An address cannot be listened at.
     #[error("tcp: cannot listen at {0}: {1}")]
-    Listen(IpAddr, io::Error),
+    Listen(SocketAddr, io::Error),
+    /// No port of [`Options::ports`] is free.
+    #[error(
+        "tcp: each rank of a host needs a port of its own, and no port of BANYAN_PORTS={first}-{last} is free on {host} ({taken} \
+         is in use): end what else uses them, or ask the administrator of the firewall, who named them, for more"
+    )]
+    Ports {
+        /// The first one.
+        first: u16,
+        /// The last one.
+        last: u16,
+        /// This host.
+        host: String,
+        /// What was in use when the last port was tried.
+        taken: SocketAddr,
+    },
     /// The system gives no event queue.
     #[error("tcp: no event queue: {0}")]
     Poll(io::Error),
 }
 
+/// How often the system is asked for a port, until the one that it gives is free at all addresses.
+const ONE_PORT: usize = 16;
+
 impl Options {
-    /// Opens the listeners; gives them with the addresses for the business card.
+    /// Opens the listeners of peer `me`; gives them with the candidates for the business card.
     pub(crate) fn listen_on(
         &self,
+        me: Peer,
         registry: &Registry,
-    ) -> Result<(Vec<TcpListener>, Vec<SocketAddr>), Error> {
-        let definite = self.listen.iter().all(|ip| !ip.is_unspecified());
-        if !definite || !(1..=MAX_ADDRESSES).contains(&self.listen.len()) {
-            return Err(Error::Addresses(self.listen.clone()));
+    ) -> Result<(Vec<TcpListener>, Vec<Candidate>), Error> {
+        let (mut listeners, mut candidates, mut nics) = (Vec::new(), Vec::new(), Vec::new());
+        for (mut listener, of) in self.open(me)? {
+            let wrong = |error| Error::Listen(SocketAddr::new(of.ip, 0), error);
+            let token = Token(LISTENER + listeners.len());
+            registry.register(&mut listener, token, Interest::READABLE).map_err(wrong)?;
+            let nic = nics.iter().position(|nic| *nic == of.nic).unwrap_or_else(|| {
+                nics.push(of.nic.as_str());
+                nics.len() - 1
+            });
+            let address = listener.local_addr().map_err(wrong)?;
+            let (prefix, secondary, speed) = (of.prefix, of.secondary, of.speed);
+            candidates.push(Candidate { address, prefix, nic: nic as u8, secondary, speed });
+            listeners.push(listener);
         }
-        let open = |(number, &ip): (usize, &IpAddr)| {
-            let open = || {
-                let mut listener = TcpListener::bind(SocketAddr::new(ip, 0))?;
-                registry.register(&mut listener, Token(LISTENER + number), Interest::READABLE)?;
-                let address = listener.local_addr()?;
-                Ok((listener, address))
-            };
-            open().map_err(|error| Error::Listen(ip, error))
-        };
-        self.listen.iter().enumerate().map(open).collect()
+        Ok((listeners, candidates))
+    }
+
+    /// Listens at one port of all addresses, if one is free at all of them. Within [`Options::ports`] each peer begins at another one,
+    /// so that few are tried.
+    fn open(&self, me: Peer) -> Result<Vec<Listening<'_>>, Error> {
+        let ports: Vec<u16> = self.ports.clone().map_or(vec![0; ONE_PORT], Iterator::collect);
+        let first = me.0 as usize % ports.len().max(1);
+        let mut taken = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
+        for &port in ports[first..].iter().chain(&ports[..first]) {
+            match self.open_at(port, true) {
+                Err(Error::Listen(at, error)) if error.kind() == io::ErrorKind::AddrInUse => taken = at,
+                other => return other,
+            }
+        }
+        match &self.ports {
+            Some(ports) => {
+                let (first, last) = (*ports.start(), *ports.end());
+                Err(Error::Ports { first, last, host: banyan_topo::hostname(), taken })
+            }
+            None => self.open_at(0, false),
+        }
+    }
+
+    /// Listens at a port of all addresses that this host still has. `alike`: the port that the system chooses for the first one is that
+    /// of all.
+    fn open_at(&self, mut port: u16, alike: bool) -> Result<Vec<Listening<'_>>, Error> {
+        let mut open = Vec::new();
+        for of in self.listen.iter().take(MAX_ADDRESSES) {
+            let at = SocketAddr::new(of.ip, port);
+            match TcpListener::bind(at).and_then(|listener| Ok((listener.local_addr()?.port(), listener))) {
+                Ok((given, listener)) => {
+                    port = if alike { given } else { port };
+                    open.push((listener, of));
+                }
+                Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {}
+                Err(error) => return Err(Error::Listen(at, error)),
+            }
+        }
+        if open.is_empty() { Err(Error::Addresses) } else { Ok(open) }
+    }
+}
+
+/// A listener, and the address that it listens at.
+type Listening<'a> = (TcpListener, &'a NicAddress);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ips: &[[u8; 4]], ports: Option<RangeInclusive<u16>>) -> Options {
+        let address = |&ip: &[u8; 4]| NicAddress { ip: ip.into(), ..NicAddress::loopback() };
+        Options { listen: ips.iter().map(address).collect(), ports, ..Options::default() }
+    }
+
+    fn ports(open: &[Listening<'_>]) -> Vec<u16> {
+        open.iter().map(|(listener, _)| listener.local_addr().unwrap().port()).collect()
+    }
+
+    const TWO: &[[u8; 4]] = &[[127, 0, 0, 1], [127, 0, 0, 2]];
+
+    #[test]
+    fn one_port_serves_all_addresses() {
+        let options = at(TWO, None);
+        let open = options.open(Peer(0)).unwrap();
+        let ports = ports(&open);
+        assert!(ports.len() == 2 && ports[0] == ports[1] && ports[0] != 0, "{ports:?}");
+    }
+
+    #[test]
+    fn ports_that_are_named_are_used_until_there_is_none() {
+        // Two ports next to each other that were free just now.
+        let (first, options) = (0..100)
+            .find_map(|_| {
+                let first = ports(&at(TWO, None).open(Peer(0)).unwrap())[0].checked_sub(1)?;
+                let options = at(TWO, Some(first..=first + 1));
+                let both = (options.open_at(first, true), options.open_at(first + 1, true));
+                (both.0.is_ok() && both.1.is_ok()).then_some((first, options.clone()))
+            })
+            .expect("two free ports");
+        let one = options.open(Peer(5)).unwrap();
+        let other = options.open(Peer(7)).unwrap();
+        let mut both = [ports(&one), ports(&other)];
+        both.sort();
+        assert_eq!(both, [[first; 2], [first + 1; 2]]);
+        let error = options.open(Peer(0)).unwrap_err().to_string();
+        assert!(error.contains(&format!("BANYAN_PORTS={first}-{}", first + 1)), "{error}");
+        assert!(
+            error.contains("ask the administrator") && error.contains(&banyan_topo::hostname()),
+            "{error}"
+        );
+        drop(one);
+        assert_eq!(ports(&options.open(Peer(0)).unwrap()).len(), 2);
+    }
+
+    #[test]
+    fn addresses_that_have_gone_are_left_out() {
+        // Documentation's network: no host has it.
+        let options = at(&[[198, 51, 100, 1], [127, 0, 0, 1]], None);
+        let open = options.open(Peer(0)).unwrap();
+        assert!(open.len() == 1 && open[0].1.ip.is_loopback());
+        assert!(matches!(at(&[[198, 51, 100, 1]], None).open(Peer(0)), Err(Error::Addresses)));
+        assert!(matches!(at(&[], None).open(Peer(0)), Err(Error::Addresses)));
     }
 }

@@ -35,7 +35,7 @@ impl Sink for Inbox {
 
 fn end(me: u32, options: &Options) -> (Tcp, SocketAddr, Vec<u8>) {
     let (tcp, business_card) = Tcp::new(Peer(me), 4, JOB, SECRET, options.clone()).unwrap();
-    (tcp, business_card::decode(&business_card).unwrap()[0], business_card)
+    (tcp, business_card::decode(&business_card).unwrap()[0].address, business_card)
 }
 
 fn until(what: &str, mut step: impl FnMut() -> bool) {

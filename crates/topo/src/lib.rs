@@ -1,5 +1,5 @@
 //! The hardware of this machine: which CPUs this process may use, how they form cores, sockets and NUMA
-//! nodes, what caches they share, and which of them a rank is bound to.
+//! nodes, what caches they share, which of them a rank is bound to, and at which addresses other hosts reach it.
 //!
 //! Nothing is read before a function asks for it. [`usable_cores`] is a few system calls; [`Machine::read`] reads
 //! many files of `/sys` and is for callers that bind ranks or print the hardware.
@@ -8,12 +8,14 @@
 mod binding;
 mod cpus;
 mod machine;
+mod nics;
 mod single_copy;
 mod slots;
 
 pub use binding::{Bound, Mapping, Unit, bound, place, share};
 pub use cpus::{CpuSet, MAX_CPU, ParseError};
 pub use machine::{Cache, Cpu, Machine};
+pub use nics::{NicAddress, NicFilter, addresses, nic_filters, same_subnet};
 pub use single_copy::single_copy;
 pub use slots::slots;
 

@@ -122,7 +122,7 @@ fn numa_nodes(root: &Path) -> Vec<(u32, CpuSet)> {
     online.unwrap_or_default().iter().filter_map(read).collect()
 }
 
-fn text(path: &Path) -> Option<String> {
+pub(crate) fn text(path: &Path) -> Option<String> {
     let mut text = String::new();
     File::open(path).ok()?.take(MAX_FILE).read_to_string(&mut text).ok()?;
     Some(text)

@@ -1,5 +1,6 @@
 //! [`Member`]: how a fabric starts when its process joins a job.
 
+use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 
 use crate::{Fabric, Peer};
@@ -16,12 +17,18 @@ pub struct Joining<'a> {
     pub secret: [u8; 32],
     /// The peers of this node, this process among them, by their numbers there.
     pub node: Vec<Peer>,
+    /// Number of nodes of the job.
+    pub nodes: u32,
     /// The node has more processes than cores.
     pub crowded: bool,
     /// Processes of the node may read each other's memory.
     pub single_copy: bool,
     /// Number of streams to each peer, for fabrics that make connections.
     pub streams: u8,
+    /// The network interfaces that peers on other nodes may use, as the user names them; empty: those that are best.
+    pub nics: &'a str,
+    /// The ports that may be listened at; `None`: any.
+    pub ports: Option<RangeInclusive<u16>>,
     /// The fabrics that have started before reach all peers.
     pub reached: bool,
     /// Gives the memory that the processes of the node share, if there is any. To be called once.
