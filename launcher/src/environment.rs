@@ -64,9 +64,10 @@ impl Environment {
     pub(crate) fn unknown_settings(&self) -> Vec<String> {
         let names = self.0.iter().filter_map(|(name, _)| name.to_str());
         let unknown = names.filter(|name| settings::is_unknown(name));
-        let known: Vec<&str> = settings::ALL.iter().map(|setting| setting.name).collect();
-        let described = unknown.map(|name| match nearest(name, &known) {
-            Some(near) => format!("{name} (did you mean {near}?)"),
+        let bare = |name: &'static str| name.trim_start_matches(settings::PREFIX);
+        let known: Vec<&str> = settings::ALL.iter().map(|setting| bare(setting.name)).collect();
+        let described = unknown.map(|name| match nearest(&name[settings::PREFIX.len()..], &known) {
+            Some(near) => format!("{name} (did you mean {}{near}?)", settings::PREFIX),
             None => name.to_owned(),
         });
         described.collect()

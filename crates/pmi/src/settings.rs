@@ -130,7 +130,7 @@ pub fn fabrics(text: &str) -> Result<Vec<&'static str>, String> {
 }
 
 /// Prefix of the names of all our variables.
-const PREFIX: &str = "BANYAN_";
+pub const PREFIX: &str = "BANYAN_";
 
 /// Prefix of the variables of the project's own tests.
 const TESTS: &str = "BANYAN_TEST_";
