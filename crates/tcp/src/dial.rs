@@ -1,5 +1,6 @@
 //! Connecting to peers: attempts, their failures, and what happens when one succeeds.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
@@ -8,88 +9,112 @@ use rustix::net::sockopt;
 
 use crate::fabric::Tcp;
 use crate::handshake::{Answer, Handshake, Heard, Hello};
-use crate::link::{Dial, Phase};
+use crate::link::{Attempt, CONNECT, Phase};
 use crate::pending_connections::no_descriptors;
 use crate::stream::Stream;
 use crate::talk::{Failure, Talk};
 
-/// How long the two systems may take to connect the sockets. The handshake after that has no limit as long as the peer's
-/// host answers: the peer may be computing.
-const CONNECT: Duration = Duration::from_secs(5);
-
 /// How long to wait for the peer's own connection after it refused ours as a duplicate.
 const REFUSED: Duration = Duration::from_millis(20);
 
+/// Once all addresses were tried, those that failed are tried again beside those that are silent, which may be other processes: after
+/// [`Options::stagger`](crate::Options::stagger), doubled with each round, but no more often than this.
+const DOUBLED: u32 = 4;
+
 impl Tcp {
-    /// Starts an attempt to connect a link, where the peer's business card is known.
+    /// Starts to connect a link, where the peer's business card is known.
     pub(crate) fn dial(&mut self, number: u32) {
         if !self.connecting.contains(&number) {
             self.connecting.push(number);
         }
-        match self.begin(number) {
-            Ok(dial) => self.links.at(number).phase = Phase::Dialing(Box::new(dial)),
-            Err(failure) => {
-                if matches!(&failure, Failure::Io(error) if no_descriptors(error)) {
-                    self.free_descriptor();
+        self.links.at(number).phase = Phase::Dialing(Box::default());
+        self.try_next(number);
+    }
+
+    /// Tries the next address at which an attempt can begin.
+    fn try_next(&mut self, number: u32) {
+        loop {
+            let link = self.links.at(number);
+            let Phase::Dialing(dial) = &mut link.phase else { return };
+            let Some(address) = dial.take_next(&link.addresses) else { break };
+            match self.begin(number, address) {
+                Ok(attempt) => {
+                    let Phase::Dialing(dial) = &mut self.links.at(number).phase else { return };
+                    dial.next_at = Some(attempt.since + self.options.stagger);
+                    return dial.attempts.push(attempt);
                 }
-                self.failed(number, &failure);
+                Err(failure) => self.note(number, address, &failure),
             }
         }
+        let Phase::Dialing(dial) = &mut self.links.at(number).phase else { return };
+        if dial.attempts.is_empty() {
+            return self.failed(number);
+        }
+        dial.next = 0;
+        dial.next_at =
+            Some(Instant::now() + self.options.stagger.max(REFUSED) * (1 << dial.rounds.min(DOUBLED)));
+        dial.rounds += 1;
     }
 
     /// Opens the socket of an attempt; the opening is sent when the socket is connected.
-    fn begin(&mut self, number: u32) -> Result<Dial, Failure> {
+    fn begin(&mut self, number: u32, address: SocketAddr) -> Result<Attempt, Failure> {
         let (peer, stream) = self.links.of(number);
         let hello = Hello { job: self.job, from: self.me, to: peer, stream, answer: Answer::Accept };
-        let address = self.links.at(number).address().ok_or(Failure::Closed)?;
         let mut socket = TcpStream::connect(address)?;
-        keep_alive(&socket)?;
+        watch(&socket, self.options.patience, true)?;
         let token = Token(number as usize);
         self.poll.registry().register(&mut socket, token, Interest::READABLE | Interest::WRITABLE)?;
         let (handshake, opening) = Handshake::connect(&self.secret, hello)?;
-        Ok(Dial { talk: Talk::new(socket, handshake), since: Instant::now(), opening: Some(opening) })
+        let talk = Talk::new(socket, handshake);
+        Ok(Attempt { address, talk, since: Instant::now(), opening: Some(opening) })
     }
 
-    /// Advances an attempt as far as possible; gives the number of steps.
+    /// Advances the attempts of a link as far as possible; gives the number of steps.
     pub(crate) fn drive_dial(&mut self, number: u32) -> usize {
-        let mut work = 0;
-        loop {
-            match self.step(number) {
+        let (mut work, mut at) = (0, 0);
+        while let Phase::Dialing(dial) = &self.links.at(number).phase
+            && at < dial.attempts.len()
+        {
+            match self.step(number, at) {
                 Ok(true) => work += 1,
-                Ok(false) => return work,
+                Ok(false) => at += 1,
                 Err(failure) => {
-                    self.failed(number, &failure);
-                    return work + 1;
+                    work += 1;
+                    self.attempt_failed(number, at, &failure);
                 }
             }
         }
+        work
     }
 
     /// One step of an attempt; false if there is nothing more to do now.
-    fn step(&mut self, number: u32) -> Result<bool, Failure> {
+    fn step(&mut self, number: u32, at: usize) -> Result<bool, Failure> {
         let (me, (peer, _)) = (self.me, self.links.of(number));
         let link = self.links.at(number);
         let Phase::Dialing(dial) = &mut link.phase else { return Ok(false) };
-        if let Some(opening) = &dial.opening {
-            if let Some(error) = dial.talk.socket.take_error()? {
+        let Some(attempt) = dial.attempts.get_mut(at) else { return Ok(false) };
+        if let Some(opening) = &attempt.opening {
+            if let Some(error) = attempt.talk.socket.take_error()? {
                 return Err(error.into());
             }
-            if dial.talk.socket.peer_addr().is_err() {
+            if attempt.talk.socket.peer_addr().is_err() {
                 return Ok(false);
             }
-            dial.talk.say(opening)?;
-            dial.opening = None;
+            attempt.talk.say(opening)?;
+            attempt.opening = None;
             return Ok(true);
         }
-        match dial.talk.hear()? {
+        match attempt.talk.hear()? {
             None => Ok(false),
-            // Meanwhile this process has accepted the connection of the lower peer: that connection is kept.
-            Some(Heard::Accepted(_)) if link.pending.is_some() && peer < me => {
+            // Meanwhile this process has accepted a connection of the lower peer: that connection is kept.
+            Some(Heard::Accepted(_)) if !link.pending.is_empty() && peer < me => {
                 link.phase = Phase::AwaitRetry(Instant::now() + REFUSED);
                 Ok(true)
             }
             Some(Heard::Accepted(proof)) => {
-                dial.talk.say(&proof)?;
+                attempt.talk.say(&proof)?;
+                let kept = dial.attempts.swap_remove(at);
+                (dial.attempts, dial.next_at) = (vec![kept], None);
                 Ok(true)
             }
             Some(Heard::Refused) => {
@@ -97,34 +122,51 @@ impl Tcp {
                 Ok(true)
             }
             Some(Heard::Confirmed) => {
-                let Phase::Dialing(dial) = std::mem::take(&mut link.phase) else { return Ok(false) };
-                self.up(number, dial.talk.socket);
+                let socket = dial.attempts.swap_remove(at).talk.socket;
+                link.phase = Phase::Idle;
+                self.up(number, socket);
                 Ok(true)
             }
             Some(Heard::Asked(_) | Heard::Proven(..)) => Err(Failure::Closed),
         }
     }
 
-    /// An attempt failed: schedules another one, or gives the peer up when attempts have failed for `options.patience`.
-    fn failed(&mut self, number: u32, failure: &Failure) {
+    /// An attempt failed: the next one begins at once.
+    fn attempt_failed(&mut self, number: u32, at: usize, failure: &Failure) {
+        let Phase::Dialing(dial) = &mut self.links.at(number).phase else { return };
+        let address = dial.attempts.remove(at).address;
+        self.note(number, address, failure);
+        self.try_next(number);
+    }
+
+    /// Keeps what an attempt came to, for the error should all fail.
+    fn note(&mut self, number: u32, address: SocketAddr, failure: &Failure) {
+        let mut what = failure.to_string();
+        if matches!(failure, Failure::Io(error) if no_descriptors(error)) {
+            self.free_descriptor();
+            what.push_str(": allow more descriptors (ulimit -n)");
+        }
+        let said = &mut self.links.at(number).said;
+        match said.iter_mut().find(|(other, _)| *other == address) {
+            Some(entry) => entry.1 = what,
+            None => said.push((address, what)),
+        }
+    }
+
+    /// All attempts failed: schedules others, or gives the peer up when they have failed for `options.patience`.
+    fn failed(&mut self, number: u32) {
         let (peer, _) = self.links.of(number);
         if self.links.to(peer).any(|other| matches!(self.links.phase(other), Phase::Left)) {
             return self.over(number, "it has left the job".to_owned(), true);
         }
         let patience = self.options.patience;
-        let now = Instant::now();
         let link = self.links.at(number);
-        let address = link.address();
-        if let Some(at) = link.next_try(now, patience) {
+        if let Some(at) = link.next_try(Instant::now(), patience) {
             link.phase = Phase::AwaitRetry(at);
             return;
         }
-        let target = address.map_or("no address".to_owned(), |address| address.to_string());
-        let hint = match failure {
-            Failure::Io(error) if no_descriptors(error) => ": allow more descriptors (ulimit -n)",
-            _ => "",
-        };
-        let cause = format!("{target}: not reached within {} s: {failure}{hint}", patience.as_secs_f32());
+        let tried: Vec<_> = link.said.iter().map(|(address, what)| format!("{address} ({what})")).collect();
+        let cause = format!("not reached within {} s at {}", patience.as_secs_f32(), tried.join(", "));
         self.give_up(number, cause);
     }
 
@@ -169,7 +211,8 @@ impl Tcp {
         let link = self.links.at(number);
         link.phase = Phase::Up(Box::new(Stream::new(socket, remote)));
         link.failing = None;
-        if let Some(connection) = link.pending.take() {
+        link.said.clear();
+        for connection in std::mem::take(&mut link.pending) {
             self.drop_pending(connection);
         }
         self.connected += 1;
@@ -181,7 +224,7 @@ impl Tcp {
         let token = Token(number as usize);
         self.poll.registry().reregister(socket, token, Interest::READABLE | Interest::WRITABLE)?;
         socket.set_nodelay(true)?;
-        keep_alive(socket)
+        watch(socket, self.options.patience, false)
     }
 
     /// Starts attempts that are due, ends those that took too long; gives the number of both.
@@ -198,14 +241,30 @@ impl Tcp {
                     work += 1;
                     self.dial(number);
                 }
-                Phase::Dialing(dial) if dial.opening.is_some() && now >= dial.since + CONNECT => {
-                    work += 1;
-                    self.failed(number, &Failure::Io(std::io::ErrorKind::TimedOut.into()));
-                    self.connecting.push(number);
-                }
-                Phase::AwaitRetry(_) | Phase::Dialing(_) => self.connecting.push(number),
-                Phase::Idle | Phase::Up(_) | Phase::Left | Phase::Down => {}
+                Phase::Dialing(_) => work += self.dial_timers(number, now),
+                _ => {}
             }
+            let connecting = matches!(self.links.phase(number), Phase::AwaitRetry(_) | Phase::Dialing(_));
+            if connecting && !self.connecting.contains(&number) {
+                self.connecting.push(number);
+            }
+        }
+        work
+    }
+
+    /// Ends attempts of a link that took too long, and begins the one that is due; gives the number of both.
+    fn dial_timers(&mut self, number: u32, now: Instant) -> usize {
+        let mut work = 0;
+        while let Phase::Dialing(dial) = &self.links.at(number).phase {
+            let late = |one: &Attempt| one.opening.is_some() && now >= one.since + CONNECT;
+            if let Some(at) = dial.attempts.iter().position(late) {
+                self.attempt_failed(number, at, &Failure::Io(std::io::ErrorKind::TimedOut.into()));
+            } else if dial.next_at.is_some_and(|at| at <= now) {
+                self.try_next(number);
+            } else {
+                break;
+            }
+            work += 1;
         }
         work
     }
@@ -213,19 +272,24 @@ impl Tcp {
     pub(crate) fn earliest_timer(&self) -> Option<Instant> {
         let of_link = |&number: &u32| match self.links.phase(number) {
             Phase::AwaitRetry(at) => Some(*at),
-            Phase::Dialing(dial) if dial.opening.is_some() => Some(dial.since + CONNECT),
+            Phase::Dialing(dial) => dial.deadline(),
             _ => None,
         };
         self.connecting.iter().filter_map(of_link).chain(self.pending_connections.deadline()).min()
     }
 }
 
-/// Has the system probe the peer's host (a host that vanishes sends nothing), also during the handshake.
-fn keep_alive(socket: &TcpStream) -> std::io::Result<()> {
+/// Has the system probe the peer's host within the patience: a host that vanishes sends nothing. What is sent and not acknowledged
+/// breaks a connection only while it is `proving`: later on the same limit (TCP_USER_TIMEOUT) would also end connections to
+/// peers that live, but read nothing for so long while they compute.
+fn watch(socket: &TcpStream, patience: Duration, proving: bool) -> std::io::Result<()> {
+    let part = Duration::from_secs((patience.as_secs() / 4).max(1));
     sockopt::set_socket_keepalive(socket, true)?;
-    sockopt::set_tcp_keepidle(socket, Duration::from_secs(30))?;
-    sockopt::set_tcp_keepintvl(socket, Duration::from_secs(10))?;
-    sockopt::set_tcp_keepcnt(socket, 6)?;
+    sockopt::set_tcp_keepidle(socket, part)?;
+    sockopt::set_tcp_keepintvl(socket, part)?;
+    sockopt::set_tcp_keepcnt(socket, 3)?;
+    let limit = if proving { patience.as_millis().try_into().unwrap_or(u32::MAX) } else { 0 };
+    sockopt::set_tcp_user_timeout(socket, limit)?;
     Ok(())
 }
 
@@ -243,7 +307,13 @@ mod tests {
         let head = Head { class: Class::P2p, kind: 0, aux: 0, a: 0, b: 0, ctx: 0 };
         assert!(dialer.send_short(Peer(1), &head, &[]).is_err(), "nobody has answered");
         let Phase::Dialing(dial) = &dialer.links.at(1).phase else { panic!("it is dialing") };
-        assert!(sockopt::socket_keepalive(&dial.talk.socket).expect("the option"));
-        assert_eq!(sockopt::tcp_keepidle(&dial.talk.socket).expect("the option"), Duration::from_secs(30));
+        let socket = &dial.attempts[0].talk.socket;
+        assert!(sockopt::socket_keepalive(socket).expect("the option"));
+        let idle = sockopt::tcp_keepidle(socket).expect("the option");
+        let between = sockopt::tcp_keepintvl(socket).expect("the option");
+        let probes = sockopt::tcp_keepcnt(socket).expect("the option");
+        assert!(idle + between * probes <= dialer.options.patience);
+        let limit = sockopt::tcp_user_timeout(socket).expect("the option");
+        assert_eq!(u128::from(limit), dialer.options.patience.as_millis());
     }
 }

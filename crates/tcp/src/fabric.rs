@@ -344,7 +344,6 @@ impl Fabric for Tcp {
         for number in self.links.to(peer) {
             let link = self.links.at(number);
             link.addresses.clone_from(&addresses);
-            link.current = 0;
             if link.send_refused && matches!(link.phase, Phase::Idle) {
                 self.dial(number);
             }

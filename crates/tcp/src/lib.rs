@@ -2,8 +2,9 @@
 //!
 //! A process listens from the start and publishes its addresses on a [`business_card`]; connections are made on first
 //! contact. Both sides prove that they know the secret of the job, and who they are, before any
-//! frame is read ([`handshake`]); [`frame`]s follow in the clear. If two processes connect to each other at the same
-//! time, the attempt of the lower peer is kept.
+//! frame is read ([`handshake`]); [`frame`]s follow in the clear. Of several addresses of a peer the first one is kept where it is reached; those
+//! that are silent are tried beside each other. If two processes connect to each other at the same time, the attempt of the lower
+//! peer is kept.
 //!
 //! A pair may have several streams, each a connection of its own ([`Options::streams`]). Frames that must keep their order go by the
 //! first one, all others take turns; the other streams are connected when there are such frames. The peer is gone when

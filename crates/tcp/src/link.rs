@@ -9,22 +9,27 @@ use crate::handshake::Handshake;
 use crate::stream::Stream;
 use crate::talk::Talk;
 
+/// How long the two systems may take to connect the sockets. The handshake after that has no limit as long as the peer's
+/// host answers: the peer may be computing.
+pub(crate) const CONNECT: Duration = Duration::from_secs(5);
+
 /// One stream to a peer.
 #[derive(Default)]
 pub(crate) struct Link {
     pub(crate) phase: Phase,
-    /// Where the peer listens; empty until its business card comes.
+    /// Where the peer listens, best first; empty until its business card comes.
     pub(crate) addresses: Vec<SocketAddr>,
-    /// Index of the address that is tried now.
-    pub(crate) current: usize,
     /// A send to it was refused for want of a connection: connect as soon as its addresses are known.
     pub(crate) send_refused: bool,
     /// The business card of the peer was asked for, once. Known of stream 0 alone.
     pub(crate) card_requested: bool,
-    /// Number of the pending connection that was accepted as this stream, until its proof comes or it is dropped.
-    pub(crate) pending: Option<usize>,
+    /// Numbers of the pending connections that were accepted as this stream, oldest first, until the proof of one comes or they are
+    /// dropped: a peer may try several addresses at once.
+    pub(crate) pending: Vec<usize>,
     /// Since when no attempt has succeeded, and how long to wait before the next.
     pub(crate) failing: Option<(Instant, Duration)>,
+    /// What the latest attempt at each address came to, for those that have failed.
+    pub(crate) said: Vec<(SocketAddr, String)>,
     /// It is in [`Tcp`](crate::Tcp)'s list `ready`.
     pub(crate) in_ready: bool,
     /// It is in the list of links with bytes to send.
@@ -39,7 +44,7 @@ pub(crate) enum Phase {
     /// No connection, and none is being made.
     #[default]
     Idle,
-    /// This process is connecting.
+    /// This process is connecting: there is an attempt under way.
     Dialing(Box<Dial>),
     /// This process connects again at this time.
     AwaitRetry(Instant),
@@ -51,8 +56,21 @@ pub(crate) enum Phase {
     Down,
 }
 
-/// An attempt to connect.
+/// Attempts to connect, each at another address. The first one whose other end proves to be the peer is kept.
+#[derive(Default)]
 pub(crate) struct Dial {
+    pub(crate) attempts: Vec<Attempt>,
+    /// Index of the address that is tried next. Those in front of it were tried in this round, and failed or are under way.
+    pub(crate) next: usize,
+    /// When it is tried, unless an attempt fails before.
+    pub(crate) next_at: Option<Instant>,
+    /// Number of rounds that are over.
+    pub(crate) rounds: u32,
+}
+
+/// An attempt to connect to an address.
+pub(crate) struct Attempt {
+    pub(crate) address: SocketAddr,
     pub(crate) talk: Talk,
     pub(crate) since: Instant,
     /// The first message, to be sent as soon as the sockets are connected.
@@ -60,9 +78,25 @@ pub(crate) struct Dial {
 }
 
 impl Dial {
-    /// Our proof is sent: the other side may rely on this connection already.
+    /// Our proof is sent: the other side may rely on this connection already, which is the only one.
     pub(crate) fn committed(&self) -> bool {
-        matches!(self.talk.handshake, Handshake::Confirmation(_))
+        self.attempts.iter().any(|one| matches!(one.talk.handshake, Handshake::Confirmation(_)))
+    }
+
+    /// The next address to try, none that is being tried.
+    pub(crate) fn take_next(&mut self, addresses: &[SocketAddr]) -> Option<SocketAddr> {
+        let untried = addresses.iter().enumerate().skip(self.next);
+        let free =
+            |&(_, address): &(usize, &SocketAddr)| self.attempts.iter().all(|one| one.address != *address);
+        let found = untried.into_iter().find(free);
+        self.next = found.map_or(addresses.len(), |(at, _)| at + 1);
+        found.map(|(_, address)| *address)
+    }
+
+    /// When something is to be done if nothing is heard.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let unconnected = self.attempts.iter().filter(|one| one.opening.is_some());
+        unconnected.map(|one| one.since + CONNECT).chain(self.next_at).min()
     }
 }
 
@@ -74,11 +108,7 @@ impl Link {
         }
     }
 
-    pub(crate) fn address(&self) -> Option<SocketAddr> {
-        self.addresses.get(self.current).copied()
-    }
-
-    /// When to try the next address; the pause doubles with each failure. `None`: attempts have failed for `patience`.
+    /// When to try again; the pause doubles with each failure. `None`: attempts have failed for `patience`.
     pub(crate) fn next_try(&mut self, now: Instant, patience: Duration) -> Option<Instant> {
         const SHORTEST: Duration = Duration::from_millis(1);
         const LONGEST: Duration = Duration::from_millis(250);
@@ -87,7 +117,6 @@ impl Link {
             return None;
         }
         self.failing = Some((since, (pause * 2).min(LONGEST)));
-        self.current = (self.current + 1) % self.addresses.len().max(1);
         Some(now + pause)
     }
 }

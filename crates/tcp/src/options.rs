@@ -32,6 +32,8 @@ pub struct Options {
     pub proof: Duration,
     /// How many connections at the listening ports may be unproven at a time; beyond that the oldest is dropped.
     pub max_unproven: usize,
+    /// How long an address of a peer may be silent before the next one is tried beside it.
+    pub stagger: Duration,
     /// How long attempts to connect to a peer may fail before it counts as gone.
     pub patience: Duration,
 }
@@ -46,6 +48,7 @@ impl Default for Options {
             queue: 512 * 1024,
             proof: Duration::from_secs(5),
             max_unproven: 64,
+            stagger: Duration::from_millis(250),
             patience: Duration::from_secs(10),
         }
     }

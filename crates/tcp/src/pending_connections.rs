@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use mio::{Interest, Token};
 
+use crate::business_card::MAX_ADDRESSES;
 use crate::fabric::{PENDING, Tcp};
 use crate::handshake::{Answer, Handshake, Heard, Hello};
 use crate::link::Phase;
@@ -202,23 +203,20 @@ impl Tcp {
         if !is_ours || hello.from == self.me || u32::from(hello.stream) >= self.links.streams() {
             return Err(Failure::Closed);
         }
-        let (me, from) = (self.me, hello.from);
-        let of = self.links.number(from, hello.stream.into());
+        let of = self.links.number(hello.from, hello.stream.into());
         let link = self.links.at(of);
         let answer = match &link.phase {
             Phase::Up(_) => Answer::Duplicate,
             Phase::Left | Phase::Down => return Err(Failure::Closed),
-            // Of two attempts that cross, that of the lower peer is kept.
-            Phase::Dialing(_) if me < from => Answer::Duplicate,
+            // Of two attempts that cross, that of the lower peer is kept, if both get so far: see `step`.
             Phase::Dialing(dial) if dial.committed() => Answer::Duplicate,
             _ => Answer::Accept,
         };
-        let before = match answer {
-            Answer::Accept => link.pending.replace(number),
-            Answer::Duplicate => None,
-        };
-        if let Some(before) = before {
-            self.pending_connections.entries[before] = None;
+        if answer == Answer::Accept {
+            link.pending.push(number);
+            if link.pending.len() > MAX_ADDRESSES {
+                self.pending_connections.entries[link.pending.remove(0)] = None;
+            }
         }
         let connection = self.pending_connections.entries[number].as_mut().ok_or(Failure::Closed)?;
         let message = connection.talk.handshake.answer(answer)?;
@@ -237,7 +235,7 @@ impl Tcp {
         let Some(mut connection) = self.pending_connections.entries[number].take() else { return };
         let of = self.links.number(hello.from, hello.stream.into());
         let link = self.links.at(of);
-        link.pending = link.pending.filter(|&other| other != number);
+        link.pending.retain(|&other| other != number);
         let taken = matches!(link.phase, Phase::Up(_) | Phase::Left | Phase::Down);
         if !taken && connection.talk.say(confirmation).is_ok() {
             self.up(of, connection.talk.socket);
@@ -249,8 +247,7 @@ impl Tcp {
             return;
         };
         if let Some(of) = connection.link {
-            let link = self.links.at(of);
-            link.pending = link.pending.filter(|&other| other != number);
+            self.links.at(of).pending.retain(|&other| other != number);
         }
     }
 

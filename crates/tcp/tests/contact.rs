@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use banyan_memory::HeapBuffer;
 use banyan_tcp::{Options, Tcp};
+use banyan_topo::NicAddress;
 use banyan_transport::{Class, Fabric, Head, Order, Outcome, Peer, Port, Refusal, Sink, Token};
 use proptest::prelude::*;
 
@@ -85,6 +86,10 @@ proptest! {
         // Pending connections that are dropped at any moment only cost another attempt.
         let proof = Duration::from_micros(500);
         cross(&Options { proof, patience: Duration::from_secs(60), ..Options::default() }, &turns);
+        // All addresses are tried at once.
+        let address = |last| NicAddress { ip: [127, 0, 0, last].into(), ..NicAddress::loopback() };
+        let listen = [1, 2, 3].map(address).to_vec();
+        cross(&Options { listen, stagger: Duration::ZERO, ..Options::default() }, &turns);
     }
 }
 

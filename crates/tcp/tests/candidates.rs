@@ -1,0 +1,190 @@
+//! Peers with several addresses, of which some are dead, some belong to other processes, and some fail at first: the one that proves to
+//! be the peer is kept, whatever the others do, and errors name them all.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use banyan_tcp::business_card::{Candidate, decode, encode};
+use banyan_tcp::{Options, Tcp};
+use banyan_topo::NicAddress;
+use banyan_transport::{Class, Fabric, Head, Outcome, Peer, Port, Refusal, Sink, Token};
+use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
+
+const HEAD: Head = Head { class: Class::P2p, kind: 0, aux: 0, a: 0, b: 0, ctx: 0 };
+
+#[derive(Default)]
+struct Inbox {
+    bodies: usize,
+    lost: Vec<String>,
+}
+
+impl Sink for Inbox {
+    fn frame(&mut self, _: Peer, _: &Head, body: &[u8]) {
+        assert_eq!(body, b"here");
+        self.bodies += 1;
+    }
+    fn sent(&mut self, _: Token) {}
+    fn completed(&mut self, _: Token, _: Outcome) {}
+    fn down(&mut self, _: Peer, cause: &str) {
+        self.lost.push(cause.to_owned());
+    }
+}
+
+fn until(what: &str, mut step: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !step() {
+        assert!(start.elapsed() < Duration::from_secs(30), "{what}: stuck");
+        thread::yield_now();
+    }
+}
+
+/// Peer `me` of 3 in the job with this secret, and the address that it listens at.
+fn end(me: u32, secret: u8, options: &Options) -> (Tcp, SocketAddr) {
+    let (tcp, card) = Tcp::new(Peer(me), 3, 1, [secret; 32], options.clone()).unwrap();
+    (tcp, decode(&card).unwrap()[0].address)
+}
+
+fn card(addresses: &[SocketAddr]) -> Vec<u8> {
+    let candidate = |&address| Candidate { address, prefix: 32, nic: 0, secondary: false, speed: 0 };
+    encode(&addresses.iter().map(candidate).collect::<Vec<_>>())
+}
+
+/// An address that refuses connections as long as the descriptor is open: it is taken, and nobody listens there.
+fn dead() -> (SocketAddr, OwnedFd) {
+    let taken = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&taken, &SocketAddr::from(([127, 0, 0, 4], 0))).unwrap();
+    (getsockname(&taken).unwrap().try_into().unwrap(), taken)
+}
+
+/// An address where another program listens, which does this with each connection.
+fn program(mut does: impl FnMut(TcpStream) + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.5:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || listener.incoming().flatten().for_each(&mut does));
+    address
+}
+
+fn silent() -> SocketAddr {
+    let mut kept = Vec::new();
+    program(move |socket| kept.push(socket))
+}
+
+fn closing() -> SocketAddr {
+    program(drop)
+}
+
+fn babbling() -> SocketAddr {
+    program(|mut socket| drop(socket.write_all(b"SSH-2.0-OpenSSH_9.9\r\n")))
+}
+
+/// A way to another address, whose first connections are closed at once; and the number of bytes that have gone there.
+fn relay(to: SocketAddr, closed: usize) -> (SocketAddr, Arc<AtomicUsize>) {
+    let (count, mut seen) = (Arc::new(AtomicUsize::new(0)), 0);
+    let counted = Arc::clone(&count);
+    let address = program(move |socket| {
+        seen += 1;
+        if seen <= closed {
+            return;
+        }
+        let onward = TcpStream::connect(to).unwrap();
+        let back = (onward.try_clone().unwrap(), socket.try_clone().unwrap());
+        let count = Arc::clone(&counted);
+        thread::spawn(move || forward(socket, onward, &count));
+        thread::spawn(move || forward(back.0, back.1, &AtomicUsize::new(0)));
+    });
+    (address, count)
+}
+
+fn forward(mut from: TcpStream, mut to: TcpStream, count: &AtomicUsize) {
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(read @ 1..) = from.read(&mut buffer) {
+        count.fetch_add(read, Ordering::Relaxed);
+        if to.write_all(&buffer[..read]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Write);
+}
+
+/// Sends from peer 0 to peer 1, which is `end`, at these addresses, while `others` run.
+fn reaches(addresses: &[SocketAddr], end: &mut Tcp, others: &mut [Tcp], stagger: Duration) {
+    let (mut dialer, _) = self::end(0, 9, &Options { stagger, ..Options::default() });
+    dialer.connect(Peer(1), &card(addresses)).unwrap();
+    let (mut inbox, mut idle) = (Inbox::default(), Inbox::default());
+    let mut sent = false;
+    until("a frame at the peer", || {
+        sent = sent || dialer.send_short(Peer(1), &HEAD, b"here").is_ok();
+        dialer.poll(&mut idle);
+        end.poll(&mut inbox);
+        for other in &mut *others {
+            other.poll(&mut idle);
+        }
+        inbox.bodies == 1
+    });
+    assert_eq!((idle.lost, inbox.lost, idle.bodies), (vec![], vec![], 0));
+    assert_eq!((dialer.connections(), end.connections()), (1, 1));
+}
+
+#[test]
+fn the_address_that_proves_to_be_the_peer_is_kept() {
+    let options = Options::default();
+    let (dead, _taken) = dead();
+    // One after the other, and all at once.
+    for stagger in [Duration::from_millis(20), Duration::ZERO] {
+        let wrong: &[&dyn Fn() -> SocketAddr] = &[&|| dead, &silent, &closing, &babbling];
+        for wrong in wrong {
+            let (mut peer, address) = end(1, 9, &options);
+            reaches(&[wrong(), address], &mut peer, &mut [], stagger);
+        }
+        // A process of another job, and another process of this job, which has the same address in another network.
+        let ((mut peer, address), (foreign, one), (sibling, two)) =
+            (end(1, 9, &options), end(1, 8, &options), end(2, 9, &options));
+        let all = [one, two, dead, silent(), closing(), babbling(), address];
+        reaches(&all, &mut peer, &mut [foreign, sibling], stagger);
+    }
+}
+
+#[test]
+fn an_address_that_failed_is_tried_again_beside_a_silent_one() {
+    let (mut peer, address) = end(1, 9, &Options::default());
+    let (flaky, bytes) = relay(address, 3);
+    reaches(&[silent(), flaky], &mut peer, &mut [], Duration::from_millis(1));
+    assert!(bytes.load(Ordering::Relaxed) > 0);
+}
+
+#[test]
+fn version_6_is_an_address_like_any() {
+    let at = |ip: IpAddr| NicAddress { ip, ..NicAddress::loopback() };
+    let listen = vec![at(Ipv6Addr::LOCALHOST.into()), at([127, 0, 0, 1].into())];
+    let options = Options { listen, ..Options::default() };
+    let (mut peer, address) = end(1, 9, &options);
+    if address.is_ipv4() {
+        return println!("skipped: this host has no ::1");
+    }
+    reaches(&[address], &mut peer, &mut [], Duration::ZERO);
+}
+
+#[test]
+fn errors_name_each_address_and_what_it_said() {
+    let patience = Duration::from_millis(20);
+    let (mut dialer, _) = end(0, 9, &Options { patience, ..Options::default() });
+    let ((dead, _taken), closing, babbling) = (dead(), closing(), babbling());
+    dialer.connect(Peer(1), &card(&[dead, closing, babbling])).unwrap();
+    let mut inbox = Inbox::default();
+    until("it is given up", || {
+        dialer.poll(&mut inbox);
+        dialer.send_short(Peer(1), &HEAD, b"here") == Err(Refusal::Down)
+    });
+    dialer.poll(&mut inbox);
+    let [cause] = inbox.lost.try_into().expect("one report");
+    assert!(cause.starts_with("not reached within 0.02 s at "), "{cause}");
+    assert!(cause.contains(&format!("{dead} (Connection refused")), "{cause}");
+    assert!(cause.contains(&format!("{babbling} (it sent a handshake message of")), "{cause}");
+    // The connection may be reset before the opening, or closed after it.
+    assert!(cause.contains(&format!("{closing} (")), "{cause}");
+}
