@@ -8,6 +8,7 @@ use anyhow::{Result, bail};
 use banyan_pmi::settings;
 use clap::ValueEnum;
 
+use crate::hosts::Lab;
 use crate::process::Job;
 use crate::project::Project;
 use crate::{install, rivals};
@@ -163,6 +164,31 @@ impl Library {
             (_, Fabric(name)) => bail!("{} has no fabric {name}", self.name()),
         };
         Ok(job.arg("-n").arg(ranks).arg(program))
+    }
+
+    /// `mpirun` on host h1 that starts a program on all hosts by ssh, with `each` ranks on each.
+    pub(crate) fn mpirun_on(&self, lab: &Lab, each: usize, program: &Path) -> Result<Job> {
+        let hosts = (1..=lab.hosts()).map(|host| format!("h{host}:{each}")).collect::<Vec<_>>().join(",");
+        let job = Job::new(self.prefix.join("bin/mpirun"));
+        let job = match self.kind {
+            Kind::Banyan => job.args(["--host", &hosts]),
+            // The same provider as on one machine; see above.
+            Kind::Mpich => {
+                job.args(["-hosts", &hosts]).env("MPIR_CVAR_CH4_NETMOD", "ofi").env("FI_PROVIDER", "tcp")
+            }
+            // All components but those of TCP and shared memory find no device, and some say so.
+            Kind::Openmpi => job.args(["--allow-run-as-root", "--host", &hosts]).args([
+                "--mca",
+                "pml",
+                "ob1",
+                "--mca",
+                "btl",
+                "tcp,sm,self",
+            ]),
+            Kind::Intel => bail!("Intel MPI is not started on several hosts"),
+        };
+        let ranks = lab.hosts() * each;
+        Ok(lab.on(1, &job.arg("-n").arg(ranks.to_string()).arg(program)))
     }
 
     /// The documented settings for more ranks than cores, where they are better than what the library does by itself.

@@ -1,5 +1,5 @@
-//! The project's tasks, `cargo xtask ...`: demo, test, install, conformance, rivals, bench, costs.
-#![forbid(unsafe_code)]
+//! The project's tasks, `cargo xtask ...`: demo, test, install, conformance, rivals, bench, costs, hosts.
+#![deny(unsafe_code)]
 
 mod bench;
 mod cc;
@@ -8,6 +8,7 @@ mod costs;
 mod debian;
 mod demo;
 mod docs;
+mod hosts;
 mod hpcc;
 mod install;
 mod library;
@@ -59,6 +60,11 @@ enum Task {
     Costs(costs::Options),
     /// Measure beside MPICH, Open MPI and Intel MPI, at most 40 minutes; `--quick` for 3
     Bench(bench::Options),
+    /// Emulated hosts on this machine, with ssh between them
+    Hosts(hosts::Options),
+    /// What owns emulated hosts; started by `hosts up`
+    #[command(hide = true)]
+    Supervise(hosts::supervisor::Options),
 }
 
 fn main() -> ExitCode {
@@ -86,5 +92,7 @@ fn run(task: Task) -> Result<bool> {
         Task::Rivals => rivals::all(&project).map(|()| true),
         Task::Costs(options) => costs::run(&project, &options).map(|()| true),
         Task::Bench(options) => bench::run(&project, &options).map(|()| true),
+        Task::Hosts(options) => hosts::run(&project, &options),
+        Task::Supervise(options) => hosts::supervisor::run(&options).map(|()| true),
     }
 }

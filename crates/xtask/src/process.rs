@@ -121,6 +121,11 @@ impl Job {
         job
     }
 
+    /// The folder that it runs in, if one was set.
+    pub(crate) fn in_folder(&self) -> Option<&Path> {
+        self.folder.as_deref()
+    }
+
     /// The command line, for messages.
     pub(crate) fn line(&self) -> String {
         let words =

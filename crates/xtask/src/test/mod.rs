@@ -5,6 +5,7 @@ mod cprograms;
 mod docs;
 pub(crate) mod fuzz;
 mod header;
+mod hosts;
 mod limits;
 pub(crate) mod programs;
 mod rust;
@@ -80,6 +81,7 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
         Step::new("netpipe-tcp", || {
             having(project, SOURCES, || programs::netpipe(project, &library()?, Fabric::TCP))
         }),
+        Step::new("hosts", || having(project, &[PYTHON], || hosts::run(project))),
         Step::new("fuzz", || having(project, &["g++"], || fuzz::smoke(project))),
     ];
     if let Some(unknown) =
