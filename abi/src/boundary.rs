@@ -313,7 +313,7 @@ macro_rules! mpi {
         mpi! { $($then)* $params ($($ignored),*) $result }
     };
     (@zip (@$then:ident $name:ident $($rest:tt)*) $params:tt $args:tt $types:tt $result:tt) => {
-        compile_error!(concat!(stringify!($name), " has other parameters: tables/functions.tsv says which"));
+        compile_error!(concat!(stringify!($name), " has other parameters: abi/tables/functions.tsv says which"));
     };
     (@call $name:ident [$($n:ident)?] $ends:tt $body:block $params:tt $ignored:tt $result:ty) => {
         mpi! { @function $name [$($n)?] $ends $body $params $result }
