@@ -80,7 +80,7 @@ impl std::fmt::Debug for Algorithm {
 
 impl Default for &Algorithm {
     fn default() -> Self {
-        ALL[0]
+        &a::barrier::DISSEMINATION
     }
 }
 
@@ -176,87 +176,9 @@ impl Cost {
 
 /// Every algorithm there is. The first of each kind needs nothing but messages and keeps the order of operands, so it
 /// does for every case.
-pub const ALL: &[&Algorithm] = &[
-    &a::barrier::DISSEMINATION,
-    &a::nodes::BARRIER,
-    &a::cico::BARRIER,
-    &a::bcast::BINOMIAL,
-    &a::bcast::SCATTER_RING,
-    &a::bcast::CHAIN,
-    &a::nodes::BCAST,
-    &a::cico::BCAST,
-    &a::cico::BCAST_SINGLE_COPY,
-    &a::scratch::BCAST,
-    &a::gather::BINOMIAL,
-    &a::gather::LINEAR,
-    &a::nodes::GATHER,
-    &a::cico::GATHER,
-    &a::scratch::GATHER,
-    &a::gather::LINEAR_V,
-    &a::sub_buffers::GATHERV,
-    &a::scatter::BINOMIAL,
-    &a::scatter::LINEAR,
-    &a::nodes::SCATTER,
-    &a::cico::SCATTER,
-    &a::scratch::SCATTER,
-    &a::scatter::LINEAR_V,
-    &a::sub_buffers::SCATTERV,
-    &a::allgather::BRUCK,
-    &a::allgather::RING,
-    &a::nodes::ALLGATHER,
-    &a::cico::ALLGATHER,
-    &a::scratch::ALLGATHER,
-    &a::allgather::BRUCK_V,
-    &a::allgather::RING_V,
-    &a::cico::ALLGATHERV,
-    &a::scratch::ALLGATHERV,
-    &a::alltoall::BRUCK,
-    &a::alltoall::PAIRWISE,
-    &a::alltoall::SPREAD,
-    &a::nodes::ALLTOALL,
-    &a::cico::ALLTOALL,
-    &a::scratch::ALLTOALL,
-    &a::alltoall::PAIRWISE_V,
-    &a::alltoall::SPREAD_V,
-    &a::sub_buffers::ALLTOALLV,
-    &a::alltoall::PAIRWISE_W,
-    &a::alltoall::SPREAD_W,
-    &a::sub_buffers::ALLTOALLW,
-    &a::reduce::BINOMIAL,
-    &a::reduce::RABENSEIFNER,
-    &a::nodes::REDUCE,
-    &a::cico::REDUCE,
-    &a::cico::REDUCE_SINGLE_COPY,
-    &a::scratch::REDUCE,
-    &a::scratch::REDUCE_SPLIT,
-    &a::allreduce::DOUBLING,
-    &a::allreduce::RABENSEIFNER,
-    &a::allreduce::RING,
-    &a::nodes::ALLREDUCE,
-    &a::cico::ALLREDUCE,
-    &a::cico::ALLREDUCE_SINGLE_COPY,
-    &a::scratch::ALLREDUCE,
-    &a::scratch::ALLREDUCE_SPLIT,
-    &a::reduce_scatter::DOUBLING,
-    &a::reduce_scatter::PAIRWISE,
-    &a::cico::REDUCE_SCATTER,
-    &a::scratch::REDUCE_SCATTER,
-    &a::scratch::REDUCE_SCATTER_SPLIT,
-    &a::reduce_scatter::DOUBLING_BLOCK,
-    &a::reduce_scatter::PAIRWISE_BLOCK,
-    &a::nodes::REDUCE_SCATTER_BLOCK,
-    &a::cico::REDUCE_SCATTER_BLOCK,
-    &a::scratch::REDUCE_SCATTER_BLOCK,
-    &a::scratch::REDUCE_SCATTER_BLOCK_SPLIT,
-    &a::scan::DOUBLING,
-    &a::scan::CHAIN,
-    &a::cico::SCAN,
-    &a::scratch::SCAN,
-    &a::scan::EXCLUSIVE_DOUBLING,
-    &a::scan::EXCLUSIVE_CHAIN,
-    &a::cico::EXSCAN,
-    &a::scratch::EXSCAN,
-];
+pub fn all() -> impl Iterator<Item = &'static Algorithm> {
+    a::FAMILIES.iter().copied().flatten().copied()
+}
 
 /// The algorithms for intercommunicators, for each collective that there is between two groups. They need messages alone,
 /// and keep the order of operands.
@@ -287,5 +209,5 @@ pub const BETWEEN: &[&Algorithm] = &[
 
 /// The algorithms of one collective.
 pub fn of_kind(kind: Kind) -> impl Iterator<Item = &'static Algorithm> {
-    ALL.iter().copied().filter(move |row| row.kind == kind)
+    all().filter(move |row| row.kind == kind)
 }

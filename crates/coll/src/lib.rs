@@ -7,7 +7,7 @@
 //!                                                                  └─► simulate    (virtual clock: how long?)
 //! ```
 //!
-//! * An [`Algorithm`] is a row of [`ALL`]: pure functions from a [`Shape`] to a schedule. It knows no
+//! * An [`Algorithm`] is a row of [`all`] of them: pure functions from a [`Shape`] to a schedule. It knows no
 //!   addresses, no types, no transports.
 //! * A schedule is rounds of [`Step`]s over [`Span`]s of named buffers. Rounds are made one at a time, when
 //!   they are needed.
@@ -49,7 +49,7 @@
 //! # Adding an algorithm
 //!
 //! One file (or a constant in its family's file) in `algorithms/`, with the functions of an [`Algorithm`] and
-//! its cost, and one row in [`ALL`]. Tuner, overrides, explain, verifier, simulator and tests all iterate the
+//! its cost, as a row of its family's table. Tuner, overrides, explain, verifier, simulator and tests all iterate the
 //! list: the new row is proved, executed on real data, compared with its own cost formula, and chosen where
 //! the formula says that it is the quickest.
 //!
@@ -94,7 +94,7 @@ mod tuner;
 pub mod verify;
 mod view;
 
-pub use algorithm::{ALL, Algorithm, BETWEEN, Case, Cost, Needs, of_kind};
+pub use algorithm::{Algorithm, BETWEEN, Case, Cost, Needs, all, of_kind};
 pub use cache::{Attempt, PlanCache, begin, replay, start};
 pub use call::{Call, Kind, Op, Operand, UserOp};
 pub use execute::{Advance, Execution, UserReduction};

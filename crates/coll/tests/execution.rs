@@ -190,7 +190,7 @@ fn try_kinds(kinds: &[Kind]) {
     let seed = 20_261_121;
     println!("seed {seed}");
     let mut random = Random(seed);
-    for row in banyan_coll::ALL.iter().filter(|row| kinds.contains(&row.kind)) {
+    for row in banyan_coll::all().filter(|row| kinds.contains(&row.kind)) {
         for ranks in 1..=17 {
             for pairs in [1, 0, u64::from(ranks) + 1, 5, 1 + random.below(40)] {
                 try_out(Some(row), some_trial(row, ranks, pairs, &mut random));
@@ -204,7 +204,7 @@ fn long_vectors_go_in_segments() {
     let seed = 4711;
     println!("seed {seed}");
     let mut random = Random(seed);
-    for row in banyan_coll::ALL.iter().filter(|row| row.needs != Needs::Inline) {
+    for row in banyan_coll::all().filter(|row| row.needs != Needs::Inline) {
         for ranks in [2, 3, 5] {
             let pairs = if row.kind.reduces() { 10_007 } else { 9_001 };
             try_out(Some(row), some_trial(row, ranks, pairs, &mut random));
@@ -218,7 +218,7 @@ fn operands_in_memory_of_devices() {
     let seed = 77;
     println!("seed {seed}");
     let mut random = Random(seed);
-    for row in banyan_coll::ALL {
+    for row in banyan_coll::all() {
         for ranks in [1, 2, 3, 6] {
             for pairs in [u64::from(ranks) + 2, 1 + random.below(40)] {
                 let trial = some_trial(row, ranks, pairs, &mut random);
@@ -226,7 +226,7 @@ fn operands_in_memory_of_devices() {
             }
         }
     }
-    for row in banyan_coll::ALL.iter().filter(|row| row.needs == Needs::SharedScratch) {
+    for row in banyan_coll::all().filter(|row| row.needs == Needs::SharedScratch) {
         let trial = some_trial(row, 3, 1_003, &mut random);
         try_out(Some(row), Trial { devices: true, ..trial });
     }

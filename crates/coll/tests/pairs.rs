@@ -3,7 +3,7 @@
 mod world;
 
 use banyan_coll::{
-    ALL, Call, Groups, Kind, Op, Operand, Overrides, PlanCache, SharedCaps, Topology, Tuning, start,
+    Call, Groups, Kind, Op, Operand, Overrides, PlanCache, SharedCaps, Topology, Tuning, all, start,
 };
 use banyan_datatype::Datatype;
 use banyan_datatype::op::Builtin;
@@ -38,7 +38,7 @@ fn the_largest_and_where_it_is() {
     let ty = Datatype::builtin(0x229).unwrap();
     let uniform =
         |base: &Buffer, count| Operand::Uniform { base: base.clone(), count, ty: ty.clone().into() };
-    for row in ALL.iter().filter(|row| row.kind.reduces()) {
+    for row in all().filter(|row| row.kind.reduces()) {
         for ranks in [1, 2, 3, 4, 6] {
             let shared = Some(SharedCaps { inline: 1024, single_copy: true, scratch: 0 });
             let topology = Topology { ranks, cores: 8, shared, levels: Groups::on_nodes(1, ranks) };

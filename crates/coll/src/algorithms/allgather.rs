@@ -3,6 +3,8 @@
 
 use crate::{Algorithm, Buf, Cost, Kind, Round, Shape, Span, log2_up};
 
+pub(crate) const ROWS: &[&Algorithm] = &[&BRUCK, &RING, &BRUCK_V, &RING_V];
+
 pub(crate) const BRUCK: Algorithm = Algorithm {
     kind: Kind::Allgather,
     name: "bruck",

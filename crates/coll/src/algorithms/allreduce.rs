@@ -4,6 +4,8 @@
 use super::group::{Group, Role, half, joins_as_lower};
 use crate::{Algorithm, Buf, Case, Cost, Kind, Merge, Round, Shape, Side, Span};
 
+pub(crate) const ROWS: &[&Algorithm] = &[&DOUBLING, &RABENSEIFNER, &RING];
+
 pub(crate) const DOUBLING: Algorithm = Algorithm {
     kind: Kind::Allreduce,
     name: "doubling",

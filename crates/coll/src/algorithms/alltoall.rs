@@ -4,6 +4,9 @@
 use super::WINDOW;
 use crate::{Algorithm, Buf, Case, Cost, Kind, Round, Shape, Span, log2_up};
 
+pub(crate) const ROWS: &[&Algorithm] =
+    &[&BRUCK, &PAIRWISE, &SPREAD, &PAIRWISE_V, &SPREAD_V, &PAIRWISE_W, &SPREAD_W];
+
 pub(crate) const BRUCK: Algorithm = Algorithm {
     kind: Kind::Alltoall,
     name: "bruck",

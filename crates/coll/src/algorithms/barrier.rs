@@ -3,6 +3,8 @@
 
 use crate::{Algorithm, Cost, Kind, Round, Shape, log2_up};
 
+pub(crate) const ROWS: &[&Algorithm] = &[&DISSEMINATION];
+
 pub(crate) const DISSEMINATION: Algorithm = Algorithm {
     kind: Kind::Barrier,
     name: "dissemination",

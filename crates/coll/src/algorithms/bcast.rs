@@ -2,6 +2,8 @@
 
 use crate::{Algorithm, Buf, Cost, Kind, Round, Shape, Span, log2_up};
 
+pub(crate) const ROWS: &[&Algorithm] = &[&BINOMIAL, &SCATTER_RING, &CHAIN];
+
 pub(crate) const BINOMIAL: Algorithm = Algorithm {
     kind: Kind::Bcast,
     name: "binomial",

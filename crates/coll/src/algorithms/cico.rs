@@ -7,6 +7,25 @@
 use super::{alltoall, gather, scatter};
 use crate::{Algorithm, Buf, Case, Cost, Form, Kind, Merge, Needs, Round, Shape, Side, Span, Step};
 
+pub(crate) const ROWS: &[&Algorithm] = &[
+    &BARRIER,
+    &BCAST,
+    &BCAST_SINGLE_COPY,
+    &GATHER,
+    &SCATTER,
+    &ALLGATHER,
+    &ALLGATHERV,
+    &ALLTOALL,
+    &REDUCE,
+    &REDUCE_SINGLE_COPY,
+    &ALLREDUCE,
+    &ALLREDUCE_SINGLE_COPY,
+    &REDUCE_SCATTER,
+    &REDUCE_SCATTER_BLOCK,
+    &SCAN,
+    &EXSCAN,
+];
+
 pub(crate) const BARRIER: Algorithm = Algorithm {
     kind: Kind::Barrier,
     name: "cico",

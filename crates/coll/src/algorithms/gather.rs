@@ -4,6 +4,8 @@
 use super::WINDOW;
 use crate::{Algorithm, Blocks, Buf, Case, Cost, Kind, Round, Shape, Span, log2_up};
 
+pub(crate) const ROWS: &[&Algorithm] = &[&BINOMIAL, &LINEAR, &LINEAR_V];
+
 pub(crate) const BINOMIAL: Algorithm = Algorithm {
     kind: Kind::Gather,
     name: "binomial",

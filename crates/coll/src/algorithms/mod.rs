@@ -1,5 +1,5 @@
-//! The algorithms, a file per family. Each is a constant [`Algorithm`](crate::Algorithm) and a row in
-//! [`ALL`](crate::ALL).
+//! The algorithms, a file per family. Each algorithm is an [`Algorithm`](crate::Algorithm) in
+//! the table `ROWS` of its family.
 
 pub(crate) mod allgather;
 pub(crate) mod allreduce;
@@ -18,7 +18,28 @@ pub(crate) mod scatter;
 pub(crate) mod scratch;
 pub(crate) mod sub_buffers;
 
-use crate::Shape;
+use crate::{Algorithm, Shape};
+
+/// The rows of all families. Those of a kind are in the order in which they are named to users, and tried.
+pub(crate) const FAMILIES: &[&[&Algorithm]] = &[
+    barrier::ROWS,
+    bcast::ROWS,
+    gather::ROWS,
+    scatter::ROWS,
+    allgather::ROWS,
+    alltoall::ROWS,
+    reduce::ROWS,
+    allreduce::ROWS,
+    reduce_scatter::ROWS,
+    scan::ROWS,
+    nodes::ROWS,
+    cico::ROWS,
+    scratch::pipeline::ROWS,
+    scratch::ring::ROWS,
+    scratch::split::ROWS,
+    scratch::chain::ROWS,
+    sub_buffers::ROWS,
+];
 
 /// The most messages to or from one rank that are under way at once in algorithms with a message for each rank.
 const WINDOW: u32 = 32;

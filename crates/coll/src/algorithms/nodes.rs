@@ -21,109 +21,103 @@ const fn reorder(group: StageGroup, send: StageBuf, recv: StageBuf) -> Stage {
     stage(Kind::Alltoall, group, send, recv)
 }
 
-/// Nobody leaves before all ranks of its node know that the leaders, and so all nodes, have met.
-pub(crate) const BARRIER: Algorithm = Algorithm {
-    stages: &[
-        stage(Kind::Barrier, StageGroup::Node, StageBuf::Send, StageBuf::Recv),
-        stage(Kind::Barrier, StageGroup::Leaders, StageBuf::Send, StageBuf::Recv),
-        stage(Kind::Barrier, StageGroup::Node, StageBuf::Send, StageBuf::Recv),
-    ],
-    ..NODES
-};
-
-pub(crate) const BCAST: Algorithm = Algorithm {
-    kind: Kind::Bcast,
-    about: "from the root to the leaders of nodes, then within nodes",
-    reorders: false,
-    stages: &[
-        stage(Kind::Bcast, StageGroup::Leaders, StageBuf::Send, StageBuf::Recv),
-        stage(Kind::Bcast, StageGroup::Node, StageBuf::Send, StageBuf::Recv),
-    ],
-    ..NODES
-};
-
-pub(crate) const REDUCE: Algorithm = Algorithm {
-    kind: Kind::Reduce,
-    about: "within nodes, then from their leaders to the root",
-    stages: &[
-        stage(Kind::Reduce, StageGroup::Node, StageBuf::Send, StageBuf::Held),
-        stage(Kind::Reduce, StageGroup::Leaders, StageBuf::Held, StageBuf::Recv),
-    ],
-    ..NODES
-};
-
-pub(crate) const ALLREDUCE: Algorithm = Algorithm {
-    kind: Kind::Allreduce,
-    stages: &[
-        stage(Kind::Reduce, StageGroup::Node, StageBuf::Send, StageBuf::Recv),
-        stage(Kind::Allreduce, StageGroup::Leaders, StageBuf::Recv, StageBuf::Recv),
-        stage(Kind::Bcast, StageGroup::Node, StageBuf::Send, StageBuf::Recv),
-    ],
-    ..NODES
-};
-
-/// Blocks are in the order of nodes until each rank puts them in the order of ranks.
-pub(crate) const ALLGATHER: Algorithm = Algorithm {
-    kind: Kind::Allgather,
-    reorders: false,
-    stages: &[
-        stage(Kind::Gather, StageGroup::Node, StageBuf::Send, StageBuf::HeldHere),
-        stage(Kind::Allgatherv, StageGroup::Leaders, StageBuf::HeldHere, StageBuf::Held),
-        stage(Kind::Bcast, StageGroup::Node, StageBuf::Send, StageBuf::Held),
-        reorder(StageGroup::Alone(Order::Ranks), StageBuf::Held, StageBuf::Recv),
-    ],
-    ..NODES
-};
-
-pub(crate) const GATHER: Algorithm = Algorithm {
-    kind: Kind::Gather,
-    about: "within nodes, then from their leaders to the root",
-    reorders: false,
-    stages: &[
-        stage(Kind::Gather, StageGroup::Node, StageBuf::Send, StageBuf::HeldHere),
-        stage(Kind::Gatherv, StageGroup::Leaders, StageBuf::HeldHere, StageBuf::Held),
-        reorder(StageGroup::Alone(Order::Ranks), StageBuf::Held, StageBuf::Recv),
-    ],
-    ..NODES
-};
-
-pub(crate) const SCATTER: Algorithm = Algorithm {
-    kind: Kind::Scatter,
-    about: "from the root to the leaders of nodes, then within nodes",
-    reorders: false,
-    stages: &[
-        reorder(StageGroup::Alone(Order::Nodes), StageBuf::Send, StageBuf::Held),
-        stage(Kind::Scatterv, StageGroup::Leaders, StageBuf::Held, StageBuf::HeldHere),
-        stage(Kind::Scatter, StageGroup::Node, StageBuf::HeldHere, StageBuf::Recv),
-    ],
-    ..NODES
-};
-
-/// The leaders put the sums of their nodes in the order of nodes, and get the blocks of their nodes where those were.
-pub(crate) const REDUCE_SCATTER_BLOCK: Algorithm = Algorithm {
-    kind: Kind::ReduceScatterBlock,
-    stages: &[
-        stage(Kind::Reduce, StageGroup::Node, StageBuf::Send, StageBuf::Aside),
-        reorder(StageGroup::Leader(Order::Nodes), StageBuf::Aside, StageBuf::Held),
-        stage(Kind::ReduceScatter, StageGroup::Leaders, StageBuf::Held, StageBuf::Held),
-        stage(Kind::Scatter, StageGroup::Node, StageBuf::Held, StageBuf::Recv),
-    ],
-    ..NODES
-};
-
-/// What the ranks of a node have for those of another one goes between nodes as one message.
-pub(crate) const ALLTOALL: Algorithm = Algorithm {
-    kind: Kind::Alltoall,
-    reorders: false,
-    stages: &[
-        stage(Kind::Gather, StageGroup::Node, StageBuf::Send, StageBuf::Held),
-        reorder(StageGroup::Leader(Order::Outgoing), StageBuf::Held, StageBuf::Aside),
-        stage(Kind::Alltoallv, StageGroup::Leaders, StageBuf::Aside, StageBuf::Held),
-        reorder(StageGroup::Leader(Order::Incoming), StageBuf::Held, StageBuf::Aside),
-        stage(Kind::Scatter, StageGroup::Node, StageBuf::Aside, StageBuf::Recv),
-    ],
-    ..NODES
-};
+pub(crate) const ROWS: &[&Algorithm] = &[
+    // Nobody leaves before all ranks of its node know that the leaders, and so all nodes, have met.
+    &Algorithm {
+        stages: &[
+            stage(Kind::Barrier, StageGroup::Node, StageBuf::Send, StageBuf::Recv),
+            stage(Kind::Barrier, StageGroup::Leaders, StageBuf::Send, StageBuf::Recv),
+            stage(Kind::Barrier, StageGroup::Node, StageBuf::Send, StageBuf::Recv),
+        ],
+        ..NODES
+    },
+    &Algorithm {
+        kind: Kind::Bcast,
+        about: "from the root to the leaders of nodes, then within nodes",
+        reorders: false,
+        stages: &[
+            stage(Kind::Bcast, StageGroup::Leaders, StageBuf::Send, StageBuf::Recv),
+            stage(Kind::Bcast, StageGroup::Node, StageBuf::Send, StageBuf::Recv),
+        ],
+        ..NODES
+    },
+    &Algorithm {
+        kind: Kind::Reduce,
+        about: "within nodes, then from their leaders to the root",
+        stages: &[
+            stage(Kind::Reduce, StageGroup::Node, StageBuf::Send, StageBuf::Held),
+            stage(Kind::Reduce, StageGroup::Leaders, StageBuf::Held, StageBuf::Recv),
+        ],
+        ..NODES
+    },
+    &Algorithm {
+        kind: Kind::Allreduce,
+        stages: &[
+            stage(Kind::Reduce, StageGroup::Node, StageBuf::Send, StageBuf::Recv),
+            stage(Kind::Allreduce, StageGroup::Leaders, StageBuf::Recv, StageBuf::Recv),
+            stage(Kind::Bcast, StageGroup::Node, StageBuf::Send, StageBuf::Recv),
+        ],
+        ..NODES
+    },
+    // Blocks are in the order of nodes until each rank puts them in the order of ranks.
+    &Algorithm {
+        kind: Kind::Allgather,
+        reorders: false,
+        stages: &[
+            stage(Kind::Gather, StageGroup::Node, StageBuf::Send, StageBuf::HeldHere),
+            stage(Kind::Allgatherv, StageGroup::Leaders, StageBuf::HeldHere, StageBuf::Held),
+            stage(Kind::Bcast, StageGroup::Node, StageBuf::Send, StageBuf::Held),
+            reorder(StageGroup::Alone(Order::Ranks), StageBuf::Held, StageBuf::Recv),
+        ],
+        ..NODES
+    },
+    &Algorithm {
+        kind: Kind::Gather,
+        about: "within nodes, then from their leaders to the root",
+        reorders: false,
+        stages: &[
+            stage(Kind::Gather, StageGroup::Node, StageBuf::Send, StageBuf::HeldHere),
+            stage(Kind::Gatherv, StageGroup::Leaders, StageBuf::HeldHere, StageBuf::Held),
+            reorder(StageGroup::Alone(Order::Ranks), StageBuf::Held, StageBuf::Recv),
+        ],
+        ..NODES
+    },
+    &Algorithm {
+        kind: Kind::Scatter,
+        about: "from the root to the leaders of nodes, then within nodes",
+        reorders: false,
+        stages: &[
+            reorder(StageGroup::Alone(Order::Nodes), StageBuf::Send, StageBuf::Held),
+            stage(Kind::Scatterv, StageGroup::Leaders, StageBuf::Held, StageBuf::HeldHere),
+            stage(Kind::Scatter, StageGroup::Node, StageBuf::HeldHere, StageBuf::Recv),
+        ],
+        ..NODES
+    },
+    // The leaders put the sums of their nodes in the order of nodes, and get the blocks of their nodes where those were.
+    &Algorithm {
+        kind: Kind::ReduceScatterBlock,
+        stages: &[
+            stage(Kind::Reduce, StageGroup::Node, StageBuf::Send, StageBuf::Aside),
+            reorder(StageGroup::Leader(Order::Nodes), StageBuf::Aside, StageBuf::Held),
+            stage(Kind::ReduceScatter, StageGroup::Leaders, StageBuf::Held, StageBuf::Held),
+            stage(Kind::Scatter, StageGroup::Node, StageBuf::Held, StageBuf::Recv),
+        ],
+        ..NODES
+    },
+    // What the ranks of a node have for those of another one goes between nodes as one message.
+    &Algorithm {
+        kind: Kind::Alltoall,
+        reorders: false,
+        stages: &[
+            stage(Kind::Gather, StageGroup::Node, StageBuf::Send, StageBuf::Held),
+            reorder(StageGroup::Leader(Order::Outgoing), StageBuf::Held, StageBuf::Aside),
+            stage(Kind::Alltoallv, StageGroup::Leaders, StageBuf::Aside, StageBuf::Held),
+            reorder(StageGroup::Leader(Order::Incoming), StageBuf::Held, StageBuf::Aside),
+            stage(Kind::Scatter, StageGroup::Node, StageBuf::Aside, StageBuf::Recv),
+        ],
+        ..NODES
+    },
+];
 
 /// What a rank does by itself: no row of the list. Blocks that stay beside each other are one copy.
 pub(crate) const SPREAD: Algorithm = Algorithm {

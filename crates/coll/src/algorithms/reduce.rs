@@ -3,6 +3,8 @@
 use super::allreduce::{self, rabenseifner};
 use crate::{Algorithm, Buf, Cost, Kind, Merge, Round, Shape, Side, log2_up};
 
+pub(crate) const ROWS: &[&Algorithm] = &[&BINOMIAL, &RABENSEIFNER];
+
 pub(crate) const BINOMIAL: Algorithm = Algorithm {
     kind: Kind::Reduce,
     name: "binomial",

@@ -4,6 +4,8 @@
 use super::allreduce::{DoublingBuffers, doubling, doubling_cost, doubling_rounds};
 use crate::{Algorithm, Buf, Case, Cost, Kind, Merge, Round, Shape, Side, Span};
 
+pub(crate) const ROWS: &[&Algorithm] = &[&DOUBLING, &PAIRWISE, &DOUBLING_BLOCK, &PAIRWISE_BLOCK];
+
 pub(crate) const DOUBLING: Algorithm = Algorithm {
     kind: Kind::ReduceScatter,
     name: "doubling",

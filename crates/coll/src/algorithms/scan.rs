@@ -3,6 +3,8 @@
 use super::segments;
 use crate::{Algorithm, Buf, Case, Cost, Kind, Merge, Round, Shape, Side, Span, log2_up};
 
+pub(crate) const ROWS: &[&Algorithm] = &[&DOUBLING, &CHAIN, &EXCLUSIVE_DOUBLING, &EXCLUSIVE_CHAIN];
+
 pub(crate) const DOUBLING: Algorithm = Algorithm {
     kind: Kind::Scan,
     name: "doubling",

@@ -3,6 +3,8 @@
 use super::gather;
 use crate::{Algorithm, Buf, Kind, Round, Shape, Span, Step};
 
+pub(crate) const ROWS: &[&Algorithm] = &[&BINOMIAL, &LINEAR, &LINEAR_V];
+
 pub(crate) const BINOMIAL: Algorithm = Algorithm {
     kind: Kind::Scatter,
     round: |shape, index, round| backwards(&gather::BINOMIAL, shape, index, round),

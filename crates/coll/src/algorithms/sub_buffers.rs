@@ -12,6 +12,8 @@ use crate::{
     Algorithm, Blocks, Buf, Case, Chunks, Cost, Form, Kind, Needs, Round, Shape, Span, Step, SubBuffer,
 };
 
+pub(crate) const ROWS: &[&Algorithm] = &[&GATHERV, &SCATTERV, &ALLTOALLV, &ALLTOALLW];
+
 pub(crate) const GATHERV: Algorithm = Algorithm {
     kind: Kind::Gatherv,
     name: "cico",

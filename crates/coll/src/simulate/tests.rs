@@ -1,14 +1,14 @@
 //! The simulator against the formulas of algorithms, and folded schedules against unfolded ones.
 
 use super::*;
-use crate::{ALL, Groups, Kind, Location, SharedCaps};
+use crate::{Groups, Kind, Location, SharedCaps, all};
 
 /// Algorithms are chosen by the formulas, which must not be far from what the schedules really do.
 #[test]
 fn formulas_agree_with_schedules() {
     let model = Model::default();
     let mut wrong = vec![];
-    for &row in ALL.iter().filter(|row| row.stages.is_empty()) {
+    for row in all().filter(|row| row.stages.is_empty()) {
         for ranks in [2, 3, 4, 7, 8, 13, 16, 33, 64] {
             for bytes in [64, 4096, 65536, 1 << 20] {
                 let topology = Topology::assumed(ranks, true, ranks);
@@ -50,7 +50,7 @@ fn ranks_that_are_alike_are_simulated_once() {
                 shared: Some(SharedCaps { inline: 4096, single_copy: true, scratch: 32 << 20 }),
                 ..Topology::assumed(ranks, false, ranks)
             };
-            for (&row, bytes) in ALL.iter().flat_map(|row| [8 * ranks, 4100].map(|bytes| (row, bytes))) {
+            for (row, bytes) in all().flat_map(|row| [8 * ranks, 4100].map(|bytes| (row, bytes))) {
                 let simulation = Simulation::new(row, u64::from(bytes), (&topology, None), &tuning);
                 let classes = simulation.classes();
                 if classes == ranks || !row.stages.is_empty() && !topology.has_levels() {
@@ -83,7 +83,7 @@ fn a_ring_of_a_hundred_thousand_ranks_is_that_of_one() {
 
 /// The collectives that have a composition.
 fn composed() -> impl Iterator<Item = Kind> {
-    ALL.iter().filter(|row| !row.stages.is_empty()).map(|row| row.kind)
+    all().filter(|row| !row.stages.is_empty()).map(|row| row.kind)
 }
 
 /// Ranks on nodes of several sizes, block by block or dealt out in turn.

@@ -1,13 +1,13 @@
 //! Right algorithms with one change, and what the verifier says of each.
 
 use banyan_coll::verify::{Trial, check};
-use banyan_coll::{ALL, Algorithm, Buf, Merge, Round, Shape, Side, Step};
+use banyan_coll::{Algorithm, Buf, Merge, Round, Shape, Side, Step, all};
 
 use crate::cell_bytes;
 
 /// The algorithm of that name (`collective=algorithm`).
 fn row(name: &str) -> &'static Algorithm {
-    ALL.iter().find(|row| format!("{row:?}") == name).expect("a row of the list")
+    all().find(|row| format!("{row:?}") == name).expect("a row of the list")
 }
 
 /// The verifier's error about an algorithm with a mistake, in a trial that the right one passes.

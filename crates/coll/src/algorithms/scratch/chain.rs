@@ -3,6 +3,8 @@
 use super::{PIECE, PIECES, announce, area, await_announced, chunks_of, common, half, piece, pieces_of};
 use crate::{Algorithm, Buf, Case, Chunks, Cost, Kind, Needs, Round, Shape, Span, Step};
 
+pub(crate) const ROWS: &[&Algorithm] = &[&SCAN, &EXSCAN];
+
 pub(crate) const SCAN: Algorithm = Algorithm {
     kind: Kind::Scan,
     name: "scratch_chain",

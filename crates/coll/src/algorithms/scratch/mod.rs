@@ -1,17 +1,11 @@
 //! Algorithms over the shared scratch, memory that all ranks of a node may read and write. Long data go in chunks,
 //! through the two halves of the shared scratch alternately, so that one half is filled while the other is read.
 
-mod chain;
-mod pipeline;
-mod ring;
-mod split;
+pub(crate) mod chain;
+pub(crate) mod pipeline;
+pub(crate) mod ring;
+pub(crate) mod split;
 
-pub(crate) use self::chain::{EXSCAN, SCAN};
-pub(crate) use self::pipeline::{ALLGATHER, ALLGATHERV, ALLTOALL, BCAST, GATHER, SCATTER};
-pub(crate) use self::ring::{ALLREDUCE, REDUCE, REDUCE_SCATTER, REDUCE_SCATTER_BLOCK};
-pub(crate) use self::split::{
-    ALLREDUCE_SPLIT, REDUCE_SCATTER_BLOCK_SPLIT, REDUCE_SCATTER_SPLIT, REDUCE_SPLIT,
-};
 use crate::{Blocks, Buf, Form, Round, Shape, Span, Step};
 
 /// About half the bytes of the shared scratch where ranks share cores, for costs.

@@ -4,6 +4,8 @@
 use super::{announce, area, await_announced, chunks_of, common, half, longest, piece};
 use crate::{Algorithm, Blocks, Buf, Case, Chunks, Cost, Kind, Needs, Round, Shape, Span, Step};
 
+pub(crate) const ROWS: &[&Algorithm] = &[&BCAST, &GATHER, &SCATTER, &ALLGATHER, &ALLGATHERV, &ALLTOALL];
+
 pub(crate) const BCAST: Algorithm = Algorithm {
     kind: Kind::Bcast,
     name: "scratch_pipeline",

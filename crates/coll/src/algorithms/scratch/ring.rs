@@ -5,6 +5,8 @@
 use super::{announce, area, await_announced, chunk, chunks_of, common, cut, half, longest};
 use crate::{Algorithm, Buf, Case, Chunks, Cost, Kind, Needs, Round, Shape, Span, Step};
 
+pub(crate) const ROWS: &[&Algorithm] = &[&REDUCE, &ALLREDUCE, &REDUCE_SCATTER, &REDUCE_SCATTER_BLOCK];
+
 pub(crate) const ALLREDUCE: Algorithm = Algorithm {
     kind: Kind::Allreduce,
     name: "scratch_ring",

@@ -4,6 +4,9 @@
 use super::{announce, area, await_announced, chunks_of, common, cut, half};
 use crate::{Algorithm, Buf, Case, Chunks, Cost, Kind, Needs, Round, Shape, Span, Step};
 
+pub(crate) const ROWS: &[&Algorithm] =
+    &[&REDUCE_SPLIT, &ALLREDUCE_SPLIT, &REDUCE_SCATTER_SPLIT, &REDUCE_SCATTER_BLOCK_SPLIT];
+
 pub(crate) const ALLREDUCE_SPLIT: Algorithm = Algorithm {
     kind: Kind::Allreduce,
     name: "scratch_split",
