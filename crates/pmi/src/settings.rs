@@ -78,9 +78,10 @@ pub const ALL: &[Setting] = &[
     },
     Setting {
         name: TCP_STREAMS,
-        default: "1",
+        default: "(one for each pair of network interfaces)",
         about: "Number of TCP connections (1 to 16) that a pair of ranks makes if it exchanges messages of more than 256 KiB, which \
-                then use all of them: quicker where packets are lost on a long way. The same for all ranks of a job.",
+                then use all of them: quicker where packets are lost on a long way. The same for all ranks of a job. \
+                By default one, or where two hosts share several subnets by interfaces of like speed, one through each (at most 4).",
     },
     Setting {
         name: NIC,

@@ -69,8 +69,12 @@ impl Start<'_> {
             nodes: 1 + job.nodes.iter().map(|run| run.node).max().unwrap_or(0),
             crowded: job.local_size > job.cores(),
             single_copy: job.single_copy,
-            streams: settings::streams(job.setting_or_default(settings::TCP_STREAMS))
-                .map_err(Error::other)?,
+            streams: job
+                .setting(settings::TCP_STREAMS)
+                .map(settings::streams)
+                .transpose()
+                .map_err(Error::other)?
+                .unwrap_or(0),
             nics: job.setting(settings::NIC).unwrap_or_default(),
             ports: job.setting(settings::PORTS).map(settings::ports).transpose().map_err(Error::other)?,
             reached,

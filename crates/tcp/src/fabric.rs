@@ -10,9 +10,10 @@ use mio::Events;
 use mio::event::Event;
 use mio::net::TcpListener;
 
-use crate::business_card;
+use crate::business_card::{self, Candidate};
 use crate::link::{Links, Phase};
 use crate::options::{Error, MAX_STREAMS, Options};
+use crate::paths::{Paths, most_stripes};
 use crate::pending_connections::PendingConnections;
 use crate::pool::Pool;
 use crate::stream::{Received, Stream};
@@ -50,6 +51,8 @@ pub struct Tcp {
     pub(crate) poll: mio::Poll,
     events: Events,
     pub(crate) listeners: Vec<TcpListener>,
+    /// Where the listeners listen.
+    candidates: Vec<Candidate>,
     pub(crate) pending_connections: PendingConnections,
     pub(crate) links: Links,
     /// Number of links that are connected.
@@ -95,6 +98,9 @@ impl Tcp {
     ) -> Result<(Tcp, Vec<u8>), Error> {
         let poll = mio::Poll::new().map_err(Error::Poll)?;
         let (listeners, candidates) = options.listen_on(me, poll.registry())?;
+        let most =
+            if options.streams > 0 { options.streams.min(MAX_STREAMS) } else { most_stripes(&candidates) };
+        let business_card = business_card::encode(&candidates);
         let tcp = Tcp {
             me,
             size,
@@ -104,7 +110,7 @@ impl Tcp {
             poll,
             events: Events::with_capacity(256),
             listeners,
-            links: Links::new(options.streams.clamp(1, MAX_STREAMS)),
+            links: Links::new(most),
             connected: 0,
             hot: Vec::with_capacity(HOT + 1),
             ready: VecDeque::new(),
@@ -121,8 +127,9 @@ impl Tcp {
             owed: Vec::new(),
             turn: 0,
             options,
+            candidates,
         };
-        Ok((tcp, business_card::encode(&candidates)))
+        Ok((tcp, business_card))
     }
 
     /// Number of connections that are open.
@@ -340,10 +347,14 @@ impl Fabric for Tcp {
         }
         let candidates =
             business_card::decode(business_card).map_err(|bad| format!("peer {}: {bad}", peer.0))?;
-        let addresses: Vec<_> = candidates.iter().map(|candidate| candidate.address).collect();
-        for number in self.links.to(peer) {
+        let paths = Paths::new(&self.candidates, &candidates);
+        let streams = self.links.streams();
+        let used = if self.options.streams > 0 { streams } else { streams.min(paths.stripes() as u32) };
+        let first = self.links.number(peer, 0);
+        self.links.at(first).used = used;
+        for number in first..first + used {
             let link = self.links.at(number);
-            link.addresses.clone_from(&addresses);
+            link.addresses = paths.of((number - first) as u8);
             if link.send_refused && matches!(link.phase, Phase::Idle) {
                 self.dial(number);
             }

@@ -6,7 +6,8 @@
 //! that are silent are tried beside each other. If two processes connect to each other at the same time, the attempt of the lower
 //! peer is kept.
 //!
-//! A pair may have several streams, each a connection of its own ([`Options::streams`]). Frames that must keep their order go by the
+//! A pair may have several streams, each a connection of its own ([`Options::streams`]), which begin with different network interfaces
+//! where both hosts have several. Frames that must keep their order go by the
 //! first one, all others take turns; the other streams are connected when there are such frames. The peer is gone when
 //! one of its streams breaks, and has left when all have brought what was sent.
 //!
@@ -26,6 +27,7 @@ pub mod handshake;
 mod link;
 mod member;
 mod options;
+mod paths;
 mod pending_connections;
 mod pool;
 mod port;

@@ -19,6 +19,8 @@ pub(crate) struct Link {
     pub(crate) phase: Phase,
     /// Where the peer listens, best first; empty until its business card comes.
     pub(crate) addresses: Vec<SocketAddr>,
+    /// Number of streams to the peer that this process uses; 0 until its business card comes. Known of stream 0 alone.
+    pub(crate) used: u32,
     /// A send to it was refused for want of a connection: connect as soon as its addresses are known.
     pub(crate) send_refused: bool,
     /// The business card of the peer was asked for, once. Known of stream 0 alone.
@@ -136,6 +138,12 @@ impl Links {
     #[inline]
     pub(crate) fn streams(&self) -> u32 {
         self.streams
+    }
+
+    /// Number of streams to a peer that this process sends by: all that there may be until its business card comes.
+    pub(crate) fn used(&mut self, peer: Peer) -> u32 {
+        let first = self.number(peer, 0);
+        self.get(first).map(|link| link.used).filter(|&used| used > 0).unwrap_or(self.streams)
     }
 
     #[inline]

@@ -23,8 +23,8 @@ pub struct Options {
     pub listen: Vec<NicAddress>,
     /// Ports of which one is listened at; otherwise the system chooses one. At all addresses it is the same port if possible.
     pub ports: Option<RangeInclusive<u16>>,
-    /// Number of streams to each peer, from 1 to [`MAX_STREAMS`], the same at all processes of the job. Frames that need not stay in
-    /// order use all of them.
+    /// Number of streams to each peer, from 1 to [`MAX_STREAMS`], the same at all processes of the job; 0: one for each pair of network
+    /// interfaces of like speed that are in one subnet, up to 4. Frames that need not stay in order use all of them.
     pub streams: u8,
     /// Bytes that may wait on one stream before sends to it are refused.
     pub queue: usize,

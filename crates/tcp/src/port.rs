@@ -69,6 +69,7 @@ impl Port for Tcp {
         if order == Order::Ordered || streams == 1 {
             return on(self, 0);
         }
+        let streams = self.links.used(peer);
         for _ in 0..streams {
             self.turn = (self.turn + 1) % streams;
             match on(self, self.turn) {

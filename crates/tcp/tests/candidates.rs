@@ -2,30 +2,36 @@
 //! be the peer is kept, whatever the others do, and errors name them all.
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use banyan_memory::HeapBuffer;
 use banyan_tcp::business_card::{Candidate, decode, encode};
 use banyan_tcp::{Options, Tcp};
 use banyan_topo::NicAddress;
-use banyan_transport::{Class, Fabric, Head, Outcome, Peer, Port, Refusal, Sink, Token};
+use banyan_transport::{Class, Fabric, Head, Order, Outcome, Peer, Port, Refusal, Sink, Token};
 use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
 
 const HEAD: Head = Head { class: Class::P2p, kind: 0, aux: 0, a: 0, b: 0, ctx: 0 };
 
+/// Bytes of a large frame.
+const LARGE: usize = 64 << 10;
+
 #[derive(Default)]
 struct Inbox {
     bodies: usize,
+    bytes: usize,
     lost: Vec<String>,
 }
 
 impl Sink for Inbox {
     fn frame(&mut self, _: Peer, _: &Head, body: &[u8]) {
-        assert_eq!(body, b"here");
+        assert!(body == b"here" || body.len() == LARGE);
+        self.bytes += body.len();
         self.bodies += 1;
     }
     fn sent(&mut self, _: Token) {}
@@ -55,38 +61,44 @@ fn card(addresses: &[SocketAddr]) -> Vec<u8> {
 }
 
 /// An address that refuses connections as long as the descriptor is open: it is taken, and nobody listens there.
-fn dead() -> (SocketAddr, OwnedFd) {
+fn dead_at(ip: [u8; 4]) -> (SocketAddr, OwnedFd) {
     let taken = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-    bind(&taken, &SocketAddr::from(([127, 0, 0, 4], 0))).unwrap();
+    bind(&taken, &SocketAddr::from((ip, 0))).unwrap();
     (getsockname(&taken).unwrap().try_into().unwrap(), taken)
 }
 
-/// An address where another program listens, which does this with each connection.
-fn program(mut does: impl FnMut(TcpStream) + Send + 'static) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.5:0").unwrap();
+/// A program that listens at this address, and does this with each connection.
+fn program(ip: [u8; 4], mut does: impl FnMut(TcpStream) + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind(SocketAddr::from((ip, 0))).unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || listener.incoming().flatten().for_each(&mut does));
     address
 }
 
+fn dead() -> (SocketAddr, OwnedFd) {
+    dead_at([127, 0, 0, 4])
+}
+
+const OTHER: [u8; 4] = [127, 0, 0, 5];
+
 fn silent() -> SocketAddr {
     let mut kept = Vec::new();
-    program(move |socket| kept.push(socket))
+    program(OTHER, move |socket| kept.push(socket))
 }
 
 fn closing() -> SocketAddr {
-    program(drop)
+    program(OTHER, drop)
 }
 
 fn babbling() -> SocketAddr {
-    program(|mut socket| drop(socket.write_all(b"SSH-2.0-OpenSSH_9.9\r\n")))
+    program(OTHER, |mut socket| drop(socket.write_all(b"SSH-2.0-OpenSSH_9.9\r\n")))
 }
 
 /// A way to another address, whose first connections are closed at once; and the number of bytes that have gone there.
-fn relay(to: SocketAddr, closed: usize) -> (SocketAddr, Arc<AtomicUsize>) {
+fn relay(ip: [u8; 4], to: SocketAddr, closed: usize) -> (SocketAddr, Arc<AtomicUsize>) {
     let (count, mut seen) = (Arc::new(AtomicUsize::new(0)), 0);
     let counted = Arc::clone(&count);
-    let address = program(move |socket| {
+    let address = program(ip, move |socket| {
         seen += 1;
         if seen <= closed {
             return;
@@ -152,7 +164,7 @@ fn the_address_that_proves_to_be_the_peer_is_kept() {
 #[test]
 fn an_address_that_failed_is_tried_again_beside_a_silent_one() {
     let (mut peer, address) = end(1, 9, &Options::default());
-    let (flaky, bytes) = relay(address, 3);
+    let (flaky, bytes) = relay(OTHER, address, 3);
     reaches(&[silent(), flaky], &mut peer, &mut [], Duration::from_millis(1));
     assert!(bytes.load(Ordering::Relaxed) > 0);
 }
@@ -187,4 +199,87 @@ fn errors_name_each_address_and_what_it_said() {
     assert!(cause.contains(&format!("{babbling} (it sent a handshake message of")), "{cause}");
     // The connection may be reset before the opening, or closed after it.
     assert!(cause.contains(&format!("{closing} (")), "{cause}");
+}
+
+/// A host with network interfaces in two subnets.
+fn with_two_nics(me: u32, host: u8, streams: u8) -> (Tcp, Vec<Candidate>) {
+    let nic = |net: u8| NicAddress {
+        nic: format!("net{net}"),
+        ip: Ipv4Addr::new(127, 0, net, host).into(),
+        prefix: 24,
+        ..NicAddress::loopback()
+    };
+    let options = Options { listen: vec![nic(1), nic(2)], streams, ..Options::default() };
+    let (tcp, card) = Tcp::new(Peer(me), 3, 1, [9; 32], options).unwrap();
+    (tcp, decode(&card).unwrap())
+}
+
+#[test]
+fn large_messages_use_all_interfaces_that_two_hosts_share() {
+    let (mut a, mut card_a) = with_two_nics(0, 1, 0);
+    let (mut b, mut card_b) = with_two_nics(1, 2, 0);
+    // What goes to either end passes a relay that counts it, one for each interface.
+    let mut counts = Vec::new();
+    for candidate in card_a.iter_mut().chain(&mut card_b) {
+        let IpAddr::V4(ip) = candidate.address.ip() else { panic!("version 4") };
+        let [.., net, host] = ip.octets();
+        let (address, count) = relay([127, 0, net, host + 10], candidate.address, 0);
+        candidate.address = address;
+        counts.push(count);
+    }
+    let memory = HeapBuffer::zeroed(LARGE);
+    let body = (&memory, 0, LARGE);
+    let (mut at_a, mut at_b) = (Inbox::default(), Inbox::default());
+    a.connect(Peer(1), &encode(&card_b)).unwrap();
+    // B learns where A listens when it asks for that, as it would of the launcher.
+    until("frames each way", || {
+        let _ = a.send_from(Peer(1), &HEAD, body, None, Order::Unordered);
+        let _ = b.send_from(Peer(0), &HEAD, body, None, Order::Unordered);
+        while b.wanted() == Some(Peer(0)) {
+            b.connect(Peer(0), &encode(&card_a)).unwrap();
+        }
+        a.poll(&mut at_a);
+        b.poll(&mut at_b);
+        // To A and to B, by interface.
+        let bytes: Vec<usize> = counts.iter().map(|count| count.load(Ordering::Relaxed)).collect();
+        let through = |net: usize| bytes[net] + bytes[2 + net] >= 50 * LARGE;
+        through(0) && through(1) && at_a.bytes.min(at_b.bytes) >= 50 * LARGE
+    });
+    assert_eq!((a.connections(), b.connections()), (2, 2));
+    assert_eq!((at_a.lost, at_b.lost), (vec![], vec![]));
+}
+
+#[test]
+fn a_stream_whose_interface_is_dead_takes_another_one() {
+    let ((mut a, _), (mut b, mut card)) = (with_two_nics(0, 1, 0), with_two_nics(1, 2, 0));
+    let (dead, _taken) = dead_at([127, 0, 2, 3]);
+    card[1].address = dead;
+    a.connect(Peer(1), &encode(&card)).unwrap();
+    let memory = HeapBuffer::zeroed(LARGE);
+    let (mut at_a, mut at_b) = (Inbox::default(), Inbox::default());
+    until("two streams", || {
+        let _ = a.send_from(Peer(1), &HEAD, (&memory, 0, LARGE), None, Order::Unordered);
+        a.poll(&mut at_a);
+        b.poll(&mut at_b);
+        (a.connections(), b.connections()) == (2, 2) && at_b.bodies > 10
+    });
+    assert_eq!((at_a.lost, at_b.lost), (vec![], vec![]));
+}
+
+#[test]
+fn hosts_that_share_one_interface_need_one_stream() {
+    // The second peer is on the same host; the third has asked for three streams, as all of its job would.
+    for (host, streams, expected) in [(1, 0, 1), (2, 3, 3)] {
+        let ((mut a, _), (mut b, card)) = (with_two_nics(0, 1, streams), with_two_nics(1, host, streams));
+        a.connect(Peer(1), &encode(&card)).unwrap();
+        let memory = HeapBuffer::zeroed(LARGE);
+        let (mut at_a, mut at_b) = (Inbox::default(), Inbox::default());
+        until("frames", || {
+            let _ = a.send_from(Peer(1), &HEAD, (&memory, 0, LARGE), None, Order::Unordered);
+            a.poll(&mut at_a);
+            b.poll(&mut at_b);
+            at_b.bodies > 100 && b.connections() >= expected
+        });
+        assert_eq!((a.connections(), b.connections()), (expected, expected));
+    }
 }

@@ -1,6 +1,7 @@
 //! The suite that every fabric passes, over loopback connections.
 
 use banyan_tcp::{Options, Tcp};
+use banyan_topo::NicAddress;
 use banyan_transport::Peer;
 use banyan_transport::conformance::{down, gone_before_contact, introduced};
 
@@ -9,8 +10,24 @@ fn ends(n: usize, options: &Options) -> Vec<(Tcp, Vec<u8>)> {
     (0..n as u32).map(make).collect()
 }
 
+/// Each end is a host of its own, with a network interface in each of two subnets.
+fn hosts_with_two_nics(n: usize) -> Vec<(Tcp, Vec<u8>)> {
+    let host = |me: u32| {
+        let nic = |net: u8| NicAddress {
+            nic: format!("net{net}"),
+            ip: [127, 0, net, 1 + me as u8].into(),
+            prefix: 24,
+            ..NicAddress::loopback()
+        };
+        let options = Options { listen: vec![nic(1), nic(2)], streams: 0, ..Options::default() };
+        Tcp::new(Peer(me), n as u32, 77, [5; 32], options).expect("a fabric")
+    };
+    (0..n as u32).map(host).collect()
+}
+
 banyan_transport::conformance!(plain, |n| ends(n, &Options::default()));
 banyan_transport::conformance!(four_streams, |n| ends(n, &Options { streams: 4, ..Options::default() }));
+banyan_transport::conformance!(two_nics, hosts_with_two_nics);
 banyan_transport::conformance!(small_queue, |n| ends(n, &Options { queue: 1, ..Options::default() }));
 
 #[test]

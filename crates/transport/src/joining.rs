@@ -23,7 +23,7 @@ pub struct Joining<'a> {
     pub crowded: bool,
     /// Processes of the node may read each other's memory.
     pub single_copy: bool,
-    /// Number of streams to each peer, for fabrics that make connections.
+    /// Number of streams to each peer, for fabrics that make connections; 0: as they think best.
     pub streams: u8,
     /// The network interfaces that peers on other nodes may use, as the user names them; empty: those that are best.
     pub nics: &'a str,
