@@ -33,7 +33,7 @@ pub use foreign::foreign_launcher;
 pub use frame::{Job, MAX_BUSINESS_CARD, MAX_TEXT, NodeRun, Reply, Request, VERSION, cut};
 pub use inherit::{FD_NAME, FD_VARIABLE, fd_value};
 pub use last_word::LastWord;
-pub use wire::{Channel, WireError};
+pub use wire::{ByteChannel, Channel, WireError};
 
 /// Environment variables that the launcher sets for each rank. The rank does not unset them, as it is not safe to change
 /// the environment of a process that may have threads. A program that a rank starts is a job of its own nevertheless: the

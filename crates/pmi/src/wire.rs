@@ -1,4 +1,4 @@
-//! [`Channel`]: frames over a unix stream socket. Only calls that say so wait.
+//! [`Channel`]: frames over a unix stream socket; [`ByteChannel`]: the bytes of other protocols. Only calls that say so wait.
 
 use std::io::{self, IoSliceMut};
 use std::marker::PhantomData;
@@ -46,32 +46,25 @@ impl From<Errno> for WireError {
     }
 }
 
-/// One end of a bootstrap socket: receives `In`, sends `Out`.
+/// One end of a bootstrap socket, for bytes of any protocol.
 #[derive(Debug)]
-pub struct Channel<In, Out> {
+pub struct ByteChannel {
     socket: Arc<OwnedFd>,
     inbox: Vec<u8>,
     outbox: Vec<u8>,
     /// Whether the system tells the sending process with each read (SO_PASSCRED).
     with_sender: bool,
     sender: Option<Pid>,
-    frames: PhantomData<(In, Out)>,
 }
 
-impl<In: DeserializeOwned, Out: Serialize> Channel<In, Out> {
+impl ByteChannel {
     /// Takes over a connected socket.
-    pub fn new(socket: OwnedFd) -> Self {
-        Self {
-            socket: Arc::new(socket),
-            inbox: Vec::new(),
-            outbox: Vec::new(),
-            with_sender: false,
-            sender: None,
-            frames: PhantomData,
-        }
+    fn new(socket: OwnedFd) -> Self {
+        let (inbox, outbox) = (Vec::new(), Vec::new());
+        Self { socket: Arc::new(socket), inbox, outbox, with_sender: false, sender: None }
     }
 
-    /// A channel that knows the [sender](Channel::sender) of its frames, and the descriptor of its other end; both close
+    /// A channel that knows the [sender](ByteChannel::sender) of its bytes, and the descriptor of its other end; both close
     /// on exec.
     ///
     /// # Errors
@@ -82,12 +75,12 @@ impl<In: DeserializeOwned, Out: Serialize> Channel<In, Out> {
         Ok((Self { with_sender, ..Self::new(ours) }, theirs))
     }
 
-    /// Queues a frame and sends what the socket takes now; the rest goes with [`Channel::flush`].
+    /// Queues bytes and sends what the socket takes now; the rest goes with [`ByteChannel::flush`].
     ///
     /// # Errors
-    /// If the frame is too long or the other side is gone.
-    pub fn send(&mut self, frame: &Out) -> Result<(), WireError> {
-        codec::encode(frame, &mut self.outbox)?;
+    /// If the other side is gone.
+    pub fn send(&mut self, bytes: &[u8]) -> Result<(), WireError> {
+        self.outbox.extend_from_slice(bytes);
         self.flush()
     }
 
@@ -109,55 +102,37 @@ impl<In: DeserializeOwned, Out: Serialize> Channel<In, Out> {
         Ok(())
     }
 
-    /// Sends all that is queued, waiting for the other side.
-    ///
-    /// # Errors
-    /// If the other side is gone.
-    pub fn flush_all(&mut self) -> Result<(), WireError> {
-        loop {
-            self.flush()?;
-            if self.outbox.is_empty() {
-                return Ok(());
-            }
-            self.wait(PollFlags::OUT)?;
-        }
-    }
-
-    /// The socket, for writes that bypass the queue.
-    pub(crate) fn socket(&self) -> &Arc<OwnedFd> {
-        &self.socket
-    }
-
     /// Number of queued bytes that the socket has not taken yet.
     pub fn unsent(&self) -> usize {
         self.outbox.len()
     }
 
-    /// The next frame; `None` if no whole frame has arrived.
+    /// The bytes that have arrived since the last call; `None` if there are none yet.
     ///
     /// # Errors
-    /// [`WireError::Closed`] after the last frame if the other side is gone; others if it sends bytes that are no frame, or
-    /// the system refuses to read.
-    pub fn receive(&mut self) -> Result<Option<In>, WireError> {
-        loop {
-            if let Some((frame, used)) = codec::decode(&self.inbox)? {
-                self.inbox.drain(..used);
-                return Ok(Some(frame));
-            }
-            match if self.with_sender { self.read_with_sender() } else { self.read() } {
-                Ok(0) => return Err(WireError::Closed),
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return Ok(None),
-                Err(other) => return Err(other.into()),
-            }
-        }
+    /// [`WireError::Closed`] after the last bytes if the other side is gone; another if the system refuses to read.
+    pub fn receive(&mut self) -> Result<Option<Vec<u8>>, WireError> {
+        Ok(self.fill()?.then(|| std::mem::take(&mut self.inbox)))
     }
 
-    /// The process that sent the last received frame, as the system says: its id in this process's namespace, which may
-    /// differ from its id in its own. It may be gone. `None` for channels not made by [`Channel::pair`], and if the system
+    /// The process that sent the last received bytes, as the system says: its id in this process's namespace, which may
+    /// differ from its id in its own. It may be gone. `None` for channels not made by a `pair`, and if the system
     /// refuses to tell.
     pub fn sender(&self) -> Option<Pid> {
         self.sender
+    }
+
+    /// Reads once into the inbox; false if nothing has arrived.
+    fn fill(&mut self) -> Result<bool, WireError> {
+        loop {
+            match if self.with_sender { self.read_with_sender() } else { self.read() } {
+                Ok(0) => return Err(WireError::Closed),
+                Ok(_) => return Ok(true),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(other) => return Err(other.into()),
+            }
+        }
     }
 
     fn read(&mut self) -> rustix::io::Result<usize> {
@@ -165,7 +140,7 @@ impl<In: DeserializeOwned, Out: Serialize> Channel<In, Out> {
         Ok(recv(&*self.socket, spare_capacity(&mut self.inbox), RecvFlags::DONTWAIT)?.0)
     }
 
-    /// Reads like [`Channel::read`], and records the sender. One read gives bytes of one sender only.
+    /// Reads like [`ByteChannel::read`], and records the sender. One read gives bytes of one sender only.
     fn read_with_sender(&mut self) -> rustix::io::Result<usize> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -180,6 +155,98 @@ impl<In: DeserializeOwned, Out: Serialize> Channel<In, Out> {
             }
         }
         got
+    }
+}
+
+impl AsFd for ByteChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// One end of a bootstrap socket: receives `In`, sends `Out`.
+#[derive(Debug)]
+pub struct Channel<In, Out> {
+    bytes: ByteChannel,
+    frames: PhantomData<(In, Out)>,
+}
+
+impl<In: DeserializeOwned, Out: Serialize> Channel<In, Out> {
+    /// Takes over a connected socket.
+    pub fn new(socket: OwnedFd) -> Self {
+        Self { bytes: ByteChannel::new(socket), frames: PhantomData }
+    }
+
+    /// Like [`ByteChannel::pair`].
+    ///
+    /// # Errors
+    /// The error of `socketpair`, such as too few descriptors.
+    pub fn pair() -> io::Result<(Self, OwnedFd)> {
+        let (bytes, theirs) = ByteChannel::pair()?;
+        Ok((Self { bytes, frames: PhantomData }, theirs))
+    }
+
+    /// Queues a frame and sends what the socket takes now; the rest goes with [`Channel::flush`].
+    ///
+    /// # Errors
+    /// If the frame is too long or the other side is gone.
+    pub fn send(&mut self, frame: &Out) -> Result<(), WireError> {
+        codec::encode(frame, &mut self.bytes.outbox)?;
+        self.flush()
+    }
+
+    /// Sends what the socket takes now.
+    ///
+    /// # Errors
+    /// If the other side is gone.
+    pub fn flush(&mut self) -> Result<(), WireError> {
+        self.bytes.flush()
+    }
+
+    /// Sends all that is queued, waiting for the other side.
+    ///
+    /// # Errors
+    /// If the other side is gone.
+    pub fn flush_all(&mut self) -> Result<(), WireError> {
+        loop {
+            self.flush()?;
+            if self.unsent() == 0 {
+                return Ok(());
+            }
+            self.wait(PollFlags::OUT)?;
+        }
+    }
+
+    /// The socket, for writes that bypass the queue.
+    pub(crate) fn socket(&self) -> &Arc<OwnedFd> {
+        &self.bytes.socket
+    }
+
+    /// Number of queued bytes that the socket has not taken yet.
+    pub fn unsent(&self) -> usize {
+        self.bytes.unsent()
+    }
+
+    /// The next frame; `None` if no whole frame has arrived.
+    ///
+    /// # Errors
+    /// [`WireError::Closed`] after the last frame if the other side is gone; others if it sends bytes that are no frame, or
+    /// the system refuses to read.
+    pub fn receive(&mut self) -> Result<Option<In>, WireError> {
+        loop {
+            if let Some((frame, used)) = codec::decode(&self.bytes.inbox)? {
+                self.bytes.inbox.drain(..used);
+                return Ok(Some(frame));
+            }
+            if !self.bytes.fill()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The process that sent the last received frame; see [`ByteChannel::sender`].
+    pub fn sender(&self) -> Option<Pid> {
+        self.bytes.sender()
     }
 
     /// The next frame, waiting for it.
@@ -197,7 +264,7 @@ impl<In: DeserializeOwned, Out: Serialize> Channel<In, Out> {
     }
 
     fn wait(&self, flags: PollFlags) -> Result<(), WireError> {
-        match poll(&mut [PollFd::new(&self.socket, flags)], None) {
+        match poll(&mut [PollFd::new(&self.bytes.socket, flags)], None) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(other) => Err(other.into()),
         }
@@ -206,6 +273,6 @@ impl<In: DeserializeOwned, Out: Serialize> Channel<In, Out> {
 
 impl<In, Out> AsFd for Channel<In, Out> {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.bytes.as_fd()
     }
 }
