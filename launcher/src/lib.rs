@@ -10,6 +10,7 @@
 #![deny(unsafe_code)]
 
 mod agent;
+pub mod allocation;
 pub mod binding;
 mod default_variables;
 mod descendants;
@@ -25,6 +26,7 @@ mod oom;
 pub mod options;
 mod output;
 mod plan;
+pub mod pmi1;
 mod pty;
 pub mod rankfile;
 mod ranks;

@@ -1,0 +1,589 @@
+//! A server of PMI-1, so that programs built with MPICH (or another MPI that speaks it) run under mpirun. Pure: bytes of ranks
+//! in, [`Action`]s out.
+//!
+//! [`Host`] serves the ranks of one host. It answers most requests from the values that it holds. At a barrier of all ranks it
+//! hands the new values on ([`Up::Fence`]) to [`Job`], the part that there is once in a job, and gets those of all hosts back
+//! before it lets its ranks go on. A value is visible on other hosts after the next barrier, on its own host at once.
+//!
+//! A request is `cmd=NAME( KEY=VALUE)*` and a line end. The version is 1.1, with the barriers of groups that 1.2 has.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// Most bytes of a request.
+const MAX_LINE: usize = 64 << 10;
+
+/// What clients are told about lengths: of the name of a set of values, of a key, of a value.
+const MAXES: &str = "kvsname_max=256 keylen_max=64 vallen_max=1024";
+
+/// Most bytes of keys and values that the ranks of a host may put, and of names that all ranks may publish.
+const MOST_BYTES: usize = 8 << 20;
+
+/// Most bytes of the mapping of ranks to nodes; a longer one is left out, as clients have no room for it.
+const MAX_MAPPING: usize = 1024;
+
+/// What all ranks of a job are told alike.
+pub struct About {
+    /// The name of the job's set of values.
+    pub name: String,
+    /// Ranks of the job.
+    pub size: u32,
+    /// Which ranks share a node; see [`mapping`].
+    pub mapping: Option<String>,
+}
+
+/// Keys and values that ranks have put.
+pub type Values = Vec<(String, String)>;
+
+/// What the agent is to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// Send a line to a rank.
+    Reply(u32, String),
+    /// A process has joined the job as this rank.
+    Joined(u32),
+    /// The rank has left MPI: its process may end with any status.
+    Finalized(u32),
+    /// The rank ends the job.
+    Abort {
+        /// That rank.
+        rank: u32,
+        /// Of MPI_Abort.
+        code: i32,
+        /// For the user; may be empty.
+        message: String,
+    },
+    /// The rank has broken the protocol, and why.
+    Broken(u32, String),
+    /// This goes to the job's part.
+    Up(Up),
+}
+
+/// From a host's part to the job's.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Up {
+    /// All ranks of the host have entered a barrier of all; the values that they have put since the last one.
+    Fence(Values),
+    /// A rank publishes a name (with a port), takes it back, or looks it up.
+    Name {
+        /// That rank.
+        rank: u32,
+        /// The command.
+        command: String,
+        /// The name.
+        service: String,
+        /// What is published.
+        port: Option<String>,
+    },
+}
+
+/// From the job's part to a host's.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Down {
+    /// All ranks of the job have entered the barrier; the values of all hosts.
+    Fence(Values),
+    /// The answer to a rank.
+    Reply(u32, String),
+}
+
+/// The server for the ranks of one host.
+pub struct Host {
+    about: About,
+    ranks: BTreeMap<u32, Rank>,
+    values: HashMap<String, String>,
+    /// Those of the values that other hosts do not have.
+    fresh: Values,
+    /// Bytes that ranks of this host have put.
+    put: usize,
+    /// Who has entered which barrier: by group and tag, as the ranks wrote them; that of all ranks has no name.
+    barriers: HashMap<String, BTreeSet<u32>>,
+}
+
+struct Rank {
+    appnum: u32,
+    inbox: Vec<u8>,
+    /// The lines of a spawn that is not complete.
+    spawn: Option<Vec<String>>,
+}
+
+impl Host {
+    /// A server for these ranks, each with the number of its program.
+    pub fn new(about: About, ranks: impl Iterator<Item = (u32, u32)>) -> Host {
+        let rank = |(rank, appnum)| (rank, Rank { appnum, inbox: Vec::new(), spawn: None });
+        Host {
+            about,
+            ranks: ranks.map(rank).collect(),
+            values: HashMap::new(),
+            fresh: Values::new(),
+            put: 0,
+            barriers: HashMap::new(),
+        }
+    }
+
+    /// Takes bytes of `rank`. `free` says whether a process may join as this rank.
+    pub fn receive(&mut self, rank: u32, bytes: &[u8], free: bool) -> Vec<Action> {
+        let mut actions = Vec::new();
+        let Some(state) = self.ranks.get_mut(&rank) else { return actions };
+        let mut rest = std::mem::take(&mut state.inbox);
+        rest.extend_from_slice(bytes);
+        let mut used = 0;
+        while let Some(length) = rest[used..].iter().position(|&byte| byte == b'\n') {
+            let line = String::from_utf8_lossy(&rest[used..used + length]).into_owned();
+            used += length + 1;
+            actions.extend(self.line(rank, line.trim_end_matches('\r'), free));
+        }
+        rest.drain(..used);
+        if rest.len() > MAX_LINE {
+            actions.push(Action::Broken(rank, format!("a PMI request of over {MAX_LINE} bytes")));
+            rest.clear();
+        }
+        if let Some(state) = self.ranks.get_mut(&rank) {
+            state.inbox = rest;
+        }
+        actions
+    }
+
+    /// Takes what the job's part answers.
+    pub fn deliver(&mut self, down: Down) -> Vec<Action> {
+        match down {
+            Down::Reply(rank, line) => vec![Action::Reply(rank, line)],
+            Down::Fence(values) => {
+                self.values.extend(values);
+                self.open("")
+            }
+        }
+    }
+
+    fn line(&mut self, rank: u32, line: &str, free: bool) -> Vec<Action> {
+        let reply = |text: String| vec![Action::Reply(rank, text + "\n")];
+        let Some(state) = self.ranks.get_mut(&rank) else { return Vec::new() };
+        if let Some(lines) = &mut state.spawn {
+            return match line {
+                "endcmd" => {
+                    let answer = spawn_answer(&state.spawn.take().unwrap_or_default());
+                    answer.into_iter().flat_map(reply).collect()
+                }
+                _ if lines.iter().map(String::len).sum::<usize>() + line.len() > MAX_LINE => {
+                    vec![Action::Broken(rank, format!("a PMI spawn request of over {MAX_LINE} bytes"))]
+                }
+                _ => {
+                    lines.push(line.to_owned());
+                    Vec::new()
+                }
+            };
+        }
+        if line == "mcmd=spawn" {
+            state.spawn = Some(Vec::new());
+            return Vec::new();
+        }
+        let words = || line.split(' ').filter_map(|word| word.split_once('='));
+        let get = |name: &str| words().find(|(key, _)| *key == name).map(|(_, value)| value);
+        let Some(command) = get("cmd") else {
+            let shown = line.escape_debug().take(40).collect::<String>();
+            return vec![Action::Broken(rank, format!("'{shown}' is no request of PMI-1"))];
+        };
+        let ours = get("kvsname").is_none_or(|name| name == self.about.name);
+        match command {
+            "init" => init(rank, get("pmi_version"), free),
+            "get_maxes" => reply(format!("cmd=maxes rc=0 {MAXES}")),
+            "get_appnum" => reply(format!("cmd=appnum rc=0 appnum={}", state.appnum)),
+            "get_universe_size" => reply(format!("cmd=universe_size rc=0 size={}", self.about.size)),
+            "get_my_kvsname" => reply(format!("cmd=my_kvsname rc=0 kvsname={}", self.about.name)),
+            "put" => {
+                let put = get("key").zip(get("value")).filter(|_| ours);
+                let why =
+                    put.map_or(Err("wrong_kvsname_or_no_key_and_value"), |(key, value)| self.put(key, value));
+                reply(answer("put_result", why))
+            }
+            "get" => {
+                let value = get("key").filter(|_| ours).and_then(|key| match key {
+                    "PMI_process_mapping" => self.about.mapping.as_deref(),
+                    key => self.values.get(key).map(String::as_str),
+                });
+                let value = value.map(|value| format!(" value={value}"));
+                let failed = get("key").map_or("no_key".to_owned(), |key| format!("key_{key}_not_found"));
+                reply(match value {
+                    Some(value) => answer("get_result", Ok(())) + &value,
+                    None => answer("get_result", Err(&failed)) + " value=unknown",
+                })
+            }
+            "barrier_in" => self.barrier(rank, get("group")),
+            "finalize" => {
+                let ack = Action::Reply(rank, "cmd=finalize_ack rc=0\n".to_owned());
+                vec![Action::Finalized(rank), ack]
+            }
+            "abort" => {
+                let code = get("exitcode").and_then(|code| code.parse().ok()).unwrap_or(1);
+                let message = line.split_once("message=").map_or("", |(_, text)| text).to_owned();
+                vec![Action::Abort { rank, code, message }]
+            }
+            "publish_name" | "unpublish_name" | "lookup_name" => {
+                let (command, port) = (command.to_owned(), get("port").map(str::to_owned));
+                let service = get("service").unwrap_or_default().to_owned();
+                vec![Action::Up(Up::Name { rank, command, service, port })]
+            }
+            other => {
+                reply(answer(&format!("{other}_result"), Err("this_launcher_does_not_know_this_command")))
+            }
+        }
+    }
+
+    fn put(&mut self, key: &str, value: &str) -> Result<(), &'static str> {
+        if key.is_empty() || key.starts_with("PMI_") {
+            return Err("keys_PMI_are_the_launchers");
+        }
+        let bytes = key.len() + value.len();
+        if self.put + bytes > MOST_BYTES {
+            return Err("no_room_for_more_values");
+        }
+        self.put += bytes;
+        self.values.insert(key.to_owned(), value.to_owned());
+        self.fresh.push((key.to_owned(), value.to_owned()));
+        Ok(())
+    }
+
+    /// A rank enters a barrier: of all ranks, or of a group such as `NODE:7` or `0,3,5:7`, where 7 is a tag.
+    fn barrier(&mut self, rank: u32, group: Option<&str>) -> Vec<Action> {
+        let (name, _) = group.map_or(("WORLD", None), split_tag);
+        let here = || self.ranks.keys().copied().collect::<BTreeSet<u32>>();
+        let members = match name {
+            "WORLD" | "NODE" => Some(here()),
+            list => list.split(',').map(|rank| rank.parse().ok()).collect::<Option<BTreeSet<u32>>>(),
+        };
+        let world =
+            name == "WORLD" || members.as_ref().is_some_and(|list| list.len() == self.about.size as usize);
+        let members = members.filter(|list| world || list.iter().all(|rank| self.ranks.contains_key(rank)));
+        let Some(members) = members.filter(|list| list.contains(&rank)) else {
+            let why = answer("barrier_out", Err("not_a_group_of_ranks_on_this_host"));
+            return vec![Action::Reply(rank, why + "\n")];
+        };
+        // Barriers of all ranks come one after the other, whatever their tags are.
+        let key = if world { "" } else { group.unwrap_or_default() };
+        let inside = self.barriers.entry(key.to_owned()).or_default();
+        inside.insert(rank);
+        match inside.len() {
+            count if world && count == self.ranks.len() => {
+                vec![Action::Up(Up::Fence(std::mem::take(&mut self.fresh)))]
+            }
+            count if !world && count == members.len() => self.open(key),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Lets the ranks of a barrier go on.
+    fn open(&mut self, key: &str) -> Vec<Action> {
+        let tag = split_tag(key).1.map(|tag| format!(" tag={tag}")).unwrap_or_default();
+        let inside = self.barriers.remove(key).unwrap_or_default();
+        inside.into_iter().map(|rank| Action::Reply(rank, format!("cmd=barrier_out rc=0{tag}\n"))).collect()
+    }
+}
+
+/// The name of a group and its tag.
+fn split_tag(group: &str) -> (&str, Option<&str>) {
+    group.split_once(':').map_or((group, None), |(name, tag)| (name, Some(tag)))
+}
+
+fn init(rank: u32, version: Option<&str>, free: bool) -> Vec<Action> {
+    let why = match (version, free) {
+        (Some("1") | None, true) => Ok(()),
+        (_, true) => Err("mpirun_speaks_PMI_1.1_only"),
+        _ => Err("another_process_has_joined_as_this_rank"),
+    };
+    let line = answer("response_to_init", why) + " pmi_version=1 pmi_subversion=1\n";
+    let joined = why.is_ok().then_some(Action::Joined(rank));
+    joined.into_iter().chain([Action::Reply(rank, line)]).collect()
+}
+
+/// An answer's command and result. `why` is one word, as spaces separate attributes.
+fn answer(command: &str, why: Result<(), &str>) -> String {
+    match why {
+        Ok(()) => format!("cmd={command} rc=0 msg=success"),
+        Err(why) => format!("cmd={command} rc=-1 msg={why}"),
+    }
+}
+
+/// The answer to a spawn, if `lines` are those of its last program.
+fn spawn_answer(lines: &[String]) -> Option<String> {
+    let get = |name: &str| lines.iter().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+    let number = |name| get(name).and_then(|text| text.parse::<u32>().ok()).unwrap_or(1);
+    let last = number("spawnssofar") >= number("totspawns");
+    last.then(|| answer("spawn_result", Err("mpirun_does_not_spawn_processes")))
+}
+
+/// The part of the server that a job has once.
+pub struct Job {
+    hosts: u32,
+    entered: BTreeSet<u32>,
+    values: Values,
+    names: HashMap<String, String>,
+    published: usize,
+}
+
+impl Job {
+    /// The part of a job on so many hosts.
+    pub fn new(hosts: u32) -> Job {
+        Job { hosts, entered: BTreeSet::new(), values: Values::new(), names: HashMap::new(), published: 0 }
+    }
+
+    /// Takes what a host's part hands on; gives what goes back to that host (`Some`), or to all (`None`).
+    pub fn receive(&mut self, host: u32, up: Up) -> Option<(Option<u32>, Down)> {
+        match up {
+            Up::Fence(values) => {
+                self.entered.insert(host);
+                self.values.extend(values);
+                (self.entered.len() == self.hosts as usize).then(|| {
+                    self.entered.clear();
+                    (None, Down::Fence(std::mem::take(&mut self.values)))
+                })
+            }
+            Up::Name { rank, command, service, port } => {
+                let line = self.name(&command, service, port);
+                Some((Some(host), Down::Reply(rank, line + "\n")))
+            }
+        }
+    }
+
+    fn name(&mut self, command: &str, service: String, port: Option<String>) -> String {
+        let found = self.names.get(&service).cloned();
+        let (result, why) = match (command, found, port) {
+            ("publish_name", None, Some(port))
+                if self.published + service.len() + port.len() <= MOST_BYTES =>
+            {
+                self.published += service.len() + port.len();
+                self.names.insert(service, port);
+                ("publish_result", Ok(String::new()))
+            }
+            ("publish_name", None, Some(_)) => ("publish_result", Err("no_room_for_more_names")),
+            ("publish_name", None, None) => ("publish_result", Err("no_port")),
+            ("publish_name", ..) => ("publish_result", Err("this_name_is_published")),
+            ("lookup_name", Some(port), _) => ("lookup_result", Ok(format!(" port={port}"))),
+            ("lookup_name", ..) => ("lookup_result", Err("no_such_name")),
+            (_, Some(_), _) => {
+                self.names.remove(&service);
+                ("unpublish_result", Ok(String::new()))
+            }
+            _ => ("unpublish_result", Err("no_such_name")),
+        };
+        // Clients read `info` (MPICH's) or `rc`.
+        let info = if why.is_ok() { "ok" } else { "fail" };
+        format!(
+            "{} info={info}{}",
+            answer(result, why.as_ref().map(|_| ()).map_err(|why| *why)),
+            why.unwrap_or_default()
+        )
+    }
+}
+
+/// The mapping of ranks to nodes, from the node of each rank, as in `(vector,(0,3,2))`: a row of nodes from 0 on, three of them,
+/// with two ranks each. `None` if it is longer than clients take.
+pub fn mapping(nodes: impl IntoIterator<Item = u32>) -> Option<String> {
+    // Each block is the first node, the number of nodes, and of ranks on each.
+    let mut blocks: Vec<(u32, u32, u32)> = Vec::new();
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for node in nodes {
+        match runs.last_mut() {
+            Some((last, ranks)) if *last == node => *ranks += 1,
+            _ => runs.push((node, 1)),
+        }
+    }
+    for (node, ranks) in runs {
+        match blocks.last_mut() {
+            Some((first, count, each)) if *first + *count == node && *each == ranks => *count += 1,
+            _ => blocks.push((node, 1, ranks)),
+        }
+    }
+    let blocks = blocks.iter().map(|(first, count, ranks)| format!(",({first},{count},{ranks})"));
+    let text = format!("(vector{})", blocks.collect::<String>());
+    (text.len() <= MAX_MAPPING).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Hosts with these numbers of ranks, and the job's part, as the agents of a job have them.
+    struct Net {
+        hosts: Vec<Host>,
+        job: Job,
+        of: Vec<u32>,
+    }
+
+    impl Net {
+        fn new(sizes: &[u32]) -> Net {
+            let of: Vec<u32> = (0..)
+                .zip(sizes)
+                .flat_map(|(host, &ranks)| std::iter::repeat_n(host, ranks as usize))
+                .collect();
+            let about =
+                || About { name: "kvs_1".into(), size: of.len() as u32, mapping: mapping(of.clone()) };
+            let ranks = |host| {
+                (0u32..).zip(&of).filter(move |(_, of)| **of == host).map(|(rank, _)| (rank, rank % 2))
+            };
+            let hosts = (0..sizes.len() as u32).map(|host| Host::new(about(), ranks(host))).collect();
+            Net { hosts, job: Job::new(sizes.len() as u32), of: of.clone() }
+        }
+
+        /// Sends bytes as `rank`; gives what is to be done, in order.
+        fn send(&mut self, rank: u32, bytes: &str) -> Vec<Action> {
+            let host = self.of[rank as usize];
+            let mut done = Vec::new();
+            for action in self.hosts[host as usize].receive(rank, bytes.as_bytes(), true) {
+                let Action::Up(up) = action else {
+                    done.push(action);
+                    continue;
+                };
+                let Some((to, down)) = self.job.receive(host, up) else { continue };
+                for (at, host) in (0..).zip(&mut self.hosts) {
+                    if to.is_none_or(|to| to == at) {
+                        done.extend(host.deliver(down.clone()));
+                    }
+                }
+            }
+            done
+        }
+
+        /// The answer to one request.
+        fn ask(&mut self, rank: u32, request: &str) -> String {
+            match self.send(rank, &format!("{request}\n")).as_slice() {
+                [Action::Reply(to, line)] if *to == rank => line.trim_end().to_owned(),
+                other => panic!("{request}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_rank_learns_of_the_job() {
+        let mut net = Net::new(&[3, 1]);
+        let init = net.send(3, "cmd=init pmi_version=1 pmi_subversion=1\n");
+        let answer = "cmd=response_to_init rc=0 msg=success pmi_version=1 pmi_subversion=1\n";
+        assert_eq!(init, [Action::Joined(3), Action::Reply(3, answer.into())]);
+        assert_eq!(
+            net.ask(3, "cmd=get_maxes"),
+            "cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024"
+        );
+        assert_eq!(net.ask(3, "cmd=get_appnum"), "cmd=appnum rc=0 appnum=1");
+        assert_eq!(net.ask(3, "cmd=get_universe_size"), "cmd=universe_size rc=0 size=4");
+        assert_eq!(net.ask(3, "cmd=get_my_kvsname"), "cmd=my_kvsname rc=0 kvsname=kvs_1");
+        let mapping = net.ask(3, "cmd=get kvsname=kvs_1 key=PMI_process_mapping");
+        assert_eq!(mapping, "cmd=get_result rc=0 msg=success value=(vector,(0,1,3),(1,1,1))");
+        let ack = Action::Reply(3, "cmd=finalize_ack rc=0\n".into());
+        assert_eq!(net.send(3, "cmd=finalize\n"), [Action::Finalized(3), ack]);
+    }
+
+    #[test]
+    fn values_pass_at_barriers() {
+        let mut net = Net::new(&[2, 1]);
+        assert!(net.ask(0, "cmd=put kvsname=kvs_1 key=a value=x=1").contains("rc=0"));
+        assert!(net.ask(2, "cmd=put kvsname=kvs_1 key=b value=2").contains("rc=0"));
+        assert!(net.ask(1, "cmd=get kvsname=kvs_1 key=a").ends_with("value=x=1"));
+        assert!(net.ask(2, "cmd=get kvsname=kvs_1 key=a").contains("rc=-1 msg=key_a_not_found"));
+        assert_eq!(net.send(2, "cmd=barrier_in\n"), []);
+        assert_eq!(net.send(0, "cmd=barrier_in\n"), []);
+        let out = |rank| Action::Reply(rank, "cmd=barrier_out rc=0\n".to_owned());
+        assert_eq!(net.send(1, "cmd=barrier_in group=WORLD:0\n"), [out(0), out(1), out(2)]);
+        assert!(net.ask(2, "cmd=get kvsname=kvs_1 key=a").ends_with("value=x=1"));
+        assert!(net.ask(0, "cmd=get kvsname=kvs_1 key=b").ends_with("value=2"));
+        for refused in ["cmd=put key=PMI_x value=1", "cmd=put kvsname=other key=x value=1", "cmd=put key=x"] {
+            assert!(net.ask(0, refused).starts_with("cmd=put_result rc=-1"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn groups_have_barriers_of_their_own() {
+        let mut net = Net::new(&[3, 1]);
+        assert_eq!(net.send(0, "cmd=barrier_in group=0,2:7\n"), []);
+        assert_eq!(net.send(1, "cmd=barrier_in group=NODE:1\n"), []);
+        let out = |rank| Action::Reply(rank, "cmd=barrier_out rc=0 tag=7\n".to_owned());
+        assert_eq!(net.send(2, "cmd=barrier_in group=0,2:7\n"), [out(0), out(2)]);
+        let node = net.ask(3, "cmd=barrier_in group=NODE:1");
+        assert_eq!(node, "cmd=barrier_out rc=0 tag=1", "a node of its own");
+        for wrong in ["0,3:1", "2,9:1", "0,1:1", "x"] {
+            assert!(net.ask(2, &format!("cmd=barrier_in group={wrong}")).contains("rc=-1"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn names_are_the_jobs() {
+        let mut net = Net::new(&[1, 1]);
+        assert!(net.ask(1, "cmd=lookup_name service=s").contains("lookup_result rc=-1"));
+        assert!(net.ask(0, "cmd=publish_name service=s port=p").contains("publish_result rc=0"));
+        assert!(net.ask(1, "cmd=publish_name service=s port=q").contains("publish_result rc=-1"));
+        assert!(net.ask(1, "cmd=lookup_name service=s").ends_with("info=ok port=p"));
+        assert!(net.ask(1, "cmd=unpublish_name service=s").contains("unpublish_result rc=0"));
+        assert!(net.ask(0, "cmd=lookup_name service=s").contains("rc=-1"));
+    }
+
+    #[test]
+    fn what_is_not_offered_is_refused_and_never_hangs() {
+        let mut net = Net::new(&[2]);
+        let spawn =
+            |n| format!("mcmd=spawn\nnprocs=1\nexecname=/bin/a b\ntotspawns=2\nspawnssofar={n}\nendcmd\n");
+        assert_eq!(net.send(0, &spawn(1)), []);
+        let refused = "cmd=spawn_result rc=-1 msg=mpirun_does_not_spawn_processes\n";
+        assert_eq!(net.send(0, &spawn(2)), [Action::Reply(0, refused.into())]);
+        assert!(net.ask(0, "cmd=invented key=1").starts_with("cmd=invented_result rc=-1"));
+        assert!(
+            net.ask(0, "cmd=init pmi_version=2 pmi_subversion=0").starts_with("cmd=response_to_init rc=-1")
+        );
+        let taken = net.hosts[0].receive(0, b"cmd=init pmi_version=1 pmi_subversion=1\n", false);
+        assert!(matches!(&taken[..], [Action::Reply(0, line)] if line.contains("rc=-1 msg=another_process")));
+        let abort = Action::Abort { rank: 1, code: 5, message: "so it is".into() };
+        assert_eq!(net.send(1, "cmd=abort exitcode=5 message=so it is\n"), [abort]);
+        assert!(matches!(&net.send(1, "GET / HTTP/1.0\n")[..], [Action::Broken(1, _)]));
+        let long = net.send(1, &"x".repeat(MAX_LINE + 1));
+        assert!(matches!(&long[..], [Action::Broken(1, _)]));
+    }
+
+    #[test]
+    fn what_ranks_put_is_bounded() {
+        let mut net = Net::new(&[1]);
+        let value = "v".repeat(60_000);
+        let put =
+            |net: &mut Net, at| net.ask(0, &format!("cmd=put key=k{at} value={value}")).contains("rc=0");
+        let taken = (0..1000).take_while(|at| put(&mut net, *at)).count();
+        assert!((MOST_BYTES / 2..=MOST_BYTES).contains(&(taken * value.len())), "{taken} values");
+    }
+
+    #[test]
+    fn mappings_are_short() {
+        assert_eq!(mapping([0, 0, 1, 1]).unwrap(), "(vector,(0,2,2))");
+        assert_eq!(mapping([0, 1, 2, 0, 1, 2]).unwrap(), "(vector,(0,3,1),(0,3,1))");
+        assert_eq!(mapping((0..4000).map(|rank| rank % 2)), None);
+    }
+
+    proptest! {
+        #[test]
+        fn mappings_say_where_each_rank_is(nodes in prop::collection::vec(0u32..4, 1..40)) {
+            let text = mapping(nodes.clone()).unwrap();
+            let mut said = Vec::new();
+            for block in text.trim_start_matches("(vector,(").trim_end_matches("))").split("),(") {
+                let numbers: Vec<u32> = block.split(',').map(|number| number.parse().unwrap()).collect();
+                for node in 0..numbers[1] {
+                    said.extend(std::iter::repeat_n(numbers[0] + node, numbers[2] as usize));
+                }
+            }
+            prop_assert_eq!(said, nodes);
+        }
+
+        #[test]
+        fn cuts_between_bytes_change_nothing(cuts in prop::collection::vec(1usize..20, 0..20)) {
+            let text = "cmd=init pmi_version=1 pmi_subversion=1\ncmd=put key=a value=1\ncmd=get key=a\n\
+                        mcmd=spawn\nnprocs=1\nendcmd\ncmd=barrier_in\ncmd=get key=b\ncmd=finalize\n";
+            let whole = Net::new(&[1]).send(0, text);
+            let (mut net, mut rest, mut parts) = (Net::new(&[1]), text, Vec::new());
+            for cut in cuts {
+                let (part, after) = rest.split_at(cut.min(rest.len()));
+                parts.extend(net.send(0, part));
+                rest = after;
+            }
+            parts.extend(net.send(0, rest));
+            prop_assert_eq!(parts, whole);
+        }
+
+        #[test]
+        fn any_bytes_are_handled(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let mut host = Host::new(About { name: "k".into(), size: 1, mapping: None }, [(0, 0)].into_iter());
+            let _ = host.receive(0, &bytes, true);
+        }
+    }
+}
