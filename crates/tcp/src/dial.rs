@@ -8,10 +8,10 @@ use mio::{Interest, Token};
 use rustix::net::sockopt;
 
 use crate::fabric::Tcp;
-use crate::handshake::{Answer, Handshake, Heard, Hello};
-use crate::link::{Attempt, CONNECT, Phase};
+use crate::handshake::{Answer, Features, Handshake, Heard, Hello, Session};
+use crate::link::{Attempt, Phase, SHORTEST};
 use crate::pending_connections::no_descriptors;
-use crate::stream::Stream;
+use crate::stream::{Break, Stream};
 use crate::talk::{Failure, Talk};
 
 /// How long to wait for the peer's own connection after it refused ours as a duplicate.
@@ -24,10 +24,10 @@ const DOUBLED: u32 = 4;
 impl Tcp {
     /// Starts to connect a link, where the peer's business card is known.
     pub(crate) fn dial(&mut self, number: u32) {
-        if !self.connecting.contains(&number) {
-            self.connecting.push(number);
-        }
-        self.links.at(number).phase = Phase::Dialing(Box::default());
+        self.connect_later(number);
+        let link = self.links.at(number);
+        link.attempt += 1;
+        link.phase = Phase::Dialing(Box::default());
         self.try_next(number);
     }
 
@@ -59,14 +59,19 @@ impl Tcp {
     /// Opens the socket of an attempt; the opening is sent when the socket is connected.
     fn begin(&mut self, number: u32, address: SocketAddr) -> Result<Attempt, Failure> {
         let (peer, stream) = self.links.of(number);
-        let hello = Hello { job: self.job, from: self.me, to: peer, stream, answer: Answer::Accept };
+        let (now, patience, features) =
+            (Instant::now(), self.options.patience, self.options.features(address.ip()));
+        let link = self.links.at(number);
+        let (attempt, until) = (link.attempt, now + link.time_to_connect(now, patience));
+        let (job, from, answer) = (self.job, self.me, Answer::Accept);
+        let hello = Hello { job, from, to: peer, stream, attempt, features, answer };
         let mut socket = TcpStream::connect(address)?;
-        watch(&socket, self.options.patience, true)?;
+        watch(&socket, patience, features, true)?;
         let token = Token(number as usize);
         self.poll.registry().register(&mut socket, token, Interest::READABLE | Interest::WRITABLE)?;
         let (handshake, opening) = Handshake::connect(&self.secret, hello)?;
         let talk = Talk::new(socket, handshake);
-        Ok(Attempt { address, talk, since: Instant::now(), opening: Some(opening) })
+        Ok(Attempt { address, talk, since: now, until, opening: Some(opening) })
     }
 
     /// Advances the attempts of a link as far as possible; gives the number of steps.
@@ -107,11 +112,13 @@ impl Tcp {
         match attempt.talk.hear()? {
             None => Ok(false),
             // Meanwhile this process has accepted a connection of the lower peer: that connection is kept.
-            Some(Heard::Accepted(_)) if !link.pending.is_empty() && peer < me => {
+            Some(Heard::Accepted) if !link.pending.is_empty() && peer < me => {
                 link.phase = Phase::AwaitRetry(Instant::now() + REFUSED);
                 Ok(true)
             }
-            Some(Heard::Accepted(proof)) => {
+            Some(Heard::Accepted) => {
+                let received = link.suspended.as_ref().map_or(0, |stream| stream.received());
+                let proof = attempt.talk.handshake.prove(received)?;
                 attempt.talk.say(&proof)?;
                 let kept = dial.attempts.swap_remove(at);
                 (dial.attempts, dial.next_at) = (vec![kept], None);
@@ -121,10 +128,10 @@ impl Tcp {
                 link.phase = Phase::AwaitRetry(Instant::now() + REFUSED);
                 Ok(true)
             }
-            Some(Heard::Confirmed) => {
+            Some(Heard::Confirmed(session)) => {
                 let socket = dial.attempts.swap_remove(at).talk.socket;
-                link.phase = Phase::Idle;
-                self.up(number, socket);
+                (link.phase, link.connected_by) = (Phase::Idle, link.attempt);
+                self.up(number, socket, &session);
                 Ok(true)
             }
             Some(Heard::Asked(_) | Heard::Proven(..)) => Err(Failure::Closed),
@@ -166,8 +173,58 @@ impl Tcp {
             return;
         }
         let tried: Vec<_> = link.said.iter().map(|(address, what)| format!("{address} ({what})")).collect();
-        let cause = format!("not reached within {} s at {}", patience.as_secs_f32(), tried.join(", "));
+        let (patience, tried) = (patience.as_secs_f32(), tried.join(", "));
+        let cause = match link.suspended {
+            None => format!("not reached within {patience} s at {tried}"),
+            Some(_) => {
+                let cause = &link.cause;
+                format!(
+                    "the connection broke ({cause}), and none was made again within {patience} s at {tried}"
+                )
+            }
+        };
         self.give_up(number, cause);
+    }
+
+    /// The connection of a link broke. A resumable stream gets another one, unless the peer has left. Of the two sides, each of which
+    /// may connect again, the higher peer waits for the other one at first.
+    pub(crate) fn broke(&mut self, number: u32, why: Break) {
+        let Some(stream) = self.links.stream(number) else { return };
+        if !stream.resumable() || stream.has_left() {
+            let farewell = stream.has_left();
+            return self.over(number, why.cause, farewell);
+        }
+        let now = Instant::now();
+        let silence = if why.silent { self.options.patience / 2 } else { Duration::ZERO };
+        self.suspend(number);
+        let (peer, _) = self.links.of(number);
+        let pause = if self.me < peer { Duration::ZERO } else { REFUSED };
+        let link = self.links.at(number);
+        link.cause = why.cause;
+        link.failing = Some((now.checked_sub(silence).unwrap_or(now), SHORTEST));
+        link.phase = Phase::AwaitRetry(now + pause);
+        if link.addresses.is_empty() {
+            self.want(peer);
+        }
+        self.connect_later(number);
+    }
+
+    /// Has the timers look after a link without a connection.
+    fn connect_later(&mut self, number: u32) {
+        if !self.connecting.contains(&number) {
+            self.connecting.push(number);
+        }
+    }
+
+    /// Takes the connection away from a stream that outlives it.
+    pub(crate) fn suspend(&mut self, number: u32) {
+        let link = self.links.at(number);
+        if let Phase::Up(mut stream) = std::mem::take(&mut link.phase) {
+            stream.suspend();
+            link.suspended = Some(stream);
+            self.connected -= 1;
+            self.hot.retain(|&(other, _)| other != number);
+        }
     }
 
     /// A connection is over. If the peer has said farewell there, what its other streams may still bring is waited for.
@@ -195,21 +252,42 @@ impl Tcp {
 
     /// Closes the connection of a link, if there is one.
     pub(crate) fn disconnect(&mut self, number: u32, phase: Phase) {
-        let before = std::mem::replace(&mut self.links.at(number).phase, phase);
+        let link = self.links.at(number);
+        link.suspended = None;
+        let before = std::mem::replace(&mut link.phase, phase);
         self.connected -= usize::from(matches!(before, Phase::Up(_)));
         self.hot.retain(|&(other, _)| other != number);
     }
 
     /// There is a proven connection of a link.
-    pub(crate) fn up(&mut self, number: u32, mut socket: TcpStream) {
-        let configured = self.configure(number, &mut socket);
+    pub(crate) fn up(&mut self, number: u32, mut socket: TcpStream, session: &Session) {
+        let configured = self.configure(number, &mut socket, session.features);
         let remote = match configured.and_then(|()| socket.peer_addr()) {
             Ok(remote) => remote,
             // The connection broke just now, and the other side relies on it already.
+            Err(_) if session.features.has(Features::RESUME) => {
+                self.connect_later(number);
+                return self.failed(number);
+            }
             Err(error) => return self.give_up(number, format!("the connection broke at once: {error}")),
         };
+        let (pool, released) = (&mut self.pool, &mut self.released);
         let link = self.links.at(number);
-        link.phase = Phase::Up(Box::new(Stream::new(socket, remote)));
+        let stream = match link.suspended.take() {
+            Some(mut stream) => stream
+                .resume(socket, remote, session.received, pool, |token| released.push(token))
+                .map(|()| stream)
+                .ok(),
+            None if session.received > 0 => None,
+            None => {
+                let resumable = session.features.has(Features::RESUME);
+                Some(Box::new(Stream::new(socket, remote, resumable)))
+            }
+        };
+        let Some(stream) = stream else {
+            return self.give_up(number, format!("{remote} goes on with another stream than ours"));
+        };
+        link.phase = Phase::Up(stream);
         link.failing = None;
         link.said.clear();
         for connection in std::mem::take(&mut link.pending) {
@@ -217,14 +295,15 @@ impl Tcp {
         }
         self.connected += 1;
         self.mark_ready(number);
+        self.mark_backlog(number);
         self.make_hot(number);
     }
 
-    fn configure(&mut self, number: u32, socket: &mut TcpStream) -> std::io::Result<()> {
+    fn configure(&mut self, number: u32, socket: &mut TcpStream, features: Features) -> std::io::Result<()> {
         let token = Token(number as usize);
         self.poll.registry().reregister(socket, token, Interest::READABLE | Interest::WRITABLE)?;
         socket.set_nodelay(true)?;
-        watch(socket, self.options.patience, false)
+        watch(socket, self.options.patience, features, false)
     }
 
     /// Starts attempts that are due, ends those that took too long; gives the number of both.
@@ -256,7 +335,7 @@ impl Tcp {
     fn dial_timers(&mut self, number: u32, now: Instant) -> usize {
         let mut work = 0;
         while let Phase::Dialing(dial) = &self.links.at(number).phase {
-            let late = |one: &Attempt| one.opening.is_some() && now >= one.since + CONNECT;
+            let late = |one: &Attempt| one.opening.is_some() && now >= one.until;
             if let Some(at) = dial.attempts.iter().position(late) {
                 self.attempt_failed(number, at, &Failure::Io(std::io::ErrorKind::TimedOut.into()));
             } else if dial.next_at.is_some_and(|at| at <= now) {
@@ -279,17 +358,22 @@ impl Tcp {
     }
 }
 
-/// Has the system probe the peer's host within the patience: a host that vanishes sends nothing. What is sent and not acknowledged
-/// breaks a connection only while it is `proving`: later on the same limit (TCP_USER_TIMEOUT) would also end connections to
-/// peers that live, but read nothing for so long while they compute.
-fn watch(socket: &TcpStream, patience: Duration, proving: bool) -> std::io::Result<()> {
+/// Has the system probe the peer's host within the patience: a host that vanishes sends nothing. A limit on how long what is sent may
+/// go unacknowledged (TCP_USER_TIMEOUT) holds while a connection is `proving`. Later on it also ends connections to peers that
+/// live, but read nothing for so long while they compute: that does no harm where the stream goes on with another connection, which
+/// half of the patience is left for.
+fn watch(socket: &TcpStream, patience: Duration, features: Features, proving: bool) -> std::io::Result<()> {
     let part = Duration::from_secs((patience.as_secs() / 4).max(1));
     sockopt::set_socket_keepalive(socket, true)?;
     sockopt::set_tcp_keepidle(socket, part)?;
     sockopt::set_tcp_keepintvl(socket, part)?;
     sockopt::set_tcp_keepcnt(socket, 3)?;
-    let limit = if proving { patience.as_millis().try_into().unwrap_or(u32::MAX) } else { 0 };
-    sockopt::set_tcp_user_timeout(socket, limit)?;
+    let limit = match features.has(Features::RESUME) {
+        true => (patience / 2).max(Duration::from_secs(1)),
+        false if proving => patience,
+        false => Duration::ZERO,
+    };
+    sockopt::set_tcp_user_timeout(socket, limit.as_millis().try_into().unwrap_or(u32::MAX))?;
     Ok(())
 }
 

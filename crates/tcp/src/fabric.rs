@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use banyan_transport::{Fabric, Peer, Refusal, Sink, Wake};
+use banyan_transport::{Fabric, Peer, Refusal, Sink, Token, Wake};
 use mio::Events;
 use mio::event::Event;
 use mio::net::TcpListener;
@@ -67,6 +67,8 @@ pub struct Tcp {
     pub(crate) connecting: Vec<u32>,
     /// Peers that were given up, and why: the next poll reports them to the sink.
     pub(crate) lost: Vec<(Peer, String)>,
+    /// What was lent on resumed streams and is acknowledged: the next poll tells the sink.
+    pub(crate) released: Vec<Token>,
     /// Peers whose business cards are needed: see [`Fabric::wanted`].
     wanted: VecDeque<Peer>,
     pub(crate) pool: Pool,
@@ -117,6 +119,7 @@ impl Tcp {
             backlog: Vec::new(),
             connecting: Vec::new(),
             lost: Vec::new(),
+            released: Vec::new(),
             wanted: VecDeque::new(),
             pool: Pool::default(),
             read_buffer: vec![0; READ_BUFFER].into_boxed_slice(),
@@ -170,6 +173,16 @@ impl Tcp {
         sent
     }
 
+    /// Has polls send what a link has to send.
+    pub(crate) fn mark_backlog(&mut self, number: u32) {
+        if let Some(link) = self.links.get(number)
+            && link.stream().is_some_and(|stream| stream.unsent() > 0)
+            && !std::mem::replace(&mut link.in_backlog, true)
+        {
+            self.backlog.push(number);
+        }
+    }
+
     /// Starts to connect a link, or asks for the business card of its peer; gives the refusal for the present send.
     #[cold]
     fn reach(&mut self, number: u32) -> Refusal {
@@ -182,15 +195,18 @@ impl Tcp {
         match link.phase {
             Phase::Down => return Refusal::Down,
             Phase::Idle if !link.addresses.is_empty() => self.dial(number),
-            Phase::Idle => {
-                let first = self.links.at(self.links.number(peer, 0));
-                if !std::mem::replace(&mut first.card_requested, true) {
-                    self.wanted.push_back(peer);
-                }
-            }
+            Phase::Idle => self.want(peer),
             _ => {}
         }
         Refusal::Busy
+    }
+
+    /// Asks for the business card of a peer, once.
+    pub(crate) fn want(&mut self, peer: Peer) {
+        let first = self.links.at(self.links.number(peer, 0));
+        if !std::mem::replace(&mut first.card_requested, true) {
+            self.wanted.push_back(peer);
+        }
     }
 
     /// Asks the system for events and records them, waiting up to `timeout` (`None`: without limit).
@@ -229,15 +245,23 @@ impl Tcp {
             Received::Nothing => false,
             Received::Frames(frames) => {
                 *work += frames.max(1);
-                if stream.owes_ack() && !std::mem::replace(&mut link.in_owed, true) {
-                    self.owed.push(number);
+                if stream.owes_ack() {
+                    stream.acknowledge_due(&mut self.pool);
+                    if !std::mem::replace(&mut link.in_owed, true) {
+                        self.owed.push(number);
+                    }
+                    self.mark_backlog(number);
                 }
                 true
             }
-            Received::Over(cause) => {
+            Received::Broken(why) => {
                 *work += 1;
-                let farewell = stream.has_left();
-                self.over(number, cause, farewell);
+                self.broke(number, why);
+                false
+            }
+            Received::Malformed(cause) => {
+                *work += 1;
+                self.give_up(number, cause);
                 false
             }
         }
@@ -297,12 +321,16 @@ impl Tcp {
 
     /// Acknowledges frames on the links in `owed`, except where it is too early.
     fn acknowledge(&mut self) {
-        let (links, hurry, now) = (&mut self.links, self.armed, Instant::now());
-        self.owed.retain(|&number| {
-            let Some(link) = links.get(number) else { return false };
-            link.in_owed = link.stream().is_some_and(|stream| !stream.acknowledge(now, hurry));
-            link.in_owed
+        let (hurry, now) = (self.armed, Instant::now());
+        let mut owed = std::mem::take(&mut self.owed);
+        owed.retain(|&number| {
+            let (Some(link), pool) = (self.links.get(number), &mut self.pool) else { return false };
+            link.in_owed = link.stream().is_some_and(|stream| !stream.acknowledge(now, hurry, pool));
+            let in_owed = link.in_owed;
+            self.mark_backlog(number);
+            in_owed
         });
+        self.owed = owed;
     }
 
     fn write_backlog(&mut self, sink: &mut impl Sink) -> usize {
@@ -330,6 +358,7 @@ impl Tcp {
     }
 
     fn report_lost(&mut self, sink: &mut impl Sink) -> usize {
+        self.released.drain(..).for_each(|token| sink.sent(token));
         let lost = std::mem::take(&mut self.lost);
         lost.iter().for_each(|(peer, cause)| sink.down(*peer, cause));
         lost.len()
@@ -388,14 +417,14 @@ impl Fabric for Tcp {
         if !self.backlog.is_empty() {
             work += self.write_backlog(sink);
         }
-        if !self.lost.is_empty() {
+        if !self.lost.is_empty() || !self.released.is_empty() {
             work += self.report_lost(sink);
         }
         work
     }
 
     fn unsent(&self) -> bool {
-        !self.backlog.is_empty()
+        !self.backlog.is_empty() || self.links.await_acks()
     }
 
     fn arm(&mut self, _wake: Wake) {
@@ -408,7 +437,8 @@ impl Fabric for Tcp {
 
     fn has_news(&mut self) -> bool {
         let unwritten = !self.backlog.is_empty() && !self.socket_full;
-        unwritten || !self.ready.is_empty() || !self.lost.is_empty() || self.pending_connections.busy()
+        let untold = !self.lost.is_empty() || !self.released.is_empty();
+        unwritten || untold || !self.ready.is_empty() || self.pending_connections.busy()
     }
 
     fn sleep(&mut self, deadline: Option<Instant>) {

@@ -1,7 +1,8 @@
 //! Frames on the wire: a length, the head, the body. Pure: bytes in, frames out.
 //!
-//! The length (4 bytes, little-endian) counts head and body; its highest bit asks for an acknowledgement at once
-//! ([`request_ack`]). A length of 0 is the farewell that a peer says before it closes.
+//! The length (4 bytes, little-endian) counts head and body; its highest bit asks the system for an acknowledgement of the packet
+//! at once ([`request_ack`]). A length of 0 is the farewell that a peer says before it closes. A length of 1 is an acknowledgement
+//! of the stream ([`ack`]): 8 bytes follow, the number of bytes that the sender has received.
 
 use banyan_transport::Head;
 
@@ -27,6 +28,12 @@ pub const MAX_FRAME: usize = OVERHEAD + MAX_BODY;
 /// The farewell.
 pub const BYE: [u8; PREFIX] = [0; PREFIX];
 
+/// Bytes of an acknowledgement.
+pub const ACK: usize = PREFIX + 8;
+
+/// The length that an acknowledgement begins with.
+const ACK_LENGTH: u32 = 1;
+
 /// The bit of the length that asks the receiver for an acknowledgement.
 const ACK_REQUESTED: u32 = 1 << 31;
 
@@ -37,6 +44,8 @@ pub enum Decoded<'a> {
     Frame(Head, &'a [u8]),
     /// The peer leaves.
     Bye,
+    /// The peer has received this many bytes of the stream. It takes [`ACK`] bytes.
+    Ack(u64),
     /// The frame is not complete: this many bytes in all are needed to know more (at most [`MAX_FRAME`]).
     Need(usize),
 }
@@ -50,6 +59,9 @@ pub enum Malformed {
     /// There is no such class.
     #[error("a frame of unknown class {0}")]
     Class(u8),
+    /// An acknowledgement of bytes that were never sent.
+    #[error("an acknowledgement of bytes that it cannot have received")]
+    Ack,
 }
 
 /// Reads the frame that begins at the first byte.
@@ -61,6 +73,10 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded<'_>, Malformed> {
     let length = u32::from_le_bytes(*prefix);
     if length == 0 {
         return Ok(Decoded::Bye);
+    }
+    if length == ACK_LENGTH {
+        let bytes = rest.first_chunk().copied().map(u64::from_le_bytes);
+        return Ok(bytes.map_or(Decoded::Need(ACK), Decoded::Ack));
     }
     let size = (length & !ACK_REQUESTED) as usize;
     if !(Head::BYTES..=Head::BYTES + MAX_BODY).contains(&size) {
@@ -89,6 +105,14 @@ pub fn prefix(head: &Head, len: usize) -> [u8; OVERHEAD] {
     let mut out = [0; OVERHEAD];
     out[..PREFIX].copy_from_slice(&((Head::BYTES + len) as u32).to_le_bytes());
     out[PREFIX..].copy_from_slice(&head.encode());
+    out
+}
+
+/// An acknowledgement of the first `bytes` bytes of a stream.
+pub fn ack(bytes: u64) -> [u8; ACK] {
+    let mut out = [0; ACK];
+    out[..PREFIX].copy_from_slice(&ACK_LENGTH.to_le_bytes());
+    out[PREFIX..].copy_from_slice(&bytes.to_le_bytes());
     out
 }
 
@@ -144,6 +168,7 @@ mod tests {
             match decode(&bytes) {
                 Ok(Decoded::Frame(_, body)) => prop_assert!(OVERHEAD + body.len() <= bytes.len()),
                 Ok(Decoded::Need(n)) => prop_assert!(n > bytes.len() && n <= MAX_FRAME),
+                Ok(Decoded::Ack(of)) => prop_assert_eq!(&ack(of)[..], &bytes[..ACK]),
                 Ok(Decoded::Bye) | Err(_) => {}
             }
         }
@@ -151,7 +176,7 @@ mod tests {
 
     #[test]
     fn impossible_lengths_and_classes_are_refused() {
-        for length in [1, 19, (20 + MAX_BODY + 1) as u32, u32::MAX, ACK_REQUESTED, ACK_REQUESTED | 19] {
+        for length in [2, 19, (20 + MAX_BODY + 1) as u32, u32::MAX, ACK_REQUESTED, ACK_REQUESTED | 19] {
             assert_eq!(decode(&length.to_le_bytes()), Err(Malformed::Length(length)));
         }
         let mut bytes = [0; OVERHEAD];
@@ -159,5 +184,7 @@ mod tests {
         bytes[4] = 9;
         assert_eq!(decode(&bytes), Err(Malformed::Class(9)));
         assert_eq!(decode(&BYE), Ok(Decoded::Bye));
+        assert_eq!(decode(&ack(u64::MAX)[..ACK - 1]), Ok(Decoded::Need(ACK)));
+        assert_eq!(decode(&ack(u64::MAX)), Ok(Decoded::Ack(u64::MAX)));
     }
 }

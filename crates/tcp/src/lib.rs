@@ -8,11 +8,13 @@
 //!
 //! A pair may have several streams, each a connection of its own ([`Options::streams`]), which begin with different network interfaces
 //! where both hosts have several. Frames that must keep their order go by the
-//! first one, all others take turns; the other streams are connected when there are such frames. The peer is gone when
-//! one of its streams breaks, and has left when all have brought what was sent.
+//! first one, all others take turns; the other streams are connected when there are such frames. A peer
+//! has left when all have brought what was sent.
 //!
-//! What is not built yet: encryption of the frames (the handshake yields the keys for it), and reconnecting after a connection
-//! broke.
+//! A stream to another host is resumable: when its connection breaks, another one is made, and both sides send what the other one has
+//! not received (`queue`). Otherwise the peer is gone when one of its streams breaks.
+//!
+//! What is not built yet: encryption of the frames (the handshake yields the keys for it).
 //!
 //! Latency is low because the sockets of the peers heard last are read without asking the system first. Throughput comes
 //! from reading many frames at once, and from small frames that share packets when many follow each other (`burst`).
@@ -31,6 +33,7 @@ mod paths;
 mod pending_connections;
 mod pool;
 mod port;
+mod queue;
 mod stream;
 mod talk;
 

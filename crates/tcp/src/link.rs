@@ -11,7 +11,10 @@ use crate::talk::Talk;
 
 /// How long the two systems may take to connect the sockets. The handshake after that has no limit as long as the peer's
 /// host answers: the peer may be computing.
-pub(crate) const CONNECT: Duration = Duration::from_secs(5);
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// The pause after the first round of attempts that fail.
+pub(crate) const SHORTEST: Duration = Duration::from_millis(1);
 
 /// One stream to a peer.
 #[derive(Default)]
@@ -21,6 +24,14 @@ pub(crate) struct Link {
     pub(crate) addresses: Vec<SocketAddr>,
     /// Number of streams to the peer that this process uses; 0 until its business card comes. Known of stream 0 alone.
     pub(crate) used: u32,
+    /// What was sent and received on a connection that broke: the next one goes on with it.
+    pub(crate) suspended: Option<Box<Stream>>,
+    /// Why that connection broke.
+    pub(crate) cause: String,
+    /// The latest attempt to connect, of either side, that this process knows of.
+    pub(crate) attempt: u32,
+    /// The attempt that became the present connection, or the last one.
+    pub(crate) connected_by: u32,
     /// A send to it was refused for want of a connection: connect as soon as its addresses are known.
     pub(crate) send_refused: bool,
     /// The business card of the peer was asked for, once. Known of stream 0 alone.
@@ -75,6 +86,8 @@ pub(crate) struct Attempt {
     pub(crate) address: SocketAddr,
     pub(crate) talk: Talk,
     pub(crate) since: Instant,
+    /// When the sockets must be connected.
+    pub(crate) until: Instant,
     /// The first message, to be sent as soon as the sockets are connected.
     pub(crate) opening: Option<Vec<u8>>,
 }
@@ -98,7 +111,7 @@ impl Dial {
     /// When something is to be done if nothing is heard.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let unconnected = self.attempts.iter().filter(|one| one.opening.is_some());
-        unconnected.map(|one| one.since + CONNECT).chain(self.next_at).min()
+        unconnected.map(|one| one.until).chain(self.next_at).min()
     }
 }
 
@@ -110,9 +123,36 @@ impl Link {
         }
     }
 
+    /// The stream, also while it has no connection.
+    pub(crate) fn any_stream(&self) -> Option<&Stream> {
+        match &self.phase {
+            Phase::Up(stream) => Some(stream),
+            _ => self.suspended.as_deref(),
+        }
+    }
+
+    /// The stream, also while it has no connection.
+    pub(crate) fn any_stream_mut(&mut self) -> Option<&mut Stream> {
+        match &mut self.phase {
+            Phase::Up(stream) => Some(stream),
+            _ => self.suspended.as_deref_mut(),
+        }
+    }
+
+    /// Number of bytes that have come on the stream, by all of its connections.
+    pub(crate) fn received(&self) -> u64 {
+        self.any_stream().map_or(0, Stream::received)
+    }
+
+    /// How long an attempt that begins now may take to connect the sockets.
+    pub(crate) fn time_to_connect(&self, now: Instant, patience: Duration) -> Duration {
+        const LEAST: Duration = Duration::from_millis(500);
+        let failing = self.failing.map_or(Duration::ZERO, |(since, _)| now.duration_since(since));
+        CONNECT.min(patience.saturating_sub(failing)).max(LEAST)
+    }
+
     /// When to try again; the pause doubles with each failure. `None`: attempts have failed for `patience`.
     pub(crate) fn next_try(&mut self, now: Instant, patience: Duration) -> Option<Instant> {
-        const SHORTEST: Duration = Duration::from_millis(1);
         const LONGEST: Duration = Duration::from_millis(250);
         let (since, pause) = self.failing.unwrap_or((now, SHORTEST));
         if now.duration_since(since) >= patience {
@@ -185,6 +225,12 @@ impl Links {
     #[inline]
     pub(crate) fn stream(&mut self, number: u32) -> Option<&mut Stream> {
         self.get(number)?.stream()
+    }
+
+    /// True if peers have not acknowledged all frames that were sent on resumable streams.
+    pub(crate) fn await_acks(&self) -> bool {
+        let mut streams = self.links.iter().flatten().filter_map(|link| link.any_stream());
+        streams.any(Stream::awaits_ack)
     }
 
     /// All connections, taken away.

@@ -1,7 +1,7 @@
 //! [`Options`] of the fabric, what can go wrong when it is made, and its listeners.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use mio::{Interest, Registry, Token};
 
 use crate::business_card::{Candidate, MAX_ADDRESSES};
 use crate::fabric::LISTENER;
+use crate::handshake::Features;
 
 /// Most streams to a peer.
 pub const MAX_STREAMS: u8 = 16;
@@ -34,8 +35,11 @@ pub struct Options {
     pub max_unproven: usize,
     /// How long an address of a peer may be silent before the next one is tried beside it.
     pub stagger: Duration,
-    /// How long attempts to connect to a peer may fail before it counts as gone.
+    /// How long attempts to connect to a peer may fail before it counts as gone: at first contact, and after its connection broke
+    /// or fell silent.
     pub patience: Duration,
+    /// Streams go on with another connection when one breaks, also where both ends are loopback addresses.
+    pub resume: bool,
 }
 
 impl Default for Options {
@@ -50,6 +54,7 @@ impl Default for Options {
             max_unproven: 64,
             stagger: Duration::from_millis(250),
             patience: Duration::from_secs(10),
+            resume: false,
         }
     }
 }
@@ -87,6 +92,15 @@ pub enum Error {
 const ONE_PORT: usize = 16;
 
 impl Options {
+    /// What this side wants of a connection with that address. Connections within a host do not break, so they are not made
+    /// again.
+    pub(crate) fn features(&self, remote: IpAddr) -> Features {
+        match self.resume || !remote.is_loopback() {
+            true => Features::RESUME,
+            false => Features::NONE,
+        }
+    }
+
     /// Opens the listeners of peer `me`; gives them with the candidates for the business card.
     pub(crate) fn listen_on(
         &self,

@@ -186,9 +186,9 @@ impl Tcp {
             match connection.talk.hear() {
                 Ok(None) => break,
                 Ok(Some(Heard::Asked(hello))) if self.answer(number, &hello).is_ok() => work += 1,
-                Ok(Some(Heard::Proven(hello, confirmation))) => {
+                Ok(Some(Heard::Proven(hello))) => {
                     work += 1;
-                    self.promote(number, &hello, &confirmation);
+                    self.promote(number, &hello);
                 }
                 // It has no right to a connection, has given up, or has sent what no handshake sends here.
                 _ => self.drop_pending(number),
@@ -206,6 +206,8 @@ impl Tcp {
         let of = self.links.number(hello.from, hello.stream.into());
         let link = self.links.at(of);
         let answer = match &link.phase {
+            // The peer may have noticed before this process that the connection broke.
+            Phase::Up(stream) if stream.resumable() && hello.attempt > link.connected_by => Answer::Accept,
             Phase::Up(_) => Answer::Duplicate,
             Phase::Left | Phase::Down => return Err(Failure::Closed),
             // Of two attempts that cross, that of the lower peer is kept, if both get so far: see `step`.
@@ -219,7 +221,8 @@ impl Tcp {
             }
         }
         let connection = self.pending_connections.entries[number].as_mut().ok_or(Failure::Closed)?;
-        let message = connection.talk.handshake.answer(answer)?;
+        let features = self.options.features(connection.talk.socket.peer_addr()?.ip());
+        let message = connection.talk.handshake.answer(answer, features)?;
         connection.talk.say(&message)?;
         if answer == Answer::Duplicate {
             return Err(Failure::Closed);
@@ -231,14 +234,23 @@ impl Tcp {
     }
 
     /// A pending connection is proven to be what its hello says: it becomes the connection of that link, unless there is one.
-    fn promote(&mut self, number: usize, hello: &Hello, confirmation: &[u8]) {
+    fn promote(&mut self, number: usize, hello: &Hello) {
         let Some(mut connection) = self.pending_connections.entries[number].take() else { return };
         let of = self.links.number(hello.from, hello.stream.into());
         let link = self.links.at(of);
         link.pending.retain(|&other| other != number);
-        let taken = matches!(link.phase, Phase::Up(_) | Phase::Left | Phase::Down);
-        if !taken && connection.talk.say(confirmation).is_ok() {
-            self.up(of, connection.talk.socket);
+        let again = match &link.phase {
+            Phase::Up(stream) => stream.resumable() && hello.attempt > link.connected_by,
+            Phase::Left | Phase::Down => false,
+            _ => true,
+        };
+        let Ok((confirmation, session)) = connection.talk.handshake.confirm(link.received()) else { return };
+        // From here on nothing is read from a connection before: the peer will not send again what was counted.
+        if again && connection.talk.say(&confirmation).is_ok() {
+            link.attempt = link.attempt.max(hello.attempt);
+            link.connected_by = hello.attempt;
+            self.suspend(of);
+            self.up(of, connection.talk.socket, &session);
         }
     }
 

@@ -8,6 +8,7 @@ use banyan_transport::{
 
 use crate::fabric::Tcp;
 use crate::frame::{MAX_BODY, PIECE};
+use crate::link::Link;
 
 /// Largest body of a short frame, bytes: written straight from the caller's slice.
 const MAX_SHORT: usize = 4096;
@@ -82,10 +83,11 @@ impl Port for Tcp {
 
     fn reclaim(&mut self, peer: Peer, token: Token) {
         for number in self.links.to(peer) {
-            if let Some(stream) = self.links.stream(number) {
+            if let Some(stream) = self.links.get(number).and_then(Link::any_stream_mut) {
                 stream.reclaim(token, &mut self.pool);
             }
         }
+        self.released.retain(|&other| other != token);
     }
 
     fn register(&mut self, _peer: Peer, _memory: &Buffer, _access: Access) -> Result<Remote, RegisterError> {

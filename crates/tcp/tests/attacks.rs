@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use banyan_tcp::handshake::{Answer, Handshake, Heard, Hello, message_length};
+use banyan_tcp::handshake::{Answer, Features, Handshake, Heard, Hello, message_length};
 use banyan_tcp::{Options, Tcp, business_card, frame};
 use banyan_transport::{Class, Fabric, Head, Outcome, Peer, Port, Refusal, Sink, Token};
 use proptest::prelude::*;
@@ -96,14 +96,15 @@ fn prove(to: SocketAddr, secret: &[u8; 32], hello: Hello) -> Option<TcpStream> {
     let mut socket = TcpStream::connect(to).unwrap();
     let (mut handshake, opening) = Handshake::connect(secret, hello).unwrap();
     socket.write_all(&opening).unwrap();
-    let Ok(Heard::Accepted(proof)) = handshake.hear(&read_message(&mut socket)?) else { return None };
-    socket.write_all(&proof).unwrap();
-    assert_eq!(handshake.hear(&read_message(&mut socket)?), Ok(Heard::Confirmed));
+    let Ok(Heard::Accepted) = handshake.hear(&read_message(&mut socket)?) else { return None };
+    socket.write_all(&handshake.prove(0).unwrap()).unwrap();
+    assert!(matches!(handshake.hear(&read_message(&mut socket)?), Ok(Heard::Confirmed(_))));
     Some(socket)
 }
 
 fn hello(from: u32) -> Hello {
-    Hello { job: JOB, from: Peer(from), to: Peer(0), stream: 0, answer: Answer::Accept }
+    let (job, from, to) = (JOB, Peer(from), Peer(0));
+    Hello { job, from, to, stream: 0, attempt: 1, features: Features::NONE, answer: Answer::Accept }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Frames on a TCP connection: any stream of bytes is read to its end or to its first fault.
 #![no_main]
 
-use banyan_tcp::frame::{Decoded, decode};
+use banyan_tcp::frame::{ACK, Decoded, decode};
 use banyan_transport::Head;
 use libfuzzer_sys::fuzz_target;
 
@@ -17,6 +17,7 @@ fuzz_target!(|bytes: &[u8]| {
                 assert!(total > rest.len());
                 return;
             }
+            Decoded::Ack(_) => rest = &rest[ACK..],
             Decoded::Bye => return,
         }
     }

@@ -1,4 +1,4 @@
-//! [`Stream`]: a proven connection that carries frames.
+//! [`Stream`]: what carries frames to a peer over a proven connection, or over several, one after the other.
 
 mod sending;
 
@@ -7,14 +7,14 @@ use std::net::{Shutdown, SocketAddr};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use banyan_transport::{Head, Peer, Sink};
+use banyan_transport::{Head, Peer, Sink, Token};
 use mio::net::TcpStream;
 use rustix::net::sockopt;
 
 use crate::burst::{AckState, Burst};
 use crate::frame::{self, Decoded, OVERHEAD};
-use crate::pool::{Chunk, Pool, Queue};
-use sending::Lent;
+use crate::pool::{Chunk, Pool};
+use crate::queue::{Arrivals, Impossible, MAX_COPIED, Queue};
 
 /// Least number of missing bytes of a body for which the sink is asked for memory.
 const MIN_LANDED: usize = 4096;
@@ -23,13 +23,18 @@ const MIN_LANDED: usize = 4096;
 /// next frame is likely to have such a body, too.
 const BEHIND: usize = 4096;
 
-/// A proven connection.
+/// Least time between two acknowledgements of the stream that no frame carries, unless one is due.
+const TELL_PAUSE: Duration = Duration::from_millis(1);
+
+/// A stream. A resumable one outlives its connection: it keeps what the peer has not acknowledged, for the next one.
 pub(crate) struct Stream {
     socket: TcpStream,
     remote: SocketAddr,
+    resumable: bool,
     queue: Queue,
-    /// What follows the queue, still in the user's memory. Nothing is accepted behind it.
-    lent: Option<Lent>,
+    arrivals: Arrivals,
+    /// When this side last acknowledged what came on the stream by nothing else than that.
+    told: Option<Instant>,
     /// The beginning of a frame whose rest has not come yet.
     partial: Option<Chunk>,
     /// A frame whose body is read straight to the memory that the sink named, and whose rest has not come yet.
@@ -41,7 +46,7 @@ pub(crate) struct Stream {
     burst: Burst,
     ack: AckState,
     /// Why writing failed; what the peer sent before is still read.
-    broken: Option<String>,
+    broken: Option<Break>,
     /// The peer said farewell.
     bye: bool,
 }
@@ -53,26 +58,38 @@ struct Landing {
     done: usize,
 }
 
+/// Why a connection broke.
+pub(crate) struct Break {
+    /// A sentence for people.
+    pub(crate) cause: String,
+    /// The peer's host has not answered for a while.
+    pub(crate) silent: bool,
+}
+
 /// The result of reading once from the socket.
 pub(crate) enum Received {
     /// No bytes were there.
     Nothing,
     /// Bytes came that completed this many frames; there may be more bytes.
     Frames(usize),
-    /// The connection is over, for this reason.
-    Over(String),
+    /// The connection broke, or the peer closed it.
+    Broken(Break),
+    /// The peer has sent what no peer sends, for this reason.
+    Malformed(String),
 }
 
 impl Stream {
     /// Most reads at the close that discard incoming bytes.
     const DRAINED: usize = 64;
 
-    pub(crate) fn new(socket: TcpStream, remote: SocketAddr) -> Stream {
+    pub(crate) fn new(socket: TcpStream, remote: SocketAddr, resumable: bool) -> Stream {
         Stream {
             socket,
             remote,
+            resumable,
             queue: Queue::default(),
-            lent: None,
+            arrivals: Arrivals::default(),
+            told: None,
             partial: None,
             landing: None,
             ahead: usize::MAX,
@@ -82,6 +99,37 @@ impl Stream {
             broken: None,
             bye: false,
         }
+    }
+
+    /// It goes on with the next connection when this one breaks.
+    pub(crate) fn resumable(&self) -> bool {
+        self.resumable
+    }
+
+    /// Number of bytes of the stream that have come so far.
+    pub(crate) fn received(&self) -> u64 {
+        self.arrivals.bytes()
+    }
+
+    /// The connection is not used any more.
+    pub(crate) fn suspend(&mut self) {
+        let _ = self.socket.shutdown(Shutdown::Both);
+        self.burst = Burst::default();
+        self.ack = AckState::default();
+        (self.ahead, self.blocked, self.broken) = (usize::MAX, false, None);
+    }
+
+    /// Goes on with another connection, whose peer has received so many bytes; `done` gets the tokens of what was lent before them.
+    pub(crate) fn resume(
+        &mut self,
+        socket: TcpStream,
+        remote: SocketAddr,
+        received: u64,
+        pool: &mut Pool,
+        done: impl FnMut(Token),
+    ) -> Result<(), Impossible> {
+        (self.socket, self.remote) = (socket, remote);
+        self.queue.rewind(received, pool, done)
     }
 
     /// The socket is full.
@@ -113,12 +161,39 @@ impl Stream {
     /// The peer waits for an acknowledgement of what was read.
     #[inline]
     pub(crate) fn owes_ack(&self) -> bool {
-        self.ack.is_owed()
+        self.ack.is_owed() || self.resumable && self.arrivals.has_news()
     }
 
-    /// Acknowledges what was read; false if it is too early for that, and there is no `hurry`.
-    pub(crate) fn acknowledge(&mut self, now: Instant, hurry: bool) -> bool {
-        self.ack.send(&self.socket, now, hurry)
+    /// Acknowledges what was read, to the peer's system and to the peer; false if it is too early for one of them, and there is no
+    /// `hurry`.
+    pub(crate) fn acknowledge(&mut self, now: Instant, hurry: bool, pool: &mut Pool) -> bool {
+        let packets = self.ack.send(&self.socket, now, hurry);
+        if !self.resumable || !self.arrivals.has_news() {
+            return packets;
+        }
+        if !hurry && self.told.is_some_and(|told| now.duration_since(told) < TELL_PAUSE) {
+            return false;
+        }
+        self.told = Some(now);
+        self.tell(pool) && packets
+    }
+
+    /// Acknowledges the stream to the peer if that is due.
+    pub(crate) fn acknowledge_due(&mut self, pool: &mut Pool) {
+        if self.resumable && self.arrivals.is_due() {
+            self.tell(pool);
+        }
+    }
+
+    /// Acknowledges the stream; false if too much waits to be written.
+    fn tell(&mut self, pool: &mut Pool) -> bool {
+        let room = self.queue.unwritten() < MAX_COPIED && !self.queue.has_lent_to_write();
+        if room {
+            let ack = self.arrivals.acknowledge();
+            self.queue.append_ack(&ack, pool);
+            self.flush(pool);
+        }
+        room
     }
 
     /// Reads once from the socket, and hands all whole frames to `sink`.
@@ -155,6 +230,7 @@ impl Stream {
             Ok(read) => read,
             Err(nothing) => return nothing,
         };
+        self.arrivals.count(read);
         if missing == 0 && read >= self.ahead {
             self.ahead = usize::MAX;
         }
@@ -164,19 +240,24 @@ impl Stream {
         }
         match self.deliver(peer, &read_buffer[..read.saturating_sub(missing)], pool, sink) {
             Ok(frames) => Received::Frames(landed + frames),
-            Err(malformed) => Received::Over(format!("{} sent {malformed}", self.remote)),
+            Err(malformed) => Received::Malformed(format!("{} sent {malformed}", self.remote)),
         }
     }
 
     /// The number of bytes read, or the result of the read if there are none.
     fn judge_read(&mut self, read: io::Result<usize>) -> Result<usize, Received> {
         match read {
-            Ok(0) => Err(Received::Over(self.farewell())),
+            Ok(0) => Err(Received::Broken(Break { cause: self.farewell(), silent: false })),
             Ok(read) => Ok(read),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(self.nothing()),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(Received::Frames(0)),
-            Err(error) => Err(Received::Over(format!("{}: {error}", self.remote))),
+            Err(error) => Err(Received::Broken(self.breaks(&error))),
         }
+    }
+
+    fn breaks(&self, error: &io::Error) -> Break {
+        let silent = error.kind() == io::ErrorKind::TimedOut;
+        Break { cause: format!("{}: {error}", self.remote), silent }
     }
 
     /// Reads and discards part of a body for which the sink has no memory any more.
@@ -190,7 +271,10 @@ impl Stream {
         let most = missing.min(read_buffer.len());
         let read = self.socket.read(&mut read_buffer[..most]);
         match self.judge_read(read) {
-            Ok(read) => Received::Frames(self.land(peer, read, sink)),
+            Ok(read) => {
+                self.arrivals.count(read);
+                Received::Frames(self.land(peer, read, sink))
+            }
             Err(nothing) => nothing,
         }
     }
@@ -203,6 +287,7 @@ impl Stream {
         if landing.done < landing.len {
             return 0;
         }
+        self.arrivals.note(OVERHEAD + landing.len);
         sink.landed(peer, &landing.head, landing.len);
         self.landing = None;
         self.ahead = BEHIND;
@@ -246,10 +331,12 @@ impl Stream {
                 }
                 Decoded::Frame(head, body) => {
                     self.ack.note(frame::requests_ack(partial.used()));
+                    self.arrivals.note(partial.used().len());
                     sink.frame(peer, &head, body);
                     frames += 1;
                 }
                 Decoded::Bye => self.bye = true,
+                Decoded::Ack(bytes) => acknowledged(&mut self.queue, bytes, pool, sink)?,
             }
             pool.give(self.partial.take().expect("looked at just now"));
         }
@@ -257,6 +344,7 @@ impl Stream {
             match frame::decode(input)? {
                 Decoded::Frame(head, body) => {
                     self.ack.note(frame::requests_ack(input));
+                    self.arrivals.note(OVERHEAD + body.len());
                     sink.frame(peer, &head, body);
                     frames += 1;
                     input = &input[OVERHEAD + body.len()..];
@@ -264,6 +352,10 @@ impl Stream {
                 Decoded::Bye => {
                     self.bye = true;
                     input = &input[frame::PREFIX..];
+                }
+                Decoded::Ack(bytes) => {
+                    acknowledged(&mut self.queue, bytes, pool, sink)?;
+                    input = &input[frame::ACK..];
                 }
                 Decoded::Need(size) if self.begin_landing(peer, input, size, sink) => return Ok(frames),
                 Decoded::Need(_) => {
@@ -280,7 +372,7 @@ impl Stream {
     /// The result where nothing comes in: the end if writing has failed, else nothing.
     fn nothing(&mut self) -> Received {
         match self.broken.take() {
-            Some(cause) => Received::Over(cause),
+            Some(cause) => Received::Broken(cause),
             None => Received::Nothing,
         }
     }
@@ -302,7 +394,10 @@ impl Stream {
     /// taken.
     pub(crate) fn close(mut self, read_buffer: &mut [u8], pool: &mut Pool, patience: Option<Duration>) {
         self.blocked = false;
-        if self.lent.take().is_none() {
+        if !self.queue.has_lent_to_write() {
+            if self.resumable && self.arrivals.has_news() {
+                self.tell(pool);
+            }
             self.send_raw(&frame::BYE, pool);
         }
         // Bytes left unread would turn the close into a reset, which may cost the peer what it has not read yet.
@@ -324,4 +419,14 @@ fn missing(partial: &Chunk) -> usize {
         Ok(Decoded::Need(needed)) => needed - partial.used().len(),
         _ => 0,
     }
+}
+
+/// Takes an acknowledgement of the peer: what was kept until then is not needed any more.
+fn acknowledged(
+    queue: &mut Queue,
+    bytes: u64,
+    pool: &mut Pool,
+    sink: &mut impl Sink,
+) -> Result<(), frame::Malformed> {
+    queue.forget(bytes, pool, |token| sink.sent(token)).map_err(|_| frame::Malformed::Ack)
 }

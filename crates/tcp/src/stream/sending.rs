@@ -10,33 +10,30 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
 use super::Stream;
 use crate::frame::{self, OVERHEAD};
-use crate::pool::{Pool, Queue};
+use crate::pool::Pool;
+use crate::queue::{MAX_COPIED, Next};
 
 /// Bytes of the largest frame that is assembled on the stack and written by one plain write.
 const SMALL: usize = 512;
 
-/// Bytes of the largest body that is copied to a queue that is not empty; a larger one is refused until the queue is empty.
-const MAX_QUEUED: usize = 64 * 1024;
-
-/// The rest of a frame that lies in memory which is the user's again after it has left.
-pub(super) struct Lent {
-    memory: Buffer,
-    at: isize,
-    len: usize,
-    token: Token,
-}
-
-impl Lent {
-    /// The bytes join the queue as a copy.
-    fn copy_to(&self, queue: &mut Queue, pool: &mut Pool) {
-        self.memory.read(self.at, queue.add(self.len, pool));
-    }
-}
+/// Most bytes of a resumable stream that are kept, bytes: beyond that sends wait for acknowledgements.
+const WINDOW: usize = 8 << 20;
 
 impl Stream {
     /// Bytes accepted but not taken by the socket.
     pub(crate) fn unsent(&self) -> usize {
-        self.queue.len() + self.lent.as_ref().map_or(0, |lent| lent.len)
+        self.queue.unwritten()
+    }
+
+    /// Frames have not been taken by the socket, or by the peer if the stream is resumable.
+    pub(crate) fn awaits_ack(&self) -> bool {
+        self.queue.awaits_ack()
+    }
+
+    /// Bytes go straight from the caller to the socket: nothing is in front of them, and none need be kept.
+    #[inline]
+    fn direct(&self) -> bool {
+        self.queue.len() == 0 && !self.resumable
     }
 
     /// Sends a frame: writes it to the socket unless others are queued, and queues the rest, up to `limit` queued
@@ -52,10 +49,11 @@ impl Stream {
     ) -> Result<(), Refusal> {
         let size = OVERHEAD + body.len();
         self.check(size, limit)?;
-        let prefix = self.prefix(head, body.len(), round);
-        if !self.queue.is_empty() {
-            self.queue.append(&prefix, pool);
-            self.queue.append(body, pool);
+        let prefix = self.prefix(head, body.len(), round, pool);
+        if !self.direct() {
+            let out = self.queue.add(size, pool);
+            out[..OVERHEAD].copy_from_slice(&prefix);
+            out[OVERHEAD..].copy_from_slice(body);
             return self.queued(pool);
         }
         let written = if size <= SMALL {
@@ -86,7 +84,7 @@ impl Stream {
         pool: &mut Pool,
     ) -> Result<(), Refusal> {
         self.check(OVERHEAD + len, limit)?;
-        let prefix = self.prefix(head, len, round);
+        let prefix = self.prefix(head, len, round, pool);
         let out = self.queue.add(OVERHEAD + len, pool);
         out[..OVERHEAD].copy_from_slice(&prefix);
         fill(&mut out[OVERHEAD..]);
@@ -109,42 +107,55 @@ impl Stream {
             memory.read(at, &mut body[..len]);
             return self.send(head, &body[..len], round, limit, pool).map(|()| Sent::Done);
         }
-        if !self.queue.is_empty() {
-            let fill = &mut |body: &mut [u8]| memory.read(at, body);
-            return if len > MAX_QUEUED {
-                Err(Refusal::Busy)
-            } else {
-                self.send_filled(head, len, fill, round, limit, pool).map(|()| Sent::Done)
+        if !self.direct() {
+            let long = len > MAX_COPIED;
+            let (true, Some(token)) = (long && self.resumable, token) else {
+                let fill = &mut |body: &mut [u8]| memory.read(at, body);
+                return match long && !self.resumable {
+                    true => Err(Refusal::Busy),
+                    false => self.send_filled(head, len, fill, round, limit, pool).map(|()| Sent::Done),
+                };
             };
+            self.check(size, limit)?;
+            let prefix = self.prefix(head, len, round, pool);
+            self.queue.append(&prefix, pool);
+            return Ok(self.lend(memory, at, len, token, pool));
         }
         self.check(size, limit)?;
-        let prefix = self.prefix(head, len, round);
+        let prefix = self.prefix(head, len, round, pool);
         let written = uninterrupted(|| memory.send(self.socket.as_fd(), &prefix, at, len));
         let written = self.judge(written)?;
         if written == size {
             return Ok(Sent::Done);
         }
-        let body = written.saturating_sub(OVERHEAD);
-        let lent = Lent { memory: memory.clone(), at: at + body as isize, len: len - body, token: Token(0) };
         self.queue.append(&prefix[written.min(OVERHEAD)..], pool);
+        let body = written.saturating_sub(OVERHEAD);
+        let (at, len) = (at + body as isize, len - body);
         let Some(token) = token else {
-            lent.copy_to(&mut self.queue, pool);
+            memory.read(at, self.queue.add(len, pool));
             self.queued(pool)?;
             return Ok(Sent::Done);
         };
-        self.lent = Some(Lent { token, ..lent });
-        Ok(if self.flush(pool).is_some() { Sent::Done } else { Sent::Started })
+        Ok(self.lend(memory, at, len, token, pool))
+    }
+
+    /// Queues memory that stays the fabric's until it has left, or is acknowledged.
+    fn lend(&mut self, memory: &Buffer, at: isize, len: usize, token: Token, pool: &mut Pool) -> Sent {
+        self.queue.lend(memory.clone(), at, len, token);
+        if self.flush(pool).is_some() { Sent::Done } else { Sent::Started }
     }
 
     /// What is lent under this token is the user's again: the rest leaves from a copy.
     pub(crate) fn reclaim(&mut self, token: Token, pool: &mut Pool) {
-        if let Some(lent) = self.lent.take_if(|lent| lent.token == token) {
-            lent.copy_to(&mut self.queue, pool);
-        }
+        self.queue.reclaim(token, pool);
     }
 
+    /// Length and head of a frame. In front of it the queue gets the acknowledgement of what has come since the last one.
     #[inline]
-    fn prefix(&mut self, head: &Head, len: usize, round: u32) -> [u8; OVERHEAD] {
+    fn prefix(&mut self, head: &Head, len: usize, round: u32, pool: &mut Pool) -> [u8; OVERHEAD] {
+        if self.resumable && self.arrivals.has_news() {
+            self.queue.append_ack(&self.arrivals.acknowledge(), pool);
+        }
         let mut prefix = frame::prefix(head, len);
         if self.burst.next(OVERHEAD + len, round, &self.socket) {
             frame::request_ack(&mut prefix);
@@ -152,51 +163,45 @@ impl Stream {
         prefix
     }
 
-    /// Queues bytes that are no frame (the last message of a handshake, the farewell).
+    /// Queues bytes that are no frame (the farewell).
     pub(crate) fn send_raw(&mut self, bytes: &[u8], pool: &mut Pool) {
         self.queue.append(bytes, pool);
         self.flush(pool);
     }
 
-    /// Writes what is queued or lent, as far as the socket takes it; gives the token of what was lent, once all of it is written.
+    /// Writes what is queued, as far as the socket takes it; gives the token of what was lent, once all of it is written and need
+    /// not be kept.
     pub(crate) fn flush(&mut self, pool: &mut Pool) -> Option<Token> {
-        while !self.queue.is_empty() && !self.blocked {
-            let written = self.queue.write(pool, |pieces| write(&self.socket, pieces));
-            self.judge_flush(written, pool)?;
-        }
-        while let Some(Lent { memory, at, len, token }) = &self.lent
-            && !self.blocked
+        let mut over = None;
+        while !self.blocked
+            && self.broken.is_none()
+            && let Some(next) = self.queue.next()
         {
-            let (token, written) =
-                (*token, uninterrupted(|| memory.send(self.socket.as_fd(), &[], *at, *len)));
-            let written = self.judge_flush(written, pool)?;
-            if let Some(lent) = &mut self.lent {
-                (lent.at, lent.len) = (lent.at + written as isize, lent.len - written);
-                if lent.len == 0 {
-                    self.lent = None;
-                    return Some(token);
+            let written = match next {
+                Next::Copied(pieces, count) => write(&self.socket, &pieces[..count]),
+                Next::Lent(before, memory, at, len) => {
+                    uninterrupted(|| memory.send(self.socket.as_fd(), before, at, len))
                 }
+            };
+            match self.judge(written) {
+                Ok(0) => self.blocked = true,
+                Ok(written) => {
+                    self.queue.advance(written);
+                    if !self.resumable {
+                        over = over.or(self.queue.forget_written(pool));
+                    }
+                }
+                Err(_) if self.resumable => {}
+                Err(_) => self.queue.clear(),
             }
         }
-        None
-    }
-
-    /// The number of bytes that a flush has written; with 0 the socket is full. `None`: it is broken, and nothing is kept.
-    fn judge_flush(&mut self, written: io::Result<usize>, pool: &mut Pool) -> Option<usize> {
-        let written = self.judge(written).ok();
-        match written {
-            Some(0) => self.blocked = true,
-            Some(_) => {}
-            None => {
-                self.queue.clear(pool);
-                self.lent = None;
-            }
-        }
-        written
+        over
     }
 
     fn check(&mut self, size: usize, limit: usize) -> Result<(), Refusal> {
-        let full = self.lent.is_some() || (!self.queue.is_empty() && self.queue.len() + size > limit);
+        let unwritten = self.queue.unwritten();
+        let full = unwritten > 0 && (unwritten + size > limit || self.queue.has_lent_to_write());
+        let full = full || self.queue.len() > WINDOW;
         if full || self.broken.is_some() { Err(Refusal::Busy) } else { Ok(()) }
     }
 
@@ -213,7 +218,7 @@ impl Stream {
             Ok(written) => Ok(written),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
             Err(error) => {
-                self.broken = Some(format!("{}: {error}", self.remote));
+                self.broken = Some(self.breaks(&error));
                 Err(Refusal::Busy)
             }
         }

@@ -111,6 +111,10 @@ fn exchange_drowsily<F: Fabric>(me: usize, mut end: F, ends: usize, wake: Wake) 
         }
         end.disarm();
     }
+    // It sleeps from here on: what it owes its peers, it tells them before.
+    end.arm(wake);
+    end.poll(&mut inbox);
+    end.disarm();
     end
 }
 
