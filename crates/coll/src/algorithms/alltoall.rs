@@ -1,7 +1,7 @@
 //! Alltoall: Bruck's algorithm for small blocks; pairwise exchange and its windowed form for large ones, and
 //! wherever a rank does not know the sizes of others.
 
-use super::WINDOW;
+use super::{WINDOW, own};
 use crate::{Algorithm, Buf, Case, Cost, Kind, Round, Shape, Span, log2_up};
 
 pub(crate) const ROWS: &[&Algorithm] =
@@ -54,14 +54,6 @@ pub(crate) const PAIRWISE_V: Algorithm = Algorithm { kind: Kind::Alltoallv, ..PA
 pub(crate) const SPREAD_V: Algorithm = Algorithm { kind: Kind::Alltoallv, ..SPREAD };
 pub(crate) const PAIRWISE_W: Algorithm = Algorithm { kind: Kind::Alltoallw, ..PAIRWISE };
 pub(crate) const SPREAD_W: Algorithm = Algorithm { kind: Kind::Alltoallw, ..SPREAD };
-
-/// Copies this rank's block for itself.
-pub(super) fn own(shape: &Shape, round: &mut Round) {
-    let (from, into) = (shape.sends.block(shape.rank), shape.recvs.block(shape.rank));
-    // If the user's two counts for this rank itself differ, only the shorter length is copied.
-    let len = from.1.min(into.1);
-    round.copy(Span::new(Buf::Send, (from.0, len)), Span::new(Buf::Recv, (into.0, len)));
-}
 
 /// Sends to the rank `distance` after this one, and receives from the rank `distance` before it.
 fn exchange(shape: &Shape, distance: u32, round: &mut Round) {

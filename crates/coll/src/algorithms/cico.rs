@@ -4,7 +4,7 @@
 //! Small vectors are combined by every rank, in the order of ranks from the last down, so all get the same bits;
 //! of large vectors each rank combines a part.
 
-use super::{alltoall, gather, scatter};
+use super::own;
 use crate::{Algorithm, Buf, Case, Cost, Form, Kind, Merge, Needs, Round, Shape, Side, Span, Step};
 
 pub(crate) const ROWS: &[&Algorithm] = &[
@@ -158,7 +158,9 @@ pub(crate) const ALLGATHER: Algorithm = Algorithm {
     needs: Needs::Inline,
     phases: |_| 1,
     rounds: |_| 3,
-    round: |shape, index, round| all_gather(shape, index, (true, true), round),
+    round: |shape, index, round| {
+        move_blocks(shape, index, Some(shape.len), from_others(shape, 0), round);
+    },
     cost: gather_cost,
     ..Algorithm::MESSAGES
 };
@@ -170,7 +172,8 @@ pub(crate) const GATHER: Algorithm = Algorithm {
     about: "all publish, the root copies: small blocks on one node",
     round: |shape, index, round| {
         let is_root = shape.rank == shape.root;
-        all_gather(shape, index, (!is_root, is_root), round);
+        let got = from_others(shape, 0).filter(|_| is_root);
+        move_blocks(shape, index, (!is_root).then_some(shape.len), got, round);
     },
     ..ALLGATHER
 };
@@ -179,7 +182,12 @@ pub(crate) const SCATTER: Algorithm = Algorithm {
     kind: Kind::Scatter,
     about: "the root publishes all blocks, each copies its own: small blocks on one node",
     needs: Needs::InlineBlocks,
-    round: from_root,
+    round: |shape, index, round| {
+        let is_root = shape.rank == shape.root;
+        let (given, at) = (shape.sends.start(shape.ranks), u64::from(shape.rank) * shape.len);
+        let got = (!is_root).then_some((shape.root, at, shape.whole(Buf::Recv)));
+        move_blocks(shape, index, is_root.then_some(given), got.into_iter(), round);
+    },
     cost: |case: &Case| Cost {
         transfers: 1.0 + case.p() / 8.0,
         copied: (case.p() + 1.0) * case.bytes,
@@ -193,7 +201,10 @@ pub(crate) const ALLTOALL: Algorithm = Algorithm {
     kind: Kind::Alltoall,
     about: "all publish all blocks, each copies its own: small blocks on one node",
     needs: Needs::InlineBlocks,
-    round: all_to_all,
+    round: |shape, index, round| {
+        let got = from_others(shape, shape.sends.start(shape.rank));
+        move_blocks(shape, index, Some(shape.sends.start(shape.ranks)), got, round);
+    },
     cost: |case: &Case| Cost {
         transfers: case.p() - 1.0,
         copied: 2.0 * case.p() * case.bytes,
@@ -267,59 +278,28 @@ fn publish_send(len: u64, round: &mut Round) {
     round.push(Step::Publish { from, phase: 0, form: Form::Inline });
 }
 
-/// Rounds: a rank that `gives` publishes its block, and one that `gets` copies its own; one that `gets` copies what the
-/// others published; all acknowledge.
-fn all_gather(shape: &Shape, index: u32, (gives, gets): (bool, bool), round: &mut Round) {
+/// Rounds: publish the first `given` units, if any, and copy the own block; get what others published: of which rank, from
+/// which unit on, whereto; acknowledge.
+fn move_blocks(
+    shape: &Shape,
+    index: u32,
+    given: Option<u64>,
+    got: impl Iterator<Item = (u32, u64, Span)>,
+    round: &mut Round,
+) {
     match index {
         0 => {
-            if gives {
-                publish_send(shape.len, round);
-            }
-            if gets {
-                gather::own(shape, round);
-            }
+            given.into_iter().for_each(|len| publish_send(len, round));
+            own(shape, round);
         }
-        1 if gets => {
-            for rank in others(shape) {
-                let into = Span::new(Buf::Recv, shape.recvs.block(rank));
-                round.push(Step::Get { rank, phase: 0, at: 0, into });
-            }
-        }
-        1 => {}
+        1 => got.for_each(|(rank, at, into)| round.push(Step::Get { rank, phase: 0, at, into })),
         _ => round.push(Step::Ack { phase: 0 }),
     }
 }
 
-fn from_root(shape: &Shape, index: u32, round: &mut Round) {
-    let (rank, is_root) = (shape.root, shape.rank == shape.root);
-    match index {
-        0 if is_root => {
-            publish_send(shape.sends.start(shape.ranks), round);
-            scatter::own(shape, round);
-        }
-        1 if !is_root => {
-            let at = u64::from(shape.rank) * shape.len;
-            round.push(Step::Get { rank, phase: 0, at, into: shape.whole(Buf::Recv) });
-        }
-        0 | 1 => {}
-        _ => round.push(Step::Ack { phase: 0 }),
-    }
-}
-
-fn all_to_all(shape: &Shape, index: u32, round: &mut Round) {
-    match index {
-        0 => {
-            publish_send(shape.sends.start(shape.ranks), round);
-            alltoall::own(shape, round);
-        }
-        1 => {
-            for rank in others(shape) {
-                let into = Span::new(Buf::Recv, shape.recvs.block(rank));
-                round.push(Step::Get { rank, phase: 0, at: shape.sends.start(shape.rank), into });
-            }
-        }
-        _ => round.push(Step::Ack { phase: 0 }),
-    }
+/// What a rank gets of all others: a block from each one's unit `at` on.
+fn from_others(shape: &Shape, at: u64) -> impl Iterator<Item = (u32, u64, Span)> {
+    others(shape).map(move |rank| (rank, at, Span::new(Buf::Recv, shape.recvs.block(rank))))
 }
 
 /// All but the root publish; the root combines their vectors with its own, in any order of ranks.

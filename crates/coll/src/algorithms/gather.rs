@@ -86,7 +86,7 @@ fn blocks(shape: &Shape) -> &Blocks {
 }
 
 /// Copies this rank's own block.
-pub(super) fn own(shape: &Shape, round: &mut Round) {
+fn own(shape: &Shape, round: &mut Round) {
     round.copy(shape.whole(Buf::Send), Span::new(Buf::Recv, blocks(shape).block(shape.rank)));
 }
 

@@ -18,7 +18,7 @@ pub(crate) mod scatter;
 pub(crate) mod scratch;
 pub(crate) mod sub_buffers;
 
-use crate::{Algorithm, Shape};
+use crate::{Algorithm, Buf, Kind, Round, Shape, Span};
 
 /// The rows of all families. Those of a kind are in the order in which they are named to users, and tried.
 pub(crate) const FAMILIES: &[&[&Algorithm]] = &[
@@ -49,4 +49,21 @@ const WINDOW: u32 = 32;
 fn segments(shape: &Shape, bytes: u64, most: u64) -> (u64, u32) {
     let size = (bytes / shape.unit.max(1)).max(shape.len.div_ceil(most)).max(1);
     (size, shape.len.div_ceil(size).max(1) as u32)
+}
+
+/// Copies what this rank gives to itself, if it is a rank that gives and gets.
+fn own(shape: &Shape, round: &mut Round) {
+    use Kind::*;
+    let &Shape { kind, rank, root, len, .. } = shape;
+    if kind.rooted() && rank != root {
+        return;
+    }
+    let from = match kind {
+        Scatter | Scatterv | Alltoall | Alltoallv | Alltoallw => shape.sends.block(rank),
+        _ => (0, len),
+    };
+    let into = if let Scatter | Scatterv = kind { (0, len) } else { shape.recvs.block(rank) };
+    // If the user's two counts for this rank itself differ, only the shorter length is copied.
+    let len = from.1.min(into.1);
+    round.copy(Span::new(Buf::Send, (from.0, len)), Span::new(Buf::Recv, (into.0, len)));
 }

@@ -20,11 +20,6 @@ pub(crate) const LINEAR: Algorithm = Algorithm {
 
 pub(crate) const LINEAR_V: Algorithm = Algorithm { kind: Kind::Scatterv, ..LINEAR };
 
-/// Copies the root's own block.
-pub(super) fn own(shape: &Shape, round: &mut Round) {
-    round.copy(Span::new(Buf::Send, shape.sends.block(shape.rank)), shape.whole(Buf::Recv));
-}
-
 /// Round `index` of a gather, counted from its end, with the senders as receivers.
 fn backwards(row: &Algorithm, shape: &Shape, index: u32, round: &mut Round) {
     let before = round.steps.len();

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::gather::{linear_cost, linear_rounds};
-use super::{WINDOW, alltoall, gather, scatter};
+use super::{WINDOW, alltoall, own};
 use crate::shape::PAGE;
 use crate::{
     Algorithm, Blocks, Buf, Case, Chunks, Cost, Form, Kind, Needs, Round, Shape, Span, Step, SubBuffer,
@@ -120,10 +120,8 @@ fn room(shape: &Shape) -> u64 {
 /// Blocks go to the root, or come from it in a scatterv.
 fn rooted(shape: &Shape, index: u32, round: &mut Round) {
     let (me, root, scatters) = (shape.relative(), shape.root, shape.kind == Kind::Scatterv);
-    match (index, me) {
-        (0, 0) if scatters => scatter::own(shape, round),
-        (0, 0) => gather::own(shape, round),
-        _ => {}
+    if index == 0 {
+        own(shape, round);
     }
     let block = |buf: Buf, blocks: &Blocks, distance: u32| match (me, shape.after(root, distance)) {
         (0, other) => (other, Span::new(buf, blocks.block(other))),
@@ -142,7 +140,7 @@ fn rooted(shape: &Shape, index: u32, round: &mut Round) {
 
 fn alltoallv(shape: &Shape, index: u32, round: &mut Round) {
     if index == 0 {
-        alltoall::own(shape, round);
+        own(shape, round);
     }
     let gives = |distance| {
         let to = shape.after(shape.rank, distance);

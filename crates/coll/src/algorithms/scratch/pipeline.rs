@@ -2,7 +2,8 @@
 //! of its own in pieces, and readers copy each piece out while the next one is written.
 
 use super::{announce, area, await_announced, chunks_of, common, half, longest, piece};
-use crate::{Algorithm, Blocks, Buf, Case, Chunks, Cost, Kind, Needs, Round, Shape, Span, Step};
+use crate::algorithms::own;
+use crate::{Algorithm, Buf, Case, Chunks, Cost, Kind, Needs, Round, Shape, Span, Step};
 
 pub(crate) const ROWS: &[&Algorithm] = &[&BCAST, &GATHER, &SCATTER, &ALLGATHER, &ALLGATHERV, &ALLTOALL];
 
@@ -241,7 +242,8 @@ impl<'a> Pipeline<'a> {
                     _ => {}
                 }
             }
-            _ if index == 2 * pieces + 1 => self.own(chunk, round),
+            _ if index == 2 * pieces + 1 && (chunk > 0 || shape.kind == Kind::Bcast) => {}
+            _ if index == 2 * pieces + 1 => own(shape, round),
             _ if index < self.rounds_each() - 1 => {
                 let (index, each) = (index - 2 * pieces - 2, self.read_rounds());
                 let (step, nth) = (index / each, index % each);
@@ -312,20 +314,6 @@ impl<'a> Pipeline<'a> {
                 (self.scratch_at((writer, self.shape.rank), chunk, start), len),
             );
             round.copy(from, Span::new(Buf::Recv, (block + start - part.0, len)));
-        }
-    }
-
-    /// Copies this rank's data for itself.
-    fn own(&self, chunk: u32, round: &mut Round) {
-        let shape = self.shape;
-        let own = |blocks: &Blocks, buf| Span::new(buf, blocks.block(shape.rank));
-        match self.shape.kind {
-            _ if chunk > 0 => {}
-            Kind::Bcast => {}
-            Kind::Scatter | Kind::Gather if shape.rank != shape.root => {}
-            Kind::Scatter => round.copy(own(&shape.sends, Buf::Send), shape.whole(Buf::Recv)),
-            Kind::Alltoall => round.copy(own(&shape.sends, Buf::Send), own(&shape.recvs, Buf::Recv)),
-            _ => round.copy(shape.whole(Buf::Send), own(&shape.recvs, Buf::Recv)),
         }
     }
 }
