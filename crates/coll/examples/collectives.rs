@@ -81,6 +81,8 @@ impl SharedBuffers for Port {
 }
 
 impl Messenger for Port {
+    type Shared = Self;
+
     fn send(&mut self, _: u32, _: Key, _: &Data) -> Option<OpId> {
         unreachable!("8 bytes go through CICO buffers")
     }
@@ -99,7 +101,7 @@ impl Messenger for Port {
 
     fn cancel(&mut self, _: OpId) {}
 
-    fn shared(&mut self) -> Option<&mut dyn SharedBuffers> {
+    fn shared(&mut self) -> Option<&mut Self> {
         Some(self)
     }
 }

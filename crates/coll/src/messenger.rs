@@ -106,6 +106,9 @@ impl Fault {
 
 /// Point-to-point messages of collectives; ranks are those of the communicator.
 pub trait Messenger {
+    /// The shared buffers, where ranks have some.
+    type Shared: SharedBuffers;
+
     /// Starts a send. `None`: it is complete already, the bytes are copied. Otherwise the memory behind `data` must
     /// stay, unchanged, until the operation is over.
     fn send(&mut self, to: u32, key: Key, data: &Data) -> Option<OpId>;
@@ -125,7 +128,7 @@ pub trait Messenger {
     fn cancel(&mut self, op: OpId);
 
     /// The communicator's shared buffers, if its [`Topology`](crate::Topology) says that it has them.
-    fn shared(&mut self) -> Option<&mut dyn SharedBuffers>;
+    fn shared(&mut self) -> Option<&mut Self::Shared>;
 }
 
 /// A publication of a rank.

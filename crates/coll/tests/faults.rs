@@ -4,7 +4,7 @@ mod world;
 
 use banyan_coll::{
     Advance, Call, Difference, Execution, Fault, Groups, Key, Kind, Messenger, Op, OpId, Operand, Overrides,
-    PlanCache, SharedBuffers, SharedCaps, Topology, Tuning, difference, start,
+    PlanCache, SharedCaps, Topology, Tuning, difference, start,
 };
 use banyan_datatype::op::Builtin;
 use banyan_datatype::{Data, Datatype};
@@ -228,6 +228,8 @@ struct Gone {
 }
 
 impl Messenger for Gone {
+    type Shared = Port<'static>;
+
     fn send(&mut self, _: u32, _: Key, _: &Data) -> Option<OpId> {
         self.started += 1;
         Some(OpId(self.started))
@@ -251,7 +253,7 @@ impl Messenger for Gone {
         self.cancelled += 1;
     }
 
-    fn shared(&mut self) -> Option<&mut dyn SharedBuffers> {
+    fn shared(&mut self) -> Option<&mut Self::Shared> {
         None
     }
 }

@@ -60,7 +60,9 @@ impl Messages<'_> {
     }
 }
 
-impl coll::Messenger for Messages<'_> {
+impl<'a> coll::Messenger for Messages<'a> {
+    type Shared = &'a CommBuffers;
+
     fn send(&mut self, to: u32, key: coll::Key, data: &Data) -> Option<OpId> {
         let peer = self.coll_state.group.peer(to)?;
         let sent = self.p2p.send_keyed(self.ports, peer, self.coll_state.ctx, wire_key(key), data);
@@ -97,8 +99,8 @@ impl coll::Messenger for Messages<'_> {
         }
     }
 
-    fn shared(&mut self) -> Option<&mut dyn coll::SharedBuffers> {
-        self.shared.as_mut().map(|shared| shared as &mut dyn coll::SharedBuffers)
+    fn shared(&mut self) -> Option<&mut Self::Shared> {
+        self.shared.as_mut()
     }
 }
 

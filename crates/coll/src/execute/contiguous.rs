@@ -100,12 +100,12 @@ impl Operands for Contiguous<'_> {
     }
 
     #[inline(always)]
-    fn publish(&mut self, from: Piece, seq: u64, shared: &mut (impl SharedBuffers + ?Sized)) {
+    fn publish(&mut self, from: Piece, seq: u64, shared: &mut impl SharedBuffers) {
         let (base, at) = self.at(from);
         shared.publish(seq, base, at, from.len as usize);
     }
 
-    fn expose(&mut self, from: Piece, seq: u64, shared: &mut (impl SharedBuffers + ?Sized)) {
+    fn expose(&mut self, from: Piece, seq: u64, shared: &mut impl SharedBuffers) {
         shared.expose(seq, &self.slice(from));
     }
 
@@ -125,7 +125,7 @@ impl Operands for Contiguous<'_> {
         &mut self,
         (rank, seq, at): (u32, u64, u64),
         into: Piece,
-        shared: &mut (impl SharedBuffers + ?Sized),
+        shared: &mut impl SharedBuffers,
     ) -> bool {
         shared.get(rank, seq, at, &self.slice(into))
     }
@@ -136,7 +136,7 @@ impl Operands for Contiguous<'_> {
         inline: Option<&Buffer>,
         (rank, _, at): (u32, u64, u64),
         merge: Merge<Piece>,
-        _: &mut (impl SharedBuffers + ?Sized),
+        _: &mut impl SharedBuffers,
     ) -> Result<Tried<Self::UserReduction>, Fault> {
         // Plans that would need memory of their own for what is exposed are not compiled.
         let Some(inline) = inline else { return Err(Fault::Unreadable { rank }) };

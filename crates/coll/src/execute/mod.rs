@@ -23,7 +23,7 @@ use self::step::{Tried, local, step};
 use self::work::{StepState, Work};
 use crate::sections::Cut;
 use crate::view::View;
-use crate::{Algorithm, Fault, Key, Messenger, Needs, Op, Shape, Step, UserOp};
+use crate::{Algorithm, Fault, Key, Messenger, Needs, Op, Shape, SharedBuffers, Step, UserOp};
 
 pub(crate) use self::run::Cursor;
 pub(crate) use self::seqs::SeqWindow;

@@ -38,7 +38,7 @@ impl Operands for Packed<'_> {
         range.len
     }
 
-    fn publish(&mut self, from: Span, seq: u64, shared: &mut (impl SharedBuffers + ?Sized)) {
+    fn publish(&mut self, from: Span, seq: u64, shared: &mut impl SharedBuffers) {
         if let Some(direct) = self.state.direct(from) {
             return shared.publish(seq, &direct, direct.lo(), direct.len());
         }
@@ -47,7 +47,7 @@ impl Operands for Packed<'_> {
         self.state.work.spare.give(stage);
     }
 
-    fn expose(&mut self, from: Span, seq: u64, shared: &mut (impl SharedBuffers + ?Sized)) {
+    fn expose(&mut self, from: Span, seq: u64, shared: &mut impl SharedBuffers) {
         if let Some(direct) = self.state.direct(from) {
             return shared.expose(seq, &direct);
         }
@@ -68,12 +68,7 @@ impl Operands for Packed<'_> {
         self.state.views[view].unpack(range, &from.slice(from.lo() + at, bytes));
     }
 
-    fn get(
-        &mut self,
-        (rank, seq, at): (u32, u64, u64),
-        into: Span,
-        shared: &mut (impl SharedBuffers + ?Sized),
-    ) -> bool {
+    fn get(&mut self, (rank, seq, at): (u32, u64, u64), into: Span, shared: &mut impl SharedBuffers) -> bool {
         if let Some(direct) = self.state.direct(into) {
             return shared.get(rank, seq, at, &direct);
         }
@@ -91,7 +86,7 @@ impl Operands for Packed<'_> {
         inline: Option<&Buffer>,
         (rank, seq, at): (u32, u64, u64),
         merge: Merge,
-        shared: &mut (impl SharedBuffers + ?Sized),
+        shared: &mut impl SharedBuffers,
     ) -> Result<Tried<UserReduction>, Fault> {
         let (state, index) = (&mut *self.state, self.index);
         let (unit, count) = (state.shape.unit, merge.into.len);
@@ -156,7 +151,7 @@ impl ExecutionState {
         inline: Option<&Buffer>,
         (rank, seq, at): (u32, u64, u64),
         merge: &Merge,
-        shared: &mut (impl SharedBuffers + ?Sized),
+        shared: &mut impl SharedBuffers,
     ) -> Result<Incoming, Fault> {
         let (place, landing) = self.landing(merge.into, Some(*merge));
         let bytes = merge.into.len * self.shape.unit;

@@ -39,7 +39,7 @@ impl Cursor {
         plan: &Plan,
         compiled: &Compiled,
         buffers: (&Buffer, &Buffer),
-        shared: &mut (impl SharedBuffers + ?Sized),
+        shared: &mut impl SharedBuffers,
         keep_polling: &mut impl FnMut() -> bool,
     ) -> Option<Result<(), Box<Fault>>> {
         let (memory, allotment) = match compiled.chunks.number {
@@ -78,7 +78,7 @@ impl ExecutionState {
     /// Goes along its plan, as [`Cursor::run`]; `None`, too, if it has none.
     pub(crate) fn run(
         &mut self,
-        shared: &mut (impl SharedBuffers + ?Sized),
+        shared: &mut impl SharedBuffers,
         keep_polling: &mut impl FnMut() -> bool,
     ) -> Option<Result<(), Box<Fault>>> {
         let plan = self.plan.as_deref()?;

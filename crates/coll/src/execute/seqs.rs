@@ -70,14 +70,14 @@ impl SeqWindow {
     /// True if this rank is through with all collectives before this one. Other ranks draw conclusions from a sequence number
     /// that rest on this order.
     #[inline(always)]
-    pub(super) fn turn(&self, shared: &mut (impl SharedBuffers + ?Sized)) -> bool {
+    pub(super) fn turn(&self, shared: &mut impl SharedBuffers) -> bool {
         shared.acked(self.rank) + 1 >= self.first
     }
 
     /// Gives up a collective of so many phases at this rank: its exposed ranges are taken back, its sequence numbers are
     /// acknowledged so that later collectives do not wait for them, and, where an acknowledgement says that work on the
     /// `scratch` is done, are void, so that no rank takes them for that.
-    pub(super) fn give_up(&self, phases: u32, scratch: bool, shared: &mut (impl SharedBuffers + ?Sized)) {
+    pub(super) fn give_up(&self, phases: u32, scratch: bool, shared: &mut impl SharedBuffers) {
         let Some(last) = phases.checked_sub(1) else { return };
         shared.revoke_exposed(self.tagged(0), self.tagged(last));
         if shared.acked(self.rank) >= self.of(last) {
@@ -92,7 +92,7 @@ impl SeqWindow {
 
     /// What the guard of a step that needs shared buffers says now, when it is this rank's turn.
     #[inline(always)]
-    pub(super) fn passes(&mut self, guard: Guard, shared: &mut (impl SharedBuffers + ?Sized)) -> Passes {
+    pub(super) fn passes(&mut self, guard: Guard, shared: &mut impl SharedBuffers) -> Passes {
         let held = match guard {
             Guard::Published(rank, phase) => {
                 return self.poll(rank, phase, shared).map_or(Passes::NotYet, Passes::Published);
@@ -107,18 +107,13 @@ impl SeqWindow {
 
     /// True if all ranks are through with what was on the shared scratch before, where chunk 0 or 1 goes.
     #[inline]
-    fn reusable(&mut self, chunk: u32, shared: &mut (impl SharedBuffers + ?Sized)) -> bool {
+    fn reusable(&mut self, chunk: u32, shared: &mut impl SharedBuffers) -> bool {
         self.all_acked(self.allotment.used(chunk), shared)
     }
 
     /// What a rank has published, if it has. A schedule polls each rank with success only once in a phase.
     #[inline(always)]
-    fn poll(
-        &mut self,
-        rank: u32,
-        phase: u32,
-        shared: &mut (impl SharedBuffers + ?Sized),
-    ) -> Option<Published> {
+    fn poll(&mut self, rank: u32, phase: u32, shared: &mut impl SharedBuffers) -> Option<Published> {
         let published = shared.poll(rank, self.tagged(phase))?;
         if phase == 0 && rank != self.rank {
             self.seen += 1;
@@ -132,12 +127,12 @@ impl SeqWindow {
 
     /// True if all ranks have acknowledged what the phase's cell held before.
     #[inline(always)]
-    fn cell_free(&mut self, phase: u32, shared: &mut (impl SharedBuffers + ?Sized)) -> bool {
+    fn cell_free(&mut self, phase: u32, shared: &mut impl SharedBuffers) -> bool {
         self.all_acked(self.of(phase).saturating_sub(shared.cells()), shared)
     }
 
     #[inline(always)]
-    fn all_acked(&mut self, seq: u64, shared: &mut (impl SharedBuffers + ?Sized)) -> bool {
+    fn all_acked(&mut self, seq: u64, shared: &mut impl SharedBuffers) -> bool {
         if self.floor < seq {
             let mut all = u64::MAX;
             for rank in 0..self.ranks {

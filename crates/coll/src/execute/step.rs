@@ -27,28 +27,23 @@ pub(super) trait Operands {
     /// Units of a range.
     fn units(range: Self::Range) -> u64;
     /// Publishes the packed bytes of a range.
-    fn publish(&mut self, from: Self::Range, seq: u64, shared: &mut (impl SharedBuffers + ?Sized));
+    fn publish(&mut self, from: Self::Range, seq: u64, shared: &mut impl SharedBuffers);
     /// Exposes the packed bytes of a range, which stay where they are until this collective is over.
-    fn expose(&mut self, from: Self::Range, seq: u64, shared: &mut (impl SharedBuffers + ?Sized));
+    fn expose(&mut self, from: Self::Range, seq: u64, shared: &mut impl SharedBuffers);
     /// Copies the packed bytes of a range to the start of a buffer that is as long.
     fn pack(&mut self, from: Self::Range, into: &Buffer);
     /// Copies packed bytes from offset `at` of a buffer to a range.
     fn unpack(&mut self, into: Self::Range, from: &Buffer, at: isize);
     /// Copies packed bytes to a range: those that a rank exposed under a sequence number, from some byte on. False if the
     /// system refuses.
-    fn get(
-        &mut self,
-        place: (u32, u64, u64),
-        into: Self::Range,
-        shared: &mut (impl SharedBuffers + ?Sized),
-    ) -> bool;
+    fn get(&mut self, place: (u32, u64, u64), into: Self::Range, shared: &mut impl SharedBuffers) -> bool;
     /// Combines packed elements with a range: those in a publication, or those that a rank exposed, from some byte on.
     fn get_reduce(
         &mut self,
         inline: Option<&Buffer>,
         place: (u32, u64, u64),
         merge: Merge<Self::Range>,
-        shared: &mut (impl SharedBuffers + ?Sized),
+        shared: &mut impl SharedBuffers,
     ) -> Result<Tried<Self::UserReduction>, Fault>;
     /// `into = from`.
     fn copy(&mut self, from: Self::Range, into: Self::Range);
@@ -62,7 +57,7 @@ pub(super) fn step<O: Operands>(
     step: &Step<O::Range>,
     operands: &mut O,
     seqs: &mut SeqWindow,
-    shared: &mut (impl SharedBuffers + ?Sized),
+    shared: &mut impl SharedBuffers,
 ) -> Result<Tried<O::UserReduction>, Fault> {
     match seqs.passes(step.guard(), shared) {
         Passes::NotYet => Ok(Tried::NotYet),
@@ -78,7 +73,7 @@ fn read<O: Operands>(
     published: &Published,
     operands: &mut O,
     seqs: &SeqWindow,
-    shared: &mut (impl SharedBuffers + ?Sized),
+    shared: &mut impl SharedBuffers,
 ) -> Result<Tried<O::UserReduction>, Fault> {
     match *step {
         Step::Unpack { rank, phase, sub_buffer, into } => {
@@ -114,7 +109,7 @@ fn write<O: Operands>(
     step: &Step<O::Range>,
     operands: &mut O,
     seqs: &SeqWindow,
-    shared: &mut (impl SharedBuffers + ?Sized),
+    shared: &mut impl SharedBuffers,
 ) -> Result<Tried<O::UserReduction>, Fault> {
     match *step {
         Step::Publish { from, phase, form } => {

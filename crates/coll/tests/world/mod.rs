@@ -134,6 +134,8 @@ pub(crate) struct Port<'a> {
 }
 
 impl Messenger for Port<'_> {
+    type Shared = Self;
+
     fn send(&mut self, to: u32, key: Key, data: &Data) -> Option<OpId> {
         let queue = (self.rank, to, key);
         if self.net.random.one_in(2) {
@@ -190,7 +192,7 @@ impl Messenger for Port<'_> {
         assert!(under_way, "cancelled twice, or after its end");
     }
 
-    fn shared(&mut self) -> Option<&mut dyn SharedBuffers> {
+    fn shared(&mut self) -> Option<&mut Self> {
         if self.net.inline > 0 { Some(self) } else { None }
     }
 }
