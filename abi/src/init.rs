@@ -57,11 +57,11 @@ fn start(argc: Ptr<c_int>, argv: Ptr<Ptr<Ptr<c_char>>>, required: c_int) -> Resu
     let runtime = Runtime::open(threads, serialized)?;
     runtime.name_calls_by(crate::boundary::last_call);
     let (world, itself) = (runtime.world()?, runtime.itself()?);
-    attr::open(runtime.job_info().appnum, runtime.job_info().universe_size);
-    let (arguments, job) = (arguments(argc, argv), runtime.job_info());
-    let _ = info::ENV.get_or_init(|| {
-        Arc::new(Info::env(&arguments, job.launched.then_some((&job.command, job.app_size))))
-    });
+    let (arguments, job) = (arguments(argc, argv), runtime.job());
+    let launched = runtime.is_launched();
+    attr::open(launched.then_some(job.appnum), launched.then_some(job.universe_size));
+    let _ = info::ENV
+        .get_or_init(|| Arc::new(Info::env(&arguments, launched.then_some((&job.command, job.app_size)))));
     let provided = level(runtime.threads());
     // SAFETY: below MPI_THREAD_MULTIPLE the program promises that calls come one after the other (MPI 5.0, 11.6).
     unsafe { INSTANCE.open(runtime, world, itself, is_serialized) };

@@ -20,7 +20,7 @@ fn abort(name: &str, target: Target, code: c_int, handler: &str) -> ! {
     let text = report::fatal(name, target, code, handler);
     match INSTANCE.runtime() {
         // mpirun prints it, once however many ranks send it.
-        Ok(runtime) if runtime.job_info().launched => {}
+        Ok(runtime) if runtime.is_launched() => {}
         _ => {
             // SAFETY: flushes C's streams, which is allowed at any time.
             unsafe { libc::fflush(std::ptr::null_mut()) };

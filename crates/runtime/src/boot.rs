@@ -12,13 +12,13 @@ use crate::business_cards;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::ports::{Ports, Route, Start};
-use crate::runtime::JobInfo;
 use crate::wait::Policy;
 
 /// What [`start`] makes.
 pub(crate) struct Boot {
     pub(crate) engine: Engine,
-    pub(crate) job_info: JobInfo,
+    pub(crate) job: Job,
+    pub(crate) shares_memory: bool,
     pub(crate) tuning: Tuning,
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn start() -> Result<Boot> {
         // Ranks yield and sleep: beside a busy process each yield or sleep would cost the rest of a long slice.
         banyan_shm::shorten_slices();
     }
-    boot(&job, client, ports, shares_memory)
+    boot(job, client, ports, shares_memory)
 }
 
 /// Joins `job`, which no launcher knows, over a simulated network, and the shared memory of its node, if there is any.
@@ -58,7 +58,7 @@ pub(crate) fn start_over(sim: SimFabric, node_memory: Option<OwnedFd>, job: &Job
         node_memory,
         sim: Some(sim),
     })?;
-    boot(job, None, ports, shares_memory)
+    boot(job.clone(), None, ports, shares_memory)
 }
 
 /// Starts the fabrics, and publishes this process's business card.
@@ -79,7 +79,7 @@ fn connect(start: &mut Start<'_>) -> Result<Ports> {
     Ok(ports)
 }
 
-fn boot(job: &Job, mut client: Option<Client>, ports: Ports, shares_memory: bool) -> Result<Boot> {
+fn boot(job: Job, mut client: Option<Client>, ports: Ports, shares_memory: bool) -> Result<Boot> {
     let bad = |name, error: &dyn std::fmt::Display| Error::other(format!("{name}: {error}"));
     let tuning = match job.setting(settings::COLL) {
         None => Tuning::default(),
@@ -93,26 +93,9 @@ fn boot(job: &Job, mut client: Option<Client>, ports: Ports, shares_memory: bool
     if let Some(client) = &mut client {
         client.ready().map_err(Error::other)?;
     }
-    let job_info = job_info(job, client.is_some(), shares_memory);
     let p2p = p2p::P2p::new(p2p::Config::new(budget as usize, job.size));
     let engine = Engine::new(p2p, ports, client, Policy::new(job.local_size, job.cores()));
-    Ok(Boot { engine, job_info, tuning })
-}
-
-fn job_info(job: &Job, launched: bool, shares_memory: bool) -> JobInfo {
-    JobInfo {
-        rank: job.rank,
-        size: job.size,
-        nodes: job.nodes.clone(),
-        single_copy: job.single_copy,
-        shares_memory,
-        appnum: launched.then_some(job.appnum),
-        universe_size: launched.then_some(job.universe_size),
-        host: job.host.clone(),
-        command: job.command.clone(),
-        app_size: job.app_size,
-        launched,
-    }
+    Ok(Boot { engine, job, shares_memory, tuning })
 }
 
 /// The settings that a launcher would read, for a process that none started.

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use banyan_coll::{self as coll, Attempt, Call, Difference, Execution, Ledger, Lists, PlanCache, Signature};
 use banyan_memory::{Bounds, Buffer};
+use banyan_pmi::NodeRun;
 use banyan_shm::{Arena, Published};
 use banyan_transport::Peer;
 
@@ -279,8 +280,12 @@ impl CollState {
     /// The sequence, made by the first collective from what all ranks find out alike.
     fn new_sequence(&self, engine: &Engine) -> CollSequence {
         let shared = self.shared.get_or_init(|| self.join_arena(engine));
-        let (ranks, job) = (self.group.size(), self.rt.job_info());
-        let nodes = coll::Nodes::new(self.group.peers().map(|peer| job.location_of(peer.0)));
+        let (ranks, job) = (self.group.size(), self.rt.job());
+        let run = |peer: Peer| NodeRun::of(&job.nodes, peer.0);
+        let nodes = coll::Nodes::new(self.group.peers().map(|peer| {
+            let NodeRun { node, socket, cache, .. } = run(peer);
+            coll::Location([node, socket, cache])
+        }));
         let here = shared.as_ref().map(CommBuffers::caps);
         // What other nodes have is not known: that they have what is usual must do for choices that all make alike.
         let usual = || {
@@ -290,12 +295,12 @@ impl CollState {
         let topology = coll::Topology {
             ranks,
             levels: nodes.levels(),
-            cores: self.group.peers().map(|peer| job.cores_of(peer.0)).min().unwrap_or(1),
-            shared: if nodes.number() == 1 { here } else { job.shares_memory.then(usual) },
+            cores: self.group.peers().map(|peer| run(peer).cores).min().unwrap_or(1),
+            shared: if nodes.number() == 1 { here } else { self.rt.shares_memory.then(usual) },
         };
         let rank = self.group.rank().unwrap_or(0);
         let plans = match self.split {
-            0 => PlanCache::new(rank, topology).on(nodes, here, job.cores_of(job.rank)),
+            0 => PlanCache::new(rank, topology).on(nodes, here, job.cores()),
             split => PlanCache::between(rank, topology, split),
         };
         CollSequence { ctx: self.ctx, plans }
@@ -303,7 +308,7 @@ impl CollState {
 
     /// The processes of one group that are on this process's node.
     fn on_node(&self) -> impl Iterator<Item = Peer> {
-        let job = self.rt.job_info();
+        let job = self.rt.job();
         let here = job.node_of(job.rank);
         self.group.peers().filter(move |peer| self.split == 0 && job.node_of(peer.0) == here)
     }
@@ -312,11 +317,11 @@ impl CollState {
     fn join_arena(&self, engine: &Engine) -> Option<CommBuffers> {
         let shm = engine.ports.shm.as_ref()?;
         let ranks = self.on_node().count() as u32;
-        let me = self.on_node().position(|peer| peer.0 == self.rt.job_info().rank)?;
+        let me = self.on_node().position(|peer| peer.0 == self.rt.job().rank)?;
         let offset = (ranks > 1).then(|| shm.arena_join(self.ctx, ranks))??;
         let local = self.on_node().map(|peer| shm.local_index(peer)).collect::<Option<Vec<u32>>>()?;
         let arena = shm.arena(offset, me as u32, ranks, &local);
-        Some(CommBuffers { arena, single_copy: self.rt.job_info().single_copy })
+        Some(CommBuffers { arena, single_copy: self.rt.job().single_copy })
     }
 
     /// Takes back what a finished collective had allocated.

@@ -71,7 +71,7 @@ impl Comm {
     pub fn split_type(&self, kind: Option<SplitType>, key: i32) -> Result<Option<Arc<Comm>>> {
         let color = match kind {
             Some(SplitType::Shared) => {
-                let job = self.runtime().job_info();
+                let job = self.runtime().job();
                 Some(job.node_of(job.rank) as i32)
             }
             Some(SplitType::Other) | None => None,
@@ -250,7 +250,7 @@ impl Comm {
         if let Some(known) = channels.iter().find(|channel| channel.context() == ctx) {
             return Ok(known.clone());
         }
-        let everybody = Group::contiguous(Peer(0), self.runtime().job_info().size, self.me());
+        let everybody = Group::contiguous(Peer(0), self.runtime().job().size, self.me());
         channels.push(Self::make(self.runtime(), ctx, (everybody, None), Inherited::default())?);
         Ok(channels[channels.len() - 1].clone())
     }
@@ -270,7 +270,7 @@ impl Comm {
     }
 
     fn me(&self) -> Peer {
-        Peer(self.runtime().job_info().rank)
+        Peer(self.runtime().job().rank)
     }
 
     fn check_subset(&self, group: &Group) -> Result<()> {

@@ -44,7 +44,7 @@ mod wait;
 
 pub use attr::{Attributes, CopyFn, CopyRule, DeleteFn, Keyvals, Object, Value};
 pub use banyan_coll::{ArgKind, Call, Kind, Lists, Op, Operand, Signature, UserOp};
-pub use banyan_pmi::FD_NAME;
+pub use banyan_pmi::{FD_NAME, Job};
 pub use bsend::{Attached, Attachment, BSEND_OVERHEAD};
 pub use cart::{Cart, dims_create};
 pub use collective::{Argument, Root, UserMemory, check_op};
@@ -59,7 +59,7 @@ pub use info::{Info, MAX_INFO_KEY, MAX_INFO_VALUE};
 pub use message::Message;
 pub use p2p::{Borrowed, Dest, Incoming, Outgoing, SendMode};
 pub use request::{Operation, Request, Started};
-pub use runtime::{JobInfo, Runtime, Threads};
+pub use runtime::{Runtime, Threads};
 pub use stateful::Generalized;
 pub use status::{Outcome, Source, Status, TAG_UB};
 

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use banyan_coll::{Location, Tuning};
+use banyan_coll::Tuning;
 use banyan_memory::{EngineGuard, EngineLock, Serialized};
 use banyan_p2p as p2p;
-use banyan_pmi::{Client, LastWord, NodeRun};
+use banyan_pmi::{Client, Job, LastWord};
 use banyan_transport::Peer;
 
 use crate::boot::{self, Boot};
@@ -36,58 +36,15 @@ pub enum Threads {
     Multiple,
 }
 
-/// What is known about the job from the start.
-#[derive(Clone, Debug)]
-pub struct JobInfo {
-    /// Rank of this process in MPI_COMM_WORLD.
-    pub rank: u32,
-    /// Processes in MPI_COMM_WORLD.
-    pub size: u32,
-    /// Number of the program in a job of several programs.
-    pub appnum: Option<u32>,
-    /// Processes that the job may have in all.
-    pub universe_size: Option<u32>,
-    /// Which processes run on which host, as runs of ranks.
-    pub nodes: Vec<NodeRun>,
-    /// Processes of this host can read each other's memory.
-    pub single_copy: bool,
-    /// Processes of one host share memory, on each host that has the means: all settings of the job allow it.
-    pub shares_memory: bool,
-    /// Name of this host.
-    pub host: String,
-    /// The program, as it was named to the launcher.
-    pub command: String,
-    /// Processes that run this program.
-    pub app_size: u32,
-    /// Started by our launcher (otherwise: rank 0 of 1).
-    pub launched: bool,
-}
-
-impl JobInfo {
-    /// Number of the host that a process runs on, by its rank in MPI_COMM_WORLD.
-    pub fn node_of(&self, rank: u32) -> u32 {
-        NodeRun::of(&self.nodes, rank).node
-    }
-
-    /// Where a process is, by its rank in MPI_COMM_WORLD.
-    pub(crate) fn location_of(&self, rank: u32) -> Location {
-        let NodeRun { node, socket, cache, .. } = NodeRun::of(&self.nodes, rank);
-        Location([node, socket, cache])
-    }
-
-    /// Cores that the job may use of the host that a process runs on, by its rank in MPI_COMM_WORLD.
-    pub fn cores_of(&self, rank: u32) -> u32 {
-        NodeRun::of(&self.nodes, rank).cores
-    }
-}
-
 /// The runtime. Everything that communicates holds one.
 pub struct Runtime {
     pub(crate) engine_lock: EngineLock<Engine>,
     /// Tells the launcher of MPI_Abort without the engine lock.
     last_word: Option<LastWord>,
     pub(crate) tuning: Tuning,
-    job_info: JobInfo,
+    job: Job,
+    /// Processes of one host share memory, on each host that has the means: all settings of the job allow it.
+    pub(crate) shares_memory: bool,
     threads: Threads,
     contexts: AtomicU64,
     /// Contexts of communicators that are gone.
@@ -119,7 +76,7 @@ impl Runtime {
     pub fn open_over(
         sim: banyan_transport::sim::SimFabric,
         node_memory: Option<std::os::fd::OwnedFd>,
-        job: &banyan_pmi::Job,
+        job: &Job,
         threads: Threads,
         serialized: Option<Serialized>,
     ) -> Result<Arc<Runtime>> {
@@ -127,12 +84,13 @@ impl Runtime {
     }
 
     fn with(boot: Boot, threads: Threads, serialized: Option<Serialized>) -> Arc<Runtime> {
-        let Boot { engine, job_info, tuning } = boot;
+        let Boot { engine, job, shares_memory, tuning } = boot;
         Arc::new(Runtime {
             last_word: engine.launcher.client.as_ref().map(Client::last_word),
             engine_lock: EngineLock::new(engine, serialized),
             tuning,
-            job_info,
+            job,
+            shares_memory,
             threads,
             contexts: AtomicU64::new(0),
             retired: Mutex::new(Vec::new()),
@@ -146,9 +104,14 @@ impl Runtime {
         self.engine_lock.enter().caller = caller;
     }
 
-    /// Rank, size, host and the like.
-    pub fn job_info(&self) -> &JobInfo {
-        &self.job_info
+    /// The job as this process sees it.
+    pub fn job(&self) -> &Job {
+        &self.job
+    }
+
+    /// True if our launcher started the process; otherwise it is rank 0 of 1.
+    pub fn is_launched(&self) -> bool {
+        self.last_word.is_some()
     }
 
     /// The thread level that was given.
@@ -158,13 +121,13 @@ impl Runtime {
 
     /// MPI_COMM_WORLD. Call once: each call makes a new object on the same context.
     pub fn world(self: &Arc<Self>) -> Result<Arc<Comm>> {
-        let group = Group::contiguous(Peer(0), self.job_info.size, Peer(self.job_info.rank));
+        let group = Group::contiguous(Peer(0), self.job.size, Peer(self.job.rank));
         self.predefined(WORLD, group, "MPI_COMM_WORLD")
     }
 
     /// MPI_COMM_SELF. Call once.
     pub fn itself(self: &Arc<Self>) -> Result<Arc<Comm>> {
-        let me = Peer(self.job_info.rank);
+        let me = Peer(self.job.rank);
         self.predefined(SELF, Group::contiguous(me, 1, me), "MPI_COMM_SELF")
     }
 
@@ -210,7 +173,7 @@ impl Runtime {
         eprintln!(
             "banyan: rank {} on {}: MPI_Finalize waits for a send {what} of {bytes} bytes to rank {to} of MPI_COMM_WORLD, on \
              {whose}{more}: nobody has received it. Receive it there, or cancel and complete it before MPI_Finalize",
-            self.job_info.rank, self.job_info.host
+            self.job.rank, self.job.host
         );
     }
 
@@ -257,7 +220,7 @@ impl Runtime {
     /// A context id that no other communicator of the universe has.
     pub(crate) fn draw_context(&self) -> u64 {
         let count = self.contexts.fetch_add(1, Ordering::Relaxed) + 1;
-        derive_context(u64::from(self.job_info.rank) << 32 | 0x5eed, count, Purpose::Drawn, 0)
+        derive_context(u64::from(self.job.rank) << 32 | 0x5eed, count, Purpose::Drawn, 0)
     }
 
     pub(crate) fn retire(&self, context: Retired) {
