@@ -37,7 +37,7 @@ pub(crate) struct Link {
     /// The business card of the peer was asked for, once. Known of stream 0 alone.
     pub(crate) card_requested: bool,
     /// Numbers of the pending connections that were accepted as this stream, oldest first, until the proof of one comes or they are
-    /// dropped: a peer may try several addresses at once.
+    /// dropped: a peer may try several addresses at once. At most one for each address of ours.
     pub(crate) pending: Vec<usize>,
     /// Since when no attempt has succeeded, and how long to wait before the next.
     pub(crate) failing: Option<(Instant, Duration)>,

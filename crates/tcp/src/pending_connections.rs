@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use mio::{Interest, Token};
 
-use crate::business_card::MAX_ADDRESSES;
 use crate::fabric::{PENDING, Tcp};
 use crate::handshake::{Answer, Handshake, Heard, Hello};
 use crate::link::Phase;
@@ -216,7 +215,8 @@ impl Tcp {
         };
         if answer == Answer::Accept {
             link.pending.push(number);
-            if link.pending.len() > MAX_ADDRESSES {
+            // A peer tries each of our addresses once at a time: more are attempts that it gave up, or replayed openings.
+            if link.pending.len() > self.listeners.len() {
                 self.pending_connections.entries[link.pending.remove(0)] = None;
             }
         }

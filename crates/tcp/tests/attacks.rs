@@ -224,6 +224,11 @@ fn a_replayed_opening_does_not_displace_the_peer() {
             socket
         })
     };
+    // As many are kept as there are addresses: one.
+    for before in (0..20).map(|_| replay(&mut tcp, &mut inbox)).collect::<Vec<_>>().into_iter().rev().skip(1)
+    {
+        assert_closed(before);
+    }
     let _before = replay(&mut tcp, &mut inbox);
     assert_alive(&mut tcp, &business_card, &mut inbox);
 }
