@@ -1,47 +1,52 @@
 //! The agent: starts the ranks, serves their bootstrap sockets, passes their output on, judges how they end,
 //! and leaves nothing behind.
+//!
+//! It has two parts. The [host part](host) does what one host needs; there is one on each host of a job. The *job part*, which is
+//! [`Agent`], is on mpirun's own host only: it judges what the host parts tell it (events), and orders what they do.
 
 mod bootstrap;
+mod check;
 mod ending;
+mod host;
+mod hosts;
 mod notices;
+mod processes;
+mod remote;
 mod state;
 
-use std::collections::HashMap;
-use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use banyan_shm::Shm;
+use banyan_pmi::{Reply, Request};
 use rustix::event::Timespec;
-use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::epoll::{self, CreateFlags, Event as Polled, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, getpid, set_child_subreaper, setpgid};
+use rustix::process::{getpid, set_child_subreaper, setpgid};
 use rustix::rand::{GetRandomFlags, getrandom};
 
+use crate::frames::{Event, Frame, Order};
 use crate::kvs::Kvs;
 use crate::options::Options;
-use crate::output::{Output, StreamKind};
-use crate::plan::JobPlan;
-use crate::ranks::{Common, Rank, start};
+use crate::output::Output;
+use crate::plan::{JobPlan, Node, runs};
 use crate::report::DeadlockDetector;
-use crate::start::{Limit, Mask, START_ERROR_BYTES, Stage, StartError, arrived, take_signals};
+use crate::start::{Mask, take_signals};
 use crate::trouble::{reason, refused};
-use crate::verdict::Failure;
-use crate::{Trouble, descendants, executable, oom, pty};
+use crate::verdict::{End, Failure, Phase};
+use crate::{Trouble, pty};
+use host::HostPart;
+use hosts::Hosts;
 
 /// How often killing is repeated while processes are left.
 const KILL_AGAIN: Duration = Duration::from_millis(10);
-
-/// How long killed processes may take to end before mpirun ends without them.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long a wrapper may take to end after the MPI program that it ran is gone.
 const WRAPPER_TIME: Duration = Duration::from_millis(300);
 
 /// What the front hands to the agent.
 pub(crate) struct Setup {
-    pub(crate) options: Options,
+    /// `None` for the agent of another host.
+    pub(crate) options: Option<Options>,
     /// The front sends signal numbers here; end of file means that the front is dead.
     pub(crate) control: OwnedFd,
     /// What rank 0 reads instead of mpirun's own input.
@@ -49,15 +54,29 @@ pub(crate) struct Setup {
     pub(crate) mask: Mask,
 }
 
-/// Runs the job; gives mpirun's status.
+/// Runs the job, or this host's part of it; gives mpirun's status.
 pub(crate) fn run(setup: Setup) -> u8 {
-    match Agent::new(setup) {
-        Ok(agent) => agent.run(),
-        Err(trouble) => trouble.tell(),
-    }
+    let Setup { options, control, input, mask } = setup;
+    let status = match options {
+        None => remote::run(control, mask),
+        Some(options) if options.global.hosts_check => check::check(&options.global, &control),
+        Some(options) => Agent::new(options, control, input, mask).map(Agent::run),
+    };
+    status.unwrap_or_else(|trouble| trouble.tell())
 }
 
-/// The source of an epoll event; `usize` is a rank or an index.
+/// Makes this process an agent: gives its event queue, and the descriptor that tells of children's ends.
+fn become_agent(control: &OwnedFd) -> std::io::Result<(OwnedFd, OwnedFd)> {
+    setpgid(None, None).map_err(refused("setpgid"))?;
+    set_child_subreaper(Some(getpid())).map_err(refused("prctl(PR_SET_CHILD_SUBREAPER)"))?;
+    rustix::thread::set_name(c"banyan-agent").map_err(refused("prctl(PR_SET_NAME)"))?;
+    let (children, _) = take_signals(&[libc::SIGCHLD]).map_err(refused("signalfd"))?;
+    let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(refused("epoll_create1"))?;
+    epoll::add(&epoll, control, Token::Control.data(), EventFlags::IN).map_err(refused("epoll_ctl"))?;
+    Ok((epoll, children))
+}
+
+/// The source of an epoll event; `usize` is a rank of this host or an index.
 #[derive(Clone, Copy)]
 enum Token {
     Signals,
@@ -67,6 +86,9 @@ enum Token {
     Stream(usize),
     Channel(usize),
     Joined(usize),
+    Link(usize),
+    Parent(usize),
+    Input,
 }
 
 impl Token {
@@ -79,6 +101,9 @@ impl Token {
             Token::Stream(at) => (4, at),
             Token::Channel(at) => (5, at),
             Token::Joined(at) => (6, at),
+            Token::Link(at) => (7, at),
+            Token::Parent(at) => (8, at),
+            Token::Input => (9, 0),
         };
         kind << 32 | at as u64
     }
@@ -92,7 +117,10 @@ impl Token {
             3 => Token::Sink(at),
             4 => Token::Stream(at),
             5 => Token::Channel(at),
-            _ => Token::Joined(at),
+            6 => Token::Joined(at),
+            7 => Token::Link(at),
+            8 => Token::Parent(at),
+            _ => Token::Input,
         }
     }
 
@@ -107,22 +135,28 @@ enum JobState {
     Running,
     /// Ranks were asked to end, or have ended; processes that are left at this time are killed.
     Ending(Instant),
-    /// All processes are being killed, since this time.
-    Killing(Instant),
+    /// All processes are being killed.
+    Killing,
+}
+
+/// One rank, as the job part knows it.
+#[derive(Clone, Default)]
+struct Member {
+    /// The pid of the process that was started for it.
+    pid: Option<u32>,
+    phase: Phase,
+    /// A process has joined the job as this rank.
+    joined: bool,
+    ended: Option<End>,
 }
 
 struct Agent {
     plan: JobPlan,
-    common: Common,
+    here: HostPart,
+    hosts: Hosts,
     control: OwnedFd,
-    children: OwnedFd,
-    start_errors: OwnedFd,
-    epoll: OwnedFd,
-    output: Output,
-    ranks: Vec<Rank>,
-    /// Ranks by the pid of the process that mpirun started for them.
-    by_pid: HashMap<i32, u32>,
-    /// Number of ranks whose process has not ended.
+    ranks: Vec<Member>,
+    /// Number of ranks that have started and not ended.
     alive: u32,
     kvs: Kvs,
     state: JobState,
@@ -144,84 +178,62 @@ struct Agent {
     deadlock_checked: Instant,
     /// A deadlock was found and reported.
     deadlock_reported: bool,
-    /// This process has no descendants any more.
-    childless: bool,
+    /// The states of the ranks were reported because the job takes too long.
+    timeout_reported: bool,
     /// mpirun ends without writing the output that is left: the front is gone, the user insists, or nobody reads it.
     drop_output: bool,
     /// Bytes written so far and when that number was reached, once the job has failed and its output waits for a reader.
     unread: Option<(u64, Instant)>,
     /// The final messages have been written.
     summarized: bool,
-    oom: Option<oom::Watch>,
 }
 
 impl Agent {
-    fn new(setup: Setup) -> Result<Agent, Trouble> {
-        let plan = JobPlan::new(setup.options)?;
-        let limit = plan.raise_limit()?;
-        plan.notice();
-        Agent::with(plan, limit, setup.control, setup.input, setup.mask)
-            .map_err(|why| Trouble::new(format!("cannot start: {}", reason(&why))))
-    }
-
-    fn with(
-        plan: JobPlan,
-        limit: Limit,
-        control: OwnedFd,
-        input: Option<OwnedFd>,
-        mask: Mask,
-    ) -> std::io::Result<Agent> {
-        setpgid(None, None).map_err(refused("setpgid"))?;
-        set_child_subreaper(Some(getpid())).map_err(refused("prctl(PR_SET_CHILD_SUBREAPER)"))?;
-        rustix::thread::set_name(c"banyan-agent").map_err(refused("prctl(PR_SET_NAME)"))?;
-        let (children, _) = take_signals(&[libc::SIGCHLD]).map_err(refused("signalfd"))?;
-        let (start_errors, errors_in) = pipe_with(PipeFlags::CLOEXEC).map_err(refused("pipe2"))?;
-        rustix::io::ioctl_fionbio(&start_errors, true).map_err(refused("ioctl(FIONBIO)"))?;
-        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(refused("epoll_create1"))?;
-        let watched =
-            [(&children, Token::Signals), (&control, Token::Control), (&start_errors, Token::StartErrors)];
-        for (fd, token) in watched {
-            epoll::add(&epoll, fd, token.data(), EventFlags::IN).map_err(refused("epoll_ctl"))?;
-        }
+    fn new(options: Options, control: OwnedFd, input: Option<OwnedFd>, mask: Mask) -> Result<Agent, Trouble> {
+        let (plan, here) = JobPlan::new(options)?;
+        let links = plan.hosts.len() as u64 - 1;
+        let limit = here.raise_limit(links.min(u64::from(plan.global.tree_radix)))?;
+        plan.notice(&here);
+        let failed = |why: std::io::Error| Trouble::new(format!("cannot start: {}", reason(&why)));
+        let (epoll, children) = become_agent(&control).map_err(failed)?;
         let stream = |at| Token::Stream(at).encode();
         let sink = |at| Token::Sink(at).encode();
-        let mut output = Output::new(plan.label(), stream, sink)?;
-        let (memory, status) = files_in_memory(plan.size, |text| output.say(&epoll, &text));
+        let output = Output::new(plan.label(), stream, sink).map_err(failed)?;
         let mut random = [0; 40];
-        getrandom(&mut random, GetRandomFlags::empty()).map_err(refused("getrandom"))?;
+        getrandom(&mut random, GetRandomFlags::empty()).map_err(refused("getrandom")).map_err(failed)?;
         let (id, secret) = random.split_first_chunk::<8>().expect("40 bytes hold 8");
-        let common = Common {
+        // Input for another host is read by the job part.
+        let (input, source) = if plan.agent_of(0) == 0 { (input, None) } else { (None, input) };
+        let here = HostPart::new(host::Setup {
+            plan: here,
             job_id: u64::from_le_bytes(*id),
             secret: secret.try_into().expect("32 bytes are left of 40"),
-            single_copy: crate::plan::single_copy(plan.size, plan.cores),
-            memory,
-            status,
-            pty: pty::Policy::of(&plan.global.pty),
-            null: File::open("/dev/null").map_err(named("/dev/null, which ranks read,"))?.into(),
-            input,
-            mask,
             limit,
-            errors: errors_in,
-        };
-        let size = plan.size as usize;
+            mask,
+            pty: pty::Policy::of(&plan.global.pty),
+            input,
+            feed: None,
+            epoll,
+            children,
+            output,
+            is_remote: false,
+        })
+        .map_err(failed)?;
         let started = Instant::now();
-        Ok(Agent {
+        let mut agent = Agent {
             deadline: plan.global.timeout.map(|time| started + time),
             started,
             detector: DeadlockDetector::default(),
             deadlock_checked: started,
             deadlock_reported: false,
-            plan,
-            common,
+            timeout_reported: false,
+            hosts: Hosts::new(&plan),
             control,
-            children,
-            start_errors,
-            epoll,
-            output,
-            ranks: std::iter::repeat_with(Rank::default).take(size).collect(),
-            by_pid: HashMap::new(),
+            ranks: vec![Member::default(); plan.size as usize],
             alive: 0,
-            kvs: Kvs::new(size),
+            kvs: Kvs::new(plan.size as usize),
+            plan,
+            here,
             state: JobState::Running,
             failure: None,
             culprit: None,
@@ -229,245 +241,197 @@ impl Agent {
             unfinalized: Vec::new(),
             notices: Vec::new(),
             held: None,
-            childless: false,
             drop_output: false,
             unread: None,
             summarized: false,
-            // Before any rank is started: one may be killed before all are.
-            oom: oom::Watch::begin(),
-        })
+        };
+        match agent.plan.has_other_hosts() {
+            true => agent.start_agents(source)?,
+            false => {
+                let HostPart { plan, .. } = &agent.here;
+                let node = Node { number: 0, ranks: &plan.ranks, cores: plan.cores, bound: &plan.bound };
+                let nodes = runs(&[node]);
+                agent.order(0, Order::Start { nodes });
+            }
+        }
+        Ok(agent)
     }
 
     fn run(mut self) -> u8 {
-        self.start_ranks();
-        let mut events: Vec<Event> = Vec::with_capacity(128);
+        let mut events: Vec<Polled> = Vec::with_capacity(128);
+        self.dispatch();
         loop {
             let now = Instant::now();
             self.tick(now);
+            self.dispatch();
             if self.is_over(now) {
                 break;
             }
             let timeout = self.next_deadline().map(|at| timespec(at.saturating_duration_since(now)));
             events.clear();
             let spare = rustix::buffer::spare_capacity(&mut events);
-            if let Err(why) = epoll::wait(&self.epoll, spare, timeout.as_ref())
+            if let Err(why) = epoll::wait(&self.here.epoll, spare, timeout.as_ref())
                 && why != Errno::INTR
             {
                 self.fail_with(None, Failure::System(refused("epoll_wait")(why).to_string()));
                 self.kill_all();
-                self.reap();
             }
             for event in &events {
-                self.handle(Token::decode(event.data.u64()), event.flags);
+                match Token::decode(event.data.u64()) {
+                    Token::Control => self.control(),
+                    Token::Input => self.pass_input(),
+                    token => self.here.handle(token, event.flags),
+                }
+                self.dispatch();
             }
         }
         self.failure.as_ref().map_or(0, Failure::status)
     }
 
-    fn handle(&mut self, token: Token, flags: EventFlags) {
-        match token {
-            Token::Signals => {
-                arrived(&self.children);
-                self.reap();
-            }
-            Token::Control => self.control(),
-            Token::StartErrors => self.read_start_errors(),
-            Token::Sink(at) => self.output.writable(&self.epoll, at),
-            Token::Stream(at) => self.output.read(&self.epoll, at, Instant::now()),
-            Token::Channel(at) => self.serve(at, flags),
-            Token::Joined(at) => self.joined_ended(at),
+    /// Gives an order to the host part of an agent, or to those of [`ALL`].
+    fn order(&mut self, agent: u32, order: Order) {
+        if !self.plan.has_other_hosts() {
+            return self.here.order(order);
+        }
+        if self.here.links.order(&self.here.epoll, &Frame::new(agent, &order)) {
+            self.here.order(order);
         }
     }
 
-    fn start_ranks(&mut self) {
-        let apps = self.plan.apps.iter().enumerate();
-        let mut ranks: Vec<(u32, usize)> =
-            (0..).zip(apps.flat_map(|(at, app)| std::iter::repeat_n(at, app.ranks as usize))).collect();
-        // Ranks bound to the core that this process runs on start last: they would delay the start of the others.
-        let here = rustix::thread::sched_getcpu() as u32;
-        let is_here = |rank: u32| self.plan.cpus.get(rank as usize).is_some_and(|cpus| cpus.contains(here));
-        ranks.sort_by_key(|&(rank, _)| is_here(rank));
-        for (rank, app) in ranks {
-            if let Err(why) = self.start_rank(rank, app) {
-                let full = why.kind() == std::io::ErrorKind::WouldBlock;
-                let hint = if full { " (the limit on processes, ulimit -u?)" } else { "" };
-                let why = reason(&why) + hint;
-                self.fail(rank, Failure::Start { status: 1, why });
+    /// Handles what host parts have told.
+    fn dispatch(&mut self) {
+        loop {
+            if let Some(event) = self.here.events.pop_front() {
+                self.event(0, event);
+            } else if self.here.passed.is_empty() {
                 return;
             }
-        }
-        // All ranks are started. This copy of rank 0's input must be closed, so that writers notice when rank 0 ends.
-        self.common.input = None;
-        self.describe();
-    }
-
-    fn start_rank(&mut self, rank: u32, app: usize) -> std::io::Result<()> {
-        let started = start(&self.plan, &self.common, rank, app)?;
-        let at = rank as usize;
-        self.ranks[at].pid = Some(started.pid);
-        self.ranks[at].started_as = Some(started.pid);
-        self.by_pid.insert(started.pid.as_raw_pid(), rank);
-        self.alive += 1;
-        for (kind, pipe) in [StreamKind::Out, StreamKind::Err].into_iter().zip(started.output) {
-            if let Some(pipe) = pipe {
-                self.output.add(&self.epoll, rank, kind, pipe)?;
-            }
-        }
-        epoll::add(&self.epoll, &started.channel, Token::Channel(at).data(), EventFlags::IN)?;
-        self.ranks[at].channel = Some(started.channel);
-        Ok(())
-    }
-
-    /// `-v`: one line that says which process and which CPUs each rank has.
-    fn describe(&mut self) {
-        const MOST: usize = 64;
-        if !self.plan.global.verbose {
-            return;
-        }
-        let one = |(at, rank): (usize, &Rank)| {
-            let pid = rank.started_as.map_or(0, Pid::as_raw_pid);
-            let cpus = self.plan.cpus.get(at).map(|cpus| format!(" on cpu {cpus}")).unwrap_or_default();
-            format!("{at} (pid {pid}{cpus})")
-        };
-        let list: Vec<String> = self.ranks.iter().enumerate().take(MOST).map(one).collect();
-        let more = if self.ranks.len() > MOST { ", ..." } else { "" };
-        let (id, host) = (self.common.job_id, &self.plan.host);
-        let text = format!("job {id:016x} on {host}: ranks {}{more}", list.join(", "));
-        self.output.say(&self.epoll, &text);
-    }
-
-    fn read_start_errors(&mut self) {
-        let mut bytes = [0; START_ERROR_BYTES];
-        while let Ok(START_ERROR_BYTES) = rustix::io::read(&self.start_errors, &mut bytes) {
-            let start_error = StartError::decode(&bytes);
-            let error = std::io::Error::from_raw_os_error(start_error.errno);
-            let why = reason(&error);
-            let missing = start_error.errno == Errno::NOENT.raw_os_error();
-            let (status, why) = match start_error.stage {
-                Stage::Prepare => (1, refused("dup2")(error).to_string()),
-                Stage::Bind => {
-                    let why = refused("sched_setaffinity")(error);
-                    (1, format!("{why}; --bind-to none does without"))
+            for frame in std::mem::take(&mut self.here.passed) {
+                match frame.open() {
+                    Some(event) if self.may_tell(frame.host, &event) => self.event(frame.host, event),
+                    _ => self.lost(frame.host, frame.host + 1, "it breaks the protocol between agents"),
                 }
-                Stage::Directory => (1, format!("working directory: {why}")),
-                Stage::Execute if missing => (127, self.not_there(start_error.rank).unwrap_or(why)),
-                Stage::Execute => (126, why),
-            };
-            if (start_error.rank as usize) < self.ranks.len() {
-                self.fail(start_error.rank, Failure::Start { status, why });
             }
         }
     }
 
-    /// Why exec does not find the program of `rank`, which was there when the job was planned.
-    fn not_there(&self, rank: u32) -> Option<String> {
-        let mut before = 0;
-        let app = self.plan.apps.iter().find(|app| {
-            before += app.ranks;
-            rank < before
-        })?;
-        executable::missing_interpreter(&app.file())
+    /// Handles what the host part of an agent tells.
+    fn event(&mut self, agent: u32, event: Event) {
+        match event {
+            Event::Here { cores, bound, .. } => self.host_is_here(agent, cores, bound),
+            Event::Said(text) => self.say_of(agent, &text),
+            Event::Started { rank, pid } => {
+                self.ranks[rank as usize].pid = Some(pid);
+                self.alive += 1;
+            }
+            Event::AllStarted => self.all_started(agent),
+            Event::NotStarted { rank, status, why } => self.fail(rank, Failure::Start { status, why }),
+            Event::Joined { rank } => self.joined(rank),
+            Event::Request { rank, request } => self.request(rank, request),
+            Event::Broken { rank, why } => self.fail(rank, Failure::Protocol(why)),
+            Event::Ended(ended) => self.ended(&ended),
+            Event::JoinedGone { rank, pid } => self.joined_gone(rank, pid),
+            Event::Output { rank, err, text } => self.take_output(agent, rank, err, &text),
+            Event::States { now, states } => self.take_states(agent, now, states),
+            Event::Left(list) => self.name_leftovers(agent, &list),
+            Event::Unkillable(pids) => {
+                let pids: Vec<String> = pids.iter().map(ToString::to_string).collect();
+                self.say_of(agent, &format!("processes that cannot be killed: {}", pids.join(", ")));
+                self.drop_output = true;
+            }
+            Event::InputTaken(bytes) => self.input_taken(bytes),
+            Event::Pulse { quiet } => self.hosts.pulse(agent, quiet),
+            Event::Empty { written } => self.hosts.emptied(agent, written),
+            Event::Lost { first, end, why } => self.lost(first, end, &why),
+        }
+    }
+
+    fn request(&mut self, rank: u32, request: Request) {
+        match request {
+            Request::Publish { business_card } => {
+                for asker in self.kvs.publish(rank, business_card) {
+                    self.send_business_card(asker, rank);
+                }
+            }
+            Request::Lookup { rank: wanted } => {
+                if self.kvs.look_up(rank, wanted).is_some_and(|business_card| business_card.is_some()) {
+                    self.send_business_card(rank, wanted);
+                }
+            }
+            Request::Ready => self.ranks[rank as usize].phase = Phase::Running,
+            Request::Finalized => self.ranks[rank as usize].phase = Phase::Finalized,
+            Request::Notice { text } => self.notice(rank, text),
+            Request::Abort { code, message } => self.hold(rank, Failure::Abort { code, message }),
+            Request::Hello { .. } => {} // the host part's
+        }
+    }
+
+    fn send_business_card(&mut self, to: u32, of: u32) {
+        if let Some(business_card) = self.kvs.business_card(of) {
+            let reply = Reply::BusinessCard { rank: of, business_card: business_card.to_vec() };
+            self.order(self.plan.agent_of(to), Order::Reply { rank: to, reply });
+        }
     }
 
     fn tick(&mut self, now: Instant) {
-        self.output.tick(&self.epoll, now);
-        if let Some(why) = self.output.take_trouble() {
+        self.here.tick(now);
+        self.dispatch();
+        if let Some(why) = self.here.output.take_trouble() {
             self.fail_with(None, Failure::Output(reason(&why)));
         }
-        for at in 0..self.ranks.len() {
-            let overdue = self.ranks[at].joined_gone.is_some_and(|gone| now >= gone + WRAPPER_TIME);
-            if overdue && self.plan.global.allow_missing_finalize && self.ranks[at].phase.is_inside() {
-                self.count_as_finalized(at);
-            }
-            if overdue && self.ranks[at].ended.is_none() && self.ranks[at].phase.is_inside() {
-                let pid = self.ranks[at].joined.as_ref().map_or(0, |joined| joined.0);
-                self.fail(at as u32, Failure::JoinedGone { pid });
-            }
-            if overdue {
-                self.ranks[at].joined_gone = None;
-            }
-        }
-        if self.held.as_ref().is_some_and(|&(due, ..)| now >= due) || self.alive == 0 {
+        let nobody_runs = self.alive == 0 && self.hosts.have_started();
+        if self.held.as_ref().is_some_and(|&(due, ..)| now >= due) || nobody_runs {
             self.report_held();
         }
         if self.state == JobState::Running && self.deadline.is_some_and(|deadline| now >= deadline) {
             let time = self.plan.global.timeout.unwrap_or_default();
-            if self.ranks.iter().any(|rank| rank.joined.is_some()) {
-                self.report_states();
+            if !self.ranks.iter().any(|rank| rank.joined) || self.report_before_the_end(now) {
+                self.fail_with(None, Failure::Timeout(time));
             }
-            self.fail_with(None, Failure::Timeout(time));
         }
         self.check_deadlock(now);
-        if self.alive == 0 && !self.childless {
-            self.reap();
-        }
-        if self.alive == 0 && !self.childless && self.state == JobState::Running {
+        self.check_report(now);
+        self.give_credit();
+        self.watch_hosts(now);
+        if nobody_runs && !self.is_childless() && self.state == JobState::Running {
             // Processes that ranks left behind (a `tee` at the end of a pipe) may finish in the grace time.
             self.state = JobState::Ending(now + self.plan.global.grace);
         }
-        match self.state {
-            JobState::Ending(until) if now >= until => self.kill_all(),
-            JobState::Killing(_) if !self.childless => {
-                descendants::kill_below(getpid());
-            }
-            _ => {}
+        if let JobState::Ending(until) = self.state
+            && now >= until
+        {
+            self.kill_all();
         }
     }
 
+    /// True if no host has a process of the job left.
+    fn is_childless(&self) -> bool {
+        self.here.childless && self.hosts.are_childless()
+    }
+
     fn next_deadline(&self) -> Option<Instant> {
-        let gone =
-            self.ranks.iter().filter_map(|rank| rank.joined_gone).map(|gone| gone + WRAPPER_TIME).min();
         let state = match self.state {
-            _ if self.childless => None,
-            JobState::Running => self.deadline,
+            _ if self.is_childless() => None,
+            JobState::Running => self.deadline.filter(|_| !self.reports_before_the_end()),
             JobState::Ending(until) => Some(until),
-            JobState::Killing(_) => Some(Instant::now() + KILL_AGAIN),
+            JobState::Killing => self.hosts.give_up_at(),
         };
         let held = self.held.as_ref().map(|&(due, ..)| due);
-        let unread = self.unread_until().filter(|_| self.childless);
-        [self.output.next_tick(), gone, state, held, unread, self.next_deadlock_check()]
-            .into_iter()
-            .flatten()
-            .min()
+        let unread = self.unread_until().filter(|_| self.is_childless());
+        let of_job = [state, held, unread, self.next_deadlock_check(), self.hosts.next_tick()];
+        of_job.into_iter().chain([self.here.next_deadline()]).flatten().min()
     }
 
     /// True when no process is left and all output is written, or mpirun gives up on what is left.
     fn is_over(&mut self, now: Instant) -> bool {
-        if let JobState::Killing(since) = self.state
-            && !self.childless
-            && now > since + PATIENCE
-        {
-            let left = descendants::below(getpid());
-            let pids: Vec<String> = left.iter().take(8).map(|pid| pid.as_raw_pid().to_string()).collect();
-            self.output.say(&self.epoll, &format!("processes that cannot be killed: {}", pids.join(", ")));
-            self.childless = true;
-            self.drop_output = true;
-        }
-        if !self.childless || !self.is_written(now) {
+        if !self.is_childless() || !self.is_written(now) {
             return false;
         }
         if !std::mem::replace(&mut self.summarized, true) {
             self.summarize();
         }
-        self.is_written(now)
+        self.is_written(now) && self.agents_are_gone(now)
     }
-}
-
-/// The memory that ranks share, and their status lines. `say` tells what a job without them lacks.
-fn files_in_memory(ranks: u32, mut say: impl FnMut(String)) -> (Option<OwnedFd>, Option<OwnedFd>) {
-    let file = "a file in memory (memfd_create, ftruncate)";
-    let memory = Shm::memory(ranks)
-        .map_err(|why| if why.raw_os_error().is_some() { refused(file)(why) } else { why })
-        .inspect_err(|why| say(format!("no shared memory between ranks: {why}: they use slower ways")));
-    let status = banyan_pmi::status::create(ranks)
-        .map_err(refused(file))
-        .inspect_err(|why| say(format!("no status lines: {why}: a job that hangs cannot be explained")));
-    (memory.ok(), status.ok())
-}
-
-/// Puts the name of what cannot be opened in front of the reason.
-fn named(what: &str) -> impl Fn(std::io::Error) -> std::io::Error {
-    move |why| std::io::Error::other(format!("{what} cannot be opened: {}", reason(&why)))
 }
 
 fn timespec(time: Duration) -> Timespec {

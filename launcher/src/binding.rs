@@ -1,5 +1,6 @@
 //! `--map-by`, `--bind-to` and `--rankfile`: their values, and which CPUs each rank gets.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -42,6 +43,17 @@ impl FromStr for BindTo {
     }
 }
 
+impl fmt::Display for BindTo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(name(self.0))
+    }
+}
+
+/// The name of a part of the machine.
+fn name(unit: Option<Unit>) -> &'static str {
+    PARTS.iter().find(|part| part.1 == unit).map_or("none", |part| part.0)
+}
+
 /// `--map-by`: how ranks are distributed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MapBy {
@@ -55,6 +67,16 @@ pub struct MapBy {
     pub oversubscribe: bool,
     /// This file says which CPUs each rank gets (`rankfile:file=FILE`).
     pub rankfile: Option<PathBuf>,
+    /// Each host gets one rank in turn (`node`).
+    pub by_node: bool,
+}
+
+impl fmt::Display for MapBy {
+    /// What the ranks of one host need of it, in the form that is read.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(name(self.unit))?;
+        self.cores.map_or(Ok(()), |cores| write!(f, ":pe={cores}"))
+    }
 }
 
 impl FromStr for MapBy {
@@ -68,6 +90,7 @@ impl FromStr for MapBy {
             cores: None,
             oversubscribe: false,
             rankfile: None,
+            by_node: false,
         };
         match words.next().unwrap_or("") {
             // Modifiers only.
@@ -82,7 +105,10 @@ impl FromStr for MapBy {
                     return Err(form());
                 }
             }
-            part => map.unit = unit(part)?,
+            part => {
+                map.unit = unit(part)?;
+                map.by_node = part.eq_ignore_ascii_case("node");
+            }
         }
         for word in words {
             map.modify(word)?;
@@ -140,6 +166,16 @@ impl Binding {
         let entries = path.map(|path| rankfile::read(&path, own).map(|entries| (path, entries)));
         let rankfile = entries.transpose()?;
         Ok(Binding { map_by: global.map_by.clone(), bind_to: global.bind_to, rankfile })
+    }
+
+    /// The binding that the agent of another host is told of: the values of `--map-by` and `--bind-to`.
+    ///
+    /// # Errors
+    /// If they are no such values.
+    pub(crate) fn of([map_by, bind_to]: &[Option<String>; 2]) -> Result<Binding, String> {
+        let map_by = map_by.as_ref().map(|text| text.parse()).transpose()?;
+        let bind_to = bind_to.as_ref().map(|text| text.parse()).transpose()?;
+        Ok(Binding { map_by, bind_to, rankfile: None })
     }
 
     /// The number of ranks that the binding implies, if it does: the lines of the rankfile, or the total of `ppr`.

@@ -5,13 +5,14 @@ use std::fs;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// All descendants of `root`, parents before their children.
-pub(crate) fn below(root: Pid) -> Vec<Pid> {
+/// All descendants of `root`, parents before their children, without the processes `but` and what descends from them.
+pub(crate) fn below(root: Pid, but: &[Pid]) -> Vec<Pid> {
     let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let pid = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok());
         if let Some(pid) = pid
             && let Some(parent) = parent(pid)
+            && !but.iter().any(|but| but.as_raw_pid() == pid)
         {
             children.entry(parent).or_default().push(pid);
         }
@@ -25,16 +26,16 @@ pub(crate) fn below(root: Pid) -> Vec<Pid> {
     found.into_iter().skip(1).filter_map(Pid::from_raw).collect()
 }
 
-/// Sends SIGKILL to all descendants of `root`; gives the number of living processes that it reached.
+/// Sends SIGKILL to all processes that are [`below`]; gives the number of living processes that it reached.
 ///
 /// It may miss processes that are forked meanwhile: repeat until none is left.
-pub(crate) fn kill_below(root: Pid) -> usize {
+pub(crate) fn kill_below(root: Pid, but: &[Pid]) -> usize {
     let reached = |pid: &Pid| {
         let Ok(pidfd) = pidfd_open(*pid, PidfdFlags::empty()) else { return false };
         // The pid may have been reused before the pidfd was opened: the process must still be a descendant.
         descends(*pid, root) && pidfd_send_signal(&pidfd, Signal::KILL).is_ok()
     };
-    below(root).iter().filter(|pid| reached(pid)).count()
+    below(root, but).iter().filter(|pid| reached(pid)).count()
 }
 
 /// True if `pid` descends from `root`.

@@ -10,6 +10,32 @@ use banyan_pmi::settings::{self, COLL, EAGER_BUDGET, FABRICS, NIC, PORTS, SINGLE
 use crate::Trouble;
 use crate::options::{Global, nearest};
 
+/// Variables that mean something on one host only, or in one login: other hosts keep their own. A name that ends in `*` stands
+/// for all that begin so.
+const HOST_BOUND: [&str; 13] = [
+    "HOSTNAME",
+    "HOST",
+    "SSH_*",
+    "DISPLAY",
+    "WAYLAND_DISPLAY",
+    "XAUTHORITY",
+    "XDG_*",
+    "DBUS_SESSION_BUS_ADDRESS",
+    "TMPDIR",
+    "TMUX*",
+    "STY",
+    "WINDOWID",
+    "SHLVL",
+];
+
+/// True if other hosts keep their own value of this variable, unless the user passes it on by name.
+pub(crate) fn is_host_bound(name: &[u8]) -> bool {
+    HOST_BOUND.iter().any(|bound| match bound.strip_suffix('*') {
+        Some(start) => name.starts_with(start.as_bytes()),
+        None => name == bound.as_bytes(),
+    })
+}
+
 /// Names and values, in order.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Environment(pub(crate) Vec<(OsString, OsString)>);

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use rustix::fs::{Access, access};
+use serde::{Deserialize, Serialize};
 
 use crate::Trouble;
 use crate::options::Global;
@@ -16,7 +17,7 @@ use crate::trouble::reason;
 
 /// The name of a file, with placeholders for what differs between ranks: `%r` the rank, `%h` the host, and `%g` and `%p`,
 /// Hydra's numbers of process group and proxy, which are 0. `%%` is a percent sign.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Pattern(String);
 
 impl FromStr for Pattern {
@@ -63,6 +64,7 @@ impl Pattern {
 }
 
 /// The files for the output of a job's ranks.
+#[derive(Clone, Serialize, Deserialize)]
 pub(crate) enum Files {
     /// Files rank-N.out and rank-N.err in a folder.
     Folder(PathBuf),
@@ -71,6 +73,11 @@ pub(crate) enum Files {
 }
 
 impl Files {
+    /// No output goes to files.
+    pub(crate) fn none() -> Files {
+        Files::Named([None, None])
+    }
+
     /// The files that the options name. The folder is created; a file that all ranks share is emptied.
     ///
     /// # Errors

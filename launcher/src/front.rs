@@ -37,12 +37,20 @@ const TERMINAL_CHECK: Duration = Duration::from_millis(200);
 /// How long killed processes may take to end.
 const PATIENCE: Duration = Duration::from_secs(3);
 
+/// What an agent is for.
+pub(crate) enum Work {
+    /// A job.
+    Job(Box<Options>),
+    /// The ranks of this host, of a job that another host's agent asks for.
+    Host,
+}
+
 /// Runs a job and gives mpirun's status. The agent plans the job, not the front: the less memory the front has touched,
 /// the less there is to copy when it forks the agent.
 ///
 /// # Errors
 /// If the system refuses a call that is needed before the agent is started.
-pub(crate) fn run(options: Options) -> Result<u8, Trouble> {
+pub(crate) fn run(work: Work) -> Result<u8, Trouble> {
     let signals: Vec<i32> = ENDING.into_iter().filter(|&signal| !is_ignored(signal)).chain(OTHERS).collect();
     let failed = |why: io::Error| Trouble::new(format!("cannot start: {why}"));
     let (signals, mask) = take_signals(&signals).map_err(refused("signalfd")).map_err(failed)?;
@@ -50,7 +58,14 @@ pub(crate) fn run(options: Options) -> Result<u8, Trouble> {
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
             .map_err(refused("socketpair"))
             .map_err(failed)?;
-    let (terminal, input) = terminal_pipe(&options.global).map_err(failed)?;
+    let options = match work {
+        Work::Job(options) => Some(*options),
+        Work::Host => None,
+    };
+    let (terminal, input) = match &options {
+        Some(options) => terminal_pipe(&options.global).map_err(failed)?,
+        None => (None, None),
+    };
     // Orphans of the agent become children of this process; see `kill_descendants`.
     set_child_subreaper(Some(getpid())).map_err(refused("prctl(PR_SET_CHILD_SUBREAPER)")).map_err(failed)?;
     match fork().map_err(refused("fork")).map_err(failed)? {
@@ -234,7 +249,7 @@ impl Front {
 fn kill_descendants() {
     let start = Instant::now();
     while start.elapsed() < PATIENCE {
-        descendants::kill_below(getpid());
+        descendants::kill_below(getpid(), &[]);
         loop {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some(_)) => {}

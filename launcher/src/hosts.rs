@@ -1,8 +1,10 @@
-//! Host lists and host files: accepted as long as they name this machine only.
+//! Host lists and host files, and which of the hosts that they name is this machine.
 
+use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
 
 use crate::Trouble;
+use crate::mapping::Room;
 
 /// Most bytes of a host file, or another file that options name.
 const MAX_FILE: usize = 1 << 20;
@@ -10,10 +12,19 @@ const MAX_FILE: usize = 1 << 20;
 /// A host, and how many ranks it takes if the user said so.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Host {
-    /// Name or address as written.
+    /// Name or address as written, without the brackets of an address.
     pub name: String,
     /// `host:4` or `slots=4`.
     pub slots: Option<u32>,
+    /// `max_slots=4`.
+    pub most: Option<u32>,
+}
+
+impl Host {
+    /// What the places of ranks depend on.
+    pub(crate) fn room(&self) -> Room {
+        Room { slots: self.slots.unwrap_or(1), most: self.most }
+    }
 }
 
 /// Reads `a,b:4`.
@@ -24,7 +35,8 @@ pub fn parse_list(text: &str) -> Result<Vec<Host>, String> {
     text.split(',').map(|part| host(part.trim())).collect()
 }
 
-/// Reads a host file: one host a line (`name`, `name:4` or `name slots=4`), `#` starts a comment.
+/// Reads a host file: one host a line (`name`, `name:4` or `name slots=4 max_slots=8`), `#` starts a comment. Other words of
+/// the form key=value, such as Intel's `binding=`, are passed over.
 ///
 /// # Errors
 /// One line of text: the number of the wrong line, and what is wrong with it.
@@ -38,6 +50,7 @@ pub fn parse_file(text: &str) -> Result<Vec<Host>, String> {
         for word in words {
             match word.split_once('=') {
                 Some(("slots", count)) => entry.slots = Some(slots(count).map_err(at_line)?),
+                Some(("max_slots" | "max-slots", count)) => entry.most = Some(slots(count).map_err(at_line)?),
                 Some(_) => {}
                 None => return Err(at_line(format!("'{word}' is not of the form key=value"))),
             }
@@ -48,16 +61,25 @@ pub fn parse_file(text: &str) -> Result<Vec<Host>, String> {
 }
 
 fn host(text: &str) -> Result<Host, String> {
-    // More than one colon is an IPv6 address.
-    let (name, count) = match text.split_once(':') {
-        Some((name, count)) if !count.contains(':') => (name, Some(count)),
-        _ => (text, None),
+    let wrong = || format!("'{}' is not a host name", text.escape_debug());
+    let (name, count) = match text.strip_prefix('[') {
+        // An IPv6 address in brackets, as in [fe80::1]:4.
+        Some(rest) => {
+            let (name, rest) = rest.split_once(']').ok_or_else(wrong)?;
+            (name, if rest.is_empty() { None } else { Some(rest.strip_prefix(':').ok_or_else(wrong)?) })
+        }
+        None => match text.split_once(':') {
+            Some((name, count)) if !count.contains(':') => (name, Some(count)),
+            // More than one colon is an IPv6 address.
+            _ => (text, None),
+        },
     };
-    let ok = |c: char| c.is_ascii_alphanumeric() || "-._:[]%".contains(c);
-    if name.is_empty() || name.len() > 255 || !name.chars().all(ok) {
-        return Err(format!("'{}' is not a host name", text.escape_debug()));
+    let ok = |c: char| c.is_ascii_alphanumeric() || "-._:%@".contains(c);
+    // A name that begins with a dash would be an option of ssh.
+    if name.is_empty() || name.starts_with('-') || name.len() > 255 || !name.chars().all(ok) {
+        return Err(wrong());
     }
-    Ok(Host { name: name.to_owned(), slots: count.map(slots).transpose()? })
+    Ok(Host { name: name.to_owned(), slots: count.map(slots).transpose()?, most: None })
 }
 
 fn slots(text: &str) -> Result<u32, String> {
@@ -65,39 +87,67 @@ fn slots(text: &str) -> Result<u32, String> {
     count.ok_or_else(|| format!("'{}' is not a number of ranks", text.escape_debug()))
 }
 
-/// True if `name` is this machine, called `own`. Nothing is looked up.
+/// True if `name` is this machine, called `own`, as far as the name alone tells.
 pub fn is_this_host(name: &str, own: &str) -> bool {
     let short = |text: &str| text.split('.').next().unwrap_or("").to_ascii_lowercase();
-    let loopback = name.trim_matches(['[', ']']).parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback());
-    loopback || name == "localhost" || name.eq_ignore_ascii_case(own) || short(name) == short(own)
+    if let Ok(address) = name.trim_matches(['[', ']']).parse::<IpAddr>() {
+        return address.is_loopback();
+    }
+    name == "localhost" || name.eq_ignore_ascii_case(own) || short(name) == short(own)
 }
 
-/// Checks that all hosts named on the command line are this one, called `own`. Gives the number of ranks that they take
-/// together, if each of them has a number.
-///
-/// # Errors
-/// If a name is malformed or another host's, or the file cannot be read.
-pub(crate) fn check(lists: &[String], file: Option<&Path>, own: &str) -> Result<Option<u32>, Trouble> {
-    let mut hosts = Vec::new();
+/// True if `name` is this machine, called `own`: by its name, as one of its addresses, or as a name that `table`, the text of
+/// `/etc/hosts`, has for one of them. No name server is asked.
+fn is_here(name: &str, own: &str, table: &str) -> bool {
+    // Only a machine's own addresses can be bound to; nothing is sent.
+    let is_own = |address: IpAddr| address.is_loopback() || UdpSocket::bind((address, 0)).is_ok();
+    let in_table = || {
+        let lines = table.lines().map(|line| line.split('#').next().unwrap_or("").split_whitespace());
+        let mut named =
+            lines.filter(|words| words.clone().skip(1).any(|word| word.eq_ignore_ascii_case(name)));
+        named.any(|mut words| words.next().and_then(|word| word.parse().ok()).is_some_and(is_own))
+    };
+    is_this_host(name, own) || name.parse().is_ok_and(is_own) || in_table()
+}
+
+/// The hosts that the user named, each once: mentioning a host again adds its slots, one if no number is given. This machine,
+/// called `own`, is called so whatever it was named as.
+pub(crate) fn read(lists: &[String], file: Option<&Path>, own: &str) -> Result<Vec<Host>, Trouble> {
+    let mut all = Vec::new();
     for list in lists {
-        hosts.extend(parse_list(list).map_err(|why| Trouble::usage(format!("--host: {why}")))?);
+        all.extend(parse_list(list).map_err(|why| Trouble::usage(format!("--host: {why}")))?);
     }
     if let Some(path) = file {
         let shown = path.display();
         let text = text_of("host file", path)?;
-        hosts.extend(parse_file(&text).map_err(|why| Trouble::usage(format!("host file {shown}, {why}")))?);
+        all.extend(parse_file(&text).map_err(|why| Trouble::usage(format!("host file {shown}, {why}")))?);
     }
-    match hosts.iter().find(|host| !is_this_host(&host.name, own)) {
-        Some(other) => Err(elsewhere("", &other.name, own)),
-        None if hosts.is_empty() => Ok(None),
-        None => Ok(hosts.iter().try_fold(0u32, |sum, host| sum.checked_add(host.slots?))),
+    if all.is_empty() {
+        return Ok(all);
     }
+    let table = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
+    let mut hosts: Vec<Host> = Vec::new();
+    let mut known = std::collections::HashMap::new();
+    for mut host in all {
+        if is_here(&host.name, own, &table) {
+            own.clone_into(&mut host.name);
+        }
+        let at = *known.entry(host.name.clone()).or_insert(hosts.len());
+        match hosts.get_mut(at) {
+            Some(same) => {
+                same.slots = Some(same.room().slots.saturating_add(host.room().slots));
+                same.most = same.most.zip(host.most).map(|(one, other)| one.saturating_add(other));
+            }
+            None => hosts.push(host),
+        }
+    }
+    Ok(hosts)
 }
 
 /// The error that `host` is not this machine; `before` says where it is named.
 pub(crate) fn elsewhere(before: &str, host: &str, own: &str) -> Trouble {
     Trouble::usage(format!(
-        "{before}host {host} is not this machine ({own}): running on several hosts is not built yet, it comes in a later version"
+        "{before}host {host} is not this machine ({own}): rankfiles for several hosts are not built yet"
     ))
 }
 
@@ -119,12 +169,19 @@ mod tests {
 
     #[test]
     fn lists_and_files() {
-        let host = |name: &str, slots| Host { name: name.into(), slots };
+        let host = |name: &str, slots| Host { name: name.into(), slots, most: None };
         assert_eq!(parse_list("a,b:4, c").unwrap(), [host("a", None), host("b", Some(4)), host("c", None)]);
         assert_eq!(parse_list("::1").unwrap(), [host("::1", None)]);
         let file = "# all\nlocalhost slots=2 max_slots=4\n\nn1:3 # three\n";
-        assert_eq!(parse_file(file).unwrap(), [host("localhost", Some(2)), host("n1", Some(3))]);
-        for bad in ["", "a,,b", "a:x", "a:0", "a b", "$(reboot)"] {
+        let most = Host { most: Some(4), ..host("localhost", Some(2)) };
+        assert_eq!(parse_file(file).unwrap(), [most, host("n1", Some(3))]);
+        assert_eq!(
+            parse_list("[fe80::1%eth0]:4,me@n2").unwrap(),
+            [host("fe80::1%eth0", Some(4)), host("me@n2", None)]
+        );
+        // Intel's machinefile.
+        assert_eq!(parse_file("n1:2 binding=map=1\n").unwrap(), [host("n1", Some(2))]);
+        for bad in ["", "a,,b", "a:x", "a:0", "a b", "$(reboot)", "-oProxyCommand=x", "[::1", "[::1]4"] {
             assert!(parse_list(bad).is_err(), "{bad}");
         }
         assert_eq!(parse_file("a\nb junk").unwrap_err(), "line 2: 'junk' is not of the form key=value");
@@ -137,6 +194,18 @@ mod tests {
         }
         assert!(!is_this_host("vm2", "vm"));
         assert!(!is_this_host("10.0.0.1", "vm"));
+        // An address for documentation, which no machine has.
+        let table = "127.0.0.1 localhost mine # theirs\n192.0.2.1 theirs\n";
+        assert!(is_here("mine", "vm", table) && !is_here("theirs", "vm", table));
+        assert!(!is_here("192.0.2.1", "vm", table) && !is_here("192.0.2.1", "192", table));
+    }
+
+    #[test]
+    fn hosts_that_are_named_again_have_more_slots() {
+        let lists = ["a,b:2".to_owned(), "localhost,a,127.0.0.1:3".to_owned()];
+        let hosts = read(&lists, None, "vm").unwrap();
+        let slots: Vec<_> = hosts.iter().map(|host| (host.name.as_str(), host.room().slots)).collect();
+        assert_eq!(slots, [("a", 2), ("b", 2), ("vm", 4)]);
     }
 
     proptest! {

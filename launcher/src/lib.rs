@@ -1,10 +1,13 @@
-//! mpirun: starts ranks on this machine and looks after them until the last process is gone.
+//! mpirun: starts ranks on one or many machines and looks after them until the last process is gone.
 //!
 //! Two processes share the work. The *front* is the process that the user started: it reads the command line, relays
 //! signals (and the terminal's input), and ends with the job's status. The *agent*, its child in a process
 //! group of its own, plans the job, starts the ranks, writes their output and judges how they end. Both adopt orphans
 //! (subreapers), so whichever of the two is killed, even with SIGKILL, the other finds every process that
 //! descends from a rank and kills it. The ranks themselves also die with the agent (PDEATHSIG).
+//!
+//! On each other host of a job the same two processes run, started by ssh (`mpirun --agent`). Their agent is a *host part* alone,
+//! which tells the first host's agent what happens and does what it orders; see [`frames`] and [`tree`].
 //!
 //! `unsafe` is confined to `start.rs`, which forks and executes.
 #![deny(unsafe_code)]
@@ -18,13 +21,18 @@ mod environment;
 mod executable;
 mod explain;
 pub mod files;
+mod frames;
 mod front;
 pub mod hosts;
+mod input;
 mod kvs;
 mod lines;
+mod links;
+pub mod mapping;
 mod oom;
 pub mod options;
 mod output;
+mod placement;
 mod plan;
 pub mod pmi1;
 mod pty;
@@ -35,6 +43,7 @@ mod sink;
 #[allow(unsafe_code, reason = "fork, exec and signal masks need it; no other module does")]
 mod start;
 pub mod translate;
+mod tree;
 mod trouble;
 mod verdict;
 
@@ -51,7 +60,8 @@ pub fn main() -> ExitCode {
         options::Command::Explain { what, ranks, per_host } => {
             Ok(print(&explain::explain(&what, ranks, per_host)?))
         }
-        options::Command::Run(options) => front::run(*options),
+        options::Command::Run(options) => front::run(front::Work::Job(options)),
+        options::Command::Agent => front::run(front::Work::Host),
     });
     match outcome {
         Ok(status) => ExitCode::from(status),

@@ -33,6 +33,8 @@ pub enum Command {
     },
     /// Run a job.
     Run(Box<Options>),
+    /// Be the agent of a host, as an agent on another host asks by standard input.
+    Agent,
 }
 
 /// Start programs as the ranks of one MPI job.
@@ -75,12 +77,30 @@ pub struct Global {
     #[arg(long, aliases = ["perhost", "npernode", "N"], short_alias = 'N', value_name = "RANKS",
           value_parser = ranks, allow_negative_numbers = true)]
     pub ppn: Option<u32>,
-    /// Hosts to run on (this one only, for now)
+    /// Hosts to run on, and how many ranks each takes
     #[arg(long, aliases = ["hosts"], short_alias = 'H', value_name = "HOST[:RANKS],...")]
     pub host: Vec<String>,
-    /// File with hosts to run on, one a line (this one only, for now)
+    /// File with hosts to run on, one a line: HOST, HOST:RANKS or HOST slots=RANKS
     #[arg(long, short = 'f', alias = "machinefile", value_name = "FILE")]
     pub hostfile: Option<PathBuf>,
+    /// Say of each host whether ranks can be started there, and why not, and end
+    #[arg(long)]
+    pub hosts_check: bool,
+    /// Command that runs another one on a host, in place of ssh and its options; words are quoted as in a shell
+    #[arg(long, value_name = "COMMAND", value_parser = command_words)]
+    pub ssh: Option<CommandWords>,
+    /// How many seconds ssh may take to connect
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = clap::value_parser!(u32).range(1..))]
+    pub connect_timeout: u32,
+    /// Folder of Banyan on the other hosts, if it is not where it is here: mpirun is DIR/bin/mpirun
+    #[arg(long, value_name = "DIR")]
+    pub prefix: Option<PathBuf>,
+    /// Most hosts that one host connects to; they connect to the rest
+    #[arg(long, value_name = "HOSTS", default_value = "32", value_parser = clap::value_parser!(u32).range(1..))]
+    pub tree_radix: u32,
+    /// How long another host may be silent before it counts as gone
+    #[arg(long, value_name = "TIME", default_value = "30", value_parser = duration)]
+    pub patience: Duration,
     /// Bind each rank to a part of the machine
     #[arg(long, value_name = "core|numa|socket|node|none")]
     pub bind_to: Option<BindTo>,
@@ -154,6 +174,16 @@ pub struct Local {
     pub wdir: Option<PathBuf>,
 }
 
+/// The words of a command.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CommandWords(pub Vec<String>);
+
+/// Reads the words of a command, quoted as in a shell.
+fn command_words(text: &str) -> Result<CommandWords, String> {
+    let words = shlex::split(text).filter(|words| !words.is_empty());
+    words.map(CommandWords).ok_or_else(|| "no command, or a quote that is not closed".to_owned())
+}
+
 /// A job as the command line describes it.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -175,6 +205,9 @@ pub fn table() -> clap::Command {
 /// # Errors
 /// One line on the first error.
 pub fn parse(arguments: Vec<OsString>) -> Result<Command, Trouble> {
+    if arguments == ["--agent"] {
+        return Ok(Command::Agent);
+    }
     let mut table = table();
     let mut segments = read_configfile(split(arguments, &table), &table)?.into_iter();
     let first = segments.next().unwrap_or_default();
@@ -198,7 +231,9 @@ pub fn parse(arguments: Vec<OsString>) -> Result<Command, Trouble> {
         programs.push((later.local, segment.program));
         last_options.push(segment.options);
     }
-    if let Some(at) = programs.iter().position(|(_, program)| program.is_empty()) {
+    if let Some(at) = programs.iter().position(|(_, program)| program.is_empty())
+        && !parsed.global.hosts_check
+    {
         return Err(no_program(at, programs.len(), &last_options[at]));
     }
     Ok(Command::Run(Box::new(Options { global: parsed.global, programs })))

@@ -22,6 +22,13 @@ pub(crate) enum StreamKind {
     Err = 1,
 }
 
+impl StreamKind {
+    /// Standard error or standard output.
+    pub(crate) fn of(err: bool) -> StreamKind {
+        if err { StreamKind::Err } else { StreamKind::Out }
+    }
+}
+
 /// One output of one rank.
 struct Stream {
     rank: u32,
@@ -66,7 +73,21 @@ impl Output {
         if (one.st_dev, one.st_ino) != (other.st_dev, other.st_ino) {
             sinks.push(Sink::new(err.as_fd(), label)?);
         }
-        Ok(Output {
+        Ok(Output::to(sinks, stream_token, sink_token))
+    }
+
+    /// The output of a host's ranks to the agent of the first host, which at most `window` bytes of each kind may be on their
+    /// way to.
+    pub(crate) fn upwards(
+        window: usize,
+        stream_token: fn(usize) -> u64,
+        sink_token: fn(usize) -> u64,
+    ) -> Output {
+        Output::to(vec![Sink::upwards(window), Sink::upwards(window)], stream_token, sink_token)
+    }
+
+    fn to(sinks: Vec<Sink>, stream_token: fn(usize) -> u64, sink_token: fn(usize) -> u64) -> Output {
+        Output {
             watched: vec![false; sinks.len()],
             sinks,
             streams: Vec::new(),
@@ -76,7 +97,46 @@ impl Output {
             trouble: None,
             stream_token,
             sink_token,
-        })
+        }
+    }
+
+    /// Takes output of a rank of another host.
+    pub(crate) fn take(&mut self, epoll: &OwnedFd, rank: u32, kind: StreamKind, text: &[u8]) {
+        let sink = self.sink_of(kind);
+        self.sinks[sink].add(Writer::Rank(rank), text);
+        self.flush(epoll, sink);
+    }
+
+    /// Whether output of this kind is dropped, as nobody reads it; `None` while it has to wait for a reader.
+    pub(crate) fn has_room(&self, kind: StreamKind) -> Option<bool> {
+        let sink = &self.sinks[self.sink_of(kind)];
+        (!sink.is_full()).then_some(sink.is_broken())
+    }
+
+    /// What the first host is to write: of each piece the rank, its kind and the text.
+    pub(crate) fn take_pieces(&mut self) -> Vec<(u32, StreamKind, Vec<u8>)> {
+        let kinds = self.sinks.iter_mut().zip([StreamKind::Out, StreamKind::Err]);
+        kinds
+            .flat_map(|(sink, kind)| {
+                sink.take_pieces().into_iter().map(move |(rank, text)| (rank, kind, text))
+            })
+            .collect()
+    }
+
+    /// The first host has written so many bytes.
+    pub(crate) fn credit(&mut self, epoll: &OwnedFd, kind: StreamKind, bytes: usize) {
+        let sink = self.sink_of(kind);
+        self.sinks[sink].credit(bytes);
+        self.flush(epoll, sink);
+    }
+
+    /// Nobody reads output of this kind any more.
+    pub(crate) fn nobody_reads(&mut self, epoll: &OwnedFd, kind: StreamKind) {
+        let sink = self.sink_of(kind);
+        if !self.sinks[sink].is_broken() {
+            self.sinks[sink].give_up();
+            self.hang_up(epoll, sink);
+        }
     }
 
     /// Adds the read end of a pipe that `rank` writes to. It must be non-blocking.

@@ -11,12 +11,14 @@ use banyan_shm::Shm;
 use banyan_topo::{Bound, CpuSet};
 use rustix::fs::{Access, access};
 use rustix::process::{Resource, Rlimit, setrlimit};
+use serde::{Deserialize, Serialize};
 
 use crate::binding::Binding;
 use crate::environment::{Environment, check, check_reach};
 use crate::files::Files;
 use crate::lines::Label;
 use crate::options::{Global, Local, Options};
+use crate::placement::{self, Placement};
 use crate::start::{Limit, Program};
 use crate::trouble::{reason, refused};
 use crate::{Trouble, default_variables, hosts};
@@ -30,29 +32,48 @@ const NOT_EXECUTABLE: u8 = 126;
 /// Descriptors that mpirun needs besides those of the ranks.
 const OWN_DESCRIPTORS: u64 = 48;
 
-/// A job, ready to be started.
+/// A job, ready to be started, but for what its hosts need for their ranks.
 pub(crate) struct JobPlan {
     pub(crate) global: Global,
-    pub(crate) apps: Vec<App>,
     /// Number of ranks of all programs together.
     pub(crate) size: u32,
+    /// The names of the agents' hosts as the user wrote them; the first is this one, whether or not it has ranks.
+    pub(crate) hosts: Vec<String>,
+    /// The agent of each rank; empty if all are here.
+    pub(crate) places: Vec<u32>,
+    /// Numbers of the nodes of the job by agent.
+    pub(crate) nodes: Vec<u32>,
+    /// Variables with our prefix that are no settings.
+    unknown_settings: Vec<String>,
+}
+
+/// What one host needs to start its ranks.
+pub(crate) struct HostPlan {
+    /// Number of ranks of the job.
+    pub(crate) size: u32,
+    /// Those of this host, in order.
+    pub(crate) ranks: Vec<u32>,
+    pub(crate) apps: Vec<App>,
     /// This host's name.
     pub(crate) host: String,
     /// Number of cores that the job may use.
     pub(crate) cores: u32,
     /// Settings that must be equal at all ranks, as name and value.
     pub(crate) settings: Vec<(String, String)>,
-    /// CPUs of each rank; empty if ranks are not bound.
+    /// CPUs of each rank of this host; empty if ranks are not bound.
     pub(crate) cpus: Vec<CpuSet>,
-    /// Where the ranks are.
+    /// Where these ranks are; empty if they are not bound.
+    pub(crate) bound: Vec<Bound>,
+    /// Where all ranks are.
     pub(crate) nodes: Vec<NodeRun>,
     /// The files for the ranks' output.
     pub(crate) files: Files,
-    /// Variables with our prefix that are no settings.
-    unknown_settings: Vec<String>,
+    /// Rank 0 reads mpirun's input.
+    pub(crate) input: bool,
 }
 
 /// One of the programs joined by `:`.
+#[derive(Serialize, Deserialize)]
 pub(crate) struct App {
     pub(crate) ranks: u32,
     pub(crate) command: String,
@@ -60,8 +81,10 @@ pub(crate) struct App {
     /// As `NAME=VALUE`, without the variables of single ranks.
     pub(crate) environment: Vec<CString>,
     pub(crate) directory: Option<CString>,
-    settings: Vec<(String, String)>,
-    unknown_settings: Vec<String>,
+    /// Variables that `--env` gave to this program.
+    pub(crate) given: Vec<OsString>,
+    pub(crate) settings: Vec<(String, String)>,
+    pub(crate) unknown_settings: Vec<String>,
 }
 
 impl App {
@@ -79,14 +102,69 @@ impl App {
     }
 }
 
+impl HostPlan {
+    /// The number of the program that a rank runs.
+    pub(crate) fn app_of(&self, rank: u32) -> usize {
+        let mut before = 0;
+        let runs = |app: &App| {
+            before += app.ranks;
+            rank < before
+        };
+        self.apps.iter().position(runs).unwrap_or(0)
+    }
+
+    /// The place of a rank of this host among them.
+    pub(crate) fn index_of(&self, rank: u32) -> Option<usize> {
+        // Nearly always all ranks are here.
+        let at = rank as usize;
+        if self.ranks.get(at) == Some(&rank) { Some(at) } else { self.ranks.binary_search(&rank).ok() }
+    }
+
+    /// Raises the limit on descriptors as the number of ranks and of links needs; gives the limit before that, which the ranks
+    /// get back.
+    pub(crate) fn raise_limit(&self, links: u64) -> Result<Limit, Trouble> {
+        let failed = |why: std::io::Error| Trouble::new(format!("cannot start: {why}"));
+        let limit = Limit::here().map_err(refused("getrlimit")).map_err(failed)?;
+        let Limit { soft, hard } = limit;
+        let each = 4 - self.files.count();
+        let ranks = self.ranks.len();
+        let need = OWN_DESCRIPTORS + each * ranks as u64 + 4 * links;
+        if need > hard {
+            return Err(Trouble::new(format!(
+                "{ranks} ranks need {need} file descriptors and the limit (ulimit -Hn) is {hard}: raise it, or start fewer ranks"
+            )));
+        }
+        if need > soft {
+            let raised = Rlimit { current: Some(need), maximum: Some(hard) };
+            setrlimit(Resource::Nofile, raised).map_err(refused("setrlimit")).map_err(failed)?;
+        }
+        Ok(limit)
+    }
+
+    /// Binds the ranks of this host.
+    pub(crate) fn bind(&mut self, binding: &Binding) -> Result<(), Trouble> {
+        if !self.ranks.is_empty() {
+            (self.cpus, self.bound) = binding.cpus(self.ranks.len() as u32, self.cores)?;
+        }
+        Ok(())
+    }
+}
+
 impl JobPlan {
-    pub(crate) fn new(mut options: Options) -> Result<JobPlan, Trouble> {
+    /// Plans a job: what all hosts must know, and what this one must.
+    pub(crate) fn new(mut options: Options) -> Result<(JobPlan, HostPlan), Trouble> {
         let global = options.global;
         let host = banyan_topo::hostname();
-        let slots = hosts::check(&global.host, global.hostfile.as_deref(), &host)?;
+        let named = hosts::read(&global.host, global.hostfile.as_deref(), &host)?;
+        let is_here_only = named.iter().all(|named| named.name == host);
         let binding = Binding::new(&global, &host)?;
         if let [(only, _)] = options.programs.as_mut_slice() {
-            only.ranks = only.ranks.or_else(|| binding.ranks()).or(global.ppn).or(slots);
+            let each = placement::each(&global, is_here_only)?;
+            let of_hosts = |each: u32| each.saturating_mul(named.len().max(1) as u32);
+            let slots = || named.iter().try_fold(0u32, |sum, host| sum.checked_add(host.room().slots));
+            let bound = if is_here_only { binding.ranks() } else { None };
+            only.ranks =
+                only.ranks.or(bound).or(each.map(of_hosts)).or_else(|| slots().filter(|&all| all > 0));
         }
         let common = Environment::new(&global)?;
         let apps = options.programs.into_iter().map(|(local, program)| app(local, program, &common));
@@ -108,11 +186,26 @@ impl JobPlan {
             apps.iter().flat_map(|app| app.unknown_settings.clone()).collect();
         unknown_settings.sort();
         unknown_settings.dedup();
-        let cores = banyan_topo::usable_cores();
-        let (cpus, bound) = binding.cpus(size, cores)?;
+        let Placement { hosts, places, nodes } = Placement::new(&global, named, &host, size)?;
+        let ranks = (0..size).filter(|&rank| places.is_empty() || places[rank as usize] == 0).collect();
         let files = Files::new(&global, &host)?;
-        let nodes = runs(cores, &bound);
-        Ok(JobPlan { apps, size, host, cores, settings, cpus, nodes, files, unknown_settings, global })
+        let cores = banyan_topo::usable_cores();
+        let input = global.stdin != "none";
+        let (cpus, bound, runs) = Default::default();
+        let mut here =
+            HostPlan { size, ranks, apps, host, cores, settings, cpus, bound, nodes: runs, files, input };
+        here.bind(&binding)?;
+        Ok((JobPlan { size, hosts, places, nodes, unknown_settings, global }, here))
+    }
+
+    /// The number of the agent that a rank belongs to.
+    pub(crate) fn agent_of(&self, rank: u32) -> u32 {
+        self.places.get(rank as usize).copied().unwrap_or(0)
+    }
+
+    /// True if the job has other hosts than this one.
+    pub(crate) fn has_other_hosts(&self) -> bool {
+        self.hosts.len() > 1
     }
 
     /// The prefix of each line of a rank.
@@ -121,30 +214,10 @@ impl JobPlan {
         Label { rank: self.global.tag_output, time: self.global.timestamp_output.then_some(time) }
     }
 
-    /// Raises the limit on descriptors as the number of ranks needs; gives the limit before that, which the ranks get back.
-    pub(crate) fn raise_limit(&self) -> Result<Limit, Trouble> {
-        let failed = |why: std::io::Error| Trouble::new(format!("cannot start: {why}"));
-        let limit = Limit::here().map_err(refused("getrlimit")).map_err(failed)?;
-        let Limit { soft, hard } = limit;
-        let each = 4 - self.files.count();
-        let need = OWN_DESCRIPTORS + each * u64::from(self.size);
-        if need > hard {
-            return Err(Trouble::new(format!(
-                "{} ranks need {need} file descriptors and the limit (ulimit -Hn) is {hard}: raise it, or start fewer ranks",
-                self.size
-            )));
-        }
-        if need > soft {
-            let raised = Rlimit { current: Some(need), maximum: Some(hard) };
-            setrlimit(Resource::Nofile, raised).map_err(refused("setrlimit")).map_err(failed)?;
-        }
-        Ok(limit)
-    }
-
     /// Warns of variables with our prefix that are no settings. At a terminal, and with -v, it also warns that ranks have to
     /// share cores and that a variable to be passed on is not set. (Not elsewhere: test suites take any line on stderr for a
     /// failure.)
-    pub(crate) fn notice(&self) {
+    pub(crate) fn notice(&self, here: &HostPlan) {
         if self.global.quiet {
             return;
         }
@@ -156,9 +229,10 @@ impl JobPlan {
         }
         let meant =
             self.global.oversubscribe || self.global.map_by.as_ref().is_some_and(|map| map.oversubscribe);
-        if self.size > self.cores && !meant {
-            let cores = if self.cores == 1 { "core" } else { "cores" };
-            eprintln!("mpirun: {} ranks share {} {cores}: they run in turns", self.size, self.cores);
+        let (ranks, count) = (here.ranks.len(), here.cores);
+        if ranks as u64 > u64::from(count) && !meant {
+            let cores = if count == 1 { "core" } else { "cores" };
+            eprintln!("mpirun: {ranks} ranks share {count} {cores}: they run in turns");
         }
         let passed = self.global.genv.iter().chain(&self.global.genvlist);
         for name in passed.filter(|given| !given.as_bytes().contains(&b'=')) {
@@ -169,13 +243,32 @@ impl JobPlan {
     }
 }
 
-/// Where ranks are that are bound in this way to this host, on which the job may use so many cores.
-fn runs(cores: u32, bound: &[Bound]) -> Vec<NodeRun> {
-    let host = NodeRun::host(cores);
-    let run = |(first, &Bound { socket, cache })| NodeRun { first, socket, cache, ..host };
-    let mut nodes: Vec<NodeRun> = (0..).zip(bound).map(run).collect();
-    nodes.dedup_by_key(|run| (run.socket, run.cache));
-    if nodes.is_empty() { vec![host] } else { nodes }
+/// A host's part of [`runs`]: the number of the node, its ranks in order, its cores, and where the ranks are if they are bound.
+pub(crate) struct Node<'a> {
+    pub(crate) number: u32,
+    pub(crate) ranks: &'a [u32],
+    pub(crate) cores: u32,
+    pub(crate) bound: &'a [Bound],
+}
+
+/// Where all ranks of a job are.
+pub(crate) fn runs(nodes: &[Node<'_>]) -> Vec<NodeRun> {
+    let of_node = |node: &Node<'_>| {
+        let host = NodeRun { node: node.number, ..NodeRun::host(node.cores) };
+        let bound: Vec<Bound> = node.bound.to_vec();
+        node.ranks
+            .iter()
+            .enumerate()
+            .map(move |(at, &first)| {
+                let Bound { socket, cache } = bound.get(at).copied().unwrap_or_default();
+                NodeRun { first, socket, cache, ..host }
+            })
+            .collect::<Vec<_>>()
+    };
+    let mut runs: Vec<NodeRun> = nodes.iter().flat_map(of_node).collect();
+    runs.sort_by_key(|run| run.first);
+    runs.dedup_by_key(|run| (run.node, run.socket, run.cache));
+    runs
 }
 
 fn too_many() -> Trouble {
@@ -220,6 +313,7 @@ fn app(local: Local, program: Vec<OsString>, common: &Environment) -> Result<App
         ranks: local.ranks.unwrap_or(1),
         command,
         environment: joined.map(c_string).collect::<Result<_, _>>()?,
+        given: local.env,
         settings,
         unknown_settings,
         directory: local.wdir.map(|folder| c_string(folder.into_os_string())).transpose()?,
@@ -293,10 +387,21 @@ mod tests {
     fn neighbours_on_one_socket_and_cache_are_one_run() {
         let bound =
             [(0, 0), (0, 0), (0, 1), (1, 2), (1, 2), (0, 0)].map(|(socket, cache)| Bound { socket, cache });
-        let runs = runs(8, &bound);
+        let all: Vec<u32> = (0..6).collect();
+        let runs = |bound: &[Bound]| super::runs(&[Node { number: 0, ranks: &all, cores: 8, bound }]);
+        let unbound = runs(&[]);
+        let runs = runs(&bound);
         let at = |run: &NodeRun| (run.first, run.node, run.socket, run.cache, run.cores);
         let wanted = [(0, 0, 0, 0, 8), (2, 0, 0, 1, 8), (3, 0, 1, 2, 8), (5, 0, 0, 0, 8)];
         assert!(runs.iter().map(at).eq(wanted), "{runs:?}");
-        assert_eq!(super::runs(2, &[]), [NodeRun::host(2)]);
+        assert_eq!(unbound, [NodeRun::host(8)]);
+    }
+
+    #[test]
+    fn ranks_that_go_around_are_runs_of_one() {
+        let node = |number, ranks, cores| Node { number, ranks, cores, bound: &[] };
+        let runs = super::runs(&[node(0, &[0, 2, 3], 4), node(1, &[1, 4], 2)]);
+        let at: Vec<_> = runs.iter().map(|run| (run.first, run.node, run.cores)).collect();
+        assert_eq!(at, [(0, 0, 4), (1, 1, 2), (2, 0, 4), (4, 1, 2)]);
     }
 }

@@ -33,6 +33,20 @@ impl Policy {
         }
     }
 
+    /// Rows and columns of the terminals that ranks on other hosts get where the system gives one.
+    pub(crate) fn size(self) -> Option<(u16, u16)> {
+        match self {
+            Policy::Never => None,
+            Policy::IfPossible(window) | Policy::Always(window) => Some((window.ws_row, window.ws_col)),
+        }
+    }
+
+    /// The policy on another host.
+    pub(crate) fn with(size: Option<(u16, u16)>) -> Policy {
+        let window = |(ws_row, ws_col)| Winsize { ws_row, ws_col, ..WINDOW };
+        size.map_or(Policy::Never, |size| Policy::IfPossible(window(size)))
+    }
+
     /// mpirun's end and the rank's end of a new terminal; `None` if the rank is to get a pipe.
     ///
     /// # Errors

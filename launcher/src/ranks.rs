@@ -10,7 +10,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
 
 use crate::output::StreamKind;
-use crate::plan::JobPlan;
+use crate::plan::HostPlan;
 use crate::pty;
 use crate::start::{Limit, Mask, Spawn, Strings, spawn};
 use crate::verdict::{End, Phase};
@@ -63,14 +63,16 @@ pub(crate) struct Started {
     pub(crate) output: [Option<OwnedFd>; 2],
 }
 
-/// Starts the process of `rank`, which runs program number `app`.
+/// Starts the process of rank number `at` of this host.
 ///
 /// # Errors
 /// If the system refuses a call, or a file for the output cannot be made.
-pub(crate) fn start(plan: &JobPlan, common: &Common, rank: u32, app: usize) -> io::Result<Started> {
+pub(crate) fn start(plan: &HostPlan, common: &Common, at: usize) -> io::Result<Started> {
+    let rank = plan.ranks[at];
+    let app = plan.app_of(rank);
     let program = &plan.apps[app];
     let (mut channel, socket) = RankChannel::pair()?;
-    let job = job(plan, common, rank, app);
+    let job = job(plan, common, at, app);
     let welcome = Reply::Welcome { version: VERSION, job: Box::new(job) };
     channel.send(&welcome).map_err(|why| io::Error::other(why.to_string()))?;
 
@@ -78,10 +80,10 @@ pub(crate) fn start(plan: &JobPlan, common: &Common, rank: u32, app: usize) -> i
     let stdin = io::stdin();
     let input: BorrowedFd<'_> = match (&common.input, rank) {
         (Some(pipe), 0) => pipe.as_fd(),
-        (None, 0) if plan.global.stdin != "none" => stdin.as_fd(),
+        (None, 0) if plan.input => stdin.as_fd(),
         _ => common.null.as_fd(),
     };
-    let environment = environment(plan, &program.environment, rank, fd_value(&socket)?);
+    let environment = environment(plan, &program.environment, at, fd_value(&socket)?);
     let mut keep = vec![socket.as_fd()];
     keep.extend(common.memory.iter().chain(&common.status).map(AsFd::as_fd));
     let pid = spawn(&Spawn {
@@ -91,7 +93,7 @@ pub(crate) fn start(plan: &JobPlan, common: &Common, rank: u32, app: usize) -> i
         directory: program.directory.as_deref(),
         standard: [input, out.as_fd(), err.as_fd()],
         keep: &keep,
-        cpus: plan.cpus.get(rank as usize),
+        cpus: plan.cpus.get(at),
         limit: common.limit,
         mask: common.mask,
         errors: common.errors.as_fd(),
@@ -99,12 +101,12 @@ pub(crate) fn start(plan: &JobPlan, common: &Common, rank: u32, app: usize) -> i
     Ok(Started { pid, channel, output: ours })
 }
 
-fn job(plan: &JobPlan, common: &Common, rank: u32, app: usize) -> Job {
+fn job(plan: &HostPlan, common: &Common, at: usize, app: usize) -> Job {
     Job {
-        rank,
+        rank: plan.ranks[at],
         size: plan.size,
-        local_rank: rank,
-        local_size: plan.size,
+        local_rank: at as u32,
+        local_size: plan.ranks.len() as u32,
         nodes: plan.nodes.clone(),
         appnum: app as u32,
         apps: plan.apps.len() as u32,
@@ -121,27 +123,28 @@ fn job(plan: &JobPlan, common: &Common, rank: u32, app: usize) -> Job {
     }
 }
 
-fn environment<'a>(plan: &JobPlan, common: &'a [CString], rank: u32, socket: String) -> Strings<'a> {
+fn environment<'a>(plan: &HostPlan, common: &'a [CString], at: usize, socket: String) -> Strings<'a> {
+    let (rank, local_size) = (plan.ranks[at], plan.ranks.len());
     let own = [
         format!("{}={socket}", banyan_pmi::FD_VARIABLE),
         format!("BANYAN_RANK={rank}"),
         format!("BANYAN_SIZE={}", plan.size),
-        format!("BANYAN_LOCAL_RANK={rank}"),
-        format!("BANYAN_LOCAL_SIZE={}", plan.size),
+        format!("BANYAN_LOCAL_RANK={at}"),
+        format!("BANYAN_LOCAL_SIZE={local_size}"),
         // Programs that know other launchers look for these names (DeepSpeed, Accelerate, wrappers that choose a GPU).
         format!("OMPI_COMM_WORLD_RANK={rank}"),
         format!("OMPI_COMM_WORLD_SIZE={}", plan.size),
-        format!("OMPI_COMM_WORLD_LOCAL_RANK={rank}"),
-        format!("OMPI_COMM_WORLD_LOCAL_SIZE={}", plan.size),
-        format!("MPI_LOCALRANKID={rank}"),
-        format!("MPI_LOCALNRANKS={}", plan.size),
+        format!("OMPI_COMM_WORLD_LOCAL_RANK={at}"),
+        format!("OMPI_COMM_WORLD_LOCAL_SIZE={local_size}"),
+        format!("MPI_LOCALRANKID={at}"),
+        format!("MPI_LOCALNRANKS={local_size}"),
     ];
     let own = own.into_iter().map(|text| CString::new(text).expect("numbers hold no null byte"));
     Strings::behind(common, own.collect())
 }
 
 /// The agent's ends (if any) and the rank's ends of stdout and stderr.
-fn outputs(plan: &JobPlan, common: &Common, rank: u32) -> io::Result<([Option<OwnedFd>; 2], [OwnedFd; 2])> {
+fn outputs(plan: &HostPlan, common: &Common, rank: u32) -> io::Result<([Option<OwnedFd>; 2], [OwnedFd; 2])> {
     let output = |kind| -> io::Result<(Option<OwnedFd>, OwnedFd)> {
         if let Some(file) = plan.files.open(kind, rank, &plan.host)? {
             return Ok((None, file));

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use banyan_pmi::status::{Item, StatusLine};
+use serde::{Deserialize, Serialize};
 
 /// Most lines of a report.
 const MOST: usize = 40;
@@ -12,7 +13,7 @@ const WORLD: u64 = 1;
 const SELF: u64 = 2;
 
 /// What a rank does.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum RankState {
     /// Its process has not called MPI_Init.
     Outside,
@@ -229,7 +230,7 @@ impl DeadlockDetector {
 }
 
 /// True if every rank that has not ended waits, at least one does, and only a message can end each of the waits.
-fn all_wait(states: &[RankState]) -> bool {
+pub(crate) fn all_wait(states: &[RankState]) -> bool {
     let program = |line: &StatusLine| line.items.iter().any(|item| matches!(item, Item::Program(_)));
     let waits = |state: &RankState| match state {
         RankState::Waits(line) => !line.threads && !program(line),

@@ -1,5 +1,5 @@
 //! [`Sink`]: mpirun's stdout or stderr, written without ever blocking the agent and without changing flags of
-//! a file description that others (the user's shell) share.
+//! a file description that others (the user's shell) share; or, on another host, the way to them.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -29,6 +29,19 @@ enum Target {
     /// A pipe or terminal that could not be opened again: polled before each small write.
     Polled(OwnedFd),
     Socket(OwnedFd),
+    /// The agent of the first host, which writes it.
+    Up(Up),
+}
+
+/// Output on its way to another host.
+#[derive(Debug)]
+struct Up {
+    /// Bytes that may be on their way.
+    window: usize,
+    /// Bytes that are.
+    lent: usize,
+    /// What is to be sent: ranks, and what they wrote.
+    pieces: Vec<(u32, Vec<u8>)>,
 }
 
 /// One output of mpirun.
@@ -46,25 +59,68 @@ pub(crate) struct Sink {
 impl Sink {
     /// A sink that writes to `fd`.
     pub(crate) fn new(fd: BorrowedFd<'_>, label: Label) -> io::Result<Sink> {
-        let target = target(fd)?;
-        Ok(Sink { target, merger: Merger::new(label), queue: Vec::new(), sent: 0, written: 0, broken: false })
+        Ok(Sink::to(target(fd)?, label))
     }
 
-    /// Queues output for [`Sink::flush`].
+    /// A sink for output that another agent writes, which at most `window` bytes may be on their way to.
+    pub(crate) fn upwards(window: usize) -> Sink {
+        Sink::to(Target::Up(Up { window, lent: 0, pieces: Vec::new() }), Label::default())
+    }
+
+    fn to(target: Target, label: Label) -> Sink {
+        Sink { target, merger: Merger::new(label), queue: Vec::new(), sent: 0, written: 0, broken: false }
+    }
+
+    /// Queues output for [`Sink::flush`], or for [`Sink::take_pieces`].
     pub(crate) fn add(&mut self, writer: Writer, text: &[u8]) {
-        if !self.broken {
-            self.merger.add(writer, text, &mut self.queue);
+        match (&mut self.target, writer) {
+            _ if self.broken => {}
+            (Target::Up(up), Writer::Rank(rank)) if !text.is_empty() => {
+                up.lent += text.len();
+                up.pieces.push((rank, text.to_vec()));
+            }
+            (Target::Up(_), _) => {}
+            _ => self.merger.add(writer, text, &mut self.queue),
         }
+    }
+
+    /// What is to be sent to the agent that writes it.
+    pub(crate) fn take_pieces(&mut self) -> Vec<(u32, Vec<u8>)> {
+        match &mut self.target {
+            Target::Up(up) => std::mem::take(&mut up.pieces),
+            _ => Vec::new(),
+        }
+    }
+
+    /// So many bytes that were on their way are written.
+    pub(crate) fn credit(&mut self, bytes: usize) {
+        if let Target::Up(up) = &mut self.target {
+            up.lent = up.lent.saturating_sub(bytes);
+        }
+    }
+
+    /// Drops what is there and what comes: nobody reads it.
+    pub(crate) fn give_up(&mut self) {
+        self.broken = true;
+        self.queue = Vec::new();
+        self.sent = 0;
+        self.take_pieces();
     }
 
     /// True if ranks have to wait before they can write more.
     pub(crate) fn is_full(&self) -> bool {
-        self.queue.len() - self.sent >= FULL
+        match &self.target {
+            Target::Up(up) => up.lent >= up.window && !self.broken,
+            _ => self.queue.len() - self.sent >= FULL,
+        }
     }
 
     /// True if nothing is left to write.
     pub(crate) fn is_empty(&self) -> bool {
-        self.sent == self.queue.len()
+        match &self.target {
+            Target::Up(up) => up.pieces.is_empty(),
+            _ => self.sent == self.queue.len(),
+        }
     }
 
     /// Bytes that have gone out so far.
@@ -80,7 +136,7 @@ impl Sink {
     /// The descriptor for epoll to watch; `None` if writing never waits.
     pub(crate) fn waits_on(&self) -> Option<BorrowedFd<'_>> {
         match &self.target {
-            Target::Direct(_) => None,
+            Target::Direct(_) | Target::Up(_) => None,
             Target::NonBlocking(fd) | Target::Polled(fd) | Target::Socket(fd) => Some(fd.as_fd()),
         }
     }
@@ -99,9 +155,7 @@ impl Sink {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => break,
                 Err(other) => {
-                    self.broken = true;
-                    self.queue = Vec::new();
-                    self.sent = 0;
+                    self.give_up();
                     return Err(other.into());
                 }
             }
@@ -120,6 +174,7 @@ impl Sink {
         let bytes = &self.queue[self.sent..];
         match &self.target {
             Target::Direct(fd) | Target::NonBlocking(fd) => rustix::io::write(fd, bytes),
+            Target::Up(_) => Ok(bytes.len()), // its queue is always empty
             Target::Socket(fd) => send(fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
             Target::Polled(fd) => {
                 let mut waiting = [PollFd::new(fd, PollFlags::OUT)];

@@ -13,6 +13,7 @@ use std::path::Path;
 
 use banyan_topo::CpuSet;
 use rustix::process::Pid;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Bytes of an encoded [`StartError`].
 pub(crate) const START_ERROR_BYTES: usize = 12;
@@ -163,7 +164,7 @@ pub(crate) fn fork() -> io::Result<Option<Pid>> {
 /// Strings as exec wants them: pointers with a null at the end.
 pub(crate) struct Strings<'a> {
     pointers: Vec<*const c_char>,
-    _owned: Vec<CString>,
+    owned: Vec<CString>,
     _shared: PhantomData<&'a [CString]>,
 }
 
@@ -175,7 +176,7 @@ impl<'a> Strings<'a> {
     /// The strings `shared`, followed by `own`.
     pub(crate) fn behind(shared: &'a [CString], own: Vec<CString>) -> Strings<'a> {
         let pointers = shared.iter().chain(&own).map(|s| s.as_ptr()).chain([std::ptr::null()]).collect();
-        Strings { pointers, _owned: own, _shared: PhantomData }
+        Strings { pointers, owned: own, _shared: PhantomData }
     }
 }
 
@@ -197,6 +198,25 @@ impl Program {
     /// The file, relative to the rank's working directory.
     pub(crate) fn path(&self) -> &Path {
         Path::new(OsStr::from_bytes(self.path.as_bytes()))
+    }
+}
+
+impl Clone for Program {
+    fn clone(&self) -> Program {
+        Program::new(self.path.clone(), self.arguments.owned.clone())
+    }
+}
+
+impl Serialize for Program {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        (&self.path, &self.arguments.owned).serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for Program {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Program, D::Error> {
+        let (path, arguments) = Deserialize::deserialize(from)?;
+        Ok(Program::new(path, arguments))
     }
 }
 

@@ -31,7 +31,6 @@ const IGNORED: &[(&str, usize)] = &[
     ("usize", 1),
     ("pmi-port", 0),
     ("report-state-on-timeout", 0), // mpirun always does
-    ("prefix", 1),
     ("mca", 2),
     ("gmca", 2),
     ("prtemca", 2),

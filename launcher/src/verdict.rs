@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use rustix::process::WaitStatus;
+use serde::{Deserialize, Serialize};
 
 /// How far a rank's process has come with MPI.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -26,7 +27,7 @@ impl Phase {
 }
 
 /// How a process ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum End {
     Code(u8),
     Signal { number: i32, core: bool },
@@ -63,6 +64,8 @@ pub(crate) enum Failure {
     Start { status: u8, why: String },
     /// The rank broke the bootstrap protocol.
     Protocol(String),
+    /// The agent of another host did not start, or is gone.
+    Host(String),
     /// --timeout.
     Timeout(Duration),
     /// mpirun got a signal.
@@ -127,6 +130,7 @@ impl Failure {
             | Failure::JoinedGone { .. }
             | Failure::NoInit
             | Failure::Protocol(_)
+            | Failure::Host(_)
             | Failure::Output(_)
             | Failure::System(_) => 1,
         }
@@ -162,7 +166,7 @@ impl Failure {
             Failure::Abort { code, message } => format!("{who} aborted with code {code}: {message}"),
             Failure::Start { why, .. } => format!("{who} could not be started: {why}"),
             Failure::Protocol(why) => format!("{who}: {why}"),
-            Failure::System(why) => why.clone(),
+            Failure::System(why) | Failure::Host(why) => why.clone(),
             Failure::Timeout(time) => {
                 format!("the job took longer than {} s (--timeout)", time.as_secs_f64())
             }

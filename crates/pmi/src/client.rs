@@ -180,7 +180,7 @@ impl Client {
     /// Writes this rank's status line, or erases it (`None`). Never waits.
     pub fn tell(&self, line: Option<&StatusLine>) {
         if let Some(file) = &self.status {
-            status::write(file, self.job.rank, line);
+            status::write(file, self.job.local_rank, line);
         }
     }
 

@@ -1,4 +1,4 @@
-//! The agent's side of the bootstrap sockets: requests of ranks and the replies to them.
+//! The host part's side of the bootstrap sockets: requests of ranks and the replies to them.
 
 use std::time::Instant;
 
@@ -7,15 +7,17 @@ use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
-use super::{Agent, Token};
+use super::Token;
+use super::host::HostPart;
 use crate::descendants;
-use crate::ranks::{Rank, RankChannel};
-use crate::verdict::{End, Failure, Phase};
+use crate::frames::Event;
+use crate::ranks::RankChannel;
+use crate::verdict::Phase;
 
 /// A rank's requests wait while more than this many bytes of replies to it are unsent.
 const MAX_UNREAD: usize = 1 << 20;
 
-impl Agent {
+impl HostPart {
     /// Handles a rank's requests, and sends replies that its socket could not take before.
     pub(super) fn serve(&mut self, at: usize, flags: EventFlags) {
         let channel = self.ranks[at].channel.as_mut().filter(|_| flags.contains(EventFlags::OUT));
@@ -40,73 +42,70 @@ impl Agent {
                 Err(WireError::Closed) => return self.close_channel(at),
                 Err(why) => {
                     self.close_channel(at);
-                    self.fail(at as u32, Failure::Protocol(why.to_string()));
-                    return;
+                    return self.broken(at, why.to_string());
                 }
             }
         }
     }
 
+    /// A rank has broken the protocol.
+    fn broken(&mut self, at: usize, why: String) {
+        self.tell(at, Event::Broken { rank: self.plan.ranks[at], why });
+    }
+
     fn request(&mut self, at: usize, request: Request) {
-        let rank = at as u32;
-        match request {
-            Request::Hello { version, pid } => self.hello(at, version, pid),
+        let rank = self.plan.ranks[at];
+        match &request {
+            Request::Hello { version, pid } => return self.hello(at, *version, *pid),
             Request::Publish { business_card } if business_card.len() > MAX_BUSINESS_CARD => {
-                self.fail(
-                    rank,
-                    Failure::Protocol(format!("a business card of {} bytes", business_card.len())),
-                );
+                return self.broken(at, format!("a business card of {} bytes", business_card.len()));
             }
-            Request::Publish { business_card } => {
-                for asker in self.kvs.publish(rank, business_card) {
-                    self.send_business_card(asker, rank);
-                }
+            Request::Publish { business_card } if self.is_remote => {
+                self.links.cards().keep(rank, business_card.clone());
+            }
+            Request::Lookup { rank: wanted } if *wanted >= self.plan.size => {
+                return self.broken(at, format!("looks up rank {wanted}, which does not exist"));
             }
             Request::Lookup { rank: wanted } => {
-                match self.kvs.look_up(rank, wanted).map(|business_card| business_card.is_some()) {
-                    Some(true) => self.send_business_card(rank, wanted),
-                    Some(false) => {}
-                    None => self.fail(
-                        rank,
-                        Failure::Protocol(format!("looks up rank {wanted}, which does not exist")),
-                    ),
+                if let Some(reply) = self.links.cards().card(*wanted) {
+                    return self.send(at, &reply);
                 }
             }
             Request::Ready => self.ranks[at].phase = Phase::Running,
             Request::Finalized => self.ranks[at].phase = Phase::Finalized,
-            Request::Notice { text } => self.notice(rank, text),
-            Request::Abort { code, message } => self.hold(rank, Failure::Abort { code, message }),
+            Request::Publish { .. } | Request::Notice { .. } | Request::Abort { .. } => {}
+        }
+        match request {
+            Request::Notice { .. } | Request::Abort { .. } => self.tell(at, Event::Request { rank, request }),
+            _ => self.events.push_back(Event::Request { rank, request }),
         }
     }
 
     fn hello(&mut self, at: usize, version: u32, pid: u32) {
+        let rank = self.plan.ranks[at];
         if let Some((other, _)) = self.ranks[at].joined {
             let state =
                 if self.ranks[at].phase == Phase::Finalized { "has finished MPI" } else { "is in MPI" };
             let reason = format!(
-                "rank {at} of the job has been taken by process {other}, which {state}: \
+                "rank {rank} of the job has been taken by process {other}, which {state}: \
                  each rank that mpirun starts can be one MPI program only"
             );
             self.send(at, &Reply::Refused { pid, reason });
             return;
         }
         let sender = self.ranks[at].channel.as_ref().and_then(RankChannel::sender);
-        self.ranks[at].joined =
-            Some((sender.map_or(pid, |joined| joined.as_raw_pid().cast_unsigned()), None));
+        let pid = sender.map_or(pid, |joined| joined.as_raw_pid().cast_unsigned());
+        self.ranks[at].joined = Some((pid, None));
         if let Some(joined) = sender.filter(|_| sender != self.ranks[at].started_as) {
             self.watch_joined(at, joined);
         }
         if version != VERSION {
             let why =
                 format!("its library speaks version {version} of the bootstrap protocol, mpirun {VERSION}");
-            return self.fail(at as u32, Failure::Protocol(why));
+            return self.broken(at, why);
         }
         self.ranks[at].phase = Phase::InInit;
-        let left_without_init =
-            |rank: &Rank| rank.phase == Phase::Outside && rank.ended == Some(End::Code(0));
-        if let Some(gone) = self.ranks.iter().position(left_without_init) {
-            self.fail(gone as u32, Failure::NoInit);
-        }
+        self.events.push_back(Event::Joined { rank });
     }
 
     /// Watches for the end of `joined`, a descendant of the process that was started. It may have ended already.
@@ -123,14 +122,7 @@ impl Agent {
         }
     }
 
-    fn send_business_card(&mut self, to: u32, of: u32) {
-        if let Some(business_card) = self.kvs.business_card(of) {
-            let reply = Reply::BusinessCard { rank: of, business_card: business_card.to_vec() };
-            self.send(to as usize, &reply);
-        }
-    }
-
-    fn send(&mut self, at: usize, reply: &Reply) {
+    pub(super) fn send(&mut self, at: usize, reply: &Reply) {
         let Some(channel) = &mut self.ranks[at].channel else { return };
         // If the rank is gone, reading from its socket shows that, after its last requests.
         let _ = channel.send(reply);

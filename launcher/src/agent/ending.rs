@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process_group, wait};
+use rustix::process::Signal;
 
-use super::{Agent, JobState};
+use super::{Agent, JobState, Member};
+use crate::frames::{ALL, Ended, Order};
 use crate::front::STOPPED;
 use crate::verdict::{End, Failure, Phase};
-use crate::{descendants, oom};
 
 /// How long the failure of a rank in MPI is held back for a better explanation: other ranks may notice that a peer is
 /// being killed before the system reports its end.
@@ -19,52 +19,50 @@ const HOLD: Duration = Duration::from_millis(20);
 const HOLD_MOST: Duration = Duration::from_millis(200);
 
 impl Agent {
-    pub(super) fn reap(&mut self) {
-        let mut ended = Vec::new();
-        loop {
-            match wait(WaitOptions::NOHANG) {
-                Ok(Some((pid, status))) => ended.extend(self.ended(pid, status)),
-                Ok(None) => break,
-                Err(Errno::INTR) => {}
-                Err(_) => {
-                    self.childless = true;
-                    break;
-                }
-            }
+    /// Processes of ranks have ended.
+    pub(super) fn ended(&mut self, all: &[Ended]) {
+        for ended in all {
+            self.ranks[ended.rank as usize].ended = Some(ended.end);
+            self.alive = self.alive.saturating_sub(1);
         }
-        // The cause before its consequences: ranks that were killed by a signal come first.
-        ended.sort_by_key(|&(_, end)| matches!(end, End::Code(_)));
-        for (rank, end) in ended {
-            self.judge(rank, end);
-        }
-        if let JobState::Killing(_) = self.state {
-            descendants::kill_below(getpid());
+        for &ended in all {
+            self.judge(ended);
         }
     }
 
-    fn ended(&mut self, pid: Pid, status: WaitStatus) -> Option<(u32, End)> {
-        let rank = self.by_pid.remove(&pid.as_raw_pid())?;
-        let end = End::of(status);
-        let state = &mut self.ranks[rank as usize];
-        (state.pid, state.ended) = (None, Some(end));
-        self.alive -= 1;
-        Some((rank, end))
+    /// A process has joined the job as a rank.
+    pub(super) fn joined(&mut self, rank: u32) {
+        let member = &mut self.ranks[rank as usize];
+        (member.joined, member.phase) = (true, Phase::InInit);
+        let left_without_init =
+            |rank: &Member| rank.phase == Phase::Outside && rank.ended == Some(End::Code(0));
+        if let Some(gone) = self.ranks.iter().position(left_without_init) {
+            self.fail(gone as u32, Failure::NoInit);
+        }
     }
 
-    fn judge(&mut self, rank: u32, end: End) {
-        let at = rank as usize;
-        self.read_start_errors();
-        self.read_requests(at);
-        let phase = self.ranks[at].phase;
+    /// The process that joined is gone, and the one that was started for the rank, a wrapper, is not.
+    pub(super) fn joined_gone(&mut self, rank: u32, pid: u32) {
+        let member = &self.ranks[rank as usize];
+        if !member.phase.is_inside() {
+            return;
+        }
+        if self.plan.global.allow_missing_finalize {
+            return self.count_as_finalized(rank);
+        }
+        if member.ended.is_none() {
+            self.fail(rank, Failure::JoinedGone { pid });
+        }
+    }
+
+    fn judge(&mut self, Ended { rank, end, out_of_memory }: Ended) {
+        let phase = self.ranks[rank as usize].phase;
         let others_inside = self.ranks.iter().any(|other| other.phase.is_inside() && other.ended.is_none());
         let Some(mut failure) = Failure::of(end, phase, others_inside) else { return };
         if failure == Failure::NoFinalize && self.plan.global.allow_missing_finalize {
-            return self.count_as_finalized(at);
+            return self.count_as_finalized(rank);
         }
-        if let Failure::Signal { number: libc::SIGKILL, .. } = failure
-            && self.state == JobState::Running
-            && self.oom.as_ref().is_some_and(oom::Watch::has_killed)
-        {
+        if out_of_memory && self.state == JobState::Running {
             failure = Failure::OutOfMemory;
         }
         let killed = matches!(failure, Failure::Signal { .. } | Failure::OutOfMemory);
@@ -127,23 +125,23 @@ impl Agent {
         self.held = None; // `failure` explains more, or is the held one
         let mut who = String::new();
         if let Some(rank) = rank {
-            self.output.pump(&self.epoll, rank, Instant::now());
+            self.here.output.pump(&self.here.epoll, rank, Instant::now());
             who = self.named(rank);
         }
         if let Some(report) = failure.report() {
-            self.output.show(&self.epoll, report);
+            self.here.output.show(&self.here.epoll, report);
         }
         if let Some(text) = failure.describe(&who) {
-            self.output.say(&self.epoll, &text);
+            self.say(&text);
         }
         (self.failure, self.culprit) = (Some(failure), rank);
     }
 
     /// A rank, for messages.
     pub(super) fn named(&self, rank: u32) -> String {
-        let pid = self.ranks[rank as usize].started_as;
-        let pid = pid.map(|pid| format!(", pid {}", pid.as_raw_pid())).unwrap_or_default();
-        format!("rank {rank} on {}{pid}", self.plan.host)
+        let pid = self.ranks[rank as usize].pid;
+        let pid = pid.map(|pid| format!(", pid {pid}")).unwrap_or_default();
+        format!("rank {rank} on {}{pid}", self.plan.hosts[self.plan.agent_of(rank) as usize])
     }
 
     /// Asks all ranks to end, and kills what is left after the grace time.
@@ -157,27 +155,16 @@ impl Agent {
             return;
         }
         self.state = JobState::Ending(Instant::now() + self.plan.global.grace);
-        for (rank, state) in (0..).zip(&self.ranks) {
-            if let Some(pid) = state.pid.filter(|_| spared != Some(rank)) {
-                let _ = kill_process_group(pid, signal);
-                let _ = kill_process_group(pid, Signal::CONT);
-            }
-        }
+        self.order(ALL, Order::EndBut { spared, signal: signal.as_raw() });
     }
 
     pub(super) fn kill_all(&mut self) {
-        if !matches!(self.state, JobState::Killing(_)) {
-            self.state = JobState::Killing(Instant::now());
-            self.name_leftovers();
-            self.signal_ranks(Signal::KILL);
-        }
-        descendants::kill_below(getpid());
-    }
-
-    /// Sends a signal to the process groups of all ranks that have not ended.
-    fn signal_ranks(&self, signal: Signal) {
-        for pid in self.ranks.iter().filter_map(|rank| rank.pid) {
-            let _ = kill_process_group(pid, signal);
+        if self.state != JobState::Killing {
+            self.state = JobState::Killing;
+            self.hosts.kill_from(Instant::now());
+            // If no rank failed, what is left are programs that ranks left running.
+            let tell = self.failure.is_none() && !self.plan.global.quiet;
+            self.order(ALL, Order::Kill { tell });
         }
     }
 
@@ -190,7 +177,7 @@ impl Agent {
             _ => 0,
         };
         if count == 0 {
-            let _ = epoll::delete(&self.epoll, &self.control);
+            let _ = epoll::delete(&self.here.epoll, &self.control);
             self.failure.get_or_insert(Failure::Interrupted(libc::SIGKILL));
             self.drop_output = true;
             return self.kill_all();
@@ -204,18 +191,18 @@ impl Agent {
         let Some(signal) = Signal::from_named_raw(number) else { return };
         match number {
             libc::SIGTSTP => {
-                self.signal_ranks(Signal::STOP);
+                self.order(ALL, Order::Signal(libc::SIGSTOP));
                 let _ = rustix::net::send(&self.control, &[STOPPED], rustix::net::SendFlags::NOSIGNAL);
             }
-            libc::SIGQUIT => self.report_states(),
-            libc::SIGCONT | libc::SIGUSR1 | libc::SIGUSR2 => self.signal_ranks(signal),
+            libc::SIGQUIT => self.report_states(Instant::now()),
+            libc::SIGCONT | libc::SIGUSR1 | libc::SIGUSR2 => self.order(ALL, Order::Signal(number)),
             _ if self.state == JobState::Running => {
                 self.record(None, Failure::Interrupted(number));
                 self.end(signal);
             }
             _ => {
                 self.failure.get_or_insert(Failure::Interrupted(number));
-                self.drop_output = self.childless;
+                self.drop_output = self.is_childless();
                 self.kill_all();
             }
         }

@@ -3,11 +3,8 @@
 use std::ffi::OsStr;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, getpid};
-
 use super::Agent;
 use crate::default_variables::SEARCH_PATH;
-use crate::descendants;
 use crate::executable::Foreign;
 use crate::verdict::{Failure, Phase};
 
@@ -19,9 +16,9 @@ const MAX_NOTICES: usize = 1000;
 
 impl Agent {
     /// `--allow-missing-finalize`: treats the rank's end as one after MPI_Finalize.
-    pub(super) fn count_as_finalized(&mut self, at: usize) {
-        self.ranks[at].phase = Phase::Finalized;
-        self.unfinalized.push(at as u32);
+    pub(super) fn count_as_finalized(&mut self, rank: u32) {
+        self.ranks[rank as usize].phase = Phase::Finalized;
+        self.unfinalized.push(rank);
     }
 
     /// Shows a rank's notice, once; further ranks with an equal notice are counted.
@@ -29,7 +26,7 @@ impl Agent {
         if let Some((_, others)) = self.notices.iter_mut().find(|(shown, _)| *shown == text) {
             *others += 1;
         } else if self.notices.len() < MAX_NOTICES {
-            self.output.pump(&self.epoll, rank, Instant::now());
+            self.here.output.pump(&self.here.epoll, rank, Instant::now());
             let line = format!("{}: {text} (said once)", self.named(rank));
             self.say(&line);
             self.notices.push((text, 0));
@@ -58,10 +55,10 @@ impl Agent {
         let not_loaded = self.failure == Some(Failure::Code(127));
         if (self.failure.is_none() || not_loaded)
             && self.ranks.len() > 1
-            && self.ranks.iter().all(|rank| rank.joined.is_none())
+            && self.ranks.iter().all(|rank| !rank.joined)
         {
-            for at in 0..self.plan.apps.len() {
-                let app = &self.plan.apps[at];
+            for at in 0..self.here.plan.apps.len() {
+                let app = &self.here.plan.apps[at];
                 let search = app.variable(SEARCH_PATH).unwrap_or(OsStr::new(""));
                 let foreign = Foreign::of(&app.file(), search);
                 if let Some(foreign) = foreign.filter(|foreign| foreign.is_missing() == not_loaded) {
@@ -72,33 +69,31 @@ impl Agent {
     }
 
     pub(super) fn say(&mut self, text: &str) {
-        self.output.say(&self.epoll, text);
+        self.here.output.say(&self.here.epoll, text);
     }
 
-    /// Names the processes that are about to be killed. If no rank failed, they are programs that ranks left running.
-    pub(super) fn name_leftovers(&mut self) {
-        if self.failure.is_some() || self.plan.global.quiet {
-            return;
+    /// Says what the agent of a host says.
+    pub(super) fn say_of(&mut self, agent: u32, text: &str) {
+        match agent {
+            0 => self.say(text),
+            _ => self.say(&format!("host {}: {text}", self.plan.hosts[agent as usize])),
         }
-        let living = |pid: &Pid| descendants::state(*pid).is_some_and(|state| state != 'Z');
-        let left: Vec<Pid> = descendants::below(getpid()).into_iter().filter(living).collect();
-        if !left.is_empty() {
-            let named = |pid: &Pid| {
-                format!("{} (pid {})", descendants::name(*pid).unwrap_or_default(), pid.as_raw_pid())
-            };
-            let list = listed(left.iter().map(named));
-            let text = format!("killed what ranks had left running: {list} (--grace gives more time)");
-            self.say(&text);
-        }
+    }
+
+    /// Names the processes that a host is about to kill.
+    pub(super) fn name_leftovers(&mut self, agent: u32, list: &[String]) {
+        let list = listed(list.iter());
+        self.say_of(agent, &format!("killed what ranks had left running: {list} (--grace gives more time)"));
     }
 
     /// True if all output is written, or the job failed and nobody has read output for too long.
     pub(super) fn is_written(&mut self, now: Instant) -> bool {
-        if self.drop_output || self.output.drain(&self.epoll, now) {
+        let here = &mut self.here;
+        if self.drop_output || here.output.drain(&here.epoll, now) && self.hosts.have_written() {
             return true;
         }
         let Some(patience) = self.patience() else { return false };
-        let written = self.output.written();
+        let written = self.here.output.written();
         let (before, since) = *self.unread.get_or_insert((written, now));
         if before != written {
             self.unread = Some((written, now));

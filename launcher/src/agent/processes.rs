@@ -1,0 +1,92 @@
+//! The host part's processes: what `wait` says of them, signals, and killing what is left.
+
+use std::time::Instant;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process_group, wait};
+
+use super::host::{HostPart, Progress};
+use crate::frames::{Ended, Event};
+use crate::verdict::End;
+use crate::{descendants, oom};
+
+impl HostPart {
+    pub(super) fn reap(&mut self) {
+        let mut ended = Vec::new();
+        loop {
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) => {
+                    let end = End::of(status);
+                    if !self.links.ended(pid, end) {
+                        ended.extend(self.ended(pid, end));
+                    }
+                }
+                Ok(None) => break,
+                Err(Errno::INTR) => {}
+                Err(_) => {
+                    self.childless = self.progress != Progress::Waiting;
+                    break;
+                }
+            }
+        }
+        if self.alive == 0 && self.progress != Progress::Waiting && !self.childless && !self.links.is_empty()
+        {
+            self.childless = descendants::below(getpid(), &self.links.pids()).is_empty();
+        }
+        if !ended.is_empty() {
+            // The cause before its consequences: ranks that were killed by a signal come first.
+            ended.sort_by_key(|&(_, Ended { end, .. })| matches!(end, End::Code(_)));
+            self.read_start_errors();
+            for &(at, _) in &ended {
+                self.read_requests(at);
+            }
+            let (first, all) = (ended[0].0, ended.iter().map(|ended| ended.1).collect());
+            self.tell(first, Event::Ended(all));
+        }
+        if let Progress::Killing(_) = self.progress {
+            descendants::kill_below(getpid(), &self.links.pids());
+        }
+    }
+
+    fn ended(&mut self, pid: Pid, end: End) -> Option<(usize, Ended)> {
+        let at = self.by_pid.remove(&pid.as_raw_pid())?;
+        let state = &mut self.ranks[at];
+        (state.pid, state.ended) = (None, Some(end));
+        self.alive -= 1;
+        let out_of_memory = matches!(end, End::Signal { number: libc::SIGKILL, .. })
+            && self.progress == Progress::Running
+            && self.oom.as_ref().is_some_and(oom::Watch::has_killed);
+        Some((at, Ended { rank: self.plan.ranks[at], end, out_of_memory }))
+    }
+
+    pub(super) fn kill_all(&mut self, tell: bool) {
+        if !matches!(self.progress, Progress::Killing(_)) {
+            self.progress = Progress::Killing(Instant::now());
+            if tell {
+                self.name_leftovers();
+            }
+            self.signal_ranks(Signal::KILL);
+        }
+        descendants::kill_below(getpid(), &self.links.pids());
+        self.reap();
+    }
+
+    /// Names the processes that are about to be killed.
+    fn name_leftovers(&mut self) {
+        let living = |pid: &Pid| descendants::state(*pid).is_some_and(|state| state != 'Z');
+        let below = descendants::below(getpid(), &self.links.pids());
+        let named =
+            |pid: Pid| format!("{} (pid {})", descendants::name(pid).unwrap_or_default(), pid.as_raw_pid());
+        let left: Vec<String> = below.into_iter().filter(living).map(named).collect();
+        if !left.is_empty() {
+            self.events.push_back(Event::Left(left));
+        }
+    }
+
+    /// Sends a signal to the process groups of all ranks that have not ended.
+    pub(super) fn signal_ranks(&self, signal: Signal) {
+        for pid in self.ranks.iter().filter_map(|rank| rank.pid) {
+            let _ = kill_process_group(pid, signal);
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! The frames that the agents of a job's hosts send to each other: orders go down the tree of agents, events go up.
+//!
+//! A frame is a length (u32, little-endian), the number of the host that it goes to or comes from (u32), and a body in
+//! postcard. Agents on the way pass frames on without reading most of them; see [`crate::tree`].
+
+use std::time::Duration;
+
+use banyan_pmi::{NodeRun, Reply, Request};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::files::Files;
+use crate::plan::App;
+use crate::report::RankState;
+use crate::verdict::End;
+
+/// Version of the protocol between agents.
+const VERSION: u32 = 1;
+
+/// The host number of a frame that goes to all agents of a subtree.
+pub(crate) const ALL: u32 = u32::MAX;
+
+/// Most bytes of a body: room for the environment and the places of 100,000 ranks.
+const MAX_BODY: usize = 16 << 20;
+
+/// Bytes before the body.
+const HEAD: usize = 8;
+
+/// How the line begins by which a new agent says that it is there. What comes before that line is the remote shell's.
+const MARK: &str = "banyan-agent ";
+
+/// The line by which an agent of this installation says that it is there.
+pub(crate) fn mark() -> String {
+    format!("\n{MARK}{}.{VERSION}.{}\n", env!("CARGO_PKG_VERSION"), banyan_pmi::VERSION)
+}
+
+/// What becomes of the bytes that come before the first frame.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) enum Greeting {
+    /// The agent has not spoken yet.
+    NotYet,
+    /// It is there, and its frames begin at this byte.
+    There(usize),
+    /// It is of another version.
+    Version(String),
+}
+
+/// Looks for an agent's [`mark`].
+pub(crate) fn greeting(bytes: &[u8]) -> Greeting {
+    let mut at = 0;
+    while let Some(length) = bytes[at..].iter().position(|&byte| byte == b'\n') {
+        let line = String::from_utf8_lossy(&bytes[at..at + length]).into_owned();
+        at += length + 1;
+        if let Some(version) = line.strip_prefix(MARK) {
+            return match mark().trim() == line.trim_end() {
+                true => Greeting::There(at),
+                false => Greeting::Version(version.trim_end().to_owned()),
+            };
+        }
+    }
+    Greeting::NotYet
+}
+
+/// A frame on its way.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Frame {
+    /// The host that it goes to or comes from; [`ALL`].
+    pub(crate) host: u32,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Frame {
+    /// The frame of an order or event. Bodies are made here only, and all of them can be written in postcard.
+    pub(crate) fn new<T: Serialize>(host: u32, what: &T) -> Frame {
+        Frame { host, body: postcard::to_allocvec(what).unwrap_or_default() }
+    }
+
+    /// What the frame says; `None` if it is no frame of this protocol.
+    pub(crate) fn open<T: DeserializeOwned>(&self) -> Option<T> {
+        match postcard::take_from_bytes(&self.body) {
+            Ok((what, [])) => Some(what),
+            _ => None,
+        }
+    }
+
+    /// Appends the frame to what is to be sent.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&(self.body.len() as u32).to_le_bytes());
+        out.extend_from_slice(&self.host.to_le_bytes());
+        out.extend_from_slice(&self.body);
+    }
+
+    /// The first frame of `bytes` and its length; `None` if it is not complete yet.
+    ///
+    /// # Errors
+    /// If the bytes can never become a frame.
+    pub(crate) fn read(bytes: &[u8]) -> Result<Option<(Frame, usize)>, String> {
+        let Some((head, rest)) = bytes.split_first_chunk::<HEAD>() else { return Ok(None) };
+        let [length, host] =
+            [0, 4].map(|at| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]));
+        if length as usize > MAX_BODY {
+            return Err(format!("a frame of {length} bytes, at most {MAX_BODY} are allowed"));
+        }
+        let body = rest.get(..length as usize);
+        Ok(body.map(|body| (Frame { host, body: body.to_vec() }, HEAD + body.len())))
+    }
+}
+
+/// What agents need to start the agents below them.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Reach {
+    /// The command that runs another on a host, and its arguments before the host's name.
+    pub(crate) ssh: Vec<String>,
+    /// The path of mpirun on the other hosts.
+    pub(crate) agent: String,
+    /// Most agents that one agent starts.
+    pub(crate) radix: u32,
+    /// How long the other end of a connection may be silent.
+    pub(crate) patience: Duration,
+}
+
+/// All that agents are told of a job before it starts.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Launch {
+    pub(crate) job_id: u64,
+    pub(crate) secret: [u8; 32],
+    /// The names of the agents' hosts as the user wrote them; the first is mpirun's own.
+    pub(crate) hosts: Vec<String>,
+    /// Ranks from the first number on belong to the agent of the second, up to the next entry.
+    pub(crate) places: Vec<(u32, u32)>,
+    /// Numbers of the nodes of the job by agent.
+    pub(crate) nodes: Vec<u32>,
+    pub(crate) size: u32,
+    pub(crate) apps: Vec<App>,
+    pub(crate) settings: Vec<(String, String)>,
+    pub(crate) files: Files,
+    /// The values of `--map-by` and `--bind-to`.
+    pub(crate) binding: [Option<String>; 2],
+    /// Whether rank 0 reads mpirun's input.
+    pub(crate) input: bool,
+    /// Rows and columns of the terminal that ranks are to have.
+    pub(crate) terminal: Option<(u16, u16)>,
+    pub(crate) umask: u32,
+    /// Numbers of resources and their soft limits.
+    pub(crate) limits: Vec<(u32, u64)>,
+    /// Bytes of output that a host may send before it is told that they are written.
+    pub(crate) window: u32,
+    pub(crate) reach: Reach,
+}
+
+impl Launch {
+    /// A job without ranks, by which hosts are asked whether they are there.
+    pub(crate) fn question(hosts: &[&str], reach: Reach) -> Launch {
+        Launch {
+            job_id: 0,
+            secret: [0; 32],
+            hosts: [""].iter().chain(hosts).map(|&name| name.to_owned()).collect(),
+            places: Vec::new(),
+            nodes: Vec::new(),
+            size: 0,
+            apps: Vec::new(),
+            settings: Vec::new(),
+            files: Files::none(),
+            binding: [None, None],
+            input: false,
+            terminal: None,
+            umask: 0o77,
+            limits: Vec::new(),
+            window: 1,
+            reach,
+        }
+    }
+}
+
+/// From mpirun's own agent to that of another host.
+#[derive(Serialize, Deserialize)]
+pub(crate) enum Order {
+    /// The number of the agent, and the end of its subtree: from its parent, before all else.
+    You { number: u32, end: u32 },
+    /// The job; answered by [`Event::Here`] or [`Event::Lost`].
+    Begin(Box<Launch>),
+    /// Start the ranks.
+    Start { nodes: Vec<NodeRun> },
+    /// A frame for a rank.
+    Reply { rank: u32, reply: Reply },
+    /// A signal to all ranks.
+    Signal(i32),
+    /// A signal that asks all ranks but one to end.
+    EndBut { spared: Option<u32>, signal: i32 },
+    /// Kill all that is left; with `tell`, name it.
+    Kill { tell: bool },
+    /// Answered by [`Event::States`].
+    States { stopped: bool },
+    /// So many bytes of standard output or standard error are written.
+    Credit { err: bool, bytes: u32 },
+    /// Nobody reads standard output or standard error any more.
+    HangUp { err: bool },
+    /// Input for rank 0; empty at its end.
+    Input(Vec<u8>),
+    /// The parent is there.
+    Pulse,
+    /// The job is over.
+    Exit,
+}
+
+/// What a host's agent tells mpirun's own.
+#[derive(Serialize, Deserialize)]
+pub(crate) enum Event {
+    /// The host, which is called so, is ready; `bound` says on which socket and cache each of its ranks is to run, if they are
+    /// bound.
+    Here { host: String, cores: u32, bound: Vec<(u32, u32)> },
+    /// A sentence for the user.
+    Said(String),
+    /// A rank was started as this process.
+    Started { rank: u32, pid: u32 },
+    /// All ranks of the host that can be started have been.
+    AllStarted,
+    /// A rank could not be started; mpirun's status for that.
+    NotStarted { rank: u32, status: u8, why: String },
+    /// A process has joined the job as a rank.
+    Joined { rank: u32 },
+    /// A rank's request.
+    Request { rank: u32, request: Request },
+    /// A rank has broken the bootstrap protocol.
+    Broken { rank: u32, why: String },
+    /// Processes of ranks have ended.
+    Ended(Vec<Ended>),
+    /// The process that joined as a rank is gone, and the process that was started for the rank is not.
+    JoinedGone { rank: u32, pid: u32 },
+    /// Output of a rank.
+    Output { rank: u32, err: bool, text: Vec<u8> },
+    /// What the host's ranks do; `now` is its clock, as in `pmi::status`.
+    States { now: u64, states: Vec<(u32, RankState)> },
+    /// Processes that are about to be killed, by name.
+    Left(Vec<String>),
+    /// Processes that cannot be killed.
+    Unkillable(Vec<u32>),
+    /// So many bytes of input were taken.
+    InputTaken(u32),
+    /// The host is there; `quiet`: all of its ranks wait or have ended.
+    Pulse { quiet: bool },
+    /// No process of the job is left on the host; `written`: nor any output.
+    Empty { written: bool },
+    /// The agents from `first` to `end` cannot be reached.
+    Lost { first: u32, end: u32, why: String },
+}
+
+/// The end of a rank's process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Ended {
+    pub(crate) rank: u32,
+    pub(crate) end: End,
+    /// The kernel has killed a process of the host because memory ran out.
+    pub(crate) out_of_memory: bool,
+}

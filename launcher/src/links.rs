@@ -1,0 +1,493 @@
+//! The links of an agent to the agents below it: each is a process (ssh) that runs the agent on another host, and its pipes.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::frames::{ALL, Event, Frame, Greeting, Launch, Order, greeting, mark};
+use crate::tree::{Relay, Upwards, Way};
+use crate::trouble::reason;
+use crate::verdict::{End, signal_name};
+
+/// Bytes of one read.
+const CHUNK: usize = 64 << 10;
+
+/// Most bytes that a remote shell may say before the agent does.
+const MOST_NOISE: usize = 256 << 10;
+
+/// Bytes that are kept of what ssh writes to its standard error.
+const MOST_SAID: usize = 4 << 10;
+
+/// How often each end of a link says that it is there.
+pub(crate) const PULSE: Duration = Duration::from_secs(1);
+
+/// How long to wait for the status of an ssh whose output has ended, or for the rest of the output of one that has ended.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// One side of a link: frames over two pipes, without waiting.
+pub(crate) struct Pipes {
+    read: Option<OwnedFd>,
+    write: Option<OwnedFd>,
+    /// Tokens of the two for epoll.
+    tokens: [u64; 2],
+    inbox: Vec<u8>,
+    outbox: Vec<u8>,
+    /// epoll watches `write`.
+    watched: bool,
+    /// When bytes came last.
+    pub(crate) heard: Instant,
+}
+
+impl Pipes {
+    pub(crate) fn new(epoll: &OwnedFd, read: OwnedFd, write: OwnedFd, tokens: [u64; 2]) -> io::Result<Pipes> {
+        for fd in [&read, &write] {
+            rustix::io::ioctl_fionbio(fd, true)?;
+        }
+        epoll::add(epoll, &read, EventData::new_u64(tokens[0]), EventFlags::IN)?;
+        let (inbox, outbox) = (Vec::new(), Vec::new());
+        let heard = Instant::now();
+        Ok(Pipes { read: Some(read), write: Some(write), tokens, inbox, outbox, watched: false, heard })
+    }
+
+    /// Says that this agent is there.
+    pub(crate) fn greet(&mut self, epoll: &OwnedFd) {
+        self.outbox.extend_from_slice(mark().as_bytes());
+        self.flush(epoll);
+    }
+
+    /// Waits until all that was sent is written, for a while.
+    pub(crate) fn finish(&mut self, epoll: &OwnedFd) {
+        let start = Instant::now();
+        self.flush(epoll);
+        while !self.outbox.is_empty() && start.elapsed() < LAST_WORDS {
+            std::thread::sleep(Duration::from_millis(1));
+            self.flush(epoll);
+        }
+    }
+
+    /// Queues a frame, and writes what the pipe takes now.
+    pub(crate) fn send(&mut self, epoll: &OwnedFd, frame: &Frame) {
+        frame.write(&mut self.outbox);
+        self.flush(epoll);
+    }
+
+    /// Writes what the pipe takes now. If the other side is gone, reading shows it.
+    pub(crate) fn flush(&mut self, epoll: &OwnedFd) {
+        let Some(write) = &self.write else { return self.outbox.clear() };
+        let mut sent = 0;
+        while sent < self.outbox.len() {
+            match rustix::io::write(write, &self.outbox[sent..]) {
+                Ok(count) => sent += count,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break,
+                Err(_) => sent = self.outbox.len(),
+            }
+        }
+        self.outbox.drain(..sent);
+        let wanted = !self.outbox.is_empty();
+        if wanted != self.watched {
+            let token = EventData::new_u64(self.tokens[1]);
+            let done = match wanted {
+                true => epoll::add(epoll, write, token, EventFlags::OUT),
+                false => epoll::delete(epoll, write),
+            };
+            self.watched = wanted && done.is_ok();
+        }
+    }
+
+    /// True if all that was sent has been written.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.outbox.is_empty()
+    }
+
+    /// Reads once into the inbox; false at the end.
+    pub(crate) fn read(&mut self, epoll: &OwnedFd) -> bool {
+        let Some(read) = &self.read else { return false };
+        self.inbox.reserve(CHUNK);
+        match rustix::io::read(read, rustix::buffer::spare_capacity(&mut self.inbox)) {
+            Ok(1..) => {
+                self.heard = Instant::now();
+                true
+            }
+            Err(Errno::INTR | Errno::AGAIN) => true,
+            Ok(0) | Err(_) => {
+                let _ = epoll::delete(epoll, read);
+                self.read = None;
+                false
+            }
+        }
+    }
+
+    /// The frames in the inbox.
+    ///
+    /// # Errors
+    /// If the other side sends what is no frame.
+    pub(crate) fn frames(&mut self) -> Result<Vec<Frame>, String> {
+        let (mut frames, mut used) = (Vec::new(), 0);
+        while let Some((frame, length)) = Frame::read(&self.inbox[used..])? {
+            frames.push(frame);
+            used += length;
+        }
+        self.inbox.drain(..used);
+        Ok(frames)
+    }
+
+    fn close(&mut self, epoll: &OwnedFd) {
+        for fd in [self.read.take(), self.write.take()].into_iter().flatten() {
+            let _ = epoll::delete(epoll, fd);
+        }
+        self.outbox.clear();
+    }
+}
+
+/// How far a link has come.
+#[derive(PartialEq, Eq, Debug)]
+enum Stage {
+    /// The agent has not spoken yet.
+    Starting,
+    Open,
+    /// Its output has ended, at this time, or it is not what an agent says; why, if that is known.
+    Ending(Instant, Option<String>),
+    /// It has been reported as lost, or its job is over.
+    Over,
+}
+
+/// The link to an agent that this one started.
+struct Link {
+    subtree: Range<u32>,
+    pid: Option<Pid>,
+    status: Option<End>,
+    pipes: Pipes,
+    errors: Option<OwnedFd>,
+    /// The last that ssh wrote to its standard error.
+    said: Vec<u8>,
+    stage: Stage,
+}
+
+impl Link {
+    /// Why the agent is gone, or never came.
+    fn why(&self, ssh: &str) -> String {
+        let said = String::from_utf8_lossy(&self.said);
+        let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        let said = lines[lines.len().saturating_sub(3)..].join("; ");
+        let said = said.trim_start_matches("mpirun: ");
+        let ended = match self.status {
+            Some(End::Code(code)) => format!("{ssh} ended with status {code}"),
+            Some(End::Signal { number, .. }) => {
+                format!("{ssh} was killed by signal {number} ({})", signal_name(number))
+            }
+            None => format!("the connection ({ssh}) is closed"),
+        };
+        if said.is_empty() { ended } else { format!("{said} ({ended})") }
+    }
+}
+
+/// The links of an agent, and the tree that they are part of.
+#[derive(Default)]
+pub(crate) struct Links {
+    links: Vec<Link>,
+    relay: Relay,
+    /// The job, for agents that are not there yet.
+    begin: Option<Frame>,
+    ssh: String,
+    patience: Duration,
+    pulsed: Option<Instant>,
+    /// The job is over: that links end is no loss.
+    exiting: bool,
+    /// Events of this agent's own: what it has lost.
+    lost: Vec<Event>,
+}
+
+/// The parts of a link that epoll tells apart.
+const PARTS: usize = 3;
+
+impl Links {
+    /// Starts the agents below this one, which is the first of `subtree`. `token` makes the tokens for epoll.
+    pub(crate) fn start(
+        &mut self,
+        epoll: &OwnedFd,
+        subtree: &Range<u32>,
+        launch: &Launch,
+        begin: Frame,
+        token: fn(usize) -> u64,
+    ) {
+        self.relay = Relay::new(subtree, launch.reach.radix);
+        self.ssh = launch.reach.ssh.first().cloned().unwrap_or_default();
+        self.patience = launch.reach.patience;
+        self.begin = Some(begin);
+        for (at, subtree) in self.relay.children().to_vec().into_iter().enumerate() {
+            let name = &launch.hosts[subtree.start as usize];
+            match link(epoll, launch, name, subtree.clone(), at, token) {
+                Ok(link) => self.links.push(link),
+                Err(why) => {
+                    let why = format!("{} cannot be run: {}", self.ssh, reason(&why));
+                    self.lost.push(Event::Lost { first: subtree.start, end: subtree.end, why });
+                }
+            }
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.links.is_empty()
+    }
+
+    /// The end of the subtree whose first agent is this one, with this number.
+    pub(crate) fn end_of_subtree(&self, number: u32) -> u32 {
+        self.links.last().map_or(number + 1, |link| link.subtree.end)
+    }
+
+    /// The processes of the links.
+    pub(crate) fn pids(&self) -> Vec<Pid> {
+        self.links.iter().filter_map(|link| link.pid).collect()
+    }
+
+    /// Sends an order to the agents below that it is for; true if it is for this agent, too.
+    pub(crate) fn order(&mut self, epoll: &OwnedFd, frame: &Frame) -> bool {
+        let way = self.relay.down(frame);
+        let children = self.relay.children();
+        let child = if let Way::Child(at) = way { children.get(at).cloned() } else { None };
+        for link in &mut self.links {
+            let is_it = way == Way::All || child.as_ref() == Some(&link.subtree);
+            if is_it && link.stage == Stage::Open {
+                link.pipes.send(epoll, frame);
+            }
+        }
+        matches!(way, Way::Here | Way::All)
+    }
+
+    /// Keeps a business card of this agent's own ranks, or looks one up.
+    pub(crate) fn cards(&mut self) -> &mut Relay {
+        &mut self.relay
+    }
+
+    /// Handles an event of epoll; gives the frames that go up.
+    pub(crate) fn handle(&mut self, epoll: &OwnedFd, token: usize) -> Vec<Frame> {
+        let Some(link) = self.links.get_mut(token / PARTS) else { return Vec::new() };
+        match token % PARTS {
+            0 => self.read(epoll, token / PARTS),
+            1 => {
+                link.pipes.flush(epoll);
+                Vec::new()
+            }
+            _ => {
+                link.listen(epoll);
+                Vec::new()
+            }
+        }
+    }
+
+    fn read(&mut self, epoll: &OwnedFd, at: usize) -> Vec<Frame> {
+        let Links { links, relay, begin, .. } = self;
+        let link = &mut links[at];
+        let there = link.pipes.read(epoll);
+        let mut frames = Vec::new();
+        let wrong = match link.greet(epoll, begin.as_ref()) {
+            Ok(false) => None,
+            Ok(true) => link.pipes.frames().map(|all| frames = all).err(),
+            Err(why) => Some(why),
+        };
+        if (!there || wrong.is_some()) && matches!(link.stage, Stage::Starting | Stage::Open) {
+            link.stage = Stage::Ending(Instant::now(), wrong);
+        }
+        let mut up = Vec::new();
+        for frame in frames {
+            match relay.up(frame) {
+                Upwards::Pass(frame) => up.push(frame),
+                Upwards::Answer(answer) => link.pipes.send(epoll, &answer),
+            }
+        }
+        up
+    }
+
+    /// A process has ended; true if it was that of a link.
+    pub(crate) fn ended(&mut self, pid: Pid, end: End) -> bool {
+        let Some(link) = self.links.iter_mut().find(|link| link.pid == Some(pid)) else { return false };
+        (link.pid, link.status) = (None, Some(end));
+        if matches!(link.stage, Stage::Starting | Stage::Open) {
+            link.stage = Stage::Ending(Instant::now(), None);
+        }
+        true
+    }
+
+    /// Says to the agents below that this one is there, and gives up those that have been silent for too long.
+    pub(crate) fn tick(&mut self, epoll: &OwnedFd, now: Instant) {
+        let due = self.pulsed.is_none_or(|pulsed| now >= pulsed + PULSE);
+        // If this process was stopped for a while, nobody else was silent.
+        let slept = self.pulsed.is_some_and(|pulsed| now >= pulsed + 5 * PULSE);
+        if due {
+            self.pulsed = Some(now);
+        }
+        for link in &mut self.links {
+            if slept {
+                link.pipes.heard = now;
+            }
+            if due && link.stage == Stage::Open {
+                link.pipes.send(epoll, &Frame::new(link.subtree.start, &Order::Pulse));
+            }
+            if matches!(link.stage, Stage::Starting | Stage::Open) && now > link.pipes.heard + self.patience {
+                let time = self.patience.as_secs_f64();
+                let why = match link.stage {
+                    Stage::Starting => format!("it did not answer within {time} s (--patience)"),
+                    _ => format!("nothing was heard from it for {time} s (--patience)"),
+                };
+                link.stage = Stage::Ending(now, Some(why));
+            }
+            let Stage::Ending(since, why) = &mut link.stage else { continue };
+            if why.is_some() || link.pid.is_none() && link.pipes.read.is_none() || now >= *since + LAST_WORDS
+            {
+                let why = why.take();
+                link.listen(epoll);
+                let why = why.unwrap_or_else(|| link.why(&self.ssh));
+                if !self.exiting {
+                    let Range { start: first, end } = link.subtree;
+                    self.lost.push(Event::Lost { first, end, why });
+                }
+                link.end(epoll);
+            }
+        }
+    }
+
+    /// When [`Links::tick`] is to be called.
+    pub(crate) fn next_tick(&self) -> Option<Instant> {
+        let ending = self.links.iter().filter_map(|link| match &link.stage {
+            Stage::Ending(since, _) => Some(*since + LAST_WORDS),
+            _ => None,
+        });
+        let any = self.links.iter().any(|link| link.stage != Stage::Over);
+        let pulse = self.pulsed.filter(|_| any).map(|pulsed| pulsed + PULSE);
+        ending.chain(pulse).min()
+    }
+
+    /// What has been lost since the last call.
+    pub(crate) fn take_lost(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.lost)
+    }
+
+    /// Tells all agents below that the job is over. They end, and so do the links.
+    pub(crate) fn exit(&mut self, epoll: &OwnedFd) {
+        if !self.exiting {
+            self.exiting = true;
+            self.order(epoll, &Frame::new(ALL, &Order::Exit));
+            for link in self.links.iter_mut().filter(|link| link.stage == Stage::Starting) {
+                link.end(epoll);
+            }
+        }
+    }
+
+    /// True if no process of a link is left.
+    pub(crate) fn are_over(&self) -> bool {
+        self.links.iter().all(|link| link.pid.is_none())
+    }
+
+    /// Ends the processes of all links at once.
+    pub(crate) fn cut(&mut self, epoll: &OwnedFd) {
+        self.exiting = true;
+        self.links.iter_mut().for_each(|link| link.end(epoll));
+    }
+}
+
+impl Link {
+    /// Waits for the agent's first line. True if it has come; then the agent has been told of the job.
+    fn greet(&mut self, epoll: &OwnedFd, begin: Option<&Frame>) -> Result<bool, String> {
+        if self.stage != Stage::Starting {
+            return Ok(self.stage == Stage::Open);
+        }
+        match greeting(&self.pipes.inbox) {
+            Greeting::There(at) => {
+                self.pipes.inbox.drain(..at);
+                self.stage = Stage::Open;
+                let Range { start: number, end } = self.subtree;
+                self.pipes.send(epoll, &Frame::new(number, &Order::You { number, end }));
+                if let Some(begin) = begin {
+                    self.pipes.send(epoll, begin);
+                }
+                Ok(true)
+            }
+            Greeting::Version(other) => Err(format!(
+                "its mpirun is of another version ({other}): all hosts need the same release of Banyan MPI"
+            )),
+            Greeting::NotYet if self.pipes.inbox.len() > MOST_NOISE => {
+                Err("its shell writes on and on, and no agent answers".to_owned())
+            }
+            Greeting::NotYet => Ok(false),
+        }
+    }
+
+    /// Reads what ssh says.
+    fn listen(&mut self, epoll: &OwnedFd) {
+        let mut buffer = [0; 1024];
+        while let Some(errors) = &self.errors {
+            match rustix::io::read(errors, &mut buffer) {
+                Ok(count @ 1..) => {
+                    self.said.extend_from_slice(&buffer[..count]);
+                    let over = self.said.len().saturating_sub(MOST_SAID);
+                    self.said.drain(..over);
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return,
+                Ok(0) | Err(_) => {
+                    let _ = epoll::delete(epoll, errors);
+                    self.errors = None;
+                }
+            }
+        }
+    }
+
+    /// Closes the pipes, by which the agent ends, and ends ssh, which may not notice.
+    fn end(&mut self, epoll: &OwnedFd) {
+        self.stage = Stage::Over;
+        self.pipes.close(epoll);
+        if let Some(errors) = self.errors.take() {
+            let _ = epoll::delete(epoll, errors);
+        }
+        if let Some(pid) = self.pid {
+            let _ = kill_process(pid, Signal::TERM);
+            let _ = kill_process(pid, Signal::CONT);
+        }
+    }
+}
+
+/// Runs the agent of the host that is called `name`.
+fn link(
+    epoll: &OwnedFd,
+    launch: &Launch,
+    name: &str,
+    subtree: Range<u32>,
+    at: usize,
+    token: fn(usize) -> u64,
+) -> io::Result<Link> {
+    let [command, arguments @ ..] = launch.reach.ssh.as_slice() else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let quoted = shlex::try_quote(&launch.reach.agent).map_err(io::Error::other)?;
+    let mut ssh = Command::new(command);
+    ssh.args(arguments).arg(name).args([&*quoted, "--agent"]).process_group(0);
+    let mut child = ssh.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let (Some(write), Some(read), Some(errors)) =
+        (child.stdin.take(), child.stdout.take(), child.stderr.take())
+    else {
+        return Err(io::ErrorKind::BrokenPipe.into());
+    };
+    let (write, read, errors): (OwnedFd, OwnedFd, OwnedFd) = (write.into(), read.into(), errors.into());
+    let part = |part| token(at * PARTS + part);
+    let pipes = Pipes::new(epoll, read, write, [part(0), part(1)])?;
+    rustix::io::ioctl_fionbio(&errors, true)?;
+    epoll::add(epoll, errors.as_fd(), EventData::new_u64(part(2)), EventFlags::IN)?;
+    let pid = Pid::from_raw(child.id().cast_signed());
+    Ok(Link {
+        subtree,
+        pid,
+        status: None,
+        pipes,
+        errors: Some(errors),
+        said: Vec::new(),
+        stage: Stage::Starting,
+    })
+}

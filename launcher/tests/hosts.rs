@@ -1,0 +1,349 @@
+//! Jobs on several hosts. In place of ssh a script runs the agents of all hosts on this machine, so that no sshd is needed: ranks
+//! of different "hosts" share no memory, and talk by TCP.
+
+mod common;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use common::{Job, LIMIT, Outcome, build, gone, kill, mpirun, survivors, within};
+
+/// What takes the place of ssh: `SCRIPT HOST COMMAND...`. It says something first, as a remote shell may; hosts called `no...` are
+/// not there.
+fn ssh() -> String {
+    const SCRIPT: &str = r#"#!/bin/sh
+host=$1; shift
+case $host in
+no*) echo "ssh: Could not resolve hostname $host: Name or service not known" >&2; exit 255;;
+old*) printf 'welcome\nbanyan-agent 0.0.1.9.9\n'; exec cat >/dev/null;;
+mute*) exec sleep 300;;
+esac
+printf 'Welcome to %s!\nno newline here' "$host"
+unset DISPLAY
+export HOSTNAME=$host BANYAN_TEST_HOST=$host
+cd /
+exec sh -c "$*"
+"#;
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("no-ssh");
+    let own = path.with_extension(std::process::id().to_string());
+    if !path.exists() || std::fs::read_to_string(&path).is_ok_and(|text| text != SCRIPT) {
+        std::fs::write(&own, SCRIPT).unwrap();
+        std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::fs::rename(&own, &path).unwrap();
+    }
+    path.to_str().unwrap().to_owned()
+}
+
+/// mpirun on hosts that are not this one.
+fn on(hosts: &str, arguments: &[&str]) -> Job {
+    let ssh = ssh();
+    mpirun(&[&["--host", hosts, "--ssh", &ssh], arguments].concat())
+        .env("HOSTNAME", "here")
+        .env("BANYAN_NIC", "lo")
+}
+
+fn sorted(text: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    lines
+}
+
+fn fine(done: &Outcome) -> &str {
+    assert_eq!((done.status, done.err.as_str()), (0, ""), "{}", done.out);
+    &done.out
+}
+
+/// An MPI program that checks collectives on all ranks and messages around a ring.
+fn ring() -> String {
+    const SOURCE: &str = r#"
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+    int rank, size, sum, from;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    for (int round = 0; round < 20; round++) {
+        MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+        if (sum != size * (size - 1) / 2) { fprintf(stderr, "sum %d\n", sum); return 3; }
+        MPI_Sendrecv(&rank, 1, MPI_INT, (rank + 1) % size, 7, &from, 1, MPI_INT, (rank + size - 1) % size, 7,
+                     MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        if (from != (rank + size - 1) % size) { fprintf(stderr, "from %d\n", from); return 3; }
+    }
+    int *all = malloc(size * 100000 * sizeof *all), *one = malloc(100000 * sizeof *one);
+    for (int i = 0; i < 100000; i++) one[i] = rank * 1000003 + i;
+    MPI_Allgather(one, 100000, MPI_INT, all, 100000, MPI_INT, MPI_COMM_WORLD);
+    for (int r = 0; r < size; r++)
+        for (int i = 0; i < 100000; i++)
+            if (all[r * 100000 + i] != r * 1000003 + i) { fprintf(stderr, "wrong at %d %d\n", r, i); return 3; }
+    printf("rank %d of %d: local %s of %s on %s\n", rank, size, getenv("BANYAN_LOCAL_RANK"), getenv("BANYAN_LOCAL_SIZE"),
+           getenv("HOSTNAME"));
+    fflush(stdout);
+    if (argc > 1 && !strcmp(argv[1], "hang")) { if (rank == 1) MPI_Recv(&from, 1, MPI_INT, 0, 99, MPI_COMM_WORLD, MPI_STATUS_IGNORE); else pause(); }
+    if (argc > 1 && !strcmp(argv[1], "abort") && rank == 2) MPI_Abort(MPI_COMM_WORLD, 9);
+    if (argc > 1 && strcmp(argv[1], "none")) MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Finalize();
+    return 0;
+}
+"#;
+    static PROGRAM: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+    PROGRAM.get_or_init(|| build("hosts-ring", SOURCE).to_str().unwrap().to_owned()).clone()
+}
+
+#[test]
+fn ranks_run_where_they_are_mapped() {
+    let show = ["sh", "-c", "echo $BANYAN_RANK $BANYAN_LOCAL_RANK $BANYAN_LOCAL_SIZE $HOSTNAME"];
+    let out = |hosts: &str, options: &[&str]| {
+        let done = on(hosts, &[options, &show].concat()).run();
+        sorted(fine(&done)).join(", ")
+    };
+    assert_eq!(out("h1:2,h2", &[]), "0 0 2 h1, 1 1 2 h1, 2 0 1 h2");
+    assert_eq!(out("localhost,h1:2", &[]), "0 0 1 here, 1 0 2 h1, 2 1 2 h1");
+    assert_eq!(out("h1,h2,h1", &["-n", "2"]), "0 0 2 h1, 1 1 2 h1");
+    assert_eq!(out("h1,h2", &["--ppn", "2"]), "0 0 2 h1, 1 1 2 h1, 2 0 2 h2, 3 1 2 h2");
+    assert_eq!(out("h1:2,h2:2", &["--map-by", "node", "-n", "3"]), "0 0 2 h1, 1 0 1 h2, 2 1 2 h1");
+    assert_eq!(out("h1,h2", &["-n", "1", "true", ":", "-n", "1"]), "1 0 1 h2");
+}
+
+#[test]
+fn programs_work_on_uneven_and_alternating_hosts() {
+    let program = ring();
+    for (hosts, options) in [
+        ("h1:2,h2:2,h3:2", &[][..]),
+        ("h1:1,localhost:3,h2:2", &[]),
+        ("h1:2,h2:2,h3:1", &["--map-by", "node"]),
+        ("localhost:2,h1:1", &["--map-by", "node"]),
+    ] {
+        let done = on(hosts, &[options, &[&program]].concat()).run();
+        let out = fine(&done);
+        assert!(out.lines().count() >= 3 && out.lines().all(|line| line.contains("local")), "{out}");
+    }
+    // Lookups of business cards among the ranks of one host, too.
+    let done = on("h1:2,h2:2", &[&program]).env("BANYAN_FABRICS", "tcp").run();
+    assert_eq!(fine(&done).lines().count(), 4);
+}
+
+#[test]
+fn agents_start_each_other() {
+    let hosts: Vec<String> = (1..=7).map(|host| format!("h{host}")).collect();
+    for radix in ["1", "2", "32"] {
+        let done = on(&hosts.join(","), &["--tree-radix", radix, "sh", "-c", "echo $HOSTNAME"]).run();
+        assert_eq!(sorted(fine(&done)), hosts);
+    }
+    let program = ring();
+    let done = on("h1,h2,h3,h4", &["--tree-radix", "1", &program]).run();
+    assert_eq!(fine(&done).lines().count(), 4);
+}
+
+#[test]
+fn what_ranks_are_given_is_carried() {
+    let script = "pwd; umask; ulimit -c; echo $HOSTNAME ${DISPLAY-none} $A \"$B\"; cat";
+    let folder = std::fs::canonicalize(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let mut job = Command::new("sh");
+    let start = format!(
+        "cd {} && umask 027 && ulimit -Sc 0 && echo input | exec {} --host h1 --ssh {} -x A=1 sh -c '{script}'",
+        folder.display(),
+        env!("CARGO_BIN_EXE_mpirun"),
+        ssh()
+    );
+    job.args(["-c", &start]).env("DISPLAY", "mine").env("B", "two  words");
+    let done = common::marked(job).run();
+    let wanted = format!("{}\n0027\n0\nh1 none 1 two  words\ninput\n", folder.display());
+    assert_eq!(fine(&done), wanted);
+    // Nothing of it is on a command line.
+    let running = on("h1", &["sh", "-c", "echo; exec sleep 300"]).env("SECRET_OF_MINE", "x").start(1);
+    assert!(survivors(&running.mark).iter().all(|process| !process.contains("SECRET")));
+    kill("INT", running.pid());
+    assert_eq!(running.finish().0, Some(130));
+    let done = on("h1", &["--wdir", "/proc/self", "pwd"]).run();
+    assert!(fine(&done).starts_with("/proc/"));
+}
+
+#[test]
+fn input_goes_to_rank_0_on_another_host() {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("input-{}", std::process::id()));
+    let text = "0123456789abcdef\n".repeat(100_000);
+    std::fs::write(&path, &text).unwrap();
+    let done = on("h1,h2", &["cat"]).stdin(std::fs::File::open(&path).unwrap()).run();
+    assert_eq!(fine(&done), text);
+    // A rank that reads nothing holds nothing up.
+    let done = on("h1", &["true"]).stdin(std::fs::File::open(&path).unwrap()).run();
+    fine(&done);
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn output_is_whole_and_waits_for_its_reader() {
+    let lines = "i=0; while [ $i -lt 20000 ]; do echo $BANYAN_RANK $i; i=$((i+1)); done";
+    let done = on("h1,h2,h3", &["--tree-radix", "1", "--tag-output", "sh", "-c", lines]).run();
+    for rank in 0..3 {
+        let tag = format!("[{rank}] ");
+        let mine: Vec<&str> = done.out.lines().filter(|line| line.starts_with(&tag)).collect();
+        assert!(mine.iter().enumerate().all(|(at, line)| *line == format!("{tag}{rank} {at}")));
+        assert_eq!(mine.len(), 20_000);
+    }
+    fine(&done);
+    // Nobody reads: the rank stops, and the agents keep little. A rank that could go on would write for ever.
+    let mut running = on("h1", &["sh", "-c", "echo; exec yes x"]).start(1);
+    let memory = |process: &str| {
+        let pid = process.split(' ').next().unwrap();
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0)
+    };
+    let written = |processes: &[String]| {
+        let rank = processes
+            .iter()
+            .find(|process| process.contains(" yes x"))
+            .map(|process| process.split(' ').next().unwrap());
+        let io = std::fs::read_to_string(format!("/proc/{}/io", rank?)).ok()?;
+        io.lines().find_map(|line| line.strip_prefix("wchar: ")?.parse::<u64>().ok())
+    };
+    let mut before = None;
+    within(LIMIT, || {
+        std::thread::sleep(Duration::from_millis(200));
+        let now = written(&survivors(&running.mark))?;
+        (before.replace(now) == Some(now)).then_some(())
+    });
+    assert!(before.unwrap() < 8 << 20, "{before:?}");
+    assert!(survivors(&running.mark).iter().all(|process| memory(process) < 64 << 10));
+    running.line();
+    kill("TERM", running.pid());
+    let mark = running.mark.clone();
+    assert_eq!(running.finish().0, Some(143));
+    gone(&mark);
+}
+
+#[test]
+fn the_first_failure_ends_the_job_on_all_hosts() {
+    let done = on("h1,h2,h3", &["sh", "-c", "[ $BANYAN_RANK = 1 ] && exit 5; exec sleep 300"]).run();
+    assert_eq!(done.status, 5);
+    assert!(
+        done.err.contains("rank 1 on h2, pid ") && done.err.contains("ended with status 5"),
+        "{}",
+        done.err
+    );
+    let done = on("h1,h2,h3", &["sh", "-c", "[ $BANYAN_RANK = 2 ] && kill -9 $$; exec sleep 300"]).run();
+    assert_eq!(done.status, 137);
+    assert!(done.err.contains("rank 2 on h3, pid ") && done.err.contains("SIGKILL"), "{}", done.err);
+    let done = on("h1,h2,h3", &[&ring(), "abort"]).run();
+    assert_eq!(done.status, 9);
+    assert!(done.err.contains("rank 2 on h3"), "{}", done.err);
+    // What ranks leave behind is named and killed.
+    let done = on("h1", &["--grace", "0.2", "sh", "-c", "setsid sleep 300 &"]).run();
+    assert!(
+        done.status == 0 && done.err.contains("host h1: killed what ranks had left running: sleep"),
+        "{}",
+        done.err
+    );
+}
+
+#[test]
+fn hosts_that_cannot_be_used_are_named() {
+    let refused = |hosts: &str, options: &[&str], why: &str| {
+        let done = on(hosts, &[options, &["true"]].concat()).run();
+        assert_eq!(done.status, 1, "{}", done.err);
+        assert!(done.err.contains(why), "{why}: {}", done.err);
+    };
+    refused(
+        "h1,nowhere",
+        &[],
+        "host nowhere: ssh: Could not resolve hostname nowhere: Name or service not known",
+    );
+    refused("nowhere,h1", &["--tree-radix", "1"], "(1 more cannot be reached without it)");
+    refused("old", &[], "host old: its mpirun is of another version (0.0.1.9.9)");
+    refused("h1,mute", &["--patience", "1"], "host mute: it did not answer within 1 s (--patience)");
+    refused("h1", &["--prefix", "/no/such"], "/no/such/bin/mpirun");
+    let done = on("localhost,h1,nowhere,old", &["--hosts-check"]).run();
+    assert_eq!((done.status, done.err.as_str()), (1, ""));
+    let lines: Vec<&str> = done.out.lines().collect();
+    assert!(lines[0].contains(": fine: ") && lines[1].starts_with("h1: fine: called "), "{}", done.out);
+    assert!(lines[2].contains("Could not resolve") && lines[3].contains("another version"), "{}", done.out);
+    assert_eq!(on("localhost,h1,h2", &["--hosts-check"]).run().status, 0);
+}
+
+/// The pid of the agent of `host`, or of what started it.
+fn agent_of(mark: &str, host: &str) -> i32 {
+    let found = survivors(mark).into_iter().filter(|process| process.ends_with("--agent "));
+    let mut pids = found.filter_map(|process| process.split(' ').next()?.parse::<i32>().ok());
+    let is_it = |pid: &i32| {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let needle = format!("BANYAN_TEST_HOST={host}\0");
+        name == "banyan-agent\n" && environment.windows(needle.len()).any(|part| part == needle.as_bytes())
+    };
+    pids.find(is_it).unwrap_or_else(|| panic!("no agent of {host}"))
+}
+
+#[test]
+fn nothing_is_left_whoever_is_killed() {
+    let start = || {
+        // The grandchild is in a session of its own, as a daemon is.
+        let script = "setsid sleep 300 & echo; exec sleep 300";
+        on("localhost,h1,h2,h3", &["--tree-radix", "1", "sh", "-c", script]).start(4)
+    };
+    for host in ["h1", "h2", "h3"] {
+        let running = start();
+        kill("KILL", agent_of(&running.mark, host));
+        let mark = running.mark.clone();
+        let (status, _, err) = running.finish();
+        assert_eq!(status, Some(1), "{err}");
+        assert!(
+            err.contains(&format!("host {host} is lost: its agent")) && err.contains("signal 9"),
+            "{err}"
+        );
+        gone(&mark);
+    }
+    let running = start();
+    let (mark, front) = (running.mark.clone(), running.pid());
+    kill("KILL", common::agent_of(front));
+    assert_eq!(running.finish().0, Some(137));
+    gone(&mark);
+    let running = start();
+    let mark = running.mark.clone();
+    kill("KILL", running.pid());
+    running.finish();
+    gone(&mark);
+    for (signal, status) in [("INT", 130), ("TERM", 143)] {
+        let running = start();
+        let mark = running.mark.clone();
+        kill(signal, running.pid());
+        assert_eq!(running.finish().0, Some(status));
+        gone(&mark);
+    }
+}
+
+#[test]
+fn a_host_that_is_silent_is_given_up() {
+    let running = on("h1,h2", &["--patience", "2", "sh", "-c", "echo; exec sleep 300"]).start(2);
+    let agent = agent_of(&running.mark, "h2");
+    kill("STOP", agent);
+    let mark = running.mark.clone();
+    let (status, _, err) = running.finish();
+    assert_eq!(status, Some(1));
+    assert!(err.contains("host h2 is lost: nothing was heard from it for 2 s"), "{err}");
+    gone(&mark);
+}
+
+#[test]
+fn where_ranks_of_all_hosts_are_is_told() {
+    let program = ring();
+    let running = on("h1,h2,localhost", &[&program, "hang"]).start(3);
+    // The report tells of a wait once it has lasted for some time.
+    std::thread::sleep(Duration::from_millis(600));
+    kill("QUIT", running.pid());
+    std::thread::sleep(Duration::from_millis(1500));
+    kill("INT", running.pid());
+    let (status, _, err) = running.finish();
+    assert_eq!(status, Some(130));
+    assert!(err.contains("rank 1: MPI_Recv: receive from rank 0, tag 99"), "{err}");
+    assert!(err.contains("ranks 0, 2: not waiting in MPI"), "{err}");
+    let done = on("h1,h2", &["--timeout", "2", &program, "hang"]).run();
+    assert_eq!(done.status, 124);
+    assert!(done.err.contains("rank 1: MPI_Recv") && done.err.contains("--timeout"), "{}", done.err);
+}
