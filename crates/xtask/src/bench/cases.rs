@@ -11,6 +11,8 @@ pub(super) struct Case {
     /// The part of the bench, which the cells' paths begin with.
     pub(super) part: &'static str,
     pub(super) ranks: usize,
+    /// How many emulated hosts the ranks are dealt out to; none is this machine itself.
+    pub(super) hosts: usize,
     /// A program of tests/bench, `true`, or `hpcc`.
     pub(super) program: &'static str,
     pub(super) args: &'static [&'static str],
@@ -70,6 +72,11 @@ impl Case {
         self
     }
 
+    const fn on(mut self, hosts: usize) -> Case {
+        self.hosts = hosts;
+        self
+    }
+
     const fn loaded(mut self) -> Case {
         self.loaded = true;
         self
@@ -115,6 +122,7 @@ const fn case(
     Case {
         part,
         ranks,
+        hosts: 0,
         program,
         args,
         fabric: Fabric::SHM,
@@ -156,6 +164,11 @@ pub(super) fn all() -> Vec<Case> {
         case("tcp-bandwidth", 2, "bandwidth", &["4096,65536,1048576,4194304"]).tcp(),
         case("tcp-rate", 2, "bandwidth", &["rate"]).tcp(),
         case("tcp-coll", 2, "coll", &["allreduce", SIZES]).tcp(),
+        case("hosts-coll", 6, "coll", &[ACROSS, "8,64,512,4096,32768"]).on(3).within(60),
+        case("hosts-coll", 6, "coll", &[ACROSS, "262144,1048576,4194304"]).on(3).within(90),
+        case("hosts-startup", 64, "true", &[]).on(64).wall().within(60),
+        case("hosts-startup", 64, "init", &[]).on(64).wall().within(60),
+        case("hosts-memory", 64, "memory", &[]).on(64).by_ranks().within(60),
         case("startup", 2, "true", &[]).wall(),
         case("startup", 2, "init", &[]).wall(),
         case("startup", 16, "init", &[]).wall(),
@@ -176,6 +189,8 @@ pub(super) fn all() -> Vec<Case> {
 
 /// Fewer sizes, where a part is not about sizes.
 const SIZES: &str = "0,8,64,512,4096,32768,262144,1048576";
+/// What is measured between hosts.
+const ACROSS: &str = "barrier,bcast,allgather,alltoall,allreduce";
 const LOADED: &[&str] = &["barrier,bcast,alltoall,allreduce", "8,32768,1048576"];
 
 /// The cells that a change is looked at by first.

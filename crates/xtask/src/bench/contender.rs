@@ -9,6 +9,7 @@ use super::cases::{BUSY, Case, Figure, Who};
 use super::output::Output;
 use super::results::{Ending, MACHINE};
 use crate::cc::{self, Unit};
+use crate::hosts::Lab;
 use crate::hpcc::{self, Problem, Report};
 use crate::library::{Fabric, Kind, Library};
 use crate::process::{End, Job, tail};
@@ -75,6 +76,9 @@ impl Contender {
         if case.figure == Figure::Report && self.hpcc.is_none() {
             return false;
         }
+        if case.hosts > 0 && self.library.as_ref().is_some_and(|library| library.kind == Kind::Intel) {
+            return false;
+        }
         match (case.who, &self.library) {
             (Who::Machine, library) => library.is_none(),
             (Who::All, library) => library.is_some(),
@@ -95,11 +99,16 @@ impl Contender {
         Ok(version)
     }
 
-    /// One start of a case: its cells, how it ended, and after how many seconds.
-    pub(super) fn run(&self, project: &Project, case: &Case) -> Result<(Output, Ending, f64)> {
+    /// One start of a case, on emulated hosts if there are some: its cells, how it ended, and after how many seconds.
+    pub(super) fn run(
+        &self,
+        project: &Project,
+        case: &Case,
+        lab: Option<&Lab>,
+    ) -> Result<(Output, Ending, f64)> {
         let _busy = if case.loaded { Busy::start(project, case.limit)? } else { Busy(Vec::new()) };
         let work = project.folder(&format!("bench/{}-run", self.name()))?;
-        let job = self.job(case, &work)?.limit(case.limit);
+        let job = self.job(case, lab, &work)?.limit(case.limit);
         let done = job.run()?;
         let seconds = done.time.as_secs_f64();
         let mut output = Output::read(&done.output);
@@ -124,7 +133,7 @@ impl Contender {
         Ok((output, ending, seconds))
     }
 
-    fn job(&self, case: &Case, work: &Path) -> Result<Job> {
+    fn job(&self, case: &Case, lab: Option<&Lab>, work: &Path) -> Result<Job> {
         if let (Figure::Report, Some(library), Some(program)) = (case.figure, &self.library, &self.hpcc) {
             let problem = Problem { order: HPCC_ORDER, grid: (1, case.ranks) };
             return hpcc::job(library, program, case.fabric, &problem, work);
@@ -134,7 +143,11 @@ impl Contender {
             program => self.bin.join(program),
         };
         let Some(library) = &self.library else { return Ok(Job::new(program).args(case.args).folder(work)) };
-        let mut job = library.mpirun(case.ranks, &program, case.fabric)?.folder(work);
+        let job = match lab {
+            Some(lab) => library.mpirun_on(lab, case.ranks / case.hosts, &program),
+            None => library.mpirun(case.ranks, &program, case.fabric),
+        };
+        let mut job = job?.folder(work);
         if case.ranks > self.cores {
             for (name, value) in library.crowded() {
                 job = job.env(name, value);

@@ -10,12 +10,14 @@ mod results;
 mod table;
 mod targets;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
+use crate::hosts::{self, Lab, Link};
 use crate::library::{Kind, Library};
 use crate::process::Job;
 use crate::project::{self, Project};
@@ -66,10 +68,11 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<()> {
         options.only.is_empty() || options.only.iter().any(|part| case.part.starts_with(part.as_str()))
     };
     let every = if options.quick { cases::quick() } else { cases::all() };
-    let cases: Vec<Case> = every.into_iter().filter(wanted).collect();
+    let mut cases: Vec<Case> = every.into_iter().filter(wanted).collect();
     if cases.is_empty() {
         bail!("no part begins with {}", options.only.join(" or "));
     }
+    let labs = labs(project, &mut cases)?;
     let mut contenders = Vec::new();
     for &kind in &options.mpi {
         contenders.push(Contender::ready(project, kind)?);
@@ -84,8 +87,29 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<()> {
     }
     let file = project.folder("bench")?.join(if options.quick { "quick.json" } else { "results.json" });
     let mut results = begin(project, options, &file, &cases, &contenders)?;
-    measure(project, options, &cases, &contenders, &mut results, &file)?;
+    measure(project, options, &cases, &labs, &contenders, &mut results, &file)?;
     show(project, options, &results, &file)
+}
+
+/// The emulated hosts that cases ask for, by their number, with links of 0.1 ms and 1 Gbit/s; where there can be none, a line says
+/// why, and the cases are left out.
+fn labs(project: &Project, cases: &mut Vec<Case>) -> Result<BTreeMap<usize, Lab>> {
+    let mut labs = BTreeMap::new();
+    if !cases.iter().any(|case| case.hosts > 0) {
+        return Ok(labs);
+    }
+    if let Some(reason) = hosts::why_not(project)? {
+        println!("hosts left out: {reason}");
+        cases.retain(|case| case.hosts == 0);
+    }
+    let sizes: BTreeSet<usize> = cases.iter().map(|case| case.hosts).filter(|hosts| *hosts > 0).collect();
+    for hosts in sizes {
+        let lab = Lab::up(project, &format!("bench-{hosts}"), hosts, Link::Emulated)?;
+        lab.net("delay 0.1ms")?;
+        lab.net("rate 1gbit")?;
+        labs.insert(hosts, lab);
+    }
+    Ok(labs)
 }
 
 /// HPCC for every library; where it is not to be had, a line says why, and the rest is measured all the same.
@@ -130,6 +154,7 @@ fn measure(
     project: &Project,
     options: &Options,
     cases: &[Case],
+    labs: &BTreeMap<usize, Lab>,
     contenders: &[Contender],
     results: &mut Results,
     file: &Path,
@@ -149,7 +174,7 @@ fn measure(
                 if !contender.takes(case) || results.settled(&case.id(), contender.name(), round) {
                     continue;
                 }
-                let (output, ending, seconds) = contender.run(project, case)?;
+                let (output, ending, seconds) = contender.run(project, case, labs.get(&case.hosts))?;
                 println!("{}", told(budget.spent(), round, case, contender, &output, &ending, seconds));
                 longest = longest.max(Duration::from_secs_f64(seconds));
                 results.add(case, contender.name(), round, output, ending, seconds);
@@ -251,7 +276,7 @@ pub(crate) fn sanity(project: &Project, library: &Library) -> Result<Tally> {
     let contender = Contender::built(project, library.clone())?;
     let mut tally = Tally::default();
     for case in cases::quick() {
-        let (output, ending, _) = contender.run(project, &case)?;
+        let (output, ending, _) = contender.run(project, &case, None)?;
         if ending != Ending::Done || output.cells.is_empty() {
             tally.check(&case.id(), Err(anyhow::anyhow!("{ending:?}")));
         }

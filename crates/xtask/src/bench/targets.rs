@@ -110,6 +110,8 @@ const ALL: &[Target] = &[
         1.0 / 0.9,
     ),
     each("TCP message rate, small", |path| path.starts_with("tcp-rate/") && size(path) <= 64.0, 1.0 / 5.0),
+    mean_of("3 hosts x 2 ranks", |path| path.starts_with("hosts-coll/"), 1.0, 0.8),
+    each("launch on 64 hosts", |path| path.starts_with("hosts-startup/"), 1.0),
     each("launch", |path| path == "startup/true/2", 0.5),
     each("init and finalize", |path| path.starts_with("startup/init/"), 0.2),
     each("memory", |path| path.starts_with("memory/"), 0.4),

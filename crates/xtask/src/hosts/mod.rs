@@ -6,6 +6,7 @@
 //! the kernel ends all the rest.
 
 mod orders;
+pub(crate) mod slurm;
 pub(crate) mod supervisor;
 mod switch;
 mod tap;
@@ -19,12 +20,15 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use rustix::process::{Pid, Signal, kill_process};
 
+use self::slurm::Slurm;
 use crate::debian;
 use crate::process::{End, Job, tail};
 use crate::project::{self, Project};
 
 /// Debian packages that hosts need.
 const PACKAGES: &[&str] = &["openssh-server", "iproute2", "iputils-ping"];
+/// Arguments of `unshare` that try what a lab takes.
+const NAMESPACES: &str = "--net --uts --ipc --mount --pid --fork --mount-proc ip tuntap add mode tap";
 /// The socket for orders, in the lab's folder.
 const CONTROL: &str = "control";
 /// The order to end.
@@ -70,6 +74,12 @@ enum Task {
     },
     /// Change the network: "delay 0.1ms", "rate 1gbit", "loss 5% h1", "cut h1 h2", "heal", "clear"
     Net { order: String },
+    /// Start Slurm on the hosts
+    Slurm {
+        /// Processors of each host
+        #[arg(default_value_t = 2)]
+        slots: usize,
+    },
     /// End the hosts
     Down,
 }
@@ -81,19 +91,25 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
             if let Some(reason) = why_not(project)? {
                 bail!(reason);
             }
-            let mut lab = Lab::up(project, OURS, *hosts, *link)?;
+            let lab = Lab::up(project, OURS, *hosts, *link)?;
             println!("h1 to h{hosts} are up: cargo xtask hosts exec h1 ssh h2 hostname; Ctrl-C ends them");
-            // To wait closes the owner's standard input, which would end it.
-            let _held = lab.owner.stdin.take();
-            lab.owner.wait().context("the hosts' owner")?;
+            lab.wait()?;
         }
         Task::Exec { host, command } => {
-            let ids = ids(&folder(project, OURS)?)?;
-            let host = orders::host(host, ids.len())?;
+            let lab = Lab::attached(project, OURS)?;
+            let host = orders::host(host, lab.hosts())? + 1;
             let job = Job::new(&command[0]).args(&command[1..]).folder(std::env::current_dir()?);
-            return Ok(entered(ids[host], &job).limit(u64::from(u32::MAX)).show()? == End::Exit(0));
+            let job = lab.on(host, &job.limit(u64::from(u32::MAX))).env("SLURM_CONF", lab.slurm_conf());
+            return Ok(job.show()? == End::Exit(0));
         }
         Task::Net { order } => println!("{}", supervisor::ask(&folder(project, OURS)?, order)?),
+        Task::Slurm { slots } => {
+            if let Some(reason) = slurm::why_not(project)? {
+                bail!(reason);
+            }
+            Slurm::up(&Lab::attached(project, OURS)?, *slots)?;
+            println!("cargo xtask hosts exec h1 srun -N 2 hostname");
+        }
         Task::Down => drop(supervisor::ask(&folder(project, OURS)?, DOWN)?),
     }
     Ok(true)
@@ -104,31 +120,22 @@ pub(crate) fn why_not(project: &Project) -> Result<Option<String>> {
     if !rustix::process::geteuid().is_root() {
         return Ok(Some("emulated hosts need root, for namespaces and sshd".into()));
     }
-    let namespaces = [
-        "--net",
-        "--uts",
-        "--ipc",
-        "--mount",
-        "--pid",
-        "--fork",
-        "--mount-proc",
-        "ip",
-        "tuntap",
-        "add",
-        "mode",
-        "tap",
-    ];
-    if !Path::new("/usr/sbin/sshd").exists() && Path::new("/run/systemd/system").exists() {
-        return Ok(Some(
-            "openssh-server is not there, and installing it would open this machine to ssh".into(),
-        ));
+    if let Some(reason) = daemons_missing(project, "/usr/sbin/sshd", PACKAGES)? {
+        return Ok(Some(reason));
     }
-    if let Some(missing) = debian::packages(project, PACKAGES)? {
-        return Ok(Some(format!("{} not there: {}", missing.packages.join(" "), missing.reason)));
-    }
-    let done = Job::new("unshare").args(namespaces).limit(20).run()?;
+    let done = Job::new("unshare").args(NAMESPACES.split(' ')).limit(20).run()?;
     let refused = || format!("no namespaces or TAP devices here: {}", tail(done.output.trim(), 2));
     Ok((done.end != End::Exit(0)).then(refused))
+}
+
+/// Installs packages with a daemon unless they are there; says what is missing. Where systemd runs nothing is installed, as it
+/// would start the daemon for the whole machine.
+fn daemons_missing(project: &Project, daemon: &str, packages: &[&str]) -> Result<Option<String>> {
+    if !Path::new(daemon).exists() && Path::new("/run/systemd/system").exists() {
+        return Ok(Some(format!("{daemon} is not there, and to install it would start it for this machine")));
+    }
+    let missing = debian::packages(project, packages)?;
+    Ok(missing.map(|missing| format!("{} not there: {}", missing.packages.join(" "), missing.reason)))
 }
 
 fn folder(project: &Project, name: &str) -> Result<PathBuf> {
@@ -155,7 +162,8 @@ fn entered(id: Pid, job: &Job) -> Job {
 /// Emulated hosts, which end when this is dropped.
 pub(crate) struct Lab {
     folder: PathBuf,
-    owner: Child,
+    /// None for hosts that another process owns.
+    owner: Option<Child>,
     ids: Vec<Pid>,
 }
 
@@ -184,10 +192,11 @@ impl Lab {
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let log = std::fs::File::create(folder.join("log"))?;
         command.current_dir(&folder).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
-        let owner = command.spawn().context("cannot start unshare")?;
-        let mut lab = Lab { folder, owner, ids: Vec::new() };
+        let mut owner = command.spawn().context("cannot start unshare")?;
+        let said = owner.stdout.take().context("a pipe")?;
+        let mut lab = Lab { folder, owner: Some(owner), ids: Vec::new() };
         let mut line = String::new();
-        BufReader::new(lab.owner.stdout.take().context("a pipe")?).read_line(&mut line)?;
+        BufReader::new(said).read_line(&mut line)?;
         if !line.starts_with("ready") {
             bail!("the hosts did not start\n{}", project::read(&lab.folder.join("log"))?);
         }
@@ -195,9 +204,30 @@ impl Lab {
         Ok(lab)
     }
 
+    /// Hosts that another process owns.
+    fn attached(project: &Project, name: &str) -> Result<Lab> {
+        let folder = folder(project, name)?;
+        let ids = ids(&folder)?;
+        Ok(Lab { folder, owner: None, ids })
+    }
+
+    /// Waits until the hosts have ended.
+    fn wait(mut self) -> Result<()> {
+        let Some(owner) = &mut self.owner else { return Ok(()) };
+        // To wait closes the owner's standard input, which would end it.
+        let _held = owner.stdin.take();
+        owner.wait().context("the owner of the hosts")?;
+        Ok(())
+    }
+
     /// How many hosts there are.
     pub(crate) fn hosts(&self) -> usize {
         self.ids.len()
+    }
+
+    /// Where Slurm on these hosts has its settings, if there is one.
+    fn slurm_conf(&self) -> PathBuf {
+        self.folder.join("slurm/slurm.conf")
     }
 
     /// The process 1 of each host, as the machine knows it.
@@ -226,9 +256,11 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        drop(self.owner.stdin.take());
-        // The kernel is through with all processes of the lab before it tells.
-        let _ = self.owner.wait();
+        if let Some(owner) = &mut self.owner {
+            drop(owner.stdin.take());
+            // The kernel is through with all processes of the lab before it tells.
+            let _ = owner.wait();
+        }
     }
 }
 

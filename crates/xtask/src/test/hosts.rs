@@ -1,15 +1,16 @@
 //! Emulated hosts: that they are apart, that ssh leads from each to each, that their network does what it is told, and that
 //! nothing of them stays.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
 use crate::cc::{self, Unit};
+use crate::hosts::slurm::{self, Slurm};
 use crate::hosts::{self, Lab, Link};
 use crate::library::{Kind, Library};
 use crate::process::{End, Job, tail};
-use crate::project::Project;
+use crate::project::{self, Project};
 use crate::steps::Tally;
 
 const HOSTS: usize = 3;
@@ -17,6 +18,47 @@ const HOSTS: usize = 3;
 const EACH: usize = 2;
 /// How often something is tried that the network lets through by chance, or soon.
 const TRIES: usize = 100;
+
+/// Slurm on these hosts: it starts ranks by `srun` and by `sbatch`.
+pub(super) fn slurm(project: &Project) -> Result<Tally> {
+    if let Some(reason) =
+        hosts::why_not(project)?.map_or_else(|| slurm::why_not(project), |why| Ok(Some(why)))?
+    {
+        return Ok(Tally::skip(reason));
+    }
+    let lab = Lab::up(project, "slurm", HOSTS, Link::Veth)?;
+    let slurm = Slurm::up(&lab, EACH)?;
+    let mut tally = Tally::default();
+    for (kind, pmi) in [(Kind::Mpich, "pmi2"), (Kind::Openmpi, "pmix")] {
+        let library = Library::open(project, kind)?;
+        let program = built(project, &library, "ring")?;
+        let ranks = (HOSTS * EACH).to_string();
+        let srun = Job::new("srun").arg(format!("--mpi={pmi}")).args(["--kill-on-bad-exit=1", "-n", &ranks]);
+        let srun = on_the_network(kind, srun.arg(&program));
+        tally.check(&format!("{} by srun --mpi={pmi}", library.name()), says_ok(&slurm.on(1, &srun)));
+        let script = project.folder("hosts/slurm")?.join("job.sh");
+        project::write(&script, format!("#!/bin/sh\nexec {}\n", srun.line()))?;
+        let output = script.with_extension("out");
+        let sbatch =
+            Job::new("sbatch").args(["--wait", "-N", &HOSTS.to_string(), "-n", &ranks, "-o"]).arg(&output);
+        let ended = slurm.on(1, &on_the_network(kind, sbatch.arg(&script)).limit(120)).run_ok();
+        let said = ended.and_then(|_| project::read(&output)).and_then(|text| match text.contains("ok\n") {
+            true => Ok(()),
+            false => bail!("{}", tail(&text, 20)),
+        });
+        tally.check(&format!("{} by sbatch", library.name()), said);
+    }
+    Ok(tally)
+}
+
+/// The settings that a launcher other than the library's own has to be told.
+fn on_the_network(kind: Kind, job: Job) -> Job {
+    match kind {
+        Kind::Mpich => job.env("MPIR_CVAR_CH4_NETMOD", "ofi").env("FI_PROVIDER", "tcp"),
+        Kind::Openmpi => job.env("OMPI_MCA_pml", "ob1").env("OMPI_MCA_btl", "tcp,sm,self"),
+        _ => job,
+    }
+}
 
 /// All checks.
 pub(super) fn run(project: &Project) -> Result<Tally> {
@@ -150,10 +192,20 @@ fn loss(lab: &Lab) -> Result<()> {
 /// A program of ours on all hosts, built with another library and started by that library's launcher: proves the hosts.
 fn program(project: &Project, kind: Kind, lab: &Lab) -> Result<()> {
     let library = Library::open(project, kind)?;
-    let program = project.folder(&format!("hosts/{}", library.name()))?.join("collectives");
-    let unit = Unit::program(program.clone(), project.file("tests/c/collectives.c"));
-    cc::build(&library, &unit.flags(["-O1", "-D_DEFAULT_SOURCE"]).libs(["-lm"]))?;
-    let done = library.mpirun_on(lab, EACH, &program)?.limit(120).run()?;
+    let program = built(project, &library, "collectives")?;
+    says_ok(&library.mpirun_on(lab, EACH, &program)?)
+}
+
+/// A program of tests/c, built with a library.
+fn built(project: &Project, library: &Library, name: &str) -> Result<PathBuf> {
+    let program = project.folder(&format!("hosts/{}", library.name()))?.join(name);
+    let unit = Unit::program(program.clone(), project.file(&format!("tests/c/{name}.c")));
+    cc::build(library, &unit.flags(["-O1", "-D_DEFAULT_SOURCE"]).libs(["-lm"]))?;
+    Ok(program)
+}
+
+fn says_ok(job: &Job) -> Result<()> {
+    let done = job.clone().limit(120).run()?;
     if done.end != End::Exit(0) || !done.output.lines().any(|line| line == "ok") {
         bail!("{}\n{}", done.end, tail(&done.output, 20));
     }

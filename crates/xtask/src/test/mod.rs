@@ -82,6 +82,7 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
             having(project, SOURCES, || programs::netpipe(project, &library()?, Fabric::TCP))
         }),
         Step::new("hosts", || having(project, &[PYTHON], || hosts::run(project))),
+        Step::new("slurm", || having(project, &[PYTHON], || hosts::slurm(project))),
         Step::new("fuzz", || having(project, &["g++"], || fuzz::smoke(project))),
     ];
     if let Some(unknown) =
