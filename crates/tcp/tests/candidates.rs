@@ -209,7 +209,9 @@ fn with_two_nics(me: u32, host: u8, streams: u8) -> (Tcp, Vec<Candidate>) {
         prefix: 24,
         ..NicAddress::loopback()
     };
-    let options = Options { listen: vec![nic(1), nic(2)], streams, ..Options::default() };
+    // Each stream is to take its own interface, also where the other end is slow to answer.
+    let stagger = Duration::from_secs(30);
+    let options = Options { listen: vec![nic(1), nic(2)], streams, stagger, ..Options::default() };
     let (tcp, card) = Tcp::new(Peer(me), 3, 1, [9; 32], options).unwrap();
     (tcp, decode(&card).unwrap())
 }
