@@ -84,11 +84,8 @@ impl Files {
     /// If the folder or the shared file cannot be written to.
     pub(crate) fn new(global: &Global, host: &str) -> Result<Files, Trouble> {
         if let Some(folder) = &global.output {
-            let made = std::fs::create_dir_all(folder);
-            made.map_err(|why| if folder.is_file() { rustix::io::Errno::NOTDIR.into() } else { why })
-                .and_then(|()| Ok(access(folder, Access::WRITE_OK | Access::EXEC_OK)?))
-                .map_err(|why| Trouble::new(format!("--output {}: {}", folder.display(), reason(&why))))?;
-            return Ok(Files::Folder(folder.clone()));
+            let files = Files::Folder(folder.clone());
+            return files.prepare().map(|()| files);
         }
         let patterns = [&global.outfile_pattern, &global.errfile_pattern];
         for (pattern, option) in patterns.into_iter().zip(["--outfile-pattern", "--errfile-pattern"]) {
@@ -99,6 +96,18 @@ impl Files {
             }
         }
         Ok(Files::Named(patterns.map(Clone::clone)))
+    }
+
+    /// Makes the folder, if there is one.
+    ///
+    /// # Errors
+    /// If it cannot be written to.
+    pub(crate) fn prepare(&self) -> Result<(), Trouble> {
+        let Files::Folder(folder) = self else { return Ok(()) };
+        let made = std::fs::create_dir_all(folder);
+        made.map_err(|why| if folder.is_file() { rustix::io::Errno::NOTDIR.into() } else { why })
+            .and_then(|()| Ok(access(folder, Access::WRITE_OK | Access::EXEC_OK)?))
+            .map_err(|why| Trouble::new(format!("--output {}: {}", folder.display(), reason(&why))))
     }
 
     /// How many of a rank's two outputs go to files.

@@ -3,6 +3,7 @@
 //! A frame is a length (u32, little-endian), the number of the host that it goes to or comes from (u32), and a body in
 //! postcard. Agents on the way pass frames on without reading most of them; see [`crate::tree`].
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use banyan_pmi::{NodeRun, Reply, Request};
@@ -70,9 +71,14 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// The frame of an order or event. Bodies are made here only, and all of them can be written in postcard.
+    /// The frame of an order or event. Its body is empty if postcard cannot write it, which is so for paths that are no text.
     pub(crate) fn new<T: Serialize>(host: u32, what: &T) -> Frame {
         Frame { host, body: postcard::to_allocvec(what).unwrap_or_default() }
+    }
+
+    /// True if agents take the frame.
+    pub(crate) fn is_sound(&self) -> bool {
+        (1..=MAX_BODY).contains(&self.body.len())
     }
 
     /// What the frame says; `None` if it is no frame of this protocol.
@@ -131,6 +137,8 @@ pub(crate) struct Launch {
     /// Numbers of the nodes of the job by agent.
     pub(crate) nodes: Vec<u32>,
     pub(crate) size: u32,
+    /// mpirun's working directory, from which paths start.
+    pub(crate) folder: PathBuf,
     pub(crate) apps: Vec<App>,
     pub(crate) settings: Vec<(String, String)>,
     pub(crate) files: Files,
@@ -158,6 +166,7 @@ impl Launch {
             places: Vec::new(),
             nodes: Vec::new(),
             size: 0,
+            folder: PathBuf::from("/"),
             apps: Vec::new(),
             settings: Vec::new(),
             files: Files::none(),

@@ -121,6 +121,7 @@ pub(crate) fn launch(plan: &JobPlan, here: &HostPlan, common: &Common) -> Result
         places: runs(&plan.places),
         nodes: plan.nodes.clone(),
         size: plan.size,
+        folder: folder.clone(),
         apps: here.apps.iter().map(|app| carried(app, &plan.global, &folder)).collect::<Result<_, _>>()?,
         settings: here.settings.clone(),
         files: here.files.clone(),
@@ -170,6 +171,9 @@ fn name_of(line: &[u8]) -> &[u8] {
 /// Why no rank can be started here.
 pub(crate) fn plan_of(launch: &mut Launch, number: u32) -> Result<(HostPlan, Limit), Trouble> {
     umask(Mode::from_raw_mode(launch.umask));
+    // If the folder is not here, ranks cannot start in it, and say so.
+    let _ = std::env::set_current_dir(&launch.folder);
+    launch.files.prepare()?;
     let agent_of = |rank: u32| {
         let run = launch.places.partition_point(|run| run.0 <= rank).saturating_sub(1);
         launch.places.get(run).map_or(0, |run| run.1)

@@ -160,6 +160,15 @@ fn what_ranks_are_given_is_carried() {
     assert!(survivors(&running.mark).iter().all(|process| !process.contains("SECRET")));
     kill("INT", running.pid());
     assert_eq!(running.finish().0, Some(130));
+    // Files are where they would be on this host.
+    let output = format!("output-{}", std::process::id());
+    let mut job = on("h1,h2", &["--output", &output, "sh", "-c", "echo $BANYAN_RANK"]);
+    job.command.current_dir(&folder);
+    assert_eq!(fine(&job.run()), "");
+    let text =
+        |rank: u32| std::fs::read_to_string(folder.join(&output).join(format!("rank-{rank}.out"))).unwrap();
+    assert_eq!(text(0) + &text(1), "0\n1\n");
+    std::fs::remove_dir_all(folder.join(&output)).unwrap();
     let done = on("h1", &["--wdir", "/proc/self", "pwd"]).run();
     assert!(fine(&done).starts_with("/proc/"));
 }

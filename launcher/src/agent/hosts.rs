@@ -130,6 +130,11 @@ impl Agent {
         let begin = Order::Begin(Box::new(launch));
         let frame = Frame::new(ALL, &begin);
         let Order::Begin(launch) = begin else { return Ok(()) };
+        if !frame.is_sound() {
+            return Err(Trouble::new(
+                "other hosts cannot be told of this job: its environment and arguments are longer than 16 MiB, or a path is no text",
+            ));
+        }
         here.links.start(&here.epoll, &all, &launch, frame, |at| Token::Link(at).encode());
         Ok(())
     }
