@@ -262,3 +262,65 @@ pub(crate) struct Ended {
     /// The kernel has killed a process of the host because memory ran out.
     pub(crate) out_of_memory: bool,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_agent_is_known_whatever_its_shell_says_before() {
+        let noise = "Welcome!\nbanyan-agents are fine\nlast login: never";
+        let bytes = format!("{noise}{}frames", mark());
+        let Greeting::There(at) = greeting(bytes.as_bytes()) else { panic!("{bytes}") };
+        assert_eq!(&bytes[at..], "frames");
+        // It comes in pieces.
+        for cut in 0..at {
+            assert_eq!(greeting(&bytes.as_bytes()[..cut]), Greeting::NotYet, "{cut}");
+        }
+        let other = format!("{noise}\n{MARK}0.0.7.1.1\n");
+        assert_eq!(greeting(other.as_bytes()), Greeting::Version("0.0.7.1.1".to_owned()));
+    }
+
+    #[test]
+    fn frames_that_are_too_long_are_refused() {
+        let length = (MAX_BODY as u32 + 1).to_le_bytes();
+        assert!(Frame::read(&[length, [0; 4]].concat()).is_err());
+        assert!(!Frame { host: 0, body: Vec::new() }.is_sound());
+    }
+
+    proptest! {
+        #[test]
+        fn frames_are_read_as_they_were_written(frames in prop::collection::vec((any::<u32>(), any::<Vec<u8>>()), 0..5)) {
+            let frames: Vec<Frame> = frames.into_iter().map(|(host, body)| Frame { host, body }).collect();
+            let mut bytes = Vec::new();
+            frames.iter().for_each(|frame| frame.write(&mut bytes));
+            let mut at = 0;
+            for frame in &frames {
+                let (read, length) = Frame::read(&bytes[at..]).unwrap().unwrap();
+                prop_assert_eq!(&read, frame);
+                prop_assert_eq!(Frame::read(&bytes[at..at + length - 1]), Ok(None));
+                at += length;
+            }
+            prop_assert_eq!(at, bytes.len());
+        }
+
+        #[test]
+        fn any_bytes_are_frames_or_refused(bytes: Vec<u8>) {
+            let _ = greeting(&bytes);
+            let _ = Frame::read(&bytes);
+            let frame = Frame { host: 0, body: bytes };
+            let _ = (frame.open::<Order>().is_some(), frame.open::<Event>().is_some());
+        }
+
+        #[test]
+        fn a_job_is_told_as_it_is(rank: u32, text in ".{0,40}", code: i32) {
+            let event = Event::Request { rank, request: Request::Abort { code, message: text.clone() } };
+            let read = Frame::new(3, &event).open();
+            let Some(Event::Request { rank: of, request: Request::Abort { code: read, message } }) = read else {
+                return Err(TestCaseError::fail("another event"));
+            };
+            prop_assert_eq!((of, read, message), (rank, code, text));
+        }
+    }
+}
