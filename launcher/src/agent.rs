@@ -10,6 +10,7 @@ mod ending;
 mod host;
 mod hosts;
 mod notices;
+mod pmi;
 mod processes;
 mod remote;
 mod state;
@@ -24,7 +25,7 @@ use rustix::io::Errno;
 use rustix::process::{getpid, set_child_subreaper, setpgid};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use crate::frames::{Event, Frame, Order};
+use crate::frames::{ALL, Event, Frame, Order};
 use crate::kvs::Kvs;
 use crate::options::Options;
 use crate::output::Output;
@@ -33,7 +34,7 @@ use crate::report::DeadlockDetector;
 use crate::start::{Mask, take_signals};
 use crate::trouble::{reason, refused};
 use crate::verdict::{End, Failure, Phase};
-use crate::{Trouble, pty};
+use crate::{Trouble, pmi1, pty};
 use host::HostPart;
 use hosts::Hosts;
 
@@ -89,6 +90,7 @@ enum Token {
     Link(usize),
     Parent(usize),
     Input,
+    Pmi(usize),
 }
 
 impl Token {
@@ -104,6 +106,7 @@ impl Token {
             Token::Link(at) => (7, at),
             Token::Parent(at) => (8, at),
             Token::Input => (9, 0),
+            Token::Pmi(at) => (10, at),
         };
         kind << 32 | at as u64
     }
@@ -120,7 +123,8 @@ impl Token {
             6 => Token::Joined(at),
             7 => Token::Link(at),
             8 => Token::Parent(at),
-            _ => Token::Input,
+            9 => Token::Input,
+            _ => Token::Pmi(at),
         }
     }
 
@@ -159,6 +163,8 @@ struct Agent {
     /// Number of ranks that have started and not ended.
     alive: u32,
     kvs: Kvs,
+    /// The job's part of the server of PMI-1.
+    pmi: pmi1::Job,
     state: JobState,
     failure: Option<Failure>,
     /// The rank of `failure`; `None` if it is of no rank.
@@ -232,6 +238,7 @@ impl Agent {
             ranks: vec![Member::default(); plan.size as usize],
             alive: 0,
             kvs: Kvs::new(plan.size as usize),
+            pmi: pmi1::Job::new(plan.hosts_with_ranks()),
             plan,
             here,
             state: JobState::Running,
@@ -328,6 +335,11 @@ impl Agent {
             Event::NotStarted { rank, status, why } => self.fail(rank, Failure::Start { status, why }),
             Event::Joined { rank } => self.joined(rank),
             Event::Request { rank, request } => self.request(rank, request),
+            Event::Pmi(up) => {
+                for (to, down) in self.pmi.receive(agent, up) {
+                    self.order(to.unwrap_or(ALL), Order::Pmi(down));
+                }
+            }
             Event::Broken { rank, why } => self.fail(rank, Failure::Protocol(why)),
             Event::Ended(ended) => self.ended(&ended),
             Event::JoinedGone { rank, pid } => self.joined_gone(rank, pid),

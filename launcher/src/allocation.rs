@@ -1,5 +1,6 @@
 //! The hosts that a resource manager has given to the job: Slurm, PBS and Torque, LSF, Grid Engine, and the MPI Operator of
-//! Kubernetes say in the environment which they are, how many ranks each takes, and how other hosts are reached. Pure.
+//! Kubernetes say in the environment which they are, how many ranks each takes, and how other hosts are reached. Pure, but for
+//! [`here`].
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -9,6 +10,9 @@ use crate::hosts::{Host, is_this_host, parse_file, parse_list};
 
 /// Most hosts of an allocation.
 const MOST_HOSTS: usize = 100_000;
+
+/// Most bytes of a list of hosts: room for a line for each rank of a large job.
+const MAX_FILE: u64 = 64 << 20;
 
 /// The hosts of an allocation.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -65,6 +69,20 @@ impl Place<'_> {
         let text = (self.read)(Path::new(&path));
         text.map(Some).map_err(|why| format!("{name}={path}: {}", crate::trouble::reason(&why)))
     }
+}
+
+/// The allocation that this process is in, by its environment.
+///
+/// # Errors
+/// If the environment names one that cannot be understood.
+pub(crate) fn here() -> Result<Option<Allocation>, Trouble> {
+    let read = |path: &Path| {
+        let mut text = String::new();
+        let file = std::fs::File::open(path)?;
+        std::io::Read::read_to_string(&mut std::io::Read::take(file, MAX_FILE), &mut text)?;
+        Ok(text)
+    };
+    find(&|name| std::env::var(name).ok(), &read)
 }
 
 /// The allocation that these variables name; `read` reads a file.

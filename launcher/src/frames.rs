@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::files::Files;
 use crate::plan::App;
+use crate::pmi1::{Down, Up};
 use crate::report::RankState;
 use crate::verdict::End;
 
@@ -192,6 +193,8 @@ pub(crate) enum Order {
     Start { nodes: Vec<NodeRun> },
     /// A frame for a rank.
     Reply { rank: u32, reply: Reply },
+    /// For the server of PMI-1.
+    Pmi(Down),
     /// A signal to all ranks.
     Signal(i32),
     /// A signal that asks all ranks but one to end.
@@ -230,6 +233,8 @@ pub(crate) enum Event {
     Joined { rank: u32 },
     /// A rank's request.
     Request { rank: u32, request: Request },
+    /// For the job's part of the server of PMI-1.
+    Pmi(Up),
     /// A rank has broken the bootstrap protocol.
     Broken { rank: u32, why: String },
     /// Processes of ranks have ended.

@@ -4,7 +4,10 @@ use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
 
 use crate::Trouble;
+use crate::allocation::{self, Reach};
 use crate::mapping::Room;
+use crate::options::{CommandWords, Global};
+use crate::placement;
 
 /// Most bytes of a host file, or another file that options name.
 const MAX_FILE: usize = 1 << 20;
@@ -142,6 +145,29 @@ pub(crate) fn read(lists: &[String], file: Option<&Path>, own: &str) -> Result<V
         }
     }
     Ok(hosts)
+}
+
+/// The hosts of a job: those that the user named, or else those that a resource manager has given to it. How agents of other
+/// hosts are started follows from the manager, too, unless the user said it. This machine is called `own`.
+pub(crate) fn of_job(global: &mut Global, own: &str) -> Result<Vec<Host>, Trouble> {
+    let named = read(&global.host, global.hostfile.as_deref(), own)?;
+    let allocation = match allocation::here() {
+        Err(_) if !named.is_empty() => None,
+        found => found?,
+    };
+    let Some(allocation) = allocation else { return Ok(named) };
+    allocation.check(&named, own)?;
+    let words = match allocation.reach {
+        Reach::Command(words) => words,
+        Reach::Ssh(options) => [placement::ssh(global), options].concat(),
+    };
+    global.ssh.get_or_insert(CommandWords(words));
+    if !named.is_empty() {
+        return Ok(named);
+    }
+    let lists: Vec<String> =
+        allocation.hosts.iter().map(|(name, slots)| format!("[{name}]:{slots}")).collect();
+    read(&lists, None, own)
 }
 
 /// The error that `host` is not this machine; `before` says where it is named.

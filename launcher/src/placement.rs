@@ -84,19 +84,16 @@ impl Placement {
     }
 }
 
+/// ssh, with its options.
+pub(crate) fn ssh(global: &Global) -> Vec<String> {
+    let timeout = format!("ConnectTimeout={}", global.connect_timeout);
+    let words = ["ssh", "-T", "-o", "BatchMode=yes", "-o", "ControlMaster=no", "-o", &timeout];
+    words.map(str::to_owned).to_vec()
+}
+
 /// What the agents of other hosts need to start more of them.
 pub(crate) fn reach(global: &Global) -> Result<Reach, Trouble> {
-    let own = |option: &str| ["-o", option].map(str::to_owned);
-    let ssh = match &global.ssh {
-        Some(words) => words.0.clone(),
-        None => [vec!["ssh".to_owned(), "-T".to_owned()]]
-            .into_iter()
-            .flatten()
-            .chain(own("BatchMode=yes"))
-            .chain(own("ControlMaster=no"))
-            .chain(own(&format!("ConnectTimeout={}", global.connect_timeout)))
-            .collect(),
-    };
+    let ssh = global.ssh.as_ref().map_or_else(|| ssh(global), |words| words.0.clone());
     let agent = match &global.prefix {
         Some(folder) => Ok(folder.join("bin/mpirun")),
         None => std::env::current_exe(),

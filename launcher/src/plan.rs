@@ -126,7 +126,7 @@ impl HostPlan {
         let failed = |why: std::io::Error| Trouble::new(format!("cannot start: {why}"));
         let limit = Limit::here().map_err(refused("getrlimit")).map_err(failed)?;
         let Limit { soft, hard } = limit;
-        let each = 4 - self.files.count();
+        let each = 5 - self.files.count();
         let ranks = self.ranks.len();
         let need = OWN_DESCRIPTORS + each * ranks as u64 + 4 * links;
         if need > hard {
@@ -153,9 +153,9 @@ impl HostPlan {
 impl JobPlan {
     /// Plans a job: what all hosts must know, and what this one must.
     pub(crate) fn new(mut options: Options) -> Result<(JobPlan, HostPlan), Trouble> {
-        let global = options.global;
+        let mut global = options.global;
         let host = banyan_topo::hostname();
-        let named = hosts::read(&global.host, global.hostfile.as_deref(), &host)?;
+        let named = hosts::of_job(&mut global, &host)?;
         let is_here_only = named.iter().all(|named| named.name == host);
         let binding = Binding::new(&global, &host)?;
         if let [(only, _)] = options.programs.as_mut_slice() {
@@ -201,6 +201,13 @@ impl JobPlan {
     /// The number of the agent that a rank belongs to.
     pub(crate) fn agent_of(&self, rank: u32) -> u32 {
         self.places.get(rank as usize).copied().unwrap_or(0)
+    }
+
+    /// Number of hosts that have ranks.
+    pub(crate) fn hosts_with_ranks(&self) -> u32 {
+        // All others have ranks.
+        let here = self.places.is_empty() || self.places.contains(&0);
+        self.hosts.len() as u32 - u32::from(!here)
     }
 
     /// True if the job has other hosts than this one.

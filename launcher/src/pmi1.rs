@@ -9,6 +9,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use serde::{Deserialize, Serialize};
+
 /// Most bytes of a request.
 const MAX_LINE: usize = 64 << 10;
 
@@ -17,6 +19,9 @@ const MAXES: &str = "kvsname_max=256 keylen_max=64 vallen_max=1024";
 
 /// Most bytes of keys and values that the ranks of a host may put, and of names that all ranks may publish.
 const MOST_BYTES: usize = 8 << 20;
+
+/// About the most bytes of values that go to hosts at a time.
+const PIECE: usize = 1 << 20;
 
 /// Most bytes of the mapping of ranks to nodes; a longer one is left out, as clients have no room for it.
 const MAX_MAPPING: usize = 1024;
@@ -59,7 +64,7 @@ pub enum Action {
 }
 
 /// From a host's part to the job's.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Up {
     /// All ranks of the host have entered a barrier of all; the values that they have put since the last one.
     Fence(Values),
@@ -77,8 +82,10 @@ pub enum Up {
 }
 
 /// From the job's part to a host's.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Down {
+    /// Values of all hosts, if they are many: the last of them come with the end of the barrier.
+    Values(Values),
     /// All ranks of the job have entered the barrier; the values of all hosts.
     Fence(Values),
     /// The answer to a rank.
@@ -146,6 +153,10 @@ impl Host {
     pub fn deliver(&mut self, down: Down) -> Vec<Action> {
         match down {
             Down::Reply(rank, line) => vec![Action::Reply(rank, line)],
+            Down::Values(values) => {
+                self.values.extend(values);
+                Vec::new()
+            }
             Down::Fence(values) => {
                 self.values.extend(values);
                 self.open("")
@@ -325,19 +336,31 @@ impl Job {
     }
 
     /// Takes what a host's part hands on; gives what goes back to that host (`Some`), or to all (`None`).
-    pub fn receive(&mut self, host: u32, up: Up) -> Option<(Option<u32>, Down)> {
+    pub fn receive(&mut self, host: u32, up: Up) -> Vec<(Option<u32>, Down)> {
         match up {
             Up::Fence(values) => {
                 self.entered.insert(host);
                 self.values.extend(values);
-                (self.entered.len() == self.hosts as usize).then(|| {
-                    self.entered.clear();
-                    (None, Down::Fence(std::mem::take(&mut self.values)))
-                })
+                if self.entered.len() < self.hosts as usize {
+                    return Vec::new();
+                }
+                self.entered.clear();
+                let (mut pieces, mut bytes) = (vec![Values::new()], 0);
+                for (key, value) in std::mem::take(&mut self.values) {
+                    bytes += key.len() + value.len();
+                    if bytes > PIECE {
+                        bytes = 0;
+                        pieces.push(Values::new());
+                    }
+                    pieces.last_mut().expect("there is one").push((key, value));
+                }
+                let last = pieces.pop().unwrap_or_default();
+                let pieces = pieces.into_iter().map(Down::Values).chain([Down::Fence(last)]);
+                pieces.map(|down| (None, down)).collect()
             }
             Up::Name { rank, command, service, port } => {
                 let line = self.name(&command, service, port);
-                Some((Some(host), Down::Reply(rank, line + "\n")))
+                vec![(Some(host), Down::Reply(rank, line + "\n"))]
             }
         }
     }
@@ -432,10 +455,11 @@ mod tests {
                     done.push(action);
                     continue;
                 };
-                let Some((to, down)) = self.job.receive(host, up) else { continue };
-                for (at, host) in (0..).zip(&mut self.hosts) {
-                    if to.is_none_or(|to| to == at) {
-                        done.extend(host.deliver(down.clone()));
+                for (to, down) in self.job.receive(host, up) {
+                    for (at, host) in (0..).zip(&mut self.hosts) {
+                        if to.is_none_or(|to| to == at) {
+                            done.extend(host.deliver(down.clone()));
+                        }
                     }
                 }
             }
@@ -536,11 +560,16 @@ mod tests {
 
     #[test]
     fn what_ranks_put_is_bounded() {
-        let mut net = Net::new(&[1]);
+        let mut net = Net::new(&[1, 1]);
+        assert_eq!(net.send(1, "cmd=barrier_in\n"), []);
         let value = "v".repeat(60_000);
         let put =
             |net: &mut Net, at| net.ask(0, &format!("cmd=put key=k{at} value={value}")).contains("rc=0");
         let taken = (0..1000).take_while(|at| put(&mut net, *at)).count();
+        // All of them pass the barrier, in pieces.
+        assert_eq!(net.send(0, "cmd=barrier_in\n").len(), 2);
+        let last = net.ask(1, &format!("cmd=get key=k{}", taken - 1));
+        assert!(last.ends_with("v"), "{last}");
         assert!((MOST_BYTES / 2..=MOST_BYTES).contains(&(taken * value.len())), "{taken} values");
     }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
-use banyan_pmi::{Channel, Job, Reply, Request, VERSION, fd_value};
+use banyan_pmi::{ByteChannel, Channel, Job, Reply, Request, VERSION, fd_value};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
 
@@ -27,6 +27,8 @@ pub(crate) struct Rank {
     pub(crate) started_as: Option<Pid>,
     /// Its bootstrap socket, until the rank closes it.
     pub(crate) channel: Option<RankChannel>,
+    /// Its socket for PMI-1, until it is closed.
+    pub(crate) pmi: Option<ByteChannel>,
     pub(crate) phase: Phase,
     /// The pid of the process that joined, and its pidfd if it is not the process that was started.
     pub(crate) joined: Option<(u32, Option<OwnedFd>)>,
@@ -59,6 +61,7 @@ pub(crate) struct Common {
 pub(crate) struct Started {
     pub(crate) pid: Pid,
     pub(crate) channel: RankChannel,
+    pub(crate) pmi: ByteChannel,
     /// Read ends of stdout and stderr, unless they go to files.
     pub(crate) output: [Option<OwnedFd>; 2],
 }
@@ -72,6 +75,7 @@ pub(crate) fn start(plan: &HostPlan, common: &Common, at: usize) -> io::Result<S
     let app = plan.app_of(rank);
     let program = &plan.apps[app];
     let (mut channel, socket) = RankChannel::pair()?;
+    let (pmi, pmi_socket) = ByteChannel::pair()?;
     let job = job(plan, common, at, app);
     let welcome = Reply::Welcome { version: VERSION, job: Box::new(job) };
     channel.send(&welcome).map_err(|why| io::Error::other(why.to_string()))?;
@@ -83,8 +87,8 @@ pub(crate) fn start(plan: &HostPlan, common: &Common, at: usize) -> io::Result<S
         (None, 0) if plan.input => stdin.as_fd(),
         _ => common.null.as_fd(),
     };
-    let environment = environment(plan, &program.environment, at, fd_value(&socket)?);
-    let mut keep = vec![socket.as_fd()];
+    let environment = environment(plan, &program.environment, at, fd_value(&socket)?, pmi_socket.as_raw_fd());
+    let mut keep = vec![socket.as_fd(), pmi_socket.as_fd()];
     keep.extend(common.memory.iter().chain(&common.status).map(AsFd::as_fd));
     let pid = spawn(&Spawn {
         rank,
@@ -98,7 +102,7 @@ pub(crate) fn start(plan: &HostPlan, common: &Common, at: usize) -> io::Result<S
         mask: common.mask,
         errors: common.errors.as_fd(),
     })?;
-    Ok(Started { pid, channel, output: ours })
+    Ok(Started { pid, channel, pmi, output: ours })
 }
 
 fn job(plan: &HostPlan, common: &Common, at: usize, app: usize) -> Job {
@@ -123,7 +127,13 @@ fn job(plan: &HostPlan, common: &Common, at: usize, app: usize) -> Job {
     }
 }
 
-fn environment<'a>(plan: &HostPlan, common: &'a [CString], at: usize, socket: String) -> Strings<'a> {
+fn environment<'a>(
+    plan: &HostPlan,
+    common: &'a [CString],
+    at: usize,
+    socket: String,
+    pmi: i32,
+) -> Strings<'a> {
     let (rank, local_size) = (plan.ranks[at], plan.ranks.len());
     let own = [
         format!("{}={socket}", banyan_pmi::FD_VARIABLE),
@@ -138,6 +148,10 @@ fn environment<'a>(plan: &HostPlan, common: &'a [CString], at: usize, socket: St
         format!("OMPI_COMM_WORLD_LOCAL_SIZE={local_size}"),
         format!("MPI_LOCALRANKID={at}"),
         format!("MPI_LOCALNRANKS={local_size}"),
+        // How programs built with MPICH find the server of PMI-1.
+        format!("PMI_FD={pmi}"),
+        format!("PMI_RANK={rank}"),
+        format!("PMI_SIZE={}", plan.size),
     ];
     let own = own.into_iter().map(|text| CString::new(text).expect("numbers hold no null byte"));
     Strings::behind(common, own.collect())

@@ -162,12 +162,15 @@ fn other_names_of_the_local_rank() {
     let done = mpirun(&["-q", "-n", "2", "sh", "-c", script]).run();
     let mut lines: Vec<&str> = done.out.lines().collect();
     lines.sort_unstable();
-    assert_eq!(lines, ["0 2 0 2 0 2 none", "1 2 1 2 1 2 none"]);
+    assert_eq!(lines, ["0 2 0 2 0 2 0", "1 2 1 2 1 2 1"]);
     // A program that a rank starts without the job's variables is a job of its own, not a rank of Open MPI.
     let source = "#include <mpi.h>\n#include <stdio.h>\nint main(void) { int s; MPI_Init(0, 0);\n\
         MPI_Comm_size(MPI_COMM_WORLD, &s); printf(\"of %d\\n\", s); MPI_Finalize(); return 0; }\n";
     let program = build("apart", source);
-    let script = format!("unset BANYAN_PMI_FD BANYAN_RANK BANYAN_SIZE; exec {}", program.display());
+    let script = format!(
+        "unset BANYAN_PMI_FD BANYAN_RANK BANYAN_SIZE PMI_FD PMI_RANK PMI_SIZE; exec {}",
+        program.display()
+    );
     let done = mpirun(&["-q", "-n", "2", "sh", "-c", &script]).run();
     assert_eq!((done.status, done.out.as_str()), (0, "of 1\nof 1\n"), "{}", done.err);
 }

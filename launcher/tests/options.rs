@@ -142,9 +142,9 @@ fn more_ranks_than_cores_is_one_line() {
 
 #[test]
 fn traces_of_other_jobs_are_taken_out() {
-    let done = mpirun(&["sh", "-c", "echo $PMI_RANK$PMIX_NAMESPACE$SLURM_PROCID.$BANYAN_RANK"]);
+    let done = mpirun(&["sh", "-c", "echo $PMIX_NAMESPACE$SLURM_PROCID.$BANYAN_RANK.$PMI_RANK"]);
     let done = done.env("PMI_RANK", "3").env("PMIX_NAMESPACE", "x").env("SLURM_PROCID", "4");
-    assert_eq!(done.env("BANYAN_RANK", "9").run().out, ".0\n");
+    assert_eq!(done.env("BANYAN_RANK", "9").run().out, ".0.0\n");
 }
 
 #[test]

@@ -134,7 +134,7 @@ fn too_few_descriptors_are_named() {
     let done = common::marked(shell).run();
     assert_eq!(done.status, 1);
     assert!(
-        done.err.contains("40 ranks need 208 file descriptors") && done.err.contains("is 60"),
+        done.err.contains("40 ranks need 248 file descriptors") && done.err.contains("is 60"),
         "{}",
         done.err
     );

@@ -9,7 +9,8 @@ use thiserror::Error;
 use crate::foreign::foreign_launcher;
 use crate::frame::{Job, MAX_BUSINESS_CARD, Reply, Request, VERSION, cut};
 use crate::inherit::{
-    FD_VARIABLE, Relation, SocketRef, adopt_memory, adopt_socket, is_privileged, is_socket, relation_to_job,
+    FD_VARIABLE, Relation, SocketRef, adopt_memory, adopt_socket, is_privileged, is_socket,
+    keep_pmi1_from_children, relation_to_job,
 };
 use crate::last_word::LastWord;
 use crate::status::{self, StatusLine};
@@ -104,6 +105,7 @@ pub fn attach() -> Result<Option<Client>, Error> {
             return Err(Error::Privileged);
         }
         if let Some(socket) = adopt_socket(socket_ref) {
+            keep_pmi1_from_children();
             return Client::join(socket).map(Some);
         }
         return match relation_to_job(socket_ref) {

@@ -7,7 +7,7 @@
 
 use std::ffi::{CStr, OsStr};
 use std::fs;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 
 use rustix::fs::{FileType, fstat};
@@ -108,6 +108,18 @@ pub(crate) fn adopt_memory(fd: RawFd) -> Option<OwnedFd> {
     Some(fd)
 }
 
+/// Sets the socket by which our launcher serves PMI-1 to close on exec: a program that this rank starts is not the rank.
+#[allow(unsafe_code, reason = "a descriptor that arrives by number can be used in no other way")]
+pub(crate) fn keep_pmi1_from_children() {
+    let fd = std::env::var("PMI_FD").ok().and_then(|fd| fd.parse().ok());
+    if let Some(fd) = fd.filter(|&fd| fd > 2 && is_socket(fd)) {
+        // SAFETY: the descriptor is open (just checked), and nothing closes it while it is borrowed here.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        // If this is refused, programs that this one starts are told that the rank is taken.
+        let _ = close_on_exec(fd);
+    }
+}
+
 /// True if `fd` is an open socket of this process.
 pub(crate) fn is_socket(fd: RawFd) -> bool {
     let link = fs::read_link(format!("/proc/self/fd/{fd}"));
@@ -159,8 +171,8 @@ fn is_open(fd: RawFd) -> bool {
     fs::symlink_metadata(format!("/proc/self/fd/{fd}")).is_ok()
 }
 
-fn close_on_exec(fd: &OwnedFd) -> rustix::io::Result<()> {
-    fcntl_setfd(fd, fcntl_getfd(fd)? | FdFlags::CLOEXEC)
+fn close_on_exec(fd: impl AsFd) -> rustix::io::Result<()> {
+    fcntl_setfd(&fd, fcntl_getfd(&fd)? | FdFlags::CLOEXEC)
 }
 
 /// True if the descriptor stays open over exec, by the line `flags: 02000002` of its `/proc/PID/fdinfo` file.

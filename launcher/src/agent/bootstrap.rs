@@ -1,5 +1,6 @@
 //! The host part's side of the bootstrap sockets: requests of ranks and the replies to them.
 
+use std::os::fd::AsFd;
 use std::time::Instant;
 
 use banyan_pmi::{MAX_BUSINESS_CARD, Reply, Request, VERSION, WireError};
@@ -15,7 +16,7 @@ use crate::ranks::RankChannel;
 use crate::verdict::Phase;
 
 /// A rank's requests wait while more than this many bytes of replies to it are unsent.
-const MAX_UNREAD: usize = 1 << 20;
+pub(super) const MAX_UNREAD: usize = 1 << 20;
 
 impl HostPart {
     /// Handles a rank's requests, and sends replies that its socket could not take before.
@@ -49,11 +50,11 @@ impl HostPart {
     }
 
     /// A rank has broken the protocol.
-    fn broken(&mut self, at: usize, why: String) {
+    pub(super) fn broken(&mut self, at: usize, why: String) {
         self.tell(at, Event::Broken { rank: self.plan.ranks[at], why });
     }
 
-    fn request(&mut self, at: usize, request: Request) {
+    pub(super) fn request(&mut self, at: usize, request: Request) {
         let rank = self.plan.ranks[at];
         match &request {
             Request::Hello { version, pid } => return self.hello(at, *version, *pid),
@@ -94,11 +95,7 @@ impl HostPart {
             return;
         }
         let sender = self.ranks[at].channel.as_ref().and_then(RankChannel::sender);
-        let pid = sender.map_or(pid, |joined| joined.as_raw_pid().cast_unsigned());
-        self.ranks[at].joined = Some((pid, None));
-        if let Some(joined) = sender.filter(|_| sender != self.ranks[at].started_as) {
-            self.watch_joined(at, joined);
-        }
+        self.note_joined(at, sender, pid);
         if version != VERSION {
             let why =
                 format!("its library speaks version {version} of the bootstrap protocol, mpirun {VERSION}");
@@ -106,6 +103,15 @@ impl HostPart {
         }
         self.ranks[at].phase = Phase::InInit;
         self.events.push_back(Event::Joined { rank });
+    }
+
+    /// Records the process that joins as a rank: `sender`, as this process knows it, or `pid`, as it knows itself.
+    pub(super) fn note_joined(&mut self, at: usize, sender: Option<Pid>, pid: u32) {
+        let pid = sender.map_or(pid, |joined| joined.as_raw_pid().cast_unsigned());
+        self.ranks[at].joined = Some((pid, None));
+        if let Some(joined) = sender.filter(|_| sender != self.ranks[at].started_as) {
+            self.watch_joined(at, joined);
+        }
     }
 
     /// Watches for the end of `joined`, a descendant of the process that was started. It may have ended already.
@@ -132,12 +138,17 @@ impl HostPart {
     /// Has epoll watch a rank's channel: for requests, for room for replies, or for both.
     fn watch_channel(&self, at: usize) {
         let Some(channel) = &self.ranks[at].channel else { return };
-        let flags = match channel.unsent() {
+        self.watch(channel, channel.unsent(), Token::Channel(at));
+    }
+
+    /// Has epoll watch a rank's socket to which so many bytes are unsent.
+    pub(super) fn watch(&self, socket: impl AsFd, unsent: usize, token: Token) {
+        let flags = match unsent {
             0 => EventFlags::IN,
             1..=MAX_UNREAD => EventFlags::IN | EventFlags::OUT,
             _ => EventFlags::OUT,
         };
-        let _ = epoll::modify(&self.epoll, channel, Token::Channel(at).data(), flags);
+        let _ = epoll::modify(&self.epoll, socket, token.data(), flags);
     }
 
     fn close_channel(&mut self, at: usize) {
@@ -153,6 +164,7 @@ impl HostPart {
         {
             let _ = epoll::delete(&self.epoll, &pidfd);
             self.read_requests(at);
+            self.read_pmi(at);
             self.ranks[at].joined_gone = Some(Instant::now());
         }
     }

@@ -22,7 +22,8 @@ const CHECKED_AT_ONCE: usize = 64;
 /// `--hosts-check`: says of each host whether an agent can be started there.
 pub(super) fn check(global: &Global, control: &OwnedFd) -> Result<u8, Trouble> {
     let own = banyan_topo::hostname();
-    let named = hosts::read(&global.host, global.hostfile.as_deref(), &own)?;
+    let mut global = global.clone();
+    let named = hosts::of_job(&mut global, &own)?;
     if named.is_empty() {
         return Err(Trouble::usage("--hosts-check needs hosts: --host or --hostfile names them"));
     }
@@ -35,7 +36,7 @@ pub(super) fn check(global: &Global, control: &OwnedFd) -> Result<u8, Trouble> {
     for part in named.chunks(CHECKED_AT_ONCE) {
         let others: Vec<&str> =
             part.iter().map(|host| host.name.as_str()).filter(|name| *name != own).collect();
-        let mut answers = ask(&others, placement::reach(global)?, &epoll, &children)?.into_iter();
+        let mut answers = ask(&others, placement::reach(&global)?, &epoll, &children)?.into_iter();
         for host in part {
             let answer = match host.name == own {
                 true => Ok((own.clone(), banyan_topo::usable_cores())),

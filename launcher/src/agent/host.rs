@@ -25,7 +25,7 @@ use crate::report::{RankState, all_wait};
 use crate::start::{Limit, Mask, START_ERROR_BYTES, Stage, StartError, arrived};
 use crate::trouble::{reason, refused};
 use crate::verdict::Phase;
-use crate::{descendants, executable, oom, pty};
+use crate::{descendants, executable, oom, pmi1, pty};
 
 /// How long killed processes may take to end before they are given up.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -83,6 +83,8 @@ pub(super) struct HostPart {
     pub(super) links: Links,
     pub(super) oom: Option<oom::Watch>,
     feed: Option<Feed>,
+    /// The server of PMI-1, from a rank's first request on.
+    pub(super) pmi: Option<Box<pmi1::Host>>,
     pub(super) is_remote: bool,
     pulsed: Instant,
 }
@@ -131,6 +133,7 @@ impl HostPart {
             // Before any rank is started: one may be killed before all are.
             oom: oom::Watch::begin(),
             feed,
+            pmi: None,
             is_remote,
             pulsed: Instant::now(),
         })
@@ -148,6 +151,7 @@ impl HostPart {
             Token::Stream(at) => self.output.read(&self.epoll, at, Instant::now()),
             Token::Channel(at) => self.serve(at, flags),
             Token::Joined(at) => self.joined_ended(at),
+            Token::Pmi(at) => self.serve_pmi(at, flags),
             Token::Link(at) => {
                 let frames = self.links.handle(&self.epoll, at);
                 self.passed.extend(frames);
@@ -174,6 +178,7 @@ impl HostPart {
                     self.links.cards().keep(rank, business_card);
                 }
             }
+            Order::Pmi(down) => self.take_pmi(down),
             Order::Signal(number) => {
                 if let Some(signal) = Signal::from_named_raw(number) {
                     self.signal_ranks(signal);
@@ -247,6 +252,8 @@ impl HostPart {
         }
         epoll::add(&self.epoll, &started.channel, Token::Channel(at).data(), EventFlags::IN)?;
         self.ranks[at].channel = Some(started.channel);
+        epoll::add(&self.epoll, &started.pmi, Token::Pmi(at).data(), EventFlags::IN)?;
+        self.ranks[at].pmi = Some(started.pmi);
         Ok(())
     }
 

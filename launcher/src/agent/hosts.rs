@@ -11,6 +11,7 @@ use crate::frames::{ALL, Event, Frame, Order};
 use crate::input::Source;
 use crate::output::StreamKind;
 use crate::plan::{HostPlan, JobPlan, Node, runs};
+use crate::pmi1::Up;
 use crate::trouble::reason;
 use crate::verdict::{End, Failure};
 use crate::{Trouble, placement};
@@ -205,10 +206,12 @@ impl Agent {
                 | Event::Broken { rank, .. }
                 | Event::JoinedGone { rank, .. }
                 | Event::Output { rank, .. } => is_own(*rank),
+                Event::Pmi(Up::Name { rank, .. }) => is_own(*rank),
                 Event::Ended(all) => all.iter().all(|ended| is_own(ended.rank)),
                 Event::States { states, .. } => states.iter().all(|(rank, _)| is_own(*rank)),
                 Event::Lost { first, end, .. } => 0 < *first && first < end && *end <= hosts,
                 Event::Here { .. }
+                | Event::Pmi(Up::Fence(_))
                 | Event::Said(_)
                 | Event::AllStarted
                 | Event::Left(_)

@@ -39,6 +39,7 @@ impl HostPart {
             self.read_start_errors();
             for &(at, _) in &ended {
                 self.read_requests(at);
+                self.read_pmi(at);
             }
             let (first, all) = (ended[0].0, ended.iter().map(|ended| ended.1).collect());
             self.tell(first, Event::Ended(all));
