@@ -48,7 +48,25 @@ pub(super) fn slurm(project: &Project) -> Result<Tally> {
         });
         tally.check(&format!("{} by sbatch", library.name()), said);
     }
+    tally.check("our mpirun in an allocation", in_an_allocation(project, &slurm));
     Ok(tally)
+}
+
+/// Without options our mpirun starts a rank for each task of its allocation, on all hosts, by `srun`.
+fn in_an_allocation(project: &Project, slurm: &Slurm<'_>) -> Result<()> {
+    let library = Library::open(project, Kind::Banyan)?;
+    let (mpirun, program) = (library.prefix().join("bin/mpirun"), built(project, &library, "ring")?);
+    let salloc = Job::new("salloc").args(["--quiet", "-N", &HOSTS.to_string()]);
+    let salloc = salloc.args(["-n", &(HOSTS * EACH).to_string()]);
+    let places = salloc.clone().arg(&mpirun).args(["sh", "-c", "echo rank $BANYAN_RANK on $(hostname)"]);
+    let said = slurm.on(1, &places.limit(90)).run_ok()?.output;
+    let mut lines: Vec<&str> = said.lines().collect();
+    lines.sort_unstable();
+    let wanted = (0..HOSTS * EACH).map(|rank| format!("rank {rank} on h{}", rank / EACH + 1));
+    if !wanted.eq(lines.iter().map(|line| (*line).to_owned())) {
+        bail!("the ranks are elsewhere:\n{said}");
+    }
+    says_ok(&slurm.on(1, &salloc.arg(&mpirun).arg(&program).limit(120)))
 }
 
 /// The settings that a launcher other than the library's own has to be told.

@@ -7,6 +7,7 @@ pub(crate) mod fuzz;
 mod header;
 mod hosts;
 mod limits;
+mod others;
 pub(crate) mod programs;
 mod rust;
 mod swap;
@@ -63,6 +64,7 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
             having(project, &["g++", "make", "cmake", "pkg-config"], || toolchain::run(project))
         }),
         Step::new("swap", || having(project, &[PYTHON], || swap::run(project))),
+        Step::new("others", || having(project, &[PYTHON], || others::run(project, &library()?))),
         Step::new("c", || cprograms::run(project, &library()?)),
         Step::new("counts", || having(project, &[counts::VALGRIND], || counts::run(project, &library()?))),
         Step::new("limits", || limits::run(project)),
