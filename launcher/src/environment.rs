@@ -5,7 +5,9 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use banyan_coll::Overrides;
-use banyan_pmi::settings::{self, COLL, EAGER_BUDGET, FABRICS, NIC, PORTS, SINGLETON, TCP_STREAMS};
+use banyan_pmi::settings::{
+    self, COLL, EAGER_BUDGET, ENCRYPT, FABRICS, NIC, PATIENCE, PORTS, SINGLETON, TCP_STREAMS,
+};
 
 use crate::Trouble;
 use crate::options::{Global, nearest};
@@ -54,6 +56,12 @@ impl Environment {
         let mut environment = Environment(std::env::vars_os().filter(|(name, _)| !removed(name)).collect());
         for given in global.genv.iter().chain(&global.genvlist) {
             environment.set(given)?;
+        }
+        if Ok(global.patience) != settings::duration(settings::default_of(PATIENCE)) {
+            environment.set(OsStr::new(&format!("{PATIENCE}={}", global.patience.as_secs_f64())))?;
+        }
+        if global.encrypt {
+            environment.set(OsStr::new(&format!("{ENCRYPT}=1")))?;
         }
         Ok(environment)
     }
@@ -119,7 +127,9 @@ pub(crate) fn check(variable: impl Fn(&str) -> Option<OsString>) -> Result<(), T
     is(TCP_STREAMS, &|text| settings::streams(text).map(drop))?;
     is(NIC, &|text| banyan_topo::nic_filters(text).map(drop))?;
     is(PORTS, &|text| settings::ports(text).map(drop))?;
-    is(SINGLETON, &|text| settings::singleton(text).map(drop))?;
+    is(PATIENCE, &|text| settings::duration(text).map(drop))?;
+    is(ENCRYPT, &|text| settings::flag(text).map(drop))?;
+    is(SINGLETON, &|text| settings::flag(text).map(drop))?;
     is(COLL, &|text| Overrides::parse(text).map(drop))
 }
 

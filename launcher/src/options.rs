@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use banyan_pmi::settings::duration;
 use banyan_shm::Shm;
 use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser};
@@ -98,7 +99,7 @@ pub struct Global {
     /// Most hosts that one host connects to; they connect to the rest
     #[arg(long, value_name = "HOSTS", default_value = "32", value_parser = clap::value_parser!(u32).range(1..))]
     pub tree_radix: u32,
-    /// How long another host may be silent before it counts as gone
+    /// How long another host, or a rank there, may be silent before it counts as gone
     #[arg(long, value_name = "TIME", default_value = "30", value_parser = duration)]
     pub patience: Duration,
     /// Bind each rank to a part of the machine
@@ -138,6 +139,9 @@ pub struct Global {
     /// End the job after this time (seconds, or 90s, 5m, 2h), with status 124 [default: the variable MPIEXEC_TIMEOUT]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub timeout: Option<Duration>,
+    /// Encrypt all that ranks say to each other over TCP
+    #[arg(long)]
+    pub encrypt: bool,
     /// How long ranks may take to end after a signal, before they are killed
     #[arg(long, value_name = "TIME", default_value = "1", value_parser = duration)]
     pub grace: Duration,
@@ -342,19 +346,6 @@ fn ranks(text: &str) -> Result<u32, String> {
     let most = Shm::MOST_RANKS;
     let number = text.parse().ok().filter(|number| (1..=most).contains(number));
     number.ok_or_else(|| format!("a number of ranks is 1 to {most} on one host"))
-}
-
-/// Reads `10`, `0.5`, `90s`, `5m`, `2h`.
-fn duration(text: &str) -> Result<Duration, String> {
-    let (digits, unit) = match text.as_bytes().last() {
-        Some(b's') => (&text[..text.len() - 1], 1.0),
-        Some(b'm') => (&text[..text.len() - 1], 60.0),
-        Some(b'h') => (&text[..text.len() - 1], 3600.0),
-        _ => (text, 1.0),
-    };
-    let seconds = digits.parse::<f64>().ok().map(|number| number * unit);
-    let seconds = seconds.filter(|seconds| (0.0..=1e9).contains(seconds));
-    seconds.map(Duration::from_secs_f64).ok_or_else(|| "not a time such as 10, 0.5, 90s or 5m".to_owned())
 }
 
 #[cfg(test)]

@@ -194,6 +194,8 @@ fn wrong_settings_are_said_once() {
         ("BANYAN_EAGER_BUDGET", "lots"),
         ("BANYAN_NIC", "10.0.0.0/33"),
         ("BANYAN_PORTS", "5063-5000"),
+        ("BANYAN_PATIENCE", "long"),
+        ("BANYAN_ENCRYPT", "yes"),
         ("BANYAN_SINGLETON", "yes"),
     ] {
         let done = mpirun(&["-n", "2", "true"]).env(name, value).run();

@@ -1,6 +1,7 @@
 //! Settings that users give in environment variables: one table, read by launcher, runtime and docs.
 
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 /// A setting: the variable, its default, and what it means.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +26,10 @@ pub const TCP_STREAMS: &str = "BANYAN_TCP_STREAMS";
 pub const NIC: &str = "BANYAN_NIC";
 /// The ports that ranks listen at.
 pub const PORTS: &str = "BANYAN_PORTS";
+/// How long a peer may be out of reach.
+pub const PATIENCE: &str = "BANYAN_PATIENCE";
+/// Whether what goes over TCP is encrypted.
+pub const ENCRYPT: &str = "BANYAN_ENCRYPT";
 /// Start as rank 0 of 1 whatever the environment says.
 pub const SINGLETON: &str = "BANYAN_SINGLETON";
 
@@ -96,6 +101,17 @@ pub const ALL: &[Setting] = &[
                 ranks of a job.",
     },
     Setting {
+        name: PATIENCE,
+        default: "30",
+        about: "How long a rank on another host may be out of reach before it counts as gone, in seconds (or as in `90s`, `5m`): at first \
+                contact, and after its connection broke or fell silent. The same for all ranks of a job. See [The wire](wire.md).",
+    },
+    Setting {
+        name: ENCRYPT,
+        default: "0",
+        about: "`1`: encrypt all that ranks say to each other over TCP. The same for all ranks of a job. See [The wire](wire.md).",
+    },
+    Setting {
         name: SINGLETON,
         default: "0",
         about: "`1`: start as rank 0 of 1, even inside the environment of another launcher.",
@@ -103,7 +119,7 @@ pub const ALL: &[Setting] = &[
 ];
 
 /// Settings that must be equal at all ranks of a job: the launcher reads them once and tells the ranks.
-pub const COMMON: &[&str] = &[FABRICS, COLL, EAGER_BUDGET, TCP_STREAMS, NIC, PORTS];
+pub const COMMON: &[&str] = &[FABRICS, COLL, EAGER_BUDGET, TCP_STREAMS, NIC, PORTS, PATIENCE, ENCRYPT];
 
 /// The default of a setting; empty if there is no such setting.
 pub fn default_of(name: &str) -> &'static str {
@@ -142,11 +158,11 @@ pub fn is_unknown(name: &str) -> bool {
     name.starts_with(PREFIX) && !name.starts_with(TESTS) && !known.any(|known| known == name)
 }
 
-/// Reads [`SINGLETON`].
+/// Reads [`SINGLETON`] and [`ENCRYPT`].
 ///
 /// # Errors
 /// If it is neither 0 nor 1.
-pub fn singleton(text: &str) -> Result<bool, String> {
+pub fn flag(text: &str) -> Result<bool, String> {
     match text {
         "0" => Ok(false),
         "1" => Ok(true),
@@ -175,6 +191,22 @@ pub fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
     ports.map(|(first, last)| first..=last).ok_or_else(|| {
         format!("{PORTS}: \"{text}\" names no ports; write the first and the last, as in 5000-5063")
     })
+}
+
+/// Reads a time: `10`, `0.5`, `90s`, `5m`, `2h`.
+///
+/// # Errors
+/// A sentence that says what is wrong.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let (digits, unit) = match text.as_bytes().last() {
+        Some(b's') => (&text[..text.len() - 1], 1.0),
+        Some(b'm') => (&text[..text.len() - 1], 60.0),
+        Some(b'h') => (&text[..text.len() - 1], 3600.0),
+        _ => (text, 1.0),
+    };
+    let seconds = digits.parse::<f64>().ok().map(|number| number * unit);
+    let seconds = seconds.filter(|seconds| (0.0..=1e9).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "not a time such as 10, 0.5, 90s or 5m".to_owned())
 }
 
 /// Reads a number of bytes such as `64K`, `1M`, `2G` or `1000`.
@@ -213,7 +245,7 @@ mod tests {
         for known in ["BANYAN_FABRICS", "BANYAN_RANK", "BANYAN_TEST_PREFIX", "FABRICS", "MPICH_X"] {
             assert!(!is_unknown(known), "{known}");
         }
-        assert_eq!((singleton("1"), singleton("0"), singleton("yes").is_err()), (Ok(true), Ok(false), true));
+        assert_eq!((flag("1"), flag("0"), flag("yes").is_err()), (Ok(true), Ok(false), true));
     }
 
     #[test]

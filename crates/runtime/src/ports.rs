@@ -77,6 +77,10 @@ impl Start<'_> {
                 .unwrap_or(0),
             nics: job.setting(settings::NIC).unwrap_or_default(),
             ports: job.setting(settings::PORTS).map(settings::ports).transpose().map_err(Error::other)?,
+            patience: settings::duration(job.setting_or_default(settings::PATIENCE))
+                .map_err(|why| Error::other(format!("{}: {why}", settings::PATIENCE)))?,
+            encrypt: settings::flag(job.setting_or_default(settings::ENCRYPT))
+                .map_err(|why| Error::other(format!("{}: {why}", settings::ENCRYPT)))?,
             reached,
             node_memory: &mut || match (self.node_memory.take(), self.client.as_mut()) {
                 (None, Some(client)) => client.take_node_memory().map_err(|error| error.to_string()),

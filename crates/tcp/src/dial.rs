@@ -131,7 +131,7 @@ impl Tcp {
             Some(Heard::Confirmed(session)) => {
                 let socket = dial.attempts.swap_remove(at).talk.socket;
                 (link.phase, link.connected_by) = (Phase::Idle, link.attempt);
-                self.up(number, socket, &session);
+                self.up(number, socket, session);
                 Ok(true)
             }
             Some(Heard::Asked(_) | Heard::Proven(..)) => Err(Failure::Closed),
@@ -260,7 +260,7 @@ impl Tcp {
     }
 
     /// There is a proven connection of a link.
-    pub(crate) fn up(&mut self, number: u32, mut socket: TcpStream, session: &Session) {
+    pub(crate) fn up(&mut self, number: u32, mut socket: TcpStream, session: Session) {
         let configured = self.configure(number, &mut socket, session.features);
         let remote = match configured.and_then(|()| socket.peer_addr()) {
             Ok(remote) => remote,
@@ -275,14 +275,11 @@ impl Tcp {
         let link = self.links.at(number);
         let stream = match link.suspended.take() {
             Some(mut stream) => stream
-                .resume(socket, remote, session.received, pool, |token| released.push(token))
+                .resume(socket, remote, session, pool, |token| released.push(token))
                 .map(|()| stream)
                 .ok(),
             None if session.received > 0 => None,
-            None => {
-                let resumable = session.features.has(Features::RESUME);
-                Some(Box::new(Stream::new(socket, remote, resumable)))
-            }
+            None => Some(Box::new(Stream::new(socket, remote, session))),
         };
         let Some(stream) = stream else {
             return self.give_up(number, format!("{remote} goes on with another stream than ours"));

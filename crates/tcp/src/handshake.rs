@@ -15,6 +15,8 @@
 use banyan_transport::Peer;
 use snow::{HandshakeState, TransportState};
 
+use crate::seal::{Cipher, Keys};
+
 /// Largest message, bytes.
 pub const MAX_MESSAGE: usize = 128;
 
@@ -40,9 +42,13 @@ impl Features {
     pub const NONE: Features = Features(0);
     /// The stream goes on with the next connection when this one breaks.
     pub const RESUME: Features = Features(1);
-    /// One side wants these.
-    const WANTED: u8 = 1;
-    const ALL: u8 = 1;
+    /// All bytes after the handshake are encrypted.
+    pub const ENCRYPT: Features = Features(2);
+    /// This side does AES quicker than ChaCha; of an answer: what is encrypted is so by AES.
+    pub const AES: Features = Features(4);
+    /// These hold if one side wants them, others if both have them.
+    const WANTED: u8 = 3;
+    const ALL: u8 = 7;
 
     /// All of both.
     pub fn with(self, other: Features) -> Features {
@@ -66,6 +72,8 @@ pub struct Session {
     pub features: Features,
     /// How many bytes of the stream the peer has received before.
     pub received: u64,
+    /// The keys for what follows, if it is encrypted.
+    pub keys: Option<Box<Keys>>,
 }
 
 /// The sender, the receiver and the job of a handshake message.
@@ -172,11 +180,18 @@ pub enum Handshake {
 pub struct Secured {
     transport: Box<TransportState>,
     features: Features,
+    keys: Option<Box<Keys>>,
 }
 
 impl Secured {
-    fn new(state: HandshakeState, features: Features) -> Result<Secured, Fault> {
-        Ok(Secured { transport: Box::new(state.into_transport_mode().map_err(local)?), features })
+    fn new(mut state: HandshakeState, features: Features) -> Result<Secured, Fault> {
+        let keys = features.has(Features::ENCRYPT).then(|| {
+            let cipher = if features.has(Features::AES) { Cipher::Aes } else { Cipher::ChaCha };
+            let (out, back) = state.dangerously_get_raw_split();
+            Box::new(Keys::new(cipher, [&out, &back], state.get_handshake_hash(), state.is_initiator()))
+        });
+        let transport = Box::new(state.into_transport_mode().map_err(local)?);
+        Ok(Secured { transport, features, keys })
     }
 
     /// The sealed message that says how many bytes were received before.
@@ -191,7 +206,7 @@ impl Secured {
     }
 
     fn session(self, received: u64) -> Session {
-        Session { features: self.features, received }
+        Session { features: self.features, received, keys: self.keys }
     }
 }
 
@@ -367,6 +382,35 @@ mod tests {
         assert_eq!((of_a.features, of_b.features), (Features::RESUME, Features::RESUME));
         assert!(a.hear(inner(&confirmation)).is_err() && b.hear(inner(&proof)).is_err());
         assert!(a.prove(0).is_err() && b.confirm(0).is_err());
+    }
+
+    #[test]
+    fn one_side_that_wants_it_has_both_encrypt() {
+        let aes = Features::AES;
+        for (of_a, of_b, cipher) in [
+            (Features::ENCRYPT.with(aes), aes, Some(aes)),
+            (aes, Features::ENCRYPT.with(aes), Some(aes)),
+            (aes, Features::ENCRYPT, Some(Features::NONE)),
+            (Features::ENCRYPT.with(aes), Features::NONE, Some(Features::NONE)),
+            (aes, aes, None),
+        ] {
+            let (mut a, mut b) = answered(Hello { features: of_a, ..HELLO }, of_b);
+            let proof = a.prove(0).unwrap();
+            b.hear(inner(&proof)).unwrap();
+            let (confirmation, mut of_b) = b.confirm(0).unwrap();
+            let Ok(Heard::Confirmed(mut of_a)) = a.hear(inner(&confirmation)) else { panic!() };
+            let expected = cipher.map_or(aes, |cipher| cipher.with(Features::ENCRYPT));
+            assert_eq!((of_a.features, of_b.features), (expected, expected));
+            assert_eq!(of_a.keys.is_some(), cipher.is_some());
+            for (from, to) in [of_a.keys.as_mut().zip(of_b.keys.as_mut())].into_iter().flatten() {
+                let mut record = vec![0; crate::seal::MAX_RECORD];
+                let size = from.seal.seal(&mut record, |out| {
+                    out[0] = 7;
+                    1
+                });
+                assert_eq!(to.open.open(&mut record), Ok(Some((&[7][..], size))));
+            }
+        }
     }
 
     #[test]

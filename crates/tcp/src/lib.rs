@@ -2,7 +2,7 @@
 //!
 //! A process listens from the start and publishes its addresses on a [`business_card`]; connections are made on first
 //! contact. Both sides prove that they know the secret of the job, and who they are, before any
-//! frame is read ([`handshake`]); [`frame`]s follow in the clear. Of several addresses of a peer the first one is kept where it is reached; those
+//! frame is read ([`handshake`]); [`frame`]s follow. Of several addresses of a peer the first one is kept where it is reached; those
 //! that are silent are tried beside each other. If two processes connect to each other at the same time, the attempt of the lower
 //! peer is kept.
 //!
@@ -14,7 +14,7 @@
 //! A stream to another host is resumable: when its connection breaks, another one is made, and both sides send what the other one has
 //! not received (`queue`). Otherwise the peer is gone when one of its streams breaks.
 //!
-//! What is not built yet: encryption of the frames (the handshake yields the keys for it).
+//! Where one side wants it ([`Options::encrypt`]), all bytes of a stream travel in encrypted records ([`seal`]).
 //!
 //! Latency is low because the sockets of the peers heard last are read without asking the system first. Throughput comes
 //! from reading many frames at once, and from small frames that share packets when many follow each other (`burst`).
@@ -34,6 +34,7 @@ mod pending_connections;
 mod pool;
 mod port;
 mod queue;
+pub mod seal;
 mod stream;
 mod talk;
 

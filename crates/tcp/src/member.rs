@@ -8,11 +8,13 @@ use crate::options::Options;
 
 impl Member for Tcp {
     fn start(joining: Joining<'_>) -> Result<Option<(Tcp, Vec<u8>)>, String> {
-        let Joining { me, size, nodes, job, secret, streams, nics, ports, reached, .. } = joining;
+        let Joining {
+            me, size, nodes, job, secret, streams, nics, ports, patience, encrypt, reached, ..
+        } = joining;
         if reached {
             return Ok(None);
         }
-        let mut options = Options { streams, ..Options::default() };
+        let mut options = Options { streams, patience, encrypt, ..Options::default() };
         if nodes > 1 {
             options = Options { listen: addresses(nics)?, ports, ..options };
         }
@@ -32,6 +34,8 @@ fn addresses(nics: &str) -> Result<Vec<NicAddress>, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use banyan_transport::Peer;
 
     use super::*;
@@ -50,6 +54,8 @@ mod tests {
             streams: 1,
             nics,
             ports: None,
+            patience: Duration::from_secs(30),
+            encrypt: false,
             reached: false,
             node_memory: &mut || Ok(None),
         })?;

@@ -13,6 +13,7 @@ use mio::{Interest, Registry, Token};
 use crate::business_card::{Candidate, MAX_ADDRESSES};
 use crate::fabric::LISTENER;
 use crate::handshake::Features;
+use crate::seal::Cipher;
 
 /// Most streams to a peer.
 pub const MAX_STREAMS: u8 = 16;
@@ -40,6 +41,8 @@ pub struct Options {
     pub patience: Duration,
     /// Streams go on with another connection when one breaks, also where both ends are loopback addresses.
     pub resume: bool,
+    /// All bytes after the handshake are encrypted, whether or not the peer asks for it.
+    pub encrypt: bool,
 }
 
 impl Default for Options {
@@ -55,6 +58,7 @@ impl Default for Options {
             stagger: Duration::from_millis(250),
             patience: Duration::from_secs(10),
             resume: false,
+            encrypt: false,
         }
     }
 }
@@ -92,13 +96,15 @@ pub enum Error {
 const ONE_PORT: usize = 16;
 
 impl Options {
-    /// What this side wants of a connection with that address. Connections within a host do not break, so they are not made
-    /// again.
+    /// What this side wants of a connection with that address, and can do. Connections within a host do not break, so they are not
+    /// made again.
     pub(crate) fn features(&self, remote: IpAddr) -> Features {
-        match self.resume || !remote.is_loopback() {
-            true => Features::RESUME,
-            false => Features::NONE,
-        }
+        let all = [
+            (Features::RESUME, self.resume || !remote.is_loopback()),
+            (Features::ENCRYPT, self.encrypt),
+            (Features::AES, Cipher::quicker() == Cipher::Aes),
+        ];
+        all.iter().filter(|(_, holds)| *holds).fold(Features::NONE, |sum, (one, _)| sum.with(*one))
     }
 
     /// Opens the listeners of peer `me`; gives them with the candidates for the business card.

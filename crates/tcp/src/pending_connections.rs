@@ -250,7 +250,7 @@ impl Tcp {
             link.attempt = link.attempt.max(hello.attempt);
             link.connected_by = hello.attempt;
             self.suspend(of);
-            self.up(of, connection.talk.socket, &session);
+            self.up(of, connection.talk.socket, session);
         }
     }
 

@@ -196,6 +196,38 @@ fn silent_and_unfinished_connections_do_not_keep_others_out() {
 }
 
 #[test]
+fn ten_thousand_connections_leave_nothing_behind() {
+    let (mut tcp, address, business_card) = end(0, &Options::default());
+    let mut inbox = Inbox::default();
+    let opening = Handshake::connect(&SECRET, hello(1)).unwrap().1;
+    let wrong = Handshake::connect(&[6; 32], hello(1)).unwrap().1;
+    let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let before = descriptors();
+    let (mut open, mut most) = (std::collections::VecDeque::new(), 0);
+    for number in 0..10_000usize {
+        // Nobody waits for an answer, and some connections stay open.
+        let mut socket = TcpStream::connect(address).unwrap();
+        let said = match number % 100 {
+            0 => &opening[..],
+            1 => &wrong,
+            other => [&opening[..20], b"GET / HTTP/1.0", &[]][other % 3],
+        };
+        let _ = socket.write_all(said);
+        tcp.poll(&mut inbox);
+        open.push_back(socket);
+        if open.len() > 100 {
+            open.pop_front();
+        }
+        if number.is_multiple_of(500) {
+            most = most.max(descriptors());
+        }
+    }
+    // Ours are 101; the listener's are those that are pending, for one stream or unproven.
+    assert!(most < before + 101 + 64 + 16 + 64, "{most} descriptors, {before} before");
+    assert_alive(&mut tcp, &business_card, &mut inbox);
+}
+
+#[test]
 fn unproven_connections_have_a_deadline() {
     let options = Options { proof: Duration::from_millis(1), ..Options::default() };
     let (mut tcp, address, _) = end(0, &options);

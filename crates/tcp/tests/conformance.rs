@@ -29,6 +29,7 @@ banyan_transport::conformance!(plain, |n| ends(n, &Options::default()));
 banyan_transport::conformance!(four_streams, |n| ends(n, &Options { streams: 4, ..Options::default() }));
 banyan_transport::conformance!(two_nics, hosts_with_two_nics);
 banyan_transport::conformance!(resumable, |n| ends(n, &Options { resume: true, ..Options::default() }));
+banyan_transport::conformance!(encrypted, |n| ends(n, &Options { encrypt: true, ..Options::default() }));
 banyan_transport::conformance!(small_queue, |n| ends(n, &Options { queue: 1, ..Options::default() }));
 
 #[test]

@@ -24,6 +24,9 @@ struct Weather {
     every: AtomicU64,
     /// Connections that were cut.
     cuts: AtomicU64,
+    /// One bit of what passes is changed in so many reads; none is at 0.
+    damage: AtomicU64,
+    reads: AtomicU64,
     /// Connections are taken, and forwarded to nobody: their ends are closed at once.
     refuse: AtomicBool,
     /// Nothing passes, and nothing is said.
@@ -109,6 +112,11 @@ fn carry(
     };
     *moved = true;
     let (passing, cut) = weather.pass(read);
+    let (reads, damage) = (weather.reads.fetch_add(1, Relaxed) + 1, weather.damage.load(Relaxed));
+    if damage > 0 && reads.is_multiple_of(damage) {
+        buffer[reads as usize % read] ^= 1;
+        weather.cuts.fetch_add(1, Relaxed);
+    }
     let mut rest = &buffer[..passing];
     while !rest.is_empty() && !weather.over.load(Relaxed) {
         match to.write(rest) {
@@ -123,6 +131,10 @@ fn carry(
 
 fn options() -> Options {
     Options { resume: true, ..Options::default() }
+}
+
+fn encrypted() -> Options {
+    Options { encrypt: true, ..options() }
 }
 
 /// Endpoints each of which the others reach only through a proxy.
@@ -201,9 +213,16 @@ fn send(end: &mut Tcp, to: u32, number: u32, random: &mut Random, lent: &mut usi
 }
 
 /// Two ends exchange `frames` frames while connections are cut after so many bytes, again and again.
-fn exchange(seed: u64, frames: u32, until_cut: impl Fn(&mut Random) -> usize) {
+fn exchange(
+    options: &Options,
+    damage: u64,
+    seed: u64,
+    frames: u32,
+    until_cut: impl Fn(&mut Random) -> usize,
+) {
     println!("seed {seed}");
-    let (mut ends, weather, _proxies) = ends(2, &options());
+    let (mut ends, weather, _proxies) = ends(2, options);
+    weather.damage.store(damage, Relaxed);
     let mut random = Random::new(seed);
     let mut inbox = [Inbox::default(), Inbox::default()];
     let (mut next, mut lent) = ([0; 2], [0; 2]);
@@ -234,7 +253,8 @@ fn exchange(seed: u64, frames: u32, until_cut: impl Fn(&mut Random) -> usize) {
 fn nothing_is_lost_or_doubled_through_cuts() {
     let fresh = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
     for seed in [1, 2, 3, fresh] {
-        exchange(seed, 400, |random| 1 + random.below(4_000_000));
+        let options = if seed % 2 == 0 { encrypted() } else { options() };
+        exchange(&options, 0, seed, 400, |random| 1 + random.below(4_000_000));
     }
 }
 
@@ -242,17 +262,25 @@ fn nothing_is_lost_or_doubled_through_cuts() {
 fn a_connection_that_breaks_at_any_byte_is_made_again() {
     // Also in handshakes, which take some 300 bytes.
     let fresh = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 1);
-    for seed in [4, fresh] {
-        exchange(seed, 60, |random| match random.once_in(3) {
+    for (seed, options) in [(4, options()), (fresh, encrypted())] {
+        exchange(&options, 0, seed, 60, |random| match random.once_in(3) {
             true => 1 + random.below(600),
             false => 1 + random.below(1_500_000),
         });
     }
 }
 
+#[test]
+fn what_is_changed_on_the_path_of_an_encrypted_stream_costs_only_connections() {
+    let fresh = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 2);
+    for seed in [5, fresh] {
+        exchange(&encrypted(), 57, seed, 200, |_| 0);
+    }
+}
+
 /// Endpoints for the conformance suite, whose connections are cut again and again.
 fn cut_ends(n: usize) -> Vec<Tcp> {
-    let (ends, weather, proxies) = ends(n as u32, &options());
+    let (ends, weather, proxies) = ends(n as u32, &encrypted());
     weather.every.store(2_500_000, Relaxed);
     weather.until_cut.store(1000, Relaxed);
     // The proxies end with the process.

@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use crate::{Fabric, Peer};
 
@@ -29,6 +30,10 @@ pub struct Joining<'a> {
     pub nics: &'a str,
     /// The ports that may be listened at; `None`: any.
     pub ports: Option<RangeInclusive<u16>>,
+    /// How long a peer may be out of reach before it counts as gone.
+    pub patience: Duration,
+    /// What goes over networks is encrypted.
+    pub encrypt: bool,
     /// The fabrics that have started before reach all peers.
     pub reached: bool,
     /// Gives the memory that the processes of the node share, if there is any. To be called once.

@@ -1,5 +1,6 @@
 //! [`Stream`]: what carries frames to a peer over a proven connection, or over several, one after the other.
 
+mod sealed;
 mod sending;
 
 use std::io::{self, IoSliceMut, Read};
@@ -13,8 +14,10 @@ use rustix::net::sockopt;
 
 use crate::burst::{AckState, Burst};
 use crate::frame::{self, Decoded, OVERHEAD};
+use crate::handshake::{Features, Session};
 use crate::pool::{Chunk, Pool};
 use crate::queue::{Arrivals, Impossible, MAX_COPIED, Queue};
+use sealed::Sealing;
 
 /// Least number of missing bytes of a body for which the sink is asked for memory.
 const MIN_LANDED: usize = 4096;
@@ -31,6 +34,8 @@ pub(crate) struct Stream {
     socket: TcpStream,
     remote: SocketAddr,
     resumable: bool,
+    /// What encryption needs, on an encrypted connection.
+    sealing: Option<Box<Sealing>>,
     queue: Queue,
     arrivals: Arrivals,
     /// When this side last acknowledged what came on the stream by nothing else than that.
@@ -82,11 +87,12 @@ impl Stream {
     /// Most reads at the close that discard incoming bytes.
     const DRAINED: usize = 64;
 
-    pub(crate) fn new(socket: TcpStream, remote: SocketAddr, resumable: bool) -> Stream {
+    pub(crate) fn new(socket: TcpStream, remote: SocketAddr, session: Session) -> Stream {
         Stream {
             socket,
             remote,
-            resumable,
+            resumable: session.features.has(Features::RESUME),
+            sealing: session.keys.map(Sealing::new),
             queue: Queue::default(),
             arrivals: Arrivals::default(),
             told: None,
@@ -116,20 +122,20 @@ impl Stream {
         let _ = self.socket.shutdown(Shutdown::Both);
         self.burst = Burst::default();
         self.ack = AckState::default();
-        (self.ahead, self.blocked, self.broken) = (usize::MAX, false, None);
+        (self.ahead, self.blocked, self.broken, self.sealing) = (usize::MAX, false, None, None);
     }
 
-    /// Goes on with another connection, whose peer has received so many bytes; `done` gets the tokens of what was lent before them.
+    /// Goes on with another connection; `done` gets the tokens of what the peer has received, and was lent.
     pub(crate) fn resume(
         &mut self,
         socket: TcpStream,
         remote: SocketAddr,
-        received: u64,
+        session: Session,
         pool: &mut Pool,
         done: impl FnMut(Token),
     ) -> Result<(), Impossible> {
-        (self.socket, self.remote) = (socket, remote);
-        self.queue.rewind(received, pool, done)
+        (self.socket, self.remote, self.sealing) = (socket, remote, session.keys.map(Sealing::new));
+        self.queue.rewind(session.received, pool, done)
     }
 
     /// The socket is full.
@@ -204,6 +210,9 @@ impl Stream {
         pool: &mut Pool,
         sink: &mut impl Sink,
     ) -> Received {
+        if self.sealing.is_some() {
+            return self.receive_sealed(peer, read_buffer, pool, sink);
+        }
         let missing = match (&self.landing, &self.partial) {
             (Some(landing), _) => landing.len - landing.done,
             (None, Some(partial)) => missing(partial),

@@ -22,7 +22,7 @@ const WINDOW: usize = 8 << 20;
 impl Stream {
     /// Bytes accepted but not taken by the socket.
     pub(crate) fn unsent(&self) -> usize {
-        self.queue.unwritten()
+        self.queue.unwritten() + self.sealing.as_ref().map_or(0, |sealing| sealing.unwritten())
     }
 
     /// Frames have not been taken by the socket, or by the peer if the stream is resumable.
@@ -33,7 +33,12 @@ impl Stream {
     /// Bytes go straight from the caller to the socket: nothing is in front of them, and none need be kept.
     #[inline]
     fn direct(&self) -> bool {
-        self.queue.len() == 0 && !self.resumable
+        self.queue.len() == 0 && !self.keeps()
+    }
+
+    /// Bytes are kept after a write, or written in another form.
+    fn keeps(&self) -> bool {
+        self.resumable || self.sealing.is_some()
     }
 
     /// Sends a frame: writes it to the socket unless others are queued, and queues the rest, up to `limit` queued
@@ -109,9 +114,9 @@ impl Stream {
         }
         if !self.direct() {
             let long = len > MAX_COPIED;
-            let (true, Some(token)) = (long && self.resumable, token) else {
+            let (true, Some(token)) = (long && self.keeps(), token) else {
                 let fill = &mut |body: &mut [u8]| memory.read(at, body);
-                return match long && !self.resumable {
+                return match long && !self.keeps() {
                     true => Err(Refusal::Busy),
                     false => self.send_filled(head, len, fill, round, limit, pool).map(|()| Sent::Done),
                 };
@@ -172,6 +177,9 @@ impl Stream {
     /// Writes what is queued, as far as the socket takes it; gives the token of what was lent, once all of it is written and need
     /// not be kept.
     pub(crate) fn flush(&mut self, pool: &mut Pool) -> Option<Token> {
+        if self.sealing.is_some() {
+            return self.flush_sealed(pool);
+        }
         let mut over = None;
         while !self.blocked
             && self.broken.is_none()
@@ -213,7 +221,7 @@ impl Stream {
     }
 
     /// The number of bytes written; 0 if the socket is full. A failure is kept for the next poll.
-    fn judge(&mut self, written: io::Result<usize>) -> Result<usize, Refusal> {
+    pub(super) fn judge(&mut self, written: io::Result<usize>) -> Result<usize, Refusal> {
         match written {
             Ok(written) => Ok(written),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
@@ -226,7 +234,7 @@ impl Stream {
 }
 
 /// Writes several pieces. No SIGPIPE is raised if the peer is gone (`writev` would raise it).
-fn write(socket: &TcpStream, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+pub(super) fn write(socket: &TcpStream, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     uninterrupted(|| Ok(sendmsg(socket, pieces, &mut SendAncillaryBuffer::default(), flags)?))
 }
