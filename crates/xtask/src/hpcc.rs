@@ -46,11 +46,16 @@ pub(crate) fn job(
     problem: &Problem,
     work: &Path,
 ) -> Result<Job> {
-    let _ = std::fs::remove_file(work.join(REPORT));
-    let sample = project::read(&program.with_file_name("_hpccinf.txt"))?;
-    project::write(&work.join("hpccinf.txt"), input(&sample, problem)?)?;
+    prepare(program, problem, work)?;
     let (rows, columns) = problem.grid;
     Ok(library.mpirun(rows * columns, program, fabric)?.env("OPENBLAS_NUM_THREADS", "1").folder(work))
+}
+
+/// Writes the problem into a folder, in which the report will be.
+pub(crate) fn prepare(program: &Path, problem: &Problem, work: &Path) -> Result<()> {
+    let _ = std::fs::remove_file(work.join(REPORT));
+    let sample = project::read(&program.with_file_name("_hpccinf.txt"))?;
+    project::write(&work.join("hpccinf.txt"), input(&sample, problem)?)
 }
 
 const REPORT: &str = "hpccoutf.txt";

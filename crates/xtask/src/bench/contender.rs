@@ -144,7 +144,7 @@ impl Contender {
         };
         let Some(library) = &self.library else { return Ok(Job::new(program).args(case.args).folder(work)) };
         let job = match lab {
-            Some(lab) => library.mpirun_on(lab, case.ranks / case.hosts, &program),
+            Some(lab) => library.mpirun_on(lab, case.ranks / case.hosts, &program, work),
             None => library.mpirun(case.ranks, &program, case.fabric),
         };
         let mut job = job?.folder(work);

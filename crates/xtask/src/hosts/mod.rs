@@ -5,6 +5,7 @@
 //! Nothing of a lab is outside of its namespaces but files under target/hosts: a process owns it (`supervisor`), with which
 //! the kernel ends all the rest.
 
+pub(crate) mod faults;
 mod orders;
 pub(crate) mod slurm;
 pub(crate) mod supervisor;

@@ -6,8 +6,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use crate::cc::{self, Unit};
+use crate::debian;
+use crate::hosts::faults;
 use crate::hosts::slurm::{self, Slurm};
 use crate::hosts::{self, Lab, Link};
+use crate::hpcc::{self, Problem, Report};
 use crate::library::{Kind, Library};
 use crate::process::{End, Job, tail};
 use crate::project::{self, Project};
@@ -91,9 +94,10 @@ pub(super) fn run(project: &Project) -> Result<Tally> {
     tally.check("links are cut and healed", cuts(&lab));
     tally.check("frames are delayed", delay(&lab));
     tally.check("frames are lost", loss(&lab));
-    for kind in [Kind::Mpich, Kind::Openmpi] {
-        tally.check(&format!("{} over ssh", kind.name()), program(project, kind, &lab));
+    for kind in [Kind::Banyan, Kind::Mpich, Kind::Openmpi] {
+        tally.check(&format!("collectives of {} by ssh", kind.name()), program(project, kind, &lab));
     }
+    ours(project, &lab, &mut tally)?;
     tally.check("a host vanishes", vanishes(&lab));
     let ids = lab.ids();
     drop(lab);
@@ -211,7 +215,7 @@ fn loss(lab: &Lab) -> Result<()> {
 fn program(project: &Project, kind: Kind, lab: &Lab) -> Result<()> {
     let library = Library::open(project, kind)?;
     let program = built(project, &library, "collectives")?;
-    says_ok(&library.mpirun_on(lab, EACH, &program)?)
+    says_ok(&library.mpirun_on(lab, EACH, &program, project.root())?)
 }
 
 /// A program of tests/c, built with a library.
@@ -230,10 +234,38 @@ fn says_ok(job: &Job) -> Result<()> {
     Ok(())
 }
 
+/// Banyan on all hosts: the demo, HPCC, and that nothing of a job stays on any host, whoever of it is killed.
+fn ours(project: &Project, lab: &Lab, tally: &mut Tally) -> Result<()> {
+    let library = Library::open(project, Kind::Banyan)?;
+    let heat = project.folder("hosts/banyan")?.join("heat");
+    let unit = Unit::program(heat.clone(), project.file("tests/demo/heat.c"));
+    cc::build(&library, &unit.flags(["-O2"]).libs(["-lm"]))?;
+    let demo = library.mpirun_on(lab, EACH, &heat, project.root())?.arg(heat.with_extension("png"));
+    tally.check("demo on 6 ranks", demo.limit(120).run_ok().map(|_| ()));
+    match debian::packages(project, hpcc::PACKAGES)? {
+        None => tally.check("HPCC on 6 ranks", hpcc(project, lab, &library)),
+        Some(missing) => tally.leave_out("HPCC on 6 ranks", &missing.reason),
+    }
+    faults::ALL.iter().filter(|fault| fault.quick).try_for_each(|fault| faults::check(project, fault, tally))
+}
+
+fn hpcc(project: &Project, lab: &Lab, library: &Library) -> Result<()> {
+    let program = hpcc::program(project, library)?;
+    let work = project.folder("hosts/hpcc")?;
+    hpcc::prepare(&program, &Problem { order: 600, grid: (2, HOSTS * EACH / 2) }, &work)?;
+    library.mpirun_on(lab, EACH, &program, &work)?.env("OPENBLAS_NUM_THREADS", "1").limit(240).run_ok()?;
+    let report = Report::read(&work)?;
+    report.success()?;
+    report.residuals()
+}
+
 fn vanishes(lab: &Lab) -> Result<()> {
     lab.end(3)?;
-    if reaches(lab, 1, 3)? {
-        bail!("h3 is gone and answers");
+    // Its network goes soon after its processes.
+    for _ in 0..TRIES {
+        if !reaches(lab, 1, 3)? {
+            return reaches_at_last(lab, 1, 2);
+        }
     }
-    reaches_at_last(lab, 1, 2)
+    bail!("h3 is gone and answers")
 }
