@@ -9,7 +9,14 @@ fuzz_target!(|text: &str| {
         assert!(!names.is_empty() && names.len() <= 100_000);
     }
     assert!(counts(text, 7).is_none_or(|counts| counts.len() <= 8));
-    let names = ["SLURM_JOB_NODELIST", "PBS_NODEFILE", "LSB_MCPU_HOSTS", "LSB_DJOB_HOSTFILE", "PE_HOSTFILE", "HYDRA_HOST_FILE"];
+    let names = [
+        "SLURM_JOB_NODELIST",
+        "PBS_NODEFILE",
+        "LSB_MCPU_HOSTS",
+        "LSB_DJOB_HOSTFILE",
+        "PE_HOSTFILE",
+        "HYDRA_HOST_FILE",
+    ];
     for name in names {
         let variable = |asked: &str| match asked {
             "K_MPI_JOB_ROLE" => Some("launcher".to_owned()),

@@ -11,8 +11,12 @@ fuzz_target!(|parts: Vec<(bool, Vec<u8>)>| {
         let mut actions = host.receive(second.into(), &bytes, true);
         while let Some(action) = actions.pop() {
             match action {
-                Action::Reply(rank, line) => assert!(rank < 2 && line.ends_with('\n') && line.matches('\n').count() == 1),
-                Action::Up(up) => actions.extend(job.receive(0, up).into_iter().flat_map(|(_, down)| host.deliver(down))),
+                Action::Reply(rank, line) => {
+                    assert!(rank < 2 && line.ends_with('\n') && line.matches('\n').count() == 1)
+                }
+                Action::Up(up) => {
+                    actions.extend(job.receive(0, up).into_iter().flat_map(|(_, down)| host.deliver(down)))
+                }
                 _ => {}
             }
         }
