@@ -1,37 +1,86 @@
 //! The rank's side: [`attach`] and [`Client`].
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use thiserror::Error;
 
-use crate::foreign::foreign_launcher;
+use crate::foreign::{Misfit, Way, foreign_launcher};
 use crate::frame::{Job, MAX_BUSINESS_CARD, Reply, Request, VERSION, cut};
 use crate::inherit::{
-    FD_VARIABLE, Relation, SocketRef, adopt_memory, adopt_socket, is_privileged, is_socket,
-    keep_pmi1_from_children, relation_to_job,
+    FD_VARIABLE, Relation, SocketRef, adopt_foreign_socket, adopt_memory, adopt_socket, is_privileged,
+    is_socket, keep_pmi1_from_children, relation_to_job,
 };
+use crate::kvs::{Kvs, get_bytes, put_bytes};
 use crate::last_word::LastWord;
+use crate::pmi1_kvs::{Pmi1, Pmi1Error};
+use crate::pmix::{Pmix, PmixError};
 use crate::status::{self, StatusLine};
 use crate::wire::{Channel, WireError};
+use crate::wire_up::{Here, wire_up};
 
 /// If this variable is 1, the process is rank 0 of 1 whatever started it.
 const SINGLETON_VARIABLE: &str = "BANYAN_SINGLETON";
 
+/// What a rank's business card is called in another launcher's store.
+const CARD: &str = "card";
+
 /// Why a process cannot join its job, or has lost its agent.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// Another launcher started this process.
+    /// Another launcher started this process, and left it no way to join.
     #[error(
-        "this program was started by {0}, which this MPI cannot join: start it with Banyan's mpirun, \
-         or set {SINGLETON_VARIABLE}=1 to run it as rank 0 of 1"
+        "this program was started by {launcher}, whose job it cannot join: {why}. Way out: {remedy}; or set \
+         {SINGLETON_VARIABLE}=1 to run it as rank 0 of 1"
     )]
-    ForeignLauncher(String),
+    ForeignLauncher {
+        /// The launcher, with the evidence.
+        launcher: String,
+        /// The reason.
+        why: &'static str,
+        /// What the user can do.
+        remedy: &'static str,
+    },
+    /// A server of PMI-1 and this library do not understand each other.
+    #[error("the launcher that started this program cannot be joined by PMI-1: {0}")]
+    Pmi1(#[from] Pmi1Error),
+    /// There is no library of PMIx, or it refuses.
+    #[error(
+        "the launcher that started this program (PMIX_NAMESPACE) cannot be joined by PMIx: {0}. Way out: the folder of \
+         libpmix.so.2 in LD_LIBRARY_PATH, `srun --mpi=pmi2`, or Banyan's mpirun"
+    )]
+    Pmix(#[from] PmixError),
+    /// A rank put something into the launcher's store that ranks of this library do not put, or nothing.
+    #[error(
+        "rank {rank} left no \"{what}\" that can be read in the launcher's key-value store: link all ranks with this library"
+    )]
+    Record {
+        /// That rank.
+        rank: u32,
+        /// The name of the record.
+        what: &'static str,
+    },
+    /// A record that is too long for the launcher's store.
+    #[error("{0} bytes are too many for the launcher's key-value store")]
+    RecordTooLong(usize),
+    /// A rank has another version of this library.
+    #[error(
+        "rank {rank} speaks version {version} of the bootstrap protocol, this rank {VERSION}: link all ranks with one library"
+    )]
+    RankVersion {
+        /// That rank.
+        rank: u32,
+        /// Its version.
+        version: u32,
+    },
+    /// Rank 0 cannot say what holds for all ranks.
+    #[error("{0}")]
+    Setting(String),
     /// The program has rights that the process that started it does not have.
     #[error(
         "this program has rights of its own (setuid, setgid or file capabilities), so it does not join a job that its \
-         environment names: who set {FD_VARIABLE} would be trusted with them. Run it without these rights, or set \
+         environment names: who set its variables would be trusted with them. Run it without these rights, or set \
          {SINGLETON_VARIABLE}=1 to run it as rank 0 of 1"
     )]
     Privileged,
@@ -89,14 +138,15 @@ pub enum Event {
     },
 }
 
-/// Joins the job that the launcher's variables name. `None`: no launcher started this process, it is rank 0 of 1.
+/// Joins the job that the launcher's variables name; `here` is for that of a launcher that is not ours. `None`: no launcher
+/// started this process, it is rank 0 of 1.
 ///
 /// From here on the bootstrap descriptors close on exec. [`JOB_VARIABLES`](crate::JOB_VARIABLES) stay in the environment.
 ///
 /// # Errors
-/// If another launcher started the process, the program is setuid or the like, a descriptor of the job was closed, versions
-/// differ, or another process has joined as this rank.
-pub fn attach() -> Result<Option<Client>, Error> {
+/// If another launcher started the process whose job it cannot join, the program is setuid or the like, a descriptor of the job was
+/// closed, versions differ, or another process has joined as this rank.
+pub fn attach(here: impl FnOnce() -> Here) -> Result<Option<Client>, Error> {
     if std::env::var_os(SINGLETON_VARIABLE).is_some_and(|value| value == "1") {
         return Ok(None);
     }
@@ -115,23 +165,45 @@ pub fn attach() -> Result<Option<Client>, Error> {
             Relation::Child | Relation::Unrelated => Ok(None),
         };
     }
-    match foreign_launcher(|name| std::env::var_os(name), is_socket) {
-        Some(launcher) => Err(Error::ForeignLauncher(launcher)),
-        None => Ok(None),
+    let misfit = |Misfit { launcher, why, remedy }| Error::ForeignLauncher { launcher, why, remedy };
+    let Some(way) = foreign_launcher(|name| std::env::var_os(name), is_socket).map_err(misfit)? else {
+        return Ok(None);
+    };
+    if is_privileged() {
+        return Err(Error::Privileged);
     }
+    let client = match way {
+        Way::Pmi1Socket { fd, rank, size } => {
+            let socket = adopt_foreign_socket(fd).ok_or(Error::SocketClosed(fd))?;
+            Client::join_by_pmi1(socket, rank, size, &here())
+        }
+        Way::Pmi1Port { port, id } => Client::join_by_pmi1_port(&port, id, &here()),
+        Way::Pmix => Client::join_by(Box::new(Pmix::join()?), &here()),
+    };
+    client.map(Some)
 }
 
-/// A rank's connection to its agent.
+/// A rank's connection to its launcher.
 #[derive(Debug)]
 pub struct Client {
-    /// Never closed, also after MPI_Finalize: the open socket tells children of this process that it has joined (see
-    /// [`relation_to_job`]).
-    channel: ManuallyDrop<Channel<Reply, Request>>,
+    line: Line,
     job: Job,
     memory: Option<OwnedFd>,
     status: Option<OwnedFd>,
-    /// Ranks whose business cards have been asked for and have not come.
-    lookups: HashSet<u32>,
+}
+
+/// The launcher.
+#[derive(Debug)]
+enum Line {
+    Agent {
+        /// Never closed, also after MPI_Finalize: the open socket tells children of this process that it has joined (see
+        /// [`relation_to_job`]).
+        channel: ManuallyDrop<Channel<Reply, Request>>,
+        /// Ranks whose business cards have been asked for and have not come.
+        lookups: HashSet<u32>,
+    },
+    /// Another one. What is asked of it is answered at once.
+    Foreign { kvs: ManuallyDrop<Box<dyn Kvs>>, events: VecDeque<Event> },
 }
 
 impl Client {
@@ -159,7 +231,38 @@ impl Client {
         };
         let memory = job.memory_fd.and_then(adopt_memory);
         let status = job.status_fd.and_then(adopt_memory);
-        Ok(Client { channel: ManuallyDrop::new(channel), job, memory, status, lookups: HashSet::new() })
+        let line = Line::Agent { channel: ManuallyDrop::new(channel), lookups: HashSet::new() };
+        Ok(Client { line, job, memory, status })
+    }
+
+    /// Joins the job of a server of PMI-1 over `socket`, as `rank` of `size`. Meets the other ranks.
+    ///
+    /// # Errors
+    /// If the server is gone, speaks something else, or ranks do not fit together.
+    pub fn join_by_pmi1(socket: OwnedFd, rank: u32, size: u32, here: &Here) -> Result<Client, Error> {
+        Self::join_by(Box::new(Pmi1::join(socket, rank, size)?), here)
+    }
+
+    /// Joins the job of a server of PMI-1 which listens at `port`, `HOST:PORT`, as its process `id`. Meets the other ranks.
+    ///
+    /// # Errors
+    /// If the server cannot be reached or is gone, speaks something else, or ranks do not fit together.
+    pub fn join_by_pmi1_port(port: &str, id: u32, here: &Here) -> Result<Client, Error> {
+        Self::join_by(Box::new(Pmi1::connect(port, id)?), here)
+    }
+
+    fn join_by(mut kvs: Box<dyn Kvs>, here: &Here) -> Result<Client, Error> {
+        match wire_up(&mut *kvs, here) {
+            Ok((job, memory)) => {
+                let line = Line::Foreign { kvs: ManuallyDrop::new(kvs), events: VecDeque::new() };
+                Ok(Client { line, job, memory, status: None })
+            }
+            Err(error) => {
+                // The others wait for this rank, which some launchers would let them do for ever.
+                kvs.last_word().abort(1, &format!("MPI cannot start: {error}"));
+                Err(error)
+            }
+        }
     }
 
     /// The job as this rank sees it.
@@ -167,8 +270,8 @@ impl Client {
         &self.job
     }
 
-    /// The host's shared memory (a zero-filled memfd; `fstat` tells its size), if the agent could make one. To be called
-    /// once.
+    /// The host's shared memory (a zero-filled memfd; `fstat` tells its size), if the agent, or the first rank of the node,
+    /// could make one. To be called once.
     ///
     /// # Errors
     /// If its descriptor was closed on the way: the other ranks have the memory, and rely on this rank having it.
@@ -186,42 +289,62 @@ impl Client {
         }
     }
 
-    /// Publishes this rank's business card; the agent sends it to all ranks that look it up. To be called once.
+    /// Publishes this rank's business card, for the ranks that look it up. To be called once, before [`Client::ready`].
     ///
     /// # Errors
-    /// If it is longer than [`MAX_BUSINESS_CARD`], or the agent is gone.
+    /// If it is longer than [`MAX_BUSINESS_CARD`], or the launcher is gone.
     pub fn publish(&mut self, business_card: &[u8]) -> Result<(), Error> {
         if business_card.len() > MAX_BUSINESS_CARD {
             return Err(Error::BusinessCardTooLong(business_card.len()));
         }
-        self.send(&Request::Publish { business_card: business_card.to_vec() })
+        match &mut self.line {
+            Line::Agent { channel, .. } => {
+                Ok(channel.send(&Request::Publish { business_card: business_card.to_vec() })?)
+            }
+            Line::Foreign { kvs, .. } => put_bytes(&mut ***kvs, CARD, business_card),
+        }
     }
 
     /// Asks for a rank's business card. [`Client::try_event`] gives it when that rank has published; another lookup
     /// before that sends nothing.
     ///
     /// # Errors
-    /// If the agent is gone.
+    /// If the launcher is gone.
     pub fn lookup(&mut self, rank: u32) -> Result<(), Error> {
-        if !self.lookups.insert(rank) {
-            return Ok(());
+        match &mut self.line {
+            Line::Agent { channel, lookups } => {
+                if lookups.insert(rank) {
+                    channel.send(&Request::Lookup { rank })?;
+                }
+            }
+            Line::Foreign { kvs, events } => {
+                let card = get_bytes(&mut ***kvs, rank, CARD);
+                // A card that cannot be had names no address.
+                let business_card = card.as_ref().ok().cloned().flatten().unwrap_or_default();
+                events.push_back(Event::BusinessCard { rank, business_card });
+                card?;
+            }
         }
-        self.send(&Request::Lookup { rank })
+        Ok(())
     }
 
-    /// The next event that the agent has sent, if one is here. Never waits.
+    /// The next event that the launcher has sent, if one is here. Never waits.
     ///
     /// # Errors
     /// If the agent is gone or breaks the protocol.
     pub fn try_event(&mut self) -> Result<Option<Event>, Error> {
-        if self.channel.unsent() > 0 {
-            self.channel.flush()?;
+        let (channel, lookups) = match &mut self.line {
+            Line::Agent { channel, lookups } => (channel, lookups),
+            Line::Foreign { events, .. } => return Ok(events.pop_front()),
+        };
+        if channel.unsent() > 0 {
+            channel.flush()?;
         }
         loop {
-            match self.channel.receive()? {
+            match channel.receive()? {
                 None => return Ok(None),
                 Some(Reply::BusinessCard { rank, business_card }) => {
-                    self.lookups.remove(&rank);
+                    lookups.remove(&rank);
                     return Ok(Some(Event::BusinessCard { rank, business_card }));
                 }
                 // Another process tried to join as this rank, and was refused: that concerns only the other process.
@@ -231,55 +354,69 @@ impl Client {
         }
     }
 
-    /// Tells the agent that MPI_Init is over.
+    /// Tells the launcher that MPI_Init is over. Under a foreign launcher all ranks meet here.
     ///
     /// # Errors
-    /// If the agent is gone.
+    /// If the launcher is gone.
     pub fn ready(&mut self) -> Result<(), Error> {
-        self.send(&Request::Ready)
+        match &mut self.line {
+            Line::Agent { channel, .. } => Ok(channel.send(&Request::Ready)?),
+            Line::Foreign { kvs, .. } => kvs.fence(),
+        }
     }
 
-    /// Tells the agent that MPI_Finalize is over. The request is in the agent's socket when this returns.
+    /// Tells the launcher that MPI_Finalize is over: no rank needs this one any more. The launcher knows it when this returns.
     ///
     /// # Errors
-    /// If the agent is gone.
+    /// If the launcher is gone.
     pub fn finalized(&mut self) -> Result<(), Error> {
-        self.send(&Request::Finalized)?;
-        Ok(self.channel.flush_all()?)
+        match &mut self.line {
+            Line::Agent { channel, .. } => {
+                channel.send(&Request::Finalized)?;
+                Ok(channel.flush_all()?)
+            }
+            Line::Foreign { kvs, .. } => kvs.leave(),
+        }
     }
 
     /// Has mpirun show `text` to the user, once however many ranks send it. Cut to [`MAX_TEXT`](crate::MAX_TEXT) bytes.
+    /// False if the launcher shows no texts.
     ///
     /// # Errors
     /// If the agent is gone.
-    pub fn notice(&mut self, text: &str) -> Result<(), Error> {
-        self.send(&Request::Notice { text: cut(text).to_owned() })
+    pub fn notice(&mut self, text: &str) -> Result<bool, Error> {
+        let Line::Agent { channel, .. } = &mut self.line else { return Ok(false) };
+        channel.send(&Request::Notice { text: cut(text).to_owned() })?;
+        Ok(true)
     }
 
-    /// Ends the job with MPI_Abort's `code`. The request is in the agent's socket when this returns; the caller
+    /// Ends the job with MPI_Abort's `code`. The request is on its way when this returns; the caller
     /// flushes its output and exits.
     ///
     /// # Errors
     /// If the agent is gone (then the job ends anyway).
     pub fn abort(&mut self, code: i32, message: &str) -> Result<(), Error> {
-        self.channel.flush_all()?;
+        if let Line::Agent { channel, .. } = &mut self.line {
+            channel.flush_all()?;
+        }
         self.last_word().abort(code, message);
         Ok(())
     }
 
     /// A handle that can end the job in any state of this client, as in a signal handler.
     pub fn last_word(&self) -> LastWord {
-        LastWord::new(self.channel.socket().clone())
+        match &self.line {
+            Line::Agent { channel, .. } => LastWord::to_agent(channel.socket().clone()),
+            Line::Foreign { kvs, .. } => kvs.last_word(),
+        }
     }
 
-    fn send(&mut self, request: &Request) -> Result<(), Error> {
-        Ok(self.channel.send(request)?)
-    }
-}
-
-impl AsFd for Client {
-    /// Readable when [`Client::try_event`] has an event to give (or the agent is gone).
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.channel.as_fd()
+    /// Readable when [`Client::try_event`] has an event to give (or the agent is gone); `None` where a lookup has its event at
+    /// once.
+    pub fn events(&self) -> Option<BorrowedFd<'_>> {
+        match &self.line {
+            Line::Agent { channel, .. } => Some(channel.as_fd()),
+            Line::Foreign { .. } => None,
+        }
     }
 }

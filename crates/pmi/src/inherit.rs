@@ -91,6 +91,21 @@ pub(crate) fn adopt_socket(socket_ref: SocketRef) -> Option<OwnedFd> {
     Some(fd)
 }
 
+/// Adopts the socket that another launcher left open under this number, and sets it to close on exec; `None` if it is none.
+#[allow(unsafe_code, reason = "a descriptor that arrives by number can be owned in no other way")]
+pub(crate) fn adopt_foreign_socket(fd: RawFd) -> Option<OwnedFd> {
+    if fd <= 2 || !is_socket(fd) {
+        return None;
+    }
+    // SAFETY: the descriptor is an open socket (just checked), and the launcher's variable gives it to this process.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    if close_on_exec(&fd).is_err() {
+        std::mem::forget(fd);
+        return None;
+    }
+    Some(fd)
+}
+
 /// Adopts the memory that the agent named in its welcome, and sets it to close on exec.
 #[allow(unsafe_code, reason = "a descriptor that arrives by number can be owned in no other way")]
 pub(crate) fn adopt_memory(fd: RawFd) -> Option<OwnedFd> {

@@ -1,9 +1,10 @@
 //! [`LastWord`]: ends the job where a rank may touch nothing else, as in a signal handler.
 
-use std::os::fd::OwnedFd;
+use std::io::Write as _;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 use serde::Serialize;
@@ -11,14 +12,26 @@ use serde::Serialize;
 use crate::codec::PREFIX;
 use crate::frame::{MAX_TEXT, cut};
 
-/// Room for a frame: its length, the variant, the code, the length of the text and the text.
-const ROOM: usize = PREFIX + 16 + MAX_TEXT;
+/// Room for a frame (its length, the variant, the code, the length of the text and the text), or a line.
+const ROOM: usize = PREFIX + 32 + MAX_TEXT;
 
-/// A rank's connection to its agent, for one frame that is written before all queued ones, without memory from the
+/// How long a rank waits until PMIx has passed on that the job ends, in seconds.
+const PMIX_SECONDS: i64 = 2;
+
+/// A rank's connection to its launcher, for one message that is written before all queued ones, without memory from the
 /// allocator and without a lock.
 #[derive(Clone, Debug)]
-pub struct LastWord {
-    socket: Arc<OwnedFd>,
+pub struct LastWord(To);
+
+/// Who is told, and how.
+#[derive(Clone, Debug)]
+enum To {
+    /// Our agent, by a frame.
+    Agent(Arc<OwnedFd>),
+    /// A server of PMI-1, by a line.
+    Pmi1 { rank: u32, socket: Arc<OwnedFd> },
+    /// The thread that calls PMIx: it reads the code from the pipe and closes the other one when that is done.
+    Pmix { rank: u32, code: Arc<OwnedFd>, done: Arc<OwnedFd> },
 }
 
 /// The variants of [`Request`](crate::Request) up to `Abort`, encoded to equal bytes.
@@ -34,34 +47,82 @@ enum Frame<'a> {
 }
 
 impl LastWord {
-    pub(crate) fn new(socket: Arc<OwnedFd>) -> LastWord {
-        LastWord { socket }
+    pub(crate) fn to_agent(socket: Arc<OwnedFd>) -> LastWord {
+        LastWord(To::Agent(socket))
     }
 
-    /// Ends the job with MPI_Abort's `code`. The request is in the agent's socket when this returns, unless the agent is
-    /// gone (then the job ends anyway); the caller flushes its output and exits. The message is cut to [`MAX_TEXT`] bytes.
+    pub(crate) fn by_pmi1(rank: u32, socket: Arc<OwnedFd>) -> LastWord {
+        LastWord(To::Pmi1 { rank, socket })
+    }
+
+    pub(crate) fn by_pmix(rank: u32, code: Arc<OwnedFd>, done: Arc<OwnedFd>) -> LastWord {
+        LastWord(To::Pmix { rank, code, done })
+    }
+
+    /// Ends the job with MPI_Abort's `code`. The request is on its way when this returns, unless the launcher is
+    /// gone (then the job ends anyway); the caller flushes its output and exits. Our launcher shows the message (cut to
+    /// [`MAX_TEXT`] bytes); under another one it goes to standard error.
     pub fn abort(&self, code: i32, message: &str) {
         let mut room = [0; ROOM];
-        let mut frame = encode(code, message, &mut room);
-        while !frame.is_empty() {
-            match send(&*self.socket, frame, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-                Ok(count) => frame = &frame[count..],
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => {
-                    let _ = poll(&mut [PollFd::new(&*self.socket, PollFlags::OUT)], None);
+        match &self.0 {
+            To::Agent(socket) => send_all(socket, frame(code, message, &mut room)),
+            To::Pmi1 { rank, socket } => {
+                say(*rank, message, &mut room);
+                send_all(socket, line(code, &mut room));
+            }
+            To::Pmix { rank, code: pipe, done } => {
+                say(*rank, message, &mut room);
+                if rustix::io::write(pipe, &code.to_ne_bytes()).is_ok() {
+                    let limit = Timespec { tv_sec: PMIX_SECONDS, tv_nsec: 0 };
+                    let _ = poll(&mut [PollFd::new(done, PollFlags::IN)], Some(&limit));
                 }
-                Err(_) => return,
             }
         }
     }
 }
 
-fn encode<'a>(code: i32, message: &str, room: &'a mut [u8; ROOM]) -> &'a [u8] {
+/// Writes to standard error, without its lock and by one call, as other ranks may write, too.
+fn say(rank: u32, message: &str, room: &mut [u8; ROOM]) {
+    if message.is_empty() {
+        return;
+    }
+    let end = if message.ends_with('\n') { "" } else { "\n" };
+    let text = fill(room, format_args!("banyan: rank {rank}: {}{end}", cut(message).trim_start()));
+    let _ = rustix::io::write(rustix::stdio::stderr(), text);
+}
+
+/// Writes text into the room, as far as it goes.
+fn fill<'a>(room: &'a mut [u8; ROOM], text: std::fmt::Arguments<'_>) -> &'a [u8] {
+    let mut rest = &mut room[..];
+    let _ = rest.write_fmt(text);
+    let left = rest.len();
+    &room[..ROOM - left]
+}
+
+fn send_all(socket: impl AsFd, mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        match send(&socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => {
+                let _ = poll(&mut [PollFd::new(&socket, PollFlags::OUT)], None);
+            }
+            Err(_) => return,
+        }
+    }
+}
+
+fn frame<'a>(code: i32, message: &str, room: &'a mut [u8; ROOM]) -> &'a [u8] {
     let (prefix, body) = room.split_at_mut(PREFIX);
     let request = Frame::Abort { code, message: cut(message) };
     let length = postcard::to_slice(&request, body).map_or(0, |body| body.len());
     prefix.copy_from_slice(&(length as u32).to_le_bytes());
     &room[..PREFIX + length]
+}
+
+/// The request of PMI-1, which has no answer.
+fn line(code: i32, room: &mut [u8; ROOM]) -> &[u8] {
+    fill(room, format_args!("cmd=abort exitcode={code}\n"))
 }
 
 #[cfg(test)]
@@ -74,9 +135,11 @@ mod tests {
     fn it_is_a_request_like_any_other() {
         for (code, message) in [(7, "a reason"), (-1, ""), (i32::MIN, &*"é".repeat(3000))] {
             let mut room = [0; ROOM];
-            let frame = encode(code, message, &mut room);
+            let frame = frame(code, message, &mut room);
             let expected = Request::Abort { code, message: cut(message).to_owned() };
             assert_eq!(decode_request(frame), Ok(Some((expected, frame.len()))));
         }
+        let text = crate::pmi1::Line::new("abort").with("exitcode", -7).encode().unwrap();
+        assert_eq!(line(-7, &mut [0; ROOM]), text.as_bytes());
     }
 }

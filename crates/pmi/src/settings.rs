@@ -30,6 +30,8 @@ pub const PORTS: &str = "BANYAN_PORTS";
 pub const PATIENCE: &str = "BANYAN_PATIENCE";
 /// Whether what goes over TCP is encrypted.
 pub const ENCRYPT: &str = "BANYAN_ENCRYPT";
+/// Which of other launchers' protocols is spoken.
+pub const PMI: &str = "BANYAN_PMI";
 /// Start as rank 0 of 1 whatever the environment says.
 pub const SINGLETON: &str = "BANYAN_SINGLETON";
 
@@ -112,6 +114,12 @@ pub const ALL: &[Setting] = &[
         about: "`1`: encrypt all that ranks say to each other over TCP. The same for all ranks of a job. See [The wire](wire.md).",
     },
     Setting {
+        name: PMI,
+        default: "(by the launcher's variables)",
+        about: "How a program that another launcher started joins its job: `pmi1` (Hydra, Intel MPI, Slurm's `pmi2`), `pmix` (PRRTE, \
+                Open MPI, Slurm's `pmix`), `none` (it takes no notice of other launchers, and is rank 0 of 1).",
+    },
+    Setting {
         name: SINGLETON,
         default: "0",
         about: "`1`: start as rank 0 of 1, even inside the environment of another launcher.",
@@ -120,6 +128,23 @@ pub const ALL: &[Setting] = &[
 
 /// Settings that must be equal at all ranks of a job: the launcher reads them once and tells the ranks.
 pub const COMMON: &[&str] = &[FABRICS, COLL, EAGER_BUDGET, TCP_STREAMS, NIC, PORTS, PATIENCE, ENCRYPT];
+
+/// The settings of [`COMMON`] in this process's environment, for ranks whose launcher is not ours.
+///
+/// # Errors
+/// A sentence that names what is not text.
+pub fn of_environment() -> Result<Vec<(String, String)>, String> {
+    let mut settings = Vec::new();
+    for &name in COMMON {
+        match std::env::var(name) {
+            Ok(text) if text.is_empty() => {}
+            Ok(text) => settings.push((name.to_owned(), text)),
+            Err(std::env::VarError::NotPresent) => {}
+            Err(std::env::VarError::NotUnicode(_)) => return Err(format!("{name} is not text")),
+        }
+    }
+    Ok(settings)
+}
 
 /// The default of a setting; empty if there is no such setting.
 pub fn default_of(name: &str) -> &'static str {

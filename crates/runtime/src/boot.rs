@@ -1,12 +1,15 @@
 //! Joining the job: makes an engine with its fabrics from the launcher's description of the job.
 
-use banyan_coll::{Overrides, Tuning};
-use banyan_p2p as p2p;
-use banyan_pmi::{self as pmi, Client, Job, settings};
-#[cfg(feature = "sim")]
-use banyan_transport::sim::SimFabric;
+use std::io;
 #[cfg(feature = "sim")]
 use std::os::fd::OwnedFd;
+
+use banyan_coll::{Overrides, Tuning};
+use banyan_p2p as p2p;
+use banyan_pmi::{self as pmi, Client, Here, Job, settings};
+use banyan_shm::Shm;
+#[cfg(feature = "sim")]
+use banyan_transport::sim::SimFabric;
 
 use crate::business_cards;
 use crate::engine::Engine;
@@ -24,10 +27,10 @@ pub(crate) struct Boot {
 
 /// Joins the job of the launcher, or starts one of a single process.
 pub(crate) fn start() -> Result<Boot> {
-    let mut client = pmi::attach().map_err(Error::other)?;
+    let mut client = pmi::attach(here).map_err(Error::other)?;
     let job = match &client {
         Some(client) => client.job().clone(),
-        None => Job { settings: of_environment()?, ..Job::singleton(1) },
+        None => Job { settings: settings::of_environment().map_err(Error::other)?, ..Job::singleton(1) },
     };
     let allowed = settings::fabrics(job.setting_or_default(settings::FABRICS)).map_err(Error::other)?;
     let shares_memory = allowed.contains(&Route::Shm.name());
@@ -44,6 +47,21 @@ pub(crate) fn start() -> Result<Boot> {
         banyan_shm::shorten_slices();
     }
     boot(job, client, ports, shares_memory)
+}
+
+/// What this process brings to a job of another launcher.
+fn here() -> Here {
+    let memory = |ranks| match ranks <= Shm::MOST_RANKS {
+        true => Shm::memory(ranks),
+        false => Err(io::Error::other("too many ranks share a node")),
+    };
+    Here {
+        memory,
+        cpus: banyan_topo::CpuSet::allowed().iter().collect(),
+        cores: banyan_topo::usable_cores(),
+        // As our own launcher decides: with a core for each rank a copy through a ring is faster.
+        single_copy: |ranks, cores| ranks > cores && banyan_topo::single_copy(),
+    }
 }
 
 /// Joins `job`, which no launcher knows, over a simulated network, and the shared memory of its node, if there is any.
@@ -96,20 +114,4 @@ fn boot(job: Job, mut client: Option<Client>, ports: Ports, shares_memory: bool)
     let p2p = p2p::P2p::new(p2p::Config::new(budget as usize, job.size));
     let engine = Engine::new(p2p, ports, client, Policy::new(job.local_size, job.cores()));
     Ok(Boot { engine, job, shares_memory, tuning })
-}
-
-/// The settings that a launcher would read, for a process that none started.
-fn of_environment() -> Result<Vec<(String, String)>> {
-    let mut settings = Vec::new();
-    for &name in settings::COMMON {
-        match std::env::var(name) {
-            Ok(text) if text.is_empty() => {}
-            Ok(text) => settings.push((name.to_owned(), text)),
-            Err(std::env::VarError::NotPresent) => {}
-            Err(std::env::VarError::NotUnicode(_)) => {
-                return Err(Error::other(format!("{name} is not text")));
-            }
-        }
-    }
-    Ok(settings)
 }

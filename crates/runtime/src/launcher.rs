@@ -1,6 +1,6 @@
 //! [`Launcher`]: the line to the launcher, over which business cards come that a fabric needs.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use banyan_pmi::{Client, Event};
 use banyan_transport::Peer;
@@ -19,9 +19,9 @@ impl Launcher {
         Self { client, lookups: 0 }
     }
 
-    /// Its socket, if its answer is awaited.
+    /// What its answer makes readable, if one is awaited.
     pub(crate) fn awaited(&self) -> Option<BorrowedFd<'_>> {
-        self.client.as_ref().filter(|_| self.lookups > 0).map(AsFd::as_fd)
+        self.client.as_ref().filter(|_| self.lookups > 0).and_then(Client::events)
     }
 
     /// [`Launcher::awaited`] as a duplicate.

@@ -190,7 +190,7 @@ impl Runtime {
         }
     }
 
-    /// Asks the launcher to print `text` for the user, once however many ranks send it; false if there is no launcher.
+    /// Asks the launcher to print `text` for the user, once however many ranks send it; false if there is none that does.
     pub fn notice(&self, text: &str) -> bool {
         !banyan_memory::forked()
             && self
@@ -199,7 +199,7 @@ impl Runtime {
                 .launcher
                 .client
                 .as_mut()
-                .is_some_and(|client| client.notice(text).is_ok())
+                .is_some_and(|client| client.notice(text).unwrap_or(false))
     }
 
     /// Wakes threads that wait for something that no message brings (a generalized request).

@@ -1,0 +1,237 @@
+//! Wiring up: how ranks that a foreign launcher started work out their [`Job`], which our own agent would have told them.
+//!
+//! Everything goes through the launcher's key-value store, with three fences: rank 0 says what all share (the job's number, its
+//! secret, the settings), and the first rank of each would-be node offers its memory; fence; the others take it; fence; the first
+//! ranks say who did, and how many cores they have between them; fence. A rank gets a record of each node, not of each rank.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+
+use serde::{Deserialize, Serialize};
+
+use crate::client::Error;
+use crate::frame::{Job, NodeRun, VERSION, cut};
+use crate::kvs::{Kvs, Place, get_record, put_record};
+use crate::node_board::{self, Board, Entry, Offer};
+use crate::settings;
+
+/// What this process brings to a job of a foreign launcher.
+#[derive(Clone, Debug)]
+pub struct Here {
+    /// Makes the memory for so many ranks of a node.
+    pub memory: fn(u32) -> io::Result<OwnedFd>,
+    /// The CPUs that this process may use.
+    pub cpus: Vec<u32>,
+    /// How many of them at once (a CPU quota may allow less than all).
+    pub cores: u32,
+    /// Whether ranks of a node with so many ranks on so many cores read each other's memory.
+    pub single_copy: fn(u32, u32) -> bool,
+}
+
+/// What rank 0 tells all.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct Shared {
+    /// [`VERSION`] of its library.
+    version: u32,
+    job_id: u64,
+    secret: [u8; 32],
+    settings: Vec<(String, String)>,
+}
+
+/// What a rank tells about the node whose first rank it is.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct Node {
+    cores: u32,
+    /// Those that the launcher takes for ranks of this node, but which do not share its memory, by their place among these. Each is a
+    /// node of its own.
+    apart: Vec<u32>,
+}
+
+/// The job of this process, and the memory of its node if it shares that with another rank.
+///
+/// # Errors
+/// If the launcher is gone, or ranks do not fit together.
+pub(crate) fn wire_up(kvs: &mut dyn Kvs, here: &Here) -> Result<(Job, Option<OwnedFd>), Error> {
+    let Place { rank, size, appnum, universe_size } = kvs.place();
+    let groups = groups(&would_be_nodes(kvs)?);
+    let (ours, index) = place_in(&groups, rank);
+    if rank == 0 {
+        put_record(kvs, "job", &shared()?)?;
+    }
+    let entry = Entry { cpus: here.cpus.clone(), quota: here.cores };
+    let mut board = None;
+    if index == 0 && ours.len() > 1 {
+        let made = (here.memory)(ours.len() as u32).and_then(|memory| Board::make(memory, ours.len() as u32));
+        // What the system refuses is not offered: then each rank is a node of its own.
+        let made = made.ok().filter(|(board, _)| board.write(0, &entry));
+        put_record(kvs, "offer", &made.as_ref().map(|(_, offer)| offer))?;
+        board = made.map(|(board, _)| board);
+    }
+    kvs.fence()?;
+    let Shared { version, job_id, secret, settings } = get_record(kvs, 0, "job")?;
+    if version != VERSION {
+        return Err(Error::RankVersion { rank: 0, version });
+    }
+    if index > 0 {
+        let offer: Option<Offer> = get_record(kvs, ours[0], "offer")?;
+        board = offer.as_ref().and_then(Board::open).filter(|board| board.write(index as u32, &entry));
+    }
+    kvs.fence()?;
+    if index == 0 || board.is_none() {
+        let entries = board.as_ref().map(|board| board.read(ours.len() as u32));
+        put_record(kvs, "node", &outcome(entries, &entry, ours.len()))?;
+    }
+    kvs.fence()?;
+    let homes = homes(kvs, &groups)?;
+    let runs = runs(&homes);
+    let me = homes[rank as usize];
+    let local: Vec<u32> = (0..size).filter(|&other| homes[other as usize].0 == me.0).collect();
+    let job = Job {
+        rank,
+        size,
+        local_rank: local.iter().position(|&other| other == rank).unwrap_or(0) as u32,
+        local_size: local.len() as u32,
+        nodes: runs,
+        appnum,
+        apps: 1,
+        app_size: size,
+        command: command(),
+        universe_size,
+        job_id,
+        secret,
+        settings,
+        single_copy: (here.single_copy)(local.len() as u32, me.1),
+        ..Job::singleton(me.1)
+    };
+    Ok((job, board.filter(|_| local.len() > 1).map(|board| board.memory)))
+}
+
+/// What rank 0 draws and reads for all.
+fn shared() -> Result<Shared, Error> {
+    let refused = |error: io::Error| Error::Setting(format!("no random numbers: {error}"));
+    let job_id = u64::from_le_bytes(crate::random().map_err(refused)?);
+    let secret = crate::random().map_err(refused)?;
+    let settings = settings::of_environment().map_err(Error::Setting)?;
+    Ok(Shared { version: VERSION, job_id, secret, settings })
+}
+
+/// The ranks that may share a node, by a number: from the launcher, else each rank says where it is.
+fn would_be_nodes(kvs: &mut dyn Kvs) -> Result<Vec<u32>, Error> {
+    let size = kvs.place().size;
+    if let Some(nodes) = kvs.nodes()?.filter(|nodes| nodes.len() == size as usize) {
+        return Ok(nodes);
+    }
+    put_record(kvs, "host", &whereabouts())?;
+    kvs.fence()?;
+    let mut numbers = HashMap::new();
+    (0..size)
+        .map(|rank| {
+            let host: String = get_record(kvs, rank, "host")?;
+            let next = numbers.len() as u32;
+            Ok(*numbers.entry(host).or_insert(next))
+        })
+        .collect()
+}
+
+/// A text that is equal at processes which see each other's process numbers.
+fn whereabouts() -> String {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let processes = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    format!("{} {} {name}", boot.trim(), processes.display())
+}
+
+/// The ranks of each node, nodes in the order of their first ranks.
+fn groups(nodes: &[u32]) -> Vec<Vec<u32>> {
+    let mut groups: Vec<Vec<u32>> = Vec::new();
+    let mut number_of = HashMap::new();
+    for (rank, node) in (0..).zip(nodes) {
+        let number = *number_of.entry(node).or_insert(groups.len());
+        if number == groups.len() {
+            groups.push(Vec::new());
+        }
+        groups[number].push(rank);
+    }
+    groups
+}
+
+/// The group of a rank, and its place in it.
+fn place_in(groups: &[Vec<u32>], rank: u32) -> (&[u32], usize) {
+    let place = |group: &Vec<u32>| group.binary_search(&rank).ok();
+    let found = groups.iter().find_map(|group| Some((group.as_slice(), place(group)?)));
+    found.expect("each rank is in a group")
+}
+
+/// What the first rank of a would-be node, or one that does not share its memory, tells. `own` is its own entry.
+fn outcome(entries: Option<Vec<Option<Entry>>>, own: &Entry, ranks: usize) -> Node {
+    match entries {
+        Some(entries) => Node {
+            cores: node_board::cores(entries.iter().flatten()),
+            apart: (0..).zip(&entries).filter(|(_, entry)| entry.is_none()).map(|(index, _)| index).collect(),
+        },
+        None => Node { cores: node_board::cores([own].into_iter()), apart: (1..ranks as u32).collect() },
+    }
+}
+
+/// The first rank of each rank's node, and the cores of that node.
+fn homes(kvs: &mut dyn Kvs, groups: &[Vec<u32>]) -> Result<Vec<(u32, u32)>, Error> {
+    let mut homes = vec![(0, 1); kvs.place().size as usize];
+    for group in groups {
+        let node: Node = get_record(kvs, group[0], "node")?;
+        for (index, &rank) in (0..).zip(group) {
+            homes[rank as usize] = if index > 0 && node.apart.contains(&index) {
+                let own: Node = get_record(kvs, rank, "node")?;
+                (rank, own.cores.max(1))
+            } else {
+                (group[0], node.cores.max(1))
+            };
+        }
+    }
+    Ok(homes)
+}
+
+/// The job's nodes, numbered in the order of their first ranks.
+fn runs(homes: &[(u32, u32)]) -> Vec<NodeRun> {
+    let mut numbers = HashMap::new();
+    let mut runs: Vec<NodeRun> = Vec::new();
+    for (first, &(home, cores)) in (0..).zip(homes) {
+        let next = numbers.len() as u32;
+        let node = *numbers.entry(home).or_insert(next);
+        if runs.last().is_none_or(|run| run.node != node) {
+            runs.push(NodeRun { first, node, ..NodeRun::host(cores) });
+        }
+    }
+    runs
+}
+
+/// This program, as it was started.
+fn command() -> String {
+    let name = std::env::args_os().next().unwrap_or_default();
+    cut(&name.to_string_lossy()).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_numbered_by_their_first_ranks() {
+        assert_eq!(groups(&[7, 3, 7, 3, 9]), [vec![0, 2], vec![1, 3], vec![4]]);
+        let row = |homes: &[(u32, u32)]| -> Vec<(u32, u32, u32)> {
+            runs(homes).iter().map(|run| (run.first, run.node, run.cores)).collect()
+        };
+        assert_eq!(row(&[(0, 2), (0, 2), (2, 4), (0, 2)]), [(0, 0, 2), (2, 1, 4), (3, 0, 2)]);
+        assert_eq!(row(&[(0, 1)]), [(0, 0, 1)]);
+    }
+
+    #[test]
+    fn who_is_not_on_the_board_is_apart() {
+        let entry = |cpus: &[u32]| Entry { cpus: cpus.to_vec(), quota: cpus.len() as u32 };
+        let own = entry(&[0]);
+        let there = outcome(Some(vec![Some(own.clone()), None, Some(entry(&[1]))]), &own, 3);
+        assert_eq!(there, Node { cores: 2, apart: vec![1] });
+        assert_eq!(outcome(None, &own, 3), Node { cores: 1, apart: vec![1, 2] });
+        assert_eq!(outcome(None, &own, 1), Node { cores: 1, apart: vec![] });
+    }
+}
