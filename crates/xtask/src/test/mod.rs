@@ -6,6 +6,7 @@ mod docs;
 pub(crate) mod fuzz;
 mod header;
 mod hosts;
+mod launchers;
 mod limits;
 mod others;
 pub(crate) mod programs;
@@ -66,6 +67,7 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
         Step::new("swap", || having(project, &[PYTHON], || swap::run(project))),
         Step::new("others", || having(project, &[PYTHON], || others::run(project, &library()?))),
         Step::new("c", || cprograms::run(project, &library()?)),
+        Step::new("launchers", || having(project, &[PYTHON], || launchers::run(project, &library()?))),
         Step::new("counts", || having(project, &[counts::VALGRIND], || counts::run(project, &library()?))),
         Step::new("limits", || limits::run(project)),
         Step::new("sanity", || bench::sanity(project, &library()?)),
