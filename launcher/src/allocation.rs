@@ -1,6 +1,6 @@
 //! The hosts that a resource manager has given to the job: Slurm, PBS and Torque, LSF, Grid Engine, and the MPI Operator of
 //! Kubernetes say in the environment which they are, how many ranks each takes, and how other hosts are reached. Pure, but for
-//! [`here`].
+//! `here`.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -266,7 +266,7 @@ fn each_line(text: &str) -> Result<Vec<(String, u32)>, String> {
 /// Reads Slurm's lists of hosts, such as `n[1-4,07],m03,r[1-2]c[0-1]-ib`.
 ///
 /// # Errors
-/// One line of text that says what is wrong, also if there are more than [`MOST_HOSTS`].
+/// One line of text that says what is wrong, also if there are too many hosts.
 pub fn nodelist(text: &str) -> Result<Vec<String>, String> {
     let shown = || text.escape_debug().take(80).collect::<String>();
     let wrong = || format!("'{}' is not a list of hosts", shown());

@@ -7,7 +7,7 @@
 //! descends from a rank and kills it. The ranks themselves also die with the agent (PDEATHSIG).
 //!
 //! On each other host of a job the same two processes run, started by ssh (`mpirun --agent`). Their agent is a *host part* alone,
-//! which tells the first host's agent what happens and does what it orders; see [`frames`] and [`tree`].
+//! which tells the first host's agent what happens and does what it orders; see `frames` and `tree`.
 //!
 //! `unsafe` is confined to `start.rs`, which forks and executes.
 #![deny(unsafe_code)]

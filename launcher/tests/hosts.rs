@@ -6,6 +6,7 @@ mod common;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use common::{Job, LIMIT, Outcome, build, gone, kill, mpirun, survivors, within};
@@ -26,14 +27,19 @@ export HOSTNAME=$host BANYAN_TEST_HOST=$host
 cd /
 exec sh -c "$*"
 "#;
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("no-ssh");
-    let own = path.with_extension(std::process::id().to_string());
-    if !path.exists() || std::fs::read_to_string(&path).is_ok_and(|text| text != SCRIPT) {
-        std::fs::write(&own, SCRIPT).unwrap();
-        std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o755)).unwrap();
-        std::fs::rename(&own, &path).unwrap();
-    }
-    path.to_str().unwrap().to_owned()
+    // Tests run side by side in this process: one of them writes it.
+    static WRITTEN: OnceLock<String> = OnceLock::new();
+    let write = || {
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("no-ssh");
+        let own = path.with_extension(std::process::id().to_string());
+        if std::fs::read_to_string(&path).ok().as_deref() != Some(SCRIPT) {
+            std::fs::write(&own, SCRIPT).unwrap();
+            std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o755)).unwrap();
+            std::fs::rename(&own, &path).unwrap();
+        }
+        path.to_str().unwrap().to_owned()
+    };
+    WRITTEN.get_or_init(write).clone()
 }
 
 /// mpirun on hosts that are not this one.

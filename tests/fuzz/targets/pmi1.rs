@@ -19,10 +19,14 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(nodes.len(), bytes.len());
     }
     let (first, rest) = text.split_once(' ').unwrap_or((&text, ""));
-    let joined = chunks::join(first, |number| Ok::<_, ()>(rest.split(' ').nth(number - 1).map(str::to_owned)));
+    let joined =
+        chunks::join(first, |number| Ok::<_, ()>(rest.split(' ').nth(number - 1).map(str::to_owned)));
     if let Ok(Some(record)) = joined
         && let Some(split) = chunks::split(&record, 512)
     {
-        assert_eq!(chunks::join(&split[0], |number| Ok::<_, ()>(split.get(number).cloned())), Ok(Some(record)));
+        assert_eq!(
+            chunks::join(&split[0], |number| Ok::<_, ()>(split.get(number).cloned())),
+            Ok(Some(record))
+        );
     }
 });
