@@ -161,6 +161,13 @@ macro_rules! ports {
                 Ok(ports)
             }
 
+            /// Ends all fabrics, which say farewell to their peers: no frame is sent or received after this.
+            pub(crate) fn close(&mut self) {
+                $($(#[$if])? {
+                    self.$name = None;
+                })+
+            }
+
             /// True if a poll would find nothing.
             #[inline(always)]
             pub(crate) fn nothing_to_poll(&self) -> bool {

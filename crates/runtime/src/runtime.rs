@@ -149,6 +149,9 @@ impl Runtime {
         world.run(world.barrier())?;
         self.wait_for(self.engine_lock.enter(), |engine| engine.drained().then_some(()), &slow::all);
         let mut engine = self.engine_lock.enter();
+        // First of all the farewell: the launcher may hold this process until all ranks are here, and one of them may still wait
+        // for a word of this one, such as an acknowledgement, which only a poll would send.
+        engine.ports.close();
         engine.launcher.leave();
         Ok(())
     }

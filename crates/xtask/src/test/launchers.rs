@@ -82,8 +82,7 @@ pub(super) fn run(project: &Project, library: &Library) -> Result<Tally> {
         check("4 ranks", good(&four.clone().arg(&launched), "4 ranks, 4 share memory", 1));
         // More nodes than one where ranks do not see each other's process numbers.
         let apart_job = four.clone().args(apart).arg(&launched);
-        // Under PRRTE such ranks work, but prterun was once seen not to end after them.
-        if can_be_apart && launcher.libraries.is_none() {
+        if can_be_apart {
             check("ranks in namespaces of their own", good(&apart_job, "4 ranks, 1 share memory", 1));
         }
         // Rank 0's settings hold for all.
