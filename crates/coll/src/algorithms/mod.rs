@@ -1,4 +1,4 @@
-//! The algorithms, a file per family. Each algorithm is an [`Algorithm`](crate::Algorithm) in
+//! The algorithms, a file per family. Each algorithm is an [`Algorithm`] in
 //! the table `ROWS` of its family.
 
 pub(crate) mod allgather;
