@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use banyan_pmi::pmi1::Line;
 use serde::{Deserialize, Serialize};
 
 /// Most bytes of a request.
@@ -186,14 +187,13 @@ impl Host {
             state.spawn = Some(Vec::new());
             return Vec::new();
         }
-        let words = || line.split(' ').filter_map(|word| word.split_once('='));
-        let get = |name: &str| words().find(|(key, _)| *key == name).map(|(_, value)| value);
-        let Some(command) = get("cmd") else {
+        let Ok(request) = Line::parse(line) else {
             let shown = line.escape_debug().take(40).collect::<String>();
             return vec![Action::Broken(rank, format!("'{shown}' is no request of PMI-1"))];
         };
+        let get = |name: &str| request.get(name);
         let ours = get("kvsname").is_none_or(|name| name == self.about.name);
-        match command {
+        match &*request.command {
             "init" => init(rank, get("pmi_version"), free),
             "get_maxes" => reply(format!("cmd=maxes rc=0 {MAXES}")),
             "get_appnum" => reply(format!("cmd=appnum rc=0 appnum={}", state.appnum)),
@@ -228,7 +228,7 @@ impl Host {
                 vec![Action::Abort { rank, code, message }]
             }
             "publish_name" | "unpublish_name" | "lookup_name" => {
-                let (command, port) = (command.to_owned(), get("port").map(str::to_owned));
+                let (command, port) = (request.command.clone(), get("port").map(str::to_owned));
                 let service = get("service").unwrap_or_default().to_owned();
                 vec![Action::Up(Up::Name { rank, command, service, port })]
             }
