@@ -209,6 +209,10 @@ impl Tcp {
             Phase::Up(stream) if stream.resumable() && hello.attempt > link.connected_by => Answer::Accept,
             Phase::Up(_) => Answer::Duplicate,
             Phase::Left | Phase::Down => return Err(Failure::Closed),
+            // A replayed opening: whoever connects again after a break makes a new attempt.
+            _ if link.suspended.is_some() && hello.attempt <= link.connected_by => {
+                return Err(Failure::Closed);
+            }
             // Of two attempts that cross, that of the lower peer is kept, if both get so far: see `step`.
             Phase::Dialing(dial) if dial.committed() => Answer::Duplicate,
             _ => Answer::Accept,

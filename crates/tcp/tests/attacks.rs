@@ -266,6 +266,36 @@ fn a_replayed_opening_does_not_displace_the_peer() {
 }
 
 #[test]
+fn a_replayed_opening_is_not_answered_while_its_stream_awaits_another_connection() {
+    let (mut tcp, address, _) = end(0, &Options { resume: true, ..Options::default() });
+    let mut inbox = Inbox::default();
+    let first = hello(1);
+    let (mut handshake, opening) = Handshake::connect(&SECRET, first).unwrap();
+    let mut socket = TcpStream::connect(address).unwrap();
+    let mut ask = |tcp: &mut Tcp, message: &[u8], socket: &mut TcpStream| {
+        during(tcp, &mut inbox, || {
+            socket.write_all(message).unwrap();
+            read_message(socket)
+        })
+    };
+    let answer = ask(&mut tcp, &opening, &mut socket).expect("an answer");
+    assert!(matches!(handshake.hear(&answer), Ok(Heard::Accepted)));
+    let proof = handshake.prove(0).unwrap();
+    ask(&mut tcp, &proof, &mut socket).expect("a confirmation");
+    assert_eq!(tcp.connections(), 1);
+    drop(socket);
+    until("the break is noticed", || {
+        tcp.poll(&mut Inbox::default());
+        tcp.connections() == 0
+    });
+    let mut again = TcpStream::connect(address).unwrap();
+    assert_eq!(ask(&mut tcp, &opening, &mut again), None, "a recorded opening");
+    let next = Handshake::connect(&SECRET, Hello { attempt: 2, ..first }).unwrap().1;
+    let mut again = TcpStream::connect(address).unwrap();
+    ask(&mut tcp, &next, &mut again).expect("an answer to the next attempt");
+}
+
+#[test]
 fn a_proven_peer_that_sends_an_impossible_frame_is_down() {
     let mut long = frame::prefix(&HEAD, 0);
     long[..4].copy_from_slice(&u32::MAX.to_le_bytes());

@@ -65,6 +65,9 @@ enum Task {
     /// What owns emulated hosts; started by `hosts up`
     #[command(hide = true)]
     Supervise(hosts::supervisor::Options),
+    /// A stranger on an emulated host; started by tests
+    #[command(hide = true)]
+    Stranger(hosts::stranger::Options),
 }
 
 fn main() -> ExitCode {
@@ -94,5 +97,6 @@ fn run(task: Task) -> Result<bool> {
         Task::Bench(options) => bench::run(&project, &options).map(|()| true),
         Task::Hosts(options) => hosts::run(&project, &options),
         Task::Supervise(options) => hosts::supervisor::run(&options).map(|()| true),
+        Task::Stranger(options) => hosts::stranger::run(&options).map(|()| true),
     }
 }

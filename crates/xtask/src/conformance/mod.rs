@@ -9,7 +9,7 @@ mod testlist;
 use anyhow::{Result, bail};
 use clap::Args;
 
-use crate::hosts::faults;
+use crate::hosts::{attacks, faults};
 use crate::library::{Fabric, Kind, Library};
 use crate::project::Project;
 use crate::steps::{self, Step, Tally};
@@ -18,7 +18,7 @@ use crate::test::{self, fuzz, programs};
 /// What to run.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Suites to run, of mpich, hpcc, netpipe, fuzz, faults and valgrind; all of them if none is named
+    /// Suites to run, of mpich, hpcc, netpipe, fuzz, faults, attacks and valgrind; all of them if none is named
     suites: Vec<String>,
     /// Only these tests: folders or folder/name, separated by commas
     #[arg(long, value_delimiter = ',')]
@@ -55,6 +55,7 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
         Step::new("netpipe", || programs::netpipe(project, &library()?, options.fabric)),
         Step::new("fuzz", || fuzz::run(project, FUZZ)),
         Step::new("faults", || faults::table(project)),
+        Step::new("attacks", || attacks::run(project, options.quick)),
         Step::new("valgrind", || test::valgrind(project)),
     ];
     if let Some(unknown) = options.suites.iter().find(|suite| !steps.iter().any(|step| step.name == **suite))

@@ -131,16 +131,14 @@ pub(crate) fn table(project: &Project) -> Result<Tally> {
 pub(crate) fn check(project: &Project, fault: &Fault, tally: &mut Tally) -> Result<()> {
     let library = Library::open(project, Kind::Banyan)?;
     let folder = project.folder("hosts/banyan")?;
-    let program = folder.join("rounds");
-    let unit = Unit::program(program.clone(), project.file("tests/hosts/rounds.c"));
-    cc::build(&library, &unit.flags(["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror"]))?;
+    let program = rounds(project, &library)?;
     let lab = Lab::up(project, "faults", HOSTS, Link::Emulated)?;
     let mpirun = library.prefix().join("bin/mpirun").canonicalize()?;
-    let scene = Scene { lab: &lab, program: program.canonicalize()?, mpirun };
+    let scene = Scene { lab: &lab, program, mpirun };
     let begun = folder.join("begun");
     let _ = std::fs::remove_file(&begun);
     let seconds = if fault.harmless { "8" } else { "600" };
-    let job = library.mpirun_on(&lab, EACH, &program, &folder)?.arg(seconds).arg(&begun).limit(120);
+    let job = library.mpirun_on(&lab, EACH, &scene.program, &folder)?.arg(seconds).arg(&begun).limit(120);
     let (done, after) = struck(&scene, fault, &job, &begun)?;
     let outcome = verdict(&scene, fault, &done, after);
     let said = done.output.lines().next().unwrap_or("nothing said");
@@ -153,6 +151,14 @@ pub(crate) fn check(project: &Project, fault: &Fault, tally: &mut Tally) -> Resu
         (Some(_), Ok(())) => tally.check(fault.name, Err(anyhow::anyhow!("it holds: no longer \"not yet\""))),
     }
     Ok(())
+}
+
+/// Builds the program that runs meanwhile.
+pub(super) fn rounds(project: &Project, library: &Library) -> Result<PathBuf> {
+    let program = project.folder("hosts/banyan")?.join("rounds");
+    let unit = Unit::program(program.clone(), project.file("tests/hosts/rounds.c"));
+    cc::build(library, &unit.flags(["-D_DEFAULT_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror"]))?;
+    Ok(program.canonicalize()?)
 }
 
 /// Runs the job and lets the fault strike once it is under way; how it ended, and how long after the fault began.

@@ -5,9 +5,11 @@
 //! Nothing of a lab is outside of its namespaces but files under target/hosts: a process owns it (`supervisor`), with which
 //! the kernel ends all the rest.
 
+pub(crate) mod attacks;
 pub(crate) mod faults;
 mod orders;
 pub(crate) mod slurm;
+pub(crate) mod stranger;
 pub(crate) mod supervisor;
 mod switch;
 mod tap;
@@ -219,6 +221,11 @@ impl Lab {
         let _held = owner.stdin.take();
         owner.wait().context("the owner of the hosts")?;
         Ok(())
+    }
+
+    /// The first hosts of these, which end with this lab.
+    fn part(&self, hosts: usize) -> Lab {
+        Lab { folder: self.folder.clone(), owner: None, ids: self.ids[..hosts].to_vec() }
     }
 
     /// How many hosts there are.

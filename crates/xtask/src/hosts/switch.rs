@@ -7,6 +7,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use banyan_transport::random::Random;
+
 use super::orders::{Change, Order, Which};
 
 /// How much later than its successors a reordered frame comes, beside its delay: 2 ms.
@@ -48,7 +50,7 @@ pub(super) struct Switch {
     links: Vec<Link>,
     waiting: BinaryHeap<Reverse<Waiting>>,
     number: u64,
-    random: u64,
+    random: Random,
     /// Memory of frames that are gone.
     spare: Vec<Vec<u8>>,
 }
@@ -67,7 +69,7 @@ impl Switch {
             links: vec![Link::default(); hosts * hosts],
             waiting: BinaryHeap::new(),
             number: 0,
-            random: seed | 1,
+            random: Random::new(seed),
             spare: Vec::new(),
         }
     }
@@ -159,16 +161,9 @@ impl Switch {
         }
     }
 
-    /// Whether something happens that does so with this chance (xorshift64*).
+    /// Whether something happens that does so with this chance.
     fn happens(&mut self, chance: f64) -> bool {
-        if chance <= 0.0 {
-            return false;
-        }
-        self.random ^= self.random >> 12;
-        self.random ^= self.random << 25;
-        self.random ^= self.random >> 27;
-        let number = self.random.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 11;
-        (number as f64) < chance * (1u64 << 53) as f64
+        chance > 0.0 && ((self.random.word() >> 11) as f64) < chance * (1u64 << 53) as f64
     }
 }
 

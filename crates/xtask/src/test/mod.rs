@@ -17,6 +17,7 @@ mod toolchain;
 use anyhow::{Result, bail};
 use clap::Args;
 
+use crate::hosts::attacks;
 use crate::library::{Fabric, Kind, Library};
 use crate::project::Project;
 use crate::steps::{self, Step, Tally};
@@ -86,6 +87,7 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
             having(project, SOURCES, || programs::netpipe(project, &library()?, Fabric::TCP))
         }),
         Step::new("hosts", || having(project, &[PYTHON], || hosts::run(project))),
+        Step::new("attacks", || attacks::run(project, true)),
         Step::new("slurm", || having(project, &[PYTHON], || hosts::slurm(project))),
         Step::new("fuzz", || having(project, &["g++"], || fuzz::smoke(project))),
     ];
