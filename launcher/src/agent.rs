@@ -4,6 +4,7 @@
 //! It has two parts. The [host part](host) does what one host needs; there is one on each host of a job. The *job part*, which is
 //! [`Agent`], is on mpirun's own host only: it judges what the host parts tell it (events), and orders what they do.
 
+mod aliases;
 mod bootstrap;
 mod check;
 mod ending;
@@ -208,8 +209,8 @@ impl Agent {
         let mut random = [0; 40];
         getrandom(&mut random, GetRandomFlags::empty()).map_err(refused("getrandom")).map_err(failed)?;
         let (id, secret) = random.split_first_chunk::<8>().expect("40 bytes hold 8");
-        // Input for another host is read by the job part.
-        let (input, source) = if plan.agent_of(0) == 0 { (input, None) } else { (None, input) };
+        // Where rank 0 is on another host, the job part reads its input.
+        let (input, later) = if plan.has_other_hosts() { (None, input) } else { (input, None) };
         let here = HostPart::new(host::Setup {
             plan: here,
             job_id: u64::from_le_bytes(*id),
@@ -218,7 +219,6 @@ impl Agent {
             mask,
             pty: pty::Policy::of(&plan.global.pty),
             input,
-            feed: None,
             epoll,
             children,
             output,
@@ -253,7 +253,7 @@ impl Agent {
             summarized: false,
         };
         match agent.plan.has_other_hosts() {
-            true => agent.start_agents(source)?,
+            true => agent.start_agents(later)?,
             false => {
                 let HostPart { plan, .. } = &agent.here;
                 let node = Node { number: 0, ranks: &plan.ranks, cores: plan.cores, bound: &plan.bound };
@@ -325,7 +325,8 @@ impl Agent {
     /// Handles what the host part of an agent tells.
     fn event(&mut self, agent: u32, event: Event) {
         match event {
-            Event::Here { cores, bound, .. } => self.host_is_here(agent, cores, bound),
+            Event::Here { cores, bound, meeting, .. } => self.host_is_here(agent, cores, bound, meeting),
+            Event::Met { first } => self.met(agent, first),
             Event::Said(text) => self.say_of(agent, &text),
             Event::Started { rank, pid } => {
                 self.ranks[rank as usize].pid = Some(pid);

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use banyan_pmi::{NodeRun, Reply, Request};
+use banyan_pmi::{NodeRun, Offer, Reply, Request};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -189,6 +189,10 @@ pub(crate) enum Order {
     You { number: u32, end: u32 },
     /// The job; answered by [`Event::Here`] or [`Event::Lost`].
     Begin(Box<Launch>),
+    /// Are these agents, all of them before this one, on its machine? Answered by [`Event::Met`].
+    Meet(Vec<(u32, Offer)>),
+    /// The ranks of the host are these, and no others; answered by [`Event::Here`].
+    Ranks(Vec<u32>),
     /// Start the ranks.
     Start { nodes: Vec<NodeRun> },
     /// A frame for a rank.
@@ -219,8 +223,10 @@ pub(crate) enum Order {
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Event {
     /// The host, which is called so, is ready; `bound` says on which socket and cache each of its ranks is to run, if they are
-    /// bound.
-    Here { host: String, cores: u32, bound: Vec<(u32, u32)> },
+    /// bound, and `meeting` how other agents find out whether they are on the same machine.
+    Here { host: String, cores: u32, bound: Vec<(u32, u32)>, meeting: Option<Meeting> },
+    /// The first of the agents that it was asked about which is on its machine.
+    Met { first: Option<u32> },
     /// A sentence for the user.
     Said(String),
     /// A rank was started as this process.
@@ -257,6 +263,14 @@ pub(crate) enum Event {
     Empty { written: bool },
     /// The agents from `first` to `end` cannot be reached.
     Lost { first: u32, end: u32, why: String },
+}
+
+/// What agents on one machine find each other by.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Meeting {
+    /// Equal at agents that are worth asking.
+    pub(crate) whereabouts: String,
+    pub(crate) offer: Offer,
 }
 
 /// The end of a rank's process.

@@ -93,6 +93,9 @@ pub struct Global {
     /// How many seconds ssh may take to connect
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = clap::value_parser!(u32).range(1..))]
     pub connect_timeout: u32,
+    /// Names that turn out to be one machine stay hosts of their own, whose ranks talk over the network
+    #[arg(long)]
+    pub separate_hosts: bool,
     /// Folder of Banyan on the other hosts, if it is not where it is here: mpirun is DIR/bin/mpirun
     #[arg(long, value_name = "DIR")]
     pub prefix: Option<PathBuf>,

@@ -182,7 +182,7 @@ pub(crate) fn plan_of(launch: &mut Launch, number: u32) -> Result<(HostPlan, Lim
     }
     let mut plan = HostPlan {
         size: launch.size,
-        input: launch.input && ranks.first() == Some(&0),
+        input: launch.input,
         ranks,
         apps,
         host: banyan_topo::hostname(),
@@ -192,8 +192,9 @@ pub(crate) fn plan_of(launch: &mut Launch, number: u32) -> Result<(HostPlan, Lim
         bound: Vec::new(),
         nodes: Vec::new(),
         files: launch.files.clone(),
+        binding: Binding::of(&launch.binding).map_err(Trouble::new)?,
     };
-    plan.bind(&Binding::of(&launch.binding).map_err(Trouble::new)?)?;
+    plan.bind()?;
     let mut limit = plan.raise_limit(u64::from(launch.reach.radix).min(launch.hosts.len() as u64))?;
     for &(at, soft) in &launch.limits {
         match LIMITS.get(at as usize) {

@@ -1,5 +1,6 @@
 //! [`JobPlan`]: a job, checked as far as that is possible before the first process starts.
 
+use std::collections::HashSet;
 use std::ffi::{CString, OsStr, OsString};
 use std::io::IsTerminal;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::binding::Binding;
 use crate::environment::{Environment, check, check_reach};
 use crate::files::Files;
+use crate::frames::{Event, Meeting};
 use crate::lines::Label;
 use crate::options::{Global, Local, Options};
 use crate::placement::{self, Placement};
@@ -70,6 +72,8 @@ pub(crate) struct HostPlan {
     pub(crate) files: Files,
     /// Rank 0 reads mpirun's input.
     pub(crate) input: bool,
+    /// How ranks are bound.
+    pub(crate) binding: Binding,
 }
 
 /// One of the programs joined by `:`.
@@ -142,11 +146,18 @@ impl HostPlan {
     }
 
     /// Binds the ranks of this host.
-    pub(crate) fn bind(&mut self, binding: &Binding) -> Result<(), Trouble> {
-        if !self.ranks.is_empty() {
-            (self.cpus, self.bound) = binding.cpus(self.ranks.len() as u32, self.cores)?;
-        }
+    pub(crate) fn bind(&mut self) -> Result<(), Trouble> {
+        (self.cpus, self.bound) = match self.ranks.len() as u32 {
+            0 => Default::default(),
+            ranks => self.binding.cpus(ranks, self.cores)?,
+        };
         Ok(())
+    }
+
+    /// What the first host is told of this one.
+    pub(crate) fn here(&self, meeting: Option<Meeting>) -> Event {
+        let bound = self.bound.iter().map(|bound| (bound.socket, bound.cache)).collect();
+        Event::Here { host: self.host.clone(), cores: self.cores, bound, meeting }
     }
 }
 
@@ -192,9 +203,21 @@ impl JobPlan {
         let cores = banyan_topo::usable_cores();
         let input = global.stdin != "none";
         let (cpus, bound, runs) = Default::default();
-        let mut here =
-            HostPlan { size, ranks, apps, host, cores, settings, cpus, bound, nodes: runs, files, input };
-        here.bind(&binding)?;
+        let mut here = HostPlan {
+            size,
+            ranks,
+            apps,
+            host,
+            cores,
+            settings,
+            cpus,
+            bound,
+            nodes: runs,
+            files,
+            input,
+            binding,
+        };
+        here.bind()?;
         Ok((JobPlan { size, hosts, places, nodes, unknown_settings, global }, here))
     }
 
@@ -205,9 +228,8 @@ impl JobPlan {
 
     /// Number of hosts that have ranks.
     pub(crate) fn hosts_with_ranks(&self) -> u32 {
-        // All others have ranks.
-        let here = self.places.is_empty() || self.places.contains(&0);
-        self.hosts.len() as u32 - u32::from(!here)
+        let agents: HashSet<u32> = self.places.iter().copied().collect();
+        agents.len().max(1) as u32
     }
 
     /// True if the job has other hosts than this one.

@@ -1,5 +1,5 @@
 //! Jobs on several hosts. In place of ssh a script runs the agents of all hosts on this machine, so that no sshd is needed: ranks
-//! of different "hosts" share no memory, and talk by TCP.
+//! of different "hosts" share no memory, and talk by TCP, but in the tests where these are names of one machine.
 
 mod common;
 
@@ -20,6 +20,7 @@ case $host in
 no*) echo "ssh: Could not resolve hostname $host: Name or service not known" >&2; exit 255;;
 old*) printf 'welcome\nbanyan-agent 0.0.1.9.9\n'; exec cat >/dev/null;;
 mute*) exec sleep 300;;
+narrow*) taskset -p 1 $$ >/dev/null;;
 esac
 printf 'Welcome to %s!\nno newline here' "$host"
 unset DISPLAY
@@ -42,12 +43,22 @@ exec sh -c "$*"
     WRITTEN.get_or_init(write).clone()
 }
 
-/// mpirun on hosts that are not this one.
-fn on(hosts: &str, arguments: &[&str]) -> Job {
+/// mpirun on names of this machine.
+fn on_names(hosts: &str, arguments: &[&str]) -> Job {
     let ssh = ssh();
     mpirun(&[&["--host", hosts, "--ssh", &ssh], arguments].concat())
         .env("HOSTNAME", "here")
         .env("BANYAN_NIC", "lo")
+}
+
+/// mpirun on hosts that are not this one.
+fn on(hosts: &str, arguments: &[&str]) -> Job {
+    on_names(hosts, &[&["--separate-hosts"], arguments].concat())
+}
+
+/// True if hosts called `narrow...`, which have the first CPU of this machine only, have all of it.
+fn has_one_cpu() -> bool {
+    std::thread::available_parallelism().unwrap().get() < 2
 }
 
 fn sorted(text: &str) -> Vec<&str> {
@@ -117,6 +128,76 @@ fn ranks_run_where_they_are_mapped() {
 }
 
 #[test]
+fn names_of_one_machine_are_one_host() {
+    let program = ring();
+    for (hosts, options, first) in [
+        ("h1:2,h2:2", &[][..], "here"),
+        ("h1:1,localhost:1,h2:2", &[], "here"),
+        ("narrow1:2,narrow2:2", &[], "narrow1"),
+        ("narrow1:1,narrow2:2,narrow3:1", &["--tree-radix", "1", "--map-by", "node"], "narrow1"),
+        ("narrow1:2,narrow2:1,narrow3:1", &["--map-by", "ppr:1:node", "-n", "4"], "narrow1"),
+    ] {
+        if has_one_cpu() && first != "here" {
+            continue;
+        }
+        // Ranks that share no memory cannot reach each other.
+        let done = on_names(hosts, &[options, &[&program]].concat()).env("BANYAN_FABRICS", "self,shm").run();
+        let wanted = (0..4).map(|rank| format!("rank {rank} of 4: local {rank} of 4 on {first}"));
+        assert_eq!(sorted(fine(&done)), wanted.collect::<Vec<_>>());
+    }
+    let done = on_names("localhost,h2:2", &["-v", "true"]).run();
+    assert!(done.err.contains("mpirun: host h2 is the same machine as "), "{}", done.err);
+    let lines: Vec<&str> = done.err.lines().filter(|line| line.contains("mpirun: job ")).collect();
+    let [line] = lines.as_slice() else { panic!("{}", done.err) };
+    assert!(line.contains(": ranks 0 (pid ") && line.contains(", 2 (pid "), "{line}");
+    // Input goes where rank 0 has gone.
+    for hosts in
+        ["h1,localhost", "localhost,h1", "narrow1,narrow2"].into_iter().take(2 + usize::from(!has_one_cpu()))
+    {
+        let job = on_names(hosts, &["sh", "-c", "cat; echo $BANYAN_LOCAL_RANK"]);
+        let (read, write) = std::io::pipe().unwrap();
+        std::io::Write::write_all(&mut &write, b"input\n").unwrap();
+        drop(write);
+        let done = job.stdin(read).run();
+        assert_eq!(sorted(fine(&done)), ["0", "1", "input"], "{hosts}");
+    }
+}
+
+#[test]
+fn ranks_on_other_cpus_are_on_a_host_of_their_own() {
+    if has_one_cpu() {
+        return;
+    }
+    let done =
+        on_names("h1,narrow,h2", &["sh", "-c", "echo $BANYAN_RANK $BANYAN_LOCAL_RANK $HOSTNAME"]).run();
+    assert_eq!(sorted(fine(&done)), ["0 0 here", "1 0 narrow", "2 1 here"]);
+}
+
+#[test]
+fn nothing_is_left_whichever_name_of_a_machine_is_killed() {
+    if has_one_cpu() {
+        return;
+    }
+    let start = |wait: &str| {
+        let script = format!("sleep 300 & echo; {wait}");
+        on_names("narrow1,narrow2", &["sh", "-c", &script]).start(2)
+    };
+    let running = start("exec sleep 300");
+    kill("KILL", agent_of(&running.mark, "narrow1"));
+    let mark = running.mark.clone();
+    let (status, _, err) = running.finish();
+    assert!(status == Some(1) && err.contains("host narrow1 is lost: its agent"), "{err}");
+    gone(&mark);
+    // The other one has no ranks any more: the job does without it.
+    let running = start("sleep 2; kill $!");
+    kill("KILL", agent_of(&running.mark, "narrow2"));
+    let mark = running.mark.clone();
+    let (status, _, err) = running.finish();
+    assert_eq!((status, &*err), (Some(0), ""));
+    gone(&mark);
+}
+
+#[test]
 fn programs_work_on_uneven_and_alternating_hosts() {
     let program = ring();
     for (hosts, options) in [
@@ -152,7 +233,7 @@ fn what_ranks_are_given_is_carried() {
     let folder = std::fs::canonicalize(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let mut job = Command::new("sh");
     let start = format!(
-        "cd {} && umask 027 && ulimit -Sc 0 && echo input | exec {} --host h1 --ssh {} -x A=1 sh -c '{script}'",
+        "cd {} && umask 027 && ulimit -Sc 0 && echo input | exec {} --separate-hosts --host h1 --ssh {} -x A=1 sh -c '{script}'",
         folder.display(),
         env!("CARGO_BIN_EXE_mpirun"),
         ssh()

@@ -26,7 +26,10 @@ impl Manager {
     /// mpirun in an allocation of two hosts, with room for two ranks and for one.
     fn mpirun(&self, arguments: &[&str]) -> Job {
         let path = format!("{}:{}", self.0.display(), std::env::var("PATH").unwrap());
-        let job = mpirun(arguments).env("PATH", &path).env("SLURM_JOB_NODELIST", "other[1-2]");
+        // The hosts of the allocation are all this machine.
+        let job = mpirun(&[&["--separate-hosts"], arguments].concat())
+            .env("PATH", &path)
+            .env("SLURM_JOB_NODELIST", "other[1-2]");
         job.env("SLURM_TASKS_PER_NODE", "2,1").env("SLURM_JOB_CPUS_PER_NODE", "4(x2)")
     }
 

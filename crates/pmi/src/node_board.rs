@@ -1,26 +1,20 @@
 //! The board of a node: a small memfd by which ranks that a foreign launcher started find out that they share memory.
 //!
 //! Nobody inherits anything there. The first rank of a would-be node makes its memory and the board, and offers both as
-//! descriptors of its process; the others open them by way of `/proc/PID/fd`. Process numbers may mean something else in another
-//! container or on another host, so the board begins with a random number that the offer names. Who has opened both writes
-//! its entry on the board, with the CPUs that it may use. After a fence the first rank reads who is there.
-//!
-//! The system allows this to processes of one user (also with the Yama security module at its default) which see each other's
-//! process numbers. What it refuses is no error: then the ranks do not share a node.
+//! descriptors of its process ([`Offer`]); the others open them. Who has opened both writes its entry on the board, with the CPUs
+//! that it may use. After a fence the first rank reads who is there. What the system refuses is no error: then the ranks do
+//! not share a node.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use rustix::fs::{
-    MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create, open, readlink,
-};
+use rustix::fs::fstat;
 use rustix::io::{pread, pwrite};
 use serde::{Deserialize, Serialize};
 
 use crate::inherit::largest_file;
+use crate::offer::{NONCE, Offer, open_memfd};
 
-/// Bytes of the random number at the start.
-const NONCE: usize = 32;
 /// CPUs that an entry can name.
 const CPUS: usize = 1024;
 /// Bytes of an entry: that it is there, the CPU quota, and a bit for each CPU.
@@ -28,13 +22,11 @@ const ENTRY: usize = 1 + 4 + CPUS / 8;
 
 /// Where the first rank of a would-be node has its memory and the board.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct Offer {
-    pid: u32,
-    board: i32,
+pub(crate) struct NodeOffer {
+    board: Offer,
     memory: i32,
     /// The inode of the memory.
     inode: u64,
-    nonce: [u8; NONCE],
 }
 
 /// What a rank writes about itself.
@@ -58,35 +50,16 @@ impl Board {
     ///
     /// # Errors
     /// What the system says.
-    pub(crate) fn make(memory: OwnedFd, ranks: u32) -> io::Result<(Board, Offer)> {
-        let bytes = (NONCE + ranks as usize * ENTRY) as u64;
-        // Going past a limit on file sizes (ulimit -f) raises SIGXFSZ.
-        if largest_file() < bytes {
-            return Err(rustix::io::Errno::FBIG.into());
-        }
-        let file = memfd_create("banyan-board", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        ftruncate(&file, bytes)?;
-        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        let nonce = crate::random()?;
-        pwrite(&file, &nonce, 0)?;
-        let offer = Offer {
-            pid: std::process::id(),
-            board: file.as_raw_fd(),
-            memory: memory.as_raw_fd(),
-            inode: fstat(&memory)?.st_ino,
-            nonce,
-        };
+    pub(crate) fn make(memory: OwnedFd, ranks: u32) -> io::Result<(Board, NodeOffer)> {
+        let (file, board) = Offer::make(ranks as usize * ENTRY)?;
+        let offer = NodeOffer { board, memory: memory.as_raw_fd(), inode: fstat(&memory)?.st_ino };
         Ok((Board { file, memory }, offer))
     }
 
     /// Opens what is offered; `None` if this process cannot, or finds something else there.
-    pub(crate) fn open(offer: &Offer) -> Option<Board> {
-        let file = open_memfd(offer.pid, offer.board)?;
-        let mut nonce = [0; NONCE];
-        if pread(&file, &mut nonce, 0) != Ok(NONCE) || nonce != offer.nonce {
-            return None;
-        }
-        let memory = open_memfd(offer.pid, offer.memory)?;
+    pub(crate) fn open(offer: &NodeOffer) -> Option<Board> {
+        let file = offer.board.open()?;
+        let memory = open_memfd(offer.board.pid, offer.memory)?;
         (fstat(&memory).ok()?.st_ino == offer.inode).then_some(Board { file, memory })
     }
 
@@ -121,15 +94,6 @@ fn position(index: u32) -> u64 {
     NONCE as u64 + u64::from(index) * ENTRY as u64
 }
 
-/// Opens a memfd of ours that another process has under this number.
-fn open_memfd(pid: u32, fd: i32) -> Option<OwnedFd> {
-    let path = format!("/proc/{pid}/fd/{fd}");
-    // Only a memfd: to open something else, such as a device, might have effects.
-    let target = readlink(&path, Vec::new()).ok()?;
-    target.to_bytes().starts_with(b"/memfd:banyan").then_some(())?;
-    open(&path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok()
-}
-
 /// Cores that the ranks with these entries may use between them, at least 1.
 pub(crate) fn cores<'a>(entries: impl Iterator<Item = &'a Entry> + Clone) -> u32 {
     let mut cpus: Vec<u32> = entries.clone().flat_map(|entry| entry.cpus.iter().copied()).collect();
@@ -143,6 +107,7 @@ pub(crate) fn cores<'a>(entries: impl Iterator<Item = &'a Entry> + Clone) -> u32
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::{MemfdFlags, memfd_create};
 
     fn memory() -> OwnedFd {
         memfd_create("banyan", MemfdFlags::CLOEXEC).unwrap()
@@ -163,20 +128,13 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_offered_is_opened() {
-        let (_board, offer) = Board::make(memory(), 2).unwrap();
-        let stdin = std::fs::File::open("/dev/null").unwrap();
-        for wrong in [
-            Offer { nonce: [7; NONCE], ..offer.clone() },
-            Offer { board: offer.memory, ..offer.clone() },
-            Offer { board: stdin.as_raw_fd(), ..offer.clone() },
-            Offer { memory: offer.board, ..offer.clone() },
-            Offer { memory: -1, ..offer.clone() },
-            Offer { pid: 1, ..offer.clone() },
-            Offer { pid: u32::MAX, ..offer },
-        ] {
-            assert!(Board::open(&wrong).is_none(), "{wrong:?}");
+    fn only_the_memory_that_was_offered_is_opened() {
+        let (board, offer) = Board::make(memory(), 2).unwrap();
+        for memory in [-1, offer.board.fd] {
+            assert!(Board::open(&NodeOffer { memory, ..offer.clone() }).is_none(), "{memory}");
         }
+        assert!(Board::open(&offer).is_some());
+        drop(board);
     }
 
     #[test]

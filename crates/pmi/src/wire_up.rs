@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::client::Error;
 use crate::frame::{Job, NodeRun, VERSION, cut};
 use crate::kvs::{Kvs, Place, get_record, put_record};
-use crate::node_board::{self, Board, Entry, Offer};
+use crate::node_board::{self, Board, Entry, NodeOffer};
 use crate::settings;
 
 /// What this process brings to a job of a foreign launcher.
@@ -74,7 +74,7 @@ pub(crate) fn wire_up(kvs: &mut dyn Kvs, here: &Here) -> Result<(Job, Option<Own
         return Err(Error::RankVersion { rank: 0, version });
     }
     if index > 0 {
-        let offer: Option<Offer> = get_record(kvs, ours[0], "offer")?;
+        let offer: Option<NodeOffer> = get_record(kvs, ours[0], "offer")?;
         board = offer.as_ref().and_then(Board::open).filter(|board| board.write(index as u32, &entry));
     }
     kvs.fence()?;
@@ -122,7 +122,7 @@ fn would_be_nodes(kvs: &mut dyn Kvs) -> Result<Vec<u32>, Error> {
     if let Some(nodes) = kvs.nodes()?.filter(|nodes| nodes.len() == size as usize) {
         return Ok(nodes);
     }
-    put_record(kvs, "host", &whereabouts())?;
+    put_record(kvs, "host", &crate::whereabouts())?;
     kvs.fence()?;
     let mut numbers = HashMap::new();
     (0..size)
@@ -132,14 +132,6 @@ fn would_be_nodes(kvs: &mut dyn Kvs) -> Result<Vec<u32>, Error> {
             Ok(*numbers.entry(host).or_insert(next))
         })
         .collect()
-}
-
-/// A text that is equal at processes which see each other's process numbers.
-fn whereabouts() -> String {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let processes = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
-    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    format!("{} {} {name}", boot.trim(), processes.display())
 }
 
 /// The ranks of each node, nodes in the order of their first ranks.

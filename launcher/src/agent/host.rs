@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use banyan_pmi::{Reply, status};
+use banyan_pmi::{Offer, Reply, status, whereabouts};
 use banyan_shm::Shm;
 use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
@@ -15,7 +15,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, getpid, kill_process_group};
 
 use super::{KILL_AGAIN, Token, WRAPPER_TIME};
-use crate::frames::{Event, Frame, Order};
+use crate::frames::{Event, Frame, Meeting, Order};
 use crate::input::Feed;
 use crate::links::{Links, PULSE};
 use crate::output::{Output, StreamKind};
@@ -25,7 +25,7 @@ use crate::report::{RankState, all_wait};
 use crate::start::{Limit, Mask, START_ERROR_BYTES, Stage, StartError, arrived};
 use crate::trouble::{reason, refused};
 use crate::verdict::Phase;
-use crate::{descendants, executable, oom, pmi1, pty};
+use crate::{Trouble, descendants, executable, oom, pmi1, pty};
 
 /// How long killed processes may take to end before they are given up.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -48,9 +48,8 @@ pub(super) struct Setup {
     pub(super) limit: Limit,
     pub(super) mask: Mask,
     pub(super) pty: pty::Policy,
-    /// What rank 0 reads instead of mpirun's own input, and the way to it, if it comes from another host.
+    /// What rank 0 reads instead of mpirun's own input.
     pub(super) input: Option<OwnedFd>,
-    pub(super) feed: Option<Feed>,
     pub(super) epoll: OwnedFd,
     pub(super) children: OwnedFd,
     pub(super) output: Output,
@@ -82,7 +81,10 @@ pub(super) struct HostPart {
     pub(super) passed: Vec<Frame>,
     pub(super) links: Links,
     pub(super) oom: Option<oom::Watch>,
+    /// The way to rank 0's input, if that comes from another host.
     feed: Option<Feed>,
+    /// What other agents of this machine may find, until ranks are started.
+    offered: Option<OwnedFd>,
     /// The server of PMI-1, from a rank's first request on.
     pub(super) pmi: Option<Box<pmi1::Host>>,
     pub(super) is_remote: bool,
@@ -91,22 +93,19 @@ pub(super) struct HostPart {
 
 impl HostPart {
     pub(super) fn new(setup: Setup) -> io::Result<HostPart> {
-        let Setup { plan, job_id, secret, limit, mask, pty, input, feed, epoll, children, output, is_remote } =
+        let Setup { plan, job_id, secret, limit, mask, pty, input, epoll, children, output, is_remote } =
             setup;
         let (start_errors, errors) = pipe_with(PipeFlags::CLOEXEC).map_err(refused("pipe2"))?;
         rustix::io::ioctl_fionbio(&start_errors, true).map_err(refused("ioctl(FIONBIO)"))?;
         for (fd, token) in [(&children, Token::Signals), (&start_errors, Token::StartErrors)] {
             epoll::add(&epoll, fd, token.data(), EventFlags::IN).map_err(refused("epoll_ctl"))?;
         }
-        let mut events = VecDeque::new();
-        let count = plan.ranks.len() as u32;
-        let (memory, status) = files_in_memory(count, |text| events.push_back(Event::Said(text)));
         let common = Common {
             job_id,
             secret,
-            single_copy: single_copy(count, plan.cores),
-            memory,
-            status,
+            single_copy: false,
+            memory: None,
+            status: None,
             pty,
             null: File::open("/dev/null").map_err(named("/dev/null, which ranks read,"))?.into(),
             input,
@@ -114,8 +113,8 @@ impl HostPart {
             limit,
             errors,
         };
-        Ok(HostPart {
-            ranks: std::iter::repeat_with(Rank::default).take(plan.ranks.len()).collect(),
+        let mut host = HostPart {
+            ranks: Vec::new(),
             plan,
             common,
             epoll,
@@ -127,16 +126,58 @@ impl HostPart {
             progress: Progress::Waiting,
             childless: false,
             emptied: 0,
-            events,
+            events: VecDeque::new(),
             passed: Vec::new(),
             links: Links::default(),
             // Before any rank is started: one may be killed before all are.
             oom: oom::Watch::begin(),
-            feed,
+            feed: None,
+            offered: None,
             pmi: None,
             is_remote,
             pulsed: Instant::now(),
-        })
+        };
+        host.seat();
+        Ok(host)
+    }
+
+    /// Makes what the ranks of the plan share.
+    fn seat(&mut self) {
+        let HostPart { plan, common, events, .. } = self;
+        let count = plan.ranks.len() as u32;
+        self.ranks = std::iter::repeat_with(Rank::default).take(plan.ranks.len()).collect();
+        common.single_copy = single_copy(count, plan.cores);
+        (common.memory, common.status) = files_in_memory(count, |text| events.push_back(Event::Said(text)));
+        if self.is_remote && plan.input && plan.ranks.first() == Some(&0) && self.feed.is_none() {
+            let pipe = pipe_with(PipeFlags::CLOEXEC).ok();
+            let ends = pipe.and_then(|(read, write)| Some((read, Feed::new(write).ok()?)));
+            (common.input, self.feed) = ends.map_or((None, None), |(read, feed)| (Some(read), Some(feed)));
+            plan.input = self.feed.is_some();
+        }
+    }
+
+    /// Takes other ranks than were planned.
+    fn take_ranks(&mut self, ranks: Vec<u32>) {
+        self.plan.ranks = ranks;
+        let links = self.links.pids().len() as u64;
+        match self.plan.bind().and_then(|()| self.plan.raise_limit(links)) {
+            Ok(_) => {
+                self.seat();
+                let here = self.plan.here(None);
+                self.events.push_back(here);
+            }
+            Err(Trouble { message: why, status }) => {
+                let rank = self.plan.ranks.first().copied().unwrap_or(0);
+                self.events.push_back(Event::NotStarted { rank, status, why });
+            }
+        }
+    }
+
+    /// What other agents can find out by whether they are on this machine; `None` if the system refuses.
+    pub(super) fn meeting(&mut self) -> Option<Meeting> {
+        let (file, offer) = Offer::make(0).ok()?;
+        self.offered = Some(file);
+        Some(Meeting { whereabouts: whereabouts(), offer })
     }
 
     /// Handles an event of epoll.
@@ -164,7 +205,13 @@ impl HostPart {
     /// Does what is ordered.
     pub(super) fn order(&mut self, order: Order) {
         match order {
+            Order::Meet(offers) => {
+                let first = offers.iter().find(|(_, offer)| is_same_host(offer)).map(|&(agent, _)| agent);
+                self.events.push_back(Event::Met { first });
+            }
+            Order::Ranks(ranks) => self.take_ranks(ranks),
             Order::Start { nodes } => {
+                self.offered = None;
                 self.plan.nodes = nodes;
                 self.start_ranks();
             }
@@ -432,6 +479,23 @@ fn files_in_memory(ranks: u32, mut say: impl FnMut(String)) -> (Option<OwnedFd>,
         .map_err(refused(file))
         .inspect_err(|why| say(format!("no status lines: {why}: a job that hangs cannot be explained")));
     (memory.ok(), status.ok())
+}
+
+/// True if the process that makes this offer is on this machine, and its ranks would use and see the same as those of this one.
+fn is_same_host(offer: &Offer) -> bool {
+    const LINKS: [&str; 6] = ["ns/mnt", "ns/net", "ns/ipc", "ns/uts", "ns/user", "root"];
+    const STATUS: [&str; 5] = ["Uid:", "Gid:", "Groups:", "Cpus_allowed:", "Mems_allowed:"];
+    let other = offer.pid().to_string();
+    let link = |process: &str, link: &str| std::fs::read_link(format!("/proc/{process}/{link}")).ok();
+    let status = |process: &str| {
+        let text = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+        let is_it = |line: &&str| STATUS.iter().any(|name| line.starts_with(name));
+        Some(text.lines().filter(is_it).map(str::to_owned).collect::<Vec<_>>())
+    };
+    let is_equal = |name: &&str| link("self", name).is_some_and(|own| link(&other, name) == Some(own));
+    let is_alike =
+        LINKS.iter().all(is_equal) && status("self").is_some_and(|own| status(&other) == Some(own));
+    is_alike && offer.open().is_some()
 }
 
 /// Puts the name of what cannot be opened in front of the reason.

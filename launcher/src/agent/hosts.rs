@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use banyan_topo::Bound;
 
+use super::aliases::Aliases;
 use super::state::Report;
 use super::{Agent, JobState, Token};
-use crate::frames::{ALL, Event, Frame, Order};
+use crate::frames::{ALL, Event, Frame, Meeting, Order};
 use crate::input::Source;
 use crate::output::StreamKind;
 use crate::plan::{HostPlan, JobPlan, Node, runs};
@@ -24,9 +25,9 @@ pub(super) const EXIT_TIME: Duration = Duration::from_secs(2);
 
 /// Another host.
 #[derive(Default)]
-struct Other {
+pub(super) struct Other {
     /// Its cores and where its ranks are to run, once its agent is there.
-    here: Option<(u32, Vec<Bound>)>,
+    pub(super) here: Option<(u32, Vec<Bound>)>,
     started: bool,
     childless: bool,
     written: bool,
@@ -41,12 +42,15 @@ struct Other {
 /// What the job part knows of the other hosts.
 #[derive(Default)]
 pub(super) struct Hosts {
-    others: Vec<Other>,
+    pub(super) others: Vec<Other>,
+    pub(super) aliases: Aliases,
     /// The ranks of this host have started.
     started_here: bool,
     /// All hosts were there, and were told to start their ranks.
     begun: bool,
-    /// Input for rank 0.
+    /// What rank 0 reads instead of mpirun's own input.
+    input: Option<OwnedFd>,
+    /// Input for rank 0 on another host.
     source: Option<Source>,
     window: u32,
     killing: Option<Instant>,
@@ -61,7 +65,7 @@ impl Hosts {
     }
 
     /// The other host with this agent. Agents were checked when their frames came.
-    fn of(&mut self, agent: u32) -> Option<&mut Other> {
+    pub(super) fn of(&mut self, agent: u32) -> Option<&mut Other> {
         self.others.get_mut((agent as usize).checked_sub(1)?)
     }
 
@@ -122,11 +126,8 @@ impl Agent {
         let here = &mut self.here;
         let launch = placement::launch(&self.plan, &here.plan, &here.common)?;
         self.hosts.window = launch.window;
-        if launch.input && self.plan.agent_of(0) != 0 {
-            let source = Source::new(input);
-            let failed = |why: std::io::Error| Trouble::new(format!("standard input: {}", reason(&why)));
-            self.hosts.source = Some(source.map_err(failed)?);
-        }
+        self.hosts.input = input;
+        self.hosts.aliases.take(0, here.plan.cores, here.meeting());
         let all = 0..self.plan.hosts.len() as u32;
         let begin = Order::Begin(Box::new(launch));
         let frame = Frame::new(ALL, &begin);
@@ -141,18 +142,43 @@ impl Agent {
     }
 
     /// The agent of a host is there. When all of them are, the ranks are started.
-    pub(super) fn host_is_here(&mut self, agent: u32, cores: u32, bound: Vec<(u32, u32)>) {
+    pub(super) fn host_is_here(
+        &mut self,
+        agent: u32,
+        cores: u32,
+        bound: Vec<(u32, u32)>,
+        meeting: Option<Meeting>,
+    ) {
         let bound = bound.into_iter().map(|(socket, cache)| Bound { socket, cache }).collect();
+        self.hosts.aliases.take(agent, cores, meeting);
         if let Some(other) = self.hosts.of(agent) {
             other.here = Some((cores, bound));
         }
+        self.begin();
+    }
+
+    /// When all hosts are there, tells them to start their ranks.
+    pub(super) fn begin(&mut self) {
         if self.hosts.begun
             || self.state != JobState::Running
             || self.hosts.others.iter().any(|other| other.here.is_none())
+            || self.looks_for_aliases()
         {
             return;
         }
         self.hosts.begun = true;
+        let input = self.hosts.input.take();
+        match self.plan.agent_of(0) {
+            0 => self.here.common.input = input,
+            _ if !self.here.plan.input => {}
+            _ => match Source::new(input) {
+                Ok(source) => self.hosts.source = Some(source),
+                Err(why) => {
+                    let why = format!("standard input: {}", reason(&why));
+                    return self.fail_with(None, Failure::System(why));
+                }
+            },
+        }
         let mut ranks: Vec<Vec<u32>> = vec![Vec::new(); self.plan.hosts.len()];
         (0..self.plan.size).for_each(|rank| ranks[self.plan.agent_of(rank) as usize].push(rank));
         let HostPlan { cores, bound, .. } = &self.here.plan;
@@ -210,6 +236,7 @@ impl Agent {
                 Event::Ended(all) => all.iter().all(|ended| is_own(ended.rank)),
                 Event::States { states, .. } => states.iter().all(|(rank, _)| is_own(*rank)),
                 Event::Lost { first, end, .. } => 0 < *first && first < end && *end <= hosts,
+                Event::Met { first } => first.is_none_or(|first| first < from),
                 Event::Here { .. }
                 | Event::Pmi(Up::Fence(_))
                 | Event::Said(_)

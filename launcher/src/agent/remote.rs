@@ -8,12 +8,10 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, Event as Polled};
 use rustix::io::Errno;
-use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::host::{self, HostPart};
 use super::{Token, become_agent, timespec};
 use crate::frames::{Event, Frame, Launch, Order};
-use crate::input::Feed;
 use crate::links::Pipes;
 use crate::output::Output;
 use crate::start::Mask;
@@ -68,10 +66,6 @@ fn host_part(
 ) -> Result<HostPart, Trouble> {
     let (plan, limit) = placement::plan_of(&mut launch, subtree.start)?;
     let (stream, sink) = (|at| Token::Stream(at).encode(), |at| Token::Sink(at).encode());
-    let input = if plan.input { pipe_with(PipeFlags::CLOEXEC).ok() } else { None };
-    let (input, feed) = input.map_or((None, None), |(read, write)| (Some(read), Feed::new(write).ok()));
-    let bound = plan.bound.iter().map(|bound| (bound.socket, bound.cache)).collect();
-    let here = Event::Here { host: plan.host.clone(), cores: plan.cores, bound };
     let host = HostPart::new(host::Setup {
         plan,
         job_id: launch.job_id,
@@ -79,8 +73,7 @@ fn host_part(
         limit,
         mask,
         pty: pty::Policy::with(launch.terminal),
-        input,
-        feed,
+        input: None,
         epoll,
         children,
         output: Output::upwards(launch.window as usize, stream, sink),
@@ -88,6 +81,8 @@ fn host_part(
     });
     let mut host = host.map_err(|why| Trouble::new(reason(&why)))?;
     host.links.start(&host.epoll, &subtree, &launch, begin, |at| Token::Link(at).encode());
+    let meeting = host.meeting();
+    let here = host.plan.here(meeting);
     host.events.push_back(here);
     Ok(host)
 }

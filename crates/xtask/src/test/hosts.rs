@@ -242,11 +242,25 @@ fn ours(project: &Project, lab: &Lab, tally: &mut Tally) -> Result<()> {
     cc::build(&library, &unit.flags(["-O2"]).libs(["-lm"]))?;
     let demo = library.mpirun_on(lab, EACH, &heat, project.root())?.arg(heat.with_extension("png"));
     tally.check("demo on 6 ranks", demo.limit(120).run_ok().map(|_| ()));
+    tally.check("two names of a host are one node", aliases(lab, &library));
     match debian::packages(project, hpcc::PACKAGES)? {
         None => tally.check("HPCC on 6 ranks", hpcc(project, lab, &library)),
         Some(missing) => tally.leave_out("HPCC on 6 ranks", &missing.reason),
     }
     faults::ALL.iter().filter(|fault| fault.quick).try_for_each(|fault| faults::check(project, fault, tally))
+}
+
+/// Hosts that share a kernel stay apart, and ranks of two names of one of them are on one node.
+fn aliases(lab: &Lab, library: &Library) -> Result<()> {
+    let mpirun = Job::new(library.prefix().join("bin/mpirun")).args(["--host", "h2,10.77.0.2,h3"]);
+    let place = "echo $BANYAN_RANK: $BANYAN_LOCAL_RANK of $BANYAN_LOCAL_SIZE on $(hostname)";
+    let said = lab.on(1, &mpirun.args(["sh", "-c", place]).limit(60)).run_ok()?.output;
+    let mut lines: Vec<&str> = said.lines().collect();
+    lines.sort_unstable();
+    match lines == ["0: 0 of 2 on h2", "1: 1 of 2 on h2", "2: 0 of 1 on h3"] {
+        true => Ok(()),
+        false => bail!("the ranks are elsewhere:\n{said}"),
+    }
 }
 
 fn hpcc(project: &Project, lab: &Lab, library: &Library) -> Result<()> {

@@ -1,0 +1,115 @@
+//! Names of one machine: an agent that finds itself on the machine of an earlier one hands its ranks over to that one, before
+//! any rank is started. So they share memory and cores as ranks of one host do, because they are.
+//!
+//! Which agents are worth asking is seen from hints in what they tell; the answer is a handshake on memory (`pmi::Offer`). Agents in
+//! containers of their own, of another user, or with other CPUs stay apart.
+
+use std::collections::{BTreeMap, HashMap};
+
+use banyan_pmi::Offer;
+
+use super::Agent;
+use crate::frames::{Meeting, Order};
+use crate::pmi1;
+
+/// Who may be on one machine, and who is.
+#[derive(Default)]
+pub(super) struct Aliases {
+    /// By agent: its cores, and how others find out whether they are on its machine.
+    meetings: Vec<Option<(u32, Meeting)>>,
+    /// The number of answers that are missing, once agents were asked.
+    missing: Option<u32>,
+    /// By agent: the earlier one whose machine it is on.
+    first: Vec<Option<u32>>,
+}
+
+impl Aliases {
+    /// An agent is there.
+    pub(super) fn take(&mut self, agent: u32, cores: u32, meeting: Option<Meeting>) {
+        let at = agent as usize;
+        if self.missing.is_none() {
+            self.meetings.resize(self.meetings.len().max(at + 1), None);
+            self.meetings[at] = meeting.map(|meeting| (cores, meeting));
+        }
+    }
+
+    /// What to ask of which agents.
+    fn questions(&self) -> Vec<(u32, Order)> {
+        let mut alike: HashMap<(u32, &str), Vec<(u32, Offer)>> = HashMap::new();
+        let mut questions = Vec::new();
+        for (agent, meeting) in (0..).zip(&self.meetings) {
+            let Some((cores, Meeting { whereabouts, offer })) = meeting else { continue };
+            let earlier = alike.entry((*cores, whereabouts)).or_default();
+            if !earlier.is_empty() {
+                questions.push((agent, Order::Meet(earlier.clone())));
+            }
+            earlier.push((agent, offer.clone()));
+        }
+        questions
+    }
+
+    /// The first agent of the machine that an agent is on.
+    fn first_of(&self, agent: u32) -> u32 {
+        let earlier = self.first.get(agent as usize).copied().flatten();
+        earlier.map_or(agent, |earlier| self.first_of(earlier))
+    }
+}
+
+impl Agent {
+    /// Asks agents that may be on one machine; true while answers are missing.
+    pub(super) fn looks_for_aliases(&mut self) -> bool {
+        if self.hosts.aliases.missing.is_none() {
+            let separate = self.plan.global.separate_hosts;
+            let questions = if separate { Vec::new() } else { self.hosts.aliases.questions() };
+            self.hosts.aliases.missing = Some(questions.len() as u32);
+            for (agent, question) in questions {
+                self.order(agent, question);
+            }
+        }
+        self.hosts.aliases.missing != Some(0)
+    }
+
+    /// An agent says whose machine it is on. When all have, ranks move.
+    pub(super) fn met(&mut self, agent: u32, first: Option<u32>) {
+        let aliases = &mut self.hosts.aliases;
+        let Some(missing) = aliases.missing.as_mut().filter(|missing| **missing > 0) else { return };
+        *missing -= 1;
+        aliases.first.resize(self.plan.hosts.len(), None);
+        aliases.first[agent as usize] = first;
+        if *missing == 0 {
+            self.merge();
+            self.begin();
+        }
+    }
+
+    /// Gives the ranks of agents on one machine to the first of them.
+    fn merge(&mut self) {
+        let before = self.plan.places.clone();
+        let aliases = &self.hosts.aliases;
+        self.plan.places.iter_mut().for_each(|place| *place = aliases.first_of(*place));
+        let mut changed: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for (old, new) in before.iter().zip(&self.plan.places).filter(|(old, new)| old != new) {
+            changed.extend([(*old, Vec::new()), (*new, Vec::new())]);
+        }
+        for (rank, agent) in (0..).zip(&self.plan.places) {
+            changed.entry(*agent).and_modify(|ranks| ranks.push(rank));
+        }
+        for agent in 1..self.plan.hosts.len() as u32 {
+            let first = self.hosts.aliases.first_of(agent);
+            if first != agent && self.plan.global.verbose {
+                let hosts = &self.plan.hosts;
+                let (name, same) = (&hosts[agent as usize], &hosts[first as usize]);
+                self.say(&format!("host {name} is the same machine as {same}: its ranks are there"));
+            }
+        }
+        self.pmi = pmi1::Job::new(self.plan.hosts_with_ranks());
+        for agent in changed.keys() {
+            if let Some(other) = self.hosts.of(*agent) {
+                other.here = None;
+            }
+        }
+        for (agent, ranks) in changed {
+            self.order(agent, Order::Ranks(ranks));
+        }
+    }
+}
