@@ -332,7 +332,7 @@ impl Agent {
                 self.ranks[rank as usize].pid = Some(pid);
                 self.alive += 1;
             }
-            Event::AllStarted => self.all_started(agent),
+            Event::AllStarted { cpus } => self.all_started(agent, &cpus),
             Event::NotStarted { rank, status, why } => self.fail(rank, Failure::Start { status, why }),
             Event::Joined { rank } => self.joined(rank),
             Event::Request { rank, request } => self.request(rank, request),

@@ -1,13 +1,16 @@
-//! `--map-by`, `--bind-to` and `--rankfile`: their values, and which CPUs each rank gets.
+//! `--map-by`, `--bind-to` and `--rankfile`: their values, and which CPUs each rank gets. Agents of other hosts are told of the first
+//! two as the user would write them.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use banyan_topo::{Bound, CpuSet, Machine, Mapping, Unit, bound, place, share};
+use serde::{Deserialize, Serialize};
 
+use crate::Trouble;
 use crate::options::Global;
-use crate::{Trouble, rankfile};
+use crate::rankfile::Rankfile;
 
 /// The parts of a machine that `--map-by` and `--bind-to` know; of several names of a part the first is the one to show.
 const PARTS: &[(&str, Option<Unit>)] = &[
@@ -27,7 +30,8 @@ const PARTS: &[(&str, Option<Unit>)] = &[
 const KNOWN: &str = "core, numa, socket, node (the machine) and none";
 
 /// `--bind-to`: a part of the machine; `None`: ranks stay unbound.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct BindTo(pub Option<Unit>);
 
 impl FromStr for BindTo {
@@ -55,7 +59,8 @@ fn name(unit: Option<Unit>) -> &'static str {
 }
 
 /// `--map-by`: how ranks are distributed.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct MapBy {
     /// Ranks are distributed over these parts; `None`: ranks stay unbound.
     pub unit: Option<Unit>,
@@ -72,10 +77,39 @@ pub struct MapBy {
 }
 
 impl fmt::Display for MapBy {
-    /// What the ranks of one host need of it, in the form that is read.
+    /// What hosts need of it, in the form that is read: a file is read once.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.each.map_or(Ok(()), |each| write!(f, "ppr:{each}:"))?;
         f.write_str(name(self.unit))?;
         self.cores.map_or(Ok(()), |cores| write!(f, ":pe={cores}"))
+    }
+}
+
+impl From<MapBy> for String {
+    fn from(map: MapBy) -> String {
+        map.to_string()
+    }
+}
+
+impl From<BindTo> for String {
+    fn from(bind: BindTo) -> String {
+        bind.to_string()
+    }
+}
+
+impl TryFrom<String> for MapBy {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<MapBy, String> {
+        text.parse()
+    }
+}
+
+impl TryFrom<String> for BindTo {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<BindTo, String> {
+        text.parse()
     }
 }
 
@@ -150,45 +184,32 @@ fn unit(text: &str) -> Result<Option<Unit>, String> {
 }
 
 /// The binding of a job's ranks, as far as it is known before their number is.
+#[derive(Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Binding {
     map_by: Option<MapBy>,
     bind_to: Option<BindTo>,
-    rankfile: Option<(PathBuf, Vec<rankfile::Entry>)>,
+    pub(crate) rankfile: Option<Rankfile>,
 }
 
 impl Binding {
-    /// The binding that the options ask for; `own` is this host's name.
+    /// The binding that the options ask for.
     ///
     /// # Errors
-    /// If a rankfile cannot be read, or names another host.
-    pub(crate) fn new(global: &Global, own: &str) -> Result<Binding, Trouble> {
-        let path = global.rankfile.clone().or_else(|| global.map_by.as_ref()?.rankfile.clone());
-        let entries = path.map(|path| rankfile::read(&path, own).map(|entries| (path, entries)));
-        let rankfile = entries.transpose()?;
+    /// If a rankfile cannot be read.
+    pub(crate) fn new(global: &Global) -> Result<Binding, Trouble> {
+        let path = global.rankfile.as_ref().or_else(|| global.map_by.as_ref()?.rankfile.as_ref());
+        let rankfile = path.map(|path| Rankfile::read(path)).transpose()?;
         Ok(Binding { map_by: global.map_by.clone(), bind_to: global.bind_to, rankfile })
     }
 
-    /// The binding that the agent of another host is told of: the values of `--map-by` and `--bind-to`.
-    ///
-    /// # Errors
-    /// If they are no such values.
-    pub(crate) fn of([map_by, bind_to]: &[Option<String>; 2]) -> Result<Binding, String> {
-        let map_by = map_by.as_ref().map(|text| text.parse()).transpose()?;
-        let bind_to = bind_to.as_ref().map(|text| text.parse()).transpose()?;
-        Ok(Binding { map_by, bind_to, rankfile: None })
+    /// How many ranks `ppr` puts on each of how many parts of this host.
+    pub(crate) fn ppr(&self) -> Option<(u32, u32)> {
+        let (each, unit) = self.map_by.as_ref().and_then(|map| map.each.zip(map.unit))?;
+        let parts = u32::try_from(unit.count(&Machine::read())).ok()?;
+        each.checked_mul(parts).map(|_| (each, parts))
     }
 
-    /// The number of ranks that the binding implies, if it does: the lines of the rankfile, or the total of `ppr`.
-    pub(crate) fn ranks(&self) -> Option<u32> {
-        if let Some((_, entries)) = &self.rankfile {
-            return u32::try_from(entries.len()).ok();
-        }
-        let map = self.map_by.as_ref()?;
-        let parts = u32::try_from(map.unit?.count(&Machine::read())).ok()?;
-        map.each?.checked_mul(parts)
-    }
-
-    /// The CPUs of each of `size` ranks, and where these are; empty if ranks are not bound.
+    /// The CPUs of each of these ranks, which are those of this host, and where the CPUs are; empty if ranks are not bound.
     ///
     /// `--map-by` alone also binds, `--bind-to` alone also maps; `none` for either leaves ranks unbound. With neither option
     /// each rank gets its share of the cores, if there are enough: on a busy machine the kernel would move ranks that wake
@@ -196,22 +217,15 @@ impl Binding {
     ///
     /// # Errors
     /// If the ranks cannot be bound as the options ask.
-    pub(crate) fn cpus(&self, size: u32, cores: u32) -> Result<(Vec<CpuSet>, Vec<Bound>), Trouble> {
+    pub(crate) fn cpus(&self, ranks: &[u32], cores: u32) -> Result<(Vec<CpuSet>, Vec<Bound>), Trouble> {
+        let size = ranks.len() as u32;
         let located = |machine: &Machine, cpus: Vec<CpuSet>| {
             let bound = bound(machine, &cpus);
             Ok((cpus, bound))
         };
-        if let Some((path, entries)) = &self.rankfile {
+        if let Some(rankfile) = &self.rankfile {
             let machine = Machine::read();
-            return located(&machine, rankfile::cpus(path, entries, &machine, size)?);
-        }
-        if let Some(each) = self.map_by.as_ref().and_then(|map| map.each)
-            && let Some(most) = self.ranks().filter(|&most| size > most)
-        {
-            let parts = most / each;
-            return Err(Trouble::usage(format!(
-                "--map-by ppr allows {each} ranks on each of {parts}, {most} together, and {size} are asked for: leave -n out, or map by another way"
-            )));
+            return located(&machine, rankfile.cpus(&machine, ranks)?);
         }
         let map_by = self.map_by.as_ref().map(|map| map.unit);
         let width = self.map_by.as_ref().and_then(|map| map.cores);

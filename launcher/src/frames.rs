@@ -10,6 +10,7 @@ use banyan_pmi::{NodeRun, Offer, Reply, Request};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::binding::Binding;
 use crate::files::Files;
 use crate::plan::App;
 use crate::pmi1::{Down, Up};
@@ -143,8 +144,7 @@ pub(crate) struct Launch {
     pub(crate) apps: Vec<App>,
     pub(crate) settings: Vec<(String, String)>,
     pub(crate) files: Files,
-    /// The values of `--map-by` and `--bind-to`.
-    pub(crate) binding: [Option<String>; 2],
+    pub(crate) binding: Binding,
     /// Whether rank 0 reads mpirun's input.
     pub(crate) input: bool,
     /// Rows and columns of the terminal that ranks are to have.
@@ -171,7 +171,7 @@ impl Launch {
             apps: Vec::new(),
             settings: Vec::new(),
             files: Files::none(),
-            binding: [None, None],
+            binding: Binding::default(),
             input: false,
             terminal: None,
             umask: 0o77,
@@ -231,8 +231,8 @@ pub(crate) enum Event {
     Said(String),
     /// A rank was started as this process.
     Started { rank: u32, pid: u32 },
-    /// All ranks of the host that can be started have been.
-    AllStarted,
+    /// All ranks of the host that can be started have been; the CPUs that each of its ranks is bound to, if they are.
+    AllStarted { cpus: Vec<String> },
     /// A rank could not be started; mpirun's status for that.
     NotStarted { rank: u32, status: u8, why: String },
     /// A process has joined the job as a rank.

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use crate::Trouble;
 use crate::allocation::{self, Reach};
+use crate::binding::Binding;
 use crate::mapping::Room;
 use crate::options::{CommandWords, Global};
 use crate::placement;
@@ -113,6 +114,12 @@ fn is_here(name: &str, own: &str, table: &str) -> bool {
     is_this_host(name, own) || name.parse().is_ok_and(is_own) || in_table()
 }
 
+/// What a host that the user calls `name` is called in a job: this machine is `own`, whatever it was named as.
+pub(crate) fn known_as(name: &str, own: &str) -> String {
+    let table = || std::fs::read_to_string("/etc/hosts").unwrap_or_default();
+    if is_here(name, own, &table()) { own.to_owned() } else { name.to_owned() }
+}
+
 /// The hosts that the user named, each once: mentioning a host again adds its slots, one if no number is given. This machine,
 /// called `own`, is called so whatever it was named as.
 pub(crate) fn read(lists: &[String], file: Option<&Path>, own: &str) -> Result<Vec<Host>, Trouble> {
@@ -128,13 +135,12 @@ pub(crate) fn read(lists: &[String], file: Option<&Path>, own: &str) -> Result<V
     if all.is_empty() {
         return Ok(all);
     }
-    let table = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
     let mut hosts: Vec<Host> = Vec::new();
     let mut known = std::collections::HashMap::new();
+    let mut names = std::collections::HashMap::new();
     for mut host in all {
-        if is_here(&host.name, own, &table) {
-            own.clone_into(&mut host.name);
-        }
+        let name = names.entry(host.name.clone()).or_insert_with(|| known_as(&host.name, own));
+        name.clone_into(&mut host.name);
         let at = *known.entry(host.name.clone()).or_insert(hosts.len());
         match hosts.get_mut(at) {
             Some(same) => {
@@ -149,13 +155,18 @@ pub(crate) fn read(lists: &[String], file: Option<&Path>, own: &str) -> Result<V
 
 /// The hosts of a job: those that the user named, or else those that a resource manager has given to it. How agents of other
 /// hosts are started follows from the manager, too, unless the user said it. This machine is called `own`.
-pub(crate) fn of_job(global: &mut Global, own: &str) -> Result<Vec<Host>, Trouble> {
+///
+/// Without either, they are those of the rankfile.
+pub(crate) fn of_job(global: &mut Global, binding: &Binding, own: &str) -> Result<Vec<Host>, Trouble> {
     let named = read(&global.host, global.hostfile.as_deref(), own)?;
     let allocation = match allocation::here() {
         Err(_) if !named.is_empty() => None,
         found => found?,
     };
-    let Some(allocation) = allocation else { return Ok(named) };
+    let Some(allocation) = allocation else {
+        let of_file = binding.rankfile.as_ref().filter(|_| named.is_empty());
+        return of_file.map_or(Ok(named), |file| read(&file.hosts(), None, own));
+    };
     allocation.check(&named, own)?;
     let words = match allocation.reach {
         Reach::Command(words) => words,
@@ -168,13 +179,6 @@ pub(crate) fn of_job(global: &mut Global, own: &str) -> Result<Vec<Host>, Troubl
     let lists: Vec<String> =
         allocation.hosts.iter().map(|(name, slots)| format!("[{name}]:{slots}")).collect();
     read(&lists, None, own)
-}
-
-/// The error that `host` is not this machine; `before` says where it is named.
-pub(crate) fn elsewhere(before: &str, host: &str, own: &str) -> Trouble {
-    Trouble::usage(format!(
-        "{before}host {host} is not this machine ({own}): rankfiles for several hosts are not built yet"
-    ))
 }
 
 /// The text of a file that the user named: a `kind` of file, such as `host file`.

@@ -52,12 +52,19 @@ pub(crate) fn each(global: &Global, is_here_only: bool) -> Result<Option<u32>, T
 
 impl Placement {
     /// Places `size` ranks on the hosts that the user named, of which this one is called `own`.
-    pub(crate) fn new(global: &Global, named: Vec<Host>, own: &str, size: u32) -> Result<Placement, Trouble> {
+    pub(crate) fn new(
+        global: &Global,
+        binding: &Binding,
+        mut named: Vec<Host>,
+        own: &str,
+        size: u32,
+    ) -> Result<Placement, Trouble> {
+        if named.is_empty() {
+            named = vec![Host { name: own.to_owned(), slots: None, most: None }];
+        }
+        let by_file = binding.rankfile.as_ref().map(|file| file.places(&named, own, size)).transpose()?;
         if named.iter().all(|host| host.name == own) {
             return Ok(Placement { hosts: vec![own.to_owned()], places: Vec::new(), nodes: vec![0] });
-        }
-        if global.rankfile.is_some() {
-            return Err(Trouble::usage("rankfiles for several hosts are not built yet"));
         }
         let each = each(global, false)?;
         let rooms: Vec<Room> = named
@@ -65,7 +72,8 @@ impl Placement {
             .map(|host| Room { slots: each.unwrap_or(host.room().slots), ..host.room() })
             .collect();
         let by_node = global.map_by.as_ref().is_some_and(|map| map.by_node && map.each.is_none());
-        let nodes_of_ranks = places(&rooms, size, by_node).map_err(Trouble::usage)?;
+        let dealt = || places(&rooms, size, by_node).map_err(Trouble::usage);
+        let nodes_of_ranks = by_file.map_or_else(dealt, Ok)?;
         // Hosts that get no rank get no agent either.
         let used: HashSet<u32> = nodes_of_ranks.iter().copied().collect();
         let (mut hosts, mut nodes, mut agents) = (vec![own.to_owned()], vec![0], vec![0; named.len()]);
@@ -122,10 +130,7 @@ pub(crate) fn launch(plan: &JobPlan, here: &HostPlan, common: &Common) -> Result
         apps: here.apps.iter().map(|app| carried(app, &plan.global, &folder)).collect::<Result<_, _>>()?,
         settings: here.settings.clone(),
         files: here.files.clone(),
-        binding: [
-            plan.global.map_by.as_ref().map(ToString::to_string),
-            plan.global.bind_to.as_ref().map(ToString::to_string),
-        ],
+        binding: here.binding.clone(),
         input: here.input,
         terminal: common.pty.size(),
         umask: mask.bits(),
@@ -192,7 +197,7 @@ pub(crate) fn plan_of(launch: &mut Launch, number: u32) -> Result<(HostPlan, Lim
         bound: Vec::new(),
         nodes: Vec::new(),
         files: launch.files.clone(),
-        binding: Binding::of(&launch.binding).map_err(Trouble::new)?,
+        binding: launch.binding.clone(),
     };
     plan.bind()?;
     let mut limit = plan.raise_limit(u64::from(launch.reach.radix).min(launch.hosts.len() as u64))?;

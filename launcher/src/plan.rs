@@ -21,6 +21,7 @@ use crate::frames::{Event, Meeting};
 use crate::lines::Label;
 use crate::options::{Global, Local, Options};
 use crate::placement::{self, Placement};
+use crate::rankfile::Rankfile;
 use crate::start::{Limit, Program};
 use crate::trouble::{reason, refused};
 use crate::{Trouble, default_variables, hosts};
@@ -147,9 +148,9 @@ impl HostPlan {
 
     /// Binds the ranks of this host.
     pub(crate) fn bind(&mut self) -> Result<(), Trouble> {
-        (self.cpus, self.bound) = match self.ranks.len() as u32 {
-            0 => Default::default(),
-            ranks => self.binding.cpus(ranks, self.cores)?,
+        (self.cpus, self.bound) = match self.ranks.is_empty() {
+            true => Default::default(),
+            false => self.binding.cpus(&self.ranks, self.cores)?,
         };
         Ok(())
     }
@@ -166,16 +167,18 @@ impl JobPlan {
     pub(crate) fn new(mut options: Options) -> Result<(JobPlan, HostPlan), Trouble> {
         let mut global = options.global;
         let host = banyan_topo::hostname();
-        let named = hosts::of_job(&mut global, &host)?;
+        let binding = Binding::new(&global)?;
+        let named = hosts::of_job(&mut global, &binding, &host)?;
         let is_here_only = named.iter().all(|named| named.name == host);
-        let binding = Binding::new(&global, &host)?;
+        let room = if is_here_only { binding.ppr() } else { None };
         if let [(only, _)] = options.programs.as_mut_slice() {
             let each = placement::each(&global, is_here_only)?;
             let of_hosts = |each: u32| each.saturating_mul(named.len().max(1) as u32);
             let slots = || named.iter().try_fold(0u32, |sum, host| sum.checked_add(host.room().slots));
-            let bound = if is_here_only { binding.ranks() } else { None };
-            only.ranks =
-                only.ranks.or(bound).or(each.map(of_hosts)).or_else(|| slots().filter(|&all| all > 0));
+            let lines = binding.rankfile.as_ref().map(Rankfile::ranks);
+            let room = room.map(|(each, parts)| each * parts);
+            let all = only.ranks.or(lines).or(room).or(each.map(of_hosts));
+            only.ranks = all.or_else(|| slots().filter(|&all| all > 0));
         }
         let common = Environment::new(&global)?;
         let apps = options.programs.into_iter().map(|(local, program)| app(local, program, &common));
@@ -191,13 +194,19 @@ impl JobPlan {
         }
         let size = apps.iter().try_fold(0u32, |sum, app| sum.checked_add(app.ranks));
         let size = size.filter(|&size| size <= Shm::MOST_RANKS).ok_or_else(too_many)?;
+        if let Some((each, parts)) = room.filter(|(each, parts)| size > each * parts) {
+            let most = each * parts;
+            return Err(Trouble::usage(format!(
+                "--map-by ppr allows {each} ranks on each of {parts}, {most} together, and {size} are asked for: leave -n out, or map by another way"
+            )));
+        }
         let fabrics = settings.iter().find(|(name, _)| name == FABRICS).map(|(_, value)| value.as_str());
         check_reach(fabrics, size)?;
         let mut unknown_settings: Vec<String> =
             apps.iter().flat_map(|app| app.unknown_settings.clone()).collect();
         unknown_settings.sort();
         unknown_settings.dedup();
-        let Placement { hosts, places, nodes } = Placement::new(&global, named, &host, size)?;
+        let Placement { hosts, places, nodes } = Placement::new(&global, &binding, named, &host, size)?;
         let ranks = (0..size).filter(|&rank| places.is_empty() || places[rank as usize] == 0).collect();
         let files = Files::new(&global, &host)?;
         let cores = banyan_topo::usable_cores();

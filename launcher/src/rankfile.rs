@@ -1,17 +1,20 @@
 //! Open MPI's rankfiles: lines such as `rank 0=localhost slot=1:0-2` that say which cores each rank is bound to.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use banyan_topo::{CpuSet, Machine, slots};
+use serde::{Deserialize, Serialize};
 
+use crate::hosts::Host;
 use crate::{Trouble, hosts};
 
 /// A line of a rankfile: the slots of a host that a rank is bound to.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Entry {
     /// The rank in MPI_COMM_WORLD.
     pub rank: u32,
-    /// A host's name, or `+n0` for the first of the job's hosts.
+    /// A host's name, or `+n0` for the first of the job's hosts, `+n1` for the second.
     pub host: String,
     /// As in [`slots`]; `None`: the rank is not bound.
     pub slots: Option<String>,
@@ -58,37 +61,77 @@ pub fn parse(text: &str) -> Result<Vec<Entry>, String> {
     Ok(entries)
 }
 
-/// Reads the rankfile at `path`; its hosts must be this one, called `own`.
-pub(crate) fn read(path: &Path, own: &str) -> Result<Vec<Entry>, Trouble> {
-    let shown = path.display();
-    let text = hosts::text_of("rankfile", path)?;
-    let entries = parse(&text).map_err(|why| Trouble::usage(format!("rankfile {shown}, {why}")))?;
-    match entries.iter().find(|entry| entry.host != "+n0" && !hosts::is_this_host(&entry.host, own)) {
-        Some(other) => {
-            Err(hosts::elsewhere(&format!("rankfile {shown}, line {}: ", other.line), &other.host, own))
-        }
-        None => Ok(entries),
-    }
+/// A rankfile, as hosts are told of it.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Rankfile {
+    /// Where it is, for messages.
+    path: String,
+    entries: Vec<Entry>,
 }
 
-/// The CPUs of each of `ranks` ranks.
-pub(crate) fn cpus(
-    path: &Path,
-    entries: &[Entry],
-    machine: &Machine,
-    ranks: u32,
-) -> Result<Vec<CpuSet>, Trouble> {
-    let of = |rank: u32| {
-        let Some(entry) = entries.iter().find(|entry| entry.rank == rank) else {
-            return Err(format!("no line for rank {rank} of {ranks}"));
+impl Rankfile {
+    /// Reads the rankfile at `path`.
+    pub(crate) fn read(path: &Path) -> Result<Rankfile, Trouble> {
+        let text = hosts::text_of("rankfile", path)?;
+        let path = path.display().to_string();
+        let entries = parse(&text).map_err(|why| Trouble::usage(format!("rankfile {path}, {why}")))?;
+        Ok(Rankfile { path, entries })
+    }
+
+    /// How many ranks it names.
+    pub(crate) fn ranks(&self) -> u32 {
+        self.entries.len() as u32
+    }
+
+    /// The hosts that it names, each as often as it names it.
+    pub(crate) fn hosts(&self) -> Vec<String> {
+        let names = self.entries.iter().map(|entry| entry.host.as_str());
+        names.filter(|name| !name.starts_with("+n")).map(|name| format!("[{name}]")).collect()
+    }
+
+    /// The hosts of `size` ranks, as indices into `named`. This host is called `own`.
+    ///
+    /// # Errors
+    /// If a rank has no line, or its line names another host.
+    pub(crate) fn places(&self, named: &[Host], own: &str, size: u32) -> Result<Vec<u32>, Trouble> {
+        let path = &self.path;
+        let names = || named.iter().map(|host| host.name.as_str());
+        let mut known: HashMap<&str, Option<u32>> = HashMap::new();
+        let mut find = |name| {
+            let find = || match str::strip_prefix(name, "+n") {
+                Some(number) => number.parse().ok().filter(|&number: &u32| (number as usize) < named.len()),
+                None => {
+                    let wanted = hosts::known_as(name, own);
+                    names().position(|name| name == wanted).map(|at| at as u32)
+                }
+            };
+            *known.entry(name).or_insert_with(find)
         };
-        match &entry.slots {
-            Some(list) => slots(machine, list).map_err(|why| format!("line {}: {why}", entry.line)),
+        let of_rank: HashMap<u32, &Entry> = self.entries.iter().map(|entry| (entry.rank, entry)).collect();
+        let place = |rank| {
+            let entry = of_rank.get(&rank).ok_or_else(|| format!("no line for rank {rank} of {size}"))?;
+            find(&entry.host).ok_or_else(|| {
+                let names = names().take(8).collect::<Vec<_>>().join(", ");
+                format!("line {}: host {} is not one of the job's: {names}", entry.line, entry.host)
+            })
+        };
+        let places = (0..size).map(place).collect::<Result<_, String>>();
+        places.map_err(|why| Trouble::usage(format!("rankfile {path}, {why}")))
+    }
+
+    /// The CPUs of these ranks, which are on this host.
+    pub(crate) fn cpus(&self, machine: &Machine, ranks: &[u32]) -> Result<Vec<CpuSet>, Trouble> {
+        let of_rank: HashMap<u32, &Entry> = self.entries.iter().map(|entry| (entry.rank, entry)).collect();
+        let of = |rank: &u32| match of_rank
+            .get(rank)
+            .and_then(|entry| Some((entry.line, entry.slots.as_ref()?)))
+        {
+            Some((line, list)) => slots(machine, list).map_err(|why| format!("line {line}: {why}")),
             None => Ok(machine.cpus().iter().map(|cpu| cpu.id).collect()),
-        }
-    };
-    let cpus = (0..ranks).map(of).collect::<Result<_, _>>();
-    cpus.map_err(|why| Trouble::usage(format!("rankfile {}, {why}", path.display())))
+        };
+        let cpus = ranks.iter().map(of).collect::<Result<_, _>>();
+        cpus.map_err(|why| Trouble::usage(format!("rankfile {}, {why}", self.path)))
+    }
 }
 
 #[cfg(test)]

@@ -198,6 +198,35 @@ fn nothing_is_left_whichever_name_of_a_machine_is_killed() {
 }
 
 #[test]
+fn a_rankfile_places_ranks_on_hosts() {
+    let show = "echo $BANYAN_RANK $BANYAN_LOCAL_RANK $HOSTNAME $(grep Cpus_allowed_list /proc/self/status)";
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("rankfile-{}", std::process::id()));
+    let run = |text: &str, options: &[&str]| {
+        std::fs::write(&path, text).unwrap();
+        let options = [&["--separate-hosts", "--ssh", &ssh(), "--rankfile", path.to_str().unwrap()], options];
+        mpirun(&[&options.concat()[..], &["sh", "-c", show]].concat()).env("HOSTNAME", "here").run()
+    };
+    let core = mpirun(&["--bind-to", "core", "sh", "-c", show]).env("HOSTNAME", "here").run().out;
+    let core = core.trim().strip_prefix("0 0 here ").unwrap();
+    let wanted = ["0 0 h2", "1 0 h1", "2 0 here", "3 1 h2"].map(|place| format!("{place} {core}"));
+    let text = "rank 0=h2 slot=0\nrank 2=localhost slot=0\nrank 1=h1 slot=0:0\nrank 3=h2 slot=0\n";
+    assert_eq!(sorted(fine(&run(text, &[]))), wanted);
+    let numbers = text.replace("h2", "+n1").replace("h1", "+n0").replace("localhost", "+n2");
+    assert_eq!(sorted(fine(&run(&numbers, &["--host", "h1,h2,localhost"]))), wanted);
+    let wrong = |text: &str, why: &str| {
+        let done = run(text, &["--host", "h1,h2"]);
+        assert!(done.status != 0 && done.err.contains(why), "{}", done.err);
+    };
+    wrong("rank 0=h1\nrank 1=h3\n", "line 2: host h3 is not one of the job's: h1, h2");
+    wrong("rank 0=h1\nrank 1=h2 slot=1000\n", "no job on host h2: rankfile ");
+    wrong("rank 0=h1\nrank 1=h2 slot=1000\n", "line 2: there is no core 1000: this machine has ");
+    std::fs::remove_file(&path).unwrap();
+    let done = on("h1,h2", &["-v", "--bind-to", "core", "true"]).run();
+    let lines = done.err.lines().filter(|line| line.contains("mpirun: job ") && line.contains(" on cpu 0"));
+    assert_eq!(lines.count(), 2, "{}", done.err);
+}
+
+#[test]
 fn programs_work_on_uneven_and_alternating_hosts() {
     let program = ring();
     for (hosts, options) in [

@@ -103,6 +103,7 @@ fn a_rankfile_binds() {
         ("ok", "rank 1=localhost slot=0 # here\nrank 0=+n0 slot=0\n"),
         ("socket", "rank 0=127.0.0.1 slot=0:0\n"),
         ("far", "rank 0=localhost slot=0\nrank 1=node17 slot=0\n"),
+        ("third", "rank 0=+n2 slot=0\n"),
         ("bad", "rank 0=localhost slot=0\nrank one=localhost slot=0\n"),
         ("many", "rank 0=localhost slot=99999999\n"),
         ("much", "rank 0=localhost slot=1000\n"),
@@ -114,7 +115,11 @@ fn a_rankfile_binds() {
         assert_eq!(cpus(&[option, &at("ok"), "--oversubscribe"]), [core.as_str(), core.as_str()]);
     }
     assert_eq!(cpus(&["--map-by", &format!("rankfile:file={}", at("socket"))]), [core.as_str()]);
-    refused(&["-rf", &at("far"), "true"], &["far, line 2: host node17 is not this machine", "not built yet"]);
+    refused(
+        &["-rf", &at("far"), "--host", "localhost:2", "true"],
+        &["far, line 2: host node17 is not one of the job's: "],
+    );
+    refused(&["-rf", &at("third"), "true"], &["third, line 1: host +n2 is not one of the job's: "]);
     refused(&["-rf", &at("bad"), "true"], &["bad, line 2: 'rank one=localhost slot=0'"]);
     refused(&["-rf", &at("many"), "true"], &["line 1: '99999999' is not a list of cores"]);
     refused(&["-rf", &at("much"), "true"], &["line 1: there is no core 1000: this machine has"]);

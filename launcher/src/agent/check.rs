@@ -8,6 +8,7 @@ use rustix::event::epoll;
 
 use super::hosts::EXIT_TIME;
 use super::{Token, become_agent, timespec};
+use crate::binding::Binding;
 use crate::frames::{ALL, Event, Frame, Launch, Order, Reach};
 use crate::links::Links;
 use crate::options::Global;
@@ -23,7 +24,8 @@ const CHECKED_AT_ONCE: usize = 64;
 pub(super) fn check(global: &Global, control: &OwnedFd) -> Result<u8, Trouble> {
     let own = banyan_topo::hostname();
     let mut global = global.clone();
-    let named = hosts::of_job(&mut global, &own)?;
+    let binding = Binding::new(&global)?;
+    let named = hosts::of_job(&mut global, &binding, &own)?;
     if named.is_empty() {
         return Err(Trouble::usage("--hosts-check needs hosts: --host or --hostfile names them"));
     }

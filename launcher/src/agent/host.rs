@@ -280,7 +280,8 @@ impl HostPart {
         }
         // This copy of rank 0's input must be closed, so that writers notice when rank 0 ends.
         self.common.input = None;
-        self.events.push_back(Event::AllStarted);
+        let cpus = self.plan.cpus.iter().map(ToString::to_string).collect();
+        self.events.push_back(Event::AllStarted { cpus });
     }
 
     fn start_rank(&mut self, at: usize) -> io::Result<()> {

@@ -194,7 +194,7 @@ impl Agent {
     }
 
     /// All ranks of a host have started; `-v` says which process and which CPUs each of them has.
-    pub(super) fn all_started(&mut self, agent: u32) {
+    pub(super) fn all_started(&mut self, agent: u32, cpus: &[String]) {
         const MOST: usize = 64;
         match self.hosts.of(agent) {
             Some(other) => other.started = true,
@@ -208,8 +208,7 @@ impl Agent {
             return;
         }
         let one = |(at, &rank): (usize, &u32)| {
-            let cpus = self.here.plan.cpus.get(at).filter(|_| agent == 0);
-            let cpus = cpus.map(|cpus| format!(" on cpu {cpus}")).unwrap_or_default();
+            let cpus = cpus.get(at).map(|cpus| format!(" on cpu {cpus}")).unwrap_or_default();
             format!("{rank} (pid {}{cpus})", self.ranks[rank as usize].pid.unwrap_or(0))
         };
         let list: Vec<String> = all.iter().enumerate().take(MOST).map(one).collect();
@@ -240,7 +239,7 @@ impl Agent {
                 Event::Here { .. }
                 | Event::Pmi(Up::Fence(_))
                 | Event::Said(_)
-                | Event::AllStarted
+                | Event::AllStarted { .. }
                 | Event::Left(_)
                 | Event::Unkillable(_)
                 | Event::InputTaken(_)
