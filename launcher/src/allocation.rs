@@ -159,6 +159,14 @@ fn by_ssh(hosts: Vec<(String, u32)>) -> Found {
     Ok(Some((hosts, Reach::Ssh(Vec::new()))))
 }
 
+/// The manager's own command in the place of ssh, where its environment says that it is there: in `folder`.
+fn by_command(hosts: Vec<(String, u32)>, folder: Option<String>, words: &[&str]) -> Found {
+    let Some(folder) = folder else { return by_ssh(hosts) };
+    let mut words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+    words[0] = format!("{folder}/{}", words[0]);
+    Ok(Some((hosts, Reach::Command(words))))
+}
+
 fn slurm(place: &Place<'_>) -> Found {
     let Some(list) = place.get("SLURM_JOB_NODELIST").or_else(|| place.get("SLURM_NODELIST")) else {
         return Ok(None);
@@ -194,6 +202,8 @@ fn pbs(place: &Place<'_>) -> Found {
 }
 
 fn lsf(place: &Place<'_>) -> Found {
+    // Tasks that are started so belong to the job, which LSF ends and counts.
+    let folder = place.get("LSF_BINDIR").filter(|_| place.get("LSB_JOBID").is_some());
     if let Some(text) = place.get("LSB_MCPU_HOSTS") {
         let words: Vec<&str> = text.split_whitespace().collect();
         let pair = |pair: &[&str]| match pair {
@@ -201,10 +211,11 @@ fn lsf(place: &Place<'_>) -> Found {
             _ => None,
         };
         let hosts: Option<Vec<_>> = words.chunks(2).take(MOST_HOSTS).map(pair).collect();
-        return by_ssh(hosts.ok_or("LSB_MCPU_HOSTS is not a list of names and numbers")?);
+        let hosts = hosts.ok_or("LSB_MCPU_HOSTS is not a list of names and numbers")?;
+        return by_command(hosts, folder, &["blaunch"]);
     }
     match place.file("LSB_DJOB_HOSTFILE")? {
-        Some(text) => by_ssh(each_line(&text)?),
+        Some(text) => by_command(each_line(&text)?, folder, &["blaunch"]),
         None => Ok(None),
     }
 }
@@ -217,7 +228,9 @@ fn grid_engine(place: &Place<'_>) -> Found {
     };
     let lines = text.lines().filter(|line| !line.trim().is_empty());
     let hosts: Option<Vec<_>> = lines.take(MOST_HOSTS).map(line).collect();
-    by_ssh(hosts.ok_or("a line of PE_HOSTFILE is not a name and a number")?)
+    let hosts = hosts.ok_or("a line of PE_HOSTFILE is not a name and a number")?;
+    let folder = place.get("SGE_ROOT").zip(place.get("ARC")).filter(|_| place.get("JOB_ID").is_some());
+    by_command(hosts, folder.map(|(root, system)| format!("{root}/bin/{system}")), &["qrsh", "-inherit"])
 }
 
 /// The operator sets the variables of the MPI that a job says it uses. Version 2 of its interface has sshd on its workers; in

@@ -8,16 +8,20 @@ use std::path::PathBuf;
 
 use common::{Job, Outcome, mpirun};
 
-/// A folder with an `srun` that runs the command here, whatever the host, and says what it was called with.
+/// A folder with a command of a manager's that runs another one here, whatever the host, and says what it was called with.
 struct Manager(PathBuf);
 
 impl Manager {
     fn new(name: &str) -> Manager {
+        Manager::with(name, "srun", "while [ $1 != --nodelist ]; do shift; done; shift")
+    }
+
+    /// `options` is what the script does with its arguments until the host is the first of them.
+    fn with(name: &str, command: &str, options: &str) -> Manager {
         let path = std::env::temp_dir().join(format!("banyan-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
-        let script = path.join("srun");
-        let text = "#!/bin/sh\nwhile [ $1 != --nodelist ]; do echo $1 >>$0.log; shift; done\necho on $2 >>$0.log\n\
-                    shift 2; exec \"$@\"\n";
+        let script = path.join(command);
+        let text = format!("#!/bin/sh\n{options}\necho on $1 >>{}/log\nshift; exec \"$@\"\n", path.display());
         std::fs::write(&script, text).unwrap();
         std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
         Manager(path)
@@ -33,9 +37,9 @@ impl Manager {
         job.env("SLURM_TASKS_PER_NODE", "2,1").env("SLURM_JOB_CPUS_PER_NODE", "4(x2)")
     }
 
-    /// The hosts that `srun` was called for.
+    /// The hosts that the command was called for.
     fn hosts(&self) -> Vec<String> {
-        let log = std::fs::read_to_string(self.0.join("srun.log")).unwrap_or_default();
+        let log = std::fs::read_to_string(self.0.join("log")).unwrap_or_default();
         let mut hosts: Vec<String> =
             log.lines().filter_map(|line| line.strip_prefix("on ")).map(str::to_owned).collect();
         hosts.sort();
@@ -127,6 +131,30 @@ fn slurm_says_where_ranks_run() {
         "{}",
         done.err
     );
+}
+
+#[test]
+fn lsf_and_grid_engine_start_agents() {
+    let place =
+        ["--separate-hosts", "sh", "-c", "cat; echo $BANYAN_RANK, $BANYAN_LOCAL_RANK of $BANYAN_LOCAL_SIZE"];
+    let run = |job: Job| {
+        let (read, write) = std::io::pipe().unwrap();
+        std::io::Write::write_all(&mut &write, b"input\n").unwrap();
+        drop(write);
+        assert_eq!(sorted(&job.stdin(read).run()), ["0, 0 of 2", "1, 1 of 2", "2, 0 of 1", "input"]);
+    };
+    let lsf = Manager::with("lsf", "blaunch", "");
+    let job = mpirun(&place).env("LSB_MCPU_HOSTS", "other1 2 other2 1").env("LSB_JOBID", "7");
+    run(job.env("LSF_BINDIR", lsf.0.to_str().unwrap()));
+    assert_eq!(lsf.hosts(), ["other1", "other2"]);
+    std::fs::create_dir_all(std::env::temp_dir().join(format!("banyan-sge-{}/bin/lx", std::process::id())))
+        .unwrap();
+    let sge = Manager::with("sge", "bin/lx/qrsh", "[ $1 = -inherit ] && shift || exit 1");
+    let (root, file) = (sge.0.to_str().unwrap(), sge.0.join("hosts"));
+    std::fs::write(&file, "other1 2 all.q@other1 UNDEFINED\nother2 1 all.q@other2 UNDEFINED\n").unwrap();
+    let job = mpirun(&place).env("PE_HOSTFILE", file.to_str().unwrap()).env("JOB_ID", "7");
+    run(job.env("SGE_ROOT", root).env("ARC", "lx"));
+    assert_eq!(sge.hosts(), ["other1", "other2"]);
 }
 
 #[test]

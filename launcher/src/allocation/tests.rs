@@ -79,6 +79,22 @@ fn files_of_pbs_lsf_and_grid_engine_are_read() {
 }
 
 #[test]
+fn agents_start_by_the_managers_own_command_where_it_is_there() {
+    let lsf = [("LSB_MCPU_HOSTS", "a 2"), ("LSF_BINDIR", "/lsf/bin"), ("LSB_JOBID", "7")];
+    let sge = [("PE_HOSTFILE", "/f"), ("SGE_ROOT", "/sge"), ("ARC", "lx"), ("JOB_ID", "7")];
+    for (variables, command) in [(&lsf[..], "/lsf/bin/blaunch"), (&sge[..], "/sge/bin/lx/qrsh -inherit")] {
+        let reach = |variables: &[_]| found(variables, &[("/f", "a 2\n")]).unwrap().unwrap().reach;
+        let words = command.split(' ').map(str::to_owned).collect();
+        assert_eq!(reach(variables), Reach::Command(words));
+        // Without one of its variables the list of hosts may be there by another way.
+        for less in 1..variables.len() {
+            let some = [&variables[..less], &variables[less + 1..]].concat();
+            assert_eq!(reach(&some), Reach::Ssh(Vec::new()), "{some:?}");
+        }
+    }
+}
+
+#[test]
 fn the_mpi_operator_is_read() {
     let role = ("K_MPI_JOB_ROLE", "launcher");
     let at = "/etc/mpi/hostfile";
