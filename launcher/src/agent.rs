@@ -325,7 +325,7 @@ impl Agent {
     /// Handles what the host part of an agent tells.
     fn event(&mut self, agent: u32, event: Event) {
         match event {
-            Event::Here { cores, bound, meeting, .. } => self.host_is_here(agent, cores, bound, meeting),
+            Event::Here(here) => self.host_is_here(agent, here),
             Event::Met { first } => self.met(agent, first),
             Event::Said(text) => self.say_of(agent, &text),
             Event::Started { rank, pid } => {

@@ -209,6 +209,12 @@ impl Binding {
         each.checked_mul(parts).map(|_| (each, parts))
     }
 
+    /// True if ranks are counted by parts that are smaller than a host.
+    pub(crate) fn counts_parts(&self) -> bool {
+        let unit = self.map_by.as_ref().filter(|map| map.each.is_some()).and_then(|map| map.unit);
+        self.rankfile.is_none() && unit.is_some_and(|unit| unit != Unit::Machine)
+    }
+
     /// The CPUs of each of these ranks, which are those of this host, and where the CPUs are; empty if ranks are not bound.
     ///
     /// `--map-by` alone also binds, `--bind-to` alone also maps; `none` for either leaves ranks unbound. With neither option
@@ -282,6 +288,9 @@ mod tests {
             (ppr.unit, ppr.each, ppr.cores, ppr.oversubscribe),
             (Some(Unit::Socket), Some(2), Some(4), true)
         );
+        for text in ["ppr:2:socket:pe=4", "node:pe=2", "none"] {
+            assert_eq!(map(text).unwrap().to_string(), text);
+        }
         assert!(map(":oversubscribe").unwrap().oversubscribe);
         assert_eq!(map("slot:PE=2").unwrap().cores, Some(2));
         assert_eq!(map("rankfile:file=a/b").unwrap().rankfile, Some("a/b".into()));

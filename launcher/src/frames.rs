@@ -191,8 +191,8 @@ pub(crate) enum Order {
     Begin(Box<Launch>),
     /// Are these agents, all of them before this one, on its machine? Answered by [`Event::Met`].
     Meet(Vec<(u32, Offer)>),
-    /// The ranks of the host are these, and no others; answered by [`Event::Here`].
-    Ranks(Vec<u32>),
+    /// The ranks of the host are these of so many, and no others; answered by [`Event::Here`].
+    Ranks { size: u32, ranks: Vec<u32> },
     /// Start the ranks.
     Start { nodes: Vec<NodeRun> },
     /// A frame for a rank.
@@ -222,9 +222,8 @@ pub(crate) enum Order {
 /// What a host's agent tells mpirun's own.
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Event {
-    /// The host, which is called so, is ready; `bound` says on which socket and cache each of its ranks is to run, if they are
-    /// bound, and `meeting` how other agents find out whether they are on the same machine.
-    Here { host: String, cores: u32, bound: Vec<(u32, u32)>, meeting: Option<Meeting> },
+    /// The host is ready.
+    Here(Here),
     /// The first of the agents that it was asked about which is on its machine.
     Met { first: Option<u32> },
     /// A sentence for the user.
@@ -263,6 +262,20 @@ pub(crate) enum Event {
     Empty { written: bool },
     /// The agents from `first` to `end` cannot be reached.
     Lost { first: u32, end: u32, why: String },
+}
+
+/// What a host is.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Here {
+    /// Its own name.
+    pub(crate) host: String,
+    pub(crate) cores: u32,
+    /// On which socket and cache each of its ranks is to run, if they are bound.
+    pub(crate) bound: Vec<(u32, u32)>,
+    /// How many ranks it takes, where they are counted by its parts (`ppr`).
+    pub(crate) room: Option<u32>,
+    /// How other agents find out whether they are on the same machine.
+    pub(crate) meeting: Option<Meeting>,
 }
 
 /// What agents on one machine find each other by.

@@ -33,21 +33,13 @@ pub(crate) struct Placement {
     pub(crate) hosts: Vec<String>,
     pub(crate) places: Vec<u32>,
     pub(crate) nodes: Vec<u32>,
+    pub(crate) undealt: Option<Vec<u32>>,
 }
 
 /// Ranks on each host, if the options say so.
-///
-/// # Errors
-/// If they say so in a way that is not known for several hosts.
-pub(crate) fn each(global: &Global, is_here_only: bool) -> Result<Option<u32>, Trouble> {
-    let map = global.map_by.as_ref().filter(|_| !is_here_only);
-    match map.and_then(|map| Some((map.each?, map.unit))) {
-        Some((each, Some(Unit::Machine))) => Ok(Some(each)),
-        Some(_) => Err(Trouble::usage(
-            "--map-by ppr counts the parts of one host only: for several hosts say --ppn, or ppr:N:node",
-        )),
-        None => Ok(global.ppn),
-    }
+pub(crate) fn each(global: &Global, is_here_only: bool) -> Option<u32> {
+    let map = global.map_by.as_ref().filter(|map| !is_here_only && map.unit == Some(Unit::Machine));
+    map.and_then(|map| map.each).or(global.ppn)
 }
 
 impl Placement {
@@ -64,18 +56,23 @@ impl Placement {
         }
         let by_file = binding.rankfile.as_ref().map(|file| file.places(&named, own, size)).transpose()?;
         if named.iter().all(|host| host.name == own) {
-            return Ok(Placement { hosts: vec![own.to_owned()], places: Vec::new(), nodes: vec![0] });
+            let (hosts, nodes) = (vec![own.to_owned()], vec![0]);
+            return Ok(Placement { hosts, places: Vec::new(), nodes, undealt: None });
         }
-        let each = each(global, false)?;
+        let each = each(global, false);
         let rooms: Vec<Room> = named
             .iter()
             .map(|host| Room { slots: each.unwrap_or(host.room().slots), ..host.room() })
             .collect();
         let by_node = global.map_by.as_ref().is_some_and(|map| map.by_node && map.each.is_none());
-        let dealt = || places(&rooms, size, by_node).map_err(Trouble::usage);
+        let later = binding.counts_parts();
+        let dealt = || places(&rooms, if later { 0 } else { size }, by_node).map_err(Trouble::usage);
         let nodes_of_ranks = by_file.map_or_else(dealt, Ok)?;
         // Hosts that get no rank get no agent either.
-        let used: HashSet<u32> = nodes_of_ranks.iter().copied().collect();
+        let used: HashSet<u32> = match later {
+            true => (0..named.len() as u32).collect(),
+            false => nodes_of_ranks.iter().copied().collect(),
+        };
         let (mut hosts, mut nodes, mut agents) = (vec![own.to_owned()], vec![0], vec![0; named.len()]);
         for (node, host) in (0..).zip(named).filter(|(node, _)| used.contains(node)) {
             match host.name == own {
@@ -88,7 +85,7 @@ impl Placement {
             }
         }
         let places = nodes_of_ranks.into_iter().map(|node| agents[node as usize]).collect();
-        Ok(Placement { hosts, places, nodes })
+        Ok(Placement { hosts, places, nodes, undealt: later.then_some(agents) })
     }
 }
 

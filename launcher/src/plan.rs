@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::binding::Binding;
 use crate::environment::{Environment, check, check_reach};
 use crate::files::Files;
-use crate::frames::{Event, Meeting};
+use crate::frames::{Event, Here, Meeting};
 use crate::lines::Label;
 use crate::options::{Global, Local, Options};
 use crate::placement::{self, Placement};
@@ -46,6 +46,9 @@ pub(crate) struct JobPlan {
     pub(crate) places: Vec<u32>,
     /// Numbers of the nodes of the job by agent.
     pub(crate) nodes: Vec<u32>,
+    /// The agents of the hosts that the user named, where ranks can be dealt out to them only when they have said how many they
+    /// take. Without -n the size of the job is 0 until then.
+    pub(crate) undealt: Option<Vec<u32>>,
     /// Variables with our prefix that are no settings.
     unknown_settings: Vec<String>,
 }
@@ -158,7 +161,21 @@ impl HostPlan {
     /// What the first host is told of this one.
     pub(crate) fn here(&self, meeting: Option<Meeting>) -> Event {
         let bound = self.bound.iter().map(|bound| (bound.socket, bound.cache)).collect();
-        Event::Here { host: self.host.clone(), cores: self.cores, bound, meeting }
+        Event::Here(Here { host: self.host.clone(), cores: self.cores, bound, room: self.room(), meeting })
+    }
+
+    /// How many ranks this host takes, where they are counted by its parts.
+    pub(crate) fn room(&self) -> Option<u32> {
+        let ppr = self.binding.ppr().filter(|_| self.binding.counts_parts());
+        ppr.map(|(each, parts)| each * parts)
+    }
+
+    /// The ranks of this host are these of `size`.
+    pub(crate) fn set_ranks(&mut self, size: u32, ranks: Vec<u32>) {
+        (self.size, self.ranks) = (size, ranks);
+        if let [only] = self.apps.as_mut_slice() {
+            only.ranks = size;
+        }
     }
 }
 
@@ -172,12 +189,13 @@ impl JobPlan {
         let is_here_only = named.iter().all(|named| named.name == host);
         let room = if is_here_only { binding.ppr() } else { None };
         if let [(only, _)] = options.programs.as_mut_slice() {
-            let each = placement::each(&global, is_here_only)?;
+            let each = placement::each(&global, is_here_only);
             let of_hosts = |each: u32| each.saturating_mul(named.len().max(1) as u32);
             let slots = || named.iter().try_fold(0u32, |sum, host| sum.checked_add(host.room().slots));
             let lines = binding.rankfile.as_ref().map(Rankfile::ranks);
             let room = room.map(|(each, parts)| each * parts);
-            let all = only.ranks.or(lines).or(room).or(each.map(of_hosts));
+            let unknown = if !is_here_only && binding.counts_parts() { Some(0) } else { None };
+            let all = only.ranks.or(lines).or(room).or(unknown).or(each.map(of_hosts));
             only.ranks = all.or_else(|| slots().filter(|&all| all > 0));
         }
         let common = Environment::new(&global)?;
@@ -206,8 +224,10 @@ impl JobPlan {
             apps.iter().flat_map(|app| app.unknown_settings.clone()).collect();
         unknown_settings.sort();
         unknown_settings.dedup();
-        let Placement { hosts, places, nodes } = Placement::new(&global, &binding, named, &host, size)?;
-        let ranks = (0..size).filter(|&rank| places.is_empty() || places[rank as usize] == 0).collect();
+        let Placement { hosts, places, nodes, undealt } =
+            Placement::new(&global, &binding, named, &host, size)?;
+        let is_here = |rank: &u32| places.get(*rank as usize).map_or(undealt.is_none(), |&agent| agent == 0);
+        let ranks = (0..size).filter(is_here).collect();
         let files = Files::new(&global, &host)?;
         let cores = banyan_topo::usable_cores();
         let input = global.stdin != "none";
@@ -227,7 +247,7 @@ impl JobPlan {
             binding,
         };
         here.bind()?;
-        Ok((JobPlan { size, hosts, places, nodes, unknown_settings, global }, here))
+        Ok((JobPlan { size, hosts, places, nodes, undealt, unknown_settings, global }, here))
     }
 
     /// The number of the agent that a rank belongs to.
@@ -309,7 +329,7 @@ pub(crate) fn runs(nodes: &[Node<'_>]) -> Vec<NodeRun> {
     runs
 }
 
-fn too_many() -> Trouble {
+pub(crate) fn too_many() -> Trouble {
     let most = Shm::MOST_RANKS;
     Trouble::usage(format!("a job can have {most} ranks on one host, and no more: start fewer"))
 }

@@ -124,6 +124,21 @@ fn ranks_run_where_they_are_mapped() {
     assert_eq!(out("h1,h2,h1", &["-n", "2"]), "0 0 2 h1, 1 1 2 h1");
     assert_eq!(out("h1,h2", &["--ppn", "2"]), "0 0 2 h1, 1 1 2 h1, 2 0 2 h2, 3 1 2 h2");
     assert_eq!(out("h1:2,h2:2", &["--map-by", "node", "-n", "3"]), "0 0 2 h1, 1 0 1 h2, 2 1 2 h1");
+    // Each host says how many ranks its parts take.
+    let each = |options: &[&str]| {
+        let out = out("h1,localhost", options);
+        let mut lines: Vec<String> = out.split(", ").map(str::to_owned).collect();
+        lines.sort_by_key(|line| line.split(' ').next().and_then(|rank| rank.parse::<u32>().ok()));
+        lines
+    };
+    let all = each(&["--map-by", "ppr:2:socket", "--bind-to", "none"]);
+    assert!(all.len() >= 4 && all.len().is_multiple_of(4), "{all:?}");
+    let half = all.len() / 2;
+    let wanted = |rank| format!("{rank} {} {half} {}", rank % half, if rank < half { "h1" } else { "here" });
+    assert_eq!(all, (0..all.len()).map(wanted).collect::<Vec<_>>());
+    assert_eq!(each(&["--map-by", "ppr:1:core", "-n", "1"]), ["0 0 1 h1"]);
+    let done = on("h1,h2", &["--map-by", "ppr:1:socket", "-n", "1000", "true"]).run();
+    assert!(done.status == 1 && done.err.contains("--map-by ppr has room for "), "{}", done.err);
     assert_eq!(out("h1,h2", &["-n", "1", "true", ":", "-n", "1"]), "1 0 1 h2");
 }
 
@@ -222,7 +237,8 @@ fn a_rankfile_places_ranks_on_hosts() {
     wrong("rank 0=h1\nrank 1=h2 slot=1000\n", "line 2: there is no core 1000: this machine has ");
     std::fs::remove_file(&path).unwrap();
     let done = on("h1,h2", &["-v", "--bind-to", "core", "true"]).run();
-    let lines = done.err.lines().filter(|line| line.contains("mpirun: job ") && line.contains(" on cpu 0"));
+    let cpu = format!(" on cpu {})", core.rsplit(' ').next().unwrap());
+    let lines = done.err.lines().filter(|line| line.contains("mpirun: job ") && line.contains(&cpu));
     assert_eq!(lines.count(), 2, "{}", done.err);
 }
 

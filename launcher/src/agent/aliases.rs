@@ -1,5 +1,7 @@
-//! Names of one machine: an agent that finds itself on the machine of an earlier one hands its ranks over to that one, before
-//! any rank is started. So they share memory and cores as ranks of one host do, because they are.
+//! What moves ranks between agents before any of them is started: hosts that are one machine, and `ppr` over parts of hosts.
+//!
+//! Names of one machine: an agent that finds itself on the machine of an earlier one hands its ranks over to that one.
+//! So they share memory and cores as ranks of one host do, because they are.
 //!
 //! Which agents are worth asking is seen from hints in what they tell; the answer is a handshake on memory (`pmi::Offer`). Agents in
 //! containers of their own, of another user, or with other CPUs stay apart.
@@ -7,10 +9,14 @@
 use std::collections::{BTreeMap, HashMap};
 
 use banyan_pmi::Offer;
+use banyan_shm::Shm;
 
-use super::Agent;
+use super::{Agent, Member};
 use crate::frames::{Meeting, Order};
+use crate::kvs::Kvs;
+use crate::plan::too_many;
 use crate::pmi1;
+use crate::verdict::Failure;
 
 /// Who may be on one machine, and who is.
 #[derive(Default)]
@@ -84,16 +90,8 @@ impl Agent {
 
     /// Gives the ranks of agents on one machine to the first of them.
     fn merge(&mut self) {
-        let before = self.plan.places.clone();
         let aliases = &self.hosts.aliases;
-        self.plan.places.iter_mut().for_each(|place| *place = aliases.first_of(*place));
-        let mut changed: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        for (old, new) in before.iter().zip(&self.plan.places).filter(|(old, new)| old != new) {
-            changed.extend([(*old, Vec::new()), (*new, Vec::new())]);
-        }
-        for (rank, agent) in (0..).zip(&self.plan.places) {
-            changed.entry(*agent).and_modify(|ranks| ranks.push(rank));
-        }
+        let places = self.plan.places.iter().map(|&place| aliases.first_of(place)).collect();
         for agent in 1..self.plan.hosts.len() as u32 {
             let first = self.hosts.aliases.first_of(agent);
             if first != agent && self.plan.global.verbose {
@@ -102,6 +100,55 @@ impl Agent {
                 self.say(&format!("host {name} is the same machine as {same}: its ranks are there"));
             }
         }
+        self.place(places);
+    }
+
+    /// Deals out ranks that are counted by the parts of hosts, if that has not been done; true if so.
+    pub(super) fn deals_out(&mut self) -> bool {
+        let Some(agents) = self.plan.undealt.take() else { return false };
+        let room = |&agent: &u32| {
+            let room = match agent {
+                0 => self.here.plan.room(),
+                _ => self.hosts.others[agent as usize - 1].room,
+            };
+            // Another name of a machine adds nothing to it.
+            if self.hosts.aliases.first_of(agent) == agent { room.unwrap_or(0) as usize } else { 0 }
+        };
+        let mut places: Vec<u32> =
+            agents.iter().flat_map(|agent| std::iter::repeat_n(*agent, room(agent))).collect();
+        let (asked, most) = (self.plan.size as usize, places.len());
+        if asked > most {
+            let why =
+                format!("--map-by ppr has room for {most} ranks on these hosts, and {asked} are asked for");
+            self.fail_with(None, Failure::System(why));
+            return true;
+        }
+        places.truncate(if asked == 0 { most } else { asked });
+        if places.len() > Shm::MOST_RANKS as usize {
+            self.fail_with(None, Failure::System(too_many().message));
+            return true;
+        }
+        self.plan.size = places.len() as u32;
+        self.ranks = vec![Member::default(); places.len()];
+        self.kvs = Kvs::new(places.len());
+        self.place(places);
+        true
+    }
+
+    /// Tells agents that get other ranks than they had.
+    fn place(&mut self, places: Vec<u32>) {
+        let size = self.plan.size;
+        let before = std::mem::replace(&mut self.plan.places, places);
+        let mut changed: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        if before.len() < size as usize {
+            changed.extend((0..self.plan.hosts.len() as u32).map(|agent| (agent, Vec::new())));
+        }
+        for (old, new) in before.iter().zip(&self.plan.places).filter(|(old, new)| old != new) {
+            changed.extend([(*old, Vec::new()), (*new, Vec::new())]);
+        }
+        for (rank, agent) in (0..).zip(&self.plan.places) {
+            changed.entry(*agent).and_modify(|ranks| ranks.push(rank));
+        }
         self.pmi = pmi1::Job::new(self.plan.hosts_with_ranks());
         for agent in changed.keys() {
             if let Some(other) = self.hosts.of(*agent) {
@@ -109,7 +156,7 @@ impl Agent {
             }
         }
         for (agent, ranks) in changed {
-            self.order(agent, Order::Ranks(ranks));
+            self.order(agent, Order::Ranks { size, ranks });
         }
     }
 }

@@ -9,7 +9,7 @@ use rustix::event::epoll;
 use super::hosts::EXIT_TIME;
 use super::{Token, become_agent, timespec};
 use crate::binding::Binding;
-use crate::frames::{ALL, Event, Frame, Launch, Order, Reach};
+use crate::frames::{ALL, Event, Frame, Here, Launch, Order, Reach};
 use crate::links::Links;
 use crate::options::Global;
 use crate::start::arrived;
@@ -104,7 +104,7 @@ fn ask(names: &[&str], reach: Reach, epoll: &OwnedFd, children: &OwnedFd) -> Res
                 Token::Link(at) => {
                     for frame in links.handle(epoll, at) {
                         let answer = match frame.open() {
-                            Some(Event::Here { host, cores, .. }) => Ok((host, cores)),
+                            Some(Event::Here(Here { host, cores, .. })) => Ok((host, cores)),
                             Some(Event::Lost { why, .. }) => Err(why),
                             _ => continue,
                         };

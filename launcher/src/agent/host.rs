@@ -157,8 +157,8 @@ impl HostPart {
     }
 
     /// Takes other ranks than were planned.
-    fn take_ranks(&mut self, ranks: Vec<u32>) {
-        self.plan.ranks = ranks;
+    fn take_ranks(&mut self, size: u32, ranks: Vec<u32>) {
+        self.plan.set_ranks(size, ranks);
         let links = self.links.pids().len() as u64;
         match self.plan.bind().and_then(|()| self.plan.raise_limit(links)) {
             Ok(_) => {
@@ -209,7 +209,7 @@ impl HostPart {
                 let first = offers.iter().find(|(_, offer)| is_same_host(offer)).map(|&(agent, _)| agent);
                 self.events.push_back(Event::Met { first });
             }
-            Order::Ranks(ranks) => self.take_ranks(ranks),
+            Order::Ranks { size, ranks } => self.take_ranks(size, ranks),
             Order::Start { nodes } => {
                 self.offered = None;
                 self.plan.nodes = nodes;

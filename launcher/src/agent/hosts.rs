@@ -8,7 +8,7 @@ use banyan_topo::Bound;
 use super::aliases::Aliases;
 use super::state::Report;
 use super::{Agent, JobState, Token};
-use crate::frames::{ALL, Event, Frame, Meeting, Order};
+use crate::frames::{ALL, Event, Frame, Here, Order};
 use crate::input::Source;
 use crate::output::StreamKind;
 use crate::plan::{HostPlan, JobPlan, Node, runs};
@@ -28,6 +28,8 @@ pub(super) const EXIT_TIME: Duration = Duration::from_secs(2);
 pub(super) struct Other {
     /// Its cores and where its ranks are to run, once its agent is there.
     pub(super) here: Option<(u32, Vec<Bound>)>,
+    /// How many ranks it takes, where they are counted by its parts.
+    pub(super) room: Option<u32>,
     started: bool,
     childless: bool,
     written: bool,
@@ -142,17 +144,12 @@ impl Agent {
     }
 
     /// The agent of a host is there. When all of them are, the ranks are started.
-    pub(super) fn host_is_here(
-        &mut self,
-        agent: u32,
-        cores: u32,
-        bound: Vec<(u32, u32)>,
-        meeting: Option<Meeting>,
-    ) {
+    pub(super) fn host_is_here(&mut self, agent: u32, here: Here) {
+        let Here { cores, bound, room, meeting, .. } = here;
         let bound = bound.into_iter().map(|(socket, cache)| Bound { socket, cache }).collect();
         self.hosts.aliases.take(agent, cores, meeting);
         if let Some(other) = self.hosts.of(agent) {
-            other.here = Some((cores, bound));
+            (other.here, other.room) = (Some((cores, bound)), room);
         }
         self.begin();
     }
@@ -163,6 +160,7 @@ impl Agent {
             || self.state != JobState::Running
             || self.hosts.others.iter().any(|other| other.here.is_none())
             || self.looks_for_aliases()
+            || self.deals_out()
         {
             return;
         }
@@ -236,7 +234,7 @@ impl Agent {
                 Event::States { states, .. } => states.iter().all(|(rank, _)| is_own(*rank)),
                 Event::Lost { first, end, .. } => 0 < *first && first < end && *end <= hosts,
                 Event::Met { first } => first.is_none_or(|first| first < from),
-                Event::Here { .. }
+                Event::Here(_)
                 | Event::Pmi(Up::Fence(_))
                 | Event::Said(_)
                 | Event::AllStarted { .. }
