@@ -1,9 +1,10 @@
-//! Allgather: Bruck's algorithm for few bytes, a ring for many. Both take blocks of any lengths, which all
-//! ranks know.
+//! Allgather: each block straight to all others on few ranks, Bruck's algorithm for few bytes, a ring for many. All take blocks of
+//! any lengths, which all ranks know.
 
+use super::{others, spread_cost, spread_rounds};
 use crate::{Algorithm, Buf, Cost, Kind, Round, Shape, Span, log2_up};
 
-pub(crate) const ROWS: &[&Algorithm] = &[&BRUCK, &RING, &BRUCK_V, &RING_V];
+pub(crate) const ROWS: &[&Algorithm] = &[&BRUCK, &RING, &SPREAD, &BRUCK_V, &RING_V, &SPREAD_V];
 
 pub(crate) const BRUCK: Algorithm = Algorithm {
     kind: Kind::Allgather,
@@ -31,8 +32,20 @@ pub(crate) const RING: Algorithm = Algorithm {
     ..Algorithm::MESSAGES
 };
 
+pub(crate) const SPREAD: Algorithm = Algorithm {
+    kind: Kind::Allgather,
+    name: "spread",
+    about: "each rank sends its block to all others at once: few ranks",
+    rotates: BRUCK.rotates,
+    rounds: spread_rounds,
+    round: spread,
+    cost: |case| spread_cost(case, case.bytes),
+    ..Algorithm::MESSAGES
+};
+
 pub(crate) const BRUCK_V: Algorithm = Algorithm { kind: Kind::Allgatherv, ..BRUCK };
 pub(crate) const RING_V: Algorithm = Algorithm { kind: Kind::Allgatherv, ..RING };
+pub(crate) const SPREAD_V: Algorithm = Algorithm { kind: Kind::Allgatherv, ..SPREAD };
 
 /// Temp holds the blocks of the ranks from this one on, going on with rank 0 after the last.
 fn bruck(shape: &Shape, index: u32, round: &mut Round) {
@@ -66,4 +79,15 @@ fn ring(shape: &Shape, index: u32, round: &mut Round) {
     round.recv(shape.before(me, 1), block(shape.before(me, index + 1)));
     let from = if index == 0 { shape.whole(Buf::Send) } else { block(shape.before(me, index)) };
     round.send(shape.after(me, 1), from);
+}
+
+fn spread(shape: &Shape, index: u32, round: &mut Round) {
+    let mine = shape.whole(Buf::Send);
+    if index == 0 {
+        round.copy(mine, Span::new(Buf::Recv, shape.recvs.block(shape.rank)));
+    }
+    for (to, from) in others(shape, index) {
+        round.recv(from, Span::new(Buf::Recv, shape.recvs.block(from)));
+        round.send(to, mine);
+    }
 }

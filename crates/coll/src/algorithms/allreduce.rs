@@ -1,10 +1,11 @@
-//! Allreduce over messages: recursive doubling, Rabenseifner's reduce-scatter and allgather, ring. In each,
+//! Allreduce over messages: recursive doubling, Rabenseifner's reduce-scatter and allgather, ring, all to all. In each,
 //! every element is combined in one way only, so all ranks get the same bits.
 
 use super::group::{Group, Role, half, joins_as_lower};
+use super::{others, spread_cost, spread_rounds};
 use crate::{Algorithm, Buf, Case, Cost, Kind, Merge, Round, Shape, Side, Span};
 
-pub(crate) const ROWS: &[&Algorithm] = &[&DOUBLING, &RABENSEIFNER, &RING];
+pub(crate) const ROWS: &[&Algorithm] = &[&DOUBLING, &RABENSEIFNER, &RING, &SPREAD];
 
 pub(crate) const DOUBLING: Algorithm = Algorithm {
     kind: Kind::Allreduce,
@@ -50,6 +51,20 @@ pub(crate) const RING: Algorithm = Algorithm {
     cost: |case: &Case| {
         let (steps, share) = (2.0 * (case.p() - 1.0), (case.p() - 1.0) / case.p());
         Cost { reduced: case.bytes * share, ..Cost::rounds(steps, case.bytes * 2.0 * share) }
+    },
+    ..Algorithm::MESSAGES
+};
+
+pub(crate) const SPREAD: Algorithm = Algorithm {
+    kind: Kind::Allreduce,
+    name: "spread",
+    about: "each rank sends its vector to all others at once, and adds up: tiny vectors, few ranks",
+    temp: |shape| shape.len * u64::from(shape.ranks),
+    rounds: |shape| spread_rounds(shape) + shape.ranks,
+    round: spread,
+    cost: |case: &Case| {
+        let reduced = case.bytes * (case.p() - 1.0);
+        Cost { reduced, copied: 2.0 * case.bytes, ..spread_cost(case, case.bytes) }
     },
     ..Algorithm::MESSAGES
 };
@@ -198,6 +213,24 @@ fn halve(
     let merge = Merge::new(part(source, number), part(buf, number), side.unless(shape.commutative));
     round.recv_reduce(group.rank(partner), merge);
     round.send(group.rank(partner), part(source, partner));
+}
+
+/// Temp holds the vectors of all ranks, each of which is combined with the one after it.
+fn spread(shape: &Shape, index: u32, round: &mut Round) {
+    let vector = |rank: u32| Span::new(Buf::Temp, (u64::from(rank) * shape.len, shape.len));
+    if index == 0 {
+        round.copy(shape.whole(Buf::Send), vector(shape.rank));
+    }
+    match index.checked_sub(spread_rounds(shape)) {
+        None => {
+            for (to, from) in others(shape, index) {
+                round.recv(from, vector(from));
+                round.send(to, shape.whole(Buf::Send));
+            }
+        }
+        Some(rank) if rank + 1 < shape.ranks => round.reduce(vector(rank), vector(rank + 1)),
+        Some(last) => round.copy(vector(last), shape.whole(Buf::Recv)),
+    }
 }
 
 fn ring(shape: &Shape, index: u32, round: &mut Round) {

@@ -1,7 +1,7 @@
 //! Alltoall: Bruck's algorithm for small blocks; pairwise exchange and its windowed form for large ones, and
 //! wherever a rank does not know the sizes of others.
 
-use super::{WINDOW, own};
+use super::{others, own, spread_cost, spread_rounds};
 use crate::{Algorithm, Buf, Case, Cost, Kind, Round, Shape, Span, log2_up};
 
 pub(crate) const ROWS: &[&Algorithm] =
@@ -38,15 +38,9 @@ pub(crate) const SPREAD: Algorithm = Algorithm {
     name: "spread",
     about: "many partners at once, each rank starting with the next one: few ranks",
     rotates: BRUCK.rotates,
-    rounds: |shape| (shape.ranks - 1).div_ceil(WINDOW).max(1),
+    rounds: spread_rounds,
     round: spread,
-    cost: |case: &Case| {
-        let others = case.p() - 1.0;
-        let windows = (others / f64::from(WINDOW)).ceil();
-        // Crowding: several messages of a window may arrive at one receiver at a time.
-        let bytes = case.bytes * others * if windows > 1.0 { 1.25 } else { 1.0 };
-        Cost { extra: others - windows, ..Cost::rounds(windows, bytes) }
-    },
+    cost: |case| spread_cost(case, case.bytes),
     ..Algorithm::MESSAGES
 };
 
@@ -55,9 +49,8 @@ pub(crate) const SPREAD_V: Algorithm = Algorithm { kind: Kind::Alltoallv, ..SPRE
 pub(crate) const PAIRWISE_W: Algorithm = Algorithm { kind: Kind::Alltoallw, ..PAIRWISE };
 pub(crate) const SPREAD_W: Algorithm = Algorithm { kind: Kind::Alltoallw, ..SPREAD };
 
-/// Sends to the rank `distance` after this one, and receives from the rank `distance` before it.
-fn exchange(shape: &Shape, distance: u32, round: &mut Round) {
-    let (to, from) = (shape.after(shape.rank, distance), shape.before(shape.rank, distance));
+/// Sends to one rank, and receives from another one.
+fn exchange(shape: &Shape, (to, from): (u32, u32), round: &mut Round) {
     round.recv(from, Span::new(Buf::Recv, shape.recvs.block(from)));
     round.send(to, Span::new(Buf::Send, shape.sends.block(to)));
 }
@@ -65,7 +58,7 @@ fn exchange(shape: &Shape, distance: u32, round: &mut Round) {
 fn pairwise(shape: &Shape, index: u32, round: &mut Round) {
     match index {
         0 => own(shape, round),
-        distance => exchange(shape, distance, round),
+        _ => exchange(shape, (shape.after(shape.rank, index), shape.before(shape.rank, index)), round),
     }
 }
 
@@ -73,10 +66,7 @@ fn spread(shape: &Shape, index: u32, round: &mut Round) {
     if index == 0 {
         own(shape, round);
     }
-    let first = 1 + index * WINDOW;
-    for distance in first..(first + WINDOW).min(shape.ranks) {
-        exchange(shape, distance, round);
-    }
+    others(shape, index).for_each(|partners| exchange(shape, partners, round));
 }
 
 /// Temp holds the blocks by the distance to their receiver, then room to pack those that move in a round, then room to

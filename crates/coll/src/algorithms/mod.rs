@@ -18,7 +18,7 @@ pub(crate) mod scatter;
 pub(crate) mod scratch;
 pub(crate) mod sub_buffers;
 
-use crate::{Algorithm, Buf, Kind, Round, Shape, Span};
+use crate::{Algorithm, Buf, Case, Cost, Kind, Round, Shape, Span};
 
 /// The rows of all families. Those of a kind are in the order in which they are named to users, and tried.
 pub(crate) const FAMILIES: &[&[&Algorithm]] = &[
@@ -43,6 +43,27 @@ pub(crate) const FAMILIES: &[&[&Algorithm]] = &[
 
 /// The most messages to or from one rank that are under way at once in algorithms with a message for each rank.
 const WINDOW: u32 = 32;
+
+/// Rounds in which each rank has a message for each other one, and one from it.
+fn spread_rounds(shape: &Shape) -> u32 {
+    (shape.ranks - 1).div_ceil(WINDOW).max(1)
+}
+
+/// The partners in such a round, the nearest first: whom this rank sends to, and whom it receives from.
+fn others(shape: &Shape, index: u32) -> impl Iterator<Item = (u32, u32)> {
+    let first = 1 + index * WINDOW;
+    let distances = first..(first + WINDOW).min(shape.ranks);
+    distances.map(|distance| (shape.after(shape.rank, distance), shape.before(shape.rank, distance)))
+}
+
+/// What these rounds cost, with messages of so many bytes.
+fn spread_cost(case: &Case, bytes: f64) -> Cost {
+    let others = case.p() - 1.0;
+    let windows = (others / f64::from(WINDOW)).ceil();
+    // Crowding: several messages of a window may arrive at one receiver at a time.
+    let bytes = bytes * others * if windows > 1.0 { 1.25 } else { 1.0 };
+    Cost { extra: others - windows, ..Cost::rounds(windows, bytes) }
+}
 
 /// Cuts the vector into segments of about `bytes` bytes, at most `most` of them: returns the units of each segment but
 /// the last, which may be shorter, and the number of segments (at least 1).
