@@ -1,6 +1,6 @@
 //! `--explain`: which algorithm a collective would take, and why.
 
-use banyan_coll::{Groups, Location, Nodes, Overrides, SharedCaps, Topology, Tuning, parse_question};
+use banyan_coll::{Groups, Location, Model, Nodes, Overrides, SharedCaps, Topology, Tuning, parse_question};
 use banyan_pmi::settings::{COLL, FABRICS};
 use banyan_shm::Arena;
 use banyan_topo::{Machine, bound, share};
@@ -22,11 +22,12 @@ pub(crate) fn explain(what: &str, ranks: Option<u32>, per_host: Option<u32>) -> 
         |name: &str| lookup(name).and_then(|value| value.into_string().ok()).filter(|text| !text.is_empty());
     let overrides = text(COLL).map_or_else(|| Ok(Overrides::default()), |text| Overrides::parse(&text));
     let overrides = overrides.map_err(|why| Trouble::usage(format!("{COLL}: {why}")))?;
-    let tuning = Tuning { overrides, ..Tuning::default() };
     let by_shm = text(FABRICS).is_none_or(|text| text.split(',').any(|fabric| fabric.trim() == "shm"));
     let cores = banyan_topo::usable_cores();
     let ranks = ranks.unwrap_or(cores.max(2));
     let per_node = per_host.unwrap_or(ranks).min(ranks);
+    let model = if per_node < ranks { Model::between_hosts() } else { Model::default() };
+    let tuning = Tuning { overrides, model };
     let shared = by_shm.then(|| {
         let (inline, scratch) = Arena::sizes(per_node);
         let single_copy = plan::single_copy(per_node, cores);

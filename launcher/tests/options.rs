@@ -174,7 +174,7 @@ fn choices_are_explained() {
     // On hosts that are not there, as many as it takes; what takes a core for each rank is simulated.
     let text = out(&["--explain", "allgather:8", "-n", "4096", "--ppn", "1"]);
     assert!(text.starts_with("allgather of 8 bytes on 4096 ranks across nodes"), "{text}");
-    assert_eq!(text.matches("(simulated ").count(), 2, "{text}");
+    assert_eq!(text.matches("(simulated ").count(), 3, "{text}");
     let text = out(&["--explain", "allreduce:1M", "-n", "64", "--ppn", "16"]);
     assert!(text.starts_with("allreduce of 1048576 bytes on 64 ranks on 4 nodes"), "{text}");
     // Without -n: as many ranks as cores, but several.

@@ -60,13 +60,24 @@ impl Default for Model {
 }
 
 impl Model {
-    /// What a message takes between any two of the ranks, in the mean.
-    fn link(&self, topology: &Topology) -> Link {
-        let far = self.links[topology.span()];
+    /// That of ranks which are on several hosts: Ethernet of 10 Gbit/s between them, where the default has the loopback of one.
+    pub fn between_hosts() -> Model {
+        let mut model = Model::default();
+        model.links[0] = Link { alpha: 30e-6, overhead: 3e-6, beta: 1.0 / 1.2e9 };
+        model
+    }
+
+    /// What a message takes between any two of the ranks, in the mean. Where `all` send at a time, those of a host share the way
+    /// to other hosts.
+    fn link(&self, topology: &Topology, all: bool) -> Link {
+        let mut far = self.links[topology.span()];
         if !topology.has_levels() {
             return far;
         }
-        let (near, largest) = (self.link(&topology.members()), topology.groups().largest);
+        let (near, largest) = (self.link(&topology.members(), all), topology.groups().largest);
+        if all && topology.span() == 0 {
+            far.beta *= f64::from(largest);
+        }
         let share = f64::from(largest - 1) / f64::from(topology.ranks - 1);
         let mean = |near: f64, far: f64| share * near + (1.0 - share) * far;
         Link {
@@ -84,12 +95,13 @@ impl Model {
     /// Seconds that a cost takes on a communicator, if `all` ranks work as much as the slowest, or else next to nothing
     /// beside it.
     fn time_of(&self, cost: &Cost, topology: &Topology, all: bool) -> f64 {
-        let Link { alpha, overhead, beta } = self.link(topology);
+        let Link { alpha, overhead, beta } = self.link(topology, all);
         // More ranks than cores take turns on a core: at each wait, and with work that all ranks have.
         let crowd = (f64::from(topology.per_node()) / f64::from(topology.cores.max(1))).max(1.0);
         let turns = if crowd > 1.0 { cost.waits * crowd * self.turn } else { 0.0 };
-        let latency = cost.steps * alpha + cost.extra * overhead + cost.transfers * self.transfer;
-        let work = cost.bytes * beta
+        let latency = cost.steps * alpha + cost.transfers * self.transfer;
+        let work = cost.extra * overhead
+            + cost.bytes * beta
             + cost.reduced * self.gamma
             + cost.copied * self.copy
             + cost.gets * self.get
@@ -220,7 +232,7 @@ pub(crate) fn unfit(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Candidate;
+    use crate::{Candidate, Groups};
 
     #[test]
     fn every_collective_has_an_algorithm_for_all_cases() {
@@ -338,6 +350,27 @@ mod tests {
         assert_eq!(chosen(Kind::Allreduce, 8, &near), "cico");
         assert_eq!(chosen(Kind::Barrier, 0, &near), "cico");
         assert_ne!(chosen(Kind::Allreduce, 1 << 20, &near), "cico");
+    }
+
+    #[test]
+    fn few_hosts_talk_at_once_and_leaders_stand_for_their_ranks() {
+        let tuning = Tuning { model: Model::between_hosts(), ..Tuning::default() };
+        let shared = Topology::assumed(2, true, 2).shared;
+        let chosen = |kind, bytes, (hosts, each): (u32, u32)| {
+            let topology =
+                Topology { ranks: hosts * each, cores: 2, shared, levels: Groups::on_nodes(hosts, each) };
+            tuning.explain(kind, bytes, &topology).chosen.name
+        };
+        for kind in [Kind::Barrier, Kind::Allgather, Kind::Allreduce] {
+            assert_eq!((chosen(kind, 8, (3, 1)), chosen(kind, 8, (3, 2))), ("spread", "nodes"), "{kind:?}");
+            assert_ne!(chosen(kind, 8, (64, 1)), "spread", "{kind:?}");
+        }
+        // The ranks of a host share its way to others: what goes there once for all of them is quicker.
+        for kind in [Kind::Bcast, Kind::Allgather, Kind::Allreduce] {
+            assert_eq!(chosen(kind, 1 << 20, (3, 2)), "nodes", "{kind:?}");
+        }
+        // In an alltoall nothing does.
+        assert_eq!(chosen(Kind::Alltoall, 1 << 20, (3, 2)), "spread");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::io;
 #[cfg(feature = "sim")]
 use std::os::fd::OwnedFd;
 
-use banyan_coll::{Overrides, Tuning};
+use banyan_coll::{Model, Overrides, Tuning};
 use banyan_p2p as p2p;
 use banyan_pmi::{self as pmi, Client, Here, Job, settings};
 use banyan_shm::Shm;
@@ -99,12 +99,10 @@ fn connect(start: &mut Start<'_>) -> Result<Ports> {
 
 fn boot(job: Job, mut client: Option<Client>, ports: Ports, shares_memory: bool) -> Result<Boot> {
     let bad = |name, error: &dyn std::fmt::Display| Error::other(format!("{name}: {error}"));
-    let tuning = match job.setting(settings::COLL) {
-        None => Tuning::default(),
-        Some(text) => {
-            let overrides = Overrides::parse(text).map_err(|error| bad(settings::COLL, &error))?;
-            Tuning { overrides, ..Tuning::default() }
-        }
+    let overrides = job.setting(settings::COLL).map_or(Ok(Overrides::default()), Overrides::parse);
+    let tuning = Tuning {
+        model: if job.nodes.iter().any(|run| run.node > 0) { Model::between_hosts() } else { Model::default() },
+        overrides: overrides.map_err(|error| bad(settings::COLL, &error))?,
     };
     let budget = settings::bytes(job.setting_or_default(settings::EAGER_BUDGET))
         .map_err(|error| bad(settings::EAGER_BUDGET, &error))?;
