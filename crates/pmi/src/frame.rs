@@ -181,6 +181,11 @@ impl Job {
         NodeRun::of(&self.nodes, rank).node
     }
 
+    /// How many hosts the job is on.
+    pub fn hosts(&self) -> u32 {
+        1 + self.nodes.iter().map(|run| run.node).max().unwrap_or(0)
+    }
+
     /// Cores of this host that the job may use.
     pub fn cores(&self) -> u32 {
         NodeRun::of(&self.nodes, self.rank).cores

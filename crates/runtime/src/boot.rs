@@ -101,7 +101,7 @@ fn boot(job: Job, mut client: Option<Client>, ports: Ports, shares_memory: bool)
     let bad = |name, error: &dyn std::fmt::Display| Error::other(format!("{name}: {error}"));
     let overrides = job.setting(settings::COLL).map_or(Ok(Overrides::default()), Overrides::parse);
     let tuning = Tuning {
-        model: if job.nodes.iter().any(|run| run.node > 0) { Model::between_hosts() } else { Model::default() },
+        model: if job.hosts() > 1 { Model::between_hosts() } else { Model::default() },
         overrides: overrides.map_err(|error| bad(settings::COLL, &error))?,
     };
     let budget = settings::bytes(job.setting_or_default(settings::EAGER_BUDGET))
@@ -110,6 +110,6 @@ fn boot(job: Job, mut client: Option<Client>, ports: Ports, shares_memory: bool)
         client.ready().map_err(Error::other)?;
     }
     let p2p = p2p::P2p::new(p2p::Config::new(budget as usize, job.size));
-    let engine = Engine::new(p2p, ports, client, Policy::new(job.local_size, job.cores()));
+    let engine = Engine::new(p2p, ports, client, Policy::new((job.local_size, job.cores()), job.hosts()));
     Ok(Boot { engine, job, shares_memory, tuning })
 }

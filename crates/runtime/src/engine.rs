@@ -15,7 +15,7 @@ use crate::ports::Ports;
 use crate::running::{CollId, RunningColls};
 use crate::slow::Names;
 use crate::subsystem::{Messaging, Subsystem};
-use crate::wait::{FruitlessPolls, Policy, Waker};
+use crate::wait::{Contention, FruitlessPolls, Policy, Waker};
 
 /// Poll credit: so many collectives may end on the spot between two polls of all fabrics.
 const POLL_CREDIT: u32 = 64;
@@ -30,6 +30,7 @@ pub(crate) struct Engine {
     pub(crate) launcher: Launcher,
     pub(crate) bsends: BufferedSends,
     pub(crate) policy: Policy,
+    pub(crate) contention: Contention,
     pub(crate) fruitless_polls: FruitlessPolls,
     /// A thread polls for all (MPI_THREAD_MULTIPLE); the others wait for word from it.
     pub(crate) has_poller: bool,
@@ -111,6 +112,7 @@ impl Engine {
             launcher: Launcher::new(client),
             bsends: BufferedSends::default(),
             policy,
+            contention: Contention::default(),
             fruitless_polls: FruitlessPolls::default(),
             has_poller: false,
             poller_waker: None,

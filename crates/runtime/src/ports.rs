@@ -66,7 +66,7 @@ impl Start<'_> {
             job: job.job_id,
             secret: job.secret,
             node: (0..job.size).filter(|&rank| job.node_of(rank) == here).map(Peer).collect(),
-            nodes: 1 + job.nodes.iter().map(|run| run.node).max().unwrap_or(0),
+            nodes: job.hosts(),
             crowded: job.local_size > job.cores(),
             single_copy: job.single_copy,
             streams: job

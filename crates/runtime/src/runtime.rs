@@ -313,7 +313,8 @@ impl Runtime {
             let backoff = if follower {
                 follower_idle.after_poll_of_follower(Instant::now)
             } else {
-                idle.after_poll(&engine.policy.among_threads(self.engine_lock.is_contended()), Instant::now)
+                let policy = engine.policy.among_threads(self.engine_lock.is_contended());
+                idle.after_poll(&policy, &mut engine.contention, Instant::now)
             };
             if follower && backoff == Backoff::Sleep {
                 follower_sleeps = true;

@@ -23,11 +23,19 @@ pub(crate) struct Policy {
     spins: u32,
     /// Yields before the clock is read for the first time.
     yields: u32,
+    /// What is waited for may come from other nodes: it is worth a look at the clock at each poll.
+    far: bool,
 }
 
 /// How long a rank yields before it sleeps. Waking a sleeping core takes some tens of microseconds, and a rank that sleeps
 /// makes the ranks that wait for it sleep, too; yields that find no other process on this core take next to no time.
 const YIELDING: Duration = Duration::from_millis(1);
+/// How long a rank that waits for other nodes spins before it sleeps. To wake costs less than a tenth of that.
+const FAR_SPINNING: Duration = Duration::from_millis(1);
+/// A fruitless poll that took so long was none: meanwhile something else had the core.
+const TAKEN: Duration = Duration::from_micros(300);
+/// For how long after that this rank leaves its core to others as soon as it has to wait for other nodes.
+const CONTENDED: Duration = Duration::from_millis(200);
 /// Fruitless polls of a follower (a thread that waits while another one polls for all), with a yield after each, before it
 /// sleeps until the polling thread wakes it. Waking it takes some microseconds (two threads a rank, each in a ping-pong:
 /// 9.5 us without these polls, 1 with them).
@@ -38,11 +46,11 @@ const SPINS: u32 = 1000;
 const CROWDED_SPINS: u32 = 4;
 
 impl Policy {
-    /// The policy for `ranks` processes on `cores` cores.
-    pub(crate) fn new(ranks: u32, cores: u32) -> Self {
+    /// The policy for `ranks` processes on `cores` cores, where there are so many nodes.
+    pub(crate) fn new((ranks, cores): (u32, u32), nodes: u32) -> Self {
         // With a core for each rank no other rank needs this one's, and a yield to a stranger costs a time slice.
         let (spins, yields) = if ranks <= cores { (5000, 0) } else { (1, 16) };
-        Self { spins, yields }
+        Self { spins, yields, far: nodes > 1 && yields == 0 }
     }
 
     /// No other rank wants this rank's core.
@@ -94,17 +102,36 @@ impl SpinBudget {
     }
 }
 
+/// Whether something else wants the core that this rank polls on: another job, a virtual machine's neighbour.
+#[derive(Debug, Default)]
+pub(crate) struct Contention {
+    until: Option<Instant>,
+}
+
+impl Contention {
+    /// To be called after each fruitless poll, with the time of the one before, if that was in the same wait.
+    fn is_felt(&mut self, before: Option<Instant>, now: Instant) -> bool {
+        if before.is_some_and(|before| now - before > TAKEN) {
+            self.until = Some(now + CONTENDED);
+        }
+        self.until = self.until.filter(|until| now < *until);
+        self.until.is_some()
+    }
+}
+
 /// One wait: how many polls in a row were fruitless.
 #[derive(Debug)]
 pub(crate) struct Idle {
     polls: u32,
     /// When to sleep, once the clock has been asked.
     until: Option<Instant>,
+    /// When the last poll was over, if the clock was asked.
+    last: Option<Instant>,
 }
 
 impl Idle {
     pub(crate) fn new() -> Self {
-        Self { polls: 0, until: None }
+        Self { polls: 0, until: None, last: None }
     }
 
     /// Something happened: start over.
@@ -113,8 +140,22 @@ impl Idle {
     }
 
     /// What to do after one more fruitless poll; `now` reads the clock.
-    pub(crate) fn after_poll(&mut self, policy: &Policy, now: impl FnOnce() -> Instant) -> Backoff {
+    pub(crate) fn after_poll(
+        &mut self,
+        policy: &Policy,
+        contention: &mut Contention,
+        now: impl FnOnce() -> Instant,
+    ) -> Backoff {
         self.polls = self.polls.saturating_add(1);
+        if policy.far {
+            let now = now();
+            let contended = contention.is_felt(self.last.take(), now);
+            if contended || now >= *self.until.get_or_insert(now + FAR_SPINNING) {
+                return Backoff::Sleep;
+            }
+            self.last = Some(now);
+            return Backoff::Spin;
+        }
         if self.polls <= policy.spins {
             return Backoff::Spin;
         }
@@ -130,8 +171,11 @@ impl Idle {
 
     /// What a follower does after one more fruitless poll.
     pub(crate) fn after_poll_of_follower(&mut self, now: impl FnOnce() -> Instant) -> Backoff {
-        let policy = Policy { spins: 0, yields: 1 };
-        if self.polls >= FOLLOWER_POLLS { Backoff::Sleep } else { self.after_poll(&policy, now) }
+        let policy = Policy { spins: 0, yields: 1, far: false };
+        match self.polls >= FOLLOWER_POLLS {
+            true => Backoff::Sleep,
+            false => self.after_poll(&policy, &mut Contention::default(), now),
+        }
     }
 }
 
@@ -190,19 +234,21 @@ mod tests {
     use super::*;
 
     /// What a rank does in an endless wait in which a yield takes `yield_time`: up to its first sleep, and after it.
-    fn wait(ranks: u32, cores: u32, yield_time: Duration) -> (Vec<Backoff>, Backoff) {
-        let policy = Policy::new(ranks, cores);
+    fn wait((ranks, cores, nodes): (u32, u32, u32), yield_time: Duration) -> (Vec<Backoff>, Backoff) {
+        let policy = Policy::new((ranks, cores), nodes);
         let (mut idle, mut now, mut actions) = (Idle::new(), Instant::now(), vec![]);
+        let mut contention = Contention::default();
         while actions.last() != Some(&Backoff::Sleep) {
             assert!(actions.len() < 100_000, "{ranks} ranks on {cores} cores never sleep");
-            let action = idle.after_poll(&policy, || now);
+            let action = idle.after_poll(&policy, &mut contention, || now);
             now += if action == Backoff::Yield { yield_time } else { Duration::from_nanos(50) };
             actions.push(action);
         }
-        let after = idle.after_poll(&policy, || now);
+        now += Duration::from_secs(1);
+        let after = idle.after_poll(&policy, &mut contention, || now);
         idle.reset();
         assert_ne!(
-            idle.after_poll(&policy, || now),
+            idle.after_poll(&policy, &mut contention, || now),
             Backoff::Sleep,
             "a rank that found something starts over"
         );
@@ -211,9 +257,9 @@ mod tests {
 
     #[test]
     fn every_wait_ends_in_sleep() {
-        for (ranks, cores) in [(1, 1), (2, 2), (3, 2), (16, 2), (256, 2)] {
+        for (ranks, cores, nodes) in [(1, 1, 1), (2, 2, 1), (2, 2, 3), (3, 2, 1), (16, 2, 3), (256, 2, 1)] {
             for turn in [300, 10_000, 4_000_000].map(Duration::from_nanos) {
-                let (actions, after) = wait(ranks, cores, turn);
+                let (actions, after) = wait((ranks, cores, nodes), turn);
                 assert_eq!(after, Backoff::Sleep);
                 assert_eq!(
                     actions.contains(&Backoff::Yield),
@@ -224,10 +270,32 @@ mod tests {
         }
     }
 
+    /// A rank spins for other nodes until something else has had its core in the middle of a wait; then it sleeps at once for a
+    /// while. That time passes between waits, or that it slept, means nothing.
+    #[test]
+    fn a_core_that_others_want_is_left_at_once() {
+        let (policy, mut contention, mut now) =
+            (Policy::new((2, 2), 3), Contention::default(), Instant::now());
+        let mut spins = |polls: [Duration; 6]| {
+            let mut idle = Idle::new();
+            let spins = polls.iter().take_while(|poll| {
+                now += **poll;
+                idle.after_poll(&policy, &mut contention, || now) == Backoff::Spin
+            });
+            spins.count()
+        };
+        let [quick, slice, long] = [2, 3_000, 300_000].map(Duration::from_micros);
+        assert_eq!(spins([quick; 6]), 6);
+        assert_eq!(spins([long, quick, quick, quick, quick, quick]), 6);
+        assert_eq!(spins([quick, quick, slice, quick, quick, quick]), 2);
+        assert_eq!(spins([quick; 6]), 0);
+        assert_eq!(spins([long, quick, quick, quick, quick, quick]), 6);
+    }
+
     #[test]
     fn yields_go_on_for_a_while_however_short_they_are() {
         let yielded = |turn| {
-            let yields = wait(16, 2, turn).0.iter().filter(|&&action| action == Backoff::Yield).count();
+            let yields = wait((16, 2, 1), turn).0.iter().filter(|&&action| action == Backoff::Yield).count();
             turn * yields as u32
         };
         for turn in [300, 10_000, 100_000].map(Duration::from_nanos) {
@@ -245,8 +313,8 @@ mod tests {
             (1..).find(|&many| after_poll(begin + yield_time * many) == Backoff::Sleep).unwrap_or(0)
         };
         let crowded = |busy| {
-            let (mut idle, policy) = (Idle::new(), Policy::new(5, 2).among_threads(busy));
-            yields(&mut |now| idle.after_poll(&policy, || now), slice)
+            let (mut idle, policy) = (Idle::new(), Policy::new((5, 2), 1).among_threads(busy));
+            yields(&mut |now| idle.after_poll(&policy, &mut Contention::default(), || now), slice)
         };
         assert!(crowded(true) < 5 && crowded(false) > 10);
         let follower = |yield_time| {
@@ -255,13 +323,13 @@ mod tests {
         };
         assert!(follower(slice) < 5);
         assert_eq!(follower(Duration::from_nanos(300)), FOLLOWER_POLLS + 1);
-        assert_eq!(Policy::new(2, 2).among_threads(true), Policy::new(2, 2));
+        assert_eq!(Policy::new((2, 2), 1).among_threads(true), Policy::new((2, 2), 1));
     }
 
     #[test]
     fn fruitless_polls_yield_a_core_that_others_need() {
         let yields = |ranks, found_every: u32| {
-            let (policy, mut polls) = (Policy::new(ranks, 2), FruitlessPolls::default());
+            let (policy, mut polls) = (Policy::new((ranks, 2), 1), FruitlessPolls::default());
             (1..=1000).filter(|poll| polls.must_yield(&policy, poll % found_every != 0)).count() as u32
         };
         assert_eq!(yields(4, 2000), 1000 - FREE_POLLS);
@@ -279,7 +347,7 @@ mod tests {
             (16, true, true, 0),
             (2, false, false, 0),
         ] {
-            let mut spins = Policy::new(ranks, 2).spins(waits, multithreaded);
+            let mut spins = Policy::new((ranks, 2), 1).spins(waits, multithreaded);
             let spent = (0..10_000).take_while(|_| spins.spend()).count();
             assert_eq!(spent, budget as usize);
         }
