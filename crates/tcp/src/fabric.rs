@@ -79,8 +79,9 @@ pub struct Tcp {
     pub(crate) polls: u32,
     /// Links on which a burst is under way: see `burst`.
     bursts: Vec<u32>,
-    /// Links that are owed an acknowledgement.
+    /// Links that are owed an acknowledgement, and when the first one is due.
     owed: Vec<u32>,
+    owed_by: Option<Instant>,
     /// Counts frames that may take any stream: they take turns.
     pub(crate) turn: u32,
 }
@@ -128,6 +129,7 @@ impl Tcp {
             polls: 0,
             bursts: Vec::new(),
             owed: Vec::new(),
+            owed_by: None,
             turn: 0,
             options,
             candidates,
@@ -321,16 +323,17 @@ impl Tcp {
 
     /// Acknowledges frames on the links in `owed`, except where it is too early.
     fn acknowledge(&mut self) {
-        let (hurry, now) = (self.armed, Instant::now());
+        let (now, hurry, mut next) = (Instant::now(), self.armed, None);
         let mut owed = std::mem::take(&mut self.owed);
         owed.retain(|&number| {
             let (Some(link), pool) = (self.links.get(number), &mut self.pool) else { return false };
-            link.in_owed = link.stream().is_some_and(|stream| !stream.acknowledge(now, hurry, pool));
+            link.in_owed =
+                link.stream().is_some_and(|stream| !stream.acknowledge((now, hurry), &mut next, pool));
             let in_owed = link.in_owed;
             self.mark_backlog(number);
             in_owed
         });
-        self.owed = owed;
+        (self.owed, self.owed_by) = (owed, next);
     }
 
     fn write_backlog(&mut self, sink: &mut impl Sink) -> usize {
@@ -454,7 +457,7 @@ impl Fabric for Tcp {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        self.earliest_timer()
+        self.earliest_timer().into_iter().chain(self.owed_by).min()
     }
 }
 

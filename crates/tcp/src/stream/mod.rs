@@ -26,8 +26,9 @@ const MIN_LANDED: usize = 4096;
 /// next frame is likely to have such a body, too.
 const BEHIND: usize = 4096;
 
-/// Least time between two acknowledgements of the stream that no frame carries, unless one is due.
-const TELL_PAUSE: Duration = Duration::from_millis(1);
+/// How long what has come waits for a frame that carries its acknowledgement, unless that is due: to send it by itself takes a
+/// packet, and wakes a peer that sleeps.
+const TELL_AFTER: Duration = Duration::from_millis(5);
 
 /// A stream. A resumable one outlives its connection: it keeps what the peer has not acknowledged, for the next one.
 pub(crate) struct Stream {
@@ -38,8 +39,8 @@ pub(crate) struct Stream {
     sealing: Option<Box<Sealing>>,
     queue: Queue,
     arrivals: Arrivals,
-    /// When this side last acknowledged what came on the stream by nothing else than that.
-    told: Option<Instant>,
+    /// Since when something has waited for its acknowledgement.
+    untold: Option<Instant>,
     /// The beginning of a frame whose rest has not come yet.
     partial: Option<Chunk>,
     /// A frame whose body is read straight to the memory that the sink named, and whose rest has not come yet.
@@ -95,7 +96,7 @@ impl Stream {
             sealing: session.keys.map(Sealing::new),
             queue: Queue::default(),
             arrivals: Arrivals::default(),
-            told: None,
+            untold: None,
             partial: None,
             landing: None,
             ahead: usize::MAX,
@@ -170,18 +171,25 @@ impl Stream {
         self.ack.is_owed() || self.resumable && self.arrivals.has_news()
     }
 
-    /// Acknowledges what was read, to the peer's system and to the peer; false if it is too early for one of them, and there is no
-    /// `hurry`.
-    pub(crate) fn acknowledge(&mut self, now: Instant, hurry: bool, pool: &mut Pool) -> bool {
+    /// Acknowledges what was read, to the peer's system, unless it is too early and there is no `hurry`, and to the peer. False if
+    /// something is still owed: then `next` becomes the time at which it is due, if that is before the present one.
+    pub(crate) fn acknowledge(
+        &mut self,
+        (now, hurry): (Instant, bool),
+        next: &mut Option<Instant>,
+        pool: &mut Pool,
+    ) -> bool {
         let packets = self.ack.send(&self.socket, now, hurry);
         if !self.resumable || !self.arrivals.has_news() {
+            self.untold = None;
             return packets;
         }
-        if !hurry && self.told.is_some_and(|told| now.duration_since(told) < TELL_PAUSE) {
-            return false;
+        let due = *self.untold.get_or_insert(now) + TELL_AFTER;
+        if now >= due {
+            return self.tell(pool) && packets;
         }
-        self.told = Some(now);
-        self.tell(pool) && packets
+        *next = Some(next.map_or(due, |next| next.min(due)));
+        false
     }
 
     /// Acknowledges the stream to the peer if that is due.
@@ -195,6 +203,7 @@ impl Stream {
     fn tell(&mut self, pool: &mut Pool) -> bool {
         let room = self.queue.unwritten() < MAX_COPIED && !self.queue.has_lent_to_write();
         if room {
+            self.untold = None;
             let ack = self.arrivals.acknowledge();
             self.queue.append_ack(&ack, pool);
             self.flush(pool);

@@ -160,6 +160,7 @@ impl Stream {
     fn prefix(&mut self, head: &Head, len: usize, round: u32, pool: &mut Pool) -> [u8; OVERHEAD] {
         if self.resumable && self.arrivals.has_news() {
             self.queue.append_ack(&self.arrivals.acknowledge(), pool);
+            self.untold = None;
         }
         let mut prefix = frame::prefix(head, len);
         if self.burst.next(OVERHEAD + len, round, &self.socket) {
