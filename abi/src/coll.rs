@@ -11,18 +11,16 @@ use crate::types::committed;
 use crate::{info, op, request};
 use banyan_datatype::{Span, TypeArc};
 use banyan_memory::Buffer;
-use banyan_runtime::{Argument, Call, Kind, Op, Operand, Result, Root, UserMemory, bail};
+use banyan_runtime::{Argument, Call, Kind, Op, Operand, Operation, Result, Root, UserMemory, bail};
 
 /// A buffer, and what the call says of its elements.
 struct Elements<L>(Ptr<c_void>, L);
 
 impl<L> UserMemory for Elements<L> {
-    #[inline(always)]
     fn is_in_place(&self) -> bool {
         self.0.is_in_place()
     }
 
-    #[inline(always)]
     fn region(&self, span: Span) -> Result<Buffer> {
         self.0.region(span)
     }
@@ -30,7 +28,6 @@ impl<L> UserMemory for Elements<L> {
 
 /// A count and a datatype.
 impl<N: Number> Argument for Elements<(N, MPI_Datatype)> {
-    #[inline(always)]
     fn operand(&self, _: usize) -> Result<Operand> {
         let (number, datatype) = self.1;
         Ok(Operand::uniform(count(number)?, committed(datatype)?))
@@ -61,18 +58,22 @@ impl<N: Number> Argument for Elements<(Ptr<N>, Ptr<N>, Ptr<MPI_Datatype>)> {
 }
 
 /// The count, datatype and operation of a reduction.
-#[inline(always)]
 fn reduced<N: Number>(number: N, datatype: MPI_Datatype, op: MPI_Op) -> Result<(u64, TypeArc, Op)> {
     Ok((count(number)?, committed(datatype)?, op::lookup(op, datatype)?))
 }
 
-#[inline(always)]
 fn root_of(root: c_int) -> Root {
     match root {
         MPI_ROOT => Root::Here,
         MPI_PROC_NULL => Root::ProcNull,
         rank => Root::Rank(rank),
     }
+}
+
+/// Gives the user the request of a collective. It is no part of each of the functions that start one.
+#[inline(never)]
+fn give(request: Ptr<MPI_Request>, operation: Operation, comm: MPI_Comm) -> Result<()> {
+    request::give(request, operation, comm)
 }
 
 /// The signature of a call with these arguments, its lists, and its buffers within bounds.
@@ -109,13 +110,13 @@ macro_rules! collective {
                     let object = lookup($comm)?;
                     let (signature, lists, buffers) = signature!($n, $kind, $($arg),*);
                     let call = || call::<$n>(&object, $($arg,)* $comm);
-                    request::give(request, object.start_signed(signature, &lists, buffers, call)?, $comm)
+                    give(request, object.start_signed(signature, &lists, buffers, call)?, $comm)
                 }
 
                 fn $persistent<$n>($($arg,)* $comm, info, request) on $comm gives request {
                     let object = lookup($comm)?;
                     info::optional(info)?;
-                    request::give(request, object.persist(call::<$n>(&object, $($arg,)* $comm)?)?, $comm)
+                    give(request, object.persist(call::<$n>(&object, $($arg,)* $comm)?)?, $comm)
                 }
             }
         };
@@ -139,13 +140,13 @@ mpi! {
     fn MPI_Ibarrier(comm, request) on comm gives request {
         let object = lookup(comm)?;
         let (signature, lists, buffers) = signature!(c_int, Barrier,);
-        request::give(request, object.start_signed(signature, &lists, buffers, || Ok(object.barrier()))?, comm)
+        give(request, object.start_signed(signature, &lists, buffers, || Ok(object.barrier()))?, comm)
     }
 
     fn MPI_Barrier_init(comm, info, request) on comm gives request {
         let object = lookup(comm)?;
         info::optional(info)?;
-        request::give(request, object.persist(object.barrier())?, comm)
+        give(request, object.persist(object.barrier())?, comm)
     }
 }
 

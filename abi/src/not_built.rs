@@ -5,7 +5,9 @@ use crate::boundary::{SelfComm, Target, boundary, named, when};
 use crate::errhandler::{self, Handler};
 use crate::ffi::*;
 use crate::pointer::Ptr;
+use crate::tables::When;
 use banyan_runtime::{Class, Error};
+use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A function that is in the library but only raises MPI_ERR_UNSUPPORTED_OPERATION.
@@ -15,6 +17,14 @@ pub struct Missing {
     pub name: &'static str,
     /// What has to be there first, in words.
     pub waits_for: &'static str,
+}
+
+/// What all these functions do. It is one function for all of them, as there are hundreds.
+#[cold]
+#[inline(never)]
+fn refuse(name: &'static CStr, when: When, waits_for: &str, target: Target, said: &AtomicBool) -> c_int {
+    let error = || Err(not_built(name.to_str().unwrap_or_default(), waits_for, target, said));
+    boundary(name, when, target, error, || ())
 }
 
 fn not_built(name: &str, waits_for: &str, target: Target, said: &AtomicBool) -> Error {
@@ -40,10 +50,8 @@ macro_rules! not_built {
             #[inline(never)]
             fn here($($arg: $type),*) -> c_int {
                 static SAID: AtomicBool = AtomicBool::new(false);
-                let target = Target::from($target);
                 let name = const { named(concat!(stringify!($name), "\0")) };
-                let error = || Err(not_built(stringify!($name), $why, target, &SAID));
-                boundary(name, when::$name, target, error, || ())
+                refuse(name, when::$name, $why, Target::from($target), &SAID)
             }
             #[unsafe(export_name = stringify!($name))]
             #[allow(clippy::too_many_arguments, reason = "MPI's parameters")]

@@ -80,6 +80,7 @@ pub(crate) fn start_over(sim: SimFabric, node_memory: Option<OwnedFd>, job: &Job
 }
 
 /// Starts the fabrics, and publishes this process's business card.
+#[inline(never)]
 fn connect(start: &mut Start<'_>) -> Result<Ports> {
     let ports = Ports::start(start)?;
     if let Some(rank) = ports.unreached() {
@@ -97,6 +98,7 @@ fn connect(start: &mut Start<'_>) -> Result<Ports> {
     Ok(ports)
 }
 
+#[inline(never)]
 fn boot(job: Job, mut client: Option<Client>, ports: Ports, shares_memory: bool) -> Result<Boot> {
     let bad = |name, error: &dyn std::fmt::Display| Error::other(format!("{name}: {error}"));
     let overrides = job.setting(settings::COLL).map_or(Ok(Overrides::default()), Overrides::parse);

@@ -105,8 +105,7 @@ impl Comm {
     }
 
     /// MPI_Bcast.
-    #[inline(always)]
-    pub fn bcast(&self, root: Root, data: &impl Argument) -> Result<Call> {
+    pub fn bcast(&self, root: Root, data: &dyn Argument) -> Result<Call> {
         let role = self.role(root)?;
         let data = if role.here || role.leaf { placed(data, data.operand(1)?, 1)? } else { Operand::Nothing };
         Ok(Call::bcast(data, role.root))
@@ -114,13 +113,12 @@ impl Comm {
 
     /// The collectives that move data between blocks of all ranks, with a root (gather, scatter) or without one (allgather,
     /// alltoall), and their `v` and `w` forms: who has a block per rank, and who may have its own in place, follows from the kind.
-    #[inline(always)]
     pub fn data_movement(
         &self,
         kind: Kind,
         root: Option<Root>,
-        send: &impl Argument,
-        recv: &impl Argument,
+        send: &dyn Argument,
+        recv: &dyn Argument,
     ) -> Result<Call> {
         let role = match root {
             Some(root) => self.role(root)?,
@@ -149,11 +147,10 @@ impl Comm {
     }
 
     /// MPI_Reduce; `elements` gives the count and type of the elements, and the operation.
-    #[inline(always)]
     pub fn reduce(
         &self,
         root: Root,
-        buffers: (&impl UserMemory, &impl UserMemory),
+        buffers: (&dyn UserMemory, &dyn UserMemory),
         elements: impl FnOnce() -> Result<(u64, TypeArc, Op)>,
     ) -> Result<Call> {
         let role = self.role(root)?;
@@ -164,11 +161,10 @@ impl Comm {
     }
 
     /// MPI_Allreduce, MPI_Scan and MPI_Exscan.
-    #[inline(always)]
     pub fn allreduce(
         &self,
         kind: Kind,
-        buffers: (&impl UserMemory, &impl UserMemory),
+        buffers: (&dyn UserMemory, &dyn UserMemory),
         elements: (u64, TypeArc, Op),
     ) -> Result<Call> {
         self.allows(kind)?;
@@ -176,12 +172,11 @@ impl Comm {
         self.reduction(kind, role, buffers, elements)
     }
 
-    #[inline(always)]
     fn reduction(
         &self,
         kind: Kind,
         role: Role,
-        (send, recv): (&impl UserMemory, &impl UserMemory),
+        (send, recv): (&dyn UserMemory, &dyn UserMemory),
         (count, ty, op): (u64, TypeArc, Op),
     ) -> Result<Call> {
         check_op(&op, &ty)?;
@@ -202,7 +197,7 @@ impl Comm {
     /// displacements).
     pub fn reduce_scatter(
         &self,
-        (send, recv): (&impl UserMemory, &impl UserMemory),
+        (send, recv): (&dyn UserMemory, &dyn UserMemory),
         (result, op): (Operand, Op),
     ) -> Result<Call> {
         let (all, mine, kind, ty) = match &result {
@@ -227,7 +222,6 @@ impl Comm {
     }
 
     /// Checks the root of a collective (MPI 5.0, 6.2.3).
-    #[inline(always)]
     fn role(&self, root: Root) -> Result<Role> {
         match root {
             Root::Rank(rank) if !self.is_inter() => match u32::try_from(rank) {
@@ -279,7 +273,6 @@ impl Comm {
     }
 
     /// Refuses a collective that MPI does not define on intercommunicators, if this is one.
-    #[inline(always)]
     fn allows(&self, kind: Kind) -> Result<()> {
         if self.is_inter() { self.allows_between(kind) } else { Ok(()) }
     }
@@ -293,8 +286,7 @@ impl Comm {
     }
 
     /// A buffer with a block per rank, if it is significant.
-    #[inline(always)]
-    fn blocks_if(&self, significant: bool, argument: &impl Argument) -> Result<Operand> {
+    fn blocks_if(&self, significant: bool, argument: &dyn Argument) -> Result<Operand> {
         let blocks = self.blocks();
         match significant {
             true => placed(argument, argument.operand(blocks as usize)?, blocks.into()),
@@ -304,8 +296,7 @@ impl Comm {
 }
 
 /// A buffer of one block, if it is significant; in place, if it `may_be` and is.
-#[inline(always)]
-fn block_if(significant: bool, may_be_in_place: bool, argument: &impl Argument) -> Result<Operand> {
+fn block_if(significant: bool, may_be_in_place: bool, argument: &dyn Argument) -> Result<Operand> {
     match significant {
         false => Ok(Operand::Nothing),
         true if may_be_in_place && argument.is_in_place() => Ok(Operand::InPlace),
@@ -314,8 +305,7 @@ fn block_if(significant: bool, may_be_in_place: bool, argument: &impl Argument) 
 }
 
 /// An operand at the memory of an argument; one that is uniform has so many blocks.
-#[inline(always)]
-fn placed(memory: &impl UserMemory, operand: Operand, blocks: u64) -> Result<Operand> {
+fn placed(memory: &dyn UserMemory, operand: Operand, blocks: u64) -> Result<Operand> {
     let span = match &operand {
         Operand::Uniform { count, ty, .. } => ty.span(total(*count, blocks)?)?,
         several => span_of_blocks(&blocks_of(several)?)?,
@@ -385,7 +375,6 @@ pub fn check_op(op: &Op, ty: &Arc<Datatype>) -> Result<()> {
 }
 
 /// Refuses one buffer for two purposes: no sent block may start where a received block starts.
-#[inline(always)]
 fn check_distinct(send: &Operand, recv: &Operand) -> Result<()> {
     match (send, recv) {
         (Operand::Uniform { base, count, ty }, Operand::Uniform { base: other, .. }) => {

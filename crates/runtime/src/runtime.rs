@@ -83,6 +83,9 @@ impl Runtime {
         Ok(Self::with(boot::start_over(sim, node_memory, job)?, threads, serialized))
     }
 
+    // Not inlined, nor are the parts of `boot`: their copies of the engine would lie on the stack at the same time, in pages that
+    // nothing needs later.
+    #[inline(never)]
     fn with(boot: Boot, threads: Threads, serialized: Option<Serialized>) -> Arc<Runtime> {
         let Boot { engine, job, shares_memory, tuning } = boot;
         Arc::new(Runtime {
