@@ -7,7 +7,7 @@ use crate::Trouble;
 use crate::allocation::{self, Reach};
 use crate::binding::Binding;
 use crate::mapping::Room;
-use crate::options::{CommandWords, Global};
+use crate::options::{CommandWords, Global, nearest};
 use crate::placement;
 
 /// Most bytes of a host file, or another file that options name.
@@ -55,7 +55,11 @@ pub fn parse_file(text: &str) -> Result<Vec<Host>, String> {
             match word.split_once('=') {
                 Some(("slots", count)) => entry.slots = Some(slots(count).map_err(at_line)?),
                 Some(("max_slots" | "max-slots", count)) => entry.most = Some(slots(count).map_err(at_line)?),
-                Some(_) => {}
+                Some((key, _)) => {
+                    if let Some(near) = nearest(key, &["slots", "max_slots"]) {
+                        return Err(at_line(format!("'{word}': did you mean {near}?")));
+                    }
+                }
                 None => return Err(at_line(format!("'{word}' is not of the form key=value"))),
             }
         }
@@ -214,6 +218,7 @@ mod tests {
         for bad in ["", "a,,b", "a:x", "a:0", "a b", "$(reboot)", "-oProxyCommand=x", "[::1", "[::1]4"] {
             assert!(parse_list(bad).is_err(), "{bad}");
         }
+        assert_eq!(parse_file("b slot=2").unwrap_err(), "line 1: 'slot=2': did you mean slots?");
         assert_eq!(parse_file("a\nb junk").unwrap_err(), "line 2: 'junk' is not of the form key=value");
     }
 

@@ -185,7 +185,11 @@ impl Link {
             }
             None => format!("the connection ({ssh}) is closed"),
         };
-        if said.is_empty() { ended } else { format!("{said} ({ended})") }
+        let hint = match self.status {
+            Some(End::Code(126 | 127)) => "; is Banyan at this path there? --prefix says where it is",
+            _ => "",
+        };
+        if said.is_empty() { ended } else { format!("{said} ({ended}){hint}") }
     }
 }
 
@@ -375,10 +379,18 @@ impl Links {
         if !self.exiting {
             self.exiting = true;
             self.order(epoll, &Frame::new(ALL, &Order::Exit));
-            for link in self.links.iter_mut().filter(|link| link.stage == Stage::Starting) {
-                link.end(epoll);
-            }
+            self.end_starting(epoll);
         }
+    }
+
+    /// Ends links whose agents are not there yet, and so were told of no job; gives the agents that nobody will hear of.
+    pub(crate) fn end_starting(&mut self, epoll: &OwnedFd) -> Vec<u32> {
+        let starting = self.links.iter_mut().filter(|link| link.stage == Stage::Starting);
+        let end = |link: &mut Link| {
+            link.end(epoll);
+            link.subtree.clone()
+        };
+        starting.flat_map(end).collect()
     }
 
     /// True if no process of a link is left.

@@ -400,12 +400,33 @@ fn hosts_that_cannot_be_used_are_named() {
     refused("old", &[], "host old: its mpirun is of another version (0.0.1.9.9)");
     refused("h1,mute", &["--patience", "1"], "host mute: it did not answer within 1 s (--patience)");
     refused("h1", &["--prefix", "/no/such"], "/no/such/bin/mpirun");
+    refused("h1", &["--prefix", "/no/such"], "--prefix says where it is");
     let done = on("localhost,h1,nowhere,old", &["--hosts-check"]).run();
     assert_eq!((done.status, done.err.as_str()), (1, ""));
     let lines: Vec<&str> = done.out.lines().collect();
     assert!(lines[0].contains(": fine: ") && lines[1].starts_with("h1: fine: called "), "{}", done.out);
     assert!(lines[2].contains("Could not resolve") && lines[3].contains("another version"), "{}", done.out);
     assert_eq!(on("localhost,h1,h2", &["--hosts-check"]).run().status, 0);
+}
+
+#[test]
+fn hosts_that_are_not_there_yet_hold_nothing_up() {
+    for (hosts, options) in [("mute,nowhere", &[][..]), ("nowhere,h1,mute", &["--tree-radix", "2"])] {
+        let done = on(hosts, &[options, &["true"]].concat()).run();
+        assert_eq!(done.status, 1);
+        let lines: Vec<&str> = done.err.lines().collect();
+        assert!(lines.len() == 1 && lines[0].contains("no job on host nowhere: "), "{}", done.err);
+    }
+    for (hosts, signal, status) in [("h1,mute", "INT", 130), ("mute", "TERM", 143)] {
+        let running = on(hosts, &["true"]).start(0);
+        let mark = running.mark.clone();
+        let connects = || survivors(&mark).into_iter().find(|process| process.contains(" sleep 300"));
+        within(LIMIT, connects);
+        kill(signal, running.pid());
+        let (code, _, err) = running.finish();
+        assert_eq!((code, &*err), (Some(status), ""));
+        gone(&mark);
+    }
 }
 
 /// The pid of the agent of `host`, or of what started it.

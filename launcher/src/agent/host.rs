@@ -240,7 +240,12 @@ impl HostPart {
                     }
                 }
             }
-            Order::Kill { tell } => self.kill_all(tell),
+            Order::Kill { tell } => {
+                self.kill_all(tell);
+                for agent in self.links.end_starting(&self.epoll) {
+                    self.passed.push(Frame::new(agent, &Event::Empty { written: true }));
+                }
+            }
             Order::States { stopped } => {
                 let states = self.plan.ranks.iter().copied().zip(self.states(stopped)).collect();
                 self.events.push_back(Event::States { now: status::now(), states });
