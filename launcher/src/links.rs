@@ -31,6 +31,12 @@ pub(crate) const PULSE: Duration = Duration::from_secs(1);
 /// How long to wait for the status of an ssh whose output has ended, or for the rest of the output of one that has ended.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
+/// What ssh says, and the way out.
+const HINTS: [(&str, &str); 2] = [
+    ("Permission denied", "; ssh to it has to work without a password: ssh-copy-id gives it a key"),
+    ("Host key verification failed", "; ssh to it once by hand, to say that this is the host"),
+];
+
 /// One side of a link: frames over two pipes, without waiting.
 pub(crate) struct Pipes {
     read: Option<OwnedFd>,
@@ -185,9 +191,10 @@ impl Link {
             }
             None => format!("the connection ({ssh}) is closed"),
         };
+        let by_words = || HINTS.iter().find(|(words, _)| said.contains(words)).map_or("", |(_, hint)| hint);
         let hint = match self.status {
             Some(End::Code(126 | 127)) => "; is Banyan at this path there? --prefix says where it is",
-            _ => "",
+            _ => by_words(),
         };
         if said.is_empty() { ended } else { format!("{said} ({ended}){hint}") }
     }

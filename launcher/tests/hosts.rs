@@ -17,6 +17,7 @@ fn ssh() -> String {
     const SCRIPT: &str = r#"#!/bin/sh
 host=$1; shift
 case $host in
+no-key*) echo "me@$host: Permission denied (publickey)." >&2; exit 255;;
 no*) echo "ssh: Could not resolve hostname $host: Name or service not known" >&2; exit 255;;
 old*) printf 'welcome\nbanyan-agent 0.0.1.9.9\n'; exec cat >/dev/null;;
 mute*) exec sleep 300;;
@@ -396,6 +397,7 @@ fn hosts_that_cannot_be_used_are_named() {
         &[],
         "host nowhere: ssh: Could not resolve hostname nowhere: Name or service not known",
     );
+    refused("no-key", &[], "ended with status 255); ssh to it has to work without a password");
     refused("nowhere,h1", &["--tree-radix", "1"], "(1 more cannot be reached without it)");
     refused("old", &[], "host old: its mpirun is of another version (0.0.1.9.9)");
     refused("h1,mute", &["--patience", "1"], "host mute: it did not answer within 1 s (--patience)");
