@@ -42,11 +42,20 @@ impl End {
             std::thread::yield_now();
         }
     }
+
+    /// As a rank that waits: sleeps unless something is there, for ten seconds unless it has something to do before.
+    fn poll_or_sleep(&mut self) {
+        self.fabric.arm(Wake::Sleep);
+        if self.fabric.poll(&mut self.inbox) == 0 {
+            self.fabric.sleep(Some(Instant::now() + Duration::from_secs(10)));
+        }
+        self.fabric.disarm();
+    }
 }
 
 /// Two ends that have sent to each other, so that their systems delay acknowledgements.
-fn talking() -> [End; 2] {
-    let make = |me| Tcp::new(Peer(me), 2, 1, [9; 32], Options::default()).unwrap();
+fn talking(resume: bool) -> [End; 2] {
+    let make = |me| Tcp::new(Peer(me), 2, 1, [9; 32], Options { resume, ..Options::default() }).unwrap();
     let ((a, _), (b, business_card)) = (make(0), make(1));
     let end = |fabric, other| End { fabric, other: Peer(other), sent: 0, inbox: Counter::default() };
     let mut ends = [end(a, 1), end(b, 0)];
@@ -70,7 +79,7 @@ fn a_burst_arrives_soon_while_its_sender_computes() {
     const MOST: u32 = 100;
     const ENOUGH: u32 = 5;
     let mut soon = 0;
-    let [mut a, mut b] = talking();
+    let [mut a, mut b] = talking(false);
     for round in 0..MOST {
         let start = Instant::now();
         // From a few frames to long bursts; B reads while A sends.
@@ -98,7 +107,7 @@ fn a_burst_arrives_soon_while_its_sender_computes() {
 
 #[test]
 fn a_burst_ends_with_the_next_poll() {
-    let [mut a, mut b] = talking();
+    let [mut a, mut b] = talking(false);
     for _ in 0..50 {
         assert!(a.send());
     }
@@ -113,17 +122,29 @@ fn a_burst_ends_with_the_next_poll() {
 
 #[test]
 fn a_rank_acknowledges_before_it_sleeps() {
-    let [mut a, mut b] = talking();
+    let [mut a, mut b] = talking(false);
     for _ in 0..3 {
         assert!(a.send());
     }
     let start = Instant::now();
     while b.inbox.0 < a.sent {
-        b.fabric.arm(Wake::Sleep);
-        if b.fabric.poll(&mut b.inbox) == 0 {
-            b.fabric.sleep(Some(Instant::now() + Duration::from_secs(10)));
-        }
-        b.fabric.disarm();
+        b.poll_or_sleep();
         assert!(start.elapsed() < Duration::from_secs(5), "slept with {} of {} there", b.inbox.0, a.sent);
+    }
+}
+
+#[test]
+fn a_rank_that_sleeps_acknowledges_what_nothing_else_does() {
+    let [mut a, mut b] = talking(true);
+    assert!(a.send());
+    let start = Instant::now();
+    while b.inbox.0 < a.sent {
+        b.poll_or_sleep();
+    }
+    b.poll_or_sleep();
+    b.poll();
+    while a.fabric.unsent() {
+        a.poll();
+        assert!(start.elapsed() < Duration::from_secs(5), "it slept, and told nothing");
     }
 }
