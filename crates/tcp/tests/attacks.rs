@@ -1,13 +1,16 @@
 //! Whatever a process does at the listening port, the job goes on. A peer that breaks the protocol or its connection is
 //! reported once.
 
+mod common;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use banyan_tcp::handshake::{Answer, Features, Handshake, Heard, Hello, message_length};
 use banyan_tcp::{Options, Tcp, business_card, frame};
-use banyan_transport::{Class, Fabric, Head, Outcome, Peer, Port, Refusal, Sink, Token};
+use banyan_transport::{Class, Fabric, Head, Peer, Port, Refusal};
+use common::{Frames, until};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -15,35 +18,22 @@ const JOB: u64 = 77;
 const SECRET: [u8; 32] = [5; 32];
 const HEAD: Head = Head { class: Class::Control, kind: 1, aux: 2, a: 3, b: 4, ctx: 5 };
 
+/// Keeps bodies; all heads are alike.
 #[derive(Default)]
-struct Inbox {
-    bodies: Vec<(Peer, Vec<u8>)>,
-    lost: Vec<(Peer, String)>,
-}
+struct Bodies(Vec<(Peer, Vec<u8>)>);
 
-impl Sink for Inbox {
+impl Frames for Bodies {
     fn frame(&mut self, peer: Peer, head: &Head, body: &[u8]) {
         assert_eq!(*head, HEAD);
-        self.bodies.push((peer, body.to_vec()));
-    }
-    fn sent(&mut self, _: Token) {}
-    fn completed(&mut self, _: Token, _: Outcome) {}
-    fn down(&mut self, peer: Peer, cause: &str) {
-        self.lost.push((peer, cause.to_owned()));
+        self.0.frame(peer, head, body);
     }
 }
+
+type Inbox = common::Inbox<Bodies>;
 
 fn end(me: u32, options: &Options) -> (Tcp, SocketAddr, Vec<u8>) {
     let (tcp, business_card) = Tcp::new(Peer(me), 4, JOB, SECRET, options.clone()).unwrap();
     (tcp, business_card::decode(&business_card).unwrap()[0].address, business_card)
-}
-
-fn until(what: &str, mut step: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !step() {
-        assert!(start.elapsed() < Duration::from_secs(30), "{what}: stuck");
-        std::thread::yield_now();
-    }
 }
 
 /// Polls `tcp` while `attack` runs in a thread.
@@ -64,16 +54,16 @@ fn assert_alive(tcp: &mut Tcp, business_card: &[u8], inbox: &mut Inbox) {
     peer.connect(Peer(0), business_card).unwrap();
     let mut back = Inbox::default();
     let (mut sent, mut answered) = (false, false);
-    let before = inbox.bodies.len();
+    let before = inbox.frames.0.len();
     until("a frame of a peer", || {
         sent = sent || peer.send_short(Peer(0), &HEAD, b"here").is_ok();
         answered = answered || sent && tcp.send_short(Peer(1), &HEAD, b"there").is_ok();
         peer.poll(&mut back);
         tcp.poll(inbox);
-        inbox.bodies.len() > before && !back.bodies.is_empty()
+        inbox.frames.0.len() > before && !back.frames.0.is_empty()
     });
-    assert_eq!(inbox.bodies[before..], [(Peer(1), b"here".to_vec())]);
-    assert_eq!(back.bodies, [(Peer(0), b"there".to_vec())]);
+    assert_eq!(inbox.frames.0[before..], [(Peer(1), b"here".to_vec())]);
+    assert_eq!(back.frames.0, [(Peer(0), b"there".to_vec())]);
     assert_eq!(inbox.lost, []);
 }
 
@@ -336,7 +326,7 @@ fn what_came_before_a_reset_or_the_end_arrives() {
             !inbox.lost.is_empty()
         });
         assert_eq!(tcp.poll(&mut inbox), 0);
-        assert_eq!(inbox.bodies.len(), 1000);
+        assert_eq!(inbox.frames.0.len(), 1000);
         assert!(inbox.lost.len() == 1 && inbox.lost[0].1.contains(&name), "{:?}", inbox.lost);
     }
 }
@@ -383,7 +373,7 @@ fn a_peer_has_left_when_all_its_streams_have_ended() {
         tcp.poll(&mut inbox);
         !inbox.lost.is_empty()
     });
-    assert_eq!(inbox.bodies, [(Peer(1), vec![])]);
+    assert_eq!(inbox.frames.0, [(Peer(1), vec![])]);
     assert!(inbox.lost.len() == 1 && inbox.lost[0].1.ends_with("it has left the job"), "{:?}", inbox.lost);
     assert_eq!(tcp.send_short(Peer(1), &HEAD, &[]), Err(Refusal::Down));
 }
@@ -397,6 +387,6 @@ fn a_second_connection_of_a_peer_is_refused() {
     socket.write_all(&frame::prefix(&HEAD, 0)).unwrap();
     until("the first connection still works", || {
         tcp.poll(&mut inbox);
-        inbox.bodies.len() == 1
+        inbox.frames.0.len() == 1
     });
 }

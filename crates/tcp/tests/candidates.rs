@@ -1,19 +1,22 @@
 //! Peers with several addresses, of which some are dead, some belong to other processes, and some fail at first: the one that proves to
 //! be the peer is kept, whatever the others do, and errors name them all.
 
+mod common;
+
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use banyan_memory::HeapBuffer;
 use banyan_tcp::business_card::{Candidate, decode, encode};
 use banyan_tcp::{Options, Tcp};
 use banyan_topo::NicAddress;
-use banyan_transport::{Class, Fabric, Head, Order, Outcome, Peer, Port, Refusal, Sink, Token};
+use banyan_transport::{Class, Fabric, Head, Order, Peer, Port, Refusal};
+use common::{Frames, until};
 use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
 
 const HEAD: Head = Head { class: Class::P2p, kind: 0, aux: 0, a: 0, b: 0, ctx: 0 };
@@ -21,33 +24,22 @@ const HEAD: Head = Head { class: Class::P2p, kind: 0, aux: 0, a: 0, b: 0, ctx: 0
 /// Bytes of a large frame.
 const LARGE: usize = 64 << 10;
 
+/// Counts frames and their bytes.
 #[derive(Default)]
-struct Inbox {
+struct Count {
     bodies: usize,
     bytes: usize,
-    lost: Vec<String>,
 }
 
-impl Sink for Inbox {
+impl Frames for Count {
     fn frame(&mut self, _: Peer, _: &Head, body: &[u8]) {
         assert!(body == b"here" || body.len() == LARGE);
         self.bytes += body.len();
         self.bodies += 1;
     }
-    fn sent(&mut self, _: Token) {}
-    fn completed(&mut self, _: Token, _: Outcome) {}
-    fn down(&mut self, _: Peer, cause: &str) {
-        self.lost.push(cause.to_owned());
-    }
 }
 
-fn until(what: &str, mut step: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !step() {
-        assert!(start.elapsed() < Duration::from_secs(30), "{what}: stuck");
-        thread::yield_now();
-    }
-}
+type Inbox = common::Inbox<Count>;
 
 /// Peer `me` of 3 in the job with this secret, and the address that it listens at.
 fn end(me: u32, secret: u8, options: &Options) -> (Tcp, SocketAddr) {
@@ -136,9 +128,9 @@ fn reaches(addresses: &[SocketAddr], end: &mut Tcp, others: &mut [Tcp], stagger:
         for other in &mut *others {
             other.poll(&mut idle);
         }
-        inbox.bodies == 1
+        inbox.frames.bodies == 1
     });
-    assert_eq!((idle.lost, inbox.lost, idle.bodies), (vec![], vec![], 0));
+    assert_eq!((idle.lost, inbox.lost, idle.frames.bodies), (vec![], vec![], 0));
     assert_eq!((dialer.connections(), end.connections()), (1, 1));
 }
 
@@ -193,7 +185,7 @@ fn errors_name_each_address_and_what_it_said() {
         dialer.send_short(Peer(1), &HEAD, b"here") == Err(Refusal::Down)
     });
     dialer.poll(&mut inbox);
-    let [cause] = inbox.lost.try_into().expect("one report");
+    let [(_, cause)] = inbox.lost.try_into().expect("one report");
     assert!(cause.starts_with("not reached within 0.02 s at "), "{cause}");
     assert!(cause.contains(&format!("{dead} (Connection refused")), "{cause}");
     assert!(cause.contains(&format!("{babbling} (it sent a handshake message of")), "{cause}");
@@ -245,7 +237,7 @@ fn large_messages_use_all_interfaces_that_two_hosts_share() {
         // To A and to B, by interface.
         let bytes: Vec<usize> = counts.iter().map(|count| count.load(Ordering::Relaxed)).collect();
         let through = |net: usize| bytes[net] + bytes[2 + net] >= 50 * LARGE;
-        through(0) && through(1) && at_a.bytes.min(at_b.bytes) >= 50 * LARGE
+        through(0) && through(1) && at_a.frames.bytes.min(at_b.frames.bytes) >= 50 * LARGE
     });
     assert_eq!((a.connections(), b.connections()), (2, 2));
     assert_eq!((at_a.lost, at_b.lost), (vec![], vec![]));
@@ -263,7 +255,7 @@ fn a_stream_whose_interface_is_dead_takes_another_one() {
         let _ = a.send_from(Peer(1), &HEAD, (&memory, 0, LARGE), None, Order::Unordered);
         a.poll(&mut at_a);
         b.poll(&mut at_b);
-        (a.connections(), b.connections()) == (2, 2) && at_b.bodies > 10
+        (a.connections(), b.connections()) == (2, 2) && at_b.frames.bodies > 10
     });
     assert_eq!((at_a.lost, at_b.lost), (vec![], vec![]));
 }
@@ -280,7 +272,7 @@ fn hosts_that_share_one_interface_need_one_stream() {
             let _ = a.send_from(Peer(1), &HEAD, (&memory, 0, LARGE), None, Order::Unordered);
             a.poll(&mut at_a);
             b.poll(&mut at_b);
-            at_b.bodies > 100 && b.connections() >= expected
+            at_b.frames.bodies > 100 && b.connections() >= expected
         });
         assert_eq!((a.connections(), b.connections()), (expected, expected));
     }

@@ -1,31 +1,19 @@
 //! First contact: crossing attempts, late proofs, business cards that come late, farewells, and watched descriptors.
 
-use std::time::{Duration, Instant};
+mod common;
+
+use std::time::Duration;
 
 use banyan_memory::HeapBuffer;
 use banyan_tcp::{Options, Tcp};
 use banyan_topo::NicAddress;
-use banyan_transport::{Class, Fabric, Head, Order, Outcome, Peer, Port, Refusal, Sink, Token};
+use banyan_transport::{Class, Fabric, Head, Order, Peer, Port, Refusal};
+use common::until;
 use proptest::prelude::*;
 
 const HEAD: Head = Head { class: Class::P2p, kind: 0, aux: 0, a: 0, b: 0, ctx: 0 };
 
-#[derive(Default)]
-struct Inbox {
-    bodies: Vec<Vec<u8>>,
-    lost: Vec<(Peer, String)>,
-}
-
-impl Sink for Inbox {
-    fn frame(&mut self, _: Peer, _: &Head, body: &[u8]) {
-        self.bodies.push(body.to_vec());
-    }
-    fn sent(&mut self, _: Token) {}
-    fn completed(&mut self, _: Token, _: Outcome) {}
-    fn down(&mut self, peer: Peer, cause: &str) {
-        self.lost.push((peer, cause.to_owned()));
-    }
-}
+type Inbox = common::Inbox<Vec<(Peer, Vec<u8>)>>;
 
 fn pair(options: &Options) -> ([Tcp; 2], [Vec<u8>; 2]) {
     let make = |me| Tcp::new(Peer(me), 2, 1, [9; 32], options.clone()).unwrap();
@@ -38,14 +26,6 @@ fn introduced(options: &Options) -> [Tcp; 2] {
     a.connect(Peer(1), &business_card_b).unwrap();
     b.connect(Peer(0), &business_card_a).unwrap();
     [a, b]
-}
-
-fn until(what: &str, mut step: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !step() {
-        assert!(start.elapsed() < Duration::from_secs(30), "{what}: stuck");
-        std::thread::yield_now();
-    }
 }
 
 /// Both ends send to each other, first in the order of `turns`, until 20 frames have arrived each way.
@@ -70,10 +50,10 @@ fn cross(options: &Options, turns: &[(usize, bool)]) {
         for me in 0..2 {
             ends[me].poll(&mut inbox[me]);
         }
-        done == [true; 2] && inbox.iter().all(|inbox| inbox.bodies.len() == 20)
+        done == [true; 2] && inbox.iter().all(|inbox| inbox.frames.len() == 20)
     });
     for inbox in inbox {
-        assert!(inbox.bodies.iter().map(|body| body[0]).eq(0..20));
+        assert!(inbox.frames.iter().map(|(_, body)| body[0]).eq(0..20));
         assert_eq!(inbox.lost, []);
     }
 }
@@ -107,10 +87,10 @@ fn a_business_card_is_asked_for_once_and_used_when_it_comes() {
     until("a frame", || {
         a.poll(&mut idle);
         b.poll(&mut inbox);
-        if inbox.bodies.is_empty() {
+        if inbox.frames.is_empty() {
             let _ = a.send_short(Peer(1), &HEAD, b"x");
         }
-        !inbox.bodies.is_empty()
+        !inbox.frames.is_empty()
     });
     // The other side needs no business card to answer.
     b.send_short(Peer(0), &HEAD, b"y").unwrap();
@@ -133,12 +113,12 @@ fn a_peer_that_computes_during_the_handshake_connects_later() {
         b.next_deadline().is_none()
     });
     until("a frame", || {
-        if inbox.bodies.is_empty() {
+        if inbox.frames.is_empty() {
             let _ = a.send_short(Peer(1), &HEAD, b"x");
         }
         a.poll(&mut idle);
         b.poll(&mut inbox);
-        !inbox.bodies.is_empty()
+        !inbox.frames.is_empty()
     });
     assert_eq!((idle.lost, inbox.lost), (vec![], vec![]));
 }
@@ -190,7 +170,7 @@ fn all_that_was_accepted_arrives_before_the_farewell() {
             b.poll(&mut inbox);
             !inbox.lost.is_empty()
         });
-        assert_eq!(inbox.bodies.len(), 20);
+        assert_eq!(inbox.frames.len(), 20);
         assert!(
             inbox.lost.len() == 1 && inbox.lost[0].1.ends_with("it has left the job"),
             "{:?}",
@@ -207,7 +187,7 @@ fn frames_that_keep_their_order_need_one_connection() {
         let _ = a.send_short(Peer(1), &HEAD, b"x");
         a.poll(&mut idle);
         b.poll(&mut inbox);
-        inbox.bodies.len() >= 1000
+        inbox.frames.len() >= 1000
     });
     assert_eq!((a.connections(), b.connections()), (1, 1));
 }

@@ -1,6 +1,8 @@
 //! Connections that break: fabrics talk through proxies that forward bytes until they are told to cut, stall or refuse. Nothing is
 //! lost or doubled, and the order is kept; a peer that stays away is given up after the patience.
 
+mod common;
+
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -11,7 +13,8 @@ use banyan_memory::HeapBuffer;
 use banyan_tcp::{Options, Tcp, business_card};
 use banyan_transport::conformance::{in_order_once_and_whole, memory_is_lent_until_told, two_threads};
 use banyan_transport::random::Random;
-use banyan_transport::{Class, Fabric, Head, Order, Outcome, Peer, Port, Refusal, Sent, Sink, Token};
+use banyan_transport::{Class, Fabric, Head, Order, Peer, Port, Refusal, Sent, Token};
+use common::{Frames, until};
 
 const HEAD: Head = Head { class: Class::P2p, kind: 0, aux: 0, a: 0, b: 0, ctx: 0 };
 
@@ -157,33 +160,21 @@ fn ends(n: u32, options: &Options) -> (Vec<Tcp>, Arc<Weather>, Proxies) {
 
 /// Checks that the frames of the peer carry their numbers, in order, and the bytes that go with them.
 #[derive(Default)]
-struct Inbox {
-    next: u32,
-    sent: Vec<Token>,
-    lost: Vec<String>,
-}
+struct Numbered(u32);
 
-impl Sink for Inbox {
+impl Frames for Numbered {
     fn frame(&mut self, _: Peer, head: &Head, body: &[u8]) {
-        assert_eq!(head.a, self.next, "a frame is lost, doubled or out of order");
+        assert_eq!(head.a, self.0, "a frame is lost, doubled or out of order");
         assert!(body.iter().all(|&byte| byte == head.a as u8), "frame {} has other bytes", head.a);
-        self.next += 1;
-    }
-    fn sent(&mut self, token: Token) {
-        self.sent.push(token);
-    }
-    fn completed(&mut self, _: Token, _: Outcome) {}
-    fn down(&mut self, _: Peer, cause: &str) {
-        self.lost.push(cause.to_owned());
+        self.0 += 1;
     }
 }
 
-fn until(what: &str, mut step: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !step() {
-        assert!(start.elapsed() < Duration::from_secs(60), "{what}: stuck");
-        std::thread::yield_now();
-    }
+type Inbox = common::Inbox<Numbered>;
+
+/// An inbox that awaits frames from this number on.
+fn after(next: u32) -> Inbox {
+    Inbox { frames: Numbered(next), ..Inbox::default() }
 }
 
 /// Sends frame `number`, of a length that follows from it, to the other end; true if it was accepted.
@@ -241,7 +232,7 @@ fn exchange(
             }
             ends[me].poll(&mut inbox[me]);
         }
-        inbox.iter().all(|inbox| inbox.next == frames) && ends.iter().all(|end| !end.unsent())
+        inbox.iter().all(|inbox| inbox.frames.0 == frames) && ends.iter().all(|end| !end.unsent())
     });
     for (inbox, lent) in inbox.iter().zip(lent) {
         assert_eq!((&inbox.lost, inbox.sent.len()), (&vec![], lent), "what was lent is told of once");
@@ -306,7 +297,7 @@ fn talking(patience: Duration) -> ([Tcp; 2], Arc<Weather>, Proxies) {
             sent[me] = sent[me] || ends[me].send_short(Peer(1 - me as u32), &HEAD, &[0]).is_ok();
             ends[me].poll(&mut inbox[me]);
         }
-        inbox.iter().all(|inbox| inbox.next == 1) && ends.iter().all(|end| !end.unsent())
+        inbox.iter().all(|inbox| inbox.frames.0 == 1) && ends.iter().all(|end| !end.unsent())
     });
     (ends, weather, proxies)
 }
@@ -321,7 +312,7 @@ fn lost([a, b]: &mut [Tcp; 2]) -> ([String; 2], Duration) {
         inbox.iter().all(|inbox| !inbox.lost.is_empty())
     });
     assert!(inbox.iter().all(|inbox| inbox.lost.len() == 1), "each is told once");
-    (inbox.map(|mut inbox| inbox.lost.remove(0)), start.elapsed())
+    (inbox.map(|mut inbox| inbox.lost.remove(0).1), start.elapsed())
 }
 
 #[test]
@@ -343,19 +334,19 @@ fn a_link_that_stays_cut_is_given_up_after_the_patience() {
 #[test]
 fn a_peer_that_leaves_is_told_from_one_that_dies() {
     let ([a, mut b], _weather, _proxies) = talking(Duration::from_millis(300));
-    let mut inbox = Inbox { next: 1, ..Inbox::default() };
+    let mut inbox = after(1);
     drop(a);
     until("the farewell", || {
         b.poll(&mut inbox);
         !inbox.lost.is_empty()
     });
-    assert!(inbox.lost[0].ends_with("it has left the job"), "{:?}", inbox.lost);
+    assert!(inbox.lost[0].1.ends_with("it has left the job"), "{:?}", inbox.lost);
 }
 
 #[test]
 fn what_was_sent_while_the_link_was_down_arrives_when_it_heals() {
     let ([mut a, mut b], weather, _proxies) = talking(Duration::from_secs(30));
-    let (mut idle, mut inbox) = (Inbox::default(), Inbox { next: 1, ..Inbox::default() });
+    let (mut idle, mut inbox) = (Inbox::default(), after(1));
     // A link that says nothing: what leaves is in the proxy, which then loses it.
     weather.stall.store(true, Relaxed);
     let mut sent = 1;
@@ -366,7 +357,7 @@ fn what_was_sent_while_the_link_was_down_arrives_when_it_heals() {
         a.poll(&mut idle);
         b.poll(&mut inbox);
     }
-    assert_eq!((sent, inbox.next), (50, 1));
+    assert_eq!((sent, inbox.frames.0), (50, 1));
     assert!(a.unsent(), "nobody has acknowledged it");
     weather.refuse.store(true, Relaxed);
     until("the break is noticed", || {
@@ -379,7 +370,7 @@ fn what_was_sent_while_the_link_was_down_arrives_when_it_heals() {
     until("all arrives", || {
         a.poll(&mut idle);
         b.poll(&mut inbox);
-        inbox.next == sent && !a.unsent()
+        inbox.frames.0 == sent && !a.unsent()
     });
     assert_eq!((idle.lost, inbox.lost), (vec![], vec![]));
 }
@@ -387,7 +378,7 @@ fn what_was_sent_while_the_link_was_down_arrives_when_it_heals() {
 #[test]
 fn a_peer_that_does_not_read_holds_its_senders_back() {
     let ([mut a, mut b], _weather, _proxies) = talking(Duration::from_secs(30));
-    let (mut idle, mut inbox) = (Inbox::default(), Inbox { next: 1, ..Inbox::default() });
+    let (mut idle, mut inbox) = (Inbox::default(), after(1));
     let (mut random, mut sent, mut lent) = (Random::new(5), 1, 0);
     let mut refused = 0;
     while refused < 200 {
@@ -400,7 +391,7 @@ fn a_peer_that_does_not_read_holds_its_senders_back() {
     until("all arrives", || {
         a.poll(&mut idle);
         b.poll(&mut inbox);
-        inbox.next == sent && !a.unsent()
+        inbox.frames.0 == sent && !a.unsent()
     });
     assert_eq!((idle.sent.len(), idle.lost), (lent, vec![]));
 }
