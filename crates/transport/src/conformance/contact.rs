@@ -82,13 +82,13 @@ pub fn gone_before_contact<F: Fabric>(make: &impl Fn(usize) -> Vec<F>, kill: imp
     assert_eq!(out.send(end, 2, 8, true), Err(Refusal::Down));
 }
 
-/// A peer that dies is reported once to each endpoint that has talked to it; sends to it are then refused with `Down`, and
-/// the others go on. `kill` makes endpoint 2 of 3 die, as far as this fabric can see.
+/// A peer that dies is reported once to each endpoint that has talked to it, after all that it had sent; sends to it are then refused
+/// with `Down`, and the others go on. `kill` makes endpoint 2 of 3 die, as far as this fabric can see.
 pub fn down<F: Fabric>(make: &impl Fn(usize) -> Vec<F>, kill: impl FnOnce(&mut Vec<F>)) {
     let mut ends = make(3);
     let mut out: Vec<Outbox> = (0..3).map(|i| Outbox::new(3, i)).collect();
     let mut inbox: Vec<Inbox> = (0..3).map(|_| Inbox::default()).collect();
-    let mut exchange = |ends: &mut Vec<F>, inbox: &mut Vec<Inbox>, goal: u32, n: usize| {
+    let exchange = |out: &mut Vec<Outbox>, ends: &mut Vec<F>, inbox: &mut Vec<Inbox>, goal: u32, n: usize| {
         until("an exchange", || {
             for me in 0..n {
                 for to in (0..n).filter(|&to| to != me) {
@@ -101,16 +101,26 @@ pub fn down<F: Fabric>(make: &impl Fn(usize) -> Vec<F>, kill: impl FnOnce(&mut V
             (0..n).all(|me| (0..n).all(|from| from == me || inbox[me].from(from) == goal))
         });
     };
-    exchange(&mut ends, &mut inbox, 1, 3);
+    exchange(&mut out, &mut ends, &mut inbox, 30, 3);
+    // Its last frames, which nobody reads before it dies.
+    for to in [0, 1] {
+        let sent = (0..20).filter(|_| out[2].send(&mut ends[2], to, 100, false).is_ok()).count();
+        assert!(sent > 0, "there is room for a frame");
+    }
+    until("the last frames to leave", || {
+        ends[2].poll(&mut inbox[2]);
+        !ends[2].unsent()
+    });
     kill(&mut ends);
     for me in 0..2 {
         until("the news", || {
             ends[me].poll(&mut inbox[me]);
             inbox[me].lost == [Peer(2)]
         });
+        assert_eq!(inbox[me].from(2), out[2].next[me], "it is reported gone after its last frame");
         let head = Head { class: Class::P2p, kind: 0, aux: 0, a: 0, b: 0, ctx: 0 };
         assert_eq!(ends[me].send_short(Peer(2), &head, &[]), Err(Refusal::Down));
     }
-    exchange(&mut ends, &mut inbox, 50, 2);
+    exchange(&mut out, &mut ends, &mut inbox, 50, 2);
     assert!((0..2).all(|me| inbox[me].lost == [Peer(2)]), "said once");
 }

@@ -186,6 +186,7 @@ impl Inbox {
 
 impl Sink for Inbox {
     fn frame(&mut self, peer: Peer, head: &Head, body: &[u8]) {
+        assert!(!self.lost.contains(&peer), "a frame of {peer:?}, which was reported gone");
         let from = peer.0 as usize;
         self.next.resize(self.next.len().max(from + 1), 0);
         if head.a & ANY_PLACE != 0 {

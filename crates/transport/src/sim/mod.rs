@@ -77,7 +77,7 @@ impl Net {
     pub fn kill(&self, i: usize, cause: &str) {
         let mut state = self.0.lock();
         let all = 0..state.ends.len();
-        all.clone().filter(|&j| j != i).for_each(|j| state.cut(i, j, cause));
+        all.clone().filter(|&j| j != i).for_each(|j| state.part(j, i, cause));
         drop(state);
         self.0.wake(all);
     }

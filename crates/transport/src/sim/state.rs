@@ -115,11 +115,20 @@ impl State {
         from * self.ends.len() + to
     }
 
+    /// Breaks the link between two endpoints; what is under way between them is lost.
     pub(super) fn cut(&mut self, a: usize, b: usize, cause: &str) {
+        let at = self.at(b, a);
+        self.links[at].flight.clear();
+        self.part(a, b, cause);
+    }
+
+    /// Breaks the link between two endpoints; what is under way to `a` still arrives, before it is told.
+    pub(super) fn part(&mut self, a: usize, b: usize, cause: &str) {
+        let at = self.at(a, b);
+        self.links[at].flight.clear();
         for (from, to) in [(a, b), (b, a)] {
             let at = self.at(from, to);
             let link = &mut self.links[at];
-            link.flight.clear();
             self.ends[from].held.retain(|held| held.0 != to);
             if link.state == LinkState::Whole {
                 link.state = LinkState::Broken;
@@ -221,12 +230,15 @@ impl State {
             self.release_held(me)
         };
         self.ends[me].refused = false;
-        let mut news: Vec<News> =
-            self.ends[me].lost.drain(..).map(|(peer, cause)| News::Down(peer, cause)).collect();
-        for item in &news {
-            let News::Down(peer, _) = item else { continue };
-            let at = self.at(me, *peer);
-            self.links[at].state = LinkState::Told;
+        let mut news = Vec::new();
+        for (peer, cause) in std::mem::take(&mut self.ends[me].lost) {
+            let (there, back) = (self.at(me, peer), self.at(peer, me));
+            if self.links[back].flight.is_empty() {
+                self.links[there].state = LinkState::Told;
+                news.push(News::Down(peer, cause));
+            } else {
+                self.ends[me].lost.push_back((peer, cause));
+            }
         }
         news.extend(self.ends[me].sent.drain(..).map(News::Sent));
         self.take_transfers(me, &mut news);
