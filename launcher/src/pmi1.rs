@@ -16,16 +16,18 @@ use serde::{Deserialize, Serialize};
 const MAX_LINE: usize = 64 << 10;
 
 /// What clients are told about lengths: of the name of a set of values, of a key, of a value.
-const MAXES: &str = "kvsname_max=256 keylen_max=64 vallen_max=1024";
+const MAX_NAME: usize = 256;
+const MAX_KEY: usize = 64;
+const MAX_VALUE: usize = 1024;
+
+/// Most bytes of an answer: room for a value, and for what stands around it.
+const MAX_ANSWER: usize = 2 * MAX_VALUE;
 
 /// Most bytes of keys and values that the ranks of a host may put, and of names that all ranks may publish.
 const MOST_BYTES: usize = 8 << 20;
 
 /// About the most bytes of values that go to hosts at a time.
 const PIECE: usize = 1 << 20;
-
-/// Most bytes of the mapping of ranks to nodes; a longer one is left out, as clients have no room for it.
-const MAX_MAPPING: usize = 1024;
 
 /// What all ranks of a job are told alike.
 pub struct About {
@@ -166,7 +168,7 @@ impl Host {
     }
 
     fn line(&mut self, rank: u32, line: &str, free: bool) -> Vec<Action> {
-        let reply = |text: String| vec![Action::Reply(rank, text + "\n")];
+        let reply = |line: Line| vec![Action::Reply(rank, written(&line))];
         let Some(state) = self.ranks.get_mut(&rank) else { return Vec::new() };
         if let Some(lines) = &mut state.spawn {
             return match line {
@@ -195,10 +197,13 @@ impl Host {
         let ours = get("kvsname").is_none_or(|name| name == self.about.name);
         match &*request.command {
             "init" => init(rank, get("pmi_version"), free),
-            "get_maxes" => reply(format!("cmd=maxes rc=0 {MAXES}")),
-            "get_appnum" => reply(format!("cmd=appnum rc=0 appnum={}", state.appnum)),
-            "get_universe_size" => reply(format!("cmd=universe_size rc=0 size={}", self.about.size)),
-            "get_my_kvsname" => reply(format!("cmd=my_kvsname rc=0 kvsname={}", self.about.name)),
+            "get_maxes" => {
+                let line = done("maxes").with("kvsname_max", MAX_NAME).with("keylen_max", MAX_KEY);
+                reply(line.with("vallen_max", MAX_VALUE))
+            }
+            "get_appnum" => reply(done("appnum").with("appnum", state.appnum)),
+            "get_universe_size" => reply(done("universe_size").with("size", self.about.size)),
+            "get_my_kvsname" => reply(done("my_kvsname").with("kvsname", &self.about.name)),
             "put" => {
                 let put = get("key").zip(get("value")).filter(|_| ours);
                 let why =
@@ -210,17 +215,13 @@ impl Host {
                     "PMI_process_mapping" => self.about.mapping.as_deref(),
                     key => self.values.get(key).map(String::as_str),
                 });
-                let value = value.map(|value| format!(" value={value}"));
                 let failed = get("key").map_or("no_key".to_owned(), |key| format!("key_{key}_not_found"));
-                reply(match value {
-                    Some(value) => answer("get_result", Ok(())) + &value,
-                    None => answer("get_result", Err(&failed)) + " value=unknown",
-                })
+                let line = answer("get_result", value.map(|_| ()).ok_or(&failed));
+                reply(line.with("value", value.unwrap_or("unknown")))
             }
             "barrier_in" => self.barrier(rank, get("group")),
             "finalize" => {
-                let ack = Action::Reply(rank, "cmd=finalize_ack rc=0\n".to_owned());
-                vec![Action::Finalized(rank), ack]
+                vec![Action::Finalized(rank), Action::Reply(rank, written(&done("finalize_ack")))]
             }
             "abort" => {
                 let code = get("exitcode").and_then(|code| code.parse().ok()).unwrap_or(1);
@@ -241,6 +242,9 @@ impl Host {
     fn put(&mut self, key: &str, value: &str) -> Result<(), &'static str> {
         if key.is_empty() || key.starts_with("PMI_") {
             return Err("keys_PMI_are_the_launchers");
+        }
+        if key.len() > MAX_KEY || value.len() > MAX_VALUE {
+            return Err("key_or_value_is_too_long");
         }
         let bytes = key.len() + value.len();
         if self.put + bytes > MOST_BYTES {
@@ -265,7 +269,7 @@ impl Host {
         let members = members.filter(|list| world || list.iter().all(|rank| self.ranks.contains_key(rank)));
         let Some(members) = members.filter(|list| list.contains(&rank)) else {
             let why = answer("barrier_out", Err("not_a_group_of_ranks_on_this_host"));
-            return vec![Action::Reply(rank, why + "\n")];
+            return vec![Action::Reply(rank, written(&why))];
         };
         // Barriers of all ranks come one after the other, whatever their tags are.
         let key = if world { "" } else { group.unwrap_or_default() };
@@ -282,9 +286,10 @@ impl Host {
 
     /// Lets the ranks of a barrier go on.
     fn open(&mut self, key: &str) -> Vec<Action> {
-        let tag = split_tag(key).1.map(|tag| format!(" tag={tag}")).unwrap_or_default();
+        let out = done("barrier_out");
+        let line = written(&split_tag(key).1.map_or(out.clone(), |tag| out.with("tag", tag)));
         let inside = self.barriers.remove(key).unwrap_or_default();
-        inside.into_iter().map(|rank| Action::Reply(rank, format!("cmd=barrier_out rc=0{tag}\n"))).collect()
+        inside.into_iter().map(|rank| Action::Reply(rank, line.clone())).collect()
     }
 }
 
@@ -299,21 +304,32 @@ fn init(rank: u32, version: Option<&str>, free: bool) -> Vec<Action> {
         (_, true) => Err("mpirun_speaks_PMI_1.1_only"),
         _ => Err("another_process_has_joined_as_this_rank"),
     };
-    let line = answer("response_to_init", why) + " pmi_version=1 pmi_subversion=1\n";
+    let line = answer("response_to_init", why).with("pmi_version", 1).with("pmi_subversion", 1);
     let joined = why.is_ok().then_some(Action::Joined(rank));
-    joined.into_iter().chain([Action::Reply(rank, line)]).collect()
+    joined.into_iter().chain([Action::Reply(rank, written(&line))]).collect()
+}
+
+/// The answer that something was done.
+fn done(command: &str) -> Line {
+    Line::new(command).with("rc", 0)
 }
 
 /// An answer's command and result. `why` is one word, as spaces separate attributes.
-fn answer(command: &str, why: Result<(), &str>) -> String {
+fn answer(command: &str, why: Result<(), impl ToString>) -> Line {
     match why {
-        Ok(()) => format!("cmd={command} rc=0 msg=success"),
-        Err(why) => format!("cmd={command} rc=-1 msg={why}"),
+        Ok(()) => done(command).with("msg", "success"),
+        Err(why) => Line::new(command).with("rc", -1).with("msg", why),
     }
 }
 
+/// An answer as it is sent; what a client has said, and no line can hold, is not repeated to it.
+fn written(line: &Line) -> String {
+    let refused = || "cmd=error rc=-1 msg=no_line_can_hold_the_answer\n".to_owned();
+    line.encode_within(MAX_ANSWER).unwrap_or_else(|_| refused())
+}
+
 /// The answer to a spawn, if `lines` are those of its last program.
-fn spawn_answer(lines: &[String]) -> Option<String> {
+fn spawn_answer(lines: &[String]) -> Option<Line> {
     let get = |name: &str| lines.iter().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
     let number = |name| get(name).and_then(|text| text.parse::<u32>().ok()).unwrap_or(1);
     let last = number("spawnssofar") >= number("totspawns");
@@ -360,39 +376,38 @@ impl Job {
             }
             Up::Name { rank, command, service, port } => {
                 let line = self.name(&command, service, port);
-                vec![(Some(host), Down::Reply(rank, line + "\n"))]
+                vec![(Some(host), Down::Reply(rank, written(&line)))]
             }
         }
     }
 
-    fn name(&mut self, command: &str, service: String, port: Option<String>) -> String {
+    fn name(&mut self, command: &str, service: String, port: Option<String>) -> Line {
         let found = self.names.get(&service).cloned();
+        let long = service.len().max(port.as_ref().map_or(0, String::len)) > MAX_VALUE;
         let (result, why) = match (command, found, port) {
+            ("publish_name", None, Some(_)) if long => ("publish_result", Err("name_or_port_is_too_long")),
             ("publish_name", None, Some(port))
                 if self.published + service.len() + port.len() <= MOST_BYTES =>
             {
                 self.published += service.len() + port.len();
                 self.names.insert(service, port);
-                ("publish_result", Ok(String::new()))
+                ("publish_result", Ok(None))
             }
             ("publish_name", None, Some(_)) => ("publish_result", Err("no_room_for_more_names")),
             ("publish_name", None, None) => ("publish_result", Err("no_port")),
             ("publish_name", ..) => ("publish_result", Err("this_name_is_published")),
-            ("lookup_name", Some(port), _) => ("lookup_result", Ok(format!(" port={port}"))),
+            ("lookup_name", Some(port), _) => ("lookup_result", Ok(Some(port))),
             ("lookup_name", ..) => ("lookup_result", Err("no_such_name")),
             (_, Some(_), _) => {
                 self.names.remove(&service);
-                ("unpublish_result", Ok(String::new()))
+                ("unpublish_result", Ok(None))
             }
             _ => ("unpublish_result", Err("no_such_name")),
         };
         // Clients read `info` (MPICH's) or `rc`.
-        let info = if why.is_ok() { "ok" } else { "fail" };
-        format!(
-            "{} info={info}{}",
-            answer(result, why.as_ref().map(|_| ()).map_err(|why| *why)),
-            why.unwrap_or_default()
-        )
+        let line = answer(result, why.as_ref().map(|_| ()));
+        let line = line.with("info", if why.is_ok() { "ok" } else { "fail" });
+        why.ok().flatten().map_or(line.clone(), |port| line.with("port", port))
     }
 }
 
@@ -416,7 +431,7 @@ pub fn mapping(nodes: impl IntoIterator<Item = u32>) -> Option<String> {
     }
     let blocks = blocks.iter().map(|(first, count, ranks)| format!(",({first},{count},{ranks})"));
     let text = format!("(vector{})", blocks.collect::<String>());
-    (text.len() <= MAX_MAPPING).then_some(text)
+    (text.len() <= MAX_VALUE).then_some(text)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 
 use thiserror::Error;
 
-/// Most bytes of a line, its end included: Slurm kills a job step whose rank writes more, and loses part of what comes near it.
+/// Most bytes of a request, its end included: Slurm kills a job step whose rank writes more, and loses part of what comes near it.
 pub const MAX_LINE: usize = 1023;
 
 /// Most bytes of a value that every server keeps whole.
@@ -21,9 +21,9 @@ pub enum LineError {
     /// A key or value that a line cannot hold.
     #[error("\"{0}\" cannot stand in a line of PMI-1")]
     Unfit(String),
-    /// The line would be longer than [`MAX_LINE`].
-    #[error("a line of {0} bytes (at most {MAX_LINE} are allowed)")]
-    TooLong(usize),
+    /// The line would be longer than its receiver takes.
+    #[error("a line of {0} bytes (at most {1} are allowed)")]
+    TooLong(usize, usize),
 }
 
 /// A request or an answer: the command, and attributes by name.
@@ -63,11 +63,19 @@ impl Line {
         self.get("rc").is_none_or(|code| code == "0")
     }
 
-    /// The line with its end.
+    /// A request as a line with its end.
     ///
     /// # Errors
-    /// If it is too long, or a key or value holds what separates them.
+    /// If it is longer than [`MAX_LINE`], or a key or value holds what separates them.
     pub fn encode(&self) -> Result<String, LineError> {
+        self.encode_within(MAX_LINE)
+    }
+
+    /// The line with its end, for a receiver that takes so many bytes.
+    ///
+    /// # Errors
+    /// If it is longer, or a key or value holds what separates them.
+    pub fn encode_within(&self, most: usize) -> Result<String, LineError> {
         let fits = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
         let mut out = String::new();
         for (key, value) in
@@ -81,7 +89,7 @@ impl Line {
         // What follows the last attribute is the end of the line.
         out.pop();
         out.push('\n');
-        if out.len() > MAX_LINE { Err(LineError::TooLong(out.len())) } else { Ok(out) }
+        if out.len() > most { Err(LineError::TooLong(out.len(), most)) } else { Ok(out) }
     }
 
     /// Reads a line, with or without its end. Words without `=` are passed over.
@@ -148,9 +156,10 @@ mod tests {
 
     #[test]
     fn lines_are_bounded() {
-        let with = |bytes| Line::new("put").with("value", "x".repeat(bytes)).encode();
+        let with = |bytes| Line::new("put").with("value", "x".repeat(bytes));
         let room = MAX_LINE - "cmd=put value=\n".len();
-        assert_eq!(with(room).unwrap().len(), MAX_LINE);
-        assert_eq!(with(room + 1), Err(LineError::TooLong(MAX_LINE + 1)));
+        assert_eq!(with(room).encode().unwrap().len(), MAX_LINE);
+        assert_eq!(with(room + 1).encode(), Err(LineError::TooLong(MAX_LINE + 1, MAX_LINE)));
+        assert_eq!(with(room + 1).encode_within(MAX_LINE + 1).unwrap().len(), MAX_LINE + 1);
     }
 }

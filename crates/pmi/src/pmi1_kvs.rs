@@ -100,7 +100,7 @@ impl Server {
                 return Line::parse(&text).map_err(wrong);
             }
             if self.inbox.len() > LONGEST_ANSWER {
-                return Err(LineError::TooLong(self.inbox.len()).into());
+                return Err(LineError::TooLong(self.inbox.len(), LONGEST_ANSWER).into());
             }
             match recv(&*self.socket, &mut chunk, RecvFlags::empty()).map(|(count, _)| count) {
                 Ok(0) => return Err(Pmi1Error::Closed),

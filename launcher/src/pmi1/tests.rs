@@ -132,14 +132,28 @@ fn what_is_not_offered_is_refused_and_never_hangs() {
 fn what_ranks_put_is_bounded() {
     let mut net = Net::new(&[1, 1]);
     assert_eq!(net.send(1, "cmd=barrier_in\n"), []);
-    let value = "v".repeat(60_000);
+    let value = "v".repeat(MAX_VALUE);
     let put = |net: &mut Net, at| net.ask(0, &format!("cmd=put key=k{at} value={value}")).contains("rc=0");
-    let taken = (0..1000).take_while(|at| put(&mut net, *at)).count();
+    let taken = (0..20_000).take_while(|at| put(&mut net, *at)).count();
     // All of them pass the barrier, in pieces.
     assert_eq!(net.send(0, "cmd=barrier_in\n").len(), 2);
     let last = net.ask(1, &format!("cmd=get key=k{}", taken - 1));
-    assert!(last.ends_with("v"), "{last}");
+    assert!(last.ends_with(&value), "{last}");
     assert!((MOST_BYTES / 2..=MOST_BYTES).contains(&(taken * value.len())), "{taken} values");
+}
+
+#[test]
+fn what_no_answer_can_hold_is_refused() {
+    let mut net = Net::new(&[2]);
+    for (key, value) in [("k", &*"v".repeat(MAX_VALUE + 1)), (&*"k".repeat(MAX_KEY + 1), "v")] {
+        let said = net.ask(0, &format!("cmd=put key={key} value={value}"));
+        assert_eq!(said, "cmd=put_result rc=-1 msg=key_or_value_is_too_long");
+    }
+    let port = "p".repeat(MAX_VALUE + 1);
+    assert!(net.ask(0, &format!("cmd=publish_name service=s port={port}")).contains("too_long"));
+    for odd in ["cmd=\u{e9}", "cmd=get key=a\tb", &format!("cmd=get key={}", "k".repeat(5000))] {
+        assert!(net.ask(1, odd).starts_with("cmd=error rc=-1 "), "{odd}");
+    }
 }
 
 #[test]
