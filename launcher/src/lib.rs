@@ -50,6 +50,8 @@ mod verdict;
 use std::io::Write;
 use std::process::ExitCode;
 
+#[cfg(any(test, fuzzing))]
+pub use frames::any_bytes;
 pub use trouble::Trouble;
 
 /// Runs mpirun with this process's arguments.

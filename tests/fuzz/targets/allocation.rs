@@ -1,4 +1,6 @@
 //! Variables and files of resource managers: any text is an allocation of bounded size, none, or an error.
+//!
+//! Parser: launcher/src/allocation.rs
 #![no_main]
 
 use banyan_launcher::allocation::{counts, find, nodelist};

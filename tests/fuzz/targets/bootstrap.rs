@@ -1,4 +1,6 @@
 //! Frames between launcher and rank: any bytes are a frame, an error, or wait for more.
+//!
+//! Parser: crates/pmi/src/codec.rs crates/pmi/src/frame.rs
 #![no_main]
 
 use banyan_pmi::codec::{decode_reply, decode_request, encode};

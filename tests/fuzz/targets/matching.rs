@@ -1,4 +1,6 @@
 //! Point-to-point messages: a peer may send any frames at any time; it is served or it is down, and nothing breaks.
+//!
+//! Parser: crates/p2p/src
 #![no_main]
 
 use banyan_datatype::Data;

@@ -1,4 +1,6 @@
 //! What another launcher, or another rank through its store, sends: any text is a line, a mapping or chunks, or is refused.
+//!
+//! Parser: crates/pmi/src/pmi1.rs crates/pmi/src/process_mapping.rs crates/pmi/src/chunks.rs
 #![no_main]
 
 use banyan_pmi::pmi1::{Line, MAX_LINE};

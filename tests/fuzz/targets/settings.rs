@@ -1,4 +1,6 @@
 //! Text from environment variables and from the kernel's files: algorithms, fabrics, sizes, ports, network interfaces, lists of CPUs.
+//!
+//! Parser: crates/pmi/src/settings.rs crates/topo/src
 #![no_main]
 
 use banyan_coll::{Overrides, parse_question};

@@ -1,4 +1,6 @@
 //! Address business cards, as other ranks publish them.
+//!
+//! Parser: crates/tcp/src/business_card.rs
 #![no_main]
 
 use banyan_tcp::business_card::{decode, encode};

@@ -1,4 +1,6 @@
 //! Frames on a TCP connection: any stream of bytes is read to its end or to its first fault.
+//!
+//! Parser: crates/tcp/src/frame.rs
 #![no_main]
 
 use banyan_tcp::frame::{ACK, Decoded, decode};

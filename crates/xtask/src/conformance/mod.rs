@@ -53,7 +53,7 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
         Step::new("mpich", || mpich::run(project, &library()?, &plan)),
         Step::new("hpcc", || programs::hpcc(project, &library()?, options.fabric)),
         Step::new("netpipe", || programs::netpipe(project, &library()?, options.fabric)),
-        Step::new("fuzz", || fuzz::run(project, FUZZ)),
+        Step::new("fuzz", || fuzz::run(project, FUZZ, true)),
         Step::new("faults", || faults::table(project)),
         Step::new("attacks", || attacks::run(project, options.quick)),
         Step::new("valgrind", || test::valgrind(project)),
