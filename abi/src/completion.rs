@@ -23,6 +23,12 @@ struct Listed {
     entry: Entry,
 }
 
+impl Listed {
+    fn place(&self) -> usize {
+        self.at
+    }
+}
+
 impl AsRef<Operation> for Listed {
     #[inline]
     fn as_ref(&self) -> &Operation {
@@ -263,7 +269,7 @@ mpi! {
 
     fn MPI_Waitany(count, array_of_requests, indx, status) on SelfComm {
         let many = Many::new(count, array_of_requests)?;
-        match runtime()?.runtime().wait_any(&many.entries) {
+        match runtime()?.runtime().wait_any(&many.entries, Listed::place) {
             Some(found) => any(&many, found, indx, status),
             None => none_active(indx, status),
         }
@@ -275,7 +281,7 @@ mpi! {
             return indx.set(MPI_UNDEFINED);
         }
         let many = Many::new(count, array_of_requests)?;
-        let found = runtime()?.runtime().test_any(&many.entries);
+        let found = runtime()?.runtime().test_any(&many.entries, Listed::place);
         flag.set((!matches!(found, Ok(None))).into())?;
         match found {
             Ok(Some(found)) => any(&many, found, indx, status),

@@ -1,4 +1,4 @@
-/* MPI_Testany and MPI_Testsome: nothing over, one over, null and inactive requests, sends that were over at once, a
+/* MPI_Testany and MPI_Testsome: nothing over, one over, all over, null and inactive requests, sends that were over at once, a
  * cancelled receive, a handle that is none.
  * RUN: ranks=1,2,5 fabrics=shm,tcp only=banyan */
 #include "check.h"
@@ -74,6 +74,39 @@ static void mixed(void)
     OK(MPI_Wait(&requests[0], MPI_STATUS_IGNORE));
 }
 
+/* Receives that are over and started anew are found in turn, so that messages of one sender are seen in their order, as HPCC
+ * relies on. */
+static void in_turn(void)
+{
+    enum { SLOTS = 4, MESSAGES = 12, TURN = 97, TOKEN = 96 };
+    MPI_Request requests[SLOTS];
+    int values[SLOTS], which, flag = 1;
+    for (int i = 0; i < MESSAGES + 2; i++)
+        OK(MPI_Send(&i, 1, MPI_INT, next, i < MESSAGES ? TURN : i == MESSAGES ? NEVER : TOKEN, MPI_COMM_WORLD));
+    /* Behind all of them, so they are all there. */
+    OK(MPI_Recv(&which, 1, MPI_INT, before, TOKEN, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+    /* The one found last is the last of a list. */
+    for (int i = 0; i < SLOTS; i++)
+        OK(MPI_Irecv(&values[i], 1, MPI_INT, before, i < SLOTS - 1 ? ROUND : NEVER, MPI_COMM_WORLD, &requests[i]));
+    OK(MPI_Waitany(SLOTS, requests, &which, MPI_STATUS_IGNORE));
+    CHECK(which == SLOTS - 1);
+    for (int i = 0; i < SLOTS - 1; i++) {
+        OK(MPI_Cancel(&requests[i]));
+        OK(MPI_Wait(&requests[i], MPI_STATUS_IGNORE));
+    }
+    for (int i = 0; i < SLOTS; i++)
+        OK(MPI_Irecv(&values[i], 1, MPI_INT, before, TURN, MPI_COMM_WORLD, &requests[i]));
+    for (int i = 0; i < MESSAGES; i++) {
+        if (i % 2)
+            OK(MPI_Waitany(SLOTS, requests, &which, MPI_STATUS_IGNORE));
+        else
+            OK(MPI_Testany(SLOTS, requests, &which, &flag, MPI_STATUS_IGNORE));
+        CHECK(flag && which == i % SLOTS && values[which] == i);
+        if (i + SLOTS < MESSAGES)
+            OK(MPI_Irecv(&values[which], 1, MPI_INT, before, TURN, MPI_COMM_WORLD, &requests[which]));
+    }
+}
+
 int main(int argc, char **argv)
 {
     MPI_Init(&argc, &argv);
@@ -89,5 +122,6 @@ int main(int argc, char **argv)
         mixed();
         MPI_Barrier(MPI_COMM_WORLD);
     }
+    in_turn();
     return finish();
 }

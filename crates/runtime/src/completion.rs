@@ -58,23 +58,34 @@ impl Runtime {
         found.unwrap_or_default()
     }
 
-    /// Waits until at least one of the active requests is over and takes its outcome (MPI_Waitany); `None` if none is active.
-    pub fn wait_any(&self, requests: &[impl AsRef<Operation>]) -> Option<(usize, Outcome)> {
+    /// Waits until at least one of the active requests is over and takes its outcome (MPI_Waitany); `None` if none is active. `place`
+    /// is where a request stands in the program's list; it rises.
+    pub fn wait_any<R: AsRef<Operation>>(
+        &self,
+        requests: &[R],
+        place: impl Fn(&R) -> usize,
+    ) -> Option<(usize, Outcome)> {
         if requests.iter().all(|request| !request.as_ref().is_active()) {
             return None;
         }
         let what = |engine: &Engine| items(requests, engine);
-        let (at, outcome) = self.wait_for(self.engine_lock.enter(), |engine| ready(requests, engine), &what);
+        let ready = |engine: &mut Engine| ready(requests, &place, engine);
+        let (at, outcome) = self.wait_for(self.engine_lock.enter(), ready, &what);
         Some((at, requests[at].as_ref().completed(outcome)))
     }
 
-    /// Takes the outcome of one request that is over, if any is (MPI_Testany). `Err(())` if none is active.
+    /// Takes the outcome of one request that is over, if any is (MPI_Testany). `Err(())` if none is active. `place` as in
+    /// [`Runtime::wait_any`].
     #[allow(clippy::result_unit_err, reason = "there is nothing more to say than that none is active")]
-    pub fn test_any(&self, requests: &[impl AsRef<Operation>]) -> Result<Option<(usize, Outcome)>, ()> {
+    pub fn test_any<R: AsRef<Operation>>(
+        &self,
+        requests: &[R],
+        place: impl Fn(&R) -> usize,
+    ) -> Result<Option<(usize, Outcome)>, ()> {
         if requests.iter().all(|request| !request.as_ref().is_active()) {
             return Err(());
         }
-        let found = self.poll_once(|engine| ready(requests, engine));
+        let found = self.poll_once(|engine| ready(requests, &place, engine));
         Ok(found.map(|(at, outcome)| (at, requests[at].as_ref().completed(outcome))))
     }
 
@@ -121,10 +132,19 @@ impl UnderWay<'_> {
     }
 }
 
-/// The index and outcome of the first active request that is over.
-fn ready(requests: &[impl AsRef<Operation>], engine: &mut Engine) -> Option<(usize, Outcome)> {
-    let mut active = requests.iter().enumerate().filter(|(_, request)| request.as_ref().is_active());
-    active.find_map(|(at, request)| Some((at, request.as_ref().settled(engine)?)))
+/// The index and outcome of an active request that is over: the first one behind the place where one was found last, else the first.
+/// A program that starts each anew thus hears of messages in the order in which they were matched. HPCC needs that: the word of its last
+/// peer that no more will come ends a loop, whatever else of its list is over.
+fn ready<R: AsRef<Operation>>(
+    requests: &[R],
+    place: impl Fn(&R) -> usize,
+    engine: &mut Engine,
+) -> Option<(usize, Outcome)> {
+    let from = requests.partition_point(|request| place(request) < engine.any_from);
+    let mut active = (from..requests.len()).chain(0..from).filter(|&at| requests[at].as_ref().is_active());
+    let found = active.find_map(|at| Some((at, requests[at].as_ref().settled(engine)?)))?;
+    engine.any_from = place(&requests[found.0]) + 1;
+    Some(found)
 }
 
 /// What the active requests wait for.

@@ -32,6 +32,8 @@ pub(crate) struct Engine {
     pub(crate) policy: Policy,
     pub(crate) contention: Contention,
     pub(crate) fruitless_polls: FruitlessPolls,
+    /// Where MPI_Waitany and MPI_Testany begin to look in their list, so that all requests get their turn.
+    pub(crate) any_from: usize,
     /// A thread polls for all (MPI_THREAD_MULTIPLE); the others wait for word from it.
     pub(crate) has_poller: bool,
     /// Wakes the polling thread while it sleeps outside the engine lock, if another thread finds what it may wait for.
@@ -114,6 +116,7 @@ impl Engine {
             policy,
             contention: Contention::default(),
             fruitless_polls: FruitlessPolls::default(),
+            any_from: 0,
             has_poller: false,
             poller_waker: None,
             used_poll_credit: 0,
