@@ -18,7 +18,7 @@ use crate::pmi1_kvs::{Pmi1, Pmi1Error};
 use crate::pmix::{Pmix, PmixError};
 use crate::status::{self, StatusLine};
 use crate::wire::{Channel, WireError};
-use crate::wire_up::{Here, wire_up};
+use crate::wire_up::{self, Begun, Here, Unheard};
 
 /// If this variable is 1, the process is rank 0 of 1 whatever started it.
 const SINGLETON_VARIABLE: &str = "BANYAN_SINGLETON";
@@ -203,7 +203,14 @@ enum Line {
         lookups: HashSet<u32>,
     },
     /// Another one. What is asked of it is answered at once.
-    Foreign { kvs: ManuallyDrop<Box<dyn Kvs>>, events: VecDeque<Event> },
+    Foreign {
+        kvs: ManuallyDrop<Box<dyn Kvs>>,
+        events: VecDeque<Event>,
+        /// What is to be heard of other nodes when MPI_Init ends.
+        unheard: Option<Unheard>,
+        /// This rank has put a business card since the last fence, as all ranks have.
+        published: bool,
+    },
 }
 
 impl Client {
@@ -252,9 +259,10 @@ impl Client {
     }
 
     fn join_by(mut kvs: Box<dyn Kvs>, here: &Here) -> Result<Client, Error> {
-        match wire_up(&mut *kvs, here) {
-            Ok((job, memory)) => {
-                let line = Line::Foreign { kvs: ManuallyDrop::new(kvs), events: VecDeque::new() };
+        match wire_up::begin(&mut *kvs, here) {
+            Ok(Begun { job, memory, unheard }) => {
+                let (kvs, events) = (ManuallyDrop::new(kvs), VecDeque::new());
+                let line = Line::Foreign { kvs, events, unheard, published: false };
                 Ok(Client { line, job, memory, status: None })
             }
             Err(error) => {
@@ -265,7 +273,8 @@ impl Client {
         }
     }
 
-    /// The job as this rank sees it.
+    /// The job as this rank sees it. Under a foreign launcher all other nodes are in it as one until this rank is
+    /// [ready](Client::ready).
     pub fn job(&self) -> &Job {
         &self.job
     }
@@ -301,7 +310,10 @@ impl Client {
             Line::Agent { channel, .. } => {
                 Ok(channel.send(&Request::Publish { business_card: business_card.to_vec() })?)
             }
-            Line::Foreign { kvs, .. } => put_bytes(&mut ***kvs, CARD, business_card),
+            Line::Foreign { kvs, published, .. } => {
+                *published = true;
+                put_bytes(&mut ***kvs, CARD, business_card)
+            }
         }
     }
 
@@ -317,7 +329,7 @@ impl Client {
                     channel.send(&Request::Lookup { rank })?;
                 }
             }
-            Line::Foreign { kvs, events } => {
+            Line::Foreign { kvs, events, .. } => {
                 let card = get_bytes(&mut ***kvs, rank, CARD);
                 // A card that cannot be had names no address.
                 let business_card = card.as_ref().ok().cloned().flatten().unwrap_or_default();
@@ -354,14 +366,23 @@ impl Client {
         }
     }
 
-    /// Tells the launcher that MPI_Init is over. Under a foreign launcher all ranks meet here.
+    /// Tells the launcher that MPI_Init is over. Under a foreign launcher ranks meet here if there is something to hear of others, and
+    /// [`Client::job`] is complete from here on.
     ///
     /// # Errors
     /// If the launcher is gone.
     pub fn ready(&mut self) -> Result<(), Error> {
         match &mut self.line {
             Line::Agent { channel, .. } => Ok(channel.send(&Request::Ready)?),
-            Line::Foreign { kvs, .. } => kvs.fence(),
+            Line::Foreign { kvs, unheard, published, .. } => {
+                if std::mem::take(published) || unheard.is_some() {
+                    kvs.fence()?;
+                }
+                if let Some(unheard) = unheard.take() {
+                    self.job.nodes = wire_up::hear(&mut ***kvs, unheard)?;
+                }
+                Ok(())
+            }
         }
     }
 

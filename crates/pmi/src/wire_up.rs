@@ -1,8 +1,10 @@
 //! Wiring up: how ranks that a foreign launcher started work out their [`Job`], which our own agent would have told them.
 //!
-//! Everything goes through the launcher's key-value store, with three fences: rank 0 says what all share (the job's number, its
-//! secret, the settings), and the first rank of each would-be node offers its memory; fence; the others take it; fence; the first
-//! ranks say who did, and how many cores they have between them; fence. A rank gets a record of each node, not of each rank.
+//! Everything goes through the launcher's key-value store, and a fence of a launcher may take long, so there are few. Rank 0 says what
+//! all share (the job's number, its secret, the settings), and the first rank of each would-be node offers its memory; fence.
+//! The others take it; fence, unless there are no others. Now each rank knows its own node, and its fabrics can start. The first ranks
+//! say who shares memory, and how many cores they have between them, and all put their business cards; fence, unless all is
+//! on one node and there are no cards. A rank gets a record of each node, not of each rank.
 
 use std::collections::HashMap;
 use std::io;
@@ -48,11 +50,26 @@ struct Node {
     apart: Vec<u32>,
 }
 
-/// The job of this process, and the memory of its node if it shares that with another rank.
+/// A job as its ranks know it before they hear of other nodes.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    /// All other nodes are in it as one.
+    pub(crate) job: Job,
+    /// The memory of this process's node if it shares that with another rank.
+    pub(crate) memory: Option<OwnedFd>,
+    /// What is to be heard, if there are other nodes.
+    pub(crate) unheard: Option<Unheard>,
+}
+
+/// The ranks of each would-be node, which have put what there is to say of it.
+#[derive(Debug)]
+pub(crate) struct Unheard(Vec<Vec<u32>>);
+
+/// Joins the job, up to what the fabrics of this process need.
 ///
 /// # Errors
 /// If the launcher is gone, or ranks do not fit together.
-pub(crate) fn wire_up(kvs: &mut dyn Kvs, here: &Here) -> Result<(Job, Option<OwnedFd>), Error> {
+pub(crate) fn begin(kvs: &mut dyn Kvs, here: &Here) -> Result<Begun, Error> {
     let Place { rank, size, appnum, universe_size } = kvs.place();
     let groups = groups(&would_be_nodes(kvs)?);
     let (ours, index) = place_in(&groups, rank);
@@ -77,22 +94,24 @@ pub(crate) fn wire_up(kvs: &mut dyn Kvs, here: &Here) -> Result<(Job, Option<Own
         let offer: Option<NodeOffer> = get_record(kvs, ours[0], "offer")?;
         board = offer.as_ref().and_then(Board::open).filter(|board| board.write(index as u32, &entry));
     }
-    kvs.fence()?;
-    if index == 0 || board.is_none() {
-        let entries = board.as_ref().map(|board| board.read(ours.len() as u32));
-        put_record(kvs, "node", &outcome(entries, &entry, ours.len()))?;
+    if groups.iter().any(|group| group.len() > 1) {
+        kvs.fence()?;
     }
-    kvs.fence()?;
-    let homes = homes(kvs, &groups)?;
-    let runs = runs(&homes);
-    let me = homes[rank as usize];
-    let local: Vec<u32> = (0..size).filter(|&other| homes[other as usize].0 == me.0).collect();
+    let node = outcome(board.as_ref().map(|board| board.read(ours.len() as u32)), &entry, ours.len());
+    let one_node = groups.len() == 1 && node.apart.is_empty();
+    if !one_node && (index == 0 || board.is_none()) {
+        put_record(kvs, "node", &node)?;
+    }
+    let shares = |at: u32| at as usize == index || board.is_some() && !node.apart.contains(&at);
+    let local: Vec<u32> = (0..).zip(ours).filter(|&(at, _)| shares(at)).map(|(_, &other)| other).collect();
+    // All that is elsewhere counts as one node until it is heard of.
+    let home = |other: u32| if local.binary_search(&other).is_ok() { (rank, node.cores) } else { (size, 1) };
     let job = Job {
         rank,
         size,
         local_rank: local.iter().position(|&other| other == rank).unwrap_or(0) as u32,
         local_size: local.len() as u32,
-        nodes: runs,
+        nodes: runs(&(0..size).map(home).collect::<Vec<_>>()),
         appnum,
         apps: 1,
         app_size: size,
@@ -101,10 +120,19 @@ pub(crate) fn wire_up(kvs: &mut dyn Kvs, here: &Here) -> Result<(Job, Option<Own
         job_id,
         secret,
         settings,
-        single_copy: (here.single_copy)(local.len() as u32, me.1),
-        ..Job::singleton(me.1)
+        single_copy: (here.single_copy)(local.len() as u32, node.cores),
+        ..Job::singleton(node.cores)
     };
-    Ok((job, board.filter(|_| local.len() > 1).map(|board| board.memory)))
+    let memory = board.filter(|_| local.len() > 1).map(|board| board.memory);
+    Ok(Begun { job, memory, unheard: (!one_node).then_some(Unheard(groups)) })
+}
+
+/// The nodes of the job, after a fence.
+///
+/// # Errors
+/// If the launcher is gone, or a rank has put something else.
+pub(crate) fn hear(kvs: &mut dyn Kvs, Unheard(groups): Unheard) -> Result<Vec<NodeRun>, Error> {
+    Ok(runs(&homes(kvs, &groups)?))
 }
 
 /// What rank 0 draws and reads for all.

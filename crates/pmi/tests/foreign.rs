@@ -224,8 +224,38 @@ fn ranks_of_every_dialect_join_and_find_each_other() {
         assert!(job.single_copy, "four ranks on two cores");
         let log = servers.seen.lock().unwrap();
         assert_eq!(log.iter().filter(|line| line.ends_with(":cmd=finalize")).count(), 4);
-        assert_eq!(log.iter().filter(|line| line.ends_with(":cmd=barrier_in")).count(), 4 * 5);
     }
+}
+
+#[test]
+fn fences_are_few() {
+    let fences = |mapping, ranks: u32, publishes: bool| {
+        let servers = Servers::new(Slurm, ranks as usize, mapping);
+        job(&servers, ranks, here, |mut client| {
+            let job = client.job().clone();
+            let others = 1 + job.nodes.iter().map(|run| run.node).max().unwrap();
+            if publishes {
+                client.publish(b"card").unwrap();
+            }
+            let (whole, memory) = joined(client);
+            // What fabrics start by does not change: this node, and whether there are others.
+            assert_eq!(others == 1, whole.nodes.iter().all(|run| run.node == 0));
+            assert_eq!((job.local_rank, job.local_size), (whole.local_rank, whole.local_size));
+            assert!((0..ranks).all(|other| {
+                let same = |job: &Job| job.node_of(other) == job.node_of(job.rank);
+                same(&job) == same(&whole)
+            }));
+            assert_eq!((job.cores(), memory.is_some()), (whole.cores(), job.local_size > 1));
+        });
+        let seen = servers.seen.lock().unwrap();
+        seen.iter().filter(|line| line.ends_with(":cmd=barrier_in")).count() / ranks as usize
+    };
+    assert_eq!(fences(Some("(vector,(0,1,4))"), 4, false), 2, "one node: who shares memory");
+    assert_eq!(fences(Some("(vector,(0,1,4))"), 4, true), 3, "and cards");
+    assert_eq!(fences(Some("(vector,(0,4,1))"), 4, true), 2, "nobody shares memory");
+    assert_eq!(fences(Some("(vector,(0,2,2))"), 4, true), 3, "cards come with the nodes");
+    assert_eq!(fences(Some("(vector,(0,2,2))"), 4, false), 3);
+    assert_eq!(fences(None, 4, true), 4, "without a mapping");
 }
 
 #[test]

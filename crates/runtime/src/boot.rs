@@ -99,7 +99,7 @@ fn connect(start: &mut Start<'_>) -> Result<Ports> {
 }
 
 #[inline(never)]
-fn boot(job: Job, mut client: Option<Client>, ports: Ports, shares_memory: bool) -> Result<Boot> {
+fn boot(mut job: Job, mut client: Option<Client>, ports: Ports, shares_memory: bool) -> Result<Boot> {
     let bad = |name, error: &dyn std::fmt::Display| Error::other(format!("{name}: {error}"));
     let overrides = job.setting(settings::COLL).map_or(Ok(Overrides::default()), Overrides::parse);
     let tuning = Tuning {
@@ -110,6 +110,7 @@ fn boot(job: Job, mut client: Option<Client>, ports: Ports, shares_memory: bool)
         .map_err(|error| bad(settings::EAGER_BUDGET, &error))?;
     if let Some(client) = &mut client {
         client.ready().map_err(Error::other)?;
+        job = client.job().clone();
     }
     let p2p = p2p::P2p::new(p2p::Config::new(budget as usize, job.size));
     let engine = Engine::new(p2p, ports, client, Policy::new((job.local_size, job.cores()), job.hosts()));
