@@ -1,85 +1,21 @@
 //! Emulated hosts: that they are apart, that ssh leads from each to each, that their network does what it is told, and that
 //! nothing of them stays.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use crate::cc::{self, Unit};
-use crate::debian;
+use super::applications::{Applications, EACH, HOSTS, built, says_ok};
+use super::launchers;
 use crate::hosts::faults;
-use crate::hosts::slurm::{self, Slurm};
 use crate::hosts::{self, Lab, Link};
-use crate::hpcc::{self, Problem, Report};
 use crate::library::{Kind, Library};
-use crate::process::{End, Job, tail};
-use crate::project::{self, Project};
+use crate::process::{End, Job};
+use crate::project::Project;
 use crate::steps::Tally;
 
-const HOSTS: usize = 3;
-/// Ranks on each.
-const EACH: usize = 2;
 /// How often something is tried that the network lets through by chance, or soon.
 const TRIES: usize = 100;
-
-/// Slurm on these hosts: it starts ranks by `srun` and by `sbatch`.
-pub(super) fn slurm(project: &Project) -> Result<Tally> {
-    if let Some(reason) =
-        hosts::why_not(project)?.map_or_else(|| slurm::why_not(project), |why| Ok(Some(why)))?
-    {
-        return Ok(Tally::skip(reason));
-    }
-    let lab = Lab::up(project, "slurm", HOSTS, Link::Veth)?;
-    let slurm = Slurm::up(&lab, EACH)?;
-    let mut tally = Tally::default();
-    for (kind, pmi) in [(Kind::Mpich, "pmi2"), (Kind::Openmpi, "pmix")] {
-        let library = Library::open(project, kind)?;
-        let program = built(project, &library, "ring")?;
-        let ranks = (HOSTS * EACH).to_string();
-        let srun = Job::new("srun").arg(format!("--mpi={pmi}")).args(["--kill-on-bad-exit=1", "-n", &ranks]);
-        let srun = on_the_network(kind, srun.arg(&program));
-        tally.check(&format!("{} by srun --mpi={pmi}", library.name()), says_ok(&slurm.on(1, &srun)));
-        let script = project.folder("hosts/slurm")?.join("job.sh");
-        project::write(&script, format!("#!/bin/sh\nexec {}\n", srun.line()))?;
-        let output = script.with_extension("out");
-        let sbatch =
-            Job::new("sbatch").args(["--wait", "-N", &HOSTS.to_string(), "-n", &ranks, "-o"]).arg(&output);
-        let ended = slurm.on(1, &on_the_network(kind, sbatch.arg(&script)).limit(120)).run_ok();
-        let said = ended.and_then(|_| project::read(&output)).and_then(|text| match text.contains("ok\n") {
-            true => Ok(()),
-            false => bail!("{}", tail(&text, 20)),
-        });
-        tally.check(&format!("{} by sbatch", library.name()), said);
-    }
-    tally.check("our mpirun in an allocation", in_an_allocation(project, &slurm));
-    Ok(tally)
-}
-
-/// Without options our mpirun starts a rank for each task of its allocation, on all hosts, by `srun`.
-fn in_an_allocation(project: &Project, slurm: &Slurm<'_>) -> Result<()> {
-    let library = Library::open(project, Kind::Banyan)?;
-    let (mpirun, program) = (library.prefix().join("bin/mpirun"), built(project, &library, "ring")?);
-    let salloc = Job::new("salloc").args(["--quiet", "-N", &HOSTS.to_string()]);
-    let salloc = salloc.args(["-n", &(HOSTS * EACH).to_string()]);
-    let places = salloc.clone().arg(&mpirun).args(["sh", "-c", "echo rank $BANYAN_RANK on $(hostname)"]);
-    let said = slurm.on(1, &places.limit(90)).run_ok()?.output;
-    let mut lines: Vec<&str> = said.lines().collect();
-    lines.sort_unstable();
-    let wanted = (0..HOSTS * EACH).map(|rank| format!("rank {rank} on h{}", rank / EACH + 1));
-    if !wanted.eq(lines.iter().map(|line| (*line).to_owned())) {
-        bail!("the ranks are elsewhere:\n{said}");
-    }
-    says_ok(&slurm.on(1, &salloc.arg(&mpirun).arg(&program).limit(120)))
-}
-
-/// The settings that a launcher other than the library's own has to be told.
-fn on_the_network(kind: Kind, job: Job) -> Job {
-    match kind {
-        Kind::Mpich => job.env("MPIR_CVAR_CH4_NETMOD", "ofi").env("FI_PROVIDER", "tcp"),
-        Kind::Openmpi => job.env("OMPI_MCA_pml", "ob1").env("OMPI_MCA_btl", "tcp,sm,self"),
-        _ => job,
-    }
-}
 
 /// All checks.
 pub(super) fn run(project: &Project) -> Result<Tally> {
@@ -218,34 +154,17 @@ fn program(project: &Project, kind: Kind, lab: &Lab) -> Result<()> {
     says_ok(&library.mpirun_on(lab, EACH, &program, project.root())?)
 }
 
-/// A program of tests/c, built with a library.
-fn built(project: &Project, library: &Library, name: &str) -> Result<PathBuf> {
-    let program = project.folder(&format!("hosts/{}", library.name()))?.join(name);
-    let unit = Unit::program(program.clone(), project.file(&format!("tests/c/{name}.c")));
-    cc::build(library, &unit.flags(["-O1", "-D_DEFAULT_SOURCE"]).libs(["-lm"]))?;
-    Ok(program)
-}
-
-fn says_ok(job: &Job) -> Result<()> {
-    let done = job.clone().limit(120).run()?;
-    if done.end != End::Exit(0) || !done.output.lines().any(|line| line == "ok") {
-        bail!("{}\n{}", done.end, tail(&done.output, 20));
-    }
-    Ok(())
-}
-
-/// Banyan on all hosts: the demo, HPCC, and that nothing of a job stays on any host, whoever of it is killed.
+/// Banyan on all hosts by several launchers, and that nothing of a job stays on any host, whoever of it is killed.
 fn ours(project: &Project, lab: &Lab, tally: &mut Tally) -> Result<()> {
+    let applications = Applications::built(project)?;
     let library = Library::open(project, Kind::Banyan)?;
-    let heat = project.folder("hosts/banyan")?.join("heat");
-    let unit = Unit::program(heat.clone(), project.file("tests/demo/heat.c"));
-    cc::build(&library, &unit.flags(["-O2"]).libs(["-lm"]))?;
-    let demo = library.mpirun_on(lab, EACH, &heat, project.root())?.arg(heat.with_extension("png"));
-    tally.check("demo on 6 ranks", demo.limit(120).run_ok().map(|_| ()));
+    let mpirun = library.prefix().join("bin/mpirun");
+    let by_ssh = |program: &Job| Ok(lab.on(1, &program.under(&mpirun, &["--host", launchers::HOSTS])));
+    applications.check("mpirun", tally, by_ssh);
     tally.check("two names of a host are one node", aliases(lab, &library));
-    match debian::packages(project, hpcc::PACKAGES)? {
-        None => tally.check("HPCC on 6 ranks", hpcc(project, lab, &library)),
-        Some(missing) => tally.leave_out("HPCC on 6 ranks", &missing.reason),
+    // Intel's is Hydra once more.
+    for launcher in launchers::all(project)?.iter().filter(|launcher| launcher.name != "intel") {
+        applications.check(launcher.name, tally, |program| Ok(lab.on(1, &launcher.start_on_hosts(program))));
     }
     faults::ALL.iter().filter(|fault| fault.quick).try_for_each(|fault| faults::check(project, fault, tally))
 }
@@ -261,16 +180,6 @@ fn aliases(lab: &Lab, library: &Library) -> Result<()> {
         true => Ok(()),
         false => bail!("the ranks are elsewhere:\n{said}"),
     }
-}
-
-fn hpcc(project: &Project, lab: &Lab, library: &Library) -> Result<()> {
-    let program = hpcc::program(project, library)?;
-    let work = project.folder("hosts/hpcc")?;
-    hpcc::prepare(&program, &Problem { order: 600, grid: (2, HOSTS * EACH / 2) }, &work)?;
-    library.mpirun_on(lab, EACH, &program, &work)?.env("OPENBLAS_NUM_THREADS", "1").limit(240).run_ok()?;
-    let report = Report::read(&work)?;
-    report.success()?;
-    report.residuals()
 }
 
 fn vanishes(lab: &Lab) -> Result<()> {

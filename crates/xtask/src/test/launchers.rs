@@ -3,25 +3,31 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
+use super::applications::{failed, places, refused, without_pmix};
 use crate::cc::{self, Unit};
 use crate::library::{Fabric, Kind, Library};
-use crate::process::{Done, End, Job, tail};
-use crate::project::{self, Project};
+use crate::process::{End, Job};
+use crate::project::Project;
 use crate::rivals;
 use crate::steps::Tally;
 
 /// A launcher, and the options that it needs on a small machine.
-struct Launcher {
-    name: &'static str,
+pub(super) struct Launcher {
+    pub(super) name: &'static str,
     program: PathBuf,
     options: &'static [&'static str],
     /// A folder of libraries that ranks need to join.
     libraries: Option<PathBuf>,
     /// How it sets a variable of one program.
     sets: &'static [&'static str],
+    /// The options that it needs on the hosts of the tests instead.
+    hosts: &'static [&'static str],
 }
+
+/// The hosts of the tests with their ranks.
+pub(super) const HOSTS: &str = "h1:2,h2:2,h3:2";
 
 impl Launcher {
     /// Starts a program of so many ranks, which the caller names.
@@ -33,16 +39,30 @@ impl Launcher {
         };
         job.arg("-n").arg(ranks.to_string())
     }
+
+    /// Starts a program on all ranks of the hosts of the tests, by ssh.
+    pub(super) fn start_on_hosts(&self, program: &Job) -> Job {
+        let job = program.under(&self.program, self.hosts);
+        match &self.libraries {
+            Some(folder) => {
+                // What it starts on other hosts lies where it lies itself.
+                let prefix = self.program.with_file_name("..");
+                job.env("LD_LIBRARY_PATH", folder).env("PRTE_PREFIX", prefix)
+            }
+            None => job,
+        }
+    }
 }
 
 /// The launchers, fetched where they are missing.
-fn launchers(project: &Project) -> Result<Vec<Launcher>> {
+pub(super) fn all(project: &Project) -> Result<Vec<Launcher>> {
     let hydra = |name, folder: PathBuf| Launcher {
         name,
         program: folder.join("bin/mpiexec"),
         options: &[],
         libraries: None,
         sets: &["-env", "BANYAN_FABRICS", "tcp"],
+        hosts: &["-hosts", HOSTS],
     };
     let open_mpi = rivals::open_mpi(project)?;
     Ok(vec![
@@ -54,6 +74,7 @@ fn launchers(project: &Project) -> Result<Vec<Launcher>> {
             options: &["--allow-run-as-root", "--map-by", ":OVERSUBSCRIBE"],
             libraries: Some(open_mpi.join("lib/openmpi")),
             sets: &["-x", "BANYAN_FABRICS=tcp"],
+            hosts: &["--allow-run-as-root", "--host", HOSTS, "-x", "LD_LIBRARY_PATH"],
         },
     ])
 }
@@ -75,27 +96,27 @@ pub(super) fn run(project: &Project, library: &Library) -> Result<Tally> {
     let apart = ["unshare", "--pid", "--fork", "--mount-proc"];
     let can_be_apart =
         Job::new(apart[0]).args(&apart[1..]).arg("true").run().is_ok_and(|done| done.end == End::Exit(0));
-    for launcher in launchers(project)? {
+    for launcher in all(project)? {
         let mut check =
             |title: &str, result| tally.check(&format!("{title} under {}", launcher.name), result);
         let four = launcher.start(4);
-        check("4 ranks", good(&four.clone().arg(&launched), "4 ranks, 4 share memory", 1));
+        check("4 ranks", places(&four.clone().arg(&launched), 4, 4, 1));
         // More nodes than one where ranks do not see each other's process numbers.
         let apart_job = four.clone().args(apart).arg(&launched);
         if can_be_apart {
-            check("ranks in namespaces of their own", good(&apart_job, "4 ranks, 1 share memory", 1));
+            check("ranks in namespaces of their own", places(&apart_job, 4, 1, 1));
         }
         // Rank 0's settings hold for all.
         let one = launcher.start(1).args(launcher.sets).arg(&launched).args([":", "-n", "3"]);
-        check("two programs", good(&one.arg(&launched), "4 ranks, 4 share memory", 1));
+        check("two programs", places(&one.arg(&launched), 4, 4, 1));
         let none = four.clone().args(["env", "BANYAN_PMI=none"]).arg(&launched);
-        check("ranks that join nothing", good(&none, "1 ranks, 1 share memory", 4));
+        check("ranks that join nothing", places(&none, 1, 1, 4));
         check("an abort", aborted(&four.clone().arg(&launched).arg("abort")));
         check("an abort in a signal handler", aborted(&launcher.start(2).arg(&signal)));
         // Our mpirun's ranks are those of its own job, wherever it runs.
         let ours = library.mpirun(2, &launched, Fabric::SHM)?;
         let nested = launcher.start(2).args(ours.line().split(' '));
-        check("two jobs of our mpirun", good(&nested, "2 ranks, 2 share memory", 2));
+        check("two jobs of our mpirun", places(&nested, 2, 2, 2));
     }
     if !can_be_apart {
         tally.leave_out("ranks in namespaces of their own", "unshare is not allowed here");
@@ -106,26 +127,15 @@ pub(super) fn run(project: &Project, library: &Library) -> Result<Tally> {
 
 /// What cannot be joined says why, and what to do; what only looks so starts.
 fn refusals(tally: &mut Tally, project: &Project, program: &Path) -> Result<()> {
-    // What the loader finds first is no library, whether or not this system has one.
-    let broken = project.folder("tests-c/launchers/broken")?;
-    project::write(&broken.join("libpmix.so.2"), "no library")?;
-    let paths = format!("LD_LIBRARY_PATH={}", broken.display());
-    let without = launchers(project)?.remove(2).start(2).args(["env", &paths]).arg(program);
+    let broken = without_pmix(project)?;
+    let without = all(project)?.remove(2).start(2).args(["env", &broken]).arg(program);
     tally.check("PRRTE without libpmix is refused", refused(&without, &["libpmix.so.2", "LD_LIBRARY_PATH"]));
     let step = Job::new(program).limit(20).env("SLURM_PROCID", "0").env("SLURM_NTASKS", "4");
     tally
         .check("a Slurm step without PMI is refused", refused(&step, &["SLURM_PROCID=0", "srun --mpi=pmi2"]));
     let script = step.clone().env("ENVIRONMENT", "BATCH");
-    tally.check("a batch script of Slurm is not", good(&script, "1 ranks, 1 share memory", 1));
+    tally.check("a batch script of Slurm is not", places(&script, 1, 1, 1));
     Ok(())
-}
-
-/// The jobs end with 0, and so many times print this line and that all is right.
-fn good(job: &Job, line: &str, times: usize) -> Result<()> {
-    let done = job.run()?;
-    let said = |line: &str| done.output.lines().filter(|said| said.trim() == line).count();
-    let right = done.end == End::Exit(0) && said(line) == times && said("ok") == times;
-    if right { Ok(()) } else { failed(job, &done) }
 }
 
 /// The job ends with the status of MPI_Abort, and says so. Hydra may end its proxies before they have passed on what ranks wrote
@@ -142,14 +152,4 @@ fn aborted(job: &Job) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn refused(job: &Job, words: &[&str]) -> Result<()> {
-    let done = job.run()?;
-    let named = words.iter().all(|word| done.output.contains(word));
-    if matches!(done.end, End::Exit(1..)) && named { Ok(()) } else { failed(job, &done) }
-}
-
-fn failed(job: &Job, done: &Done) -> Result<()> {
-    bail!("{}: {}\n{}", job.line(), done.end, tail(&done.output, 25))
 }

@@ -1,5 +1,6 @@
 //! `cargo xtask test`: everything that CI runs, as a list of steps.
 
+mod applications;
 mod counts;
 mod cprograms;
 mod docs;
@@ -11,6 +12,7 @@ mod limits;
 mod others;
 pub(crate) mod programs;
 mod rust;
+mod slurm;
 mod swap;
 mod toolchain;
 
@@ -88,7 +90,7 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
         }),
         Step::new("hosts", || having(project, &[PYTHON], || hosts::run(project))),
         Step::new("attacks", || attacks::run(project, true)),
-        Step::new("slurm", || having(project, &[PYTHON], || hosts::slurm(project))),
+        Step::new("slurm", || having(project, &[PYTHON], || slurm::run(project))),
         Step::new("fuzz", || having(project, &["g++"], || fuzz::smoke(project))),
     ];
     if let Some(unknown) =
