@@ -102,9 +102,9 @@ pub fn down<F: Fabric>(make: &impl Fn(usize) -> Vec<F>, kill: impl FnOnce(&mut V
         });
     };
     exchange(&mut out, &mut ends, &mut inbox, 30, 3);
-    // Its last frames, which nobody reads before it dies.
+    // Its last frames, more than one poll takes, which nobody reads before it dies.
     for to in [0, 1] {
-        let sent = (0..20).filter(|_| out[2].send(&mut ends[2], to, 100, false).is_ok()).count();
+        let sent = (0..200).filter(|_| out[2].send(&mut ends[2], to, 100, false).is_ok()).count();
         assert!(sent > 0, "there is room for a frame");
     }
     until("the last frames to leave", || {
