@@ -67,7 +67,7 @@ pub(crate) fn run(project: &Project, quick: bool) -> Result<Tally> {
     for attack in if quick { QUICK } else { LONG } {
         let encrypted = if attack.encrypt { ", encrypted" } else { "" };
         let name =
-            format!("{} strangers, {RANKS} ranks on {} hosts{encrypted}", attack.connections, attack.hosts);
+            format!("{} strangers, {RANKS} ranks, hosts: {}{encrypted}", attack.connections, attack.hosts);
         let outcome = carry_out(project, attack).map(|said| tally.notes.push(format!("{name}: {said}")));
         tally.check(&name, outcome);
     }
