@@ -399,6 +399,7 @@ impl Agent {
         if self.state == JobState::Running && self.deadline.is_some_and(|deadline| now >= deadline) {
             let time = self.plan.global.timeout.unwrap_or_default();
             if !self.ranks.iter().any(|rank| rank.joined) || self.report_before_the_end(now) {
+                self.say_who_is_missing();
                 self.fail_with(None, Failure::Timeout(time));
             }
         }

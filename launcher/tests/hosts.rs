@@ -419,6 +419,13 @@ fn hosts_that_are_not_there_yet_hold_nothing_up() {
         let lines: Vec<&str> = done.err.lines().collect();
         assert!(lines.len() == 1 && lines[0].contains("no job on host nowhere: "), "{}", done.err);
     }
+    let done = on("h1,mute", &["--timeout", "1", "true"]).run();
+    let line = done.err.lines().next().unwrap_or_default();
+    assert!(
+        done.status == 124 && line.contains(": no word yet from ") && line.ends_with("mute"),
+        "{}",
+        done.err
+    );
     for (hosts, signal, status) in [("h1,mute", "INT", 130), ("mute", "TERM", 143)] {
         let running = on(hosts, &["true"]).start(0);
         let mark = running.mark.clone();

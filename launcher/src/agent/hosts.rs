@@ -191,6 +191,21 @@ impl Agent {
         self.pass_input();
     }
 
+    /// Says which hosts ranks wait for before they are started; false if they have been.
+    pub(super) fn say_who_is_missing(&mut self) -> bool {
+        const MOST: usize = 8;
+        if self.hosts.begun {
+            return false;
+        }
+        let names = self.plan.hosts.iter().skip(1).zip(&self.hosts.others);
+        let missing: Vec<&str> =
+            names.filter(|(_, other)| other.here.is_none()).map(|(name, _)| name.as_str()).collect();
+        let more = if missing.len() > MOST { ", ..." } else { "" };
+        let list = missing[..missing.len().min(MOST)].join(", ");
+        self.say(&format!("no rank is started yet: no word yet from {list}{more}"));
+        true
+    }
+
     /// All ranks of a host have started; `-v` says which process and which CPUs each of them has.
     pub(super) fn all_started(&mut self, agent: u32, cpus: &[String]) {
         const MOST: usize = 64;

@@ -44,7 +44,9 @@ pub(super) struct Report {
 impl Agent {
     /// Writes the states of all ranks, when all hosts have told them.
     pub(super) fn report_states(&mut self, now: Instant) {
-        self.ask(Purpose::Asked, now);
+        if !self.say_who_is_missing() {
+            self.ask(Purpose::Asked, now);
+        }
     }
 
     /// Asks all hosts for the states of their ranks.
