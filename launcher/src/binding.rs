@@ -202,6 +202,11 @@ impl Binding {
         Ok(Binding { map_by: global.map_by.clone(), bind_to: global.bind_to, rankfile })
     }
 
+    /// The hosts that a rankfile names, each as often as it names it.
+    pub(crate) fn hosts(&self) -> Vec<String> {
+        self.rankfile.as_ref().map(Rankfile::hosts).unwrap_or_default()
+    }
+
     /// How many ranks `ppr` puts on each of how many parts of this host.
     pub(crate) fn ppr(&self) -> Option<(u32, u32)> {
         let (each, unit) = self.map_by.as_ref().and_then(|map| map.each.zip(map.unit))?;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::binding::Binding;
 use crate::files::Files;
-use crate::plan::App;
+use crate::plan::{App, HostPlan};
 use crate::pmi1::{Down, Up};
 use crate::report::RankState;
 use crate::verdict::End;
@@ -299,6 +299,14 @@ pub(crate) struct Here {
     pub(crate) room: Option<u32>,
     /// How other agents find out whether they are on the same machine.
     pub(crate) meeting: Option<Meeting>,
+}
+
+impl Here {
+    /// The host that has this plan.
+    pub(crate) fn new(plan: &HostPlan, meeting: Option<Meeting>) -> Here {
+        let bound = plan.bound.iter().map(|bound| (bound.socket, bound.cache)).collect();
+        Here { host: plan.host.clone(), cores: plan.cores, bound, room: plan.room(), meeting }
+    }
 }
 
 /// What agents on one machine find each other by.

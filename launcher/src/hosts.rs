@@ -5,7 +5,6 @@ use std::path::Path;
 
 use crate::Trouble;
 use crate::allocation::{self, Reach};
-use crate::binding::Binding;
 use crate::mapping::Room;
 use crate::options::{CommandWords, Global, nearest};
 use crate::placement;
@@ -160,16 +159,15 @@ pub(crate) fn read(lists: &[String], file: Option<&Path>, own: &str) -> Result<V
 /// The hosts of a job: those that the user named, or else those that a resource manager has given to it. How agents of other
 /// hosts are started follows from the manager, too, unless the user said it. This machine is called `own`.
 ///
-/// Without either, they are those of the rankfile.
-pub(crate) fn of_job(global: &mut Global, binding: &Binding, own: &str) -> Result<Vec<Host>, Trouble> {
+/// Without either, they are those of the rankfile, `of_file`.
+pub(crate) fn of_job(global: &mut Global, of_file: &[String], own: &str) -> Result<Vec<Host>, Trouble> {
     let named = read(&global.host, global.hostfile.as_deref(), own)?;
     let allocation = match allocation::here() {
         Err(_) if !named.is_empty() => None,
         found => found?,
     };
     let Some(allocation) = allocation else {
-        let of_file = binding.rankfile.as_ref().filter(|_| named.is_empty());
-        return of_file.map_or(Ok(named), |file| read(&file.hosts(), None, own));
+        return if named.is_empty() { read(of_file, None, own) } else { Ok(named) };
     };
     allocation.check(&named, own)?;
     let words = match allocation.reach {

@@ -13,8 +13,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::frames::{ALL, Event, Frame, Greeting, Launch, Order, greeting, mark};
 use crate::tree::{Relay, Upwards, Way};
-use crate::trouble::reason;
-use crate::verdict::{End, signal_name};
+use crate::trouble::{no_agent, reason};
+use crate::verdict::End;
 
 /// Bytes of one read.
 const CHUNK: usize = 64 << 10;
@@ -30,12 +30,6 @@ pub(crate) const PULSE: Duration = Duration::from_secs(1);
 
 /// How long to wait for the status of an ssh whose output has ended, or for the rest of the output of one that has ended.
 const LAST_WORDS: Duration = Duration::from_millis(500);
-
-/// What ssh says, and the way out.
-const HINTS: [(&str, &str); 2] = [
-    ("Permission denied", "; ssh to it has to work without a password: ssh-copy-id gives it a key"),
-    ("Host key verification failed", "; ssh to it once by hand, to say that this is the host"),
-];
 
 /// One side of a link: frames over two pipes, without waiting.
 pub(crate) struct Pipes {
@@ -175,29 +169,6 @@ struct Link {
     /// The last that ssh wrote to its standard error.
     said: Vec<u8>,
     stage: Stage,
-}
-
-impl Link {
-    /// Why the agent is gone, or never came.
-    fn why(&self, ssh: &str) -> String {
-        let said = String::from_utf8_lossy(&self.said);
-        let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-        let said = lines[lines.len().saturating_sub(3)..].join("; ");
-        let said = said.trim_start_matches("mpirun: ");
-        let ended = match self.status {
-            Some(End::Code(code)) => format!("{ssh} ended with status {code}"),
-            Some(End::Signal { number, .. }) => {
-                format!("{ssh} was killed by signal {number} ({})", signal_name(number))
-            }
-            None => format!("the connection ({ssh}) is closed"),
-        };
-        let by_words = || HINTS.iter().find(|(words, _)| said.contains(words)).map_or("", |(_, hint)| hint);
-        let hint = match self.status {
-            Some(End::Code(126 | 127)) => "; is Banyan at this path there? --prefix says where it is",
-            _ => by_words(),
-        };
-        if said.is_empty() { ended } else { format!("{said} ({ended}){hint}") }
-    }
 }
 
 /// The links of an agent, and the tree that they are part of.
@@ -355,7 +326,7 @@ impl Links {
             {
                 let why = why.take();
                 link.listen(epoll);
-                let why = why.unwrap_or_else(|| link.why(&self.ssh));
+                let why = why.unwrap_or_else(|| no_agent(&self.ssh, link.status, &link.said));
                 if !self.exiting {
                     let Range { start: first, end } = link.subtree;
                     self.lost.push(Event::Lost { first, end, why });

@@ -17,7 +17,6 @@ use serde::{Deserialize, Serialize};
 use crate::binding::Binding;
 use crate::environment::{Environment, check, check_reach};
 use crate::files::Files;
-use crate::frames::{Event, Here, Meeting};
 use crate::lines::Label;
 use crate::options::{Global, Local, Options};
 use crate::placement::{self, Placement};
@@ -158,12 +157,6 @@ impl HostPlan {
         Ok(())
     }
 
-    /// What the first host is told of this one.
-    pub(crate) fn here(&self, meeting: Option<Meeting>) -> Event {
-        let bound = self.bound.iter().map(|bound| (bound.socket, bound.cache)).collect();
-        Event::Here(Here { host: self.host.clone(), cores: self.cores, bound, room: self.room(), meeting })
-    }
-
     /// How many ranks this host takes, where they are counted by its parts.
     pub(crate) fn room(&self) -> Option<u32> {
         let ppr = self.binding.ppr().filter(|_| self.binding.counts_parts());
@@ -185,7 +178,7 @@ impl JobPlan {
         let mut global = options.global;
         let host = banyan_topo::hostname();
         let binding = Binding::new(&global)?;
-        let named = hosts::of_job(&mut global, &binding, &host)?;
+        let named = hosts::of_job(&mut global, &binding.hosts(), &host)?;
         let is_here_only = named.iter().all(|named| named.name == host);
         let room = if is_here_only { binding.ppr() } else { None };
         if let [(only, _)] = options.programs.as_mut_slice() {

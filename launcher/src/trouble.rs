@@ -1,5 +1,7 @@
 //! What mpirun says when something is refused, to it or by it.
 
+use crate::verdict::{End, signal_name};
+
 /// Why no job was started: one line for the user and mpirun's status.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trouble {
@@ -43,4 +45,31 @@ pub(crate) fn refused<E: Into<std::io::Error>>(call: &str) -> impl Fn(E) -> std:
         };
         std::io::Error::other(format!("the system refuses {call}: {}{filter}", reason(&why)))
     }
+}
+
+/// What ssh says, and the way out.
+const HINTS: [(&str, &str); 2] = [
+    ("Permission denied", "; ssh to it has to work without a password: ssh-copy-id gives it a key"),
+    ("Host key verification failed", "; ssh to it once by hand, to say that this is the host"),
+];
+
+/// Why an agent is gone, or never came: by the end of the command that ran it, and by what that has said.
+pub(crate) fn no_agent(ssh: &str, status: Option<End>, said: &[u8]) -> String {
+    let said = String::from_utf8_lossy(said);
+    let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let said = lines[lines.len().saturating_sub(3)..].join("; ");
+    let said = said.trim_start_matches("mpirun: ");
+    let ended = match status {
+        Some(End::Code(code)) => format!("{ssh} ended with status {code}"),
+        Some(End::Signal { number, .. }) => {
+            format!("{ssh} was killed by signal {number} ({})", signal_name(number))
+        }
+        None => format!("the connection ({ssh}) is closed"),
+    };
+    let by_words = || HINTS.iter().find(|(words, _)| said.contains(words)).map_or("", |(_, hint)| hint);
+    let hint = match status {
+        Some(End::Code(126 | 127)) => "; is Banyan at this path there? --prefix says where it is",
+        _ => by_words(),
+    };
+    if said.is_empty() { ended } else { format!("{said} ({ended}){hint}") }
 }

@@ -1,117 +1,14 @@
 //! Jobs on several hosts. In place of ssh a script runs the agents of all hosts on this machine, so that no sshd is needed: ranks
-//! of different "hosts" share no memory, and talk by TCP, but in the tests where these are names of one machine.
+//! of different "hosts" share no memory, and talk by TCP.
 
 mod common;
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::OnceLock;
 use std::time::Duration;
 
-use common::{Job, LIMIT, Outcome, build, gone, kill, mpirun, survivors, within};
-
-/// What takes the place of ssh: `SCRIPT HOST COMMAND...`. It says something first, as a remote shell may; hosts called `no...` are
-/// not there.
-fn ssh() -> String {
-    const SCRIPT: &str = r#"#!/bin/sh
-host=$1; shift
-case $host in
-no-key*) echo "me@$host: Permission denied (publickey)." >&2; exit 255;;
-no*) echo "ssh: Could not resolve hostname $host: Name or service not known" >&2; exit 255;;
-old*) printf 'welcome\nbanyan-agent 0.0.1.9.9\n'; exec cat >/dev/null;;
-mute*) exec sleep 300;;
-narrow*) taskset -p 1 $$ >/dev/null;;
-esac
-printf 'Welcome to %s!\nno newline here' "$host"
-unset DISPLAY
-export HOSTNAME=$host BANYAN_TEST_HOST=$host
-cd /
-exec sh -c "$*"
-"#;
-    // Tests run side by side in this process: one of them writes it.
-    static WRITTEN: OnceLock<String> = OnceLock::new();
-    let write = || {
-        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("no-ssh");
-        let own = path.with_extension(std::process::id().to_string());
-        if std::fs::read_to_string(&path).ok().as_deref() != Some(SCRIPT) {
-            std::fs::write(&own, SCRIPT).unwrap();
-            std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o755)).unwrap();
-            std::fs::rename(&own, &path).unwrap();
-        }
-        path.to_str().unwrap().to_owned()
-    };
-    WRITTEN.get_or_init(write).clone()
-}
-
-/// mpirun on names of this machine.
-fn on_names(hosts: &str, arguments: &[&str]) -> Job {
-    let ssh = ssh();
-    mpirun(&[&["--host", hosts, "--ssh", &ssh], arguments].concat())
-        .env("HOSTNAME", "here")
-        .env("BANYAN_NIC", "lo")
-}
-
-/// mpirun on hosts that are not this one.
-fn on(hosts: &str, arguments: &[&str]) -> Job {
-    on_names(hosts, &[&["--separate-hosts"], arguments].concat())
-}
-
-/// True if hosts called `narrow...`, which have the first CPU of this machine only, have all of it.
-fn has_one_cpu() -> bool {
-    std::thread::available_parallelism().unwrap().get() < 2
-}
-
-fn sorted(text: &str) -> Vec<&str> {
-    let mut lines: Vec<&str> = text.lines().collect();
-    lines.sort_unstable();
-    lines
-}
-
-fn fine(done: &Outcome) -> &str {
-    assert_eq!((done.status, done.err.as_str()), (0, ""), "{}", done.out);
-    &done.out
-}
-
-/// An MPI program that checks collectives on all ranks and messages around a ring.
-fn ring() -> String {
-    const SOURCE: &str = r#"
-#include <mpi.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-int main(int argc, char **argv) {
-    int rank, size, sum, from;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    for (int round = 0; round < 20; round++) {
-        MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-        if (sum != size * (size - 1) / 2) { fprintf(stderr, "sum %d\n", sum); return 3; }
-        MPI_Sendrecv(&rank, 1, MPI_INT, (rank + 1) % size, 7, &from, 1, MPI_INT, (rank + size - 1) % size, 7,
-                     MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        if (from != (rank + size - 1) % size) { fprintf(stderr, "from %d\n", from); return 3; }
-    }
-    int *all = malloc(size * 100000 * sizeof *all), *one = malloc(100000 * sizeof *one);
-    for (int i = 0; i < 100000; i++) one[i] = rank * 1000003 + i;
-    MPI_Allgather(one, 100000, MPI_INT, all, 100000, MPI_INT, MPI_COMM_WORLD);
-    for (int r = 0; r < size; r++)
-        for (int i = 0; i < 100000; i++)
-            if (all[r * 100000 + i] != r * 1000003 + i) { fprintf(stderr, "wrong at %d %d\n", r, i); return 3; }
-    printf("rank %d of %d: local %s of %s on %s\n", rank, size, getenv("BANYAN_LOCAL_RANK"), getenv("BANYAN_LOCAL_SIZE"),
-           getenv("HOSTNAME"));
-    fflush(stdout);
-    if (argc > 1 && !strcmp(argv[1], "hang")) { if (rank == 1) MPI_Recv(&from, 1, MPI_INT, 0, 99, MPI_COMM_WORLD, MPI_STATUS_IGNORE); else pause(); }
-    if (argc > 1 && !strcmp(argv[1], "abort") && rank == 2) MPI_Abort(MPI_COMM_WORLD, 9);
-    if (argc > 1 && strcmp(argv[1], "none")) MPI_Barrier(MPI_COMM_WORLD);
-    MPI_Finalize();
-    return 0;
-}
-"#;
-    static PROGRAM: std::sync::OnceLock<String> = std::sync::OnceLock::new();
-    PROGRAM.get_or_init(|| build("hosts-ring", SOURCE).to_str().unwrap().to_owned()).clone()
-}
+use common::hosts::{agent_of, fine, on, ring, sorted, ssh};
+use common::{LIMIT, gone, kill, survivors, within};
 
 #[test]
 fn ranks_run_where_they_are_mapped() {
@@ -141,106 +38,6 @@ fn ranks_run_where_they_are_mapped() {
     let done = on("h1,h2", &["--map-by", "ppr:1:socket", "-n", "1000", "true"]).run();
     assert!(done.status == 1 && done.err.contains("--map-by ppr has room for "), "{}", done.err);
     assert_eq!(out("h1,h2", &["-n", "1", "true", ":", "-n", "1"]), "1 0 1 h2");
-}
-
-#[test]
-fn names_of_one_machine_are_one_host() {
-    let program = ring();
-    for (hosts, options, first) in [
-        ("h1:2,h2:2", &[][..], "here"),
-        ("h1:1,localhost:1,h2:2", &[], "here"),
-        ("narrow1:2,narrow2:2", &[], "narrow1"),
-        ("narrow1:1,narrow2:2,narrow3:1", &["--tree-radix", "1", "--map-by", "node"], "narrow1"),
-        ("narrow1:2,narrow2:1,narrow3:1", &["--map-by", "ppr:1:node", "-n", "4"], "narrow1"),
-    ] {
-        if has_one_cpu() && first != "here" {
-            continue;
-        }
-        // Ranks that share no memory cannot reach each other.
-        let done = on_names(hosts, &[options, &[&program]].concat()).env("BANYAN_FABRICS", "self,shm").run();
-        let wanted = (0..4).map(|rank| format!("rank {rank} of 4: local {rank} of 4 on {first}"));
-        assert_eq!(sorted(fine(&done)), wanted.collect::<Vec<_>>());
-    }
-    let done = on_names("localhost,h2:2", &["-v", "true"]).run();
-    assert!(done.err.contains("mpirun: host h2 is the same machine as "), "{}", done.err);
-    let lines: Vec<&str> = done.err.lines().filter(|line| line.contains("mpirun: job ")).collect();
-    let [line] = lines.as_slice() else { panic!("{}", done.err) };
-    assert!(line.contains(": ranks 0 (pid ") && line.contains(", 2 (pid "), "{line}");
-    // Input goes where rank 0 has gone.
-    for hosts in
-        ["h1,localhost", "localhost,h1", "narrow1,narrow2"].into_iter().take(2 + usize::from(!has_one_cpu()))
-    {
-        let job = on_names(hosts, &["sh", "-c", "cat; echo $BANYAN_LOCAL_RANK"]);
-        let (read, write) = std::io::pipe().unwrap();
-        std::io::Write::write_all(&mut &write, b"input\n").unwrap();
-        drop(write);
-        let done = job.stdin(read).run();
-        assert_eq!(sorted(fine(&done)), ["0", "1", "input"], "{hosts}");
-    }
-}
-
-#[test]
-fn ranks_on_other_cpus_are_on_a_host_of_their_own() {
-    if has_one_cpu() {
-        return;
-    }
-    let done =
-        on_names("h1,narrow,h2", &["sh", "-c", "echo $BANYAN_RANK $BANYAN_LOCAL_RANK $HOSTNAME"]).run();
-    assert_eq!(sorted(fine(&done)), ["0 0 here", "1 0 narrow", "2 1 here"]);
-}
-
-#[test]
-fn nothing_is_left_whichever_name_of_a_machine_is_killed() {
-    if has_one_cpu() {
-        return;
-    }
-    let start = |wait: &str| {
-        let script = format!("sleep 300 & echo; {wait}");
-        on_names("narrow1,narrow2", &["sh", "-c", &script]).start(2)
-    };
-    let running = start("exec sleep 300");
-    kill("KILL", agent_of(&running.mark, "narrow1"));
-    let mark = running.mark.clone();
-    let (status, _, err) = running.finish();
-    assert!(status == Some(1) && err.contains("host narrow1 is lost: its agent"), "{err}");
-    gone(&mark);
-    // The other one has no ranks any more: the job does without it.
-    let running = start("sleep 2; kill $!");
-    kill("KILL", agent_of(&running.mark, "narrow2"));
-    let mark = running.mark.clone();
-    let (status, _, err) = running.finish();
-    assert_eq!((status, &*err), (Some(0), ""));
-    gone(&mark);
-}
-
-#[test]
-fn a_rankfile_places_ranks_on_hosts() {
-    let show = "echo $BANYAN_RANK $BANYAN_LOCAL_RANK $HOSTNAME $(grep Cpus_allowed_list /proc/self/status)";
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("rankfile-{}", std::process::id()));
-    let run = |text: &str, options: &[&str]| {
-        std::fs::write(&path, text).unwrap();
-        let options = [&["--separate-hosts", "--ssh", &ssh(), "--rankfile", path.to_str().unwrap()], options];
-        mpirun(&[&options.concat()[..], &["sh", "-c", show]].concat()).env("HOSTNAME", "here").run()
-    };
-    let core = mpirun(&["--bind-to", "core", "sh", "-c", show]).env("HOSTNAME", "here").run().out;
-    let core = core.trim().strip_prefix("0 0 here ").unwrap();
-    let wanted = ["0 0 h2", "1 0 h1", "2 0 here", "3 1 h2"].map(|place| format!("{place} {core}"));
-    let text = "rank 0=h2 slot=0\nrank 2=localhost slot=0\nrank 1=h1 slot=0:0\nrank 3=h2 slot=0\n";
-    assert_eq!(sorted(fine(&run(text, &[]))), wanted);
-    let numbers = text.replace("h2", "+n1").replace("h1", "+n0").replace("localhost", "+n2");
-    assert_eq!(sorted(fine(&run(&numbers, &["--host", "h1,h2,localhost"]))), wanted);
-    let wrong = |text: &str, why: &str| {
-        let done = run(text, &["--host", "h1,h2"]);
-        assert!(done.status != 0 && done.err.contains(why), "{}", done.err);
-    };
-    wrong("rank 0=h1\nrank 1=h3\n", "line 2: host h3 is not one of the job's: h1, h2");
-    wrong("rank 0=h1\nrank 1=h2 slot=1000\n", "no job on host h2: rankfile ");
-    wrong("rank 0=h1\nrank 1=h2 slot=1000\n", "line 2: there is no core 1000: this machine has ");
-    std::fs::remove_file(&path).unwrap();
-    let done = on("h1,h2", &["-v", "--bind-to", "core", "true"]).run();
-    let cpu = format!(" on cpu {})", core.rsplit(' ').next().unwrap());
-    let lines = done.err.lines().filter(|line| line.contains("mpirun: job ") && line.contains(&cpu));
-    assert_eq!(lines.count(), 2, "{}", done.err);
 }
 
 #[test]
@@ -436,19 +233,6 @@ fn hosts_that_are_not_there_yet_hold_nothing_up() {
         assert_eq!((code, &*err), (Some(status), ""));
         gone(&mark);
     }
-}
-
-/// The pid of the agent of `host`, or of what started it.
-fn agent_of(mark: &str, host: &str) -> i32 {
-    let found = survivors(mark).into_iter().filter(|process| process.ends_with("--agent "));
-    let mut pids = found.filter_map(|process| process.split(' ').next()?.parse::<i32>().ok());
-    let is_it = |pid: &i32| {
-        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        let needle = format!("BANYAN_TEST_HOST={host}\0");
-        name == "banyan-agent\n" && environment.windows(needle.len()).any(|part| part == needle.as_bytes())
-    };
-    pids.find(is_it).unwrap_or_else(|| panic!("no agent of {host}"))
 }
 
 #[test]

@@ -160,3 +160,20 @@ impl Agent {
         }
     }
 }
+
+/// True if the process that makes this offer is on this machine, and its ranks would use and see the same as those of this one.
+pub(super) fn is_same_host(offer: &Offer) -> bool {
+    const LINKS: [&str; 6] = ["ns/mnt", "ns/net", "ns/ipc", "ns/uts", "ns/user", "root"];
+    const STATUS: [&str; 5] = ["Uid:", "Gid:", "Groups:", "Cpus_allowed:", "Mems_allowed:"];
+    let other = offer.pid().to_string();
+    let link = |process: &str, link: &str| std::fs::read_link(format!("/proc/{process}/{link}")).ok();
+    let status = |process: &str| {
+        let text = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+        let is_it = |line: &&str| STATUS.iter().any(|name| line.starts_with(name));
+        Some(text.lines().filter(is_it).map(str::to_owned).collect::<Vec<_>>())
+    };
+    let is_equal = |name: &&str| link("self", name).is_some_and(|own| link(&other, name) == Some(own));
+    let is_alike =
+        LINKS.iter().all(is_equal) && status("self").is_some_and(|own| status(&other) == Some(own));
+    is_alike && offer.open().is_some()
+}

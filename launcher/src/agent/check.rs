@@ -25,7 +25,7 @@ pub(super) fn check(global: &Global, control: &OwnedFd) -> Result<u8, Trouble> {
     let own = banyan_topo::hostname();
     let mut global = global.clone();
     let binding = Binding::new(&global)?;
-    let named = hosts::of_job(&mut global, &binding, &own)?;
+    let named = hosts::of_job(&mut global, &binding.hosts(), &own)?;
     if named.is_empty() {
         return Err(Trouble::usage("--hosts-check needs hosts: --host or --hostfile names them"));
     }

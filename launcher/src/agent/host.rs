@@ -14,8 +14,9 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, getpid, kill_process_group};
 
+use super::aliases::is_same_host;
 use super::{KILL_AGAIN, Token, WRAPPER_TIME};
-use crate::frames::{Event, Frame, Meeting, Order};
+use crate::frames::{Event, Frame, Here, Meeting, Order};
 use crate::input::Feed;
 use crate::links::{Links, PULSE};
 use crate::output::{Output, StreamKind};
@@ -163,8 +164,7 @@ impl HostPart {
         match self.plan.bind().and_then(|()| self.plan.raise_limit(links)) {
             Ok(_) => {
                 self.seat();
-                let here = self.plan.here(None);
-                self.events.push_back(here);
+                self.events.push_back(Event::Here(Here::new(&self.plan, None)));
             }
             Err(Trouble { message: why, status }) => {
                 let rank = self.plan.ranks.first().copied().unwrap_or(0);
@@ -485,23 +485,6 @@ fn files_in_memory(ranks: u32, mut say: impl FnMut(String)) -> (Option<OwnedFd>,
         .map_err(refused(file))
         .inspect_err(|why| say(format!("no status lines: {why}: a job that hangs cannot be explained")));
     (memory.ok(), status.ok())
-}
-
-/// True if the process that makes this offer is on this machine, and its ranks would use and see the same as those of this one.
-fn is_same_host(offer: &Offer) -> bool {
-    const LINKS: [&str; 6] = ["ns/mnt", "ns/net", "ns/ipc", "ns/uts", "ns/user", "root"];
-    const STATUS: [&str; 5] = ["Uid:", "Gid:", "Groups:", "Cpus_allowed:", "Mems_allowed:"];
-    let other = offer.pid().to_string();
-    let link = |process: &str, link: &str| std::fs::read_link(format!("/proc/{process}/{link}")).ok();
-    let status = |process: &str| {
-        let text = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-        let is_it = |line: &&str| STATUS.iter().any(|name| line.starts_with(name));
-        Some(text.lines().filter(is_it).map(str::to_owned).collect::<Vec<_>>())
-    };
-    let is_equal = |name: &&str| link("self", name).is_some_and(|own| link(&other, name) == Some(own));
-    let is_alike =
-        LINKS.iter().all(is_equal) && status("self").is_some_and(|own| status(&other) == Some(own));
-    is_alike && offer.open().is_some()
 }
 
 /// Puts the name of what cannot be opened in front of the reason.

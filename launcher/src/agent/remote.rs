@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::host::{self, HostPart};
 use super::{Token, become_agent, timespec};
-use crate::frames::{Event, Frame, Launch, Order};
+use crate::frames::{Event, Frame, Here, Launch, Order};
 use crate::links::Pipes;
 use crate::output::Output;
 use crate::start::Mask;
@@ -82,8 +82,7 @@ fn host_part(
     let mut host = host.map_err(|why| Trouble::new(reason(&why)))?;
     host.links.start(&host.epoll, &subtree, &launch, begin, |at| Token::Link(at).encode());
     let meeting = host.meeting();
-    let here = host.plan.here(meeting);
-    host.events.push_back(here);
+    host.events.push_back(Event::Here(Here::new(&host.plan, meeting)));
     Ok(host)
 }
 

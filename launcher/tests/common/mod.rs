@@ -1,6 +1,8 @@
 //! Helpers of the launcher's tests: they run mpirun under a watchdog, and find processes that it left behind.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses its part")]
 
+pub mod hosts;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
