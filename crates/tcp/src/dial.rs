@@ -142,8 +142,18 @@ impl Tcp {
     fn attempt_failed(&mut self, number: u32, at: usize, failure: &Failure) {
         let Phase::Dialing(dial) = &mut self.links.at(number).phase else { return };
         let address = dial.attempts.remove(at).address;
+        // An address that has accepted may be the peer's, which computes. Without one there is an end, though as a rule some
+        // attempt is under way.
+        let accepted = dial.attempts.iter().any(|one| one.opening.is_none());
         self.note(number, address, failure);
-        self.try_next(number);
+        let (now, patience) = (Instant::now(), self.options.patience);
+        let link = self.links.at(number);
+        let (since, _) = *link.failing.get_or_insert((now, SHORTEST));
+        let all_failed = !accepted && link.said.len() >= link.addresses.len();
+        match all_failed && now >= since + patience {
+            true => self.failed(number),
+            false => self.try_next(number),
+        }
     }
 
     /// Keeps what an attempt came to, for the error should all fail.

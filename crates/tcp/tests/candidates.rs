@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use banyan_memory::HeapBuffer;
 use banyan_tcp::business_card::{Candidate, decode, encode};
@@ -17,7 +17,7 @@ use banyan_tcp::{Options, Tcp};
 use banyan_topo::NicAddress;
 use banyan_transport::{Class, Fabric, Head, Order, Peer, Port, Refusal};
 use common::{Frames, until};
-use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
+use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen, socket};
 
 const HEAD: Head = Head { class: Class::P2p, kind: 0, aux: 0, a: 0, b: 0, ctx: 0 };
 
@@ -84,6 +84,17 @@ fn closing() -> SocketAddr {
 
 fn babbling() -> SocketAddr {
     program(OTHER, |mut socket| drop(socket.write_all(b"SSH-2.0-OpenSSH_9.9\r\n")))
+}
+
+/// An address that answers nothing, as one behind a link that is cut: its queue of connections is full, and stays so.
+fn drops() -> (SocketAddr, TcpListener, Vec<TcpStream>) {
+    let taken = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&taken, &SocketAddr::from(([127, 0, 0, 6], 0))).unwrap();
+    listen(&taken, 0).unwrap();
+    let address: SocketAddr = getsockname(&taken).unwrap().try_into().unwrap();
+    let soon = Duration::from_millis(200);
+    let queued = std::iter::from_fn(|| TcpStream::connect_timeout(&address, soon).ok()).take(8).collect();
+    (address, taken.into(), queued)
 }
 
 /// A way to another address, whose first connections are closed at once; and the number of bytes that have gone there.
@@ -275,5 +286,33 @@ fn hosts_that_share_one_interface_need_one_stream() {
             at_b.frames.bodies > 100 && b.connections() >= expected
         });
         assert_eq!((a.connections(), b.connections()), (expected, expected));
+    }
+}
+
+/// A rank that dials a peer at these addresses, with this patience, until the peer is given up: what that says.
+fn given_up(addresses: &[SocketAddr], patience: Duration, mut also: impl FnMut(&mut Tcp)) -> String {
+    let options = Options { patience, ..Options::default() };
+    let (mut tcp, _) = end(0, 1, &options);
+    tcp.connect(Peer(1), &card(addresses)).unwrap();
+    assert_eq!(tcp.send_short(Peer(1), &HEAD, b"here"), Err(Refusal::Busy));
+    let mut inbox = Inbox::default();
+    until("to give up", || {
+        tcp.poll(&mut inbox);
+        also(&mut tcp);
+        !inbox.lost.is_empty()
+    });
+    assert_eq!(tcp.send_short(Peer(1), &HEAD, b"here"), Err(Refusal::Down));
+    inbox.lost.remove(0).1
+}
+
+#[test]
+fn addresses_that_answer_nothing_are_given_up_after_the_patience() {
+    let held = [drops(), drops()];
+    let addresses = [held[0].0, held[1].0];
+    let start = Instant::now();
+    let cause = given_up(&addresses, Duration::from_secs(2), |_| {});
+    assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
+    for address in addresses {
+        assert!(cause.contains(&address.to_string()), "{cause}");
     }
 }
