@@ -8,6 +8,7 @@ mod aliases;
 mod bootstrap;
 mod check;
 mod ending;
+mod failed;
 mod host;
 mod hosts;
 mod notices;
@@ -15,6 +16,7 @@ mod pmi;
 mod processes;
 mod remote;
 mod state;
+mod stopped;
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -38,6 +40,7 @@ use crate::verdict::{End, Failure, Phase};
 use crate::{Trouble, pmi1, pty};
 use host::HostPart;
 use hosts::Hosts;
+use stopped::Stopped;
 
 /// How often killing is repeated while processes are left.
 const KILL_AGAIN: Duration = Duration::from_millis(10);
@@ -170,6 +173,10 @@ struct Agent {
     failure: Option<Failure>,
     /// The rank of `failure`; `None` if it is of no rank.
     culprit: Option<u32>,
+    /// Ranks that have failed, and why, while the job went on (`--keep-going`); the first counts.
+    failed: Vec<(u32, Failure)>,
+    /// Ranks that do not reach another one, which has not ended: who asks, and after whom.
+    unreached: Vec<(u32, u32)>,
     /// Number of other ranks that failed with the same error.
     same_failure: u32,
     /// Ranks that ended with status 0 but without MPI_Finalize, where that is allowed.
@@ -178,6 +185,8 @@ struct Agent {
     notices: Vec<(String, u32)>,
     /// A rank's failure that is not reported yet, with the time when it will be; see `HOLD` in `ending`.
     held: Option<(Instant, u32, Failure)>,
+    /// Ranks in MPI that a signal has stopped.
+    stopped: Vec<Stopped>,
     deadline: Option<Instant>,
     started: Instant,
     detector: DeadlockDetector,
@@ -244,10 +253,13 @@ impl Agent {
             state: JobState::Running,
             failure: None,
             culprit: None,
+            failed: Vec::new(),
+            unreached: Vec::new(),
             same_failure: 0,
             unfinalized: Vec::new(),
             notices: Vec::new(),
             held: None,
+            stopped: Vec::new(),
             drop_output: false,
             unread: None,
             summarized: false,
@@ -292,7 +304,7 @@ impl Agent {
                 self.dispatch();
             }
         }
-        self.failure.as_ref().map_or(0, Failure::status)
+        self.failure.as_ref().or(self.failed.first().map(|(_, failure)| failure)).map_or(0, Failure::status)
     }
 
     /// Gives an order to the host part of an agent, or to those of [`ALL`].
@@ -344,6 +356,7 @@ impl Agent {
             Event::Broken { rank, why } => self.fail(rank, Failure::Protocol(why)),
             Event::Ended(ended) => self.ended(&ended),
             Event::JoinedGone { rank, pid } => self.joined_gone(rank, pid),
+            Event::Stopped { rank, stopped } => self.note_stopped(rank, stopped),
             Event::Output { rank, err, text } => self.take_output(agent, rank, err, &text),
             Event::States { now, states } => self.take_states(agent, now, states),
             Event::Left(list) => self.name_leftovers(agent, &list),
@@ -371,6 +384,7 @@ impl Agent {
                     self.send_business_card(rank, wanted);
                 }
             }
+            Request::Unreached { rank: missed } => self.note_unreached(rank, missed),
             Request::Ready => self.ranks[rank as usize].phase = Phase::Running,
             Request::Finalized => self.ranks[rank as usize].phase = Phase::Finalized,
             Request::Notice { text } => self.notice(rank, text),
@@ -403,6 +417,7 @@ impl Agent {
                 self.fail_with(None, Failure::Timeout(time));
             }
         }
+        self.check_stopped(now);
         self.check_deadlock(now);
         self.check_report(now);
         self.give_credit();
@@ -432,7 +447,8 @@ impl Agent {
         };
         let held = self.held.as_ref().map(|&(due, ..)| due);
         let unread = self.unread_until().filter(|_| self.is_childless());
-        let of_job = [state, held, unread, self.next_deadlock_check(), self.hosts.next_tick()];
+        let stopped = self.next_stop_check();
+        let of_job = [state, held, stopped, unread, self.next_deadlock_check(), self.hosts.next_tick()];
         of_job.into_iter().chain([self.here.next_deadline()]).flatten().min()
     }
 

@@ -222,6 +222,10 @@ pub(crate) enum Order {
     Reply { rank: u32, reply: Reply },
     /// For the server of PMI-1.
     Pmi(Down),
+    /// The job goes on without a rank, which has failed: all others are told.
+    Failed { rank: u32, cause: String },
+    /// Kill a rank.
+    KillRank { rank: u32 },
     /// A signal to all ranks.
     Signal(i32),
     /// A signal that asks all ranks but one to end.
@@ -279,6 +283,8 @@ pub(crate) enum Event {
     Unkillable(Vec<u32>),
     /// So many bytes of input were taken.
     InputTaken(u32),
+    /// A rank that is in MPI was stopped by a signal, or goes on.
+    Stopped { rank: u32, stopped: bool },
     /// The host is there; `quiet`: all of its ranks wait or have ended.
     Pulse { quiet: bool },
     /// No process of the job is left on the host; `written`: nor any output.

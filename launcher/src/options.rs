@@ -151,6 +151,10 @@ pub struct Global {
     /// A rank that ends with status 0 without MPI_Finalize has not failed (MPI says that it must call it)
     #[arg(long)]
     pub allow_missing_finalize: bool,
+    /// A rank that fails, or a host that is lost, does not end the job: calls of the other ranks that need it return
+    /// MPI_ERR_PROC_ABORTED. mpirun ends with the status of the first rank that failed
+    #[arg(long, aliases = ["enable-recovery", "disable-auto-cleanup"])]
+    pub keep_going: bool,
     /// More ranks than cores are meant: no notice
     #[arg(long)]
     pub oversubscribe: bool,

@@ -35,6 +35,16 @@ pub(crate) struct Rank {
     /// When the process that joined was seen to have ended, if it is not the process that was started.
     pub(crate) joined_gone: Option<Instant>,
     pub(crate) ended: Option<End>,
+    /// A signal has stopped it, when it was looked at last.
+    pub(crate) stopped: bool,
+}
+
+impl Rank {
+    /// Its process: the one that has joined, or else the one that was started.
+    pub(crate) fn process(&self) -> Option<Pid> {
+        let joined = self.joined.as_ref().and_then(|joined| Pid::from_raw(joined.0.cast_signed()));
+        joined.or(self.pid)
+    }
 }
 
 /// What all ranks of a job share.

@@ -15,7 +15,6 @@ const IGNORED: &[(&str, usize)] = &[
     ("nolocal", 0),
     ("genvall", 0),
     ("envall", 0),
-    ("disable-auto-cleanup", 0),
     ("disable-hostname-propagation", 0),
     ("enable-x", 0),
     ("disable-x", 0),

@@ -66,6 +66,8 @@ pub(crate) enum Failure {
     Protocol(String),
     /// The agent of another host did not start, or is gone.
     Host(String),
+    /// A signal has stopped the rank, for so long, while others ran.
+    Stopped(Duration),
     /// --timeout.
     Timeout(Duration),
     /// mpirun got a signal.
@@ -131,6 +133,7 @@ impl Failure {
             | Failure::NoInit
             | Failure::Protocol(_)
             | Failure::Host(_)
+            | Failure::Stopped(_)
             | Failure::Output(_)
             | Failure::System(_) => 1,
         }
@@ -167,6 +170,10 @@ impl Failure {
             Failure::Start { why, .. } => format!("{who} could not be started: {why}"),
             Failure::Protocol(why) => format!("{who}: {why}"),
             Failure::System(why) | Failure::Host(why) => why.clone(),
+            Failure::Stopped(time) => format!(
+                "{who} has been stopped by a signal for {} s (--patience), while other ranks ran",
+                time.as_secs_f64()
+            ),
             Failure::Timeout(time) => {
                 format!("the job took longer than {} s (--timeout)", time.as_secs_f64())
             }

@@ -245,6 +245,8 @@ enum Reason {
     OutOfStep([u32; 2]),
     /// This rank had a fault of its own: [`Fault::Left`] for all others.
     Own(u32),
+    /// A rank that takes part is gone: [`Fault::Gone`].
+    Gone(u32),
 }
 
 impl Ledger {
@@ -340,7 +342,7 @@ impl Ledger {
             State::GivenUp(reason @ (Reason::Differ(_) | Reason::OutOfStep(_))) if running => {
                 Heard { fault: Some(reason.fault()), others_told: true, ..Heard::default() }
             }
-            State::Over | State::GivenUp(Reason::Own(_)) if running => {
+            State::Over | State::GivenUp(Reason::Own(_) | Reason::Gone(_)) if running => {
                 let reason = match note.state {
                     State::GivenUp(reason) => Some(reason.fault()),
                     _ => None,
@@ -383,6 +385,7 @@ impl Reason {
             Fault::Differ { said } => Reason::Differ(said),
             Fault::OutOfStep { ranks } => Reason::OutOfStep(ranks),
             Fault::Left { rank } => Reason::Own(rank),
+            Fault::Gone { rank, .. } => Reason::Gone(rank),
             _ => Reason::Own(rank),
         }
     }
@@ -392,6 +395,7 @@ impl Reason {
             Reason::Differ(said) => Fault::Differ { said },
             Reason::OutOfStep(ranks) => Fault::OutOfStep { ranks },
             Reason::Own(rank) => Fault::Left { rank },
+            Reason::Gone(rank) => Fault::Gone { rank, cause: "another rank lost it".to_owned() },
         }
     }
 }
@@ -455,6 +459,7 @@ impl Note {
             }
             State::GivenUp(Reason::OutOfStep(ranks)) => (3, ranks, [About::default(); 2]),
             State::GivenUp(Reason::Own(rank)) => (4, [rank, 0], [About::default(); 2]),
+            State::GivenUp(Reason::Gone(rank)) => (5, [rank, 0], [About::default(); 2]),
         };
         let words = [
             u64::from(self.rank),
@@ -487,6 +492,7 @@ impl Note {
             2 => State::GivenUp(Reason::Differ(said.map(|(rank, about)| Said { rank, about: About(about) }))),
             3 => State::GivenUp(Reason::OutOfStep(ranks)),
             4 => State::GivenUp(Reason::Own(ranks[0])),
+            5 => State::GivenUp(Reason::Gone(ranks[0])),
             _ => return None,
         };
         let rank = u32::try_from(word(0)).ok()?;

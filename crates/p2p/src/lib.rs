@@ -81,6 +81,7 @@
 mod abandon;
 mod bypass;
 mod credit;
+mod failed;
 mod hash;
 mod held;
 mod landing;

@@ -355,6 +355,8 @@ pub(crate) struct Contexts {
 pub(crate) struct Context {
     pub(crate) tagged: Side,
     pub(crate) keyed: Side,
+    /// A member of the communicator that has failed, which no receive from any source has told of yet.
+    pub(crate) failed: Option<(Peer, Arc<str>)>,
 }
 
 /// The queues of the messages with tags, or of those with keys.
@@ -367,7 +369,7 @@ pub(crate) struct Side {
 impl Context {
     fn new() -> Self {
         let side = || Side { posted: Posted::new(), unexpected: Unexpected::new() };
-        Self { tagged: side(), keyed: side() }
+        Self { tagged: side(), keyed: side(), failed: None }
     }
 
     /// The queues of messages with tags, or of those with keys.

@@ -77,6 +77,15 @@ impl P2p {
             let blank = request::received(src.unwrap_or(0), named.unwrap_or(0), 0, 0);
             return Started::Done(request::lost(peer, cause, blank));
         }
+        if peer.is_none()
+            && let Some((peer, cause)) = self.contexts.at(ctx).failed.take()
+        {
+            return Started::Done(request::lost(
+                peer,
+                &cause,
+                request::received(0, named.unwrap_or(0), 0, 0),
+            ));
+        }
         if class == Class::P2p && !self.holders.is_empty() {
             self.ask_for_more(peer);
         }

@@ -136,6 +136,15 @@ pub enum Event {
         /// The business card, as that rank published it.
         business_card: Vec<u8>,
     },
+    /// The process of a rank has ended.
+    Gone {
+        /// That rank.
+        rank: u32,
+        /// Why, for people; a sentence in which "it" is the process.
+        cause: String,
+        /// It has failed, and the job goes on without it.
+        failed: bool,
+    },
 }
 
 /// Joins the job that the launcher's variables name; `here` is for that of a launcher that is not ours. `None`: no launcher
@@ -232,8 +241,8 @@ impl Client {
                 return Err(Error::Unexpected("a job description that contradicts itself"));
             }
             Reply::Refused { reason, .. } => return Err(Error::Refused(reason)),
-            Reply::BusinessCard { .. } => {
-                return Err(Error::Unexpected("a business card before its welcome"));
+            Reply::BusinessCard { .. } | Reply::Gone { .. } => {
+                return Err(Error::Unexpected("something else before its welcome"));
             }
         };
         let memory = job.memory_fd.and_then(adopt_memory);
@@ -340,6 +349,26 @@ impl Client {
         Ok(())
     }
 
+    /// Says that a rank cannot be reached. [`Client::try_event`] tells if its process ends, or has ended. Other launchers are not
+    /// asked.
+    ///
+    /// # Errors
+    /// If the launcher is gone.
+    pub fn report_unreached(&mut self, rank: u32) -> Result<(), Error> {
+        match &mut self.line {
+            Line::Agent { channel, .. } => Ok(channel.send(&Request::Unreached { rank })?),
+            Line::Foreign { .. } => Ok(()),
+        }
+    }
+
+    /// True if a business card was looked up that [`Client::try_event`] has not given yet.
+    pub fn awaits_card(&self) -> bool {
+        match &self.line {
+            Line::Agent { lookups, .. } => !lookups.is_empty(),
+            Line::Foreign { events, .. } => !events.is_empty(),
+        }
+    }
+
     /// The next event that the launcher has sent, if one is here. Never waits.
     ///
     /// # Errors
@@ -358,6 +387,11 @@ impl Client {
                 Some(Reply::BusinessCard { rank, business_card }) => {
                     lookups.remove(&rank);
                     return Ok(Some(Event::BusinessCard { rank, business_card }));
+                }
+                Some(Reply::Gone { rank, cause, failed }) => {
+                    // It may have gone without a card.
+                    lookups.remove(&rank);
+                    return Ok(Some(Event::Gone { rank, cause, failed }));
                 }
                 // Another process tried to join as this rank, and was refused: that concerns only the other process.
                 Some(Reply::Refused { .. }) => {}

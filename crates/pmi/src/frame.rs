@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Version of this protocol. Both sides are installed together, so they must agree exactly; the number is
 /// there to say so when they do not.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// Most bytes of a business card (the addresses that a rank publishes).
 pub const MAX_BUSINESS_CARD: usize = 64 << 10;
@@ -48,6 +48,11 @@ pub enum Request {
         /// At most [`MAX_TEXT`] bytes. Ranks with the same cause must send equal texts.
         text: String,
     },
+    /// This rank cannot reach another one at present; answered by [`Reply::Gone`] when that one has ended.
+    Unreached {
+        /// Rank in MPI_COMM_WORLD.
+        rank: u32,
+    },
 }
 
 /// From agent to rank.
@@ -73,6 +78,15 @@ pub enum Reply {
         rank: u32,
         /// The business card, as that rank published it.
         business_card: Vec<u8>,
+    },
+    /// The process of a rank has ended.
+    Gone {
+        /// Rank in MPI_COMM_WORLD.
+        rank: u32,
+        /// Why, for people; a sentence in which "it" is the process.
+        cause: String,
+        /// It has failed, and the job goes on without it: all ranks are told. Otherwise the frame is an answer.
+        failed: bool,
     },
 }
 

@@ -57,6 +57,7 @@ impl Comm {
             return Err(Error::intern("a communicator without this process"));
         };
         rt.open_context(ctx);
+        rt.enter_communicator(ctx, remote.as_ref().unwrap_or(&local));
         let coll_state = Arc::new(CollState::new(rt, ctx, ScheduleRanks::of(&local, remote.as_ref())));
         Ok(Arc::new(Comm {
             rt: rt.clone(),

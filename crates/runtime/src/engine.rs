@@ -14,11 +14,13 @@ use crate::launcher::Launcher;
 use crate::ports::Ports;
 use crate::running::{CollId, RunningColls};
 use crate::slow::Names;
-use crate::subsystem::{Messaging, Subsystem};
+use crate::subsystem::{Informed, Messaging, Subsystem};
 use crate::wait::{Contention, FruitlessPolls, Policy, Waker};
 
 /// Poll credit: so many collectives may end on the spot between two polls of all fabrics.
 const POLL_CREDIT: u32 = 64;
+/// A program that polls in vain does what a rank does before it sleeps so seldom.
+const VAIN_POLLS: u32 = 1 << 10;
 /// With more ranks than cores one collective uses so much of the credit, as it lasts as long as so many elsewhere.
 const CROWDED_COST: u32 = 8;
 
@@ -40,6 +42,8 @@ pub(crate) struct Engine {
     pub(crate) poller_waker: Option<Arc<Waker>>,
     /// Poll credit that collectives have used since it was last renewed by a poll.
     used_poll_credit: u32,
+    /// Polls of the program's own (MPI_Test) that found nothing.
+    vain_polls: u32,
     pub(crate) names: Names,
     /// Names the MPI function that was called last; empty if nobody knows.
     pub(crate) caller: fn() -> &'static str,
@@ -101,7 +105,9 @@ macro_rules! subsystems {
 subsystems! { engine =>
     p2p: P2p, classes [P2p, Coll], by &mut engine.ports;
     colls: RunningColls, classes [Control], by Messaging { p2p: &mut engine.p2p, ports: &mut engine.ports };
-    launcher: Launcher, classes [], by Messaging { p2p: &mut engine.p2p, ports: &mut engine.ports };
+    launcher: Launcher, classes [], by Informed {
+        p2p: &mut engine.p2p, ports: &mut engine.ports, colls: &mut engine.colls
+    };
     bsends: BufferedSends, classes [], by &mut engine.p2p;
 }
 
@@ -120,6 +126,7 @@ impl Engine {
             has_poller: false,
             poller_waker: None,
             used_poll_credit: 0,
+            vain_polls: 0,
             names: Names::default(),
             caller: || "",
         }
@@ -145,6 +152,15 @@ impl Engine {
             self.ports.sleep(until, self.launcher.awaited());
         }
         self.ports.disarm();
+    }
+
+    /// Counts a poll of the program's own that found nothing: once in a while it hears what the launcher says.
+    #[inline(always)]
+    pub(crate) fn polled_in_vain(&mut self) {
+        self.vain_polls = self.vain_polls.wrapping_add(1);
+        if self.vain_polls.is_multiple_of(VAIN_POLLS) {
+            self.before_sleep();
+        }
     }
 
     /// Takes back a user reduction that was run, and goes on with its collective.

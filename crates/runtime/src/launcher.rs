@@ -1,27 +1,36 @@
-//! [`Launcher`]: the line to the launcher, over which business cards come that a fabric needs.
+//! [`Launcher`]: the line to the launcher, over which business cards come that a fabric needs, and word of processes that have
+//! ended.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use banyan_pmi::{Client, Event};
 use banyan_transport::Peer;
 
-use crate::subsystem::{Messaging, Subsystem};
+use crate::subsystem::{Informed, Subsystem};
+
+/// Least time between two readings of the line before sleeps: what comes unasked may come late.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// The line to the launcher, if there is one.
 pub(crate) struct Launcher {
     pub(crate) client: Option<Client>,
-    /// Business cards asked for and not yet received.
-    lookups: usize,
+    /// A business card was asked for and has not come.
+    awaits_card: bool,
+    /// When the line was last read before a sleep.
+    read: Option<Instant>,
+    /// The launcher is gone.
+    lost: bool,
 }
 
 impl Launcher {
     pub(crate) fn new(client: Option<Client>) -> Self {
-        Self { client, lookups: 0 }
+        Self { client, awaits_card: false, read: None, lost: false }
     }
 
     /// What its answer makes readable, if one is awaited.
     pub(crate) fn awaited(&self) -> Option<BorrowedFd<'_>> {
-        self.client.as_ref().filter(|_| self.lookups > 0).and_then(Client::events)
+        self.client.as_ref().filter(|_| self.awaits_card).and_then(Client::events)
     }
 
     /// [`Launcher::awaited`] as a duplicate.
@@ -39,11 +48,11 @@ impl Launcher {
 }
 
 impl Subsystem for Launcher {
-    type Below<'a> = Messaging<'a>;
+    type Below<'a> = Informed<'a>;
 
     #[inline(always)]
     fn has_work(&self) -> bool {
-        self.lookups > 0
+        self.awaits_card
     }
 
     /// An answer that is awaited keeps nobody: what needs it is under way elsewhere.
@@ -52,40 +61,69 @@ impl Subsystem for Launcher {
     }
 
     #[inline(always)]
-    fn progress(&mut self, net: Messaging<'_>) -> usize {
-        if self.lookups > 0 || net.ports.needs_cards() { self.look_up(net) } else { 0 }
+    fn progress(&mut self, below: Informed<'_>) -> usize {
+        if self.awaits_card || below.ports.needs_cards() { self.ask(below) } else { 0 }
+    }
+
+    /// Reads what the launcher says unasked.
+    fn before_sleep(&mut self, below: Informed<'_>) -> Option<Instant> {
+        self.client.as_ref()?;
+        let now = Instant::now();
+        if self.lost || self.read.is_some_and(|read| now < read + PAUSE) {
+            return None;
+        }
+        self.read = Some(now);
+        (self.read_events(below) > 0).then_some(now)
     }
 }
 
 impl Launcher {
-    /// Asks for business cards that a fabric wants, and gives the fabric those that arrived.
+    /// Asks for business cards that a fabric wants, and after peers that it does not reach; gives it the cards that arrived.
     #[inline(never)]
-    fn look_up(&mut self, Messaging { p2p, ports }: Messaging<'_>) -> usize {
+    fn ask(&mut self, below: Informed<'_>) -> usize {
         let Some(client) = &mut self.client else { return 0 };
         let mut events = 0;
-        while let Some(peer) = ports.wanted() {
-            // A broken connection shows when its next event is read.
+        // A broken connection shows when its next event is read.
+        while let Some(peer) = below.ports.wanted() {
             let _ = client.lookup(peer.0);
-            self.lookups += 1;
+            self.awaits_card = true;
             events += 1;
         }
-        while self.lookups > 0 {
+        while let Some(peer) = below.ports.missing() {
+            let _ = client.report_unreached(peer.0);
+            events += 1;
+        }
+        if self.awaits_card { events + self.read_events(below) } else { events }
+    }
+
+    /// Acts on all that the launcher has said. Returns how many things that were.
+    fn read_events(&mut self, Informed { p2p, ports, colls }: Informed<'_>) -> usize {
+        let Some(client) = self.client.as_mut().filter(|_| !self.lost) else { return 0 };
+        let mut events = 0;
+        loop {
             match client.try_event() {
                 Ok(Some(Event::BusinessCard { rank, business_card })) => {
-                    self.lookups -= 1;
-                    events += 1;
                     if let Err(cause) = ports.connect(Peer(rank), &business_card) {
                         p2p.peer_down(Peer(rank), &cause);
                     }
                 }
+                Ok(Some(Event::Gone { rank, cause, failed })) => {
+                    ports.peer_died(Peer(rank), &cause);
+                    if failed {
+                        colls.process_failed(Peer(rank), &cause, p2p);
+                    }
+                }
                 Ok(None) => break,
                 Err(cause) => {
-                    // The launcher is gone: this process is about to be killed.
-                    self.lookups = 0;
+                    // This process is about to be killed.
+                    self.lost = true;
                     eprintln!("banyan: lost the launcher: {cause}");
+                    break;
                 }
             }
+            events += 1;
         }
+        self.awaits_card = !self.lost && client.awaits_card();
         events
     }
 }

@@ -23,6 +23,7 @@ mod errcode;
 mod errhandler;
 mod error;
 mod exchange;
+mod failures;
 mod group;
 mod info;
 mod launcher;

@@ -54,6 +54,11 @@ pub(crate) struct Inquiry {
 }
 
 impl Inquiry {
+    /// Of a collective that fails, if all ranks have been told that it does; or one that asks when it has waited.
+    pub(crate) fn of(others_told: bool) -> Inquiry {
+        Inquiry { others_told, ..Inquiry::default() }
+    }
+
     /// True if it is time to ask.
     fn is_due(&mut self, now: Instant) -> bool {
         let next = *self.next.get_or_insert(now + FIRST);
@@ -121,6 +126,22 @@ impl RunningColls {
                 .for_each(|rank| send_to_rank(ports, coll_state, rank, &note));
         }
         error
+    }
+
+    /// A collective has failed here, for a reason that all its ranks know already (`others_told`) or are told of. Returns the
+    /// error for the user.
+    pub(crate) fn fail(
+        &mut self,
+        coll_state: &CollState,
+        number: Option<u64>,
+        fault: &coll::Fault,
+        others_told: bool,
+        ports: &mut Ports,
+    ) -> Error {
+        match others_told {
+            true => self.record_failure(coll_state, number, fault).1,
+            false => self.fail_for_all(coll_state, number, fault, ports),
+        }
     }
 
     /// Records in the ledger that a collective has failed here; without a `number` the last one. Returns the note for the other

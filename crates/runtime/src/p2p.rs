@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use banyan_datatype::Data;
 use banyan_memory::EngineGuard;
-use banyan_p2p::{self as p2p, ReceiveBypass, RecvArgs, SendArgs};
+use banyan_p2p::{self as p2p, P2p, ReceiveBypass, RecvArgs, SendArgs};
 use banyan_pmi::status::Item;
 use banyan_transport::{Head, Peer};
 
@@ -310,16 +310,17 @@ impl Comm {
     /// Looks for a message without waiting (MPI_Iprobe).
     pub fn iprobe(&self, source: Source, tag: Option<i32>) -> Result<Option<Status>> {
         let Some(source) = self.probed(source, tag)? else { return Ok(Some(Status::NO_PROC)) };
-        let find = |engine: &mut Engine| engine.p2p.probe(self.context(), source, tag);
-        Ok(self.runtime().poll_for(find).map(|envelope| envelope_status(&envelope)))
+        let find = self.found(source, move |p2p, ctx| p2p.probe(ctx, source, tag));
+        Ok(self.runtime().poll_for(find).transpose()?.map(|envelope| envelope_status(&envelope)))
     }
 
     /// Waits for a message (MPI_Probe).
     pub fn probe(&self, source: Source, tag: Option<i32>) -> Result<Status> {
         let Some(source) = self.probed(source, tag)? else { return Ok(Status::NO_PROC) };
         let engine = self.runtime().engine_lock.enter();
-        let find = |engine: &mut Engine| engine.p2p.probe(self.context(), source, tag);
-        Ok(envelope_status(&self.runtime().wait_for(engine, find, &|_| self.probe_items(source, tag))))
+        let find = self.found(source, move |p2p, ctx| p2p.probe(ctx, source, tag));
+        let found = self.runtime().wait_for(engine, find, &|_| self.probe_items(source, tag));
+        found.map(|envelope| envelope_status(&envelope))
     }
 
     /// Looks for a message and takes it out of matching (MPI_Improbe).
@@ -327,8 +328,8 @@ impl Comm {
         let Some(source) = self.probed(source, tag)? else {
             return Ok(Some((Message::none(), Status::NO_PROC)));
         };
-        let find = |engine: &mut Engine| engine.p2p.mprobe(self.context(), source, tag);
-        let found = self.runtime().poll_for(find);
+        let find = self.found(source, move |p2p, ctx| p2p.mprobe(ctx, source, tag));
+        let found = self.runtime().poll_for(find).transpose()?;
         Ok(found.map(|(id, envelope)| (Message::of(self, id), envelope_status(&envelope))))
     }
 
@@ -336,9 +337,23 @@ impl Comm {
     pub fn mprobe(self: &Arc<Self>, source: Source, tag: Option<i32>) -> Result<(Message, Status)> {
         let Some(source) = self.probed(source, tag)? else { return Ok((Message::none(), Status::NO_PROC)) };
         let engine = self.runtime().engine_lock.enter();
-        let find = |engine: &mut Engine| engine.p2p.mprobe(self.context(), source, tag);
-        let (id, envelope) = self.runtime().wait_for(engine, find, &|_| self.probe_items(source, tag));
+        let find = self.found(source, move |p2p, ctx| p2p.mprobe(ctx, source, tag));
+        let (id, envelope) = self.runtime().wait_for(engine, find, &|_| self.probe_items(source, tag))?;
         Ok((Message::of(self, id), envelope_status(&envelope)))
+    }
+
+    /// Looks for a message from `source` in this communicator's context; an error if none is there and the source has failed.
+    fn found<T>(
+        &self,
+        source: Option<(u32, Peer)>,
+        look: impl Fn(&mut P2p, u64) -> Option<T>,
+    ) -> impl FnMut(&mut Engine) -> Option<Result<T>> {
+        let ctx = self.context();
+        move |Engine { p2p, .. }| {
+            let found = look(p2p, ctx).map(Ok);
+            let mut fault = || p2p.probe_fault(ctx, source.map(|(_, peer)| peer));
+            found.or_else(|| fault().map(|fault| Err(Error::of_message(&fault))))
+        }
     }
 
     /// What a probe waits for, for reports on jobs that hang.

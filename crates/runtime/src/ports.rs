@@ -284,6 +284,18 @@ impl Ports {
         self.each().find_map(|(_, fabric)| fabric.wanted())
     }
 
+    /// A peer that a fabric does not reach at present, and that may be gone.
+    pub(crate) fn missing(&mut self) -> Option<Peer> {
+        self.each().find_map(|(_, fabric)| fabric.unreached())
+    }
+
+    /// The process of a peer has ended, as the launcher says.
+    pub(crate) fn peer_died(&mut self, peer: Peer, cause: &str) {
+        if let Some(fabric) = self.by(peer) {
+            fabric.peer_died(peer, cause);
+        }
+    }
+
     /// Gives the business card of a peer to the fabrics that it has addresses of.
     ///
     /// # Errors

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use banyan_coll::{self as coll, Advance, Execution, UserReduction};
+use banyan_p2p::P2p;
 use banyan_pmi::status::Item;
 use banyan_transport::{Head, Peer};
 
 use crate::coll_state::{CollSequences, CollState};
 use crate::error::Error;
+use crate::failures::Failures;
 use crate::messenger::{Messages, ReadyMessages};
 use crate::notes::{Inbox, Inquiry};
 use crate::slab;
@@ -42,6 +44,7 @@ pub(crate) struct RunningColls {
     pub(super) ready: ReadyMessages,
     /// Notes that have come and were not read.
     pub(super) inbox: Inbox,
+    pub(crate) failures: Failures,
 }
 
 pub(crate) struct RunningColl {
@@ -106,6 +109,9 @@ impl RunningColls {
         spins: &mut SpinBudget,
         mut net: Messaging<'_>,
     ) -> Result<Option<CollId>, Error> {
+        let failed = self.failures.fault_among(&coll_state.group);
+        let others_told = failed.is_some();
+        failed.into_iter().for_each(|fault| execution.refuse(fault));
         let mut messages = Messages::new(&mut net, &mut self.ready, coll_state);
         let mut step = execution.advance(&mut messages);
         // Messages arrive by the polls of the fabrics that follow.
@@ -116,9 +122,8 @@ impl RunningColls {
             Advance::Done(result) => {
                 let number = execution.number();
                 coll_state.recycle(execution, &mut self.sequences);
-                return result
-                    .map(|()| None)
-                    .map_err(|fault| self.fail_for_all(coll_state, Some(number), &fault, net.ports));
+                let failed = |fault| self.fail(coll_state, Some(number), &fault, others_told, net.ports);
+                return result.map(|()| None).map_err(failed);
             }
             Advance::Pending => None,
             Advance::UserOp(reduction) => Some(reduction),
@@ -130,7 +135,7 @@ impl RunningColls {
             coll_state: coll_state.clone(),
             execution: Some(execution),
             outcome: None,
-            inquiry: Inquiry::default(),
+            inquiry: Inquiry::of(others_told),
             detached: false,
             in_user_op: reduction.is_some(),
         };
@@ -194,6 +199,21 @@ impl RunningColls {
         self.advance(id.index as usize, &mut net);
     }
 
+    /// A process has failed, as the launcher tells all ranks: the collectives that it takes part in fail.
+    pub(crate) fn process_failed(&mut self, peer: Peer, cause: &str, p2p: &mut P2p) {
+        if !self.failures.note(peer, cause, p2p) {
+            return;
+        }
+        for running in self.all.iter_mut().flatten() {
+            if let (Some(fault), Some(execution)) =
+                (self.failures.fault_among(&running.coll_state.group), &mut running.execution)
+            {
+                execution.refuse(fault);
+                running.inquiry.others_told = true;
+            }
+        }
+    }
+
     /// Advances one collective; 1 if it is over or needs a user reduction.
     pub(super) fn advance(&mut self, index: usize, net: &mut Messaging<'_>) -> usize {
         let Some(running) = self.all[index].as_mut() else { return 0 };
@@ -224,10 +244,7 @@ impl RunningColls {
         }
         let (coll_state, others_told, detached) =
             (running.coll_state.clone(), running.inquiry.others_told, running.detached);
-        let outcome = result.map_err(|fault| match others_told {
-            true => self.record_failure(&coll_state, number, &fault).1,
-            false => self.fail_for_all(&coll_state, number, &fault, net.ports),
-        });
+        let outcome = result.map_err(|fault| self.fail(&coll_state, number, &fault, others_told, net.ports));
         match &mut self.all[index] {
             Some(running) if !detached => running.outcome = Some(outcome),
             slot => *slot = None,

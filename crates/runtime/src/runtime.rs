@@ -16,7 +16,7 @@ use crate::bsend::Attachment;
 use crate::comm::{Comm, Inherited};
 use crate::context::{Purpose, Retired, SELF, WORLD, derive_context};
 use crate::engine::Engine;
-use crate::error::Result;
+use crate::error::{Class, Result};
 use crate::group::Group;
 use crate::lock;
 use crate::ports::Bells;
@@ -149,7 +149,7 @@ impl Runtime {
             drained.then_some(())
         };
         self.wait_for(self.engine_lock.enter(), ready_to_leave, &slow::all);
-        world.run(world.barrier())?;
+        self.meet(world)?;
         self.wait_for(self.engine_lock.enter(), |engine| engine.drained().then_some(()), &slow::all);
         let mut engine = self.engine_lock.enter();
         // First of all the farewell: the launcher may hold this process until all ranks are here, and one of them may still wait
@@ -157,6 +157,26 @@ impl Runtime {
         engine.ports.close();
         engine.launcher.leave();
         Ok(())
+    }
+
+    /// Meets the other ranks before it leaves. If one has failed, and the job goes on, nobody waits for the others.
+    fn meet(&self, world: &Comm) -> Result<()> {
+        let has_failed = |engine: &mut Engine| engine.colls.failures.any().then_some(());
+        if has_failed(&mut self.engine_lock.enter()).is_some() {
+            return Ok(());
+        }
+        match world.run(world.barrier()) {
+            Err(error) if error.class == Class::ERR_PROC_ABORTED => {
+                // The launcher's word comes by itself, or never.
+                let until = Instant::now() + NOTICE_AFTER;
+                let known = |engine: &mut Engine| match has_failed(engine) {
+                    None if Instant::now() >= until => Some(Err(error.clone())),
+                    known => known.map(Ok),
+                };
+                self.wait(self.engine_lock.enter(), known)
+            }
+            met => met,
+        }
     }
 
     /// Names a send that keeps this process from leaving, if there is one.
@@ -229,6 +249,12 @@ impl Runtime {
         derive_context(u64::from(self.job.rank) << 32 | 0x5eed, count, Purpose::Drawn, 0)
     }
 
+    /// There is a communicator on a context that was opened, with these senders.
+    pub(crate) fn enter_communicator(&self, ctx: u64, senders: &Group) {
+        let Engine { colls, p2p, .. } = &mut *self.engine_lock.enter();
+        colls.failures.enter(ctx, senders, p2p);
+    }
+
     pub(crate) fn retire(&self, context: Retired) {
         lock(&self.retired).push(context);
     }
@@ -242,6 +268,7 @@ impl Runtime {
         for old in retired {
             engine.p2p.close_context(old.ctx);
             engine.names.forget(old.ctx);
+            engine.colls.failures.leave(old.ctx);
             if let (Some(ranks), Some(shm)) = (old.arena_ranks, &engine.ports.shm) {
                 shm.arena_leave(old.ctx, ranks);
             }
@@ -398,6 +425,9 @@ impl Runtime {
         }
         if engine.colls.has_user_reductions() {
             return self.run_user_reductions(engine);
+        }
+        if fruitless == Some(true) {
+            engine.polled_in_vain();
         }
         if engine.policy.spins_freely() {
             return;

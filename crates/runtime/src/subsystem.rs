@@ -6,6 +6,7 @@ use banyan_p2p::P2p;
 use banyan_transport::{Head, Peer, Sink};
 
 use crate::ports::Ports;
+use crate::running::RunningColls;
 
 /// A part of the runtime that moves when the engine is polled: messages, collectives, buffered sends, the line to the
 /// launcher. It stands above the fabrics and above the subsystems that it moves by.
@@ -37,6 +38,13 @@ pub(crate) trait Subsystem {
 pub(crate) struct Messaging<'a> {
     pub(crate) p2p: &'a mut P2p,
     pub(crate) ports: &'a mut Ports,
+}
+
+/// All that the launcher's word is for.
+pub(crate) struct Informed<'a> {
+    pub(crate) p2p: &'a mut P2p,
+    pub(crate) ports: &'a mut Ports,
+    pub(crate) colls: &'a mut RunningColls,
 }
 
 impl Subsystem for P2p {

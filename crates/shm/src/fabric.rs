@@ -113,13 +113,6 @@ impl Shm {
         }
     }
 
-    /// Takes the launcher's word that `peer` is gone: polls still hand over what it sent, then report it by [`Sink::down`] with
-    /// `cause`.
-    pub fn peer_died(&mut self, peer: Peer, cause: &str) {
-        let Some(index) = self.peers.index(peer) else { return };
-        self.lose(index, cause.to_owned());
-    }
-
     /// Whether [`Port::get`] can read `peer`'s memory. The first call after `peer` has attached really tries it; `None`
     /// before that.
     pub fn can_get(&self, peer: Peer) -> Option<bool> {
@@ -326,6 +319,12 @@ impl Fabric for Shm {
         match self.peers.index(peer) {
             Some(_) => Ok(()),
             None => Err(format!("{peer:?} is not on this node")),
+        }
+    }
+
+    fn peer_died(&mut self, peer: Peer, cause: &str) {
+        if let Some(index) = self.peers.index(peer) {
+            self.lose(index, cause.to_owned());
         }
     }
 

@@ -101,7 +101,8 @@ fn set(memory: &impl PageMemory, at: usize, value: u64) {
     memory.word(at).store(value, Ordering::Relaxed);
 }
 
-/// The lock, while it is held. A rank that dies holding it takes the job down, and the segment goes.
+/// The lock, while it is held. A rank that dies holding it takes the job down, and the segment goes; a job that goes on without
+/// the rank (`mpirun --keep-going`) can make no more communicators on this node.
 struct LockGuard<'a>(&'a AtomicU32);
 
 impl<'a> LockGuard<'a> {

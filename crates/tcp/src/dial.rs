@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use banyan_transport::Peer;
 use mio::net::TcpStream;
 use mio::{Interest, Token};
 use rustix::net::sockopt;
@@ -20,6 +21,12 @@ const REFUSED: Duration = Duration::from_millis(20);
 /// Once all addresses were tried, those that failed are tried again beside those that are silent, which may be other processes: after
 /// [`Options::stagger`](crate::Options::stagger), doubled with each round, but no more often than this.
 const DOUBLED: u32 = 4;
+
+/// How long the connections of a peer that has ended may still bring what it sent: where its host is gone, too, they never end.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// How long attempts fail before it is said that the peer is not reached: it may not listen yet, or listen again soon.
+const UNREACHED: Duration = Duration::from_millis(100);
 
 impl Tcp {
     /// Starts to connect a link, where the peer's business card is known.
@@ -54,6 +61,9 @@ impl Tcp {
         dial.next_at =
             Some(Instant::now() + self.options.stagger.max(REFUSED) * (1 << dial.rounds.min(DOUBLED)));
         dial.rounds += 1;
+        // Addresses that accept and say nothing may be those of other processes.
+        let (peer, _) = self.links.of(number);
+        self.note_unreached(peer);
     }
 
     /// Opens the socket of an attempt; the opening is sent when the socket is connected.
@@ -178,8 +188,12 @@ impl Tcp {
         }
         let patience = self.options.patience;
         let link = self.links.at(number);
-        if let Some(at) = link.next_try(Instant::now(), patience) {
+        let now = Instant::now();
+        if let Some(at) = link.next_try(now, patience) {
             link.phase = Phase::AwaitRetry(at);
+            if link.failing.is_some_and(|(since, _)| now >= since + UNREACHED) {
+                self.note_unreached(peer);
+            }
             return;
         }
         let tried: Vec<_> = link.said.iter().map(|(address, what)| format!("{address} ({what})")).collect();
@@ -199,7 +213,12 @@ impl Tcp {
     /// The connection of a link broke. A resumable stream gets another one, unless the peer has left. Of the two sides, each of which
     /// may connect again, the higher peer waits for the other one at first.
     pub(crate) fn broke(&mut self, number: u32, why: Break) {
+        let (peer, _) = self.links.of(number);
+        let ended = self.links.at(self.links.number(peer, 0)).ended.clone();
         let Some(stream) = self.links.stream(number) else { return };
+        if let Some(cause) = ended {
+            return self.over(number, cause, true);
+        }
         if !stream.resumable() || stream.has_left() {
             let farewell = stream.has_left();
             return self.over(number, why.cause, farewell);
@@ -207,7 +226,6 @@ impl Tcp {
         let now = Instant::now();
         let silence = if why.silent { self.options.patience / 2 } else { Duration::ZERO };
         self.suspend(number);
-        let (peer, _) = self.links.of(number);
         let pause = if self.me < peer { Duration::ZERO } else { REFUSED };
         let link = self.links.at(number);
         link.cause = why.cause;
@@ -260,6 +278,38 @@ impl Tcp {
         self.lost.push((peer, cause));
     }
 
+    /// The launcher says that a peer has ended. What it has sent is on its connections, which end by themselves.
+    pub(crate) fn peer_ended(&mut self, peer: Peer, cause: &str) {
+        let first = self.links.number(peer, 0);
+        if matches!(self.links.phase(first), Phase::Down) {
+            return;
+        }
+        self.links.at(first).ended = Some(cause.to_owned());
+        match self.links.to(peer).any(|number| matches!(self.links.phase(number), Phase::Up(_))) {
+            true => self.dying.push((peer, Instant::now() + LAST_WORDS)),
+            false => self.give_up(first, cause.to_owned()),
+        }
+    }
+
+    /// Gives peers up that have ended a while ago; gives their number.
+    fn bury(&mut self, now: Instant) -> usize {
+        let mut due = Vec::new();
+        self.dying.retain(|&(peer, at)| {
+            due.extend((at <= now).then_some(peer));
+            at > now
+        });
+        let mut given_up = 0;
+        for peer in due {
+            let first = self.links.number(peer, 0);
+            let cause = self.links.at(first).ended.clone().unwrap_or_default();
+            if !matches!(self.links.phase(first), Phase::Down) {
+                self.give_up(first, cause);
+                given_up += 1;
+            }
+        }
+        given_up
+    }
+
     /// Closes the connection of a link, if there is one.
     pub(crate) fn disconnect(&mut self, number: u32, phase: Phase) {
         let link = self.links.at(number);
@@ -300,6 +350,9 @@ impl Tcp {
         for connection in std::mem::take(&mut link.pending) {
             self.drop_pending(connection);
         }
+        let (peer, _) = self.links.of(number);
+        let first = self.links.number(peer, 0);
+        self.links.at(first).reported = false;
         self.connected += 1;
         self.mark_ready(number);
         self.mark_backlog(number);
@@ -315,12 +368,15 @@ impl Tcp {
 
     /// Starts attempts that are due, ends those that took too long; gives the number of both.
     pub(crate) fn run_timers(&mut self) -> usize {
-        if self.connecting.is_empty() && self.pending_connections.deadline().is_none() {
+        if self.connecting.is_empty()
+            && self.dying.is_empty()
+            && self.pending_connections.deadline().is_none()
+        {
             return 0;
         }
         let now = Instant::now();
         self.pending_timers(now);
-        let mut work = 0;
+        let mut work = self.bury(now);
         for number in std::mem::take(&mut self.connecting) {
             match &self.links.at(number).phase {
                 Phase::AwaitRetry(at) if *at <= now => {
@@ -361,7 +417,9 @@ impl Tcp {
             Phase::Dialing(dial) => dial.deadline(),
             _ => None,
         };
-        self.connecting.iter().filter_map(of_link).chain(self.pending_connections.deadline()).min()
+        let dying = self.dying.iter().map(|&(_, at)| at);
+        let connecting = self.connecting.iter().filter_map(of_link);
+        connecting.chain(dying).chain(self.pending_connections.deadline()).min()
     }
 }
 

@@ -71,6 +71,10 @@ pub struct Tcp {
     pub(crate) released: Vec<Token>,
     /// Peers whose business cards are needed: see [`Fabric::wanted`].
     wanted: VecDeque<Peer>,
+    /// Peers that were not reached: see [`Fabric::unreached`].
+    unreached: VecDeque<Peer>,
+    /// Peers that have ended, as the launcher says, and when they are given up though a connection stands.
+    pub(crate) dying: Vec<(Peer, Instant)>,
     pub(crate) pool: Pool,
     read_buffer: Box<[u8]>,
     /// The socket of a link in `backlog` is full.
@@ -122,6 +126,8 @@ impl Tcp {
             lost: Vec::new(),
             released: Vec::new(),
             wanted: VecDeque::new(),
+            unreached: VecDeque::new(),
+            dying: Vec::new(),
             pool: Pool::default(),
             read_buffer: vec![0; READ_BUFFER].into_boxed_slice(),
             socket_full: false,
@@ -208,6 +214,14 @@ impl Tcp {
         let first = self.links.at(self.links.number(peer, 0));
         if !std::mem::replace(&mut first.card_requested, true) {
             self.wanted.push_back(peer);
+        }
+    }
+
+    /// Says that a peer is not reached, once until it is.
+    pub(crate) fn note_unreached(&mut self, peer: Peer) {
+        let first = self.links.at(self.links.number(peer, 0));
+        if !std::mem::replace(&mut first.reported, true) {
+            self.unreached.push_back(peer);
         }
     }
 
@@ -396,6 +410,14 @@ impl Fabric for Tcp {
 
     fn wanted(&mut self) -> Option<Peer> {
         self.wanted.pop_front()
+    }
+
+    fn unreached(&mut self) -> Option<Peer> {
+        self.unreached.pop_front()
+    }
+
+    fn peer_died(&mut self, peer: Peer, cause: &str) {
+        self.peer_ended(peer, cause);
     }
 
     fn poll(&mut self, sink: &mut impl Sink) -> usize {

@@ -36,6 +36,10 @@ pub(crate) struct Link {
     pub(crate) send_refused: bool,
     /// The business card of the peer was asked for, once. Known of stream 0 alone.
     pub(crate) card_requested: bool,
+    /// It was said that the peer is not reached. Known of stream 0 alone.
+    pub(crate) reported: bool,
+    /// The launcher says that the peer has ended, and why. Known of stream 0 alone.
+    pub(crate) ended: Option<String>,
     /// Numbers of the pending connections that were accepted as this stream, oldest first, until the proof of one comes or they are
     /// dropped: a peer may try several addresses at once. At most one for each address of ours.
     pub(crate) pending: Vec<usize>,

@@ -316,3 +316,16 @@ fn addresses_that_answer_nothing_are_given_up_after_the_patience() {
         assert!(cause.contains(&address.to_string()), "{cause}");
     }
 }
+
+#[test]
+fn a_peer_that_has_ended_is_given_up_when_the_launcher_says_so() {
+    // What accepts, and says nothing, may be the peer: only the launcher knows.
+    let mut asked = 0;
+    let cause = given_up(&[dead().0, silent()], Duration::from_secs(1000), |tcp| {
+        while let Some(peer) = tcp.unreached() {
+            asked += 1;
+            tcp.peer_died(peer, "it was killed");
+        }
+    });
+    assert_eq!((asked, cause.as_str()), (1, "it was killed"));
+}

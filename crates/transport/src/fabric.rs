@@ -59,6 +59,16 @@ pub trait Fabric: Port {
         None
     }
 
+    /// A peer that could not be reached so far, or not again: it may be gone, which the launcher knows. Each is named once, until it
+    /// is reached.
+    fn unreached(&mut self) -> Option<Peer> {
+        None
+    }
+
+    /// Takes the launcher's word that the process of `peer` has ended: polls still hand over what it sent, as far as that can be
+    /// had, then report it by [`Sink::down`] with `cause`, unless they have done so.
+    fn peer_died(&mut self, _peer: Peer, _cause: &str) {}
+
     /// Sends what can be sent without waiting, and hands frames that arrived to `sink`. Handles a bounded number of
     /// frames; returns how many things happened (0: there is nothing to do now).
     fn poll(&mut self, sink: &mut impl Sink) -> usize

@@ -87,6 +87,12 @@ impl Job {
         self
     }
 
+    /// Adds an argument in front of all others.
+    pub(crate) fn first_arg(mut self, arg: impl AsRef<OsStr>) -> Job {
+        self.args.insert(0, arg.as_ref().to_owned());
+        self
+    }
+
     /// Sets an environment variable.
     pub(crate) fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Job {
         self.env.push((name.as_ref().to_owned(), Some(value.as_ref().to_owned())));

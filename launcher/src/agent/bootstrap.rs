@@ -64,7 +64,9 @@ impl HostPart {
             Request::Publish { business_card } if self.is_remote => {
                 self.links.cards().keep(rank, business_card.clone());
             }
-            Request::Lookup { rank: wanted } if *wanted >= self.plan.size => {
+            Request::Lookup { rank: wanted } | Request::Unreached { rank: wanted }
+                if *wanted >= self.plan.size =>
+            {
                 return self.broken(at, format!("looks up rank {wanted}, which does not exist"));
             }
             Request::Lookup { rank: wanted } => {
@@ -74,7 +76,10 @@ impl HostPart {
             }
             Request::Ready => self.ranks[at].phase = Phase::Running,
             Request::Finalized => self.ranks[at].phase = Phase::Finalized,
-            Request::Publish { .. } | Request::Notice { .. } | Request::Abort { .. } => {}
+            Request::Publish { .. }
+            | Request::Unreached { .. }
+            | Request::Notice { .. }
+            | Request::Abort { .. } => {}
         }
         match request {
             Request::Notice { .. } | Request::Abort { .. } => self.tell(at, Event::Request { rank, request }),

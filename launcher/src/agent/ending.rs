@@ -18,16 +18,24 @@ const HOLD: Duration = Duration::from_millis(20);
 /// Most time for which a failure is held back longer in a large job, so that ranks with the same failure are counted.
 const HOLD_MOST: Duration = Duration::from_millis(200);
 
+/// How long a failure is held back which says that a peer is gone, if that may be on another host: the end of its agent takes
+/// some time to be known.
+const HOLD_EFFECT: Duration = Duration::from_millis(700);
+
 impl Agent {
     /// Processes of ranks have ended.
     pub(super) fn ended(&mut self, all: &[Ended]) {
-        for ended in all {
+        // A host that is lost may still tell of its ranks.
+        let all: Vec<Ended> =
+            all.iter().copied().filter(|ended| self.ranks[ended.rank as usize].ended.is_none()).collect();
+        for ended in &all {
             self.ranks[ended.rank as usize].ended = Some(ended.end);
             self.alive = self.alive.saturating_sub(1);
         }
-        for &ended in all {
+        for &ended in &all {
             self.judge(ended);
         }
+        self.tell_of_ends();
     }
 
     /// A process has joined the job as a rank.
@@ -36,8 +44,9 @@ impl Agent {
         (member.joined, member.phase) = (true, Phase::InInit);
         let left_without_init =
             |rank: &Member| rank.phase == Phase::Outside && rank.ended == Some(End::Code(0));
-        if let Some(gone) = self.ranks.iter().position(left_without_init) {
-            self.fail(gone as u32, Failure::NoInit);
+        let gone = self.ranks.iter().position(left_without_init).map(|gone| gone as u32);
+        if let Some(gone) = gone.filter(|&gone| !self.goes_on_without(gone, &Failure::NoInit)) {
+            self.fail(gone, Failure::NoInit);
         }
     }
 
@@ -50,8 +59,9 @@ impl Agent {
         if self.plan.global.allow_missing_finalize {
             return self.count_as_finalized(rank);
         }
-        if member.ended.is_none() {
-            self.fail(rank, Failure::JoinedGone { pid });
+        let failure = Failure::JoinedGone { pid };
+        if member.ended.is_none() && !self.goes_on_without(rank, &failure) {
+            self.fail(rank, failure);
         }
     }
 
@@ -70,6 +80,9 @@ impl Agent {
             && (*first == rank || !(killed || held.is_effect()))
         {
             return; // the held failure came first
+        }
+        if phase != Phase::Finalized && self.goes_on_without(rank, &failure) {
+            return;
         }
         match failure {
             // The rank is finished with MPI: its status counts, but the other ranks go on.
@@ -92,7 +105,10 @@ impl Agent {
             return;
         }
         if self.held.as_ref().is_none_or(|(.., held)| held.is_effect() && !failure.is_effect()) {
-            let others = Duration::from_millis(self.ranks.len() as u64).min(HOLD_MOST);
+            let others = match failure.is_effect() && self.plan.has_other_hosts() {
+                true => HOLD_EFFECT,
+                false => Duration::from_millis(self.ranks.len() as u64).min(HOLD_MOST),
+            };
             self.held = Some((Instant::now() + HOLD + others, rank, failure));
         }
     }

@@ -12,7 +12,7 @@ use banyan_shm::Shm;
 use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, Signal, getpid, kill_process_group};
+use rustix::process::{Signal, getpid, kill_process_group};
 
 use super::aliases::is_same_host;
 use super::{KILL_AGAIN, Token, WRAPPER_TIME};
@@ -90,6 +90,8 @@ pub(super) struct HostPart {
     pub(super) pmi: Option<Box<pmi1::Host>>,
     pub(super) is_remote: bool,
     pulsed: Instant,
+    /// When its ranks were last looked at, whether they are stopped.
+    looked: Instant,
 }
 
 impl HostPart {
@@ -137,6 +139,7 @@ impl HostPart {
             pmi: None,
             is_remote,
             pulsed: Instant::now(),
+            looked: Instant::now(),
         };
         host.seat();
         Ok(host)
@@ -226,6 +229,16 @@ impl HostPart {
                 }
             }
             Order::Pmi(down) => self.take_pmi(down),
+            Order::Failed { rank, cause } => {
+                let reply = Reply::Gone { rank, cause, failed: true };
+                (0..self.ranks.len()).for_each(|at| self.send(at, &reply));
+            }
+            Order::KillRank { rank } => {
+                let at = self.plan.index_of(rank);
+                if let Some(pid) = at.and_then(|at| self.ranks[at].pid) {
+                    let _ = kill_process_group(pid, Signal::KILL);
+                }
+            }
             Order::Signal(number) => {
                 if let Some(signal) = Signal::from_named_raw(number) {
                     self.signal_ranks(signal);
@@ -353,6 +366,10 @@ impl HostPart {
                 }
             }
         }
+        if now >= self.looked + PULSE {
+            self.looked = now;
+            self.look_for_stopped();
+        }
         if !self.links.is_empty() {
             self.links.tick(&self.epoll, now);
         }
@@ -429,7 +446,8 @@ impl HostPart {
             && !self.childless;
         let orphans = orphans.then(|| Instant::now() + KILL_AGAIN);
         let pulse = self.is_remote.then_some(self.pulsed + PULSE);
-        [self.output.next_tick(), gone, killing, orphans, pulse, self.links.next_tick()]
+        let look = (self.alive > 0).then_some(self.looked + PULSE);
+        [self.output.next_tick(), gone, killing, orphans, pulse, look, self.links.next_tick()]
             .into_iter()
             .flatten()
             .min()
@@ -441,8 +459,7 @@ impl HostPart {
         let mut waits = self.common.status.as_ref().map(read).unwrap_or_default();
         waits.resize(self.ranks.len(), None);
         let state = |(rank, line): (&Rank, Option<status::StatusLine>)| {
-            let joined = rank.joined.as_ref().and_then(|joined| Pid::from_raw(joined.0.cast_signed()));
-            let process = joined.or(rank.pid).filter(|_| stopped).and_then(descendants::state);
+            let process = rank.process().filter(|_| stopped).and_then(descendants::state);
             match (rank.phase, line) {
                 _ if rank.ended.is_some() => RankState::Ended,
                 _ if matches!(process, Some('T' | 't')) => RankState::Stopped,
@@ -454,6 +471,17 @@ impl HostPart {
             }
         };
         self.ranks.iter().zip(waits).map(state).collect()
+    }
+
+    /// Tells of ranks in MPI that a signal has stopped, and of those that go on.
+    fn look_for_stopped(&mut self) {
+        for (rank, state) in self.plan.ranks.iter().zip(&mut self.ranks) {
+            let process = state.process().filter(|_| state.phase.is_inside() && state.ended.is_none());
+            let stopped = process.and_then(descendants::state) == Some('T');
+            if std::mem::replace(&mut state.stopped, stopped) != stopped {
+                self.events.push_back(Event::Stopped { rank: *rank, stopped });
+            }
+        }
     }
 
     /// Passes input on to rank 0, and says how much has been taken.

@@ -243,6 +243,7 @@ impl Agent {
                 | Event::Request { rank, .. }
                 | Event::Broken { rank, .. }
                 | Event::JoinedGone { rank, .. }
+                | Event::Stopped { rank, .. }
                 | Event::Output { rank, .. } => is_own(*rank),
                 Event::Pmi(Up::Name { rank, .. }) => is_own(*rank),
                 Event::Ended(all) => all.iter().all(|ended| is_own(ended.rank)),
@@ -274,11 +275,13 @@ impl Agent {
         if missing == 0 {
             return;
         }
+        let mut lost = Vec::new();
         for rank in 0..self.plan.size {
             let member = &mut self.ranks[rank as usize];
             if (first..end).contains(&self.plan.agent_of(rank)) && member.ended.is_none() {
                 member.ended = Some(End::Signal { number: libc::SIGKILL, core: false });
                 self.alive -= u32::from(member.pid.is_some());
+                lost.push(rank);
             }
         }
         let host = &self.plan.hosts[first as usize];
@@ -296,7 +299,13 @@ impl Agent {
         {
             self.say(&text);
         }
-        self.fail_with(None, Failure::Host(text));
+        if self.plan.global.keep_going && self.hosts.begun && self.state == JobState::Running {
+            self.say(&format!("{text}; the job goes on without its ranks (--keep-going)"));
+            lost.into_iter().for_each(|rank| self.note_failed(rank, Failure::Host(text.clone())));
+        } else {
+            self.fail_with(None, Failure::Host(text));
+        }
+        self.tell_of_ends();
         if let Some(report) = &mut self.hosts.report {
             report.until = Instant::now();
         }

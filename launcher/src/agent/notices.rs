@@ -35,6 +35,7 @@ impl Agent {
 
     /// Writes the messages that need all processes to be gone.
     pub(super) fn summarize(&mut self) {
+        self.summarize_failed();
         if self.same_failure > 0 {
             self.say(&format!(
                 "{} {} failed with the same error",

@@ -233,22 +233,22 @@ impl Remote {
     /// The front has a signal for this process, or is dead. Either way this host is lost to the job.
     fn control(&mut self) {
         let mut signals = [0; 64];
-        match rustix::io::read(&self.control, &mut signals) {
+        let why = match rustix::io::read(&self.control, &mut signals) {
             Err(Errno::INTR | Errno::AGAIN) => return,
             Ok(count @ 1..) => {
                 let ends = |number: &i32| [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].contains(number);
                 let Some(number) = signals[..count].iter().map(|&number| number.into()).find(ends) else {
                     return;
                 };
-                let why = format!("its agent was ended by {}", signal_name(number));
-                let end = self.host.links.end_of_subtree(self.number);
-                let lost = Event::Lost { first: self.number, end, why };
-                self.parent.send(&self.host.epoll, &Frame::new(self.number, &lost));
+                format!("its agent was ended by {}", signal_name(number))
             }
             _ => {
                 let _ = epoll::delete(&self.host.epoll, &self.control);
+                "its agent was killed".to_owned()
             }
-        }
+        };
+        let lost = Event::Lost { first: self.number, end: self.host.links.end_of_subtree(self.number), why };
+        self.parent.send(&self.host.epoll, &Frame::new(self.number, &lost));
         self.die();
     }
 

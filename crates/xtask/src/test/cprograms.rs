@@ -25,6 +25,8 @@ struct Plan {
     says: Option<String>,
     /// It checks what only our library promises.
     ours: bool,
+    /// The job goes on when a rank fails.
+    keep_going: bool,
     /// Settings that it runs under.
     env: Vec<(String, String)>,
 }
@@ -87,7 +89,10 @@ fn unit(all: &[PathBuf], bin: &Path, source: &Path) -> Unit {
 }
 
 fn one(library: &Library, program: &Path, ranks: usize, fabric: Fabric, plan: &Plan) -> Result<()> {
-    let job = library.mpirun(ranks, program, fabric)?.limit(plan.limit);
+    let mut job = library.mpirun(ranks, program, fabric)?.limit(plan.limit);
+    if plan.keep_going {
+        job = job.first_arg("--keep-going");
+    }
     let done = plan.env.iter().fold(job, |job, (name, value)| job.env(name, value)).run()?;
     let said = done.output.lines().filter(|line| *line == "ok").count();
     if done.end != End::Exit(plan.status) || said != 1 {
@@ -99,13 +104,14 @@ fn one(library: &Library, program: &Path, ranks: usize, fabric: Fabric, plan: &P
     Ok(())
 }
 
-/// Reads `RUN: ranks=1,2 fabrics=shm,tcp limit=60 status=9 says=WORD only=banyan env=NAME=VALUE`; `env` may come several
-/// times.
+/// Reads `RUN: ranks=1,2 fabrics=shm,tcp limit=60 status=9 says=WORD only=banyan keep_going=yes env=NAME=VALUE`;
+/// `env` may come several times.
 fn plan_of(source: &str) -> Result<Plan> {
     let line = source.lines().find_map(|line| line.split("RUN:").nth(1)).context("no comment RUN:")?;
     let fabrics = vec![Fabric::SHM];
     let (status, says, env) = (0, None, Vec::new());
-    let mut plan = Plan { ranks: Vec::new(), fabrics, limit: 60, status, says, ours: false, env };
+    let ranks = Vec::new();
+    let mut plan = Plan { ranks, fabrics, limit: 60, status, says, ours: false, keep_going: false, env };
     for (key, value) in line.trim_end_matches("*/").split_whitespace().filter_map(|word| word.split_once('='))
     {
         match key {
@@ -115,6 +121,7 @@ fn plan_of(source: &str) -> Result<Plan> {
             "status" => plan.status = value.parse()?,
             "says" => plan.says = Some(value.to_owned()),
             "only" => plan.ours = value == "banyan",
+            "keep_going" => plan.keep_going = value == "yes",
             "env" => {
                 let (name, value) = value.split_once('=').context("RUN: env is not NAME=VALUE")?;
                 plan.env.push((name.to_owned(), value.to_owned()));
@@ -135,12 +142,22 @@ mod tests {
     #[test]
     fn a_plan_is_read_from_the_comment() {
         let plan = plan_of(
-            "/* x\n * RUN: ranks=1,16 fabrics=shm,tcp limit=9 status=3 says=why only=banyan env=A=b=c */",
+            "/* x\n * RUN: ranks=1,16 fabrics=shm,tcp limit=9 status=3 says=why only=banyan keep_going=yes env=A=b=c */",
         )
         .unwrap();
         let fabrics = vec![Fabric::SHM, Fabric::TCP];
         let (says, env) = (Some("why".to_owned()), vec![("A".to_owned(), "b=c".to_owned())]);
-        assert_eq!(plan, Plan { ranks: vec![1, 16], fabrics, limit: 9, status: 3, says, ours: true, env });
+        let wanted = Plan {
+            ranks: vec![1, 16],
+            fabrics,
+            limit: 9,
+            status: 3,
+            says,
+            ours: true,
+            keep_going: true,
+            env,
+        };
+        assert_eq!(plan, wanted);
         assert!(plan_of("/* nothing */").is_err());
         assert!(plan_of("/* RUN: ranks=2 colour=red */").is_err());
         assert!(plan_of("/* RUN: ranks=2 fabrics=string */").is_err());
