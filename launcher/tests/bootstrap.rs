@@ -58,9 +58,12 @@ fn act(step: &str, client: &mut Option<Client>) {
         "lookup" => {
             let client = client.as_mut().unwrap();
             client.lookup(value.parse().unwrap()).unwrap();
-            let Event::BusinessCard { rank, business_card } =
-                within(Duration::from_secs(10), || client.try_event().unwrap());
-            say(&format!("card of {rank}: {}", String::from_utf8_lossy(&business_card)));
+            match within(Duration::from_secs(10), || client.try_event().unwrap()) {
+                Event::BusinessCard { rank, business_card } => {
+                    say(&format!("card of {rank}: {}", String::from_utf8_lossy(&business_card)));
+                }
+                Event::Gone { rank, cause, failed } => say(&format!("gone: {rank}, {cause}, {failed}")),
+            }
         }
         "drop" => *client = None,
         "memory" => {

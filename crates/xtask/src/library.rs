@@ -168,6 +168,18 @@ impl Library {
 
     /// `mpirun` on host h1 that starts a program on all hosts by ssh, with `each` ranks on each, in the folder `work`.
     pub(crate) fn mpirun_on(&self, lab: &Lab, each: usize, program: &Path, work: &Path) -> Result<Job> {
+        self.mpirun_with(&[], lab, each, program, work)
+    }
+
+    /// [`Library::mpirun_on`] with options.
+    pub(crate) fn mpirun_with(
+        &self,
+        options: &[&str],
+        lab: &Lab,
+        each: usize,
+        program: &Path,
+        work: &Path,
+    ) -> Result<Job> {
         let hosts = (1..=lab.hosts()).map(|host| format!("h{host}:{each}")).collect::<Vec<_>>().join(",");
         let job = Job::new(self.prefix.join("bin/mpirun"));
         let job = match self.kind {
@@ -188,7 +200,8 @@ impl Library {
             Kind::Intel => bail!("Intel MPI is not started on several hosts"),
         };
         let ranks = lab.hosts() * each;
-        Ok(lab.on(1, &job.arg("-n").arg(ranks.to_string()).arg(program).folder(work)))
+        let job = job.args(options).arg("-n").arg(ranks.to_string());
+        Ok(lab.on(1, &job.arg(program).folder(work)))
     }
 
     /// The documented settings for more ranks than cores, where they are better than what the library does by itself.

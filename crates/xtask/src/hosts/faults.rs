@@ -9,7 +9,7 @@ use super::{Lab, Link};
 use crate::cc::{self, Unit};
 use crate::library::{Kind, Library};
 use crate::process::{Done, End, Job, tail};
-use crate::project::Project;
+use crate::project::{self, Project};
 use crate::steps::Tally;
 
 const HOSTS: usize = 3;
@@ -18,45 +18,67 @@ const EACH: usize = 2;
 const PATIENCE: u64 = 30;
 const GRACE: u64 = 2;
 
+/// What becomes of the job.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// It is over, everywhere.
+    Over,
+    /// It goes on as if nothing had been.
+    GoesOn,
+    /// With `--keep-going` it goes on with the ranks of the first two hosts, as `tests/c/survivors.c` does.
+    GoesOnWithout,
+}
+
 /// A fault.
 pub(crate) struct Fault {
     pub(crate) name: &'static str,
     strike: fn(&Scene<'_>) -> Result<()>,
-    /// Whether the job goes on as if nothing had been; otherwise it is over, everywhere.
-    harmless: bool,
+    outcome: Outcome,
     /// Whether it is one of `cargo xtask test`, as it is over at once.
     pub(crate) quick: bool,
-    /// Why it does not end as it should yet; a line that holds after all is a failure, so that this goes.
-    not_yet: Option<&'static str>,
+    /// What mpirun says: culprit and cause.
+    says: &'static [&'static str],
 }
 
-const fn fatal(name: &'static str, strike: fn(&Scene<'_>) -> Result<()>) -> Fault {
-    Fault { name, strike, harmless: false, quick: false, not_yet: None }
+const fn fatal(
+    name: &'static str,
+    says: &'static [&'static str],
+    strike: fn(&Scene<'_>) -> Result<()>,
+) -> Fault {
+    Fault { name, strike, outcome: Outcome::Over, quick: false, says }
 }
 
 const fn harmless(name: &'static str, strike: fn(&Scene<'_>) -> Result<()>) -> Fault {
-    Fault { name, strike, harmless: true, quick: false, not_yet: None }
+    Fault { name, strike, outcome: Outcome::GoesOn, quick: false, says: &[] }
+}
+
+const fn survived(name: &'static str, strike: fn(&Scene<'_>) -> Result<()>) -> Fault {
+    let says = &["host h3 is lost", "2 of 6 ranks failed"];
+    Fault { name, strike, outcome: Outcome::GoesOnWithout, quick: false, says }
 }
 
 const fn quick(fault: Fault) -> Fault {
     Fault { quick: true, ..fault }
 }
 
-const fn not_yet(reason: &'static str, fault: Fault) -> Fault {
-    Fault { not_yet: Some(reason), ..fault }
-}
-
 /// All faults.
 pub(crate) const ALL: &[Fault] = &[
-    quick(fatal("rank killed", |scene| scene.signal(3, &scene.program, "KILL"))),
-    quick(fatal("agent killed", |scene| scene.signal(2, &scene.mpirun, "KILL"))),
-    quick(fatal("mpirun killed", |scene| scene.signal(1, &scene.mpirun, "KILL"))),
-    fatal("host vanishes", |scene| scene.lab.end(3)),
-    not_yet(
-        "ranks that cannot reach each other, while mpirun reaches both, wait for TCP to give up",
-        fatal("link cut for good", |scene| scene.lab.net("cut h2 h3")),
-    ),
-    fatal("host cut off for good", |scene| scene.lab.net("cut h3")),
+    quick(fatal("rank killed", &["on h3, pid", "signal 9 (SIGKILL)"], |scene| {
+        scene.signal(3, &scene.program, First, "KILL")
+    })),
+    quick(fatal("agent killed", &["host h2 is lost", "signal 9 (SIGKILL)"], |scene| {
+        scene.signal(2, &scene.mpirun, Last, "KILL")
+    })),
+    fatal("agent's front killed", &["host h2 is lost", "its agent was killed"], |scene| {
+        scene.signal(2, &scene.mpirun, First, "KILL")
+    }),
+    quick(fatal("mpirun killed", &[], |scene| scene.signal(1, &scene.mpirun, First, "KILL"))),
+    fatal("mpirun's agent killed", &["its agent", "signal 9 (SIGKILL)"], |scene| {
+        scene.signal(1, &scene.mpirun, Last, "KILL")
+    }),
+    fatal("host vanishes", &["host h3 is lost"], |scene| scene.lab.end(3)),
+    fatal("link cut for good", &["MPI_ERR_PROC_ABORTED", "10.77.0."], |scene| scene.lab.net("cut h2 h3")),
+    fatal("host cut off for good", &["host h3 is lost", "--patience"], |scene| scene.lab.net("cut h3")),
     harmless("link cut for 5 s", |scene| {
         scene.lab.net("cut h2 h3")?;
         std::thread::sleep(Duration::from_secs(5));
@@ -66,10 +88,12 @@ pub(crate) const ALL: &[Fault] = &[
     harmless("200 ms delay", |scene| scene.lab.net("delay 200ms")),
     harmless("5 % reordered", |scene| scene.lab.net("reorder 5%")),
     harmless("5 % duplicated", |scene| scene.lab.net("duplicate 5%")),
-    not_yet(
-        "a rank that is stopped counts as slow",
-        fatal("a rank stops reading", |scene| scene.signal(3, &scene.program, "STOP")),
-    ),
+    fatal("a rank is stopped", &["on h3, pid", "stopped by a signal for 30 s"], |scene| {
+        scene.signal(3, &scene.program, First, "STOP")
+    }),
+    quick(survived("agent killed, --keep-going", |scene| scene.signal(3, &scene.mpirun, Last, "KILL"))),
+    survived("host vanishes, --keep-going", |scene| scene.lab.end(3)),
+    survived("host cut off, --keep-going", |scene| scene.lab.net("cut h3")),
 ];
 
 /// Where a fault strikes.
@@ -79,16 +103,25 @@ struct Scene<'a> {
     mpirun: PathBuf,
 }
 
-/// Signals the first process on a host that runs a program.
-const SIGNAL: &str = "for p in $(ls /proc | grep '^[0-9]*$' | sort -n); do \
+/// Which of the processes on a host that run a program: an agent's front starts before the agent.
+#[derive(Clone, Copy)]
+enum Which {
+    First,
+    Last,
+}
+use Which::{First, Last};
+
+/// Signals the first process on a host that runs a program, in an order of their numbers.
+const SIGNAL: &str = "for p in $(ls /proc | grep '^[0-9]*$' | sort -n $2); do \
     if [ \"$(readlink /proc/$p/exe)\" = \"$0\" ]; then exec kill -$1 $p; fi; done; exit 1";
 /// Names all processes on a host that run one of two programs.
 const LEFT: &str = "for p in /proc/[0-9]*; do e=$(readlink $p/exe); \
     if [ \"$e\" = \"$0\" ] || [ \"$e\" = \"$1\" ]; then echo $p $e; fi; done";
 
 impl Scene<'_> {
-    fn signal(&self, host: usize, program: &Path, signal: &str) -> Result<()> {
-        let kill = Job::new("sh").args(["-c", SIGNAL]).arg(program).arg(signal);
+    fn signal(&self, host: usize, program: &Path, which: Which, signal: &str) -> Result<()> {
+        let order = if matches!(which, First) { "-n" } else { "-r" };
+        let kill = Job::new("sh").args(["-c", SIGNAL]).arg(program).arg(signal).arg(order);
         self.lab.on(host, &kill.limit(20)).run_ok().map(|_| ())
     }
 
@@ -131,33 +164,42 @@ pub(crate) fn table(project: &Project) -> Result<Tally> {
 pub(crate) fn check(project: &Project, fault: &Fault, tally: &mut Tally) -> Result<()> {
     let library = Library::open(project, Kind::Banyan)?;
     let folder = project.folder("hosts/banyan")?;
-    let program = rounds(project, &library)?;
+    let program = match fault.outcome {
+        Outcome::GoesOnWithout => built(project, &library, "tests/c/survivors.c")?,
+        _ => rounds(project, &library)?,
+    };
     let lab = Lab::up(project, "faults", HOSTS, Link::Emulated)?;
     let mpirun = library.prefix().join("bin/mpirun").canonicalize()?;
     let scene = Scene { lab: &lab, program, mpirun };
     let begun = folder.join("begun");
     let _ = std::fs::remove_file(&begun);
-    let seconds = if fault.harmless { "8" } else { "600" };
-    let job = library.mpirun_on(&lab, EACH, &scene.program, &folder)?.arg(seconds).arg(&begun).limit(120);
+    let (options, argument): (&[&str], _) = match fault.outcome {
+        Outcome::GoesOn => (&[], "8"),
+        Outcome::Over => (&[], "600"),
+        Outcome::GoesOnWithout => (&["--keep-going"], "2"),
+    };
+    let job = library.mpirun_with(options, &lab, EACH, &scene.program, &folder)?;
+    let job = job.arg(argument).arg(&begun).limit(120);
     let (done, after) = struck(&scene, fault, &job, &begun)?;
     let outcome = verdict(&scene, fault, &done, after);
     let said = done.output.lines().next().unwrap_or("nothing said");
     let went = if outcome.is_ok() { "" } else { ", not as it should" };
     let after = after.as_secs_f64();
     tally.notes.push(format!("{:24} {} {after:.1} s after the fault{went}: {said}", fault.name, done.end));
-    match (fault.not_yet, outcome) {
-        (None, outcome) => tally.check(fault.name, outcome),
-        (Some(reason), Err(_)) => tally.leave_out(fault.name, reason),
-        (Some(_), Ok(())) => tally.check(fault.name, Err(anyhow::anyhow!("it holds: no longer \"not yet\""))),
-    }
+    tally.check(fault.name, outcome);
     Ok(())
 }
 
-/// Builds the program that runs meanwhile.
+/// The program that runs meanwhile.
 pub(super) fn rounds(project: &Project, library: &Library) -> Result<PathBuf> {
-    let program = project.folder("hosts/banyan")?.join("rounds");
-    let unit = Unit::program(program.clone(), project.file("tests/hosts/rounds.c"));
-    cc::build(library, &unit.flags(["-D_DEFAULT_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror"]))?;
+    built(project, library, "tests/hosts/rounds.c")
+}
+
+fn built(project: &Project, library: &Library, source: &str) -> Result<PathBuf> {
+    let source = project.file(source);
+    let program = project.folder("hosts/banyan")?.join(project::stem(&source));
+    let flags = ["-D_DEFAULT_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function"];
+    cc::build(library, &Unit::program(program.clone(), source).flags(flags))?;
     Ok(program.canonicalize()?)
 }
 
@@ -178,13 +220,22 @@ fn struck(scene: &Scene<'_>, fault: &Fault, job: &Job, begun: &Path) -> Result<(
 }
 
 fn verdict(scene: &Scene<'_>, fault: &Fault, done: &Done, after: Duration) -> Result<()> {
-    let right = done.end == End::Exit(0) && done.output.lines().any(|line| line == "ok");
-    if right != fault.harmless || matches!(done.end, End::TimedOut | End::TooMuchOutput) {
+    let ok = done.output.lines().any(|line| line == "ok");
+    let right = match (fault.outcome, done.end) {
+        (Outcome::Over, End::Exit(0) | End::TimedOut | End::TooMuchOutput) => false,
+        (Outcome::Over, _) => !ok,
+        (Outcome::GoesOn, end) => ok && end == End::Exit(0),
+        (Outcome::GoesOnWithout, end) => ok && matches!(end, End::Exit(1..)),
+    };
+    if !right {
         bail!("{}\n{}", done.end, tail(&done.output, 20));
     }
     let most = Duration::from_secs(PATIENCE + GRACE);
-    if !fault.harmless && after > most {
+    if fault.outcome == Outcome::Over && after > most {
         bail!("over only after {:.1} s\n{}", after.as_secs_f64(), tail(&done.output, 20));
+    }
+    if let Some(missing) = fault.says.iter().find(|what| !done.output.contains(**what)) {
+        bail!("mpirun does not say {missing:?}\n{}", tail(&done.output, 20));
     }
     scene.wait_until_clean(Instant::now() + most.saturating_sub(after).max(Duration::from_secs(GRACE)))
 }
