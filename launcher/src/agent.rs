@@ -155,6 +155,8 @@ struct Member {
     phase: Phase,
     /// A process has joined the job as this rank.
     joined: bool,
+    /// It has asked for the end of the job: its status says nothing more.
+    aborts: bool,
     ended: Option<End>,
 }
 
@@ -388,7 +390,10 @@ impl Agent {
             Request::Ready => self.ranks[rank as usize].phase = Phase::Running,
             Request::Finalized => self.ranks[rank as usize].phase = Phase::Finalized,
             Request::Notice { text } => self.notice(rank, text),
-            Request::Abort { code, message } => self.hold(rank, Failure::Abort { code, message }),
+            Request::Abort { code, message } => {
+                self.ranks[rank as usize].aborts = true;
+                self.hold(rank, Failure::Abort { code, message });
+            }
             Request::Hello { .. } => {} // the host part's
         }
     }

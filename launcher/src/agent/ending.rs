@@ -66,7 +66,7 @@ impl Agent {
     }
 
     fn judge(&mut self, Ended { rank, end, out_of_memory }: Ended) {
-        let phase = self.ranks[rank as usize].phase;
+        let Member { phase, aborts, .. } = self.ranks[rank as usize];
         let others_inside = self.ranks.iter().any(|other| other.phase.is_inside() && other.ended.is_none());
         let Some(mut failure) = Failure::of(end, phase, others_inside) else { return };
         if failure == Failure::NoFinalize && self.plan.global.allow_missing_finalize {
@@ -74,6 +74,9 @@ impl Agent {
         }
         if out_of_memory && self.state == JobState::Running {
             failure = Failure::OutOfMemory;
+        }
+        if aborts && matches!(failure, Failure::Code(_)) {
+            return;
         }
         let killed = matches!(failure, Failure::Signal { .. } | Failure::OutOfMemory);
         if let Some((_, first, held)) = &self.held

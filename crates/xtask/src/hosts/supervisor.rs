@@ -3,7 +3,7 @@
 //! with all that runs in them; it ends when its standard input does, that is, with whoever started it.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::num::NonZero;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -156,11 +156,21 @@ fn serve(devices: &[File], control: &UnixListener, options: &Options, early: u64
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        for (number, _) in watched.iter().enumerate().filter(|(_, one)| !one.revents().is_empty()) {
+        for number in 0..watched.len() {
+            if watched[number].revents().is_empty() {
+                continue;
+            }
             if number < devices.len() {
                 for _ in 0..BATCH {
-                    let Ok(length) = (&devices[number]).read(&mut buffer) else { break };
-                    switch.offer(now(), number, &buffer[..length]);
+                    match (&devices[number]).read(&mut buffer) {
+                        Ok(length) => switch.offer(now(), number, &buffer[..length]),
+                        Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                        Err(_) => {
+                            // The host is gone, and its card with it, which would be reported for ever.
+                            watched[number] = PollFd::new(control, PollFlags::empty());
+                            break;
+                        }
+                    }
                 }
             } else if number == devices.len() {
                 if control.accept().is_ok_and(|(stream, _)| answer(stream, &mut switch, options)) {
