@@ -4,7 +4,7 @@ mod common;
 
 use banyan_memory::HeapBuffer;
 use banyan_shm::{Shm, SingleCopy};
-use banyan_transport::{Access, Kinds, Peer, Port, Token, Transfer, conformance};
+use banyan_transport::{Access, Fabric, Kinds, Peer, Port, Token, Transfer, conformance};
 use common::{crowded, fresh, without};
 
 banyan_transport::conformance!(plain, |n| conformance::without_cards(fresh(n, SingleCopy::Auto)));
