@@ -22,10 +22,9 @@ use crate::links::{Links, PULSE};
 use crate::output::{Output, StreamKind};
 use crate::plan::{HostPlan, single_copy};
 use crate::ranks::{Common, Rank, start};
-use crate::report::{RankState, all_wait};
+use crate::report::all_wait;
 use crate::start::{Limit, Mask, START_ERROR_BYTES, Stage, StartError, arrived};
 use crate::trouble::{reason, refused};
-use crate::verdict::Phase;
 use crate::{Trouble, descendants, executable, oom, pmi1, pty};
 
 /// How long killed processes may take to end before they are given up.
@@ -451,37 +450,6 @@ impl HostPart {
             .into_iter()
             .flatten()
             .min()
-    }
-
-    /// What this host's ranks do. With `stopped`, `/proc` is read for each rank to find those that are stopped.
-    pub(super) fn states(&self, stopped: bool) -> Vec<RankState> {
-        let read = |file| status::read(file, self.ranks.len() as u32);
-        let mut waits = self.common.status.as_ref().map(read).unwrap_or_default();
-        waits.resize(self.ranks.len(), None);
-        let state = |(rank, line): (&Rank, Option<status::StatusLine>)| {
-            let process = rank.process().filter(|_| stopped).and_then(descendants::state);
-            match (rank.phase, line) {
-                _ if rank.ended.is_some() => RankState::Ended,
-                _ if matches!(process, Some('T' | 't')) => RankState::Stopped,
-                (Phase::Outside, _) => RankState::Outside,
-                (Phase::Finalized, _) => RankState::Finalized,
-                (_, Some(line)) => RankState::Waits(line),
-                (Phase::InInit, None) => RankState::InInit,
-                (Phase::Running, None) => RankState::Busy,
-            }
-        };
-        self.ranks.iter().zip(waits).map(state).collect()
-    }
-
-    /// Tells of ranks in MPI that a signal has stopped, and of those that go on.
-    fn look_for_stopped(&mut self) {
-        for (rank, state) in self.plan.ranks.iter().zip(&mut self.ranks) {
-            let process = state.process().filter(|_| state.phase.is_inside() && state.ended.is_none());
-            let stopped = process.and_then(descendants::state) == Some('T');
-            if std::mem::replace(&mut state.stopped, stopped) != stopped {
-                self.events.push_back(Event::Stopped { rank: *rank, stopped });
-            }
-        }
     }
 
     /// Passes input on to rank 0, and says how much has been taken.

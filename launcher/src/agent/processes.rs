@@ -1,13 +1,16 @@
-//! The host part's processes: what `wait` says of them, signals, and killing what is left.
+//! The host part's processes: what `wait` says of them, what they do, signals, and killing what is left.
 
 use std::time::Instant;
 
+use banyan_pmi::status;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process_group, wait};
 
 use super::host::{HostPart, Progress};
 use crate::frames::{Ended, Event};
-use crate::verdict::End;
+use crate::ranks::Rank;
+use crate::report::RankState;
+use crate::verdict::{End, Phase};
 use crate::{descendants, oom};
 
 impl HostPart {
@@ -88,6 +91,37 @@ impl HostPart {
     pub(super) fn signal_ranks(&self, signal: Signal) {
         for pid in self.ranks.iter().filter_map(|rank| rank.pid) {
             let _ = kill_process_group(pid, signal);
+        }
+    }
+
+    /// What this host's ranks do. With `stopped`, `/proc` is read for each rank to find those that are stopped.
+    pub(super) fn states(&self, stopped: bool) -> Vec<RankState> {
+        let read = |file| status::read(file, self.ranks.len() as u32);
+        let mut waits = self.common.status.as_ref().map(read).unwrap_or_default();
+        waits.resize(self.ranks.len(), None);
+        let state = |(rank, line): (&Rank, Option<status::StatusLine>)| {
+            let process = rank.process().filter(|_| stopped).and_then(descendants::state);
+            match (rank.phase, line) {
+                _ if rank.ended.is_some() => RankState::Ended,
+                _ if matches!(process, Some('T' | 't')) => RankState::Stopped,
+                (Phase::Outside, _) => RankState::Outside,
+                (Phase::Finalized, _) => RankState::Finalized,
+                (_, Some(line)) => RankState::Waits(line),
+                (Phase::InInit, None) => RankState::InInit,
+                (Phase::Running, None) => RankState::Busy,
+            }
+        };
+        self.ranks.iter().zip(waits).map(state).collect()
+    }
+
+    /// Tells of ranks in MPI that a signal has stopped, and of those that go on.
+    pub(super) fn look_for_stopped(&mut self) {
+        for (rank, state) in self.plan.ranks.iter().zip(&mut self.ranks) {
+            let process = state.process().filter(|_| state.phase.is_inside() && state.ended.is_none());
+            let stopped = process.and_then(descendants::state) == Some('T');
+            if std::mem::replace(&mut state.stopped, stopped) != stopped {
+                self.events.push_back(Event::Stopped { rank: *rank, stopped });
+            }
         }
     }
 }
