@@ -98,7 +98,7 @@ impl PlanCache {
     /// share buffers, or not, on so many cores: that they know alike.
     pub fn on(mut self, nodes: Nodes, shared: Option<SharedCaps>, cores: u32) -> PlanCache {
         if self.topology.has_levels() {
-            let here = nodes.ranks(nodes.of(self.rank)).len() as u32;
+            let here = nodes.ranks(nodes.of(self.rank)).count();
             (self.epoch.rank, self.epoch.ranks) = (nodes.index(self.rank), here);
             let nodes = Arc::new(nodes).apart();
             let here = self.topology.within(&nodes, self.rank);

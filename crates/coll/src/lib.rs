@@ -107,5 +107,5 @@ pub use sections::Chunks;
 pub use shape::{Blocks, Shape, log2_down, log2_up};
 pub use signature::{ArgKind, Lists, Signature};
 pub use stages::{Composition, Stage, StageBuf, StageGroup};
-pub use topology::{Groups, LEVELS, Location, Nodes, Order, SharedCaps, Topology};
+pub use topology::{Groups, LEVELS, Location, NodeRanks, Nodes, Order, SharedCaps, Topology};
 pub use tuner::{Link, Model, Tuning};

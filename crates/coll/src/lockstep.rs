@@ -8,7 +8,7 @@ use std::collections::BinaryHeap;
 use crate::lanes::Lanes;
 use crate::schedule::Guard;
 use crate::sections::{Allotment, Cut, Sections, SharedUse};
-use crate::{Algorithm, Buf, Form, Merge, Nodes, Round, Shape, Span, Step, SubBuffer};
+use crate::{Algorithm, Buf, Form, Merge, NodeRanks, Nodes, Round, Shape, Span, Step, SubBuffer};
 
 /// One collective of all ranks.
 pub(crate) struct Operation {
@@ -83,7 +83,7 @@ pub(crate) trait Machine {
     /// A rank has seen that another one acknowledged a sequence number.
     fn ack_seen(&mut self, op: usize, rank: u32, other: u32, seq: u64);
     /// A rank has seen that all `ranks` that share buffers acknowledged a sequence number of an earlier operation.
-    fn reusable(&mut self, rank: u32, ranks: &[u32], seq: u64);
+    fn reusable(&mut self, rank: u32, ranks: NodeRanks<'_>, seq: u64);
     /// A rank acknowledges a sequence number.
     fn ack(&mut self, op: usize, rank: u32, seq: u64);
     /// A rank is through with an operation.
@@ -389,21 +389,21 @@ impl<M: Machine> Lockstep<'_, M> {
                 self.states[rank as usize].published = seq(phase);
             }
             Step::Await { rank: publisher, phase } => {
-                let publisher = ranks[publisher as usize];
+                let publisher = ranks.at(publisher);
                 self.access(op, rank, Access { publisher, seq: seq(phase), ..Access::default() })?;
             }
             Step::Unpack { rank: publisher, phase, sub_buffer, into } => {
                 let (seq, into, sub_buffer) = (seq(phase), Some(into), Some(sub_buffer));
-                let publisher = ranks[publisher as usize];
+                let publisher = ranks.at(publisher);
                 self.access(op, rank, Access { publisher, seq, into, sub_buffer, ..Access::default() })?;
             }
             Step::Get { rank: publisher, phase, at, into } => {
-                let (seq, into, publisher) = (seq(phase), Some(into), ranks[publisher as usize]);
+                let (seq, into, publisher) = (seq(phase), Some(into), ranks.at(publisher));
                 self.access(op, rank, Access { publisher, seq, at, into, ..Access::default() })?;
             }
             Step::GetReduce { rank: publisher, phase, at, merge } => {
                 let (seq, into, merge) = (seq(phase), Some(merge.into), Some(merge));
-                let publisher = ranks[publisher as usize];
+                let publisher = ranks.at(publisher);
                 self.access(op, rank, Access { publisher, seq, at, into, merge, sub_buffer: None })?;
             }
             Step::Ack { phase } => {
@@ -411,7 +411,7 @@ impl<M: Machine> Lockstep<'_, M> {
                 self.machine.ack(op, rank, seq(phase));
             }
             Step::WaitAck { rank: other, phase } => {
-                self.machine.ack_seen(op, rank, ranks[other as usize], seq(phase));
+                self.machine.ack_seen(op, rank, ranks.at(other), seq(phase));
             }
             Step::WaitReuse { chunk } => {
                 let used = window.map_or(0, |window| window.allotment.used(chunk));
@@ -434,9 +434,9 @@ impl<M: Machine> Lockstep<'_, M> {
         }
         let Some(Window { first, allotment, .. }) = window else { return false };
         let ranks = self.nodes.ranks(self.nodes.of(rank));
-        let state = |index: u32| &self.states[ranks[index as usize] as usize];
+        let state = |index: u32| &self.states[ranks.at(index) as usize];
         let seq = |phase: u32| first + u64::from(phase);
-        let all = |least: u64| ranks.iter().all(|&rank| self.states[rank as usize].acked >= least);
+        let all = |least: u64| ranks.iter().all(|rank| self.states[rank as usize].acked >= least);
         let turn = self.states[rank as usize].acked + 1 >= first;
         turn && match guard {
             Guard::Free | Guard::Message(_) | Guard::Turn => true,

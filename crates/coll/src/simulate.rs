@@ -22,8 +22,8 @@ use std::sync::Arc;
 use crate::lockstep::{Access, Counters, Lane, Machine, Operation, lockstep};
 use crate::verify::{Trial, shape};
 use crate::{
-    Algorithm, Case, Explanation, Form, Link, Merge, Model, Needs, Nodes, Shape, Span, Step, SubBuffer,
-    Topology, Tuning,
+    Algorithm, Case, Explanation, Form, Kind, Link, Merge, Model, Needs, NodeRanks, Nodes, Round, Shape,
+    Span, Step, SubBuffer, Topology, Tuning,
 };
 
 /// Seconds until the last rank is through with a collective of `bytes` bytes (of the vector, or of a block),
@@ -56,6 +56,51 @@ impl Explanation {
                 .then(|| simulation.time(classes).expect("the verifier has proved the schedule"));
         }
         self
+    }
+}
+
+/// The ranks of other ranks that a round of a rank's has messages to and from.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Messages {
+    /// To these.
+    pub to: Vec<u32>,
+    /// From these.
+    pub from: Vec<u32>,
+}
+
+/// The schedules of all ranks for a collective of `bytes` bytes as the tuner chooses it, as far as they are messages.
+pub struct Schedules<'a>(Simulation<'a>);
+
+impl<'a> Schedules<'a> {
+    /// Of ranks on these nodes.
+    pub fn new(kind: Kind, bytes: u64, on: (&'a Topology, &Nodes), tuning: &'a Tuning) -> Schedules<'a> {
+        let case = Case::plain(bytes as f64, on.0.ranks);
+        let algorithm = tuning.choose(kind, Some(case), true, on.0);
+        Schedules(Simulation::new(algorithm, bytes, (on.0, Some(on.1)), tuning))
+    }
+
+    /// The algorithm that is chosen.
+    pub fn algorithm(&self) -> &'static Algorithm {
+        self.0.algorithm
+    }
+
+    /// The messages of each round of a rank.
+    pub fn messages(&self, rank: u32) -> Vec<Messages> {
+        let shape = self.0.shape(rank);
+        let round = |index: u32| {
+            let (mut round, mut messages) = (Round::default(), Messages::default());
+            round.begin(index);
+            self.0.algorithm.add_round(&shape, index, &mut round);
+            for step in round.steps {
+                match step {
+                    Step::Send { to, .. } => messages.to.push(to),
+                    Step::Recv { from, .. } | Step::RecvReduce { from, .. } => messages.from.push(from),
+                    _ => {}
+                }
+            }
+            messages
+        };
+        (0..self.0.algorithm.rounds(&shape)).map(round).collect()
     }
 }
 
@@ -343,7 +388,7 @@ impl Machine for Clock<'_> {
         times.acked.resize(seq as usize + 1, times.core);
     }
 
-    fn reusable(&mut self, rank: u32, _: &[u32], _: u64) {
+    fn reusable(&mut self, rank: u32, _: NodeRanks<'_>, _: u64) {
         let transfer = self.model.transfer;
         self.work(rank, 0.0, transfer);
     }

@@ -125,7 +125,7 @@ impl Stage {
 
     /// The shape of this rank in the stage, before what its topology says; `None` if it has no part.
     fn shape(&self, outer: &Shape, nodes: &Nodes) -> Option<Shape> {
-        let size = |node: u32| nodes.ranks(node).len() as u32;
+        let size = |node: u32| nodes.ranks(node).count();
         let node = nodes.of(outer.rank);
         let (leader, here) = (nodes.leader(node, outer.root), (outer.ranks, size(node)));
         let units = |members: u32| self.amount(outer.kind, here, members) * outer.len;
@@ -349,7 +349,7 @@ impl Composition {
 
     /// The rank of the communicator that a rank of this node's shared buffers is.
     pub(crate) fn local(&self, index: u32) -> u32 {
-        self.nodes.ranks(self.here)[index as usize]
+        self.nodes.ranks(self.here).at(index)
     }
 
     /// True if one of its parts goes over the shared scratch.

@@ -1,5 +1,6 @@
 //! [`Topology`] and [`Nodes`]: what all ranks of a communicator know of where they are.
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -111,7 +112,7 @@ impl Topology {
 
     /// The ranks of this rank's group, where these are all `groups`.
     pub(crate) fn within(&self, groups: &Nodes, rank: u32) -> Topology {
-        let ranks = groups.ranks(groups.of(rank)).len() as u32;
+        let ranks = groups.ranks(groups.of(rank)).count();
         self.group(ranks, groups.levels_of(groups.of(rank)))
     }
 
@@ -119,9 +120,9 @@ impl Topology {
     pub(crate) fn leaders(&self) -> Topology {
         let (span, ranks) = (self.span(), self.groups().number);
         let levels = std::array::from_fn(|level| match level.cmp(&span) {
-            std::cmp::Ordering::Less => Groups { number: 1, largest: ranks },
-            std::cmp::Ordering::Equal => Groups { number: ranks, largest: 1 },
-            std::cmp::Ordering::Greater => Groups { number: 1, largest: 1 },
+            Ordering::Less => Groups { number: 1, largest: ranks },
+            Ordering::Equal => Groups { number: ranks, largest: 1 },
+            Ordering::Greater => Groups { number: 1, largest: 1 },
         });
         Topology { ranks, shared: None, levels, ..*self }
     }
@@ -138,20 +139,86 @@ impl Topology {
 pub struct Nodes {
     /// What they are: nodes, sockets or caches.
     level: usize,
-    /// By rank, the place of its node in `members`.
-    node: Vec<u32>,
-    /// The ranks of each node in their order; nodes are in the order of their first ranks.
-    members: Vec<Vec<u32>>,
-    /// By node, how many ranks those before it have.
-    starts: Vec<u64>,
-    /// By node, where its ranks are, which count by their order in it; `None` if they are not apart.
-    inner: Vec<Option<Arc<Nodes>>>,
+    /// How many ranks there are.
+    size: u32,
+    members: Members,
+}
+
+/// Which ranks each node has. Nodes are in the order of their first ranks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Members {
+    /// The first `each` ranks are on the first of so many `nodes`, as many on the next one, and so on; then again from the first node
+    /// on. Where the ranks of a node are apart, they are so alike on all nodes, which have as many then.
+    Dealt { each: u32, nodes: u32, inner: Option<Arc<Nodes>> },
+    Listed {
+        /// By rank, the place of its node in `members`.
+        node: Vec<u32>,
+        /// The ranks of each node in their order.
+        members: Vec<Vec<u32>>,
+        /// By node, how many ranks those before it have.
+        starts: Vec<u64>,
+        /// By node, where its ranks are, which count by their order in it; `None` if they are not apart.
+        inner: Vec<Option<Arc<Nodes>>>,
+    },
+}
+
+/// The ranks of a node, in order.
+#[derive(Clone, Copy, Debug)]
+pub enum NodeRanks<'a> {
+    /// These.
+    Listed(&'a [u32]),
+    /// Of the ranks from `first` to `end`, the first `each` of every `turn`.
+    Dealt {
+        /// The first of them.
+        first: u32,
+        /// A number above the last of them.
+        end: u32,
+        /// How many follow each other.
+        each: u32,
+        /// From the first of some that follow each other to the first of the next.
+        turn: u32,
+    },
+}
+
+impl<'a> NodeRanks<'a> {
+    /// How many they are.
+    pub fn count(self) -> u32 {
+        match self {
+            NodeRanks::Listed(list) => list.len() as u32,
+            NodeRanks::Dealt { first, end, each, turn } => {
+                let span = end.saturating_sub(first);
+                span / turn * each + (span % turn).min(each)
+            }
+        }
+    }
+
+    /// The one that so many come before.
+    pub fn at(self, index: u32) -> u32 {
+        match self {
+            NodeRanks::Listed(list) => list[index as usize],
+            NodeRanks::Dealt { first, each, .. } if index < each => first + index,
+            NodeRanks::Dealt { first, each, turn, .. } => first + index / each * turn + index % each,
+        }
+    }
+
+    /// All of them.
+    pub fn iter(self) -> impl Iterator<Item = u32> + 'a {
+        let (list, dealt) = match self {
+            NodeRanks::Listed(list) => (list, None),
+            NodeRanks::Dealt { first, end, each, turn } => (&[][..], Some((first, end, each, turn))),
+        };
+        let dealt = dealt.into_iter().flat_map(|(first, end, each, turn)| {
+            let blocks = (first..end).step_by(turn as usize);
+            blocks.flat_map(move |block| block..end.min(block.saturating_add(each)))
+        });
+        list.iter().copied().chain(dealt)
+    }
 }
 
 impl Nodes {
     /// From where each rank is.
-    pub fn new<L: Into<Location>>(of_rank: impl IntoIterator<Item = L>) -> Nodes {
-        Nodes::at(0, &of_rank.into_iter().map(L::into).collect::<Vec<_>>())
+    pub fn new<L: Into<Location>>(of_rank: impl IntoIterator<Item = L, IntoIter: Clone>) -> Nodes {
+        Nodes::at(0, of_rank.into_iter().map(L::into))
     }
 
     /// Of ranks of this topology, if those of each group follow each other and all groups but the last are full.
@@ -164,7 +231,59 @@ impl Nodes {
         Nodes::new((0..topology.ranks).map(|rank| Location(sizes.map(|size| rank / size))))
     }
 
-    fn at(level: usize, locations: &[Location]) -> Nodes {
+    fn at(level: usize, locations: impl Iterator<Item = Location> + Clone) -> Nodes {
+        Nodes::dealt(level, locations.clone())
+            .unwrap_or_else(|| Nodes::listed(level, &locations.collect::<Vec<_>>()))
+    }
+
+    /// Of ranks that were dealt out to nodes with rising numbers.
+    fn dealt(level: usize, locations: impl Iterator<Item = Location> + Clone) -> Option<Nodes> {
+        let number = |location: Location| location.0[level];
+        let first = number(locations.clone().next()?);
+        let each = locations.clone().take_while(|&location| number(location) == first).count();
+        let mut numbers = vec![first];
+        let others = locations.clone().skip(each).map(number).take_while(|&other| other != first);
+        for other in others {
+            match other.cmp(&numbers[numbers.len() - 1]) {
+                Ordering::Greater => numbers.push(other),
+                Ordering::Equal => {}
+                Ordering::Less => return None,
+            }
+        }
+        let members = Members::Dealt { each: each as u32, nodes: numbers.len() as u32, inner: None };
+        let mut nodes = Nodes { level, size: 0, members };
+        // Where the ranks of the first node are on it.
+        let mut pattern = vec![];
+        for (rank, location) in (0..).zip(locations) {
+            let (node, index) = (nodes.of(rank) as usize, nodes.index(rank) as usize);
+            let within = Location(std::array::from_fn(|at| if at > level { location.0[at] } else { 0 }));
+            if node == 0 {
+                pattern.push(within);
+            }
+            if numbers[node] != number(location) || pattern.get(index) != Some(&within) {
+                return None;
+            }
+            nodes.size = rank + 1;
+        }
+        let whole = pattern.len() * numbers.len() == nodes.size as usize;
+        let within = Nodes::within(level, &pattern);
+        if let Members::Dealt { inner, .. } = &mut nodes.members {
+            *inner = within;
+            if inner.is_some() && !whole {
+                return None;
+            }
+        }
+        Some(nodes)
+    }
+
+    /// Where the ranks of a node at this level are; `None` if they are not apart.
+    fn within(level: usize, locations: &[Location]) -> Option<Arc<Nodes>> {
+        let apart = |level: &usize| locations.iter().any(|at| at.0[*level] != locations[0].0[*level]);
+        let level = (level + 1..LEVELS).find(apart)?;
+        Some(Arc::new(Nodes::at(level, locations.iter().copied())))
+    }
+
+    fn listed(level: usize, locations: &[Location]) -> Nodes {
         let (mut node, mut members, mut known) = (vec![], Vec::<Vec<u32>>::new(), HashMap::new());
         for (rank, location) in (0..).zip(locations) {
             let place = *known.entry(location.0[level]).or_insert(members.len());
@@ -178,21 +297,24 @@ impl Nodes {
         let starts = sizes.scan(0, |end, size| Some(std::mem::replace(end, *end + size))).collect();
         let inner = members.iter().map(|ranks| {
             let within: Vec<_> = ranks.iter().map(|&rank| locations[rank as usize]).collect();
-            let apart =
-                |level: &usize| within.iter().any(|location| location.0[*level] != within[0].0[*level]);
-            let level = (level + 1..LEVELS).find(apart)?;
-            Some(Arc::new(Nodes::at(level, &within)))
+            Nodes::within(level, &within)
         });
         let inner = inner.collect();
-        Nodes { level, node, members, starts, inner }
+        let size = locations.len() as u32;
+        Nodes { level, size, members: Members::Listed { node, members, starts, inner } }
     }
 
     /// By level, how the ranks are grouped.
     pub fn levels(&self) -> [Groups; LEVELS] {
-        let mut levels = Groups::on_nodes(1, self.node.len() as u32);
+        let mut levels = Groups::on_nodes(1, self.size);
         levels[self.level] = Groups { number: self.number(), largest: self.largest() };
+        // Nodes that were dealt to are alike, the first one as large as any.
+        let different = match &self.members {
+            Members::Dealt { .. } => 1,
+            Members::Listed { .. } => self.number(),
+        };
         for (level, all) in levels.iter_mut().enumerate().skip(self.level + 1) {
-            let inside = || (0..self.number()).map(|node| self.levels_of(node)[level]);
+            let inside = || (0..different).map(|node| self.levels_of(node)[level]);
             let most = |count: fn(Groups) -> u32| inside().map(count).max().unwrap_or(1);
             *all = Groups { number: most(|groups| groups.number), largest: most(|groups| groups.largest) };
         }
@@ -201,15 +323,22 @@ impl Nodes {
 
     /// By level, how the ranks of a node are grouped.
     fn levels_of(&self, node: u32) -> [Groups; LEVELS] {
-        match &self.inner[node as usize] {
+        match self.inner_of(node) {
             Some(inner) => inner.levels(),
-            None => Groups::on_nodes(1, self.ranks(node).len() as u32),
+            None => Groups::on_nodes(1, self.ranks(node).count()),
+        }
+    }
+
+    fn inner_of(&self, node: u32) -> Option<&Arc<Nodes>> {
+        match &self.members {
+            Members::Dealt { inner, .. } => inner.as_ref(),
+            Members::Listed { inner, .. } => inner[node as usize].as_ref(),
         }
     }
 
     /// Where the ranks of this rank's node are; `None` if they are not apart.
     pub(crate) fn inner(&self, rank: u32) -> Option<&Arc<Nodes>> {
-        self.inner[self.of(rank) as usize].as_ref()
+        self.inner_of(self.of(rank))
     }
 
     /// At which level they are apart: at 0 they are nodes, whose ranks may share memory.
@@ -219,8 +348,8 @@ impl Nodes {
 
     /// At the outermost level at which the ranks are apart.
     pub(crate) fn apart(self: &Arc<Nodes>) -> Arc<Nodes> {
-        match &self.inner[..] {
-            [Some(inner)] => inner.clone(),
+        match self.number() {
+            1 => self.inner_of(0).unwrap_or(self).clone(),
             _ => self.clone(),
         }
     }
@@ -236,38 +365,65 @@ impl Nodes {
 
     /// How many nodes there are.
     pub fn number(&self) -> u32 {
-        self.members.len() as u32
+        match &self.members {
+            Members::Dealt { nodes, .. } => *nodes,
+            Members::Listed { members, .. } => members.len() as u32,
+        }
     }
 
     /// The ranks of the node that has most.
     pub fn largest(&self) -> u32 {
-        self.members.iter().map(|ranks| ranks.len() as u32).max().unwrap_or(0)
+        match &self.members {
+            Members::Dealt { .. } => self.ranks(0).count(),
+            Members::Listed { members, .. } => {
+                members.iter().map(|ranks| ranks.len() as u32).max().unwrap_or(0)
+            }
+        }
     }
 
     /// The node of a rank, counted in the order of first ranks.
     pub(crate) fn of(&self, rank: u32) -> u32 {
-        self.node[rank as usize]
+        match &self.members {
+            Members::Dealt { each, nodes, .. } => rank / each % nodes,
+            Members::Listed { node, .. } => node[rank as usize],
+        }
     }
 
     /// The ranks of each node.
-    pub(crate) fn members(&self) -> impl Iterator<Item = &[u32]> {
-        self.members.iter().map(Vec::as_slice)
+    pub(crate) fn members(&self) -> impl Iterator<Item = NodeRanks<'_>> {
+        (0..self.number()).map(|node| self.ranks(node))
     }
 
     /// The ranks of a node.
-    pub(crate) fn ranks(&self, node: u32) -> &[u32] {
-        &self.members[node as usize]
+    pub(crate) fn ranks(&self, node: u32) -> NodeRanks<'_> {
+        match &self.members {
+            Members::Dealt { each, nodes, .. } => {
+                NodeRanks::Dealt { first: node * each, end: self.size, each: *each, turn: each * nodes }
+            }
+            Members::Listed { members, .. } => NodeRanks::Listed(&members[node as usize]),
+        }
     }
 
     /// The ranks of the nodes before this one.
     pub(crate) fn start(&self, node: u32) -> u64 {
-        self.starts[node as usize]
+        match &self.members {
+            Members::Dealt { each, nodes, .. } => {
+                let (turn, before) = (each * nodes, node * each);
+                u64::from(self.size / turn * before + (self.size % turn).min(before))
+            }
+            Members::Listed { starts, .. } => starts[node as usize],
+        }
     }
 
     /// How many ranks of its node come before a rank.
     pub(crate) fn index(&self, rank: u32) -> u32 {
-        let found = self.ranks(self.of(rank)).binary_search(&rank);
-        found.unwrap_or_else(|_| unreachable!("each rank is on its node")) as u32
+        match &self.members {
+            Members::Dealt { each, nodes, .. } => rank / (each * nodes) * each + rank % each,
+            Members::Listed { node, members, .. } => {
+                let found = members[node[rank as usize] as usize].binary_search(&rank);
+                found.unwrap_or_else(|_| unreachable!("each rank is on its node")) as u32
+            }
+        }
     }
 
     /// How many ranks come before a rank in the order of nodes.
@@ -278,23 +434,26 @@ impl Nodes {
     /// After how many ranks the nodes repeat: as many as each node has, if all have equally many ranks in a row; 1 if all ranks are
     /// on one node, or each on its own; else after all of them.
     pub(crate) fn period(&self) -> u32 {
-        let (size, inner) = (self.members[0].len(), &self.inner[0]);
-        let alike = |(ranks, other): (&Vec<u32>, _)| ranks.len() == size && other == inner;
-        match self.are_in_order() && self.members.iter().zip(&self.inner).all(alike) {
-            true if self.number() == 1 => inner.as_ref().map_or(1, |inner| inner.period()),
-            true => size as u32,
-            false => self.node.len() as u32,
+        match &self.members {
+            Members::Dealt { each, nodes, inner } if each * nodes == self.size => match nodes {
+                1 => inner.as_ref().map_or(1, |inner| inner.period()),
+                _ => *each,
+            },
+            _ => self.size,
         }
     }
 
     /// True if the order of nodes is that of ranks.
     pub(crate) fn are_in_order(&self) -> bool {
-        self.node.is_sorted()
+        match &self.members {
+            Members::Dealt { each, nodes, .. } => each * nodes >= self.size,
+            Members::Listed { node, .. } => node.is_sorted(),
+        }
     }
 
     /// The leader of a node: the `root`, if that is there, else the first rank.
     pub(crate) fn leader(&self, node: u32, root: u32) -> u32 {
-        if self.of(root) == node { root } else { self.members[node as usize][0] }
+        if self.of(root) == node { root } else { self.ranks(node).at(0) }
     }
 }
 
@@ -326,10 +485,10 @@ impl Order {
         let [all, mine] = [ranks, here].map(u64::from);
         match self {
             Order::Ranks => by_rank().collect(),
-            Order::Nodes => nodes.members().flatten().map(|&rank| rank.into()).collect(),
+            Order::Nodes => nodes.members().flat_map(NodeRanks::iter).map(u64::from).collect(),
             Order::Outgoing => {
-                let from = |to: &[u32], from: u64| {
-                    to.iter().map(|&to| from * all + u64::from(to)).collect::<Vec<_>>()
+                let from = |to: NodeRanks<'_>, from: u64| {
+                    to.iter().map(|to| from * all + u64::from(to)).collect::<Vec<_>>()
                 };
                 nodes.members().flat_map(|to| (0..mine).flat_map(move |giver| from(to, giver))).collect()
             }
@@ -347,13 +506,14 @@ mod tests {
         // Host 7: ranks 0, 2, 3, 5, on sockets 1, 1, 0, 1, where ranks 0 and 2 have one cache, and rank 5 another one.
         let at = [[7, 1, 4], [3, 0, 0], [7, 1, 4], [7, 0, 4], [3, 0, 1], [7, 1, 9]];
         let nodes = Nodes::new(at.map(Location));
-        assert_eq!((nodes.ranks(0), nodes.ranks(1)), (&[0, 2, 3, 5][..], &[1, 4][..]));
+        let ranks = |nodes: &Nodes, node| nodes.ranks(node).iter().collect::<Vec<u32>>();
+        assert_eq!((ranks(&nodes, 0), ranks(&nodes, 1)), (vec![0, 2, 3, 5], vec![1, 4]));
         let between = [(0, 1), (0, 3), (0, 2), (0, 5), (1, 4)].map(|(one, other)| nodes.between(one, other));
         assert_eq!(between, [0, 1, LEVELS, 2, 2]);
         let groups = |pairs: [(u32, u32); LEVELS]| pairs.map(|(number, largest)| Groups { number, largest });
         assert_eq!(nodes.levels(), groups([(2, 4), (2, 3), (2, 2)]));
         let inner = nodes.inner(0).unwrap();
-        assert_eq!((inner.ranks(0), inner.levels()), (&[0, 1, 3][..], groups([(1, 4), (2, 3), (2, 2)])));
+        assert_eq!((ranks(inner, 0), inner.levels()), (vec![0, 1, 3], groups([(1, 4), (2, 3), (2, 2)])));
 
         let topology = Topology { levels: nodes.levels(), ..Topology::assumed(6, true, 12) };
         let (members, leaders) = (topology.members(), topology.leaders());
@@ -363,5 +523,48 @@ mod tests {
         assert_eq!((within.ranks, within.levels), (3, groups([(1, 3), (1, 3), (2, 2)])));
         assert_eq!((members.shared.is_some(), within.shared.is_some(), within.cores), (true, false, 9));
         assert_eq!((topology.span(), members.span(), within.span(), leaders.has_levels()), (0, 1, 2, false));
+    }
+
+    #[test]
+    fn rules_say_what_lists_say() {
+        let dealt =
+            |size: u32| (1..5u32).flat_map(move |each| (1..6u32).map(move |nodes| (each, nodes, size)));
+        for (each, nodes, size) in [1, 2, 6, 7, 12, 24, 41].into_iter().flat_map(dealt) {
+            for (parts, slip) in [(1, size), (2, size), (3, size), (1, size / 2), (2, size - 1)] {
+                let at = |rank: u32| {
+                    let node = if rank == slip { 0 } else { rank / each % nodes };
+                    let index = rank / (each * nodes) * each + rank % each;
+                    Location([node * 3, index / 2 % parts, index % parts])
+                };
+                let all: Vec<Location> = (0..size).map(at).collect();
+                let (found, listed) = (Nodes::new(all.iter().copied()), Nodes::listed(0, &all));
+                let known = matches!(found.members, Members::Dealt { .. });
+                assert!(known || parts > 1 || slip < size, "{each} to each of {nodes}: {found:?}");
+                say_the_same(&found, &listed, &format!("{size}: {each} to each of {nodes}, {parts}, {slip}"));
+            }
+        }
+    }
+
+    fn say_the_same(found: &Nodes, listed: &Nodes, case: &str) {
+        let all = |nodes: &Nodes| (nodes.levels(), nodes.number(), nodes.largest(), nodes.are_in_order());
+        assert_eq!(all(found), all(listed), "{case}");
+        for rank in 0..found.size {
+            let of = |nodes: &Nodes| (nodes.of(rank), nodes.index(rank), nodes.position(rank));
+            assert_eq!(of(found), of(listed), "{case}");
+            let inner = |nodes: &Nodes| nodes.inner(rank).map(|inner| inner.levels());
+            let between = |nodes: &Nodes| nodes.between(rank, found.size - 1);
+            assert_eq!((inner(found), between(found)), (inner(listed), between(listed)), "{case}");
+        }
+        for node in 0..found.number() {
+            let [one, other] = [found, listed].map(|nodes| nodes.ranks(node).iter().collect::<Vec<u32>>());
+            let ranks = found.ranks(node);
+            assert!((0..).zip(&one).all(|(index, &rank)| ranks.at(index) == rank), "{case}");
+            assert_eq!(
+                (ranks.count() as usize, found.start(node)),
+                (one.len(), listed.start(node)),
+                "{case}"
+            );
+            assert_eq!(one, other, "{case}");
+        }
     }
 }

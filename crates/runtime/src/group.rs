@@ -113,7 +113,7 @@ impl Group {
     }
 
     /// All members in the order of their ranks.
-    pub fn peers(&self) -> impl ExactSizeIterator<Item = Peer> + '_ {
+    pub fn peers(&self) -> impl ExactSizeIterator<Item = Peer> + Clone + '_ {
         (0..self.size()).map(|rank| self.peer(rank).expect("a rank below the size has a peer"))
     }
 

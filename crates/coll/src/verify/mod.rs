@@ -17,7 +17,8 @@ use std::sync::Arc;
 
 use crate::lockstep::{Access, Counters, Lane, Machine, Operation, lockstep};
 use crate::{
-    Algorithm, Blocks, Buf, Form, Kind, Location, Merge, Needs, Nodes, Shape, Side, Span, Step, SubBuffer,
+    Algorithm, Blocks, Buf, Form, Kind, Location, Merge, Needs, NodeRanks, Nodes, Shape, Side, Span, Step,
+    SubBuffer,
 };
 
 /// One case to be checked.
@@ -90,7 +91,7 @@ fn check_shapes(
             Operation { algorithm, shapes, windows }
         })
         .collect();
-    let first = |rank: u32| nodes.ranks(nodes.of(rank))[0];
+    let first = |rank: u32| nodes.ranks(nodes.of(rank)).at(0);
     let alike =
         |windows: &[_]| (0..trial.ranks).all(|rank| windows[rank as usize] == windows[first(rank) as usize]);
     if !ops.iter().all(|op| alike(&op.windows)) {
@@ -410,8 +411,8 @@ impl Machine for Symbolic<'_> {
         self.scratch(rank).after(rank, other, seq);
     }
 
-    fn reusable(&mut self, rank: u32, ranks: &[u32], seq: u64) {
-        ranks.iter().for_each(|&other| self.scratch(rank).after(rank, other, seq));
+    fn reusable(&mut self, rank: u32, ranks: NodeRanks<'_>, seq: u64) {
+        ranks.iter().for_each(|other| self.scratch(rank).after(rank, other, seq));
     }
 
     fn ack(&mut self, _: usize, rank: u32, seq: u64) {
@@ -427,7 +428,7 @@ impl Machine for Symbolic<'_> {
         }
         let ranks = self.nodes.ranks(self.nodes.of(rank));
         for cell in self.cico[rank as usize].iter().flatten() {
-            let open = ranks.iter().any(|&rank| self.acked[rank as usize] < cell.seq);
+            let open = ranks.iter().any(|rank| self.acked[rank as usize] < cell.seq);
             if cell.op == op && cell.form == Form::Exposed && open && cell.span.len > 0 {
                 return Err(format!("rank {rank} ends while others may still get from it"));
             }
