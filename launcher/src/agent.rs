@@ -21,7 +21,7 @@ mod stopped;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use banyan_pmi::{Reply, Request};
+use banyan_pmi::{Places, Request};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event as Polled, EventData, EventFlags};
 use rustix::io::Errno;
@@ -29,10 +29,9 @@ use rustix::process::{getpid, set_child_subreaper, setpgid};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::frames::{ALL, Event, Frame, Order};
-use crate::kvs::Kvs;
 use crate::options::Options;
 use crate::output::Output;
-use crate::plan::{JobPlan, Node, runs};
+use crate::plan::{JobPlan, kind};
 use crate::report::DeadlockDetector;
 use crate::start::{Mask, take_signals};
 use crate::trouble::{reason, refused};
@@ -168,7 +167,6 @@ struct Agent {
     ranks: Vec<Member>,
     /// Number of ranks that have started and not ended.
     alive: u32,
-    kvs: Kvs,
     /// The job's part of the server of PMI-1.
     pmi: pmi1::Job,
     state: JobState,
@@ -248,7 +246,6 @@ impl Agent {
             control,
             ranks: vec![Member::default(); plan.size as usize],
             alive: 0,
-            kvs: Kvs::new(plan.size as usize),
             pmi: pmi1::Job::new(plan.hosts_with_ranks()),
             plan,
             here,
@@ -270,9 +267,10 @@ impl Agent {
             true => agent.start_agents(later)?,
             false => {
                 let HostPart { plan, .. } = &agent.here;
-                let node = Node { number: 0, ranks: &plan.ranks, cores: plan.cores, bound: &plan.bound };
-                let nodes = runs(&[node]);
-                agent.order(0, Order::Start { nodes });
+                let all = std::iter::repeat_n(0, plan.ranks.len());
+                let places = Places::new(all, |_| kind(plan.cores, &plan.bound));
+                let agents = agent.plan.places.clone();
+                agent.order(0, Order::Start { agents, places });
             }
         }
         Ok(agent)
@@ -350,6 +348,7 @@ impl Agent {
             Event::NotStarted { rank, status, why } => self.fail(rank, Failure::Start { status, why }),
             Event::Joined { rank } => self.joined(rank),
             Event::Request { rank, request } => self.request(rank, request),
+            Event::Cards(_) => {} // the host part's
             Event::Pmi(up) => {
                 for (to, down) in self.pmi.receive(agent, up) {
                     self.order(to.unwrap_or(ALL), Order::Pmi(down));
@@ -376,16 +375,6 @@ impl Agent {
 
     fn request(&mut self, rank: u32, request: Request) {
         match request {
-            Request::Publish { business_card } => {
-                for asker in self.kvs.publish(rank, business_card) {
-                    self.send_business_card(asker, rank);
-                }
-            }
-            Request::Lookup { rank: wanted } => {
-                if self.kvs.look_up(rank, wanted).is_some_and(|business_card| business_card.is_some()) {
-                    self.send_business_card(rank, wanted);
-                }
-            }
             Request::Unreached { rank: missed } => self.note_unreached(rank, missed),
             Request::Ready => self.ranks[rank as usize].phase = Phase::Running,
             Request::Finalized => self.ranks[rank as usize].phase = Phase::Finalized,
@@ -394,14 +383,8 @@ impl Agent {
                 self.ranks[rank as usize].aborts = true;
                 self.hold(rank, Failure::Abort { code, message });
             }
-            Request::Hello { .. } => {} // the host part's
-        }
-    }
-
-    fn send_business_card(&mut self, to: u32, of: u32) {
-        if let Some(business_card) = self.kvs.business_card(of) {
-            let reply = Reply::BusinessCard { rank: of, business_card: business_card.to_vec() };
-            self.order(self.plan.agent_of(to), Order::Reply { rank: to, reply });
+            // The host part's.
+            Request::Hello { .. } | Request::Publish { .. } | Request::Lookup { .. } => {}
         }
     }
 
@@ -467,6 +450,15 @@ impl Agent {
         }
         self.is_written(now) && self.agents_are_gone(now)
     }
+}
+
+/// Bytes that an agent keeps for its own ranks, and mpirun's own agent for all ranks and hosts of the job, beside its
+/// [relay](crate::tree::Relay).
+#[cfg(feature = "sim")]
+pub(crate) fn sizes(here: usize, all: Option<(usize, usize)>) -> usize {
+    let job = |(ranks, hosts)| size_of::<Agent>() + ranks * size_of::<Member>() + hosts * hosts::EACH;
+    // By rank: itself, its number, and its place by its pid.
+    size_of::<HostPart>() + here * (size_of::<crate::ranks::Rank>() + 24) + all.map_or(0, job)
 }
 
 fn timespec(time: Duration) -> Timespec {

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use banyan_pmi::{NodeRun, Offer, Reply, Request};
+use banyan_pmi::{Offer, Places, Reply, Request};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -15,10 +15,11 @@ use crate::files::Files;
 use crate::plan::{App, HostPlan};
 use crate::pmi1::{Down, Up};
 use crate::report::RankState;
+use crate::tree::Cards;
 use crate::verdict::End;
 
 /// Version of the protocol between agents.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// The host number of a frame that goes to all agents of a subtree.
 pub(crate) const ALL: u32 = u32::MAX;
@@ -27,7 +28,7 @@ pub(crate) const ALL: u32 = u32::MAX;
 const MAX_BODY: usize = 16 << 20;
 
 /// Bytes before the body.
-const HEAD: usize = 8;
+pub(crate) const HEAD: usize = 8;
 
 /// How the line begins by which a new agent says that it is there. What comes before that line is the remote shell's.
 const MARK: &str = "banyan-agent ";
@@ -155,12 +156,8 @@ pub(crate) struct Reach {
 pub(crate) struct Launch {
     pub(crate) job_id: u64,
     pub(crate) secret: [u8; 32],
-    /// The names of the agents' hosts as the user wrote them; the first is mpirun's own.
-    pub(crate) hosts: Vec<String>,
-    /// Ranks from the first number on belong to the agent of the second, up to the next entry.
-    pub(crate) places: Vec<(u32, u32)>,
-    /// Numbers of the nodes of the job by agent.
-    pub(crate) nodes: Vec<u32>,
+    /// Which ranks belong to which agent.
+    pub(crate) places: Places,
     pub(crate) size: u32,
     /// mpirun's working directory, from which paths start.
     pub(crate) folder: PathBuf,
@@ -182,13 +179,11 @@ pub(crate) struct Launch {
 
 impl Launch {
     /// A job without ranks, by which hosts are asked whether they are there.
-    pub(crate) fn question(hosts: &[&str], reach: Reach) -> Launch {
+    pub(crate) fn question(reach: Reach) -> Launch {
         Launch {
             job_id: 0,
             secret: [0; 32],
-            hosts: [""].iter().chain(hosts).map(|&name| name.to_owned()).collect(),
-            places: Vec::new(),
-            nodes: Vec::new(),
+            places: Places::default(),
             size: 0,
             folder: PathBuf::from("/"),
             apps: Vec::new(),
@@ -208,18 +203,21 @@ impl Launch {
 /// From mpirun's own agent to that of another host.
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Order {
-    /// The number of the agent, and the end of its subtree: from its parent, before all else.
-    You { number: u32, end: u32 },
+    /// The number of the agent, and the names of the hosts of its subtree as the user wrote them, its own first: from its parent,
+    /// before all else.
+    You { number: u32, hosts: Vec<String> },
     /// The job; answered by [`Event::Here`] or [`Event::Lost`].
     Begin(Box<Launch>),
     /// Are these agents, all of them before this one, on its machine? Answered by [`Event::Met`].
     Meet(Vec<(u32, Offer)>),
     /// The ranks of the host are these of so many, and no others; answered by [`Event::Here`].
     Ranks { size: u32, ranks: Vec<u32> },
-    /// Start the ranks.
-    Start { nodes: Vec<NodeRun> },
+    /// Start the ranks. They belong to these agents, and are at these places of these nodes.
+    Start { agents: Places, places: Places },
     /// A frame for a rank.
     Reply { rank: u32, reply: Reply },
+    /// Of business cards.
+    Cards(Cards),
     /// For the server of PMI-1.
     Pmi(Down),
     /// The job goes on without a rank, which has failed: all others are told.
@@ -265,6 +263,8 @@ pub(crate) enum Event {
     Joined { rank: u32 },
     /// A rank's request.
     Request { rank: u32, request: Request },
+    /// Of business cards.
+    Cards(Cards),
     /// For the job's part of the server of PMI-1.
     Pmi(Up),
     /// A rank has broken the bootstrap protocol.

@@ -25,7 +25,6 @@ mod frames;
 mod front;
 pub mod hosts;
 mod input;
-mod kvs;
 mod lines;
 mod links;
 pub mod mapping;

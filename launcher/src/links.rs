@@ -7,12 +7,13 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use banyan_pmi::Places;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::frames::{ALL, Event, Frame, Greeting, Launch, Order, greeting, mark};
-use crate::tree::{Relay, Upwards, Way};
+use crate::tree::{Cards, Relay, Side, Way};
 use crate::trouble::{no_agent, reason};
 use crate::verdict::End;
 
@@ -162,6 +163,8 @@ enum Stage {
 /// The link to an agent that this one started.
 struct Link {
     subtree: Range<u32>,
+    /// The names of its hosts, until the agent is told of them.
+    hosts: Vec<String>,
     pid: Option<Pid>,
     status: Option<End>,
     pipes: Pipes,
@@ -191,22 +194,24 @@ pub(crate) struct Links {
 const PARTS: usize = 3;
 
 impl Links {
-    /// Starts the agents below this one, which is the first of `subtree`. `token` makes the tokens for epoll.
+    /// Starts the agents below this one, which is agent `number` and the first of a subtree on these `hosts`. `token` makes the
+    /// tokens for epoll.
     pub(crate) fn start(
         &mut self,
         epoll: &OwnedFd,
-        subtree: &Range<u32>,
+        number: u32,
+        hosts: &[String],
         launch: &Launch,
         begin: Frame,
         token: fn(usize) -> u64,
     ) {
-        self.relay = Relay::new(subtree, launch.reach.radix);
+        self.relay = Relay::new(&(number..number + hosts.len() as u32), launch.reach.radix);
         self.ssh = launch.reach.ssh.first().cloned().unwrap_or_default();
         self.patience = launch.reach.patience;
         self.begin = Some(begin);
         for (at, subtree) in self.relay.children().to_vec().into_iter().enumerate() {
-            let name = &launch.hosts[subtree.start as usize];
-            match link(epoll, launch, name, subtree.clone(), at, token) {
+            let below = &hosts[(subtree.start - number) as usize..(subtree.end - number) as usize];
+            match link(epoll, launch, below, subtree.clone(), at, token) {
                 Ok(link) => self.links.push(link),
                 Err(why) => {
                     let why = format!("{} cannot be run: {}", self.ssh, reason(&why));
@@ -244,13 +249,26 @@ impl Links {
         matches!(way, Way::Here | Way::All)
     }
 
-    /// Keeps a business card of this agent's own ranks, or looks one up.
-    pub(crate) fn cards(&mut self) -> &mut Relay {
-        &mut self.relay
+    /// See [`Relay::place`].
+    pub(crate) fn place(&mut self, places: Places) {
+        self.relay.place(places);
     }
 
-    /// Handles an event of epoll; gives the frames that go up.
-    pub(crate) fn handle(&mut self, epoll: &OwnedFd, token: usize) -> Vec<Frame> {
+    /// See [`Relay::cards`].
+    pub(crate) fn cards(&mut self, from: Side, said: Cards) -> Vec<(Side, Cards)> {
+        self.relay.cards(from, said)
+    }
+
+    /// Sends an order to the child with this number.
+    pub(crate) fn tell(&mut self, epoll: &OwnedFd, child: u32, order: &Order) {
+        let mut open = self.links.iter_mut().filter(|link| link.stage == Stage::Open);
+        if let Some(link) = open.find(|link| link.subtree.start == child) {
+            link.pipes.send(epoll, &Frame::new(child, order));
+        }
+    }
+
+    /// Handles an event of epoll; gives the frames that have come, and the numbers of the children that they are from.
+    pub(crate) fn handle(&mut self, epoll: &OwnedFd, token: usize) -> Vec<(u32, Frame)> {
         let Some(link) = self.links.get_mut(token / PARTS) else { return Vec::new() };
         match token % PARTS {
             0 => self.read(epoll, token / PARTS),
@@ -265,8 +283,8 @@ impl Links {
         }
     }
 
-    fn read(&mut self, epoll: &OwnedFd, at: usize) -> Vec<Frame> {
-        let Links { links, relay, begin, .. } = self;
+    fn read(&mut self, epoll: &OwnedFd, at: usize) -> Vec<(u32, Frame)> {
+        let Links { links, begin, .. } = self;
         let link = &mut links[at];
         let there = link.pipes.read(epoll);
         let mut frames = Vec::new();
@@ -278,14 +296,12 @@ impl Links {
         if (!there || wrong.is_some()) && matches!(link.stage, Stage::Starting | Stage::Open) {
             link.stage = Stage::Ending(Instant::now(), wrong);
         }
-        let mut up = Vec::new();
-        for frame in frames {
-            match relay.up(frame) {
-                Upwards::Pass(frame) => up.push(frame),
-                Upwards::Answer(answer) => link.pipes.send(epoll, &answer),
-            }
+        let child = link.subtree.start;
+        if links.iter().all(|link| link.stage != Stage::Starting) {
+            // All have been told of the job.
+            *begin = None;
         }
-        up
+        frames.into_iter().map(|frame| (child, frame)).collect()
     }
 
     /// A process has ended; true if it was that of a link.
@@ -393,8 +409,8 @@ impl Link {
             Greeting::There(at) => {
                 self.pipes.inbox.drain(..at);
                 self.stage = Stage::Open;
-                let Range { start: number, end } = self.subtree;
-                self.pipes.send(epoll, &Frame::new(number, &Order::You { number, end }));
+                let (number, hosts) = (self.subtree.start, std::mem::take(&mut self.hosts));
+                self.pipes.send(epoll, &Frame::new(number, &Order::You { number, hosts }));
                 if let Some(begin) = begin {
                     self.pipes.send(epoll, begin);
                 }
@@ -444,11 +460,11 @@ impl Link {
     }
 }
 
-/// Runs the agent of the host that is called `name`.
+/// Runs the agent of the first of `hosts`, which are those of its subtree.
 fn link(
     epoll: &OwnedFd,
     launch: &Launch,
-    name: &str,
+    hosts: &[String],
     subtree: Range<u32>,
     at: usize,
     token: fn(usize) -> u64,
@@ -458,7 +474,7 @@ fn link(
     };
     let quoted = shlex::try_quote(&launch.reach.agent).map_err(io::Error::other)?;
     let mut ssh = Command::new(command);
-    ssh.args(arguments).arg(name).args([&*quoted, "--agent"]).process_group(0);
+    ssh.args(arguments).arg(&hosts[0]).args([&*quoted, "--agent"]).process_group(0);
     let mut child = ssh.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let (Some(write), Some(read), Some(errors)) =
         (child.stdin.take(), child.stdout.take(), child.stderr.take())
@@ -473,6 +489,7 @@ fn link(
     let pid = Pid::from_raw(child.id().cast_signed());
     Ok(Link {
         subtree,
+        hosts: hosts.to_vec(),
         pid,
         status: None,
         pipes,

@@ -41,13 +41,6 @@ pub fn places(hosts: &[Room], size: u32, by_node: bool) -> Result<Vec<u32>, Stri
     Ok(places)
 }
 
-/// The places of ranks as runs: the first rank of each, and its host.
-pub(crate) fn runs(places: &[u32]) -> Vec<(u32, u32)> {
-    let mut runs: Vec<(u32, u32)> = (0..).zip(places).map(|(rank, &host)| (rank, host)).collect();
-    runs.dedup_by_key(|&mut (_, host)| host);
-    runs
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -64,7 +57,6 @@ mod tests {
         assert_eq!(places(&hosts, 6, true).unwrap(), [0, 1, 2, 0, 2, 2]);
         assert_eq!(places(&hosts, 9, false).unwrap(), [0, 0, 1, 2, 2, 2, 0, 0, 1]);
         assert_eq!(places(&hosts, 8, true).unwrap(), [0, 1, 2, 0, 2, 2, 0, 1]);
-        assert_eq!(runs(&[0, 0, 1, 2, 2, 0]), [(0, 0), (2, 1), (3, 2), (5, 0)]);
     }
 
     #[test]
@@ -89,10 +81,6 @@ mod tests {
                 let count = places.iter().filter(|&&place| place == at).count();
                 prop_assert!(host.most.is_none_or(|most| count <= most as usize));
             }
-            // From the runs each rank's place can be read again.
-            let runs = runs(&places);
-            let of = |rank: u32| runs[runs.partition_point(|run| run.0 <= rank) - 1].1;
-            prop_assert!((0..size).all(|rank| of(rank) == places[rank as usize]));
         }
     }
 }

@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use banyan_pmi::MOST_RANKS;
 use banyan_pmi::settings::duration;
-use banyan_shm::Shm;
 use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser};
 
@@ -350,9 +350,8 @@ fn no_program(at: usize, programs: usize, options: &[OsString]) -> Trouble {
 
 /// Reads a number of ranks.
 fn ranks(text: &str) -> Result<u32, String> {
-    let most = Shm::MOST_RANKS;
-    let number = text.parse().ok().filter(|number| (1..=most).contains(number));
-    number.ok_or_else(|| format!("a number of ranks is 1 to {most} on one host"))
+    let number = text.parse().ok().filter(|number| (1..=MOST_RANKS).contains(number));
+    number.ok_or_else(|| format!("a number of ranks is 1 to {MOST_RANKS}"))
 }
 
 #[cfg(test)]

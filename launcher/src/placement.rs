@@ -5,6 +5,8 @@ use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
+use banyan_pmi::{NodeKind, Places};
+use banyan_shm::Shm;
 use banyan_topo::Unit;
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
@@ -15,7 +17,7 @@ use crate::default_variables::complete;
 use crate::environment::is_host_bound;
 use crate::frames::{Launch, Reach};
 use crate::hosts::Host;
-use crate::mapping::{Room, places, runs};
+use crate::mapping::{Room, places};
 use crate::options::Global;
 use crate::plan::{App, HostPlan, JobPlan};
 use crate::ranks::Common;
@@ -31,7 +33,7 @@ const WINDOWS: u32 = 16 << 20;
 /// The hosts of a job and the places of its ranks; see [`JobPlan`].
 pub(crate) struct Placement {
     pub(crate) hosts: Vec<String>,
-    pub(crate) places: Vec<u32>,
+    pub(crate) places: Places,
     pub(crate) nodes: Vec<u32>,
     pub(crate) undealt: Option<Vec<u32>>,
 }
@@ -56,8 +58,9 @@ impl Placement {
         }
         let by_file = binding.rankfile.as_ref().map(|file| file.places(&named, own, size)).transpose()?;
         if named.iter().all(|host| host.name == own) {
+            fits(own, size)?;
             let (hosts, nodes) = (vec![own.to_owned()], vec![0]);
-            return Ok(Placement { hosts, places: Vec::new(), nodes, undealt: None });
+            return Ok(Placement { hosts, places: numbered([]), nodes, undealt: None });
         }
         let each = each(global, false);
         let rooms: Vec<Room> = named
@@ -68,13 +71,12 @@ impl Placement {
         let later = binding.counts_parts();
         let dealt = || places(&rooms, if later { 0 } else { size }, by_node).map_err(Trouble::usage);
         let nodes_of_ranks = by_file.map_or_else(dealt, Ok)?;
-        // Hosts that get no rank get no agent either.
-        let used: HashSet<u32> = match later {
-            true => (0..named.len() as u32).collect(),
-            false => nodes_of_ranks.iter().copied().collect(),
-        };
+        let mut used = vec![0; named.len()];
+        nodes_of_ranks.iter().for_each(|&node| used[node as usize] += 1);
         let (mut hosts, mut nodes, mut agents) = (vec![own.to_owned()], vec![0], vec![0; named.len()]);
-        for (node, host) in (0..).zip(named).filter(|(node, _)| used.contains(node)) {
+        // Hosts that get no rank get no agent either.
+        for (node, host) in (0..).zip(named).filter(|&(node, _)| later || used[node as usize] > 0) {
+            fits(&host.name, used[node as usize])?;
             match host.name == own {
                 true => nodes[0] = node,
                 false => {
@@ -84,8 +86,24 @@ impl Placement {
                 }
             }
         }
-        let places = nodes_of_ranks.into_iter().map(|node| agents[node as usize]).collect();
+        let places = numbered(nodes_of_ranks.into_iter().map(|node| agents[node as usize]));
         Ok(Placement { hosts, places, nodes, undealt: later.then_some(agents) })
+    }
+}
+
+/// Places of which no more is known than the number of the agent for each rank.
+pub(crate) fn numbered(numbers: impl IntoIterator<Item = u32>) -> Places {
+    Places::new(numbers, |_| NodeKind::new(1, []))
+}
+
+/// Whether a host may have so many ranks.
+fn fits(host: &str, ranks: u32) -> Result<(), Trouble> {
+    let most = Shm::MOST_RANKS;
+    match ranks <= most {
+        true => Ok(()),
+        false => {
+            Err(Trouble::usage(format!("{ranks} ranks on host {host}: at most {most} can be on one host")))
+        }
     }
 }
 
@@ -119,9 +137,7 @@ pub(crate) fn launch(plan: &JobPlan, here: &HostPlan, common: &Common) -> Result
     Ok(Launch {
         job_id: common.job_id,
         secret: common.secret,
-        hosts: plan.hosts.clone(),
-        places: runs(&plan.places),
-        nodes: plan.nodes.clone(),
+        places: plan.places.clone(),
         size: plan.size,
         folder: folder.clone(),
         apps: here.apps.iter().map(|app| carried(app, &plan.global, &folder)).collect::<Result<_, _>>()?,
@@ -163,21 +179,17 @@ fn name_of(line: &[u8]) -> &[u8] {
     line.split(|&byte| byte == b'=').next().unwrap_or(line)
 }
 
-/// What the agent with this number makes of what it was told: its plan, and the limit on descriptors of its ranks. The limits and
-/// the umask of this process become those of the job.
+/// What the agent with this number, which may start so many others, makes of what it was told: its plan, and the limit on
+/// descriptors of its ranks. The limits and the umask of this process become those of the job.
 ///
 /// # Errors
 /// Why no rank can be started here.
-pub(crate) fn plan_of(launch: &mut Launch, number: u32) -> Result<(HostPlan, Limit), Trouble> {
+pub(crate) fn plan_of(launch: &mut Launch, number: u32, others: u32) -> Result<(HostPlan, Limit), Trouble> {
     umask(Mode::from_raw_mode(launch.umask));
     // If the folder is not here, ranks cannot start in it, and say so.
     let _ = std::env::set_current_dir(&launch.folder);
     launch.files.prepare()?;
-    let agent_of = |rank: u32| {
-        let run = launch.places.partition_point(|run| run.0 <= rank).saturating_sub(1);
-        launch.places.get(run).map_or(0, |run| run.1)
-    };
-    let ranks: Vec<u32> = (0..launch.size).filter(|&rank| agent_of(rank) == number).collect();
+    let ranks: Vec<u32> = launch.places.ranks_on(number, launch.size).collect();
     let mut apps = std::mem::take(&mut launch.apps);
     for app in &mut apps {
         add_own_variables(&mut app.environment);
@@ -192,12 +204,12 @@ pub(crate) fn plan_of(launch: &mut Launch, number: u32) -> Result<(HostPlan, Lim
         settings: launch.settings.clone(),
         cpus: Vec::new(),
         bound: Vec::new(),
-        nodes: Vec::new(),
+        places: launch.places.clone(),
         files: launch.files.clone(),
         binding: launch.binding.clone(),
     };
     plan.bind()?;
-    let mut limit = plan.raise_limit(u64::from(launch.reach.radix).min(launch.hosts.len() as u64))?;
+    let mut limit = plan.raise_limit(u64::from(launch.reach.radix.min(others)))?;
     for &(at, soft) in &launch.limits {
         match LIMITS.get(at as usize) {
             Some(&resource) => {

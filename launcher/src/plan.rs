@@ -1,14 +1,12 @@
 //! [`JobPlan`]: a job, checked as far as that is possible before the first process starts.
 
-use std::collections::HashSet;
 use std::ffi::{CString, OsStr, OsString};
 use std::io::IsTerminal;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use banyan_pmi::NodeRun;
 use banyan_pmi::settings::{COMMON, FABRICS};
-use banyan_shm::Shm;
+use banyan_pmi::{MOST_RANKS, NodeKind, Places};
 use banyan_topo::{Bound, CpuSet};
 use rustix::fs::{Access, access};
 use rustix::process::{Resource, Rlimit, setrlimit};
@@ -41,8 +39,8 @@ pub(crate) struct JobPlan {
     pub(crate) size: u32,
     /// The names of the agents' hosts as the user wrote them; the first is this one, whether or not it has ranks.
     pub(crate) hosts: Vec<String>,
-    /// The agent of each rank; empty if all are here.
-    pub(crate) places: Vec<u32>,
+    /// The agent of each rank.
+    pub(crate) places: Places,
     /// Numbers of the nodes of the job by agent.
     pub(crate) nodes: Vec<u32>,
     /// The agents of the hosts that the user named, where ranks can be dealt out to them only when they have said how many they
@@ -70,7 +68,7 @@ pub(crate) struct HostPlan {
     /// Where these ranks are; empty if they are not bound.
     pub(crate) bound: Vec<Bound>,
     /// Where all ranks are.
-    pub(crate) nodes: Vec<NodeRun>,
+    pub(crate) places: Places,
     /// The files for the ranks' output.
     pub(crate) files: Files,
     /// Rank 0 reads mpirun's input.
@@ -204,7 +202,7 @@ impl JobPlan {
             return Err(Trouble::usage(why));
         }
         let size = apps.iter().try_fold(0u32, |sum, app| sum.checked_add(app.ranks));
-        let size = size.filter(|&size| size <= Shm::MOST_RANKS).ok_or_else(too_many)?;
+        let size = size.filter(|&size| size <= MOST_RANKS).ok_or_else(too_many)?;
         if let Some((each, parts)) = room.filter(|(each, parts)| size > each * parts) {
             let most = each * parts;
             return Err(Trouble::usage(format!(
@@ -219,12 +217,14 @@ impl JobPlan {
         unknown_settings.dedup();
         let Placement { hosts, places, nodes, undealt } =
             Placement::new(&global, &binding, named, &host, size)?;
-        let is_here = |rank: &u32| places.get(*rank as usize).map_or(undealt.is_none(), |&agent| agent == 0);
-        let ranks = (0..size).filter(is_here).collect();
+        let dealt = if undealt.is_none() { size } else { 0 };
+        let ranks = places.ranks_on(0, dealt).collect();
         let files = Files::new(&global, &host)?;
         let cores = banyan_topo::usable_cores();
         let input = global.stdin != "none";
-        let (cpus, bound, runs) = Default::default();
+        let (cpus, bound) = Default::default();
+        // Where the ranks of other hosts are bound is told at the start.
+        let known = Places::on_one_node(cores);
         let mut here = HostPlan {
             size,
             ranks,
@@ -234,7 +234,7 @@ impl JobPlan {
             settings,
             cpus,
             bound,
-            nodes: runs,
+            places: known,
             files,
             input,
             binding,
@@ -245,13 +245,13 @@ impl JobPlan {
 
     /// The number of the agent that a rank belongs to.
     pub(crate) fn agent_of(&self, rank: u32) -> u32 {
-        self.places.get(rank as usize).copied().unwrap_or(0)
+        self.places.home(rank).node
     }
 
     /// Number of hosts that have ranks.
     pub(crate) fn hosts_with_ranks(&self) -> u32 {
-        let agents: HashSet<u32> = self.places.iter().copied().collect();
-        agents.len().max(1) as u32
+        let with_ranks = |agent: &u32| self.places.ranks_on(*agent, self.size).next().is_some();
+        (0..self.hosts.len() as u32).filter(with_ranks).count().max(1) as u32
     }
 
     /// True if the job has other hosts than this one.
@@ -294,37 +294,13 @@ impl JobPlan {
     }
 }
 
-/// A host's part of [`runs`]: the number of the node, its ranks in order, its cores, and where the ranks are if they are bound.
-pub(crate) struct Node<'a> {
-    pub(crate) number: u32,
-    pub(crate) ranks: &'a [u32],
-    pub(crate) cores: u32,
-    pub(crate) bound: &'a [Bound],
-}
-
-/// Where all ranks of a job are.
-pub(crate) fn runs(nodes: &[Node<'_>]) -> Vec<NodeRun> {
-    let of_node = |node: &Node<'_>| {
-        let host = NodeRun { node: node.number, ..NodeRun::host(node.cores) };
-        let bound: Vec<Bound> = node.bound.to_vec();
-        node.ranks
-            .iter()
-            .enumerate()
-            .map(move |(at, &first)| {
-                let Bound { socket, cache } = bound.get(at).copied().unwrap_or_default();
-                NodeRun { first, socket, cache, ..host }
-            })
-            .collect::<Vec<_>>()
-    };
-    let mut runs: Vec<NodeRun> = nodes.iter().flat_map(of_node).collect();
-    runs.sort_by_key(|run| run.first);
-    runs.dedup_by_key(|run| (run.node, run.socket, run.cache));
-    runs
+/// What the ranks of a host are told of it: its cores, and where its ranks are if they are bound.
+pub(crate) fn kind(cores: u32, bound: &[Bound]) -> NodeKind {
+    NodeKind::new(cores, bound.iter().map(|bound| (bound.socket, bound.cache)))
 }
 
 pub(crate) fn too_many() -> Trouble {
-    let most = Shm::MOST_RANKS;
-    Trouble::usage(format!("a job can have {most} ranks on one host, and no more: start fewer"))
+    Trouble::usage(format!("a job can have {MOST_RANKS} ranks, and no more: start fewer"))
 }
 
 /// Whether ranks read each other's memory: only with more ranks than cores, and if the system allows it. With a core for
@@ -428,31 +404,4 @@ fn usable(path: &Path) -> Result<(), (u8, String)> {
         return Err((NOT_EXECUTABLE, "is a folder".to_owned()));
     }
     access(path, Access::EXEC_OK).map_err(|_| (NOT_EXECUTABLE, "is not executable (chmod +x?)".to_owned()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn neighbours_on_one_socket_and_cache_are_one_run() {
-        let bound =
-            [(0, 0), (0, 0), (0, 1), (1, 2), (1, 2), (0, 0)].map(|(socket, cache)| Bound { socket, cache });
-        let all: Vec<u32> = (0..6).collect();
-        let runs = |bound: &[Bound]| super::runs(&[Node { number: 0, ranks: &all, cores: 8, bound }]);
-        let unbound = runs(&[]);
-        let runs = runs(&bound);
-        let at = |run: &NodeRun| (run.first, run.node, run.socket, run.cache, run.cores);
-        let wanted = [(0, 0, 0, 0, 8), (2, 0, 0, 1, 8), (3, 0, 1, 2, 8), (5, 0, 0, 0, 8)];
-        assert!(runs.iter().map(at).eq(wanted), "{runs:?}");
-        assert_eq!(unbound, [NodeRun::host(8)]);
-    }
-
-    #[test]
-    fn ranks_that_go_around_are_runs_of_one() {
-        let node = |number, ranks, cores| Node { number, ranks, cores, bound: &[] };
-        let runs = super::runs(&[node(0, &[0, 2, 3], 4), node(1, &[1, 4], 2)]);
-        let at: Vec<_> = runs.iter().map(|run| (run.first, run.node, run.cores)).collect();
-        assert_eq!(at, [(0, 0, 4), (1, 1, 2), (2, 0, 4), (4, 1, 2)]);
-    }
 }

@@ -121,7 +121,7 @@ fn job(plan: &HostPlan, common: &Common, at: usize, app: usize) -> Job {
         size: plan.size,
         local_rank: at as u32,
         local_size: plan.ranks.len() as u32,
-        nodes: plan.nodes.clone(),
+        places: plan.places.clone(),
         appnum: app as u32,
         apps: plan.apps.len() as u32,
         app_size: plan.apps[app].ranks,

@@ -259,7 +259,8 @@ fn wrong_command_lines_teach() {
     std::fs::write(&file, "x").unwrap();
     let plain = file.to_str().unwrap();
     for (status, arguments, words) in [
-        (2, &["-n", "0", "true"][..], "'0' for '--np <RANKS>': a number of ranks is 1 to 20000"),
+        (2, &["-n", "0", "true"][..], "'0' for '--np <RANKS>': a number of ranks is 1 to 1048576"),
+        (2, &["-n", "20001", "true"], "20001 ranks on host "),
         (2, &["-n", "-1", "true"], "'-1' for '--np <RANKS>': a number of ranks is 1 to"),
         (2, &["-np", "true"], "'true' for '--np <RANKS>': a number of ranks is 1 to"),
         (2, &["-n", "1000000000", "true"], "a number of ranks is 1 to"),

@@ -413,7 +413,7 @@ impl Client {
                     kvs.fence()?;
                 }
                 if let Some(unheard) = unheard.take() {
-                    self.job.nodes = wire_up::hear(&mut ***kvs, unheard)?;
+                    self.job.places = wire_up::hear(&mut ***kvs, unheard)?;
                 }
                 Ok(())
             }

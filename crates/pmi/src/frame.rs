@@ -2,12 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::places::Places;
+
 /// Version of this protocol. Both sides are installed together, so they must agree exactly; the number is
 /// there to say so when they do not.
 pub const VERSION: u32 = 6;
 
 /// Most bytes of a business card (the addresses that a rank publishes).
 pub const MAX_BUSINESS_CARD: usize = 64 << 10;
+
+/// Most ranks of a job.
+pub const MOST_RANKS: u32 = 1 << 20;
 
 /// Most bytes of a message or name; longer ones are cut.
 pub const MAX_TEXT: usize = 4 << 10;
@@ -101,8 +106,8 @@ pub struct Job {
     pub local_rank: u32,
     /// Number of ranks of the job on this host.
     pub local_size: u32,
-    /// Which ranks live on which host, as runs; see [`Job::node_of`].
-    pub nodes: Vec<NodeRun>,
+    /// Which ranks live on which host.
+    pub places: Places,
     /// MPI_APPNUM: which of the programs joined by `:` this rank runs.
     pub appnum: u32,
     /// How many programs were joined by `:`.
@@ -129,33 +134,6 @@ pub struct Job {
     pub single_copy: bool,
 }
 
-/// Ranks from `first` up to the next run live on `node`, on one socket of it and by one of its last-level caches.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct NodeRun {
-    /// First rank of the run.
-    pub first: u32,
-    /// Number of the host, from 0.
-    pub node: u32,
-    /// Cores of that host that the job may use (affinity and CPU quota), at least 1.
-    pub cores: u32,
-    /// The socket, in any numbers; equal at all ranks of a host whose ranks are not all bound to a socket each.
-    pub socket: u32,
-    /// The last-level cache, in any numbers; equal at all ranks of a host whose ranks are not all bound to a cache each.
-    pub cache: u32,
-}
-
-impl NodeRun {
-    /// All ranks are on one host with so many cores, and it is not known where.
-    pub fn host(cores: u32) -> NodeRun {
-        NodeRun { first: 0, node: 0, cores: cores.max(1), socket: 0, cache: 0 }
-    }
-
-    /// The run that a rank is in. The first one begins at rank 0.
-    pub fn of(runs: &[NodeRun], rank: u32) -> NodeRun {
-        runs[runs.partition_point(|run| run.first <= rank).saturating_sub(1)]
-    }
-}
-
 impl Job {
     /// A job of one process that no launcher started: rank 0 of 1.
     pub fn singleton(cores: u32) -> Job {
@@ -164,7 +142,7 @@ impl Job {
             size: 1,
             local_rank: 0,
             local_size: 1,
-            nodes: vec![NodeRun::host(cores)],
+            places: Places::on_one_node(cores),
             appnum: 0,
             apps: 1,
             app_size: 1,
@@ -192,17 +170,17 @@ impl Job {
 
     /// The host that `rank` lives on.
     pub fn node_of(&self, rank: u32) -> u32 {
-        NodeRun::of(&self.nodes, rank).node
+        self.places.home(rank).node
     }
 
     /// How many hosts the job is on.
     pub fn hosts(&self) -> u32 {
-        1 + self.nodes.iter().map(|run| run.node).max().unwrap_or(0)
+        self.places.nodes()
     }
 
     /// Cores of this host that the job may use.
     pub fn cores(&self) -> u32 {
-        NodeRun::of(&self.nodes, self.rank).cores
+        self.places.home(self.rank).cores
     }
 
     /// True if the job meets the conditions that the rest of the library relies on; otherwise the frame is refused.
@@ -212,9 +190,7 @@ impl Job {
             && self.local_size >= 1
             && self.local_size <= self.size
             && self.local_rank < self.local_size
-            && self.nodes.first().is_some_and(|run| run.first == 0)
-            && self.nodes.iter().all(|run| run.cores >= 1)
-            && self.nodes.windows(2).all(|pair| pair[0].first < pair[1].first)
+            && self.places.is_sound(self.size)
     }
 }
 

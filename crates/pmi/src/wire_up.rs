@@ -13,9 +13,10 @@ use std::os::fd::OwnedFd;
 use serde::{Deserialize, Serialize};
 
 use crate::client::Error;
-use crate::frame::{Job, NodeRun, VERSION, cut};
+use crate::frame::{Job, VERSION, cut};
 use crate::kvs::{Kvs, Place, get_record, put_record};
 use crate::node_board::{self, Board, Entry, NodeOffer};
+use crate::places::{NodeKind, Places};
 use crate::settings;
 
 /// What this process brings to a job of a foreign launcher.
@@ -111,7 +112,7 @@ pub(crate) fn begin(kvs: &mut dyn Kvs, here: &Here) -> Result<Begun, Error> {
         size,
         local_rank: local.iter().position(|&other| other == rank).unwrap_or(0) as u32,
         local_size: local.len() as u32,
-        nodes: runs(&(0..size).map(home).collect::<Vec<_>>()),
+        places: places(&(0..size).map(home).collect::<Vec<_>>()),
         appnum,
         apps: 1,
         app_size: size,
@@ -131,8 +132,8 @@ pub(crate) fn begin(kvs: &mut dyn Kvs, here: &Here) -> Result<Begun, Error> {
 ///
 /// # Errors
 /// If the launcher is gone, or a rank has put something else.
-pub(crate) fn hear(kvs: &mut dyn Kvs, Unheard(groups): Unheard) -> Result<Vec<NodeRun>, Error> {
-    Ok(runs(&homes(kvs, &groups)?))
+pub(crate) fn hear(kvs: &mut dyn Kvs, Unheard(groups): Unheard) -> Result<Places, Error> {
+    Ok(places(&homes(kvs, &groups)?))
 }
 
 /// What rank 0 draws and reads for all.
@@ -211,18 +212,18 @@ fn homes(kvs: &mut dyn Kvs, groups: &[Vec<u32>]) -> Result<Vec<(u32, u32)>, Erro
     Ok(homes)
 }
 
-/// The job's nodes, numbered in the order of their first ranks.
-fn runs(homes: &[(u32, u32)]) -> Vec<NodeRun> {
+/// The job's nodes, numbered in the order of their first ranks, from each rank's first rank of its node and that node's cores.
+fn places(homes: &[(u32, u32)]) -> Places {
+    let mut cores = Vec::new();
     let mut numbers = HashMap::new();
-    let mut runs: Vec<NodeRun> = Vec::new();
-    for (first, &(home, cores)) in (0..).zip(homes) {
-        let next = numbers.len() as u32;
-        let node = *numbers.entry(home).or_insert(next);
-        if runs.last().is_none_or(|run| run.node != node) {
-            runs.push(NodeRun { first, node, ..NodeRun::host(cores) });
-        }
-    }
-    runs
+    let nodes = homes.iter().map(|&(home, of_node)| {
+        *numbers.entry(home).or_insert_with(|| {
+            cores.push(of_node);
+            cores.len() as u32 - 1
+        })
+    });
+    let nodes: Vec<u32> = nodes.collect();
+    Places::new(nodes, |node| NodeKind::new(cores[node as usize], []))
 }
 
 /// This program, as it was started.
@@ -239,9 +240,11 @@ mod tests {
     fn nodes_are_numbered_by_their_first_ranks() {
         assert_eq!(groups(&[7, 3, 7, 3, 9]), [vec![0, 2], vec![1, 3], vec![4]]);
         let row = |homes: &[(u32, u32)]| -> Vec<(u32, u32, u32)> {
-            runs(homes).iter().map(|run| (run.first, run.node, run.cores)).collect()
+            let places = places(homes);
+            let home = |rank| places.home(rank);
+            (0..homes.len() as u32).map(|rank| (rank, home(rank).node, home(rank).cores)).collect()
         };
-        assert_eq!(row(&[(0, 2), (0, 2), (2, 4), (0, 2)]), [(0, 0, 2), (2, 1, 4), (3, 0, 2)]);
+        assert_eq!(row(&[(0, 2), (0, 2), (2, 4), (0, 2)]), [(0, 0, 2), (1, 0, 2), (2, 1, 4), (3, 0, 2)]);
         assert_eq!(row(&[(0, 1)]), [(0, 0, 1)]);
     }
 

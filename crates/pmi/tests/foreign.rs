@@ -179,7 +179,7 @@ fn nodes_of(seen: &[(Job, Option<u64>)]) -> Vec<u32> {
     let node = |rank: usize| first.node_of(rank as u32);
     for (rank, (job, memory)) in seen.iter().enumerate() {
         assert_eq!((job.rank, job.size), (rank as u32, seen.len() as u32));
-        assert_eq!((&job.nodes, job.job_id, job.secret), (&first.nodes, first.job_id, first.secret));
+        assert_eq!((&job.places, job.job_id, job.secret), (&first.places, first.job_id, first.secret));
         let local: Vec<usize> = (0..seen.len()).filter(|&other| node(other) == node(rank)).collect();
         assert_eq!(job.local_size as usize, local.len());
         assert_eq!(local[job.local_rank as usize], rank);
@@ -233,7 +233,7 @@ fn fences_are_few() {
         let servers = Servers::new(Slurm, ranks as usize, mapping);
         job(&servers, ranks, here, |mut client| {
             let job = client.job().clone();
-            let others = 1 + job.nodes.iter().map(|run| run.node).max().unwrap();
+            let others = job.hosts();
             if publishes {
                 client.publish(b"card").unwrap();
             }

@@ -1,7 +1,7 @@
 //! The bootstrap protocol: frames survive any split, hostile bytes are refused, a rank joins and talks.
 
 use banyan_pmi::codec::{self, CodecError, decode_reply, decode_request};
-use banyan_pmi::{Channel, Client, Error, Event, Job, NodeRun, Reply, Request, VERSION};
+use banyan_pmi::{Channel, Client, Error, Event, Job, NodeKind, Places, Reply, Request, VERSION};
 use proptest::prelude::*;
 
 fn job() -> Job {
@@ -55,14 +55,11 @@ proptest! {
     }
 
     #[test]
-    fn nodes_are_runs(sizes in prop::collection::vec(1u32..5, 1..6)) {
-        let mut nodes = Vec::new();
-        let mut flat = Vec::new();
-        for (node, &size) in sizes.iter().enumerate() {
-            nodes.push(NodeRun { first: flat.len() as u32, node: node as u32, ..NodeRun::host(1 + node as u32) });
-            flat.extend(std::iter::repeat_n(node as u32, size as usize));
-        }
-        let job = Job { size: flat.len() as u32, nodes, ..Job::singleton(1) };
+    fn a_job_says_where_its_ranks_are(sizes in prop::collection::vec(1u32..5, 1..6)) {
+        let all = (0..).zip(&sizes).flat_map(|(node, &size)| std::iter::repeat_n(node, size as usize));
+        let flat: Vec<u32> = all.collect();
+        let places = Places::new(flat.iter().copied(), |node| NodeKind::new(1 + node, []));
+        let job = Job { size: flat.len() as u32, places, ..Job::singleton(1) };
         for (rank, &node) in flat.iter().enumerate() {
             prop_assert_eq!(job.node_of(rank as u32), node);
             prop_assert_eq!(Job { rank: rank as u32, ..job.clone() }.cores(), 1 + node);

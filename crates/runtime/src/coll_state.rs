@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use banyan_coll::{self as coll, Attempt, Call, Difference, Execution, Ledger, Lists, PlanCache, Signature};
 use banyan_memory::{Bounds, Buffer};
-use banyan_pmi::NodeRun;
+use banyan_pmi::Home;
 use banyan_shm::{Arena, Published};
 use banyan_transport::Peer;
 
@@ -281,9 +281,9 @@ impl CollState {
     fn new_sequence(&self, engine: &Engine) -> CollSequence {
         let shared = self.shared.get_or_init(|| self.join_arena(engine));
         let (ranks, job) = (self.group.size(), self.rt.job());
-        let run = |peer: Peer| NodeRun::of(&job.nodes, peer.0);
+        let home = |peer: Peer| job.places.home(peer.0);
         let nodes = coll::Nodes::new(self.group.peers().map(|peer| {
-            let NodeRun { node, socket, cache, .. } = run(peer);
+            let Home { node, socket, cache, .. } = home(peer);
             coll::Location([node, socket, cache])
         }));
         let here = shared.as_ref().map(CommBuffers::caps);
@@ -295,7 +295,7 @@ impl CollState {
         let topology = coll::Topology {
             ranks,
             levels: nodes.levels(),
-            cores: self.group.peers().map(|peer| run(peer).cores).min().unwrap_or(1),
+            cores: self.group.peers().map(|peer| home(peer).cores).min().unwrap_or(1),
             shared: if nodes.number() == 1 { here } else { self.rt.shares_memory.then(usual) },
         };
         let rank = self.group.rank().unwrap_or(0);

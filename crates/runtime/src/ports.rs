@@ -65,7 +65,7 @@ impl Start<'_> {
             size: job.size,
             job: job.job_id,
             secret: job.secret,
-            node: (0..job.size).filter(|&rank| job.node_of(rank) == here).map(Peer).collect(),
+            node: job.places.ranks_on(here, job.size).map(Peer).collect(),
             nodes: job.hosts(),
             crowded: job.local_size > job.cores(),
             single_copy: job.single_copy,
@@ -448,8 +448,7 @@ mod tests {
 
     /// The routes of rank 0 of two on one node, if these fabrics are allowed.
     fn routes(allowed: &[&'static str]) -> Vec<Route> {
-        let node = vec![banyan_pmi::NodeRun::host(1)];
-        let job = Job { size: 2, local_size: 2, nodes: node, ..Job::singleton(1) };
+        let job = Job { size: 2, local_size: 2, ..Job::singleton(1) };
         let mut start = Start {
             job: &job,
             client: None,

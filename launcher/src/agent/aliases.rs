@@ -8,12 +8,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use banyan_pmi::Offer;
-use banyan_shm::Shm;
+use banyan_pmi::{MOST_RANKS, Offer};
 
 use super::{Agent, Member};
 use crate::frames::{Meeting, Order};
-use crate::kvs::Kvs;
+use crate::placement::numbered;
 use crate::plan::too_many;
 use crate::pmi1;
 use crate::verdict::Failure;
@@ -91,7 +90,8 @@ impl Agent {
     /// Gives the ranks of agents on one machine to the first of them.
     fn merge(&mut self) {
         let aliases = &self.hosts.aliases;
-        let places = self.plan.places.iter().map(|&place| aliases.first_of(place)).collect();
+        let first_of = |rank| aliases.first_of(self.plan.agent_of(rank));
+        let places = (0..self.plan.size).map(first_of).collect();
         for agent in 1..self.plan.hosts.len() as u32 {
             let first = self.hosts.aliases.first_of(agent);
             if first != agent && self.plan.global.verbose {
@@ -100,7 +100,7 @@ impl Agent {
                 self.say(&format!("host {name} is the same machine as {same}: its ranks are there"));
             }
         }
-        self.place(places);
+        self.place(places, false);
     }
 
     /// Deals out ranks that are counted by the parts of hosts, if that has not been done; true if so.
@@ -124,31 +124,31 @@ impl Agent {
             return true;
         }
         places.truncate(if asked == 0 { most } else { asked });
-        if places.len() > Shm::MOST_RANKS as usize {
+        if places.len() > MOST_RANKS as usize {
             self.fail_with(None, Failure::System(too_many().message));
             return true;
         }
         self.plan.size = places.len() as u32;
         self.ranks = vec![Member::default(); places.len()];
-        self.kvs = Kvs::new(places.len());
-        self.place(places);
+        self.place(places, true);
         true
     }
 
-    /// Tells agents that get other ranks than they had.
-    fn place(&mut self, places: Vec<u32>) {
+    /// Tells agents that get other ranks than they had; all of them, if ranks are dealt out for the first time.
+    fn place(&mut self, agents: Vec<u32>, is_first: bool) {
         let size = self.plan.size;
-        let before = std::mem::replace(&mut self.plan.places, places);
+        let before = std::mem::replace(&mut self.plan.places, numbered(agents));
         let mut changed: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        if before.len() < size as usize {
+        if is_first {
             changed.extend((0..self.plan.hosts.len() as u32).map(|agent| (agent, Vec::new())));
         }
-        for (old, new) in before.iter().zip(&self.plan.places).filter(|(old, new)| old != new) {
-            changed.extend([(*old, Vec::new()), (*new, Vec::new())]);
+        for (old, new) in (0..size).map(|rank| (before.home(rank).node, self.plan.agent_of(rank))) {
+            if old != new {
+                changed.extend([(old, Vec::new()), (new, Vec::new())]);
+            }
         }
-        for (rank, agent) in (0..).zip(&self.plan.places) {
-            changed.entry(*agent).and_modify(|ranks| ranks.push(rank));
-        }
+        let on = |agent| self.plan.places.ranks_on(agent, size);
+        changed.iter_mut().for_each(|(agent, ranks)| ranks.extend(on(*agent)));
         self.pmi = pmi1::Job::new(self.plan.hosts_with_ranks());
         for agent in changed.keys() {
             if let Some(other) = self.hosts.of(*agent) {

@@ -11,8 +11,9 @@ use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 use super::Token;
 use super::host::HostPart;
 use crate::descendants;
-use crate::frames::Event;
+use crate::frames::{Event, Order};
 use crate::ranks::RankChannel;
+use crate::tree::{Cards, Side};
 use crate::verdict::Phase;
 
 /// A rank's requests wait while more than this many bytes of replies to it are unsent.
@@ -61,29 +62,44 @@ impl HostPart {
             Request::Publish { business_card } if business_card.len() > MAX_BUSINESS_CARD => {
                 return self.broken(at, format!("a business card of {} bytes", business_card.len()));
             }
-            Request::Publish { business_card } if self.is_remote => {
-                self.links.cards().keep(rank, business_card.clone());
-            }
             Request::Lookup { rank: wanted } | Request::Unreached { rank: wanted }
                 if *wanted >= self.plan.size =>
             {
                 return self.broken(at, format!("looks up rank {wanted}, which does not exist"));
             }
-            Request::Lookup { rank: wanted } => {
-                if let Some(reply) = self.links.cards().card(*wanted) {
-                    return self.send(at, &reply);
-                }
-            }
             Request::Ready => self.ranks[at].phase = Phase::Running,
             Request::Finalized => self.ranks[at].phase = Phase::Finalized,
             Request::Publish { .. }
+            | Request::Lookup { .. }
             | Request::Unreached { .. }
             | Request::Notice { .. }
             | Request::Abort { .. } => {}
         }
         match request {
+            Request::Publish { business_card } => {
+                self.cards(Side::Rank(rank), Cards::Card { rank, business_card });
+            }
+            Request::Lookup { rank: wanted } => {
+                self.cards(Side::Rank(rank), Cards::Lookup { rank: wanted });
+            }
             Request::Notice { .. } | Request::Abort { .. } => self.tell(at, Event::Request { rank, request }),
             _ => self.events.push_back(Event::Request { rank, request }),
+        }
+    }
+
+    /// Handles what a rank of this host or another agent says of business cards.
+    pub(super) fn cards(&mut self, from: Side, said: Cards) {
+        for (to, said) in self.links.cards(from, said) {
+            match (to, said) {
+                (Side::Child(child), said) => self.links.tell(&self.epoll, child, &Order::Cards(said)),
+                (Side::Rank(to), Cards::Card { rank, business_card }) => {
+                    if let Some(at) = self.plan.index_of(to) {
+                        self.send(at, &Reply::BusinessCard { rank, business_card });
+                    }
+                }
+                (Side::Parent, said) => self.events.push_back(Event::Cards(said)),
+                (Side::Rank(_), Cards::Lookup { .. }) => {} // ranks are not asked
+            }
         }
     }
 

@@ -63,12 +63,13 @@ type Answer = Result<(String, u32), String>;
 /// Asks the agents of some hosts for their names and cores.
 fn ask(names: &[&str], reach: Reach, epoll: &OwnedFd, children: &OwnedFd) -> Result<Vec<Answer>, Trouble> {
     let count = names.len() as u32 + 1;
-    let launch = Launch::question(names, Reach { radix: count, ..reach });
+    let launch = Launch::question(Reach { radix: count, ..reach });
     let begin = Order::Begin(Box::new(launch));
     let frame = Frame::new(ALL, &begin);
     let Order::Begin(launch) = begin else { return Ok(Vec::new()) };
     let mut links = Links::default();
-    links.start(epoll, &(0..count), &launch, frame, |at| Token::Link(at).encode());
+    let hosts: Vec<String> = [""].iter().chain(names).map(|&name| name.to_owned()).collect();
+    links.start(epoll, 0, &hosts, &launch, frame, |at| Token::Link(at).encode());
     let mut answers = vec![None; names.len()];
     let mut since = None;
     loop {
@@ -102,7 +103,7 @@ fn ask(names: &[&str], reach: Reach, epoll: &OwnedFd, children: &OwnedFd) -> Res
                 }
                 Token::Control => return Err(Trouble { message: "interrupted".to_owned(), status: 130 }),
                 Token::Link(at) => {
-                    for frame in links.handle(epoll, at) {
+                    for (_, frame) in links.handle(epoll, at) {
                         let answer = match frame.open() {
                             Some(Event::Here(Here { host, cores, .. })) => Ok((host, cores)),
                             Some(Event::Lost { why, .. }) => Err(why),

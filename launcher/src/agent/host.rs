@@ -24,6 +24,7 @@ use crate::plan::{HostPlan, single_copy};
 use crate::ranks::{Common, Rank, start};
 use crate::report::all_wait;
 use crate::start::{Limit, Mask, START_ERROR_BYTES, Stage, StartError, arrived};
+use crate::tree::Side;
 use crate::trouble::{reason, refused};
 use crate::{Trouble, descendants, executable, oom, pmi1, pty};
 
@@ -196,8 +197,12 @@ impl HostPart {
             Token::Joined(at) => self.joined_ended(at),
             Token::Pmi(at) => self.serve_pmi(at, flags),
             Token::Link(at) => {
-                let frames = self.links.handle(&self.epoll, at);
-                self.passed.extend(frames);
+                for (child, frame) in self.links.handle(&self.epoll, at) {
+                    match frame.open() {
+                        Some(Event::Cards(said)) => self.cards(Side::Child(child), said),
+                        _ => self.passed.push(frame),
+                    }
+                }
             }
             Token::Input => self.feed(&[]),
             Token::Control | Token::Parent(_) => {}
@@ -212,21 +217,18 @@ impl HostPart {
                 self.events.push_back(Event::Met { first });
             }
             Order::Ranks { size, ranks } => self.take_ranks(size, ranks),
-            Order::Start { nodes } => {
+            Order::Start { agents, places } => {
                 self.offered = None;
-                self.plan.nodes = nodes;
+                self.links.place(agents);
+                self.plan.places = places;
                 self.start_ranks();
             }
             Order::Reply { rank, reply } => {
                 if let Some(at) = self.plan.index_of(rank) {
                     self.send(at, &reply);
                 }
-                if let Reply::BusinessCard { rank, business_card } = reply
-                    && self.is_remote
-                {
-                    self.links.cards().keep(rank, business_card);
-                }
             }
+            Order::Cards(said) => self.cards(Side::Parent, said),
             Order::Pmi(down) => self.take_pmi(down),
             Order::Failed { rank, cause } => {
                 let reply = Reply::Gone { rank, cause, failed: true };

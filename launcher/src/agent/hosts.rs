@@ -1,8 +1,10 @@
 //! The job part's side of the other hosts: their start, their output and input, their loss, and their end.
 
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use banyan_pmi::Places;
 use banyan_topo::Bound;
 
 use super::aliases::Aliases;
@@ -11,7 +13,7 @@ use super::{Agent, JobState, Token};
 use crate::frames::{ALL, Event, Frame, Here, Order};
 use crate::input::Source;
 use crate::output::StreamKind;
-use crate::plan::{HostPlan, JobPlan, Node, runs};
+use crate::plan::{HostPlan, JobPlan, kind};
 use crate::pmi1::Up;
 use crate::trouble::reason;
 use crate::verdict::{End, Failure};
@@ -40,6 +42,10 @@ pub(super) struct Other {
     /// It was told that nobody reads output of this kind.
     hung_up: [bool; 2],
 }
+
+/// Bytes that the job part keeps of another host.
+#[cfg(feature = "sim")]
+pub(super) const EACH: usize = size_of::<Other>();
 
 /// What the job part knows of the other hosts.
 #[derive(Default)]
@@ -130,7 +136,6 @@ impl Agent {
         self.hosts.window = launch.window;
         self.hosts.input = input;
         self.hosts.aliases.take(0, here.plan.cores, here.meeting());
-        let all = 0..self.plan.hosts.len() as u32;
         let begin = Order::Begin(Box::new(launch));
         let frame = Frame::new(ALL, &begin);
         let Order::Begin(launch) = begin else { return Ok(()) };
@@ -139,7 +144,7 @@ impl Agent {
                 "other hosts cannot be told of this job: its environment and arguments are longer than 16 MiB, or a path is no text",
             ));
         }
-        here.links.start(&here.epoll, &all, &launch, frame, |at| Token::Link(at).encode());
+        here.links.start(&here.epoll, 0, &self.plan.hosts, &launch, frame, |at| Token::Link(at).encode());
         Ok(())
     }
 
@@ -177,17 +182,17 @@ impl Agent {
                 }
             },
         }
-        let mut ranks: Vec<Vec<u32>> = vec![Vec::new(); self.plan.hosts.len()];
-        (0..self.plan.size).for_each(|rank| ranks[self.plan.agent_of(rank) as usize].push(rank));
         let HostPlan { cores, bound, .. } = &self.here.plan;
         let here = std::iter::once((*cores, bound.as_slice()));
         let others = self.hosts.others.iter().flat_map(|other| &other.here);
         let all = here.chain(others.map(|(cores, bound)| (*cores, bound.as_slice())));
-        let numbered = all.zip(&ranks).zip(&self.plan.nodes);
-        let nodes: Vec<Node<'_>> =
-            numbered.map(|(((cores, bound), ranks), &number)| Node { number, ranks, cores, bound }).collect();
-        let nodes = runs(&nodes);
-        self.order(ALL, Order::Start { nodes });
+        let known: HashMap<u32, _> = self.plan.nodes.iter().copied().zip(all).collect();
+        let node = |rank| self.plan.nodes[self.plan.agent_of(rank) as usize];
+        let places = Places::new((0..self.plan.size).map(node), |node| {
+            let (cores, bound) = known[&node];
+            kind(cores, bound)
+        });
+        self.order(ALL, Order::Start { agents: self.plan.places.clone(), places });
         self.pass_input();
     }
 
@@ -216,7 +221,7 @@ impl Agent {
         if !self.plan.global.verbose {
             return;
         }
-        let all: Vec<u32> = (0..self.plan.size).filter(|&rank| self.plan.agent_of(rank) == agent).collect();
+        let all: Vec<u32> = self.plan.places.ranks_on(agent, self.plan.size).collect();
         if all.is_empty() {
             return;
         }
@@ -259,6 +264,8 @@ impl Agent {
                 | Event::InputTaken(_)
                 | Event::Pulse { .. }
                 | Event::Empty { .. } => true,
+                // The agents on the way take these.
+                Event::Cards(_) => false,
             }
     }
 

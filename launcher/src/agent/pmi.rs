@@ -1,6 +1,6 @@
 //! The host part's side of the ranks' sockets for PMI-1, by which programs of other MPIs join the job.
 
-use banyan_pmi::{ByteChannel, NodeRun, Request, WireError};
+use banyan_pmi::{ByteChannel, Request, WireError};
 use rustix::event::epoll::{self, EventFlags};
 
 use super::Token;
@@ -48,7 +48,7 @@ impl HostPart {
         let free = rank.joined.as_ref().is_none_or(|joined| is_sender(joined.0));
         let plan = &self.plan;
         let server = self.pmi.get_or_insert_with(|| {
-            let nodes = (0..plan.size).map(|rank| NodeRun::of(&plan.nodes, rank).node);
+            let nodes = (0..plan.size).map(|rank| plan.places.home(rank).node);
             let name = format!("kvs_{:016x}", self.common.job_id);
             let about = About { name, size: plan.size, mapping: mapping(nodes) };
             Box::new(Host::new(about, plan.ranks.iter().map(|&rank| (rank, plan.app_of(rank) as u32))))

@@ -2,7 +2,6 @@
 //! standard input, and tells it what happens by way of standard output. It passes on what is for or from the hosts below it.
 
 use std::io;
-use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -34,13 +33,14 @@ pub(super) fn run(control: OwnedFd, mask: Mask) -> Result<u8, Trouble> {
     let mut parent =
         Pipes::new(&epoll, read.map_err(failed)?, write.map_err(failed)?, tokens).map_err(failed)?;
     parent.greet(&epoll);
-    let Some(Told { number, end, frame, rest }) = told(&epoll, &mut parent)? else { return Ok(1) };
+    let Some(Told { number, hosts, frame, rest }) = told(&epoll, &mut parent)? else { return Ok(1) };
     let Some(Order::Begin(launch)) = frame.open() else {
         return Err(Trouble::new("the agent that started this one breaks the protocol"));
     };
     let queue = epoll.try_clone().map_err(failed)?;
     let patience = launch.reach.patience;
-    match host_part(number..end, *launch, frame, (queue, children), mask) {
+    let end = number + hosts.len() as u32;
+    match host_part(number, hosts, *launch, frame, (queue, children), mask) {
         Ok(host) => {
             let ticked = Instant::now();
             let remote =
@@ -58,13 +58,14 @@ pub(super) fn run(control: OwnedFd, mask: Mask) -> Result<u8, Trouble> {
 
 /// The host part of an agent, with the links to the agents below it.
 fn host_part(
-    subtree: Range<u32>,
+    number: u32,
+    hosts: Vec<String>,
     mut launch: Launch,
     begin: Frame,
     (epoll, children): (OwnedFd, OwnedFd),
     mask: Mask,
 ) -> Result<HostPart, Trouble> {
-    let (plan, limit) = placement::plan_of(&mut launch, subtree.start)?;
+    let (plan, limit) = placement::plan_of(&mut launch, number, hosts.len() as u32 - 1)?;
     let (stream, sink) = (|at| Token::Stream(at).encode(), |at| Token::Sink(at).encode());
     let host = HostPart::new(host::Setup {
         plan,
@@ -80,7 +81,7 @@ fn host_part(
         is_remote: true,
     });
     let mut host = host.map_err(|why| Trouble::new(reason(&why)))?;
-    host.links.start(&host.epoll, &subtree, &launch, begin, |at| Token::Link(at).encode());
+    host.links.start(&host.epoll, number, &hosts, &launch, begin, |at| Token::Link(at).encode());
     let meeting = host.meeting();
     host.events.push_back(Event::Here(Here::new(&host.plan, meeting)));
     Ok(host)
@@ -89,7 +90,8 @@ fn host_part(
 /// What an agent is told first.
 struct Told {
     number: u32,
-    end: u32,
+    /// The names of the hosts of its subtree, its own first.
+    hosts: Vec<String>,
     /// The frame with the job, to be passed on.
     frame: Frame,
     /// Frames that have come behind it.
@@ -103,12 +105,14 @@ fn told(epoll: &OwnedFd, parent: &mut Pipes) -> Result<Option<Told>, Trouble> {
     loop {
         let mut frames = parent.frames().map_err(Trouble::new)?.into_iter();
         while let Some(frame) = frames.next() {
-            match (you, frame.open()) {
-                (None, Some(Order::You { number, end })) if number < end => you = Some((number, end)),
-                (Some((number, end)), Some(Order::Begin(_))) => {
-                    return Ok(Some(Told { number, end, frame, rest: frames.collect() }));
+            match (you.take(), frame.open()) {
+                (None, Some(Order::You { number, hosts })) if !hosts.is_empty() => {
+                    you = Some((number, hosts))
                 }
-                (_, Some(Order::Pulse)) => {}
+                (Some((number, hosts)), Some(Order::Begin(_))) => {
+                    return Ok(Some(Told { number, hosts, frame, rest: frames.collect() }));
+                }
+                (told, Some(Order::Pulse)) => you = told,
                 _ => return Err(Trouble::new("the agent that started this one breaks the protocol")),
             }
         }

@@ -8,7 +8,7 @@ use banyan_coll::{Link, Model};
 use banyan_datatype::op::Builtin;
 use banyan_datatype::{Data, Datatype, TypeArc};
 use banyan_memory::{Buffer, HeapBuffer, SimulatedDevice};
-use banyan_pmi::{Job, NodeRun};
+use banyan_pmi::{Job, NodeKind, Places};
 use banyan_runtime::{Comm, Op, Result, Runtime, Threads};
 use banyan_transport::sim::{Clock, LinkCost, Net, Options};
 
@@ -16,19 +16,16 @@ use banyan_transport::sim::{Clock, LinkCost, Net, Options};
 /// `known`, those of a node are on sockets, and on some of these they have caches.
 pub(crate) fn job(rank: u32, nodes: &[u32], known: bool) -> Job {
     let on = (0..).zip(nodes).flat_map(|(node, &size)| std::iter::repeat_n(node, size as usize));
-    let runs: Vec<NodeRun> = (0u32..)
-        .zip(on)
-        .map(|(first, node)| {
-            let (socket, cache) =
-                if known { (first.count_ones() % 3 % 2, first / 3 % (1 + node % 2)) } else { (0, 0) };
-            NodeRun { first, node, socket, cache, ..NodeRun::host(1) }
-        })
-        .collect();
-    let here = NodeRun::of(&runs, rank).node;
-    let first = runs.partition_point(|run| run.node < here) as u32;
-    let (local_rank, local_size, size) = (rank - first, nodes[here as usize], nodes.iter().sum());
+    let part = |node: u32| move |rank: u32| (rank.count_ones() % 3 % 2, rank / 3 % (1 + node % 2));
+    let places = Places::new(on, |node| {
+        let first: u32 = nodes[..node as usize].iter().sum();
+        let bound = (first..first + nodes[node as usize]).map(part(node));
+        NodeKind::new(1, bound.filter(|_| known))
+    });
+    let here = places.home(rank);
+    let (local_rank, local_size, size) = (here.index, nodes[here.node as usize], nodes.iter().sum());
     // One core: ranks yield to each other.
-    Job { rank, size, local_rank, local_size, nodes: runs, app_size: size, ..Job::singleton(1) }
+    Job { rank, size, local_rank, local_size, places, app_size: size, ..Job::singleton(1) }
 }
 
 /// Runs `body` as each rank of a job on nodes of these sizes; the seed is that of the network.
