@@ -38,6 +38,8 @@ mod pty;
 pub mod rankfile;
 mod ranks;
 mod report;
+#[cfg(feature = "sim")]
+pub mod scale;
 mod sink;
 #[allow(unsafe_code, reason = "fork, exec and signal masks need it; no other module does")]
 mod start;

@@ -192,7 +192,8 @@ mod tests {
 
     #[test]
     fn what_a_rule_deals_out_is_one_run() {
-        let cases: [(fn(u32) -> u32, usize); 4] = [
+        type Rule = fn(u32) -> u32;
+        let cases: [(Rule, usize); 4] = [
             (|rank| rank / 64, 1),
             (|rank| rank % 1_000, 1),
             (|rank| rank / 8 % 1_500, 1),

@@ -5,7 +5,9 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use plotters::style::RGBColor;
 
+use crate::bench::{Line, plot};
 use crate::process::{End, Job, tail};
 use crate::project::{self, Project};
 
@@ -21,6 +23,7 @@ struct Generated {
 const GENERATED: &[Generated] = &[
     Generated { page: "docs/src/settings.md", example: "settings", shown: Some(settings) },
     Generated { page: "docs/src/not-built.md", example: "missing", shown: Some(by_reason) },
+    Generated { page: "docs/src/scale.md", example: "scale", shown: Some(scale) },
     Generated { page: "docs/mpirun.1", example: "man", shown: None },
 ];
 
@@ -78,6 +81,50 @@ fn settings(rows: &str) -> String {
         let columns: Vec<&str> = row.splitn(3, '\t').collect();
         if let [name, default, about] = columns[..] {
             let _ = writeln!(out, "| `{name}` | {default} | {about} |");
+        }
+    }
+    out
+}
+
+/// What jobs take, as a table and two charts over the number of ranks.
+fn scale(rows: &str) -> String {
+    let rows: Vec<Vec<f64>> =
+        rows.lines().map(|row| row.split('\t').filter_map(|cell| cell.parse().ok()).collect()).collect();
+    let mut out = String::from(
+        "| ranks | hosts | radix | agents there | MPI_Init | first allreduce | end | mpirun's agent: frames, MB | \
+         busiest other: frames, MB | bytes of a rank | connections of a rank | memory of mpirun's agent, of another: KB |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|\n",
+    );
+    for row in &rows {
+        let &[ranks, _, hosts, radix, a, ad, i, id, r, rd, e, ed, ff, fb, bf, bb, rank, most, t, other] =
+            &row[..]
+        else {
+            continue;
+        };
+        let reached =
+            [(a, ad), (i, id), (r, rd), (e, ed)].map(|(time, depth)| format!("{time:.3} s, {depth}"));
+        let _ = writeln!(
+            out,
+            "| {ranks} | {hosts} | {radix} | {} | {ff}, {:.2} | {bf}, {:.2} | {rank} | {most} | {:.0}, {:.0} |",
+            reached.join(" | "),
+            fb / 1e6,
+            bb / 1e6,
+            t / 1e3,
+            other / 1e3,
+        );
+    }
+    for (unit, column) in
+        [("seconds to the end of the first allreduce", 8), ("bytes of a rank and its agent", 16)]
+    {
+        let line = |per_host: f64, colour| {
+            let of = rows.iter().filter(|row| row.len() > column && row[1] == per_host && row[3] == 32.0);
+            let points = of.map(|row| (row[0], row[column])).collect();
+            Line { name: format!("{per_host} ranks a host"), colour, points }
+        };
+        let lines = [line(1.0, RGBColor(200, 60, 40)), line(64.0, RGBColor(30, 110, 200))];
+        if let Ok(Some(svg)) = plot("number of ranks", unit, &lines) {
+            let svg: Vec<&str> = svg.lines().filter(|line| !line.trim().is_empty()).collect();
+            let _ = writeln!(out, "\n<div>\n{}\n</div>", svg.join("\n"));
         }
     }
     out

@@ -168,6 +168,7 @@ pub(super) fn all() -> Vec<Case> {
         case("hosts-coll", 6, "coll", &[ACROSS, "262144,1048576,4194304"]).on(3).within(90),
         case("hosts-startup", 64, "true", &[]).on(64).wall().within(60),
         case("hosts-startup", 64, "init", &[]).on(64).wall().within(60),
+        case("hosts-launch", 64, "launch", &[]).on(64).by_ranks().within(60),
         case("hosts-memory", 64, "memory", &[]).on(64).by_ranks().within(60),
         case("startup", 2, "true", &[]).wall(),
         case("startup", 2, "init", &[]).wall(),

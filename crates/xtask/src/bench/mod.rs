@@ -27,6 +27,7 @@ use budget::Budget;
 use cases::{Case, Figure, Who};
 use contender::Contender;
 pub(crate) use output::Output;
+pub(crate) use plots::{Line, plot};
 use results::{Ending, Machine, Results};
 use table::Style;
 

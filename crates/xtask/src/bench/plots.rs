@@ -4,17 +4,17 @@ use anyhow::{Result, anyhow};
 use plotters::prelude::*;
 
 /// One line of a plot.
-pub(super) struct Line {
-    pub(super) name: String,
-    pub(super) colour: RGBColor,
+pub(crate) struct Line {
+    pub(crate) name: String,
+    pub(crate) colour: RGBColor,
     /// Along x and y, both above 0.
-    pub(super) points: Vec<(f64, f64)>,
+    pub(crate) points: Vec<(f64, f64)>,
 }
 
 const SIZE: (u32, u32) = (520, 320);
 
 /// A plot with logarithmic axes; none if there are no points.
-pub(super) fn plot(x: &str, unit: &str, lines: &[Line]) -> Result<Option<String>> {
+pub(crate) fn plot(x: &str, unit: &str, lines: &[Line]) -> Result<Option<String>> {
     let points = || lines.iter().flat_map(|line| line.points.iter());
     let range = |axis: fn(&(f64, f64)) -> f64| {
         let least = points().map(axis).fold(f64::INFINITY, f64::min);
