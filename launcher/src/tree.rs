@@ -147,6 +147,9 @@ impl Relay {
             Cards::Card { rank, business_card } => {
                 let card = || Cards::Card { rank, business_card: business_card.clone() };
                 let waiting = self.waiting.remove(&rank).unwrap_or_default();
+                if self.waiting.is_empty() {
+                    self.waiting.shrink_to_fit();
+                }
                 let answers = waiting.into_iter().map(|to| (to, card())).collect();
                 let is_own = matches!(from, Side::Rank(_));
                 if is_own || self.kept + business_card.len() <= MOST_CARDS {
