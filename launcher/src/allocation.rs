@@ -7,6 +7,7 @@ use std::path::Path;
 
 use crate::Trouble;
 use crate::hosts::{Host, is_this_host, parse_file, parse_list};
+use crate::trouble::listed;
 
 /// Most hosts of an allocation.
 const MOST_HOSTS: usize = 100_000;
@@ -122,13 +123,8 @@ impl Allocation {
         let stranger = named.iter().find(|host| !is_in(host) && !is_this_host(&host.name, own));
         stranger.map_or(Ok(()), |host| {
             const SHOWN: usize = 8;
-            let names: Vec<&str> = self.hosts.iter().take(SHOWN).map(|(name, _)| &**name).collect();
-            let more = if self.hosts.len() > SHOWN { ", ..." } else { "" };
-            let (manager, all) = (self.manager, names.join(", "));
-            Err(Trouble::usage(format!(
-                "host {} is not in the allocation of {manager}: {all}{more}",
-                host.name
-            )))
+            let (manager, all) = (self.manager, listed(self.hosts.iter().map(|(name, _)| name), SHOWN));
+            Err(Trouble::usage(format!("host {} is not in the allocation of {manager}: {all}", host.name)))
         })
     }
 }

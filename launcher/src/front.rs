@@ -17,7 +17,7 @@ use crate::agent::{self, Setup};
 use crate::options::{Global, Options};
 use crate::start::{arrived, fork, is_ignored, stop_self, take_signals};
 use crate::trouble::refused;
-use crate::verdict::{End, signal_name};
+use crate::verdict::{End, killed_by};
 use crate::{Trouble, descendants};
 
 /// The byte that the agent sends when it has stopped all ranks.
@@ -235,9 +235,9 @@ impl Front {
             End::Signal { number, .. } => {
                 kill_descendants();
                 eprintln!(
-                    "mpirun: its agent (pid {}) was killed by signal {number} ({}): the job is over",
+                    "mpirun: its agent (pid {}) was {}: the job is over",
                     self.agent.as_raw_pid(),
-                    signal_name(number)
+                    killed_by(number)
                 );
                 Some(128 + (number & 0x7f) as u8)
             }

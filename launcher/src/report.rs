@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 use banyan_pmi::status::{Item, StatusLine};
 use serde::{Deserialize, Serialize};
 
+use crate::trouble::listed;
+
 /// Most lines of a report.
 const MOST: usize = 40;
 
@@ -122,9 +124,8 @@ fn ranks(list: &[u32]) -> String {
         1 => format!("{first}, {last}"),
         _ => format!("{first}-{last}"),
     };
-    let more = if runs.len() > MOST { ", ..." } else { "" };
-    let text: Vec<String> = runs.iter().take(MOST).map(run).collect();
-    format!("rank{} {}{more}", if list.len() == 1 { "" } else { "s" }, text.join(", "))
+    let text = listed(runs.iter().map(run), MOST);
+    format!("rank{} {text}", if list.len() == 1 { "" } else { "s" })
 }
 
 /// The report: one line for all ranks in equal states; `now` in nanoseconds as in [`StatusLine::since`].

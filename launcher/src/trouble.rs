@@ -1,6 +1,6 @@
 //! What mpirun says when something is refused, to it or by it.
 
-use crate::verdict::{End, signal_name};
+use crate::verdict::{End, killed_by};
 
 /// Why no job was started: one line for the user and mpirun's status.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,6 +35,13 @@ pub(crate) fn reason(error: &std::io::Error) -> String {
     text.split(" (os error").next().unwrap_or("").to_owned()
 }
 
+/// The first so many items of a list, with commas.
+pub(crate) fn listed(items: impl ExactSizeIterator<Item = impl ToString>, most: usize) -> String {
+    let more = if items.len() > most { ", ..." } else { "" };
+    let first: Vec<String> = items.take(most).map(|item| item.to_string()).collect();
+    first.join(", ") + more
+}
+
 /// Names the system call that was refused: sandboxes refuse some that all other systems allow.
 pub(crate) fn refused<E: Into<std::io::Error>>(call: &str) -> impl Fn(E) -> std::io::Error {
     move |why| {
@@ -61,9 +68,7 @@ pub(crate) fn no_agent(ssh: &str, status: Option<End>, said: &[u8]) -> String {
     let said = said.trim_start_matches("mpirun: ");
     let ended = match status {
         Some(End::Code(code)) => format!("{ssh} ended with status {code}"),
-        Some(End::Signal { number, .. }) => {
-            format!("{ssh} was killed by signal {number} ({})", signal_name(number))
-        }
+        Some(End::Signal { number, .. }) => format!("{ssh} was {}", killed_by(number)),
         None => format!("the connection ({ssh}) is closed"),
     };
     let by_words = || HINTS.iter().find(|(words, _)| said.contains(words)).map_or("", |(_, hint)| hint);

@@ -189,6 +189,11 @@ fn without_process(text: &str) -> String {
     format!("{before}{}", after.trim_start_matches(|digit: char| digit.is_ascii_digit()))
 }
 
+/// What became of a process, as in `killed by signal 9 (SIGKILL)`.
+pub(crate) fn killed_by(number: i32) -> String {
+    format!("killed by signal {number} ({})", signal_name(number))
+}
+
 /// The name of a signal, such as SIGSEGV.
 pub(crate) fn signal_name(number: i32) -> String {
     let name = match number {

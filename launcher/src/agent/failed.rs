@@ -4,7 +4,8 @@ use banyan_pmi::Reply;
 
 use super::{Agent, JobState};
 use crate::frames::{ALL, Order};
-use crate::verdict::{End, Failure, signal_name};
+use crate::trouble::listed;
+use crate::verdict::{End, Failure, killed_by};
 
 /// Most questions after ranks that have not ended that are kept.
 const MOST_ASKED: usize = 100_000;
@@ -58,9 +59,7 @@ impl Agent {
         self.unreached = open;
         for (by, missed) in due {
             let cause = match self.ranks[missed as usize].ended {
-                Some(End::Signal { number, .. }) => {
-                    format!("it was killed by signal {number} ({})", signal_name(number))
-                }
+                Some(End::Signal { number, .. }) => format!("it was {}", killed_by(number)),
                 Some(End::Code(code)) => format!("its process has ended with status {code}"),
                 None => continue,
             };
@@ -75,9 +74,8 @@ impl Agent {
             return;
         }
         const MOST: usize = 8;
-        let names: Vec<String> = self.failed.iter().take(MOST).map(|(rank, _)| rank.to_string()).collect();
-        let more = if self.failed.len() > MOST { ", ..." } else { "" };
         let (count, all) = (self.failed.len(), self.ranks.len());
-        self.say(&format!("{count} of {all} ranks failed, and the job went on: {}{more}", names.join(", ")));
+        let ranks = listed(self.failed.iter().map(|(rank, _)| rank), MOST);
+        self.say(&format!("{count} of {all} ranks failed, and the job went on: {ranks}"));
     }
 }

@@ -15,7 +15,7 @@ use crate::input::Source;
 use crate::output::StreamKind;
 use crate::plan::{HostPlan, JobPlan, kind};
 use crate::pmi1::Up;
-use crate::trouble::reason;
+use crate::trouble::{listed, reason};
 use crate::verdict::{End, Failure};
 use crate::{Trouble, placement};
 
@@ -203,11 +203,10 @@ impl Agent {
             return false;
         }
         let names = self.plan.hosts.iter().skip(1).zip(&self.hosts.others);
-        let missing: Vec<&str> =
-            names.filter(|(_, other)| other.here.is_none()).map(|(name, _)| name.as_str()).collect();
-        let more = if missing.len() > MOST { ", ..." } else { "" };
-        let list = missing[..missing.len().min(MOST)].join(", ");
-        self.say(&format!("no rank is started yet: no word yet from {list}{more}"));
+        let missing: Vec<&String> =
+            names.filter(|(_, other)| other.here.is_none()).map(|(name, _)| name).collect();
+        let list = listed(missing.into_iter(), MOST);
+        self.say(&format!("no rank is started yet: no word yet from {list}"));
         true
     }
 
@@ -229,10 +228,9 @@ impl Agent {
             let cpus = cpus.get(at).map(|cpus| format!(" on cpu {cpus}")).unwrap_or_default();
             format!("{rank} (pid {}{cpus})", self.ranks[rank as usize].pid.unwrap_or(0))
         };
-        let list: Vec<String> = all.iter().enumerate().take(MOST).map(one).collect();
-        let more = if all.len() > MOST { ", ..." } else { "" };
+        let list = listed(all.iter().enumerate().map(one), MOST);
         let (id, host) = (self.here.common.job_id, &self.plan.hosts[agent as usize]);
-        self.say(&format!("job {id:016x} on {host}: ranks {}{more}", list.join(", ")));
+        self.say(&format!("job {id:016x} on {host}: ranks {list}"));
     }
 
     /// True if the agent of `from` may tell this: what it says of a rank is of one of its own.

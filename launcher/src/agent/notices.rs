@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::Agent;
 use crate::default_variables::SEARCH_PATH;
 use crate::executable::Foreign;
+use crate::trouble::listed;
 use crate::verdict::{Failure, Phase};
 
 /// Most ranks or processes that a line names.
@@ -48,7 +49,7 @@ impl Agent {
             self.say(&format!("{others} {ranks} said the same: {what}"));
         }
         if !self.unfinalized.is_empty() {
-            let (count, list) = (self.unfinalized.len(), listed(self.unfinalized.iter()));
+            let (count, list) = (self.unfinalized.len(), listed(self.unfinalized.iter(), MOST));
             let text = format!("{count} of {} ranks ended without MPI_Finalize: {list}", self.ranks.len());
             self.say(&text);
         }
@@ -83,7 +84,7 @@ impl Agent {
 
     /// Names the processes that a host is about to kill.
     pub(super) fn name_leftovers(&mut self, agent: u32, list: &[String]) {
-        let list = listed(list.iter());
+        let list = listed(list.iter(), MOST);
         self.say_of(agent, &format!("killed what ranks had left running: {list} (--grace gives more time)"));
     }
 
@@ -124,11 +125,4 @@ impl Agent {
 /// The noun for this number of other ranks.
 fn counted(others: u32) -> &'static str {
     if others == 1 { "other rank" } else { "other ranks" }
-}
-
-/// The first [`MOST`] items of a list, with commas.
-fn listed(items: impl ExactSizeIterator<Item = impl ToString>) -> String {
-    let more = if items.len() > MOST { ", ..." } else { "" };
-    let first: Vec<String> = items.take(MOST).map(|item| item.to_string()).collect();
-    first.join(", ") + more
 }
