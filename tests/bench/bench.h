@@ -35,6 +35,21 @@ static inline double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* Memory of a process (PSS: shared pages count by share), in MB; 0 if it is gone. `process` is its number, or "self". */
+static inline double pss_mb(const char *process)
+{
+    char path[300], line[256];
+    double kib = 0;
+    snprintf(path, sizeof path, "/proc/%s/smaps_rollup", process);
+    FILE *file = fopen(path, "r");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL)
+        if (strncmp(line, "Pss:", 4) == 0)
+            kib = atof(line + 4);
+    if (file != NULL)
+        fclose(file);
+    return kib / 1024;
+}
+
 static void too_slow(int signal)
 {
     char line[sizeof cell_name + 8] = "SLOW ";

@@ -52,20 +52,6 @@ static double since_start(void)
     return first > 0 ? 1e3 * (now - first / (double)sysconf(_SC_CLK_TCK)) : 0;
 }
 
-static double pss_mb(long pid)
-{
-    char path[64], line[256];
-    double kib = 0;
-    snprintf(path, sizeof path, "/proc/%ld/smaps_rollup", pid);
-    FILE *file = fopen(path, "r");
-    while (file != NULL && fgets(line, sizeof line, file) != NULL)
-        if (strncmp(line, "Pss:", 4) == 0)
-            kib = atof(line + 4);
-    if (file != NULL)
-        fclose(file);
-    return kib / 1024;
-}
-
 /* The memory of all processes of launchers on this host. */
 static double launchers_mb(void)
 {
@@ -76,7 +62,7 @@ static double launchers_mb(void)
     for (struct dirent *entry; folder != NULL && (entry = readdir(folder)) != NULL;) {
         long pid = isdigit((unsigned char)entry->d_name[0]) ? atol(entry->d_name) : 0;
         if (pid > 0 && process(pid, name, &parent, &start) && is_launcher(name))
-            all += pss_mb(pid);
+            all += pss_mb(entry->d_name);
     }
     if (folder != NULL)
         closedir(folder);

@@ -2,19 +2,6 @@
  * neighbour. */
 #include "bench.h"
 
-static double pss_mb(void)
-{
-    char line[256];
-    double kib = 0;
-    FILE *file = fopen("/proc/self/smaps_rollup", "r");
-    while (file != NULL && fgets(line, sizeof line, file) != NULL)
-        if (strncmp(line, "Pss:", 4) == 0)
-            kib = atof(line + 4);
-    if (file != NULL)
-        fclose(file);
-    return kib / 1024;
-}
-
 int main(int argc, char **argv)
 {
     int token = -1, left;
@@ -24,7 +11,7 @@ int main(int argc, char **argv)
     MPI_Sendrecv(&rank, 1, MPI_INT, (rank + 1) % ranks, 0, &token, 1, MPI_INT, left, 0, MPI_COMM_WORLD,
                  MPI_STATUS_IGNORE);
     MPI_Barrier(MPI_COMM_WORLD);
-    double here = pss_mb(), all = 0;
+    double here = pss_mb("self"), all = 0;
     MPI_Reduce(&here, &all, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
     end_cell(all / ranks, "MB", token != left || here <= 0);
     MPI_Finalize();
