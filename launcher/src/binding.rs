@@ -183,6 +183,12 @@ fn unit(text: &str) -> Result<Option<Unit>, String> {
     found.ok_or_else(|| format!("no part of a machine is called '{text}': known are {KNOWN}"))
 }
 
+/// Ranks that share the cores evenly are bound to the parts of this kind in which their cores are. On several hosts that is more
+/// than the cores themselves: one of them does the network's work, and the rank that is there must be able to go elsewhere.
+pub(crate) fn default_parts(several_hosts: bool) -> Unit {
+    if several_hosts { Unit::Node } else { Unit::Core }
+}
+
 /// The binding of a job's ranks, as far as it is known before their number is.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Binding {
@@ -221,6 +227,7 @@ impl Binding {
     }
 
     /// The CPUs of each of these ranks, which are those of this host, and where the CPUs are; empty if ranks are not bound.
+    /// `has_others`: the job has ranks on other hosts.
     ///
     /// `--map-by` alone also binds, `--bind-to` alone also maps; `none` for either leaves ranks unbound. With neither option
     /// each rank gets its share of the cores, if there are enough: on a busy machine the kernel would move ranks that wake
@@ -228,7 +235,12 @@ impl Binding {
     ///
     /// # Errors
     /// If the ranks cannot be bound as the options ask.
-    pub(crate) fn cpus(&self, ranks: &[u32], cores: u32) -> Result<(Vec<CpuSet>, Vec<Bound>), Trouble> {
+    pub(crate) fn cpus(
+        &self,
+        ranks: &[u32],
+        cores: u32,
+        has_others: bool,
+    ) -> Result<(Vec<CpuSet>, Vec<Bound>), Trouble> {
         let size = ranks.len() as u32;
         let located = |machine: &Machine, cpus: Vec<CpuSet>| {
             let bound = bound(machine, &cpus);
@@ -248,7 +260,7 @@ impl Binding {
             // The topology is read only if there are several ranks, each with at least a core.
             (None | Some(Some(Unit::Machine)), None) if size > 1 && size <= cores => {
                 let machine = Machine::read();
-                return located(&machine, share(&machine, size));
+                return located(&machine, share(&machine, size, default_parts(has_others)));
             }
             (None | Some(Some(Unit::Machine)), None) => return Ok(Default::default()),
             (Some(Some(map)), None) => (map, map),

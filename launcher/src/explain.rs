@@ -5,6 +5,7 @@ use banyan_pmi::settings::{COLL, FABRICS};
 use banyan_shm::Arena;
 use banyan_topo::{Machine, bound, share};
 
+use crate::binding::default_parts;
 use crate::environment::check;
 use crate::{Trouble, plan};
 
@@ -35,7 +36,7 @@ pub(crate) fn explain(what: &str, ranks: Option<u32>, per_host: Option<u32>) -> 
     });
     // Ranks are on their host even if they do not share its memory, and bound there as without an option.
     let machine = Machine::read();
-    let bound = bound(&machine, &share(&machine, per_node));
+    let bound = bound(&machine, &share(&machine, per_node, default_parts(per_node < ranks)));
     let location = |rank: u32| {
         let at = bound.get((rank % per_node) as usize).copied().unwrap_or_default();
         Location([rank / per_node, at.socket, at.cache])

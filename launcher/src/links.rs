@@ -329,7 +329,8 @@ impl Links {
             if due && link.stage == Stage::Open {
                 link.pipes.send(epoll, &Frame::new(link.subtree.start, &Order::Pulse));
             }
-            if matches!(link.stage, Stage::Starting | Stage::Open) && now > link.pipes.heard + self.patience {
+            if matches!(link.stage, Stage::Starting | Stage::Open) && now >= link.pipes.heard + self.patience
+            {
                 let time = self.patience.as_secs_f64();
                 let why = match link.stage {
                     Stage::Starting => format!("it did not answer within {time} s (--patience)"),
@@ -356,7 +357,8 @@ impl Links {
     pub(crate) fn next_tick(&self) -> Option<Instant> {
         let ending = self.links.iter().filter_map(|link| match &link.stage {
             Stage::Ending(since, _) => Some(*since + LAST_WORDS),
-            _ => None,
+            Stage::Starting | Stage::Open => Some(link.pipes.heard + self.patience),
+            Stage::Over => None,
         });
         let any = self.links.iter().any(|link| link.stage != Stage::Over);
         let pulse = self.pulsed.filter(|_| any).map(|pulsed| pulsed + PULSE);

@@ -150,7 +150,7 @@ impl HostPlan {
     pub(crate) fn bind(&mut self) -> Result<(), Trouble> {
         (self.cpus, self.bound) = match self.ranks.is_empty() {
             true => Default::default(),
-            false => self.binding.cpus(&self.ranks, self.cores)?,
+            false => self.binding.cpus(&self.ranks, self.cores, self.ranks.len() as u32 != self.size)?,
         };
         Ok(())
     }

@@ -42,11 +42,12 @@ pub(crate) fn start() -> Result<Boot> {
         #[cfg(feature = "sim")]
         sim: None,
     })?;
-    if job.local_size > job.cores() {
-        // Ranks yield and sleep: beside a busy process each yield or sleep would cost the rest of a long slice.
+    let boot = boot(job, client, ports, shares_memory)?;
+    if !boot.engine.policy.spins_freely() {
+        // The rank yields and sleeps: beside a busy process each yield or sleep would cost the rest of a long slice.
         banyan_shm::shorten_slices();
     }
-    boot(job, client, ports, shares_memory)
+    Ok(boot)
 }
 
 /// What this process brings to a job of another launcher.

@@ -15,7 +15,7 @@ use crate::ports::Ports;
 use crate::running::{CollId, RunningColls};
 use crate::slow::Names;
 use crate::subsystem::{Informed, Messaging, Subsystem};
-use crate::wait::{Contention, FruitlessPolls, Policy, Waker};
+use crate::wait::{FruitlessPolls, Policy, Waker};
 
 /// Poll credit: so many collectives may end on the spot between two polls of all fabrics.
 const POLL_CREDIT: u32 = 64;
@@ -32,7 +32,6 @@ pub(crate) struct Engine {
     pub(crate) launcher: Launcher,
     pub(crate) bsends: BufferedSends,
     pub(crate) policy: Policy,
-    pub(crate) contention: Contention,
     pub(crate) fruitless_polls: FruitlessPolls,
     /// Where MPI_Waitany and MPI_Testany begin to look in their list, so that all requests get their turn.
     pub(crate) any_from: usize,
@@ -120,7 +119,6 @@ impl Engine {
             launcher: Launcher::new(client),
             bsends: BufferedSends::default(),
             policy,
-            contention: Contention::default(),
             fruitless_polls: FruitlessPolls::default(),
             any_from: 0,
             has_poller: false,

@@ -344,7 +344,7 @@ impl Runtime {
                 follower_idle.after_poll_of_follower(Instant::now)
             } else {
                 let policy = engine.policy.among_threads(self.engine_lock.is_contended());
-                idle.after_poll(&policy, &mut engine.contention, Instant::now)
+                idle.after_poll(&policy, Instant::now)
             };
             if follower && backoff == Backoff::Sleep {
                 follower_sleeps = true;

@@ -23,21 +23,11 @@ pub(crate) struct Policy {
     spins: u32,
     /// Yields before the clock is read for the first time.
     yields: u32,
-    /// What is waited for may come from other nodes: it is worth a look at the clock at each poll.
-    far: bool,
 }
 
 /// How long a rank yields before it sleeps. Waking a sleeping core takes some tens of microseconds, and a rank that sleeps
 /// makes the ranks that wait for it sleep, too; yields that find no other process on this core take next to no time.
 const YIELDING: Duration = Duration::from_millis(1);
-/// How long a rank that waits for other nodes spins before it sleeps. To wake costs less than a tenth of that.
-const FAR_SPINNING: Duration = Duration::from_millis(1);
-/// A fruitless poll that took so long was none: meanwhile something else had the core.
-const TAKEN: Duration = Duration::from_micros(300);
-/// For how long after that this rank leaves its core to others after [`CONTENDED_POLLS`], where it may wait for other nodes.
-const CONTENDED: Duration = Duration::from_millis(200);
-/// Fruitless polls on a core that others want, some microseconds: what comes from the same node may be there by then.
-const CONTENDED_POLLS: u32 = 4;
 /// Fruitless polls of a follower (a thread that waits while another one polls for all), with a yield after each, before it
 /// sleeps until the polling thread wakes it. Waking it takes some microseconds (two threads a rank, each in a ping-pong:
 /// 9.5 us without these polls, 1 with them).
@@ -50,12 +40,13 @@ const CROWDED_SPINS: u32 = 4;
 impl Policy {
     /// The policy for `ranks` processes on `cores` cores, where there are so many nodes.
     pub(crate) fn new((ranks, cores): (u32, u32), nodes: u32) -> Self {
-        // With a core for each rank no other rank needs this one's, and a yield to a stranger costs a time slice.
-        let (spins, yields) = if ranks <= cores { (5000, 0) } else { (1, 16) };
-        Self { spins, yields, far: nodes > 1 && yields == 0 }
+        // With a core for each rank no other rank needs this one's, and a yield to a stranger costs a time slice. But what
+        // comes from other nodes comes through the kernel, whose work may need this very core.
+        let (spins, yields) = if ranks <= cores && nodes == 1 { (5000, 0) } else { (1, 16) };
+        Self { spins, yields }
     }
 
-    /// No other rank wants this rank's core.
+    /// Nothing that this rank waits for wants its core.
     #[inline]
     pub(crate) fn spins_freely(&self) -> bool {
         self.yields == 0
@@ -104,36 +95,17 @@ impl SpinBudget {
     }
 }
 
-/// Whether something else wants the core that this rank polls on: another job, a virtual machine's neighbour.
-#[derive(Debug, Default)]
-pub(crate) struct Contention {
-    until: Option<Instant>,
-}
-
-impl Contention {
-    /// To be called after each fruitless poll, with the time of the one before, if that was in the same wait.
-    fn is_felt(&mut self, before: Option<Instant>, now: Instant) -> bool {
-        if before.is_some_and(|before| now - before > TAKEN) {
-            self.until = Some(now + CONTENDED);
-        }
-        self.until = self.until.filter(|until| now < *until);
-        self.until.is_some()
-    }
-}
-
 /// One wait: how many polls in a row were fruitless.
 #[derive(Debug)]
 pub(crate) struct Idle {
     polls: u32,
     /// When to sleep, once the clock has been asked.
     until: Option<Instant>,
-    /// When the last poll was over, if the clock was asked.
-    last: Option<Instant>,
 }
 
 impl Idle {
     pub(crate) fn new() -> Self {
-        Self { polls: 0, until: None, last: None }
+        Self { polls: 0, until: None }
     }
 
     /// Something happened: start over.
@@ -142,23 +114,8 @@ impl Idle {
     }
 
     /// What to do after one more fruitless poll; `now` reads the clock.
-    pub(crate) fn after_poll(
-        &mut self,
-        policy: &Policy,
-        contention: &mut Contention,
-        now: impl FnOnce() -> Instant,
-    ) -> Backoff {
+    pub(crate) fn after_poll(&mut self, policy: &Policy, now: impl FnOnce() -> Instant) -> Backoff {
         self.polls = self.polls.saturating_add(1);
-        if policy.far {
-            let now = now();
-            let contended = contention.is_felt(self.last.take(), now);
-            let end = *self.until.get_or_insert(now + FAR_SPINNING);
-            if now >= end || contended && self.polls > CONTENDED_POLLS {
-                return Backoff::Sleep;
-            }
-            self.last = Some(now);
-            return Backoff::Spin;
-        }
         if self.polls <= policy.spins {
             return Backoff::Spin;
         }
@@ -174,10 +131,10 @@ impl Idle {
 
     /// What a follower does after one more fruitless poll.
     pub(crate) fn after_poll_of_follower(&mut self, now: impl FnOnce() -> Instant) -> Backoff {
-        let policy = Policy { spins: 0, yields: 1, far: false };
+        let policy = Policy { spins: 0, yields: 1 };
         match self.polls >= FOLLOWER_POLLS {
             true => Backoff::Sleep,
-            false => self.after_poll(&policy, &mut Contention::default(), now),
+            false => self.after_poll(&policy, now),
         }
     }
 }
@@ -240,18 +197,17 @@ mod tests {
     fn wait((ranks, cores, nodes): (u32, u32, u32), yield_time: Duration) -> (Vec<Backoff>, Backoff) {
         let policy = Policy::new((ranks, cores), nodes);
         let (mut idle, mut now, mut actions) = (Idle::new(), Instant::now(), vec![]);
-        let mut contention = Contention::default();
         while actions.last() != Some(&Backoff::Sleep) {
             assert!(actions.len() < 100_000, "{ranks} ranks on {cores} cores never sleep");
-            let action = idle.after_poll(&policy, &mut contention, || now);
+            let action = idle.after_poll(&policy, || now);
             now += if action == Backoff::Yield { yield_time } else { Duration::from_nanos(50) };
             actions.push(action);
         }
         now += Duration::from_secs(1);
-        let after = idle.after_poll(&policy, &mut contention, || now);
+        let after = idle.after_poll(&policy, || now);
         idle.reset();
         assert_ne!(
-            idle.after_poll(&policy, &mut contention, || now),
+            idle.after_poll(&policy, || now),
             Backoff::Sleep,
             "a rank that found something starts over"
         );
@@ -266,34 +222,11 @@ mod tests {
                 assert_eq!(after, Backoff::Sleep);
                 assert_eq!(
                     actions.contains(&Backoff::Yield),
-                    ranks > cores,
-                    "a rank with a core to itself keeps it"
+                    ranks > cores || nodes > 1,
+                    "a rank with a core to itself on the only node keeps it"
                 );
             }
         }
-    }
-
-    /// A rank spins for other nodes until something else has had its core in the middle of a wait; then it sleeps soon for a while.
-    /// That time passes between waits, or that it slept, means nothing.
-    #[test]
-    fn a_core_that_others_want_is_left_soon() {
-        let policy = Policy::new((2, 2), 3);
-        let (mut contention, mut now) = (Contention::default(), Instant::now());
-        let mut spins = |polls: &[u64]| {
-            let mut idle = Idle::new();
-            let spins = polls.iter().take_while(|poll| {
-                now += Duration::from_micros(**poll);
-                idle.after_poll(&policy, &mut contention, || now) == Backoff::Spin
-            });
-            spins.count() as u32
-        };
-        let (quick, slice, pause) = ([2; 20], 3_000, 300_000);
-        assert_eq!(spins(&quick), 20);
-        assert_eq!(spins(&[&[pause], &quick[..]].concat()), 21);
-        assert_eq!(spins(&[&quick[..], &[slice]].concat()), 20);
-        assert_eq!(spins(&quick), CONTENDED_POLLS);
-        assert_eq!(spins(&[&[pause], &quick[..]].concat()), 21);
-        assert_eq!(spins(&[310; 20]), CONTENDED_POLLS);
     }
 
     #[test]
@@ -318,7 +251,7 @@ mod tests {
         };
         let crowded = |busy| {
             let (mut idle, policy) = (Idle::new(), Policy::new((5, 2), 1).among_threads(busy));
-            yields(&mut |now| idle.after_poll(&policy, &mut Contention::default(), || now), slice)
+            yields(&mut |now| idle.after_poll(&policy, || now), slice)
         };
         assert!(crowded(true) < 5 && crowded(false) > 10);
         let follower = |yield_time| {

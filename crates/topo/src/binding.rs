@@ -92,18 +92,20 @@ pub fn place(machine: &Machine, mapping: &Mapping, ranks: u32) -> Vec<CpuSet> {
     (0..ranks as usize).map(cpus_of).collect()
 }
 
-/// The CPUs of each of `ranks` ranks that share the machine's cores evenly: each gets neighbouring cores of its own.
-/// Empty if there is nothing to share: one rank, or more ranks than cores.
-pub fn share(machine: &Machine, ranks: u32) -> Vec<CpuSet> {
+/// The CPUs of each of `ranks` ranks that share the machine's cores evenly: the `parts` in which the neighbouring cores are that
+/// are its share. Empty if there is nothing to share: one rank, or more ranks than cores.
+pub fn share(machine: &Machine, ranks: u32, parts: Unit) -> Vec<CpuSet> {
     let cores = Unit::Core.split(machine.cpus());
     let ranks = ranks as usize;
     if ranks <= 1 || ranks > cores.len() {
         return Vec::new();
     }
     let first = |rank: usize| rank * cores.len() / ranks;
-    (0..ranks)
-        .map(|rank| cores[first(rank)..first(rank + 1)].iter().flatten().map(|cpu| cpu.id).collect())
-        .collect()
+    let around = |cores: &[Vec<Cpu>]| {
+        let touched = |cpu: &&Cpu| cores.iter().flatten().any(|own| parts.key(own) == parts.key(cpu));
+        machine.cpus().iter().filter(touched).map(|cpu| cpu.id).collect()
+    };
+    (0..ranks).map(|rank| around(&cores[first(rank)..first(rank + 1)])).collect()
 }
 
 /// What the ranks of one unit are bound to, in turn.
@@ -181,7 +183,7 @@ mod tests {
         assert_eq!(bound_to(&["0", "4-7"]), [(0, 0), (1, 0)]);
         assert_eq!(bound_to(&["0", "7", "3-4"]), [(0, 0); 3]);
         assert_eq!(bound_to(&[]), []);
-        let shared = share(&machine(), 4);
+        let shared = share(&machine(), 4, Unit::Core);
         let sockets: Vec<u32> = bound(&machine(), &shared).iter().map(|bound| bound.socket).collect();
         assert_eq!(sockets, [0, 0, 1, 1]);
     }

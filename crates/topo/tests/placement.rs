@@ -73,11 +73,14 @@ fn slots_name_cores_of_the_machine_or_of_a_socket() {
 
 #[test]
 fn cores_are_shared_evenly() {
-    let shares = |ranks| share(&server(), ranks).iter().map(CpuSet::to_string).collect::<Vec<_>>();
+    let shares_in = |ranks, parts| share(&server(), ranks, parts).iter().map(CpuSet::to_string).collect();
+    let shares = |ranks| -> Vec<String> { shares_in(ranks, Unit::Core) };
     assert_eq!(shares(2), ["0-3,8-11", "4-7,12-15"]);
     assert_eq!(shares(3), ["0-1,8-9", "2-4,10-12", "5-7,13-15"]);
     assert_eq!(shares(8)[7], "7,15");
     assert!(shares(1).is_empty() && shares(9).is_empty());
+    let by_node: Vec<String> = shares_in(3, Unit::Node);
+    assert_eq!(by_node, ["0-1,8-9", "2-5,10-13", "4-7,12-15"]);
 }
 
 #[test]
