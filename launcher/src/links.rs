@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::frames::{ALL, Event, Frame, Greeting, Launch, Order, greeting, mark};
+use crate::start::unblock_signals;
 use crate::tree::{Cards, Relay, Side, Way};
 use crate::trouble::{no_agent, reason};
 use crate::verdict::End;
@@ -477,6 +478,7 @@ fn link(
     let quoted = shlex::try_quote(&launch.reach.agent).map_err(io::Error::other)?;
     let mut ssh = Command::new(command);
     ssh.args(arguments).arg(&hosts[0]).args([&*quoted, "--agent"]).process_group(0);
+    unblock_signals(&mut ssh);
     let mut child = ssh.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let (Some(write), Some(read), Some(errors)) =
         (child.stdin.take(), child.stdout.take(), child.stderr.take())

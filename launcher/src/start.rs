@@ -9,7 +9,9 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Command;
 
 use banyan_topo::CpuSet;
 use rustix::process::Pid;
@@ -103,6 +105,20 @@ pub(crate) fn take_signals(signals: &[i32]) -> io::Result<(OwnedFd, Mask)> {
     }
     // SAFETY: `fd` is new and ours; sigprocmask succeeded, so `old` is initialized.
     Ok(unsafe { (OwnedFd::from_raw_fd(fd), Mask(old.assume_init())) })
+}
+
+/// Makes a program that is run get all signals, whatever this process has blocked.
+pub(crate) fn unblock_signals(command: &mut Command) {
+    let set = set_of(&[]);
+    let unblock = move || {
+        // SAFETY: the set is valid.
+        match unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut()) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: between fork and exec a system call is made, and nothing else.
+    unsafe { command.pre_exec(unblock) };
 }
 
 /// The signals that have arrived at a descriptor of [`take_signals`].

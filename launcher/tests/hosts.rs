@@ -227,7 +227,10 @@ fn hosts_that_are_not_there_yet_hold_nothing_up() {
         let running = on(hosts, &["true"]).start(0);
         let mark = running.mark.clone();
         let connects = || survivors(&mark).into_iter().find(|process| process.contains(" sleep 300"));
-        within(LIMIT, connects);
+        let ssh = within(LIMIT, connects);
+        let pid = ssh.split(' ').next().unwrap_or_default();
+        let state = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        assert!(state.contains("SigBlk:\t0000000000000000\n"), "the signal that ends it is blocked: {state}");
         kill(signal, running.pid());
         let (code, _, err) = running.finish();
         assert_eq!((code, &*err), (Some(status), ""));
