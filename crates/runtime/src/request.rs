@@ -75,6 +75,16 @@ impl<R: Borrow<Arc<Runtime>>> Started<Request<R>> {
     }
 }
 
+impl Started<Request<&Arc<Runtime>>> {
+    /// A request that holds the runtime, also of an operation that is over.
+    pub fn hold(self, rt: &Arc<Runtime>) -> Request {
+        match self {
+            Started::Done(outcome) => Operation::over(rt, outcome).held_by(rt),
+            Started::Pending(request) => request.hold(),
+        }
+    }
+}
+
 /// A message under way. The engine forgets it when its outcome is taken.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Posted {
@@ -132,8 +142,8 @@ pub struct Request<R: Borrow<Arc<Runtime>> = Arc<Runtime>> {
 }
 
 impl<R: Borrow<Arc<Runtime>>> Request<R> {
-    /// Waits for the operation and takes its outcome (MPI_Wait).
-    pub fn wait(self) -> Outcome {
+    /// Waits for the operation and takes its outcome (MPI_Wait). A later call gives the empty status.
+    pub fn wait(&self) -> Outcome {
         self.operation.wait(self.rt.borrow())
     }
 
@@ -157,6 +167,13 @@ impl<'a> Request<&'a Arc<Runtime>> {
     #[inline(always)]
     pub fn into_operation(mut self) -> Operation {
         std::mem::replace(&mut self.operation, Operation::done(Status::EMPTY))
+    }
+}
+
+impl Request {
+    /// Asks to cancel the operation (MPI_Cancel). It must still be completed.
+    pub fn cancel(&self) -> Result<()> {
+        self.operation.cancel(&self.rt)
     }
 }
 
@@ -228,6 +245,11 @@ impl Operation {
     /// A generalized request (MPI_Grequest_start).
     pub fn general(rt: &Arc<Runtime>, functions: Box<dyn Generalized>) -> Operation {
         Self::stateful(rt, Origin::User(functions), State::General)
+    }
+
+    /// A request that owns the operation, and holds the runtime.
+    pub fn held_by(self, rt: &Arc<Runtime>) -> Request {
+        Request { rt: rt.clone(), operation: self }
     }
 
     /// True if it can be started again.

@@ -1,0 +1,110 @@
+//! Collectives without a root.
+
+use std::sync::Arc;
+
+use banyan_runtime::{Comm, Kind, Operand, bail};
+
+use super::Operation;
+use crate::datatype::{Buffer, BufferMut, Memory, PartitionedBuffer, PartitionedBufferMut};
+use crate::error::{Result, expect};
+use crate::request::{Request, Scope, StaticScope};
+use crate::topology::Communicator;
+
+fn place<C: Communicator + ?Sized>(comm: &C) -> (&Arc<Comm>, ()) {
+    (comm.as_handle().comm(), ())
+}
+
+/// The elements of each rank in a reduction whose result is scattered.
+fn each(comm: &Comm, send: &Memory, recv: &Memory) -> Result<Operand> {
+    let (all, each) = (send.elements(), recv.elements());
+    if each.checked_mul(comm.size().into()) != Some(all) {
+        bail!(
+            ERR_COUNT,
+            "{all} elements are reduced and scattered into {each} for each of {} ranks",
+            comm.size()
+        );
+    }
+    send.same_type(recv)?;
+    Ok(Operand::uniform(each, send.ty().clone()))
+}
+
+/// Collectives without a root: every process does the same.
+pub trait CommunicatorCollectives: Communicator {
+    /// Waits until all processes have called this.
+    ///
+    /// # Errors
+    /// A process is gone, or calls something else.
+    fn try_barrier(&self) -> Result<()> {
+        let (comm, ()) = place(self);
+        comm.run(comm.barrier())
+    }
+
+    /// Waits until all processes have called this.
+    #[track_caller]
+    fn barrier(&self) {
+        expect(self.try_barrier());
+    }
+
+    /// Starts a barrier: the request is over when all processes have called this.
+    #[track_caller]
+    fn immediate_barrier(&self) -> Request<'static, ()> {
+        let (comm, ()) = place(self);
+        // SAFETY: there are no buffers.
+        expect(unsafe { super::start(comm, Ok(comm.barrier()), &(), StaticScope) })
+    }
+
+    collectives! { place:
+        "Gathers what each process gives, at all of them in the order of their ranks."
+        all_gather_into try_all_gather_into immediate_all_gather_into
+        (sendbuf: &S as Buffer by of, recvbuf: &(mut) R as BufferMut by of_mut) gives recvbuf: R
+        = |comm, root| comm.data_movement(Kind::Allgather, None, &sendbuf, &recvbuf.split(comm.blocks()));
+
+        "Gathers what each process gives, of any length, at all of them."
+        all_gather_varcount_into try_all_gather_varcount_into immediate_all_gather_varcount_into
+        (sendbuf: &S as Buffer by of, recvbuf: &(mut) R as PartitionedBufferMut by blocks_mut) gives recvbuf: R
+        = |comm, root| comm.data_movement(Kind::Allgatherv, None, &sendbuf, &recvbuf);
+
+        "Sends a block to each process, and receives one from each."
+        all_to_all_into try_all_to_all_into immediate_all_to_all_into
+        (sendbuf: &S as Buffer by of, recvbuf: &(mut) R as BufferMut by of_mut) gives recvbuf: R
+        = |comm, root| {
+            let ranks = comm.blocks();
+            comm.data_movement(Kind::Alltoall, None, &sendbuf.split(ranks), &recvbuf.split(ranks))
+        };
+
+        "Sends a block of any length to each process, and receives one from each."
+        all_to_all_varcount_into try_all_to_all_varcount_into immediate_all_to_all_varcount_into
+        (sendbuf: &S as PartitionedBuffer by blocks, recvbuf: &(mut) R as PartitionedBufferMut by blocks_mut) gives recvbuf: R
+        = |comm, root| comm.data_movement(Kind::Alltoallv, None, &sendbuf, &recvbuf);
+
+        "Combines what each process gives; all get the result."
+        all_reduce_into try_all_reduce_into immediate_all_reduce_into
+        (sendbuf: &S as Buffer by of, recvbuf: &(mut) R as BufferMut by of_mut; op) gives recvbuf: R
+        = |comm, root| sendbuf.alike(&recvbuf).and_then(|(count, ty)| {
+            comm.allreduce(Kind::Allreduce, (&sendbuf, &recvbuf), (count, ty, op.object()))
+        });
+
+        "Combines what each process gives, block by block; each gets the result of its block."
+        reduce_scatter_block_into try_reduce_scatter_block_into immediate_reduce_scatter_block_into
+        (sendbuf: &S as Buffer by of, recvbuf: &(mut) R as BufferMut by of_mut; op) gives recvbuf: R
+        = |comm, root| each(comm, &sendbuf, &recvbuf).and_then(|result| {
+            comm.reduce_scatter((&sendbuf, &recvbuf), (result, op.object()))
+        });
+
+        "Combines what the processes up to and with this one give."
+        scan_into try_scan_into immediate_scan_into
+        (sendbuf: &S as Buffer by of, recvbuf: &(mut) R as BufferMut by of_mut; op) gives recvbuf: R
+        = |comm, root| sendbuf.alike(&recvbuf).and_then(|(count, ty)| {
+            comm.allreduce(Kind::Scan, (&sendbuf, &recvbuf), (count, ty, op.object()))
+        });
+
+        "Combines what the processes before this one give. At the first one nothing is written."
+        exclusive_scan_into try_exclusive_scan_into immediate_exclusive_scan_into
+        (sendbuf: &S as Buffer by of, recvbuf: &(mut) R as BufferMut by of_mut; op) gives recvbuf: R
+        = |comm, root| sendbuf.alike(&recvbuf).and_then(|(count, ty)| {
+            comm.allreduce(Kind::Exscan, (&sendbuf, &recvbuf), (count, ty, op.object()))
+        });
+    }
+}
+
+impl<C: Communicator + ?Sized> CommunicatorCollectives for C {}

@@ -1,0 +1,62 @@
+//! Collectives: communication of all processes of a communicator.
+//!
+//! Each is there in three forms: `..._into` panics if it fails, `try_..._into` returns the error, `immediate_..._into` starts it.
+//!
+//! ```
+//! use mpi::collective::{SystemOperation, UserOperation};
+//! use mpi::traits::*;
+//!
+//! let universe = mpi::initialize().unwrap();
+//! let world = universe.world();
+//! let mut squares = vec![0; world.size() as usize];
+//! world.all_gather_into(&(world.rank() * world.rank()), &mut squares[..]);
+//!
+//! let mut largest = 0;
+//! world.all_reduce_into(&world.rank(), &mut largest, SystemOperation::max());
+//! assert_eq!(largest, world.size() - 1);
+//!
+//! let longest = UserOperation::commutative(|given, mut so_far| {
+//!     let (given, so_far) = (given.downcast::<i32>().unwrap(), so_far.reborrow_mut().downcast::<i32>().unwrap());
+//!     so_far.iter_mut().zip(given).for_each(|(a, b)| *a = (*a).max(*b));
+//! });
+//! let mut again = 0;
+//! world.all_reduce_into(&world.rank(), &mut again, &longest);
+//! assert_eq!(again, largest);
+//! ```
+
+#[macro_use]
+mod forms;
+mod communicator;
+mod operation;
+mod root;
+
+pub use communicator::CommunicatorCollectives;
+pub use operation::{Operation, SystemOperation, UserOperation, reduce_local_into};
+pub use root::Root;
+
+use std::sync::Arc;
+
+use banyan_runtime::{Call, Comm};
+
+use crate::error::Result;
+use crate::request::{Request, Scope};
+
+/// The traits of collectives.
+pub mod traits {
+    pub use super::{CommunicatorCollectives, Operation, Root};
+}
+
+/// Starts a collective.
+///
+/// # Safety
+/// Its buffers are borrowed for `'a`, those that it writes mutably.
+unsafe fn start<'a, D: ?Sized, S: Scope<'a>>(
+    comm: &Arc<Comm>,
+    call: Result<Call>,
+    data: *const D,
+    scope: S,
+) -> Result<Request<'a, D, S>> {
+    let request = comm.start(call?)?.held_by(comm.runtime());
+    // SAFETY: what the caller says.
+    Ok(unsafe { Request::new(request, data, scope) })
+}

@@ -1,0 +1,190 @@
+//! Operations of reductions.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use banyan_datatype as dt;
+use banyan_datatype::op::{self, Builtin};
+use banyan_memory::Buffer as RawBuffer;
+use banyan_runtime::{self as rt, UserMemory, UserOp, check_op};
+
+use crate::datatype::{Buffer, BufferMut, DatatypeRef, DynBuffer, DynBufferMut, Memory};
+use crate::error::{Result, expect};
+use crate::instance;
+
+/// What has an operation of the runtime.
+pub trait AsOp {
+    #[doc(hidden)]
+    fn object(&self) -> rt::Op;
+}
+
+/// An operation that combines elements. It is associative.
+pub trait Operation: AsOp {
+    /// Whether the order of the elements does not matter.
+    fn is_commutative(&self) -> bool {
+        self.object().commutative()
+    }
+}
+
+impl<T: AsOp> AsOp for &T {
+    fn object(&self) -> rt::Op {
+        (**self).object()
+    }
+}
+
+impl<T: Operation> Operation for &T {}
+
+/// An operation that the library has.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct SystemOperation(Builtin);
+
+macro_rules! operations {
+    ($($name:ident = $builtin:ident $what:literal;)*) => {
+        impl SystemOperation {
+            $(
+                #[doc = $what]
+                pub fn $name() -> SystemOperation {
+                    SystemOperation(Builtin::$builtin)
+                }
+            )*
+        }
+    };
+}
+
+operations! {
+    max = Max "The largest.";
+    min = Min "The smallest.";
+    sum = Sum "The sum.";
+    product = Prod "The product.";
+    logical_and = Land "Whether all are true.";
+    bitwise_and = Band "The bits that are set in all.";
+    logical_or = Lor "Whether any is true.";
+    bitwise_or = Bor "The bits that are set in any.";
+    logical_xor = Lxor "Whether an odd number is true.";
+    bitwise_xor = Bxor "The bits that are set in an odd number.";
+}
+
+impl AsOp for SystemOperation {
+    fn object(&self) -> rt::Op {
+        rt::Op::Builtin(self.0)
+    }
+}
+
+impl Operation for SystemOperation {}
+
+/// An operation that is a function of the program.
+///
+/// The function gets elements, and those that it is to combine them with, in place: `so_far = given op so_far`.
+pub struct UserOperation<'a> {
+    commutative: bool,
+    function: Box<dyn Fn(DynBuffer<'_>, DynBufferMut<'_>) + Sync + 'a>,
+}
+
+impl fmt::Debug for UserOperation<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UserOperation").field("commutative", &self.commutative).finish()
+    }
+}
+
+impl<'a> UserOperation<'a> {
+    /// An operation that is associative.
+    pub fn associative<F: Fn(DynBuffer<'_>, DynBufferMut<'_>) + Sync + 'a>(function: F) -> Self {
+        Self::new(false, function)
+    }
+
+    /// An operation that is associative and commutative.
+    pub fn commutative<F: Fn(DynBuffer<'_>, DynBufferMut<'_>) + Sync + 'a>(function: F) -> Self {
+        Self::new(true, function)
+    }
+
+    /// An operation that is associative; whether it commutes is said.
+    pub fn new<F: Fn(DynBuffer<'_>, DynBufferMut<'_>) + Sync + 'a>(commute: bool, function: F) -> Self {
+        UserOperation { commutative: commute, function: Box::new(function) }
+    }
+}
+
+/// The address of a function of the program. It has nothing to drop: the runtime may keep it for longer than there is a function.
+struct Function(*const (dyn Fn(DynBuffer<'_>, DynBufferMut<'_>) + Sync + 'static));
+
+// SAFETY: the function may be called by several threads.
+unsafe impl Send for Function {}
+// SAFETY: as above.
+unsafe impl Sync for Function {}
+
+impl UserOp for Function {
+    fn apply(&self, input: &RawBuffer, inout: &RawBuffer, count: u64, ty: &Arc<dt::Datatype>) {
+        // The runtime's memory is not the program's: its addresses are all that there is of it.
+        let (given, so_far) = (input.address(0), inout.address(0));
+        let datatype = DatatypeRef(ty);
+        // SAFETY: so many elements of the type lie at these addresses for the time of the call, and the latter belong to the
+        // reduction alone.
+        let (given, so_far) = unsafe {
+            (
+                DynBuffer::of_reduction(given, count, datatype),
+                DynBufferMut::of_reduction(so_far, count, datatype),
+            )
+        };
+        // SAFETY: the runtime calls it during a collective only, and the operation is borrowed for that long: by the call, or by
+        // the request.
+        let combined = catch_unwind(AssertUnwindSafe(|| unsafe { (*self.0)(given, so_far) }));
+        if combined.is_err() {
+            // The caller's buffers would go while the collective is under way.
+            instance::abort("the function of an operation panicked");
+        }
+    }
+}
+
+impl AsOp for &UserOperation<'_> {
+    fn object(&self) -> rt::Op {
+        let function: *const (dyn Fn(DynBuffer<'_>, DynBufferMut<'_>) + Sync + '_) = &*self.function;
+        // SAFETY: the lifetime of what a pointer points to says nothing; `Function::apply` argues for each use.
+        let function = unsafe {
+            std::mem::transmute::<
+                *const (dyn Fn(DynBuffer<'_>, DynBufferMut<'_>) + Sync + '_),
+                *const (dyn Fn(DynBuffer<'_>, DynBufferMut<'_>) + Sync + 'static),
+            >(function)
+        };
+        rt::Op::User { commutative: self.commutative, fun: Arc::new(Function(function)) }
+    }
+}
+
+impl Operation for &UserOperation<'_> {}
+
+/// Combines two buffers of this process: `inoutbuf = inbuf op inoutbuf`.
+///
+/// ```
+/// use mpi::collective::{SystemOperation, reduce_local_into};
+/// let mut bits = 0b0011u8;
+/// reduce_local_into(&0b0110u8, &mut bits, SystemOperation::bitwise_or());
+/// assert_eq!(bits, 0b0111);
+/// ```
+///
+/// # Panics
+/// If the buffers differ in type or length, or the operation is not defined on the type.
+#[track_caller]
+pub fn reduce_local_into<S, R, O>(inbuf: &S, inoutbuf: &mut R, op: O)
+where
+    S: Buffer + ?Sized,
+    R: BufferMut + ?Sized,
+    O: Operation,
+{
+    // SAFETY: the reduction is over when it returns.
+    let (input, inout) = unsafe { (Memory::of(inbuf), Memory::of_mut(inoutbuf)) };
+    expect(reduce_local(&input, &inout, &op.object()));
+}
+
+fn reduce_local(input: &Memory, inout: &Memory, op: &rt::Op) -> Result<()> {
+    let (count, ty) = input.alike(inout)?;
+    check_op(op, &ty)?;
+    let span = ty.span(count)?;
+    let (input, inout) = (input.region(span)?, inout.region(span)?);
+    if span.bytes == 0 {
+        return Ok(());
+    }
+    match op {
+        rt::Op::Builtin(builtin) => op::reduce(*builtin, &ty, &input, &inout, count)?,
+        rt::Op::User { fun, .. } => fun.apply(&input, &inout, count, &ty),
+    }
+    Ok(())
+}

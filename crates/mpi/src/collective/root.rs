@@ -1,0 +1,124 @@
+//! Collectives with a root. Where it does something else than the other processes it calls another method.
+
+use std::sync::Arc;
+
+use banyan_runtime::{self as rt, Comm, Kind, bail};
+
+use super::Operation;
+use crate::datatype::{Buffer, BufferMut, Memory, PartitionedBuffer, PartitionedBufferMut};
+use crate::error::{Result, expect};
+use crate::request::{Request, Scope};
+use crate::topology::handle::AsHandle;
+use crate::topology::{AsCommunicator, Process, Rank};
+
+fn place<R: Root + ?Sized>(root: &R) -> (&Arc<Comm>, Rank) {
+    (root.as_communicator().as_handle().comm(), root.root_rank())
+}
+
+/// The root, for a call of the root itself, or one of the other processes.
+fn only(comm: &Comm, root: Rank, by_root: bool) -> Result<rt::Root> {
+    if (i64::from(comm.rank()) == i64::from(root)) != by_root {
+        let (who, other) =
+            if by_root { ("only the root", "without _root") } else { ("all but the root", "with _root") };
+        bail!(
+            ERR_ROOT,
+            "the root is {root} and this is rank {}, but {who} calls this: call the method {other}",
+            comm.rank()
+        );
+    }
+    Ok(rt::Root::Rank(root))
+}
+
+/// A process as the root of collectives.
+///
+/// ```
+/// use mpi::traits::*;
+///
+/// let universe = mpi::initialize().unwrap();
+/// let world = universe.world();
+/// let root = world.process_at_rank(0);
+/// let mut text = if root.is_self() { *b"hello" } else { [0; 5] };
+/// root.broadcast_into(&mut text);
+/// assert_eq!(&text, b"hello");
+/// ```
+pub trait Root: AsCommunicator {
+    /// The rank of the root.
+    fn root_rank(&self) -> Rank;
+
+    collectives! { place:
+        "Gives all processes what the root has in the buffer."
+        broadcast_into try_broadcast_into immediate_broadcast_into
+        (buffer: &(mut) Buf as BufferMut by of_mut) gives buffer: Buf
+        = |comm, root| comm.bcast(rt::Root::Rank(root), &buffer);
+
+        "Gives the root what this process has."
+        gather_into try_gather_into immediate_gather_into
+        (sendbuf: &S as Buffer by of) gives sendbuf: S
+        = |comm, root| only(comm, root, false)
+            .and_then(|root| comm.data_movement(Kind::Gather, Some(root), &sendbuf, &Memory::nothing()));
+
+        "Gathers what each process gives, in the order of their ranks."
+        gather_into_root try_gather_into_root immediate_gather_into_root
+        (sendbuf: &S as Buffer by of, recvbuf: &(mut) R as BufferMut by of_mut) gives recvbuf: R
+        = |comm, root| only(comm, root, true)
+            .and_then(|root| comm.data_movement(Kind::Gather, Some(root), &sendbuf, &recvbuf.split(comm.blocks())));
+
+        "Gives the root what this process has, of any length."
+        gather_varcount_into try_gather_varcount_into immediate_gather_varcount_into
+        (sendbuf: &S as Buffer by of) gives sendbuf: S
+        = |comm, root| only(comm, root, false)
+            .and_then(|root| comm.data_movement(Kind::Gatherv, Some(root), &sendbuf, &Memory::nothing()));
+
+        "Gathers what each process gives, of any length."
+        gather_varcount_into_root try_gather_varcount_into_root immediate_gather_varcount_into_root
+        (sendbuf: &S as Buffer by of, recvbuf: &(mut) R as PartitionedBufferMut by blocks_mut) gives recvbuf: R
+        = |comm, root| only(comm, root, true)
+            .and_then(|root| comm.data_movement(Kind::Gatherv, Some(root), &sendbuf, &recvbuf));
+
+        "Gets this process's block from the root."
+        scatter_into try_scatter_into immediate_scatter_into
+        (recvbuf: &(mut) R as BufferMut by of_mut) gives recvbuf: R
+        = |comm, root| only(comm, root, false)
+            .and_then(|root| comm.data_movement(Kind::Scatter, Some(root), &Memory::nothing(), &recvbuf));
+
+        "Gives each process a block, in the order of their ranks."
+        scatter_into_root try_scatter_into_root immediate_scatter_into_root
+        (sendbuf: &S as Buffer by of, recvbuf: &(mut) R as BufferMut by of_mut) gives recvbuf: R
+        = |comm, root| only(comm, root, true)
+            .and_then(|root| comm.data_movement(Kind::Scatter, Some(root), &sendbuf.split(comm.blocks()), &recvbuf));
+
+        "Gets this process's block, of any length, from the root."
+        scatter_varcount_into try_scatter_varcount_into immediate_scatter_varcount_into
+        (recvbuf: &(mut) R as BufferMut by of_mut) gives recvbuf: R
+        = |comm, root| only(comm, root, false)
+            .and_then(|root| comm.data_movement(Kind::Scatterv, Some(root), &Memory::nothing(), &recvbuf));
+
+        "Gives each process a block of any length."
+        scatter_varcount_into_root try_scatter_varcount_into_root immediate_scatter_varcount_into_root
+        (sendbuf: &S as PartitionedBuffer by blocks, recvbuf: &(mut) R as BufferMut by of_mut) gives recvbuf: R
+        = |comm, root| only(comm, root, true)
+            .and_then(|root| comm.data_movement(Kind::Scatterv, Some(root), &sendbuf, &recvbuf));
+
+        "Gives what the root combines."
+        reduce_into try_reduce_into immediate_reduce_into
+        (sendbuf: &S as Buffer by of; op) gives sendbuf: S
+        = |comm, root| only(comm, root, false).and_then(|root| {
+            let elements = || Ok((sendbuf.elements(), sendbuf.ty().clone(), op.object()));
+            comm.reduce(root, (&sendbuf, &Memory::nothing()), elements)
+        });
+
+        "Combines what each process gives."
+        reduce_into_root try_reduce_into_root immediate_reduce_into_root
+        (sendbuf: &S as Buffer by of, recvbuf: &(mut) R as BufferMut by of_mut; op) gives recvbuf: R
+        = |comm, root| only(comm, root, true).and_then(|root| {
+            let elements = || sendbuf.alike(&recvbuf).map(|(count, ty)| (count, ty, op.object()));
+            comm.reduce(root, (&sendbuf, &recvbuf), elements)
+        });
+    }
+}
+
+impl Root for Process<'_> {
+    fn root_rank(&self) -> Rank {
+        self.rank()
+    }
+}

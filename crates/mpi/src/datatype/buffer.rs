@@ -1,0 +1,127 @@
+//! [`Buffer`]: memory, how many elements lie there, and their datatype.
+
+use std::ffi::c_void;
+
+use super::{Datatype, Equivalence};
+use crate::Count;
+
+/// What has a datatype.
+///
+/// # Safety
+/// The datatype is that of the elements.
+pub unsafe trait AsDatatype {
+    /// The type of its datatype.
+    type Out: Datatype;
+    /// Its datatype.
+    fn as_datatype(&self) -> Self::Out;
+}
+
+/// What has a number of elements.
+///
+/// # Safety
+/// There are as many elements.
+pub unsafe trait Collection {
+    /// How many elements there are.
+    ///
+    /// # Panics
+    /// If there are more than a [`Count`] can tell.
+    fn count(&self) -> Count;
+
+    /// How many elements there are, of which there may be more than a [`Count`] can tell: messages are not limited by that.
+    fn elements(&self) -> u64 {
+        self.count().max(0) as u64
+    }
+}
+
+/// A number of elements as a [`Count`].
+pub(super) fn counted(elements: u64) -> Count {
+    Count::try_from(elements).unwrap_or_else(|_| panic!("{elements} elements are more than a Count can tell"))
+}
+
+/// What has an address.
+///
+/// # Safety
+/// The elements lie there, and stay there while the value is borrowed.
+pub unsafe trait Pointer {
+    /// The address of the first element.
+    fn pointer(&self) -> *const c_void;
+}
+
+/// What has an address to write to.
+///
+/// # Safety
+/// The elements lie there, may be written, and stay there while the value is borrowed.
+pub unsafe trait PointerMut {
+    /// The address of the first element.
+    fn pointer_mut(&mut self) -> *mut c_void;
+}
+
+/// Memory that can be sent.
+///
+/// # Safety
+/// The elements may be read while the value is borrowed.
+pub unsafe trait Buffer: Pointer + Collection + AsDatatype {}
+
+/// Memory that can be received into.
+///
+/// # Safety
+/// The elements may be written while the value is borrowed mutably.
+pub unsafe trait BufferMut: PointerMut + Collection + AsDatatype {}
+
+macro_rules! buffers {
+    ($([$($generics:tt)*] $type:ty, |$of:ident| $start:expr, $start_mut:expr, $len:expr;)*) => {$(
+        // SAFETY: the datatype is that of T.
+        unsafe impl<$($generics)*> AsDatatype for $type {
+            type Out = T::Out;
+
+            #[inline]
+            fn as_datatype(&self) -> Self::Out {
+                T::equivalent_datatype()
+            }
+        }
+
+        // SAFETY: the number is that of the elements.
+        unsafe impl<$($generics)*> Collection for $type {
+            fn count(&self) -> Count {
+                counted(self.elements())
+            }
+
+            #[inline]
+            fn elements(&self) -> u64 {
+                let $of = self;
+                let len: usize = $len;
+                len as u64
+            }
+        }
+
+        // SAFETY: the elements lie where the value says.
+        unsafe impl<$($generics)*> Pointer for $type {
+            #[inline]
+            fn pointer(&self) -> *const c_void {
+                let $of = self;
+                $start.cast()
+            }
+        }
+
+        // SAFETY: as above, and the value is borrowed mutably.
+        unsafe impl<$($generics)*> PointerMut for $type {
+            #[inline]
+            fn pointer_mut(&mut self) -> *mut c_void {
+                let $of = self;
+                $start_mut.cast()
+            }
+        }
+
+        // SAFETY: elements of an equivalent type are initialized.
+        unsafe impl<$($generics)*> Buffer for $type {}
+        // SAFETY: any elements that a message brings are values of an equivalent type.
+        unsafe impl<$($generics)*> BufferMut for $type {}
+    )*};
+}
+
+buffers! {
+    [T: Equivalence] T, |one| std::ptr::from_ref(one), std::ptr::from_mut(one), { let _ = one; 1 };
+    [T: Equivalence] [T], |several| several.as_ptr(), several.as_mut_ptr(), several.len();
+    [T: Equivalence] Vec<T>, |several| several.as_ptr(), several.as_mut_ptr(), several.len();
+    [T: Equivalence, const N: usize] [T; N], |several| several.as_ptr(), several.as_mut_ptr(), several.len();
+}

@@ -1,0 +1,124 @@
+//! Partitions: buffers with a block for each rank.
+
+use std::borrow::Borrow;
+use std::ffi::c_void;
+
+use super::{AsDatatype, Buffer, BufferMut, Pointer, PointerMut};
+use crate::Count;
+
+/// How a buffer is divided into blocks.
+///
+/// # Safety
+/// The blocks lie within the buffer, and neither list changes while the value is borrowed.
+pub unsafe trait Partitioned {
+    /// How many elements each block has.
+    fn counts(&self) -> &[Count];
+    /// How many elements each block is from the start.
+    fn displs(&self) -> &[Count];
+}
+
+/// A buffer that is divided into blocks.
+pub trait PartitionedBuffer: Partitioned + Pointer + AsDatatype {}
+
+/// A buffer to be written that is divided into blocks.
+pub trait PartitionedBufferMut: Partitioned + PointerMut + AsDatatype {}
+
+/// A buffer with blocks of so many elements, each so many elements from the start.
+pub struct Partition<'b, B: ?Sized, C, D> {
+    buf: &'b B,
+    blocks: Blocks,
+    lists: std::marker::PhantomData<(C, D)>,
+}
+
+/// A buffer to be written, with blocks of so many elements, each so many elements from the start.
+pub struct PartitionMut<'b, B: ?Sized, C, D> {
+    buf: &'b mut B,
+    blocks: Blocks,
+    lists: std::marker::PhantomData<(C, D)>,
+}
+
+/// Copies of the lists that a partition was made with and checked by: what a caller's type lends may be another list each time.
+struct Blocks {
+    counts: Vec<Count>,
+    displs: Vec<Count>,
+}
+
+impl Blocks {
+    fn checked(counts: &[Count], displs: &[Count], elements: u64) -> Blocks {
+        assert_eq!(counts.len(), displs.len(), "there are not as many counts as displacements");
+        for (&count, &displ) in counts.iter().zip(displs) {
+            let end =
+                u64::try_from(count).ok().zip(u64::try_from(displ).ok()).map(|(count, displ)| count + displ);
+            assert!(
+                end.is_some_and(|end| end <= elements),
+                "a block of {count} elements, {displ} from the start, is not within the buffer of {elements}"
+            );
+        }
+        Blocks { counts: counts.to_vec(), displs: displs.to_vec() }
+    }
+}
+
+impl<'b, B: Buffer + ?Sized, C: Borrow<[Count]>, D: Borrow<[Count]>> Partition<'b, B, C, D> {
+    /// Divides a buffer.
+    ///
+    /// # Panics
+    /// If a block is not within the buffer, or there are not as many counts as displacements.
+    pub fn new(buf: &'b B, counts: C, displs: D) -> Self {
+        let blocks = Blocks::checked(counts.borrow(), displs.borrow(), buf.elements());
+        Partition { buf, blocks, lists: std::marker::PhantomData }
+    }
+}
+
+impl<'b, B: BufferMut + ?Sized, C: Borrow<[Count]>, D: Borrow<[Count]>> PartitionMut<'b, B, C, D> {
+    /// Divides a buffer.
+    ///
+    /// # Panics
+    /// If a block is not within the buffer, or there are not as many counts as displacements.
+    pub fn new(buf: &'b mut B, counts: C, displs: D) -> Self {
+        let blocks = Blocks::checked(counts.borrow(), displs.borrow(), buf.elements());
+        PartitionMut { buf, blocks, lists: std::marker::PhantomData }
+    }
+}
+
+macro_rules! partitions {
+    ($($name:ident: $bound:ident)*) => {$(
+        // SAFETY: the lists were checked against the buffer when the value was made, and are its own.
+        unsafe impl<B: ?Sized, C, D> Partitioned for $name<'_, B, C, D> {
+            fn counts(&self) -> &[Count] {
+                &self.blocks.counts
+            }
+
+            fn displs(&self) -> &[Count] {
+                &self.blocks.displs
+            }
+        }
+
+        // SAFETY: it is the buffer's.
+        unsafe impl<B: $bound + ?Sized, C, D> AsDatatype for $name<'_, B, C, D> {
+            type Out = B::Out;
+
+            fn as_datatype(&self) -> Self::Out {
+                self.buf.as_datatype()
+            }
+        }
+    )*};
+}
+
+partitions! { Partition: Buffer PartitionMut: BufferMut }
+
+// SAFETY: the buffer is borrowed for as long.
+unsafe impl<B: Buffer + ?Sized, C, D> Pointer for Partition<'_, B, C, D> {
+    fn pointer(&self) -> *const c_void {
+        self.buf.pointer()
+    }
+}
+
+// SAFETY: the buffer is borrowed for as long.
+unsafe impl<B: BufferMut + ?Sized, C, D> PointerMut for PartitionMut<'_, B, C, D> {
+    fn pointer_mut(&mut self) -> *mut c_void {
+        self.buf.pointer_mut()
+    }
+}
+
+impl<B: Buffer + ?Sized, C, D> PartitionedBuffer for Partition<'_, B, C, D> {}
+impl<B: BufferMut + ?Sized, C, D> PartitionedBufferMut for PartitionMut<'_, B, C, D> {}

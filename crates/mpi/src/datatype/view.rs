@@ -1,0 +1,82 @@
+//! Views: a buffer's memory with another datatype.
+
+use std::ffi::c_void;
+
+use super::{AsDatatype, Buffer, BufferMut, Collection, Datatype, Pointer, PointerMut};
+use crate::Count;
+
+/// A buffer's memory, with another datatype and number of elements.
+pub struct View<'d, 'b, D, B: ?Sized> {
+    datatype: &'d D,
+    count: Count,
+    buffer: &'b B,
+}
+
+/// A buffer's memory, with another datatype and number of elements, to be written.
+pub struct MutView<'d, 'b, D, B: ?Sized> {
+    datatype: &'d D,
+    count: Count,
+    buffer: &'b mut B,
+}
+
+impl<'d, 'b, D: Datatype, B: Pointer + ?Sized> View<'d, 'b, D, B> {
+    /// So many elements of a datatype at the start of the buffer.
+    ///
+    /// # Safety
+    /// They lie within the buffer, and are initialized.
+    pub unsafe fn with_count_and_datatype(buffer: &'b B, count: Count, datatype: &'d D) -> Self {
+        View { datatype, count, buffer }
+    }
+}
+
+impl<'d, 'b, D: Datatype, B: PointerMut + ?Sized> MutView<'d, 'b, D, B> {
+    /// So many elements of a datatype at the start of the buffer.
+    ///
+    /// # Safety
+    /// They lie within the buffer, and may have any value.
+    pub unsafe fn with_count_and_datatype(buffer: &'b mut B, count: Count, datatype: &'d D) -> Self {
+        MutView { datatype, count, buffer }
+    }
+}
+
+macro_rules! views {
+    ($($name:ident: $bound:ident)*) => {$(
+        // SAFETY: the maker has said so.
+        unsafe impl<'d, D: Datatype, B: $bound + ?Sized> AsDatatype for $name<'d, '_, D, B> {
+            type Out = &'d D;
+
+            fn as_datatype(&self) -> Self::Out {
+                self.datatype
+            }
+        }
+
+        // SAFETY: the maker has said so.
+        unsafe impl<D: Datatype, B: $bound + ?Sized> Collection for $name<'_, '_, D, B> {
+            fn count(&self) -> Count {
+                self.count
+            }
+        }
+    )*};
+}
+
+views! { View: Pointer MutView: PointerMut }
+
+// SAFETY: the buffer is borrowed for as long.
+unsafe impl<D: Datatype, B: Pointer + ?Sized> Pointer for View<'_, '_, D, B> {
+    fn pointer(&self) -> *const c_void {
+        self.buffer.pointer()
+    }
+}
+
+// SAFETY: the maker has said so.
+unsafe impl<D: Datatype, B: Pointer + ?Sized> Buffer for View<'_, '_, D, B> {}
+
+// SAFETY: the buffer is borrowed for as long.
+unsafe impl<D: Datatype, B: PointerMut + ?Sized> PointerMut for MutView<'_, '_, D, B> {
+    fn pointer_mut(&mut self) -> *mut c_void {
+        self.buffer.pointer_mut()
+    }
+}
+
+// SAFETY: the maker has said so.
+unsafe impl<D: Datatype, B: PointerMut + ?Sized> BufferMut for MutView<'_, '_, D, B> {}

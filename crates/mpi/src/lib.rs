@@ -1,0 +1,49 @@
+//! MPI for Rust: safe, straight over the runtime of Banyan MPI, with no C in between.
+//!
+//! Names and signatures are those of the `mpi` crate 0.8, so that programs written for it build with this one. What differs is in
+//! the chapter "Rust" of the guide.
+//!
+//! ```
+//! use mpi::traits::*;
+//!
+//! let universe = mpi::initialize().unwrap();
+//! let world = universe.world();
+//! let mut sum = 0;
+//! world.all_reduce_into(&(world.rank() + 1), &mut sum, mpi::collective::SystemOperation::sum());
+//! assert_eq!(sum, world.size() * (world.size() + 1) / 2);
+//! ```
+//!
+//! # Errors
+//!
+//! A call that fails panics, with the error's sentence as its message. A [`environment::Universe`] that a panic drops ends
+//! the job, so that no other rank waits for this one. The forms `try_...` return the [`Error`] instead.
+
+pub mod attribute;
+pub mod collective;
+pub mod datatype;
+pub mod environment;
+mod error;
+mod instance;
+pub mod point_to_point;
+pub mod request;
+pub mod topology;
+
+pub use environment::{Threading, initialize, initialize_with_threading, time, time_resolution};
+pub use error::{Error, ErrorClass, Result};
+pub use topology::Rank;
+
+/// How many elements a message has.
+pub type Count = i32;
+/// What a message is marked with, so that its receiver can tell it from others.
+pub type Tag = i32;
+/// An address in memory, or the distance between two.
+pub type Address = isize;
+
+/// All traits.
+pub mod traits {
+    pub use crate::attribute::traits::*;
+    pub use crate::collective::traits::*;
+    pub use crate::datatype::traits::*;
+    pub use crate::point_to_point::traits::*;
+    pub use crate::topology::traits::*;
+}

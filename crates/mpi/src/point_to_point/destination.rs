@@ -1,0 +1,132 @@
+//! Sends.
+
+use banyan_runtime::SendMode;
+
+use super::dest_of;
+use crate::Tag;
+use crate::datatype::{Buffer, read};
+use crate::error::{Result, expect};
+use crate::request::{Request, Scope};
+use crate::topology::handle::AsHandle;
+use crate::topology::{AsCommunicator, Process, Rank};
+
+fn send<D: Destination + ?Sized, B: Buffer + ?Sized>(
+    to: &D,
+    buf: &B,
+    tag: Tag,
+    mode: SendMode,
+) -> Result<()> {
+    // SAFETY: the send is over when it returns, or the library has a copy.
+    let data = unsafe { read(buf) };
+    to.as_communicator().as_handle().comm().send(&data, dest_of(to.destination_rank()), tag, mode)
+}
+
+fn start<'a, D: Destination + ?Sized, B: Buffer + ?Sized, S: Scope<'a>>(
+    to: &D,
+    scope: S,
+    buf: &'a B,
+    tag: Tag,
+    mode: SendMode,
+) -> Result<Request<'a, B, S>> {
+    let comm = to.as_communicator().as_handle().comm();
+    // SAFETY: the request borrows the buffer.
+    let data = unsafe { read(buf) };
+    let started = comm.isend(&data, dest_of(to.destination_rank()), tag, mode)?;
+    // SAFETY: the buffer is borrowed for 'a.
+    Ok(unsafe { Request::new(started.hold(comm.runtime()), buf, scope) })
+}
+
+/// The sends of a mode: blocking with a result, blocking, and immediate, each with and without a tag.
+macro_rules! sends {
+    ($($mode:ident, $what:literal $(, $unsafe:ident: $safety:literal)?:
+        $try_with_tag:ident $try:ident $with_tag:ident $send:ident $immediate_with_tag:ident $immediate:ident;)*) => {
+        /// Where messages go to.
+        pub trait Destination: AsCommunicator {
+            /// The rank of the process that they go to.
+            fn destination_rank(&self) -> Rank;
+
+            $(
+                /// Sends with a tag; returns when the buffer may be used again.
+                #[doc = $what]
+                ///
+                /// # Errors
+                /// There is no such rank or tag, or the receiver is gone.
+                $(#[doc = concat!("\n# Safety\n", $safety)])?
+                $($unsafe)? fn $try_with_tag<Buf: Buffer + ?Sized>(&self, buf: &Buf, tag: Tag) -> Result<()> {
+                    send(self, buf, tag, SendMode::$mode)
+                }
+
+                /// Sends; returns when the buffer may be used again.
+                #[doc = $what]
+                ///
+                /// # Errors
+                /// The receiver is gone.
+                $(#[doc = concat!("\n# Safety\n", $safety)])?
+                $($unsafe)? fn $try<Buf: Buffer + ?Sized>(&self, buf: &Buf) -> Result<()> {
+                    send(self, buf, Tag::default(), SendMode::$mode)
+                }
+
+                /// Sends with a tag; returns when the buffer may be used again.
+                #[doc = $what]
+                $(#[doc = concat!("\n# Safety\n", $safety)])?
+                #[track_caller]
+                $($unsafe)? fn $with_tag<Buf: Buffer + ?Sized>(&self, buf: &Buf, tag: Tag) {
+                    expect(send(self, buf, tag, SendMode::$mode))
+                }
+
+                /// Sends; returns when the buffer may be used again.
+                #[doc = $what]
+                $(#[doc = concat!("\n# Safety\n", $safety)])?
+                #[track_caller]
+                $($unsafe)? fn $send<Buf: Buffer + ?Sized>(&self, buf: &Buf) {
+                    expect(send(self, buf, Tag::default(), SendMode::$mode))
+                }
+
+                /// Starts to send with a tag.
+                #[doc = $what]
+                $(#[doc = concat!("\n# Safety\n", $safety)])?
+                #[track_caller]
+                $($unsafe)? fn $immediate_with_tag<'a, Sc: Scope<'a>, Buf: Buffer + ?Sized>(
+                    &self,
+                    scope: Sc,
+                    buf: &'a Buf,
+                    tag: Tag,
+                ) -> Request<'a, Buf, Sc> {
+                    expect(start(self, scope, buf, tag, SendMode::$mode))
+                }
+
+                /// Starts to send.
+                #[doc = $what]
+                $(#[doc = concat!("\n# Safety\n", $safety)])?
+                #[track_caller]
+                $($unsafe)? fn $immediate<'a, Sc: Scope<'a>, Buf: Buffer + ?Sized>(
+                    &self,
+                    scope: Sc,
+                    buf: &'a Buf,
+                ) -> Request<'a, Buf, Sc> {
+                    expect(start(self, scope, buf, Tag::default(), SendMode::$mode))
+                }
+            )*
+        }
+    };
+}
+
+sends! {
+    Standard, "The message may wait for its receive.":
+        try_send_with_tag try_send send_with_tag send immediate_send_with_tag immediate_send;
+    Buffered, "The message waits for its receive in the buffer that [`crate::environment::Universe::set_buffer_size`] makes.":
+        try_buffered_send_with_tag try_buffered_send buffered_send_with_tag buffered_send
+        immediate_buffered_send_with_tag immediate_buffered_send;
+    Sync, "The send is over only when the receive has begun.":
+        try_synchronous_send_with_tag try_synchronous_send synchronous_send_with_tag synchronous_send
+        immediate_synchronous_send_with_tag immediate_synchronous_send;
+    Ready, "The receive has begun already.", unsafe: "The receive has begun.":
+        try_ready_send_with_tag try_ready_send ready_send_with_tag ready_send
+        immediate_ready_send_with_tag immediate_ready_send;
+}
+
+impl Destination for Process<'_> {
+    fn destination_rank(&self) -> Rank {
+        self.rank()
+    }
+}

@@ -1,0 +1,213 @@
+//! Receives and probes.
+
+use banyan_datatype::Data;
+use banyan_runtime::Outcome;
+
+use super::{ANY_TAG, MatchedReceiveVec, Message, Status, one, source_of, tag_of};
+use crate::Tag;
+use crate::datatype::{BufferMut, Equivalence, written};
+use crate::error::{Result, expect};
+use crate::request::{ReceiveFuture, Request, Scope};
+use crate::topology::handle::AsHandle;
+use crate::topology::{ANY_SOURCE, AnyProcess, AsCommunicator, Process, Rank};
+
+fn receive<S: Source + ?Sized>(from: &S, data: &Data, tag: Tag) -> Outcome {
+    from.as_communicator().as_handle().comm().recv(data, source_of(from.source_rank()), tag_of(tag))
+}
+
+/// Where messages come from.
+pub trait Source: AsCommunicator {
+    /// The rank of the process that they come from.
+    fn source_rank(&self) -> Rank;
+
+    /// Waits for a message with this tag, and leaves it there.
+    ///
+    /// # Errors
+    /// There is no such tag, or the sender is gone.
+    fn try_probe_with_tag(&self, tag: Tag) -> Result<Status> {
+        let comm = self.as_communicator().as_handle().comm();
+        comm.probe(source_of(self.source_rank()), tag_of(tag)).map(Status)
+    }
+
+    /// Waits for a message with this tag, and leaves it there.
+    #[track_caller]
+    fn probe_with_tag(&self, tag: Tag) -> Status {
+        expect(self.try_probe_with_tag(tag))
+    }
+
+    /// Waits for a message, and leaves it there.
+    #[track_caller]
+    fn probe(&self) -> Status {
+        self.probe_with_tag(ANY_TAG)
+    }
+
+    /// Waits for a message with this tag, which is then received by [`Message`] alone.
+    ///
+    /// # Errors
+    /// There is no such tag, or the sender is gone.
+    fn try_matched_probe_with_tag(&self, tag: Tag) -> Result<(Message, Status)> {
+        let comm = self.as_communicator().as_handle().comm();
+        let (message, status) = comm.mprobe(source_of(self.source_rank()), tag_of(tag))?;
+        Ok((Message::new(message), Status(status)))
+    }
+
+    /// Waits for a message with this tag, which is then received by [`Message`] alone.
+    #[track_caller]
+    fn matched_probe_with_tag(&self, tag: Tag) -> (Message, Status) {
+        expect(self.try_matched_probe_with_tag(tag))
+    }
+
+    /// Waits for a message, which is then received by [`Message`] alone.
+    #[track_caller]
+    fn matched_probe(&self) -> (Message, Status) {
+        self.matched_probe_with_tag(ANY_TAG)
+    }
+
+    /// Receives one value with this tag.
+    ///
+    /// # Errors
+    /// There is no such tag, the message is not one value long, or the sender is gone.
+    fn try_receive_with_tag<Msg: Equivalence>(&self, tag: Tag) -> Result<(Msg, Status)> {
+        one(|data| receive(self, data, tag))
+    }
+
+    /// Receives one value with this tag.
+    ///
+    /// # Panics
+    /// If the message is not one value long.
+    #[track_caller]
+    fn receive_with_tag<Msg: Equivalence>(&self, tag: Tag) -> (Msg, Status) {
+        expect(self.try_receive_with_tag(tag))
+    }
+
+    /// Receives one value.
+    ///
+    /// # Panics
+    /// If the message is not one value long.
+    #[track_caller]
+    fn receive<Msg: Equivalence>(&self) -> (Msg, Status) {
+        self.receive_with_tag(ANY_TAG)
+    }
+
+    /// Receives into a buffer a message with this tag, which may be shorter than that.
+    ///
+    /// # Errors
+    /// There is no such tag, the message is longer, or the sender is gone.
+    fn try_receive_into_with_tag<Buf: BufferMut + ?Sized>(&self, buf: &mut Buf, tag: Tag) -> Result<Status> {
+        // SAFETY: the receive is over when it returns.
+        receive(self, &unsafe { written(buf) }, tag).into_result().map(Status)
+    }
+
+    /// Receives into a buffer a message with this tag, which may be shorter than that.
+    #[track_caller]
+    fn receive_into_with_tag<Buf: BufferMut + ?Sized>(&self, buf: &mut Buf, tag: Tag) -> Status {
+        expect(self.try_receive_into_with_tag(buf, tag))
+    }
+
+    /// Receives into a buffer a message, which may be shorter than that.
+    #[track_caller]
+    fn receive_into<Buf: BufferMut + ?Sized>(&self, buf: &mut Buf) -> Status {
+        self.receive_into_with_tag(buf, ANY_TAG)
+    }
+
+    /// Receives a message with this tag, of any length.
+    ///
+    /// # Errors
+    /// There is no such tag, the message's end is within a value, or the sender is gone.
+    fn try_receive_vec_with_tag<Msg: Equivalence>(&self, tag: Tag) -> Result<(Vec<Msg>, Status)> {
+        self.try_matched_probe_with_tag(tag)?.try_matched_receive_vec()
+    }
+
+    /// Receives a message with this tag, of any length.
+    #[track_caller]
+    fn receive_vec_with_tag<Msg: Equivalence>(&self, tag: Tag) -> (Vec<Msg>, Status) {
+        expect(self.try_receive_vec_with_tag(tag))
+    }
+
+    /// Receives a message of any length.
+    #[track_caller]
+    fn receive_vec<Msg: Equivalence>(&self) -> (Vec<Msg>, Status) {
+        self.receive_vec_with_tag(ANY_TAG)
+    }
+
+    /// Starts to receive into a buffer a message with this tag.
+    #[track_caller]
+    fn immediate_receive_into_with_tag<'a, Sc: Scope<'a>, Buf: BufferMut + ?Sized>(
+        &self,
+        scope: Sc,
+        buf: &'a mut Buf,
+        tag: Tag,
+    ) -> Request<'a, Buf, Sc> {
+        let comm = self.as_communicator().as_handle().comm();
+        let start: *const Buf = buf;
+        // SAFETY: the request borrows the buffer.
+        let data = unsafe { written(buf) };
+        let started = expect(comm.irecv(&data, source_of(self.source_rank()), tag_of(tag)));
+        // SAFETY: the buffer is borrowed mutably for 'a.
+        unsafe { Request::new(started.hold(comm.runtime()), start, scope) }
+    }
+
+    /// Starts to receive into a buffer.
+    #[track_caller]
+    fn immediate_receive_into<'a, Sc: Scope<'a>, Buf: BufferMut + ?Sized>(
+        &self,
+        scope: Sc,
+        buf: &'a mut Buf,
+    ) -> Request<'a, Buf, Sc> {
+        self.immediate_receive_into_with_tag(scope, buf, ANY_TAG)
+    }
+
+    /// Starts to receive one value with this tag.
+    #[track_caller]
+    fn immediate_receive_with_tag<Msg: Equivalence>(&self, tag: Tag) -> ReceiveFuture<Msg> {
+        let comm = self.as_communicator().as_handle().comm();
+        ReceiveFuture::new(|data| {
+            expect(comm.irecv(data, source_of(self.source_rank()), tag_of(tag))).hold(comm.runtime())
+        })
+    }
+
+    /// Starts to receive one value.
+    #[track_caller]
+    fn immediate_receive<Msg: Equivalence>(&self) -> ReceiveFuture<Msg> {
+        self.immediate_receive_with_tag(ANY_TAG)
+    }
+
+    /// The status of a message with this tag, if one is there.
+    #[track_caller]
+    fn immediate_probe_with_tag(&self, tag: Tag) -> Option<Status> {
+        let comm = self.as_communicator().as_handle().comm();
+        expect(comm.iprobe(source_of(self.source_rank()), tag_of(tag))).map(Status)
+    }
+
+    /// The status of a message, if one is there.
+    #[track_caller]
+    fn immediate_probe(&self) -> Option<Status> {
+        self.immediate_probe_with_tag(ANY_TAG)
+    }
+
+    /// A message with this tag, if one is there, which is then received by [`Message`] alone.
+    #[track_caller]
+    fn immediate_matched_probe_with_tag(&self, tag: Tag) -> Option<(Message, Status)> {
+        let comm = self.as_communicator().as_handle().comm();
+        let found = expect(comm.improbe(source_of(self.source_rank()), tag_of(tag)));
+        found.map(|(message, status)| (Message::new(message), Status(status)))
+    }
+
+    /// A message, if one is there, which is then received by [`Message`] alone.
+    #[track_caller]
+    fn immediate_matched_probe(&self) -> Option<(Message, Status)> {
+        self.immediate_matched_probe_with_tag(ANY_TAG)
+    }
+}
+
+impl Source for AnyProcess<'_> {
+    fn source_rank(&self) -> Rank {
+        ANY_SOURCE
+    }
+}
+
+impl Source for Process<'_> {
+    fn source_rank(&self) -> Rank {
+        self.rank()
+    }
+}

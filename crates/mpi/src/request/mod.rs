@@ -1,0 +1,292 @@
+//! Requests: operations that go on while the program does something else.
+//!
+//! A request borrows its buffers for the lifetime of a [`Scope`]. A [`scope()`] ends only when no request of it is under way. So a
+//! request that is leaked cannot leave the library with memory that is gone: then the process is ended. With [`StaticScope`]
+//! buffers are borrowed for good.
+//!
+//! A request that is dropped is taken back: a send goes on from a copy, a receive is withdrawn, and a collective is waited for.
+//!
+//! ```
+//! use mpi::traits::*;
+//!
+//! let universe = mpi::initialize().unwrap();
+//! let world = universe.world();
+//! let (given, mut got) = (7.5, 0.0);
+//! mpi::request::scope(|scope| {
+//!     let send = world.this_process().immediate_send(scope, &given);
+//!     let receive = world.any_process().immediate_receive_into(scope, &mut got);
+//!     receive.wait();
+//!     send.wait();
+//! });
+//! assert_eq!(got, 7.5);
+//! ```
+//!
+//! A buffer cannot be dropped while a request uses it:
+//!
+//! ```compile_fail,E0597
+//! use mpi::traits::*;
+//! let universe = mpi::initialize().unwrap();
+//! let world = universe.world();
+//! mpi::request::scope(|scope| {
+//!     let request = {
+//!         let given = [1, 2, 3];
+//!         world.this_process().immediate_send(scope, &given)
+//!     };
+//!     request.wait();
+//! });
+//! ```
+//!
+//! Nor can it be used meanwhile:
+//!
+//! ```compile_fail,E0503
+//! use mpi::traits::*;
+//! let universe = mpi::initialize().unwrap();
+//! let world = universe.world();
+//! let mut got = 0;
+//! mpi::request::scope(|scope| {
+//!     let request = world.any_process().immediate_receive_into(scope, &mut got);
+//!     let early = got + 1;
+//!     request.wait();
+//! });
+//! ```
+//!
+//! Nor moved:
+//!
+//! ```compile_fail,E0505
+//! use mpi::traits::*;
+//! let universe = mpi::initialize().unwrap();
+//! let world = universe.world();
+//! let mut got = vec![0; 4];
+//! mpi::request::scope(|scope| {
+//!     let request = world.any_process().immediate_receive_into(scope, &mut got[..]);
+//!     drop(got);
+//!     request.wait();
+//! });
+//! ```
+
+mod collection;
+mod guard;
+mod scope;
+
+pub use collection::{RequestCollection, multiple_scope, wait_any};
+pub use guard::{CancelGuard, WaitGuard};
+pub use scope::{LocalScope, Scope, StaticScope, scope};
+
+use std::cell::Cell;
+use std::fmt;
+use std::marker::PhantomData;
+
+use banyan_runtime as rt;
+
+use crate::error::{Result, expect};
+use crate::instance;
+use crate::point_to_point::Status;
+
+/// An operation that is under way, or over and not completed.
+///
+/// It borrows its buffers for `'a`, and belongs to a scope of that lifetime.
+#[must_use = "a request that is dropped is taken back"]
+pub struct Request<'a, D: ?Sized, S: Scope<'a> = StaticScope> {
+    /// `None` once the operation is completed.
+    request: Option<rt::Request>,
+    data: *const D,
+    scope: S,
+    borrowed: PhantomData<Cell<&'a D>>,
+}
+
+impl<'a, D: ?Sized, S: Scope<'a>> fmt::Debug for Request<'a, D, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Request")
+    }
+}
+
+impl<'a, D: ?Sized, S: Scope<'a>> Request<'a, D, S> {
+    /// A request of an operation on the memory of `data`.
+    ///
+    /// # Safety
+    /// All buffers of the operation are borrowed for `'a`, those that it writes mutably.
+    pub(crate) unsafe fn new(request: rt::Request, data: *const D, scope: S) -> Self {
+        scope.register();
+        Request { request: Some(request), data, scope, borrowed: PhantomData }
+    }
+
+    fn request(&self) -> &rt::Request {
+        instance::enter();
+        self.request.as_ref().expect("a request is gone once it is completed")
+    }
+
+    /// The operation is over, and its outcome taken.
+    fn completed(mut self) -> &'a D {
+        self.request = None;
+        // SAFETY: the data are borrowed for 'a, and nothing writes them any more.
+        unsafe { &*self.data }
+    }
+
+    /// The operation, which from now on belongs to no scope.
+    ///
+    /// # Safety
+    /// The caller has it ended before `'a` does.
+    unsafe fn into_parts(mut self) -> (rt::Request, *const D) {
+        let request = self.request.take().expect("a request is gone once it is completed");
+        (request, self.data)
+    }
+
+    /// Waits until the operation is over.
+    ///
+    /// # Errors
+    /// That of the operation.
+    pub fn try_wait(self) -> Result<Status> {
+        let outcome = self.request().wait();
+        self.completed();
+        outcome.into_result().map(Status)
+    }
+
+    /// Waits until the operation is over.
+    #[track_caller]
+    pub fn wait(self) -> Status {
+        expect(self.try_wait())
+    }
+
+    /// Waits until the operation is over.
+    #[track_caller]
+    pub fn wait_without_status(self) {
+        self.wait();
+    }
+
+    /// Waits until the operation is over, and gives the data back.
+    #[track_caller]
+    pub fn wait_for_data(self) -> &'a D {
+        let outcome = self.request().wait();
+        let data = self.completed();
+        expect(outcome.into_result());
+        data
+    }
+
+    /// The status, if the operation is over.
+    ///
+    /// # Errors
+    /// This request, if it is not.
+    #[track_caller]
+    pub fn test(self) -> Result<Status, Self> {
+        self.test_with_data().map(|(status, _)| status)
+    }
+
+    /// The status and the data, if the operation is over.
+    ///
+    /// # Errors
+    /// This request, if it is not.
+    #[track_caller]
+    pub fn test_with_data(self) -> Result<(Status, &'a D), Self> {
+        let Some(outcome) = self.request().test() else { return Err(self) };
+        let data = self.completed();
+        Ok((Status(expect(outcome.into_result())), data))
+    }
+
+    /// Asks to cancel the operation, which is to be completed nevertheless.
+    #[track_caller]
+    pub fn cancel(&self) {
+        expect(self.request().cancel());
+    }
+
+    /// This request as one of another scope, which ends earlier.
+    pub fn shrink_scope_to<'b, S2: Scope<'b>>(self, scope: S2) -> Request<'b, D, S2>
+    where
+        'a: 'b,
+    {
+        // SAFETY: the operation belongs to the other scope at once, and its buffers are borrowed for longer than that needs.
+        unsafe {
+            let (request, data) = self.into_parts();
+            Request::new(request, data, scope)
+        }
+    }
+}
+
+impl<'a, D: ?Sized, S: Scope<'a>> Drop for Request<'a, D, S> {
+    fn drop(&mut self) {
+        if self.request.take().is_some_and(|request| !given_up(request)) {
+            // It stays in its scope, which ends the process rather than let the memory go.
+            return;
+        }
+        // SAFETY: the operation is over, taken back, or belongs to somebody else.
+        unsafe { self.scope.unregister() }
+    }
+}
+
+/// Takes an operation back, so that nothing touches its memory any more; false if that cannot be done now.
+fn given_up(request: rt::Request) -> bool {
+    if std::thread::panicking() || !instance::is_allowed() {
+        std::mem::forget(request);
+        return false;
+    }
+    drop(request);
+    true
+}
+
+/// What a value receives that has not come yet.
+#[must_use = "a receive that is dropped is taken back"]
+pub struct ReceiveFuture<T> {
+    /// `None` once it is over.
+    request: Option<rt::Request>,
+    value: *mut T,
+}
+
+impl<T> fmt::Debug for ReceiveFuture<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ReceiveFuture")
+    }
+}
+
+impl<T: crate::datatype::Equivalence> ReceiveFuture<T> {
+    /// A receive into a value of its own, as `start` starts it.
+    pub(crate) fn new(start: impl FnOnce(&banyan_datatype::Data) -> rt::Request) -> Self {
+        let value = Box::into_raw(Box::<T>::new_uninit()).cast::<T>();
+        // SAFETY: the value is freed only when the receive is over or taken back.
+        let data = unsafe { crate::datatype::uninitialized(value, 1) };
+        ReceiveFuture { request: Some(start(&data)), value }
+    }
+
+    #[track_caller]
+    fn over(mut self, outcome: rt::Outcome) -> (T, Status) {
+        self.request = None;
+        let status = Status(expect(outcome.into_result()));
+        expect(status.is_one::<T>());
+        // SAFETY: all of the value was received. It is moved out of its box, which is freed without it.
+        (unsafe { self.value.read() }, status)
+    }
+
+    /// Waits for the value.
+    ///
+    /// # Panics
+    /// If the message has less than a value.
+    #[track_caller]
+    pub fn get(self) -> (T, Status) {
+        instance::enter();
+        let outcome = self.request.as_ref().expect("it is not over").wait();
+        self.over(outcome)
+    }
+
+    /// The value, if it is there.
+    ///
+    /// # Errors
+    /// This future, if it is not.
+    ///
+    /// # Panics
+    /// If the message has less than a value.
+    #[track_caller]
+    pub fn r#try(self) -> Result<(T, Status), Self> {
+        instance::enter();
+        match self.request.as_ref().expect("it is not over").test() {
+            Some(outcome) => Ok(self.over(outcome)),
+            None => Err(self),
+        }
+    }
+}
+
+impl<T> Drop for ReceiveFuture<T> {
+    fn drop(&mut self) {
+        if self.request.take().is_none_or(given_up) {
+            // SAFETY: it comes from a box, and nothing writes it any more.
+            drop(unsafe { Box::from_raw(self.value.cast::<std::mem::MaybeUninit<T>>()) });
+        }
+    }
+}
