@@ -6,7 +6,7 @@
 
 use banyan_datatype::Data;
 use banyan_memory::{Buffer, NoMemory};
-use banyan_transport::{Class, Port, Token};
+use banyan_transport::{Class, Outcome, Port, Token};
 
 use crate::p2p::P2p;
 use crate::payload;
@@ -34,8 +34,12 @@ impl P2p {
             None | Some(State::Done(_)) => {}
             Some(State::Recv(_)) => self.abandon_recv(port, id.0),
             Some(State::Send(send)) => {
+                let started = matches!(&send.step, SendStep::PushGranted(granted) if granted.started);
                 go_on_from_copy(port, id.0, send);
                 self.memory_free(id.0);
+                if started {
+                    self.write_over(id.0, Outcome::Impossible);
+                }
             }
         }
         self.detach(id);
@@ -56,10 +60,15 @@ impl P2p {
                 self.contexts.at(ctx).side(class).posted.remove(*entry);
                 self.requests.remove(id);
             }
-            RecvStep::AwaitPieces(_) => drop(self.requests.remove(id)),
+            RecvStep::AwaitPieces(pieces) => {
+                let peer = pieces.message.peer;
+                pieces.granted.into_iter().for_each(|granted| port.revoke(peer, granted));
+                self.requests.remove(id);
+            }
             RecvStep::AwaitRead(read) => {
                 let message = read.message;
                 port.reclaim(message.peer, Token(id));
+                read.rest.iter().for_each(|rest| port.revoke(message.peer, rest.granted));
                 self.requests.remove(id);
                 self.owe(message.peer, Reply::bare(Kind::Fin, message.sender, 0));
             }
@@ -69,7 +78,7 @@ impl P2p {
 
 /// Replaces the user's memory by a copy of the bytes that have not left.
 fn go_on_from_copy(port: &mut impl Port, id: u64, send: &mut Send) {
-    if send.lent > 0 {
+    if send.lent > 0 || matches!(&send.step, SendStep::PushGranted(granted) if granted.started) {
         port.reclaim(send.peer, Token(id));
     }
     let sent = match &mut send.step {
@@ -81,7 +90,11 @@ fn go_on_from_copy(port: &mut impl Port, id: u64, send: &mut Send) {
             region.take().into_iter().for_each(|region| port.revoke(send.peer, region));
             *sent
         }
-        SendStep::PushAll { sent, .. } | SendStep::PushGranted { sent, .. } => *sent,
+        SendStep::PushAll { sent, .. } => *sent,
+        SendStep::PushGranted(granted) => {
+            granted.region.take().into_iter().for_each(|region| port.revoke(send.peer, region));
+            if granted.more { 0 } else { granted.sent }
+        }
         SendStep::AwaitMemory(_) => return,
     };
     let bytes = send.data.len() as usize;

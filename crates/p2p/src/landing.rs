@@ -49,9 +49,9 @@ impl P2p {
         let body = memory.slice(start, len);
         posted.remove(entry);
         let ((source, tag), total) = (request::labels(head), len as u64);
-        let message = Matched { peer, sender: 0, source, tag, total, accepted: total };
+        let message = Matched { peer, sender: 0, source, tag, total, accepted: total, chosen: None };
         recv.peer = Some(peer);
-        recv.step = RecvStep::AwaitPieces(Box::new(Pieces { message, received: 0 }));
+        recv.step = RecvStep::AwaitPieces(Box::new(Pieces { message, received: 0, granted: None }));
         link.landing = Some(id);
         Some(body)
     }

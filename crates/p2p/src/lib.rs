@@ -22,6 +22,8 @@
 //!   so that RTS and CTS cost no time (but not if long messages follow each other: then other messages fill that time). The
 //!   send then awaits the receiver's reply:
 //!   * FIN: the receiver has read what it accepts, or accepts nothing: complete;
+//!   * CTS with a grant (if the RTS proposed that): the sender writes to the receiver's memory and says so (Written), all that is
+//!     accepted, or one half while the receiver reads the other one (`grants`);
 //!   * CTS: the receiver accepts so many bytes in pieces: those that have not left yet leave as DATA, each packed into a
 //!     frame, as the fabric takes them; complete when the last is accepted;
 //!   * Cancelled, after a Cancel: the receiver had not matched the message, and has dropped it.
@@ -44,6 +46,12 @@
 //!   fragments) are there. They carry offsets. Fragments that came before the match are kept as unexpected.
 //! * Only what there is room for is read or asked for; a longer message completes with
 //!   [`Fault::Truncated`], and normally for its sender.
+//!
+//! # The way of long messages
+//!
+//! Messages of 16 KiB and more may take several *ways* between processes that can read and write each other's memory: in pieces, by a
+//! read, by a write of the sender's, or half and half. The sender's RTS says which. It is always the same one, or the receiver
+//! measures how long messages take, chooses (`ways`, a pure core), and tells the sender what to take from then on (`long`).
 //!
 //! # Giving up
 //!
@@ -71,21 +79,18 @@
 //!
 //! No cycle of full links can stop the job: whatever arrives is taken in at once (matched, kept within credit,
 //! or noted as an RTS) without anything having to leave first.
-//!
-//! # Later
-//!
-//! A body may be longer than its kind defines, and flags of an RTS that are not known are ignored: an RTS
-//! and its reply can carry the address of a shared word from which both ends claim chunks of a big message.
 #![forbid(unsafe_code)]
 
 mod abandon;
 mod bypass;
 mod credit;
 mod failed;
+mod grants;
 mod hash;
 mod held;
 mod landing;
 mod lent;
+mod long;
 mod matching;
 mod misbehaved;
 mod p2p;
@@ -94,10 +99,12 @@ mod peers;
 mod pool;
 mod recv;
 mod request;
+mod rts;
 mod send;
 mod sink;
 mod slab;
 mod types;
+mod ways;
 mod wire;
 
 #[cfg(test)]
@@ -106,5 +113,6 @@ mod tests;
 pub use bypass::ReceiveBypass;
 pub use p2p::P2p;
 pub use types::{
-    Completion, Config, Envelope, Fault, Mode, MsgId, RecvArgs, ReqId, SendArgs, Started, Stats, Wait,
+    Choice, Completion, Config, Envelope, Fault, Mode, MsgId, RecvArgs, ReqId, SendArgs, Started, Stats, Wait,
 };
+pub use ways::Way;

@@ -25,7 +25,7 @@ pub(crate) enum Misbehaved {
     FragmentOfRead,
     /// A fragment goes beyond the end that the RTS named.
     BeyondEnd,
-    /// DATA came for a receive that has asked for none.
+    /// DATA, or word of bytes that were written, came for a receive that has asked for none.
     DataUnasked,
     /// DATA came for a receive that is matched with another process.
     ForeignReceive,
@@ -39,6 +39,8 @@ pub(crate) enum Misbehaved {
     ReplyUnasked,
     /// A CTS asks for more bytes than the message has.
     GrantTooLong,
+    /// The peer prefers a way, or that of a class of lengths, that is not known.
+    UnknownWay,
 }
 
 impl Misbehaved {
@@ -64,6 +66,7 @@ impl Misbehaved {
             Self::ForeignSend => "it answered a message that was sent to another process",
             Self::ReplyUnasked => "it answered a message that awaits no answer",
             Self::GrantTooLong => "it asked for more bytes than the message has",
+            Self::UnknownWay => "it prefers a way of messages that is not known",
         }
     }
 }

@@ -12,8 +12,8 @@ use crate::peers::{Link, Peers};
 use crate::pool::Pool;
 use crate::request::{self, Body, Message, Recv, RecvStep, Reply, Request, Send, SendStep, State};
 use crate::slab::Slab;
-use crate::types::{Completion, Config, Envelope, MsgId, ReqId, Stats, Wait};
-use crate::wire::Kind;
+use crate::types::{Choice, Completion, Config, Envelope, MsgId, ReqId, Stats, Wait};
+use crate::wire::{self, Kind};
 
 /// The messages of one process. Pure: frames leave through a [`banyan_transport::Port`], arrive through
 /// [`banyan_transport::Sink`], and whatever a frame leaves owing is sent by [`P2p::progress`].
@@ -31,6 +31,7 @@ pub struct P2p {
     pub(crate) borrowers: VecDeque<Peer>,
     /// Peers that may hold messages until they are asked for more.
     pub(crate) holders: Vec<Peer>,
+    pub(crate) choice: Choice,
     pub(crate) stats: Stats,
 }
 
@@ -47,6 +48,7 @@ impl P2p {
             work: VecDeque::new(),
             borrowers: VecDeque::new(),
             holders: Vec::new(),
+            choice: config.choice,
             stats: Stats::default(),
         }
     }
@@ -142,7 +144,7 @@ impl P2p {
                 if head.class == Class::P2p =>
             {
                 let (peer, ctx) = (*peer, head.ctx);
-                self.owe(peer, Reply::with(Kind::Cancel, ctx, &id.0.to_le_bytes()));
+                self.owe(peer, Reply::with(wire::control(Kind::Cancel, ctx, 0), &id.0.to_le_bytes()));
             }
             _ => {}
         }

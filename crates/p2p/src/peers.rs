@@ -7,6 +7,7 @@ use banyan_datatype::Data;
 use banyan_transport::{Caps, Head, Order, Peer, Port, Refusal, Remote, Sent, Token};
 
 use crate::credit::{CreditPool, Loan};
+use crate::long::LongMessages;
 use crate::payload;
 use crate::request::Reply;
 
@@ -54,6 +55,10 @@ pub(crate) struct Link {
     pub(crate) listed: bool,
     /// Reads of the peer's memory that were refused in a row; after [`Link::PATIENCE`] none is tried again.
     pub(crate) refused_reads: u8,
+    /// Writes to this process that the peer found impossible in a row; after [`Link::PATIENCE`] it is granted none.
+    pub(crate) refused_writes: u8,
+    /// What is known of long messages that may take several ways, once there was one.
+    pub(crate) long: Option<Box<LongMessages>>,
     /// Why the peer is gone, if it is.
     pub(crate) down: Option<Arc<str>>,
 }
@@ -96,11 +101,13 @@ impl Link {
             reclaims: Vec::new(),
             listed: false,
             refused_reads: 0,
+            refused_writes: 0,
+            long: None,
             down: None,
         }
     }
 
-    const PATIENCE: u8 = 3;
+    pub(crate) const PATIENCE: u8 = 3;
 
     /// Whether it is worth trying to read the peer's memory.
     pub(crate) fn is_readable(&self) -> bool {

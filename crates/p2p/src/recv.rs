@@ -12,6 +12,7 @@ use crate::request::{
     self, Body, Fragments, Matched, Message, Pieces, Read, Recv, RecvStep, Reply, Request, State,
 };
 use crate::types::{MsgId, RecvArgs, ReqId, Started};
+use crate::ways::Way;
 use crate::wire::{Cts, Kind, Rts};
 
 /// Into memory in many short pieces a message is read through a buffer of so many bytes.
@@ -196,7 +197,11 @@ impl P2p {
             return debug_assert!(false, "a receive that has just been matched is under way");
         };
         let accepted = rts.total.min(recv.data.len());
-        let message = Matched { peer, sender: rts.id, source, tag, total: rts.total, accepted };
+        let chosen = self.chosen(peer, &rts);
+        let message = Matched { peer, sender: rts.id, source, tag, total: rts.total, accepted, chosen };
+        let Some(Request { state: State::Recv(recv), .. }) = self.requests.get_mut(id) else {
+            return debug_assert!(false, "the receive was under way above");
+        };
         recv.peer = Some(peer);
         let mut received = 0;
         for frame in fragments.iter().flat_map(|fragments| &fragments.frames) {
@@ -211,15 +216,17 @@ impl P2p {
             if !rts.pushed {
                 self.owe(peer, Reply::bare(Kind::Fin, rts.id, 0));
             }
-            return self.finish(id, message.completion());
+            return self.received_all(id, &message);
         }
-        let Some(region) = rts.region().filter(|_| link.is_readable()) else {
+        let Some(region) = rts.region().filter(|_| link.is_readable() || rts.way == Way::Write) else {
             return self.await_pieces(id, message, received, !rts.pushed);
         };
         let Some(Request { state: State::Recv(recv), .. }) = self.requests.get_mut(id) else {
             return debug_assert!(false, "the receive was under way above");
         };
-        recv.step = RecvStep::AwaitRead(Box::new(Read { message, region, done: 0, reading: 0, piece: None }));
+        let (way, end) = (rts.way, accepted);
+        let read = Read { message, region, way, end, rest: None, done: 0, reading: 0, piece: None };
+        recv.step = RecvStep::AwaitRead(Box::new(read));
         link.reads.push_back(id);
         list(&mut self.work, link);
     }
@@ -229,18 +236,20 @@ impl P2p {
         let Some(Request { state: State::Recv(recv), .. }) = self.requests.get_mut(id) else {
             return debug_assert!(false, "both callers have just found the receive under way");
         };
-        recv.step = RecvStep::AwaitPieces(Box::new(Pieces { message, received }));
-        if !ask {
-            return;
+        recv.step = RecvStep::AwaitPieces(Box::new(Pieces { message, received, granted: None }));
+        if ask {
+            self.owe(message.peer, Cts { id, room: message.accepted, grant: None }.reply(message.sender));
         }
-        let cts = Cts { id, room: message.accepted };
-        self.owe(message.peer, Reply::with(Kind::Cts, message.sender, &cts.encode()));
     }
 
     /// Starts the reads of a peer's memory that are next; gives how many.
     pub(crate) fn start_reads(&mut self, port: &mut impl Port, peer: Peer, caps: &Caps) -> usize {
         let mut started = 0;
         while let Some(id) = self.peers.at(peer, &mut self.credit_pool).reads.pop_front() {
+            started += 1;
+            if self.grant(port, id) {
+                continue;
+            }
             match self.read(port, id, caps.get) {
                 Transfer::Started => {}
                 Transfer::Done => self.read_over(id, Outcome::Done),
@@ -248,10 +257,9 @@ impl P2p {
                 Transfer::Busy => {
                     self.stats.busy += 1;
                     self.peers.at(peer, &mut self.credit_pool).reads.push_front(id);
-                    break;
+                    return started - 1;
                 }
             }
-            started += 1;
         }
         started
     }
@@ -269,8 +277,8 @@ impl P2p {
             debug_assert!(false, "a receive in the queue of reads awaits one");
             return Transfer::Started;
         };
-        let Read { message, region: (addr, key), done, reading, piece } = &mut **read;
-        let left = message.accepted - *done;
+        let Read { message, region: (addr, key), end, done, reading, piece, .. } = &mut **read;
+        let left = *end - *done;
         let reached = readable.has(Kinds::of(recv.data.buffer().kind()));
         let local = match payload::runs(&recv.data, *done, left).filter(|_| reached) {
             Some(runs) => {
@@ -292,29 +300,43 @@ impl P2p {
         // The receive may be gone, with its peer or because it was given up: the outcome is late.
         let Some(Request { state: State::Recv(recv), .. }) = self.requests.get_mut(id) else { return };
         let RecvStep::AwaitRead(read) = &mut recv.step else { return };
-        let Read { message, done, reading, piece, .. } = &mut **read;
+        let Read { message, end, rest, done, reading, piece, .. } = &mut **read;
         let message = *message;
         match outcome {
             Outcome::Impossible => {
                 self.stats.get_refused += 1;
                 let link = self.peers.at(message.peer, &mut self.credit_pool);
                 link.refused_reads = link.refused_reads.saturating_add(1);
-                self.await_pieces(id, message, 0, true);
+                let refused = !link.is_readable();
+                if let Some(long) = link.long.as_mut().filter(|_| refused) {
+                    long.refuse(&[Way::Read, Way::Both]);
+                }
+                match rest {
+                    Some(rest) => {
+                        rest.unreadable = true;
+                        self.half_over(id);
+                    }
+                    None => self.await_pieces(id, message, 0, true),
+                }
             }
             Outcome::Done => {
                 if let Some(piece) = piece {
                     payload::scatter(&recv.data, *done, piece, *reading as usize);
                 }
                 *done += *reading;
-                if *done < message.accepted {
+                if *done < *end {
                     let link = self.peers.at(message.peer, &mut self.credit_pool);
                     link.reads.push_back(id);
                     return list(&mut self.work, link);
                 }
                 self.stats.gets += 1;
+                let halved = rest.is_some();
                 self.peers.at(message.peer, &mut self.credit_pool).refused_reads = 0;
+                if halved {
+                    return self.half_over(id);
+                }
                 self.owe(message.peer, Reply::bare(Kind::Fin, message.sender, 0));
-                self.finish(id, message.completion());
+                self.received_all(id, &message);
             }
         }
     }

@@ -7,9 +7,11 @@ use banyan_datatype::Data;
 use banyan_memory::Buffer;
 use banyan_transport::{Class, Head, Peer, Remote};
 
+use crate::long::Chosen;
 use crate::misbehaved::Misbehaved;
 use crate::types::{Completion, Fault, ReqId, Wait};
-use crate::wire::{self, Kind};
+use crate::ways::Way;
+use crate::wire::{self, Grant, Kind};
 
 /// A request, from the call that starts it to the test that finds it done.
 #[derive(Debug)]
@@ -53,15 +55,13 @@ impl Request {
         }
     }
 
-    /// The memory that the request exposes, and the peer that may read it.
+    /// The memory that the request exposes, and the peer that may read it, or write it if it is a receive's.
     #[inline]
     pub(crate) fn exposed(&self) -> Option<(Peer, Remote)> {
-        let State::Send(send) = &self.state else { return None };
-        match send.step {
-            SendStep::AwaitRoom { region, .. } | SendStep::AwaitReply { region, .. } => {
-                Some((send.peer, region?))
-            }
-            SendStep::PushAll { .. } | SendStep::PushGranted { .. } | SendStep::AwaitMemory(_) => None,
+        match &self.state {
+            State::Send(send) => Some((send.peer, send.step.region()?)),
+            State::Recv(recv) => Some((recv.peer?, recv.step.granted()?)),
+            State::Done(_) => None,
         }
     }
 }
@@ -88,10 +88,36 @@ pub(crate) enum SendStep {
     AwaitReply { region: Option<Remote>, sent: u64, counted: bool },
     /// Room in the fabric for the fragments of the whole message, of `piece` bytes each.
     PushAll { sent: u64, piece: usize },
-    /// Room in the fabric for the DATA that a CTS asked for: up to byte `room`, for receive `to` of the peer.
-    PushGranted { to: u64, room: u64, sent: u64 },
+    /// Room in the fabric for what a CTS asked for.
+    PushGranted(Box<Granted>),
     /// The fabric needs the memory no more. All else is over, with this outcome.
     AwaitMemory(Box<Completion>),
+}
+
+/// What a CTS asked for: up to byte `room`, for receive `to` of the peer.
+#[derive(Debug)]
+pub(crate) struct Granted {
+    pub(crate) to: u64,
+    pub(crate) room: u64,
+    pub(crate) sent: u64,
+    /// Memory to write the rest to. Without it the rest leaves as DATA.
+    pub(crate) grant: Option<Grant>,
+    /// The write is under way.
+    pub(crate) started: bool,
+    /// The receiver reads the bytes before from `region`, and answers again.
+    pub(crate) more: bool,
+    pub(crate) region: Option<Remote>,
+}
+
+impl SendStep {
+    /// The memory that the peer may read.
+    fn region(&self) -> Option<Remote> {
+        match self {
+            SendStep::AwaitRoom { region, .. } | SendStep::AwaitReply { region, .. } => *region,
+            SendStep::PushGranted(granted) => granted.region,
+            SendStep::PushAll { .. } | SendStep::AwaitMemory(_) => None,
+        }
+    }
 }
 
 /// A receive that is under way.
@@ -124,6 +150,8 @@ pub(crate) enum RecvStep {
 pub(crate) struct Pieces {
     pub(crate) message: Matched,
     pub(crate) received: u64,
+    /// The memory that the sender may write.
+    pub(crate) granted: Option<Remote>,
 }
 
 /// A message that is read from the sender's memory.
@@ -132,12 +160,29 @@ pub(crate) struct Read {
     pub(crate) message: Matched,
     /// Where the sender exposes it: address and key.
     pub(crate) region: (u64, u64),
+    /// The way that the sender proposed, until the first byte is read.
+    pub(crate) way: Way,
+    /// Bytes to be read.
+    pub(crate) end: u64,
+    /// Those after them, which the sender brings.
+    pub(crate) rest: Option<Rest>,
     /// Bytes read so far.
     pub(crate) done: u64,
     /// Bytes that the read under way brings.
     pub(crate) reading: u64,
     /// Where they are read to, if not to the receive's memory.
     pub(crate) piece: Option<Buffer>,
+}
+
+/// The second half of a message, while its receiver reads the first one.
+#[derive(Debug)]
+pub(crate) struct Rest {
+    /// Where the sender writes it.
+    pub(crate) granted: Remote,
+    /// Bytes of it that are there.
+    pub(crate) arrived: u64,
+    /// The first half cannot be read.
+    pub(crate) unreadable: bool,
 }
 
 /// What a receive knows of its message once they are matched.
@@ -152,6 +197,8 @@ pub(crate) struct Matched {
     pub(crate) total: u64,
     /// Bytes of them that the receive has room for.
     pub(crate) accepted: u64,
+    /// What is known of it if its way was a choice.
+    pub(crate) chosen: Option<Chosen>,
 }
 
 impl RecvStep {
@@ -161,6 +208,15 @@ impl RecvStep {
             RecvStep::AwaitMatch { .. } => None,
             RecvStep::AwaitPieces(pieces) => Some(&pieces.message),
             RecvStep::AwaitRead(read) => Some(&read.message),
+        }
+    }
+
+    /// The memory that the sender may write.
+    pub(crate) fn granted(&self) -> Option<Remote> {
+        match self {
+            RecvStep::AwaitMatch { .. } => None,
+            RecvStep::AwaitPieces(pieces) => pieces.granted,
+            RecvStep::AwaitRead(read) => read.rest.as_ref().map(|rest| rest.granted),
         }
     }
 }
@@ -209,22 +265,35 @@ impl Send {
 impl Recv {
     /// Whether `peer` may send such a piece to this receive.
     pub(crate) fn awaits(&self, peer: Peer, at: u64, len: usize) -> Result<(), Misbehaved> {
-        let RecvStep::AwaitPieces(pieces) = &self.step else { return Err(Misbehaved::DataUnasked) };
-        let Pieces { message, received } = &**pieces;
+        let (message, first, received) = match &self.step {
+            RecvStep::AwaitPieces(pieces) => (&pieces.message, 0, pieces.received),
+            RecvStep::AwaitRead(read) => match &read.rest {
+                Some(rest) => (&read.message, read.end, read.end + rest.arrived),
+                None => return Err(Misbehaved::DataUnasked),
+            },
+            RecvStep::AwaitMatch { .. } => return Err(Misbehaved::DataUnasked),
+        };
         if self.peer != Some(peer) {
             return Err(Misbehaved::ForeignReceive);
         }
         let end = at.checked_add(len as u64).ok_or(Misbehaved::DataOverrun)?;
-        let fits = end <= message.accepted && *received + len as u64 <= message.accepted;
+        let fits = at >= first && end <= message.accepted && received + len as u64 <= message.accepted;
         if fits { Ok(()) } else { Err(Misbehaved::DataOverrun) }
     }
 
-    /// A piece of `len` bytes is in place; gives the outcome with the last piece.
-    pub(crate) fn arrived(&mut self, len: usize) -> Option<Completion> {
-        let RecvStep::AwaitPieces(pieces) = &mut self.step else { return None };
-        let Pieces { message, received } = &mut **pieces;
-        *received += len as u64;
-        (*received == message.accepted).then(|| message.completion())
+    /// A piece of `len` bytes is in place; gives the message with the last piece of all.
+    pub(crate) fn arrived(&mut self, len: usize) -> Option<Matched> {
+        match &mut self.step {
+            RecvStep::AwaitPieces(pieces) => {
+                pieces.received += len as u64;
+                (pieces.received == pieces.message.accepted).then_some(pieces.message)
+            }
+            RecvStep::AwaitRead(read) => {
+                read.rest.as_mut()?.arrived += len as u64;
+                None
+            }
+            RecvStep::AwaitMatch { .. } => None,
+        }
     }
 
     pub(crate) fn wait(&self, id: ReqId) -> Wait {
@@ -332,19 +401,19 @@ impl Message {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reply {
     pub(crate) head: Head,
-    body: [u8; 16],
+    body: [u8; wire::Cts::MOST],
     len: u8,
 }
 
 impl Reply {
     /// A reply without a body; `wide` goes to `a` and `b` of the head.
     pub(crate) fn bare(kind: Kind, ctx: u64, wide: u64) -> Self {
-        Self { head: wire::control(kind, ctx, wide), body: [0; 16], len: 0 }
+        Self { head: wire::control(kind, ctx, wide), body: [0; wire::Cts::MOST], len: 0 }
     }
 
-    /// A reply with a body of at most 16 bytes.
-    pub(crate) fn with(kind: Kind, ctx: u64, bytes: &[u8]) -> Self {
-        let mut reply = Self::bare(kind, ctx, 0);
+    /// A reply with a body of at most 32 bytes.
+    pub(crate) fn with(head: Head, bytes: &[u8]) -> Self {
+        let mut reply = Self { head, body: [0; wire::Cts::MOST], len: 0 };
         reply.body[..bytes.len()].copy_from_slice(bytes);
         reply.len = bytes.len() as u8;
         reply

@@ -1,16 +1,17 @@
 //! The sender's side, and everything that leaves: replies, envelopes, pieces, credit; reads start here, too.
 
 use banyan_datatype::Data;
-use banyan_transport::{Access, Caps, Class, Head, Kinds, Order, Peer, Port, Refusal, Sent, Token};
+use banyan_transport::{Caps, Head, Order, Peer, Port, Refusal, Sent, Token};
 
 use crate::credit;
 use crate::p2p::{P2p, list};
 use crate::payload;
 use crate::peers::Link;
-use crate::request::{self, Request, Send, SendStep, State};
+use crate::request::{self, Granted, Request, Send, SendStep, State};
 use crate::slab::Slab;
 use crate::types::{Mode, ReqId, SendArgs, Stats};
-use crate::wire::{self, Kind, Rts};
+use crate::ways;
+use crate::wire::{self, Kind};
 
 /// Payload of up to so many bytes is packed on the stack and sent as a short frame, if the fabric takes so much.
 const STACK: usize = 64;
@@ -19,7 +20,7 @@ const PAGE: u64 = 4096;
 /// DATA frames that one call of [`P2p::progress`] sends to one peer at most.
 const BURST: usize = 64;
 /// Bytes of the id before the payload of a synchronous eager message.
-const ID: usize = 8;
+pub(crate) const ID: usize = 8;
 /// Why a peer is gone that a fabric refused as down.
 const LOST: &str = "the fabric has lost it";
 
@@ -158,7 +159,7 @@ impl P2p {
         done
     }
 
-    fn send_replies(&mut self, port: &mut impl Port, peer: Peer) -> (usize, bool) {
+    pub(crate) fn send_replies(&mut self, port: &mut impl Port, peer: Peer) -> (usize, bool) {
         let link = self.peers.at(peer, &mut self.credit_pool);
         if link.replies.is_empty() {
             return (0, false);
@@ -230,7 +231,7 @@ impl P2p {
             }
         };
         let Some(paid) = paid else {
-            send_rts(port, link, &caps, send, id, self.credit_pool.window(), &mut self.stats)?;
+            self.send_rts(port, peer, id, &caps)?;
             return self.push(port, peer, id, &caps);
         };
         let head = Head { kind: Kind::EagerSync as u8, ..send.head };
@@ -272,7 +273,9 @@ impl P2p {
                 while *sent < data.len() {
                     *sent = next(link, *sent, *piece)?;
                 }
-                link.heard = false;
+                // While its way is looked for, each message is to be announced.
+                let long = link.long.as_ref().zip(ways::class(data.len()));
+                link.heard = long.is_some_and(|(long, class)| long.told[class].looking);
                 let completion = send.completion();
                 self.finish(id, completion);
             }
@@ -295,14 +298,24 @@ impl P2p {
     fn send_granted(&mut self, port: &mut impl Port, peer: Peer) -> (usize, bool) {
         let mut frames = 0;
         while let Some(&id) = self.peers.at(peer, &mut self.credit_pool).granted.front() {
+            match self.write(port, id) {
+                None => return (frames, true),
+                Some(false) => {
+                    frames += 1;
+                    continue;
+                }
+                Some(true) => {}
+            }
             let link = self.peers.at(peer, &mut self.credit_pool);
             match send_data(port, link, &mut self.requests, id, BURST - frames) {
                 DataSent::All(sent) => {
                     frames += sent;
                     link.granted.pop_front();
-                    if let Some(Request { state: State::Send(send), .. }) = self.requests.get(id) {
-                        let completion = send.completion();
-                        self.finish(id, completion);
+                    if let Some(Request { state: State::Send(send), .. }) = self.requests.get(id)
+                        && let SendStep::PushGranted(granted) = &send.step
+                    {
+                        let (more, region) = (granted.more, granted.region);
+                        self.sent_all(id, more, region);
                     }
                 }
                 DataSent::Blocked(sent) => return (frames + sent, true),
@@ -350,13 +363,13 @@ pub(crate) fn is_pushing(requests: &Slab<Request>, id: u64) -> bool {
 
 /// The longest message that may go eagerly in one frame, bytes.
 #[inline]
-fn whole_limit(link: &Link, caps: &Caps, before: usize) -> u64 {
+pub(crate) fn whole_limit(link: &Link, caps: &Caps, before: usize) -> u64 {
     let frame = if link.heard { caps.piece } else { caps.max_bcopy };
     caps.eager.min(frame).min(caps.max_bcopy.saturating_sub(before)) as u64
 }
 
 /// What a message of so many bytes costs that goes eagerly in fragments.
-fn cost_of_frames(caps: &Caps, bytes: u64) -> u32 {
+pub(crate) fn cost_of_frames(caps: &Caps, bytes: u64) -> u32 {
     let (whole, rest) = (bytes / caps.piece as u64, bytes as usize % caps.piece);
     whole as u32 * credit::cost(caps.piece) + if rest > 0 { credit::cost(rest) } else { 0 }
 }
@@ -399,56 +412,6 @@ fn send_whole(
     link.post_data(port, *head, (data, 0, len), None, Order::Ordered).map(|_| ())
 }
 
-/// Sends the RTS of a message, which says whether the whole message follows, or where it can be read.
-fn send_rts(
-    port: &mut impl Port,
-    link: &mut Link,
-    caps: &Caps,
-    send: &mut Send,
-    id: u64,
-    window: u32,
-    stats: &mut Stats,
-) -> Result<(), Refusal> {
-    let SendStep::AwaitRoom { sync, region } = &mut send.step else {
-        debug_assert!(false, "an RTS leaves once");
-        return Ok(());
-    };
-    let total = send.data.len();
-    let short = total <= whole_limit(link, caps, if *sync { ID } else { 0 });
-    let paid = (!short && !*sync && total <= caps.eager as u64).then(|| cost_of_frames(caps, total));
-    // A held message leaves beside the queue of envelopes, whose RTS could come between it and its fragments.
-    let pushed = paid.is_some_and(|paid| paid <= link.credit) && link.held.is_empty();
-    let counted = send.head.class == Class::P2p && !pushed;
-    let extra = link.extra - u32::from(counted && link.announced >= window);
-    let last = counted && link.announced + 1 >= window && extra == 0;
-    let starved = (short || paid.is_some()) && !pushed;
-    if caps.get.has(Kinds::of(send.data.buffer().kind())) && !pushed && region.is_none() && total > 0 {
-        let registered = send.data.contiguous().map(|memory| port.register(link.peer, &memory, Access::Read));
-        stats.registrations_refused += u64::from(matches!(registered, Some(Err(_))));
-        *region = registered.and_then(Result::ok);
-    }
-    let region = *region;
-    let told = region.filter(|_| !pushed).map(|r| (r.addr, r.key));
-    let (readable, exposed) = (told.is_some(), told.unwrap_or_default());
-    let rts = Rts { total, id, starved, pushed, last, readable, exposed };
-    let mut body = [0; Rts::MOST];
-    let len = rts.encode(&mut body);
-    link.post(port, caps, Head { kind: Kind::Rts as u8, ..send.head }, &body[..len])?;
-    if pushed {
-        link.credit -= paid.unwrap_or(0);
-        link.withdrawals.extend(region);
-        send.step = SendStep::PushAll { sent: 0, piece: caps.piece };
-    } else {
-        send.step = SendStep::AwaitReply { region, sent: 0, counted };
-        link.announced += u32::from(counted);
-        link.extra = extra;
-    }
-    stats.eager += u64::from(pushed);
-    stats.rendezvous += u64::from(!starved && !pushed);
-    stats.starved += u64::from(starved);
-    Ok(())
-}
-
 /// How far [`send_data`] came, and the number of frames that left.
 enum DataSent {
     /// All that was asked for has left.
@@ -469,10 +432,11 @@ fn send_data(
         debug_assert!(false, "a send that was granted ends when all has left, or with its peer");
         return DataSent::All(0);
     };
-    let SendStep::PushGranted { to, room, sent } = &mut send.step else {
+    let SendStep::PushGranted(granted) = &mut send.step else {
         debug_assert!(false, "a send in the queue of granted ones was granted");
         return DataSent::All(0);
     };
+    let Granted { to, room, sent, .. } = &mut **granted;
     // At least four frames, so that both sides copy at the same time, where the fabric takes frames of any length.
     let Caps { piece, max_bcopy, .. } = port.caps(link.peer);
     let longer = (*room / 4).clamp(piece as u64, 2 * piece as u64).next_multiple_of(PAGE);

@@ -13,7 +13,7 @@ use crate::p2p::{Contexts, P2p, list, wide_tag};
 use crate::payload;
 use crate::peers::{Link, OpenRts, RtsOwner};
 use crate::request::{
-    self, Body, Message, Pieces, Recv, RecvStep, Reply, Request, SHORT, Send, SendStep, State,
+    self, Body, Granted, Message, Pieces, Recv, RecvStep, Reply, Request, SHORT, Send, SendStep, State,
 };
 use crate::wire::{self, Cts, Kind, Rts};
 
@@ -52,7 +52,10 @@ impl Sink for P2p {
     }
 
     fn completed(&mut self, token: Token, outcome: Outcome) {
-        self.read_over(token.0, outcome);
+        match self.requests.get(token.0) {
+            Some(Request { state: State::Send(_), .. }) => self.write_over(token.0, outcome),
+            _ => self.read_over(token.0, outcome),
+        }
     }
 
     fn down(&mut self, peer: Peer, cause: &str) {
@@ -119,13 +122,16 @@ impl P2p {
                     payload::unpack(data, at, body);
                 })
             }
-            Kind::Cts => self.cleared(peer, head.ctx, Cts::decode(body)?),
+            Kind::Cts => self.cleared(peer, head.ctx, Cts::decode(head, body)?),
+            Kind::Fin if self.excused(peer, head.ctx) => Ok(()),
             Kind::Fin => self.answered(peer, head.ctx, true),
             Kind::Cancelled => self.answered(peer, head.ctx, false),
             Kind::Cancel => self.cancelled(peer, head.ctx, wire::id(body)?),
             Kind::Credit => Ok(()),
             Kind::RecallCredit => self.return_credit(peer),
             Kind::ReturnCredit => self.credit_returned(peer, head.a),
+            Kind::Written => self.written(peer, head.ctx, wire::wide(head)),
+            Kind::Prefer => self.preferred(peer, head),
             Kind::AnnounceMore => {
                 self.announce_more(peer);
                 Ok(())
@@ -221,6 +227,7 @@ impl P2p {
         if rts.starved {
             self.relieve(peer);
         }
+        self.note_announced(peer, &rts);
         if let Some(id) = match_posted(&mut self.contexts, peer, head) {
             let open_rts = OpenRts { sender: rts.id, owner: RtsOwner::Receive(id) };
             self.peers.at(peer, &mut self.credit_pool).open_rts = Some(open_rts);
@@ -276,7 +283,7 @@ impl P2p {
         let Recv { data, step: RecvStep::AwaitPieces(pieces), .. } = recv else {
             return Err(Misbehaved::FragmentOfRead);
         };
-        let Pieces { message, received } = &mut **pieces;
+        let Pieces { message, received, .. } = &mut **pieces;
         // What is longer than the receive is cut off.
         let fits = message.accepted.saturating_sub(at).min(len);
         if at > message.total || len > message.total - at {
@@ -290,8 +297,8 @@ impl P2p {
         }
         *received += fits;
         if *received == message.accepted {
-            let completion = message.completion();
-            self.finish(id, completion);
+            let message = *message;
+            self.received_all(id, &message);
         }
         Ok(())
     }
@@ -305,8 +312,21 @@ impl P2p {
         id
     }
 
-    /// A piece of a message that receive `id` has asked for.
+    /// DATA, or all of a frame, for receive `id`.
     pub(crate) fn piece(
+        &mut self,
+        peer: Peer,
+        id: u64,
+        at: u64,
+        len: usize,
+        unpack: impl FnOnce(&Data),
+    ) -> Result<(), Misbehaved> {
+        self.note_unwritten(peer, id);
+        self.take_piece(peer, id, at, len, unpack)
+    }
+
+    /// A piece of a message that receive `id` has asked for.
+    pub(crate) fn take_piece(
         &mut self,
         peer: Peer,
         id: u64,
@@ -321,8 +341,9 @@ impl P2p {
         };
         recv.awaits(peer, at, len)?;
         unpack(&recv.data);
-        if let Some(completion) = recv.arrived(len) {
-            self.finish(id, completion);
+        match recv.arrived(len) {
+            Some(message) => self.received_all(id, &message),
+            None => self.half_over(id),
         }
         Ok(())
     }
@@ -337,10 +358,18 @@ impl P2p {
             debug_assert!(false, "a waiting send awaits a reply");
             return Err(Misbehaved::ReplyUnasked);
         };
-        send.step = SendStep::PushGranted { to: cts.id, room: cts.room, sent };
+        let Cts { id: to, room, .. } = cts;
+        let sent = cts.grant.map_or(sent, |grant| grant.from);
+        if sent > room && cts.grant.is_some() {
+            return Err(Misbehaved::GrantTooLong);
+        }
+        let more = cts.grant.is_some() && sent > 0;
+        let kept = region.filter(|_| more);
+        let granted = Granted { to, room, sent, grant: cts.grant, started: false, more, region: kept };
+        send.step = SendStep::PushGranted(Box::new(granted));
         let link = self.peers.at(peer, &mut self.credit_pool);
         link.announced -= u32::from(counted);
-        link.withdrawals.extend(region);
+        link.withdrawals.extend(region.filter(|_| !more));
         link.granted.push_back(id);
         list(&mut self.work, link);
         self.resume_held(peer);

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use banyan_datatype::Data;
 use banyan_transport::Peer;
 
+use crate::ways::Way;
+
 /// Sizes that [`crate::P2p`] works with. All ranks that talk must have the same `initial_credit`.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -13,6 +15,21 @@ pub struct Config {
     /// Bytes of eager messages that a process may have in flight to another one from the start, without having asked for
     /// credit. Both have the same number.
     pub initial_credit: usize,
+    /// Which way messages of 16 KiB and more take that are announced to a peer which can read this process's memory. As far as
+    /// credit allows, shorter ones, and those that the fabric takes whole, are sent eagerly in any case.
+    pub choice: Choice,
+}
+
+/// How the way of long messages is chosen. All ranks that talk must have alike.
+#[derive(Clone, Copy, Debug)]
+pub enum Choice {
+    /// It is always this one.
+    Fixed(Way),
+    /// Their receiver chooses by what it measures.
+    Measured {
+        /// Gives the time, ns, from any beginning.
+        clock: fn() -> u64,
+    },
 }
 
 impl Config {
@@ -20,7 +37,7 @@ impl Config {
     /// is lent to those that turn out to need more.
     pub fn new(budget: usize, ranks: u32) -> Self {
         let share = budget / 2 / (ranks.max(1) as usize);
-        Self { budget, initial_credit: share.min(2 << 20) }
+        Self { budget, initial_credit: share.min(2 << 20), choice: Choice::Fixed(Way::Read) }
     }
 }
 
@@ -170,6 +187,8 @@ pub struct Stats {
     pub busy: u64,
     /// Messages read out of the sender's memory.
     pub gets: u64,
+    /// Messages, or halves of them, written to the receiver's memory.
+    pub puts: u64,
     /// Reads that the fabric refused, done by messages instead.
     pub get_refused: u64,
     /// Memory that the fabric did not register, so that it could not be read.

@@ -3,11 +3,13 @@
 //! `aux` of every frame returns credit to its receiver, in units of [`crate::credit::UNIT`] bytes. Envelopes (the
 //! first three kinds) are of class P2p (`a` tag, `b` rank of the sender) or Coll (`a`, `b` low and high half
 //! of the key); all other frames but fragments are of class P2p. A body may be longer than its kind defines: the
-//! rest is for later versions (memory that both ends claim chunks of) and is skipped.
+//! rest is for later versions and is skipped.
 
 use banyan_transport::{Class, Head};
 
 use crate::misbehaved::Misbehaved;
+use crate::request::Reply;
+use crate::ways::Way;
 
 /// What a frame is. *Sender* and *receiver* are those of the message, not of the frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,8 +25,9 @@ pub(crate) enum Kind {
     /// The receiver matches it, or keeps it as unexpected; once it is matched, the receiver reads the sender's memory,
     /// sends [`Kind::Cts`], or lets the fragments come.
     Rts = 2,
-    /// Receiver to sender: clear to send. `ctx` id of the send; body: [`Cts`]. The sender sends the bytes that are asked for
-    /// as [`Kind::Data`].
+    /// Receiver to sender: clear to send. `ctx` id of the send; body: [`Cts`], whose `from` is in `a` and `b`. The sender sends
+    /// the bytes that are asked for as [`Kind::Data`], or writes them to the receiver's memory and sends [`Kind::Written`]. If that is
+    /// not all of the message, another answer follows.
     Cts = 3,
     /// Sender to receiver: bytes that a CTS asked for. `ctx` id of the receive, `a` and `b` low and high half of the
     /// offset; body: payload. The receiver unpacks them.
@@ -50,6 +53,11 @@ pub(crate) enum Kind {
     /// Receiver to sender: a receive or probe looks for a message that may be behind those announced. The sender announces
     /// another window of messages.
     AnnounceMore = 12,
+    /// Sender to receiver: the bytes that a CTS granted memory for are written. `ctx` id of the receive, `a` and `b` low and
+    /// high half of the offset of the first of them.
+    Written = 13,
+    /// Receiver to sender: which way long messages are to take from now on. `a` class of lengths, `b` number of the way.
+    Prefer = 14,
 }
 
 impl Kind {
@@ -70,6 +78,8 @@ impl Kind {
             ReturnCredit,
             Fragment,
             AnnounceMore,
+            Written,
+            Prefer,
         ]
         .get(value as usize)
         .copied()
@@ -92,9 +102,13 @@ pub(crate) struct Rts {
     pub(crate) pushed: bool,
     /// The sender announces no message with a tag after this one until one is answered, or more are asked for.
     pub(crate) last: bool,
-    /// The receiver may read the bytes from the sender's memory.
-    pub(crate) readable: bool,
-    /// Where the sender exposes them: address and key; zeros if it does not.
+    /// How the bytes are to come. By all ways but [`Way::Ring`] the receiver may read them from the sender's memory.
+    pub(crate) way: Way,
+    /// The sender takes another way if it is told to.
+    pub(crate) choice: bool,
+    /// How many RTSs with a choice the sender had received from the receiver, modulo 2^16.
+    pub(crate) seen: u16,
+    /// Where the sender exposes the bytes: address and key; zeros if it does not.
     pub(crate) exposed: (u64, u64),
 }
 
@@ -102,6 +116,13 @@ const READABLE: u32 = 1;
 const STARVED: u32 = 2;
 const PUSHED: u32 = 4;
 const LAST: u32 = 8;
+const WRITTEN: u32 = 16;
+const HALVES: u32 = 32;
+const CHOICE: u32 = 64;
+/// `seen` is in the upper half of the flags.
+const SEEN: u32 = 16;
+/// The flags of each way, by its number.
+const WAYS: [u32; 4] = [0, READABLE, READABLE | WRITTEN, READABLE | HALVES];
 
 impl Rts {
     pub(crate) const MOST: usize = 36;
@@ -109,7 +130,9 @@ impl Rts {
     /// Writes the body; gives its length in bytes.
     pub(crate) fn encode(&self, out: &mut [u8; Self::MOST]) -> usize {
         let flag = |set: bool, flag: u32| if set { flag } else { 0 };
-        let flags = flag(self.readable, READABLE)
+        let flags = WAYS[self.way as usize]
+            | flag(self.choice, CHOICE)
+            | u32::from(self.seen) << SEEN
             | flag(self.starved, STARVED)
             | flag(self.pushed, PUSHED)
             | flag(self.last, LAST);
@@ -131,15 +154,16 @@ impl Rts {
     fn fields(body: &[u8]) -> Option<Rts> {
         let (total, id) = (word(body, 0)?, word(body, 8)?);
         let flags = u32::from_le_bytes(*body.get(16..)?.first_chunk()?);
-        let [readable, starved, pushed, last] =
-            [READABLE, STARVED, PUSHED, LAST].map(|flag| flags & flag != 0);
-        let exposed = if readable { (word(body, 20)?, word(body, 28)?) } else { (0, 0) };
-        Some(Rts { total, id, starved, pushed, last, readable, exposed })
+        let [choice, starved, pushed, last] = [CHOICE, STARVED, PUSHED, LAST].map(|flag| flags & flag != 0);
+        let of_way = flags & (READABLE | WRITTEN | HALVES);
+        let way = Way::ALL.into_iter().find(|way| WAYS[*way as usize] == of_way).unwrap_or(Way::Ring);
+        let exposed = if way == Way::Ring { (0, 0) } else { (word(body, 20)?, word(body, 28)?) };
+        Some(Rts { total, id, starved, pushed, last, way, choice, seen: (flags >> SEEN) as u16, exposed })
     }
 
     /// Where the bytes can be read, if they can: address and key.
     pub(crate) fn region(&self) -> Option<(u64, u64)> {
-        self.readable.then_some(self.exposed)
+        (self.way != Way::Ring).then_some(self.exposed)
     }
 }
 
@@ -150,18 +174,37 @@ pub(crate) struct Cts {
     pub(crate) id: u64,
     /// Bytes to send, from the start of the message.
     pub(crate) room: u64,
+    /// Where the sender may write those from byte `from` on.
+    pub(crate) grant: Option<Grant>,
+}
+
+/// Memory of a receive that its sender may write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Grant {
+    /// The first byte of the message that is written. Those before it the receiver reads, and then sends another answer.
+    pub(crate) from: u64,
+    /// Where that byte goes: address and key.
+    pub(crate) exposed: (u64, u64),
 }
 
 impl Cts {
-    pub(crate) fn encode(&self) -> [u8; 16] {
-        let mut out = [0; 16];
-        out[..8].copy_from_slice(&self.id.to_le_bytes());
-        out[8..].copy_from_slice(&self.room.to_le_bytes());
-        out
+    pub(crate) const MOST: usize = 32;
+
+    /// The frame, to send `id`.
+    pub(crate) fn reply(&self, id: u64) -> Reply {
+        let Grant { from, exposed: (addr, key) } = self.grant.unwrap_or(Grant { from: 0, exposed: (0, 0) });
+        let mut out = [0; Self::MOST];
+        for (out, word) in out.chunks_exact_mut(8).zip([self.id, self.room, addr, key]) {
+            out.copy_from_slice(&word.to_le_bytes());
+        }
+        let len = if self.grant.is_some() { 32 } else { 16 };
+        Reply::with(control(Kind::Cts, id, from), &out[..len])
     }
 
-    pub(crate) fn decode(body: &[u8]) -> Result<Cts, Misbehaved> {
-        let fields = || Some(Cts { id: word(body, 0)?, room: word(body, 8)? });
+    /// Reads a frame.
+    pub(crate) fn decode(head: &Head, body: &[u8]) -> Result<Cts, Misbehaved> {
+        let grant = || Some(Grant { from: wide(head), exposed: (word(body, 16)?, word(body, 24)?) });
+        let fields = || Some(Cts { id: word(body, 0)?, room: word(body, 8)?, grant: grant() });
         fields().ok_or(Misbehaved::ShortBody)
     }
 }
@@ -218,11 +261,13 @@ mod tests {
 
     #[test]
     fn bodies_come_back_and_short_ones_are_refused() {
-        for (readable, exposed) in [(false, (0, 0)), (true, (7, u64::MAX))] {
-            for bit in 0..4 {
-                let [starved, pushed, last] = [1, 2, 3].map(|flag| bit == flag);
+        for way in Way::ALL {
+            for bit in 0..5 {
+                let [starved, pushed, last, choice] = [1, 2, 3, 4].map(|flag| bit == flag);
                 let id = 0x1234_5678_9abc_def0;
-                let rts = Rts { total: 1 << 40, id, starved, pushed, last, readable, exposed };
+                let exposed = if way == Way::Ring { (0, 0) } else { (7, u64::MAX) };
+                let rts =
+                    Rts { total: 1 << 40, id, starved, pushed, last, way, choice, seen: 0xfedc, exposed };
                 let mut out = [0; Rts::MOST];
                 let len = rts.encode(&mut out);
                 assert_eq!(Rts::decode(&out[..len]), Ok(rts));
@@ -235,14 +280,17 @@ mod tests {
         assert_eq!(Rts::decode(&out), Ok(rts));
         Rts { total: LONGEST + 1, ..rts }.encode(&mut out);
         assert_eq!(Rts::decode(&out), Err(Misbehaved::TooLong));
-        let cts = Cts { id: 3, room: 9 };
-        assert_eq!(Cts::decode(&cts.encode()), Ok(cts));
-        assert_eq!(Cts::decode(&cts.encode()[..15]), Err(Misbehaved::ShortBody));
+        for grant in [None, Some(Grant { from: 1 << 40, exposed: (7, u64::MAX) })] {
+            let cts = Cts { id: 3, room: 9, grant };
+            let reply = cts.reply(5);
+            assert_eq!((reply.head.ctx, Cts::decode(&reply.head, reply.body())), (5, Ok(cts)));
+            assert_eq!(Cts::decode(&reply.head, &reply.body()[..15]), Err(Misbehaved::ShortBody));
+        }
     }
 
     #[test]
     fn kinds_are_dense() {
-        assert!((0..13).all(|k| Kind::from_u8(k).is_some_and(|kind| kind as u8 == k)));
-        assert_eq!(Kind::from_u8(13), None);
+        assert!((0..15).all(|k| Kind::from_u8(k).is_some_and(|kind| kind as u8 == k)));
+        assert_eq!(Kind::from_u8(15), None);
     }
 }

@@ -30,7 +30,8 @@ impl Case {
     fn new(seed: u64) -> Case {
         let mut random = Random::new(seed);
         let options = any_network(|n| random.below(n));
-        let world = World::new(2, random.word(), options, Config::new(1 << 20, 2));
+        let config = Config { choice: choice(random.below(CHOICES)), ..Config::new(1 << 20, 2) };
+        let world = World::new(2, random.word(), options, config);
         let len = [8, 300, 5000, 40_000, 400_000][random.below(5)];
         let sent = pattern(seed, len);
         let (scattered, keyed) = (random.once_in(3), random.once_in(2));
@@ -91,7 +92,7 @@ impl Case {
 #[test]
 fn nothing_is_written_to_the_memory_of_a_receive_that_was_given_up() {
     let mut in_the_middle = 0;
-    for seed in 0..400 {
+    for seed in 0..1500 {
         let mut case = Case::new(seed);
         let (source, target) = (case.source(), case.target());
         let sent_first = case.random.once_in(2);
@@ -125,7 +126,7 @@ fn nothing_is_written_to_the_memory_of_a_receive_that_was_given_up() {
 #[test]
 fn a_message_whose_send_was_given_up_arrives_as_it_was() {
     let mut under_way = 0;
-    for seed in 0..400 {
+    for seed in 0..1500 {
         let mut case = Case::new(seed);
         let (source, target) = (case.source(), case.target());
         let posted_first = case.random.once_in(2);

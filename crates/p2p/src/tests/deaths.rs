@@ -27,8 +27,9 @@ fn fragments_of_a_dead_peer() {
 
 #[test]
 fn a_dead_peer_ends_what_needs_it_and_nothing_else() {
-    for get in OneSided::ALL {
-        let mut world = World::new(3, 4, Options { get, ..Options::default() }, Config::new(1 << 20, 3));
+    for (get, number) in OneSided::ALL.into_iter().flat_map(|get| (0..CHOICES).map(move |n| (get, n))) {
+        let config = Config { choice: choice(number), ..Config::new(1 << 20, 3) };
+        let mut world = World::new(3, 4, Options { get, put: get, ..Options::default() }, config);
         let long = room(100_000);
         let whole = world.send(1, 0, 9, Mode::Standard, &filled(b"last words"));
         world.wait(1, whole);

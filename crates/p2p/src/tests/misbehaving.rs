@@ -5,7 +5,20 @@ use banyan_transport::{Class, Head, Sink};
 use super::*;
 use crate::Fault;
 use crate::misbehaved::Misbehaved;
-use crate::wire::{self, Cts, Kind, Rts};
+use crate::ways::{CLASSES, Way};
+use crate::wire::{self, Cts, Grant, Kind, Rts};
+
+const UNREADABLE: Rts = Rts {
+    total: 0,
+    id: 0,
+    starved: false,
+    pushed: false,
+    last: false,
+    way: Way::Ring,
+    choice: false,
+    seen: 0,
+    exposed: (0, 0),
+};
 
 #[test]
 fn random_frames_end_the_peer_and_nothing_else() {
@@ -19,7 +32,7 @@ fn random_frames_end_the_peer_and_nothing_else() {
             let ids = [0, 1, 1 << 32, (1 << 32) + 1, random.word()];
             let head = Head {
                 class: [Class::P2p, Class::P2p, Class::Coll, Class::Rma][random.below(4)],
-                kind: random.below(13) as u8,
+                kind: random.below(15) as u8,
                 aux: [0, 1, u16::MAX][random.below(3)],
                 a: [0, 1, u32::MAX][random.below(3)],
                 b: [0, 1, u32::MAX][random.below(3)],
@@ -58,13 +71,18 @@ fn credit_that_was_not_lent_cannot_be_used() {
 fn a_peer_that_misbehaves_is_down_with_its_cause() {
     let data = |id: u64, at: u64| wire::control(Kind::Data, id, at);
     let rts = |id: u64, total: u64, readable: bool| {
-        let rts = Rts { total, id, starved: false, pushed: false, last: false, readable, exposed: (0, 0) };
+        let way = if readable { Way::Read } else { Way::Ring };
+        let rts = Rts { total, id, way, ..UNREADABLE };
         let mut body = [0; Rts::MOST];
         let len = rts.encode(&mut body);
         (wire::tagged(Kind::Rts, 1, 5, 1), body[..len].to_vec())
     };
-    let cts =
-        |send: u64, room: u64| (wire::control(Kind::Cts, send, 0), Cts { id: 1, room }.encode().to_vec());
+    let granted = |send: u64, room: u64, grant: Option<Grant>| {
+        let reply = Cts { id: 1, room, grant }.reply(send);
+        (reply.head, reply.body().to_vec())
+    };
+    let cts = |send: u64, room: u64| granted(send, room, None);
+    let grant = |from: u64| Some(Grant { from, exposed: (0, 0) });
     // Ids of process 0: a send to 1, a send to 2, a posted receive of anything from 1.
     let [to_1, to_2, posted] = [0, 1, 2].map(|at: u64| (1 << 32) | at);
     let fin = |id: u64| (wire::control(Kind::Fin, id, 0), vec![]);
@@ -74,7 +92,7 @@ fn a_peer_that_misbehaves_is_down_with_its_cause() {
     let eager = || wire::tagged(Kind::Eager, 1, 5, 1);
     type Frames = Vec<(Head, Vec<u8>)>;
     let cases: Vec<(Misbehaved, Frames)> = vec![
-        (Misbehaved::UnknownKind, vec![(Head { kind: 13, ..eager() }, vec![])]),
+        (Misbehaved::UnknownKind, vec![(Head { kind: 15, ..eager() }, vec![])]),
         (Misbehaved::WrongClass, vec![(Head { class: Class::Coll, ..fin(to_1).0 }, vec![])]),
         (Misbehaved::ShortBody, vec![(wire::control(Kind::Cts, to_1, 0), vec![0; 15])]),
         (Misbehaved::TooLong, vec![rts(9, wire::LONGEST + 1, false)]),
@@ -94,6 +112,11 @@ fn a_peer_that_misbehaves_is_down_with_its_cause() {
         (Misbehaved::DataOverrun, vec![matched(), fragment(9, 0, 60), fragment(9, 0, 60)]),
         (Misbehaved::ForeignSend, vec![fin(to_2)]),
         (Misbehaved::GrantTooLong, vec![cts(to_1, 50_001)]),
+        (Misbehaved::GrantTooLong, vec![granted(to_1, 50_000, grant(50_001))]),
+        (Misbehaved::DataUnasked, vec![(wire::control(Kind::Written, posted, 0), vec![])]),
+        (Misbehaved::DataUnasked, vec![matched(), (wire::control(Kind::Written, posted, 0), vec![])]),
+        (Misbehaved::UnknownWay, vec![(wire::control(Kind::Prefer, 0, 4 << 32), vec![])]),
+        (Misbehaved::UnknownWay, vec![(wire::control(Kind::Prefer, 0, CLASSES as u64), vec![])]),
         (Misbehaved::ReplyUnasked, vec![cts(to_1, 50_000), fin(to_1)]),
     ];
     for (cause, frames) in cases {
@@ -125,15 +148,7 @@ fn data_for_the_receive_of_another_process_end_their_sender() {
     let mut world = World::new(3, 1, Options::default(), Config::new(1 << 20, 3));
     let id = pending(world.recv(0, Some(1), None, &room(100)));
     let p2p = &mut world.ends[0].p2p;
-    let rts = Rts {
-        total: 100,
-        id: 9,
-        starved: false,
-        pushed: false,
-        last: false,
-        readable: false,
-        exposed: (0, 0),
-    };
+    let rts = Rts { total: 100, id: 9, ..UNREADABLE };
     let mut body = [0; Rts::MOST];
     let len = rts.encode(&mut body);
     p2p.frame(Peer(1), &wire::tagged(Kind::Rts, 1, 5, 1), &body[..len]);

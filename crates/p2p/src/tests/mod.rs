@@ -11,7 +11,9 @@ mod one_sided;
 mod ops;
 mod oracle;
 mod programs;
+mod ways;
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use banyan_datatype::{Data, Datatype};
@@ -20,7 +22,7 @@ use banyan_transport::random::Random;
 use banyan_transport::sim::{Net, OneSided, Options, SimFabric};
 use banyan_transport::{Fabric, Peer};
 
-use crate::{Completion, Config, Mode, P2p, RecvArgs, ReqId, SendArgs, Started};
+use crate::{Choice, Completion, Config, Mode, P2p, RecvArgs, ReqId, SendArgs, Started, Way};
 
 /// Two processes, each of which lends a MiB.
 fn two(options: Options) -> World {
@@ -132,8 +134,24 @@ fn any_network(mut pick: impl FnMut(usize) -> usize) -> Options {
         refuse_once_in: [0, 9, 2][pick(3)],
         holds: pick(3) == 2,
         refuse_registration_once_in: [0, 2][pick(2)],
+        put: OneSided::ALL[pick(OneSided::ALL.len())],
         ..Options::default()
     }
+}
+
+/// What `choice` gives of numbers below this one: each way, and one that is measured.
+const CHOICES: usize = Way::ALL.len() + 1;
+
+/// How the way of long messages is chosen.
+fn choice(number: usize) -> Choice {
+    Way::ALL.get(number).map_or(Choice::Measured { clock: strange_clock }, |way| Choice::Fixed(*way))
+}
+
+/// A clock by which each message takes another time, so that all ways are tried and chosen. Each thread has its own.
+fn strange_clock() -> u64 {
+    thread_local!(static NOW: Cell<u64> = const { Cell::new(0) });
+    NOW.set(NOW.get() + 100 + (NOW.get() * 7 + 13) % 1000);
+    NOW.get()
 }
 
 /// `len` bytes that only this seed gives.

@@ -32,3 +32,67 @@ fn a_read_without_room_is_tried_again() {
         assert!(receiver.busy > 0, "the seed refuses the read at least once");
     }
 }
+
+/// Each way carries long messages of all lengths, to receives that are posted before and after, and to ones that are too short;
+/// also where the fabric refuses one of its parts.
+#[test]
+fn each_way_carries_long_messages() {
+    for (way, get, put) in Way::ALL
+        .into_iter()
+        .flat_map(|way| OneSided::ALL.map(|get| (way, get)))
+        .flat_map(|(way, get)| OneSided::ALL.map(|put| (way, get, put)))
+    {
+        let options = Options { get, put, eager: 20_000, piece: 4096, ..Options::default() };
+        let config = Config { choice: Choice::Fixed(way), ..Config::new(1 << 20, 2) };
+        let mut world = World::new(2, 5, options, config);
+        let mut messages = 0;
+        for (seed, len) in (0..).zip([16_384, 16_385, 20_000, 40_000, 65_537, 300_000]) {
+            for (posted, less) in [(true, 0), (false, 0), (true, 9), (false, len - 100)] {
+                let bytes = pattern(seed, len);
+                let (data, room) = (filled(&bytes), room(len - less));
+                let early = posted.then(|| world.recv(1, Some(0), Some(4), &room));
+                let sent = world.send(0, 1, 4, Mode::Standard, &data);
+                (0..4 * usize::from(!posted)).for_each(|_| world.turn());
+                let received = early.unwrap_or_else(|| world.recv(1, Some(0), Some(4), &room));
+                assert_eq!(world.wait(1, received).bytes, (len - less) as u64);
+                assert_eq!(world.wait(0, sent).fault, None);
+                assert!(contents(&room, len - less) == bytes[..len - less], "{way:?} {get:?} {put:?} {len}");
+                messages += 1;
+            }
+        }
+        world.settle();
+        let [sender, receiver] = [0, 1].map(|end| world.ends[end].p2p.stats());
+        let carried = [OneSided::AtOnce, OneSided::Later];
+        // Of 24 messages 8 have room for too few bytes to write them.
+        match way {
+            Way::Ring => assert_eq!((sender.puts, receiver.gets), (0, 0)),
+            Way::Read if carried.contains(&get) => assert_eq!((sender.puts, receiver.gets), (0, messages)),
+            Way::Write if carried.contains(&get) && carried.contains(&put) => {
+                assert_eq!((sender.puts, receiver.gets), (16, 8));
+            }
+            Way::Both if carried.contains(&get) && carried.contains(&put) => {
+                assert_eq!((sender.puts, receiver.gets), (16, 24));
+            }
+            _ => {}
+        }
+        assert_eq!((sender.misbehaved, receiver.misbehaved), (0, 0), "{way:?} {get:?} {put:?}");
+    }
+}
+
+/// Where messages are measured all ways are tried, and the sender does as it is told.
+#[test]
+fn a_measured_choice_tries_all_ways() {
+    let config = Config { choice: choice(CHOICES), ..Config::new(1 << 20, 2) };
+    let mut world = World::new(2, 3, Options { eager: 16_384, piece: 4096, ..Options::default() }, config);
+    let bytes = pattern(1, 100_000);
+    let (data, room) = (filled(&bytes), room(bytes.len()));
+    for _ in 0..200 {
+        let received = world.recv(1, Some(0), Some(4), &room);
+        let sent = world.send(0, 1, 4, Mode::Standard, &data);
+        world.wait(1, received);
+        world.wait(0, sent);
+        assert!(contents(&room, bytes.len()) == bytes);
+    }
+    let [sender, receiver] = [0, 1].map(|end| world.ends[end].p2p.stats());
+    assert!(sender.puts > 6 && receiver.gets > 6, "{sender:?} {receiver:?}");
+}

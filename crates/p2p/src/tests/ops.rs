@@ -3,7 +3,7 @@
 use banyan_transport::sim::Options;
 use proptest::prelude::*;
 
-use super::any_network;
+use super::{CHOICES, any_network};
 use crate::Mode;
 
 pub(super) const TAGS: i32 = 3;
@@ -20,6 +20,8 @@ pub(super) struct Setting {
     pub(super) network: Options,
     /// `Config::budget`, bytes.
     pub(super) budget: usize,
+    /// [`super::choice`] of this number.
+    pub(super) choice: usize,
     /// The messages with keys, whose ends [`Op::Key`] starts.
     pub(super) keyed: Vec<Keyed>,
 }
@@ -93,14 +95,21 @@ pub(super) fn setting() -> impl Strategy<Value = Setting> {
         let keyed = |((from, to, ctx, len), i)| Keyed { from, to, ctx, key: i << (i % 50), len };
         numbered.map(keyed).collect()
     });
-    let network = prop::collection::vec(0usize..60, 11).prop_map(|picks| {
+    let network = prop::collection::vec(0usize..60, 12).prop_map(|picks| {
         let mut picks = picks.into_iter();
         any_network(|n| picks.next().map_or(0, |pick| pick % n))
     });
     let budget = prop::sample::select(vec![4 << 20, 50_000, 2000, 0]);
-    (1usize..6, any::<u64>(), network, budget, keyed).prop_map(|(processes, seed, network, budget, keyed)| {
-        Setting { processes, seed, network, budget, keyed }
-    })
+    (1usize..6, any::<u64>(), network, budget, 0..CHOICES, keyed).prop_map(
+        |(processes, seed, network, budget, choice, keyed)| Setting {
+            processes,
+            seed,
+            network,
+            budget,
+            choice,
+            keyed,
+        },
+    )
 }
 
 /// Lengths at which a protocol may change, and some between.

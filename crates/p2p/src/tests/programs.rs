@@ -109,7 +109,7 @@ impl<S: Sink> Sink for Tap<'_, S> {
 impl Program {
     fn new(setting: Setting) -> Self {
         let n = setting.processes;
-        let config = Config::new(setting.budget, n as u32);
+        let config = Config { choice: choice(setting.choice), ..Config::new(setting.budget, n as u32) };
         Self {
             world: World::new(n, setting.seed, setting.network, config),
             oracles: (0..n).map(|_| Oracle::default()).collect(),
@@ -489,7 +489,7 @@ proptest! {
 #[test]
 fn regression_a_message_in_two_fragments_to_oneself_ends() {
     let network = Options { max_delay: 3, ..any_network(|_| 0) };
-    let setting = Setting { processes: 1, seed: 0, network, budget: 4 << 20, keyed: vec![] };
+    let setting = Setting { processes: 1, seed: 0, network, budget: 4 << 20, choice: 1, keyed: vec![] };
     let (ctx, tag, len) = (0, 0, 8193);
     run(setting, vec![Op::Send { from: 0, to: 0, ctx, tag, len, scattered: false, mode: Mode::Standard }]);
 }

@@ -1,0 +1,337 @@
+//! [`Ways`]: which way the long messages of a peer take, chosen by what was measured on these messages. Pure: lengths and
+//! times come in, and what the peer is to be told comes out.
+//!
+//! The receiver decides. It sees a message announced and sees its last byte, and tells the sender which way to take from then on.
+//! Messages are sorted by length (a *class* for each power of two) and by the *traffic* that they are part of. In each such
+//! cell one way is taken. Now and then the cell has a *look*: a few messages take the way that is taken anyway, then a few take
+//! each of the ways it is compared with. A way that is better by more than a margin twice takes the place of the one before.
+//! Looks are the rarer the more they cost: what messages lost in a look is at most [`PRICE`] of the time until the next one.
+//! Times that say nothing of the way do not count: of a message whose receive came late, and, as the second
+//! smallest of several stands for a way, of one during which a process had no core.
+
+use std::str::FromStr;
+
+/// How the bytes of a long message get from one process to another on the same node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// In frames: both sides copy.
+    Ring,
+    /// The receiver reads the sender's memory.
+    Read,
+    /// The sender writes the receiver's memory.
+    Write,
+    /// The receiver reads one half while the sender writes the other one.
+    Both,
+}
+
+impl Way {
+    /// All ways, by their numbers.
+    pub const ALL: [Way; 4] = [Way::Ring, Way::Read, Way::Write, Way::Both];
+
+    /// Its name, as users write it.
+    pub fn name(self) -> &'static str {
+        ["ring", "read", "write", "both"][self as usize]
+    }
+}
+
+impl FromStr for Way {
+    type Err = ();
+
+    fn from_str(name: &str) -> Result<Way, ()> {
+        Way::ALL.into_iter().find(|way| way.name() == name).ok_or(())
+    }
+}
+
+/// What else moves between two processes while a message does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Traffic {
+    /// Nothing, or other long messages of the same sender.
+    OneWay,
+    /// Long messages the other way.
+    BothWays,
+}
+
+/// What the receiver tells the sender of a class of messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Preference {
+    /// The way that they take from now on.
+    pub(crate) way: Way,
+    /// Each is to be announced, so that its time can be measured.
+    pub(crate) looking: bool,
+}
+
+impl Preference {
+    /// What holds before anything is told.
+    pub(crate) const FIRST: Preference = Preference { way: Way::Ring, looking: true };
+}
+
+/// Shortest message that has a choice, bytes.
+pub(crate) const SHORTEST: u64 = 16 << 10;
+/// Number of classes of lengths: 16 KiB to 32 MiB and more.
+pub(crate) const CLASSES: usize = 12;
+
+/// The class of messages of this length; `None` if they have no choice.
+#[inline]
+pub(crate) fn class(len: u64) -> Option<usize> {
+    (len >= SHORTEST).then(|| ((len.ilog2() - SHORTEST.ilog2()) as usize).min(CLASSES - 1))
+}
+
+/// What looks may cost, as a part of the time of all messages.
+pub(crate) const PRICE: f64 = 0.01;
+/// A way takes another one's place if its time is at most this part of that one's.
+pub(crate) const MARGIN: f64 = 0.92;
+/// Times that are gathered of a way in a look.
+const TRIES: usize = 5;
+/// Messages of a way in a look, with those whose times do not count, before it is given up.
+const PATIENCE: u32 = 16;
+/// A way is not tried further if its first times, so many, are all this much longer than those of the way that is taken.
+const HOPELESS: (usize, f64) = (3, 1.5);
+/// Messages before the first look: a program that sends fewer has nothing to gain.
+const BEFORE_FIRST: u32 = 8;
+/// Messages between two looks at least.
+const BETWEEN: u32 = 256;
+/// And at most.
+const LONGEST_WAIT: u32 = 1 << 17;
+/// Messages in a row of another kind of traffic, until it counts as what the pair does now.
+const STREAK: u8 = 4;
+
+/// The ways that messages of one peer take.
+#[derive(Debug)]
+pub(crate) struct Ways {
+    /// Ways that can be taken, as bits.
+    possible: u8,
+    classes: [Class; CLASSES],
+}
+
+/// The messages of a class.
+#[derive(Clone, Copy, Debug)]
+struct Class {
+    traffic: Traffic,
+    /// Messages of other traffic since the last one of this traffic.
+    streak: u8,
+    /// What the sender was told last.
+    told: Preference,
+    cells: [Cell; 2],
+}
+
+/// The messages of a class that are part of one kind of traffic.
+#[derive(Clone, Copy, Debug)]
+struct Cell {
+    way: Way,
+    /// What is known of each way: the time of a byte, ns.
+    times: [Option<f64>; 4],
+    /// Messages until the next look.
+    wait: u32,
+    /// The way that was compared last.
+    compared: Way,
+    /// It was better than the way that is taken; if it is once more, it takes that one's place.
+    promising: bool,
+    look: Option<Look>,
+}
+
+/// A comparison under way.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    trying: Way,
+    /// Ways to be tried after it, as bits.
+    later: u8,
+    /// Ways that this look compares, as bits.
+    compares: u8,
+    /// Messages that took the way that is tried.
+    messages: u32,
+    samples: [f64; TRIES],
+    count: usize,
+    /// How many messages took each way.
+    taken: [u32; 4],
+}
+
+fn bit(way: Way) -> u8 {
+    1 << way as u8
+}
+
+impl Ways {
+    /// Messages take the ring until a look has found a better way.
+    pub(crate) fn new() -> Self {
+        let cell = Cell {
+            way: Way::Ring,
+            times: [None; 4],
+            wait: BEFORE_FIRST,
+            compared: Way::Ring,
+            promising: false,
+            look: None,
+        };
+        let class = Class { traffic: Traffic::OneWay, streak: 0, told: Preference::FIRST, cells: [cell; 2] };
+        Self { possible: Way::ALL.into_iter().map(bit).sum(), classes: [class; CLASSES] }
+    }
+
+    /// From now on this way, which is not the ring, is not taken: it was found to be impossible.
+    pub(crate) fn refuse(&mut self, way: Way) {
+        assert!(way != Way::Ring, "frames are always possible");
+        self.possible &= !bit(way);
+    }
+
+    /// Whether the time of a message of this class is wanted.
+    pub(crate) fn is_looking(&self, class: usize) -> bool {
+        let class = &self.classes[class];
+        class.cells[class.traffic as usize].look.is_some()
+    }
+
+    /// A message of `len` bytes has come `by` a way, within `time` ns (`None`: its time does not count). Gives what the
+    /// sender is to be told of a class of messages.
+    pub(crate) fn over(
+        &mut self,
+        len: u64,
+        traffic: Traffic,
+        by: Way,
+        time: Option<f64>,
+    ) -> Option<(usize, Preference)> {
+        let at = class(len)?;
+        let class = &mut self.classes[at];
+        if class.traffic == traffic {
+            class.streak = 0;
+        } else {
+            class.streak += 1;
+            if class.streak < STREAK {
+                return None;
+            }
+            (class.traffic, class.streak) = (traffic, 0);
+        }
+        let cell = &mut class.cells[traffic as usize];
+        cell.over(by, time.map(|time| time / len as f64), self.possible);
+        let wanted = cell.wanted();
+        (std::mem::replace(&mut class.told, wanted) != wanted).then_some((at, wanted))
+    }
+}
+
+impl Default for Ways {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Cell {
+    /// What the sender should know.
+    fn wanted(&self) -> Preference {
+        match self.look {
+            Some(look) => Preference { way: look.trying, looking: true },
+            None => Preference { way: self.way, looking: self.times[self.way as usize].is_none() },
+        }
+    }
+
+    fn over(&mut self, by: Way, time: Option<f64>, possible: u8) {
+        if possible & bit(self.way) == 0 {
+            (self.way, self.look, self.wait) = (Way::Ring, None, BEFORE_FIRST);
+        }
+        let Some(look) = &mut self.look else {
+            // What is still under way by another way is a part of the price of the look before.
+            self.wait = match by == self.way {
+                true => self.wait.saturating_sub(1),
+                false => (self.wait + self.lost(by, 1)).min(LONGEST_WAIT),
+            };
+            if self.wait == 0 {
+                self.start_look(possible);
+            }
+            return;
+        };
+        look.taken[by as usize] += 1;
+        if possible & bit(look.trying) == 0 {
+            return self.tried(possible);
+        }
+        // What was sent before the sender was told.
+        if by != look.trying {
+            return;
+        }
+        look.messages += 1;
+        // The first one had others of another way around it.
+        if let Some(time) = time.filter(|_| look.messages > 1) {
+            look.samples[look.count] = time;
+            look.count += 1;
+        }
+        let taken = self.times[self.way as usize].filter(|_| look.trying != self.way);
+        let hopeless = look.count == HOPELESS.0
+            && taken.is_some_and(|taken| {
+                look.samples[..look.count].iter().all(|&time| time > HOPELESS.1 * taken)
+            });
+        if look.count == TRIES || look.messages == PATIENCE || hopeless {
+            self.tried(possible);
+        }
+    }
+
+    /// Begins to compare the way that is taken with all others at first, later with one after the other.
+    fn start_look(&mut self, possible: u8) {
+        let others = possible & !bit(self.way);
+        let unknown = |way: &Way| self.times[*way as usize].is_none();
+        let later = match others & Way::ALL.into_iter().filter(unknown).map(bit).sum::<u8>() {
+            _ if self.promising => others & bit(self.compared),
+            0 => {
+                let turn = (1..=4).map(|next| Way::ALL[(self.compared as usize + next) % 4]);
+                self.compared = turn.into_iter().find(|way| others & bit(*way) != 0).unwrap_or(self.way);
+                others & bit(self.compared)
+            }
+            unknown => unknown,
+        };
+        self.look = Some(Look {
+            trying: self.way,
+            later,
+            compares: later,
+            messages: 0,
+            samples: [0.0; TRIES],
+            count: 0,
+            taken: [0; 4],
+        });
+    }
+
+    /// The way that was tried has all its times, or is given up: goes on with the next one, or ends the look.
+    fn tried(&mut self, possible: u8) {
+        let Some(look) = &mut self.look else { return };
+        let samples = &mut look.samples[..look.count];
+        samples.sort_by(f64::total_cmp);
+        // The smallest of many may be a stroke of luck.
+        self.times[look.trying as usize] = samples.get(usize::from(look.count == TRIES)).copied();
+        let known = self.times[self.way as usize].is_some();
+        let next = Way::ALL.into_iter().find(|way| look.later & possible & bit(*way) != 0);
+        match next.filter(|_| known) {
+            Some(next) => {
+                (look.trying, look.messages, look.count) = (next, 0, 0);
+                look.later &= !bit(next);
+            }
+            None => self.end_look(),
+        }
+    }
+
+    fn end_look(&mut self) {
+        let Some(look) = self.look.take() else { return };
+        // Without a time of the way that is taken nothing was compared: receives come late here, so that ways matter little.
+        let Some(mut best) = self.times[self.way as usize] else {
+            self.wait = 4 * BETWEEN;
+            return;
+        };
+        let mut better = None;
+        for way in Way::ALL.into_iter().filter(|way| look.compares & bit(*way) != 0) {
+            if let Some(time) = self.times[way as usize].filter(|time| *time < MARGIN * best) {
+                (better, best) = (Some(way), time);
+            }
+        }
+        if let Some(way) = better {
+            let again = self.promising && self.compared == way;
+            (self.compared, self.promising) = (way, !again);
+            if again {
+                self.way = way;
+            } else {
+                self.wait = 1;
+                return;
+            }
+        }
+        self.promising = false;
+        let lost: u32 = Way::ALL.into_iter().map(|way| self.lost(way, look.taken[way as usize])).sum();
+        self.wait = lost.clamp(BETWEEN, LONGEST_WAIT);
+    }
+
+    /// Messages by the way that is taken of whose time as much as looks may cost is what so many lost that took another one.
+    fn lost(&self, way: Way, messages: u32) -> u32 {
+        let [time, best] = [way, self.way].map(|way| self.times[way as usize]);
+        // What is not known has cost something, too.
+        let each = time.zip(best).map_or(1.0, |(time, best)| (time / best - 1.0).max(0.0));
+        (f64::from(messages) * each / PRICE).min(f64::from(LONGEST_WAIT)) as u32
+    }
+}
