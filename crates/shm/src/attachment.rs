@@ -20,6 +20,8 @@ pub(crate) struct Attachment {
     pub(crate) me: u32,
     pub(crate) barrier: Barrier,
     single_copy: SingleCopy,
+    /// The node has more ranks than cores.
+    pub(crate) crowded: bool,
     /// Id of the process that attached: its child after fork must not act for it.
     pid: u32,
     /// How this rank can read each peer's memory: a [`ReadPath`] as a number.
@@ -88,6 +90,7 @@ impl Attachment {
             me,
             barrier: Barrier::join(crowded),
             single_copy: options.single_copy,
+            crowded,
             pid: std::process::id(),
             read_path: (0..ranks).map(|_| AtomicU32::new(ReadPath::Unknown as u32)).collect(),
             write_refused: AtomicBool::new(false),
@@ -119,6 +122,7 @@ impl Attachment {
         id.probe_at.store(std::ptr::from_ref::<AtomicU64>(&self.probe) as u64, Ordering::Relaxed);
         id.probe.store(self.probe.load(Ordering::Relaxed), Ordering::Relaxed);
         id.key.store(system::random() | 1, Ordering::Relaxed);
+        id.writes.store(0, Ordering::Relaxed);
         // Release: a rank that sees `present` 1 sees the rest.
         id.present.store(1, Ordering::Release);
         me.bell.awake();
@@ -221,11 +225,22 @@ impl Attachment {
         Remote { addr, len, key: self.block(self.me).identity.key.load(Ordering::Relaxed) }
     }
 
-    /// From now on no read of what was exposed so far succeeds. What the user writes there afterwards is not mistaken for
-    /// what was exposed: a reader compares the key again when it has the bytes.
+    /// From now on no read of what was exposed so far succeeds, and nothing is written there. What the user writes there afterwards
+    /// is not mistaken for what was exposed: a reader compares the key again when it has the bytes. A peer that writes at this
+    /// moment is waited for, as long as the kernel copies for it.
     pub(crate) fn revoke(&self) {
         self.block(self.me).identity.key.fetch_add(2, Ordering::SeqCst);
+        // With the fence in `transfer`: a writer sees the new key, or is seen here.
         fence(Ordering::SeqCst);
+        for rank in (0..self.segment.layout.ranks).filter(|rank| *rank != self.me) {
+            let id = &self.block(rank).identity;
+            while id.writes.load(Ordering::Acquire) == self.me + 1
+                && id.present.load(Ordering::Acquire) == 1
+                && system::process_exists(id.pid.load(Ordering::Relaxed))
+            {
+                std::thread::yield_now();
+            }
+        }
     }
 
     /// Copies between the `remote.len` bytes that `rank` registered and `local`, whose buffers follow one another.
@@ -236,6 +251,12 @@ impl Attachment {
             return Transfer::Done;
         }
         let id = &self.block(rank).identity;
+        let writes = &self.block(self.me).identity.writes;
+        if way == Way::Write {
+            writes.store(rank + 1, Ordering::Relaxed);
+            // With the fence in `revoke`.
+            fence(Ordering::SeqCst);
+        }
         let valid =
             || id.present.load(Ordering::Acquire) == 1 && id.key.load(Ordering::Relaxed) == remote.key;
         let done = valid()
@@ -244,6 +265,10 @@ impl Attachment {
                 ReadPath::Syscall => self.copy_by_syscall(rank, remote, local, way),
                 ReadPath::Unknown | ReadPath::Refused => false,
             };
+        if way == Way::Write {
+            // Release, with the Acquire in `revoke`: the bytes are there.
+            writes.store(0, Ordering::Release);
+        }
         // Acquire, with the fence in `revoke`: a reader that got bytes written after it finds another key, too.
         fence(Ordering::Acquire);
         if !(done && valid()) {

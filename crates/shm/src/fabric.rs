@@ -233,8 +233,8 @@ impl Port for Shm {
     fn caps(&self, peer: Peer) -> Caps {
         let get = self.peers.index(peer).is_some_and(|index| self.attachment.can_read(index as u32));
         let max_bcopy = self.attachment.segment.layout.max_body().min(LONGEST);
-        // Without `get` long messages go by frames, with a core for each rank: in short pieces both sides copy at once.
-        let piece = if get { max_bcopy } else { max_bcopy.min(PIECE) };
+        // With a core for each rank both sides copy short pieces at once. Otherwise what is long is read.
+        let piece = if get && self.attachment.crowded { max_bcopy } else { max_bcopy.min(PIECE) };
         Caps {
             max_short: INLINE,
             max_bcopy,

@@ -11,7 +11,7 @@ use crate::ring::{Control, LINE, RingMemory};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// "BANYAN" and the version of the layout, which changes whenever the layout does.
-const MAGIC: u64 = u64::from_le_bytes(*b"BANYAN\x03\x00");
+const MAGIC: u64 = u64::from_le_bytes(*b"BANYAN\x04\x00");
 
 /// The start of a segment. All zero: the segment is new.
 #[repr(C, align(64))]
@@ -52,6 +52,8 @@ pub(crate) struct Identity {
     pub(crate) key: AtomicU64,
     /// The name of its doorbell socket (see [`crate::socket`]); 0: it has none.
     pub(crate) socket: AtomicU64,
+    /// The rank whose memory that process writes at this moment, plus 1; 0: none.
+    pub(crate) writes: AtomicU32,
 }
 
 /// A bit per group of 64 inbound bits: set if one of them may be set. The groups follow.

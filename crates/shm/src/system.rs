@@ -128,6 +128,13 @@ pub(crate) fn is_readable() -> bool {
     unsafe { libc::prctl(libc::PR_GET_DUMPABLE, 0, 0, 0, 0) == 1 }
 }
 
+/// Whether there is a process with this id. One that has ended counts until its parent has noticed.
+pub(crate) fn process_exists(pid: u32) -> bool {
+    // SAFETY: plain numbers; signal 0 does nothing.
+    let done = unsafe { libc::kill(pid as libc::pid_t, 0) };
+    done == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
+}
+
 /// Number of cores of this machine that are online.
 pub(crate) fn cores() -> usize {
     // SAFETY: takes no pointers.

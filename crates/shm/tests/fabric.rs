@@ -384,3 +384,46 @@ fn scribbled_memory_does_no_harm_outside() {
         }
     }
 }
+
+/// Once memory is taken back it is not written any more, though a peer is in the middle of a write when that happens.
+#[test]
+fn what_was_revoked_is_not_written() {
+    const BYTES: usize = 1 << 20;
+    for copy in [SingleCopy::Auto, SingleCopy::Syscall] {
+        let mut all = fresh(2, copy);
+        let (mut owner, mut writer) = (all.remove(1), all.remove(0));
+        if writer.can_get(Peer(1)) != Some(true) {
+            continue;
+        }
+        let (tell, told) = std::sync::mpsc::channel::<Remote>();
+        let begun = std::sync::atomic::AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            let begun = &begun;
+            scope.spawn(move || {
+                let source = HeapBuffer::copy_of(&[5; BYTES]);
+                for remote in told {
+                    begun.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                    while writer.put(Peer(1), remote, std::slice::from_ref(&source), Token(0))
+                        == Transfer::Done
+                    {}
+                }
+            });
+            let target = HeapBuffer::zeroed(BYTES);
+            for round in 1..200 {
+                let remote = owner.register(Peer(0), &target, Access::ReadWrite).expect("registered");
+                tell.send(remote).expect("the writer lives");
+                while begun.load(std::sync::atomic::Ordering::SeqCst) < round {
+                    std::thread::yield_now();
+                }
+                owner.revoke(Peer(0), remote);
+                // The writer may be anywhere in its copy if it is not waited for.
+                target.write(0, &[7; BYTES]);
+                std::thread::sleep(std::time::Duration::from_micros(200));
+                let mut bytes = vec![0; BYTES];
+                target.read(0, &mut bytes);
+                assert!(bytes.iter().all(|&byte| byte == 7), "{copy:?}, round {round}");
+            }
+            drop(tell);
+        });
+    }
+}

@@ -245,7 +245,8 @@ pub trait Port {
 
     /// Ends the registration of a range that `peer` may be reading, because the memory is about to be used for something else:
     /// no [`Port::get`] that ends from now on is [`Transfer::Done`], also if it began before. Reads of other memory of this
-    /// process that are under way may be refused with it.
+    /// process that are under way may be refused with it. Nor is anything written there by a [`Port::put`]: one that is in the middle
+    /// of its copy is waited for.
     fn revoke(&mut self, peer: Peer, remote: Remote) {
         self.withdraw(peer, remote);
     }
