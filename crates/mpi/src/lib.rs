@@ -23,6 +23,7 @@ pub mod collective;
 pub mod datatype;
 pub mod environment;
 mod error;
+pub mod ffi;
 mod instance;
 pub mod point_to_point;
 pub mod request;
@@ -39,8 +40,42 @@ pub type Tag = i32;
 /// An address in memory, or the distance between two.
 pub type Address = isize;
 
-/// All traits.
+/// All traits, and the macro that derives [`datatype::Equivalence`].
+///
+/// ```
+/// use mpi::traits::*;
+///
+/// #[derive(Equivalence, Default, PartialEq, Debug)]
+/// struct Particle {
+///     position: [f64; 3],
+///     spin: (bool, u8),
+/// }
+///
+/// let universe = mpi::initialize().unwrap();
+/// let world = universe.world();
+/// let mut particle = Particle::default();
+/// world.process_at_rank(0).broadcast_into(&mut particle);
+/// assert_eq!(world.pack(&particle).len(), 26, "padding is not sent");
+/// ```
+///
+/// ```compile_fail
+/// #[derive(mpi::traits::Equivalence)]
+/// struct Named {
+///     name: String,
+/// }
+/// ```
+///
+/// ```compile_fail
+/// #[derive(mpi::traits::Equivalence)]
+/// enum Direction {
+///     Left,
+///     Right,
+/// }
+/// ```
 pub mod traits {
+    #[cfg(feature = "derive")]
+    pub use mpi_derive::Equivalence;
+
     pub use crate::attribute::traits::*;
     pub use crate::collective::traits::*;
     pub use crate::datatype::traits::*;

@@ -29,10 +29,12 @@ mod forms;
 mod communicator;
 mod operation;
 mod root;
+mod unsafe_operation;
 
 pub use communicator::CommunicatorCollectives;
 pub use operation::{Operation, SystemOperation, UserOperation, reduce_local_into};
 pub use root::Root;
+pub use unsafe_operation::{UnsafeUserFunction, UnsafeUserOperation};
 
 use std::sync::Arc;
 

@@ -17,6 +17,8 @@
 
 mod buffer;
 mod dynamic;
+#[doc(hidden)]
+pub mod internal;
 mod memory;
 mod partition;
 mod reference;
@@ -77,7 +79,7 @@ pub trait Datatype: UncommittedDatatype {}
 
 impl<D: Datatype> Datatype for &D {}
 
-/// A type with a datatype.
+/// A type with a datatype. It is derived for structs of such types, arrays and tuples; or written:
 ///
 /// ```
 /// use mpi::datatype::UserDatatype;
@@ -145,6 +147,12 @@ equivalent! {
     u32 = 0x251;
     i64 isize = 0x258;
     u64 usize = 0x259;
+}
+
+#[cfg(feature = "complex")]
+equivalent! {
+    num_complex::Complex32 = 0x212;
+    num_complex::Complex64 = 0x216;
 }
 
 /// The address of a value, for the displacements of a datatype's blocks.
