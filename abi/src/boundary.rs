@@ -186,7 +186,7 @@ fn failed_by_panic(name: &'static CStr, panic: Box<dyn std::any::Any + Send>) ->
 #[inline(always)]
 fn check_phase(name: &'static CStr, when: When) -> Result<()> {
     match (when, INSTANCE.phase()) {
-        (When::Running, Phase::Running) => Ok(()),
+        (When::Running, Phase::Running) | (When::Always | When::Starts, _) => Ok(()),
         (_, phase) => check_other_phase(name, when, phase),
     }
 }

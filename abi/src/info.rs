@@ -4,16 +4,23 @@ use crate::boundary::{SelfComm, mpi};
 use crate::ffi::*;
 use crate::instance::INSTANCE;
 use crate::pointer::Ptr;
-use banyan_runtime::{Info, Result, bail};
+use banyan_runtime::{Info, Result, Start, bail};
 use std::sync::{Arc, OnceLock};
 
-/// MPI_INFO_ENV, once it has been asked for or MPI has been initialized.
-pub(crate) static ENV: OnceLock<Arc<Info>> = OnceLock::new();
+/// How this process was started, once MPI has been initialized or MPI_INFO_ENV has been asked for.
+pub(crate) static START: OnceLock<Start> = OnceLock::new();
+
+/// MPI_INFO_ENV. It is put together when it is first asked for: few programs do.
+fn environment() -> Arc<Info> {
+    static ENV: OnceLock<Arc<Info>> = OnceLock::new();
+    let start = || START.get_or_init(|| Start::here(None));
+    ENV.get_or_init(|| Arc::new(Info::env(&[], start()))).clone()
+}
 
 /// The object of a handle; not of MPI_INFO_NULL.
 pub(crate) fn lookup(info: MPI_Info) -> Result<Arc<Info>> {
     match info {
-        MPI_INFO_ENV => Ok(ENV.get_or_init(|| Arc::new(Info::env(&[], None))).clone()),
+        MPI_INFO_ENV => Ok(environment()),
         MPI_INFO_NULL => bail!(ERR_INFO, "the info object is MPI_INFO_NULL"),
         MPI_Info(number) => INSTANCE.handles.infos.lookup(number),
     }
@@ -40,7 +47,7 @@ mpi! {
     fn MPI_Info_create_env(argc, argv, info) on SelfComm gives info {
         let count = if argv.is_null() { 0 } else { argc.max(0) as usize };
         let args = argv.list(count)?.into_iter().map(Ptr::text).collect::<Result<Vec<_>>>()?;
-        give(info, Info::env(&args, None))
+        give(info, Info::env(&args, &Start::here(None)))
     }
 
     fn MPI_Info_dup(info, newinfo) on SelfComm gives newinfo {

@@ -7,9 +7,8 @@ use crate::pointer::Ptr;
 use crate::process::{self, Text};
 use crate::{attr, comm, env, info};
 use banyan_memory::Serialized;
-use banyan_runtime::{Info, Result, Runtime, Threads, bail};
+use banyan_runtime::{Result, Runtime, Start, Threads, bail};
 use std::fmt::Write;
-use std::sync::Arc;
 
 fn level(threads: Threads) -> c_int {
     match threads {
@@ -41,7 +40,7 @@ fn threads(required: c_int) -> Result<Threads> {
     })
 }
 
-fn start(argc: Ptr<c_int>, argv: Ptr<Ptr<Ptr<c_char>>>, required: c_int) -> Result<c_int> {
+fn start(required: c_int) -> Result<c_int> {
     match INSTANCE.phase() {
         Phase::Before => {}
         Phase::Running => bail!(
@@ -57,22 +56,14 @@ fn start(argc: Ptr<c_int>, argv: Ptr<Ptr<Ptr<c_char>>>, required: c_int) -> Resu
     let runtime = Runtime::open(threads, serialized)?;
     runtime.name_calls_by(crate::boundary::last_call);
     let (world, itself) = (runtime.world()?, runtime.itself()?);
-    let (arguments, job) = (arguments(argc, argv), runtime.job());
+    let job = runtime.job();
     let launched = runtime.is_launched();
     attr::open(launched.then_some(job.appnum), launched.then_some(job.universe_size));
-    let _ = info::ENV
-        .get_or_init(|| Arc::new(Info::env(&arguments, launched.then_some((&job.command, job.app_size)))));
+    info::START.get_or_init(|| Start::here(launched.then_some((&job.command, job.app_size))));
     let provided = level(runtime.threads());
     // SAFETY: below MPI_THREAD_MULTIPLE the program promises that calls come one after the other (MPI 5.0, 11.6).
     unsafe { INSTANCE.open(runtime, world, itself, is_serialized) };
     Ok(provided)
-}
-
-/// The arguments of `main`, if the program passed them.
-fn arguments(argc: Ptr<c_int>, argv: Ptr<Ptr<Ptr<c_char>>>) -> Vec<String> {
-    let count = argc.get().map_or(0, |count| count.max(0) as usize);
-    let list = argv.get().and_then(|argv| argv.list(count)).unwrap_or_default();
-    list.into_iter().map_while(|argument| argument.text().ok()).collect()
 }
 
 fn finish() -> Result<()> {
@@ -107,13 +98,13 @@ pub(crate) fn abort(code: c_int, message: &str) -> ! {
 }
 
 mpi! {
-    fn MPI_Init(argc, argv) on SelfComm {
-        start(argc, argv, MPI_THREAD_SINGLE).map(drop)
+    fn MPI_Init(_argc, _argv) on SelfComm {
+        start(MPI_THREAD_SINGLE).map(drop)
     }
 
-    fn MPI_Init_thread(argc, argv, required, provided) on SelfComm {
+    fn MPI_Init_thread(_argc, _argv, required, provided) on SelfComm {
         let required = env::thread_level(required);
-        provided.set(start(argc, argv, required)?)
+        provided.set(start(required)?)
     }
 
     fn MPI_Finalize() on SelfComm {

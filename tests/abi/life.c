@@ -1,5 +1,6 @@
 /* What works before MPI_Init and after MPI_Finalize, and what says that it does not. */
 #include "check.h"
+#include <unistd.h>
 
 static void any_time(void) {
     int major, minor, length, flag, class, code, n;
@@ -87,7 +88,7 @@ static void fortran_facts(void) {
 
 int main(int argc, char **argv) {
     int flag, level, length, *p;
-    char name[MPI_MAX_PROCESSOR_NAME];
+    char name[MPI_MAX_PROCESSOR_NAME], started[4096], wdir[4096];
     MPI_Info info;
     MPI_Comm parent;
     any_time();
@@ -117,8 +118,13 @@ int main(int argc, char **argv) {
     CHECK(flag && *p >= 1 << 29);
     OK(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_WTIME_IS_GLOBAL, &p, &flag));
     CHECK(flag && (*p == 0 || *p == 1));
+    /* How the process was started, though it is elsewhere by now. */
+    CHECK(getcwd(started, sizeof started) != NULL && chdir("/") == 0);
     OK(MPI_Info_get_nkeys(MPI_INFO_ENV, &length));
     CHECK(length > 0);
+    length = sizeof wdir;
+    OK(MPI_Info_get_string(MPI_INFO_ENV, "wdir", &length, wdir, &flag));
+    CHECK(flag && strcmp(wdir, started) == 0);
     FAILS(MPI_ERR_INFO, MPI_Info_set(MPI_INFO_ENV, "a", "b"));
     OK(MPI_Finalize());
     OK(MPI_Finalized(&flag));

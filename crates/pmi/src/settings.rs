@@ -229,7 +229,9 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         Some(b'h') => (&text[..text.len() - 1], 3600.0),
         _ => (text, 1.0),
     };
-    let seconds = digits.parse::<f64>().ok().map(|number| number * unit);
+    // Most times are whole numbers, and a rank that starts reads some: the code that reads others would be in its memory.
+    let whole = digits.parse::<u32>().map(f64::from);
+    let seconds = whole.ok().or_else(|| digits.parse().ok()).map(|number| number * unit);
     let seconds = seconds.filter(|seconds| (0.0..=1e9).contains(seconds));
     seconds.map(Duration::from_secs_f64).ok_or_else(|| "not a time such as 10, 0.5, 90s or 5m".to_owned())
 }

@@ -26,6 +26,7 @@ pub(crate) struct Boot {
 }
 
 /// Joins the job of the launcher, or starts one of a single process.
+#[inline(never)]
 pub(crate) fn start() -> Result<Boot> {
     let mut client = pmi::attach(here).map_err(Error::other)?;
     let job = match &client {
@@ -42,12 +43,7 @@ pub(crate) fn start() -> Result<Boot> {
         #[cfg(feature = "sim")]
         sim: None,
     })?;
-    let boot = boot(job, client, ports, shares_memory)?;
-    if !boot.engine.policy.spins_freely() {
-        // The rank yields and sleeps: beside a busy process each yield or sleep would cost the rest of a long slice.
-        banyan_shm::shorten_slices();
-    }
-    Ok(boot)
+    boot(job, client, ports, shares_memory)
 }
 
 /// What this process brings to a job of another launcher.

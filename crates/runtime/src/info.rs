@@ -1,5 +1,6 @@
 //! [`Info`]: ordered pairs of strings that carry hints (MPI 5.0, chapter 10).
 
+use std::ffi::CString;
 use std::sync::Mutex;
 
 use crate::{Result, bail, lock};
@@ -23,6 +24,25 @@ struct Pair {
     value: Box<[u8]>,
 }
 
+/// How this process was started, as far as that can change or is forgotten later: [`Info::env`] has the rest of the system.
+#[derive(Debug)]
+pub struct Start {
+    wdir: Option<CString>,
+    command: Option<String>,
+    processes: Option<u32>,
+}
+
+impl Start {
+    /// The working directory is that of now; `job` has the command and the number of processes as a launcher knows them.
+    pub fn here(job: Option<(&str, u32)>) -> Start {
+        Start {
+            wdir: rustix::process::getcwd(Vec::new()).ok(),
+            command: job.map(|(command, _)| command.to_owned()),
+            processes: job.map(|(_, processes)| processes),
+        }
+    }
+}
+
 impl Info {
     /// An object without keys.
     pub fn new() -> Info {
@@ -30,9 +50,8 @@ impl Info {
     }
 
     /// The contents of MPI_INFO_ENV and of MPI_Info_create_env (MPI 5.0, 10.2.6 and 11.5): how this process was started. What
-    /// is not known is left out. `args` are the command and its arguments, as `main` got them (none: taken from the system);
-    /// `job` has the command and the number of processes as the launcher knows them.
-    pub fn env(args: &[String], job: Option<(&str, u32)>) -> Info {
+    /// is not known is left out. `args` are the command and its arguments, as `main` got them (none: taken from the system).
+    pub fn env(args: &[String], start: &Start) -> Info {
         let own: Vec<String>;
         let args = if args.is_empty() {
             own = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
@@ -40,14 +59,16 @@ impl Info {
         } else {
             args
         };
+        let Start { wdir, command, processes } = start;
+        let wdir = wdir.as_ref().map(|wdir| wdir.to_string_lossy().into_owned());
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
         let known = [
-            ("command", job.map(|(command, _)| command.to_owned()).or_else(|| args.first().cloned())),
+            ("command", command.clone().or_else(|| args.first().cloned())),
             ("argv", args.get(1..).filter(|rest| !rest.is_empty()).map(|rest| rest.join(" "))),
-            ("maxprocs", job.map(|(_, processes)| processes.to_string())),
+            ("maxprocs", processes.map(|processes| processes.to_string())),
             ("host", host.map(|name| name.trim().to_owned())),
             ("arch", Some(std::env::consts::ARCH.to_owned())),
-            ("wdir", std::env::current_dir().ok().map(|dir| dir.to_string_lossy().into_owned())),
+            ("wdir", wdir),
         ];
         let pairs = known.into_iter().filter_map(|(key, value)| {
             let value = value?;
@@ -179,9 +200,11 @@ mod tests {
     #[test]
     fn the_environment_tells_what_is_known() {
         let args = ["./heat", "-n", "4"].map(String::from);
-        let info = Info::env(&args, Some(("heat", 4)));
+        let info = Info::env(&args, &Start::here(Some(("heat", 4))));
         assert_eq!(info.text("command").as_deref(), Some("heat"));
-        assert_eq!(Info::env(&args, None).text("command").as_deref(), Some("./heat"));
+        let alone = Info::env(&args, &Start::here(None));
+        assert_eq!(alone.text("command").as_deref(), Some("./heat"));
+        assert_eq!(alone.text("wdir"), std::env::current_dir().unwrap().to_str().map(str::to_owned));
         assert_eq!(info.text("argv").as_deref(), Some("-n 4"));
         assert_eq!(info.text("maxprocs").as_deref(), Some("4"));
         assert_eq!(info.text("arch").as_deref(), Some(std::env::consts::ARCH));

@@ -56,7 +56,7 @@ pub use errcode::{ErrorCodes, MAX_ERROR_STRING, error_codes};
 pub use errhandler::Errhandler;
 pub use error::{Class, Error, Result};
 pub use group::{Comparison, Group};
-pub use info::{Info, MAX_INFO_KEY, MAX_INFO_VALUE};
+pub use info::{Info, MAX_INFO_KEY, MAX_INFO_VALUE, Start};
 pub use message::Message;
 pub use p2p::{Borrowed, Dest, Incoming, Outgoing, SendMode};
 pub use request::{Operation, Request, Started};

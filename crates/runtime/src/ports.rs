@@ -149,16 +149,27 @@ macro_rules! ports {
                 ports.take(Route::Own, |peer| peer == me);
                 for name in start.allowed.clone() {
                     $($(#[$if])? if name == stringify!($name) {
-                        let started: Option<($fabric, Vec<u8>)> = $start(start, ports.unreached().is_none())?;
-                        if let Some((fabric, card)) = started {
-                            ports.take(Route::$route, |peer| fabric.reaches(peer));
-                            ports.$name = Some(fabric);
-                            ports.cards.extend(Some((name, card)).filter(|(_, card)| !card.is_empty()));
-                        }
+                        ports.add(Route::$route, |reached| $start(start, reached), |ports| &mut ports.$name)?;
                     })+
                 }
                 ports.alone = ports.find_alone();
                 Ok(ports)
+            }
+
+            /// Starts one fabric and keeps it in its place. Not inlined: the copies of all fabrics would lie on the stack at the same
+            /// time, in pages that nothing needs later.
+            #[inline(never)]
+            fn add<F: Fabric>(
+                &mut self,
+                route: Route,
+                start: impl FnOnce(bool) -> Result<Option<(F, Vec<u8>)>>,
+                place: fn(&mut Ports) -> &mut Option<F>,
+            ) -> Result<()> {
+                let Some((fabric, card)) = start(self.unreached().is_none())? else { return Ok(()) };
+                self.take(route, |peer| fabric.reaches(peer));
+                *place(self) = Some(fabric);
+                self.cards.extend(Some((route.name(), card)).filter(|(_, card)| !card.is_empty()));
+                Ok(())
             }
 
             /// Ends all fabrics, which say farewell to their peers: no frame is sent or received after this.

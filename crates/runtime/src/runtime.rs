@@ -66,7 +66,12 @@ impl Runtime {
     /// Joins the job that the launcher describes, or starts one of a single process. Without the promise that
     /// calls come one after the other (`serialized`) each call takes a lock.
     pub fn open(threads: Threads, serialized: Option<Serialized>) -> Result<Arc<Runtime>> {
-        Ok(Self::with(boot::start()?, threads, serialized))
+        let runtime = Self::with(boot::start()?, threads, serialized);
+        if !runtime.engine_lock.enter().policy.spins_freely() {
+            // The rank yields and sleeps: beside a busy process each yield or sleep would cost the rest of a long slice.
+            banyan_shm::shorten_slices();
+        }
+        Ok(runtime)
     }
 
     /// Joins `job`, which no launcher knows, over an endpoint of a simulated network (rank i has endpoint i) and the shared memory

@@ -4,7 +4,10 @@ mod kernels;
 mod pairs;
 mod wide;
 
-use std::sync::{Arc, OnceLock};
+use std::mem::transmute;
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use banyan_memory::{Buffer, HeapBuffer};
 
@@ -172,8 +175,9 @@ enum Kernel {
 /// may be the same memory, or apart.
 type Raw = unsafe fn(input: *const u8, inout: *mut u8, count: usize);
 
-/// A cache of kernels by the codes of type and operation, as many reductions are small.
-static FOUND: [[OnceLock<Option<Raw>>; OPS]; CODES] = [const { [const { OnceLock::new() }; OPS] }; CODES];
+/// A cache of kernels by the codes of type and operation, as many reductions are small: each a [`Raw`], or null while it was not
+/// asked for.
+static FOUND: [[AtomicPtr<()>; OPS]; CODES] = [const { [const { AtomicPtr::new(null_mut()) }; OPS] }; CODES];
 /// Number of codes of predefined types, from [`FIRST_CODE`] on.
 const CODES: usize = 0x80;
 const FIRST_CODE: u16 = 0x200;
@@ -186,7 +190,17 @@ fn found(op: Builtin, basic: &Basic) -> Option<Raw> {
     let select = || if takes(op, basic.class) { kernel(op, basic) } else { None };
     let row = FOUND.get(usize::from(basic.code.wrapping_sub(FIRST_CODE)));
     match row.filter(|_| settled(basic)) {
-        Some(row) => *row[usize::from(op as u16 - Builtin::Sum as u16)].get_or_init(select),
+        Some(row) => {
+            let place = &row[usize::from(op as u16 - Builtin::Sum as u16)];
+            let found = place.load(Ordering::Relaxed);
+            if !found.is_null() {
+                // SAFETY: what is not null was stored below, out of a function pointer of this type. Code needs no ordering.
+                return Some(unsafe { transmute::<*mut (), Raw>(found) });
+            }
+            let kernel = select()?;
+            place.store(kernel as *mut (), Ordering::Relaxed);
+            Some(kernel)
+        }
         None => select(),
     }
 }
