@@ -1,5 +1,6 @@
 //! The hardware of this machine: which CPUs this process may use, how they form cores, sockets and NUMA
-//! nodes, what caches they share, which of them a rank is bound to, and at which addresses other hosts reach it.
+//! nodes, what caches they share, which of them a rank is bound to, at which addresses other hosts reach it, and what
+//! things take here ([`Profile`]).
 //!
 //! Nothing is read before a function asks for it. [`usable_cores`] is a few system calls; [`Machine::read`] reads
 //! many files of `/sys` and is for callers that bind ranks or print the hardware.
@@ -7,15 +8,19 @@
 
 mod binding;
 mod cpus;
+pub mod kept;
 mod machine;
 mod nics;
+mod profile;
 mod single_copy;
 mod slots;
 
 pub use binding::{Bound, Mapping, Unit, bound, place, share};
 pub use cpus::{CpuSet, MAX_CPU, ParseError};
+pub use kept::Kept;
 pub use machine::{Cache, Cpu, Machine};
 pub use nics::{NicAddress, NicFilter, addresses, nic_filters, same_subnet};
+pub use profile::{DISTANCES, Message, Pair, Profile};
 pub use single_copy::single_copy;
 pub use slots::slots;
 

@@ -123,7 +123,8 @@ fn numa_nodes(root: &Path) -> Vec<(u32, CpuSet)> {
 }
 
 pub(crate) fn text(path: &Path) -> Option<String> {
-    let mut text = String::new();
+    // Room for nearly all of them, so that one read is enough.
+    let mut text = String::with_capacity(1 << 10);
     File::open(path).ok()?.take(MAX_FILE).read_to_string(&mut text).ok()?;
     Some(text)
 }

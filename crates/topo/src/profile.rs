@@ -1,0 +1,327 @@
+//! [`Profile`]: what things take on a machine, in seconds or seconds per byte. Those who choose by cost take their figures from it:
+//! the one that was measured on this machine ([`kept`](crate::kept)), or else a built-in one for its family of processors.
+//!
+//! As text a profile is the name of a built-in one, or a file:
+//!
+//! ```text
+//! banyan machine profile 1
+//! machine x86-ven0000fam0006mod00CF_6.18.44_0-1_0_266240K-0-1
+//! base xeon
+//! near.line 1.31e-7
+//! ...
+//! end
+//! ```
+//!
+//! Figures that the file does not name are those of the built-in profile that is its base.
+
+use std::fmt::Write;
+
+/// A message of a fabric, without what goes on above the fabric.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Message {
+    /// 8 bytes from one process to another that waits for them, in seconds.
+    pub latency: f64,
+    /// One more message of a stream both ways, in seconds.
+    pub overhead: f64,
+    /// A byte of a long message, in seconds.
+    pub byte: f64,
+}
+
+/// What is between two cores of a host.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Pair {
+    /// A cache line that one core has written, until the other one has it: in seconds.
+    pub line: f64,
+    /// A byte copied out of the other core's cache, in seconds.
+    pub copy: f64,
+    /// A byte of a single copy out of the other process's memory, in seconds.
+    pub single_copy: f64,
+    /// A message through shared memory.
+    pub message: Message,
+}
+
+/// How two cores of a host are apart: on two sockets, by two last-level caches of one, by neither. The names of [`Profile::pairs`].
+pub const DISTANCES: [&str; 3] = ["sockets", "caches", "near"];
+
+/// What things take on a machine.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Profile {
+    /// The built-in profile that figures come from which were not measured.
+    base: &'static str,
+    /// Figures that were measured.
+    measured: u32,
+    /// A message between hosts. It is never measured.
+    pub network: Message,
+    /// A message over TCP on one host.
+    pub loopback: Message,
+    /// What is between two cores, by how they are apart ([`DISTANCES`]).
+    pub pairs: [Pair; 3],
+    /// A byte copied within the core's own cache, in seconds.
+    pub copy: f64,
+    /// A byte copied in memory, where no cache holds it, in seconds.
+    pub memory: f64,
+    /// A byte of a sum of doubles in the core's own cache, in seconds.
+    pub reduce: f64,
+    /// A system call that does nothing, in seconds.
+    pub system_call: f64,
+    /// What a single copy of no bytes takes beyond a system call, in seconds.
+    pub single_copy: f64,
+    /// What a yield to another process of the core takes beyond a system call, in seconds.
+    pub turn: f64,
+}
+
+/// The built-in profiles by name.
+const BUILT_IN: [Profile; 2] = [EPYC, XEON];
+
+/// A server with AMD EPYC processors, on which most of Banyan was tuned. Nobody has measured distances other than `near`.
+const EPYC: Profile = Profile {
+    base: "epyc",
+    measured: 0,
+    network: Message { latency: 15e-6, overhead: 1.5e-6, byte: 1.0 / 1.2e9 },
+    loopback: Message { latency: 4e-6, overhead: 1e-6, byte: 1.0 / 3e9 },
+    pairs: [
+        pair((0.11e-6, 1.0 / 17e9, 1.0 / 11e9), (0.7e-6 / 3.0, 0.2e-6 / 3.0, 1.0 / 12e9)),
+        pair((0.08e-6, 1.0 / 25e9, 1.0 / 11e9), (0.5e-6 / 3.0, 0.05e-6, 1.0 / 16e9)),
+        pair((0.055e-6, 0.03e-9, 1.0 / 11e9), (0.35e-6 / 3.0, 0.05e-6, 1.0 / 18e9)),
+    ],
+    copy: 0.02e-9,
+    memory: 1.0 / 11e9,
+    reduce: 0.045e-9,
+    system_call: 0.1e-6,
+    single_copy: 0.9e-6,
+    turn: 1.18e-6,
+};
+
+/// A server with Intel Xeon processors whose cores have a large cache each, and a mesh between them. Nobody has measured distances
+/// other than `near`.
+const XEON: Profile = Profile {
+    base: "xeon",
+    measured: 0,
+    network: EPYC.network,
+    loopback: Message { latency: 3.1e-6, overhead: 0.8e-6, byte: 0.13e-9 },
+    pairs: [
+        pair((0.27e-6, 1.0 / 8e9, 0.08e-9), (0.42e-6, 0.14e-6, 0.12e-9)),
+        pair((0.19e-6, 1.0 / 11e9, 0.07e-9), (0.3e-6, 0.1e-6, 0.1e-9)),
+        pair((0.135e-6, 1.0 / 15e9, 0.06e-9), (0.21e-6, 0.07e-6, 0.076e-9)),
+    ],
+    copy: 0.025e-9,
+    memory: 1.0 / 13e9,
+    reduce: 0.03e-9,
+    system_call: 0.1e-6,
+    single_copy: 0.77e-6,
+    turn: 0.69e-6,
+};
+
+const fn pair((line, copy, single_copy): (f64, f64, f64), message: (f64, f64, f64)) -> Pair {
+    let (latency, overhead, byte) = message;
+    Pair { line, copy, single_copy, message: Message { latency, overhead, byte } }
+}
+
+impl Default for Profile {
+    fn default() -> Profile {
+        EPYC
+    }
+}
+
+/// The first line of a profile's file.
+const FIRST_LINE: &str = "banyan machine profile 1";
+/// The last one, which a file that was cut off lacks.
+const LAST_LINE: &str = "end";
+/// Most seconds that a figure may be.
+const MOST: f64 = 1.0;
+/// Least seconds that a figure may be.
+const LEAST: f64 = 1e-15;
+
+impl Profile {
+    /// The built-in profile of this name.
+    pub fn named(name: &str) -> Option<Profile> {
+        BUILT_IN.into_iter().find(|profile| profile.base == name)
+    }
+
+    /// The built-in profile for a processor, as `/sys/devices/system/cpu/modalias` describes it.
+    pub fn of_processor(modalias: &str) -> Profile {
+        if modalias.contains("ven0000") { XEON } else { EPYC }
+    }
+
+    /// The names of all built-in profiles.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        BUILT_IN.iter().map(|profile| profile.base)
+    }
+
+    /// Where its figures come from, for people.
+    pub fn source(&self) -> String {
+        match self.measured {
+            0 => format!("built in for processors like {}", self.base),
+            _ => format!("measured here, the rest built in for processors like {}", self.base),
+        }
+    }
+
+    /// All figures by their names in files, in the order that they are shown in.
+    pub fn figures(&mut self) -> Vec<(String, &mut f64)> {
+        let single = [
+            ("system_call", &mut self.system_call),
+            ("turn", &mut self.turn),
+            ("copy", &mut self.copy),
+            ("memory", &mut self.memory),
+            ("reduce", &mut self.reduce),
+            ("single_copy", &mut self.single_copy),
+        ];
+        let mut all: Vec<(String, &mut f64)> =
+            single.into_iter().map(|(name, figure)| (name.to_owned(), figure)).collect();
+        for (distance, pair) in DISTANCES.iter().zip(&mut self.pairs).rev() {
+            let parts =
+                [("line", &mut pair.line), ("copy", &mut pair.copy), ("single_copy", &mut pair.single_copy)];
+            all.extend(parts.map(|(name, figure)| (format!("{distance}.{name}"), figure)));
+            message(distance, &mut pair.message, &mut all);
+        }
+        message("loopback", &mut self.loopback, &mut all);
+        message("network", &mut self.network, &mut all);
+        all
+    }
+
+    /// This profile with what was measured: figures by name, in seconds. Those that are out of bounds, or have no name here, are
+    /// left out.
+    pub fn with<'a>(mut self, measured: impl IntoIterator<Item = (&'a str, f64)>) -> Profile {
+        let mut number = 0;
+        let mut figures = self.figures();
+        for (name, seconds) in measured {
+            let figure = figures.iter_mut().find(|(known, _)| known == name);
+            if let Some((_, figure)) = figure.filter(|_| (LEAST..=MOST).contains(&seconds)) {
+                **figure = seconds;
+                number += 1;
+            }
+        }
+        self.measured += number;
+        self
+    }
+
+    /// As text: the name of a built-in one, or else the file for a `machine` of this name.
+    pub fn text(&self, machine: &str) -> String {
+        if self.measured == 0 {
+            return self.base.to_owned();
+        }
+        let mut text = format!("{FIRST_LINE}\nmachine {machine}\nbase {}\n", self.base);
+        let (mut base, mut own) = (Profile::named(self.base).unwrap_or_default(), *self);
+        for ((name, figure), (_, base)) in own.figures().into_iter().zip(base.figures()) {
+            if figure != base {
+                let _ = writeln!(text, "{name} {figure:e}");
+            }
+        }
+        text + LAST_LINE + "\n"
+    }
+
+    /// Reads the text of a profile, and of which machine it is (none if it is a built-in one).
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong.
+    pub fn parse(text: &str) -> Result<(Profile, Option<&str>), String> {
+        if let Some(profile) = Profile::named(text.trim()) {
+            return Ok((profile, None));
+        }
+        let mut lines = text.lines();
+        if lines.next() != Some(FIRST_LINE) {
+            let known: Vec<_> = Profile::names().collect();
+            return Err(format!(
+                "no profile of a machine: it is neither {} nor a file of one",
+                known.join(", ")
+            ));
+        }
+        let body = text.strip_suffix('\n').and_then(|text| text.strip_suffix(LAST_LINE));
+        body.filter(|body| body.ends_with('\n')).ok_or("the profile is cut off")?;
+        let mut head = |word: &str| lines.next().and_then(|line| line.strip_prefix(word)?.strip_prefix(' '));
+        let machine = head("machine").ok_or("the profile does not say of which machine it is")?;
+        let base = head("base").and_then(Profile::named).ok_or("the profile has no base that is known")?;
+        let figures = lines.take_while(|line| *line != LAST_LINE).map(|line| {
+            let figure = line.split_once(' ').and_then(|(name, text)| Some((name, text.parse().ok()?)));
+            figure.ok_or_else(|| format!("\"{}\" is no figure", line.escape_debug()))
+        });
+        let figures = figures.collect::<Result<Vec<(&str, f64)>, String>>()?;
+        let profile = base.with(figures.iter().copied());
+        match profile.measured as usize == figures.len() {
+            true => Ok((profile, Some(machine))),
+            false => Err("the profile has figures that are unknown, or out of bounds".to_owned()),
+        }
+    }
+}
+
+fn message<'a>(name: &str, message: &'a mut Message, all: &mut Vec<(String, &'a mut f64)>) {
+    let parts =
+        [("latency", &mut message.latency), ("overhead", &mut message.overhead), ("byte", &mut message.byte)];
+    all.extend(parts.map(|(part, figure)| (format!("{name}.{part}"), figure)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn measured() -> Profile {
+        XEON.with([("near.line", 1.5e-7), ("turn", 2.5e-6), ("loopback.byte", 1e-10)])
+    }
+
+    #[test]
+    fn a_profile_survives_its_text() {
+        for profile in BUILT_IN {
+            assert_eq!(Profile::parse(&profile.text("any")), Ok((profile, None)));
+        }
+        let text = measured().text("this");
+        assert_eq!(Profile::parse(&text), Ok((measured(), Some("this"))), "{text}");
+        assert_eq!(measured().pairs[2].line, 1.5e-7);
+        assert_ne!(measured().source(), XEON.source());
+    }
+
+    #[test]
+    fn what_is_half_written_or_foreign_is_refused() {
+        let text = measured().text("this");
+        for end in 0..text.len() {
+            assert!(Profile::parse(&text[..end]).is_err(), "cut off at {end}");
+        }
+        for (from, to) in [
+            ("near.line", "near.lane"),
+            ("1.5e-7", "1.5e7"),
+            ("1.5e-7", "-1.5e-7"),
+            ("1.5e-7", "nan"),
+            ("1.5e-7", "x"),
+            ("base xeon", "base abacus"),
+            ("machine this\n", ""),
+            ("profile 1", "profile 2"),
+        ] {
+            let wrong = text.replacen(from, to, 1);
+            assert!(wrong != text && Profile::parse(&wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn every_figure_has_a_name_of_its_own_and_is_within_bounds() {
+        for mut profile in BUILT_IN {
+            let figures = profile.figures();
+            assert!(figures.iter().all(|(_, figure)| (LEAST..=MOST).contains(*figure)));
+            let mut names: Vec<_> = figures.into_iter().map(|(name, _)| name).collect();
+            names.sort();
+            let all = names.len();
+            names.dedup();
+            // All fields but the two that are no figures are figures.
+            let fields = (size_of::<Profile>() - size_of::<(&str, u64)>()) / size_of::<f64>();
+            assert_eq!((names.len(), all), (all, fields));
+        }
+    }
+
+    #[test]
+    fn processors_have_families() {
+        let of = |text| Profile::of_processor(text).base;
+        assert_eq!(of("cpu:type:x86,ven0000fam0006mod00CF:feature:,0000"), "xeon");
+        assert_eq!(of("cpu:type:x86,ven0002fam0019mod0001:feature:,0000"), "epyc");
+        assert_eq!(of("cpu:type:aarch64:feature:,0000"), "epyc");
+        assert_eq!(of(""), "epyc");
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(lines in prop::collection::vec("(machine|base|near\\.line|turn)? ?[a-z0-9.e-]{0,8}", 0..6)) {
+            let text = format!("{FIRST_LINE}\n{}\n{LAST_LINE}\n", lines.join("\n"));
+            if let Ok((mut profile, _)) = Profile::parse(&text) {
+                prop_assert!(profile.figures().iter().all(|(_, figure)| (LEAST..=MOST).contains(*figure)));
+            }
+        }
+    }
+}
