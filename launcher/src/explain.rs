@@ -1,9 +1,9 @@
 //! `--explain`: which algorithm a collective would take, and why.
 
 use banyan_coll::{Groups, Location, Model, Nodes, Overrides, SharedCaps, Topology, Tuning, parse_question};
-use banyan_pmi::settings::{COLL, FABRICS};
+use banyan_pmi::settings::{COLL, FABRICS, MACHINE};
 use banyan_shm::Arena;
-use banyan_topo::{Machine, bound, share};
+use banyan_topo::{Machine, Profile, bound, kept, share};
 
 use crate::binding::default_parts;
 use crate::environment::check;
@@ -27,8 +27,9 @@ pub(crate) fn explain(what: &str, ranks: Option<u32>, per_host: Option<u32>) -> 
     let cores = banyan_topo::usable_cores();
     let ranks = ranks.unwrap_or(cores.max(2));
     let per_node = per_host.unwrap_or(ranks).min(ranks);
-    let model = if per_node < ranks { Model::between_hosts() } else { Model::default() };
-    let tuning = Tuning { overrides, model };
+    let machine = kept::setting(text(MACHINE).as_deref()).and_then(|text| Ok(Profile::parse(&text)?.0));
+    let profile = machine.map_err(|why| Trouble::usage(format!("{MACHINE}: {why}")))?;
+    let tuning = Tuning { overrides, model: Model::of(&profile, ranks.div_ceil(per_node)) };
     let shared = by_shm.then(|| {
         let (inline, scratch) = Arena::sizes(per_node);
         let single_copy = plan::single_copy(per_node, cores);
@@ -46,5 +47,6 @@ pub(crate) fn explain(what: &str, ranks: Option<u32>, per_host: Option<u32>) -> 
         false => Groups::on_nodes(ranks, per_node),
     };
     let topology = Topology { ranks, cores, shared, levels };
-    Ok(tuning.explain(kind, bytes, &topology).simulated(&tuning).to_string())
+    let explained = tuning.explain(kind, bytes, &topology).simulated(&tuning);
+    Ok(format!("{explained}costs: {}\n", profile.source()))
 }

@@ -5,9 +5,9 @@ use std::io::IsTerminal;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use banyan_pmi::settings::{COMMON, FABRICS};
+use banyan_pmi::settings::{COMMON, FABRICS, MACHINE};
 use banyan_pmi::{MOST_RANKS, NodeKind, Places};
-use banyan_topo::{Bound, CpuSet};
+use banyan_topo::{Bound, CpuSet, kept};
 use rustix::fs::{Access, access};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use serde::{Deserialize, Serialize};
@@ -192,7 +192,7 @@ impl JobPlan {
         let common = Environment::new(&global)?;
         let apps = options.programs.into_iter().map(|(local, program)| app(local, program, &common));
         let apps = apps.collect::<Result<Vec<App>, Trouble>>()?;
-        let settings = apps.first().map(|app| app.settings.clone()).unwrap_or_default();
+        let mut settings = apps.first().map(|app| app.settings.clone()).unwrap_or_default();
         if let Some(app) = apps.iter().find(|app| app.settings != settings) {
             let names = COMMON.join(", ");
             let why = format!(
@@ -201,6 +201,7 @@ impl JobPlan {
             );
             return Err(Trouble::usage(why));
         }
+        banyan_pmi::settings::resolve(&mut settings, MACHINE, kept::setting).map_err(Trouble::usage)?;
         let size = apps.iter().try_fold(0u32, |sum, app| sum.checked_add(app.ranks));
         let size = size.filter(|&size| size <= MOST_RANKS).ok_or_else(too_many)?;
         if let Some((each, parts)) = room.filter(|(each, parts)| size > each * parts) {

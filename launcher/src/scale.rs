@@ -17,6 +17,7 @@ use std::time::Duration;
 use banyan_coll::simulate::{Messages, Schedules};
 use banyan_coll::{Groups, Kind, Location, Model, Nodes, Topology, Tuning};
 use banyan_pmi::{NodeKind, Places, Reply, Request};
+use banyan_topo::Profile;
 pub use figures::{Costs, Figures, Reached, Shape, Traffic};
 use ranks::{Pair, Rank};
 
@@ -143,7 +144,7 @@ impl Simulated {
             ..Topology::assumed(shape.ranks, false, shape.per_host)
         };
         let nodes = Nodes::new((0..shape.ranks).map(|rank| Location::from(places.home(rank).node)));
-        let tuning = Tuning { model: Model::between_hosts(), ..Tuning::default() };
+        let tuning = Tuning { model: Model::of(&Profile::default(), hosts), ..Tuning::default() };
         let schedules = Schedules::new(Kind::Allreduce, 8, (&topology, &nodes), &tuning);
         let home = |rank: u32| places.home(rank).node;
         let rank = |rank: u32| {

@@ -316,3 +316,24 @@ fn variables_that_are_not_set_are_noticed_where_asked() {
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
+
+#[test]
+fn choices_follow_from_the_profile_of_the_machine() {
+    let chosen = |machine: &str| {
+        mpirun(&["--explain", "allreduce:8K", "-n", "4"]).env("BANYAN_MACHINE", machine).run()
+    };
+    for name in ["epyc", "xeon"] {
+        let done = chosen(name);
+        assert!(done.out.contains(&format!("costs: built in for processors like {name}")), "{}", done.out);
+    }
+    let refused = chosen("abacus");
+    assert!(
+        refused.err.contains("BANYAN_MACHINE: abacus: ") && refused.err.contains("epyc, xeon"),
+        "{}",
+        refused.err
+    );
+    // What is kept never ends a job; what the user names must be there.
+    let refused = mpirun(&["-n", "1", "true"]).env("BANYAN_MACHINE", "/nowhere/at.all").run();
+    assert!(refused.err.contains("BANYAN_MACHINE: /nowhere/at.all: No such file"), "{}", refused.err);
+    assert_eq!(mpirun(&["-n", "2", "true"]).env("XDG_CACHE_HOME", "/dev/null").run().status, 0);
+}

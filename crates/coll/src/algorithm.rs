@@ -152,6 +152,8 @@ pub struct Cost {
     pub gets: f64,
     /// Bytes that single-copy gets move.
     pub got_bytes: f64,
+    /// Those of them that several ranks get at a time.
+    pub shared_bytes: f64,
 }
 
 impl Cost {
@@ -166,6 +168,7 @@ impl Cost {
         waits: 0.0,
         gets: 0.0,
         got_bytes: 0.0,
+        shared_bytes: 0.0,
     };
 
     /// So many rounds, in each of which a rank has a message and waits for others, and the bytes of all of them.

@@ -220,9 +220,9 @@ struct Times {
     /// When the core is free.
     core: f64,
     ports: Ports,
-    /// By cell, the last publication: when it was made, whether it is an exposed range, and how many ranks have read
+    /// By cell, the last publication: when it was made, of how many units is the range that it exposes, and how many ranks have read
     /// it.
-    published: [(f64, bool, u32); CELLS as usize],
+    published: [(f64, Option<u64>, u32); CELLS as usize],
     /// By sequence number, when this rank acknowledged it.
     acked: Vec<f64>,
 }
@@ -265,6 +265,11 @@ impl Clock<'_> {
     /// The outermost level at which two ranks are apart.
     fn between(&self, (one, other): (u32, u32)) -> usize {
         self.nodes.between(one, other)
+    }
+
+    /// Transfer of a cache line from one rank's core to that of another.
+    fn transfer(&self, from: u32, to: u32) -> f64 {
+        self.model.links[self.between((from, to))].transfer
     }
 
     /// The ports that a rank's message goes through: to other nodes all ranks of a node share a pair.
@@ -313,7 +318,7 @@ impl Machine for Clock<'_> {
 
     fn message(&mut self, _: usize, ends: (u32, u32), _: Span, into: Span, merge: Option<Merge>) {
         let (between, lane) = (self.between(ends), self.lane);
-        let (near, Link { alpha, overhead, beta }) = (between > 0, self.model.links[between]);
+        let (near, Link { alpha, overhead, beta, .. }) = (between > 0, self.model.links[between]);
         let ready = self.at(ends.0).round[lane].max(self.at(ends.1).round[lane]);
         let occupied = overhead + self.bytes(into) * beta;
         let leaves = ready.max(self.ports(ends.0, near).out);
@@ -351,34 +356,43 @@ impl Machine for Clock<'_> {
         let copied = if form == Form::Inline { self.bytes(from) * self.model.copy } else { 0.0 };
         self.work(rank, 0.0, copied);
         let times = self.at(rank);
-        times.published[(seq % CELLS) as usize] = (times.core, form == Form::Exposed, 0);
+        times.published[(seq % CELLS) as usize] =
+            (times.core, (form == Form::Exposed).then_some(from.len), 0);
     }
 
     fn access(&mut self, _: usize, rank: u32, access: Access) -> Result<(), String> {
+        let transfer = self.transfer(access.publisher, rank);
         let publisher = &mut self.ranks[access.publisher as usize];
         let (published, exposed, readers) = &mut publisher.published[(access.seq % CELLS) as usize];
         if access.into.is_none() {
             // A bare wait costs one transfer, like a look at an acknowledgement: no data follow.
-            let (published, transfer) = (*published, self.model.transfer);
+            let published = *published;
             self.work(rank, published, transfer);
             return Ok(());
         }
-        let (served, exposed) = (*published + f64::from(*readers) * self.model.transfer / 8.0, *exposed);
+        let (served, exposed) = (*published + f64::from(*readers) * transfer / 8.0, *exposed);
+        let alone = *readers == 0;
         *readers += 1;
         let bytes = access.moved().map_or(0.0, |into| self.bytes(into));
         let model = self.model;
         let read = match exposed {
             _ if access.moved().is_none() => 0.0,
-            true => model.get + bytes * model.single_copy_byte,
-            false => bytes * model.copy,
+            Some(units) => {
+                let whole = access.moved().is_some_and(|into| into.len == units);
+                let shared = if whole && !alone { bytes * model.shared_byte } else { 0.0 };
+                model.get + bytes * model.single_copy_byte + shared
+            }
+            // A reduction reads its operand where it lies.
+            None if access.merge.is_some() => 0.0,
+            None => bytes * model.copy,
         };
         let reduced = if access.merge.is_some() { bytes * model.gamma } else { 0.0 };
-        self.work(rank, served, model.transfer + read + reduced);
+        self.work(rank, served, transfer + read + reduced);
         Ok(())
     }
 
     fn ack_seen(&mut self, _: usize, rank: u32, other: u32, seq: u64) {
-        let (acked, transfer) = (self.ranks[other as usize].acked[seq as usize], self.model.transfer);
+        let (acked, transfer) = (self.ranks[other as usize].acked[seq as usize], self.transfer(other, rank));
         self.work(rank, acked, transfer);
     }
 
@@ -389,7 +403,7 @@ impl Machine for Clock<'_> {
     }
 
     fn reusable(&mut self, rank: u32, _: NodeRanks<'_>, _: u64) {
-        let transfer = self.model.transfer;
+        let transfer = self.transfer(rank, rank);
         self.work(rank, 0.0, transfer);
     }
 

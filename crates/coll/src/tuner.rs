@@ -4,111 +4,7 @@
 //! bytes (unless a rank may lack them), whether the operation commutes, [`Topology`], and the [`Tuning`] that
 //! the job's ranks got at start.
 
-use crate::{Algorithm, BETWEEN, Case, Cost, Kind, LEVELS, Needs, Overrides, SubBuffer, Topology, of_kind};
-
-/// What a message takes, in seconds or seconds per byte.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Link {
-    /// Latency.
-    pub alpha: f64,
-    /// Handling of a message whose latency is hidden behind that of others.
-    pub overhead: f64,
-    /// A byte.
-    pub beta: f64,
-}
-
-/// What the parts of a [`Cost`] take, in seconds or seconds per byte.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Model {
-    /// By level, between ranks that are apart there: on two hosts, on two sockets, by two caches. At last, between ranks of which
-    /// that is not known.
-    pub links: [Link; LEVELS + 1],
-    /// A byte reduced.
-    pub gamma: f64,
-    /// A byte copied.
-    pub copy: f64,
-    /// Transfer of a cache line from another core of the node.
-    pub transfer: f64,
-    /// A single-copy get out of another process: the call.
-    pub get: f64,
-    /// A single-copy get out of another process: a byte.
-    pub single_copy_byte: f64,
-    /// A switch to another rank that shares the core.
-    pub turn: f64,
-}
-
-impl Default for Model {
-    /// A recent server, and TCP between nodes. Links between sockets and between caches are assumed, not measured.
-    fn default() -> Model {
-        let link = |(alpha, overhead, bytes_a_second): (f64, f64, f64)| Link {
-            alpha,
-            overhead,
-            beta: 1.0 / bytes_a_second,
-        };
-        let links =
-            [(8e-6, 2e-6, 3e9), (0.7e-6, 0.2e-6, 6e9), (0.5e-6, 0.15e-6, 8e9), (0.35e-6, 0.15e-6, 9e9)];
-        Model {
-            links: links.map(link),
-            gamma: 1.0 / 20e9,
-            copy: 1.0 / 40e9,
-            transfer: 0.1e-6,
-            get: 1.0e-6,
-            single_copy_byte: 1.0 / 11e9,
-            turn: 1.6e-6,
-        }
-    }
-}
-
-impl Model {
-    /// That of ranks which are on several hosts: Ethernet of 10 Gbit/s between them, where the default has the loopback of one.
-    pub fn between_hosts() -> Model {
-        let mut model = Model::default();
-        model.links[0] = Link { alpha: 30e-6, overhead: 3e-6, beta: 1.0 / 1.2e9 };
-        model
-    }
-
-    /// What a message takes between any two of the ranks, in the mean. Where `all` send at a time, those of a host share the way
-    /// to other hosts.
-    fn link(&self, topology: &Topology, all: bool) -> Link {
-        let mut far = self.links[topology.span()];
-        if !topology.has_levels() {
-            return far;
-        }
-        let (near, largest) = (self.link(&topology.members(), all), topology.groups().largest);
-        if all && topology.span() == 0 {
-            far.beta *= f64::from(largest);
-        }
-        let share = f64::from(largest - 1) / f64::from(topology.ranks - 1);
-        let mean = |near: f64, far: f64| share * near + (1.0 - share) * far;
-        Link {
-            alpha: mean(near.alpha, far.alpha),
-            overhead: mean(near.overhead, far.overhead),
-            beta: mean(near.beta, far.beta),
-        }
-    }
-
-    /// Seconds that a cost takes on a communicator, if all ranks work as much as the slowest.
-    pub fn time(&self, cost: &Cost, topology: &Topology) -> f64 {
-        self.time_of(cost, topology, true)
-    }
-
-    /// Seconds that a cost takes on a communicator, if `all` ranks work as much as the slowest, or else next to nothing
-    /// beside it.
-    fn time_of(&self, cost: &Cost, topology: &Topology, all: bool) -> f64 {
-        let Link { alpha, overhead, beta } = self.link(topology, all);
-        // More ranks than cores take turns on a core: at each wait, and with work that all ranks have.
-        let crowd = (f64::from(topology.per_node()) / f64::from(topology.cores.max(1))).max(1.0);
-        let turns = if crowd > 1.0 { cost.waits * crowd * self.turn } else { 0.0 };
-        let latency = cost.steps * alpha + cost.transfers * self.transfer;
-        let work = cost.extra * overhead
-            + cost.bytes * beta
-            + cost.reduced * self.gamma
-            + cost.copied * self.copy
-            + cost.gets * self.get
-            + cost.got_bytes * self.single_copy_byte;
-        latency + turns + if all { work * crowd } else { work }
-    }
-}
+use crate::{Algorithm, BETWEEN, Case, Kind, Model, Needs, Overrides, SubBuffer, Topology, of_kind};
 
 /// What choices rest on besides the call and the communicator. All ranks of a job have the same.
 #[derive(Clone, Debug, Default)]
@@ -164,14 +60,13 @@ impl Tuning {
     }
 
     /// Seconds that an algorithm takes by the model. On the shared scratch data and the word that announces them are in
-    /// different cache lines, which costs `APART`. Data that no cache holds come from memory in any algorithm, which
+    /// different cache lines ([`Model::apart`]). Data that no cache holds come from memory in any algorithm, which
     /// makes no difference to a choice.
     pub(crate) fn predict(&self, row: &Algorithm, case: &Case, topology: &Topology) -> f64 {
-        const APART: f64 = 0.05e-6;
         if !row.stages.is_empty() {
             return self.pipelined(row, case, topology).0;
         }
-        let apart = if row.needs == Needs::SharedScratch { APART } else { 0.0 };
+        let apart = if row.needs == Needs::SharedScratch { self.model.apart } else { 0.0 };
         let rooted = matches!(row.kind, Kind::Gather | Kind::Gatherv | Kind::Scatter | Kind::Scatterv);
         let cell_bytes = topology.shared.map_or(0.0, |shared| shared.inline as f64);
         self.model.time_of(&(row.cost)(&Case { cell_bytes, ..*case }), topology, !rooted) + apart
@@ -231,8 +126,10 @@ pub(crate) fn unfit(
 
 #[cfg(test)]
 mod tests {
+    use banyan_topo::Profile;
+
     use super::*;
-    use crate::{Candidate, Groups};
+    use crate::{Candidate, Cost, Groups};
 
     #[test]
     fn every_collective_has_an_algorithm_for_all_cases() {
@@ -354,7 +251,7 @@ mod tests {
 
     #[test]
     fn few_hosts_talk_at_once_and_leaders_stand_for_their_ranks() {
-        let tuning = Tuning { model: Model::between_hosts(), ..Tuning::default() };
+        let tuning = Tuning { model: Model::of(&Profile::default(), 3), ..Tuning::default() };
         let shared = Topology::assumed(2, true, 2).shared;
         let chosen = |kind, bytes, (hosts, each): (u32, u32)| {
             let topology =

@@ -30,6 +30,8 @@ pub const PORTS: &str = "BANYAN_PORTS";
 pub const PATIENCE: &str = "BANYAN_PATIENCE";
 /// Whether what goes over TCP is encrypted.
 pub const ENCRYPT: &str = "BANYAN_ENCRYPT";
+/// What things take on the machines that the job runs on.
+pub const MACHINE: &str = "BANYAN_MACHINE";
 /// Which of other launchers' protocols is spoken.
 pub const PMI: &str = "BANYAN_PMI";
 /// Start as rank 0 of 1 whatever the environment says.
@@ -114,6 +116,13 @@ pub const ALL: &[Setting] = &[
         about: "`1`: encrypt all that ranks say to each other over TCP. The same for all ranks of a job. See [The wire](wire.md).",
     },
     Setting {
+        name: MACHINE,
+        default: "(the one that is kept, else by the family of processors)",
+        about: "What things take on the machines that the job runs on, by which algorithms are chosen: the name of a built-in profile \
+                (`epyc`, `xeon`), or the path of a profile's file, with a `/` in it. The same for all ranks of a job. See \
+                [The profile of a machine](performance.md#the-profile-of-a-machine).",
+    },
+    Setting {
         name: PMI,
         default: "(by the launcher's variables)",
         about: "How a program that another launcher started joins its job: `pmi1` (Hydra, Intel MPI, Slurm's `pmi2`), `pmix` (PRRTE, \
@@ -127,7 +136,8 @@ pub const ALL: &[Setting] = &[
 ];
 
 /// Settings that must be equal at all ranks of a job: the launcher reads them once and tells the ranks.
-pub const COMMON: &[&str] = &[FABRICS, COLL, EAGER_BUDGET, TCP_STREAMS, NIC, PORTS, PATIENCE, ENCRYPT];
+pub const COMMON: &[&str] =
+    &[FABRICS, COLL, EAGER_BUDGET, TCP_STREAMS, NIC, PORTS, PATIENCE, ENCRYPT, MACHINE];
 
 /// The settings of [`COMMON`] in this process's environment, for ranks whose launcher is not ours.
 ///
@@ -144,6 +154,21 @@ pub fn of_environment() -> Result<Vec<(String, String)>, String> {
         }
     }
     Ok(settings)
+}
+
+/// Puts what a setting stands for into its place: `what` gets what the user has asked for, if anything.
+///
+/// # Errors
+/// The setting's name, and what is wrong with it.
+pub fn resolve(
+    settings: &mut Vec<(String, String)>,
+    name: &str,
+    what: impl FnOnce(Option<&str>) -> Result<String, String>,
+) -> Result<(), String> {
+    let asked = settings.iter().position(|(key, _)| key == name).map(|at| settings.remove(at).1);
+    let value = what(asked.as_deref()).map_err(|why| format!("{name}: {why}"))?;
+    settings.push((name.to_owned(), value));
+    Ok(())
 }
 
 /// The default of a setting; empty if there is no such setting.

@@ -17,7 +17,6 @@ use crate::frame::{Job, VERSION, cut};
 use crate::kvs::{Kvs, Place, get_record, put_record};
 use crate::node_board::{self, Board, Entry, NodeOffer};
 use crate::places::{NodeKind, Places};
-use crate::settings;
 
 /// What this process brings to a job of a foreign launcher.
 #[derive(Clone, Debug)]
@@ -28,6 +27,8 @@ pub struct Here {
     pub cpus: Vec<u32>,
     /// How many of them at once (a CPU quota may allow less than all).
     pub cores: u32,
+    /// The settings of [`COMMON`](crate::settings::COMMON) for all ranks of the job.
+    pub settings: fn() -> Result<Vec<(String, String)>, String>,
     /// Whether ranks of a node with so many ranks on so many cores read each other's memory.
     pub single_copy: fn(u32, u32) -> bool,
 }
@@ -75,7 +76,7 @@ pub(crate) fn begin(kvs: &mut dyn Kvs, here: &Here) -> Result<Begun, Error> {
     let groups = groups(&would_be_nodes(kvs)?);
     let (ours, index) = place_in(&groups, rank);
     if rank == 0 {
-        put_record(kvs, "job", &shared()?)?;
+        put_record(kvs, "job", &shared(here)?)?;
     }
     let entry = Entry { cpus: here.cpus.clone(), quota: here.cores };
     let mut board = None;
@@ -137,11 +138,11 @@ pub(crate) fn hear(kvs: &mut dyn Kvs, Unheard(groups): Unheard) -> Result<Places
 }
 
 /// What rank 0 draws and reads for all.
-fn shared() -> Result<Shared, Error> {
+fn shared(here: &Here) -> Result<Shared, Error> {
     let refused = |error: io::Error| Error::Setting(format!("no random numbers: {error}"));
     let job_id = u64::from_le_bytes(crate::random().map_err(refused)?);
     let secret = crate::random().map_err(refused)?;
-    let settings = settings::of_environment().map_err(Error::Setting)?;
+    let settings = (here.settings)().map_err(Error::Setting)?;
     Ok(Shared { version: VERSION, job_id, secret, settings })
 }
 

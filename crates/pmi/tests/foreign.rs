@@ -133,6 +133,7 @@ impl Servers {
 
 fn here(_rank: u32) -> Here {
     Here {
+        settings: banyan_pmi::settings::of_environment,
         memory: |_| Ok(memfd_create("banyan", MemfdFlags::CLOEXEC)?),
         cpus: vec![0, 1],
         cores: 2,

@@ -8,6 +8,7 @@ use banyan_coll::{Model, Overrides, Tuning};
 use banyan_p2p as p2p;
 use banyan_pmi::{self as pmi, Client, Here, Job, settings};
 use banyan_shm::Shm;
+use banyan_topo::{Profile, kept};
 #[cfg(feature = "sim")]
 use banyan_transport::sim::SimFabric;
 
@@ -57,6 +58,11 @@ fn here() -> Here {
         cpus: banyan_topo::CpuSet::allowed().iter().collect(),
         cores: banyan_topo::usable_cores(),
         // As our own launcher decides: with a core for each rank a copy through a ring is faster.
+        settings: || {
+            let mut settings = settings::of_environment()?;
+            settings::resolve(&mut settings, settings::MACHINE, kept::setting)?;
+            Ok(settings)
+        },
         single_copy: |ranks, cores| ranks > cores && banyan_topo::single_copy(),
     }
 }
@@ -99,8 +105,13 @@ fn connect(start: &mut Start<'_>) -> Result<Ports> {
 fn boot(mut job: Job, mut client: Option<Client>, ports: Ports, shares_memory: bool) -> Result<Boot> {
     let bad = |name, error: &dyn std::fmt::Display| Error::other(format!("{name}: {error}"));
     let overrides = job.setting(settings::COLL).map_or(Ok(Overrides::default()), Overrides::parse);
+    // A single process chooses nothing.
+    let profile = match job.setting(settings::MACHINE).filter(|_| job.size > 1) {
+        Some(text) => Profile::parse(text).map_err(|error| bad(settings::MACHINE, &error))?.0,
+        None => Profile::default(),
+    };
     let tuning = Tuning {
-        model: if job.hosts() > 1 { Model::between_hosts() } else { Model::default() },
+        model: Model::of(&profile, job.hosts()),
         overrides: overrides.map_err(|error| bad(settings::COLL, &error))?,
     };
     let budget = settings::bytes(job.setting_or_default(settings::EAGER_BUDGET))

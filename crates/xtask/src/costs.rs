@@ -1,12 +1,12 @@
 //! `cargo xtask costs`: measures on this machine what the constants of the cost model stand for, and prints them beside the
-//! estimates that the model has (`coll::Model`). It changes none of them.
+//! estimates that the model has (`coll::Model`) by the profile of this machine. It changes none of them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use banyan_coll::{Cost, Groups, Model, Topology};
-use banyan_topo::CpuSet;
+use banyan_topo::{CpuSet, Kept, Profile};
 use clap::Args;
 
 use crate::bench::Output;
@@ -109,6 +109,8 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<()> {
         1 => vec![1],
         _ => vec![2, 1],
     };
+    let profile = Kept::here().profile();
+    println!("estimates by the profile that is {}\n", profile.source());
     for cores in conditions {
         let mut figures = [Fabric::TCP, Fabric::SHM].map(|fabric| (fabric, Figures::new()));
         for _ in 0..options.rounds.max(1) {
@@ -120,7 +122,7 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<()> {
         println!("{:17} {:>14} {:>14} {:>7}", "constant", "estimate", "measured", "ratio");
         for (fabric, figures) in &mut figures {
             for row in ROWS.iter().filter(|row| row.fabric == *fabric) {
-                if let Some(line) = line(row, cores, figures.get_mut(row.cell)) {
+                if let Some(line) = line(&profile, row, cores, figures.get_mut(row.cell)) {
                     println!("{line}");
                 }
             }
@@ -157,9 +159,9 @@ fn first_core() -> Result<String> {
 }
 
 /// Constant, estimate, median of what was measured, their ratio, and what was measured; `None` where the model has no such cost.
-fn line(row: &Row, cores: u32, figures: Option<&mut Vec<f64>>) -> Option<String> {
+fn line(profile: &Profile, row: &Row, cores: u32, figures: Option<&mut Vec<f64>>) -> Option<String> {
     let nodes = if row.fabric == Fabric::TCP { 2 } else { 1 };
-    let estimate = Model::default().time(
+    let estimate = Model::of(profile, 1).time(
         &row.cost,
         &Topology { levels: Groups::on_nodes(nodes, 2), ..Topology::assumed(2, true, cores) },
     );
@@ -182,8 +184,9 @@ mod tests {
     /// With a core for each rank the estimate of a row is the constant that it is named after.
     #[test]
     fn every_constant_of_the_model_is_measured() {
-        let Model { links: [far, .., near], gamma, copy, transfer, get, single_copy_byte, turn } =
-            Model::default();
+        let profile = Profile::default();
+        let Model { links: [far, .., near], gamma, copy, get, single_copy_byte, turn, .. } =
+            Model::of(&profile, 1);
         let constants = [
             ("alpha", far.alpha),
             ("overhead", far.overhead),
@@ -191,7 +194,7 @@ mod tests {
             ("near_alpha", near.alpha),
             ("near_overhead", near.overhead),
             ("near_beta", near.beta),
-            ("transfer", transfer),
+            ("transfer", near.transfer),
             ("copy", copy),
             ("gamma", gamma),
             ("get", get),
@@ -202,9 +205,9 @@ mod tests {
             assert_eq!(row.constant, name);
             let (cores, measured) =
                 (if name == "turn" { 1 } else { 2 }, &mut vec![3.0 * constant, 2.0 * constant, 0.0]);
-            let line = line(row, cores, Some(measured)).unwrap();
+            let line = line(&profile, row, cores, Some(measured)).unwrap();
             assert_eq!(line.split_whitespace().nth(5), Some("2.00"), "{line}");
         }
-        assert_eq!(line(&ROWS[11], 2, Some(&mut vec![1.0])), None);
+        assert_eq!(line(&profile, &ROWS[11], 2, Some(&mut vec![1.0])), None);
     }
 }

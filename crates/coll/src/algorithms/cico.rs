@@ -65,6 +65,7 @@ pub(crate) const BCAST_SINGLE_COPY: Algorithm = Algorithm {
         transfers: 1.0 + case.p(),
         gets: 1.0,
         got_bytes: case.bytes,
+        shared_bytes: if case.ranks > 2 { case.bytes } else { 0.0 },
         waits: 2.0,
         ..Cost::default()
     },

@@ -1,21 +1,25 @@
 //! The simulator against the formulas of algorithms, and folded schedules against unfolded ones.
 
+use banyan_topo::Profile;
+
 use super::*;
 use crate::{Groups, Kind, Location, SharedCaps, all};
 
 /// Algorithms are chosen by the formulas, which must not be far from what the schedules really do.
 #[test]
 fn formulas_agree_with_schedules() {
-    let model = Model::default();
+    let models: Vec<Model> =
+        Profile::names().filter_map(Profile::named).map(|profile| Model::of(&profile, 1)).collect();
     let mut wrong = vec![];
-    for row in all().filter(|row| row.stages.is_empty()) {
+    let rows = || all().filter(|row| row.stages.is_empty());
+    for (row, model) in rows().flat_map(|row| models.iter().map(move |model| (row, model))) {
         for ranks in [2, 3, 4, 7, 8, 13, 16, 33, 64] {
             for bytes in [64, 4096, 65536, 1 << 20] {
                 let topology = Topology::assumed(ranks, true, ranks);
                 let cell_bytes = topology.shared.map_or(0.0, |shared| shared.inline as f64);
                 let case = Case { cell_bytes, ..Case::plain(bytes as f64, ranks) };
                 let formula = model.time(&(row.cost)(&case), &topology);
-                let simulated = simulate(row, bytes, (&topology, None), &model)
+                let simulated = simulate(row, bytes, (&topology, None), model)
                     .unwrap_or_else(|why| panic!("{row:?}, {ranks} ranks, {bytes} bytes: {why}"));
                 if !(0.55..1.8).contains(&(formula / simulated)) {
                     let (formula, simulated) = (formula * 1e6, simulated * 1e6);
@@ -164,7 +168,7 @@ fn sockets_are_levels_where_that_pays() {
 #[test]
 fn levels_overlap_on_long_data() {
     let mut quick = Model::default();
-    quick.links[0] = Link { alpha: 2e-6, overhead: 0.3e-6, beta: 1.0 / 12e9 };
+    quick.links[0] = Link { alpha: 2e-6, overhead: 0.3e-6, beta: 1.0 / 12e9, ..quick.links[0] };
     let mut wrong = vec![];
     for (model, most) in [(Model::default(), 0.98), (quick, 0.9)] {
         let tuning = Tuning { model, ..Tuning::default() };
