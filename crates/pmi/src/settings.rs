@@ -139,11 +139,14 @@ pub const ALL: &[Setting] = &[
 pub const COMMON: &[&str] =
     &[FABRICS, COLL, EAGER_BUDGET, TCP_STREAMS, NIC, PORTS, PATIENCE, ENCRYPT, MACHINE];
 
+/// Settings as name and value, or a sentence that says what is wrong with one.
+pub type Settings = Result<Vec<(String, String)>, String>;
+
 /// The settings of [`COMMON`] in this process's environment, for ranks whose launcher is not ours.
 ///
 /// # Errors
 /// A sentence that names what is not text.
-pub fn of_environment() -> Result<Vec<(String, String)>, String> {
+pub fn of_environment() -> Settings {
     let mut settings = Vec::new();
     for &name in COMMON {
         match std::env::var(name) {

@@ -17,6 +17,7 @@ use crate::frame::{Job, VERSION, cut};
 use crate::kvs::{Kvs, Place, get_record, put_record};
 use crate::node_board::{self, Board, Entry, NodeOffer};
 use crate::places::{NodeKind, Places};
+use crate::settings;
 
 /// What this process brings to a job of a foreign launcher.
 #[derive(Clone, Debug)]
@@ -28,7 +29,7 @@ pub struct Here {
     /// How many of them at once (a CPU quota may allow less than all).
     pub cores: u32,
     /// The settings of [`COMMON`](crate::settings::COMMON) for all ranks of the job.
-    pub settings: fn() -> Result<Vec<(String, String)>, String>,
+    pub settings: fn() -> settings::Settings,
     /// Whether ranks of a node with so many ranks on so many cores read each other's memory.
     pub single_copy: fn(u32, u32) -> bool,
 }
