@@ -168,8 +168,11 @@ mod tests {
         near(turn, 1.6e-6);
     }
 
+    /// Collective, bytes, hosts, ranks on each; the algorithm.
+    type Choice = ((Kind, u64, u32, u32), &'static str);
+
     /// What is chosen on machines with this profile, for all collectives and many sizes, on one host and on several.
-    fn choices(profile: &Profile) -> Vec<((Kind, u64, u32, u32), &'static str)> {
+    fn choices(profile: &Profile) -> Vec<Choice> {
         let mut all = vec![];
         for (hosts, each, cores) in [(1, 2, 2), (1, 8, 2), (1, 16, 16), (8, 1, 1), (4, 4, 4)] {
             let assumed = Topology::assumed(hosts * each, hosts == 1, cores);
@@ -196,7 +199,7 @@ mod tests {
             assert!(one.iter().zip(other).filter(|(one, other)| one != other).count() >= 20);
         }
         // A second copy costs more than a system call on the Xeon, not on the EPYC, and not where system calls are dear.
-        let bcast = |choices: &[((Kind, u64, u32, u32), &'static str)]| {
+        let bcast = |choices: &[Choice]| {
             choices.iter().find(|row| row.0 == (Kind::Bcast, 1 << 18, 1, 2)).map(|row| row.1)
         };
         assert_eq!(bcast(&on_epyc), Some("scratch_pipeline"));
