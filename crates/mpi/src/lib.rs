@@ -28,6 +28,8 @@ mod instance;
 pub mod point_to_point;
 pub mod request;
 pub mod topology;
+#[cfg(feature = "serde")]
+pub mod value;
 
 pub use environment::{Threading, initialize, initialize_with_threading, time, time_resolution};
 pub use error::{Error, ErrorClass, Result};
@@ -81,4 +83,6 @@ pub mod traits {
     pub use crate::datatype::traits::*;
     pub use crate::point_to_point::traits::*;
     pub use crate::topology::traits::*;
+    #[cfg(feature = "serde")]
+    pub use crate::value::traits::*;
 }

@@ -294,6 +294,44 @@ fn views_pick_elements_from_memory() {
 }
 
 #[test]
+fn values_of_any_length_are_sent_and_gathered() {
+    on_ranks("values_of_any_length_are_sent_and_gathered", RANKS, || {
+        let universe = mpi::initialize().unwrap();
+        let world = universe.world();
+        let (rank, size) = (world.rank(), world.size());
+        let of =
+            |rank: Rank| (format!("{rank}").repeat(1000 * rank as usize), Some(vec![rank; rank as usize]));
+        let right: Vec<_> = (0..size).map(of).collect();
+        assert_eq!(world.all_gather_values(&of(rank)), right);
+        for root in 0..size {
+            let root = world.process_at_rank(root);
+            assert_eq!(root.broadcast_value(root.is_self().then(|| of(rank)).as_ref()), of(root.rank()));
+            assert_eq!(root.gather_values(&of(rank)), root.is_self().then(|| right.clone()));
+        }
+        let (before, after) = neighbours(&world);
+        if rank % 2 == 0 || before == rank {
+            mpi::request::scope(|scope| {
+                let early = world.this_process().immediate_send(scope, &[1u8]);
+                let wrong = world.this_process().try_receive_value_with_tag::<String>(0).unwrap_err();
+                assert_eq!(wrong.class, ErrorClass::ERR_CONVERSION);
+                early.wait();
+            });
+        }
+        if size > 1 {
+            if rank == 0 {
+                world.process_at_rank(after).send_value(&of(7));
+            } else {
+                let (value, _) = world.process_at_rank(before).receive_value::<(String, Option<Vec<Rank>>)>();
+                assert_eq!(value, of(7));
+                if after != 0 {
+                    world.process_at_rank(after).send_value(&value);
+                }
+            }
+        }
+    });
+}
+
+#[test]
 fn errors_are_told_by_calls_that_return_them() {
     on_ranks("errors_are_told_by_calls_that_return_them", &[2], || {
         let universe = mpi::initialize().unwrap();

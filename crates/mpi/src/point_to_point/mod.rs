@@ -44,7 +44,7 @@ pub mod traits {
 }
 
 /// What names any tag (MPI_ANY_TAG).
-const ANY_TAG: Tag = -2;
+pub(crate) const ANY_TAG: Tag = -2;
 /// No number of elements (MPI_UNDEFINED).
 const UNDEFINED: Count = -32766;
 
