@@ -1,5 +1,7 @@
 //! The links of an agent to the agents below it: each is a process (ssh) that runs the agent on another host, and its pipes.
 
+mod pipes;
+
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,14 +14,12 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::frames::{ALL, Event, Frame, Greeting, Launch, Order, greeting, mark};
+pub(crate) use self::pipes::Pipes;
+use crate::frames::{ALL, Event, Frame, Greeting, Launch, Order, greeting};
 use crate::start::unblock_signals;
 use crate::tree::{Cards, Relay, Side, Way};
 use crate::trouble::{no_agent, reason};
 use crate::verdict::End;
-
-/// Bytes of one read.
-const CHUNK: usize = 64 << 10;
 
 /// Most bytes that a remote shell may say before the agent does.
 const MOST_NOISE: usize = 256 << 10;
@@ -32,122 +32,6 @@ pub(crate) const PULSE: Duration = Duration::from_secs(1);
 
 /// How long to wait for the status of an ssh whose output has ended, or for the rest of the output of one that has ended.
 const LAST_WORDS: Duration = Duration::from_millis(500);
-
-/// One side of a link: frames over two pipes, without waiting.
-pub(crate) struct Pipes {
-    read: Option<OwnedFd>,
-    write: Option<OwnedFd>,
-    /// Tokens of the two for epoll.
-    tokens: [u64; 2],
-    inbox: Vec<u8>,
-    outbox: Vec<u8>,
-    /// epoll watches `write`.
-    watched: bool,
-    /// When bytes came last.
-    pub(crate) heard: Instant,
-}
-
-impl Pipes {
-    pub(crate) fn new(epoll: &OwnedFd, read: OwnedFd, write: OwnedFd, tokens: [u64; 2]) -> io::Result<Pipes> {
-        for fd in [&read, &write] {
-            rustix::io::ioctl_fionbio(fd, true)?;
-        }
-        epoll::add(epoll, &read, EventData::new_u64(tokens[0]), EventFlags::IN)?;
-        let (inbox, outbox) = (Vec::new(), Vec::new());
-        let heard = Instant::now();
-        Ok(Pipes { read: Some(read), write: Some(write), tokens, inbox, outbox, watched: false, heard })
-    }
-
-    /// Says that this agent is there.
-    pub(crate) fn greet(&mut self, epoll: &OwnedFd) {
-        self.outbox.extend_from_slice(mark().as_bytes());
-        self.flush(epoll);
-    }
-
-    /// Waits until all that was sent is written, for a while.
-    pub(crate) fn finish(&mut self, epoll: &OwnedFd) {
-        let start = Instant::now();
-        self.flush(epoll);
-        while !self.outbox.is_empty() && start.elapsed() < LAST_WORDS {
-            std::thread::sleep(Duration::from_millis(1));
-            self.flush(epoll);
-        }
-    }
-
-    /// Queues a frame, and writes what the pipe takes now.
-    pub(crate) fn send(&mut self, epoll: &OwnedFd, frame: &Frame) {
-        frame.write(&mut self.outbox);
-        self.flush(epoll);
-    }
-
-    /// Writes what the pipe takes now. If the other side is gone, reading shows it.
-    pub(crate) fn flush(&mut self, epoll: &OwnedFd) {
-        let Some(write) = &self.write else { return self.outbox.clear() };
-        let mut sent = 0;
-        while sent < self.outbox.len() {
-            match rustix::io::write(write, &self.outbox[sent..]) {
-                Ok(count) => sent += count,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => break,
-                Err(_) => sent = self.outbox.len(),
-            }
-        }
-        self.outbox.drain(..sent);
-        let wanted = !self.outbox.is_empty();
-        if wanted != self.watched {
-            let token = EventData::new_u64(self.tokens[1]);
-            let done = match wanted {
-                true => epoll::add(epoll, write, token, EventFlags::OUT),
-                false => epoll::delete(epoll, write),
-            };
-            self.watched = wanted && done.is_ok();
-        }
-    }
-
-    /// True if all that was sent has been written.
-    pub(crate) fn is_flushed(&self) -> bool {
-        self.outbox.is_empty()
-    }
-
-    /// Reads once into the inbox; false at the end.
-    pub(crate) fn read(&mut self, epoll: &OwnedFd) -> bool {
-        let Some(read) = &self.read else { return false };
-        self.inbox.reserve(CHUNK);
-        match rustix::io::read(read, rustix::buffer::spare_capacity(&mut self.inbox)) {
-            Ok(1..) => {
-                self.heard = Instant::now();
-                true
-            }
-            Err(Errno::INTR | Errno::AGAIN) => true,
-            Ok(0) | Err(_) => {
-                let _ = epoll::delete(epoll, read);
-                self.read = None;
-                false
-            }
-        }
-    }
-
-    /// The frames in the inbox.
-    ///
-    /// # Errors
-    /// If the other side sends what is no frame.
-    pub(crate) fn frames(&mut self) -> Result<Vec<Frame>, String> {
-        let (mut frames, mut used) = (Vec::new(), 0);
-        while let Some((frame, length)) = Frame::read(&self.inbox[used..])? {
-            frames.push(frame);
-            used += length;
-        }
-        self.inbox.drain(..used);
-        Ok(frames)
-    }
-
-    fn close(&mut self, epoll: &OwnedFd) {
-        for fd in [self.read.take(), self.write.take()].into_iter().flatten() {
-            let _ = epoll::delete(epoll, fd);
-        }
-        self.outbox.clear();
-    }
-}
 
 /// How far a link has come.
 #[derive(PartialEq, Eq, Debug)]
