@@ -4,11 +4,13 @@
 mod makefile;
 mod mpich;
 mod skips;
+mod suite;
 mod testlist;
 
 use anyhow::{Result, bail};
 use clap::Args;
 
+use self::suite::Plan;
 use crate::hosts::{attacks, faults};
 use crate::library::{Fabric, Kind, Library};
 use crate::project::Project;
@@ -43,12 +45,8 @@ const FUZZ: u64 = 120;
 /// Runs the suites asked for; true if nothing failed.
 pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
     let library = || Library::open(project, options.mpi);
-    let plan = mpich::Plan {
-        only: &options.only,
-        fabric: options.fabric,
-        quick: options.quick,
-        verbose: options.verbose,
-    };
+    let plan =
+        Plan { only: &options.only, fabric: options.fabric, quick: options.quick, verbose: options.verbose };
     let steps = [
         Step::new("mpich", || mpich::run(project, &library()?, &plan)),
         Step::new("hpcc", || programs::hpcc(project, &library()?, options.fabric)),
@@ -72,5 +70,5 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
 
 /// MPICH's tests as `cargo xtask test` runs them.
 pub(crate) fn mpich_quick(project: &Project, library: &Library) -> Result<Tally> {
-    mpich::run(project, library, &mpich::Plan { only: &[], fabric: Fabric::SHM, quick: true, verbose: false })
+    mpich::run(project, library, &Plan { only: &[], fabric: Fabric::SHM, quick: true, verbose: false })
 }

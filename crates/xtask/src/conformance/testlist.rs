@@ -5,53 +5,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use super::suite::{Case, Want};
 use crate::project;
-
-/// What a run must show to pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Want {
-    /// The line ` No Errors` once and status 0.
-    NoErrors,
-    /// Status 0 and no complaint.
-    Clean,
-    /// A status that is not 0.
-    BadStatus,
-    /// A status that is not 0, and no ` No Errors`.
-    Fatal,
-}
-
-/// One run of a test program.
-#[derive(Clone, Debug)]
-pub(crate) struct Case {
-    pub(crate) folder: String,
-    pub(crate) name: String,
-    pub(crate) ranks: usize,
-    pub(crate) args: Vec<String>,
-    pub(crate) env: Vec<(String, String)>,
-    pub(crate) limit: Option<Duration>,
-    /// Memory that the whole run needs, in GB.
-    pub(crate) memory: f64,
-    pub(crate) want: Want,
-    /// Marked as large by its authors.
-    pub(crate) large: bool,
-}
-
-impl Case {
-    /// `folder/name`.
-    pub(crate) fn id(&self) -> String {
-        format!("{}/{}", self.folder, self.name)
-    }
-
-    /// `folder/name -n ranks args`, different for every run.
-    pub(crate) fn title(&self) -> String {
-        let mut title = format!("{} -n {}", self.id(), self.ranks);
-        for arg in &self.args {
-            title.push(' ');
-            title.push_str(arg);
-        }
-        title
-    }
-}
 
 /// The runs of one folder, from all its lists. Folders without a list run each program of the makefile.
 pub(crate) fn cases(tests: &Path, folder: &str) -> Result<Vec<Case>> {
@@ -115,19 +70,9 @@ pub(crate) fn parse(folder: &str, line: &str) -> Option<Case> {
         None => (line, false),
     };
     let mut words = line.split_whitespace();
-    let name = words.next()?.to_owned();
+    let name = words.next()?;
     let ranks = words.next()?.parse().ok()?;
-    let mut case = Case {
-        folder: folder.to_owned(),
-        name,
-        ranks,
-        args: Vec::new(),
-        env: Vec::new(),
-        limit: None,
-        memory: 0.0,
-        want: Want::NoErrors,
-        large,
-    };
+    let mut case = Case { large, ..Case::new(folder, name, ranks, Want::NoErrors) };
     for (key, value) in words.filter_map(|word| word.split_once('=')) {
         match key {
             // Without a GPU all memory is the host's: what is left of runs for GPUs is other datatypes.
