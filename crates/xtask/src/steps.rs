@@ -38,6 +38,14 @@ impl Tally {
         }
     }
 
+    /// Counts what another tally has.
+    pub(crate) fn add(&mut self, other: Tally) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+        self.notes.extend(other.notes);
+    }
+
     /// Counts one named check as left out.
     pub(crate) fn leave_out(&mut self, name: &str, reason: &str) {
         self.skipped += 1;

@@ -3,6 +3,7 @@
 
 mod makefile;
 mod mpich;
+mod rust_mpi;
 mod skips;
 mod suite;
 mod testlist;
@@ -20,7 +21,7 @@ use crate::test::{self, fuzz, programs};
 /// What to run.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Suites to run, of mpich, hpcc, netpipe, fuzz, faults, attacks and valgrind; all of them if none is named
+    /// Suites to run, of mpich, rust-mpi, hpcc, netpipe, fuzz, faults, attacks and valgrind; all of them if none is named
     suites: Vec<String>,
     /// Only these tests: folders or folder/name, separated by commas
     #[arg(long, value_delimiter = ',')]
@@ -49,6 +50,7 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
         Plan { only: &options.only, fabric: options.fabric, quick: options.quick, verbose: options.verbose };
     let steps = [
         Step::new("mpich", || mpich::run(project, &library()?, &plan)),
+        Step::new("rust-mpi", || rust_mpi(project, &library()?, &plan)),
         Step::new("hpcc", || programs::hpcc(project, &library()?, options.fabric)),
         Step::new("netpipe", || programs::netpipe(project, &library()?, options.fabric)),
         Step::new("fuzz", || fuzz::run(project, FUZZ, true)),
@@ -70,5 +72,18 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
 
 /// MPICH's tests as `cargo xtask test` runs them.
 pub(crate) fn mpich_quick(project: &Project, library: &Library) -> Result<Tally> {
-    mpich::run(project, library, &Plan { only: &[], fabric: Fabric::SHM, quick: true, verbose: false })
+    mpich::run(project, library, &quick(&[]))
+}
+
+/// Three examples of the `mpi` crate, as `cargo xtask test` runs them.
+pub(crate) fn rust_mpi_quick(project: &Project, library: &Library) -> Result<Tally> {
+    rust_mpi(project, library, &quick(&rust_mpi::QUICK.map(str::to_owned)))
+}
+
+fn quick(only: &[String]) -> Plan<'_> {
+    Plan { only, fabric: Fabric::SHM, quick: true, verbose: false }
+}
+
+fn rust_mpi(project: &Project, library: &Library, plan: &Plan<'_>) -> Result<Tally> {
+    test::having(project, rust_mpi::PACKAGES, || rust_mpi::run(project, library, plan))
 }

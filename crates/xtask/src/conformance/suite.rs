@@ -33,6 +33,8 @@ pub(crate) enum Want {
     NoErrors,
     /// Status 0 and no complaint.
     Clean,
+    /// Status 0, and each rank says that it has run tests of Rust's, which have passed.
+    RustTests,
     /// A status that is not 0.
     BadStatus,
     /// A status that is not 0, and no ` No Errors`.
@@ -262,10 +264,17 @@ fn passed(case: &Case, done: &Done) -> Result<(), String> {
     let good = match case.want {
         Want::NoErrors => clean && done.end == End::Exit(0),
         Want::Clean => !done.output.contains("FAILURE") && done.end == End::Exit(0),
+        Want::RustTests => ranks_with_tests(&done.output) == case.ranks && done.end == End::Exit(0),
         Want::BadStatus => matches!(done.end, End::Exit(code) if code != 0),
         Want::Fatal => matches!(done.end, End::Exit(code) if code != 0) && !clean,
     };
     if good { Ok(()) } else { Err(format!("{}\n{}", done.end, tail(&done.output, 25))) }
+}
+
+/// How many ranks say that tests have passed, and more than none.
+fn ranks_with_tests(output: &str) -> usize {
+    let results = output.lines().filter_map(|line| line.strip_prefix("test result: ok. "));
+    results.filter(|result| !result.starts_with("0 passed")).count()
 }
 
 /// Memory that is free for programs, in GB.
@@ -284,5 +293,13 @@ mod tests {
     fn a_name_is_a_whole_word() {
         assert!(names_it("MPI_Win_create: not built yet", "MPI_Win_create"));
         assert!(!names_it("MPI_Win_create_dynamic", "MPI_Win_create"));
+    }
+
+    #[test]
+    fn ranks_without_tests_count_for_nothing() {
+        let result = |passed| format!("running some tests\n\ntest result: ok. {passed} passed; 0 failed\n");
+        assert_eq!(ranks_with_tests(&[result(11), result(11)].concat()), 2);
+        assert_eq!(ranks_with_tests(&[result(0), result(10)].concat()), 1);
+        assert_eq!(ranks_with_tests("test result: FAILED. 1 passed; 1 failed"), 0);
     }
 }

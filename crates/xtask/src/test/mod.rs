@@ -11,7 +11,7 @@ mod launchers;
 mod limits;
 mod others;
 pub(crate) mod programs;
-mod rust;
+pub(crate) mod rust;
 mod slurm;
 mod swap;
 mod toolchain;
@@ -47,8 +47,17 @@ const PYTHON: &str = "python3-venv";
 /// For programs that come as Debian sources.
 const SOURCES: &[&str] = &["make", "dpkg-dev"];
 /// Debian packages that the steps need, beyond Rust and a C compiler.
-const PACKAGES: &[&str] =
-    &["g++", "make", "cmake", "pkg-config", "libopenblas-dev", PYTHON, "dpkg-dev", counts::VALGRIND];
+const PACKAGES: &[&str] = &[
+    "g++",
+    "make",
+    "cmake",
+    "pkg-config",
+    "libopenblas-dev",
+    "libclang-dev",
+    PYTHON,
+    "dpkg-dev",
+    counts::VALGRIND,
+];
 
 /// Runs the steps asked for; true if nothing failed.
 pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
@@ -76,6 +85,7 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
         Step::new("sanity", || bench::sanity(project, &library()?)),
         Step::new("docs", || having(project, &["pkg-config"], || docs::run(project))),
         Step::new("mpich", || having(project, SOURCES, || conformance::mpich_quick(project, &library()?))),
+        Step::new("rust-mpi", || conformance::rust_mpi_quick(project, &library()?)),
         Step::new("hpcc-shm", || {
             having(project, hpcc::PACKAGES, || programs::hpcc(project, &library()?, Fabric::SHM))
         }),
@@ -120,7 +130,11 @@ fn packages(project: &Project) -> Result<Tally> {
 }
 
 /// Does the work if these packages are there, or can be installed; otherwise says what is missing.
-fn having(project: &Project, packages: &[&str], work: impl FnOnce() -> Result<Tally>) -> Result<Tally> {
+pub(crate) fn having(
+    project: &Project,
+    packages: &[&str],
+    work: impl FnOnce() -> Result<Tally>,
+) -> Result<Tally> {
     debian::packages(project, packages)?.map_or_else(work, |missing| Ok(left_out(missing)))
 }
 

@@ -115,7 +115,7 @@ fn built(project: &Project, name: &str) -> Result<String> {
 }
 
 /// Runs `cargo test`, each test counted.
-fn tests(job: Job) -> Result<Tally> {
+pub(crate) fn tests(job: Job) -> Result<Tally> {
     tallied(&job.run()?)
 }
 
