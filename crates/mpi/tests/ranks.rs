@@ -193,6 +193,64 @@ fn collectives_without_a_root() {
     });
 }
 
+/// Calls with the arguments of an earlier one go by what is kept of that; those that differ in anything do not.
+#[test]
+fn calls_that_come_again_mean_what_their_arguments_say() {
+    on_ranks("calls_that_come_again_mean_what_their_arguments_say", RANKS, || {
+        let universe = mpi::initialize().unwrap();
+        let world = universe.world();
+        let (rank, size) = (world.rank(), world.size());
+        for round in 0..4 {
+            // Each round has memory of its own.
+            let (mine, mut got) = (numbers(rank + round, 12), vec![0; 12]);
+            let all = |at: usize| (0..size).map(move |rank| number(rank + round, at));
+            for len in [1, 5, 12] {
+                world.all_reduce_into(&mine[..len], &mut got[..len], SystemOperation::sum());
+                assert!((0..len).all(|at| got[at] == all(at).sum::<u64>()));
+                world.all_reduce_into(&mine[..len], &mut got[..len], SystemOperation::max());
+                assert!((0..len).all(|at| got[at] == all(at).max().unwrap()));
+                let signed: Vec<i64> = mine[..len].iter().map(|&number| -(number as i64)).collect();
+                let mut smallest = vec![0i64; len];
+                world.all_reduce_into(&signed[..], &mut smallest[..], SystemOperation::min());
+                assert!((0..len).all(|at| smallest[at] == -(all(at).max().unwrap() as i64)));
+                world.scan_into(&mine[..len], &mut got[..len], SystemOperation::min());
+                assert_eq!(got[..len], numbers(round, len));
+                let refused =
+                    world.try_all_reduce_into(&mine[..len], &mut got[..len - 1], SystemOperation::sum());
+                assert_eq!(refused.unwrap_err().class, ErrorClass::ERR_COUNT);
+                mpi::request::scope(|scope| {
+                    world
+                        .immediate_all_reduce_into(
+                            scope,
+                            &mine[..len],
+                            &mut got[..len],
+                            SystemOperation::sum(),
+                        )
+                        .wait();
+                });
+                assert!((0..len).all(|at| got[at] == all(at).sum::<u64>()));
+                for root_rank in 0..size {
+                    let root = world.process_at_rank(root_rank);
+                    let mut told = if root.is_self() { numbers(rank + round, len) } else { vec![0; len] };
+                    root.broadcast_into(&mut told[..]);
+                    assert_eq!(told, numbers(root_rank + round, len));
+                    if root.is_self() {
+                        let mut gathered = vec![0; len * size as usize];
+                        root.gather_into_root(&mine[..len], &mut gathered[..]);
+                        let right: Vec<u64> = (0..size).flat_map(|rank| numbers(rank + round, len)).collect();
+                        assert_eq!(gathered, right);
+                        root.reduce_into_root(&mine[..len], &mut got[..len], SystemOperation::sum());
+                        assert!((0..len).all(|at| got[at] == all(at).sum::<u64>()));
+                    } else {
+                        root.gather_into(&mine[..len]);
+                        root.reduce_into(&mine[..len], SystemOperation::sum());
+                    }
+                }
+            }
+        }
+    });
+}
+
 #[test]
 fn collectives_with_a_root() {
     on_ranks("collectives_with_a_root", RANKS, || {

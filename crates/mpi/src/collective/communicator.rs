@@ -5,13 +5,15 @@ use std::sync::Arc;
 use banyan_runtime::{Comm, Kind, Operand, bail};
 
 use super::Operation;
+use super::signed::Signed;
 use crate::datatype::{Buffer, BufferMut, Memory, PartitionedBuffer, PartitionedBufferMut};
 use crate::error::{Result, expect};
 use crate::request::{Request, Scope, StaticScope};
-use crate::topology::Communicator;
+use crate::topology::{Communicator, Rank};
 
-fn place<C: Communicator + ?Sized>(comm: &C) -> (&Arc<Comm>, ()) {
-    (comm.as_handle().comm(), ())
+/// The communicator; there is no root.
+fn place<C: Communicator + ?Sized>(comm: &C) -> (&Arc<Comm>, Rank) {
+    (comm.as_handle().comm(), 0)
 }
 
 /// The elements of each rank in a reduction whose result is scattered.
@@ -35,7 +37,7 @@ pub trait CommunicatorCollectives: Communicator {
     /// # Errors
     /// A process is gone, or calls something else.
     fn try_barrier(&self) -> Result<()> {
-        let (comm, ()) = place(self);
+        let (comm, _) = place(self);
         comm.run(comm.barrier())
     }
 
@@ -48,61 +50,62 @@ pub trait CommunicatorCollectives: Communicator {
     /// Starts a barrier: the request is over when all processes have called this.
     #[track_caller]
     fn immediate_barrier(&self) -> Request<'static, ()> {
-        let (comm, ()) = place(self);
+        let (comm, _) = place(self);
+        let operation = expect(comm.start(comm.barrier()));
         // SAFETY: there are no buffers.
-        expect(unsafe { super::start(comm, Ok(comm.barrier()), &(), StaticScope) })
+        unsafe { Request::new(operation.held_by(comm.runtime()), &(), StaticScope) }
     }
 
     collectives! { place:
         "Gathers what each process gives, at all of them in the order of their ranks."
-        all_gather_into try_all_gather_into immediate_all_gather_into
+        Allgather: all_gather_into try_all_gather_into immediate_all_gather_into
         (sendbuf: &S as Buffer by of, recvbuf: &(mut) R as BufferMut by of_mut) gives recvbuf: R
-        = |comm, root| comm.data_movement(Kind::Allgather, None, &sendbuf, &recvbuf.split(comm.blocks()));
+        = |comm, root, kind| comm.data_movement(kind, None, &sendbuf, &recvbuf.split(comm.blocks()));
 
         "Gathers what each process gives, of any length, at all of them."
-        all_gather_varcount_into try_all_gather_varcount_into immediate_all_gather_varcount_into
+        Allgatherv: all_gather_varcount_into try_all_gather_varcount_into immediate_all_gather_varcount_into
         (sendbuf: &S as Buffer by of, recvbuf: &(mut) R as PartitionedBufferMut by blocks_mut) gives recvbuf: R
-        = |comm, root| comm.data_movement(Kind::Allgatherv, None, &sendbuf, &recvbuf);
+        = |comm, root, kind| comm.data_movement(kind, None, &sendbuf, &recvbuf);
 
         "Sends a block to each process, and receives one from each."
-        all_to_all_into try_all_to_all_into immediate_all_to_all_into
+        Alltoall: all_to_all_into try_all_to_all_into immediate_all_to_all_into
         (sendbuf: &S as Buffer by of, recvbuf: &(mut) R as BufferMut by of_mut) gives recvbuf: R
-        = |comm, root| {
+        = |comm, root, kind| {
             let ranks = comm.blocks();
-            comm.data_movement(Kind::Alltoall, None, &sendbuf.split(ranks), &recvbuf.split(ranks))
+            comm.data_movement(kind, None, &sendbuf.split(ranks), &recvbuf.split(ranks))
         };
 
         "Sends a block of any length to each process, and receives one from each."
-        all_to_all_varcount_into try_all_to_all_varcount_into immediate_all_to_all_varcount_into
+        Alltoallv: all_to_all_varcount_into try_all_to_all_varcount_into immediate_all_to_all_varcount_into
         (sendbuf: &S as PartitionedBuffer by blocks, recvbuf: &(mut) R as PartitionedBufferMut by blocks_mut) gives recvbuf: R
-        = |comm, root| comm.data_movement(Kind::Alltoallv, None, &sendbuf, &recvbuf);
+        = |comm, root, kind| comm.data_movement(kind, None, &sendbuf, &recvbuf);
 
         "Combines what each process gives; all get the result."
-        all_reduce_into try_all_reduce_into immediate_all_reduce_into
+        Allreduce: all_reduce_into try_all_reduce_into immediate_all_reduce_into
         (sendbuf: &S as Buffer by of, recvbuf: &(mut) R as BufferMut by of_mut; op) gives recvbuf: R
-        = |comm, root| sendbuf.alike(&recvbuf).and_then(|(count, ty)| {
-            comm.allreduce(Kind::Allreduce, (&sendbuf, &recvbuf), (count, ty, op.object()))
+        = |comm, root, kind| sendbuf.alike(&recvbuf).and_then(|(count, ty)| {
+            comm.allreduce(kind, (&sendbuf, &recvbuf), (count, ty, op))
         });
 
         "Combines what each process gives, block by block; each gets the result of its block."
-        reduce_scatter_block_into try_reduce_scatter_block_into immediate_reduce_scatter_block_into
+        ReduceScatterBlock: reduce_scatter_block_into try_reduce_scatter_block_into immediate_reduce_scatter_block_into
         (sendbuf: &S as Buffer by of, recvbuf: &(mut) R as BufferMut by of_mut; op) gives recvbuf: R
-        = |comm, root| each(comm, &sendbuf, &recvbuf).and_then(|result| {
-            comm.reduce_scatter((&sendbuf, &recvbuf), (result, op.object()))
+        = |comm, root, kind| each(comm, &sendbuf, &recvbuf).and_then(|result| {
+            comm.reduce_scatter((&sendbuf, &recvbuf), (result, op))
         });
 
         "Combines what the processes up to and with this one give."
-        scan_into try_scan_into immediate_scan_into
+        Scan: scan_into try_scan_into immediate_scan_into
         (sendbuf: &S as Buffer by of, recvbuf: &(mut) R as BufferMut by of_mut; op) gives recvbuf: R
-        = |comm, root| sendbuf.alike(&recvbuf).and_then(|(count, ty)| {
-            comm.allreduce(Kind::Scan, (&sendbuf, &recvbuf), (count, ty, op.object()))
+        = |comm, root, kind| sendbuf.alike(&recvbuf).and_then(|(count, ty)| {
+            comm.allreduce(kind, (&sendbuf, &recvbuf), (count, ty, op))
         });
 
         "Combines what the processes before this one give. At the first one nothing is written."
-        exclusive_scan_into try_exclusive_scan_into immediate_exclusive_scan_into
+        Exscan: exclusive_scan_into try_exclusive_scan_into immediate_exclusive_scan_into
         (sendbuf: &S as Buffer by of, recvbuf: &(mut) R as BufferMut by of_mut; op) gives recvbuf: R
-        = |comm, root| sendbuf.alike(&recvbuf).and_then(|(count, ty)| {
-            comm.allreduce(Kind::Exscan, (&sendbuf, &recvbuf), (count, ty, op.object()))
+        = |comm, root, kind| sendbuf.alike(&recvbuf).and_then(|(count, ty)| {
+            comm.allreduce(kind, (&sendbuf, &recvbuf), (count, ty, op))
         });
     }
 }

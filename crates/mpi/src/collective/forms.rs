@@ -1,14 +1,14 @@
 //! The three forms of a collective, from one line that says what its call is made of.
 
-/// Declares collectives: documentation, the names of the three forms, the arguments with their types and what of the runtime they become,
+/// Declares collectives: documentation, the kind, the names of the three forms, the arguments with their types and what of the runtime they become,
 /// the argument that a request gives back, the operation if there is one, and the call made of all that. `$place` tells the
 /// communicator and the root.
 macro_rules! collectives {
     ($place:ident: $(
         $doc:literal
-        $blocking:ident $try:ident $immediate:ident
+        $Kind:ident: $blocking:ident $try:ident $immediate:ident
         ($($arg:ident: &$(($mut:tt))? $Type:ident as $bound:ident by $memory:ident),+ $(; $op:ident)?) gives $last:ident: $Last:ident
-        = |$comm:ident, $root:ident| $call:expr;
+        = |$comm:ident, $root:ident, $kind:ident| $call:expr;
     )*) => {$(
         #[doc = $doc]
         ///
@@ -19,11 +19,12 @@ macro_rules! collectives {
             $($arg: &$($mut)? $Type,)+
             $($op: impl Operation,)?
         ) -> Result<()> {
-            let ($comm, $root) = $place(self);
-            let _ = $root;
+            let (($comm, $root), $kind) = ($place(self), Kind::$Kind);
             // SAFETY: the collective is over when it returns.
             $(let $arg = unsafe { Memory::$memory($arg) };)+
-            $comm.run($call?)
+            $(let $op = $op.object();)?
+            let signed = Signed::new($kind, [$(&$arg),+], $root.into(), None$(.or(Some(&$op)))?);
+            signed.run($comm, || $call)
         }
 
         #[doc = $doc]
@@ -45,13 +46,15 @@ macro_rules! collectives {
             $($arg: &'a $($mut)? $Type,)+
             $($op: impl Operation + 'a,)?
         ) -> Request<'a, $Last, Sc> {
-            let ($comm, $root) = $place(self);
-            let _ = $root;
+            let (($comm, $root), $kind) = ($place(self), Kind::$Kind);
             let data: *const $Last = $last;
             // SAFETY: the request borrows the buffers.
             $(let $arg = unsafe { Memory::$memory($arg) };)+
+            $(let $op = $op.object();)?
+            let signed = Signed::new($kind, [$(&$arg),+], $root.into(), None$(.or(Some(&$op)))?);
+            let operation = expect(signed.start($comm, || $call));
             // SAFETY: they are borrowed for 'a.
-            expect(unsafe { super::start($comm, $call, data, scope) })
+            unsafe { Request::new(operation.held_by($comm.runtime()), data, scope) }
         }
     )*};
 }

@@ -29,6 +29,7 @@ mod forms;
 mod communicator;
 mod operation;
 mod root;
+mod signed;
 mod unsafe_operation;
 
 pub use communicator::CommunicatorCollectives;
@@ -36,29 +37,7 @@ pub use operation::{Operation, SystemOperation, UserOperation, reduce_local_into
 pub use root::Root;
 pub use unsafe_operation::{UnsafeUserFunction, UnsafeUserOperation};
 
-use std::sync::Arc;
-
-use banyan_runtime::{Call, Comm};
-
-use crate::error::Result;
-use crate::request::{Request, Scope};
-
 /// The traits of collectives.
 pub mod traits {
     pub use super::{CommunicatorCollectives, Operation, Root};
-}
-
-/// Starts a collective.
-///
-/// # Safety
-/// Its buffers are borrowed for `'a`, those that it writes mutably.
-unsafe fn start<'a, D: ?Sized, S: Scope<'a>>(
-    comm: &Arc<Comm>,
-    call: Result<Call>,
-    data: *const D,
-    scope: S,
-) -> Result<Request<'a, D, S>> {
-    let request = comm.start(call?)?.held_by(comm.runtime());
-    // SAFETY: what the caller says.
-    Ok(unsafe { Request::new(request, data, scope) })
 }

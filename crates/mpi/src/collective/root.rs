@@ -5,6 +5,7 @@ use std::sync::Arc;
 use banyan_runtime::{self as rt, Comm, Kind, bail};
 
 use super::Operation;
+use super::signed::Signed;
 use crate::datatype::{Buffer, BufferMut, Memory, PartitionedBuffer, PartitionedBufferMut};
 use crate::error::{Result, expect};
 use crate::request::{Request, Scope};
@@ -47,71 +48,71 @@ pub trait Root: AsCommunicator {
 
     collectives! { place:
         "Gives all processes what the root has in the buffer."
-        broadcast_into try_broadcast_into immediate_broadcast_into
+        Bcast: broadcast_into try_broadcast_into immediate_broadcast_into
         (buffer: &(mut) Buf as BufferMut by of_mut) gives buffer: Buf
-        = |comm, root| comm.bcast(rt::Root::Rank(root), &buffer);
+        = |comm, root, kind| comm.bcast(rt::Root::Rank(root), &buffer);
 
         "Gives the root what this process has."
-        gather_into try_gather_into immediate_gather_into
+        Gather: gather_into try_gather_into immediate_gather_into
         (sendbuf: &S as Buffer by of) gives sendbuf: S
-        = |comm, root| only(comm, root, false)
-            .and_then(|root| comm.data_movement(Kind::Gather, Some(root), &sendbuf, &Memory::nothing()));
+        = |comm, root, kind| only(comm, root, false)
+            .and_then(|root| comm.data_movement(kind, Some(root), &sendbuf, &Memory::nothing()));
 
         "Gathers what each process gives, in the order of their ranks."
-        gather_into_root try_gather_into_root immediate_gather_into_root
+        Gather: gather_into_root try_gather_into_root immediate_gather_into_root
         (sendbuf: &S as Buffer by of, recvbuf: &(mut) R as BufferMut by of_mut) gives recvbuf: R
-        = |comm, root| only(comm, root, true)
-            .and_then(|root| comm.data_movement(Kind::Gather, Some(root), &sendbuf, &recvbuf.split(comm.blocks())));
+        = |comm, root, kind| only(comm, root, true)
+            .and_then(|root| comm.data_movement(kind, Some(root), &sendbuf, &recvbuf.split(comm.blocks())));
 
         "Gives the root what this process has, of any length."
-        gather_varcount_into try_gather_varcount_into immediate_gather_varcount_into
+        Gatherv: gather_varcount_into try_gather_varcount_into immediate_gather_varcount_into
         (sendbuf: &S as Buffer by of) gives sendbuf: S
-        = |comm, root| only(comm, root, false)
-            .and_then(|root| comm.data_movement(Kind::Gatherv, Some(root), &sendbuf, &Memory::nothing()));
+        = |comm, root, kind| only(comm, root, false)
+            .and_then(|root| comm.data_movement(kind, Some(root), &sendbuf, &Memory::nothing()));
 
         "Gathers what each process gives, of any length."
-        gather_varcount_into_root try_gather_varcount_into_root immediate_gather_varcount_into_root
+        Gatherv: gather_varcount_into_root try_gather_varcount_into_root immediate_gather_varcount_into_root
         (sendbuf: &S as Buffer by of, recvbuf: &(mut) R as PartitionedBufferMut by blocks_mut) gives recvbuf: R
-        = |comm, root| only(comm, root, true)
-            .and_then(|root| comm.data_movement(Kind::Gatherv, Some(root), &sendbuf, &recvbuf));
+        = |comm, root, kind| only(comm, root, true)
+            .and_then(|root| comm.data_movement(kind, Some(root), &sendbuf, &recvbuf));
 
         "Gets this process's block from the root."
-        scatter_into try_scatter_into immediate_scatter_into
+        Scatter: scatter_into try_scatter_into immediate_scatter_into
         (recvbuf: &(mut) R as BufferMut by of_mut) gives recvbuf: R
-        = |comm, root| only(comm, root, false)
-            .and_then(|root| comm.data_movement(Kind::Scatter, Some(root), &Memory::nothing(), &recvbuf));
+        = |comm, root, kind| only(comm, root, false)
+            .and_then(|root| comm.data_movement(kind, Some(root), &Memory::nothing(), &recvbuf));
 
         "Gives each process a block, in the order of their ranks."
-        scatter_into_root try_scatter_into_root immediate_scatter_into_root
+        Scatter: scatter_into_root try_scatter_into_root immediate_scatter_into_root
         (sendbuf: &S as Buffer by of, recvbuf: &(mut) R as BufferMut by of_mut) gives recvbuf: R
-        = |comm, root| only(comm, root, true)
-            .and_then(|root| comm.data_movement(Kind::Scatter, Some(root), &sendbuf.split(comm.blocks()), &recvbuf));
+        = |comm, root, kind| only(comm, root, true)
+            .and_then(|root| comm.data_movement(kind, Some(root), &sendbuf.split(comm.blocks()), &recvbuf));
 
         "Gets this process's block, of any length, from the root."
-        scatter_varcount_into try_scatter_varcount_into immediate_scatter_varcount_into
+        Scatterv: scatter_varcount_into try_scatter_varcount_into immediate_scatter_varcount_into
         (recvbuf: &(mut) R as BufferMut by of_mut) gives recvbuf: R
-        = |comm, root| only(comm, root, false)
-            .and_then(|root| comm.data_movement(Kind::Scatterv, Some(root), &Memory::nothing(), &recvbuf));
+        = |comm, root, kind| only(comm, root, false)
+            .and_then(|root| comm.data_movement(kind, Some(root), &Memory::nothing(), &recvbuf));
 
         "Gives each process a block of any length."
-        scatter_varcount_into_root try_scatter_varcount_into_root immediate_scatter_varcount_into_root
+        Scatterv: scatter_varcount_into_root try_scatter_varcount_into_root immediate_scatter_varcount_into_root
         (sendbuf: &S as PartitionedBuffer by blocks, recvbuf: &(mut) R as BufferMut by of_mut) gives recvbuf: R
-        = |comm, root| only(comm, root, true)
-            .and_then(|root| comm.data_movement(Kind::Scatterv, Some(root), &sendbuf, &recvbuf));
+        = |comm, root, kind| only(comm, root, true)
+            .and_then(|root| comm.data_movement(kind, Some(root), &sendbuf, &recvbuf));
 
         "Gives what the root combines."
-        reduce_into try_reduce_into immediate_reduce_into
+        Reduce: reduce_into try_reduce_into immediate_reduce_into
         (sendbuf: &S as Buffer by of; op) gives sendbuf: S
-        = |comm, root| only(comm, root, false).and_then(|root| {
-            let elements = || Ok((sendbuf.elements(), sendbuf.ty().clone(), op.object()));
+        = |comm, root, kind| only(comm, root, false).and_then(|root| {
+            let elements = || Ok((sendbuf.elements(), sendbuf.ty().clone(), op));
             comm.reduce(root, (&sendbuf, &Memory::nothing()), elements)
         });
 
         "Combines what each process gives."
-        reduce_into_root try_reduce_into_root immediate_reduce_into_root
+        Reduce: reduce_into_root try_reduce_into_root immediate_reduce_into_root
         (sendbuf: &S as Buffer by of, recvbuf: &(mut) R as BufferMut by of_mut; op) gives recvbuf: R
-        = |comm, root| only(comm, root, true).and_then(|root| {
-            let elements = || sendbuf.alike(&recvbuf).map(|(count, ty)| (count, ty, op.object()));
+        = |comm, root, kind| only(comm, root, true).and_then(|root| {
+            let elements = || sendbuf.alike(&recvbuf).map(|(count, ty)| (count, ty, op));
             comm.reduce(root, (&sendbuf, &recvbuf), elements)
         });
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use banyan_datatype as dt;
 use banyan_datatype::{Data, Span, TypeArc};
-use banyan_memory::{Buffer as RawBuffer, surely_host};
-use banyan_runtime::{Argument, Operand, UserMemory, bail};
+use banyan_memory::{Buffer as RawBuffer, MemoryKind, kind_at, surely_host};
+use banyan_runtime::{ArgKind, Argument, Operand, UserMemory, bail};
 
 use super::{AsObject, Buffer, BufferMut, Partitioned, PartitionedBuffer, PartitionedBufferMut};
 use crate::error::{Result, expect};
@@ -154,6 +154,27 @@ impl Memory {
     pub(crate) fn split(mut self, ranks: u32) -> Memory {
         self.layout = Layout::Uniform(self.elements / u64::from(ranks.max(1)));
         self
+    }
+
+    /// How many elements of which predefined datatype there are, if that is what there is.
+    #[inline]
+    pub(crate) fn predefined(&self) -> Option<(u64, u16)> {
+        match (&self.layout, &self.ty) {
+            (Layout::Uniform(_), TypeArc::Predefined(ty)) => Some((self.elements, ty.code()?)),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn start(&self) -> *mut u8 {
+        self.start
+    }
+
+    /// The argument of a signature: its address, and what memory is there.
+    #[inline]
+    pub(crate) fn argument(&self) -> (usize, ArgKind) {
+        let address = self.start.addr();
+        let kind = if surely_host(address) { MemoryKind::Host } else { kind_at(address) };
+        (address, ArgKind::Data(kind))
     }
 
     pub(crate) fn elements(&self) -> u64 {
