@@ -27,7 +27,9 @@ pub mod hosts;
 mod input;
 mod lines;
 mod links;
+mod machine;
 pub mod mapping;
+mod measure;
 mod oom;
 pub mod options;
 mod output;
@@ -63,6 +65,8 @@ pub fn main() -> ExitCode {
         options::Command::Explain { what, ranks, per_host } => {
             Ok(print(&explain::explain(&what, ranks, per_host)?))
         }
+        options::Command::Machine { anew } => Ok(print(&machine::machine(anew))),
+        options::Command::Yield => Ok(measure::yields()),
         options::Command::Run(options) => front::run(front::Work::Job(options)),
         options::Command::Agent => front::run(front::Work::Host),
     });

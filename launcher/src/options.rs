@@ -32,6 +32,13 @@ pub enum Command {
         /// Ranks on each host; `None`: all.
         per_host: Option<u32>,
     },
+    /// Show what things take on this machine.
+    Machine {
+        /// Measure it first.
+        anew: bool,
+    },
+    /// Yield the core, time and again, while another mpirun measures that.
+    Yield,
     /// Run a job.
     Run(Box<Options>),
     /// Be the agent of a host, as an agent on another host asks by standard input.
@@ -168,6 +175,11 @@ pub struct Global {
     /// --ppn: on as many hosts like this one as that takes)
     #[arg(long, value_name = "COLLECTIVE:BYTES")]
     pub explain: Option<String>,
+    /// Show what things take on this machine, by which algorithms are chosen, and end; --machine=measure measures it anew, in some
+    /// 0.3 s, and keeps it for jobs to come
+    #[arg(long, value_name = "measure", num_args = 0..=1, require_equals = true, default_missing_value = "show",
+          value_parser = ["show", "measure"])]
+    pub machine: Option<String>,
 }
 
 /// Options of one program.
@@ -219,6 +231,9 @@ pub fn parse(arguments: Vec<OsString>) -> Result<Command, Trouble> {
     if arguments == ["--agent"] {
         return Ok(Command::Agent);
     }
+    if arguments == [crate::measure::YIELDS] {
+        return Ok(Command::Yield);
+    }
     let mut table = table();
     let mut segments = read_configfile(split(arguments, &table), &table)?.into_iter();
     let first = segments.next().unwrap_or_default();
@@ -229,6 +244,9 @@ pub fn parse(arguments: Vec<OsString>) -> Result<Command, Trouble> {
     };
     if parsed.global.timeout.is_none() {
         parsed.global.timeout = timeout_variable()?;
+    }
+    if let Some(how) = parsed.global.machine {
+        return Ok(Command::Machine { anew: how == "measure" });
     }
     if let Some(what) = parsed.global.explain {
         let per_host = parsed.global.ppn;

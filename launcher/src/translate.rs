@@ -150,7 +150,10 @@ fn contains_equals(text: &OsStr) -> bool {
 }
 
 fn takes_value(command: &Command, is_it: impl Fn(&clap::Arg) -> bool) -> Option<bool> {
-    command.get_arguments().find(|arg| is_it(arg)).map(|arg| arg.get_action().takes_values())
+    command
+        .get_arguments()
+        .find(|arg| is_it(arg))
+        .map(|arg| arg.get_action().takes_values() && !arg.is_require_equals_set())
 }
 
 fn is_long_name(arg: &clap::Arg, name: &str) -> bool {

@@ -337,3 +337,26 @@ fn choices_follow_from_the_profile_of_the_machine() {
     assert!(refused.err.contains("BANYAN_MACHINE: /nowhere/at.all: No such file"), "{}", refused.err);
     assert_eq!(mpirun(&["-n", "2", "true"]).env("XDG_CACHE_HOME", "/dev/null").run().status, 0);
 }
+
+#[test]
+fn the_machine_is_measured_and_kept() {
+    let folder = std::env::temp_dir().join(format!("banyan-machine-{}", std::process::id()));
+    let cache = folder.to_str().expect("text");
+    let run = |how: &str, cache: &str| {
+        let done = mpirun(&[how]).env("XDG_CACHE_HOME", cache).run();
+        assert_eq!(done.status, 0, "{}", done.err);
+        assert!(done.out.contains("\nnear.line ") && done.out.contains("\nnetwork.byte "), "{}", done.out);
+        done.out
+    };
+    assert!(run("--machine", cache).contains("not measured yet"));
+    let measured = run("--machine=measure", cache);
+    let kept = format!("kept in  {}", folder.display());
+    assert!(measured.contains(&kept), "{measured}");
+    let files = std::fs::read_dir(folder.join("banyan")).expect("a folder").count();
+    drop(std::fs::remove_dir_all(&folder));
+    assert_eq!(files, 1, "no draft is left");
+    // A folder that nothing can be kept in.
+    assert!(run("--machine=measure", "/dev/null").contains("not kept: "));
+    let refused = mpirun(&["--machine=measured"]).run();
+    assert!(refused.status != 0 && refused.err.contains("did you mean measure?"), "{}", refused.err);
+}

@@ -48,8 +48,6 @@ pub const DISTANCES: [&str; 3] = ["sockets", "caches", "near"];
 pub struct Profile {
     /// The built-in profile that figures come from which were not measured.
     base: &'static str,
-    /// Figures that were measured.
-    measured: u32,
     /// A message between hosts. It is never measured.
     pub network: Message,
     /// A message over TCP on one host.
@@ -76,7 +74,6 @@ const BUILT_IN: [Profile; 2] = [EPYC, XEON];
 /// A server with AMD EPYC processors, on which most of Banyan was tuned. Nobody has measured distances other than `near`.
 const EPYC: Profile = Profile {
     base: "epyc",
-    measured: 0,
     network: Message { latency: 15e-6, overhead: 1.5e-6, byte: 1.0 / 1.2e9 },
     loopback: Message { latency: 4e-6, overhead: 1e-6, byte: 1.0 / 3e9 },
     pairs: [
@@ -96,7 +93,6 @@ const EPYC: Profile = Profile {
 /// other than `near`.
 const XEON: Profile = Profile {
     base: "xeon",
-    measured: 0,
     network: EPYC.network,
     loopback: Message { latency: 3.1e-6, overhead: 0.8e-6, byte: 0.13e-9 },
     pairs: [
@@ -150,9 +146,11 @@ impl Profile {
 
     /// Where its figures come from, for people.
     pub fn source(&self) -> String {
-        match self.measured {
+        match self.own().len() {
             0 => format!("built in for processors like {}", self.base),
-            _ => format!("measured here, the rest built in for processors like {}", self.base),
+            number => {
+                format!("{number} figures measured here, the rest built in for processors like {}", self.base)
+            }
         }
     }
 
@@ -161,16 +159,19 @@ impl Profile {
         let single = [
             ("system_call", &mut self.system_call),
             ("turn", &mut self.turn),
-            ("copy", &mut self.copy),
-            ("memory", &mut self.memory),
-            ("reduce", &mut self.reduce),
+            ("copy_byte", &mut self.copy),
+            ("memory_byte", &mut self.memory),
+            ("reduce_byte", &mut self.reduce),
             ("single_copy", &mut self.single_copy),
         ];
         let mut all: Vec<(String, &mut f64)> =
             single.into_iter().map(|(name, figure)| (name.to_owned(), figure)).collect();
         for (distance, pair) in DISTANCES.iter().zip(&mut self.pairs).rev() {
-            let parts =
-                [("line", &mut pair.line), ("copy", &mut pair.copy), ("single_copy", &mut pair.single_copy)];
+            let parts = [
+                ("line", &mut pair.line),
+                ("copy_byte", &mut pair.copy),
+                ("single_copy_byte", &mut pair.single_copy),
+            ];
             all.extend(parts.map(|(name, figure)| (format!("{distance}.{name}"), figure)));
             message(distance, &mut pair.message, &mut all);
         }
@@ -182,30 +183,36 @@ impl Profile {
     /// This profile with what was measured: figures by name, in seconds. Those that are out of bounds, or have no name here, are
     /// left out.
     pub fn with<'a>(mut self, measured: impl IntoIterator<Item = (&'a str, f64)>) -> Profile {
-        let mut number = 0;
-        let mut figures = self.figures();
         for (name, seconds) in measured {
-            let figure = figures.iter_mut().find(|(known, _)| known == name);
-            if let Some((_, figure)) = figure.filter(|_| (LEAST..=MOST).contains(&seconds)) {
-                **figure = seconds;
-                number += 1;
-            }
+            self.set(name, seconds);
         }
-        self.measured += number;
         self
+    }
+
+    /// Sets a figure; false if it is out of bounds, or has no name here.
+    fn set(&mut self, name: &str, seconds: f64) -> bool {
+        let mut figures = self.figures();
+        let figure = figures.iter_mut().find(|(known, _)| known == name);
+        let figure = figure.filter(|_| (LEAST..=MOST).contains(&seconds));
+        figure.map(|(_, figure)| **figure = seconds).is_some()
+    }
+
+    /// Names and values of the figures that are not those of its base.
+    fn own(&self) -> Vec<(String, f64)> {
+        let (mut base, mut own) = (Profile::named(self.base).unwrap_or_default(), *self);
+        let pairs = own.figures().into_iter().zip(base.figures());
+        pairs.filter(|((_, own), (_, base))| own != base).map(|((name, own), _)| (name, *own)).collect()
     }
 
     /// As text: the name of a built-in one, or else the file for a `machine` of this name.
     pub fn text(&self, machine: &str) -> String {
-        if self.measured == 0 {
+        let own = self.own();
+        if own.is_empty() {
             return self.base.to_owned();
         }
         let mut text = format!("{FIRST_LINE}\nmachine {machine}\nbase {}\n", self.base);
-        let (mut base, mut own) = (Profile::named(self.base).unwrap_or_default(), *self);
-        for ((name, figure), (_, base)) in own.figures().into_iter().zip(base.figures()) {
-            if figure != base {
-                let _ = writeln!(text, "{name} {figure:e}");
-            }
+        for (name, figure) in own {
+            let _ = writeln!(text, "{name} {figure:e}");
         }
         text + LAST_LINE + "\n"
     }
@@ -236,8 +243,8 @@ impl Profile {
             figure.ok_or_else(|| format!("\"{}\" is no figure", line.escape_debug()))
         });
         let figures = figures.collect::<Result<Vec<(&str, f64)>, String>>()?;
-        let profile = base.with(figures.iter().copied());
-        match profile.measured as usize == figures.len() {
+        let mut profile = base;
+        match figures.iter().all(|(name, seconds)| profile.set(name, *seconds)) {
             true => Ok((profile, Some(machine))),
             false => Err("the profile has figures that are unknown, or out of bounds".to_owned()),
         }
@@ -300,8 +307,8 @@ mod tests {
             names.sort();
             let all = names.len();
             names.dedup();
-            // All fields but the two that are no figures are figures.
-            let fields = (size_of::<Profile>() - size_of::<(&str, u64)>()) / size_of::<f64>();
+            // All fields but the name of the base are figures.
+            let fields = (size_of::<Profile>() - size_of::<&str>()) / size_of::<f64>();
             assert_eq!((names.len(), all), (all, fields));
         }
     }

@@ -1,0 +1,467 @@
+//! Measures the profile of this machine, in a fraction of a second. Each figure is the least of many short trials, as what else runs
+//! on the machine can only make a trial longer. On a busy machine there are few trials: such a figure is left out.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use banyan_datatype::{Datatype, op};
+use banyan_memory::HeapBuffer;
+use banyan_shm::Shm;
+use banyan_topo::{CpuSet, DISTANCES, Machine, Profile, get};
+use banyan_transport::{Class, Fabric, Head, Outcome, Peer, Port, Refusal, Sink, Token};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
+
+/// How long the trials of a figure take.
+const EACH: Duration = Duration::from_millis(8);
+/// Trials that a figure needs.
+const TRIALS: u32 = 10;
+/// After this time no figure is begun: it stays as it was.
+const ALL: Duration = Duration::from_millis(280);
+/// Longest wait for an answer; a figure that needs longer is none.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// Bytes that stay in a core's own cache, and bytes that no cache of a core holds.
+const CACHED: usize = 64 << 10;
+const LARGE: usize = 8 << 20;
+/// Bytes of a long message, of a frame of it, and of a short one; messages of a stream.
+const LONG: usize = 1 << 20;
+const FRAME: usize = 16 << 10;
+const SHORT: usize = 8;
+const STREAM: usize = 32;
+
+/// The profile of this machine: the one `before`, with what could be measured.
+pub(crate) fn measure(before: Profile) -> Profile {
+    let begin = Instant::now();
+    let mut figures: Vec<(String, f64)> = Vec::new();
+    let mut take = |names: &[String], what: &mut dyn FnMut() -> Vec<f64>| {
+        if begin.elapsed() < ALL {
+            figures.extend(names.iter().cloned().zip(what()));
+        }
+    };
+    let machine = Machine::read();
+    let pairs = pairs(&machine, |cpu| Machine::caches(cpu).pop().map(|cache| cache.cpus).unwrap_or_default());
+    let named = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+    let (call, own) = (system_call(), get(&[0; SHORT], &mut [0; SHORT]));
+    take(&named(&["system_call", "copy_byte", "memory_byte", "reduce_byte"]), &mut || {
+        vec![call, copy(CACHED), copy(LARGE), reduce()]
+    });
+    for (distance, cpus) in DISTANCES.iter().zip(pairs).rev() {
+        let Some(cpus) = cpus else { continue };
+        let names =
+            |parts: &[&str]| parts.iter().map(|part| format!("{distance}.{part}")).collect::<Vec<_>>();
+        take(&names(&["line", "copy_byte"]), &mut || vec![line(cpus), others_copy(cpus)]);
+        if own {
+            let mut single = (f64::NAN, f64::NAN);
+            take(&names(&["single_copy_byte"]), &mut || {
+                single = single_copy(cpus);
+                vec![single.1]
+            });
+            if *distance == "near" {
+                take(&named(&["single_copy"]), &mut || vec![single.0 - call]);
+            }
+        }
+        take(&names(&["latency", "overhead", "byte"]), &mut || {
+            rings().map_or(vec![], |ways| message(cpus, ways))
+        });
+    }
+    if let Some(cpus) = pairs.into_iter().rev().flatten().next() {
+        let names = ["loopback.latency", "loopback.overhead", "loopback.byte"];
+        take(&named(&names), &mut || sockets().map_or(vec![], |ways| message(cpus, ways)));
+    }
+    if let Some(cpu) = machine.cpus().first() {
+        take(&named(&["turn"]), &mut || vec![turn(cpu.id) - call]);
+    }
+    before.with(figures.iter().map(|(name, seconds)| (name.as_str(), *seconds)))
+}
+
+/// For each of the [`DISTANCES`] two CPUs that are so apart, the first of them the machine's first one. `cache` gives the CPUs of
+/// a CPU's last-level cache.
+fn pairs(machine: &Machine, cache: impl Fn(u32) -> CpuSet) -> [Option<(u32, u32)>; 3] {
+    let Some((first, others)) = machine.cpus().split_first() else { return [None; 3] };
+    let near = cache(first.id);
+    let mut pairs = [None; 3];
+    for cpu in others.iter().filter(|cpu| (cpu.socket, cpu.core) != (first.socket, first.core)) {
+        let apart = if cpu.socket != first.socket {
+            0
+        } else if near.contains(cpu.id) {
+            2
+        } else {
+            1
+        };
+        pairs[apart] = pairs[apart].or(Some((first.id, cpu.id)));
+    }
+    pairs
+}
+
+/// The least seconds of many trials; no number if only few could be made, or one was none: then something else has had the cores.
+fn least(mut trial: impl FnMut() -> f64) -> f64 {
+    let begin = Instant::now();
+    let (mut least, mut trials) = (f64::INFINITY, 0);
+    while begin.elapsed() < EACH || trials < TRIALS && begin.elapsed() < 3 * EACH {
+        let seconds = trial();
+        if seconds.is_nan() {
+            return f64::NAN;
+        }
+        (least, trials) = (least.min(seconds), trials + 1);
+    }
+    if trials < TRIALS { f64::NAN } else { least }
+}
+
+fn timed(what: impl FnOnce()) -> f64 {
+    let begin = Instant::now();
+    what();
+    begin.elapsed().as_secs_f64()
+}
+
+fn system_call() -> f64 {
+    least(|| timed(|| (0..100).for_each(|_| _ = std::hint::black_box(rustix::process::getppid()))) / 100.0)
+}
+
+/// A byte copied, of so many.
+fn copy(bytes: usize) -> f64 {
+    let (from, mut to) = (vec![1u8; bytes], vec![2u8; bytes]);
+    least(|| {
+        timed(|| std::hint::black_box(&mut to).copy_from_slice(std::hint::black_box(&from))) / bytes as f64
+    })
+}
+
+/// A byte of a sum of doubles, as collectives add it up.
+fn reduce() -> f64 {
+    /// MPI_DOUBLE in the ABI.
+    const DOUBLE: u16 = 0x214;
+    let (Some(double), from, to) =
+        (Datatype::builtin(DOUBLE), HeapBuffer::zeroed(CACHED), HeapBuffer::zeroed(CACHED))
+    else {
+        return f64::NAN;
+    };
+    let add = || drop(op::reduce(op::Builtin::Sum, double, &from, &to, CACHED as u64 / 8));
+    least(|| timed(add) / CACHED as f64)
+}
+
+/// Runs `mine` on the first of two CPUs while `other` runs on the second one.
+fn beside(cpus: (u32, u32), other: impl FnOnce() + Send, mine: impl FnOnce() -> f64) -> f64 {
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            bind(cpus.1);
+            other();
+        });
+        bind(cpus.0);
+        mine()
+    })
+}
+
+/// Binds this thread. Where the system refuses, the kernel's choice is measured.
+fn bind(cpu: u32) {
+    let mut only = rustix::thread::CpuSet::new();
+    only.set(cpu as usize);
+    let _ = rustix::thread::sched_setaffinity(None, &only);
+}
+
+/// A word in cache lines of its own.
+#[repr(align(128))]
+#[derive(Default)]
+struct Line(AtomicU64);
+
+/// By which one thread asks the other for something, time and again.
+#[derive(Default)]
+struct Baton {
+    asked: Line,
+    done: Line,
+}
+
+impl Baton {
+    /// What ends [`Baton::serve`].
+    const END: u64 = u64::MAX;
+
+    fn serve(&self, mut what: impl FnMut()) {
+        let mut last = 0;
+        loop {
+            match self.asked.0.load(Ordering::Acquire) {
+                Baton::END => return,
+                asked if asked != last => {
+                    what();
+                    last = asked;
+                    self.done.0.store(asked, Ordering::Release);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn ask(&self) {
+        let number = self.asked.0.load(Ordering::Relaxed) + 1;
+        self.asked.0.store(number, Ordering::Release);
+        while self.done.0.load(Ordering::Acquire) != number {}
+    }
+
+    fn end(&self) {
+        self.asked.0.store(Baton::END, Ordering::Release);
+    }
+}
+
+/// A cache line to the other core: half of the way there and back.
+fn line(cpus: (u32, u32)) -> f64 {
+    let baton = Baton::default();
+    let mine = || {
+        let least = least(|| timed(|| (0..100).for_each(|_| baton.ask())) / 200.0);
+        baton.end();
+        least
+    };
+    beside(cpus, || baton.serve(|| {}), mine)
+}
+
+/// The least that `what` takes with memory that the other core has just written.
+fn with_others(cpus: (u32, u32), mut what: impl FnMut(&[u8]) -> f64) -> f64 {
+    let (baton, memory) = (Baton::default(), Mutex::new(vec![0u8; CACHED]));
+    let lock = || memory.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let write = || lock().iter_mut().for_each(|byte| *byte = byte.wrapping_add(1));
+    let mine = || {
+        let least = least(|| {
+            baton.ask();
+            what(&lock())
+        });
+        baton.end();
+        least
+    };
+    beside(cpus, || baton.serve(write), mine)
+}
+
+fn others_copy(cpus: (u32, u32)) -> f64 {
+    let mut to = vec![0; CACHED];
+    with_others(cpus, |from| timed(|| std::hint::black_box(&mut to).copy_from_slice(from))) / CACHED as f64
+}
+
+/// A single copy of few bytes, and a byte of a longer one.
+fn single_copy(cpus: (u32, u32)) -> (f64, f64) {
+    let mut to = vec![0; CACHED];
+    let mut of = |bytes: usize| {
+        with_others(cpus, |from| {
+            let mut got = false;
+            let seconds = timed(|| got = get(&from[..bytes], &mut to[..bytes]));
+            if got { seconds } else { f64::NAN }
+        })
+    };
+    let (few, all) = (of(SHORT), of(CACHED));
+    (few, (all - few) / (CACHED - SHORT) as f64)
+}
+
+/// One end of a connection between two threads.
+trait Way: Send {
+    /// Sends so many bytes, behind which `more` may follow at once.
+    fn send(&mut self, bytes: usize, more: bool);
+
+    /// How many bytes have come since the last call.
+    fn received(&mut self) -> usize;
+}
+
+/// The figures of a [`Message`](banyan_topo::Message).
+fn message<W: Way>(cpus: (u32, u32), (mut mine, mut other): (W, W)) -> Vec<f64> {
+    // The other thread answers each so many bytes with a few.
+    let (each, over) = (AtomicUsize::new(SHORT), AtomicBool::new(false));
+    let answer = || {
+        let mut got = 0;
+        while !over.load(Ordering::Relaxed) {
+            got += other.received();
+            while got >= each.load(Ordering::Acquire) {
+                got -= each.load(Ordering::Acquire);
+                other.send(SHORT, got >= each.load(Ordering::Acquire));
+            }
+        }
+    };
+    let mut exchange = |bytes: usize, times: usize| {
+        each.store(bytes, Ordering::Release);
+        let begin = Instant::now();
+        (1..=times).for_each(|number| mine.send(bytes, number < times));
+        let (mut back, mut polls) = (0, 0u32);
+        while back < times * SHORT {
+            back += mine.received();
+            polls += 1;
+            if polls.is_multiple_of(1 << 10) && begin.elapsed() > PATIENCE {
+                return f64::NAN;
+            }
+        }
+        begin.elapsed().as_secs_f64()
+    };
+    let mut figures = vec![];
+    beside(cpus, answer, || {
+        let one = least(|| exchange(SHORT, 1));
+        let (more, long) = (least(|| exchange(SHORT, STREAM)), least(|| exchange(LONG, 1)));
+        figures = vec![one / 2.0, (more - one) / (STREAM - 1) as f64, (long - one) / LONG as f64];
+        over.store(true, Ordering::Relaxed);
+        0.0
+    });
+    figures
+}
+
+/// An end of a pair's rings in shared memory.
+struct Ring {
+    shm: Shm,
+    peer: Peer,
+    memory: Vec<u8>,
+}
+
+fn rings() -> Option<(Ring, Ring)> {
+    let memory = Shm::memory(2).ok()?;
+    let ring = |me: u32| {
+        let shm = Shm::attach(memory.try_clone().ok()?, me, &[Peer(0), Peer(1)], Default::default()).ok()?;
+        Some(Ring { shm, peer: Peer(1 - me), memory: vec![0; FRAME] })
+    };
+    Some((ring(0)?, ring(1)?))
+}
+
+impl Way for Ring {
+    fn send(&mut self, bytes: usize, _: bool) {
+        const HEAD: Head = Head { class: Class::P2p, kind: 0, aux: 0, a: 0, b: 0, ctx: 0 };
+        let mut left = bytes;
+        while left > 0 {
+            let part = left.min(FRAME);
+            let body = &self.memory[..part];
+            let sent = match part {
+                SHORT => self.shm.send_short(self.peer, &HEAD, body),
+                _ => self.shm.send_bcopy(self.peer, &HEAD, part, &mut |room| room.copy_from_slice(body)),
+            };
+            match sent {
+                Ok(()) => left -= part,
+                Err(Refusal::Busy) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn received(&mut self) -> usize {
+        let mut arrived = Arrived { into: &mut self.memory, bytes: 0 };
+        self.shm.poll(&mut arrived);
+        arrived.bytes
+    }
+}
+
+/// Takes the bytes of all frames.
+struct Arrived<'a> {
+    into: &'a mut [u8],
+    bytes: usize,
+}
+
+impl Sink for Arrived<'_> {
+    fn frame(&mut self, _: Peer, _: &Head, body: &[u8]) {
+        self.into[..body.len()].copy_from_slice(body);
+        self.bytes += body.len();
+    }
+    fn sent(&mut self, _: Token) {}
+    fn completed(&mut self, _: Token, _: Outcome) {}
+    fn down(&mut self, _: Peer, _: &str) {}
+}
+
+/// An end of a TCP connection over the loopback, which polls as ranks do.
+struct Socket {
+    stream: TcpStream,
+    memory: Vec<u8>,
+}
+
+fn sockets() -> Option<(Socket, Socket)> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).ok()?;
+    let one = TcpStream::connect(listener.local_addr().ok()?).ok()?;
+    let (other, _) = listener.accept().ok()?;
+    let socket = |stream: TcpStream| {
+        stream.set_nodelay(true).ok()?;
+        stream.set_nonblocking(true).ok()?;
+        Some(Socket { stream, memory: vec![0; LONG] })
+    };
+    Some((socket(one)?, socket(other)?))
+}
+
+impl Way for Socket {
+    fn send(&mut self, bytes: usize, more: bool) {
+        // As the fabric does it: the kernel gathers what follows.
+        let flags = if more { SendFlags::MORE } else { SendFlags::empty() };
+        let mut left = bytes;
+        while left > 0 {
+            match send(&self.stream, &self.memory[..left], flags) {
+                Ok(sent) => left -= sent,
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn received(&mut self) -> usize {
+        self.stream.read(&mut self.memory).unwrap_or(0)
+    }
+}
+
+/// A yield to another process on the same CPU: half of the way there and back.
+fn turn(cpu: u32) -> f64 {
+    bind(cpu);
+    let program = std::env::current_exe().and_then(|program| {
+        Command::new(program).arg(YIELDS).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()
+    });
+    let Ok(mut other) = program else { return f64::NAN };
+    // It has begun when it says so.
+    let begun = other.stdout.as_mut().is_some_and(|output| output.read_exact(&mut [0]).is_ok());
+    banyan_shm::shorten_slices();
+    let turn = match begun {
+        true => least(|| timed(|| (0..20).for_each(|_| std::thread::yield_now())) / 40.0),
+        false => f64::NAN,
+    };
+    let _ = other.kill().and_then(|()| other.wait());
+    turn
+}
+
+/// The argument that makes mpirun the other process of [`turn`].
+pub(crate) const YIELDS: &str = "--yields";
+
+/// Says that it has begun, and yields its core for as long as its parent lives, but some seconds at most.
+pub(crate) fn yields() -> u8 {
+    let (parent, begin) = (rustix::process::getppid(), Instant::now());
+    banyan_shm::shorten_slices();
+    let _ = std::io::stdout().write_all(b"!").and_then(|()| std::io::stdout().flush());
+    while rustix::process::getppid() == parent && begin.elapsed() < Duration::from_secs(3) {
+        (0..1000).for_each(|_| std::thread::yield_now());
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use banyan_topo::Cpu;
+
+    /// `sockets` with so many caches, each shared by so many cores of two CPUs.
+    fn machine(sockets: u32, caches: u32, cores: u32) -> (Machine, impl Fn(u32) -> CpuSet) {
+        let all = sockets * caches * cores;
+        let cpu = |id: u32| {
+            let core = id % all;
+            Cpu { id, socket: core / (caches * cores), node: 0, core: core % (caches * cores) }
+        };
+        let shared =
+            move |id: u32| (0..2 * all).filter(|other| other % all / cores == id % all / cores).collect();
+        (Machine::of((0..2 * all).map(cpu).collect()), shared)
+    }
+
+    #[test]
+    fn there_is_a_pair_for_each_distance_that_the_machine_has() {
+        let of = |sockets, caches, cores| {
+            let (machine, cache) = machine(sockets, caches, cores);
+            pairs(&machine, cache)
+        };
+        assert_eq!(of(2, 4, 8), [Some((0, 32)), Some((0, 8)), Some((0, 1))]);
+        assert_eq!(of(1, 8, 8), [None, Some((0, 8)), Some((0, 1))]);
+        assert_eq!(of(2, 1, 28), [Some((0, 28)), None, Some((0, 1))]);
+        assert_eq!(of(1, 1, 1), [None; 3], "two threads of a core are no pair");
+    }
+
+    /// Whatever else runs here: all figures are within bounds, and can be kept.
+    #[test]
+    fn this_machine_can_be_measured() {
+        let built_in = Profile::default();
+        let mut measured = measure(built_in);
+        let text = measured.text("here");
+        assert_eq!(Profile::parse(&text).map(|(read, _)| read.text("here")), Ok(text));
+        assert!(measured.figures().iter().all(|(_, figure)| figure.is_finite()));
+        assert_eq!(measured.network, built_in.network, "it is never measured");
+    }
+}
