@@ -4,6 +4,7 @@
 mod makefile;
 mod mpich;
 mod rust_mpi;
+mod rust_native;
 mod skips;
 mod suite;
 mod testlist;
@@ -21,7 +22,7 @@ use crate::test::{self, fuzz, programs};
 /// What to run.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Suites to run, of mpich, rust-mpi, hpcc, netpipe, fuzz, faults, attacks and valgrind; all of them if none is named
+    /// Suites to run, of mpich, rust-mpi, rust-native, hpcc, netpipe, fuzz, faults, attacks and valgrind; all of them if none is named
     suites: Vec<String>,
     /// Only these tests: folders or folder/name, separated by commas
     #[arg(long, value_delimiter = ',')]
@@ -51,6 +52,7 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
     let steps = [
         Step::new("mpich", || mpich::run(project, &library()?, &plan)),
         Step::new("rust-mpi", || rust_mpi(project, &library()?, &plan)),
+        Step::new("rust-native", || rust_native::run(project, &library()?, &plan)),
         Step::new("hpcc", || programs::hpcc(project, &library()?, options.fabric)),
         Step::new("netpipe", || programs::netpipe(project, &library()?, options.fabric)),
         Step::new("fuzz", || fuzz::run(project, FUZZ, true)),

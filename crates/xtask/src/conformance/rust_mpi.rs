@@ -122,7 +122,7 @@ fn build(cargo: &impl Fn(&str) -> Job, suite: &Suite<'_>) -> Result<BTreeMap<Str
 }
 
 /// What cargo says, a value on each line.
-fn json(answer: &str) -> impl Iterator<Item = Value> {
+pub(super) fn json(answer: &str) -> impl Iterator<Item = Value> {
     answer.lines().filter_map(|line| serde_json::from_str(line).ok())
 }
 
