@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use banyan_coll::Overrides;
 use banyan_pmi::settings::{
-    self, COLL, EAGER_BUDGET, ENCRYPT, FABRICS, NIC, PATIENCE, PORTS, SINGLETON, TCP_STREAMS,
+    self, COLL, EAGER_BUDGET, ENCRYPT, FABRICS, NIC, P2P, PATIENCE, PORTS, SINGLETON, TCP_STREAMS,
 };
 
 use crate::Trouble;
@@ -123,6 +123,7 @@ pub(crate) fn check(variable: impl Fn(&str) -> Option<OsString>) -> Result<(), T
         valid(text).map_err(|why| wrong(name, why))
     };
     is(FABRICS, &|text| settings::fabrics(text).map(drop))?;
+    is(P2P, &|text| settings::way(text).map(drop))?;
     is(EAGER_BUDGET, &|text| settings::bytes(text).map(drop))?;
     is(TCP_STREAMS, &|text| settings::streams(text).map(drop))?;
     is(NIC, &|text| banyan_topo::nic_filters(text).map(drop))?;

@@ -182,6 +182,20 @@ fn choices_are_explained() {
         out(&["--explain", "bcast:1K"]),
         out(&["--explain", "bcast:1K", "-n", &cores().max(2).to_string()])
     );
+    let done = mpirun(&["--explain", "p2p:256K", "-n", "2"]).env("BANYAN_P2P", "both").run();
+    assert!(
+        done.out.starts_with("a message of 262144 bytes") && done.out.contains("  write  "),
+        "{}",
+        done.out
+    );
+    assert!(
+        done.out.contains("chosen: both: BANYAN_P2P says so") || done.out.contains("refuses"),
+        "{}",
+        done.out
+    );
+    assert!(out(&["--explain", "p2p:8", "-n", "2"]).contains("chosen: ring: messages of up to 16 KiB"));
+    let done = mpirun(&["--explain", "p2p", "-n", "2"]).env("BANYAN_P2P", "rings").run();
+    assert_eq!((done.status, done.err.lines().count()), (2, 1), "{}", done.err);
     let done = mpirun(&["--explain", "dance:1", "-n", "8"]).run();
     assert_eq!((done.status, done.err.lines().count()), (2, 1), "{}", done.err);
 }

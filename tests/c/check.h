@@ -1,6 +1,6 @@
 /* What every test program of ours shares: a check that says what failed and where, and a last word.
  *
- * A program names its runs in a comment "RUN: ranks=1,2,4 [fabrics=shm,tcp] [limit=SECONDS] [status=NUMBER] [says=WORD]
+ * A program names its runs in comments "RUN: ranks=1,2,4 [fabrics=shm,tcp] [limit=SECONDS] [status=NUMBER] [says=WORD]
  * [only=banyan] [keep_going=yes] [env=NAME=VALUE]". It passes when mpirun ends with that status (0), rank 0 prints the line "ok", and the output has the word.
  */
 #ifndef BANYAN_CHECK_H

@@ -18,6 +18,8 @@ pub struct Setting {
 pub const FABRICS: &str = "BANYAN_FABRICS";
 /// Overrides of the choice of collective algorithms.
 pub const COLL: &str = "BANYAN_COLL";
+/// Which way long messages between ranks of one host take.
+pub const P2P: &str = "BANYAN_P2P";
 /// Bytes lent for unexpected messages.
 pub const EAGER_BUDGET: &str = "BANYAN_EAGER_BUDGET";
 /// Number of TCP connections of a pair of ranks.
@@ -79,6 +81,15 @@ pub const ALL: &[Setting] = &[
                 `mpirun --explain allreduce:64K -n 8` lists the names.",
     },
     Setting {
+        name: P2P,
+        default: "(`ring` with a core for each rank, else `read`)",
+        about: "Which way messages of 16 KiB and more take between ranks of one host: `ring` (both sides copy, through shared memory), \
+                `read` (the receiver reads the sender's memory), `write` (the sender writes the receiver's), `both` (each of them moves one \
+                half), or `auto` (the receiver measures all four on the messages themselves, and takes the best; with more ranks than \
+                cores as without a setting). Where the system refuses a rank the memory of others, messages go through shared memory. \
+                The same for all ranks of a job. `mpirun --explain p2p:256K` says more.",
+    },
+    Setting {
         name: EAGER_BUDGET,
         default: "64M",
         about: "Memory of a rank for messages that arrive before their receive, in bytes (K, M, G). \
@@ -137,7 +148,7 @@ pub const ALL: &[Setting] = &[
 
 /// Settings that must be equal at all ranks of a job: the launcher reads them once and tells the ranks.
 pub const COMMON: &[&str] =
-    &[FABRICS, COLL, EAGER_BUDGET, TCP_STREAMS, NIC, PORTS, PATIENCE, ENCRYPT, MACHINE];
+    &[FABRICS, COLL, P2P, EAGER_BUDGET, TCP_STREAMS, NIC, PORTS, PATIENCE, ENCRYPT, MACHINE];
 
 /// Settings as name and value, or a sentence that says what is wrong with one.
 pub type Settings = Result<Vec<(String, String)>, String>;
@@ -223,6 +234,28 @@ pub fn flag(text: &str) -> Result<bool, String> {
     }
 }
 
+/// The values of [`P2P`], and what each means.
+pub const WAYS: [(&str, &str); 5] = [
+    ("ring", "both sides copy, through shared memory"),
+    ("read", "the receiver reads the sender's memory (process_vm_readv)"),
+    ("write", "the sender writes the receiver's memory (process_vm_writev)"),
+    ("both", "the receiver reads one half while the sender writes the other one"),
+    (MEASURED, "the receiver measures all of them on the messages themselves, and takes the best"),
+];
+
+/// The value of [`P2P`] by which the way is chosen by what is measured.
+pub const MEASURED: &str = "auto";
+
+/// Reads [`P2P`].
+///
+/// # Errors
+/// A sentence that names the known ways.
+pub fn way(text: &str) -> Result<&'static str, String> {
+    let names = WAYS.map(|(name, _)| name);
+    let known = names.into_iter().find(|name| *name == text.trim());
+    known.ok_or_else(|| format!("{P2P}: \"{text}\" is no way of messages; known are {}", names.join(", ")))
+}
+
 /// Reads [`TCP_STREAMS`].
 ///
 /// # Errors
@@ -301,6 +334,12 @@ mod tests {
             assert!(!is_unknown(known), "{known}");
         }
         assert_eq!((flag("1"), flag("0"), flag("yes").is_err()), (Ok(true), Ok(false), true));
+    }
+
+    #[test]
+    fn ways_are_named_or_refused() {
+        assert!(WAYS.iter().all(|(name, _)| way(name) == Ok(name)));
+        assert!(way("rings").unwrap_err().contains("ring, read, write, both, auto"));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use banyan_transport::sim::SimFabric;
 use crate::business_cards;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::long;
 use crate::ports::{Ports, Route, Start};
 use crate::wait::Policy;
 
@@ -120,7 +121,8 @@ fn boot(mut job: Job, mut client: Option<Client>, ports: Ports, shares_memory: b
         client.ready().map_err(Error::other)?;
         job = client.job().clone();
     }
-    let p2p = p2p::P2p::new(p2p::Config::new(budget as usize, job.size));
+    let (choice, _) = long::choice(&job).map_err(Error::other)?;
+    let p2p = p2p::P2p::new(p2p::Config { choice, ..p2p::Config::new(budget as usize, job.size) });
     let engine = Engine::new(p2p, ports, client, Policy::new((job.local_size, job.cores()), job.hosts()));
     Ok(Boot { engine, job, shares_memory, tuning })
 }

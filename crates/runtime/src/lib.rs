@@ -27,6 +27,7 @@ mod failures;
 mod group;
 mod info;
 mod launcher;
+mod long;
 mod loopback;
 mod message;
 mod messenger;

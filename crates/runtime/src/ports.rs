@@ -19,6 +19,7 @@ use banyan_transport::{
 
 use crate::business_cards;
 use crate::error::{Error, Result};
+use crate::long;
 use crate::loopback::Loopback;
 use crate::wait::sleep_on;
 
@@ -68,7 +69,7 @@ impl Start<'_> {
             node: job.places.ranks_on(here, job.size).map(Peer).collect(),
             nodes: job.hosts(),
             crowded: job.local_size > job.cores(),
-            single_copy: job.single_copy,
+            single_copy: long::choice(job).map_err(Error::other)?.1,
             streams: job
                 .setting(settings::TCP_STREAMS)
                 .map(settings::streams)

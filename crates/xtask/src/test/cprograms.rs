@@ -46,18 +46,8 @@ pub(super) fn run(project: &Project, library: &Library) -> Result<Tally> {
             tally.check(&name, Err(error));
             continue;
         }
-        let plan = plan_of(&project::read(source)?).with_context(|| source.display().to_string())?;
-        if plan.ours && library.kind != Kind::Banyan {
-            tally.leave_out(&name, "checks what only Banyan promises");
-            continue;
-        }
-        for &fabric in
-            plan.fabrics.iter().filter(|fabric| library.kind == Kind::Banyan || **fabric == Fabric::SHM)
-        {
-            for &ranks in &plan.ranks {
-                let title = format!("{name} -n {ranks} over {}", fabric.name());
-                tally.check(&title, one(library, &unit.output, ranks, fabric, &plan));
-            }
+        for plan in plans_of(&project::read(source)?).with_context(|| source.display().to_string())? {
+            try_plan(library, &mut tally, &name, &unit.output, &plan);
         }
     }
     if library.kind == Kind::Banyan {
@@ -65,6 +55,21 @@ pub(super) fn run(project: &Project, library: &Library) -> Result<Tally> {
         tally.check("every built function with 64-bit counts is called", twins(project, &programs));
     }
     Ok(tally)
+}
+
+/// Runs a program as one of its plans says.
+fn try_plan(library: &Library, tally: &mut Tally, name: &str, program: &Path, plan: &Plan) {
+    if plan.ours && library.kind != Kind::Banyan {
+        return tally.leave_out(name, "checks what only Banyan promises");
+    }
+    for &fabric in
+        plan.fabrics.iter().filter(|fabric| library.kind == Kind::Banyan || **fabric == Fabric::SHM)
+    {
+        for &ranks in &plan.ranks {
+            let title = format!("{name} -n {ranks} over {}", fabric.name());
+            tally.check(&title, one(library, program, ranks, fabric, plan));
+        }
+    }
 }
 
 /// Every `MPI_X_c` that is built is called by one of the programs.
@@ -105,9 +110,14 @@ fn one(library: &Library, program: &Path, ranks: usize, fabric: Fabric, plan: &P
 }
 
 /// Reads `RUN: ranks=1,2 fabrics=shm,tcp limit=60 status=9 says=WORD only=banyan keep_going=yes env=NAME=VALUE`;
-/// `env` may come several times.
-fn plan_of(source: &str) -> Result<Plan> {
-    let line = source.lines().find_map(|line| line.split("RUN:").nth(1)).context("no comment RUN:")?;
+/// `env` may come several times. There may be several such lines.
+fn plans_of(source: &str) -> Result<Vec<Plan>> {
+    let plans: Vec<Plan> =
+        source.lines().filter_map(|line| line.split("RUN:").nth(1)).map(plan_of).collect::<Result<_>>()?;
+    if plans.is_empty() { bail!("no comment RUN:") } else { Ok(plans) }
+}
+
+fn plan_of(line: &str) -> Result<Plan> {
     let fabrics = vec![Fabric::SHM];
     let (status, says, env) = (0, None, Vec::new());
     let ranks = Vec::new();
@@ -141,8 +151,8 @@ mod tests {
 
     #[test]
     fn a_plan_is_read_from_the_comment() {
-        let plan = plan_of(
-            "/* x\n * RUN: ranks=1,16 fabrics=shm,tcp limit=9 status=3 says=why only=banyan keep_going=yes env=A=b=c */",
+        let plans = plans_of(
+            "/* RUN: ranks=2\n * x\n * RUN: ranks=1,16 fabrics=shm,tcp limit=9 status=3 says=why only=banyan keep_going=yes env=A=b=c */",
         )
         .unwrap();
         let fabrics = vec![Fabric::SHM, Fabric::TCP];
@@ -157,9 +167,9 @@ mod tests {
             keep_going: true,
             env,
         };
-        assert_eq!(plan, wanted);
-        assert!(plan_of("/* nothing */").is_err());
-        assert!(plan_of("/* RUN: ranks=2 colour=red */").is_err());
-        assert!(plan_of("/* RUN: ranks=2 fabrics=string */").is_err());
+        assert_eq!((plans.len(), &plans[0].ranks[..], &plans[1]), (2, &[2][..], &wanted));
+        assert!(plans_of("/* nothing */").is_err());
+        assert!(plans_of("/* RUN: ranks=2 colour=red */").is_err());
+        assert!(plans_of("/* RUN: ranks=2 fabrics=string */").is_err());
     }
 }
