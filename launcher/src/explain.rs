@@ -54,13 +54,10 @@ fn ways(bytes: u64, ranks: Option<u32>, per_host: Option<u32>) -> String {
         _ if bytes <= EAGER => ("ring", "messages of up to 16 KiB are sent eagerly, in one frame".to_owned()),
         _ if !single_copy => ("ring", "the system refuses ranks each other's memory".to_owned()),
         Some(name) if name != MEASURED => (name, format!("{P2P} says so")),
-        Some(_) if !crowded => {
+        _ if !crowded => {
             (MEASURED, "each pair of ranks measures for itself, one way and both ways apart".to_owned())
         }
-        _ if crowded => {
-            ("read", "with more ranks than cores, a turn on the core costs more than the way".to_owned())
-        }
-        _ => ("ring", format!("the default with a core for each rank; {P2P}={MEASURED} measures")),
+        _ => ("read", "with more ranks than cores, a turn on the core costs more than the way".to_owned()),
     };
     out + &format!("chosen: {chosen}: {why}\n")
 }

@@ -82,11 +82,11 @@ pub const ALL: &[Setting] = &[
     },
     Setting {
         name: P2P,
-        default: "(`ring` with a core for each rank, else `read`)",
+        default: "auto",
         about: "Which way messages of 16 KiB and more take between ranks of one host: `ring` (both sides copy, through shared memory), \
                 `read` (the receiver reads the sender's memory), `write` (the sender writes the receiver's), `both` (each of them moves one \
                 half), or `auto` (the receiver measures all four on the messages themselves, and takes the best; with more ranks than \
-                cores as without a setting). Where the system refuses a rank the memory of others, messages go through shared memory. \
+                cores as `read`). Where the system refuses a rank the memory of others, messages go through shared memory. \
                 The same for all ranks of a job. `mpirun --explain p2p:256K` says more.",
     },
     Setting {

@@ -14,7 +14,7 @@ use banyan_pmi::settings::{MEASURED, P2P, way};
 pub(crate) fn choice(job: &Job) -> Result<(Choice, bool), String> {
     let crowded = job.local_size > job.cores();
     match job.setting(P2P).map(way).transpose()? {
-        Some(MEASURED) if !crowded => Ok((Choice::Measured { clock: now }, true)),
+        None | Some(MEASURED) if !crowded => Ok((Choice::Measured { clock: now }, true)),
         // With more ranks than cores times are those of turns.
         None | Some(MEASURED) => Ok((Choice::Fixed(Way::Read), job.single_copy)),
         Some(name) => match name.parse() {
@@ -50,8 +50,7 @@ mod tests {
     #[test]
     fn the_setting_and_the_cores_decide() {
         let is = |name: &str, reached| Ok((name.to_owned(), reached));
-        // Memory that is not reached is not read: the ring.
-        assert_eq!((chosen(2, 2, None), chosen(3, 2, None)), (is("read", false), is("read", true)));
+        assert_eq!((chosen(2, 2, None), chosen(3, 2, None)), (is("auto", true), is("read", true)));
         assert_eq!(chosen(2, 2, Some("auto")), is("auto", true));
         assert_eq!(chosen(3, 2, Some("auto")), is("read", true));
         assert_eq!(
