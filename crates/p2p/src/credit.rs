@@ -11,6 +11,9 @@ use crate::request::{Message, SHORT};
 use crate::slab::Slab;
 use crate::types::Config;
 
+/// The most credit that a process lends to another one, units.
+pub(crate) const MOST_CREDIT: u32 = 1 << 28;
+
 /// Bytes of one unit of credit.
 pub(crate) const UNIT: usize = 64;
 

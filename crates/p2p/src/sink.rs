@@ -17,9 +17,6 @@ use crate::request::{
 };
 use crate::wire::{self, Cts, Kind, Rts};
 
-/// The most credit that a process lends to another one, units.
-const MOST_CREDIT: u32 = 1 << 28;
-
 impl Sink for P2p {
     /// Takes frames of the classes P2p and Coll: a peer that hands over another one misbehaves.
     #[inline]
@@ -480,7 +477,7 @@ fn credited<'a>(link: &'a mut Link, head: &Head) -> Result<Option<&'a mut Link>,
     }
     link.credit += u32::from(head.aux);
     link.heard = true;
-    if link.credit > MOST_CREDIT { Err(Misbehaved::CreditFlood) } else { Ok(Some(link)) }
+    if link.credit > credit::MOST_CREDIT { Err(Misbehaved::CreditFlood) } else { Ok(Some(link)) }
 }
 
 /// Takes the posted receive that a message matches out of its queue; gives its id.
