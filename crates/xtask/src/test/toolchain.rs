@@ -113,7 +113,8 @@ fn man_page(prefix: &Path) -> Result<()> {
     let page = project::read(&prefix.join("share/man/man1/mpirun.1"))?.replace("\\-", "-");
     let help = Job::new(prefix.join("bin/mpirun")).arg("--help").run_ok()?.output;
     let words = help.split_whitespace().filter_map(|word| word.strip_prefix("--"));
-    let options = words.map(|word| word.trim_end_matches(|c: char| !c.is_ascii_alphanumeric()));
+    let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    let options = words.filter_map(|word| word.split(|c| !is_of_name(c)).next());
     let missing: Vec<&str> = options.filter(|option| !page.contains(&format!("--{option}"))).collect();
     if !missing.is_empty() {
         bail!("not in the man page: --{}", missing.join(", --"));
