@@ -14,6 +14,9 @@ const LONGEST_NAME: usize = 200;
 /// Most bytes of a profile's file.
 const MOST_BYTES: u64 = 16 << 10;
 
+/// Where Linux describes the machine.
+const SYSTEM: &str = "/sys/devices/system";
+
 /// A machine as far as profiles tell machines apart, and the user's folder for what is kept.
 #[derive(Clone, Debug)]
 pub struct Kept {
@@ -28,7 +31,7 @@ impl Kept {
     /// Of this machine and this user.
     pub fn here() -> Kept {
         let folder = cache_folder(|name| std::env::var_os(name));
-        Kept::of(Path::new("/sys/devices/system"), &kernel(), folder)
+        Kept::of(Path::new(SYSTEM), &kernel(), folder)
     }
 
     /// Of the machine that is described below `root` (which stands for `/sys/devices/system`), with this kernel.
@@ -111,7 +114,13 @@ impl Kept {
 /// A sentence that says what is wrong with what the user has asked for.
 pub fn setting(asked: Option<&str>) -> Result<String, String> {
     let Some(asked) = asked.filter(|text| !text.is_empty()) else {
-        let kept = Kept::here();
+        // Most users keep none: then the machine needs no name, which takes most of the time at each start of a job.
+        let folder = cache_folder(|name| std::env::var_os(name)).filter(|folder| folder.is_dir());
+        if folder.is_none() {
+            let modalias = text(&Path::new(SYSTEM).join("cpu/modalias")).unwrap_or_default();
+            return Ok(Profile::of_processor(&modalias).text(""));
+        }
+        let kept = Kept::of(Path::new(SYSTEM), &kernel(), folder);
         return Ok(kept.profile().text(&kept.machine));
     };
     let text = match asked.contains('/') {
