@@ -3,29 +3,11 @@
  *
  * RUN: ranks=20 fabrics=shm limit=30 only=banyan env=BANYAN_COLL=bcast=single_copy,allreduce=single_copy */
 #include "check.h"
+#include "forbid.h"
 
-#include <errno.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <stddef.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 
 enum { BYTES = 1 << 20 };
-
-/* From now on process_vm_readv fails, as under the filter of a container. */
-static void forbid_reading(void)
-{
-    struct sock_filter filter[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    struct sock_fprog program = {sizeof filter / sizeof filter[0], filter};
-    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
-    CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
-}
 
 static void teaches(int code)
 {
@@ -43,7 +25,7 @@ int main(void)
     int rank = my_rank(MPI_COMM_WORLD), code;
     unsigned char *buffer = malloc(BYTES);
     if (rank == 1)
-        forbid_reading();
+        forbid(SYS_process_vm_readv);
     fill(buffer, BYTES, rank);
     code = MPI_Bcast(buffer, BYTES, MPI_BYTE, 0, MPI_COMM_WORLD);
     if (rank == 1 && code != MPI_SUCCESS)

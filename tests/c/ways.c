@@ -8,12 +8,8 @@
  * RUN: ranks=2,4 limit=60 only=banyan env=BANYAN_P2P=both
  * RUN: ranks=2,4 limit=60 only=banyan env=BANYAN_P2P=auto */
 #include "check.h"
+#include "forbid.h"
 
-#include <errno.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <stddef.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -24,20 +20,6 @@ enum { LENGTHS = sizeof lengths / sizeof lengths[0] };
 
 static unsigned char *out, *in;
 static int rank, other;
-
-/* From now on a system call fails, as under the filter of a container. */
-static void forbid(int number)
-{
-    struct sock_filter filter[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    struct sock_fprog program = {sizeof filter / sizeof filter[0], filter};
-    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
-    CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
-}
 
 /* There and back again, often enough that ways are compared; the bytes differ from round to round. */
 static void ping_pong(int length)
