@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use banyan_runtime::{Comm, Kind, Operand, bail};
+use banyan_runtime::{Call, Comm, Kind, Op, Operand, bail};
 
 use super::Operation;
 use super::signed::Signed;
@@ -28,6 +28,12 @@ fn each(comm: &Comm, send: &Memory, recv: &Memory) -> Result<Operand> {
     }
     send.same_type(recv)?;
     Ok(Operand::uniform(each, send.ty().clone()))
+}
+
+/// A reduction whose result is as long as what each process gives.
+fn combined(comm: &Comm, kind: Kind, (send, recv): (&Memory, &Memory), op: Op) -> Result<Call> {
+    let (count, ty) = send.alike(recv)?;
+    comm.allreduce(kind, (send, recv), (count, ty, op))
 }
 
 /// Collectives without a root: every process does the same.
@@ -83,9 +89,7 @@ pub trait CommunicatorCollectives: Communicator {
         "Combines what each process gives; all get the result."
         Allreduce: all_reduce_into try_all_reduce_into immediate_all_reduce_into
         (sendbuf: &S as Buffer by of, recvbuf: &(mut) R as BufferMut by of_mut; op) gives recvbuf: R
-        = |comm, root, kind| sendbuf.alike(&recvbuf).and_then(|(count, ty)| {
-            comm.allreduce(kind, (&sendbuf, &recvbuf), (count, ty, op))
-        });
+        = |comm, root, kind| combined(comm, kind, (&sendbuf, &recvbuf), op);
 
         "Combines what each process gives, block by block; each gets the result of its block."
         ReduceScatterBlock: reduce_scatter_block_into try_reduce_scatter_block_into immediate_reduce_scatter_block_into
@@ -97,16 +101,12 @@ pub trait CommunicatorCollectives: Communicator {
         "Combines what the processes up to and with this one give."
         Scan: scan_into try_scan_into immediate_scan_into
         (sendbuf: &S as Buffer by of, recvbuf: &(mut) R as BufferMut by of_mut; op) gives recvbuf: R
-        = |comm, root, kind| sendbuf.alike(&recvbuf).and_then(|(count, ty)| {
-            comm.allreduce(kind, (&sendbuf, &recvbuf), (count, ty, op))
-        });
+        = |comm, root, kind| combined(comm, kind, (&sendbuf, &recvbuf), op);
 
         "Combines what the processes before this one give. At the first one nothing is written."
         Exscan: exclusive_scan_into try_exclusive_scan_into immediate_exclusive_scan_into
         (sendbuf: &S as Buffer by of, recvbuf: &(mut) R as BufferMut by of_mut; op) gives recvbuf: R
-        = |comm, root, kind| sendbuf.alike(&recvbuf).and_then(|(count, ty)| {
-            comm.allreduce(kind, (&sendbuf, &recvbuf), (count, ty, op))
-        });
+        = |comm, root, kind| combined(comm, kind, (&sendbuf, &recvbuf), op);
     }
 }
 

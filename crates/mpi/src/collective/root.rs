@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use banyan_runtime::{self as rt, Comm, Kind, bail};
+use banyan_runtime::{self as rt, Argument, Call, Comm, Kind, bail};
 
 use super::Operation;
 use super::signed::Signed;
@@ -30,6 +30,17 @@ fn only(comm: &Comm, root: Rank, by_root: bool) -> Result<rt::Root> {
     Ok(rt::Root::Rank(root))
 }
 
+/// Data movement, if the right one of the two methods is called.
+fn moved(
+    comm: &Comm,
+    kind: Kind,
+    root: Result<rt::Root>,
+    send: &dyn Argument,
+    recv: &dyn Argument,
+) -> Result<Call> {
+    comm.data_movement(kind, Some(root?), send, recv)
+}
+
 /// A process as the root of collectives.
 ///
 /// ```
@@ -55,50 +66,42 @@ pub trait Root: AsCommunicator {
         "Gives the root what this process has."
         Gather: gather_into try_gather_into immediate_gather_into
         (sendbuf: &S as Buffer by of) gives sendbuf: S
-        = |comm, root, kind| only(comm, root, false)
-            .and_then(|root| comm.data_movement(kind, Some(root), &sendbuf, &Memory::nothing()));
+        = |comm, root, kind| moved(comm, kind, only(comm, root, false), &sendbuf, &Memory::nothing());
 
         "Gathers what each process gives, in the order of their ranks."
         Gather: gather_into_root try_gather_into_root immediate_gather_into_root
         (sendbuf: &S as Buffer by of, recvbuf: &(mut) R as BufferMut by of_mut) gives recvbuf: R
-        = |comm, root, kind| only(comm, root, true)
-            .and_then(|root| comm.data_movement(kind, Some(root), &sendbuf, &recvbuf.split(comm.blocks())));
+        = |comm, root, kind| moved(comm, kind, only(comm, root, true), &sendbuf, &recvbuf.split(comm.blocks()));
 
         "Gives the root what this process has, of any length."
         Gatherv: gather_varcount_into try_gather_varcount_into immediate_gather_varcount_into
         (sendbuf: &S as Buffer by of) gives sendbuf: S
-        = |comm, root, kind| only(comm, root, false)
-            .and_then(|root| comm.data_movement(kind, Some(root), &sendbuf, &Memory::nothing()));
+        = |comm, root, kind| moved(comm, kind, only(comm, root, false), &sendbuf, &Memory::nothing());
 
         "Gathers what each process gives, of any length."
         Gatherv: gather_varcount_into_root try_gather_varcount_into_root immediate_gather_varcount_into_root
         (sendbuf: &S as Buffer by of, recvbuf: &(mut) R as PartitionedBufferMut by blocks_mut) gives recvbuf: R
-        = |comm, root, kind| only(comm, root, true)
-            .and_then(|root| comm.data_movement(kind, Some(root), &sendbuf, &recvbuf));
+        = |comm, root, kind| moved(comm, kind, only(comm, root, true), &sendbuf, &recvbuf);
 
         "Gets this process's block from the root."
         Scatter: scatter_into try_scatter_into immediate_scatter_into
         (recvbuf: &(mut) R as BufferMut by of_mut) gives recvbuf: R
-        = |comm, root, kind| only(comm, root, false)
-            .and_then(|root| comm.data_movement(kind, Some(root), &Memory::nothing(), &recvbuf));
+        = |comm, root, kind| moved(comm, kind, only(comm, root, false), &Memory::nothing(), &recvbuf);
 
         "Gives each process a block, in the order of their ranks."
         Scatter: scatter_into_root try_scatter_into_root immediate_scatter_into_root
         (sendbuf: &S as Buffer by of, recvbuf: &(mut) R as BufferMut by of_mut) gives recvbuf: R
-        = |comm, root, kind| only(comm, root, true)
-            .and_then(|root| comm.data_movement(kind, Some(root), &sendbuf.split(comm.blocks()), &recvbuf));
+        = |comm, root, kind| moved(comm, kind, only(comm, root, true), &sendbuf.split(comm.blocks()), &recvbuf);
 
         "Gets this process's block, of any length, from the root."
         Scatterv: scatter_varcount_into try_scatter_varcount_into immediate_scatter_varcount_into
         (recvbuf: &(mut) R as BufferMut by of_mut) gives recvbuf: R
-        = |comm, root, kind| only(comm, root, false)
-            .and_then(|root| comm.data_movement(kind, Some(root), &Memory::nothing(), &recvbuf));
+        = |comm, root, kind| moved(comm, kind, only(comm, root, false), &Memory::nothing(), &recvbuf);
 
         "Gives each process a block of any length."
         Scatterv: scatter_varcount_into_root try_scatter_varcount_into_root immediate_scatter_varcount_into_root
         (sendbuf: &S as PartitionedBuffer by blocks, recvbuf: &(mut) R as BufferMut by of_mut) gives recvbuf: R
-        = |comm, root, kind| only(comm, root, true)
-            .and_then(|root| comm.data_movement(kind, Some(root), &sendbuf, &recvbuf));
+        = |comm, root, kind| moved(comm, kind, only(comm, root, true), &sendbuf, &recvbuf);
 
         "Gives what the root combines."
         Reduce: reduce_into try_reduce_into immediate_reduce_into
