@@ -58,12 +58,12 @@ fn here() -> Here {
         memory,
         cpus: banyan_topo::CpuSet::allowed().iter().collect(),
         cores: banyan_topo::usable_cores(),
-        // As our own launcher decides: with a core for each rank a copy through a ring is faster.
         settings: || {
             let mut settings = settings::of_environment()?;
             settings::resolve(&mut settings, settings::MACHINE, kept::setting)?;
             Ok(settings)
         },
+        // As our own launcher decides: with a core for each rank a copy through a ring is faster.
         single_copy: |ranks, cores| ranks > cores && banyan_topo::single_copy(),
     }
 }

@@ -115,12 +115,11 @@ impl Kept {
 pub fn setting(asked: Option<&str>) -> Result<String, String> {
     let Some(asked) = asked.filter(|text| !text.is_empty()) else {
         // Most users keep none: then the machine needs no name, which takes most of the time at each start of a job.
-        let folder = cache_folder(|name| std::env::var_os(name)).filter(|folder| folder.is_dir());
-        if folder.is_none() {
+        if !cache_folder(|name| std::env::var_os(name)).is_some_and(|folder| folder.is_dir()) {
             let modalias = text(&Path::new(SYSTEM).join("cpu/modalias")).unwrap_or_default();
             return Ok(Profile::of_processor(&modalias).text(""));
         }
-        let kept = Kept::of(Path::new(SYSTEM), &kernel(), folder);
+        let kept = Kept::here();
         return Ok(kept.profile().text(&kept.machine));
     };
     let text = match asked.contains('/') {
