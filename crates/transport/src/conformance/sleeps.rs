@@ -111,10 +111,16 @@ fn exchange_drowsily<F: Fabric>(me: usize, mut end: F, ends: usize, wake: Wake) 
         }
         end.disarm();
     }
-    // It sleeps from here on: what it owes its peers, it tells them before.
-    end.arm(wake);
-    end.poll(&mut inbox);
-    end.disarm();
+    // From here on only what it owes its peers wakes it, by a deadline.
+    let mut awake = true;
+    while awake {
+        end.arm(wake);
+        if end.poll(&mut inbox) == 0 {
+            awake = end.next_deadline().is_some();
+            awake.then(|| nap(&mut end, &descriptor, wake));
+        }
+        end.disarm();
+    }
     end
 }
 
