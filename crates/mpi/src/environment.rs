@@ -10,8 +10,8 @@ use rustix::time::{ClockId, clock_getres, clock_gettime};
 
 use crate::error::expect;
 use crate::instance::{self, Instance, Phase};
+use crate::simulated;
 use crate::topology::SimpleCommunicator;
-use crate::topology::handle::Handle;
 
 /// MPI in this process. While there is one, MPI may be used; dropping it finalizes MPI.
 ///
@@ -31,6 +31,11 @@ impl fmt::Debug for Universe {
 }
 
 impl Universe {
+    /// For who has begun MPI.
+    pub(crate) fn new() -> Universe {
+        Universe { buffer_size: 0 }
+    }
+
     /// The communicator of all processes of the job (MPI_COMM_WORLD).
     pub fn world(&self) -> SimpleCommunicator {
         SimpleCommunicator::world()
@@ -81,10 +86,11 @@ fn launched<T>(what: impl FnOnce(&Runtime) -> T) -> Option<T> {
 
 impl Drop for Universe {
     fn drop(&mut self) {
-        if !instance::is_allowed() {
+        if !instance::is_allowed() && simulated::here().is_none() {
             instance::abort("the Universe was dropped by a thread that may not call MPI");
         }
-        let Phase::Running(instance) = std::mem::replace(&mut *instance::change(), Phase::After) else {
+        let Phase::Running(instance) = instance::change(|phase| std::mem::replace(phase, Phase::After))
+        else {
             return;
         };
         let Instance { runtime, world, itself } = instance;
@@ -147,19 +153,19 @@ pub fn initialize() -> Option<Universe> {
 /// # Panics
 /// If the job cannot be joined.
 pub fn initialize_with_threading(threading: Threading) -> Option<(Universe, Threading)> {
-    let mut phase = instance::change();
-    if !matches!(*phase, Phase::Before) {
-        return None;
-    }
     let threads = LEVELS.iter().find(|row| row.0 == threading).expect("each level is in the list").1;
+    // Simulated ranks, which may use objects of this universe, are threads of the same process.
+    let alone = threading <= Threading::Funneled && !cfg!(feature = "simulated");
     // SAFETY: calls come from one thread alone, as `instance::open` says. At the levels above there is no promise.
-    let serialized = (threading <= Threading::Funneled).then(|| unsafe { Serialized::promise() });
-    let runtime = expect(Runtime::open(threads, serialized));
-    let world = Handle::new(expect(runtime.world()));
-    let itself = Handle::new(expect(runtime.itself()));
-    *phase = Phase::Running(Instance { runtime, world, itself });
-    instance::open(threading);
-    Some((Universe { buffer_size: 0 }, threading))
+    let serialized = alone.then(|| unsafe { Serialized::promise() });
+    instance::change(|phase| {
+        if !matches!(phase, Phase::Before) {
+            return None;
+        }
+        *phase = Phase::of(expect(Runtime::open(threads, serialized)));
+        instance::open(threading);
+        Some((Universe::new(), threading))
+    })
 }
 
 /// The thread level that was given.
@@ -167,10 +173,10 @@ pub fn initialize_with_threading(threading: Threading) -> Option<(Universe, Thre
 /// # Panics
 /// If MPI is not initialized.
 pub fn threading_support() -> Threading {
-    let threads = match &*instance::phase() {
+    let threads = instance::phase(|phase| match phase {
         Phase::Running(instance) => instance.runtime.threads(),
         _ => panic!("MPI is not initialized: call mpi::initialize first"),
-    };
+    });
     LEVELS.iter().find(|row| row.1 == threads).expect("each level is in the list").0
 }
 

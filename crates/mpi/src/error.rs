@@ -1,5 +1,6 @@
 //! Errors: the runtime's, and what a call does about one that it does not return.
 
+use crate::instance;
 pub use banyan_runtime::{Class as ErrorClass, Error, Result};
 
 /// The value, or a panic with the error's sentence: for calls that do not return errors.
@@ -15,5 +16,6 @@ pub(crate) fn expect<T>(result: Result<T>) -> T {
 #[cold]
 #[track_caller]
 fn fail(error: &Error) -> ! {
+    instance::leave_if_ended();
     panic!("{error}")
 }

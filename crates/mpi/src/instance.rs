@@ -2,11 +2,13 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use banyan_runtime::Runtime;
 
 use crate::environment::Threading;
+use crate::error::expect;
+use crate::simulated;
 use crate::topology::handle::Handle;
 
 /// What belongs to MPI from its start to its end.
@@ -36,13 +38,27 @@ thread_local! {
     static IS_MAIN: Cell<bool> = const { Cell::new(false) };
 }
 
-pub(crate) fn phase() -> RwLockReadGuard<'static, Phase> {
-    PHASE.read().unwrap_or_else(PoisonError::into_inner)
+impl Phase {
+    /// MPI has begun.
+    pub(crate) fn of(runtime: Arc<Runtime>) -> Phase {
+        let world = Handle::new(expect(runtime.world()));
+        let itself = Handle::new(expect(runtime.itself()));
+        Phase::Running(Instance { runtime, world, itself })
+    }
+}
+
+/// Looks where this process is, or the simulated rank that this thread is.
+pub(crate) fn phase<T>(look: impl FnOnce(&Phase) -> T) -> T {
+    let rank = simulated::here();
+    let phase = rank.as_ref().map_or(&PHASE, |rank| rank.phase());
+    look(&phase.read().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// For the start and the end of MPI.
-pub(crate) fn change() -> RwLockWriteGuard<'static, Phase> {
-    PHASE.write().unwrap_or_else(PoisonError::into_inner)
+pub(crate) fn change<T>(change: impl FnOnce(&mut Phase) -> T) -> T {
+    let rank = simulated::here();
+    let phase = rank.as_ref().map_or(&PHASE, |rank| rank.phase());
+    change(&mut phase.write().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// MPI has begun: this thread is the main thread, and others may use MPI as `threading` says.
@@ -56,12 +72,17 @@ pub(crate) fn open(threading: Threading) {
 
 /// From now on no thread may use MPI.
 pub(crate) fn close() {
-    ALLOWED.store(NONE, Ordering::Release);
+    if simulated::here().is_none() {
+        ALLOWED.store(NONE, Ordering::Release);
+    }
 }
 
 /// This thread may use MPI now.
 #[inline(always)]
 pub(crate) fn is_allowed() -> bool {
+    if let Some(rank) = simulated::here() {
+        return !rank.has_ended() || std::thread::panicking();
+    }
     match ALLOWED.load(Ordering::Acquire) {
         ANY => true,
         MAIN => IS_MAIN.get(),
@@ -84,13 +105,21 @@ pub(crate) fn enter() {
 #[cold]
 #[track_caller]
 fn refuse() -> ! {
-    match &*phase() {
+    leave_if_ended();
+    phase(|phase| match phase {
         Phase::Before => panic!("MPI is not initialized: call mpi::initialize first"),
         Phase::After => panic!("MPI was finalized: the Universe was dropped before this call"),
         Phase::Running(_) => panic!(
             "a thread other than the one that initialized MPI calls it, which the thread level does not allow: call \
              mpi::initialize_with_threading(Threading::Multiple)"
         ),
+    })
+}
+
+/// Leaves the thread of a simulated rank whose universe has ended.
+pub(crate) fn leave_if_ended() {
+    if let Some(rank) = simulated::here().filter(|rank| rank.has_ended()) {
+        rank.leave();
     }
 }
 
@@ -101,18 +130,20 @@ fn refuse() -> ! {
 #[track_caller]
 pub(crate) fn with<T>(f: impl FnOnce(&Instance) -> T) -> T {
     enter();
-    match &*phase() {
+    phase(|phase| match phase {
         Phase::Running(instance) => f(instance),
         _ => refuse(),
-    }
+    })
 }
 
 /// Ends the job and this process at once, where memory that the library may still write is about to go.
 #[cold]
 pub(crate) fn abort(why: &str) -> ! {
     eprintln!("banyan: {why}");
-    if let Phase::Running(instance) = &*phase() {
-        instance.runtime.abort(1, why);
-    }
+    phase(|phase| {
+        if let Phase::Running(instance) = phase {
+            instance.runtime.abort(1, why);
+        }
+    });
     std::process::abort()
 }

@@ -27,6 +27,8 @@ pub mod ffi;
 mod instance;
 pub mod point_to_point;
 pub mod request;
+#[cfg_attr(not(feature = "simulated"), path = "not_simulated.rs")]
+mod simulated;
 pub mod topology;
 #[cfg(feature = "serde")]
 pub mod value;

@@ -4,7 +4,7 @@ mod common;
 
 use std::fmt::Debug;
 
-use common::on_ranks;
+use common::everywhere;
 use mpi::traits::*;
 
 /// A struct of which there is a value for each number, and how many bytes of it are sent.
@@ -125,8 +125,7 @@ fn arrives<T: Parts>(world: &impl Communicator) {
 
 #[test]
 fn derived_values_arrive() {
-    on_ranks("derived_values_arrive", &[1, 2, 3], || {
-        let universe = mpi::initialize().unwrap();
+    everywhere("derived_values_arrive", &[1, 2, 3], |universe| {
         let world = universe.world();
         arrives::<Outer>(&world);
         arrives::<Pair<u64, 3>>(&world);

@@ -1,10 +1,10 @@
-//! What ranks do together through the Rust interface, on 1 to 5 ranks of mpirun.
+//! What ranks do together through the Rust interface, on 1 to 5 ranks: of mpirun, and simulated ones.
 
 mod common;
 
 use std::sync::LazyLock;
 
-use common::on_ranks;
+use common::{everywhere, on_ranks};
 use mpi::collective::{SystemOperation, UserOperation};
 use mpi::datatype::{DatatypeRef, MutView, Partition, PartitionMut, UserDatatype, View};
 use mpi::point_to_point as p2p;
@@ -51,8 +51,7 @@ fn neighbours(world: &SimpleCommunicator) -> (Rank, Rank) {
 
 #[test]
 fn messages_go_round_in_every_mode() {
-    on_ranks("messages_go_round_in_every_mode", RANKS, || {
-        let mut universe = mpi::initialize().unwrap();
+    everywhere("messages_go_round_in_every_mode", RANKS, |universe| {
         universe.set_buffer_size(1 << 20);
         let world = universe.world();
         let (before, after) = neighbours(&world);
@@ -94,8 +93,7 @@ fn messages_go_round_in_every_mode() {
 
 #[test]
 fn requests_end_with_their_scope_however_they_are_let_go() {
-    on_ranks("requests_end_with_their_scope_however_they_are_let_go", RANKS, || {
-        let universe = mpi::initialize().unwrap();
+    everywhere("requests_end_with_their_scope_however_they_are_let_go", RANKS, |universe| {
         let world = universe.world();
         let (before, after) = neighbours(&world);
         let (source, target) = (world.process_at_rank(before), world.process_at_rank(after));
@@ -146,8 +144,7 @@ fn requests_end_with_their_scope_however_they_are_let_go() {
 
 #[test]
 fn collectives_without_a_root() {
-    on_ranks("collectives_without_a_root", RANKS, || {
-        let universe = mpi::initialize().unwrap();
+    everywhere("collectives_without_a_root", RANKS, |universe| {
         let world = universe.world();
         let (rank, size) = (world.rank(), world.size());
         for len in [0, 1, 7, 20_000] {
@@ -196,8 +193,7 @@ fn collectives_without_a_root() {
 /// Calls with the arguments of an earlier one go by what is kept of that; those that differ in anything do not.
 #[test]
 fn calls_that_come_again_mean_what_their_arguments_say() {
-    on_ranks("calls_that_come_again_mean_what_their_arguments_say", RANKS, || {
-        let universe = mpi::initialize().unwrap();
+    everywhere("calls_that_come_again_mean_what_their_arguments_say", RANKS, |universe| {
         let world = universe.world();
         let (rank, size) = (world.rank(), world.size());
         for round in 0..4 {
@@ -253,8 +249,7 @@ fn calls_that_come_again_mean_what_their_arguments_say() {
 
 #[test]
 fn collectives_with_a_root() {
-    on_ranks("collectives_with_a_root", RANKS, || {
-        let universe = mpi::initialize().unwrap();
+    everywhere("collectives_with_a_root", RANKS, |universe| {
         let world = universe.world();
         let (rank, size) = (world.rank(), world.size());
         for root_rank in [0, size - 1] {
@@ -300,8 +295,7 @@ fn collectives_with_a_root() {
 
 #[test]
 fn communicators_are_split_and_compared() {
-    on_ranks("communicators_are_split_and_compared", RANKS, || {
-        let universe = mpi::initialize().unwrap();
+    everywhere("communicators_are_split_and_compared", RANKS, |universe| {
         let world = universe.world();
         let (rank, size) = (world.rank(), world.size());
         let part = world.split_by_color_with_key(Color::with_value(rank % 2), -rank).unwrap();
@@ -331,8 +325,7 @@ fn communicators_are_split_and_compared() {
 
 #[test]
 fn views_pick_elements_from_memory() {
-    on_ranks("views_pick_elements_from_memory", &[2], || {
-        let universe = mpi::initialize().unwrap();
+    everywhere("views_pick_elements_from_memory", &[2], |universe| {
         let world = universe.world();
         let column = UserDatatype::vector(3, 1, 4, &u64::equivalent_datatype());
         let mut matrix = numbers(world.rank(), 12);
@@ -353,8 +346,7 @@ fn views_pick_elements_from_memory() {
 
 #[test]
 fn values_of_any_length_are_sent_and_gathered() {
-    on_ranks("values_of_any_length_are_sent_and_gathered", RANKS, || {
-        let universe = mpi::initialize().unwrap();
+    everywhere("values_of_any_length_are_sent_and_gathered", RANKS, |universe| {
         let world = universe.world();
         let (rank, size) = (world.rank(), world.size());
         let of =
@@ -391,8 +383,7 @@ fn values_of_any_length_are_sent_and_gathered() {
 
 #[test]
 fn errors_are_told_by_calls_that_return_them() {
-    on_ranks("errors_are_told_by_calls_that_return_them", &[2], || {
-        let universe = mpi::initialize().unwrap();
+    everywhere("errors_are_told_by_calls_that_return_them", &[2], |universe| {
         let world = universe.world();
         let peer = world.process_at_rank(1 - world.rank());
         let class = |result: mpi::Result<()>| result.unwrap_err().class;

@@ -47,6 +47,8 @@ mod wait;
 pub use attr::{Attributes, CopyFn, CopyRule, DeleteFn, Keyvals, Object, Value};
 pub use banyan_coll::{ArgKind, Call, Kind, Lists, Op, Operand, Signature, UserOp};
 pub use banyan_pmi::{FD_NAME, Job};
+#[cfg(feature = "sim")]
+pub use banyan_transport::sim::{Net, OneSided, Options as NetOptions};
 pub use bsend::{Attached, Attachment, BSEND_OVERHEAD};
 pub use cart::{Cart, dims_create};
 pub use collective::{Argument, Root, UserMemory, check_op};

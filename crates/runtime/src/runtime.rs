@@ -221,6 +221,18 @@ impl Runtime {
         }
     }
 
+    /// Ends what is under way, and what will be started, as if all processes of the job had failed for this reason.
+    #[cfg(feature = "sim")]
+    pub fn end(&self, cause: &str) {
+        let mut engine = self.engine_lock.enter();
+        let Engine { p2p, colls, .. } = &mut *engine;
+        for peer in (0..self.job.size).map(Peer) {
+            p2p.peer_down(peer, cause);
+            colls.process_failed(peer, cause, p2p);
+        }
+        self.wake_poller_with(&mut engine);
+    }
+
     /// Asks the launcher to print `text` for the user, once however many ranks send it; false if there is none that does.
     pub fn notice(&self, text: &str) -> bool {
         !banyan_memory::forked()

@@ -11,7 +11,7 @@ use banyan_runtime::{self as rt, UserMemory, UserOp, check_op};
 
 use crate::datatype::{Buffer, BufferMut, DatatypeRef, DynBuffer, DynBufferMut, Memory};
 use crate::error::{Result, expect};
-use crate::instance;
+use crate::{instance, simulated};
 
 /// What has an operation of the runtime.
 pub trait AsOp {
@@ -128,9 +128,12 @@ impl UserOp for Function {
         // SAFETY: the runtime calls it during a collective only, and the operation is borrowed for that long: by the call, or by
         // the request.
         let combined = catch_unwind(AssertUnwindSafe(|| unsafe { (*self.0)(given, so_far) }));
-        if combined.is_err() {
+        if let Err(panic) = combined {
             // The caller's buffers would go while the collective is under way.
-            instance::abort("the function of an operation panicked");
+            match simulated::here() {
+                Some(rank) => rank.end_by(&*panic),
+                None => instance::abort("the function of an operation panicked"),
+            }
         }
     }
 }

@@ -1,9 +1,11 @@
-//! Runs the body of a test on several ranks: the test starts itself again under mpirun.
-#![allow(unreachable_pub, reason = "each test program has this module to itself")]
+//! Runs the body of a test on several ranks: the test starts itself again under mpirun, or has simulated ranks.
+#![allow(unreachable_pub, dead_code, reason = "each test program has this module to itself")]
 
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
+
+use mpi::environment::Universe;
 
 /// Set for the ranks of a test; its value is the test's name.
 const RANK_OF: &str = "BANYAN_TEST_RANK_OF";
@@ -25,6 +27,14 @@ pub fn on_ranks(name: &str, ranks: &[u32], body: impl FnOnce()) {
         assert!(done.status.success(), "on {ranks} ranks: {}\n{out}\n{err}", done.status);
         assert_eq!(out.matches("1 passed").count(), *ranks as usize, "on {ranks} ranks:\n{out}\n{err}");
     }
+}
+
+/// Runs `body` on each of these numbers of simulated ranks, and of ranks of mpirun.
+pub fn everywhere(name: &str, ranks: &[u32], body: impl Fn(&mut Universe) + Sync) {
+    if std::env::var_os(RANK_OF).is_none() {
+        ranks.iter().for_each(|&ranks| drop(Universe::simulated(ranks, &body)));
+    }
+    on_ranks(name, ranks, || body(&mut mpi::initialize().unwrap()));
 }
 
 /// mpirun of the installation that is given, or the one that is there beside this test, or is built there.
