@@ -5,7 +5,9 @@ mod cases;
 mod contender;
 mod output;
 mod page;
+mod pages;
 mod plots;
+mod record;
 mod results;
 mod table;
 mod targets;
@@ -27,7 +29,9 @@ use budget::Budget;
 use cases::{Case, Figure, Who};
 use contender::Contender;
 pub(crate) use output::Output;
+pub(crate) use pages::written;
 pub(crate) use plots::{Line, plot};
+use record::Record;
 use results::{Ending, Machine, Results};
 use table::Style;
 
@@ -52,7 +56,7 @@ pub(crate) struct Options {
     /// Seconds after which no round but the first three is begun or gone on with; 40 minutes, or 160 s for the quick bench
     #[arg(long)]
     seconds: Option<u64>,
-    /// Write the page and the tables into docs/src as well
+    /// Keep what is found as that of this processor also where not all was measured, and write its page in docs/src/bench
     #[arg(long)]
     docs: bool,
 }
@@ -60,7 +64,7 @@ pub(crate) struct Options {
 /// Ours first: the table's ratios are ours to the best of the others.
 const ALL: [Kind; 4] = [Kind::Banyan, Kind::Mpich, Kind::Openmpi, Kind::Intel];
 
-/// Runs the bench, writes JSON and page, prints the tables.
+/// Runs the bench, writes JSON and pages, prints the tables.
 pub(crate) fn run(project: &Project, options: &Options) -> Result<()> {
     if options.rounds == 0 || options.mpi.is_empty() {
         bail!("nothing to measure: at least one round and one library");
@@ -216,60 +220,28 @@ fn told(
     line
 }
 
+/// Prints the tables, writes the plots; what was measured in whole, or is asked for, is kept as that of this processor.
 fn show(project: &Project, options: &Options, results: &Results, file: &Path) -> Result<()> {
-    results.finish(file)?;
-    let page = page::html(results)?;
+    let record = Record::of(results);
     let html = file.with_extension("html");
-    project::write(&html, &page)?;
-    for line in table::failures(results) {
+    project::write(&html, page::html(&record)?)?;
+    for line in table::failures(&record) {
         println!("{line}");
     }
-    println!("\n{}", table::medians(results, Style::Plain));
-    for line in table::machine(results) {
+    println!("\n{}", table::medians(&record, Style::Plain));
+    for line in table::machine(&record) {
         println!("{line}");
     }
     if results.machine.load > 0.5 {
         println!("the machine was not quiet before the bench began");
     }
     println!("as JSON: {}\nas plots: {}", file.display(), html.display());
-    if options.docs {
-        document(project, results, &page)?;
+    let whole = !options.quick && options.only.is_empty() && options.mpi == ALL;
+    if options.docs || whole {
+        println!("the page of this processor: {}", pages::keep(project.root(), &record)?.display());
     }
-    println!("\n{}\n\n{}", table::LEGEND, table::targets(results, Style::Plain));
+    println!("\n{}\n\n{}", table::LEGEND, table::targets(&record, Style::Plain));
     Ok(())
-}
-
-/// The page of plots for the guide, and its page of tables with a new middle.
-fn document(project: &Project, results: &Results, page: &str) -> Result<()> {
-    let folder = project.file("docs/src/bench");
-    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    project::write(&folder.join("plots.html"), page)?;
-    let text = project.read(GUIDE)?;
-    project::write(&project.file(GUIDE), with_middle(&text, &tables(results)).context(GUIDE)?)?;
-    println!("docs: {GUIDE} and {}", folder.display());
-    Ok(())
-}
-
-const GUIDE: &str = "docs/src/benchmarks.md";
-const BEGIN: &str = "<!-- written by `cargo xtask bench --docs` -->";
-const END: &str = "<!-- end of what is written -->";
-
-/// The text with another middle between its two marks.
-fn with_middle(text: &str, middle: &str) -> Result<String> {
-    let (before, rest) = text.split_once(BEGIN).with_context(|| format!("there is no {BEGIN}"))?;
-    let (_, after) = rest.split_once(END).with_context(|| format!("there is no {END}"))?;
-    Ok(format!("{before}{BEGIN}\n\n{middle}\n{END}{after}"))
-}
-
-/// Machine, targets and medians as Markdown.
-fn tables(results: &Results) -> String {
-    let machine: String = table::machine(results).iter().map(|line| format!("- {line}\n")).collect();
-    format!(
-        "[The same as plots](bench/plots.html)\n\n{machine}\n{}\n\n## Targets\n\n{}\n## All medians\n\n{}",
-        table::LEGEND,
-        table::targets(results, Style::Markdown),
-        table::medians(results, Style::Markdown)
-    )
 }
 
 /// A quick look for `cargo xtask test`: the quick bench once on one library, with generous bounds.
@@ -318,29 +290,19 @@ fn machine(project: &Project) -> Machine {
         let line = text.lines().find(|line| line.starts_with(name)).map(str::to_owned);
         line.and_then(|line| line.split_once(':').map(|(_, value)| value.trim().to_owned()))
     };
+    let cpu = read("/proc/cpuinfo");
+    // As the kernel describes it on x86, or on Arm.
+    let part = field(&cpu, "CPU implementer").zip(field(&cpu, "CPU part"));
     let kib = field(&read("/proc/meminfo"), "MemTotal")
         .and_then(|text| text.split_whitespace().next().and_then(|number| number.parse::<f64>().ok()));
     Machine {
-        processor: field(&read("/proc/cpuinfo"), "model name").unwrap_or_default(),
+        processor: field(&cpu, "model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+        family: field(&cpu, "cpu family").zip(field(&cpu, "model\t")).or(part),
         cores: std::thread::available_parallelism().map_or(0, |n| n.get()),
         memory_gib: kib.unwrap_or(0.0) / 1048576.0,
         kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
         load: read("/proc/loadavg").split(' ').next().and_then(|text| text.parse().ok()).unwrap_or(0.0),
         commit: said("git", &["rev-parse", "--short", "HEAD"]),
         date: said("date", &["-u", "+%Y-%m-%d %H:%M UTC"]),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_guide_gets_a_new_middle() {
-        let text = format!("a\n{BEGIN}\nold\n{END}\nb\n");
-        let new = with_middle(&text, "new").unwrap();
-        assert_eq!(new, format!("a\n{BEGIN}\n\nnew\n{END}\nb\n"));
-        assert_eq!(with_middle(&new, "new").unwrap(), new);
-        assert!(with_middle("no marks", "new").is_err());
     }
 }

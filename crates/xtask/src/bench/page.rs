@@ -7,7 +7,8 @@ use anyhow::Result;
 use plotters::style::RGBColor;
 
 use super::plots::{Line, plot};
-use super::results::{Cell, MACHINE, Results};
+use super::record::{Record, Row};
+use super::results::MACHINE;
 use super::table::{self, LEGEND, Style};
 
 /// Colours that differ in brightness too, on light and on dark ground.
@@ -19,15 +20,6 @@ const COLOURS: &[(&str, RGBColor)] = &[
 ];
 const GREY: RGBColor = RGBColor(140, 140, 140);
 
-/// Limits that belong beside a plot.
-const LIMITS: &[(&str, &str)] = &[
-    ("latency", "limit/cacheline"),
-    ("tcp-latency", "limit/tcp-latency"),
-    ("tcp-bandwidth/one", "limit/tcp-bandwidth"),
-    ("bandwidth/one", "limit/memcpy"),
-    ("bandwidth/both", "limit/memcpy-two-cores"),
-];
-
 const STYLE: &str = ":root { color-scheme: light dark; }
 body { font: 15px/1.5 sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
 svg { width: 100%; height: auto; }
@@ -38,22 +30,21 @@ pre { overflow-x: auto; font-size: 12px; }
 ";
 
 /// The whole page.
-pub(super) fn html(results: &Results) -> Result<String> {
+pub(super) fn html(record: &Record) -> Result<String> {
     let mut page = String::from("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
     let _ = write!(
         page,
         "<meta name=\"viewport\" content=\"width=device-width\">\n<title>Banyan MPI: measured</title>\n\
          <style>\n{STYLE}</style>\n</head>\n<body>\n<h1>Banyan MPI beside its rivals, measured</h1>\n<p>"
     );
-    let lines: Vec<String> = table::machine(results).iter().map(|line| escaped(line)).collect();
+    let lines: Vec<String> = table::machine(record).iter().map(|line| escaped(line)).collect();
     let _ = writeln!(page, "{}</p>\n<p>{}</p>", lines.join("<br>\n"), escaped(LEGEND));
-    let _ =
-        writeln!(page, "<h2>Targets</h2>\n<pre>{}</pre>", escaped(&table::targets(results, Style::Plain)));
+    let _ = writeln!(page, "<h2>Targets</h2>\n<pre>{}</pre>", escaped(&table::targets(record, Style::Plain)));
     let _ = writeln!(page, "<h2>Plots</h2>");
-    for (part, groups) in parts(results) {
+    for (part, groups) in parts(record) {
         let mut figures = String::new();
         for (group, cells) in groups {
-            if let Some(svg) = plot(across(group), &cells[0].unit, &lines_of(results, group, &cells))? {
+            if let Some(svg) = plot(across(group), &cells[0].unit, &lines_of(record, group, &cells))? {
                 let title = group.strip_prefix(part).unwrap_or(group).trim_start_matches('/');
                 let title = if title.is_empty() { part } else { title };
                 let _ = writeln!(
@@ -72,19 +63,19 @@ pub(super) fn html(results: &Results) -> Result<String> {
     let _ = writeln!(
         page,
         "<h2>All medians</h2>\n<pre>{}</pre>\n</body>\n</html>",
-        escaped(&table::medians(results, Style::Plain))
+        escaped(&table::medians(record, Style::Plain))
     );
     Ok(page)
 }
 
 /// The cells of one plot: a path without its last number, and the cells along it.
-type Group<'a> = (&'a str, Vec<&'a Cell>);
+type Group<'a> = (&'a str, Vec<&'a Row>);
 
 /// Cells with a number along x, by part and by group.
-fn parts(results: &Results) -> Vec<(&str, Vec<Group<'_>>)> {
+fn parts(record: &Record) -> Vec<(&str, Vec<Group<'_>>)> {
     let mut order: Vec<&str> = Vec::new();
     let mut groups: BTreeMap<&str, Vec<Group<'_>>> = BTreeMap::new();
-    for cell in results.cells() {
+    for cell in &record.cells {
         let (group, Some(_)) = cell.along() else { continue };
         let part = group.split('/').next().unwrap_or(group);
         if !order.contains(&part) {
@@ -99,12 +90,12 @@ fn parts(results: &Results) -> Vec<(&str, Vec<Group<'_>>)> {
     order.into_iter().filter_map(|part| Some((part, groups.remove(part)?))).collect()
 }
 
-fn lines_of(results: &Results, group: &str, cells: &[&Cell]) -> Vec<Line> {
+fn lines_of(record: &Record, group: &str, cells: &[&Row]) -> Vec<Line> {
     let line = |name: &str| {
         let known = COLOURS.iter().find(|(library, _)| *library == name);
         let points = cells.iter().filter_map(|cell| {
             // A logarithmic axis has no 0.
-            Some((cell.along().1?.max(0.5), results.figure(cell, name).filter(|figure| *figure > 0.0)?))
+            Some((cell.along().1?.max(0.5), cell.figure(name).filter(|figure| *figure > 0.0)?))
         });
         Line {
             name: name.to_owned(),
@@ -113,25 +104,20 @@ fn lines_of(results: &Results, group: &str, cells: &[&Cell]) -> Vec<Line> {
         }
     };
     let mut lines: Vec<Line> =
-        results.names().chain([MACHINE]).map(line).filter(|line| !line.points.is_empty()).collect();
-    lines.extend(limit(results, group, cells));
+        record.names().chain([MACHINE]).map(line).filter(|line| !line.points.is_empty()).collect();
+    lines.extend(limit(record, group, cells));
     lines
 }
 
 /// The machine's limit for a group: a line of its own, or a level if it has no sizes.
-fn limit(results: &Results, group: &str, cells: &[&Cell]) -> Option<Line> {
-    let (_, path) = LIMITS.iter().find(|(of, _)| *of == group)?;
-    let points = match results.cell(path) {
-        Some(level) => {
-            let figure = results.figure(level, MACHINE)?;
-            sorted(cells.iter().filter_map(|cell| Some((cell.along().1?.max(0.5), figure))))
-        }
-        None => {
-            let along = results.cells().iter().filter(|cell| cell.along().0 == *path);
-            sorted(along.filter_map(|cell| Some((cell.along().1?, results.figure(cell, MACHINE)?))))
-        }
-    };
-    Some(Line { name: path.replace("limit/", "limit: "), colour: GREY, points })
+fn limit(record: &Record, group: &str, cells: &[&Row]) -> Option<Line> {
+    let (path, rows) = record.limit(group)?;
+    let points = rows.filter_map(|row| Some((row.along().1, row.figure(MACHINE)?)));
+    let points = points.flat_map(|(number, figure)| match number {
+        Some(number) => vec![(number, figure)],
+        None => cells.iter().filter_map(|cell| Some((cell.along().1?.max(0.5), figure))).collect(),
+    });
+    Some(Line { name: path.replace("limit/", "limit: "), colour: GREY, points: sorted(points) })
 }
 
 fn sorted(points: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
@@ -155,12 +141,12 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::results::tests::latency;
+    use super::super::record::tests::record;
     use super::*;
 
     #[test]
     fn the_page_holds_plots_and_tables() {
-        let page = html(&latency(&[("banyan", 0, Ok(0.2)), ("mpich", 0, Ok(1.0))])).unwrap();
+        let page = html(&record(&[("banyan", 0, Ok(0.2)), ("mpich", 0, Ok(1.0))])).unwrap();
         assert!(
             page.contains("<svg") && page.contains("latency/8") && page.contains("latency (us)"),
             "{page}"

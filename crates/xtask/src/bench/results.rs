@@ -1,4 +1,5 @@
-//! Results: what each start gave, kept in a file from which an interrupted bench goes on; medians and ratios.
+//! Results: what each start gave, kept in a file from which an interrupted bench goes on; medians and ratios
+//! ([`Record`](super::record::Record) is what remains of them).
 //!
 //! A ratio is the median of the rounds' ratios, not the ratio of two medians: a virtual machine changes its speed by the minute, and
 //! the starts of one round, one after the other, mostly meet the same one.
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cases::Case;
 use super::output::Output;
+use super::record::ratio;
 use crate::project;
 
 /// The name under which the machine itself is measured.
@@ -32,9 +34,13 @@ pub(super) struct Results {
 }
 
 /// Where it was measured.
-#[derive(Default, Clone, Serialize, Deserialize)]
+#[derive(Default, Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) struct Machine {
+    /// What the processor calls itself.
     pub(super) processor: String,
+    /// Its family and model, or implementer and part, as the kernel numbers them; none if that was not kept.
+    #[serde(default)]
+    pub(super) family: Option<(String, String)>,
     pub(super) cores: usize,
     pub(super) memory_gib: f64,
     pub(super) kernel: String,
@@ -79,49 +85,15 @@ pub(super) enum Ending {
 }
 
 /// What one library did in one cell.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Value {
-    /// The median of so many.
-    Measured(f64, usize),
+    /// The median of its rounds.
+    Median(f64),
     /// It took longer than a cell or its start may.
     Slow,
     /// It failed, and how.
     Failed(String),
-    /// It was not measured.
-    Missing,
-}
-
-impl Value {
-    /// The median, if there is one.
-    pub(super) fn figure(&self) -> Option<f64> {
-        match self {
-            Value::Measured(figure, _) => Some(*figure),
-            _ => None,
-        }
-    }
-}
-
-impl Cell {
-    /// Whether larger figures are better.
-    pub(super) fn more_is_better(&self) -> bool {
-        self.unit.ends_with("/s")
-    }
-
-    /// How many times as good `than` is as `figure`: below 1 where `figure` is better.
-    pub(super) fn ratio(&self, figure: f64, than: f64) -> f64 {
-        if self.more_is_better() { than / figure } else { figure / than }
-    }
-
-    /// The path without its last number, and that number.
-    pub(super) fn along(&self) -> (&str, Option<f64>) {
-        match self.path.rsplit_once('/') {
-            Some((group, last)) => match last.parse() {
-                Ok(number) => (group, Some(number)),
-                Err(_) => (&self.path, None),
-            },
-            None => (&self.path, None),
-        }
-    }
 }
 
 impl Results {
@@ -137,34 +109,10 @@ impl Results {
 
     /// Writes what was measured, after each start.
     pub(super) fn save(&self, path: &Path) -> Result<()> {
-        written(path, &serde_json::to_value(self)?)
-    }
-
-    /// Writes everything, with the medians and ratios that follow from what was measured.
-    pub(super) fn finish(&self, path: &Path) -> Result<()> {
-        let mut json = serde_json::to_value(self)?;
-        json["medians"] = self.cells.iter().map(|cell| self.summary(cell)).collect();
-        written(path, &json)
-    }
-
-    fn summary(&self, cell: &Cell) -> serde_json::Value {
-        let values: BTreeMap<&str, serde_json::Value> = self
-            .names()
-            .chain([MACHINE])
-            .filter_map(|name| {
-                let shown = match self.value(cell, name) {
-                    Value::Measured(figure, _) => serde_json::json!(figure),
-                    Value::Slow => serde_json::json!(">"),
-                    Value::Failed(why) => serde_json::json!({ "failed": why }),
-                    Value::Missing => return None,
-                };
-                Some((name, shown))
-            })
-            .collect();
-        serde_json::json!({
-            "cell": cell.path, "unit": cell.unit, "median": values,
-            "ratio": self.ratio(cell).filter(|ratio| ratio.is_finite()),
-        })
+        // By a rename, so that the file is whole whenever it is there.
+        let partial = path.with_extension("partial");
+        project::write(&partial, serde_json::to_string(self)?)?;
+        std::fs::rename(&partial, path).with_context(|| format!("cannot write {}", path.display()))
     }
 
     /// Keeps what a start gave.
@@ -219,28 +167,22 @@ impl Results {
         self.cells.iter().find(|cell| cell.path == path)
     }
 
-    /// What a library did in a cell. Wrong data in any round is a failure, whatever the figures are.
-    pub(super) fn value(&self, cell: &Cell, library: &str) -> Value {
+    /// What a library did in a cell, if it was measured. Wrong data in any round is a failure, whatever the figures are.
+    pub(super) fn value(&self, cell: &Cell, library: &str) -> Option<Value> {
         let mut figures = Vec::new();
-        let mut without = Value::Missing;
+        let mut without = None;
         for run in self.of(&cell.case, library) {
             if let Some(why) = run.wrong.get(&cell.path) {
-                return Value::Failed(why.clone());
+                return Some(Value::Failed(why.clone()));
             }
             match (run.cells.get(&cell.path), &run.ending) {
                 (Some(figure), _) => figures.push(*figure),
-                (None, Ending::Slow) => without = Value::Slow,
-                (None, Ending::Failed(why)) => without = Value::Failed(why.clone()),
+                (None, Ending::Slow) => without = Some(Value::Slow),
+                (None, Ending::Failed(why)) => without = Some(Value::Failed(why.clone())),
                 (None, Ending::Done) => {}
             }
         }
-        let count = figures.len();
-        if count == 0 { without } else { Value::Measured(median(figures), count) }
-    }
-
-    /// The figure of a library in a cell.
-    pub(super) fn figure(&self, cell: &Cell, library: &str) -> Option<f64> {
-        self.value(cell, library).figure()
+        if figures.is_empty() { without } else { Some(Value::Median(median(figures))) }
     }
 
     /// What a library did in a cell, round by round.
@@ -253,16 +195,12 @@ impl Results {
     /// Ours in a cell to what a library did in a cell, perhaps another: the median of the rounds that have both. Turned so that
     /// below 1 we are ahead; infinite where only they have a figure.
     pub(super) fn ratio_to(&self, cell: &Cell, than: &Cell, library: &str) -> Option<f64> {
-        let theirs = self.figure(than, library)?;
-        let ours = match self.value(cell, OURS) {
-            Value::Measured(ours, _) => ours,
-            Value::Missing => return None,
-            Value::Slow | Value::Failed(_) => return Some(f64::INFINITY),
-        };
+        let Some(Value::Median(theirs)) = self.value(than, library) else { return None };
+        let Value::Median(ours) = self.value(cell, OURS)? else { return Some(f64::INFINITY) };
         let (left, right) = (self.figures(cell, OURS), self.figures(than, library));
-        let both = left.iter().filter_map(|(round, figure)| Some(cell.ratio(*figure, *right.get(round)?)));
-        let ratios: Vec<f64> = both.collect();
-        Some(if ratios.is_empty() { cell.ratio(ours, theirs) } else { median(ratios) })
+        let both = left.iter().filter_map(|(round, figure)| Some((*figure, *right.get(round)?)));
+        let ratios: Vec<f64> = both.map(|(ours, theirs)| ratio(&cell.unit, ours, theirs)).collect();
+        Some(if ratios.is_empty() { ratio(&cell.unit, ours, theirs) } else { median(ratios) })
     }
 
     /// The library to which ours compares worst, and the ratio.
@@ -270,11 +208,6 @@ impl Results {
         let others = self.names().filter(|name| *name != OURS);
         let ratios = others.filter_map(|name| Some((name, self.ratio_to(cell, cell, name)?)));
         ratios.max_by(|a, b| a.1.total_cmp(&b.1))
-    }
-
-    /// Ours to the best of the others.
-    pub(super) fn ratio(&self, cell: &Cell) -> Option<f64> {
-        self.best(cell).map(|(_, ratio)| ratio)
     }
 
     /// The fewest and the most rounds that any start was made in.
@@ -289,13 +222,6 @@ impl Results {
         let counts: Vec<usize> = done.map(|(_, count)| *count).collect();
         (counts.iter().copied().min().unwrap_or(0), counts.iter().copied().max().unwrap_or(0))
     }
-}
-
-/// By a rename, so that the file is whole whenever it is there.
-fn written(path: &Path, json: &serde_json::Value) -> Result<()> {
-    let partial = path.with_extension("partial");
-    project::write(&partial, serde_json::to_string(json)?)?;
-    std::fs::rename(&partial, path).with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -350,12 +276,8 @@ pub(super) mod tests {
         ]);
         let cell = results.cell("latency/8").unwrap();
         assert_eq!(results.best(cell), Some(("mpich", 0.5)));
-        assert_eq!(results.ratio(cell), Some(0.5));
-        assert_eq!(results.value(cell, "intel"), Value::Slow);
-        let flops = Cell { unit: "Gflop/s".into(), ..cell.clone() };
-        assert!(flops.more_is_better() && !cell.more_is_better());
+        assert_eq!(results.value(cell, "intel"), Some(Value::Slow));
         let rate = Cell { unit: "MB/s".into(), ..cell.clone() };
-        assert!((rate.ratio(2000.0, 1000.0) - 0.5).abs() < 1e-12);
         assert_eq!(results.best(&rate), Some(("openmpi", 4.0)));
     }
 
@@ -371,7 +293,7 @@ pub(super) mod tests {
             ("mpich", 2, Ok(2.0)),
             ("mpich", 3, Ok(2.0)),
         ]);
-        assert_eq!(results.ratio(results.cell("latency/8").unwrap()), Some(0.5));
+        assert_eq!(results.best(results.cell("latency/8").unwrap()), Some(("mpich", 0.5)));
     }
 
     #[test]
@@ -380,8 +302,8 @@ pub(super) mod tests {
         let case = &cases::quick()[0];
         results.add(case, OURS, 1, Output::read("FAIL 8 wrong data"), Ending::Done, 1.0);
         let cell = results.cell("latency/8").unwrap();
-        assert_eq!(results.value(cell, OURS), Value::Failed("wrong data".into()));
-        assert_eq!(results.ratio(cell), Some(f64::INFINITY));
+        assert_eq!(results.value(cell, OURS), Some(Value::Failed("wrong data".into())));
+        assert_eq!(results.best(cell), Some(("mpich", f64::INFINITY)));
     }
 
     #[test]
@@ -396,7 +318,7 @@ pub(super) mod tests {
         assert!(again.settled(&id, "banyan", 0) && !again.settled(&id, "banyan", 1));
         assert!(again.settled(&id, "intel", 1), "what gave nothing is not tried again");
         assert!(!again.settled(&id, "openmpi", 0));
-        assert_eq!(again.ratio(again.cell("latency/8").unwrap()), Some(0.5));
+        assert_eq!(again.best(again.cell("latency/8").unwrap()), Some(("mpich", 0.5)));
         assert_eq!(again.rounds(), (1, 1));
     }
 }

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::results::{Cell, MACHINE, Results, Value};
+use super::record::{Record, Row};
+use super::results::{MACHINE, Value};
 use super::targets::{Verdict, judge};
 
 /// How rows are written.
@@ -19,61 +20,65 @@ pub(super) const LEGEND: &str = "Ratios are ours / best rival for times and memo
 is counted per second, medians of the rounds' ratios: below 1 we are ahead everywhere. `>`: longer than a cell (10 s) or its start may take.";
 
 /// Medians of all cells with the ratios.
-pub(super) fn medians(results: &Results, style: Style) -> String {
-    let names: Vec<&str> = results.names().collect();
-    let machine = results.cells().iter().any(|cell| results.figure(cell, MACHINE).is_some());
+pub(super) fn medians(record: &Record, style: Style) -> String {
+    let names: Vec<&str> = record.names().collect();
+    let machine = record.cells.iter().any(|row| row.values.contains_key(MACHINE));
     let mut header = vec!["median", "unit"];
     header.extend(&names);
     if machine {
         header.push(MACHINE);
     }
     header.extend([RATIO, "best"]);
-    let rows = results.cells().iter().map(|cell| {
-        let mut row = vec![cell.path.clone(), cell.unit.clone()];
-        row.extend(names.iter().map(|name| shown(results, cell, name)));
+    let rows = record.cells.iter().map(|cell| {
+        let mut row = vec![cell.cell.clone(), cell.unit.clone()];
+        row.extend(names.iter().map(|name| shown(cell, name)));
         if machine {
-            row.push(shown(results, cell, MACHINE));
+            row.push(shown(cell, MACHINE));
         }
-        row.push(results.ratio(cell).map_or("-".into(), ratio));
-        row.push(results.best(cell).map_or("-".into(), |(name, _)| name.to_owned()));
+        row.push(cell.ratio().map_or("-".into(), ratio));
+        row.push(cell.best.as_ref().map_or("-".into(), |best| best.name.clone()));
         row
     });
     table(&header, &rows.collect::<Vec<_>>(), style)
 }
 
+/// The machine's own cells among these.
+pub(super) fn limits(record: &Record) -> String {
+    let limits = record.cells.iter().filter_map(|row| Some((row, row.figure(MACHINE)?)));
+    let rows = limits.map(|(row, limit)| vec![row.cell.clone(), row.unit.clone(), figure(limit)]);
+    table(&["limit", "unit", "measured"], &rows.collect::<Vec<_>>(), Style::Markdown)
+}
+
 /// The targets: worst cell, mean, and whether they hold.
-pub(super) fn targets(results: &Results, style: Style) -> String {
-    let header = ["target", "against", "worst", "bound", "mean", "bound", "cells", "holds", "worst cell"];
+pub(super) fn targets(record: &Record, style: Style) -> String {
+    let header =
+        ["target", "against", "worst", "bound", "mean", "bound", "cells", "above", "holds", "worst cell"];
     let row = |verdict: Verdict| {
-        let holds = match verdict.holds() {
-            Some(true) => "yes",
-            Some(false) => "NO",
-            None => "-",
-        };
         vec![
-            verdict.name,
+            verdict.name.clone(),
             verdict.against.to_owned(),
-            verdict.worst.as_ref().map_or("-".into(), |(_, worst)| ratio(*worst)),
+            ratio(verdict.worst),
             ratio(verdict.each),
-            verdict.mean.map_or("-".into(), ratio),
+            ratio(verdict.mean),
             verdict.mean_bound.map_or("-".into(), ratio),
             verdict.cells.to_string(),
-            holds.to_owned(),
-            verdict.worst.map_or("-".into(), |(path, _)| path),
+            verdict.above.to_string(),
+            if verdict.holds() { "yes" } else { "NO" }.to_owned(),
+            verdict.worst_cell,
         ]
     };
-    let rows: Vec<Vec<String>> =
-        judge(results).into_iter().filter(|verdict| verdict.cells > 0).map(row).collect();
-    table(&header, &rows, style)
+    table(&header, &judge(record).into_iter().map(row).collect::<Vec<_>>(), style)
 }
 
 /// Machine and versions, a line each.
-pub(super) fn machine(results: &Results) -> Vec<String> {
-    let machine = &results.machine;
-    let (least, most) = results.rounds();
+pub(super) fn machine(record: &Record) -> Vec<String> {
+    let machine = &record.machine;
+    let (least, most) = record.rounds;
+    let family = machine.family.as_ref();
+    let family = family.map_or(String::new(), |(family, model)| format!(" (family {family}, model {model})"));
     let mut lines = vec![
         format!(
-            "{}, {} cores, {:.0} GiB, Linux {}",
+            "{}{family}, {} cores, {:.0} GiB, Linux {}",
             machine.processor, machine.cores, machine.memory_gib, machine.kernel
         ),
         format!(
@@ -82,19 +87,19 @@ pub(super) fn machine(results: &Results) -> Vec<String> {
         ),
         format!("medians of {least} to {most} rounds"),
     ];
-    lines.extend(results.libraries.iter().map(|(name, version)| format!("{name}: {version}")));
+    lines.extend(record.libraries.iter().map(|(name, version)| format!("{name}: {version}")));
     lines
 }
 
 /// What failed, each once.
-pub(super) fn failures(results: &Results) -> Vec<String> {
+pub(super) fn failures(record: &Record) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
-    for cell in results.cells() {
-        for name in results.names() {
-            if let Value::Failed(why) = results.value(cell, name) {
+    for row in &record.cells {
+        for (name, value) in &row.values {
+            if let Value::Failed(why) = value {
                 let why = why.replace('\n', " | ");
                 if !lines.iter().any(|line| line.starts_with(name) && line.ends_with(&why)) {
-                    lines.push(format!("{name}: {}: {why}", cell.path));
+                    lines.push(format!("{name}: {}: {why}", row.cell));
                 }
             }
         }
@@ -102,12 +107,12 @@ pub(super) fn failures(results: &Results) -> Vec<String> {
     lines
 }
 
-fn shown(results: &Results, cell: &Cell, library: &str) -> String {
-    match results.value(cell, library) {
-        Value::Measured(value, _) => figure(value),
-        Value::Slow => ">".into(),
-        Value::Failed(_) => "failed".into(),
-        Value::Missing => "-".into(),
+fn shown(row: &Row, library: &str) -> String {
+    match row.values.get(library) {
+        Some(Value::Median(value)) => figure(*value),
+        Some(Value::Slow) => ">".into(),
+        Some(Value::Failed(_)) => "failed".into(),
+        None => "-".into(),
     }
 }
 
@@ -122,11 +127,11 @@ pub(super) fn figure(value: f64) -> String {
     }
 }
 
-fn ratio(ratio: f64) -> String {
+pub(super) fn ratio(ratio: f64) -> String {
     if ratio.is_finite() { format!("{ratio:.2}") } else { "behind".into() }
 }
 
-fn table(header: &[&str], rows: &[Vec<String>], style: Style) -> String {
+pub(super) fn table(header: &[&str], rows: &[Vec<String>], style: Style) -> String {
     let mut text = String::new();
     if style == Style::Markdown {
         let _ = writeln!(text, "| {} |\n|{}", header.join(" | "), "---|".repeat(header.len()));
@@ -155,12 +160,13 @@ fn table(header: &[&str], rows: &[Vec<String>], style: Style) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::results::{Ending, tests::latency};
+    use super::super::record::tests::record;
+    use super::super::results::Ending;
     use super::*;
 
     #[test]
     fn tables_show_what_was_slow_and_what_failed() {
-        let results = latency(&[
+        let results = record(&[
             ("banyan", 0, Ok(2.0)),
             ("mpich", 0, Ok(4.0)),
             ("intel", 0, Err(Ending::Slow)),

@@ -2,7 +2,8 @@
 //!
 //! All bounds are of times: a bandwidth or a rate that is to be 1.3 times the best rival's is a bound of 1/1.3.
 
-use super::results::{Cell, MACHINE, OURS, Results, mean};
+use super::record::{Record, Row};
+use super::results::{MACHINE, OURS, mean};
 
 /// A bound for some cells.
 struct Target {
@@ -45,17 +46,19 @@ pub(super) struct Verdict {
     pub(super) against: &'static str,
     pub(super) each: f64,
     pub(super) mean_bound: Option<f64>,
-    /// The cell with the largest ratio.
-    pub(super) worst: Option<(String, f64)>,
-    pub(super) mean: Option<f64>,
+    /// The largest ratio, and its cell.
+    pub(super) worst: f64,
+    pub(super) worst_cell: String,
+    pub(super) mean: f64,
     pub(super) cells: usize,
+    /// How many of them are above the bound for each.
+    pub(super) above: usize,
 }
 
 impl Verdict {
-    /// `Some` if there were cells to judge.
-    pub(super) fn holds(&self) -> Option<bool> {
-        let worst = self.worst.as_ref()?.1 <= self.each;
-        Some(worst && self.mean_bound.is_none_or(|bound| self.mean.is_some_and(|mean| mean <= bound)))
+    /// Whether all bounds are kept.
+    pub(super) fn holds(&self) -> bool {
+        self.above == 0 && self.mean_bound.is_none_or(|bound| self.mean <= bound)
     }
 }
 
@@ -71,18 +74,26 @@ const fn against(name: &'static str, cells: fn(&str) -> bool, to: To, bound: f64
     Target { name, cells, to, each: bound, mean: None }
 }
 
-/// All of them; collectives come on top, a row for each kind.
-const ALL: &[Target] = &[
-    mean_of("latency, all sizes", |path| path.starts_with("latency/"), 1.05, 0.85),
+/// What each processor is known by: the groups that every cell of messages and collectives on one host is in.
+const GROUPS: &[Target] = &[
+    mean_of("2 ranks, messages", is_message, 1.05, 0.8),
+    mean_of("2 ranks, collectives", |path| path.starts_with("coll-2/"), 1.05, 0.8),
+    mean_of("4 ranks", |path| path.starts_with("coll-4/"), 1.0, 0.6),
+    mean_of("8 ranks", |path| path.starts_with("coll-8/"), 1.0, 0.6),
+    mean_of("16 ranks", |path| path.starts_with("coll-16/"), 1.0, 0.6),
+];
+
+/// What stands beside the groups; collectives on 2 ranks come on top, a row for each kind.
+const MORE: &[Target] = &[
+    mean_of("latency, all sizes", |path| path.starts_with("latency/"), 1.05, 0.8),
     each("latency, 8 B", |path| path == "latency/8", 0.8),
     against("latency, 8 B", |path| path == "latency/8", To::Limit("limit/cacheline"), 1.8),
-    each("latency, from 256 KiB", |path| path.starts_with("latency/") && size(path) >= LARGE, 0.65),
-    mean_of("bandwidth, one way and both", |path| path.starts_with("bandwidth/"), 1.0 / 0.95, 1.0 / 1.2),
     each(
-        "bandwidth one way, from 256 KiB",
-        |path| path.starts_with("bandwidth/one/") && size(path) >= LARGE,
-        1.0 / 1.5,
+        "latency, 256 KiB to 4 MiB",
+        |path| path.starts_with("latency/") && (LARGE..=LARGEST).contains(&size(path)),
+        0.6,
     ),
+    mean_of("bandwidth, one way and both", |path| path.starts_with("bandwidth/"), 1.05, 0.8),
     each("message rate", |path| path.starts_with("rate/"), 1.0 / 1.3),
     against("10,000 in the queue, us", deepest, To::Figure(1.0), 0.3),
     against("10,000 in the queue, to depth 1", deepest, To::Ours(|path| path.replace("/10000", "/1")), 2.0),
@@ -94,9 +105,6 @@ const ALL: &[Target] = &[
         1.2,
     ),
     each("threads", |path| path.starts_with("threads/"), 0.8),
-    each("4 ranks", |path| path.starts_with("coll-4/"), 0.7),
-    each("8 ranks", |path| path.starts_with("coll-8/"), 0.7),
-    each("16 ranks", |path| path.starts_with("coll-16/"), 0.7),
     each("4 ranks on a busy machine", |path| path.starts_with("loaded-4/"), 0.5),
     each("8 ranks on a busy machine", |path| path.starts_with("loaded-8/"), 0.5),
     each("16 ranks on a busy machine", |path| path.starts_with("loaded-16/"), 0.5),
@@ -126,8 +134,13 @@ const ALL: &[Target] = &[
     ),
 ];
 
-/// From here on messages count as large, in bytes.
+/// From here on messages count as large, in bytes, and up to there.
 const LARGE: f64 = 262_144.0;
+const LARGEST: f64 = 4_194_304.0;
+
+fn is_message(path: &str) -> bool {
+    ["latency/", "bandwidth/", "rate/"].iter().any(|part| path.starts_with(part))
+}
 
 fn size(path: &str) -> f64 {
     path.rsplit('/').next().and_then(|last| last.parse().ok()).unwrap_or(0.0)
@@ -137,82 +150,127 @@ fn deepest(path: &str) -> bool {
     path.starts_with("matching/") && path.ends_with("/10000")
 }
 
-/// Every target and whether it holds.
-pub(super) fn judge(results: &Results) -> Vec<Verdict> {
-    let mut verdicts: Vec<Verdict> = ALL
-        .iter()
-        .map(|target| {
-            let cells: Vec<&Cell> =
-                results.cells().iter().filter(|cell| (target.cells)(&cell.path)).collect();
-            verdict(results, target.name.to_owned(), &cells, target)
-        })
-        .collect();
-    let bounds = mean_of("", |_| false, 1.05, 0.8);
-    for (kind, cells) in kinds(results) {
-        verdicts.push(verdict(results, format!("2 ranks, {kind}"), &cells, &bounds));
+/// Every target for which there are cells, and whether it holds.
+pub(super) fn judge(record: &Record) -> Vec<Verdict> {
+    let mut verdicts: Vec<Verdict> =
+        GROUPS.iter().chain(MORE).filter_map(|target| verdict(record, target)).collect();
+    for kind in kinds(record) {
+        let cells = |row: &&Row| self::kind(&row.cell) == Some(kind);
+        let name = format!("2 ranks, {kind}");
+        verdicts.extend(of_cells(record.cells.iter().filter(cells), name, &GROUPS[1]));
     }
     verdicts
 }
 
-/// The cells of each kind of collective on two ranks.
-fn kinds(results: &Results) -> Vec<(&str, Vec<&Cell>)> {
-    let mut kinds: Vec<(&str, Vec<&Cell>)> = Vec::new();
-    for cell in results.cells() {
-        let Some(rest) = cell.path.strip_prefix("coll-2/") else { continue };
-        let kind = rest.split('/').next().unwrap_or(rest);
-        match kinds.iter_mut().find(|(name, _)| *name == kind) {
-            Some((_, cells)) => cells.push(cell),
-            None => kinds.push((kind, vec![cell])),
+/// The groups that a processor is known by, in one order; none where there are no cells.
+pub(super) fn groups(record: &Record) -> Vec<(&'static str, Option<Verdict>)> {
+    GROUPS.iter().map(|target| (target.name, verdict(record, target))).collect()
+}
+
+/// The bound that a cell has beside the best rival: that of its group, if it is in one.
+pub(super) fn bound(path: &str) -> Option<f64> {
+    let mut targets = GROUPS.iter().chain(MORE).filter(|target| matches!(target.to, To::Rival));
+    targets.find(|target| (target.cells)(path)).map(|target| target.each)
+}
+
+/// The other cells that targets compare a cell with, and whose figures they are.
+pub(super) fn compared(path: &str) -> Vec<(String, &'static str)> {
+    let targets = MORE.iter().filter(|target| (target.cells)(path));
+    let other = |target: &Target| match target.to {
+        To::Limit(other) => Some((other.to_owned(), MACHINE)),
+        To::Ours(other) => Some((other(path), OURS)),
+        To::Rival | To::Figure(_) => None,
+    };
+    targets.filter_map(other).collect()
+}
+
+/// The kind of collective of a cell on two ranks.
+fn kind(path: &str) -> Option<&str> {
+    path.strip_prefix("coll-2/").map(|rest| rest.split('/').next().unwrap_or(rest))
+}
+
+/// The kinds of collectives on two ranks, in the order in which they were measured.
+fn kinds(record: &Record) -> Vec<&str> {
+    let mut kinds: Vec<&str> = Vec::new();
+    for kind in record.cells.iter().filter_map(|row| kind(&row.cell)) {
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
         }
     }
     kinds
 }
 
-fn verdict(results: &Results, name: String, cells: &[&Cell], target: &Target) -> Verdict {
-    let ratios: Vec<(&Cell, f64)> =
-        cells.iter().filter_map(|cell| Some((*cell, ratio(results, cell, target.to)?))).collect();
-    let worst = ratios.iter().max_by(|a, b| a.1.total_cmp(&b.1));
-    Verdict {
+fn verdict(record: &Record, target: &Target) -> Option<Verdict> {
+    let cells = record.cells.iter().filter(|row| (target.cells)(&row.cell));
+    of_cells(cells, target.name.to_owned(), target)
+}
+
+fn of_cells<'a>(cells: impl Iterator<Item = &'a Row>, name: String, target: &Target) -> Option<Verdict> {
+    let ratios: Vec<(&Row, f64)> = cells.filter_map(|row| Some((row, ratio(row, target.to)?))).collect();
+    let (worst_cell, worst) = ratios.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    Some(Verdict {
         name,
         against: target.to.name(),
         each: target.each,
         mean_bound: target.mean,
-        worst: worst.map(|(cell, ratio)| (cell.path.clone(), *ratio)),
-        mean: mean(&ratios.iter().map(|(_, ratio)| *ratio).collect::<Vec<f64>>()),
+        worst: *worst,
+        worst_cell: worst_cell.cell.clone(),
+        mean: mean(&ratios.iter().map(|(_, ratio)| *ratio).collect::<Vec<f64>>())?,
         cells: ratios.len(),
-    }
+        above: ratios.iter().filter(|(_, ratio)| *ratio > target.each).count(),
+    })
 }
 
-fn ratio(results: &Results, cell: &Cell, to: To) -> Option<f64> {
+fn ratio(row: &Row, to: To) -> Option<f64> {
     match to {
-        To::Rival => results.ratio(cell),
-        To::Limit(path) => results.ratio_to(cell, results.cell(path)?, MACHINE),
-        To::Ours(other) => results.ratio_to(cell, results.cell(&other(&cell.path))?, OURS),
-        To::Figure(than) => {
-            Some(results.figure(cell, OURS).map_or(f64::INFINITY, |figure| cell.ratio(figure, than)))
-        }
+        To::Rival => row.ratio(),
+        To::Limit(path) => row.ratio_to(path),
+        To::Ours(other) => row.ratio_to(&other(&row.cell)),
+        To::Figure(than) => Some(row.ratio_to_figure(than)),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::results::{Ending, tests::latency};
+    use super::super::record::tests::record;
+    use super::super::results::Ending;
     use super::*;
+
+    fn named<'a>(verdicts: &'a [Verdict], name: &str) -> &'a Verdict {
+        verdicts.iter().find(|verdict| verdict.name == name).unwrap()
+    }
 
     #[test]
     fn a_target_holds_by_its_worst_cell_and_its_mean() {
-        let verdicts = judge(&latency(&[("banyan", 0, Ok(0.9)), ("mpich", 0, Ok(1.0))]));
+        let verdicts = judge(&record(&[("banyan", 0, Ok(0.9)), ("mpich", 0, Ok(1.0))]));
         let all = &verdicts[0];
-        assert_eq!((all.cells, all.worst.as_ref().unwrap().0.as_str()), (1, "latency/8"));
-        assert_eq!(all.holds(), Some(false), "the mean is 0.9, not 0.85");
-        let verdicts = judge(&latency(&[("banyan", 0, Ok(0.7)), ("mpich", 0, Ok(1.0))]));
-        assert_eq!((verdicts[0].holds(), verdicts[1].holds()), (Some(true), Some(true)));
-        assert_eq!(verdicts[4].holds(), None, "there is no bandwidth to judge");
+        assert_eq!((all.cells, all.above, all.worst_cell.as_str()), (1, 0, "latency/8"));
+        assert!(!all.holds(), "the mean is 0.9, not 0.8");
+        let verdicts = judge(&record(&[("banyan", 0, Ok(0.7)), ("mpich", 0, Ok(1.0))]));
+        assert!(verdicts[0].holds() && named(&verdicts, "latency, all sizes").holds());
+        assert!(
+            !verdicts.iter().any(|verdict| verdict.name.starts_with("bandwidth")),
+            "there is none to judge"
+        );
+        let groups = groups(&record(&[("banyan", 0, Ok(2.0)), ("mpich", 0, Ok(1.0))]));
+        assert_eq!(
+            groups.iter().map(|(_, verdict)| verdict.as_ref().map_or(0, |v| v.above)).collect::<Vec<_>>(),
+            [1, 0, 0, 0, 0]
+        );
     }
 
     #[test]
     fn no_figure_of_ours_is_a_target_missed() {
-        let verdicts = judge(&latency(&[("mpich", 0, Ok(1.0)), ("banyan", 0, Err(Ending::Slow))]));
-        assert_eq!(verdicts[0].holds(), Some(false));
+        let verdicts = judge(&record(&[("mpich", 0, Ok(1.0)), ("banyan", 0, Err(Ending::Slow))]));
+        assert!(!verdicts[0].holds());
+    }
+
+    #[test]
+    fn a_cell_has_the_bound_of_its_group() {
+        assert_eq!((bound("latency/8"), bound("rate/rate/8")), (Some(1.05), Some(1.05)));
+        assert_eq!((bound("coll-2/bcast/8"), bound("coll-8/bcast/8")), (Some(1.05), Some(1.0)));
+        assert_eq!((bound("threads/64"), bound("growth/init/2")), (Some(0.8), None));
+        assert_eq!(compared("latency/8"), [("limit/cacheline".to_owned(), MACHINE)]);
+        assert_eq!(compared("matching/posted/10000"), [("matching/posted/1".to_owned(), OURS)]);
     }
 }
