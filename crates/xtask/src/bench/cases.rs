@@ -13,7 +13,7 @@ pub(super) struct Case {
     pub(super) ranks: usize,
     /// How many emulated hosts the ranks are dealt out to; none is this machine itself.
     pub(super) hosts: usize,
-    /// A program of tests/bench, `true`, or `hpcc`.
+    /// A program of tests/bench, of which [`RUST`] is not in C, `true`, or `hpcc`.
     pub(super) program: &'static str,
     pub(super) args: &'static [&'static str],
     pub(super) fabric: Fabric,
@@ -33,6 +33,8 @@ pub(super) const BUSY: usize = 2;
 pub(super) enum Who {
     /// All libraries.
     All,
+    /// Those with the bench's program in Rust.
+    Rust,
     /// Banyan alone.
     Ours,
     /// The machine, by a program without MPI.
@@ -99,6 +101,11 @@ impl Case {
 
     const fn ours(mut self) -> Case {
         self.who = Who::Ours;
+        self
+    }
+
+    const fn rust(mut self) -> Case {
+        self.who = Who::Rust;
         self
     }
 
@@ -178,6 +185,11 @@ pub(super) fn all() -> Vec<Case> {
         case("memory", 16, "memory", &[]).by_ranks(),
         case("idle", 2, "idle", &[]),
         case("hpcc", 2, "hpcc", &[]).report().within(30),
+        // The same loops in C and in Rust, one after the other.
+        case("rust-c-latency", 2, "latency", &[RUST_LATENCY]).rust(),
+        case("rust-latency", 2, RUST, &["latency", RUST_LATENCY]).rust(),
+        case("rust-c-coll", 2, "coll", &["allreduce", RUST_ALLREDUCE]).rust(),
+        case("rust-coll", 2, RUST, &["allreduce", RUST_ALLREDUCE]).rust(),
     ];
     for ranks in [1, 2, 4, 8, 16, 32, 64, 128, 256] {
         cases.push(case("growth", ranks, "true", &[]).wall().ours());
@@ -193,6 +205,11 @@ const SIZES: &str = "0,8,64,512,4096,32768,262144,1048576";
 /// What is measured between hosts.
 const ACROSS: &str = "barrier,bcast,allgather,alltoall,allreduce";
 const LOADED: &[&str] = &["barrier,bcast,alltoall,allreduce", "8,32768,1048576"];
+
+/// The program of tests/bench in Rust.
+pub(super) const RUST: &str = "rust";
+const RUST_LATENCY: &str = "8,1024,65536,1048576";
+const RUST_ALLREDUCE: &str = "8,65536";
 
 /// The cells that a change is looked at by first.
 pub(super) fn quick() -> Vec<Case> {

@@ -5,10 +5,11 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
 
-use super::cases::{BUSY, Case, Figure, Who};
+use super::cases::{BUSY, Case, Figure, RUST, Who};
 use super::output::Output;
 use super::results::{Ending, MACHINE};
 use crate::cc::{self, Unit};
+use crate::conformance::{dependent, rust_mpi};
 use crate::hosts::Lab;
 use crate::hpcc::{self, Problem, Report};
 use crate::library::{Fabric, Kind, Library};
@@ -22,6 +23,8 @@ pub(super) struct Contender {
     bin: PathBuf,
     /// HPCC, if it was asked for and could be built.
     hpcc: Option<PathBuf>,
+    /// The program in Rust, likewise.
+    rust: Option<PathBuf>,
     cores: usize,
 }
 
@@ -45,7 +48,7 @@ impl Contender {
         for result in cc::build_all(project, &library, &units) {
             result?;
         }
-        Ok(Contender { library: Some(library), bin, hpcc: None, cores: cores() })
+        Ok(Contender { library: Some(library), bin, hpcc: None, rust: None, cores: cores() })
     }
 
     /// The machine: programs without MPI, by the system's own compiler.
@@ -55,7 +58,7 @@ impl Contender {
             let compile = Job::new("cc").args(["-O2", "-std=gnu11", "-pthread", "-o"]);
             compile.arg(bin.join(project::stem(&source))).arg(&source).limit(120).run_ok()?;
         }
-        Ok(Contender { library: None, bin, hpcc: None, cores: cores() })
+        Ok(Contender { library: None, bin, hpcc: None, rust: None, cores: cores() })
     }
 
     /// Fetches and builds HPCC for a library.
@@ -63,6 +66,16 @@ impl Contender {
         if let Some(library) = &self.library {
             self.hpcc = Some(hpcc::program(project, library)?);
         }
+        Ok(())
+    }
+
+    /// Builds the program in Rust: with the crate of this repository, as a user's package has it, or with the crate `mpi`.
+    pub(super) fn with_rust(&mut self, project: &Project) -> Result<()> {
+        self.rust = match &self.library {
+            Some(library) if library.kind == Kind::Banyan => Some(ours_in_rust(project)?),
+            Some(library) if library.kind == Kind::Mpich => Some(rust_mpi::bench(project, library)?),
+            _ => None,
+        };
         Ok(())
     }
 
@@ -82,6 +95,7 @@ impl Contender {
         match (case.who, &self.library) {
             (Who::Machine, library) => library.is_none(),
             (Who::All, library) => library.is_some(),
+            (Who::Rust, _) => self.rust.is_some(),
             (Who::Ours, library) => library.as_ref().is_some_and(|library| library.kind == Kind::Banyan),
         }
     }
@@ -140,6 +154,7 @@ impl Contender {
         }
         let program = match case.program {
             "true" => PathBuf::from("true"),
+            RUST => self.rust.clone().context("no program in Rust")?,
             program => self.bin.join(program),
         };
         let Some(library) = &self.library else { return Ok(Job::new(program).args(case.args).folder(work)) };
@@ -148,6 +163,11 @@ impl Contender {
             None => library.mpirun(case.ranks, &program, case.fabric),
         };
         let mut job = job?.folder(work);
+        if case.program == RUST {
+            for (name, value) in rust_mpi::paths(library) {
+                job = job.env(name, value);
+            }
+        }
         if case.ranks > self.cores {
             for (name, value) in library.crowded() {
                 job = job.env(name, value);
@@ -155,6 +175,16 @@ impl Contender {
         }
         Ok(job.args(case.args))
     }
+}
+
+/// The program in Rust with `crates/mpi`, which a package of its own depends on as the guide says: with cargo's own profile.
+fn ours_in_rust(project: &Project) -> Result<PathBuf> {
+    let folder = project.folder("bench/rust")?;
+    let source = project.file("tests/bench/rust.rs").display().to_string();
+    let manifest = format!("[[bin]]\nname = \"bench\"\npath = {source:?}\n");
+    let cargo = dependent(project, &folder, &manifest, &[])?;
+    cargo.args(["build", "--release", "--quiet"]).run_ok()?;
+    Ok(folder.join("target/release/bench"))
 }
 
 /// HPCC takes 7 s on two cores; its table for random access, 64 MiB, is larger than their caches.

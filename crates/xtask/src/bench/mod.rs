@@ -16,9 +16,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 
+use crate::conformance::rust_mpi;
 use crate::hosts::{self, Lab, Link};
 use crate::library::{Kind, Library};
 use crate::process::Job;
@@ -90,6 +91,9 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<()> {
     if cases.iter().any(|case| case.figure == Figure::Report) {
         with_hpcc(project, &mut contenders)?;
     }
+    if cases.iter().any(|case| case.who == Who::Rust) {
+        with_rust(project, &mut contenders)?;
+    }
     let file = project.folder("bench")?.join(if options.quick { "quick.json" } else { "results.json" });
     let mut results = begin(project, options, &file, &cases, &contenders)?;
     measure(project, options, &cases, &labs, &contenders, &mut results, &file)?;
@@ -126,6 +130,23 @@ fn with_hpcc(project: &Project, contenders: &mut [Contender]) -> Result<()> {
     for contender in contenders {
         if let Err(error) = contender.with_hpcc(project) {
             println!("hpcc left out for {}: {error:#}", contender.name());
+        }
+    }
+    Ok(())
+}
+
+/// The program in Rust for the libraries that have one. The crate `mpi` on MPICH is left out where it cannot be built.
+fn with_rust(project: &Project, contenders: &mut [Contender]) -> Result<()> {
+    let missing = debian::packages(project, rust_mpi::PACKAGES)?;
+    for contender in contenders {
+        let built = match &missing {
+            Some(missing) if contender.name() != results::OURS => {
+                Err(anyhow!("{} not there: {}", missing.packages.join(" "), missing.reason))
+            }
+            _ => contender.with_rust(project),
+        };
+        if let Err(error) = built {
+            println!("rust left out for {}: {error:#}", contender.name());
         }
     }
     Ok(())
@@ -229,6 +250,7 @@ fn show(project: &Project, options: &Options, results: &Results, file: &Path) ->
         println!("{line}");
     }
     println!("\n{}", table::medians(&record, Style::Plain));
+    println!("{}", table::compared(&record));
     for line in table::machine(&record) {
         println!("{line}");
     }

@@ -42,6 +42,16 @@ pub(super) fn medians(record: &Record, style: Style) -> String {
     table(&header, &rows.collect::<Vec<_>>(), style)
 }
 
+/// The ratios of cells to others that targets compare them with.
+pub(super) fn compared(record: &Record) -> String {
+    let rows = record
+        .cells
+        .iter()
+        .flat_map(|row| row.to.iter().map(|to| vec![row.cell.clone(), to.name.clone(), ratio(to.ratio)]));
+    let rows: Vec<_> = rows.collect();
+    if rows.is_empty() { String::new() } else { table(&["ours", "to", "ratio"], &rows, Style::Plain) }
+}
+
 /// The machine's own cells among these.
 pub(super) fn limits(record: &Record) -> String {
     let limits = record.cells.iter().filter_map(|row| Some((row, row.figure(MACHINE)?)));
@@ -160,7 +170,7 @@ pub(super) fn table(header: &[&str], rows: &[Vec<String>], style: Style) -> Stri
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::tests::record;
+    use super::super::record::{Ratio, tests::record};
     use super::super::results::Ending;
     use super::*;
 
@@ -184,5 +194,14 @@ mod tests {
         );
         assert!(targets(&results, Style::Plain).contains("latency, 8 B"));
         assert_eq!(failures(&results), ["openmpi: latency/8: exit status 1"]);
+    }
+
+    #[test]
+    fn what_targets_compare_is_listed() {
+        let mut results = record(&[("banyan", 0, Ok(2.0))]);
+        assert_eq!(compared(&results), "");
+        results.cells[0].to.push(Ratio { name: "limit/cacheline".into(), ratio: 1.5 });
+        let lines: Vec<_> = compared(&results).lines().map(str::to_owned).collect();
+        assert_eq!(lines[1].split_whitespace().collect::<Vec<_>>(), ["latency/8", "limit/cacheline", "1.50"]);
     }
 }

@@ -119,6 +119,8 @@ const MORE: &[Target] = &[
     ),
     each("TCP message rate, small", |path| path.starts_with("tcp-rate/") && size(path) <= 64.0, 1.0 / 5.0),
     mean_of("3 hosts x 2 ranks", |path| path.starts_with("hosts-coll/"), 1.0, 0.8),
+    against("Rust, to C", is_rust, To::Ours(|path| path.replacen("rust-", "rust-c-", 1)), 1.05),
+    each("Rust, to the crate mpi", is_rust, 1.0),
     each("launch on 64 hosts", |path| path.starts_with("hosts-startup/"), 1.0),
     each("launch", |path| path == "startup/true/2", 0.5),
     each("init and finalize", |path| path.starts_with("startup/init/"), 0.2),
@@ -140,6 +142,10 @@ const LARGEST: f64 = 4_194_304.0;
 
 fn is_message(path: &str) -> bool {
     ["latency/", "bandwidth/", "rate/"].iter().any(|part| path.starts_with(part))
+}
+
+fn is_rust(path: &str) -> bool {
+    path.starts_with("rust-") && !path.starts_with("rust-c-")
 }
 
 fn size(path: &str) -> f64 {
@@ -271,6 +277,8 @@ mod tests {
         assert_eq!((bound("coll-2/bcast/8"), bound("coll-8/bcast/8")), (Some(1.05), Some(1.0)));
         assert_eq!((bound("threads/64"), bound("growth/init/2")), (Some(0.8), None));
         assert_eq!(compared("latency/8"), [("limit/cacheline".to_owned(), MACHINE)]);
+        assert_eq!(compared("rust-latency/8"), [("rust-c-latency/8".to_owned(), OURS)]);
+        assert_eq!((compared("rust-c-latency/8"), bound("rust-c-latency/8")), (vec![], None));
         assert_eq!(compared("matching/posted/10000"), [("matching/posted/1".to_owned(), OURS)]);
     }
 }

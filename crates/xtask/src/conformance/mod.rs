@@ -3,7 +3,7 @@
 
 mod makefile;
 mod mpich;
-mod rust_mpi;
+pub(crate) mod rust_mpi;
 mod rust_native;
 mod skips;
 mod suite;
@@ -12,6 +12,7 @@ mod testlist;
 use anyhow::{Result, bail};
 use clap::Args;
 
+pub(crate) use self::rust_native::dependent;
 use self::suite::Plan;
 use crate::hosts::{attacks, faults};
 use crate::library::{Fabric, Kind, Library};

@@ -45,9 +45,14 @@ pub(crate) fn run(project: &Project, library: &Library, plan: &Plan<'_>) -> Resu
     Ok(tally)
 }
 
+/// Where what is built with a library is.
+fn folder(project: &Project, library: &Library) -> Result<PathBuf> {
+    project.folder(&format!("conformance/rust-mpi-{}", library.name()))
+}
+
 /// Calls of cargo that build with a library's mpicc, in a folder for this library.
 fn cargo(project: &Project, library: &Library) -> Result<impl Fn(&str) -> Job> {
-    let folder = project.folder(&format!("conformance/rust-mpi-{}", library.name()))?;
+    let folder = folder(project, library)?;
     let mpicc = match library.kind {
         // The header of its standard ABI lacks MPI_Fint, which mpi-sys needs; that of its own ABI has it.
         Kind::Mpich => library.prefix().join("bin/mpicc"),
@@ -86,8 +91,14 @@ fn cases(cargo: &impl Fn(&str) -> Job, library: &Library) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
+/// The bench's program in Rust, built with a library's mpicc.
+pub(crate) fn bench(project: &Project, library: &Library) -> Result<PathBuf> {
+    cargo(project, library)?("build").args(["--quiet", "--release", "--example", "bench"]).run_ok()?;
+    Ok(folder(project, library)?.join("release/examples/bench"))
+}
+
 /// Where ranks find the library, as mpi-sys links without a path to it: our mpirun says it.
-fn paths(library: &Library) -> Vec<(String, String)> {
+pub(crate) fn paths(library: &Library) -> Vec<(String, String)> {
     match library.kind {
         Kind::Banyan => vec![],
         _ => vec![("LD_LIBRARY_PATH".into(), library.prefix().join("lib").display().to_string())],

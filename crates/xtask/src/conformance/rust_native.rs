@@ -16,15 +16,7 @@ use crate::project::{self, Project};
 use crate::steps::Tally;
 
 /// The package that the examples are put into. Its dependencies are those of the crate's examples.
-const MANIFEST: &str = r#"
-[package]
-name = "examples-of-mpi"
-version = "0.0.0"
-edition = "2021"
-
-[workspace]
-
-[features]
+const MANIFEST: &str = r#"[features]
 default = ["user-operations"]
 user-operations = []
 
@@ -42,16 +34,16 @@ unexpected_cfgs = { level = "warn", check-cfg = ["cfg(msmpi)"] }
 /// Builds and runs the suite.
 pub(crate) fn run(project: &Project, library: &Library, plan: &Plan<'_>) -> Result<Tally> {
     let folder = project.folder("conformance/rust-native")?;
-    let examples = prepare(project, &folder)?;
+    let (cargo, examples) = prepare(project, &folder)?;
     let runs = |name: &String| {
         (1..=5).map(|ranks| Case::new("examples", name, ranks, Want::Clean)).collect::<Vec<_>>()
     };
     let suite = Suite::new(project, "rust-native", library, plan, examples.iter().flat_map(runs).collect())?;
-    suite.run(project, &build(&folder, &examples)?)
+    suite.run(project, &build(cargo, &examples)?)
 }
 
-/// Writes the package; gives the names of its examples.
-fn prepare(project: &Project, folder: &Path) -> Result<Vec<String>> {
+/// Writes the package; gives a call of cargo for it, and the names of its examples.
+fn prepare(project: &Project, folder: &Path) -> Result<(Job, Vec<String>)> {
     let manifest = project.file("tests/conformance/rust-mpi/Cargo.toml");
     let metadata = Job::new(env!("CARGO")).args(["metadata", "--quiet", "--locked", "--format-version", "1"]);
     let answer = metadata.arg("--manifest-path").arg(manifest).run_ok()?.output;
@@ -61,14 +53,7 @@ fn prepare(project: &Project, folder: &Path) -> Result<Vec<String>> {
     let source = mpi.and_then(|mpi| Path::new(mpi["manifest_path"].as_str()?).parent());
     let source = source.context("cargo metadata names no crate mpi")?.join("examples");
 
-    let ours = project.file("crates/mpi");
-    let dependency = format!(
-        "\n[dependencies.mpi]\npackage = \"banyan-mpi\"\npath = {:?}\nfeatures = [\"complex\"]\n",
-        ours.display().to_string()
-    );
-    project::write(&folder.join("Cargo.toml"), format!("{MANIFEST}{dependency}"))?;
-    // What is built here and there is of one version.
-    fs::copy(project.file("Cargo.lock"), folder.join("Cargo.lock"))?;
+    let cargo = dependent(project, folder, MANIFEST, &["complex"])?;
     fs::create_dir_all(folder.join("src"))?;
     project::write(&folder.join("src/lib.rs"), "")?;
     let copies = folder.join("examples");
@@ -84,15 +69,26 @@ fn prepare(project: &Project, folder: &Path) -> Result<Vec<String>> {
         names.push(name.to_string_lossy().into_owned());
     }
     names.sort();
-    Ok(names)
+    Ok((cargo, names))
+}
+
+/// A package outside the workspace that depends on the crate of this repository as users' do: its manifest is written, beside what is
+/// there; gives calls of cargo for it, which builds below its folder.
+pub(crate) fn dependent(project: &Project, folder: &Path, manifest: &str, features: &[&str]) -> Result<Job> {
+    let package = "[package]\nname = \"dependent\"\nversion = \"0.0.0\"\nedition = \"2021\"\n\n[workspace]\n";
+    let ours = project.file("crates/mpi").display().to_string();
+    let dependency = format!("package = \"banyan-mpi\"\npath = {ours:?}\nfeatures = {features:?}\n");
+    let whole = format!("{package}\n{manifest}\n[dependencies.mpi]\n{dependency}");
+    project::write(&folder.join("Cargo.toml"), whole)?;
+    // What is built here and there is of one version.
+    fs::copy(project.file("Cargo.lock"), folder.join("Cargo.lock"))?;
+    Ok(Job::new(env!("CARGO")).folder(folder).env("CARGO_TARGET_DIR", folder.join("target")).limit(1800))
 }
 
 /// Builds the examples, each by its id.
-fn build(folder: &Path, examples: &[String]) -> Result<BTreeMap<String, Result<PathBuf>>> {
+fn build(cargo: Job, examples: &[String]) -> Result<BTreeMap<String, Result<PathBuf>>> {
     let begun = Instant::now();
-    let job =
-        Job::new(env!("CARGO")).folder(folder).env("CARGO_TARGET_DIR", folder.join("target")).limit(1800);
-    let job = job.args([
+    let job = cargo.args([
         "build",
         "--quiet",
         "--examples",

@@ -13,7 +13,9 @@ fn cargo(project: &Project) -> Job {
 /// `cargo fmt --check`.
 pub(super) fn fmt(project: &Project) -> Result<Tally> {
     cargo(project).args(["fmt", "--all", "--check"]).run_ok()?;
-    cargo(project).args(["fmt", "--manifest-path", "tests/fuzz/Cargo.toml", "--check"]).run_ok()?;
+    for manifest in ["tests/fuzz/Cargo.toml", "tests/conformance/rust-mpi/Cargo.toml"] {
+        cargo(project).args(["fmt", "--manifest-path", manifest, "--check"]).run_ok()?;
+    }
     Ok(Tally::pass())
 }
 
