@@ -50,16 +50,22 @@ mod tree;
 mod trouble;
 mod verdict;
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
 #[cfg(any(test, fuzzing))]
 pub use frames::any_bytes;
+pub use start::run_in_child;
 pub use trouble::Trouble;
 
 /// Runs mpirun with this process's arguments.
 pub fn main() -> ExitCode {
-    let arguments = std::env::args_os().skip(1).collect();
+    ExitCode::from(run(std::env::args_os().skip(1).collect()))
+}
+
+/// Runs mpirun with these arguments (without its own name), and gives its status.
+fn run(arguments: Vec<OsString>) -> u8 {
     let outcome = options::parse(arguments).and_then(|command| match command {
         options::Command::Print(text) => Ok(print(&text)),
         options::Command::Explain { what, ranks, per_host } => {
@@ -70,10 +76,7 @@ pub fn main() -> ExitCode {
         options::Command::Run(options) => front::run(front::Work::Job(options)),
         options::Command::Agent => front::run(front::Work::Host),
     });
-    match outcome {
-        Ok(status) => ExitCode::from(status),
-        Err(trouble) => ExitCode::from(trouble.tell()),
-    }
+    outcome.unwrap_or_else(|trouble| trouble.tell())
 }
 
 /// Writes to stdout; gives the status. A reader that leaves early causes no panic.

@@ -3,7 +3,7 @@
 //! Before exec a rank only makes system calls: everything it needs (argument and environment arrays, masks,
 //! limits) is prepared before.
 
-use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, OsStr, OsString, c_char, c_int, c_void};
 use std::io;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -14,8 +14,11 @@ use std::path::Path;
 use std::process::Command;
 
 use banyan_topo::CpuSet;
-use rustix::process::Pid;
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitOptions, getpid, getppid, set_parent_process_death_signal, waitpid};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::verdict::End;
 
 /// Bytes of an encoded [`StartError`].
 pub(crate) const START_ERROR_BYTES: usize = 12;
@@ -168,12 +171,41 @@ fn set_of(signals: &[i32]) -> libc::sigset_t {
 
 /// Splits this process in two: `None` in the child.
 ///
-/// mpirun has one thread, so the child may go on as usual.
+/// mpirun has one thread, so the child may go on as usual. [`run_in_child`] is not called where other threads matter.
 pub(crate) fn fork() -> io::Result<Option<Pid>> {
-    // SAFETY: no other thread exists that could hold a lock the child needs.
+    // SAFETY: no other thread holds a lock the child needs.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         pid => Ok(Pid::from_raw(pid)),
+    }
+}
+
+/// Runs mpirun with these arguments (without its own name) in a child of this process, which has one thread whatever this process has
+/// and dies with the calling thread. Gives its status; 128 and more if a signal killed it.
+///
+/// # Errors
+/// If the system has no room for another process.
+///
+/// # Safety
+/// No other thread of this process holds a lock that the child may need, as that of the allocator or of standard output.
+pub unsafe fn run_in_child(arguments: Vec<OsString>) -> io::Result<u8> {
+    let parent = getpid();
+    let Some(child) = fork()? else {
+        let dies = set_parent_process_death_signal(Some(Signal::KILL));
+        let is_orphan = dies.is_err() || getppid() != Some(parent);
+        std::process::exit(if is_orphan { 1 } else { crate::run(arguments).into() })
+    };
+    loop {
+        match waitpid(Some(child), WaitOptions::empty()) {
+            Ok(ended) => {
+                return Ok(match End::of(ended.expect("the call waits").1) {
+                    End::Code(status) => status,
+                    End::Signal { number, .. } => 128 + (number & 0x7f) as u8,
+                });
+            }
+            Err(Errno::INTR) => {}
+            Err(why) => return Err(why.into()),
+        }
     }
 }
 

@@ -1,4 +1,6 @@
-//! The derive macro of MPI for Rust: the datatype of a struct from its fields.
+//! The macros of MPI for Rust: the derived datatype of a struct from its fields, and the attributes of functions that are run as ranks.
+
+mod entry;
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
@@ -12,6 +14,32 @@ use syn::{Attribute, Data, DeriveInput, Error, Index, Path, parse_quote};
 pub fn derive_equivalence(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let input = syn::parse_macro_input!(input as DeriveInput);
     equivalence(input).unwrap_or_else(Error::into_compile_error).into()
+}
+
+/// Makes the function `main` a rank's: MPI begins before it and ends after it.
+///
+/// It may have one argument, `&mut Universe`, `&Universe` or `SimpleCommunicator` (the world), and gives what a `main` may give. If that is
+/// an error, the job ends. `#[mpi::main(threading = Multiple)]` asks for a thread level.
+#[proc_macro_attribute]
+pub fn main(
+    arguments: proc_macro::TokenStream,
+    function: proc_macro::TokenStream,
+) -> proc_macro::TokenStream {
+    entry::main(arguments.into(), function.into()).unwrap_or_else(Error::into_compile_error).into()
+}
+
+/// Makes a function a test that runs on several ranks, each a process: `#[mpi::test(ranks = 4)]`; on one number of them after the other:
+/// `#[mpi::test(ranks = [1, 2, 5])]`.
+///
+/// `cargo test` is enough: the test starts itself again, as mpirun and as its ranks. The function has an argument as that of [`macro@main`]
+/// has, and gives what a test may give. A rank that panics or gives an error ends the others, and fails the test; so does a job that takes more
+/// seconds than `timeout = 60` says, which is the default.
+#[proc_macro_attribute]
+pub fn test(
+    arguments: proc_macro::TokenStream,
+    function: proc_macro::TokenStream,
+) -> proc_macro::TokenStream {
+    entry::test(arguments.into(), function.into()).unwrap_or_else(Error::into_compile_error).into()
 }
 
 fn equivalence(mut input: DeriveInput) -> Result<TokenStream, Error> {

@@ -21,6 +21,8 @@
 pub mod attribute;
 pub mod collective;
 pub mod datatype;
+#[doc(hidden)]
+pub mod entry;
 pub mod environment;
 mod error;
 pub mod ffi;
@@ -29,12 +31,59 @@ pub mod point_to_point;
 pub mod request;
 #[cfg_attr(not(feature = "simulated"), path = "not_simulated.rs")]
 mod simulated;
+#[cfg(feature = "test")]
+mod test_job;
 pub mod topology;
 #[cfg(feature = "serde")]
 pub mod value;
 
 pub use environment::{Threading, initialize, initialize_with_threading, time, time_resolution};
 pub use error::{Error, ErrorClass, Result};
+/// ```
+/// use mpi::topology::SimpleCommunicator;
+/// use mpi::traits::*;
+///
+/// #[mpi::main]
+/// fn main(world: SimpleCommunicator) -> Result<(), std::num::ParseIntError> {
+///     let number: i32 = "1".parse()?;
+///     assert_eq!(world.size(), number);
+///     Ok(())
+/// }
+/// ```
+///
+/// ```should_panic
+/// #[mpi::main]
+/// fn main() -> Result<(), String> {
+///     Err("what went wrong".to_owned())
+/// }
+/// ```
+///
+/// ```compile_fail
+/// #[mpi::main]
+/// fn main(world: u32) {}
+/// ```
+#[cfg(feature = "derive")]
+pub use mpi_derive::main;
+/// ```
+/// # mod tests {
+/// use mpi::topology::SimpleCommunicator;
+/// use mpi::traits::*;
+///
+/// #[mpi::test(ranks = [1, 4], timeout = 10)]
+/// fn everybody_is_counted(world: SimpleCommunicator) {
+///     let mut count = 0;
+///     world.all_reduce_into(&1, &mut count, mpi::collective::SystemOperation::sum());
+///     assert_eq!(count, world.size());
+/// }
+/// # }
+/// ```
+///
+/// ```compile_fail
+/// #[mpi::test]
+/// fn on_how_many_ranks() {}
+/// ```
+#[cfg(feature = "test")]
+pub use mpi_derive::test;
 pub use topology::Rank;
 
 /// How many elements a message has.

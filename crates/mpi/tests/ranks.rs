@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::LazyLock;
 
-use common::{everywhere, on_ranks};
+use common::everywhere;
 use mpi::collective::{SystemOperation, UserOperation};
 use mpi::datatype::{DatatypeRef, MutView, Partition, PartitionMut, UserDatatype, View};
 use mpi::point_to_point as p2p;
@@ -399,69 +399,45 @@ fn errors_are_told_by_calls_that_return_them() {
     });
 }
 
-#[test]
-fn a_panic_ends_the_job() {
-    const NAME: &str = "a_panic_ends_the_job";
-    let failed = std::panic::catch_unwind(|| {
-        on_ranks(NAME, &[2], || {
-            let universe = mpi::initialize().unwrap();
-            let world = universe.world();
-            assert_eq!(world.rank(), 0, "on purpose");
-            world.process_at_rank(1).receive::<u8>();
-        });
-    });
-    let text = *failed.unwrap_err().downcast::<String>().unwrap();
-    assert!(text.contains("on purpose") && text.contains("a rank panicked"), "{text}");
+#[mpi::test(ranks = 2)]
+#[should_panic(expected = "on purpose")]
+fn a_panic_ends_the_job(world: SimpleCommunicator) {
+    assert_eq!(world.rank(), 0, "on purpose");
+    world.process_at_rank(1).receive::<u8>();
 }
 
-#[test]
-fn a_request_that_is_leaked_ends_the_process() {
-    const NAME: &str = "a_request_that_is_leaked_ends_the_process";
-    let failed = std::panic::catch_unwind(|| {
-        on_ranks(NAME, &[1], || {
-            let universe = mpi::initialize().unwrap();
-            let (world, mut got) = (universe.world(), 0u8);
-            mpi::request::scope(|scope| {
-                std::mem::forget(world.any_process().immediate_receive_into(scope, &mut got))
+#[mpi::test(ranks = 1)]
+#[should_panic(expected = "a request of it is under way")]
+fn a_request_that_is_leaked_ends_the_process(world: SimpleCommunicator) {
+    let mut got = 0u8;
+    mpi::request::scope(|scope| {
+        std::mem::forget(world.any_process().immediate_receive_into(scope, &mut got))
+    });
+}
+
+#[mpi::test(ranks = 2, threading = Funneled)]
+fn threads_are_let_in_by_the_level(world: SimpleCommunicator) {
+    assert_eq!(mpi::environment::threading_support(), mpi::Threading::Funneled);
+    let refused = std::thread::scope(|scope| scope.spawn(|| world.size()).join()).unwrap_err();
+    assert!(refused.downcast::<&str>().is_ok_and(|text| text.contains("Threading::Multiple")));
+    assert_eq!(world.size(), 2);
+}
+
+#[mpi::test(ranks = 2, threading = Multiple)]
+fn threads_talk_at_once_with_the_highest_level(world: SimpleCommunicator) {
+    let peer = 1 - world.rank();
+    std::thread::scope(|scope| {
+        for tag in 0..4 {
+            let world = &world;
+            scope.spawn(move || {
+                for round in 0..50 {
+                    let mine = (world.rank(), round);
+                    let (given, mut got) = ([mine.0, mine.1], [0, 0]);
+                    let peer = world.process_at_rank(peer);
+                    p2p::send_receive_into_with_tags(&given, &peer, tag, &mut got, &peer, tag);
+                    assert_eq!(got, [1 - mine.0, round]);
+                }
             });
-            println!("not reached");
-        });
-    });
-    let text = *failed.unwrap_err().downcast::<String>().unwrap();
-    assert!(text.contains("a request of it is under way") && !text.contains("not reached"), "{text}");
-}
-
-#[test]
-fn threads_are_let_in_by_the_level() {
-    on_ranks("threads_are_let_in_by_the_level", &[2], || {
-        let (universe, level) = mpi::initialize_with_threading(mpi::Threading::Funneled).unwrap();
-        assert_eq!((level, mpi::environment::threading_support()), (level, mpi::Threading::Funneled));
-        let world = universe.world();
-        let refused = std::thread::scope(|scope| scope.spawn(|| world.size()).join()).unwrap_err();
-        assert!(refused.downcast::<&str>().is_ok_and(|text| text.contains("Threading::Multiple")));
-        assert_eq!(world.size(), 2);
-    });
-}
-
-#[test]
-fn threads_talk_at_once_with_the_highest_level() {
-    on_ranks("threads_talk_at_once_with_the_highest_level", &[2], || {
-        let (universe, _) = mpi::initialize_with_threading(mpi::Threading::Multiple).unwrap();
-        let world = universe.world();
-        let peer = 1 - world.rank();
-        std::thread::scope(|scope| {
-            for tag in 0..4 {
-                let world = &world;
-                scope.spawn(move || {
-                    for round in 0..50 {
-                        let mine = (world.rank(), round);
-                        let (given, mut got) = ([mine.0, mine.1], [0, 0]);
-                        let peer = world.process_at_rank(peer);
-                        p2p::send_receive_into_with_tags(&given, &peer, tag, &mut got, &peer, tag);
-                        assert_eq!(got, [1 - mine.0, round]);
-                    }
-                });
-            }
-        });
+        }
     });
 }
