@@ -11,11 +11,11 @@ use banyan_transport::{Class, Head, Outcome, Peer, Sink, Token};
 
 use crate::bsend::BufferedSends;
 use crate::launcher::Launcher;
-use crate::ports::Ports;
+use crate::ports::{BLIND_SLEEP, Ports};
 use crate::running::{CollId, RunningColls};
 use crate::slow::Names;
 use crate::subsystem::{Informed, Messaging, Subsystem};
-use crate::wait::{FruitlessPolls, Policy, Waker};
+use crate::wait::{FruitlessPolls, Policy, Sleep, Waker};
 
 /// Poll credit: so many collectives may end on the spot between two polls of all fabrics.
 const POLL_CREDIT: u32 = 64;
@@ -37,8 +37,9 @@ pub(crate) struct Engine {
     pub(crate) any_from: usize,
     /// A thread polls for all (MPI_THREAD_MULTIPLE); the others wait for word from it.
     pub(crate) has_poller: bool,
-    /// Wakes the polling thread while it sleeps outside the engine lock, if another thread finds what it may wait for.
-    pub(crate) poller_waker: Option<Arc<Waker>>,
+    /// Wake those that sleep outside the engine lock (the polling thread, and the one that sleeps for tasks), if another thread
+    /// finds what they may wait for.
+    sleepers: Vec<Arc<Waker>>,
     /// Poll credit that collectives have used since it was last renewed by a poll.
     used_poll_credit: u32,
     /// Polls of the program's own (MPI_Test) that found nothing.
@@ -64,8 +65,8 @@ macro_rules! subsystems {
                 let $engine = self;
                 let mut events = $engine.ports.poll(&mut Arrivals { $($field: &mut $engine.$field),+ });
                 $(events += Subsystem::progress(&mut $engine.$field, $below);)+
-                if let Some(waker) = $engine.poller_waker.take_if(|_| events > 0) {
-                    waker.wake();
+                if events > 0 && !$engine.sleepers.is_empty() {
+                    $engine.wake_sleepers();
                 }
                 events
             }
@@ -122,7 +123,7 @@ impl Engine {
             fruitless_polls: FruitlessPolls::default(),
             any_from: 0,
             has_poller: false,
-            poller_waker: None,
+            sleepers: Vec::new(),
             used_poll_credit: 0,
             vain_polls: 0,
             names: Names::default(),
@@ -142,6 +143,43 @@ impl Engine {
         if self.nothing_to_poll() { 0 } else { self.progress_all() }
     }
 
+    /// Before a sleep outside the engine lock: arms the fabrics, and tells what ends that sleep; `None` if something has come already.
+    pub(crate) fn prepare_sleep(&mut self) -> Option<Sleep> {
+        self.ports.arm(true);
+        if self.progress() > 0 || self.colls.has_user_reductions() || self.ports.has_news() {
+            return None;
+        }
+        let asks = self.before_sleep();
+        let (until, launcher) = (self.ports.wake_up_by(asks), self.launcher.awaited_owned());
+        Some(match self.ports.bells() {
+            Ok(bells) => Sleep { bells, launcher, until },
+            // The process has no descriptor left to sleep on.
+            Err(_) => Sleep { bells: Arc::new([]), launcher, until: until.min(Instant::now() + BLIND_SLEEP) },
+        })
+    }
+
+    /// Has this one woken from its sleep by what is found meanwhile.
+    pub(crate) fn add_sleeper(&mut self, waker: &Arc<Waker>) {
+        self.remove_sleeper(waker);
+        self.sleepers.push(waker.clone());
+    }
+
+    pub(crate) fn remove_sleeper(&mut self, waker: &Arc<Waker>) {
+        self.sleepers.retain(|other| !Arc::ptr_eq(other, waker));
+    }
+
+    /// Wakes all that sleep outside the engine lock.
+    #[cold]
+    pub(crate) fn wake_sleepers(&mut self) {
+        self.sleepers.drain(..).for_each(|waker| waker.wake());
+    }
+
+    /// After a sleep: who sleeps on must arm the fabrics again.
+    pub(crate) fn disarm(&mut self) {
+        self.ports.disarm();
+        self.wake_sleepers();
+    }
+
     /// Sleeps until something arrives, unless something did already. Bounded (see `ports`).
     pub(crate) fn sleep(&mut self) {
         self.ports.arm(self.launcher.awaited().is_some());
@@ -149,7 +187,7 @@ impl Engine {
             let until = self.before_sleep();
             self.ports.sleep(until, self.launcher.awaited());
         }
-        self.ports.disarm();
+        self.disarm();
     }
 
     /// Counts a poll of the program's own that found nothing: once in a while it hears what the launcher says.
@@ -165,6 +203,7 @@ impl Engine {
     pub(crate) fn user_reduction_done(&mut self, id: CollId, reduction: UserReduction) {
         let (colls, net) = self.colls();
         colls.user_reduction_done(id, reduction, net);
+        self.wake_sleepers();
     }
 
     /// Counts a collective that ended without a poll of the fabrics. When the credit is used up the fabrics are polled, as

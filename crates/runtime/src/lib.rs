@@ -43,6 +43,7 @@ mod stateful;
 mod status;
 mod subsystem;
 mod wait;
+mod watcher;
 
 pub use attr::{Attributes, CopyFn, CopyRule, DeleteFn, Keyvals, Object, Value};
 pub use banyan_coll::{ArgKind, Call, Kind, Lists, Op, Operand, Signature, UserOp};

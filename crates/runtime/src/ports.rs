@@ -29,7 +29,7 @@ pub(crate) type Bells = Arc<[OwnedFd]>;
 /// Longest sleep without a poll: bounds the harm of events that cannot wake this process.
 const MAX_SLEEP: Duration = Duration::from_millis(100);
 /// The sleep of a process that no descriptor can wake.
-const BLIND_SLEEP: Duration = Duration::from_millis(1);
+pub(crate) const BLIND_SLEEP: Duration = Duration::from_millis(1);
 
 /// What can be done where there is no fabric.
 const NO_FABRIC: Caps = Caps {

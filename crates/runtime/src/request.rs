@@ -2,6 +2,7 @@
 
 use std::borrow::Borrow;
 use std::sync::Arc;
+use std::task::{Poll, Waker};
 
 use banyan_p2p::{self as p2p, ReqId};
 use banyan_pmi::status::Item;
@@ -150,6 +151,12 @@ impl<R: Borrow<Arc<Runtime>>> Request<R> {
     /// Takes the outcome if the operation is over (MPI_Test). A later call gives the empty status.
     pub fn test(&self) -> Option<Outcome> {
         self.operation.test(self.rt.borrow())
+    }
+
+    /// As [`Request::test`]; if the operation is not over, `task` is woken when it may be. The task is to poll again then: nobody else
+    /// does. Once is not enough: it may be woken for no reason.
+    pub fn poll(&self, task: &Waker) -> Poll<Outcome> {
+        self.rt.borrow().await_outcome(&self.operation, task).map_or(Poll::Pending, Poll::Ready)
     }
 }
 

@@ -1,6 +1,5 @@
 //! [`Runtime`]: one instance of MPI in this process: opened, used, closed, opened again.
 
-use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -19,9 +18,9 @@ use crate::engine::Engine;
 use crate::error::{Class, Result};
 use crate::group::Group;
 use crate::lock;
-use crate::ports::Bells;
 use crate::slow::{self, DescribeWait, Slow};
 use crate::wait::{Backoff, Idle, Waker};
+use crate::watcher::Watcher;
 
 /// How threads may call MPI (MPI 5.0, 11.6).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -51,8 +50,10 @@ pub struct Runtime {
     retired: Mutex<Vec<Retired>>,
     /// Where the buffer for buffered sends of the whole process is attached.
     pub attachment: Attachment,
-    /// What the polling thread sleeps on if several threads use MPI: its waker, and the fabrics' descriptors.
-    sleeper: OnceLock<std::io::Result<(Arc<Waker>, Bells)>>,
+    /// What wakes the polling thread if several threads use MPI.
+    sleeper: OnceLock<std::io::Result<Arc<Waker>>>,
+    /// The thread that sleeps for tasks, from the first one on that awaits a request.
+    pub(crate) watcher: Mutex<Option<Watcher>>,
 }
 
 /// Longest that a thread waits for word from the thread that polls.
@@ -104,6 +105,7 @@ impl Runtime {
             retired: Mutex::new(Vec::new()),
             attachment: Attachment::default(),
             sleeper: OnceLock::new(),
+            watcher: Mutex::new(None),
         })
     }
 
@@ -154,6 +156,7 @@ impl Runtime {
             drained.then_some(())
         };
         self.wait_for(self.engine_lock.enter(), ready_to_leave, &slow::all);
+        *lock(&self.watcher) = None;
         self.meet(world)?;
         self.wait_for(self.engine_lock.enter(), |engine| engine.drained().then_some(()), &slow::all);
         let mut engine = self.engine_lock.enter();
@@ -254,9 +257,7 @@ impl Runtime {
 
     /// Wakes the threads that wait, from inside the engine lock: something happened that one of them may wait for.
     pub(crate) fn wake_poller_with(&self, engine: &mut Engine) {
-        if let Some(waker) = engine.poller_waker.take() {
-            waker.wake();
-        }
+        engine.wake_sleepers();
         self.engine_lock.notify();
     }
 
@@ -390,23 +391,18 @@ impl Runtime {
 
     /// Sleeps outside the engine lock: for the polling thread, if several threads use MPI.
     fn sleep_unlocked<'a>(&'a self, mut engine: EngineGuard<'a, Engine>) -> EngineGuard<'a, Engine> {
-        let sleeper = self.sleeper.get_or_init(|| Ok((Arc::new(Waker::new()?), engine.ports.bells()?)));
-        let Ok((waker, bells)) = sleeper else {
-            // The process has no descriptor left to sleep on.
+        let Ok(waker) = self.sleeper.get_or_init(|| Waker::new().map(Arc::new)) else {
+            // The process has no descriptor left to be woken by.
             return self.engine_lock.wait(engine, SHORT_SLEEP);
         };
-        engine.ports.arm(true);
-        if engine.progress() == 0 && !engine.colls.has_user_reductions() && !engine.ports.has_news() {
-            let asks = engine.before_sleep();
-            let until = engine.ports.wake_up_by(asks);
-            let launcher = engine.launcher.awaited_owned();
-            engine.poller_waker = Some(waker.clone());
+        if let Some(sleep) = engine.prepare_sleep() {
+            engine.add_sleeper(waker);
             drop(engine);
-            waker.sleep(bells.iter().chain(&launcher).map(AsFd::as_fd), until);
+            waker.sleep(&sleep);
             engine = self.engine_lock.enter();
-            engine.poller_waker = None;
+            engine.remove_sleeper(waker);
         }
-        engine.ports.disarm();
+        engine.disarm();
         engine
     }
 

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
+use crate::ports::Bells;
+
 /// What to do after a fruitless poll, that is one that found nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Backoff {
@@ -158,6 +160,15 @@ impl FruitlessPolls {
     }
 }
 
+/// What ends a sleep outside the engine lock.
+pub(crate) struct Sleep {
+    /// What arrivals make readable.
+    pub(crate) bells: Bells,
+    /// What the launcher's answer makes readable, if one is awaited.
+    pub(crate) launcher: Option<OwnedFd>,
+    pub(crate) until: Instant,
+}
+
 /// Wakes a thread that sleeps outside the engine lock.
 #[derive(Debug)]
 pub(crate) struct Waker(OwnedFd);
@@ -173,9 +184,10 @@ impl Waker {
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Sleeps until [`Waker::wake`], input at one of `fds`, or the moment `until`.
-    pub(crate) fn sleep<'a>(&'a self, fds: impl Iterator<Item = BorrowedFd<'a>>, until: Instant) {
-        sleep_on(fds.chain([self.0.as_fd()]), until);
+    /// Sleeps until [`Waker::wake`], or what the sleep is to end by.
+    pub(crate) fn sleep(&self, sleep: &Sleep) {
+        let fds = sleep.bells.iter().chain(&sleep.launcher).chain([&self.0]);
+        sleep_on(fds.map(AsFd::as_fd), sleep.until);
         let mut count = [0; 8];
         let _ = rustix::io::read(&self.0, &mut count);
     }

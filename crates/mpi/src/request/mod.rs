@@ -65,10 +65,12 @@
 //! ```
 
 mod collection;
+mod future;
 mod guard;
 mod scope;
 
 pub use collection::{RequestCollection, multiple_scope, wait_any};
+pub use future::ReceiveFuture;
 pub use guard::{CancelGuard, WaitGuard};
 pub use scope::{LocalScope, Scope, StaticScope, scope};
 
@@ -226,73 +228,4 @@ fn given_up(request: rt::Request) -> bool {
     }
     drop(request);
     true
-}
-
-/// What a value receives that has not come yet.
-#[must_use = "a receive that is dropped is taken back"]
-pub struct ReceiveFuture<T> {
-    /// `None` once it is over.
-    request: Option<rt::Request>,
-    value: *mut T,
-}
-
-impl<T> fmt::Debug for ReceiveFuture<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ReceiveFuture")
-    }
-}
-
-impl<T: crate::datatype::Equivalence> ReceiveFuture<T> {
-    /// A receive into a value of its own, as `start` starts it.
-    pub(crate) fn new(start: impl FnOnce(&banyan_datatype::Data) -> rt::Request) -> Self {
-        let value = Box::into_raw(Box::<T>::new_uninit()).cast::<T>();
-        // SAFETY: the value is freed only when the receive is over or taken back.
-        let data = unsafe { crate::datatype::uninitialized(value, 1) };
-        ReceiveFuture { request: Some(start(&data)), value }
-    }
-
-    #[track_caller]
-    fn over(mut self, outcome: rt::Outcome) -> (T, Status) {
-        self.request = None;
-        let status = Status(expect(outcome.into_result()));
-        expect(status.is_one::<T>());
-        // SAFETY: all of the value was received. It is moved out of its box, which is freed without it.
-        (unsafe { self.value.read() }, status)
-    }
-
-    /// Waits for the value.
-    ///
-    /// # Panics
-    /// If the message has less than a value.
-    #[track_caller]
-    pub fn get(self) -> (T, Status) {
-        instance::enter();
-        let outcome = self.request.as_ref().expect("it is not over").wait();
-        self.over(outcome)
-    }
-
-    /// The value, if it is there.
-    ///
-    /// # Errors
-    /// This future, if it is not.
-    ///
-    /// # Panics
-    /// If the message has less than a value.
-    #[track_caller]
-    pub fn r#try(self) -> Result<(T, Status), Self> {
-        instance::enter();
-        match self.request.as_ref().expect("it is not over").test() {
-            Some(outcome) => Ok(self.over(outcome)),
-            None => Err(self),
-        }
-    }
-}
-
-impl<T> Drop for ReceiveFuture<T> {
-    fn drop(&mut self) {
-        if self.request.take().is_none_or(given_up) {
-            // SAFETY: it comes from a box, and nothing writes it any more.
-            drop(unsafe { Box::from_raw(self.value.cast::<std::mem::MaybeUninit<T>>()) });
-        }
-    }
 }
