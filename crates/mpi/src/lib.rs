@@ -110,21 +110,6 @@ pub type Address = isize;
 /// world.process_at_rank(0).broadcast_into(&mut particle);
 /// assert_eq!(world.pack(&particle).len(), 26, "padding is not sent");
 /// ```
-///
-/// ```compile_fail
-/// #[derive(mpi::traits::Equivalence)]
-/// struct Named {
-///     name: String,
-/// }
-/// ```
-///
-/// ```compile_fail
-/// #[derive(mpi::traits::Equivalence)]
-/// enum Direction {
-///     Left,
-///     Right,
-/// }
-/// ```
 pub mod traits {
     #[cfg(feature = "derive")]
     pub use mpi_derive::Equivalence;

@@ -114,6 +114,10 @@ impl<D: Datatype> Datatype for &D {}
 /// # Safety
 /// The datatype describes bytes of the type that are always initialized, within its size, and its extent is the type's size. All
 /// values that these bytes can get from a message of this datatype are values of the type.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no datatype",
+    note = "derive Equivalence for structs; what serde knows is sent by send_value"
+)]
 pub unsafe trait Equivalence {
     /// The type of its datatype.
     type Out: Datatype;

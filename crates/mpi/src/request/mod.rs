@@ -21,48 +21,7 @@
 //! assert_eq!(got, 7.5);
 //! ```
 //!
-//! A buffer cannot be dropped while a request uses it:
-//!
-//! ```compile_fail,E0597
-//! use mpi::traits::*;
-//! let universe = mpi::initialize().unwrap();
-//! let world = universe.world();
-//! mpi::request::scope(|scope| {
-//!     let request = {
-//!         let given = [1, 2, 3];
-//!         world.this_process().immediate_send(scope, &given)
-//!     };
-//!     request.wait();
-//! });
-//! ```
-//!
-//! Nor can it be used meanwhile:
-//!
-//! ```compile_fail,E0503
-//! use mpi::traits::*;
-//! let universe = mpi::initialize().unwrap();
-//! let world = universe.world();
-//! let mut got = 0;
-//! mpi::request::scope(|scope| {
-//!     let request = world.any_process().immediate_receive_into(scope, &mut got);
-//!     let early = got + 1;
-//!     request.wait();
-//! });
-//! ```
-//!
-//! Nor moved:
-//!
-//! ```compile_fail,E0505
-//! use mpi::traits::*;
-//! let universe = mpi::initialize().unwrap();
-//! let world = universe.world();
-//! let mut got = vec![0; 4];
-//! mpi::request::scope(|scope| {
-//!     let request = world.any_process().immediate_receive_into(scope, &mut got[..]);
-//!     drop(got);
-//!     request.wait();
-//! });
-//! ```
+//! What misuses a buffer meanwhile does not compile: one that is dropped, moved, written, or read while it is received into.
 
 mod collection;
 mod future;
