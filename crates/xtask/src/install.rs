@@ -97,7 +97,7 @@ fn copy_all(from: &Path, to: &Path) -> Result<()> {
 fn build(project: &Project) -> Result<()> {
     const STATIC: [&str; 8] = [
         "-p",
-        "banyan-launcher",
+        "banyan",
         "--bin=mpirun",
         "--",
         "-C",
@@ -112,7 +112,7 @@ fn build(project: &Project) -> Result<()> {
     // Without the library's form for Rust programs the linker may leave out what C cannot call: 10 % less memory in each rank.
     cargo("rustc", &["-p", "banyan-abi", "--lib", "--crate-type=cdylib"]).run_ok()?;
     if cargo("rustc", &STATIC).run_ok().is_err() {
-        cargo("build", &["-p", "banyan-launcher"]).run_ok()?;
+        cargo("build", &["-p", "banyan"]).run_ok()?;
     }
     Ok(())
 }
