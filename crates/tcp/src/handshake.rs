@@ -186,7 +186,7 @@ pub struct Secured {
 impl Secured {
     fn new(mut state: HandshakeState, features: Features) -> Result<Secured, Fault> {
         let keys = features.has(Features::ENCRYPT).then(|| {
-            let cipher = if features.has(Features::AES) { Cipher::Aes } else { Cipher::ChaCha };
+            let cipher = Cipher::new(features.has(Features::AES));
             let (out, back) = state.dangerously_get_raw_split();
             Box::new(Keys::new(cipher, [&out, &back], state.get_handshake_hash(), state.is_initiator()))
         });

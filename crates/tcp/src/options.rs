@@ -102,7 +102,7 @@ impl Options {
         let all = [
             (Features::RESUME, self.resume || !remote.is_loopback()),
             (Features::ENCRYPT, self.encrypt),
-            (Features::AES, Cipher::quicker() == Cipher::Aes),
+            (Features::AES, Cipher::is_aes_quicker()),
         ];
         all.iter().filter(|(_, holds)| *holds).fold(Features::NONE, |sum, (one, _)| sum.with(*one))
     }

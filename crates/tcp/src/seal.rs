@@ -5,8 +5,11 @@
 //! length (4 bytes, little-endian), as many bytes of the stream, encrypted, and a tag of 16 bytes, which covers the length, too. The
 //! nonce is the number of the record on the connection, so records that are left out, repeated, exchanged or changed do not open.
 
-use ring::aead::{AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
-use ring::hkdf::{HKDF_SHA256, KeyType, Salt};
+use chacha20poly1305::{AeadInPlace, ChaCha20Poly1305, KeyInit};
+use hkdf::Hkdf;
+#[cfg(feature = "aes")]
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use sha2::Sha256;
 
 /// Most bytes of the stream in a record.
 pub const MAX_PLAIN: usize = 64 * 1024;
@@ -24,14 +27,24 @@ pub const MAX_RECORD: usize = LENGTH + MAX_PLAIN + TAG;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cipher {
     /// AES-256-GCM.
+    #[cfg(feature = "aes")]
     Aes,
     /// ChaCha20-Poly1305.
     ChaCha,
 }
 
 impl Cipher {
-    /// The one that this processor does quicker: AES where it has instructions for it.
-    pub fn quicker() -> Cipher {
+    /// AES, where it is built in, or ChaCha20.
+    pub fn new(aes: bool) -> Cipher {
+        match aes {
+            #[cfg(feature = "aes")]
+            true => Cipher::Aes,
+            _ => Cipher::ChaCha,
+        }
+    }
+
+    /// True if AES is the quicker one here: it is built in, and this processor has instructions for it.
+    pub fn is_aes_quicker() -> bool {
         #[cfg(target_arch = "x86_64")]
         let aes = is_x86_feature_detected!("aes") && is_x86_feature_detected!("pclmulqdq");
         #[cfg(target_arch = "aarch64")]
@@ -39,14 +52,7 @@ impl Cipher {
             && std::arch::is_aarch64_feature_detected!("pmull");
         #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         let aes = false;
-        if aes { Cipher::Aes } else { Cipher::ChaCha }
-    }
-
-    fn algorithm(self) -> &'static Algorithm {
-        match self {
-            Cipher::Aes => &AES_256_GCM,
-            Cipher::ChaCha => &CHACHA20_POLY1305,
-        }
+        aes && cfg!(feature = "aes")
     }
 }
 
@@ -68,13 +74,10 @@ impl Keys {
     /// connecting side's first), and the hash of all that was said.
     pub fn new(cipher: Cipher, secrets: [&[u8; 32]; 2], hash: &[u8], connecting: bool) -> Keys {
         let key = |secret: &[u8; 32]| {
-            let derived = Salt::new(HKDF_SHA256, hash).extract(secret);
-            let derived =
-                derived.expand(&[b"banyan tcp 3 frames"], Bits256).expect("a length that is allowed");
             let mut bytes = [0; 32];
-            derived.fill(&mut bytes).expect("the same length");
-            let key = UnboundKey::new(cipher.algorithm(), &bytes).expect("a key of the right length");
-            Counted { key: LessSafeKey::new(key), records: 0 }
+            let derived = Hkdf::<Sha256>::new(Some(hash), secret).expand(b"banyan tcp 3 frames", &mut bytes);
+            derived.expect("a length that is allowed");
+            Counted { key: Key::new(cipher, &bytes), records: 0 }
         };
         let [mut out, mut back] = secrets;
         if !connecting {
@@ -84,29 +87,72 @@ impl Keys {
     }
 }
 
-/// The length of a derived key.
-struct Bits256;
+/// The key of a direction.
+enum Key {
+    #[cfg(feature = "aes")]
+    Aes(Box<LessSafeKey>),
+    ChaCha(ChaCha20Poly1305),
+}
 
-impl KeyType for Bits256 {
-    fn len(&self) -> usize {
-        32
+impl Key {
+    fn new(cipher: Cipher, bytes: &[u8; 32]) -> Key {
+        match cipher {
+            #[cfg(feature = "aes")]
+            Cipher::Aes => {
+                let key = UnboundKey::new(&AES_256_GCM, bytes).expect("a key of the right length");
+                Key::Aes(Box::new(LessSafeKey::new(key)))
+            }
+            Cipher::ChaCha => Key::ChaCha(ChaCha20Poly1305::new(bytes.into())),
+        }
+    }
+
+    /// Encrypts the bytes in place; gives the tag, which covers the length, too.
+    fn seal(&self, nonce: [u8; 12], length: [u8; LENGTH], bytes: &mut [u8]) -> [u8; TAG] {
+        match self {
+            #[cfg(feature = "aes")]
+            Key::Aes(key) => {
+                let nonce = Nonce::assume_unique_for_key(nonce);
+                let tag = key.seal_in_place_separate_tag(nonce, Aad::from(length), bytes);
+                tag.expect("a length that is allowed").as_ref().try_into().expect("a tag's length")
+            }
+            Key::ChaCha(key) => {
+                let tag = key.encrypt_in_place_detached(&nonce.into(), &length, bytes);
+                tag.expect("a length that is allowed").into()
+            }
+        }
+    }
+
+    /// Decrypts bytes in place that their tag follows.
+    fn open(&self, nonce: [u8; 12], length: [u8; LENGTH], sealed: &mut [u8]) -> Result<(), Forged> {
+        match self {
+            #[cfg(feature = "aes")]
+            Key::Aes(key) => {
+                let nonce = Nonce::assume_unique_for_key(nonce);
+                key.open_in_place(nonce, Aad::from(length), sealed).map(drop).map_err(|_| Forged)
+            }
+            Key::ChaCha(key) => {
+                let (bytes, tag) = sealed.split_last_chunk_mut::<TAG>().ok_or(Forged)?;
+                let opened = key.decrypt_in_place_detached(&nonce.into(), &length, bytes, (&*tag).into());
+                opened.map_err(|_| Forged)
+            }
+        }
     }
 }
 
 /// A key, and the number of records that it was used for.
 struct Counted {
-    key: LessSafeKey,
+    key: Key,
     records: u64,
 }
 
 impl Counted {
     /// A nonce that was never used with this key.
-    fn nonce(&mut self) -> Nonce {
+    fn nonce(&mut self) -> [u8; 12] {
         let mut nonce = [0; 12];
         nonce[..8].copy_from_slice(&self.records.to_le_bytes());
         // At a record every nanosecond 2^64 of them take 500 years.
         self.records += 1;
-        Nonce::assume_unique_for_key(nonce)
+        nonce
     }
 }
 
@@ -121,8 +167,8 @@ impl Sealer {
         let length = (len as u32).to_le_bytes();
         out[..LENGTH].copy_from_slice(&length);
         let (nonce, end) = (self.0.nonce(), LENGTH + len);
-        let tag = self.0.key.seal_in_place_separate_tag(nonce, Aad::from(length), &mut out[LENGTH..end]);
-        out[end..end + TAG].copy_from_slice(tag.expect("a length that is allowed").as_ref());
+        let tag = self.0.key.seal(nonce, length, &mut out[LENGTH..end]);
+        out[end..end + TAG].copy_from_slice(&tag);
         end + TAG
     }
 }
@@ -142,8 +188,8 @@ impl Opener {
         let size = LENGTH + len + TAG;
         let Some(sealed) = bytes.get_mut(LENGTH..size) else { return Ok(None) };
         let nonce = self.0.nonce();
-        let plain = self.0.key.open_in_place(nonce, Aad::from(length), sealed).map_err(|_| Forged)?;
-        Ok(Some((plain, size)))
+        self.0.key.open(nonce, length, sealed)?;
+        Ok(Some((&sealed[..len], size)))
     }
 }
 
@@ -170,7 +216,7 @@ mod tests {
     proptest! {
         #[test]
         fn records_are_opened_as_they_were_sealed(plain: Vec<Vec<u8>>, aes: bool) {
-            let [mut a, mut b] = both(if aes { Cipher::Aes } else { Cipher::ChaCha });
+            let [mut a, mut b] = both(Cipher::new(aes));
             for bytes in &plain {
                 for turn in 0..2 {
                     let (from, to) = if turn == 0 { (&mut a, &mut b) } else { (&mut b, &mut a) };
@@ -186,7 +232,7 @@ mod tests {
 
         #[test]
         fn a_record_that_is_changed_does_not_open(bytes: Vec<u8>, at: prop::sample::Index, bit in 0..8, aes: bool) {
-            let [mut a, mut b] = both(if aes { Cipher::Aes } else { Cipher::ChaCha });
+            let [mut a, mut b] = both(Cipher::new(aes));
             let mut record = sealed(&mut a, &bytes);
             let at = at.index(record.len());
             record[at] ^= 1u8 << bit;
@@ -196,14 +242,14 @@ mod tests {
 
         #[test]
         fn any_bytes_do_not_open(mut bytes: Vec<u8>) {
-            let [_, mut b] = both(Cipher::Aes);
+            let [_, mut b] = both(Cipher::new(true));
             prop_assert!(matches!(b.open.open(&mut bytes), Err(Forged) | Ok(None)));
         }
     }
 
     #[test]
     fn records_out_of_turn_do_not_open() {
-        for cipher in [Cipher::Aes, Cipher::ChaCha] {
+        for cipher in [true, false].map(Cipher::new) {
             let [mut a, mut b] = both(cipher);
             let [first, second] = [b"one", b"two"].map(|plain| sealed(&mut a, plain));
             assert_eq!(b.open.open(&mut second.clone()), Err(Forged), "the first one is missing");
@@ -223,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_length_that_is_impossible_is_refused_at_once() {
-        let [_, mut b] = both(Cipher::Aes);
+        let [_, mut b] = both(Cipher::new(true));
         let length = (MAX_PLAIN as u32 + 1).to_le_bytes();
         assert_eq!(b.open.open(&mut length.clone()), Err(Forged));
     }

@@ -7,7 +7,7 @@ use banyan_tcp::seal::{Cipher, Keys, MAX_RECORD};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    for cipher in [Cipher::Aes, Cipher::ChaCha] {
+    for cipher in [true, false].map(Cipher::new) {
         let mut keys = Keys::new(cipher, [&[1; 32], &[2; 32]], &[3; 32], false);
         let mut input = bytes.to_vec();
         if let Ok(Some(_)) = keys.open.open(&mut input) {
