@@ -135,8 +135,8 @@ impl Posted {
 }
 
 /// A request that owns its operation: when it is dropped, the user has their memory back. A message to send then goes on
-/// from a copy, a receive is taken back, and a collective is waited for, because the other ranks count on it. It holds the
-/// runtime, or borrows it ([`crate::Borrowed`]).
+/// from a copy, a receive is taken back, and a collective is waited for, because the other ranks count on it. A persistent one is
+/// inactive then. It holds the runtime, or borrows it ([`crate::Borrowed`]).
 pub struct Request<R: Borrow<Arc<Runtime>> = Arc<Runtime>> {
     rt: R,
     operation: Operation,
@@ -192,8 +192,11 @@ impl<R: Borrow<Arc<Runtime>>> AsRef<Operation> for Request<R> {
 
 impl<R: Borrow<Arc<Runtime>>> Drop for Request<R> {
     fn drop(&mut self) {
-        if let Form::Message(posted) = self.operation.0 {
-            self.rt.borrow().take_back(posted);
+        match &self.operation.0 {
+            Form::Message(posted) => self.rt.borrow().take_back(*posted),
+            // It may have another name, by which it is started again.
+            Form::Stateful(stateful) if stateful.is_persistent() => stateful.take_back(),
+            _ => {}
         }
     }
 }

@@ -210,6 +210,19 @@ impl Stateful {
         }
     }
 
+    /// Gives up what is under way: from now on nothing touches its memory.
+    pub(crate) fn take_back(&self) {
+        let state = std::mem::replace(&mut *lock(&self.state), State::Inactive);
+        match state {
+            State::Message(posted) => self.rt.take_back(posted),
+            State::Exchange(both) => {
+                both.iter().filter_map(Started::pending).for_each(|half| self.rt.take_back(half));
+            }
+            State::Coll(id) if self.rt.is_usable() => drop(self.rt.wait_for_coll(id)),
+            _ => {}
+        }
+    }
+
     /// Takes the outcome of a settled request, outside the engine lock (a generalized one calls the user).
     pub(crate) fn take(&self) -> Outcome {
         let state = std::mem::replace(&mut *lock(&self.state), State::Inactive);
@@ -229,15 +242,7 @@ impl Stateful {
 
 impl Drop for Stateful {
     fn drop(&mut self) {
-        let state = self.state.get_mut().unwrap_or_else(|poison| poison.into_inner());
-        match *state {
-            State::Message(posted) => self.rt.take_back(posted),
-            State::Exchange(ref both) => {
-                both.iter().filter_map(Started::pending).for_each(|half| self.rt.take_back(half))
-            }
-            State::Coll(id) if self.rt.is_usable() => drop(self.rt.wait_for_coll(id)),
-            _ => {}
-        }
+        self.take_back();
     }
 }
 

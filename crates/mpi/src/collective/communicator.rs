@@ -8,7 +8,7 @@ use super::Operation;
 use super::signed::Signed;
 use crate::datatype::{Buffer, BufferMut, Memory, PartitionedBuffer, PartitionedBufferMut};
 use crate::error::{Result, expect};
-use crate::request::{Request, Scope, StaticScope};
+use crate::request::{PersistentRequest, Request, Scope, StaticScope};
 use crate::topology::{Communicator, Rank};
 
 /// The communicator; there is no root.
@@ -62,50 +62,59 @@ pub trait CommunicatorCollectives: Communicator {
         unsafe { Request::new(operation.held_by(comm.runtime()), &(), StaticScope) }
     }
 
+    /// A barrier that is started again and again. All processes make their persistent collectives in one order.
+    #[track_caller]
+    fn barrier_init(&self) -> PersistentRequest<'static, ()> {
+        let (comm, _) = place(self);
+        let operation = expect(comm.persist(comm.barrier()));
+        // SAFETY: there are no buffers.
+        unsafe { PersistentRequest::new(comm, operation, std::ptr::NonNull::dangling().as_ptr()) }
+    }
+
     collectives! { place:
         "Gathers what each process gives, at all of them in the order of their ranks."
-        Allgather: all_gather_into try_all_gather_into immediate_all_gather_into
-        (sendbuf: &S as Buffer by of, recvbuf: &(mut) R as BufferMut by of_mut) gives recvbuf: R
+        Allgather: all_gather_into try_all_gather_into immediate_all_gather_into all_gather_init
+        ([sendbuf: &S as Buffer by of] recvbuf: &(mut) R as BufferMut by of_mut)
         = |comm, root, kind| comm.data_movement(kind, None, &sendbuf, &recvbuf.split(comm.blocks()));
 
         "Gathers what each process gives, of any length, at all of them."
-        Allgatherv: all_gather_varcount_into try_all_gather_varcount_into immediate_all_gather_varcount_into
-        (sendbuf: &S as Buffer by of, recvbuf: &(mut) R as PartitionedBufferMut by blocks_mut) gives recvbuf: R
+        Allgatherv: all_gather_varcount_into try_all_gather_varcount_into immediate_all_gather_varcount_into all_gather_varcount_init
+        ([sendbuf: &S as Buffer by of] recvbuf: &(mut) R as PartitionedBufferMut by blocks_mut)
         = |comm, root, kind| comm.data_movement(kind, None, &sendbuf, &recvbuf);
 
         "Sends a block to each process, and receives one from each."
-        Alltoall: all_to_all_into try_all_to_all_into immediate_all_to_all_into
-        (sendbuf: &S as Buffer by of, recvbuf: &(mut) R as BufferMut by of_mut) gives recvbuf: R
+        Alltoall: all_to_all_into try_all_to_all_into immediate_all_to_all_into all_to_all_init
+        ([sendbuf: &S as Buffer by of] recvbuf: &(mut) R as BufferMut by of_mut)
         = |comm, root, kind| {
             let ranks = comm.blocks();
             comm.data_movement(kind, None, &sendbuf.split(ranks), &recvbuf.split(ranks))
         };
 
         "Sends a block of any length to each process, and receives one from each."
-        Alltoallv: all_to_all_varcount_into try_all_to_all_varcount_into immediate_all_to_all_varcount_into
-        (sendbuf: &S as PartitionedBuffer by blocks, recvbuf: &(mut) R as PartitionedBufferMut by blocks_mut) gives recvbuf: R
+        Alltoallv: all_to_all_varcount_into try_all_to_all_varcount_into immediate_all_to_all_varcount_into all_to_all_varcount_init
+        ([sendbuf: &S as PartitionedBuffer by blocks] recvbuf: &(mut) R as PartitionedBufferMut by blocks_mut)
         = |comm, root, kind| comm.data_movement(kind, None, &sendbuf, &recvbuf);
 
         "Combines what each process gives; all get the result."
-        Allreduce: all_reduce_into try_all_reduce_into immediate_all_reduce_into
-        (sendbuf: &S as Buffer by of, recvbuf: &(mut) R as BufferMut by of_mut; op) gives recvbuf: R
+        Allreduce: all_reduce_into try_all_reduce_into immediate_all_reduce_into all_reduce_init
+        ([sendbuf: &S as Buffer by of] recvbuf: &(mut) R as BufferMut by of_mut; op)
         = |comm, root, kind| combined(comm, kind, (&sendbuf, &recvbuf), op);
 
         "Combines what each process gives, block by block; each gets the result of its block."
-        ReduceScatterBlock: reduce_scatter_block_into try_reduce_scatter_block_into immediate_reduce_scatter_block_into
-        (sendbuf: &S as Buffer by of, recvbuf: &(mut) R as BufferMut by of_mut; op) gives recvbuf: R
+        ReduceScatterBlock: reduce_scatter_block_into try_reduce_scatter_block_into immediate_reduce_scatter_block_into reduce_scatter_block_init
+        ([sendbuf: &S as Buffer by of] recvbuf: &(mut) R as BufferMut by of_mut; op)
         = |comm, root, kind| each(comm, &sendbuf, &recvbuf).and_then(|result| {
             comm.reduce_scatter((&sendbuf, &recvbuf), (result, op))
         });
 
         "Combines what the processes up to and with this one give."
-        Scan: scan_into try_scan_into immediate_scan_into
-        (sendbuf: &S as Buffer by of, recvbuf: &(mut) R as BufferMut by of_mut; op) gives recvbuf: R
+        Scan: scan_into try_scan_into immediate_scan_into scan_init
+        ([sendbuf: &S as Buffer by of] recvbuf: &(mut) R as BufferMut by of_mut; op)
         = |comm, root, kind| combined(comm, kind, (&sendbuf, &recvbuf), op);
 
         "Combines what the processes before this one give. At the first one nothing is written."
-        Exscan: exclusive_scan_into try_exclusive_scan_into immediate_exclusive_scan_into
-        (sendbuf: &S as Buffer by of, recvbuf: &(mut) R as BufferMut by of_mut; op) gives recvbuf: R
+        Exscan: exclusive_scan_into try_exclusive_scan_into immediate_exclusive_scan_into exclusive_scan_init
+        ([sendbuf: &S as Buffer by of] recvbuf: &(mut) R as BufferMut by of_mut; op)
         = |comm, root, kind| combined(comm, kind, (&sendbuf, &recvbuf), op);
     }
 }

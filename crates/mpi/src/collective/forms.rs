@@ -1,60 +1,97 @@
-//! The three forms of a collective, from one line that says what its call is made of.
+//! The four forms of a collective, from one line that says what its call is made of.
 
-/// Declares collectives: documentation, the kind, the names of the three forms, the arguments with their types and what of the runtime they become,
-/// the argument that a request gives back, the operation if there is one, and the call made of all that. `$place` tells the
-/// communicator and the root.
+/// Declares collectives: documentation, the kind, the names of the four forms, the arguments with their types and what of the runtime they become
+/// (in brackets what is only given; the other one is what a request gives back), the operation if there is one, and the call made of all that.
+/// `$place` tells the communicator and the root.
 macro_rules! collectives {
     ($place:ident: $(
         $doc:literal
-        $Kind:ident: $blocking:ident $try:ident $immediate:ident
-        ($($arg:ident: &$(($mut:tt))? $Type:ident as $bound:ident by $memory:ident),+ $(; $op:ident)?) gives $last:ident: $Last:ident
+        $Kind:ident: $blocking:ident $try:ident $immediate:ident $init:ident
+        (
+            $([$given:ident: &$Given:ident as $gives:ident by $read:ident])?
+            $last:ident: &$(($mut:tt))? $Last:ident as $bound:ident by $memory:ident
+            $(; $op:ident)?
+        )
         = |$comm:ident, $root:ident, $kind:ident| $call:expr;
     )*) => {$(
         #[doc = $doc]
         ///
         /// # Errors
         /// The arguments do not fit together or to those of other processes, or one of these is gone.
-        fn $try<$($Type: $bound + ?Sized),+>(
+        fn $try<$($Given: $gives + ?Sized,)? $Last: $bound + ?Sized>(
             &self,
-            $($arg: &$($mut)? $Type,)+
+            $($given: &$Given,)?
+            $last: &$($mut)? $Last,
             $($op: impl Operation,)?
         ) -> Result<()> {
             let (($comm, $root), $kind) = ($place(self), Kind::$Kind);
             // SAFETY: the collective is over when it returns.
-            $(let $arg = unsafe { Memory::$memory($arg) };)+
+            $(let $given = unsafe { Memory::$read($given) };)?
+            // SAFETY: as above.
+            let $last = unsafe { Memory::$memory($last) };
             $(let $op = $op.object();)?
-            let signed = Signed::new($kind, [$(&$arg),+], $root.into(), None$(.or(Some(&$op)))?);
+            let signed = Signed::new($kind, [$(&$given,)? &$last], $root.into(), None$(.or(Some(&$op)))?);
             signed.run($comm, || $call)
         }
 
         #[doc = $doc]
         #[track_caller]
-        fn $blocking<$($Type: $bound + ?Sized),+>(
+        fn $blocking<$($Given: $gives + ?Sized,)? $Last: $bound + ?Sized>(
             &self,
-            $($arg: &$($mut)? $Type,)+
+            $($given: &$Given,)?
+            $last: &$($mut)? $Last,
             $($op: impl Operation,)?
         ) {
-            expect(self.$try($($arg,)+ $($op)?))
+            expect(self.$try($($given,)? $last $(, $op)?))
         }
 
         #[doc = $doc]
         /// Starts it.
         #[track_caller]
-        fn $immediate<'a, $($Type: $bound + ?Sized,)+ Sc: Scope<'a>>(
+        fn $immediate<'a, $($Given: $gives + ?Sized,)? $Last: $bound + ?Sized, Sc: Scope<'a>>(
             &self,
             scope: Sc,
-            $($arg: &'a $($mut)? $Type,)+
+            $($given: &'a $Given,)?
+            $last: &'a $($mut)? $Last,
             $($op: impl Operation + 'a,)?
         ) -> Request<'a, $Last, Sc> {
             let (($comm, $root), $kind) = ($place(self), Kind::$Kind);
             let data: *const $Last = $last;
             // SAFETY: the request borrows the buffers.
-            $(let $arg = unsafe { Memory::$memory($arg) };)+
+            $(let $given = unsafe { Memory::$read($given) };)?
+            // SAFETY: as above.
+            let $last = unsafe { Memory::$memory($last) };
             $(let $op = $op.object();)?
-            let signed = Signed::new($kind, [$(&$arg),+], $root.into(), None$(.or(Some(&$op)))?);
+            let signed = Signed::new($kind, [$(&$given,)? &$last], $root.into(), None$(.or(Some(&$op)))?);
             let operation = expect(signed.start($comm, || $call));
             // SAFETY: they are borrowed for 'a.
             unsafe { Request::new(operation.held_by($comm.runtime()), data, scope) }
+        }
+
+        #[doc = $doc]
+        /// It is started again and again. All processes make their persistent collectives in one order.
+        #[track_caller]
+        fn $init<'a, $($Given: $gives + ?Sized,)? $Last: $bound + ?Sized>(
+            &self,
+            $($given: &'a mut $Given,)?
+            $last: &'a mut $Last,
+            $($op: impl Operation + 'a,)?
+        ) -> PersistentRequest<'a, $Last $(, $Given)?> {
+            let (($comm, $root), $kind) = ($place(self), Kind::$Kind);
+            let _ = ($root, $kind);
+            let data = &raw mut *$last;
+            $(let also = &raw mut *$given;)?
+            // SAFETY: the request borrows the buffers.
+            $(let $given = unsafe { Memory::$read(&*also) };)?
+            // SAFETY: as above.
+            let $last = unsafe { Memory::$memory(&mut *data) };
+            $(let $op = $op.object();)?
+            let operation = expect($call.and_then(|call| $comm.persist(call)));
+            // SAFETY: they are borrowed mutably for 'a.
+            let made = unsafe { PersistentRequest::new($comm, operation, data) };
+            // SAFETY: as above.
+            $(let made = unsafe { made.giving::<$Given>(also) };)?
+            made
         }
     )*};
 }

@@ -8,7 +8,7 @@ use super::Operation;
 use super::signed::Signed;
 use crate::datatype::{Buffer, BufferMut, Memory, PartitionedBuffer, PartitionedBufferMut};
 use crate::error::{Result, expect};
-use crate::request::{Request, Scope};
+use crate::request::{PersistentRequest, Request, Scope};
 use crate::topology::handle::AsHandle;
 use crate::topology::{AsCommunicator, Process, Rank};
 
@@ -59,61 +59,61 @@ pub trait Root: AsCommunicator {
 
     collectives! { place:
         "Gives all processes what the root has in the buffer."
-        Bcast: broadcast_into try_broadcast_into immediate_broadcast_into
-        (buffer: &(mut) Buf as BufferMut by of_mut) gives buffer: Buf
+        Bcast: broadcast_into try_broadcast_into immediate_broadcast_into broadcast_init
+        (buffer: &(mut) Buf as BufferMut by of_mut)
         = |comm, root, kind| comm.bcast(rt::Root::Rank(root), &buffer);
 
         "Gives the root what this process has."
-        Gather: gather_into try_gather_into immediate_gather_into
-        (sendbuf: &S as Buffer by of) gives sendbuf: S
+        Gather: gather_into try_gather_into immediate_gather_into gather_init
+        (sendbuf: &S as Buffer by of)
         = |comm, root, kind| moved(comm, kind, only(comm, root, false), &sendbuf, &Memory::nothing());
 
         "Gathers what each process gives, in the order of their ranks."
-        Gather: gather_into_root try_gather_into_root immediate_gather_into_root
-        (sendbuf: &S as Buffer by of, recvbuf: &(mut) R as BufferMut by of_mut) gives recvbuf: R
+        Gather: gather_into_root try_gather_into_root immediate_gather_into_root gather_init_root
+        ([sendbuf: &S as Buffer by of] recvbuf: &(mut) R as BufferMut by of_mut)
         = |comm, root, kind| moved(comm, kind, only(comm, root, true), &sendbuf, &recvbuf.split(comm.blocks()));
 
         "Gives the root what this process has, of any length."
-        Gatherv: gather_varcount_into try_gather_varcount_into immediate_gather_varcount_into
-        (sendbuf: &S as Buffer by of) gives sendbuf: S
+        Gatherv: gather_varcount_into try_gather_varcount_into immediate_gather_varcount_into gather_varcount_init
+        (sendbuf: &S as Buffer by of)
         = |comm, root, kind| moved(comm, kind, only(comm, root, false), &sendbuf, &Memory::nothing());
 
         "Gathers what each process gives, of any length."
-        Gatherv: gather_varcount_into_root try_gather_varcount_into_root immediate_gather_varcount_into_root
-        (sendbuf: &S as Buffer by of, recvbuf: &(mut) R as PartitionedBufferMut by blocks_mut) gives recvbuf: R
+        Gatherv: gather_varcount_into_root try_gather_varcount_into_root immediate_gather_varcount_into_root gather_varcount_init_root
+        ([sendbuf: &S as Buffer by of] recvbuf: &(mut) R as PartitionedBufferMut by blocks_mut)
         = |comm, root, kind| moved(comm, kind, only(comm, root, true), &sendbuf, &recvbuf);
 
         "Gets this process's block from the root."
-        Scatter: scatter_into try_scatter_into immediate_scatter_into
-        (recvbuf: &(mut) R as BufferMut by of_mut) gives recvbuf: R
+        Scatter: scatter_into try_scatter_into immediate_scatter_into scatter_init
+        (recvbuf: &(mut) R as BufferMut by of_mut)
         = |comm, root, kind| moved(comm, kind, only(comm, root, false), &Memory::nothing(), &recvbuf);
 
         "Gives each process a block, in the order of their ranks."
-        Scatter: scatter_into_root try_scatter_into_root immediate_scatter_into_root
-        (sendbuf: &S as Buffer by of, recvbuf: &(mut) R as BufferMut by of_mut) gives recvbuf: R
+        Scatter: scatter_into_root try_scatter_into_root immediate_scatter_into_root scatter_init_root
+        ([sendbuf: &S as Buffer by of] recvbuf: &(mut) R as BufferMut by of_mut)
         = |comm, root, kind| moved(comm, kind, only(comm, root, true), &sendbuf.split(comm.blocks()), &recvbuf);
 
         "Gets this process's block, of any length, from the root."
-        Scatterv: scatter_varcount_into try_scatter_varcount_into immediate_scatter_varcount_into
-        (recvbuf: &(mut) R as BufferMut by of_mut) gives recvbuf: R
+        Scatterv: scatter_varcount_into try_scatter_varcount_into immediate_scatter_varcount_into scatter_varcount_init
+        (recvbuf: &(mut) R as BufferMut by of_mut)
         = |comm, root, kind| moved(comm, kind, only(comm, root, false), &Memory::nothing(), &recvbuf);
 
         "Gives each process a block of any length."
-        Scatterv: scatter_varcount_into_root try_scatter_varcount_into_root immediate_scatter_varcount_into_root
-        (sendbuf: &S as PartitionedBuffer by blocks, recvbuf: &(mut) R as BufferMut by of_mut) gives recvbuf: R
+        Scatterv: scatter_varcount_into_root try_scatter_varcount_into_root immediate_scatter_varcount_into_root scatter_varcount_init_root
+        ([sendbuf: &S as PartitionedBuffer by blocks] recvbuf: &(mut) R as BufferMut by of_mut)
         = |comm, root, kind| moved(comm, kind, only(comm, root, true), &sendbuf, &recvbuf);
 
         "Gives what the root combines."
-        Reduce: reduce_into try_reduce_into immediate_reduce_into
-        (sendbuf: &S as Buffer by of; op) gives sendbuf: S
+        Reduce: reduce_into try_reduce_into immediate_reduce_into reduce_init
+        (sendbuf: &S as Buffer by of; op)
         = |comm, root, kind| only(comm, root, false).and_then(|root| {
             let elements = || Ok((sendbuf.elements(), sendbuf.ty().clone(), op));
             comm.reduce(root, (&sendbuf, &Memory::nothing()), elements)
         });
 
         "Combines what each process gives."
-        Reduce: reduce_into_root try_reduce_into_root immediate_reduce_into_root
-        (sendbuf: &S as Buffer by of, recvbuf: &(mut) R as BufferMut by of_mut; op) gives recvbuf: R
+        Reduce: reduce_into_root try_reduce_into_root immediate_reduce_into_root reduce_init_root
+        ([sendbuf: &S as Buffer by of] recvbuf: &(mut) R as BufferMut by of_mut; op)
         = |comm, root, kind| only(comm, root, true).and_then(|root| {
             let elements = || sendbuf.alike(&recvbuf).map(|(count, ty)| (count, ty, op));
             comm.reduce(root, (&sendbuf, &recvbuf), elements)

@@ -68,6 +68,37 @@ pub unsafe trait Buffer: Pointer + Collection + AsDatatype {}
 /// The elements may be written while the value is borrowed mutably.
 pub unsafe trait BufferMut: PointerMut + Collection + AsDatatype {}
 
+/// Memory that stays where it is while its elements are changed: a value, an array or a slice (a vector may move its elements), and what is
+/// laid over such. [`crate::request::PersistentRequest`] lends it between two starts.
+///
+/// # Safety
+/// Whatever is done with `data`, the address, number and datatype of the elements stay the same.
+pub unsafe trait FixedBuffer {
+    /// What the elements are changed by.
+    type Data: ?Sized;
+    /// The elements, to be changed.
+    fn data(&mut self) -> &mut Self::Data;
+}
+
+macro_rules! fixed {
+    ($([$($generics:tt)*] $type:ty;)*) => {$(
+        // SAFETY: the elements lie within what the reference refers to.
+        unsafe impl<$($generics)*> FixedBuffer for $type {
+            type Data = Self;
+
+            fn data(&mut self) -> &mut Self {
+                self
+            }
+        }
+    )*};
+}
+
+fixed! {
+    [T: Equivalence] T;
+    [T: Equivalence] [T];
+    [T: Equivalence, const N: usize] [T; N];
+}
+
 macro_rules! buffers {
     ($([$($generics:tt)*] $type:ty, |$of:ident| $start:expr, $start_mut:expr, $len:expr;)*) => {$(
         // SAFETY: the datatype is that of T.

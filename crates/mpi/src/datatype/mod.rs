@@ -25,7 +25,7 @@ mod reference;
 mod user;
 mod view;
 
-pub use buffer::{AsDatatype, Buffer, BufferMut, Collection, Pointer, PointerMut};
+pub use buffer::{AsDatatype, Buffer, BufferMut, Collection, FixedBuffer, Pointer, PointerMut};
 pub use dynamic::{DynBuffer, DynBufferMut};
 pub(crate) use memory::{Memory, read, uninitialized, written};
 pub use partition::{Partition, PartitionMut, Partitioned, PartitionedBuffer, PartitionedBufferMut};

@@ -3,7 +3,7 @@
 use std::borrow::Borrow;
 use std::ffi::c_void;
 
-use super::{AsDatatype, Buffer, BufferMut, Pointer, PointerMut};
+use super::{AsDatatype, Buffer, BufferMut, FixedBuffer, Pointer, PointerMut};
 use crate::Count;
 
 /// How a buffer is divided into blocks.
@@ -120,5 +120,22 @@ unsafe impl<B: BufferMut + ?Sized, C, D> PointerMut for PartitionMut<'_, B, C, D
     }
 }
 
+// SAFETY: the buffer is borrowed for as long.
+unsafe impl<B: BufferMut + Pointer + ?Sized, C, D> Pointer for PartitionMut<'_, B, C, D> {
+    fn pointer(&self) -> *const c_void {
+        self.buf.pointer()
+    }
+}
+
+// SAFETY: the memory is that of a fixed buffer, and the blocks stay as they are.
+unsafe impl<B: FixedBuffer + ?Sized, C, D> FixedBuffer for PartitionMut<'_, B, C, D> {
+    type Data = B::Data;
+
+    fn data(&mut self) -> &mut B::Data {
+        self.buf.data()
+    }
+}
+
 impl<B: Buffer + ?Sized, C, D> PartitionedBuffer for Partition<'_, B, C, D> {}
+impl<B: BufferMut + Pointer + ?Sized, C, D> PartitionedBuffer for PartitionMut<'_, B, C, D> {}
 impl<B: BufferMut + ?Sized, C, D> PartitionedBufferMut for PartitionMut<'_, B, C, D> {}

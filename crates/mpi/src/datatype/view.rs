@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use super::{AsDatatype, Buffer, BufferMut, Collection, Datatype, Pointer, PointerMut};
+use super::{AsDatatype, Buffer, BufferMut, Collection, Datatype, FixedBuffer, Pointer, PointerMut};
 use crate::Count;
 
 /// A buffer's memory, with another datatype and number of elements.
@@ -80,3 +80,22 @@ unsafe impl<D: Datatype, B: PointerMut + ?Sized> PointerMut for MutView<'_, '_, 
 
 // SAFETY: the maker has said so.
 unsafe impl<D: Datatype, B: PointerMut + ?Sized> BufferMut for MutView<'_, '_, D, B> {}
+
+// SAFETY: the buffer is borrowed for as long.
+unsafe impl<D: Datatype, B: Pointer + PointerMut + ?Sized> Pointer for MutView<'_, '_, D, B> {
+    fn pointer(&self) -> *const c_void {
+        self.buffer.pointer()
+    }
+}
+
+// SAFETY: the maker has said so; what may be written can be read, as a buffer's memory is initialized.
+unsafe impl<D: Datatype, B: Pointer + PointerMut + ?Sized> Buffer for MutView<'_, '_, D, B> {}
+
+// SAFETY: the memory is that of a fixed buffer, and the rest of the view stays as it is.
+unsafe impl<D: Datatype, B: FixedBuffer + ?Sized> FixedBuffer for MutView<'_, '_, D, B> {
+    type Data = B::Data;
+
+    fn data(&mut self) -> &mut B::Data {
+        self.buffer.data()
+    }
+}

@@ -6,7 +6,7 @@ use super::dest_of;
 use crate::Tag;
 use crate::datatype::{Buffer, read};
 use crate::error::{Result, expect};
-use crate::request::{Request, Scope};
+use crate::request::{PersistentRequest, Request, Scope};
 use crate::topology::handle::AsHandle;
 use crate::topology::{AsCommunicator, Process, Rank};
 
@@ -36,10 +36,26 @@ fn start<'a, D: Destination + ?Sized, B: Buffer + ?Sized, S: Scope<'a>>(
     Ok(unsafe { Request::new(started.hold(comm.runtime()), buf, scope) })
 }
 
-/// The sends of a mode: blocking with a result, blocking, and immediate, each with and without a tag.
+fn persist<'a, D: Destination + ?Sized, B: Buffer + ?Sized>(
+    to: &D,
+    buf: &'a mut B,
+    tag: Tag,
+    mode: SendMode,
+) -> Result<PersistentRequest<'a, B>> {
+    let comm = to.as_communicator().as_handle().comm();
+    let start: *mut B = buf;
+    // SAFETY: the request borrows the buffer.
+    let data = unsafe { read(&*start) };
+    let operation = comm.send_init(&data, dest_of(to.destination_rank()), tag, mode)?;
+    // SAFETY: the buffer is borrowed mutably for 'a.
+    Ok(unsafe { PersistentRequest::new(comm, operation, start) })
+}
+
+/// The sends of a mode: blocking with a result, blocking, immediate, and persistent, each with and without a tag.
 macro_rules! sends {
     ($($mode:ident, $what:literal $(, $unsafe:ident: $safety:literal)?:
-        $try_with_tag:ident $try:ident $with_tag:ident $send:ident $immediate_with_tag:ident $immediate:ident;)*) => {
+        $try_with_tag:ident $try:ident $with_tag:ident $send:ident $immediate_with_tag:ident $immediate:ident
+        $init_with_tag:ident $init:ident;)*) => {
         /// Where messages go to.
         pub trait Destination: AsCommunicator {
             /// The rank of the process that they go to.
@@ -106,6 +122,26 @@ macro_rules! sends {
                 ) -> Request<'a, Buf, Sc> {
                     expect(start(self, scope, buf, Tag::default(), SendMode::$mode))
                 }
+
+                /// A send with a tag that is started again and again.
+                #[doc = $what]
+                $(#[doc = concat!("\n# Safety\n", $safety)])?
+                #[track_caller]
+                $($unsafe)? fn $init_with_tag<'a, Buf: Buffer + ?Sized>(
+                    &self,
+                    buf: &'a mut Buf,
+                    tag: Tag,
+                ) -> PersistentRequest<'a, Buf> {
+                    expect(persist(self, buf, tag, SendMode::$mode))
+                }
+
+                /// A send that is started again and again.
+                #[doc = $what]
+                $(#[doc = concat!("\n# Safety\n", $safety)])?
+                #[track_caller]
+                $($unsafe)? fn $init<'a, Buf: Buffer + ?Sized>(&self, buf: &'a mut Buf) -> PersistentRequest<'a, Buf> {
+                    expect(persist(self, buf, Tag::default(), SendMode::$mode))
+                }
             )*
         }
     };
@@ -113,16 +149,20 @@ macro_rules! sends {
 
 sends! {
     Standard, "The message may wait for its receive.":
-        try_send_with_tag try_send send_with_tag send immediate_send_with_tag immediate_send;
+        try_send_with_tag try_send send_with_tag send immediate_send_with_tag immediate_send
+        send_init_with_tag send_init;
     Buffered, "The message waits for its receive in the buffer that [`crate::environment::Universe::set_buffer_size`] makes.":
         try_buffered_send_with_tag try_buffered_send buffered_send_with_tag buffered_send
-        immediate_buffered_send_with_tag immediate_buffered_send;
+        immediate_buffered_send_with_tag immediate_buffered_send
+        buffered_send_init_with_tag buffered_send_init;
     Sync, "The send is over only when the receive has begun.":
         try_synchronous_send_with_tag try_synchronous_send synchronous_send_with_tag synchronous_send
-        immediate_synchronous_send_with_tag immediate_synchronous_send;
-    Ready, "The receive has begun already.", unsafe: "The receive has begun.":
+        immediate_synchronous_send_with_tag immediate_synchronous_send
+        synchronous_send_init_with_tag synchronous_send_init;
+    Ready, "The receive has begun already.", unsafe: "The receive has begun, at each start.":
         try_ready_send_with_tag try_ready_send ready_send_with_tag ready_send
-        immediate_ready_send_with_tag immediate_ready_send;
+        immediate_ready_send_with_tag immediate_ready_send
+        ready_send_init_with_tag ready_send_init;
 }
 
 impl Destination for Process<'_> {

@@ -7,7 +7,7 @@ use super::{ANY_TAG, MatchedReceiveVec, Message, Status, one, source_of, tag_of}
 use crate::Tag;
 use crate::datatype::{BufferMut, Equivalence, written};
 use crate::error::{Result, expect};
-use crate::request::{ReceiveFuture, Request, Scope};
+use crate::request::{PersistentRequest, ReceiveFuture, Request, Scope};
 use crate::topology::handle::AsHandle;
 use crate::topology::{ANY_SOURCE, AnyProcess, AsCommunicator, Process, Rank};
 
@@ -155,6 +155,28 @@ pub trait Source: AsCommunicator {
         buf: &'a mut Buf,
     ) -> Request<'a, Buf, Sc> {
         self.immediate_receive_into_with_tag(scope, buf, ANY_TAG)
+    }
+
+    /// A receive into a buffer, with this tag, that is started again and again.
+    #[track_caller]
+    fn receive_init_with_tag<'a, Buf: BufferMut + ?Sized>(
+        &self,
+        buf: &'a mut Buf,
+        tag: Tag,
+    ) -> PersistentRequest<'a, Buf> {
+        let comm = self.as_communicator().as_handle().comm();
+        let start: *mut Buf = buf;
+        // SAFETY: the request borrows the buffer.
+        let data = unsafe { written(&mut *start) };
+        let operation = expect(comm.recv_init(&data, source_of(self.source_rank()), tag_of(tag)));
+        // SAFETY: the buffer is borrowed mutably for 'a.
+        unsafe { PersistentRequest::new(comm, operation, start) }
+    }
+
+    /// A receive into a buffer that is started again and again.
+    #[track_caller]
+    fn receive_init<'a, Buf: BufferMut + ?Sized>(&self, buf: &'a mut Buf) -> PersistentRequest<'a, Buf> {
+        self.receive_init_with_tag(buf, ANY_TAG)
     }
 
     /// Starts to receive one value with this tag.

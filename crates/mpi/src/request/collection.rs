@@ -30,7 +30,9 @@ fn status(outcome: Outcome) -> Status {
 
 /// Waits until one of the requests is over, takes it out of the list, and gives its place and status; `None` if the list is empty.
 #[track_caller]
-pub fn wait_any<'a, D, S: Scope<'a>>(requests: &mut Vec<Request<'a, D, S>>) -> Option<(usize, Status)> {
+pub fn wait_any<'a, D: ?Sized, S: Scope<'a>>(
+    requests: &mut Vec<Request<'a, D, S>>,
+) -> Option<(usize, Status)> {
     let all: Vec<At<'_>> =
         requests.iter().enumerate().map(|(at, request)| At(at, request.request())).collect();
     let (at, outcome) = runtime().wait_any(&all, |at| at.0)?;

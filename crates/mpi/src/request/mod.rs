@@ -26,11 +26,13 @@
 mod collection;
 mod future;
 mod guard;
+mod persistent;
 mod scope;
 
 pub use collection::{RequestCollection, multiple_scope, wait_any};
 pub use future::ReceiveFuture;
 pub use guard::{CancelGuard, WaitGuard};
+pub use persistent::PersistentRequest;
 pub use scope::{LocalScope, Scope, StaticScope, scope};
 
 use std::cell::Cell;
