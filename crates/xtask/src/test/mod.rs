@@ -12,6 +12,7 @@ mod limits;
 mod others;
 pub(crate) mod programs;
 pub(crate) mod rust;
+mod rust_programs;
 mod slurm;
 mod swap;
 mod toolchain;
@@ -79,6 +80,7 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
         Step::new("swap", || having(project, &[PYTHON], || swap::run(project))),
         Step::new("others", || having(project, &[PYTHON], || others::run(project, &library()?))),
         Step::new("c", || cprograms::run(project, &library()?)),
+        Step::new("rust-programs", || rust_programs::run(project, &library()?)),
         Step::new("launchers", || having(project, &[PYTHON], || launchers::run(project, &library()?))),
         Step::new("counts", || having(project, &[counts::VALGRIND], || counts::run(project, &library()?))),
         Step::new("limits", || limits::run(project)),
