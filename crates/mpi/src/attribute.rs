@@ -1,4 +1,18 @@
 //! Values that programs attach to communicators.
+//!
+//! ```
+//! use mpi::traits::*;
+//!
+//! /// How often something was done on a communicator.
+//! #[derive(Clone)]
+//! struct Calls(std::sync::Arc<std::sync::atomic::AtomicU32>);
+//! impl CommAttribute for Calls {}
+//!
+//! let universe = mpi::initialize().unwrap();
+//! let mut world = universe.world();
+//! world.set_attr(Calls(Default::default()));
+//! assert!(world.get_attr::<Calls>().is_some() && world.duplicate().get_attr::<Calls>().is_none());
+//! ```
 
 use std::any::{Any, TypeId};
 use std::sync::Mutex;

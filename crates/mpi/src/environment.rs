@@ -1,4 +1,13 @@
 //! The start and the end of MPI, and what it says about itself.
+//!
+//! ```
+//! use mpi::environment::{library_version, processor_name};
+//!
+//! let universe = mpi::initialize().unwrap();
+//! println!("{} of {} on {}", universe.world().rank(), universe.world().size(), processor_name().unwrap());
+//! assert!(library_version().unwrap().starts_with("Banyan MPI"));
+//! # use mpi::traits::*;
+//! ```
 
 use std::fmt;
 use std::string::FromUtf8Error;
@@ -19,6 +28,22 @@ use crate::topology::SimpleCommunicator;
 /// let universe = mpi::initialize().unwrap();
 /// assert!(mpi::initialize().is_none(), "there is one already");
 /// # drop(universe);
+/// ```
+///
+/// What it knows:
+/// ```
+/// use mpi::environment::Universe;
+/// use mpi::traits::*;
+///
+/// let mut universe: Universe = mpi::initialize().unwrap();
+/// assert_eq!(universe.world().size(), 1);
+/// assert_eq!((universe.size(), universe.appnum()), (None, None), "there is no launcher");
+/// universe.set_buffer_size(4096);
+/// universe.world().this_process().buffered_send(&1);
+/// assert_eq!(universe.world().this_process().receive::<i32>().0, 1);
+/// assert_eq!(universe.buffer_size(), 4096);
+/// universe.detach_buffer();
+/// assert_eq!(universe.buffer_size(), 0);
 /// ```
 pub struct Universe {
     buffer_size: usize,
@@ -107,6 +132,12 @@ impl Drop for Universe {
 }
 
 /// How threads may call MPI.
+///
+/// ```
+/// use mpi::Threading;
+///
+/// assert!(Threading::Single < Threading::Funneled && Threading::Serialized < Threading::Multiple);
+/// ```
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Threading {
     /// There is one thread.
@@ -127,6 +158,11 @@ const LEVELS: [(Threading, Threads); 4] = [
 ];
 
 /// Begins, for a program with one thread. `None` if MPI has begun before.
+///
+/// ```
+/// let universe = mpi::initialize().expect("MPI is initialized once");
+/// # drop(universe);
+/// ```
 ///
 /// # Panics
 /// If the job cannot be joined.
@@ -169,6 +205,14 @@ pub fn initialize_with_threading(threading: Threading) -> Option<(Universe, Thre
 }
 
 /// The thread level that was given.
+///
+/// ```
+/// use mpi::Threading;
+/// use mpi::environment::threading_support;
+///
+/// let _universe = mpi::initialize_with_threading(Threading::Serialized).unwrap();
+/// assert_eq!(threading_support(), Threading::Serialized);
+/// ```
 ///
 /// # Panics
 /// If MPI is not initialized.
@@ -217,6 +261,10 @@ pub fn time() -> f64 {
 }
 
 /// Seconds between two ticks of the clock of [`time`].
+///
+/// ```
+/// assert!(mpi::time_resolution() < 1e-3);
+/// ```
 pub fn time_resolution() -> f64 {
     let tick = clock_getres(ClockId::Monotonic);
     tick.tv_sec as f64 + tick.tv_nsec as f64 * 1e-9

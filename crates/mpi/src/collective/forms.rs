@@ -1,11 +1,32 @@
 //! The four forms of a collective, from one line that says what its call is made of.
 
-/// Declares collectives: documentation, the kind, the names of the four forms, the arguments with their types and what of the runtime they become
-/// (in brackets what is only given; the other one is what a request gives back), the operation if there is one, and the call made of all that.
-/// `$place` tells the communicator and the root.
+/// The example of one form of a collective, on two simulated ranks: what comes before, the call (or that of the root and that of the
+/// other rank), and what is so afterwards. A call is its object, its name in two parts, what it only reads, and its other arguments.
+macro_rules! example {
+    ([$open:literal $begin:literal $form:literal $into:literal $scope:literal $given:literal $end:literal $close:literal]
+     $setup:literal $([$object:literal $name:literal $kin:literal ($($read:literal)?) $arguments:literal])+ $check:literal) => {
+        concat!(
+            "\n```\n# use mpi::traits::*;\n# mpi::environment::Universe::simulated(2, |universe| {\n# let world = universe.world();\n",
+            $setup, "\n", $open,
+            example!(@calls $(concat!(
+                $begin, $object, ".", $form, $name, $into, $kin, "(", $scope, $($given, $read,)? $arguments, ")", $end, ";\n"
+            );)+),
+            $close, $check, "\n# });\n```\n"
+        )
+    };
+    (@calls $call:expr;) => { $call };
+    (@calls $root:expr; $other:expr;) => {
+        concat!("if root.is_self() {\n", $root, "} else {\n", $other, "}\n")
+    };
+}
+
+/// Declares collectives: documentation, an example, the kind, the names of the four forms, the arguments with their types and what of the
+/// runtime they become (in brackets what is only given; the other one is what a request gives back), the operation if there is one, and
+/// the call made of all that. `$place` tells the communicator and the root.
 macro_rules! collectives {
     ($place:ident: $(
         $doc:literal
+        example $setup:literal $([$($example:tt)+])+ $check:literal
         $Kind:ident: $blocking:ident $try:ident $immediate:ident $init:ident
         (
             $([$given:ident: &$Given:ident as $gives:ident by $read:ident])?
@@ -15,7 +36,7 @@ macro_rules! collectives {
         = |$comm:ident, $root:ident, $kind:ident| $call:expr;
     )*) => {$(
         #[doc = $doc]
-        ///
+        #[doc = example!(["" "" "try_" "_into" "" "&" ".unwrap()" ""] $setup $([$($example)+])+ $check)]
         /// # Errors
         /// The arguments do not fit together or to those of other processes, or one of these is gone.
         fn $try<$($Given: $gives + ?Sized,)? $Last: $bound + ?Sized>(
@@ -35,6 +56,7 @@ macro_rules! collectives {
         }
 
         #[doc = $doc]
+        #[doc = example!(["" "" "" "_into" "" "&" "" ""] $setup $([$($example)+])+ $check)]
         #[track_caller]
         fn $blocking<$($Given: $gives + ?Sized,)? $Last: $bound + ?Sized>(
             &self,
@@ -47,6 +69,7 @@ macro_rules! collectives {
 
         #[doc = $doc]
         /// Starts it.
+        #[doc = example!(["mpi::request::scope(|scope| {\n" "" "immediate_" "_into" "scope, " "&" ".wait()" "});\n"] $setup $([$($example)+])+ $check)]
         #[track_caller]
         fn $immediate<'a, $($Given: $gives + ?Sized,)? $Last: $bound + ?Sized, Sc: Scope<'a>>(
             &self,
@@ -70,6 +93,7 @@ macro_rules! collectives {
 
         #[doc = $doc]
         /// It is started again and again. All processes make their persistent collectives in one order.
+        #[doc = example!(["{\n" "let mut request = " "" "_init" "" "&mut " ";\nmpi::request::scope(|scope| request.start(scope).wait())" "}\n"] $setup $([$($example)+])+ $check)]
         #[track_caller]
         fn $init<'a, $($Given: $gives + ?Sized,)? $Last: $bound + ?Sized>(
             &self,

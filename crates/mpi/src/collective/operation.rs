@@ -20,6 +20,17 @@ pub trait AsOp {
 }
 
 /// An operation that combines elements. It is associative.
+///
+/// ```
+/// use mpi::collective::{Operation, SystemOperation, UserOperation};
+///
+/// fn may_reorder(op: impl Operation) -> bool {
+///     op.is_commutative()
+/// }
+///
+/// assert!(may_reorder(SystemOperation::sum()));
+/// assert!(!may_reorder(&UserOperation::associative(|_, _| {})));
+/// ```
 pub trait Operation: AsOp {
     /// Whether the order of the elements does not matter.
     fn is_commutative(&self) -> bool {
@@ -36,6 +47,27 @@ impl<T: AsOp> AsOp for &T {
 impl<T: Operation> Operation for &T {}
 
 /// An operation that the library has.
+///
+/// ```
+/// use mpi::collective::{SystemOperation, reduce_local_into};
+///
+/// let of = |op, mut so_far: u8, given: u8| {
+///     reduce_local_into(&given, &mut so_far, op);
+///     so_far
+/// };
+/// assert_eq!((of(SystemOperation::max(), 5, 6), of(SystemOperation::min(), 5, 6)), (6, 5));
+/// assert_eq!((of(SystemOperation::sum(), 5, 6), of(SystemOperation::product(), 5, 6)), (11, 30));
+/// assert_eq!(of(SystemOperation::bitwise_and(), 5, 6), 4);
+/// assert_eq!(of(SystemOperation::bitwise_or(), 5, 6), 7);
+/// assert_eq!(of(SystemOperation::bitwise_xor(), 5, 6), 3);
+/// let of = |op, mut so_far: bool, given: bool| {
+///     reduce_local_into(&given, &mut so_far, op);
+///     so_far
+/// };
+/// assert!(!of(SystemOperation::logical_and(), true, false));
+/// assert!(of(SystemOperation::logical_or(), true, false));
+/// assert!(!of(SystemOperation::logical_xor(), true, true));
+/// ```
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct SystemOperation(Builtin);
 
@@ -76,6 +108,32 @@ impl Operation for SystemOperation {}
 /// An operation that is a function of the program.
 ///
 /// The function gets elements, and those that it is to combine them with, in place: `so_far = given op so_far`.
+///
+/// ```
+/// use mpi::collective::{UserOperation, reduce_local_into};
+///
+/// // The composition of linear functions, each a pair of factor and summand, depends on their order.
+/// let then = UserOperation::associative(|given, mut so_far| {
+///     let first = given.downcast::<f64>().unwrap().chunks(2);
+///     let last = so_far.reborrow_mut().downcast::<f64>().unwrap().chunks_mut(2);
+///     first.zip(last).for_each(|(first, last)| {
+///         last[1] += last[0] * first[1];
+///         last[0] *= first[0];
+///     });
+/// });
+/// let mut line = [3.0, 1.0];
+/// reduce_local_into(&[2.0, 5.0], &mut line, &then);
+/// assert_eq!(line, [6.0, 16.0]);
+///
+/// let larger = |given: mpi::datatype::DynBuffer<'_>, so_far: mpi::datatype::DynBufferMut<'_>| {
+///     let (given, so_far) = (given.downcast::<i32>().unwrap(), so_far.downcast::<i32>().unwrap());
+///     so_far.iter_mut().zip(given).for_each(|(a, b)| *a = (*a).max(*b));
+/// };
+/// let mut largest = 3;
+/// reduce_local_into(&4, &mut largest, &UserOperation::commutative(larger));
+/// reduce_local_into(&5, &mut largest, &UserOperation::new(true, larger));
+/// assert_eq!(largest, 5);
+/// ```
 pub struct UserOperation<'a> {
     commutative: bool,
     function: Box<dyn Fn(DynBuffer<'_>, DynBufferMut<'_>) + Sync + 'a>,

@@ -55,55 +55,122 @@ fn moved(
 /// ```
 pub trait Root: AsCommunicator {
     /// The rank of the root.
+    ///
+    /// ```
+    /// # use mpi::traits::*;
+    /// # let universe = mpi::initialize().unwrap();
+    /// assert_eq!(universe.world().process_at_rank(0).root_rank(), 0);
+    /// ```
     fn root_rank(&self) -> Rank;
 
     collectives! { place:
         "Gives all processes what the root has in the buffer."
+        example "let root = world.process_at_rank(0);\n\
+         let mut number = if root.is_self() { 7 } else { 0 };"
+        ["root" "broadcast" "" () "&mut number"] "assert_eq!(number, 7);"
         Bcast: broadcast_into try_broadcast_into immediate_broadcast_into broadcast_init
         (buffer: &(mut) Buf as BufferMut by of_mut)
         = |comm, root, kind| comm.bcast(rt::Root::Rank(root), &buffer);
 
         "Gives the root what this process has."
+        example "let root = world.process_at_rank(0);\n\
+         let (mut rank, mut ranks) = (world.rank(), [9; 2]);"
+        ["root" "gather" "_root" ("rank") ", &mut ranks[..]"]
+        ["root" "gather" "" ("rank") ""]
+        "assert_eq!(ranks, if root.is_self() { [0, 1] } else { [9, 9] });"
         Gather: gather_into try_gather_into immediate_gather_into gather_init
         (sendbuf: &S as Buffer by of)
         = |comm, root, kind| moved(comm, kind, only(comm, root, false), &sendbuf, &Memory::nothing());
 
         "Gathers what each process gives, in the order of their ranks."
+        example "let root = world.process_at_rank(0);\n\
+         let (mut rank, mut ranks) = (world.rank(), [9; 2]);"
+        ["root" "gather" "_root" ("rank") ", &mut ranks[..]"]
+        ["root" "gather" "" ("rank") ""]
+        "assert_eq!(ranks, if root.is_self() { [0, 1] } else { [9, 9] });"
         Gather: gather_into_root try_gather_into_root immediate_gather_into_root gather_init_root
         ([sendbuf: &S as Buffer by of] recvbuf: &(mut) R as BufferMut by of_mut)
         = |comm, root, kind| moved(comm, kind, only(comm, root, true), &sendbuf, &recvbuf.split(comm.blocks()));
 
         "Gives the root what this process has, of any length."
+        example "// Rank 0 gives one number, rank 1 gives two.\n\
+         use mpi::datatype::PartitionMut;\n\
+         let root = world.process_at_rank(0);\n\
+         let (mut given, mut all) = (vec![world.rank(); 1 + world.rank() as usize], [9; 3]);\n\
+         let mut blocks = PartitionMut::new(&mut all[..], [1, 2], [0, 1]);"
+        ["root" "gather_varcount" "_root" ("given") ", &mut blocks"]
+        ["root" "gather_varcount" "" ("given") ""]
+        "assert_eq!(all, if root.is_self() { [0, 1, 1] } else { [9; 3] });"
         Gatherv: gather_varcount_into try_gather_varcount_into immediate_gather_varcount_into gather_varcount_init
         (sendbuf: &S as Buffer by of)
         = |comm, root, kind| moved(comm, kind, only(comm, root, false), &sendbuf, &Memory::nothing());
 
         "Gathers what each process gives, of any length."
+        example "// Rank 0 gives one number, rank 1 gives two.\n\
+         use mpi::datatype::PartitionMut;\n\
+         let root = world.process_at_rank(0);\n\
+         let (mut given, mut all) = (vec![world.rank(); 1 + world.rank() as usize], [9; 3]);\n\
+         let mut blocks = PartitionMut::new(&mut all[..], [1, 2], [0, 1]);"
+        ["root" "gather_varcount" "_root" ("given") ", &mut blocks"]
+        ["root" "gather_varcount" "" ("given") ""]
+        "assert_eq!(all, if root.is_self() { [0, 1, 1] } else { [9; 3] });"
         Gatherv: gather_varcount_into_root try_gather_varcount_into_root immediate_gather_varcount_into_root gather_varcount_init_root
         ([sendbuf: &S as Buffer by of] recvbuf: &(mut) R as PartitionedBufferMut by blocks_mut)
         = |comm, root, kind| moved(comm, kind, only(comm, root, true), &sendbuf, &recvbuf);
 
         "Gets this process's block from the root."
+        example "let root = world.process_at_rank(0);\n\
+         let (mut given, mut got) = ([5, 6], 0);"
+        ["root" "scatter" "_root" ("given[..]") ", &mut got"]
+        ["root" "scatter" "" () "&mut got"]
+        "assert_eq!(got, 5 + world.rank());"
         Scatter: scatter_into try_scatter_into immediate_scatter_into scatter_init
         (recvbuf: &(mut) R as BufferMut by of_mut)
         = |comm, root, kind| moved(comm, kind, only(comm, root, false), &Memory::nothing(), &recvbuf);
 
         "Gives each process a block, in the order of their ranks."
+        example "let root = world.process_at_rank(0);\n\
+         let (mut given, mut got) = ([5, 6], 0);"
+        ["root" "scatter" "_root" ("given[..]") ", &mut got"]
+        ["root" "scatter" "" () "&mut got"]
+        "assert_eq!(got, 5 + world.rank());"
         Scatter: scatter_into_root try_scatter_into_root immediate_scatter_into_root scatter_init_root
         ([sendbuf: &S as Buffer by of] recvbuf: &(mut) R as BufferMut by of_mut)
         = |comm, root, kind| moved(comm, kind, only(comm, root, true), &sendbuf.split(comm.blocks()), &recvbuf);
 
         "Gets this process's block, of any length, from the root."
+        example "// Rank 0 gets one number, rank 1 gets two.\n\
+         use mpi::datatype::Partition;\n\
+         let root = world.process_at_rank(0);\n\
+         let (mut given, mut got) = ([5, 6, 6], vec![0; 1 + world.rank() as usize]);\n\
+         let mut blocks = Partition::new(&given[..], [1, 2], [0, 1]);"
+        ["root" "scatter_varcount" "_root" ("blocks") ", &mut got"]
+        ["root" "scatter_varcount" "" () "&mut got"]
+        "assert!(got.iter().all(|number| *number == 5 + world.rank()));"
         Scatterv: scatter_varcount_into try_scatter_varcount_into immediate_scatter_varcount_into scatter_varcount_init
         (recvbuf: &(mut) R as BufferMut by of_mut)
         = |comm, root, kind| moved(comm, kind, only(comm, root, false), &Memory::nothing(), &recvbuf);
 
         "Gives each process a block of any length."
+        example "// Rank 0 gets one number, rank 1 gets two.\n\
+         use mpi::datatype::Partition;\n\
+         let root = world.process_at_rank(0);\n\
+         let (mut given, mut got) = ([5, 6, 6], vec![0; 1 + world.rank() as usize]);\n\
+         let mut blocks = Partition::new(&given[..], [1, 2], [0, 1]);"
+        ["root" "scatter_varcount" "_root" ("blocks") ", &mut got"]
+        ["root" "scatter_varcount" "" () "&mut got"]
+        "assert!(got.iter().all(|number| *number == 5 + world.rank()));"
         Scatterv: scatter_varcount_into_root try_scatter_varcount_into_root immediate_scatter_varcount_into_root scatter_varcount_init_root
         ([sendbuf: &S as PartitionedBuffer by blocks] recvbuf: &(mut) R as BufferMut by of_mut)
         = |comm, root, kind| moved(comm, kind, only(comm, root, true), &sendbuf, &recvbuf);
 
         "Gives what the root combines."
+        example "use mpi::collective::SystemOperation;\n\
+         let root = world.process_at_rank(0);\n\
+         let (mut given, mut sum) = (world.rank() + 1, 0);"
+        ["root" "reduce" "_root" ("given") ", &mut sum, SystemOperation::sum()"]
+        ["root" "reduce" "" ("given") ", SystemOperation::sum()"]
+        "assert_eq!(sum, if root.is_self() { 3 } else { 0 });"
         Reduce: reduce_into try_reduce_into immediate_reduce_into reduce_init
         (sendbuf: &S as Buffer by of; op)
         = |comm, root, kind| only(comm, root, false).and_then(|root| {
@@ -112,6 +179,12 @@ pub trait Root: AsCommunicator {
         });
 
         "Combines what each process gives."
+        example "use mpi::collective::SystemOperation;\n\
+         let root = world.process_at_rank(0);\n\
+         let (mut given, mut sum) = (world.rank() + 1, 0);"
+        ["root" "reduce" "_root" ("given") ", &mut sum, SystemOperation::sum()"]
+        ["root" "reduce" "" ("given") ", SystemOperation::sum()"]
+        "assert_eq!(sum, if root.is_self() { 3 } else { 0 });"
         Reduce: reduce_into_root try_reduce_into_root immediate_reduce_into_root reduce_init_root
         ([sendbuf: &S as Buffer by of] recvbuf: &(mut) R as BufferMut by of_mut; op)
         = |comm, root, kind| only(comm, root, true).and_then(|root| {

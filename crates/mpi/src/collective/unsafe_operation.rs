@@ -12,10 +12,36 @@ use super::Operation;
 use super::operation::AsOp;
 use crate::ffi::MPI_Datatype;
 
-/// A function as MPI_Op_create takes it: elements, those that they are combined with in place, how many, their datatype.
+/// A function as MPI_Op_create takes it: elements, those that they are combined with in place, how many, their datatype. An example is
+/// at [`UnsafeUserOperation`].
 pub type UnsafeUserFunction = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_int, *mut MPI_Datatype);
 
 /// An operation that is a function as C has it.
+///
+/// ```
+/// use std::ffi::{c_int, c_void};
+///
+/// use mpi::collective::{UnsafeUserFunction, UnsafeUserOperation, reduce_local_into};
+/// use mpi::ffi::MPI_Datatype;
+///
+/// unsafe extern "C" fn add(from: *mut c_void, to: *mut c_void, len: *mut c_int, _: *mut MPI_Datatype) {
+///     // SAFETY: so many elements lie at both addresses, and they are of the type that the operation is used with, i32.
+///     unsafe {
+///         let from = std::slice::from_raw_parts(from.cast::<i32>(), *len as usize);
+///         let to = std::slice::from_raw_parts_mut(to.cast::<i32>(), *len as usize);
+///         to.iter_mut().zip(from).for_each(|(a, b)| *a += b);
+///     }
+/// }
+///
+/// let function: UnsafeUserFunction = add;
+/// // SAFETY: the function is used with i32 alone.
+/// let sums = unsafe {
+///     [UnsafeUserOperation::new(true, function), UnsafeUserOperation::commutative(add), UnsafeUserOperation::associative(add)]
+/// };
+/// let mut sum = 1;
+/// sums.iter().for_each(|op| reduce_local_into(&2, &mut sum, op));
+/// assert_eq!(sum, 7);
+/// ```
 #[derive(Clone, Copy)]
 pub struct UnsafeUserOperation {
     commutative: bool,

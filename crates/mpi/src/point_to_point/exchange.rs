@@ -18,6 +18,18 @@ fn check<D: Destination, S: Source>(destination: &D, source: &S) {
 }
 
 /// Sends a value and receives one, with these tags.
+///
+/// ```
+/// use mpi::point_to_point::send_receive_with_tags;
+/// use mpi::traits::*;
+///
+/// mpi::environment::Universe::simulated(2, |universe| {
+///     let world = universe.world();
+///     let (rank, other) = (world.rank(), world.process_at_rank(1 - world.rank()));
+///     let (got, status) = send_receive_with_tags::<_, _, i32, _>(&rank, &other, rank, &other, 1 - rank);
+///     assert_eq!((got, status.tag()), (1 - rank, 1 - rank));
+/// });
+/// ```
 #[track_caller]
 pub fn send_receive_with_tags<M: Equivalence, D: Destination, R: Equivalence, S: Source>(
     msg: &M,
@@ -37,6 +49,18 @@ pub fn send_receive_with_tags<M: Equivalence, D: Destination, R: Equivalence, S:
 }
 
 /// Sends a value and receives one.
+///
+/// ```
+/// use mpi::point_to_point::send_receive;
+/// use mpi::traits::*;
+///
+/// mpi::environment::Universe::simulated(2, |universe| {
+///     let world = universe.world();
+///     let (rank, other) = (world.rank(), world.process_at_rank(1 - world.rank()));
+///     let (got, _) = send_receive::<i32, _, _, _>(&rank, &other, &other);
+///     assert_eq!(got, 1 - rank);
+/// });
+/// ```
 #[track_caller]
 pub fn send_receive<R: Equivalence, M: Equivalence, D: Destination, S: Source>(
     msg: &M,
@@ -47,6 +71,19 @@ pub fn send_receive<R: Equivalence, M: Equivalence, D: Destination, S: Source>(
 }
 
 /// Sends from one buffer and receives into another one, with these tags.
+///
+/// ```
+/// use mpi::point_to_point::send_receive_into_with_tags;
+/// use mpi::traits::*;
+///
+/// mpi::environment::Universe::simulated(2, |universe| {
+///     let world = universe.world();
+///     let (rank, other) = (world.rank(), world.process_at_rank(1 - world.rank()));
+///     let mut got = 0;
+///     let status = send_receive_into_with_tags(&rank, &other, rank, &mut got, &other, 1 - rank);
+///     assert_eq!((got, status.tag()), (1 - rank, 1 - rank));
+/// });
+/// ```
 #[track_caller]
 pub fn send_receive_into_with_tags<M, D, B, S>(
     msg: &M,
@@ -72,6 +109,19 @@ where
 }
 
 /// Sends from one buffer and receives into another one.
+///
+/// ```
+/// use mpi::point_to_point::send_receive_into;
+/// use mpi::traits::*;
+///
+/// mpi::environment::Universe::simulated(2, |universe| {
+///     let world = universe.world();
+///     let (rank, other) = (world.rank(), world.process_at_rank(1 - world.rank()));
+///     let mut got = [0; 2];
+///     send_receive_into(&[rank, 7][..], &other, &mut got[..], &other);
+///     assert_eq!(got, [1 - rank, 7]);
+/// });
+/// ```
 #[track_caller]
 pub fn send_receive_into<M, D, B, S>(msg: &M, destination: &D, buf: &mut B, source: &S) -> Status
 where
@@ -84,6 +134,19 @@ where
 }
 
 /// Sends from a buffer, and receives into it, with these tags.
+///
+/// ```
+/// use mpi::point_to_point::send_receive_replace_into_with_tags;
+/// use mpi::traits::*;
+///
+/// mpi::environment::Universe::simulated(2, |universe| {
+///     let world = universe.world();
+///     let (rank, other) = (world.rank(), world.process_at_rank(1 - world.rank()));
+///     let mut number = rank;
+///     send_receive_replace_into_with_tags(&mut number, &other, rank, &other, 1 - rank);
+///     assert_eq!(number, 1 - rank);
+/// });
+/// ```
 #[track_caller]
 pub fn send_receive_replace_into_with_tags<B: BufferMut + ?Sized, D: Destination, S: Source>(
     buf: &mut B,
@@ -102,6 +165,19 @@ pub fn send_receive_replace_into_with_tags<B: BufferMut + ?Sized, D: Destination
 }
 
 /// Sends from a buffer, and receives into it.
+///
+/// ```
+/// use mpi::point_to_point::send_receive_replace_into;
+/// use mpi::traits::*;
+///
+/// mpi::environment::Universe::simulated(2, |universe| {
+///     let world = universe.world();
+///     let (rank, other) = (world.rank(), world.process_at_rank(1 - world.rank()));
+///     let mut number = rank;
+///     send_receive_replace_into(&mut number, &other, &other);
+///     assert_eq!(number, 1 - rank);
+/// });
+/// ```
 #[track_caller]
 pub fn send_receive_replace_into<B: BufferMut + ?Sized, D: Destination, S: Source>(
     buf: &mut B,

@@ -12,6 +12,25 @@ use crate::request::{Request, Scope};
 
 /// A message that a matched probe has found: it is to be received.
 ///
+/// ```
+/// use mpi::point_to_point::Message;
+/// use mpi::traits::*;
+///
+/// let universe = mpi::initialize().unwrap();
+/// let world = universe.world();
+/// (1..4).for_each(|number| world.this_process().send(&number));
+/// let next = || -> Message { world.any_process().matched_probe().0 };
+/// let first = next();
+/// assert!(!first.is_no_proc());
+/// assert_eq!(first.matched_receive::<i32>().0, 1);
+/// let (mut second, mut third) = (0, 0);
+/// next().matched_receive_into(&mut second);
+/// mpi::request::scope(|scope| {
+///     next().immediate_matched_receive_into(scope, &mut third).wait();
+/// });
+/// assert_eq!((second, third), (2, 3));
+/// ```
+///
 /// # Panics
 /// If it is dropped and was not.
 #[must_use = "the message is to be received"]
@@ -77,6 +96,22 @@ impl Drop for Message {
 }
 
 /// What a matched probe gives, received whole.
+///
+/// ```
+/// use mpi::traits::*;
+///
+/// fn sum(found: impl MatchedReceiveVec) -> mpi::Result<i32> {
+///     Ok(found.try_matched_receive_vec::<i32>()?.0.iter().sum())
+/// }
+///
+/// let universe = mpi::initialize().unwrap();
+/// let world = universe.world();
+/// world.this_process().send(&[1, 2, 3][..]);
+/// world.this_process().send(&[4, 5][..]);
+/// assert_eq!(sum(world.any_process().matched_probe())?, 6);
+/// assert_eq!(world.any_process().matched_probe().matched_receive_vec::<i32>().0, [4, 5]);
+/// # Ok::<(), mpi::Error>(())
+/// ```
 pub trait MatchedReceiveVec: Sized {
     /// Receives all values.
     ///

@@ -49,6 +49,20 @@ pub(crate) const ANY_TAG: Tag = -2;
 const UNDEFINED: Count = -32766;
 
 /// What became of a message.
+///
+/// ```
+/// use mpi::traits::*;
+///
+/// let universe = mpi::initialize().unwrap();
+/// let world = universe.world();
+/// let me = world.this_process();
+/// me.send_with_tag(&[1.0f32, 2.0], 5);
+/// let status: mpi::point_to_point::Status = me.probe();
+/// assert_eq!((status.source_rank(), status.tag(), status.is_cancelled()), (0, 5, false));
+/// assert_eq!(status.count(f32::equivalent_datatype()), 2);
+/// assert_eq!(status.elements(u64::equivalent_datatype()), Some(1));
+/// # me.receive_vec::<f32>();
+/// ```
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub struct Status(pub(crate) rt::Status);
 

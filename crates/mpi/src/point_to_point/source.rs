@@ -15,7 +15,64 @@ fn receive<S: Source + ?Sized>(from: &S, data: &Data, tag: Tag) -> Outcome {
     from.as_communicator().as_handle().comm().recv(data, source_of(from.source_rank()), tag_of(tag))
 }
 
-/// Where messages come from.
+/// Where messages come from. The forms with a tag take a message that has it, the others take any.
+///
+/// ```
+/// use mpi::traits::*;
+///
+/// let universe = mpi::initialize().unwrap();
+/// let world = universe.world();
+/// let (me, any) = (world.this_process(), world.any_process());
+/// assert_eq!((me.source_rank(), any.source_rank()), (0, -1));
+///
+/// // One value, a buffer, as much as there comes.
+/// let (mut one, mut pair) = (0, [0; 2]);
+/// (0..9).for_each(|tag| me.send_with_tag(&[tag, tag][..1 + usize::from(tag > 5)], tag));
+/// assert_eq!(me.receive::<i32>().0, 0);
+/// assert_eq!(me.receive_with_tag::<i32>(1).0, 1);
+/// assert_eq!(me.try_receive_with_tag::<i32>(2)?.0, 2);
+/// me.receive_into(&mut one);
+/// me.receive_into_with_tag(&mut one, 4);
+/// assert_eq!(me.try_receive_into_with_tag(&mut one, 5)?.tag(), 5);
+/// assert_eq!(any.receive_vec::<i32>().0, [6, 6]);
+/// assert_eq!(any.receive_vec_with_tag::<i32>(7).0, [7, 7]);
+/// assert_eq!(any.try_receive_vec_with_tag::<i32>(8)?.0, [8, 8]);
+/// assert_eq!(one, 5);
+///
+/// // Started, and completed later.
+/// mpi::request::scope(|scope| {
+///     let (first, rest) = pair.split_at_mut(1);
+///     let receives = [me.immediate_receive_into(scope, first), me.immediate_receive_into_with_tag(scope, rest, 2)];
+///     let (third, fourth) = (any.immediate_receive::<i32>(), any.immediate_receive_with_tag::<i32>(4));
+///     (1..5).for_each(|tag| me.send_with_tag(&tag, tag));
+///     receives.map(|receive| receive.wait());
+///     assert_eq!((third.get().0, fourth.get().0), (3, 4));
+/// });
+/// assert_eq!(pair, [1, 2]);
+/// # Ok::<(), mpi::Error>(())
+/// ```
+///
+/// A probe tells of a message that has come; a matched one keeps it for who has probed.
+///
+/// ```
+/// use mpi::traits::*;
+///
+/// let universe = mpi::initialize().unwrap();
+/// let world = universe.world();
+/// let (me, any) = (world.this_process(), world.any_process());
+/// assert!(any.immediate_probe().is_none() && any.immediate_matched_probe_with_tag(1).is_none());
+/// (0..5).for_each(|tag| me.send_with_tag(&tag, tag));
+/// assert_eq!((any.probe().tag(), any.probe_with_tag(2).tag()), (0, 2));
+/// assert_eq!((any.try_probe_with_tag(3)?.tag(), any.immediate_probe_with_tag(4).unwrap().tag()), (3, 4));
+/// let (message, status) = any.matched_probe();
+/// assert_eq!((message.matched_receive::<i32>().0, status.tag()), (0, 0));
+/// assert_eq!(any.matched_probe_with_tag(1).matched_receive_vec::<i32>().0, [1]);
+/// assert_eq!(any.try_matched_probe_with_tag(2)?.try_matched_receive_vec::<i32>()?.0, [2]);
+/// let (message, _) = any.immediate_matched_probe().unwrap();
+/// assert_eq!(message.matched_receive::<i32>().0, 3);
+/// # any.receive::<i32>();
+/// # Ok::<(), mpi::Error>(())
+/// ```
 pub trait Source: AsCommunicator {
     /// The rank of the process that they come from.
     fn source_rank(&self) -> Rank;

@@ -8,6 +8,17 @@ use crate::Count;
 use crate::error::expect;
 
 /// A grid, and the place of this process in it.
+///
+/// ```
+/// use mpi::topology::CartesianLayout;
+/// use mpi::traits::*;
+///
+/// let universe = mpi::initialize().unwrap();
+/// let world = universe.world();
+/// let grid = world.create_cartesian_communicator(&[1, 1], &[true, false], false).unwrap();
+/// let CartesianLayout { dims, periods, coords } = grid.get_layout();
+/// assert_eq!((dims, periods, coords), (vec![1, 1], vec![true, false], vec![0, 0]));
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CartesianLayout {
     /// How many processes there are along each dimension.
@@ -29,6 +40,27 @@ pub struct CartesianLayout {
 /// let (source, destination) = ring.shift(0, 1);
 /// assert_eq!(destination, Some((ring.rank() + 1) % ring.size()));
 /// # assert!(source.is_some());
+/// ```
+///
+/// Coordinates and ranks:
+/// ```
+/// use mpi::traits::*;
+///
+/// mpi::environment::Universe::simulated(6, |universe| {
+///     let grid = universe.world().create_cartesian_communicator(&[2, 3], &[false, true], false).unwrap();
+///     assert_eq!((grid.num_dimensions(), grid.coordinates_to_rank(&[1, 2])), (2, 5));
+///     assert_eq!(grid.rank_to_coordinates(4), [1, 1]);
+///     let mut coords = [0; 2];
+///     grid.rank_to_coordinates_into(5, &mut coords);
+///     assert_eq!(coords, [1, 2]);
+///
+///     let (mut dims, mut periods) = ([0; 2], [false; 2]);
+///     grid.get_layout_into(&mut dims, &mut periods, &mut coords);
+///     assert_eq!((dims, periods, grid.rank()), ([2, 3], [false, true], 3 * coords[0] + coords[1]));
+///
+///     // A row of the grid.
+///     assert_eq!(grid.subgroup(&[false, true]).size(), 3);
+/// });
 /// ```
 pub struct CartesianCommunicator(pub(super) SimpleCommunicator);
 

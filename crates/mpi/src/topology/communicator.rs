@@ -31,6 +31,55 @@ fn made(comm: Option<Arc<Comm>>) -> Option<SimpleCommunicator> {
 /// assert!(half.size() <= world.size());
 /// assert_eq!(world.compare(&world.duplicate()), CommunicatorRelation::Congruent);
 /// assert_eq!(world.get_name(), "MPI_COMM_WORLD");
+/// half.set_name("half");
+/// assert_eq!(half.get_name(), "half");
+/// ```
+///
+/// Processes, and parts of a communicator:
+///
+/// ```
+/// use mpi::topology::Color;
+/// use mpi::traits::*;
+///
+/// mpi::environment::Universe::simulated(3, |universe| {
+///     let world = universe.world();
+///     let (rank, size) = (world.rank(), world.size());
+///     assert_eq!((world.target_size(), world.test_inter()), (size, false));
+///     assert!(world.this_process().is_self() && world.process_at_rank(rank).is_self());
+///     world.this_process().send(&rank);
+///     assert_eq!(world.any_process().receive::<i32>().0, rank);
+///
+///     let reversed = world.split_by_color_with_key(Color::with_value(0), -rank).unwrap();
+///     assert_eq!(reversed.rank(), size - 1 - rank);
+///     assert!(world.split_shared(0).size() <= size);
+///
+///     let first_two = world.group().include(&[0, 1]);
+///     let all_call = world.split_by_subgroup_collective(&first_two);
+///     let members_call = if rank < 2 { world.split_by_subgroup(&first_two) } else { None };
+///     let with_tag = if rank < 2 { world.split_by_subgroup_with_tag(&first_two, 1) } else { None };
+///     assert!([all_call, members_call, with_tag].iter().all(|part| part.is_some() == (rank < 2)));
+///
+///     // In a row of three where they need two, one is left over.
+///     let row = world.create_cartesian_communicator(&[2], &[false], false);
+///     assert_eq!(row.is_some(), world.cartesian_map(&[2], &[false]).is_some());
+/// });
+/// ```
+///
+/// Elements as bytes:
+///
+/// ```
+/// use mpi::traits::*;
+///
+/// let universe = mpi::initialize().unwrap();
+/// let world = universe.world();
+/// let (one, mut bytes, mut back) = (1u16, [0; 6], [0u16; 2]);
+/// assert_eq!(world.pack_size(2, &u16::equivalent_datatype()), 4);
+/// let end = world.pack_into(&one, &mut bytes, 0);
+/// let end = world.pack_into(&[2u16, 3], &mut bytes, end);
+/// assert_eq!((end, world.pack(&one)), (6, bytes[..2].to_vec()));
+/// // SAFETY: the bytes are those of numbers.
+/// let end = unsafe { world.unpack_into(&bytes, &mut back, 2) };
+/// assert_eq!((end, back), (6, [2, 3]));
 /// ```
 pub trait Communicator: AsHandle {
     /// How many processes there are to communicate with.
@@ -123,6 +172,16 @@ pub trait Communicator: AsHandle {
     }
 
     /// Ends the job with this exit status.
+    ///
+    /// ```
+    /// # use mpi::traits::*;
+    /// # let universe = mpi::initialize().unwrap();
+    /// # let (world, input) = (universe.world(), Some("input"));
+    /// if input.is_none() {
+    ///     eprintln!("there is no input");
+    ///     world.abort(3);
+    /// }
+    /// ```
     fn abort(&self, errorcode: i32) -> ! {
         let comm = self.as_handle().comm();
         let what = format!("abort({errorcode}) on {}", comm.name_or_kind());
@@ -232,6 +291,24 @@ pub trait Communicator: AsHandle {
 }
 
 /// What a communicator can do with a type of the caller's.
+///
+/// ```
+/// use mpi::traits::*;
+///
+/// #[derive(Clone)]
+/// struct Neighbours(Vec<mpi::Rank>);
+/// impl CommAttribute for Neighbours {}
+///
+/// fn known(comm: &impl AnyCommunicator) -> usize {
+///     comm.get_attr::<Neighbours>().map_or(0, |neighbours| neighbours.0.len())
+/// }
+///
+/// let universe = mpi::initialize().unwrap();
+/// let mut world = universe.world();
+/// assert_eq!(known(&world), 0);
+/// world.set_attr(Neighbours(vec![0]));
+/// assert_eq!(known(&world), 1);
+/// ```
 pub trait AnyCommunicator: Communicator {
     /// The value of this type that is attached to the communicator.
     fn get_attr<A: CommAttribute>(&self) -> Option<&A> {

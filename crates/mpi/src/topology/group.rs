@@ -12,6 +12,14 @@ pub trait AsGroup {
 }
 
 /// The group without members.
+///
+/// ```
+/// use mpi::topology::SystemGroup;
+/// use mpi::traits::*;
+///
+/// let universe = mpi::initialize().unwrap();
+/// assert_eq!(SystemGroup::empty().size(), 0);
+/// ```
 #[derive(Clone, Debug)]
 pub struct SystemGroup(rt::Group);
 
@@ -31,6 +39,15 @@ impl AsGroup for SystemGroup {
 impl Group for SystemGroup {}
 
 /// A group of a communicator's processes, or one made from others.
+///
+/// ```
+/// use mpi::topology::UserGroup;
+/// use mpi::traits::*;
+///
+/// let universe = mpi::initialize().unwrap();
+/// let all: UserGroup = universe.world().group();
+/// assert_eq!(all.size(), universe.world().size());
+/// ```
 #[derive(Clone, Debug)]
 pub struct UserGroup(pub(super) rt::Group);
 
@@ -51,6 +68,22 @@ impl Group for UserGroup {}
 /// let group = universe.world().group();
 /// assert_eq!(group.include(&[]).size(), 0);
 /// assert_eq!(group.translate_rank(0, &group), Some(0));
+/// ```
+///
+/// Groups made of others:
+/// ```
+/// use mpi::topology::GroupRelation;
+/// use mpi::traits::*;
+///
+/// mpi::environment::Universe::simulated(4, |universe| {
+///     let all = universe.world().group();
+///     let (low, odd) = (all.include(&[0, 1]), all.include(&[1, 3]));
+///     assert_eq!(low.union(&odd).translate_ranks(&[0, 1, 2], &all), [Some(0), Some(1), Some(3)]);
+///     assert_eq!(low.intersection(&odd).translate_rank(0, &all), Some(1));
+///     assert_eq!(low.difference(&odd).compare(&all.include(&[0])), GroupRelation::Identical);
+///     assert_eq!(all.exclude(&[3, 2]).compare(&low), GroupRelation::Identical);
+///     assert_eq!(low.rank(), Some(universe.world().rank()).filter(|rank| *rank < 2));
+/// });
 /// ```
 pub trait Group: AsGroup {
     /// The members of this group, then those of the other one that are not in it.

@@ -1,4 +1,19 @@
 //! Communicators and groups: who communicates with whom.
+//!
+//! ```
+//! use mpi::topology::{Color, Key, Rank, SimpleCommunicator};
+//! use mpi::traits::*;
+//!
+//! /// The ranks of a communicator in two halves, each in the opposite order.
+//! fn halves(comm: &SimpleCommunicator) -> SimpleCommunicator {
+//!     let (rank, size): (Rank, Rank) = (comm.rank(), comm.size());
+//!     let key: Key = -rank;
+//!     comm.split_by_color_with_key(Color::with_value(i32::from(rank >= size / 2)), key).unwrap()
+//! }
+//!
+//! let ranks = mpi::environment::Universe::simulated(4, |universe| halves(&universe.world()).rank());
+//! assert_eq!(ranks, [1, 0, 1, 0]);
+//! ```
 
 mod cartesian;
 mod communicator;
@@ -27,6 +42,18 @@ pub(crate) const ANY_SOURCE: Rank = -1;
 pub(crate) const PROC_NULL: Rank = -3;
 
 /// What belongs to a communicator.
+///
+/// ```
+/// use mpi::traits::*;
+///
+/// fn ranks(of: &impl AsCommunicator) -> mpi::Rank {
+///     of.as_communicator().size()
+/// }
+///
+/// let universe = mpi::initialize().unwrap();
+/// let world = universe.world();
+/// assert_eq!(ranks(&world.any_process()), world.size());
+/// ```
 pub trait AsCommunicator {
     /// The type of that communicator.
     type Out: Communicator;
@@ -35,6 +62,17 @@ pub trait AsCommunicator {
 }
 
 /// A communicator of one group of processes.
+///
+/// ```
+/// use mpi::topology::{IntoTopology, SimpleCommunicator, Topology};
+/// use mpi::traits::*;
+///
+/// let universe = mpi::initialize().unwrap();
+/// let (all, alone) = (SimpleCommunicator::world(), SimpleCommunicator::self_comm());
+/// assert_eq!((all.size(), alone.size()), (universe.world().size(), 1));
+/// assert_eq!(all.topology(), Topology::Undefined);
+/// assert!(matches!(all.into_topology(), IntoTopology::Undefined(_)));
+/// ```
 #[derive(Clone)]
 pub struct SimpleCommunicator(pub(crate) Handle);
 
@@ -85,7 +123,7 @@ impl AsCommunicator for SimpleCommunicator {
     }
 }
 
-/// The topologies of communicators.
+/// The topologies of communicators. [`SimpleCommunicator::topology`] tells it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Topology {
@@ -105,6 +143,18 @@ pub enum IntoTopology {
 }
 
 /// What tells the parts apart into which a communicator is split.
+///
+/// ```
+/// use mpi::topology::Color;
+/// use mpi::traits::*;
+///
+/// let sizes = mpi::environment::Universe::simulated(3, |universe| {
+///     let world = universe.world();
+///     let color = if world.rank() == 2 { Color::undefined() } else { Color::with_value(5) };
+///     world.split_by_color(color).map(|part| part.size())
+/// });
+/// assert_eq!(sizes, [Some(2), Some(2), None]);
+/// ```
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Color(Option<i32>);
 
@@ -128,6 +178,15 @@ impl Color {
 pub type Key = i32;
 
 /// How two communicators relate.
+///
+/// ```
+/// use mpi::topology::CommunicatorRelation;
+/// use mpi::traits::*;
+///
+/// let universe = mpi::initialize().unwrap();
+/// let world = universe.world();
+/// assert_eq!(world.compare(&universe.world()), CommunicatorRelation::Identical);
+/// ```
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum CommunicatorRelation {
     /// They are one.
@@ -141,6 +200,19 @@ pub enum CommunicatorRelation {
 }
 
 /// A process of a communicator.
+///
+/// ```
+/// use mpi::topology::Process;
+/// use mpi::traits::*;
+///
+/// fn greeting(to: Process<'_>) -> String {
+///     if to.is_self() { "me".to_owned() } else { format!("rank {}", to.rank()) }
+/// }
+///
+/// let universe = mpi::initialize().unwrap();
+/// let world = universe.world();
+/// assert_eq!(greeting(world.process_at_rank(0)), "me");
+/// ```
 #[derive(Copy, Clone)]
 pub struct Process<'a> {
     // A communicator without a method `rank` of its own: that of a process is the process's.
@@ -165,6 +237,21 @@ impl<'a> Process<'a> {
 }
 
 /// Any process of a communicator, as the source of a message.
+///
+/// ```
+/// use mpi::topology::AnyProcess;
+/// use mpi::traits::*;
+///
+/// fn next(from: AnyProcess<'_>) -> (u8, mpi::Rank) {
+///     let (byte, status) = from.receive::<u8>();
+///     (byte, status.source_rank())
+/// }
+///
+/// let universe = mpi::initialize().unwrap();
+/// let world = universe.world();
+/// world.this_process().send(&7u8);
+/// assert_eq!(next(world.any_process()), (7, 0));
+/// ```
 #[derive(Copy, Clone)]
 pub struct AnyProcess<'a>(&'a Handle);
 
