@@ -87,10 +87,37 @@ pub use mpi_derive::test;
 pub use topology::Rank;
 
 /// How many elements a message has.
+///
+/// ```
+/// use mpi::datatype::Collection;
+///
+/// let three: mpi::Count = [1, 2, 3].count();
+/// assert_eq!(three, 3);
+/// ```
 pub type Count = i32;
 /// What a message is marked with, so that its receiver can tell it from others.
+///
+/// ```
+/// use mpi::traits::*;
+///
+/// const QUESTION: mpi::Tag = 1;
+/// const ANSWER: mpi::Tag = 2;
+///
+/// let universe = mpi::initialize().unwrap();
+/// let world = universe.world();
+/// world.this_process().send_with_tag(&0, QUESTION);
+/// world.this_process().send_with_tag(&42, ANSWER);
+/// assert_eq!(world.any_process().receive_with_tag::<i32>(ANSWER).0, 42);
+/// # world.any_process().receive::<i32>();
+/// ```
 pub type Tag = i32;
 /// An address in memory, or the distance between two.
+///
+/// ```
+/// let byte = 7u8;
+/// let place: mpi::Address = mpi::datatype::address_of(&byte);
+/// assert_ne!(place, 0);
+/// ```
 pub type Address = isize;
 
 /// All traits, and the macro that derives [`datatype::Equivalence`].

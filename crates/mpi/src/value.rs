@@ -52,6 +52,20 @@ fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
 }
 
 /// Sends of values.
+///
+/// ```
+/// # use mpi::traits::*;
+/// mpi::environment::Universe::simulated(2, |universe| {
+///     let world = universe.world();
+///     if world.rank() == 0 {
+///         world.process_at_rank(1).send_value("text");
+///         world.process_at_rank(1).try_send_value_with_tag(&Some(1.5), 4).unwrap();
+///     } else {
+///         assert_eq!(world.process_at_rank(0).receive_value::<String>().0, "text");
+///         assert_eq!(world.process_at_rank(0).receive_value::<Option<f64>>().0, Some(1.5));
+///     }
+/// });
+/// ```
 pub trait DestinationValues: Destination {
     /// Sends a value with a tag.
     ///
@@ -70,7 +84,23 @@ pub trait DestinationValues: Destination {
 
 impl<D: Destination + ?Sized> DestinationValues for D {}
 
-/// Receives of values.
+/// Receives of values. A value of another type is an error.
+///
+/// ```
+/// # use mpi::traits::*;
+/// mpi::environment::Universe::simulated(2, |universe| {
+///     let world = universe.world();
+///     if world.rank() == 0 {
+///         world.process_at_rank(1).send_value(&["some", "words"]);
+///         world.process_at_rank(1).send_value(&300u16);
+///     } else {
+///         let (words, _) = world.any_process().receive_value::<[String; 2]>();
+///         assert_eq!(words, ["some", "words"]);
+///         let no_text = world.any_process().try_receive_value_with_tag::<String>(0);
+///         assert!(no_text.is_err());
+///     }
+/// });
+/// ```
 pub trait SourceValues: Source {
     /// Receives a value with this tag.
     ///
@@ -112,6 +142,17 @@ fn values<T: DeserializeOwned>(counts: &[Count], displs: &[Count], bytes: &[u8])
 }
 
 /// Collectives of values without a root.
+///
+/// ```
+/// # use mpi::traits::*;
+/// mpi::environment::Universe::simulated(2, |universe| {
+///     let world = universe.world();
+///     let words = world.all_gather_values(&format!("rank {}", world.rank()));
+///     assert_eq!(words, ["rank 0", "rank 1"]);
+///     let flags = world.try_all_gather_values(&(world.rank() == 0)).unwrap();
+///     assert_eq!(flags, [true, false]);
+/// });
+/// ```
 pub trait CommunicatorValues: Communicator {
     /// Gathers a value of each process at all of them, in the order of their ranks.
     ///
@@ -138,6 +179,21 @@ pub trait CommunicatorValues: Communicator {
 impl<C: Communicator + ?Sized> CommunicatorValues for C {}
 
 /// Collectives of values with a root.
+///
+/// ```
+/// # use mpi::traits::*;
+/// mpi::environment::Universe::simulated(2, |universe| {
+///     let world = universe.world();
+///     let root = world.process_at_rank(0);
+///     let settings = root.is_self().then(|| vec!["fast".to_owned()]);
+///     assert_eq!(root.broadcast_value(settings.as_ref()), ["fast"]);
+///     assert_eq!(root.try_broadcast_value(settings.as_ref()).unwrap().len(), 1);
+///     let reports = root.gather_values(&format!("rank {} is done", world.rank()));
+///     assert_eq!(reports.is_some(), root.is_self());
+///     let results = root.try_gather_values(&Some(world.rank())).unwrap();
+///     assert_eq!(results, root.is_self().then(|| vec![Some(0), Some(1)]));
+/// });
+/// ```
 pub trait RootValues: Root {
     /// Gives all processes the root's value; the others give `None`.
     ///

@@ -7,6 +7,15 @@ use crate::Count;
 
 /// What has a datatype.
 ///
+/// ```
+/// use mpi::traits::*;
+///
+/// fn same<A: AsDatatype>(a: &A, b: &A) -> [A::Out; 2] {
+///     [a.as_datatype(), b.as_datatype()]
+/// }
+/// let _: [mpi::datatype::SystemDatatype; 2] = same(&[1, 2], &[3, 4]);
+/// ```
+///
 /// # Safety
 /// The datatype is that of the elements.
 pub unsafe trait AsDatatype {
@@ -17,6 +26,16 @@ pub unsafe trait AsDatatype {
 }
 
 /// What has a number of elements.
+///
+/// ```
+/// use mpi::traits::*;
+///
+/// assert_eq!((7.count(), [1, 2].count(), vec![1u8; 3].elements()), (1, 2, 3));
+/// fn is_empty(of: &impl Collection) -> bool {
+///     of.elements() == 0
+/// }
+/// assert!(is_empty(&[0u8; 0]));
+/// ```
 ///
 /// # Safety
 /// There are as many elements.
@@ -40,6 +59,17 @@ pub(super) fn counted(elements: u64) -> Count {
 
 /// What has an address.
 ///
+/// ```
+/// use mpi::traits::*;
+///
+/// fn starts_at(of: &impl Pointer, address: *const i32) -> bool {
+///     of.pointer() == address.cast()
+/// }
+///
+/// let numbers = [1, 2];
+/// assert!(starts_at(&numbers, &numbers[0]));
+/// ```
+///
 /// # Safety
 /// The elements lie there, and stay there while the value is borrowed.
 pub unsafe trait Pointer {
@@ -48,6 +78,19 @@ pub unsafe trait Pointer {
 }
 
 /// What has an address to write to.
+///
+/// ```
+/// use mpi::traits::*;
+///
+/// fn address(of: &mut impl PointerMut) -> *mut i32 {
+///     of.pointer_mut().cast()
+/// }
+///
+/// let mut number = 1;
+/// // SAFETY: a number lies there.
+/// unsafe { *address(&mut number) = 2 };
+/// assert_eq!(number, 2);
+/// ```
 ///
 /// # Safety
 /// The elements lie there, may be written, and stay there while the value is borrowed.
@@ -58,11 +101,38 @@ pub unsafe trait PointerMut {
 
 /// Memory that can be sent.
 ///
+/// ```
+/// use mpi::traits::*;
+///
+/// fn to_all(root: &impl Root, given: &(impl Buffer + BufferMut + Clone)) {
+///     root.broadcast_into(&mut given.clone());
+/// }
+///
+/// let universe = mpi::initialize().unwrap();
+/// let world = universe.world();
+/// to_all(&world.process_at_rank(0), &[1.5, 2.5]);
+/// to_all(&world.process_at_rank(0), &true);
+/// ```
+///
 /// # Safety
 /// The elements may be read while the value is borrowed.
 pub unsafe trait Buffer: Pointer + Collection + AsDatatype {}
 
 /// Memory that can be received into.
+///
+/// ```
+/// use mpi::traits::*;
+///
+/// fn next_into(from: &impl Source, into: &mut (impl BufferMut + ?Sized)) -> mpi::Tag {
+///     from.receive_into(into).tag()
+/// }
+///
+/// let universe = mpi::initialize().unwrap();
+/// let world = universe.world();
+/// world.this_process().send_with_tag(&7u16, 4);
+/// let mut got = 0u16;
+/// assert_eq!((next_into(&world.any_process(), &mut got), got), (4, 7));
+/// ```
 ///
 /// # Safety
 /// The elements may be written while the value is borrowed mutably.

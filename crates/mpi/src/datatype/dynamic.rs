@@ -13,10 +13,17 @@ use crate::Count;
 ///
 /// ```
 /// use mpi::datatype::DynBuffer;
+/// use mpi::traits::*;
+///
 /// let numbers = [1.0f64, 2.0];
 /// let buffer = DynBuffer::new(&numbers);
 /// assert_eq!(buffer.downcast::<i32>(), None);
 /// assert_eq!(buffer.downcast::<f64>(), Some(&numbers[..]));
+/// assert!(buffer.is::<f64>() && !buffer.is_empty() && buffer.len() == 2);
+///
+/// // SAFETY: two numbers lie there.
+/// let same = unsafe { DynBuffer::from_raw(numbers.as_ptr(), 2, f64::equivalent_datatype()) };
+/// assert_eq!(same.as_ptr(), buffer.as_ptr());
 /// ```
 #[derive(Copy, Clone, Debug)]
 pub struct DynBuffer<'a> {
@@ -26,6 +33,33 @@ pub struct DynBuffer<'a> {
 }
 
 /// Elements of a type that [`DynBufferMut::downcast`] finds out, which may be written.
+///
+/// ```
+/// use mpi::datatype::{DynBuffer, DynBufferMut};
+/// use mpi::traits::*;
+///
+/// /// Doubles numbers of two types.
+/// fn double(mut buffer: DynBufferMut<'_>) {
+///     if let Some(numbers) = buffer.reborrow_mut().downcast::<i32>() {
+///         numbers.iter_mut().for_each(|number| *number *= 2);
+///     } else if buffer.is::<f64>() {
+///         buffer.downcast::<f64>().unwrap().iter_mut().for_each(|number| *number *= 2.0);
+///     }
+/// }
+///
+/// let (mut whole, mut broken) = ([1, 2], [1.5]);
+/// double(DynBufferMut::new(&mut whole));
+/// double(DynBufferMut::new(&mut broken));
+/// assert_eq!((whole, broken), ([2, 4], [3.0]));
+///
+/// // SAFETY: two numbers lie there.
+/// let mut buffer = unsafe { DynBufferMut::from_raw(whole.as_mut_ptr(), 2, i32::equivalent_datatype()) };
+/// assert!(!buffer.is_empty() && buffer.len() == 2);
+/// assert_eq!(buffer.as_mut_ptr().cast_const(), buffer.as_ptr());
+/// assert_eq!(buffer.reborrow().downcast::<i32>(), Some(&[2, 4][..]));
+/// let to_be_read: DynBuffer<'_> = buffer.downgrade();
+/// assert_eq!(to_be_read.len(), 2);
+/// ```
 #[derive(Debug)]
 pub struct DynBufferMut<'a> {
     start: *mut c_void,

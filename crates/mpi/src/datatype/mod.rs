@@ -48,6 +48,7 @@ pub mod traits {
 }
 
 /// What has a datatype of the runtime.
+#[doc(hidden)]
 pub trait AsObject {
     #[doc(hidden)]
     fn object(&self) -> &Arc<dt::Datatype>;
@@ -60,6 +61,20 @@ impl<T: AsObject> AsObject for &T {
 }
 
 /// A datatype that need not be committed.
+///
+/// ```
+/// use mpi::datatype::{UncommittedUserDatatype, UserDatatype};
+/// use mpi::traits::*;
+///
+/// fn pairs(of: &impl UncommittedDatatype) -> UserDatatype {
+///     UserDatatype::contiguous(2, of)
+/// }
+///
+/// let triple = UncommittedUserDatatype::contiguous(3, &u8::equivalent_datatype());
+/// let same: UncommittedUserDatatype = triple.dup();
+/// let six = pairs(&same);
+/// # assert_eq!(mpi::initialize().unwrap().world().pack_size(1, &six), 6);
+/// ```
 pub trait UncommittedDatatype: AsObject {
     /// The type of duplicates.
     type DuplicatedDatatype: From<Arc<dt::Datatype>>;
@@ -75,6 +90,18 @@ impl<D: UncommittedDatatype> UncommittedDatatype for &D {
 }
 
 /// A datatype that may be used in communication.
+///
+/// ```
+/// use mpi::traits::*;
+///
+/// fn bytes_of_ten(comm: &impl Communicator, datatype: &impl Datatype) -> mpi::Count {
+///     comm.pack_size(10, datatype)
+/// }
+///
+/// let universe = mpi::initialize().unwrap();
+/// let world = universe.world();
+/// assert_eq!(bytes_of_ten(&world, &u16::equivalent_datatype()), 20);
+/// ```
 pub trait Datatype: UncommittedDatatype {}
 
 impl<D: Datatype> Datatype for &D {}
@@ -160,6 +187,15 @@ equivalent! {
 }
 
 /// The address of a value, for the displacements of a datatype's blocks.
+///
+/// ```
+/// use mpi::Address;
+/// use mpi::datatype::address_of;
+///
+/// let pair = [1u16, 2];
+/// let distance: Address = address_of(&pair[1]) - address_of(&pair[0]);
+/// assert_eq!(distance, 2);
+/// ```
 pub fn address_of<T>(x: &T) -> Address {
     std::ptr::from_ref(x).addr().cast_signed()
 }

@@ -8,6 +8,18 @@ use crate::Count;
 
 /// How a buffer is divided into blocks.
 ///
+/// ```
+/// use mpi::datatype::Partition;
+/// use mpi::traits::*;
+///
+/// fn largest(blocks: &impl Partitioned) -> Option<(&mpi::Count, &mpi::Count)> {
+///     blocks.counts().iter().zip(blocks.displs()).max()
+/// }
+///
+/// let numbers = [1, 2, 3];
+/// assert_eq!(largest(&Partition::new(&numbers, [1, 2], [0, 1])), Some((&2, &1)));
+/// ```
+///
 /// # Safety
 /// The blocks lie within the buffer, and neither list changes while the value is borrowed.
 pub unsafe trait Partitioned {
@@ -18,9 +30,39 @@ pub unsafe trait Partitioned {
 }
 
 /// A buffer that is divided into blocks.
+///
+/// ```
+/// use mpi::datatype::Partition;
+/// use mpi::traits::*;
+///
+/// fn scatter(root: &impl Root, blocks: &impl PartitionedBuffer, mine: &mut [i32]) {
+///     root.scatter_varcount_into_root(blocks, mine);
+/// }
+///
+/// let universe = mpi::initialize().unwrap();
+/// let world = universe.world();
+/// let (numbers, mut mine) = ([1, 2, 3], [0; 2]);
+/// scatter(&world.this_process(), &Partition::new(&numbers, [2], [1]), &mut mine);
+/// assert_eq!(mine, [2, 3]);
+/// ```
 pub trait PartitionedBuffer: Partitioned + Pointer + AsDatatype {}
 
 /// A buffer to be written that is divided into blocks.
+///
+/// ```
+/// use mpi::datatype::PartitionMut;
+/// use mpi::traits::*;
+///
+/// fn gather(root: &impl Root, mine: &[i32], blocks: &mut impl PartitionedBufferMut) {
+///     root.gather_varcount_into_root(mine, blocks);
+/// }
+///
+/// let universe = mpi::initialize().unwrap();
+/// let world = universe.world();
+/// let mut all = [0; 3];
+/// gather(&world.this_process(), &[5, 6], &mut PartitionMut::new(&mut all, [2], [1]));
+/// assert_eq!(all, [0, 5, 6]);
+/// ```
 pub trait PartitionedBufferMut: Partitioned + PointerMut + AsDatatype {}
 
 /// A buffer with blocks of so many elements, each so many elements from the start.

@@ -7,10 +7,34 @@ use banyan_datatype as dt;
 use super::{AsObject, Datatype, UncommittedDatatype, UncommittedUserDatatype, UserDatatype};
 
 /// A reference to a datatype that may be used in communication.
+///
+/// ```
+/// use mpi::datatype::{DatatypeRef, UserDatatype};
+/// use mpi::traits::*;
+///
+/// fn elements(status: mpi::point_to_point::Status, of: DatatypeRef<'_>) -> mpi::Count {
+///     status.count(of)
+/// }
+///
+/// let universe = mpi::initialize().unwrap();
+/// let world = universe.world();
+/// world.this_process().send(&[1u8; 6][..]);
+/// let status = world.any_process().probe();
+/// let pairs = UserDatatype::contiguous(2, &u8::equivalent_datatype());
+/// assert_eq!((elements(status, pairs.as_ref()), elements(status, u8::equivalent_datatype())), (3, 6));
+/// # world.any_process().receive_vec::<u8>();
+/// ```
 #[derive(Copy, Clone, Debug)]
 pub struct DatatypeRef<'a>(pub(crate) &'a Arc<dt::Datatype>);
 
 /// A datatype that the library has, such as that of `f64`.
+///
+/// ```
+/// use mpi::datatype::SystemDatatype;
+/// use mpi::traits::*;
+///
+/// let _: SystemDatatype = f64::equivalent_datatype();
+/// ```
 pub type SystemDatatype = DatatypeRef<'static>;
 
 impl SystemDatatype {
@@ -34,6 +58,17 @@ impl UncommittedDatatype for DatatypeRef<'_> {
 impl Datatype for DatatypeRef<'_> {}
 
 /// A reference to a datatype that need not be committed.
+///
+/// ```
+/// use mpi::datatype::{UncommittedDatatypeRef, UncommittedUserDatatype, UserDatatype};
+/// use mpi::traits::*;
+///
+/// // The parts of a structure are of one type: references.
+/// let pair = UncommittedUserDatatype::contiguous(2, &u8::equivalent_datatype());
+/// let parts: [UncommittedDatatypeRef<'_>; 2] = [pair.as_ref(), f64::equivalent_datatype().into()];
+/// let record = UserDatatype::structured(&[1, 1], &[0, 8], &parts);
+/// # let _ = record;
+/// ```
 #[derive(Copy, Clone, Debug)]
 pub struct UncommittedDatatypeRef<'a>(pub(super) &'a Arc<dt::Datatype>);
 

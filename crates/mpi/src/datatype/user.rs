@@ -9,10 +9,58 @@ use crate::error::expect;
 use crate::{Address, Count};
 
 /// A datatype that a program has made, committed.
+///
+/// ```
+/// use mpi::datatype::{UserDatatype, View};
+/// use mpi::traits::*;
+///
+/// let universe = mpi::initialize().unwrap();
+/// let world = universe.world();
+/// let (numbers, byte) = ([0u8, 1, 2, 3, 4, 5, 6, 7], u8::equivalent_datatype());
+/// let sent = |ty: UserDatatype| -> Vec<u8> {
+///     // SAFETY: none of the types reaches beyond eight bytes.
+///     world.pack(&unsafe { View::with_count_and_datatype(&numbers, 1, &ty) })
+/// };
+/// assert_eq!(sent(UserDatatype::contiguous(3, &byte)), [0, 1, 2]);
+/// assert_eq!(sent(UserDatatype::vector(2, 1, 4, &byte)), [0, 4]);
+/// assert_eq!(sent(UserDatatype::heterogeneous_vector(2, 2, 5, &byte)), [0, 1, 5, 6]);
+/// assert_eq!(sent(UserDatatype::indexed(&[1, 2], &[7, 3], &byte)), [7, 3, 4]);
+/// assert_eq!(sent(UserDatatype::heterogeneous_indexed(&[1, 2], &[7, 3], &byte)), [7, 3, 4]);
+/// assert_eq!(sent(UserDatatype::indexed_block(2, &[4, 0], &byte)), [4, 5, 0, 1]);
+/// assert_eq!(sent(UserDatatype::heterogeneous_indexed_block(2, &[4, 0], &byte)), [4, 5, 0, 1]);
+/// assert_eq!(sent(UserDatatype::structured(&[1, 2], &[6, 2], &[byte, byte])), [6, 2, 3]);
+/// let pairs = UserDatatype::contiguous(2, &byte);
+/// assert_eq!(sent(UserDatatype::contiguous(2, &pairs.as_ref())), [0, 1, 2, 3]);
+/// ```
 #[derive(Clone, Debug)]
 pub struct UserDatatype(Arc<dt::Datatype>);
 
 /// A datatype that a program has made and not committed: a part of others.
+///
+/// ```
+/// use mpi::datatype::{UncommittedUserDatatype, UserDatatype, View};
+/// use mpi::traits::*;
+///
+/// let byte = u8::equivalent_datatype();
+/// // Constructors are those of committed datatypes.
+/// let parts = [
+///     UncommittedUserDatatype::contiguous(2, &byte),
+///     UncommittedUserDatatype::vector(2, 1, 2, &byte),
+///     UncommittedUserDatatype::heterogeneous_vector(2, 1, 2, &byte),
+///     UncommittedUserDatatype::indexed(&[1, 1], &[0, 2], &byte),
+///     UncommittedUserDatatype::heterogeneous_indexed(&[1, 1], &[0, 2], &byte),
+///     UncommittedUserDatatype::indexed_block(1, &[0, 2], &byte),
+///     UncommittedUserDatatype::heterogeneous_indexed_block(1, &[0, 2], &byte),
+///     UncommittedUserDatatype::structured(&[1, 1], &[0, 2], &[byte, byte]),
+/// ];
+/// let whole = UncommittedUserDatatype::structured(&[1; 8], &[0, 3, 6, 9, 12, 15, 18, 21], &parts);
+/// let twice: UserDatatype = UncommittedUserDatatype::contiguous(2, &whole.as_ref()).commit();
+/// # let universe = mpi::initialize().unwrap();
+/// # let world = universe.world();
+/// // SAFETY: the type reaches over 48 bytes.
+/// let sent = world.pack(&unsafe { View::with_count_and_datatype(&[7u8; 48], 1, &twice) });
+/// assert_eq!(sent.len(), 32);
+/// ```
 #[derive(Clone, Debug)]
 pub struct UncommittedUserDatatype(Arc<dt::Datatype>);
 

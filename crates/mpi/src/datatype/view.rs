@@ -13,6 +13,21 @@ pub struct View<'d, 'b, D, B: ?Sized> {
 }
 
 /// A buffer's memory, with another datatype and number of elements, to be written.
+///
+/// ```
+/// use mpi::datatype::{MutView, UserDatatype};
+/// use mpi::traits::*;
+///
+/// let universe = mpi::initialize().unwrap();
+/// let world = universe.world();
+/// // A column of a matrix with two rows.
+/// let (mut matrix, column) = ([[0; 3]; 2], UserDatatype::vector(2, 1, 3, &i32::equivalent_datatype()));
+/// world.this_process().send(&[7, 8]);
+/// // SAFETY: the column lies within the matrix.
+/// let mut view = unsafe { MutView::with_count_and_datatype(matrix.as_flattened_mut(), 1, &column) };
+/// world.any_process().receive_into(&mut view);
+/// assert_eq!(matrix, [[7, 0, 0], [8, 0, 0]]);
+/// ```
 pub struct MutView<'d, 'b, D, B: ?Sized> {
     datatype: &'d D,
     count: Count,
