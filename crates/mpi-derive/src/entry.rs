@@ -4,7 +4,7 @@ use proc_macro2::TokenStream;
 use quote::quote;
 use syn::meta::ParseNestedMeta;
 use syn::parse::Parser;
-use syn::{Error, Expr, Ident, ItemFn, Lit, LitFloat, LitStr, Path, parse_quote};
+use syn::{Error, Expr, FnArg, Ident, ItemFn, Lit, LitFloat, LitStr, Path, parse_quote};
 
 /// What stands in the brackets of an attribute.
 struct Arguments {
@@ -62,9 +62,13 @@ fn inner(function: &ItemFn, mpi: &Path) -> Result<(TokenStream, TokenStream), Er
         return Err(Error::new_spanned(signature, most));
     }
     let name = &signature.ident;
-    let call = match signature.inputs.len() {
-        0 => quote!(|_| #name()),
-        _ => quote!(|universe| #name(#mpi::entry::Argument::of(universe))),
+    let call = match signature.inputs.first() {
+        None => quote!(|_| #name()),
+        Some(FnArg::Typed(argument)) => {
+            let ty = &argument.ty;
+            quote!(|universe| #name(<#ty as #mpi::entry::Argument<'_>>::of(universe)))
+        }
+        Some(FnArg::Receiver(own)) => return Err(Error::new(own.self_token.span, "a rank is no method")),
     };
     let block = &function.block;
     Ok((quote!(#signature #block), call))

@@ -224,6 +224,26 @@ pub fn threading_support() -> Threading {
     LEVELS.iter().find(|row| row.1 == threads).expect("each level is in the list").0
 }
 
+/// Whether MPI has been initialized, also if it was finalized since.
+///
+/// ```
+/// use mpi::environment::{is_finalized, is_initialized};
+///
+/// assert!(!is_initialized());
+/// let universe = mpi::initialize();
+/// assert!(is_initialized() && !is_finalized());
+/// drop(universe);
+/// assert!(is_initialized() && is_finalized());
+/// ```
+pub fn is_initialized() -> bool {
+    instance::phase(|phase| !matches!(phase, Phase::Before))
+}
+
+/// Whether MPI was finalized: it cannot begin again.
+pub fn is_finalized() -> bool {
+    instance::phase(|phase| matches!(phase, Phase::After))
+}
+
 /// The version of the MPI standard.
 ///
 /// ```

@@ -32,9 +32,16 @@ fn results_are_looked_at(world: SimpleCommunicator) -> Result<(), std::num::Pars
 }
 
 mod below {
+    use mpi::environment::Universe;
+
     #[mpi::test(ranks = 2)]
     fn a_function_without_an_argument_is_a_rank() {
         assert_eq!(mpi::environment::threading_support(), mpi::Threading::Single);
+    }
+
+    #[mpi::test(ranks = 2, timeout = 60)]
+    fn a_universe_may_be_looked_at(universe: &Universe) {
+        assert_eq!((universe.size(), universe.buffer_size()), (Some(2), 0));
     }
 }
 
