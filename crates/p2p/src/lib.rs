@@ -111,6 +111,7 @@ mod wire;
 mod tests;
 
 pub use bypass::ReceiveBypass;
+pub use long::Measured;
 pub use p2p::P2p;
 pub use types::{
     Choice, Completion, Config, Envelope, Fault, Mode, MsgId, RecvArgs, ReqId, SendArgs, Started, Stats, Wait,

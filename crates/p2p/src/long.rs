@@ -7,9 +7,10 @@ use banyan_transport::{Class, Head, Peer};
 
 use crate::misbehaved::Misbehaved;
 use crate::p2p::P2p;
+use crate::peers::RtsOwner;
 use crate::request::{Matched, Reply};
 use crate::types::Choice;
-use crate::ways::{self, CLASSES, Preference, Traffic, Way, Ways};
+use crate::ways::{self, CLASSES, Preference, SHORTEST, Traffic, Way, Ways};
 use crate::wire::{self, Kind, Rts};
 
 /// A receive that comes so much later than its message was announced, ns, says nothing of the way.
@@ -23,10 +24,11 @@ pub(crate) struct LongMessages {
     pub(crate) sent: u16,
     /// Such announcements that came from the peer.
     pub(crate) seen: u16,
+    /// Classes of messages both ways for which the peer chooses, as bits.
+    led: u16,
     ways: Ways,
     last: Announced,
-    /// When a message whose time was wanted was over, ns.
-    over: u64,
+    flow: Flow,
 }
 
 /// The last announcement of the peer that had a choice.
@@ -35,7 +37,7 @@ struct Announced {
     /// Id of the send.
     sender: u64,
     traffic: Traffic,
-    /// When it came, ns; 0: that is not wanted.
+    /// When it came, ns.
     at: u64,
 }
 
@@ -44,14 +46,52 @@ struct Announced {
 pub(crate) struct Chosen {
     way: Way,
     traffic: Traffic,
-    /// When it was announced, ns; 0: its time does not count.
+    /// When both the announcement and the receive were there, ns; 0: its time does not count.
     since: u64,
+    /// The receive came late.
+    late: bool,
+}
+
+/// The messages that were over last, of which several may have been under way at a time.
+#[derive(Debug)]
+struct Flow {
+    /// Their way.
+    way: Way,
+    /// When the last one was over and when the one before it, ns; 0: that is not known.
+    over: [u64; 2],
+}
+
+impl Flow {
+    /// The time that a message took which is over `now`, ns. Where messages are under way together, that is how long after the
+    /// others it came: the mean of two, as two may be over at once. `None`: that says nothing of the way.
+    fn time(&mut self, now: u64, Chosen { way, since, late, .. }: Chosen) -> Option<f64> {
+        if way != self.way {
+            *self = Flow { way, over: [0; 2] };
+        }
+        let [last, before] = self.over;
+        self.over = [now, last];
+        match since {
+            0 => None,
+            _ if since < before => Some((now - before) as f64 / 2.0),
+            _ if since < last => Some((now - last) as f64),
+            _ if late => None,
+            _ => Some((now - since) as f64),
+        }
+    }
 }
 
 impl Default for LongMessages {
     fn default() -> Self {
         let last = Announced { sender: 0, traffic: Traffic::OneWay, at: 0 };
-        Self { told: [Preference::FIRST; CLASSES], sent: 0, seen: 0, ways: Ways::new(), last, over: 0 }
+        Self {
+            told: [Preference::FIRST; CLASSES],
+            sent: 0,
+            seen: 0,
+            led: 0,
+            ways: Ways::new(),
+            last,
+            flow: Flow { way: Way::Ring, over: [0; 2] },
+        }
     }
 }
 
@@ -62,55 +102,106 @@ impl LongMessages {
     }
 }
 
+/// What this process has measured of the messages that a peer sends it.
+#[derive(Clone, Copy, Debug)]
+pub struct Measured {
+    /// The sender.
+    pub peer: Peer,
+    /// Bytes of the shortest messages of their class.
+    pub shortest: u64,
+    /// The peer receives such messages at the same time.
+    pub both_ways: bool,
+    /// The way that they take.
+    pub way: Way,
+    /// What a byte takes by each way, by its number, ns; `None`: that is not known.
+    pub times: [Option<f64>; Way::ALL.len()],
+}
+
 impl P2p {
+    /// What was measured of the ways of long messages.
+    pub fn measured(&self) -> impl Iterator<Item = Measured> {
+        self.peers.iter().filter_map(|link| Some((link.peer, link.long.as_ref()?))).flat_map(
+            |(peer, long)| {
+                long.ways.known().map(move |(class, traffic, way, times)| Measured {
+                    peer,
+                    shortest: SHORTEST << class,
+                    both_ways: traffic == Traffic::BothWays,
+                    way,
+                    times,
+                })
+            },
+        )
+    }
+
     fn now(&self) -> u64 {
         match self.choice {
-            Choice::Measured { clock } => clock(),
+            Choice::Measured { clock, .. } => clock(),
             Choice::Fixed(_) => 0,
         }
     }
 
     /// An RTS has arrived.
     pub(crate) fn note_announced(&mut self, peer: Peer, rts: &Rts) {
-        let Some(class) = ways::class(rts.total).filter(|_| rts.choice) else { return };
-        let now = self.now();
-        let long = self.peers.at(peer, &mut self.credit_pool).long.get_or_insert_default();
-        // If the peer has not seen the last announcement of this process, messages go both ways at once.
-        let traffic = if rts.seen == long.sent { Traffic::OneWay } else { Traffic::BothWays };
-        let at = if long.ways.is_looking(class) { now } else { 0 };
+        if !rts.choice || ways::class(rts.total).is_none() {
+            return;
+        }
+        let at = self.now();
+        let link = self.peers.at(peer, &mut self.credit_pool);
+        let sending = link.announced > 0 || !link.granted.is_empty();
+        let long = link.long.get_or_insert_default();
+        // Messages go both ways at once if the peer has not seen the last announcement of this process, or its message is not over.
+        let traffic = if sending || rts.seen != long.sent { Traffic::BothWays } else { Traffic::OneWay };
         long.seen = long.seen.wrapping_add(1);
         long.last = Announced { sender: rts.id, traffic, at };
     }
 
-    /// A receive is matched with an RTS.
-    pub(crate) fn chosen(&mut self, peer: Peer, rts: &Rts) -> Option<Chosen> {
-        let long = self.peers.at(peer, &mut self.credit_pool).long.as_ref().filter(|_| rts.choice)?;
-        let last = long.last;
-        let waits = last.sender == rts.id && last.at > 0 && self.now() - last.at < LATE;
-        Some(Chosen { way: rts.way, traffic: last.traffic, since: if waits { last.at } else { 0 } })
+    /// A receive is matched with an RTS, of which `fragments` are here.
+    pub(crate) fn chosen(&mut self, peer: Peer, rts: &Rts, fragments: bool) -> Option<Chosen> {
+        let link = self.peers.at(peer, &mut self.credit_pool);
+        let Announced { sender, traffic, at } = link.long.as_ref().filter(|_| rts.choice)?.last;
+        let posted = link.open_rts.is_some_and(|open_rts| {
+            open_rts.sender == rts.id && matches!(open_rts.owner, RtsOwner::Receive(_))
+        });
+        let (since, late) = match posted {
+            true => (at, false),
+            false => match self.now() {
+                now if sender == rts.id && now - at < LATE => (at, false),
+                now => (if fragments { 0 } else { now }, true),
+            },
+        };
+        Some(Chosen { way: rts.way, traffic, since, late })
     }
 
     /// All of the message of receive `id` is there.
     pub(crate) fn received_all(&mut self, id: u64, message: &Matched) {
         if let Some(chosen) = message.chosen {
-            self.measured(message, chosen);
+            self.took(message, chosen);
         }
         self.finish(id, message.completion());
     }
 
     #[cold]
-    fn measured(&mut self, message: &Matched, Chosen { way, traffic, since }: Chosen) {
-        let now = if since > 0 { self.now() } else { 0 };
-        let link = self.peers.at(message.peer, &mut self.credit_pool);
-        let Some(long) = &mut link.long else { return };
-        // Messages of a window follow each other.
-        let time = (now > 0).then(|| (now - since.max(long.over).min(now)) as f64);
+    fn took(&mut self, message: &Matched, chosen: Chosen) {
+        let (choice, link) = (self.choice, self.peers.at(message.peer, &mut self.credit_pool));
+        let (Some(long), Choice::Measured { clock, me }) = (&mut link.long, choice) else { return };
+        let Some(class) = ways::class(message.total) else { return };
+        let looking = long.ways.is_looking(message.total);
+        let time = if looking { long.flow.time(clock(), chosen) } else { None };
         // What is cut off takes less time than it should.
         let time = time.filter(|_| message.accepted == message.total);
-        long.over = now.max(long.over);
-        if let Some((class, Preference { way, looking })) = long.ways.over(message.total, traffic, way, time)
-        {
-            let wide = class as u64 | (way as u64 | u64::from(looking) << 8) << 32;
+        let both = chosen.traffic == Traffic::BothWays;
+        let leads = !both || long.led & 1 << class == 0;
+        let told = long.ways.over(message.total, chosen.traffic, chosen.way, time, leads);
+        if !looking && long.ways.is_looking(message.total) {
+            // Those that are under way are measured from here on.
+            long.flow = Flow { way: chosen.way, over: [clock(), 0] };
+        }
+        if let Some((class, preference @ Preference { way, looking })) = told {
+            let leads = both && me < message.peer;
+            if leads {
+                long.told[class] = preference;
+            }
+            let wide = class as u64 | (way as u64 | u64::from(looking) << 8 | u64::from(leads) << 9) << 32;
             self.owe(message.peer, Reply::bare(Kind::Prefer, 0, wide));
         }
     }
@@ -124,6 +215,40 @@ impl P2p {
         let way = Way::ALL.get(usize::from(way)).ok_or(Misbehaved::UnknownWay)?;
         let told = long.told.get_mut(class).ok_or(Misbehaved::UnknownWay)?;
         *told = Preference { way: *way, looking };
+        long.led |= ((wide >> 41 & 1) as u16) << class;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn by(way: Way, since: u64, late: bool) -> Chosen {
+        Chosen { way, traffic: Traffic::OneWay, since, late }
+    }
+
+    /// A window of 64 messages is announced at 100 and takes 50 ns each; now and then two are over at the same time.
+    #[test]
+    fn messages_under_way_together_are_measured_by_what_follows_what() {
+        let mut flow = Flow { way: Way::Read, over: [200, 0] };
+        assert_eq!(flow.time(250, by(Way::Read, 100, false)), Some(50.0));
+        for number in 3..64 {
+            let now = 150 + 50 * number;
+            assert_eq!(flow.time(now, by(Way::Read, 100, true)), Some(50.0));
+        }
+        let mut flow = Flow { way: Way::Both, over: [300, 200] };
+        let two_at_once = [400, 400, 500, 500].map(|now| flow.time(now, by(Way::Both, 100, false)));
+        assert_eq!(two_at_once, [Some(100.0), Some(50.0), Some(50.0), Some(50.0)]);
+    }
+
+    #[test]
+    fn one_message_at_a_time_counts_from_its_announcement_unless_its_receive_came_late() {
+        let mut flow = Flow { way: Way::Ring, over: [500, 400] };
+        assert_eq!(flow.time(700, by(Way::Ring, 600, false)), Some(100.0));
+        assert_eq!(flow.time(900, by(Way::Ring, 800, true)), None);
+        assert_eq!(flow.time(950, by(Way::Ring, 0, true)), None);
+        // What was over by another way before says nothing.
+        assert_eq!(flow.time(1000, by(Way::Read, 940, true)), None);
     }
 }

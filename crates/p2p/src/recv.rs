@@ -18,6 +18,9 @@ use crate::wire::{Cts, Kind, Rts};
 /// Into memory in many short pieces a message is read through a buffer of so many bytes.
 const PIECE: u64 = 256 << 10;
 
+/// Bytes that are read from a peer's memory before anybody looks again at what it has sent.
+const TURN: u64 = 64 << 10;
+
 /// Which messages a receive matches, tagged or keyed.
 struct Criteria {
     peer: Option<Peer>,
@@ -197,7 +200,7 @@ impl P2p {
             return debug_assert!(false, "a receive that has just been matched is under way");
         };
         let accepted = rts.total.min(recv.data.len());
-        let chosen = self.chosen(peer, &rts);
+        let chosen = self.chosen(peer, &rts, fragments.is_some());
         let message = Matched { peer, sender: rts.id, source, tag, total: rts.total, accepted, chosen };
         let Some(Request { state: State::Recv(recv), .. }) = self.requests.get_mut(id) else {
             return debug_assert!(false, "the receive was under way above");
@@ -242,15 +245,20 @@ impl P2p {
         }
     }
 
-    /// Starts the reads of a peer's memory that are next; gives how many.
+    /// Starts the reads of a peer's memory that are next; gives how many. Once [`TURN`] bytes were read at once the rest waits for
+    /// the next call: what the peer sends meanwhile may be an answer, or a request that it waits for.
     pub(crate) fn start_reads(&mut self, port: &mut impl Port, peer: Peer, caps: &Caps) -> usize {
-        let mut started = 0;
-        while let Some(id) = self.peers.at(peer, &mut self.credit_pool).reads.pop_front() {
+        let (mut started, mut bytes) = (0, 0);
+        while bytes < TURN
+            && let Some(id) = self.peers.at(peer, &mut self.credit_pool).reads.pop_front()
+        {
             started += 1;
             if self.grant(port, id) {
                 continue;
             }
-            match self.read(port, id, caps.get) {
+            let (transfer, len) = self.read(port, id, caps.get);
+            bytes += len;
+            match transfer {
                 Transfer::Started => {}
                 Transfer::Done => self.read_over(id, Outcome::Done),
                 Transfer::Impossible => self.read_over(id, Outcome::Impossible),
@@ -264,18 +272,18 @@ impl P2p {
         started
     }
 
-    /// Reads the message of receive `id`, or the next piece of it.
-    fn read(&mut self, port: &mut impl Port, id: u64, readable: Kinds) -> Transfer {
+    /// Reads the message of receive `id`, or the next piece of it; gives how many bytes, too.
+    fn read(&mut self, port: &mut impl Port, id: u64, readable: Kinds) -> (Transfer, u64) {
         if !readable.has(Kinds::HOST) {
-            return Transfer::Impossible;
+            return (Transfer::Impossible, 0);
         }
         // A receive that was given up is still in the queue of reads; `read_over` does not find it either.
         let Some(Request { state: State::Recv(recv), .. }) = self.requests.get_mut(id) else {
-            return Transfer::Started;
+            return (Transfer::Started, 0);
         };
         let RecvStep::AwaitRead(read) = &mut recv.step else {
             debug_assert!(false, "a receive in the queue of reads awaits one");
-            return Transfer::Started;
+            return (Transfer::Started, 0);
         };
         let Read { message, region: (addr, key), end, done, reading, piece, .. } = &mut **read;
         let left = *end - *done;
@@ -292,7 +300,7 @@ impl P2p {
         };
         *reading = local.iter().map(|local| local.len() as u64).sum();
         let remote = Remote { addr: addr.wrapping_add(*done), len: *reading, key: *key };
-        port.get(message.peer, remote, &local, Token(id))
+        (port.get(message.peer, remote, &local, Token(id)), remote.len)
     }
 
     /// What became of a read of receive `id`.

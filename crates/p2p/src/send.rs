@@ -300,10 +300,8 @@ impl P2p {
         while let Some(&id) = self.peers.at(peer, &mut self.credit_pool).granted.front() {
             match self.write(port, id) {
                 None => return (frames, true),
-                Some(false) => {
-                    frames += 1;
-                    continue;
-                }
+                // One at a time: what the peer has sent meanwhile may be what both wait for.
+                Some(false) => return (frames + 1, false),
                 Some(true) => {}
             }
             let link = self.peers.at(peer, &mut self.credit_pool);

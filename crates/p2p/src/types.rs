@@ -27,6 +27,9 @@ pub enum Choice {
     Fixed(Way),
     /// Their receiver chooses by what it measures.
     Measured {
+        /// This process. Of two that send each other long messages at the same time the one with the lower number chooses for both:
+        /// what both do by turns, or one alone does, would not show what it is worth.
+        me: Peer,
         /// Gives the time, ns, from any beginning.
         clock: fn() -> u64,
     },

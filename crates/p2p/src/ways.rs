@@ -80,20 +80,44 @@ pub(crate) fn class(len: u64) -> Option<usize> {
 pub(crate) const PRICE: f64 = 0.01;
 /// A way takes another one's place if its time is at most this part of that one's.
 pub(crate) const MARGIN: f64 = 0.92;
-/// Times that are gathered of a way in a look.
-const TRIES: usize = 5;
+/// In the first look a way takes another one's place at once, and not at the second time, if its time is at most this part of that
+/// one's.
+const CLEARLY: f64 = 0.75;
 /// Messages of a way in a look, with those whose times do not count, before it is given up.
 const PATIENCE: u32 = 16;
-/// A way is not tried further if its first times, so many, are all this much longer than those of the way that is taken.
-const HOPELESS: (usize, f64) = (3, 1.5);
-/// Messages before the first look: a program that sends fewer has nothing to gain.
-const BEFORE_FIRST: u32 = 8;
+/// A way is not tried further if more than half of its times are there, all this much longer than those of the way that is taken.
+const HOPELESS: f64 = 1.5;
+/// Nor is it tried in the first look if the class whose best way is the first guess knows it to be this much slower.
+const HOPELESS_NEARBY: f64 = 2.0;
+/// How far that class may be away.
+const NEARBY: usize = 2;
 /// Messages between two looks at least.
 const BETWEEN: u32 = 256;
 /// And at most.
 const LONGEST_WAIT: u32 = 1 << 17;
 /// Messages in a row of another kind of traffic, until it counts as what the pair does now.
 const STREAK: u8 = 4;
+
+/// What a class of messages does to learn.
+#[derive(Clone, Copy, Debug)]
+struct Effort {
+    /// Messages before the first look: a program that sends fewer has nothing to gain.
+    before: u32,
+    /// Times that are gathered of a way in a look.
+    tries: usize,
+}
+
+/// Most times of a way in a look.
+const MOST_TRIES: usize = 5;
+
+/// Of messages of 1 MiB and more a program sends few, each of which takes long enough to be measured well.
+const fn effort(class: usize) -> Effort {
+    if SHORTEST << class < 1 << 20 {
+        Effort { before: 8, tries: MOST_TRIES }
+    } else {
+        Effort { before: 2, tries: 4 }
+    }
+}
 
 /// The ways that messages of one peer take.
 #[derive(Debug)]
@@ -110,14 +134,28 @@ struct Class {
     /// Messages of other traffic since the last one of this traffic.
     streak: u8,
     /// What the sender was told last.
-    told: Preference,
+    told: Option<Preference>,
     cells: [Cell; 2],
+}
+
+impl Class {
+    fn new(class: usize) -> Self {
+        let cell = Cell::new(effort(class));
+        Self { traffic: Traffic::OneWay, streak: 0, told: Some(Preference::FIRST), cells: [cell; 2] }
+    }
 }
 
 /// The messages of a class that are part of one kind of traffic.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
+    effort: Effort,
+    /// There was a message.
+    used: bool,
+    /// A look has confirmed or changed the way that is taken.
+    settled: bool,
     way: Way,
+    /// Ways that the first look leaves out, as bits.
+    hopeless: u8,
     /// What is known of each way: the time of a byte, ns.
     times: [Option<f64>; 4],
     /// Messages until the next look.
@@ -139,7 +177,7 @@ struct Look {
     compares: u8,
     /// Messages that took the way that is tried.
     messages: u32,
-    samples: [f64; TRIES],
+    samples: [f64; MOST_TRIES],
     count: usize,
     /// How many messages took each way.
     taken: [u32; 4],
@@ -152,16 +190,8 @@ fn bit(way: Way) -> u8 {
 impl Ways {
     /// Messages take the ring until a look has found a better way.
     pub(crate) fn new() -> Self {
-        let cell = Cell {
-            way: Way::Ring,
-            times: [None; 4],
-            wait: BEFORE_FIRST,
-            compared: Way::Ring,
-            promising: false,
-            look: None,
-        };
-        let class = Class { traffic: Traffic::OneWay, streak: 0, told: Preference::FIRST, cells: [cell; 2] };
-        Self { possible: Way::ALL.into_iter().map(bit).sum(), classes: [class; CLASSES] }
+        let possible = Way::ALL.into_iter().map(bit).sum();
+        Self { possible, classes: std::array::from_fn(Class::new) }
     }
 
     /// From now on this way, which is not the ring, is not taken: it was found to be impossible.
@@ -170,22 +200,25 @@ impl Ways {
         self.possible &= !bit(way);
     }
 
-    /// Whether the time of a message of this class is wanted.
-    pub(crate) fn is_looking(&self, class: usize) -> bool {
-        let class = &self.classes[class];
-        class.cells[class.traffic as usize].look.is_some()
+    /// Whether the time of a message of `len` bytes is wanted.
+    pub(crate) fn is_looking(&self, len: u64) -> bool {
+        class(len)
+            .map(|at| &self.classes[at])
+            .is_some_and(|class| class.cells[class.traffic as usize].look.is_some())
     }
 
     /// A message of `len` bytes has come `by` a way, within `time` ns (`None`: its time does not count). Gives what the
-    /// sender is to be told of a class of messages.
+    /// sender is to be told of a class of messages; nothing unless this process `leads`, and chooses.
     pub(crate) fn over(
         &mut self,
         len: u64,
         traffic: Traffic,
         by: Way,
         time: Option<f64>,
+        leads: bool,
     ) -> Option<(usize, Preference)> {
         let at = class(len)?;
+        let guess = self.guess(at, traffic);
         let class = &mut self.classes[at];
         if class.traffic == traffic {
             class.streak = 0;
@@ -196,10 +229,43 @@ impl Ways {
             }
             (class.traffic, class.streak) = (traffic, 0);
         }
+        if !leads {
+            class.told = None;
+            return None;
+        }
         let cell = &mut class.cells[traffic as usize];
+        if let Some((way, hopeless)) = guess.filter(|_| !cell.used) {
+            (cell.way, cell.hopeless) = (way, hopeless);
+        }
+        cell.used = true;
         cell.over(by, time.map(|time| time / len as f64), self.possible);
         let wanted = cell.wanted();
-        (std::mem::replace(&mut class.told, wanted) != wanted).then_some((at, wanted))
+        (class.told.replace(wanted) != Some(wanted)).then_some((at, wanted))
+    }
+}
+
+impl Ways {
+    /// Of each class and traffic that there was: the way that is taken, and what is known of each.
+    pub(crate) fn known(&self) -> impl Iterator<Item = (usize, Traffic, Way, [Option<f64>; 4])> {
+        let used = |&(_, _, cell): &(usize, Traffic, &Cell)| cell.used;
+        let cells = self.classes.iter().enumerate().flat_map(|(at, Class { cells: [one, both], .. })| {
+            [(at, Traffic::OneWay, one), (at, Traffic::BothWays, both)]
+        });
+        cells.filter(used).map(|(at, traffic, cell)| (at, traffic, cell.way, cell.times))
+    }
+
+    /// What a class begins with that has met no such traffic, if one nearby knows its ways: that one's way, and those that are hopeless
+    /// there.
+    fn guess(&self, at: usize, traffic: Traffic) -> Option<(Way, u8)> {
+        let cell = |at: usize| Some(&self.classes.get(at)?.cells[traffic as usize]);
+        if cell(at)?.used {
+            return None;
+        }
+        let near = (1..=NEARBY).flat_map(|far| [at.checked_sub(far), Some(at + far)]).flatten();
+        let near = near.filter_map(cell).find(|near| near.look.is_none() && near.time(near.way).is_some())?;
+        let most = near.time(near.way)? * HOPELESS_NEARBY;
+        let hopeless = |way: &Way| near.time(*way).is_some_and(|time| time > most);
+        Some((near.way, Way::ALL.into_iter().filter(hopeless).map(bit).sum()))
     }
 }
 
@@ -210,6 +276,17 @@ impl Default for Ways {
 }
 
 impl Cell {
+    fn new(effort: Effort) -> Self {
+        let (way, wait) = (Way::Ring, effort.before);
+        let (used, settled, promising, hopeless, times, look) = (false, false, false, 0, [None; 4], None);
+        Self { effort, used, settled, way, hopeless, times, wait, compared: way, promising, look }
+    }
+
+    /// What is known of a way.
+    fn time(&self, way: Way) -> Option<f64> {
+        self.times[way as usize]
+    }
+
     /// What the sender should know.
     fn wanted(&self) -> Preference {
         match self.look {
@@ -220,7 +297,7 @@ impl Cell {
 
     fn over(&mut self, by: Way, time: Option<f64>, possible: u8) {
         if possible & bit(self.way) == 0 {
-            (self.way, self.look, self.wait) = (Way::Ring, None, BEFORE_FIRST);
+            (self.way, self.look, self.wait) = (Way::Ring, None, self.effort.before);
         }
         let Some(look) = &mut self.look else {
             // What is still under way by another way is a part of the price of the look before.
@@ -248,11 +325,10 @@ impl Cell {
             look.count += 1;
         }
         let taken = self.times[self.way as usize].filter(|_| look.trying != self.way);
-        let hopeless = look.count == HOPELESS.0
-            && taken.is_some_and(|taken| {
-                look.samples[..look.count].iter().all(|&time| time > HOPELESS.1 * taken)
-            });
-        if look.count == TRIES || look.messages == PATIENCE || hopeless {
+        let hopeless = look.count > self.effort.tries / 2
+            && taken
+                .is_some_and(|taken| look.samples[..look.count].iter().all(|&time| time > HOPELESS * taken));
+        if look.count == self.effort.tries || look.messages == PATIENCE || hopeless {
             self.tried(possible);
         }
     }
@@ -268,14 +344,17 @@ impl Cell {
                 self.compared = turn.into_iter().find(|way| others & bit(*way) != 0).unwrap_or(self.way);
                 others & bit(self.compared)
             }
-            unknown => unknown,
+            unknown => match unknown & !self.hopeless {
+                0 => unknown,
+                hopeful => hopeful,
+            },
         };
         self.look = Some(Look {
             trying: self.way,
             later,
             compares: later,
             messages: 0,
-            samples: [0.0; TRIES],
+            samples: [0.0; MOST_TRIES],
             count: 0,
             taken: [0; 4],
         });
@@ -287,7 +366,7 @@ impl Cell {
         let samples = &mut look.samples[..look.count];
         samples.sort_by(f64::total_cmp);
         // The smallest of many may be a stroke of luck.
-        self.times[look.trying as usize] = samples.get(usize::from(look.count == TRIES)).copied();
+        self.times[look.trying as usize] = samples.get(usize::from(look.count == MOST_TRIES)).copied();
         let known = self.times[self.way as usize].is_some();
         let next = Way::ALL.into_iter().find(|way| look.later & possible & bit(*way) != 0);
         match next.filter(|_| known) {
@@ -313,7 +392,8 @@ impl Cell {
             }
         }
         if let Some(way) = better {
-            let again = self.promising && self.compared == way;
+            let clearly = !self.settled && self.time(self.way).is_some_and(|taken| best <= CLEARLY * taken);
+            let again = clearly || self.promising && self.compared == way;
             (self.compared, self.promising) = (way, !again);
             if again {
                 self.way = way;
@@ -322,9 +402,10 @@ impl Cell {
                 return;
             }
         }
-        self.promising = false;
+        (self.promising, self.settled) = (false, true);
         let lost: u32 = Way::ALL.into_iter().map(|way| self.lost(way, look.taken[way as usize])).sum();
-        self.wait = lost.clamp(BETWEEN, LONGEST_WAIT);
+        let least = if std::mem::take(&mut self.hopeless) == 0 { BETWEEN } else { 4 * self.effort.before };
+        self.wait = lost.clamp(least, LONGEST_WAIT);
     }
 
     /// Messages by the way that is taken of whose time as much as looks may cost is what so many lost that took another one.

@@ -56,7 +56,9 @@ pub(crate) enum Kind {
     /// Sender to receiver: the bytes that a CTS granted memory for are written. `ctx` id of the receive, `a` and `b` low and
     /// high half of the offset of the first of them.
     Written = 13,
-    /// Receiver to sender: which way long messages are to take from now on. `a` class of lengths, `b` number of the way.
+    /// Receiver to sender: which way long messages are to take from now on. `a` class of lengths, `b` number
+    /// of the way, and whether each is to be announced; also, whether the receiver goes by it for what it sends itself: then it chooses for
+    /// both as long as such messages go both ways.
     Prefer = 14,
 }
 

@@ -6,6 +6,7 @@ use std::time::Instant;
 use banyan_p2p::{Choice, Way};
 use banyan_pmi::Job;
 use banyan_pmi::settings::{MEASURED, P2P, way};
+use banyan_transport::Peer;
 
 /// How the way of long messages is chosen, and whether ranks of this node may reach each other's memory for it.
 ///
@@ -14,7 +15,7 @@ use banyan_pmi::settings::{MEASURED, P2P, way};
 pub(crate) fn choice(job: &Job) -> Result<(Choice, bool), String> {
     let crowded = job.local_size > job.cores();
     match job.setting(P2P).map(way).transpose()? {
-        None | Some(MEASURED) if !crowded => Ok((Choice::Measured { clock: now }, true)),
+        None | Some(MEASURED) if !crowded => Ok((Choice::Measured { me: Peer(job.rank), clock: now }, true)),
         // With more ranks than cores times are those of turns.
         None | Some(MEASURED) => Ok((Choice::Fixed(Way::Read), job.single_copy)),
         Some(name) => match name.parse() {

@@ -144,7 +144,8 @@ const CHOICES: usize = Way::ALL.len() + 1;
 
 /// How the way of long messages is chosen.
 fn choice(number: usize) -> Choice {
-    Way::ALL.get(number).map_or(Choice::Measured { clock: strange_clock }, |way| Choice::Fixed(*way))
+    let measured = Choice::Measured { me: Peer(number as u32 % 3), clock: strange_clock };
+    Way::ALL.get(number).map_or(measured, |way| Choice::Fixed(*way))
 }
 
 /// A clock by which each message takes another time, so that all ways are tried and chosen. Each thread has its own.

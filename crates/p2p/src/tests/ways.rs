@@ -64,7 +64,7 @@ impl Pair {
         }
         let counts = !self.random.once_in(late);
         if let Some((class, Preference { way, .. })) =
-            self.ways.over(len, traffic, way, counts.then_some(time))
+            self.ways.over(len, traffic, way, counts.then_some(time), true)
         {
             self.news.push_back((self.sent + self.depth, class, way));
         }
@@ -127,7 +127,7 @@ fn outside_of_looks_no_message_is_slow() {
         pair.run(machine, len, Traffic::OneWay, 200);
         let (mut slow, messages) = (0.0, 20_000);
         for _ in 0..messages {
-            let looked = pair.ways.is_looking(class(len).unwrap());
+            let looked = pair.ways.is_looking(len);
             let (_, time) = pair.message(machine, len, Traffic::OneWay, 10);
             let ratio = time / best(machine, len, Traffic::OneWay);
             assert!(looked || ratio < 1.1 / MARGIN, "{ratio}");
@@ -166,7 +166,7 @@ fn traffic_has_ways_of_its_own() {
     assert_eq!(ways, [Way::Both, Way::Read]);
     // Single messages of another kind between them change nothing.
     for _ in 0..1000 {
-        assert_eq!(pair.ways.over(len, Traffic::OneWay, pair.told[4], None), None);
+        assert_eq!(pair.ways.over(len, Traffic::OneWay, pair.told[4], None, true), None);
         pair.message(machine, len, Traffic::BothWays, 10);
     }
 }
