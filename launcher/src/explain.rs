@@ -1,7 +1,7 @@
 //! `--explain`: which algorithm a collective would take, or which way a long message, and why.
 
 use banyan_coll::{Groups, Location, Model, Nodes, Overrides, SharedCaps, Topology, Tuning, parse_question};
-use banyan_pmi::settings::{COLL, FABRICS, MACHINE, MEASURED, P2P, WAYS, bytes, way};
+use banyan_pmi::settings::{COLL, FABRICS, MACHINE, MEASURED, P2P, SHOW, WAYS, bytes, way, way_of};
 use banyan_shm::Arena;
 use banyan_topo::{Machine, Profile, bound, kept, share};
 
@@ -48,16 +48,17 @@ fn ways(bytes: u64, ranks: Option<u32>, per_host: Option<u32>) -> String {
         let refused = if single_copy || name == "ring" { "" } else { "; the system refuses that here" };
         out += &format!("  {name:5}  {meaning}{refused}\n");
     }
+    // What the setting says was checked before.
     let given = text(P2P).and_then(|text| way(&text).ok());
-    let crowded = per_node > cores;
-    let (chosen, why) = match given {
+    let (chosen, why) = match way_of(given, per_node > cores).unwrap_or(MEASURED) {
         _ if bytes <= EAGER => ("ring", "messages of up to 16 KiB are sent eagerly, in one frame".to_owned()),
         _ if !single_copy => ("ring", "the system refuses ranks each other's memory".to_owned()),
-        Some(name) if name != MEASURED => (name, format!("{P2P} says so")),
-        _ if !crowded => {
-            (MEASURED, "each pair of ranks measures for itself, one way and both ways apart".to_owned())
+        MEASURED => {
+            let how = "each pair of ranks measures for itself, one way and both ways apart";
+            (MEASURED, format!("{how}; {P2P}={SHOW} shows what it finds when the job ends"))
         }
-        _ => ("read", "with more ranks than cores, a turn on the core costs more than the way".to_owned()),
+        name if given == Some(name) => (name, format!("{P2P} says so")),
+        name => (name, "with more ranks than cores, a turn on the core costs more than the way".to_owned()),
     };
     out + &format!("chosen: {chosen}: {why}\n")
 }

@@ -85,8 +85,8 @@ pub const ALL: &[Setting] = &[
         default: "auto",
         about: "Which way messages of 16 KiB and more take between ranks of one host: `ring` (both sides copy, through shared memory), \
                 `read` (the receiver reads the sender's memory), `write` (the sender writes the receiver's), `both` (each of them moves one \
-                half), or `auto` (the receiver measures all four on the messages themselves, and takes the best; with more ranks than \
-                cores as `read`). Where the system refuses a rank the memory of others, messages go through shared memory. \
+                half), `auto` (the receiver measures all four on the messages themselves, and takes the best; with more ranks than \
+                cores as `read`), or `show` (the same, and each rank says in MPI_Finalize what it has measured). Where the system refuses a rank the memory of others, messages go through shared memory. \
                 The same for all ranks of a job. `mpirun --explain p2p:256K` says more.",
     },
     Setting {
@@ -235,16 +235,33 @@ pub fn flag(text: &str) -> Result<bool, String> {
 }
 
 /// The values of [`P2P`], and what each means.
-pub const WAYS: [(&str, &str); 5] = [
+pub const WAYS: [(&str, &str); 6] = [
     ("ring", "both sides copy, through shared memory"),
     ("read", "the receiver reads the sender's memory (process_vm_readv)"),
     ("write", "the sender writes the receiver's memory (process_vm_writev)"),
     ("both", "the receiver reads one half while the sender writes the other one"),
     (MEASURED, "the receiver measures all of them on the messages themselves, and takes the best"),
+    (SHOW, "the same, and each rank says in MPI_Finalize what it has measured"),
 ];
 
 /// The value of [`P2P`] by which the way is chosen by what is measured.
 pub const MEASURED: &str = "auto";
+
+/// The value of [`P2P`] that is as [`MEASURED`], and shows what was measured.
+pub const SHOW: &str = "show";
+
+/// The way that [`P2P`] stands for on a node, which is `crowded` if it has more ranks than cores: [`MEASURED`], or the name of the one
+/// that all messages take. Where ranks take turns on cores a time is that of a turn, so that nothing is measured.
+///
+/// # Errors
+/// A sentence that names the known ways.
+pub fn way_of(setting: Option<&str>, crowded: bool) -> Result<&'static str, String> {
+    Ok(match setting.map(way).transpose()? {
+        None | Some(MEASURED | SHOW) if crowded => "read",
+        None | Some(SHOW) => MEASURED,
+        Some(name) => name,
+    })
+}
 
 /// Reads [`P2P`].
 ///

@@ -18,6 +18,7 @@ use crate::engine::Engine;
 use crate::error::{Class, Result};
 use crate::group::Group;
 use crate::lock;
+use crate::long;
 use crate::slow::{self, DescribeWait, Slow};
 use crate::wait::{Backoff, Idle, Waker};
 use crate::watcher::Watcher;
@@ -160,6 +161,9 @@ impl Runtime {
         self.meet(world)?;
         self.wait_for(self.engine_lock.enter(), |engine| engine.drained().then_some(()), &slow::all);
         let mut engine = self.engine_lock.enter();
+        if let Some(measured) = long::shown(&self.job, &engine.p2p) {
+            eprintln!("{measured}");
+        }
         // First of all the farewell: the launcher may hold this process until all ranks are here, and one of them may still wait
         // for a word of this one, such as an acknowledgement, which only a poll would send.
         engine.ports.close();
