@@ -85,6 +85,7 @@ mod abandon;
 mod bypass;
 mod credit;
 mod failed;
+mod flow;
 mod grants;
 mod hash;
 mod held;

@@ -5,6 +5,7 @@
 
 use banyan_transport::{Class, Head, Peer};
 
+use crate::flow::{Flow, Ready};
 use crate::misbehaved::Misbehaved;
 use crate::p2p::P2p;
 use crate::peers::RtsOwner;
@@ -46,38 +47,7 @@ struct Announced {
 pub(crate) struct Chosen {
     way: Way,
     traffic: Traffic,
-    /// When both the announcement and the receive were there, ns; 0: its time does not count.
-    since: u64,
-    /// The receive came late.
-    late: bool,
-}
-
-/// The messages that were over last, of which several may have been under way at a time.
-#[derive(Debug)]
-struct Flow {
-    /// Their way.
-    way: Way,
-    /// When the last one was over and when the one before it, ns; 0: that is not known.
-    over: [u64; 2],
-}
-
-impl Flow {
-    /// The time that a message took which is over `now`, ns. Where messages are under way together, that is how long after the
-    /// others it came: the mean of two, as two may be over at once. `None`: that says nothing of the way.
-    fn time(&mut self, now: u64, Chosen { way, since, late, .. }: Chosen) -> Option<f64> {
-        if way != self.way {
-            *self = Flow { way, over: [0; 2] };
-        }
-        let [last, before] = self.over;
-        self.over = [now, last];
-        match since {
-            0 => None,
-            _ if since < before => Some((now - before) as f64 / 2.0),
-            _ if since < last => Some((now - last) as f64),
-            _ if late => None,
-            _ => Some((now - since) as f64),
-        }
-    }
+    ready: Ready,
 }
 
 impl Default for LongMessages {
@@ -90,7 +60,7 @@ impl Default for LongMessages {
             led: 0,
             ways: Ways::new(),
             last,
-            flow: Flow { way: Way::Ring, over: [0; 2] },
+            flow: Flow::new((0, Way::Ring, Traffic::OneWay), 0),
         }
     }
 }
@@ -162,14 +132,15 @@ impl P2p {
         let posted = link.open_rts.is_some_and(|open_rts| {
             open_rts.sender == rts.id && matches!(open_rts.owner, RtsOwner::Receive(_))
         });
-        let (since, late) = match posted {
-            true => (at, false),
+        let ready = match posted {
+            true => Ready::At(at),
             false => match self.now() {
-                now if sender == rts.id && now - at < LATE => (at, false),
-                now => (if fragments { 0 } else { now }, true),
+                now if sender == rts.id && now - at < LATE => Ready::At(at),
+                _ if fragments => Ready::Unknown,
+                now => Ready::Late(now),
             },
         };
-        Some(Chosen { way: rts.way, traffic, since, late })
+        Some(Chosen { way: rts.way, traffic, ready })
     }
 
     /// All of the message of receive `id` is there.
@@ -185,16 +156,21 @@ impl P2p {
         let (choice, link) = (self.choice, self.peers.at(message.peer, &mut self.credit_pool));
         let (Some(long), Choice::Measured { clock, me }) = (&mut link.long, choice) else { return };
         let Some(class) = ways::class(message.total) else { return };
-        let looking = long.ways.is_looking(message.total);
-        let time = if looking { long.flow.time(clock(), chosen) } else { None };
         // What is cut off takes less time than it should.
-        let time = time.filter(|_| message.accepted == message.total);
+        let ready = if message.accepted == message.total { chosen.ready } else { Ready::Unknown };
+        let of = (class, chosen.way, chosen.traffic);
+        let looking = long.ways.is_looking(message.total);
+        let time = if looking {
+            long.flow.over(clock(), of, message.total, ready, ways::stretch(class))
+        } else {
+            None
+        };
         let both = chosen.traffic == Traffic::BothWays;
         let leads = !both || long.led & 1 << class == 0;
         let told = long.ways.over(message.total, chosen.traffic, chosen.way, time, leads);
         if !looking && long.ways.is_looking(message.total) {
             // Those that are under way are measured from here on.
-            long.flow = Flow { way: chosen.way, over: [clock(), 0] };
+            long.flow = Flow::new(of, clock());
         }
         if let Some((class, preference @ Preference { way, looking })) = told {
             let leads = both && me < message.peer;
@@ -217,38 +193,5 @@ impl P2p {
         *told = Preference { way: *way, looking };
         long.led |= ((wide >> 41 & 1) as u16) << class;
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn by(way: Way, since: u64, late: bool) -> Chosen {
-        Chosen { way, traffic: Traffic::OneWay, since, late }
-    }
-
-    /// A window of 64 messages is announced at 100 and takes 50 ns each; now and then two are over at the same time.
-    #[test]
-    fn messages_under_way_together_are_measured_by_what_follows_what() {
-        let mut flow = Flow { way: Way::Read, over: [200, 0] };
-        assert_eq!(flow.time(250, by(Way::Read, 100, false)), Some(50.0));
-        for number in 3..64 {
-            let now = 150 + 50 * number;
-            assert_eq!(flow.time(now, by(Way::Read, 100, true)), Some(50.0));
-        }
-        let mut flow = Flow { way: Way::Both, over: [300, 200] };
-        let two_at_once = [400, 400, 500, 500].map(|now| flow.time(now, by(Way::Both, 100, false)));
-        assert_eq!(two_at_once, [Some(100.0), Some(50.0), Some(50.0), Some(50.0)]);
-    }
-
-    #[test]
-    fn one_message_at_a_time_counts_from_its_announcement_unless_its_receive_came_late() {
-        let mut flow = Flow { way: Way::Ring, over: [500, 400] };
-        assert_eq!(flow.time(700, by(Way::Ring, 600, false)), Some(100.0));
-        assert_eq!(flow.time(900, by(Way::Ring, 800, true)), None);
-        assert_eq!(flow.time(950, by(Way::Ring, 0, true)), None);
-        // What was over by another way before says nothing.
-        assert_eq!(flow.time(1000, by(Way::Read, 940, true)), None);
     }
 }

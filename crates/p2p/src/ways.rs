@@ -11,6 +11,8 @@
 
 use std::str::FromStr;
 
+use crate::flow::WARM;
+
 /// How the bytes of a long message get from one process to another on the same node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
@@ -83,8 +85,6 @@ pub(crate) const MARGIN: f64 = 0.92;
 /// In the first look a way takes another one's place at once, and not at the second time, if its time is at most this part of that
 /// one's.
 const CLEARLY: f64 = 0.75;
-/// Messages of a way in a look, with those whose times do not count, before it is given up.
-const PATIENCE: u32 = 16;
 /// A way is not tried further if more than half of its times are there, all this much longer than those of the way that is taken.
 const HOPELESS: f64 = 1.5;
 /// Nor is it tried in the first look if the class whose best way is the first guess knows it to be this much slower.
@@ -105,18 +105,31 @@ struct Effort {
     before: u32,
     /// Times that are gathered of a way in a look.
     tries: usize,
+    /// Messages that are measured together where many are under way.
+    stretch: u32,
+    /// Messages of a way in a look, with those whose times do not count, before it is given up.
+    patience: u32,
 }
 
 /// Most times of a way in a look.
 const MOST_TRIES: usize = 5;
 
-/// Of messages of 1 MiB and more a program sends few, each of which takes long enough to be measured well.
+/// Shorter messages of a window go whole in one frame, and have no way, but for the first one of each window. Of messages of 1 MiB
+/// and more a program sends few, each of which takes long enough to be measured well.
 const fn effort(class: usize) -> Effort {
-    if SHORTEST << class < 1 << 20 {
-        Effort { before: 8, tries: MOST_TRIES }
-    } else {
-        Effort { before: 2, tries: 4 }
-    }
+    let shortest = SHORTEST << class;
+    let (before, tries, stretch) = match shortest {
+        ..0x2_0000 => return Effort { before: 8, tries: MOST_TRIES, stretch: 4, patience: 8 },
+        ..0x10_0000 => (8, MOST_TRIES, 16),
+        ..0x40_0000 => (2, 4, 8),
+        _ => (2, 4, 4),
+    };
+    Effort { before, tries, stretch, patience: (WARM / shortest) as u32 + stretch + 2 }
+}
+
+/// How many messages of this class are measured together at most, where many are under way.
+pub(crate) fn stretch(class: usize) -> u32 {
+    effort(class).stretch
 }
 
 /// The ways that messages of one peer take.
@@ -207,7 +220,7 @@ impl Ways {
             .is_some_and(|class| class.cells[class.traffic as usize].look.is_some())
     }
 
-    /// A message of `len` bytes has come `by` a way, within `time` ns (`None`: its time does not count). Gives what the
+    /// A message of `len` bytes has come `by` a way, and a byte was measured to take `time` ns. Gives what the
     /// sender is to be told of a class of messages; nothing unless this process `leads`, and chooses.
     pub(crate) fn over(
         &mut self,
@@ -238,7 +251,7 @@ impl Ways {
             (cell.way, cell.hopeless) = (way, hopeless);
         }
         cell.used = true;
-        cell.over(by, time.map(|time| time / len as f64), self.possible);
+        cell.over(by, time, self.possible);
         let wanted = cell.wanted();
         (class.told.replace(wanted) != Some(wanted)).then_some((at, wanted))
     }
@@ -303,7 +316,9 @@ impl Cell {
             // What is still under way by another way is a part of the price of the look before.
             self.wait = match by == self.way {
                 true => self.wait.saturating_sub(1),
-                false => (self.wait + self.lost(by, 1)).min(LONGEST_WAIT),
+                false if self.settled => (self.wait + self.lost(by, 1)).min(LONGEST_WAIT),
+                // These were sent before the sender was told of a first guess.
+                false => self.wait,
             };
             if self.wait == 0 {
                 self.start_look(possible);
@@ -328,7 +343,7 @@ impl Cell {
         let hopeless = look.count > self.effort.tries / 2
             && taken
                 .is_some_and(|taken| look.samples[..look.count].iter().all(|&time| time > HOPELESS * taken));
-        if look.count == self.effort.tries || look.messages == PATIENCE || hopeless {
+        if look.count == self.effort.tries || look.messages == self.effort.patience || hopeless {
             self.tried(possible);
         }
     }

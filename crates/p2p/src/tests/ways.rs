@@ -64,7 +64,7 @@ impl Pair {
         }
         let counts = !self.random.once_in(late);
         if let Some((class, Preference { way, .. })) =
-            self.ways.over(len, traffic, way, counts.then_some(time), true)
+            self.ways.over(len, traffic, way, counts.then_some(time / len as f64), true)
         {
             self.news.push_back((self.sent + self.depth, class, way));
         }

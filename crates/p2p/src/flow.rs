@@ -1,0 +1,141 @@
+//! [`Flow`]: what a byte takes in messages of which several may be under way at a time. Pure: times come in.
+//!
+//! The messages of a window, and those both ways, are not over one after the other at an even pace: what waits for the memory of
+//! the other process is over in bursts. So messages are measured in *stretches*, from the moment the first one can begin until
+//! the last one is over. A message that is under way alone is a stretch.
+
+use crate::ways::{Traffic, Way};
+
+/// A window finds the memory of its messages in the cache of the process that touched it last, which is another one after another
+/// way: so many bytes, a window's, go by before its messages count.
+pub(crate) const WARM: u64 = 16 << 20;
+
+/// When both the announcement of a message and its receive were there, ns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ready {
+    /// The receive did not come late.
+    At(u64),
+    /// The receive came then, long after the announcement: the message counts only beside others that are under way.
+    Late(u64),
+    /// The time of this message says nothing of its way.
+    Unknown,
+}
+
+/// Messages of one class, way and traffic that follow each other.
+#[derive(Debug)]
+pub(crate) struct Flow {
+    of: (usize, Way, Traffic),
+    /// From when on the stretch counts, ns.
+    since: u64,
+    /// When its last message was over, ns.
+    over: u64,
+    bytes: u64,
+    messages: u32,
+    /// Bytes of such messages that are over.
+    passed: u64,
+    /// With how many messages it counts if nothing was under way before it.
+    alone: Option<u32>,
+}
+
+impl Flow {
+    /// Nothing before `now` counts.
+    pub(crate) fn new(of: (usize, Way, Traffic), now: u64) -> Self {
+        Self { of, since: now, over: now, bytes: 0, messages: 0, passed: 0, alone: None }
+    }
+
+    /// A message of `len` bytes is over. Gives the time of a byte, ns, in the stretch that ended before it; a stretch has at most
+    /// `most` messages.
+    pub(crate) fn over(
+        &mut self,
+        now: u64,
+        of: (usize, Way, Traffic),
+        len: u64,
+        ready: Ready,
+        most: u32,
+    ) -> Option<f64> {
+        let same = of == self.of;
+        let (at, alone) = match ready {
+            Ready::At(at) => (Some(at), Some(1)),
+            Ready::Late(at) => (Some(at), Some(2)),
+            Ready::Unknown => (None, None),
+        };
+        let together = at.is_some_and(|at| at < self.over);
+        let mut stretch = None;
+        if !(same && together) || self.messages == most {
+            // A rest of a window says little, as it depends on where its bursts end.
+            let counts = self.messages >= self.alone.unwrap_or(most / 2 + 1);
+            let warm = self.messages == 1 || self.passed > WARM;
+            if same && counts && warm {
+                stretch = Some((self.over - self.since) as f64 / self.bytes as f64);
+            }
+            let (since, alone) = match at {
+                Some(_) if together && same => (self.over, None),
+                Some(at) if !together => (at, alone),
+                _ => {
+                    *self = Self { passed: if same { self.passed + len } else { 0 }, ..Self::new(of, now) };
+                    return stretch;
+                }
+            };
+            let passed = if same { self.passed } else { 0 };
+            *self = Self { of, since, alone, passed, ..Self::new(of, now) };
+        }
+        (self.over, self.bytes, self.messages) = (now, self.bytes + len, self.messages + 1);
+        self.passed += len;
+        stretch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OF: (usize, Way, Traffic) = (4, Way::Read, Traffic::OneWay);
+
+    /// Windows of 22 messages are announced together and take 50 ns each, four of them over at a time.
+    #[test]
+    fn a_window_is_measured_in_stretches_though_it_ends_in_bursts() {
+        for late in [false, true] {
+            let mut flow = Flow::new(OF, 0);
+            let mut times = Vec::new();
+            for window in 1..=10 {
+                let start = 10_000 * window;
+                for message in 1..=22 {
+                    let now = start + 200 * u64::div_ceil(message, 4);
+                    let ready = if late { Ready::Late(start) } else { Ready::At(start) };
+                    times.extend(flow.over(now, OF, 1 << 20, ready, 8));
+                }
+            }
+            let wrong = times
+                .iter()
+                .filter(|time| !(4.0..6.7).contains(&(*time * 1e-1 * f64::from(1 << 20))))
+                .count();
+            assert!(times.len() >= 15 && wrong == 0, "{times:?}");
+        }
+    }
+
+    #[test]
+    fn one_message_at_a_time_counts_from_when_it_could_begin_unless_its_receive_came_late() {
+        let mut flow = Flow::new(OF, 500);
+        assert_eq!(flow.over(700, OF, 100, Ready::At(600), 8), None);
+        assert_eq!(flow.over(950, OF, 100, Ready::Late(900), 8), Some(1.0));
+        assert_eq!(flow.over(1200, OF, 100, Ready::At(1000), 8), None);
+        assert_eq!(flow.over(1300, OF, 100, Ready::Unknown, 8), Some(2.0));
+        assert_eq!(flow.over(1500, OF, 100, Ready::At(1400), 8), None);
+        // What another way left behind says nothing.
+        let both = (4, Way::Both, Traffic::OneWay);
+        assert_eq!(flow.over(1600, both, 100, Ready::At(1450), 8), None);
+        assert_eq!(flow.over(1700, both, 100, Ready::At(1650), 8), None);
+        assert_eq!(flow.over(1800, both, 100, Ready::At(1750), 8), Some(0.5));
+    }
+
+    /// Receives that fetch their messages while they are posted are all over at once, when the program waits for them.
+    #[test]
+    fn receives_that_come_late_and_are_over_together_count_from_the_first_one() {
+        let both = (6, Way::Both, Traffic::OneWay);
+        let mut flow = Flow::new(OF, 1000);
+        let late = |message: u64| Ready::Late(2000 + 100 * message);
+        let times: Vec<_> =
+            (0..9).filter_map(|at| flow.over(2800 + at, both, 4 << 20, late(at), 8)).collect();
+        assert_eq!(times, [807.0 / f64::from(32 << 20)]);
+    }
+}
