@@ -21,7 +21,9 @@
  * How long the measured loop of a cell takes, about, in seconds. Ranks that take turns on few cores begin it one after
  * the other, some milliseconds apart, which must not be what is measured.
  */
+#ifndef MEASURED
 #define MEASURED (ranks > sysconf(_SC_NPROCESSORS_ONLN) ? 0.1 : 0.02)
+#endif
 /* The most that a cell may take, in seconds. */
 #define CELL_LIMIT 10
 
