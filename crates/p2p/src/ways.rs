@@ -120,8 +120,8 @@ const fn effort(class: usize) -> Effort {
     let shortest = SHORTEST << class;
     let (before, tries, stretch) = match shortest {
         ..0x2_0000 => return Effort { before: 8, tries: MOST_TRIES, stretch: 4, patience: 8 },
-        ..0x10_0000 => (8, MOST_TRIES, 16),
-        ..0x40_0000 => (2, 4, 8),
+        0x2_0000..0x10_0000 => (8, MOST_TRIES, 16),
+        0x10_0000..0x40_0000 => (2, 4, 8),
         _ => (2, 4, 4),
     };
     Effort { before, tries, stretch, patience: (WARM / shortest) as u32 + stretch + 2 }
