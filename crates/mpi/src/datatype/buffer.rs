@@ -141,6 +141,18 @@ pub unsafe trait BufferMut: PointerMut + Collection + AsDatatype {}
 /// Memory that stays where it is while its elements are changed: a value, an array or a slice (a vector may move its elements), and what is
 /// laid over such. [`crate::request::PersistentRequest`] lends it between two starts.
 ///
+/// ```
+/// use mpi::datatype::FixedBuffer;
+///
+/// fn clear<B: FixedBuffer<Data = [u8; 2]>>(buffer: &mut B) {
+///     *buffer.data() = [0; 2];
+/// }
+///
+/// let mut pair = [1, 2];
+/// clear(&mut pair);
+/// assert_eq!(pair, [0, 0]);
+/// ```
+///
 /// # Safety
 /// Whatever is done with `data`, the address, number and datatype of the elements stay the same.
 pub unsafe trait FixedBuffer {

@@ -66,6 +66,15 @@ pub trait PartitionedBuffer: Partitioned + Pointer + AsDatatype {}
 pub trait PartitionedBufferMut: Partitioned + PointerMut + AsDatatype {}
 
 /// A buffer with blocks of so many elements, each so many elements from the start.
+///
+/// ```
+/// use mpi::datatype::Partition;
+/// use mpi::traits::*;
+///
+/// let letters = *b"abcd";
+/// let halves = Partition::new(&letters, [2, 2], [0, 2]);
+/// assert_eq!(halves.displs(), [0, 2]);
+/// ```
 pub struct Partition<'b, B: ?Sized, C, D> {
     buf: &'b B,
     blocks: Blocks,
@@ -73,6 +82,19 @@ pub struct Partition<'b, B: ?Sized, C, D> {
 }
 
 /// A buffer to be written, with blocks of so many elements, each so many elements from the start.
+///
+/// ```
+/// use mpi::datatype::PartitionMut;
+/// use mpi::traits::*;
+///
+/// let universe = mpi::initialize().unwrap();
+/// let world = universe.world();
+/// let mut all = vec![0; 3 * world.size() as usize];
+/// let counts = vec![3; world.size() as usize];
+/// let displs: Vec<mpi::Count> = (0..world.size()).map(|rank| 3 * rank).collect();
+/// world.all_gather_varcount_into(&[1, 2, 3], &mut PartitionMut::new(&mut all, counts, displs));
+/// assert_eq!(all[..3], [1, 2, 3]);
+/// ```
 pub struct PartitionMut<'b, B: ?Sized, C, D> {
     buf: &'b mut B,
     blocks: Blocks,

@@ -52,6 +52,22 @@ fn receive<S: Source + ?Sized>(from: &S, data: &Data, tag: Tag) -> Outcome {
 /// # Ok::<(), mpi::Error>(())
 /// ```
 ///
+/// Started again and again:
+/// ```
+/// use mpi::traits::*;
+///
+/// let universe = mpi::initialize().unwrap();
+/// let world = universe.world();
+/// let (me, mut even, mut odd) = (world.this_process(), 0, 0);
+/// let (mut evens, mut odds) = (me.receive_init_with_tag(&mut even, 0), world.any_process().receive_init(&mut odd));
+/// for number in 0..6 {
+///     me.send_with_tag(&number, number % 2);
+///     let receive = if number % 2 == 0 { &mut evens } else { &mut odds };
+///     mpi::request::scope(|scope| receive.start(scope).wait());
+/// }
+/// assert_eq!((*evens.data(), *odds.data()), (4, 5));
+/// ```
+///
 /// A probe tells of a message that has come; a matched one keeps it for who has probed.
 ///
 /// ```

@@ -29,6 +29,26 @@ fn status(outcome: Outcome) -> Status {
 }
 
 /// Waits until one of the requests is over, takes it out of the list, and gives its place and status; `None` if the list is empty.
+///
+/// ```
+/// use mpi::request::wait_any;
+/// use mpi::traits::*;
+///
+/// let universe = mpi::initialize().unwrap();
+/// let world = universe.world();
+/// let mut got = [0; 3];
+/// mpi::request::scope(|scope| {
+///     let (any, mut left) = (world.any_process(), vec![]);
+///     for (number, tag) in got.iter_mut().zip(0..) {
+///         left.push(any.immediate_receive_into_with_tag(scope, number, tag));
+///     }
+///     (0..3).for_each(|tag| world.this_process().send_with_tag(&tag, tag));
+///     while let Some((_, status)) = wait_any(&mut left) {
+///         println!("{} is there", status.tag());
+///     }
+/// });
+/// assert_eq!(got, [0, 1, 2]);
+/// ```
 #[track_caller]
 pub fn wait_any<'a, D: ?Sized, S: Scope<'a>>(
     requests: &mut Vec<Request<'a, D, S>>,
@@ -41,6 +61,22 @@ pub fn wait_any<'a, D: ?Sized, S: Scope<'a>>(
 }
 
 /// Calls the function with a scope for requests and a collection that takes them, with room for so many.
+///
+/// ```
+/// use mpi::traits::*;
+///
+/// let universe = mpi::initialize().unwrap();
+/// let world = universe.world();
+/// let mut numbers = [0; 4];
+/// mpi::request::multiple_scope(4, |scope, requests| {
+///     for number in &mut numbers {
+///         requests.add(world.any_process().immediate_receive_into(scope, number));
+///     }
+///     (1..5).for_each(|number| world.this_process().send(&number));
+///     requests.wait_all(&mut vec![]);
+/// });
+/// assert_eq!(numbers, [1, 2, 3, 4]);
+/// ```
 pub fn multiple_scope<'a, F, R, D>(reserve: usize, f: F) -> R
 where
     D: 'a + ?Sized,
@@ -68,6 +104,40 @@ where
 ///     let mut over = vec![];
 ///     requests.wait_all(&mut over);
 ///     assert_eq!(over.iter().map(|(_, _, number)| **number).sum::<i32>(), 6);
+/// });
+/// ```
+///
+/// Waits and tests for one, some or all:
+/// ```
+/// use mpi::request::RequestCollection;
+/// use mpi::traits::*;
+///
+/// /// Completes what is over by now.
+/// fn tidy(requests: &mut RequestCollection<'_, i32>) -> usize {
+///     let mut over = vec![];
+///     requests.test_some(&mut over);
+///     over.len() + usize::from(requests.test_any().is_some())
+/// }
+///
+/// let universe = mpi::initialize().unwrap();
+/// let world = universe.world();
+/// let mut numbers = [0; 3];
+/// mpi::request::multiple_scope(3, |scope, requests| {
+///     for number in &mut numbers {
+///         requests.add(world.any_process().immediate_receive_into(scope, number));
+///     }
+///     assert_eq!(tidy(requests), 0);
+///     let mut over = vec![];
+///     world.this_process().send(&5);
+///     let (index, _, number) = requests.wait_any().unwrap();
+///     assert_eq!((index, *number, requests.incomplete()), (0, 5, 2));
+///     world.this_process().send(&6);
+///     requests.wait_some(&mut over);
+///     assert_eq!(over.len(), 1);
+///     assert!(!requests.test_all(&mut over));
+///     world.this_process().send(&7);
+///     while !requests.test_all(&mut over) {}
+///     assert_eq!(*over[0].2, 7);
 /// });
 /// ```
 pub struct RequestCollection<'a, D: ?Sized> {

@@ -50,6 +50,18 @@ impl<'a, D: ?Sized, S: Scope<'a>> Future for Request<'a, D, S> {
 }
 
 /// A receive of one value, with the memory for it. It is a future of the value and its status; [`ReceiveFuture::get`] waits for them.
+///
+/// ```
+/// use mpi::point_to_point::ReceiveFuture;
+/// use mpi::traits::*;
+///
+/// let universe = mpi::initialize().unwrap();
+/// let world = universe.world();
+/// let first: ReceiveFuture<i32> = world.any_process().immediate_receive();
+/// let first = first.r#try().expect_err("nothing was sent");
+/// world.this_process().send(&7);
+/// assert_eq!(first.get().0, 7);
+/// ```
 #[must_use = "a receive that is dropped is taken back"]
 pub struct ReceiveFuture<T> {
     /// `None` once it is over.

@@ -3,6 +3,20 @@
 use super::{Request, Scope, StaticScope};
 
 /// A request that is waited for when this is dropped.
+///
+/// ```
+/// use mpi::request::WaitGuard;
+/// use mpi::traits::*;
+///
+/// let universe = mpi::initialize().unwrap();
+/// let world = universe.world();
+/// let mut got = 0;
+/// mpi::request::scope(|scope| {
+///     let _receive: WaitGuard<'_, _, _> = world.any_process().immediate_receive_into(scope, &mut got).into();
+///     world.this_process().send(&7);
+/// });
+/// assert_eq!(got, 7);
+/// ```
 #[derive(Debug)]
 pub struct WaitGuard<'a, D: ?Sized, S: Scope<'a> = StaticScope>(Option<Request<'a, D, S>>);
 
@@ -28,6 +42,20 @@ impl<'a, D: ?Sized, S: Scope<'a>> From<Request<'a, D, S>> for WaitGuard<'a, D, S
 }
 
 /// A request that is cancelled and waited for when this is dropped.
+///
+/// ```
+/// use mpi::request::CancelGuard;
+/// use mpi::traits::*;
+///
+/// let universe = mpi::initialize().unwrap();
+/// let world = universe.world();
+/// let mut got = 0;
+/// mpi::request::scope(|scope| {
+///     // Nobody sends.
+///     let _receive = CancelGuard::from(world.any_process().immediate_receive_into(scope, &mut got));
+/// });
+/// assert_eq!(got, 0);
+/// ```
 #[derive(Debug)]
 pub struct CancelGuard<'a, D: ?Sized, S: Scope<'a> = StaticScope>(Option<WaitGuard<'a, D, S>>);
 

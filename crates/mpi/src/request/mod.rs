@@ -49,6 +49,45 @@ use crate::simulated;
 /// An operation that is under way, or over and not completed.
 ///
 /// It borrows its buffers for `'a`, and belongs to a scope of that lifetime.
+///
+/// ```
+/// use mpi::request::Request;
+/// use mpi::traits::*;
+///
+/// let universe = mpi::initialize().unwrap();
+/// let world = universe.world();
+/// let (me, any) = (world.this_process(), world.any_process());
+/// let (given, mut got) = ([1, 2, 3], [0; 3]);
+/// mpi::request::scope(|outer| {
+///     let send: Request<'_, [i32; 3], _> = me.immediate_send(outer, &given);
+///     assert_eq!(*any.immediate_receive_into(outer, &mut got).wait_for_data(), given);
+///     send.try_wait().unwrap();
+///
+///     // A request of one scope may be completed in another one, which ends earlier.
+///     let send = me.immediate_send(outer, &given[..2]);
+///     mpi::request::scope(|inner| send.shrink_scope_to(inner).wait_without_status());
+///     assert_eq!(any.receive_vec::<i32>().0, [1, 2]);
+/// });
+///
+/// // What is not over is given back by a test.
+/// mpi::request::scope(|scope| {
+///     let receive = any.immediate_receive_into(scope, &mut got[..1]);
+///     let receive = receive.test().unwrap_err();
+///     me.send(&7);
+///     let mut next = Err(receive);
+///     while let Err(receive) = next {
+///         next = receive.test_with_data();
+///     }
+///     assert_eq!(next.unwrap().1, [7]);
+/// });
+///
+/// // Nobody sends any more.
+/// mpi::request::scope(|scope| {
+///     let receive = any.immediate_receive_into(scope, &mut got[1..]);
+///     receive.cancel();
+///     assert!(receive.wait().is_cancelled());
+/// });
+/// ```
 #[must_use = "a request that is dropped is taken back"]
 pub struct Request<'a, D: ?Sized, S: Scope<'a> = StaticScope> {
     /// `None` once the operation is completed.

@@ -28,42 +28,14 @@ use crate::instance;
 /// for round in 0..5 {
 ///     *send.data() = [round; 3];
 ///     mpi::request::scope(|scope| {
-///         let requests = [receive.start(scope), send.start(scope)];
+///         let requests = [receive.start(scope), send.try_start(scope).unwrap()];
 ///         requests.map(|request| request.wait());
 ///     });
 ///     assert_eq!(*receive.data(), [round; 3]);
 /// }
 /// ```
 ///
-/// The buffer cannot be used while the operation is under way:
-///
-/// ```compile_fail,E0499
-/// use mpi::traits::*;
-/// let universe = mpi::initialize().unwrap();
-/// let world = universe.world();
-/// let mut got = [0; 3];
-/// let mut receive = world.any_process().receive_init(&mut got);
-/// mpi::request::scope(|scope| {
-///     let request = receive.start(scope);
-///     let early = receive.data()[0];
-///     request.wait();
-/// });
-/// ```
-///
-/// Nor can the operation be started twice at a time:
-///
-/// ```compile_fail,E0499
-/// use mpi::traits::*;
-/// let universe = mpi::initialize().unwrap();
-/// let world = universe.world();
-/// let mut got = [0; 3];
-/// let mut receive = world.any_process().receive_init(&mut got);
-/// mpi::request::scope(|scope| {
-///     let (first, second) = (receive.start(scope), receive.start(scope));
-///     first.wait();
-///     second.wait();
-/// });
-/// ```
+/// While the operation is under way, the buffer cannot be used, and the operation not be started: that does not compile.
 ///
 /// When it is forgotten, its buffers are borrowed no longer, but nothing can start it any more. What it has started is a request, which
 /// keeps its scope from ending.

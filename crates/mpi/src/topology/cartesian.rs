@@ -50,6 +50,7 @@ pub struct CartesianLayout {
 ///     let grid = universe.world().create_cartesian_communicator(&[2, 3], &[false, true], false).unwrap();
 ///     assert_eq!((grid.num_dimensions(), grid.coordinates_to_rank(&[1, 2])), (2, 5));
 ///     assert_eq!(grid.rank_to_coordinates(4), [1, 1]);
+///     assert_eq!(grid.get_layout().dims, [2, 3]);
 ///     let mut coords = [0; 2];
 ///     grid.rank_to_coordinates_into(5, &mut coords);
 ///     assert_eq!(coords, [1, 2]);
