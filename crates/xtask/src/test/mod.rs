@@ -4,6 +4,7 @@ mod applications;
 mod counts;
 mod cprograms;
 mod docs;
+mod examples;
 pub(crate) mod fuzz;
 mod header;
 mod hosts;
@@ -68,6 +69,7 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
         Step::new("fmt", || rust::fmt(project)),
         Step::new("clippy", || rust::clippy(project)),
         Step::new("rustdoc", || rust::rustdoc(project)),
+        Step::new("examples", || examples::run(project)),
         Step::new("unit", || rust::unit(project)),
         Step::new("loom", || rust::loom(project)),
         Step::new("asan", || rust::asan(project)),

@@ -6,7 +6,7 @@ use crate::process::{Done, End, Job, tail};
 use crate::project::Project;
 use crate::steps::Tally;
 
-fn cargo(project: &Project) -> Job {
+pub(super) fn cargo(project: &Project) -> Job {
     Job::new(env!("CARGO")).folder(project.root()).limit(1500)
 }
 
