@@ -219,7 +219,7 @@ pub fn initialize_with_threading(threading: Threading) -> Option<(Universe, Thre
 pub fn threading_support() -> Threading {
     let threads = instance::phase(|phase| match phase {
         Phase::Running(instance) => instance.runtime.threads(),
-        _ => panic!("MPI is not initialized: call mpi::initialize first"),
+        _ => raise!(ERR_OTHER, "MPI is not initialized: call mpi::initialize first"),
     });
     LEVELS.iter().find(|row| row.1 == threads).expect("each level is in the list").0
 }

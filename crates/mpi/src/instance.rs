@@ -105,15 +105,15 @@ pub(crate) fn enter() {
 #[cold]
 #[track_caller]
 fn refuse() -> ! {
-    leave_if_ended();
-    phase(|phase| match phase {
-        Phase::Before => panic!("MPI is not initialized: call mpi::initialize first"),
-        Phase::After => panic!("MPI was finalized: the Universe was dropped before this call"),
-        Phase::Running(_) => panic!(
+    let why = phase(|phase| match phase {
+        Phase::Before => "MPI is not initialized: call mpi::initialize first",
+        Phase::After => "MPI was finalized: the Universe was dropped before this call",
+        Phase::Running(_) => {
             "a thread other than the one that initialized MPI calls it, which the thread level does not allow: call \
              mpi::initialize_with_threading(Threading::Multiple)"
-        ),
-    })
+        }
+    });
+    raise!(ERR_OTHER, "{why}")
 }
 
 /// Leaves the thread of a simulated rank whose universe has ended.

@@ -16,7 +16,11 @@
 //! # Errors
 //!
 //! A call that fails panics, with the error's sentence as its message. A [`environment::Universe`] that a panic drops ends
-//! the job, so that no other rank waits for this one. The forms `try_...` return the [`Error`] instead.
+//! the job, so that no other rank waits for this one. The forms `try_...` return the [`Error`] instead, and [`attempt`] returns that of any
+//! call in a function.
+
+#[macro_use]
+mod error;
 
 pub mod attribute;
 pub mod collective;
@@ -24,7 +28,6 @@ pub mod datatype;
 #[doc(hidden)]
 pub mod entry;
 pub mod environment;
-mod error;
 pub mod ffi;
 mod instance;
 pub mod point_to_point;
@@ -38,7 +41,7 @@ pub mod topology;
 pub mod value;
 
 pub use environment::{Threading, initialize, initialize_with_threading, time, time_resolution};
-pub use error::{Error, ErrorClass, Result};
+pub use error::{Error, ErrorClass, Result, attempt};
 /// ```
 /// use mpi::topology::SimpleCommunicator;
 /// use mpi::traits::*;

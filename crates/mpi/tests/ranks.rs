@@ -419,7 +419,7 @@ fn a_request_that_is_leaked_ends_the_process(world: SimpleCommunicator) {
 fn threads_are_let_in_by_the_level(world: SimpleCommunicator) {
     assert_eq!(mpi::environment::threading_support(), mpi::Threading::Funneled);
     let refused = std::thread::scope(|scope| scope.spawn(|| world.size()).join()).unwrap_err();
-    assert!(refused.downcast::<&str>().is_ok_and(|text| text.contains("Threading::Multiple")));
+    assert!(refused.downcast::<String>().is_ok_and(|text| text.contains("Threading::Multiple")));
     assert_eq!(world.size(), 2);
 }
 

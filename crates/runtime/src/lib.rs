@@ -6,6 +6,7 @@
 //! called while the engine lock is held.
 #![forbid(unsafe_code)]
 
+mod attempt;
 mod attr;
 mod boot;
 mod bsend;
@@ -45,6 +46,7 @@ mod subsystem;
 mod wait;
 mod watcher;
 
+pub use attempt::{attempt, fail, is_panicking};
 pub use attr::{Attributes, CopyFn, CopyRule, DeleteFn, Keyvals, Object, Value};
 pub use banyan_coll::{ArgKind, Call, Kind, Lists, Op, Operand, Signature, UserOp};
 pub use banyan_pmi::{FD_NAME, Job};

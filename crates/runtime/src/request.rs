@@ -7,6 +7,7 @@ use std::task::{Poll, Waker};
 use banyan_p2p::{self as p2p, ReqId};
 use banyan_pmi::status::Item;
 
+use crate::attempt::is_panicking;
 use crate::bail;
 use crate::comm::Comm;
 use crate::engine::Engine;
@@ -401,7 +402,7 @@ impl AsRef<Operation> for Operation {
 impl Runtime {
     /// Whether a request that is dropped may enter the engine: not in a child after `fork`, nor after a panic.
     pub(crate) fn is_usable(&self) -> bool {
-        !banyan_memory::forked() && !std::thread::panicking()
+        !banyan_memory::forked() && !is_panicking()
     }
 
     /// Takes the memory of a message back from the engine.

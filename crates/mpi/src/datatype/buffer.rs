@@ -52,9 +52,17 @@ pub unsafe trait Collection {
     }
 }
 
-/// A number of elements as a [`Count`].
-pub(super) fn counted(elements: u64) -> Count {
-    Count::try_from(elements).unwrap_or_else(|_| panic!("{elements} elements are more than a Count can tell"))
+/// A number of these things as a [`Count`].
+#[track_caller]
+pub(crate) fn counted(number: u64, things: &str) -> Count {
+    match Count::try_from(number) {
+        Ok(count) => count,
+        Err(_) => raise!(
+            ERR_COUNT,
+            "{number} {things} are more than a Count can tell, which ends at {}",
+            Count::MAX
+        ),
+    }
 }
 
 /// What has an address.
@@ -196,7 +204,7 @@ macro_rules! buffers {
         // SAFETY: the number is that of the elements.
         unsafe impl<$($generics)*> Collection for $type {
             fn count(&self) -> Count {
-                counted(self.elements())
+                counted(self.elements(), "elements")
             }
 
             #[inline]

@@ -3,9 +3,9 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use super::buffer::counted;
 use super::{
     AsDatatype, AsObject, Buffer, BufferMut, Collection, DatatypeRef, Equivalence, Pointer, PointerMut,
+    counted,
 };
 use crate::Count;
 
@@ -86,7 +86,7 @@ macro_rules! dynamic {
         // SAFETY: the maker has said so.
         unsafe impl Collection for $name<'_> {
             fn count(&self) -> Count {
-                counted(self.len)
+                counted(self.len, "elements")
             }
 
             fn elements(&self) -> u64 {

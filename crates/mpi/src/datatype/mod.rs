@@ -25,6 +25,7 @@ mod reference;
 mod user;
 mod view;
 
+pub(crate) use buffer::counted;
 pub use buffer::{AsDatatype, Buffer, BufferMut, Collection, FixedBuffer, Pointer, PointerMut};
 pub use dynamic::{DynBuffer, DynBufferMut};
 pub(crate) use memory::{Memory, read, uninitialized, written};

@@ -109,14 +109,18 @@ struct Blocks {
 
 impl Blocks {
     fn checked(counts: &[Count], displs: &[Count], elements: u64) -> Blocks {
-        assert_eq!(counts.len(), displs.len(), "there are not as many counts as displacements");
+        if counts.len() != displs.len() {
+            raise!(ERR_ARG, "there are {} counts, but {} displacements", counts.len(), displs.len());
+        }
         for (&count, &displ) in counts.iter().zip(displs) {
             let end =
                 u64::try_from(count).ok().zip(u64::try_from(displ).ok()).map(|(count, displ)| count + displ);
-            assert!(
-                end.is_some_and(|end| end <= elements),
-                "a block of {count} elements, {displ} from the start, is not within the buffer of {elements}"
-            );
+            if end.is_none_or(|end| end > elements) {
+                raise!(
+                    ERR_ARG,
+                    "a block of {count} elements, {displ} from the start, is not within the buffer of {elements}"
+                );
+            }
         }
         Blocks { counts: counts.to_vec(), displs: displs.to_vec() }
     }

@@ -219,8 +219,8 @@ impl<'a, D: ?Sized, S: Scope<'a>> Drop for Request<'a, D, S> {
 fn given_up(request: rt::Request) -> bool {
     match simulated::here() {
         // Then it waits for nobody.
-        Some(rank) if std::thread::panicking() => rank.end(),
-        None if std::thread::panicking() || !instance::is_allowed() => {
+        Some(rank) if rt::is_panicking() => rank.end(),
+        None if rt::is_panicking() || !instance::is_allowed() => {
             std::mem::forget(request);
             return false;
         }

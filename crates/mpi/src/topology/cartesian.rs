@@ -29,6 +29,15 @@ pub struct CartesianLayout {
     pub coords: Vec<Count>,
 }
 
+/// Tells something of each dimension.
+#[track_caller]
+fn fill<T: Copy>(room: &mut [T], told: &[T]) {
+    if room.len() != told.len() {
+        raise!(ERR_DIMS, "the grid has {} dimensions, but there is room for {}", told.len(), room.len());
+    }
+    room.copy_from_slice(told);
+}
+
 /// A communicator whose processes form a grid.
 ///
 /// ```
@@ -80,8 +89,8 @@ impl CartesianCommunicator {
     /// # Panics
     /// If they are not as long as there are dimensions.
     pub fn get_layout_into(&self, dims: &mut [Count], periods: &mut [bool], coords: &mut [Count]) {
-        dims.copy_from_slice(self.cart().dims());
-        periods.copy_from_slice(self.cart().periods());
+        fill(dims, self.cart().dims());
+        fill(periods, self.cart().periods());
         self.rank_to_coordinates_into(self.rank(), coords);
     }
 
@@ -104,7 +113,7 @@ impl CartesianCommunicator {
     /// # Panics
     /// If there is no such rank, or the slice is not as long as there are dimensions.
     pub fn rank_to_coordinates_into(&self, rank: Rank, coords: &mut [Count]) {
-        coords.copy_from_slice(&self.rank_to_coordinates(rank));
+        fill(coords, &self.rank_to_coordinates(rank));
     }
 
     /// The coordinates of a rank.

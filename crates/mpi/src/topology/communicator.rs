@@ -1,5 +1,6 @@
 //! What all communicators can do, but for moving data.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use banyan_runtime::{Cart, Comm, Comparison, SplitType};
@@ -11,12 +12,25 @@ use super::{
     SimpleCommunicator,
 };
 use crate::attribute::CommAttribute;
-use crate::datatype::{Buffer, BufferMut, Datatype, read, written};
+use crate::datatype::{Buffer, BufferMut, Datatype, counted, read, written};
 use crate::error::expect;
 use crate::{Count, Tag};
 
 fn made(comm: Option<Arc<Comm>>) -> Option<SimpleCommunicator> {
     comm.map(|comm| SimpleCommunicator(Handle::new(comm)))
+}
+
+/// Where so many packed bytes lie from a position on, and the position behind them.
+#[track_caller]
+fn packed_at(position: Count, bytes: usize, room: usize) -> (Range<usize>, Count) {
+    let start = usize::try_from(position).ok().filter(|start| *start <= room && bytes <= room - start);
+    let Some(start) = start else {
+        raise!(
+            ERR_TRUNCATE,
+            "{bytes} packed bytes from position {position} on are not within a buffer of {room}"
+        )
+    };
+    (start..start + bytes, counted((start + bytes) as u64, "bytes"))
 }
 
 /// Processes that communicate with each other, apart from all other communication.
@@ -104,7 +118,9 @@ pub trait Communicator: AsHandle {
     #[track_caller]
     fn process_at_rank(&self, r: Rank) -> Process<'_> {
         let size = self.target_size();
-        assert!((0..size).contains(&r), "there is no rank {r}: the ranks are 0 to {}", size - 1);
+        if !(0..size).contains(&r) {
+            raise!(ERR_RANK, "there is no rank {r}: the ranks are 0 to {}", size - 1);
+        }
         Process::new(self.as_handle(), r)
     }
 
@@ -210,7 +226,7 @@ pub trait Communicator: AsHandle {
         Self: Sized,
     {
         let bytes = datatype.object().size() * incount.max(0) as u64;
-        Count::try_from(bytes).unwrap_or_else(|_| panic!("{bytes} bytes are more than a Count can tell"))
+        counted(bytes, "bytes")
     }
 
     /// The elements of a buffer, one after the other as bytes.
@@ -234,9 +250,10 @@ pub trait Communicator: AsHandle {
     where
         Self: Sized,
     {
-        let (packed, start) = (self.pack(inbuf), position.max(0) as usize);
-        outbuf[start..start + packed.len()].copy_from_slice(&packed);
-        position + packed.len() as Count
+        let packed = self.pack(inbuf);
+        let (place, end) = packed_at(position, packed.len(), outbuf.len());
+        outbuf[place].copy_from_slice(&packed);
+        end
     }
 
     /// Reads the elements of a buffer from bytes, from `position` on; gives the position behind them.
@@ -257,10 +274,9 @@ pub trait Communicator: AsHandle {
     {
         // SAFETY: it is used in this call alone.
         let data = unsafe { written(outbuf) };
-        let start = position.max(0) as usize;
-        let end = start + data.len() as usize;
-        data.cursor().unpack(&data, &inbuf[start..end]);
-        end as Count
+        let (place, end) = packed_at(position, data.len() as usize, inbuf.len());
+        data.cursor().unpack(&data, &inbuf[place]);
+        end
     }
 
     /// A communicator whose processes form a grid; `None` at processes that are left over. Ranks keep their order, also if they

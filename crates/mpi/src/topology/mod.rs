@@ -169,7 +169,9 @@ impl Color {
     /// # Panics
     /// If it is negative.
     pub fn with_value(value: i32) -> Color {
-        assert!(value >= 0, "the value of a color is {value}, but must not be negative");
+        if value < 0 {
+            raise!(ERR_ARG, "the value of a color is {value}, but must not be negative");
+        }
         Color(Some(value))
     }
 }
