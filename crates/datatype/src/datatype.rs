@@ -60,6 +60,7 @@ impl Datatype {
     }
 
     /// The handle value of a predefined datatype that has a name.
+    #[inline]
     pub fn code(&self) -> Option<u16> {
         self.basic.filter(|_| self.recipe.combiner == Combiner::Named).map(|basic| basic.code)
     }

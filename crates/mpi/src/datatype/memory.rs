@@ -89,6 +89,7 @@ pub(crate) struct Memory {
     ty: TypeArc,
 }
 
+#[inline(always)]
 fn type_arc(ty: &Arc<dt::Datatype>) -> TypeArc {
     match ty.code().and_then(dt::Datatype::builtin) {
         Some(predefined) => TypeArc::Predefined(predefined),
@@ -101,6 +102,7 @@ impl Memory {
     ///
     /// # Safety
     /// As for [`read`].
+    #[inline(always)]
     pub(crate) unsafe fn of<B: Buffer + ?Sized>(buffer: &B) -> Memory {
         let (elements, ty) = (buffer.elements(), type_arc(buffer.as_datatype().object()));
         Memory {
@@ -115,6 +117,7 @@ impl Memory {
     ///
     /// # Safety
     /// As for [`read`].
+    #[inline(always)]
     pub(crate) unsafe fn of_mut<B: BufferMut + ?Sized>(buffer: &mut B) -> Memory {
         let (elements, ty) = (buffer.elements(), type_arc(buffer.as_datatype().object()));
         Memory { start: buffer.pointer_mut().cast(), layout: Layout::Uniform(elements), elements, ty }
