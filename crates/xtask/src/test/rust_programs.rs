@@ -17,6 +17,13 @@ use crate::steps::Tally;
 const JOBS: [&[&str]; 4] =
     [&["Rust"; 4], &["C", "C", "Rust", "Rust"], &["Rust", "C"], &["Rust", "C", "C", "Rust", "C"]];
 
+/// How messages go: a name, and mpirun's options. Encrypted, ranks in C among themselves use AES, all others ChaCha20.
+const WAYS: [(&str, &[&str]); 3] = [
+    ("shm", &["-x", "BANYAN_FABRICS=shm"]),
+    ("tcp", &["-x", "BANYAN_FABRICS=tcp"]),
+    ("encrypted tcp", &["-x", "BANYAN_FABRICS=tcp", "--encrypt"]),
+];
+
 /// All checks.
 pub(super) fn run(project: &Project, library: &Library) -> Result<Tally> {
     let user = User::new(project)?;
@@ -29,9 +36,9 @@ pub(super) fn run(project: &Project, library: &Library) -> Result<Tally> {
     tally.check("cargo run", gets_through(&cargo("run"), &["Rust"]));
     tally.check("cargo test", says(&cargo("test"), &["1 passed".to_owned()]));
     for languages in JOBS {
-        for fabric in ["shm", "tcp"] {
-            let job = user.mpirun(languages, fabric);
-            tally.check(&format!("{} over {fabric}", languages.join(", ")), gets_through(&job, languages));
+        for (way, options) in WAYS {
+            let job = user.mpirun(languages, options);
+            tally.check(&format!("{} over {way}", languages.join(", ")), gets_through(&job, languages));
         }
     }
     Ok(tally)
@@ -122,9 +129,8 @@ impl User {
     }
 
     /// `mpirun`, with a program for each rank.
-    fn mpirun(&self, languages: &[&str], fabric: &str) -> Job {
-        let options = ["-x".to_owned(), format!("BANYAN_FABRICS={fabric}"), "--timeout".into(), "300".into()];
-        let mut job = self.job("mpirun").args(options);
+    fn mpirun(&self, languages: &[&str], options: &[&str]) -> Job {
+        let mut job = self.job("mpirun").args(["--timeout", "300"]).args(options);
         for (rank, language) in languages.iter().enumerate() {
             job = if rank > 0 { job.arg(":") } else { job };
             job = job.args(["-n", "1"]).arg(self.program(language));
