@@ -60,11 +60,6 @@ pub use error::{Error, ErrorClass, Result, attempt};
 ///     Err("what went wrong".to_owned())
 /// }
 /// ```
-///
-/// ```compile_fail
-/// #[mpi::main]
-/// fn main(world: u32) {}
-/// ```
 #[cfg(feature = "derive")]
 pub use mpi_derive::main;
 /// ```
@@ -79,11 +74,6 @@ pub use mpi_derive::main;
 ///     assert_eq!(count, world.size());
 /// }
 /// # }
-/// ```
-///
-/// ```compile_fail
-/// #[mpi::test]
-/// fn on_how_many_ranks() {}
 /// ```
 #[cfg(feature = "test")]
 pub use mpi_derive::test;

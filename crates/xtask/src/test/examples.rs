@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
 
 use super::rust::cargo;
@@ -22,7 +22,11 @@ pub(super) fn run(project: &Project) -> Result<Tally> {
     let text = project::read(&project.target().join("doc/mpi.json"))?;
     let docs: Value = serde_json::from_str(&text)?;
     let mut tally = Tally::default();
-    for (item, has) in items(&docs)? {
+    let items = items(&docs)?;
+    if items.is_empty() {
+        bail!("rustdoc's JSON, format {}, is not read any more: it names no item", docs["format_version"]);
+    }
+    for (item, has) in items {
         tally.check(&item, if has { Ok(()) } else { Err(anyhow!("no example names it")) });
     }
     Ok(tally)
