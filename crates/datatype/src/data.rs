@@ -5,7 +5,7 @@ use std::sync::Arc;
 use banyan_memory::{Buffer, Copying, HeapBuffer};
 
 use crate::walk::{Copier, Sink, locate, walk_loop};
-use crate::{Datatype, Span};
+use crate::{Datatype, Error, Span};
 
 /// What a message is read from or written to: `count` elements of a datatype at an address.
 #[derive(Debug, Clone)]
@@ -54,7 +54,30 @@ impl Data {
     /// If their span does not fit into 64 bits: check with [`Datatype::span`].
     #[inline]
     pub unsafe fn new(ptr: *mut u8, count: u64, ty: &Arc<Datatype>) -> Data {
-        let span = checked_span(count, ty);
+        // SAFETY: what the caller says.
+        unsafe { Self::at(ptr, count, ty, checked_span(count, ty)) }
+    }
+
+    /// As [`Data::new`].
+    ///
+    /// # Safety
+    /// As for [`Data::new`].
+    ///
+    /// # Errors
+    /// If their span does not fit into 64 bits.
+    #[inline]
+    pub unsafe fn try_new(ptr: *mut u8, count: u64, ty: &Arc<Datatype>) -> Result<Data, Error> {
+        let span = ty.span(count)?;
+        // SAFETY: what the caller says.
+        Ok(unsafe { Self::at(ptr, count, ty, span) })
+    }
+
+    /// Elements with this span.
+    ///
+    /// # Safety
+    /// As for [`Data::new`].
+    #[inline]
+    unsafe fn at(ptr: *mut u8, count: u64, ty: &Arc<Datatype>, span: Span) -> Data {
         // SAFETY: the span covers the elements' data and nothing beyond its ends.
         let buffer = unsafe { Buffer::with_bounds(ptr, span.lo as isize, span.hi as isize) };
         Self::within(buffer, count, ty, span)

@@ -17,9 +17,8 @@ use crate::error::{Result, expect};
 #[inline(always)]
 unsafe fn data(start: *mut u8, elements: u64, ty: &Arc<dt::Datatype>) -> Data {
     if surely_host(start.addr()) {
-        // The span is checked before: `Data::new` panics where it does not fit.
         // SAFETY: what the caller says.
-        return unsafe { Data::new(start, elements, ty) };
+        return expect(unsafe { Data::try_new(start, elements, ty) }.map_err(Into::into));
     }
     // SAFETY: what the caller says.
     let (span, buffer) = unsafe { unusual(start, elements, ty) };
