@@ -5,9 +5,9 @@ use banyan_pmi::settings::{COLL, FABRICS, MACHINE, MEASURED, P2P, SHOW, WAYS, by
 use banyan_shm::Arena;
 use banyan_topo::{Machine, Profile, bound, kept, share};
 
+use crate::Trouble;
 use crate::binding::default_parts;
 use crate::environment::check;
-use crate::{Trouble, plan};
 
 /// The answer to `--explain`: about long messages, or a collective.
 ///
@@ -85,8 +85,7 @@ fn collective(what: &str, ranks: Option<u32>, per_host: Option<u32>) -> Result<S
     let tuning = Tuning { overrides, model: Model::of(&profile, ranks.div_ceil(per_node)) };
     let shared = by_shm.then(|| {
         let (inline, scratch) = Arena::sizes(per_node);
-        let single_copy = plan::single_copy(per_node, cores);
-        SharedCaps { inline: inline as u64, single_copy, scratch: scratch as u64 }
+        SharedCaps { inline: inline as u64, single_copy: banyan_topo::single_copy(), scratch: scratch as u64 }
     });
     // Ranks are on their host even if they do not share its memory, and bound there as without an option.
     let machine = Machine::read();

@@ -304,12 +304,6 @@ pub(crate) fn too_many() -> Trouble {
     Trouble::usage(format!("a job can have {MOST_RANKS} ranks, and no more: start fewer"))
 }
 
-/// Whether ranks read each other's memory: only with more ranks than cores, and if the system allows it. With a core for
-/// each rank, a copy through a ring that stays in the caches is faster, as both sides work at once.
-pub(crate) fn single_copy(ranks: u32, cores: u32) -> bool {
-    ranks > cores && banyan_topo::single_copy()
-}
-
 fn app(local: Local, program: Vec<OsString>, common: &Environment) -> Result<App, Trouble> {
     let mut environment = common.clone();
     for given in &local.env {

@@ -143,7 +143,7 @@ impl Shape {
     /// Fills in what a topology says: sizes of cells and shared scratch, and whether ranks share cores.
     pub(crate) fn on(&mut self, topology: &Topology) {
         let (cell_bytes, scratch) = topology.shared.map_or((0, 0), |shared| (shared.inline, shared.scratch));
-        self.crowded = topology.per_node() > topology.cores;
+        self.crowded = topology.crowded();
         let scratch = if self.crowded { scratch } else { scratch.min(SCRATCH_IN_CACHE) };
         (self.cell_bytes, self.scratch) = (cell_bytes, scratch / self.unit.max(1));
     }

@@ -20,10 +20,11 @@
 use std::sync::Arc;
 
 use crate::lockstep::{Access, Counters, Lane, Machine, Operation, lockstep};
+use crate::model::Copiers;
 use crate::verify::{Trial, shape};
 use crate::{
-    Algorithm, Case, Explanation, Form, Kind, Link, Merge, Model, Needs, NodeRanks, Nodes, Round, Shape,
-    Span, Step, SubBuffer, Topology, Tuning,
+    Algorithm, Case, Explanation, Form, Kind, Merge, Model, Needs, NodeRanks, Nodes, Round, Shape, Span,
+    Step, SubBuffer, Topology, Tuning,
 };
 
 /// Seconds until the last rank is through with a collective of `bytes` bytes (of the vector, or of a block),
@@ -48,7 +49,7 @@ impl Explanation {
     /// Without a core for each rank there are none.
     #[must_use]
     pub fn simulated(mut self, tuning: &Tuning) -> Explanation {
-        let cores = self.topology.per_node() <= self.topology.cores;
+        let cores = !self.topology.crowded();
         for row in self.candidates.iter_mut().filter(|row| row.unfit.is_none() && cores) {
             let simulation = Simulation::new(row.algorithm, self.bytes, (&self.topology, None), tuning);
             let classes = simulation.classes();
@@ -141,7 +142,7 @@ impl<'a> Simulation<'a> {
             scratch: topology.shared.map_or(0, |shared| shared.scratch) / unit,
             cells: CELLS,
             cell_bytes: topology.shared.map_or(0, |shared| shared.inline),
-            crowded: topology.per_node() > topology.cores,
+            crowded: topology.crowded(),
             nodes: 0,
         };
         let nodes = nodes.cloned().unwrap_or_else(|| Nodes::in_a_row(topology));
@@ -185,6 +186,7 @@ impl<'a> Simulation<'a> {
         let mut clock = Clock {
             model: self.tuning.model,
             nodes: &self.nodes,
+            copiers: Copiers::of(self.algorithm.kind, self.topology),
             node_ports: vec![Ports::default(); self.nodes.number() as usize],
             unit: self.trial.unit as f64,
             ranks: vec![Times::default(); classes as usize],
@@ -247,6 +249,8 @@ impl Times {
 struct Clock<'a> {
     model: Model,
     nodes: &'a Nodes,
+    /// Who copies messages between ranks of a node.
+    copiers: Copiers,
     /// By node.
     node_ports: Vec<Ports>,
     unit: f64,
@@ -318,12 +322,14 @@ impl Machine for Clock<'_> {
 
     fn message(&mut self, _: usize, ends: (u32, u32), _: Span, into: Span, merge: Option<Merge>) {
         let (between, lane) = (self.between(ends), self.lane);
-        let (near, Link { alpha, overhead, beta, .. }) = (between > 0, self.model.links[between]);
+        let (near, link) = (between > 0, self.model.links[between]);
         let ready = self.at(ends.0).round[lane].max(self.at(ends.1).round[lane]);
-        let occupied = overhead + self.bytes(into) * beta;
+        let copiers = if near { self.copiers } else { Copiers::None };
+        let sent = self.model.sent(&link, (1.0, 0.0), self.bytes(into), copiers);
+        let occupied = link.overhead + sent;
         let leaves = ready.max(self.ports(ends.0, near).out);
         let lands = ready.max(self.ports(ends.1, near).into);
-        let arrives = leaves.max(lands) + alpha + self.bytes(into) * beta;
+        let arrives = leaves.max(lands) + link.alpha + sent;
         let reduced = if merge.is_some() { self.bytes(into) * self.model.gamma } else { 0.0 };
         self.ports(ends.0, near).out = leaves + occupied;
         self.ports(ends.1, near).into = lands + occupied;

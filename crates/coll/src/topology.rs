@@ -80,6 +80,11 @@ impl Topology {
         self.levels[0].largest
     }
 
+    /// True if a node has more ranks than cores.
+    pub(crate) fn crowded(&self) -> bool {
+        self.per_node() > self.cores
+    }
+
     /// The outermost level at which the ranks are apart; [`LEVELS`] if there is none.
     pub(crate) fn span(&self) -> usize {
         self.levels.iter().position(|level| level.number > 1).unwrap_or(LEVELS)

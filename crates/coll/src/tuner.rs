@@ -67,9 +67,8 @@ impl Tuning {
             return self.pipelined(row, case, topology).0;
         }
         let apart = if row.needs == Needs::SharedScratch { self.model.apart } else { 0.0 };
-        let rooted = matches!(row.kind, Kind::Gather | Kind::Gatherv | Kind::Scatter | Kind::Scatterv);
         let cell_bytes = topology.shared.map_or(0.0, |shared| shared.inline as f64);
-        self.model.time_of(&(row.cost)(&Case { cell_bytes, ..*case }), topology, !rooted) + apart
+        self.model.time(&(row.cost)(&Case { cell_bytes, ..*case }), topology, row.kind) + apart
     }
 }
 
@@ -197,7 +196,7 @@ mod tests {
                     (algorithm.name, 1e6 * time)
                 };
                 let waits = Cost { waits: 3.0, ..Cost::default() };
-                let more = 1.0 + 1e6 * tuning.model.time(&waits, &topology);
+                let more = 1.0 + 1e6 * tuning.model.time(&waits, &topology, kind);
                 for bytes in (0..30).map(|i| 1u64 << i) {
                     let (now, twice) = (time(bytes), time(2 * bytes));
                     if twice.1 < now.1 || twice.1 > 3.0 * now.1 + more {

@@ -175,17 +175,27 @@ pub(crate) fn elements(count: u64, ty: &Datatype, spare: &mut Spare) -> Buffer {
 #[derive(Debug, Default)]
 pub(crate) struct Spare {
     kept: Vec<Buffer>,
+    /// Collectives that have ended since one took a large buffer.
+    unused: u32,
 }
 
 impl Spare {
-    /// A buffer of more bytes is given back to the allocator when a collective ends.
-    const KEEP: usize = 1 << 19;
+    /// A buffer of more bytes is large: it is kept only while collectives of such vectors follow each other. To get such memory
+    /// anew takes about as long as to copy it, since the system clears each page.
+    const LARGE: usize = 1 << 19;
+    /// A buffer of more bytes is never kept.
+    const MOST: usize = 1 << 25;
+    /// Collectives without a large buffer, until those that are kept are given back to the allocator.
+    const PATIENCE: u32 = 64;
     /// The most buffers that are kept.
     const NUMBER: usize = 3;
 
     /// `len` bytes with any contents, offsets from 0.
     pub(crate) fn take(&mut self, len: u64) -> Buffer {
         let len = len as usize;
+        if len > Self::LARGE {
+            self.unused = 0;
+        }
         let fit = self.kept.iter().position(|buffer| buffer.len() >= len);
         let buffer = match fit {
             Some(index) => self.kept.swap_remove(index),
@@ -203,8 +213,36 @@ impl Spare {
         }
     }
 
-    /// Frees the buffers that are too large to keep.
+    /// A collective has ended: frees the buffers that are too large to keep.
     pub(crate) fn trim(&mut self) {
-        self.kept.retain(|buffer| buffer.len() <= Self::KEEP);
+        self.unused = self.unused.saturating_add(1);
+        let most = if self.unused > Self::PATIENCE { Self::LARGE } else { Self::MOST };
+        self.kept.retain(|buffer| buffer.len() <= most);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_buffers_are_kept_while_collectives_use_them() {
+        let mut spare = Spare::default();
+        let mut collective = |lens: &[u64]| {
+            let taken: Vec<_> = lens.iter().map(|len| spare.take(*len)).collect();
+            taken.into_iter().for_each(|buffer| spare.give(buffer));
+            spare.trim();
+            spare.kept.iter().map(Buffer::len).collect::<Vec<_>>()
+        };
+        assert_eq!(collective(&[1 << 20, 1 << 10]), [1 << 20, 1 << 10]);
+        for _ in 0..Spare::PATIENCE - 1 {
+            assert_eq!(collective(&[]), [1 << 20, 1 << 10]);
+        }
+        assert_eq!(collective(&[1 << 20]).len(), 2);
+        for _ in 0..Spare::PATIENCE {
+            collective(&[]);
+        }
+        assert_eq!(collective(&[]), [1 << 10]);
+        assert_eq!(collective(&[Spare::MOST as u64 + 1]), [1 << 10]);
     }
 }

@@ -30,8 +30,8 @@ pub struct Here {
     pub cores: u32,
     /// The settings of [`COMMON`](crate::settings::COMMON) for all ranks of the job.
     pub settings: fn() -> settings::Settings,
-    /// Whether ranks of a node with so many ranks on so many cores read each other's memory.
-    pub single_copy: fn(u32, u32) -> bool,
+    /// Whether ranks of a node can read each other's memory.
+    pub single_copy: fn() -> bool,
 }
 
 /// What rank 0 tells all.
@@ -123,7 +123,7 @@ pub(crate) fn begin(kvs: &mut dyn Kvs, here: &Here) -> Result<Begun, Error> {
         job_id,
         secret,
         settings,
-        single_copy: (here.single_copy)(local.len() as u32, node.cores),
+        single_copy: (here.single_copy)(),
         ..Job::singleton(node.cores)
     };
     let memory = board.filter(|_| local.len() > 1).map(|board| board.memory);

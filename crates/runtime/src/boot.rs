@@ -63,8 +63,7 @@ fn here() -> Here {
             settings::resolve(&mut settings, settings::MACHINE, kept::setting)?;
             Ok(settings)
         },
-        // As our own launcher decides: with a core for each rank a copy through a ring is faster.
-        single_copy: |ranks, cores| ranks > cores && banyan_topo::single_copy(),
+        single_copy: banyan_topo::single_copy,
     }
 }
 

@@ -164,6 +164,7 @@ fn line(profile: &Profile, row: &Row, cores: u32, figures: Option<&mut Vec<f64>>
     let estimate = Model::of(profile, 1).time(
         &row.cost,
         &Topology { levels: Groups::on_nodes(nodes, 2), ..Topology::assumed(2, true, cores) },
+        banyan_coll::Kind::Alltoall,
     );
     let figures = figures.filter(|_| estimate > 0.0)?;
     figures.sort_by(f64::total_cmp);

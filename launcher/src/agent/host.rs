@@ -20,7 +20,7 @@ use crate::frames::{Event, Frame, Here, Meeting, Order};
 use crate::input::Feed;
 use crate::links::{Links, PULSE};
 use crate::output::{Output, StreamKind};
-use crate::plan::{HostPlan, single_copy};
+use crate::plan::HostPlan;
 use crate::ranks::{Common, Rank, start};
 use crate::report::all_wait;
 use crate::start::{Limit, Mask, START_ERROR_BYTES, Stage, StartError, arrived};
@@ -106,7 +106,7 @@ impl HostPart {
         let common = Common {
             job_id,
             secret,
-            single_copy: false,
+            single_copy: banyan_topo::single_copy(),
             memory: None,
             status: None,
             pty,
@@ -150,7 +150,6 @@ impl HostPart {
         let HostPart { plan, common, events, .. } = self;
         let count = plan.ranks.len() as u32;
         self.ranks = std::iter::repeat_with(Rank::default).take(plan.ranks.len()).collect();
-        common.single_copy = single_copy(count, plan.cores);
         (common.memory, common.status) = files_in_memory(count, |text| events.push_back(Event::Said(text)));
         if self.is_remote && plan.input && plan.ranks.first() == Some(&0) && self.feed.is_none() {
             let pipe = pipe_with(PipeFlags::CLOEXEC).ok();

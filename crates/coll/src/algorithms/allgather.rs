@@ -28,7 +28,7 @@ pub(crate) const RING: Algorithm = Algorithm {
     rotates: BRUCK.rotates,
     rounds: |shape| shape.ranks.max(2) - 1,
     round: ring,
-    cost: |case| Cost::rounds(case.p() - 1.0, case.bytes * (case.p() - 1.0)),
+    cost: |case| Cost { copied: case.bytes, ..Cost::rounds(case.p() - 1.0, case.bytes * (case.p() - 1.0)) },
     ..Algorithm::MESSAGES
 };
 

@@ -29,7 +29,7 @@ pub(crate) const PAIRWISE: Algorithm = Algorithm {
     rotates: BRUCK.rotates,
     rounds: |shape| shape.ranks,
     round: pairwise,
-    cost: |case| Cost::rounds(case.p() - 1.0, case.bytes * (case.p() - 1.0)),
+    cost: |case| Cost { copied: case.bytes, ..Cost::rounds(case.p() - 1.0, case.bytes * (case.p() - 1.0)) },
     ..Algorithm::MESSAGES
 };
 

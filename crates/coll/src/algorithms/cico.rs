@@ -149,6 +149,11 @@ pub(crate) const REDUCE_SINGLE_COPY: Algorithm = Algorithm {
     about: "each rank combines a part of all vectors, the root gets the parts: large vectors on one node",
     temp: |shape| part_temp(shape, shape.rank == shape.root),
     round: |shape, index, round| combine_parts(shape, index, shape.rank == shape.root, round),
+    cost: |case: &Case| {
+        let cost = combine_parts_cost(case);
+        // What the others combine in memory of their own is in no cache of the root.
+        Cost { copied: cost.reduced, ..cost }
+    },
     ..ALLREDUCE_SINGLE_COPY
 };
 

@@ -56,13 +56,13 @@ fn others(shape: &Shape, index: u32) -> impl Iterator<Item = (u32, u32)> {
     distances.map(|distance| (shape.after(shape.rank, distance), shape.before(shape.rank, distance)))
 }
 
-/// What these rounds cost, with messages of so many bytes.
+/// What these rounds cost, with messages of so many bytes and a copy of this rank's own.
 fn spread_cost(case: &Case, bytes: f64) -> Cost {
     let others = case.p() - 1.0;
     let windows = (others / f64::from(WINDOW)).ceil();
     // Crowding: several messages of a window may arrive at one receiver at a time.
-    let bytes = bytes * others * if windows > 1.0 { 1.25 } else { 1.0 };
-    Cost { extra: others - windows, ..Cost::rounds(windows, bytes) }
+    let sent = bytes * others * if windows > 1.0 { 1.25 } else { 1.0 };
+    Cost { extra: others - windows, copied: bytes, ..Cost::rounds(windows, sent) }
 }
 
 /// Cuts the vector into segments of about `bytes` bytes, at most `most` of them: returns the units of each segment but

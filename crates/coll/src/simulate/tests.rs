@@ -3,6 +3,7 @@
 use banyan_topo::Profile;
 
 use super::*;
+use crate::Link;
 use crate::{Groups, Kind, Location, SharedCaps, all};
 
 /// Algorithms are chosen by the formulas, which must not be far from what the schedules really do.
@@ -18,7 +19,7 @@ fn formulas_agree_with_schedules() {
                 let topology = Topology::assumed(ranks, true, ranks);
                 let cell_bytes = topology.shared.map_or(0.0, |shared| shared.inline as f64);
                 let case = Case { cell_bytes, ..Case::plain(bytes as f64, ranks) };
-                let formula = model.time(&(row.cost)(&case), &topology);
+                let formula = model.time(&(row.cost)(&case), &topology, row.kind);
                 let simulated = simulate(row, bytes, (&topology, None), model)
                     .unwrap_or_else(|why| panic!("{row:?}, {ranks} ranks, {bytes} bytes: {why}"));
                 if !(0.55..1.8).contains(&(formula / simulated)) {
@@ -81,7 +82,7 @@ fn a_ring_of_a_hundred_thousand_ranks_is_that_of_one() {
     let model = Model::default();
     let ring = crate::of_kind(Kind::Allgather).find(|row| row.name == "ring").unwrap();
     let time = simulate(ring, 1000, (&topology, None), &model).unwrap();
-    let formula = model.time(&(ring.cost)(&Case::plain(1000.0, ranks)), &topology);
+    let formula = model.time(&(ring.cost)(&Case::plain(1000.0, ranks)), &topology, ring.kind);
     assert!((time / formula - 1.0).abs() < 1e-3, "{time}, by the formula {formula}");
 }
 
