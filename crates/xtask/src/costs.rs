@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use banyan_coll::{Cost, Groups, Model, Topology};
+use banyan_coll::{Cost, Groups, Model, SharedCaps, Topology};
 use banyan_topo::{CpuSet, Kept, Profile};
 use clap::Args;
 
@@ -134,7 +134,11 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<()> {
 
 /// Runs the program once, with both ranks on one core or with a core for each.
 fn take(library: &Library, program: &Path, fabric: Fabric, cores: u32, figures: &mut Figures) -> Result<()> {
-    let mut job = library.mpirun(2, program, fabric)?.env("BANYAN_COLL", "barrier=cico").limit(60);
+    let mut job = library
+        .mpirun(2, program, fabric)?
+        .env("BANYAN_COLL", "barrier=cico")
+        .env("BANYAN_P2P", "ring")
+        .limit(60);
     if cores == 1 {
         job = job.under(Path::new("taskset"), &["-c", &first_core()?]);
     }
@@ -161,11 +165,11 @@ fn first_core() -> Result<String> {
 /// Constant, estimate, median of what was measured, their ratio, and what was measured; `None` where the model has no such cost.
 fn line(profile: &Profile, row: &Row, cores: u32, figures: Option<&mut Vec<f64>>) -> Option<String> {
     let nodes = if row.fabric == Fabric::TCP { 2 } else { 1 };
-    let estimate = Model::of(profile, 1).time(
-        &row.cost,
-        &Topology { levels: Groups::on_nodes(nodes, 2), ..Topology::assumed(2, true, cores) },
-        banyan_coll::Kind::Alltoall,
-    );
+    let assumed = Topology::assumed(2, true, cores);
+    // Messages by the ring, as they are measured.
+    let shared = assumed.shared.map(|shared| SharedCaps { single_copy: false, ..shared });
+    let topology = Topology { levels: Groups::on_nodes(nodes, 2), shared, ..assumed };
+    let estimate = Model::of(profile, 1).time(&row.cost, &topology, banyan_coll::Kind::Alltoall);
     let figures = figures.filter(|_| estimate > 0.0)?;
     figures.sort_by(f64::total_cmp);
     let measured = figures[figures.len() / 2];
