@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::process::{Job, tail};
+use crate::process::{End, Job, tail};
 use crate::project::{self, Project};
 
 /// What one missing package means.
@@ -70,6 +70,23 @@ pub(crate) fn unpacked(project: &Project, name: &str, folder: &str) -> Result<Pa
     Job::new("tar").args(["--strip-components=1", "-xf"]).arg(&archive).arg("-C").arg(&partial).run_ok()?;
     std::fs::rename(&partial, &ready)?;
     Ok(ready)
+}
+
+/// The first package with this beginning that a package depends on.
+pub(crate) fn dependency(project: &Project, name: &str, prefix: &str) -> Result<String> {
+    let done = Apt::ready(project)?.job("apt-cache").args(["depends", name]).run_ok()?;
+    let found = done.output.split_whitespace().find(|word| word.starts_with(prefix) && *word != name);
+    Ok(found.with_context(|| format!("{name} depends on no package {prefix}*"))?.to_owned())
+}
+
+/// Downloads a package into a folder in which there is no other one, and does not install it; returns the file.
+pub(crate) fn download(project: &Project, name: &str, folder: &Path) -> Result<PathBuf> {
+    let done =
+        Apt::ready(project)?.job("apt-get").args(["download", "--quiet", name]).folder(folder).run()?;
+    match project::files_with(folder, "deb")?.pop() {
+        Some(file) if done.end == End::Exit(0) => Ok(file),
+        _ => bail!("apt-get download {name}: {}\n{}", done.end, tail(&done.output, 10)),
+    }
 }
 
 fn installed(package: &str) -> bool {

@@ -1,4 +1,4 @@
-//! The project's tasks, `cargo xtask ...`: demo, test, install, conformance, rivals, bench, costs, hosts.
+//! The project's tasks, `cargo xtask ...`: demo, test, install, conformance, rivals, bench, costs, hosts, rdma.
 #![deny(unsafe_code)]
 
 mod bench;
@@ -14,6 +14,7 @@ mod install;
 mod library;
 mod process;
 mod project;
+mod rdma;
 mod rivals;
 mod steps;
 mod test;
@@ -62,6 +63,8 @@ enum Task {
     Bench(bench::Options),
     /// Emulated hosts on this machine, with ssh between them
     Hosts(hosts::Options),
+    /// Run a command where there are RDMA devices: here, or in a guest that has two in software
+    Rdma(rdma::Options),
     /// What owns emulated hosts; started by `hosts up`
     #[command(hide = true)]
     Supervise(hosts::supervisor::Options),
@@ -96,6 +99,7 @@ fn run(task: Task) -> Result<bool> {
         Task::Costs(options) => costs::run(&project, &options).map(|()| true),
         Task::Bench(options) => bench::run(&project, &options).map(|()| true),
         Task::Hosts(options) => hosts::run(&project, &options),
+        Task::Rdma(options) => rdma::run(&project, &options),
         Task::Supervise(options) => hosts::supervisor::run(&options).map(|()| true),
         Task::Stranger(options) => hosts::stranger::run(&options).map(|()| true),
     }

@@ -237,10 +237,11 @@ pub(crate) fn parallel<T: Sync, R: Send>(jobs: usize, items: &[T], work: impl Fn
 static RUNNING: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 
 /// A process group in [`RUNNING`] while this lives; what is left of the group ends with it.
-struct Group(i32);
+pub(crate) struct Group(i32);
 
 impl Group {
-    fn watch(child: &Child) -> Group {
+    /// Of a child that leads a process group.
+    pub(crate) fn watch(child: &Child) -> Group {
         let id = child.id().cast_signed();
         if let Ok(mut running) = RUNNING.lock() {
             running.insert(id);
