@@ -87,18 +87,125 @@ fn collective(what: &str, ranks: Option<u32>, per_host: Option<u32>) -> Result<S
         let (inline, scratch) = Arena::sizes(per_node);
         SharedCaps { inline: inline as u64, single_copy: banyan_topo::single_copy(), scratch: scratch as u64 }
     });
-    // Ranks are on their host even if they do not share its memory, and bound there as without an option.
-    let machine = Machine::read();
-    let bound = bound(&machine, &share(&machine, per_node, default_parts(per_node < ranks)));
+    let topology = topology(&Machine::read(), (ranks, per_node), (cores, shared));
+    let explained = tuning.explain(kind, bytes, &topology).simulated(&tuning);
+    Ok(format!("{explained}costs: {}\n", profile.source()))
+}
+
+/// What ranks know of where they run: so many, with so many on each machine like this one, where they have so many cores and share
+/// memory, or not. Ranks are bound as without an option. They are on their host even if they do not share its memory.
+fn topology(
+    machine: &Machine,
+    (ranks, per_node): (u32, u32),
+    (cores, shared): (u32, Option<SharedCaps>),
+) -> Topology {
+    let bound = bound(machine, &share(machine, per_node, default_parts(per_node < ranks)));
     let location = |rank: u32| {
         let at = bound.get((rank % per_node) as usize).copied().unwrap_or_default();
         Location([rank / per_node, at.socket, at.cache])
     };
-    let levels = match by_shm {
-        true => Nodes::new((0..ranks).map(location)).levels(),
-        false => Groups::on_nodes(ranks, per_node),
+    let levels = match shared {
+        Some(_) => Nodes::new((0..ranks).map(location)).levels(),
+        None => Groups::on_nodes(ranks, per_node),
     };
-    let topology = Topology { ranks, cores, shared, levels };
-    let explained = tuning.explain(kind, bytes, &topology).simulated(&tuning);
-    Ok(format!("{explained}costs: {}\n", profile.source()))
+    Topology { ranks, cores, shared, levels }
+}
+
+#[cfg(test)]
+mod tests {
+    use banyan_coll::Kind;
+
+    use super::*;
+    use crate::machines::{MACHINES, machine};
+
+    /// So many ranks on a machine that is not here, or by `per_node` on several.
+    fn on(name: &str, ranks: u32, per_node: u32) -> Topology {
+        let machine = machine(name);
+        let (inline, scratch) = Arena::sizes(per_node);
+        let shared = SharedCaps { inline: inline as u64, single_copy: true, scratch: scratch as u64 };
+        topology(&machine, (ranks, per_node), (machine.cpus().len() as u32, Some(shared)))
+    }
+
+    fn tuning(profile: Profile, hosts: u32) -> Tuning {
+        Tuning { model: Model::of(&profile, hosts), ..Tuning::default() }
+    }
+
+    #[test]
+    fn levels_follow_from_the_machine() {
+        let levels = |name, ranks, per_node| {
+            on(name, ranks, per_node).levels.map(|Groups { number, largest }| (number, largest))
+        };
+        assert_eq!(levels("laptop", 14, 14), [(1, 14), (1, 14), (1, 14)]);
+        assert_eq!(levels("epyc", 2, 2), [(1, 2), (1, 2), (2, 1)]);
+        assert_eq!(levels("epyc", 64, 64), [(1, 64), (1, 64), (8, 8)]);
+        assert_eq!(levels("xeon", 56, 56), [(1, 56), (2, 28), (1, 28)]);
+        assert_eq!(levels("xeon", 3, 3), [(1, 3), (1, 3), (1, 3)]);
+        assert_eq!(levels("arm", 32, 32), [(1, 32), (2, 16), (16, 1)]);
+        assert_eq!(levels("board", 4, 4), [(1, 4), (1, 4), (1, 4)]);
+        // More ranks than cores are not bound.
+        assert_eq!(levels("epyc", 65, 65), [(1, 65), (1, 65), (1, 65)]);
+        // On four hosts ranks have whole NUMA nodes, of which the EPYC has one.
+        assert_eq!(levels("xeon", 224, 56), [(4, 56), (2, 28), (1, 28)]);
+        assert_eq!(levels("epyc", 256, 64), [(4, 64), (1, 64), (1, 64)]);
+    }
+
+    const KINDS: [Kind; 5] = [Kind::Barrier, Kind::Bcast, Kind::Allreduce, Kind::Allgather, Kind::Alltoall];
+    const SIZES: [u64; 4] = [8, 4 << 10, 64 << 10, 1 << 20];
+
+    /// What is chosen for these collectives and sizes where things take what the profile says, and how many times as long it takes by
+    /// the simulator as the quickest candidate.
+    fn choices(profile: Profile, topology: &Topology) -> Vec<(&'static str, f64)> {
+        let tuning = tuning(profile, topology.levels[0].number);
+        let choice = |(kind, bytes)| {
+            let explained = tuning.explain(kind, bytes, topology).simulated(&tuning);
+            let times =
+                || explained.candidates.iter().filter_map(|row| Some((row.algorithm, row.simulated?)));
+            let least = times().map(|row| row.1).fold(f64::INFINITY, f64::min);
+            let own = times().find(|row| *row.0 == *explained.chosen).map_or(f64::NAN, |row| row.1);
+            (explained.chosen.name, own / least)
+        };
+        KINDS.into_iter().flat_map(|kind| SIZES.map(|bytes| (kind, bytes))).map(choice).collect()
+    }
+
+    /// On each machine, with the profiles of unlike processors: the simulator agrees with the choices, and some change with the profile.
+    #[test]
+    fn choices_follow_from_machine_and_profile() {
+        let (mut changed, mut all) = (0, 0);
+        for (name, ranks) in MACHINES.iter().flat_map(|(name, _)| [2, 8, 16, 56].map(|ranks| (*name, ranks)))
+        {
+            let topology = on(name, ranks, ranks);
+            if topology.cores < ranks {
+                continue;
+            }
+            let [one, other] =
+                ["epyc", "xeon"].map(|profile| choices(Profile::named(profile).unwrap(), &topology));
+            println!("{name}, {ranks} ranks, {:?}: {one:?} {other:?}", topology.levels);
+            let worst = one.iter().chain(&other).map(|row| row.1).fold(0.0, f64::max);
+            assert!((1.0..2.0).contains(&worst), "{name}, {ranks} ranks: {worst}");
+            changed += one.iter().zip(&other).filter(|(one, other)| one.0 != other.0).count();
+            all += one.len();
+        }
+        println!("{changed} of {all} choices change");
+        assert!(changed >= all / 20);
+    }
+
+    /// Stages by socket are for machines whose sockets are far apart.
+    #[test]
+    fn ranks_that_are_far_apart_go_by_way_of_leaders() {
+        let near = Profile::named("xeon").unwrap();
+        let far = near.with([
+            ("sockets.line", 3e-6),
+            ("sockets.latency", 5e-6),
+            ("sockets.overhead", 2e-6),
+            ("sockets.byte", 1e-9),
+        ]);
+        let composed = |profile, name| {
+            choices(profile, &on(name, 16, 16)).into_iter().filter(|row| row.0 == "nodes").count()
+        };
+        assert!(composed(far, "xeon") > composed(near, "xeon"));
+        assert_eq!(
+            [composed(far, "laptop"), composed(far, "epyc")],
+            [composed(near, "laptop"), composed(near, "epyc")]
+        );
+    }
 }

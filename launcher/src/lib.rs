@@ -28,6 +28,9 @@ mod input;
 mod lines;
 mod links;
 mod machine;
+#[cfg(test)]
+#[path = "../../crates/topo/tests/machines/mod.rs"]
+mod machines;
 pub mod mapping;
 mod measure;
 mod oom;

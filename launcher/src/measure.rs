@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use banyan_datatype::{Datatype, op};
 use banyan_memory::HeapBuffer;
 use banyan_shm::Shm;
-use banyan_topo::{CpuSet, DISTANCES, Machine, Profile, get};
+use banyan_topo::{DISTANCES, Machine, Profile, get};
 use banyan_transport::{Class, Fabric, Head, Outcome, Peer, Port, Refusal, Sink, Token};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
@@ -44,7 +44,7 @@ pub(crate) fn measure(before: Profile) -> Profile {
         }
     };
     let machine = Machine::read();
-    let pairs = pairs(&machine, |cpu| Machine::caches(cpu).pop().map(|cache| cache.cpus).unwrap_or_default());
+    let pairs = pairs(&machine);
     let named = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
     let (call, own) = (system_call(), get(&[0; SHORT], &mut [0; SHORT]));
     take(&named(&["system_call", "copy_byte", "memory_byte", "reduce_byte"]), &mut || {
@@ -81,11 +81,10 @@ pub(crate) fn measure(before: Profile) -> Profile {
     before.with(figures.iter().map(|(name, seconds)| (name.as_str(), *seconds)))
 }
 
-/// For each of the [`DISTANCES`] two CPUs that are so apart, the first of them the machine's first one. `cache` gives the CPUs of
-/// a CPU's last-level cache.
-fn pairs(machine: &Machine, cache: impl Fn(u32) -> CpuSet) -> [Option<(u32, u32)>; 3] {
+/// For each of the [`DISTANCES`] two CPUs that are so apart, the first of them the machine's first one.
+fn pairs(machine: &Machine) -> [Option<(u32, u32)>; 3] {
     let Some((first, others)) = machine.cpus().split_first() else { return [None; 3] };
-    let near = cache(first.id);
+    let near = machine.last_level_cache(first.id);
     let mut pairs = [None; 3];
     for cpu in others.iter().filter(|cpu| (cpu.socket, cpu.core) != (first.socket, first.core)) {
         let apart = if cpu.socket != first.socket {
@@ -442,30 +441,19 @@ pub(crate) fn yields() -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use banyan_topo::Cpu;
-
-    /// `sockets` with so many caches, each shared by so many cores of two CPUs.
-    fn machine(sockets: u32, caches: u32, cores: u32) -> (Machine, impl Fn(u32) -> CpuSet) {
-        let all = sockets * caches * cores;
-        let cpu = |id: u32| {
-            let core = id % all;
-            Cpu { id, socket: core / (caches * cores), node: 0, core: core % (caches * cores) }
-        };
-        let shared =
-            move |id: u32| (0..2 * all).filter(|other| other % all / cores == id % all / cores).collect();
-        (Machine::of((0..2 * all).map(cpu).collect()), shared)
-    }
+    use crate::machines::machine;
 
     #[test]
     fn there_is_a_pair_for_each_distance_that_the_machine_has() {
-        let of = |sockets, caches, cores| {
-            let (machine, cache) = machine(sockets, caches, cores);
-            pairs(&machine, cache)
-        };
-        assert_eq!(of(2, 4, 8), [Some((0, 32)), Some((0, 8)), Some((0, 1))]);
-        assert_eq!(of(1, 8, 8), [None, Some((0, 8)), Some((0, 1))]);
-        assert_eq!(of(2, 1, 28), [Some((0, 28)), None, Some((0, 1))]);
-        assert_eq!(of(1, 1, 1), [None; 3], "two threads of a core are no pair");
+        let of = |name| pairs(&machine(name));
+        assert_eq!(of("laptop"), [None, None, Some((0, 2))]);
+        assert_eq!(of("epyc"), [None, Some((0, 8)), Some((0, 1))]);
+        assert_eq!(of("xeon"), [Some((0, 28)), None, Some((0, 1))]);
+        // No two cores of the Arm server share a cache.
+        assert_eq!(of("arm"), [Some((0, 80)), Some((0, 1)), None]);
+        assert_eq!(of("board"), [None, Some((4, 0)), Some((4, 5))]);
+        let one = Machine::of(machine("laptop").cpus()[..2].to_vec());
+        assert_eq!(pairs(&one), [None; 3], "two threads of a core are no pair");
     }
 
     /// Whatever else runs here: all figures are within bounds, and can be kept.

@@ -14,9 +14,9 @@ pub struct Home {
     pub index: u32,
     /// Cores of the node that the job may use (affinity and CPU quota), at least 1.
     pub cores: u32,
-    /// The socket, in any numbers; equal at all ranks of a node whose ranks are not all bound to a socket each.
+    /// The socket, in any numbers; equal at ranks of a node that may come to use the same one.
     pub socket: u32,
-    /// The last-level cache, in any numbers; equal at all ranks of a node whose ranks are not all bound to a cache each.
+    /// The last-level cache, in any numbers; equal at ranks of a node that may come to use the same one.
     pub cache: u32,
 }
 

@@ -93,19 +93,28 @@ pub fn place(machine: &Machine, mapping: &Mapping, ranks: u32) -> Vec<CpuSet> {
 }
 
 /// The CPUs of each of `ranks` ranks that share the machine's cores evenly: the `parts` in which the neighbouring cores are that
-/// are its share. Empty if there is nothing to share: one rank, or more ranks than cores.
+/// are its share. Where there are fast and slow cores, and a fast one for each rank, each gets its share of either. Empty if there is
+/// nothing to share: one rank, or more ranks than cores.
 pub fn share(machine: &Machine, ranks: u32, parts: Unit) -> Vec<CpuSet> {
     let cores = Unit::Core.split(machine.cpus());
     let ranks = ranks as usize;
     if ranks <= 1 || ranks > cores.len() {
         return Vec::new();
     }
-    let first = |rank: usize| rank * cores.len() / ranks;
-    let around = |cores: &[Vec<Cpu>]| {
-        let touched = |cpu: &&Cpu| cores.iter().flatten().any(|own| parts.key(own) == parts.key(cpu));
+    let (slow, fast): (Vec<_>, Vec<_>) = cores.iter().cloned().partition(|core| machine.is_slow(core[0].id));
+    let kinds = if ranks <= fast.len() { vec![fast, slow] } else { vec![cores] };
+    let own = |rank: usize| {
+        let of = |kind: &Vec<Vec<Cpu>>| {
+            let first = |rank: usize| rank * kind.len() / ranks;
+            kind[first(rank)..first(rank + 1)].concat()
+        };
+        kinds.iter().flat_map(of).collect::<Vec<Cpu>>()
+    };
+    let around = |own: Vec<Cpu>| {
+        let touched = |cpu: &&Cpu| own.iter().any(|own| parts.key(own) == parts.key(cpu));
         machine.cpus().iter().filter(touched).map(|cpu| cpu.id).collect()
     };
-    (0..ranks).map(|rank| around(&cores[first(rank)..first(rank + 1)])).collect()
+    (0..ranks).map(own).map(around).collect()
 }
 
 /// What the ranks of one unit are bound to, in turn.
@@ -122,69 +131,46 @@ fn targets(machine: &Machine, unit: &[Cpu], map_by: Unit, mapping: &Mapping) -> 
     vec![machine.cpus().iter().filter(|cpu| bind_to.key(cpu) == around).map(|cpu| cpu.id).collect()]
 }
 
-/// Where a rank is that is bound: the numbers of a socket and of a last-level cache.
+/// Where a rank is that is bound: the numbers of a socket and of a last-level cache. Ranks that may come to use the same one have the
+/// same number, and so have ranks that may come to use one with a third rank.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Bound {
-    /// 0 for all ranks, unless each of them is bound to one socket.
+    /// 0 for all ranks that may use the first one's sockets.
     pub socket: u32,
-    /// 0 for all ranks, unless each of them is bound to one last-level cache.
+    /// 0 for all ranks that may use the first one's last-level caches.
     pub cache: u32,
 }
 
 /// Where each of the ranks is that are bound to these CPUs.
 pub fn bound(machine: &Machine, ranks: &[CpuSet]) -> Vec<Bound> {
-    bound_by(machine, ranks, Machine::last_level_cache)
-}
-
-/// As [`bound`]; `cache` are the CPUs that share the last-level cache of a CPU.
-fn bound_by(machine: &Machine, ranks: &[CpuSet], cache: impl Fn(u32) -> CpuSet) -> Vec<Bound> {
     let sockets: Vec<CpuSet> = Unit::Socket.split(machine.cpus()).iter().map(|cpus| ids(cpus)).collect();
     let mut caches: Vec<CpuSet> = vec![];
-    for cpu in ranks.iter().filter_map(|cpus| cpus.iter().next()) {
+    for cpu in ranks.iter().flat_map(CpuSet::iter) {
         if !caches.iter().any(|cpus| cpus.contains(cpu)) {
-            caches.push(cache(cpu));
+            caches.push(machine.last_level_cache(cpu));
         }
     }
-    let [sockets, caches] = [sockets, caches].map(|parts| {
-        let part = |cpus: &CpuSet| parts.iter().position(|part| cpus.iter().all(|cpu| part.contains(cpu)));
-        let parts: Option<Vec<usize>> = ranks.iter().map(part).collect();
-        parts.unwrap_or_else(|| vec![0; ranks.len()])
-    });
-    sockets
-        .into_iter()
-        .zip(caches)
-        .map(|(socket, cache)| Bound { socket: socket as u32, cache: cache as u32 })
-        .collect()
+    let [sockets, caches] = [sockets, caches].map(|parts| groups(&parts, ranks));
+    sockets.into_iter().zip(caches).map(|(socket, cache)| Bound { socket, cache }).collect()
+}
+
+/// By rank, the number of the group that it is in: ranks that may use the same of the `parts` are in one group.
+fn groups(parts: &[CpuSet], ranks: &[CpuSet]) -> Vec<u32> {
+    // By part, the group of those who may use it.
+    let mut group: Vec<u32> = (0..).take(parts.len()).collect();
+    let touched = |cpus: &CpuSet| {
+        let touched = |part: &usize| parts[*part].iter().any(|cpu| cpus.contains(cpu));
+        (0..parts.len()).filter(touched).collect::<Vec<_>>()
+    };
+    let touched: Vec<Vec<usize>> = ranks.iter().map(touched).collect();
+    for own in &touched {
+        let joined: Vec<u32> = own.iter().map(|&part| group[part]).collect();
+        let Some(&least) = joined.iter().min() else { continue };
+        group.iter_mut().filter(|group| joined.contains(group)).for_each(|group| *group = least);
+    }
+    touched.iter().map(|own| own.first().map_or(0, |&part| group[part])).collect()
 }
 
 fn ids(cpus: &[Cpu]) -> CpuSet {
     cpus.iter().map(|cpu| cpu.id).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Two sockets of four cores, of which two each share a cache.
-    fn machine() -> Machine {
-        Machine::of((0..8).map(|id| Cpu { id, socket: id / 4, node: 0, core: id }).collect())
-    }
-
-    fn bound_to(lists: &[&str]) -> Vec<(u32, u32)> {
-        let ranks: Vec<CpuSet> = lists.iter().map(|list| list.parse().unwrap()).collect();
-        let cache = |cpu: u32| (cpu / 2 * 2..cpu / 2 * 2 + 2).collect();
-        bound_by(&machine(), &ranks, cache).iter().map(|bound| (bound.socket, bound.cache)).collect()
-    }
-
-    #[test]
-    fn ranks_are_where_they_are_bound() {
-        assert_eq!(bound_to(&["0", "1", "2", "6-7"]), [(0, 0), (0, 0), (0, 1), (1, 2)]);
-        // The second rank may use two caches, and the third both sockets.
-        assert_eq!(bound_to(&["0", "4-7"]), [(0, 0), (1, 0)]);
-        assert_eq!(bound_to(&["0", "7", "3-4"]), [(0, 0); 3]);
-        assert_eq!(bound_to(&[]), []);
-        let shared = share(&machine(), 4, Unit::Core);
-        let sockets: Vec<u32> = bound(&machine(), &shared).iter().map(|bound| bound.socket).collect();
-        assert_eq!(sockets, [0, 0, 1, 1]);
-    }
 }

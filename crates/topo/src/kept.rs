@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use crate::machine::text;
+use crate::machine::{Reader, SYSTEM, text};
 use crate::profile::Profile;
 
 /// Most bytes of a file's name.
@@ -13,9 +13,6 @@ const LONGEST_NAME: usize = 200;
 
 /// Most bytes of a profile's file.
 const MOST_BYTES: u64 = 16 << 10;
-
-/// Where Linux describes the machine.
-const SYSTEM: &str = "/sys/devices/system";
 
 /// A machine as far as profiles tell machines apart, and the user's folder for what is kept.
 #[derive(Clone, Debug)]
@@ -31,12 +28,12 @@ impl Kept {
     /// Of this machine and this user.
     pub fn here() -> Kept {
         let folder = cache_folder(|name| std::env::var_os(name));
-        Kept::of(Path::new(SYSTEM), &kernel(), folder)
+        Kept::of((text, Path::new(SYSTEM)), &kernel(), folder)
     }
 
     /// Of the machine that is described below `root` (which stands for `/sys/devices/system`), with this kernel.
-    pub fn of(root: &Path, kernel: &str, folder: Option<PathBuf>) -> Kept {
-        let read = |path: &str| text(&root.join(path)).unwrap_or_default();
+    pub fn of((reader, root): (Reader, &Path), kernel: &str, folder: Option<PathBuf>) -> Kept {
+        let read = |path: &str| reader(&root.join(path)).unwrap_or_default();
         let modalias = read("cpu/modalias");
         let processor = modalias.split(":feature").next().unwrap_or_default().trim_start_matches("cpu:type:");
         // The last cache that is there is the last-level one: of instructions, and of data on three levels.
@@ -164,7 +161,7 @@ mod tests {
         }
 
         fn kept(&self, kernel: &str) -> Kept {
-            Kept::of(&self.0.join("sys"), kernel, Some(self.0.join("cache/banyan")))
+            Kept::of((text, &self.0.join("sys")), kernel, Some(self.0.join("cache/banyan")))
         }
     }
 
@@ -218,10 +215,10 @@ mod tests {
         std::fs::write(folder.0.join("cache"), "a file where the folder should be").unwrap();
         assert!(kept.keep(&Profile::default()).is_err());
         assert_eq!(kept.profile(), Profile::default());
-        let homeless = Kept::of(&folder.0, "1", None);
+        let homeless = Kept::of((text, &folder.0), "1", None);
         assert!(homeless.keep(&Profile::default()).is_err() && homeless.load().is_none());
         // A folder in the place of the file: the draft is taken away again.
-        let blocked = Kept::of(&folder.0, "2", Some(folder.0.join("blocked")));
+        let blocked = Kept::of((text, &folder.0), "2", Some(folder.0.join("blocked")));
         std::fs::create_dir_all(blocked.file().unwrap().join("inside")).unwrap();
         assert!(blocked.keep(&Profile::default()).is_err());
         assert_eq!(std::fs::read_dir(folder.0.join("blocked")).unwrap().count(), 1);

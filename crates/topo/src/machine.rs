@@ -2,9 +2,12 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::cpus::CpuSet;
+
+/// Where Linux describes the machine.
+pub(crate) const SYSTEM: &str = "/sys/devices/system";
 
 /// Most bytes read of any file below `/sys`.
 const MAX_FILE: u64 = 16 << 10;
@@ -24,7 +27,7 @@ pub struct Cpu {
     pub socket: u32,
     /// NUMA node.
     pub node: u32,
-    /// Core, numbered within its socket by the hardware; CPUs that share it are hyperthreads.
+    /// Core, by the number of its first CPU; CPUs that share it are hyperthreads.
     pub core: u32,
 }
 
@@ -39,71 +42,116 @@ pub struct Cache {
     pub cpus: CpuSet,
 }
 
-/// The CPUs that this process may use, sorted by socket, node, core and number.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// Reads a file of a machine's description; nothing if there is none.
+pub type Reader = fn(&Path) -> Option<String>;
+
+/// The CPUs that this process may use, and where more is to be read of them.
+#[derive(Clone, Debug)]
 pub struct Machine {
+    read: Reader,
+    root: PathBuf,
     cpus: Vec<Cpu>,
+    /// Those of slow cores, on a machine that has fast ones as well.
+    slow: CpuSet,
 }
 
 impl Machine {
     /// Reads what `/sys` tells about the CPUs of this process's affinity mask.
     pub fn read() -> Machine {
-        Machine::read_from(Path::new("/sys/devices/system"), &CpuSet::allowed())
+        Machine::read_from(text, Path::new(SYSTEM), &CpuSet::allowed())
     }
 
     /// Reads below `root` (which stands for `/sys/devices/system`). Where files are missing, there is one socket with
     /// one node, and each CPU is a core.
-    pub fn read_from(root: &Path, allowed: &CpuSet) -> Machine {
-        let nodes = numa_nodes(root);
-        let mut cpus: Vec<Cpu> = allowed
-            .iter()
-            .map(|id| {
-                let topology = root.join(format!("cpu/cpu{id}/topology"));
-                Cpu {
-                    id,
-                    socket: number(&topology.join("physical_package_id")).unwrap_or(0),
-                    core: number(&topology.join("core_id")).unwrap_or(id),
-                    node: nodes.iter().find(|(_, cpus)| cpus.contains(id)).map_or(0, |&(node, _)| node),
-                }
-            })
-            .collect();
-        cpus.sort_by_key(|cpu| (cpu.socket, cpu.node, cpu.core, cpu.id));
-        Machine { cpus }
+    pub fn read_from(read: Reader, root: &Path, allowed: &CpuSet) -> Machine {
+        let mut machine = Machine { read, root: root.to_owned(), cpus: vec![], slow: CpuSet::default() };
+        let nodes = machine.numa_nodes();
+        let cpu = |id| {
+            let of = |name: &str| format!("cpu/cpu{id}/topology/{name}");
+            // The second name is that of kernels before 5.3. The number in `core_id` begins anew in each cluster of some processors.
+            let siblings =
+                ["core_cpus_list", "thread_siblings_list"].iter().find_map(|name| machine.list(&of(name)));
+            Cpu {
+                id,
+                socket: machine.number(&of("physical_package_id")).unwrap_or(0),
+                core: siblings.and_then(|cpus| cpus.iter().next()).unwrap_or(id),
+                node: nodes.iter().find(|(_, cpus)| cpus.contains(id)).map_or(0, |&(node, _)| node),
+            }
+        };
+        machine.cpus = allowed.iter().map(cpu).collect();
+        machine.slow = machine.slow();
+        machine.sorted()
     }
 
-    /// A machine made of these CPUs.
-    pub fn of(mut cpus: Vec<Cpu>) -> Machine {
-        cpus.sort_by_key(|cpu| (cpu.socket, cpu.node, cpu.core, cpu.id));
-        Machine { cpus }
+    /// A machine made of these CPUs, of whose caches nothing is known.
+    pub fn of(cpus: Vec<Cpu>) -> Machine {
+        Machine { read: |_| None, root: PathBuf::new(), cpus, slow: CpuSet::default() }.sorted()
     }
 
-    /// The CPUs, sorted by socket, node, core and number.
+    fn sorted(mut self) -> Machine {
+        let slow = &self.slow;
+        self.cpus.sort_by_key(|cpu| (cpu.socket, cpu.node, slow.contains(cpu.id), cpu.core, cpu.id));
+        self
+    }
+
+    fn text(&self, path: &str) -> Option<String> {
+        (self.read)(&self.root.join(path))
+    }
+
+    fn number(&self, path: &str) -> Option<u32> {
+        self.text(path)?.trim().parse().ok()
+    }
+
+    fn list(&self, path: &str) -> Option<CpuSet> {
+        self.text(path)?.parse().ok()
+    }
+
+    fn numa_nodes(&self) -> Vec<(u32, CpuSet)> {
+        let read = |node: u32| Some((node, self.list(&format!("node/node{node}/cpulist"))?));
+        self.list("node/online").unwrap_or_default().iter().filter_map(read).collect()
+    }
+
+    /// The CPUs that Linux calls Atom beside others on an Intel processor, or that have at most half the capacity of the fastest one,
+    /// which only processors with several kinds of cores have. None if all are.
+    fn slow(&self) -> CpuSet {
+        let ids = || self.cpus.iter().map(|cpu| cpu.id);
+        let slow: CpuSet = match self.list("../cpu_atom/cpus") {
+            Some(atoms) => ids().filter(|&cpu| atoms.contains(cpu)).collect(),
+            None => {
+                let capacity = |cpu| Some((cpu, self.number(&format!("cpu/cpu{cpu}/cpu_capacity"))?));
+                let capacities: Vec<(u32, u32)> = ids().map_while(capacity).collect();
+                let most = capacities.iter().map(|(_, capacity)| *capacity).max().unwrap_or(0);
+                capacities.iter().filter(|(_, capacity)| *capacity <= most / 2).map(|(cpu, _)| *cpu).collect()
+            }
+        };
+        if slow.len() < self.cpus.len() { slow } else { CpuSet::default() }
+    }
+
+    /// The CPUs, sorted by socket, node, core and number; the slow cores of a node come after its fast ones.
     pub fn cpus(&self) -> &[Cpu] {
         &self.cpus
     }
 
-    /// The data and unified caches of `cpu`, nearest first.
-    pub fn caches(cpu: u32) -> Vec<Cache> {
-        Machine::caches_from(Path::new("/sys/devices/system"), cpu)
+    /// True if `cpu` is part of a slow core, on a machine that has fast ones as well.
+    pub fn is_slow(&self, cpu: u32) -> bool {
+        self.slow.contains(cpu)
     }
 
     /// The CPUs that share the last-level cache of `cpu`; itself alone if that is not known.
-    pub(crate) fn last_level_cache(cpu: u32) -> CpuSet {
-        let folder = Path::new("/sys/devices/system/cpu").join(format!("cpu{cpu}/cache"));
-        let read = |index: u32| text(&folder.join(format!("index{index}/shared_cpu_list")))?.parse().ok();
+    pub fn last_level_cache(&self, cpu: u32) -> CpuSet {
+        let read = |index: u32| self.list(&format!("cpu/cpu{cpu}/cache/index{index}/shared_cpu_list"));
         (0..MOST_KINDS).rev().find_map(read).unwrap_or_else(|| [cpu].into_iter().collect())
     }
 
-    /// The caches of `cpu` like [`Machine::caches`], read below `root`.
-    pub fn caches_from(root: &Path, cpu: u32) -> Vec<Cache> {
-        let folder = root.join(format!("cpu/cpu{cpu}/cache"));
+    /// The data and unified caches of `cpu`, nearest first.
+    pub fn caches(&self, cpu: u32) -> Vec<Cache> {
         let read = |index: u32| {
-            let index = folder.join(format!("index{index}"));
-            let data = text(&index.join("type"))?.trim() != "Instruction";
+            let of = |name: &str| format!("cpu/cpu{cpu}/cache/index{index}/{name}");
+            let data = self.text(&of("type"))?.trim() != "Instruction";
             let cache = Cache {
-                level: number(&index.join("level"))?,
-                bytes: size(&text(&index.join("size"))?)?,
-                cpus: text(&index.join("shared_cpu_list"))?.parse().ok()?,
+                level: self.number(&of("level"))?,
+                bytes: size(&self.text(&of("size"))?)?,
+                cpus: self.list(&of("shared_cpu_list"))?,
             };
             data.then_some(cache)
         };
@@ -113,24 +161,11 @@ impl Machine {
     }
 }
 
-fn numa_nodes(root: &Path) -> Vec<(u32, CpuSet)> {
-    let online = text(&root.join("node/online")).and_then(|text| text.parse::<CpuSet>().ok());
-    let read = |node: u32| {
-        let list = text(&root.join(format!("node/node{node}/cpulist")))?;
-        Some((node, list.parse().ok()?))
-    };
-    online.unwrap_or_default().iter().filter_map(read).collect()
-}
-
 pub(crate) fn text(path: &Path) -> Option<String> {
     // Room for nearly all of them, so that one read is enough.
     let mut text = String::with_capacity(1 << 10);
     File::open(path).ok()?.take(MAX_FILE).read_to_string(&mut text).ok()?;
     Some(text)
-}
-
-fn number(path: &Path) -> Option<u32> {
-    text(path)?.trim().parse().ok()
 }
 
 /// Reads a cache's size: `32K`, `4M` or plain bytes.
@@ -165,14 +200,14 @@ mod tests {
         let machine = Machine::read();
         assert_eq!(machine.cpus().len(), CpuSet::allowed().len());
         assert!(!machine.cpus().is_empty());
-        for cache in Machine::caches(machine.cpus()[0].id) {
+        for cache in machine.caches(machine.cpus()[0].id) {
             assert!(cache.bytes > 0 && !cache.cpus.is_empty());
         }
     }
 
     #[test]
     fn a_bare_sys_is_one_socket_of_single_cores() {
-        let machine = Machine::read_from(Path::new("/nonexistent"), &"2-3".parse().unwrap());
+        let machine = Machine::read_from(text, Path::new("/nonexistent"), &"2-3".parse().unwrap());
         let cpu = |id| Cpu { id, socket: 0, node: 0, core: id };
         assert_eq!(machine.cpus(), [cpu(2), cpu(3)]);
     }
