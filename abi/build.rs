@@ -13,6 +13,8 @@ use tables::{Constant, Function, Param, constants, functions, reasons};
 fn main() {
     println!("cargo::rerun-if-changed=tables");
     println!("cargo::rerun-if-changed=src");
+    // `cargo xtask install` names it to the linker.
+    println!("cargo::rerun-if-changed=hot.ld");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libmpi_abi.so.1");
     let out = std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR");
     let write = |name: &str, text: String| {

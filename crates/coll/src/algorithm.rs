@@ -124,6 +124,11 @@ impl Case {
         f64::from(crate::log2_up(self.ranks))
     }
 
+    /// Rounds of recursive doubling: log2 of the ranks, rounded down.
+    pub fn doublings(&self) -> f64 {
+        f64::from(crate::log2_down(self.ranks))
+    }
+
     /// 1 if the number of ranks is no power of two, else 0: the rounds of some algorithms in which the ranks beyond a
     /// power of two fold in.
     pub fn folds(&self) -> f64 {

@@ -230,11 +230,8 @@ fn power(base: i32, count: usize) -> i64 {
 
 /// The largest integer whose power of `count` is at most `n`.
 fn root_below(n: i32, count: usize) -> i32 {
-    let mut root = f64::from(n).powf(1.0 / count as f64) as i32 + 1;
-    while root > 1 && power(root, count) > i64::from(n) {
-        root -= 1;
-    }
-    root
+    let fits = |root: i32| power(root, count) <= i64::from(n);
+    (0..31).rev().map(|bit| 1 << bit).fold(0, |root, bit| if fits(root | bit) { root | bit } else { root })
 }
 
 fn divisors(n: i32) -> Vec<i32> {

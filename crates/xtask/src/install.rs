@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 
 use anyhow::{Context, Result, bail};
 
+use crate::hot;
 use crate::process::Job;
 use crate::project::{self, Project};
 
@@ -110,7 +111,13 @@ fn build(project: &Project) -> Result<()> {
         cargo.folder(project.root()).limit(1800)
     };
     // Without the library's form for Rust programs the linker may leave out what C cannot call: 10 % less memory in each rank.
-    cargo("rustc", &["-p", "banyan-abi", "--lib", "--crate-type=cdylib"]).run_ok()?;
+    const LIBRARY: [&str; 4] = ["-p", "banyan-abi", "--lib", "--crate-type=cdylib"];
+    let ordered = format!("link-arg=-Wl,-T,{}", project.file(hot::SCRIPT).display());
+    let ordered: Vec<&str> = LIBRARY.into_iter().chain(["--", "-C", &ordered]).collect();
+    if cargo("rustc", &ordered).run_ok().is_err() {
+        // A linker that takes no such script (gold, mold).
+        cargo("rustc", &LIBRARY).run_ok()?;
+    }
     if cargo("rustc", &STATIC).run_ok().is_err() {
         cargo("build", &["-p", "banyan"]).run_ok()?;
     }

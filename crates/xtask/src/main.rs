@@ -9,6 +9,7 @@ mod debian;
 mod demo;
 mod docs;
 mod hosts;
+mod hot;
 mod hpcc;
 mod install;
 mod library;
@@ -55,6 +56,8 @@ enum Task {
     Conformance(conformance::Options),
     /// Write the parts of the guide that are made from the code
     Docs,
+    /// Write which code of the library the linker puts together, from what ranks run
+    Hot,
     /// Fetch MPICH, Open MPI and Intel MPI from PyPI into target/rivals
     Rivals,
     /// Measure what the constants of the cost model stand for
@@ -95,6 +98,7 @@ fn run(task: Task) -> Result<bool> {
         Task::Install { prefix } => install::install(&project, &prefix).map(|()| true),
         Task::Conformance(options) => conformance::run(&project, &options),
         Task::Docs => docs::write(&project).map(|()| true),
+        Task::Hot => hot::write(&project).map(|()| true),
         Task::Rivals => rivals::all(&project).map(|()| true),
         Task::Costs(options) => costs::run(&project, &options).map(|()| true),
         Task::Bench(options) => bench::run(&project, &options).map(|()| true),

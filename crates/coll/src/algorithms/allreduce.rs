@@ -32,8 +32,7 @@ pub(crate) const RABENSEIFNER: Algorithm = Algorithm {
     rounds: |shape| 3 + 2 * Group::of(shape).levels,
     round: |shape, index, round| rabenseifner(shape, index, (Buf::Recv, None), round),
     cost: |case: &Case| {
-        let (steps, share) =
-            (2.0 * case.p().log2().floor() + 2.0 * case.folds(), (case.p() - 1.0) / case.p());
+        let (steps, share) = (2.0 * (case.doublings() + case.folds()), (case.p() - 1.0) / case.p());
         let bytes = case.bytes * (share + case.folds());
         Cost { reduced: bytes, ..Cost::rounds(steps, 2.0 * bytes) }
     },
@@ -92,7 +91,7 @@ pub(super) fn doubling_rounds(shape: &Shape) -> u32 {
 }
 
 pub(super) fn doubling_cost(case: &Case) -> Cost {
-    let levels = case.p().log2().floor();
+    let levels = case.doublings();
     let steps = levels + 2.0 * case.folds();
     Cost {
         reduced: (levels + case.folds()) * case.bytes,
