@@ -27,7 +27,7 @@ pub mod hosts;
 mod input;
 mod lines;
 mod links;
-mod machine;
+pub mod machine;
 #[cfg(test)]
 #[path = "../../crates/topo/tests/machines/mod.rs"]
 mod machines;
@@ -74,7 +74,7 @@ fn run(arguments: Vec<OsString>) -> u8 {
         options::Command::Explain { what, ranks, per_host } => {
             Ok(print(&explain::explain(&what, ranks, per_host)?))
         }
-        options::Command::Machine { anew } => Ok(print(&machine::machine(anew))),
+        options::Command::Machine(what) => Ok(print(&machine::machine(&what)?)),
         options::Command::Yield => Ok(measure::yields()),
         options::Command::Run(options) => front::run(front::Work::Job(options)),
         options::Command::Agent => front::run(front::Work::Host),

@@ -16,6 +16,8 @@ use banyan_transport::{Class, Fabric, Head, Outcome, Peer, Port, Refusal, Sink, 
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
+pub(crate) mod curves;
+
 /// How long the trials of a figure take.
 const EACH: Duration = Duration::from_millis(8);
 /// Trials that a figure needs.
@@ -261,8 +263,20 @@ trait Way: Send {
 }
 
 /// The figures of a [`Message`](banyan_topo::Message).
-fn message<W: Way>(cpus: (u32, u32), (mut mine, mut other): (W, W)) -> Vec<f64> {
-    // The other thread answers each so many bytes with a few.
+fn message<W: Way>(cpus: (u32, u32), ways: (W, W)) -> Vec<f64> {
+    exchanges(cpus, ways, |exchange| {
+        let one = least(|| exchange(SHORT, 1));
+        let (more, long) = (least(|| exchange(SHORT, STREAM)), least(|| exchange(LONG, 1)));
+        vec![one / 2.0, (more - one) / (STREAM - 1) as f64, (long - one) / LONG as f64]
+    })
+}
+
+/// What `measure` gives, which may have exchanges: it sends so many bytes so many times, which the other thread answers each with a few.
+fn exchanges<W: Way>(
+    cpus: (u32, u32),
+    (mut mine, mut other): (W, W),
+    measure: impl FnOnce(&mut dyn FnMut(usize, usize) -> f64) -> Vec<f64>,
+) -> Vec<f64> {
     let (each, over) = (AtomicUsize::new(SHORT), AtomicBool::new(false));
     let answer = || {
         let mut got = 0;
@@ -278,25 +292,32 @@ fn message<W: Way>(cpus: (u32, u32), (mut mine, mut other): (W, W)) -> Vec<f64> 
         each.store(bytes, Ordering::Release);
         let begin = Instant::now();
         (1..=times).for_each(|number| mine.send(bytes, number < times));
-        let (mut back, mut polls) = (0, 0u32);
-        while back < times * SHORT {
-            back += mine.received();
-            polls += 1;
-            if polls.is_multiple_of(1 << 10) && begin.elapsed() > PATIENCE {
-                return f64::NAN;
-            }
+        match heard(&mut mine, times * SHORT) {
+            true => begin.elapsed().as_secs_f64(),
+            false => f64::NAN,
         }
-        begin.elapsed().as_secs_f64()
     };
     let mut figures = vec![];
     beside(cpus, answer, || {
-        let one = least(|| exchange(SHORT, 1));
-        let (more, long) = (least(|| exchange(SHORT, STREAM)), least(|| exchange(LONG, 1)));
-        figures = vec![one / 2.0, (more - one) / (STREAM - 1) as f64, (long - one) / LONG as f64];
+        figures = measure(&mut exchange);
         over.store(true, Ordering::Relaxed);
         0.0
     });
     figures
+}
+
+/// Waits until so many bytes have come; false if that takes too long.
+fn heard(way: &mut impl Way, bytes: usize) -> bool {
+    let begin = Instant::now();
+    let (mut got, mut polls) = (0, 0u32);
+    while got < bytes {
+        got += way.received();
+        polls += 1;
+        if polls.is_multiple_of(1 << 10) && begin.elapsed() > PATIENCE {
+            return false;
+        }
+    }
+    true
 }
 
 /// An end of a pair's rings in shared memory.
@@ -381,7 +402,7 @@ impl Way for Socket {
         let flags = if more { SendFlags::MORE } else { SendFlags::empty() };
         let mut left = bytes;
         while left > 0 {
-            match send(&self.stream, &self.memory[..left], flags) {
+            match send(&self.stream, &self.memory[..left.min(LONG)], flags) {
                 Ok(sent) => left -= sent,
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(_) => return,

@@ -13,6 +13,7 @@ use crate::Trouble;
 use crate::binding::{BindTo, MapBy};
 use crate::files::Pattern;
 use crate::hosts::text_of;
+use crate::machine::About;
 use crate::translate::{Segment, knows, split};
 
 /// What a command line looks like.
@@ -33,10 +34,7 @@ pub enum Command {
         per_host: Option<u32>,
     },
     /// Show what things take on this machine.
-    Machine {
-        /// Measure it first.
-        anew: bool,
-    },
+    Machine(About),
     /// Yield the core, time and again, while another mpirun measures that.
     Yield,
     /// Run a job.
@@ -175,11 +173,10 @@ pub struct Global {
     /// --ppn: on as many hosts like this one as that takes)
     #[arg(long, value_name = "COLLECTIVE:BYTES")]
     pub explain: Option<String>,
-    /// Show what things take on this machine, by which algorithms are chosen, and end; --machine=measure measures it anew, in some
-    /// 0.3 s, and keeps it for jobs to come
-    #[arg(long, value_name = "measure", num_args = 0..=1, require_equals = true, default_missing_value = "show",
-          value_parser = ["show", "measure"])]
-    pub machine: Option<String>,
+    /// Show what things take on this machine, by which algorithms are chosen, and end; measure: measure it anew, in some 0.3 s, and
+    /// keep it for jobs to come; curves: what messages of many lengths take by each way, by that and measured now, or drawn in a file
+    #[arg(long, value_name = "measure|curves|FILE.svg", num_args = 0..=1, require_equals = true, default_missing_value = "show")]
+    pub machine: Option<About>,
 }
 
 /// Options of one program.
@@ -246,7 +243,7 @@ pub fn parse(arguments: Vec<OsString>) -> Result<Command, Trouble> {
         parsed.global.timeout = timeout_variable()?;
     }
     if let Some(how) = parsed.global.machine {
-        return Ok(Command::Machine { anew: how == "measure" });
+        return Ok(Command::Machine(how));
     }
     if let Some(what) = parsed.global.explain {
         let per_host = parsed.global.ppn;

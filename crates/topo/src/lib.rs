@@ -21,7 +21,7 @@ pub use kept::Kept;
 pub use machine::{Cache, Cpu, Machine, Reader};
 pub use nics::{NicAddress, NicFilter, addresses, nic_filters, same_subnet};
 pub use profile::{DISTANCES, Message, Pair, Profile};
-pub use single_copy::{get, single_copy};
+pub use single_copy::{get, put, single_copy};
 pub use slots::slots;
 
 /// Number of cores that this process may use at once: its affinity mask, cut by the CPU quota of its control group

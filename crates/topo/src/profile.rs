@@ -180,6 +180,22 @@ impl Profile {
         all
     }
 
+    /// What a message of so many bytes takes between two cores that are so apart (a place in [`DISTANCES`]), in seconds: by the ring, read by
+    /// its receiver, written by its sender, a half by each, and over TCP. A message that is read is announced before, one that is
+    /// written is asked for as well, and its sender says when it is there.
+    pub fn ways(&self, distance: usize, bytes: f64) -> [f64; 5] {
+        let Pair { single_copy, message, .. } = self.pairs[distance];
+        let copy = |bytes: f64| self.system_call + self.single_copy + bytes * single_copy;
+        let (told, asked) = (message.latency, 3.0 * message.latency);
+        [
+            message.latency + bytes * message.byte,
+            told + copy(bytes),
+            asked + copy(bytes),
+            asked + copy(bytes / 2.0),
+            self.loopback.latency + bytes * self.loopback.byte,
+        ]
+    }
+
     /// This profile with what was measured: figures by name, in seconds. Those that are out of bounds, or have no name here, are
     /// left out.
     pub fn with<'a>(mut self, measured: impl IntoIterator<Item = (&'a str, f64)>) -> Profile {

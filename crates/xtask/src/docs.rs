@@ -5,9 +5,9 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use plotters::style::RGBColor;
+use banyan_plot::{Joined, Line, RGBColor, plot};
 
-use crate::bench::{self, Line, plot};
+use crate::bench;
 use crate::process::{End, Job, tail};
 use crate::project::{self, Project};
 
@@ -137,7 +137,7 @@ fn scale(rows: &str) -> String {
         let line = |per_host: f64, colour| {
             let of = rows.iter().filter(|row| row.len() > column && row[1] == per_host && row[3] == 32.0);
             let points = of.map(|row| (row[0], row[column])).collect();
-            Line { name: format!("{per_host} ranks a host"), colour, points }
+            Line { name: format!("{per_host} ranks a host"), colour, points, joined: Joined::Line }
         };
         let lines = [line(1.0, RGBColor(200, 60, 40)), line(64.0, RGBColor(30, 110, 200))];
         if let Ok(Some(svg)) = plot("number of ranks", unit, &lines) {

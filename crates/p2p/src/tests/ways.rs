@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use banyan_topo::Profile;
 use banyan_transport::random::Random;
 
 use crate::ways::{CLASSES, MARGIN, PRICE, Preference, SHORTEST, Traffic, Way, Ways, class};
@@ -30,6 +31,28 @@ fn single_copy_is_best(way: Way, len: u64, traffic: Traffic) -> f64 {
         Way::Both if traffic == Traffic::BothWays => 1200.0 + bytes / 20.0,
         Way::Both => 900.0 + bytes / 55.0,
     }
+}
+
+/// By what things take on a machine with this profile, between cores that share a cache.
+fn by_profile(profile: Profile, way: Way, len: u64) -> f64 {
+    1e9 * profile.ways(2, len as f64)[way as usize]
+}
+
+fn named(name: &str) -> Profile {
+    Profile::named(name).expect("a built-in profile")
+}
+
+fn epyc(way: Way, len: u64, _: Traffic) -> f64 {
+    by_profile(named("epyc"), way, len)
+}
+
+fn xeon(way: Way, len: u64, _: Traffic) -> f64 {
+    by_profile(named("xeon"), way, len)
+}
+
+/// A Xeon in a sandbox that looks at each system call.
+fn sandbox(way: Way, len: u64, _: Traffic) -> f64 {
+    by_profile(named("xeon").with([("system_call", 50e-6)]), way, len)
 }
 
 fn best(machine: Machine, len: u64, traffic: Traffic) -> f64 {
@@ -115,6 +138,27 @@ fn the_better_way_is_found_and_looks_cost_little() {
             }
         }
     }
+}
+
+/// Profiles of unlike machines in the place of one another: other ways are found.
+#[test]
+fn ways_follow_from_the_profile() {
+    let found = |machine: Machine| {
+        [32 << 10, 64 << 10, 1 << 20].map(|len| {
+            let mut pair = Pair::new(len, 8);
+            pair.run(machine, len, Traffic::OneWay, 2000);
+            let way = pair.run(machine, len, Traffic::OneWay, 2000).1;
+            println!(
+                "{len} bytes: {}, {:?} us",
+                way.name(),
+                Way::ALL.map(|way| machine(way, len, Traffic::OneWay) / 1e3)
+            );
+            way
+        })
+    };
+    assert_eq!(found(epyc), [Way::Ring, Way::Ring, Way::Both]);
+    assert_eq!(found(xeon), [Way::Both; 3]);
+    assert_eq!(found(sandbox), [Way::Ring; 3]);
 }
 
 /// A message takes the best way unless there is a look: outside of looks none is slower by more than margin and noise.

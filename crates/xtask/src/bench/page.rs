@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use anyhow::Result;
-use plotters::style::RGBColor;
+use anyhow::{Error, Result};
+use banyan_plot::{Joined, Line, RGBColor, plot};
 
-use super::plots::{Line, plot};
 use super::record::{Record, Row};
 use super::results::MACHINE;
 use super::table::{self, LEGEND, Style};
@@ -44,7 +43,9 @@ pub(super) fn html(record: &Record) -> Result<String> {
     for (part, groups) in parts(record) {
         let mut figures = String::new();
         for (group, cells) in groups {
-            if let Some(svg) = plot(across(group), &cells[0].unit, &lines_of(record, group, &cells))? {
+            if let Some(svg) =
+                plot(across(group), &cells[0].unit, &lines_of(record, group, &cells)).map_err(Error::msg)?
+            {
                 let title = group.strip_prefix(part).unwrap_or(group).trim_start_matches('/');
                 let title = if title.is_empty() { part } else { title };
                 let _ = writeln!(
@@ -101,6 +102,7 @@ fn lines_of(record: &Record, group: &str, cells: &[&Row]) -> Vec<Line> {
             name: name.to_owned(),
             colour: known.map_or(GREY, |(_, colour)| *colour),
             points: sorted(points),
+            joined: Joined::Line,
         }
     };
     let mut lines: Vec<Line> =
@@ -117,7 +119,12 @@ fn limit(record: &Record, group: &str, cells: &[&Row]) -> Option<Line> {
         Some(number) => vec![(number, figure)],
         None => cells.iter().filter_map(|cell| Some((cell.along().1?.max(0.5), figure))).collect(),
     });
-    Some(Line { name: path.replace("limit/", "limit: "), colour: GREY, points: sorted(points) })
+    Some(Line {
+        name: path.replace("limit/", "limit: "),
+        colour: GREY,
+        points: sorted(points),
+        joined: Joined::Line,
+    })
 }
 
 fn sorted(points: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {

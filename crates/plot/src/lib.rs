@@ -1,20 +1,40 @@
 //! Figures as lines in SVG, in colours that can be read on light and dark ground.
+#![forbid(unsafe_code)]
 
-use anyhow::{Result, anyhow};
 use plotters::prelude::*;
+pub use plotters::style::RGBColor;
 
 /// One line of a plot.
-pub(crate) struct Line {
-    pub(crate) name: String,
-    pub(crate) colour: RGBColor,
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// What the legend says.
+    pub name: String,
+    /// Its colour.
+    pub colour: RGBColor,
     /// Along x and y, both above 0.
-    pub(crate) points: Vec<(f64, f64)>,
+    pub points: Vec<(f64, f64)>,
+    /// How the points are joined.
+    pub joined: Joined,
+}
+
+/// How the points of a line are joined.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Joined {
+    /// By a line, on which they are seen.
+    Line,
+    /// By dashes, without points.
+    Dashes,
+    /// Not at all.
+    Points,
 }
 
 const SIZE: (u32, u32) = (520, 320);
 
 /// A plot with logarithmic axes; none if there are no points.
-pub(crate) fn plot(x: &str, unit: &str, lines: &[Line]) -> Result<Option<String>> {
+///
+/// # Errors
+/// What the library says that cannot draw it.
+pub fn plot(x: &str, unit: &str, lines: &[Line]) -> Result<Option<String>, String> {
     let points = || lines.iter().flat_map(|line| line.points.iter());
     let range = |axis: fn(&(f64, f64)) -> f64| {
         let least = points().map(axis).fold(f64::INFINITY, f64::min);
@@ -23,7 +43,7 @@ pub(crate) fn plot(x: &str, unit: &str, lines: &[Line]) -> Result<Option<String>
     };
     let (Some(across), Some(up)) = (range(|point| point.0), range(|point| point.1)) else { return Ok(None) };
     let mut svg = String::new();
-    draw(&mut svg, x, unit, lines, across, up).map_err(|error| anyhow!("cannot draw: {error}"))?;
+    draw(&mut svg, x, unit, lines, across, up).map_err(|error| format!("cannot draw: {error}"))?;
     Ok(Some(themed(&svg)))
 }
 
@@ -34,7 +54,7 @@ fn draw(
     lines: &[Line],
     across: std::ops::Range<f64>,
     up: std::ops::Range<f64>,
-) -> std::result::Result<(), Box<dyn std::error::Error>> {
+) -> Result<(), Box<dyn std::error::Error>> {
     let area = SVGBackend::with_string(svg, SIZE).into_drawing_area();
     let mut chart = ChartBuilder::on(&area)
         .margin(8)
@@ -54,10 +74,17 @@ fn draw(
     for line in lines {
         let style = line.colour.stroke_width(2);
         let colour = line.colour;
-        chart
-            .draw_series(LineSeries::new(line.points.iter().copied(), style).point_size(2))?
-            .label(&line.name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], colour.stroke_width(2)));
+        let points = || line.points.iter().copied();
+        let drawn = match line.joined {
+            Joined::Line => chart.draw_series(LineSeries::new(points(), style).point_size(2))?,
+            Joined::Dashes => chart.draw_series(DashedLineSeries::new(points(), 4, 4, style))?,
+            Joined::Points => chart.draw_series(points().map(|at| Circle::new(at, 3, colour.filled())))?,
+        };
+        drawn.label(&line.name);
+        match line.joined {
+            Joined::Points => drawn.legend(move |(x, y)| Circle::new((x + 7, y), 3, colour.filled())),
+            _ => drawn.legend(move |(x, y)| PathElement::new([(x, y), (x + 14, y)], colour.stroke_width(2))),
+        };
     }
     chart
         .configure_series_labels()
@@ -101,10 +128,16 @@ mod tests {
 
     #[test]
     fn a_plot_is_svg_in_the_pages_colours() {
-        let line = Line { name: "ours".into(), colour: RED, points: vec![(8.0, 0.2), (1024.0, 0.5)] };
-        let svg = plot("bytes", "us", &[line]).unwrap().unwrap();
-        assert!(svg.starts_with("<svg") && svg.contains("ours") && svg.contains("currentColor"), "{svg}");
-        assert!(!svg.contains("#000000"));
+        for (joined, drawn) in
+            [(Joined::Line, "<polyline"), (Joined::Dashes, "<polyline"), (Joined::Points, "<circle")]
+        {
+            let points = vec![(8.0, 0.2), (1024.0, 0.5)];
+            let svg = plot("bytes", "us", &[Line { name: "ours".into(), colour: RED, points, joined }])
+                .unwrap()
+                .unwrap();
+            assert!(svg.starts_with("<svg") && svg.contains("ours") && svg.contains("currentColor"), "{svg}");
+            assert!(svg.contains(drawn) && !svg.contains("#000000"), "{svg}");
+        }
         assert!(plot("bytes", "us", &[]).unwrap().is_none());
         assert_eq!(short(1_572_864.0, 1024.0), "1.5M");
         assert_eq!(short(0.1, 1000.0), "0.1");
