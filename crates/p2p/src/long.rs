@@ -158,16 +158,17 @@ impl P2p {
         let Some(class) = ways::class(message.total) else { return };
         // What is cut off takes less time than it should.
         let ready = if message.accepted == message.total { chosen.ready } else { Ready::Unknown };
-        let of = (class, chosen.way, chosen.traffic);
         let looking = long.ways.is_looking(message.total);
+        let traffic = long.ways.traffic(class, chosen.traffic);
+        let of = (class, chosen.way, traffic);
         let time = if looking {
             long.flow.over(clock(), of, message.total, ready, ways::stretch(class))
         } else {
             None
         };
-        let both = chosen.traffic == Traffic::BothWays;
+        let both = traffic == Traffic::BothWays;
         let leads = !both || long.led & 1 << class == 0;
-        let told = long.ways.over(message.total, chosen.traffic, chosen.way, time, leads);
+        let told = long.ways.over(message.total, traffic, chosen.way, time, leads);
         if !looking && long.ways.is_looking(message.total) {
             // Those that are under way are measured from here on.
             long.flow = Flow::new(of, clock());

@@ -220,7 +220,18 @@ impl Ways {
             .is_some_and(|class| class.cells[class.traffic as usize].look.is_some())
     }
 
-    /// A message of `len` bytes has come `by` a way, and a byte was measured to take `time` ns. Gives what the
+    /// What the messages of a class are part of, now that one of them was part of `traffic`: single messages of another kind change
+    /// nothing. One or two of each window both ways are alone at its ends.
+    pub(crate) fn traffic(&mut self, class: usize, traffic: Traffic) -> Traffic {
+        let class = &mut self.classes[class];
+        class.streak = if class.traffic == traffic { 0 } else { class.streak + 1 };
+        if class.streak == STREAK {
+            (class.traffic, class.streak) = (traffic, 0);
+        }
+        class.traffic
+    }
+
+    /// A message of `len` bytes in this [`Ways::traffic`] has come `by` a way, and a byte was measured to take `time` ns. Gives what the
     /// sender is to be told of a class of messages; nothing unless this process `leads`, and chooses.
     pub(crate) fn over(
         &mut self,
@@ -233,15 +244,7 @@ impl Ways {
         let at = class(len)?;
         let guess = self.guess(at, traffic);
         let class = &mut self.classes[at];
-        if class.traffic == traffic {
-            class.streak = 0;
-        } else {
-            class.streak += 1;
-            if class.streak < STREAK {
-                return None;
-            }
-            (class.traffic, class.streak) = (traffic, 0);
-        }
+        class.traffic = traffic;
         if !leads {
             class.told = None;
             return None;

@@ -86,6 +86,7 @@ impl Pair {
             time += 1e3 * self.random.below(5000) as f64;
         }
         let counts = !self.random.once_in(late);
+        let traffic = self.ways.traffic(class(len).expect("a long message"), traffic);
         if let Some((class, Preference { way, .. })) =
             self.ways.over(len, traffic, way, counts.then_some(time / len as f64), true)
         {
@@ -210,7 +211,7 @@ fn traffic_has_ways_of_its_own() {
     assert_eq!(ways, [Way::Both, Way::Read]);
     // Single messages of another kind between them change nothing.
     for _ in 0..1000 {
-        assert_eq!(pair.ways.over(len, Traffic::OneWay, pair.told[4], None, true), None);
+        assert_eq!(pair.ways.traffic(4, Traffic::OneWay), Traffic::BothWays);
         pair.message(machine, len, Traffic::BothWays, 10);
     }
 }
