@@ -4,11 +4,7 @@
 //! the other process is over in bursts. So messages are measured in *stretches*, from the moment the first one can begin until
 //! the last one is over. A message that is under way alone is a stretch.
 
-use crate::ways::{Traffic, Way};
-
-/// A window finds the memory of its messages in the cache of the process that touched it last, which is another one after another
-/// way: so many bytes, a window's, go by before its messages count.
-pub(crate) const WARM: u64 = 16 << 20;
+use crate::ways::{self, Effort, Traffic, Way};
 
 /// When both the announcement of a message and its receive were there, ns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,16 +39,15 @@ impl Flow {
         Self { of, since: now, over: now, bytes: 0, messages: 0, passed: 0, alone: None }
     }
 
-    /// A message of `len` bytes is over. Gives the time of a byte, ns, in the stretch that ended before it; a stretch has at most
-    /// `most` messages.
+    /// A message of `len` bytes is over. Gives the time of a byte, ns, in the stretch that ended before it.
     pub(crate) fn over(
         &mut self,
         now: u64,
         of: (usize, Way, Traffic),
         len: u64,
         ready: Ready,
-        most: u32,
     ) -> Option<f64> {
+        let Effort { stretch: most, warm, .. } = ways::effort(of.0);
         let same = of == self.of;
         let (at, alone) = match ready {
             Ready::At(at) => (Some(at), Some(1)),
@@ -64,7 +59,7 @@ impl Flow {
         if !(same && together) || self.messages == most {
             // A rest of a window says little, as it depends on where its bursts end.
             let counts = self.messages >= self.alone.unwrap_or(most / 2 + 1);
-            let warm = self.messages == 1 || self.passed > WARM;
+            let warm = self.messages == 1 || self.passed > warm;
             if same && counts && warm {
                 stretch = Some((self.over - self.since) as f64 / self.bytes as f64);
             }
@@ -89,7 +84,7 @@ impl Flow {
 mod tests {
     use super::*;
 
-    const OF: (usize, Way, Traffic) = (4, Way::Read, Traffic::OneWay);
+    const OF: (usize, Way, Traffic) = (6, Way::Read, Traffic::OneWay);
 
     /// Windows of 22 messages are announced together and take 50 ns each, four of them over at a time.
     #[test]
@@ -102,7 +97,7 @@ mod tests {
                 for message in 1..=22 {
                     let now = start + 200 * u64::div_ceil(message, 4);
                     let ready = if late { Ready::Late(start) } else { Ready::At(start) };
-                    times.extend(flow.over(now, OF, 1 << 20, ready, 8));
+                    times.extend(flow.over(now, OF, 1 << 20, ready));
                 }
             }
             let wrong = times
@@ -116,16 +111,16 @@ mod tests {
     #[test]
     fn one_message_at_a_time_counts_from_when_it_could_begin_unless_its_receive_came_late() {
         let mut flow = Flow::new(OF, 500);
-        assert_eq!(flow.over(700, OF, 100, Ready::At(600), 8), None);
-        assert_eq!(flow.over(950, OF, 100, Ready::Late(900), 8), Some(1.0));
-        assert_eq!(flow.over(1200, OF, 100, Ready::At(1000), 8), None);
-        assert_eq!(flow.over(1300, OF, 100, Ready::Unknown, 8), Some(2.0));
-        assert_eq!(flow.over(1500, OF, 100, Ready::At(1400), 8), None);
+        assert_eq!(flow.over(700, OF, 100, Ready::At(600)), None);
+        assert_eq!(flow.over(950, OF, 100, Ready::Late(900)), Some(1.0));
+        assert_eq!(flow.over(1200, OF, 100, Ready::At(1000)), None);
+        assert_eq!(flow.over(1300, OF, 100, Ready::Unknown), Some(2.0));
+        assert_eq!(flow.over(1500, OF, 100, Ready::At(1400)), None);
         // What another way left behind says nothing.
-        let both = (4, Way::Both, Traffic::OneWay);
-        assert_eq!(flow.over(1600, both, 100, Ready::At(1450), 8), None);
-        assert_eq!(flow.over(1700, both, 100, Ready::At(1650), 8), None);
-        assert_eq!(flow.over(1800, both, 100, Ready::At(1750), 8), Some(0.5));
+        let both = (6, Way::Both, Traffic::OneWay);
+        assert_eq!(flow.over(1600, both, 100, Ready::At(1450)), None);
+        assert_eq!(flow.over(1700, both, 100, Ready::At(1650)), None);
+        assert_eq!(flow.over(1800, both, 100, Ready::At(1750)), Some(0.5));
     }
 
     /// Receives that fetch their messages while they are posted are all over at once, when the program waits for them.
@@ -134,8 +129,7 @@ mod tests {
         let both = (6, Way::Both, Traffic::OneWay);
         let mut flow = Flow::new(OF, 1000);
         let late = |message: u64| Ready::Late(2000 + 100 * message);
-        let times: Vec<_> =
-            (0..9).filter_map(|at| flow.over(2800 + at, both, 4 << 20, late(at), 8)).collect();
+        let times: Vec<_> = (0..9).filter_map(|at| flow.over(2800 + at, both, 4 << 20, late(at))).collect();
         assert_eq!(times, [807.0 / f64::from(32 << 20)]);
     }
 }

@@ -3,12 +3,13 @@
 //! As their receiver this process measures them, has its [`Ways`] choose, and tells the peer. As their sender it does as
 //! it was told. An RTS says which way its message takes, so that nothing depends on when that was heard.
 
-use banyan_transport::{Class, Head, Peer};
+use banyan_datatype::Data;
+use banyan_transport::{Caps, Class, Head, Kinds, Peer};
 
 use crate::flow::{Flow, Ready};
 use crate::misbehaved::Misbehaved;
 use crate::p2p::P2p;
-use crate::peers::RtsOwner;
+use crate::peers::{Link, RtsOwner};
 use crate::request::{Matched, Reply};
 use crate::types::Choice;
 use crate::ways::{self, CLASSES, Preference, SHORTEST, Traffic, Way, Ways};
@@ -69,6 +70,31 @@ impl LongMessages {
     /// From now on these ways, which were refused, are not chosen.
     pub(crate) fn refuse(&mut self, ways: &[Way]) {
         ways.iter().for_each(|way| self.ways.refuse(*way));
+    }
+}
+
+/// Classes of messages, as bits, that are announced to a peer of which nothing is known.
+pub(crate) fn announced(choice: &Choice) -> u16 {
+    match choice {
+        Choice::Fixed(_) => 0,
+        Choice::Measured { .. } => u16::from(Preference::FIRST.announces()) * ((1 << CLASSES) - 1),
+    }
+}
+
+impl Link {
+    /// Messages of this class prefer a way from now on.
+    fn told(&mut self, class: usize, preference: Preference) -> &mut LongMessages {
+        self.announces = self.announces & !(1 << class) | u16::from(preference.announces()) << class;
+        let long = self.long.get_or_insert_default();
+        long.told[class] = preference;
+        long
+    }
+
+    /// Whether this message is announced also where it could go whole in one frame, as another way may be better.
+    #[cold]
+    pub(crate) fn announces(&self, class: usize, caps: &Caps, data: &Data) -> bool {
+        let reached = || data.contiguous().is_some_and(|memory| caps.get.has(Kinds::of(memory.kind())));
+        self.announces >> class & 1 == 1 && reached()
     }
 }
 
@@ -161,11 +187,7 @@ impl P2p {
         let looking = long.ways.is_looking(message.total);
         let traffic = long.ways.traffic(class, chosen.traffic);
         let of = (class, chosen.way, traffic);
-        let time = if looking {
-            long.flow.over(clock(), of, message.total, ready, ways::stretch(class))
-        } else {
-            None
-        };
+        let time = if looking { long.flow.over(clock(), of, message.total, ready) } else { None };
         let both = traffic == Traffic::BothWays;
         let leads = !both || long.led & 1 << class == 0;
         let told = long.ways.over(message.total, traffic, chosen.way, time, leads);
@@ -176,7 +198,7 @@ impl P2p {
         if let Some((class, preference @ Preference { way, looking })) = told {
             let leads = both && me < message.peer;
             if leads {
-                long.told[class] = preference;
+                link.told(class, preference);
             }
             let wide = class as u64 | (way as u64 | u64::from(looking) << 8 | u64::from(leads) << 9) << 32;
             self.owe(message.peer, Reply::bare(Kind::Prefer, 0, wide));
@@ -188,11 +210,12 @@ impl P2p {
         debug_assert!(head.class == Class::P2p, "checked before");
         let wide = wire::wide(head);
         let (class, way, looking) = (wide as u32 as usize, (wide >> 32) as u8, wide >> 40 & 1 == 1);
-        let long = self.peers.at(peer, &mut self.credit_pool).long.get_or_insert_default();
-        let way = Way::ALL.get(usize::from(way)).ok_or(Misbehaved::UnknownWay)?;
-        let told = long.told.get_mut(class).ok_or(Misbehaved::UnknownWay)?;
-        *told = Preference { way: *way, looking };
-        long.led |= ((wide >> 41 & 1) as u16) << class;
+        let way = *Way::ALL.get(usize::from(way)).ok_or(Misbehaved::UnknownWay)?;
+        if class >= CLASSES {
+            return Err(Misbehaved::UnknownWay);
+        }
+        let link = self.peers.at(peer, &mut self.credit_pool);
+        link.told(class, Preference { way, looking }).led |= ((wide >> 41 & 1) as u16) << class;
         Ok(())
     }
 }

@@ -7,6 +7,7 @@ use banyan_transport::{Class, Peer};
 
 use crate::credit::CreditPool;
 use crate::hash::Map;
+use crate::long;
 use crate::matching::{Posted, Unexpected};
 use crate::peers::{Link, Peers};
 use crate::pool::Pool;
@@ -42,7 +43,7 @@ impl P2p {
             contexts: Contexts::default(),
             requests: Slab::new(),
             messages: Slab::new(),
-            peers: Peers::default(),
+            peers: Peers::new(long::announced(&config.choice)),
             credit_pool: CreditPool::new(&config),
             pool: Pool::default(),
             work: VecDeque::new(),

@@ -57,6 +57,8 @@ pub(crate) struct Link {
     pub(crate) refused_reads: u8,
     /// Writes to this process that the peer found impossible in a row; after [`Link::PATIENCE`] it is granted none.
     pub(crate) refused_writes: u8,
+    /// Classes of messages, as bits, that are announced also where they could go whole in one frame, as another way may be better.
+    pub(crate) announces: u16,
     /// What is known of long messages that may take several ways, once there was one.
     pub(crate) long: Option<Box<LongMessages>>,
     /// Why the peer is gone, if it is.
@@ -79,7 +81,7 @@ pub(crate) enum RtsOwner {
 }
 
 impl Link {
-    fn new(peer: Peer, credit_pool: &mut CreditPool) -> Self {
+    fn new(peer: Peer, credit_pool: &mut CreditPool, announces: u16) -> Self {
         Self {
             peer,
             credit: credit_pool.initial(),
@@ -102,6 +104,7 @@ impl Link {
             listed: false,
             refused_reads: 0,
             refused_writes: 0,
+            announces,
             long: None,
             down: None,
         }
@@ -203,15 +206,22 @@ impl Link {
 }
 
 /// All peers that this process has talked to, in pages, so that memory grows with their number and not with the job's size.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Peers {
     pages: Vec<Option<Box<Page>>>,
+    /// What [`Link::announces`] is at first.
+    announces: u16,
 }
 
 const PAGE: usize = 16;
 type Page = [Option<Link>; PAGE];
 
 impl Peers {
+    /// No peers. Messages of the classes `announces`, as bits, are announced to each new one.
+    pub(crate) fn new(announces: u16) -> Self {
+        Self { pages: Vec::new(), announces }
+    }
+
     /// The link of a peer; a new one gets the initial loan.
     #[inline(always)]
     pub(crate) fn at(&mut self, peer: Peer, credit_pool: &mut CreditPool) -> &mut Link {
@@ -232,7 +242,7 @@ impl Peers {
         if page >= self.pages.len() {
             self.pages.resize_with(page + 1, || None);
         }
-        self.pages[page].get_or_insert_default()[at].insert(Link::new(peer, credit_pool))
+        self.pages[page].get_or_insert_default()[at].insert(Link::new(peer, credit_pool, self.announces))
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Link> {

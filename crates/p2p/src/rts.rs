@@ -5,7 +5,7 @@ use banyan_transport::{Access, Caps, Class, Head, Kinds, Peer, Port, Refusal};
 use crate::p2p::P2p;
 use crate::peers::Link;
 use crate::request::{Request, Send, SendStep, State};
-use crate::send::{ID, cost_of_frames, whole_limit};
+use crate::send::{ID, cost_of_frames, is_short};
 use crate::types::Choice;
 use crate::ways::{self, Way};
 use crate::wire::{Kind, Rts};
@@ -58,8 +58,8 @@ impl P2p {
         let (total, window) = (data.len(), self.credit_pool.window());
         let memory = data.contiguous();
         let kinds = memory.as_ref().map(|memory| Kinds::of(memory.kind()));
+        let short = is_short(link, caps, data, if *sync { ID } else { 0 });
         let Route { way, choice, pushable } = route(&self.choice, link, caps, total, kinds);
-        let short = total <= whole_limit(link, caps, if *sync { ID } else { 0 });
         let paid =
             (pushable && !short && !*sync && total <= caps.eager as u64).then(|| cost_of_frames(caps, total));
         // A held message leaves beside the queue of envelopes, whose RTS could come between it and its fragments.

@@ -218,7 +218,7 @@ impl P2p {
             return Ok(());
         };
         let paid = if sync {
-            affordable(link, &caps, send.data.len(), ID)
+            affordable(link, &caps, &send.data, ID)
         } else {
             match send_eager(port, link, &caps, &mut self.stats, &send.head, &send.data) {
                 Some(sent) => {
@@ -337,8 +337,9 @@ impl P2p {
 /// What a message of so many bytes costs, if it may go eagerly in one frame (with `before` more bytes in the frame) and
 /// there is credit for it.
 #[inline]
-fn affordable(link: &Link, caps: &Caps, bytes: u64, before: usize) -> Option<u32> {
-    if bytes > whole_limit(link, caps, before) {
+fn affordable(link: &Link, caps: &Caps, data: &Data, before: usize) -> Option<u32> {
+    let bytes = data.len();
+    if !is_short(link, caps, data, before) {
         return None;
     }
     let paid = credit::cost(bytes as usize);
@@ -348,7 +349,7 @@ fn affordable(link: &Link, caps: &Caps, bytes: u64, before: usize) -> Option<u32
 /// Whether the message may go eagerly in one frame, and there is credit for it.
 pub(crate) fn affordable_as_whole(link: &Link, caps: &Caps, send: &Send) -> bool {
     let sync = matches!(send.step, SendStep::AwaitRoom { sync: true, .. });
-    affordable(link, caps, send.data.len(), if sync { ID } else { 0 }).is_some()
+    affordable(link, caps, &send.data, if sync { ID } else { 0 }).is_some()
 }
 
 /// Whether fragments of the whole message of this send have begun to leave: they come before all other RTSs.
@@ -359,11 +360,12 @@ pub(crate) fn is_pushing(requests: &Slab<Request>, id: u64) -> bool {
     )
 }
 
-/// The longest message that may go eagerly in one frame, bytes.
+/// Whether a message may go eagerly in one frame, with `before` more bytes in it.
 #[inline]
-pub(crate) fn whole_limit(link: &Link, caps: &Caps, before: usize) -> u64 {
+pub(crate) fn is_short(link: &Link, caps: &Caps, data: &Data, before: usize) -> bool {
     let frame = if link.heard { caps.piece } else { caps.max_bcopy };
-    caps.eager.min(frame).min(caps.max_bcopy.saturating_sub(before)) as u64
+    let longest = caps.eager.min(frame).min(caps.max_bcopy.saturating_sub(before)) as u64;
+    data.len() <= longest && ways::class(data.len()).is_none_or(|class| !link.announces(class, caps, data))
 }
 
 /// What a message of so many bytes costs that goes eagerly in fragments.
@@ -382,7 +384,7 @@ fn send_eager(
     head: &Head,
     data: &Data,
 ) -> Option<Result<(), Refusal>> {
-    let paid = affordable(link, caps, data.len(), 0)?;
+    let paid = affordable(link, caps, data, 0)?;
     let sent = send_whole(port, link, caps, head, data);
     if sent.is_ok() {
         link.credit -= paid;

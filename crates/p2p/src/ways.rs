@@ -11,8 +11,6 @@
 
 use std::str::FromStr;
 
-use crate::flow::WARM;
-
 /// How the bytes of a long message get from one process to another on the same node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
@@ -65,6 +63,11 @@ pub(crate) struct Preference {
 impl Preference {
     /// What holds before anything is told.
     pub(crate) const FIRST: Preference = Preference { way: Way::Ring, looking: true };
+
+    /// Whether each such message is to be announced, also where it could go whole in one frame.
+    pub(crate) fn announces(self) -> bool {
+        self.looking || self.way != Way::Ring
+    }
 }
 
 /// Shortest message that has a choice, bytes.
@@ -100,13 +103,16 @@ const STREAK: u8 = 4;
 
 /// What a class of messages does to learn.
 #[derive(Clone, Copy, Debug)]
-struct Effort {
+pub(crate) struct Effort {
     /// Messages before the first look: a program that sends fewer has nothing to gain.
     before: u32,
     /// Times that are gathered of a way in a look.
     tries: usize,
     /// Messages that are measured together where many are under way.
-    stretch: u32,
+    pub(crate) stretch: u32,
+    /// Bytes that go by another way before times of windows count: a window finds the memory of its messages in the cache of the process
+    /// that touched it last, which is another one after another way.
+    pub(crate) warm: u64,
     /// Messages of a way in a look, with those whose times do not count, before it is given up.
     patience: u32,
 }
@@ -114,22 +120,19 @@ struct Effort {
 /// Most times of a way in a look.
 const MOST_TRIES: usize = 5;
 
-/// Shorter messages of a window go whole in one frame, and have no way, but for the first one of each window. Of messages of 1 MiB
-/// and more a program sends few, each of which takes long enough to be measured well.
-const fn effort(class: usize) -> Effort {
+/// Messages of a window, and their bytes, as far as looks wait for them.
+const WINDOW: (u64, u64) = (128, 16 << 20);
+
+/// Of messages of 1 MiB and more a program sends few, each of which takes long enough to be measured well.
+pub(crate) const fn effort(class: usize) -> Effort {
     let shortest = SHORTEST << class;
     let (before, tries, stretch) = match shortest {
-        ..0x2_0000 => return Effort { before: 8, tries: MOST_TRIES, stretch: 4, patience: 8 },
-        0x2_0000..0x10_0000 => (8, MOST_TRIES, 16),
+        ..0x10_0000 => (8, MOST_TRIES, 16),
         0x10_0000..0x40_0000 => (2, 4, 8),
         _ => (2, 4, 4),
     };
-    Effort { before, tries, stretch, patience: (WARM / shortest) as u32 + stretch + 2 }
-}
-
-/// How many messages of this class are measured together at most, where many are under way.
-pub(crate) fn stretch(class: usize) -> u32 {
-    effort(class).stretch
+    let messages = if WINDOW.0 * shortest < WINDOW.1 { WINDOW.0 } else { WINDOW.1 / shortest };
+    Effort { before, tries, stretch, warm: messages * shortest, patience: messages as u32 + stretch + 2 }
 }
 
 /// The ways that messages of one peer take.
