@@ -2,7 +2,8 @@
 //!
 //! The messages of a window, and those both ways, are not over one after the other at an even pace: what waits for the memory of
 //! the other process is over in bursts. So messages are measured in *stretches*, from the moment the first one can begin until
-//! the last one is over. A message that is under way alone is a stretch.
+//! the last one is over. A message that is under way alone is a stretch. Both ways all time counts: of two processes that each copy
+//! what they receive, one may do so while the other waits for its turn.
 
 use crate::ways::{self, Effort, Traffic, Way};
 
@@ -47,9 +48,11 @@ impl Flow {
         len: u64,
         ready: Ready,
     ) -> Option<f64> {
-        let Effort { stretch: most, warm, .. } = ways::effort(of.0);
+        let Effort { stretch: most, warm, .. } = ways::effort(of.0, of.2);
         let same = of == self.of;
         let (at, alone) = match ready {
+            // What a process does between the messages that it receives may be to send its own.
+            _ if of.2 == Traffic::BothWays => (Some(0), None),
             Ready::At(at) => (Some(at), Some(1)),
             Ready::Late(at) => (Some(at), Some(2)),
             Ready::Unknown => (None, None),
@@ -121,6 +124,22 @@ mod tests {
         assert_eq!(flow.over(1600, both, 100, Ready::At(1450)), None);
         assert_eq!(flow.over(1700, both, 100, Ready::At(1650)), None);
         assert_eq!(flow.over(1800, both, 100, Ready::At(1750)), Some(0.5));
+    }
+
+    /// A process receives all 16 messages of a window, 100 ns each, and then sends its own for as long: all of that counts.
+    #[test]
+    fn both_ways_what_is_between_the_messages_counts() {
+        let read = (6, Way::Read, Traffic::BothWays);
+        let mut flow = Flow::new(read, 0);
+        let mut times = Vec::new();
+        for window in 0..20 {
+            for message in 1..=16 {
+                let now = 3200 * window + 100 * message;
+                times.extend(flow.over(now, read, 1 << 20, Ready::At(3200 * window)));
+            }
+        }
+        assert!(times.len() > 15, "{times:?}");
+        assert!(times.iter().all(|time| (time * f64::from(1 << 20) - 200.0).abs() < 15.0), "{times:?}");
     }
 
     /// Receives that fetch their messages while they are posted are all over at once, when the program waits for them.

@@ -41,6 +41,8 @@ struct Announced {
     traffic: Traffic,
     /// When it came, ns.
     at: u64,
+    /// All of its message is there.
+    over: bool,
 }
 
 /// What a receive knows of a message whose way was a choice.
@@ -53,7 +55,7 @@ pub(crate) struct Chosen {
 
 impl Default for LongMessages {
     fn default() -> Self {
-        let last = Announced { sender: 0, traffic: Traffic::OneWay, at: 0 };
+        let last = Announced { sender: 0, traffic: Traffic::OneWay, at: 0, over: true };
         Self {
             told: [Preference::FIRST; CLASSES],
             sent: 0,
@@ -105,8 +107,8 @@ pub struct Measured {
     pub peer: Peer,
     /// Bytes of the shortest messages of their class.
     pub shortest: u64,
-    /// The peer receives such messages at the same time.
-    pub both_ways: bool,
+    /// What they are part of.
+    pub traffic: Traffic,
     /// The way that they take.
     pub way: Way,
     /// What a byte takes by each way, by its number, ns; `None`: that is not known.
@@ -121,7 +123,7 @@ impl P2p {
                 long.ways.known().map(move |(class, traffic, way, times)| Measured {
                     peer,
                     shortest: SHORTEST << class,
-                    both_ways: traffic == Traffic::BothWays,
+                    traffic,
                     way,
                     times,
                 })
@@ -146,15 +148,19 @@ impl P2p {
         let sending = link.announced > 0 || !link.granted.is_empty();
         let long = link.long.get_or_insert_default();
         // Messages go both ways at once if the peer has not seen the last announcement of this process, or its message is not over.
-        let traffic = if sending || rts.seen != long.sent { Traffic::BothWays } else { Traffic::OneWay };
+        let traffic = match sending || rts.seen != long.sent {
+            true => Traffic::BothWays,
+            false if long.last.over => Traffic::OneWay,
+            false => Traffic::Window,
+        };
         long.seen = long.seen.wrapping_add(1);
-        long.last = Announced { sender: rts.id, traffic, at };
+        long.last = Announced { sender: rts.id, traffic, at, over: false };
     }
 
     /// A receive is matched with an RTS, of which `fragments` are here.
     pub(crate) fn chosen(&mut self, peer: Peer, rts: &Rts, fragments: bool) -> Option<Chosen> {
         let link = self.peers.at(peer, &mut self.credit_pool);
-        let Announced { sender, traffic, at } = link.long.as_ref().filter(|_| rts.choice)?.last;
+        let Announced { sender, traffic, at, .. } = link.long.as_ref().filter(|_| rts.choice)?.last;
         let posted = link.open_rts.is_some_and(|open_rts| {
             open_rts.sender == rts.id && matches!(open_rts.owner, RtsOwner::Receive(_))
         });
@@ -184,6 +190,7 @@ impl P2p {
         let Some(class) = ways::class(message.total) else { return };
         // What is cut off takes less time than it should.
         let ready = if message.accepted == message.total { chosen.ready } else { Ready::Unknown };
+        long.last.over |= message.sender == long.last.sender;
         let looking = long.ways.is_looking(message.total);
         let traffic = long.ways.traffic(class, chosen.traffic);
         let of = (class, chosen.way, traffic);
@@ -214,8 +221,13 @@ impl P2p {
         if class >= CLASSES {
             return Err(Misbehaved::UnknownWay);
         }
+        let (leads, me) = (wide >> 41 & 1 == 1, self.choice.me());
         let link = self.peers.at(peer, &mut self.credit_pool);
-        link.told(class, Preference { way, looking }).led |= ((wide >> 41 & 1) as u16) << class;
+        let both = link.long.as_ref().is_some_and(|long| long.ways.are_both_ways(class));
+        // What a peer says that has not heard yet that this process chooses for both is too late.
+        if leads || !both || me > Some(peer) {
+            link.told(class, Preference { way, looking }).led |= u16::from(leads) << class;
+        }
         Ok(())
     }
 }

@@ -35,6 +35,15 @@ pub enum Choice {
     },
 }
 
+impl Choice {
+    pub(crate) fn me(&self) -> Option<Peer> {
+        match self {
+            Choice::Fixed(_) => None,
+            Choice::Measured { me, .. } => Some(*me),
+        }
+    }
+}
+
 impl Config {
     /// Half of `budget` bytes is split evenly over `ranks` processes as initial credit (at most 2 MiB each); the other half
     /// is lent to those that turn out to need more.

@@ -44,11 +44,23 @@ impl FromStr for Way {
 
 /// What else moves between two processes while a message does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Traffic {
-    /// Nothing, or other long messages of the same sender.
+pub enum Traffic {
+    /// Nothing.
     OneWay,
+    /// Other long messages of the same sender.
+    Window,
     /// Long messages the other way.
     BothWays,
+}
+
+impl Traffic {
+    /// All kinds, by their numbers.
+    pub(crate) const ALL: [Traffic; 3] = [Traffic::OneWay, Traffic::Window, Traffic::BothWays];
+
+    /// Its name, for people.
+    pub fn name(self) -> &'static str {
+        ["one way", "in windows", "both ways"][self as usize]
+    }
 }
 
 /// What the receiver tells the sender of a class of messages.
@@ -98,8 +110,9 @@ const NEARBY: usize = 2;
 const BETWEEN: u32 = 256;
 /// And at most.
 const LONGEST_WAIT: u32 = 1 << 17;
-/// Messages in a row of another kind of traffic, until it counts as what the pair does now.
-const STREAK: u8 = 4;
+/// Messages in a row of the kind of traffic that is not counted on, until it counts as what the pair does now; by the kind that
+/// they end. Of a window both ways all messages of one process may come before it begins to send.
+const STREAK: [u8; Traffic::ALL.len()] = [4, 4, 32];
 
 /// What a class of messages does to learn.
 #[derive(Clone, Copy, Debug)]
@@ -123,8 +136,9 @@ const MOST_TRIES: usize = 5;
 /// Messages of a window, and their bytes, as far as looks wait for them.
 const WINDOW: (u64, u64) = (128, 16 << 20);
 
-/// Of messages of 1 MiB and more a program sends few, each of which takes long enough to be measured well.
-pub(crate) const fn effort(class: usize) -> Effort {
+/// Of messages of 1 MiB and more a program sends few, each of which takes long enough to be measured well. Windows both ways are
+/// measured whole: a process may receive all of one before it sends its own.
+pub(crate) const fn effort(class: usize, traffic: Traffic) -> Effort {
     let shortest = SHORTEST << class;
     let (before, tries, stretch) = match shortest {
         ..0x10_0000 => (8, MOST_TRIES, 16),
@@ -132,7 +146,14 @@ pub(crate) const fn effort(class: usize) -> Effort {
         _ => (2, 4, 4),
     };
     let messages = if WINDOW.0 * shortest < WINDOW.1 { WINDOW.0 } else { WINDOW.1 / shortest };
-    Effort { before, tries, stretch, warm: messages * shortest, patience: messages as u32 + stretch + 2 }
+    let warm = messages * shortest;
+    let messages = messages as u32;
+    match traffic {
+        Traffic::OneWay | Traffic::Window => {
+            Effort { before, tries, stretch, warm, patience: messages + stretch + 2 }
+        }
+        Traffic::BothWays => Effort { before, tries: 3, stretch: messages, warm, patience: 4 * messages + 2 },
+    }
 }
 
 /// The ways that messages of one peer take.
@@ -151,13 +172,13 @@ struct Class {
     streak: u8,
     /// What the sender was told last.
     told: Option<Preference>,
-    cells: [Cell; 2],
+    cells: [Cell; Traffic::ALL.len()],
 }
 
 impl Class {
     fn new(class: usize) -> Self {
-        let cell = Cell::new(effort(class));
-        Self { traffic: Traffic::OneWay, streak: 0, told: Some(Preference::FIRST), cells: [cell; 2] }
+        let cells = Traffic::ALL.map(|traffic| Cell::new(effort(class, traffic)));
+        Self { traffic: Traffic::OneWay, streak: 0, told: Some(Preference::FIRST), cells }
     }
 }
 
@@ -216,6 +237,11 @@ impl Ways {
         self.possible &= !bit(way);
     }
 
+    /// Whether messages of a class go both ways.
+    pub(crate) fn are_both_ways(&self, class: usize) -> bool {
+        self.classes[class].traffic == Traffic::BothWays
+    }
+
     /// Whether the time of a message of `len` bytes is wanted.
     pub(crate) fn is_looking(&self, len: u64) -> bool {
         class(len)
@@ -228,8 +254,9 @@ impl Ways {
     pub(crate) fn traffic(&mut self, class: usize, traffic: Traffic) -> Traffic {
         let class = &mut self.classes[class];
         class.streak = if class.traffic == traffic { 0 } else { class.streak + 1 };
-        if class.streak == STREAK {
-            (class.traffic, class.streak) = (traffic, 0);
+        if class.streak == STREAK[class.traffic as usize] {
+            // The sender is told at once, so that it knows who leads.
+            (class.traffic, class.streak, class.told) = (traffic, 0, None);
         }
         class.traffic
     }
@@ -247,12 +274,11 @@ impl Ways {
         let at = class(len)?;
         let guess = self.guess(at, traffic);
         let class = &mut self.classes[at];
-        class.traffic = traffic;
+        let cell = &mut class.cells[traffic as usize];
         if !leads {
-            class.told = None;
+            (class.told, cell.look) = (None, None);
             return None;
         }
-        let cell = &mut class.cells[traffic as usize];
         if let Some((way, hopeless)) = guess.filter(|_| !cell.used) {
             (cell.way, cell.hopeless) = (way, hopeless);
         }
@@ -267,8 +293,8 @@ impl Ways {
     /// Of each class and traffic that there was: the way that is taken, and what is known of each.
     pub(crate) fn known(&self) -> impl Iterator<Item = (usize, Traffic, Way, [Option<f64>; 4])> {
         let used = |&(_, _, cell): &(usize, Traffic, &Cell)| cell.used;
-        let cells = self.classes.iter().enumerate().flat_map(|(at, Class { cells: [one, both], .. })| {
-            [(at, Traffic::OneWay, one), (at, Traffic::BothWays, both)]
+        let cells = self.classes.iter().enumerate().flat_map(|(at, class)| {
+            Traffic::ALL.into_iter().zip(&class.cells).map(move |(traffic, cell)| (at, traffic, cell))
         });
         cells.filter(used).map(|(at, traffic, cell)| (at, traffic, cell.way, cell.times))
     }
@@ -387,7 +413,7 @@ impl Cell {
         let samples = &mut look.samples[..look.count];
         samples.sort_by(f64::total_cmp);
         // The smallest of many may be a stroke of luck.
-        self.times[look.trying as usize] = samples.get(usize::from(look.count == MOST_TRIES)).copied();
+        self.times[look.trying as usize] = samples.get(usize::from(look.count == self.effort.tries)).copied();
         let known = self.times[self.way as usize].is_some();
         let next = Way::ALL.into_iter().find(|way| look.later & possible & bit(*way) != 0);
         match next.filter(|_| known) {

@@ -37,15 +37,14 @@ pub(crate) fn shown(job: &Job, p2p: &P2p) -> Option<String> {
 }
 
 /// Such as "  from rank 0, one way, from 262144 bytes: both, as ring 19.6, read 10.4, write 12.0, both 8.8".
-fn line(&Measured { peer, shortest, both_ways, way, times }: &Measured) -> String {
+fn line(&Measured { peer, shortest, traffic, way, times }: &Measured) -> String {
     let times = Way::ALL
         .into_iter()
         .zip(times)
         .filter_map(|(way, time)| Some(format!("{} {:.1}", way.name(), time? * shortest as f64 / 1e3)));
-    let traffic = if both_ways { "both ways" } else { "one way" };
     let times = times.collect::<Vec<_>>().join(", ");
     let because = if times.is_empty() { ", not yet measured".to_owned() } else { format!(", as {times}") };
-    format!("  from rank {}, {traffic}, from {shortest} bytes: {}{because}", peer.0, way.name())
+    format!("  from rank {}, {}, from {shortest} bytes: {}{because}", peer.0, traffic.name(), way.name())
 }
 
 /// The time since the first call, ns.
@@ -57,6 +56,7 @@ fn now() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use banyan_p2p::Traffic;
     use banyan_pmi::settings::MEASURED;
 
     use super::*;
@@ -92,7 +92,8 @@ mod tests {
         );
         assert!(chosen(2, 2, Some("rings")).is_err());
         let times = [Some(0.1), None, Some(0.05), None];
-        let measured = Measured { peer: Peer(3), shortest: 1 << 20, both_ways: true, way: Way::Write, times };
+        let measured =
+            Measured { peer: Peer(3), shortest: 1 << 20, traffic: Traffic::BothWays, way: Way::Write, times };
         let shown = "  from rank 3, both ways, from 1048576 bytes: write, as ring 104.9, write 52.4";
         assert_eq!(line(&measured), shown);
         let (first, second) = (now(), now());
