@@ -5,7 +5,7 @@
 //! the last one is over. A message that is under way alone is a stretch. Both ways all time counts: of two processes that each copy
 //! what they receive, one may do so while the other waits for its turn.
 
-use crate::ways::{self, Effort, Traffic, Way};
+use crate::ways::{Traffic, Way, pace};
 
 /// When both the announcement of a message and its receive were there, ns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,28 +28,32 @@ pub(crate) struct Flow {
     over: u64,
     bytes: u64,
     messages: u32,
-    /// Bytes of such messages that are over.
-    passed: u64,
+    /// Such messages that are over.
+    passed: u32,
     /// With how many messages it counts if nothing was under way before it.
     alone: Option<u32>,
+    /// Most messages that were under way together.
+    pub(crate) window: u32,
 }
 
 impl Flow {
     /// Nothing before `now` counts.
     pub(crate) fn new(of: (usize, Way, Traffic), now: u64) -> Self {
-        Self { of, since: now, over: now, bytes: 0, messages: 0, passed: 0, alone: None }
+        Self { of, since: now, over: now, bytes: 0, messages: 0, passed: 0, alone: None, window: 1 }
     }
 
-    /// A message of `len` bytes is over. Gives the time of a byte, ns, in the stretch that ended before it.
+    /// A message of `len` bytes is over; with it so many of the peer were `under_way`. Gives the time of a byte, ns, in the stretch that ended before it.
     pub(crate) fn over(
         &mut self,
         now: u64,
         of: (usize, Way, Traffic),
         len: u64,
         ready: Ready,
+        under_way: u32,
     ) -> Option<f64> {
-        let Effort { stretch: most, warm, .. } = ways::effort(of.0, of.2);
         let same = of == self.of;
+        self.window = self.window.max(under_way);
+        let (window, pace) = (self.window, pace(of.0, of.2, self.window));
         let (at, alone) = match ready {
             // What a process does between the messages that it receives may be to send its own.
             _ if of.2 == Traffic::BothWays => (Some(0), None),
@@ -59,10 +63,10 @@ impl Flow {
         };
         let together = at.is_some_and(|at| at < self.over);
         let mut stretch = None;
-        if !(same && together) || self.messages == most {
+        if !(same && together) || self.messages >= pace.stretch {
             // A rest of a window says little, as it depends on where its bursts end.
-            let counts = self.messages >= self.alone.unwrap_or(most / 2 + 1);
-            let warm = self.messages == 1 || self.passed > warm;
+            let counts = self.messages >= self.alone.unwrap_or(pace.stretch / 2 + 1);
+            let warm = self.messages == 1 || self.passed > pace.warm;
             if same && counts && warm {
                 stretch = Some((self.over - self.since) as f64 / self.bytes as f64);
             }
@@ -70,15 +74,16 @@ impl Flow {
                 Some(_) if together && same => (self.over, None),
                 Some(at) if !together => (at, alone),
                 _ => {
-                    *self = Self { passed: if same { self.passed + len } else { 0 }, ..Self::new(of, now) };
+                    let passed = if same { self.passed + 1 } else { 0 };
+                    *self = Self { passed, window, ..Self::new(of, now) };
                     return stretch;
                 }
             };
             let passed = if same { self.passed } else { 0 };
-            *self = Self { of, since, alone, passed, ..Self::new(of, now) };
+            *self = Self { of, since, alone, passed, window, ..Self::new(of, now) };
         }
         (self.over, self.bytes, self.messages) = (now, self.bytes + len, self.messages + 1);
-        self.passed += len;
+        self.passed += 1;
         stretch
     }
 }
@@ -100,7 +105,7 @@ mod tests {
                 for message in 1..=22 {
                     let now = start + 200 * u64::div_ceil(message, 4);
                     let ready = if late { Ready::Late(start) } else { Ready::At(start) };
-                    times.extend(flow.over(now, OF, 1 << 20, ready));
+                    times.extend(flow.over(now, OF, 1 << 20, ready, 23 - message as u32));
                 }
             }
             let wrong = times
@@ -114,16 +119,16 @@ mod tests {
     #[test]
     fn one_message_at_a_time_counts_from_when_it_could_begin_unless_its_receive_came_late() {
         let mut flow = Flow::new(OF, 500);
-        assert_eq!(flow.over(700, OF, 100, Ready::At(600)), None);
-        assert_eq!(flow.over(950, OF, 100, Ready::Late(900)), Some(1.0));
-        assert_eq!(flow.over(1200, OF, 100, Ready::At(1000)), None);
-        assert_eq!(flow.over(1300, OF, 100, Ready::Unknown), Some(2.0));
-        assert_eq!(flow.over(1500, OF, 100, Ready::At(1400)), None);
+        assert_eq!(flow.over(700, OF, 100, Ready::At(600), 1), None);
+        assert_eq!(flow.over(950, OF, 100, Ready::Late(900), 1), Some(1.0));
+        assert_eq!(flow.over(1200, OF, 100, Ready::At(1000), 1), None);
+        assert_eq!(flow.over(1300, OF, 100, Ready::Unknown, 1), Some(2.0));
+        assert_eq!(flow.over(1500, OF, 100, Ready::At(1400), 1), None);
         // What another way left behind says nothing.
         let both = (6, Way::Both, Traffic::OneWay);
-        assert_eq!(flow.over(1600, both, 100, Ready::At(1450)), None);
-        assert_eq!(flow.over(1700, both, 100, Ready::At(1650)), None);
-        assert_eq!(flow.over(1800, both, 100, Ready::At(1750)), Some(0.5));
+        assert_eq!(flow.over(1600, both, 100, Ready::At(1450), 1), None);
+        assert_eq!(flow.over(1700, both, 100, Ready::At(1650), 1), None);
+        assert_eq!(flow.over(1800, both, 100, Ready::At(1750), 1), Some(0.5));
     }
 
     /// A process receives all 16 messages of a window, 100 ns each, and then sends its own for as long: all of that counts.
@@ -135,7 +140,7 @@ mod tests {
         for window in 0..20 {
             for message in 1..=16 {
                 let now = 3200 * window + 100 * message;
-                times.extend(flow.over(now, read, 1 << 20, Ready::At(3200 * window)));
+                times.extend(flow.over(now, read, 1 << 20, Ready::At(3200 * window), 17 - message as u32));
             }
         }
         assert!(times.len() > 15, "{times:?}");
@@ -148,7 +153,8 @@ mod tests {
         let both = (6, Way::Both, Traffic::OneWay);
         let mut flow = Flow::new(OF, 1000);
         let late = |message: u64| Ready::Late(2000 + 100 * message);
-        let times: Vec<_> = (0..9).filter_map(|at| flow.over(2800 + at, both, 4 << 20, late(at))).collect();
+        let times: Vec<_> =
+            (0..9).filter_map(|at| flow.over(2800 + at, both, 4 << 20, late(at), 4)).collect();
         assert_eq!(times, [807.0 / f64::from(32 << 20)]);
     }
 }

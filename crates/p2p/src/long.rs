@@ -51,6 +51,8 @@ pub(crate) struct Chosen {
     way: Way,
     traffic: Traffic,
     ready: Ready,
+    /// Which of the announcements of the peer it had, modulo 2^8.
+    number: u8,
 }
 
 impl Default for LongMessages {
@@ -139,7 +141,7 @@ impl P2p {
     }
 
     /// An RTS has arrived.
-    pub(crate) fn note_announced(&mut self, peer: Peer, rts: &Rts) {
+    pub(crate) fn note_announced(&mut self, peer: Peer, rts: &mut Rts) {
         if !rts.choice || ways::class(rts.total).is_none() {
             return;
         }
@@ -154,6 +156,7 @@ impl P2p {
             false => Traffic::Window,
         };
         long.seen = long.seen.wrapping_add(1);
+        rts.number = long.seen as u8;
         long.last = Announced { sender: rts.id, traffic, at, over: false };
     }
 
@@ -172,7 +175,7 @@ impl P2p {
                 now => Ready::Late(now),
             },
         };
-        Some(Chosen { way: rts.way, traffic, ready })
+        Some(Chosen { way: rts.way, traffic, ready, number: rts.number })
     }
 
     /// All of the message of receive `id` is there.
@@ -192,12 +195,13 @@ impl P2p {
         let ready = if message.accepted == message.total { chosen.ready } else { Ready::Unknown };
         long.last.over |= message.sender == long.last.sender;
         let looking = long.ways.is_looking(message.total);
+        let under_way = u32::from((long.seen as u8).wrapping_sub(chosen.number)) + 1;
         let traffic = long.ways.traffic(class, chosen.traffic);
         let of = (class, chosen.way, traffic);
-        let time = if looking { long.flow.over(clock(), of, message.total, ready) } else { None };
+        let time = if looking { long.flow.over(clock(), of, message.total, ready, under_way) } else { None };
         let both = traffic == Traffic::BothWays;
         let leads = !both || long.led & 1 << class == 0;
-        let told = long.ways.over(message.total, traffic, chosen.way, time, leads);
+        let told = long.ways.over(message.total, traffic, chosen.way, time, leads, long.flow.window);
         if !looking && long.ways.is_looking(message.total) {
             // Those that are under way are measured from here on.
             long.flow = Flow::new(of, clock());

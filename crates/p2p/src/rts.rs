@@ -78,7 +78,7 @@ impl P2p {
         let way = if told.is_some() { way } else { Way::Ring };
         let seen = link.long.as_ref().map_or(0, |long| long.seen);
         let exposed = told.unwrap_or_default();
-        let rts = Rts { total, id, starved, pushed, last, way, choice, seen, exposed };
+        let rts = Rts { total, id, starved, pushed, last, way, choice, seen, exposed, number: 0 };
         let mut body = [0; Rts::MOST];
         let len = rts.encode(&mut body);
         link.post(port, caps, Head { kind: Kind::Rts as u8, ..*head }, &body[..len])?;

@@ -217,14 +217,14 @@ impl P2p {
         &mut self,
         peer: Peer,
         head: &Head,
-        rts: Rts,
+        mut rts: Rts,
         bypass: Option<&mut BypassedReceive<'_>>,
     ) -> Result<(), Misbehaved> {
         let (source, tag) = request::labels(head);
         if rts.starved {
             self.relieve(peer);
         }
-        self.note_announced(peer, &rts);
+        self.note_announced(peer, &mut rts);
         if let Some(id) = match_posted(&mut self.contexts, peer, head) {
             let open_rts = OpenRts { sender: rts.id, owner: RtsOwner::Receive(id) };
             self.peers.at(peer, &mut self.credit_pool).open_rts = Some(open_rts);

@@ -114,46 +114,49 @@ const LONGEST_WAIT: u32 = 1 << 17;
 /// they end. Of a window both ways all messages of one process may come before it begins to send.
 const STREAK: [u8; Traffic::ALL.len()] = [4, 4, 32];
 
-/// What a class of messages does to learn.
+/// Times that are gathered of a way in a look at most.
+const MOST_TRIES: usize = 5;
+/// Bytes of the memory that a window's messages touch, as far as looks wait for it.
+const WINDOW_BYTES: u64 = 16 << 20;
+
+/// How a class of messages is looked at.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Effort {
+struct Effort {
     /// Messages before the first look: a program that sends fewer has nothing to gain.
     before: u32,
     /// Times that are gathered of a way in a look.
     tries: usize,
-    /// Messages that are measured together where many are under way.
+}
+
+/// Of messages of 1 MiB and more a program sends few, each of which takes long enough to be measured well.
+const fn effort(class: usize, traffic: Traffic) -> Effort {
+    let (before, tries) = if SHORTEST << class < 1 << 20 { (8, MOST_TRIES) } else { (2, 4) };
+    Effort { before, tries: if matches!(traffic, Traffic::BothWays) { 3 } else { tries } }
+}
+
+/// How messages of a way are measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    /// Messages that are measured together where several are under way.
     pub(crate) stretch: u32,
-    /// Bytes that go by another way before times of windows count: a window finds the memory of its messages in the cache of the process
-    /// that touched it last, which is another one after another way.
-    pub(crate) warm: u64,
-    /// Messages of a way in a look, with those whose times do not count, before it is given up.
+    /// Messages that go before times count: a window finds the memory of its messages in the cache of the process that touched it last,
+    /// which is another one after another way.
+    pub(crate) warm: u32,
+    /// Messages, with those whose times do not count, before the way is given up.
     patience: u32,
 }
 
-/// Most times of a way in a look.
-const MOST_TRIES: usize = 5;
-
-/// Messages of a window, and their bytes, as far as looks wait for them.
-const WINDOW: (u64, u64) = (128, 16 << 20);
-
-/// Of messages of 1 MiB and more a program sends few, each of which takes long enough to be measured well. Windows both ways are
-/// measured whole: a process may receive all of one before it sends its own.
-pub(crate) const fn effort(class: usize, traffic: Traffic) -> Effort {
-    let shortest = SHORTEST << class;
-    let (before, tries, stretch) = match shortest {
-        ..0x10_0000 => (8, MOST_TRIES, 16),
-        0x10_0000..0x40_0000 => (2, 4, 8),
-        _ => (2, 4, 4),
+/// How messages of a class are measured of which up to `window` are under way together. Both ways, whole windows: a process may receive
+/// all of one before it sends its own.
+pub(crate) fn pace(class: usize, traffic: Traffic, window: u32) -> Pace {
+    let most = (WINDOW_BYTES / (SHORTEST << class)).clamp(1, 128) as u32;
+    let warm = window.min(most);
+    let stretch = match traffic {
+        Traffic::BothWays => warm.max(4),
+        Traffic::OneWay | Traffic::Window => (most / 2).clamp(4, 16),
     };
-    let messages = if WINDOW.0 * shortest < WINDOW.1 { WINDOW.0 } else { WINDOW.1 / shortest };
-    let warm = messages * shortest;
-    let messages = messages as u32;
-    match traffic {
-        Traffic::OneWay | Traffic::Window => {
-            Effort { before, tries, stretch, warm, patience: messages + stretch + 2 }
-        }
-        Traffic::BothWays => Effort { before, tries: 3, stretch: messages, warm, patience: 4 * messages + 2 },
-    }
+    let stretches = if traffic == Traffic::BothWays { 4 } else { 1 };
+    Pace { stretch, warm, patience: 8 + warm + stretches * stretch }
 }
 
 /// The ways that messages of one peer take.
@@ -262,7 +265,8 @@ impl Ways {
     }
 
     /// A message of `len` bytes in this [`Ways::traffic`] has come `by` a way, and a byte was measured to take `time` ns. Gives what the
-    /// sender is to be told of a class of messages; nothing unless this process `leads`, and chooses.
+    /// sender is to be told of a class of messages; nothing unless this process `leads`, and chooses. Up to `window` messages are under way
+    /// together.
     pub(crate) fn over(
         &mut self,
         len: u64,
@@ -270,6 +274,7 @@ impl Ways {
         by: Way,
         time: Option<f64>,
         leads: bool,
+        window: u32,
     ) -> Option<(usize, Preference)> {
         let at = class(len)?;
         let guess = self.guess(at, traffic);
@@ -283,7 +288,7 @@ impl Ways {
             (cell.way, cell.hopeless) = (way, hopeless);
         }
         cell.used = true;
-        cell.over(by, time, self.possible);
+        cell.over(by, time, self.possible, pace(at, traffic, window).patience);
         let wanted = cell.wanted();
         (class.told.replace(wanted) != Some(wanted)).then_some((at, wanted))
     }
@@ -340,7 +345,7 @@ impl Cell {
         }
     }
 
-    fn over(&mut self, by: Way, time: Option<f64>, possible: u8) {
+    fn over(&mut self, by: Way, time: Option<f64>, possible: u8, patience: u32) {
         if possible & bit(self.way) == 0 {
             (self.way, self.look, self.wait) = (Way::Ring, None, self.effort.before);
         }
@@ -375,7 +380,7 @@ impl Cell {
         let hopeless = look.count > self.effort.tries / 2
             && taken
                 .is_some_and(|taken| look.samples[..look.count].iter().all(|&time| time > HOPELESS * taken));
-        if look.count == self.effort.tries || look.messages == self.effort.patience || hopeless {
+        if look.count == self.effort.tries || look.messages >= patience || hopeless {
             self.tried(possible);
         }
     }

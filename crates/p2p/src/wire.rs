@@ -112,6 +112,8 @@ pub(crate) struct Rts {
     pub(crate) seen: u16,
     /// Where the sender exposes the bytes: address and key; zeros if it does not.
     pub(crate) exposed: (u64, u64),
+    /// Not sent: which of the RTSs with a choice it is, as the receiver counts them, modulo 2^8.
+    pub(crate) number: u8,
 }
 
 const READABLE: u32 = 1;
@@ -160,7 +162,18 @@ impl Rts {
         let of_way = flags & (READABLE | WRITTEN | HALVES);
         let way = Way::ALL.into_iter().find(|way| WAYS[*way as usize] == of_way).unwrap_or(Way::Ring);
         let exposed = if way == Way::Ring { (0, 0) } else { (word(body, 20)?, word(body, 28)?) };
-        Some(Rts { total, id, starved, pushed, last, way, choice, seen: (flags >> SEEN) as u16, exposed })
+        Some(Rts {
+            total,
+            id,
+            starved,
+            pushed,
+            last,
+            way,
+            choice,
+            seen: (flags >> SEEN) as u16,
+            exposed,
+            number: 0,
+        })
     }
 
     /// Where the bytes can be read, if they can: address and key.
@@ -268,8 +281,18 @@ mod tests {
                 let [starved, pushed, last, choice] = [1, 2, 3, 4].map(|flag| bit == flag);
                 let id = 0x1234_5678_9abc_def0;
                 let exposed = if way == Way::Ring { (0, 0) } else { (7, u64::MAX) };
-                let rts =
-                    Rts { total: 1 << 40, id, starved, pushed, last, way, choice, seen: 0xfedc, exposed };
+                let rts = Rts {
+                    total: 1 << 40,
+                    id,
+                    starved,
+                    pushed,
+                    last,
+                    way,
+                    choice,
+                    seen: 0xfedc,
+                    exposed,
+                    number: 0,
+                };
                 let mut out = [0; Rts::MOST];
                 let len = rts.encode(&mut out);
                 assert_eq!(Rts::decode(&out[..len]), Ok(rts));

@@ -17,6 +17,7 @@ const UNREADABLE: Rts = Rts {
     way: Way::Ring,
     choice: false,
     seen: 0,
+    number: 0,
     exposed: (0, 0),
 };
 

@@ -88,7 +88,7 @@ impl Pair {
         let counts = !self.random.once_in(late);
         let traffic = self.ways.traffic(class(len).expect("a long message"), traffic);
         if let Some((class, Preference { way, .. })) =
-            self.ways.over(len, traffic, way, counts.then_some(time / len as f64), true)
+            self.ways.over(len, traffic, way, counts.then_some(time / len as f64), true, 1)
         {
             self.news.push_back((self.sent + self.depth, class, way));
         }
