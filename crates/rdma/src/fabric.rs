@@ -1,0 +1,490 @@
+//! [`Rdma`]: the fabric, its poll and its sleep.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use banyan_transport::{Fabric, Head, Outcome, Peer, Refusal, Sink, Token, Wake};
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::contact::Stage;
+use crate::credit::WINDOW;
+use crate::frames::{HEADER, Id, SLOT, What};
+use crate::greeting::{self, Card};
+use crate::links::{Links, Phase};
+use crate::port::Moving;
+use crate::verbs::{
+    Completion, Completions, Datagrams, Device, Local, Op, Pair, Receives, Region, Slots, Work,
+};
+
+/// Slots that frames leave from which are too long to be carried by the work itself.
+const SENDING: usize = 64;
+/// Buffers for greetings. More that come at a time are lost, and come again.
+const HEARING: usize = 64;
+/// Work of all connections that is under way at most.
+pub(crate) const MOST_WORK: usize = 1024;
+/// A process that ends gives its last frames so long to leave.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// How the fabric is to be.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Name of the device.
+    pub device: String,
+    /// How long a peer may not answer before it counts as gone.
+    pub patience: Duration,
+}
+
+/// What was done so far.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counts {
+    /// Frames that were sent, each as one work.
+    pub frames: u64,
+    /// Frames that were sent for credits alone.
+    pub credits: u64,
+    /// Bytes of frames that were sent.
+    pub sent: u64,
+    /// Works of one-sided transfers.
+    pub transfers: u64,
+    /// Bytes that gets have read and puts have written.
+    pub moved: u64,
+    /// Registrations of users' memory.
+    pub registrations: u64,
+    /// Completions of frames that were sent or have come.
+    pub completions: u64,
+}
+
+/// Messages and transfers over one port of an RDMA device. See the [crate] for the protocol.
+pub struct Rdma {
+    pub(crate) me: Peer,
+    pub(crate) size: u32,
+    pub(crate) job: u64,
+    pub(crate) secret: [u8; 32],
+    pub(crate) patience: Duration,
+    // Queue pairs come first, as they end first.
+    pub(crate) links: Links,
+    pub(crate) datagrams: Datagrams,
+    /// Peers by the numbers of our pairs to them.
+    pub(crate) peers: HashMap<u32, Peer>,
+    pub(crate) contacting: Vec<Peer>,
+    pub(crate) transfers: HashMap<u32, Moving>,
+    pub(crate) next_transfer: u32,
+    pub(crate) registered: HashMap<u64, Region>,
+    /// Receive buffers: a window for each connection that was begun.
+    pub(crate) windows: Vec<Slots>,
+    /// Receive buffers that are to be posted anew.
+    pub(crate) empty: Vec<u32>,
+    pub(crate) heard: Slots,
+    pub(crate) slots: Slots,
+    pub(crate) free: Vec<u32>,
+    /// Numbers of the pairs that slots leave by.
+    pub(crate) owners: Vec<u32>,
+    /// Work under way by connections.
+    pub(crate) under_way: usize,
+    /// Completions that were taken and not looked at.
+    pub(crate) held: VecDeque<Completion>,
+    batch: Vec<Completion>,
+    /// Peers whose connections are broken, and why.
+    broken: Vec<(Peer, String)>,
+    /// Peers that are gone, and why: the next poll reports them.
+    lost: Vec<(Peer, String)>,
+    pub(crate) wanted: VecDeque<Peer>,
+    pub(crate) unreached: VecDeque<Peer>,
+    /// Peers that credits may be owed to.
+    owed: Vec<Peer>,
+    armed: bool,
+    pub(crate) counts: Counts,
+    pub(crate) receives: Arc<Receives>,
+    pub(crate) completions: Arc<Completions>,
+    pub(crate) device: Arc<Device>,
+}
+
+impl Rdma {
+    /// The fabric of process `me` among `size`, and the business card that its peers need. All processes of the job have the same
+    /// `job` and `secret`.
+    ///
+    /// # Errors
+    /// If the device cannot be used: a sentence that says why.
+    pub fn new(
+        me: Peer,
+        size: u32,
+        job: u64,
+        secret: [u8; 32],
+        options: &Options,
+    ) -> Result<(Rdma, Vec<u8>), String> {
+        let device = Arc::new(Device::open(&options.device)?);
+        let receiving = size.max(2).saturating_mul(WINDOW.into()).min(device.most_receives);
+        let room = receiving + (MOST_WORK + 2 * HEARING + SENDING) as u32;
+        let completions = Arc::new(Completions::new(&device, room)?);
+        let receives = Arc::new(Receives::new(&device, receiving)?);
+        let datagrams = Datagrams::new(&device, &completions)?;
+        let heard = Slots::new(&device, HEARING, Datagrams::BEFORE + greeting::BYTES)?;
+        for slot in 0..HEARING {
+            datagrams.receive(Id::Datagram(slot as u32).into(), heard.whole(slot))?;
+        }
+        let rdma = Rdma {
+            me,
+            size,
+            job,
+            secret,
+            patience: options.patience,
+            links: Links::default(),
+            datagrams,
+            peers: HashMap::new(),
+            contacting: Vec::new(),
+            transfers: HashMap::new(),
+            next_transfer: 0,
+            registered: HashMap::new(),
+            windows: Vec::new(),
+            empty: Vec::new(),
+            heard,
+            slots: Slots::new(&device, SENDING, SLOT)?,
+            free: (0..SENDING as u32).collect(),
+            owners: vec![0; SENDING],
+            under_way: 0,
+            held: VecDeque::new(),
+            batch: Vec::new(),
+            broken: Vec::new(),
+            lost: Vec::new(),
+            wanted: VecDeque::new(),
+            unreached: VecDeque::new(),
+            owed: Vec::new(),
+            armed: false,
+            counts: Counts::default(),
+            receives,
+            completions,
+            device,
+        };
+        let card = rdma.card().encode().to_vec();
+        Ok((rdma, card))
+    }
+
+    /// What was done so far.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Number of works that have been given to the device, and that it has not told the end of.
+    pub fn works_under_way(&self) -> usize {
+        self.under_way
+    }
+
+    pub(crate) fn post_empty(&mut self) -> Result<(), String> {
+        let windows = &self.windows;
+        let place = |slot: u32| {
+            (windows[(slot / u32::from(WINDOW)) as usize]).whole((slot % u32::from(WINDOW)) as usize)
+        };
+        self.receives.post(self.empty.drain(..).map(|slot| (Id::Receive(slot).into(), place(slot))))
+    }
+
+    /// Sends a frame, if there is room for it.
+    #[inline]
+    pub(crate) fn send(
+        &mut self,
+        peer: Peer,
+        head: &Head,
+        len: usize,
+        fill: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), Refusal> {
+        match self.links.end(peer) {
+            Some(end) if end.is_up() && end.credit.may_send() => {}
+            Some(end) if end.is_up() => return Err(Refusal::Busy),
+            _ => return Err(self.reach(peer)),
+        }
+        if !self.leave(peer, What::Frame(*head), len, fill) {
+            return Err(Refusal::Busy);
+        }
+        self.counts.frames += 1;
+        self.counts.sent += len as u64;
+        Ok(())
+    }
+
+    /// Posts the send of one frame; false if there is no room for it.
+    fn leave(&mut self, peer: Peer, what: What, len: usize, fill: &mut dyn FnMut(&mut [u8])) -> bool {
+        let Some(end) = self.links.end(peer) else { return false };
+        if end.posted == Pair::DEPTH || self.under_way == MOST_WORK {
+            return false;
+        }
+        let all = HEADER + len;
+        let mut carried = [0; 256];
+        let (id, bytes) = if all <= end.pair.inline().min(carried.len()) {
+            (Id::Inline, &mut carried[..all])
+        } else {
+            let Some(slot) = self.free.pop() else { return false };
+            self.owners[slot as usize] = end.pair.number();
+            (Id::Send(slot), self.slots.bytes_mut(slot as usize, all))
+        };
+        bytes[..HEADER].copy_from_slice(&what.encode(end.credit.send()));
+        fill(&mut bytes[HEADER..]);
+        let local = match id {
+            Id::Send(slot) => self.slots.local(slot as usize, all),
+            _ => Local::Inline(&carried[..all]),
+        };
+        match end.pair.post(&Work { id: id.into(), told: true, local, op: Op::Send }) {
+            Ok(()) => {
+                end.posted += 1;
+                self.under_way += 1;
+            }
+            // The frame is lost with the connection.
+            Err(why) => self.broke(peer, why),
+        }
+        true
+    }
+
+    /// A free slot for work to a peer, by which it is given back should the connection end.
+    pub(crate) fn take_slot(&mut self, peer: Peer) -> Option<u32> {
+        let owner = self.links.end(peer)?.pair.number();
+        let slot = self.free.pop()?;
+        self.owners[slot as usize] = owner;
+        Some(slot)
+    }
+
+    /// A connection is broken: what has come by it is still handed over.
+    pub(crate) fn broke(&mut self, peer: Peer, why: String) {
+        if let Some(end) = self.links.end(peer)
+            && !std::mem::replace(&mut end.broken, true)
+        {
+            let Device { name, port, .. } = &*self.device;
+            self.broken.push((peer, format!("the connection by port {port} of {name}: {why}")));
+        }
+    }
+
+    /// A peer is gone: its connection ends, and with it all that is under way there.
+    pub(crate) fn lose(&mut self, peer: Peer, why: &str) {
+        let phase = std::mem::replace(&mut self.links.at(peer).phase, Phase::Down);
+        if matches!(phase, Phase::Down) {
+            return;
+        }
+        self.contacting.retain(|&other| other != peer);
+        self.lost.push((peer, why.to_owned()));
+        let Phase::Open(end) = phase else { return };
+        let number = end.pair.number();
+        self.peers.remove(&number);
+        self.under_way -= end.posted;
+        // From here on the device does not touch what the pair's work was to use.
+        drop(end);
+        for (slot, _) in self.owners.iter_mut().enumerate().filter(|(_, owner)| **owner == number) {
+            if !self.free.contains(&(slot as u32)) {
+                self.free.push(slot as u32);
+            }
+        }
+        self.transfers.retain(|_, moving| moving.peer != peer);
+    }
+
+    /// One work of a connection is over; its peer, if the connection is still there.
+    pub(crate) fn settle(&mut self, pair: u32, works: usize) -> Option<Peer> {
+        let peer = *self.peers.get(&pair)?;
+        self.links.end(peer)?.posted -= works;
+        self.under_way -= works;
+        Some(peer)
+    }
+
+    /// Handles one completion.
+    fn complete(&mut self, Completion { id, pair, result }: Completion, sink: &mut impl Sink) {
+        match Id::from(id) {
+            Id::Receive(slot) => {
+                self.counts.completions += 1;
+                if let Ok(len) = result {
+                    self.receive(pair, slot, len, sink);
+                }
+                self.empty.push(slot);
+            }
+            Id::Datagram(slot) => {
+                if let Ok(len) = result {
+                    self.hear(slot, len);
+                }
+                // Fails only with the device, of which connections tell.
+                let _ = self.datagrams.receive(id, self.heard.whole(slot as usize));
+            }
+            Id::Greeting(slot) => self.free.push(slot),
+            Id::Send(_) | Id::Inline => {
+                self.counts.completions += 1;
+                let Some(peer) = self.settle(pair, 1) else { return };
+                if let Id::Send(slot) = Id::from(id) {
+                    self.free.push(slot);
+                }
+                if let Err(why) = result {
+                    self.broke(peer, why);
+                }
+            }
+            Id::Transfer(number) => {
+                let Some(token) = self.end_transfer(number, pair, result, true) else { return };
+                sink.completed(token, Outcome::Done);
+            }
+        }
+    }
+
+    /// A frame has come by a pair, into a slot.
+    fn receive(&mut self, pair: u32, slot: u32, len: usize, sink: &mut impl Sink) {
+        let Some(&peer) = self.peers.get(&pair) else { return };
+        let Some(end) = self.links.end(peer) else { return };
+        if end.contact.stage() != Stage::Up {
+            end.contact.proved();
+            self.contacting.retain(|&other| other != peer);
+        }
+        let window = &self.windows[(slot / u32::from(WINDOW)) as usize];
+        let bytes = window.bytes((slot % u32::from(WINDOW)) as usize, len);
+        let Some((what, credits, body)) = What::decode(bytes) else {
+            return self.lose(peer, "it has sent what is no frame");
+        };
+        if end.credit.receive(credits).is_err() {
+            return self.lose(peer, "it has sent more than it may");
+        }
+        if end.credit.should_return() {
+            self.owed.push(peer);
+        }
+        match what {
+            What::Frame(head) => sink.frame(peer, &head, body),
+            What::Credits => {}
+            What::Farewell => self.lose(peer, "it has ended its connection"),
+        }
+    }
+
+    /// Gives credits back by frames of their own, where many are owed.
+    fn return_credits(&mut self) {
+        let mut owed = std::mem::take(&mut self.owed);
+        owed.retain(|&peer| match self.links.end(peer) {
+            Some(end) if end.is_up() && end.credit.should_return() => {
+                let left = self.leave(peer, What::Credits, 0, &mut |_| {});
+                self.counts.credits += u64::from(left);
+                !left
+            }
+            _ => false,
+        });
+        self.owed.append(&mut owed);
+    }
+}
+
+impl Fabric for Rdma {
+    fn reaches(&self, peer: Peer) -> bool {
+        peer != self.me && peer.0 < self.size
+    }
+
+    fn connect(&mut self, peer: Peer, business_card: &[u8]) -> Result<(), String> {
+        let card = Card::decode(business_card).filter(|_| self.reaches(peer));
+        let card = card.ok_or_else(|| format!("peer {}: its rdma business card is damaged", peer.0))?;
+        if card.ethernet != self.device.ethernet {
+            return Err(format!(
+                "peer {}: one of us is on InfiniBand, and the other one on Ethernet",
+                peer.0
+            ));
+        }
+        self.links.at(peer).card = Some(card);
+        Ok(())
+    }
+
+    fn wanted(&mut self) -> Option<Peer> {
+        self.wanted.pop_front()
+    }
+
+    fn unreached(&mut self) -> Option<Peer> {
+        self.unreached.pop_front()
+    }
+
+    fn peer_died(&mut self, peer: Peer, cause: &str) {
+        match self.links.at(peer).phase {
+            Phase::Idle => self.lose(peer, cause),
+            Phase::Open(_) => self.broke(peer, cause.to_owned()),
+            Phase::Down => {}
+        }
+    }
+
+    fn poll(&mut self, sink: &mut impl Sink) -> usize {
+        if self.armed && self.completions.quiet() {
+            self.completions.notify();
+        }
+        let mut work = self.attend_contacts();
+        let mut batch = std::mem::take(&mut self.batch);
+        batch.extend(self.held.drain(..));
+        let fresh = self.completions.poll(&mut batch);
+        work += batch.len();
+        batch.drain(..).for_each(|completion| self.complete(completion, sink));
+        self.batch = batch;
+        if !self.empty.is_empty()
+            && let Err(why) = self.post_empty()
+        {
+            self.links.open().into_iter().for_each(|peer| self.broke(peer, why.clone()));
+        }
+        if !self.owed.is_empty() {
+            self.return_credits();
+        }
+        if fresh == 0 && !self.broken.is_empty() {
+            std::mem::take(&mut self.broken).into_iter().for_each(|(peer, why)| self.lose(peer, &why));
+        }
+        work += self.lost.len();
+        self.lost.drain(..).for_each(|(peer, why)| sink.down(peer, &why));
+        work
+    }
+
+    fn arm(&mut self, _wake: Wake) {
+        self.armed = true;
+        self.completions.notify();
+    }
+
+    fn disarm(&mut self) {
+        self.armed = false;
+        self.completions.quiet();
+    }
+
+    fn has_news(&mut self) -> bool {
+        !self.held.is_empty() || !self.broken.is_empty() || !self.lost.is_empty()
+    }
+
+    fn sleep(&mut self, deadline: Option<Instant>) {
+        if self.has_news() {
+            return;
+        }
+        let earliest = deadline.into_iter().chain(self.next_deadline()).min();
+        let left = earliest.map(|at| at.saturating_duration_since(Instant::now()));
+        let left = left.and_then(|left| left.try_into().ok());
+        // An interruption is a sleep that ends for no reason.
+        let _ = poll(
+            &mut [PollFd::from_borrowed_fd(self.completions.descriptor(), PollFlags::IN)],
+            left.as_ref(),
+        );
+    }
+
+    fn descriptor(&mut self) -> io::Result<OwnedFd> {
+        self.completions.duplicate()
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.contacting.iter().filter_map(|&peer| self.links.contact(peer)?.next()).min()
+    }
+}
+
+/// Hears nothing: what comes while a process ends is for nobody.
+struct Deaf;
+
+impl Sink for Deaf {
+    fn frame(&mut self, _peer: Peer, _head: &Head, _body: &[u8]) {}
+    fn sent(&mut self, _token: Token) {}
+    fn completed(&mut self, _token: Token, _outcome: Outcome) {}
+    fn down(&mut self, _peer: Peer, _cause: &str) {}
+}
+
+impl Drop for Rdma {
+    /// Says farewell to all peers, and waits until all has left, a second at most.
+    fn drop(&mut self) {
+        let end = Instant::now() + FAREWELL;
+        // Peers that have said farewell themselves are gone.
+        while self.poll(&mut Deaf) > 0 && Instant::now() < end {}
+        let mut peers = self.links.open();
+        while Instant::now() < end {
+            peers.retain(|&peer| match self.links.end(peer) {
+                Some(end) if end.is_up() => {
+                    !(end.credit.is_left() && self.leave(peer, What::Farewell, 0, &mut |_| {}))
+                }
+                _ => false,
+            });
+            if peers.is_empty() && self.under_way == 0 {
+                break;
+            }
+            if self.poll(&mut Deaf) == 0 {
+                std::thread::yield_now();
+            }
+        }
+    }
+}

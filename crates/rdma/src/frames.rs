@@ -1,0 +1,97 @@
+//! What stands before a frame's body on the wire, and what completions of work say which work it was.
+
+use banyan_transport::Head;
+
+/// Bytes before a body: credits, what it is, and the head.
+pub(crate) const HEADER: usize = 4 + Head::BYTES;
+/// Bytes of a buffer that a frame arrives in.
+pub(crate) const SLOT: usize = 8192;
+/// Longest body, bytes.
+pub(crate) const BODY: usize = SLOT - HEADER;
+
+/// What has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum What {
+    /// A frame for a sink.
+    Frame(Head),
+    /// Nothing but the credits that it carries.
+    Credits,
+    /// The last that comes by this connection.
+    Farewell,
+}
+
+impl What {
+    /// The bytes before the body.
+    #[inline]
+    pub(crate) fn encode(&self, credits: u16) -> [u8; HEADER] {
+        let mut out = [0; HEADER];
+        out[..2].copy_from_slice(&credits.to_le_bytes());
+        match self {
+            What::Frame(head) => out[4..].copy_from_slice(&head.encode()),
+            What::Credits => out[2] = 1,
+            What::Farewell => out[2] = 2,
+        }
+        out
+    }
+
+    /// Reads what [`What::encode`] wrote, with the body after it; `None` if it is something else.
+    #[inline]
+    pub(crate) fn decode(bytes: &[u8]) -> Option<(What, u16, &[u8])> {
+        let (header, body) = bytes.split_first_chunk::<HEADER>()?;
+        let [c0, c1, what, _, head @ ..] = header;
+        let what = match what {
+            0 => What::Frame(Head::decode(head)?),
+            1 => What::Credits,
+            2 => What::Farewell,
+            _ => return None,
+        };
+        Some((what, u16::from_le_bytes([*c0, *c1]), body))
+    }
+}
+
+/// Work that is under way. A number of 64 bits says it, which comes back when it is over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Id {
+    /// A receive buffer, by its number.
+    Receive(u32),
+    /// A buffer for a datagram.
+    Datagram(u32),
+    /// A send from this slot.
+    Send(u32),
+    /// A send that carries its bytes in itself.
+    Inline,
+    /// A datagram from this slot.
+    Greeting(u32),
+    /// A one-sided transfer.
+    Transfer(u32),
+}
+
+impl From<Id> for u64 {
+    #[inline]
+    fn from(id: Id) -> u64 {
+        let (kind, number) = match id {
+            Id::Receive(number) => (0, number),
+            Id::Datagram(number) => (1, number),
+            Id::Send(number) => (2, number),
+            Id::Inline => (3, 0),
+            Id::Greeting(number) => (4, number),
+            Id::Transfer(number) => (5, number),
+        };
+        kind << 32 | u64::from(number)
+    }
+}
+
+impl From<u64> for Id {
+    #[inline]
+    fn from(value: u64) -> Id {
+        let number = value as u32;
+        match value >> 32 {
+            0 => Id::Receive(number),
+            1 => Id::Datagram(number),
+            2 => Id::Send(number),
+            3 => Id::Inline,
+            4 => Id::Greeting(number),
+            _ => Id::Transfer(number),
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Business cards and greetings. A card is where a process hears greetings; a greeting names the sender's end of one connection, and
+//! proves by a keyed hash (HMAC-SHA-256 with the job's secret) that it is of the job. Pure: bytes in, values out.
+
+use hmac::{Hmac, Mac};
+use sha2::Sha256;
+
+use crate::contact::Stage;
+
+/// Version of the protocol: cards, greetings and frames.
+pub const VERSION: u8 = 1;
+const CARD: usize = 26;
+const BODY: usize = 1 + 4 + 4 + 8 + CARD + 4 + 4;
+const PROOF: usize = 32;
+
+/// Bytes of a greeting.
+pub const BYTES: usize = BODY + PROOF;
+
+/// Where a process hears greetings, and what its device can.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Card {
+    /// The port's address.
+    pub gid: [u8; 16],
+    /// The port's address within an InfiniBand subnet.
+    pub lid: u16,
+    /// Number of the queue pair that receives greetings.
+    pub datagrams: u32,
+    /// The largest packet, as verbs number it (3: 1024 bytes).
+    pub mtu: u8,
+    /// Number of reads and atomics that it answers at a time.
+    pub reads: u8,
+    /// Its link is Ethernet.
+    pub ethernet: bool,
+}
+
+impl Card {
+    /// The card's bytes.
+    pub fn encode(&self) -> [u8; CARD] {
+        let mut out = [0; CARD];
+        out[0] = VERSION;
+        out[1..17].copy_from_slice(&self.gid);
+        out[17..19].copy_from_slice(&self.lid.to_le_bytes());
+        out[19..23].copy_from_slice(&self.datagrams.to_le_bytes());
+        out[23..].copy_from_slice(&[self.mtu, self.reads, self.ethernet.into()]);
+        out
+    }
+
+    /// Reads what [`Card::encode`] wrote; `None` if it is something else.
+    pub fn decode(bytes: &[u8]) -> Option<Card> {
+        let (&version, rest) = bytes.split_first()?;
+        let (gid, rest) = rest.split_first_chunk()?;
+        let (lid, rest) = rest.split_first_chunk()?;
+        let (datagrams, rest) = rest.split_first_chunk()?;
+        let &[mtu @ 1..=5, reads, ethernet @ 0..=1] = rest else { return None };
+        let (gid, lid, datagrams) = (*gid, u16::from_le_bytes(*lid), u32::from_le_bytes(*datagrams));
+        (version == VERSION && datagrams < 1 << 24).then_some(Card {
+            gid,
+            lid,
+            datagrams,
+            mtu,
+            reads,
+            ethernet: ethernet == 1,
+        })
+    }
+}
+
+/// What one process tells another about its end of their connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Greeting {
+    /// How far the sender is.
+    pub stage: Stage,
+    /// The sender's number.
+    pub from: u32,
+    /// The receiver's number.
+    pub to: u32,
+    /// The job's number.
+    pub job: u64,
+    /// The sender's card.
+    pub card: Card,
+    /// Number of the sender's queue pair for this connection.
+    pub pair: u32,
+    /// The first packet's number.
+    pub first: u32,
+}
+
+impl Greeting {
+    /// The greeting's bytes, with the proof at the end.
+    pub fn encode(&self, secret: &[u8; 32]) -> [u8; BYTES] {
+        let mut out = Vec::with_capacity(BYTES);
+        out.push(self.stage as u8);
+        out.extend(self.from.to_le_bytes());
+        out.extend(self.to.to_le_bytes());
+        out.extend(self.job.to_le_bytes());
+        out.extend(self.card.encode());
+        out.extend(self.pair.to_le_bytes());
+        out.extend(self.first.to_le_bytes());
+        let proof = keyed(secret, &out).finalize().into_bytes();
+        out.extend(proof);
+        out.try_into().expect("as many bytes")
+    }
+
+    /// Reads what [`Greeting::encode`] wrote; `None` if it is something else, or of somebody who does not know the secret.
+    pub fn decode(bytes: &[u8], secret: &[u8; 32]) -> Option<Greeting> {
+        let (body, proof) = bytes.split_at_checked(BODY)?;
+        keyed(secret, body).verify_slice(proof).ok()?;
+        let (&[stage], rest) = body.split_first_chunk()?;
+        let (from, rest) = rest.split_first_chunk()?;
+        let (to, rest) = rest.split_first_chunk()?;
+        let (job, rest) = rest.split_first_chunk()?;
+        let (card, rest) = rest.split_at_checked(CARD)?;
+        let (pair, first) = rest.split_first_chunk()?;
+        let number = |bytes: &[u8; 4]| Some(u32::from_le_bytes(*bytes));
+        let in_24_bits = |bytes: &[u8; 4]| number(bytes).filter(|&value| value < 1 << 24);
+        Some(Greeting {
+            stage: Stage::from_u8(stage)?,
+            from: number(from)?,
+            to: number(to)?,
+            job: u64::from_le_bytes(*job),
+            card: Card::decode(card)?,
+            pair: in_24_bits(pair)?,
+            first: in_24_bits(first.try_into().ok()?)?,
+        })
+    }
+}
+
+fn keyed(secret: &[u8; 32], body: &[u8]) -> Hmac<Sha256> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("keys of any length");
+    mac.update(body);
+    mac
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn card() -> impl Strategy<Value = Card> {
+        (any::<[u8; 16]>(), any::<u16>(), 0u32..1 << 24, 1u8..=5, any::<u8>(), any::<bool>()).prop_map(
+            |(gid, lid, datagrams, mtu, reads, ethernet)| Card { gid, lid, datagrams, mtu, reads, ethernet },
+        )
+    }
+
+    fn greeting() -> impl Strategy<Value = Greeting> {
+        let numbers = (0u8..3, any::<u32>(), any::<u32>(), any::<u64>(), 0u32..1 << 24, 0u32..1 << 24);
+        (card(), numbers).prop_map(|(card, (stage, from, to, job, pair, first))| {
+            let stage = Stage::from_u8(stage).expect("one of three");
+            Greeting { stage, from, to, job, card, pair, first }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_card_is_read_as_it_was_written(card in card()) {
+            let bytes = card.encode();
+            prop_assert_eq!(Card::decode(&bytes), Some(card));
+            for cut in 0..bytes.len() {
+                prop_assert_eq!(Card::decode(&bytes[..cut]), None);
+            }
+            prop_assert_eq!(Card::decode(&[&bytes[..], &[0]].concat()), None);
+        }
+
+        #[test]
+        fn a_greeting_is_read_as_it_was_written_and_only_with_its_proof(greeting in greeting(), at in 0..BYTES, bit in 0..8u8) {
+            let mut bytes = greeting.encode(&[5; 32]);
+            prop_assert_eq!(Greeting::decode(&bytes, &[5; 32]), Some(greeting));
+            prop_assert_eq!(Greeting::decode(&bytes, &[6; 32]), None);
+            prop_assert_eq!(Greeting::decode(&bytes[..BYTES - 1], &[5; 32]), None);
+            bytes[at] ^= 1 << bit;
+            prop_assert_eq!(Greeting::decode(&bytes, &[5; 32]), None);
+        }
+
+        #[test]
+        fn any_bytes_are_a_card_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+            if let Some(card) = Card::decode(&bytes) { prop_assert_eq!(&card.encode()[..], &bytes[..]); }
+            prop_assert_eq!(Greeting::decode(&bytes, &[0; 32]), None);
+        }
+    }
+}

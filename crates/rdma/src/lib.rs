@@ -1,0 +1,33 @@
+//! Fabric: messages and one-sided transfers over RDMA devices, by libibverbs.
+//!
+//! Each pair of processes has a reliable connection (a queue pair of type RC), made on first contact: the processes greet each other by
+//! datagrams ([`greeting`], [`contact`]) to addresses that their business cards tell. Frames are sends into buffers of the
+//! receiver's shared receive queue. A sender has a credit for each buffer that it may fill ([`credit`]), so that a frame never finds
+//! none: receiver-not-ready is an error here. Gets, puts and atomics are the device's own, on memory that is registered for each of them.
+//!
+//! What touches libibverbs is built with the feature `verbs`.
+#![deny(unsafe_code)]
+
+pub mod contact;
+pub mod credit;
+pub mod gid;
+pub mod greeting;
+
+#[cfg(feature = "verbs")]
+mod contacts;
+#[cfg(feature = "verbs")]
+mod fabric;
+#[cfg(feature = "verbs")]
+mod frames;
+#[cfg(feature = "verbs")]
+mod links;
+#[cfg(feature = "verbs")]
+mod port;
+#[cfg(feature = "verbs")]
+#[allow(unsafe_code, reason = "calls libibverbs")]
+mod verbs;
+
+#[cfg(feature = "verbs")]
+pub use fabric::{Counts, Options, Rdma};
+#[cfg(feature = "verbs")]
+pub use verbs::devices;

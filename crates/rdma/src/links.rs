@@ -1,0 +1,101 @@
+//! What a process keeps of each peer.
+
+use banyan_transport::Peer;
+
+use crate::contact::{Contact, Stage};
+use crate::credit::Credit;
+use crate::greeting::Card;
+use crate::verbs::{AddressHandle, Pair};
+
+/// A peer.
+#[derive(Default)]
+pub(crate) struct Link {
+    pub(crate) card: Option<Card>,
+    /// Its card was asked for.
+    pub(crate) asked: bool,
+    /// It was said to be out of reach.
+    pub(crate) doubted: bool,
+    pub(crate) phase: Phase,
+}
+
+/// How far the connection to a peer is.
+#[derive(Default)]
+pub(crate) enum Phase {
+    /// Nothing was sent to it, and nothing has come.
+    #[default]
+    Idle,
+    /// This side's end is there.
+    Open(Box<End>),
+    /// It is gone.
+    Down,
+}
+
+/// This side's end of a connection.
+pub(crate) struct End {
+    pub(crate) pair: Pair,
+    pub(crate) to: AddressHandle,
+    pub(crate) contact: Contact,
+    /// Number of the peer's pair, once it is known.
+    pub(crate) theirs: Option<u32>,
+    pub(crate) credit: Credit,
+    /// Number of works under way.
+    pub(crate) posted: usize,
+    /// It is broken: no more work is posted, and what has come is handed over before the peer is reported gone.
+    pub(crate) broken: bool,
+}
+
+impl End {
+    /// True if frames may leave, as far as the connection goes.
+    #[inline]
+    pub(crate) fn is_up(&self) -> bool {
+        self.contact.stage() == Stage::Up && !self.broken
+    }
+
+    /// The number of the first packet from here.
+    pub(crate) fn first(&self) -> u32 {
+        self.pair.number().wrapping_mul(0x9e37_79b9) >> 8
+    }
+}
+
+/// All peers, by their numbers.
+#[derive(Default)]
+pub(crate) struct Links(Vec<Link>);
+
+impl Links {
+    /// The peer's link, made if it is not there.
+    pub(crate) fn at(&mut self, peer: Peer) -> &mut Link {
+        let index = peer.0 as usize;
+        if self.0.len() <= index {
+            self.0.resize_with(index + 1, Link::default);
+        }
+        &mut self.0[index]
+    }
+
+    /// This side's end of the connection to a peer, if there is one.
+    #[inline]
+    pub(crate) fn end(&mut self, peer: Peer) -> Option<&mut End> {
+        match &mut self.0.get_mut(peer.0 as usize)?.phase {
+            Phase::Open(end) => Some(end),
+            _ => None,
+        }
+    }
+
+    /// How the contact with a peer goes, if there is a connection.
+    pub(crate) fn contact(&self, peer: Peer) -> Option<&Contact> {
+        match &self.0.get(peer.0 as usize)?.phase {
+            Phase::Open(end) => Some(&end.contact),
+            _ => None,
+        }
+    }
+
+    /// True if the peer is gone.
+    pub(crate) fn is_down(&self, peer: Peer) -> bool {
+        self.0.get(peer.0 as usize).is_some_and(|link| matches!(link.phase, Phase::Down))
+    }
+
+    /// The peers with a connection.
+    pub(crate) fn open(&self) -> Vec<Peer> {
+        let open = |(_, link): &(usize, &Link)| matches!(link.phase, Phase::Open(_));
+        self.0.iter().enumerate().filter(open).map(|(index, _)| Peer(index as u32)).collect()
+    }
+}

@@ -1,0 +1,155 @@
+//! Devices and their ports.
+
+use std::ffi::{CStr, c_int};
+use std::fs;
+use std::mem::zeroed;
+use std::path::Path;
+
+use rdma_sys::{
+    _compat_ibv_port_attr, ibv_alloc_pd, ibv_atomic_cap, ibv_close_device, ibv_context, ibv_dealloc_pd,
+    ibv_device, ibv_device_attr, ibv_free_device_list, ibv_get_device_list, ibv_get_device_name,
+    ibv_open_device, ibv_pd, ibv_port_attr, ibv_port_state, ibv_query_device, ibv_query_port,
+};
+
+use super::{Object, checked};
+use crate::gid::{self, Entry};
+
+/// The port that is used: the first one.
+const PORT: u8 = 1;
+/// The link layer of a port that is Ethernet's.
+const ETHERNET: u8 = 2;
+/// The kind of device whose connections rdma_cm has to make.
+const IWARP: i32 = 1;
+
+/// An open device, and what its first port is.
+pub(crate) struct Device {
+    pub(crate) name: String,
+    pub(crate) port: u8,
+    pub(crate) gid: Entry,
+    pub(crate) lid: u16,
+    pub(crate) mtu: u8,
+    pub(crate) ethernet: bool,
+    /// Most buffers of a shared receive queue, and most completions of a queue.
+    pub(crate) most_receives: u32,
+    pub(crate) most_completions: u32,
+    /// Reads and atomics at a time, of one connection.
+    pub(crate) reads: u8,
+    pub(crate) atomics: bool,
+    /// Largest transfer, bytes.
+    pub(crate) most_bytes: u32,
+    pd: Object<ibv_pd>,
+    context: Object<ibv_context>,
+}
+
+/// The names of the devices here. Without the kernel's part there are none.
+pub fn devices() -> Vec<String> {
+    List::get().all().iter().map(|&device| name(device)).collect()
+}
+
+impl Device {
+    /// Opens a device by name.
+    ///
+    /// # Errors
+    /// If there is none of that name, or its first port cannot be used: a sentence that says why.
+    pub(crate) fn open(wanted: &str) -> Result<Device, String> {
+        let list = List::get();
+        let device = list.all().iter().copied().find(|&device| name(device) == wanted);
+        let device = device.ok_or_else(|| format!("there is no RDMA device {wanted}"))?;
+        // SAFETY: a device of the list, which lives until the end of this function.
+        let (opened, kind) = unsafe { (ibv_open_device(device), (*device).transport_type) };
+        if kind == IWARP {
+            return Err(format!("{wanted} is a device of iWARP, which is not supported yet"));
+        }
+        // SAFETY: it was just opened here.
+        let context = unsafe { Object::new("context of the device", opened, ibv_close_device)? };
+        // SAFETY: the struct holds numbers alone, and the call fills it.
+        let mut limits: ibv_device_attr = unsafe { zeroed() };
+        // SAFETY: an open device, and memory of the right type.
+        checked("its limits", unsafe { ibv_query_device(context.get(), &mut limits) })?;
+        // SAFETY: as above.
+        let mut port: ibv_port_attr = unsafe { zeroed() };
+        let filled = (&raw mut port).cast::<_compat_ibv_port_attr>();
+        // SAFETY: the call fills the first part of the struct, which both types begin with.
+        checked("its port", unsafe { ibv_query_port(context.get(), PORT, filled) })?;
+        if port.state != ibv_port_state::IBV_PORT_ACTIVE {
+            return Err(format!("port {PORT} of {wanted} is not active"));
+        }
+        let ethernet = port.link_layer == ETHERNET;
+        let gid = gid::choose(&table(wanted, port.gid_tbl_len), ethernet);
+        // SAFETY: an open device.
+        let pd = unsafe { ibv_alloc_pd(context.get()) };
+        Ok(Device {
+            name: wanted.to_owned(),
+            port: PORT,
+            gid: gid.ok_or_else(|| format!("port {PORT} of {wanted} has no address"))?,
+            lid: port.lid,
+            mtu: port.active_mtu as u8,
+            ethernet,
+            most_receives: limits.max_srq_wr as u32,
+            most_completions: limits.max_cqe as u32,
+            reads: limits.max_qp_rd_atom.min(limits.max_qp_init_rd_atom).clamp(1, 16) as u8,
+            atomics: limits.atomic_cap != ibv_atomic_cap::IBV_ATOMIC_NONE,
+            most_bytes: port.max_msg_sz,
+            // SAFETY: it was just made here.
+            pd: unsafe { Object::new("protection domain", pd, ibv_dealloc_pd)? },
+            context,
+        })
+    }
+
+    pub(super) fn context(&self) -> *mut ibv_context {
+        self.context.get()
+    }
+
+    pub(super) fn domain(&self) -> *mut ibv_pd {
+        self.pd.get()
+    }
+}
+
+/// A port's table of GIDs, as the kernel shows it.
+fn table(device: &str, length: c_int) -> Vec<Entry> {
+    let port = Path::new("/sys/class/infiniband").join(device).join(format!("ports/{PORT}"));
+    let line = |index: u8| {
+        let gid = fs::read_to_string(port.join(format!("gids/{index}"))).ok()?;
+        // There is no kind, and no readable file, where there is no address.
+        let kind = fs::read_to_string(port.join(format!("gid_attrs/types/{index}"))).unwrap_or_default();
+        Entry::read(index, &gid, &kind)
+    };
+    (0..length.clamp(0, 255) as u8).filter_map(line).collect()
+}
+
+/// All devices here, until this ends.
+struct List {
+    first: *mut *mut ibv_device,
+    length: usize,
+}
+
+impl List {
+    fn get() -> List {
+        let mut length = 0;
+        // SAFETY: a number to fill.
+        let first = unsafe { ibv_get_device_list(&mut length) };
+        List { first, length: if first.is_null() { 0 } else { length.max(0) as usize } }
+    }
+
+    fn all(&self) -> &[*mut ibv_device] {
+        match self.length {
+            0 => &[],
+            // SAFETY: the library gave so many, which live until `drop`.
+            length => unsafe { std::slice::from_raw_parts(self.first, length) },
+        }
+    }
+}
+
+impl Drop for List {
+    fn drop(&mut self) {
+        if !self.first.is_null() {
+            // SAFETY: a list of the library, which nobody uses any more; opened devices live on.
+            unsafe { ibv_free_device_list(self.first) };
+        }
+    }
+}
+
+fn name(device: *mut ibv_device) -> String {
+    // SAFETY: a device of a list that lives, whose name is a C string.
+    unsafe { CStr::from_ptr(ibv_get_device_name(device)) }.to_string_lossy().into_owned()
+}

@@ -1,0 +1,321 @@
+//! Queue pairs: reliable connections, and the one for datagrams.
+
+use std::mem::zeroed;
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+use rdma_sys::{
+    atomic_t, ibv_access_flags, ibv_ah, ibv_ah_attr, ibv_create_ah, ibv_create_qp, ibv_destroy_ah,
+    ibv_destroy_qp, ibv_modify_qp, ibv_post_recv, ibv_post_send, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask,
+    ibv_qp_init_attr, ibv_qp_state, ibv_qp_type, ibv_recv_wr, ibv_send_flags, ibv_send_wr, ibv_sge,
+    ibv_wr_opcode, rdma_t, ud_t,
+};
+
+use super::{Completions, Device, Object, Receives, checked};
+use crate::greeting::Card;
+
+/// Work that one queue pair has under way at most.
+const DEPTH: u32 = 64;
+/// Bytes that work may carry in itself, if the device can.
+const INLINE: u32 = 128;
+/// What datagrams of ours are marked with.
+const QKEY: u32 = 0x2b61_6e79;
+/// An acknowledgement that is late by 4.096 us * 2^18, about 1 s, is asked for again, seven times.
+const LATE: u8 = 18;
+const RETRIES: u8 = 7;
+/// Times that a sender asks again where the receiver had no buffer: none, as credits see to it that there is one.
+const NOT_READY_RETRIES: u8 = 0;
+
+/// Memory of this side that work uses.
+#[derive(Clone, Copy)]
+pub(crate) enum Local<'a> {
+    /// Bytes that leave with the work itself.
+    Inline(&'a [u8]),
+    /// A part of a region.
+    Registered { addr: u64, len: u32, lkey: u32 },
+}
+
+impl Local<'_> {
+    pub(super) fn place(&self) -> ibv_sge {
+        match *self {
+            Local::Inline(bytes) => ibv_sge {
+                addr: bytes.as_ptr().expose_provenance() as u64,
+                length: bytes.len() as u32,
+                lkey: 0,
+            },
+            Local::Registered { addr, len, lkey } => ibv_sge { addr, length: len, lkey },
+        }
+    }
+}
+
+/// Memory of the peer that work uses.
+#[derive(Clone, Copy)]
+pub(crate) struct Remote {
+    pub(crate) addr: u64,
+    pub(crate) rkey: u32,
+}
+
+/// What work does.
+#[derive(Clone, Copy)]
+pub(crate) enum Op {
+    Send,
+    Read(Remote),
+    Write(Remote),
+    Add(Remote, u64),
+    CompareSwap(Remote, u64, u64),
+}
+
+/// Work to be posted. What it is told of as, unless it is one of several of which the last is told of.
+pub(crate) struct Work<'a> {
+    pub(crate) id: u64,
+    pub(crate) told: bool,
+    pub(crate) local: Local<'a>,
+    pub(crate) op: Op,
+}
+
+impl Work<'_> {
+    /// Calls `post` with the work in the library's form.
+    fn raw<R>(&self, post: impl FnOnce(&mut ibv_send_wr) -> R) -> R {
+        let mut place = self.local.place();
+        // SAFETY: the struct holds numbers, and pointers that may be null.
+        let mut raw: ibv_send_wr = unsafe { zeroed() };
+        (raw.wr_id, raw.sg_list, raw.num_sge) = (self.id, &mut place, 1);
+        let inline = matches!(self.local, Local::Inline(_));
+        let flag = |condition: bool, flag: ibv_send_flags| if condition { flag.0 } else { 0 };
+        raw.send_flags = flag(self.told, ibv_send_flags::IBV_SEND_SIGNALED);
+        raw.send_flags |= flag(inline, ibv_send_flags::IBV_SEND_INLINE);
+        let rdma = |Remote { addr, rkey }| rdma_t { remote_addr: addr, rkey };
+        let atomic = |Remote { addr, rkey }, compare_add, swap| atomic_t {
+            remote_addr: addr,
+            compare_add,
+            swap,
+            rkey,
+        };
+        match self.op {
+            Op::Send => raw.opcode = ibv_wr_opcode::IBV_WR_SEND,
+            Op::Read(from) => (raw.opcode, raw.wr.rdma) = (ibv_wr_opcode::IBV_WR_RDMA_READ, rdma(from)),
+            Op::Write(to) => (raw.opcode, raw.wr.rdma) = (ibv_wr_opcode::IBV_WR_RDMA_WRITE, rdma(to)),
+            Op::Add(word, operand) => {
+                raw.opcode = ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD;
+                raw.wr.atomic = atomic(word, operand, 0);
+            }
+            Op::CompareSwap(word, old, new) => {
+                raw.opcode = ibv_wr_opcode::IBV_WR_ATOMIC_CMP_AND_SWP;
+                raw.wr.atomic = atomic(word, old, new);
+            }
+        }
+        post(&mut raw)
+    }
+}
+
+/// A queue pair of either kind.
+struct Queue {
+    qp: Object<ibv_qp>,
+    inline: usize,
+    _completions: Arc<Completions>,
+    receives: Option<Arc<Receives>>,
+    device: Arc<Device>,
+}
+
+impl Queue {
+    /// A queue pair that may receive: by the shared queue, or else a few datagrams.
+    fn new(
+        device: &Arc<Device>,
+        completions: &Arc<Completions>,
+        receives: Option<&Arc<Receives>>,
+    ) -> Result<Queue, String> {
+        // SAFETY: the struct holds numbers, and pointers that may be null.
+        let mut how: ibv_qp_init_attr = unsafe { zeroed() };
+        (how.send_cq, how.recv_cq) = (completions.raw(), completions.raw());
+        how.srq = receives.map_or(null_mut(), |receives| receives.raw());
+        how.qp_type = if receives.is_some() { ibv_qp_type::IBV_QPT_RC } else { ibv_qp_type::IBV_QPT_UD };
+        (how.cap.max_send_wr, how.cap.max_send_sge, how.cap.max_recv_sge) = (DEPTH, 1, 1);
+        (how.cap.max_recv_wr, how.cap.max_inline_data) = (DEPTH, INLINE);
+        // SAFETY: an open device, its queues, and what the pair is to be like.
+        let mut qp = unsafe { ibv_create_qp(device.domain(), &mut how) };
+        if qp.is_null() {
+            how.cap.max_inline_data = 0;
+            // SAFETY: as above, for a device that has work carry no bytes.
+            qp = unsafe { ibv_create_qp(device.domain(), &mut how) };
+        }
+        // SAFETY: it was just made here.
+        let qp = unsafe { Object::new("queue pair", qp, ibv_destroy_qp)? };
+        let (_completions, receives) = (completions.clone(), receives.cloned());
+        let queue = Queue {
+            qp,
+            inline: how.cap.max_inline_data as usize,
+            _completions,
+            receives,
+            device: device.clone(),
+        };
+        queue.change("a queue pair's start", ibv_qp_state::IBV_QPS_INIT, |to| {
+            to.port_num = queue.device.port;
+            let fixed = ibv_qp_attr_mask::IBV_QP_PKEY_INDEX | ibv_qp_attr_mask::IBV_QP_PORT;
+            if queue.receives.is_some() {
+                let all = ibv_access_flags::IBV_ACCESS_REMOTE_READ
+                    | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE
+                    | ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC;
+                to.qp_access_flags = all.0;
+                fixed | ibv_qp_attr_mask::IBV_QP_ACCESS_FLAGS
+            } else {
+                to.qkey = QKEY;
+                fixed | ibv_qp_attr_mask::IBV_QP_QKEY
+            }
+        })?;
+        Ok(queue)
+    }
+
+    /// Brings the pair into a state, with what `fill` fills in and names.
+    fn change(
+        &self,
+        what: &str,
+        state: ibv_qp_state::Type,
+        fill: impl FnOnce(&mut ibv_qp_attr) -> ibv_qp_attr_mask,
+    ) -> Result<(), String> {
+        // SAFETY: the struct holds numbers alone.
+        let mut to: ibv_qp_attr = unsafe { zeroed() };
+        to.qp_state = state;
+        let named = (fill(&mut to) | ibv_qp_attr_mask::IBV_QP_STATE).0;
+        // SAFETY: a queue pair, and the struct in which the named parts are filled.
+        checked(what, unsafe { ibv_modify_qp(self.qp.get(), &mut to, named.cast_signed()) })
+    }
+
+    fn number(&self) -> u32 {
+        // SAFETY: the object is there while this is.
+        unsafe { (*self.qp.get()).qp_num }
+    }
+
+    fn post(&self, raw: &mut ibv_send_wr) -> Result<(), String> {
+        let mut bad = null_mut();
+        // SAFETY: work in the library's form, read before this returns. Registered memory is safe by its keys.
+        checked("posting work", unsafe { ibv_post_send(self.qp.get(), raw, &mut bad) })
+    }
+}
+
+/// The way to a port, for a connection or a datagram.
+fn address(device: &Device, card: &Card) -> ibv_ah_attr {
+    // SAFETY: the struct holds numbers alone.
+    let mut to: ibv_ah_attr = unsafe { zeroed() };
+    (to.dlid, to.port_num) = (card.lid, device.port);
+    if device.ethernet {
+        to.is_global = 1;
+        to.grh.dgid.raw = card.gid;
+        (to.grh.sgid_index, to.grh.hop_limit) = (device.gid.index, 64);
+    }
+    to
+}
+
+/// One end of a reliable connection.
+pub(crate) struct Pair(Queue);
+
+impl Pair {
+    /// An end that is not connected.
+    pub(crate) fn new(
+        device: &Arc<Device>,
+        completions: &Arc<Completions>,
+        receives: &Arc<Receives>,
+    ) -> Result<Pair, String> {
+        Queue::new(device, completions, Some(receives)).map(Pair)
+    }
+
+    /// Its number.
+    pub(crate) fn number(&self) -> u32 {
+        self.0.number()
+    }
+
+    /// Bytes that work may carry in itself.
+    pub(crate) fn inline(&self) -> usize {
+        self.0.inline
+    }
+
+    /// Work that it has under way at most.
+    pub(crate) const DEPTH: usize = DEPTH as usize;
+
+    /// Connects it to the peer's pair of this number, whose first packet has the number `theirs`; its own has `ours`.
+    pub(crate) fn connect(&self, card: &Card, pair: u32, ours: u32, theirs: u32) -> Result<(), String> {
+        let (device, mask) = (&self.0.device, ibv_qp_attr_mask::IBV_QP_AV);
+        self.0.change("a connection's way to the peer", ibv_qp_state::IBV_QPS_RTR, |to| {
+            to.ah_attr = address(device, card);
+            to.path_mtu = u32::from(card.mtu.min(device.mtu));
+            (to.dest_qp_num, to.rq_psn) = (pair, theirs);
+            (to.max_dest_rd_atomic, to.min_rnr_timer) = (device.reads, 1);
+            mask | ibv_qp_attr_mask::IBV_QP_PATH_MTU
+                | ibv_qp_attr_mask::IBV_QP_DEST_QPN
+                | ibv_qp_attr_mask::IBV_QP_RQ_PSN
+                | ibv_qp_attr_mask::IBV_QP_MAX_DEST_RD_ATOMIC
+                | ibv_qp_attr_mask::IBV_QP_MIN_RNR_TIMER
+        })?;
+        self.0.change("a connection's start", ibv_qp_state::IBV_QPS_RTS, |to| {
+            (to.timeout, to.retry_cnt, to.rnr_retry) = (LATE, RETRIES, NOT_READY_RETRIES);
+            (to.sq_psn, to.max_rd_atomic) = (ours, card.reads.min(device.reads));
+            ibv_qp_attr_mask::IBV_QP_TIMEOUT
+                | ibv_qp_attr_mask::IBV_QP_RETRY_CNT
+                | ibv_qp_attr_mask::IBV_QP_RNR_RETRY
+                | ibv_qp_attr_mask::IBV_QP_SQ_PSN
+                | ibv_qp_attr_mask::IBV_QP_MAX_QP_RD_ATOMIC
+        })
+    }
+
+    /// Posts work.
+    pub(crate) fn post(&self, work: &Work<'_>) -> Result<(), String> {
+        work.raw(|raw| self.0.post(raw))
+    }
+}
+
+/// The queue pair that receives and sends datagrams.
+pub(crate) struct Datagrams(Queue);
+
+/// Where datagrams to a peer go.
+pub(crate) struct AddressHandle {
+    ah: Object<ibv_ah>,
+    pair: u32,
+}
+
+impl Datagrams {
+    /// Bytes that stand before a datagram where it has arrived.
+    pub(crate) const BEFORE: usize = 40;
+
+    /// A pair that receives as soon as it has buffers.
+    pub(crate) fn new(device: &Arc<Device>, completions: &Arc<Completions>) -> Result<Datagrams, String> {
+        let queue = Queue::new(device, completions, None)?;
+        let nothing = ibv_qp_attr_mask::IBV_QP_STATE;
+        queue.change("the start of datagrams", ibv_qp_state::IBV_QPS_RTR, |_| nothing)?;
+        queue.change("the start of datagrams", ibv_qp_state::IBV_QPS_RTS, |to| {
+            to.sq_psn = 0;
+            ibv_qp_attr_mask::IBV_QP_SQ_PSN
+        })?;
+        Ok(Datagrams(queue))
+    }
+
+    /// Its number.
+    pub(crate) fn number(&self) -> u32 {
+        self.0.number()
+    }
+
+    /// Posts a buffer, with what its completion says.
+    pub(crate) fn receive(&self, id: u64, local: Local<'_>) -> Result<(), String> {
+        let mut place = local.place();
+        let mut work = ibv_recv_wr { wr_id: id, next: null_mut(), sg_list: &mut place, num_sge: 1 };
+        let mut bad = null_mut();
+        // SAFETY: a place in registered memory; the work is read before this returns.
+        checked("posting a buffer", unsafe { ibv_post_recv(self.0.qp.get(), &mut work, &mut bad) })
+    }
+
+    /// The handle of the pair that a card names.
+    pub(crate) fn handle(&self, card: &Card) -> Result<AddressHandle, String> {
+        let device = &self.0.device;
+        // SAFETY: an open device, and an address.
+        let ah = unsafe { ibv_create_ah(device.domain(), &mut address(device, card)) };
+        // SAFETY: it was just made here.
+        let ah = unsafe { Object::new("address handle", ah, ibv_destroy_ah)? };
+        Ok(AddressHandle { ah, pair: card.datagrams })
+    }
+
+    /// Sends a datagram.
+    pub(crate) fn send(&self, to: &AddressHandle, id: u64, local: Local<'_>) -> Result<(), String> {
+        Work { id, told: true, local, op: Op::Send }.raw(|raw| {
+            raw.wr.ud = ud_t { ah: to.ah.get(), remote_qpn: to.pair, remote_qkey: QKEY };
+            self.0.post(raw)
+        })
+    }
+}

@@ -1,0 +1,156 @@
+//! Completion queues with their channel, and shared receive queues.
+
+use std::ffi::CStr;
+use std::io;
+use std::mem::zeroed;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+use rdma_sys::{
+    ibv_ack_cq_events, ibv_comp_channel, ibv_cq, ibv_create_comp_channel, ibv_create_cq, ibv_create_srq,
+    ibv_destroy_comp_channel, ibv_destroy_cq, ibv_destroy_srq, ibv_get_cq_event, ibv_poll_cq,
+    ibv_post_srq_recv, ibv_recv_wr, ibv_req_notify_cq, ibv_sge, ibv_srq, ibv_srq_init_attr, ibv_wc,
+    ibv_wc_status, ibv_wc_status_str,
+};
+
+use super::{Device, Local, Object, checked};
+
+/// Most completions that one look takes.
+pub(super) const BATCH: usize = 64;
+
+/// Work that is over.
+pub(crate) struct Completion {
+    /// What the work was posted as.
+    pub(crate) id: u64,
+    /// Number of the queue pair.
+    pub(crate) pair: u32,
+    /// Bytes that have come, for receives; or what went wrong, in words.
+    pub(crate) result: Result<usize, String>,
+}
+
+/// A completion queue, and the channel that tells a sleeper of it.
+pub(crate) struct Completions {
+    cq: Object<ibv_cq>,
+    channel: Object<ibv_comp_channel>,
+    _device: Arc<Device>,
+}
+
+impl Completions {
+    /// A queue with room for so many completions.
+    pub(crate) fn new(device: &Arc<Device>, room: u32) -> Result<Completions, String> {
+        // SAFETY: an open device.
+        let channel = unsafe { ibv_create_comp_channel(device.context()) };
+        // SAFETY: it was just made here.
+        let channel = unsafe { Object::new("completion channel", channel, ibv_destroy_comp_channel)? };
+        let room = room.min(device.most_completions).cast_signed();
+        // SAFETY: an open device and its channel, which ends after the queue.
+        let cq = unsafe { ibv_create_cq(device.context(), room, null_mut(), channel.get(), 0) };
+        // SAFETY: it was just made here.
+        let cq = unsafe { Object::new("completion queue", cq, ibv_destroy_cq)? };
+        let made = Completions { cq, channel, _device: device.clone() };
+        let flags = rustix::fs::fcntl_getfl(made.descriptor()).and_then(|flags| {
+            rustix::fs::fcntl_setfl(made.descriptor(), flags | rustix::fs::OFlags::NONBLOCK)
+        });
+        flags.map_err(|error| format!("its completion channel: {error}"))?;
+        Ok(made)
+    }
+
+    pub(super) fn raw(&self) -> *mut ibv_cq {
+        self.cq.get()
+    }
+
+    /// Takes what is over, up to a batch; gives how many.
+    pub(crate) fn poll(&self, out: &mut Vec<Completion>) -> usize {
+        // SAFETY: the struct holds numbers alone.
+        let mut batch: [ibv_wc; BATCH] = unsafe { zeroed() };
+        // SAFETY: a queue, and room for so many.
+        let found = unsafe { ibv_poll_cq(self.raw(), BATCH as i32, batch.as_mut_ptr()) };
+        let found = found.max(0) as usize;
+        out.extend(batch[..found].iter().map(|wc| Completion {
+            id: wc.wr_id,
+            pair: wc.qp_num,
+            result: match wc.status {
+                ibv_wc_status::IBV_WC_SUCCESS => Ok(wc.byte_len as usize),
+                // SAFETY: the library has a text for each number.
+                status => Err(unsafe { CStr::from_ptr(ibv_wc_status_str(status)) }.to_string_lossy().into()),
+            },
+        }));
+        found
+    }
+
+    /// Has the next completion make the descriptor readable.
+    pub(crate) fn notify(&self) {
+        // SAFETY: a queue. It can only fail where the device is gone, of which completions tell.
+        unsafe { ibv_req_notify_cq(self.raw(), 0) };
+    }
+
+    /// Takes back what made the descriptor readable; true if there was something.
+    pub(crate) fn quiet(&self) -> bool {
+        let (mut cq, mut context) = (null_mut(), null_mut());
+        let mut events = 0;
+        // SAFETY: a channel, whose descriptor does not block, and places for what it gives.
+        while unsafe { ibv_get_cq_event(self.channel.get(), &mut cq, &mut context) } == 0 {
+            events += 1;
+        }
+        // SAFETY: so many events of this queue, the channel's only one, were taken.
+        unsafe { ibv_ack_cq_events(self.raw(), events) };
+        events > 0
+    }
+
+    /// The channel's descriptor.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        // SAFETY: the channel is open while this is there.
+        unsafe { BorrowedFd::borrow_raw((*self.channel.get()).fd) }
+    }
+
+    /// A duplicate of the channel's descriptor.
+    pub(crate) fn duplicate(&self) -> io::Result<OwnedFd> {
+        self.descriptor().try_clone_to_owned()
+    }
+}
+
+/// A shared receive queue.
+pub(crate) struct Receives {
+    srq: Object<ibv_srq>,
+    _device: Arc<Device>,
+}
+
+impl Receives {
+    /// A queue for so many buffers.
+    pub(crate) fn new(device: &Arc<Device>, room: u32) -> Result<Receives, String> {
+        // SAFETY: the struct holds numbers and a pointer that may be null.
+        let mut how: ibv_srq_init_attr = unsafe { zeroed() };
+        (how.attr.max_wr, how.attr.max_sge) = (room.min(device.most_receives), 1);
+        // SAFETY: an open device, and what the queue is to be like.
+        let srq = unsafe { ibv_create_srq(device.domain(), &mut how) };
+        // SAFETY: it was just made here.
+        let srq = unsafe { Object::new("shared receive queue", srq, ibv_destroy_srq)? };
+        Ok(Receives { srq, _device: device.clone() })
+    }
+
+    pub(super) fn raw(&self) -> *mut ibv_srq {
+        self.srq.get()
+    }
+
+    /// Posts buffers, each with what its completion says, in as few calls as there are batches.
+    pub(crate) fn post<'a>(&self, all: impl Iterator<Item = (u64, Local<'a>)>) -> Result<(), String> {
+        let mut places: Vec<(u64, ibv_sge)> = all.map(|(id, local)| (id, local.place())).collect();
+        for places in places.chunks_mut(BATCH) {
+            let mut works: Vec<ibv_recv_wr> = places
+                .iter_mut()
+                .map(|(id, place)| ibv_recv_wr { wr_id: *id, next: null_mut(), sg_list: place, num_sge: 1 })
+                .collect();
+            let first = works.as_mut_ptr();
+            for number in 1..works.len() {
+                // SAFETY: both are elements of the same vector, which does not grow any more.
+                unsafe { (*first.add(number - 1)).next = first.add(number) };
+            }
+            let mut bad = null_mut();
+            // SAFETY: a chain of works, each with a place in registered memory; all of it is read before this returns.
+            let error = unsafe { ibv_post_srq_recv(self.raw(), first, &mut bad) };
+            checked("posting receive buffers", error)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,211 @@
+//! What the devices do for the fabric, by its counts and by the kernel's; and what the suite of all fabrics does not look at.
+//! `cargo xtask rdma` runs it where there are RDMA devices.
+#![cfg(feature = "verbs")]
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use banyan_memory::{Buffer, HeapBuffer};
+use banyan_rdma::Rdma;
+use banyan_transport::conformance::introduced;
+use banyan_transport::{Access, Class, Fabric, Head, Outcome, Peer, Port, Remote, Sink, Token, Transfer};
+use common::ends;
+
+const MIB: usize = 1 << 20;
+const PART: usize = MIB / 4;
+
+/// What has come.
+#[derive(Default)]
+struct Inbox {
+    frames: Vec<Vec<u8>>,
+    over: Vec<(Token, Outcome)>,
+    gone: Vec<(Peer, String)>,
+}
+
+impl Sink for Inbox {
+    fn frame(&mut self, _peer: Peer, _head: &Head, body: &[u8]) {
+        assert!(self.gone.is_empty(), "a frame of a peer that was reported gone");
+        self.frames.push(body.to_vec());
+    }
+    fn sent(&mut self, _token: Token) {}
+    fn completed(&mut self, token: Token, outcome: Outcome) {
+        self.over.push((token, outcome));
+    }
+    fn down(&mut self, peer: Peer, cause: &str) {
+        self.gone.push((peer, cause.to_owned()));
+    }
+}
+
+/// Two ends that have talked, so that their connection stands.
+fn pair() -> (Vec<Rdma>, [Inbox; 2]) {
+    let (mut ends, mut inbox) = (introduced(ends(2, Duration::from_secs(60))), <[Inbox; 2]>::default());
+    for me in 0..2 {
+        send(&mut ends, &mut inbox, me, b"hello");
+    }
+    until(&mut ends, &mut inbox, |ends, _| ends.iter().all(|end| end.works_under_way() == 0));
+    (ends, inbox)
+}
+
+const HEAD: Head = Head { class: Class::P2p, kind: 1, aux: 2, a: 3, b: 4, ctx: 5 };
+
+/// Polls both ends until something is so.
+fn until(ends: &mut [Rdma], inbox: &mut [Inbox; 2], mut so: impl FnMut(&mut [Rdma], &[Inbox; 2]) -> bool) {
+    let start = Instant::now();
+    while !so(ends, inbox) {
+        for (end, inbox) in ends.iter_mut().zip(inbox.iter_mut()) {
+            end.poll(inbox);
+        }
+        assert!(start.elapsed() < Duration::from_secs(120), "stuck");
+    }
+}
+
+/// Sends a frame to the other end, and waits until it is there.
+fn send(ends: &mut [Rdma], inbox: &mut [Inbox; 2], me: usize, body: &[u8]) {
+    let (to, before) = (Peer(1 - me as u32), inbox[1 - me].frames.len());
+    until(ends, inbox, |ends, _| ends[me].send_short(to, &HEAD, body).is_ok());
+    until(ends, inbox, |_, inbox| inbox[1 - me].frames.len() > before);
+    assert_eq!(inbox[1 - me].frames.last().map(Vec::as_slice), Some(body));
+}
+
+/// Memory of end 1 that end 0 may reach.
+fn exposed(ends: &mut [Rdma], bytes: &[u8]) -> (Buffer, Remote) {
+    let memory = HeapBuffer::copy_of(bytes);
+    let remote = ends[1].register(Peer(0), &memory, Access::ReadWrite).expect("room");
+    (memory, remote)
+}
+
+fn contents(memory: &Buffer) -> Vec<u8> {
+    let mut bytes = vec![0; memory.len()];
+    memory.read(0, &mut bytes);
+    bytes
+}
+
+/// Packets that have left by a device, as the kernel counts them; `None` if it does not.
+fn packets(device: &str) -> Option<u64> {
+    let port = format!("/sys/class/infiniband/{device}/ports/1");
+    let counters = ["hw_counters/sent_pkts", "counters/port_xmit_packets"];
+    counters
+        .iter()
+        .find_map(|name| std::fs::read_to_string(format!("{port}/{name}")).ok()?.trim().parse().ok())
+}
+
+#[test]
+fn a_frame_is_one_work_and_what_leaves_does_so_by_the_devices() {
+    const FRAMES: u64 = 200;
+    let (mut ends, mut inbox) = pair();
+    let devices = banyan_rdma::devices();
+    let left = || devices.iter().map(|device| packets(device)).sum::<Option<u64>>();
+    let (before, packets) = ([ends[0].counts(), ends[1].counts()], left());
+    for round in 0..FRAMES {
+        send(&mut ends, &mut inbox, (round % 2) as usize, &vec![round as u8; 20 * round as usize]);
+    }
+    until(&mut ends, &mut inbox, |ends, _| ends.iter().all(|end| end.works_under_way() == 0));
+    let after = [ends[0].counts(), ends[1].counts()];
+    for me in 0..2 {
+        let (before, after) = (before[me], after[me]);
+        assert_eq!(after.frames - before.frames, FRAMES / 2, "one work each");
+        assert_eq!(after.credits, before.credits, "credits travel with frames the other way");
+        let over = after.completions - before.completions;
+        assert_eq!(over, FRAMES, "one completion for each that left, and one for each that came");
+        assert_eq!(after.registrations, 0, "none for frames");
+    }
+    if let (Some(before), Some(after)) = (packets, left()) {
+        assert!(after - before >= FRAMES, "{} packets for {FRAMES} frames", after - before);
+    }
+}
+
+#[test]
+fn a_transfer_is_one_work_and_a_registration_at_each_end() {
+    let (mut ends, mut inbox) = pair();
+    let bytes: Vec<u8> = (0..MIB).map(|at| (at * 7 + at / 251) as u8).collect();
+    let (_memory, remote) = exposed(&mut ends, &bytes);
+    let local = HeapBuffer::zeroed(MIB);
+    let devices = banyan_rdma::devices();
+    let (before, left) = (ends[0].counts(), packets(&devices[1 % devices.len()]));
+    let started = ends[0].get(Peer(1), remote, std::slice::from_ref(&local), Token(9));
+    assert_eq!(started, Transfer::Started);
+    until(&mut ends, &mut inbox, |_, inbox| !inbox[0].over.is_empty());
+    assert_eq!(inbox[0].over, [(Token(9), Outcome::Done)]);
+    assert!(contents(&local) == bytes);
+    let after = ends[0].counts();
+    assert_eq!((after.transfers - before.transfers, after.moved - before.moved), (1, MIB as u64));
+    assert_eq!((after.registrations - before.registrations, ends[1].counts().registrations), (1, 1));
+    if let (Some(before), Some(after)) = (left, packets(&devices[1 % devices.len()])) {
+        assert!(after - before >= (MIB / 4096) as u64, "{} packets for 1 MiB", after - before);
+    }
+}
+
+#[test]
+fn memory_that_is_taken_back_is_left_alone() {
+    let (mut ends, mut inbox) = pair();
+    let (_memory, remote) = exposed(&mut ends, &vec![1; PART]);
+    for round in 0..20 {
+        let local = HeapBuffer::zeroed(PART);
+        let (of, token) = (std::slice::from_ref(&local), Token(round));
+        let put = round % 2 == 1;
+        let started = if put {
+            ends[0].put(Peer(1), remote, of, token)
+        } else {
+            ends[0].get(Peer(1), remote, of, token)
+        };
+        assert_eq!(started, Transfer::Started);
+        ends[0].reclaim(Peer(1), token);
+        local.write(0, &vec![9; PART]);
+        send(&mut ends, &mut inbox, 0, b"after it");
+        send(&mut ends, &mut inbox, 1, b"and back");
+        assert!(contents(&local).iter().all(|&byte| byte == 9), "round {round}");
+    }
+    assert_eq!(inbox[0].over, [], "nobody hears of them");
+    // The connection is as good as before.
+    let local = HeapBuffer::zeroed(8);
+    assert_eq!(ends[0].get(Peer(1), Remote { len: 8, ..remote }, &[local], Token(99)), Transfer::Started);
+    until(&mut ends, &mut inbox, |_, inbox| !inbox[0].over.is_empty());
+    assert_eq!(inbox[0].over, [(Token(99), Outcome::Done)]);
+}
+
+/// A process that reads what it may not reach loses its connection, and is told why in the words of verbs; both sides' memory is as it was.
+#[test]
+fn what_is_withdrawn_cannot_be_reached() {
+    let (mut ends, mut inbox) = pair();
+    let (memory, remote) = exposed(&mut ends, &[1; 64]);
+    ends[1].withdraw(Peer(0), remote);
+    let local = HeapBuffer::copy_of(&[2; 64]);
+    assert_eq!(ends[0].put(Peer(1), remote, std::slice::from_ref(&local), Token(1)), Transfer::Started);
+    until(&mut ends, &mut inbox, |_, inbox| !inbox[0].gone.is_empty());
+    let (peer, cause) = &inbox[0].gone[0];
+    assert_eq!(*peer, Peer(1));
+    assert!(cause.contains("remote access error") && cause.contains("port 1 of "), "{cause}");
+    assert_eq!((contents(&memory), contents(&local)), (vec![1; 64], vec![2; 64]));
+    assert_eq!(inbox[0].over, [], "what was under way is told of no more");
+    assert_eq!(ends[0].get(Peer(1), remote, &[local], Token(2)), Transfer::Impossible);
+}
+
+#[test]
+fn what_a_peer_sent_before_it_died_is_handed_over() {
+    let (mut ends, mut inbox) = pair();
+    let before = inbox[0].frames.len();
+    let sent = (0..100).filter(|_| ends[1].send_short(Peer(0), &HEAD, b"last words").is_ok()).count();
+    assert!(sent > 10);
+    let mut deaf = Inbox::default();
+    while ends[1].works_under_way() > 0 {
+        ends[1].poll(&mut deaf);
+    }
+    // It ends without a word, as a process does that is killed.
+    let dead = ends.pop().expect("two");
+    ends[0].peer_died(Peer(1), "it was killed by signal 9");
+    let start = Instant::now();
+    while inbox[0].gone.is_empty() && start.elapsed() < Duration::from_secs(120) {
+        ends[0].poll(&mut inbox[0]);
+    }
+    assert_eq!(inbox[0].frames.len() - before, sent);
+    assert!(inbox[0].gone.len() == 1 && inbox[0].gone[0].1.contains("signal 9"), "{:?}", inbox[0].gone);
+    drop(dead);
+}
+
+#[test]
+fn a_device_that_is_not_there_is_named() {
+    let options = banyan_rdma::Options { device: "no_such_device".into(), patience: Duration::from_secs(1) };
+    let refused = Rdma::new(Peer(0), 2, 1, [0; 32], &options).err().expect("no such device");
+    assert!(refused.contains("no RDMA device no_such_device"), "{refused}");
+}
