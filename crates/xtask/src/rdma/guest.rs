@@ -2,7 +2,7 @@
 //! are those of this machine: what it writes stays in its memory, but for what it writes to the build folder.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -87,8 +87,8 @@ impl Guest<'_> {
         Ok(Guest { project, kernel: kernel.join("vmlinuz"), initrd })
     }
 
-    /// Runs a command as root in a guest, in the folder of the repository, with its output shown as it comes; gives its exit status.
-    pub(crate) fn run(&self, command: &[String], limit: Duration) -> Result<i32> {
+    /// Runs a command as root in a guest, in the folder of the repository, and hands on each line that it prints; gives its exit status.
+    pub(crate) fn run(&self, command: &[String], limit: Duration, show: &mut dyn FnMut(&str)) -> Result<i32> {
         let quoted = |word: &str| format!("'{}'", word.replace('\'', r"'\''"));
         let words: Vec<String> = command.iter().map(|word| quoted(word)).collect();
         let root = quoted(&self.project.root().to_string_lossy());
@@ -97,7 +97,7 @@ impl Guest<'_> {
         let end = Instant::now() + limit;
         // A machine may have KVM that does not work.
         for kvm in [has_kvm(), false] {
-            match self.boot(kvm, end)? {
+            match self.boot(kvm, end, show)? {
                 Boot::Ran(status) => return Ok(status),
                 Boot::Failed(console) => eprintln!("xtask: the guest did not start:\n{console}"),
             }
@@ -105,7 +105,7 @@ impl Guest<'_> {
         bail!("the guest started neither time")
     }
 
-    fn boot(&self, kvm: bool, end: Instant) -> Result<Boot> {
+    fn boot(&self, kvm: bool, end: Instant, show: &mut dyn FnMut(&str)) -> Result<Boot> {
         let mut qemu = self.qemu(kvm)?;
         let mut child = qemu.spawn().context("cannot start qemu-system-x86_64")?;
         let _group = Group::watch(&child);
@@ -128,7 +128,7 @@ impl Guest<'_> {
             match said.and_then(|said| said.strip_prefix("exit ")).map(str::parse) {
                 Some(Ok(status)) => return Ok(Boot::Ran(status)),
                 _ if said == Some("ready") => ready = true,
-                _ if ready => writeln!(std::io::stdout(), "{line}")?,
+                _ if ready => show(line),
                 _ => console.push_str(&format!("{line}\n")),
             }
         }
@@ -149,7 +149,7 @@ impl Guest<'_> {
             ]
         };
         let boot = format!(
-            "console=ttyS0 quiet panic=-1 maxcpus=1 no_timer_check tsc=reliable mitigations=off nokaslr \
+            "console=ttyS0 loglevel=1 panic=-1 maxcpus=1 no_timer_check tsc=reliable mitigations=off nokaslr \
              random.trust_cpu=on banyan.target={target}"
         );
         let mut qemu = Command::new("qemu-system-x86_64");

@@ -1,53 +1,100 @@
-//! `cargo xtask rdma`: runs a command where there are RDMA devices: on this machine if its kernel has one, else in a guest that has
-//! two in software.
+//! `cargo xtask rdma`: runs the tests of the RDMA fabric, or a command, where there are RDMA devices: on this machine if its kernel has
+//! one, else in a guest that has two in software.
 
 mod guest;
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clap::Args;
 
 use self::guest::Guest;
-use crate::process::{End, Job};
+use crate::debian;
+use crate::process::{Done, End, Job};
 use crate::project::Project;
 
+/// Debian packages that the fabric takes to build.
+const PACKAGES: &[&str] = &["libibverbs-dev", "librdmacm-dev", "libclang-dev", "pkg-config"];
+/// The fabric, for cargo.
+const FABRIC: &[&str] = &["--package=banyan-rdma", "--features=verbs", "--quiet"];
+/// Its tests that take devices.
+const TESTS: &[&str] = &["--test=conformance", "--test=devices"];
+/// The one that takes longest, and shows what others show, too.
+const WITHOUT_LONG: &str = "--skip=two_threads";
 /// The time that a command may take.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
 
 /// What to run.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// The command, as root where it runs in a guest; without one the devices are listed
+    /// A command in place of the tests; as root, if it runs in a guest
     #[arg(last = true)]
     command: Vec<String>,
 }
 
-/// `cargo xtask rdma`; true if the command's exit status was 0.
+/// `cargo xtask rdma`; true if all went well.
 pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
-    let list = || ["rdma", "link"].map(String::from).to_vec();
-    let command = if options.command.is_empty() { list() } else { options.command.clone() };
-    let status = on_devices(project, &command)?;
-    if status != 0 {
-        eprintln!("xtask: exit status {status}");
+    if let Some(reason) = why_not(project)? {
+        bail!(reason);
     }
-    Ok(status == 0)
+    let tests = options.command.is_empty();
+    let command = if tests { test_command(project, "")? } else { options.command.clone() };
+    let done = on_devices(project, &command, &mut |line| println!("{line}"))?;
+    if done.end != End::Exit(0) {
+        eprintln!("xtask: {}", done.end);
+    }
+    Ok(done.end == End::Exit(0))
 }
 
-/// Runs a command in the folder of the repository, where there are RDMA devices, and shows its output; gives its exit status.
-fn on_devices(project: &Project, command: &[String]) -> Result<i32> {
+/// Why nothing can run here on RDMA devices, if so; missing packages are installed.
+pub(crate) fn why_not(project: &Project) -> Result<Option<String>> {
+    let missing =
+        |missing: debian::Missing| format!("{} not there: {}", missing.packages.join(" "), missing.reason);
+    if let Some(reason) = debian::packages(project, PACKAGES)?.map(missing) {
+        return Ok(Some(reason));
+    }
+    let guest = if has_devices() { None } else { guest::why_not(project)? };
+    Ok(guest.map(|reason| format!("no RDMA device in this kernel, and no guest with one: {reason}")))
+}
+
+/// Runs the fabric's tests but for the longest, and says nothing meanwhile.
+pub(crate) fn short(project: &Project) -> Result<Done> {
+    on_devices(project, &test_command(project, WITHOUT_LONG)?, &mut |_| {})
+}
+
+/// Checks and builds the fabric with its tests; gives the command that runs them, those that a filter of the harness leaves.
+fn test_command(project: &Project, filter: &str) -> Result<Vec<String>> {
+    let cargo = |task: &str| Job::new(env!("CARGO")).arg(task).args(FABRIC).folder(project.root());
+    cargo("clippy").args(["--all-targets", "--", "-D", "warnings"]).run_ok()?;
+    let built = cargo("test").args(TESTS).args(["--no-run", "--message-format=json"]).run_ok()?.output;
+    let mut programs = Vec::new();
+    for line in built.lines().filter(|line| line.starts_with('{')) {
+        let message: serde_json::Value = serde_json::from_str(line)?;
+        programs
+            .extend(message["executable"].as_str().map(|path| format!("'{path}' --color=never {filter}")));
+    }
+    if programs.is_empty() {
+        bail!("cargo has built no tests");
+    }
+    Ok(vec!["sh".into(), "-c".into(), programs.join(" && ")])
+}
+
+/// Runs a command in the folder of the repository, where there are RDMA devices, and hands on each line that it prints.
+fn on_devices(project: &Project, command: &[String], show: &mut dyn FnMut(&str)) -> Result<Done> {
     if has_devices() {
-        let job = Job::new(&command[0]).args(&command[1..]).folder(project.root()).limit(LIMIT.as_secs());
-        return match job.show()? {
-            End::Exit(status) => Ok(status),
-            other => bail!("{}: {other}", job.line()),
-        };
+        let job = Job::new(&command[0]).args(&command[1..]).folder(project.root());
+        let done = job.limit(LIMIT.as_secs()).run()?;
+        done.output.lines().for_each(show);
+        return Ok(done);
     }
-    if let Some(reason) = guest::why_not(project)? {
-        bail!("no RDMA device in this kernel, and no guest with one: {reason}");
-    }
-    Guest::ready(project)?.run(command, LIMIT)
+    let (start, mut output) = (Instant::now(), String::new());
+    let status = Guest::ready(project)?.run(command, LIMIT, &mut |line| {
+        output.push_str(line);
+        output.push('\n');
+        show(line);
+    })?;
+    Ok(Done { end: End::Exit(status), output, time: start.elapsed() })
 }
 
 /// True if this kernel has an RDMA device.

@@ -25,7 +25,7 @@ use crate::hosts::attacks;
 use crate::library::{Fabric, Kind, Library};
 use crate::project::Project;
 use crate::steps::{self, Step, Tally};
-use crate::{bench, conformance, debian, demo, hpcc, install};
+use crate::{bench, conformance, debian, demo, hpcc, install, rdma};
 
 /// Which steps to run.
 #[derive(Args)]
@@ -105,6 +105,7 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
         Step::new("hosts", || having(project, &[PYTHON], || hosts::run(project))),
         Step::new("attacks", || attacks::run(project, true)),
         Step::new("slurm", || having(project, &[PYTHON], || slurm::run(project))),
+        Step::new("rdma", || on_rdma_devices(project)),
         Step::new("fuzz", || having(project, &["g++"], || fuzz::smoke(project))),
     ];
     if let Some(unknown) =
@@ -127,6 +128,12 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
 /// What `cargo xtask conformance` runs under Valgrind.
 pub(crate) fn valgrind(project: &Project) -> Result<Tally> {
     having(project, &[counts::VALGRIND], || rust::valgrind(project))
+}
+
+/// A short part of what `cargo xtask rdma` runs.
+fn on_rdma_devices(project: &Project) -> Result<Tally> {
+    rdma::why_not(project)?
+        .map_or_else(|| rust::tallied(&rdma::short(project)?), |reason| Ok(Tally::skip(reason)))
 }
 
 fn packages(project: &Project) -> Result<Tally> {

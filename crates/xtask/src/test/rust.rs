@@ -121,8 +121,8 @@ pub(crate) fn tests(job: Job) -> Result<Tally> {
     tallied(&job.run()?)
 }
 
-/// What came of a run of `cargo test`.
-fn tallied(done: &Done) -> Result<Tally> {
+/// What came of a run of `cargo test`, or of test programs.
+pub(super) fn tallied(done: &Done) -> Result<Tally> {
     let mut tally = counted(&done.output);
     if done.end != End::Exit(0) {
         let failed: Vec<&str> = done
