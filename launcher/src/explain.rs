@@ -3,11 +3,12 @@
 use banyan_coll::{Groups, Location, Model, Nodes, Overrides, SharedCaps, Topology, Tuning, parse_question};
 use banyan_pmi::settings::{COLL, FABRICS, MACHINE, MEASURED, P2P, SHOW, WAYS, bytes, way, way_of};
 use banyan_shm::Arena;
-use banyan_topo::{Machine, Profile, bound, kept, share};
+use banyan_topo::{DISTANCES, Machine, Profile, bound, kept, share};
 
 use crate::Trouble;
 use crate::binding::default_parts;
 use crate::environment::check;
+use crate::machine::{origin, shown};
 
 /// The answer to `--explain`: about long messages, or a collective.
 ///
@@ -18,7 +19,7 @@ pub(crate) fn explain(what: &str, ranks: Option<u32>, per_host: Option<u32>) -> 
     match what.split_once(':').unwrap_or((what, "256K")) {
         (name, size) if name.trim() == "p2p" => {
             let bytes = bytes(size).map_err(|why| Trouble::usage(format!("--explain {what}: {why}")))?;
-            Ok(ways(bytes, ranks, per_host))
+            Ok(ways(bytes, ranks, per_host, &profile()?))
         }
         _ => collective(what, ranks, per_host),
     }
@@ -29,12 +30,18 @@ fn text(name: &str) -> Option<String> {
     std::env::var_os(name).and_then(|value| value.into_string().ok()).filter(|text| !text.is_empty())
 }
 
+/// The profile that holds for a job.
+fn profile() -> Result<Profile, Trouble> {
+    let profile = kept::setting(text(MACHINE).as_deref()).and_then(|text| Ok(Profile::parse(&text)?.0));
+    profile.map_err(|why| Trouble::usage(format!("{MACHINE}: {why}")))
+}
+
 fn shares_memory() -> bool {
     text(FABRICS).is_none_or(|text| text.split(',').any(|fabric| fabric.trim() == "shm"))
 }
 
 /// The ways of a message of `bytes` bytes between two ranks of one host: what can be taken here, and what is.
-fn ways(bytes: u64, ranks: Option<u32>, per_host: Option<u32>) -> String {
+fn ways(bytes: u64, ranks: Option<u32>, per_host: Option<u32>, profile: &Profile) -> String {
     let cores = banyan_topo::usable_cores();
     let ranks = ranks.unwrap_or(cores.max(2));
     let per_node = per_host.unwrap_or(ranks).min(ranks);
@@ -44,10 +51,16 @@ fn ways(bytes: u64, ranks: Option<u32>, per_host: Option<u32>) -> String {
         return out + &format!("no shared memory, by {FABRICS}: it goes by another fabric\n");
     }
     let single_copy = banyan_topo::single_copy();
-    for (name, meaning) in WAYS {
-        let refused = if single_copy || name == "ring" { "" } else { "; the system refuses that here" };
-        out += &format!("  {name:5}  {meaning}{refused}\n");
+    let times = profile.ways(DISTANCES.len() - 1, bytes as f64).map(|seconds| shown("", seconds));
+    let times = times.iter().take(4).map(String::as_str).chain(std::iter::repeat(""));
+    for ((name, meaning), time) in WAYS.iter().zip(times) {
+        let refused = if single_copy || *name == "ring" { "" } else { "; the system refuses that here" };
+        out += &format!("  {name:5} {time:>12}  {meaning}{refused}\n");
     }
+    out += &format!(
+        "times: by what the profile says of cores that share a cache ({}); mpirun --machine=curves measures them now\n",
+        profile.source()
+    );
     // What the setting says was checked before.
     let given = text(P2P).and_then(|text| way(&text).ok());
     let (chosen, why) = match way_of(given, per_node > cores).unwrap_or(MEASURED) {
@@ -80,8 +93,7 @@ fn collective(what: &str, ranks: Option<u32>, per_host: Option<u32>) -> Result<S
     let cores = banyan_topo::usable_cores();
     let ranks = ranks.unwrap_or(cores.max(2));
     let per_node = per_host.unwrap_or(ranks).min(ranks);
-    let machine = kept::setting(text(MACHINE).as_deref()).and_then(|text| Ok(Profile::parse(&text)?.0));
-    let profile = machine.map_err(|why| Trouble::usage(format!("{MACHINE}: {why}")))?;
+    let profile = profile()?;
     let tuning = Tuning { overrides, model: Model::of(&profile, ranks.div_ceil(per_node)) };
     let shared = by_shm.then(|| {
         let (inline, scratch) = Arena::sizes(per_node);
@@ -89,7 +101,52 @@ fn collective(what: &str, ranks: Option<u32>, per_host: Option<u32>) -> Result<S
     });
     let topology = topology(&Machine::read(), (ranks, per_node), (cores, shared));
     let explained = tuning.explain(kind, bytes, &topology).simulated(&tuning);
-    Ok(format!("{explained}costs: {}\n", profile.source()))
+    Ok(format!("{explained}{}", costs(profile, &topology)))
+}
+
+/// How the ranks are apart, and what the profile says that things take between them, with what was measured and what is assumed.
+fn costs(profile: Profile, topology: &Topology) -> String {
+    let mut out = String::from("ranks: ");
+    let levels = ["hosts", "sockets of a host", "last-level caches of a socket"];
+    let apart = || levels.iter().zip(topology.levels).filter(|(_, groups)| groups.number > 1);
+    for (name, groups) in apart() {
+        out += &format!("on {} {name} with at most {} each; ", groups.number, groups.largest);
+    }
+    out += match apart().count() {
+        0 => "no two are known to be apart: costs are those of cores that share a cache\n",
+        _ => "costs are those of each level\n",
+    };
+    out += &format!("costs: {}\n", profile.source());
+    let between = match topology {
+        topology if !topology.one_node() => Some(("network", "two hosts")),
+        Topology { shared: None, .. } => Some(("loopback", "two ranks by TCP")),
+        _ => None,
+    };
+    let used = |&(distance, _): &(&str, &str)| {
+        let level = DISTANCES.iter().position(|name| *name == distance);
+        level.is_none_or(|at| topology.levels.get(at + 1).is_none_or(|groups| groups.number > 1))
+    };
+    let near =
+        [("sockets", "two sockets"), ("caches", "two last-level caches"), ("near", "cores by one cache")];
+    for (part, name) in between.into_iter().chain(near).filter(used) {
+        out += &format!("  {name:22}{}\n", figures_of(profile, &format!("{part}.")));
+    }
+    out + &format!("  {:22}{}\n", "in one process", figures_of(profile, ""))
+}
+
+/// The figures whose names begin with this, with where they come from.
+fn figures_of(profile: Profile, prefix: &str) -> String {
+    let mut figures = profile;
+    let own = figures.figures().into_iter().filter_map(|(name, seconds)| {
+        let part = name.strip_prefix(prefix).filter(|part| !part.contains('.'))?;
+        Some((part.to_owned(), shown(&name, *seconds), origin(profile.origin(&name))))
+    });
+    let own: Vec<(String, String, &str)> = own.collect();
+    let runs = own.chunk_by(|one, next| one.2 == next.2).map(|run| {
+        let figures: Vec<String> = run.iter().map(|(name, figure, _)| format!("{name} {figure}")).collect();
+        format!("{} ({})", figures.join(", "), run[0].2)
+    });
+    runs.collect::<Vec<_>>().join("; ")
 }
 
 /// What ranks know of where they run: so many, with so many on each machine like this one, where they have so many cores and share
@@ -187,6 +244,33 @@ mod tests {
         }
         println!("{changed} of {all} choices change");
         assert!(changed >= all / 20);
+    }
+
+    #[test]
+    fn costs_are_named_with_where_they_come_from() {
+        let profile = Profile::named("xeon").unwrap().with([("sockets.line", 3e-7), ("near.line", 1e-7)]);
+        let told = |name, ranks, per_node| costs(profile, &on(name, ranks, per_node));
+        let server = told("xeon", 56, 56);
+        assert!(server.starts_with("ranks: on 2 sockets of a host with at most 28 each; "), "{server}");
+        assert!(
+            server.contains("two sockets           line 0.300 us (measured here); copy_byte 8.0 GB/s"),
+            "{server}"
+        );
+        assert!(
+            server.contains(" (assumed)\n  cores by one cache    line 0.100 us (measured here)"),
+            "{server}"
+        );
+        assert!(!server.contains("two last-level caches") && !server.contains("two hosts"), "{server}");
+        let laptop = told("laptop", 2, 2);
+        assert!(
+            laptop.starts_with("ranks: no two are known to be apart") && !laptop.contains("two sockets"),
+            "{laptop}"
+        );
+        let hosts = told("epyc", 128, 64);
+        assert!(
+            hosts.contains("on 2 hosts with at most 64 each") && hosts.contains("\n  two hosts "),
+            "{hosts}"
+        );
     }
 
     /// Stages by socket are for machines whose sockets are far apart.

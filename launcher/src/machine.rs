@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use banyan_plot::{Joined, Line, RGBColor, plot};
-use banyan_topo::Kept;
+use banyan_topo::{Kept, Origin};
 
 use crate::Trouble;
 use crate::measure::curves::{Curves, LENGTHS, WAYS, curves};
@@ -81,17 +81,33 @@ fn figures(here: &Kept, anew: bool) -> String {
             kept.unwrap_or(here.built_in())
         }
     };
-    let _ =
-        writeln!(text, "profile  {}\n\n{:24}{:>14}{:>14}", profile.source(), "figure", "here", "built in");
-    let (mut profile, mut built_in) = (profile, here.built_in());
-    for ((name, here), (_, built_in)) in profile.figures().into_iter().zip(built_in.figures()) {
-        let _ = writeln!(text, "{name:24}{:>14}{:>14}", shown(&name, *here), shown(&name, *built_in));
+    let _ = writeln!(
+        text,
+        "profile  {}\n\n{:24}{:>14}{:>14}  the one here is",
+        profile.source(),
+        "figure",
+        "here",
+        "built in"
+    );
+    let (mut figures, mut built_in) = (profile, here.built_in());
+    for ((name, here), (_, built_in)) in figures.figures().into_iter().zip(built_in.figures()) {
+        let (here, built_in) = (shown(&name, *here), shown(&name, *built_in));
+        let _ = writeln!(text, "{name:24}{here:>14}{built_in:>14}  {}", origin(profile.origin(&name)));
     }
     text
 }
 
+/// For people, where a figure comes from.
+pub(crate) fn origin(origin: Origin) -> &'static str {
+    match origin {
+        Origin::Measured => "measured here",
+        Origin::BuiltIn => "built in",
+        Origin::Assumed => "assumed",
+    }
+}
+
 /// A figure in the unit that people know it by.
-fn shown(name: &str, seconds: f64) -> String {
+pub(crate) fn shown(name: &str, seconds: f64) -> String {
     match name.ends_with("byte") {
         true => format!("{:.1} GB/s", 1e-9 / seconds),
         false => format!("{:.3} us", seconds * 1e6),

@@ -20,7 +20,7 @@ pub use cpus::{CpuSet, MAX_CPU, ParseError};
 pub use kept::Kept;
 pub use machine::{Cache, Cpu, Machine, Reader};
 pub use nics::{NicAddress, NicFilter, addresses, nic_filters, same_subnet};
-pub use profile::{DISTANCES, Message, Pair, Profile};
+pub use profile::{DISTANCES, Message, Origin, Pair, Profile};
 pub use single_copy::{get, put, single_copy};
 pub use slots::slots;
 

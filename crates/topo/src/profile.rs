@@ -43,6 +43,17 @@ pub struct Pair {
 /// How two cores of a host are apart: on two sockets, by two last-level caches of one, by neither. The names of [`Profile::pairs`].
 pub const DISTANCES: [&str; 3] = ["sockets", "caches", "near"];
 
+/// Where a figure of a profile comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// It was measured on the machine of the profile.
+    Measured,
+    /// It was measured on a machine of the family.
+    BuiltIn,
+    /// Nobody has measured it.
+    Assumed,
+}
+
 /// What things take on a machine.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Profile {
@@ -142,6 +153,16 @@ impl Profile {
     /// The names of all built-in profiles.
     pub fn names() -> impl Iterator<Item = &'static str> {
         BUILT_IN.iter().map(|profile| profile.base)
+    }
+
+    /// Where the figure of this name comes from.
+    pub fn origin(&self, name: &str) -> Origin {
+        let guessed = ["network", DISTANCES[0], DISTANCES[1]];
+        match name.split('.').next().is_some_and(|part| guessed.contains(&part)) {
+            _ if self.own().iter().any(|(own, _)| own == name) => Origin::Measured,
+            true => Origin::Assumed,
+            false => Origin::BuiltIn,
+        }
     }
 
     /// Where its figures come from, for people.
@@ -291,6 +312,11 @@ mod tests {
         assert_eq!(Profile::parse(&text), Ok((measured(), Some("this"))), "{text}");
         assert_eq!(measured().pairs[2].line, 1.5e-7);
         assert_ne!(measured().source(), XEON.source());
+        let origins = ["near.line", "near.copy_byte", "sockets.line", "network.byte", "loopback.byte"];
+        assert_eq!(
+            origins.map(|name| measured().origin(name)),
+            [Origin::Measured, Origin::BuiltIn, Origin::Assumed, Origin::Assumed, Origin::Measured]
+        );
     }
 
     #[test]
