@@ -41,7 +41,7 @@ impl Rdma {
     fn begin(&mut self, peer: Peer, card: &Card) {
         match self.make_end(card) {
             Ok(end) => {
-                self.peers.insert(end.pair.number(), peer);
+                self.peers.extend(end.numbers().map(|number| (number, peer)));
                 self.links.at(peer).phase = Phase::Open(Box::new(end));
                 self.contacting.push(peer);
             }
@@ -50,7 +50,8 @@ impl Rdma {
     }
 
     fn make_end(&mut self, card: &Card) -> Result<End, String> {
-        let pair = Pair::new(&self.device, &self.completions, &self.receives)?;
+        let pair = || Pair::new(&self.device, &self.completions, &self.receives);
+        let (pair, transfers) = (pair()?, Some(pair()?));
         let to = self.datagrams.handle(card)?;
         let window = Slots::new(&self.device, WINDOW.into(), SLOT)?;
         let first = self.windows.len() as u32 * u32::from(WINDOW);
@@ -58,15 +59,16 @@ impl Rdma {
         self.empty.extend(first..first + u32::from(WINDOW));
         self.post_empty()?;
         let contact = Contact::new(Instant::now(), self.patience);
-        Ok(End { pair, to, contact, theirs: None, credit: Credit::default(), posted: 0, broken: false })
+        let (credit, posted, moving) = (Credit::default(), 0, 0);
+        Ok(End { pair, transfers, to, contact, theirs: None, credit, posted, moving, broken: false })
     }
 
     /// Sends a greeting, unless all slots are in use: then it comes the next time.
     fn greet(&mut self, peer: Peer) {
         let (Some(end), Some(slot)) = (self.links.end(peer), self.free.pop()) else { return };
-        let (stage, pair, first) = (end.contact.stage(), end.pair.number(), end.first());
+        let (stage, pairs, first) = (end.contact.stage(), end.numbers(), end.first());
         let card = self.card();
-        let greeting = Greeting { stage, from: self.me.0, to: peer.0, job: self.job, card, pair, first };
+        let greeting = Greeting { stage, from: self.me.0, to: peer.0, job: self.job, card, pairs, first };
         self.owners[slot as usize] = self.datagrams.number();
         self.slots.bytes_mut(slot as usize, greeting::BYTES).copy_from_slice(&greeting.encode(&self.secret));
         let local = self.slots.local(slot as usize, greeting::BYTES);
@@ -89,14 +91,14 @@ impl Rdma {
             self.begin(peer, &said.card);
         }
         let Some(end) = self.links.end(peer) else { return };
-        if end.theirs.is_some_and(|known| known != said.pair) {
+        if end.theirs.is_some_and(|known| known != said.pairs) {
             return;
         }
         let answer = end.contact.heard(said.stage);
-        end.theirs = Some(said.pair);
-        let (up, first) = (end.contact.stage() == Stage::Up, end.first());
+        end.theirs = Some(said.pairs);
+        let up = end.contact.stage() == Stage::Up;
         if answer.connect
-            && let Err(why) = end.pair.connect(&said.card, said.pair, first, said.first)
+            && let Err(why) = end.connect(&said)
         {
             return self.broke(peer, why);
         }

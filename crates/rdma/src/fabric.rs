@@ -52,6 +52,8 @@ pub struct Counts {
     pub moved: u64,
     /// Registrations of users' memory.
     pub registrations: u64,
+    /// Peers towards which transfers have ended, since one has failed.
+    pub refusing: u64,
     /// Completions of frames that were sent or have come.
     pub completions: u64,
 }
@@ -88,6 +90,8 @@ pub struct Rdma {
     batch: Vec<Completion>,
     /// Peers whose connections are broken, and why.
     broken: Vec<(Peer, String)>,
+    /// Transfers that have failed: the next poll reports them.
+    pub(crate) refused: Vec<(Peer, Token)>,
     /// Peers that are gone, and why: the next poll reports them.
     lost: Vec<(Peer, String)>,
     pub(crate) wanted: VecDeque<Peer>,
@@ -147,6 +151,7 @@ impl Rdma {
             held: VecDeque::new(),
             batch: Vec::new(),
             broken: Vec::new(),
+            refused: Vec::new(),
             lost: Vec::new(),
             wanted: VecDeque::new(),
             unreached: VecDeque::new(),
@@ -233,14 +238,6 @@ impl Rdma {
         true
     }
 
-    /// A free slot for work to a peer, by which it is given back should the connection end.
-    pub(crate) fn take_slot(&mut self, peer: Peer) -> Option<u32> {
-        let owner = self.links.end(peer)?.pair.number();
-        let slot = self.free.pop()?;
-        self.owners[slot as usize] = owner;
-        Some(slot)
-    }
-
     /// A connection is broken: what has come by it is still handed over.
     pub(crate) fn broke(&mut self, peer: Peer, why: String) {
         if let Some(end) = self.links.end(peer)
@@ -260,23 +257,29 @@ impl Rdma {
         self.contacting.retain(|&other| other != peer);
         self.lost.push((peer, why.to_owned()));
         let Phase::Open(end) = phase else { return };
-        let number = end.pair.number();
-        self.peers.remove(&number);
-        self.under_way -= end.posted;
-        // From here on the device does not touch what the pair's work was to use.
+        let numbers = end.numbers();
+        self.under_way -= end.posted + end.moving;
         drop(end);
-        for (slot, _) in self.owners.iter_mut().enumerate().filter(|(_, owner)| **owner == number) {
-            if !self.free.contains(&(slot as u32)) {
-                self.free.push(slot as u32);
+        numbers.into_iter().for_each(|number| self.forget(number));
+        self.transfers.retain(|_, moving| moving.peer != peer);
+    }
+
+    /// A pair has ended, so the device does not touch any more what its work was to use.
+    pub(crate) fn forget(&mut self, pair: u32) {
+        self.peers.remove(&pair);
+        for (slot, &owner) in (0..).zip(&self.owners) {
+            if owner == pair && !self.free.contains(&slot) {
+                self.free.push(slot);
             }
         }
-        self.transfers.retain(|_, moving| moving.peer != peer);
     }
 
     /// One work of a connection is over; its peer, if the connection is still there.
     pub(crate) fn settle(&mut self, pair: u32, works: usize) -> Option<Peer> {
         let peer = *self.peers.get(&pair)?;
-        self.links.end(peer)?.posted -= works;
+        let end = self.links.end(peer)?;
+        let under_way = if end.pair.number() == pair { &mut end.posted } else { &mut end.moving };
+        *under_way -= works;
         self.under_way -= works;
         Some(peer)
     }
@@ -413,7 +416,8 @@ impl Fabric for Rdma {
         if fresh == 0 && !self.broken.is_empty() {
             std::mem::take(&mut self.broken).into_iter().for_each(|(peer, why)| self.lose(peer, &why));
         }
-        work += self.lost.len();
+        work += self.refused.len() + self.lost.len();
+        self.refused.drain(..).for_each(|(_, token)| sink.completed(token, Outcome::Impossible));
         self.lost.drain(..).for_each(|(peer, why)| sink.down(peer, &why));
         work
     }
@@ -429,7 +433,8 @@ impl Fabric for Rdma {
     }
 
     fn has_news(&mut self) -> bool {
-        !self.held.is_empty() || !self.broken.is_empty() || !self.lost.is_empty()
+        let told = self.refused.is_empty() && self.lost.is_empty();
+        !(told && self.held.is_empty() && self.broken.is_empty())
     }
 
     fn sleep(&mut self, deadline: Option<Instant>) {

@@ -9,7 +9,7 @@ use crate::contact::Stage;
 /// Version of the protocol: cards, greetings and frames.
 pub const VERSION: u8 = 1;
 const CARD: usize = 26;
-const BODY: usize = 1 + 4 + 4 + 8 + CARD + 4 + 4;
+const BODY: usize = 1 + 4 + 4 + 8 + CARD + 4 + 4 + 4;
 const PROOF: usize = 32;
 
 /// Bytes of a greeting.
@@ -76,9 +76,9 @@ pub struct Greeting {
     pub job: u64,
     /// The sender's card.
     pub card: Card,
-    /// Number of the sender's queue pair for this connection.
-    pub pair: u32,
-    /// The first packet's number.
+    /// Numbers of the sender's queue pairs for this connection: that of frames, and that of transfers.
+    pub pairs: [u32; 2],
+    /// The first packet's number on both.
     pub first: u32,
 }
 
@@ -91,7 +91,7 @@ impl Greeting {
         out.extend(self.to.to_le_bytes());
         out.extend(self.job.to_le_bytes());
         out.extend(self.card.encode());
-        out.extend(self.pair.to_le_bytes());
+        self.pairs.iter().for_each(|pair| out.extend(pair.to_le_bytes()));
         out.extend(self.first.to_le_bytes());
         let proof = keyed(secret, &out).finalize().into_bytes();
         out.extend(proof);
@@ -107,7 +107,8 @@ impl Greeting {
         let (to, rest) = rest.split_first_chunk()?;
         let (job, rest) = rest.split_first_chunk()?;
         let (card, rest) = rest.split_at_checked(CARD)?;
-        let (pair, first) = rest.split_first_chunk()?;
+        let (frames, rest) = rest.split_first_chunk()?;
+        let (transfers, first) = rest.split_first_chunk()?;
         let number = |bytes: &[u8; 4]| Some(u32::from_le_bytes(*bytes));
         let in_24_bits = |bytes: &[u8; 4]| number(bytes).filter(|&value| value < 1 << 24);
         Some(Greeting {
@@ -116,7 +117,7 @@ impl Greeting {
             to: number(to)?,
             job: u64::from_le_bytes(*job),
             card: Card::decode(card)?,
-            pair: in_24_bits(pair)?,
+            pairs: [in_24_bits(frames)?, in_24_bits(transfers)?],
             first: in_24_bits(first.try_into().ok()?)?,
         })
     }
@@ -140,10 +141,12 @@ mod tests {
     }
 
     fn greeting() -> impl Strategy<Value = Greeting> {
-        let numbers = (0u8..3, any::<u32>(), any::<u32>(), any::<u64>(), 0u32..1 << 24, 0u32..1 << 24);
-        (card(), numbers).prop_map(|(card, (stage, from, to, job, pair, first))| {
+        let in_24_bits = 0u32..1 << 24;
+        let pairs = [in_24_bits.clone(), in_24_bits.clone()];
+        let numbers = (0u8..3, any::<u32>(), any::<u32>(), any::<u64>(), pairs, in_24_bits);
+        (card(), numbers).prop_map(|(card, (stage, from, to, job, pairs, first))| {
             let stage = Stage::from_u8(stage).expect("one of three");
-            Greeting { stage, from, to, job, card, pair, first }
+            Greeting { stage, from, to, job, card, pairs, first }
         })
     }
 

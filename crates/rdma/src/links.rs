@@ -4,7 +4,7 @@ use banyan_transport::Peer;
 
 use crate::contact::{Contact, Stage};
 use crate::credit::Credit;
-use crate::greeting::Card;
+use crate::greeting::{Card, Greeting};
 use crate::verbs::{AddressHandle, Pair};
 
 /// A peer.
@@ -33,13 +33,16 @@ pub(crate) enum Phase {
 /// This side's end of a connection.
 pub(crate) struct End {
     pub(crate) pair: Pair,
+    /// The pair of one-sided transfers. One that fails ends it, and not the frames: from then on there are none.
+    pub(crate) transfers: Option<Pair>,
     pub(crate) to: AddressHandle,
     pub(crate) contact: Contact,
-    /// Number of the peer's pair, once it is known.
-    pub(crate) theirs: Option<u32>,
+    /// Numbers of the peer's pairs, once they are known.
+    pub(crate) theirs: Option<[u32; 2]>,
     pub(crate) credit: Credit,
-    /// Number of works under way.
+    /// Numbers of works under way by the one pair and the other.
     pub(crate) posted: usize,
+    pub(crate) moving: usize,
     /// It is broken: no more work is posted, and what has come is handed over before the peer is reported gone.
     pub(crate) broken: bool,
 }
@@ -51,7 +54,21 @@ impl End {
         self.contact.stage() == Stage::Up && !self.broken
     }
 
-    /// The number of the first packet from here.
+    /// Numbers of its pairs: that of frames, and that of transfers, or 0 if that one has ended.
+    pub(crate) fn numbers(&self) -> [u32; 2] {
+        [self.pair.number(), self.transfers.as_ref().map_or(0, Pair::number)]
+    }
+
+    /// Connects both pairs to those that a greeting names.
+    pub(crate) fn connect(&self, said: &Greeting) -> Result<(), String> {
+        let pairs = [Some(&self.pair), self.transfers.as_ref()].into_iter().zip(said.pairs);
+        let pairs = pairs.filter_map(|(ours, theirs)| Some((ours?, theirs)));
+        pairs
+            .into_iter()
+            .try_for_each(|(ours, theirs)| ours.connect(&said.card, theirs, self.first(), said.first))
+    }
+
+    /// The number of the first packet from here, on both.
     pub(crate) fn first(&self) -> u32 {
         self.pair.number().wrapping_mul(0x9e37_79b9) >> 8
     }
@@ -86,11 +103,6 @@ impl Links {
             Phase::Open(end) => Some(&end.contact),
             _ => None,
         }
-    }
-
-    /// True if the peer is gone.
-    pub(crate) fn is_down(&self, peer: Peer) -> bool {
-        self.0.get(peer.0 as usize).is_some_and(|link| matches!(link.phase, Phase::Down))
     }
 
     /// The peers with a connection.

@@ -11,8 +11,6 @@ use crate::fabric::{MOST_WORK, Rdma};
 use crate::frames::{BODY, Id};
 use crate::verbs::{self, Op, Pair, Region, Work};
 
-/// Works of transfers that a connection has under way at most, so that frames find room.
-const MOST_TRANSFERS: usize = Pair::DEPTH - 16;
 /// The most bytes of one work, if the device takes so many.
 const PIECE: usize = 1 << 30;
 /// The key of a range without bytes, which is not registered.
@@ -54,11 +52,27 @@ impl Rdma {
                 self.counts.moved += moving.bytes as u64;
                 Some(moving.token)
             }
-            Err(why) => {
-                self.broke(peer, why);
+            Err(_) => {
+                if wanted {
+                    self.refused.push((peer, moving.token));
+                }
+                self.end_transfers(peer);
                 None
             }
         }
+    }
+
+    /// Ends the pair of transfers with a peer, since one has failed: messages carry from now on what they would have.
+    fn end_transfers(&mut self, peer: Peer) {
+        let Some(end) = self.links.end(peer) else { return };
+        let Some(pair) = end.transfers.take() else { return };
+        self.under_way -= std::mem::take(&mut end.moving);
+        let number = pair.number();
+        drop(pair);
+        self.forget(number);
+        let failed = self.transfers.extract_if(|_, moving| moving.peer == peer);
+        self.refused.extend(failed.map(|(_, moving)| (peer, moving.token)));
+        self.counts.refusing += 1;
     }
 
     /// Starts the works of a transfer between memory of the peer and of this process.
@@ -77,11 +91,11 @@ impl Rdma {
             return Transfer::Done;
         }
         let of_device = filled.iter().any(|buffer| !buffer.kind().is_host_accessible());
-        if of_device || works > MOST_TRANSFERS || self.links.is_down(peer) {
+        if of_device || works > Pair::DEPTH {
             return Transfer::Impossible;
         }
-        if !self.has_room(peer, works) {
-            return Transfer::Busy;
+        if let Err(refusal) = self.room(peer, works) {
+            return refusal;
         }
         let regions = filled.iter().map(|buffer| Region::new(&self.device, buffer, access));
         let Ok(regions) = regions.collect::<Result<Vec<_>, _>>() else { return Transfer::Impossible };
@@ -104,26 +118,38 @@ impl Rdma {
         Transfer::Started
     }
 
-    /// True if so many works may be posted to a peer; else a connection comes about, if there is none.
-    fn has_room(&mut self, peer: Peer, works: usize) -> bool {
+    /// Whether so many works may be posted to a peer now. A connection comes about, if there is none.
+    fn room(&mut self, peer: Peer, works: usize) -> Result<(), Transfer> {
         match self.links.end(peer) {
-            Some(end) if end.is_up() => {
-                end.posted + works <= MOST_TRANSFERS && self.under_way + works <= MOST_WORK
-            }
-            _ => {
-                self.reach(peer);
-                false
-            }
+            Some(end) if end.is_up() => match end.transfers {
+                Some(_) if end.moving + works <= Pair::DEPTH && self.under_way + works <= MOST_WORK => Ok(()),
+                Some(_) => Err(Transfer::Busy),
+                None => Err(Transfer::Impossible),
+            },
+            Some(_) => Err(Transfer::Busy),
+            None => match self.reach(peer) {
+                Refusal::Busy => Err(Transfer::Busy),
+                Refusal::Down => Err(Transfer::Impossible),
+            },
         }
+    }
+
+    /// A free slot for a transfer of a peer, by which it is given back should the connection end.
+    fn take_slot(&mut self, peer: Peer) -> Option<u32> {
+        let owner = self.links.end(peer)?.transfers.as_ref()?.number();
+        let slot = self.free.pop()?;
+        self.owners[slot as usize] = owner;
+        Some(slot)
     }
 
     /// Posts work of a transfer, for which there is room.
     fn post(&mut self, peer: Peer, work: Work<'_>) {
         let Some(end) = self.links.end(peer) else { return };
-        end.posted += 1;
+        let Some(pair) = &end.transfers else { return };
+        end.moving += 1;
         self.under_way += 1;
         self.counts.transfers += 1;
-        if let Err(why) = end.pair.post(&work) {
+        if let Err(why) = pair.post(&work) {
             self.broke(peer, why);
         }
     }
@@ -196,11 +222,11 @@ impl Port for Rdma {
             Atomic::CompareSwap { old, new } => Op::CompareSwap(at, old, new),
             Atomic::Fetch(..) => return Transfer::Impossible,
         };
-        if !self.device.atomics || self.links.is_down(peer) {
+        if !self.device.atomics {
             return Transfer::Impossible;
         }
-        if !self.has_room(peer, 1) {
-            return Transfer::Busy;
+        if let Err(refusal) = self.room(peer, 1) {
+            return refusal;
         }
         let Some(slot) = self.take_slot(peer) else { return Transfer::Busy };
         let number = self.next_transfer;
@@ -215,6 +241,7 @@ impl Port for Rdma {
 
     /// Waits until the device is through with the memory: for the network, but not for the peer.
     fn reclaim(&mut self, peer: Peer, token: Token) {
+        self.refused.retain(|&refused| refused != (peer, token));
         let of = |moving: &Moving| moving.peer == peer && moving.token == token;
         let found: Vec<u32> =
             self.transfers.iter().filter(|(_, moving)| of(moving)).map(|(&number, _)| number).collect();

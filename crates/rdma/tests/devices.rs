@@ -164,21 +164,42 @@ fn memory_that_is_taken_back_is_left_alone() {
     assert_eq!(inbox[0].over, [(Token(99), Outcome::Done)]);
 }
 
-/// A process that reads what it may not reach loses its connection, and is told why in the words of verbs; both sides' memory is as it was.
+/// A transfer that may not be is refused, in words of the contract, and with it all others of the pair from then on: messages go on.
+/// Both sides' memory is as it was.
 #[test]
 fn what_is_withdrawn_cannot_be_reached() {
     let (mut ends, mut inbox) = pair();
     let (memory, remote) = exposed(&mut ends, &[1; 64]);
+    let (_other, elsewhere) = exposed(&mut ends, &[3; 64]);
     ends[1].withdraw(Peer(0), remote);
     let local = HeapBuffer::copy_of(&[2; 64]);
-    assert_eq!(ends[0].put(Peer(1), remote, std::slice::from_ref(&local), Token(1)), Transfer::Started);
-    until(&mut ends, &mut inbox, |_, inbox| !inbox[0].gone.is_empty());
-    let (peer, cause) = &inbox[0].gone[0];
-    assert_eq!(*peer, Peer(1));
-    assert!(cause.contains("remote access error") && cause.contains("port 1 of "), "{cause}");
+    for token in [1, 2, 3] {
+        let started = ends[0].put(Peer(1), remote, std::slice::from_ref(&local), Token(token));
+        assert_eq!(started, Transfer::Started);
+    }
+    ends[0].reclaim(Peer(1), Token(2));
+    until(&mut ends, &mut inbox, |_, inbox| inbox[0].over.len() == 2);
+    inbox[0].over.sort_by_key(|(token, _)| token.0);
+    assert_eq!(inbox[0].over, [(Token(1), Outcome::Impossible), (Token(3), Outcome::Impossible)]);
     assert_eq!((contents(&memory), contents(&local)), (vec![1; 64], vec![2; 64]));
-    assert_eq!(inbox[0].over, [], "what was under way is told of no more");
-    assert_eq!(ends[0].get(Peer(1), remote, &[local], Token(2)), Transfer::Impossible);
+    let get = ends[0].get(Peer(1), elsewhere, std::slice::from_ref(&local), Token(4));
+    assert_eq!((get, ends[0].counts().refusing), (Transfer::Impossible, 1));
+    for round in 0..100 {
+        send(&mut ends, &mut inbox, round % 2, b"messages go on");
+    }
+    // The other side learns of it by its own transfers.
+    let remote = ends[0].register(Peer(1), &local, Access::Read).expect("room");
+    if ends[1].get(Peer(0), remote, std::slice::from_ref(&memory), Token(5)) == Transfer::Started {
+        until(&mut ends, &mut inbox, |_, inbox| !inbox[1].over.is_empty());
+        assert_eq!(inbox[1].over, [(Token(5), Outcome::Impossible)]);
+    }
+    assert_eq!(contents(&memory), [1; 64]);
+    for round in 0..100 {
+        send(&mut ends, &mut inbox, round % 2, b"messages go on");
+    }
+    assert!(
+        ends.iter().all(|end| end.works_under_way() < 4) && inbox.iter().all(|inbox| inbox.gone.is_empty())
+    );
 }
 
 #[test]
