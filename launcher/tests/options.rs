@@ -353,6 +353,25 @@ fn choices_follow_from_the_profile_of_the_machine() {
 }
 
 #[test]
+fn messages_are_measured_and_drawn() {
+    let file = std::env::temp_dir().join(format!("banyan-drawn-{}.svg", std::process::id()));
+    let table = mpirun(&["--machine=curves"]).run();
+    let drawn = mpirun(&[&format!("--machine={}", file.display())]).run();
+    if table.err.contains("has only one core") {
+        return;
+    }
+    assert_eq!((table.status, drawn.status), (0, 0), "{}{}", table.err, drawn.err);
+    for bytes in ["8", "65536", "4194304"] {
+        let row =
+            |line: &str| line.split_whitespace().next() == Some(bytes) && line.matches(" / ").count() == 5;
+        assert!(table.out.lines().any(row), "{}", table.out);
+    }
+    let svg = std::fs::read_to_string(&file).expect("a drawing");
+    drop(std::fs::remove_file(&file));
+    assert!(svg.starts_with("<svg") && svg.contains("both, by the profile"), "{svg}");
+}
+
+#[test]
 fn the_machine_is_measured_and_kept() {
     let folder = std::env::temp_dir().join(format!("banyan-machine-{}", std::process::id()));
     let cache = folder.to_str().expect("text");
