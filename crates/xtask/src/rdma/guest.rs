@@ -58,14 +58,22 @@ pub(crate) fn why_not(project: &Project) -> Result<Option<String>> {
     if !cfg!(target_arch = "x86_64") {
         return Ok(Some("the guest is made for x86-64".into()));
     }
-    let missing = debian::packages(project, PACKAGES)?;
-    Ok(missing.map(|missing| format!("{} not there: {}", missing.packages.join(" "), missing.reason)))
+    if let Some(missing) = debian::packages(project, PACKAGES)? {
+        return Ok(Some(format!("{} not there: {}", missing.packages.join(" "), missing.reason)));
+    }
+    let fetched = if kernel(project).exists() { Ok(()) } else { fetch_kernel(project).map(|_| ()) };
+    Ok(fetched.err().map(|error| format!("no kernel for it: {error:#}")))
+}
+
+/// The folder of the kernel and its modules.
+fn kernel(project: &Project) -> PathBuf {
+    project.target().join("rdma/kernel")
 }
 
 impl Guest<'_> {
     /// Gets the kernel, once, and makes the guest's first file system.
     pub(crate) fn ready(project: &Project) -> Result<Guest<'_>> {
-        let kernel = project.target().join("rdma/kernel");
+        let kernel = kernel(project);
         if !kernel.exists() {
             unpack_kernel(project, &kernel)?;
         }
@@ -169,14 +177,22 @@ fn has_kvm() -> bool {
     made && fs::OpenOptions::new().write(true).open("/dev/kvm").is_ok()
 }
 
-/// Fetches and unpacks the kernel's package; keeps the kernel, and the modules in the order in which they are to be loaded.
+/// Fetches the kernel's package, unless it is there; gives its name and its file.
+fn fetch_kernel(project: &Project) -> Result<(String, PathBuf)> {
+    let package = debian::dependency(project, KERNEL, "linux-image-")?;
+    let folder = project.folder(&format!("rdma/{package}"))?;
+    let there = project::files_with(&folder, "deb")?.pop();
+    let archive = there.map_or_else(|| debian::download(project, &package, &folder), Ok)?;
+    Ok((package, archive))
+}
+
+/// Unpacks the kernel's package; keeps the kernel, and the modules in the order in which they are to be loaded.
 fn unpack_kernel(project: &Project, ready: &Path) -> Result<()> {
     let partial = project.folder("rdma/kernel.partial")?;
     fs::remove_dir_all(&partial)?;
     let (root, modules) = (partial.join("root"), partial.join("modules"));
     fs::create_dir_all(&modules)?;
-    let package = debian::dependency(project, KERNEL, "linux-image-")?;
-    let archive = debian::download(project, &package, &partial)?;
+    let (package, archive) = fetch_kernel(project)?;
     Job::new("dpkg-deb").arg("-x").arg(&archive).arg(&root).run_ok()?;
     if !root.join("lib").exists() {
         std::os::unix::fs::symlink("usr/lib", root.join("lib"))?;
@@ -198,7 +214,7 @@ fn unpack_kernel(project: &Project, ready: &Path) -> Result<()> {
         fs::copy(path, modules.join(format!("{number:02}-{name}")))?;
     }
     fs::remove_dir_all(&root)?;
-    fs::remove_file(&archive)?;
+    fs::remove_dir_all(archive.parent().context("a folder")?)?;
     fs::rename(&partial, ready)?;
     Ok(())
 }
