@@ -1,7 +1,7 @@
 //! [`Algorithm`], a row of the list of algorithms: what it does, what it needs, what it costs.
 
 use crate::algorithms as a;
-use crate::{Chunks, Kind, Round, Shape, Stage};
+use crate::{Chunks, Kind, Model, Round, Shape, Stage, Topology};
 
 /// What an algorithm needs besides messages.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -104,6 +104,8 @@ pub struct Case {
     pub largest: f64,
     /// Bytes of a cell of a CICO buffer.
     pub cell_bytes: f64,
+    /// Bytes of the longest block that is quicker by two copies through shared memory than as a message.
+    pub longest_copied: f64,
     /// Elements lie in memory as they are packed, and are combined, if at all, by an operation of MPI's own.
     pub plain: bool,
 }
@@ -111,7 +113,13 @@ pub struct Case {
 impl Case {
     /// A case of plain elements, in blocks of equal length, without CICO buffers.
     pub fn plain(bytes: f64, ranks: u32) -> Case {
-        Case { bytes, largest: bytes, cell_bytes: 0.0, ranks, plain: true }
+        Case { bytes, largest: bytes, cell_bytes: 0.0, longest_copied: f64::INFINITY, ranks, plain: true }
+    }
+
+    /// The same with what this topology and model say of such a collective.
+    pub(crate) fn on(&self, topology: &Topology, model: &Model, kind: Kind) -> Case {
+        let cell_bytes = topology.shared.map_or(0.0, |shared| shared.inline as f64);
+        Case { cell_bytes, longest_copied: model.longest_copied(kind, topology), ..*self }
     }
 
     /// Ranks, as a float.
@@ -149,6 +157,8 @@ pub struct Cost {
     pub reduced: f64,
     /// Bytes copied within the rank or through shared buffers.
     pub copied: f64,
+    /// Bytes copied out of another core's cache while that one copies the next ones.
+    pub streamed: f64,
     /// Cache lines fetched from other cores.
     pub transfers: f64,
     /// Times that every rank waits for others: scheduling rounds where ranks exceed cores.
@@ -169,6 +179,7 @@ impl Cost {
         bytes: 0.0,
         reduced: 0.0,
         copied: 0.0,
+        streamed: 0.0,
         transfers: 0.0,
         waits: 0.0,
         gets: 0.0,

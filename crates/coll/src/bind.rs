@@ -9,7 +9,9 @@ use crate::execute::ExecutionState;
 use crate::execute::contiguous::{Piece, Reduction};
 use crate::execute::plan::Compiled;
 use crate::view::View;
-use crate::{About, Algorithm, Blocks, Buf, Call, Case, Fault, Kind, Op, Operand, Shape, Span, Topology};
+use crate::{
+    About, Algorithm, Blocks, Buf, Call, Case, Fault, Kind, Needs, Op, Operand, Shape, Span, Topology,
+};
 
 impl ExecutionState {
     /// Sets shape, views and operation (all unset before) to what a call says, and refuses it if that contradicts itself.
@@ -146,8 +148,9 @@ impl ExecutionState {
         };
         let piece = |span: Span| self.piece(span, bases);
         let compiled = Compiled::new(algorithm, &self.shape, self.about(), with, piece)?;
-        // In place, what goes over the shared scratch could be overwritten before it is read.
-        (!self.in_place_exchange || compiled.chunks.number == 0).then_some(compiled)
+        // In place, what goes over the shared scratch or is exposed could be overwritten before it is read.
+        let stays = compiled.chunks.number == 0 && algorithm.needs != Needs::SingleCopy;
+        (!self.in_place_exchange || stays).then_some(compiled)
     }
 
     /// Where a span lies, if that is in one piece.

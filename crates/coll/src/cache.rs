@@ -204,6 +204,10 @@ fn prepare(
     let mut plan = described.and_then(|(key, lists)| plans.find(key, lists).cloned());
     if plan.as_ref().is_none_or(|plan| plan.compiled.is_none()) {
         execution.0.bind(&call, plans.rank, plans.split, &plans.topology);
+        if call.kind.size_unknown() {
+            let longest = tuning.model.longest_copied(call.kind, &plans.topology);
+            execution.0.shape.longest_copied = longest as u64;
+        }
         if let (None, Some((key, _)), None) = (&plan, described, &execution.0.refused) {
             plan = Some(plans.work_out(key, &call, &execution.0, tuning));
         }

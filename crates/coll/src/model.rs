@@ -2,7 +2,7 @@
 
 use banyan_topo::{Message, Profile};
 
-use crate::shape::PAGE;
+use crate::shape::{PAGE, SCRATCH_IN_CACHE};
 use crate::{Cost, Kind, LEVELS, Topology};
 
 /// What passes between two ranks takes, in seconds or seconds per byte.
@@ -28,13 +28,17 @@ pub struct Model {
     pub gamma: f64,
     /// A byte copied, within a core's cache or out of another's.
     pub copy: f64,
+    /// A byte copied out of another core's cache, or over what is in one.
+    pub copy_across: f64,
     /// One more cache line, where data and the word that announces them are in different ones.
     pub apart: f64,
     /// A single-copy get out of another process: the call.
     pub get: f64,
     /// A single-copy get out of another process: a byte.
     pub single_copy_byte: f64,
-    /// The same, beside that, where several ranks get it at a time.
+    /// The same of more than the caches hold.
+    pub memory_byte: f64,
+    /// A byte got by single copy, beside that, where several ranks get it at a time.
     pub shared_byte: f64,
     /// A switch to another rank that shares the core.
     pub turn: f64,
@@ -67,6 +71,10 @@ pub(crate) enum Copiers {
     Both,
 }
 
+/// The most bytes of a block that goes by two copies where each rank has a core: of a longer one a message copies some pieces while
+/// others are copied at the other end.
+const LONGEST_COPIED: f64 = 262_144.0;
+
 impl Copiers {
     /// For the messages of a collective on a communicator.
     pub(crate) fn of(kind: Kind, topology: &Topology) -> Copiers {
@@ -79,6 +87,16 @@ impl Copiers {
                 }
             }
             _ => Copiers::None,
+        }
+    }
+
+    /// The part of a message that an end copies, if by single copy, and how many messages they need until both know that it is over,
+    /// beside the announcement: the receiver says so, or it says where the other half goes, and is told that it is there.
+    fn share(self) -> Option<(f64, f64)> {
+        match self {
+            Copiers::None => None,
+            Copiers::Receiver => Some((1.0, 1.0)),
+            Copiers::Both => Some((0.5, 2.0)),
         }
     }
 }
@@ -107,9 +125,11 @@ impl Model {
             // One of two operands comes out of another core's cache, and half of what is copied does.
             gamma: profile.reduce + (near.copy - profile.copy) / 2.0,
             copy: (profile.copy + near.copy) / 2.0,
+            copy_across: near.copy,
             apart: near.line,
             get: profile.system_call + profile.single_copy,
             single_copy_byte: near.single_copy,
+            memory_byte: profile.memory.max(near.single_copy),
             // The kernel counts the users of each page while it copies, up and down again: the cache line goes from reader to reader.
             shared_byte: 2.0 * close.transfer / PAGE as f64,
             turn: TURN * (profile.system_call + profile.turn),
@@ -141,14 +161,35 @@ impl Model {
     /// single copy, messages choose their way, and by that one the sender waits to be told.
     pub(crate) fn sent(&self, link: &Link, (wait, extra): (f64, f64), bytes: f64, by: Copiers) -> f64 {
         let told = wait * link.alpha + extra * link.overhead;
-        let by_single_copy =
-            |share: f64| told + (wait + extra) * self.get + share * bytes * self.single_copy_byte;
+        let by_single_copy = |(share, messages): (f64, f64)| {
+            messages * told + (wait + extra) * self.get + share * self.got(wait + extra, bytes)
+        };
         let by_ring = bytes * link.beta;
-        match by {
-            Copiers::None => by_ring,
-            Copiers::Receiver => by_ring.min(by_single_copy(1.0)),
-            Copiers::Both => by_ring.min(by_single_copy(0.5)),
-        }
+        by.share().map_or(by_ring, |share| by_ring.min(by_single_copy(share)))
+    }
+
+    /// Seconds that it takes to get so many bytes by single copy in so many calls, beside the calls themselves.
+    pub(crate) fn got(&self, calls: f64, bytes: f64) -> f64 {
+        let long = bytes > calls * SCRATCH_IN_CACHE as f64;
+        bytes * if long { self.memory_byte } else { self.single_copy_byte }
+    }
+
+    /// The most bytes of a block that goes from one rank of a node to another sooner by two copies through shared memory, one after
+    /// the other, than as a message.
+    pub(crate) fn longest_copied(&self, kind: Kind, topology: &Topology) -> f64 {
+        let link = self.link(topology, false);
+        // With a core for each rank the writer copies over what the reader has in its cache.
+        let copy = if topology.crowded() { self.copy } else { self.copy_across };
+        let until = |once: f64, byte: f64| match 2.0 * copy - byte {
+            gain if gain > 0.0 => once / gain,
+            _ => f64::INFINITY,
+        };
+        let by_single_copy = |(share, messages): (f64, f64)| {
+            until((1.0 + messages) * link.alpha + self.get, share * self.single_copy_byte)
+        };
+        let by_message = Copiers::of(kind, topology).share().map_or(f64::INFINITY, by_single_copy);
+        let most = if topology.crowded() { f64::INFINITY } else { LONGEST_COPIED };
+        until(link.alpha, link.beta).min(by_message).min(most)
     }
 
     /// Seconds that the cost of a collective takes on a communicator: all ranks work as much as the slowest, or next to nothing
@@ -165,10 +206,12 @@ impl Model {
             + self.sent(&link, (cost.steps, cost.extra), cost.bytes, copiers)
             + cost.reduced * self.gamma
             + cost.copied * self.copy
-            + cost.gets * self.get
-            + cost.got_bytes * self.single_copy_byte
-            + cost.shared_bytes * self.shared_byte;
-        latency + turns + if all { work * crowd } else { work }
+            + cost.streamed * self.copy_across;
+        let got =
+            cost.gets * self.get + self.got(cost.gets, cost.got_bytes) + cost.shared_bytes * self.shared_byte;
+        // What is got in a scatter all ranks get.
+        let by_all = |all: bool, time: f64| if all { time * crowd } else { time };
+        latency + turns + by_all(all, work) + by_all(!matches!(kind, Kind::Gather | Kind::Gatherv), got)
     }
 }
 
@@ -180,7 +223,7 @@ mod tests {
     #[test]
     fn the_default_profile_gives_the_constants_that_algorithms_were_tuned_with() {
         let near = |a: f64, b: f64| assert!((a / b - 1.0).abs() < 1e-9, "{a} is not {b}");
-        let Model { links, gamma, copy, apart, get, single_copy_byte, shared_byte, turn } = Model::default();
+        let model @ Model { links, gamma, copy, apart, get, single_copy_byte, .. } = Model::default();
         let between_hosts = Model::of(&Profile::default(), 2).links[0];
         let expected = [
             (8e-6, 2e-6, 3e9, 0.155e-6),
@@ -199,11 +242,13 @@ mod tests {
         }
         near(gamma, 1.0 / 20e9);
         near(copy, 1.0 / 40e9);
+        near(model.copy_across, 0.03e-9);
         near(apart, 0.055e-6);
         near(get, 1e-6);
         near(single_copy_byte, 1.0 / 11e9);
-        near(shared_byte, 0.2e-6 / 4096.0);
-        near(turn, 1.6e-6);
+        near(model.memory_byte, 1.0 / 11e9);
+        near(model.shared_byte, 0.2e-6 / 4096.0);
+        near(model.turn, 1.6e-6);
     }
 
     /// Collective, bytes, hosts, ranks on each; the algorithm.

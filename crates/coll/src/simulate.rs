@@ -142,6 +142,7 @@ impl<'a> Simulation<'a> {
             scratch: topology.shared.map_or(0, |shared| shared.scratch) / unit,
             cells: CELLS,
             cell_bytes: topology.shared.map_or(0, |shared| shared.inline),
+            longest_copied: tuning.model.longest_copied(algorithm.kind, topology) as u64,
             crowded: topology.crowded(),
             nodes: 0,
         };
@@ -386,7 +387,7 @@ impl Machine for Clock<'_> {
             Some(units) => {
                 let whole = access.moved().is_some_and(|into| into.len == units);
                 let shared = if whole && !alone { bytes * model.shared_byte } else { 0.0 };
-                model.get + bytes * model.single_copy_byte + shared
+                model.get + model.got(1.0, bytes) + shared
             }
             // A reduction reads its operand where it lies.
             None if access.merge.is_some() => 0.0,

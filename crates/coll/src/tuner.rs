@@ -67,8 +67,7 @@ impl Tuning {
             return self.pipelined(row, case, topology).0;
         }
         let apart = if row.needs == Needs::SharedScratch { self.model.apart } else { 0.0 };
-        let cell_bytes = topology.shared.map_or(0.0, |shared| shared.inline as f64);
-        self.model.time(&(row.cost)(&Case { cell_bytes, ..*case }), topology, row.kind) + apart
+        self.model.time(&(row.cost)(&case.on(topology, &self.model, row.kind)), topology, row.kind) + apart
     }
 }
 

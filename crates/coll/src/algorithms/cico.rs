@@ -1,8 +1,5 @@
-//! Algorithms over CICO buffers: ranks publish in their own, and read out of the others'. Small data are copied into
-//! the CICO buffer (`cico`); large data are exposed, and got by single copy (`single_copy`).
-//!
-//! Small vectors are combined by every rank, in the order of ranks from the last down, so all get the same bits;
-//! of large vectors each rank combines a part.
+//! Algorithms over CICO buffers (`cico`): ranks publish small data in their own, and read out of the others'. Vectors are combined by
+//! every rank, in the order of ranks from the last down, so all get the same bits.
 
 use super::own;
 use crate::{Algorithm, Buf, Case, Cost, Form, Kind, Merge, Needs, Round, Shape, Side, Span, Step};
@@ -10,16 +7,13 @@ use crate::{Algorithm, Buf, Case, Cost, Form, Kind, Merge, Needs, Round, Shape, 
 pub(crate) const ROWS: &[&Algorithm] = &[
     &BARRIER,
     &BCAST,
-    &BCAST_SINGLE_COPY,
     &GATHER,
     &SCATTER,
     &ALLGATHER,
     &ALLGATHERV,
     &ALLTOALL,
     &REDUCE,
-    &REDUCE_SINGLE_COPY,
     &ALLREDUCE,
-    &ALLREDUCE_SINGLE_COPY,
     &REDUCE_SCATTER,
     &REDUCE_SCATTER_BLOCK,
     &SCAN,
@@ -53,23 +47,6 @@ pub(crate) const BCAST: Algorithm = Algorithm {
         ..Cost::default()
     },
     ..Algorithm::MESSAGES
-};
-
-pub(crate) const BCAST_SINGLE_COPY: Algorithm = Algorithm {
-    name: "single_copy",
-    about: "all others get it out of the root's memory: large messages on one node",
-    needs: Needs::SingleCopy,
-    rounds: |_| 3,
-    round: |shape, index, round| bcast(shape, index, Form::Exposed, round),
-    cost: |case: &Case| Cost {
-        transfers: 1.0 + case.p(),
-        gets: 1.0,
-        got_bytes: case.bytes,
-        shared_bytes: if case.ranks > 2 { case.bytes } else { 0.0 },
-        waits: 2.0,
-        ..Cost::default()
-    },
-    ..BCAST
 };
 
 pub(crate) const ALLREDUCE: Algorithm = Algorithm {
@@ -131,32 +108,6 @@ pub(crate) const EXSCAN: Algorithm = Algorithm {
     ..SCAN
 };
 
-pub(crate) const ALLREDUCE_SINGLE_COPY: Algorithm = Algorithm {
-    kind: Kind::Allreduce,
-    name: "single_copy",
-    about: "each rank combines a part of all vectors, all get the parts: large vectors on one node",
-    needs: Needs::SingleCopy,
-    phases: |_| 2,
-    temp: |shape| part_temp(shape, true),
-    rounds: |shape| shape.ranks + 5,
-    round: |shape, index, round| combine_parts(shape, index, true, round),
-    cost: combine_parts_cost,
-    ..Algorithm::MESSAGES
-};
-
-pub(crate) const REDUCE_SINGLE_COPY: Algorithm = Algorithm {
-    kind: Kind::Reduce,
-    about: "each rank combines a part of all vectors, the root gets the parts: large vectors on one node",
-    temp: |shape| part_temp(shape, shape.rank == shape.root),
-    round: |shape, index, round| combine_parts(shape, index, shape.rank == shape.root, round),
-    cost: |case: &Case| {
-        let cost = combine_parts_cost(case);
-        // What the others combine in memory of their own is in no cache of the root.
-        Cost { copied: cost.reduced, ..cost }
-    },
-    ..ALLREDUCE_SINGLE_COPY
-};
-
 pub(crate) const ALLGATHER: Algorithm = Algorithm {
     kind: Kind::Allgather,
     name: "cico",
@@ -164,10 +115,11 @@ pub(crate) const ALLGATHER: Algorithm = Algorithm {
     needs: Needs::Inline,
     phases: |_| 1,
     rounds: |_| 3,
-    round: |shape, index, round| {
-        move_blocks(shape, index, Some(shape.len), from_others(shape, 0), round);
+    round: |shape, index, round| move_blocks(shape, index, Form::Inline, round),
+    cost: |case: &Case| {
+        let copied = (case.p() + 1.0) * case.bytes;
+        Cost { transfers: case.p() - 1.0, copied, waits: 1.0, ..Cost::default() }
     },
-    cost: gather_cost,
     ..Algorithm::MESSAGES
 };
 
@@ -176,11 +128,6 @@ pub(crate) const ALLGATHERV: Algorithm = Algorithm { kind: Kind::Allgatherv, ..A
 pub(crate) const GATHER: Algorithm = Algorithm {
     kind: Kind::Gather,
     about: "all publish, the root copies: small blocks on one node",
-    round: |shape, index, round| {
-        let is_root = shape.rank == shape.root;
-        let got = from_others(shape, 0).filter(|_| is_root);
-        move_blocks(shape, index, (!is_root).then_some(shape.len), got, round);
-    },
     ..ALLGATHER
 };
 
@@ -188,12 +135,6 @@ pub(crate) const SCATTER: Algorithm = Algorithm {
     kind: Kind::Scatter,
     about: "the root publishes all blocks, each copies its own: small blocks on one node",
     needs: Needs::InlineBlocks,
-    round: |shape, index, round| {
-        let is_root = shape.rank == shape.root;
-        let (given, at) = (shape.sends.start(shape.ranks), u64::from(shape.rank) * shape.len);
-        let got = (!is_root).then_some((shape.root, at, shape.whole(Buf::Recv)));
-        move_blocks(shape, index, is_root.then_some(given), got.into_iter(), round);
-    },
     cost: |case: &Case| Cost {
         transfers: 1.0 + case.p() / 8.0,
         copied: (case.p() + 1.0) * case.bytes,
@@ -207,10 +148,6 @@ pub(crate) const ALLTOALL: Algorithm = Algorithm {
     kind: Kind::Alltoall,
     about: "all publish all blocks, each copies its own: small blocks on one node",
     needs: Needs::InlineBlocks,
-    round: |shape, index, round| {
-        let got = from_others(shape, shape.sends.start(shape.rank));
-        move_blocks(shape, index, Some(shape.sends.start(shape.ranks)), got, round);
-    },
     cost: |case: &Case| Cost {
         transfers: case.p() - 1.0,
         copied: 2.0 * case.p() * case.bytes,
@@ -219,10 +156,6 @@ pub(crate) const ALLTOALL: Algorithm = Algorithm {
     },
     ..ALLGATHER
 };
-
-fn gather_cost(case: &Case) -> Cost {
-    Cost { transfers: case.p() - 1.0, copied: (case.p() + 1.0) * case.bytes, waits: 1.0, ..Cost::default() }
-}
 
 fn combine_cost(case: &Case) -> Cost {
     Cost {
@@ -234,26 +167,13 @@ fn combine_cost(case: &Case) -> Cost {
     }
 }
 
-fn combine_parts_cost(case: &Case) -> Cost {
-    let others = case.p() - 1.0;
-    let share = others / case.p();
-    Cost {
-        transfers: 3.0 * others,
-        reduced: share * case.bytes,
-        gets: 2.0 * others,
-        got_bytes: 2.0 * share * case.bytes,
-        waits: 3.0,
-        ..Cost::default()
-    }
-}
-
 /// All ranks but this one, from the next one on, so that ranks do not all begin with the same one.
-fn others(shape: &Shape) -> impl Iterator<Item = u32> {
+pub(super) fn others(shape: &Shape) -> impl Iterator<Item = u32> {
     (1..shape.ranks).map(|distance| shape.after(shape.rank, distance))
 }
 
 /// Waits until all other ranks have acknowledged a phase.
-fn wait_acks(shape: &Shape, phase: u32, round: &mut Round) {
+pub(super) fn wait_acks(shape: &Shape, phase: u32, round: &mut Round) {
     others(shape).for_each(|rank| round.push(Step::WaitAck { rank, phase }));
 }
 
@@ -266,7 +186,7 @@ fn barrier(shape: &Shape, index: u32, round: &mut Round) {
     }
 }
 
-fn bcast(shape: &Shape, index: u32, form: Form, round: &mut Round) {
+pub(super) fn bcast(shape: &Shape, index: u32, form: Form, round: &mut Round) {
     let (root, data) = (shape.root, shape.whole(Buf::Recv));
     match index {
         0 if shape.rank == root => round.push(Step::Publish { from: data, phase: 0, form }),
@@ -284,28 +204,40 @@ fn publish_send(len: u64, round: &mut Round) {
     round.push(Step::Publish { from, phase: 0, form: Form::Inline });
 }
 
-/// Rounds: publish the first `given` units, if any, and copy the own block; get what others published: of which rank, from
-/// which unit on, whereto; acknowledge.
-fn move_blocks(
-    shape: &Shape,
-    index: u32,
-    given: Option<u64>,
-    got: impl Iterator<Item = (u32, u64, Span)>,
-    round: &mut Round,
-) {
+/// Rounds: publish what others get of this rank, if any, and copy the own block; get the blocks of others; acknowledge; what was
+/// exposed goes back to the user only when nobody reads it any more.
+pub(super) fn move_blocks(shape: &Shape, index: u32, form: Form, round: &mut Round) {
+    use Kind::*;
+    let &Shape { kind, rank: me, ranks, root, len, .. } = shape;
+    let is_root = me == root;
+    let (gives, gets) = match kind {
+        Gather => (!is_root, is_root),
+        Scatter => (is_root, !is_root),
+        _ => (true, true),
+    };
+    // What a rank gives, and from which unit on another one's block for this rank lies in what that one gives.
+    let (given, at) = match kind {
+        Scatter | Alltoall => (shape.sends.start(ranks), u64::from(me) * len),
+        _ => (len, 0),
+    };
     match index {
         0 => {
-            given.into_iter().for_each(|len| publish_send(len, round));
+            if gives {
+                round.push(Step::Publish { from: Span::new(Buf::Send, (0, given)), phase: 0, form });
+            }
             own(shape, round);
         }
-        1 => got.for_each(|(rank, at, into)| round.push(Step::Get { rank, phase: 0, at, into })),
-        _ => round.push(Step::Ack { phase: 0 }),
+        1 if gets => {
+            for rank in others(shape).filter(|&rank| kind != Scatter || rank == root) {
+                let block = if kind == Scatter { (0, len) } else { shape.recvs.block(rank) };
+                round.push(Step::Get { rank, phase: 0, at, into: Span::new(Buf::Recv, block) });
+            }
+        }
+        1 => {}
+        2 => round.push(Step::Ack { phase: 0 }),
+        _ if gives => wait_acks(shape, 0, round),
+        _ => {}
     }
-}
-
-/// What a rank gets of all others: a block from each one's unit `at` on.
-fn from_others(shape: &Shape, at: u64) -> impl Iterator<Item = (u32, u64, Span)> {
-    others(shape).map(move |rank| (rank, at, Span::new(Buf::Recv, shape.recvs.block(rank))))
 }
 
 /// All but the root publish; the root combines their vectors with its own, in any order of ranks.
@@ -362,75 +294,5 @@ fn scan(shape: &Shape, index: u32, ranks: u32, round: &mut Round) {
         round.push(Step::Ack { phase: 0 });
     } else if index <= ranks && ranks - index != shape.rank {
         combine_next(ranks - index, ranks, 0, into, round);
-    }
-}
-
-/// Where a rank combines its part of a large vector. If the operation commutes it starts from its own units, also where
-/// they are in place. Otherwise it keeps the order of ranks, so it needs its own units until their turn comes, and
-/// combines in Temp.
-fn part(shape: &Shape, gets_result: bool) -> Span {
-    let part = shape.part(shape.rank);
-    match gets_result && shape.commutative {
-        true => Span::new(Buf::Recv, part),
-        false => Span::new(Buf::Temp, (0, part.1)),
-    }
-}
-
-/// Units of Temp for [`part`].
-fn part_temp(shape: &Shape, gets_result: bool) -> u64 {
-    let part = part(shape, gets_result);
-    if part.buf == Buf::Temp { part.len } else { 0 }
-}
-
-/// Rounds: expose the vector, combine this rank's part of all vectors, expose that part, get the parts of the others
-/// (if this rank `gets_result`), acknowledge, and wait until all others have acknowledged.
-fn combine_parts(shape: &Shape, index: u32, gets_result: bool, round: &mut Round) {
-    let (me, ranks, form) = (shape.rank, shape.ranks, Form::Exposed);
-    let part = part(shape, gets_result);
-    if index == 0 {
-        round.push(Step::Publish { from: shape.whole(Buf::Send), phase: 0, form });
-    } else if index <= ranks {
-        combine_part(shape, index, part, round);
-    } else if index == ranks + 1 {
-        round.push(Step::Ack { phase: 0 });
-        round.push(Step::Publish { from: part, phase: 1, form });
-    } else if index == ranks + 2 {
-        for rank in others(shape).filter(|_| gets_result) {
-            let into = Span::new(Buf::Recv, shape.part(rank));
-            round.push(Step::Get { rank, phase: 1, at: 0, into });
-        }
-        if gets_result && part.buf == Buf::Temp {
-            round.copy(part, Span::new(Buf::Recv, shape.part(me)));
-        }
-    } else if index == ranks + 3 {
-        round.push(Step::Ack { phase: 1 });
-    } else {
-        wait_acks(shape, 1, round);
-    }
-}
-
-/// Combines the vector of one rank in round `index`, from 1 on: of the ranks after this one in turn, or, where the
-/// order counts, of all ranks from the last one down.
-fn combine_part(shape: &Shape, index: u32, part: Span, round: &mut Round) {
-    let (me, ranks, phase) = (shape.rank, shape.ranks, 0);
-    let (at, len) = shape.part(me);
-    let own = Span::new(Buf::Send, (at, len));
-    if shape.commutative {
-        if ranks == 1 {
-            round.copy(own, part);
-        } else if index < ranks {
-            let merge = Merge::new(if index == 1 { own } else { part }, part, Side::Any);
-            round.push(Step::GetReduce { rank: shape.after(me, index), phase, at, merge });
-        }
-        return;
-    }
-    let rank = ranks - index;
-    match (rank == me, rank + 1 == ranks) {
-        (true, true) => round.copy(own, part),
-        (true, false) => round.reduce(own, part),
-        (false, true) => round.push(Step::Get { rank, phase, at, into: part }),
-        (false, false) => {
-            round.push(Step::GetReduce { rank, phase, at, merge: Merge::onto(part, Side::Left) });
-        }
     }
 }

@@ -17,7 +17,7 @@ pub(crate) const BINOMIAL: Algorithm = Algorithm {
     rounds: |shape| log2_up(shape.ranks) + 2,
     round: binomial,
     cost: |case| Cost {
-        copied: case.bytes * case.p() / 2.0,
+        copied: case.bytes * (1.0 + case.p() / 2.0),
         ..Cost::rounds(case.lg(), case.bytes * (case.p() - 1.0))
     },
     ..Algorithm::MESSAGES
@@ -52,6 +52,7 @@ pub(super) fn linear_cost(case: &Case) -> Cost {
         steps: windows,
         extra: others - windows,
         bytes: case.bytes * others,
+        copied: case.bytes,
         waits: 1.0,
         ..Cost::default()
     }

@@ -16,6 +16,7 @@ pub(crate) mod reduce_scatter;
 pub(crate) mod scan;
 pub(crate) mod scatter;
 pub(crate) mod scratch;
+pub(crate) mod single_copy;
 pub(crate) mod sub_buffers;
 
 use crate::{Algorithm, Buf, Case, Cost, Kind, Round, Shape, Span};
@@ -34,6 +35,7 @@ pub(crate) const FAMILIES: &[&[&Algorithm]] = &[
     scan::ROWS,
     nodes::ROWS,
     cico::ROWS,
+    single_copy::ROWS,
     scratch::pipeline::ROWS,
     scratch::ring::ROWS,
     scratch::split::ROWS,

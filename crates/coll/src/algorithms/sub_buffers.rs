@@ -1,7 +1,8 @@
 //! Algorithms over shared memory for collectives where not all ranks know all sizes. A rank's cell has a
 //! sub-buffer for each rank that it gives something. Of a block that does not fit into its sub-buffer, as much as fits
-//! goes through the pair's area of the shared scratch, and the rest by message. Both ends of a pair know the size of
-//! their block, so each pair decides for itself; a pair without data does nothing.
+//! goes through the pair's area of the shared scratch, and the rest by message; one that is so long that a message is quicker
+//! ([`Shape::longest_copied`]) goes as one. Both ends of a pair know the size of their block, so each pair decides for itself; a
+//! pair without data does nothing.
 
 use std::ops::Range;
 
@@ -54,8 +55,12 @@ pub(crate) const ALLTOALLW: Algorithm = Algorithm { kind: Kind::Alltoallw, ..ALL
 
 /// The cost of a rooted collective: what neither a sub-buffer nor the shared scratch holds goes by message.
 fn rooted_cost(case: &Case, sub_buffer: SubBuffer, transfers: f64) -> Cost {
-    let area = (ROOM_BYTES / (case.p() - 1.0)).min(MOST_PER_PAIR as f64);
-    let rest = if sub_buffer.holds(case.bytes as u64) { 0.0 } else { (case.bytes - area).max(0.0) };
+    let area = ROOM_BYTES / (case.p() - 1.0);
+    let rest = match case.bytes {
+        bytes if sub_buffer.holds(bytes as u64) => 0.0,
+        bytes if bytes > case.longest_copied => bytes,
+        bytes => (bytes - area).max(0.0),
+    };
     let messages = if rest > 0.0 { linear_cost(&Case { bytes: rest, ..*case }) } else { Cost::default() };
     Cost { transfers, copied: (case.p() + 1.0) * (case.bytes - rest), waits: 1.0, ..messages }
 }
@@ -75,21 +80,17 @@ fn one_of_many(case: &Case) -> SubBuffer {
     SubBuffer::new(case.cell_bytes as u64, 0, case.ranks - 1)
 }
 
-/// Rounds: wait for reuse, pack, publish; then unpack, copy from the shared scratch and acknowledge, while messages go
-/// in windows.
+/// Rounds: wait for reuse, pack, publish; then copy the own block and unpack, copy from the shared scratch and acknowledge, while
+/// messages go in windows.
 fn rounds(shape: &Shape) -> u32 {
     3 + linear_rounds(shape).max(3)
 }
 
-/// Units of the shared scratch for each pair with the root. With a core for each rank they are limited: the two copies
-/// of a pair come one after the other, so that a message, which goes in pieces, is quicker for a longer block.
+/// Units of the shared scratch for each pair with the root.
 fn area(shape: &Shape) -> u64 {
-    let each = room(shape) / u64::from(shape.ranks - 1).max(1);
-    shape.round_down(if shape.crowded { each } else { each.min(MOST_PER_PAIR) })
+    shape.round_down((room(shape) / u64::from(shape.ranks - 1).max(1)).min(shape.longest_copied))
 }
 
-/// The most units of [`area`] where each rank has a core.
-const MOST_PER_PAIR: u64 = 1 << 18;
 /// About the bytes of [`room`], for costs.
 const ROOM_BYTES: f64 = (2 << 20) as f64;
 
@@ -120,9 +121,6 @@ fn room(shape: &Shape) -> u64 {
 /// Blocks go to the root, or come from it in a scatterv.
 fn rooted(shape: &Shape, index: u32, round: &mut Round) {
     let (me, root, scatters) = (shape.relative(), shape.root, shape.kind == Kind::Scatterv);
-    if index == 0 {
-        own(shape, round);
-    }
     let block = |buf: Buf, blocks: &Blocks, distance: u32| match (me, shape.after(root, distance)) {
         (0, other) => (other, Span::new(buf, blocks.block(other))),
         _ => (root, shape.whole(buf)),
@@ -132,6 +130,7 @@ fn rooted(shape: &Shape, index: u32, round: &mut Round) {
     let exchange = PairExchange {
         sub_buffers: if scatters { shape.ranks - 1 } else { 1 },
         area: area(shape),
+        longest: shape.longest_copied,
         writer_stride: 0,
         distances: if me == 0 { 1..shape.ranks } else { me..me + 1 },
     };
@@ -139,9 +138,6 @@ fn rooted(shape: &Shape, index: u32, round: &mut Round) {
 }
 
 fn alltoallv(shape: &Shape, index: u32, round: &mut Round) {
-    if index == 0 {
-        own(shape, round);
-    }
     let gives = |distance| {
         let to = shape.after(shape.rank, distance);
         Some((to, Span::new(Buf::Send, shape.sends.block(to))))
@@ -154,6 +150,7 @@ fn alltoallv(shape: &Shape, index: u32, round: &mut Round) {
     let exchange = PairExchange {
         sub_buffers: others,
         area,
+        longest: shape.longest_copied,
         writer_stride: area * u64::from(others),
         distances: 1..shape.ranks,
     };
@@ -167,6 +164,8 @@ struct PairExchange {
     sub_buffers: u32,
     /// Units of the shared scratch for each distance.
     area: u64,
+    /// Units of the longest block that goes over it.
+    longest: u64,
     /// Units from the areas of one writer to those of the next one; 0 where one rank of each pair is the root.
     writer_stride: u64,
     /// The distances that this rank gives or gets a block of.
@@ -211,30 +210,28 @@ impl PairExchange {
             2 => {}
             _ => {
                 let window = index - 3;
+                for distance in distances.clone().filter(|distance| (distance - 1) / WINDOW == window) {
+                    if let Some((from, into)) = self.parts(gets(distance), sub_buffer(distance))[1] {
+                        round.recv(from, into);
+                    }
+                    if let Some((to, from)) = self.parts(gives(distance), sub_buffer(distance))[1] {
+                        round.send(to, from);
+                    }
+                }
+                if window == 0 {
+                    // The other ends have all they need for their part meanwhile.
+                    own(shape, round);
+                }
                 for distance in distances {
-                    let [scratch, message] = self.parts(gets(distance), sub_buffer(distance));
-                    match (window, gets(distance), scratch) {
+                    let (block, sub_buffer) = (gets(distance), sub_buffer(distance));
+                    match (window, block, self.parts(block, sub_buffer)[0]) {
                         (0, Some((rank, into)), _) => {
-                            round.push(Step::Unpack {
-                                rank,
-                                phase: 0,
-                                sub_buffer: sub_buffer(distance),
-                                into,
-                            });
+                            round.push(Step::Unpack { rank, phase: 0, sub_buffer, into });
                         }
                         (1, _, Some((rank, into))) => {
                             round.copy(self.on_scratch(rank, distance, into.len), into)
                         }
                         _ => {}
-                    }
-                    if (distance - 1) / WINDOW != window {
-                        continue;
-                    }
-                    if let Some((from, into)) = message {
-                        round.recv(from, into);
-                    }
-                    if let Some((to, from)) = self.parts(gives(distance), sub_buffer(distance))[1] {
-                        round.send(to, from);
                     }
                 }
                 if window == 2 {
@@ -250,7 +247,7 @@ impl PairExchange {
         let Some((rank, block)) = end.filter(|(_, block)| !sub_buffer.holds(block.len)) else {
             return [None; 2];
         };
-        let first = block.len.min(self.area);
+        let first = if block.len > self.longest { 0 } else { block.len.min(self.area) };
         let part = |at: u64, len: u64| (len > 0).then_some((rank, Span { at: block.at + at, len, ..block }));
         [part(0, first), part(first, block.len - first)]
     }

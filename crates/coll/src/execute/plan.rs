@@ -103,8 +103,8 @@ mod tests {
     use crate::{Buf, all};
 
     /// What a plan cannot hold: these algorithms go round by round, as do all that need messages alone. What they get from an
-    /// exposed range and combine needs memory of its own.
-    const BY_ROUNDS: &[&str] = &["reduce=single_copy", "allreduce=single_copy"];
+    /// exposed range and combine needs memory of its own, and so does a prefix that they combine for the next rank.
+    const BY_ROUNDS: &[&str] = &["reduce=single_copy", "allreduce=single_copy", "exscan=single_copy"];
 
     #[test]
     fn all_schedules_through_shared_memory_are_compiled_but_those_that_are_listed() {
@@ -130,6 +130,7 @@ mod tests {
                     scratch: 1 << 20,
                     cells: 16,
                     cell_bytes: 1 << 16,
+                    longest_copied: u64::MAX,
                     crowded: false,
                     nodes: 0,
                 };

@@ -17,8 +17,7 @@ fn formulas_agree_with_schedules() {
         for ranks in [2, 3, 4, 7, 8, 13, 16, 33, 64] {
             for bytes in [64, 4096, 65536, 1 << 20] {
                 let topology = Topology::assumed(ranks, true, ranks);
-                let cell_bytes = topology.shared.map_or(0.0, |shared| shared.inline as f64);
-                let case = Case { cell_bytes, ..Case::plain(bytes as f64, ranks) };
+                let case = Case::plain(bytes as f64, ranks).on(&topology, model, row.kind);
                 let formula = model.time(&(row.cost)(&case), &topology, row.kind);
                 let simulated = simulate(row, bytes, (&topology, None), model)
                     .unwrap_or_else(|why| panic!("{row:?}, {ranks} ranks, {bytes} bytes: {why}"));

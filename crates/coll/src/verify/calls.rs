@@ -62,8 +62,8 @@ pub(super) fn shape(kind: Kind, rank: u32, trial: &Trial, split: u32) -> Shape {
     assert_eq!(state.refused, None, "{kind:?} of {trial:?} contradicts itself");
     // Data that only move are bound in bytes, and proved in larger units.
     let shape = state.shape.in_units_of(if kind.reduces() { 1 } else { trial.unit });
-    let &Trial { unit, scratch, cell_bytes, crowded, .. } = trial;
-    Shape { unit, commutative: trial.commutative, scratch, cell_bytes, crowded, ..shape }
+    let &Trial { unit, commutative, scratch, cell_bytes, longest_copied, crowded, .. } = trial;
+    Shape { unit, commutative, scratch, cell_bytes, longest_copied, crowded, ..shape }
 }
 
 /// Units of the block that a rank gives another one.

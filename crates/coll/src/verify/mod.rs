@@ -46,6 +46,8 @@ pub struct Trial {
     pub cells: u64,
     /// Bytes of a cell that is cut into sub-buffers.
     pub cell_bytes: u64,
+    /// Where not all ranks know all sizes: longer blocks go by message, and not over the shared scratch.
+    pub longest_copied: u64,
     /// Whether there are more ranks than cores.
     pub crowded: bool,
     /// The ranks are on up to so many nodes, dealt out at random, and some nodes have sockets and these have caches; with 0

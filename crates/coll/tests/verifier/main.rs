@@ -66,6 +66,7 @@ fn check_all(algorithms: impl Iterator<Item = &'static Algorithm>) {
                         scratch: scratch(algorithm, (ranks, len), (i + j + odd) as u64 % 4),
                         cells: [2, 16][(i / 2 + j) % 2],
                         cell_bytes: cell_bytes(algorithm, ranks, (i + 2 * j) as u64 % 4),
+                        longest_copied: [u64::MAX, 1][(i + j / 3) % 2],
                         crowded: (i + j / 2 + odd) % 3 == 0,
                         nodes: 0,
                     };
@@ -104,6 +105,7 @@ fn compositions_are_right_on_uneven_nodes() {
                             scratch: 4 * u64::from(ranks) + len / 3,
                             cells: [2, 16][(ranks as usize + i) % 2],
                             cell_bytes: 8 * len,
+                            longest_copied: u64::MAX,
                             crowded: (i + ranks as usize).is_multiple_of(3),
                             nodes,
                         };
@@ -176,6 +178,7 @@ fn larger_rank_counts_are_no_different() {
                 scratch: 2 * u64::from(ranks) * 25 + 1,
                 cells: 16,
                 cell_bytes: cell_bytes(algorithm, ranks, u64::from(ranks) % 2),
+                longest_copied: u64::MAX,
                 crowded: ranks == 200,
                 nodes: if algorithm.stages.is_empty() { 0 } else { 9 },
             };
@@ -207,6 +210,7 @@ fn algorithms_between_groups_are_right() {
                         scratch: 0,
                         cells: 2,
                         cell_bytes: 0,
+                        longest_copied: 0,
                         crowded: false,
                         nodes: 0,
                     };

@@ -24,6 +24,7 @@ fn error_of(right: &str, in_place: bool, change: impl FnOnce(&mut Algorithm)) ->
         scratch: 64,
         cells: 2,
         cell_bytes: 8 * 6,
+        longest_copied: u64::MAX,
         crowded: false,
         nodes: 0,
     };
@@ -301,6 +302,7 @@ fn reading_blocks_on_the_scratch_without_awaiting_them_is_found() {
         scratch: 2 * 6 * 7,
         cells: 16,
         cell_bytes: cell_bytes(row(NAME), 3, 1),
+        longest_copied: u64::MAX,
         crowded: true,
         nodes: 0,
     };

@@ -24,8 +24,8 @@ pub(crate) const EXSCAN: Algorithm = Algorithm {
         // The first rank only writes, the last one only reads.
         2 => {
             let pieces = pieces_of(case.bytes);
-            let copied = case.bytes * (1.0 + 1.0 / pieces);
-            Cost { transfers: 1.0 + pieces, reduced: 0.0, copied, ..cost(case) }
+            let streamed = case.bytes * (1.0 + 1.0 / pieces);
+            Cost { transfers: 1.0 + pieces, reduced: 0.0, copied: 0.0, streamed, ..cost(case) }
         }
         _ => cost(case),
     },
