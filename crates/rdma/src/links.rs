@@ -5,7 +5,7 @@ use banyan_transport::Peer;
 use crate::contact::{Contact, Stage};
 use crate::credit::Credit;
 use crate::greeting::{Card, Greeting};
-use crate::verbs::{AddressHandle, Pair};
+use crate::verbs::{AddressHandle, Pair, Use};
 
 /// A peer.
 #[derive(Default)]
@@ -61,11 +61,10 @@ impl End {
 
     /// Connects both pairs to those that a greeting names.
     pub(crate) fn connect(&self, said: &Greeting) -> Result<(), String> {
-        let pairs = [Some(&self.pair), self.transfers.as_ref()].into_iter().zip(said.pairs);
-        let pairs = pairs.filter_map(|(ours, theirs)| Some((ours?, theirs)));
-        pairs
-            .into_iter()
-            .try_for_each(|(ours, theirs)| ours.connect(&said.card, theirs, self.first(), said.first))
+        let first = (self.first(), said.first);
+        self.pair.connect(Use::Frames, &said.card, said.pairs[0], first)?;
+        let mut transfers = self.transfers.iter();
+        transfers.try_for_each(|pair| pair.connect(Use::Transfers, &said.card, said.pairs[1], first))
     }
 
     /// The number of the first packet from here, on both.

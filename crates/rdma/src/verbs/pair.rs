@@ -23,8 +23,15 @@ const QKEY: u32 = 0x2b61_6e79;
 /// An acknowledgement that is late by 4.096 us * 2^18, about 1 s, is asked for again, seven times.
 const LATE: u8 = 18;
 const RETRIES: u8 = 7;
-/// Times that a sender asks again where the receiver had no buffer: none, as credits see to it that there is one.
-const NOT_READY_RETRIES: u8 = 0;
+/// What a pair is for: how often it tries again where the other side was not ready.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Use {
+    /// Never: credits see to it that there is a buffer for each frame.
+    Frames = 0,
+    /// Always (7 stands for that): software devices say so when they cannot send what is read just now.
+    Transfers = 7,
+}
 
 /// Memory of this side that work uses.
 #[derive(Clone, Copy)]
@@ -232,7 +239,13 @@ impl Pair {
     pub(crate) const DEPTH: usize = DEPTH as usize;
 
     /// Connects it to the peer's pair of this number, whose first packet has the number `theirs`; its own has `ours`.
-    pub(crate) fn connect(&self, card: &Card, pair: u32, ours: u32, theirs: u32) -> Result<(), String> {
+    pub(crate) fn connect(
+        &self,
+        usage: Use,
+        card: &Card,
+        pair: u32,
+        (ours, theirs): (u32, u32),
+    ) -> Result<(), String> {
         let (device, mask) = (&self.0.device, ibv_qp_attr_mask::IBV_QP_AV);
         self.0.change("a connection's way to the peer", ibv_qp_state::IBV_QPS_RTR, |to| {
             to.ah_attr = address(device, card);
@@ -246,7 +259,7 @@ impl Pair {
                 | ibv_qp_attr_mask::IBV_QP_MIN_RNR_TIMER
         })?;
         self.0.change("a connection's start", ibv_qp_state::IBV_QPS_RTS, |to| {
-            (to.timeout, to.retry_cnt, to.rnr_retry) = (LATE, RETRIES, NOT_READY_RETRIES);
+            (to.timeout, to.retry_cnt, to.rnr_retry) = (LATE, RETRIES, usage as u8);
             (to.sq_psn, to.max_rd_atomic) = (ours, card.reads.min(device.reads));
             ibv_qp_attr_mask::IBV_QP_TIMEOUT
                 | ibv_qp_attr_mask::IBV_QP_RETRY_CNT
