@@ -106,13 +106,16 @@ const HOPELESS: f64 = 1.5;
 const HOPELESS_NEARBY: f64 = 2.0;
 /// How far that class may be away.
 const NEARBY: usize = 2;
+/// What a way may cost for a message of any length, ns: a call of the system, and a turn of the other process. A longer class feels it less.
+const CALL: f64 = 2000.0;
 /// Messages between two looks at least.
 const BETWEEN: u32 = 256;
 /// And at most.
 const LONGEST_WAIT: u32 = 1 << 17;
 /// Messages in a row of the kind of traffic that is not counted on, until it counts as what the pair does now; by the kind that
-/// they end. Of a window both ways all messages of one process may come before it begins to send.
-const STREAK: [u8; Traffic::ALL.len()] = [4, 4, 32];
+/// they end. The first message of each window is alone, and of a window both ways all messages of one process may come before it begins
+/// to send.
+const STREAK: [u8; Traffic::ALL.len()] = [2, 4, 32];
 
 /// Times that are gathered of a way in a look at most.
 const MOST_TRIES: usize = 5;
@@ -131,7 +134,7 @@ struct Effort {
 /// Of messages of 1 MiB and more a program sends few, each of which takes long enough to be measured well.
 const fn effort(class: usize, traffic: Traffic) -> Effort {
     let (before, tries) = if SHORTEST << class < 1 << 20 { (8, MOST_TRIES) } else { (2, 4) };
-    Effort { before, tries: if matches!(traffic, Traffic::BothWays) { 3 } else { tries } }
+    Effort { before, tries: if matches!(traffic, Traffic::BothWays) { 4 } else { tries } }
 }
 
 /// How messages of a way are measured.
@@ -155,7 +158,7 @@ pub(crate) fn pace(class: usize, traffic: Traffic, window: u32) -> Pace {
         Traffic::BothWays => warm.max(4),
         Traffic::OneWay | Traffic::Window => (most / 2).clamp(4, 16),
     };
-    let stretches = if traffic == Traffic::BothWays { 4 } else { 1 };
+    let stretches = if traffic == Traffic::BothWays { 5 } else { 1 };
     Pace { stretch, warm, patience: 8 + warm + stretches * stretch }
 }
 
@@ -196,6 +199,8 @@ struct Cell {
     way: Way,
     /// Ways that the first look leaves out, as bits.
     hopeless: u8,
+    /// That look is over, and the next one tries those.
+    left_out: bool,
     /// What is known of each way: the time of a byte, ns.
     times: [Option<f64>; 4],
     /// Messages until the next look.
@@ -312,8 +317,11 @@ impl Ways {
             return None;
         }
         let near = (1..=NEARBY).flat_map(|far| [at.checked_sub(far), Some(at + far)]).flatten();
-        let near = near.filter_map(cell).find(|near| near.look.is_none() && near.time(near.way).is_some())?;
-        let most = near.time(near.way)? * HOPELESS_NEARBY;
+        let known =
+            |at: &usize| cell(*at).is_some_and(|near| near.look.is_none() && near.time(near.way).is_some());
+        let at = near.into_iter().find(known)?;
+        let near = cell(at)?;
+        let most = near.time(near.way)? * HOPELESS_NEARBY + CALL / (SHORTEST << at) as f64;
         let hopeless = |way: &Way| near.time(*way).is_some_and(|time| time > most);
         Some((near.way, Way::ALL.into_iter().filter(hopeless).map(bit).sum()))
     }
@@ -328,8 +336,9 @@ impl Default for Ways {
 impl Cell {
     fn new(effort: Effort) -> Self {
         let (way, wait) = (Way::Ring, effort.before);
-        let (used, settled, promising, hopeless, times, look) = (false, false, false, 0, [None; 4], None);
-        Self { effort, used, settled, way, hopeless, times, wait, compared: way, promising, look }
+        let (times, look) = ([None; 4], None);
+        let (used, settled, promising, hopeless, left_out) = (false, false, false, 0, false);
+        Self { effort, used, settled, way, hopeless, left_out, times, wait, compared: way, promising, look }
     }
 
     /// What is known of a way.
@@ -341,7 +350,7 @@ impl Cell {
     fn wanted(&self) -> Preference {
         match self.look {
             Some(look) => Preference { way: look.trying, looking: true },
-            None => Preference { way: self.way, looking: self.times[self.way as usize].is_none() },
+            None => Preference { way: self.way, looking: self.left_out || self.time(self.way).is_none() },
         }
     }
 
@@ -456,7 +465,8 @@ impl Cell {
         }
         (self.promising, self.settled) = (false, true);
         let lost: u32 = Way::ALL.into_iter().map(|way| self.lost(way, look.taken[way as usize])).sum();
-        let least = if std::mem::take(&mut self.hopeless) == 0 { BETWEEN } else { 4 * self.effort.before };
+        self.left_out = std::mem::take(&mut self.hopeless) != 0;
+        let least = if self.left_out { 4 * self.effort.before } else { BETWEEN };
         self.wait = lost.clamp(least, LONGEST_WAIT);
     }
 
