@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use crate::process::{End, Job, tail};
+use crate::process::{End, Job, parallel, tail};
 use crate::project::{self, Project};
 use crate::steps::Tally;
 
@@ -41,27 +41,37 @@ pub(crate) fn run(project: &Project, seconds: u64, coverage: bool) -> Result<Tal
     // Nightly options on a stable compiler: there is no other way to sanitizers.
     job.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", FLAGS).run_ok()?;
     let mut tally = Tally::default();
-    for source in project::files_with(&project.file("tests/fuzz/targets"), "rs")? {
-        let name = project::stem(&source);
-        let corpus = project.folder(&format!("fuzz/corpus/{name}"))?;
-        let work = project.folder(&format!("fuzz/found/{name}"))?;
-        let program = folder.join(&target).join("release").join(&name);
-        let limit = format!("-max_total_time={seconds}");
-        let words = format!("-dict={}", project.file("tests/fuzz/words.dict").display());
-        let fuzz = Job::new(program)
-            .args([&limit, &words, "-rss_limit_mb=2048", "-timeout=10", "-max_len=4096"])
-            .args(coverage.then_some("-print_coverage=1"))
-            .arg(&corpus);
-        let outcome = verdict(&fuzz.folder(work).env("RUST_BACKTRACE", "1").limit(seconds + 900));
-        let outcome = outcome.and_then(|output| {
-            if coverage {
-                tally.notes.push(format!("{name:13} {}", figures(&output, &parsers(&source)?)?));
-            }
-            Ok(())
-        });
-        tally.check(&name, outcome);
+    let sources = project::files_with(&project.file("tests/fuzz/targets"), "rs")?;
+    let built = folder.join(&target).join("release");
+    // Two at a time: each has one thread, and may take as much memory as it is allowed.
+    let outcomes = parallel(2, &sources, |source| fuzz(project, &built, source, seconds, coverage));
+    for (source, outcome) in sources.iter().zip(outcomes) {
+        let outcome = outcome.map(|figures| tally.notes.extend(figures));
+        tally.check(&project::stem(source), outcome);
     }
     Ok(tally)
+}
+
+/// Runs a target for `seconds`; gives a note about its coverage, if that is wanted.
+fn fuzz(
+    project: &Project,
+    built: &Path,
+    source: &Path,
+    seconds: u64,
+    coverage: bool,
+) -> Result<Option<String>> {
+    let name = project::stem(source);
+    let corpus = project.folder(&format!("fuzz/corpus/{name}"))?;
+    let work = project.folder(&format!("fuzz/found/{name}"))?;
+    let limit = format!("-max_total_time={seconds}");
+    let words = format!("-dict={}", project.file("tests/fuzz/words.dict").display());
+    let job = Job::new(built.join(&name))
+        .args([&limit, &words, "-rss_limit_mb=2048", "-timeout=10", "-max_len=4096"])
+        .args(coverage.then_some("-print_coverage=1"))
+        .arg(&corpus);
+    let output = verdict(&job.folder(work).env("RUST_BACKTRACE", "1").limit(seconds + 900))?;
+    let note = || Ok(format!("{name:13} {}", figures(&output, &parsers(source)?)?));
+    coverage.then(note).transpose()
 }
 
 /// Runs a target; gives what it says.
