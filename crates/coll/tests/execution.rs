@@ -84,6 +84,13 @@ fn check(prepared: &Prepared, about: &str) {
     }
 }
 
+/// Trials by so many roots, each twice, so that the second call uses the compiled plan that the first one left.
+fn repeated(trial: &Trial, roots: u32) -> Vec<Trial> {
+    let by_root =
+        |i| Trial { root: (trial.root + i) % trial.ranks, seed: trial.seed + u64::from(i), ..*trial };
+    (0..2 * roots).map(|i| by_root(i / 2)).collect()
+}
+
 /// Carries a collective out on all ranks, several times at once with changing roots, and checks the results.
 fn try_out(algorithm: Option<&Algorithm>, trial: Trial) {
     let about = format!("{algorithm:?}, {trial:?}");
@@ -99,12 +106,7 @@ fn try_out(algorithm: Option<&Algorithm>, trial: Trial) {
     let mut plans: Vec<PlanCache> = (0..trial.ranks)
         .map(|rank| PlanCache::new(rank, topology).on(nodes.clone(), topology.shared, 64))
         .collect();
-    // Each trial twice, so that the second call uses the compiled plan that the first one left.
-    let times = if topology.shared.is_some() { 4 } else { 2 };
-    let trials: Vec<Trial> = (0..times)
-        .map(|i| i / 2)
-        .map(|i| Trial { root: (trial.root + i) % trial.ranks, seed: trial.seed + u64::from(i), ..trial })
-        .collect();
+    let trials = repeated(&trial, if topology.shared.is_some() { 2 } else { 1 });
     let prepared: Vec<Vec<Prepared>> =
         (0..trial.ranks).map(|rank| trials.iter().map(|trial| trial.make(rank)).collect()).collect();
     let mut executions: Vec<Vec<_>> = vec![];
@@ -157,10 +159,12 @@ fn try_out(algorithm: Option<&Algorithm>, trial: Trial) {
     }
     // A composition goes through the shared buffers of each node, but where messages of long vectors are copied once.
     let reducible = !trial.kind.reduces() || trial.operation == Operation::Sum;
-    let single_copy = topology.shared.is_some_and(|shared| shared.single_copy);
-    let copied_once = single_copy && trial.pairs * 16 * blocks > INLINE as u64;
-    let shares = composed && has_levels && moves && reducible && !copied_once;
-    assert!(!shares || net.publications() > 0, "{about}");
+    let long = trial.pairs * 16 * blocks > INLINE as u64;
+    let copied_once = long && topology.shared.is_some_and(|shared| shared.single_copy);
+    assert!(
+        !composed || !has_levels || !moves || !reducible || copied_once || net.publications() > 0,
+        "{about}"
+    );
     net.assert_empty();
     for (plans, executions) in plans.iter_mut().zip(executions) {
         executions.into_iter().for_each(|execution| plans.recycle(execution));

@@ -77,14 +77,6 @@ impl LongMessages {
     }
 }
 
-/// Classes of messages, as bits, that are announced to a peer of which nothing is known.
-pub(crate) fn announced(choice: &Choice) -> u16 {
-    match choice {
-        Choice::Fixed(_) => 0,
-        Choice::Measured { .. } => u16::from(Preference::FIRST.announces()) * ((1 << CLASSES) - 1),
-    }
-}
-
 impl Link {
     /// Messages of this class prefer a way from now on.
     fn told(&mut self, class: usize, preference: Preference) -> &mut LongMessages {

@@ -7,7 +7,6 @@ use banyan_transport::{Class, Peer};
 
 use crate::credit::CreditPool;
 use crate::hash::Map;
-use crate::long;
 use crate::matching::{Posted, Unexpected};
 use crate::peers::{Link, Peers};
 use crate::pool::Pool;
@@ -43,7 +42,7 @@ impl P2p {
             contexts: Contexts::default(),
             requests: Slab::new(),
             messages: Slab::new(),
-            peers: Peers::new(long::announced(&config.choice)),
+            peers: Peers::new(config.choice.announces()),
             credit_pool: CreditPool::new(&config),
             pool: Pool::default(),
             work: VecDeque::new(),

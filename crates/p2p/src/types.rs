@@ -5,7 +5,7 @@ use std::sync::Arc;
 use banyan_datatype::Data;
 use banyan_transport::Peer;
 
-use crate::ways::Way;
+use crate::ways::{CLASSES, Preference, Way};
 
 /// Sizes that [`crate::P2p`] works with. All ranks that talk must have the same `initial_credit`.
 #[derive(Clone, Debug)]
@@ -36,6 +36,14 @@ pub enum Choice {
 }
 
 impl Choice {
+    /// Classes of messages, as bits, that are announced to a peer of which nothing is known.
+    pub(crate) fn announces(&self) -> u16 {
+        match self {
+            Choice::Fixed(_) => 0,
+            Choice::Measured { .. } => u16::from(Preference::FIRST.announces()) * ((1 << CLASSES) - 1),
+        }
+    }
+
     pub(crate) fn me(&self) -> Option<Peer> {
         match self {
             Choice::Fixed(_) => None,
