@@ -64,8 +64,13 @@ const NUMBER: u32 = 2 * HALF;
 pub(crate) struct Sections {
     /// The next section to be taken.
     next: u32,
-    /// By section: a rank that has acknowledged this sequence number is through with what the section held last.
+    /// By section, if it was taken since its half was: a rank that has acknowledged this sequence number is through with what
+    /// the section held last.
     used: [u64; NUMBER as usize],
+    /// By half: so for all of its sections.
+    latest: [u64; 2],
+    /// By half: so for those that were not taken since the half was.
+    whole: [u64; 2],
 }
 
 /// Where the chunks of a collective go.
@@ -91,20 +96,36 @@ impl Sections {
     /// Takes sections for a collective that has chunks.
     fn take_some(&mut self, Chunks { number, sections }: Chunks, (first, phases): (u64, u32)) -> Allotment {
         let start = self.next.next_multiple_of(sections);
-        let of = |chunk: u32| -> Range<usize> {
-            let first = ((start + chunk * sections) % NUMBER) as usize;
-            first..first + sections as usize
-        };
-        let before = |chunk: u32| self.used[of(chunk)].iter().max().copied().unwrap_or(0);
-        let allotment =
-            Allotment { first: of(0).start as u32, second: of(1).start as u32, used: [before(0), before(1)] };
+        let of = |chunk: u32| (start + chunk * sections) % NUMBER;
+        let used = [self.used(of(0), sections), self.used(of(1), sections)];
+        let allotment = Allotment { first: of(0), second: of(1), used };
         for chunk in number.saturating_sub(2)..number {
-            let end = u64::from(phases / number * (chunk + 1));
-            self.used[of(chunk)].fill(first + end - 1);
+            let last = first + u64::from(phases / number * (chunk + 1)) - 1;
+            let (at, half) = (of(chunk), (of(chunk) / HALF) as usize);
+            self.latest[half] = last;
+            if sections == HALF {
+                self.whole[half] = last;
+            } else {
+                self.used[range(at, sections)].fill(last);
+            }
         }
         self.next = (start + number % 2 * sections) % NUMBER;
         allotment
     }
+
+    /// A rank that has acknowledged this sequence number is through with these sections, which are in one half.
+    fn used(&self, at: u32, sections: u32) -> u64 {
+        let half = (at / HALF) as usize;
+        match sections {
+            HALF => self.latest[half],
+            _ => self.used[range(at, sections)].iter().copied().fold(self.whole[half], u64::max),
+        }
+    }
+}
+
+/// The places of sections.
+fn range(at: u32, sections: u32) -> Range<usize> {
+    at as usize..(at + sections) as usize
 }
 
 impl Allotment {
