@@ -68,7 +68,7 @@ pub fn run<F: Fabric + Send>(make: &impl Fn(usize) -> Vec<F>) {
 /// The time that a step may take before the suite calls it stuck.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The bit of a frame's seed that says that it is sent by [`Port::send_from`].
+/// The bit of a frame's seed that says that it is sent by [`crate::Port::send_from`].
 const FROM_MEMORY: u64 = 1 << 40;
 /// The bit of a frame's seed that says that its sink names memory for the body.
 const LANDED: u64 = 1 << 41;
