@@ -42,7 +42,8 @@ impl Flow {
         Self { of, since: now, over: now, bytes: 0, messages: 0, passed: 0, alone: None, window: 1 }
     }
 
-    /// A message of `len` bytes is over; with it so many of the peer were `under_way`. Gives the time of a byte, ns, in the stretch that ended before it.
+    /// A message of `len` bytes is over; with it so many of the peer were `under_way`. Gives the time of a byte, ns, in the stretch that
+    /// ended before it.
     pub(crate) fn over(
         &mut self,
         now: u64,

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use banyan_transport::{Fabric, Head, Outcome, Peer, Refusal, Sink, Token, Wake};
+use banyan_transport::{Fabric, Head, Outcome, Peer, Sink, Token, Wake};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::contact::Stage;
@@ -184,30 +184,14 @@ impl Rdma {
         self.receives.post(self.empty.drain(..).map(|slot| (Id::Receive(slot).into(), place(slot))))
     }
 
-    /// Sends a frame, if there is room for it.
-    #[inline]
-    pub(crate) fn send(
+    /// Posts the send of one frame; false if there is no room for it.
+    pub(crate) fn leave(
         &mut self,
         peer: Peer,
-        head: &Head,
+        what: What,
         len: usize,
         fill: &mut dyn FnMut(&mut [u8]),
-    ) -> Result<(), Refusal> {
-        match self.links.end(peer) {
-            Some(end) if end.is_up() && end.credit.may_send() => {}
-            Some(end) if end.is_up() => return Err(Refusal::Busy),
-            _ => return Err(self.reach(peer)),
-        }
-        if !self.leave(peer, What::Frame(*head), len, fill) {
-            return Err(Refusal::Busy);
-        }
-        self.counts.frames += 1;
-        self.counts.sent += len as u64;
-        Ok(())
-    }
-
-    /// Posts the send of one frame; false if there is no room for it.
-    fn leave(&mut self, peer: Peer, what: What, len: usize, fill: &mut dyn FnMut(&mut [u8])) -> bool {
+    ) -> bool {
         let Some(end) = self.links.end(peer) else { return false };
         if end.posted == Pair::DEPTH || self.under_way == MOST_WORK {
             return false;

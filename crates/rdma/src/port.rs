@@ -8,7 +8,7 @@ use banyan_transport::{
 };
 
 use crate::fabric::{MOST_WORK, Rdma};
-use crate::frames::{BODY, Id};
+use crate::frames::{BODY, Id, What};
 use crate::verbs::{self, Op, Pair, Region, Work};
 
 /// The most bytes of one work, if the device takes so many.
@@ -170,11 +170,6 @@ impl Port for Rdma {
         }
     }
 
-    #[inline]
-    fn send_short(&mut self, peer: Peer, head: &Head, body: &[u8]) -> Result<(), Refusal> {
-        self.send(peer, head, body.len(), &mut |to| to.copy_from_slice(body))
-    }
-
     fn send_bcopy(
         &mut self,
         peer: Peer,
@@ -182,7 +177,17 @@ impl Port for Rdma {
         len: usize,
         fill: &mut dyn FnMut(&mut [u8]),
     ) -> Result<(), Refusal> {
-        self.send(peer, head, len, fill)
+        match self.links.end(peer) {
+            Some(end) if end.is_up() && end.credit.may_send() => {}
+            Some(end) if end.is_up() => return Err(Refusal::Busy),
+            _ => return Err(self.reach(peer)),
+        }
+        if !self.leave(peer, What::Frame(*head), len, fill) {
+            return Err(Refusal::Busy);
+        }
+        self.counts.frames += 1;
+        self.counts.sent += len as u64;
+        Ok(())
     }
 
     fn register(&mut self, _peer: Peer, memory: &Buffer, access: Access) -> Result<Remote, RegisterError> {

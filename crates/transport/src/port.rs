@@ -202,7 +202,9 @@ pub trait Port {
     ///
     /// # Errors
     /// [`Refusal`]: the frame was not sent.
-    fn send_short(&mut self, peer: Peer, head: &Head, body: &[u8]) -> Result<(), Refusal>;
+    fn send_short(&mut self, peer: Peer, head: &Head, body: &[u8]) -> Result<(), Refusal> {
+        self.send_bcopy(peer, head, body.len(), &mut |out| out.copy_from_slice(body))
+    }
 
     /// Sends `head` and a body of `len` bytes (at most `caps.max_bcopy`). If the send is not refused, `fill` is called once,
     /// before this returns, with a slice of `len` bytes that it writes the body to.
