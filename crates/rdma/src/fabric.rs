@@ -14,10 +14,9 @@ use crate::credit::WINDOW;
 use crate::frames::{HEADER, Id, SLOT, What};
 use crate::greeting::{self, Card};
 use crate::links::{Links, Phase};
-use crate::port::Moving;
-use crate::verbs::{
-    Completion, Completions, Datagrams, Device, Local, Op, Pair, Receives, Region, Slots, Work,
-};
+use crate::registrations::Registrations;
+use crate::transfers::Moving;
+use crate::verbs::{Completion, Completions, Datagrams, Device, Local, Op, Pair, Receives, Slots, Work};
 
 /// Slots that frames leave from which are too long to be carried by the work itself.
 const SENDING: usize = 64;
@@ -73,7 +72,7 @@ pub struct Rdma {
     pub(crate) contacting: Vec<Peer>,
     pub(crate) transfers: HashMap<u32, Moving>,
     pub(crate) next_transfer: u32,
-    pub(crate) registered: HashMap<u64, Region>,
+    pub(crate) registrations: Registrations,
     /// Receive buffers: a window for each connection that was begun.
     pub(crate) windows: Vec<Slots>,
     /// Receive buffers that are to be posted anew.
@@ -140,7 +139,7 @@ impl Rdma {
             contacting: Vec::new(),
             transfers: HashMap::new(),
             next_transfer: 0,
-            registered: HashMap::new(),
+            registrations: Registrations::new(&device),
             windows: Vec::new(),
             empty: Vec::new(),
             heard,
@@ -168,7 +167,7 @@ impl Rdma {
 
     /// What was done so far.
     pub fn counts(&self) -> Counts {
-        self.counts
+        Counts { registrations: self.registrations.made(), ..self.counts }
     }
 
     /// Number of works that have been given to the device, and that it has not told the end of.
@@ -297,7 +296,7 @@ impl Rdma {
                 }
             }
             Id::Transfer(number) => {
-                let Some(token) = self.end_transfer(number, pair, result, true) else { return };
+                let Some(token) = self.end_transfer(number, pair, result) else { return };
                 sink.completed(token, Outcome::Done);
             }
         }

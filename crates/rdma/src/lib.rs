@@ -3,15 +3,19 @@
 //! Each pair of processes has a reliable connection (a queue pair of type RC), made on first contact: the processes greet each other by
 //! datagrams ([`greeting`], [`contact`]) to addresses that their business cards tell. Frames are sends into buffers of the
 //! receiver's shared receive queue. A sender has a credit for each buffer that it may fill ([`credit`]), so that a frame never finds
-//! none: receiver-not-ready is an error here. Gets, puts and atomics are the device's own, on memory that is registered for each of them.
+//! none: receiver-not-ready is an error here. Gets, puts and atomics are the device's own, on memory that is registered: a registration is kept ([`cache`]) as
+//! long as its memory is not unmapped ([`watch`]).
 //!
 //! What touches libibverbs is built with the feature `verbs`.
 #![deny(unsafe_code)]
 
+pub mod cache;
 pub mod contact;
 pub mod credit;
 pub mod gid;
 pub mod greeting;
+#[allow(unsafe_code, reason = "ioctls of userfaultfd")]
+pub mod watch;
 
 #[cfg(feature = "verbs")]
 mod contacts;
@@ -23,6 +27,10 @@ mod frames;
 mod links;
 #[cfg(feature = "verbs")]
 mod port;
+#[cfg(feature = "verbs")]
+mod registrations;
+#[cfg(feature = "verbs")]
+mod transfers;
 #[cfg(feature = "verbs")]
 #[allow(unsafe_code, reason = "calls libibverbs")]
 mod verbs;

@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::ffi::c_void;
 use std::time::{Duration, Instant};
 
 use banyan_memory::{Buffer, HeapBuffer};
@@ -11,6 +12,7 @@ use banyan_rdma::Rdma;
 use banyan_transport::conformance::introduced;
 use banyan_transport::{Access, Class, Fabric, Head, Outcome, Peer, Port, Remote, Sink, Token, Transfer};
 use common::ends;
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 const MIB: usize = 1 << 20;
 const PART: usize = MIB / 4;
@@ -81,6 +83,33 @@ fn contents(memory: &Buffer) -> Vec<u8> {
     bytes
 }
 
+/// Memory that is mapped at one address, and unmapped with this.
+struct Mapped {
+    buffer: Buffer,
+    at: *mut c_void,
+}
+
+impl Mapped {
+    #[allow(unsafe_code, reason = "maps memory")]
+    fn new(len: usize) -> Mapped {
+        let (wanted, flags) =
+            (std::ptr::with_exposed_provenance_mut(0x7000_0000_0000), MapFlags::PRIVATE | MapFlags::FIXED);
+        // SAFETY: an address where nothing else is mapped in this program.
+        let at = unsafe { mmap_anonymous(wanted, len, ProtFlags::READ | ProtFlags::WRITE, flags) }
+            .expect("memory");
+        // SAFETY: it is mapped until this ends, and nobody else uses it.
+        Mapped { buffer: unsafe { Buffer::new(at.cast(), len) }, at }
+    }
+}
+
+impl Drop for Mapped {
+    #[allow(unsafe_code, reason = "unmaps memory")]
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new`; the buffer ends with this.
+        unsafe { munmap(self.at, self.buffer.len()) }.expect("it is mapped");
+    }
+}
+
 /// Packets that have left by a device, as the kernel counts them; `None` if it does not.
 fn packets(device: &str) -> Option<u64> {
     let port = format!("/sys/class/infiniband/{device}/ports/1");
@@ -116,24 +145,72 @@ fn a_frame_is_one_work_and_what_leaves_does_so_by_the_devices() {
 }
 
 #[test]
-fn a_transfer_is_one_work_and_a_registration_at_each_end() {
+fn a_transfer_is_one_work_and_a_buffer_is_registered_once() {
+    const TIMES: u64 = 5;
     let (mut ends, mut inbox) = pair();
     let bytes: Vec<u8> = (0..MIB).map(|at| (at * 7 + at / 251) as u8).collect();
-    let (_memory, remote) = exposed(&mut ends, &bytes);
-    let local = HeapBuffer::zeroed(MIB);
+    let (memory, local) = (HeapBuffer::copy_of(&bytes), HeapBuffer::zeroed(MIB));
     let devices = banyan_rdma::devices();
     let (before, left) = (ends[0].counts(), packets(&devices[1 % devices.len()]));
-    let started = ends[0].get(Peer(1), remote, std::slice::from_ref(&local), Token(9));
-    assert_eq!(started, Transfer::Started);
-    until(&mut ends, &mut inbox, |_, inbox| !inbox[0].over.is_empty());
-    assert_eq!(inbox[0].over, [(Token(9), Outcome::Done)]);
-    assert!(contents(&local) == bytes);
-    let after = ends[0].counts();
-    assert_eq!((after.transfers - before.transfers, after.moved - before.moved), (1, MIB as u64));
-    assert_eq!((after.registrations - before.registrations, ends[1].counts().registrations), (1, 1));
-    if let (Some(before), Some(after)) = (left, packets(&devices[1 % devices.len()])) {
-        assert!(after - before >= (MIB / 4096) as u64, "{} packets for 1 MiB", after - before);
+    for round in 0..TIMES {
+        let remote = ends[1].register(Peer(0), &memory, Access::Read).expect("room");
+        local.write(0, &vec![0; MIB]);
+        let started = ends[0].get(Peer(1), remote, std::slice::from_ref(&local), Token(round));
+        assert_eq!(started, Transfer::Started);
+        until(&mut ends, &mut inbox, |_, inbox| !inbox[0].over.is_empty());
+        assert_eq!(inbox[0].over.drain(..).collect::<Vec<_>>(), [(Token(round), Outcome::Done)]);
+        assert!(contents(&local) == bytes);
+        ends[1].withdraw(Peer(0), remote);
     }
+    let after = ends[0].counts();
+    let moved = (after.transfers - before.transfers, after.moved - before.moved);
+    assert_eq!(moved, (TIMES, TIMES * MIB as u64));
+    assert_eq!(
+        (after.registrations - before.registrations, ends[1].counts().registrations),
+        (1, 1),
+        "the first time"
+    );
+    if let (Some(before), Some(after)) = (left, packets(&devices[1 % devices.len()])) {
+        assert!(after - before >= TIMES * (MIB / 4096) as u64, "{} packets for {TIMES} MiB", after - before);
+    }
+}
+
+#[test]
+fn a_short_transfer_takes_no_registration() {
+    let (mut ends, mut inbox) = pair();
+    let (memory, remote) = exposed(&mut ends, &[5; 8192]);
+    let local = HeapBuffer::copy_of(&[6; 8192]);
+    let parts = [local.slice(4096, 1000), local.slice(0, 0), local.slice(0, 96)];
+    let part = Remote { addr: remote.addr + 100, len: 1096, ..remote };
+    assert_eq!(ends[0].get(Peer(1), part, &parts, Token(1)), Transfer::Started);
+    until(&mut ends, &mut inbox, |_, inbox| inbox[0].over.len() == 1);
+    assert_eq!(
+        ends[0].put(Peer(1), Remote { len: 4000, ..remote }, &[local.slice(96, 4000)], Token(2)),
+        Transfer::Started
+    );
+    until(&mut ends, &mut inbox, |_, inbox| inbox[0].over.len() == 2);
+    let counts = ends[0].counts();
+    assert_eq!((counts.transfers, counts.registrations), (2, 0));
+    assert_eq!(contents(&local), [vec![5; 96], vec![6; 4000], vec![5; 1000], vec![6; 3096]].concat());
+    assert_eq!(contents(&memory), [vec![6; 4000], vec![5; 4192]].concat());
+}
+
+/// Memory that is freed, and mapped again at the same address, is what peers read: never what was there before.
+#[test]
+fn memory_that_is_mapped_again_is_registered_again() {
+    let (mut ends, mut inbox) = pair();
+    let local = HeapBuffer::zeroed(PART);
+    for round in 0..20u8 {
+        let memory = Mapped::new(PART);
+        memory.buffer.write(0, &[round; PART]);
+        let remote = ends[1].register(Peer(0), &memory.buffer, Access::Read).expect("room");
+        assert_eq!(ends[0].get(Peer(1), remote, std::slice::from_ref(&local), Token(1)), Transfer::Started);
+        until(&mut ends, &mut inbox, |_, inbox| !inbox[0].over.is_empty());
+        assert_eq!(inbox[0].over.drain(..).collect::<Vec<_>>(), [(Token(1), Outcome::Done)]);
+        assert!(contents(&local) == [round; PART], "round {round}");
+        ends[1].withdraw(Peer(0), remote);
+    }
+    assert_eq!(ends[1].counts().registrations, 20);
 }
 
 #[test]
@@ -167,11 +244,11 @@ fn memory_that_is_taken_back_is_left_alone() {
 /// A transfer that may not be is refused, in words of the contract, and with it all others of the pair from then on: messages go on.
 /// Both sides' memory is as it was.
 #[test]
-fn what_is_withdrawn_cannot_be_reached() {
+fn what_is_revoked_cannot_be_reached() {
     let (mut ends, mut inbox) = pair();
     let (memory, remote) = exposed(&mut ends, &[1; 64]);
     let (_other, elsewhere) = exposed(&mut ends, &[3; 64]);
-    ends[1].withdraw(Peer(0), remote);
+    ends[1].revoke(Peer(0), remote);
     let local = HeapBuffer::copy_of(&[2; 64]);
     for token in [1, 2, 3] {
         let started = ends[0].put(Peer(1), remote, std::slice::from_ref(&local), Token(token));

@@ -4,11 +4,13 @@ use std::ffi::{CStr, c_int};
 use std::fs;
 use std::mem::zeroed;
 use std::path::Path;
+use std::sync::Once;
 
 use rdma_sys::{
     _compat_ibv_port_attr, ibv_alloc_pd, ibv_atomic_cap, ibv_close_device, ibv_context, ibv_dealloc_pd,
-    ibv_device, ibv_device_attr, ibv_free_device_list, ibv_get_device_list, ibv_get_device_name,
-    ibv_open_device, ibv_pd, ibv_port_attr, ibv_port_state, ibv_query_device, ibv_query_port,
+    ibv_device, ibv_device_attr, ibv_fork_init, ibv_free_device_list, ibv_get_device_list,
+    ibv_get_device_name, ibv_open_device, ibv_pd, ibv_port_attr, ibv_port_state, ibv_query_device,
+    ibv_query_port,
 };
 
 use super::{Object, checked};
@@ -52,6 +54,11 @@ impl Device {
     /// # Errors
     /// If there is none of that name, or its first port cannot be used: a sentence that says why.
     pub(crate) fn open(wanted: &str) -> Result<Device, String> {
+        // A process that forks keeps its registered memory; where the kernel copies it for the child, this does nothing. If it fails,
+        // only children that go on with this process's memory are concerned.
+        static FORKS: Once = Once::new();
+        // SAFETY: nothing of a device has been made so far by this library.
+        FORKS.call_once(|| _ = unsafe { ibv_fork_init() });
         let list = List::get();
         let device = list.all().iter().copied().find(|&device| name(device) == wanted);
         let device = device.ok_or_else(|| format!("there is no RDMA device {wanted}"))?;

@@ -5,71 +5,55 @@ use std::sync::Arc;
 use banyan_memory::{Buffer, HeapBuffer};
 use rdma_sys::{ibv_access_flags, ibv_dereg_mr, ibv_mr, ibv_reg_mr};
 
-use super::pair::Remote;
 use super::{Device, Local, Object};
+use crate::cache::{Access, Span};
+use crate::registrations::locked_limit;
 
-/// Who may do what with registered memory, besides this side's device, which may read it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Access {
-    /// Nobody anything.
-    None,
-    /// This side's device may write to it.
-    Local,
-    /// Peers may read it.
-    Read,
-    /// Peers may read and write it, and do atomics.
-    ReadWrite,
-}
-
-impl Access {
-    fn flags(self) -> u32 {
-        let local = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE;
-        let read = ibv_access_flags::IBV_ACCESS_REMOTE_READ;
-        let write = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE;
-        match self {
-            Access::None => 0,
-            Access::Local => local.0,
-            Access::Read => read.0,
-            Access::ReadWrite => (local | read | write | ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC).0,
-        }
-    }
+/// What verbs call the ways of access.
+fn flags(access: Access) -> u32 {
+    use ibv_access_flags as Flag;
+    let flags = [
+        (Access::LOCAL, Flag::IBV_ACCESS_LOCAL_WRITE),
+        (Access::READ, Flag::IBV_ACCESS_REMOTE_READ),
+        (Access::READ_WRITE, Flag::IBV_ACCESS_REMOTE_WRITE | Flag::IBV_ACCESS_REMOTE_ATOMIC),
+    ];
+    let allowed = flags.into_iter().filter(|&(needed, _)| access.includes(needed));
+    allowed.fold(0, |all, (_, flag)| all | flag.0)
 }
 
 /// A range of memory that the device may use while this is there.
 pub(crate) struct Region {
     mr: Object<ibv_mr>,
-    _memory: Buffer,
     _device: Arc<Device>,
 }
 
 impl Region {
-    /// Registers all of a buffer of the host's, which is not empty.
+    /// Registers a range of memory that is mapped and not empty.
     ///
     /// # Errors
     /// If the system or the device refuses: a sentence that says why.
-    pub(crate) fn new(device: &Arc<Device>, memory: &Buffer, access: Access) -> Result<Region, String> {
-        let start = memory.ptr(memory.lo(), memory.len());
-        // SAFETY: the bounds of a buffer, whose maker promised that its memory is there until the operation that it was made for is
-        // over: the fabric ends the region before it says so. Pinned pages do no harm should it be unmapped all the same.
-        let mr =
-            unsafe { ibv_reg_mr(device.domain(), start.cast(), memory.len(), access.flags().cast_signed()) };
+    pub(crate) fn new(device: &Arc<Device>, span: &Span, access: Access) -> Result<Region, String> {
+        let (start, flags) = (std::ptr::with_exposed_provenance_mut(span.start), flags(access).cast_signed());
+        // SAFETY: the device uses the memory only as far as work says, ours or a peer's that was told of it: for operations whose
+        // buffers their maker promised to be there until the fabric says that they are over. The pages are pinned: should they be
+        // unmapped before the region ends, the device still has those, and nobody else.
+        let mr = unsafe { ibv_reg_mr(device.domain(), start, span.len(), flags) };
         // SAFETY: it was just made here.
         let mr = unsafe { Object::new("registration of memory", mr, ibv_dereg_mr)? };
-        Ok(Region { mr, _memory: memory.clone(), _device: device.clone() })
+        Ok(Region { mr, _device: device.clone() })
     }
 
-    /// A part of it, for work that is posted here.
-    pub(crate) fn local(&self, at: usize, len: u32) -> Local<'static> {
+    /// A part of it, by its address, for work that is posted here.
+    pub(crate) fn local(&self, addr: usize, len: u32) -> Local<'static> {
         // SAFETY: the object is there while this is.
-        let (addr, lkey) = unsafe { ((*self.mr.get()).addr, (*self.mr.get()).lkey) };
-        Local::Registered { addr: addr as u64 + at as u64, len, lkey }
+        let lkey = unsafe { (*self.mr.get()).lkey };
+        Local::Registered { addr: addr as u64, len, lkey }
     }
 
-    /// Where peers find it.
-    pub(crate) fn remote(&self) -> Remote {
+    /// The key by which peers reach it.
+    pub(crate) fn rkey(&self) -> u32 {
         // SAFETY: as above.
-        let (addr, rkey) = unsafe { ((*self.mr.get()).addr, (*self.mr.get()).rkey) };
-        Remote { addr: addr as u64, rkey }
+        unsafe { (*self.mr.get()).rkey }
     }
 }
 
@@ -84,13 +68,16 @@ impl Slots {
     /// So many slots of so many bytes.
     pub(crate) fn new(device: &Arc<Device>, number: usize, length: usize) -> Result<Slots, String> {
         let memory = HeapBuffer::zeroed(number * length);
-        Ok(Slots { region: Region::new(device, &memory, Access::Local)?, memory, length })
+        let start = memory.address(0);
+        let span = start..start + memory.len();
+        let region = Region::new(device, &span, Access::LOCAL).map_err(|why| limited(why, memory.len()))?;
+        Ok(Slots { region, memory, length })
     }
 
     /// The first `len` bytes of a slot, for work that is posted here.
     pub(crate) fn local(&self, slot: usize, len: usize) -> Local<'static> {
         assert!(len <= self.length);
-        self.region.local(slot * self.length, len as u32)
+        self.region.local(self.memory.address((slot * self.length) as isize), len as u32)
     }
 
     /// All of a slot, for work that is posted here.
@@ -113,5 +100,16 @@ impl Slots {
         let start = self.memory.ptr((slot * self.length) as isize, len);
         // SAFETY: as above; `self` is borrowed for as long.
         unsafe { std::slice::from_raw_parts_mut(start, len) }
+    }
+}
+
+/// Why the fabric's own memory cannot be registered, with the limit that may be behind it.
+fn limited(why: String, bytes: usize) -> String {
+    match locked_limit() {
+        Some(limit) => format!(
+            "{why}, for {bytes} bytes: this process may lock {limit} bytes in memory (ulimit -l, LimitMEMLOCK of a service), which \
+             RDMA devices take much of; let it be unlimited"
+        ),
+        None => format!("{why}, for {bytes} bytes"),
     }
 }

@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 
 pub(crate) use device::Device;
 pub use device::devices;
-pub(crate) use memory::{Access, Region, Slots};
+pub(crate) use memory::{Region, Slots};
 pub(crate) use pair::{AddressHandle, Datagrams, Local, Op, Pair, Remote, Use, Work};
 pub(crate) use queues::{Completion, Completions, Receives};
 

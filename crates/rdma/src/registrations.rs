@@ -1,0 +1,107 @@
+//! Registered memory of users, on a device: what the [`Cache`] keeps where memory can be watched, and what peers may reach.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use banyan_memory::Buffer;
+use rustix::process::{Resource, getrlimit};
+
+use crate::cache::{Access, Cache, Memory, Purpose, Span};
+use crate::verbs::{Device, Region};
+use crate::watch::Watch;
+
+/// The memory of this process, as its device and its kernel see it.
+struct Host {
+    device: Arc<Device>,
+    watch: Option<Watch>,
+    registrations: u64,
+}
+
+impl Memory for Host {
+    type Region = Region;
+
+    fn watch(&mut self, pages: &Span) -> bool {
+        self.watch.as_ref().is_some_and(|watch| watch.add(pages))
+    }
+
+    fn unwatch(&mut self, pages: &Span) {
+        self.watch.iter().for_each(|watch| watch.remove(pages));
+    }
+
+    fn gone(&mut self, tell: &mut dyn FnMut(Span)) {
+        self.watch.iter().for_each(|watch| watch.gone(tell));
+    }
+
+    fn register(&mut self, span: &Span, access: Access) -> Result<Region, String> {
+        let region = Region::new(&self.device, span, access)?;
+        self.registrations += 1;
+        Ok(region)
+    }
+}
+
+/// The registrations of users' memory.
+pub(crate) struct Registrations {
+    cache: Cache<Host>,
+    begun: bool,
+    /// What peers may reach, by its key, and how often that was allowed.
+    exposed: HashMap<u64, (Arc<Region>, usize)>,
+}
+
+/// Bytes that this process may lock in memory; `None`: as many as there are.
+pub(crate) fn locked_limit() -> Option<usize> {
+    getrlimit(Resource::Memlock).current.map(|bytes| bytes as usize)
+}
+
+impl Registrations {
+    /// None, on a device.
+    pub(crate) fn new(device: &Arc<Device>) -> Registrations {
+        let most = locked_limit().map_or(usize::MAX, |bytes| bytes / 2);
+        let cache = Cache::new(Host { device: device.clone(), watch: None, registrations: 0 }, most);
+        Registrations { cache, begun: false, exposed: HashMap::new() }
+    }
+
+    /// Number of registrations that were made.
+    pub(crate) fn made(&self) -> u64 {
+        self.cache.memory().registrations
+    }
+
+    /// A registration of a buffer of the host's, which is not empty.
+    pub(crate) fn region(
+        &mut self,
+        buffer: &Buffer,
+        access: Access,
+        purpose: Purpose,
+    ) -> Result<Arc<Region>, String> {
+        if !std::mem::replace(&mut self.begun, true) {
+            // Where memory cannot be watched each transfer registers its own.
+            self.cache.memory_mut().watch = Watch::start().ok();
+        }
+        let start = buffer.address(buffer.lo());
+        self.cache.region(&(start..start + buffer.len()), access, purpose)
+    }
+
+    /// Lets peers reach a buffer, until [`Registrations::withdraw`]; gives the key.
+    pub(crate) fn expose(&mut self, buffer: &Buffer, access: Access) -> Result<u64, String> {
+        let region = self.region(buffer, access, Purpose::Theirs)?;
+        let key = region.rkey().into();
+        self.exposed.entry(key).or_insert((region, 0)).1 += 1;
+        Ok(key)
+    }
+
+    /// A peer does not need a buffer any more. The registration may be kept for the next time.
+    pub(crate) fn withdraw(&mut self, key: u64) {
+        if let Some((_, times)) = self.exposed.get_mut(&key) {
+            *times -= 1;
+            if *times == 0 {
+                self.exposed.remove(&key);
+            }
+        }
+    }
+
+    /// From now on no peer reaches what has this key.
+    pub(crate) fn revoke(&mut self, key: u64) {
+        if let Some((region, _)) = self.exposed.remove(&key) {
+            self.cache.forget(&region, Purpose::Theirs);
+        }
+    }
+}
