@@ -328,7 +328,7 @@ struct Ring {
 }
 
 fn rings() -> Option<(Ring, Ring)> {
-    let memory = Shm::memory(2).ok()?;
+    let memory = Shm::memory(2, banyan_topo::private_cache()).ok()?;
     let ring = |me: u32| {
         let shm = Shm::attach(memory.try_clone().ok()?, me, &[Peer(0), Peer(1)], Default::default()).ok()?;
         Some(Ring { shm, peer: Peer(1 - me), memory: vec![0; FRAME] })

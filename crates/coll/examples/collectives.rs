@@ -160,7 +160,7 @@ fn counted(ranks: &mut [Rank; 2], tuning: &Tuning) {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let (memory, peers) = (Shm::memory(2)?, [Peer(0), Peer(1)]);
+    let (memory, peers) = (Shm::memory(2, None)?, [Peer(0), Peer(1)]);
     let shms =
         [0, 1].map(|me| Shm::attach(memory.try_clone()?, me, &peers, Options::default()).map_err(Into::into));
     let [first, second]: [Result<Shm, Box<dyn std::error::Error>>; 2] = shms;

@@ -45,7 +45,7 @@ fn counted(a: &mut Rank, b: &mut Rank, data: &Data) {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let memory = Shm::memory(2)?;
+    let memory = Shm::memory(2, None)?;
     let rank = |me: u32| -> Result<Rank, Box<dyn std::error::Error>> {
         let shm = Shm::attach(memory.try_clone()?, me, &[Peer(0), Peer(1)], Options::default())?;
         Ok(Rank { me, p2p: P2p::new(Config::new(4 << 20, 2)), shm })

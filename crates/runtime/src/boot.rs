@@ -51,7 +51,7 @@ pub(crate) fn start() -> Result<Boot> {
 /// What this process brings to a job of another launcher.
 fn here() -> Here {
     let memory = |ranks| match ranks <= Shm::MOST_RANKS {
-        true => Shm::memory(ranks),
+        true => Shm::memory(ranks, banyan_topo::private_cache()),
         false => Err(io::Error::other("too many ranks share a node")),
     };
     Here {

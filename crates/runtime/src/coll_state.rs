@@ -450,7 +450,7 @@ mod tests {
     fn arenas_keep_what_shared_buffers_promise() {
         for single_copy in [true, false] {
             coll::conformance::shared_buffers(|ranks| {
-                let memory = Shm::memory(ranks).expect("memory");
+                let memory = Shm::memory(ranks, None).expect("memory");
                 let (peers, locals): (Vec<Peer>, Vec<u32>) =
                     (0..ranks).map(|rank| (Peer(rank), rank)).unzip();
                 let attach = |me: &u32| {

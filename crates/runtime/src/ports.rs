@@ -465,7 +465,7 @@ mod tests {
             job: &job,
             client: None,
             allowed: allowed.to_vec(),
-            node_memory: Some(Shm::memory(2).expect("memory for a node")),
+            node_memory: Some(Shm::memory(2, None).expect("memory for a node")),
             #[cfg(feature = "sim")]
             sim: None,
         };

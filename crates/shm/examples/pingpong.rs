@@ -25,7 +25,7 @@ fn main() {
         return run(memory.into(), 1, core.parse().expect("a core"));
     }
     let core = |i: usize| args.get(i).map_or(Ok(i), |text| text.parse()).expect("a core's number");
-    let memory = Shm::memory(2).expect("shared memory");
+    let memory = Shm::memory(2, None).expect("shared memory");
     let path = format!("/proc/{}/fd/{}", std::process::id(), memory.as_raw_fd());
     let program = std::env::current_exe().expect("this program");
     let mut peer = Command::new(program)

@@ -86,7 +86,7 @@ impl Shm {
 
     /// Memory for a process without peers.
     pub fn private() -> io::Result<OwnedFd> {
-        Self::memory(1)
+        Self::memory(1, None)
     }
 
     /// The most ranks that can share the memory of a node.
@@ -94,13 +94,14 @@ impl Shm {
 
     /// Memory for `ranks` (1 to [`Shm::MOST_RANKS`]) on this node: a memfd, sealed so that its size stays, closed on exec. Its
     /// size is a reservation, several GiB for many ranks: only what is used takes memory. Limits of this process on files and
-    /// address space make it smaller.
+    /// address space make it smaller. `private_cache`: bytes of cache that each core has for itself, if that is known, which the rings
+    /// of few ranks are longer than.
     ///
     /// # Errors
     /// If these limits are too low, and what the system says.
-    pub fn memory(ranks: u32) -> io::Result<OwnedFd> {
+    pub fn memory(ranks: u32, private_cache: Option<u64>) -> io::Result<OwnedFd> {
         assert!((1..=MOST_RANKS).contains(&ranks), "{ranks} ranks cannot share memory");
-        new_memory(ranks)
+        new_memory(ranks, private_cache)
     }
 
     /// True if the next poll can consume a frame of `peer`; its ring is read up to `spins` times until one is there.

@@ -10,12 +10,13 @@ use crate::ring::{INLINE, LINE, max_body};
 /// Bytes of a page: the unit in which the kernel gives memory, and to which rings and arenas are aligned.
 pub(crate) const PAGE: usize = 4096;
 
-/// Size classes of rings, best first: elements, bytes of the data ring, and the most bytes that all rings of a segment may
-/// take in that class. A stream of large messages is a tenth quicker through 512 KiB than through 128 (lines
-/// that both cores have used leave their caches before they are used again), but in time it touches every page
-/// of its ring: so the largest class is for few ranks.
-const RINGS: [(u32, u64, usize); 5] = [
-    (158, 512 << 10, 80 << 20),
+/// Size classes of rings, largest first: elements, bytes of the data ring, and the most bytes that all rings of a segment may
+/// take in that class. In time a stream of messages touches every page of its ring: so the larger classes are for few ranks.
+const RINGS: [(u32, u64, usize); 8] = [
+    (158, 4 << 20, FEW_RINGS),
+    (158, 2 << 20, FEW_RINGS),
+    (158, 1 << 20, FEW_RINGS),
+    (158, 512 << 10, FEW_RINGS),
     (158, 128 << 10, RINGS_AT_MOST),
     (158, 64 << 10, RINGS_AT_MOST),
     (94, 32 << 10, RINGS_AT_MOST),
@@ -26,6 +27,9 @@ const RINGS: [(u32, u64, usize); 5] = [
 /// start of a page there loads what looks (by the low 12 bits of its address) as if it had just been stored,
 /// and takes a quarter longer.
 const DATA_PHASE: usize = PAGE / 2;
+
+/// The most bytes that all rings of a segment take in the classes for few ranks.
+const FEW_RINGS: usize = 80 << 20;
 
 /// The most bytes that all rings of a segment take, where smaller rings are an alternative.
 const RINGS_AT_MOST: usize = 8 << 30;
@@ -72,9 +76,12 @@ impl Layout {
         rings_end(ranks, elements, data) + arena_stride(ranks)
     }
 
-    /// The size that a segment for so many ranks should have.
-    pub(crate) fn recommended(ranks: u32) -> usize {
-        let modest = |&&(elements, data, most): &&(u32, u64, usize)| rings_end(ranks, elements, data) <= most;
+    /// The size that a segment for so many ranks should have, on a machine whose cores have `private_cache` bytes of cache each.
+    pub(crate) fn recommended(ranks: u32, private_cache: Option<u64>) -> usize {
+        let longest = longest_ring(private_cache);
+        let modest = |&&(elements, data, most): &&(u32, u64, usize)| {
+            data <= longest && rings_end(ranks, elements, data) <= most
+        };
         let &(elements, data, _) = RINGS.iter().find(modest).unwrap_or(&RINGS[RINGS.len() - 1]);
         rings_end(ranks, elements, data) + ARENAS * arena_stride(ranks)
     }
@@ -120,6 +127,14 @@ impl Layout {
     pub(crate) fn arenas(&self) -> usize {
         rings_end(self.ranks, self.elements, self.data_bytes)
     }
+}
+
+/// The longest data ring that is of use. A line of a ring comes from the other core's private cache if it is still there, and out of
+/// the cache that they share if it is not, which is up to three times quicker: so a ring that goes around is to be longer than
+/// what a private cache holds. Where that is not known, this is for one of 256 KiB.
+fn longest_ring(private_cache: Option<u64>) -> u64 {
+    let most = RINGS[0].1 / 2;
+    private_cache.unwrap_or(0).clamp(256 << 10, most).next_power_of_two() * 2
 }
 
 fn blocks_at() -> usize {
@@ -215,19 +230,32 @@ mod tests {
     #[test]
     fn the_recommended_size_gives_good_rings_and_room() {
         for ranks in [1, 2, 3, 16, 64, 128, 256, 590, 600, 1000, 4096, MOST_RANKS] {
-            let size = Layout::recommended(ranks);
+            let size = Layout::recommended(ranks, Some(1 << 20));
             let layout = Layout::of(size, ranks).expect("it fits");
             assert!(layout.arena_bytes >= ARENAS * arena_stride(ranks), "{ranks} ranks: {layout:?}");
             assert!(layout.max_body() >= 4096, "{ranks} ranks: {layout:?}");
             assert!(ranks > 128 || size <= 6 << 30, "{ranks} ranks: {size}");
             assert!(size >> 32 <= PAGE, "{ranks} ranks: pages have numbers of 32 bits");
         }
-        let sizes =
-            [(2, 512), (12, 512), (13, 128), (128, 128), (256, 64), (512, 16), (1000, 16), (4096, 16)];
+        let sizes = [(12, 512), (13, 128), (128, 128), (256, 64), (512, 16), (1000, 16), (4096, 16)];
         for (ranks, data) in sizes {
-            let layout = Layout::of(Layout::recommended(ranks), ranks).expect("fits");
+            let layout = Layout::of(Layout::recommended(ranks, Some(2 << 20)), ranks).expect("fits");
             assert_eq!(layout.data_bytes, data << 10, "{ranks} ranks");
         }
+    }
+
+    #[test]
+    fn rings_of_few_ranks_are_longer_than_a_private_cache() {
+        let of = |ranks, cache: Option<u64>| {
+            let size = Layout::recommended(ranks, cache.map(|kib| kib << 10));
+            Layout::of(size, ranks).expect("fits").data_bytes >> 10
+        };
+        let caches = [None, Some(256), Some(512), Some(1024), Some(1280), Some(2048), Some(16384)];
+        assert_eq!(caches.map(|cache| of(2, cache)), [512, 512, 1024, 2048, 4096, 4096, 4096]);
+        assert_eq!(
+            [4, 5, 6, 7, 8, 9, 12].map(|ranks| of(ranks, Some(2048))),
+            [4096, 2048, 2048, 1024, 1024, 512, 512]
+        );
     }
 
     #[test]
@@ -249,7 +277,7 @@ mod tests {
     #[test]
     fn nothing_overlaps() {
         for ranks in [1, 2, 5, 65, 1000] {
-            let layout = Layout::of(Layout::recommended(ranks), ranks).expect("fits");
+            let layout = Layout::of(Layout::recommended(ranks, None), ranks).expect("fits");
             let mut end = PAGE;
             for rank in 0..ranks {
                 assert!(layout.block(rank) >= end);

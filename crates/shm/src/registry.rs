@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn all_ranks_of_a_communicator_get_the_same_arena() {
         let peers = [Peer(0), Peer(1), Peer(2)];
-        let memory = Shm::memory(3).unwrap();
+        let memory = Shm::memory(3, None).unwrap();
         let ranks: Vec<Shm> = (0..3)
             .map(|me| Shm::attach(memory.try_clone().unwrap(), me, &peers, Options::default()).unwrap())
             .collect();
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn without_room_all_ranks_get_the_same_answer() {
         let peers = [Peer(0), Peer(1)];
-        let memory = Shm::memory(2).unwrap();
+        let memory = Shm::memory(2, None).unwrap();
         let ranks: Vec<Shm> = (0..2)
             .map(|me| Shm::attach(memory.try_clone().unwrap(), me, &peers, Options::default()).unwrap())
             .collect();

@@ -278,8 +278,8 @@ fn size_of_file(file: &OwnedFd) -> io::Result<usize> {
 
 /// New shared memory for `ranks`, all zero, whose size cannot change any more; closed on exec. Its size is
 /// [`Layout::recommended`], or less where this process may not have files, or mappings, as large.
-pub(crate) fn new_memory(ranks: u32) -> io::Result<OwnedFd> {
-    let size = Layout::recommended(ranks).min(limit());
+pub(crate) fn new_memory(ranks: u32, private_cache: Option<u64>) -> io::Result<OwnedFd> {
+    let size = Layout::recommended(ranks, private_cache).min(limit());
     if size < Layout::least(ranks) {
         let need = Layout::least(ranks);
         let why = format!("{ranks} ranks need {need} bytes, the limit (ulimit -f, ulimit -v) allows {size}");

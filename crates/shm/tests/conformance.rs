@@ -81,7 +81,7 @@ fn membarrier_refused() {
 #[test]
 fn membarrier_refused_to_one() {
     // One of the two cannot use membarrier: both fence.
-    let memory = Shm::memory(2).expect("memory");
+    let memory = Shm::memory(2, None).expect("memory");
     let make = |_: usize| {
         let mut all = vec![common::attach(&memory, 0, 2, SingleCopy::Auto)];
         without(libc::SYS_membarrier, || all.push(common::attach(&memory, 1, 2, SingleCopy::Auto)));

@@ -19,7 +19,7 @@ fn refused(memory: &OwnedFd, me: u32, n: usize) -> Error {
 
 #[test]
 fn attaching_to_the_wrong_thing_says_why() {
-    let memory = Shm::memory(2).expect("memory");
+    let memory = Shm::memory(2, None).expect("memory");
     let _one = attach(&memory, 0, 2, SingleCopy::Auto);
     let pid = std::process::id();
     assert!(matches!(refused(&memory, 0, 2), Error::Occupied { me: 0, pid: p } if p == pid));
@@ -47,7 +47,7 @@ fn a_process_alone_can_send_to_itself() {
 
 #[test]
 fn a_later_instance_finds_what_was_sent_to_the_one_before() {
-    let memory = Shm::memory(2).expect("memory");
+    let memory = Shm::memory(2, None).expect("memory");
     let mut sender = attach(&memory, 0, 2, SingleCopy::Auto);
     let mut inbox = Inbox::default();
     for round in 0..200 {
@@ -69,7 +69,7 @@ fn a_later_instance_finds_what_was_sent_to_the_one_before() {
 
 #[test]
 fn a_frame_sent_before_the_receiver_comes_waits_for_it() {
-    let memory = Shm::memory(2).expect("memory");
+    let memory = Shm::memory(2, None).expect("memory");
     let mut sender = attach(&memory, 0, 2, SingleCopy::Auto);
     say(&mut sender, 1, 1);
     sender.send_bcopy(Peer(1), &head(2), 5000, &mut |body| body.fill(9)).expect("room");
@@ -101,7 +101,7 @@ fn idle_peers_stop_being_polled_and_are_heard_again() {
 
 #[test]
 fn scattered_ids_are_kept_apart() {
-    let memory = Shm::memory(2).expect("memory");
+    let memory = Shm::memory(2, None).expect("memory");
     let ids = [Peer(41), Peer(7)];
     let one = |me| {
         let memory = memory.try_clone().expect("a descriptor");
@@ -178,7 +178,7 @@ fn strangers_do_not_wake() {
 
 #[test]
 fn ptrace_is_allowed_only_where_peers_read() {
-    let memory = Shm::memory(2).expect("memory");
+    let memory = Shm::memory(2, None).expect("memory");
     for (copy, asks) in [(SingleCopy::Off, false), (SingleCopy::Auto, true)] {
         // SAFETY: the child attaches, and ends without unwinding or flushing.
         let child = unsafe { libc::fork() };
@@ -212,7 +212,7 @@ fn what_a_lost_peer_sent_is_still_handed_over() {
 #[test]
 fn memory_that_is_not_exposed_by_a_live_peer_is_not_read() {
     for copy in [SingleCopy::Auto, SingleCopy::Syscall] {
-        let memory = Shm::memory(2).expect("memory");
+        let memory = Shm::memory(2, None).expect("memory");
         let mut all = ranks(&memory, 2, copy);
         let (source, target) = (HeapBuffer::copy_of(&[5; 100]), HeapBuffer::zeroed(100));
         let remote = all[1].register(Peer(0), &source, Access::Read).expect("registered");
@@ -263,7 +263,7 @@ fn what_was_revoked_is_not_read_and_what_is_exposed_later_is() {
 #[test]
 fn idle_pairs_take_no_memory() {
     const N: usize = 64;
-    let memory = Shm::memory(N as u32).expect("memory");
+    let memory = Shm::memory(N as u32, None).expect("memory");
     let mut all = ranks(&memory, N, SingleCopy::Auto);
     let mut inbox = Inbox::default();
     all.iter_mut().enumerate().for_each(|(me, shm)| say(shm, ((me + 1) % N) as u32, 0));
@@ -278,7 +278,7 @@ fn idle_pairs_take_no_memory() {
 fn memory_grows_with_the_pairs_that_talk() {
     // With so many ranks a ring for each pair would take 24 GB.
     const N: u32 = 1000;
-    let memory = Shm::memory(N).expect("memory");
+    let memory = Shm::memory(N, None).expect("memory");
     let file = std::fs::File::from(memory.try_clone().expect("a descriptor"));
     let taken =
         || std::os::unix::fs::MetadataExt::blocks(&file.metadata().expect("a memfd has metadata")) * 512;
@@ -300,7 +300,7 @@ fn memory_grows_with_the_pairs_that_talk() {
 
 #[test]
 fn a_table_of_rings_that_was_overwritten_does_no_harm() {
-    let memory = Shm::memory(2).expect("memory");
+    let memory = Shm::memory(2, None).expect("memory");
     let file = std::fs::File::from(memory.try_clone().expect("a descriptor"));
     // The table follows the header and two blocks of 256 bytes: from 0 and from 1, to 0 and to 1.
     const PAIRS: u64 = 4096 + 2 * 256;
@@ -317,7 +317,7 @@ fn a_table_of_rings_that_was_overwritten_does_no_harm() {
 
 #[test]
 fn no_rank_can_change_the_size_of_the_memory() {
-    let memory = Shm::memory(2).expect("memory");
+    let memory = Shm::memory(2, None).expect("memory");
     let mut all = ranks(&memory, 2, SingleCopy::Auto);
     let file = std::fs::File::from(memory.try_clone().expect("a descriptor"));
     let size = file.metadata().expect("a memfd has metadata").len();
@@ -358,7 +358,7 @@ fn lack_of_memory_is_an_error_and_no_fault() {
 #[test]
 fn scribbled_memory_does_no_harm_outside() {
     for seed in 0..30 {
-        let memory = Shm::memory(2).expect("memory");
+        let memory = Shm::memory(2, None).expect("memory");
         let mut all = ranks(&memory, 2, SingleCopy::Syscall);
         let mut inbox = Inbox::default();
         let mut random = Random::new(seed);

@@ -49,7 +49,7 @@ fn main() {
 }
 
 fn start(name: &str, ranks: u32) {
-    let memory = Shm::memory(ranks).expect("memory");
+    let memory = Shm::memory(ranks, None).expect("memory");
     let path = format!("/proc/{}/fd/{}", std::process::id(), memory.as_raw_fd());
     let program = std::env::current_exe().expect("this program");
     let one = |me: u32| {

@@ -18,7 +18,7 @@ mod slots;
 pub use binding::{Bound, Mapping, Unit, bound, place, share};
 pub use cpus::{CpuSet, MAX_CPU, ParseError};
 pub use kept::Kept;
-pub use machine::{Cache, Cpu, Machine, Reader};
+pub use machine::{Cache, Cpu, Machine, Reader, private_cache};
 pub use nics::{NicAddress, NicFilter, addresses, nic_filters, same_subnet};
 pub use profile::{DISTANCES, Message, Origin, Pair, Profile};
 pub use single_copy::{get, put, single_copy};

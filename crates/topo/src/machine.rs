@@ -161,6 +161,11 @@ impl Machine {
     }
 }
 
+/// Bytes of the cache of level 2 of the first CPU, which is its core's own on most processors; `None` if the system does not tell.
+pub fn private_cache() -> Option<u64> {
+    size(&text(&Path::new(SYSTEM).join("cpu/cpu0/cache/index2/size"))?)
+}
+
 pub(crate) fn text(path: &Path) -> Option<String> {
     // Room for nearly all of them, so that one read is enough.
     let mut text = String::with_capacity(1 << 10);

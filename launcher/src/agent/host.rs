@@ -475,7 +475,7 @@ fn files_in_memory(ranks: u32, mut say: impl FnMut(String)) -> (Option<OwnedFd>,
         return (None, None);
     }
     let file = "a file in memory (memfd_create, ftruncate)";
-    let memory = Shm::memory(ranks)
+    let memory = Shm::memory(ranks, banyan_topo::private_cache())
         .map_err(|why| if why.raw_os_error().is_some() { refused(file)(why) } else { why })
         .inspect_err(|why| say(format!("no shared memory between ranks: {why}: they use slower ways")));
     let status = status::create(ranks)

@@ -50,7 +50,7 @@ pub(crate) fn run_with(
     // The ranks of a node share memory if the seed is odd, unless there is a clock, which knows nothing of it, nor of sockets.
     let (shares, known) =
         (seed % 2 == 1 && options.clock.is_none(), seed / 2 % 2 == 1 && options.clock.is_none());
-    let shared = |&ranks: &u32| banyan_shm::Shm::memory(ranks).expect("memory for a node");
+    let shared = |&ranks: &u32| banyan_shm::Shm::memory(ranks, None).expect("memory for a node");
     let memory: Vec<_> = nodes.iter().filter(|_| shares).map(shared).collect();
     let memory = &memory;
     let settings: Vec<_> =

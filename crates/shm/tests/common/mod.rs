@@ -23,7 +23,7 @@ pub fn ranks(memory: &OwnedFd, n: usize, single_copy: SingleCopy) -> Vec<Shm> {
 
 /// Ranks that fence, or that use membarrier, whatever the number of cores.
 pub fn crowded(n: usize, crowded: bool) -> Vec<Shm> {
-    let memory = Shm::memory(n as u32).expect("memory");
+    let memory = Shm::memory(n as u32, None).expect("memory");
     let one = |me| {
         let options = Options { crowded: Some(crowded), ..Options::default() };
         Shm::attach(memory.try_clone().expect("a descriptor"), me, &peers(n), options).expect("attached")
@@ -32,7 +32,7 @@ pub fn crowded(n: usize, crowded: bool) -> Vec<Shm> {
 }
 
 pub fn fresh(n: usize, single_copy: SingleCopy) -> Vec<Shm> {
-    ranks(&Shm::memory(n as u32).expect("memory"), n, single_copy)
+    ranks(&Shm::memory(n as u32, None).expect("memory"), n, single_copy)
 }
 
 pub fn head(a: u32) -> Head {
