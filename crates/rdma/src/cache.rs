@@ -1,8 +1,8 @@
 //! [`Cache`]: which memory is registered, so that a buffer that is used again need not be registered again. Pure: the [`Memory`] under it
 //! registers, and tells what was unmapped meanwhile.
 //!
-//! Registrations are of whole pages. Of one [`Purpose`] they do not overlap: memory that reaches into some of them is registered together
-//! with them, in their place. What is unmapped is forgotten before the next look, so that memory which was freed and mapped again is
+//! What this side's work uses is registered in whole pages that do not overlap: memory that reaches into such a registration is registered together
+//! with it, in its place. What peers reach is registered as it is, each buffer apart, so that it can end apart. What is unmapped is forgotten before the next look, so that memory which was freed and mapped again is
 //! never taken for what was there before. A registration ends when nobody uses it any more and the cache has forgotten it.
 
 use std::collections::BTreeMap;
@@ -74,18 +74,20 @@ pub trait Memory {
     fn register(&mut self, span: &Span, access: Access) -> Result<Self::Region, String>;
 }
 
+/// Where a registration begins and ends.
+type Key = (usize, usize);
+
 struct Entry<R> {
-    end: usize,
     access: Access,
     region: Arc<R>,
     /// When it was looked for last.
     used: u64,
 }
 
-/// Registrations that are there, by what they are for and where they begin.
+/// Registrations that are there, by what they are for and their ranges.
 pub struct Cache<M: Memory> {
     memory: M,
-    entries: [BTreeMap<usize, Entry<M::Region>>; 2],
+    entries: [BTreeMap<Key, Entry<M::Region>>; 2],
     /// Bytes that are registered by what is kept, and how many may be.
     bytes: usize,
     most_bytes: usize,
@@ -132,11 +134,11 @@ impl<M: Memory> Cache<M> {
         if let Some(found) = self.find(span, access, purpose) {
             return Ok(found);
         }
-        let pages = span.start / PAGE * PAGE..span.end.next_multiple_of(PAGE);
-        let (whole, all) = self.union(&pages, access, purpose);
-        self.overlapping(&pages, purpose).into_iter().for_each(|start| self.drop_entry(purpose, start));
+        let wanted = if purpose == Purpose::Ours { pages(span) } else { span.clone() };
+        let (whole, all, old) = self.union(&wanted, access, purpose);
+        old.into_iter().for_each(|key| self.drop_entry(purpose, key));
         self.make_room(whole.len());
-        let kept = self.keep(&whole, all, purpose).or_else(|| self.keep(&pages, access, purpose));
+        let kept = self.keep(&whole, all, purpose).or_else(|| self.keep(&wanted, access, purpose));
         if let Some(region) = kept {
             return Ok(region);
         }
@@ -151,50 +153,56 @@ impl<M: Memory> Cache<M> {
     pub fn forget(&mut self, region: &Arc<M::Region>, purpose: Purpose) {
         let found =
             self.entries[purpose as usize].iter().find(|(_, entry)| Arc::ptr_eq(&entry.region, region));
-        if let Some(start) = found.map(|(&start, _)| start) {
-            self.drop_entry(purpose, start);
+        if let Some(key) = found.map(|(&key, _)| key) {
+            self.drop_entry(purpose, key);
         }
     }
 
     fn find(&mut self, span: &Span, access: Access, purpose: Purpose) -> Option<Arc<M::Region>> {
         self.clock += 1;
-        let (_, entry) = self.entries[purpose as usize].range_mut(..=span.start).next_back()?;
-        if entry.end < span.end || !entry.access.includes(access) {
+        let last = if purpose == Purpose::Ours { usize::MAX } else { span.end };
+        let before = self.entries[purpose as usize].range_mut(..=(span.start, last)).next_back();
+        let (_, entry) = before.filter(|(key, _)| holds(**key, span, purpose))?;
+        if !entry.access.includes(access) {
             return None;
         }
         entry.used = self.clock;
         Some(entry.region.clone())
     }
 
-    /// The pages together with those of the registrations that they reach into, and all that these are for.
-    fn union(&self, pages: &Span, access: Access, purpose: Purpose) -> (Span, Access) {
-        let entries = &self.entries[purpose as usize];
-        let add = |(span, access): (Span, Access), start: usize| {
-            let entry = &entries[&start];
-            (span.start.min(start)..span.end.max(entry.end), access.with(entry.access))
+    /// The range together with those of the registrations whose place it takes, all that these are for, and which they are.
+    fn union(&self, span: &Span, access: Access, purpose: Purpose) -> (Span, Access, Vec<Key>) {
+        let mut old = self.overlapping(span, purpose);
+        if purpose == Purpose::Theirs {
+            old.retain(|&key| holds(key, span, purpose));
+        }
+        let add = |(span, access): (Span, Access), key: &Key| {
+            let with = self.entries[purpose as usize][key].access;
+            (span.start.min(key.0)..span.end.max(key.1), access.with(with))
         };
-        self.overlapping(pages, purpose).into_iter().fold((pages.clone(), access), add)
+        let (whole, all) = old.iter().fold((span.clone(), access), add);
+        (whole, all, old)
     }
 
-    /// Where the registrations begin that have pages in common with a range.
-    fn overlapping(&self, pages: &Span, purpose: Purpose) -> Vec<usize> {
-        let before = self.entries[purpose as usize].range(..pages.end).rev();
-        before.take_while(|(_, entry)| entry.end > pages.start).map(|(&start, _)| start).collect()
+    /// The registrations that have bytes in common with a range.
+    fn overlapping(&self, span: &Span, purpose: Purpose) -> Vec<Key> {
+        let all = self.entries[purpose as usize].keys();
+        all.filter(|&&(start, end)| start < span.end && span.start < end).copied().collect()
     }
 
-    /// Registers pages and keeps that, if they can be watched.
-    fn keep(&mut self, pages: &Span, access: Access, purpose: Purpose) -> Option<Arc<M::Region>> {
-        if !self.memory.watch(pages) {
+    /// Registers a range and keeps that, if it can be watched.
+    fn keep(&mut self, span: &Span, access: Access, purpose: Purpose) -> Option<Arc<M::Region>> {
+        if !self.memory.watch(&pages(span)) {
             return None;
         }
-        let Ok(region) = self.memory.register(pages, access) else {
-            self.unwatch(pages);
+        let Ok(region) = self.memory.register(span, access) else {
+            self.unwatch(&pages(span));
             return None;
         };
         let region = Arc::new(region);
-        self.bytes += pages.len();
-        let entry = Entry { end: pages.end, access, region: region.clone(), used: self.clock };
-        self.entries[purpose as usize].insert(pages.start, entry);
+        self.bytes += span.len();
+        let entry = Entry { access, region: region.clone(), used: self.clock };
+        self.entries[purpose as usize].insert((span.start, span.end), entry);
         Some(region)
     }
 
@@ -203,8 +211,8 @@ impl<M: Memory> Cache<M> {
         self.memory.gone(&mut |span| gone.push(span));
         for span in gone {
             for purpose in [Purpose::Ours, Purpose::Theirs] {
-                let starts = self.overlapping(&span, purpose);
-                starts.into_iter().for_each(|start| self.drop_entry(purpose, start));
+                let keys = self.overlapping(&span, purpose);
+                keys.into_iter().for_each(|key| self.drop_entry(purpose, key));
             }
         }
     }
@@ -212,15 +220,15 @@ impl<M: Memory> Cache<M> {
     /// Drops what was not used for longest and is not in use, until there is room for so many bytes more.
     fn make_room(&mut self, bytes: usize) {
         while self.len() >= MOST || self.bytes + bytes > self.most_bytes {
-            let unused = |(purpose, entries): (Purpose, &BTreeMap<usize, Entry<M::Region>>)| {
+            let unused = |(purpose, entries): (Purpose, &BTreeMap<Key, Entry<M::Region>>)| {
                 let free = entries.iter().filter(|(_, entry)| Arc::strong_count(&entry.region) == 1);
-                free.map(move |(&start, entry)| (entry.used, purpose, start)).min_by_key(|&(used, ..)| used)
+                free.map(move |(&key, entry)| (entry.used, purpose, key)).min_by_key(|&(used, ..)| used)
             };
             let all = [Purpose::Ours, Purpose::Theirs].into_iter().zip(&self.entries);
-            let Some((_, purpose, start)) = all.filter_map(unused).min_by_key(|&(used, ..)| used) else {
+            let Some((_, purpose, key)) = all.filter_map(unused).min_by_key(|&(used, ..)| used) else {
                 return;
             };
-            self.drop_entry(purpose, start);
+            self.drop_entry(purpose, key);
         }
     }
 
@@ -230,36 +238,48 @@ impl<M: Memory> Cache<M> {
         for purpose in [Purpose::Ours, Purpose::Theirs] {
             let entries = self.entries[purpose as usize].iter();
             let free = entries.filter(|(_, entry)| Arc::strong_count(&entry.region) == 1);
-            let starts: Vec<usize> = free.map(|(&start, _)| start).collect();
-            starts.into_iter().for_each(|start| self.drop_entry(purpose, start));
+            let keys: Vec<Key> = free.map(|(&key, _)| key).collect();
+            keys.into_iter().for_each(|key| self.drop_entry(purpose, key));
         }
         self.len() < before
     }
 
-    fn drop_entry(&mut self, purpose: Purpose, start: usize) {
-        let Some(entry) = self.entries[purpose as usize].remove(&start) else { return };
-        self.bytes -= entry.end - start;
-        self.unwatch(&(start..entry.end));
+    fn drop_entry(&mut self, purpose: Purpose, key: Key) {
+        if self.entries[purpose as usize].remove(&key).is_some() {
+            self.bytes -= key.1 - key.0;
+            self.unwatch(&pages(&(key.0..key.1)));
+        }
     }
 
     /// Watches no more those of the pages that nothing which is kept has.
-    fn unwatch(&mut self, pages: &Span) {
-        let mut kept: Vec<Span> = Vec::new();
-        for purpose in [Purpose::Ours, Purpose::Theirs] {
-            let entries = &self.entries[purpose as usize];
-            kept.extend(self.overlapping(pages, purpose).into_iter().map(|start| start..entries[&start].end));
-        }
+    fn unwatch(&mut self, gone: &Span) {
+        let purposes = [Purpose::Ours, Purpose::Theirs].into_iter();
+        let kept = purposes.flat_map(|purpose| self.overlapping(gone, purpose));
+        let mut kept: Vec<Span> = kept.map(|(start, end)| pages(&(start..end))).collect();
         kept.sort_by_key(|span| span.start);
-        let mut at = pages.start;
+        let mut at = gone.start;
         for span in kept {
             if at < span.start {
                 self.memory.unwatch(&(at..span.start));
             }
             at = at.max(span.end);
         }
-        if at < pages.end {
-            self.memory.unwatch(&(at..pages.end));
+        if at < gone.end {
+            self.memory.unwatch(&(at..gone.end));
         }
+    }
+}
+
+/// The pages that a range lies in.
+fn pages(span: &Span) -> Span {
+    span.start / PAGE * PAGE..span.end.next_multiple_of(PAGE)
+}
+
+/// True if a registration is one of a range for this purpose.
+fn holds((start, end): Key, span: &Span, purpose: Purpose) -> bool {
+    match purpose {
+        Purpose::Ours => start <= span.start && span.end <= end,
+        Purpose::Theirs => (start, end) == (span.start, span.end),
     }
 }
 
@@ -394,8 +414,7 @@ mod tests {
                     }
                 }
                 let kept: Vec<&BTreeMap<_, _>> = cache.entries.iter().collect();
-                let all =
-                    kept.iter().flat_map(|entries| entries.iter().map(|(&start, entry)| start..entry.end));
+                let all = kept.iter().flat_map(|entries| entries.keys().map(|&(start, end)| start..end));
                 let bytes: usize = all.clone().map(|span| span.len()).sum();
                 assert_eq!(bytes, cache.bytes, "seed {seed}");
                 if cache.memory.events.is_empty() {
@@ -419,14 +438,18 @@ mod tests {
             cache.region(&(PAGE..2 * PAGE), Access::NONE, Purpose::Ours).expect("room");
         }
         assert_eq!(cache.memory().made, 1);
+        let shown = [PAGE..2 * PAGE, PAGE..2 * PAGE, PAGE..2 * PAGE + 1, PAGE..2 * PAGE];
+        let shown = shown.map(|span| cache.region(&span, Access::READ, Purpose::Theirs).expect("room"));
+        assert!(Arc::ptr_eq(&shown[0], &shown[1]) && Arc::ptr_eq(&shown[0], &shown[3]), "that is the same");
+        assert_eq!((cache.memory().made, cache.len()), (3, 3), "what is for peers stays apart");
         cache.region(&(2 * PAGE..6 * PAGE), Access::NONE, Purpose::Ours).expect("room");
         cache.region(&(0..6 * PAGE), Access::LOCAL, Purpose::Ours).expect("room");
-        assert_eq!((cache.memory().made, cache.len()), (2, 1), "what overlaps is one");
+        assert_eq!((cache.memory().made, cache.len()), (4, 3), "what overlaps is one");
         cache.memory.can_watch = false;
         for _ in 0..10 {
             cache.region(&(8 * PAGE..9 * PAGE), Access::LOCAL, Purpose::Ours).expect("room");
         }
-        assert_eq!((cache.memory().made, cache.len()), (12, 1), "what cannot be watched is not kept");
+        assert_eq!((cache.memory().made, cache.len()), (14, 3), "what cannot be watched is not kept");
     }
 
     #[test]

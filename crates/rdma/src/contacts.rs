@@ -1,23 +1,23 @@
-//! First contact with peers: the greetings that make connections. See [`crate::contact`] for what they say.
+//! First contact with peers, and contact again: the greetings that make connections. See [`crate::contact`] for what they say.
 
 use std::time::Instant;
 
 use banyan_transport::{Fabric, Peer, Refusal};
 
-use crate::contact::{Contact, Due, Stage};
+use crate::contact::{Answer, Contact, Due, Stage};
 use crate::credit::{Credit, WINDOW};
 use crate::fabric::Rdma;
-use crate::frames::{Id, SLOT};
-use crate::greeting::{self, Card, Greeting};
-use crate::links::{End, Phase};
-use crate::verbs::{Datagrams, Pair, Slots};
+use crate::frames::SLOT;
+use crate::greeting::{Card, Greeting};
+use crate::links::{End, Pairs, Phase};
+use crate::verbs::{Pair, Slots};
 
 impl Rdma {
     pub(crate) fn card(&self) -> Card {
         Card {
             gid: self.device.gid.gid.octets(),
             lid: self.device.lid,
-            datagrams: self.datagrams.number(),
+            datagrams: self.greetings.number(),
             mtu: self.device.mtu,
             reads: self.device.reads,
             ethernet: self.device.ethernet,
@@ -30,84 +30,145 @@ impl Rdma {
         let link = self.links.at(peer);
         match (&link.phase, link.card) {
             (Phase::Down, _) => return Refusal::Down,
-            (Phase::Idle, Some(card)) => self.begin(peer, &card),
+            (Phase::Idle, Some(card)) => self.begin(peer, card),
             (Phase::Idle, None) if !std::mem::replace(&mut link.asked, true) => self.wanted.push_back(peer),
             _ => {}
         }
         Refusal::Busy
     }
 
-    /// Makes this side's end of a connection, with buffers for what comes by it.
-    fn begin(&mut self, peer: Peer, card: &Card) {
-        match self.make_end(card) {
-            Ok(end) => {
-                self.peers.extend(end.numbers().map(|number| (number, peer)));
-                self.links.at(peer).phase = Phase::Open(Box::new(end));
-                self.contacting.push(peer);
-            }
-            Err(why) => self.lose(peer, &why),
+    /// Begins this side's end of a connection, with buffers for what comes by it.
+    fn begin(&mut self, peer: Peer, card: Card) {
+        let window = Slots::new(&self.device, WINDOW.into(), SLOT);
+        let posted = window.and_then(|window| {
+            let first = self.windows.len() as u32 * u32::from(WINDOW);
+            self.windows.push(window);
+            self.empty.extend(first..first + u32::from(WINDOW));
+            self.post_empty()
+        });
+        if let Err(why) = posted {
+            return self.lose(peer, &why);
         }
+        let now = Instant::now();
+        let end = End {
+            pairs: None,
+            card,
+            contact: Contact::new(1, now, now + self.patience),
+            credit: Credit::default(),
+            replay: Default::default(),
+            posted: 0,
+            moving: 0,
+            breaking: None,
+            failing: None,
+            hindered: None,
+            died: None,
+        };
+        self.links.at(peer).phase = Phase::Open(Box::new(end));
+        self.contacting.push(peer);
     }
 
-    fn make_end(&mut self, card: &Card) -> Result<End, String> {
+    /// Makes the queue pairs of an end, unless they are there. If that fails it is tried again.
+    fn make_pairs(&mut self, peer: Peer) -> Option<()> {
+        let end = self.links.end(peer)?;
+        if end.pairs.is_some() {
+            return Some(());
+        }
         let pair = || Pair::new(&self.device, &self.completions, &self.receives);
-        let (pair, transfers) = (pair()?, Some(pair()?));
-        let to = self.datagrams.handle(card)?;
-        let window = Slots::new(&self.device, WINDOW.into(), SLOT)?;
-        let first = self.windows.len() as u32 * u32::from(WINDOW);
-        self.windows.push(window);
-        self.empty.extend(first..first + u32::from(WINDOW));
-        self.post_empty()?;
-        let contact = Contact::new(Instant::now(), self.patience);
-        let (credit, posted, moving) = (Credit::default(), 0, 0);
-        Ok(End { pair, transfers, to, contact, theirs: None, credit, posted, moving, broken: false })
+        let made = self.device.ready().and_then(|()| Ok(Pairs { frames: pair()?, transfers: pair()? }));
+        match made {
+            Ok(pairs) => {
+                self.peers.extend(pairs.numbers().map(|number| (number, peer)));
+                (end.pairs, end.hindered) = (Some(pairs), None);
+                Some(())
+            }
+            Err(why) => {
+                end.hindered = Some(why);
+                None
+            }
+        }
     }
 
-    /// Sends a greeting, unless all slots are in use: then it comes the next time.
+    /// Sends a greeting, if that can be now; otherwise it comes the next time.
     fn greet(&mut self, peer: Peer) {
-        let (Some(end), Some(slot)) = (self.links.end(peer), self.free.pop()) else { return };
-        let (stage, pairs, first) = (end.contact.stage(), end.numbers(), end.first());
-        let card = self.card();
-        let greeting = Greeting { stage, from: self.me.0, to: peer.0, job: self.job, card, pairs, first };
-        self.owners[slot as usize] = self.datagrams.number();
-        self.slots.bytes_mut(slot as usize, greeting::BYTES).copy_from_slice(&greeting.encode(&self.secret));
-        let local = self.slots.local(slot as usize, greeting::BYTES);
-        let Some(end) = self.links.end(peer) else { return };
-        if let Err(why) = self.datagrams.send(&end.to, Id::Greeting(slot).into(), local) {
-            self.free.push(slot);
-            self.broke(peer, why);
+        if self.make_pairs(peer).is_none() {
+            return;
         }
+        let card = self.card();
+        let Some(End { pairs: Some(pairs), contact, replay, card: to, .. }) = self.links.end(peer) else {
+            return;
+        };
+        let greeting = Greeting {
+            said: contact.says(),
+            from: self.me.0,
+            to: peer.0,
+            job: self.job,
+            received: replay.received(),
+            card,
+            pairs: pairs.numbers(),
+            first: pairs.first(),
+        };
+        // One that does not leave is as one that is lost.
+        let _ = self.greetings.send(to, &greeting.encode(&self.secret));
     }
 
     /// Hears a datagram.
     pub(crate) fn hear(&mut self, slot: u32, len: usize) {
-        let bytes = self.heard.bytes(slot as usize, len);
-        let said = bytes.get(Datagrams::BEFORE..).and_then(|bytes| Greeting::decode(bytes, &self.secret));
+        let said = Greeting::decode(self.greetings.heard(slot, len), &self.secret);
         let ours =
             |said: &Greeting| said.job == self.job && said.to == self.me.0 && self.reaches(Peer(said.from));
         let Some(said) = said.filter(ours) else { return };
         let peer = Peer(said.from);
         if matches!(self.links.at(peer).phase, Phase::Idle) {
-            self.begin(peer, &said.card);
+            self.begin(peer, said.card);
         }
-        let Some(end) = self.links.end(peer) else { return };
-        if end.theirs.is_some_and(|known| known != said.pairs) {
+        if self.make_pairs(peer).is_none() {
             return;
         }
-        let answer = end.contact.heard(said.stage);
-        end.theirs = Some(said.pairs);
+        let Some(end) = self.links.end(peer).filter(|end| end.breaking.is_none()) else { return };
+        let answer = end.contact.heard(said.said);
         let up = end.contact.stage() == Stage::Up;
-        if answer.connect
-            && let Err(why) = end.connect(&said)
-        {
-            return self.broke(peer, why);
+        match answer {
+            Answer::Nothing => {}
+            Answer::Renew => return self.broke(peer, "the peer has made it anew".into()),
+            Answer::Connect => {
+                if let Err(why) = self.resume(peer, &said) {
+                    return self.broke(peer, why);
+                }
+                self.greet(peer);
+            }
+            Answer::Greet => self.greet(peer),
         }
         if up {
-            self.contacting.retain(|&other| other != peer);
+            self.come_up(peer);
         }
-        if answer.greet {
-            self.greet(peer);
-        }
+    }
+
+    /// Connects this side's end to the one that greets, and counts what that has received.
+    fn resume(&mut self, peer: Peer, said: &Greeting) -> Result<(), String> {
+        let Some(End { pairs: Some(pairs), replay, credit, .. }) = self.links.end(peer) else {
+            return Ok(());
+        };
+        pairs.connect(said, self.late)?;
+        let Ok(arrived) = replay.resume(said.received) else {
+            let why = format!(
+                "it says that it has received {} frames, which cannot be: {} were not confirmed",
+                said.received,
+                replay.kept().len()
+            );
+            self.lose(peer, &why);
+            return Ok(());
+        };
+        *credit = Credit::resumed(replay.kept().len());
+        arrived.into_iter().for_each(|left| self.sending.give(left.slot));
+        Ok(())
+    }
+
+    /// The connection stands: what was under way when it broke is sent again.
+    pub(crate) fn come_up(&mut self, peer: Peer) {
+        let Some(at) = self.contacting.iter().position(|&other| other == peer) else { return };
+        self.contacting.swap_remove(at);
+        self.links.at(peer).doubted = false;
+        self.send_again(peer);
     }
 
     /// Sends the greetings that are due, and gives up contacts whose patience is over.
@@ -124,8 +185,14 @@ impl Rdma {
                 Due::Nothing => {}
                 Due::Greet => self.greet(peer),
                 Due::GiveUp => {
+                    let why = match end.failing.take() {
+                        Some((_, why)) => format!("{why}; it was not made anew"),
+                        None => "the peer has not answered".into(),
+                    };
+                    let hindered = end.hindered.take().map_or_else(String::new, |why| format!(": {why}"));
                     let secs = self.patience.as_secs_f32();
-                    self.lose(peer, &format!("it has not answered for {secs} s by {}", self.device.name));
+                    let why = self.by_port(&format!("{why} within {secs} s{hindered}"));
+                    self.lose(peer, &why);
                 }
             }
             if doubtful && !std::mem::replace(&mut self.links.at(peer).doubted, true) {
@@ -133,5 +200,10 @@ impl Rdma {
             }
         }
         work
+    }
+
+    /// What has become of a connection, in words that name the device and its port.
+    pub(crate) fn by_port(&self, what: &str) -> String {
+        format!("the connection by port {} of {}: {what}", self.device.port, self.device.name)
     }
 }

@@ -21,6 +21,11 @@ impl Default for Credit {
 }
 
 impl Credit {
+    /// The account when the connection was made anew: all that has come is counted, and so many frames are sent again.
+    pub fn resumed(again: usize) -> Credit {
+        Credit { available: WINDOW.saturating_sub(again as u16), owed: 0 }
+    }
+
     /// True if a frame of the user's may leave.
     #[inline]
     pub fn may_send(&self) -> bool {

@@ -11,17 +11,15 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::contact::Stage;
 use crate::credit::WINDOW;
-use crate::frames::{HEADER, Id, SLOT, What};
-use crate::greeting::{self, Card};
-use crate::links::{Links, Phase};
+use crate::datagrams::{Greetings, HEARING, LEAVING};
+use crate::frames::{HEADER, Id, What};
+use crate::greeting::Card;
+use crate::links::{Left, Links};
 use crate::registrations::Registrations;
+use crate::sending::Sending;
 use crate::transfers::Moving;
-use crate::verbs::{Completion, Completions, Datagrams, Device, Local, Op, Pair, Receives, Slots, Work};
+use crate::verbs::{BATCH, Completion, Completions, Device, Failure, Pair, Receives, Slots};
 
-/// Slots that frames leave from which are too long to be carried by the work itself.
-const SENDING: usize = 64;
-/// Buffers for greetings. More that come at a time are lost, and come again.
-const HEARING: usize = 64;
 /// Work of all connections that is under way at most.
 pub(crate) const MOST_WORK: usize = 1024;
 /// A process that ends gives its last frames so long to leave.
@@ -51,8 +49,10 @@ pub struct Counts {
     pub moved: u64,
     /// Registrations of users' memory.
     pub registrations: u64,
-    /// Peers towards which transfers have ended, since one has failed.
-    pub refusing: u64,
+    /// Connections that were made anew.
+    pub renewed: u64,
+    /// Frames that were sent again by such a one.
+    pub again: u64,
     /// Completions of frames that were sent or have come.
     pub completions: u64,
 }
@@ -64,9 +64,11 @@ pub struct Rdma {
     pub(crate) job: u64,
     pub(crate) secret: [u8; 32],
     pub(crate) patience: Duration,
+    /// When acknowledgements of the device's are late: after 4.096 us * 2^`late`.
+    pub(crate) late: u8,
     // Queue pairs come first, as they end first.
     pub(crate) links: Links,
-    pub(crate) datagrams: Datagrams,
+    pub(crate) greetings: Greetings,
     /// Peers by the numbers of our pairs to them.
     pub(crate) peers: HashMap<u32, Peer>,
     pub(crate) contacting: Vec<Peer>,
@@ -77,22 +79,18 @@ pub struct Rdma {
     pub(crate) windows: Vec<Slots>,
     /// Receive buffers that are to be posted anew.
     pub(crate) empty: Vec<u32>,
-    pub(crate) heard: Slots,
-    pub(crate) slots: Slots,
-    pub(crate) free: Vec<u32>,
-    /// Numbers of the pairs that slots leave by.
-    pub(crate) owners: Vec<u32>,
+    pub(crate) sending: Sending,
     /// Work under way by connections.
     pub(crate) under_way: usize,
     /// Completions that were taken and not looked at.
     pub(crate) held: VecDeque<Completion>,
     batch: Vec<Completion>,
-    /// Peers whose connections are broken, and why.
-    broken: Vec<(Peer, String)>,
+    /// Peers whose connections are broken, and not yet ready to be made anew.
+    pub(crate) breaking: Vec<Peer>,
     /// Transfers that have failed: the next poll reports them.
     pub(crate) refused: Vec<(Peer, Token)>,
     /// Peers that are gone, and why: the next poll reports them.
-    lost: Vec<(Peer, String)>,
+    pub(crate) lost: Vec<(Peer, String)>,
     pub(crate) wanted: VecDeque<Peer>,
     pub(crate) unreached: VecDeque<Peer>,
     /// Peers that credits may be owed to.
@@ -119,22 +117,18 @@ impl Rdma {
     ) -> Result<(Rdma, Vec<u8>), String> {
         let device = Arc::new(Device::open(&options.device)?);
         let receiving = size.max(2).saturating_mul(WINDOW.into()).min(device.most_receives);
-        let room = receiving + (MOST_WORK + 2 * HEARING + SENDING) as u32;
+        let room = receiving + (MOST_WORK + 2 * HEARING + LEAVING) as u32;
         let completions = Arc::new(Completions::new(&device, room)?);
         let receives = Arc::new(Receives::new(&device, receiving)?);
-        let datagrams = Datagrams::new(&device, &completions)?;
-        let heard = Slots::new(&device, HEARING, Datagrams::BEFORE + greeting::BYTES)?;
-        for slot in 0..HEARING {
-            datagrams.receive(Id::Datagram(slot as u32).into(), heard.whole(slot))?;
-        }
         let rdma = Rdma {
             me,
             size,
             job,
             secret,
             patience: options.patience,
+            late: late(options.patience),
             links: Links::default(),
-            datagrams,
+            greetings: Greetings::new(&device, &completions)?,
             peers: HashMap::new(),
             contacting: Vec::new(),
             transfers: HashMap::new(),
@@ -142,14 +136,11 @@ impl Rdma {
             registrations: Registrations::new(&device),
             windows: Vec::new(),
             empty: Vec::new(),
-            heard,
-            slots: Slots::new(&device, SENDING, SLOT)?,
-            free: (0..SENDING as u32).collect(),
-            owners: vec![0; SENDING],
+            sending: Sending::new(&device)?,
             under_way: 0,
             held: VecDeque::new(),
             batch: Vec::new(),
-            broken: Vec::new(),
+            breaking: Vec::new(),
             refused: Vec::new(),
             lost: Vec::new(),
             wanted: VecDeque::new(),
@@ -183,7 +174,7 @@ impl Rdma {
         self.receives.post(self.empty.drain(..).map(|slot| (Id::Receive(slot).into(), place(slot))))
     }
 
-    /// Posts the send of one frame; false if there is no room for it.
+    /// Sends one frame; false if there is no room for it. It is kept until it has surely arrived.
     pub(crate) fn leave(
         &mut self,
         peer: Peer,
@@ -192,79 +183,37 @@ impl Rdma {
         fill: &mut dyn FnMut(&mut [u8]),
     ) -> bool {
         let Some(end) = self.links.end(peer) else { return false };
-        if end.posted == Pair::DEPTH || self.under_way == MOST_WORK {
+        if end.posted == Pair::DEPTH || self.under_way >= MOST_WORK {
             return false;
         }
         let all = HEADER + len;
-        let mut carried = [0; 256];
-        let (id, bytes) = if all <= end.pair.inline().min(carried.len()) {
-            (Id::Inline, &mut carried[..all])
-        } else {
-            let Some(slot) = self.free.pop() else { return false };
-            self.owners[slot as usize] = end.pair.number();
-            (Id::Send(slot), self.slots.bytes_mut(slot as usize, all))
-        };
+        let Some(slot) = self.sending.take(all) else { return false };
+        let bytes = self.sending.bytes_mut(slot, all);
         bytes[..HEADER].copy_from_slice(&what.encode(end.credit.send()));
         fill(&mut bytes[HEADER..]);
-        let local = match id {
-            Id::Send(slot) => self.slots.local(slot as usize, all),
-            _ => Local::Inline(&carried[..all]),
-        };
-        match end.pair.post(&Work { id: id.into(), told: true, local, op: Op::Send }) {
-            Ok(()) => {
-                end.posted += 1;
-                self.under_way += 1;
-            }
-            // The frame is lost with the connection.
-            Err(why) => self.broke(peer, why),
-        }
+        let left = Left { slot, len: all as u32 };
+        end.replay.leaves(left);
+        self.post_frame(peer, left);
         true
     }
 
-    /// A connection is broken: what has come by it is still handed over.
-    pub(crate) fn broke(&mut self, peer: Peer, why: String) {
-        if let Some(end) = self.links.end(peer)
-            && !std::mem::replace(&mut end.broken, true)
-        {
-            let Device { name, port, .. } = &*self.device;
-            self.broken.push((peer, format!("the connection by port {port} of {name}: {why}")));
+    /// The send of a frame is over.
+    fn frame_left(&mut self, pair: u32, result: Result<usize, Failure>) {
+        let Some(&peer) = self.peers.get(&pair) else { return };
+        let Some(end) = self.links.end(peer) else { return };
+        if end.breaking.as_ref().is_none_or(|breaking| breaking.gone.is_none()) {
+            end.posted -= 1;
+            self.under_way -= 1;
         }
-    }
-
-    /// A peer is gone: its connection ends, and with it all that is under way there.
-    pub(crate) fn lose(&mut self, peer: Peer, why: &str) {
-        let phase = std::mem::replace(&mut self.links.at(peer).phase, Phase::Down);
-        if matches!(phase, Phase::Down) {
-            return;
-        }
-        self.contacting.retain(|&other| other != peer);
-        self.lost.push((peer, why.to_owned()));
-        let Phase::Open(end) = phase else { return };
-        let numbers = end.numbers();
-        self.under_way -= end.posted + end.moving;
-        drop(end);
-        numbers.into_iter().for_each(|number| self.forget(number));
-        self.transfers.retain(|_, moving| moving.peer != peer);
-    }
-
-    /// A pair has ended, so the device does not touch any more what its work was to use.
-    pub(crate) fn forget(&mut self, pair: u32) {
-        self.peers.remove(&pair);
-        for (slot, &owner) in (0..).zip(&self.owners) {
-            if owner == pair && !self.free.contains(&slot) {
-                self.free.push(slot);
+        match result {
+            Ok(_) => {
+                end.works();
+                if let Some(left) = end.replay.arrives() {
+                    self.sending.give(left.slot);
+                }
             }
+            Err(failure) => self.broke(peer, failure.why),
         }
-    }
-
-    /// One work of a connection is over; its peer, if the connection is still there.
-    pub(crate) fn settle(&mut self, pair: u32, works: usize) -> Option<Peer> {
-        let peer = *self.peers.get(&pair)?;
-        let end = self.links.end(peer)?;
-        let under_way = if end.pair.number() == pair { &mut end.posted } else { &mut end.moving };
-        *under_way -= works;
-        self.under_way -= works;
-        Some(peer)
     }
 
     /// Handles one completion.
@@ -277,26 +226,25 @@ impl Rdma {
                 }
                 self.empty.push(slot);
             }
-            Id::Datagram(slot) => {
+            Id::Datagram(number) => {
+                let Some(slot) = self.greetings.slot(number, result.is_ok()) else { return };
                 if let Ok(len) = result {
                     self.hear(slot, len);
+                    // Fails only with the device, of which connections tell.
+                    let _ = self.greetings.listen(slot);
                 }
-                // Fails only with the device, of which connections tell.
-                let _ = self.datagrams.receive(id, self.heard.whole(slot as usize));
             }
-            Id::Greeting(slot) => self.free.push(slot),
-            Id::Send(_) | Id::Inline => {
+            Id::Greeting(number) => {
+                if let Some(slot) = self.greetings.slot(number, result.is_ok()) {
+                    self.greetings.left(slot);
+                }
+            }
+            Id::Send(_) => {
                 self.counts.completions += 1;
-                let Some(peer) = self.settle(pair, 1) else { return };
-                if let Id::Send(slot) = Id::from(id) {
-                    self.free.push(slot);
-                }
-                if let Err(why) = result {
-                    self.broke(peer, why);
-                }
+                self.frame_left(pair, result);
             }
             Id::Transfer(number) => {
-                let Some(token) = self.end_transfer(number, pair, result) else { return };
+                let Some(token) = self.transfer_moved(number, result) else { return };
                 sink.completed(token, Outcome::Done);
             }
         }
@@ -306,10 +254,8 @@ impl Rdma {
     fn receive(&mut self, pair: u32, slot: u32, len: usize, sink: &mut impl Sink) {
         let Some(&peer) = self.peers.get(&pair) else { return };
         let Some(end) = self.links.end(peer) else { return };
-        if end.contact.stage() != Stage::Up {
-            end.contact.proved();
-            self.contacting.retain(|&other| other != peer);
-        }
+        end.works();
+        end.replay.comes();
         let window = &self.windows[(slot / u32::from(WINDOW)) as usize];
         let bytes = window.bytes((slot % u32::from(WINDOW)) as usize, len);
         let Some((what, credits, body)) = What::decode(bytes) else {
@@ -324,7 +270,14 @@ impl Rdma {
         match what {
             What::Frame(head) => sink.frame(peer, &head, body),
             What::Credits => {}
-            What::Farewell => self.lose(peer, "it has ended its connection"),
+            What::Farewell => return self.lose(peer, "it has ended its connection"),
+        }
+        if let Some(end) = self.links.end(peer)
+            && end.contact.stage() != Stage::Up
+            && end.breaking.is_none()
+        {
+            end.contact.proved();
+            self.come_up(peer);
         }
     }
 
@@ -370,10 +323,11 @@ impl Fabric for Rdma {
     }
 
     fn peer_died(&mut self, peer: Peer, cause: &str) {
-        match self.links.at(peer).phase {
-            Phase::Idle => self.lose(peer, cause),
-            Phase::Open(_) => self.broke(peer, cause.to_owned()),
-            Phase::Down => {}
+        if let Some(end) = self.links.end(peer) {
+            end.died = Some(cause.to_owned());
+            self.broke(peer, cause.to_owned());
+        } else {
+            self.lose(peer, cause);
         }
     }
 
@@ -396,13 +350,19 @@ impl Fabric for Rdma {
         if !self.owed.is_empty() {
             self.return_credits();
         }
-        if fresh == 0 && !self.broken.is_empty() {
-            std::mem::take(&mut self.broken).into_iter().for_each(|(peer, why)| self.lose(peer, &why));
+        // All that there was has been taken.
+        if fresh < BATCH && !self.breaking.is_empty() {
+            work += self.attend_breaks();
         }
         work += self.refused.len() + self.lost.len();
         self.refused.drain(..).for_each(|(_, token)| sink.completed(token, Outcome::Impossible));
         self.lost.drain(..).for_each(|(peer, why)| sink.down(peer, &why));
         work
+    }
+
+    fn unsent(&self) -> bool {
+        let kept = |peer: &Peer| self.links.look(*peer).is_some_and(|end| end.replay.kept().len() > 0);
+        self.breaking.iter().chain(&self.contacting).any(kept)
     }
 
     fn arm(&mut self, _wake: Wake) {
@@ -417,7 +377,7 @@ impl Fabric for Rdma {
 
     fn has_news(&mut self) -> bool {
         let told = self.refused.is_empty() && self.lost.is_empty();
-        !(told && self.held.is_empty() && self.broken.is_empty())
+        !(told && self.held.is_empty() && self.breaking.is_empty())
     }
 
     fn sleep(&mut self, deadline: Option<Instant>) {
@@ -439,8 +399,16 @@ impl Fabric for Rdma {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        self.contacting.iter().filter_map(|&peer| self.links.contact(peer)?.next()).min()
+        let contacts = self.contacting.iter().filter_map(|&peer| self.links.look(peer)?.contact.next());
+        contacts.chain(self.break_deadline()).min()
     }
+}
+
+/// When acknowledgements are late, as verbs number it, so that a connection that does not work breaks well within the patience: eight times
+/// that are an eighth of it.
+fn late(patience: Duration) -> u8 {
+    let units = (patience / 64).as_nanos() / 4096;
+    units.max(1).ilog2().clamp(14, 18) as u8
 }
 
 /// Hears nothing: what comes while a process ends is for nobody.
@@ -467,7 +435,7 @@ impl Drop for Rdma {
                 }
                 _ => false,
             });
-            if peers.is_empty() && self.under_way == 0 {
+            if peers.is_empty() && self.under_way == 0 && !self.unsent() {
                 break;
             }
             if self.poll(&mut Deaf) == 0 {

@@ -54,13 +54,11 @@ impl What {
 pub(crate) enum Id {
     /// A receive buffer, by its number.
     Receive(u32),
-    /// A buffer for a datagram.
+    /// A buffer for a datagram, and in which life of their queue pair.
     Datagram(u32),
     /// A send from this slot.
     Send(u32),
-    /// A send that carries its bytes in itself.
-    Inline,
-    /// A datagram from this slot.
+    /// A datagram that leaves, in the same way.
     Greeting(u32),
     /// A one-sided transfer.
     Transfer(u32),
@@ -73,9 +71,8 @@ impl From<Id> for u64 {
             Id::Receive(number) => (0, number),
             Id::Datagram(number) => (1, number),
             Id::Send(number) => (2, number),
-            Id::Inline => (3, 0),
-            Id::Greeting(number) => (4, number),
-            Id::Transfer(number) => (5, number),
+            Id::Greeting(number) => (3, number),
+            Id::Transfer(number) => (4, number),
         };
         kind << 32 | u64::from(number)
     }
@@ -89,8 +86,7 @@ impl From<u64> for Id {
             0 => Id::Receive(number),
             1 => Id::Datagram(number),
             2 => Id::Send(number),
-            3 => Id::Inline,
-            4 => Id::Greeting(number),
+            3 => Id::Greeting(number),
             _ => Id::Transfer(number),
         }
     }

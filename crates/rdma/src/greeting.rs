@@ -4,12 +4,12 @@
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
-use crate::contact::Stage;
+use crate::contact::{Said, Stage};
 
 /// Version of the protocol: cards, greetings and frames.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 const CARD: usize = 26;
-const BODY: usize = 1 + 4 + 4 + 8 + CARD + 4 + 4 + 4;
+const BODY: usize = 1 + 4 + 4 + 8 + 4 + 4 + 8 + CARD + 4 + 4 + 4;
 const PROOF: usize = 32;
 
 /// Bytes of a greeting.
@@ -66,14 +66,16 @@ impl Card {
 /// What one process tells another about its end of their connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Greeting {
-    /// How far the sender is.
-    pub stage: Stage,
+    /// How far the sender is, and by which of its ends.
+    pub said: Said,
     /// The sender's number.
     pub from: u32,
     /// The receiver's number.
     pub to: u32,
     /// The job's number.
     pub job: u64,
+    /// Number of frames that the sender has received from the receiver so far.
+    pub received: u64,
     /// The sender's card.
     pub card: Card,
     /// Numbers of the sender's queue pairs for this connection: that of frames, and that of transfers.
@@ -86,10 +88,13 @@ impl Greeting {
     /// The greeting's bytes, with the proof at the end.
     pub fn encode(&self, secret: &[u8; 32]) -> [u8; BYTES] {
         let mut out = Vec::with_capacity(BYTES);
-        out.push(self.stage as u8);
+        out.push(self.said.stage as u8);
         out.extend(self.from.to_le_bytes());
         out.extend(self.to.to_le_bytes());
         out.extend(self.job.to_le_bytes());
+        out.extend(self.said.number.to_le_bytes());
+        out.extend(self.said.to.to_le_bytes());
+        out.extend(self.received.to_le_bytes());
         out.extend(self.card.encode());
         self.pairs.iter().for_each(|pair| out.extend(pair.to_le_bytes()));
         out.extend(self.first.to_le_bytes());
@@ -106,16 +111,20 @@ impl Greeting {
         let (from, rest) = rest.split_first_chunk()?;
         let (to, rest) = rest.split_first_chunk()?;
         let (job, rest) = rest.split_first_chunk()?;
+        let (end, rest) = rest.split_first_chunk()?;
+        let (bound, rest) = rest.split_first_chunk()?;
+        let (received, rest) = rest.split_first_chunk()?;
         let (card, rest) = rest.split_at_checked(CARD)?;
         let (frames, rest) = rest.split_first_chunk()?;
         let (transfers, first) = rest.split_first_chunk()?;
         let number = |bytes: &[u8; 4]| Some(u32::from_le_bytes(*bytes));
         let in_24_bits = |bytes: &[u8; 4]| number(bytes).filter(|&value| value < 1 << 24);
         Some(Greeting {
-            stage: Stage::from_u8(stage)?,
+            said: Said { stage: Stage::from_u8(stage)?, number: number(end)?, to: number(bound)? },
             from: number(from)?,
             to: number(to)?,
             job: u64::from_le_bytes(*job),
+            received: u64::from_le_bytes(*received),
             card: Card::decode(card)?,
             pairs: [in_24_bits(frames)?, in_24_bits(transfers)?],
             first: in_24_bits(first.try_into().ok()?)?,
@@ -143,11 +152,14 @@ mod tests {
     fn greeting() -> impl Strategy<Value = Greeting> {
         let in_24_bits = 0u32..1 << 24;
         let pairs = [in_24_bits.clone(), in_24_bits.clone()];
-        let numbers = (0u8..3, any::<u32>(), any::<u32>(), any::<u64>(), pairs, in_24_bits);
-        (card(), numbers).prop_map(|(card, (stage, from, to, job, pairs, first))| {
-            let stage = Stage::from_u8(stage).expect("one of three");
-            Greeting { stage, from, to, job, card, pairs, first }
-        })
+        let numbers = (any::<u32>(), any::<u32>(), any::<u64>(), pairs, in_24_bits);
+        let said = (0u8..3, any::<u32>(), any::<u32>(), any::<u64>());
+        (card(), numbers, said).prop_map(
+            |(card, (from, to, job, pairs, first), (stage, number, bound, received))| {
+                let said = Said { stage: Stage::from_u8(stage).expect("one of three"), number, to: bound };
+                Greeting { said, from, to, job, received, card, pairs, first }
+            },
+        )
     }
 
     proptest! {

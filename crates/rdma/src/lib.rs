@@ -14,11 +14,16 @@ pub mod contact;
 pub mod credit;
 pub mod gid;
 pub mod greeting;
+pub mod replay;
 #[allow(unsafe_code, reason = "ioctls of userfaultfd")]
 pub mod watch;
 
 #[cfg(feature = "verbs")]
+mod breaks;
+#[cfg(feature = "verbs")]
 mod contacts;
+#[cfg(feature = "verbs")]
+mod datagrams;
 #[cfg(feature = "verbs")]
 mod fabric;
 #[cfg(feature = "verbs")]
@@ -29,6 +34,8 @@ mod links;
 mod port;
 #[cfg(feature = "verbs")]
 mod registrations;
+#[cfg(feature = "verbs")]
+mod sending;
 #[cfg(feature = "verbs")]
 mod transfers;
 #[cfg(feature = "verbs")]

@@ -1,11 +1,14 @@
 //! What a process keeps of each peer.
 
+use std::time::Instant;
+
 use banyan_transport::Peer;
 
 use crate::contact::{Contact, Stage};
 use crate::credit::Credit;
 use crate::greeting::{Card, Greeting};
-use crate::verbs::{AddressHandle, Pair, Use};
+use crate::replay::Replay;
+use crate::verbs::{Pair, Use};
 
 /// A peer.
 #[derive(Default)]
@@ -30,83 +33,119 @@ pub(crate) enum Phase {
     Down,
 }
 
-/// This side's end of a connection.
+/// A frame that has not surely arrived.
+#[derive(Clone, Copy)]
+pub(crate) struct Left {
+    pub(crate) slot: u32,
+    pub(crate) len: u32,
+}
+
+/// This side's end of a connection, over all of its lives.
 pub(crate) struct End {
-    pub(crate) pair: Pair,
-    /// The pair of one-sided transfers. One that fails ends it, and not the frames: from then on there are none.
-    pub(crate) transfers: Option<Pair>,
-    pub(crate) to: AddressHandle,
+    /// The queue pairs; `None`: they are still to be made.
+    pub(crate) pairs: Option<Pairs>,
+    /// Where greetings to the peer go.
+    pub(crate) card: Card,
     pub(crate) contact: Contact,
-    /// Numbers of the peer's pairs, once they are known.
-    pub(crate) theirs: Option<[u32; 2]>,
     pub(crate) credit: Credit,
+    pub(crate) replay: Replay<Left>,
     /// Numbers of works under way by the one pair and the other.
     pub(crate) posted: usize,
     pub(crate) moving: usize,
-    /// It is broken: no more work is posted, and what has come is handed over before the peer is reported gone.
-    pub(crate) broken: bool,
+    /// It is broken: what is under way is waited for, then it is made anew.
+    pub(crate) breaking: Option<Breaking>,
+    /// Since when nothing has got through, and the first reason.
+    pub(crate) failing: Option<(Instant, String)>,
+    /// Why its queue pairs could not be made, the last time.
+    pub(crate) hindered: Option<String>,
+    /// The launcher says that the peer has ended, and why.
+    pub(crate) died: Option<String>,
+}
+
+/// The two queue pairs of a connection: that of frames, and that of one-sided transfers.
+pub(crate) struct Pairs {
+    pub(crate) frames: Pair,
+    pub(crate) transfers: Pair,
+}
+
+/// How far a broken end is.
+pub(crate) struct Breaking {
+    pub(crate) since: Instant,
+    /// The peer has refused a transfer: those behind it were not carried out.
+    pub(crate) refused: bool,
+    /// Numbers of the pairs, if they are gone: what has come by them is still in the completion queue.
+    pub(crate) gone: Option<[u32; 2]>,
 }
 
 impl End {
     /// True if frames may leave, as far as the connection goes.
     #[inline]
     pub(crate) fn is_up(&self) -> bool {
-        self.contact.stage() == Stage::Up && !self.broken
+        self.contact.stage() == Stage::Up && self.breaking.is_none()
     }
 
-    /// Numbers of its pairs: that of frames, and that of transfers, or 0 if that one has ended.
+    /// Something has got through.
+    #[inline]
+    pub(crate) fn works(&mut self) {
+        if self.failing.is_some() {
+            self.failing = None;
+        }
+    }
+}
+
+impl Pairs {
+    /// Their numbers.
     pub(crate) fn numbers(&self) -> [u32; 2] {
-        [self.pair.number(), self.transfers.as_ref().map_or(0, Pair::number)]
+        [self.frames.number(), self.transfers.number()]
     }
 
-    /// Connects both pairs to those that a greeting names.
-    pub(crate) fn connect(&self, said: &Greeting) -> Result<(), String> {
+    /// Connects both to those that a greeting names; acknowledgements are waited for as `late` says.
+    pub(crate) fn connect(&self, said: &Greeting, late: u8) -> Result<(), String> {
         let first = (self.first(), said.first);
-        self.pair.connect(Use::Frames, &said.card, said.pairs[0], first)?;
-        let mut transfers = self.transfers.iter();
-        transfers.try_for_each(|pair| pair.connect(Use::Transfers, &said.card, said.pairs[1], first))
+        self.frames.connect(Use::Frames, &said.card, said.pairs[0], first, late)?;
+        self.transfers.connect(Use::Transfers, &said.card, said.pairs[1], first, late)
     }
 
     /// The number of the first packet from here, on both.
     pub(crate) fn first(&self) -> u32 {
-        self.pair.number().wrapping_mul(0x9e37_79b9) >> 8
+        self.frames.number().wrapping_mul(0x9e37_79b9) >> 8
     }
 }
 
 /// All peers, by their numbers.
 #[derive(Default)]
-pub(crate) struct Links(Vec<Link>);
+pub(crate) struct Links(Vec<Option<Box<Link>>>);
 
 impl Links {
     /// The peer's link, made if it is not there.
     pub(crate) fn at(&mut self, peer: Peer) -> &mut Link {
         let index = peer.0 as usize;
         if self.0.len() <= index {
-            self.0.resize_with(index + 1, Link::default);
+            self.0.resize_with(index + 1, || None);
         }
-        &mut self.0[index]
+        self.0[index].get_or_insert_default()
     }
 
     /// This side's end of the connection to a peer, if there is one.
     #[inline]
     pub(crate) fn end(&mut self, peer: Peer) -> Option<&mut End> {
-        match &mut self.0.get_mut(peer.0 as usize)?.phase {
+        match &mut self.0.get_mut(peer.0 as usize)?.as_mut()?.phase {
             Phase::Open(end) => Some(end),
             _ => None,
         }
     }
 
-    /// How the contact with a peer goes, if there is a connection.
-    pub(crate) fn contact(&self, peer: Peer) -> Option<&Contact> {
-        match &self.0.get(peer.0 as usize)?.phase {
-            Phase::Open(end) => Some(&end.contact),
+    /// The same, to look at.
+    pub(crate) fn look(&self, peer: Peer) -> Option<&End> {
+        match &self.0.get(peer.0 as usize)?.as_ref()?.phase {
+            Phase::Open(end) => Some(end),
             _ => None,
         }
     }
 
     /// The peers with a connection.
     pub(crate) fn open(&self) -> Vec<Peer> {
-        let open = |(_, link): &(usize, &Link)| matches!(link.phase, Phase::Open(_));
-        self.0.iter().enumerate().filter(open).map(|(index, _)| Peer(index as u32)).collect()
+        let all = (0..self.0.len() as u32).map(Peer);
+        all.filter(|&peer| self.look(peer).is_some()).collect()
     }
 }

@@ -9,11 +9,13 @@ use banyan_transport::{Peer, Refusal, Remote, Token, Transfer};
 use crate::cache::{Access, Purpose};
 use crate::fabric::{MOST_WORK, Rdma};
 use crate::frames::{Id, SLOT};
-use crate::verbs::{self, Local, Op, Pair, Region, Work};
+use crate::verbs::{self, Failure, Local, Op, Pair, Region, Work};
 
 /// The most bytes of one work, if the device takes so many.
 const PIECE: usize = 1 << 30;
-/// A transfer that is taken back is over when the device says so. One that does not say it after this time is broken.
+/// A transfer that is taken back is over when the device says so. After this time the connection is broken for it, and made anew.
+const HURRY: Duration = Duration::from_secs(1);
+/// A device that has not ended it by then is of no use.
 const TAKE_BACK: Duration = Duration::from_secs(20);
 
 /// Which way the bytes of a transfer go.
@@ -23,13 +25,27 @@ pub(crate) enum Way {
     Put,
 }
 
+/// How a transfer goes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum State {
+    Moving,
+    /// A work of it was not carried out, or that is not known.
+    Failed,
+    /// The peer has refused it.
+    Refused,
+}
+
 /// A one-sided transfer that is under way.
 pub(crate) struct Moving {
-    pub(crate) peer: Peer,
+    peer: Peer,
     /// What it is reported as; `None`: nobody wants to hear of it any more.
     token: Option<Token>,
-    works: usize,
     bytes: usize,
+    /// What the device is to do.
+    works: Vec<(Local<'static>, Op)>,
+    /// Number of works that the device has not told the end of.
+    under_way: usize,
+    state: State,
     /// Its local memory, registered until it is over.
     _regions: Vec<Arc<Region>>,
     /// The slot that it goes through, and the memory that what has come there belongs to.
@@ -37,46 +53,84 @@ pub(crate) struct Moving {
 }
 
 impl Rdma {
-    /// Ends a transfer of which a completion tells; its token, if it is done and somebody wants to hear of it.
-    pub(crate) fn end_transfer(
-        &mut self,
-        number: u32,
-        pair: u32,
-        result: Result<usize, String>,
-    ) -> Option<Token> {
-        let moving = self.transfers.remove(&number)?;
-        let peer = self.settle(pair, moving.works)?;
-        if let Some((slot, into)) = &moving.slot {
-            if result.is_ok() {
-                let mut bytes = self.slots.bytes(*slot as usize, moving.bytes);
-                for buffer in into {
-                    let (first, rest) = bytes.split_at(buffer.len().min(bytes.len()));
-                    buffer.write(buffer.lo(), first);
-                    bytes = rest;
-                }
+    /// A work of a transfer is over; its token, if all is done and somebody wants to hear of it.
+    pub(crate) fn transfer_moved(&mut self, number: u32, result: Result<usize, Failure>) -> Option<Token> {
+        let moving = self.transfers.get_mut(&number)?;
+        let peer = moving.peer;
+        let end = self.links.end(peer)?;
+        if moving.under_way > 0 {
+            moving.under_way -= 1;
+            end.moving -= 1;
+            self.under_way -= 1;
+        }
+        match result {
+            Ok(_) if moving.under_way == 0 && moving.state == State::Moving => {
+                end.works();
+                let moving = self.transfers.remove(&number)?;
+                self.done(moving)
             }
-            self.free.push(*slot);
+            Ok(_) => None,
+            Err(Failure { why, refused }) => {
+                moving.state = moving.state.max(if refused { State::Refused } else { State::Failed });
+                self.broke(peer, why);
+                if let Some(breaking) = self.links.end(peer).and_then(|end| end.breaking.as_mut()) {
+                    breaking.refused |= refused;
+                }
+                None
+            }
         }
-        if result.is_ok() {
-            self.counts.moved += moving.bytes as u64;
-            return moving.token;
-        }
-        self.refused.extend(moving.token.map(|token| (peer, token)));
-        self.end_transfers(peer);
-        None
     }
 
-    /// Ends the pair of transfers with a peer, since one has failed: messages carry from now on what they would have.
-    fn end_transfers(&mut self, peer: Peer) {
-        let Some(end) = self.links.end(peer) else { return };
-        let Some(pair) = end.transfers.take() else { return };
-        self.under_way -= std::mem::take(&mut end.moving);
-        let number = pair.number();
-        drop(pair);
-        self.forget(number);
-        let failed = self.transfers.extract_if(|_, moving| moving.peer == peer);
-        self.refused.extend(failed.filter_map(|(_, moving)| Some((peer, moving.token?))));
-        self.counts.refusing += 1;
+    /// All of a transfer has arrived.
+    fn done(&mut self, moving: Moving) -> Option<Token> {
+        if let Some((slot, into)) = &moving.slot {
+            let mut bytes = self.sending.bytes(*slot, moving.bytes);
+            for buffer in into {
+                let (first, rest) = bytes.split_at(buffer.len().min(bytes.len()));
+                buffer.write(buffer.lo(), first);
+                bytes = rest;
+            }
+            self.sending.give(*slot);
+        }
+        self.counts.moved += moving.bytes as u64;
+        moving.token
+    }
+
+    /// The pairs to a peer are gone. What was refused is told; what nobody wants to hear of is over; the others are still to be done.
+    pub(crate) fn end_transfers(&mut self, peer: Peer) {
+        let over = |moving: &Moving| moving.state == State::Refused || moving.token.is_none();
+        let over = self.transfers.extract_if(|_, moving| moving.peer == peer && over(moving));
+        for (_, moving) in over {
+            self.refused.extend(moving.token.map(|token| (peer, token)));
+            moving.slot.iter().for_each(|(slot, _)| self.sending.give(*slot));
+        }
+        for moving in self.transfers.values_mut().filter(|moving| moving.peer == peer) {
+            (moving.under_way, moving.state) = (0, State::Failed);
+        }
+    }
+
+    /// A peer is gone, and the pairs to it: so are its transfers.
+    pub(crate) fn drop_transfers(&mut self, peer: Peer) {
+        for (_, moving) in self.transfers.extract_if(|_, moving| moving.peer == peer) {
+            moving.slot.iter().for_each(|(slot, _)| self.sending.give(*slot));
+        }
+    }
+
+    /// True if an atomic operation is among the transfers that are still to be done: a second time is not as good as once.
+    pub(crate) fn atomic_under_way(&self, peer: Peer) -> bool {
+        let atomic = |(_, op): &(Local<'_>, Op)| matches!(op, Op::Add(..) | Op::CompareSwap(..));
+        let mut all = self.transfers.values().filter(|moving| moving.peer == peer);
+        all.any(|moving| moving.works.iter().any(atomic))
+    }
+
+    /// Does again what is still to be done, by a connection that was made anew.
+    pub(crate) fn move_again(&mut self, peer: Peer) {
+        let failed = |moving: &Moving| moving.peer == peer && moving.state == State::Failed;
+        let all = self.transfers.iter().filter(|(_, moving)| failed(moving));
+        let mut numbers: Vec<u32> = all.map(|(&number, _)| number).collect();
+        // In the order in which they began, also where numbers have begun anew.
+        numbers.sort_by_key(|number| number.wrapping_sub(self.next_transfer));
+        numbers.into_iter().for_each(|number| self.post_transfer(number));
     }
 
     /// Starts a transfer between memory of the peer and of this process.
@@ -126,18 +180,10 @@ impl Rdma {
         if let Err(refusal) = self.room(peer, 1) {
             return refusal;
         }
-        let Some(slot) = self.take_slot(peer) else { return Transfer::Busy };
-        fill(self.slots.bytes_mut(slot as usize, bytes));
-        let local = self.slots.local(slot as usize, bytes);
-        let moving = Moving {
-            peer,
-            token: Some(token),
-            works: 1,
-            bytes,
-            _regions: Vec::new(),
-            slot: Some((slot, into)),
-        };
-        self.start(moving, &[(local, op)])
+        let Some(slot) = self.sending.take(bytes) else { return Transfer::Busy };
+        fill(self.sending.bytes_mut(slot, bytes));
+        let works = vec![(self.sending.local(slot, bytes), op)];
+        self.start(peer, token, bytes, works, Vec::new(), Some((slot, into)))
     }
 
     /// Starts a transfer from or to memory, which is registered for it.
@@ -172,55 +218,60 @@ impl Rdma {
             }
             regions.push(region);
         }
-        let moving = Moving { peer, token: Some(token), works, bytes, _regions: regions, slot: None };
-        self.start(moving, &posts)
+        self.start(peer, token, bytes, posts, regions, None)
     }
 
-    /// Posts the works of a transfer, for which there is room. It is told of the last.
-    fn start(&mut self, moving: Moving, posts: &[(Local<'static>, Op)]) -> Transfer {
+    /// Starts a transfer, for which there is room.
+    fn start(
+        &mut self,
+        peer: Peer,
+        token: Token,
+        bytes: usize,
+        works: Vec<(Local<'static>, Op)>,
+        regions: Vec<Arc<Region>>,
+        slot: Option<(u32, Vec<Buffer>)>,
+    ) -> Transfer {
         let number = self.next_transfer;
         self.next_transfer = number.wrapping_add(1);
-        let peer = moving.peer;
+        let (token, state) = (Some(token), State::Failed);
+        let moving = Moving { peer, token, bytes, works, under_way: 0, state, _regions: regions, slot };
         self.transfers.insert(number, moving);
-        for (at, &(local, op)) in (1..).zip(posts) {
-            self.post(peer, Work { id: Id::Transfer(number).into(), told: at == posts.len(), local, op });
-        }
+        self.post_transfer(number);
         Transfer::Started
+    }
+
+    /// Posts all works of a transfer.
+    fn post_transfer(&mut self, number: u32) {
+        let Some(moving) = self.transfers.get_mut(&number) else { return };
+        let Some(end) = self.links.end(moving.peer) else { return };
+        let Some(pairs) = &end.pairs else { return };
+        moving.state = State::Moving;
+        for &(local, op) in &moving.works {
+            let work = Work { id: Id::Transfer(number).into(), told: true, local, op };
+            if let Err(why) = pairs.transfers.post(&work) {
+                moving.state = State::Failed;
+                let peer = moving.peer;
+                return self.broke(peer, why);
+            }
+            moving.under_way += 1;
+            end.moving += 1;
+            self.under_way += 1;
+            self.counts.transfers += 1;
+        }
     }
 
     /// Whether so many works may be posted to a peer now. A connection comes about, if there is none.
     fn room(&mut self, peer: Peer, works: usize) -> Result<(), Transfer> {
         match self.links.end(peer) {
-            Some(end) if end.is_up() => match end.transfers {
-                Some(_) if end.moving + works <= Pair::DEPTH && self.under_way + works <= MOST_WORK => Ok(()),
-                Some(_) => Err(Transfer::Busy),
-                None => Err(Transfer::Impossible),
-            },
+            Some(end) if end.is_up() => {
+                let room = end.moving + works <= Pair::DEPTH && self.under_way + works <= MOST_WORK;
+                room.then_some(()).ok_or(Transfer::Busy)
+            }
             Some(_) => Err(Transfer::Busy),
             None => match self.reach(peer) {
                 Refusal::Busy => Err(Transfer::Busy),
                 Refusal::Down => Err(Transfer::Impossible),
             },
-        }
-    }
-
-    /// A free slot for a transfer of a peer, by which it is given back should the connection end.
-    fn take_slot(&mut self, peer: Peer) -> Option<u32> {
-        let owner = self.links.end(peer)?.transfers.as_ref()?.number();
-        let slot = self.free.pop()?;
-        self.owners[slot as usize] = owner;
-        Some(slot)
-    }
-
-    /// Posts work of a transfer, for which there is room.
-    fn post(&mut self, peer: Peer, work: Work<'_>) {
-        let Some(end) = self.links.end(peer) else { return };
-        let Some(pair) = &end.transfers else { return };
-        end.moving += 1;
-        self.under_way += 1;
-        self.counts.transfers += 1;
-        if let Err(why) = pair.post(&work) {
-            self.broke(peer, why);
         }
     }
 
@@ -238,25 +289,31 @@ impl Rdma {
                 }
             }
         }
-        let end = Instant::now() + TAKE_BACK;
+        registered.into_iter().for_each(|number| self.wait_for_device(peer, number));
+    }
+
+    /// Waits until the device is through with a transfer that nobody wants to hear of.
+    fn wait_for_device(&mut self, peer: Peer, number: u32) {
+        let (start, id) = (Instant::now(), u64::from(Id::Transfer(number)));
         let mut batch = Vec::new();
-        for number in registered {
-            let id = u64::from(Id::Transfer(number));
-            loop {
-                if let Some(over) = self.held.iter().position(|over| over.id == id)
-                    && let Some(over) = self.held.remove(over)
-                {
-                    self.end_transfer(number, over.pair, over.result);
-                    break;
-                }
-                if Instant::now() > end {
-                    return self.lose(peer, "the device does not end what it is told to end");
-                }
-                if self.completions.poll(&mut batch) == 0 {
-                    std::thread::yield_now();
-                }
-                self.held.extend(batch.drain(..));
+        while self.transfers.get(&number).is_some_and(|moving| moving.under_way > 0) {
+            if let Some(over) = self.held.iter().position(|over| over.id == id)
+                && let Some(over) = self.held.remove(over)
+            {
+                self.transfer_moved(number, over.result);
+                continue;
             }
+            if start.elapsed() > TAKE_BACK {
+                return self.lose(peer, "the device does not end what it is told to end");
+            }
+            if start.elapsed() > HURRY {
+                self.broke(peer, "a transfer that was taken back does not end".into());
+            }
+            if self.completions.poll(&mut batch) == 0 {
+                std::thread::yield_now();
+            }
+            self.held.extend(batch.drain(..));
         }
+        self.transfers.remove(&number);
     }
 }

@@ -5,6 +5,7 @@ use std::fs;
 use std::mem::zeroed;
 use std::path::Path;
 use std::sync::Once;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use rdma_sys::{
     _compat_ibv_port_attr, ibv_alloc_pd, ibv_atomic_cap, ibv_close_device, ibv_context, ibv_dealloc_pd,
@@ -28,6 +29,8 @@ pub(crate) struct Device {
     pub(crate) name: String,
     pub(crate) port: u8,
     pub(crate) gid: Entry,
+    /// Where that stands in the port's table now.
+    gid_index: AtomicU8,
     pub(crate) lid: u16,
     pub(crate) mtu: u8,
     pub(crate) ethernet: bool,
@@ -73,22 +76,17 @@ impl Device {
         let mut limits: ibv_device_attr = unsafe { zeroed() };
         // SAFETY: an open device, and memory of the right type.
         checked("its limits", unsafe { ibv_query_device(context.get(), &mut limits) })?;
-        // SAFETY: as above.
-        let mut port: ibv_port_attr = unsafe { zeroed() };
-        let filled = (&raw mut port).cast::<_compat_ibv_port_attr>();
-        // SAFETY: the call fills the first part of the struct, which both types begin with.
-        checked("its port", unsafe { ibv_query_port(context.get(), PORT, filled) })?;
-        if port.state != ibv_port_state::IBV_PORT_ACTIVE {
-            return Err(format!("port {PORT} of {wanted} is not active"));
-        }
+        let port = port(&context, wanted)?;
         let ethernet = port.link_layer == ETHERNET;
         let gid = gid::choose(&table(wanted, port.gid_tbl_len), ethernet);
         // SAFETY: an open device.
         let pd = unsafe { ibv_alloc_pd(context.get()) };
+        let gid = gid.ok_or_else(|| format!("port {PORT} of {wanted} has no address"))?;
         Ok(Device {
             name: wanted.to_owned(),
             port: PORT,
-            gid: gid.ok_or_else(|| format!("port {PORT} of {wanted} has no address"))?,
+            gid_index: gid.index.into(),
+            gid,
             lid: port.lid,
             mtu: port.active_mtu as u8,
             ethernet,
@@ -103,6 +101,23 @@ impl Device {
         })
     }
 
+    /// Sees that connections can be made now.
+    ///
+    /// # Errors
+    /// If the port is down, or its address is gone.
+    pub(crate) fn ready(&self) -> Result<(), String> {
+        let length = port(&self.context, &self.name)?.gid_tbl_len;
+        let same = |entry: &Entry| (entry.gid, entry.kind) == (self.gid.gid, self.gid.kind);
+        let found = table(&self.name, length).into_iter().find(same);
+        let found = found.ok_or_else(|| format!("port {PORT} of {} has lost its address", self.name))?;
+        self.gid_index.store(found.index, Ordering::Relaxed);
+        Ok(())
+    }
+
+    pub(super) fn gid_index(&self) -> u8 {
+        self.gid_index.load(Ordering::Relaxed)
+    }
+
     pub(super) fn context(&self) -> *mut ibv_context {
         self.context.get()
     }
@@ -110,6 +125,19 @@ impl Device {
     pub(super) fn domain(&self) -> *mut ibv_pd {
         self.pd.get()
     }
+}
+
+/// The port that is used, if it is active.
+fn port(context: &Object<ibv_context>, device: &str) -> Result<ibv_port_attr, String> {
+    // SAFETY: the struct holds numbers alone, and the call fills it.
+    let mut port: ibv_port_attr = unsafe { zeroed() };
+    let filled = (&raw mut port).cast::<_compat_ibv_port_attr>();
+    // SAFETY: an open device; the call fills the first part of the struct, which both types begin with.
+    checked("its port", unsafe { ibv_query_port(context.get(), PORT, filled) })?;
+    if port.state != ibv_port_state::IBV_PORT_ACTIVE {
+        return Err(format!("port {PORT} of {device} is not active"));
+    }
+    Ok(port)
 }
 
 /// A port's table of GIDs, as the kernel shows it.

@@ -15,7 +15,7 @@ pub(crate) use device::Device;
 pub use device::devices;
 pub(crate) use memory::{Region, Slots};
 pub(crate) use pair::{AddressHandle, Datagrams, Local, Op, Pair, Remote, Use, Work};
-pub(crate) use queues::{Completion, Completions, Receives};
+pub(crate) use queues::{BATCH, Completion, Completions, Failure, Receives};
 
 /// An object of the library. It ends with this.
 struct Object<T> {

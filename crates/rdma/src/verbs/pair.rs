@@ -20,8 +20,7 @@ const DEPTH: u32 = 64;
 const INLINE: u32 = 128;
 /// What datagrams of ours are marked with.
 const QKEY: u32 = 0x2b61_6e79;
-/// An acknowledgement that is late by 4.096 us * 2^18, about 1 s, is asked for again, seven times.
-const LATE: u8 = 18;
+/// An acknowledgement that is late is asked for again, seven times.
 const RETRIES: u8 = 7;
 /// What a pair is for: how often it tries again where the other side was not ready.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -155,10 +154,16 @@ impl Queue {
             receives,
             device: device.clone(),
         };
-        queue.change("a queue pair's start", ibv_qp_state::IBV_QPS_INIT, |to| {
-            to.port_num = queue.device.port;
+        queue.begin()?;
+        Ok(queue)
+    }
+
+    /// Brings a pair that is new, or was reset, into its first state of use.
+    fn begin(&self) -> Result<(), String> {
+        self.change("a queue pair's start", ibv_qp_state::IBV_QPS_INIT, |to| {
+            to.port_num = self.device.port;
             let fixed = ibv_qp_attr_mask::IBV_QP_PKEY_INDEX | ibv_qp_attr_mask::IBV_QP_PORT;
-            if queue.receives.is_some() {
+            if self.receives.is_some() {
                 let all = ibv_access_flags::IBV_ACCESS_REMOTE_READ
                     | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE
                     | ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC;
@@ -168,8 +173,7 @@ impl Queue {
                 to.qkey = QKEY;
                 fixed | ibv_qp_attr_mask::IBV_QP_QKEY
             }
-        })?;
-        Ok(queue)
+        })
     }
 
     /// Brings the pair into a state, with what `fill` fills in and names.
@@ -207,7 +211,7 @@ fn address(device: &Device, card: &Card) -> ibv_ah_attr {
     if device.ethernet {
         to.is_global = 1;
         to.grh.dgid.raw = card.gid;
-        (to.grh.sgid_index, to.grh.hop_limit) = (device.gid.index, 64);
+        (to.grh.sgid_index, to.grh.hop_limit) = (device.gid_index(), 64);
     }
     to
 }
@@ -238,13 +242,15 @@ impl Pair {
     /// Work that it has under way at most.
     pub(crate) const DEPTH: usize = DEPTH as usize;
 
-    /// Connects it to the peer's pair of this number, whose first packet has the number `theirs`; its own has `ours`.
+    /// Connects it to the peer's pair of this number, whose first packet has the number `theirs`; its own has `ours`. An acknowledgement
+    /// is late after 4.096 us * 2^`late`.
     pub(crate) fn connect(
         &self,
         usage: Use,
         card: &Card,
         pair: u32,
         (ours, theirs): (u32, u32),
+        late: u8,
     ) -> Result<(), String> {
         let (device, mask) = (&self.0.device, ibv_qp_attr_mask::IBV_QP_AV);
         self.0.change("a connection's way to the peer", ibv_qp_state::IBV_QPS_RTR, |to| {
@@ -259,7 +265,7 @@ impl Pair {
                 | ibv_qp_attr_mask::IBV_QP_MIN_RNR_TIMER
         })?;
         self.0.change("a connection's start", ibv_qp_state::IBV_QPS_RTS, |to| {
-            (to.timeout, to.retry_cnt, to.rnr_retry) = (LATE, RETRIES, usage as u8);
+            (to.timeout, to.retry_cnt, to.rnr_retry) = (late, RETRIES, usage as u8);
             (to.sq_psn, to.max_rd_atomic) = (ours, card.reads.min(device.reads));
             ibv_qp_attr_mask::IBV_QP_TIMEOUT
                 | ibv_qp_attr_mask::IBV_QP_RETRY_CNT
@@ -267,6 +273,12 @@ impl Pair {
                 | ibv_qp_attr_mask::IBV_QP_SQ_PSN
                 | ibv_qp_attr_mask::IBV_QP_MAX_QP_RD_ATOMIC
         })
+    }
+
+    /// Ends it: all work under way comes back, and no more is done.
+    pub(crate) fn fail(&self) {
+        // Fails where the device is gone, or the pair has never been connected: then nothing is under way.
+        let _ = self.0.change("a pair's end", ibv_qp_state::IBV_QPS_ERR, |_| ibv_qp_attr_mask::IBV_QP_STATE);
     }
 
     /// Posts work.
@@ -290,14 +302,26 @@ impl Datagrams {
 
     /// A pair that receives as soon as it has buffers.
     pub(crate) fn new(device: &Arc<Device>, completions: &Arc<Completions>) -> Result<Datagrams, String> {
-        let queue = Queue::new(device, completions, None)?;
+        let datagrams = Datagrams(Queue::new(device, completions, None)?);
+        datagrams.start()?;
+        Ok(datagrams)
+    }
+
+    fn start(&self) -> Result<(), String> {
         let nothing = ibv_qp_attr_mask::IBV_QP_STATE;
-        queue.change("the start of datagrams", ibv_qp_state::IBV_QPS_RTR, |_| nothing)?;
-        queue.change("the start of datagrams", ibv_qp_state::IBV_QPS_RTS, |to| {
+        self.0.change("the start of datagrams", ibv_qp_state::IBV_QPS_RTR, |_| nothing)?;
+        self.0.change("the start of datagrams", ibv_qp_state::IBV_QPS_RTS, |to| {
             to.sq_psn = 0;
             ibv_qp_attr_mask::IBV_QP_SQ_PSN
-        })?;
-        Ok(Datagrams(queue))
+        })
+    }
+
+    /// Starts it again under its number, without buffers.
+    pub(crate) fn restart(&self) -> Result<(), String> {
+        let nothing = ibv_qp_attr_mask::IBV_QP_STATE;
+        self.0.change("a new start of datagrams", ibv_qp_state::IBV_QPS_RESET, |_| nothing)?;
+        self.0.begin()?;
+        self.start()
     }
 
     /// Its number.

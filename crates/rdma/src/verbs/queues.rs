@@ -17,7 +17,7 @@ use rdma_sys::{
 use super::{Device, Local, Object, checked};
 
 /// Most completions that one look takes.
-pub(super) const BATCH: usize = 64;
+pub(crate) const BATCH: usize = 64;
 
 /// Work that is over.
 pub(crate) struct Completion {
@@ -25,8 +25,32 @@ pub(crate) struct Completion {
     pub(crate) id: u64,
     /// Number of the queue pair.
     pub(crate) pair: u32,
-    /// Bytes that have come, for receives; or what went wrong, in words.
-    pub(crate) result: Result<usize, String>,
+    /// Bytes that have come, for receives; or what went wrong.
+    pub(crate) result: Result<usize, Failure>,
+}
+
+/// What went wrong with work.
+pub(crate) struct Failure {
+    /// In the library's words.
+    pub(crate) why: String,
+    /// The peer, or this side's own device, has refused this very work, and did nothing that stands behind it.
+    pub(crate) refused: bool,
+}
+
+impl Failure {
+    fn new(status: ibv_wc_status::Type) -> Failure {
+        use ibv_wc_status as status_is;
+        // SAFETY: the library has a text for each number.
+        let why = unsafe { CStr::from_ptr(ibv_wc_status_str(status)) }.to_string_lossy().into();
+        let refused = matches!(
+            status,
+            status_is::IBV_WC_REM_ACCESS_ERR
+                | status_is::IBV_WC_REM_INV_REQ_ERR
+                | status_is::IBV_WC_LOC_PROT_ERR
+                | status_is::IBV_WC_LOC_LEN_ERR
+        );
+        Failure { why, refused }
+    }
 }
 
 /// A completion queue, and the channel that tells a sleeper of it.
@@ -72,8 +96,7 @@ impl Completions {
             pair: wc.qp_num,
             result: match wc.status {
                 ibv_wc_status::IBV_WC_SUCCESS => Ok(wc.byte_len as usize),
-                // SAFETY: the library has a text for each number.
-                status => Err(unsafe { CStr::from_ptr(ibv_wc_status_str(status)) }.to_string_lossy().into()),
+                status => Err(Failure::new(status)),
             },
         }));
         found

@@ -1,9 +1,13 @@
 //! Ends for tests on the RDMA devices of this machine: each uses one of them in turn, as if it were on a host of its own.
 
-use std::time::Duration;
+#![allow(dead_code, reason = "each test program uses some of it")]
 
+use std::time::{Duration, Instant};
+
+use banyan_memory::Buffer;
 use banyan_rdma::{Options, Rdma};
-use banyan_transport::Peer;
+use banyan_transport::conformance::introduced;
+use banyan_transport::{Class, Fabric, Head, Outcome, Peer, Port, Sink, Token};
 
 /// `n` ends that do not know each other, with their business cards.
 pub(crate) fn ends(n: usize, patience: Duration) -> Vec<(Rdma, Vec<u8>)> {
@@ -14,4 +18,73 @@ pub(crate) fn ends(n: usize, patience: Duration) -> Vec<(Rdma, Vec<u8>)> {
         Rdma::new(Peer(me), n as u32, 77, [5; 32], &options).expect("a fabric")
     };
     (0..n as u32).map(make).collect()
+}
+
+/// What has come.
+#[derive(Default)]
+pub(crate) struct Inbox {
+    pub(crate) frames: Vec<Vec<u8>>,
+    pub(crate) over: Vec<(Token, Outcome)>,
+    pub(crate) gone: Vec<(Peer, String)>,
+}
+
+impl Sink for Inbox {
+    fn frame(&mut self, _peer: Peer, _head: &Head, body: &[u8]) {
+        assert!(self.gone.is_empty(), "a frame of a peer that was reported gone");
+        self.frames.push(body.to_vec());
+    }
+    fn sent(&mut self, _token: Token) {}
+    fn completed(&mut self, token: Token, outcome: Outcome) {
+        self.over.push((token, outcome));
+    }
+    fn down(&mut self, peer: Peer, cause: &str) {
+        self.gone.push((peer, cause.to_owned()));
+    }
+}
+
+/// Two ends that have talked, so that their connection stands.
+pub(crate) fn pair() -> (Vec<Rdma>, [Inbox; 2]) {
+    patient(Duration::from_secs(60))
+}
+
+/// The same, with this patience.
+pub(crate) fn patient(patience: Duration) -> (Vec<Rdma>, [Inbox; 2]) {
+    let (mut ends, mut inbox) = (introduced(ends(2, patience)), <[Inbox; 2]>::default());
+    for me in 0..2 {
+        send(&mut ends, &mut inbox, me, b"hello");
+    }
+    until(&mut ends, &mut inbox, |ends, _| ends.iter().all(|end| end.works_under_way() == 0));
+    (ends, inbox)
+}
+
+pub(crate) const HEAD: Head = Head { class: Class::P2p, kind: 1, aux: 2, a: 3, b: 4, ctx: 5 };
+
+/// Polls both ends until something is so.
+pub(crate) fn until(
+    ends: &mut [Rdma],
+    inbox: &mut [Inbox; 2],
+    mut so: impl FnMut(&mut [Rdma], &[Inbox; 2]) -> bool,
+) {
+    let start = Instant::now();
+    while !so(ends, inbox) {
+        for (end, inbox) in ends.iter_mut().zip(inbox.iter_mut()) {
+            end.poll(inbox);
+        }
+        assert!(start.elapsed() < Duration::from_secs(120), "stuck");
+    }
+}
+
+/// Sends a frame to the other end, and waits until it is there.
+pub(crate) fn send(ends: &mut [Rdma], inbox: &mut [Inbox; 2], me: usize, body: &[u8]) {
+    let (to, before) = (Peer(1 - me as u32), inbox[1 - me].frames.len());
+    until(ends, inbox, |ends, _| ends[me].send_short(to, &HEAD, body).is_ok());
+    until(ends, inbox, |_, inbox| inbox[1 - me].frames.len() > before);
+    assert_eq!(inbox[1 - me].frames.last().map(Vec::as_slice), Some(body));
+}
+
+/// The bytes of a buffer.
+pub(crate) fn contents(memory: &Buffer) -> Vec<u8> {
+    let mut bytes = vec![0; memory.len()];
+    memory.read(0, &mut bytes);
+    bytes
 }

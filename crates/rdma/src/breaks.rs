@@ -1,0 +1,140 @@
+//! Connections that break: what is under way is waited for at the device, then the connection is made anew, and what has not surely
+//! arrived is sent again; or, after the patience, the peer counts as gone.
+
+use std::time::{Duration, Instant};
+
+use banyan_transport::Peer;
+
+use crate::contact::Contact;
+use crate::fabric::Rdma;
+use crate::frames::Id;
+use crate::links::{Breaking, Left, Phase};
+use crate::verbs::{Local, Op, Work};
+
+/// The time that a device may take to give back what was under way by a pair that has ended.
+const FLUSH: Duration = Duration::from_secs(2);
+
+impl Rdma {
+    /// A connection is broken: from now on the device does nothing more by it. It has been so for its first reason.
+    pub(crate) fn broke(&mut self, peer: Peer, why: String) {
+        let Some(end) = self.links.end(peer) else { return };
+        if end.breaking.is_some() {
+            return;
+        }
+        let since = Instant::now();
+        end.breaking = Some(Breaking { since, refused: false, gone: None });
+        end.failing.get_or_insert((since, why));
+        end.pairs.iter().for_each(|pairs| {
+            pairs.frames.fail();
+            pairs.transfers.fail();
+        });
+        self.contacting.retain(|&other| other != peer);
+        self.breaking.push(peer);
+    }
+
+    /// Goes on with broken connections, when nothing more comes from the device: ends their pairs, and after that, when what those had
+    /// brought is handed over, makes them anew. Gives how many it went on with.
+    pub(crate) fn attend_breaks(&mut self) -> usize {
+        let mut work = 0;
+        for peer in std::mem::take(&mut self.breaking) {
+            let Some(end) = self.links.end(peer) else { continue };
+            let Some(breaking) = &mut end.breaking else { continue };
+            let under_way = end.posted + end.moving;
+            if let Some(gone) = breaking.gone {
+                gone.iter().for_each(|number| _ = self.peers.remove(number));
+                self.renew(peer);
+            } else if under_way == 0 || breaking.since.elapsed() > FLUSH {
+                breaking.gone = Some(end.pairs.take().map_or([0; 2], |pairs| pairs.numbers()));
+                (end.posted, end.moving) = (0, 0);
+                self.under_way -= under_way;
+                self.end_transfers(peer);
+                self.breaking.push(peer);
+            } else {
+                self.breaking.push(peer);
+                continue;
+            }
+            work += 1;
+        }
+        work
+    }
+
+    /// Makes a connection anew that has broken, unless its peer is gone or the patience is over.
+    fn renew(&mut self, peer: Peer) {
+        let unknown = self.atomic_under_way(peer);
+        let Some(end) = self.links.end(peer) else { return };
+        let refused = end.breaking.take().is_some_and(|breaking| breaking.refused);
+        if let Some(cause) = end.died.take() {
+            return self.lose(peer, &cause);
+        }
+        let now = Instant::now();
+        let (since, why) = end.failing.get_or_insert((now, String::new()));
+        let give_up = *since + self.patience;
+        if unknown && !refused {
+            let why = format!(
+                "{why}; whether an atomic operation that was under way was carried out cannot be known"
+            );
+            let why = self.by_port(&why);
+            return self.lose(peer, &why);
+        }
+        end.contact = Contact::new(end.contact.says().number + 1, now, give_up);
+        self.contacting.push(peer);
+        self.counts.renewed += 1;
+    }
+
+    /// Sends again what has not surely arrived, by a connection that was made anew.
+    pub(crate) fn send_again(&mut self, peer: Peer) {
+        let Some(end) = self.links.end(peer) else { return };
+        let kept: Vec<Left> = end.replay.kept().copied().collect();
+        for left in &kept {
+            // The account of credits began anew with the connection.
+            self.sending.bytes_mut(left.slot, 2).fill(0);
+            self.post_frame(peer, *left);
+        }
+        self.counts.again += kept.len() as u64;
+        self.move_again(peer);
+    }
+
+    /// Posts the send of a frame.
+    pub(crate) fn post_frame(&mut self, peer: Peer, left: Left) {
+        let Some(end) = self.links.end(peer) else { return };
+        let Some(pairs) = &end.pairs else { return };
+        let (id, len) = (Id::Send(left.slot).into(), left.len as usize);
+        let local = if len <= pairs.frames.inline() {
+            Local::Inline(self.sending.bytes(left.slot, len))
+        } else {
+            self.sending.local(left.slot, len)
+        };
+        match pairs.frames.post(&Work { id, told: true, local, op: Op::Send }) {
+            Ok(()) => {
+                end.posted += 1;
+                self.under_way += 1;
+            }
+            Err(why) => self.broke(peer, why),
+        }
+    }
+
+    /// A peer is gone: its connection ends, and with it all that is under way there.
+    pub(crate) fn lose(&mut self, peer: Peer, why: &str) {
+        let phase = std::mem::replace(&mut self.links.at(peer).phase, Phase::Down);
+        if matches!(phase, Phase::Down) {
+            return;
+        }
+        self.contacting.retain(|&other| other != peer);
+        self.breaking.retain(|&other| other != peer);
+        self.refused.retain(|&(other, _)| other != peer);
+        self.lost.push((peer, why.to_owned()));
+        let Phase::Open(mut end) = phase else { return };
+        self.under_way -= end.posted + end.moving;
+        // The pairs end first: then the device does not touch any more what its work was to use.
+        drop(end.pairs.take());
+        self.peers.retain(|_, other| *other != peer);
+        end.replay.kept().for_each(|left| self.sending.give(left.slot));
+        self.drop_transfers(peer);
+    }
+
+    /// When a broken connection wants to be looked at.
+    pub(crate) fn break_deadline(&self) -> Option<Instant> {
+        let since = |&peer: &Peer| Some(self.links.look(peer)?.breaking.as_ref()?.since + FLUSH);
+        self.breaking.iter().filter_map(since).min()
+    }
+}

@@ -1,0 +1,69 @@
+//! [`Sending`]: the slots that frames and short transfers leave from, of two lengths. A frame stays in its slot until it has arrived.
+
+use std::sync::Arc;
+
+use crate::frames::SLOT;
+use crate::verbs::{Device, Local, Slots};
+
+/// Slots of a frame's full length, and short ones with their length.
+const LONG: usize = 64;
+const SHORT: usize = 512;
+const SHORT_BYTES: usize = 128;
+
+/// The slots. The short ones have the numbers behind the long ones.
+pub(crate) struct Sending {
+    long: Slots,
+    short: Slots,
+    free_long: Vec<u32>,
+    free_short: Vec<u32>,
+}
+
+impl Sending {
+    pub(crate) fn new(device: &Arc<Device>) -> Result<Sending, String> {
+        Ok(Sending {
+            long: Slots::new(device, LONG, SLOT)?,
+            short: Slots::new(device, SHORT, SHORT_BYTES)?,
+            free_long: (0..LONG as u32).collect(),
+            free_short: (LONG as u32..(LONG + SHORT) as u32).collect(),
+        })
+    }
+
+    /// A free slot for so many bytes.
+    #[inline]
+    pub(crate) fn take(&mut self, len: usize) -> Option<u32> {
+        if len <= SHORT_BYTES { self.free_short.pop() } else { self.free_long.pop() }
+    }
+
+    /// Gives a slot back.
+    #[inline]
+    pub(crate) fn give(&mut self, slot: u32) {
+        if (slot as usize) < LONG { self.free_long.push(slot) } else { self.free_short.push(slot) }
+    }
+
+    fn of(&self, slot: u32) -> (&Slots, usize) {
+        match (slot as usize).checked_sub(LONG) {
+            None => (&self.long, slot as usize),
+            Some(short) => (&self.short, short),
+        }
+    }
+
+    /// The first `len` bytes of a slot.
+    pub(crate) fn bytes(&self, slot: u32, len: usize) -> &[u8] {
+        let (slots, slot) = self.of(slot);
+        slots.bytes(slot, len)
+    }
+
+    /// The same, to write to.
+    pub(crate) fn bytes_mut(&mut self, slot: u32, len: usize) -> &mut [u8] {
+        match (slot as usize).checked_sub(LONG) {
+            None => self.long.bytes_mut(slot as usize, len),
+            Some(short) => self.short.bytes_mut(short, len),
+        }
+    }
+
+    /// The same, for work that is posted here.
+    pub(crate) fn local(&self, slot: u32, len: usize) -> Local<'static> {
+        let (slots, slot) = self.of(slot);
+        slots.local(slot, len)
+    }
+}

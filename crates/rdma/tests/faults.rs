@@ -1,0 +1,127 @@
+//! Links that go down, and come up again or not, with messages and transfers under way. `cargo xtask rdma` runs it where there are RDMA
+//! devices in software, as root: it takes down the network devices under them.
+#![cfg(feature = "verbs")]
+
+mod common;
+
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use banyan_memory::HeapBuffer;
+use banyan_rdma::Rdma;
+use banyan_transport::{Access, Outcome, Peer, Port, Refusal, Token, Transfer};
+use common::{HEAD, Inbox, contents, patient, until};
+
+/// The network device under an RDMA device in software. One test at a time has it; at the end it is up.
+struct Link {
+    name: String,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Link {
+    /// `None` if that of the first device is not to be had.
+    fn take() -> Option<Link> {
+        static TURN: Mutex<()> = Mutex::new(());
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let device = banyan_rdma::devices().into_iter().next()?;
+        let name = std::fs::read_to_string(format!("/sys/class/infiniband/{device}/parent")).ok()?;
+        let link = Link { name: name.trim().to_owned(), _turn };
+        if !link.set("up") {
+            eprintln!("not run: {} cannot be taken down", link.name);
+            return None;
+        }
+        Some(link)
+    }
+
+    fn set(&self, state: &str) -> bool {
+        let done = Command::new("ip").args(["link", "set", &self.name, state]).status();
+        done.is_ok_and(|status| status.success())
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.set("up");
+    }
+}
+
+/// Streams of numbered frames both ways, and gets, over a link that goes down twice: all frames come once and in order, and all
+/// gets bring what they should.
+#[test]
+fn nothing_is_lost_or_doubled_when_the_link_goes_down_and_up() {
+    const CUTS: u32 = 2;
+    const PART: u32 = 1 << 16;
+    let Some(link) = Link::take() else { return };
+    let (mut ends, mut inbox) = patient(Duration::from_secs(60));
+    inbox.iter_mut().for_each(|inbox| inbox.frames.clear());
+    let bytes: Vec<u8> = (0..PART).map(|at| (at * 7 + at / 251) as u8).collect();
+    let (memory, local) = (HeapBuffer::copy_of(&bytes), HeapBuffer::zeroed(PART as usize));
+    let remote = ends[1].register(Peer(0), &memory, Access::Read).expect("room");
+    let (mut sent, mut gets, mut getting) = ([0u32; 2], 0, false);
+    let (mut cuts, mut down, mut change) = (0, false, Instant::now() + Duration::from_millis(300));
+    let mut quota = [u32::MAX; 2];
+    until(&mut ends, &mut inbox, |ends, inbox| {
+        for me in 0..2 {
+            let body =
+                [&sent[me].to_le_bytes()[..], &vec![me as u8; (sent[me] as usize * 37) % 3000]].concat();
+            if sent[me] < quota[me] && ends[me].send_short(Peer(1 - me as u32), &HEAD, &body).is_ok() {
+                sent[me] += 1;
+            }
+        }
+        if !getting && quota[0] == u32::MAX {
+            getting =
+                ends[0].get(Peer(1), remote, std::slice::from_ref(&local), Token(1)) == Transfer::Started;
+        } else if gets < inbox[0].over.len() {
+            assert_eq!(inbox[0].over[gets], (Token(1), Outcome::Done));
+            assert!(contents(&local) == bytes, "get {gets}");
+            local.write(0, &[0; 4096]);
+            (gets, getting) = (gets + 1, false);
+        }
+        if quota[0] == u32::MAX && Instant::now() > change {
+            down = !down;
+            assert!(link.set(if down { "down" } else { "up" }));
+            cuts += u32::from(down);
+            println!("link down: {down}, {sent:?} sent, {:?}", ends[0].counts());
+            change = Instant::now() + Duration::from_millis(500);
+            if cuts == CUTS && !down {
+                quota = sent.map(|sent| sent + 100);
+            }
+        }
+        let all = (0..2).all(|me| inbox[1 - me].frames.len() == quota[me] as usize);
+        all && !getting
+    });
+    for (inbox, quota) in inbox.iter().zip([quota[1], quota[0]]) {
+        let numbers =
+            inbox.frames.iter().map(|body| u32::from_le_bytes([body[0], body[1], body[2], body[3]]));
+        assert!(numbers.eq(0..quota), "each once, in order");
+        assert!(inbox.gone.is_empty());
+    }
+    let counts = ends.iter().map(Rdma::counts).collect::<Vec<_>>();
+    println!("{sent:?} frames, {gets} gets, {counts:?}");
+    assert!(counts.iter().all(|counts| counts.renewed > 0) && gets > 0, "the connection broke");
+}
+
+/// A link that stays down: after the patience the peer is gone, with the reason.
+#[test]
+fn a_link_that_stays_down_is_named() {
+    let Some(link) = Link::take() else { return };
+    let patience = Duration::from_secs(3);
+    let (mut ends, mut inbox) = patient(patience);
+    assert!(link.set("down"));
+    let start = Instant::now();
+    let gone = |inbox: &Inbox| !inbox.gone.is_empty();
+    until(&mut ends, &mut inbox, |ends, inbox| {
+        let _ = ends[0].send_short(Peer(1), &HEAD, b"anybody there?");
+        gone(&inbox[0])
+    });
+    assert!(start.elapsed() >= patience, "not before its time");
+    let (peer, why) = &inbox[0].gone[0];
+    println!("{why}");
+    let device = &banyan_rdma::devices()[0];
+    assert!(
+        *peer == Peer(1) && why.contains(&format!("port 1 of {device}")) && why.contains("within 3 s"),
+        "{why}"
+    );
+    assert_eq!(ends[0].send_short(Peer(1), &HEAD, b""), Err(Refusal::Down));
+}
