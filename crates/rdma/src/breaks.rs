@@ -7,7 +7,7 @@ use banyan_transport::Peer;
 
 use crate::contact::Contact;
 use crate::fabric::Rdma;
-use crate::frames::Id;
+use crate::frames::{self, HEADER, Id};
 use crate::links::{Breaking, Left, Phase};
 use crate::verbs::{Local, Op, Work};
 
@@ -17,13 +17,22 @@ const FLUSH: Duration = Duration::from_secs(2);
 impl Rdma {
     /// A connection is broken: from now on the device does nothing more by it. It has been so for its first reason.
     pub(crate) fn broke(&mut self, peer: Peer, why: String) {
-        let Some(end) = self.links.end(peer) else { return };
-        if end.breaking.is_some() {
-            return;
+        if let Some(end) = self.links.end(peer)
+            && end.breaking.is_none()
+        {
+            // One that rests as far as both are concerned loses nothing but word of that.
+            let rest = end.rest_said && end.rest_heard && end.moving == 0;
+            if !rest {
+                end.failing.get_or_insert((Instant::now(), why));
+            }
+            self.close(peer, rest);
         }
-        let since = Instant::now();
-        end.breaking = Some(Breaking { since, refused: false, gone: None });
-        end.failing.get_or_insert((since, why));
+    }
+
+    /// Ends the queue pairs of a connection, to make it anew, or to let it rest.
+    pub(crate) fn close(&mut self, peer: Peer, rest: bool) {
+        let Some(end) = self.links.end(peer).filter(|end| end.breaking.is_none()) else { return };
+        end.breaking = Some(Breaking { since: Instant::now(), rest, refused: false, gone: None });
         end.pairs.iter().for_each(|pairs| {
             pairs.frames.fail();
             pairs.transfers.fail();
@@ -62,11 +71,17 @@ impl Rdma {
     fn renew(&mut self, peer: Peer) {
         let unknown = self.atomic_under_way(peer);
         let Some(end) = self.links.end(peer) else { return };
-        let refused = end.breaking.take().is_some_and(|breaking| breaking.refused);
+        let Some(Breaking { rest, refused, .. }) = end.breaking.take() else { return };
         if let Some(cause) = end.died.take() {
             return self.lose(peer, &cause);
         }
         let now = Instant::now();
+        let said = std::mem::take(&mut end.rest_said);
+        end.rest_heard = false;
+        if rest {
+            end.contact = Contact::new(end.contact.says().number + 1, now, now + self.patience);
+            return self.rested(peer, said);
+        }
         let (since, why) = end.failing.get_or_insert((now, String::new()));
         let give_up = *since + self.patience;
         if unknown && !refused {
@@ -86,8 +101,7 @@ impl Rdma {
         let Some(end) = self.links.end(peer) else { return };
         let kept: Vec<Left> = end.replay.kept().copied().collect();
         for left in &kept {
-            // The account of credits began anew with the connection.
-            self.sending.bytes_mut(left.slot, 2).fill(0);
+            frames::sent_again(self.sending.bytes_mut(left.slot, HEADER));
             self.post_frame(peer, *left);
         }
         self.counts.again += kept.len() as u64;
@@ -124,6 +138,9 @@ impl Rdma {
         self.refused.retain(|&(other, _)| other != peer);
         self.lost.push((peer, why.to_owned()));
         let Phase::Open(mut end) = phase else { return };
+        if std::mem::take(&mut end.window) {
+            self.windows.give_back();
+        }
         self.under_way -= end.posted + end.moving;
         // The pairs end first: then the device does not touch any more what its work was to use.
         drop(end.pairs.take());

@@ -129,6 +129,11 @@ impl Contact {
         Due::Greet
     }
 
+    /// What hindered it is over: a greeting is due.
+    pub fn hurry(&mut self, now: Instant) {
+        (self.next, self.pause) = (now, FIRST);
+    }
+
     /// When something is due; `None`: never again.
     pub fn next(&self) -> Option<Instant> {
         (self.stage < Stage::Up).then_some(self.next)

@@ -1,16 +1,26 @@
 //! First contact with peers, and contact again: the greetings that make connections. See [`crate::contact`] for what they say.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use banyan_transport::{Fabric, Peer, Refusal};
 
 use crate::contact::{Answer, Contact, Due, Stage};
-use crate::credit::{Credit, WINDOW};
+use crate::credit::Credit;
 use crate::fabric::Rdma;
-use crate::frames::SLOT;
 use crate::greeting::{Card, Greeting};
 use crate::links::{End, Pairs, Phase};
-use crate::verbs::{Pair, Slots};
+use crate::verbs::Pair;
+
+impl End {
+    /// Makes contact again if it rests.
+    fn wake(&mut self, contacting: &mut Vec<Peer>, peer: Peer, patience: Duration) {
+        if self.pairs.is_none() && self.breaking.is_none() && !contacting.contains(&peer) {
+            let now = Instant::now();
+            self.contact = Contact::new(self.contact.says().number, now, now + patience);
+            contacting.push(peer);
+        }
+    }
+}
 
 impl Rdma {
     pub(crate) fn card(&self) -> Card {
@@ -28,27 +38,18 @@ impl Rdma {
     #[cold]
     pub(crate) fn reach(&mut self, peer: Peer) -> Refusal {
         let link = self.links.at(peer);
-        match (&link.phase, link.card) {
+        match (&mut link.phase, link.card) {
             (Phase::Down, _) => return Refusal::Down,
             (Phase::Idle, Some(card)) => self.begin(peer, card),
+            (Phase::Open(end), _) => end.wake(&mut self.contacting, peer, self.patience),
             (Phase::Idle, None) if !std::mem::replace(&mut link.asked, true) => self.wanted.push_back(peer),
             _ => {}
         }
         Refusal::Busy
     }
 
-    /// Begins this side's end of a connection, with buffers for what comes by it.
+    /// Begins this side's end of a connection.
     fn begin(&mut self, peer: Peer, card: Card) {
-        let window = Slots::new(&self.device, WINDOW.into(), SLOT);
-        let posted = window.and_then(|window| {
-            let first = self.windows.len() as u32 * u32::from(WINDOW);
-            self.windows.push(window);
-            self.empty.extend(first..first + u32::from(WINDOW));
-            self.post_empty()
-        });
-        if let Err(why) = posted {
-            return self.lose(peer, &why);
-        }
         let now = Instant::now();
         let end = End {
             pairs: None,
@@ -58,6 +59,10 @@ impl Rdma {
             replay: Default::default(),
             posted: 0,
             moving: 0,
+            window: false,
+            used: self.polls,
+            rest_said: false,
+            rest_heard: false,
             breaking: None,
             failing: None,
             hindered: None,
@@ -67,11 +72,17 @@ impl Rdma {
         self.contacting.push(peer);
     }
 
-    /// Makes the queue pairs of an end, unless they are there. If that fails it is tried again.
+    /// Makes the queue pairs of an end, and buffers for what comes by them, unless they are there. If that cannot be now it is tried
+    /// again.
     fn make_pairs(&mut self, peer: Peer) -> Option<()> {
-        let end = self.links.end(peer)?;
-        if end.pairs.is_some() {
+        if self.links.end(peer)?.pairs.is_some() {
             return Some(());
+        }
+        let window = self.make_window(peer);
+        let end = self.links.end(peer)?;
+        if let Err(why) = window {
+            end.hindered = Some(why);
+            return None;
         }
         let pair = || Pair::new(&self.device, &self.completions, &self.receives);
         let made = self.device.ready().and_then(|()| Ok(Pairs { frames: pair()?, transfers: pair()? }));
@@ -118,8 +129,10 @@ impl Rdma {
             |said: &Greeting| said.job == self.job && said.to == self.me.0 && self.reaches(Peer(said.from));
         let Some(said) = said.filter(ours) else { return };
         let peer = Peer(said.from);
-        if matches!(self.links.at(peer).phase, Phase::Idle) {
-            self.begin(peer, said.card);
+        match &mut self.links.at(peer).phase {
+            Phase::Idle => self.begin(peer, said.card),
+            Phase::Open(end) => end.wake(&mut self.contacting, peer, self.patience),
+            Phase::Down => return,
         }
         if self.make_pairs(peer).is_none() {
             return;

@@ -18,10 +18,13 @@ use crate::links::{Left, Links};
 use crate::registrations::Registrations;
 use crate::sending::Sending;
 use crate::transfers::Moving;
-use crate::verbs::{BATCH, Completion, Completions, Device, Failure, Pair, Receives, Slots};
+use crate::verbs::{BATCH, Completion, Completions, Device, Failure, Pair, Receives};
+use crate::windows::Windows;
 
 /// Work of all connections that is under way at most.
 pub(crate) const MOST_WORK: usize = 1024;
+/// Connections that stand at a time, at most.
+const MOST_CONNECTIONS: u32 = 256;
 /// A process that ends gives its last frames so long to leave.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -53,6 +56,8 @@ pub struct Counts {
     pub renewed: u64,
     /// Frames that were sent again by such a one.
     pub again: u64,
+    /// Connections that have come to rest.
+    pub rested: u64,
     /// Completions of frames that were sent or have come.
     pub completions: u64,
 }
@@ -75,10 +80,12 @@ pub struct Rdma {
     pub(crate) transfers: HashMap<u32, Moving>,
     pub(crate) next_transfer: u32,
     pub(crate) registrations: Registrations,
-    /// Receive buffers: a window for each connection that was begun.
-    pub(crate) windows: Vec<Slots>,
-    /// Receive buffers that are to be posted anew.
-    pub(crate) empty: Vec<u32>,
+    pub(crate) windows: Windows,
+    /// Connections that stand at a time, at most.
+    pub(crate) most_connections: usize,
+    /// Peers whose connections are about to rest.
+    pub(crate) resting: Vec<Peer>,
+    pub(crate) polls: u64,
     pub(crate) sending: Sending,
     /// Work under way by connections.
     pub(crate) under_way: usize,
@@ -116,7 +123,9 @@ impl Rdma {
         options: &Options,
     ) -> Result<(Rdma, Vec<u8>), String> {
         let device = Arc::new(Device::open(&options.device)?);
-        let receiving = size.max(2).saturating_mul(WINDOW.into()).min(device.most_receives);
+        let window = u32::from(WINDOW);
+        let most = MOST_CONNECTIONS.min(size.max(2) - 1).min(device.most_receives / window).max(1);
+        let receiving = most * window;
         let room = receiving + (MOST_WORK + 2 * HEARING + LEAVING) as u32;
         let completions = Arc::new(Completions::new(&device, room)?);
         let receives = Arc::new(Receives::new(&device, receiving)?);
@@ -134,8 +143,10 @@ impl Rdma {
             transfers: HashMap::new(),
             next_transfer: 0,
             registrations: Registrations::new(&device),
-            windows: Vec::new(),
-            empty: Vec::new(),
+            windows: Windows::default(),
+            most_connections: most as usize,
+            resting: Vec::new(),
+            polls: 0,
             sending: Sending::new(&device)?,
             under_way: 0,
             held: VecDeque::new(),
@@ -166,14 +177,6 @@ impl Rdma {
         self.under_way
     }
 
-    pub(crate) fn post_empty(&mut self) -> Result<(), String> {
-        let windows = &self.windows;
-        let place = |slot: u32| {
-            (windows[(slot / u32::from(WINDOW)) as usize]).whole((slot % u32::from(WINDOW)) as usize)
-        };
-        self.receives.post(self.empty.drain(..).map(|slot| (Id::Receive(slot).into(), place(slot))))
-    }
-
     /// Sends one frame; false if there is no room for it. It is kept until it has surely arrived.
     pub(crate) fn leave(
         &mut self,
@@ -191,6 +194,7 @@ impl Rdma {
         let bytes = self.sending.bytes_mut(slot, all);
         bytes[..HEADER].copy_from_slice(&what.encode(end.credit.send()));
         fill(&mut bytes[HEADER..]);
+        end.used = self.polls;
         let left = Left { slot, len: all as u32 };
         end.replay.leaves(left);
         self.post_frame(peer, left);
@@ -224,7 +228,7 @@ impl Rdma {
                 if let Ok(len) = result {
                     self.receive(pair, slot, len, sink);
                 }
-                self.empty.push(slot);
+                self.windows.emptied(slot);
             }
             Id::Datagram(number) => {
                 let Some(slot) = self.greetings.slot(number, result.is_ok()) else { return };
@@ -255,9 +259,9 @@ impl Rdma {
         let Some(&peer) = self.peers.get(&pair) else { return };
         let Some(end) = self.links.end(peer) else { return };
         end.works();
+        end.used = self.polls;
         end.replay.comes();
-        let window = &self.windows[(slot / u32::from(WINDOW)) as usize];
-        let bytes = window.bytes((slot % u32::from(WINDOW)) as usize, len);
+        let bytes = self.windows.bytes(slot, len);
         let Some((what, credits, body)) = What::decode(bytes) else {
             return self.lose(peer, "it has sent what is no frame");
         };
@@ -270,6 +274,7 @@ impl Rdma {
         match what {
             What::Frame(head) => sink.frame(peer, &head, body),
             What::Credits => {}
+            What::Rest => self.hear_rest(peer),
             What::Farewell => return self.lose(peer, "it has ended its connection"),
         }
         if let Some(end) = self.links.end(peer)
@@ -335,6 +340,10 @@ impl Fabric for Rdma {
         if self.armed && self.completions.quiet() {
             self.completions.notify();
         }
+        self.polls += 1;
+        if !self.resting.is_empty() {
+            self.attend_rests();
+        }
         let mut work = self.attend_contacts();
         let mut batch = std::mem::take(&mut self.batch);
         batch.extend(self.held.drain(..));
@@ -342,9 +351,7 @@ impl Fabric for Rdma {
         work += batch.len();
         batch.drain(..).for_each(|completion| self.complete(completion, sink));
         self.batch = batch;
-        if !self.empty.is_empty()
-            && let Err(why) = self.post_empty()
-        {
+        if let Err(why) = self.windows.post(&self.receives) {
             self.links.open().into_iter().for_each(|peer| self.broke(peer, why.clone()));
         }
         if !self.owed.is_empty() {
@@ -377,7 +384,7 @@ impl Fabric for Rdma {
 
     fn has_news(&mut self) -> bool {
         let told = self.refused.is_empty() && self.lost.is_empty();
-        !(told && self.held.is_empty() && self.breaking.is_empty())
+        !(told && self.held.is_empty() && self.breaking.is_empty()) || self.rest_is_due()
     }
 
     fn sleep(&mut self, deadline: Option<Instant>) {

@@ -9,6 +9,9 @@ pub(crate) const SLOT: usize = 8192;
 /// Longest body, bytes.
 pub(crate) const BODY: usize = SLOT - HEADER;
 
+const CREDITS: u8 = 1;
+const REST: u8 = 3;
+
 /// What has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum What {
@@ -18,6 +21,8 @@ pub(crate) enum What {
     Credits,
     /// The last that comes by this connection.
     Farewell,
+    /// The last that comes by this connection, until one of the two needs it again.
+    Rest,
 }
 
 impl What {
@@ -28,8 +33,9 @@ impl What {
         out[..2].copy_from_slice(&credits.to_le_bytes());
         match self {
             What::Frame(head) => out[4..].copy_from_slice(&head.encode()),
-            What::Credits => out[2] = 1,
+            What::Credits => out[2] = CREDITS,
             What::Farewell => out[2] = 2,
+            What::Rest => out[2] = REST,
         }
         out
     }
@@ -39,13 +45,22 @@ impl What {
     pub(crate) fn decode(bytes: &[u8]) -> Option<(What, u16, &[u8])> {
         let (header, body) = bytes.split_first_chunk::<HEADER>()?;
         let [c0, c1, what, _, head @ ..] = header;
-        let what = match what {
+        let what = match *what {
             0 => What::Frame(Head::decode(head)?),
-            1 => What::Credits,
+            CREDITS => What::Credits,
             2 => What::Farewell,
+            REST => What::Rest,
             _ => return None,
         };
         Some((what, u16::from_le_bytes([*c0, *c1]), body))
+    }
+}
+
+/// Makes a frame fit to be sent by a connection that was made anew: the account of credits has begun again, and it does not rest any more.
+pub(crate) fn sent_again(header: &mut [u8]) {
+    header[..2].fill(0);
+    if header[2] == REST {
+        header[2] = CREDITS;
     }
 }
 

@@ -35,12 +35,16 @@ mod port;
 #[cfg(feature = "verbs")]
 mod registrations;
 #[cfg(feature = "verbs")]
+mod rests;
+#[cfg(feature = "verbs")]
 mod sending;
 #[cfg(feature = "verbs")]
 mod transfers;
 #[cfg(feature = "verbs")]
 #[allow(unsafe_code, reason = "calls libibverbs")]
 mod verbs;
+#[cfg(feature = "verbs")]
+mod windows;
 
 #[cfg(feature = "verbs")]
 pub use fabric::{Counts, Options, Rdma};

@@ -52,6 +52,13 @@ pub(crate) struct End {
     /// Numbers of works under way by the one pair and the other.
     pub(crate) posted: usize,
     pub(crate) moving: usize,
+    /// It has buffers for what comes.
+    pub(crate) window: bool,
+    /// When it was used last, by the count of polls.
+    pub(crate) used: u64,
+    /// The peer was told that nothing comes any more until it is made anew, and has told so.
+    pub(crate) rest_said: bool,
+    pub(crate) rest_heard: bool,
     /// It is broken: what is under way is waited for, then it is made anew.
     pub(crate) breaking: Option<Breaking>,
     /// Since when nothing has got through, and the first reason.
@@ -71,6 +78,8 @@ pub(crate) struct Pairs {
 /// How far a broken end is.
 pub(crate) struct Breaking {
     pub(crate) since: Instant,
+    /// Nothing is wrong: it rests until it is needed.
+    pub(crate) rest: bool,
     /// The peer has refused a transfer: those behind it were not carried out.
     pub(crate) refused: bool,
     /// Numbers of the pairs, if they are gone: what has come by them is still in the completion queue.
@@ -81,7 +90,13 @@ impl End {
     /// True if frames may leave, as far as the connection goes.
     #[inline]
     pub(crate) fn is_up(&self) -> bool {
-        self.contact.stage() == Stage::Up && self.breaking.is_none()
+        self.contact.stage() == Stage::Up && self.breaking.is_none() && !self.rests()
+    }
+
+    /// True if it is about to rest.
+    #[inline]
+    pub(crate) fn rests(&self) -> bool {
+        self.rest_said || self.rest_heard
     }
 
     /// Something has got through.
@@ -143,9 +158,17 @@ impl Links {
         }
     }
 
+    /// The peers with an end, and the ends.
+    pub(crate) fn ends(&self) -> impl Iterator<Item = (Peer, &End)> {
+        let all = (0..).zip(&self.0);
+        all.filter_map(|(peer, link)| match &link.as_ref()?.phase {
+            Phase::Open(end) => Some((Peer(peer), &**end)),
+            _ => None,
+        })
+    }
+
     /// The peers with a connection.
     pub(crate) fn open(&self) -> Vec<Peer> {
-        let all = (0..self.0.len() as u32).map(Peer);
-        all.filter(|&peer| self.look(peer).is_some()).collect()
+        self.ends().map(|(peer, _)| peer).collect()
     }
 }

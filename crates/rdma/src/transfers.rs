@@ -116,6 +116,11 @@ impl Rdma {
         }
     }
 
+    /// True if transfers with a peer are still to be done.
+    pub(crate) fn has_transfers(&self, peer: Peer) -> bool {
+        self.transfers.values().any(|moving| moving.peer == peer)
+    }
+
     /// True if an atomic operation is among the transfers that are still to be done: a second time is not as good as once.
     pub(crate) fn atomic_under_way(&self, peer: Peer) -> bool {
         let atomic = |(_, op): &(Local<'_>, Op)| matches!(op, Op::Add(..) | Op::CompareSwap(..));
@@ -264,11 +269,11 @@ impl Rdma {
     fn room(&mut self, peer: Peer, works: usize) -> Result<(), Transfer> {
         match self.links.end(peer) {
             Some(end) if end.is_up() => {
+                end.used = self.polls;
                 let room = end.moving + works <= Pair::DEPTH && self.under_way + works <= MOST_WORK;
                 room.then_some(()).ok_or(Transfer::Busy)
             }
-            Some(_) => Err(Transfer::Busy),
-            None => match self.reach(peer) {
+            _ => match self.reach(peer) {
                 Refusal::Busy => Err(Transfer::Busy),
                 Refusal::Down => Err(Transfer::Impossible),
             },

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use banyan_memory::{Buffer, HeapBuffer};
 use banyan_rdma::Rdma;
+use banyan_transport::conformance::introduced;
 use banyan_transport::{Access, Fabric, Outcome, Peer, Port, Remote, Token, Transfer};
-use common::{HEAD, Inbox, contents, pair, send, until};
+use common::{HEAD, Inbox, contents, ends, pair, send, until};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 const MIB: usize = 1 << 20;
@@ -246,6 +247,60 @@ fn what_a_peer_sent_before_it_died_is_handed_over() {
     assert_eq!(inbox[0].frames.len() - before, sent);
     assert!(inbox[0].gone.len() == 1 && inbox[0].gone[0].1.contains("signal 9"), "{:?}", inbox[0].gone);
     drop(dead);
+}
+
+/// More peers than connections may stand: those that were not used for longest rest, and come back. All frames come once and in order, and
+/// gets bring what they should.
+#[test]
+fn connections_rest_where_there_are_more_peers() {
+    const PEERS: usize = 5;
+    const MOST: usize = 2;
+    let mut ends = introduced(ends(PEERS + 1, Duration::from_secs(60)));
+    let mut inbox: Vec<Inbox> = (0..=PEERS).map(|_| Inbox::default()).collect();
+    ends[0].limit_connections(MOST);
+    let shown: Vec<(Buffer, Remote)> = (1..=PEERS)
+        .map(|peer| {
+            let memory = HeapBuffer::copy_of(&[peer as u8; 64]);
+            let remote = ends[peer].register(Peer(0), &memory, Access::Read).expect("room");
+            (memory, remote)
+        })
+        .collect();
+    let start = Instant::now();
+    let mut poll_all = |ends: &mut [Rdma]| {
+        ends.iter_mut().zip(&mut inbox).for_each(|(end, inbox)| _ = end.poll(inbox));
+        assert!(ends[0].connections() <= MOST, "bounded");
+        assert!(start.elapsed() < Duration::from_secs(120), "stuck");
+        (
+            inbox[0].frames.len(),
+            inbox.iter().skip(1).map(|inbox| inbox.frames.len()).sum::<usize>(),
+            inbox[0].over.len(),
+        )
+    };
+    let mut expected = Vec::new();
+    for round in 0..6u8 {
+        for peer in 1..=PEERS {
+            let number = [round, peer as u8];
+            while ends[0].send_short(Peer(peer as u32), &HEAD, &number).is_err() {
+                poll_all(&mut ends);
+            }
+            while ends[peer].send_short(Peer(0), &HEAD, &number).is_err() {
+                poll_all(&mut ends);
+            }
+            expected.push(number.to_vec());
+            let local = HeapBuffer::zeroed(64);
+            let of = std::slice::from_ref(&local);
+            while ends[0].get(Peer(peer as u32), shown[peer - 1].1, of, Token(0)) != Transfer::Started {
+                poll_all(&mut ends);
+            }
+            while poll_all(&mut ends) != (expected.len(), expected.len(), expected.len()) {}
+            assert_eq!(contents(&local), [peer as u8; 64]);
+        }
+    }
+    assert_eq!(inbox[0].frames, expected);
+    let rested: u64 = ends[0].counts().rested;
+    assert!(rested >= 20, "{rested}");
+    assert!(inbox.iter().all(|inbox| inbox.gone.is_empty()));
+    assert_eq!(ends[0].counts().renewed, 0, "none broke");
 }
 
 #[test]

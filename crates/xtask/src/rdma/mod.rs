@@ -19,7 +19,7 @@ const PACKAGES: &[&str] = &["libibverbs-dev", "librdmacm-dev", "libclang-dev", "
 /// The fabric, for cargo.
 const FABRIC: &[&str] = &["--package=banyan-rdma", "--features=verbs", "--quiet"];
 /// Its tests that take devices.
-const TESTS: &[&str] = &["--test=conformance", "--test=devices", "--test=faults"];
+const TESTS: &[&str] = &["--test=conformance", "--test=devices", "--test=faults", "--test=memory"];
 /// The one that takes longest, and shows what others show, too.
 const WITHOUT_LONG: &str = "--skip=two_threads";
 /// The time that a command may take.
