@@ -304,6 +304,7 @@ impl Agent {
                 self.dispatch();
             }
         }
+        self.here.keep_measured();
         self.failure.as_ref().or(self.failed.first().map(|(_, failure)| failure)).map_or(0, Failure::status)
     }
 
@@ -384,7 +385,10 @@ impl Agent {
                 self.hold(rank, Failure::Abort { code, message });
             }
             // The host part's.
-            Request::Hello { .. } | Request::Publish { .. } | Request::Lookup { .. } => {}
+            Request::Hello { .. }
+            | Request::Publish { .. }
+            | Request::Lookup { .. }
+            | Request::Measured { .. } => {}
         }
     }
 

@@ -3,7 +3,8 @@
 use banyan_coll::{Groups, Location, Model, Nodes, Overrides, SharedCaps, Topology, Tuning, parse_question};
 use banyan_pmi::settings::{COLL, FABRICS, MACHINE, MEASURED, P2P, SHOW, WAYS, bytes, way, way_of};
 use banyan_shm::Arena;
-use banyan_topo::{DISTANCES, Machine, Profile, bound, kept, share};
+use banyan_topo::ways::class;
+use banyan_topo::{DISTANCES, KnownWay, KnownWays, Machine, Profile, Way, bound, kept, share};
 
 use crate::Trouble;
 use crate::binding::default_parts;
@@ -19,7 +20,7 @@ pub(crate) fn explain(what: &str, ranks: Option<u32>, per_host: Option<u32>) -> 
     match what.split_once(':').unwrap_or((what, "256K")) {
         (name, size) if name.trim() == "p2p" => {
             let bytes = bytes(size).map_err(|why| Trouble::usage(format!("--explain {what}: {why}")))?;
-            Ok(ways(bytes, ranks, per_host, &profile()?))
+            Ok(ways(bytes, ranks, per_host, &machine()?))
         }
         _ => collective(what, ranks, per_host),
     }
@@ -30,10 +31,11 @@ fn text(name: &str) -> Option<String> {
     std::env::var_os(name).and_then(|value| value.into_string().ok()).filter(|text| !text.is_empty())
 }
 
-/// The profile that holds for a job.
-fn profile() -> Result<Profile, Trouble> {
-    let profile = kept::setting(text(MACHINE).as_deref()).and_then(|text| Ok(Profile::parse(&text)?.0));
-    profile.map_err(|why| Trouble::usage(format!("{MACHINE}: {why}")))
+/// The profile that holds for a job, and what earlier jobs have found of ways.
+fn machine() -> Result<(Profile, KnownWays), Trouble> {
+    let text = kept::setting(text(MACHINE).as_deref());
+    let read = text.and_then(|text| Ok((Profile::parse(&text)?.0, KnownWays::parse(&text))));
+    read.map_err(|why| Trouble::usage(format!("{MACHINE}: {why}")))
 }
 
 fn shares_memory() -> bool {
@@ -41,7 +43,12 @@ fn shares_memory() -> bool {
 }
 
 /// The ways of a message of `bytes` bytes between two ranks of one host: what can be taken here, and what is.
-fn ways(bytes: u64, ranks: Option<u32>, per_host: Option<u32>, profile: &Profile) -> String {
+fn ways(
+    bytes: u64,
+    ranks: Option<u32>,
+    per_host: Option<u32>,
+    (profile, known): &(Profile, KnownWays),
+) -> String {
     let cores = banyan_topo::usable_cores();
     let ranks = ranks.unwrap_or(cores.max(2));
     let per_node = per_host.unwrap_or(ranks).min(ranks);
@@ -51,20 +58,24 @@ fn ways(bytes: u64, ranks: Option<u32>, per_host: Option<u32>, profile: &Profile
         return out + &format!("no shared memory, by {FABRICS}: it goes by another fabric\n");
     }
     let single_copy = banyan_topo::single_copy();
-    let times = profile.ways(DISTANCES.len() - 1, bytes as f64).map(|seconds| shown("", seconds));
-    let times = times.iter().take(4).map(String::as_str).chain(std::iter::repeat(""));
-    for ((name, meaning), time) in WAYS.iter().zip(times) {
-        let refused = if single_copy || *name == "ring" { "" } else { "; the system refuses that here" };
+    let near = DISTANCES.len() - 1;
+    for (name, meaning) in WAYS {
+        let way = name.parse::<Way>().ok();
+        let time = way.map_or(String::new(), |way| shown("", profile.way(way, near, bytes as f64)));
+        let refused = if single_copy || name == "ring" { "" } else { "; the system refuses that here" };
         out += &format!("  {name:5} {time:>12}  {meaning}{refused}\n");
     }
     out += &format!(
         "times: by what the profile says of cores that share a cache ({}); mpirun --machine=curves measures them now\n",
         profile.source()
     );
+    out += &found(bytes, known);
     // What the setting says was checked before.
     let given = text(P2P).and_then(|text| way(&text).ok());
     let (chosen, why) = match way_of(given, per_node > cores).unwrap_or(MEASURED) {
-        _ if bytes <= EAGER => ("ring", "messages of up to 16 KiB are sent eagerly, in one frame".to_owned()),
+        _ if class(bytes).is_none() => {
+            ("ring", "messages of less than 16 KiB are sent eagerly, in one frame".to_owned())
+        }
         _ if !single_copy => ("ring", "the system refuses ranks each other's memory".to_owned()),
         MEASURED => {
             let how = "each pair of ranks measures for itself, one way and both ways apart";
@@ -76,8 +87,19 @@ fn ways(bytes: u64, ranks: Option<u32>, per_host: Option<u32>, profile: &Profile
     out + &format!("chosen: {chosen}: {why}\n")
 }
 
-/// Longest message without a choice of ways, bytes.
-const EAGER: u64 = 16 << 10;
+/// What earlier jobs have found of messages of this length, a line for each distance and kind of traffic.
+fn found(bytes: u64, known: &KnownWays) -> String {
+    let rows = known.rows().iter().filter(|row| Some(row.class) == class(bytes));
+    let line = |row: &KnownWay| {
+        let times = Way::ALL.into_iter().zip(row.times);
+        let times = times
+            .filter_map(|(way, time)| Some(format!("{} {}", way.name(), shown("", time? * bytes as f64))));
+        let times = times.collect::<Vec<_>>().join(", ");
+        let (distance, traffic, way) = (DISTANCES[row.distance], row.traffic.name(), row.way.name());
+        format!("measured by an earlier job ({distance}, {traffic}): {times}: begins with {way}\n")
+    };
+    rows.map(line).collect()
+}
 
 /// The candidates for `what` (such as `allreduce:64K`) on `ranks` ranks (`None`: as many as cores, but at least 2), all of them on
 /// this host, or `per_host` on each of several like it, the choice and the reason; with the user's overrides.
@@ -93,7 +115,7 @@ fn collective(what: &str, ranks: Option<u32>, per_host: Option<u32>) -> Result<S
     let cores = banyan_topo::usable_cores();
     let ranks = ranks.unwrap_or(cores.max(2));
     let per_node = per_host.unwrap_or(ranks).min(ranks);
-    let profile = profile()?;
+    let (profile, _) = machine()?;
     let tuning = Tuning { overrides, model: Model::of(&profile, ranks.div_ceil(per_node)) };
     let shared = by_shm.then(|| {
         let (inline, scratch) = Arena::sizes(per_node);

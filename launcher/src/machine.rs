@@ -166,6 +166,7 @@ mod tests {
     use banyan_topo::Profile;
 
     use super::*;
+    use crate::measure::curves::by_profile;
 
     #[test]
     fn all_figures_are_shown() {
@@ -180,7 +181,7 @@ mod tests {
     #[test]
     fn curves_are_shown_and_drawn_with_what_is_missing() {
         let profile = Profile::default();
-        let by_profile = LENGTHS.map(|bytes| profile.ways(2, bytes as f64));
+        let by_profile = by_profile(&profile, 2);
         let mut measured = by_profile;
         measured[3][1] = f64::NAN;
         measured.iter_mut().for_each(|row| row[2] = f64::NAN);

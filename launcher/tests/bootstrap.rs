@@ -52,6 +52,7 @@ fn act(step: &str, client: &mut Option<Client>) {
             Err(why) => say(&format!("refused: {why}")),
         },
         "ready" => client.as_mut().unwrap().ready().unwrap(),
+        "measured" => client.as_mut().unwrap().measured(format!("way {value}\n")).unwrap(),
         "finalize" => client.as_mut().unwrap().finalized().unwrap(),
         "abort" => client.as_mut().unwrap().abort(number(), "as told").unwrap(),
         "publish" => client.as_mut().unwrap().publish(value.as_bytes()).unwrap(),
@@ -150,6 +151,45 @@ fn ranks_join_exchange_business_cards_and_share_memory() {
             "rank 2 of 3"
         ]
     );
+}
+
+/// What ranks have measured is kept where there is a folder, and the next job gets it.
+#[test]
+fn what_a_job_has_measured_the_next_one_knows() {
+    let folder = std::env::temp_dir().join(format!("banyan-measured-{}", std::process::id()));
+    let cache = folder.to_str().expect("text");
+    let job = |role: &str| {
+        let program = std::env::current_exe().unwrap();
+        let rank = [program.to_str().unwrap(), "--exact", "a_rank", "--nocapture", "--test-threads=1"];
+        let arguments = [&["-q", "-n", "2"], &rank[..]].concat();
+        let done = mpirun(&arguments).env("XDG_CACHE_HOME", cache).env(ROLE, role).run();
+        assert_eq!(done.status, 0, "{}", done.err);
+    };
+    let explained = || {
+        let done = mpirun(&["--explain", "p2p:256K", "-n", "2"]).env("XDG_CACHE_HOME", cache).run();
+        let found = |line: &&str| line.starts_with("measured by an earlier job");
+        done.out.lines().find(found).map(str::to_owned)
+    };
+    let measured = |role: &str| format!("join,ready,measured={role},finalize|join,ready,finalize");
+    // Nobody has a folder yet, and a job makes none.
+    job(&measured("near 262144 both-ways read 1e-10 5e-11 - 2e-10"));
+    assert!(explained().is_none() && !folder.exists());
+    std::fs::create_dir_all(folder.join("banyan")).unwrap();
+    job(&measured("far away"));
+    assert_eq!(std::fs::read_dir(folder.join("banyan")).unwrap().count(), 0);
+    job(&measured("near 262144 both-ways read 1e-10 5e-11 - 2e-10"));
+    let first = explained().expect("it is kept");
+    assert!(first.contains("(near, both ways): ring 26.214 us, read 13.107 us, both"), "{first}");
+    assert!(first.ends_with("begins with read"), "{first}");
+    // A later job found something else; a broken file is replaced.
+    job(&measured("near 262144 both-ways both 1e-10 5e-11 - 2e-11"));
+    assert!(explained().is_some_and(|line| line.ends_with("begins with both")));
+    let file = std::fs::read_dir(folder.join("banyan")).unwrap().next().unwrap().unwrap().path();
+    std::fs::write(&file, "broken").unwrap();
+    assert!(explained().is_none());
+    job(&measured("near 262144 both-ways both 1e-10 5e-11 - 2e-11"));
+    assert!(explained().is_some());
+    drop(std::fs::remove_dir_all(&folder));
 }
 
 #[test]

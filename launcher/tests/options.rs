@@ -193,7 +193,7 @@ fn choices_are_explained() {
         "{}",
         done.out
     );
-    assert!(out(&["--explain", "p2p:8", "-n", "2"]).contains("chosen: ring: messages of up to 16 KiB"));
+    assert!(out(&["--explain", "p2p:8", "-n", "2"]).contains("chosen: ring: messages of less than 16 KiB"));
     let done = mpirun(&["--explain", "p2p", "-n", "2"]).env("BANYAN_P2P", "rings").run();
     assert_eq!((done.status, done.err.lines().count()), (2, 1), "{}", done.err);
     let done = mpirun(&["--explain", "dance:1", "-n", "8"]).run();

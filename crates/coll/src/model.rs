@@ -1,6 +1,6 @@
 //! [`Model`]: what the parts of a [`Cost`] take on a machine, by its [`Profile`].
 
-use banyan_topo::{Message, Profile};
+use banyan_topo::{Message, Profile, SingleCopy, Way};
 
 use crate::shape::{PAGE, SCRATCH_IN_CACHE};
 use crate::{Cost, Kind, LEVELS, Topology};
@@ -60,44 +60,22 @@ const BOTH_WAYS: [f64; 2] = [2.0, 1.0];
 /// 16 us instead of 9.
 const TURN: f64 = 1.25;
 
-/// Who copies long messages between ranks of a node by single copy.
-#[derive(Clone, Copy)]
-pub(crate) enum Copiers {
-    /// Nobody: the ranks cannot reach each other's memory.
-    None,
-    /// The receiver, as the sender receives meanwhile, or shares its core.
-    Receiver,
-    /// Either end one half.
-    Both,
-}
-
 /// The most bytes of a block that goes by two copies where each rank has a core: of a longer one a message copies some pieces while
 /// others are copied at the other end.
 const LONGEST_COPIED: f64 = 262_144.0;
 
-impl Copiers {
-    /// For the messages of a collective on a communicator.
-    pub(crate) fn of(kind: Kind, topology: &Topology) -> Copiers {
-        match topology.shared {
-            // A rank that reduces combines while the next message could come, which the ring lets it do and a single copy does not.
-            Some(shared) if shared.single_copy && !kind.reduces() => {
-                match kind.rooted() && !topology.crowded() {
-                    true => Copiers::Both,
-                    false => Copiers::Receiver,
-                }
+/// The way that long messages of a collective take beside the ring, if that is quicker; the ring if there is none.
+pub(crate) fn way_beside(kind: Kind, topology: &Topology) -> Way {
+    match topology.shared {
+        // A rank that reduces combines while the next message could come, which the ring lets it do and a single copy does not.
+        Some(shared) if shared.single_copy && !kind.reduces() => {
+            match kind.rooted() && !topology.crowded() {
+                true => Way::Both,
+                // The sender receives meanwhile, or shares its receiver's core.
+                false => Way::Read,
             }
-            _ => Copiers::None,
         }
-    }
-
-    /// The part of a message that an end copies, if by single copy, and how many messages they need until both know that it is over,
-    /// beside the announcement: the receiver says so, or it says where the other half goes, and is told that it is there.
-    fn share(self) -> Option<(f64, f64)> {
-        match self {
-            Copiers::None => None,
-            Copiers::Receiver => Some((1.0, 1.0)),
-            Copiers::Both => Some((0.5, 2.0)),
-        }
+        _ => Way::Ring,
     }
 }
 
@@ -157,15 +135,17 @@ impl Model {
         }
     }
 
-    /// Seconds that the bytes of messages take, of which so many `wait` for one another and `extra` ones do not. Where ranks copy them by
-    /// single copy, messages choose their way, and by that one the sender waits to be told.
-    pub(crate) fn sent(&self, link: &Link, (wait, extra): (f64, f64), bytes: f64, by: Copiers) -> f64 {
+    /// Seconds that the bytes of messages take, of which so many `wait` for one another and `extra` ones do not: by the ring or by the way
+    /// `beside` it, whichever is quicker. Where that is a single copy both ends wait to be told, after the announcement, which counts as a step.
+    pub(crate) fn sent(&self, link: &Link, (wait, extra): (f64, f64), bytes: f64, beside: Way) -> f64 {
         let told = wait * link.alpha + extra * link.overhead;
-        let by_single_copy = |(share, messages): (f64, f64)| {
-            messages * told + (wait + extra) * self.get + share * self.got(wait + extra, bytes)
+        let by_single_copy = |copy: SingleCopy| {
+            (copy.to_end - 1.0) * told
+                + (wait + extra) * self.get
+                + copy.share * self.got(wait + extra, bytes)
         };
         let by_ring = bytes * link.beta;
-        by.share().map_or(by_ring, |share| by_ring.min(by_single_copy(share)))
+        beside.single_copy().map_or(by_ring, |copy| by_ring.min(by_single_copy(copy)))
     }
 
     /// Seconds that it takes to get so many bytes by single copy in so many calls, beside the calls themselves.
@@ -184,10 +164,9 @@ impl Model {
             gain if gain > 0.0 => once / gain,
             _ => f64::INFINITY,
         };
-        let by_single_copy = |(share, messages): (f64, f64)| {
-            until((1.0 + messages) * link.alpha + self.get, share * self.single_copy_byte)
-        };
-        let by_message = Copiers::of(kind, topology).share().map_or(f64::INFINITY, by_single_copy);
+        let by_single_copy =
+            |copy: SingleCopy| until(copy.to_end * link.alpha + self.get, copy.share * self.single_copy_byte);
+        let by_message = way_beside(kind, topology).single_copy().map_or(f64::INFINITY, by_single_copy);
         let most = if topology.crowded() { f64::INFINITY } else { LONGEST_COPIED };
         until(link.alpha, link.beta).min(by_message).min(most)
     }
@@ -201,9 +180,9 @@ impl Model {
         let crowd = (f64::from(topology.per_node()) / f64::from(topology.cores.max(1))).max(1.0);
         let turns = if crowd > 1.0 { cost.waits * crowd * self.turn } else { 0.0 };
         let latency = cost.steps * link.alpha + cost.transfers * link.transfer;
-        let copiers = if topology.one_node() { Copiers::of(kind, topology) } else { Copiers::None };
+        let beside = if topology.one_node() { way_beside(kind, topology) } else { Way::Ring };
         let work = cost.extra * link.overhead
-            + self.sent(&link, (cost.steps, cost.extra), cost.bytes, copiers)
+            + self.sent(&link, (cost.steps, cost.extra), cost.bytes, beside)
             + cost.reduced * self.gamma
             + cost.copied * self.copy
             + cost.streamed * self.copy_across;

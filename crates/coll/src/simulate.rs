@@ -19,8 +19,10 @@
 
 use std::sync::Arc;
 
+use banyan_topo::Way;
+
 use crate::lockstep::{Access, Counters, Lane, Machine, Operation, lockstep};
-use crate::model::Copiers;
+use crate::model::way_beside;
 use crate::verify::{Trial, shape};
 use crate::{
     Algorithm, Case, Explanation, Form, Kind, Merge, Model, Needs, NodeRanks, Nodes, Round, Shape, Span,
@@ -187,7 +189,7 @@ impl<'a> Simulation<'a> {
         let mut clock = Clock {
             model: self.tuning.model,
             nodes: &self.nodes,
-            copiers: Copiers::of(self.algorithm.kind, self.topology),
+            beside: way_beside(self.algorithm.kind, self.topology),
             node_ports: vec![Ports::default(); self.nodes.number() as usize],
             unit: self.trial.unit as f64,
             ranks: vec![Times::default(); classes as usize],
@@ -250,8 +252,8 @@ impl Times {
 struct Clock<'a> {
     model: Model,
     nodes: &'a Nodes,
-    /// Who copies messages between ranks of a node.
-    copiers: Copiers,
+    /// The way that messages between ranks of a node take beside the ring.
+    beside: Way,
     /// By node.
     node_ports: Vec<Ports>,
     unit: f64,
@@ -325,8 +327,8 @@ impl Machine for Clock<'_> {
         let (between, lane) = (self.between(ends), self.lane);
         let (near, link) = (between > 0, self.model.links[between]);
         let ready = self.at(ends.0).round[lane].max(self.at(ends.1).round[lane]);
-        let copiers = if near { self.copiers } else { Copiers::None };
-        let sent = self.model.sent(&link, (1.0, 0.0), self.bytes(into), copiers);
+        let beside = if near { self.beside } else { Way::Ring };
+        let sent = self.model.sent(&link, (1.0, 0.0), self.bytes(into), beside);
         let occupied = link.overhead + sent;
         let leaves = ready.max(self.ports(ends.0, near).out);
         let lands = ready.max(self.ports(ends.1, near).into);

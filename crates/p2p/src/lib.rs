@@ -52,7 +52,8 @@
 //! Messages of 16 KiB and more may take several *ways* between processes that can read and write each other's memory: in pieces, by a
 //! read, by a write of the sender's, or half and half. The sender's RTS says which. It is always the same one, or the receiver
 //! measures how long messages take, chooses (`ways`, a pure core), and tells the sender what to take from then on (`long`). A message
-//! that could go whole in one frame is announced while its way is looked for, and where another way is better.
+//! that could go whole in one frame is announced while its way is looked for, and where another way is better. What earlier jobs have
+//! measured ([`Known`]) both ends begin with, as if this one had.
 //!
 //! # Giving up
 //!
@@ -116,6 +117,7 @@ pub use bypass::ReceiveBypass;
 pub use long::Measured;
 pub use p2p::P2p;
 pub use types::{
-    Choice, Completion, Config, Envelope, Fault, Mode, MsgId, RecvArgs, ReqId, SendArgs, Started, Stats, Wait,
+    Choice, Completion, Config, Envelope, Fault, Known, Mode, MsgId, RecvArgs, ReqId, SendArgs, Started,
+    Stats, Wait,
 };
-pub use ways::{Traffic, Way};
+pub use ways::{Found, Traffic, Way};

@@ -4,6 +4,7 @@
 //! it was told. An RTS says which way its message takes, so that nothing depends on when that was heard.
 
 use banyan_datatype::Data;
+use banyan_topo::KnownWay;
 use banyan_transport::{Caps, Class, Head, Kinds, Peer};
 
 use crate::flow::{Flow, Ready};
@@ -11,8 +12,8 @@ use crate::misbehaved::Misbehaved;
 use crate::p2p::P2p;
 use crate::peers::{Link, RtsOwner};
 use crate::request::{Matched, Reply};
-use crate::types::Choice;
-use crate::ways::{self, CLASSES, Preference, SHORTEST, Traffic, Way, Ways};
+use crate::types::{Choice, Known};
+use crate::ways::{self, CLASSES, Found, Preference, Traffic, Way, Ways};
 use crate::wire::{self, Kind, Rts};
 
 /// A receive that comes so much later than its message was announced, ns, says nothing of the way.
@@ -55,22 +56,22 @@ pub(crate) struct Chosen {
     number: u8,
 }
 
-impl Default for LongMessages {
-    fn default() -> Self {
+impl LongMessages {
+    /// Of a peer of whose messages this is known.
+    fn new(known: &[KnownWay]) -> Self {
         let last = Announced { sender: 0, traffic: Traffic::OneWay, at: 0, over: true };
+        let ways = Ways::new(known);
         Self {
-            told: [Preference::FIRST; CLASSES],
+            told: std::array::from_fn(|class| ways.first(class)),
             sent: 0,
             seen: 0,
             led: 0,
-            ways: Ways::new(),
+            ways,
             last,
             flow: Flow::new((0, Way::Ring, Traffic::OneWay), 0),
         }
     }
-}
 
-impl LongMessages {
     /// From now on these ways, which were refused, are not chosen.
     pub(crate) fn refuse(&mut self, ways: &[Way]) {
         ways.iter().for_each(|way| self.ways.refuse(*way));
@@ -78,12 +79,21 @@ impl LongMessages {
 }
 
 impl Link {
+    /// What is kept of long messages; at first what earlier jobs knew of them.
+    pub(crate) fn long(&mut self, known: &Known) -> &mut LongMessages {
+        let (peer, announces) = (self.peer, &mut self.announces);
+        self.long.get_or_insert_with(|| {
+            let long = LongMessages::new(&known.of(peer));
+            *announces = (0..).zip(&long.told).map(|(at, told)| u16::from(told.announces()) << at).sum();
+            Box::new(long)
+        })
+    }
+
     /// Messages of this class prefer a way from now on.
-    fn told(&mut self, class: usize, preference: Preference) -> &mut LongMessages {
+    fn told(&mut self, known: &Known, class: usize, preference: Preference) -> &mut LongMessages {
+        self.long(known).told[class] = preference;
         self.announces = self.announces & !(1 << class) | u16::from(preference.announces()) << class;
-        let long = self.long.get_or_insert_default();
-        long.told[class] = preference;
-        long
+        self.long(known)
     }
 
     /// Whether this message is announced also where it could go whole in one frame, as another way may be better.
@@ -99,14 +109,16 @@ impl Link {
 pub struct Measured {
     /// The sender.
     pub peer: Peer,
-    /// Bytes of the shortest messages of their class.
-    pub shortest: u64,
+    /// The [class](banyan_topo::ways::class) of their lengths.
+    pub class: usize,
     /// What they are part of.
     pub traffic: Traffic,
     /// The way that they take.
     pub way: Way,
     /// What a byte takes by each way, by its number, ns; `None`: that is not known.
     pub times: [Option<f64>; Way::ALL.len()],
+    /// Whose look has found that.
+    pub found: Found,
 }
 
 impl P2p {
@@ -114,12 +126,13 @@ impl P2p {
     pub fn measured(&self) -> impl Iterator<Item = Measured> {
         self.peers.iter().filter_map(|link| Some((link.peer, link.long.as_ref()?))).flat_map(
             |(peer, long)| {
-                long.ways.known().map(move |(class, traffic, way, times)| Measured {
+                long.ways.known().map(move |(class, traffic, way, times, found)| Measured {
                     peer,
-                    shortest: SHORTEST << class,
+                    class,
                     traffic,
                     way,
                     times,
+                    found,
                 })
             },
         )
@@ -140,7 +153,7 @@ impl P2p {
         let at = self.now();
         let link = self.peers.at(peer, &mut self.credit_pool);
         let sending = link.announced > 0 || !link.granted.is_empty();
-        let long = link.long.get_or_insert_default();
+        let long = link.long(&self.known);
         // Messages go both ways at once if the peer has not seen the last announcement of this process, or its message is not over.
         let traffic = match sending || rts.seen != long.sent {
             true => Traffic::BothWays,
@@ -201,7 +214,7 @@ impl P2p {
         if let Some((class, preference @ Preference { way, looking })) = told {
             let leads = both && me < message.peer;
             if leads {
-                link.told(class, preference);
+                link.told(&self.known, class, preference);
             }
             let wide = class as u64 | (way as u64 | u64::from(looking) << 8 | u64::from(leads) << 9) << 32;
             self.owe(message.peer, Reply::bare(Kind::Prefer, 0, wide));
@@ -222,7 +235,7 @@ impl P2p {
         let both = link.long.as_ref().is_some_and(|long| long.ways.are_both_ways(class));
         // What a peer says that has not heard yet that this process chooses for both is too late.
         if leads || !both || me > Some(peer) {
-            link.told(class, Preference { way, looking }).led |= u16::from(leads) << class;
+            link.told(&self.known, class, Preference { way, looking }).led |= u16::from(leads) << class;
         }
         Ok(())
     }

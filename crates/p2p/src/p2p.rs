@@ -12,7 +12,7 @@ use crate::peers::{Link, Peers};
 use crate::pool::Pool;
 use crate::request::{self, Body, Message, Recv, RecvStep, Reply, Request, Send, SendStep, State};
 use crate::slab::Slab;
-use crate::types::{Choice, Completion, Config, Envelope, MsgId, ReqId, Stats, Wait};
+use crate::types::{Choice, Completion, Config, Envelope, Known, MsgId, ReqId, Stats, Wait};
 use crate::wire::{self, Kind};
 
 /// The messages of one process. Pure: frames leave through a [`banyan_transport::Port`], arrive through
@@ -32,6 +32,7 @@ pub struct P2p {
     /// Peers that may hold messages until they are asked for more.
     pub(crate) holders: Vec<Peer>,
     pub(crate) choice: Choice,
+    pub(crate) known: Known,
     pub(crate) stats: Stats,
 }
 
@@ -49,6 +50,7 @@ impl P2p {
             borrowers: VecDeque::new(),
             holders: Vec::new(),
             choice: config.choice,
+            known: config.known,
             stats: Stats::default(),
         }
     }

@@ -6,7 +6,7 @@ use crate::p2p::P2p;
 use crate::peers::Link;
 use crate::request::{Request, Send, SendStep, State};
 use crate::send::{ID, cost_of_frames, is_short};
-use crate::types::Choice;
+use crate::types::{Choice, Known};
 use crate::ways::{self, Way};
 use crate::wire::{Kind, Rts};
 
@@ -19,7 +19,13 @@ struct Route {
 }
 
 /// The way of a message of `total` bytes; `kinds` are those of its memory if that is contiguous.
-fn route(choice: &Choice, link: &mut Link, caps: &Caps, total: u64, kinds: Option<Kinds>) -> Route {
+fn route(
+    (choice, known): (&Choice, &Known),
+    link: &mut Link,
+    caps: &Caps,
+    total: u64,
+    kinds: Option<Kinds>,
+) -> Route {
     let Some(kinds) = kinds.filter(|kinds| total > 0 && caps.get.has(*kinds)) else {
         return Route { way: Way::Ring, choice: false, pushable: true };
     };
@@ -28,7 +34,7 @@ fn route(choice: &Choice, link: &mut Link, caps: &Caps, total: u64, kinds: Optio
     };
     let (way, choice) = match choice {
         Choice::Fixed(way) => (*way, false),
-        Choice::Measured { .. } => (link.long.get_or_insert_default().told[class].way, true),
+        Choice::Measured { .. } => (link.long(known).told[class].way, true),
     };
     let way = match way {
         Way::Write | Way::Both if !caps.put.has(kinds) => Way::Read,
@@ -59,7 +65,7 @@ impl P2p {
         let memory = data.contiguous();
         let kinds = memory.as_ref().map(|memory| Kinds::of(memory.kind()));
         let short = is_short(link, caps, data, if *sync { ID } else { 0 });
-        let Route { way, choice, pushable } = route(&self.choice, link, caps, total, kinds);
+        let Route { way, choice, pushable } = route((&self.choice, &self.known), link, caps, total, kinds);
         let paid =
             (pushable && !short && !*sync && total <= caps.eager as u64).then(|| cost_of_frames(caps, total));
         // A held message leaves beside the queue of envelopes, whose RTS could come between it and its fragments.

@@ -1,8 +1,10 @@
 //! Arguments, identifiers and results of [`crate::P2p`].
 
+use std::fmt;
 use std::sync::Arc;
 
 use banyan_datatype::Data;
+use banyan_topo::KnownWay;
 use banyan_transport::Peer;
 
 use crate::ways::{CLASSES, Preference, Way};
@@ -18,6 +20,8 @@ pub struct Config {
     /// Which way messages of 16 KiB and more take that are announced to a peer which can read this process's memory. As far as
     /// credit allows, shorter ones, and those that the fabric takes whole, are sent eagerly in any case.
     pub choice: Choice,
+    /// What earlier jobs have found, where the way is chosen.
+    pub known: Known,
 }
 
 /// How the way of long messages is chosen. All ranks that talk must have alike.
@@ -52,12 +56,39 @@ impl Choice {
     }
 }
 
+/// What earlier jobs have found of the ways of long messages to and from a peer: both ends must have the same. It is asked once for each
+/// peer, when there is such a message.
+#[derive(Clone, Default)]
+pub struct Known(Option<Arc<dyn Fn(Peer) -> Vec<KnownWay> + Send + Sync>>);
+
+impl Known {
+    /// By this function.
+    pub fn by(known: impl Fn(Peer) -> Vec<KnownWay> + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(known)))
+    }
+
+    pub(crate) fn of(&self, peer: Peer) -> Vec<KnownWay> {
+        self.0.as_ref().map_or(Vec::new(), |known| known(peer))
+    }
+}
+
+impl fmt::Debug for Known {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Known" } else { "Unknown" })
+    }
+}
+
 impl Config {
     /// Half of `budget` bytes is split evenly over `ranks` processes as initial credit (at most 2 MiB each); the other half
     /// is lent to those that turn out to need more.
     pub fn new(budget: usize, ranks: u32) -> Self {
         let share = budget / 2 / (ranks.max(1) as usize);
-        Self { budget, initial_credit: share.min(2 << 20), choice: Choice::Fixed(Way::Read) }
+        Self {
+            budget,
+            initial_credit: share.min(2 << 20),
+            choice: Choice::Fixed(Way::Read),
+            known: Known::default(),
+        }
     }
 }
 

@@ -9,59 +9,9 @@
 //! Times that say nothing of the way do not count: of a message whose receive came late, and, as the second
 //! smallest of several stands for a way, of one during which a process had no core.
 
-use std::str::FromStr;
-
-/// How the bytes of a long message get from one process to another on the same node.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Way {
-    /// In frames: both sides copy.
-    Ring,
-    /// The receiver reads the sender's memory.
-    Read,
-    /// The sender writes the receiver's memory.
-    Write,
-    /// The receiver reads one half while the sender writes the other one.
-    Both,
-}
-
-impl Way {
-    /// All ways, by their numbers.
-    pub const ALL: [Way; 4] = [Way::Ring, Way::Read, Way::Write, Way::Both];
-
-    /// Its name, as users write it.
-    pub fn name(self) -> &'static str {
-        ["ring", "read", "write", "both"][self as usize]
-    }
-}
-
-impl FromStr for Way {
-    type Err = ();
-
-    fn from_str(name: &str) -> Result<Way, ()> {
-        Way::ALL.into_iter().find(|way| way.name() == name).ok_or(())
-    }
-}
-
-/// What else moves between two processes while a message does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Traffic {
-    /// Nothing.
-    OneWay,
-    /// Other long messages of the same sender.
-    Window,
-    /// Long messages the other way.
-    BothWays,
-}
-
-impl Traffic {
-    /// All kinds, by their numbers.
-    pub(crate) const ALL: [Traffic; 3] = [Traffic::OneWay, Traffic::Window, Traffic::BothWays];
-
-    /// Its name, for people.
-    pub fn name(self) -> &'static str {
-        ["one way", "in windows", "both ways"][self as usize]
-    }
-}
+use banyan_topo::KnownWay;
+pub(crate) use banyan_topo::ways::{CLASSES, SHORTEST, class};
+pub use banyan_topo::ways::{Traffic, Way};
 
 /// What the receiver tells the sender of a class of messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,17 +30,6 @@ impl Preference {
     pub(crate) fn announces(self) -> bool {
         self.looking || self.way != Way::Ring
     }
-}
-
-/// Shortest message that has a choice, bytes.
-pub(crate) const SHORTEST: u64 = 16 << 10;
-/// Number of classes of lengths: 16 KiB to 32 MiB and more.
-pub(crate) const CLASSES: usize = 12;
-
-/// The class of messages of this length; `None` if they have no choice.
-#[inline]
-pub(crate) fn class(len: u64) -> Option<usize> {
-    (len >= SHORTEST).then(|| ((len.ilog2() - SHORTEST.ilog2()) as usize).min(CLASSES - 1))
 }
 
 /// What looks may cost, as a part of the time of all messages.
@@ -184,8 +123,24 @@ struct Class {
 impl Class {
     fn new(class: usize) -> Self {
         let cells = Traffic::ALL.map(|traffic| Cell::new(effort(class, traffic)));
-        Self { traffic: Traffic::OneWay, streak: 0, told: Some(Preference::FIRST), cells }
+        Self { traffic: Traffic::OneWay, streak: 0, told: None, cells }
     }
+
+    /// What its messages prefer before anything is told: the first one counts as part of no other traffic.
+    fn first(&self) -> Preference {
+        self.cells[Traffic::OneWay as usize].wanted()
+    }
+}
+
+/// Whose look has found what is known of ways.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Found {
+    /// No look is over.
+    NotYet,
+    /// One of an earlier job.
+    Before,
+    /// One of this process.
+    Here,
 }
 
 /// The messages of a class that are part of one kind of traffic.
@@ -194,8 +149,8 @@ struct Cell {
     effort: Effort,
     /// There was a message.
     used: bool,
-    /// A look has confirmed or changed the way that is taken.
-    settled: bool,
+    /// Whose look has confirmed or changed the way that is taken.
+    found: Found,
     way: Way,
     /// Ways that the first look leaves out, as bits.
     hopeless: u8,
@@ -233,10 +188,23 @@ fn bit(way: Way) -> u8 {
 }
 
 impl Ways {
-    /// Messages take the ring until a look has found a better way.
-    pub(crate) fn new() -> Self {
+    /// Messages take the ring until a look has found a better way, or that which earlier jobs found, as if a look of this one had.
+    pub(crate) fn new(known: &[KnownWay]) -> Self {
         let possible = Way::ALL.into_iter().map(bit).sum();
-        Self { possible, classes: std::array::from_fn(Class::new) }
+        let mut ways = Self { possible, classes: std::array::from_fn(Class::new) };
+        for row in known {
+            if let Some(class) = ways.classes.get_mut(row.class) {
+                class.cells[row.traffic as usize].knows(row);
+            }
+        }
+        // The sender knows the same.
+        ways.classes.iter_mut().for_each(|class| class.told = Some(class.first()));
+        ways
+    }
+
+    /// What messages of a class prefer before anything is told.
+    pub(crate) fn first(&self, class: usize) -> Preference {
+        self.classes[class].first()
     }
 
     /// From now on this way, which is not the ring, is not taken: it was found to be impossible.
@@ -300,20 +268,20 @@ impl Ways {
 }
 
 impl Ways {
-    /// Of each class and traffic that there was: the way that is taken, and what is known of each.
-    pub(crate) fn known(&self) -> impl Iterator<Item = (usize, Traffic, Way, [Option<f64>; 4])> {
+    /// Of each class and traffic that there was: the way that is taken, what is known of each, and whose look has found that.
+    pub(crate) fn known(&self) -> impl Iterator<Item = (usize, Traffic, Way, [Option<f64>; 4], Found)> {
         let used = |&(_, _, cell): &(usize, Traffic, &Cell)| cell.used;
         let cells = self.classes.iter().enumerate().flat_map(|(at, class)| {
             Traffic::ALL.into_iter().zip(&class.cells).map(move |(traffic, cell)| (at, traffic, cell))
         });
-        cells.filter(used).map(|(at, traffic, cell)| (at, traffic, cell.way, cell.times))
+        cells.filter(used).map(|(at, traffic, cell)| (at, traffic, cell.way, cell.times, cell.found))
     }
 
     /// What a class begins with that has met no such traffic, if one nearby knows its ways: that one's way, and those that are hopeless
     /// there.
     fn guess(&self, at: usize, traffic: Traffic) -> Option<(Way, u8)> {
         let cell = |at: usize| Some(&self.classes.get(at)?.cells[traffic as usize]);
-        if cell(at)?.used {
+        if cell(at)?.used || cell(at)?.is_settled() {
             return None;
         }
         let near = (1..=NEARBY).flat_map(|far| [at.checked_sub(far), Some(at + far)]).flatten();
@@ -327,18 +295,24 @@ impl Ways {
     }
 }
 
-impl Default for Ways {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Cell {
     fn new(effort: Effort) -> Self {
         let (way, wait) = (Way::Ring, effort.before);
         let (times, look) = ([None; 4], None);
-        let (used, settled, promising, hopeless, left_out) = (false, false, false, 0, false);
-        Self { effort, used, settled, way, hopeless, left_out, times, wait, compared: way, promising, look }
+        let (used, found, promising, hopeless, left_out) = (false, Found::NotYet, false, 0, false);
+        let compared = way;
+        Self { effort, used, found, way, hopeless, left_out, times, wait, compared, promising, look }
+    }
+
+    /// An earlier job has found this.
+    fn knows(&mut self, row: &KnownWay) {
+        (self.way, self.compared, self.found, self.wait) = (row.way, row.way, Found::Before, BETWEEN);
+        self.times = row.times.map(|time| Some(time? * 1e9));
+    }
+
+    /// A look has confirmed or changed the way that is taken.
+    fn is_settled(&self) -> bool {
+        self.found != Found::NotYet
     }
 
     /// What is known of a way.
@@ -362,7 +336,7 @@ impl Cell {
             // What is still under way by another way is a part of the price of the look before.
             self.wait = match by == self.way {
                 true => self.wait.saturating_sub(1),
-                false if self.settled => (self.wait + self.lost(by, 1)).min(LONGEST_WAIT),
+                false if self.is_settled() => (self.wait + self.lost(by, 1)).min(LONGEST_WAIT),
                 // These were sent before the sender was told of a first guess.
                 false => self.wait,
             };
@@ -453,7 +427,8 @@ impl Cell {
             }
         }
         if let Some(way) = better {
-            let clearly = !self.settled && self.time(self.way).is_some_and(|taken| best <= CLEARLY * taken);
+            let clearly =
+                !self.is_settled() && self.time(self.way).is_some_and(|taken| best <= CLEARLY * taken);
             let again = clearly || self.promising && self.compared == way;
             (self.compared, self.promising) = (way, !again);
             if again {
@@ -463,7 +438,7 @@ impl Cell {
                 return;
             }
         }
-        (self.promising, self.settled) = (false, true);
+        (self.promising, self.found) = (false, Found::Here);
         let lost: u32 = Way::ALL.into_iter().map(|way| self.lost(way, look.taken[way as usize])).sum();
         self.left_out = std::mem::take(&mut self.hopeless) != 0;
         let least = if self.left_out { 4 * self.effort.before } else { BETWEEN };

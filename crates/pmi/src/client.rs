@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use thiserror::Error;
 
 use crate::foreign::{Misfit, Way, foreign_launcher};
-use crate::frame::{Job, MAX_BUSINESS_CARD, Reply, Request, VERSION, cut};
+use crate::frame::{Job, MAX_BUSINESS_CARD, MAX_MEASURED, Reply, Request, VERSION, cut};
 use crate::inherit::{
     FD_VARIABLE, Relation, SocketRef, adopt_foreign_socket, adopt_memory, adopt_socket, is_privileged,
     is_socket, keep_pmi1_from_children, relation_to_job,
@@ -431,6 +431,20 @@ impl Client {
                 Ok(channel.flush_all()?)
             }
             Line::Foreign { kvs, .. } => kvs.leave(),
+        }
+    }
+
+    /// Hands on what this rank has measured of the ways of long messages, for the next job. More than [`MAX_MEASURED`] bytes are not sent;
+    /// other launchers are not told.
+    ///
+    /// # Errors
+    /// If the agent is gone.
+    pub fn measured(&mut self, ways: String) -> Result<(), Error> {
+        match &mut self.line {
+            Line::Agent { channel, .. } if ways.len() <= MAX_MEASURED => {
+                Ok(channel.send(&Request::Measured { ways })?)
+            }
+            _ => Ok(()),
         }
     }
 

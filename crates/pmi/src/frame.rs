@@ -6,10 +6,13 @@ use crate::places::Places;
 
 /// Version of this protocol. Both sides are installed together, so they must agree exactly; the number is
 /// there to say so when they do not.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// Most bytes of a business card (the addresses that a rank publishes).
 pub const MAX_BUSINESS_CARD: usize = 64 << 10;
+
+/// Most bytes of what a rank has measured.
+pub const MAX_MEASURED: usize = 16 << 10;
 
 /// Most ranks of a job.
 pub const MOST_RANKS: u32 = 1 << 20;
@@ -52,6 +55,11 @@ pub enum Request {
     Notice {
         /// At most [`MAX_TEXT`] bytes. Ranks with the same cause must send equal texts.
         text: String,
+    },
+    /// What the rank has measured of the ways of long messages, for the next job: lines of the file of a machine's profile.
+    Measured {
+        /// At most [`MAX_MEASURED`] bytes.
+        ways: String,
     },
     /// This rank cannot reach another one at present; answered by [`Reply::Gone`] when that one has ended.
     Unreached {

@@ -43,7 +43,7 @@ mod wire;
 mod wire_up;
 
 pub use client::{Client, Error, Event, attach};
-pub use frame::{Job, MAX_BUSINESS_CARD, MAX_TEXT, MOST_RANKS, Reply, Request, VERSION, cut};
+pub use frame::{Job, MAX_BUSINESS_CARD, MAX_MEASURED, MAX_TEXT, MOST_RANKS, Reply, Request, VERSION, cut};
 pub use inherit::{FD_NAME, FD_VARIABLE, fd_value};
 pub use last_word::LastWord;
 pub use offer::{Offer, whereabouts};

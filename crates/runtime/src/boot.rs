@@ -121,7 +121,11 @@ fn boot(mut job: Job, mut client: Option<Client>, ports: Ports, shares_memory: b
         job = client.job().clone();
     }
     let (choice, _) = long::choice(&job).map_err(Error::other)?;
-    let p2p = p2p::P2p::new(p2p::Config { choice, ..p2p::Config::new(budget as usize, job.size) });
+    let p2p = p2p::P2p::new(p2p::Config {
+        choice,
+        known: long::known(&job),
+        ..p2p::Config::new(budget as usize, job.size)
+    });
     let engine = Engine::new(p2p, ports, client, Policy::new((job.local_size, job.cores()), job.hosts()));
     Ok(Boot { engine, job, shares_memory, tuning })
 }

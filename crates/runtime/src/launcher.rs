@@ -38,6 +38,14 @@ impl Launcher {
         self.awaited().and_then(|socket| socket.try_clone_to_owned().ok())
     }
 
+    /// Hands on what this process has measured of the ways of long messages, for the next job.
+    pub(crate) fn tell_measured(&mut self, ways: String) {
+        if let Some(client) = &mut self.client {
+            // It is a hint: the launcher's end shows soon enough.
+            let _ = client.measured(ways);
+        }
+    }
+
     /// Tells the launcher that this process has finalized and may end now.
     pub(crate) fn leave(&mut self) {
         if let Some(client) = &mut self.client {

@@ -1,11 +1,14 @@
-//! Which way long messages take on this node, by the setting `BANYAN_P2P` and the cores that the ranks have.
+//! Which way long messages take on this node, by the setting `BANYAN_P2P` and the cores that the ranks have; what earlier jobs have
+//! found, and what this one hands on.
 
 use std::sync::OnceLock;
 use std::time::Instant;
 
-use banyan_p2p::{Choice, Measured, P2p, Way};
-use banyan_pmi::Job;
-use banyan_pmi::settings::{P2P, SHOW, way, way_of};
+use banyan_p2p::{Choice, Found, Known, Measured, P2p, Way};
+use banyan_pmi::settings::{MACHINE, P2P, SHOW, way, way_of};
+use banyan_pmi::{Job, Places};
+use banyan_topo::ways::SHORTEST;
+use banyan_topo::{DISTANCES, KnownWay, KnownWays};
 use banyan_transport::Peer;
 
 /// How the way of long messages is chosen, and whether ranks of this node may reach each other's memory for it.
@@ -20,6 +23,42 @@ pub(crate) fn choice(job: &Job) -> Result<(Choice, bool), String> {
         Ok(fixed) => (Choice::Fixed(fixed), job.single_copy || job.setting(P2P).map(way) == Some(Ok(name))),
         Err(()) => (Choice::Measured { me: Peer(job.rank), clock: now }, true),
     })
+}
+
+/// What earlier jobs have found: it stands in the profile of the machine, and is read when there is a message that it is about.
+pub(crate) fn known(job: &Job) -> Known {
+    let Some(text) = job.setting(MACHINE).filter(|text| KnownWays::are_in(text)) else {
+        return Known::default();
+    };
+    let (text, places, me, read) = (text.to_owned(), job.places.clone(), job.rank, OnceLock::new());
+    Known::by(move |peer| {
+        let known: &KnownWays = read.get_or_init(|| KnownWays::parse(&text));
+        let distance = distance(&places, (me, peer.0));
+        known.rows().iter().filter(|row| Some(row.distance) == distance).copied().collect()
+    })
+}
+
+/// How two ranks are apart, as a place in [`DISTANCES`]; `None` if they are on two nodes. Nothing is known of ranks that are not bound:
+/// these count as near.
+fn distance(places: &Places, (one, other): (u32, u32)) -> Option<usize> {
+    let (one, other) = (places.home(one), places.home(other));
+    let apart = [one.socket != other.socket, one.cache != other.cache];
+    let near = DISTANCES.len() - 1;
+    (one.node == other.node).then(|| apart.into_iter().position(|apart| apart).unwrap_or(near))
+}
+
+/// What this process has compared, for the next job: lines of a profile's text. Nothing if there is none.
+pub(crate) fn learnt(job: &Job, p2p: &P2p) -> Option<String> {
+    let mut learnt = KnownWays::default();
+    for Measured { peer, class, traffic, way, times, .. } in
+        p2p.measured().filter(|row| row.found == Found::Here)
+    {
+        if let Some(distance) = distance(&job.places, (job.rank, peer.0)) {
+            let times = times.map(|time| Some(time? / 1e9));
+            learnt.add(KnownWay { distance, class, traffic, way, times });
+        }
+    }
+    Some(learnt.text()).filter(|text| !text.is_empty())
 }
 
 /// What this process has measured, for people; nothing unless the setting asks for it.
@@ -37,13 +76,18 @@ pub(crate) fn shown(job: &Job, p2p: &P2p) -> Option<String> {
 }
 
 /// Such as "  from rank 0, one way, from 262144 bytes: both, as ring 19.6, read 10.4, write 12.0, both 8.8".
-fn line(&Measured { peer, shortest, traffic, way, times }: &Measured) -> String {
+fn line(&Measured { peer, class, traffic, way, times, found }: &Measured) -> String {
+    let shortest = SHORTEST << class;
     let times = Way::ALL
         .into_iter()
         .zip(times)
         .filter_map(|(way, time)| Some(format!("{} {:.1}", way.name(), time? * shortest as f64 / 1e3)));
     let times = times.collect::<Vec<_>>().join(", ");
-    let because = if times.is_empty() { ", not yet measured".to_owned() } else { format!(", as {times}") };
+    let because = match times.is_empty() {
+        true => ", not yet measured".to_owned(),
+        false if found == Found::Before => format!(", as an earlier job measured {times}"),
+        false => format!(", as {times}"),
+    };
     format!("  from rank {}, {}, from {shortest} bytes: {}{because}", peer.0, traffic.name(), way.name())
 }
 
@@ -57,6 +101,7 @@ fn now() -> u64 {
 #[cfg(test)]
 mod tests {
     use banyan_p2p::Traffic;
+    use banyan_pmi::NodeKind;
     use banyan_pmi::settings::MEASURED;
 
     use super::*;
@@ -70,6 +115,17 @@ mod tests {
             Choice::Fixed(way) => (way.name().to_owned(), reached),
             Choice::Measured { .. } => (MEASURED.to_owned(), reached),
         })
+    }
+
+    #[test]
+    fn ranks_are_apart_by_sockets_and_caches() {
+        let parts = [(0, 0), (0, 0), (0, 1), (1, 1)];
+        let places = Places::new([0, 0, 0, 0, 1], |_| NodeKind::new(4, parts));
+        let from = |one| (0..5).map(|other| distance(&places, (one, other))).collect::<Vec<_>>();
+        assert_eq!(from(0), [Some(2), Some(2), Some(1), Some(0), None]);
+        assert_eq!(from(3), [Some(0), Some(0), Some(0), Some(2), None]);
+        let unbound = Places::on_one_node(2);
+        assert_eq!(distance(&unbound, (0, 1)), Some(2));
     }
 
     #[test]
@@ -92,10 +148,11 @@ mod tests {
         );
         assert!(chosen(2, 2, Some("rings")).is_err());
         let times = [Some(0.1), None, Some(0.05), None];
-        let measured =
-            Measured { peer: Peer(3), shortest: 1 << 20, traffic: Traffic::BothWays, way: Way::Write, times };
+        let (peer, class, traffic, way) = (Peer(3), 6, Traffic::BothWays, Way::Write);
+        let measured = |found| Measured { peer, class, traffic, way, times, found };
         let shown = "  from rank 3, both ways, from 1048576 bytes: write, as ring 104.9, write 52.4";
-        assert_eq!(line(&measured), shown);
+        assert_eq!(line(&measured(Found::Here)), shown);
+        assert_eq!(line(&measured(Found::Before)), shown.replace("as", "as an earlier job measured"));
         let (first, second) = (now(), now());
         assert!(0 < first && first <= second);
     }

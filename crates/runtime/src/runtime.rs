@@ -164,6 +164,9 @@ impl Runtime {
         if let Some(measured) = long::shown(&self.job, &engine.p2p) {
             eprintln!("{measured}");
         }
+        if let Some(learnt) = long::learnt(&self.job, &engine.p2p) {
+            engine.launcher.tell_measured(learnt);
+        }
         // First of all the farewell: the launcher may hold this process until all ranks are here, and one of them may still wait
         // for a word of this one, such as an acknowledgement, which only a poll would send.
         engine.ports.close();

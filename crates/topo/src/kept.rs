@@ -1,10 +1,12 @@
-//! Where the [`Profile`] of a machine is kept: a file in the user's cache directory, named by processor, kernel and topology. It is
-//! written whole or not at all; what is absent, unreadable, of another machine or no profile is as if it were not there.
+//! Where the [`Profile`] of a machine is kept, and beside it what jobs have learnt there ([`KnownWays`]): a file in the user's cache
+//! directory, named by processor, kernel and topology. It is written whole or not at all; what is absent, unreadable, of another
+//! machine or no profile is as if it were not there.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use crate::known::KnownWays;
 use crate::machine::{Reader, SYSTEM, text};
 use crate::profile::Profile;
 
@@ -71,11 +73,22 @@ impl Kept {
         Some(self.folder.as_ref()?.join(format!("{name}.profile")))
     }
 
-    /// The profile that is kept for this machine.
-    pub fn load(&self) -> Option<Profile> {
+    /// The text that is kept for this machine, and the profile in it.
+    fn read(&self) -> Option<(String, Profile)> {
         let text = read(&self.file()?).ok()?;
         let (profile, machine) = Profile::parse(&text).ok()?;
-        (machine == Some(&self.machine)).then_some(profile)
+        (machine == Some(&self.machine)).then_some(())?;
+        Some((text, profile))
+    }
+
+    /// The profile that is kept for this machine.
+    pub fn load(&self) -> Option<Profile> {
+        Some(self.read()?.1)
+    }
+
+    /// What earlier jobs have measured on this machine of the ways of long messages.
+    pub fn known_ways(&self) -> KnownWays {
+        self.read().map_or(KnownWays::default(), |(text, _)| KnownWays::parse(&text))
     }
 
     /// The profile that holds here: the one that is kept, or else the built-in one.
@@ -83,11 +96,32 @@ impl Kept {
         self.load().unwrap_or(self.built_in)
     }
 
-    /// Keeps a profile, in the place of the one before; gives the file. Whoever reads meanwhile finds either of them whole.
+    /// Keeps a profile, in the place of the one before, beside what jobs have learnt; gives the file.
     ///
     /// # Errors
     /// If the user has no such folder, or the system refuses; then what was kept before is unchanged.
     pub fn keep(&self, profile: &Profile) -> io::Result<PathBuf> {
+        self.write(profile, &self.known_ways())
+    }
+
+    /// Keeps what a job has learnt of ways, beside the profile; gives the file, or nothing if none of it is new. It is kept only where
+    /// there is a folder already: a job makes none in a user's home.
+    ///
+    /// # Errors
+    /// If the system refuses; then what was kept before is unchanged.
+    pub fn learn(&self, job: &KnownWays) -> io::Result<Option<PathBuf>> {
+        if !self.folder.as_ref().is_some_and(|folder| folder.is_dir()) {
+            return Ok(None);
+        }
+        let mut known = self.known_ways();
+        match known.learn(job) {
+            true => self.write(&self.profile(), &known).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// Writes the file anew. Whoever reads meanwhile finds the old one or the new one whole.
+    fn write(&self, profile: &Profile, known: &KnownWays) -> io::Result<PathBuf> {
         let file =
             self.file().ok_or_else(|| io::Error::other("neither XDG_CACHE_HOME nor HOME names a folder"))?;
         let folder = file.parent().unwrap_or(Path::new("/"));
@@ -95,7 +129,7 @@ impl Kept {
         let draft = folder.join(format!(".{}-{}.draft", crate::hostname(), std::process::id()));
         let write = || {
             let mut open = std::fs::File::create(&draft)?;
-            open.write_all(profile.text(&self.machine).as_bytes())?;
+            open.write_all(profile.file(&self.machine, known).as_bytes())?;
             open.sync_all()?;
             std::fs::rename(&draft, &file)
         };
@@ -117,7 +151,7 @@ pub fn setting(asked: Option<&str>) -> Result<String, String> {
             return Ok(Profile::of_processor(&modalias).text(""));
         }
         let kept = Kept::here();
-        return Ok(kept.profile().text(&kept.machine));
+        return Ok(kept.read().map_or_else(|| kept.built_in.text(""), |(text, _)| text));
     };
     let text = match asked.contains('/') {
         true => read(Path::new(asked)).map_err(|why| format!("{asked}: {why}"))?,
@@ -201,6 +235,15 @@ mod tests {
             std::fs::write(&file, wrong).unwrap();
             assert_eq!((kept.load(), kept.profile()), (None, kept.built_in()));
         }
+        // Jobs' findings stand beside the profile, and both replace what was no file of it.
+        let line = |time| KnownWays::parse(&format!("way near 65536 one-way ring {time} - - -"));
+        assert_eq!(kept.learn(&line("2e-10")).unwrap(), Some(file.clone()));
+        assert_eq!((kept.profile(), kept.known_ways()), (kept.built_in(), line("2e-10")));
+        assert_eq!(kept.learn(&line("2.1e-10")).unwrap(), None);
+        kept.keep(&measured).unwrap();
+        assert_eq!((kept.profile(), kept.known_ways()), (measured, line("2e-10")));
+        kept.learn(&line("4e-10")).unwrap();
+        assert_eq!((kept.profile(), kept.known_ways()), (measured, line("4e-10")));
         // Nothing is left beside the two files.
         assert_eq!(std::fs::read_dir(file.parent().unwrap()).unwrap().count(), 2);
         // The next one replaces it.
@@ -217,10 +260,15 @@ mod tests {
         assert_eq!(kept.profile(), Profile::default());
         let homeless = Kept::of((text, &folder.0), "1", None);
         assert!(homeless.keep(&Profile::default()).is_err() && homeless.load().is_none());
+        // A job makes no folder.
+        let known = KnownWays::parse("way near 65536 one-way ring 2e-10 - - -");
+        let without = Kept::of((text, &folder.0), "1", Some(folder.0.join("none")));
+        assert_eq!((without.learn(&known).unwrap(), homeless.learn(&known).unwrap()), (None, None));
+        assert!(!folder.0.join("none").exists());
         // A folder in the place of the file: the draft is taken away again.
         let blocked = Kept::of((text, &folder.0), "2", Some(folder.0.join("blocked")));
         std::fs::create_dir_all(blocked.file().unwrap().join("inside")).unwrap();
-        assert!(blocked.keep(&Profile::default()).is_err());
+        assert!(blocked.keep(&Profile::default()).is_err() && blocked.learn(&known).is_err());
         assert_eq!(std::fs::read_dir(folder.0.join("blocked")).unwrap().count(), 1);
     }
 

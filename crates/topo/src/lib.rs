@@ -9,20 +9,24 @@
 mod binding;
 mod cpus;
 pub mod kept;
+mod known;
 mod machine;
 mod nics;
 mod profile;
 mod single_copy;
 mod slots;
+pub mod ways;
 
 pub use binding::{Bound, Mapping, Unit, bound, place, share};
 pub use cpus::{CpuSet, MAX_CPU, ParseError};
 pub use kept::Kept;
+pub use known::{KnownWay, KnownWays};
 pub use machine::{Cache, Cpu, Machine, Reader, private_cache};
 pub use nics::{NicAddress, NicFilter, addresses, nic_filters, same_subnet};
 pub use profile::{DISTANCES, Message, Origin, Pair, Profile};
 pub use single_copy::{get, put, single_copy};
 pub use slots::slots;
+pub use ways::{SingleCopy, Traffic, Way};
 
 /// Number of cores that this process may use at once: its affinity mask, cut by the CPU quota of its control group
 /// (containers). At least 1.

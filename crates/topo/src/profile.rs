@@ -12,9 +12,13 @@
 //! end
 //! ```
 //!
-//! Figures that the file does not name are those of the built-in profile that is its base.
+//! Figures that the file does not name are those of the built-in profile that is its base. Behind them may be lines that say what jobs
+//! have found of the [ways of long messages](KnownWays).
 
 use std::fmt::Write;
+
+use crate::known::KnownWays;
+use crate::ways::{SingleCopy, Way};
 
 /// A message of a fabric, without what goes on above the fabric.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -201,20 +205,24 @@ impl Profile {
         all
     }
 
-    /// What a message of so many bytes takes between two cores that are so apart (a place in [`DISTANCES`]), in seconds: by the ring, read by
-    /// its receiver, written by its sender, a half by each, and over TCP. A message that is read is announced before, one that is
-    /// written is asked for as well, and its sender says when it is there.
-    pub fn ways(&self, distance: usize, bytes: f64) -> [f64; 5] {
+    /// What a message of so many bytes takes by a way between two cores that are so apart (a place in [`DISTANCES`]), until its receiver has
+    /// it, in seconds.
+    pub fn way(&self, way: Way, distance: usize, bytes: f64) -> f64 {
         let Pair { single_copy, message, .. } = self.pairs[distance];
-        let copy = |bytes: f64| self.system_call + self.single_copy + bytes * single_copy;
-        let (told, asked) = (message.latency, 3.0 * message.latency);
-        [
-            message.latency + bytes * message.byte,
-            told + copy(bytes),
-            asked + copy(bytes),
-            asked + copy(bytes / 2.0),
-            self.loopback.latency + bytes * self.loopback.byte,
-        ]
+        match way.single_copy() {
+            None => message.latency + bytes * message.byte,
+            Some(SingleCopy { share, to_arrive, .. }) => {
+                to_arrive * message.latency
+                    + self.system_call
+                    + self.single_copy
+                    + share * bytes * single_copy
+            }
+        }
+    }
+
+    /// The same of a message over the loopback.
+    pub fn by_tcp(&self, bytes: f64) -> f64 {
+        self.loopback.latency + bytes * self.loopback.byte
     }
 
     /// This profile with what was measured: figures by name, in seconds. Those that are out of bounds, or have no name here, are
@@ -243,18 +251,23 @@ impl Profile {
 
     /// As text: the name of a built-in one, or else the file for a `machine` of this name.
     pub fn text(&self, machine: &str) -> String {
-        let own = self.own();
-        if own.is_empty() {
-            return self.base.to_owned();
+        match self.own().is_empty() {
+            true => self.base.to_owned(),
+            false => self.file(machine, &KnownWays::default()),
         }
-        let mut text = format!("{FIRST_LINE}\nmachine {machine}\nbase {}\n", self.base);
-        for (name, figure) in own {
-            let _ = writeln!(text, "{name} {figure:e}");
-        }
-        text + LAST_LINE + "\n"
     }
 
-    /// Reads the text of a profile, and of which machine it is (none if it is a built-in one).
+    /// The file for a `machine` of this name, with what jobs have found there.
+    pub fn file(&self, machine: &str, known: &KnownWays) -> String {
+        let mut text = format!("{FIRST_LINE}\nmachine {machine}\nbase {}\n", self.base);
+        for (name, figure) in self.own() {
+            let _ = writeln!(text, "{name} {figure:e}");
+        }
+        text + &known.text() + LAST_LINE + "\n"
+    }
+
+    /// Reads the text of a profile, and of which machine it is (none if it is a built-in one). What it says of ways
+    /// [`KnownWays::parse`] reads.
     ///
     /// # Errors
     /// A sentence that says what is wrong.
@@ -275,7 +288,8 @@ impl Profile {
         let mut head = |word: &str| lines.next().and_then(|line| line.strip_prefix(word)?.strip_prefix(' '));
         let machine = head("machine").ok_or("the profile does not say of which machine it is")?;
         let base = head("base").and_then(Profile::named).ok_or("the profile has no base that is known")?;
-        let figures = lines.take_while(|line| *line != LAST_LINE).map(|line| {
+        let lines = lines.take_while(|line| *line != LAST_LINE).filter(|line| !KnownWays::is_line(line));
+        let figures = lines.map(|line| {
             let figure = line.split_once(' ').and_then(|(name, text)| Some((name, text.parse().ok()?)));
             figure.ok_or_else(|| format!("\"{}\" is no figure", line.escape_debug()))
         });

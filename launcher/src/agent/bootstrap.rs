@@ -3,7 +3,8 @@
 use std::os::fd::AsFd;
 use std::time::Instant;
 
-use banyan_pmi::{MAX_BUSINESS_CARD, Reply, Request, VERSION, WireError};
+use banyan_pmi::{MAX_BUSINESS_CARD, MAX_MEASURED, Reply, Request, VERSION, WireError};
+use banyan_topo::{Kept, KnownWays};
 use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
@@ -67,11 +68,15 @@ impl HostPart {
             {
                 return self.broken(at, format!("looks up rank {wanted}, which does not exist"));
             }
+            Request::Measured { ways } if ways.len() > MAX_MEASURED => {
+                return self.broken(at, format!("{} bytes of what it has measured", ways.len()));
+            }
             Request::Ready => self.ranks[at].phase = Phase::Running,
             Request::Finalized => self.ranks[at].phase = Phase::Finalized,
             Request::Publish { .. }
             | Request::Lookup { .. }
             | Request::Unreached { .. }
+            | Request::Measured { .. }
             | Request::Notice { .. }
             | Request::Abort { .. } => {}
         }
@@ -82,8 +87,20 @@ impl HostPart {
             Request::Lookup { rank: wanted } => {
                 self.cards(Side::Rank(rank), Cards::Lookup { rank: wanted });
             }
+            // What is kept is of mpirun's own machine.
+            Request::Measured { .. } if self.is_remote => {}
+            Request::Measured { ways } => {
+                KnownWays::parse(&ways).rows().iter().for_each(|row| self.measured.add(*row));
+            }
             Request::Notice { .. } | Request::Abort { .. } => self.tell(at, Event::Request { rank, request }),
             _ => self.events.push_back(Event::Request { rank, request }),
+        }
+    }
+
+    /// Keeps what ranks have measured for the next job. Nothing about that is an error of this one.
+    pub(super) fn keep_measured(&mut self) {
+        if !self.measured.rows().is_empty() {
+            let _ = Kept::here().learn(&self.measured);
         }
     }
 

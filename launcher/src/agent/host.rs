@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use banyan_pmi::{Offer, Reply, status, whereabouts};
 use banyan_shm::Shm;
+use banyan_topo::KnownWays;
 use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -88,6 +89,8 @@ pub(super) struct HostPart {
     offered: Option<OwnedFd>,
     /// The server of PMI-1, from a rank's first request on.
     pub(super) pmi: Option<Box<pmi1::Host>>,
+    /// What its ranks have measured of the ways of long messages.
+    pub(super) measured: KnownWays,
     pub(super) is_remote: bool,
     pulsed: Instant,
     /// When its ranks were last looked at, whether they are stopped.
@@ -137,6 +140,7 @@ impl HostPart {
             feed: None,
             offered: None,
             pmi: None,
+            measured: KnownWays::default(),
             is_remote,
             pulsed: Instant::now(),
             looked: Instant::now(),

@@ -6,7 +6,7 @@ use banyan_topo::{DISTANCES, Machine, Profile, get, put};
 
 use super::{SHORT, Way, beside, exchanges, heard, least, pairs, rings, sockets, timed};
 
-/// The ways, in the order of [`Profile::ways`].
+/// The ways, those of [`Way::ALL`](banyan_topo::Way::ALL) first.
 pub(crate) const WAYS: [&str; 5] = ["ring", "read", "write", "both", "tcp"];
 
 /// Lengths of messages, bytes.
@@ -50,8 +50,17 @@ pub(crate) fn curves(profile: &Profile) -> Option<Curves> {
         keep(way, shares.map(|share| single_copies(cpus, share) - back).to_vec());
     }
     keep(4, sockets().map_or(vec![], |ways| exchanges(cpus, ways, lengths)));
-    let by_profile = LENGTHS.map(|bytes| profile.ways(distance, bytes as f64));
+    let by_profile = by_profile(profile, distance);
     Some(Curves { distance: DISTANCES[distance], by_profile, measured })
+}
+
+/// What the profile makes of all lengths and ways.
+pub(crate) fn by_profile(profile: &Profile, distance: usize) -> [[f64; WAYS.len()]; LENGTHS.len()] {
+    LENGTHS.map(|bytes| {
+        let [ring, read, write, both] =
+            banyan_topo::Way::ALL.map(|way| profile.way(way, distance, bytes as f64));
+        [ring, read, write, both, profile.by_tcp(bytes as f64)]
+    })
 }
 
 /// A message whose receiver reads so many bytes while its sender writes so many: from its announcement until its sender knows that all

@@ -1,8 +1,10 @@
 //! Fabrics that refuse to register memory, or have no room for a read: the message arrives all the same.
 
+use banyan_topo::KnownWay;
 use banyan_transport::sim::{OneSided, Options};
 
 use super::*;
+use crate::{Known, Traffic};
 
 /// One long message from 0 to 1 on a network like this; the counters of both.
 fn one_message(options: Options) -> [crate::Stats; 2] {
@@ -95,4 +97,36 @@ fn a_measured_choice_tries_all_ways() {
     }
     let [sender, receiver] = [0, 1].map(|end| world.ends[end].p2p.stats());
     assert!(sender.puts > 6 && receiver.gets > 6, "{sender:?} {receiver:?}");
+}
+
+/// What an earlier job has found both ends do from the first message on, and nobody has to be told.
+#[test]
+fn what_is_known_needs_no_look() {
+    let rows = [1, 3].map(|class| KnownWay {
+        distance: 2,
+        class,
+        traffic: Traffic::OneWay,
+        way: if class == 1 { Way::Ring } else { Way::Write },
+        times: [Some(1e-10); 4],
+    });
+    let known = Known::by(move |_| rows.to_vec());
+    let config = Config { choice: choice(CHOICES), known, ..Config::new(1 << 20, 2) };
+    let mut world = World::new(2, 3, Options { eager: 65_536, piece: 4096, ..Options::default() }, config);
+    let mut sent_by_write_and_eagerly = |len: usize| {
+        let bytes = pattern(1, len);
+        let (data, room) = (filled(&bytes), room(len));
+        let before = world.ends[0].p2p.stats();
+        for _ in 0..4 {
+            let received = world.recv(1, Some(0), Some(4), &room);
+            let sent = world.send(0, 1, 4, Mode::Standard, &data);
+            world.wait(1, received);
+            world.wait(0, sent);
+            assert!(contents(&room, len) == bytes);
+        }
+        let after = world.ends[0].p2p.stats();
+        (after.puts - before.puts, after.eager - before.eager)
+    };
+    assert_eq!(sent_by_write_and_eagerly(200_000), (4, 0));
+    // These go whole, as the ring is known to be best.
+    assert_eq!(sent_by_write_and_eagerly(40_000), (0, 4));
 }
