@@ -205,11 +205,11 @@ mod tests {
         let model @ Model { links, gamma, copy, apart, get, single_copy_byte, .. } = Model::default();
         let between_hosts = Model::of(&Profile::default(), 2).links[0];
         let expected = [
-            (8e-6, 2e-6, 3e9, 0.155e-6),
-            (0.7e-6, 0.2e-6, 6e9, 0.155e-6),
-            (0.5e-6, 0.15e-6, 8e9, 0.125e-6),
+            (8e-6, 2e-6, 3e9, 0.395e-6),
+            (0.9e-6, 0.36e-6, 4e9, 0.395e-6),
+            (0.81e-6, 0.3e-6, 4.4e9, 0.345e-6),
             (0.35e-6, 0.15e-6, 9e9, 0.1e-6),
-            (30e-6, 3e-6, 1.2e9, 0.155e-6),
+            (30e-6, 3e-6, 1.2e9, 0.395e-6),
         ];
         for (link, (alpha, overhead, bytes_a_second, transfer)) in
             links.into_iter().chain([between_hosts]).zip(expected)
