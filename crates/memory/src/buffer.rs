@@ -125,6 +125,11 @@ impl Buffer {
         if self.one <= self.other { MemoryKind::Host } else { MemoryKind::Device }
     }
 
+    /// True if the memory is there for as long as the buffer is; otherwise as its maker promised.
+    pub fn keeps_memory(&self) -> bool {
+        self.owner.is_some()
+    }
+
     pub(crate) fn owner(&self) -> Option<&Arc<Owner>> {
         self.owner.as_ref()
     }

@@ -9,6 +9,7 @@ use banyan_p2p as p2p;
 use banyan_pmi::{self as pmi, Client, Here, Job, settings};
 use banyan_shm::Shm;
 use banyan_topo::{Profile, kept};
+use banyan_transport::NotStarted;
 #[cfg(feature = "sim")]
 use banyan_transport::sim::SimFabric;
 
@@ -87,18 +88,38 @@ pub(crate) fn start_over(sim: SimFabric, node_memory: Option<OwnedFd>, job: &Job
 fn connect(start: &mut Start<'_>) -> Result<Ports> {
     let ports = Ports::start(start)?;
     if let Some(rank) = ports.unreached() {
+        let why = |(route, NotStarted::Absent(why) | NotStarted::Broken(why) | NotStarted::Fatal(why)): &(
+            Route,
+            _,
+        )| { format!("; {} has not started: {why}", route.name()) };
         return Err(Error::other(format!(
-            "no fabric reaches rank {rank}: {} allows only \"{}\"; allow {}",
+            "no fabric reaches rank {rank}: {} allows only \"{}\"; allow {}{}",
             settings::FABRICS,
             start.allowed.join(","),
-            settings::FABRIC_NAMES.join(" or ")
+            settings::FABRIC_NAMES.join(" or "),
+            ports.not_started.iter().map(why).collect::<String>()
         )));
     }
     if let Some(client) = start.client.as_mut().filter(|_| ports.needs_cards()) {
-        let card = business_cards::encode(&ports.cards).map_err(Error::other)?;
+        let card = business_cards::encode(ports.cards.iter().map(|(route, card)| (route.name(), &**card)))
+            .map_err(Error::other)?;
         client.publish(&card).map_err(Error::other)?;
     }
+    say_what_is_broken(start, &ports)?;
     Ok(ports)
+}
+
+/// Tells the user of fabrics that should have started here and have not.
+fn say_what_is_broken(start: &mut Start<'_>, ports: &Ports) -> Result<()> {
+    for (route, why) in &ports.not_started {
+        let NotStarted::Broken(why) = why else { continue };
+        let said = format!("fabric {} is not used: {why}", route.name());
+        let shown = start.client.as_mut().map_or(Ok(false), |client| client.notice(&said));
+        if !shown.map_err(Error::other)? && start.job.rank == 0 {
+            eprintln!("banyan: rank 0 on {}: {said}", start.job.host);
+        }
+    }
+    Ok(())
 }
 
 #[inline(never)]

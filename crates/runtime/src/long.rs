@@ -61,8 +61,8 @@ pub(crate) fn learnt(job: &Job, p2p: &P2p) -> Option<String> {
     Some(learnt.text()).filter(|text| !text.is_empty())
 }
 
-/// What this process has measured, for people; nothing unless the setting asks for it.
-pub(crate) fn shown(job: &Job, p2p: &P2p) -> Option<String> {
+/// What this process has measured, and the accounts of its fabrics, for people; nothing unless the setting asks for it.
+pub(crate) fn shown(job: &Job, p2p: &P2p, accounts: impl FnOnce() -> Vec<String>) -> Option<String> {
     if job.setting(P2P).map(way) != Some(Ok(SHOW)) {
         return None;
     }
@@ -72,6 +72,7 @@ pub(crate) fn shown(job: &Job, p2p: &P2p) -> Option<String> {
     if lines.len() == 1 {
         lines.push("  none was measured".to_owned());
     }
+    lines.extend(accounts().into_iter().map(|account| format!("banyan: rank {}: {account}", job.rank)));
     Some(lines.join("\n"))
 }
 

@@ -13,8 +13,8 @@ use banyan_shm::Shm;
 #[cfg(feature = "sim")]
 use banyan_transport::sim::SimFabric;
 use banyan_transport::{
-    Access, Atomic, Caps, Fabric, Head, Joining, Kinds, Member, Order, Peer, Port, Refusal, RegisterError,
-    Remote, Sent, Sink, Token, Transfer, Wake,
+    Access, Atomic, Caps, Fabric, Head, Joining, Kinds, Member, NotStarted, Order, Peer, Port, Refusal,
+    RegisterError, Remote, Sent, Sink, Token, Transfer, Wake,
 };
 
 use crate::business_cards;
@@ -44,6 +44,9 @@ const NO_FABRIC: Caps = Caps {
     beta: 0.0,
 };
 
+/// What became of the start of a fabric: if it is there, with its business card.
+type Started<F> = std::result::Result<Option<(F, Vec<u8>)>, NotStarted>;
+
 /// A job that fabrics are started for.
 pub(crate) struct Start<'a> {
     pub(crate) job: &'a Job,
@@ -58,10 +61,10 @@ pub(crate) struct Start<'a> {
 }
 
 impl Start<'_> {
-    /// Starts a fabric, and gives its business card, too. `reached`: those before it reach all peers.
-    fn member<F: Member>(&mut self, reached: bool) -> Result<Option<(F, Vec<u8>)>> {
+    /// Starts a fabric, and gives its business card, too. `reached`: those before it surely reach all peers.
+    fn member<F: Member>(&mut self, reached: bool) -> Started<F> {
         let (job, here) = (self.job, self.job.node_of(self.job.rank));
-        let started = F::start(Joining {
+        F::start(Joining {
             me: Peer(job.rank),
             size: job.size,
             job: job.job_id,
@@ -69,30 +72,24 @@ impl Start<'_> {
             node: job.places.ranks_on(here, job.size).map(Peer).collect(),
             nodes: job.hosts(),
             crowded: job.local_size > job.cores(),
-            single_copy: long::choice(job).map_err(Error::other)?.1,
-            streams: job
-                .setting(settings::TCP_STREAMS)
-                .map(settings::streams)
-                .transpose()
-                .map_err(Error::other)?
-                .unwrap_or(0),
+            single_copy: long::choice(job)?.1,
+            streams: job.setting(settings::TCP_STREAMS).map(settings::streams).transpose()?.unwrap_or(0),
             nics: job.setting(settings::NIC).unwrap_or_default(),
-            ports: job.setting(settings::PORTS).map(settings::ports).transpose().map_err(Error::other)?,
+            ports: job.setting(settings::PORTS).map(settings::ports).transpose()?,
             patience: settings::duration(job.setting_or_default(settings::PATIENCE))
-                .map_err(|why| Error::other(format!("{}: {why}", settings::PATIENCE)))?,
+                .map_err(|why| format!("{}: {why}", settings::PATIENCE))?,
             encrypt: settings::flag(job.setting_or_default(settings::ENCRYPT))
-                .map_err(|why| Error::other(format!("{}: {why}", settings::ENCRYPT)))?,
+                .map_err(|why| format!("{}: {why}", settings::ENCRYPT))?,
             reached,
             node_memory: &mut || match (self.node_memory.take(), self.client.as_mut()) {
                 (None, Some(client)) => client.take_node_memory().map_err(|error| error.to_string()),
                 (memory, _) => Ok(memory),
             },
-        });
-        started.map_err(Error::other)
+        })
     }
 
     #[cfg(feature = "sim")]
-    fn simulated(&mut self, _reached: bool) -> Result<Option<(SimFabric, Vec<u8>)>> {
+    fn simulated(&mut self, _reached: bool) -> Started<SimFabric> {
         Ok(self.sim.take().map(|fabric| (fabric, Vec::new())))
     }
 }
@@ -128,8 +125,10 @@ macro_rules! ports {
             route: Vec<Route>,
             /// The fabric that the process sleeps on by its own means: the only one that reaches other processes.
             alone: Option<Route>,
-            /// Names and business cards of the fabrics that need those of their peers.
-            pub(crate) cards: Vec<(&'static str, Vec<u8>)>,
+            /// Routes and business cards of the fabrics that need those of their peers, in their order.
+            pub(crate) cards: Vec<(Route, Vec<u8>)>,
+            /// Fabrics that have not started here, and why.
+            pub(crate) not_started: Vec<(Route, NotStarted)>,
             /// Descriptors that arrivals make readable, made by the first sleep on them.
             bells: Option<Bells>,
         }
@@ -145,6 +144,7 @@ macro_rules! ports {
                     route: vec![Route::None; start.job.size as usize],
                     alone: None,
                     cards: Vec::new(),
+                    not_started: Vec::new(),
                     bells: None,
                 };
                 ports.take(Route::Own, |peer| peer == me);
@@ -163,13 +163,20 @@ macro_rules! ports {
             fn add<F: Fabric>(
                 &mut self,
                 route: Route,
-                start: impl FnOnce(bool) -> Result<Option<(F, Vec<u8>)>>,
+                start: impl FnOnce(bool) -> Started<F>,
                 place: fn(&mut Ports) -> &mut Option<F>,
             ) -> Result<()> {
-                let Some((fabric, card)) = start(self.unreached().is_none())? else { return Ok(()) };
-                self.take(route, |peer| fabric.reaches(peer));
-                *place(self) = Some(fabric);
-                self.cards.extend(Some((route.name(), card)).filter(|(_, card)| !card.is_empty()));
+                let surely_reached = self.route.iter().all(|&route| route != Route::None && !self.has_card(route));
+                match start(surely_reached) {
+                    Ok(Some((fabric, card))) => {
+                        self.take(route, |peer| fabric.reaches(peer));
+                        *place(self) = Some(fabric);
+                        self.cards.extend(Some((route, card)).filter(|(_, card)| !card.is_empty()));
+                    }
+                    Ok(None) => {}
+                    Err(NotStarted::Fatal(why)) => return Err(Error::other(why)),
+                    Err(why) => self.not_started.push((route, why)),
+                }
                 Ok(())
             }
 
@@ -269,9 +276,20 @@ impl Ports {
         free.filter(|(peer, _)| reaches(*peer)).for_each(|(_, route)| *route = by);
     }
 
+    /// What the fabrics have done so far, as far as they count it: a line for each.
+    pub(crate) fn accounts(&mut self) -> Vec<String> {
+        self.each()
+            .filter_map(|(route, fabric)| Some(format!("{}: {}", route.name(), fabric.account()?)))
+            .collect()
+    }
+
     /// A rank that no fabric reaches.
     pub(crate) fn unreached(&self) -> Option<usize> {
         self.route.iter().position(|route| *route == Route::None)
+    }
+
+    fn has_card(&self, route: Route) -> bool {
+        self.cards.iter().any(|(with_card, _)| *with_card == route)
     }
 
     /// The shared-memory fabric, if `peer` is routed to it.
@@ -308,19 +326,34 @@ impl Ports {
         }
     }
 
-    /// Gives the business card of a peer to the fabrics that it has addresses of.
+    /// Routes a peer to the first fabric that both have, as its business card shows, and that accepts the addresses there. Both sides
+    /// choose the same one, as all ranks have their fabrics in one order. Until then nothing has left for the peer by this route.
     ///
     /// # Errors
-    /// If it is no business card, or none of this process's fabrics is in it.
+    /// If it is no business card, or none of this process's fabrics accepts it.
     pub(crate) fn connect(&mut self, peer: Peer, business_card: &[u8]) -> Result<(), String> {
-        let mut connected = false;
-        for (name, addresses) in business_cards::decode(business_card)? {
-            if let Some((_, fabric)) = self.each().find(|(route, _)| route.name() == name) {
-                fabric.connect(peer, addresses)?;
-                connected = true;
+        let theirs = business_cards::decode(business_card)?;
+        let ours: Vec<Route> = self.cards.iter().map(|(route, _)| *route).collect();
+        let mut refused = Vec::new();
+        for route in ours {
+            let Some((_, addresses)) = theirs.iter().find(|(name, _)| *name == route.name()) else {
+                continue;
+            };
+            let Some((_, fabric)) = self.each().find(|(other, _)| *other == route) else { continue };
+            match fabric.connect(peer, addresses) {
+                Ok(()) => {
+                    if self.has_card(self.route(peer)) {
+                        self.route[peer.0 as usize] = route;
+                    }
+                    return Ok(());
+                }
+                Err(why) => refused.push(why),
             }
         }
-        if connected { Ok(()) } else { Err(format!("no fabric reaches rank {}", peer.0)) }
+        match &refused[..] {
+            [] => Err(format!("no fabric reaches rank {}", peer.0)),
+            _ => Err(refused.join("; ")),
+        }
     }
 
     pub(crate) fn unsent(&mut self) -> bool {

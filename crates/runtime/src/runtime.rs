@@ -161,7 +161,8 @@ impl Runtime {
         self.meet(world)?;
         self.wait_for(self.engine_lock.enter(), |engine| engine.drained().then_some(()), &slow::all);
         let mut engine = self.engine_lock.enter();
-        if let Some(measured) = long::shown(&self.job, &engine.p2p) {
+        let Engine { p2p, ports, .. } = &mut *engine;
+        if let Some(measured) = long::shown(&self.job, p2p, || ports.accounts()) {
             eprintln!("{measured}");
         }
         if let Some(learnt) = long::learnt(&self.job, &engine.p2p) {

@@ -1,13 +1,13 @@
 //! How the fabric starts in a job.
 
 use banyan_topo::NicAddress;
-use banyan_transport::{Joining, Member};
+use banyan_transport::{Joining, Member, NotStarted};
 
 use crate::fabric::Tcp;
 use crate::options::Options;
 
 impl Member for Tcp {
-    fn start(joining: Joining<'_>) -> Result<Option<(Tcp, Vec<u8>)>, String> {
+    fn start(joining: Joining<'_>) -> Result<Option<(Tcp, Vec<u8>)>, NotStarted> {
         let Joining {
             me, size, nodes, job, secret, streams, nics, ports, patience, encrypt, reached, ..
         } = joining;
@@ -19,7 +19,9 @@ impl Member for Tcp {
             options = Options { listen: addresses(nics)?, ports, ..options };
         }
         let started = Tcp::new(me, size, job, secret, options);
-        started.map(Some).map_err(|error| format!("the tcp fabric does not start: {error}"))
+        started
+            .map(Some)
+            .map_err(|error| NotStarted::Fatal(format!("the tcp fabric does not start: {error}")))
     }
 }
 
@@ -41,7 +43,7 @@ mod tests {
     use super::*;
     use crate::business_card::{Candidate, decode};
 
-    fn candidates(nodes: u32, nics: &str) -> Result<Vec<Candidate>, String> {
+    fn candidates(nodes: u32, nics: &str) -> Result<Vec<Candidate>, NotStarted> {
         let started = Tcp::start(Joining {
             me: Peer(0),
             size: 2,
@@ -73,7 +75,9 @@ mod tests {
             assert!(!found.is_empty() && found.iter().all(|one| !one.address.ip().is_loopback()));
         }
         assert!(only(&candidates(2, "127.0.0.1").expect("the loopback, as it is named")));
-        let error = candidates(2, "no-such-nic").expect_err("there is none");
+        let NotStarted::Fatal(error) = candidates(2, "no-such-nic").expect_err("there is none") else {
+            panic!("the user is to know")
+        };
         assert!(error.contains("BANYAN_NIC=no-such-nic") && error.contains("lo (127.0.0.1/8)"), "{error}");
     }
 }

@@ -36,6 +36,7 @@ pub trait Sink {
 
 /// How arrivals end a sleep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
 pub enum Wake {
     /// They end [`Fabric::sleep`]: this fabric is all that the process waits for.
     Sleep,
@@ -111,6 +112,11 @@ pub trait Fabric: Port {
 
     /// When the fabric wants to be polled even if nothing arrives; after arming the latest end of the sleep.
     fn next_deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    /// What the fabric has done so far, for people: by what its bytes went, and how many.
+    fn account(&self) -> Option<String> {
         None
     }
 }

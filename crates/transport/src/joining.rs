@@ -34,17 +34,35 @@ pub struct Joining<'a> {
     pub patience: Duration,
     /// What goes over networks is encrypted.
     pub encrypt: bool,
-    /// The fabrics that have started before reach all peers.
+    /// The fabrics that have started before surely reach all peers.
     pub reached: bool,
     /// Gives the memory that the processes of the node share, if there is any. To be called once.
     pub node_memory: &'a mut dyn FnMut() -> Result<Option<OwnedFd>, String>,
 }
 
+/// Why a fabric has not started, as a sentence for people.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NotStarted {
+    /// This host lacks what the fabric runs on. Users are told only where no other fabric reaches a peer.
+    Absent(String),
+    /// Something is wrong with it here. Other fabrics carry its peers, if they reach them, and users are told.
+    Broken(String),
+    /// What the user asks for is wrong, or other processes rely on the fabric: the job cannot run.
+    Fatal(String),
+}
+
+impl From<String> for NotStarted {
+    fn from(why: String) -> NotStarted {
+        NotStarted::Fatal(why)
+    }
+}
+
 /// A fabric of the runtime's list, which its crate starts.
 pub trait Member: Fabric + Sized {
-    /// Starts the fabric if the job has a use for it, and gives its business card, which is empty if peers need none.
+    /// Starts the fabric if the job has a use for it, and gives its business card, which is empty if it surely reaches the peers
+    /// that it names ([`Fabric::reaches`]). With a card it reaches those that have one, too.
     ///
     /// # Errors
-    /// If it should start and cannot: a sentence that says why.
-    fn start(joining: Joining<'_>) -> Result<Option<(Self, Vec<u8>)>, String>;
+    /// If it should start and cannot.
+    fn start(joining: Joining<'_>) -> Result<Option<(Self, Vec<u8>)>, NotStarted>;
 }

@@ -5,6 +5,8 @@
 //! It never blocks: what it cannot take now it refuses ([`Refusal::Busy`]) and the
 //! frame is still the caller's. Frames that arrive go to a [`Sink`] from inside [`Fabric::poll`].
 //!
+//! The values of calls have C's layout, so that a fabric may be in a library of its own.
+//!
 //! Invariants that the conformance suite checks for each fabric:
 //! * frames of one pair arrive in the order sent (if they keep it), once, whole, with the bytes they were sent with;
 //! * a refused send has no effect, and succeeds later if the receiver keeps polling;
@@ -25,7 +27,7 @@ pub mod random;
 pub mod sim;
 
 pub use fabric::{Fabric, Sink, Wake};
-pub use joining::{Joining, Member};
+pub use joining::{Joining, Member, NotStarted};
 pub use port::{
     Access, Atomic, Caps, Fetch, Kinds, Order, Outcome, Port, Refusal, RegisterError, Remote, Sent, Token,
     Transfer,
@@ -33,6 +35,7 @@ pub use port::{
 
 /// A process, by its number in the universe of jobs (within one job: its rank in MPI_COMM_WORLD).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[repr(transparent)]
 pub struct Peer(pub u32);
 
 /// The part of the library that handles a frame.
@@ -66,6 +69,7 @@ impl Class {
 /// The fixed part of every frame: 20 bytes on the wire, so that head and a small body share one cache line.
 /// Each class defines what `kind`, `aux`, `a`, `b` and `ctx` mean.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
 pub struct Head {
     /// The part of the library that handles the frame.
     pub class: Class,

@@ -8,6 +8,7 @@ use crate::{Head, Peer};
 
 /// What a fabric can do towards one peer.
 #[derive(Clone, Copy, PartialEq, Debug)]
+#[repr(C)]
 pub struct Caps {
     /// Largest body of [`Port::send_short`], bytes.
     pub max_short: usize,
@@ -32,6 +33,7 @@ pub struct Caps {
 
 /// Why a fabric refused a send. The send had no effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
 pub enum Refusal {
     /// No room now, or not connected yet: poll, then try again.
     Busy,
@@ -41,6 +43,7 @@ pub enum Refusal {
 
 /// What a peer may do with registered memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
 pub enum Access {
     /// [`Port::get`].
     Read,
@@ -50,6 +53,7 @@ pub enum Access {
 
 /// Why memory cannot be registered. Messages still carry what is in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
 pub enum RegisterError {
     /// The fabric never lets that peer reach memory of this kind: see [`Caps::get`].
     Unsupported,
@@ -59,6 +63,7 @@ pub enum RegisterError {
 
 /// A registered range: memory that a peer may reach.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
 pub struct Remote {
     /// Address in the peer's address space.
     pub addr: u64,
@@ -70,10 +75,12 @@ pub struct Remote {
 
 /// Names a one-sided transfer, or the frames of a send from memory, until the memory of this process is free.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(transparent)]
 pub struct Token(pub u64);
 
 /// What became of the start of a one-sided transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
 pub enum Transfer {
     /// It is over: the bytes are where they should be, here or at the peer.
     Done,
@@ -88,6 +95,7 @@ pub enum Transfer {
 
 /// Whether a fabric needs the memory that it sends from ([`Port::send_from`]) after the call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
 pub enum Sent {
     /// It does not.
     Done,
@@ -97,6 +105,7 @@ pub enum Sent {
 
 /// Whether a frame keeps its place among the others of its peer and class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
 pub enum Order {
     /// It arrives after those sent before it, and before those sent after it.
     Ordered,
@@ -106,6 +115,7 @@ pub enum Order {
 
 /// How a one-sided transfer ended that was [`Transfer::Started`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
 pub enum Outcome {
     /// As [`Transfer::Done`].
     Done,
@@ -116,6 +126,7 @@ pub enum Outcome {
 /// An operation on a word of 8 bytes in a peer's memory, aligned to 8 bytes, in the byte order of both processes. It gives
 /// the value that the word had before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C, u8)]
 pub enum Atomic {
     /// Combines the word with an operand.
     Fetch(Fetch, u64),
@@ -130,6 +141,7 @@ pub enum Atomic {
 
 /// How [`Atomic::Fetch`] combines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
 pub enum Fetch {
     /// The sum, modulo 2^64.
     Add,
@@ -165,6 +177,7 @@ impl Atomic {
 
 /// Kinds of memory, as a set.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[repr(transparent)]
 pub struct Kinds(u8);
 
 impl Kinds {
@@ -177,6 +190,12 @@ impl Kinds {
     #[inline]
     pub const fn of(kind: MemoryKind) -> Kinds {
         Kinds(1 << kind as u8)
+    }
+
+    /// The kinds that are in both sets.
+    #[inline]
+    pub const fn and(self, kinds: Kinds) -> Kinds {
+        Kinds(self.0 & kinds.0)
     }
 
     /// The kinds of `self`, if `condition` holds.
