@@ -1,7 +1,9 @@
-//! `--explain`: which algorithm a collective would take, or which way a long message, and why.
+//! `--explain`: which algorithm a collective would take, which way a long message, or which RDMA device a rank, and why.
 
 use banyan_coll::{Groups, Location, Model, Nodes, Overrides, SharedCaps, Topology, Tuning, parse_question};
-use banyan_pmi::settings::{COLL, FABRICS, MACHINE, MEASURED, P2P, SHOW, WAYS, bytes, way, way_of};
+use banyan_pmi::settings::{
+    COLL, ENCRYPT, FABRICS, MACHINE, MEASURED, NIC, P2P, SHOW, WAYS, bytes, way, way_of,
+};
 use banyan_shm::Arena;
 use banyan_topo::ways::class;
 use banyan_topo::{DISTANCES, KnownWay, KnownWays, Machine, Profile, Way, bound, kept, share};
@@ -11,12 +13,15 @@ use crate::binding::default_parts;
 use crate::environment::check;
 use crate::machine::{origin, shown};
 
-/// The answer to `--explain`: about long messages, or a collective.
+/// The answer to `--explain`: about long messages, RDMA devices, or a collective.
 ///
 /// # Errors
 /// If `what` names neither, or no size, or a setting is wrong.
 pub(crate) fn explain(what: &str, ranks: Option<u32>, per_host: Option<u32>) -> Result<String, Trouble> {
     check(|name| std::env::var_os(name))?;
+    if what.trim() == "rdma" {
+        return devices();
+    }
     match what.split_once(':').unwrap_or((what, "256K")) {
         (name, size) if name.trim() == "p2p" => {
             let bytes = bytes(size).map_err(|why| Trouble::usage(format!("--explain {what}: {why}")))?;
@@ -24,6 +29,21 @@ pub(crate) fn explain(what: &str, ranks: Option<u32>, per_host: Option<u32>) -> 
         }
         _ => collective(what, ranks, per_host),
     }
+}
+
+/// Which RDMA devices this host has, and which ones ranks would use.
+fn devices() -> Result<String, Trouble> {
+    let host = banyan_topo::hostname();
+    let chosen = banyan_rdma::explain(&text(NIC).unwrap_or_default()).map_err(Trouble::usage)?;
+    let mut out = format!("RDMA ports of {host}, for messages between hosts\n{chosen}");
+    let allowed = text(FABRICS).is_none_or(|text| text.split(',').any(|fabric| fabric.trim() == "rdma"));
+    if !allowed {
+        out += &format!("  not used: {FABRICS} does not allow rdma\n");
+    }
+    if text(ENCRYPT).is_some_and(|text| text == "1") {
+        out += &format!("  not used: {ENCRYPT} asks for encryption, which it has not\n");
+    }
+    Ok(out)
 }
 
 /// A setting, if it is set.

@@ -47,6 +47,7 @@ macro_rules! fabrics {
     ($then:ident) => {
         $then! {
             shm Shm banyan_shm::Shm, "ranks of one host";
+            rdma Rdma banyan_rdma::Loaded, "ranks whose hosts have RDMA devices";
             tcp Tcp banyan_tcp::Tcp, "any ranks";
         }
     };
@@ -61,7 +62,7 @@ macro_rules! describe {
         const ABOUT_FABRICS: &str = concat!(
             "Fabrics that may carry messages between ranks: ", $("`", stringify!($name), "` (", $between, "), ",)+
             "of which the first one named that reaches a rank carries its messages. Collectives on one host share memory \
-             wherever `shm` is named. `self` (a rank to itself) is always there. `BANYAN_FABRICS=tcp` forces TCP."
+             wherever `shm` is named. `self` (a rank to itself) is always there. `BANYAN_FABRICS=tcp` forces TCP. See [RDMA](rdma.md)."
         );
     };
 }
@@ -86,7 +87,7 @@ pub const ALL: &[Setting] = &[
         about: "Which way messages of 16 KiB and more take between ranks of one host: `ring` (both sides copy, through shared memory), \
                 `read` (the receiver reads the sender's memory), `write` (the sender writes the receiver's), `both` (each of them moves one \
                 half), `auto` (the receiver measures all four on the messages themselves, and takes the best; with more ranks than \
-                cores as `read`), or `show` (the same, and each rank says in MPI_Finalize what it has measured). Where the system refuses a rank the memory of others, messages go through shared memory. \
+                cores as `read`), or `show` (the same, and each rank says in MPI_Finalize what it has measured, and how many bytes went by RDMA devices). Where the system refuses a rank the memory of others, messages go through shared memory. \
                 The same for all ranks of a job. `mpirun --explain p2p:256K` says more.",
     },
     Setting {
@@ -107,7 +108,8 @@ pub const ALL: &[Setting] = &[
         name: NIC,
         default: "(all that are up)",
         about: "Network interfaces that ranks on several hosts reach each other at, best first: names as in `ib0,eth0`, or the \
-                subnets of their addresses as in `10.0.0.0/8`. The same for all ranks of a job. See [Networks](networks.md).",
+                subnets of their addresses as in `10.0.0.0/8`; also RDMA devices or their ports, as in `mlx5_0` or `mlx5_0:1`. The same \
+                for all ranks of a job. See [Networks](networks.md) and [RDMA](rdma.md).",
     },
     Setting {
         name: PORTS,

@@ -33,6 +33,8 @@ const FAREWELL: Duration = Duration::from_secs(1);
 pub struct Options {
     /// Name of the device.
     pub device: String,
+    /// Number of its port, from 1.
+    pub port: u8,
     /// How long a peer may not answer before it counts as gone.
     pub patience: Duration,
 }
@@ -122,7 +124,7 @@ impl Rdma {
         secret: [u8; 32],
         options: &Options,
     ) -> Result<(Rdma, Vec<u8>), String> {
-        let device = Arc::new(Device::open(&options.device)?);
+        let device = Arc::new(Device::open(&options.device, options.port)?);
         let window = u32::from(WINDOW);
         let most = MOST_CONNECTIONS.min(size.max(2) - 1).min(device.most_receives / window).max(1);
         let receiving = most * window;
@@ -408,6 +410,14 @@ impl Fabric for Rdma {
     fn next_deadline(&self) -> Option<Instant> {
         let contacts = self.contacting.iter().filter_map(|&peer| self.links.look(peer)?.contact.next());
         contacts.chain(self.break_deadline()).min()
+    }
+
+    fn account(&self) -> Option<String> {
+        let (Device { name, port, .. }, counts) = (&*self.device, self.counts());
+        Some(format!(
+            "{name}:{port}: {} bytes in {} frames sent, {} bytes in {} transfers read, written or changed, {} registrations",
+            counts.sent, counts.frames, counts.moved, counts.transfers, counts.registrations
+        ))
     }
 }
 

@@ -6,7 +6,8 @@
 //! none: receiver-not-ready is an error here. Gets, puts and atomics are the device's own, on memory that is registered: a registration is kept ([`cache`]) as
 //! long as its memory is not unmapped ([`watch`]).
 //!
-//! What touches libibverbs is built with the feature `verbs`.
+//! What touches libibverbs is built with the feature `verbs`, as a library of its own (`libbanyan_rdma.so`). What needs no device is
+//! part of all processes, which load that library where there is one ([`Loaded`]).
 #![deny(unsafe_code)]
 
 pub mod cache;
@@ -28,8 +29,12 @@ mod datagrams;
 mod fabric;
 #[cfg(feature = "verbs")]
 mod frames;
+mod library;
 #[cfg(feature = "verbs")]
 mod links;
+#[cfg(feature = "verbs")]
+#[allow(unsafe_code, reason = "the name of the library's entry point")]
+mod member;
 #[cfg(feature = "verbs")]
 mod port;
 #[cfg(feature = "verbs")]
@@ -45,6 +50,8 @@ mod transfers;
 mod verbs;
 #[cfg(feature = "verbs")]
 mod windows;
+
+pub use library::{InLibrary, Loaded, explain};
 
 #[cfg(feature = "verbs")]
 pub use fabric::{Counts, Options, Rdma};

@@ -305,7 +305,8 @@ fn connections_rest_where_there_are_more_peers() {
 
 #[test]
 fn a_device_that_is_not_there_is_named() {
-    let options = banyan_rdma::Options { device: "no_such_device".into(), patience: Duration::from_secs(1) };
+    let options =
+        banyan_rdma::Options { device: "no_such_device".into(), port: 1, patience: Duration::from_secs(1) };
     let refused = Rdma::new(Peer(0), 2, 1, [0; 32], &options).err().expect("no such device");
     assert!(refused.contains("no RDMA device no_such_device"), "{refused}");
 }

@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use nix::net::if_::InterfaceFlags;
 
 use crate::machine::text;
+use crate::rdma::RdmaPort;
 
 /// Beginnings of the names of interfaces that lead to containers and virtual machines of this host, or into tunnels. Their addresses
 /// are often the same on every host, and slow where they are not: they come last.
@@ -81,6 +82,8 @@ impl NicAddress {
 pub enum NicFilter {
     /// The interface of this name.
     Name(String),
+    /// A port of the RDMA device of this name.
+    Port(String, u8),
     /// All addresses in a subnet: one of its addresses, and the length of the prefix.
     Subnet(IpAddr, u8),
 }
@@ -89,6 +92,8 @@ impl NicFilter {
     fn allows(&self, address: &NicAddress) -> bool {
         match self {
             NicFilter::Name(name) => *name == address.nic,
+            // The kernel's names of further addresses of an interface look like that, too.
+            NicFilter::Port(name, number) => address.nic == format!("{name}:{number}"),
             &NicFilter::Subnet(of, prefix) => same_subnet(of, address.ip, prefix),
         }
     }
@@ -111,7 +116,10 @@ pub fn same_subnet(one: IpAddr, other: IpAddr, prefix: u8) -> bool {
 pub fn nic_filters(text: &str) -> Result<Vec<NicFilter>, String> {
     let filter = |word: &str| {
         let wrong = || {
-            format!("\"{word}\" is neither the name of a network interface nor a subnet such as 10.0.0.0/8")
+            format!(
+                "\"{word}\" is neither the name of a network interface, nor an RDMA device or one of its ports such as mlx5_0:1, nor a \
+                 subnet such as 10.0.0.0/8"
+            )
         };
         let (ip, prefix) = word.split_once('/').map_or((word, None), |(ip, prefix)| (ip, Some(prefix)));
         if let Ok(ip) = ip.parse::<IpAddr>() {
@@ -120,9 +128,18 @@ pub fn nic_filters(text: &str) -> Result<Vec<NicFilter>, String> {
             let prefix = prefix.filter(|prefix| *prefix <= longest).ok_or_else(wrong)?;
             return Ok(NicFilter::Subnet(ip, prefix));
         }
-        // The longest name that Linux allows has 15 bytes.
-        let named = (1..16).contains(&word.len()) && !word.contains(|c: char| c == '/' || c.is_whitespace());
-        named.then(|| NicFilter::Name(word.to_owned())).ok_or_else(wrong)
+        let (name, port) = word.rsplit_once(':').map_or((word, None), |(name, port)| (name, Some(port)));
+        // The longest name that Linux allows has 15 bytes, that of an RDMA device 63.
+        let named =
+            (1..64).contains(&name.len()) && !name.contains(|c: char| "/:".contains(c) || c.is_whitespace());
+        match port {
+            None => named.then(|| NicFilter::Name(name.to_owned())),
+            Some(port) => {
+                let port = port.parse().ok().filter(|port| named && *port > 0);
+                port.map(|port| NicFilter::Port(name.to_owned(), port))
+            }
+        }
+        .ok_or_else(wrong)
     };
     let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
     let filters: Vec<NicFilter> = words.map(filter).collect::<Result<_, _>>()?;
@@ -130,10 +147,28 @@ pub fn nic_filters(text: &str) -> Result<Vec<NicFilter>, String> {
 }
 
 /// The addresses of this host that processes on other hosts should try, best first. Without `filters` the loopback is left out.
+/// Filters that name RDMA devices say nothing of addresses.
 ///
 /// # Errors
 /// If there is none that the filters allow: a sentence that lists the addresses there are.
 pub fn addresses(filters: &[NicFilter]) -> Result<Vec<NicAddress>, String> {
+    let devices = RdmaPort::devices();
+    let of_addresses = |filter: &&NicFilter| match filter {
+        NicFilter::Name(name) | NicFilter::Port(name, _) => !devices.contains(name),
+        NicFilter::Subnet(..) => true,
+    };
+    let filters: Vec<NicFilter> = filters.iter().filter(of_addresses).cloned().collect();
+    choose(all_addresses()?, &filters).map_err(|error| match &devices[..] {
+        [] => error,
+        _ => format!("{error}; and RDMA devices {}", devices.join(", ")),
+    })
+}
+
+/// All addresses of this host.
+///
+/// # Errors
+/// If the system does not tell.
+pub(crate) fn all_addresses() -> Result<Vec<NicAddress>, String> {
     let all = nix::ifaddrs::getifaddrs()
         .map_err(|error| format!("the system lists no network interfaces: {error}"))?;
     let unusable = unusable(&text("/proc/net/if_inet6".as_ref()).unwrap_or_default());
@@ -158,7 +193,7 @@ pub fn addresses(filters: &[NicFilter]) -> Result<Vec<NicAddress>, String> {
             nic: of.interface_name,
         })
     };
-    choose(all.filter_map(read).collect(), filters)
+    Ok(all.filter_map(read).collect())
 }
 
 /// Chooses among the addresses of a host, and puts them into order. Named interfaces count in the order of the filters; otherwise what

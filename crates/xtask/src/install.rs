@@ -7,9 +7,9 @@ use std::sync::OnceLock;
 
 use anyhow::{Context, Result, bail};
 
-use crate::hot;
-use crate::process::Job;
+use crate::process::{End, Job, tail};
 use crate::project::{self, Project};
+use crate::{hot, rdma};
 
 /// Names of the one compiler wrapper for C, and of the one for C++.
 const WRAPPERS: [(&str, &[&str]); 2] =
@@ -22,8 +22,11 @@ const PKG_CONFIG: &[&str] =
 /// The guide in the repository, and below the folder of the documentation: the links between README and the pages hold in both.
 const GUIDE: &str = "docs/src";
 
+/// The library of the RDMA fabric.
+const RDMA: &str = "libbanyan_rdma.so";
+
 /// Names an installed Banyan to test, instead of one built from this tree.
-const GIVEN: &str = "BANYAN_TEST_PREFIX";
+pub(crate) const GIVEN: &str = "BANYAN_TEST_PREFIX";
 
 /// Installs into target/banyan, once in the life of this process.
 pub(crate) fn once(project: &Project) -> Result<PathBuf> {
@@ -43,7 +46,40 @@ pub(crate) fn once(project: &Project) -> Result<PathBuf> {
 pub(crate) fn install(project: &Project, prefix: &Path) -> Result<()> {
     let prefix = std::path::absolute(prefix)?;
     build(project)?;
-    lay_out(project, &project.target().join("release"), &prefix)
+    lay_out(project, &project.target().join("release"), &prefix)?;
+    if let Some(reason) = add_rdma(project, &prefix)? {
+        eprintln!("xtask: installed without the RDMA fabric ({RDMA}): {reason}");
+    }
+    Ok(())
+}
+
+/// True if the library of the RDMA fabric is installed there.
+pub(crate) fn has_rdma(prefix: &Path) -> bool {
+    prefix.join("lib").join(RDMA).exists()
+}
+
+/// Builds the library of the RDMA fabric and puts it beside the main one; why not, if this machine has not what that takes.
+pub(crate) fn add_rdma(project: &Project, prefix: &Path) -> Result<Option<String>> {
+    const LIBRARY: [&str; 6] = ["-p", "banyan-rdma", "--lib", "--crate-type=cdylib", "--features", "verbs"];
+    let installed = prefix.join("lib").join(RDMA);
+    // One of another build is of no use.
+    let _ = fs::remove_file(&installed);
+    let missing = |what: &str| {
+        Some(format!("{what} not there; on Debian: apt-get install {}", rdma::PACKAGES.join(" ")))
+    };
+    let headers = Job::new("pkg-config").args(["--exists", "libibverbs", "librdmacm"]).run();
+    if !headers.is_ok_and(|done| done.end == End::Exit(0)) {
+        return Ok(missing("rdma-core's headers are"));
+    }
+    let cargo = Job::new(env!("CARGO")).args(["rustc", "--release", "--quiet"]).args(LIBRARY);
+    let built = cargo.folder(project.root()).limit(1800).run()?;
+    match built.end {
+        End::Exit(0) => {}
+        _ if built.output.contains("Unable to find libclang") => return Ok(missing("libclang is")),
+        end => bail!("{RDMA} is not built: {end}\n{}", tail(&built.output, 30)),
+    }
+    put(&installed, &fs::read(project.target().join("release").join(RDMA))?, 0o755)?;
+    Ok(None)
 }
 
 /// Puts what is in the folder `built`, and what of the repository needs no building, below `prefix`.

@@ -45,6 +45,8 @@ impl Kind {
 impl Fabric {
     /// Shared memory, as the library chooses by itself on one machine.
     pub(crate) const SHM: Fabric = Fabric("shm");
+    /// RDMA devices only.
+    pub(crate) const RDMA: Fabric = Fabric("rdma");
     /// TCP only.
     pub(crate) const TCP: Fabric = Fabric("tcp");
 

@@ -17,14 +17,12 @@ use rdma_sys::{
 use super::{Object, checked};
 use crate::gid::{self, Entry};
 
-/// The port that is used: the first one.
-const PORT: u8 = 1;
 /// The link layer of a port that is Ethernet's.
 const ETHERNET: u8 = 2;
 /// The kind of device whose connections rdma_cm has to make.
 const IWARP: i32 = 1;
 
-/// An open device, and what its first port is.
+/// An open device, and what one of its ports is.
 pub(crate) struct Device {
     pub(crate) name: String,
     pub(crate) port: u8,
@@ -52,11 +50,11 @@ pub fn devices() -> Vec<String> {
 }
 
 impl Device {
-    /// Opens a device by name.
+    /// Opens a device by name, to use one of its ports.
     ///
     /// # Errors
-    /// If there is none of that name, or its first port cannot be used: a sentence that says why.
-    pub(crate) fn open(wanted: &str) -> Result<Device, String> {
+    /// If there is none of that name, or the port cannot be used: a sentence that says why.
+    pub(crate) fn open(wanted: &str, number: u8) -> Result<Device, String> {
         // A process that forks keeps its registered memory; where the kernel copies it for the child, this does nothing. If it fails,
         // only children that go on with this process's memory are concerned.
         static FORKS: Once = Once::new();
@@ -76,15 +74,15 @@ impl Device {
         let mut limits: ibv_device_attr = unsafe { zeroed() };
         // SAFETY: an open device, and memory of the right type.
         checked("its limits", unsafe { ibv_query_device(context.get(), &mut limits) })?;
-        let port = port(&context, wanted)?;
+        let port = port(&context, (wanted, number))?;
         let ethernet = port.link_layer == ETHERNET;
-        let gid = gid::choose(&table(wanted, port.gid_tbl_len), ethernet);
+        let gid = gid::choose(&table((wanted, number), port.gid_tbl_len), ethernet);
         // SAFETY: an open device.
         let pd = unsafe { ibv_alloc_pd(context.get()) };
-        let gid = gid.ok_or_else(|| format!("port {PORT} of {wanted} has no address"))?;
+        let gid = gid.ok_or_else(|| format!("port {number} of {wanted} has no address"))?;
         Ok(Device {
             name: wanted.to_owned(),
-            port: PORT,
+            port: number,
             gid_index: gid.index.into(),
             gid,
             lid: port.lid,
@@ -106,10 +104,12 @@ impl Device {
     /// # Errors
     /// If the port is down, or its address is gone.
     pub(crate) fn ready(&self) -> Result<(), String> {
-        let length = port(&self.context, &self.name)?.gid_tbl_len;
+        let port = (&*self.name, self.port);
+        let length = self::port(&self.context, port)?.gid_tbl_len;
         let same = |entry: &Entry| (entry.gid, entry.kind) == (self.gid.gid, self.gid.kind);
-        let found = table(&self.name, length).into_iter().find(same);
-        let found = found.ok_or_else(|| format!("port {PORT} of {} has lost its address", self.name))?;
+        let found = table(port, length).into_iter().find(same);
+        let found =
+            found.ok_or_else(|| format!("port {} of {} has lost its address", self.port, self.name))?;
         self.gid_index.store(found.index, Ordering::Relaxed);
         Ok(())
     }
@@ -128,21 +128,21 @@ impl Device {
 }
 
 /// The port that is used, if it is active.
-fn port(context: &Object<ibv_context>, device: &str) -> Result<ibv_port_attr, String> {
+fn port(context: &Object<ibv_context>, (device, number): (&str, u8)) -> Result<ibv_port_attr, String> {
     // SAFETY: the struct holds numbers alone, and the call fills it.
     let mut port: ibv_port_attr = unsafe { zeroed() };
     let filled = (&raw mut port).cast::<_compat_ibv_port_attr>();
     // SAFETY: an open device; the call fills the first part of the struct, which both types begin with.
-    checked("its port", unsafe { ibv_query_port(context.get(), PORT, filled) })?;
+    checked("its port", unsafe { ibv_query_port(context.get(), number, filled) })?;
     if port.state != ibv_port_state::IBV_PORT_ACTIVE {
-        return Err(format!("port {PORT} of {device} is not active"));
+        return Err(format!("port {number} of {device} is not active"));
     }
     Ok(port)
 }
 
 /// A port's table of GIDs, as the kernel shows it.
-fn table(device: &str, length: c_int) -> Vec<Entry> {
-    let port = Path::new("/sys/class/infiniband").join(device).join(format!("ports/{PORT}"));
+fn table((device, number): (&str, u8), length: c_int) -> Vec<Entry> {
+    let port = Path::new("/sys/class/infiniband").join(device).join(format!("ports/{number}"));
     let line = |index: u8| {
         let gid = fs::read_to_string(port.join(format!("gids/{index}"))).ok()?;
         // There is no kind, and no readable file, where there is no address.

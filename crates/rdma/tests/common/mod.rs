@@ -14,7 +14,7 @@ pub(crate) fn ends(n: usize, patience: Duration) -> Vec<(Rdma, Vec<u8>)> {
     let devices = banyan_rdma::devices();
     assert!(!devices.is_empty(), "no RDMA device here: cargo xtask rdma");
     let make = |me: u32| {
-        let options = Options { device: devices[me as usize % devices.len()].clone(), patience };
+        let options = Options { device: devices[me as usize % devices.len()].clone(), port: 1, patience };
         Rdma::new(Peer(me), n as u32, 77, [5; 32], &options).expect("a fabric")
     };
     (0..n as u32).map(make).collect()

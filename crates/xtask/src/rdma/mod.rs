@@ -1,21 +1,24 @@
-//! `cargo xtask rdma`: runs the tests of the RDMA fabric, or a command, where there are RDMA devices: on this machine if its kernel has
-//! one, else in a guest that has two in software.
+//! `cargo xtask rdma`: runs the tests of the RDMA fabric and jobs over it, or a command, where there are RDMA devices: on this machine if its
+//! kernel has one, else in a guest that has two in software.
 
 mod guest;
+mod jobs;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use clap::Args;
+use clap::{Args, ValueEnum as _};
 
 use self::guest::Guest;
-use crate::debian;
+use self::jobs::Which;
+use crate::library::{Kind, Library};
 use crate::process::{Done, End, Job};
 use crate::project::Project;
+use crate::{debian, install};
 
 /// Debian packages that the fabric takes to build.
-const PACKAGES: &[&str] = &["libibverbs-dev", "librdmacm-dev", "libclang-dev", "pkg-config"];
+pub(crate) const PACKAGES: &[&str] = &["libibverbs-dev", "librdmacm-dev", "libclang-dev", "pkg-config"];
 /// The fabric, for cargo.
 const FABRIC: &[&str] = &["--package=banyan-rdma", "--features=verbs", "--quiet"];
 /// Its tests that take devices.
@@ -28,6 +31,9 @@ const LIMIT: Duration = Duration::from_secs(20 * 60);
 /// What to run.
 #[derive(Args)]
 pub(crate) struct Options {
+    /// Jobs alone, on the devices of this kernel, by the Banyan in target/banyan as it is
+    #[arg(long, hide = true, conflicts_with = "command")]
+    jobs: Option<Which>,
     /// A command in place of the tests; as root, if it runs in a guest
     #[arg(last = true)]
     command: Vec<String>,
@@ -35,11 +41,14 @@ pub(crate) struct Options {
 
 /// `cargo xtask rdma`; true if all went well.
 pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
+    if let Some(which) = options.jobs {
+        return jobs::run(project, &Library::open(project, Kind::Banyan)?, which);
+    }
     if let Some(reason) = why_not(project)? {
         bail!(reason);
     }
     let tests = options.command.is_empty();
-    let command = if tests { test_command(project, "")? } else { options.command.clone() };
+    let command = if tests { test_command(project, "", Which::All)? } else { options.command.clone() };
     let done = on_devices(project, &command, &mut |line| println!("{line}"))?;
     if done.end != End::Exit(0) {
         eprintln!("xtask: {}", done.end);
@@ -58,13 +67,14 @@ pub(crate) fn why_not(project: &Project) -> Result<Option<String>> {
     Ok(guest.map(|reason| format!("no RDMA device in this kernel, and no guest with one: {reason}")))
 }
 
-/// Runs the fabric's tests but for the longest, and says nothing meanwhile.
+/// Runs the fabric's tests but for the longest, and some jobs, and says nothing meanwhile.
 pub(crate) fn short(project: &Project) -> Result<Done> {
-    on_devices(project, &test_command(project, WITHOUT_LONG)?, &mut |_| {})
+    on_devices(project, &test_command(project, WITHOUT_LONG, Which::Short)?, &mut |_| {})
 }
 
-/// Checks and builds the fabric with its tests; gives the command that runs them, those that a filter of the harness leaves.
-fn test_command(project: &Project, filter: &str) -> Result<Vec<String>> {
+/// Checks and builds the fabric with its tests, and what jobs take; gives the command that runs the tests that a filter of the harness
+/// leaves, and the jobs.
+fn test_command(project: &Project, filter: &str, which: Which) -> Result<Vec<String>> {
     let cargo = |task: &str| Job::new(env!("CARGO")).arg(task).args(FABRIC).folder(project.root());
     cargo("clippy").args(["--all-targets", "--", "-D", "warnings"]).run_ok()?;
     let built = cargo("test").args(TESTS).args(["--no-run", "--message-format=json"]).run_ok()?.output;
@@ -77,6 +87,21 @@ fn test_command(project: &Project, filter: &str) -> Result<Vec<String>> {
     if programs.is_empty() {
         bail!("cargo has built no tests");
     }
+    let library = Library::open(project, Kind::Banyan)?;
+    if !install::has_rdma(library.prefix())
+        && let Some(reason) = install::add_rdma(project, library.prefix())?
+    {
+        bail!("no library of the fabric: {reason}");
+    }
+    jobs::build(project, &library, which)?;
+    let this = std::env::current_exe()?;
+    programs.push(format!(
+        "{}='{}' '{}' rdma --jobs={}",
+        install::GIVEN,
+        library.prefix().display(),
+        this.display(),
+        which.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    ));
     Ok(vec!["sh".into(), "-c".into(), programs.join(" && ")])
 }
 

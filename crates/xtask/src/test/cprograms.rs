@@ -33,14 +33,11 @@ struct Plan {
 
 /// Builds and runs them all.
 pub(super) fn run(project: &Project, library: &Library) -> Result<Tally> {
-    let bin = project.folder(&format!("tests-c/{}", library.name()))?;
-    let sources = project::files_with(&project.file("tests/c"), "c")?;
-    let mut all = project::files_with(&project.file("tests/c"), "h")?;
-    all.extend(sources.iter().cloned());
-    let units: Vec<Unit> = sources.iter().map(|source| unit(&all, &bin, source)).collect();
+    let units = units(project, library, &|_| true)?;
     let built = cc::build_all(project, library, &units);
     let mut tally = Tally::default();
-    for ((source, unit), built) in sources.iter().zip(&units).zip(built) {
+    for (unit, built) in units.iter().zip(built) {
+        let source = &unit.sources[0];
         let name = project::stem(source);
         if let Err(error) = built {
             tally.check(&name, Err(error));
@@ -55,6 +52,39 @@ pub(super) fn run(project: &Project, library: &Library) -> Result<Tally> {
         tally.check("every built function with 64-bit counts is called", twins(project, &programs));
     }
     Ok(tally)
+}
+
+/// Builds those of them that are named, or all; or does nothing if they are built.
+pub(crate) fn build(project: &Project, library: &Library, named: &[&str]) -> Result<()> {
+    let units = units(project, library, &|name| named.is_empty() || named.contains(&name))?;
+    cc::build_all(project, library, &units).into_iter().collect()
+}
+
+/// Runs those that are named, or all, over a fabric that is a network, where they say that they run over TCP, with so many ranks at
+/// most and so many times as much time; tells what became of each run.
+pub(crate) fn over(
+    project: &Project,
+    library: &Library,
+    fabric: Fabric,
+    named: &[&str],
+    (most, slower): (usize, u64),
+    told: &mut dyn FnMut(&str, Result<()>),
+) -> Result<()> {
+    for unit in units(project, library, &|name| named.is_empty() || named.contains(&name))? {
+        let (source, program) = (&unit.sources[0], &unit.output);
+        let name = project::stem(source);
+        for mut plan in plans_of(&project::read(source)?).with_context(|| name.clone())? {
+            if !plan.fabrics.contains(&Fabric::TCP) {
+                continue;
+            }
+            plan.limit *= slower;
+            for &ranks in plan.ranks.iter().filter(|&&ranks| (2..=most).contains(&ranks)) {
+                let title = format!("{name} -n {ranks} over {}", fabric.name());
+                told(&title, one(library, program, ranks, fabric, &plan));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Runs a program as one of its plans says.
@@ -82,6 +112,16 @@ fn twins(project: &Project, programs: &[PathBuf]) -> Result<()> {
     let built = twins.filter(|name| !missing.iter().any(|other| other == name));
     let uncalled: Vec<&str> = built.filter(|name| !called.contains(name)).collect();
     if uncalled.is_empty() { Ok(()) } else { bail!("not called: {}", uncalled.join(", ")) }
+}
+
+/// The programs with these names.
+fn units(project: &Project, library: &Library, wanted: &dyn Fn(&str) -> bool) -> Result<Vec<Unit>> {
+    let bin = project.folder(&format!("tests-c/{}", library.name()))?;
+    let sources = project::files_with(&project.file("tests/c"), "c")?;
+    let mut all = project::files_with(&project.file("tests/c"), "h")?;
+    all.extend(sources.iter().cloned());
+    let sources = sources.iter().filter(|source| wanted(&project::stem(source)));
+    Ok(sources.map(|source| unit(&all, &bin, source)).collect())
 }
 
 fn unit(all: &[PathBuf], bin: &Path, source: &Path) -> Unit {

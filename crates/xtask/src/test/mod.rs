@@ -2,7 +2,7 @@
 
 mod applications;
 mod counts;
-mod cprograms;
+pub(crate) mod cprograms;
 mod docs;
 mod examples;
 pub(crate) mod fuzz;

@@ -1,0 +1,111 @@
+//! The fabric as all processes have it: in a library of its own, which is loaded where there is a device that the job has a use for; and
+//! the choice of that device's port. Pure, but for what `topo` reads.
+
+use banyan_plugin::Library;
+use banyan_topo::{CpuSet, NicFilter, RdmaPort, nic_filters, rdma_port};
+use banyan_transport::{Joining, NotStarted};
+
+/// The fabric of the library.
+pub type Loaded = banyan_plugin::Loaded<InLibrary>;
+
+/// Says where the fabric is, and which port it uses.
+#[derive(Debug)]
+pub struct InLibrary;
+
+impl Library for InLibrary {
+    const FILE: &str = "libbanyan_rdma.so";
+    const REMEDY: &str = "where Banyan MPI is installed, rdma-core's headers and libclang have to be there";
+
+    fn nics(joining: &Joining<'_>) -> Result<Option<String>, NotStarted> {
+        if joining.reached || joining.size < 2 {
+            return Ok(None);
+        }
+        if joining.encrypt {
+            return Err(NotStarted::Absent(
+                "BANYAN_ENCRYPT asks for encryption, which it has not".to_owned(),
+            ));
+        }
+        let all = RdmaPort::all();
+        let number = joining.node.iter().position(|&peer| peer == joining.me).unwrap_or(0);
+        let port = choose(&all, joining.nics, &CpuSet::allowed(), number)?;
+        Ok(Some(port.name()))
+    }
+}
+
+/// The port that the process of this number on its host uses.
+fn choose<'a>(
+    all: &'a [RdmaPort],
+    nics: &str,
+    cpus: &CpuSet,
+    number: usize,
+) -> Result<&'a RdmaPort, NotStarted> {
+    let filters = match nics {
+        "" => Vec::new(),
+        _ => nic_filters(nics).map_err(|why| NotStarted::Fatal(format!("BANYAN_NIC={nics}: {why}")))?,
+    };
+    if let Some((device, port)) = missing_port(all, &filters) {
+        let has: Vec<String> = all.iter().map(RdmaPort::to_string).collect();
+        return Err(NotStarted::Fatal(format!(
+            "BANYAN_NIC={nics}: device {device} has no port {port}; this host has {}",
+            has.join(", ")
+        )));
+    }
+    let port = rdma_port(all, &filters, cpus, number).map_err(NotStarted::Absent)?;
+    match &port.barred {
+        None => Ok(port),
+        Some(why) => Err(NotStarted::Broken(why.clone())),
+    }
+}
+
+/// A port that is named, of a device that is there and has none of this number.
+fn missing_port<'a>(all: &[RdmaPort], filters: &'a [NicFilter]) -> Option<(&'a str, u8)> {
+    filters.iter().find_map(|filter| match filter {
+        NicFilter::Port(device, port) => {
+            let mut ports = all.iter().filter(|of| of.device == *device).peekable();
+            let missing = ports.peek().is_some() && ports.all(|of| of.port != *port);
+            missing.then_some((&**device, *port))
+        }
+        _ => None,
+    })
+}
+
+/// For people: which port the processes of this host would use, by the setting of network interfaces, and why; or why none.
+///
+/// # Errors
+/// If the setting is wrong.
+pub fn explain(nics: &str) -> Result<String, String> {
+    let all = RdmaPort::all();
+    let mut out = String::new();
+    for port in &all {
+        let near = if port.near.is_empty() { String::new() } else { format!(", near CPUs {}", port.near) };
+        out += &format!("  {port}{near}\n");
+    }
+    match choose(&all, nics, &CpuSet::allowed(), 0) {
+        Ok(port) => {
+            out += &format!("  chosen: {}", port.name());
+            let others: Vec<String> = (1..all.len())
+                .filter_map(|number| choose(&all, nics, &CpuSet::allowed(), number).ok())
+                .map(RdmaPort::name)
+                .take_while(|name| *name != port.name())
+                .collect();
+            match &others[..] {
+                [] => out += " for all ranks of this host\n",
+                _ => {
+                    out += &format!(
+                        " for the first rank of this host, then {}, and so on in turn\n",
+                        others.join(", ")
+                    )
+                }
+            }
+            out += &match banyan_plugin::find::<InLibrary>() {
+                Some(file) => format!("  by {}\n", file.display()),
+                None => {
+                    format!("  but not used: {} was not installed ({})\n", InLibrary::FILE, InLibrary::REMEDY)
+                }
+            };
+        }
+        Err(NotStarted::Absent(why) | NotStarted::Broken(why)) => out += &format!("  not used: {why}\n"),
+        Err(NotStarted::Fatal(why)) => return Err(why),
+    }
+    Ok(out)
+}

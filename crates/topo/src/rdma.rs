@@ -1,0 +1,246 @@
+//! The RDMA devices of this machine, and which port a process uses.
+//!
+//! [`RdmaPort::all`] reads `/sys`; what is chosen ([`rdma_port`]) is pure.
+
+use std::cmp::Reverse;
+use std::fmt;
+use std::fs::File;
+use std::net::{IpAddr, Ipv6Addr};
+use std::path::{Path, PathBuf};
+
+use crate::cpus::CpuSet;
+use crate::machine::text;
+use crate::nics::{NicAddress, NicFilter, all_addresses, same_subnet};
+
+/// What packets of a port travel on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum RdmaLink {
+    /// InfiniBand.
+    InfiniBand,
+    /// Ethernet, by RoCE.
+    Roce,
+    /// Ethernet, by iWARP.
+    Iwarp,
+}
+
+impl fmt::Display for RdmaLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            RdmaLink::InfiniBand => "InfiniBand",
+            RdmaLink::Roce => "RoCE",
+            RdmaLink::Iwarp => "iWARP",
+        })
+    }
+}
+
+/// A port of an RDMA device.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RdmaPort {
+    /// The device's name.
+    pub device: String,
+    /// The port's number, from 1.
+    pub port: u8,
+    /// As the kernel names it: `ACTIVE`, `DOWN`.
+    pub state: String,
+    /// What its packets travel on.
+    pub link: RdmaLink,
+    /// Mbit/s; 0 if the system does not know.
+    pub rate: u32,
+    /// The network interface of the same port, on Ethernet.
+    pub nic: Option<String>,
+    /// CPUs near the device; empty if the system does not know.
+    pub near: CpuSet,
+    /// Addresses in the networks that it is in, each with the length of the prefix, bits.
+    pub networks: Vec<(IpAddr, u8)>,
+    /// Why this process may not use the device, if so.
+    pub barred: Option<String>,
+}
+
+impl fmt::Display for RdmaPort {
+    /// Such as "mlx5_0:1 (RoCE, 100 Gbit/s, interface eth0)".
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{} ({}", self.device, self.port, self.link)?;
+        if self.rate > 0 {
+            write!(f, ", {} Gbit/s", f64::from(self.rate) / 1e3)?;
+        }
+        if let Some(nic) = &self.nic {
+            write!(f, ", interface {nic}")?;
+        }
+        if !self.is_active() {
+            write!(f, ", not active: {}", self.state)?;
+        }
+        f.write_str(")")
+    }
+}
+
+/// Where the kernel shows RDMA devices.
+const DEVICES: &str = "sys/class/infiniband";
+
+impl RdmaPort {
+    /// All ports of all devices here, by their names.
+    pub fn all() -> Vec<RdmaPort> {
+        let ports = Self::read(Path::new("/"));
+        let addresses = if ports.is_empty() { Vec::new() } else { all_addresses().unwrap_or_default() };
+        ports.into_iter().map(|port| port.with_networks(&addresses)).collect()
+    }
+
+    /// The names of the devices here. Quick.
+    pub fn devices() -> Vec<String> {
+        names(&Path::new("/").join(DEVICES))
+    }
+
+    /// The ports below a folder that is `/`, or has files as they are there.
+    pub fn read(root: &Path) -> Vec<RdmaPort> {
+        let mut ports = Vec::new();
+        for device in names(&root.join(DEVICES)) {
+            let folder = root.join(DEVICES).join(&device);
+            let mut numbers: Vec<u8> =
+                names(&folder.join("ports")).iter().filter_map(|name| name.parse().ok()).collect();
+            numbers.sort_unstable();
+            let barred = barred(root, &device);
+            let near = text(&folder.join("device/local_cpulist")).and_then(|list| list.parse().ok());
+            let rnic = text(&folder.join("node_type")).is_some_and(|kind| kind.contains("RNIC"));
+            ports.extend(numbers.into_iter().map(|port| {
+                let of = |name: &str| text(&folder.join(format!("ports/{port}/{name}")));
+                let ethernet = of("link_layer").is_some_and(|layer| layer.trim() == "Ethernet");
+                let gid = of("gids/0").and_then(|gid| gid.trim().parse::<Ipv6Addr>().ok());
+                RdmaPort {
+                    device: device.clone(),
+                    port,
+                    state: of("state").map_or_else(String::new, |state| {
+                        state.rsplit(": ").next().unwrap_or("").trim().into()
+                    }),
+                    link: match (rnic, ethernet) {
+                        (true, _) => RdmaLink::Iwarp,
+                        (_, true) => RdmaLink::Roce,
+                        _ => RdmaLink::InfiniBand,
+                    },
+                    rate: of("rate")
+                        .and_then(|rate| rate.split(' ').next()?.parse::<f64>().ok())
+                        .unwrap_or(0.0)
+                        .mul_add(1e3, 0.5) as u32,
+                    nic: of("gid_attrs/ndevs/0")
+                        .map(|nic| nic.trim().to_owned())
+                        .filter(|_| ethernet || rnic),
+                    near: near.clone().unwrap_or_default(),
+                    networks: gid
+                        .filter(|_| !ethernet && !rnic)
+                        .map(|gid| (gid.into(), 64))
+                        .into_iter()
+                        .collect(),
+                    barred: barred.clone(),
+                }
+            }));
+        }
+        ports
+    }
+
+    fn with_networks(mut self, addresses: &[NicAddress]) -> RdmaPort {
+        let of = addresses.iter().filter(|address| self.nic.as_ref() == Some(&address.nic));
+        self.networks.extend(of.filter(|of| !is_local(of.ip)).map(|of| (of.ip, of.prefix)));
+        self
+    }
+
+    /// True if its link is up.
+    pub fn is_active(&self) -> bool {
+        self.state == "ACTIVE"
+    }
+
+    /// Its name, as in `BANYAN_NIC`.
+    pub fn name(&self) -> String {
+        format!("{}:{}", self.device, self.port)
+    }
+
+    /// True if both are in one network. Those that have no addresses but link-local ones are taken to be.
+    fn shares_network(&self, other: &RdmaPort) -> bool {
+        let both = |&(one, prefix): &(IpAddr, u8)| {
+            other.networks.iter().any(|&(other, _)| same_subnet(one, other, prefix))
+        };
+        self.link == other.link
+            && (self.networks.iter().any(both) || self.networks.is_empty() && other.networks.is_empty())
+    }
+
+    fn is_named(&self, filter: &NicFilter) -> bool {
+        match filter {
+            NicFilter::Port(device, port) => *device == self.device && *port == self.port,
+            NicFilter::Name(name) => *name == self.device || Some(name) == self.nic.as_ref(),
+            &NicFilter::Subnet(of, prefix) => {
+                self.networks.iter().any(|&(ip, _)| same_subnet(of, ip, prefix))
+            }
+        }
+    }
+}
+
+/// The port that a process uses, the one with this number among those of its host, which may run on these CPUs. The user's filters come
+/// first, then the quickest, then those near the CPUs; processes take turns in those that are as good and in one network with the
+/// best, as others may not be reached from there.
+///
+/// # Errors
+/// If there is none: a sentence that says why.
+pub fn rdma_port<'a>(
+    all: &'a [RdmaPort],
+    filters: &[NicFilter],
+    cpus: &CpuSet,
+    number: usize,
+) -> Result<&'a RdmaPort, String> {
+    let rank = |port: &RdmaPort| match filters {
+        [] => Some(0),
+        _ => filters.iter().position(|filter| port.is_named(filter)),
+    };
+    let mut named: Vec<(usize, &RdmaPort)> =
+        all.iter().filter_map(|port| Some((rank(port)?, port))).collect();
+    let listed = |ports: &[(usize, &RdmaPort)]| {
+        ports.iter().map(|(_, port)| port.to_string()).collect::<Vec<_>>().join(", ")
+    };
+    let every: Vec<_> = all.iter().map(|port| (0, port)).collect();
+    if named.is_empty() {
+        return Err(match all {
+            [] => "this host has no RDMA device".to_owned(),
+            _ => format!("BANYAN_NIC names none of this host's RDMA ports, {}", listed(&every)),
+        });
+    }
+    let seen = listed(&named);
+    named.retain(|(_, port)| port.is_active());
+    named.sort_by_key(|(rank, port)| (*rank, Reverse(port.rate), port.link));
+    let Some(&(first_rank, first)) = named.first() else {
+        return Err(format!("no RDMA port is active: {seen}"));
+    };
+    let as_good = |&(rank, port): &(usize, &RdmaPort)| {
+        rank == first_rank && port.rate == first.rate && port.shares_network(first)
+    };
+    let mut best: Vec<&RdmaPort> = named.iter().filter(|port| as_good(port)).map(|(_, port)| *port).collect();
+    let is_near = |port: &RdmaPort| port.near.iter().any(|cpu| cpus.contains(cpu));
+    if best.iter().any(|port| is_near(port)) {
+        best.retain(|port| is_near(port));
+    }
+    Ok(best[number % best.len()])
+}
+
+fn is_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_link_local() || ip.is_loopback(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local() || ip.is_loopback(),
+    }
+}
+
+/// Why this process may not open a device, if so.
+fn barred(root: &Path, device: &str) -> Option<String> {
+    let verbs = root.join("sys/class/infiniband_verbs");
+    let of = |name: &String| text(&verbs.join(name).join("ibdev")).is_some_and(|of| of.trim() == device);
+    let Some(name) = names(&verbs).into_iter().find(of) else {
+        return Some(format!(
+            "the kernel gives programs no access to {device} (is the module ib_uverbs loaded?)"
+        ));
+    };
+    let file: PathBuf = root.join("dev/infiniband").join(name);
+    let opened = File::options().read(true).write(true).open(&file);
+    opened.err().map(|error| format!("{device} cannot be opened by {}: {error}", file.display()))
+}
+
+/// The names in a folder, sorted; none if it cannot be read.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = folder.read_dir().into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    names
+}
