@@ -337,6 +337,7 @@ mod tests {
         let v4 = |ip: [u8; 4], prefix| NicFilter::Subnet(ip.into(), prefix);
         let name = |name: &str| NicFilter::Name(name.to_owned());
         assert_eq!(nic_filters("ib0, 10.0.0.0/8,"), Ok(vec![name("ib0"), v4([10, 0, 0, 0], 8)]));
+        assert_eq!(nic_filters("mlx5_0:1"), Ok(vec![NicFilter::Port("mlx5_0".to_owned(), 1)]));
         assert_eq!(nic_filters("10.1.2.3"), Ok(vec![v4([10, 1, 2, 3], 32)]));
         assert!(matches!(nic_filters("fd00::/8").as_deref(), Ok([NicFilter::Subnet(IpAddr::V6(_), 8)])));
         for wrong in [
@@ -347,7 +348,10 @@ mod tests {
             "fd00::/129",
             "eth0/8",
             "a name",
-            "sixteen-letters-",
+            "mlx5_0:0",
+            "mlx5_0:x",
+            "a:b:1",
+            "a-name-of-sixty-four-bytes-that-no-device-of-any-kind-ever-has-got",
             "10.0.0.0/",
         ] {
             assert!(nic_filters(wrong).is_err(), "{wrong}");

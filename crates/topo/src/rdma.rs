@@ -244,3 +244,106 @@ fn names(folder: &Path) -> Vec<String> {
     names.sort();
     names
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ports, each as "DEVICE PORT STATE LINK RATE NEAR NETWORK...".
+    fn host(lines: &[&str]) -> Vec<RdmaPort> {
+        let port = |line: &&str| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let network = |text: &&str| {
+                let (ip, prefix) = text.split_once('/').unwrap();
+                (ip.parse().unwrap(), prefix.parse().unwrap())
+            };
+            let link = [RdmaLink::InfiniBand, RdmaLink::Roce, RdmaLink::Iwarp]
+                .into_iter()
+                .find(|link| link.to_string() == words[3]);
+            RdmaPort {
+                device: words[0].to_owned(),
+                port: words[1].parse().unwrap(),
+                state: words[2].to_owned(),
+                link: link.unwrap(),
+                rate: words[4].parse().unwrap(),
+                nic: (words[3] != "InfiniBand").then(|| format!("eth-{}", words[0])),
+                near: words[5].trim_matches('-').parse().unwrap(),
+                networks: words[6..].iter().map(network).collect(),
+                barred: None,
+            }
+        };
+        lines.iter().map(port).collect()
+    }
+
+    /// The ports of the first three processes on the CPUs of a socket, or the error.
+    fn chosen(all: &[RdmaPort], nics: &str, cpus: &str) -> Result<String, String> {
+        let filters = if nics.is_empty() { Vec::new() } else { crate::nic_filters(nics).unwrap() };
+        let cpus: CpuSet = cpus.parse().unwrap();
+        let three = (0..3).map(|number| rdma_port(all, &filters, &cpus, number).map(RdmaPort::name));
+        three.collect::<Result<Vec<_>, _>>().map(|names| names.join(" "))
+    }
+
+    #[test]
+    fn the_quickest_near_port_is_taken_in_turn_within_one_network() {
+        let two_rails = host(&[
+            "mlx5_0 1 ACTIVE InfiniBand 100000 0-7 fec0:0:0:1::1/64",
+            "mlx5_1 1 ACTIVE InfiniBand 100000 8-15 fec0:0:0:1::2/64",
+            "mlx5_2 1 ACTIVE InfiniBand 100000 8-15 fec0:0:0:1::3/64",
+            "mlx5_3 1 ACTIVE RoCE 25000 0-7 10.0.0.1/24",
+            "mlx5_4 1 DOWN InfiniBand 200000 0-7 fec0:0:0:1::4/64",
+        ]);
+        assert_eq!(chosen(&two_rails, "", "0-7").unwrap(), "mlx5_0:1 mlx5_0:1 mlx5_0:1");
+        assert_eq!(chosen(&two_rails, "", "8-9").unwrap(), "mlx5_1:1 mlx5_2:1 mlx5_1:1");
+        assert_eq!(chosen(&two_rails, "", "0-15").unwrap(), "mlx5_0:1 mlx5_1:1 mlx5_2:1");
+        assert_eq!(chosen(&two_rails, "", "99").unwrap(), "mlx5_0:1 mlx5_1:1 mlx5_2:1", "all are far");
+        let apart = host(&["a 1 ACTIVE RoCE 25000 - 10.0.0.1/24", "b 1 ACTIVE RoCE 25000 - 10.0.1.1/24"]);
+        assert_eq!(chosen(&apart, "", "0").unwrap(), "a:1 a:1 a:1", "the other one is in another network");
+        let local = host(&["rxe0 1 ACTIVE RoCE 2500 -", "rxe1 1 ACTIVE RoCE 2500 -"]);
+        assert_eq!(chosen(&local, "", "0").unwrap(), "rxe0:1 rxe1:1 rxe0:1");
+    }
+
+    #[test]
+    fn what_the_user_names_comes_first() {
+        let all = host(&[
+            "a 1 ACTIVE RoCE 25000 - 10.0.0.1/24",
+            "a 2 DOWN RoCE 25000 -",
+            "b 1 ACTIVE RoCE 100000 - 10.0.1.1/24",
+        ]);
+        for nics in ["a", "a:1", "eth-a", "10.0.0.0/24", "a,b", "a:2,a:1"] {
+            assert_eq!(chosen(&all, nics, "0").unwrap(), "a:1 a:1 a:1", "{nics}");
+        }
+        let error = |nics: &str| chosen(&all, nics, "0").unwrap_err();
+        assert!(
+            error("a:2")
+                .contains("no RDMA port is active: a:2 (RoCE, 25 Gbit/s, interface eth-a, not active: DOWN)")
+        );
+        assert!(error("eth9").contains("BANYAN_NIC names none of this host's RDMA ports, a:1 (RoCE"));
+        assert_eq!(chosen(&[], "", "0").unwrap_err(), "this host has no RDMA device");
+    }
+
+    #[test]
+    fn ports_are_read_as_the_kernel_shows_them() {
+        let root = std::env::temp_dir().join(format!("banyan-rdma-{}", std::process::id()));
+        let port = root.join(DEVICES).join("mlx5_0/ports/1");
+        let files = [
+            ("state", "4: ACTIVE\n"),
+            ("link_layer", "Ethernet\n"),
+            ("rate", "100 Gb/sec (2X HDR)\n"),
+            ("gids/0", "fe80:0000:0000:0000:9a03:9bff:fe9b:1a2c\n"),
+            ("gid_attrs/ndevs/0", "eth3\n"),
+            ("../../node_type", "1: CA\n"),
+            ("../../device/local_cpulist", "0-3\n"),
+        ];
+        for (name, text) in files {
+            let file = port.join(name);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, text).unwrap();
+        }
+        let read = RdmaPort::read(&root);
+        std::fs::remove_dir_all(&root).unwrap();
+        assert_eq!(read.len(), 1);
+        assert_eq!(read[0].to_string(), "mlx5_0:1 (RoCE, 100 Gbit/s, interface eth3)");
+        assert_eq!(read[0].near, "0-3".parse().unwrap());
+        assert!(read[0].barred.as_ref().unwrap().contains("ib_uverbs"), "{:?}", read[0].barred);
+    }
+}
