@@ -111,6 +111,18 @@ impl<T: Copy> Ptr<T> {
         Ptr(self.0.wrapping_add(if self.is_null() { 0 } else { at })).get()
     }
 
+    /// True if the array starts with these values; false for a null pointer, if there are any.
+    #[inline(always)]
+    pub fn starts_with<V: PartialEq>(self, values: &[V]) -> bool
+    where
+        T: Into<V>,
+    {
+        // SAFETY: not null, and by MPI's contract readable as so many T (see `Ptr`).
+        let at = |at: usize| unsafe { self.0.wrapping_add(at).read_unaligned() }.into();
+        values.is_empty()
+            || !self.is_null() && values.iter().enumerate().all(|(index, value)| at(index) == *value)
+    }
+
     /// Stores the values of `list`, one after the other.
     pub fn store(self, list: &[T]) -> Result<()> {
         list.iter().enumerate().try_for_each(|(at, value)| self.put(at, *value))

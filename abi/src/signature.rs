@@ -110,8 +110,6 @@ impl<N: Number> Argument<N> for Ptr<MPI_Datatype> {
 
 impl<N: Number> Lists for Pointers<N> {
     fn is(&self, index: usize, values: &[i64]) -> bool {
-        let Some(list) = self.0.get(index) else { return false };
-        let same = |(at, value): (usize, &i64)| list.at(at).is_ok_and(|number| number.into() == *value);
-        values.iter().enumerate().all(same)
+        self.0.get(index).is_some_and(|list| list.starts_with(values))
     }
 }

@@ -111,12 +111,14 @@ pub(crate) struct Access {
     pub(crate) merge: Option<Merge>,
     /// The sub-buffer that it reads, if any: `into` is as long as the block.
     pub(crate) sub_buffer: Option<SubBuffer>,
+    /// All that was published is one block, and `into` is as long.
+    pub(crate) whole: bool,
 }
 
 impl Access {
     /// The range that data are copied to or combined into; `None` if none are, as the block goes by message.
     pub(crate) fn moved(&self) -> Option<Span> {
-        self.into.filter(|into| self.sub_buffer.is_none_or(|sub_buffer| sub_buffer.holds(into.len)))
+        self.into.filter(|into| !SubBuffer::leaves_out(self.sub_buffer, into.len))
     }
 }
 
@@ -393,9 +395,10 @@ impl<M: Machine> Lockstep<'_, M> {
                 self.access(op, rank, Access { publisher, seq: seq(phase), ..Access::default() })?;
             }
             Step::Unpack { rank: publisher, phase, sub_buffer, into } => {
-                let (seq, into, sub_buffer) = (seq(phase), Some(into), Some(sub_buffer));
-                let publisher = ranks.at(publisher);
-                self.access(op, rank, Access { publisher, seq, into, sub_buffer, ..Access::default() })?;
+                let (seq, into, publisher) = (seq(phase), Some(into), ranks.at(publisher));
+                let whole = sub_buffer.is_none();
+                let access = Access { publisher, seq, into, sub_buffer, whole, ..Access::default() };
+                self.access(op, rank, access)?;
             }
             Step::Get { rank: publisher, phase, at, into } => {
                 let (seq, into, publisher) = (seq(phase), Some(into), ranks.at(publisher));
@@ -404,7 +407,7 @@ impl<M: Machine> Lockstep<'_, M> {
             Step::GetReduce { rank: publisher, phase, at, merge } => {
                 let (seq, into, merge) = (seq(phase), Some(merge.into), Some(merge));
                 let publisher = ranks.at(publisher);
-                self.access(op, rank, Access { publisher, seq, at, into, merge, sub_buffer: None })?;
+                self.access(op, rank, Access { publisher, seq, at, into, merge, ..Access::default() })?;
             }
             Step::Ack { phase } => {
                 self.states[rank as usize].acked = seq(phase);

@@ -126,6 +126,11 @@ impl SubBuffer {
     pub fn holds(&self, len: u64) -> bool {
         len <= self.room
     }
+
+    /// True if it is a sub-buffer that a block of `len` bytes does not fit into.
+    pub(crate) fn leaves_out(this: Option<SubBuffer>, len: u64) -> bool {
+        this.is_some_and(|sub_buffer| !sub_buffer.holds(len))
+    }
 }
 
 /// One step of a round, over ranges `R`: of units in an algorithm ([`Span`]), of bytes in a compiled plan. What each step
@@ -148,9 +153,9 @@ pub enum Step<R = Span> {
     /// Puts a block, or its length alone, into a sub-buffer of this rank's cell of the phase, once all ranks have
     /// acknowledged what the cell held before. Others see it when this rank publishes.
     Pack { from: R, phase: u32, sub_buffer: SubBuffer },
-    /// Copies the block that a rank packed into a sub-buffer, once that rank has published; the block must be as long
-    /// as `into`.
-    Unpack { rank: u32, phase: u32, sub_buffer: SubBuffer, into: R },
+    /// Copies the block that a rank packed into a sub-buffer, once that rank has published, or all that it has published; the
+    /// block must be as long as `into`.
+    Unpack { rank: u32, phase: u32, sub_buffer: Option<SubBuffer>, into: R },
     /// Waits until a rank has published.
     Await { rank: u32, phase: u32 },
     /// Copies from unit `at` on of what a rank published, once it has published.

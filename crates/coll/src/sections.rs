@@ -90,7 +90,23 @@ impl Sections {
     /// among its chunks.
     #[inline(always)]
     pub(crate) fn take(&mut self, chunks: Chunks, seqs: (u64, u32)) -> Allotment {
-        if chunks.number == 0 { Allotment::default() } else { self.take_some(chunks, seqs) }
+        match chunks {
+            Chunks { number: 0, .. } => Allotment::default(),
+            Chunks { number: 1, sections: HALF } => self.take_half(seqs),
+            _ => self.take_some(chunks, seqs),
+        }
+    }
+
+    /// Takes a half for a collective that has one chunk, as small ones have whose blocks may be long at other ranks.
+    #[inline]
+    fn take_half(&mut self, (first, phases): (u64, u32)) -> Allotment {
+        let (this, other) = if (1..=HALF).contains(&self.next) { (1, 0) } else { (0, 1) };
+        let used = [self.latest[this], self.latest[other]];
+        let last = first + u64::from(phases) - 1;
+        (self.latest[this], self.whole[this]) = (last, last);
+        let [first, second] = [this, other].map(|half| half as u32 * HALF);
+        self.next = second;
+        Allotment { first, second, used }
     }
 
     /// Takes sections for a collective that has chunks.
@@ -171,6 +187,17 @@ mod tests {
         assert_eq!((third.used(0), third.used(1), third.at(3, &CUT)), (6, 8, 3));
         assert_eq!(sections.take(Chunks::NONE, (15, 0)).used(0), 0);
         assert_eq!(sections.take(Chunks::halves(1), (15, 1)).used(0), 11);
+    }
+
+    #[test]
+    fn a_half_is_taken_as_chunks_of_any_number_are() {
+        for next in 0..NUMBER {
+            let state = || Sections { next, latest: [3, 4], ..Sections::default() };
+            let (mut short, mut long) = (state(), state());
+            let chunks = Chunks::halves(1);
+            assert_eq!(short.take_half((7, 2)), long.take_some(chunks, (7, 2)), "{next}");
+            assert_eq!(format!("{short:?}"), format!("{long:?}"), "{next}");
+        }
     }
 
     #[test]

@@ -33,6 +33,22 @@ pub enum ArgKind {
     Other,
 }
 
+impl ArgKind {
+    /// A set with this kind alone.
+    #[inline(always)]
+    fn set(self) -> u8 {
+        match self {
+            ArgKind::Data(MemoryKind::Host) => 1,
+            ArgKind::Data(MemoryKind::Device) => 2,
+            ArgKind::InPlace => 4,
+            ArgKind::Other => 8,
+        }
+    }
+
+    /// The set of all kinds.
+    const ANY: u8 = 15;
+}
+
 /// Lists of counts and displacements, a number for each rank, by their order among the arguments.
 pub trait Lists {
     /// Whether a list is there, and has these values.
@@ -140,8 +156,8 @@ fn lists(call: &Call) -> impl Iterator<Item = (usize, Vec<i64>)> {
 pub(crate) struct Description {
     kind: Kind,
     numbers: [u64; Signature::NUMBERS],
-    /// What each argument must be; `None` if it does not matter.
-    arguments: [Option<ArgKind>; 2],
+    /// What each argument may be: [`ArgKind::set`].
+    arguments: [u8; 2],
     /// There are data on both sides.
     apart: bool,
     /// Which lists matter, and what was in them.
@@ -151,11 +167,9 @@ pub(crate) struct Description {
 impl Description {
     /// Calls that are described like this one.
     pub(crate) fn new(key: Key, call: &Call) -> Description {
-        let arguments = [&call.send, &call.recv].map(argument).map(|argument| match argument {
-            ArgKind::Other => None,
-            significant => Some(significant),
-        });
-        let apart = arguments.iter().all(|argument| matches!(argument, Some(ArgKind::Data(_))));
+        let kinds = [&call.send, &call.recv].map(argument);
+        let apart = kinds.iter().all(|kind| matches!(kind, ArgKind::Data(_)));
+        let arguments = kinds.map(|kind| if kind == ArgKind::Other { ArgKind::ANY } else { kind.set() });
         let lists = lists(call).map(|(at, list)| (at, list.into())).collect();
         Description { kind: key.kind, numbers: key.numbers, arguments, apart, lists }
     }
@@ -167,7 +181,7 @@ impl Description {
         // One by one, in registers.
         let alike =
             a == numbers[0] && b == numbers[1] && c == numbers[2] && d == numbers[3] && e == numbers[4];
-        let takes = |side: usize| self.arguments[side].is_none_or(|argument| argument == key.arguments[side]);
+        let takes = |side: usize| self.arguments[side] & key.arguments[side].set() != 0;
         self.kind == key.kind
             && alike
             && takes(0)

@@ -196,18 +196,28 @@ impl PairExchange {
             0 => {}
             1 => {
                 for distance in distances {
-                    let Some((_, from)) = gives(distance) else { continue };
+                    let Some((_, from)) =
+                        gives(distance).filter(|&(_, from)| !self.alone(from, sub_buffer(distance)))
+                    else {
+                        continue;
+                    };
                     round.push(Step::Pack { from, phase: 0, sub_buffer: sub_buffer(distance) });
                     if let Some((_, from)) = self.parts(gives(distance), sub_buffer(distance))[0] {
                         round.copy(from, self.on_scratch(shape.rank, distance, from.len));
                     }
                 }
             }
-            2 if distances.clone().any(|distance| gives(distance).is_some()) => {
-                let from = Span::new(Buf::Send, (0, 0));
-                round.push(Step::Publish { from, phase: 0, form: Form::Packed });
+            2 => {
+                let blocks = || distances.clone().filter_map(|distance| Some((distance, gives(distance)?.1)));
+                let alone = blocks().find(|&(distance, block)| self.alone(block, sub_buffer(distance)));
+                let (from, form) = match alone {
+                    Some((_, block)) => (block, Form::Inline),
+                    None => (Span::new(Buf::Send, (0, 0)), Form::Packed),
+                };
+                if blocks().next().is_some() {
+                    round.push(Step::Publish { from, phase: 0, form });
+                }
             }
-            2 => {}
             _ => {
                 let window = index - 3;
                 for distance in distances.clone().filter(|distance| (distance - 1) / WINDOW == window) {
@@ -226,6 +236,7 @@ impl PairExchange {
                     let (block, sub_buffer) = (gets(distance), sub_buffer(distance));
                     match (window, block, self.parts(block, sub_buffer)[0]) {
                         (0, Some((rank, into)), _) => {
+                            let sub_buffer = (!self.alone(into, sub_buffer)).then_some(sub_buffer);
                             round.push(Step::Unpack { rank, phase: 0, sub_buffer, into });
                         }
                         (1, _, Some((rank, into))) => {
@@ -239,6 +250,12 @@ impl PairExchange {
                 }
             }
         }
+    }
+
+    /// True if a block is all that its owner publishes, so that it needs no sub-buffer: who gives one block alone gives it as in
+    /// a gather. A block that does not fit has a sub-buffer for its length.
+    fn alone(&self, block: Span, sub_buffer: SubBuffer) -> bool {
+        self.sub_buffers == 1 && sub_buffer.holds(block.len)
     }
 
     /// The parts of a block that does not fit into its sub-buffer: the one that goes over the shared scratch, and the

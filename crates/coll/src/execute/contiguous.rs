@@ -19,23 +19,17 @@ pub(crate) struct Piece {
     pub(crate) elements: u32,
 }
 
-/// The operation of a reduction, its kernel, and the type of the elements.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Reduction<T> {
-    pub(crate) op: Builtin,
+/// The kernel of a reduction, and the type of the elements.
+#[derive(Debug)]
+pub(crate) struct Reduction {
     pub(crate) reducer: Reducer,
-    pub(crate) ty: T,
+    pub(crate) ty: TypeArc,
 }
 
-impl Reduction<TypeArc> {
+impl Reduction {
     /// `None` if the operation is not defined for such elements.
-    pub(crate) fn new(op: Builtin, ty: TypeArc) -> Option<Reduction<TypeArc>> {
-        Some(Reduction { op, reducer: Reducer::find(op, &ty).ok()?, ty })
-    }
-
-    #[inline(always)]
-    pub(crate) fn borrowed(&self) -> Reduction<&TypeArc> {
-        Reduction { op: self.op, reducer: self.reducer, ty: &self.ty }
+    pub(crate) fn new(op: Builtin, ty: TypeArc) -> Option<Reduction> {
+        Some(Reduction { reducer: Reducer::find(op, &ty).ok()?, ty })
     }
 }
 
@@ -43,8 +37,9 @@ impl Reduction<TypeArc> {
 pub(crate) struct Contiguous<'a> {
     /// What is given, and what is got, from the addresses of the arguments on.
     pub(crate) buffers: (&'a Buffer, &'a Buffer),
-    pub(crate) with: Option<Reduction<&'a TypeArc>>,
-    pub(crate) scratch: Scratch,
+    pub(crate) with: Option<&'a Reduction>,
+    /// `None` if no step touches it.
+    pub(crate) scratch: Option<Scratch>,
 }
 
 /// The shared scratch, as a call finds it.
@@ -63,7 +58,9 @@ impl Contiguous<'_> {
             Buf::Send => (self.buffers.0, piece.at as isize),
             Buf::Recv => (self.buffers.1, piece.at as isize),
             _ => {
-                let Scratch { memory, cut, allotment } = &self.scratch;
+                let Some(Scratch { memory, cut, allotment }) = &self.scratch else {
+                    unreachable!("the plan says that no step touches the shared scratch")
+                };
                 (memory, allotment.at(piece.at as u64, cut) as isize)
             }
         }

@@ -3,14 +3,13 @@
 
 use std::sync::Arc;
 
-use banyan_datatype::TypeArc;
 use banyan_memory::Bounds;
 
 use super::contiguous::{Piece, Reduction};
 use crate::ledger::{About, Used};
 use crate::sections::Cut;
 use crate::signature::Description;
-use crate::{Algorithm, Chunks, Composition, Form, Merge, Needs, Round, Shape, Side, Span, Step};
+use crate::{Algorithm, Buf, Chunks, Composition, Form, Merge, Needs, Round, Shape, Side, Span, Step};
 
 /// See the module.
 #[derive(Debug)]
@@ -38,8 +37,10 @@ pub(crate) struct Compiled {
     pub(crate) used: Used,
     /// The shared scratch, in bytes.
     pub(super) cut: Cut,
-    pub(crate) with: Option<Reduction<TypeArc>>,
+    pub(crate) with: Option<Reduction>,
     pub(super) steps: Vec<Step<Piece>>,
+    /// A step touches the shared scratch.
+    pub(super) touches_scratch: bool,
 }
 
 /// Ranks up to which schedules are compiled: they are as long as there are ranks (256: some KiB each; by rounds a barrier of
@@ -57,7 +58,7 @@ impl Compiled {
         algorithm: &'static Algorithm,
         shape: &Shape,
         about: About,
-        with: Option<Reduction<TypeArc>>,
+        with: Option<Reduction>,
         mut piece: impl FnMut(Span) -> Option<Piece>,
     ) -> Option<Compiled> {
         let rounds = algorithm.rounds(shape);
@@ -81,7 +82,10 @@ impl Compiled {
         let Cut { half, section } = shape.cut();
         let cut = Cut { half: half * shape.unit, section: section * shape.unit };
         let used = Used::of(about, phases, chunks.number);
-        Some(Compiled { phases, chunks, about, used, cut, with, steps })
+        let on_scratch = |piece: Option<Piece>| piece.is_some_and(|piece| piece.buf == Buf::SharedScratch);
+        let touches = |step: &Step<Piece>| step.reads().into_iter().chain([step.writes()]).any(on_scratch);
+        let touches_scratch = steps.iter().any(touches);
+        Some(Compiled { phases, chunks, about, used, cut, with, steps, touches_scratch })
     }
 }
 
@@ -99,8 +103,8 @@ fn compile(step: &Step, unit: u64, piece: &mut impl FnMut(Span) -> Option<Piece>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::all;
     use crate::verify::{Trial, shape};
-    use crate::{Buf, all};
 
     /// What a plan cannot hold: these algorithms go round by round, as do all that need messages alone. What they get from an
     /// exposed range and combine needs memory of its own, and so does a prefix that they combine for the next rank.

@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use banyan_memory::Buffer;
 
-use super::contiguous::{Contiguous, Reduction, Scratch};
+use super::contiguous::{Contiguous, Scratch};
 use super::plan::{Compiled, Plan};
 use super::step::{Tried, step};
 use super::waits::{Awaited, awaited};
 use super::{Advance, ExecutionState, SeqWindow};
-use crate::sections::Allotment;
 use crate::view::View;
 use crate::{Fault, Messenger, Needs, SharedBuffers};
 
@@ -42,12 +41,10 @@ impl Cursor {
         shared: &mut impl SharedBuffers,
         keep_polling: &mut impl FnMut() -> bool,
     ) -> Option<Result<(), Box<Fault>>> {
-        let (memory, allotment) = match compiled.chunks.number {
-            0 => (Buffer::empty(), Allotment::default()),
-            _ => (shared.scratch(), self.seqs.allotment),
-        };
-        let scratch = Scratch { memory, cut: compiled.cut, allotment };
-        let mut call = Contiguous { buffers, with: compiled.with.as_ref().map(Reduction::borrowed), scratch };
+        let allotment = self.seqs.allotment;
+        let scratch = || Scratch { memory: shared.scratch(), cut: compiled.cut, allotment };
+        let scratch = compiled.touches_scratch.then(scratch);
+        let mut call = Contiguous { buffers, with: compiled.with.as_ref(), scratch };
         while !self.seqs.turn(shared) {
             keep_polling().then_some(())?;
         }

@@ -78,8 +78,14 @@ fn read<O: Operands>(
     match *step {
         Step::Unpack { rank, phase, sub_buffer, into } => {
             let len = operands.bytes(O::units(into));
-            if let Some(inside) = packed_bytes(published, (rank, seqs.tagged(phase)), sub_buffer, len)? {
-                operands.unpack(into, &inside, 0);
+            match sub_buffer {
+                None => operands.unpack(into, whole(published, (rank, seqs.tagged(phase)), len)?, 0),
+                Some(sub_buffer) => {
+                    let place = (rank, seqs.tagged(phase));
+                    if let Some(inside) = packed_bytes(published, place, sub_buffer, len)? {
+                        operands.unpack(into, &inside, 0);
+                    }
+                }
             }
         }
         Step::Get { rank, phase, at, into } => {
@@ -157,6 +163,38 @@ fn inline(published: &Published, rank: u32, needed: u64) -> Result<Option<&Buffe
     if sent < needed { Err(Fault::Length { from: rank, sent, room: needed }) } else { Ok(inline) }
 }
 
+/// All the bytes that a rank published; they must be `len`.
+#[inline(always)]
+fn whole(published: &Published, (rank, seq): (u32, u64), len: u64) -> Result<&Buffer, Fault> {
+    match published {
+        Published::Inline(block) if block.len() as u64 == len => Ok(block),
+        other => Err(Fault::Length { from: rank, sent: sent_instead(other, seq), room: len }),
+    }
+}
+
+/// The length of a block that is not as long as expected: it may have been too long to be published alone.
+#[cold]
+fn sent_instead(published: &Published, seq: u64) -> u64 {
+    match published {
+        Published::Exposed(sent) => *sent,
+        Published::Inline(cell) => match filled_with(cell, 0, seq) {
+            Some(sent) => sent,
+            None => cell.len() as u64,
+        },
+    }
+}
+
+/// The length of the block that the sub-buffer at offset `at` of a cell was filled with under this sequence number, if it was.
+fn filled_with(cell: &Buffer, at: isize, seq: u64) -> Option<u64> {
+    let mut there = [0; SubBuffer::HEAD as usize];
+    if cell.len() < there.len() {
+        return None;
+    }
+    cell.read(cell.lo() + at, &mut there);
+    let there = u64::from_ne_bytes(there);
+    (there >> 32 == seq & u64::from(u32::MAX)).then_some(there & u64::from(u32::MAX))
+}
+
 /// The length in a sub-buffer, which tells a sub-buffer that was not filled under this sequence number from one that was.
 fn head(seq: u64, len: u64) -> u64 {
     seq << 32 | len.min(u64::from(u32::MAX))
@@ -185,12 +223,9 @@ fn packed_bytes(
         Published::Inline(cell) => return wrong(cell.len() as u64),
         Published::Exposed(sent) => return wrong(*sent),
     };
-    let mut there = [0; SubBuffer::HEAD as usize];
-    cell.read(cell.lo() + sub_buffer.at as isize, &mut there);
-    let there = u64::from_ne_bytes(there);
-    if there != head(seq, len) {
-        let filled = there >> 32 == seq & u64::from(u32::MAX);
-        return wrong(if filled { there & u64::from(u32::MAX) } else { 0 });
+    let filled = filled_with(cell, sub_buffer.at as isize, seq);
+    if filled != Some(len.min(u64::from(u32::MAX))) {
+        return wrong(filled.unwrap_or(0));
     }
     let at = cell.lo() + (sub_buffer.at + SubBuffer::HEAD) as isize;
     Ok(sub_buffer.holds(len).then(|| cell.slice(at, len as usize)))

@@ -271,9 +271,8 @@ impl Machine for Symbolic<'_> {
         memory.begin(lane);
         for step in steps {
             let marked = match *step {
-                Step::Pack { from: range, sub_buffer, .. } | Step::Unpack { into: range, sub_buffer, .. }
-                    if !sub_buffer.holds(range.len) =>
-                {
+                Step::Pack { from, sub_buffer, .. } if !sub_buffer.holds(from.len) => Ok(()),
+                Step::Unpack { into, sub_buffer, .. } if SubBuffer::leaves_out(sub_buffer, into.len) => {
                     Ok(())
                 }
                 Step::RecvReduce { merge, .. } | Step::GetReduce { merge, .. } => memory.mark_merge(merge),
@@ -365,7 +364,7 @@ impl Machine for Symbolic<'_> {
     }
 
     fn access(&mut self, op: usize, rank: u32, access: Access) -> Result<(), String> {
-        let Access { publisher, seq, at, into, merge, sub_buffer } = access;
+        let Access { publisher, seq, at, into, merge, sub_buffer, whole } = access;
         let publication = &self.cico[publisher as usize][self.cell(seq)];
         let Some(publication) = publication.as_ref().filter(|publication| publication.seq == seq) else {
             return Err(format!(
@@ -400,6 +399,10 @@ impl Machine for Symbolic<'_> {
                 self.memory(op, rank).take(into, values, None);
             }
             return Ok(());
+        }
+        if whole && publication.values.len() as u64 != into.len {
+            let published = publication.values.len();
+            return Err(format!("rank {rank} takes {published} units of rank {publisher} for {into:?}"));
         }
         let Some(values) = publication.values.get(at as usize..(at + into.len) as usize).map(<[_]>::to_vec)
         else {
