@@ -1,9 +1,10 @@
 //! Which part of the shared scratch a collective's chunks go through, and when it is free.
 //!
-//! The shared scratch is a ring of sections. A collective takes the next ones: one, two or four sections if it has one
+//! The shared scratch is a ring of sections. A collective takes the next ones: one, two, four ... sections if it has one
 //! small chunk, else halves of the shared scratch alternately. So a rank may fill sections for the next collectives
 //! while others still read those of earlier ones, and the fewer bytes a collective has, the further ahead a rank can
-//! be.
+//! be. With a core for each rank nobody gets far ahead, but lines that come again soon are still in the other core's own
+//! cache, and to write them takes several times as long as to write lines that have left it.
 
 use std::ops::Range;
 
@@ -27,14 +28,22 @@ impl Chunks {
         Chunks { number, sections: HALF }
     }
 
-    /// `number` chunks of `units` units each. With a core for each rank they are halves: no rank is far ahead, and two
-    /// places that are used over and over stay in the caches.
+    /// `number` chunks of `units` units each. One that fits takes sections: on a crowded node no less than [`LEAST_CROWDED`], as a
+    /// root that gets further ahead keeps others waiting until they sleep.
     pub(crate) fn new(shape: &Shape, number: u32, units: u64) -> Chunks {
-        let fits = |&sections: &u32| units <= u64::from(sections) * shape.section();
-        match [1, 2, 4].iter().find(|sections| fits(sections)) {
-            Some(&sections) if number == 1 && shape.crowded => Chunks { number, sections },
+        let least = if shape.crowded { LEAST_CROWDED } else { 1 };
+        let mut smaller = std::iter::successors(Some(least), |sections| Some(2 * sections))
+            .take_while(|&sections| sections < HALF);
+        match smaller.find(|&sections| units <= u64::from(sections) * shape.section()) {
+            Some(sections) if number == 1 => Chunks { number, sections },
             _ => Chunks::halves(number),
         }
+    }
+
+    /// The same for data that each rank combines with its own. On a crowded node they are halves, so that they stay in the caches
+    /// of the cores that ranks share.
+    pub(crate) fn combined(shape: &Shape, number: u32, units: u64) -> Chunks {
+        if shape.crowded { Chunks::halves(number) } else { Chunks::new(shape, number, units) }
     }
 }
 
@@ -55,21 +64,24 @@ impl SharedUse {
 }
 
 /// Sections of half the shared scratch.
-pub(crate) const HALF: u32 = 8;
+pub(crate) const HALF: u32 = 64;
+/// The fewest sections that a chunk takes on a crowded node: an eighth of a half.
+const LEAST_CROWDED: u32 = HALF / 8;
 /// Sections of the whole shared scratch.
 const NUMBER: u32 = 2 * HALF;
 
 /// The state of the ring of sections between collectives. All ranks count alike.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Sections {
     /// The next section to be taken.
     next: u32,
-    /// By section, if it was taken since its half was: a rank that has acknowledged this sequence number is through with what
-    /// the section held last.
+    /// By section: a rank that has acknowledged this sequence number is through with what was in this section, and in those before
+    /// it since the ring last began, but for what went through whole halves. Sections are taken in their order, so that the last
+    /// one of several tells of all of them; those that are passed over count as if they had been taken with the ones before.
     used: [u64; NUMBER as usize],
     /// By half: so for all of its sections.
     latest: [u64; 2],
-    /// By half: so for those that were not taken since the half was.
+    /// By half: so for what went through it as a whole.
     whole: [u64; 2],
 }
 
@@ -85,6 +97,12 @@ pub(crate) struct Allotment {
     used: [u64; 2],
 }
 
+impl Default for Sections {
+    fn default() -> Sections {
+        Sections { next: 0, used: [0; NUMBER as usize], latest: [0; 2], whole: [0; 2] }
+    }
+}
+
 impl Sections {
     /// Takes sections for a collective whose sequence numbers (`seqs`: the first, and how many) are shared out evenly
     /// among its chunks.
@@ -92,26 +110,25 @@ impl Sections {
     pub(crate) fn take(&mut self, chunks: Chunks, seqs: (u64, u32)) -> Allotment {
         match chunks {
             Chunks { number: 0, .. } => Allotment::default(),
-            Chunks { number: 1, sections: HALF } => self.take_half(seqs),
+            Chunks { number: 1, sections: HALF } if self.next.is_multiple_of(HALF) => self.take_half(seqs),
             _ => self.take_some(chunks, seqs),
         }
     }
 
-    /// Takes a half for a collective that has one chunk, as small ones have whose blocks may be long at other ranks.
+    /// Takes the next half for a collective that has one chunk, as small ones have whose blocks may be long at other ranks.
     #[inline]
     fn take_half(&mut self, (first, phases): (u64, u32)) -> Allotment {
-        let (this, other) = if (1..=HALF).contains(&self.next) { (1, 0) } else { (0, 1) };
+        let (this, other) = ((self.next / HALF) as usize % 2, (self.next / HALF + 1) as usize % 2);
         let used = [self.latest[this], self.latest[other]];
         let last = first + u64::from(phases) - 1;
         (self.latest[this], self.whole[this]) = (last, last);
-        let [first, second] = [this, other].map(|half| half as u32 * HALF);
-        self.next = second;
-        Allotment { first, second, used }
+        self.next = other as u32 * HALF;
+        Allotment { first: this as u32 * HALF, second: self.next, used }
     }
 
     /// Takes sections for a collective that has chunks.
     fn take_some(&mut self, Chunks { number, sections }: Chunks, (first, phases): (u64, u32)) -> Allotment {
-        let start = self.next.next_multiple_of(sections);
+        let start = self.pass_over(sections);
         let of = |chunk: u32| (start + chunk * sections) % NUMBER;
         let used = [self.used(of(0), sections), self.used(of(1), sections)];
         let allotment = Allotment { first: of(0), second: of(1), used };
@@ -129,12 +146,22 @@ impl Sections {
         allotment
     }
 
+    /// Goes on to the next section that so many may start at, and returns it.
+    fn pass_over(&mut self, sections: u32) -> u32 {
+        let start = self.next.next_multiple_of(sections);
+        if start > self.next {
+            let half = (self.next / HALF) as usize;
+            self.used[range(self.next, start - self.next)].fill(self.latest[half]);
+        }
+        start
+    }
+
     /// A rank that has acknowledged this sequence number is through with these sections, which are in one half.
     fn used(&self, at: u32, sections: u32) -> u64 {
         let half = (at / HALF) as usize;
         match sections {
             HALF => self.latest[half],
-            _ => self.used[range(at, sections)].iter().copied().fold(self.whole[half], u64::max),
+            _ => self.used[(at + sections - 1) as usize].max(self.whole[half]),
         }
     }
 }
@@ -171,7 +198,7 @@ pub(crate) struct Cut {
 mod tests {
     use super::*;
 
-    const CUT: Cut = Cut { half: 100, section: 12 };
+    const CUT: Cut = Cut { half: 100, section: 1 };
 
     #[test]
     fn halves_alternate_across_collectives() {
@@ -191,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_half_is_taken_as_chunks_of_any_number_are() {
-        for next in 0..NUMBER {
+        for next in [0, HALF] {
             let state = || Sections { next, latest: [3, 4], ..Sections::default() };
             let (mut short, mut long) = (state(), state());
             let chunks = Chunks::halves(1);
@@ -209,7 +236,7 @@ mod tests {
         };
         let (mut sections, mut last, mut seq) = (Sections::default(), [0; 200], 1);
         for _ in 0..10_000 {
-            let each = 1 << below(4);
+            let each = 1 << below(u64::from(HALF.ilog2()) + 1);
             let number = if each == HALF { below(4) as u32 + 1 } else { 1 };
             let chunks = Chunks { number, sections: each };
             let phases = number * (below(3) as u32 + 1);

@@ -23,6 +23,8 @@ pub(crate) const GATHERV: Algorithm = Algorithm {
     phases: |_| 1,
     chunks: |shape| match area(shape) {
         0 => Chunks::NONE,
+        // Halves are taken with less ado, and nobody gets far ahead.
+        _ if !shape.crowded => Chunks::halves(1),
         _ => Chunks::new(shape, 1, room(shape)),
     },
     rounds,
@@ -107,7 +109,7 @@ fn pair_area(shape: &Shape) -> u64 {
 }
 
 /// Sections of the shared scratch that a rooted collective takes.
-const ROOM_SECTIONS: u64 = 4;
+const ROOM_SECTIONS: u64 = 32;
 
 /// Units of the shared scratch for all pairs with the root: less than half of it, so that a root which waits for nobody
 /// may be some calls ahead.

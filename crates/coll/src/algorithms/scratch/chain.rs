@@ -1,6 +1,6 @@
 //! Scans on the shared scratch: a chain in which each rank puts its prefix there for the next rank, in pieces.
 
-use super::{PIECE, PIECES, announce, area, await_announced, chunks_of, common, half, piece, pieces_of};
+use super::{PIECE, PIECES, announce, area_for, await_announced, chunks_of, common, half, piece, pieces_of};
 use crate::{Algorithm, Buf, Case, Chunks, Cost, Kind, Needs, Round, Shape, Span, Step};
 
 pub(crate) const ROWS: &[&Algorithm] = &[&SCAN, &EXSCAN];
@@ -11,7 +11,7 @@ pub(crate) const SCAN: Algorithm = Algorithm {
     about: "each rank copies its prefix into shared memory for the next, in pieces: larger vectors on one node",
     needs: Needs::SharedScratch,
     phases: |shape| Chain::new(shape).phases(),
-    chunks: |shape| Chunks::halves(Chain::new(shape).chunks),
+    chunks: |shape| Chain::new(shape).scratch_chunks(),
     rounds: |shape| Chain::new(shape).rounds(),
     round: |shape, index, round| Chain::new(shape).round(index, round),
     cost,
@@ -67,10 +67,15 @@ struct Chain<'a> {
 
 impl<'a> Chain<'a> {
     fn new(shape: &'a Shape) -> Chain<'a> {
-        let area = area(shape, MOST_BYTES, (shape.ranks - 1).max(1));
+        let area = area_for(shape, MOST_BYTES, (shape.ranks - 1).max(1), shape.len);
         let (piece, pieces) = piece(shape, area.min(shape.len).max(1));
         let chunks = shape.len.div_ceil(area) as u32;
         Chain { shape, exclusive: shape.kind == Kind::Exscan, area, piece, pieces, chunks }
+    }
+
+    /// The chunks on the shared scratch.
+    fn scratch_chunks(&self) -> Chunks {
+        Chunks::combined(self.shape, self.chunks, u64::from(self.shape.ranks - 1) * self.area)
     }
 
     /// Phases of a chunk: one for each piece that is announced, and one when all have been read.

@@ -50,6 +50,12 @@ fn area(shape: &Shape, most: u64, number: u32) -> u64 {
     shape.round_down(chunk(shape, most) / u64::from(number)).max(1)
 }
 
+/// As [`area`], but no longer than the longest stretch that goes into one, in whole cache lines: so a short collective takes few
+/// sections, and the places that it goes through take turns.
+fn area_for(shape: &Shape, most: u64, number: u32, longest: u64) -> u64 {
+    area(shape, most, number).min(longest.next_multiple_of(64)).max(1)
+}
+
 /// Where part `index` starts if `len` units are cut into `number` parts.
 fn cut(index: u32, number: u32, len: u64) -> u64 {
     (u128::from(len) * u128::from(index) / u128::from(number)) as u64

@@ -1,7 +1,7 @@
 //! Pipelines through the shared scratch, for collectives that only move data: each writer copies its data into an area
 //! of its own in pieces, and readers copy each piece out while the next one is written.
 
-use super::{announce, area, await_announced, chunks_of, common, half, longest, piece};
+use super::{announce, area, area_for, await_announced, chunks_of, common, half, longest, piece};
 use crate::algorithms::own;
 use crate::{Algorithm, Buf, Case, Chunks, Cost, Kind, Needs, Round, Shape, Span, Step};
 
@@ -129,7 +129,7 @@ impl<'a> Pipeline<'a> {
         };
         let room = area(shape, most_bytes(kind, shape.crowded), streams);
         let chunks = longest.max(shape.len).div_ceil(room) as u32;
-        let area = room.min(longest.next_multiple_of(64)).max(1);
+        let area = area_for(shape, most_bytes(kind, shape.crowded), streams, longest);
         // Where all ranks write before they read, nobody reads one piece while another is written.
         let rooted = matches!(kind, Kind::Bcast | Kind::Scatter | Kind::Gather);
         let (piece, pieces) = if rooted { piece(shape, area) } else { (area, 1) };

@@ -2,7 +2,7 @@
 //! other. A part starts at one rank and goes around, so that every element is combined in one way only, and that each
 //! rank adds its own vector, which no other rank reads, to what the rank before it has just written.
 
-use super::{announce, area, await_announced, chunk, chunks_of, common, cut, half, longest};
+use super::{announce, area_for, await_announced, chunk, chunks_of, common, cut, half, longest};
 use crate::{Algorithm, Buf, Case, Chunks, Cost, Kind, Needs, Round, Shape, Span, Step};
 
 pub(crate) const ROWS: &[&Algorithm] = &[&REDUCE, &ALLREDUCE, &REDUCE_SCATTER, &REDUCE_SCATTER_BLOCK];
@@ -14,7 +14,7 @@ pub(crate) const ALLREDUCE: Algorithm = Algorithm {
     needs: Needs::SharedScratch,
     reorders: true,
     phases: |shape| chunks(shape) * (shape.ranks + 1),
-    chunks: |shape| Chunks::halves(chunks(shape)),
+    chunks: scratch_chunks,
     rounds: |shape| chunks(shape) * chunk_rounds(shape),
     round: |shape, index, round| Ring { shape }.round(index, round),
     cost: |case: &Case| Cost {
@@ -63,9 +63,23 @@ fn ring_cost(case: &Case) -> Cost {
 fn chunks(shape: &Shape) -> u32 {
     let most = most_bytes(shape.ranks);
     match shape.kind.scatters_result() {
-        true => longest(&shape.sends, shape.ranks).div_ceil(area(shape, most, shape.ranks)) as u32,
+        true => longest(&shape.sends, shape.ranks).div_ceil(block_area(shape)) as u32,
         false => shape.len.div_ceil(chunk(shape, most)) as u32,
     }
+}
+
+/// Units of the area of a block.
+fn block_area(shape: &Shape) -> u64 {
+    area_for(shape, most_bytes(shape.ranks), shape.ranks, longest(&shape.sends, shape.ranks))
+}
+
+/// The chunks on the shared scratch.
+fn scratch_chunks(shape: &Shape) -> Chunks {
+    let units = match shape.kind.scatters_result() {
+        true => u64::from(shape.ranks) * block_area(shape),
+        false => shape.len,
+    };
+    Chunks::combined(shape, chunks(shape), units)
 }
 
 /// Rounds of one chunk: wait for reuse, two for each part, acknowledge and wait, copy, acknowledge.
@@ -84,7 +98,7 @@ impl Ring<'_> {
         let shape = self.shape;
         let half = half(shape, chunk);
         if self.shape.kind.scatters_result() {
-            let area = area(shape, most_bytes(shape.ranks), shape.ranks);
+            let area = block_area(shape);
             let (start, len) = shape.sends.block(first);
             let (at, len) = common((0, len), (u64::from(chunk) * area, area));
             return match buf {

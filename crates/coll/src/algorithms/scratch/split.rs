@@ -1,7 +1,7 @@
 //! Split reductions on the shared scratch: all ranks copy their vectors there, and each rank combines one part of all
 //! of them. More bytes are copied than by a ring reduction, but ranks wait for each other only two or three times.
 
-use super::{announce, area, await_announced, chunks_of, common, cut, half};
+use super::{announce, area_for, await_announced, chunks_of, common, cut, half};
 use crate::{Algorithm, Buf, Case, Chunks, Cost, Kind, Needs, Round, Shape, Span, Step};
 
 pub(crate) const ROWS: &[&Algorithm] =
@@ -14,7 +14,7 @@ pub(crate) const ALLREDUCE_SPLIT: Algorithm = Algorithm {
     needs: Needs::SharedScratch,
     reorders: true,
     phases: |shape| 3 * Split::new(shape).chunks(),
-    chunks: |shape| Chunks::halves(Split::new(shape).chunks()),
+    chunks: |shape| Split::new(shape).scratch_chunks(),
     rounds: |shape| rounds(shape) * Split::new(shape).chunks(),
     round: |shape, index, round| Split::new(shape).round(index, round),
     cost: |case: &Case| Cost {
@@ -82,11 +82,16 @@ struct Split<'a> {
 impl<'a> Split<'a> {
     fn new(shape: &'a Shape) -> Split<'a> {
         let len = if shape.kind.scatters_result() { shape.sends.start(shape.ranks) } else { shape.len };
-        Split { shape, len, area: area(shape, MOST_BYTES, shape.ranks) }
+        Split { shape, len, area: area_for(shape, MOST_BYTES, shape.ranks, len) }
     }
 
     fn chunks(&self) -> u32 {
         self.len.div_ceil(self.area) as u32
+    }
+
+    /// The chunks on the shared scratch.
+    fn scratch_chunks(&self) -> Chunks {
+        Chunks::combined(self.shape, self.chunks(), u64::from(self.shape.ranks) * self.area)
     }
 
     /// The units of a chunk: start and length.
