@@ -32,7 +32,7 @@ impl Which {
     }
 
     fn most(self) -> usize {
-        if self == Which::Short { 4 } else { MOST }
+        if self == Which::Short { 3 } else { MOST }
     }
 }
 
