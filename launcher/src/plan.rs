@@ -361,7 +361,7 @@ fn resolve(name: &OsStr, wdir: Option<&Path>, search: &OsStr) -> Result<PathBuf,
         let path = Path::new(name);
         return match usable(&from_here(path)) {
             Ok(()) => Ok(path.to_owned()),
-            Err((status, why)) => Err(Trouble { message: format!("program {shown}: {why}"), status }),
+            Err(why) => Err(why.trouble(&shown)),
         };
     }
     let mut refused = None;
@@ -370,33 +370,55 @@ fn resolve(name: &OsStr, wdir: Option<&Path>, search: &OsStr) -> Result<PathBuf,
         match usable(&from_here(&path)) {
             Ok(()) => return Ok(path),
             // A folder that may not be looked into, such as another user's, has no program for this one.
-            Err((NOT_EXECUTABLE, why)) if from_here(&path).exists() => {
+            Err(why) if !why.is_missing() && from_here(&path).exists() => {
                 refused = refused.or(Some((path, why)))
             }
             Err(_) => {}
         }
     }
     if let Some((path, why)) = refused {
-        return Err(Trouble {
-            message: format!("program {}: {why}", path.display()),
-            status: NOT_EXECUTABLE,
-        });
+        return Err(why.trouble(&path.to_string_lossy()));
     }
     let hint = match usable(&from_here(Path::new(name))) {
         Ok(()) => format!("; there is one in this folder: ./{shown}"),
-        Err((NOT_EXECUTABLE, why)) => format!("; the one in this folder {why}"),
-        Err(_) => String::new(),
+        Err(why) if why.is_missing() => String::new(),
+        Err(why) => format!("; the one in this folder {}", why.text()),
     };
     Err(Trouble { message: format!("program {shown} was not found in PATH{hint}"), status: NOT_FOUND })
 }
 
-fn usable(path: &Path) -> Result<(), (u8, String)> {
-    let data = std::fs::metadata(path).map_err(|why| {
-        let missing = matches!(why.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory);
-        (if missing { NOT_FOUND } else { NOT_EXECUTABLE }, reason(&why))
-    })?;
-    if data.is_dir() {
-        return Err((NOT_EXECUTABLE, "is a folder".to_owned()));
+/// Why a file is no program. The words are made only if they are needed: a search in PATH meets many files that are missing.
+enum Unusable {
+    Unreachable(std::io::Error),
+    Folder,
+    NotExecutable,
+}
+
+impl Unusable {
+    fn is_missing(&self) -> bool {
+        use std::io::ErrorKind::{NotADirectory, NotFound};
+        matches!(self, Unusable::Unreachable(why) if matches!(why.kind(), NotFound | NotADirectory))
     }
-    access(path, Access::EXEC_OK).map_err(|_| (NOT_EXECUTABLE, "is not executable (chmod +x?)".to_owned()))
+
+    fn text(&self) -> String {
+        match self {
+            Unusable::Unreachable(why) => reason(why),
+            Unusable::Folder => "is a folder".to_owned(),
+            Unusable::NotExecutable => "is not executable (chmod +x?)".to_owned(),
+        }
+    }
+
+    /// The error for the user of the program that was meant.
+    fn trouble(&self, program: &str) -> Trouble {
+        let status = if self.is_missing() { NOT_FOUND } else { NOT_EXECUTABLE };
+        Trouble { message: format!("program {program}: {}", self.text()), status }
+    }
+}
+
+fn usable(path: &Path) -> Result<(), Unusable> {
+    let data = std::fs::metadata(path).map_err(Unusable::Unreachable)?;
+    if data.is_dir() {
+        return Err(Unusable::Folder);
+    }
+    access(path, Access::EXEC_OK).map_err(|_| Unusable::NotExecutable)
 }

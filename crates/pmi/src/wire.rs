@@ -20,8 +20,8 @@ use thiserror::Error;
 
 use crate::codec::{self, CodecError};
 
-/// Bytes of one read from the socket.
-const CHUNK: usize = 16 << 10;
+/// Bytes of one read from the socket: more than most frames have, and no more memory than that is touched for each rank.
+const CHUNK: usize = 4 << 10;
 
 /// Why a channel can be used no more.
 #[derive(Debug, Error)]

@@ -64,16 +64,20 @@ impl FromStr for CpuSet {
         if text.is_empty() {
             return Ok(CpuSet::default());
         }
-        let mut present = [false; MAX_CPU as usize + 1];
+        let mut words = [0u64; (MAX_CPU as usize + 1) / 64];
         for part in text.split(',') {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
             let range = number(first)?..=number(last)?;
             if range.is_empty() {
                 return Err(ParseError);
             }
-            range.for_each(|cpu| present[cpu as usize] = true);
+            range.for_each(|cpu| words[cpu as usize / 64] |= 1 << (cpu % 64));
         }
-        Ok((0..=MAX_CPU).filter(|&cpu| present[cpu as usize]).collect())
+        let words = (0..).zip(words).filter(|(_, word)| *word != 0);
+        let bits = words.flat_map(|(at, word)| {
+            (0..64).filter(move |bit| word >> bit & 1 != 0).map(move |bit| at * 64 + bit)
+        });
+        Ok(CpuSet(bits.collect()))
     }
 }
 

@@ -255,7 +255,7 @@ impl Profile {
 
     /// As text: the name of a built-in one, or else the file for a `machine` of this name.
     pub fn text(&self, machine: &str) -> String {
-        match self.own().is_empty() {
+        match Profile::named(self.base) == Some(*self) {
             true => self.base.to_owned(),
             false => self.file(machine, &KnownWays::default()),
         }
