@@ -14,6 +14,7 @@ use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Signal, getpid, kill_process_group};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
 use super::aliases::is_same_host;
 use super::{KILL_AGAIN, Token, WRAPPER_TIME};
@@ -289,8 +290,26 @@ impl HostPart {
         self.progress = Progress::Running;
         let mut order: Vec<usize> = (0..self.ranks.len()).collect();
         // Ranks bound to the core that this process runs on start last: they would delay the start of the others.
-        let here = rustix::thread::sched_getcpu() as u32;
-        order.sort_by_key(|&at| self.plan.cpus.get(at).is_some_and(|cpus| cpus.contains(here)));
+        let here = sched_getcpu();
+        order.sort_by_key(|&at| self.plan.cpus.get(at).is_some_and(|cpus| cpus.contains(here as u32)));
+        // This process stays there while it starts ranks that are bound, and so does each child until it binds itself: the kernel
+        // would put some of them, or this process when it is woken, behind a rank on another core.
+        let own = sched_getaffinity(None).ok().filter(|_| !self.plan.cpus.is_empty());
+        if own.is_some() {
+            let mut only = CpuSet::new();
+            only.set(here);
+            let _ = sched_setaffinity(None, &only);
+        }
+        self.start_each(order);
+        let _ = own.map(|cpus| sched_setaffinity(None, &cpus));
+        // This copy of rank 0's input must be closed, so that writers notice when rank 0 ends.
+        self.common.input = None;
+        let cpus = self.plan.cpus.iter().map(ToString::to_string).collect();
+        self.events.push_back(Event::AllStarted { cpus });
+    }
+
+    /// Starts these ranks, up to the first that cannot be started.
+    fn start_each(&mut self, order: Vec<usize>) {
         for at in order {
             if let Err(why) = self.start_rank(at) {
                 let full = why.kind() == io::ErrorKind::WouldBlock;
@@ -300,10 +319,6 @@ impl HostPart {
                 break;
             }
         }
-        // This copy of rank 0's input must be closed, so that writers notice when rank 0 ends.
-        self.common.input = None;
-        let cpus = self.plan.cpus.iter().map(ToString::to_string).collect();
-        self.events.push_back(Event::AllStarted { cpus });
     }
 
     fn start_rank(&mut self, at: usize) -> io::Result<()> {
