@@ -8,7 +8,7 @@ use banyan_transport::{Joining, NotStarted};
 
 use crate::table::{Edition, Table};
 
-/// The name of a library's one symbol: see [`export!`](crate::export).
+/// The name of a library's one symbol: see [`export!`](crate::export!).
 const ENTRY: &CStr = c"banyan_fabric";
 
 /// A library with a fabric.

@@ -18,7 +18,7 @@ use crate::ways::{CLASSES, SHORTEST, Traffic, Way, class};
 pub struct KnownWay {
     /// How the cores are apart: a place in [`DISTANCES`].
     pub distance: usize,
-    /// The [class](crate::ways::class) of the messages.
+    /// The [class] of the messages.
     pub class: usize,
     /// What the messages are part of.
     pub traffic: Traffic,
