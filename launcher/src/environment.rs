@@ -141,9 +141,9 @@ pub(crate) fn check(variable: impl Fn(&str) -> Option<OsString>) -> Result<(), T
 pub(crate) fn check_reach(fabrics: Option<&str>, size: u32) -> Result<(), Trouble> {
     let Some(text) = fabrics.filter(|text| size > 1 && !text.is_empty()) else { return Ok(()) };
     if settings::fabrics(text).is_ok_and(|list| list.is_empty()) {
-        let known = settings::FABRIC_NAMES.join(" or ");
+        let known = settings::FABRIC_NAMES.join(", ");
         return Err(Trouble::usage(format!(
-            "{FABRICS}={text} lets no message pass between the {size} ranks: allow {known} too, as in {FABRICS}={}, or unset it",
+            "{FABRICS}={text} lets no message pass between the {size} ranks: allow one of {known} too, as in {FABRICS}={}, or unset it",
             settings::default_of(FABRICS)
         )));
     }

@@ -93,10 +93,10 @@ fn connect(start: &mut Start<'_>) -> Result<Ports> {
             _,
         )| { format!("; {} has not started: {why}", route.name()) };
         return Err(Error::other(format!(
-            "no fabric reaches rank {rank}: {} allows only \"{}\"; allow {}{}",
+            "no fabric reaches rank {rank}: {} allows only \"{}\"; allow one of {}{}",
             settings::FABRICS,
             start.allowed.join(","),
-            settings::FABRIC_NAMES.join(" or "),
+            settings::FABRIC_NAMES.join(", "),
             ports.not_started.iter().map(why).collect::<String>()
         )));
     }
