@@ -89,12 +89,15 @@ fn blocks(counts: &[u64]) -> Operand {
 
 #[test]
 fn lengths_that_differ_are_an_error_also_where_only_two_ranks_know_them() {
-    // In a CICO buffer of 512 bytes 4 words fit into a sub-buffer; 100 words go by message.
-    for (sent, room) in [(2, 1), (1, 2), (100, 2), (2, 100), (100, 99), (0, 1)] {
+    // In a CICO buffer of 512 bytes 4 words fit into a sub-buffer; 100 words go by message, or the first 64 by the shared scratch.
+    let lengths = [(2, 1), (1, 2), (100, 2), (2, 100), (100, 99), (0, 1)];
+    for ((sent, room), scratch) in lengths.into_iter().flat_map(|pair| [(pair, 0), (pair, 4096)]) {
         let fault = Err(Fault::Length { from: 0, sent: 8 * sent, room: 8 * room });
         for kind in [Kind::Gatherv, Kind::Scatterv, Kind::Alltoallv] {
             let mut net = Net::new(3, 1, 512, true);
-            let mut plans = plans(3, Some(SharedCaps { inline: 512, single_copy: true, scratch: 0 }));
+            net.scratch = HeapBuffer::zeroed(scratch);
+            let caps = SharedCaps { inline: 512, single_copy: true, scratch: scratch as u64 };
+            let mut plans = plans(3, Some(caps));
             // Rank 0 sends rank 1 another length than rank 1 expects.
             let call = |rank: u32| match (kind, rank) {
                 (Kind::Gatherv, 1) => Call::data_movement(kind, bytes(0), blocks(&[room, 0, 0]), 1),
@@ -125,7 +128,11 @@ fn lengths_that_differ_are_an_error_also_where_only_two_ranks_know_them() {
                     }
                 }
             }
-            assert_eq!(results.first(), Some(&fault), "{kind:?}, {sent} sent, {room} expected");
+            assert_eq!(
+                results.first(),
+                Some(&fault),
+                "{kind:?}, {sent} sent, {room} expected, {scratch} of scratch"
+            );
         }
     }
 }

@@ -246,6 +246,17 @@ impl ExecutionState {
         self.shape.composition.as_ref().map_or(index, |composition| composition.local(index))
     }
 
+    /// A message may be the rest of a block whose length its owner has published before: then this length is what differs.
+    #[cold]
+    fn of_whole_block(&mut self, fault: Fault, io: &mut impl Messenger) -> Fault {
+        let Fault::Length { from, .. } = fault else { return fault };
+        let unpack = (self.work.first..self.work.round.steps.len()).find(|&index| {
+            matches!(self.work.round.steps[index], Step::Unpack { rank, sub_buffer: Some(_), .. } if self.local(rank) == from)
+                && !matches!(self.work.state(index), StepState::Over)
+        });
+        unpack.and_then(|index| self.try_step(index, io).err()).unwrap_or(fault)
+    }
+
     /// The key of the message that belongs to a step.
     fn key(&self, step: u32) -> Key {
         Key { call: (self.number as u32) << 16 | self.cursor.seqs.tag(), step }
@@ -342,7 +353,9 @@ impl ExecutionState {
     fn try_step(&mut self, index: usize, io: &mut impl Messenger) -> Result<Tried<UserReduction>, Fault> {
         match self.work.round.steps[index] {
             Step::Send { to, from, key } => self.send(index, to, from, key, io),
-            Step::Recv { from, into, key } => self.receive(index, from, into, None, key, io),
+            Step::Recv { from, into, key } => {
+                self.receive(index, from, into, None, key, io).map_err(|fault| self.of_whole_block(fault, io))
+            }
             Step::RecvReduce { from, merge, key } => {
                 self.receive(index, from, merge.into, Some(merge), key, io)
             }
