@@ -91,8 +91,8 @@ fn named<'a>(names: &'a mut BTreeMap<String, String>, text: &str) -> &'a str {
     names.entry(number.to_owned()).or_insert_with(|| name.to_owned())
 }
 
-/// What names a function in any build: its symbol without the hashes in both manglings of Rust. `PMPI_X` and `MPI_X` are one
-/// function. Nothing for code without a symbol.
+/// What names a function in any build: its symbol without the hashes in both manglings of Rust, and without the number by which the
+/// linker tells functions of one name apart (`.1099`). `PMPI_X` and `MPI_X` are one function. Nothing for code without a symbol.
 fn stable(symbol: &str) -> Option<String> {
     let symbol = symbol.split('\'').next().unwrap_or_default();
     let symbol = symbol.strip_prefix('P').filter(|rest| rest.starts_with("MPI_")).unwrap_or(symbol);
@@ -107,12 +107,16 @@ fn stable(symbol: &str) -> Option<String> {
     }
     // `Cs`, the hash of a crate and `_`; `B`, a number and `_`, which points back to a place in the symbol.
     let (parts, last) = symbol.rsplit_once('_')?;
+    let last = match last.rsplit_once('.') {
+        Some((name, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => format!("{name}.*"),
+        _ => last.to_owned(),
+    };
     let without_hash =
         |part: &str| match part.rfind("Cs").map(|at| at + 2).or(part.rfind('B').map(|at| at + 1)) {
             Some(end) => format!("{}*_", &part[..end]),
             None => format!("{part}_"),
         };
-    Some(parts.split('_').map(without_hash).collect::<String>() + last)
+    Some(parts.split('_').map(without_hash).collect::<String>() + &last)
 }
 
 /// Traces ranks and mpirun, and writes both linker scripts.
