@@ -17,7 +17,7 @@ use crate::greeting::Card;
 use crate::links::{Left, Links};
 use crate::registrations::Registrations;
 use crate::sending::Sending;
-use crate::transfers::Moving;
+use crate::transfers::{Long, Moving};
 use crate::verbs::{BATCH, Completion, Completions, Device, Failure, Pair, Receives};
 use crate::windows::Windows;
 
@@ -81,6 +81,10 @@ pub struct Rdma {
     pub(crate) contacting: Vec<Peer>,
     pub(crate) transfers: HashMap<u32, Moving>,
     pub(crate) next_transfer: u32,
+    /// Transfers with works that there was no room for.
+    pub(crate) unposted: Vec<u32>,
+    /// Bytes of long works that are under way.
+    pub(crate) long: Long,
     pub(crate) registrations: Registrations,
     pub(crate) windows: Windows,
     /// Connections that stand at a time, at most.
@@ -144,6 +148,8 @@ impl Rdma {
             contacting: Vec::new(),
             transfers: HashMap::new(),
             next_transfer: 0,
+            unposted: Vec::new(),
+            long: Long::default(),
             registrations: Registrations::new(&device),
             windows: Windows::default(),
             most_connections: most as usize,
@@ -250,8 +256,12 @@ impl Rdma {
                 self.frame_left(pair, result);
             }
             Id::Transfer(number) => {
-                let Some(token) = self.transfer_moved(number, result) else { return };
-                sink.completed(token, Outcome::Done);
+                if let Some(token) = self.transfer_moved(number, result) {
+                    sink.completed(token, Outcome::Done);
+                }
+                if !self.unposted.is_empty() {
+                    self.post_works();
+                }
             }
         }
     }

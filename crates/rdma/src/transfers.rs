@@ -11,8 +11,11 @@ use crate::fabric::{MOST_WORK, Rdma};
 use crate::frames::{Id, SLOT};
 use crate::verbs::{self, Failure, Local, Op, Pair, Region, Work};
 
-/// The most bytes of one work, if the device takes so many.
-const PIECE: usize = 1 << 30;
+/// The most bytes of one work, if the device takes so many. What is lost of one is moved again.
+const PIECE: usize = 128 << 10;
+/// Bytes of long works that are under way at a time each way, with all peers. More than a network holds at once is lost, and asked for again only
+/// when its acknowledgement is late; and of gets nobody else bounds what comes here.
+const MOST_BYTES: usize = 512 << 10;
 /// A transfer that is taken back is over when the device says so. After this time the connection is broken for it, and made anew.
 const HURRY: Duration = Duration::from_secs(1);
 /// A device that has not ended it by then is of no use.
@@ -41,8 +44,9 @@ pub(crate) struct Moving {
     /// What it is reported as; `None`: nobody wants to hear of it any more.
     token: Option<Token>,
     bytes: usize,
-    /// What the device is to do.
+    /// What the device is to do, and how many of it were posted.
     works: Vec<(Local<'static>, Op)>,
+    posted: usize,
     /// Number of works that the device has not told the end of.
     under_way: usize,
     state: State,
@@ -52,6 +56,51 @@ pub(crate) struct Moving {
     slot: Option<(u32, Vec<Buffer>)>,
 }
 
+impl Moving {
+    /// True if it goes this way by long works.
+    fn goes(&self, way: Way) -> bool {
+        self.works.first().and_then(Long::of).is_some_and(|(its, _)| its == way)
+    }
+
+    /// Forgets what the device was told to do, which it does no more.
+    fn forget_works(&mut self, long: &mut Long) {
+        // Works are over in the order in which they were posted.
+        self.works[self.posted - self.under_way..self.posted].iter().for_each(|work| long.over(work));
+        (self.posted, self.under_way, self.state) = (0, 0, State::Failed);
+    }
+}
+
+/// Bytes of long works that are under way, in gets and in puts. Short works do not count: they never wait for others.
+#[derive(Default)]
+pub(crate) struct Long([usize; 2]);
+
+impl Long {
+    /// The way of a work and its bytes, if it is a long one.
+    fn of((local, op): &(Local<'_>, Op)) -> Option<(Way, usize)> {
+        let way = match op {
+            Op::Read(_) => Way::Get,
+            Op::Write(_) => Way::Put,
+            _ => return None,
+        };
+        Some((way, local.len())).filter(|(_, bytes)| *bytes > SLOT)
+    }
+
+    /// True if there is room for a work. One of any length finds room when it is alone.
+    fn has_room(&self, work: &(Local<'_>, Op)) -> bool {
+        Long::of(work).is_none_or(|(way, bytes)| {
+            self.0[way as usize] == 0 || self.0[way as usize] + bytes <= MOST_BYTES
+        })
+    }
+
+    fn begins(&mut self, work: &(Local<'_>, Op)) {
+        Long::of(work).into_iter().for_each(|(way, bytes)| self.0[way as usize] += bytes);
+    }
+
+    fn over(&mut self, work: &(Local<'_>, Op)) {
+        Long::of(work).into_iter().for_each(|(way, bytes)| self.0[way as usize] -= bytes);
+    }
+}
+
 impl Rdma {
     /// A work of a transfer is over; its token, if all is done and somebody wants to hear of it.
     pub(crate) fn transfer_moved(&mut self, number: u32, result: Result<usize, Failure>) -> Option<Token> {
@@ -59,12 +108,14 @@ impl Rdma {
         let peer = moving.peer;
         let end = self.links.end(peer)?;
         if moving.under_way > 0 {
+            self.long.over(&moving.works[moving.posted - moving.under_way]);
             moving.under_way -= 1;
             end.moving -= 1;
             self.under_way -= 1;
         }
+        let all = moving.under_way == 0 && moving.posted == moving.works.len();
         match result {
-            Ok(_) if moving.under_way == 0 && moving.state == State::Moving => {
+            Ok(_) if all && moving.state == State::Moving => {
                 end.works();
                 let moving = self.transfers.remove(&number)?;
                 self.done(moving)
@@ -100,20 +151,24 @@ impl Rdma {
     pub(crate) fn end_transfers(&mut self, peer: Peer) {
         let over = |moving: &Moving| moving.state == State::Refused || moving.token.is_none();
         let over = self.transfers.extract_if(|_, moving| moving.peer == peer && over(moving));
-        for (_, moving) in over {
+        for (_, mut moving) in over {
+            moving.forget_works(&mut self.long);
             self.refused.extend(moving.token.map(|token| (peer, token)));
             moving.slot.iter().for_each(|(slot, _)| self.sending.give(*slot));
         }
         for moving in self.transfers.values_mut().filter(|moving| moving.peer == peer) {
-            (moving.under_way, moving.state) = (0, State::Failed);
+            moving.forget_works(&mut self.long);
         }
+        self.unposted.retain(|number| self.transfers.get(number).is_some_and(|moving| moving.peer != peer));
     }
 
     /// A peer is gone, and the pairs to it: so are its transfers.
     pub(crate) fn drop_transfers(&mut self, peer: Peer) {
-        for (_, moving) in self.transfers.extract_if(|_, moving| moving.peer == peer) {
+        for (_, mut moving) in self.transfers.extract_if(|_, moving| moving.peer == peer) {
+            moving.forget_works(&mut self.long);
             moving.slot.iter().for_each(|(slot, _)| self.sending.give(*slot));
         }
+        self.unposted.retain(|number| self.transfers.contains_key(number));
     }
 
     /// True if transfers with a peer are still to be done.
@@ -182,7 +237,7 @@ impl Rdma {
         into: Vec<Buffer>,
         fill: impl FnOnce(&mut [u8]),
     ) -> Transfer {
-        if let Err(refusal) = self.room(peer, 1) {
+        if let Err(refusal) = self.room(peer) {
             return refusal;
         }
         let Some(slot) = self.sending.take(bytes) else { return Transfer::Busy };
@@ -200,16 +255,16 @@ impl Rdma {
         there: verbs::Remote,
         way: Way,
     ) -> Transfer {
-        let most = PIECE.min(self.device.most_bytes as usize);
-        let works: usize = local.iter().map(|buffer| buffer.len().div_ceil(most)).sum();
-        if works > Pair::DEPTH {
-            return Transfer::Impossible;
-        }
-        if let Err(refusal) = self.room(peer, works) {
+        if let Err(refusal) = self.room(peer) {
             return refusal;
         }
+        if self.unposted.iter().any(|number| self.transfers.get(number).is_some_and(|other| other.goes(way)))
+        {
+            return Transfer::Busy;
+        }
+        let most = PIECE.min(self.device.most_bytes as usize);
         let access = if way == Way::Get { Access::LOCAL } else { Access::NONE };
-        let (mut posts, mut regions, mut bytes) = (Vec::with_capacity(works), Vec::new(), 0);
+        let (mut posts, mut regions, mut bytes) = (Vec::new(), Vec::new(), 0);
         for buffer in local {
             let Ok(region) = self.registrations.region(buffer, access, Purpose::Ours) else {
                 return Transfer::Impossible;
@@ -239,38 +294,63 @@ impl Rdma {
         let number = self.next_transfer;
         self.next_transfer = number.wrapping_add(1);
         let (token, state) = (Some(token), State::Failed);
-        let moving = Moving { peer, token, bytes, works, under_way: 0, state, _regions: regions, slot };
+        let (posted, under_way) = (0, 0);
+        let moving = Moving { peer, token, bytes, works, posted, under_way, state, _regions: regions, slot };
         self.transfers.insert(number, moving);
         self.post_transfer(number);
         Transfer::Started
     }
 
-    /// Posts all works of a transfer.
+    /// Posts the works of a transfer, as many as there is room for now.
     fn post_transfer(&mut self, number: u32) {
-        let Some(moving) = self.transfers.get_mut(&number) else { return };
-        let Some(end) = self.links.end(moving.peer) else { return };
-        let Some(pairs) = &end.pairs else { return };
-        moving.state = State::Moving;
-        for &(local, op) in &moving.works {
+        if let Some(moving) = self.transfers.get_mut(&number) {
+            moving.state = State::Moving;
+            self.unposted.push(number);
+            self.post_works();
+        }
+    }
+
+    /// Posts works that had no room so far.
+    pub(crate) fn post_works(&mut self) {
+        let mut unposted = std::mem::take(&mut self.unposted);
+        unposted.retain(|&number| self.post_some(number));
+        self.unposted = unposted;
+    }
+
+    /// Posts works of a transfer; true if there is no room for some of them.
+    fn post_some(&mut self, number: u32) -> bool {
+        let Some(moving) = self.transfers.get_mut(&number) else { return false };
+        let Some(end) = self.links.end(moving.peer).filter(|end| end.breaking.is_none()) else {
+            return false;
+        };
+        let Some(pairs) = &end.pairs else { return false };
+        while let Some(next @ &(local, op)) = moving.works.get(moving.posted) {
+            if !self.long.has_room(next) || end.moving == Pair::DEPTH || self.under_way >= MOST_WORK {
+                return true;
+            }
             let work = Work { id: Id::Transfer(number).into(), told: true, local, op };
             if let Err(why) = pairs.transfers.post(&work) {
                 moving.state = State::Failed;
                 let peer = moving.peer;
-                return self.broke(peer, why);
+                self.broke(peer, why);
+                return false;
             }
+            self.long.begins(next);
+            moving.posted += 1;
             moving.under_way += 1;
             end.moving += 1;
             self.under_way += 1;
             self.counts.transfers += 1;
         }
+        false
     }
 
-    /// Whether so many works may be posted to a peer now. A connection comes about, if there is none.
-    fn room(&mut self, peer: Peer, works: usize) -> Result<(), Transfer> {
+    /// Whether a work may be posted to a peer now. A connection comes about, if there is none.
+    fn room(&mut self, peer: Peer) -> Result<(), Transfer> {
         match self.links.end(peer) {
             Some(end) if end.is_up() => {
                 end.used = self.polls;
-                let room = end.moving + works <= Pair::DEPTH && self.under_way + works <= MOST_WORK;
+                let room = end.moving < Pair::DEPTH && self.under_way < MOST_WORK;
                 room.then_some(()).ok_or(Transfer::Busy)
             }
             _ => match self.reach(peer) {
@@ -320,5 +400,6 @@ impl Rdma {
             self.held.extend(batch.drain(..));
         }
         self.transfers.remove(&number);
+        self.unposted.retain(|&other| other != number);
     }
 }

@@ -14,6 +14,8 @@ use banyan_transport::{Access, Fabric, Outcome, Peer, Port, Remote, Token, Trans
 use common::{HEAD, Inbox, contents, ends, pair, send, until};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
+/// Longest work of a transfer.
+const PIECE: usize = 128 << 10;
 const MIB: usize = 1 << 20;
 const PART: usize = MIB / 4;
 
@@ -85,6 +87,33 @@ fn a_frame_is_one_work_and_what_leaves_does_so_by_the_devices() {
     }
 }
 
+/// Gets of more than a network holds at once: so much of them is read at a time, and what else there is to do does not wait for them.
+#[test]
+fn long_gets_go_in_pieces_of_which_few_are_under_way() {
+    const GETS: u64 = 3;
+    let (mut ends, mut inbox) = pair();
+    let bytes: Vec<u8> = (0..3 * MIB + 5).map(|at| (at * 7 + at / 251) as u8).collect();
+    let (_memory, remote) = exposed(&mut ends, &bytes);
+    let (_other, word) = exposed(&mut ends, &[0; 8]);
+    let local: Vec<_> = (0..GETS).map(|_| HeapBuffer::zeroed(bytes.len())).collect();
+    let (mut started, mut put, mut most) = (0, false, 0);
+    until(&mut ends, &mut inbox, |ends, inbox| {
+        if started < GETS {
+            let of = std::slice::from_ref(&local[started as usize]);
+            started += u64::from(ends[0].get(Peer(1), remote, of, Token(started)) == Transfer::Started);
+        }
+        if started == 1 && !put {
+            put = ends[0].put(Peer(1), word, &[HeapBuffer::copy_of(&[7; 8])], Token(99)) == Transfer::Started;
+        }
+        most = most.max(ends[0].works_under_way());
+        inbox[0].over.len() as u64 == GETS + 1
+    });
+    assert!(most <= MIB / 2 / PIECE + 1, "{most} works at a time");
+    let order: Vec<u64> = inbox[0].over.iter().map(|(token, _)| token.0).collect();
+    assert_eq!(order, [99, 0, 1, 2], "the put has not waited for the rest of the get");
+    assert!(local.iter().all(|local| contents(local) == bytes));
+}
+
 #[test]
 fn a_transfer_is_one_work_and_a_buffer_is_registered_once() {
     const TIMES: u64 = 5;
@@ -105,7 +134,8 @@ fn a_transfer_is_one_work_and_a_buffer_is_registered_once() {
     }
     let after = ends[0].counts();
     let moved = (after.transfers - before.transfers, after.moved - before.moved);
-    assert_eq!(moved, (TIMES, TIMES * MIB as u64));
+    let works = TIMES * (MIB / PIECE) as u64;
+    assert_eq!(moved, (works, TIMES * MIB as u64));
     assert_eq!(
         (after.registrations - before.registrations, ends[1].counts().registrations),
         (1, 1),
