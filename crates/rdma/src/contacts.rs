@@ -26,7 +26,7 @@ impl Rdma {
     pub(crate) fn card(&self) -> Card {
         Card {
             gid: self.device.gid.gid.octets(),
-            lid: self.device.lid,
+            lid: self.device.lid(),
             datagrams: self.greetings.number(),
             mtu: self.device.mtu,
             reads: self.device.reads,
@@ -40,6 +40,10 @@ impl Rdma {
         let link = self.links.at(peer);
         match (&mut link.phase, link.card) {
             (Phase::Down, _) => return Refusal::Down,
+            (Phase::Idle, Some(_)) if let Some(why) = self.ended.clone() => {
+                self.lose(peer, &why);
+                return Refusal::Down;
+            }
             (Phase::Idle, Some(card)) => self.begin(peer, card),
             (Phase::Open(end), _) => end.wake(&mut self.contacting, peer, self.patience),
             (Phase::Idle, None) if !std::mem::replace(&mut link.asked, true) => self.wanted.push_back(peer),
@@ -131,7 +135,11 @@ impl Rdma {
         let peer = Peer(said.from);
         match &mut self.links.at(peer).phase {
             Phase::Idle => self.begin(peer, said.card),
-            Phase::Open(end) => end.wake(&mut self.contacting, peer, self.patience),
+            Phase::Open(end) => {
+                // Its address may be another one than before.
+                end.card = said.card;
+                end.wake(&mut self.contacting, peer, self.patience);
+            }
             Phase::Down => return,
         }
         if self.make_pairs(peer).is_none() {
@@ -184,12 +192,18 @@ impl Rdma {
         self.send_again(peer);
     }
 
+    /// When a contact wants to be looked at.
+    pub(crate) fn next_contact(&self) -> Option<Instant> {
+        self.contacting.iter().filter_map(|&peer| self.links.look(peer)?.contact.next()).min()
+    }
+
     /// Sends the greetings that are due, and gives up contacts whose patience is over.
     pub(crate) fn attend_contacts(&mut self) -> usize {
-        if self.contacting.is_empty() {
+        let now = Instant::now();
+        if self.next_contact().is_none_or(|next| now < next) {
             return 0;
         }
-        let (now, mut work) = (Instant::now(), 0);
+        let mut work = self.attend_events();
         for peer in self.contacting.clone() {
             let Some(end) = self.links.end(peer) else { continue };
             let (due, doubtful) = (end.contact.due(now), end.contact.is_doubtful());
@@ -213,10 +227,5 @@ impl Rdma {
             }
         }
         work
-    }
-
-    /// What has become of a connection, in words that name the device and its port.
-    pub(crate) fn by_port(&self, what: &str) -> String {
-        format!("the connection by port {} of {}: {what}", self.device.port, self.device.name)
     }
 }

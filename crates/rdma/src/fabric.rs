@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use banyan_transport::{Fabric, Head, Outcome, Peer, Sink, Token, Wake};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, epoll, poll};
 
 use crate::contact::Stage;
 use crate::credit::WINDOW;
@@ -102,6 +102,10 @@ pub struct Rdma {
     pub(crate) breaking: Vec<Peer>,
     /// Transfers that have failed: the next poll reports them.
     pub(crate) refused: Vec<(Peer, Token)>,
+    /// Why the device is of no use any more.
+    pub(crate) ended: Option<String>,
+    /// What the device has last told of the port, and when.
+    pub(crate) port_said: Option<(Instant, String)>,
     /// Peers that are gone, and why: the next poll reports them.
     pub(crate) lost: Vec<(Peer, String)>,
     pub(crate) wanted: VecDeque<Peer>,
@@ -161,6 +165,8 @@ impl Rdma {
             batch: Vec::new(),
             breaking: Vec::new(),
             refused: Vec::new(),
+            ended: None,
+            port_said: None,
             lost: Vec::new(),
             wanted: VecDeque::new(),
             unreached: VecDeque::new(),
@@ -319,6 +325,9 @@ impl Fabric for Rdma {
     }
 
     fn connect(&mut self, peer: Peer, business_card: &[u8]) -> Result<(), String> {
+        if let Some(why) = &self.ended {
+            return Err(format!("peer {}: {why}", peer.0));
+        }
         let card = Card::decode(business_card).filter(|_| self.reaches(peer));
         let card = card.ok_or_else(|| format!("peer {}: its rdma business card is damaged", peer.0))?;
         if card.ethernet != self.device.ethernet {
@@ -349,14 +358,20 @@ impl Fabric for Rdma {
     }
 
     fn poll(&mut self, sink: &mut impl Sink) -> usize {
-        if self.armed && self.completions.quiet() {
-            self.completions.notify();
+        let mut work = 0;
+        if self.armed {
+            work += self.attend_events();
+            if self.completions.quiet() {
+                self.completions.notify();
+            }
         }
         self.polls += 1;
         if !self.resting.is_empty() {
             self.attend_rests();
         }
-        let mut work = self.attend_contacts();
+        if !self.contacting.is_empty() {
+            work += self.attend_contacts();
+        }
         let mut batch = std::mem::take(&mut self.batch);
         batch.extend(self.held.drain(..));
         let fresh = self.completions.poll(&mut batch);
@@ -406,20 +421,21 @@ impl Fabric for Rdma {
         let earliest = deadline.into_iter().chain(self.next_deadline()).min();
         let left = earliest.map(|at| at.saturating_duration_since(Instant::now()));
         let left = left.and_then(|left| left.try_into().ok());
+        let news = [self.completions.descriptor(), self.device.events()];
         // An interruption is a sleep that ends for no reason.
-        let _ = poll(
-            &mut [PollFd::from_borrowed_fd(self.completions.descriptor(), PollFlags::IN)],
-            left.as_ref(),
-        );
+        let _ = poll(&mut news.map(|news| PollFd::from_borrowed_fd(news, PollFlags::IN)), left.as_ref());
     }
 
     fn descriptor(&mut self) -> io::Result<OwnedFd> {
-        self.completions.duplicate()
+        let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for news in [self.completions.descriptor(), self.device.events()] {
+            epoll::add(&both, news, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        }
+        Ok(both)
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        let contacts = self.contacting.iter().filter_map(|&peer| self.links.look(peer)?.contact.next());
-        contacts.chain(self.break_deadline()).min()
+        self.next_contact().into_iter().chain(self.break_deadline()).min()
     }
 
     fn account(&self) -> Option<String> {

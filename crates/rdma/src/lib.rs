@@ -26,6 +26,8 @@ mod contacts;
 #[cfg(feature = "verbs")]
 mod datagrams;
 #[cfg(feature = "verbs")]
+mod events;
+#[cfg(feature = "verbs")]
 mod fabric;
 #[cfg(feature = "verbs")]
 mod frames;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use banyan_memory::HeapBuffer;
 use banyan_rdma::Rdma;
-use banyan_transport::{Access, Outcome, Peer, Port, Refusal, Token, Transfer};
+use banyan_transport::{Access, Fabric, Outcome, Peer, Port, Refusal, Token, Transfer};
 use common::{HEAD, Inbox, contents, patient, until};
 
 /// The network device under an RDMA device in software. One test at a time has it; at the end it is up.
@@ -123,5 +123,28 @@ fn a_link_that_stays_down_is_named() {
         *peer == Peer(1) && why.contains(&format!("port 1 of {device}")) && why.contains("within 3 s"),
         "{why}"
     );
+    assert!(
+        why.contains("it is down") && why.contains("the device said"),
+        "by what the device has told: {why}"
+    );
     assert_eq!(ends[0].send_short(Peer(1), &HEAD, b""), Err(Refusal::Down));
+}
+
+/// A device that fails ends all that goes by it at once, and nobody is reached by it any more.
+#[test]
+fn a_device_that_fails_is_told_from_a_peer_that_is_silent() {
+    let (mut ends, mut inbox) = patient(Duration::from_secs(60));
+    ends[0].device_ended("local catastrophic error");
+    until(&mut ends, &mut inbox, |_, inbox| {
+        inbox.iter().all(|inbox| !inbox.gone.is_empty()) || !inbox[0].gone.is_empty()
+    });
+    let (peer, why) = &inbox[0].gone[0];
+    let device = &banyan_rdma::devices()[0];
+    let named = format!("device {device} of ");
+    assert!(
+        *peer == Peer(1) && why.starts_with(&named) && why.ends_with("local catastrophic error"),
+        "{why}"
+    );
+    assert_eq!(ends[0].send_short(Peer(1), &HEAD, b""), Err(Refusal::Down));
+    assert!(ends[0].connect(Peer(1), &[]).is_err_and(|said| said.contains(why)), "another fabric is tried");
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::mem::zeroed;
 use std::path::Path;
 use std::sync::Once;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 
 use rdma_sys::{
     _compat_ibv_port_attr, ibv_alloc_pd, ibv_atomic_cap, ibv_close_device, ibv_context, ibv_dealloc_pd,
@@ -17,6 +17,8 @@ use rdma_sys::{
 use super::{Object, checked};
 use crate::gid::{self, Entry};
 
+/// Where the kernel shows devices.
+const FOLDER: &str = "/sys/class/infiniband";
 /// The link layer of a port that is Ethernet's.
 const ETHERNET: u8 = 2;
 /// The kind of device whose connections rdma_cm has to make.
@@ -29,7 +31,8 @@ pub(crate) struct Device {
     pub(crate) gid: Entry,
     /// Where that stands in the port's table now.
     gid_index: AtomicU8,
-    pub(crate) lid: u16,
+    /// Its address within an InfiniBand subnet, whose manager may change it.
+    lid: AtomicU16,
     pub(crate) mtu: u8,
     pub(crate) ethernet: bool,
     /// Most buffers of a shared receive queue, and most completions of a queue.
@@ -80,12 +83,12 @@ impl Device {
         // SAFETY: an open device.
         let pd = unsafe { ibv_alloc_pd(context.get()) };
         let gid = gid.ok_or_else(|| format!("port {number} of {wanted} has no address"))?;
-        Ok(Device {
+        let device = Device {
             name: wanted.to_owned(),
             port: number,
             gid_index: gid.index.into(),
             gid,
-            lid: port.lid,
+            lid: port.lid.into(),
             mtu: port.active_mtu as u8,
             ethernet,
             most_receives: limits.max_srq_wr as u32,
@@ -96,7 +99,9 @@ impl Device {
             // SAFETY: it was just made here.
             pd: unsafe { Object::new("protection domain", pd, ibv_dealloc_pd)? },
             context,
-        })
+        };
+        device.do_not_wait_for_events().map_err(|error| format!("events of {wanted}: {error}"))?;
+        Ok(device)
     }
 
     /// Sees that connections can be made now.
@@ -105,13 +110,21 @@ impl Device {
     /// If the port is down, or its address is gone.
     pub(crate) fn ready(&self) -> Result<(), String> {
         let port = (&*self.name, self.port);
-        let length = self::port(&self.context, port)?.gid_tbl_len;
+        if !Path::new(FOLDER).join(&self.name).exists() {
+            return Err(format!("device {} was removed", self.name));
+        }
+        let now = self::port(&self.context, port)?;
+        self.lid.store(now.lid, Ordering::Relaxed);
         let same = |entry: &Entry| (entry.gid, entry.kind) == (self.gid.gid, self.gid.kind);
-        let found = table(port, length).into_iter().find(same);
+        let found = table(port, now.gid_tbl_len).into_iter().find(same);
         let found =
             found.ok_or_else(|| format!("port {} of {} has lost its address", self.port, self.name))?;
         self.gid_index.store(found.index, Ordering::Relaxed);
         Ok(())
+    }
+
+    pub(crate) fn lid(&self) -> u16 {
+        self.lid.load(Ordering::Relaxed)
     }
 
     pub(super) fn gid_index(&self) -> u8 {
@@ -134,15 +147,20 @@ fn port(context: &Object<ibv_context>, (device, number): (&str, u8)) -> Result<i
     let filled = (&raw mut port).cast::<_compat_ibv_port_attr>();
     // SAFETY: an open device; the call fills the first part of the struct, which both types begin with.
     checked("its port", unsafe { ibv_query_port(context.get(), number, filled) })?;
-    if port.state != ibv_port_state::IBV_PORT_ACTIVE {
-        return Err(format!("port {number} of {device} is not active"));
-    }
-    Ok(port)
+    let state = match port.state {
+        ibv_port_state::IBV_PORT_ACTIVE => return Ok(port),
+        ibv_port_state::IBV_PORT_DOWN => "it is down",
+        ibv_port_state::IBV_PORT_INIT | ibv_port_state::IBV_PORT_ARMED => "it waits for the subnet manager",
+        _ => "its state is not known",
+    };
+    Err(format!(
+        "port {number} of {device} is not active: {state} (`rdma link` shows ports; is the cable in, and the interface up?)"
+    ))
 }
 
 /// A port's table of GIDs, as the kernel shows it.
 fn table((device, number): (&str, u8), length: c_int) -> Vec<Entry> {
-    let port = Path::new("/sys/class/infiniband").join(device).join(format!("ports/{number}"));
+    let port = Path::new(FOLDER).join(device).join(format!("ports/{number}"));
     let line = |index: u8| {
         let gid = fs::read_to_string(port.join(format!("gids/{index}"))).ok()?;
         // There is no kind, and no readable file, where there is no address.

@@ -4,6 +4,7 @@
 //! that; so whoever registers memory promises that it is there as long as the region, and posting work is safe.
 
 mod device;
+mod events;
 mod memory;
 mod pair;
 mod queues;
@@ -13,6 +14,7 @@ use std::ptr::NonNull;
 
 pub(crate) use device::Device;
 pub use device::devices;
+pub(crate) use events::{About, Event};
 pub(crate) use memory::{Region, Slots};
 pub(crate) use pair::{AddressHandle, Datagrams, Local, Op, Pair, Remote, Use, Work};
 pub(crate) use queues::{BATCH, Completion, Completions, Failure, Receives};

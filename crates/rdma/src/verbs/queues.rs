@@ -1,9 +1,8 @@
 //! Completion queues with their channel, and shared receive queues.
 
 use std::ffi::CStr;
-use std::io;
 use std::mem::zeroed;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
@@ -125,11 +124,6 @@ impl Completions {
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         // SAFETY: the channel is open while this is there.
         unsafe { BorrowedFd::borrow_raw((*self.channel.get()).fd) }
-    }
-
-    /// A duplicate of the channel's descriptor.
-    pub(crate) fn duplicate(&self) -> io::Result<OwnedFd> {
-        self.descriptor().try_clone_to_owned()
     }
 }
 
