@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use banyan_coll::Overrides;
 use banyan_pmi::settings::{
-    self, COLL, EAGER_BUDGET, ENCRYPT, FABRICS, NIC, P2P, PATIENCE, PORTS, SINGLETON, TCP_STREAMS,
+    self, COLL, EAGER_BUDGET, ENCRYPT, FABRICS, NIC, P2P, PATIENCE, PORTS, RDMA, SINGLETON, TCP_STREAMS,
 };
 
 use crate::Trouble;
@@ -127,6 +127,7 @@ pub(crate) fn check(variable: impl Fn(&str) -> Option<OsString>) -> Result<(), T
     is(EAGER_BUDGET, &|text| settings::bytes(text).map(drop))?;
     is(TCP_STREAMS, &|text| settings::streams(text).map(drop))?;
     is(NIC, &|text| banyan_topo::nic_filters(text).map(drop))?;
+    is(RDMA, &|text| banyan_rdma::settings::Settings::read(text).map(drop))?;
     is(PORTS, &|text| settings::ports(text).map(drop))?;
     is(PATIENCE, &|text| settings::duration(text).map(drop))?;
     is(ENCRYPT, &|text| settings::flag(text).map(drop))?;

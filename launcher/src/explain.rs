@@ -2,7 +2,7 @@
 
 use banyan_coll::{Groups, Location, Model, Nodes, Overrides, SharedCaps, Topology, Tuning, parse_question};
 use banyan_pmi::settings::{
-    COLL, ENCRYPT, FABRICS, MACHINE, MEASURED, NIC, P2P, SHOW, WAYS, bytes, way, way_of,
+    COLL, ENCRYPT, FABRICS, MACHINE, MEASURED, NIC, P2P, RDMA, SHOW, WAYS, bytes, way, way_of,
 };
 use banyan_shm::Arena;
 use banyan_topo::ways::class;
@@ -34,7 +34,8 @@ pub(crate) fn explain(what: &str, ranks: Option<u32>, per_host: Option<u32>) -> 
 /// Which RDMA devices this host has, and which ones ranks would use.
 fn devices() -> Result<String, Trouble> {
     let host = banyan_topo::hostname();
-    let chosen = banyan_rdma::explain(&text(NIC).unwrap_or_default()).map_err(Trouble::usage)?;
+    let chosen = banyan_rdma::explain(&text(NIC).unwrap_or_default(), &text(RDMA).unwrap_or_default())
+        .map_err(Trouble::usage)?;
     let mut out = format!("RDMA ports of {host}, for messages between hosts\n{chosen}");
     let allowed = text(FABRICS).is_none_or(|text| text.split(',').any(|fabric| fabric.trim() == "rdma"));
     if !allowed {

@@ -69,7 +69,9 @@ unsafe fn of<'a, F>(fabric: Handle) -> &'a mut F {
 
 unsafe extern "C" fn start<F: Member>(terms: &Terms<'_>, card: Say, why: Say) -> Begun {
     // SAFETY: slices of the other side, which are there until this returns.
-    let (node, nics) = unsafe { (std::slice::from_raw_parts(terms.node, terms.node_len), terms.nics.text()) };
+    let (node, nics, rdma) = unsafe {
+        (std::slice::from_raw_parts(terms.node, terms.node_len), terms.nics.text(), terms.rdma.text())
+    };
     let started = F::start(Joining {
         me: terms.me,
         size: terms.size,
@@ -81,6 +83,7 @@ unsafe extern "C" fn start<F: Member>(terms: &Terms<'_>, card: Say, why: Say) ->
         single_copy: false,
         streams: 0,
         nics: &nics,
+        rdma: &rdma,
         ports: None,
         patience: Duration::from_nanos(terms.patience),
         encrypt: false,

@@ -94,6 +94,7 @@ impl<L> Loaded<L> {
             nodes: joining.nodes,
             crowded: joining.crowded,
             nics: nics.as_bytes().into(),
+            rdma: joining.rdma.as_bytes().into(),
             patience: joining.patience.as_nanos().try_into().unwrap_or(u64::MAX),
         };
         let (mut card, mut why) = (Vec::new(), Vec::new());

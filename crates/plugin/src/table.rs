@@ -10,7 +10,7 @@ use banyan_transport::{
 };
 
 /// The version of the table and of all that crosses. It changes with them.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// What tells tables of different releases apart.
 #[repr(C)]
@@ -93,6 +93,7 @@ pub(crate) struct Terms<'a> {
     pub(crate) nodes: u32,
     pub(crate) crowded: bool,
     pub(crate) nics: Bytes,
+    pub(crate) rdma: Bytes,
     /// Nanoseconds.
     pub(crate) patience: u64,
 }

@@ -61,6 +61,7 @@ fn joining(size: u32, nics: &str) -> Joining<'_> {
         single_copy: false,
         streams: 1,
         nics,
+        rdma: "",
         ports: None,
         patience: Duration::from_secs(30),
         encrypt: false,

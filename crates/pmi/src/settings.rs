@@ -26,6 +26,8 @@ pub const EAGER_BUDGET: &str = "BANYAN_EAGER_BUDGET";
 pub const TCP_STREAMS: &str = "BANYAN_TCP_STREAMS";
 /// The network interfaces that ranks listen at.
 pub const NIC: &str = "BANYAN_NIC";
+/// How connections by RDMA devices are to be.
+pub const RDMA: &str = "BANYAN_RDMA";
 /// The ports that ranks listen at.
 pub const PORTS: &str = "BANYAN_PORTS";
 /// How long a peer may be out of reach.
@@ -112,6 +114,13 @@ pub const ALL: &[Setting] = &[
                 for all ranks of a job. See [Networks](networks.md) and [RDMA](rdma.md).",
     },
     Setting {
+        name: RDMA,
+        default: "(as the device has it)",
+        about: "How connections by RDMA devices are to be, as in `pkey=0x8001,sl=3`: `pkey` (partition key), `sl` (service level, 0 to 15), `traffic_class` \
+                (0 to 255), `gid_index` (which address of the port), `mtu` (largest packet: 256, 512, 1024, 2048 or 4096 bytes, if port and \
+                peer can), `connections` (most that stand at a time, else 256). The same for all ranks of a job. See [RDMA](rdma.md).",
+    },
+    Setting {
         name: PORTS,
         default: "(chosen by the system)",
         about: "Ports that ranks on several hosts may listen at, as in `5000-5063`: one for each rank of a host. The same for all \
@@ -150,7 +159,7 @@ pub const ALL: &[Setting] = &[
 
 /// Settings that must be equal at all ranks of a job: the launcher reads them once and tells the ranks.
 pub const COMMON: &[&str] =
-    &[FABRICS, COLL, P2P, EAGER_BUDGET, TCP_STREAMS, NIC, PORTS, PATIENCE, ENCRYPT, MACHINE];
+    &[FABRICS, COLL, P2P, EAGER_BUDGET, TCP_STREAMS, NIC, RDMA, PORTS, PATIENCE, ENCRYPT, MACHINE];
 
 /// Settings as name and value, or a sentence that says what is wrong with one.
 pub type Settings = Result<Vec<(String, String)>, String>;

@@ -17,13 +17,14 @@ use crate::greeting::Card;
 use crate::links::{Left, Links};
 use crate::registrations::Registrations;
 use crate::sending::Sending;
+use crate::settings::Settings;
 use crate::transfers::{Long, Moving};
 use crate::verbs::{BATCH, Completion, Completions, Device, Failure, Pair, Receives};
 use crate::windows::Windows;
 
 /// Work of all connections that is under way at most.
 pub(crate) const MOST_WORK: usize = 1024;
-/// Connections that stand at a time, at most.
+/// Connections that stand at a time, at most, unless the user says another number.
 const MOST_CONNECTIONS: u32 = 256;
 /// A process that ends gives its last frames so long to leave.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -37,6 +38,8 @@ pub struct Options {
     pub port: u8,
     /// How long a peer may not answer before it counts as gone.
     pub patience: Duration,
+    /// What the user says of connections.
+    pub settings: Settings,
 }
 
 /// What was done so far.
@@ -132,9 +135,15 @@ impl Rdma {
         secret: [u8; 32],
         options: &Options,
     ) -> Result<(Rdma, Vec<u8>), String> {
-        let device = Arc::new(Device::open(&options.device, options.port)?);
+        let device = Arc::new(Device::open(&options.device, options.port, &options.settings)?);
         let window = u32::from(WINDOW);
-        let most = MOST_CONNECTIONS.min(size.max(2) - 1).min(device.most_receives / window).max(1);
+        let most = options
+            .settings
+            .connections
+            .unwrap_or(MOST_CONNECTIONS)
+            .min(size.max(2) - 1)
+            .min(device.most_receives / window)
+            .max(1);
         let receiving = most * window;
         let room = receiving + (MOST_WORK + 2 * HEARING + LEAVING) as u32;
         let completions = Arc::new(Completions::new(&device, room)?);

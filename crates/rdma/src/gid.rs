@@ -1,6 +1,12 @@
-//! Which of a port's addresses (GIDs) its connections use. Pure: a table in, an index out.
+//! Which of a port's addresses (GIDs) its connections use. Pure, but for the table, which the kernel shows.
 
+use std::ffi::c_int;
+use std::fs;
 use std::net::Ipv6Addr;
+use std::path::Path;
+
+/// Where the kernel shows devices.
+pub const FOLDER: &str = "/sys/class/infiniband";
 
 /// How packets to a GID travel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,6 +36,18 @@ impl Entry {
         let kind = if kind.trim() == "RoCE v2" { Kind::RoceV2 } else { Kind::Native };
         (!gid.is_unspecified()).then_some(Entry { index, gid, kind })
     }
+}
+
+/// A port's table, as the kernel shows it: so many lines, of which empty ones are left out.
+pub fn table((device, number): (&str, u8), length: c_int) -> Vec<Entry> {
+    let port = Path::new(FOLDER).join(device).join(format!("ports/{number}"));
+    let line = |index: u8| {
+        let gid = fs::read_to_string(port.join(format!("gids/{index}"))).ok()?;
+        // There is no kind, and no readable file, where there is no address.
+        let kind = fs::read_to_string(port.join(format!("gid_attrs/types/{index}"))).unwrap_or_default();
+        Entry::read(index, &gid, &kind)
+    };
+    (0..length.clamp(0, 255) as u8).filter_map(line).collect()
 }
 
 /// The best line of a port's table: on Ethernet RoCE v2 before v1, and with it IPv4 before IPv6, and what routers know before

@@ -16,6 +16,7 @@ pub mod credit;
 pub mod gid;
 pub mod greeting;
 pub mod replay;
+pub mod settings;
 #[allow(unsafe_code, reason = "ioctls of userfaultfd")]
 pub mod watch;
 

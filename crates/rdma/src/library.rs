@@ -5,6 +5,8 @@ use banyan_plugin::Library;
 use banyan_topo::{CpuSet, NicFilter, RdmaPort, nic_filters, rdma_port};
 use banyan_transport::{Joining, NotStarted};
 
+use crate::settings::Settings;
+
 /// The fabric of the library.
 pub type Loaded = banyan_plugin::Loaded<InLibrary>;
 
@@ -25,6 +27,7 @@ impl Library for InLibrary {
                 "BANYAN_ENCRYPT asks for encryption, which it has not".to_owned(),
             ));
         }
+        Settings::read(joining.rdma).map_err(|why| format!("BANYAN_RDMA={}: {why}", joining.rdma))?;
         let all = RdmaPort::all();
         let number = joining.node.iter().position(|&peer| peer == joining.me).unwrap_or(0);
         let port = choose(&all, joining.nics, &CpuSet::allowed(), number)?;
@@ -69,11 +72,13 @@ fn missing_port<'a>(all: &[RdmaPort], filters: &'a [NicFilter]) -> Option<(&'a s
     })
 }
 
-/// For people: which port the processes of this host would use, by the setting of network interfaces, and why; or why none.
+/// For people: which port the processes of this host would use, by the setting of network interfaces, and why, or why none; and how
+/// connections are to be.
 ///
 /// # Errors
-/// If the setting is wrong.
-pub fn explain(nics: &str) -> Result<String, String> {
+/// If a setting is wrong.
+pub fn explain(nics: &str, settings: &str) -> Result<String, String> {
+    let said = Settings::read(settings).map_err(|why| format!("BANYAN_RDMA={settings}: {why}"))?;
     let all = RdmaPort::all();
     let mut out = String::new();
     for port in &all {
@@ -96,6 +101,9 @@ pub fn explain(nics: &str) -> Result<String, String> {
                         others.join(", ")
                     )
                 }
+            }
+            if said != Settings::default() {
+                out += &format!("  connections: {said}\n");
             }
             out += &match banyan_plugin::find::<InLibrary>() {
                 Some(file) => format!("  by {}\n", file.display()),

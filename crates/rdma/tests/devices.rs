@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use banyan_memory::{Buffer, HeapBuffer};
 use banyan_rdma::Rdma;
+use banyan_rdma::settings::Settings;
 use banyan_transport::conformance::introduced;
 use banyan_transport::{Access, Fabric, Outcome, Peer, Port, Remote, Token, Transfer};
 use common::{HEAD, Inbox, contents, ends, pair, send, until};
@@ -335,8 +336,44 @@ fn connections_rest_where_there_are_more_peers() {
 
 #[test]
 fn a_device_that_is_not_there_is_named() {
-    let options =
-        banyan_rdma::Options { device: "no_such_device".into(), port: 1, patience: Duration::from_secs(1) };
+    let options = banyan_rdma::Options {
+        device: "no_such_device".into(),
+        port: 1,
+        patience: Duration::from_secs(1),
+        settings: Default::default(),
+    };
     let refused = Rdma::new(Peer(0), 2, 1, [0; 32], &options).err().expect("no such device");
     assert!(refused.contains("no RDMA device no_such_device"), "{refused}");
+}
+
+/// Connections are as the user says: here by the packets that the devices count.
+#[test]
+fn packets_are_as_short_as_the_user_says() {
+    let settings = Settings::read("mtu=256,sl=3,traffic_class=8,pkey=0x7fff,connections=1").expect("right");
+    let all = common::ends_as(2, Duration::from_secs(60), settings);
+    let (mut ends, mut inbox) = common::talking(introduced(all));
+    let (_memory, remote) = exposed(&mut ends, &[7; PART]);
+    let devices = banyan_rdma::devices();
+    let theirs = &devices[1 % devices.len()];
+    let (before, local) = (packets(theirs), HeapBuffer::zeroed(PART));
+    assert_eq!(ends[0].get(Peer(1), remote, std::slice::from_ref(&local), Token(1)), Transfer::Started);
+    until(&mut ends, &mut inbox, |_, inbox| !inbox[0].over.is_empty());
+    assert!(contents(&local) == [7; PART]);
+    if let (Some(before), Some(after)) = (before, packets(theirs)) {
+        assert!(after - before >= (PART / 256) as u64, "{} packets for {PART} bytes", after - before);
+    }
+}
+
+#[test]
+fn what_a_port_has_not_is_named() {
+    for (text, why) in [
+        ("gid_index=254", "gid_index=254: the port has no such address; it has "),
+        ("pkey=0x1234", "pkey=0x1234: the port is not in this partition; its keys are 0xffff"),
+    ] {
+        let settings = Settings::read(text).expect("right");
+        let (device, patience) = (banyan_rdma::devices().swap_remove(0), Duration::from_secs(1));
+        let options = banyan_rdma::Options { device, port: 1, patience, settings };
+        let refused = Rdma::new(Peer(0), 2, 1, [0; 32], &options).err().expect(text);
+        assert!(refused.contains(why), "{refused}");
+    }
 }

@@ -75,6 +75,7 @@ impl Start<'_> {
             single_copy: long::choice(job)?.1,
             streams: job.setting(settings::TCP_STREAMS).map(settings::streams).transpose()?.unwrap_or(0),
             nics: job.setting(settings::NIC).unwrap_or_default(),
+            rdma: job.setting(settings::RDMA).unwrap_or_default(),
             ports: job.setting(settings::PORTS).map(settings::ports).transpose()?,
             patience: settings::duration(job.setting_or_default(settings::PATIENCE))
                 .map_err(|why| format!("{}: {why}", settings::PATIENCE))?,

@@ -55,6 +55,7 @@ mod tests {
             single_copy: false,
             streams: 1,
             nics,
+            rdma: "",
             ports: None,
             patience: Duration::from_secs(30),
             encrypt: false,

@@ -28,6 +28,8 @@ pub struct Joining<'a> {
     pub streams: u8,
     /// The network interfaces that peers on other nodes may use, as the user names them; empty: those that are best.
     pub nics: &'a str,
+    /// How connections by RDMA devices are to be, as the user says; empty: as devices have it.
+    pub rdma: &'a str,
     /// The ports that may be listened at; `None`: any.
     pub ports: Option<RangeInclusive<u16>>,
     /// How long a peer may be out of reach before it counts as gone.

@@ -1,6 +1,6 @@
 //! Devices and their ports.
 
-use std::ffi::{CStr, c_int};
+use std::ffi::CStr;
 use std::fs;
 use std::mem::zeroed;
 use std::path::Path;
@@ -15,10 +15,9 @@ use rdma_sys::{
 };
 
 use super::{Object, checked};
-use crate::gid::{self, Entry};
+use crate::gid::{self, Entry, FOLDER};
+use crate::settings::Settings;
 
-/// Where the kernel shows devices.
-const FOLDER: &str = "/sys/class/infiniband";
 /// The link layer of a port that is Ethernet's.
 const ETHERNET: u8 = 2;
 /// The kind of device whose connections rdma_cm has to make.
@@ -34,6 +33,10 @@ pub(crate) struct Device {
     /// Its address within an InfiniBand subnet, whose manager may change it.
     lid: AtomicU16,
     pub(crate) mtu: u8,
+    /// Where the partition key stands in the port's table.
+    pub(crate) pkey_index: u16,
+    pub(crate) sl: u8,
+    pub(crate) traffic_class: u8,
     pub(crate) ethernet: bool,
     /// Most buffers of a shared receive queue, and most completions of a queue.
     pub(crate) most_receives: u32,
@@ -57,7 +60,7 @@ impl Device {
     ///
     /// # Errors
     /// If there is none of that name, or the port cannot be used: a sentence that says why.
-    pub(crate) fn open(wanted: &str, number: u8) -> Result<Device, String> {
+    pub(crate) fn open(wanted: &str, number: u8, settings: &Settings) -> Result<Device, String> {
         // A process that forks keeps its registered memory; where the kernel copies it for the child, this does nothing. If it fails,
         // only children that go on with this process's memory are concerned.
         static FORKS: Once = Once::new();
@@ -79,7 +82,9 @@ impl Device {
         checked("its limits", unsafe { ibv_query_device(context.get(), &mut limits) })?;
         let port = port(&context, (wanted, number))?;
         let ethernet = port.link_layer == ETHERNET;
-        let gid = gid::choose(&table((wanted, number), port.gid_tbl_len), ethernet);
+        let gids = gid::table((wanted, number), port.gid_tbl_len);
+        let gid = settings.gid(&gids, gid::choose(&gids, ethernet))?;
+        let pkey_index = settings.pkey_index(&pkeys((wanted, number), port.pkey_tbl_len))?;
         // SAFETY: an open device.
         let pd = unsafe { ibv_alloc_pd(context.get()) };
         let gid = gid.ok_or_else(|| format!("port {number} of {wanted} has no address"))?;
@@ -89,7 +94,10 @@ impl Device {
             gid_index: gid.index.into(),
             gid,
             lid: port.lid.into(),
-            mtu: port.active_mtu as u8,
+            mtu: settings.mtu.unwrap_or(u8::MAX).min(port.active_mtu as u8),
+            pkey_index,
+            sl: settings.sl,
+            traffic_class: settings.traffic_class,
             ethernet,
             most_receives: limits.max_srq_wr as u32,
             most_completions: limits.max_cqe as u32,
@@ -116,7 +124,7 @@ impl Device {
         let now = self::port(&self.context, port)?;
         self.lid.store(now.lid, Ordering::Relaxed);
         let same = |entry: &Entry| (entry.gid, entry.kind) == (self.gid.gid, self.gid.kind);
-        let found = table(port, now.gid_tbl_len).into_iter().find(same);
+        let found = gid::table(port, now.gid_tbl_len).into_iter().find(same);
         let found =
             found.ok_or_else(|| format!("port {} of {} has lost its address", self.port, self.name))?;
         self.gid_index.store(found.index, Ordering::Relaxed);
@@ -158,16 +166,14 @@ fn port(context: &Object<ibv_context>, (device, number): (&str, u8)) -> Result<i
     ))
 }
 
-/// A port's table of GIDs, as the kernel shows it.
-fn table((device, number): (&str, u8), length: c_int) -> Vec<Entry> {
-    let port = Path::new(FOLDER).join(device).join(format!("ports/{number}"));
-    let line = |index: u8| {
-        let gid = fs::read_to_string(port.join(format!("gids/{index}"))).ok()?;
-        // There is no kind, and no readable file, where there is no address.
-        let kind = fs::read_to_string(port.join(format!("gid_attrs/types/{index}"))).unwrap_or_default();
-        Entry::read(index, &gid, &kind)
+/// A port's table of partition keys, as the kernel shows it.
+fn pkeys((device, number): (&str, u8), length: u16) -> Vec<u16> {
+    let folder = Path::new(FOLDER).join(device).join(format!("ports/{number}/pkeys"));
+    let key = |index| {
+        let text = fs::read_to_string(folder.join(format!("{index}"))).ok()?;
+        u16::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok()
     };
-    (0..length.clamp(0, 255) as u8).filter_map(line).collect()
+    (0..length).map(|index| key(index).unwrap_or(0)).collect()
 }
 
 /// All devices here, until this ends.

@@ -169,7 +169,7 @@ impl Queue {
     /// Brings a pair that is new, or was reset, into its first state of use.
     fn begin(&self) -> Result<(), String> {
         self.change("a queue pair's start", ibv_qp_state::IBV_QPS_INIT, |to| {
-            to.port_num = self.device.port;
+            (to.port_num, to.pkey_index) = (self.device.port, self.device.pkey_index);
             let fixed = ibv_qp_attr_mask::IBV_QP_PKEY_INDEX | ibv_qp_attr_mask::IBV_QP_PORT;
             if self.receives.is_some() {
                 let all = ibv_access_flags::IBV_ACCESS_REMOTE_READ
@@ -215,11 +215,12 @@ impl Queue {
 fn address(device: &Device, card: &Card) -> ibv_ah_attr {
     // SAFETY: the struct holds numbers alone.
     let mut to: ibv_ah_attr = unsafe { zeroed() };
-    (to.dlid, to.port_num) = (card.lid, device.port);
+    (to.dlid, to.port_num, to.sl) = (card.lid, device.port, device.sl);
     if device.ethernet {
         to.is_global = 1;
         to.grh.dgid.raw = card.gid;
         (to.grh.sgid_index, to.grh.hop_limit) = (device.gid_index(), 64);
+        to.grh.traffic_class = device.traffic_class;
     }
     to
 }

@@ -5,16 +5,23 @@
 use std::time::{Duration, Instant};
 
 use banyan_memory::Buffer;
+use banyan_rdma::settings::Settings;
 use banyan_rdma::{Options, Rdma};
 use banyan_transport::conformance::introduced;
 use banyan_transport::{Class, Fabric, Head, Outcome, Peer, Port, Sink, Token};
 
 /// `n` ends that do not know each other, with their business cards.
 pub(crate) fn ends(n: usize, patience: Duration) -> Vec<(Rdma, Vec<u8>)> {
+    ends_as(n, patience, Settings::default())
+}
+
+/// The same, with connections as a user says.
+pub(crate) fn ends_as(n: usize, patience: Duration, settings: Settings) -> Vec<(Rdma, Vec<u8>)> {
     let devices = banyan_rdma::devices();
     assert!(!devices.is_empty(), "no RDMA device here: cargo xtask rdma");
     let make = |me: u32| {
-        let options = Options { device: devices[me as usize % devices.len()].clone(), port: 1, patience };
+        let device = devices[me as usize % devices.len()].clone();
+        let options = Options { device, port: 1, patience, settings };
         Rdma::new(Peer(me), n as u32, 77, [5; 32], &options).expect("a fabric")
     };
     (0..n as u32).map(make).collect()
@@ -49,7 +56,12 @@ pub(crate) fn pair() -> (Vec<Rdma>, [Inbox; 2]) {
 
 /// The same, with this patience.
 pub(crate) fn patient(patience: Duration) -> (Vec<Rdma>, [Inbox; 2]) {
-    let (mut ends, mut inbox) = (introduced(ends(2, patience)), <[Inbox; 2]>::default());
+    talking(introduced(ends(2, patience)))
+}
+
+/// Two ends that know each other, when they have talked.
+pub(crate) fn talking(mut ends: Vec<Rdma>) -> (Vec<Rdma>, [Inbox; 2]) {
+    let mut inbox = <[Inbox; 2]>::default();
     for me in 0..2 {
         send(&mut ends, &mut inbox, me, b"hello");
     }
