@@ -82,9 +82,9 @@ fn scratch_chunks(shape: &Shape) -> Chunks {
     Chunks::combined(shape, chunks(shape), units)
 }
 
-/// Rounds of one chunk: wait for reuse, two for each part, acknowledge and wait, copy, acknowledge.
+/// Rounds of one chunk: wait for reuse, two for each part, copy the own part, acknowledge and wait, copy the others, acknowledge.
 fn chunk_rounds(shape: &Shape) -> u32 {
-    2 * shape.ranks + 3
+    2 * shape.ranks + 4
 }
 
 /// One collective by this algorithm: a vector, or blocks, combined on the shared scratch.
@@ -124,6 +124,11 @@ impl Ring<'_> {
         }
     }
 
+    /// Whether a rank copies a part off the shared scratch.
+    fn wants(&self, rank: u32, part: u32) -> bool {
+        (self.wanted(rank).0..self.wanted(rank).1).contains(&part)
+    }
+
     fn round(&self, index: u32, round: &mut Round) {
         let shape = self.shape;
         let (me, ranks) = (shape.rank, shape.ranks);
@@ -143,24 +148,34 @@ impl Ring<'_> {
             // it.
             0 => {
                 let phase = (chunk - 2) * (ranks + 1) + ranks;
-                let reads = |&rank: &u32| (self.wanted(rank).0..self.wanted(rank).1).contains(&before);
+                let reads = |&rank: &u32| self.wants(rank, before);
                 others.filter(reads).for_each(|rank| round.push(Step::WaitAck { rank, phase }));
             }
             1 => round.copy(part(Buf::Send, 0), part(Buf::SharedScratch, 0)),
-            _ if index == 2 * ranks => {
+            // Before others read this rank's part: what two cores copy at a time comes slowly to either, and on two ranks the one
+            // that reads a part last is the one that writes there next, which is quick where a line is the writer's own.
+            _ if index == 2 * ranks && self.wants(me, me) => {
+                let [sum, into] =
+                    [Buf::SharedScratch, Buf::Recv].map(|buf| self.parts(chunk, buf, (me, me + 1)));
+                round.copy(sum, into);
+            }
+            _ if index == 2 * ranks => {}
+            _ if index == 2 * ranks + 1 => {
                 round.push(Step::Ack { phase: phase(ranks - 1) });
                 if !self.shape.kind.scatters_result() && self.wanted(me) != (0, 0) {
                     others.for_each(|rank| round.push(Step::WaitAck { rank, phase: phase(ranks - 1) }));
                 }
             }
-            _ if index == 2 * ranks + 1 => {
-                let wanted = self.wanted(me);
-                round.copy(
-                    self.parts(chunk, Buf::SharedScratch, wanted),
-                    self.parts(chunk, Buf::Recv, wanted),
-                );
+            _ if index == 2 * ranks + 2 => {
+                let (first, end) = self.wanted(me);
+                let others = [(first, end.min(me)), (first.max(me + 1), end)];
+                for others in others.into_iter().filter(|(first, end)| first < end) {
+                    let [sums, into] =
+                        [Buf::SharedScratch, Buf::Recv].map(|buf| self.parts(chunk, buf, others));
+                    round.copy(sums, into);
+                }
             }
-            _ if index == 2 * ranks + 2 => round.push(Step::Ack { phase: phase(ranks) }),
+            _ if index == 2 * ranks + 3 => round.push(Step::Ack { phase: phase(ranks) }),
             _ if index.is_multiple_of(2) => {
                 let done = phase(index / 2 - 1);
                 announce(done, round);
