@@ -4,7 +4,8 @@
 //! small chunk, else halves of the shared scratch alternately. So a rank may fill sections for the next collectives
 //! while others still read those of earlier ones, and the fewer bytes a collective has, the further ahead a rank can
 //! be. With a core for each rank nobody gets far ahead, but lines that come again soon are still in the other core's own
-//! cache, and to write them takes several times as long as to write lines that have left it.
+//! cache, and to write them takes several times as long as to write lines that have left it. What this core itself has just
+//! read is written quickest: so where two ranks take turns to write, each takes the sections that it has read last.
 
 use std::ops::Range;
 
@@ -17,15 +18,29 @@ pub struct Chunks {
     pub number: u32,
     /// Sections of each chunk.
     sections: u32,
+    /// Who writes them.
+    writers: Writers,
+}
+
+/// Who writes the chunks of a collective.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+enum Writers {
+    /// Any ranks.
+    #[default]
+    Any,
+    /// This one of two ranks, and the other one reads.
+    One(u32),
+    /// Of two ranks each one of two chunks, and the other one reads it.
+    Each,
 }
 
 impl Chunks {
     /// The collective does not use the shared scratch.
-    pub const NONE: Chunks = Chunks { number: 0, sections: 0 };
+    pub const NONE: Chunks = Chunks { number: 0, sections: 0, writers: Writers::Any };
 
     /// `number` chunks, each of which has a half of the shared scratch.
     pub(crate) fn halves(number: u32) -> Chunks {
-        Chunks { number, sections: HALF }
+        Chunks { number, sections: HALF, writers: Writers::Any }
     }
 
     /// `number` chunks of `units` units each. One that fits takes sections: on a crowded node no less than [`LEAST_CROWDED`], as a
@@ -35,7 +50,7 @@ impl Chunks {
         let mut smaller = std::iter::successors(Some(least), |sections| Some(2 * sections))
             .take_while(|&sections| sections < HALF);
         match smaller.find(|&sections| units <= u64::from(sections) * shape.section()) {
-            Some(sections) if number == 1 => Chunks { number, sections },
+            Some(sections) if number == 1 => Chunks { number, sections, writers: Writers::Any },
             _ => Chunks::halves(number),
         }
     }
@@ -44,6 +59,25 @@ impl Chunks {
     /// of the cores that ranks share.
     pub(crate) fn combined(shape: &Shape, number: u32, units: u64) -> Chunks {
         if shape.crowded { Chunks::halves(number) } else { Chunks::new(shape, number, units) }
+    }
+
+    /// The same, all written by the root or all read by it. Of more than two ranks that says nothing of who has read what was there.
+    pub(crate) fn rooted(self, shape: &Shape, root_writes: bool) -> Chunks {
+        let writer = if root_writes { shape.root } else { shape.after(shape.root, 1) };
+        match Chunks::ranks_tell(shape) {
+            true => Chunks { writers: Writers::One(writer), ..self },
+            false => self,
+        }
+    }
+
+    /// Two chunks of so many units, of which each of two ranks writes one.
+    pub(crate) fn exchanged(shape: &Shape, units: u64) -> Chunks {
+        Chunks { number: 2, writers: Writers::Each, ..Chunks::new(shape, 1, units) }
+    }
+
+    /// Whether it follows from who has written who has read. With more ranks than cores a rank had better not wait for the call before.
+    pub(crate) fn ranks_tell(shape: &Shape) -> bool {
+        shape.ranks == 2 && !shape.crowded
     }
 }
 
@@ -83,6 +117,8 @@ pub(crate) struct Sections {
     latest: [u64; 2],
     /// By half: so for what went through it as a whole.
     whole: [u64; 2],
+    /// What was taken last, where it starts, and whether its second chunk is there.
+    last: (Chunks, u32, bool),
 }
 
 /// Where the chunks of a collective go.
@@ -99,7 +135,13 @@ pub(crate) struct Allotment {
 
 impl Default for Sections {
     fn default() -> Sections {
-        Sections { next: 0, used: [0; NUMBER as usize], latest: [0; 2], whole: [0; 2] }
+        Sections {
+            next: 0,
+            used: [0; NUMBER as usize],
+            latest: [0; 2],
+            whole: [0; 2],
+            last: (Chunks::NONE, 0, false),
+        }
     }
 }
 
@@ -108,11 +150,36 @@ impl Sections {
     /// among its chunks.
     #[inline(always)]
     pub(crate) fn take(&mut self, chunks: Chunks, seqs: (u64, u32)) -> Allotment {
-        match chunks {
-            Chunks { number: 0, .. } => Allotment::default(),
-            Chunks { number: 1, sections: HALF } if self.next.is_multiple_of(HALF) => self.take_half(seqs),
-            _ => self.take_some(chunks, seqs),
+        if chunks.number == 0 {
+            return Allotment::default();
         }
+        let again = chunks.writers != Writers::Any && self.was_read_by_writers(chunks);
+        if again {
+            self.next = self.last.1;
+        }
+        let mut allotment = match chunks {
+            Chunks { number: 1, sections: HALF, .. } if self.next.is_multiple_of(HALF) => {
+                self.take_half(seqs)
+            }
+            _ => self.take_some(chunks, seqs),
+        };
+        let swapped = again && chunks.writers == Writers::Each && !self.last.2;
+        self.last = (chunks, allotment.first, swapped);
+        if swapped {
+            (allotment.first, allotment.second) = (allotment.second, allotment.first);
+            allotment.used.reverse();
+        }
+        allotment
+    }
+
+    /// Whether each rank that writes these chunks is one that has read some of the last ones, which took as many sections.
+    fn was_read_by_writers(&self, Chunks { writers, sections, .. }: Chunks) -> bool {
+        let last = self.last.0;
+        last.sections == sections
+            && match (last.writers, writers) {
+                (Writers::One(last), Writers::One(next)) => last != next,
+                (last, next) => (last, next) == (Writers::Each, Writers::Each),
+            }
     }
 
     /// Takes the next half for a collective that has one chunk, as small ones have whose blocks may be long at other ranks.
@@ -127,13 +194,19 @@ impl Sections {
     }
 
     /// Takes sections for a collective that has chunks.
-    fn take_some(&mut self, Chunks { number, sections }: Chunks, (first, phases): (u64, u32)) -> Allotment {
+    fn take_some(
+        &mut self,
+        Chunks { number, sections, writers }: Chunks,
+        (first, phases): (u64, u32),
+    ) -> Allotment {
         let start = self.pass_over(sections);
         let of = |chunk: u32| (start + chunk * sections) % NUMBER;
         let used = [self.used(of(0), sections), self.used(of(1), sections)];
         let allotment = Allotment { first: of(0), second: of(1), used };
+        let at_once = writers == Writers::Each;
         for chunk in number.saturating_sub(2)..number {
-            let last = first + u64::from(phases / number * (chunk + 1)) - 1;
+            let phase = if at_once { phases } else { phases / number * (chunk + 1) };
+            let last = first + u64::from(phase) - 1;
             let (at, half) = (of(chunk), (of(chunk) / HALF) as usize);
             self.latest[half] = last;
             if sections == HALF {
@@ -142,7 +215,7 @@ impl Sections {
                 self.used[range(at, sections)].fill(last);
             }
         }
-        self.next = (start + number % 2 * sections) % NUMBER;
+        self.next = of(if at_once { number } else { number % 2 });
         allotment
     }
 
@@ -228,6 +301,29 @@ mod tests {
     }
 
     #[test]
+    fn who_has_read_writes_there_next() {
+        let mut sections = Sections::default();
+        let mut first = |writers| sections.take(Chunks { number: 1, sections: 2, writers }, (1, 1)).first;
+        let [zero, one] = [0, 1].map(Writers::One);
+        assert_eq!([zero, zero, one, zero, zero, Writers::Any, one].map(&mut first), [0, 2, 2, 2, 4, 6, 8]);
+        assert_eq!(sections.take(Chunks { number: 1, sections: 1, writers: zero }, (8, 1)).first, 10);
+    }
+
+    #[test]
+    fn two_ranks_swap_what_they_write() {
+        let mut sections = Sections::default();
+        let mut places = |sections_each, seq| {
+            let chunks = Chunks { number: 2, sections: sections_each, writers: Writers::Each };
+            let taken = sections.take(chunks, (seq, 2));
+            (taken.first, taken.second, taken.used)
+        };
+        assert_eq!(places(4, 1), (0, 4, [0, 0]));
+        assert_eq!(places(4, 3), (4, 0, [2, 2]));
+        assert_eq!(places(4, 5), (0, 4, [4, 4]));
+        assert_eq!(places(2, 7), (8, 10, [0, 0]));
+    }
+
+    #[test]
     fn reuse_waits_for_the_last_use_of_each_section() {
         let mut random = 1u64;
         let mut below = |most: u64| {
@@ -238,12 +334,15 @@ mod tests {
         for _ in 0..10_000 {
             let each = 1 << below(u64::from(HALF.ilog2()) + 1);
             let number = if each == HALF { below(4) as u32 + 1 } else { 1 };
-            let chunks = Chunks { number, sections: each };
+            let writers = [Writers::Any, Writers::One(0), Writers::One(1), Writers::Each][below(4) as usize];
+            let number = if writers == Writers::Each { 2 } else { number };
+            let chunks = Chunks { number, sections: each, writers };
             let phases = number * (below(3) as u32 + 1);
             let allotment = sections.take(chunks, (seq, phases));
             let room = if each == HALF { CUT.half } else { u64::from(each) * CUT.section };
             for chunk in 0..number {
-                let end = seq + u64::from(phases / number * (chunk + 1)) - 1;
+                let phase = if writers == Writers::Each { phases } else { phases / number * (chunk + 1) };
+                let end = seq + u64::from(phase) - 1;
                 let at = allotment.at(u64::from(chunk % 2) * CUT.half, &CUT);
                 for unit in &mut last[at as usize..(at + room) as usize] {
                     assert!(chunk >= 2 || *unit <= allotment.used(chunk), "{chunks:?}");

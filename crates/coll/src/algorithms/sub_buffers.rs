@@ -24,7 +24,7 @@ pub(crate) const GATHERV: Algorithm = Algorithm {
     chunks: |shape| match area(shape) {
         0 => Chunks::NONE,
         // Halves are taken with less ado, and nobody gets far ahead.
-        _ if !shape.crowded => Chunks::halves(1),
+        _ if !shape.crowded => Chunks::halves(1).rooted(shape, shape.kind == Kind::Scatterv),
         _ => Chunks::new(shape, 1, room(shape)),
     },
     rounds,

@@ -138,7 +138,22 @@ impl<'a> Pipeline<'a> {
 
     /// The chunks on the shared scratch.
     fn scratch_chunks(&self) -> Chunks {
-        Chunks::new(self.shape, self.chunks, u64::from(self.streams) * self.area)
+        if self.is_exchange() {
+            return Chunks::exchanged(self.shape, self.area);
+        }
+        let chunks = Chunks::new(self.shape, self.chunks, u64::from(self.streams) * self.area);
+        match self.shape.kind {
+            Kind::Bcast | Kind::Scatter | Kind::Gather => {
+                chunks.rooted(self.shape, self.shape.kind != Kind::Gather)
+            }
+            _ => chunks,
+        }
+    }
+
+    /// Whether two ranks each write once, and read what the other one has written.
+    fn is_exchange(&self) -> bool {
+        let exchanges = matches!(self.shape.kind, Kind::Allgather | Kind::Allgatherv | Kind::Alltoall);
+        exchanges && self.chunks == 1 && Chunks::ranks_tell(self.shape)
     }
 
     /// Phases of one chunk: one for each piece that is announced, and one when all have been read.
@@ -215,7 +230,8 @@ impl<'a> Pipeline<'a> {
             Kind::Gather => shape.behind(writer, shape.root) - 1,
             _ => writer,
         };
-        half(shape, chunk) + u64::from(stream) * self.area + unit - self.chunk(chunk).0
+        let (place, area) = if self.is_exchange() { (stream, 0) } else { (chunk, stream) };
+        half(shape, place) + u64::from(area) * self.area + unit - self.chunk(chunk).0
     }
 
     fn round(&self, index: u32, round: &mut Round) {
@@ -232,7 +248,9 @@ impl<'a> Pipeline<'a> {
                 let phase = phase(chunk - 2, pieces);
                 read(self.chunk(chunk - 2)).for_each(|rank| round.push(Step::WaitAck { rank, phase }));
             }
-            0 if read(self.chunk(chunk)).next().is_some() => round.push(Step::WaitReuse { chunk }),
+            0 if read(self.chunk(chunk)).next().is_some() => {
+                round.push(Step::WaitReuse { chunk: if self.is_exchange() { me } else { chunk } });
+            }
             0 => {}
             _ if index <= 2 * pieces => {
                 let (step, units) = ((index - 1) / 2, self.piece(chunk, (index - 1) / 2));
