@@ -1,9 +1,10 @@
-//! Faults that strike a job on three emulated hosts: what becomes of it, and after how long.
+//! Faults that strike a job on emulated hosts: what becomes of it, and after how long.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use banyan_pmi::settings;
 
 use super::{Lab, Link};
 use crate::cc::{self, Unit};
@@ -12,8 +13,34 @@ use crate::process::{Done, End, Job, tail};
 use crate::project::{self, Project};
 use crate::steps::Tally;
 
-const HOSTS: usize = 3;
-const EACH: usize = 2;
+/// Where faults strike.
+pub(crate) struct Ground {
+    hosts: usize,
+    link: Link,
+    /// Ranks on each host.
+    each: usize,
+    /// Options of mpirun, and settings.
+    options: &'static [&'static str],
+    settings: &'static [(&'static str, &'static str)],
+    pub(crate) faults: &'static [Fault],
+}
+
+/// Hosts with a network that is a program.
+pub(crate) const NETWORK: Ground =
+    Ground { hosts: 3, link: Link::Emulated, each: 2, options: &[], settings: &[], faults: FAULTS };
+/// Hosts with an RDMA device each.
+pub(crate) const DEVICES: Ground = Ground {
+    hosts: 2,
+    link: Link::Devices,
+    each: 4,
+    options: SLOW,
+    settings: BY_DEVICES,
+    faults: ON_DEVICES,
+};
+/// A host in a guest may be so slow that its agent answers late.
+pub(crate) const SLOW: &[&str] = &["--patience", "120"];
+/// Nothing but shared memory and devices.
+pub(crate) const BY_DEVICES: &[(&str, &str)] = &[(settings::FABRICS, "shm,rdma")];
 /// Seconds for which another host may be silent, as mpirun has it by itself; and what a job may take longer to be over.
 const PATIENCE: u64 = 30;
 const GRACE: u64 = 2;
@@ -61,8 +88,7 @@ const fn quick(fault: Fault) -> Fault {
     Fault { quick: true, ..fault }
 }
 
-/// All faults.
-pub(crate) const ALL: &[Fault] = &[
+const FAULTS: &[Fault] = &[
     quick(fatal("rank killed", &["on h3, pid", "signal 9 (SIGKILL)"], |scene| {
         scene.signal(3, &scene.program, First, "KILL")
     })),
@@ -96,7 +122,19 @@ pub(crate) const ALL: &[Fault] = &[
     survived("host cut off, --keep-going", |scene| scene.lab.net("cut h3")),
 ];
 
-/// Where a fault strikes.
+/// What ends a job, however its messages go.
+const ON_DEVICES: &[Fault] = &[
+    quick(fatal("rank killed", &["on h2, pid", "signal 9 (SIGKILL)"], |scene| {
+        scene.signal(2, &scene.program, First, "KILL")
+    })),
+    fatal("Ctrl-C", &[], |scene| scene.signal(1, &scene.mpirun, First, "INT")),
+    fatal("agent killed", &["host h2 is lost", "signal 9 (SIGKILL)"], |scene| {
+        scene.signal(2, &scene.mpirun, Last, "KILL")
+    }),
+    fatal("mpirun killed", &[], |scene| scene.signal(1, &scene.mpirun, First, "KILL")),
+];
+
+/// What a fault strikes.
 struct Scene<'a> {
     lab: &'a Lab,
     program: PathBuf,
@@ -129,7 +167,7 @@ impl Scene<'_> {
     fn wait_until_clean(&self, deadline: Instant) -> Result<()> {
         loop {
             let mut left = String::new();
-            for host in 1..=HOSTS {
+            for host in 1..=self.lab.hosts() {
                 let list = Job::new("sh").args(["-c", LEFT]).arg(&self.program).arg(&self.mpirun).limit(20);
                 // A host that vanished has nothing.
                 let done = self.lab.on(host, &list).run()?;
@@ -154,21 +192,21 @@ pub(crate) fn table(project: &Project) -> Result<Tally> {
         return Ok(Tally::skip(reason));
     }
     let mut tally = Tally::default();
-    for fault in ALL {
-        check(project, fault, &mut tally)?;
+    for fault in FAULTS {
+        check(project, &NETWORK, fault, &mut tally)?;
     }
     Ok(tally)
 }
 
 /// One fault: a check, and a line of the table.
-pub(crate) fn check(project: &Project, fault: &Fault, tally: &mut Tally) -> Result<()> {
+pub(crate) fn check(project: &Project, ground: &Ground, fault: &Fault, tally: &mut Tally) -> Result<()> {
     let library = Library::open(project, Kind::Banyan)?;
     let folder = project.folder("hosts/banyan")?;
     let program = match fault.outcome {
         Outcome::GoesOnWithout => built(project, &library, "tests/c/survivors.c")?,
         _ => rounds(project, &library)?,
     };
-    let lab = Lab::up(project, "faults", HOSTS, Link::Emulated)?;
+    let lab = Lab::up(project, "faults", ground.hosts, ground.link)?;
     let mpirun = library.prefix().join("bin/mpirun").canonicalize()?;
     let scene = Scene { lab: &lab, program, mpirun };
     let begun = folder.join("begun");
@@ -178,7 +216,9 @@ pub(crate) fn check(project: &Project, fault: &Fault, tally: &mut Tally) -> Resu
         Outcome::Over => (&[], "600"),
         Outcome::GoesOnWithout => (&["--keep-going"], "2"),
     };
-    let job = library.mpirun_with(options, &lab, EACH, &scene.program, &folder)?;
+    let options = [ground.options, options].concat();
+    let job = library.mpirun_with(&options, &lab, ground.each, &scene.program, &folder)?;
+    let job = ground.settings.iter().fold(job, |job, (name, value)| job.env(name, value));
     let job = job.arg(argument).arg(&begun).limit(120);
     let (done, after) = struck(&scene, fault, &job, &begun)?;
     let outcome = verdict(&scene, fault, &done, after);
@@ -191,7 +231,7 @@ pub(crate) fn check(project: &Project, fault: &Fault, tally: &mut Tally) -> Resu
 }
 
 /// The program that runs meanwhile.
-pub(super) fn rounds(project: &Project, library: &Library) -> Result<PathBuf> {
+pub(crate) fn rounds(project: &Project, library: &Library) -> Result<PathBuf> {
     built(project, library, "tests/hosts/rounds.c")
 }
 

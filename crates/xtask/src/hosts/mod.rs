@@ -1,6 +1,6 @@
 //! Emulated hosts on one machine, for tests and benchmarks: each has its own network, host name, mounts, processes, System V
-//! objects, /dev/shm, /tmp, /run and sshd. They are joined by a bridge of the kernel, or by a program that delays, loses,
-//! doubles, reorders and cuts ([`switch`]).
+//! objects, /dev/shm, /tmp, /run and sshd. They are joined by a bridge of the kernel, by a program that delays, loses,
+//! doubles, reorders and cuts ([`switch`]), or by RDMA devices.
 //!
 //! Nothing of a lab is outside of its namespaces but files under target/hosts: a process owns it (`supervisor`), with which
 //! the kernel ends all the rest.
@@ -30,8 +30,8 @@ use crate::project::{self, Project};
 
 /// Debian packages that hosts need.
 const PACKAGES: &[&str] = &["openssh-server", "iproute2", "iputils-ping"];
-/// Arguments of `unshare` that try what a lab takes.
-const NAMESPACES: &str = "--net --uts --ipc --mount --pid --fork --mount-proc ip tuntap add mode tap";
+/// Arguments of `unshare` that try what a lab takes, beside a network.
+const NAMESPACES: &str = "--uts --ipc --mount --pid --fork --mount-proc";
 /// The socket for orders, in the lab's folder.
 const CONTROL: &str = "control";
 /// The order to end.
@@ -50,6 +50,21 @@ pub(crate) enum Link {
     Veth,
     /// A program, which can delay, lose, cut and more
     Emulated,
+    /// RDMA devices of this machine, one for each host. Its network they share, as RoCE in software works in one namespace alone
+    Devices,
+}
+
+impl Link {
+    /// What `unshare` is told beside the other namespaces.
+    fn namespace(self) -> &'static [&'static str] {
+        if self == Link::Devices { &[] } else { &["--net"] }
+    }
+
+    /// The address of a host, counted from 1.
+    fn address(self, number: usize) -> String {
+        let network = if self == Link::Devices { "127.77.0" } else { "10.77.0" };
+        format!("{network}.{number}")
+    }
 }
 
 /// What people may do.
@@ -91,7 +106,7 @@ enum Task {
 pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
     match &options.task {
         Task::Up { hosts, link } => {
-            if let Some(reason) = why_not(project)? {
+            if let Some(reason) = why_not_joined(project, *link)? {
                 bail!(reason);
             }
             let lab = Lab::up(project, OURS, *hosts, *link)?;
@@ -120,13 +135,20 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
 
 /// Why there can be no emulated hosts on this machine, if so; missing packages are installed.
 pub(crate) fn why_not(project: &Project) -> Result<Option<String>> {
+    why_not_joined(project, Link::Emulated)
+}
+
+/// [`why_not`] of hosts that are joined in some way.
+pub(crate) fn why_not_joined(project: &Project, link: Link) -> Result<Option<String>> {
     if !rustix::process::geteuid().is_root() {
         return Ok(Some("emulated hosts need root, for namespaces and sshd".into()));
     }
     if let Some(reason) = daemons_missing(project, "/usr/sbin/sshd", PACKAGES)? {
         return Ok(Some(reason));
     }
-    let done = Job::new("unshare").args(NAMESPACES.split(' ')).limit(20).run()?;
+    let tap = if link == Link::Devices { "true" } else { "ip tuntap add mode tap" };
+    let job = Job::new("unshare").args(link.namespace()).args(NAMESPACES.split(' '));
+    let done = job.args(tap.split(' ')).limit(20).run()?;
     let refused = || format!("no namespaces or TAP devices here: {}", tail(done.output.trim(), 2));
     Ok((done.end != End::Exit(0)).then(refused))
 }
@@ -142,7 +164,7 @@ fn daemons_missing(project: &Project, daemon: &str, packages: &[&str]) -> Result
 }
 
 fn folder(project: &Project, name: &str) -> Result<PathBuf> {
-    project.folder(&format!("hosts/{name}"))
+    project.folder(&format!("hosts/labs/{name}"))
 }
 
 /// The process 1 of each host, as the machine numbers them.
@@ -159,7 +181,11 @@ fn entered(id: Pid, job: &Job) -> Job {
     let id = id.as_raw_nonzero().to_string();
     // The folder is looked up once the host's mounts are there.
     let script = "cd \"$0\" && exec \"$@\"";
-    job.under(Path::new("nsenter"), &["--all", "--target", &id, "--", "sh", "-c", script, &folder])
+    // The root of its mounts need not be that of its files: the guest of `cargo xtask rdma` has changed its own.
+    job.under(
+        Path::new("nsenter"),
+        &["--all", "--root", "--wd", "--target", &id, "--", "sh", "-c", script, &folder],
+    )
 }
 
 /// Emulated hosts, which end when this is dropped.
@@ -182,9 +208,9 @@ impl Lab {
         for file in [CONTROL, "ids"] {
             let _ = std::fs::remove_file(folder.join(file));
         }
-        files(project, &folder, hosts)?;
+        files(project, &folder, hosts, link)?;
         let mut command = Command::new("unshare");
-        command.args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--"]);
+        command.args(link.namespace()).args(["--mount", "--pid", "--fork", "--kill-child", "--"]);
         command.arg(std::env::current_exe()?).arg("supervise").arg(hosts.to_string());
         command.arg("--link").arg(link.to_possible_value().context("a link")?.get_name());
         command.arg("--script").arg(project.file("tests/hosts/host.sh")).arg("--folder").arg(&folder);
@@ -273,7 +299,7 @@ impl Drop for Lab {
 }
 
 /// What hosts read: keys, made for this lab, settings of ssh, the table of hosts.
-fn files(project: &Project, folder: &Path, hosts: usize) -> Result<()> {
+fn files(project: &Project, folder: &Path, hosts: usize, link: Link) -> Result<()> {
     let ssh = folder.join("ssh");
     std::fs::create_dir_all(&ssh)?;
     for name in ["id", "host_key"] {
@@ -285,13 +311,19 @@ fn files(project: &Project, folder: &Path, hosts: usize) -> Result<()> {
         }
         std::fs::set_permissions(ssh.join(name), std::fs::Permissions::from_mode(0o600))?;
     }
-    for name in ["ssh_config", "sshd_config"] {
-        project::write(&ssh.join(name), project.read(&format!("tests/hosts/{name}"))?)?;
-    }
+    let settings = |name: &str| project.read(&format!("tests/hosts/{name}"));
+    let mut config = settings("ssh_config")?;
     let mut table = "127.0.0.1 localhost\n::1 localhost\n".to_owned();
     for number in 1..=hosts {
-        table.push_str(&format!("10.77.0.{number} h{number}\n"));
+        let address = link.address(number);
+        match link {
+            // In the table these would be names of one machine, since each host has all addresses.
+            Link::Devices => config.push_str(&format!("Host h{number}\n    HostName {address}\n")),
+            Link::Veth | Link::Emulated => table.push_str(&format!("{address} h{number}\n")),
+        }
     }
+    project::write(&ssh.join("ssh_config"), config)?;
+    project::write(&ssh.join("sshd_config"), settings("sshd_config")?)?;
     project::write(&folder.join("hosts"), table)
 }
 

@@ -1,5 +1,5 @@
 //! The process that owns a lab: process 1 of a process namespace, in a network namespace where nothing but the lab's network
-//! is. It starts the hosts, is the network between them, and obeys orders. When it ends, the kernel ends all hosts
+//! is, unless hosts share that of the machine. It starts the hosts, is the network between them, and obeys orders. When it ends, the kernel ends all hosts
 //! with all that runs in them; it ends when its standard input does, that is, with whoever started it.
 
 use std::fs::File;
@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use banyan_topo::RdmaPort;
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -55,6 +56,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 /// The cards of the hosts, or a bridge that joins those which the kernel makes.
 fn devices(options: &Options) -> Result<Vec<File>> {
+    if options.link == Link::Devices {
+        return Ok(Vec::new());
+    }
     ip(&["link", "set", "lo", "up"])?;
     if options.link == Link::Emulated {
         return (1..=options.hosts).map(|number| tap::open(&format!("h{number}"))).collect();
@@ -85,9 +89,11 @@ fn start(options: &Options) -> Result<Vec<Child>> {
             bail!("h{number} did not start\n{}", log(options, number));
         }
         ids.push_str(&line);
-        let device = format!("h{number}");
-        ip(&["link", "set", &device, "address", &switch::address(index)])?;
-        ip(&["link", "set", &device, "netns", &id, "name", "eth0"])?;
+        if options.link != Link::Devices {
+            let device = format!("h{number}");
+            ip(&["link", "set", &device, "address", &switch::address(index)])?;
+            ip(&["link", "set", &device, "netns", &id, "name", "eth0"])?;
+        }
         child.stdin.take().context("a pipe")?.write_all(b"go\n")?;
     }
     let deadline = Instant::now() + Duration::from_secs(30);
@@ -105,7 +111,13 @@ fn start(options: &Options) -> Result<Vec<Child>> {
 
 fn host(options: &Options, number: usize) -> Result<Child> {
     let mut command = Command::new("unshare");
-    command.args(["--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child", "sh"]);
+    command.args(options.link.namespace());
+    command.args(["--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child", "sh"]);
+    if options.link == Link::Devices {
+        let devices = RdmaPort::devices();
+        let device = devices.get(number - 1).with_context(|| format!("no RDMA device for h{number}"))?;
+        command.env("DEVICE", device).env("ADDRESS", options.link.address(number));
+    }
     command.arg(&options.script).arg(&options.folder).arg(number.to_string()).args(&options.keep);
     let log = File::create(log_of(options, number))?;
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
@@ -194,8 +206,8 @@ fn answer(stream: UnixStream, switch: &mut Switch, options: &Options) -> bool {
     }
     let done = match line.trim() {
         DOWN => return true,
-        _ if options.link == Link::Veth => {
-            Err(anyhow::anyhow!("these hosts are joined by the kernel: start them with --link emulated"))
+        _ if options.link != Link::Emulated => {
+            Err(anyhow::anyhow!("no program joins these hosts: start them with --link emulated"))
         }
         order => orders::read(order, options.hosts).map(|order| switch.obey(order)),
     };

@@ -37,6 +37,8 @@ mount -t tmpfs shm /root/dev/shm && mount -t devpts pts /root/dev/pts && mount -
 target=$(sed -n 's/.*banyan.target=\([^ ]*\).*/\1/p' /proc/cmdline)
 mkdir -p "/root$target"
 mount -t 9p -o "$over9p" target "/root$target" || fail "the build folder"
+# There sockets have no place, which emulated hosts need.
+mkdir -p "/root$target/hosts/labs" && mount -t tmpfs labs "/root$target/hosts/labs" || fail "a place for sockets"
 
 echo "@@ ready"
 chroot /root /bin/sh "$target/rdma/run.sh"

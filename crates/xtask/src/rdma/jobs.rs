@@ -1,10 +1,11 @@
 //! Real jobs over RDMA devices: programs of tests/c, a ping-pong, and what a user sees. This runs where the devices are; in a guest it is
 //! this program, started there.
 //!
-//! Ranks of one host take turns in its devices, so that with two devices each job has ranks on both, as if they were two hosts.
+//! Ranks of one host take turns in its devices, so that with two devices each job has ranks on both. Jobs on two hosts are in `two_hosts`.
 
 use anyhow::{Result, bail};
 
+use super::two_hosts::{self, bytes_by_rdma};
 use crate::library::{Fabric, Library};
 use crate::process::{End, Job, tail};
 use crate::project::Project;
@@ -38,7 +39,9 @@ impl Which {
 
 /// Builds what the jobs run; nothing has to be built after this.
 pub(super) fn build(project: &Project, library: &Library, which: Which) -> Result<()> {
-    cprograms::build(project, library, which.programs())
+    cprograms::build(project, library, which.programs())?;
+    cprograms::build(project, library, two_hosts::PROGRAMS)?;
+    two_hosts::build(project, library, which == Which::Short)
 }
 
 /// Runs them, and says of each what became of it, in the words of Rust's test harness; true if all went well.
@@ -57,6 +60,7 @@ pub(super) fn run(project: &Project, library: &Library, which: Which) -> Result<
     told("bytes go by the devices", bytes_are_counted(project, library));
     told("explained", explained(library));
     cprograms::over(project, library, Fabric::RDMA, which.programs(), (which.most(), SLOWER), &mut told)?;
+    two_hosts::run(project, library, which == Which::Short, &mut told)?;
     let word = if failed == 0 { "ok" } else { "FAILED" };
     println!("\ntest result: {word}. {passed} passed; {failed} failed; 0 ignored");
     Ok(failed == 0)
@@ -68,12 +72,8 @@ fn bytes_are_counted(project: &Project, library: &Library) -> Result<()> {
     let program = project.target().join("tests-c").join(library.name()).join("ring");
     let job = Job::new(library.prefix().join("bin/mpirun")).env("BANYAN_FABRICS", "rdma,tcp");
     let done = job.env("BANYAN_P2P", "show").args(["-n", "2"]).arg(program).limit(120).run()?;
-    let accounts: Vec<&str> = done.output.lines().filter(|line| line.contains(": rdma: ")).collect();
-    let bytes = |line: &&str| -> Option<u64> {
-        let words: Vec<&str> = line.split(' ').collect();
-        words.iter().position(|word| *word == "bytes").and_then(|at| words[at - 1].parse().ok())
-    };
-    if done.end != End::Exit(0) || accounts.len() != 2 || !accounts.iter().all(|line| bytes(line) > Some(0)) {
+    let bytes = bytes_by_rdma(&done.output);
+    if done.end != End::Exit(0) || bytes.len() != 2 || bytes.contains(&0) {
         bail!("{}: no bytes by rdma\n{}", done.end, tail(&done.output, 25));
     }
     Ok(())

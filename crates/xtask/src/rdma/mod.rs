@@ -3,6 +3,7 @@
 
 mod guest;
 mod jobs;
+mod two_hosts;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -87,22 +88,28 @@ fn test_command(project: &Project, filter: &str, which: Which) -> Result<Vec<Str
     if programs.is_empty() {
         bail!("cargo has built no tests");
     }
+    let library = with_fabric(project)?;
+    jobs::build(project, &library, which)?;
+    let which = which.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
+    programs.push(this_again(&library, &format!("--jobs={which}"))?);
+    Ok(vec!["sh".into(), "-c".into(), programs.join(" && ")])
+}
+
+/// Banyan with the library of the fabric.
+fn with_fabric(project: &Project) -> Result<Library> {
     let library = Library::open(project, Kind::Banyan)?;
     if !install::has_rdma(library.prefix())
         && let Some(reason) = install::add_rdma(project, library.prefix())?
     {
         bail!("no library of the fabric: {reason}");
     }
-    jobs::build(project, &library, which)?;
-    let this = std::env::current_exe()?;
-    programs.push(format!(
-        "{}='{}' '{}' rdma --jobs={}",
-        install::GIVEN,
-        library.prefix().display(),
-        this.display(),
-        which.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
-    ));
-    Ok(vec!["sh".into(), "-c".into(), programs.join(" && ")])
+    Ok(library)
+}
+
+/// What a shell is told to start this program where the devices are, with the Banyan that is installed here.
+fn this_again(library: &Library, option: &str) -> Result<String> {
+    let (prefix, this) = (library.prefix().display(), std::env::current_exe()?);
+    Ok(format!("{}='{prefix}' '{}' rdma {option}", install::GIVEN, this.display()))
 }
 
 /// Runs a command in the folder of the repository, where there are RDMA devices, and hands on each line that it prints.

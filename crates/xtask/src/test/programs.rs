@@ -1,5 +1,7 @@
 //! HPCC and NetPIPE: fetched as Debian sources, built with a library's mpicc, run, and their own checks read.
 
+use std::path::PathBuf;
+
 use anyhow::{Result, bail};
 
 use crate::debian;
@@ -31,8 +33,8 @@ pub(crate) fn hpcc(project: &Project, library: &Library, fabric: Fabric) -> Resu
     Ok(tally)
 }
 
-/// NetPIPE with its check of integrity, up to 1 MiB.
-pub(crate) fn netpipe(project: &Project, library: &Library, fabric: Fabric) -> Result<Tally> {
+/// Builds NetPIPE with a library, unless that is done; gives the program.
+pub(crate) fn netpipe_program(project: &Project, library: &Library) -> Result<PathBuf> {
     // A copy for each library, since it builds in place.
     let source = debian::unpacked(project, "netpipe", &format!("programs/netpipe-{}", library.name()))?;
     let program = source.join("NPmpi");
@@ -42,9 +44,20 @@ pub(crate) fn netpipe(project: &Project, library: &Library, fabric: Fabric) -> R
             [format!("CC={}", library.cc().display()), format!("MPICC={}", library.cc().display())];
         Job::new("make").arg("mpi").args(variables).arg("CFLAGS=-O2 -w -fcommon").folder(&source).run_ok()?;
     }
+    Ok(program)
+}
+
+/// NetPIPE with its check of integrity.
+pub(crate) fn netpipe(project: &Project, library: &Library, fabric: Fabric) -> Result<Tally> {
+    let program = netpipe_program(project, library)?;
     let work = project.folder(&format!("programs/netpipe-run-{}-{}", library.name(), fabric.name()))?;
-    let job = library.mpirun(2, &program, fabric)?.args(["-i", "-u", "1048576"]).folder(&work).limit(300);
-    let done = job.run_ok()?;
+    netpipe_checked(library.mpirun(2, &program, fabric)?.folder(&work).limit(300))?;
+    Ok(Tally::pass())
+}
+
+/// A start of NetPIPE on two ranks finds all data right, up to 1 MiB.
+pub(crate) fn netpipe_checked(job: Job) -> Result<()> {
+    let done = job.args(["-i", "-u", "1048576"]).run_ok()?;
     let sizes = done.output.lines().filter(|line| line.contains("bytes") && line.contains("times")).count();
     if let Some(line) =
         done.output.lines().find(|line| line.contains("ntegrity check failed") || line.contains("rror"))
@@ -54,5 +67,5 @@ pub(crate) fn netpipe(project: &Project, library: &Library, fabric: Fabric) -> R
     if sizes < 20 {
         bail!("only {sizes} sizes\n{}", tail(&done.output, 20));
     }
-    Ok(Tally::pass())
+    Ok(())
 }
