@@ -161,6 +161,7 @@ impl Sections {
             Chunks { number: 1, sections: HALF, .. } if self.next.is_multiple_of(HALF) => {
                 self.take_half(seqs)
             }
+            Chunks { sections: HALF, writers: Writers::Each, .. } if again => self.take_both(seqs),
             _ => self.take_some(chunks, seqs),
         };
         let swapped = again && chunks.writers == Writers::Each && !self.last.2;
@@ -191,6 +192,16 @@ impl Sections {
         (self.latest[this], self.whole[this]) = (last, last);
         self.next = other as u32 * HALF;
         Allotment { first: this as u32 * HALF, second: self.next, used }
+    }
+
+    /// Takes both halves again for two ranks that exchange.
+    #[inline]
+    fn take_both(&mut self, (first, phases): (u64, u32)) -> Allotment {
+        let (start, second) = (self.next, (self.next + HALF) % NUMBER);
+        let used = [start, second].map(|at| self.latest[(at / HALF) as usize]);
+        let last = first + u64::from(phases) - 1;
+        (self.latest, self.whole) = ([last; 2], [last; 2]);
+        Allotment { first: start, second, used }
     }
 
     /// Takes sections for a collective that has chunks.
@@ -321,6 +332,15 @@ mod tests {
         assert_eq!(places(4, 3), (4, 0, [2, 2]));
         assert_eq!(places(4, 5), (0, 4, [4, 4]));
         assert_eq!(places(2, 7), (8, 10, [0, 0]));
+    }
+
+    #[test]
+    fn both_halves_are_taken_as_chunks_of_any_number_are() {
+        let state = || Sections { next: HALF, latest: [3, 4], ..Sections::default() };
+        let (mut short, mut long) = (state(), state());
+        let chunks = Chunks { writers: Writers::Each, ..Chunks::halves(2) };
+        assert_eq!(short.take_both((7, 2)), long.take_some(chunks, (7, 2)));
+        assert_eq!(format!("{short:?}"), format!("{long:?}"));
     }
 
     #[test]

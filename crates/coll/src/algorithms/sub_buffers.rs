@@ -44,9 +44,15 @@ pub(crate) const SCATTERV: Algorithm = Algorithm {
 pub(crate) const ALLTOALLV: Algorithm = Algorithm {
     kind: Kind::Alltoallv,
     about: "all publish all blocks, each copies its own, of large ones first from the shared scratch, then by message: one node",
-    chunks: |shape| Chunks::halves(u32::from(pair_area(shape) > 0)),
+    chunks: |shape| match pair_area(shape) {
+        0 => Chunks::NONE,
+        _ if Chunks::ranks_tell(shape) => Chunks::exchanged(shape, shape.half()),
+        _ => Chunks::halves(1),
+    },
     round: alltoallv,
-    cost: |case: &Case| match one_of_many(case).holds(case.bytes as u64) {
+    cost: |case: &Case| match one_of_many(case).holds(case.bytes as u64)
+        || case.ranks == 2 && case.bytes <= case.longest_copied.min(LONGEST_SWAPPED as f64)
+    {
         true => Cost { copied: 2.0 * case.p() * case.bytes, ..poll_cost(case) },
         false => with_polls(case, (alltoall::SPREAD.cost)(case)),
     },
@@ -96,9 +102,17 @@ fn area(shape: &Shape) -> u64 {
 /// About the bytes of [`room`], for costs.
 const ROOM_BYTES: f64 = (2 << 20) as f64;
 
+/// The most bytes of a block that two ranks with a core each exchange over the shared scratch. Longer messages find the way that is best
+/// for them (`p2p::ways`), which counts where one rank has more to give than the other, and so writes more than it has read.
+const LONGEST_SWAPPED: u64 = 1 << 14;
+
 /// Units of the shared scratch for each pair where all ranks exchange: an odd number of pages, as areas a power of two
-/// apart would share few sets of a cache. None with a core for each rank: such ranks send messages.
+/// apart would share few sets of a cache. With a core for each rank two ranks have a half each, and swap them from call to call; more
+/// ranks have none: they send messages.
 fn pair_area(shape: &Shape) -> u64 {
+    if Chunks::ranks_tell(shape) {
+        return shape.half();
+    }
     let pairs = u64::from(shape.ranks) * u64::from(shape.ranks - 1);
     let area = shape.round_down(shape.half() / pairs.max(1));
     match shape.crowded {
@@ -134,6 +148,7 @@ fn rooted(shape: &Shape, index: u32, round: &mut Round) {
         area: area(shape),
         longest: shape.longest_copied,
         writer_stride: 0,
+        chunk: 0,
         distances: if me == 0 { 1..shape.ranks } else { me..me + 1 },
     };
     exchange.round(shape, index, (gives, gets), round);
@@ -149,11 +164,16 @@ fn alltoallv(shape: &Shape, index: u32, round: &mut Round) {
         Some((from, Span::new(Buf::Recv, shape.recvs.block(from))))
     };
     let (area, others) = (pair_area(shape), shape.ranks - 1);
+    let swaps = Chunks::ranks_tell(shape);
+    // Both ranks know both blocks, so these go one way.
+    let longer = gives(1).into_iter().chain(gets(1)).map(|(_, block)| block.len).max().unwrap_or(0);
+    let by_message = swaps && longer > LONGEST_SWAPPED / shape.unit.max(1);
     let exchange = PairExchange {
         sub_buffers: others,
         area,
-        longest: shape.longest_copied,
+        longest: if by_message { 0 } else { shape.longest_copied },
         writer_stride: area * u64::from(others),
+        chunk: if swaps { shape.rank } else { 0 },
         distances: 1..shape.ranks,
     };
     exchange.round(shape, index, (gives, gets), round);
@@ -170,6 +190,8 @@ struct PairExchange {
     longest: u64,
     /// Units from the areas of one writer to those of the next one; 0 where one rank of each pair is the root.
     writer_stride: u64,
+    /// The chunk that this rank writes in.
+    chunk: u32,
     /// The distances that this rank gives or gets a block of.
     distances: Range<u32>,
 }
@@ -193,7 +215,7 @@ impl PairExchange {
                 .clone()
                 .any(|distance| self.parts(gives(distance), sub_buffer(distance))[0].is_some()) =>
             {
-                round.push(Step::WaitReuse { chunk: 0 });
+                round.push(Step::WaitReuse { chunk: self.chunk });
             }
             0 => {}
             1 => {
