@@ -63,6 +63,7 @@ impl Rdma {
             replay: Default::default(),
             posted: 0,
             moving: 0,
+            has_stood: false,
             window: false,
             used: self.polls,
             rest_said: false,
@@ -140,7 +141,7 @@ impl Rdma {
                 end.card = said.card;
                 end.wake(&mut self.contacting, peer, self.patience);
             }
-            Phase::Down => return,
+            Phase::Refused(_) | Phase::Down => return,
         }
         if self.make_pairs(peer).is_none() {
             return;
@@ -189,7 +190,28 @@ impl Rdma {
         let Some(at) = self.contacting.iter().position(|&other| other == peer) else { return };
         self.contacting.swap_remove(at);
         self.links.at(peer).doubted = false;
+        self.links.end(peer).into_iter().for_each(|end| end.has_stood = true);
         self.send_again(peer);
+    }
+
+    /// The patience with a contact is over: the peer is gone, or refused if nothing can have left for it or come from it.
+    fn give_up(&mut self, peer: Peer) {
+        let Some(end) = self.links.end(peer) else { return };
+        let has_stood = end.has_stood;
+        let why = match end.failing.take() {
+            Some((_, why)) if has_stood => format!("{why}; it was not made anew"),
+            Some((_, why)) => format!("{why}; it was not made"),
+            None => "the peer has not answered".into(),
+        };
+        let hindered = end.hindered.take().map_or_else(String::new, |why| format!(": {why}"));
+        let secs = self.patience.as_secs_f32();
+        let why = self.by_port(&format!("{why} within {secs} s{hindered}"));
+        self.lose(peer, &why);
+        if !has_stood {
+            self.lost.retain(|(other, _)| *other != peer);
+            self.links.at(peer).phase = Phase::Refused(why);
+            self.wanted.push_back(peer);
+        }
     }
 
     /// When a contact wants to be looked at.
@@ -211,16 +233,7 @@ impl Rdma {
             match due {
                 Due::Nothing => {}
                 Due::Greet => self.greet(peer),
-                Due::GiveUp => {
-                    let why = match end.failing.take() {
-                        Some((_, why)) => format!("{why}; it was not made anew"),
-                        None => "the peer has not answered".into(),
-                    };
-                    let hindered = end.hindered.take().map_or_else(String::new, |why| format!(": {why}"));
-                    let secs = self.patience.as_secs_f32();
-                    let why = self.by_port(&format!("{why} within {secs} s{hindered}"));
-                    self.lose(peer, &why);
-                }
+                Due::GiveUp => self.give_up(peer),
             }
             if doubtful && !std::mem::replace(&mut self.links.at(peer).doubted, true) {
                 self.unreached.push_back(peer);

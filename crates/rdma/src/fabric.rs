@@ -14,7 +14,7 @@ use crate::credit::WINDOW;
 use crate::datagrams::{Greetings, HEARING, LEAVING};
 use crate::frames::{HEADER, Id, What};
 use crate::greeting::Card;
-use crate::links::{Left, Links};
+use crate::links::{Left, Links, Phase};
 use crate::registrations::Registrations;
 use crate::sending::Sending;
 use crate::settings::Settings;
@@ -336,6 +336,12 @@ impl Fabric for Rdma {
     fn connect(&mut self, peer: Peer, business_card: &[u8]) -> Result<(), String> {
         if let Some(why) = &self.ended {
             return Err(format!("peer {}: {why}", peer.0));
+        }
+        let phase = &mut self.links.at(peer).phase;
+        if let Phase::Refused(why) = phase {
+            let why = std::mem::take(why);
+            *phase = Phase::Down;
+            return Err(why);
         }
         let card = Card::decode(business_card).filter(|_| self.reaches(peer));
         let card = card.ok_or_else(|| format!("peer {}: its rdma business card is damaged", peer.0))?;

@@ -29,6 +29,8 @@ pub(crate) enum Phase {
     Idle,
     /// This side's end is there.
     Open(Box<End>),
+    /// No connection came about, for this reason: another fabric may carry the peer, which the process's next look at its card decides.
+    Refused(String),
     /// It is gone.
     Down,
 }
@@ -52,6 +54,8 @@ pub(crate) struct End {
     /// Numbers of works under way by the one pair and the other.
     pub(crate) posted: usize,
     pub(crate) moving: usize,
+    /// It has stood once.
+    pub(crate) has_stood: bool,
     /// It has buffers for what comes.
     pub(crate) window: bool,
     /// When it was used last, by the count of polls.

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use banyan_memory::HeapBuffer;
 use banyan_rdma::Rdma;
+use banyan_transport::conformance::introduced;
 use banyan_transport::{Access, Fabric, Outcome, Peer, Port, Refusal, Token, Transfer};
-use common::{HEAD, Inbox, contents, patient, until};
+use common::{HEAD, Inbox, contents, ends, patient, until};
 
 /// The network device under an RDMA device in software. One test at a time has it; at the end it is up.
 struct Link {
@@ -147,4 +148,25 @@ fn a_device_that_fails_is_told_from_a_peer_that_is_silent() {
     );
     assert_eq!(ends[0].send_short(Peer(1), &HEAD, b""), Err(Refusal::Down));
     assert!(ends[0].connect(Peer(1), &[]).is_err_and(|said| said.contains(why)), "another fabric is tried");
+}
+
+/// A peer that no connection comes about to, though its card is there: nothing has left, so it is refused, for another fabric to carry it.
+#[test]
+fn a_peer_that_the_device_does_not_reach_is_refused() {
+    let Some(link) = Link::take() else { return };
+    let patience = Duration::from_secs(2);
+    let (mut ends, mut inbox) = (introduced(ends(2, patience)), <[Inbox; 2]>::default());
+    assert!(link.set("down"));
+    let (start, mut refused) = (Instant::now(), None);
+    until(&mut ends, &mut inbox, |ends, _| {
+        assert_eq!(ends[0].send_short(Peer(1), &HEAD, b"anybody there?"), Err(Refusal::Busy));
+        refused = ends[0].wanted();
+        refused.is_some()
+    });
+    assert!(start.elapsed() >= patience, "not before its time");
+    assert_eq!(refused, Some(Peer(1)));
+    let why = ends[0].connect(Peer(1), &[]).expect_err("it is refused");
+    println!("{why}");
+    assert!(why.contains("port 1 of ") && why.contains("within 2 s"), "{why}");
+    assert!(inbox[0].gone.is_empty(), "another fabric may reach it");
 }

@@ -55,7 +55,9 @@ pub trait Fabric: Port {
     /// If the business card is not one of `peer`.
     fn connect(&mut self, peer: Peer, business_card: &[u8]) -> Result<(), String>;
 
-    /// A peer that a send was refused to because this fabric has no business card of it; each is named once.
+    /// A peer that a send was refused to because this fabric has no business card of it; each is named once. It may be named once more where
+    /// no connection to it came about, so that nothing has left: then [`Fabric::connect`] refuses it with the reason, and another fabric may
+    /// carry it.
     fn wanted(&mut self) -> Option<Peer> {
         None
     }

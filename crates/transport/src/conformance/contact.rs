@@ -64,7 +64,8 @@ pub fn business_cards<F: Fabric>(strangers: &impl Fn(usize) -> Vec<(F, Vec<u8>)>
 }
 
 /// A peer that is gone before it was ever talked to is reported to an endpoint that polls only when something wakes it: if nothing
-/// arrives that tells, the fabric says when it wants to be polled. `kill` is that of [`down`].
+/// arrives that tells, the fabric says when it wants to be polled. It may also refuse that peer, so that another fabric is tried. `kill` is that
+/// of [`down`].
 pub fn gone_before_contact<F: Fabric>(make: &impl Fn(usize) -> Vec<F>, kill: impl FnOnce(&mut Vec<F>)) {
     let mut ends = make(3);
     kill(&mut ends);
@@ -73,7 +74,11 @@ pub fn gone_before_contact<F: Fabric>(make: &impl Fn(usize) -> Vec<F>, kill: imp
     while inbox.lost.is_empty() {
         end.arm(Wake::Descriptor);
         let _ = out.send(end, 2, 8, true);
-        if end.poll(&mut inbox) == 0 {
+        let work = end.poll(&mut inbox);
+        if let Some(refused) = end.wanted() {
+            assert!(end.connect(refused, &[]).is_err_and(|why| !why.is_empty()));
+            inbox.lost.push(refused);
+        } else if work == 0 {
             nap(end, &descriptor, Wake::Descriptor);
         }
         end.disarm();
