@@ -32,6 +32,8 @@ mod events;
 mod fabric;
 #[cfg(feature = "verbs")]
 mod frames;
+#[cfg(feature = "verbs")]
+mod gpu_memory;
 mod library;
 #[cfg(feature = "verbs")]
 mod links;
@@ -58,5 +60,7 @@ pub use library::{InLibrary, Loaded, explain};
 
 #[cfg(feature = "verbs")]
 pub use fabric::{Counts, Options, Rdma};
+#[cfg(feature = "verbs")]
+pub use gpu_memory::{DmaBuf, GpuMemory, GpuRegion};
 #[cfg(feature = "verbs")]
 pub use verbs::devices;
