@@ -9,7 +9,7 @@ use crate::contact::Contact;
 use crate::fabric::Rdma;
 use crate::frames::{self, HEADER, Id};
 use crate::links::{Breaking, Left, Phase};
-use crate::verbs::{Local, Op, Work};
+use crate::verbs::{Completion, Local, NO_PAIR, Op, Work};
 
 /// The time that a device may take to give back what was under way by a pair that has ended.
 const FLUSH: Duration = Duration::from_secs(2);
@@ -32,7 +32,7 @@ impl Rdma {
     /// Ends the queue pairs of a connection, to make it anew, or to let it rest.
     pub(crate) fn close(&mut self, peer: Peer, rest: bool) {
         let Some(end) = self.links.end(peer).filter(|end| end.breaking.is_none()) else { return };
-        end.breaking = Some(Breaking { since: Instant::now(), rest, refused: false, gone: None });
+        end.breaking = Some(Breaking { since: Instant::now(), rest, refused: false, given_back: false });
         end.pairs.iter().for_each(|pairs| {
             pairs.frames.fail();
             pairs.transfers.fail();
@@ -41,30 +41,54 @@ impl Rdma {
         self.breaking.push(peer);
     }
 
-    /// Goes on with broken connections, when nothing more comes from the device: ends their pairs, and after that, when what those had
-    /// brought is handed over, makes them anew. Gives how many it went on with.
+    /// Goes on with broken connections, when nothing more comes from the device: once it has given back what was under way, and what it
+    /// had brought is handed over, ends their pairs, and makes them anew. Gives how many it went on with.
     pub(crate) fn attend_breaks(&mut self) -> usize {
         let mut work = 0;
         for peer in std::mem::take(&mut self.breaking) {
             let Some(end) = self.links.end(peer) else { continue };
             let Some(breaking) = &mut end.breaking else { continue };
             let under_way = end.posted + end.moving;
-            if let Some(gone) = breaking.gone {
-                gone.iter().for_each(|number| _ = self.peers.remove(number));
-                self.renew(peer);
-            } else if under_way == 0 || breaking.since.elapsed() > FLUSH {
-                breaking.gone = Some(end.pairs.take().map_or([0; 2], |pairs| pairs.numbers()));
-                (end.posted, end.moving) = (0, 0);
-                self.under_way -= under_way;
+            if breaking.given_back {
+                self.end_pairs(peer);
                 self.end_transfers(peer);
-                self.breaking.push(peer);
+                self.renew(peer);
             } else {
+                breaking.given_back = under_way == 0 || breaking.since.elapsed() > FLUSH;
+                let waits = !breaking.given_back;
                 self.breaking.push(peer);
-                continue;
+                if waits {
+                    continue;
+                }
             }
             work += 1;
         }
         work
+    }
+
+    /// Ends the queue pairs to a peer: the device does not touch any more what their work was to use.
+    fn end_pairs(&mut self, peer: Peer) {
+        let Some(end) = self.links.end(peer) else { return };
+        self.under_way -= end.posted + end.moving;
+        (end.posted, end.moving) = (0, 0);
+        let Some(pairs) = end.pairs.take() else { return };
+        for number in pairs.numbers() {
+            self.peers.remove(&number);
+            self.ended_pairs.push(number);
+        }
+    }
+
+    /// Sees that no completion is taken for one of a new queue pair, whose number may be that of one that has ended.
+    pub(crate) fn forget_ended(&mut self) {
+        if self.ended_pairs.is_empty() {
+            return;
+        }
+        let mut all: Vec<Completion> = self.held.drain(..).collect();
+        while self.completions.poll(&mut all) > 0 {}
+        let ended = std::mem::take(&mut self.ended_pairs);
+        let stale = all.iter_mut().filter(|completion| ended.contains(&completion.pair));
+        stale.for_each(|completion| completion.pair = NO_PAIR);
+        self.held.extend(all);
     }
 
     /// Makes a connection anew that has broken, unless its peer is gone or the patience is over.
@@ -129,6 +153,7 @@ impl Rdma {
 
     /// A peer is gone: its connection ends, and with it all that is under way there.
     pub(crate) fn lose(&mut self, peer: Peer, why: &str) {
+        self.end_pairs(peer);
         let phase = std::mem::replace(&mut self.links.at(peer).phase, Phase::Down);
         if matches!(phase, Phase::Down) {
             return;
@@ -141,10 +166,6 @@ impl Rdma {
         if std::mem::take(&mut end.window) {
             self.windows.give_back();
         }
-        self.under_way -= end.posted + end.moving;
-        // The pairs end first: then the device does not touch any more what its work was to use.
-        drop(end.pairs.take());
-        self.peers.retain(|_, other| *other != peer);
         end.replay.kept().for_each(|left| self.sending.give(left.slot));
         self.drop_transfers(peer);
     }

@@ -6,8 +6,9 @@ use banyan_transport::{Fabric, Peer, Refusal};
 
 use crate::contact::{Answer, Contact, Due, Stage};
 use crate::credit::Credit;
+use crate::datagrams::Greetings;
 use crate::fabric::Rdma;
-use crate::greeting::{Card, Greeting};
+use crate::greeting::{Card, Greeting, Wire};
 use crate::links::{End, Pairs, Phase};
 use crate::verbs::Pair;
 
@@ -28,9 +29,10 @@ impl Rdma {
             gid: self.device.gid.gid.octets(),
             lid: self.device.lid(),
             datagrams: self.greetings.number(),
+            listens: self.greetings.listens(),
             mtu: self.device.mtu,
             reads: self.device.reads,
-            ethernet: self.device.ethernet,
+            wire: self.device.wire,
         }
     }
 
@@ -83,6 +85,7 @@ impl Rdma {
         if self.links.end(peer)?.pairs.is_some() {
             return Some(());
         }
+        self.forget_ended();
         let window = self.make_window(peer);
         let end = self.links.end(peer)?;
         if let Err(why) = window {
@@ -90,7 +93,9 @@ impl Rdma {
             return None;
         }
         let pair = || Pair::new(&self.device, &self.completions, &self.receives);
-        let made = self.device.ready().and_then(|()| Ok(Pairs { frames: pair()?, transfers: pair()? }));
+        let made = self.device.ready().and_then(|()| {
+            Ok(Pairs { frames: pair()?, transfers: pair()?, wiring: None, since: Instant::now() })
+        });
         match made {
             Ok(pairs) => {
                 self.peers.extend(pairs.numbers().map(|number| (number, peer)));
@@ -122,14 +127,14 @@ impl Rdma {
             card,
             pairs: pairs.numbers(),
             first: pairs.first(),
+            mark: self.greetings.mark(),
         };
         // One that does not leave is as one that is lost.
         let _ = self.greetings.send(to, &greeting.encode(&self.secret));
     }
 
-    /// Hears a datagram.
-    pub(crate) fn hear(&mut self, slot: u32, len: usize) {
-        let said = Greeting::decode(self.greetings.heard(slot, len), &self.secret);
+    /// Hears a greeting, or what is none.
+    pub(crate) fn hear(&mut self, said: Option<Greeting>) {
         let ours =
             |said: &Greeting| said.job == self.job && said.to == self.me.0 && self.reaches(Peer(said.from));
         let Some(said) = said.filter(ours) else { return };
@@ -170,7 +175,10 @@ impl Rdma {
         let Some(End { pairs: Some(pairs), replay, credit, .. }) = self.links.end(peer) else {
             return Ok(());
         };
-        pairs.connect(said, self.late)?;
+        match &self.greetings {
+            Greetings::Queue(_) => pairs.connect(said, self.late)?,
+            Greetings::Iwarp(iwarp) => iwarp.connect(pairs, said, self.me < peer)?,
+        }
         let Ok(arrived) = replay.resume(said.received) else {
             let why = format!(
                 "it says that it has received {} frames, which cannot be: {} were not confirmed",
@@ -185,13 +193,19 @@ impl Rdma {
         Ok(())
     }
 
-    /// The connection stands: what was under way when it broke is sent again.
+    /// Once the connection stands, what was under way when it broke is sent again.
     pub(crate) fn come_up(&mut self, peer: Peer) {
+        if self.links.end(peer).is_none_or(|end| !end.stands()) {
+            return;
+        }
         let Some(at) = self.contacting.iter().position(|&other| other == peer) else { return };
         self.contacting.swap_remove(at);
         self.links.at(peer).doubted = false;
         self.links.end(peer).into_iter().for_each(|end| end.has_stood = true);
         self.send_again(peer);
+        if self.device.wire == Wire::Iwarp {
+            self.send_first(peer);
+        }
     }
 
     /// The patience with a contact is over: the peer is gone, or refused if nothing can have left for it or come from it.
@@ -228,6 +242,10 @@ impl Rdma {
         let mut work = self.attend_events();
         for peer in self.contacting.clone() {
             let Some(end) = self.links.end(peer) else { continue };
+            if end.contact.stage() == Stage::Up && end.is_late(now, self.patience) {
+                self.broke(peer, "rdma_cm has not made it in time".into());
+                continue;
+            }
             let (due, doubtful) = (end.contact.due(now), end.contact.is_doubtful());
             work += usize::from(due != Due::Nothing);
             match due {

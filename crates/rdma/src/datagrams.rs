@@ -1,10 +1,13 @@
-//! [`Greetings`]: the queue pair of datagrams with its buffers. If it fails (it does where there is no way to a peer just now) it is
-//! started again, under the number that the business card tells.
+//! [`Greetings`]: what sends and hears greetings. On iWARP that is a socket ([`crate::iwarp`]), elsewhere a [`Queue`]: the queue pair of
+//! datagrams with its buffers. If it fails (it does where there is no way to a peer just now) it is started again, under the number that
+//! the business card tells.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use crate::frames::Id;
-use crate::greeting::{self, Card};
+use crate::greeting::{self, Card, Wire};
+use crate::iwarp::Iwarp;
 use crate::verbs::{AddressHandle, Completions, Datagrams, Device, Slots};
 
 /// Buffers for greetings that come. More that come at a time are lost, and come again.
@@ -13,7 +16,74 @@ pub(crate) const HEARING: usize = 64;
 pub(crate) const LEAVING: usize = 16;
 
 /// What sends and hears greetings.
-pub(crate) struct Greetings {
+pub(crate) enum Greetings {
+    Queue(Queue),
+    Iwarp(Iwarp),
+}
+
+impl Greetings {
+    pub(crate) fn new(device: &Arc<Device>, completions: &Arc<Completions>) -> Result<Greetings, String> {
+        match device.wire {
+            Wire::Iwarp => Iwarp::new(device).map(Greetings::Iwarp),
+            _ => Queue::new(device, completions).map(Greetings::Queue),
+        }
+    }
+
+    /// Number of the queue pair, or of the socket's port.
+    pub(crate) fn number(&self) -> u32 {
+        match self {
+            Greetings::Queue(queue) => queue.datagrams.number(),
+            Greetings::Iwarp(iwarp) => iwarp.number().into(),
+        }
+    }
+
+    /// The port at which rdma_cm listens, if it does.
+    pub(crate) fn listens(&self) -> u16 {
+        match self {
+            Greetings::Queue(_) => 0,
+            Greetings::Iwarp(iwarp) => iwarp.listens(),
+        }
+    }
+
+    /// Memory of this process that answers reads, where that is needed.
+    pub(crate) fn mark(&self) -> (u64, u32) {
+        match self {
+            Greetings::Queue(_) => (0, 0),
+            Greetings::Iwarp(iwarp) => iwarp.mark(),
+        }
+    }
+
+    /// Sends a greeting to the process that a card names.
+    ///
+    /// # Errors
+    /// If it cannot leave now.
+    pub(crate) fn send(&mut self, to: &Card, bytes: &[u8]) -> Result<(), String> {
+        match self {
+            Greetings::Queue(queue) => queue.send(to, bytes),
+            Greetings::Iwarp(iwarp) => iwarp.send(to, bytes),
+        }
+    }
+
+    /// The descriptors that are readable when something has come that no completion tells of.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let sockets = match self {
+            Greetings::Queue(_) => None,
+            Greetings::Iwarp(iwarp) => Some(iwarp.descriptors()),
+        };
+        sockets.into_iter().flatten()
+    }
+
+    /// The queue pair of datagrams, where there is one.
+    pub(crate) fn queue(&mut self) -> Option<&mut Queue> {
+        match self {
+            Greetings::Queue(queue) => Some(queue),
+            Greetings::Iwarp(_) => None,
+        }
+    }
+}
+
+/// The queue pair of datagrams.
+pub(crate) struct Queue {
     datagrams: Datagrams,
     heard: Slots,
     leaving: Slots,
@@ -24,9 +94,9 @@ pub(crate) struct Greetings {
     failed: bool,
 }
 
-impl Greetings {
-    pub(crate) fn new(device: &Arc<Device>, completions: &Arc<Completions>) -> Result<Greetings, String> {
-        let greetings = Greetings {
+impl Queue {
+    fn new(device: &Arc<Device>, completions: &Arc<Completions>) -> Result<Queue, String> {
+        let greetings = Queue {
             datagrams: Datagrams::new(device, completions)?,
             heard: Slots::new(device, HEARING, Datagrams::BEFORE + greeting::BYTES)?,
             leaving: Slots::new(device, LEAVING, greeting::BYTES)?,
@@ -36,11 +106,6 @@ impl Greetings {
         };
         (0..HEARING as u32).try_for_each(|slot| greetings.listen(slot))?;
         Ok(greetings)
-    }
-
-    /// Number of the queue pair.
-    pub(crate) fn number(&self) -> u32 {
-        self.datagrams.number()
     }
 
     /// The slot that work of this number uses, if it is of the present life; `ok`: it went well.
@@ -70,11 +135,7 @@ impl Greetings {
         self.datagrams.receive(Id::Datagram(self.id(slot)).into(), self.heard.whole(slot as usize))
     }
 
-    /// Sends a greeting to the process that a card names.
-    ///
-    /// # Errors
-    /// If it cannot leave now.
-    pub(crate) fn send(&mut self, to: &Card, bytes: &[u8]) -> Result<(), String> {
+    fn send(&mut self, to: &Card, bytes: &[u8]) -> Result<(), String> {
         if self.failed {
             self.life = self.life.wrapping_add(1);
             self.datagrams.restart()?;

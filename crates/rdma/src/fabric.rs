@@ -2,18 +2,17 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use banyan_transport::{Fabric, Head, Outcome, Peer, Sink, Token, Wake};
 use rustix::event::{PollFd, PollFlags, epoll, poll};
 
-use crate::contact::Stage;
 use crate::credit::WINDOW;
 use crate::datagrams::{Greetings, HEARING, LEAVING};
 use crate::frames::{HEADER, Id, What};
-use crate::greeting::Card;
+use crate::greeting::{Card, Greeting};
 use crate::links::{Left, Links, Phase};
 use crate::registrations::Registrations;
 use crate::sending::Sending;
@@ -26,6 +25,8 @@ use crate::windows::Windows;
 pub(crate) const MOST_WORK: usize = 1024;
 /// Connections that stand at a time, at most, unless the user says another number.
 const MOST_CONNECTIONS: u32 = 256;
+/// Where sockets tell of contacts, one of so many polls looks at them while no contact is being made.
+const SELDOM: u64 = 64;
 /// A process that ends gives its last frames so long to leave.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -81,6 +82,8 @@ pub struct Rdma {
     pub(crate) greetings: Greetings,
     /// Peers by the numbers of our pairs to them.
     pub(crate) peers: HashMap<u32, Peer>,
+    /// Numbers of pairs that have ended: completions of theirs may still be there.
+    pub(crate) ended_pairs: Vec<u32>,
     pub(crate) contacting: Vec<Peer>,
     pub(crate) transfers: HashMap<u32, Moving>,
     pub(crate) next_transfer: u32,
@@ -158,6 +161,7 @@ impl Rdma {
             links: Links::default(),
             greetings: Greetings::new(&device, &completions)?,
             peers: HashMap::new(),
+            ended_pairs: Vec::new(),
             contacting: Vec::new(),
             transfers: HashMap::new(),
             next_transfer: 0,
@@ -228,7 +232,8 @@ impl Rdma {
     fn frame_left(&mut self, pair: u32, result: Result<usize, Failure>) {
         let Some(&peer) = self.peers.get(&pair) else { return };
         let Some(end) = self.links.end(peer) else { return };
-        if end.breaking.as_ref().is_none_or(|breaking| breaking.gone.is_none()) {
+        // siw gives back also what it has said that it did not take.
+        if end.posted > 0 {
             end.posted -= 1;
             self.under_way -= 1;
         }
@@ -254,23 +259,31 @@ impl Rdma {
                 self.windows.emptied(slot);
             }
             Id::Datagram(number) => {
-                let Some(slot) = self.greetings.slot(number, result.is_ok()) else { return };
+                let Some(queue) = self.greetings.queue() else { return };
+                let Some(slot) = queue.slot(number, result.is_ok()) else { return };
                 if let Ok(len) = result {
-                    self.hear(slot, len);
+                    let said = Greeting::decode(queue.heard(slot, len), &self.secret);
                     // Fails only with the device, of which connections tell.
-                    let _ = self.greetings.listen(slot);
+                    let _ = queue.listen(slot);
+                    self.hear(said);
                 }
             }
             Id::Greeting(number) => {
-                if let Some(slot) = self.greetings.slot(number, result.is_ok()) {
-                    self.greetings.left(slot);
+                let Some(queue) = self.greetings.queue() else { return };
+                if let Some(slot) = queue.slot(number, result.is_ok()) {
+                    queue.left(slot);
+                }
+            }
+            Id::Ahead => {
+                if let (Some(&peer), Err(failure)) = (self.peers.get(&pair), result) {
+                    self.broke(peer, failure.why);
                 }
             }
             Id::Send(_) => {
                 self.counts.completions += 1;
                 self.frame_left(pair, result);
             }
-            Id::Transfer(number) => {
+            Id::Transfer(number) if self.peers.contains_key(&pair) => {
                 if let Some(token) = self.transfer_moved(number, result) {
                     sink.completed(token, Outcome::Done);
                 }
@@ -278,6 +291,7 @@ impl Rdma {
                     self.post_works();
                 }
             }
+            Id::Transfer(_) => {}
         }
     }
 
@@ -305,10 +319,10 @@ impl Rdma {
             What::Farewell => return self.lose(peer, "it has ended its connection"),
         }
         if let Some(end) = self.links.end(peer)
-            && end.contact.stage() != Stage::Up
+            && !end.stands()
             && end.breaking.is_none()
         {
-            end.contact.proved();
+            end.prove();
             self.come_up(peer);
         }
     }
@@ -325,6 +339,13 @@ impl Rdma {
             _ => false,
         });
         self.owed.append(&mut owed);
+    }
+}
+
+impl Rdma {
+    /// The descriptors that are readable when there is news.
+    fn news(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        [self.completions.descriptor(), self.device.events()].into_iter().chain(self.greetings.descriptors())
     }
 }
 
@@ -345,11 +366,9 @@ impl Fabric for Rdma {
         }
         let card = Card::decode(business_card).filter(|_| self.reaches(peer));
         let card = card.ok_or_else(|| format!("peer {}: its rdma business card is damaged", peer.0))?;
-        if card.ethernet != self.device.ethernet {
-            return Err(format!(
-                "peer {}: one of us is on InfiniBand, and the other one on Ethernet",
-                peer.0
-            ));
+        if card.wire != self.device.wire {
+            let (ours, theirs) = (self.device.wire, card.wire);
+            return Err(format!("peer {}: its device is one of {theirs}, and this one's of {ours}", peer.0));
         }
         self.links.at(peer).card = Some(card);
         Ok(())
@@ -386,6 +405,9 @@ impl Fabric for Rdma {
         }
         if !self.contacting.is_empty() {
             work += self.attend_contacts();
+        }
+        if self.armed || !self.contacting.is_empty() || self.polls.is_multiple_of(SELDOM) {
+            work += self.attend_iwarp();
         }
         let mut batch = std::mem::take(&mut self.batch);
         batch.extend(self.held.drain(..));
@@ -436,17 +458,18 @@ impl Fabric for Rdma {
         let earliest = deadline.into_iter().chain(self.next_deadline()).min();
         let left = earliest.map(|at| at.saturating_duration_since(Instant::now()));
         let left = left.and_then(|left| left.try_into().ok());
-        let news = [self.completions.descriptor(), self.device.events()];
+        let mut news: Vec<PollFd<'_>> =
+            self.news().map(|news| PollFd::from_borrowed_fd(news, PollFlags::IN)).collect();
         // An interruption is a sleep that ends for no reason.
-        let _ = poll(&mut news.map(|news| PollFd::from_borrowed_fd(news, PollFlags::IN)), left.as_ref());
+        let _ = poll(&mut news, left.as_ref());
     }
 
     fn descriptor(&mut self) -> io::Result<OwnedFd> {
-        let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        for news in [self.completions.descriptor(), self.device.events()] {
-            epoll::add(&both, news, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for news in self.news() {
+            epoll::add(&all, news, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         }
-        Ok(both)
+        Ok(all)
     }
 
     fn next_deadline(&self) -> Option<Instant> {

@@ -77,6 +77,8 @@ pub(crate) enum Id {
     Greeting(u32),
     /// A one-sided transfer.
     Transfer(u32),
+    /// What another work stands behind that tells of both. It is told of by itself only if it fails.
+    Ahead,
 }
 
 impl From<Id> for u64 {
@@ -88,6 +90,7 @@ impl From<Id> for u64 {
             Id::Send(number) => (2, number),
             Id::Greeting(number) => (3, number),
             Id::Transfer(number) => (4, number),
+            Id::Ahead => (5, 0),
         };
         kind << 32 | u64::from(number)
     }
@@ -102,7 +105,8 @@ impl From<u64> for Id {
             1 => Id::Datagram(number),
             2 => Id::Send(number),
             3 => Id::Greeting(number),
-            _ => Id::Transfer(number),
+            4 => Id::Transfer(number),
+            _ => Id::Ahead,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 use std::fs;
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 
 /// Where the kernel shows devices.
@@ -35,6 +35,15 @@ impl Entry {
         let gid: Ipv6Addr = gid.trim().parse().ok()?;
         let kind = if kind.trim() == "RoCE v2" { Kind::RoceV2 } else { Kind::Native };
         (!gid.is_unspecified()).then_some(Entry { index, gid, kind })
+    }
+
+    /// What stands for an address of the host, where ports have no GIDs (iWARP).
+    pub fn of_ip(ip: IpAddr) -> Entry {
+        let gid = match ip {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            IpAddr::V6(ip) => ip,
+        };
+        Entry { index: 0, gid, kind: Kind::Native }
     }
 }
 

@@ -33,7 +33,7 @@ mod fabric;
 #[cfg(feature = "verbs")]
 mod frames;
 #[cfg(feature = "verbs")]
-mod gpu_memory;
+mod iwarp;
 mod library;
 #[cfg(feature = "verbs")]
 mod links;
@@ -60,7 +60,5 @@ pub use library::{InLibrary, Loaded, explain};
 
 #[cfg(feature = "verbs")]
 pub use fabric::{Counts, Options, Rdma};
-#[cfg(feature = "verbs")]
-pub use gpu_memory::{DmaBuf, GpuMemory, GpuRegion};
 #[cfg(feature = "verbs")]
 pub use verbs::devices;

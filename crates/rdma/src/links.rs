@@ -1,6 +1,6 @@
 //! What a process keeps of each peer.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use banyan_transport::Peer;
 
@@ -77,6 +77,20 @@ pub(crate) struct End {
 pub(crate) struct Pairs {
     pub(crate) frames: Pair,
     pub(crate) transfers: Pair,
+    /// The peer's pairs that these are for, and how far they are connected to them; since when.
+    pub(crate) wiring: Option<([u32; 2], Wiring)>,
+    pub(crate) since: Instant,
+}
+
+/// How far queue pairs are connected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wiring {
+    /// Frames may leave.
+    Done,
+    /// This side asks for the connections, of which so many stand.
+    Asking(u8),
+    /// The other side asks. It also sends first, as MPA has it.
+    Asked,
 }
 
 /// How far a broken end is.
@@ -86,15 +100,35 @@ pub(crate) struct Breaking {
     pub(crate) rest: bool,
     /// The peer has refused a transfer: those behind it were not carried out.
     pub(crate) refused: bool,
-    /// Numbers of the pairs, if they are gone: what has come by them is still in the completion queue.
-    pub(crate) gone: Option<[u32; 2]>,
+    /// The device has given back what was under way: what has come by the pairs is handed over, then they end.
+    pub(crate) given_back: bool,
 }
 
 impl End {
     /// True if frames may leave, as far as the connection goes.
     #[inline]
     pub(crate) fn is_up(&self) -> bool {
-        self.contact.stage() == Stage::Up && self.breaking.is_none() && !self.rests()
+        self.stands() && self.breaking.is_none() && !self.rests()
+    }
+
+    /// True if both sides know that their queue pairs are connected.
+    #[inline]
+    pub(crate) fn stands(&self) -> bool {
+        self.contact.stage() == Stage::Up && self.pairs.as_ref().is_some_and(Pairs::are_wired)
+    }
+
+    /// A frame has come, so the other side is up, and this one may send.
+    pub(crate) fn prove(&mut self) {
+        self.contact.proved();
+        if let Some((_, wiring)) = self.pairs.as_mut().and_then(|pairs| pairs.wiring.as_mut()) {
+            *wiring = Wiring::Done;
+        }
+    }
+
+    /// True if its queue pairs should have been connected by now.
+    pub(crate) fn is_late(&self, now: Instant, patience: Duration) -> bool {
+        let late = |pairs: &Pairs| !pairs.are_wired() && now.duration_since(pairs.since) > patience;
+        self.breaking.is_none() && self.pairs.as_ref().is_some_and(late)
     }
 
     /// True if it is about to rest.
@@ -119,10 +153,23 @@ impl Pairs {
     }
 
     /// Connects both to those that a greeting names; acknowledgements are waited for as `late` says.
-    pub(crate) fn connect(&self, said: &Greeting, late: u8) -> Result<(), String> {
+    pub(crate) fn connect(&mut self, said: &Greeting, late: u8) -> Result<(), String> {
         let first = (self.first(), said.first);
         self.frames.connect(Use::Frames, &said.card, said.pairs[0], first, late)?;
-        self.transfers.connect(Use::Transfers, &said.card, said.pairs[1], first, late)
+        self.transfers.connect(Use::Transfers, &said.card, said.pairs[1], first, late)?;
+        self.wiring = Some((said.pairs, Wiring::Done));
+        Ok(())
+    }
+
+    /// True if frames may leave.
+    #[inline]
+    pub(crate) fn are_wired(&self) -> bool {
+        matches!(self.wiring, Some((_, Wiring::Done)))
+    }
+
+    /// The pairs and their numbers.
+    pub(crate) fn both(&mut self) -> [&mut Pair; 2] {
+        [&mut self.frames, &mut self.transfers]
     }
 
     /// The number of the first packet from here, on both.

@@ -54,6 +54,17 @@ impl Settings {
         Ok(())
     }
 
+    /// Sees that nothing is said that iWARP does not have, which is all but the number of connections.
+    ///
+    /// # Errors
+    /// A sentence that says so.
+    pub fn fit_iwarp(&self) -> Result<(), String> {
+        let fits = Settings { connections: None, ..*self } == Settings::default();
+        fits.then_some(()).ok_or_else(|| {
+            format!("{self}: the device is one of iWARP, which has nothing of that; only connections can be said there")
+        })
+    }
+
     /// The index of the partition key in a port's table of them.
     ///
     /// # Errors
@@ -119,6 +130,18 @@ fn list(all: impl Iterator<Item = String>) -> String {
 mod tests {
     use super::*;
     use crate::gid::Kind;
+
+    #[test]
+    fn iwarp_has_nothing_but_connections() {
+        let fits = |text: &str| Settings::read(text).expect("right").fit_iwarp();
+        assert_eq!((fits(""), fits("connections=3,sl=0")), (Ok(()), Ok(())));
+        for text in ["pkey=0x1234", "sl=3", "traffic_class=8", "gid_index=0", "mtu=1024,connections=3"] {
+            assert!(
+                fits(text).is_err_and(|why| why.contains(text.split(',').next().expect("one"))),
+                "{text}"
+            );
+        }
+    }
 
     #[test]
     fn what_is_said_is_read() {

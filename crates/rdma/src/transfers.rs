@@ -21,6 +21,9 @@ const HURRY: Duration = Duration::from_secs(1);
 /// A device that has not ended it by then is of no use.
 const TAKE_BACK: Duration = Duration::from_secs(20);
 
+/// Where a device does not tell what the peer has refused: a transfer is taken for refused whose connection has broken so often.
+const TRIES: u8 = 3;
+
 /// Which way the bytes of a transfer go.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
@@ -49,6 +52,8 @@ pub(crate) struct Moving {
     posted: usize,
     /// Number of works that the device has not told the end of.
     under_way: usize,
+    /// How often its connection broke meanwhile.
+    breaks: u8,
     state: State,
     /// Its local memory, registered until it is over.
     _regions: Vec<Arc<Region>>,
@@ -149,6 +154,14 @@ impl Rdma {
 
     /// The pairs to a peer are gone. What was refused is told; what nobody wants to hear of is over; the others are still to be done.
     pub(crate) fn end_transfers(&mut self, peer: Peer) {
+        if !self.device.tells_refusals() {
+            for moving in self.transfers.values_mut().filter(|moving| moving.peer == peer) {
+                moving.breaks += 1;
+                if moving.breaks == TRIES {
+                    moving.state = State::Refused;
+                }
+            }
+        }
         let over = |moving: &Moving| moving.state == State::Refused || moving.token.is_none();
         let over = self.transfers.extract_if(|_, moving| moving.peer == peer && over(moving));
         for (_, mut moving) in over {
@@ -294,8 +307,9 @@ impl Rdma {
         let number = self.next_transfer;
         self.next_transfer = number.wrapping_add(1);
         let (token, state) = (Some(token), State::Failed);
-        let (posted, under_way) = (0, 0);
-        let moving = Moving { peer, token, bytes, works, posted, under_way, state, _regions: regions, slot };
+        let (posted, under_way, breaks) = (0, 0, 0);
+        let moving =
+            Moving { peer, token, bytes, works, posted, under_way, breaks, state, _regions: regions, slot };
         self.transfers.insert(number, moving);
         self.post_transfer(number);
         Transfer::Started

@@ -26,8 +26,10 @@ impl Link {
         static TURN: Mutex<()> = Mutex::new(());
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let device = banyan_rdma::devices().into_iter().next()?;
-        let name = std::fs::read_to_string(format!("/sys/class/infiniband/{device}/parent")).ok()?;
-        let link = Link { name: name.trim().to_owned(), _turn };
+        let shown = Command::new("rdma").args(["link", "show", &format!("{device}/1")]).output().ok()?;
+        let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+        let name = shown.split("netdev ").nth(1)?.split_whitespace().next()?;
+        let link = Link { name: name.to_owned(), _turn };
         if !link.set("up") {
             eprintln!("not run: {} cannot be taken down", link.name);
             return None;

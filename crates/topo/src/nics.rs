@@ -168,7 +168,7 @@ pub fn addresses(filters: &[NicFilter]) -> Result<Vec<NicAddress>, String> {
 ///
 /// # Errors
 /// If the system does not tell.
-pub(crate) fn all_addresses() -> Result<Vec<NicAddress>, String> {
+pub fn all_addresses() -> Result<Vec<NicAddress>, String> {
     let all = nix::ifaddrs::getifaddrs()
         .map_err(|error| format!("the system lists no network interfaces: {error}"))?;
     let unusable = unusable(&text("/proc/net/if_inet6".as_ref()).unwrap_or_default());

@@ -14,8 +14,9 @@ use rdma_sys::{
     ibv_query_port,
 };
 
-use super::{Object, checked};
+use super::{Object, Pair, checked, cm};
 use crate::gid::{self, Entry, FOLDER};
+use crate::greeting::Wire;
 use crate::settings::Settings;
 
 /// The link layer of a port that is Ethernet's.
@@ -37,7 +38,7 @@ pub(crate) struct Device {
     pub(crate) pkey_index: u16,
     pub(crate) sl: u8,
     pub(crate) traffic_class: u8,
-    pub(crate) ethernet: bool,
+    pub(crate) wire: Wire,
     /// Most buffers of a shared receive queue, and most completions of a queue.
     pub(crate) most_receives: u32,
     pub(crate) most_completions: u32,
@@ -71,9 +72,6 @@ impl Device {
         let device = device.ok_or_else(|| format!("there is no RDMA device {wanted}"))?;
         // SAFETY: a device of the list, which lives until the end of this function.
         let (opened, kind) = unsafe { (ibv_open_device(device), (*device).transport_type) };
-        if kind == IWARP {
-            return Err(format!("{wanted} is a device of iWARP, which is not supported yet"));
-        }
         // SAFETY: it was just opened here.
         let context = unsafe { Object::new("context of the device", opened, ibv_close_device)? };
         // SAFETY: the struct holds numbers alone, and the call fills it.
@@ -81,10 +79,20 @@ impl Device {
         // SAFETY: an open device, and memory of the right type.
         checked("its limits", unsafe { ibv_query_device(context.get(), &mut limits) })?;
         let port = port(&context, (wanted, number))?;
-        let ethernet = port.link_layer == ETHERNET;
-        let gids = gid::table((wanted, number), port.gid_tbl_len);
-        let gid = settings.gid(&gids, gid::choose(&gids, ethernet))?;
-        let pkey_index = settings.pkey_index(&pkeys((wanted, number), port.pkey_tbl_len))?;
+        let wire = match (kind, port.link_layer) {
+            (IWARP, _) => Wire::Iwarp,
+            (_, ETHERNET) => Wire::Ethernet,
+            _ => Wire::InfiniBand,
+        };
+        let (gid, pkey_index) = if wire == Wire::Iwarp {
+            settings.fit_iwarp()?;
+            (Some(Entry::of_ip(cm::address(wanted, number)?)), 0)
+        } else {
+            let gids = gid::table((wanted, number), port.gid_tbl_len);
+            let pkeys = pkeys((wanted, number), port.pkey_tbl_len);
+            let best = gid::choose(&gids, wire == Wire::Ethernet);
+            (settings.gid(&gids, best)?, settings.pkey_index(&pkeys)?)
+        };
         // SAFETY: an open device.
         let pd = unsafe { ibv_alloc_pd(context.get()) };
         let gid = gid.ok_or_else(|| format!("port {number} of {wanted} has no address"))?;
@@ -98,10 +106,12 @@ impl Device {
             pkey_index,
             sl: settings.sl,
             traffic_class: settings.traffic_class,
-            ethernet,
+            wire,
             most_receives: limits.max_srq_wr as u32,
             most_completions: limits.max_cqe as u32,
-            reads: limits.max_qp_rd_atom.min(limits.max_qp_init_rd_atom).clamp(1, 16) as u8,
+            // On iWARP a read stands behind all work: siw stops for good where both sides have more under way than are answered.
+            reads: (limits.max_qp_rd_atom.min(limits.max_qp_init_rd_atom))
+                .clamp(1, if wire == Wire::Iwarp { Pair::DEPTH as i32 } else { 16 }) as u8,
             atomics: limits.atomic_cap != ibv_atomic_cap::IBV_ATOMIC_NONE,
             most_bytes: port.max_msg_sz,
             // SAFETY: it was just made here.
@@ -123,6 +133,9 @@ impl Device {
         }
         let now = self::port(&self.context, port)?;
         self.lid.store(now.lid, Ordering::Relaxed);
+        if self.wire == Wire::Iwarp {
+            return Ok(());
+        }
         let same = |entry: &Entry| (entry.gid, entry.kind) == (self.gid.gid, self.gid.kind);
         let found = gid::table(port, now.gid_tbl_len).into_iter().find(same);
         let found =
@@ -133,6 +146,11 @@ impl Device {
 
     pub(crate) fn lid(&self) -> u16 {
         self.lid.load(Ordering::Relaxed)
+    }
+
+    /// True if it tells which work a peer has refused. On iWARP the connection ends, and that is all.
+    pub(crate) fn tells_refusals(&self) -> bool {
+        self.wire != Wire::Iwarp
     }
 
     pub(super) fn gid_index(&self) -> u8 {

@@ -1,23 +1,25 @@
 //! Registered memory.
 
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use banyan_memory::{Buffer, HeapBuffer};
-use rdma_sys::{ibv_access_flags, ibv_dereg_mr, ibv_mr, ibv_reg_dmabuf_mr, ibv_reg_mr};
+use rdma_sys::{ibv_access_flags, ibv_dereg_mr, ibv_mr, ibv_reg_mr};
 
-use super::{Device, Local, Object};
+use super::{Device, Local, Object, Remote};
 use crate::cache::{Access, Span};
-use crate::gpu_memory::DmaBuf;
+use crate::greeting::Wire;
 use crate::registrations::locked_limit;
 
-/// What verbs call the ways of access.
-fn flags(access: Access) -> u32 {
+/// What verbs call the ways of access. On iWARP what this side reads is written by the peer's device, by name.
+fn flags(device: &Device, access: Access) -> u32 {
     use ibv_access_flags as Flag;
+    let none = ibv_access_flags(0);
+    let atomic = if device.atomics { Flag::IBV_ACCESS_REMOTE_ATOMIC } else { none };
+    let sink = if device.wire == Wire::Iwarp { Flag::IBV_ACCESS_REMOTE_WRITE } else { none };
     let flags = [
-        (Access::LOCAL, Flag::IBV_ACCESS_LOCAL_WRITE),
+        (Access::LOCAL, Flag::IBV_ACCESS_LOCAL_WRITE | sink),
         (Access::READ, Flag::IBV_ACCESS_REMOTE_READ),
-        (Access::READ_WRITE, Flag::IBV_ACCESS_REMOTE_WRITE | Flag::IBV_ACCESS_REMOTE_ATOMIC),
+        (Access::READ_WRITE, Flag::IBV_ACCESS_REMOTE_WRITE | atomic),
     ];
     let allowed = flags.into_iter().filter(|&(needed, _)| access.includes(needed));
     allowed.fold(0, |all, (_, flag)| all | flag.0)
@@ -35,32 +37,14 @@ impl Region {
     /// # Errors
     /// If the system or the device refuses: a sentence that says why.
     pub(crate) fn new(device: &Arc<Device>, span: &Span, access: Access) -> Result<Region, String> {
-        let (start, flags) = (std::ptr::with_exposed_provenance_mut(span.start), flags(access).cast_signed());
+        let (start, flags) =
+            (std::ptr::with_exposed_provenance_mut(span.start), flags(device, access).cast_signed());
         // SAFETY: the device uses the memory only as far as work says, ours or a peer's that was told of it: for operations whose
         // buffers their maker promised to be there until the fabric says that they are over. The pages are pinned: should they be
         // unmapped before the region ends, the device still has those, and nobody else.
         let mr = unsafe { ibv_reg_mr(device.domain(), start, span.len(), flags) };
         // SAFETY: it was just made here.
         let mr = unsafe { Object::new("registration of memory", mr, ibv_dereg_mr)? };
-        Ok(Region { mr, _device: device.clone() })
-    }
-
-    /// Registers a part of a dma-buf, whose exporter keeps the memory as long as the device does.
-    ///
-    /// # Errors
-    /// If the device takes no such memory, or this one not: a sentence that says why.
-    pub(crate) fn of_dmabuf(
-        device: &Arc<Device>,
-        part: &DmaBuf<'_>,
-        access: Access,
-    ) -> Result<Region, String> {
-        let (fd, flags) = (part.fd.as_raw_fd(), flags(access).cast_signed());
-        // SAFETY: no memory of this process is behind it: the kernel asks the exporter for the device's addresses, and checks descriptor,
-        // offset and length by it.
-        let mr =
-            unsafe { ibv_reg_dmabuf_mr(device.domain(), part.offset, part.len, part.address, fd, flags) };
-        // SAFETY: it was just made here.
-        let mr = unsafe { Object::new("registration of a dma-buf", mr, ibv_dereg_mr)? };
         Ok(Region { mr, _device: device.clone() })
     }
 
@@ -88,10 +72,20 @@ pub(crate) struct Slots {
 impl Slots {
     /// So many slots of so many bytes.
     pub(crate) fn new(device: &Arc<Device>, number: usize, length: usize) -> Result<Slots, String> {
+        Slots::reached(device, number, length, Access::LOCAL)
+    }
+
+    /// The same, which others may reach, too.
+    pub(crate) fn reached(
+        device: &Arc<Device>,
+        number: usize,
+        length: usize,
+        access: Access,
+    ) -> Result<Slots, String> {
         let memory = HeapBuffer::zeroed(number * length);
         let start = memory.address(0);
         let span = start..start + memory.len();
-        let region = Region::new(device, &span, Access::LOCAL).map_err(|why| limited(why, memory.len()))?;
+        let region = Region::new(device, &span, access).map_err(|why| limited(why, memory.len()))?;
         Ok(Slots { region, memory, length })
     }
 
@@ -99,6 +93,12 @@ impl Slots {
     pub(crate) fn local(&self, slot: usize, len: usize) -> Local<'static> {
         assert!(len <= self.length);
         self.region.local(self.memory.address((slot * self.length) as isize), len as u32)
+    }
+
+    /// A slot, for peers.
+    pub(crate) fn remote(&self, slot: usize) -> Remote {
+        let addr = self.memory.address((slot * self.length) as isize) as u64;
+        Remote { addr, rkey: self.region.rkey() }
     }
 
     /// All of a slot, for work that is posted here.

@@ -1,8 +1,9 @@
-//! Thin wrappers of libibverbs: what they make ends with them, in the right order. The only module that calls it.
+//! Thin wrappers of libibverbs and librdmacm: what they make ends with them, in the right order. The only module that calls them.
 //!
 //! The device reads and writes memory by itself. It does so only where memory is registered ([`Region`]), as far as a key allows
 //! that; so whoever registers memory promises that it is there as long as the region, and posting work is safe.
 
+pub(crate) mod cm;
 mod device;
 mod events;
 mod memory;
@@ -17,7 +18,7 @@ pub use device::devices;
 pub(crate) use events::{About, Event};
 pub(crate) use memory::{Region, Slots};
 pub(crate) use pair::{AddressHandle, Datagrams, Local, Op, Pair, Remote, Use, Work};
-pub(crate) use queues::{BATCH, Completion, Completions, Failure, Receives};
+pub(crate) use queues::{BATCH, Completion, Completions, Failure, NO_PAIR, Receives};
 
 /// An object of the library. It ends with this.
 struct Object<T> {

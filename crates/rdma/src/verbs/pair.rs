@@ -11,13 +11,14 @@ use rdma_sys::{
     ibv_wr_opcode, rdma_t, ud_t,
 };
 
-use super::{Completions, Device, Object, Receives, checked};
-use crate::greeting::Card;
+use super::{Completions, Device, Object, Receives, checked, cm};
+use crate::frames::Id;
+use crate::greeting::{Card, Wire};
 
 /// Work that one queue pair has under way at most.
 const DEPTH: u32 = 64;
-/// Bytes that work may carry in itself, if the device can.
-const INLINE: u32 = 128;
+/// Bytes that work may carry in itself: the first of these that the device can do.
+const INLINE: [u32; 3] = [128, 64, 0];
 /// What datagrams of ours are marked with.
 const QKEY: u32 = 0x2b61_6e79;
 /// An acknowledgement that is late is asked for again, seven times.
@@ -63,7 +64,7 @@ impl Local<'_> {
 }
 
 /// Memory of the peer that work uses.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Remote {
     pub(crate) addr: u64,
     pub(crate) rkey: u32,
@@ -144,14 +145,16 @@ impl Queue {
         how.srq = receives.map_or(null_mut(), |receives| receives.raw());
         how.qp_type = if receives.is_some() { ibv_qp_type::IBV_QPT_RC } else { ibv_qp_type::IBV_QPT_UD };
         (how.cap.max_send_wr, how.cap.max_send_sge, how.cap.max_recv_sge) = (DEPTH, 1, 1);
-        (how.cap.max_recv_wr, how.cap.max_inline_data) = (DEPTH, INLINE);
-        // SAFETY: an open device, its queues, and what the pair is to be like.
-        let mut qp = unsafe { ibv_create_qp(device.domain(), &mut how) };
-        if qp.is_null() {
-            how.cap.max_inline_data = 0;
-            // SAFETY: as above, for a device that has work carry no bytes.
-            qp = unsafe { ibv_create_qp(device.domain(), &mut how) };
+        how.cap.max_recv_wr = DEPTH;
+        if device.wire == Wire::Iwarp {
+            how.cap.max_send_wr *= 2;
         }
+        let qp = INLINE.into_iter().map(|bytes| {
+            how.cap.max_inline_data = bytes;
+            // SAFETY: an open device, its queues, and what the pair is to be like.
+            unsafe { ibv_create_qp(device.domain(), &mut how) }
+        });
+        let qp = qp.into_iter().find(|qp| !qp.is_null()).unwrap_or_else(null_mut);
         // SAFETY: it was just made here.
         let qp = unsafe { Object::new("queue pair", qp, ibv_destroy_qp)? };
         let (_completions, receives) = (completions.clone(), receives.cloned());
@@ -170,12 +173,14 @@ impl Queue {
     fn begin(&self) -> Result<(), String> {
         self.change("a queue pair's start", ibv_qp_state::IBV_QPS_INIT, |to| {
             (to.port_num, to.pkey_index) = (self.device.port, self.device.pkey_index);
-            let fixed = ibv_qp_attr_mask::IBV_QP_PKEY_INDEX | ibv_qp_attr_mask::IBV_QP_PORT;
+            let partition = ibv_qp_attr_mask::IBV_QP_PKEY_INDEX;
+            let partition = if self.device.wire == Wire::Iwarp { ibv_qp_attr_mask(0) } else { partition };
+            let fixed = partition | ibv_qp_attr_mask::IBV_QP_PORT;
             if self.receives.is_some() {
-                let all = ibv_access_flags::IBV_ACCESS_REMOTE_READ
-                    | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE
-                    | ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC;
-                to.qp_access_flags = all.0;
+                let all =
+                    ibv_access_flags::IBV_ACCESS_REMOTE_READ | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE;
+                let atomic = ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC;
+                to.qp_access_flags = if self.device.atomics { all | atomic } else { all }.0;
                 fixed | ibv_qp_attr_mask::IBV_QP_ACCESS_FLAGS
             } else {
                 to.qkey = QKEY;
@@ -216,7 +221,7 @@ fn address(device: &Device, card: &Card) -> ibv_ah_attr {
     // SAFETY: the struct holds numbers alone.
     let mut to: ibv_ah_attr = unsafe { zeroed() };
     (to.dlid, to.port_num, to.sl) = (card.lid, device.port, device.sl);
-    if device.ethernet {
+    if device.wire == Wire::Ethernet {
         to.is_global = 1;
         to.grh.dgid.raw = card.gid;
         (to.grh.sgid_index, to.grh.hop_limit) = (device.gid_index(), 64);
@@ -225,8 +230,15 @@ fn address(device: &Device, card: &Card) -> ibv_ah_attr {
     to
 }
 
-/// One end of a reliable connection.
-pub(crate) struct Pair(Queue);
+/// One end of a reliable connection. It is connected by hand ([`Pair::connect`]), or, on iWARP, by rdma_cm: one side reaches for the other
+/// one and asks ([`Pair::reach`], [`Pair::ask`]), which accepts.
+pub(crate) struct Pair {
+    /// What rdma_cm has of it.
+    way: Option<cm::End>,
+    /// Where devices do not tell what has arrived: a read that does.
+    confirming: Option<(Local<'static>, Remote)>,
+    queue: Queue,
+}
 
 impl Pair {
     /// An end that is not connected.
@@ -235,17 +247,17 @@ impl Pair {
         completions: &Arc<Completions>,
         receives: &Arc<Receives>,
     ) -> Result<Pair, String> {
-        Queue::new(device, completions, Some(receives)).map(Pair)
+        Ok(Pair { way: None, confirming: None, queue: Queue::new(device, completions, Some(receives))? })
     }
 
     /// Its number.
     pub(crate) fn number(&self) -> u32 {
-        self.0.number()
+        self.queue.number()
     }
 
     /// Bytes that work may carry in itself.
     pub(crate) fn inline(&self) -> usize {
-        self.0.inline
+        self.queue.inline
     }
 
     /// Work that it has under way at most.
@@ -261,8 +273,8 @@ impl Pair {
         (ours, theirs): (u32, u32),
         late: u8,
     ) -> Result<(), String> {
-        let (device, mask) = (&self.0.device, ibv_qp_attr_mask::IBV_QP_AV);
-        self.0.change("a connection's way to the peer", ibv_qp_state::IBV_QPS_RTR, |to| {
+        let (device, mask) = (&self.queue.device, ibv_qp_attr_mask::IBV_QP_AV);
+        self.queue.change("a connection's way to the peer", ibv_qp_state::IBV_QPS_RTR, |to| {
             to.ah_attr = address(device, card);
             to.path_mtu = u32::from(card.mtu.min(device.mtu));
             (to.dest_qp_num, to.rq_psn) = (pair, theirs);
@@ -273,9 +285,9 @@ impl Pair {
                 | ibv_qp_attr_mask::IBV_QP_MAX_DEST_RD_ATOMIC
                 | ibv_qp_attr_mask::IBV_QP_MIN_RNR_TIMER
         })?;
-        self.0.change("a connection's start", ibv_qp_state::IBV_QPS_RTS, |to| {
+        self.queue.change("a connection's start", ibv_qp_state::IBV_QPS_RTS, |to| {
             (to.timeout, to.retry_cnt, to.rnr_retry) = (late, RETRIES, usage as u8);
-            (to.sq_psn, to.max_rd_atomic) = (ours, card.reads.min(device.reads));
+            (to.sq_psn, to.max_rd_atomic) = (ours, self.reads(card));
             ibv_qp_attr_mask::IBV_QP_TIMEOUT
                 | ibv_qp_attr_mask::IBV_QP_RETRY_CNT
                 | ibv_qp_attr_mask::IBV_QP_RNR_RETRY
@@ -287,12 +299,66 @@ impl Pair {
     /// Ends it: all work under way comes back, and no more is done.
     pub(crate) fn fail(&self) {
         // Fails where the device is gone, or the pair has never been connected: then nothing is under way.
-        let _ = self.0.change("a pair's end", ibv_qp_state::IBV_QPS_ERR, |_| ibv_qp_attr_mask::IBV_QP_STATE);
+        let _ =
+            self.queue.change("a pair's end", ibv_qp_state::IBV_QPS_ERR, |_| ibv_qp_attr_mask::IBV_QP_STATE);
     }
 
-    /// Posts work.
+    /// Looks for the way to the peer, to ask for a connection; an event tells that it is known.
+    pub(crate) fn reach(&mut self, manager: &cm::Manager, card: &Card) -> Result<(), String> {
+        let [_, listens] = card.sockets();
+        self.way = Some(manager.reach(self.number(), listens)?);
+        Ok(())
+    }
+
+    /// Asks for the connection, and says something.
+    pub(crate) fn ask(&self, card: &Card, say: &[u8]) -> Result<(), String> {
+        let way = self.way.as_ref().ok_or("a connection that nobody has reached for")?;
+        way.ask(self.number(), self.reads(card), say)
+    }
+
+    /// Accepts the connection that the peer has asked for, unless there is one.
+    pub(crate) fn accept(&mut self, card: &Card, asked: cm::End) -> Result<(), String> {
+        if self.way.is_some() {
+            return Err("the peer asks for a connection that it has".into());
+        }
+        asked.accept(self.number(), self.reads(card))?;
+        self.way = Some(asked);
+        Ok(())
+    }
+
+    /// Reads that both sides answer at a time.
+    fn reads(&self, card: &Card) -> u8 {
+        card.reads.min(self.queue.device.reads)
+    }
+
+    /// Has a read into this memory stand behind all work that sends or writes.
+    pub(crate) fn confirm_by(&mut self, into: Local<'static>, from: Remote) {
+        self.confirming = Some((into, from));
+    }
+
+    /// Posts work. Its completion tells that it has arrived at the peer. Where devices do not tell that, a read stands behind it
+    /// ([`Pair::confirm_by`]): the peer answers that after all that came before.
     pub(crate) fn post(&self, work: &Work<'_>) -> Result<(), String> {
-        work.raw(|raw| self.0.post(raw))
+        let Some((local, from)) = self.confirming.filter(|_| !matches!(work.op, Op::Read(_))) else {
+            return work.raw(|raw| self.queue.post(raw));
+        };
+        let behind = Work { local, op: Op::Read(from), ..*work };
+        let ahead = Work { id: Id::Ahead.into(), told: false, ..*work };
+        behind.raw(|behind| {
+            ahead.raw(|raw| {
+                raw.next = behind;
+                self.queue.post(raw)
+            })
+        })
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        // rdma_cm waits for what is under way, unless that has failed.
+        if self.way.is_some() {
+            self.fail();
+        }
     }
 }
 

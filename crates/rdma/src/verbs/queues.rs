@@ -18,6 +18,9 @@ use super::{Device, Local, Object, checked};
 /// Most completions that one look takes.
 pub(crate) const BATCH: usize = 64;
 
+/// What stands for the number of a queue pair that is gone: no pair for connections has it.
+pub(crate) const NO_PAIR: u32 = 0;
+
 /// Work that is over.
 pub(crate) struct Completion {
     /// What the work was posted as.

@@ -10,6 +10,15 @@ use banyan_rdma::{Options, Rdma};
 use banyan_transport::conformance::introduced;
 use banyan_transport::{Class, Fabric, Head, Outcome, Peer, Port, Sink, Token};
 
+/// True if the devices are of iWARP.
+pub(crate) fn iwarp() -> bool {
+    let kind = |device: &String| std::fs::read_to_string(format!("/sys/class/infiniband/{device}/node_type"));
+    banyan_rdma::devices()
+        .first()
+        .and_then(|device| kind(device).ok())
+        .is_some_and(|kind| kind.contains("RNIC"))
+}
+
 /// `n` ends that do not know each other, with their business cards.
 pub(crate) fn ends(n: usize, patience: Duration) -> Vec<(Rdma, Vec<u8>)> {
     ends_as(n, patience, Settings::default())

@@ -1,0 +1,184 @@
+//! [`Iwarp`]: how connections come about where devices have no datagrams, and rdma_cm makes connections: greetings go by UDP; once they
+//! have named the queue pairs of both sides, the process with the lower number asks for the two connections. What is said with that
+//! names both queue pairs, and proves that the process is of the job.
+
+use std::net::{IpAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use banyan_transport::{Fabric, Peer};
+
+use crate::cache::Access;
+use crate::datagrams::Greetings;
+use crate::fabric::Rdma;
+use crate::frames::What;
+use crate::greeting::{self, Card, Greeting, Request};
+use crate::links::{End, Pairs, Wiring};
+use crate::verbs::cm::{self, Event, Manager};
+use crate::verbs::{Device, Pair, Remote, Slots};
+
+/// What makes contact on iWARP.
+pub(crate) struct Iwarp {
+    manager: Manager,
+    greetings: UdpSocket,
+    /// What peers read, and reads of theirs write to, only to show that what came before has arrived.
+    mark: Slots,
+}
+
+impl Iwarp {
+    /// Listens for greetings and requests at the device's address.
+    pub(crate) fn new(device: &Arc<Device>) -> Result<Iwarp, String> {
+        let ip = device.gid.gid;
+        let ip = ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4);
+        let socket = || {
+            let greetings = UdpSocket::bind((ip, 0))?;
+            greetings.set_nonblocking(true)?;
+            Ok(greetings)
+        };
+        let greetings =
+            socket().map_err(|error: std::io::Error| format!("a socket for greetings at {ip}: {error}"))?;
+        let manager = Manager::new(ip)?;
+        let mark = Slots::reached(device, 1, 1, Access::LOCAL.with(Access::READ))?;
+        Ok(Iwarp { manager, greetings, mark })
+    }
+
+    /// The socket's port.
+    pub(crate) fn number(&self) -> u16 {
+        self.greetings.local_addr().map_or(0, |address| address.port())
+    }
+
+    /// The port at which rdma_cm listens.
+    pub(crate) fn listens(&self) -> u16 {
+        self.manager.listens()
+    }
+
+    /// Address and key of what peers read.
+    pub(crate) fn mark(&self) -> (u64, u32) {
+        let Remote { addr, rkey } = self.mark.remote(0);
+        (addr, rkey)
+    }
+
+    /// Readable when something has come, on either way.
+    pub(crate) fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+        [self.manager.descriptor(), self.greetings.as_fd()]
+    }
+
+    /// Sends a greeting to the process that a card names.
+    pub(crate) fn send(&self, to: &Card, bytes: &[u8]) -> Result<(), String> {
+        let [hears, _] = to.sockets();
+        self.greetings.send_to(bytes, hears).map(|_| ()).map_err(|error| error.to_string())
+    }
+
+    /// The next datagram that has come, if it is a greeting.
+    fn hear(&self, secret: &[u8; 32]) -> Option<Option<Greeting>> {
+        let mut bytes = [0; greeting::BYTES + 1];
+        // An error is of a greeting that has left: it is as one that is lost.
+        let len = self.greetings.recv(&mut bytes).ok()?;
+        Some(Greeting::decode(&bytes[..len], secret))
+    }
+
+    /// Begins to connect pairs to those that a greeting names.
+    pub(crate) fn connect(&self, pairs: &mut Pairs, said: &Greeting, asks: bool) -> Result<(), String> {
+        pairs.since = Instant::now();
+        let (addr, rkey) = said.mark;
+        for pair in pairs.both() {
+            pair.confirm_by(self.mark.whole(0), Remote { addr, rkey });
+        }
+        pairs.wiring = Some((said.pairs, if asks { Wiring::Asking(0) } else { Wiring::Asked }));
+        if asks {
+            pairs.both().into_iter().try_for_each(|pair| pair.reach(&self.manager, &said.card))?;
+        }
+        Ok(())
+    }
+}
+
+impl Rdma {
+    /// Hears greetings, and goes on with connections that rdma_cm makes. Gives how much there was.
+    pub(crate) fn attend_iwarp(&mut self) -> usize {
+        let mut work = 0;
+        while let Greetings::Iwarp(iwarp) = &self.greetings
+            && let Some(said) = iwarp.hear(&self.secret)
+        {
+            work += 1;
+            self.hear(said);
+        }
+        while let Greetings::Iwarp(iwarp) = &self.greetings
+            && let Some(event) = iwarp.manager.next()
+        {
+            work += 1;
+            match event {
+                Event::Reached(pair) => self.ask(pair),
+                Event::Asked(asked, said) => self.answer(asked, &said),
+                Event::Stands(pair) => self.wired(pair),
+                Event::Over(pair, why) => {
+                    if let Some((peer, _)) = self.of_pair(pair) {
+                        self.broke(peer, why);
+                    }
+                }
+            }
+        }
+        work
+    }
+
+    /// The peer, and the end, that a queue pair belongs to, if that is not broken.
+    fn of_pair(&mut self, pair: u32) -> Option<(Peer, &mut End)> {
+        let peer = *self.peers.get(&pair)?;
+        let end = self.links.end(peer).filter(|end| end.breaking.is_none())?;
+        let is_present = end.pairs.as_ref().is_some_and(|pairs| pairs.numbers().contains(&pair));
+        is_present.then_some((peer, end))
+    }
+
+    /// The way to the peer of a queue pair is known.
+    fn ask(&mut self, pair: u32) {
+        let (from, job, secret) = (self.me.0, self.job, self.secret);
+        let Some((peer, End { pairs: Some(pairs), card, .. })) = self.of_pair(pair) else { return };
+        let Some((theirs, _)) = pairs.wiring else { return };
+        let of_both = pairs.both().into_iter().zip(theirs);
+        let Some((ours, theirs)) = of_both.into_iter().find(|(ours, _)| ours.number() == pair) else {
+            return;
+        };
+        let request = Request { from, to: peer.0, job, pairs: [pair, theirs] };
+        if let Err(why) = ours.ask(card, &request.encode(&secret)) {
+            self.broke(peer, why);
+        }
+    }
+
+    /// A process asks for a connection. It gets it if it is the peer's for which the queue pair is; else the request ends here.
+    fn answer(&mut self, asked: cm::End, said: &[u8]) {
+        let Some(said) = Request::decode(said, &self.secret) else { return };
+        if said.job != self.job || said.to != self.me.0 || !self.reaches(Peer(said.from)) {
+            return;
+        }
+        let Some((peer, End { pairs: Some(pairs), card, .. })) = self.of_pair(said.pairs[1]) else { return };
+        let Some((theirs, Wiring::Asked)) = pairs.wiring else { return };
+        let named = |(ours, theirs): &(&mut Pair, u32)| [*theirs, ours.number()] == said.pairs;
+        let ours = pairs.both().into_iter().zip(theirs).find(named);
+        let Some((ours, _)) = ours.filter(|_| peer == Peer(said.from)) else { return };
+        if let Err(why) = ours.accept(card, asked) {
+            self.broke(peer, why);
+        }
+    }
+
+    /// The connection of a queue pair stands. The side that has asked for it begins when both do: the other one is bound to it.
+    fn wired(&mut self, pair: u32) {
+        let Some((peer, end)) = self.of_pair(pair) else { return };
+        let Some((_, wiring)) = end.pairs.as_mut().and_then(|pairs| pairs.wiring.as_mut()) else { return };
+        match *wiring {
+            Wiring::Asking(0) => *wiring = Wiring::Asking(1),
+            Wiring::Asking(_) => {
+                end.prove();
+                self.come_up(peer);
+            }
+            Wiring::Asked | Wiring::Done => {}
+        }
+    }
+
+    /// The side that has asked sends first, and be it nothing but credits: until then the other one may not.
+    pub(crate) fn send_first(&mut self, peer: Peer) {
+        let first = |end: &mut End| self.me < peer && end.posted == 0 && end.is_up() && end.credit.is_left();
+        if self.links.end(peer).is_some_and(first) {
+            self.leave(peer, What::Credits, 0, &mut |_| {});
+        }
+    }
+}
