@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use super::siw;
 use crate::debian;
 use crate::process::{Group, Job, tail};
 use crate::project::{self, Project};
@@ -30,7 +31,12 @@ const MODULES: &[&str] = &[
     "crc32_generic",
     "rdma_rxe",
     "ib_uverbs",
+    "rdma_ucm",
+    "libcrc32c",
+    "crc32c_generic",
 ];
+/// The file that names the kernel's version, beside the kernel.
+const VERSION: &str = "version";
 const INIT: &str = include_str!("init.sh");
 const DEVICES: &str = include_str!("devices.sh");
 /// The time that a guest may take until it runs the command.
@@ -38,9 +44,19 @@ const BOOT: Duration = Duration::from_secs(90);
 /// How lines begin that the guest says to this program.
 const MARK: &str = "@@ ";
 
+/// Which devices a guest has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(crate) enum Devices {
+    /// rxe0 and rxe1: RoCE
+    Roce,
+    /// siw0 and siw1: iWARP
+    Iwarp,
+}
+
 /// What a guest boots from.
 pub(crate) struct Guest<'a> {
     project: &'a Project,
+    devices: Devices,
     kernel: PathBuf,
     initrd: PathBuf,
 }
@@ -61,7 +77,8 @@ pub(crate) fn why_not(project: &Project) -> Result<Option<String>> {
     if let Some(missing) = debian::packages(project, PACKAGES)? {
         return Ok(Some(format!("{} not there: {}", missing.packages.join(" "), missing.reason)));
     }
-    let fetched = if kernel(project).exists() { Ok(()) } else { fetch_kernel(project).map(|_| ()) };
+    let fetched =
+        if kernel(project).join(VERSION).exists() { Ok(()) } else { fetch_kernel(project).map(|_| ()) };
     Ok(fetched.err().map(|error| format!("no kernel for it: {error:#}")))
 }
 
@@ -71,10 +88,10 @@ fn kernel(project: &Project) -> PathBuf {
 }
 
 impl Guest<'_> {
-    /// Gets the kernel, once, and makes the guest's first file system.
-    pub(crate) fn ready(project: &Project) -> Result<Guest<'_>> {
+    /// Gets the kernel and its modules, once, and makes the guest's first file system.
+    pub(crate) fn ready(project: &Project, devices: Devices) -> Result<Guest<'_>> {
         let kernel = kernel(project);
-        if !kernel.exists() {
+        if !kernel.join(VERSION).exists() {
             unpack_kernel(project, &kernel)?;
         }
         let folder = project.folder("rdma")?;
@@ -89,10 +106,14 @@ impl Guest<'_> {
             let module = module?;
             fs::copy(module.path(), stage.join("modules").join(module.file_name()))?;
         }
+        if devices == Devices::Iwarp {
+            let module = siw::module(project, &project::read(&kernel.join(VERSION))?)?;
+            fs::copy(module, stage.join("modules/99-siw.ko"))?;
+        }
         project::write(&stage.join("init"), INIT)?;
         let pack = "chmod +x init && find . | busybox cpio -o -H newc >\"$0\"";
         Job::new("sh").args(["-c", pack]).arg(&initrd).folder(&stage).run_ok()?;
-        Ok(Guest { project, kernel: kernel.join("vmlinuz"), initrd })
+        Ok(Guest { project, devices, kernel: kernel.join("vmlinuz"), initrd })
     }
 
     /// Runs a command as root in a guest, in the folder of the repository, and hands on each line that it prints; gives its exit status.
@@ -100,7 +121,11 @@ impl Guest<'_> {
         let quoted = |word: &str| format!("'{}'", word.replace('\'', r"'\''"));
         let words: Vec<String> = command.iter().map(|word| quoted(word)).collect();
         let root = quoted(&self.project.root().to_string_lossy());
-        let script = format!("{DEVICES}\ncd {root} || exit 1\nexport HOME=/root\n{}\n", words.join(" "));
+        let kind = if self.devices == Devices::Roce { "roce" } else { "iwarp" };
+        let script = format!(
+            "devices={kind}\n{DEVICES}\ncd {root} || exit 1\nexport HOME=/root\n{}\n",
+            words.join(" ")
+        );
         project::write(&self.project.target().join("rdma/run.sh"), script)?;
         let end = Instant::now() + limit;
         // A machine may have KVM that does not work.
@@ -213,8 +238,10 @@ fn unpack_kernel(project: &Project, ready: &Path) -> Result<()> {
         let name = Path::new(path).file_name().context("a file's name")?.to_string_lossy();
         fs::copy(path, modules.join(format!("{number:02}-{name}")))?;
     }
+    project::write(&partial.join(VERSION), version)?;
     fs::remove_dir_all(&root)?;
     fs::remove_dir_all(archive.parent().context("a folder")?)?;
+    let _ = fs::remove_dir_all(ready);
     fs::rename(&partial, ready)?;
     Ok(())
 }

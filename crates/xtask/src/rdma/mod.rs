@@ -1,9 +1,9 @@
 //! `cargo xtask rdma`: runs the tests of the RDMA fabric and jobs over it, or a command, where there are RDMA devices: on this machine if its
 //! kernel has one, else in a guest that has two in software.
 
-mod figures;
 mod guest;
 mod jobs;
+mod siw;
 mod two_hosts;
 
 use std::path::Path;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum as _};
 
-use self::guest::Guest;
+use self::guest::{Devices, Guest};
 use self::jobs::Which;
 use crate::library::{Kind, Library};
 use crate::process::{Done, End, Job};
@@ -36,9 +36,9 @@ pub(crate) struct Options {
     /// Jobs alone, on the devices of this kernel, by the Banyan in target/banyan as it is
     #[arg(long, hide = true, conflicts_with = "command")]
     jobs: Option<Which>,
-    /// Measure beside perftest, MPICH and Open MPI, so many times by turns, in place of the tests
-    #[arg(long, value_name = "ROUNDS", conflicts_with_all = ["command", "jobs"])]
-    figures: Option<usize>,
+    /// The guest's devices; those of RoCE, if none are named
+    #[arg(long)]
+    devices: Option<Devices>,
     /// A command in place of the tests; as root, if it runs in a guest
     #[arg(last = true)]
     command: Vec<String>,
@@ -52,13 +52,10 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
     if let Some(reason) = why_not(project)? {
         bail!(reason);
     }
-    let command = match options.figures {
-        Some(rounds) if has_devices() => return figures::run(project, rounds).map(|()| true),
-        Some(rounds) => figures::command(project, rounds)?,
-        None if options.command.is_empty() => test_command(project, "", Which::All)?,
-        None => options.command.clone(),
-    };
-    let done = on_devices(project, &command, &mut |line| println!("{line}"))?;
+    let tests = options.command.is_empty();
+    let command = if tests { test_command(project, "", Which::All)? } else { options.command.clone() };
+    let devices = options.devices.unwrap_or(Devices::Roce);
+    let done = on_devices(project, devices, &command, &mut |line| println!("{line}"))?;
     if done.end != End::Exit(0) {
         eprintln!("xtask: {}", done.end);
     }
@@ -78,7 +75,7 @@ pub(crate) fn why_not(project: &Project) -> Result<Option<String>> {
 
 /// Runs the fabric's tests but for the longest, and some jobs, and says nothing meanwhile.
 pub(crate) fn short(project: &Project) -> Result<Done> {
-    on_devices(project, &test_command(project, WITHOUT_LONG, Which::Short)?, &mut |_| {})
+    on_devices(project, Devices::Roce, &test_command(project, WITHOUT_LONG, Which::Short)?, &mut |_| {})
 }
 
 /// Checks and builds the fabric with its tests, and what jobs take; gives the command that runs the tests that a filter of the harness
@@ -120,8 +117,14 @@ fn this_again(library: &Library, option: &str) -> Result<String> {
     Ok(format!("{}='{prefix}' '{}' rdma {option}", install::GIVEN, this.display()))
 }
 
-/// Runs a command in the folder of the repository, where there are RDMA devices, and hands on each line that it prints.
-fn on_devices(project: &Project, command: &[String], show: &mut dyn FnMut(&str)) -> Result<Done> {
+/// Runs a command in the folder of the repository, where there are RDMA devices, and hands on each line that it prints. A guest has those of
+/// this kind.
+fn on_devices(
+    project: &Project,
+    devices: Devices,
+    command: &[String],
+    show: &mut dyn FnMut(&str),
+) -> Result<Done> {
     if has_devices() {
         let job = Job::new(&command[0]).args(&command[1..]).folder(project.root());
         let done = job.limit(LIMIT.as_secs()).run()?;
@@ -129,7 +132,7 @@ fn on_devices(project: &Project, command: &[String], show: &mut dyn FnMut(&str))
         return Ok(done);
     }
     let (start, mut output) = (Instant::now(), String::new());
-    let status = Guest::ready(project)?.run(command, LIMIT, &mut |line| {
+    let status = Guest::ready(project, devices)?.run(command, LIMIT, &mut |line| {
         output.push_str(line);
         output.push('\n');
         show(line);
