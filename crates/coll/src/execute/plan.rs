@@ -40,7 +40,7 @@ pub(crate) struct Compiled {
     pub(crate) with: Option<Reduction>,
     pub(super) steps: Vec<Step<Piece>>,
     /// A step touches the shared scratch.
-    pub(super) touches_scratch: bool,
+    pub(crate) touches_scratch: bool,
 }
 
 /// Ranks up to which schedules are compiled: they are as long as there are ranks (256: some KiB each; by rounds a barrier of
