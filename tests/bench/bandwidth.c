@@ -1,6 +1,7 @@
 /*
  * Windows of messages in flight between two ranks, answered by an empty one: megabytes a second by size, one way and
- * both ways at once, or (argument `rate`) millions of small messages a second. Every receive has a buffer of its own.
+ * both ways at once, or (argument `rate`) millions of small messages a second. Every receive has a buffer of its own. With the
+ * arguments `one` and a number messages go one way, so many at a time.
  */
 
 /* A window of 16 MiB takes a millisecond: what a library learns from the first ones should not be all that is measured. */
@@ -67,6 +68,9 @@ int main(int argc, char **argv)
     if (argc > 1 && strcmp(argv[1], "rate") == 0) {
         for (const long *size = sizes_of(argc, argv, 2, small); *size >= 0; size++)
             measure("rate", *size, 256, 0);
+    } else if (argc > 2 && strcmp(argv[1], "one") == 0) {
+        for (const long *size = sizes_of(argc, argv, 3, all); *size >= 0; size++)
+            measure("one", *size, atoi(argv[2]), 0);
     } else {
         for (int both = 0; both <= 1; both++)
             for (const long *size = sizes_of(argc, argv, 1, all); *size >= 0; size++) {

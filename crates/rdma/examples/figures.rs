@@ -1,6 +1,6 @@
-//! Latency and bandwidth of the fabric between two processes, as perftest measures those of verbs. The script
-//! `figures.sh` runs both, by turns: `figures FOLDER 0|1`, where the two exchange their business cards by files in the folder. Process 0 prints lines of what was
-//! measured, its bytes, and the figure: us one way, or MiB/s.
+//! Latency and bandwidth of the fabric between two processes, as perftest measures those of verbs: `figures FOLDER 0|1`, where the two
+//! exchange their business cards by files in the folder. Process 0 prints lines of what was measured, its bytes, and the figure: us one
+//! way, or MiB/s. `cargo xtask rdma --figures 5` runs both, by turns.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -20,6 +20,8 @@ struct Inbox {
     last: Vec<u8>,
     frames: usize,
     over: usize,
+    /// Why the other process is gone, if it is.
+    gone: Option<String>,
 }
 
 impl Sink for Inbox {
@@ -34,7 +36,14 @@ impl Sink for Inbox {
         self.over += 1;
     }
     fn down(&mut self, _peer: Peer, cause: &str) {
-        panic!("the other process is gone: {cause}");
+        self.gone = Some(cause.to_owned());
+    }
+}
+
+impl Inbox {
+    /// Nothing more is to be waited for if the other process is gone.
+    fn check(&self) {
+        assert!(self.gone.is_none(), "the other process is gone: {:?}", self.gone);
     }
 }
 
@@ -47,6 +56,7 @@ struct Side {
 impl Side {
     fn send(&mut self, body: &[u8]) {
         while self.fabric.send_short(self.peer, &HEAD, body).is_err() {
+            self.inbox.check();
             self.fabric.poll(&mut self.inbox);
         }
     }
@@ -54,6 +64,7 @@ impl Side {
     fn wait(&mut self) {
         let before = self.inbox.frames;
         while self.inbox.frames == before {
+            self.inbox.check();
             self.fabric.poll(&mut self.inbox);
         }
     }
@@ -148,6 +159,7 @@ fn transfers(side: &mut Side, remote: Remote, size: usize, put: bool, number: us
             }
             started += 1;
         }
+        side.inbox.check();
         side.fabric.poll(&mut side.inbox);
     }
 }

@@ -1,6 +1,7 @@
 //! `cargo xtask rdma`: runs the tests of the RDMA fabric and jobs over it, or a command, where there are RDMA devices: on this machine if its
 //! kernel has one, else in a guest that has two in software.
 
+mod figures;
 mod guest;
 mod jobs;
 mod siw;
@@ -39,6 +40,9 @@ pub(crate) struct Options {
     /// The guest's devices; those of RoCE, if none are named
     #[arg(long)]
     devices: Option<Devices>,
+    /// Measure beside perftest, MPICH and Open MPI, so many times by turns, in place of the tests
+    #[arg(long, value_name = "ROUNDS", conflicts_with_all = ["command", "jobs"])]
+    figures: Option<usize>,
     /// A command in place of the tests; as root, if it runs in a guest
     #[arg(last = true)]
     command: Vec<String>,
@@ -52,8 +56,12 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
     if let Some(reason) = why_not(project)? {
         bail!(reason);
     }
-    let tests = options.command.is_empty();
-    let command = if tests { test_command(project, "", Which::All)? } else { options.command.clone() };
+    let command = match options.figures {
+        Some(rounds) if has_devices() => return figures::run(project, rounds).map(|()| true),
+        Some(rounds) => figures::command(project, rounds)?,
+        None if options.command.is_empty() => test_command(project, "", Which::All)?,
+        None => options.command.clone(),
+    };
     let devices = options.devices.unwrap_or(Devices::Roce);
     let done = on_devices(project, devices, &command, &mut |line| println!("{line}"))?;
     if done.end != End::Exit(0) {
