@@ -1,6 +1,9 @@
-//! Figures as lines in SVG, in colours that can be read on light and dark ground.
+//! Figures as lines, and boxes in boxes, in SVG, in colours that can be read on light and dark ground.
 #![forbid(unsafe_code)]
 
+mod boxes;
+
+pub use boxes::{Block, Row, boxes};
 use plotters::prelude::*;
 pub use plotters::style::RGBColor;
 
