@@ -2,11 +2,11 @@
 
 use banyan_coll::{Groups, Location, Model, Nodes, Overrides, SharedCaps, Topology, Tuning, parse_question};
 use banyan_pmi::settings::{
-    COLL, ENCRYPT, FABRICS, MACHINE, MEASURED, NIC, P2P, RDMA, SHOW, WAYS, bytes, way, way_of,
+    COLL, ENCRYPT, FABRICS, MACHINE, MEASURED, NIC, P2P, RDMA, SHOW, TOPOLOGY, WAYS, bytes, way, way_of,
 };
 use banyan_shm::Arena;
 use banyan_topo::ways::class;
-use banyan_topo::{DISTANCES, KnownWay, KnownWays, Machine, Profile, Way, bound, kept, share};
+use banyan_topo::{DISTANCES, HardwareMap, KnownWay, KnownWays, Machine, Profile, Way, bound, kept, share};
 
 use crate::Trouble;
 use crate::binding::default_parts;
@@ -34,8 +34,10 @@ pub(crate) fn explain(what: &str, ranks: Option<u32>, per_host: Option<u32>) -> 
 /// Which RDMA devices this host has, and which ones ranks would use.
 fn devices() -> Result<String, Trouble> {
     let host = banyan_topo::hostname();
-    let chosen = banyan_rdma::explain(&text(NIC).unwrap_or_default(), &text(RDMA).unwrap_or_default())
-        .map_err(Trouble::usage)?;
+    let topology = HardwareMap::setting(text(TOPOLOGY).as_deref());
+    let topology = topology.map_err(|why| Trouble::usage(format!("{TOPOLOGY}: {why}")))?;
+    let [nics, settings] = [NIC, RDMA].map(|name| text(name).unwrap_or_default());
+    let chosen = banyan_rdma::explain(&nics, &settings, &topology).map_err(Trouble::usage)?;
     let mut out = format!("RDMA ports of {host}, for messages between hosts\n{chosen}");
     let allowed = text(FABRICS).is_none_or(|text| text.split(',').any(|fabric| fabric.trim() == "rdma"));
     if !allowed {

@@ -48,6 +48,7 @@ pub mod scale;
 mod sink;
 #[allow(unsafe_code, reason = "fork, exec and signal masks need it; no other module does")]
 mod start;
+pub mod topology;
 pub mod translate;
 mod tree;
 mod trouble;
@@ -75,6 +76,7 @@ fn run(arguments: Vec<OsString>) -> u8 {
             Ok(print(&explain::explain(&what, ranks, per_host)?))
         }
         options::Command::Machine(what) => Ok(print(&machine::machine(&what)?)),
+        options::Command::Topology(show) => Ok(print(&topology::topology(&show)?)),
         options::Command::Yield => Ok(measure::yields()),
         options::Command::Run(options) => front::run(front::Work::Job(options)),
         options::Command::Agent => front::run(front::Work::Host),

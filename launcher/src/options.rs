@@ -14,6 +14,7 @@ use crate::binding::{BindTo, MapBy};
 use crate::files::Pattern;
 use crate::hosts::text_of;
 use crate::machine::About;
+use crate::topology::Show;
 use crate::translate::{Segment, knows, split};
 
 /// What a command line looks like.
@@ -35,6 +36,8 @@ pub enum Command {
     },
     /// Show what things take on this machine.
     Machine(About),
+    /// Show the hardware of hosts.
+    Topology(Show),
     /// Yield the core, time and again, while another mpirun measures that.
     Yield,
     /// Run a job.
@@ -178,6 +181,10 @@ pub struct Global {
     /// keep it for jobs to come; curves: what messages of many lengths take by each way, by that and measured now, or drawn in a file
     #[arg(long, value_name = "measure|curves|FILE.svg", num_args = 0..=1, require_equals = true, default_missing_value = "show")]
     pub machine: Option<About>,
+    /// Show where NUMA nodes, NICs and GPUs of this host are, how far apart, and which NIC is whose, and end; drawn in a file; or written
+    /// to a topology file. Of the hosts of such a file where BANYAN_TOPOLOGY names one
+    #[arg(long, value_name = "FILE.svg|FILE.toml", num_args = 0..=1, require_equals = true, default_missing_value = "show")]
+    pub topology: Option<Show>,
 }
 
 /// Options of one program.
@@ -245,6 +252,9 @@ pub fn parse(arguments: Vec<OsString>) -> Result<Command, Trouble> {
     }
     if let Some(how) = parsed.global.machine {
         return Ok(Command::Machine(how));
+    }
+    if let Some(show) = parsed.global.topology {
+        return Ok(Command::Topology(show));
     }
     if let Some(what) = parsed.global.explain {
         let per_host = parsed.global.ppn;

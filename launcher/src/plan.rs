@@ -5,9 +5,9 @@ use std::io::IsTerminal;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use banyan_pmi::settings::{COMMON, FABRICS, MACHINE};
+use banyan_pmi::settings::{COMMON, FABRICS, MACHINE, TOPOLOGY};
 use banyan_pmi::{MOST_RANKS, NodeKind, Places};
-use banyan_topo::{Bound, CpuSet, kept};
+use banyan_topo::{Bound, CpuSet, HardwareMap, kept};
 use rustix::fs::{Access, access};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use serde::{Deserialize, Serialize};
@@ -202,6 +202,8 @@ impl JobPlan {
             return Err(Trouble::usage(why));
         }
         banyan_pmi::settings::resolve(&mut settings, MACHINE, kept::setting).map_err(Trouble::usage)?;
+        banyan_pmi::settings::resolve(&mut settings, TOPOLOGY, HardwareMap::setting)
+            .map_err(Trouble::usage)?;
         let size = apps.iter().try_fold(0u32, |sum, app| sum.checked_add(app.ranks));
         let size = size.filter(|&size| size <= MOST_RANKS).ok_or_else(too_many)?;
         if let Some((each, parts)) = room.filter(|(each, parts)| size > each * parts) {

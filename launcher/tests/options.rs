@@ -353,6 +353,29 @@ fn choices_follow_from_the_profile_of_the_machine() {
 }
 
 #[test]
+fn hardware_is_shown_drawn_and_told() {
+    let file = |ending: &str| {
+        std::env::temp_dir().join(format!("banyan-map-{}.{ending}", std::process::id())).display().to_string()
+    };
+    let (told, drawn) = (file("toml"), file("svg"));
+    let shown = mpirun(&["--topology"]).run();
+    for file in [&told, &drawn] {
+        let done = mpirun(&[&format!("--topology={file}")]).run();
+        assert!(done.status == 0 && done.out.contains(&**file), "{}{}", done.out, done.err);
+    }
+    assert_eq!(mpirun(&["--topology"]).env("BANYAN_TOPOLOGY", &told).run().out, shown.out);
+    assert_eq!(mpirun(&["-n", "2", "true"]).env("BANYAN_TOPOLOGY", &told).run().status, 0);
+    let svg = std::fs::read_to_string(&drawn).expect("a drawing");
+    drop((std::fs::remove_file(&told), std::fs::remove_file(&drawn)));
+    assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"), "{svg}");
+    for arguments in [&["--topology"][..], &["-n", "1", "true"], &["--explain", "rdma"]] {
+        let refused = mpirun(arguments).env("BANYAN_TOPOLOGY", "/nowhere/at.all").run();
+        let why = "BANYAN_TOPOLOGY: /nowhere/at.all: No such file";
+        assert!(refused.status == 2 && refused.err.contains(why), "{arguments:?}: {}", refused.err);
+    }
+}
+
+#[test]
 fn messages_are_measured_and_drawn() {
     let file = std::env::temp_dir().join(format!("banyan-drawn-{}.svg", std::process::id()));
     let table = mpirun(&["--machine=curves"]).run();

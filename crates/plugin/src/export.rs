@@ -84,6 +84,8 @@ unsafe extern "C" fn start<F: Member>(terms: &Terms<'_>, card: Say, why: Say) ->
         streams: 0,
         nics: &nics,
         rdma: &rdma,
+        turn: 0,
+        topology: "",
         ports: None,
         patience: Duration::from_nanos(terms.patience),
         encrypt: false,

@@ -62,6 +62,8 @@ fn joining(size: u32, nics: &str) -> Joining<'_> {
         streams: 1,
         nics,
         rdma: "",
+        turn: 0,
+        topology: "",
         ports: None,
         patience: Duration::from_secs(30),
         encrypt: false,

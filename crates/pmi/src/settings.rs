@@ -36,6 +36,8 @@ pub const PATIENCE: &str = "BANYAN_PATIENCE";
 pub const ENCRYPT: &str = "BANYAN_ENCRYPT";
 /// What things take on the machines that the job runs on.
 pub const MACHINE: &str = "BANYAN_MACHINE";
+/// Where the NICs and GPUs of the job's hosts are.
+pub const TOPOLOGY: &str = "BANYAN_TOPOLOGY";
 /// Which of other launchers' protocols is spoken.
 pub const PMI: &str = "BANYAN_PMI";
 /// Start as rank 0 of 1 whatever the environment says.
@@ -145,6 +147,14 @@ pub const ALL: &[Setting] = &[
                 [The profile of a machine](performance.md#the-profile-of-a-machine).",
     },
     Setting {
+        name: TOPOLOGY,
+        default: "(what the system tells)",
+        about: "The path of a topology file: where NUMA nodes, NICs and GPUs of the job's hosts are, and what is between them, in the place \
+                of what their systems tell, as in containers and virtual machines that hide it. Ranks choose RDMA ports by it. \
+                `mpirun --topology=FILE.toml` writes one, `mpirun --topology` shows it. The same for all ranks of a job. See \
+                [NICs and GPUs](launching.md#nics-and-gpus).",
+    },
+    Setting {
         name: PMI,
         default: "(by the launcher's variables)",
         about: "How a program that another launcher started joins its job: `pmi1` (Hydra, Intel MPI, Slurm's `pmi2`), `pmix` (PRRTE, \
@@ -159,7 +169,7 @@ pub const ALL: &[Setting] = &[
 
 /// Settings that must be equal at all ranks of a job: the launcher reads them once and tells the ranks.
 pub const COMMON: &[&str] =
-    &[FABRICS, COLL, P2P, EAGER_BUDGET, TCP_STREAMS, NIC, RDMA, PORTS, PATIENCE, ENCRYPT, MACHINE];
+    &[FABRICS, COLL, P2P, EAGER_BUDGET, TCP_STREAMS, NIC, RDMA, PORTS, PATIENCE, ENCRYPT, MACHINE, TOPOLOGY];
 
 /// Settings as name and value, or a sentence that says what is wrong with one.
 pub type Settings = Result<Vec<(String, String)>, String>;
@@ -181,7 +191,8 @@ pub fn of_environment() -> Settings {
     Ok(settings)
 }
 
-/// Puts what a setting stands for into its place: `what` gets what the user has asked for, if anything.
+/// Puts what a setting stands for into its place: `what` gets what the user has asked for, if anything, and gives nothing for what is
+/// as good as not set.
 ///
 /// # Errors
 /// The setting's name, and what is wrong with it.
@@ -192,7 +203,9 @@ pub fn resolve(
 ) -> Result<(), String> {
     let asked = settings.iter().position(|(key, _)| key == name).map(|at| settings.remove(at).1);
     let value = what(asked.as_deref()).map_err(|why| format!("{name}: {why}"))?;
-    settings.push((name.to_owned(), value));
+    if !value.is_empty() {
+        settings.push((name.to_owned(), value));
+    }
     Ok(())
 }
 

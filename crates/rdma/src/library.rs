@@ -2,7 +2,7 @@
 //! the choice of that device's port. Pure, but for what `topo` reads.
 
 use banyan_plugin::Library;
-use banyan_topo::{CpuSet, NicFilter, RdmaPort, nic_filters, rdma_port};
+use banyan_topo::{CpuSet, Holder, HostMap, NicFilter, RdmaPort, nic_filters, rdma_port};
 use banyan_transport::{Joining, NotStarted};
 
 use crate::settings::Settings;
@@ -28,19 +28,25 @@ impl Library for InLibrary {
             ));
         }
         Settings::read(joining.rdma).map_err(|why| format!("BANYAN_RDMA={}: {why}", joining.rdma))?;
-        let all = RdmaPort::all();
-        let number = joining.node.iter().position(|&peer| peer == joining.me).unwrap_or(0);
-        let port = choose(&all, joining.nics, &CpuSet::allowed(), number)?;
+        let host = host(joining.topology).map_err(NotStarted::Fatal)?;
+        let all = RdmaPort::all(&host);
+        let port = choose(&all, joining.nics, (&host, &CpuSet::allowed()), joining.turn as usize)?;
         Ok(Some(port.name()))
     }
 }
 
-/// The port that the process of this number on its host uses.
+/// What the text of a topology file says of this host, if there is one.
+fn host(topology: &str) -> Result<HostMap, String> {
+    let text = Some(topology).filter(|text| !text.is_empty());
+    HostMap::for_ports(text).map_err(|why| format!("BANYAN_TOPOLOGY: {why}"))
+}
+
+/// The port that a process on these CPUs uses, when it is its turn after so many others.
 fn choose<'a>(
     all: &'a [RdmaPort],
     nics: &str,
-    cpus: &CpuSet,
-    number: usize,
+    (host, cpus): (&HostMap, &CpuSet),
+    turn: usize,
 ) -> Result<&'a RdmaPort, NotStarted> {
     let filters = match nics {
         "" => Vec::new(),
@@ -53,7 +59,7 @@ fn choose<'a>(
             has.join(", ")
         )));
     }
-    let port = rdma_port(all, &filters, cpus, number).map_err(NotStarted::Absent)?;
+    let port = rdma_port(all, &filters, (host, Holder::Process(cpus)), turn).map_err(NotStarted::Absent)?;
     match &port.barred {
         None => Ok(port),
         Some(why) => Err(NotStarted::Broken(why.clone())),
@@ -72,24 +78,28 @@ fn missing_port<'a>(all: &[RdmaPort], filters: &'a [NicFilter]) -> Option<(&'a s
     })
 }
 
-/// For people: which port the processes of this host would use, by the setting of network interfaces, and why, or why none; and how
-/// connections are to be.
+/// For people: which port the processes of this host would use, by the setting of network interfaces and the text of a topology file,
+/// and why, or why none; and how connections are to be.
 ///
 /// # Errors
-/// If a setting is wrong.
-pub fn explain(nics: &str, settings: &str) -> Result<String, String> {
+/// If a setting or the file is wrong.
+pub fn explain(nics: &str, settings: &str, topology: &str) -> Result<String, String> {
     let said = Settings::read(settings).map_err(|why| format!("BANYAN_RDMA={settings}: {why}"))?;
-    let all = RdmaPort::all();
+    let (host, cpus) = (host(topology)?, CpuSet::allowed());
+    let all = RdmaPort::all(&host);
     let mut out = String::new();
     for port in &all {
-        let near = if port.near.is_empty() { String::new() } else { format!(", near CPUs {}", port.near) };
-        out += &format!("  {port}{near}\n");
+        let at = match port.at.address() {
+            Some(_) => format!(", at {}: {}", port.at, host.distance(Holder::Process(&cpus), &port.at)),
+            None => String::new(),
+        };
+        out += &format!("  {port}{at}\n");
     }
-    match choose(&all, nics, &CpuSet::allowed(), 0) {
+    match choose(&all, nics, (&host, &cpus), 0) {
         Ok(port) => {
             out += &format!("  chosen: {}", port.name());
             let others: Vec<String> = (1..all.len())
-                .filter_map(|number| choose(&all, nics, &CpuSet::allowed(), number).ok())
+                .filter_map(|turn| choose(&all, nics, (&host, &cpus), turn).ok())
                 .map(RdmaPort::name)
                 .take_while(|name| *name != port.name())
                 .collect();

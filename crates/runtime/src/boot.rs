@@ -8,7 +8,7 @@ use banyan_coll::{Model, Overrides, Tuning};
 use banyan_p2p as p2p;
 use banyan_pmi::{self as pmi, Client, Here, Job, settings};
 use banyan_shm::Shm;
-use banyan_topo::{Profile, kept};
+use banyan_topo::{HardwareMap, Profile, kept};
 use banyan_transport::NotStarted;
 #[cfg(feature = "sim")]
 use banyan_transport::sim::SimFabric;
@@ -62,6 +62,7 @@ fn here() -> Here {
         settings: || {
             let mut settings = settings::of_environment()?;
             settings::resolve(&mut settings, settings::MACHINE, kept::setting)?;
+            settings::resolve(&mut settings, settings::TOPOLOGY, HardwareMap::setting)?;
             Ok(settings)
         },
         single_copy: banyan_topo::single_copy,

@@ -76,6 +76,8 @@ impl Start<'_> {
             streams: job.setting(settings::TCP_STREAMS).map(settings::streams).transpose()?.unwrap_or(0),
             nics: job.setting(settings::NIC).unwrap_or_default(),
             rdma: job.setting(settings::RDMA).unwrap_or_default(),
+            turn: self.turn(here),
+            topology: job.setting(settings::TOPOLOGY).unwrap_or_default(),
             ports: job.setting(settings::PORTS).map(settings::ports).transpose()?,
             patience: settings::duration(job.setting_or_default(settings::PATIENCE))
                 .map_err(|why| format!("{}: {why}", settings::PATIENCE))?,
@@ -87,6 +89,14 @@ impl Start<'_> {
                 (memory, _) => Ok(memory),
             },
         })
+    }
+
+    /// How many ranks of this node come before this one that may use the same socket.
+    fn turn(&self, here: u32) -> u32 {
+        let (job, places) = (self.job, &self.job.places);
+        let socket = |rank| places.home(rank).socket;
+        let before = places.ranks_on(here, job.size).take_while(|rank| *rank != job.rank);
+        before.filter(|rank| socket(*rank) == socket(job.rank)).count() as u32
     }
 
     #[cfg(feature = "sim")]

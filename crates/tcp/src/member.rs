@@ -56,6 +56,8 @@ mod tests {
             streams: 1,
             nics,
             rdma: "",
+            turn: 0,
+            topology: "",
             ports: None,
             patience: Duration::from_secs(30),
             encrypt: false,

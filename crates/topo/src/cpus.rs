@@ -3,13 +3,15 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// Highest CPU number that is handled: the highest in the fixed-size set of sched_setaffinity.
 pub const MAX_CPU: u32 = 1023;
 
 /// CPUs, in ascending order, each at most [`MAX_CPU`].
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct CpuSet(Vec<u32>);
 
 /// The error for text that is no list of CPUs.
@@ -78,6 +80,20 @@ impl FromStr for CpuSet {
             (0..64).filter(move |bit| word >> bit & 1 != 0).map(move |bit| at * 64 + bit)
         });
         Ok(CpuSet(bits.collect()))
+    }
+}
+
+impl TryFrom<String> for CpuSet {
+    type Error = ParseError;
+
+    fn try_from(text: String) -> Result<Self, ParseError> {
+        text.parse()
+    }
+}
+
+impl From<CpuSet> for String {
+    fn from(cpus: CpuSet) -> String {
+        cpus.to_string()
     }
 }
 

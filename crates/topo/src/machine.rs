@@ -65,7 +65,7 @@ impl Machine {
     /// one node, and each CPU is a core.
     pub fn read_from(read: Reader, root: &Path, allowed: &CpuSet) -> Machine {
         let mut machine = Machine { read, root: root.to_owned(), cpus: vec![], slow: CpuSet::default() };
-        let nodes = machine.numa_nodes();
+        let nodes = numa_nodes(read, root);
         let cpu = |id| {
             let of = |name: &str| format!("cpu/cpu{id}/topology/{name}");
             // The second name is that of kernels before 5.3. The number in `core_id` begins anew in each cluster of some processors.
@@ -104,11 +104,6 @@ impl Machine {
 
     fn list(&self, path: &str) -> Option<CpuSet> {
         self.text(path)?.parse().ok()
-    }
-
-    fn numa_nodes(&self) -> Vec<(u32, CpuSet)> {
-        let read = |node: u32| Some((node, self.list(&format!("node/node{node}/cpulist"))?));
-        self.list("node/online").unwrap_or_default().iter().filter_map(read).collect()
     }
 
     /// The CPUs that Linux calls Atom beside others on an Intel processor, or that have at most half the capacity of the fastest one,
@@ -161,6 +156,13 @@ impl Machine {
     }
 }
 
+/// The NUMA nodes below `root` (which stands for `/sys/devices/system`), with their CPUs.
+pub(crate) fn numa_nodes(read: Reader, root: &Path) -> Vec<(u32, CpuSet)> {
+    let list = |path: &str| read(&root.join(path))?.parse::<CpuSet>().ok();
+    let node = |node: u32| Some((node, list(&format!("node/node{node}/cpulist"))?));
+    list("node/online").unwrap_or_default().iter().filter_map(node).collect()
+}
+
 /// Bytes of the cache of level 2 of the first CPU, which is its core's own on most processors; `None` if the system does not tell.
 pub fn private_cache() -> Option<u64> {
     size(&text(&Path::new(SYSTEM).join("cpu/cpu0/cache/index2/size"))?)
@@ -171,6 +173,14 @@ pub(crate) fn text(path: &Path) -> Option<String> {
     let mut text = String::with_capacity(1 << 10);
     File::open(path).ok()?.take(MAX_FILE).read_to_string(&mut text).ok()?;
     Some(text)
+}
+
+/// The names in a folder, sorted; none if it cannot be read.
+pub(crate) fn names(folder: &Path) -> Vec<String> {
+    let entries = folder.read_dir().into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    names
 }
 
 /// Reads a cache's size: `32K`, `4M` or plain bytes.

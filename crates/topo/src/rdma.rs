@@ -8,18 +8,23 @@ use std::fs::File;
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
-use crate::cpus::CpuSet;
-use crate::machine::text;
+use serde::{Deserialize, Serialize};
+
+use crate::machine::{names, text};
+use crate::map::{Holder, HostMap};
 use crate::nics::{NicAddress, NicFilter, all_addresses, same_subnet};
+use crate::place::Place;
 
 /// What packets of a port travel on.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum RdmaLink {
     /// InfiniBand.
     InfiniBand,
     /// Ethernet, by RoCE.
+    #[serde(rename = "RoCE")]
     Roce,
     /// Ethernet, by iWARP.
+    #[serde(rename = "iWARP")]
     Iwarp,
 }
 
@@ -48,8 +53,8 @@ pub struct RdmaPort {
     pub rate: u32,
     /// The network interface of the same port, on Ethernet.
     pub nic: Option<String>,
-    /// CPUs near the device; empty if the system does not know.
-    pub near: CpuSet,
+    /// Where the device is.
+    pub at: Place,
     /// Addresses in the networks that it is in, each with the length of the prefix, bits.
     pub networks: Vec<(IpAddr, u8)>,
     /// Why this process may not use the device, if so.
@@ -77,11 +82,15 @@ impl fmt::Display for RdmaPort {
 const DEVICES: &str = "sys/class/infiniband";
 
 impl RdmaPort {
-    /// All ports of all devices here, by their names.
-    pub fn all() -> Vec<RdmaPort> {
+    /// All ports of all devices here, by their names; each where `host` says that it is, else where the kernel does.
+    pub fn all(host: &HostMap) -> Vec<RdmaPort> {
         let ports = Self::read(Path::new("/"));
         let addresses = if ports.is_empty() { Vec::new() } else { all_addresses().unwrap_or_default() };
-        ports.into_iter().map(|port| port.with_networks(&addresses)).collect()
+        let placed = |port: RdmaPort| match host.nics.iter().find(|nic| nic.name == port.name()) {
+            Some(nic) => RdmaPort { at: nic.at.clone(), ..port },
+            None => port,
+        };
+        ports.into_iter().map(|port| placed(port).with_networks(&addresses)).collect()
     }
 
     /// The names of the devices here. Quick.
@@ -98,7 +107,7 @@ impl RdmaPort {
                 names(&folder.join("ports")).iter().filter_map(|name| name.parse().ok()).collect();
             numbers.sort_unstable();
             let barred = barred(root, &device);
-            let near = text(&folder.join("device/local_cpulist")).and_then(|list| list.parse().ok());
+            let at = Place::of(root, &folder);
             let rnic = text(&folder.join("node_type")).is_some_and(|kind| kind.contains("RNIC"));
             ports.extend(numbers.into_iter().map(|port| {
                 let of = |name: &str| text(&folder.join(format!("ports/{port}/{name}")));
@@ -122,7 +131,7 @@ impl RdmaPort {
                     nic: of("gid_attrs/ndevs/0")
                         .map(|nic| nic.trim().to_owned())
                         .filter(|_| ethernet || rnic),
-                    near: near.clone().unwrap_or_default(),
+                    at: at.clone(),
                     networks: gid
                         .filter(|_| !ethernet && !rnic)
                         .map(|gid| (gid.into(), 64))
@@ -171,17 +180,17 @@ impl RdmaPort {
     }
 }
 
-/// The port that a process uses, the one with this number among those of its host, which may run on these CPUs. The user's filters come
-/// first, then the quickest, then those near the CPUs; processes take turns in those that are as good and in one network with the
-/// best, as others may not be reached from there.
+/// The port that `holder` uses. The user's filters come first, then the quickest, then the nearest; who is the first, second and so on
+/// to choose among the same ones (`turn`, from 0) takes turns in those that are as good and in one network with the best, as others
+/// may not be reached from there.
 ///
 /// # Errors
 /// If there is none: a sentence that says why.
 pub fn rdma_port<'a>(
     all: &'a [RdmaPort],
     filters: &[NicFilter],
-    cpus: &CpuSet,
-    number: usize,
+    (host, holder): (&HostMap, Holder<'_>),
+    turn: usize,
 ) -> Result<&'a RdmaPort, String> {
     let rank = |port: &RdmaPort| match filters {
         [] => Some(0),
@@ -208,12 +217,9 @@ pub fn rdma_port<'a>(
     let as_good = |&(rank, port): &(usize, &RdmaPort)| {
         rank == first_rank && port.rate == first.rate && port.shares_network(first)
     };
-    let mut best: Vec<&RdmaPort> = named.iter().filter(|port| as_good(port)).map(|(_, port)| *port).collect();
-    let is_near = |port: &RdmaPort| port.near.iter().any(|cpu| cpus.contains(cpu));
-    if best.iter().any(|port| is_near(port)) {
-        best.retain(|port| is_near(port));
-    }
-    Ok(best[number % best.len()])
+    let best: Vec<&RdmaPort> = named.iter().filter(|port| as_good(port)).map(|(_, port)| *port).collect();
+    let nearest = host.nearest(holder, &best, |port| &port.at);
+    Ok(nearest[turn % nearest.len()])
 }
 
 fn is_local(ip: IpAddr) -> bool {
@@ -237,19 +243,13 @@ fn barred(root: &Path, device: &str) -> Option<String> {
     opened.err().map(|error| format!("{device} cannot be opened by {}: {error}", file.display()))
 }
 
-/// The names in a folder, sorted; none if it cannot be read.
-fn names(folder: &Path) -> Vec<String> {
-    let entries = folder.read_dir().into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    names.sort();
-    names
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpus::CpuSet;
+    use crate::map::NumaNode;
 
-    /// Ports, each as "DEVICE PORT STATE LINK RATE NEAR NETWORK...".
+    /// Ports, each as "DEVICE PORT STATE LINK RATE PLACE NETWORK...".
     fn host(lines: &[&str]) -> Vec<RdmaPort> {
         let port = |line: &&str| {
             let words: Vec<&str> = line.split(' ').collect();
@@ -267,7 +267,7 @@ mod tests {
                 link: link.unwrap(),
                 rate: words[4].parse().unwrap(),
                 nic: (words[3] != "InfiniBand").then(|| format!("eth-{}", words[0])),
-                near: words[5].trim_matches('-').parse().unwrap(),
+                at: words[5].trim_matches('-').parse().unwrap(),
                 networks: words[6..].iter().map(network).collect(),
                 barred: None,
             }
@@ -279,18 +279,21 @@ mod tests {
     fn chosen(all: &[RdmaPort], nics: &str, cpus: &str) -> Result<String, String> {
         let filters = if nics.is_empty() { Vec::new() } else { crate::nic_filters(nics).unwrap() };
         let cpus: CpuSet = cpus.parse().unwrap();
-        let three = (0..3).map(|number| rdma_port(all, &filters, &cpus, number).map(RdmaPort::name));
+        let numa = |(node, cpus): (u32, &str)| NumaNode { node, socket: node, cpus: cpus.parse().unwrap() };
+        let host = HostMap { numa: [(0, "0-7"), (1, "8-15")].map(numa).into(), ..HostMap::default() };
+        let process = (&host, Holder::Process(&cpus));
+        let three = (0..3).map(|turn| rdma_port(all, &filters, process, turn).map(RdmaPort::name));
         three.collect::<Result<Vec<_>, _>>().map(|names| names.join(" "))
     }
 
     #[test]
     fn the_quickest_near_port_is_taken_in_turn_within_one_network() {
         let two_rails = host(&[
-            "mlx5_0 1 ACTIVE InfiniBand 100000 0-7 fec0:0:0:1::1/64",
-            "mlx5_1 1 ACTIVE InfiniBand 100000 8-15 fec0:0:0:1::2/64",
-            "mlx5_2 1 ACTIVE InfiniBand 100000 8-15 fec0:0:0:1::3/64",
-            "mlx5_3 1 ACTIVE RoCE 25000 0-7 10.0.0.1/24",
-            "mlx5_4 1 DOWN InfiniBand 200000 0-7 fec0:0:0:1::4/64",
+            "mlx5_0 1 ACTIVE InfiniBand 100000 node0 fec0:0:0:1::1/64",
+            "mlx5_1 1 ACTIVE InfiniBand 100000 node1 fec0:0:0:1::2/64",
+            "mlx5_2 1 ACTIVE InfiniBand 100000 node1 fec0:0:0:1::3/64",
+            "mlx5_3 1 ACTIVE RoCE 25000 node0 10.0.0.1/24",
+            "mlx5_4 1 DOWN InfiniBand 200000 node0 fec0:0:0:1::4/64",
         ]);
         assert_eq!(chosen(&two_rails, "", "0-7").unwrap(), "mlx5_0:1 mlx5_0:1 mlx5_0:1");
         assert_eq!(chosen(&two_rails, "", "8-9").unwrap(), "mlx5_1:1 mlx5_2:1 mlx5_1:1");
@@ -332,7 +335,6 @@ mod tests {
             ("gids/0", "fe80:0000:0000:0000:9a03:9bff:fe9b:1a2c\n"),
             ("gid_attrs/ndevs/0", "eth3\n"),
             ("../../node_type", "1: CA\n"),
-            ("../../device/local_cpulist", "0-3\n"),
         ];
         for (name, text) in files {
             let file = port.join(name);
@@ -343,7 +345,7 @@ mod tests {
         std::fs::remove_dir_all(&root).unwrap();
         assert_eq!(read.len(), 1);
         assert_eq!(read[0].to_string(), "mlx5_0:1 (RoCE, 100 Gbit/s, interface eth3)");
-        assert_eq!(read[0].near, "0-3".parse().unwrap());
+        assert_eq!(read[0].at, Place::default(), "it is on no bus");
         assert!(read[0].barred.as_ref().unwrap().contains("ib_uverbs"), "{:?}", read[0].barred);
     }
 }

@@ -30,6 +30,10 @@ pub struct Joining<'a> {
     pub nics: &'a str,
     /// How connections by RDMA devices are to be, as the user says; empty: as devices have it.
     pub rdma: &'a str,
+    /// How many processes of the node come before this one that may use the same socket.
+    pub turn: u32,
+    /// The text of a topology file that tells where NICs are, in the place of what the system tells; empty: there is none.
+    pub topology: &'a str,
     /// The ports that may be listened at; `None`: any.
     pub ports: Option<RangeInclusive<u16>>,
     /// How long a peer may be out of reach before it counts as gone.

@@ -1,11 +1,14 @@
 //! Machines that are not here, as the kernel would describe them: files with a line for each file below `/sys/devices/system`, its
 //! path and what it says. A list of numbers in brackets stands for a line for each of its numbers, and each list in a line has as many.
 
+mod unfold;
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use banyan_topo::{CpuSet, Machine};
+use banyan_topo::Machine;
+use unfold::unfolded;
 
 /// The machines by name.
 pub(crate) const MACHINES: [(&str, &str); 5] = [
@@ -36,20 +39,4 @@ pub(crate) fn read(path: &Path) -> Option<String> {
         MACHINES.into_iter().flat_map(lines).collect()
     };
     FILES.get_or_init(files).get(path).cloned()
-}
-
-/// A line for each number of the lists in brackets.
-fn unfolded(line: &str) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for part in line.split_inclusive(['[', ']']) {
-        match part.strip_suffix(']') {
-            Some(list) => {
-                let numbers: CpuSet = list.parse().unwrap();
-                lines.resize(numbers.len(), lines[0].clone());
-                lines.iter_mut().zip(numbers.iter()).for_each(|(line, number)| *line += &number.to_string());
-            }
-            None => lines.iter_mut().for_each(|line| *line += part.trim_end_matches('[')),
-        }
-    }
-    lines
 }

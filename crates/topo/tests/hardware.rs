@@ -1,0 +1,214 @@
+//! Hosts with NICs and GPUs, read from files such as their kernels have and from topology files: where devices are, how far apart, and
+//! which NIC each rank and each GPU has.
+
+mod hosts;
+
+use std::path::Path;
+
+use banyan_topo::{
+    CpuSet, Distance, GpuPath, HardwareMap, Holder, HostMap, Machine, NvLink, RdmaPort, Switch, Unit, bound,
+    rdma_port, share,
+};
+use hosts::{DUAL, FAT_TREE, HGX, HGX_FILE, Host};
+use proptest::prelude::*;
+
+/// Which RDMA port each of so many ranks has that share the cores of a host, as the runtime counts turns: among ranks of one socket.
+fn ports_of_ranks(root: &Path, ranks: u32) -> Vec<String> {
+    let host = HostMap::read(root);
+    let all: CpuSet = host.numa.iter().flat_map(|numa| numa.cpus.iter()).collect();
+    let read = |path: &Path| std::fs::read_to_string(path).ok();
+    let machine = Machine::read_from(read, &root.join("sys/devices/system"), &all);
+    let cpus = share(&machine, ranks, Unit::Core);
+    let sockets: Vec<u32> = bound(&machine, &cpus).iter().map(|bound| bound.socket).collect();
+    let ports = RdmaPort::read(root);
+    let port = |rank: usize| {
+        let turn = sockets[..rank].iter().filter(|socket| **socket == sockets[rank]).count();
+        rdma_port(&ports, &[], (&host, Holder::Process(&cpus[rank])), turn).unwrap().device.clone()
+    };
+    (0..cpus.len()).map(port).collect()
+}
+
+/// For each GPU its NIC, how far that is, and the path.
+fn nics_of_gpus(host: &HostMap) -> Vec<(String, Distance, GpuPath)> {
+    let nic = |gpu| {
+        let nic = host.nic_of(gpu).unwrap();
+        (nic.name.clone(), host.distance(Holder::Device(&gpu.at), &nic.at), host.gpu_path(gpu, nic))
+    };
+    host.gpus.iter().map(nic).collect()
+}
+
+/// Each GPU has the NIC on its own switch, which reads and writes its memory; the ranks of a socket take turns in its four.
+#[test]
+fn eight_gpus_have_eight_nics() {
+    let files = Host::new(HGX);
+    let host = HostMap::read(files.root());
+    let own = |number: usize| (format!("mlx5_{number}:1"), Distance::Pix, GpuPath::DmaBuf);
+    assert_eq!(nics_of_gpus(&host), (0..8).map(own).collect::<Vec<_>>());
+    let port = |number: usize| format!("mlx5_{number}");
+    assert_eq!(ports_of_ranks(files.root(), 8), (0..8).map(port).collect::<Vec<_>>());
+    let sixteen = ports_of_ranks(files.root(), 16);
+    assert_eq!(sixteen, (0..16).map(|rank| port(rank / 8 * 4 + rank % 4)).collect::<Vec<_>>());
+    let gpu = |number: usize| Holder::Device(&host.gpus[number].at);
+    assert_eq!(host.distance(gpu(0), &host.nics[1].at), Distance::Node, "another host bridge of the node");
+    assert_eq!(host.distance(gpu(0), &host.nics[4].at), Distance::Sys);
+    let eth0 = host.nics.iter().find(|nic| nic.name == "eth0").unwrap();
+    assert_eq!((eth0.rdma, eth0.speed, host.gpu_path(&host.gpus[0], eth0)), (None, 25000, GpuPath::Staged));
+    assert_eq!((host.gpus.len(), host.nics.len()), (8, 9), "no console, no loopback, no bridge");
+}
+
+/// What `/sys` shows is what the topology file says, but for the NVLinks, and for the name.
+#[test]
+fn a_dump_is_injected_as_it_was() {
+    let files = Host::new(HGX);
+    let mut read = HostMap::read(files.root());
+    let told = HardwareMap::parse(HGX_FILE).unwrap();
+    let given = told.host("hgx1").unwrap();
+    assert_eq!(given.nvlinks(&given.gpus[0], &given.gpus[7]), 18);
+    assert_eq!(read.nvlinks(&read.gpus[0], &read.gpus[7]), 0);
+    read.names = vec!["hgx1".to_owned()];
+    read.gpus.iter_mut().for_each(|gpu| gpu.nvswitch_links = 18);
+    let map = HardwareMap { hosts: vec![read], switches: vec![] };
+    assert_eq!(map, told, "the file should be\n{}", map.text());
+    assert_eq!(HardwareMap::parse(&map.text()).unwrap(), map);
+}
+
+/// There is nothing to choose: the far socket's ranks use it as well. No switch joins it with a GPU, so that all is staged.
+#[test]
+fn two_sockets_share_one_nic() {
+    let files = Host::new(DUAL);
+    let host = HostMap::read(files.root());
+    assert_eq!(ports_of_ranks(files.root(), 4), ["mlx5_0"; 4]);
+    let apart = |numa: usize| host.distance(Holder::Process(&host.numa[numa].cpus), &host.nics[0].at);
+    assert_eq!([0, 1].map(apart), [Distance::Sys, Distance::Phb]);
+    let nic = |distance| ("mlx5_0:1".to_owned(), distance, GpuPath::Staged);
+    assert_eq!(nics_of_gpus(&host), [nic(Distance::Sys), nic(Distance::Phb)]);
+    assert_eq!(host.nics.len(), 1, "the interface is that of the port");
+    assert_eq!(host.nics[0].interface.as_deref(), Some("ens3"));
+}
+
+/// Two GPUs and two NICs below one switch: one each, though all are as near.
+#[test]
+fn gpus_take_turns_in_equals() {
+    let text = r#"
+        [[host]]
+        nic = [
+            { name = "a:1", rdma = "RoCE", speed = 100000, at = "node0/pci0000:10/0000:10:01.0/0000:11:00.0/0000:12:00.0/0000:13:00.0" },
+            { name = "b:1", rdma = "RoCE", speed = 100000, at = "node0/pci0000:10/0000:10:01.0/0000:11:00.0/0000:12:01.0/0000:14:00.0" },
+            { name = "slow:1", rdma = "RoCE", speed = 25000, at = "node0/pci0000:10/0000:10:01.0/0000:11:00.0/0000:12:02.0/0000:15:00.0" },
+        ]
+        gpu = [
+            { name = "GPU0", model = "NVIDIA", at = "node0/pci0000:10/0000:10:01.0/0000:11:00.0/0000:12:03.0/0000:16:00.0" },
+            { name = "GPU1", model = "NVIDIA", at = "node0/pci0000:10/0000:10:01.0/0000:11:00.0/0000:12:04.0/0000:17:00.0" },
+            { name = "GPU2", model = "NVIDIA", at = "node1/pci0000:80/0000:80:01.0/0000:81:00.0" },
+        ]"#;
+    let map = HardwareMap::parse(text).unwrap();
+    let host = map.host("whoever").unwrap();
+    let names: Vec<&str> = host.gpus.iter().map(|gpu| &*host.nic_of(gpu).unwrap().name).collect();
+    assert_eq!(names, ["a:1", "b:1", "a:1"], "the third is far from both");
+}
+
+#[test]
+fn a_fat_tree_has_levels() {
+    let map = HardwareMap::parse(FAT_TREE).unwrap();
+    let levels: Vec<usize> = map.levels().iter().map(Vec::len).collect();
+    assert_eq!(levels, [4, 2]);
+    let between = |one, other| map.switches_between(one, other);
+    assert_eq!([between("n1", "n4"), between("n1", "n5"), between("n1", "n17")], [Some(1), Some(3), None]);
+    assert_eq!(map.host("n7").unwrap(), map.host("n16").unwrap(), "they are alike");
+    assert_eq!(HardwareMap::parse(&map.text()).unwrap(), map);
+}
+
+#[test]
+fn files_that_are_wrong_are_named() {
+    let error = |text: &str| HardwareMap::parse(text).unwrap_err();
+    for (text, words) in [
+        ("[[host]]\nname = 1", "line 2: unknown field `name`"),
+        ("[[host]]\nnic = [{ name = \"a\", at = \"pci\" }]", "line 2: \"pci\" is no place of a device"),
+        ("[[host]]\nnuma = [{ node = 0, socket = 0, cpus = \"3-1\" }]", "line 2: not a list of CPUs"),
+        ("[[host]]\nnuma = [{ node = 0, socket = 0, cpus = \"\" }]", "NUMA node 0 has no CPU"),
+        ("[[host]]\nnic = [{ name = \"a\" }, { name = \"a\" }]", "there are two devices a"),
+        ("[[host]]\nnic = [{ name = \"\" }]", "\"\" is no name of a device"),
+        ("[[host]]\nnvlink = [{ gpus = [\"GPU0\", \"GPU1\"], links = 4 }]", "GPU0, which is no GPU"),
+        ("[[switch]]\nname = \"a\"\nup = [\"b\"]", "switch a leads up to b, which is no switch"),
+        ("[[switch]]\nname = \"a\"\nup = [\"a\"]", "in a circle"),
+        ("[[host]", "line 1: "),
+    ] {
+        assert!(error(text).contains(words) && !error(text).contains('\n'), "{text}: {}", error(text));
+    }
+    assert!(error(&" ".repeat(1 << 20)).contains("bytes"));
+    let map = HardwareMap::parse(FAT_TREE).unwrap();
+    assert_eq!(map.host("n1").unwrap().names.len(), 16);
+    let two = HardwareMap::parse("[[host]]\nnames = [\"a\"]\n[[host]]\nnames = [\"b\"]").unwrap();
+    assert_eq!(two.host("c").unwrap_err(), "it describes a, b, and not c");
+    assert!(
+        HardwareMap::setting(Some("/nowhere/at.all")).unwrap_err().starts_with("/nowhere/at.all: No such")
+    );
+}
+
+/// A host as files may describe one: devices by the numbers of their bridges.
+fn any_host() -> impl Strategy<Value = HostMap> {
+    let device = (proptest::option::of(0..4u32), proptest::collection::vec(0..3u32, 0..6), 0..400_000u32);
+    proptest::collection::vec((device, any::<bool>()), 0..12).prop_map(|devices| {
+        let mut text = "[[host]]\n".to_owned();
+        for (number, ((numa, path, speed), gpu)) in devices.into_iter().enumerate() {
+            let numa = numa.map_or_else(Vec::new, |numa| vec![format!("node{numa}")]);
+            let part = |(depth, at): (usize, &u32)| match depth {
+                0 => format!("pci0000:{at}0"),
+                _ => format!("0000:{at}{depth}:00.{at}"),
+            };
+            let at = numa.into_iter().chain(path.iter().enumerate().map(part)).collect::<Vec<_>>().join("/");
+            text += &match gpu {
+                true => format!("[[host.gpu]]\nname = \"GPU{number}\"\nmodel = \"x\"\nat = \"{at}\"\n"),
+                false => format!("[[host.nic]]\nname = \"nic{number}\"\nspeed = {speed}\nat = \"{at}\"\n"),
+            };
+        }
+        HardwareMap::parse(&text).unwrap().hosts.remove(0)
+    })
+}
+
+/// How many devices are in a tree.
+fn devices_in(branches: &[banyan_topo::Branch<'_>]) -> usize {
+    use banyan_topo::Branch;
+    let inside = |branch: &Branch<'_>| match branch {
+        Branch::Numa(_, below) | Branch::Bridge(_, below) | Branch::Switch(_, below) => devices_in(below),
+        Branch::Device(_) => 1,
+    };
+    branches.iter().map(inside).sum()
+}
+
+proptest! {
+    #[test]
+    fn every_map_is_written_and_read_again(host in any_host(), links in 0..9u8) {
+        let gpus: Vec<String> = host.gpus.iter().map(|gpu| gpu.name.clone()).collect();
+        let pairs = gpus.chunks_exact(2).map(|pair| NvLink { gpus: [pair[0].clone(), pair[1].clone()], links });
+        let host = HostMap { nvlinks: pairs.collect(), names: vec!["a b \"c\"".to_owned()], ..host };
+        let switch = Switch { name: "s".into(), up: vec![], speed: 1, hosts: host.names.clone() };
+        let map = HardwareMap { hosts: vec![host], switches: vec![switch] };
+        prop_assert_eq!(HardwareMap::parse(&map.text()).unwrap(), map);
+    }
+
+    /// No device is lost in the tree; distances are the same both ways; each GPU's NIC is one of the nearest of the quickest.
+    #[test]
+    fn trees_and_choices_hold_together(host in any_host()) {
+        let devices = host.devices();
+        prop_assert_eq!(devices_in(&host.tree()), devices.len());
+        for (one, other) in devices.iter().flat_map(|one| devices.iter().map(move |other| (one, other))) {
+            let [there, back] = [(one, other), (other, one)].map(|(a, b)| host.distance(Holder::Device(a.at()), b.at()));
+            prop_assert_eq!(there, back);
+        }
+        let quickest = host.nics.iter().map(|nic| nic.speed).max();
+        for gpu in &host.gpus {
+            let apart = |nic: &banyan_topo::Nic| host.distance(Holder::Device(&gpu.at), &nic.at);
+            let Some(nic) = host.nic_of(gpu) else { prop_assert!(host.nics.is_empty()); continue };
+            prop_assert_eq!(Some(nic.speed), quickest);
+            prop_assert!(host.nics.iter().all(|of| Some(of.speed) != quickest || apart(of) >= apart(nic)));
+        }
+    }
+
+    #[test]
+    fn any_text_is_a_map_or_refused(text: String) {
+        if let Ok(map) = HardwareMap::parse(&text) {
+            prop_assert_eq!(HardwareMap::parse(&map.text()).unwrap(), map);
+        }
+    }
+}
