@@ -33,6 +33,8 @@ mod fabric;
 #[cfg(feature = "verbs")]
 mod frames;
 #[cfg(feature = "verbs")]
+mod gpu_memory;
+#[cfg(feature = "verbs")]
 mod iwarp;
 mod library;
 #[cfg(feature = "verbs")]
@@ -60,5 +62,7 @@ pub use library::{InLibrary, Loaded, explain};
 
 #[cfg(feature = "verbs")]
 pub use fabric::{Counts, Options, Rdma};
+#[cfg(feature = "verbs")]
+pub use gpu_memory::{DmaBuf, GpuMemory, GpuRegion};
 #[cfg(feature = "verbs")]
 pub use verbs::devices;

@@ -5,11 +5,13 @@
 mod common;
 
 use std::ffi::c_void;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use banyan_memory::{Buffer, HeapBuffer};
-use banyan_rdma::Rdma;
 use banyan_rdma::settings::Settings;
+use banyan_rdma::{DmaBuf, GpuMemory, Rdma};
+use banyan_topo::Distance;
 use banyan_transport::conformance::introduced;
 use banyan_transport::{Access, Fabric, Outcome, Peer, Port, Remote, Token, Transfer};
 use common::{HEAD, Inbox, contents, ends, pair, send, until};
@@ -61,6 +63,26 @@ fn packets(device: &str) -> Option<u64> {
     counters
         .iter()
         .find_map(|name| std::fs::read_to_string(format!("{port}/{name}")).ok()?.trim().parse().ok())
+}
+
+/// Software devices register no dma-buf, and none registers memory that is none: both is staged. What is far is not tried.
+#[test]
+fn a_dma_buf_that_is_refused_is_staged() {
+    let (end, _) = common::ends(1, Duration::from_secs(60)).remove(0);
+    let file = rustix::fs::memfd_create("gpu", rustix::fs::MemfdFlags::CLOEXEC).expect("a file");
+    rustix::fs::ftruncate(&file, PART as u64).expect("room");
+    let memory = DmaBuf { fd: file.as_fd(), offset: 0, len: PART, address: 0x7000_0000_0000 };
+    let staged = |distance| match end.register_dmabuf(&memory, distance) {
+        GpuMemory::Staged(why) => why,
+        GpuMemory::Registered(region) => panic!("a plain file was registered, with the key {}", region.key()),
+    };
+    for near in [Distance::Pix, Distance::Pxb] {
+        let why = staged(near);
+        assert!(why.starts_with("no registration of a dma-buf: "), "{why}");
+    }
+    for far in [Distance::Phb, Distance::Node, Distance::Sys] {
+        assert_eq!(staged(far), format!("{far} is too far for GPUDirect RDMA"));
+    }
 }
 
 #[test]

@@ -1,12 +1,14 @@
 //! Registered memory.
 
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use banyan_memory::{Buffer, HeapBuffer};
-use rdma_sys::{ibv_access_flags, ibv_dereg_mr, ibv_mr, ibv_reg_mr};
+use rdma_sys::{ibv_access_flags, ibv_dereg_mr, ibv_mr, ibv_reg_dmabuf_mr, ibv_reg_mr};
 
 use super::{Device, Local, Object, Remote};
 use crate::cache::{Access, Span};
+use crate::gpu_memory::DmaBuf;
 use crate::greeting::Wire;
 use crate::registrations::locked_limit;
 
@@ -45,6 +47,25 @@ impl Region {
         let mr = unsafe { ibv_reg_mr(device.domain(), start, span.len(), flags) };
         // SAFETY: it was just made here.
         let mr = unsafe { Object::new("registration of memory", mr, ibv_dereg_mr)? };
+        Ok(Region { mr, _device: device.clone() })
+    }
+
+    /// Registers a part of a dma-buf, whose exporter keeps the memory as long as the device does.
+    ///
+    /// # Errors
+    /// If the device takes no such memory, or this one not: a sentence that says why.
+    pub(crate) fn of_dmabuf(
+        device: &Arc<Device>,
+        part: &DmaBuf<'_>,
+        access: Access,
+    ) -> Result<Region, String> {
+        let (fd, flags) = (part.fd.as_raw_fd(), flags(device, access).cast_signed());
+        // SAFETY: no memory of this process is behind it: the kernel asks the exporter for the device's addresses, and checks descriptor,
+        // offset and length by it.
+        let mr =
+            unsafe { ibv_reg_dmabuf_mr(device.domain(), part.offset, part.len, part.address, fd, flags) };
+        // SAFETY: it was just made here.
+        let mr = unsafe { Object::new("registration of a dma-buf", mr, ibv_dereg_mr)? };
         Ok(Region { mr, _device: device.clone() })
     }
 
