@@ -76,8 +76,13 @@ fn main() -> Result<(), String> {
     let me: u32 = me.parse().map_err(|_| "0 or 1")?;
     let devices = banyan_rdma::devices();
     let device = devices.get(me as usize % devices.len().max(1)).ok_or("no RDMA device here")?.clone();
-    let options =
-        Options { device, port: 1, patience: Duration::from_secs(60), settings: Default::default() };
+    let options = Options {
+        device,
+        port: 1,
+        subnets: Vec::new(),
+        patience: Duration::from_secs(60),
+        settings: Default::default(),
+    };
     let (mut fabric, card) = Rdma::new(Peer(me), 2, 1, [1; 32], &options)?;
     let place = |who: u32| Path::new(folder).join(format!("card{who}"));
     let said = |error: std::io::Error| error.to_string();

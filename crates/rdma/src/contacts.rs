@@ -1,5 +1,6 @@
 //! First contact with peers, and contact again: the greetings that make connections. See [`crate::contact`] for what they say.
 
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use banyan_transport::{Fabric, Peer, Refusal};
@@ -8,7 +9,7 @@ use crate::contact::{Answer, Contact, Due, Stage};
 use crate::credit::Credit;
 use crate::datagrams::Greetings;
 use crate::fabric::Rdma;
-use crate::greeting::{Card, Greeting, Wire};
+use crate::greeting::{Card, Greeting, Path, Wire};
 use crate::links::{End, Pairs, Phase};
 use crate::verbs::Pair;
 
@@ -26,7 +27,7 @@ impl End {
 impl Rdma {
     pub(crate) fn card(&self) -> Card {
         Card {
-            gid: self.device.gid.gid.octets(),
+            addresses: self.device.addresses().into_iter().map(|(_, address)| address).collect(),
             lid: self.device.lid(),
             datagrams: self.greetings.number(),
             listens: self.greetings.listens(),
@@ -36,17 +37,24 @@ impl Rdma {
         }
     }
 
+    /// The addresses of this side and of a peer that packets go between, if there is contact.
+    pub fn addresses(&self, peer: Peer) -> Option<(IpAddr, IpAddr)> {
+        let path = self.links.look(peer)?.path;
+        let (_, from) = self.device.addresses().into_iter().find(|(place, _)| *place == path.from)?;
+        Some((from.ip(), path.to.to_canonical()))
+    }
+
     /// Has a connection come about, or asks for the peer's business card; gives the refusal for what wanted to leave now.
     #[cold]
     pub(crate) fn reach(&mut self, peer: Peer) -> Refusal {
         let link = self.links.at(peer);
-        match (&mut link.phase, link.card) {
+        match (&mut link.phase, link.path) {
             (Phase::Down, _) => return Refusal::Down,
             (Phase::Idle, Some(_)) if let Some(why) = self.ended.clone() => {
                 self.lose(peer, &why);
                 return Refusal::Down;
             }
-            (Phase::Idle, Some(card)) => self.begin(peer, card),
+            (Phase::Idle, Some(path)) => self.begin(peer, path),
             (Phase::Open(end), _) => end.wake(&mut self.contacting, peer, self.patience),
             (Phase::Idle, None) if !std::mem::replace(&mut link.asked, true) => self.wanted.push_back(peer),
             _ => {}
@@ -55,11 +63,11 @@ impl Rdma {
     }
 
     /// Begins this side's end of a connection.
-    fn begin(&mut self, peer: Peer, card: Card) {
+    fn begin(&mut self, peer: Peer, path: Path) {
         let now = Instant::now();
         let end = End {
             pairs: None,
-            card,
+            path,
             contact: Contact::new(1, now, now + self.patience),
             credit: Credit::default(),
             replay: Default::default(),
@@ -115,7 +123,7 @@ impl Rdma {
             return;
         }
         let card = self.card();
-        let Some(End { pairs: Some(pairs), contact, replay, card: to, .. }) = self.links.end(peer) else {
+        let Some(End { pairs: Some(pairs), contact, replay, path, .. }) = self.links.end(peer) else {
             return;
         };
         let greeting = Greeting {
@@ -130,7 +138,7 @@ impl Rdma {
             mark: self.greetings.mark(),
         };
         // One that does not leave is as one that is lost.
-        let _ = self.greetings.send(to, &greeting.encode(&self.secret));
+        let _ = self.greetings.send(path, &greeting.encode(&self.secret));
     }
 
     /// Hears a greeting, or what is none.
@@ -139,11 +147,13 @@ impl Rdma {
             |said: &Greeting| said.job == self.job && said.to == self.me.0 && self.reaches(Peer(said.from));
         let Some(said) = said.filter(ours) else { return };
         let peer = Peer(said.from);
+        // One that no answer of this side reaches is as one that was lost.
+        let Ok(path) = said.card.path(&self.device.addresses()) else { return };
         match &mut self.links.at(peer).phase {
-            Phase::Idle => self.begin(peer, said.card),
+            Phase::Idle => self.begin(peer, path),
             Phase::Open(end) => {
-                // Its address may be another one than before.
-                end.card = said.card;
+                // Its addresses may be other ones than before.
+                end.path = path;
                 end.wake(&mut self.contacting, peer, self.patience);
             }
             Phase::Refused(_) | Phase::Down => return,
@@ -172,12 +182,12 @@ impl Rdma {
 
     /// Connects this side's end to the one that greets, and counts what that has received.
     fn resume(&mut self, peer: Peer, said: &Greeting) -> Result<(), String> {
-        let Some(End { pairs: Some(pairs), replay, credit, .. }) = self.links.end(peer) else {
+        let Some(End { pairs: Some(pairs), path, replay, credit, .. }) = self.links.end(peer) else {
             return Ok(());
         };
         match &self.greetings {
-            Greetings::Queue(_) => pairs.connect(said, self.late)?,
-            Greetings::Iwarp(iwarp) => iwarp.connect(pairs, said, self.me < peer)?,
+            Greetings::Queue(_) => pairs.connect(path, said, self.late)?,
+            Greetings::Iwarp(iwarp) => iwarp.connect(pairs, path, said, self.me < peer)?,
         }
         let Ok(arrived) = replay.resume(said.received) else {
             let why = format!(
@@ -210,12 +220,14 @@ impl Rdma {
 
     /// The patience with a contact is over: the peer is gone, or refused if nothing can have left for it or come from it.
     fn give_up(&mut self, peer: Peer) {
+        let between =
+            self.addresses(peer).map_or_else(String::new, |(from, to)| format!(" at {to}, from {from}"));
         let Some(end) = self.links.end(peer) else { return };
         let has_stood = end.has_stood;
         let why = match end.failing.take() {
             Some((_, why)) if has_stood => format!("{why}; it was not made anew"),
             Some((_, why)) => format!("{why}; it was not made"),
-            None => "the peer has not answered".into(),
+            None => format!("the peer has not answered{between}"),
         };
         let hindered = end.hindered.take().map_or_else(String::new, |why| format!(": {why}"));
         let secs = self.patience.as_secs_f32();

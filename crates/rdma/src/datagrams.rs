@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use crate::frames::Id;
-use crate::greeting::{self, Card, Wire};
+use crate::greeting::{self, Path, Wire};
 use crate::iwarp::Iwarp;
 use crate::verbs::{AddressHandle, Completions, Datagrams, Device, Slots};
 
@@ -53,11 +53,11 @@ impl Greetings {
         }
     }
 
-    /// Sends a greeting to the process that a card names.
+    /// Sends a greeting to the process that a path leads to.
     ///
     /// # Errors
     /// If it cannot leave now.
-    pub(crate) fn send(&mut self, to: &Card, bytes: &[u8]) -> Result<(), String> {
+    pub(crate) fn send(&mut self, to: &Path, bytes: &[u8]) -> Result<(), String> {
         match self {
             Greetings::Queue(queue) => queue.send(to, bytes),
             Greetings::Iwarp(iwarp) => iwarp.send(to, bytes),
@@ -98,8 +98,8 @@ impl Queue {
     fn new(device: &Arc<Device>, completions: &Arc<Completions>) -> Result<Queue, String> {
         let greetings = Queue {
             datagrams: Datagrams::new(device, completions)?,
-            heard: Slots::new(device, HEARING, Datagrams::BEFORE + greeting::BYTES)?,
-            leaving: Slots::new(device, LEAVING, greeting::BYTES)?,
+            heard: Slots::new(device, HEARING, Datagrams::BEFORE + greeting::LONGEST)?,
+            leaving: Slots::new(device, LEAVING, greeting::LONGEST)?,
             handles: (0..LEAVING).map(|_| None).collect(),
             life: 0,
             failed: false,
@@ -135,7 +135,7 @@ impl Queue {
         self.datagrams.receive(Id::Datagram(self.id(slot)).into(), self.heard.whole(slot as usize))
     }
 
-    fn send(&mut self, to: &Card, bytes: &[u8]) -> Result<(), String> {
+    fn send(&mut self, to: &Path, bytes: &[u8]) -> Result<(), String> {
         if self.failed {
             self.life = self.life.wrapping_add(1);
             self.datagrams.restart()?;

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,6 +38,8 @@ pub struct Options {
     pub device: String,
     /// Number of its port, from 1.
     pub port: u8,
+    /// The subnets of which the port's addresses are to be, as far as it has some: one of the addresses, and the length of the prefix.
+    pub subnets: Vec<(IpAddr, u8)>,
     /// How long a peer may not answer before it counts as gone.
     pub patience: Duration,
     /// What the user says of connections.
@@ -138,7 +141,8 @@ impl Rdma {
         secret: [u8; 32],
         options: &Options,
     ) -> Result<(Rdma, Vec<u8>), String> {
-        let device = Arc::new(Device::open(&options.device, options.port, &options.settings)?);
+        let device =
+            Arc::new(Device::open((&options.device, options.port), &options.subnets, &options.settings)?);
         let window = u32::from(WINDOW);
         let most = options
             .settings
@@ -190,7 +194,7 @@ impl Rdma {
             completions,
             device,
         };
-        let card = rdma.card().encode().to_vec();
+        let card = rdma.card().encode();
         Ok((rdma, card))
     }
 
@@ -370,7 +374,8 @@ impl Fabric for Rdma {
             let (ours, theirs) = (self.device.wire, card.wire);
             return Err(format!("peer {}: its device is one of {theirs}, and this one's of {ours}", peer.0));
         }
-        self.links.at(peer).card = Some(card);
+        let path = card.path(&self.device.addresses()).map_err(|why| format!("peer {}: {why}", peer.0))?;
+        self.links.at(peer).path = Some(path);
         Ok(())
     }
 

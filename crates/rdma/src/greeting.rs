@@ -2,21 +2,25 @@
 //! proves by a keyed hash (HMAC-SHA-256 with the job's secret) that it is of the job. Pure: bytes in, values out.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv6Addr, SocketAddr};
 
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
 use crate::contact::{Said, Stage};
+use crate::gid::{self, Address, Kind};
 
 /// Version of the protocol: cards, greetings and frames.
-pub const VERSION: u8 = 3;
-const CARD: usize = 28;
-const BODY: usize = 1 + 4 + 4 + 8 + 4 + 4 + 8 + CARD + 4 + 4 + 4 + 8 + 4;
+pub const VERSION: u8 = 4;
+/// Bytes of an address, and of a card without any.
+const ADDRESS: usize = 16 + 1 + 1;
+const CARD: usize = 13;
+/// Bytes of a greeting before the card.
+const BODY: usize = 1 + 4 + 4 + 8 + 4 + 4 + 8 + 4 + 4 + 4 + 8 + 4;
 const PROOF: usize = 32;
 
-/// Bytes of a greeting.
-pub const BYTES: usize = BODY + PROOF;
+/// Bytes of the longest greeting.
+pub const LONGEST: usize = BODY + CARD + gid::MOST * ADDRESS + PROOF;
 
 /// What packets travel on, and so how connections are made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,10 +51,10 @@ impl fmt::Display for Wire {
 }
 
 /// Where a process hears greetings, and what its device can.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Card {
-    /// The port's address; on iWARP the host's, in the form of IPv6.
-    pub gid: [u8; 16],
+    /// The port's addresses at which peers may reach it, at most [`gid::MOST`]; on iWARP the host's.
+    pub addresses: Vec<Address>,
     /// The port's address within an InfiniBand subnet.
     pub lid: u16,
     /// Number of the queue pair that receives greetings; on iWARP the UDP port.
@@ -66,51 +70,89 @@ pub struct Card {
 }
 
 impl Card {
-    /// On iWARP: where greetings go to, and where rdma_cm listens.
-    pub fn sockets(&self) -> [SocketAddr; 2] {
-        let ip = Ipv6Addr::from(self.gid);
-        let ip = ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4);
-        [self.datagrams as u16, self.listens].map(|port| SocketAddr::new(ip, port))
-    }
-
     /// The card's bytes.
-    pub fn encode(&self) -> [u8; CARD] {
-        let mut out = [0; CARD];
-        out[0] = VERSION;
-        out[1..17].copy_from_slice(&self.gid);
-        out[17..19].copy_from_slice(&self.lid.to_le_bytes());
-        out[19..23].copy_from_slice(&self.datagrams.to_le_bytes());
-        out[23..25].copy_from_slice(&self.listens.to_le_bytes());
-        out[25..].copy_from_slice(&[self.mtu, self.reads, self.wire as u8]);
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![VERSION];
+        out.extend(self.lid.to_le_bytes());
+        out.extend(self.datagrams.to_le_bytes());
+        out.extend(self.listens.to_le_bytes());
+        out.extend([self.mtu, self.reads, self.wire as u8, self.addresses.len() as u8]);
+        for address in &self.addresses {
+            out.extend(address.gid.octets());
+            out.extend([address.prefix, address.kind as u8]);
+        }
         out
     }
 
     /// Reads what [`Card::encode`] wrote; `None` if it is something else.
     pub fn decode(bytes: &[u8]) -> Option<Card> {
         let (&version, rest) = bytes.split_first()?;
-        let (gid, rest) = rest.split_first_chunk()?;
         let (lid, rest) = rest.split_first_chunk()?;
         let (datagrams, rest) = rest.split_first_chunk()?;
         let (listens, rest) = rest.split_first_chunk()?;
-        let &[mtu @ 1..=5, reads, wire] = rest else { return None };
-        let (gid, lid, datagrams) = (*gid, u16::from_le_bytes(*lid), u32::from_le_bytes(*datagrams));
-        if version != VERSION || datagrams >= 1 << 24 {
+        let (&[mtu @ 1..=5, reads, wire, number], rest) = rest.split_first_chunk()? else { return None };
+        let (addresses, rest) = rest.as_chunks::<ADDRESS>();
+        let (lid, datagrams) = (u16::from_le_bytes(*lid), u32::from_le_bytes(*datagrams));
+        let fits = addresses.len() == number.into() && addresses.len() <= gid::MOST && rest.is_empty();
+        if version != VERSION || datagrams >= 1 << 24 || !fits {
             return None;
         }
-        Some(Card {
-            gid,
-            lid,
-            datagrams,
-            listens: u16::from_le_bytes(*listens),
-            mtu,
-            reads,
-            wire: Wire::from_u8(wire)?,
-        })
+        let addresses = addresses.iter().map(address).collect::<Option<_>>()?;
+        let (listens, wire) = (u16::from_le_bytes(*listens), Wire::from_u8(wire)?);
+        Some(Card { addresses, lid, datagrams, listens, mtu, reads, wire })
+    }
+
+    /// The best path to this process from one that has these addresses, each with its place among all that it had at first.
+    ///
+    /// # Errors
+    /// If there is none: a sentence that names the addresses of both.
+    pub fn path(&self, ours: &[(u8, Address)]) -> Result<Path, String> {
+        let &Card { lid, datagrams, listens, mtu, reads, .. } = self;
+        let present: Vec<Address> = ours.iter().map(|(_, address)| *address).collect();
+        let (at, to) = gid::pair(&present, &self.addresses).ok_or_else(|| {
+            let list = |all: &[Address]| all.iter().map(Address::to_string).collect::<Vec<_>>().join(", ");
+            let (ours, theirs) = (list(&present), list(&self.addresses));
+            format!("no address of this side's port ({ours}) reaches one of the peer's ({theirs})")
+        })?;
+        Ok(Path { from: ours[at].0, to: self.addresses[to].gid, lid, datagrams, listens, mtu, reads })
+    }
+}
+
+/// An address on the wire.
+fn address(bytes: &[u8; ADDRESS]) -> Option<Address> {
+    let (gid, &[prefix @ 0..=128, kind]) = bytes.split_first_chunk::<16>()? else { return None };
+    let kind = [Kind::RoceV2, Kind::Native].into_iter().find(|&of| of as u8 == kind)?;
+    Some(Address { gid: Ipv6Addr::from(*gid), prefix, kind })
+}
+
+/// The way from this process to another one: which addresses packets go between, and what else its card says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Path {
+    /// This side's address, by its place among all that the port had at first.
+    pub from: u8,
+    /// The peer's address.
+    pub to: Ipv6Addr,
+    /// As on its [`Card`].
+    pub lid: u16,
+    /// As on its [`Card`].
+    pub datagrams: u32,
+    /// As on its [`Card`].
+    pub listens: u16,
+    /// As on its [`Card`].
+    pub mtu: u8,
+    /// As on its [`Card`].
+    pub reads: u8,
+}
+
+impl Path {
+    /// On iWARP: where greetings go to, and where rdma_cm listens.
+    pub fn sockets(&self) -> [SocketAddr; 2] {
+        [self.datagrams as u16, self.listens].map(|port| SocketAddr::new(self.to.to_canonical(), port))
     }
 }
 
 /// What one process tells another about its end of their connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Greeting {
     /// How far the sender is, and by which of its ends.
     pub said: Said,
@@ -134,8 +176,8 @@ pub struct Greeting {
 
 impl Greeting {
     /// The greeting's bytes, with the proof at the end.
-    pub fn encode(&self, secret: &[u8; 32]) -> [u8; BYTES] {
-        let mut out = Vec::with_capacity(BYTES);
+    pub fn encode(&self, secret: &[u8; 32]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(LONGEST);
         out.push(self.said.stage as u8);
         out.extend(self.from.to_le_bytes());
         out.extend(self.to.to_le_bytes());
@@ -143,19 +185,19 @@ impl Greeting {
         out.extend(self.said.number.to_le_bytes());
         out.extend(self.said.to.to_le_bytes());
         out.extend(self.received.to_le_bytes());
-        out.extend(self.card.encode());
         self.pairs.iter().for_each(|pair| out.extend(pair.to_le_bytes()));
         out.extend(self.first.to_le_bytes());
         out.extend(self.mark.0.to_le_bytes());
         out.extend(self.mark.1.to_le_bytes());
+        out.extend(self.card.encode());
         let proof = keyed(secret, &out).finalize().into_bytes();
         out.extend(proof);
-        out.try_into().expect("as many bytes")
+        out
     }
 
     /// Reads what [`Greeting::encode`] wrote; `None` if it is something else, or of somebody who does not know the secret.
     pub fn decode(bytes: &[u8], secret: &[u8; 32]) -> Option<Greeting> {
-        let (body, proof) = bytes.split_at_checked(BODY)?;
+        let (body, proof) = bytes.split_at_checked(bytes.len().checked_sub(PROOF)?)?;
         keyed(secret, body).verify_slice(proof).ok()?;
         let (&[stage], rest) = body.split_first_chunk()?;
         let (from, rest) = rest.split_first_chunk()?;
@@ -164,11 +206,11 @@ impl Greeting {
         let (end, rest) = rest.split_first_chunk()?;
         let (bound, rest) = rest.split_first_chunk()?;
         let (received, rest) = rest.split_first_chunk()?;
-        let (card, rest) = rest.split_at_checked(CARD)?;
         let (frames, rest) = rest.split_first_chunk()?;
         let (transfers, rest) = rest.split_first_chunk()?;
         let (first, rest) = rest.split_first_chunk()?;
-        let (addr, key) = rest.split_first_chunk()?;
+        let (addr, rest) = rest.split_first_chunk()?;
+        let (key, card) = rest.split_first_chunk()?;
         let number = |bytes: &[u8; 4]| Some(u32::from_le_bytes(*bytes));
         let in_24_bits = |bytes: &[u8; 4]| number(bytes).filter(|&value| value < 1 << 24);
         Some(Greeting {
@@ -180,7 +222,7 @@ impl Greeting {
             card: Card::decode(card)?,
             pairs: [in_24_bits(frames)?, in_24_bits(transfers)?],
             first: in_24_bits(first)?,
-            mark: (u64::from_le_bytes(*addr), number(key.try_into().ok()?)?),
+            mark: (u64::from_le_bytes(*addr), number(key)?),
         })
     }
 }
@@ -237,10 +279,15 @@ mod tests {
 
     fn card() -> impl Strategy<Value = Card> {
         let ports = (0u32..1 << 24, any::<u16>());
-        (any::<[u8; 16]>(), any::<u16>(), ports, 1u8..=5, any::<u8>(), 0u8..3).prop_map(
-            |(gid, lid, (datagrams, listens), mtu, reads, wire)| {
+        let address = (any::<[u8; 16]>(), 0u8..=128, any::<bool>()).prop_map(|(gid, prefix, v2)| {
+            let kind = if v2 { Kind::RoceV2 } else { Kind::Native };
+            Address { gid: gid.into(), prefix, kind }
+        });
+        let addresses = proptest::collection::vec(address, 0..=gid::MOST);
+        (addresses, any::<u16>(), ports, 1u8..=5, any::<u8>(), 0u8..3).prop_map(
+            |(addresses, lid, (datagrams, listens), mtu, reads, wire)| {
                 let wire = Wire::from_u8(wire).expect("one of three");
-                Card { gid, lid, datagrams, listens, mtu, reads, wire }
+                Card { addresses, lid, datagrams, listens, mtu, reads, wire }
             },
         )
     }
@@ -258,11 +305,27 @@ mod tests {
         )
     }
 
+    #[test]
+    fn a_path_is_between_addresses_that_reach_each_other() {
+        let address = |ip: &str| Address::of_ip(ip.parse().expect("an address"), 24, Kind::RoceV2);
+        let addresses = vec![address("10.1.0.2"), address("10.2.0.2")];
+        let card =
+            Card { addresses, lid: 1, datagrams: 2, listens: 3, mtu: 4, reads: 5, wire: Wire::Ethernet };
+        let path = card.path(&[(3, address("10.9.0.1")), (5, address("10.2.0.1"))]).expect("a path");
+        assert_eq!((path.from, path.to, path.lid, path.mtu), (5, card.addresses[1].gid, 1, 4));
+        assert_eq!(path.sockets(), ["10.2.0.2:2", "10.2.0.2:3"].map(|at| at.parse().expect("an address")));
+        assert_eq!(
+            card.path(&[(0, address("2001:db8::1"))]),
+            Err("no address of this side's port (2001:db8::1/24) reaches one of the peer's (10.1.0.2/24, 10.2.0.2/24)".into())
+        );
+    }
+
     proptest! {
         #[test]
         fn a_card_is_read_as_it_was_written(card in card()) {
             let bytes = card.encode();
             prop_assert_eq!(Card::decode(&bytes), Some(card));
+            prop_assert!(bytes.len() <= CARD + gid::MOST * ADDRESS);
             for cut in 0..bytes.len() {
                 prop_assert_eq!(Card::decode(&bytes[..cut]), None);
             }
@@ -270,11 +333,17 @@ mod tests {
         }
 
         #[test]
-        fn a_greeting_is_read_as_it_was_written_and_only_with_its_proof(greeting in greeting(), at in 0..BYTES, bit in 0..8u8) {
+        fn a_greeting_is_read_as_it_was_written_and_only_with_its_proof(
+            greeting in greeting(),
+            at: proptest::sample::Index,
+            bit in 0..8u8,
+        ) {
             let mut bytes = greeting.encode(&[5; 32]);
+            prop_assert!(bytes.len() <= LONGEST);
             prop_assert_eq!(Greeting::decode(&bytes, &[5; 32]), Some(greeting));
             prop_assert_eq!(Greeting::decode(&bytes, &[6; 32]), None);
-            prop_assert_eq!(Greeting::decode(&bytes[..BYTES - 1], &[5; 32]), None);
+            prop_assert_eq!(Greeting::decode(&bytes[..bytes.len() - 1], &[5; 32]), None);
+            let at = at.index(bytes.len());
             bytes[at] ^= 1 << bit;
             prop_assert_eq!(Greeting::decode(&bytes, &[5; 32]), None);
         }
@@ -296,7 +365,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_a_card_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+        fn any_bytes_are_a_card_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
             if let Some(card) = Card::decode(&bytes) { prop_assert_eq!(&card.encode()[..], &bytes[..]); }
             prop_assert_eq!(Greeting::decode(&bytes, &[0; 32]), None);
         }

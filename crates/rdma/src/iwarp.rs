@@ -2,7 +2,7 @@
 //! have named the queue pairs of both sides, the process with the lower number asks for the two connections. What is said with that
 //! names both queue pairs, and proves that the process is of the job.
 
-use std::net::{IpAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use crate::cache::Access;
 use crate::datagrams::Greetings;
 use crate::fabric::Rdma;
 use crate::frames::What;
-use crate::greeting::{self, Card, Greeting, Request};
+use crate::greeting::{self, Greeting, Path, Request};
 use crate::links::{End, Pairs, Wiring};
 use crate::verbs::cm::{self, Event, Manager};
 use crate::verbs::{Device, Pair, Remote, Slots};
@@ -29,8 +29,8 @@ pub(crate) struct Iwarp {
 impl Iwarp {
     /// Listens for greetings and requests at the device's address.
     pub(crate) fn new(device: &Arc<Device>) -> Result<Iwarp, String> {
-        let ip = device.gid.gid;
-        let ip = ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4);
+        let (_, address) = *device.addresses().first().ok_or("a device without an address")?;
+        let ip = address.ip();
         let socket = || {
             let greetings = UdpSocket::bind((ip, 0))?;
             greetings.set_nonblocking(true)?;
@@ -64,22 +64,28 @@ impl Iwarp {
         [self.manager.descriptor(), self.greetings.as_fd()]
     }
 
-    /// Sends a greeting to the process that a card names.
-    pub(crate) fn send(&self, to: &Card, bytes: &[u8]) -> Result<(), String> {
+    /// Sends a greeting to the process that a path leads to.
+    pub(crate) fn send(&self, to: &Path, bytes: &[u8]) -> Result<(), String> {
         let [hears, _] = to.sockets();
         self.greetings.send_to(bytes, hears).map(|_| ()).map_err(|error| error.to_string())
     }
 
     /// The next datagram that has come, if it is a greeting.
     fn hear(&self, secret: &[u8; 32]) -> Option<Option<Greeting>> {
-        let mut bytes = [0; greeting::BYTES + 1];
+        let mut bytes = [0; greeting::LONGEST + 1];
         // An error is of a greeting that has left: it is as one that is lost.
         let len = self.greetings.recv(&mut bytes).ok()?;
         Some(Greeting::decode(&bytes[..len], secret))
     }
 
     /// Begins to connect pairs to those that a greeting names.
-    pub(crate) fn connect(&self, pairs: &mut Pairs, said: &Greeting, asks: bool) -> Result<(), String> {
+    pub(crate) fn connect(
+        &self,
+        pairs: &mut Pairs,
+        path: &Path,
+        said: &Greeting,
+        asks: bool,
+    ) -> Result<(), String> {
         pairs.since = Instant::now();
         let (addr, rkey) = said.mark;
         for pair in pairs.both() {
@@ -87,7 +93,7 @@ impl Iwarp {
         }
         pairs.wiring = Some((said.pairs, if asks { Wiring::Asking(0) } else { Wiring::Asked }));
         if asks {
-            pairs.both().into_iter().try_for_each(|pair| pair.reach(&self.manager, &said.card))?;
+            pairs.both().into_iter().try_for_each(|pair| pair.reach(&self.manager, path))?;
         }
         Ok(())
     }
@@ -132,14 +138,14 @@ impl Rdma {
     /// The way to the peer of a queue pair is known.
     fn ask(&mut self, pair: u32) {
         let (from, job, secret) = (self.me.0, self.job, self.secret);
-        let Some((peer, End { pairs: Some(pairs), card, .. })) = self.of_pair(pair) else { return };
+        let Some((peer, End { pairs: Some(pairs), path, .. })) = self.of_pair(pair) else { return };
         let Some((theirs, _)) = pairs.wiring else { return };
         let of_both = pairs.both().into_iter().zip(theirs);
         let Some((ours, theirs)) = of_both.into_iter().find(|(ours, _)| ours.number() == pair) else {
             return;
         };
         let request = Request { from, to: peer.0, job, pairs: [pair, theirs] };
-        if let Err(why) = ours.ask(card, &request.encode(&secret)) {
+        if let Err(why) = ours.ask(path, &request.encode(&secret)) {
             self.broke(peer, why);
         }
     }
@@ -150,12 +156,12 @@ impl Rdma {
         if said.job != self.job || said.to != self.me.0 || !self.reaches(Peer(said.from)) {
             return;
         }
-        let Some((peer, End { pairs: Some(pairs), card, .. })) = self.of_pair(said.pairs[1]) else { return };
+        let Some((peer, End { pairs: Some(pairs), path, .. })) = self.of_pair(said.pairs[1]) else { return };
         let Some((theirs, Wiring::Asked)) = pairs.wiring else { return };
         let named = |(ours, theirs): &(&mut Pair, u32)| [*theirs, ours.number()] == said.pairs;
         let ours = pairs.both().into_iter().zip(theirs).find(named);
         let Some((ours, _)) = ours.filter(|_| peer == Peer(said.from)) else { return };
-        if let Err(why) = ours.accept(card, asked) {
+        if let Err(why) = ours.accept(path, asked) {
             self.broke(peer, why);
         }
     }

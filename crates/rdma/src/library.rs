@@ -1,10 +1,13 @@
 //! The fabric as all processes have it: in a library of its own, which is loaded where there is a device that the job has a use for; and
 //! the choice of that device's port. Pure, but for what `topo` reads.
 
+use std::net::IpAddr;
+
 use banyan_plugin::Library;
-use banyan_topo::{CpuSet, Holder, HostMap, NicFilter, RdmaPort, nic_filters, rdma_port};
+use banyan_topo::{CpuSet, Holder, HostMap, NicFilter, RdmaLink, RdmaPort, nic_filters, rdma_port};
 use banyan_transport::{Joining, NotStarted};
 
+use crate::gid;
 use crate::settings::Settings;
 
 /// The fabric of the library.
@@ -31,8 +34,23 @@ impl Library for InLibrary {
         let host = host(joining.topology).map_err(NotStarted::Fatal)?;
         let all = RdmaPort::all(&host);
         let port = choose(&all, joining.nics, (&host, &CpuSet::allowed()), joining.turn as usize)?;
-        Ok(Some(port.name()))
+        Ok(Some(with_subnets(port.name(), joining.nics)))
     }
+}
+
+/// A port, and the subnets that the user names: those that its addresses are to be of.
+fn with_subnets(port: String, nics: &str) -> String {
+    let subnets = subnets(nics).into_iter().map(|(ip, prefix)| format!("{ip}/{prefix}"));
+    std::iter::once(port).chain(subnets).collect::<Vec<_>>().join(",")
+}
+
+/// The subnets that the user names, each by one of its addresses and the length of the prefix.
+fn subnets(nics: &str) -> Vec<(IpAddr, u8)> {
+    let subnet = |filter| match filter {
+        NicFilter::Subnet(ip, prefix) => Some((ip, prefix)),
+        _ => None,
+    };
+    nic_filters(nics).unwrap_or_default().into_iter().filter_map(subnet).collect()
 }
 
 /// What the text of a topology file says of this host, if there is one.
@@ -84,7 +102,9 @@ fn missing_port<'a>(all: &[RdmaPort], filters: &'a [NicFilter]) -> Option<(&'a s
 /// # Errors
 /// If a setting or the file is wrong.
 pub fn explain(nics: &str, settings: &str, topology: &str) -> Result<String, String> {
-    let said = Settings::read(settings).map_err(|why| format!("BANYAN_RDMA={settings}: {why}"))?;
+    let of =
+        |port: &str| Settings::of(settings, port).map_err(|why| format!("BANYAN_RDMA={settings}: {why}"));
+    of("")?;
     let (host, cpus) = (host(topology)?, CpuSet::allowed());
     let all = RdmaPort::all(&host);
     let mut out = String::new();
@@ -111,6 +131,13 @@ pub fn explain(nics: &str, settings: &str, topology: &str) -> Result<String, Str
                         others.join(", ")
                     )
                 }
+            }
+            let said = of(&port.name())?;
+            if port.link == RdmaLink::Roce {
+                let table = gid::table((&port.device, port.port));
+                let offered = said.gids(&table, gid::offered(&table, true, &subnets(nics)))?;
+                let offered: Vec<String> = offered.iter().map(|entry| entry.address.to_string()).collect();
+                out += &format!("  reached at: {}\n", offered.join(", "));
             }
             if said != Settings::default() {
                 out += &format!("  connections: {said}\n");

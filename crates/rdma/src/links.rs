@@ -6,14 +6,15 @@ use banyan_transport::Peer;
 
 use crate::contact::{Contact, Stage};
 use crate::credit::Credit;
-use crate::greeting::{Card, Greeting};
+use crate::greeting::{Greeting, Path};
 use crate::replay::Replay;
 use crate::verbs::{Pair, Use};
 
 /// A peer.
 #[derive(Default)]
 pub(crate) struct Link {
-    pub(crate) card: Option<Card>,
+    /// The way there, as its business card has it.
+    pub(crate) path: Option<Path>,
     /// Its card was asked for.
     pub(crate) asked: bool,
     /// It was said to be out of reach.
@@ -46,8 +47,8 @@ pub(crate) struct Left {
 pub(crate) struct End {
     /// The queue pairs; `None`: they are still to be made.
     pub(crate) pairs: Option<Pairs>,
-    /// Where greetings to the peer go.
-    pub(crate) card: Card,
+    /// Where greetings to the peer go, and what connects the two.
+    pub(crate) path: Path,
     pub(crate) contact: Contact,
     pub(crate) credit: Credit,
     pub(crate) replay: Replay<Left>,
@@ -153,10 +154,10 @@ impl Pairs {
     }
 
     /// Connects both to those that a greeting names; acknowledgements are waited for as `late` says.
-    pub(crate) fn connect(&mut self, said: &Greeting, late: u8) -> Result<(), String> {
+    pub(crate) fn connect(&mut self, path: &Path, said: &Greeting, late: u8) -> Result<(), String> {
         let first = (self.first(), said.first);
-        self.frames.connect(Use::Frames, &said.card, said.pairs[0], first, late)?;
-        self.transfers.connect(Use::Transfers, &said.card, said.pairs[1], first, late)?;
+        self.frames.connect(Use::Frames, path, said.pairs[0], first, late)?;
+        self.transfers.connect(Use::Transfers, path, said.pairs[1], first, late)?;
         self.wiring = Some((said.pairs, Wiring::Done));
         Ok(())
     }

@@ -13,7 +13,7 @@ pub struct Settings {
     pub sl: u8,
     /// Traffic class (TOS), by which routers and switches of RoCE choose queues.
     pub traffic_class: u8,
-    /// Which of the port's addresses is used, by its index.
+    /// Which of the port's addresses peers use, by its index.
     pub gid_index: Option<u8>,
     /// The largest packet, as verbs number it (3: 1024 bytes).
     pub mtu: Option<u8>,
@@ -27,17 +27,40 @@ const NAMES: &str = "pkey, sl, traffic_class, gid_index, mtu, connections";
 const MEMBERSHIP: u16 = 0x8000;
 
 impl Settings {
-    /// Reads a list as in `pkey=0x8001,sl=3`. Empty: nothing is said.
+    /// Reads a list as in `pkey=0x8001,mlx5_1:sl=3`, in which items may be of one device alone, or of one of its ports (`mlx5_1:1:sl=3`).
+    /// Gives what it says of all devices. Empty: nothing is said.
     ///
     /// # Errors
-    /// A sentence that names what is wrong, and what may stand there.
+    /// A sentence that names what is wrong, and what may stand there. All items are read, whichever devices there are.
     pub fn read(text: &str) -> Result<Settings, String> {
-        let mut settings = Settings::default();
+        Settings::of(text, "")
+    }
+
+    /// What such a list says of the port of this name, such as `mlx5_1:1`: what is said of the port comes before what is said of its device,
+    /// and that before what is said of all.
+    ///
+    /// # Errors
+    /// As those of [`Settings::read`].
+    pub fn of(text: &str, port: &str) -> Result<Settings, String> {
+        let device = port.rsplit_once(':').map_or(port, |(device, _)| device);
+        let (mut items, mut read) = (Vec::new(), Settings::default());
         for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
             let (name, value) =
                 item.split_once('=').ok_or_else(|| format!("\"{item}\" is not NAME=VALUE"))?;
-            settings.set(name.trim(), value.trim()).map_err(|why| format!("{item}: {why}"))?;
+            let of = name.rsplit_once(':').filter(|(of, _)| !of.trim().is_empty());
+            let (of, name) = of.map_or((None, name), |(of, name)| (Some(of.trim()), name));
+            let (name, value) = (name.trim(), value.trim());
+            read.set(name, value).map_err(|why| format!("{item}: {why}"))?;
+            match of {
+                None => items.push((0, name, value)),
+                Some(of) if of == device => items.push((1, name, value)),
+                Some(of) if of == port => items.push((2, name, value)),
+                Some(_) => {}
+            }
         }
+        items.sort_by_key(|(weight, ..)| *weight);
+        let mut settings = Settings::default();
+        items.into_iter().try_for_each(|(_, name, value)| settings.set(name, value))?;
         Ok(settings)
     }
 
@@ -79,15 +102,15 @@ impl Settings {
         })
     }
 
-    /// The address that is to be used, of a port's table of them: `best`, if the user names none.
+    /// The addresses that peers may use, of a port's table of them: all that are `offered`, or the one that the user names.
     ///
     /// # Errors
     /// If there is none with this index: a sentence that says which ones there are.
-    pub fn gid(&self, table: &[Entry], best: Option<Entry>) -> Result<Option<Entry>, String> {
-        let Some(wanted) = self.gid_index else { return Ok(best) };
+    pub fn gids(&self, table: &[Entry], offered: Vec<Entry>) -> Result<Vec<Entry>, String> {
+        let Some(wanted) = self.gid_index else { return Ok(offered) };
         let found = table.iter().find(|entry| entry.index == wanted);
-        found.copied().map(Some).ok_or_else(|| {
-            let all = table.iter().map(|entry| format!("{} ({})", entry.index, entry.gid));
+        found.map(|found| vec![*found]).ok_or_else(|| {
+            let all = table.iter().map(|entry| format!("{} ({})", entry.index, entry.address));
             format!("gid_index={wanted}: the port has no such address; it has {}", list(all))
         })
     }
@@ -129,7 +152,6 @@ fn list(all: impl Iterator<Item = String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gid::Kind;
 
     #[test]
     fn iwarp_has_nothing_but_connections() {
@@ -169,6 +191,8 @@ mod tests {
             ("mtu=1500", "mtu=1500: packets have 256,"),
             ("mtu=9000", "mtu=9000: a number from 256 to 4096"),
             ("connections=0", "connections=0: a number from 1"),
+            (":sl=1", ":sl=1: there are pkey, sl,"),
+            ("mlx5_0:speed=9", "mlx5_0:speed=9: there are pkey, sl,"),
             ("pkey=0x10000", "pkey=0x10000: a number from 1 to 65535"),
         ] {
             let said = Settings::read(text).expect_err(text);
@@ -191,13 +215,29 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_the_best_or_the_one_that_is_named() {
-        let entry = |index| Entry { index, gid: "fe80::1".parse().expect("an address"), kind: Kind::RoceV2 };
-        let table = [entry(0), entry(3)];
-        assert_eq!(Settings::default().gid(&table, Some(table[0])), Ok(Some(table[0])));
+    fn items_may_be_of_one_device_or_port() {
+        let text = "sl=1,mlx5_0:1:sl=3, mlx5_0:sl=2,mlx5_0:gid_index=5,other:pkey=7";
+        let of = |port: &str| Settings::of(text, port).map(|of| (of.sl, of.gid_index, of.pkey));
+        assert_eq!(
+            of("mlx5_0:1"),
+            Ok((3, Some(5), None)),
+            "the port's before the device's, wherever it stands"
+        );
+        assert_eq!(of("mlx5_0:2"), Ok((2, Some(5), None)));
+        assert_eq!(of("other:1"), Ok((1, None, Some(7))));
+        assert_eq!(Settings::read(text).map(|of| of.sl), Ok(1));
+        let wrong = Settings::of("other:sl=16", "mlx5_0:1").expect_err("wrong for any device");
+        assert!(wrong.starts_with("other:sl=16: a number from 0 to 15"), "{wrong}");
+    }
+
+    #[test]
+    fn addresses_are_all_or_the_one_that_is_named() {
+        let entry = |index, gid| Entry::read(index, gid, "RoCE v2").expect("a line");
+        let table = [entry(0, "fe80::1"), entry(3, "::ffff:10.1.0.1")];
+        assert_eq!(Settings::default().gids(&table, table.to_vec()), Ok(table.to_vec()));
         let of = |index| Settings { gid_index: Some(index), ..Settings::default() };
-        assert_eq!(of(3).gid(&table, Some(table[0])), Ok(Some(table[1])));
-        let why = of(1).gid(&table, Some(table[0])).expect_err("there is none");
-        assert_eq!(why, "gid_index=1: the port has no such address; it has 0 (fe80::1), 3 (fe80::1)");
+        assert_eq!(of(3).gids(&table, table.to_vec()), Ok(vec![table[1]]));
+        let why = of(1).gids(&table, table.to_vec()).expect_err("there is none");
+        assert_eq!(why, "gid_index=1: the port has no such address; it has 0 (fe80::1/64), 3 (10.1.0.1/32)");
     }
 }

@@ -361,6 +361,7 @@ fn a_device_that_is_not_there_is_named() {
     let options = banyan_rdma::Options {
         device: "no_such_device".into(),
         port: 1,
+        subnets: Vec::new(),
         patience: Duration::from_secs(1),
         settings: Default::default(),
     };
@@ -399,7 +400,7 @@ fn what_a_port_has_not_is_named() {
     for (text, why) in if common::iwarp() { &of_iwarp[..] } else { &refusals } {
         let settings = Settings::read(text).expect("right");
         let (device, patience) = (banyan_rdma::devices().swap_remove(0), Duration::from_secs(1));
-        let options = banyan_rdma::Options { device, port: 1, patience, settings };
+        let options = banyan_rdma::Options { device, port: 1, subnets: Vec::new(), patience, settings };
         let refused = Rdma::new(Peer(0), 2, 1, [0; 32], &options).err().expect(text);
         assert!(refused.contains(why), "{refused}");
     }

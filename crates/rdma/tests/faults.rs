@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::net::IpAddr;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -171,4 +172,79 @@ fn a_peer_that_the_device_does_not_reach_is_refused() {
     println!("{why}");
     assert!(why.contains("port 1 of ") && why.contains("within 2 s"), "{why}");
     assert!(inbox[0].gone.is_empty(), "another fabric may reach it");
+}
+
+/// Runs `ip` with each of these lines; false if one of them fails.
+fn ip(lines: &[&str]) -> bool {
+    let run =
+        |line: &&str| Command::new("ip").args(line.split(' ')).status().is_ok_and(|done| done.success());
+    lines.iter().filter(|line| !run(line)).count() == 0
+}
+
+/// Has packets between 10.80.1.1 and 10.80.1.2, both of this machine, leave by the cable, until this ends.
+struct ByCable;
+
+impl ByCable {
+    fn new() -> ByCable {
+        for name in ["all", "end0", "end1"] {
+            for (file, value) in [("accept_local", "1"), ("rp_filter", "0")] {
+                let file = format!("/proc/sys/net/ipv4/conf/{name}/{file}");
+                std::fs::write(file, value).expect("this is root");
+            }
+        }
+        let by_cable = ByCable;
+        let all = [
+            "rule add pref 100 lookup local",
+            "rule del pref 0",
+            "rule add pref 10 iif lo from 10.80.1.1 to 10.80.1.2 lookup 110",
+            "rule add pref 11 iif lo from 10.80.1.2 to 10.80.1.1 lookup 111",
+        ];
+        assert!(ip(&all), "this is root");
+        by_cable
+    }
+}
+
+impl Drop for ByCable {
+    fn drop(&mut self) {
+        ip(&["rule add pref 0 lookup local", "rule del pref 100", "rule del pref 10", "rule del pref 11"]);
+        ip(&["addr del 10.80.1.1/24 dev end0", "addr del 10.80.1.2/24 dev end1"]);
+    }
+}
+
+/// The addresses between which two new ends talk, seen from the first one.
+fn talked_between() -> (IpAddr, IpAddr) {
+    let (ends, _) = patient(Duration::from_secs(60));
+    let [ours, theirs] = [0, 1].map(|me| ends[me].addresses(Peer(1 - me as u32)).expect("contact"));
+    assert_eq!(ours, (theirs.1, theirs.0), "both sides take one pair");
+    ours
+}
+
+/// Waits until the device of this number has an address, which the kernel tells it of.
+fn until_has(address: &str, device: usize) {
+    let (device, start) = (&banyan_rdma::devices()[device], Instant::now());
+    let is = |of: &banyan_rdma::gid::Entry| of.address.ip().to_string() == address;
+    while !banyan_rdma::gid::table((device, 1)).iter().any(is) {
+        assert!(start.elapsed() < Duration::from_secs(20), "{device} has no {address}");
+        std::thread::yield_now();
+    }
+}
+
+/// Of several addresses of a port those are taken that reach the peer's: first one side alone has one of IPv4, then both have, in one subnet.
+#[test]
+fn the_addresses_that_route_are_taken() {
+    if common::iwarp() {
+        return eprintln!("not run: devices of iWARP have one address each");
+    }
+    let Some(link) = Link::take() else { return };
+    if !link.name.starts_with("end") {
+        return eprintln!("not run: the cable's ends are not end0 and end1");
+    }
+    let (before, _by_cable) = (talked_between(), ByCable::new());
+    assert!(ip(&["addr add 10.80.1.1/24 dev end0", "route add 10.80.1.2 dev end0 src 10.80.1.1 table 110"]));
+    until_has("10.80.1.1", 0);
+    assert_eq!(talked_between(), before, "the other side has none of IPv4");
+    assert!(ip(&["addr add 10.80.1.2/24 dev end1", "route add 10.80.1.1 dev end1 src 10.80.1.2 table 111"]));
+    until_has("10.80.1.2", 1);
+    let both = ["10.80.1.1", "10.80.1.2"].map(|ip| ip.parse::<IpAddr>().expect("an address"));
+    assert_eq!(talked_between(), both.into(), "both are in one subnet");
 }

@@ -3,9 +3,10 @@
 use std::ffi::CStr;
 use std::fs;
 use std::mem::zeroed;
+use std::net::IpAddr;
 use std::path::Path;
-use std::sync::Once;
-use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Mutex, Once, PoisonError};
 
 use rdma_sys::{
     _compat_ibv_port_attr, ibv_alloc_pd, ibv_atomic_cap, ibv_close_device, ibv_context, ibv_dealloc_pd,
@@ -15,7 +16,7 @@ use rdma_sys::{
 };
 
 use super::{Object, Pair, checked, cm};
-use crate::gid::{self, Entry, FOLDER};
+use crate::gid::{self, Address, Entry, FOLDER, Kind};
 use crate::greeting::Wire;
 use crate::settings::Settings;
 
@@ -28,9 +29,10 @@ const IWARP: i32 = 1;
 pub(crate) struct Device {
     pub(crate) name: String,
     pub(crate) port: u8,
-    pub(crate) gid: Entry,
-    /// Where that stands in the port's table now.
-    gid_index: AtomicU8,
+    /// The addresses at which peers may reach it.
+    addresses: Vec<Address>,
+    /// Where those stand in the port's table now, unless they are gone.
+    gids: Mutex<Vec<Option<u8>>>,
     /// Its address within an InfiniBand subnet, whose manager may change it.
     lid: AtomicU16,
     pub(crate) mtu: u8,
@@ -57,11 +59,15 @@ pub fn devices() -> Vec<String> {
 }
 
 impl Device {
-    /// Opens a device by name, to use one of its ports.
+    /// Opens a device by name, to use one of its ports, if it can be by addresses in these subnets.
     ///
     /// # Errors
     /// If there is none of that name, or the port cannot be used: a sentence that says why.
-    pub(crate) fn open(wanted: &str, number: u8, settings: &Settings) -> Result<Device, String> {
+    pub(crate) fn open(
+        (wanted, number): (&str, u8),
+        subnets: &[(IpAddr, u8)],
+        settings: &Settings,
+    ) -> Result<Device, String> {
         // A process that forks keeps its registered memory; where the kernel copies it for the child, this does nothing. If it fails,
         // only children that go on with this process's memory are concerned.
         static FORKS: Once = Once::new();
@@ -84,23 +90,26 @@ impl Device {
             (_, ETHERNET) => Wire::Ethernet,
             _ => Wire::InfiniBand,
         };
-        let (gid, pkey_index) = if wire == Wire::Iwarp {
+        let (gids, pkey_index) = if wire == Wire::Iwarp {
             settings.fit_iwarp()?;
-            (Some(Entry::of_ip(cm::address(wanted, number)?)), 0)
+            let address = Address::of_ip(cm::address(wanted, number)?, 0, Kind::Native);
+            (vec![Entry { index: 0, address }], 0)
         } else {
-            let gids = gid::table((wanted, number), port.gid_tbl_len);
+            let table = gid::table((wanted, number));
             let pkeys = pkeys((wanted, number), port.pkey_tbl_len);
-            let best = gid::choose(&gids, wire == Wire::Ethernet);
-            (settings.gid(&gids, best)?, settings.pkey_index(&pkeys)?)
+            let offered = gid::offered(&table, wire == Wire::Ethernet, subnets);
+            (settings.gids(&table, offered)?, settings.pkey_index(&pkeys)?)
         };
+        if gids.is_empty() {
+            return Err(format!("port {number} of {wanted} has no address"));
+        }
         // SAFETY: an open device.
         let pd = unsafe { ibv_alloc_pd(context.get()) };
-        let gid = gid.ok_or_else(|| format!("port {number} of {wanted} has no address"))?;
         let device = Device {
             name: wanted.to_owned(),
             port: number,
-            gid_index: gid.index.into(),
-            gid,
+            addresses: gids.iter().map(|entry| entry.address).collect(),
+            gids: Mutex::new(gids.iter().map(|entry| Some(entry.index)).collect()),
             lid: port.lid.into(),
             mtu: settings.mtu.unwrap_or(u8::MAX).min(port.active_mtu as u8),
             pkey_index,
@@ -125,7 +134,7 @@ impl Device {
     /// Sees that connections can be made now.
     ///
     /// # Errors
-    /// If the port is down, or its address is gone.
+    /// If the port is down, or all of its addresses are gone.
     pub(crate) fn ready(&self) -> Result<(), String> {
         let port = (&*self.name, self.port);
         if !Path::new(FOLDER).join(&self.name).exists() {
@@ -136,12 +145,25 @@ impl Device {
         if self.wire == Wire::Iwarp {
             return Ok(());
         }
-        let same = |entry: &Entry| (entry.gid, entry.kind) == (self.gid.gid, self.gid.kind);
-        let found = gid::table(port, now.gid_tbl_len).into_iter().find(same);
-        let found =
-            found.ok_or_else(|| format!("port {} of {} has lost its address", self.port, self.name))?;
-        self.gid_index.store(found.index, Ordering::Relaxed);
+        let table = gid::table(port);
+        let stands = |address: &Address| {
+            let same =
+                |entry: &&Entry| (entry.address.gid, entry.address.kind) == (address.gid, address.kind);
+            table.iter().find(same).map(|entry| entry.index)
+        };
+        let gids: Vec<Option<u8>> = self.addresses.iter().map(stands).collect();
+        if gids.iter().all(Option::is_none) {
+            return Err(format!("port {} of {} has lost its addresses", self.port, self.name));
+        }
+        *self.gids.lock().unwrap_or_else(PoisonError::into_inner) = gids;
         Ok(())
+    }
+
+    /// The addresses at which peers may reach it now, each with its place among all that it had at first.
+    pub(crate) fn addresses(&self) -> Vec<(u8, Address)> {
+        let gids = self.gids.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = (0..).zip(&self.addresses).zip(gids.iter());
+        all.filter(|(_, gid)| gid.is_some()).map(|((place, address), _)| (place, *address)).collect()
     }
 
     pub(crate) fn lid(&self) -> u16 {
@@ -153,8 +175,11 @@ impl Device {
         self.wire != Wire::Iwarp
     }
 
-    pub(super) fn gid_index(&self) -> u8 {
-        self.gid_index.load(Ordering::Relaxed)
+    /// The index in the port's table of the address at this place.
+    pub(super) fn gid_index(&self, place: u8) -> Result<u8, String> {
+        let gids = self.gids.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = gids.get(usize::from(place)).copied().flatten();
+        index.ok_or_else(|| format!("port {} of {} has lost an address", self.port, self.name))
     }
 
     pub(super) fn context(&self) -> *mut ibv_context {

@@ -13,7 +13,7 @@ use rdma_sys::{
 
 use super::{Completions, Device, Object, Receives, checked, cm};
 use crate::frames::Id;
-use crate::greeting::{Card, Wire};
+use crate::greeting::{Path, Wire};
 
 /// Work that one queue pair has under way at most.
 const DEPTH: u32 = 64;
@@ -217,17 +217,17 @@ impl Queue {
 }
 
 /// The way to a port, for a connection or a datagram.
-fn address(device: &Device, card: &Card) -> ibv_ah_attr {
+fn address(device: &Device, path: &Path) -> Result<ibv_ah_attr, String> {
     // SAFETY: the struct holds numbers alone.
     let mut to: ibv_ah_attr = unsafe { zeroed() };
-    (to.dlid, to.port_num, to.sl) = (card.lid, device.port, device.sl);
+    (to.dlid, to.port_num, to.sl) = (path.lid, device.port, device.sl);
     if device.wire == Wire::Ethernet {
         to.is_global = 1;
-        to.grh.dgid.raw = card.gid;
-        (to.grh.sgid_index, to.grh.hop_limit) = (device.gid_index(), 64);
+        to.grh.dgid.raw = path.to.octets();
+        (to.grh.sgid_index, to.grh.hop_limit) = (device.gid_index(path.from)?, 64);
         to.grh.traffic_class = device.traffic_class;
     }
-    to
+    Ok(to)
 }
 
 /// One end of a reliable connection. It is connected by hand ([`Pair::connect`]), or, on iWARP, by rdma_cm: one side reaches for the other
@@ -268,15 +268,16 @@ impl Pair {
     pub(crate) fn connect(
         &self,
         usage: Use,
-        card: &Card,
+        path: &Path,
         pair: u32,
         (ours, theirs): (u32, u32),
         late: u8,
     ) -> Result<(), String> {
         let (device, mask) = (&self.queue.device, ibv_qp_attr_mask::IBV_QP_AV);
+        let address = address(device, path)?;
         self.queue.change("a connection's way to the peer", ibv_qp_state::IBV_QPS_RTR, |to| {
-            to.ah_attr = address(device, card);
-            to.path_mtu = u32::from(card.mtu.min(device.mtu));
+            to.ah_attr = address;
+            to.path_mtu = u32::from(path.mtu.min(device.mtu));
             (to.dest_qp_num, to.rq_psn) = (pair, theirs);
             (to.max_dest_rd_atomic, to.min_rnr_timer) = (device.reads, 1);
             mask | ibv_qp_attr_mask::IBV_QP_PATH_MTU
@@ -287,7 +288,7 @@ impl Pair {
         })?;
         self.queue.change("a connection's start", ibv_qp_state::IBV_QPS_RTS, |to| {
             (to.timeout, to.retry_cnt, to.rnr_retry) = (late, RETRIES, usage as u8);
-            (to.sq_psn, to.max_rd_atomic) = (ours, self.reads(card));
+            (to.sq_psn, to.max_rd_atomic) = (ours, self.reads(path));
             ibv_qp_attr_mask::IBV_QP_TIMEOUT
                 | ibv_qp_attr_mask::IBV_QP_RETRY_CNT
                 | ibv_qp_attr_mask::IBV_QP_RNR_RETRY
@@ -304,31 +305,31 @@ impl Pair {
     }
 
     /// Looks for the way to the peer, to ask for a connection; an event tells that it is known.
-    pub(crate) fn reach(&mut self, manager: &cm::Manager, card: &Card) -> Result<(), String> {
-        let [_, listens] = card.sockets();
+    pub(crate) fn reach(&mut self, manager: &cm::Manager, path: &Path) -> Result<(), String> {
+        let [_, listens] = path.sockets();
         self.way = Some(manager.reach(self.number(), listens)?);
         Ok(())
     }
 
     /// Asks for the connection, and says something.
-    pub(crate) fn ask(&self, card: &Card, say: &[u8]) -> Result<(), String> {
+    pub(crate) fn ask(&self, path: &Path, say: &[u8]) -> Result<(), String> {
         let way = self.way.as_ref().ok_or("a connection that nobody has reached for")?;
-        way.ask(self.number(), self.reads(card), say)
+        way.ask(self.number(), self.reads(path), say)
     }
 
     /// Accepts the connection that the peer has asked for, unless there is one.
-    pub(crate) fn accept(&mut self, card: &Card, asked: cm::End) -> Result<(), String> {
+    pub(crate) fn accept(&mut self, path: &Path, asked: cm::End) -> Result<(), String> {
         if self.way.is_some() {
             return Err("the peer asks for a connection that it has".into());
         }
-        asked.accept(self.number(), self.reads(card))?;
+        asked.accept(self.number(), self.reads(path))?;
         self.way = Some(asked);
         Ok(())
     }
 
     /// Reads that both sides answer at a time.
-    fn reads(&self, card: &Card) -> u8 {
-        card.reads.min(self.queue.device.reads)
+    fn reads(&self, path: &Path) -> u8 {
+        path.reads.min(self.queue.device.reads)
     }
 
     /// Has a read into this memory stand behind all work that sends or writes.
@@ -413,14 +414,15 @@ impl Datagrams {
         checked("posting a buffer", unsafe { ibv_post_recv(self.0.qp.get(), &mut work, &mut bad) })
     }
 
-    /// The handle of the pair that a card names.
-    pub(crate) fn handle(&self, card: &Card) -> Result<AddressHandle, String> {
+    /// The handle of the pair that a path leads to.
+    pub(crate) fn handle(&self, path: &Path) -> Result<AddressHandle, String> {
         let device = &self.0.device;
+        let mut address = address(device, path)?;
         // SAFETY: an open device, and an address.
-        let ah = unsafe { ibv_create_ah(device.domain(), &mut address(device, card)) };
+        let ah = unsafe { ibv_create_ah(device.domain(), &mut address) };
         // SAFETY: it was just made here.
         let ah = unsafe { Object::new("address handle", ah, ibv_destroy_ah)? };
-        Ok(AddressHandle { ah, pair: card.datagrams })
+        Ok(AddressHandle { ah, pair: path.datagrams })
     }
 
     /// Sends a datagram.

@@ -30,7 +30,7 @@ pub(crate) fn ends_as(n: usize, patience: Duration, settings: Settings) -> Vec<(
     assert!(!devices.is_empty(), "no RDMA device here: cargo xtask rdma");
     let make = |me: u32| {
         let device = devices[me as usize % devices.len()].clone();
-        let options = Options { device, port: 1, patience, settings };
+        let options = Options { device, port: 1, subnets: Vec::new(), patience, settings };
         Rdma::new(Peer(me), n as u32, 77, [5; 32], &options).expect("a fabric")
     };
     (0..n as u32).map(make).collect()
