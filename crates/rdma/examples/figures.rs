@@ -1,4 +1,4 @@
-//! Latency and bandwidth of the fabric between two processes, as perftest measures those of verbs: `figures FOLDER 0|1`, where the two
+//! Latency and bandwidth of the fabric between two processes, as perftest measures those of verbs: `figures FOLDER 0|1 [RAILS]`, where the two
 //! exchange their business cards by files in the folder. Process 0 prints lines of what was measured, its bytes, and the figure: us one
 //! way, or MiB/s. `cargo xtask rdma --figures 5` runs both, by turns.
 
@@ -6,7 +6,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use banyan_memory::HeapBuffer;
-use banyan_rdma::{Options, Rdma};
+use banyan_rdma::settings::Settings;
+use banyan_rdma::{Options, RailOptions, Rdma};
 use banyan_transport::{Access, Class, Fabric, Head, Outcome, Peer, Port, Remote, Sink, Token, Transfer};
 
 const HEAD: Head = Head { class: Class::P2p, kind: 0, aux: 0, a: 0, b: 0, ctx: 0 };
@@ -72,16 +73,22 @@ impl Side {
 
 fn main() -> Result<(), String> {
     let arguments: Vec<String> = std::env::args().collect();
-    let [_, folder, me] = &arguments[..] else { return Err("figures FOLDER 0|1".into()) };
+    let [_, folder, me, rails @ ..] = &arguments[..] else { return Err("figures FOLDER 0|1 [RAILS]".into()) };
     let me: u32 = me.parse().map_err(|_| "0 or 1")?;
     let devices = banyan_rdma::devices();
-    let device = devices.get(me as usize % devices.len().max(1)).ok_or("no RDMA device here")?.clone();
-    let options = Options {
-        device,
+    if devices.is_empty() {
+        return Err("no RDMA device here".into());
+    }
+    let rails: usize = rails.first().map_or(Ok(1), |rails| rails.parse()).map_err(|_| "a number of rails")?;
+    let port = |at: usize| RailOptions {
+        device: devices[(me as usize + at) % devices.len()].clone(),
         port: 1,
+        settings: Settings::default(),
+    };
+    let options = Options {
+        ports: (0..rails).map(port).collect(),
         subnets: Vec::new(),
         patience: Duration::from_secs(60),
-        settings: Default::default(),
     };
     let (mut fabric, card) = Rdma::new(Peer(me), 2, 1, [1; 32], &options)?;
     let place = |who: u32| Path::new(folder).join(format!("card{who}"));

@@ -9,7 +9,7 @@ use crate::contact::Contact;
 use crate::fabric::Rdma;
 use crate::frames::{self, HEADER, Id};
 use crate::links::{Breaking, Left, Phase};
-use crate::verbs::{Completion, Local, NO_PAIR, Op, Work};
+use crate::verbs::{Completion, Local, NO_PAIR, Op, Pair, Work};
 
 /// The time that a device may take to give back what was under way by a pair that has ended.
 const FLUSH: Duration = Duration::from_secs(2);
@@ -33,10 +33,10 @@ impl Rdma {
     pub(crate) fn close(&mut self, peer: Peer, rest: bool) {
         let Some(end) = self.links.end(peer).filter(|end| end.breaking.is_none()) else { return };
         end.breaking = Some(Breaking { since: Instant::now(), rest, refused: false, given_back: false });
-        end.pairs.iter().for_each(|pairs| {
-            pairs.frames.fail();
-            pairs.transfers.fail();
-        });
+        end.rails_end();
+        if let Some(pairs) = &end.pairs {
+            [&pairs.frames, &pairs.transfers].into_iter().chain(&pairs.further).for_each(Pair::fail);
+        }
         self.contacting.retain(|&other| other != peer);
         self.breaking.push(peer);
     }
@@ -72,7 +72,7 @@ impl Rdma {
         self.under_way -= end.posted + end.moving;
         (end.posted, end.moving) = (0, 0);
         let Some(pairs) = end.pairs.take() else { return };
-        for number in pairs.numbers() {
+        for number in pairs.all() {
             self.peers.remove(&number);
             self.ended_pairs.push(number);
         }
@@ -84,7 +84,7 @@ impl Rdma {
             return;
         }
         let mut all: Vec<Completion> = self.held.drain(..).collect();
-        while self.completions.poll(&mut all) > 0 {}
+        while self.take_completions(&mut all) > 0 {}
         let ended = std::mem::take(&mut self.ended_pairs);
         let stale = all.iter_mut().filter(|completion| ended.contains(&completion.pair));
         stale.for_each(|completion| completion.pair = NO_PAIR);

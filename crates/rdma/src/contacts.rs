@@ -11,6 +11,7 @@ use crate::datagrams::Greetings;
 use crate::fabric::Rdma;
 use crate::greeting::{Card, Greeting, Path, Wire};
 use crate::links::{End, Pairs, Phase};
+use crate::rails;
 use crate::verbs::Pair;
 
 impl End {
@@ -27,7 +28,7 @@ impl End {
 impl Rdma {
     pub(crate) fn card(&self) -> Card {
         Card {
-            addresses: self.device.addresses().into_iter().map(|(_, address)| address).collect(),
+            addresses: self.device.offers(),
             lid: self.device.lid(),
             datagrams: self.greetings.number(),
             listens: self.greetings.listens(),
@@ -78,6 +79,7 @@ impl Rdma {
             used: self.polls,
             rest_said: false,
             rest_heard: false,
+            fruitless: 0,
             breaking: None,
             failing: None,
             hindered: None,
@@ -100,13 +102,17 @@ impl Rdma {
             end.hindered = Some(why);
             return None;
         }
+        let fruitless = end.fruitless;
         let pair = || Pair::new(&self.device, &self.completions, &self.receives);
         let made = self.device.ready().and_then(|()| {
-            Ok(Pairs { frames: pair()?, transfers: pair()?, wiring: None, since: Instant::now() })
+            let (frames, transfers, further) = (pair()?, pair()?, self.further_pairs(fruitless)?);
+            let (standing, tried, wiring, since) = (0, false, None, Instant::now());
+            Ok(Pairs { frames, transfers, further, standing, tried, wiring, since })
         });
+        let end = self.links.end(peer)?;
         match made {
             Ok(pairs) => {
-                self.peers.extend(pairs.numbers().map(|number| (number, peer)));
+                self.peers.extend(pairs.all().map(|number| (number, peer)));
                 (end.pairs, end.hindered) = (Some(pairs), None);
                 Some(())
             }
@@ -122,7 +128,8 @@ impl Rdma {
         if self.make_pairs(peer).is_none() {
             return;
         }
-        let card = self.card();
+        let made = self.links.look(peer).and_then(|end| end.pairs.as_ref());
+        let (card, further) = (self.card(), self.further(made.map_or(&[][..], |pairs| &pairs.further[..])));
         let Some(End { pairs: Some(pairs), contact, replay, path, .. }) = self.links.end(peer) else {
             return;
         };
@@ -133,6 +140,7 @@ impl Rdma {
             job: self.job,
             received: replay.received(),
             card,
+            further,
             pairs: pairs.numbers(),
             first: pairs.first(),
             mark: self.greetings.mark(),
@@ -182,9 +190,9 @@ impl Rdma {
 
     /// Connects this side's end to the one that greets, and counts what that has received.
     fn resume(&mut self, peer: Peer, said: &Greeting) -> Result<(), String> {
-        let Some(End { pairs: Some(pairs), path, replay, credit, .. }) = self.links.end(peer) else {
-            return Ok(());
-        };
+        let Some(end) = self.links.end(peer) else { return Ok(()) };
+        rails::connect(end, &self.rails, said, self.late)?;
+        let End { pairs: Some(pairs), path, replay, credit, .. } = end else { return Ok(()) };
         match &self.greetings {
             Greetings::Queue(_) => pairs.connect(path, said, self.late)?,
             Greetings::Iwarp(iwarp) => iwarp.connect(pairs, path, said, self.me < peer)?,

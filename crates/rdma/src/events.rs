@@ -4,12 +4,14 @@
 use std::time::Instant;
 
 use crate::fabric::Rdma;
+use crate::links::End;
+use crate::rails::numbered;
 use crate::verbs::{About, Event};
 
 impl Rdma {
     /// Acts on all that the device has told; gives how many things that were.
     pub(crate) fn attend_events(&mut self) -> usize {
-        let mut events = 0;
+        let mut events = self.attend_further_events();
         while let Some(Event { about, says }) = self.device.event() {
             events += 1;
             match about {
@@ -27,6 +29,40 @@ impl Rdma {
             }
         }
         events
+    }
+
+    /// Acts on what the devices of further rails have told.
+    fn attend_further_events(&mut self) -> usize {
+        let mut events = 0;
+        for rail in 1..=self.rails.len() {
+            while let Some(Event { about, says }) = self.rails[rail - 1].device.event() {
+                events += 1;
+                match about {
+                    About::Device => self.rail_ended(rail, &says),
+                    About::Pair(pair) => {
+                        if let Some(&peer) = self.peers.get(&numbered(rail, pair)) {
+                            self.broke(peer, says);
+                        }
+                    }
+                    About::Port | About::Other => {}
+                }
+            }
+        }
+        events
+    }
+
+    /// The device of a further rail, from 1, is of no use any more, for this reason: connections are made anew without it. It is called when the
+    /// device says so, and by tests.
+    pub fn rail_ended(&mut self, rail: usize, why: &str) {
+        let Some(ended) = self.rails.get_mut(rail - 1) else { return };
+        ended.ended.get_or_insert_with(|| why.to_owned());
+        let name = ended.device.name.clone();
+        for peer in self.links.open() {
+            let uses = |end: &End| end.pairs.as_ref().is_some_and(|pairs| pairs.rails() > rail);
+            if self.links.look(peer).is_some_and(uses) {
+                self.broke(peer, format!("device {name} failed: {why}"));
+            }
+        }
     }
 
     /// The device is of no use any more, for this reason: all peers that it connects are gone, and no other one can be reached by it. It is

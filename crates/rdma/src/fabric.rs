@@ -15,9 +15,10 @@ use crate::datagrams::{Greetings, HEARING, LEAVING};
 use crate::frames::{HEADER, Id, What};
 use crate::greeting::{Card, Greeting};
 use crate::links::{Left, Links, Phase};
+use crate::rails::{Rail, RailOptions};
 use crate::registrations::Registrations;
 use crate::sending::Sending;
-use crate::settings::Settings;
+use crate::settings::{RAILS, Settings};
 use crate::transfers::{Long, Moving};
 use crate::verbs::{BATCH, Completion, Completions, Device, Failure, Pair, Receives};
 use crate::windows::Windows;
@@ -34,16 +35,20 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// How the fabric is to be.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Name of the device.
-    pub device: String,
-    /// Number of its port, from 1.
-    pub port: u8,
+    /// The port, and further ones by which long transfers go as well, at most [`RAILS`] in all.
+    pub ports: Vec<RailOptions>,
     /// The subnets of which the port's addresses are to be, as far as it has some: one of the addresses, and the length of the prefix.
     pub subnets: Vec<(IpAddr, u8)>,
     /// How long a peer may not answer before it counts as gone.
     pub patience: Duration,
-    /// What the user says of connections.
-    pub settings: Settings,
+}
+
+impl Options {
+    /// On one port, with connections as it has them.
+    pub fn on(device: &str, port: u8, patience: Duration) -> Options {
+        let port = RailOptions { device: device.to_owned(), port, settings: Settings::default() };
+        Options { ports: vec![port], subnets: Vec::new(), patience }
+    }
 }
 
 /// What was done so far.
@@ -59,6 +64,8 @@ pub struct Counts {
     pub transfers: u64,
     /// Bytes that gets have read and puts have written.
     pub moved: u64,
+    /// Those of them that went by other rails than the first.
+    pub striped: u64,
     /// Registrations of users' memory.
     pub registrations: u64,
     /// Connections that were made anew.
@@ -95,6 +102,9 @@ pub struct Rdma {
     /// Bytes of long works that are under way.
     pub(crate) long: Long,
     pub(crate) registrations: Registrations,
+    /// Further ports for long transfers, and why others that were named are not.
+    pub(crate) rails: Vec<Rail>,
+    refused_rails: Vec<String>,
     pub(crate) windows: Windows,
     /// Connections that stand at a time, at most.
     pub(crate) most_connections: usize,
@@ -141,10 +151,17 @@ impl Rdma {
         secret: [u8; 32],
         options: &Options,
     ) -> Result<(Rdma, Vec<u8>), String> {
-        let device =
-            Arc::new(Device::open((&options.device, options.port), &options.subnets, &options.settings)?);
+        let (first, further) = options.ports.split_first().ok_or("no port is named")?;
+        let subnets = &options.subnets;
+        let device = Arc::new(Device::open((&first.device, first.port), subnets, &first.settings)?);
+        let further = further.iter().take(RAILS - 1).map(|port| Rail::open(port, subnets, &device));
+        let (rails, refused): (Vec<_>, Vec<_>) = further.partition(Result::is_ok);
+        let rails: Vec<Rail> = rails.into_iter().flatten().collect();
+        let refused_rails = refused.into_iter().filter_map(Result::err).collect();
+        let devices = std::iter::once(&device).chain(rails.iter().map(|rail| &rail.device)).cloned();
+        let registrations = Registrations::new(devices.collect());
         let window = u32::from(WINDOW);
-        let most = options
+        let most = first
             .settings
             .connections
             .unwrap_or(MOST_CONNECTIONS)
@@ -171,7 +188,9 @@ impl Rdma {
             next_transfer: 0,
             unposted: Vec::new(),
             long: Long::default(),
-            registrations: Registrations::new(&device),
+            registrations,
+            rails,
+            refused_rails,
             windows: Windows::default(),
             most_connections: most as usize,
             resting: Vec::new(),
@@ -253,7 +272,9 @@ impl Rdma {
     }
 
     /// Handles one completion.
-    fn complete(&mut self, Completion { id, pair, result }: Completion, sink: &mut impl Sink) {
+    fn complete(&mut self, completion: Completion, sink: &mut impl Sink) {
+        let rail = completion.rail();
+        let Completion { id, pair, result } = completion;
         match Id::from(id) {
             Id::Receive(slot) => {
                 self.counts.completions += 1;
@@ -288,7 +309,7 @@ impl Rdma {
                 self.frame_left(pair, result);
             }
             Id::Transfer(number) if self.peers.contains_key(&pair) => {
-                if let Some(token) = self.transfer_moved(number, result) {
+                if let Some(token) = self.transfer_moved(number, rail, result) {
                     sink.completed(token, Outcome::Done);
                 }
                 if !self.unposted.is_empty() {
@@ -349,7 +370,8 @@ impl Rdma {
 impl Rdma {
     /// The descriptors that are readable when there is news.
     fn news(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        [self.completions.descriptor(), self.device.events()].into_iter().chain(self.greetings.descriptors())
+        let queues = self.queues().map(Completions::descriptor);
+        queues.chain(self.devices().map(|device| device.events())).chain(self.greetings.descriptors())
     }
 }
 
@@ -400,9 +422,7 @@ impl Fabric for Rdma {
         let mut work = 0;
         if self.armed {
             work += self.attend_events();
-            if self.completions.quiet() {
-                self.completions.notify();
-            }
+            self.queues().filter(|queue| queue.quiet()).for_each(Completions::notify);
         }
         self.polls += 1;
         if !self.resting.is_empty() {
@@ -416,7 +436,7 @@ impl Fabric for Rdma {
         }
         let mut batch = std::mem::take(&mut self.batch);
         batch.extend(self.held.drain(..));
-        let fresh = self.completions.poll(&mut batch);
+        let fresh = self.take_completions(&mut batch);
         work += batch.len();
         batch.drain(..).for_each(|completion| self.complete(completion, sink));
         self.batch = batch;
@@ -443,12 +463,12 @@ impl Fabric for Rdma {
 
     fn arm(&mut self, _wake: Wake) {
         self.armed = true;
-        self.completions.notify();
+        self.queues().for_each(Completions::notify);
     }
 
     fn disarm(&mut self) {
         self.armed = false;
-        self.completions.quiet();
+        self.queues().for_each(|queue| _ = queue.quiet());
     }
 
     fn has_news(&mut self) -> bool {
@@ -483,8 +503,13 @@ impl Fabric for Rdma {
 
     fn account(&self) -> Option<String> {
         let (Device { name, port, .. }, counts) = (&*self.device, self.counts());
+        let of_rail = |rail: &Rail| {
+            format!("; of that {} by {}:{}", counts.striped, rail.device.name, rail.device.port)
+        };
+        let further: String = self.rails.iter().map(of_rail).collect();
+        let refused: String = self.refused_rails.iter().map(|why| format!("; not used: {why}")).collect();
         Some(format!(
-            "{name}:{port}: {} bytes in {} frames sent, {} bytes in {} transfers read, written or changed, {} registrations",
+            "{name}:{port}: {} bytes in {} frames sent, {} bytes in {} transfers read, written or changed, {} registrations{further}{refused}",
             counts.sent, counts.frames, counts.moved, counts.transfers, counts.registrations
         ))
     }

@@ -9,18 +9,20 @@ use sha2::Sha256;
 
 use crate::contact::{Said, Stage};
 use crate::gid::{self, Address, Kind};
+use crate::settings::RAILS;
 
 /// Version of the protocol: cards, greetings and frames.
-pub const VERSION: u8 = 4;
+pub const VERSION: u8 = 5;
 /// Bytes of an address, and of a card without any.
 const ADDRESS: usize = 16 + 1 + 1;
 const CARD: usize = 13;
 /// Bytes of a greeting before the card.
 const BODY: usize = 1 + 4 + 4 + 8 + 4 + 4 + 8 + 4 + 4 + 4 + 8 + 4;
 const PROOF: usize = 32;
+const LONGEST_CARD: usize = CARD + gid::MOST * ADDRESS;
 
 /// Bytes of the longest greeting.
-pub const LONGEST: usize = BODY + CARD + gid::MOST * ADDRESS + PROOF;
+pub const LONGEST: usize = BODY + 1 + (RAILS - 1) * (4 + 1 + LONGEST_CARD) + LONGEST_CARD + PROOF;
 
 /// What packets travel on, and so how connections are made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -151,6 +153,15 @@ impl Path {
     }
 }
 
+/// A further port of a process, and its queue pair there for a connection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Further {
+    /// The queue pair's number.
+    pub pair: u32,
+    /// The port's card. Greetings do not go there.
+    pub card: Card,
+}
+
 /// What one process tells another about its end of their connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Greeting {
@@ -170,6 +181,8 @@ pub struct Greeting {
     pub pairs: [u32; 2],
     /// The first packet's number on both.
     pub first: u32,
+    /// The further rails by which it can move long transfers, in the order in which they are used.
+    pub further: Vec<Further>,
     /// On iWARP memory of the sender (address and key) that answers reads; else 0.
     pub mark: (u64, u32),
 }
@@ -189,6 +202,13 @@ impl Greeting {
         out.extend(self.first.to_le_bytes());
         out.extend(self.mark.0.to_le_bytes());
         out.extend(self.mark.1.to_le_bytes());
+        out.push(self.further.len() as u8);
+        for Further { pair, card } in &self.further {
+            let card = card.encode();
+            out.extend(pair.to_le_bytes());
+            out.push(card.len() as u8);
+            out.extend(card);
+        }
         out.extend(self.card.encode());
         let proof = keyed(secret, &out).finalize().into_bytes();
         out.extend(proof);
@@ -210,7 +230,8 @@ impl Greeting {
         let (transfers, rest) = rest.split_first_chunk()?;
         let (first, rest) = rest.split_first_chunk()?;
         let (addr, rest) = rest.split_first_chunk()?;
-        let (key, card) = rest.split_first_chunk()?;
+        let (key, rest) = rest.split_first_chunk()?;
+        let (further, card) = further(rest)?;
         let number = |bytes: &[u8; 4]| Some(u32::from_le_bytes(*bytes));
         let in_24_bits = |bytes: &[u8; 4]| number(bytes).filter(|&value| value < 1 << 24);
         Some(Greeting {
@@ -220,11 +241,27 @@ impl Greeting {
             job: u64::from_le_bytes(*job),
             received: u64::from_le_bytes(*received),
             card: Card::decode(card)?,
+            further,
             pairs: [in_24_bits(frames)?, in_24_bits(transfers)?],
             first: in_24_bits(first)?,
             mark: (u64::from_le_bytes(*addr), number(key)?),
         })
     }
+}
+
+/// The further rails that a greeting names, and what stands behind them.
+fn further(bytes: &[u8]) -> Option<(Vec<Further>, &[u8])> {
+    let (&number, mut rest) = bytes.split_first()?;
+    let mut all = Vec::new();
+    for _ in 0..Some(usize::from(number)).filter(|&number| number < RAILS)? {
+        let (pair, after) = rest.split_first_chunk()?;
+        let (&len, after) = after.split_first()?;
+        let (card, after) = after.split_at_checked(len.into())?;
+        let pair = Some(u32::from_le_bytes(*pair)).filter(|&pair| pair < 1 << 24)?;
+        all.push(Further { pair, card: Card::decode(card)? });
+        rest = after;
+    }
+    Some((all, rest))
 }
 
 /// What a process says that asks for a connection by rdma_cm, for one of the two queue pairs of an end.
@@ -297,10 +334,12 @@ mod tests {
         let pairs = [in_24_bits.clone(), in_24_bits.clone()];
         let numbers = (any::<u32>(), any::<u32>(), any::<u64>(), pairs, in_24_bits);
         let said = (0u8..3, any::<u32>(), any::<u32>(), any::<u64>());
-        (card(), numbers, said, any::<(u64, u32)>()).prop_map(
-            |(card, (from, to, job, pairs, first), (stage, number, bound, received), mark)| {
+        let further = (0u32..1 << 24, card()).prop_map(|(pair, card)| Further { pair, card });
+        let further = proptest::collection::vec(further, 0..RAILS);
+        (card(), numbers, said, any::<(u64, u32)>(), further).prop_map(
+            |(card, (from, to, job, pairs, first), (stage, number, bound, received), mark, further)| {
                 let said = Said { stage: Stage::from_u8(stage).expect("one of three"), number, to: bound };
-                Greeting { said, from, to, job, received, card, pairs, first, mark }
+                Greeting { said, from, to, job, received, card, pairs, first, further, mark }
             },
         )
     }
@@ -325,7 +364,7 @@ mod tests {
         fn a_card_is_read_as_it_was_written(card in card()) {
             let bytes = card.encode();
             prop_assert_eq!(Card::decode(&bytes), Some(card));
-            prop_assert!(bytes.len() <= CARD + gid::MOST * ADDRESS);
+            prop_assert!(bytes.len() <= LONGEST_CARD);
             for cut in 0..bytes.len() {
                 prop_assert_eq!(Card::decode(&bytes[..cut]), None);
             }

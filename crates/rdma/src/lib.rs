@@ -45,6 +45,8 @@ mod member;
 #[cfg(feature = "verbs")]
 mod port;
 #[cfg(feature = "verbs")]
+mod rails;
+#[cfg(feature = "verbs")]
 mod registrations;
 #[cfg(feature = "verbs")]
 mod rests;
@@ -64,5 +66,7 @@ pub use library::{InLibrary, Loaded, explain};
 pub use fabric::{Counts, Options, Rdma};
 #[cfg(feature = "verbs")]
 pub use gpu_memory::{DmaBuf, GpuMemory, GpuRegion};
+#[cfg(feature = "verbs")]
+pub use rails::RailOptions;
 #[cfg(feature = "verbs")]
 pub use verbs::devices;

@@ -4,11 +4,11 @@
 use std::net::IpAddr;
 
 use banyan_plugin::Library;
-use banyan_topo::{CpuSet, Holder, HostMap, NicFilter, RdmaLink, RdmaPort, nic_filters, rdma_port};
+use banyan_topo::{CpuSet, Holder, HostMap, NicFilter, RdmaLink, RdmaPort, Turn, nic_filters, rdma_ports};
 use banyan_transport::{Joining, NotStarted};
 
 use crate::gid;
-use crate::settings::Settings;
+use crate::settings::{RAILS, Settings};
 
 /// The fabric of the library.
 pub type Loaded = banyan_plugin::Loaded<InLibrary>;
@@ -30,18 +30,22 @@ impl Library for InLibrary {
                 "BANYAN_ENCRYPT asks for encryption, which it has not".to_owned(),
             ));
         }
-        Settings::read(joining.rdma).map_err(|why| format!("BANYAN_RDMA={}: {why}", joining.rdma))?;
+        let said =
+            Settings::read(joining.rdma).map_err(|why| format!("BANYAN_RDMA={}: {why}", joining.rdma))?;
         let host = host(joining.topology).map_err(NotStarted::Fatal)?;
         let all = RdmaPort::all(&host);
-        let port = choose(&all, joining.nics, (&host, &CpuSet::allowed()), joining.turn as usize)?;
-        Ok(Some(with_subnets(port.name(), joining.nics)))
+        let turn = turn(&said, joining.turn as usize, joining.node.len());
+        let ports = choose(&all, joining.nics, (&host, &CpuSet::allowed()), turn)?;
+        // The subnets that the user names are those that the ports' addresses are to be of.
+        let subnets = subnets(joining.nics).into_iter().map(|(ip, prefix)| format!("{ip}/{prefix}"));
+        let named: Vec<String> = ports.into_iter().map(RdmaPort::name).chain(subnets).collect();
+        Ok(Some(named.join(",")))
     }
 }
 
-/// A port, and the subnets that the user names: those that its addresses are to be of.
-fn with_subnets(port: String, nics: &str) -> String {
-    let subnets = subnets(nics).into_iter().map(|(ip, prefix)| format!("{ip}/{prefix}"));
-    std::iter::once(port).chain(subnets).collect::<Vec<_>>().join(",")
+/// Whose turn it is to choose after so many others, where there are so many.
+fn turn(said: &Settings, before: usize, of: usize) -> Turn {
+    Turn { before, of, wanted: said.rails.map(usize::from), most: RAILS }
 }
 
 /// The subnets that the user names, each by one of its addresses and the length of the prefix.
@@ -59,13 +63,13 @@ fn host(topology: &str) -> Result<HostMap, String> {
     HostMap::for_ports(text).map_err(|why| format!("BANYAN_TOPOLOGY: {why}"))
 }
 
-/// The port that a process on these CPUs uses, when it is its turn after so many others.
+/// The ports that a process on these CPUs uses, when it is its turn.
 fn choose<'a>(
     all: &'a [RdmaPort],
     nics: &str,
     (host, cpus): (&HostMap, &CpuSet),
-    turn: usize,
-) -> Result<&'a RdmaPort, NotStarted> {
+    turn: Turn,
+) -> Result<Vec<&'a RdmaPort>, NotStarted> {
     let filters = match nics {
         "" => Vec::new(),
         _ => nic_filters(nics).map_err(|why| NotStarted::Fatal(format!("BANYAN_NIC={nics}: {why}")))?,
@@ -77,11 +81,16 @@ fn choose<'a>(
             has.join(", ")
         )));
     }
-    let port = rdma_port(all, &filters, (host, Holder::Process(cpus)), turn).map_err(NotStarted::Absent)?;
-    match &port.barred {
-        None => Ok(port),
-        Some(why) => Err(NotStarted::Broken(why.clone())),
+    let mut ports =
+        rdma_ports(all, &filters, (host, Holder::Process(cpus)), turn).map_err(NotStarted::Absent)?;
+    if let Some(why) = &ports[0].barred {
+        return Err(NotStarted::Broken(why.clone()));
     }
+    // There are no rails of iWARP.
+    let rails = if ports[0].link == RdmaLink::Iwarp { 1 } else { RAILS };
+    ports.retain(|port| port.barred.is_none());
+    ports.truncate(rails);
+    Ok(ports)
 }
 
 /// A port that is named, of a device that is there and has none of this number.
@@ -104,7 +113,6 @@ fn missing_port<'a>(all: &[RdmaPort], filters: &'a [NicFilter]) -> Option<(&'a s
 pub fn explain(nics: &str, settings: &str, topology: &str) -> Result<String, String> {
     let of =
         |port: &str| Settings::of(settings, port).map_err(|why| format!("BANYAN_RDMA={settings}: {why}"));
-    of("")?;
     let (host, cpus) = (host(topology)?, CpuSet::allowed());
     let all = RdmaPort::all(&host);
     let mut out = String::new();
@@ -115,11 +123,14 @@ pub fn explain(nics: &str, settings: &str, topology: &str) -> Result<String, Str
         };
         out += &format!("  {port}{at}\n");
     }
-    match choose(&all, nics, (&host, &cpus), 0) {
-        Ok(port) => {
+    let said = of("")?;
+    let choose = |turn| choose(&all, nics, (&host, &cpus), turn);
+    let one = |before| choose(Turn { before, of: 1, wanted: Some(1), most: 1 }).map(|ports| ports[0]);
+    match (one(0), choose(turn(&said, 0, 1))) {
+        (Ok(port), Ok(rails)) => {
             out += &format!("  chosen: {}", port.name());
             let others: Vec<String> = (1..all.len())
-                .filter_map(|turn| choose(&all, nics, (&host, &cpus), turn).ok())
+                .filter_map(|before| one(before).ok())
                 .map(RdmaPort::name)
                 .take_while(|name| *name != port.name())
                 .collect();
@@ -132,16 +143,12 @@ pub fn explain(nics: &str, settings: &str, topology: &str) -> Result<String, Str
                     )
                 }
             }
-            let said = of(&port.name())?;
-            if port.link == RdmaLink::Roce {
-                let table = gid::table((&port.device, port.port));
-                let offered = said.gids(&table, gid::offered(&table, true, &subnets(nics)))?;
-                let offered: Vec<String> = offered.iter().map(|entry| entry.address.to_string()).collect();
-                out += &format!("  reached at: {}\n", offered.join(", "));
+            if rails.len() > 1 {
+                let rails: Vec<String> = rails.iter().map(|port| port.name()).collect();
+                out +=
+                    &format!("  long transfers of a rank that is alone here: by {}\n", rails.join(" and "));
             }
-            if said != Settings::default() {
-                out += &format!("  connections: {said}\n");
-            }
+            out += &connections(port, nics, &of(&port.name())?)?;
             out += &match banyan_plugin::find::<InLibrary>() {
                 Some(file) => format!("  by {}\n", file.display()),
                 None => {
@@ -149,8 +156,25 @@ pub fn explain(nics: &str, settings: &str, topology: &str) -> Result<String, Str
                 }
             };
         }
-        Err(NotStarted::Absent(why) | NotStarted::Broken(why)) => out += &format!("  not used: {why}\n"),
-        Err(NotStarted::Fatal(why)) => return Err(why),
+        (Err(why), _) | (_, Err(why)) => match why {
+            NotStarted::Absent(why) | NotStarted::Broken(why) => out += &format!("  not used: {why}\n"),
+            NotStarted::Fatal(why) => return Err(why),
+        },
+    }
+    Ok(out)
+}
+
+/// For people: at which addresses peers reach a port, and how connections there are to be.
+fn connections(port: &RdmaPort, nics: &str, said: &Settings) -> Result<String, String> {
+    let mut out = String::new();
+    if port.link == RdmaLink::Roce {
+        let table = gid::table((&port.device, port.port));
+        let offered = said.gids(&table, gid::offered(&table, true, &subnets(nics)))?;
+        let offered: Vec<String> = offered.iter().map(|entry| entry.address.to_string()).collect();
+        out += &format!("  reached at: {}\n", offered.join(", "));
+    }
+    if *said != Settings::default() {
+        out += &format!("  connections: {said}\n");
     }
     Ok(out)
 }

@@ -64,6 +64,8 @@ pub(crate) struct End {
     /// The peer was told that nothing comes any more until it is made anew, and has told so.
     pub(crate) rest_said: bool,
     pub(crate) rest_heard: bool,
+    /// How many of its lives in a row have ended before something had come through by its further rails.
+    pub(crate) fruitless: u8,
     /// It is broken: what is under way is waited for, then it is made anew.
     pub(crate) breaking: Option<Breaking>,
     /// Since when nothing has got through, and the first reason.
@@ -74,10 +76,14 @@ pub(crate) struct End {
     pub(crate) died: Option<String>,
 }
 
-/// The two queue pairs of a connection: that of frames, and that of one-sided transfers.
+/// The queue pairs of a connection: that of frames, that of one-sided transfers, and those of long ones on further rails.
 pub(crate) struct Pairs {
     pub(crate) frames: Pair,
     pub(crate) transfers: Pair,
+    pub(crate) further: Vec<Pair>,
+    /// Number of those that are connected, and whether something was sent by them.
+    pub(crate) standing: usize,
+    pub(crate) tried: bool,
     /// The peer's pairs that these are for, and how far they are connected to them; since when.
     pub(crate) wiring: Option<([u32; 2], Wiring)>,
     pub(crate) since: Instant,
@@ -148,7 +154,7 @@ impl End {
 }
 
 impl Pairs {
-    /// Their numbers.
+    /// The numbers of those on the first rail.
     pub(crate) fn numbers(&self) -> [u32; 2] {
         [self.frames.number(), self.transfers.number()]
     }

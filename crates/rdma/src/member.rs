@@ -4,10 +4,11 @@ use banyan_topo::{NicFilter, nic_filters};
 use banyan_transport::{Joining, Member, NotStarted};
 
 use crate::fabric::{Options, Rdma};
+use crate::rails::RailOptions;
 use crate::settings::Settings;
 
 impl Member for Rdma {
-    /// Uses the port that `nics` names, which the other side of the table has chosen, and its addresses in the subnets that stand there, too.
+    /// Uses the ports that `nics` names, which the other side of the table has chosen, and their addresses in the subnets that stand there, too.
     fn start(joining: Joining<'_>) -> Result<Option<(Rdma, Vec<u8>)>, NotStarted> {
         let Joining { me, size, job, secret, nics, rdma, patience, .. } = joining;
         let (mut ports, mut subnets) = (Vec::new(), Vec::new());
@@ -18,10 +19,15 @@ impl Member for Rdma {
                 NicFilter::Name(_) => {}
             }
         }
-        let port = ports.into_iter().next();
-        let (device, port) = port.ok_or_else(|| format!("\"{nics}\" names no port of an RDMA device"))?;
-        let settings = Settings::of(rdma, &format!("{device}:{port}"))?;
-        let options = Options { device, port, subnets, patience, settings };
+        let as_said = |(device, port): (String, u8)| {
+            Settings::of(rdma, &format!("{device}:{port}")).map(|settings| RailOptions {
+                device,
+                port,
+                settings,
+            })
+        };
+        let ports = ports.into_iter().map(as_said).collect::<Result<_, _>>()?;
+        let options = Options { ports, subnets, patience };
         Rdma::new(me, size, job, secret, &options).map(Some).map_err(NotStarted::Broken)
     }
 }

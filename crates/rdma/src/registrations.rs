@@ -7,18 +7,38 @@ use banyan_memory::Buffer;
 use rustix::process::{Resource, getrlimit};
 
 use crate::cache::{Access, Cache, Memory, Purpose, Span};
-use crate::verbs::{Device, Region};
+use crate::verbs::{Device, Local, Region};
 use crate::watch::Watch;
 
-/// The memory of this process, as its device and its kernel see it.
+/// Memory that is registered for each of the ports that this process uses.
+pub(crate) struct Regions(Vec<Region>);
+
+impl Regions {
+    /// A part of it, by its address, for work that is posted on a rail.
+    pub(crate) fn local(&self, rail: usize, addr: usize, len: u32) -> Local<'static> {
+        self.0[rail].local(addr, len)
+    }
+
+    /// The keys by which peers reach it, as one number.
+    fn key(&self) -> u64 {
+        self.0.iter().rev().fold(0, |keys, region| keys << 32 | u64::from(region.rkey()))
+    }
+}
+
+/// The key by which work on a rail reaches a peer's memory, of which a [`Regions::key`] was told.
+pub(crate) fn rkey(keys: u64, rail: usize) -> u32 {
+    (keys >> (32 * rail)) as u32
+}
+
+/// The memory of this process, as its devices and its kernel see it.
 struct Host {
-    device: Arc<Device>,
+    devices: Vec<Arc<Device>>,
     watch: Option<Watch>,
     registrations: u64,
 }
 
 impl Memory for Host {
-    type Region = Region;
+    type Region = Regions;
 
     fn watch(&mut self, pages: &Span) -> bool {
         self.watch.as_ref().is_some_and(|watch| watch.add(pages))
@@ -32,10 +52,11 @@ impl Memory for Host {
         self.watch.iter().for_each(|watch| watch.gone(tell));
     }
 
-    fn register(&mut self, span: &Span, access: Access) -> Result<Region, String> {
-        let region = Region::new(&self.device, span, access)?;
-        self.registrations += 1;
-        Ok(region)
+    fn register(&mut self, span: &Span, access: Access) -> Result<Regions, String> {
+        let on = |device| Region::new(device, span, access);
+        let regions = Regions(self.devices.iter().map(on).collect::<Result<_, _>>()?);
+        self.registrations += regions.0.len() as u64;
+        Ok(regions)
     }
 }
 
@@ -44,7 +65,7 @@ pub(crate) struct Registrations {
     cache: Cache<Host>,
     begun: bool,
     /// What peers may reach, by its key, and how often that was allowed.
-    exposed: HashMap<u64, (Arc<Region>, usize)>,
+    exposed: HashMap<u64, (Arc<Regions>, usize)>,
 }
 
 /// Bytes that this process may lock in memory; `None`: as many as there are.
@@ -53,10 +74,10 @@ pub(crate) fn locked_limit() -> Option<usize> {
 }
 
 impl Registrations {
-    /// None, on a device.
-    pub(crate) fn new(device: &Arc<Device>) -> Registrations {
-        let most = locked_limit().map_or(usize::MAX, |bytes| bytes / 2);
-        let cache = Cache::new(Host { device: device.clone(), watch: None, registrations: 0 }, most);
+    /// None, on these devices, which count what they lock each.
+    pub(crate) fn new(devices: Vec<Arc<Device>>) -> Registrations {
+        let most = locked_limit().map_or(usize::MAX, |bytes| bytes / 2 / devices.len());
+        let cache = Cache::new(Host { devices, watch: None, registrations: 0 }, most);
         Registrations { cache, begun: false, exposed: HashMap::new() }
     }
 
@@ -71,7 +92,7 @@ impl Registrations {
         buffer: &Buffer,
         access: Access,
         purpose: Purpose,
-    ) -> Result<Arc<Region>, String> {
+    ) -> Result<Arc<Regions>, String> {
         if !std::mem::replace(&mut self.begun, true) {
             // Where memory cannot be watched each transfer registers its own.
             self.cache.memory_mut().watch = Watch::start().ok();
@@ -83,7 +104,7 @@ impl Registrations {
     /// Lets peers reach a buffer, until [`Registrations::withdraw`]; gives the key.
     pub(crate) fn expose(&mut self, buffer: &Buffer, access: Access) -> Result<u64, String> {
         let region = self.region(buffer, access, Purpose::Theirs)?;
-        let key = region.rkey().into();
+        let key = region.key();
         self.exposed.entry(key).or_insert((region, 0)).1 += 1;
         Ok(key)
     }

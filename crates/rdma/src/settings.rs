@@ -4,6 +4,9 @@ use std::fmt;
 
 use crate::gid::Entry;
 
+/// A process uses so many ports at most: the keys of memory on all of them are one number.
+pub const RAILS: usize = 2;
+
 /// What a user says of connections. What is not said is as the device has it.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Settings {
@@ -19,10 +22,12 @@ pub struct Settings {
     pub mtu: Option<u8>,
     /// Connections that stand at a time, at most.
     pub connections: Option<u32>,
+    /// Ports that one process uses.
+    pub rails: Option<u8>,
 }
 
 /// What users may name.
-const NAMES: &str = "pkey, sl, traffic_class, gid_index, mtu, connections";
+const NAMES: &str = "pkey, sl, traffic_class, gid_index, mtu, connections, rails";
 /// The bit of a partition key that says how its port is a member: not a part of the partition's name.
 const MEMBERSHIP: u16 = 0x8000;
 
@@ -72,6 +77,7 @@ impl Settings {
             "gid_index" => self.gid_index = Some(number(value, 0, 255)? as u8),
             "mtu" => self.mtu = Some(mtu(number(value, 256, 4096)?)?),
             "connections" => self.connections = Some(number(value, 1, 1 << 20)?),
+            "rails" => self.rails = Some(number(value, 1, RAILS as u32)? as u8),
             _ => return Err(format!("there are {NAMES}")),
         }
         Ok(())
@@ -82,7 +88,7 @@ impl Settings {
     /// # Errors
     /// A sentence that says so.
     pub fn fit_iwarp(&self) -> Result<(), String> {
-        let fits = Settings { connections: None, ..*self } == Settings::default();
+        let fits = Settings { connections: None, rails: None, ..*self } == Settings::default();
         fits.then_some(()).ok_or_else(|| {
             format!("{self}: the device is one of iWARP, which has nothing of that; only connections can be said there")
         })
@@ -124,6 +130,7 @@ impl fmt::Display for Settings {
         said.extend(self.gid_index.map(|index| format!("gid_index={index}")));
         said.extend(self.mtu.map(|mtu| format!("mtu={}", 128 << mtu)));
         said.extend(self.connections.map(|connections| format!("connections={connections}")));
+        said.extend(self.rails.map(|rails| format!("rails={rails}")));
         out.write_str(&said.join(","))
     }
 }
@@ -168,7 +175,7 @@ mod tests {
     #[test]
     fn what_is_said_is_read() {
         assert_eq!(Settings::read(""), Ok(Settings::default()));
-        let all = "pkey=0x8001, sl=3,traffic_class=106,gid_index=2,mtu=4096,connections=32,";
+        let all = "pkey=0x8001, sl=3,traffic_class=106,gid_index=2,mtu=4096,connections=32,rails=2,";
         let settings = Settings {
             pkey: Some(0x8001),
             sl: 3,
@@ -176,6 +183,7 @@ mod tests {
             gid_index: Some(2),
             mtu: Some(5),
             connections: Some(32),
+            rails: Some(2),
         };
         assert_eq!(Settings::read(all), Ok(settings));
         assert_eq!(Settings::read(&settings.to_string()), Ok(settings), "{settings}");
@@ -190,6 +198,7 @@ mod tests {
             ("sl=x", "sl=x: a number from 0 to 15"),
             ("mtu=1500", "mtu=1500: packets have 256,"),
             ("mtu=9000", "mtu=9000: a number from 256 to 4096"),
+            ("rails=3", "rails=3: a number from 1 to 2"),
             ("connections=0", "connections=0: a number from 1"),
             (":sl=1", ":sl=1: there are pkey, sl,"),
             ("mlx5_0:speed=9", "mlx5_0:speed=9: there are pkey, sl,"),

@@ -9,7 +9,9 @@ use banyan_transport::{Peer, Refusal, Remote, Token, Transfer};
 use crate::cache::{Access, Purpose};
 use crate::fabric::{MOST_WORK, Rdma};
 use crate::frames::{Id, SLOT};
-use crate::verbs::{self, Failure, Local, Op, Pair, Region, Work};
+use crate::registrations::{Regions, rkey};
+use crate::settings::RAILS;
+use crate::verbs::{self, Failure, Local, Op, Pair, Work};
 
 /// The most bytes of one work, if the device takes so many. What is lost of one is moved again.
 const PIECE: usize = 128 << 10;
@@ -41,84 +43,165 @@ enum State {
     Refused,
 }
 
+/// A work of a transfer.
+#[derive(Clone, Copy)]
+struct Part {
+    what: Piece,
+    /// The rail by which it was posted last, and whether it is over there.
+    rail: usize,
+    over: bool,
+}
+
+/// What a work does.
+#[derive(Clone, Copy)]
+enum Piece {
+    /// It goes through a slot.
+    Short(Local<'static>, Op),
+    /// It moves these bytes of registered memory: of which region, their address there and at the peer.
+    Long { region: usize, addr: usize, len: u32, there: u64 },
+}
+
+impl Part {
+    fn new(what: Piece) -> Part {
+        Part { what, rail: 0, over: false }
+    }
+
+    /// The bytes of a long work.
+    fn bytes(&self) -> usize {
+        match self.what {
+            Piece::Short(..) => 0,
+            Piece::Long { len, .. } => len as usize,
+        }
+    }
+}
+
+/// Which way a transfer goes by long works, and the keys of the peer's memory.
+type Ways = Option<(Way, u64)>;
+
 /// A one-sided transfer that is under way.
 pub(crate) struct Moving {
     peer: Peer,
     /// What it is reported as; `None`: nobody wants to hear of it any more.
     token: Option<Token>,
     bytes: usize,
-    /// What the device is to do, and how many of it were posted.
-    works: Vec<(Local<'static>, Op)>,
+    long: Ways,
+    /// What devices are to do, how much of it was posted, and how much of that is surely over, counted from the beginning.
+    parts: Vec<Part>,
     posted: usize,
-    /// Number of works that the device has not told the end of.
+    passed: usize,
+    /// Number of works that devices have not told the end of.
     under_way: usize,
     /// How often its connection broke meanwhile.
     breaks: u8,
     state: State,
     /// Its local memory, registered until it is over.
-    _regions: Vec<Arc<Region>>,
+    regions: Vec<Arc<Regions>>,
     /// The slot that it goes through, and the memory that what has come there belongs to.
     slot: Option<(u32, Vec<Buffer>)>,
 }
 
 impl Moving {
-    /// True if it goes this way by long works.
-    fn goes(&self, way: Way) -> bool {
-        self.works.first().and_then(Long::of).is_some_and(|(its, _)| its == way)
+    /// One of which nothing was posted.
+    fn new(peer: Peer, token: Token, bytes: usize, parts: Vec<Part>) -> Moving {
+        Moving {
+            peer,
+            token: Some(token),
+            bytes,
+            long: None,
+            parts,
+            posted: 0,
+            passed: 0,
+            under_way: 0,
+            breaks: 0,
+            state: State::Failed,
+            regions: Vec::new(),
+            slot: None,
+        }
     }
 
-    /// Forgets what the device was told to do, which it does no more.
+    /// The part that is posted next, as work on a rail.
+    fn work(&self, rail: usize) -> (Local<'static>, Op) {
+        match (self.parts[self.posted].what, self.long) {
+            (Piece::Long { region, addr, len, there }, Some((way, keys))) => {
+                let there = verbs::Remote { addr: there, rkey: rkey(keys, rail) };
+                let op = if way == Way::Get { Op::Read(there) } else { Op::Write(there) };
+                (self.regions[region].local(rail, addr, len), op)
+            }
+            (Piece::Short(local, op), _) => (local, op),
+            (Piece::Long { .. }, None) => unreachable!("long works have a way"),
+        }
+    }
+
+    /// The oldest work that a rail has under way is over; gives its bytes. Works of one rail are over in the order in which they were posted.
+    fn over(&mut self, rail: usize) -> Option<usize> {
+        let part =
+            self.parts[self.passed..self.posted].iter_mut().find(|part| part.rail == rail && !part.over)?;
+        part.over = true;
+        let bytes = part.bytes();
+        while self.passed < self.posted && self.parts[self.passed].over {
+            self.passed += 1;
+        }
+        self.under_way -= 1;
+        Some(bytes)
+    }
+
+    /// Forgets what devices were told to do, which they do no more.
     fn forget_works(&mut self, long: &mut Long) {
-        // Works are over in the order in which they were posted.
-        self.works[self.posted - self.under_way..self.posted].iter().for_each(|work| long.over(work));
-        (self.posted, self.under_way, self.state) = (0, 0, State::Failed);
+        for part in &mut self.parts[self.passed..self.posted] {
+            if !std::mem::take(&mut part.over) {
+                long.over(self.long, part.rail, part.bytes());
+            }
+        }
+        self.parts.iter_mut().for_each(|part| part.over = false);
+        (self.posted, self.passed, self.under_way, self.state) = (0, 0, 0, State::Failed);
     }
 }
 
-/// Bytes of long works that are under way, in gets and in puts. Short works do not count: they never wait for others.
+/// Bytes of long works that are under way, on each rail, in gets and in puts. Short works do not count: they never wait for others.
 #[derive(Default)]
-pub(crate) struct Long([usize; 2]);
+pub(crate) struct Long([[usize; 2]; RAILS]);
 
 impl Long {
-    /// The way of a work and its bytes, if it is a long one.
-    fn of((local, op): &(Local<'_>, Op)) -> Option<(Way, usize)> {
-        let way = match op {
-            Op::Read(_) => Way::Get,
-            Op::Write(_) => Way::Put,
-            _ => return None,
-        };
-        Some((way, local.len())).filter(|(_, bytes)| *bytes > SLOT)
+    /// The rail that a work of so many bytes goes by, of so many that there are: that with the least under way, if there is room. A work of any
+    /// length finds room when it is alone.
+    fn rail(&self, long: Ways, bytes: usize, rails: usize) -> Option<usize> {
+        let Some((way, _)) = long else { return Some(0) };
+        let under_way = |rail: &usize| self.0[*rail][way as usize];
+        let rail = (0..rails).min_by_key(under_way)?;
+        let now = under_way(&rail);
+        (now == 0 || now + bytes <= MOST_BYTES).then_some(rail)
     }
 
-    /// True if there is room for a work. One of any length finds room when it is alone.
-    fn has_room(&self, work: &(Local<'_>, Op)) -> bool {
-        Long::of(work).is_none_or(|(way, bytes)| {
-            self.0[way as usize] == 0 || self.0[way as usize] + bytes <= MOST_BYTES
-        })
+    fn begins(&mut self, long: Ways, rail: usize, bytes: usize) {
+        long.into_iter().for_each(|(way, _)| self.0[rail][way as usize] += bytes);
     }
 
-    fn begins(&mut self, work: &(Local<'_>, Op)) {
-        Long::of(work).into_iter().for_each(|(way, bytes)| self.0[way as usize] += bytes);
-    }
-
-    fn over(&mut self, work: &(Local<'_>, Op)) {
-        Long::of(work).into_iter().for_each(|(way, bytes)| self.0[way as usize] -= bytes);
+    fn over(&mut self, long: Ways, rail: usize, bytes: usize) {
+        long.into_iter().for_each(|(way, _)| self.0[rail][way as usize] -= bytes);
     }
 }
 
 impl Rdma {
-    /// A work of a transfer is over; its token, if all is done and somebody wants to hear of it.
-    pub(crate) fn transfer_moved(&mut self, number: u32, result: Result<usize, Failure>) -> Option<Token> {
+    /// A work of a transfer is over, on a rail; the transfer's token, if all is done and somebody wants to hear of it.
+    pub(crate) fn transfer_moved(
+        &mut self,
+        number: u32,
+        rail: usize,
+        result: Result<usize, Failure>,
+    ) -> Option<Token> {
         let moving = self.transfers.get_mut(&number)?;
         let peer = moving.peer;
         let end = self.links.end(peer)?;
-        if moving.under_way > 0 {
-            self.long.over(&moving.works[moving.posted - moving.under_way]);
-            moving.under_way -= 1;
+        if let Some(bytes) = moving.over(rail) {
+            self.long.over(moving.long, rail, bytes);
             end.moving -= 1;
             self.under_way -= 1;
+            if rail > 0 && result.is_ok() {
+                self.counts.striped += bytes as u64;
+                end.rails_work();
+            }
         }
-        let all = moving.under_way == 0 && moving.posted == moving.works.len();
+        let all = moving.under_way == 0 && moving.posted == moving.parts.len();
         match result {
             Ok(_) if all && moving.state == State::Moving => {
                 end.works();
@@ -191,9 +274,9 @@ impl Rdma {
 
     /// True if an atomic operation is among the transfers that are still to be done: a second time is not as good as once.
     pub(crate) fn atomic_under_way(&self, peer: Peer) -> bool {
-        let atomic = |(_, op): &(Local<'_>, Op)| matches!(op, Op::Add(..) | Op::CompareSwap(..));
+        let atomic = |part: &Part| matches!(part.what, Piece::Short(_, Op::Add(..) | Op::CompareSwap(..)));
         let mut all = self.transfers.values().filter(|moving| moving.peer == peer);
-        all.any(|moving| moving.works.iter().any(atomic))
+        all.any(|moving| moving.parts.iter().any(atomic))
     }
 
     /// Does again what is still to be done, by a connection that was made anew.
@@ -225,7 +308,7 @@ impl Rdma {
         }
         let there = verbs::Remote { addr: remote.addr, rkey: remote.key as u32 };
         if bytes > SLOT {
-            return self.by_registration(peer, token, &filled, there, way);
+            return self.by_registration(peer, token, &filled, remote, way);
         }
         let local = || filled.iter().map(|&buffer| buffer.clone()).collect();
         match way {
@@ -255,8 +338,8 @@ impl Rdma {
         }
         let Some(slot) = self.sending.take(bytes) else { return Transfer::Busy };
         fill(self.sending.bytes_mut(slot, bytes));
-        let works = vec![(self.sending.local(slot, bytes), op)];
-        self.start(peer, token, bytes, works, Vec::new(), Some((slot, into)))
+        let parts = vec![Part::new(Piece::Short(self.sending.local(slot, bytes), op))];
+        self.start(Moving { slot: Some((slot, into)), ..Moving::new(peer, token, bytes, parts) })
     }
 
     /// Starts a transfer from or to memory, which is registered for it.
@@ -265,51 +348,39 @@ impl Rdma {
         peer: Peer,
         token: Token,
         local: &[&Buffer],
-        there: verbs::Remote,
+        remote: Remote,
         way: Way,
     ) -> Transfer {
         if let Err(refusal) = self.room(peer) {
             return refusal;
         }
-        if self.unposted.iter().any(|number| self.transfers.get(number).is_some_and(|other| other.goes(way)))
-        {
+        let goes = |other: &Moving| other.long.is_some_and(|(its, _)| its == way);
+        if self.unposted.iter().any(|number| self.transfers.get(number).is_some_and(goes)) {
             return Transfer::Busy;
         }
-        let most = PIECE.min(self.device.most_bytes as usize);
+        let most = self.devices().map(|device| device.most_bytes as usize).fold(PIECE, usize::min);
         let access = if way == Way::Get { Access::LOCAL } else { Access::NONE };
-        let (mut posts, mut regions, mut bytes) = (Vec::new(), Vec::new(), 0);
+        let (mut parts, mut regions, mut bytes) = (Vec::new(), Vec::new(), 0);
         for buffer in local {
             let Ok(region) = self.registrations.region(buffer, access, Purpose::Ours) else {
                 return Transfer::Impossible;
             };
             for at in (0..buffer.len()).step_by(most) {
                 let len = (buffer.len() - at).min(most);
-                let there = verbs::Remote { addr: there.addr + bytes as u64, ..there };
-                let op = if way == Way::Get { Op::Read(there) } else { Op::Write(there) };
-                posts.push((region.local(buffer.address(buffer.lo()) + at, len as u32), op));
+                let (addr, there) = (buffer.address(buffer.lo()) + at, remote.addr + bytes as u64);
+                parts.push(Part::new(Piece::Long { region: regions.len(), addr, len: len as u32, there }));
                 bytes += len;
             }
             regions.push(region);
         }
-        self.start(peer, token, bytes, posts, regions, None)
+        let long = Some((way, remote.key));
+        self.start(Moving { long, regions, ..Moving::new(peer, token, bytes, parts) })
     }
 
     /// Starts a transfer, for which there is room.
-    fn start(
-        &mut self,
-        peer: Peer,
-        token: Token,
-        bytes: usize,
-        works: Vec<(Local<'static>, Op)>,
-        regions: Vec<Arc<Region>>,
-        slot: Option<(u32, Vec<Buffer>)>,
-    ) -> Transfer {
+    fn start(&mut self, moving: Moving) -> Transfer {
         let number = self.next_transfer;
         self.next_transfer = number.wrapping_add(1);
-        let (token, state) = (Some(token), State::Failed);
-        let (posted, under_way, breaks) = (0, 0, 0);
-        let moving =
-            Moving { peer, token, bytes, works, posted, under_way, breaks, state, _regions: regions, slot };
         self.transfers.insert(number, moving);
         self.post_transfer(number);
         Transfer::Started
@@ -337,19 +408,23 @@ impl Rdma {
         let Some(end) = self.links.end(moving.peer).filter(|end| end.breaking.is_none()) else {
             return false;
         };
-        let Some(pairs) = &end.pairs else { return false };
-        while let Some(next @ &(local, op)) = moving.works.get(moving.posted) {
-            if !self.long.has_room(next) || end.moving == Pair::DEPTH || self.under_way >= MOST_WORK {
+        let Some(pairs) = &mut end.pairs else { return false };
+        while let Some(bytes) = moving.parts.get(moving.posted).map(Part::bytes) {
+            let rail = self.long.rail(moving.long, bytes, pairs.rails());
+            let Some(rail) = rail.filter(|_| end.moving < Pair::DEPTH && self.under_way < MOST_WORK) else {
                 return true;
-            }
+            };
+            let (local, op) = moving.work(rail);
             let work = Work { id: Id::Transfer(number).into(), told: true, local, op };
-            if let Err(why) = pairs.transfers.post(&work) {
+            if let Err(why) = pairs.of_transfers(rail).post(&work) {
                 moving.state = State::Failed;
                 let peer = moving.peer;
                 self.broke(peer, why);
                 return false;
             }
-            self.long.begins(next);
+            pairs.tried |= rail > 0;
+            self.long.begins(moving.long, rail, bytes);
+            moving.parts[moving.posted].rail = rail;
             moving.posted += 1;
             moving.under_way += 1;
             end.moving += 1;
@@ -399,7 +474,7 @@ impl Rdma {
             if let Some(over) = self.held.iter().position(|over| over.id == id)
                 && let Some(over) = self.held.remove(over)
             {
-                self.transfer_moved(number, over.result);
+                self.transfer_moved(number, over.rail(), over.result);
                 continue;
             }
             if start.elapsed() > TAKE_BACK {
@@ -408,7 +483,7 @@ impl Rdma {
             if start.elapsed() > HURRY {
                 self.broke(peer, "a transfer that was taken back does not end".into());
             }
-            if self.completions.poll(&mut batch) == 0 {
+            if self.take_completions(&mut batch) == 0 {
                 std::thread::yield_now();
             }
             self.held.extend(batch.drain(..));

@@ -6,9 +6,11 @@ mod common;
 use std::time::Duration;
 
 use banyan_transport::conformance::{down, gone_before_contact, introduced};
-use common::ends;
+use common::{ends, on_two_rails};
 
 banyan_transport::conformance!(verbs, |n| ends(n, Duration::from_secs(60)));
+
+banyan_transport::conformance!(two_rails, |n| on_two_rails(n, Duration::from_secs(60)));
 
 #[test]
 fn a_peer_that_goes_is_reported_once() {

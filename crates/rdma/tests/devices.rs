@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use banyan_memory::{Buffer, HeapBuffer};
 use banyan_rdma::settings::Settings;
-use banyan_rdma::{DmaBuf, GpuMemory, Rdma};
+use banyan_rdma::{DmaBuf, GpuMemory, Options, RailOptions, Rdma};
 use banyan_topo::Distance;
 use banyan_transport::conformance::introduced;
 use banyan_transport::{Access, Fabric, Outcome, Peer, Port, Remote, Token, Transfer};
@@ -358,13 +358,7 @@ fn connections_rest_where_there_are_more_peers() {
 
 #[test]
 fn a_device_that_is_not_there_is_named() {
-    let options = banyan_rdma::Options {
-        device: "no_such_device".into(),
-        port: 1,
-        subnets: Vec::new(),
-        patience: Duration::from_secs(1),
-        settings: Default::default(),
-    };
+    let options = Options::on("no_such_device", 1, Duration::from_secs(1));
     let refused = Rdma::new(Peer(0), 2, 1, [0; 32], &options).err().expect("no such device");
     assert!(refused.contains("no RDMA device no_such_device"), "{refused}");
 }
@@ -399,9 +393,87 @@ fn what_a_port_has_not_is_named() {
     let of_iwarp = [("mtu=256", "mtu=256: the device is one of iWARP")];
     for (text, why) in if common::iwarp() { &of_iwarp[..] } else { &refusals } {
         let settings = Settings::read(text).expect("right");
-        let (device, patience) = (banyan_rdma::devices().swap_remove(0), Duration::from_secs(1));
-        let options = banyan_rdma::Options { device, port: 1, subnets: Vec::new(), patience, settings };
+        let port = RailOptions { device: banyan_rdma::devices().swap_remove(0), port: 1, settings };
+        let options = Options { ports: vec![port], subnets: Vec::new(), patience: Duration::from_secs(1) };
         let refused = Rdma::new(Peer(0), 2, 1, [0; 32], &options).err().expect(text);
         assert!(refused.contains(why), "{refused}");
     }
+}
+
+/// Carries out so many long gets and puts of end 0 at a time, and sees that all bytes have arrived; `meanwhile` is called at each step.
+fn move_both_ways(
+    ends: &mut [Rdma],
+    inbox: &mut [Inbox; 2],
+    times: u64,
+    mut meanwhile: impl FnMut(&mut [Rdma], u64),
+) {
+    let bytes: Vec<u8> = (0..2 * MIB + 77).map(|at| (at * 7 + at / 251) as u8).collect();
+    let (_read, from) = exposed(ends, &bytes);
+    let (written, to) = exposed(ends, &vec![0; bytes.len()]);
+    let (source, target) = (HeapBuffer::copy_of(&bytes), HeapBuffer::zeroed(bytes.len()));
+    let before = inbox[0].over.len();
+    let (mut begun, mut got) = ([0; 2], 0);
+    until(ends, inbox, |ends, inbox| {
+        let over = inbox[0].over.len() - before;
+        for (way, begun) in begun.iter_mut().enumerate() {
+            // One of each at a time, as they move the same memory.
+            let done =
+                inbox[0].over[before..].iter().filter(|(token, _)| token.0 % 2 == way as u64).count() as u64;
+            if *begun == done && *begun < times {
+                let token = Token(2 * *begun + way as u64);
+                let started = match way {
+                    0 => ends[0].get(Peer(1), from, std::slice::from_ref(&target), token),
+                    _ => ends[0].put(Peer(1), to, std::slice::from_ref(&source), token),
+                };
+                *begun += u64::from(started == Transfer::Started);
+            }
+        }
+        while got < over {
+            assert_eq!(inbox[0].over[before + got].1, Outcome::Done);
+            got += 1;
+        }
+        meanwhile(ends, over as u64);
+        over as u64 == 2 * times
+    });
+    assert!(contents(&target) == bytes && contents(&written) == bytes, "all has arrived");
+    assert!(inbox.iter().all(|inbox| inbox.gone.is_empty()), "nobody is gone");
+}
+
+/// With two ports at each end long transfers go by both, in either direction, and by one where only one end has two.
+#[test]
+fn long_transfers_go_by_two_rails() {
+    let patience = Duration::from_secs(60);
+    for rails in [[2, 2], [2, 1], [1, 2]] {
+        let Some(all) = common::on_rails(rails, patience) else { return };
+        let (mut ends, mut inbox) = common::talking(introduced(all));
+        let before = inbox[0].frames.len();
+        move_both_ways(&mut ends, &mut inbox, 2, |_, _| {});
+        send(&mut ends, &mut inbox, 1, b"frames go by the first");
+        assert_eq!(inbox[0].frames.len(), before + 1);
+        let counts = ends[0].counts();
+        println!("{rails:?}: {} of {} bytes by the second rail", counts.striped, counts.moved);
+        let share = counts.striped as f64 / counts.moved as f64;
+        let expected = if rails == [2, 2] { 0.2..0.8 } else { 0.0..1e-9 };
+        assert!(expected.contains(&share), "{rails:?}: {share}");
+    }
+}
+
+/// A rail that fails with transfers under way leaves them to the other one: all arrives, and nobody is gone.
+#[test]
+fn a_rail_that_fails_leaves_its_work_to_the_other() {
+    let Some(all) = common::on_rails([2, 2], Duration::from_secs(60)) else { return };
+    let (mut ends, mut inbox) = common::talking(introduced(all));
+    let mut failed = None;
+    move_both_ways(&mut ends, &mut inbox, 4, |ends, over| {
+        if over >= 2 && failed.is_none() && ends[0].counts().striped > 0 {
+            ends[0].rail_ended(1, "local catastrophic error");
+            failed = Some(ends[0].counts().striped);
+        }
+    });
+    let counts = ends[0].counts();
+    println!("{counts:?}, {failed:?} when it failed");
+    assert!(failed.is_some() && counts.renewed > 0, "the connection was made anew");
+    let before = counts.striped;
+    move_both_ways(&mut ends, &mut inbox, 1, |_, _| {});
+    assert_eq!(ends[0].counts().striped, before, "nothing goes by what has failed");
 }

@@ -10,10 +10,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use banyan_memory::HeapBuffer;
-use banyan_rdma::Rdma;
+use banyan_rdma::{Counts, Rdma};
 use banyan_transport::conformance::introduced;
 use banyan_transport::{Access, Fabric, Outcome, Peer, Port, Refusal, Token, Transfer};
-use common::{HEAD, Inbox, contents, ends, patient, until};
+use common::{HEAD, Inbox, contents, ends, patient, talking, until};
 
 /// The network device under an RDMA device in software. One test at a time has it; at the end it is up.
 struct Link {
@@ -54,13 +54,26 @@ impl Drop for Link {
 /// gets bring what they should.
 #[test]
 fn nothing_is_lost_or_doubled_when_the_link_goes_down_and_up() {
-    const CUTS: u32 = 2;
-    const PART: u32 = 1 << 16;
     let Some(link) = Link::take() else { return };
-    let (mut ends, mut inbox) = patient(Duration::from_secs(60));
+    cut_twice(&link, ends(2, Duration::from_secs(60)), 1 << 16);
+}
+
+/// The same, where gets go by two rails.
+#[test]
+fn nothing_is_lost_or_doubled_when_the_link_of_two_rails_goes_down_and_up() {
+    let Some(link) = Link::take() else { return };
+    let Some(all) = common::on_rails([2, 2], Duration::from_secs(60)) else { return };
+    let counts = cut_twice(&link, all, 1 << 20);
+    assert!(counts.striped > 0, "{counts:?}");
+}
+
+/// Streams and gets of so many bytes, with two cuts; gives what the end that gets has counted.
+fn cut_twice(link: &Link, all: Vec<(Rdma, Vec<u8>)>, part: usize) -> Counts {
+    const CUTS: u32 = 2;
+    let (mut ends, mut inbox) = talking(introduced(all));
     inbox.iter_mut().for_each(|inbox| inbox.frames.clear());
-    let bytes: Vec<u8> = (0..PART).map(|at| (at * 7 + at / 251) as u8).collect();
-    let (memory, local) = (HeapBuffer::copy_of(&bytes), HeapBuffer::zeroed(PART as usize));
+    let bytes: Vec<u8> = (0..part).map(|at| (at * 7 + at / 251) as u8).collect();
+    let (memory, local) = (HeapBuffer::copy_of(&bytes), HeapBuffer::zeroed(part));
     let remote = ends[1].register(Peer(0), &memory, Access::Read).expect("room");
     let (mut sent, mut gets, mut getting) = ([0u32; 2], 0, false);
     let (mut cuts, mut down, mut change) = (0, false, Instant::now() + Duration::from_millis(300));
@@ -104,6 +117,7 @@ fn nothing_is_lost_or_doubled_when_the_link_goes_down_and_up() {
     let counts = ends.iter().map(Rdma::counts).collect::<Vec<_>>();
     println!("{sent:?} frames, {gets} gets, {counts:?}");
     assert!(counts.iter().all(|counts| counts.renewed > 0) && gets > 0, "the connection broke");
+    counts[0]
 }
 
 /// A link that stays down: after the patience the peer is gone, with the reason.

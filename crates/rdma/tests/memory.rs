@@ -45,13 +45,7 @@ fn taken<T>(make: impl FnOnce() -> T) -> (T, usize) {
 #[test]
 fn memory_grows_with_connections_and_these_are_bounded() {
     let device = banyan_rdma::devices().into_iter().next().expect("no RDMA device here: cargo xtask rdma");
-    let options = Options {
-        device,
-        port: 1,
-        subnets: Vec::new(),
-        patience: Duration::from_secs(60),
-        settings: Default::default(),
-    };
+    let options = Options::on(&device, 1, Duration::from_secs(60));
     let rank = |size: u32| {
         taken(|| {
             let (mut rank, card) = Rdma::new(Peer(0), size, 77, [5; 32], &options).expect("a fabric");

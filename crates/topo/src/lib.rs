@@ -32,7 +32,7 @@ pub use map::{HardwareMap, Holder, HostMap, Nic, NumaNode, NvLink, Switch};
 pub use nics::{NicAddress, NicFilter, addresses, all_addresses, nic_filters, same_subnet};
 pub use place::{Distance, PcieLink, Place};
 pub use profile::{DISTANCES, Message, Origin, Pair, Profile};
-pub use rdma::{RdmaLink, RdmaPort, rdma_port};
+pub use rdma::{RdmaLink, RdmaPort, Turn, rdma_ports};
 pub use single_copy::{get, put, single_copy};
 pub use slots::slots;
 pub use tree::{Branch, Device};

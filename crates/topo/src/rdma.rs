@@ -1,6 +1,6 @@
 //! The RDMA devices of this machine, and which port a process uses.
 //!
-//! [`RdmaPort::all`] reads `/sys`; what is chosen ([`rdma_port`]) is pure.
+//! [`RdmaPort::all`] reads `/sys`; what is chosen ([`rdma_ports`]) is pure.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -180,18 +180,44 @@ impl RdmaPort {
     }
 }
 
-/// The port that `holder` uses. The user's filters come first, then the quickest, then the nearest; who is the first, second and so on
-/// to choose among the same ones (`turn`, from 0) takes turns in those that are as good and in one network with the best, as others
-/// may not be reached from there.
+/// Who chooses among the ports of a host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Turn {
+    /// How many have chosen among the same ones before.
+    pub before: usize,
+    /// How many choose on this host at most.
+    pub of: usize,
+    /// How many ports it takes, if the user says so.
+    pub wanted: Option<usize>,
+    /// How many it takes at most otherwise.
+    pub most: usize,
+}
+
+impl Turn {
+    /// Which ones of so many ports: one in turn, and of those that nobody else takes some more; or as many as the user wants.
+    fn takes(&self, ports: usize) -> Vec<usize> {
+        let (number, step) = match self.wanted {
+            Some(wanted) => (wanted, 1),
+            None => {
+                ((ports.saturating_sub(self.before)).div_ceil(self.of.max(1)).clamp(1, self.most), self.of)
+            }
+        };
+        (0..number.min(ports)).map(|at| (self.before + at * step) % ports).collect()
+    }
+}
+
+/// The ports that `holder` uses, the first one for all, further ones besides. The user's filters come first, then the quickest, then the
+/// nearest. Those who choose among the same ones take turns in those that are as good and in one network with the best, as others may not
+/// be reached from there.
 ///
 /// # Errors
 /// If there is none: a sentence that says why.
-pub fn rdma_port<'a>(
+pub fn rdma_ports<'a>(
     all: &'a [RdmaPort],
     filters: &[NicFilter],
     (host, holder): (&HostMap, Holder<'_>),
-    turn: usize,
-) -> Result<&'a RdmaPort, String> {
+    turn: Turn,
+) -> Result<Vec<&'a RdmaPort>, String> {
     let rank = |port: &RdmaPort| match filters {
         [] => Some(0),
         _ => filters.iter().position(|filter| port.is_named(filter)),
@@ -219,7 +245,7 @@ pub fn rdma_port<'a>(
     };
     let best: Vec<&RdmaPort> = named.iter().filter(|port| as_good(port)).map(|(_, port)| *port).collect();
     let nearest = host.nearest(holder, &best, |port| &port.at);
-    Ok(nearest[turn % nearest.len()])
+    Ok(turn.takes(nearest.len()).into_iter().map(|at| nearest[at]).collect())
 }
 
 fn is_local(ip: IpAddr) -> bool {
@@ -282,8 +308,25 @@ mod tests {
         let numa = |(node, cpus): (u32, &str)| NumaNode { node, socket: node, cpus: cpus.parse().unwrap() };
         let host = HostMap { numa: [(0, "0-7"), (1, "8-15")].map(numa).into(), ..HostMap::default() };
         let process = (&host, Holder::Process(&cpus));
-        let three = (0..3).map(|turn| rdma_port(all, &filters, process, turn).map(RdmaPort::name));
-        three.collect::<Result<Vec<_>, _>>().map(|names| names.join(" "))
+        let turn = |before| Turn { before, of: 3, wanted: Some(1), most: 1 };
+        let three = (0..3).map(|before| rdma_ports(all, &filters, process, turn(before)));
+        let names =
+            |ports: Vec<Vec<&RdmaPort>>| ports.concat().iter().map(|port| port.name()).collect::<Vec<_>>();
+        three.collect::<Result<Vec<_>, _>>().map(|ports| names(ports).join(" "))
+    }
+
+    #[test]
+    fn those_who_choose_leave_ports_to_each_other() {
+        let takes = |ports, of: usize, wanted| -> Vec<Vec<usize>> {
+            (0..of).map(|before| Turn { before, of, wanted, most: 2 }.takes(ports)).collect()
+        };
+        assert_eq!(takes(1, 1, None), [[0]]);
+        assert_eq!(takes(8, 1, None), [[0, 1]], "so many at most");
+        assert_eq!(takes(4, 2, None), [[0, 2], [1, 3]]);
+        assert_eq!(takes(3, 2, None), [vec![0, 2], vec![1]], "what the other one does not take");
+        assert_eq!(takes(2, 4, None), [[0], [1], [0], [1]], "in turn");
+        assert_eq!(takes(2, 3, Some(2)), [[0, 1], [1, 0], [0, 1]], "as the user wants");
+        assert_eq!(takes(1, 2, Some(2)), [[0], [0]], "and no port twice");
     }
 
     #[test]

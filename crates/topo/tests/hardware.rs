@@ -6,8 +6,8 @@ mod hosts;
 use std::path::Path;
 
 use banyan_topo::{
-    CpuSet, Distance, GpuPath, HardwareMap, Holder, HostMap, Machine, NvLink, RdmaPort, Switch, Unit, bound,
-    rdma_port, share,
+    CpuSet, Distance, GpuPath, HardwareMap, Holder, HostMap, Machine, NvLink, RdmaPort, Switch, Turn, Unit,
+    bound, rdma_ports, share,
 };
 use hosts::{DUAL, FAT_TREE, HGX, HGX_FILE, Host};
 use proptest::prelude::*;
@@ -22,8 +22,10 @@ fn ports_of_ranks(root: &Path, ranks: u32) -> Vec<String> {
     let sockets: Vec<u32> = bound(&machine, &cpus).iter().map(|bound| bound.socket).collect();
     let ports = RdmaPort::read(root);
     let port = |rank: usize| {
-        let turn = sockets[..rank].iter().filter(|socket| **socket == sockets[rank]).count();
-        rdma_port(&ports, &[], (&host, Holder::Process(&cpus[rank])), turn).unwrap().device.clone()
+        let before = sockets[..rank].iter().filter(|socket| **socket == sockets[rank]).count();
+        let turn = Turn { before, of: cpus.len(), wanted: Some(1), most: 1 };
+        let taken = rdma_ports(&ports, &[], (&host, Holder::Process(&cpus[rank])), turn);
+        taken.unwrap()[0].device.clone()
     };
     (0..cpus.len()).map(port).collect()
 }

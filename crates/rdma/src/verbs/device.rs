@@ -159,7 +159,12 @@ impl Device {
         Ok(())
     }
 
-    /// The addresses at which peers may reach it now, each with its place among all that it had at first.
+    /// The addresses at which peers may reach it now.
+    pub(crate) fn offers(&self) -> Vec<Address> {
+        self.addresses().into_iter().map(|(_, address)| address).collect()
+    }
+
+    /// The same, each with its place among all that it had at first.
     pub(crate) fn addresses(&self) -> Vec<(u8, Address)> {
         let gids = self.gids.lock().unwrap_or_else(PoisonError::into_inner);
         let all = (0..).zip(&self.addresses).zip(gids.iter());

@@ -43,14 +43,6 @@ pub(crate) enum Local<'a> {
 }
 
 impl Local<'_> {
-    /// Its bytes.
-    pub(crate) fn len(&self) -> usize {
-        match *self {
-            Local::Inline(bytes) => bytes.len(),
-            Local::Registered { len, .. } => len as usize,
-        }
-    }
-
     pub(super) fn place(&self) -> ibv_sge {
         match *self {
             Local::Inline(bytes) => ibv_sge {

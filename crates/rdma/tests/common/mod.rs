@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use banyan_memory::Buffer;
 use banyan_rdma::settings::Settings;
-use banyan_rdma::{Options, Rdma};
+use banyan_rdma::{Options, RailOptions, Rdma};
 use banyan_transport::conformance::introduced;
 use banyan_transport::{Class, Fabric, Head, Outcome, Peer, Port, Sink, Token};
 
@@ -30,10 +30,35 @@ pub(crate) fn ends_as(n: usize, patience: Duration, settings: Settings) -> Vec<(
     assert!(!devices.is_empty(), "no RDMA device here: cargo xtask rdma");
     let make = |me: u32| {
         let device = devices[me as usize % devices.len()].clone();
-        let options = Options { device, port: 1, subnets: Vec::new(), patience, settings };
+        let port = RailOptions { device, port: 1, settings };
+        let options = Options { ports: vec![port], subnets: Vec::new(), patience };
         Rdma::new(Peer(me), n as u32, 77, [5; 32], &options).expect("a fabric")
     };
     (0..n as u32).map(make).collect()
+}
+
+/// Two ends with so many ports each, of which the first one of an end is on the cable with the first one of the other; `None` where that cannot be.
+pub(crate) fn on_rails(rails: [usize; 2], patience: Duration) -> Option<Vec<(Rdma, Vec<u8>)>> {
+    let devices = banyan_rdma::devices();
+    if iwarp() || devices.len() != 2 {
+        eprintln!("not run: it takes two devices, and not of iWARP");
+        return None;
+    }
+    Some((0..2).map(|me| by_rails(me, 2, rails[me as usize], patience)).collect())
+}
+
+/// As [`ends`], with two ports each.
+pub(crate) fn on_two_rails(n: usize, patience: Duration) -> Vec<(Rdma, Vec<u8>)> {
+    (0..n as u32).map(|me| by_rails(me, n as u32, 2, patience)).collect()
+}
+
+/// One of so many ends, with so many ports, of which the first is that which it has in [`ends`].
+fn by_rails(me: u32, size: u32, rails: usize, patience: Duration) -> (Rdma, Vec<u8>) {
+    let devices = banyan_rdma::devices();
+    let device = |at: usize| devices[(me as usize + at) % devices.len()].clone();
+    let port = |at: usize| RailOptions { device: device(at), port: 1, settings: Settings::default() };
+    let options = Options { ports: (0..rails).map(port).collect(), subnets: Vec::new(), patience };
+    Rdma::new(Peer(me), size, 77, [5; 32], &options).expect("a fabric")
 }
 
 /// What has come.

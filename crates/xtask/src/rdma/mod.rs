@@ -26,8 +26,8 @@ pub(crate) const PACKAGES: &[&str] = &["libibverbs-dev", "librdmacm-dev", "libcl
 const FABRIC: &[&str] = &["--package=banyan-rdma", "--features=verbs", "--quiet"];
 /// Its tests that take devices.
 const TESTS: &[&str] = &["--test=conformance", "--test=devices", "--test=faults", "--test=memory"];
-/// The one that takes longest, and shows what others show, too.
-const WITHOUT_LONG: &str = "--skip=two_threads";
+/// Those that take longest, and show what others show, too.
+const WITHOUT_LONG: &str = "--skip=two_threads --skip=rails";
 /// The time that a command may take.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
 
