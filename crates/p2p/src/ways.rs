@@ -58,8 +58,8 @@ const STREAK: [u8; Traffic::ALL.len()] = [2, 4, 32];
 
 /// Times that are gathered of a way in a look at most.
 const MOST_TRIES: usize = 5;
-/// Bytes that have to go through a ring before it is compared: its pages come into being when they are first used, which takes several
-/// times as long as the copies. No ring is longer.
+/// Bytes of a class and traffic that have to go through a ring before it is compared: its pages come into being when they are first used,
+/// which takes several times as long as the copies. No ring is longer. Shorter messages, and those to and fro, may have used little of it.
 const WARM_BYTES: u64 = 4 << 20;
 /// Bytes of the memory that a window's messages touch, as far as looks wait for it.
 const WINDOW_BYTES: u64 = 16 << 20;
@@ -109,8 +109,6 @@ pub(crate) fn pace(class: usize, traffic: Traffic, window: u32) -> Pace {
 pub(crate) struct Ways {
     /// Ways that can be taken, as bits.
     possible: u8,
-    /// Bytes that have come through the ring.
-    by_ring: u64,
     classes: [Class; CLASSES],
 }
 
@@ -154,6 +152,8 @@ struct Cell {
     effort: Effort,
     /// There was a message.
     used: bool,
+    /// Bytes that have come through the ring.
+    by_ring: u64,
     /// Whose look has confirmed or changed the way that is taken.
     found: Found,
     way: Way,
@@ -196,7 +196,7 @@ impl Ways {
     /// Messages take the ring until a look has found a better way, or that which earlier jobs found, as if a look of this one had.
     pub(crate) fn new(known: &[KnownWay]) -> Self {
         let possible = Way::ALL.into_iter().map(bit).sum();
-        let mut ways = Self { possible, by_ring: 0, classes: std::array::from_fn(Class::new) };
+        let mut ways = Self { possible, classes: std::array::from_fn(Class::new) };
         for row in known {
             if let Some(class) = ways.classes.get_mut(row.class) {
                 class.cells[row.traffic as usize].knows(row);
@@ -266,9 +266,9 @@ impl Ways {
             (cell.way, cell.hopeless) = (way, hopeless);
         }
         cell.used = true;
-        self.by_ring += if by == Way::Ring { len } else { 0 };
+        cell.by_ring += if by == Way::Ring { len } else { 0 };
         // A ring gets warm before its times count, and before others are compared with it.
-        if by != Way::Ring || self.by_ring > WARM_BYTES {
+        if by != Way::Ring || cell.by_ring > WARM_BYTES {
             cell.over(by, time, self.possible, pace(at, traffic, window).patience);
         }
         let wanted = cell.wanted();
@@ -310,7 +310,20 @@ impl Cell {
         let (times, look) = ([None; 4], None);
         let (used, found, promising, hopeless, left_out) = (false, Found::NotYet, false, 0, false);
         let compared = way;
-        Self { effort, used, found, way, hopeless, left_out, times, wait, compared, promising, look }
+        Self {
+            effort,
+            used,
+            by_ring: 0,
+            found,
+            way,
+            hopeless,
+            left_out,
+            times,
+            wait,
+            compared,
+            promising,
+            look,
+        }
     }
 
     /// An earlier job has found this.

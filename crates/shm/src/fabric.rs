@@ -24,6 +24,7 @@ use crate::ring::{Consumer, INLINE, Producer};
 use crate::segment::{Segment, new_memory};
 use crate::sending::Outgoing;
 use crate::socket::Socket;
+use crate::swap::BLOCK;
 use crate::sync::Ordering;
 use crate::system;
 
@@ -35,7 +36,7 @@ const UNSURE: Duration = Duration::from_millis(1);
 const LONGEST: usize = 64 << 10;
 
 /// Longest body that is copied in whole before it is copied out.
-const PIECE: usize = 16 << 10;
+const PIECE: usize = BLOCK;
 
 /// One rank's end of the shared memory of its node.
 ///
@@ -205,6 +206,7 @@ impl Shm {
         }
         let fences = self.attachment.fences();
         for (from, incoming) in self.incoming.iter_mut().enumerate() {
+            self.attachment.segment.save_swap(self.attachment.me, from as u32, &incoming.swap);
             let Some(ring) = &mut incoming.ring else { continue };
             ring.set_hot(false);
             if ring.ack(fences) {
@@ -272,10 +274,11 @@ impl Port for Shm {
         let fences = self.attachment.fences();
         let (to, _) = self.endpoint(peer)?;
         if len > INLINE {
-            self.populate_data(to, len)?;
+            self.incoming[to].see_streams();
+            self.populate_body(to, len)?;
         }
-        let (_, endpoint) = self.endpoint(peer)?;
-        if !endpoint.ring.push(&head.encode(), len, fill) {
+        let Outgoing::Open(endpoint) = &mut self.outgoing[to] else { return Err(Refusal::Busy) };
+        if !endpoint.ring.push(&head.encode(), len, fill, &mut self.incoming[to].swap) {
             return Err(self.refuse(to));
         }
         if !endpoint.is_peer_polling(fences) {

@@ -6,6 +6,7 @@
 //! memory grows with the pairs that talk.
 
 use crate::ring::{INLINE, LINE, max_body};
+use crate::swap::{BLOCK, MOST};
 
 /// Bytes of a page: the unit in which the kernel gives memory, and to which rings and arenas are aligned.
 pub(crate) const PAGE: usize = 4096;
@@ -80,7 +81,8 @@ impl Layout {
     pub(crate) fn recommended(ranks: u32, private_cache: Option<u64>) -> usize {
         let longest = longest_ring(private_cache);
         let modest = |&&(elements, data, most): &&(u32, u64, usize)| {
-            data <= longest && rings_end(ranks, elements, data) <= most
+            let all = ranks as usize * ranks as usize * (ring_head(elements) + data as usize);
+            data <= longest && all <= most
         };
         let &(elements, data, _) = RINGS.iter().find(modest).unwrap_or(&RINGS[RINGS.len() - 1]);
         rings_end(ranks, elements, data) + ARENAS * arena_stride(ranks)
@@ -110,6 +112,11 @@ impl Layout {
     /// Bytes of a ring's control lines and elements, which come before its data ring.
     pub(crate) fn ring_head_bytes(&self) -> usize {
         ring_head(self.elements)
+    }
+
+    /// Swap blocks behind each data ring.
+    pub(crate) fn blocks(&self) -> usize {
+        blocks(self.data_bytes)
     }
 
     /// The element at which the frames of a pair start: it differs from pair to pair, so that rings polled together use
@@ -162,7 +169,12 @@ const fn ring_head(elements: u32) -> usize {
 }
 
 fn ring_stride(elements: u32, data: u64) -> usize {
-    (ring_head(elements) + data as usize).next_multiple_of(PAGE)
+    (ring_head(elements) + data as usize + blocks(data) * BLOCK).next_multiple_of(PAGE)
+}
+
+/// Swap blocks behind a data ring: half of its bytes, none where rings are short because there are so many.
+fn blocks(data: u64) -> usize {
+    (data as usize / 2 / BLOCK).min(MOST)
 }
 
 fn rings_end(ranks: u32, elements: u32, data: u64) -> usize {

@@ -19,6 +19,8 @@ mod registry;
 #[cfg_attr(loom, allow(dead_code, reason = "only what loom checks is built"))]
 mod ring;
 #[cfg_attr(loom, allow(dead_code, reason = "only what loom checks is built"))]
+mod swap;
+#[cfg_attr(loom, allow(dead_code, reason = "only what loom checks is built"))]
 mod sync;
 
 /// How loom's models are run.

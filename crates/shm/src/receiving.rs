@@ -5,8 +5,9 @@ use banyan_transport::{Head, Peer, Sink};
 use crate::attachment::Attachment;
 use crate::fabric::Shm;
 use crate::ring::Consumer;
-use crate::segment::MappedRing;
+use crate::segment::{MappedBlocks, MappedRing};
 use crate::sending::Outgoing;
+use crate::swap::Swap;
 use crate::sync::Ordering;
 
 /// The most frames consumed from one ring in one poll.
@@ -19,9 +20,25 @@ const HOT: usize = 32;
 #[derive(Default)]
 pub(crate) struct Incoming {
     pub(crate) ring: Option<Consumer<MappedRing>>,
+    /// The swap blocks that this rank has with the peer.
+    pub(crate) swap: Swap<MappedBlocks>,
     is_hot: bool,
     /// The number of the poll that last found a frame.
     last_frame_poll: u64,
+}
+
+impl Incoming {
+    /// Looks for the swap blocks that this rank has with `peer`, after a ring between the two was opened.
+    pub(crate) fn find_swap(&mut self, attachment: &Attachment, peer: u32) {
+        if !self.swap.is_known() {
+            self.swap = attachment.segment.swap(attachment.me, peer).unwrap_or_default();
+        }
+    }
+
+    /// Sees whether what is sent to the peer now may go in a swap block.
+    pub(crate) fn see_streams(&mut self) {
+        self.swap.streams = self.ring.as_ref().is_some_and(Consumer::ready);
+    }
 }
 
 impl Shm {
@@ -100,10 +117,11 @@ impl Shm {
         let Some(ring) = &mut incoming.ring else { return 0 };
         let (mut frames, mut sane) = (0, true);
         while sane && frames < most {
-            let consumed = ring.consume(|head, body| match Head::decode(head) {
+            let hand_over = |head: &_, body: &_| match Head::decode(head) {
                 Some(head) => sink.frame(peer, &head, body),
                 None => sane = false,
-            });
+            };
+            let consumed = ring.consume(hand_over, &mut incoming.swap);
             match consumed {
                 Ok(true) => frames += 1,
                 Ok(false) => break,
@@ -161,6 +179,7 @@ fn consumer<'a>(
         let start = attachment.segment.layout.first_element(from, attachment.me);
         let number = attachment.segment.ring_number(from, attachment.me)?;
         incoming.ring = Some(Consumer::new(attachment.segment.ring(number), start));
+        incoming.find_swap(attachment, from);
     }
     incoming.ring.as_mut()
 }

@@ -4,11 +4,13 @@
 //! fills the line and stores the word last (Release); the receiver sees the word that it expects next (Acquire)
 //! and reads the rest. The word counts frames, so an element need not be cleared: the receiver never writes
 //! there, and a small message moves one line from core to core. Larger bodies lie in the *data ring*; both
-//! sides compute from the length where. The receiver acknowledges what it has consumed lazily, on a line of its own.
+//! sides compute from the length where. Or they lie in a block that the sender hands over with the frame (`swap.rs`).
+//! The receiver acknowledges what it has consumed lazily, on a line of its own.
 //!
 //! The algorithm is generic over [`RingMemory`], so that loom checks the very code that runs.
 
 use crate::doorbell::light_barrier;
+use crate::swap::{BlockMemory, Swap};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Bytes of an encoded head.
@@ -39,6 +41,8 @@ pub(crate) struct ReceiverLine {
     pub(crate) acked: AtomicU64,
     /// Position in the data ring up to which the sender may overwrite bytes, as far as acknowledged.
     pub(crate) data_acked: AtomicU64,
+    /// The swap blocks that the receiver holds, left here for its next instance: see [`crate::swap`].
+    pub(crate) blocks: AtomicU32,
 }
 
 /// The cache line that the sender writes, and what it reads with each frame: that must not share a line with what the
@@ -54,6 +58,8 @@ pub(crate) struct SenderLine {
     pub(crate) data: AtomicU64,
     /// Written by the receiver. 1: it polls this ring; 0: the sender has to set its inbound bit.
     pub(crate) hot: AtomicU32,
+    /// The swap blocks that the sender does not hold, left here for its next instance: see [`crate::swap`].
+    pub(crate) blocks: AtomicU32,
 }
 
 /// The memory of a ring. Elements and data are touched only by the side whose turn it is.
@@ -104,10 +110,14 @@ fn data_range(cursor: u64, len: usize, data_bytes: u64) -> (u64, u64) {
     (start, start + need)
 }
 
-/// The word of frame number `number` (counted from 0), with its body length.
-fn word(number: u64, len: usize) -> u64 {
-    u64::from((number as u32).wrapping_add(1)) | (len as u64) << 32
+/// The word of frame number `number` (counted from 0), with its body length and, if the body is in a swap block, which.
+fn word(number: u64, len: usize, block: Option<u8>) -> u64 {
+    let block = block.map_or(0, |block| u64::from(block) + 1);
+    u64::from((number as u32).wrapping_add(1)) | (len as u64) << 32 | block << BLOCK_SHIFT
 }
+
+/// Where a word says which swap block the body is in; body lengths have the bits below.
+const BLOCK_SHIFT: u32 = 56;
 
 /// The sending side.
 #[derive(Debug)]
@@ -159,12 +169,18 @@ impl<M: RingMemory> Producer<M> {
                 copy_short(body, to.add(HEAD));
             });
         }
-        self.publish(body.len());
+        self.publish(body.len(), None);
         true
     }
 
     /// Sends a frame whose body of `len` bytes `fill` writes; false, without a call of `fill`, if there is no room.
-    pub(crate) fn push(&mut self, head: &[u8; HEAD], len: usize, fill: &mut dyn FnMut(&mut [u8])) -> bool {
+    pub(crate) fn push<B: BlockMemory>(
+        &mut self,
+        head: &[u8; HEAD],
+        len: usize,
+        fill: &mut dyn FnMut(&mut [u8]),
+        swap: &mut Swap<B>,
+    ) -> bool {
         if len <= INLINE {
             if self.sent == self.limit && !self.has_element() {
                 return false;
@@ -172,6 +188,19 @@ impl<M: RingMemory> Producer<M> {
             let mut body = [0; INLINE];
             fill(&mut body[..len]);
             return self.push_short(head, &body[..len]);
+        }
+        if let Some(block) = swap.next(len) {
+            if self.sent == self.limit && !self.has_element() {
+                return false;
+            }
+            // SAFETY: `give` lends so many bytes to write. The head as below.
+            unsafe {
+                swap.give(len, |to| fill(std::slice::from_raw_parts_mut(to, len)));
+                self.memory
+                    .fill_element(self.element, |to| std::ptr::copy_nonoverlapping(head.as_ptr(), to, HEAD));
+            }
+            self.publish(len, Some(block));
+            return true;
         }
         assert!(len <= max_body(self.memory.data_bytes()), "{len} bytes are too many for one frame");
         let (start, end) = data_range(self.data, len, self.memory.data_bytes());
@@ -186,14 +215,14 @@ impl<M: RingMemory> Producer<M> {
                 .fill_element(self.element, |to| std::ptr::copy_nonoverlapping(head.as_ptr(), to, HEAD));
         }
         self.data = end;
-        self.publish(len);
+        self.publish(len, None);
         true
     }
 
     #[inline(always)]
-    fn publish(&mut self, len: usize) {
+    fn publish(&mut self, len: usize, block: Option<u8>) {
         // Release: a receiver that sees the word (Acquire in `Consumer::ready`) sees head and body.
-        self.memory.word(self.element).store(word(self.sent, len), Ordering::Release);
+        self.memory.word(self.element).store(word(self.sent, len, block), Ordering::Release);
         self.sent += 1;
         self.element += 1;
         if self.element == self.memory.elements() {
@@ -307,7 +336,11 @@ impl<M: RingMemory> Consumer<M> {
 
     /// Hands the next frame, if there is one, to `f`: head and body, valid during the call.
     #[inline(always)]
-    pub(crate) fn consume(&mut self, f: impl FnOnce(&[u8; HEAD], &[u8])) -> Result<bool, Corrupt> {
+    pub(crate) fn consume<B: BlockMemory>(
+        &mut self,
+        f: impl FnOnce(&[u8; HEAD], &[u8]),
+        swap: &mut Swap<B>,
+    ) -> Result<bool, Corrupt> {
         let seen = self.memory.word(self.element).load(Ordering::Acquire);
         if seen as u32 != (self.consumed as u32).wrapping_add(1) {
             return Ok(false);
@@ -322,7 +355,7 @@ impl<M: RingMemory> Consumer<M> {
         if len <= INLINE {
             self.consume_short(len, f);
         } else {
-            self.consume_long(len, f)?;
+            self.consume_long(len, f, swap)?;
         }
         self.consumed += 1;
         self.element += 1;
@@ -344,7 +377,24 @@ impl<M: RingMemory> Consumer<M> {
     }
 
     #[inline(never)]
-    fn consume_long(&mut self, len: usize, f: impl FnOnce(&[u8; HEAD], &[u8])) -> Result<(), Corrupt> {
+    fn consume_long<B: BlockMemory>(
+        &mut self,
+        len: usize,
+        f: impl FnOnce(&[u8; HEAD], &[u8]),
+        swap: &mut Swap<B>,
+    ) -> Result<(), Corrupt> {
+        if let Some(block) = (len >> (BLOCK_SHIFT - 32)).checked_sub(1) {
+            let len = len & ((1 << (BLOCK_SHIFT - 32)) - 1);
+            // SAFETY: as in `consume_short` for the element; `take` lends so many bytes to read.
+            let taken = unsafe {
+                self.memory.read_element(self.element, |head| {
+                    swap.take(block as u8, len, |body| {
+                        f(&*head.cast::<[u8; HEAD]>(), std::slice::from_raw_parts(body, len));
+                    })
+                })
+            };
+            return if taken { Ok(()) } else { Err(Corrupt) };
+        }
         if len > max_body(self.memory.data_bytes()) {
             return Err(Corrupt);
         }

@@ -1,6 +1,7 @@
 //! Tests of the ring on memory of the test's own: interleavings under loom; order, wrapping and errors without it.
 
 use super::*;
+use crate::swap::BLOCK;
 use crate::sync::AtomicU32;
 
 #[cfg(loom)]
@@ -25,9 +26,10 @@ unsafe impl Send for TestRing {}
 
 fn ring(elements: u32, sent: u64) -> Arc<TestRing> {
     let word = AtomicU64::new;
-    let receiver = ReceiverLine { acked: word(sent), data_acked: word(0) };
     let flag = AtomicU32::new;
-    let sender = SenderLine { wake_requested: flag(0), sent: word(sent), data: word(0), hot: flag(1) };
+    let receiver = ReceiverLine { acked: word(sent), data_acked: word(0), blocks: flag(0) };
+    let (wake_requested, hot, blocks) = (flag(0), flag(1), flag(0));
+    let sender = SenderLine { wake_requested, sent: word(sent), data: word(0), hot, blocks };
     Arc::new(TestRing {
         control: Control { receiver, sender },
         words: (0..elements).map(|_| word(0)).collect(),
@@ -80,16 +82,55 @@ impl RingMemory for Arc<TestRing> {
     }
 }
 
+/// Swap blocks, each an `UnsafeCell`.
+struct TestBlocks([UnsafeCell<[u8; LINE]>; 3]);
+
+// SAFETY: as for `TestRing`.
+unsafe impl Sync for TestBlocks {}
+// SAFETY: as above.
+unsafe impl Send for TestBlocks {}
+
+impl BlockMemory for Arc<TestBlocks> {
+    fn blocks(&self) -> usize {
+        self.0.len()
+    }
+    unsafe fn fill_block(&self, block: u8, len: usize, f: impl FnOnce(*mut u8)) {
+        assert!(len <= LINE, "one line a body");
+        cell_mut(&self.0[usize::from(block)], f);
+    }
+    unsafe fn read_block(&self, block: u8, len: usize, f: impl FnOnce(*const u8)) {
+        assert!(len <= LINE, "one line a body");
+        cell_ref(&self.0[usize::from(block)], f);
+    }
+}
+
+type TestSwap = Swap<Arc<TestBlocks>>;
+
+/// The blocks of two ranks, of which the first one holds `mask`.
+fn swaps(mask: u32) -> (TestSwap, TestSwap) {
+    let blocks = Arc::new(TestBlocks(std::array::from_fn(|_| UnsafeCell::new([0; LINE]))));
+    (Swap::new(blocks.clone(), mask), Swap::new(blocks, 0))
+}
+
 fn send(to: &mut Producer<Arc<TestRing>>, number: u8, len: usize) -> bool {
-    to.push(&[number; HEAD], len, &mut |body| body.fill(number))
+    send_in(to, number, len, &mut TestSwap::default())
+}
+
+/// Sends in a swap block, if one is at hand.
+fn send_in(to: &mut Producer<Arc<TestRing>>, number: u8, len: usize, swap: &mut TestSwap) -> bool {
+    to.push(&[number; HEAD], len, &mut |body| body.fill(number), swap)
 }
 
 fn receive(from: &mut Consumer<Arc<TestRing>>, number: u8, len: usize) -> bool {
+    receive_in(from, number, len, &mut TestSwap::default())
+}
+
+fn receive_in(from: &mut Consumer<Arc<TestRing>>, number: u8, len: usize, swap: &mut TestSwap) -> bool {
     let check = |head: &[u8; HEAD], body: &[u8]| {
         assert_eq!(head, &[number; HEAD]);
         assert!(body.len() == len && body.iter().all(|&b| b == number), "{body:?}");
     };
-    from.consume(check).expect("a valid frame")
+    from.consume(check, swap).expect("a valid frame")
 }
 
 #[cfg(not(loom))]
@@ -140,8 +181,60 @@ mod alone {
     #[test]
     fn a_length_that_no_sender_writes_is_an_error() {
         let ring = ring(4, 0);
-        ring.words[0].store(1 | 65 << 32, Ordering::Relaxed);
-        assert_eq!(Consumer::new(ring, 0).consume(|_, _| panic!("no frame")), Err(Corrupt));
+        let refused = |word: u64, mask: u32| {
+            ring.words[0].store(word, Ordering::Relaxed);
+            let (mut swap, _) = swaps(mask);
+            let consumed = Consumer::new(ring.clone(), 0).consume(|_, _| panic!("no frame"), &mut swap);
+            assert_eq!(consumed, Err(Corrupt), "{word:x}");
+        };
+        refused(1 | 65 << 32, 0);
+        let in_block = |block: u64, len: u64| 1 | len << 32 | (block + 1) << BLOCK_SHIFT;
+        refused(in_block(3, 64), 0);
+        refused(in_block(254, 64), 0);
+        refused(in_block(0, BLOCK as u64 + 1), 0);
+        // The receiver itself holds it.
+        refused(in_block(0, 64), 1);
+        ring.words[0].store(in_block(0, 64), Ordering::Relaxed);
+        let consumed = Consumer::new(ring, 0).consume(|_, _| panic!("no frame"), &mut TestSwap::default());
+        assert_eq!(consumed, Err(Corrupt), "no blocks are known");
+    }
+
+    /// Bodies to and fro lie in the blocks; what is more than there are blocks goes through the data ring, in order.
+    #[test]
+    fn blocks_go_to_and_fro_with_bodies() {
+        let (there, back) = (ring(8, 0), ring(8, 0));
+        let (mut one, mut other) = swaps(u32::MAX);
+        let (mut to, mut at) = (Producer::new(there.clone(), 0), Consumer::new(there, 0));
+        let (mut reply, mut replied) = (Producer::new(back.clone(), 0), Consumer::new(back, 0));
+        for n in 0..100u8 {
+            let before = to.data;
+            // A short body and a long one take no block, and no data ring.
+            assert!(send_in(&mut to, n, INLINE, &mut one) && one.mask() == 0b111);
+            assert!((1..=3).all(|i| send_in(&mut to, n + i, 40, &mut one)));
+            assert_eq!((to.data, one.mask()), (before, 0));
+            assert!(send_in(&mut to, n + 4, 64, &mut one), "no block is left");
+            assert!(to.data > before);
+            assert!(receive_in(&mut at, n, INLINE, &mut other));
+            assert!((1..=3).all(|i| receive_in(&mut at, n + i, 40, &mut other)));
+            assert!(receive_in(&mut at, n + 4, 64, &mut other));
+            assert_eq!((one.mask(), other.mask()), (0, 0b111));
+            assert!((0..3).all(|i| send_in(&mut reply, n + i, 64, &mut other)));
+            assert!((0..3).all(|i| receive_in(&mut replied, n + i, 64, &mut one)));
+            assert_eq!((reply.data, one.mask(), other.mask()), (0, 0b111, 0));
+            at.ack_some(true);
+            replied.ack_some(true);
+        }
+    }
+
+    #[test]
+    fn a_full_ring_gives_no_block_away() {
+        let ring = ring(1, 0);
+        let (mut one, mut other) = swaps(1);
+        let (mut to, mut from) = (Producer::new(ring.clone(), 0), Consumer::new(ring, 0));
+        assert!(send(&mut to, 0, 0) && !send_in(&mut to, 1, 64, &mut one) && one.mask() == 1);
+        assert!(receive(&mut from, 0, 0));
+        from.ack(true);
+        assert!(send_in(&mut to, 1, 64, &mut one) && receive_in(&mut from, 1, 64, &mut other));
     }
 
     #[test]
@@ -210,6 +303,31 @@ mod interleaved {
                 from.ack_some(true);
             }
             sender.join().expect("the sender ends");
+        });
+    }
+
+    #[test]
+    fn blocks_are_handed_over_whole_and_back() {
+        explore(|| {
+            let (there, back) = (ring(4, 0), ring(4, 0));
+            let (mut one, mut other) = swaps(1);
+            let (mut to, mut replied) = (Producer::new(there.clone(), 0), Consumer::new(back.clone(), 0));
+            let (mut at, mut reply) = (Consumer::new(there, 0), Producer::new(back, 0));
+            let peer = thread::spawn(move || {
+                for n in 0..2 {
+                    while !receive_in(&mut at, n, 64, &mut other) {
+                        thread::yield_now();
+                    }
+                    assert!(send_in(&mut reply, n, 64, &mut other) && other.mask() == 0);
+                }
+            });
+            for n in 0..2 {
+                assert!(send_in(&mut to, n, 64, &mut one) && one.mask() == 0);
+                while !receive_in(&mut replied, n, 64, &mut one) {
+                    thread::yield_now();
+                }
+            }
+            peer.join().expect("the peer ends");
         });
     }
 

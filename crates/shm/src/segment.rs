@@ -8,10 +8,11 @@ use crate::error::Error;
 use crate::layout::{Layout, PAGE};
 use crate::pages::{FreeLists, PageMemory};
 use crate::ring::{Control, LINE, RingMemory};
+use crate::swap::{BLOCK, BlockMemory, Holder, Moved, Swap};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// "BANYAN" and the version of the layout, which changes whenever the layout does.
-const MAGIC: u64 = u64::from_le_bytes(*b"BANYAN\x04\x00");
+const MAGIC: u64 = u64::from_le_bytes(*b"BANYAN\x05\x00");
 
 /// The start of a segment. All zero: the segment is new.
 #[repr(C, align(64))]
@@ -169,6 +170,27 @@ impl Segment {
             data: base.wrapping_add(self.layout.ring_head_bytes()),
             elements: self.layout.elements,
             data_bytes: self.layout.data_bytes,
+        }
+    }
+
+    /// The number of the ring that the swap blocks of a pair are behind, if that ring is in use and rings have blocks.
+    fn ring_with_blocks(&self, one: u32, other: u32) -> Option<u32> {
+        let number = self.ring_number(one.min(other), one.max(other))?;
+        (one != other && self.layout.blocks() > 0).then_some(number)
+    }
+
+    /// The swap blocks of `me` and `peer`, as `me` has left them, once their ring is in use.
+    pub(crate) fn swap(&self, me: u32, peer: u32) -> Option<Swap<MappedBlocks>> {
+        let ring = self.ring(self.ring_with_blocks(me, peer)?);
+        let base = ring.data.wrapping_add(ring.data_bytes as usize);
+        let memory = MappedBlocks { base, blocks: self.layout.blocks() };
+        Some(Swap::new(memory, moved(&ring, me < peer).load()))
+    }
+
+    /// Leaves what `me` holds of the swap blocks that it has with `peer` for its next instance.
+    pub(crate) fn save_swap(&self, me: u32, peer: u32, swap: &Swap<MappedBlocks>) {
+        if let Some(number) = self.ring_with_blocks(me, peer).filter(|_| swap.is_known()) {
+            moved(&self.ring(number), me < peer).store(swap.mask());
         }
     }
 
@@ -332,6 +354,41 @@ pub(crate) fn prefetch(at: *const u8) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = at;
+}
+
+/// Where the sender (`first`) or the receiver of a ring leaves which of the swap blocks behind it have moved.
+fn moved(ring: &MappedRing, first: bool) -> Moved<'_> {
+    match first {
+        true => Moved(&ring.control().sender.blocks, Holder::First),
+        false => Moved(&ring.control().receiver.blocks, Holder::Second),
+    }
+}
+
+/// The swap blocks of a pair, in a segment.
+#[derive(Debug)]
+pub(crate) struct MappedBlocks {
+    base: *mut u8,
+    blocks: usize,
+}
+
+// SAFETY: points into a segment, which may be used from any thread.
+unsafe impl Send for MappedBlocks {}
+
+impl BlockMemory for MappedBlocks {
+    #[inline]
+    fn blocks(&self) -> usize {
+        self.blocks
+    }
+
+    unsafe fn fill_block(&self, block: u8, len: usize, f: impl FnOnce(*mut u8)) {
+        debug_assert!(usize::from(block) < self.blocks && len <= BLOCK);
+        f(self.base.wrapping_add(usize::from(block) * BLOCK));
+    }
+
+    unsafe fn read_block(&self, block: u8, len: usize, f: impl FnOnce(*const u8)) {
+        debug_assert!(usize::from(block) < self.blocks && len <= BLOCK);
+        f(self.base.wrapping_add(usize::from(block) * BLOCK));
+    }
 }
 
 /// A ring in a segment.

@@ -8,6 +8,7 @@ use crate::doorbell::{Doorbell, light_barrier};
 use crate::fabric::Shm;
 use crate::ring::Producer;
 use crate::segment::MappedRing;
+use crate::swap::BLOCK;
 use crate::sync::{Ordering, fence};
 
 /// Bytes of a data ring that get their pages at once: it gets them as it is used.
@@ -33,6 +34,9 @@ pub(crate) struct Endpoint {
     data: usize,
     /// Bytes of the data ring, from its start, that have pages.
     populated: u64,
+    /// How many of the swap blocks behind the data ring, from the first one on, have pages. Where another rank held them first,
+    /// that one has seen to it.
+    blocks: u8,
 }
 
 // SAFETY: the pointer leads into the segment, which the fabric holds; a doorbell is shared by all.
@@ -83,28 +87,39 @@ impl Shm {
         let ring = Producer::new(segment.ring(number), layout.first_element(me, to as u32));
         let bell = std::ptr::from_ref(&self.attachment.block(to as u32).bell);
         let data = layout.ring(number) + layout.ring_head_bytes();
-        self.outgoing[to] = Outgoing::Open(Endpoint { ring, bell, data, populated: 0 });
+        self.outgoing[to] = Outgoing::Open(Endpoint { ring, bell, data, populated: 0, blocks: 0 });
+        self.incoming[to].find_swap(&self.attachment, to as u32);
         match &mut self.outgoing[to] {
             Outgoing::Open(endpoint) => Ok((to, endpoint)),
             _ => Err(Refusal::Busy),
         }
     }
 
-    /// Makes sure that the data ring has pages for a body of `len` bytes.
-    pub(crate) fn populate_data(&mut self, to: usize, len: usize) -> Result<(), Refusal> {
+    /// Makes sure that what a body of `len` bytes goes in has pages: a swap block, or the data ring.
+    pub(crate) fn populate_body(&mut self, to: usize, len: usize) -> Result<(), Refusal> {
         let Outgoing::Open(endpoint) = &mut self.outgoing[to] else { return Err(Refusal::Busy) };
-        let end = endpoint.ring.data_end(len);
-        if end <= endpoint.populated {
-            return Ok(());
-        }
-        let end = end.next_multiple_of(POPULATE_STEP).min(self.attachment.segment.layout.data_bytes);
-        let (from, missing) =
-            (endpoint.data + endpoint.populated as usize, (end - endpoint.populated) as usize);
-        if let Err(error) = self.attachment.segment.populate(from, missing) {
+        let segment = &self.attachment.segment;
+        let (start, end) = match self.incoming[to].swap.next(len) {
+            // Blocks are first used in their order.
+            Some(block) if block < endpoint.blocks || (to as u32) < self.attachment.me => return Ok(()),
+            Some(block) => {
+                endpoint.blocks = block + 1;
+                let start = segment.layout.data_bytes as usize + usize::from(block) * BLOCK;
+                (start, start + BLOCK)
+            }
+            None => {
+                let end = endpoint.ring.data_end(len);
+                if end <= endpoint.populated {
+                    return Ok(());
+                }
+                let end = end.next_multiple_of(POPULATE_STEP).min(segment.layout.data_bytes);
+                (std::mem::replace(&mut endpoint.populated, end) as usize, end as usize)
+            }
+        };
+        if let Err(error) = segment.populate(endpoint.data + start, end - start) {
             self.lose(to, no_memory(&error));
             return Err(Refusal::Busy);
         }
-        endpoint.populated = end;
         Ok(())
     }
 

@@ -67,6 +67,48 @@ fn a_later_instance_finds_what_was_sent_to_the_one_before() {
     assert_eq!(inbox.frames, (0..400).map(|a| (0, a)).collect::<Vec<_>>());
 }
 
+/// Bodies to and fro, and what is on its way when a rank leaves: the next instance knows which memory is its turn.
+#[test]
+fn later_instances_go_on_with_bodies_of_any_length() {
+    let seed = 20261124;
+    println!("seed {seed}");
+    let mut random = Random::new(seed);
+    let memory = Shm::memory(2, None).expect("memory");
+    let mut ends: [Option<Shm>; 2] = [0, 1].map(|me| Some(attach(&memory, me, 2, SingleCopy::Auto)));
+    let (mut inboxes, mut sent) = ([Inbox::default(), Inbox::default()], [vec![], vec![]]);
+    for number in 0..2000u32 {
+        let me = random.below(2);
+        if random.below(20) == 0 {
+            ends[me] = None;
+            ends[me] = Some(attach(&memory, me as u32, 2, SingleCopy::Auto));
+        }
+        let shm = ends[me].as_mut().expect("it is there");
+        for _ in 0..random.below(7) {
+            let len = [0, 8, 40, 3000, 16 << 10, 20 << 10][random.below(6)];
+            if shm
+                .send_bcopy(Peer(1 - me as u32), &head(number), len, &mut |to| to.fill(number as u8))
+                .is_ok()
+            {
+                sent[me].push((number, len));
+            }
+        }
+        shm.poll(&mut inboxes[me]);
+    }
+    for _ in 0..100 {
+        (0..2).for_each(|me| {
+            ends[me].as_mut().expect("it is there").poll(&mut inboxes[me]);
+        });
+    }
+    for me in 0..2 {
+        let came = inboxes[me].frames.iter().zip(&inboxes[me].bodies);
+        let came: Vec<_> = came.map(|(frame, body)| (frame.1, body.len())).collect();
+        assert!(came == sent[1 - me], "to {me}: {} of {}", came.len(), sent[1 - me].len());
+        for (&(_, number), body) in inboxes[me].frames.iter().zip(&inboxes[me].bodies) {
+            assert!(body.iter().all(|&byte| byte == number as u8), "frame {number}");
+        }
+    }
+}
+
 #[test]
 fn a_frame_sent_before_the_receiver_comes_waits_for_it() {
     let memory = Shm::memory(2, None).expect("memory");
