@@ -6,6 +6,8 @@
 
 /// Receive buffers for each peer.
 pub const WINDOW: u16 = 16;
+/// Receive buffers beyond those, so that emptied ones can be posted anew several at a time: so many.
+pub const RESERVE: u16 = WINDOW / 2;
 
 /// One side's account with a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,7 +51,7 @@ impl Credit {
         std::mem::take(&mut self.owed)
     }
 
-    /// A frame has come that carried so many credits, and its buffer is about to be posted anew.
+    /// A frame has come that carried so many credits, and its buffer is about to be posted anew, but for a few that the reserve stands in for.
     ///
     /// # Errors
     /// If the peer gives back more than there are.
@@ -80,7 +82,7 @@ mod tests {
             let mut random = Random::new(seed);
             let mut sides = [Credit::default(); 2];
             let mut wire: [VecDeque<(bool, u16)>; 2] = Default::default();
-            let mut free = [WINDOW; 2];
+            let (mut free, mut empty) = ([WINDOW + RESERVE; 2], [0; 2]);
             let (mut sent, mut arrived, mut alone) = ([0; 2], [0; 2], 0);
             let quotas = [FRAMES, if random.once_in(2) { FRAMES } else { 0 }];
             for step in 0.. {
@@ -96,12 +98,15 @@ mod tests {
                         leave(&mut sides, true);
                     }
                 } else {
-                    // What one poll takes is posted anew before credits for it leave.
+                    // What one poll takes is posted anew before credits for it leave, unless it is less than the reserve.
                     for _ in 0..random.below(20) {
                         let Some((payload, returned)) = wire[me].pop_front() else { break };
                         arrived[me] += u32::from(payload);
-                        free[me] += 1;
+                        empty[me] += 1;
                         sides[me].receive(returned).expect("as many as there are");
+                    }
+                    if empty[me] >= RESERVE {
+                        free[me] += std::mem::take(&mut empty[me]);
                     }
                     if sides[me].should_return() {
                         alone += 1;

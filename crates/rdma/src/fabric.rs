@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use banyan_transport::{Fabric, Head, Outcome, Peer, Sink, Token, Wake};
 use rustix::event::{PollFd, PollFlags, epoll, poll};
 
-use crate::credit::WINDOW;
+use crate::credit::{RESERVE, WINDOW};
 use crate::datagrams::{Greetings, HEARING, LEAVING};
 use crate::frames::{HEADER, Id, What};
 use crate::greeting::{Card, Greeting};
@@ -166,9 +166,9 @@ impl Rdma {
             .connections
             .unwrap_or(MOST_CONNECTIONS)
             .min(size.max(2) - 1)
-            .min(device.most_receives / window)
+            .min(device.most_receives.saturating_sub(RESERVE.into()) / window)
             .max(1);
-        let receiving = most * window;
+        let receiving = most * window + u32::from(RESERVE);
         let room = receiving + (MOST_WORK + 2 * HEARING + LEAVING) as u32;
         let completions = Arc::new(Completions::new(&device, room)?);
         let receives = Arc::new(Receives::new(&device, receiving)?);
@@ -191,7 +191,7 @@ impl Rdma {
             registrations,
             rails,
             refused_rails,
-            windows: Windows::default(),
+            windows: Windows::new(&device)?,
             most_connections: most as usize,
             resting: Vec::new(),
             polls: 0,
@@ -435,7 +435,9 @@ impl Fabric for Rdma {
             work += self.attend_iwarp();
         }
         let mut batch = std::mem::take(&mut self.batch);
-        batch.extend(self.held.drain(..));
+        if !self.held.is_empty() {
+            batch.extend(self.held.drain(..));
+        }
         let fresh = self.take_completions(&mut batch);
         work += batch.len();
         batch.drain(..).for_each(|completion| self.complete(completion, sink));

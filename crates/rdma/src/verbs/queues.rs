@@ -1,7 +1,7 @@
 //! Completion queues with their channel, and shared receive queues.
 
 use std::ffi::CStr;
-use std::mem::zeroed;
+use std::mem::{MaybeUninit, zeroed};
 use std::os::fd::BorrowedFd;
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use rdma_sys::{
     ibv_ack_cq_events, ibv_comp_channel, ibv_cq, ibv_create_comp_channel, ibv_create_cq, ibv_create_srq,
     ibv_destroy_comp_channel, ibv_destroy_cq, ibv_destroy_srq, ibv_get_cq_event, ibv_poll_cq,
     ibv_post_srq_recv, ibv_recv_wr, ibv_req_notify_cq, ibv_sge, ibv_srq, ibv_srq_init_attr, ibv_wc,
-    ibv_wc_status, ibv_wc_status_str,
+    ibv_wc_opcode, ibv_wc_status, ibv_wc_status_str,
 };
 
 use super::{Device, Local, Object, checked};
@@ -29,6 +29,24 @@ pub(crate) struct Completion {
     pub(crate) pair: u32,
     /// Bytes that have come, for receives; or what went wrong.
     pub(crate) result: Result<usize, Failure>,
+}
+
+impl Completion {
+    /// What the library has told.
+    ///
+    /// # Safety
+    /// Such a struct, in which the library has filled in all that it fills in for this kind of work.
+    unsafe fn told(wc: *const ibv_wc) -> Completion {
+        // SAFETY: these are there for all work, and the last two where it has not failed: the kind, and for what has come its length.
+        unsafe {
+            let result = match (*wc).status {
+                ibv_wc_status::IBV_WC_SUCCESS if (*wc).opcode & ibv_wc_opcode::IBV_WC_RECV == 0 => Ok(0),
+                ibv_wc_status::IBV_WC_SUCCESS => Ok((*wc).byte_len as usize),
+                status => Err(Failure::new(status)),
+            };
+            Completion { id: (*wc).wr_id, pair: (*wc).qp_num, result }
+        }
+    }
 }
 
 /// What went wrong with work.
@@ -88,19 +106,13 @@ impl Completions {
 
     /// Takes what is over, up to a batch; gives how many.
     pub(crate) fn poll(&self, out: &mut Vec<Completion>) -> usize {
-        // SAFETY: the struct holds numbers alone.
-        let mut batch: [ibv_wc; BATCH] = unsafe { zeroed() };
+        // Not filled with zeros first: that would take longer than to see that there is nothing.
+        let mut batch = [const { MaybeUninit::<ibv_wc>::uninit() }; BATCH];
         // SAFETY: a queue, and room for so many.
-        let found = unsafe { ibv_poll_cq(self.raw(), BATCH as i32, batch.as_mut_ptr()) };
+        let found = unsafe { ibv_poll_cq(self.raw(), BATCH as i32, batch.as_mut_ptr().cast()) };
         let found = found.max(0) as usize;
-        out.extend(batch[..found].iter().map(|wc| Completion {
-            id: wc.wr_id,
-            pair: wc.qp_num,
-            result: match wc.status {
-                ibv_wc_status::IBV_WC_SUCCESS => Ok(wc.byte_len as usize),
-                status => Err(Failure::new(status)),
-            },
-        }));
+        // SAFETY: the library has told of so many.
+        out.extend(batch[..found].iter().map(|wc| unsafe { Completion::told(wc.as_ptr()) }));
         found
     }
 

@@ -19,6 +19,8 @@ use crate::project::Project;
 const DEPTH: usize = 4;
 /// Bytes of one measurement of perftest's.
 const BYTES: usize = 8 << 20;
+/// As long as perftest's pings take, about.
+const MEASURED: &str = "-DMEASURED=0.2";
 const SIZES: [usize; 3] = [64 << 10, 256 << 10, 1 << 20];
 /// Port 18515, as the kernel's tables have it.
 const PERFTEST: &str = ":4853";
@@ -33,15 +35,19 @@ pub(super) fn command(project: &Project, rounds: usize) -> Result<Vec<String>> {
     if let Some(missing) = debian::packages(project, &["perftest"])? {
         bail!("perftest is not there: {}", missing.reason);
     }
-    let example = ["build", "--quiet", "--package=banyan-rdma", "--features=verbs", "--example=figures"];
+    let example =
+        ["build", "--quiet", "--release", "--package=banyan-rdma", "--features=verbs", "--example=figures"];
     Job::new(env!("CARGO")).args(example).folder(project.root()).limit(1800).run_ok()?;
     let ours = super::with_fabric(project)?;
     for kind in LIBRARIES {
         let library = Library::open(project, kind)?;
         for name in ["latency", "bandwidth"] {
             let source = project.file(&format!("tests/bench/{name}.c"));
-            let mut unit =
-                Unit::program(program(project, kind, name), source).flags(["-O2", "-D_DEFAULT_SOURCE"]);
+            let mut unit = Unit::program(program(project, kind, name), source).flags([
+                "-O2",
+                "-D_DEFAULT_SOURCE",
+                MEASURED,
+            ]);
             unit.headers = vec![project.file("tests/bench/bench.h")];
             cc::build(&library, &unit)?;
         }
@@ -128,7 +134,7 @@ impl Bench<'_> {
         for who in 0..2 {
             let _ = std::fs::remove_file(folder.join(format!("card{who}")));
         }
-        let example = self.project.target().join("debug/examples/figures");
+        let example = self.project.target().join("release/examples/figures");
         let said = self.pair(|who| Job::new(&example).arg(&folder).arg(who.to_string()), || true)?;
         for line in said.lines() {
             let [what, bytes, figure] = line.split(' ').collect::<Vec<_>>()[..] else { bail!("{line}") };
