@@ -5,7 +5,8 @@
 //! while others still read those of earlier ones, and the fewer bytes a collective has, the further ahead a rank can
 //! be. With a core for each rank nobody gets far ahead, but lines that come again soon are still in the other core's own
 //! cache, and to write them takes several times as long as to write lines that have left it. What this core itself has just
-//! read is written quickest: so where two ranks take turns to write, each takes the sections that it has read last.
+//! read is written quickest: so where two ranks take turns to write, each takes the sections that it has read last. On more ranks
+//! each pair has areas of its own, through which blocks go to and fro, where roots go around, and where all give something to all.
 
 use std::ops::Range;
 
@@ -32,6 +33,74 @@ enum Writers {
     One(u32),
     /// Of two ranks each one of two chunks, and the other one reads it.
     Each,
+    /// Each block has one writer and one reader.
+    Blocks(Areas),
+}
+
+/// Where the blocks of a collective of one chunk lie, if each pair of ranks has areas of its own: whoever is to write one is the last that has
+/// read it, so that no rank waits for another one, and lines go back the way that they have come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Areas {
+    flow: Flow,
+    ranks: u32,
+    /// Bytes of an area.
+    bytes: u64,
+    /// Sections that hold the areas of all pairs.
+    sections: u32,
+}
+
+/// Who gives blocks to whom.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Flow {
+    /// All others to this root, in the order of ranks behind it.
+    To(u32),
+    /// This root to all others, in the same order.
+    From(u32),
+    /// Each rank, in the order of ranks, to each rank: what it gives to itself all read. In every other call pairs change their areas.
+    All { swapped: bool },
+}
+
+impl Areas {
+    /// So many areas of so many units; `None` if half the shared scratch does not hold them.
+    fn new(shape: &Shape, flow: Flow, (area, number): (u64, u64)) -> Option<Areas> {
+        let units = area.checked_mul(number).filter(|&units| units <= shape.half())?;
+        let Chunks { sections, .. } = Chunks::new(shape, 1, units);
+        Some(Areas { flow, ranks: shape.ranks, bytes: area * shape.unit.max(1), sections })
+    }
+
+    /// Whether the areas can stay where they are after `last`, as who writes one has read it: the root is the next rank, or all give to all.
+    fn follow(&self, last: &Areas) -> bool {
+        let next = |root: u32| (root + 1) % self.ranks;
+        let flows = match (last.flow, self.flow) {
+            (Flow::To(last), Flow::To(root)) | (Flow::From(last), Flow::From(root)) => next(last) == root,
+            (last, flow) => (last, flow) == (Flow::All { swapped: false }, Flow::All { swapped: false }),
+        };
+        flows && Areas { flow: self.flow, ..*last } == *self
+    }
+
+    /// Where a unit of the blocks lies among the areas, in units of so many bytes.
+    fn at(&self, at: u64, unit: u64) -> u64 {
+        let (area, ranks) = (self.bytes / unit, u64::from(self.ranks));
+        let (block, at) = (at / area, at % area);
+        let place = match self.flow {
+            Flow::To(root) | Flow::From(root) => {
+                let root = u64::from(root);
+                let other = (root + block + 1) % ranks;
+                pairs(root.max(other)) + root.min(other)
+            }
+            Flow::All { swapped: false } => block,
+            Flow::All { swapped: true } => match (block / ranks, block % ranks) {
+                (from, to) if from == to => ranks * ranks + from,
+                (from, to) => to * ranks + from,
+            },
+        };
+        place * area + at
+    }
+}
+
+/// How many pairs so many ranks make.
+fn pairs(ranks: u64) -> u64 {
+    ranks * ranks.saturating_sub(1) / 2
 }
 
 impl Chunks {
@@ -68,6 +137,25 @@ impl Chunks {
             true => Chunks { writers: Writers::One(writer), ..self },
             false => self,
         }
+    }
+
+    /// The same for blocks of all ranks but the root, each in an area of so many units, in the order of ranks behind the root. None may be
+    /// empty: that another rank's block is there says that this rank's of the call before has been read.
+    pub(crate) fn rooted_blocks(self, shape: &Shape, root_writes: bool, area: u64) -> Chunks {
+        if Chunks::ranks_tell(shape) || self.number != 1 {
+            return self.rooted(shape, root_writes);
+        }
+        let flow = if root_writes { Flow::From(shape.root) } else { Flow::To(shape.root) };
+        let areas = Areas::new(shape, flow, (area, pairs(shape.ranks.into())));
+        areas.map_or(self, |areas| Chunks { writers: Writers::Blocks(areas), ..self })
+    }
+
+    /// One chunk in which each rank has an area of so many units for each rank; `None` if that is too much.
+    pub(crate) fn all_to_all(shape: &Shape, area: u64) -> Option<Chunks> {
+        let ranks = u64::from(shape.ranks);
+        // What all read has two areas: nobody waits until all have read it in the call before.
+        let areas = Areas::new(shape, Flow::All { swapped: false }, (area, ranks * (ranks + 1)))?;
+        Some(Chunks { number: 1, sections: areas.sections, writers: Writers::Blocks(areas) })
     }
 
     /// Two chunks of so many units, of which each of two ranks writes one.
@@ -117,8 +205,10 @@ pub(crate) struct Sections {
     latest: [u64; 2],
     /// By half: so for what went through it as a whole.
     whole: [u64; 2],
-    /// What was taken last, where it starts, and whether its second chunk is there.
+    /// What was taken last, where it starts, and whether its second chunk is there, or its pairs have changed their areas.
     last: (Chunks, u32, bool),
+    /// If each pair of ranks has areas there, the sequence number that all ranks must have acknowledged before any of them is written.
+    free: Option<u64>,
 }
 
 /// Where the chunks of a collective go.
@@ -131,6 +221,8 @@ pub(crate) struct Allotment {
     /// For chunk 0 and for chunk 1, the sequence number that all ranks must have acknowledged before its sections are
     /// written.
     used: [u64; 2],
+    /// Each pair of ranks has areas of its own in the sections of chunk 0.
+    areas: Option<Areas>,
 }
 
 impl Default for Sections {
@@ -141,6 +233,7 @@ impl Default for Sections {
             latest: [0; 2],
             whole: [0; 2],
             last: (Chunks::NONE, 0, false),
+            free: None,
         }
     }
 }
@@ -153,6 +246,14 @@ impl Sections {
         if chunks.number == 0 {
             return Allotment::default();
         }
+        if let Writers::Blocks(areas) = chunks.writers {
+            let follows = matches!(self.last.0.writers, Writers::Blocks(last) if areas.follow(&last));
+            self.free = self.free.filter(|_| follows);
+            if follows || matches!(areas.flow, Flow::All { .. }) {
+                return self.take_areas(chunks, areas, seqs);
+            }
+        }
+        self.free = None;
         let again = chunks.writers != Writers::Any && self.was_read_by_writers(chunks);
         if again {
             self.next = self.last.1;
@@ -183,6 +284,27 @@ impl Sections {
             }
     }
 
+    /// Takes areas for all pairs of ranks, the same ones for as long as calls follow each other: then each rank writes what it has read
+    /// itself, or what nobody has written since the areas were taken. What all have read in the call before lies elsewhere, and of the
+    /// call before that nobody reads any more who has begun the last one.
+    fn take_areas(&mut self, chunks: Chunks, areas: Areas, seqs: (u64, u32)) -> Allotment {
+        let (_, start, swapped) = self.last;
+        let again = self.free.is_some();
+        if again {
+            self.next = start;
+        }
+        let Allotment { first, second, used, .. } =
+            self.take_some(Chunks { sections: areas.sections, ..chunks }, seqs);
+        let free = *self.free.get_or_insert(used[0]);
+        let swapped = again && !swapped;
+        self.last = (chunks, first, swapped);
+        let flow = match areas.flow {
+            Flow::All { .. } => Flow::All { swapped },
+            rooted => rooted,
+        };
+        Allotment { first, second, used: [free, used[1]], areas: Some(Areas { flow, ..areas }) }
+    }
+
     /// Takes the next half for a collective that has one chunk, as small ones have whose blocks may be long at other ranks.
     #[inline]
     fn take_half(&mut self, (first, phases): (u64, u32)) -> Allotment {
@@ -191,7 +313,7 @@ impl Sections {
         let last = first + u64::from(phases) - 1;
         (self.latest[this], self.whole[this]) = (last, last);
         self.next = other as u32 * HALF;
-        Allotment { first: this as u32 * HALF, second: self.next, used }
+        Allotment { first: this as u32 * HALF, second: self.next, used, areas: None }
     }
 
     /// Takes both halves again for two ranks that exchange.
@@ -201,7 +323,7 @@ impl Sections {
         let used = [start, second].map(|at| self.latest[(at / HALF) as usize]);
         let last = first + u64::from(phases) - 1;
         (self.latest, self.whole) = ([last; 2], [last; 2]);
-        Allotment { first: start, second, used }
+        Allotment { first: start, second, used, areas: None }
     }
 
     /// Takes sections for a collective that has chunks.
@@ -213,7 +335,7 @@ impl Sections {
         let start = self.pass_over(sections);
         let of = |chunk: u32| (start + chunk * sections) % NUMBER;
         let used = [self.used(of(0), sections), self.used(of(1), sections)];
-        let allotment = Allotment { first: of(0), second: of(1), used };
+        let allotment = Allotment { first: of(0), second: of(1), used, areas: None };
         let at_once = writers == Writers::Each;
         for chunk in number.saturating_sub(2)..number {
             let phase = if at_once { phases } else { phases / number * (chunk + 1) };
@@ -265,6 +387,7 @@ impl Allotment {
     /// start of chunk 0, and chunk 1 starts half a shared scratch behind it.
     #[inline]
     pub(crate) fn at(&self, at: u64, scratch: &Cut) -> u64 {
+        let at = self.areas.map_or(at, |areas| areas.at(at, scratch.unit));
         let (section, at) =
             if at < scratch.half { (self.first, at) } else { (self.second, at - scratch.half) };
         u64::from(section / HALF) * scratch.half + u64::from(section % HALF) * scratch.section + at
@@ -276,13 +399,15 @@ impl Allotment {
 pub(crate) struct Cut {
     pub(crate) half: u64,
     pub(crate) section: u64,
+    /// Bytes of these units.
+    pub(crate) unit: u64,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const CUT: Cut = Cut { half: 100, section: 1 };
+    const CUT: Cut = Cut { half: 100, section: 1, unit: 1 };
 
     #[test]
     fn halves_alternate_across_collectives() {
@@ -332,6 +457,49 @@ mod tests {
         assert_eq!(places(4, 3), (4, 0, [2, 2]));
         assert_eq!(places(4, 5), (0, 4, [4, 4]));
         assert_eq!(places(2, 7), (8, 10, [0, 0]));
+    }
+
+    /// Roots go around, stay, and change their ways: whoever writes a unit comes after all that others did there, by what it has done
+    /// itself or waits for, and where roots go around it is the last one that has read it.
+    #[test]
+    fn where_roots_go_around_each_pair_has_an_area() {
+        const AREA: u64 = 3;
+        let shape = |ranks, root| Shape {
+            ranks,
+            root,
+            scratch: 2 * 64 * u64::from(HALF),
+            crowded: true,
+            ..Shape::NOTHING
+        };
+        for ranks in 2..=9 {
+            let cut = shape(ranks, 0).cut();
+            let (mut sections, mut seq) = (Sections::default(), 1);
+            // By unit: who has read it last, and under which sequence number.
+            let mut read = vec![(u32::MAX, 0); 2 * cut.half as usize];
+            let (mut root, mut around) = (0, 0);
+            for call in 0..200u32 {
+                // Every now and then a root comes again, or is passed over, and once they scatter.
+                let step = if call % 37 == 5 { call % 3 } else { 1 };
+                (root, around) =
+                    ((root + step) % ranks, if step % ranks == 1 % ranks { around + 1 } else { 0 });
+                let (shape, scatters) = (shape(ranks, root), call / 50 == 2);
+                around = if call % 50 == 0 { 0 } else { around };
+                let chunks = Chunks::new(&shape, 1, AREA * u64::from(ranks - 1));
+                let taken = sections.take(chunks.rooted_blocks(&shape, scatters, AREA), (seq, 2));
+                for distance in 1..ranks {
+                    let other = shape.after(root, distance);
+                    let (writer, reader) = if scatters { (root, other) } else { (other, root) };
+                    for unit in 0..AREA {
+                        let at = taken.at(u64::from(distance - 1) * AREA + unit, &cut);
+                        let last = &mut read[at as usize];
+                        assert!(last.0 == writer || last.1 <= taken.used(0), "{ranks} ranks, call {call}");
+                        assert!(last.0 == writer || around <= ranks, "{ranks} ranks, call {call}");
+                        *last = (reader, seq + 1);
+                    }
+                }
+                seq += 2;
+            }
+        }
     }
 
     #[test]

@@ -173,7 +173,7 @@ impl Shape {
 
     /// Units of the halves and sections that the shared scratch is cut into.
     pub(crate) fn cut(&self) -> Cut {
-        Cut { half: self.half(), section: self.section() }
+        Cut { half: self.half(), section: self.section(), unit: self.unit.max(1) }
     }
 
     /// `units`, rounded down to whole pages; if they are less than 16 pages, to whole cache lines.

@@ -79,8 +79,8 @@ impl Compiled {
             return None;
         }
         let (phases, chunks) = ((algorithm.phases)(shape), (algorithm.chunks)(shape));
-        let Cut { half, section } = shape.cut();
-        let cut = Cut { half: half * shape.unit, section: section * shape.unit };
+        let Cut { half, section, unit } = shape.cut();
+        let cut = Cut { half: half * unit, section: section * unit, unit: 1 };
         let used = Used::of(about, phases, chunks.number);
         let on_scratch = |piece: Option<Piece>| piece.is_some_and(|piece| piece.buf == Buf::SharedScratch);
         let touches = |step: &Step<Piece>| step.reads().into_iter().chain([step.writes()]).any(on_scratch);

@@ -143,8 +143,9 @@ impl<'a> Pipeline<'a> {
         }
         let chunks = Chunks::new(self.shape, self.chunks, u64::from(self.streams) * self.area);
         match self.shape.kind {
-            Kind::Bcast | Kind::Scatter | Kind::Gather => {
-                chunks.rooted(self.shape, self.shape.kind != Kind::Gather)
+            Kind::Bcast => chunks.rooted(self.shape, true),
+            kind @ (Kind::Scatter | Kind::Gather) => {
+                chunks.rooted_blocks(self.shape, kind == Kind::Scatter, self.area)
             }
             _ => chunks,
         }

@@ -1,7 +1,8 @@
 //! Split reductions on the shared scratch: all ranks copy their vectors there, and each rank combines one part of all
-//! of them. More bytes are copied than by a ring reduction, but ranks wait for each other only two or three times.
+//! of them. More bytes are copied than by a ring reduction, but ranks wait for each other only two or three times. What fits into one
+//! chunk goes in cells, one for each two ranks, which they change with each other from call to call.
 
-use super::{announce, area_for, await_announced, chunks_of, common, cut, half};
+use super::{announce, area_for, await_announced, chunks_of, common, cut, half, longest};
 use crate::{Algorithm, Buf, Case, Chunks, Cost, Kind, Needs, Round, Shape, Span, Step};
 
 pub(crate) const ROWS: &[&Algorithm] =
@@ -77,12 +78,21 @@ struct Split<'a> {
     len: u64,
     /// The most units of the vector that a chunk has: an area holds as many.
     area: u64,
+    /// If there is one chunk that has room for it: units of a cell, which holds the part of one rank's vector that another one combines.
+    cell: Option<u64>,
 }
 
 impl<'a> Split<'a> {
     fn new(shape: &'a Shape) -> Split<'a> {
         let len = if shape.kind.scatters_result() { shape.sends.start(shape.ranks) } else { shape.len };
-        Split { shape, len, area: area_for(shape, MOST_BYTES, shape.ranks, len) }
+        let split = Split { shape, len, area: area_for(shape, MOST_BYTES, shape.ranks, len), cell: None };
+        let longest = match shape.kind.scatters_result() {
+            true => longest(&shape.sends, shape.ranks),
+            false => len.div_ceil(shape.ranks.into()),
+        };
+        let cell = longest.next_multiple_of(64).max(64);
+        let fits = split.chunks() == 1 && Chunks::all_to_all(shape, cell).is_some();
+        Split { cell: fits.then_some(cell), ..split }
     }
 
     fn chunks(&self) -> u32 {
@@ -91,7 +101,9 @@ impl<'a> Split<'a> {
 
     /// The chunks on the shared scratch.
     fn scratch_chunks(&self) -> Chunks {
-        Chunks::combined(self.shape, self.chunks(), u64::from(self.shape.ranks) * self.area)
+        let cells = self.cell.and_then(|cell| Chunks::all_to_all(self.shape, cell));
+        let units = u64::from(self.shape.ranks) * self.area;
+        cells.unwrap_or_else(|| Chunks::combined(self.shape, self.chunks(), units))
     }
 
     /// The units of a chunk: start and length.
@@ -109,11 +121,29 @@ impl<'a> Split<'a> {
         (start + first, end - first)
     }
 
-    /// Where the units of a chunk that a rank has copied in lie on the shared scratch.
-    fn contribution(&self, chunk: u32, rank: u32, (at, len): (u64, u64)) -> Span {
+    /// Where the part of a chunk that rank `combiner` combines and another one has copied in lies on the shared scratch.
+    fn contribution(&self, chunk: u32, rank: u32, combiner: u32) -> Span {
+        let (at, len) = self.part(chunk, combiner);
+        if let Some(cell) = self.cell {
+            let place = u64::from(rank) * u64::from(self.shape.ranks) + u64::from(combiner);
+            return Span::new(Buf::SharedScratch, (place * cell, len));
+        }
         let area = half(self.shape, chunk) + u64::from(rank) * self.area;
         let skip = at.saturating_sub(self.units(chunk).0);
         Span::new(Buf::SharedScratch, (area + skip, len))
+    }
+
+    /// This rank copies its vector in.
+    fn copy_in(&self, chunk: u32, round: &mut Round) {
+        let me = self.shape.rank;
+        if self.cell.is_none() {
+            let (all, first) = (self.units(chunk), self.contribution(chunk, me, 0));
+            return round.copy(Span::new(Buf::Send, all), Span { len: all.1, ..first });
+        }
+        for combiner in 0..self.shape.ranks {
+            let part = self.part(chunk, combiner);
+            round.copy(Span::new(Buf::Send, part), self.contribution(chunk, me, combiner));
+        }
     }
 
     fn round(&self, index: u32, round: &mut Round) {
@@ -125,12 +155,12 @@ impl<'a> Split<'a> {
             others.for_each(|rank| await_announced(rank, phase, round));
         };
         let wanted = shape.kind != Kind::Reduce || me == shape.root;
-        let (all, part) = (self.units(chunk), self.part(chunk, me));
+        let part = self.part(chunk, me);
         match index {
             // The half is free when all ranks have read what it held before.
             0 if chunk < 2 => round.push(Step::WaitReuse { chunk }),
             0 => await_others(3 * (chunk - 2) + 2, round),
-            1 => round.copy(Span::new(Buf::Send, all), self.contribution(chunk, me, all)),
+            1 => self.copy_in(chunk, round),
             2 => {
                 announce(3 * chunk, round);
                 await_others(3 * chunk, round);
@@ -138,7 +168,7 @@ impl<'a> Split<'a> {
             // No other rank reads this rank's part of this rank's own area, so the sum can go there.
             _ if index < ranks + 2 => {
                 let from = shape.after(me, index - 2);
-                round.reduce(self.contribution(chunk, from, part), self.contribution(chunk, me, part));
+                round.reduce(self.contribution(chunk, from, me), self.contribution(chunk, me, me));
             }
             _ if index == ranks + 2 => {
                 round.push(Step::Ack { phase: 3 * chunk + 1 });
@@ -148,12 +178,12 @@ impl<'a> Split<'a> {
             }
             _ if index == ranks + 3 && self.shape.kind.scatters_result() => {
                 let into = part.0.saturating_sub(shape.sends.start(me));
-                round.copy(self.contribution(chunk, me, part), Span::new(Buf::Recv, (into, part.1)));
+                round.copy(self.contribution(chunk, me, me), Span::new(Buf::Recv, (into, part.1)));
             }
             _ if index == ranks + 3 => {
                 for rank in (0..ranks).filter(|_| wanted) {
                     let part = self.part(chunk, rank);
-                    round.copy(self.contribution(chunk, rank, part), Span::new(Buf::Recv, part));
+                    round.copy(self.contribution(chunk, rank, rank), Span::new(Buf::Recv, part));
                 }
             }
             _ => round.push(Step::Ack { phase: 3 * chunk + 2 }),
