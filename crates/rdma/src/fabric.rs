@@ -15,6 +15,7 @@ use crate::datagrams::{Greetings, HEARING, LEAVING};
 use crate::frames::{HEADER, Id, What};
 use crate::greeting::{Card, Greeting};
 use crate::links::{Left, Links, Phase};
+use crate::locked;
 use crate::rails::{Rail, RailOptions};
 use crate::registrations::Registrations;
 use crate::sending::Sending;
@@ -167,6 +168,7 @@ impl Rdma {
             .unwrap_or(MOST_CONNECTIONS)
             .min(size.max(2) - 1)
             .min(device.most_receives.saturating_sub(RESERVE.into()) / window)
+            .min(locked::connections(device.most_locked)?)
             .max(1);
         let receiving = most * window + u32::from(RESERVE);
         let room = receiving + (MOST_WORK + 2 * HEARING + LEAVING) as u32;

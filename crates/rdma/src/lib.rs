@@ -40,6 +40,8 @@ mod library;
 #[cfg(feature = "verbs")]
 mod links;
 #[cfg(feature = "verbs")]
+mod locked;
+#[cfg(feature = "verbs")]
 #[allow(unsafe_code, reason = "the name of the library's entry point")]
 mod member;
 #[cfg(feature = "verbs")]

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use banyan_memory::Buffer;
-use rustix::process::{Resource, getrlimit};
 
 use crate::cache::{Access, Cache, Memory, Purpose, Span};
+use crate::locked;
 use crate::verbs::{Device, Local, Region};
 use crate::watch::Watch;
 
@@ -68,15 +68,11 @@ pub(crate) struct Registrations {
     exposed: HashMap<u64, (Arc<Regions>, usize)>,
 }
 
-/// Bytes that this process may lock in memory; `None`: as many as there are.
-pub(crate) fn locked_limit() -> Option<usize> {
-    getrlimit(Resource::Memlock).current.map(|bytes| bytes as usize)
-}
-
 impl Registrations {
     /// None, on these devices, which count what they lock each.
     pub(crate) fn new(devices: Vec<Arc<Device>>) -> Registrations {
-        let most = locked_limit().map_or(usize::MAX, |bytes| bytes / 2 / devices.len());
+        let limit = devices.iter().filter_map(|device| device.most_locked).min();
+        let most = locked::kept(limit) / devices.len();
         let cache = Cache::new(Host { devices, watch: None, registrations: 0 }, most);
         Registrations { cache, begun: false, exposed: HashMap::new() }
     }

@@ -9,6 +9,8 @@ use crate::verbs::{Device, Local, Slots};
 const LONG: usize = 64;
 const SHORT: usize = 512;
 const SHORT_BYTES: usize = 128;
+/// Bytes of all slots.
+pub(crate) const BYTES: usize = LONG * SLOT + SHORT * SHORT_BYTES;
 
 /// The slots. The short ones have the numbers behind the long ones.
 pub(crate) struct Sending {

@@ -8,6 +8,10 @@ use crate::credit::{RESERVE, WINDOW};
 use crate::frames::{Id, SLOT};
 use crate::verbs::{Device, Receives, Slots};
 
+/// Bytes of a window, and of the reserve.
+pub(crate) const BYTES: usize = WINDOW as usize * SLOT;
+pub(crate) const RESERVE_BYTES: usize = RESERVE as usize * SLOT;
+
 /// All buffers for frames. Those of the reserve have the first numbers, then come the windows.
 pub(crate) struct Windows {
     reserve: Slots,

@@ -18,12 +18,15 @@ use rdma_sys::{
 use super::{Object, Pair, checked, cm};
 use crate::gid::{self, Address, Entry, FOLDER, Kind};
 use crate::greeting::Wire;
+use crate::locked;
 use crate::settings::Settings;
 
 /// The link layer of a port that is Ethernet's.
 const ETHERNET: u8 = 2;
 /// The kind of device whose connections rdma_cm has to make.
 const IWARP: i32 = 1;
+/// The maker of the device, as it says, that is iWARP in software: what root locks counts there, too.
+const SIW: u32 = 0x62_6d74;
 
 /// An open device, and what one of its ports is.
 pub(crate) struct Device {
@@ -41,6 +44,8 @@ pub(crate) struct Device {
     pub(crate) sl: u8,
     pub(crate) traffic_class: u8,
     pub(crate) wire: Wire,
+    /// Bytes that this process may lock in memory for it; `None`: as many as there are.
+    pub(crate) most_locked: Option<usize>,
     /// Most buffers of a shared receive queue, and most completions of a queue.
     pub(crate) most_receives: u32,
     pub(crate) most_completions: u32,
@@ -116,6 +121,7 @@ impl Device {
             sl: settings.sl,
             traffic_class: settings.traffic_class,
             wire,
+            most_locked: locked::limit_on(limits.vendor_id == SIW),
             most_receives: limits.max_srq_wr as u32,
             most_completions: limits.max_cqe as u32,
             // On iWARP a read stands behind all work: siw stops for good where both sides have more under way than are answered.

@@ -10,7 +10,7 @@ use super::{Device, Local, Object, Remote};
 use crate::cache::{Access, Span};
 use crate::gpu_memory::DmaBuf;
 use crate::greeting::Wire;
-use crate::registrations::locked_limit;
+use crate::locked;
 
 /// What verbs call the ways of access. On iWARP what this side reads is written by the peer's device, by name.
 fn flags(device: &Device, access: Access) -> u32 {
@@ -147,11 +147,6 @@ impl Slots {
 
 /// Why the fabric's own memory cannot be registered, with the limit that may be behind it.
 fn limited(why: String, bytes: usize) -> String {
-    match locked_limit() {
-        Some(limit) => format!(
-            "{why}, for {bytes} bytes: this process may lock {limit} bytes in memory (ulimit -l, LimitMEMLOCK of a service), which \
-             RDMA devices take much of; let it be unlimited"
-        ),
-        None => format!("{why}, for {bytes} bytes"),
-    }
+    let limit = locked::limit().map_or_else(String::new, |limit| format!(": {}", locked::may_lock(limit)));
+    format!("{why}, for {bytes} bytes{limit}")
 }
