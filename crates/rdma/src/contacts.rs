@@ -74,6 +74,7 @@ impl Rdma {
             replay: Default::default(),
             posted: 0,
             moving: 0,
+            moved: 0,
             has_stood: false,
             window: false,
             used: self.polls,
@@ -124,7 +125,7 @@ impl Rdma {
     }
 
     /// Sends a greeting, if that can be now; otherwise it comes the next time.
-    fn greet(&mut self, peer: Peer) {
+    pub(crate) fn greet(&mut self, peer: Peer) {
         if self.make_pairs(peer).is_none() {
             return;
         }
@@ -170,9 +171,7 @@ impl Rdma {
             return;
         }
         let Some(end) = self.links.end(peer).filter(|end| end.breaking.is_none()) else { return };
-        let answer = end.contact.heard(said.said);
-        let up = end.contact.stage() == Stage::Up;
-        match answer {
+        match end.contact.heard(said.said) {
             Answer::Nothing => {}
             Answer::Renew => return self.broke(peer, "the peer has made it anew".into()),
             Answer::Connect => {
@@ -183,18 +182,19 @@ impl Rdma {
             }
             Answer::Greet => self.greet(peer),
         }
-        if up {
-            self.come_up(peer);
-        }
+        self.come_up(peer);
     }
 
     /// Connects this side's end to the one that greets, and counts what that has received.
     fn resume(&mut self, peer: Peer, said: &Greeting) -> Result<(), String> {
         let Some(end) = self.links.end(peer) else { return Ok(()) };
         rails::connect(end, &self.rails, said, self.late)?;
-        let End { pairs: Some(pairs), path, replay, credit, .. } = end else { return Ok(()) };
+        let End { pairs: Some(pairs), path, replay, credit, contact, .. } = end else { return Ok(()) };
         match &self.greetings {
-            Greetings::Queue(_) => pairs.connect(path, said, self.late)?,
+            Greetings::Queue(_) => {
+                pairs.connect(path, said, self.late)?;
+                contact.is_ready();
+            }
             Greetings::Iwarp(iwarp) => iwarp.connect(pairs, path, said, self.me < peer)?,
         }
         let Ok(arrived) = replay.resume(said.received) else {
@@ -222,7 +222,7 @@ impl Rdma {
         self.links.end(peer).into_iter().for_each(|end| end.has_stood = true);
         self.send_again(peer);
         if self.device.wire == Wire::Iwarp {
-            self.send_first(peer);
+            self.send_first_to(peer);
         }
     }
 

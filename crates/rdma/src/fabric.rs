@@ -502,7 +502,8 @@ impl Fabric for Rdma {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        self.next_contact().into_iter().chain(self.break_deadline()).min()
+        let deadlines = [self.next_contact(), self.break_deadline(), self.silence_deadline()];
+        deadlines.into_iter().flatten().min()
     }
 
     fn account(&self) -> Option<String> {

@@ -273,11 +273,13 @@ pub struct Request {
     pub to: u32,
     /// The job's number.
     pub job: u64,
-    /// The sender's queue pair, and the receiver's.
+    /// Numbers of the sender's end, and of the receiver's.
+    pub ends: [u32; 2],
+    /// The sender's queue pair, and the receiver's. Later ends may have pairs of the same numbers.
     pub pairs: [u32; 2],
 }
 
-const REQUEST: usize = 4 + 4 + 8 + 4 + 4;
+const REQUEST: usize = 4 + 4 + 8 + 4 * 4;
 
 impl Request {
     /// The request's bytes, with the proof at the end.
@@ -286,7 +288,7 @@ impl Request {
         out.extend(self.from.to_le_bytes());
         out.extend(self.to.to_le_bytes());
         out.extend(self.job.to_le_bytes());
-        self.pairs.iter().for_each(|pair| out.extend(pair.to_le_bytes()));
+        self.ends.iter().chain(&self.pairs).for_each(|number| out.extend(number.to_le_bytes()));
         let proof = keyed(secret, &out).finalize().into_bytes();
         out.extend(proof);
         out
@@ -299,7 +301,8 @@ impl Request {
         keyed(secret, body).verify_slice(proof).ok()?;
         let number = |at: usize| Some(u32::from_le_bytes(*body.get(at..)?.first_chunk()?));
         let job = u64::from_le_bytes(*body.get(8..)?.first_chunk()?);
-        Some(Request { from: number(0)?, to: number(4)?, job, pairs: [number(16)?, number(20)?] })
+        let (ends, pairs) = ([number(16)?, number(20)?], [number(24)?, number(28)?]);
+        Some(Request { from: number(0)?, to: number(4)?, job, ends, pairs })
     }
 }
 
@@ -389,12 +392,12 @@ mod tests {
 
         #[test]
         fn a_request_is_read_as_it_was_written_and_only_with_its_proof(
-            numbers in any::<(u32, u32, u64, [u32; 2])>(),
+            numbers in any::<(u32, u32, u64, [u32; 2], [u32; 2])>(),
             at in 0..REQUEST + PROOF,
             bit in 0..8u8,
         ) {
-            let (from, to, job, pairs) = numbers;
-            let request = Request { from, to, job, pairs };
+            let (from, to, job, ends, pairs) = numbers;
+            let request = Request { from, to, job, ends, pairs };
             let mut bytes = request.encode(&[5; 32]);
             prop_assert_eq!(Request::decode(&[&bytes[..], &[0; 9]].concat(), &[5; 32]), Some(request));
             prop_assert_eq!(Request::decode(&bytes, &[6; 32]), None);

@@ -55,6 +55,8 @@ pub(crate) struct End {
     /// Numbers of works under way by the one pair and the other.
     pub(crate) posted: usize,
     pub(crate) moving: usize,
+    /// Number of works of transfers that have ended well.
+    pub(crate) moved: u64,
     /// It has stood once.
     pub(crate) has_stood: bool,
     /// It has buffers for what comes.
@@ -96,8 +98,8 @@ pub(crate) enum Wiring {
     Done,
     /// This side asks for the connections, of which so many stand.
     Asking(u8),
-    /// The other side asks. It also sends first, as MPA has it.
-    Asked,
+    /// The other side asks, and so many stand. It also sends first, as MPA has it.
+    Asked(u8),
 }
 
 /// How far a broken end is.

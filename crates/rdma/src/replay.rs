@@ -48,6 +48,11 @@ impl<T> Replay<T> {
         self.received += 1;
     }
 
+    /// Number of frames that have surely arrived.
+    pub fn arrived(&self) -> u64 {
+        self.arrived
+    }
+
     /// Number of frames that have come.
     pub fn received(&self) -> u64 {
         self.received

@@ -195,6 +195,7 @@ impl Rdma {
         if let Some(bytes) = moving.over(rail) {
             self.long.over(moving.long, rail, bytes);
             end.moving -= 1;
+            end.moved += u64::from(result.is_ok());
             self.under_way -= 1;
             if rail > 0 && result.is_ok() {
                 self.counts.striped += bytes as u64;
