@@ -53,6 +53,12 @@ pub(crate) enum Devices {
     Iwarp,
 }
 
+impl std::fmt::Display for Devices {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if *self == Devices::Roce { "RoCE" } else { "iWARP" })
+    }
+}
+
 /// What a guest boots from.
 pub(crate) struct Guest<'a> {
     project: &'a Project,

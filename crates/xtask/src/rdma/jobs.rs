@@ -1,9 +1,13 @@
-//! Real jobs over RDMA devices: programs of tests/c, a ping-pong, and what a user sees. This runs where the devices are; in a guest it is
-//! this program, started there.
+//! The fabric's own tests, and real jobs over RDMA devices: programs of tests/c, and what a user sees. This runs where the devices are; in a
+//! guest it is this program, started there.
 //!
 //! Ranks of one host take turns in its devices, so that with two devices each job has ranks on both. Jobs on two hosts are in `two_hosts`.
 
+use std::path::Path;
+use std::time::Instant;
+
 use anyhow::{Result, bail};
+use banyan_topo::{RdmaLink, RdmaPort};
 
 use super::two_hosts::{self, bytes_by_rdma};
 use crate::library::{Fabric, Library};
@@ -22,6 +26,14 @@ pub(crate) enum Which {
 
 /// The programs of the short part: messages in a ring, and each collective.
 const SHORT: &[&str] = &["ring", "collectives"];
+/// The tests of the fabric that take longest, and show what others show, too: the short part is without them.
+const WITHOUT_LONG: &[&str] = &["--skip=two_threads", "--skip=rails"];
+/// Programs that take too long where each frame is several packets of TCP in an emulated processor: one sends 240,000, one 64 MiB at once.
+const TOO_LONG_ON_IWARP: &[&str] = &["flood", "sendrecv_lost"];
+/// More ranks than these take too long there.
+const MOST_ON_IWARP: usize = 3;
+/// A program that counts a processor's time, of which an emulated one takes so much for the polls before the first sleep.
+const FOR_REAL_PROCESSORS: &str = "idle";
 /// More ranks than these do not get on, where two processors are emulated.
 const MOST: usize = 8;
 /// A guest may be slower than a host by this factor.
@@ -32,9 +44,18 @@ impl Which {
         if self == Which::Short { SHORT } else { &[] }
     }
 
+    fn wants(self, name: &str) -> bool {
+        self == Which::All || SHORT.contains(&name)
+    }
+
     fn most(self) -> usize {
         if self == Which::Short { 3 } else { MOST }
     }
+}
+
+/// True if the devices here are of iWARP.
+fn is_iwarp() -> bool {
+    RdmaPort::read(Path::new("/")).iter().any(|port| port.link == RdmaLink::Iwarp)
 }
 
 /// Builds what the jobs run; nothing has to be built after this.
@@ -44,26 +65,49 @@ pub(super) fn build(project: &Project, library: &Library, which: Which) -> Resul
     two_hosts::build(project, library, which == Which::Short)
 }
 
-/// Runs them, and says of each what became of it, in the words of Rust's test harness; true if all went well.
-pub(super) fn run(project: &Project, library: &Library, which: Which) -> Result<bool> {
+/// Runs the fabric's tests, which are these programs, and the jobs; says of each what became of it, in the words of Rust's test harness, and
+/// how long it took. True if all went well.
+pub(super) fn run(project: &Project, library: &Library, which: Which, tests: &[String]) -> Result<bool> {
+    let tests_ok = tests_are_ok(which, tests)?;
     let (mut passed, mut failed) = (0, 0);
-    let mut told = |title: &str, result: Result<()>| match result {
-        Ok(()) => {
-            println!("test {title} ... ok");
-            passed += 1;
-        }
-        Err(error) => {
-            println!("test {title} ... FAILED\n{error:#}");
-            failed += 1;
+    let mut begun = Instant::now();
+    let mut told = |title: &str, result: Result<()>| {
+        let took = std::mem::replace(&mut begun, Instant::now()).elapsed().as_secs_f64();
+        match result {
+            Ok(()) => {
+                println!("test {title} ... ok, {took:.1} s");
+                passed += 1;
+            }
+            Err(error) => {
+                println!("test {title} ... FAILED\nafter {took:.1} s: {error:#}");
+                failed += 1;
+            }
         }
     };
     told("bytes go by the devices", bytes_are_counted(project, library));
     told("explained", explained(library));
-    cprograms::over(project, library, Fabric::RDMA, which.programs(), (which.most(), SLOWER), &mut told)?;
-    two_hosts::run(project, library, which == Which::Short, &mut told)?;
+    told("a limit on locked memory is named", limit_is_named(project, library));
+    let iwarp = is_iwarp();
+    let unfit = |name: &str| name == FOR_REAL_PROCESSORS || (iwarp && TOO_LONG_ON_IWARP.contains(&name));
+    let most = if iwarp { MOST_ON_IWARP } else { which.most() };
+    let wanted = |name: &str| which.wants(name) && !unfit(name);
+    cprograms::over(project, library, Fabric::RDMA, &wanted, (most, SLOWER), &mut told)?;
+    two_hosts::run(project, library, iwarp || which == Which::Short, &mut told)?;
     let word = if failed == 0 { "ok" } else { "FAILED" };
     println!("\ntest result: {word}. {passed} passed; {failed} failed; 0 ignored");
-    Ok(failed == 0)
+    Ok(tests_ok && failed == 0)
+}
+
+/// Runs the fabric's own tests, whose harness says what became of them and how long they took; true if all went well.
+fn tests_are_ok(which: Which, tests: &[String]) -> Result<bool> {
+    let mut ok = true;
+    for test in tests {
+        let filter = if which == Which::Short { WITHOUT_LONG } else { &[] };
+        let done = Job::new(test).arg("--color=never").args(filter).run()?;
+        println!("{}", done.output.trim());
+        ok &= done.end == End::Exit(0);
+    }
+    Ok(ok)
 }
 
 /// Where several fabrics may be used, those ranks of one host that share no memory talk by the devices: by what the fabric counts, and by
@@ -75,6 +119,25 @@ fn bytes_are_counted(project: &Project, library: &Library) -> Result<()> {
     let bytes = bytes_by_rdma(&done.output);
     if done.end != End::Exit(0) || bytes.len() != 2 || bytes.contains(&0) {
         bail!("{}: no bytes by rdma\n{}", done.end, tail(&done.output, 25));
+    }
+    Ok(())
+}
+
+/// Where a process may lock less than the fabric takes, TCP carries its messages, and one line says why.
+fn limit_is_named(project: &Project, library: &Library) -> Result<()> {
+    let program = project.target().join("tests-c").join(library.name()).join("ring");
+    // Root may lock what it likes, but for siw, unless that privilege is taken from it.
+    let lowered = [
+        "--bounding-set=-ipc_lock",
+        "--inh-caps=-ipc_lock",
+        "sh",
+        "-c",
+        "ulimit -l 256 && exec \"$0\" \"$@\"",
+    ];
+    let job = Job::new("setpriv").args(lowered).arg(library.prefix().join("bin/mpirun")).args(["-n", "2"]);
+    let done = job.arg(program).env("BANYAN_FABRICS", "rdma,tcp").limit(120).run()?;
+    if done.end != End::Exit(0) || !done.output.contains("may lock 262144 bytes") {
+        bail!("{}, and no word of the limit\n{}", done.end, tail(&done.output, 25));
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
 //! `cargo xtask rdma`: runs the tests of the RDMA fabric and jobs over it, or a command, where there are RDMA devices: on this machine if its
-//! kernel has one, else in a guest that has two in software.
+//! kernel has one, else in guests that have two in software, one with those of RoCE and one with those of iWARP.
 
 mod figures;
 mod guest;
@@ -26,22 +26,20 @@ pub(crate) const PACKAGES: &[&str] = &["libibverbs-dev", "librdmacm-dev", "libcl
 const FABRIC: &[&str] = &["--package=banyan-rdma", "--features=verbs", "--quiet"];
 /// Its tests that take devices.
 const TESTS: &[&str] = &["--test=conformance", "--test=devices", "--test=faults", "--test=memory"];
-/// Those that take longest, and show what others show, too.
-const WITHOUT_LONG: &str = "--skip=two_threads --skip=rails";
 /// The time that a command may take.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
 
 /// What to run.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Jobs alone, on the devices of this kernel, by the Banyan in target/banyan as it is
-    #[arg(long, hide = true, conflicts_with = "command")]
-    jobs: Option<Which>,
-    /// The guest's devices; those of RoCE, if none are named
+    /// On the devices of this kernel: these programs, which are tests, and jobs by the Banyan in target/banyan as it is
+    #[arg(long, hide = true)]
+    here: Option<Which>,
+    /// The guest's devices; if none are named, the tests run on either kind, and a command on those of RoCE
     #[arg(long)]
     devices: Option<Devices>,
     /// Measure beside perftest, MPICH and Open MPI, so many times by turns, in place of the tests
-    #[arg(long, value_name = "ROUNDS", conflicts_with_all = ["command", "jobs"])]
+    #[arg(long, value_name = "ROUNDS", conflicts_with_all = ["command", "here"])]
     figures: Option<usize>,
     /// A command in place of the tests; as root, if it runs in a guest
     #[arg(last = true)]
@@ -50,24 +48,39 @@ pub(crate) struct Options {
 
 /// `cargo xtask rdma`; true if all went well.
 pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
-    if let Some(which) = options.jobs {
-        return jobs::run(project, &Library::open(project, Kind::Banyan)?, which);
+    if let Some(which) = options.here {
+        return jobs::run(project, &Library::open(project, Kind::Banyan)?, which, &options.command);
     }
     if let Some(reason) = why_not(project)? {
         bail!(reason);
     }
+    let start = Instant::now();
+    let tests = options.command.is_empty() && options.figures.is_none();
     let command = match options.figures {
         Some(rounds) if has_devices() => return figures::run(project, rounds).map(|()| true),
         Some(rounds) => figures::command(project, rounds)?,
-        None if options.command.is_empty() => test_command(project, "", Which::All)?,
+        None if tests => test_command(project, Which::All)?,
         None => options.command.clone(),
     };
-    let devices = options.devices.unwrap_or(Devices::Roce);
-    let done = on_devices(project, devices, &command, &mut |line| println!("{line}"))?;
-    if done.end != End::Exit(0) {
-        eprintln!("xtask: {}", done.end);
+    let built = start.elapsed().as_secs_f64();
+    let kinds = match options.devices {
+        Some(devices) => vec![devices],
+        None if tests && !has_devices() => Devices::value_variants().to_vec(),
+        None => vec![Devices::Roce],
+    };
+    let (mut ok, mut times) = (true, vec![format!("to build {built:.0} s")]);
+    for devices in kinds {
+        let done = on_devices(project, devices, &command, &mut |line| println!("{line}"))?;
+        if done.end != End::Exit(0) {
+            eprintln!("xtask: {}", done.end);
+            ok = false;
+        }
+        times.push(format!("{devices} {:.0} s", done.time.as_secs_f64()));
     }
-    Ok(done.end == End::Exit(0))
+    if tests {
+        println!("{}", times.join(", "));
+    }
+    Ok(ok)
 }
 
 /// Why nothing can run here on RDMA devices, if so; missing packages are installed.
@@ -83,20 +96,19 @@ pub(crate) fn why_not(project: &Project) -> Result<Option<String>> {
 
 /// Runs the fabric's tests but for the longest, and some jobs, and says nothing meanwhile.
 pub(crate) fn short(project: &Project) -> Result<Done> {
-    on_devices(project, Devices::Roce, &test_command(project, WITHOUT_LONG, Which::Short)?, &mut |_| {})
+    on_devices(project, Devices::Roce, &test_command(project, Which::Short)?, &mut |_| {})
 }
 
-/// Checks and builds the fabric with its tests, and what jobs take; gives the command that runs the tests that a filter of the harness
-/// leaves, and the jobs.
-fn test_command(project: &Project, filter: &str, which: Which) -> Result<Vec<String>> {
+/// Checks and builds the fabric with its tests, and what jobs take; gives the command that runs them where the devices are: this program, with
+/// the Banyan that is installed here.
+fn test_command(project: &Project, which: Which) -> Result<Vec<String>> {
     let cargo = |task: &str| Job::new(env!("CARGO")).arg(task).args(FABRIC).folder(project.root());
     cargo("clippy").args(["--all-targets", "--", "-D", "warnings"]).run_ok()?;
     let built = cargo("test").args(TESTS).args(["--no-run", "--message-format=json"]).run_ok()?.output;
     let mut programs = Vec::new();
     for line in built.lines().filter(|line| line.starts_with('{')) {
         let message: serde_json::Value = serde_json::from_str(line)?;
-        programs
-            .extend(message["executable"].as_str().map(|path| format!("'{path}' --color=never {filter}")));
+        programs.extend(message["executable"].as_str().map(str::to_owned));
     }
     if programs.is_empty() {
         bail!("cargo has built no tests");
@@ -104,8 +116,10 @@ fn test_command(project: &Project, filter: &str, which: Which) -> Result<Vec<Str
     let library = with_fabric(project)?;
     jobs::build(project, &library, which)?;
     let which = which.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
-    programs.push(this_again(&library, &format!("--jobs={which}"))?);
-    Ok(vec!["sh".into(), "-c".into(), programs.join(" && ")])
+    let mut command = this_again(&library, &format!("--here={which}"))?;
+    command.push("--".into());
+    command.extend(programs);
+    Ok(command)
 }
 
 /// Banyan with the library of the fabric.
@@ -119,10 +133,11 @@ fn with_fabric(project: &Project) -> Result<Library> {
     Ok(library)
 }
 
-/// What a shell is told to start this program where the devices are, with the Banyan that is installed here.
-fn this_again(library: &Library, option: &str) -> Result<String> {
-    let (prefix, this) = (library.prefix().display(), std::env::current_exe()?);
-    Ok(format!("{}='{prefix}' '{}' rdma {option}", install::GIVEN, this.display()))
+/// What starts this program where the devices are, with the Banyan that is installed here.
+fn this_again(library: &Library, option: &str) -> Result<Vec<String>> {
+    let given = format!("{}={}", install::GIVEN, library.prefix().display());
+    let this = std::env::current_exe()?.display().to_string();
+    Ok(vec!["env".into(), given, this, "rdma".into(), option.into()])
 }
 
 /// Runs a command in the folder of the repository, where there are RDMA devices, and hands on each line that it prints. A guest has those of

@@ -60,17 +60,17 @@ pub(crate) fn build(project: &Project, library: &Library, named: &[&str]) -> Res
     cc::build_all(project, library, &units).into_iter().collect()
 }
 
-/// Runs those that are named, or all, over a fabric that is a network, where they say that they run over TCP, with so many ranks at
+/// Runs those that are wanted over a fabric that is a network, where they say that they run over TCP, with so many ranks at
 /// most and so many times as much time; tells what became of each run.
 pub(crate) fn over(
     project: &Project,
     library: &Library,
     fabric: Fabric,
-    named: &[&str],
+    wanted: &dyn Fn(&str) -> bool,
     (most, slower): (usize, u64),
     told: &mut dyn FnMut(&str, Result<()>),
 ) -> Result<()> {
-    for unit in units(project, library, &|name| named.is_empty() || named.contains(&name))? {
+    for unit in units(project, library, wanted)? {
         let (source, program) = (&unit.sources[0], &unit.output);
         let name = project::stem(source);
         for mut plan in plans_of(&project::read(source)?).with_context(|| name.clone())? {
