@@ -163,93 +163,125 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(6000);
 
-    /// Two sides, of which one or both begin, over a network that loses, doubles and reorders; ends break now and then, at one side. Ends are
-    /// ready at once, or some time after both are bound to each other. Both come up, bound to each other; then all is silent.
+    /// Two sides over a network that loses, doubles and reorders; ends break now and then, at one side. Ends are ready at once, or some time
+    /// after both are bound to each other.
+    struct Trial {
+        seed: u64,
+        random: Random,
+        sides: [Option<Contact>; 2],
+        /// Greetings under way, and to whom.
+        wire: Vec<(usize, Said)>,
+        at_once: bool,
+        /// How many ends are still to break.
+        breaks: usize,
+        start: Instant,
+    }
+
+    impl Trial {
+        /// One side begins, or both.
+        fn new(seed: u64) -> Trial {
+            let mut random = Random::new(seed);
+            let (at_once, start, breaks) = (random.once_in(2), Instant::now(), random.below(4));
+            let first = || Some(Contact::new(1, start, start + PATIENCE));
+            let sides = [first(), if random.once_in(2) { first() } else { None }];
+            Trial { seed, random, sides, wire: Vec::new(), at_once, breaks, start }
+        }
+
+        fn anew(&mut self, me: usize, now: Instant) {
+            let number = self.sides[me].map_or(0, |side| side.number) + 1;
+            self.sides[me] = Some(Contact::new(number, now, self.start + PATIENCE));
+        }
+
+        fn bound(&self) -> bool {
+            matches!(self.sides, [Some(a), Some(b)] if a.to == b.number && b.to == a.number)
+        }
+
+        fn up(&self) -> bool {
+            self.sides.iter().all(|side| side.is_some_and(|side| side.stage() == Stage::Up))
+        }
+
+        fn greet_as_due(&mut self, now: Instant) -> usize {
+            let before = self.wire.len();
+            for (me, side) in self.sides.iter_mut().enumerate() {
+                if let Some(side) = side
+                    && side.due(now) == Due::Greet
+                {
+                    self.wire.push((1 - me, side.says()));
+                }
+            }
+            self.wire.len() - before
+        }
+
+        /// A greeting arrives, or is lost, and may come again.
+        fn deliver(&mut self, now: Instant) {
+            if self.wire.is_empty() || !self.random.once_in(2) {
+                return;
+            }
+            let (to, said) = self.wire.swap_remove(self.random.below(self.wire.len()));
+            if self.random.once_in(5) {
+                self.wire.push((to, said));
+            }
+            if self.random.once_in(3) {
+                return;
+            }
+            let end = self.start + PATIENCE;
+            let side = self.sides[to].get_or_insert_with(|| Contact::new(1, now, end));
+            let answer = side.heard(said);
+            if answer == Answer::Connect && self.at_once {
+                side.is_ready();
+            }
+            match answer {
+                Answer::Nothing => {}
+                Answer::Greet | Answer::Connect => self.wire.push((1 - to, side.says())),
+                Answer::Renew => self.anew(to, now),
+            }
+        }
+
+        fn become_ready(&mut self, me: usize) {
+            if self.bound()
+                && self.random.once_in(20)
+                && let Some(side) = self.sides[me].as_mut().filter(|side| !side.ready)
+            {
+                side.is_ready();
+                self.wire.push((1 - me, side.says()));
+            }
+        }
+
+        /// Whatever may happen at a time, once; true if all is silent, and both are up and bound to each other.
+        fn step(&mut self, now: Instant) -> bool {
+            let me = self.random.below(2);
+            if self.breaks > 0 && self.random.once_in(40) && self.sides[me].is_some() {
+                self.breaks -= 1;
+                self.anew(me, now);
+            }
+            self.deliver(now);
+            self.become_ready(me);
+            // Who is up may send, as the other side can receive.
+            if self.bound()
+                && let [Some(a), Some(b)] = self.sides
+            {
+                let neither = a.stage() != Stage::Up && b.stage() != Stage::Up;
+                assert!(a.ready && b.ready || neither, "seed {}", self.seed);
+            }
+            // An end that was bound to one which is gone does not notice that by itself, but by what it sends.
+            if self.wire.is_empty() && self.up() && !self.bound() {
+                self.anew(me, now);
+            }
+            self.wire.is_empty() && self.breaks == 0 && self.bound() && self.up()
+        }
+    }
+
     #[test]
     fn both_sides_come_up_whatever_is_lost_and_breaks() {
         for seed in 0..4000 {
-            let mut random = Random::new(seed);
-            let at_once = random.once_in(2);
-            let (start, mut breaks) = (Instant::now(), random.below(4));
-            let contact = |number: u32, now: Instant| Some(Contact::new(number, now, start + PATIENCE));
-            let mut sides = [contact(1, start), None];
-            if random.once_in(2) {
-                sides[1] = contact(1, start);
-            }
-            let mut wire: Vec<(usize, Said)> = Vec::new();
-            let bound = |sides: &[Option<Contact>; 2]| match sides {
-                [Some(a), Some(b)] => a.to == b.number && b.to == a.number,
-                _ => false,
-            };
-            let up = |sides: &[Option<Contact>; 2]| {
-                sides.iter().all(|side| side.is_some_and(|side| side.stage() == Stage::Up))
-            };
-            let mut greetings = 0;
-            for step in 0..200_000u64 {
-                let now = start + Duration::from_millis(step * 5);
-                for (me, side) in sides.iter_mut().enumerate() {
-                    if let Some(side) = side
-                        && side.due(now) == Due::Greet
-                    {
-                        greetings += 1;
-                        wire.push((1 - me, side.says()));
-                    }
-                }
-                let me = random.below(2);
-                if breaks > 0
-                    && random.once_in(40)
-                    && let Some(side) = sides[me]
-                {
-                    breaks -= 1;
-                    sides[me] = contact(side.number + 1, now);
-                }
-                if !wire.is_empty() && random.once_in(2) {
-                    let (to, said) = wire.swap_remove(random.below(wire.len()));
-                    if random.once_in(5) {
-                        wire.push((to, said));
-                    }
-                    if !random.once_in(3) {
-                        let side = sides[to].get_or_insert_with(|| Contact::new(1, now, start + PATIENCE));
-                        let answer = side.heard(said);
-                        if answer == Answer::Connect && at_once {
-                            side.is_ready();
-                        }
-                        match answer {
-                            Answer::Nothing => {}
-                            Answer::Greet | Answer::Connect => wire.push((1 - to, side.says())),
-                            Answer::Renew => sides[to] = contact(side.number + 1, now),
-                        }
-                    }
-                }
-                if bound(&sides)
-                    && random.once_in(20)
-                    && let Some(side) = &mut sides[me]
-                    && !side.ready
-                {
-                    side.is_ready();
-                    wire.push((1 - me, side.says()));
-                }
-                // Who is up may send, as the other side can receive.
-                if bound(&sides)
-                    && let [Some(a), Some(b)] = sides
-                {
-                    assert!(
-                        a.ready && b.ready || a.stage() != Stage::Up && b.stage() != Stage::Up,
-                        "seed {seed}"
-                    );
-                }
-                // An end that was bound to one which is gone does not notice that by itself, but by what it sends.
-                if wire.is_empty() && up(&sides) && !bound(&sides) {
-                    sides[me] = contact(sides[me].map_or(0, |side| side.number) + 1, now);
-                }
-                if wire.is_empty() && breaks == 0 && bound(&sides) && up(&sides) {
-                    break;
-                }
-            }
-            assert!(
-                wire.is_empty() && bound(&sides) && up(&sides),
-                "seed {seed}: {sides:?} {wire:?}, {greetings} greetings by the clock"
-            );
+            let (mut trial, mut greetings) = (Trial::new(seed), 0);
+            let over = (0..200_000u64).any(|step| {
+                let now = trial.start + Duration::from_millis(step * 5);
+                greetings += trial.greet_as_due(now);
+                trial.step(now)
+            });
+            let Trial { sides, wire, .. } = trial;
+            assert!(over, "seed {seed}: {sides:?} {wire:?}, {greetings} greetings by the clock");
         }
     }
 
