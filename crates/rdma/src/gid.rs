@@ -118,7 +118,10 @@ pub fn table((device, number): (&str, u8)) -> Vec<Entry> {
     let of_host = all_addresses().unwrap_or_default();
     let line = |index: u8| {
         let gid = fs::read_to_string(port.join(format!("gids/{index}"))).ok()?;
-        // There is no kind, and no readable file, where there is no address.
+        // There is no kind, and no readable file, where there is no address; most lines have none.
+        if gid.trim().trim_matches(['0', ':']).is_empty() {
+            return Some(None);
+        }
         let kind = fs::read_to_string(port.join(format!("gid_attrs/types/{index}"))).unwrap_or_default();
         Some(Entry::read(index, &gid, &kind))
     };
