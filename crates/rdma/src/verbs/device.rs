@@ -58,6 +58,22 @@ pub(crate) struct Device {
     context: Object<ibv_context>,
 }
 
+/// A process that forks keeps its registered memory: kernels copy such pages for the child. Older ones are told to leave them out of it; the
+/// library would tell newer ones so, too. If that fails, only children that go on with this process's memory are concerned.
+fn prepare_forks() {
+    if !copies_for_children(&rustix::system::uname().release().to_string_lossy()) {
+        // SAFETY: nothing of a device has been made so far by this library.
+        let _ = unsafe { ibv_fork_init() };
+    }
+}
+
+/// Whether the kernel of this version copies registered pages for a child: from 5.13 on.
+fn copies_for_children(release: &str) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|number| number.parse().ok());
+    let version: [u32; 2] = std::array::from_fn(|_| numbers.next().unwrap_or(0));
+    version >= [5, 13]
+}
+
 /// The names of the devices here. Without the kernel's part there are none.
 pub fn devices() -> Vec<String> {
     List::get().all().iter().map(|&device| name(device)).collect()
@@ -73,11 +89,8 @@ impl Device {
         subnets: &[(IpAddr, u8)],
         settings: &Settings,
     ) -> Result<Device, String> {
-        // A process that forks keeps its registered memory; where the kernel copies it for the child, this does nothing. If it fails,
-        // only children that go on with this process's memory are concerned.
         static FORKS: Once = Once::new();
-        // SAFETY: nothing of a device has been made so far by this library.
-        FORKS.call_once(|| _ = unsafe { ibv_fork_init() });
+        FORKS.call_once(prepare_forks);
         let list = List::get();
         let device = list.all().iter().copied().find(|&device| name(device) == wanted);
         let device = device.ok_or_else(|| format!("there is no RDMA device {wanted}"))?;
@@ -265,4 +278,17 @@ impl Drop for List {
 fn name(device: *mut ibv_device) -> String {
     // SAFETY: a device of a list that lives, whose name is a C string.
     unsafe { CStr::from_ptr(ibv_get_device_name(device)) }.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::copies_for_children;
+
+    #[test]
+    fn kernels_that_copy_registered_pages_are_known_by_their_version() {
+        let copies = ["5.13.0", "5.13-rc1", "5.15.0-91-generic", "6.1.0-56-amd64", "6.12", "10.0"];
+        let leaves = ["5.12.19", "5.4.0", "4.18.0-553.el8_10.x86_64", "3.10.0-1160.el7", "", "nonsense"];
+        assert!(copies.into_iter().all(copies_for_children));
+        assert!(!leaves.into_iter().any(copies_for_children));
+    }
 }

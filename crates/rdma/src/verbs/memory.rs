@@ -7,7 +7,7 @@ use banyan_memory::{Buffer, HeapBuffer};
 use rdma_sys::{ibv_access_flags, ibv_dereg_mr, ibv_mr, ibv_reg_dmabuf_mr, ibv_reg_mr};
 
 use super::{Device, Local, Object, Remote};
-use crate::cache::{Access, Span};
+use crate::cache::{Access, PAGE, Span};
 use crate::gpu_memory::DmaBuf;
 use crate::greeting::Wire;
 use crate::locked;
@@ -103,10 +103,13 @@ impl Slots {
         length: usize,
         access: Access,
     ) -> Result<Slots, String> {
-        let memory = HeapBuffer::zeroed(number * length);
-        let start = memory.address(0);
-        let span = start..start + memory.len();
-        let region = Region::new(device, &span, access).map_err(|why| limited(why, memory.len()))?;
+        // On pages of their own: what else lies on registered pages a child of fork may miss (`ibv_fork_init`), and malloc's own records
+        // are everywhere.
+        let (bytes, page) = (number * length, PAGE);
+        let pages = HeapBuffer::zeroed(bytes.next_multiple_of(page) + page);
+        let start = pages.address(0).next_multiple_of(page);
+        let memory = pages.slice((start - pages.address(0)) as isize, bytes);
+        let region = Region::new(device, &(start..start + bytes), access).map_err(|why| limited(why, bytes))?;
         Ok(Slots { region, memory, length })
     }
 
