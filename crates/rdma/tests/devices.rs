@@ -21,6 +21,8 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 const PIECE: usize = 128 << 10;
 const MIB: usize = 1 << 20;
 const PART: usize = MIB / 4;
+/// Addresses where memory is mapped, each by one test.
+const PLACES: [usize; 3] = [0x7000_0000_0000, 0x7000_1000_0000, 0x7000_2000_0000];
 
 /// Memory of end 1 that end 0 may reach.
 fn exposed(ends: &mut [Rdma], bytes: &[u8]) -> (Buffer, Remote) {
@@ -29,7 +31,8 @@ fn exposed(ends: &mut [Rdma], bytes: &[u8]) -> (Buffer, Remote) {
     (memory, remote)
 }
 
-/// Memory that is mapped at one address, and unmapped with this.
+/// Memory that is mapped at an address of its own, and unmapped with this. What the heap gives may have been used, and be watched still, by the
+/// fabrics of other tests of this process.
 struct Mapped {
     buffer: Buffer,
     at: *mut c_void,
@@ -37,10 +40,10 @@ struct Mapped {
 
 impl Mapped {
     #[allow(unsafe_code, reason = "maps memory")]
-    fn new(len: usize) -> Mapped {
+    fn new(at: usize, len: usize) -> Mapped {
         let (wanted, flags) =
-            (std::ptr::with_exposed_provenance_mut(0x7000_0000_0000), MapFlags::PRIVATE | MapFlags::FIXED);
-        // SAFETY: an address where nothing else is mapped in this program.
+            (std::ptr::with_exposed_provenance_mut(at), MapFlags::PRIVATE | MapFlags::FIXED);
+        // SAFETY: one of `PLACES`, where nothing else is mapped in this program.
         let at = unsafe { mmap_anonymous(wanted, len, ProtFlags::READ | ProtFlags::WRITE, flags) }
             .expect("memory");
         // SAFETY: it is mapped until this ends, and nobody else uses it.
@@ -142,17 +145,19 @@ fn a_transfer_is_one_work_and_a_buffer_is_registered_once() {
     const TIMES: u64 = 5;
     let (mut ends, mut inbox) = pair();
     let bytes: Vec<u8> = (0..MIB).map(|at| (at * 7 + at / 251) as u8).collect();
-    let (memory, local) = (HeapBuffer::copy_of(&bytes), HeapBuffer::zeroed(MIB));
+    let (memory, local) = (Mapped::new(PLACES[1], MIB), Mapped::new(PLACES[2], MIB));
+    let (memory, local) = (&memory.buffer, &local.buffer);
+    memory.write(0, &bytes);
     let devices = banyan_rdma::devices();
     let (before, left) = (ends[0].counts(), packets(&devices[1 % devices.len()]));
     for round in 0..TIMES {
-        let remote = ends[1].register(Peer(0), &memory, Access::Read).expect("room");
+        let remote = ends[1].register(Peer(0), memory, Access::Read).expect("room");
         local.write(0, &vec![0; MIB]);
-        let started = ends[0].get(Peer(1), remote, std::slice::from_ref(&local), Token(round));
+        let started = ends[0].get(Peer(1), remote, std::slice::from_ref(local), Token(round));
         assert_eq!(started, Transfer::Started);
         until(&mut ends, &mut inbox, |_, inbox| !inbox[0].over.is_empty());
         assert_eq!(inbox[0].over.drain(..).collect::<Vec<_>>(), [(Token(round), Outcome::Done)]);
-        assert!(contents(&local) == bytes);
+        assert!(contents(local) == bytes);
         ends[1].withdraw(Peer(0), remote);
     }
     let after = ends[0].counts();
@@ -195,7 +200,7 @@ fn memory_that_is_mapped_again_is_registered_again() {
     let (mut ends, mut inbox) = pair();
     let local = HeapBuffer::zeroed(PART);
     for round in 0..20u8 {
-        let memory = Mapped::new(PART);
+        let memory = Mapped::new(PLACES[0], PART);
         memory.buffer.write(0, &[round; PART]);
         let remote = ends[1].register(Peer(0), &memory.buffer, Access::Read).expect("room");
         assert_eq!(ends[0].get(Peer(1), remote, std::slice::from_ref(&local), Token(1)), Transfer::Started);
