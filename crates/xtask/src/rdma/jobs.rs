@@ -28,12 +28,11 @@ pub(crate) enum Which {
 const SHORT: &[&str] = &["ring", "collectives"];
 /// The tests of the fabric that take longest, and show what others show, too: the short part is without them.
 const WITHOUT_LONG: &[&str] = &["--skip=two_threads", "--skip=rails"];
-/// Programs that take too long where each frame is several packets of TCP in an emulated processor: one sends 240,000, one 64 MiB at once.
-const TOO_LONG_ON_IWARP: &[&str] = &["flood", "sendrecv_lost"];
-/// More ranks than these take too long there.
-const MOST_ON_IWARP: usize = 3;
-/// A program that counts a processor's time, of which an emulated one takes so much for the polls before the first sleep.
-const FOR_REAL_PROCESSORS: &str = "idle";
+/// More ranks than these take too long where each frame is several packets of TCP in an emulated processor.
+const MOST_ON_IWARP: usize = 4;
+/// Programs that are for something else: one counts a processor's time, of which an emulated one takes so much for the polls before the first
+/// sleep, and one ends the sockets of TCP.
+const UNFIT: &[&str] = &["idle", "sendrecv_lost"];
 /// More ranks than these do not get on, where two processors are emulated.
 const MOST: usize = 8;
 /// A guest may be slower than a host by this factor.
@@ -88,11 +87,10 @@ pub(super) fn run(project: &Project, library: &Library, which: Which, tests: &[S
     told("explained", explained(library));
     told("a limit on locked memory is named", limit_is_named(project, library));
     let iwarp = is_iwarp();
-    let unfit = |name: &str| name == FOR_REAL_PROCESSORS || (iwarp && TOO_LONG_ON_IWARP.contains(&name));
     let most = if iwarp { MOST_ON_IWARP } else { which.most() };
-    let wanted = |name: &str| which.wants(name) && !unfit(name);
+    let wanted = |name: &str| which.wants(name) && !UNFIT.contains(&name);
     cprograms::over(project, library, Fabric::RDMA, &wanted, (most, SLOWER), &mut told)?;
-    two_hosts::run(project, library, iwarp || which == Which::Short, &mut told)?;
+    two_hosts::run(project, library, which == Which::Short, &mut told)?;
     let word = if failed == 0 { "ok" } else { "FAILED" };
     println!("\ntest result: {word}. {passed} passed; {failed} failed; 0 ignored");
     Ok(tests_ok && failed == 0)

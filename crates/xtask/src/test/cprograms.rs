@@ -60,8 +60,8 @@ pub(crate) fn build(project: &Project, library: &Library, named: &[&str]) -> Res
     cc::build_all(project, library, &units).into_iter().collect()
 }
 
-/// Runs those that are wanted over a fabric that is a network, where they say that they run over TCP, with so many ranks at
-/// most and so many times as much time; tells what became of each run.
+/// Runs those that are wanted over a fabric that is a network, where they say that they run over TCP, on the fewest ranks (at least 2) and on
+/// the most, up to so many, with so many times as much time; tells what became of each run.
 pub(crate) fn over(
     project: &Project,
     library: &Library,
@@ -78,7 +78,8 @@ pub(crate) fn over(
                 continue;
             }
             plan.limit *= slower;
-            for &ranks in plan.ranks.iter().filter(|&&ranks| (2..=most).contains(&ranks)) {
+            let fit = || plan.ranks.iter().copied().filter(|ranks| (2..=most).contains(ranks));
+            for ranks in BTreeSet::from_iter(fit().min().into_iter().chain(fit().max())) {
                 let title = format!("{name} -n {ranks} over {}", fabric.name());
                 told(&title, one(library, program, ranks, fabric, &plan));
             }
