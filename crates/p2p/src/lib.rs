@@ -89,7 +89,6 @@ mod credit;
 mod failed;
 mod flow;
 mod grants;
-mod hash;
 mod held;
 mod landing;
 mod lent;

@@ -7,7 +7,7 @@
 //! its pattern: a search for a message compares four heads and takes the lowest post number. A message is in one list of
 //! each pattern that has been searched for.
 
-use crate::hash::Map;
+use banyan_transport::hash::Map;
 
 /// Entries that are scanned before lists are made.
 const SCAN: usize = 8;

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use banyan_transport::{Class, Peer};
 
 use crate::credit::CreditPool;
-use crate::hash::Map;
 use crate::matching::{Posted, Unexpected};
 use crate::peers::{Link, Peers};
 use crate::pool::Pool;
@@ -14,6 +13,7 @@ use crate::request::{self, Body, Message, Recv, RecvStep, Reply, Request, Send, 
 use crate::slab::Slab;
 use crate::types::{Choice, Completion, Config, Envelope, Known, MsgId, ReqId, Stats, Wait};
 use crate::wire::{self, Kind};
+use banyan_transport::hash::Map;
 
 /// The messages of one process. Pure: frames leave through a [`banyan_transport::Port`], arrive through
 /// [`banyan_transport::Sink`], and whatever a frame leaves owing is sent by [`P2p::progress`].

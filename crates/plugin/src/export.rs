@@ -13,8 +13,7 @@ use banyan_transport::{
 };
 
 use crate::table::{
-    Begun, Bytes, Edition, Events, Fill, Handle, MaybePeer, Memory, Posted, Registered, Say, Start, Table,
-    Terms, Until,
+    Begun, Bytes, Edition, Events, Fill, Handle, Memory, Posted, Registered, Say, Start, Table, Terms, Until,
 };
 
 impl Table {
@@ -42,11 +41,10 @@ impl Table {
             reclaim: reclaim::<F>,
             reaches: reaches::<F>,
             connect: connect::<F>,
-            wanted: wanted::<F>,
-            unreached: unreached::<F>,
             peer_died: peer_died::<F>,
             poll: poll::<F>,
-            nothing_to_poll: nothing_to_poll::<F>,
+            linger: linger::<F>,
+            by_kernel: by_kernel::<F>,
             unsent: unsent::<F>,
             arm: arm::<F>,
             disarm: disarm::<F>,
@@ -136,9 +134,8 @@ plain! {
     revoke(peer: Peer, remote: Remote);
     reclaim(peer: Peer, token: Token);
     reaches(peer: Peer) -> bool;
-    wanted() -> MaybePeer;
-    unreached() -> MaybePeer;
-    nothing_to_poll() -> bool;
+    linger(looks: u32);
+    by_kernel() -> bool;
     unsent() -> bool;
     arm(wake: Wake);
     disarm();
@@ -307,5 +304,15 @@ impl Sink for Elsewhere<'_> {
     fn down(&mut self, peer: Peer, cause: &str) {
         // SAFETY: as above.
         unsafe { (self.events.down)(self.to, peer, cause.as_bytes().into()) };
+    }
+
+    fn wanted(&mut self, peer: Peer) {
+        // SAFETY: as above.
+        unsafe { (self.events.wanted)(self.to, peer) };
+    }
+
+    fn unreached(&mut self, peer: Peer) {
+        // SAFETY: as above.
+        unsafe { (self.events.unreached)(self.to, peer) };
     }
 }

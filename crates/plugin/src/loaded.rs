@@ -1,6 +1,7 @@
 //! [`Loaded`]: a fabric behind a library's table, as the process that loaded it has it.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::io;
@@ -25,6 +26,8 @@ type Panic = Box<dyn Any + Send>;
 pub struct Loaded<L> {
     table: &'static Table,
     fabric: Handle,
+    /// What can be done towards the peer that was asked for last.
+    caps: Cell<Option<(Peer, Caps)>>,
     lent: Lent,
     library: PhantomData<fn() -> L>,
 }
@@ -104,7 +107,9 @@ impl<L> Loaded<L> {
         match begun.how {
             Start::Started => {
                 let lent = Lent::default();
-                Ok(Some((Loaded { table, fabric: begun.fabric, lent, library: PhantomData }, card)))
+                let loaded =
+                    Loaded { table, fabric: begun.fabric, caps: Cell::new(None), lent, library: PhantomData };
+                Ok(Some((loaded, card)))
             }
             Start::Unused => Ok(None),
             Start::Absent => Err(NotStarted::Absent(why)),
@@ -117,7 +122,7 @@ impl<L> Loaded<L> {
     pub fn around<F: Fabric + Send>(fabric: F) -> Self {
         let table = const { &Table::of_started::<F>() };
         let fabric = Box::into_raw(Box::new(fabric)).cast();
-        Loaded { table, fabric, lent: Lent::default(), library: PhantomData }
+        Loaded { table, fabric, caps: Cell::new(None), lent: Lent::default(), library: PhantomData }
     }
 
     /// Starts a transfer between the peer's memory and this process's, by one of the table's functions.
@@ -181,10 +186,17 @@ unsafe extern "C" fn fill(by: *mut c_void, start: *mut u8, len: usize) {
 
 impl<L> Port for Loaded<L> {
     fn caps(&self, peer: Peer) -> Caps {
+        if let Some((last, caps)) = self.caps.get()
+            && last == peer
+        {
+            return caps;
+        }
         // SAFETY: the fabric; the function takes it as a shared reference would.
         let caps = unsafe { (self.table.caps)(self.fabric, peer) };
         let host = |kinds: Kinds| kinds.and(Kinds::HOST);
-        Caps { get: host(caps.get), put: host(caps.put), atomics: host(caps.atomics), ..caps }
+        let caps = Caps { get: host(caps.get), put: host(caps.put), atomics: host(caps.atomics), ..caps };
+        self.caps.set(Some((peer, caps)));
+        caps
     }
 
     fn send_short(&mut self, peer: Peer, head: &Head, body: &[u8]) -> Result<(), Refusal> {
@@ -301,16 +313,6 @@ impl<L> Fabric for Loaded<L> {
         if connected { Ok(()) } else { Err(String::from_utf8_lossy(&why).into_owned()) }
     }
 
-    fn wanted(&mut self) -> Option<Peer> {
-        // SAFETY: the fabric.
-        unsafe { (self.table.wanted)(self.fabric) }.into()
-    }
-
-    fn unreached(&mut self) -> Option<Peer> {
-        // SAFETY: the fabric.
-        unsafe { (self.table.unreached)(self.fabric) }.into()
-    }
-
     fn peer_died(&mut self, peer: Peer, cause: &str) {
         // SAFETY: the fabric, and what is there until the call returns.
         unsafe { (self.table.peer_died)(self.fabric, peer, cause.as_bytes().into()) };
@@ -318,16 +320,21 @@ impl<L> Fabric for Loaded<L> {
 
     fn poll(&mut self, sink: &mut impl Sink) -> usize {
         let mut hearing = Hearing { sink, lent: &mut self.lent, panic: None };
-        let events = hearing.events();
+        let events = events_of(&hearing);
         // SAFETY: the fabric, and a sink with its own functions.
-        let work = unsafe { (self.table.poll)(self.fabric, (&raw mut hearing).cast(), &events) };
+        let work = unsafe { (self.table.poll)(self.fabric, (&raw mut hearing).cast(), events) };
         go_on(hearing.panic);
         work
     }
 
-    fn nothing_to_poll(&self) -> bool {
+    fn linger(&mut self, looks: u32) {
+        // SAFETY: the fabric.
+        unsafe { (self.table.linger)(self.fabric, looks) };
+    }
+
+    fn by_kernel(&self) -> bool {
         // SAFETY: the fabric, as by a shared reference.
-        unsafe { (self.table.nothing_to_poll)(self.fabric) }
+        unsafe { (self.table.by_kernel)(self.fabric) }
     }
 
     fn unsent(&self) -> bool {
@@ -377,6 +384,11 @@ impl<L> Fabric for Loaded<L> {
     }
 }
 
+/// The functions of this very sink.
+fn events_of<S: Sink>(_: &Hearing<'_, S>) -> &'static Events {
+    const { &Hearing::<S>::EVENTS }
+}
+
 /// The sink of a poll, and the panic that one of its methods ended with: it hears nothing more then.
 struct Hearing<'a, S> {
     sink: &'a mut S,
@@ -385,9 +397,15 @@ struct Hearing<'a, S> {
 }
 
 impl<S: Sink> Hearing<'_, S> {
-    fn events(&self) -> Events {
-        Events { frame: frame::<S>, sent: sent::<S>, completed: completed::<S>, down: down::<S> }
-    }
+    /// The functions of a sink like this one. They are a constant, as a look that finds nothing should cost little.
+    const EVENTS: Events = Events {
+        frame: frame::<S>,
+        sent: sent::<S>,
+        completed: completed::<S>,
+        down: down::<S>,
+        wanted: wanted::<S>,
+        unreached: unreached::<S>,
+    };
 
     /// # Safety
     /// `to` is what a poll with these functions was given, and the poll is under way.
@@ -433,4 +451,14 @@ unsafe extern "C" fn down<S: Sink>(to: *mut c_void, peer: Peer, cause: Bytes) {
     };
     // SAFETY: as above.
     unsafe { Hearing::<S>::tell(to, told) };
+}
+
+unsafe extern "C" fn wanted<S: Sink>(to: *mut c_void, peer: Peer) {
+    // SAFETY: inside a poll.
+    unsafe { Hearing::<S>::tell(to, |sink, _| sink.wanted(peer)) };
+}
+
+unsafe extern "C" fn unreached<S: Sink>(to: *mut c_void, peer: Peer) {
+    // SAFETY: inside a poll.
+    unsafe { Hearing::<S>::tell(to, |sink, _| sink.unreached(peer)) };
 }

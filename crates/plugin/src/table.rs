@@ -10,7 +10,7 @@ use banyan_transport::{
 };
 
 /// The version of the table and of all that crosses. It changes with them.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// What tells tables of different releases apart.
 #[repr(C)]
@@ -53,12 +53,11 @@ pub struct Table {
     pub(crate) reclaim: unsafe extern "C" fn(Handle, Peer, Token),
     pub(crate) reaches: unsafe extern "C" fn(Handle, Peer) -> bool,
     pub(crate) connect: unsafe extern "C" fn(Handle, Peer, Bytes, why: Say) -> bool,
-    pub(crate) wanted: unsafe extern "C" fn(Handle) -> MaybePeer,
-    pub(crate) unreached: unsafe extern "C" fn(Handle) -> MaybePeer,
     pub(crate) peer_died: unsafe extern "C" fn(Handle, Peer, Bytes),
     /// With a sink, and the functions that take it.
     pub(crate) poll: unsafe extern "C" fn(Handle, *mut c_void, &Events) -> usize,
-    pub(crate) nothing_to_poll: unsafe extern "C" fn(Handle) -> bool,
+    pub(crate) linger: unsafe extern "C" fn(Handle, u32),
+    pub(crate) by_kernel: unsafe extern "C" fn(Handle) -> bool,
     pub(crate) unsent: unsafe extern "C" fn(Handle) -> bool,
     pub(crate) arm: unsafe extern "C" fn(Handle, Wake),
     pub(crate) disarm: unsafe extern "C" fn(Handle),
@@ -79,6 +78,8 @@ pub(crate) struct Events {
     pub(crate) sent: unsafe extern "C" fn(*mut c_void, Token),
     pub(crate) completed: unsafe extern "C" fn(*mut c_void, Token, Outcome),
     pub(crate) down: unsafe extern "C" fn(*mut c_void, Peer, Bytes),
+    pub(crate) wanted: unsafe extern "C" fn(*mut c_void, Peer),
+    pub(crate) unreached: unsafe extern "C" fn(*mut c_void, Peer),
 }
 
 /// What a fabric is told of the job: [`Joining`](banyan_transport::Joining), as far as it concerns networks.
@@ -162,25 +163,6 @@ impl From<RegisterError> for Registered {
             RegisterError::Unsupported => Registered::Unsupported,
             RegisterError::NoRoom => Registered::NoRoom,
         }
-    }
-}
-
-/// A peer, or none.
-#[repr(C)]
-pub(crate) struct MaybePeer {
-    there: bool,
-    peer: Peer,
-}
-
-impl From<Option<Peer>> for MaybePeer {
-    fn from(peer: Option<Peer>) -> MaybePeer {
-        MaybePeer { there: peer.is_some(), peer: peer.unwrap_or(Peer(0)) }
-    }
-}
-
-impl From<MaybePeer> for Option<Peer> {
-    fn from(MaybePeer { there, peer }: MaybePeer) -> Option<Peer> {
-        there.then_some(peer)
     }
 }
 

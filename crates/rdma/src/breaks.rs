@@ -83,6 +83,7 @@ impl Rdma {
         if self.ended_pairs.is_empty() {
             return;
         }
+        self.hold_batch();
         let mut all: Vec<Completion> = self.held.drain(..).collect();
         while self.take_completions(&mut all) > 0 {}
         let ended = std::mem::take(&mut self.ended_pairs);

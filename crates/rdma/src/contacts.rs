@@ -57,7 +57,7 @@ impl Rdma {
             }
             (Phase::Idle, Some(path)) => self.begin(peer, path),
             (Phase::Open(end), _) => end.wake(&mut self.contacting, peer, self.patience),
-            (Phase::Idle, None) if !std::mem::replace(&mut link.asked, true) => self.wanted.push_back(peer),
+            (Phase::Idle, None) if !std::mem::replace(&mut link.asked, true) => self.wanted.push(peer),
             _ => {}
         }
         Refusal::Busy
@@ -244,7 +244,7 @@ impl Rdma {
         if !has_stood {
             self.lost.retain(|(other, _)| *other != peer);
             self.links.at(peer).phase = Phase::Refused(why);
-            self.wanted.push_back(peer);
+            self.wanted.push(peer);
         }
     }
 
@@ -274,7 +274,7 @@ impl Rdma {
                 Due::GiveUp => self.give_up(peer),
             }
             if doubtful && !std::mem::replace(&mut self.links.at(peer).doubted, true) {
-                self.unreached.push_back(peer);
+                self.unreached.push(peer);
             }
         }
         work

@@ -1,19 +1,20 @@
 //! [`Rdma`]: the fabric, its poll and its sleep.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use banyan_transport::hash::Map;
 use banyan_transport::{Fabric, Head, Outcome, Peer, Sink, Token, Wake};
 use rustix::event::{PollFd, PollFlags, epoll, poll};
 
 use crate::credit::{RESERVE, WINDOW};
 use crate::datagrams::{Greetings, HEARING, LEAVING};
 use crate::frames::{HEADER, Id, What};
-use crate::greeting::{Card, Greeting};
+use crate::greeting::{Card, Greeting, Wire};
 use crate::links::{Left, Links, Phase};
 use crate::locked;
 use crate::rails::{Rail, RailOptions};
@@ -92,11 +93,11 @@ pub struct Rdma {
     pub(crate) links: Links,
     pub(crate) greetings: Greetings,
     /// Peers by the numbers of our pairs to them.
-    pub(crate) peers: HashMap<u32, Peer>,
+    pub(crate) peers: Map<u32, Peer>,
     /// Numbers of pairs that have ended: completions of theirs may still be there.
     pub(crate) ended_pairs: Vec<u32>,
     pub(crate) contacting: Vec<Peer>,
-    pub(crate) transfers: HashMap<u32, Moving>,
+    pub(crate) transfers: Map<u32, Moving>,
     pub(crate) next_transfer: u32,
     /// Transfers with works that there was no room for.
     pub(crate) unposted: Vec<u32>,
@@ -117,6 +118,7 @@ pub struct Rdma {
     pub(crate) under_way: usize,
     /// Completions that were taken and not looked at.
     pub(crate) held: VecDeque<Completion>,
+    /// What was taken last, for the next poll.
     batch: Vec<Completion>,
     /// Peers whose connections are broken, and not yet ready to be made anew.
     pub(crate) breaking: Vec<Peer>,
@@ -128,8 +130,8 @@ pub struct Rdma {
     pub(crate) port_said: Option<(Instant, String)>,
     /// Peers that are gone, and why: the next poll reports them.
     pub(crate) lost: Vec<(Peer, String)>,
-    pub(crate) wanted: VecDeque<Peer>,
-    pub(crate) unreached: VecDeque<Peer>,
+    pub(crate) wanted: Vec<Peer>,
+    pub(crate) unreached: Vec<Peer>,
     /// Peers that credits may be owed to.
     owed: Vec<Peer>,
     armed: bool,
@@ -183,10 +185,10 @@ impl Rdma {
             late: late(options.patience),
             links: Links::default(),
             greetings: Greetings::new(&device, &completions)?,
-            peers: HashMap::new(),
+            peers: Map::default(),
             ended_pairs: Vec::new(),
             contacting: Vec::new(),
-            transfers: HashMap::new(),
+            transfers: Map::default(),
             next_transfer: 0,
             unposted: Vec::new(),
             long: Long::default(),
@@ -206,8 +208,8 @@ impl Rdma {
             ended: None,
             port_said: None,
             lost: Vec::new(),
-            wanted: VecDeque::new(),
-            unreached: VecDeque::new(),
+            wanted: Vec::new(),
+            unreached: Vec::new(),
             owed: Vec::new(),
             armed: false,
             counts: Counts::default(),
@@ -354,6 +356,29 @@ impl Rdma {
         }
     }
 
+    /// Holds what was taken for the next poll, before more is taken.
+    pub(crate) fn hold_batch(&mut self) {
+        self.held.extend(self.batch.drain(..));
+    }
+
+    /// How much the next poll is to tell of.
+    #[inline]
+    fn untold(&self) -> usize {
+        self.refused.len() + self.lost.len() + self.wanted.len() + self.unreached.len()
+    }
+
+    /// Tells of transfers that have failed, and of peers.
+    fn report(&mut self, sink: &mut impl Sink) -> usize {
+        let told = self.untold();
+        if told > 0 {
+            self.refused.drain(..).for_each(|(_, token)| sink.completed(token, Outcome::Impossible));
+            self.lost.drain(..).for_each(|(peer, why)| sink.down(peer, &why));
+            self.wanted.drain(..).for_each(|peer| sink.wanted(peer));
+            self.unreached.drain(..).for_each(|peer| sink.unreached(peer));
+        }
+        told
+    }
+
     /// Gives credits back by frames of their own, where many are owed.
     fn return_credits(&mut self) {
         let mut owed = std::mem::take(&mut self.owed);
@@ -403,14 +428,6 @@ impl Fabric for Rdma {
         Ok(())
     }
 
-    fn wanted(&mut self) -> Option<Peer> {
-        self.wanted.pop_front()
-    }
-
-    fn unreached(&mut self) -> Option<Peer> {
-        self.unreached.pop_front()
-    }
-
     fn peer_died(&mut self, peer: Peer, cause: &str) {
         if let Some(end) = self.links.end(peer) {
             end.died = Some(cause.to_owned());
@@ -440,7 +457,9 @@ impl Fabric for Rdma {
         if !self.held.is_empty() {
             batch.extend(self.held.drain(..));
         }
-        let fresh = self.take_completions(&mut batch);
+        // What is there already is enough, unless connections wait for the last that came by them.
+        let enough = !batch.is_empty() && self.breaking.is_empty();
+        let fresh = if enough { 0 } else { self.take_completions(&mut batch) };
         work += batch.len();
         batch.drain(..).for_each(|completion| self.complete(completion, sink));
         self.batch = batch;
@@ -451,13 +470,29 @@ impl Fabric for Rdma {
             self.return_credits();
         }
         // All that there was has been taken.
-        if fresh < BATCH && !self.breaking.is_empty() {
+        if !enough && fresh < BATCH && !self.breaking.is_empty() {
             work += self.attend_breaks();
         }
-        work += self.refused.len() + self.lost.len();
-        self.refused.drain(..).for_each(|(_, token)| sink.completed(token, Outcome::Impossible));
-        self.lost.drain(..).for_each(|(peer, why)| sink.down(peer, &why));
-        work
+        work + self.report(sink)
+    }
+
+    fn linger(&mut self, looks: u32) {
+        // What else a poll attends to must not wait: contacts, and on iWARP sockets.
+        let idle = !self.has_news() && self.contacting.is_empty() && self.device.wire != Wire::Iwarp;
+        if self.armed || !idle {
+            return;
+        }
+        let mut taken = std::mem::take(&mut self.batch);
+        for _ in 0..looks {
+            if self.take_completions(&mut taken) > 0 {
+                break;
+            }
+        }
+        self.batch = taken;
+    }
+
+    fn by_kernel(&self) -> bool {
+        self.device.in_software
     }
 
     fn unsent(&self) -> bool {
@@ -476,8 +511,8 @@ impl Fabric for Rdma {
     }
 
     fn has_news(&mut self) -> bool {
-        let told = self.refused.is_empty() && self.lost.is_empty();
-        !(told && self.held.is_empty() && self.breaking.is_empty()) || self.rest_is_due()
+        !(self.untold() == 0 && self.held.is_empty() && self.batch.is_empty() && self.breaking.is_empty())
+            || self.rest_is_due()
     }
 
     fn sleep(&mut self, deadline: Option<Instant>) {

@@ -174,14 +174,13 @@ fn a_peer_that_the_device_does_not_reach_is_refused() {
     let patience = Duration::from_secs(2);
     let (mut ends, mut inbox) = (introduced(ends(2, patience)), <[Inbox; 2]>::default());
     assert!(link.set("down"));
-    let (start, mut refused) = (Instant::now(), None);
-    until(&mut ends, &mut inbox, |ends, _| {
+    let start = Instant::now();
+    until(&mut ends, &mut inbox, |ends, inbox| {
         assert_eq!(ends[0].send_short(Peer(1), &HEAD, b"anybody there?"), Err(Refusal::Busy));
-        refused = ends[0].wanted();
-        refused.is_some()
+        !inbox[0].wanted.is_empty()
     });
     assert!(start.elapsed() >= patience, "not before its time");
-    assert_eq!(refused, Some(Peer(1)));
+    assert_eq!(inbox[0].wanted, [Peer(1)]);
     let why = ends[0].connect(Peer(1), &[]).expect_err("it is refused");
     println!("{why}");
     assert!(why.contains("port 1 of ") && why.contains("within 2 s"), "{why}");

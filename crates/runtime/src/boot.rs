@@ -124,7 +124,7 @@ fn say_what_is_broken(start: &mut Start<'_>, ports: &Ports) -> Result<()> {
 }
 
 #[inline(never)]
-fn boot(mut job: Job, mut client: Option<Client>, ports: Ports, shares_memory: bool) -> Result<Boot> {
+fn boot(mut job: Job, mut client: Option<Client>, mut ports: Ports, shares_memory: bool) -> Result<Boot> {
     let bad = |name, error: &dyn std::fmt::Display| Error::other(format!("{name}: {error}"));
     let overrides = job.setting(settings::COLL).map_or(Ok(Overrides::default()), Overrides::parse);
     // A single process chooses nothing.
@@ -148,6 +148,7 @@ fn boot(mut job: Job, mut client: Option<Client>, ports: Ports, shares_memory: b
         known: long::known(&job),
         ..p2p::Config::new(budget as usize, job.size)
     });
-    let engine = Engine::new(p2p, ports, client, Policy::new((job.local_size, job.cores()), job.hosts()));
+    let policy = Policy::new((job.local_size, job.cores()), ports.by_kernel());
+    let engine = Engine::new(p2p, ports, client, policy);
     Ok(Boot { engine, job, shares_memory, tuning })
 }

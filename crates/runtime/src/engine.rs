@@ -106,7 +106,7 @@ subsystems! { engine =>
     p2p: P2p, classes [P2p, Coll], by &mut engine.ports;
     colls: RunningColls, classes [Control], by Messaging { p2p: &mut engine.p2p, ports: &mut engine.ports };
     launcher: Launcher, classes [], by Informed {
-        p2p: &mut engine.p2p, ports: &mut engine.ports, colls: &mut engine.colls
+        p2p: &mut engine.p2p, ports: &mut engine.ports, colls: &mut engine.colls, policy: &mut engine.policy
     };
     bsends: BufferedSends, classes [], by &mut engine.p2p;
 }
@@ -141,6 +141,16 @@ impl Engine {
     #[inline(always)]
     pub(crate) fn progress(&mut self) -> usize {
         if self.nothing_to_poll() { 0 } else { self.progress_all() }
+    }
+
+    /// Passes the time until the next poll, after one that found nothing. Gives the number of looks at fabrics meanwhile.
+    #[inline]
+    pub(crate) fn linger(&mut self) -> u32 {
+        let looks = if self.p2p.has_work() || self.launcher.has_work() { 0 } else { self.ports.linger() };
+        if looks == 0 {
+            std::hint::spin_loop();
+        }
+        looks
     }
 
     /// Before a sleep outside the engine lock: arms the fabrics, and tells what ends that sleep; `None` if something has come already.
@@ -243,5 +253,13 @@ impl Sink for Arrivals<'_> {
 
     fn down(&mut self, peer: Peer, cause: &str) {
         self.p2p.down(peer, cause);
+    }
+
+    fn wanted(&mut self, peer: Peer) {
+        self.launcher.wants(peer);
+    }
+
+    fn unreached(&mut self, peer: Peer) {
+        self.launcher.misses(peer);
     }
 }

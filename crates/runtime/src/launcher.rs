@@ -15,6 +15,9 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// The line to the launcher, if there is one.
 pub(crate) struct Launcher {
     pub(crate) client: Option<Client>,
+    /// Peers whose business cards fabrics want, and peers that they do not reach at present and that may be gone: it is to be asked for these.
+    wanted: Vec<Peer>,
+    missing: Vec<Peer>,
     /// A business card was asked for and has not come.
     awaits_card: bool,
     /// When the line was last read before a sleep.
@@ -25,7 +28,19 @@ pub(crate) struct Launcher {
 
 impl Launcher {
     pub(crate) fn new(client: Option<Client>) -> Self {
-        Self { client, awaits_card: false, read: None, lost: false }
+        Self { client, wanted: Vec::new(), missing: Vec::new(), awaits_card: false, read: None, lost: false }
+    }
+
+    /// A fabric wants a peer's business card before frames can leave for it.
+    #[cold]
+    pub(crate) fn wants(&mut self, peer: Peer) {
+        self.wanted.push(peer);
+    }
+
+    /// A fabric does not reach a peer at present.
+    #[cold]
+    pub(crate) fn misses(&mut self, peer: Peer) {
+        self.missing.push(peer);
     }
 
     /// What its answer makes readable, if one is awaited.
@@ -60,7 +75,7 @@ impl Subsystem for Launcher {
 
     #[inline(always)]
     fn has_work(&self) -> bool {
-        self.awaits_card
+        self.awaits_card || !self.wanted.is_empty() || !self.missing.is_empty()
     }
 
     /// An answer that is awaited keeps nobody: what needs it is under way elsewhere.
@@ -70,7 +85,7 @@ impl Subsystem for Launcher {
 
     #[inline(always)]
     fn progress(&mut self, below: Informed<'_>) -> usize {
-        if self.awaits_card || below.ports.needs_cards() { self.ask(below) } else { 0 }
+        if self.has_work() { self.ask(below) } else { 0 }
     }
 
     /// Reads what the launcher says unasked.
@@ -89,30 +104,27 @@ impl Launcher {
     /// Asks for business cards that a fabric wants, and after peers that it does not reach; gives it the cards that arrived.
     #[inline(never)]
     fn ask(&mut self, below: Informed<'_>) -> usize {
+        let (wanted, missing) = (std::mem::take(&mut self.wanted), std::mem::take(&mut self.missing));
         let Some(client) = &mut self.client else { return 0 };
-        let mut events = 0;
         // A broken connection shows when its next event is read.
-        while let Some(peer) = below.ports.wanted() {
-            let _ = client.lookup(peer.0);
-            self.awaits_card = true;
-            events += 1;
-        }
-        while let Some(peer) = below.ports.missing() {
-            let _ = client.report_unreached(peer.0);
-            events += 1;
-        }
+        wanted.iter().for_each(|peer| _ = client.lookup(peer.0));
+        missing.iter().for_each(|peer| _ = client.report_unreached(peer.0));
+        self.awaits_card |= !wanted.is_empty();
+        let events = wanted.len() + missing.len();
         if self.awaits_card { events + self.read_events(below) } else { events }
     }
 
     /// Acts on all that the launcher has said. Returns how many things that were.
-    fn read_events(&mut self, Informed { p2p, ports, colls }: Informed<'_>) -> usize {
+    fn read_events(&mut self, Informed { p2p, ports, colls, policy }: Informed<'_>) -> usize {
         let Some(client) = self.client.as_mut().filter(|_| !self.lost) else { return 0 };
         let mut events = 0;
         loop {
             match client.try_event() {
                 Ok(Some(Event::BusinessCard { rank, business_card })) => {
-                    if let Err(cause) = ports.connect(Peer(rank), &business_card) {
-                        p2p.peer_down(Peer(rank), &cause);
+                    match ports.connect(Peer(rank), &business_card) {
+                        Ok(false) => {}
+                        Ok(true) => *policy = policy.through_kernel(ports.by_kernel()),
+                        Err(cause) => p2p.peer_down(Peer(rank), &cause),
                     }
                 }
                 Ok(Some(Event::Gone { rank, cause, failed })) => {

@@ -28,6 +28,8 @@ pub(crate) type Bells = Arc<[OwnedFd]>;
 
 /// Longest sleep without a poll: bounds the harm of events that cannot wake this process.
 const MAX_SLEEP: Duration = Duration::from_millis(100);
+/// Looks between two polls where all peers are reached by one fabric.
+const LOOKS: u32 = 16;
 /// The sleep of a process that no descriptor can wake.
 pub(crate) const BLIND_SLEEP: Duration = Duration::from_millis(1);
 
@@ -140,6 +142,9 @@ macro_rules! ports {
             pub(crate) cards: Vec<(Route, Vec<u8>)>,
             /// Fabrics that have not started here, and why.
             pub(crate) not_started: Vec<(Route, NotStarted)>,
+            several_hosts: bool,
+            /// All other processes are routed to the RDMA fabric.
+            only_rdma: bool,
             /// Descriptors that arrivals make readable, made by the first sleep on them.
             bells: Option<Bells>,
         }
@@ -156,6 +161,8 @@ macro_rules! ports {
                     alone: None,
                     cards: Vec::new(),
                     not_started: Vec::new(),
+                    several_hosts: start.job.hosts() > 1,
+                    only_rdma: false,
                     bells: None,
                 };
                 ports.take(Route::Own, |peer| peer == me);
@@ -165,6 +172,7 @@ macro_rules! ports {
                     })+
                 }
                 ports.alone = ports.find_alone();
+                ports.routed();
                 Ok(ports)
             }
 
@@ -287,6 +295,27 @@ impl Ports {
         free.filter(|(peer, _)| reaches(*peer)).for_each(|(_, route)| *route = by);
     }
 
+    /// Takes note of the routes.
+    fn routed(&mut self) {
+        self.only_rdma = self.route.iter().all(|route| matches!(route, Route::Own | Route::Rdma));
+    }
+
+    /// After a poll that found nothing: waits for more, where what waits for one fabric alone may look at it more often than a poll would.
+    /// Gives the number of looks.
+    #[inline]
+    pub(crate) fn linger(&mut self) -> u32 {
+        let Some(rdma) = self.rdma.as_mut().filter(|_| self.only_rdma) else { return 0 };
+        rdma.linger(LOOKS);
+        LOOKS
+    }
+
+    /// True if the kernel brings what comes from other hosts.
+    pub(crate) fn by_kernel(&mut self) -> bool {
+        let through: Vec<Route> =
+            self.each().filter(|(_, fabric)| fabric.by_kernel()).map(|(route, _)| route).collect();
+        self.several_hosts && self.route.iter().any(|route| through.contains(route))
+    }
+
     /// What the fabrics have done so far, as far as they count it: a line for each.
     pub(crate) fn accounts(&mut self) -> Vec<String> {
         self.each()
@@ -314,20 +343,10 @@ impl Ports {
         self.route.get(peer.0 as usize).copied().unwrap_or(Route::None)
     }
 
-    /// True if business cards may be [wanted](Ports::wanted).
+    /// True if business cards may be [wanted](Sink::wanted).
     #[inline]
     pub(crate) fn needs_cards(&self) -> bool {
         !self.cards.is_empty()
-    }
-
-    /// A peer whose business card is needed before its frames can leave.
-    pub(crate) fn wanted(&mut self) -> Option<Peer> {
-        self.each().find_map(|(_, fabric)| fabric.wanted())
-    }
-
-    /// A peer that a fabric does not reach at present, and that may be gone.
-    pub(crate) fn missing(&mut self) -> Option<Peer> {
-        self.each().find_map(|(_, fabric)| fabric.unreached())
     }
 
     /// The process of a peer has ended, as the launcher says.
@@ -338,11 +357,12 @@ impl Ports {
     }
 
     /// Routes a peer to the first fabric that both have, as its business card shows, and that accepts the addresses there. Both sides
-    /// choose the same one, as all ranks have their fabrics in one order. Until then nothing has left for the peer by this route.
+    /// choose the same one, as all ranks have their fabrics in one order. Until then nothing has left for the peer by this route. True if it is
+    /// another one than before.
     ///
     /// # Errors
     /// If it is no business card, or none of this process's fabrics accepts it.
-    pub(crate) fn connect(&mut self, peer: Peer, business_card: &[u8]) -> Result<(), String> {
+    pub(crate) fn connect(&mut self, peer: Peer, business_card: &[u8]) -> Result<bool, String> {
         let theirs = business_cards::decode(business_card)?;
         let ours: Vec<Route> = self.cards.iter().map(|(route, _)| *route).collect();
         let mut refused = Vec::new();
@@ -353,10 +373,15 @@ impl Ports {
             let Some((_, fabric)) = self.each().find(|(other, _)| *other == route) else { continue };
             match fabric.connect(peer, addresses) {
                 Ok(()) => {
-                    if self.has_card(self.route(peer)) {
+                    let before = self.route(peer);
+                    if self.has_card(before) {
                         self.route[peer.0 as usize] = route;
                     }
-                    return Ok(());
+                    let changed = self.route(peer) != before;
+                    if changed {
+                        self.routed();
+                    }
+                    return Ok(changed);
                 }
                 Err(why) => refused.push(why),
             }

@@ -380,7 +380,7 @@ impl Runtime {
                 slow.before_sleep(&engine, multithreaded, describe);
             }
             match backoff {
-                Backoff::Spin if !multithreaded => std::hint::spin_loop(),
+                Backoff::Spin if !multithreaded => idle.has_looked(engine.linger()),
                 Backoff::Yield if !multithreaded => std::thread::yield_now(),
                 Backoff::Sleep if !multithreaded => engine.sleep(),
                 // Other threads must be able to enter while this one sleeps.

@@ -7,6 +7,7 @@ use banyan_transport::{Head, Peer, Sink};
 
 use crate::ports::Ports;
 use crate::running::RunningColls;
+use crate::wait::Policy;
 
 /// A part of the runtime that moves when the engine is polled: messages, collectives, buffered sends, the line to the
 /// launcher. It stands above the fabrics and above the subsystems that it moves by.
@@ -45,6 +46,7 @@ pub(crate) struct Informed<'a> {
     pub(crate) p2p: &'a mut P2p,
     pub(crate) ports: &'a mut Ports,
     pub(crate) colls: &'a mut RunningColls,
+    pub(crate) policy: &'a mut Policy,
 }
 
 impl Subsystem for P2p {

@@ -25,6 +25,8 @@ pub(crate) struct Policy {
     spins: u32,
     /// Yields before the clock is read for the first time.
     yields: u32,
+    /// More ranks than cores.
+    crowded: bool,
 }
 
 /// How long a rank yields before it sleeps. Waking a sleeping core takes some tens of microseconds, and a rank that sleeps
@@ -40,12 +42,21 @@ const SPINS: u32 = 1000;
 const CROWDED_SPINS: u32 = 4;
 
 impl Policy {
-    /// The policy for `ranks` processes on `cores` cores, where there are so many nodes.
-    pub(crate) fn new((ranks, cores): (u32, u32), nodes: u32) -> Self {
-        // With a core for each rank no other rank needs this one's, and a yield to a stranger costs a time slice. But what
-        // comes from other nodes comes through the kernel, whose work may need this very core.
-        let (spins, yields) = if ranks <= cores && nodes == 1 { (5000, 0) } else { (1, 16) };
-        Self { spins, yields }
+    /// The policy for `ranks` processes on `cores` cores. `by_kernel`: what comes from other nodes comes through the kernel.
+    pub(crate) fn new((ranks, cores): (u32, u32), by_kernel: bool) -> Self {
+        Policy::of(ranks > cores, by_kernel)
+    }
+
+    fn of(crowded: bool, by_kernel: bool) -> Self {
+        // With a core for each rank no other rank needs this one's, and a yield to a stranger costs a time slice. But the kernel's work
+        // may need this very core.
+        let (spins, yields) = if crowded || by_kernel { (1, 16) } else { (5000, 0) };
+        Self { spins, yields, crowded }
+    }
+
+    /// The policy of the same processes, where what comes from other nodes comes through the kernel, or does not.
+    pub(crate) fn through_kernel(self, by_kernel: bool) -> Policy {
+        Policy::of(self.crowded, by_kernel)
     }
 
     /// Nothing that this rank waits for wants its core.
@@ -115,6 +126,12 @@ impl Idle {
         *self = Self::new();
     }
 
+    /// So many looks in place of polls were fruitless.
+    #[inline]
+    pub(crate) fn has_looked(&mut self, looks: u32) {
+        self.polls = self.polls.saturating_add(looks);
+    }
+
     /// What to do after one more fruitless poll; `now` reads the clock.
     pub(crate) fn after_poll(&mut self, policy: &Policy, now: impl FnOnce() -> Instant) -> Backoff {
         self.polls = self.polls.saturating_add(1);
@@ -133,7 +150,7 @@ impl Idle {
 
     /// What a follower does after one more fruitless poll.
     pub(crate) fn after_poll_of_follower(&mut self, now: impl FnOnce() -> Instant) -> Backoff {
-        let policy = Policy { spins: 0, yields: 1 };
+        let policy = Policy { spins: 0, yields: 1, crowded: true };
         match self.polls >= FOLLOWER_POLLS {
             true => Backoff::Sleep,
             false => self.after_poll(&policy, now),
@@ -207,7 +224,7 @@ mod tests {
 
     /// What a rank does in an endless wait in which a yield takes `yield_time`: up to its first sleep, and after it.
     fn wait((ranks, cores, nodes): (u32, u32, u32), yield_time: Duration) -> (Vec<Backoff>, Backoff) {
-        let policy = Policy::new((ranks, cores), nodes);
+        let policy = Policy::new((ranks, cores), nodes > 1);
         let (mut idle, mut now, mut actions) = (Idle::new(), Instant::now(), vec![]);
         while actions.last() != Some(&Backoff::Sleep) {
             assert!(actions.len() < 100_000, "{ranks} ranks on {cores} cores never sleep");
@@ -242,6 +259,16 @@ mod tests {
     }
 
     #[test]
+    fn a_rank_keeps_its_core_where_devices_bring_what_comes() {
+        let (alone, crowded) = (Policy::new((2, 2), false), Policy::new((3, 2), false));
+        assert_eq!(alone.through_kernel(true), Policy::new((2, 2), true));
+        assert_eq!(Policy::new((2, 2), true).through_kernel(false), alone);
+        assert!(alone.spins_freely() && !alone.through_kernel(true).spins_freely());
+        assert_eq!(crowded.through_kernel(true).through_kernel(false), crowded);
+        assert!(!crowded.spins_freely());
+    }
+
+    #[test]
     fn yields_go_on_for_a_while_however_short_they_are() {
         let yielded = |turn| {
             let yields = wait((16, 2, 1), turn).0.iter().filter(|&&action| action == Backoff::Yield).count();
@@ -262,7 +289,7 @@ mod tests {
             (1..).find(|&many| after_poll(begin + yield_time * many) == Backoff::Sleep).unwrap_or(0)
         };
         let crowded = |busy| {
-            let (mut idle, policy) = (Idle::new(), Policy::new((5, 2), 1).among_threads(busy));
+            let (mut idle, policy) = (Idle::new(), Policy::new((5, 2), false).among_threads(busy));
             yields(&mut |now| idle.after_poll(&policy, || now), slice)
         };
         assert!(crowded(true) < 5 && crowded(false) > 10);
@@ -272,13 +299,13 @@ mod tests {
         };
         assert!(follower(slice) < 5);
         assert_eq!(follower(Duration::from_nanos(300)), FOLLOWER_POLLS + 1);
-        assert_eq!(Policy::new((2, 2), 1).among_threads(true), Policy::new((2, 2), 1));
+        assert_eq!(Policy::new((2, 2), false).among_threads(true), Policy::new((2, 2), false));
     }
 
     #[test]
     fn fruitless_polls_yield_a_core_that_others_need() {
         let yields = |ranks, found_every: u32| {
-            let (policy, mut polls) = (Policy::new((ranks, 2), 1), FruitlessPolls::default());
+            let (policy, mut polls) = (Policy::new((ranks, 2), false), FruitlessPolls::default());
             (1..=1000).filter(|poll| polls.must_yield(&policy, poll % found_every != 0)).count() as u32
         };
         assert_eq!(yields(4, 2000), 1000 - FREE_POLLS);
@@ -296,7 +323,7 @@ mod tests {
             (16, true, true, 0),
             (2, false, false, 0),
         ] {
-            let mut spins = Policy::new((ranks, 2), 1).spins(waits, multithreaded);
+            let mut spins = Policy::new((ranks, 2), false).spins(waits, multithreaded);
             let spent = (0..10_000).take_while(|_| spins.spend()).count();
             assert_eq!(spent, budget as usize);
         }

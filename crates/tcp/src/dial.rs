@@ -366,12 +366,14 @@ impl Tcp {
         watch(socket, self.options.patience, features, false)
     }
 
+    /// True if connections are about to come about, or to end.
+    pub(crate) fn has_timers(&self) -> bool {
+        !self.connecting.is_empty() || !self.dying.is_empty() || self.pending_connections.deadline().is_some()
+    }
+
     /// Starts attempts that are due, ends those that took too long; gives the number of both.
     pub(crate) fn run_timers(&mut self) -> usize {
-        if self.connecting.is_empty()
-            && self.dying.is_empty()
-            && self.pending_connections.deadline().is_none()
-        {
+        if !self.has_timers() {
             return 0;
         }
         let now = Instant::now();

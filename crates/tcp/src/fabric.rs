@@ -30,7 +30,7 @@ const COLD: u32 = 100;
 /// While there are hot links, the system is asked about all other sockets once in this many polls.
 const ASK_EVERY: u32 = 8;
 
-/// Once in this many polls while all connected links are hot: only new connections can come then.
+/// Once in this many polls while all connected links are hot, or none is connected: only new connections can come then.
 const ASK_RARELY: u32 = 64;
 
 /// Most links that one poll reads from besides the hot ones.
@@ -69,10 +69,10 @@ pub struct Tcp {
     pub(crate) lost: Vec<(Peer, String)>,
     /// What was lent on resumed streams and is acknowledged: the next poll tells the sink.
     pub(crate) released: Vec<Token>,
-    /// Peers whose business cards are needed: see [`Fabric::wanted`].
-    wanted: VecDeque<Peer>,
-    /// Peers that were not reached: see [`Fabric::unreached`].
-    unreached: VecDeque<Peer>,
+    /// Peers whose business cards are needed: see [`Sink::wanted`].
+    wanted: Vec<Peer>,
+    /// Peers that were not reached: see [`Sink::unreached`].
+    unreached: Vec<Peer>,
     /// Peers that have ended, as the launcher says, and when they are given up though a connection stands.
     pub(crate) dying: Vec<(Peer, Instant)>,
     pub(crate) pool: Pool,
@@ -125,8 +125,8 @@ impl Tcp {
             connecting: Vec::new(),
             lost: Vec::new(),
             released: Vec::new(),
-            wanted: VecDeque::new(),
-            unreached: VecDeque::new(),
+            wanted: Vec::new(),
+            unreached: Vec::new(),
             dying: Vec::new(),
             pool: Pool::default(),
             read_buffer: vec![0; READ_BUFFER].into_boxed_slice(),
@@ -213,7 +213,7 @@ impl Tcp {
     pub(crate) fn want(&mut self, peer: Peer) {
         let first = self.links.at(self.links.number(peer, 0));
         if !std::mem::replace(&mut first.card_requested, true) {
-            self.wanted.push_back(peer);
+            self.wanted.push(peer);
         }
     }
 
@@ -221,7 +221,7 @@ impl Tcp {
     pub(crate) fn note_unreached(&mut self, peer: Peer) {
         let first = self.links.at(self.links.number(peer, 0));
         if !std::mem::replace(&mut first.reported, true) {
-            self.unreached.push_back(peer);
+            self.unreached.push(peer);
         }
     }
 
@@ -374,6 +374,19 @@ impl Tcp {
         work
     }
 
+    /// True if somebody is to be told of peers whose business cards are needed, or that were not reached.
+    fn misses(&self) -> bool {
+        !self.wanted.is_empty() || !self.unreached.is_empty()
+    }
+
+    /// Tells whose business cards are needed, and who was not reached.
+    fn report_missing(&mut self, sink: &mut impl Sink) -> usize {
+        let missing = self.wanted.len() + self.unreached.len();
+        self.wanted.drain(..).for_each(|peer| sink.wanted(peer));
+        self.unreached.drain(..).for_each(|peer| sink.unreached(peer));
+        missing
+    }
+
     fn report_lost(&mut self, sink: &mut impl Sink) -> usize {
         self.released.drain(..).for_each(|token| sink.sent(token));
         let lost = std::mem::take(&mut self.lost);
@@ -408,22 +421,19 @@ impl Fabric for Tcp {
         Ok(())
     }
 
-    fn wanted(&mut self) -> Option<Peer> {
-        self.wanted.pop_front()
-    }
-
-    fn unreached(&mut self) -> Option<Peer> {
-        self.unreached.pop_front()
-    }
-
     fn peer_died(&mut self, peer: Peer, cause: &str) {
         self.peer_ended(peer, cause);
     }
 
     fn poll(&mut self, sink: &mut impl Sink) -> usize {
         self.polls = self.polls.wrapping_add(1);
-        let every = if self.hot.len() < self.connected { ASK_EVERY } else { ASK_RARELY };
-        let ask = self.armed || self.socket_full || self.hot.is_empty() || self.polls.is_multiple_of(every);
+        let every = match self.hot.len() {
+            hot if hot == self.connected => ASK_RARELY,
+            0 => 1,
+            _ => ASK_EVERY,
+        };
+        let due = self.polls.is_multiple_of(every) || self.has_timers();
+        let ask = self.armed || self.socket_full || due;
         if !self.bursts.is_empty() {
             self.end_bursts();
         }
@@ -445,7 +455,14 @@ impl Fabric for Tcp {
         if !self.lost.is_empty() || !self.released.is_empty() {
             work += self.report_lost(sink);
         }
+        if self.misses() {
+            work += self.report_missing(sink);
+        }
         work
+    }
+
+    fn by_kernel(&self) -> bool {
+        true
     }
 
     fn unsent(&self) -> bool {
@@ -463,7 +480,7 @@ impl Fabric for Tcp {
     fn has_news(&mut self) -> bool {
         let unwritten = !self.backlog.is_empty() && !self.socket_full;
         let untold = !self.lost.is_empty() || !self.released.is_empty();
-        unwritten || untold || !self.ready.is_empty() || self.pending_connections.busy()
+        unwritten || untold || self.misses() || !self.ready.is_empty() || self.pending_connections.busy()
     }
 
     fn sleep(&mut self, deadline: Option<Instant>) {

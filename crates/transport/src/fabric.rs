@@ -32,6 +32,12 @@ pub trait Sink {
     /// The peer is gone, and why: a sentence for people. Called once for each peer. What was under way to it is over, and told
     /// of no more.
     fn down(&mut self, peer: Peer, cause: &str);
+    /// A send to this peer was refused because the fabric has no business card of it; each is named once. It may be named once more where
+    /// no connection to it came about, so that nothing has left: then [`Fabric::connect`] refuses it with the reason, and another fabric may
+    /// carry it.
+    fn wanted(&mut self, _peer: Peer) {}
+    /// The peer could not be reached so far, or not again: it may be gone, which the launcher knows. Each is named once, until it is reached.
+    fn unreached(&mut self, _peer: Peer) {}
 }
 
 /// How arrivals end a sleep.
@@ -55,19 +61,6 @@ pub trait Fabric: Port {
     /// If the business card is not one of `peer`.
     fn connect(&mut self, peer: Peer, business_card: &[u8]) -> Result<(), String>;
 
-    /// A peer that a send was refused to because this fabric has no business card of it; each is named once. It may be named once more where
-    /// no connection to it came about, so that nothing has left: then [`Fabric::connect`] refuses it with the reason, and another fabric may
-    /// carry it.
-    fn wanted(&mut self) -> Option<Peer> {
-        None
-    }
-
-    /// A peer that could not be reached so far, or not again: it may be gone, which the launcher knows. Each is named once, until it
-    /// is reached.
-    fn unreached(&mut self) -> Option<Peer> {
-        None
-    }
-
     /// Takes the launcher's word that the process of `peer` has ended: polls still hand over what it sent, as far as that can be
     /// had, then report it by [`Sink::down`] with `cause`, unless they have done so.
     fn peer_died(&mut self, _peer: Peer, _cause: &str) {}
@@ -78,8 +71,17 @@ pub trait Fabric: Port {
     where
         Self: Sized;
 
+    /// Looks until there is something for the next poll, so many times at most, and for nothing else that a poll attends to: for a process
+    /// that waits for this fabric alone, where a look takes much less than a poll.
+    fn linger(&mut self, _looks: u32) {}
+
     /// True if it is certain, and cheap to tell, that a poll would find nothing.
     fn nothing_to_poll(&self) -> bool {
+        false
+    }
+
+    /// True if the kernel brings what comes, by work that may need the core of a process that waits: that process yields it between polls.
+    fn by_kernel(&self) -> bool {
         false
     }
 

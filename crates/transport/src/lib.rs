@@ -19,6 +19,7 @@
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod fabric;
+pub mod hash;
 mod joining;
 mod port;
 #[cfg(any(feature = "conformance", feature = "sim"))]

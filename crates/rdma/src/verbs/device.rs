@@ -44,6 +44,8 @@ pub(crate) struct Device {
     pub(crate) sl: u8,
     pub(crate) traffic_class: u8,
     pub(crate) wire: Wire,
+    /// The kernel plays the device.
+    pub(crate) in_software: bool,
     /// Bytes that this process may lock in memory for it; `None`: as many as there are.
     pub(crate) most_locked: Option<usize>,
     /// Most buffers of a shared receive queue, and most completions of a queue.
@@ -134,6 +136,8 @@ impl Device {
             sl: settings.sl,
             traffic_class: settings.traffic_class,
             wire,
+            // A device of hardware hangs on a bus.
+            in_software: !Path::new(FOLDER).join(wanted).join("device").exists(),
             most_locked: locked::limit_on(limits.vendor_id == SIW),
             most_receives: limits.max_srq_wr as u32,
             most_completions: limits.max_cqe as u32,

@@ -109,7 +109,8 @@ impl Slots {
         let pages = HeapBuffer::zeroed(bytes.next_multiple_of(page) + page);
         let start = pages.address(0).next_multiple_of(page);
         let memory = pages.slice((start - pages.address(0)) as isize, bytes);
-        let region = Region::new(device, &(start..start + bytes), access).map_err(|why| limited(why, bytes))?;
+        let region =
+            Region::new(device, &(start..start + bytes), access).map_err(|why| limited(why, bytes))?;
         Ok(Slots { region, memory, length })
     }
 

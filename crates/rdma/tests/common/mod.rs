@@ -67,6 +67,7 @@ pub(crate) struct Inbox {
     pub(crate) frames: Vec<Vec<u8>>,
     pub(crate) over: Vec<(Token, Outcome)>,
     pub(crate) gone: Vec<(Peer, String)>,
+    pub(crate) wanted: Vec<Peer>,
 }
 
 impl Sink for Inbox {
@@ -80,6 +81,9 @@ impl Sink for Inbox {
     }
     fn down(&mut self, peer: Peer, cause: &str) {
         self.gone.push((peer, cause.to_owned()));
+    }
+    fn wanted(&mut self, peer: Peer) {
+        self.wanted.push(peer);
     }
 }
 

@@ -32,6 +32,8 @@ pub(crate) struct Inbox<T> {
     pub(crate) frames: T,
     pub(crate) sent: Vec<Token>,
     pub(crate) lost: Vec<(Peer, String)>,
+    pub(crate) wanted: Vec<Peer>,
+    pub(crate) unreached: Vec<Peer>,
 }
 
 impl<T: Frames> Sink for Inbox<T> {
@@ -44,5 +46,11 @@ impl<T: Frames> Sink for Inbox<T> {
     fn completed(&mut self, _: Token, _: Outcome) {}
     fn down(&mut self, peer: Peer, cause: &str) {
         self.lost.push((peer, cause.to_owned()));
+    }
+    fn wanted(&mut self, peer: Peer) {
+        self.wanted.push(peer);
+    }
+    fn unreached(&mut self, peer: Peer) {
+        self.unreached.push(peer);
     }
 }

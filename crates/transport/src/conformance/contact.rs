@@ -1,7 +1,5 @@
 //! First contact, and the end of it: business cards, and peers that go.
 
-use std::iter;
-
 use super::sleeps::nap;
 use super::{Inbox, Outbox, until};
 use crate::{Class, Fabric, Head, Peer, Refusal, Wake};
@@ -29,14 +27,13 @@ pub fn business_cards<F: Fabric>(strangers: &impl Fn(usize) -> Vec<(F, Vec<u8>)>
     let mut out: Vec<Outbox> = (0..3).map(|seed| Outbox::new(3, seed)).collect();
     let mut inbox: Vec<Inbox> = (0..3).map(|_| Inbox::default()).collect();
     let needed = cards.iter().all(|card| !card.is_empty());
-    let mut wanted = Vec::new();
     for _ in 0..20 {
         for to in [1, 2].into_iter().filter(|_| needed) {
             assert_eq!(out[0].send(&mut ends[0], to, 8, true), Err(Refusal::Busy), "to a stranger");
         }
         ends[0].poll(&mut inbox[0]);
-        wanted.extend(iter::from_fn(|| ends[0].wanted()));
     }
+    let mut wanted = std::mem::take(&mut inbox[0].wanted);
     wanted.sort();
     assert_eq!(wanted, if needed { vec![Peer(1), Peer(2)] } else { vec![] }, "each once");
     for to in [2, 1] {
@@ -50,7 +47,7 @@ pub fn business_cards<F: Fabric>(strangers: &impl Fn(usize) -> Vec<(F, Vec<u8>)>
                     let _ = out[me].send(&mut ends[me], peer, 8, true);
                 }
                 ends[me].poll(&mut inbox[me]);
-                while let Some(peer) = ends[me].wanted() {
+                while let Some(peer) = inbox[me].wanted.pop() {
                     assert!(needed && me != 0, "the card is there");
                     ends[me].connect(peer, &cards[peer.0 as usize]).expect("a business card");
                 }
@@ -60,7 +57,7 @@ pub fn business_cards<F: Fabric>(strangers: &impl Fn(usize) -> Vec<(F, Vec<u8>)>
         let stranger = needed && to == 2;
         assert!(!stranger || out[0].send(&mut ends[0], 1, 8, true) == Err(Refusal::Busy), "still a stranger");
     }
-    assert_eq!(ends[0].wanted(), None);
+    assert_eq!(inbox[0].wanted, []);
 }
 
 /// A peer that is gone before it was ever talked to is reported to an endpoint that polls only when something wakes it: if nothing
@@ -75,7 +72,7 @@ pub fn gone_before_contact<F: Fabric>(make: &impl Fn(usize) -> Vec<F>, kill: imp
         end.arm(Wake::Descriptor);
         let _ = out.send(end, 2, 8, true);
         let work = end.poll(&mut inbox);
-        if let Some(refused) = end.wanted() {
+        if let Some(refused) = inbox.wanted.pop() {
             assert!(end.connect(refused, &[]).is_err_and(|why| !why.is_empty()));
             inbox.lost.push(refused);
         } else if work == 0 {

@@ -173,6 +173,7 @@ struct Inbox {
     got: Vec<(Token, Outcome)>,
     sent: Vec<Token>,
     lost: Vec<Peer>,
+    wanted: Vec<Peer>,
     /// Memory for the bodies under way, by sender and seed.
     bodies: HashMap<(Peer, u64), Buffer>,
 }
@@ -229,6 +230,10 @@ impl Sink for Inbox {
     fn down(&mut self, peer: Peer, cause: &str) {
         assert!(!cause.is_empty(), "a cause is given");
         self.lost.push(peer);
+    }
+
+    fn wanted(&mut self, peer: Peer) {
+        self.wanted.push(peer);
     }
 }
 

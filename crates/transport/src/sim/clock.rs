@@ -121,6 +121,7 @@ impl State {
     fn has_arrivals(&self, me: usize) -> bool {
         let end = &self.ends[me];
         !end.lost.is_empty()
+            || !end.wanted.is_empty()
             || !end.sent.is_empty()
             || end.pending.iter().any(|pending| pending.due <= self.tick)
             || (0..self.ends.len()).any(|from| {
@@ -135,6 +136,7 @@ impl State {
         let end = &self.ends[me];
         !end.refused
             && end.lost.is_empty()
+            && end.wanted.is_empty()
             && end.pending.is_empty()
             && end.held.is_empty()
             && end.sent.is_empty()

@@ -313,10 +313,6 @@ impl Fabric for SimFabric {
         Ok(())
     }
 
-    fn wanted(&mut self) -> Option<Peer> {
-        self.shared.lock().ends[self.me].wanted.pop_front().map(|i| Peer(i as u32))
-    }
-
     fn poll(&mut self, sink: &mut impl Sink) -> usize {
         let (news, left, asks) = {
             let mut state = self.shared.lock();
@@ -335,6 +331,7 @@ impl Fabric for SimFabric {
                 News::Sent(token) => sink.sent(token),
                 News::Completed(token, outcome) => sink.completed(token, outcome),
                 News::Down(peer, cause) => sink.down(Peer(peer as u32), &cause),
+                News::Wanted(peer) => sink.wanted(Peer(peer as u32)),
             }
         }
         events
@@ -361,6 +358,11 @@ impl Fabric for SimFabric {
         if let Some((_, ear)) = &end.bell {
             while (&mut &*ear).read(&mut [0; 64]).is_ok_and(|bytes| bytes > 0) {}
         }
+    }
+
+    /// Peers are threads, which need a core as the kernel would.
+    fn by_kernel(&self) -> bool {
+        true
     }
 
     fn has_news(&mut self) -> bool {

@@ -35,7 +35,7 @@ pub struct Options {
     pub break_once_in: u32,
     /// Accepted frames leave the sender only when it polls ([`Fabric::unsent`]).
     pub holds: bool,
-    /// An endpoint must be given a peer's business card before it can send to it ([`Fabric::wanted`]); a business card is
+    /// An endpoint must be given a peer's business card before it can send to it ([`crate::Sink::wanted`]); a business card is
     /// the peer's number, little-endian.
     pub business_cards: bool,
     /// Time goes by what the links cost, and not by polls. Nothing is refused then for want of room, and delays are not random.

@@ -108,6 +108,7 @@ pub(super) enum News {
     Sent(Token),
     Completed(Token, Outcome),
     Down(usize, String),
+    Wanted(usize),
 }
 
 impl State {
@@ -240,6 +241,7 @@ impl State {
                 self.ends[me].lost.push_back((peer, cause));
             }
         }
+        news.extend(self.ends[me].wanted.drain(..).map(News::Wanted));
         news.extend(self.ends[me].sent.drain(..).map(News::Sent));
         self.take_transfers(me, &mut news);
         self.take_frames(me, &mut news);

@@ -1,14 +1,15 @@
-//! A quick hash for small keys of integers. It does not resist chosen collisions: keys come from peers of the same job,
-//! which have cheaper ways to slow each other down.
+//! A quick hash for small keys of integers, such as peers and contexts. It does not resist chosen collisions: keys come from peers of the
+//! same job, which have cheaper ways to slow each other down.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-pub(crate) type Map<K, V> = HashMap<K, V, BuildHasherDefault<Fold>>;
+/// A map with that hash.
+pub type Map<K, V> = HashMap<K, V, BuildHasherDefault<Fold>>;
 
 /// Multiplies, and folds the two halves of the product: every input bit reaches high and low output bits.
 #[derive(Default)]
-pub(crate) struct Fold(u64);
+pub struct Fold(u64);
 
 impl Fold {
     #[inline]
@@ -23,6 +24,7 @@ impl Hasher for Fold {
     fn finish(&self) -> u64 {
         self.0
     }
+    #[inline]
     fn write(&mut self, bytes: &[u8]) {
         for chunk in bytes.chunks(8) {
             let mut word = [0; 8];
