@@ -27,9 +27,10 @@ const ALL: Duration = Duration::from_millis(280);
 /// Longest wait for an answer; a figure that needs longer is none.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// Bytes that stay in a core's own cache, and bytes that no cache of a core holds.
+/// Bytes that stay in a core's own cache.
 const CACHED: usize = 64 << 10;
-const LARGE: usize = 8 << 20;
+/// Bytes that no cache holds, at least and at most: as many as the last-level cache has, where that is known, since as many are written.
+const UNCACHED: (usize, usize) = (8 << 20, 32 << 20);
 /// Bytes of a long message, of a frame of it, and of a short one; messages of a stream.
 const LONG: usize = 1 << 20;
 const FRAME: usize = 16 << 10;
@@ -50,7 +51,7 @@ pub(crate) fn measure(before: Profile) -> Profile {
     let named = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
     let (call, own) = (system_call(), get(&[0; SHORT], &mut [0; SHORT]));
     take(&named(&["system_call", "copy_byte", "memory_byte", "reduce_byte"]), &mut || {
-        vec![call, copy(CACHED), copy(LARGE), reduce()]
+        vec![call, copy(CACHED), copy(uncached(&machine)), reduce()]
     });
     for (distance, cpus) in DISTANCES.iter().zip(pairs).rev() {
         let Some(cpus) = cpus else { continue };
@@ -81,6 +82,13 @@ pub(crate) fn measure(before: Profile) -> Profile {
         });
     }
     before.with(figures.iter().map(|(name, seconds)| (name.as_str(), *seconds)))
+}
+
+/// How many bytes to copy so that no cache holds them.
+fn uncached(machine: &Machine) -> usize {
+    let caches = machine.cpus().first().map(|cpu| machine.caches(cpu.id)).unwrap_or_default();
+    let last = caches.last().map_or(0, |cache| cache.bytes as usize);
+    last.clamp(UNCACHED.0, UNCACHED.1)
 }
 
 /// For each of the [`DISTANCES`] two CPUs that are so apart, the first of them the machine's first one.
