@@ -1,6 +1,7 @@
 //! [`Algorithm`], a row of the list of algorithms: what it does, what it needs, what it costs.
 
 use crate::algorithms as a;
+use crate::segments::Products;
 use crate::{Chunks, Kind, Model, Round, Shape, Stage, Topology};
 
 /// What an algorithm needs besides messages.
@@ -106,6 +107,8 @@ pub struct Case {
     pub cell_bytes: f64,
     /// Bytes of the longest block that is quicker by two copies through shared memory than as a message.
     pub longest_copied: f64,
+    /// By which what goes through a pipeline is cut.
+    pub products: Products,
     /// Elements lie in memory as they are packed, and are combined, if at all, by an operation of MPI's own.
     pub plain: bool,
 }
@@ -113,13 +116,22 @@ pub struct Case {
 impl Case {
     /// A case of plain elements, in blocks of equal length, without CICO buffers.
     pub fn plain(bytes: f64, ranks: u32) -> Case {
-        Case { bytes, largest: bytes, cell_bytes: 0.0, longest_copied: f64::INFINITY, ranks, plain: true }
+        Case {
+            bytes,
+            largest: bytes,
+            cell_bytes: 0.0,
+            longest_copied: f64::INFINITY,
+            products: Products::UNCUT,
+            ranks,
+            plain: true,
+        }
     }
 
     /// The same with what this topology and model say of such a collective.
     pub(crate) fn on(&self, topology: &Topology, model: &Model, kind: Kind) -> Case {
         let cell_bytes = topology.shared.map_or(0.0, |shared| shared.inline as f64);
-        Case { cell_bytes, longest_copied: model.longest_copied(kind, topology), ..*self }
+        let (longest_copied, products) = (model.longest_copied(kind, topology), model.products(topology));
+        Case { cell_bytes, longest_copied, products, ..*self }
     }
 
     /// Ranks, as a float.

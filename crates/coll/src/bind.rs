@@ -10,17 +10,23 @@ use crate::execute::contiguous::{Piece, Reduction};
 use crate::execute::plan::Compiled;
 use crate::view::View;
 use crate::{
-    About, Algorithm, Blocks, Buf, Call, Case, Fault, Kind, Needs, Op, Operand, Shape, Span, Topology,
+    About, Algorithm, Blocks, Buf, Call, Case, Fault, Kind, Model, Needs, Op, Operand, Shape, Span, Topology,
 };
 
 impl ExecutionState {
     /// Sets shape, views and operation (all unset before) to what a call says, and refuses it if that contradicts itself.
-    pub(crate) fn bind(&mut self, call: &Call, rank: u32, split: u32, topology: &Topology) {
+    pub(crate) fn bind(
+        &mut self,
+        call: &Call,
+        rank: u32,
+        split: u32,
+        (topology, model): (&Topology, &Model),
+    ) {
         let shape = &mut self.shape;
         (shape.kind, shape.root) = (call.kind, call.root);
         (shape.rank, shape.ranks, shape.split) = (rank, topology.ranks, split);
         self.refused = self.bind_operands(call).err();
-        self.shape.on(topology);
+        self.shape.on(topology, model);
     }
 
     fn bind_operands(&mut self, call: &Call) -> Result<(), Fault> {

@@ -203,7 +203,7 @@ fn prepare(
     let mut execution = ready(&mut plans.idle);
     let mut plan = described.and_then(|(key, lists)| plans.find(key, lists).cloned());
     if plan.as_ref().is_none_or(|plan| plan.compiled.is_none()) {
-        execution.0.bind(&call, plans.rank, plans.split, &plans.topology);
+        execution.0.bind(&call, plans.rank, plans.split, (&plans.topology, &tuning.model));
         if call.kind.size_unknown() {
             let longest = tuning.model.longest_copied(call.kind, &plans.topology);
             execution.0.shape.longest_copied = longest as u64;

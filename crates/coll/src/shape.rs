@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use crate::schedule::{Buf, Span};
 use crate::sections::{self, Cut};
-use crate::{Composition, Kind, Topology};
+use crate::segments::Products;
+use crate::{Composition, Kind, Model, Topology};
 
 /// Where the blocks of the ranks lie in a buffer, in units.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -109,6 +110,8 @@ pub struct Shape {
     pub cell_bytes: u64,
     /// Where not all ranks know all sizes: units of the longest block that is quicker by two copies than as a message.
     pub longest_copied: u64,
+    /// By which what goes through a pipeline is cut.
+    pub products: Products,
     /// The operation commutes.
     pub commutative: bool,
     /// A node has more ranks than cores.
@@ -138,13 +141,16 @@ impl Shape {
         scratch: 0,
         cell_bytes: 0,
         longest_copied: u64::MAX,
+        products: Products::UNCUT,
         commutative: true,
         crowded: false,
         composition: None,
     };
 
-    /// Fills in what a topology says: sizes of cells and shared scratch, and whether ranks share cores.
-    pub(crate) fn on(&mut self, topology: &Topology) {
+    /// Fills in what a topology says, and a model of it: sizes of cells and shared scratch, whether ranks share cores, and by what pipelines
+    /// are cut.
+    pub(crate) fn on(&mut self, topology: &Topology, model: &Model) {
+        self.products = model.products(topology);
         let (cell_bytes, scratch) = topology.shared.map_or((0, 0), |shared| (shared.inline, shared.scratch));
         self.crowded = topology.crowded();
         let scratch = if self.crowded { scratch } else { scratch.min(SCRATCH_IN_CACHE) };
@@ -178,9 +184,18 @@ impl Shape {
 
     /// `units`, rounded down to whole pages; if they are less than 16 pages, to whole cache lines.
     pub(crate) fn round_down(&self, units: u64) -> u64 {
-        let grain = |bytes: u64| (bytes / self.unit.max(1)).max(1);
-        let grain = if units < 16 * grain(PAGE) { grain(CACHE_LINE) } else { grain(PAGE) };
+        let grain = self.grain(units);
         if units < grain { units } else { units - units % grain }
+    }
+
+    /// `units`, rounded up in the same way.
+    pub(crate) fn round_up(&self, units: u64) -> u64 {
+        units.next_multiple_of(self.grain(units))
+    }
+
+    fn grain(&self, units: u64) -> u64 {
+        let grain = |bytes: u64| (bytes / self.unit.max(1)).max(1);
+        if units < 16 * grain(PAGE) { grain(CACHE_LINE) } else { grain(PAGE) }
     }
 
     /// The ranks of the group that a rank is in.

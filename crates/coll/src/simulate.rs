@@ -145,6 +145,7 @@ impl<'a> Simulation<'a> {
             cells: CELLS,
             cell_bytes: topology.shared.map_or(0, |shared| shared.inline),
             longest_copied: tuning.model.longest_copied(algorithm.kind, topology) as u64,
+            products: tuning.model.products(topology),
             crowded: topology.crowded(),
             nodes: 0,
         };

@@ -423,7 +423,7 @@ impl Tuning {
         let leaders = topology.leaders();
         let mut choose = |stage: &Stage, inner: &mut Shape| {
             let topology = if stage.group == StageGroup::Leaders { &leaders } else { here };
-            inner.on(topology);
+            inner.on(topology, &self.model);
             self.choose(stage.kind, inner.case(plain), shape.commutative, topology)
         };
         let compose = |row, inner: &Shape| {

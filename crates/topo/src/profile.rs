@@ -90,7 +90,7 @@ const BUILT_IN: [Profile; 2] = [EPYC, XEON];
 /// while its two cores were by two caches. Nobody has measured two sockets: they count as a little further apart.
 const EPYC: Profile = Profile {
     base: "epyc",
-    network: Message { latency: 15e-6, overhead: 1.5e-6, byte: 1.0 / 1.2e9 },
+    network: Message { latency: 29.4e-6, overhead: 1.5e-6, byte: 1.0 / 1.2e9 },
     loopback: Message { latency: 4e-6, overhead: 1e-6, byte: 1.0 / 3e9 },
     pairs: [
         pair((0.35e-6, 1.0 / 16e9, 1.0 / 6e9), (0.3e-6, 0.12e-6, 1.0 / 8e9)),

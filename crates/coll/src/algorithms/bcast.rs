@@ -1,5 +1,6 @@
 //! Broadcast over messages: binomial tree; scatter and ring (van de Geijn); pipelined chain.
 
+use super::{pipelined, segments};
 use crate::{Algorithm, Buf, Cost, Kind, Round, Shape, Span, log2_up};
 
 pub(crate) const ROWS: &[&Algorithm] = &[&BINOMIAL, &SCATTER_RING, &CHAIN];
@@ -28,19 +29,14 @@ pub(crate) const CHAIN: Algorithm = Algorithm {
     kind: Kind::Bcast,
     name: "chain",
     about: "pipelined chain in segments: large messages, few ranks",
-    rounds: |shape| segments(shape).1 + shape.ranks.saturating_sub(2),
+    rounds: |shape| segments(shape, stages(shape.ranks)).1 + shape.ranks.saturating_sub(2),
     round: chain,
     cost: |case| {
-        let segments = (case.bytes / SEGMENT).ceil().clamp(1.0, MOST_SEGMENTS);
-        let rounds = segments + (case.p() - 2.0).max(0.0);
-        Cost::rounds(rounds, rounds * case.bytes / segments)
+        let (rounds, bytes) = pipelined(case, stages(case.ranks), stages(case.ranks));
+        Cost::rounds(rounds, bytes)
     },
     ..Algorithm::MESSAGES
 };
-
-/// Bytes of a segment that keeps a link busy, and the number of segments at which they grow instead.
-const SEGMENT: f64 = 65536.0;
-const MOST_SEGMENTS: f64 = 4096.0;
 
 /// One level of a binomial tree over relative ranks, the longest edges first.
 fn binomial(shape: &Shape, index: u32, round: &mut Round) {
@@ -77,13 +73,13 @@ fn scatter_ring(shape: &Shape, index: u32, round: &mut Round) {
     }
 }
 
-/// Units of a segment, and the number of segments.
-fn segments(shape: &Shape) -> (u64, u32) {
-    super::segments(shape, SEGMENT as u64, MOST_SEGMENTS as u64)
+/// How many messages a segment goes through in a chain of so many ranks.
+fn stages(ranks: u32) -> u32 {
+    ranks.saturating_sub(1)
 }
 
 fn chain(shape: &Shape, index: u32, round: &mut Round) {
-    let (size, number) = segments(shape);
+    let (size, number) = segments(shape, stages(shape.ranks));
     let me = shape.relative();
     let segment = |i: u32| {
         let at = u64::from(i) * size;

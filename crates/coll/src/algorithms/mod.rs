@@ -19,6 +19,7 @@ pub(crate) mod scratch;
 pub(crate) mod single_copy;
 pub(crate) mod sub_buffers;
 
+use crate::segments::{self, Products};
 use crate::{Algorithm, Buf, Case, Cost, Kind, Round, Shape, Span};
 
 /// The rows of all families. Those of a kind are in the order in which they are named to users, and tried.
@@ -67,11 +68,27 @@ fn spread_cost(case: &Case, bytes: f64) -> Cost {
     Cost { extra: others - windows, copied: bytes, ..Cost::rounds(windows, sent) }
 }
 
-/// Cuts the vector into segments of about `bytes` bytes, at most `most` of them: returns the units of each segment but
-/// the last, which may be shorter, and the number of segments (at least 1).
-fn segments(shape: &Shape, bytes: u64, most: u64) -> (u64, u32) {
-    let size = (bytes / shape.unit.max(1)).max(shape.len.div_ceil(most)).max(1);
+/// The most segments of a vector that a chain passes on.
+const MOST_SEGMENTS: u32 = 4096;
+
+/// Segments of a vector of so many bytes that go through so many messages, one after the other.
+fn segments_of(bytes: u64, products: &Products, stages: u32) -> u32 {
+    segments::number(bytes, products.message, stages, MOST_SEGMENTS)
+}
+
+/// The same as a schedule has it: the units of each segment but the last, which may be shorter, and their number.
+fn segments(shape: &Shape, stages: u32) -> (u64, u32) {
+    let bytes = shape.len.saturating_mul(shape.unit);
+    let size = shape.len.div_ceil(segments_of(bytes, &shape.products, stages).into()).max(1);
     (size, shape.len.div_ceil(size).max(1) as u32)
+}
+
+/// What that costs: rounds, and the bytes of all of them. A segment that no other one follows only goes through so many `hops`.
+fn pipelined(case: &Case, stages: u32, hops: u32) -> (f64, f64) {
+    let segments = f64::from(segments_of(case.bytes as u64, &case.products, stages));
+    let through = if segments > 1.0 { stages } else { hops };
+    let rounds = segments + f64::from(through.saturating_sub(1));
+    (rounds, rounds * case.bytes / segments)
 }
 
 /// Copies what this rank gives to itself, if it is a rank that gives and gets.

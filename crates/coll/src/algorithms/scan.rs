@@ -1,6 +1,6 @@
 //! Scan and exscan: recursive doubling for small vectors, a pipelined chain for large ones.
 
-use super::segments;
+use super::{pipelined, segments};
 use crate::{Algorithm, Buf, Case, Cost, Kind, Merge, Round, Shape, Side, Span, log2_up};
 
 pub(crate) const ROWS: &[&Algorithm] = &[&DOUBLING, &CHAIN, &EXCLUSIVE_DOUBLING, &EXCLUSIVE_CHAIN];
@@ -26,12 +26,7 @@ pub(crate) const CHAIN: Algorithm = Algorithm {
     about: "each rank passes its prefix on, in segments: large vectors, few ranks",
     rounds: |shape| 2 + cut(shape).1,
     round: chain,
-    cost: |case: &Case| {
-        let segments = (case.bytes / SEGMENT).ceil().clamp(1.0, MOST_SEGMENTS);
-        let rounds = segments + (case.p() - 2.0).max(0.0);
-        let bytes = rounds * case.bytes / segments;
-        Cost { reduced: bytes, ..Cost::rounds(rounds, bytes) }
-    },
+    cost: |case: &Case| chain_cost(Kind::Scan, case),
     ..Algorithm::MESSAGES
 };
 
@@ -46,16 +41,25 @@ pub(crate) const EXCLUSIVE_CHAIN: Algorithm = Algorithm {
     temp: |shape| shape.len,
     rounds: |shape| 3 + cut(shape).1,
     round: exclusive_chain,
+    cost: |case: &Case| chain_cost(Kind::Exscan, case),
     ..CHAIN
 };
 
-/// Bytes of a segment, and the number of segments at which they grow instead.
-const SEGMENT: f64 = 32768.0;
-const MOST_SEGMENTS: f64 = 4096.0;
+/// How many messages a segment goes through, or waits for: in an exclusive scan a rank passes a segment on when the one behind the next one is
+/// there.
+fn stages(kind: Kind, ranks: u32) -> u32 {
+    let hops = ranks.saturating_sub(1);
+    if kind == Kind::Exscan { (2 * hops).saturating_sub(1) } else { hops }
+}
 
 /// Units of a segment, and the number of segments.
 fn cut(shape: &Shape) -> (u64, u32) {
-    segments(shape, SEGMENT as u64, MOST_SEGMENTS as u64)
+    segments(shape, stages(shape.kind, shape.ranks))
+}
+
+fn chain_cost(kind: Kind, case: &Case) -> Cost {
+    let (rounds, bytes) = pipelined(case, stages(kind, case.ranks), case.ranks.saturating_sub(1));
+    Cost { reduced: bytes, ..Cost::rounds(rounds, bytes) }
 }
 
 /// Temp holds the combination of all ranks met so far (the partial result), and room for what comes in; combining as

@@ -103,8 +103,8 @@ fn compile(step: &Step, unit: u64, piece: &mut impl FnMut(Span) -> Option<Piece>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::all;
     use crate::verify::{Trial, shape};
+    use crate::{Products, all};
 
     /// What a plan cannot hold: these algorithms go round by round, as do all that need messages alone. What they get from an
     /// exposed range and combine needs memory of its own, and so does a prefix that they combine for the next rank.
@@ -135,6 +135,7 @@ mod tests {
                     cells: 16,
                     cell_bytes: 1 << 16,
                     longest_copied: u64::MAX,
+                    products: Products::UNCUT,
                     crowded: false,
                     nodes: 0,
                 };

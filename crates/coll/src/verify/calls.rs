@@ -9,7 +9,7 @@ use super::Trial;
 use super::memory::mix;
 use crate::execute::ExecutionState;
 use crate::{
-    Algorithm, Call, Composition, Kind, Needs, Nodes, Op, Operand, Shape, Stage, StageGroup, Topology,
+    Algorithm, Call, Composition, Kind, Model, Needs, Nodes, Op, Operand, Shape, Stage, StageGroup, Topology,
     UserOp, of_kind,
 };
 
@@ -58,12 +58,12 @@ impl Trial {
 pub(super) fn shape(kind: Kind, rank: u32, trial: &Trial, split: u32) -> Shape {
     let topology = Topology::assumed(trial.ranks, false, 1);
     let mut state = ExecutionState::default();
-    state.bind(&call(kind, rank, trial, split), rank, split, &topology);
+    state.bind(&call(kind, rank, trial, split), rank, split, (&topology, &Model::default()));
     assert_eq!(state.refused, None, "{kind:?} of {trial:?} contradicts itself");
     // Data that only move are bound in bytes, and proved in larger units.
     let shape = state.shape.in_units_of(if kind.reduces() { 1 } else { trial.unit });
-    let &Trial { unit, commutative, scratch, cell_bytes, longest_copied, crowded, .. } = trial;
-    Shape { unit, commutative, scratch, cell_bytes, longest_copied, crowded, ..shape }
+    let &Trial { unit, commutative, scratch, cell_bytes, longest_copied, products, crowded, .. } = trial;
+    Shape { unit, commutative, scratch, cell_bytes, longest_copied, products, crowded, ..shape }
 }
 
 /// Units of the block that a rank gives another one.

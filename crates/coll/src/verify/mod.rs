@@ -17,8 +17,8 @@ use std::sync::Arc;
 
 use crate::lockstep::{Access, Counters, Lane, Machine, Operation, lockstep};
 use crate::{
-    Algorithm, Blocks, Buf, Form, Kind, Location, Merge, Needs, NodeRanks, Nodes, Shape, Side, Span, Step,
-    SubBuffer,
+    Algorithm, Blocks, Buf, Form, Kind, Location, Merge, Needs, NodeRanks, Nodes, Products, Shape, Side,
+    Span, Step, SubBuffer,
 };
 
 /// One case to be checked.
@@ -48,6 +48,8 @@ pub struct Trial {
     pub cell_bytes: u64,
     /// Where not all ranks know all sizes: longer blocks go by message, and not over the shared scratch.
     pub longest_copied: u64,
+    /// By which pipelines are cut.
+    pub products: Products,
     /// Whether there are more ranks than cores.
     pub crowded: bool,
     /// The ranks are on up to so many nodes, dealt out at random, and some nodes have sockets and these have caches; with 0

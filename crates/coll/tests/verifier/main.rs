@@ -3,7 +3,7 @@
 mod mistakes;
 
 use banyan_coll::verify::{Trial, check, check_between};
-use banyan_coll::{Algorithm, BETWEEN, Kind, SubBuffer, all};
+use banyan_coll::{Algorithm, BETWEEN, Kind, Products, SubBuffer, all};
 
 fn odd_sizes(algorithm: &Algorithm, ranks: u32) -> Vec<u64> {
     use Kind::*;
@@ -24,6 +24,12 @@ fn some_roots(algorithm: &Algorithm, ranks: u32) -> Vec<u32> {
         true if ranks <= 20 => vec![0, 1, ranks / 2, ranks - 1],
         true => vec![0, (ranks * 7 / 11) ^ 1],
     }
+}
+
+/// What cuts pipelines into few, some or many segments.
+fn products(turn: usize) -> Products {
+    let [message, scratch] = [[20_000, 3_000], [300, 200], [u64::MAX, 1]][turn % 3];
+    Products { message, scratch }
 }
 
 /// Units of a shared scratch: its halves have `room` units for each pair of ranks that may use them, or few for each rank, and
@@ -67,6 +73,7 @@ fn check_all(algorithms: impl Iterator<Item = &'static Algorithm>) {
                         cells: [2, 16][(i / 2 + j) % 2],
                         cell_bytes: cell_bytes(algorithm, ranks, (i + 2 * j) as u64 % 4),
                         longest_copied: [u64::MAX, 1][(i + j / 3) % 2],
+                        products: products(i + j + bits),
                         crowded: (i + j / 2 + odd) % 3 == 0,
                         nodes: 0,
                     };
@@ -106,6 +113,7 @@ fn compositions_are_right_on_uneven_nodes() {
                             cells: [2, 16][(ranks as usize + i) % 2],
                             cell_bytes: 8 * len,
                             longest_copied: u64::MAX,
+                            products: products(i + ranks as usize),
                             crowded: (i + ranks as usize).is_multiple_of(3),
                             nodes,
                         };
@@ -179,6 +187,7 @@ fn larger_rank_counts_are_no_different() {
                 cells: 16,
                 cell_bytes: cell_bytes(algorithm, ranks, u64::from(ranks) % 2),
                 longest_copied: u64::MAX,
+                products: products(0),
                 crowded: ranks == 200,
                 nodes: if algorithm.stages.is_empty() { 0 } else { 9 },
             };
@@ -211,6 +220,7 @@ fn algorithms_between_groups_are_right() {
                         cells: 2,
                         cell_bytes: 0,
                         longest_copied: 0,
+                        products: products(0),
                         crowded: false,
                         nodes: 0,
                     };

@@ -1,7 +1,7 @@
 //! Right algorithms with one change, and what the verifier says of each.
 
 use banyan_coll::verify::{Trial, check};
-use banyan_coll::{Algorithm, Buf, Merge, Round, Shape, Side, Step, SubBuffer, all};
+use banyan_coll::{Algorithm, Buf, Merge, Products, Round, Shape, Side, Step, SubBuffer, all};
 
 use crate::cell_bytes;
 
@@ -25,6 +25,7 @@ fn error_of(right: &str, in_place: bool, change: impl FnOnce(&mut Algorithm)) ->
         cells: 2,
         cell_bytes: 8 * 6,
         longest_copied: u64::MAX,
+        products: Products::UNCUT,
         crowded: false,
         nodes: 0,
     };
@@ -305,6 +306,7 @@ fn reading_blocks_on_the_scratch_without_awaiting_them_is_found() {
         cells: 16,
         cell_bytes: cell_bytes(row(NAME), 3, 1),
         longest_copied: u64::MAX,
+        products: Products::UNCUT,
         crowded: true,
         nodes: 0,
     };

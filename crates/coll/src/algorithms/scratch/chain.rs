@@ -1,6 +1,6 @@
 //! Scans on the shared scratch: a chain in which each rank puts its prefix there for the next rank, in pieces.
 
-use super::{PIECE, PIECES, announce, area_for, await_announced, chunks_of, common, half, piece, pieces_of};
+use super::{announce, area_for, await_announced, chunks_of, common, half, piece, pieces_of};
 use crate::{Algorithm, Buf, Case, Chunks, Cost, Kind, Needs, Round, Shape, Span, Step};
 
 pub(crate) const ROWS: &[&Algorithm] = &[&SCAN, &EXSCAN];
@@ -23,7 +23,7 @@ pub(crate) const EXSCAN: Algorithm = Algorithm {
     cost: |case: &Case| match case.ranks {
         // The first rank only writes, the last one only reads.
         2 => {
-            let pieces = pieces_of(case.bytes);
+            let pieces = f64::from(pieces_of(case.bytes as u64, &case.products, 2));
             let streamed = case.bytes * (1.0 + 1.0 / pieces);
             Cost { transfers: 1.0 + pieces, reduced: 0.0, copied: 0.0, streamed, ..cost(case) }
         }
@@ -39,7 +39,7 @@ fn cost(case: &Case) -> Cost {
     let others = case.p() - 1.0;
     // Bytes that a rank puts there in a chunk (area) and at a time (piece): one piece goes through all of the chain.
     let area = case.bytes.min(MOST_BYTES as f64 / others);
-    let piece = area.min((area / PIECES as f64).max(PIECE as f64)).max(1.0);
+    let piece = (area / f64::from(pieces_of(area as u64, &case.products, case.ranks))).max(1.0);
     let moved = case.bytes + piece * (others - 1.0);
     Cost {
         transfers: (case.bytes / piece).ceil() + others,
@@ -68,7 +68,7 @@ struct Chain<'a> {
 impl<'a> Chain<'a> {
     fn new(shape: &'a Shape) -> Chain<'a> {
         let area = area_for(shape, MOST_BYTES, (shape.ranks - 1).max(1), shape.len);
-        let (piece, pieces) = piece(shape, area.min(shape.len).max(1));
+        let (piece, pieces) = piece(shape, area.min(shape.len).max(1), shape.ranks);
         let chunks = shape.len.div_ceil(area) as u32;
         Chain { shape, exclusive: shape.kind == Kind::Exscan, area, piece, pieces, chunks }
     }

@@ -6,6 +6,7 @@ pub(crate) mod pipeline;
 pub(crate) mod ring;
 pub(crate) mod split;
 
+use crate::segments::{self, Products};
 use crate::{Blocks, Buf, Form, Round, Shape, Span, Step};
 
 /// About half the bytes of the shared scratch where ranks share cores, for costs.
@@ -16,22 +17,21 @@ fn chunks_of(bytes: f64, most: u64) -> f64 {
     (bytes / most.min(HALF) as f64).ceil().max(1.0)
 }
 
-/// The least bytes of a piece. A reader copies one piece while the writer writes the next one; shorter copies take more
-/// time for each byte, all the more where cache lines move slowly from core to core.
-const PIECE: u64 = 1 << 14;
-/// The most pieces of a chunk.
-const PIECES: u64 = 8;
+/// The most pieces of a chunk: each has steps of its own in a plan.
+const PIECES: u32 = 16;
 
-/// Into how many pieces a chunk of so many bytes is cut.
-fn pieces_of(bytes: f64) -> f64 {
-    (bytes / PIECE as f64).ceil().clamp(1.0, PIECES as f64)
+/// Into how many pieces an area of so many bytes is cut that so many ranks copy in or out one after the other: one copies a piece while
+/// the one before writes the next.
+fn pieces_of(bytes: u64, products: &Products, ranks: u32) -> u32 {
+    segments::number(bytes, products.scratch, ranks, PIECES)
 }
 
 /// Units of a piece of an area of `area` units, and the number of pieces. One piece where ranks share cores: there each
 /// piece would cost one more turn on the core.
-fn piece(shape: &Shape, area: u64) -> (u64, u32) {
-    let least = area.div_ceil(PIECES).max(PIECE / shape.unit.max(1));
-    let units = if shape.crowded { area } else { shape.round_down(least).clamp(1, area) };
+fn piece(shape: &Shape, area: u64, ranks: u32) -> (u64, u32) {
+    let number = pieces_of(area.saturating_mul(shape.unit), &shape.products, ranks);
+    let units =
+        if shape.crowded { area } else { shape.round_up(area.div_ceil(number.into())).clamp(1, area) };
     (units, area.div_ceil(units) as u32)
 }
 

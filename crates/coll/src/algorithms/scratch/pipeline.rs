@@ -132,7 +132,7 @@ impl<'a> Pipeline<'a> {
         let area = area_for(shape, most_bytes(kind, shape.crowded), streams, longest);
         // Where all ranks write before they read, nobody reads one piece while another is written.
         let rooted = matches!(kind, Kind::Bcast | Kind::Scatter | Kind::Gather);
-        let (piece, pieces) = if rooted { piece(shape, area) } else { (area, 1) };
+        let (piece, pieces) = if rooted { piece(shape, area, 2) } else { (area, 1) };
         Pipeline { shape, streams, area, piece, pieces, chunks }
     }
 
