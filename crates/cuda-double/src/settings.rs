@@ -1,0 +1,79 @@
+//! What tests ask for in the environment, and the errors that they ask for.
+
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::fmt::Debug;
+use std::str::FromStr;
+
+/// What [the crate](crate) says of its settings.
+pub(crate) struct Settings {
+    pub(crate) devices: usize,
+    pub(crate) seed: u64,
+    pub(crate) memory: usize,
+    pub(crate) peers: bool,
+    pub(crate) ipc: bool,
+    pub(crate) shared: bool,
+    pub(crate) kernels: Option<String>,
+    errors: Vec<Asked>,
+    calls: HashMap<&'static str, u64>,
+}
+
+/// Calls of a function that are to fail.
+struct Asked {
+    function: String,
+    error: c_int,
+    first: u64,
+    last: u64,
+}
+
+fn number<T: FromStr<Err: Debug>>(name: &str, default: T) -> T {
+    let text = std::env::var(format!("BANYAN_TEST_CUDA_{name}"));
+    text.map_or(default, |text| text.parse().expect("a number in a setting of the stand-in for CUDA"))
+}
+
+impl Settings {
+    pub(crate) fn read() -> Settings {
+        let errors = std::env::var("BANYAN_TEST_CUDA_ERRORS").unwrap_or_default();
+        Settings {
+            devices: number("DEVICES", 4),
+            seed: number("SEED", 1),
+            memory: number("MEMORY", 1 << 30),
+            peers: number("PEERS", 1) != 0,
+            ipc: number("IPC", 1) != 0,
+            shared: number("SHARED", 1) != 0,
+            kernels: std::env::var("BANYAN_TEST_CUDA_KERNELS").ok(),
+            errors: errors.split(',').filter(|text| !text.is_empty()).map(Asked::parse).collect(),
+            calls: HashMap::new(),
+        }
+    }
+
+    /// Counts a call of a function; the error that a test asked for.
+    pub(crate) fn called(&mut self, function: &'static str) -> c_int {
+        let calls = self.calls.entry(function).or_default();
+        *calls += 1;
+        let asked = self
+            .errors
+            .iter()
+            .find(|asked| asked.function == function && (asked.first..=asked.last).contains(calls));
+        asked.map_or(0, |asked| asked.error)
+    }
+}
+
+impl Asked {
+    fn parse(text: &str) -> Asked {
+        let parts = text.split_once('=').and_then(|(function, rest)| Some((function, rest.split_once('@')?)));
+        let (function, (error, when)) = parts.expect("an error is asked for as in cuMemAlloc=2@1-");
+        let (first, last) = match when.split_once('-') {
+            None => (when, when),
+            Some((first, "")) => (first, "18446744073709551615"),
+            Some(both) => both,
+        };
+        let number = |text: &str| text.parse().expect("which calls fail is a number, or as in 2-5");
+        Asked {
+            function: function.to_owned(),
+            error: error.parse().expect("a CUDA error is a number"),
+            first: number(first),
+            last: number(last),
+        }
+    }
+}
