@@ -9,7 +9,7 @@ use crate::ffi::*;
 use crate::instance::{INSTANCE, Phase};
 use crate::process;
 use crate::tables::When;
-use banyan_memory::{NoMemory, Refused};
+use banyan_memory::{DeviceFailure, NoMemory, Refused};
 use banyan_runtime::{Class, Error, Result};
 use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
@@ -213,6 +213,9 @@ fn panicked(panic: &(dyn std::any::Any + Send)) -> Error {
             Class::ERR_NO_MEM,
             format!("there is no memory for the {bytes} bytes that the call needs"),
         );
+    }
+    if let Some(DeviceFailure { what }) = panic.downcast_ref() {
+        return Error::new(Class::ERR_OTHER, what.clone());
     }
     if let Some(refused) = panic.downcast_ref() {
         return Error::new(Class::ERR_OTHER, why_refused(*refused));

@@ -4,7 +4,7 @@ use crate::ffi::*;
 use crate::pointer::Ptr;
 use crate::types;
 use banyan_datatype::{Data, Datatype, Span, TypeArc};
-use banyan_memory::{Buffer, MOST_CONSTANT, MemoryKind, kind_at, surely_host};
+use banyan_memory::{Buffer, MOST_CONSTANT, MemoryKind, class_at, kind_at, surely_host};
 use banyan_runtime::{ArgKind, Class, Error, Result, UserMemory, bail};
 use std::sync::Arc;
 
@@ -123,7 +123,7 @@ pub(crate) fn bytes(buf: Ptr<c_void>, at: u64, len: u64) -> Result<Buffer> {
     if buf.is_null() && len > 0 {
         bail!(ERR_BUFFER, "the buffer is NULL");
     }
-    if !surely_host(buf.address()) && !kind_at(buf.address()).is_host_accessible() {
+    if !surely_host(buf.address()) && !class_at(buf.address()).is_host_accessible() {
         bail!(
             ERR_BUFFER,
             "the buffer is memory of a device, which this call does not take: copy it to the host first"
@@ -169,8 +169,13 @@ const _: () = assert!(MPI_IN_PLACE <= MOST_CONSTANT && MPI_BUFFER_AUTOMATIC == M
 #[cold]
 fn unusual(buf: Ptr<c_void>, span: Span) -> Result<Buffer> {
     check(buf, span)?;
+    let (origin, lo, hi) = (buf.raw().cast(), span.lo as isize, span.hi as isize);
+    if span.bytes == 0 {
+        // SAFETY: nobody goes to it.
+        return Ok(unsafe { Buffer::with_bounds(origin, lo, hi) });
+    }
     // SAFETY: by MPI's contract the user gives memory that holds these elements, and leaves it alone until the operation is over.
-    Ok(unsafe { Buffer::classified(buf.raw().cast(), span.lo as isize, span.hi as isize) })
+    unsafe { Buffer::classified(origin, lo, hi) }.map_err(Into::into)
 }
 
 /// Refuses addresses that cannot be meant: NULL where data would start at it, and the constants of the header.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::buffer::{Buffer, Owner};
+use crate::kernel::{Launch, Value};
 use crate::{HeapBuffer, MemoryKind};
 
 /// The driver of a device: the only one who may touch the device's memory.
@@ -13,19 +14,94 @@ pub(crate) trait Device: Send + Sync + UnwindSafe + RefUnwindSafe {
     /// What messages call it.
     fn name(&self) -> &str;
 
-    /// True if the byte at this address is memory of the device.
-    fn owns(&self, address: usize) -> bool;
+    /// True if this device copies between its own memory and that of the other one.
+    fn reaches(&self, _other: &dyn Device) -> bool {
+        false
+    }
+
+    /// Which driver it belongs to: devices of one driver may reach each other. No two drivers have the same.
+    fn driver(&self) -> &'static str;
 
     /// Starts to copy `len` bytes, of which at least one side is memory of the device, and returns a number for the copy. Copies
     /// that are under way at a time have no order.
     ///
+    /// # Errors
+    /// Why it cannot: nothing was copied.
+    ///
     /// # Safety
     /// The ranges do not overlap. Both stay valid, and what is read there unchanged, until [`Device::is_over`] says that the copy is
     /// over.
-    unsafe fn copy(&self, to: *mut u8, from: *const u8, len: usize) -> u64;
+    unsafe fn copy(&self, to: *mut u8, from: *const u8, len: usize) -> Result<u64, DeviceFailure>;
 
-    /// True if all bytes of the copy of that number are where they belong; from then on whenever it is asked.
-    fn is_over(&self, copy: u64) -> bool;
+    /// Starts a kernel on values for its parameters, and returns a number for it, as [`Device::copy`] does.
+    ///
+    /// # Errors
+    /// Why it cannot: nothing runs.
+    ///
+    /// # Safety
+    /// As for [`Launch::start`]; memory stays valid until [`Device::is_over`] says that the kernel is over.
+    unsafe fn launch(&self, launch: &Launch<'_>, _values: &[Value<'_>]) -> Result<u64, DeviceFailure> {
+        let name = launch.name.to_string_lossy();
+        Err(DeviceFailure { what: format!("the kernel {name} cannot run: {} runs none", self.name()) })
+    }
+
+    /// True if all bytes of the copy of that number are where they belong, or the kernel has ended; from then on whenever it is asked.
+    ///
+    /// # Errors
+    /// What became of it. From then on it counts as over.
+    fn is_over(&self, number: u64) -> Result<bool, DeviceFailure>;
+}
+
+/// A device has not done what it was told. Where a call cannot go on without that it unwinds with this value (without a panic's
+/// message), so that code that catches panics can tell it from a fault of the library.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeviceFailure {
+    /// A sentence: what failed, why, and what to do.
+    pub what: String,
+}
+
+impl DeviceFailure {
+    /// Ends the call that is under way.
+    #[cold]
+    pub fn unwind(self) -> ! {
+        std::panic::resume_unwind(Box::new(self))
+    }
+}
+
+/// What a user's address is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MemoryClass {
+    /// Memory of the host, of which no driver knows.
+    Host,
+    /// Memory of the host that a driver has pinned.
+    Pinned,
+    /// Memory that moves between the host and devices as it is touched. Its driver copies it; the processor may touch it, too,
+    /// if `shared`.
+    Managed {
+        /// The processor may touch it at any time.
+        shared: bool,
+    },
+    /// Memory of the device of that number.
+    Device(u32),
+}
+
+impl MemoryClass {
+    /// True if the processor may touch it.
+    pub fn is_host_accessible(self) -> bool {
+        matches!(self, MemoryClass::Host | MemoryClass::Pinned | MemoryClass::Managed { shared: true })
+    }
+}
+
+/// What a driver knows of an address.
+pub(crate) type Found = Result<Option<(MemoryClass, Option<Arc<Owner>>)>, DeviceFailure>;
+
+/// Who can tell whether memory is a device's.
+pub(crate) trait Finder: Send + Sync {
+    /// What memory the byte at this address is, and whose, if a driver copies it; `None`: it is not known here.
+    ///
+    /// # Errors
+    /// Nobody can go to this memory.
+    fn find(&self, address: usize) -> Found;
 }
 
 /// Users' addresses above this one are host memory for sure: those of MPI's constants (0 to 2) are not, and with the first device
@@ -35,7 +111,7 @@ static HOST_ABOVE: AtomicUsize = AtomicUsize::new(MOST_CONSTANT);
 /// The highest address that is a constant of MPI's C interface.
 pub const MOST_CONSTANT: usize = 2;
 
-static DEVICES: RwLock<Vec<Arc<Owner>>> = RwLock::new(vec![]);
+static FINDERS: RwLock<Vec<Arc<dyn Finder>>> = RwLock::new(vec![]);
 
 /// True if users' memory at this address is host memory for sure. False: it is no memory at all, or [`Buffer::classified`]
 /// has to look.
@@ -44,45 +120,84 @@ pub fn surely_host(address: usize) -> bool {
     address > HOST_ABOVE.load(Ordering::Relaxed)
 }
 
-/// From now on memory of this device is known as such where users pass it.
-pub(crate) fn add(device: Arc<Owner>) {
+/// From now on memory that it finds is known as such where users pass it.
+pub(crate) fn add(finder: Arc<dyn Finder>) {
+    FINDERS.write().unwrap_or_else(PoisonError::into_inner).push(finder);
     HOST_ABOVE.store(usize::MAX, Ordering::Relaxed);
-    DEVICES.write().unwrap_or_else(PoisonError::into_inner).push(device);
 }
 
-/// The owner of the memory at an address, if a device has it.
-fn owner_at(address: usize) -> Option<Arc<Owner>> {
-    let devices = DEVICES.read().unwrap_or_else(PoisonError::into_inner);
-    devices.iter().find(|owner| owner.device().is_some_and(|device| device.owns(address))).cloned()
+/// What memory a user's address is, and its owner if a driver copies it.
+fn find(address: usize) -> Result<(MemoryClass, Option<Arc<Owner>>), DeviceFailure> {
+    let finders = FINDERS.read().unwrap_or_else(PoisonError::into_inner);
+    let mut refused = None;
+    for finder in finders.iter() {
+        match finder.find(address) {
+            Ok(Some(found)) => return Ok(found),
+            Ok(None) => {}
+            Err(failure) => refused = Some(failure),
+        }
+    }
+    refused.map_or(Ok((MemoryClass::Host, None)), Err)
 }
 
-/// What kind of memory a user's address is.
+/// What memory a user's address is; host memory if that cannot be told.
+#[cold]
+pub fn class_at(address: usize) -> MemoryClass {
+    find(address).map_or(MemoryClass::Host, |found| found.0)
+}
+
+/// What kind of memory a user's address is: who copies it.
 #[cold]
 pub fn kind_at(address: usize) -> MemoryKind {
-    if owner_at(address).is_some() { MemoryKind::Device } else { MemoryKind::Host }
+    match find(address) {
+        Ok((_, Some(_))) => MemoryKind::Device,
+        _ => MemoryKind::Host,
+    }
 }
 
-/// A copy that a device has begun. Whoever drops it waits until it is over.
+/// A copy, or the run of a kernel, that a device has begun. Whoever drops it waits until it is over.
 #[must_use]
 #[derive(Debug)]
 pub struct Copying {
     device: Arc<Owner>,
     number: u64,
     /// The memory lives as long as the copy.
-    _ends: [Buffer; 2],
+    _held: Held,
+}
+
+/// The memory that something under way goes to.
+#[derive(Debug)]
+pub(crate) enum Held {
+    Ends(#[expect(dead_code, reason = "is kept")] [Buffer; 2]),
+    Parts(#[expect(dead_code, reason = "is kept")] Vec<Buffer>),
 }
 
 impl Copying {
-    /// True if the bytes are where they belong.
+    pub(crate) fn new(device: Arc<Owner>, number: u64, held: Held) -> Copying {
+        Copying { device, number, _held: held }
+    }
+
+    /// True if the bytes are where they belong. If the device has failed, the call that is under way ends
+    /// ([`DeviceFailure::unwind`]).
     pub fn is_over(&self) -> bool {
-        self.device.device().is_none_or(|device| device.is_over(self.number))
+        self.poll().unwrap_or_else(|failure| failure.unwind())
+    }
+
+    fn poll(&self) -> Result<bool, DeviceFailure> {
+        self.device.device().map_or(Ok(true), |device| device.is_over(self.number))
     }
 }
 
 impl Drop for Copying {
     fn drop(&mut self) {
-        while !self.is_over() {
-            std::thread::yield_now();
+        loop {
+            match self.poll() {
+                Ok(true) => return,
+                Ok(false) => std::thread::yield_now(),
+                // Where a call is ended already, its first reason counts.
+                Err(_) if std::thread::panicking() => return,
+                Err(failure) => failure.unwind(),
+            }
         }
     }
 }
@@ -90,15 +205,18 @@ impl Drop for Copying {
 impl Buffer {
     /// A user's memory of whatever kind: the bytes `origin + lo .. origin + hi`.
     ///
+    /// # Errors
+    /// Nobody can go to this memory: it was a device's and is freed, or was never there.
+    ///
     /// # Safety
     /// As for [`Buffer::new`], for that range.
     #[cold]
-    pub unsafe fn classified(origin: *mut u8, lo: isize, hi: isize) -> Buffer {
-        match owner_at(origin.wrapping_offset(lo) as usize) {
+    pub unsafe fn classified(origin: *mut u8, lo: isize, hi: isize) -> Result<Buffer, DeviceFailure> {
+        Ok(match find(origin.wrapping_offset(lo) as usize)?.1 {
             // SAFETY: as the caller promises.
             None => unsafe { Buffer::with_bounds(origin, lo, hi) },
             Some(owner) => Buffer::of_device(origin, lo, hi, owner),
-        }
+        })
     }
 
     /// Starts what [`Buffer::copy_from`] does. `None`: it is over, as it always is between buffers of host memory.
@@ -110,40 +228,59 @@ impl Buffer {
             return None;
         }
         let (to_owner, from_owner) = (self.device_owner(), from.device_owner());
-        let device = match (to_owner, from_owner) {
+        let owner = match (to_owner, from_owner) {
             (None, None) => {
                 self.copy_from(at, from, from_at, len);
                 return None;
             }
             (Some(one), Some(other))
-                if !Arc::ptr_eq(one, other) || self.address(at).abs_diff(from.address(from_at)) < len =>
+                if !reach(one, other) || self.address(at).abs_diff(from.address(from_at)) < len =>
             {
                 // No driver reaches both, or the ranges overlap.
-                let between = HeapBuffer::zeroed(len);
-                drop(between.start_copy_from(0, from, from_at, len));
-                return self.start_copy_from(at, &between, 0, len);
+                return self.start_copy_by_host(at, from, from_at, len);
             }
-            (Some(owner), _) | (None, Some(owner)) => owner,
+            (_, Some(owner)) | (Some(owner), None) => owner,
         };
-        let driver = device.device()?;
+        let device = owner.device()?;
         let ends = [self.slice(at, len), from.slice(from_at, len)];
         // SAFETY: both ranges are inside bounds that the makers promised (checked by `slice`), and the value that is returned
         // keeps the memory until the copy is over.
-        let number = unsafe { driver.copy(ends[0].first(), ends[1].first(), len) };
-        Some(Copying { device: device.clone(), number, _ends: ends })
+        match unsafe { device.copy(ends[0].first(), ends[1].first(), len) } {
+            Ok(number) => Some(Copying::new(owner.clone(), number, Held::Ends(ends))),
+            Err(_) if to_owner.is_some() && from_owner.is_some() => {
+                self.start_copy_by_host(at, from, from_at, len)
+            }
+            Err(failure) => failure.unwind(),
+        }
+    }
+
+    /// A copy from device to device by way of the host's memory: the first half is over when this returns.
+    fn start_copy_by_host(&self, at: isize, from: &Buffer, from_at: isize, len: usize) -> Option<Copying> {
+        let between = HeapBuffer::zeroed(len);
+        drop(between.start_copy_from(0, from, from_at, len));
+        self.start_copy_from(at, &between, 0, len)
     }
 
     /// What device the memory is of.
-    fn device_owner(&self) -> Option<&Arc<Owner>> {
+    pub(crate) fn device_owner(&self) -> Option<&Arc<Owner>> {
         self.owner().filter(|owner| owner.device().is_some())
     }
 }
 
-/// What every device keeps. `alloc` gives memory of it, which has [`SUITE_BYTES`] of it in all.
+/// True if a copy between both devices can be told to the second one.
+fn reach(one: &Arc<Owner>, other: &Arc<Owner>) -> bool {
+    Arc::ptr_eq(one, other)
+        || one
+            .device()
+            .zip(other.device())
+            .is_some_and(|(one, other)| one.driver() == other.driver() && other.reaches(one))
+}
+
+/// What every device keeps. `alloc` gives memory of it, which has [`SUITE_BYTES`] of it in all. What finds users' pointers to it also passes
+/// [`users_pointers_are_classified`].
 #[cfg(test)]
 pub(crate) fn suite(alloc: &dyn Fn(usize) -> Buffer) {
     bytes_arrive_and_nothing_else_is_touched(alloc);
-    users_pointers_are_classified(&alloc(64));
     let (there, back) = (alloc(100), HeapBuffer::zeroed(10));
     let whole = there.rebased(-20);
     assert_eq!((whole.kind(), whole.lo(), whole.hi(), whole.len()), (MemoryKind::Device, 20, 120, 100));
@@ -228,17 +365,18 @@ fn bytes_arrive_and_nothing_else_is_touched(alloc: &dyn Fn(usize) -> Buffer) {
     }
 }
 
-/// `there` is 64 bytes of a device that nobody has been told of yet.
+/// Users' pointers to `there`, 64 bytes of a device, are known as such from now on: `finder` finds them.
 #[cfg(test)]
-fn users_pointers_are_classified(there: &Buffer) {
+pub(crate) fn users_pointers_are_classified(there: &Buffer, finder: Arc<dyn Finder>) {
     let mut word = 7u64;
     let user = (&raw mut word).cast::<u8>();
     assert_eq!(kind_at(there.address(0)), MemoryKind::Host, "nobody has said yet that it is a device's");
-    add(there.owner().expect("a device's memory has an owner").clone());
+    add(finder);
     assert!(!surely_host(user as usize) && !surely_host(there.address(0)));
     // SAFETY: 8 bytes of ours, and memory of the device that its driver alone touches.
     let (host, theirs) =
         unsafe { (Buffer::classified(user, 0, 8), Buffer::classified(there.address(-8) as *mut u8, 8, 72)) };
+    let (host, theirs) = (host.expect("the host's"), theirs.expect("a device's"));
     assert_eq!((host.kind(), theirs.kind()), (MemoryKind::Host, MemoryKind::Device));
     let kinds = [user as usize, there.address(0), there.address(63)].map(kind_at);
     assert_eq!(kinds, [MemoryKind::Host, MemoryKind::Device, MemoryKind::Device]);

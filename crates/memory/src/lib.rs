@@ -8,16 +8,23 @@
 //! Memory has a kind ([`MemoryKind`]). What is a device's, only that device's driver copies.
 
 mod buffer;
+mod cuda;
 mod device;
 mod fork;
+mod gpu;
+mod kernel;
 mod lock;
 mod simulated;
 mod small_copy;
 mod socket;
+mod stats;
 mod sync;
 
 pub use buffer::{Bounds, Buffer, HeapBuffer, MemoryKind, NoMemory};
-pub use device::{Copying, MOST_CONSTANT, kind_at, surely_host};
+pub use device::{Copying, DeviceFailure, MOST_CONSTANT, MemoryClass, class_at, kind_at, surely_host};
 pub use fork::forked;
+pub use gpu::{Gpus, look_for};
+pub use kernel::{Arg, Launch, Module};
 pub use lock::{EngineGuard, EngineLock, Refused, Serialized};
 pub use simulated::SimulatedDevice;
+pub use stats::{DeviceStats, device_stats};

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::buffer::Owner;
-use crate::device::{self, Device};
+use crate::device::{self, Device, DeviceFailure, Finder, Found, MemoryClass};
 use crate::{Buffer, HeapBuffer};
 
 /// A simulated device with some memory.
@@ -68,7 +68,7 @@ impl SimulatedDevice {
 
     /// Makes users' pointers to its memory known as such, in this process and for good.
     pub fn announce(&self) {
-        device::add(self.owner.clone());
+        device::add(Arc::new(self.clone()));
     }
 
     /// `len` bytes of its memory.
@@ -104,16 +104,23 @@ impl Driver {
     }
 }
 
+impl Finder for SimulatedDevice {
+    fn find(&self, address: usize) -> Found {
+        let is_ours = address.checked_sub(self.driver.addresses).is_some_and(|at| at < self.driver.len);
+        Ok(is_ours.then(|| (MemoryClass::Device(0), Some(self.owner.clone()))))
+    }
+}
+
 impl Device for Arc<Driver> {
     fn name(&self) -> &str {
         "a simulated device"
     }
 
-    fn owns(&self, address: usize) -> bool {
-        address.checked_sub(self.addresses).is_some_and(|at| at < self.len)
+    fn driver(&self) -> &'static str {
+        "simulated"
     }
 
-    unsafe fn copy(&self, to: *mut u8, from: *const u8, len: usize) -> u64 {
+    unsafe fn copy(&self, to: *mut u8, from: *const u8, len: usize) -> Result<u64, DeviceFailure> {
         let mut state = self.lock();
         state.copies += 1;
         // An xorshift, of which the upper bits are good enough here.
@@ -122,21 +129,23 @@ impl Device for Arc<Driver> {
         state.random ^= state.random << 17;
         let (number, polls) = (state.copies, (state.random >> 33) % 4);
         state.under_way.push(Copy { number, to: to as usize, from: from as usize, len, polls });
-        number
+        Ok(number)
     }
 
-    fn is_over(&self, copy: u64) -> bool {
+    fn is_over(&self, copy: u64) -> Result<bool, DeviceFailure> {
         let mut state = self.lock();
-        let Some(index) = state.under_way.iter().position(|entry| entry.number == copy) else { return true };
+        let Some(index) = state.under_way.iter().position(|entry| entry.number == copy) else {
+            return Ok(true);
+        };
         let entry = &mut state.under_way[index];
         if entry.polls > 0 {
             entry.polls -= 1;
-            return false;
+            return Ok(false);
         }
         let Copy { to, from, len, .. } = state.under_way.swap_remove(index);
         // SAFETY: who started the copy promised that both ranges are valid until it is over, which it is only now.
         unsafe { std::ptr::copy(self.real(from, len), self.real(to, len), len) };
-        true
+        Ok(true)
     }
 }
 
@@ -150,11 +159,12 @@ impl Drop for Driver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::{SUITE_BYTES, suite};
+    use crate::device::{SUITE_BYTES, suite, users_pointers_are_classified};
 
     #[test]
     fn it_passes_the_suite_of_devices() {
-        let device = SimulatedDevice::new(SUITE_BYTES, 3);
+        let device = SimulatedDevice::new(SUITE_BYTES + 64, 3);
+        users_pointers_are_classified(&device.alloc(64), Arc::new(device.clone()));
         suite(&|len| device.alloc(len));
         let (started, under_way) = device.copies();
         assert!(started > 10 && under_way == 0, "{started} copies, {under_way} under way");

@@ -38,6 +38,8 @@ pub const ENCRYPT: &str = "BANYAN_ENCRYPT";
 pub const MACHINE: &str = "BANYAN_MACHINE";
 /// Where the NICs and GPUs of the job's hosts are.
 pub const TOPOLOGY: &str = "BANYAN_TOPOLOGY";
+/// On which GPUs users' buffers may be.
+pub const GPU: &str = "BANYAN_GPU";
 /// Which of other launchers' protocols is spoken.
 pub const PMI: &str = "BANYAN_PMI";
 /// Start as rank 0 of 1 whatever the environment says.
@@ -157,6 +159,13 @@ pub const ALL: &[Setting] = &[
                 [NICs and GPUs](launching.md#nics-and-gpus).",
     },
     Setting {
+        name: GPU,
+        default: "auto",
+        about: "On which GPUs buffers may be: `auto` (those of CUDA, in a program that has loaded its driver, or does so later on a machine with \
+                such a device), `cuda` (each rank loads the driver in MPI_Init, which fails where there is none), `off` (none: all memory \
+                counts as the host's). `hip` is not built yet. The same for all ranks of a job. See [GPUs](gpu.md).",
+    },
+    Setting {
         name: PMI,
         default: "(by the launcher's variables)",
         about: "How a program that another launcher started joins its job: `pmi1` (Hydra, Intel MPI, Slurm's `pmi2`), `pmix` (PRRTE, \
@@ -171,7 +180,7 @@ pub const ALL: &[Setting] = &[
 
 /// Settings that must be equal at all ranks of a job: the launcher reads them once and tells the ranks.
 pub const COMMON: &[&str] =
-    &[FABRICS, COLL, P2P, EAGER_BUDGET, TCP_STREAMS, NIC, RDMA, PORTS, PATIENCE, ENCRYPT, MACHINE, TOPOLOGY];
+    &[FABRICS, COLL, P2P, EAGER_BUDGET, TCP_STREAMS, NIC, RDMA, PORTS, PATIENCE, ENCRYPT, MACHINE, TOPOLOGY, GPU];
 
 /// Settings as name and value, or a sentence that says what is wrong with one.
 pub type Settings = Result<Vec<(String, String)>, String>;

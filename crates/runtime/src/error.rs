@@ -205,6 +205,13 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// Of a user's buffer that nobody can go to.
+impl From<banyan_memory::DeviceFailure> for Error {
+    fn from(failure: banyan_memory::DeviceFailure) -> Error {
+        Error::new(Class::ERR_BUFFER, failure.what)
+    }
+}
+
 /// Returns an [`Error`] of the class named (`ERR_RANK`) with a formatted message.
 #[macro_export]
 macro_rules! bail {

@@ -36,7 +36,8 @@ unsafe fn unusual(start: *mut u8, elements: u64, ty: &dt::Datatype) -> (Span, Ra
         return (span, RawBuffer::empty());
     }
     // SAFETY: the span is that of the elements.
-    (span, unsafe { RawBuffer::classified(start, span.lo as isize, span.hi as isize) })
+    let buffer = unsafe { RawBuffer::classified(start, span.lo as isize, span.hi as isize) };
+    (span, expect(buffer.map_err(Into::into)))
 }
 
 /// What a send reads. It must not be used after the borrow of the buffer has ended.
@@ -219,7 +220,8 @@ impl UserMemory for Memory {
         }
         if !surely_host(self.start.addr()) {
             // SAFETY: as below.
-            return Ok(unsafe { RawBuffer::classified(self.start, span.lo as isize, span.hi as isize) });
+            let buffer = unsafe { RawBuffer::classified(self.start, span.lo as isize, span.hi as isize) };
+            return buffer.map_err(Into::into);
         }
         // SAFETY: the span is that of the elements that the layout tells of, all of which are there: `Memory::of` and its kin
         // take them from buffers, and partitions are checked against theirs when they are made.

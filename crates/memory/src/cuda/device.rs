@@ -1,0 +1,256 @@
+//! One CUDA device as it is used in one context: its streams, and the events by which what is under way is polled.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, c_int, c_void};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::driver::{self, Api, Handle, SUCCESS};
+use crate::device::{Device, DeviceFailure};
+use crate::kernel::{Launch, Value};
+use crate::stats;
+
+/// Streams that work goes to in turn: a device has two copy engines or more, and a small copy need not wait for a large one.
+const STREAMS: usize = 4;
+
+/// A device in a context: the primary one, or that in which the program has allocated the memory.
+pub(super) struct CudaDevice {
+    api: &'static Api,
+    name: String,
+    context: Handle,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Made as they are needed.
+    streams: Vec<Handle>,
+    /// Pieces of work that were started.
+    started: u64,
+    /// The events of those that are under way.
+    under_way: HashMap<u64, Handle>,
+    /// Events that are used again.
+    events: Vec<Handle>,
+    /// Modules that were loaded, by their numbers.
+    modules: HashMap<u64, Handle>,
+}
+
+/// The primary context of a device: the one of the CUDA runtime. It is kept for the life of the process.
+pub(super) fn primary(api: &'static Api, ordinal: c_int) -> Result<Handle, DeviceFailure> {
+    let (mut device, mut context) = (0, 0);
+    // SAFETY: room for a device.
+    let mut error = unsafe { api.cuDeviceGet(&raw mut device, ordinal) };
+    if error == SUCCESS {
+        // SAFETY: room for a context.
+        error = unsafe { api.cuDevicePrimaryCtxRetain(&raw mut context, device) };
+    }
+    match error {
+        SUCCESS => Ok(context),
+        error => Err(DeviceFailure {
+            what: format!("CUDA device {ordinal} has no context for copies: {}", api.describe(error)),
+        }),
+    }
+}
+
+impl CudaDevice {
+    pub(super) fn new(api: &'static Api, ordinal: c_int, context: Handle) -> CudaDevice {
+        let mut text = [0; 128];
+        // SAFETY: room for 127 characters and a NUL; with the driver API a device is its ordinal.
+        let named = unsafe { api.cuDeviceGetName(text.as_mut_ptr(), 127, ordinal) } == SUCCESS;
+        // SAFETY: the driver has written a C string, or nothing: the last byte is a NUL in either case.
+        let model = unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy();
+        let name = format!("CUDA device {ordinal}{}{model}", if named { ", " } else { "" });
+        CudaDevice { api, name, context, state: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Works in the device's context; the program's own is current again afterwards.
+    fn within<T>(&self, work: impl FnOnce() -> Result<T, Failed>) -> Result<T, Failed> {
+        // SAFETY: a context that was there when its memory was passed; the driver refuses one that is gone.
+        failed("cuCtxPushCurrent", unsafe { self.api.cuCtxPushCurrent(self.context) })?;
+        let done = work();
+        let mut popped = 0;
+        // SAFETY: the context that was pushed above.
+        unsafe { self.api.cuCtxPopCurrent(&raw mut popped) };
+        done
+    }
+
+    /// Starts work on one of the streams, and returns its number. The context is the device's.
+    fn start(&self, work: impl FnOnce(Handle) -> Result<(), Failed>) -> Result<u64, Failed> {
+        let mut state = self.lock();
+        let (stream, event) = (self.stream(&mut state)?, self.event(&mut state)?);
+        if let Err(error) = work(stream) {
+            state.events.push(event);
+            return Err(error);
+        }
+        state.started += 1;
+        let number = state.started;
+        // SAFETY: an event and a stream of this context.
+        match unsafe { self.api.cuEventRecord(event, stream) } {
+            SUCCESS => {
+                state.under_way.insert(number, event);
+                Ok(number)
+            }
+            _ => {
+                // What cannot be polled is waited for.
+                state.events.push(event);
+                // SAFETY: a stream of this context.
+                failed("cuStreamSynchronize", unsafe { self.api.cuStreamSynchronize(stream) })
+                    .map(|()| number)
+            }
+        }
+    }
+
+    /// The stream whose turn it is.
+    fn stream(&self, state: &mut State) -> Result<Handle, Failed> {
+        if state.streams.len() < STREAMS {
+            let mut stream = 0;
+            // SAFETY: room for a stream, which belongs to the current context.
+            match unsafe { self.api.cuStreamCreate(&raw mut stream, driver::NON_BLOCKING) } {
+                SUCCESS => {
+                    state.streams.push(stream);
+                    return Ok(stream);
+                }
+                error if state.streams.is_empty() => return Err(Failed("cuStreamCreate", error)),
+                _ => {}
+            }
+        }
+        Ok(state.streams[state.started as usize % state.streams.len()])
+    }
+
+    fn event(&self, state: &mut State) -> Result<Handle, Failed> {
+        if let Some(event) = state.events.pop() {
+            return Ok(event);
+        }
+        let mut event = 0;
+        // SAFETY: room for an event, which belongs to the current context.
+        failed("cuEventCreate", unsafe { self.api.cuEventCreate(&raw mut event, driver::NO_TIMING) })?;
+        Ok(event)
+    }
+
+    /// A kernel of a module, which is loaded if it is not yet.
+    fn kernel(&self, launch: &Launch<'_>) -> Result<Handle, Failed> {
+        let mut state = self.lock();
+        let module = match state.modules.get(&launch.module.id()) {
+            Some(&module) => module,
+            None => {
+                let mut module = 0;
+                let text = launch.module.text().as_ptr().cast::<c_void>();
+                // SAFETY: PTX with a NUL behind it, or a CUBIN, which knows its length.
+                failed("cuModuleLoadData", unsafe { self.api.cuModuleLoadData(&raw mut module, text) })?;
+                state.modules.insert(launch.module.id(), module);
+                module
+            }
+        };
+        let mut function = 0;
+        // SAFETY: a module of this context and a C string.
+        let got = unsafe { self.api.cuModuleGetFunction(&raw mut function, module, launch.name.as_ptr()) };
+        failed("cuModuleGetFunction", got).map(|()| function)
+    }
+
+    fn failure(&self, what: &str, Failed(call, error): Failed) -> DeviceFailure {
+        let advice = match error {
+            driver::INVALID_CONTEXT | driver::CONTEXT_IS_DESTROYED => {
+                "; a context in which memory was allocated must be there until MPI is done with that memory"
+            }
+            _ => "; memory must be allocated until the operation is over, and large enough for it",
+        };
+        DeviceFailure {
+            what: format!("{what} on {} failed: {call} says {}{advice}", self.name, self.api.describe(error)),
+        }
+    }
+}
+
+/// A call of the driver that has failed, and its error.
+#[derive(Clone, Copy, Debug)]
+struct Failed(&'static str, c_int);
+
+fn failed(call: &'static str, error: c_int) -> Result<(), Failed> {
+    if error == SUCCESS { Ok(()) } else { Err(Failed(call, error)) }
+}
+
+impl Device for CudaDevice {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn driver(&self) -> &'static str {
+        "CUDA"
+    }
+
+    // Addresses are unified, and where one device does not reach the other one the driver goes by the host.
+    fn reaches(&self, other: &dyn Device) -> bool {
+        other.driver() == self.driver()
+    }
+
+    unsafe fn copy(&self, to: *mut u8, from: *const u8, len: usize) -> Result<u64, DeviceFailure> {
+        let (to, from) = (to as usize, from as usize);
+        let done = self.within(|| {
+            let started = self.start(|stream| {
+                // SAFETY: the caller promises both ranges; the stream is of the current context.
+                failed("cuMemcpyAsync", unsafe { self.api.cuMemcpyAsync(to, from, len, stream) })
+            });
+            started.or_else(|_| {
+                // Without a stream or an event it is waited for.
+                // SAFETY: as above.
+                failed("cuMemcpy", unsafe { self.api.cuMemcpy(to, from, len) })?;
+                stats::count(&stats::COPIES_WAITED);
+                Ok(0)
+            })
+        });
+        stats::count(&stats::COPIES);
+        done.map_err(|error| {
+            self.failure(&format!("the copy of {len} bytes from {from:#x} to {to:#x}"), error)
+        })
+    }
+
+    unsafe fn launch(&self, launch: &Launch<'_>, values: &[Value<'_>]) -> Result<u64, DeviceFailure> {
+        // The driver takes the addresses of values.
+        let addresses: Vec<*mut u8> = values
+            .iter()
+            .map(|value| if let Value::Address(address) = value { *address } else { std::ptr::null_mut() })
+            .collect();
+        let mut parameters: Vec<*mut c_void> = values
+            .iter()
+            .zip(&addresses)
+            .map(|(value, address)| match value {
+                Value::Address(_) => std::ptr::from_ref(address).cast_mut().cast(),
+                Value::Bytes(bytes) => bytes.as_ptr().cast_mut().cast(),
+            })
+            .collect();
+        let ([gx, gy, gz], [bx, by, bz]) = (launch.grid, launch.block);
+        let done = self.within(|| {
+            let kernel = self.kernel(launch)?;
+            self.start(|stream| {
+                let (list, none) = (parameters.as_mut_ptr(), std::ptr::null_mut());
+                // SAFETY: the caller promises that the kernel has these parameters, which the driver copies.
+                let error = unsafe {
+                    self.api.cuLaunchKernel(kernel, gx, gy, gz, bx, by, bz, launch.shared, stream, list, none)
+                };
+                failed("cuLaunchKernel", error)
+            })
+        });
+        stats::count(&stats::KERNELS);
+        done.map_err(|error| self.failure(&format!("the kernel {}", launch.name.to_string_lossy()), error))
+    }
+
+    fn is_over(&self, number: u64) -> Result<bool, DeviceFailure> {
+        let mut state = self.lock();
+        let Some(&event) = state.under_way.get(&number) else { return Ok(true) };
+        // SAFETY: an event that was recorded.
+        let error = unsafe { self.api.cuEventQuery(event) };
+        if error == driver::NOT_READY {
+            return Ok(false);
+        }
+        state.under_way.remove(&number);
+        if error == SUCCESS {
+            state.events.push(event);
+            return Ok(true);
+        }
+        // SAFETY: nobody uses the event any more.
+        unsafe { self.api.cuEventDestroy(event) };
+        Err(self.failure("a copy or a kernel", Failed("cuEventQuery", error)))
+    }
+}

@@ -1,0 +1,215 @@
+//! CUDA devices, by the driver's own interface, which is loaded at run time. Users' pointers are classified by it, and its copies go on
+//! streams of our own, so that no stream of the program waits for them, nor they for one.
+
+mod device;
+mod driver;
+
+use std::collections::HashMap;
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+
+use self::device::CudaDevice;
+use self::driver::{Api, DevicePointer, Handle, SUCCESS, pointer};
+use crate::buffer::Owner;
+use crate::device::{self as devices, DeviceFailure, Finder, Found, MemoryClass};
+
+/// The program's CUDA driver: it is there, or is looked for whenever libraries were loaded since.
+pub(crate) struct Cuda {
+    driver: OnceLock<Driver>,
+    /// How many libraries had been loaded when the driver was last looked for.
+    looked: AtomicU64,
+}
+
+/// The driver once it is there.
+struct Driver {
+    api: &'static Api,
+    /// Whose memory is copied in which context.
+    devices: Mutex<HashMap<Handle, Arc<Owner>>>,
+    /// What the allocations are that users have passed parts of, by the numbers that the driver gives them. An allocation that
+    /// is freed never comes again under its number.
+    known: RwLock<HashMap<u64, Known>>,
+}
+
+/// What is known of an allocation.
+type Known = (MemoryClass, Option<Arc<Owner>>);
+
+/// Allocations that are remembered; then all are forgotten, as those that were freed are among them.
+const MOST_KNOWN: usize = 4096;
+
+/// Files that are there if the machine lets programs use an NVIDIA device, also in containers.
+const NODES: [&str; 4] = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvmap", "/dev/dxg"];
+
+/// Loads the driver, and begins to look at users' pointers.
+///
+/// # Errors
+/// A sentence: why there is no driver.
+pub(crate) fn load() -> Result<(), String> {
+    let Some(api) = Api::find(true) else {
+        return Err(
+            "the machine has no CUDA driver (libcuda.so.1): install NVIDIA's driver, or name its folder in \
+                    LD_LIBRARY_PATH"
+                .to_owned(),
+        );
+    };
+    // SAFETY: may be called any number of times.
+    match unsafe { api.cuInit(0) } {
+        SUCCESS => {}
+        error => return Err(format!("the CUDA driver does not start: {}", api.describe(error))),
+    }
+    devices::add(Arc::new(Cuda { driver: OnceLock::from(Driver::new(api)), looked: AtomicU64::new(0) }));
+    Ok(())
+}
+
+/// Begins to look at users' pointers if the driver is in the process already, or may still come into it: the machine has a device
+/// then, and each pointer costs a look at how many libraries were loaded.
+pub(crate) fn look() {
+    match Api::find(false) {
+        Some(api) => {
+            let driver = OnceLock::from(Driver::new(api));
+            devices::add(Arc::new(Cuda { driver, looked: AtomicU64::new(0) }));
+        }
+        None if NODES.iter().any(|node| std::fs::exists(node).unwrap_or(false)) => watch(),
+        None => {}
+    }
+}
+
+/// Looks for the driver whenever a pointer comes after libraries were loaded.
+pub(crate) fn watch() {
+    devices::add(Arc::new(Cuda { driver: OnceLock::new(), looked: AtomicU64::new(0) }));
+}
+
+/// How many libraries the process has loaded since it began.
+fn libraries_loaded() -> u64 {
+    unsafe extern "C" fn first(info: *mut libc::dl_phdr_info, _size: usize, count: *mut c_void) -> c_int {
+        // SAFETY: the linker gives what it knows of a library, and `count` is the caller's number.
+        unsafe { *count.cast::<u64>() = (*info).dlpi_adds };
+        1
+    }
+    let mut count = 0u64;
+    // SAFETY: the function fits, and ends at the first library.
+    unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut count).cast()) };
+    count
+}
+
+impl Finder for Cuda {
+    fn find(&self, address: usize) -> Found {
+        if let Some(driver) = self.driver.get() {
+            return driver.find(address);
+        }
+        let loaded = libraries_loaded();
+        if self.looked.swap(loaded, Ordering::Relaxed) == loaded {
+            return Ok(None);
+        }
+        let Some(api) = Api::find(false) else { return Ok(None) };
+        self.driver.get_or_init(|| Driver::new(api)).find(address)
+    }
+}
+
+impl Driver {
+    fn new(api: Api) -> Driver {
+        // Devices keep it, and are never gone.
+        let api = Box::leak(Box::new(api));
+        Driver { api, devices: Mutex::default(), known: RwLock::default() }
+    }
+
+    /// An attribute of the memory at an address.
+    fn attribute<T: Default>(&self, attribute: c_int, address: DevicePointer) -> Result<T, c_int> {
+        let mut value = T::default();
+        // SAFETY: `value` has the type of the attribute (each caller names one that does); the driver does not go to the address.
+        match unsafe { self.api.cuPointerGetAttribute((&raw mut value).cast(), attribute, address) } {
+            SUCCESS => Ok(value),
+            error => Err(error),
+        }
+    }
+
+    fn find(&self, address: usize) -> Found {
+        let id = match self.attribute::<u64>(pointer::BUFFER_ID, address) {
+            Ok(id) => id,
+            // Nobody has memory of a device yet, or any more.
+            Err(driver::NOT_INITIALIZED | driver::DEINITIALIZED) => return Ok(None),
+            Err(_) => return self.without_number(address),
+        };
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned();
+        if known.is_some() {
+            return Ok(known);
+        }
+        let found = self.examine(address)?;
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MOST_KNOWN {
+            known.clear();
+        }
+        known.insert(id, found.clone());
+        Ok(Some(found))
+    }
+
+    /// Memory that has no number: nothing that the driver knows, as a rule.
+    fn without_number(&self, address: usize) -> Found {
+        if self.attribute::<c_uint>(pointer::MEMORY_TYPE, address).is_ok() {
+            return self.examine(address).map(Some);
+        }
+        if is_readable(address) {
+            return Ok(None);
+        }
+        Err(DeviceFailure {
+            what: format!(
+                "the buffer at {address:#x} is no memory that the processor or the CUDA driver can go to: it may be a \
+                 device's that was freed. Pass memory that is allocated until the operation is over"
+            ),
+        })
+    }
+
+    /// What memory it is that the driver knows at an address.
+    fn examine(&self, address: usize) -> Result<Known, DeviceFailure> {
+        let kind: c_uint = self.attribute(pointer::MEMORY_TYPE, address).unwrap_or(0);
+        let managed: c_uint = self.attribute(pointer::IS_MANAGED, address).unwrap_or(0);
+        if managed == 0 && kind != driver::TYPE_DEVICE {
+            return Ok((MemoryClass::Pinned, None));
+        }
+        let ordinal: c_int = self.attribute(pointer::DEVICE_ORDINAL, address).unwrap_or(0);
+        let context: Handle = self.attribute(pointer::CONTEXT, address).unwrap_or(0);
+        let owner = self.owner(ordinal, if managed == 0 { context } else { 0 })?;
+        let class = match managed {
+            0 => MemoryClass::Device(ordinal.max(0) as u32),
+            _ => MemoryClass::Managed { shared: self.may_touch_managed(ordinal) },
+        };
+        Ok((class, Some(owner)))
+    }
+
+    fn may_touch_managed(&self, ordinal: c_int) -> bool {
+        let mut yes: c_int = 0;
+        // SAFETY: `yes` is an int. With the driver API a device is its ordinal.
+        let got = unsafe {
+            self.api.cuDeviceGetAttribute(&raw mut yes, driver::CONCURRENT_MANAGED_ACCESS, ordinal)
+        };
+        got == SUCCESS && yes != 0
+    }
+
+    /// Who copies memory of this device that was allocated in this context; without one, or where the memory belongs to no context,
+    /// in the device's primary context.
+    fn owner(&self, ordinal: c_int, context: Handle) -> Result<Arc<Owner>, DeviceFailure> {
+        let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(owner) = devices.get(&context).filter(|_| context != 0) {
+            return Ok(owner.clone());
+        }
+        let context = match context {
+            0 => device::primary(self.api, ordinal)?,
+            context => context,
+        };
+        let new = || Arc::new(Owner::Device(Box::new(CudaDevice::new(self.api, ordinal, context))));
+        Ok(devices.entry(context).or_insert_with(new).clone())
+    }
+}
+
+/// True if the processor can read the byte at an address. The kernel is asked by a call that fails in any case: for its first argument,
+/// but before that for its second one, if that cannot be read.
+fn is_readable(address: usize) -> bool {
+    // No set of signals crosses a page then; NULL would be none.
+    let aligned = (address & !7).max(8);
+    // SAFETY: no valid `how`, so no mask changes; the kernel alone reads the set.
+    let done = unsafe { libc::syscall(libc::SYS_rt_sigprocmask, !0, aligned, 0usize, 8usize) };
+    done == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::EFAULT)
+}
+
+#[cfg(test)]
+mod tests;

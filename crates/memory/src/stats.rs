@@ -1,0 +1,29 @@
+//! How often devices were used, and which of their ways: for tests, and for users who ask what became of their buffers.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub(crate) static COPIES: AtomicU64 = AtomicU64::new(0);
+pub(crate) static COPIES_WAITED: AtomicU64 = AtomicU64::new(0);
+pub(crate) static KERNELS: AtomicU64 = AtomicU64::new(0);
+
+/// Adds one.
+pub(crate) fn count(what: &AtomicU64) {
+    what.fetch_add(1, Ordering::Relaxed);
+}
+
+/// How often devices of this process were used, since it began.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct DeviceStats {
+    /// Copies that devices were told to make.
+    pub copies: u64,
+    /// Those of them that had to be waited for at once, as the driver had no stream or event for them.
+    pub copies_waited: u64,
+    /// Kernels that were started.
+    pub kernels: u64,
+}
+
+/// What is counted so far.
+pub fn device_stats() -> DeviceStats {
+    let value = |of: &AtomicU64| of.load(Ordering::Relaxed);
+    DeviceStats { copies: value(&COPIES), copies_waited: value(&COPIES_WAITED), kernels: value(&KERNELS) }
+}
