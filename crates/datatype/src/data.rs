@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use banyan_memory::{Buffer, Copying, HeapBuffer};
 
+use crate::device::Table;
 use crate::walk::{Copier, Sink, locate, walk_loop};
 use crate::{Datatype, Error, Span};
 
@@ -199,6 +200,14 @@ impl Data {
             (to.position, source.position) = (to.position + n, source.position + n);
         }
         copies
+    }
+
+    /// Its layout as kernels take it, unless its packed bytes lie in one piece.
+    pub(crate) fn table(&self) -> Option<&Table> {
+        match &self.form {
+            Form::Piece(_) => None,
+            Form::Elements(ty) => ty.table(),
+        }
     }
 
     fn is_on_device(&self) -> bool {

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use crate::Error;
 use crate::basic::Basic;
 use crate::bounds::{Bounds, Extents};
+use crate::device::Table;
 use crate::draft::Draft;
 use crate::envelope::{Combiner, Envelope, Recipe};
 use crate::fortran;
@@ -28,6 +29,8 @@ pub struct Datatype {
     basic: Option<&'static Basic>,
     recipe: Recipe,
     committed: AtomicBool,
+    /// The layout as kernels take it, once a device has moved such data.
+    table: OnceLock<Table>,
 }
 
 /// What a count of a datatype covers.
@@ -222,6 +225,12 @@ impl Datatype {
         self.shape.as_ref()
     }
 
+    /// Any number of elements, as kernels take them; `None` without data.
+    pub(crate) fn table(&self) -> Option<&Table> {
+        let shape = self.shape.as_ref()?;
+        Some(self.table.get_or_init(|| Table::of(&shape.node, shape.disp, self.extent())))
+    }
+
     pub(crate) fn draft(&self) -> Draft {
         Draft {
             size: self.size,
@@ -253,6 +262,7 @@ impl Datatype {
             basic,
             recipe,
             committed: AtomicBool::new(committed),
+            table: OnceLock::new(),
         })
     }
 

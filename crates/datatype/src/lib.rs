@@ -2,7 +2,8 @@
 //!
 //! A [`Datatype`] says which bytes, relative to an address, belong to a message and in which order
 //! (MPI 5.0, chapter 5). [`Data`] is a number of them in memory; a [`Cursor`] moves its bytes to or
-//! from packed fragments and can be put anywhere. [`op`] combines elements (MPI 5.0, 6.9.2).
+//! from packed fragments and can be put anywhere. [`op`] combines elements (MPI 5.0, 6.9.2), and [`device`] has what devices do so
+//! with.
 
 mod array;
 pub mod basic;
@@ -11,6 +12,7 @@ mod carried;
 mod construct;
 mod data;
 mod datatype;
+pub mod device;
 mod draft;
 mod envelope;
 mod error;

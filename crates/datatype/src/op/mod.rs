@@ -290,11 +290,11 @@ fn kernel(op: Builtin, basic: &Basic) -> Option<Raw> {
 }
 
 /// A LOGICAL, as opposed to the bool of C and C++.
-fn is_fortran(basic: &Basic) -> bool {
+pub(crate) fn is_fortran(basic: &Basic) -> bool {
     !matches!(basic.code, 0x238 | 0x239)
 }
 
 /// C's long double and what is made of it: 80 bits in 16 bytes on x86-64.
-fn is_x87(basic: &Basic) -> bool {
+pub(crate) fn is_x87(basic: &Basic) -> bool {
     matches!(basic.code, 0x220 | 0x224 | 0x225)
 }
