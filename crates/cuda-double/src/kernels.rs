@@ -21,12 +21,16 @@ use crate::world::{Handle, INVALID_VALUE, NOT_FOUND};
 /// What a library says of a kernel.
 #[repr(C)]
 pub struct DoubleKernel {
-    run: unsafe extern "C" fn(*const c_uint, *const c_uint, c_uint, *mut *mut c_void),
-    parameters: c_uint,
-    sizes: *const c_uint,
+    /// Runs all threads of a grid.
+    pub run: unsafe extern "C" fn(*const c_uint, *const c_uint, c_uint, *mut *mut c_void),
+    /// Number of parameters.
+    pub parameters: c_uint,
+    /// Bytes of each.
+    pub sizes: *const c_uint,
 }
 
-type Find = unsafe extern "C" fn(*const c_char) -> *const DoubleKernel;
+/// How a library is asked for a kernel.
+pub type Find = unsafe extern "C" fn(*const c_char) -> *const DoubleKernel;
 
 #[derive(Default)]
 pub(crate) struct Kernels {

@@ -3,7 +3,8 @@
 //! readable at one that only this library knows. So a load or store of the program's faults, and a system call gets EFAULT.
 //!
 //! What is started on a stream happens later, when the program asks for events, and streams overtake each other; a seed decides
-//! when. Handles of IPC are descriptors in `/proc/PID/fd`. Kernels are host code from a library ([`kernels`]).
+//! when. Handles of IPC are descriptors in `/proc/PID/fd`. Kernels are host code from a library ([`kernels`]), which [`compile`] makes of CUDA
+//! C. It stands in for NVRTC, too ([`nvrtc`]).
 //!
 //! It knows less than a driver: no textures, graphs or pools, no order with the default stream but that of synchronous calls. What it
 //! knows it takes more strictly: copies to and from host memory that is not pinned are late, too, ranges must lie in one allocation, and
@@ -20,10 +21,12 @@
 )]
 #![allow(missing_docs, reason = "as above")]
 
+pub mod compile;
 mod exported;
 mod ipc;
 pub mod kernels;
 mod memory;
+pub mod nvrtc;
 mod settings;
 mod streams;
 mod world;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use banyan_memory::{Buffer, Copying, HeapBuffer};
 
-use crate::device::Table;
+use crate::device::{Copies, Table};
 use crate::walk::{Copier, Sink, locate, walk_loop};
 use crate::{Datatype, Error, Span};
 
@@ -168,7 +168,7 @@ impl Data {
                 let (to, source) = ((*start + at as i64) as isize, (*first + from_at as i64) as isize);
                 self.buffer.copy_from(to, &from.buffer, source, n);
             }
-            _ if self.is_on_device() || from.is_on_device() => drop(self.start_copy(at, from, from_at, len)),
+            _ if self.is_on_device() || from.is_on_device() => self.start_copy(at, from, from_at, len).wait(),
             (Form::Elements(ty), Form::Piece(start)) => {
                 let to = self.buffer.ptr((*start + at as i64) as isize, n);
                 // SAFETY: `to` is valid for `n` bytes by the buffer's bounds, and `from` has as many from the cursor on.
@@ -183,12 +183,17 @@ impl Data {
         }
     }
 
-    /// Starts to copy packed bytes: `len` of them, from byte `from_at` of `from` to byte `at` here. The copies that are not over
-    /// yet are returned, as they are where memory of a device has to do with it.
+    /// Starts to copy packed bytes: `len` of them, from byte `from_at` of `from` to byte `at` here. What is not over yet is
+    /// returned, as it is where memory of a device has to do with it.
     ///
     /// # Panics
     /// If there are not so many bytes.
-    pub fn start_copy(&self, at: u64, from: &Data, from_at: u64, len: u64) -> Vec<Copying> {
+    pub fn start_copy(&self, at: u64, from: &Data, from_at: u64, len: u64) -> Copies {
+        Copies::begin(self, at, from, from_at, len)
+    }
+
+    /// Starts a copy for each run of packed bytes that lies in one piece on both sides.
+    pub(crate) fn start_runs(&self, at: u64, from: &Data, from_at: u64, len: u64) -> Vec<Copying> {
         let (mut to, mut source) = (Cursor { position: at }, Cursor { position: from_at });
         let (end, mut copies) = (at + len, vec![]);
         while to.position < end {
@@ -210,7 +215,14 @@ impl Data {
         }
     }
 
-    fn is_on_device(&self) -> bool {
+    /// True if so many of its packed bytes are so many runs that they are worth a kernel.
+    pub(crate) fn has_many_runs(&self, len: u64) -> bool {
+        let Form::Elements(ty) = &self.form else { return false };
+        let (runs, size) = (ty.runs(), ty.size());
+        size / runs < LONG_RUN && len / (size / runs).max(1) >= MANY_RUNS
+    }
+
+    pub(crate) fn is_on_device(&self) -> bool {
         !self.buffer.kind().is_host_accessible()
     }
 
@@ -223,6 +235,10 @@ impl Data {
         }
     }
 }
+
+/// So many runs are worth a kernel, if they are shorter than this, in bytes.
+const MANY_RUNS: u64 = 8;
+const LONG_RUN: u64 = 1 << 16;
 
 fn checked_span(count: u64, ty: &Datatype) -> Span {
     ty.span(count).expect("the caller checked that the message fits into memory")
@@ -255,7 +271,7 @@ impl Cursor {
             Form::Piece(at) => data.buffer.read((*at + self.position as i64) as isize, &mut out[..n]),
             Form::Elements(_) if data.is_on_device() => {
                 let stage = HeapBuffer::zeroed(n);
-                drop(Data::bytes(stage.slice(0, n)).start_copy(0, data, self.position, n as u64));
+                Data::bytes(stage.slice(0, n)).start_copy(0, data, self.position, n as u64).wait();
                 stage.read(0, &mut out[..n]);
             }
             // SAFETY: `n` is at most the length of `out`.
@@ -272,12 +288,8 @@ impl Cursor {
         match &data.form {
             Form::Piece(at) => data.buffer.write((*at + self.position as i64) as isize, &bytes[..n]),
             Form::Elements(_) if data.is_on_device() => {
-                drop(data.start_copy(
-                    self.position,
-                    &Data::bytes(HeapBuffer::copy_of(&bytes[..n])),
-                    0,
-                    n as u64,
-                ));
+                let bytes = Data::bytes(HeapBuffer::copy_of(&bytes[..n]));
+                data.start_copy(self.position, &bytes, 0, n as u64).wait();
             }
             // SAFETY: `n` is at most the length of `bytes`.
             Form::Elements(ty) => unsafe { self.unpack_from(data, ty, bytes.as_ptr(), n) },
@@ -411,9 +423,8 @@ mod tests {
         let mut cursor = there.cursor();
         packed.chunks(5).for_each(|part| assert_eq!(cursor.unpack(&there, part), part.len()));
         is_there("in odd fragments");
-        let copies = back.start_copy(3, &there, 2, 7);
-        assert_eq!(copies.len(), 3, "parts of three runs");
-        drop(copies);
+        assert_eq!(back.start_runs(3, &there, 2, 7).len(), 3, "parts of three runs");
+        back.start_copy(3, &there, 2, 7).wait();
         assert_eq!(pack(&back)[3..10], packed[2..9]);
     }
 

@@ -225,6 +225,11 @@ impl Datatype {
         self.shape.as_ref()
     }
 
+    /// Separate runs of memory in one element, at least 1.
+    pub(crate) fn runs(&self) -> u64 {
+        self.shape.as_ref().map_or(1, |shape| shape.node.runs)
+    }
+
     /// Any number of elements, as kernels take them; `None` without data.
     pub(crate) fn table(&self) -> Option<&Table> {
         let shape = self.shape.as_ref()?;

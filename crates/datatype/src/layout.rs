@@ -28,7 +28,7 @@ pub(crate) struct Node {
     /// Packed bytes.
     pub(crate) size: u64,
     /// Separate runs, saturating.
-    runs: u64,
+    pub(crate) runs: u64,
     /// Levels of nodes below this one.
     depth: u32,
     pub(crate) kind: Kind,

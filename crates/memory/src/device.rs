@@ -45,6 +45,20 @@ pub(crate) trait Device: Send + Sync + UnwindSafe + RefUnwindSafe {
         Err(DeviceFailure { what: format!("the kernel {name} cannot run: {} runs none", self.name()) })
     }
 
+    /// Memory of the device for our own use, of at least so many bytes: the address, and how many they are.
+    ///
+    /// # Errors
+    /// Why there is none.
+    fn allocate(&self, len: usize) -> Result<(*mut u8, usize), DeviceFailure> {
+        Err(DeviceFailure { what: format!("{} gives no {len} bytes of memory", self.name()) })
+    }
+
+    /// Takes back memory of [`Device::allocate`].
+    ///
+    /// # Safety
+    /// Nobody uses it any more.
+    unsafe fn free(&self, _address: *mut u8, _len: usize) {}
+
     /// True if all bytes of the copy of that number are where they belong, or the kernel has ended; from then on whenever it is asked.
     ///
     /// # Errors

@@ -1,35 +1,49 @@
 //! Kernels: code that a device runs on its own memory, started like a copy and polled like one.
 
-use std::borrow::Cow;
 use std::ffi::CStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Buffer;
 use crate::device::{Copying, DeviceFailure, Held};
+use crate::stats;
 
-/// Code for devices: text in PTX, or a CUBIN. A device loads it when it first runs a kernel of it, and keeps it.
+/// Code for devices. A device loads it when it first runs a kernel of it, and keeps it.
 #[derive(Debug)]
 pub struct Module {
-    text: Cow<'static, [u8]>,
+    code: Code,
     /// No other module of the process has it.
     id: u64,
 }
 
+#[derive(Debug)]
+pub(crate) enum Code {
+    /// PTX with a NUL behind it, or a CUBIN.
+    Image(Vec<u8>),
+    /// CUDA C, and a name for it.
+    Source(&'static str, &'static str),
+}
+
 impl Module {
-    /// The code `text`; a NUL behind it is not needed.
-    pub fn new(text: impl Into<Cow<'static, [u8]>>) -> Module {
-        static MODULES: AtomicU64 = AtomicU64::new(0);
-        let mut text = text.into();
-        if text.last() != Some(&0) {
-            text.to_mut().push(0);
-        }
-        Module { text, id: MODULES.fetch_add(1, Ordering::Relaxed) }
+    /// PTX or a CUBIN; a NUL behind it is not needed.
+    pub fn new(image: impl Into<Vec<u8>>) -> Module {
+        let mut image = image.into();
+        image.push(0);
+        Self::of(Code::Image(image))
     }
 
-    /// The code, with a NUL behind it.
-    pub(crate) fn text(&self) -> &[u8] {
-        &self.text
+    /// CUDA C that includes nothing: it is compiled for each device that runs it. `name`: letters.
+    pub fn of_source(name: &'static str, source: &'static str) -> Module {
+        Self::of(Code::Source(name, source))
+    }
+
+    fn of(code: Code) -> Module {
+        static MODULES: AtomicU64 = AtomicU64::new(0);
+        Module { code, id: MODULES.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    pub(crate) fn code(&self) -> &Code {
+        &self.code
     }
 
     pub(crate) fn id(&self) -> u64 {
@@ -82,6 +96,13 @@ impl Launch<'_> {
     /// # Panics
     /// If memory is outside its buffer's bounds.
     pub unsafe fn start(&self) -> Result<Copying, DeviceFailure> {
+        // SAFETY: as the caller promises.
+        unsafe { self.try_start() }.inspect_err(|_| stats::count(&stats::KERNELS_REFUSED))
+    }
+
+    /// # Safety
+    /// As for [`Launch::start`].
+    unsafe fn try_start(&self) -> Result<Copying, DeviceFailure> {
         let mut held = Vec::new();
         let values: Vec<Value<'_>> = self
             .args

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) static COPIES: AtomicU64 = AtomicU64::new(0);
 pub(crate) static COPIES_WAITED: AtomicU64 = AtomicU64::new(0);
 pub(crate) static KERNELS: AtomicU64 = AtomicU64::new(0);
+pub(crate) static KERNELS_REFUSED: AtomicU64 = AtomicU64::new(0);
 
 /// Adds one.
 pub(crate) fn count(what: &AtomicU64) {
@@ -20,10 +21,17 @@ pub struct DeviceStats {
     pub copies_waited: u64,
     /// Kernels that were started.
     pub kernels: u64,
+    /// Those that did not start: the host did their work.
+    pub kernels_refused: u64,
 }
 
 /// What is counted so far.
 pub fn device_stats() -> DeviceStats {
     let value = |of: &AtomicU64| of.load(Ordering::Relaxed);
-    DeviceStats { copies: value(&COPIES), copies_waited: value(&COPIES_WAITED), kernels: value(&KERNELS) }
+    DeviceStats {
+        copies: value(&COPIES),
+        copies_waited: value(&COPIES_WAITED),
+        kernels: value(&KERNELS),
+        kernels_refused: value(&KERNELS_REFUSED),
+    }
 }

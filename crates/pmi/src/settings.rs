@@ -179,8 +179,21 @@ pub const ALL: &[Setting] = &[
 ];
 
 /// Settings that must be equal at all ranks of a job: the launcher reads them once and tells the ranks.
-pub const COMMON: &[&str] =
-    &[FABRICS, COLL, P2P, EAGER_BUDGET, TCP_STREAMS, NIC, RDMA, PORTS, PATIENCE, ENCRYPT, MACHINE, TOPOLOGY, GPU];
+pub const COMMON: &[&str] = &[
+    FABRICS,
+    COLL,
+    P2P,
+    EAGER_BUDGET,
+    TCP_STREAMS,
+    NIC,
+    RDMA,
+    PORTS,
+    PATIENCE,
+    ENCRYPT,
+    MACHINE,
+    TOPOLOGY,
+    GPU,
+];
 
 /// Settings as name and value, or a sentence that says what is wrong with one.
 pub type Settings = Result<Vec<(String, String)>, String>;

@@ -64,11 +64,13 @@ fn look_for_gpus(job: &Job) -> Result<()> {
         "auto" => Gpus::Auto,
         "cuda" => Gpus::Cuda,
         other => {
-            let why = if other == "hip" { "devices of HIP are not built yet" } else { "that is no kind of GPU" };
+            let why =
+                if other == "hip" { "devices of HIP are not built yet" } else { "that is no kind of GPU" };
             crate::bail!(ERR_OTHER, "{} is \"{other}\": {why}; known are auto, cuda, off", settings::GPU)
         }
     };
-    look_for(gpus).map_err(|why| Error::other(format!("{} is \"cuda\": {why}, or set it to off", settings::GPU)))
+    look_for(gpus)
+        .map_err(|why| Error::other(format!("{} is \"cuda\": {why}, or set it to off", settings::GPU)))
 }
 
 /// Longest that a thread waits for word from the thread that polls.

@@ -14,10 +14,8 @@ typedef int i32;
 typedef long long i64;
 typedef __int128 i128;
 
-#ifndef SHIM
-// Where memory is that the program knows by this address.
-#define ADDRESS(address) (address)
 // All kernels take the addresses of three pieces of memory, and values.
+#ifndef KERNEL
 #define KERNEL(name, Values) extern "C" __global__ void name(u64 a, u64 b, u64 c, const __grid_constant__ Values given)
 #endif
 

@@ -1,5 +1,7 @@
 //! Which kernel moves bytes between packed memory and where a datatype says that they lie.
 
+use banyan_memory::{Arg, Buffer, Copying, DeviceFailure, Scratch};
+
 use super::{PACK, Run};
 use crate::Data;
 
@@ -40,5 +42,35 @@ impl Data {
             [at, len, lo as u64, is_long.into()].into_iter().chain(short.map(|number| number as u64));
         let name = format!("{}_{bytes}", if unpack { "unpack" } else { "pack" });
         Some(Moves { run: Run::new(PACK, &name, len / bytes, values), table: is_long.then_some(numbers) })
+    }
+
+    /// Starts such a move, between memory of one device and the bytes at an offset of other memory of it. What comes with it must outlive it.
+    ///
+    /// # Errors
+    /// Why the device does not do it.
+    ///
+    /// # Panics
+    /// As [`Data::moves`], and if there are not so many bytes at that offset.
+    pub(crate) fn start_moves(
+        &self,
+        unpack: bool,
+        at: u64,
+        len: u64,
+        (packed, packed_at): (&Buffer, isize),
+    ) -> Result<(Copying, Option<Scratch>), DeviceFailure> {
+        let none = || DeviceFailure { what: "what lies in one piece is no work for a kernel".to_owned() };
+        let moves = self.moves(unpack, at, len, packed.address(packed_at)).ok_or_else(none)?;
+        let memory = Arg::Memory(self.buffer(), self.buffer().lo(), self.buffer().len());
+        let bytes = Arg::Memory(packed, packed_at, len as usize);
+        let Some(numbers) = moves.table else {
+            // SAFETY: a kernel goes to where the datatype has its data, which is within the bounds, and to the packed bytes.
+            return unsafe { moves.run.start([memory, bytes, memory]) }.map(|moving| (moving, None));
+        };
+        let table = Scratch::beside(self.buffer(), size_of_val(numbers))?;
+        table.memory().write(0, &numbers.iter().flat_map(|number| number.to_ne_bytes()).collect::<Vec<u8>>());
+        let there = Arg::Memory(table.memory(), 0, table.memory().len());
+        // SAFETY: as above, and to the table.
+        let moving = unsafe { moves.run.start([memory, bytes, there]) }?;
+        Ok((moving, Some(table)))
     }
 }

@@ -66,9 +66,9 @@ static __device__ i64 place_of(const i64 *nodes, u64 at) {
 
 template <int BYTES, bool PACK> static __device__ void move_words(u64 memory, u64 packed, u64 table, const Packing &given) {
     typedef typename Word<BYTES>::type W;
-    const i64 *nodes = given.is_long ? (const i64 *)ADDRESS(table) : given.nodes;
+    const i64 *nodes = given.is_long ? (const i64 *)table : given.nodes;
     const u64 words = given.bytes / BYTES;
-    memory = (u64)ADDRESS(memory) - (u64)given.origin, packed = (u64)ADDRESS(packed);
+    memory -= (u64)given.origin;
     for (u64 i = this_thread(); i < words; i += all_threads()) {
         W *there = (W *)(memory + (u64)place_of(nodes, given.first + i * BYTES)), *here = (W *)packed + i;
         if (PACK) *here = *there;

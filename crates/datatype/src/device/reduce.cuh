@@ -36,7 +36,6 @@ static __device__ void one_by_one(const Op &op, u64 a, u64 b, u64 out, u64 first
 // ALIGN: what the elements of a program are aligned to.
 template <class Op, int ALIGN> static __device__ void reduce(u64 a, u64 b, u64 out, const Reduction &given) {
     const u64 size = sizeof(typename Op::T), number = Block<Op>::NUMBER;
-    a = (u64)ADDRESS(a), b = (u64)ADDRESS(b), out = (u64)ADDRESS(out);
     const u64 all = a | b | out, apart = (a ^ b) | (a ^ out), count = given.count;
     const u64 first = this_thread(), step = all_threads();
     Op op;
@@ -70,7 +69,6 @@ static __device__ void pairs_one_by_one(u64 a, u64 b, u64 out, u64 count) {
 
 template <class V, class I, int AT, int EXTENT, bool MAX> static __device__ void reduce_pairs(u64 a, u64 b, u64 out, const Reduction &given) {
     const int align = sizeof(V) < 8 ? sizeof(V) : 8, index = sizeof(I) < 8 ? sizeof(I) : 8, most = align > index ? align : index;
-    a = (u64)ADDRESS(a), b = (u64)ADDRESS(b), out = (u64)ADDRESS(out);
     if ((a | b | out) % most) pairs_one_by_one<V, I, AT, EXTENT, MAX, 1>(a, b, out, given.count);
     else pairs_one_by_one<V, I, AT, EXTENT, MAX, most>(a, b, out, given.count);
 }

@@ -1,5 +1,7 @@
 //! Which kernel reduces elements of a type.
 
+use banyan_memory::{Arg, Buffer, Copying, DeviceFailure};
+
 use super::{NUMBERS, RARE, Run, TRUTH};
 use crate::Datatype;
 use crate::basic::{Basic, Class};
@@ -14,6 +16,8 @@ pub struct Reduction {
     kernel: String,
     /// Bytes from one element of the type to the next.
     extent: u64,
+    /// Bytes from the beginning of an element to the end of its data.
+    data: u64,
     /// Elements of the kernel in each.
     elements: u64,
 }
@@ -34,17 +38,28 @@ impl Reduction {
             _ => NUMBERS,
         };
         let name = op.name().trim_start_matches("MPI_").to_lowercase();
-        Some(Reduction {
-            text,
-            kernel: format!("{prefix}{name}_{number}"),
-            extent: basic.extent.into(),
-            elements,
-        })
+        let kernel = format!("{prefix}{name}_{number}");
+        let (extent, data) = (basic.extent.into(), ty.true_extent() as u64);
+        Some(Reduction { text, kernel, extent, data, elements })
     }
 
-    /// Bytes that so many elements lie in.
-    pub fn bytes(&self, count: u64) -> u64 {
-        count * self.extent
+    /// Bytes from the first one of so many elements to the end of the last one.
+    pub fn reach(&self, count: u64) -> usize {
+        (count * self.extent - if count > 0 { self.extent - self.data } else { 0 }) as usize
+    }
+
+    /// Starts `out[i] = a[i] op b[i]` for `count` elements from offset 0 of each, in memory of devices. `out` may be one of the others; else
+    /// it does not overlap them.
+    ///
+    /// # Errors
+    /// Why no device does it.
+    ///
+    /// # Panics
+    /// If elements are outside their buffer.
+    pub fn start(&self, [a, b, out]: [&Buffer; 3], count: u64) -> Result<Copying, DeviceFailure> {
+        let reach = self.reach(count);
+        // SAFETY: a kernel touches the elements alone.
+        unsafe { self.run(count).start([a, b, out].map(|memory| Arg::Memory(memory, 0, reach))) }
     }
 
     /// The run on `count` elements.
@@ -52,7 +67,7 @@ impl Reduction {
         let (yes, no) = truth().map_or((1, 0), |truth| (truth.yes, truth.no));
         let halves = |value: u128| [value as u64, (value >> 64) as u64];
         let values = [count * self.elements].into_iter().chain(halves(yes)).chain(halves(no));
-        Run::new(self.text, &self.kernel, self.bytes(count).div_ceil(16), values)
+        Run::new(self.text, &self.kernel, (count * self.extent).div_ceil(16), values)
     }
 }
 

@@ -1,34 +1,55 @@
 // What a C++ compiler needs to take the kernels: a thread of theirs is a turn of a loop of one of the processor's.
-#define SHIM
+#include <cstring>
+
 #define __device__
 #define __noinline__ __attribute__((noinline))
 #define __align__(bytes) __attribute__((aligned(bytes)))
 
 struct Index { unsigned x; };
 static thread_local Index blockIdx, threadIdx, blockDim, gridDim;
-static thread_local void *(*address_of)(void *);
-#define ADDRESS(address) (address_of((void *)(address)))
 
-// A kernel takes what cuLaunchKernel does: the addresses of its parameters.
-#define KERNEL(name, Values)                                                                                 \
-    static void name##_thread(u64 a, u64 b, u64 c, const Values &given);                                     \
-    extern "C" void name(void **parameters) {                                                                \
-        u64 *const *addresses = (u64 **)parameters;                                                          \
-        name##_thread(*addresses[0], *addresses[1], *addresses[2], *(const Values *)parameters[3]);          \
-    }                                                                                                        \
-    static void name##_thread(u64 a, u64 b, u64 c, const Values &given)
+// How a kernel is found and run, by the stand-in for CUDA's driver, too: `run` runs all threads of a grid, one after the other.
+struct DoubleKernel {
+    void (*run)(const unsigned grid[3], const unsigned block[3], unsigned shared, void **parameters);
+    unsigned parameters;
+    const unsigned *sizes;
+};
+struct Registered {
+    const char *name;
+    DoubleKernel kernel;
+    unsigned sizes[4];
+    const Registered *next;
 
-// Runs all threads of a grid, one after the other. `address` says where memory is that the program knows by an address of a device.
-extern "C" void banyan_launch(void (*kernel)(void **), unsigned blocks, unsigned threads, void **parameters, void *(*address)(void *)) {
-    address_of = address;
-    gridDim.x = blocks, blockDim.x = threads;
-    for (blockIdx.x = 0; blockIdx.x < blocks; blockIdx.x++) {
-        for (threadIdx.x = 0; threadIdx.x < threads; threadIdx.x++) kernel(parameters);
-    }
+    Registered(const char *called, void (*run)(const unsigned *, const unsigned *, unsigned, void **), unsigned values);
+};
+static const Registered *registered;
+inline Registered::Registered(const char *called, void (*run)(const unsigned *, const unsigned *, unsigned, void **), unsigned values)
+    : name(called), kernel{run, 4, sizes}, sizes{8, 8, 8, values}, next(registered) {
+    registered = this;
 }
 
-static inline unsigned __float_as_uint(float value) { unsigned bits; __builtin_memcpy(&bits, &value, 4); return bits; }
-static inline float __uint_as_float(unsigned bits) { float value; __builtin_memcpy(&value, &bits, 4); return value; }
+extern "C" const DoubleKernel *banyan_double_kernel(const char *name) {
+    const Registered *each = registered;
+    while (each && strcmp(each->name, name)) each = each->next;
+    return each ? &each->kernel : nullptr;
+}
+
+#define KERNEL(name, Values)                                                                                 \
+    static void name##_thread(u64 a, u64 b, u64 c, const Values &given);                                     \
+    static void name##_run(const unsigned *grid, const unsigned *block, unsigned, void **parameters) {       \
+        u64 *const *addresses = (u64 **)parameters;                                                          \
+        gridDim.x = grid[0], blockDim.x = block[0];                                                          \
+        for (blockIdx.x = 0; blockIdx.x < grid[0]; blockIdx.x++) {                                           \
+            for (threadIdx.x = 0; threadIdx.x < block[0]; threadIdx.x++) {                                   \
+                name##_thread(*addresses[0], *addresses[1], *addresses[2], *(const Values *)parameters[3]);  \
+            }                                                                                                \
+        }                                                                                                    \
+    }                                                                                                        \
+    static const Registered name##_registered(#name, name##_run, sizeof(Values));                            \
+    static void name##_thread(u64 a, u64 b, u64 c, const Values &given)
+
+static inline unsigned __float_as_uint(float value) { unsigned bits; memcpy(&bits, &value, 4); return bits; }
+static inline float __uint_as_float(unsigned bits) { float value; memcpy(&value, &bits, 4); return value; }
 static inline float __fadd_rn(float a, float b) { return a + b; }
 static inline float __fmul_rn(float a, float b) { return a * b; }
 static inline double __dadd_rn(double a, double b) { return a + b; }

@@ -5,3 +5,4 @@ mod compiled;
 mod moves;
 mod random;
 mod reductions;
+mod types;

@@ -31,7 +31,7 @@ fn kernels_reduce_as_the_processor_does() {
         for basic in basic::ALL.iter().filter(|basic| all(basic)) {
             let ty = Datatype::builtin(basic.code).unwrap();
             for &(op, _) in op::ALL.iter().filter(|row| op::defined_on(row.0, ty)) {
-                compared += usize::from(compare(compiled, op, ty.basic().unwrap(), random));
+                compared += usize::from(compare(&compiled, op, ty.basic().unwrap(), random));
             }
         }
         compared

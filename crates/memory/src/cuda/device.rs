@@ -5,8 +5,9 @@ use std::ffi::{CStr, c_int, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::driver::{self, Api, Handle, SUCCESS};
+use super::nvrtc;
 use crate::device::{Device, DeviceFailure};
-use crate::kernel::{Launch, Value};
+use crate::kernel::{Code, Launch, Value};
 use crate::stats;
 
 /// Streams that work goes to in turn: a device has two copy engines or more, and a small copy need not wait for a large one.
@@ -16,6 +17,7 @@ const STREAMS: usize = 4;
 pub(super) struct CudaDevice {
     api: &'static Api,
     name: String,
+    ordinal: c_int,
     context: Handle,
     state: Mutex<State>,
 }
@@ -30,9 +32,16 @@ struct State {
     under_way: HashMap<u64, Handle>,
     /// Events that are used again.
     events: Vec<Handle>,
-    /// Modules that were loaded, by their numbers.
-    modules: HashMap<u64, Handle>,
+    /// Modules that were loaded, by their numbers; or why that cannot be.
+    modules: HashMap<u64, Result<Handle, String>>,
+    /// Memory of the device that is not in use, and its lengths.
+    spare: Vec<(usize, usize)>,
 }
+
+/// The least scratch memory that is allocated.
+const LEAST_SCRATCH: usize = 1 << 16;
+/// The most pieces of scratch memory that are kept while nobody uses them.
+const MOST_SPARE: usize = 4;
 
 /// The primary context of a device: the one of the CUDA runtime. It is kept for the life of the process.
 pub(super) fn primary(api: &'static Api, ordinal: c_int) -> Result<Handle, DeviceFailure> {
@@ -59,7 +68,7 @@ impl CudaDevice {
         // SAFETY: the driver has written a C string, or nothing: the last byte is a NUL in either case.
         let model = unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy();
         let name = format!("CUDA device {ordinal}{}{model}", if named { ", " } else { "" });
-        CudaDevice { api, name, context, state: Mutex::default() }
+        CudaDevice { api, name, ordinal, context, state: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -130,24 +139,47 @@ impl CudaDevice {
         Ok(event)
     }
 
-    /// A kernel of a module, which is loaded if it is not yet.
-    fn kernel(&self, launch: &Launch<'_>) -> Result<Handle, Failed> {
-        let mut state = self.lock();
-        let module = match state.modules.get(&launch.module.id()) {
-            Some(&module) => module,
-            None => {
-                let mut module = 0;
-                let text = launch.module.text().as_ptr().cast::<c_void>();
-                // SAFETY: PTX with a NUL behind it, or a CUBIN, which knows its length.
-                failed("cuModuleLoadData", unsafe { self.api.cuModuleLoadData(&raw mut module, text) })?;
-                state.modules.insert(launch.module.id(), module);
-                module
-            }
-        };
+    /// A kernel of a module, which is compiled and loaded if it is not yet.
+    fn kernel(&self, launch: &Launch<'_>) -> Result<Handle, DeviceFailure> {
+        let module = self.lock().modules.get(&launch.module.id()).cloned();
+        let module = module.unwrap_or_else(|| {
+            let loaded = self.load(launch.module.code()).map_err(|failure| failure.what);
+            self.lock().modules.entry(launch.module.id()).or_insert(loaded).clone()
+        });
+        let module = module.map_err(|what| DeviceFailure { what })?;
         let mut function = 0;
         // SAFETY: a module of this context and a C string.
         let got = unsafe { self.api.cuModuleGetFunction(&raw mut function, module, launch.name.as_ptr()) };
-        failed("cuModuleGetFunction", got).map(|()| function)
+        let what = || format!("the kernel {}", launch.name.to_string_lossy());
+        failed("cuModuleGetFunction", got).map_err(|error| self.failure(&what(), error))?;
+        Ok(function)
+    }
+
+    fn load(&self, code: &Code) -> Result<Handle, DeviceFailure> {
+        let compiled;
+        let image = match code {
+            Code::Image(image) => image,
+            Code::Source(name, source) => {
+                let capability = [driver::COMPUTE_MAJOR, driver::COMPUTE_MINOR].map(|attribute| {
+                    let mut value: c_int = 0;
+                    // SAFETY: room for an int. With the driver API a device is its ordinal.
+                    unsafe { self.api.cuDeviceGetAttribute(&raw mut value, attribute, self.ordinal) };
+                    value.max(0) as u32
+                });
+                let made = nvrtc::compile(name, source, capability[0] * 10 + capability[1]);
+                let mut made = made.map_err(|why| DeviceFailure {
+                    what: format!("{} runs no kernels of this library: {why}", self.name),
+                })?;
+                made.push(0);
+                compiled = made;
+                &compiled
+            }
+        };
+        let mut module = 0;
+        // SAFETY: PTX with a NUL behind it, or a CUBIN, which knows its length.
+        let loaded = unsafe { self.api.cuModuleLoadData(&raw mut module, image.as_ptr().cast::<c_void>()) };
+        failed("cuModuleLoadData", loaded).map_err(|error| self.failure("loading kernels", error))?;
+        Ok(module)
     }
 
     fn failure(&self, what: &str, Failed(call, error): Failed) -> DeviceFailure {
@@ -221,8 +253,9 @@ impl Device for CudaDevice {
             })
             .collect();
         let ([gx, gy, gz], [bx, by, bz]) = (launch.grid, launch.block);
+        let within = self.within(|| Ok(self.kernel(launch)));
+        let kernel = within.map_err(|error| self.failure("kernels", error)).flatten()?;
         let done = self.within(|| {
-            let kernel = self.kernel(launch)?;
             self.start(|stream| {
                 let (list, none) = (parameters.as_mut_ptr(), std::ptr::null_mut());
                 // SAFETY: the caller promises that the kernel has these parameters, which the driver copies.
@@ -232,8 +265,36 @@ impl Device for CudaDevice {
                 failed("cuLaunchKernel", error)
             })
         });
-        stats::count(&stats::KERNELS);
-        done.map_err(|error| self.failure(&format!("the kernel {}", launch.name.to_string_lossy()), error))
+        done.inspect(|_| stats::count(&stats::KERNELS))
+            .map_err(|error| self.failure(&format!("the kernel {}", launch.name.to_string_lossy()), error))
+    }
+
+    fn allocate(&self, len: usize) -> Result<(*mut u8, usize), DeviceFailure> {
+        let len = len.max(LEAST_SCRATCH).checked_next_power_of_two().unwrap_or(usize::MAX);
+        let mut state = self.lock();
+        if let Some(fit) = state.spare.iter().position(|&(_, room)| room == len) {
+            let (address, len) = state.spare.swap_remove(fit);
+            return Ok((address as *mut u8, len));
+        }
+        drop(state);
+        let mut address = 0;
+        // SAFETY: room for an address.
+        let done =
+            self.within(|| failed("cuMemAlloc", unsafe { self.api.cuMemAlloc(&raw mut address, len) }));
+        done.map_err(|error| self.failure(&format!("taking {len} bytes"), error))?;
+        Ok((address as *mut u8, len))
+    }
+
+    unsafe fn free(&self, address: *mut u8, len: usize) {
+        let mut state = self.lock();
+        state.spare.push((address as usize, len));
+        // The one that was not used for longest goes.
+        let least = (state.spare.len() > MOST_SPARE).then(|| state.spare.remove(0));
+        drop(state);
+        if let Some((address, _)) = least {
+            // SAFETY: memory of `allocate` that nobody uses any more.
+            let _ = self.within(|| failed("cuMemFree", unsafe { self.api.cuMemFree(address) }));
+        }
     }
 
     fn is_over(&self, number: u64) -> Result<bool, DeviceFailure> {

@@ -30,6 +30,9 @@ pub(super) mod pointer {
 pub(super) const TYPE_DEVICE: c_uint = 2;
 /// `CUdevice_attribute`: the processor may touch managed memory while the device works.
 pub(super) const CONCURRENT_MANAGED_ACCESS: c_int = 89;
+/// `CUdevice_attribute`: the two parts of the compute capability.
+pub(super) const COMPUTE_MAJOR: c_int = 75;
+pub(super) const COMPUTE_MINOR: c_int = 76;
 /// `CU_STREAM_NON_BLOCKING`: what the program does on its default stream has nothing to do with it.
 pub(super) const NON_BLOCKING: c_uint = 1;
 /// `CU_EVENT_DISABLE_TIMING`.
@@ -94,6 +97,8 @@ functions! {
     cuStreamSynchronize = "cuStreamSynchronize" (stream: Handle);
     cuMemcpy = "cuMemcpy" (to: DevicePointer, from: DevicePointer, bytes: usize);
     cuMemcpyAsync = "cuMemcpyAsync" (to: DevicePointer, from: DevicePointer, bytes: usize, stream: Handle);
+    cuMemAlloc = "cuMemAlloc_v2" (pointer: *mut DevicePointer, bytes: usize);
+    cuMemFree = "cuMemFree_v2" (pointer: DevicePointer);
     cuModuleLoadData = "cuModuleLoadData" (module: *mut Handle, text: *const c_void);
     cuModuleGetFunction = "cuModuleGetFunction" (function: *mut Handle, module: Handle, name: *const c_char);
     cuLaunchKernel = "cuLaunchKernel" (

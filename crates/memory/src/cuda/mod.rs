@@ -3,6 +3,7 @@
 
 mod device;
 mod driver;
+pub(crate) mod nvrtc;
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_uint, c_void};

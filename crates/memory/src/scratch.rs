@@ -1,0 +1,39 @@
+//! Memory of devices that is ours for a while.
+
+use crate::Buffer;
+use crate::device::DeviceFailure;
+
+/// Memory of a device, given back when this goes: so it must outlive what the device does with it.
+#[derive(Debug)]
+pub struct Scratch {
+    memory: Buffer,
+    /// What the device gave, which may be more.
+    len: usize,
+}
+
+impl Scratch {
+    /// `len` bytes of the device that has some memory.
+    ///
+    /// # Errors
+    /// Why there are none; also if it is the host's memory.
+    pub fn beside(memory: &Buffer, len: usize) -> Result<Scratch, DeviceFailure> {
+        let host = || DeviceFailure { what: format!("{memory:?} is no memory of a device") };
+        let owner = memory.device_owner().ok_or_else(host)?;
+        let (address, room) = owner.device().ok_or_else(host)?.allocate(len)?;
+        Ok(Scratch { memory: Buffer::of_device(address, 0, len as isize, owner.clone()), len: room })
+    }
+
+    /// The bytes, from offset 0 on.
+    pub fn memory(&self) -> &Buffer {
+        &self.memory
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Some(device) = self.memory.device_owner().and_then(|owner| owner.device()) {
+            // SAFETY: memory that `beside` was given; who holds this waits for what uses it.
+            unsafe { device.free(self.memory.first(), self.len) };
+        }
+    }
+}
