@@ -3,7 +3,8 @@
 //! step stays pending.
 
 use banyan_datatype::Data;
-use banyan_memory::{Copying, HeapBuffer};
+use banyan_datatype::device::Copies;
+use banyan_memory::HeapBuffer;
 
 use super::step::Tried;
 use super::{ExecutionState, UserReduction};
@@ -18,18 +19,18 @@ pub(crate) struct Mirror {
     /// The steps of the round, as far as they have been tried.
     steps: Vec<Progress>,
     /// What must be over before the first round.
-    first: Vec<Copying>,
+    first: Vec<Copies>,
 }
 
 /// How far the copies of a step have come.
 #[derive(Debug)]
 enum Progress {
     Untried,
-    AwaitFetch(Vec<Copying>),
+    AwaitFetch(Vec<Copies>),
     /// What the step reads is there.
     Fetched,
     /// The step itself is over.
-    AwaitWriteBack(Vec<Copying>),
+    AwaitWriteBack(Vec<Copies>),
 }
 
 impl Mirror {
@@ -44,8 +45,8 @@ impl Mirror {
 }
 
 /// True once all copies are over.
-fn are_over(copies: &mut Vec<Copying>) -> bool {
-    copies.retain(|copy| !copy.is_over());
+fn are_over(copies: &mut Vec<Copies>) -> bool {
+    copies.retain_mut(|copy| !copy.are_over());
     copies.is_empty()
 }
 
@@ -78,12 +79,12 @@ impl View {
     }
 
     /// Starts the copies of a range between this view and its mirror: to the mirror, or from it.
-    fn exchange(&self, range: Range, mirror: &View, fetch: bool, copies: &mut Vec<Copying>) {
+    fn exchange(&self, range: Range, mirror: &View, fetch: bool, copies: &mut Vec<Copies>) {
         let Some(here) = mirror.data(range) else {
             unreachable!("a mirror lies in one piece, or as its operand")
         };
         self.parts(range, |there: &Data, skip, at, len| {
-            copies.extend(match fetch {
+            copies.push(match fetch {
                 true => here.start_copy(at, there, skip, len),
                 false => there.start_copy(skip, &here, at, len),
             });
@@ -117,7 +118,7 @@ impl ExecutionState {
     }
 
     /// Starts the copies of those of the spans that lie in an operand of a device's.
-    fn exchange(&self, spans: impl IntoIterator<Item = Span>, fetch: bool) -> Vec<Copying> {
+    fn exchange(&self, spans: impl IntoIterator<Item = Span>, fetch: bool) -> Vec<Copies> {
         let mut copies = vec![];
         let Some(mirror) = &self.mirror else { return copies };
         for span in spans.into_iter().filter(|span| span.len > 0) {
