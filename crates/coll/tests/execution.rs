@@ -237,6 +237,9 @@ fn operands_in_memory_of_devices() {
         let trial = some_trial(row, 3, 1_003, &mut random);
         try_out(Some(row), Trial { devices: true, ..trial });
     }
+    let kernels = trial::KERNELS.load(std::sync::atomic::Ordering::Relaxed);
+    println!("at least {kernels} kernels");
+    assert!(kernels > 500 || trial::kernels_of_tests().is_none(), "{kernels} kernels");
 }
 
 #[test]

@@ -275,6 +275,11 @@ impl Buffer {
         self.start_copy_from(at, &between, 0, len)
     }
 
+    /// True if a device of one reaches the other, too.
+    pub fn shares_device(&self, other: &Buffer) -> bool {
+        self.device_owner().zip(other.device_owner()).is_some_and(|(one, other)| reach(one, other))
+    }
+
     /// What device the memory is of.
     pub(crate) fn device_owner(&self) -> Option<&Arc<Owner>> {
         self.owner().filter(|owner| owner.device().is_some())

@@ -1,10 +1,15 @@
 //! A device for tests: the host cannot touch its memory at the addresses that stand for it, and its copies are over some time
-//! after they were started, in any order.
+//! after they were started, in any order. So are kernels, which a library has as code for the processor (what `banyan-cuda-double` says of
+//! such a library holds here).
 
+use std::ffi::{CString, c_char, c_uint, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::buffer::Owner;
 use crate::device::{self, Device, DeviceFailure, Finder, Found, MemoryClass};
+use crate::kernel::{Launch, Value};
 use crate::{Buffer, HeapBuffer};
 
 /// A simulated device with some memory.
@@ -29,18 +34,47 @@ struct State {
     used: usize,
     random: u64,
     copies: u64,
-    under_way: Vec<Copy>,
+    /// Kernels that were started.
+    launched: u64,
+    started: u64,
+    under_way: Vec<UnderWay>,
+    find: Option<Find>,
+    /// Memory that was given back: addresses and lengths.
+    spare: Vec<(usize, usize)>,
 }
 
 #[derive(Debug)]
-struct Copy {
+struct UnderWay {
     number: u64,
-    to: usize,
-    from: usize,
-    len: usize,
+    work: Work,
     /// How often it is still asked for in vain.
     polls: u64,
 }
+
+#[derive(Debug)]
+enum Work {
+    Copy { to: usize, from: usize, len: usize },
+    Kernel { kernel: &'static Kernel, grid: [c_uint; 3], block: [c_uint; 3], values: Vec<Vec<u8>> },
+}
+
+/// What a library says of a kernel.
+#[repr(C)]
+#[derive(Debug)]
+struct Kernel {
+    run: unsafe extern "C" fn(*const c_uint, *const c_uint, c_uint, *mut *mut c_void),
+    parameters: c_uint,
+    sizes: *const c_uint,
+}
+
+// SAFETY: a constant of a library that stays.
+unsafe impl Send for Kernel {}
+// SAFETY: as above.
+unsafe impl Sync for Kernel {}
+
+type Find = unsafe extern "C" fn(*const c_char) -> *const Kernel;
+
+/// The least memory that the library itself takes.
+const LEAST_SCRATCH: usize = 1 << 10;
 
 impl SimulatedDevice {
     /// A device with `len` bytes of memory; `seed` decides how long copies take.
@@ -60,7 +94,16 @@ impl SimulatedDevice {
             )
         };
         assert!(pages != libc::MAP_FAILED, "no room for {len} bytes of a simulated device");
-        let state = State { used: 0, random: seed, copies: 0, under_way: vec![] };
+        let state = State {
+            used: 0,
+            random: seed,
+            copies: 0,
+            launched: 0,
+            started: 0,
+            under_way: vec![],
+            find: None,
+            spare: vec![],
+        };
         let bytes = HeapBuffer::zeroed(len);
         let driver = Arc::new(Driver { addresses: pages as usize, len, bytes, state: Mutex::new(state) });
         SimulatedDevice { owner: Arc::new(Owner::Device(Box::new(driver.clone()))), driver }
@@ -83,10 +126,43 @@ impl SimulatedDevice {
         Buffer::of_device((self.driver.addresses + at) as *mut u8, 0, len as isize, self.owner.clone())
     }
 
-    /// Copies that were started, and those that are under way.
+    /// Copies that were started, and the copies and kernels that are under way.
     pub fn copies(&self) -> (u64, usize) {
         let state = self.driver.lock();
         (state.copies, state.under_way.len())
+    }
+
+    /// It runs the kernels that a library has, from now on.
+    ///
+    /// # Panics
+    /// If there is no such library.
+    pub fn run_kernels_of(&self, library: &Path) {
+        let path = CString::new(library.as_os_str().as_bytes()).expect("a path has no NUL");
+        // SAFETY: a library of a test's own, which stays.
+        let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        assert!(!library.is_null(), "there is no library {path:?}");
+        // SAFETY: the library is loaded.
+        let find = unsafe { libc::dlsym(library, c"banyan_double_kernel".as_ptr()) };
+        // SAFETY: a function of that name has that type; NULL is `None`.
+        self.driver.lock().find = unsafe { std::mem::transmute::<*mut c_void, Option<Find>>(find) };
+    }
+
+    /// Kernels that were started.
+    pub fn kernels(&self) -> u64 {
+        self.driver.lock().launched
+    }
+}
+
+impl State {
+    /// Begins some work, and numbers it.
+    fn start(&mut self, work: Work) -> u64 {
+        self.started += 1;
+        // An xorshift, of which the upper bits are good enough here.
+        self.random = (self.random | 1) ^ (self.random << 13);
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.under_way.push(UnderWay { number: self.started, work, polls: (self.random >> 33) % 4 });
+        self.started
     }
 }
 
@@ -123,18 +199,51 @@ impl Device for Arc<Driver> {
     unsafe fn copy(&self, to: *mut u8, from: *const u8, len: usize) -> Result<u64, DeviceFailure> {
         let mut state = self.lock();
         state.copies += 1;
-        // An xorshift, of which the upper bits are good enough here.
-        state.random = (state.random | 1) ^ (state.random << 13);
-        state.random ^= state.random >> 7;
-        state.random ^= state.random << 17;
-        let (number, polls) = (state.copies, (state.random >> 33) % 4);
-        state.under_way.push(Copy { number, to: to as usize, from: from as usize, len, polls });
-        Ok(number)
+        Ok(state.start(Work::Copy { to: to as usize, from: from as usize, len }))
     }
 
-    fn is_over(&self, copy: u64) -> Result<bool, DeviceFailure> {
+    unsafe fn launch(&self, launch: &Launch<'_>, values: &[Value<'_>]) -> Result<u64, DeviceFailure> {
         let mut state = self.lock();
-        let Some(index) = state.under_way.iter().position(|entry| entry.number == copy) else {
+        // SAFETY: the library takes a C string, and gives NULL or a constant of its own.
+        let kernel = state.find.and_then(|find| unsafe { find(launch.name.as_ptr()).as_ref() });
+        let Some(kernel) = kernel else {
+            return Err(DeviceFailure { what: format!("{} has no kernel {:?}", self.name(), launch.name) });
+        };
+        let value = |value: &Value<'_>| match value {
+            Value::Address(address) => (self.real(*address as usize, 0) as usize).to_ne_bytes().to_vec(),
+            Value::Bytes(bytes) => bytes.to_vec(),
+        };
+        let values: Vec<Vec<u8>> = values.iter().map(value).collect();
+        // SAFETY: as many sizes as there are parameters.
+        let sizes = unsafe { std::slice::from_raw_parts(kernel.sizes, kernel.parameters as usize) };
+        let lens: Vec<c_uint> = values.iter().map(|value| value.len() as c_uint).collect();
+        assert_eq!(sizes, lens, "parameters of {:?}", launch.name);
+        state.launched += 1;
+        Ok(state.start(Work::Kernel { kernel, grid: launch.grid, block: launch.block, values }))
+    }
+
+    fn allocate(&self, len: usize) -> Result<(*mut u8, usize), DeviceFailure> {
+        let len = len.max(LEAST_SCRATCH).checked_next_power_of_two().unwrap_or(usize::MAX);
+        let mut state = self.lock();
+        if let Some(fit) = state.spare.iter().position(|&(_, room)| room == len) {
+            let (address, len) = state.spare.swap_remove(fit);
+            return Ok((address as *mut u8, len));
+        }
+        if len > self.len - state.used {
+            return Err(DeviceFailure { what: format!("{} has no {len} bytes left", self.name()) });
+        }
+        let address = self.addresses + state.used;
+        state.used += len;
+        Ok((address as *mut u8, len))
+    }
+
+    unsafe fn free(&self, address: *mut u8, len: usize) {
+        self.lock().spare.push((address as usize, len));
+    }
+
+    fn is_over(&self, number: u64) -> Result<bool, DeviceFailure> {
+        let mut state = self.lock();
+        let Some(index) = state.under_way.iter().position(|entry| entry.number == number) else {
             return Ok(true);
         };
         let entry = &mut state.under_way[index];
@@ -142,9 +251,18 @@ impl Device for Arc<Driver> {
             entry.polls -= 1;
             return Ok(false);
         }
-        let Copy { to, from, len, .. } = state.under_way.swap_remove(index);
-        // SAFETY: who started the copy promised that both ranges are valid until it is over, which it is only now.
-        unsafe { std::ptr::copy(self.real(from, len), self.real(to, len), len) };
+        match state.under_way.swap_remove(index).work {
+            Work::Copy { to, from, len } => {
+                // SAFETY: who started the copy promised that both ranges are valid until it is over, which it is only now.
+                unsafe { std::ptr::copy(self.real(from, len), self.real(to, len), len) };
+            }
+            Work::Kernel { kernel, grid, block, mut values } => {
+                let mut parameters: Vec<*mut c_void> =
+                    values.iter_mut().map(|value| value.as_mut_ptr().cast()).collect();
+                // SAFETY: who started it promised that the kernel has these parameters, and that its memory is valid until it is over.
+                unsafe { (kernel.run)(grid.as_ptr(), block.as_ptr(), 0, parameters.as_mut_ptr()) };
+            }
+        }
         Ok(true)
     }
 }

@@ -1,21 +1,27 @@
 //! Operands in memory of a device, which the steps of a schedule cannot touch: steps work on a [`Mirror`] of them in the host's
-//! memory. What a step reads is fetched before it, what it has written goes back after it, and while the device copies, the
-//! step stays pending.
+//! memory. What a step reads is fetched before it, unless it is there, what it has written goes back after it, and while the device
+//! copies, the step stays pending. Steps that the device carries out itself are in `device`.
 
 use banyan_datatype::Data;
-use banyan_datatype::device::Copies;
+use banyan_datatype::device::{Copies, Reduction};
 use banyan_memory::HeapBuffer;
 
+use super::device::OnDevice;
+use super::ranges::Ranges;
 use super::step::Tried;
 use super::{ExecutionState, UserReduction};
 use crate::view::{Range, View};
-use crate::{Fault, Messenger, Span};
+use crate::{Fault, Messenger, Span, Step, SubBuffer};
 
 /// The operands of an execution that are a device's.
 #[derive(Debug)]
 pub(crate) struct Mirror {
     /// The operands themselves, like the views that stand for them; [`View::Nothing`] where that is the host's memory.
-    operands: [View; 2],
+    pub(super) operands: [View; 2],
+    /// The units that their mirrors have as they are.
+    fetched: [Ranges; 2],
+    /// What the device combines elements by, unless only the host can.
+    pub(super) reduction: Option<Reduction>,
     /// The steps of the round, as far as they have been tried.
     steps: Vec<Progress>,
     /// What must be over before the first round.
@@ -31,6 +37,8 @@ enum Progress {
     Fetched,
     /// The step itself is over.
     AwaitWriteBack(Vec<Copies>),
+    /// The device carries it out.
+    OnDevice(OnDevice),
 }
 
 impl Mirror {
@@ -38,6 +46,7 @@ impl Mirror {
     pub(super) fn awaits_copies(&self) -> bool {
         let under_way = |step: &Progress| match step {
             Progress::AwaitFetch(copies) | Progress::AwaitWriteBack(copies) => !copies.is_empty(),
+            Progress::OnDevice(step) => step.has_begun(),
             Progress::Untried | Progress::Fetched => false,
         };
         !self.first.is_empty() || self.steps.iter().any(under_way)
@@ -45,7 +54,7 @@ impl Mirror {
 }
 
 /// True once all copies are over.
-fn are_over(copies: &mut Vec<Copies>) -> bool {
+pub(super) fn are_over(copies: &mut Vec<Copies>) -> bool {
     copies.retain_mut(|copy| !copy.are_over());
     copies.is_empty()
 }
@@ -109,7 +118,9 @@ impl ExecutionState {
             let given = std::mem::replace(&mut operands[0], View::Nothing);
             given.exchange((0, self.shape.sends.start(self.shape.ranks)), &self.views[0], true, &mut first);
         }
-        self.mirror = Some(Box::new(Mirror { operands, steps: vec![], first }));
+        let reduction = self.builtin().and_then(|(op, ty)| Reduction::find(op, &ty));
+        let fetched = Default::default();
+        self.mirror = Some(Box::new(Mirror { operands, fetched, reduction, steps: vec![], first }));
     }
 
     /// True once the first round may begin.
@@ -123,12 +134,55 @@ impl ExecutionState {
         let Some(mirror) = &self.mirror else { return copies };
         for span in spans.into_iter().filter(|span| span.len > 0) {
             let (view, range) = self.range(span);
+            let parts = match mirror.fetched.get(view) {
+                Some(fetched) if fetch => fetched.missing(range),
+                _ => vec![range],
+            };
             match mirror.operands.get(view) {
                 None | Some(View::Nothing) => {}
-                Some(operand) => operand.exchange(range, &self.views[view], fetch, &mut copies),
+                Some(operand) => {
+                    parts
+                        .into_iter()
+                        .for_each(|part| operand.exchange(part, &self.views[view], fetch, &mut copies));
+                }
             }
         }
         copies
+    }
+
+    /// From now on mirrors have these spans as they are on the device, or do not.
+    fn are_fetched(&mut self, spans: impl IntoIterator<Item = Span>, fetched: bool) {
+        for span in spans {
+            let (view, range) = self.range(span);
+            let ranges = self.mirror.as_mut().and_then(|mirror| mirror.fetched.get_mut(view));
+            match ranges {
+                Some(ranges) if fetched => ranges.insert(range),
+                Some(ranges) => ranges.remove(range),
+                None => {}
+            }
+        }
+    }
+
+    /// True for a step on a block that does not fit into its sub-buffer: the block goes by another step.
+    fn is_left_out(&self, step: &Step) -> bool {
+        match *step {
+            Step::Pack { from: span, sub_buffer, .. } => !sub_buffer.holds(span.len * self.shape.unit),
+            Step::Unpack { into: span, sub_buffer, .. } => {
+                SubBuffer::leaves_out(sub_buffer, span.len * self.shape.unit)
+            }
+            _ => false,
+        }
+    }
+
+    /// What a step reads.
+    fn reads(&self, step: &Step) -> impl Iterator<Item = Span> + use<> {
+        let reads = if self.is_left_out(step) { [None; 2] } else { step.reads() };
+        reads.into_iter().flatten()
+    }
+
+    /// What a step writes.
+    fn writes(&self, step: &Step) -> Option<Span> {
+        step.writes().filter(|_| !self.is_left_out(step))
     }
 
     fn progress(&mut self, index: usize) -> &mut Progress {
@@ -145,18 +199,29 @@ impl ExecutionState {
         index: usize,
         io: &mut impl Messenger,
     ) -> Result<Tried<UserReduction>, Fault> {
+        let step = self.work.round.steps[index];
         if let Progress::Untried = self.progress(index) {
-            let read = self.work.round.steps[index].reads();
-            *self.progress(index) = Progress::AwaitFetch(self.exchange(read.into_iter().flatten(), true));
+            *self.progress(index) = match self.on_device(&step) {
+                Some(on_device) => Progress::OnDevice(on_device),
+                None => Progress::AwaitFetch(self.exchange(self.reads(&step), true)),
+            };
         }
         match self.progress(index) {
+            Progress::OnDevice(_) => return self.try_on_device(index, io),
             Progress::AwaitWriteBack(copies) => {
-                return Ok(if are_over(copies) { Tried::Over } else { Tried::NotYet });
+                if !are_over(copies) {
+                    return Ok(Tried::NotYet);
+                }
+                self.are_fetched(self.writes(&step), true);
+                return Ok(Tried::Over);
             }
             Progress::AwaitFetch(copies) => {
                 if !are_over(copies) {
                     return Ok(Tried::NotYet);
                 }
+                self.are_fetched(self.reads(&step), true);
+                // Until what it writes is written back, the mirror has neither what was there nor what will be.
+                self.are_fetched(self.writes(&step), false);
                 *self.progress(index) = Progress::Fetched;
             }
             Progress::Untried | Progress::Fetched => {}
@@ -167,21 +232,59 @@ impl ExecutionState {
         }
     }
 
+    /// Tries a step that the device carries out, once what it waits for is there.
+    fn try_on_device(
+        &mut self,
+        index: usize,
+        io: &mut impl Messenger,
+    ) -> Result<Tried<UserReduction>, Fault> {
+        if !self.under_way(index).has_begun() {
+            let tried = self.try_step(index, io)?;
+            if !self.under_way(index).has_begun() {
+                return Ok(tried);
+            }
+        }
+        let operation = self.builtin();
+        let Some(mirror) = &mut self.mirror else { unreachable!("asked for where there is a mirror") };
+        let Progress::OnDevice(step) = &mut mirror.steps[index] else { unreachable!("the device's step") };
+        let operation = operation.as_ref().map(|(op, ty)| (&mut mirror.reduction, *op, ty));
+        if !step.is_over(operation) {
+            return Ok(Tried::NotYet);
+        }
+        step.landings().for_each(|landing| self.work.spare.give(landing));
+        self.are_fetched(self.work.round.steps[index].writes(), false);
+        Ok(Tried::Over)
+    }
+
+    /// True if the device carries out a step.
+    pub(super) fn is_on_device(&self, index: usize) -> bool {
+        let step = self.mirror.as_ref().and_then(|mirror| mirror.steps.get(index));
+        matches!(step, Some(Progress::OnDevice(_)))
+    }
+
+    /// A step that the device carries out.
+    pub(super) fn under_way(&mut self, index: usize) -> &mut OnDevice {
+        let Progress::OnDevice(step) = self.progress(index) else { unreachable!("the device's step") };
+        step
+    }
+
     /// Called when a step itself is over: true if there is nothing to be written back.
     pub(super) fn write_back(&mut self, index: usize) -> bool {
         if self.mirror.is_none() {
             return true;
         }
-        let copies = self.exchange(self.work.round.steps[index].writes(), false);
+        let copies = self.exchange(self.writes(&self.work.round.steps[index]), false);
         let nothing = copies.is_empty();
         *self.progress(index) = Progress::AwaitWriteBack(copies);
         nothing
     }
 
-    /// True if a step itself is over, and only the copy of its result is not.
-    pub(super) fn is_written_back(&self, index: usize) -> bool {
-        let step = self.mirror.as_ref().and_then(|mirror| mirror.steps.get(index));
-        matches!(step, Some(Progress::AwaitWriteBack(_)))
+    /// True if a step waits for the device alone: it is over but for the copy of its result, or the device carries it out.
+    pub(super) fn awaits_device(&self, index: usize) -> bool {
+        match self.mirror.as_ref().and_then(|mirror| mirror.steps.get(index)) {
+            Some(Progress::OnDevice(step)) => step.has_begun(),
+            other => matches!(other, Some(Progress::AwaitWriteBack(_))),
+        }
     }
 
     /// Another round begins.

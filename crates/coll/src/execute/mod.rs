@@ -1,10 +1,12 @@
 //! [`Execution`]: carries a schedule out, driven by its owner.
 
 pub(crate) mod contiguous;
+mod device;
 mod messages;
 mod mirror;
 mod packed;
 pub(crate) mod plan;
+mod ranges;
 mod run;
 mod seqs;
 mod step;

@@ -118,17 +118,24 @@ impl Operands for Packed<'_> {
     }
 
     fn copy(&mut self, from: Span, into: Span) {
-        self.state.copy(from, into);
+        match self.state.is_on_device(self.index) {
+            true => self.state.copy_on_device(self.index, from, into),
+            false => self.state.copy(from, into),
+        }
     }
 
     fn reduce(&mut self, from: Span, into: Span) -> Result<Tried<UserReduction>, Fault> {
+        if self.state.is_on_device(self.index) {
+            self.state.reduce_on_device(self.index, from, into);
+            return Ok(Tried::NotYet);
+        }
         let (input, inout) = (self.state.elements(from), self.state.elements(into));
         self.state.combine(self.index, input, inout, into.len, None)
     }
 }
 
 /// Bytes got and reduced at a time.
-const PIECE: u64 = 1 << 16;
+pub(super) const PIECE: u64 = 1 << 16;
 
 impl ExecutionState {
     /// The memory of a range, if its packed bytes lie there in one piece.
@@ -215,6 +222,10 @@ impl ExecutionState {
         merge: Merge,
         incoming: Incoming,
     ) -> Result<Tried<UserReduction>, Fault> {
+        if self.is_on_device(index) {
+            self.merge_on_device(index, merge, incoming);
+            return Ok(Tried::NotYet);
+        }
         let (with, into, count) = (self.elements(merge.with), self.elements(merge.into), merge.into.len);
         let (input, landing) = match incoming {
             Incoming::InPlace => return self.combine(index, with, into, count, None),

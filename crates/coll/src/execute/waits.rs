@@ -66,7 +66,7 @@ impl ExecutionState {
         }
         for (index, step) in self.work.round.steps.iter().enumerate() {
             let op = match self.work.state(index) {
-                _ if self.is_written_back(index) => continue,
+                _ if self.awaits_device(index) => continue,
                 StepState::Over | StepState::AwaitUserOp(_) => continue,
                 StepState::AwaitMessage(op, _) => Some(*op),
                 StepState::Open => None,

@@ -1,13 +1,30 @@
 //! One collective on all ranks, with the data that each gives and must get: computed naively, in memory with margins and holes.
 
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use banyan_coll::{Call, Kind, Op, Operand, UserOp};
+use banyan_datatype::device::FOR_THE_PROCESSOR;
 use banyan_datatype::op::Builtin;
 use banyan_datatype::{Data, Datatype};
 use banyan_memory::{Buffer, HeapBuffer, SimulatedDevice};
 
 use crate::world::{Random, packed};
+
+/// Kernels that devices have run, at least.
+pub(crate) static KERNELS: AtomicU64 = AtomicU64::new(0);
+
+/// The library of kernels; none without a compiler.
+pub(crate) fn kernels_of_tests() -> Option<&'static Path> {
+    static LIBRARY: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let made = LIBRARY.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let made = cuda_double::compile::library(FOR_THE_PROCESSOR, folder);
+        made.inspect_err(|why| eprintln!("devices run no kernels: {why}")).ok()
+    });
+    made.as_deref()
+}
 
 /// How a pair of 64-bit words, of which all data consist, lies in memory.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -79,6 +96,7 @@ impl UserMemory {
     }
 
     pub(crate) fn words(&self) -> Vec<u64> {
+        KERNELS.fetch_add(self.device.as_ref().map_or(0, SimulatedDevice::kernels), Ordering::Relaxed);
         let under_way = self.device.as_ref().map_or(0, |device| device.copies().1);
         assert_eq!(under_way, 0, "copies of a collective that is over");
         let bytes: Vec<u8> = self.blocks.iter().flat_map(packed).collect();
@@ -308,10 +326,18 @@ impl Trial {
         }
     }
 
-    /// The devices whose memory a rank gives from and gets into, if it does.
+    /// The devices whose memory a rank gives from and gets into, if it does. Some run kernels.
     fn devices(&self, rank: u32) -> [Option<SimulatedDevice>; 2] {
         let mut random = Random(self.seed ^ u64::from(rank) << 32);
-        let device = || SimulatedDevice::new(1 << 24, self.seed + u64::from(rank));
+        let kernels = random.one_in(2);
+        let device = || {
+            let device = SimulatedDevice::new(1 << 24, self.seed + u64::from(rank));
+            kernels_of_tests()
+                .filter(|_| kernels)
+                .into_iter()
+                .for_each(|library| device.run_kernels_of(library));
+            device
+        };
         [0, 1].map(|_| (self.devices && random.one_in(2)).then(device))
     }
 
