@@ -22,7 +22,7 @@ mod stats;
 mod sync;
 
 pub use buffer::{Bounds, Buffer, HeapBuffer, MemoryKind, NoMemory};
-pub use cuda::nvrtc::Compiler;
+pub use cuda::nvrtc::{Compiler, Target};
 pub use device::{Copying, DeviceFailure, MOST_CONSTANT, MemoryClass, class_at, kind_at, surely_host};
 pub use fork::forked;
 pub use gpu::{Gpus, look_for};
@@ -30,4 +30,4 @@ pub use kernel::{Arg, Launch, Module};
 pub use lock::{EngineGuard, EngineLock, Refused, Serialized};
 pub use scratch::Scratch;
 pub use simulated::SimulatedDevice;
-pub use stats::{DeviceStats, device_stats};
+pub use stats::{DeviceStats, device_stats, why_no_kernels};

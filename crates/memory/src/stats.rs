@@ -1,5 +1,6 @@
 //! How often devices were used, and which of their ways: for tests, and for users who ask what became of their buffers.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) static COPIES: AtomicU64 = AtomicU64::new(0);
@@ -34,4 +35,16 @@ pub fn device_stats() -> DeviceStats {
         kernels: value(&KERNELS),
         kernels_refused: value(&KERNELS_REFUSED),
     }
+}
+
+static NO_KERNELS: OnceLock<String> = OnceLock::new();
+
+/// Keeps why a device runs no kernels, if it is the first reason.
+pub(crate) fn keep_why_no_kernels(why: &str) {
+    NO_KERNELS.get_or_init(|| why.to_owned());
+}
+
+/// Why a device of this process runs no kernels, so that the host does their work: a sentence. `None` if no device has refused one.
+pub fn why_no_kernels() -> Option<&'static str> {
+    NO_KERNELS.get().map(String::as_str)
 }

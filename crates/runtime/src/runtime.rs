@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use banyan_coll::Tuning;
-use banyan_memory::{EngineGuard, EngineLock, Gpus, Serialized, look_for};
+use banyan_memory::{Compiler, EngineGuard, EngineLock, Gpus, Serialized, look_for};
 use banyan_p2p as p2p;
 use banyan_pmi::{Client, Job, LastWord, settings};
 use banyan_transport::Peer;
@@ -69,6 +69,10 @@ fn look_for_gpus(job: &Job) -> Result<()> {
             crate::bail!(ERR_OTHER, "{} is \"{other}\": {why}; known are auto, cuda, off", settings::GPU)
         }
     };
+    if gpus != Gpus::Off {
+        let kept_in = banyan_topo::user_folder().map(|folder| folder.join("kernels"));
+        Compiler { library: None, kept_in }.use_from_now_on();
+    }
     look_for(gpus)
         .map_err(|why| Error::other(format!("{} is \"cuda\": {why}, or set it to off", settings::GPU)))
 }
@@ -181,6 +185,13 @@ impl Runtime {
         let Engine { p2p, ports, .. } = &mut *engine;
         if let Some(measured) = long::shown(&self.job, p2p, || ports.accounts()) {
             eprintln!("{measured}");
+        }
+        if let Some(why) = banyan_memory::why_no_kernels().filter(|_| self.job.rank == 0) {
+            let refused = banyan_memory::device_stats().kernels_refused;
+            eprintln!(
+                "banyan: rank 0 on {}: the host did the work of {refused} kernels: {why}",
+                self.job.host
+            );
         }
         if let Some(learnt) = long::learnt(&self.job, &engine.p2p) {
             engine.launcher.tell_measured(learnt);

@@ -2,6 +2,7 @@
 
 mod world;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -302,12 +303,18 @@ fn simulated_time_is_the_same_in_every_run() {
 
 #[test]
 fn memory_of_devices_is_as_good_as_the_host_s() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let kernels = cuda_double::compile::library(banyan_datatype::device::FOR_THE_PROCESSOR, folder);
+    let kernels = kernels.inspect_err(|why| eprintln!("devices run no kernels: {why}")).ok();
     for options in [Options::cramped(), Options { get: OneSided::Later, ..Options::default() }] {
         let seed = fresh_seed();
         run(&[2, 3], seed, &options, |_, world| {
             let rank = world.rank();
             // Host and devices meet; the last rank has host memory.
             let device = (rank < 4).then(|| SimulatedDevice::new(1 << 24, seed + u64::from(rank)));
+            // One device runs no kernels.
+            let runs = device.clone().zip(kernels.as_ref()).filter(|_| rank != 2);
+            runs.iter().for_each(|(device, kernels)| device.run_kernels_of(kernels));
             DEVICE.set(device.clone());
             ring(world)?;
             gather_by_wildcard(world)?;
@@ -319,6 +326,8 @@ fn memory_of_devices_is_as_good_as_the_host_s() {
             if let Some(device) = device {
                 let (started, under_way) = device.copies();
                 assert!(started > 20 && under_way == 0, "{started} copies, {under_way} under way");
+                let reduced = device.kernels();
+                assert!(runs.is_none() || reduced > 0, "the device of rank {rank} has run no kernel");
             }
             Ok(())
         });

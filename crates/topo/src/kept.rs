@@ -29,7 +29,7 @@ pub struct Kept {
 impl Kept {
     /// Of this machine and this user.
     pub fn here() -> Kept {
-        let folder = cache_folder(|name| std::env::var_os(name));
+        let folder = user_folder();
         Kept::of((text, Path::new(SYSTEM)), &kernel(), folder)
     }
 
@@ -146,7 +146,7 @@ impl Kept {
 pub fn setting(asked: Option<&str>) -> Result<String, String> {
     let Some(asked) = asked.filter(|text| !text.is_empty()) else {
         // Most users keep none: then the machine needs no name, which takes most of the time at each start of a job.
-        if !cache_folder(|name| std::env::var_os(name)).is_some_and(|folder| folder.is_dir()) {
+        if !user_folder().is_some_and(|folder| folder.is_dir()) {
             let modalias = text(&Path::new(SYSTEM).join("cpu/modalias")).unwrap_or_default();
             return Ok(Profile::of_processor(&modalias).text(""));
         }
@@ -161,6 +161,11 @@ pub fn setting(asked: Option<&str>) -> Result<String, String> {
         Ok(_) => Ok(text),
         Err(why) => Err(format!("{asked}: {why}")),
     }
+}
+
+/// The folder for what Banyan keeps of this user; none if the user has no such folder. It need not be there.
+pub fn user_folder() -> Option<PathBuf> {
+    cache_folder(|name| std::env::var_os(name))
 }
 
 /// The folder for what Banyan keeps of this user, by these variables.

@@ -25,7 +25,7 @@ pub mod ways;
 pub use binding::{Bound, Mapping, Unit, bound, place, share};
 pub use cpus::{CpuSet, MAX_CPU, ParseError};
 pub use gpu::{Gpu, GpuPath};
-pub use kept::Kept;
+pub use kept::{Kept, user_folder};
 pub use known::{KnownWay, KnownWays};
 pub use machine::{Cache, Cpu, Machine, Reader, private_cache};
 pub use map::{HardwareMap, Holder, HostMap, Nic, NumaNode, NvLink, Switch};

@@ -1,4 +1,4 @@
-//! The MPI libraries we compare with, from PyPI, each in a virtual environment under target/rivals.
+//! The MPI libraries we compare with, and CUDA's compilers, from PyPI, each in a virtual environment under target/rivals.
 
 use std::path::PathBuf;
 
@@ -30,6 +30,22 @@ const INTEL: Rival = Rival {
     options: &["--no-deps"],
     proof: "lib/libmpi.so.12",
 };
+
+/// What compiles for CUDA devices, and needs none.
+const CUDA: Rival = Rival {
+    name: "cuda",
+    packages: &["nvidia-cuda-nvrtc-cu12==12.9.86", "nvidia-cuda-nvcc-cu12==12.9.86"],
+    options: &[],
+    proof: "bin/pip",
+};
+
+/// The folder of CUDA's compilers, fetched if missing.
+pub(crate) fn cuda(project: &Project) -> Result<PathBuf> {
+    let packages = fetched(project, &CUDA)?.join("lib");
+    let mut versions = std::fs::read_dir(&packages).context("a folder of Python's")?;
+    let version = versions.next().context("a version of Python")??.path();
+    Ok(version.join("site-packages/nvidia"))
+}
 
 /// MPICH's folder, fetched if missing.
 pub(crate) fn mpich(project: &Project) -> Result<PathBuf> {

@@ -144,6 +144,7 @@ impl CudaDevice {
         let module = self.lock().modules.get(&launch.module.id()).cloned();
         let module = module.unwrap_or_else(|| {
             let loaded = self.load(launch.module.code()).map_err(|failure| failure.what);
+            loaded.as_ref().err().into_iter().for_each(|why| stats::keep_why_no_kernels(why));
             self.lock().modules.entry(launch.module.id()).or_insert(loaded).clone()
         });
         let module = module.map_err(|what| DeviceFailure { what })?;

@@ -32,6 +32,18 @@ impl Compiler {
     pub fn compile(&self, name: &str, source: &str, architecture: u32) -> Result<Vec<u8>, String> {
         let nvrtc = Nvrtc::find(self.library.as_deref())?;
         let target = nvrtc.target(architecture);
+        self.compile_by(&nvrtc, name, source, target)
+    }
+
+    /// Compiles a text for a target.
+    ///
+    /// # Errors
+    /// As [`Compiler::compile`]; also if the compiler does not know the target.
+    pub fn compile_to(&self, name: &str, source: &str, target: Target) -> Result<Vec<u8>, String> {
+        self.compile_by(&Nvrtc::find(self.library.as_deref())?, name, source, target)
+    }
+
+    fn compile_by(&self, nvrtc: &Nvrtc, name: &str, source: &str, target: Target) -> Result<Vec<u8>, String> {
         let kept = self.kept_in.as_ref().map(|folder| folder.join(nvrtc.file(name, source, target)));
         if let Some(image) = kept.as_deref().and_then(read) {
             return Ok(image);
@@ -82,12 +94,12 @@ struct Nvrtc {
     cubin: (Length, Text),
 }
 
-/// What a text is compiled for.
+/// What a text is compiled for: compute capabilities, where 90 stands for 9.0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Target {
-    /// Devices of this compute capability.
+pub enum Target {
+    /// Devices of this one: the code is a CUBIN.
     Device(u32),
-    /// All from this one on, by their driver.
+    /// All from this one on, by their driver: the code is PTX.
     Newer(u32),
 }
 

@@ -8,6 +8,7 @@ mod examples;
 pub(crate) mod fuzz;
 mod header;
 mod hosts;
+mod kernels;
 mod launchers;
 mod limits;
 mod others;
@@ -71,6 +72,7 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
         Step::new("rustdoc", || rust::rustdoc(project)),
         Step::new("examples", || examples::run(project)),
         Step::new("unit", || rust::unit(project)),
+        Step::new("kernels", || having(project, &["g++", PYTHON], || kernels::run(project))),
         Step::new("loom", || rust::loom(project)),
         Step::new("asan", || rust::asan(project)),
         Step::new("install", || install::once(project).map(|_| Tally::pass())),

@@ -63,10 +63,11 @@ pub(super) fn asan(project: &Project) -> Result<Tally> {
 }
 
 /// One test at a time, as Valgrind may hang in the child of a process with several threads that run; and tests that it cannot run.
-const UNDER_VALGRIND: [&str; 5] = [
+const UNDER_VALGRIND: [&str; 6] = [
     "--test-threads=1",
     // It computes with 64 bits where x87 has 80.
     "--skip=every_operation_agrees_with_scalar_code",
+    "--skip=kernels_reduce_as_the_processor_does",
     // It has no room for so many reservations.
     "--skip=idle_pairs_take_no_memory",
     "--skip=idle_peers_stop_being_polled_and_are_heard_again",
