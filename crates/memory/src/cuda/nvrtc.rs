@@ -60,7 +60,7 @@ pub(super) fn compile(name: &str, source: &str, architecture: u32) -> Result<Vec
     COMPILER.get_or_init(Compiler::default).compile(name, source, architecture)
 }
 
-/// Under which names the library may be loaded; the versions are those of CUDA 11.2 to 13.
+/// Under which names the library may be loaded: those of CUDA 11 (from 11.2 on), 12 and 13.
 const NAMES: [&CStr; 5] = [
     c"libnvrtc.so.12",
     c"libnvrtc.so.13",
