@@ -69,10 +69,10 @@ fn look_for_gpus(job: &Job) -> Result<()> {
             crate::bail!(ERR_OTHER, "{} is \"{other}\": {why}; known are auto, cuda, off", settings::GPU)
         }
     };
-    if gpus != Gpus::Off {
+    Compiler::when_needed(|| {
         let kept_in = banyan_topo::user_folder().map(|folder| folder.join("kernels"));
-        Compiler { library: None, kept_in }.use_from_now_on();
-    }
+        Compiler { library: None, kept_in }
+    });
     look_for(gpus)
         .map_err(|why| Error::other(format!("{} is \"cuda\": {why}, or set it to off", settings::GPU)))
 }

@@ -17,12 +17,18 @@ pub struct Compiler {
 }
 
 static COMPILER: OnceLock<Compiler> = OnceLock::new();
+static MAKE: OnceLock<fn() -> Compiler> = OnceLock::new();
 
 impl Compiler {
     /// Devices compile their kernels so from now on. Only the first call in the life of a process counts, and only before a kernel was
     /// compiled.
     pub fn use_from_now_on(self) {
         let _ = COMPILER.set(self);
+    }
+
+    /// Devices compile their kernels by what this gives when the first one does, if nobody has said otherwise by then.
+    pub fn when_needed(make: fn() -> Compiler) {
+        let _ = MAKE.set(make);
     }
 
     /// Compiles a text for a compute capability (90 stands for 9.0): a CUBIN, or PTX if this NVRTC knows only older devices.
@@ -57,7 +63,11 @@ impl Compiler {
 
 /// Compiles a text as [`Compiler::use_from_now_on`] said.
 pub(super) fn compile(name: &str, source: &str, architecture: u32) -> Result<Vec<u8>, String> {
-    COMPILER.get_or_init(Compiler::default).compile(name, source, architecture)
+    COMPILER.get_or_init(|| MAKE.get().map_or_else(Compiler::default, |make| make())).compile(
+        name,
+        source,
+        architecture,
+    )
 }
 
 /// Under which names the library may be loaded: those of CUDA 11 (from 11.2 on), 12 and 13.
