@@ -7,6 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::buffer::{Buffer, Owner};
 use crate::kernel::{Launch, Value};
+use crate::shared::{Exported, no_device};
 use crate::{HeapBuffer, MemoryKind};
 
 /// The driver of a device: the only one who may touch the device's memory.
@@ -58,6 +59,21 @@ pub(crate) trait Device: Send + Sync + UnwindSafe + RefUnwindSafe {
     /// # Safety
     /// Nobody uses it any more.
     unsafe fn free(&self, _address: *mut u8, _len: usize) {}
+    /// How other processes reach the allocation that has this address; `None`: they do not.
+    fn export(&self, _address: usize) -> Option<Exported> {
+        None
+    }
+
+    /// Maps an allocation of another process; the address of its first byte.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    fn import(&self, _exported: &Exported) -> Result<*mut u8, DeviceFailure> {
+        Err(no_device())
+    }
+
+    /// Unmaps what [`Device::import`] has mapped.
+    fn close(&self, _start: *mut u8) {}
 
     /// True if all bytes of the copy of that number are where they belong, or the kernel has ended; from then on whenever it is asked.
     ///
@@ -116,6 +132,11 @@ pub(crate) trait Finder: Send + Sync {
     /// # Errors
     /// Nobody can go to this memory.
     fn find(&self, address: usize) -> Found;
+
+    /// A device that memory of other processes may be mapped for, where none is told by the memory that it is copied to.
+    fn any(&self) -> Option<Arc<Owner>> {
+        None
+    }
 }
 
 /// Users' addresses above this one are host memory for sure: those of MPI's constants (0 to 2) are not, and with the first device
@@ -152,6 +173,15 @@ fn find(address: usize) -> Result<(MemoryClass, Option<Arc<Owner>>), DeviceFailu
         }
     }
     refused.map_or(Ok((MemoryClass::Host, None)), Err)
+}
+
+/// The device whose memory it is; else any device.
+pub(crate) fn owner_near(memory: &Buffer) -> Result<Arc<Owner>, DeviceFailure> {
+    if let Some(owner) = memory.device_owner() {
+        return Ok(owner.clone());
+    }
+    let finders = FINDERS.read().unwrap_or_else(PoisonError::into_inner);
+    finders.iter().find_map(|finder| finder.any()).ok_or_else(no_device)
 }
 
 /// What memory a user's address is; host memory if that cannot be told.

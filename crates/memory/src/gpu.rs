@@ -1,6 +1,6 @@
 //! Which devices users' pointers are looked for on.
 
-use std::sync::OnceLock;
+use std::sync::{Mutex, PoisonError};
 
 use crate::cuda;
 
@@ -15,20 +15,26 @@ pub enum Gpus {
     Auto,
 }
 
-/// Begins to look for memory of devices where users pass it, once in the life of the process.
+/// Begins to look for memory of devices where users pass it. It may be called again: what was found stays found, and with
+/// [`Gpus::Auto`] a driver is seen that was not there before.
 ///
 /// # Errors
 /// A sentence: what was asked for is not there.
 pub fn look_for(gpus: Gpus) -> Result<(), String> {
-    static DONE: OnceLock<Result<(), String>> = OnceLock::new();
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     match gpus {
         Gpus::Off => Ok(()),
-        Gpus::Cuda => DONE.get_or_init(cuda::load).clone(),
-        Gpus::Auto => DONE
-            .get_or_init(|| {
-                cuda::look();
-                Ok(())
-            })
-            .clone(),
+        _ if cuda::is_looking() => Ok(()),
+        Gpus::Cuda => cuda::load(),
+        Gpus::Auto => {
+            cuda::look();
+            Ok(())
+        }
     }
+}
+
+/// True if memory of CUDA devices is known as such where users pass it.
+pub fn sees_cuda() -> bool {
+    cuda::is_looking()
 }

@@ -7,6 +7,9 @@ pub(crate) static COPIES: AtomicU64 = AtomicU64::new(0);
 pub(crate) static COPIES_WAITED: AtomicU64 = AtomicU64::new(0);
 pub(crate) static KERNELS: AtomicU64 = AtomicU64::new(0);
 pub(crate) static KERNELS_REFUSED: AtomicU64 = AtomicU64::new(0);
+pub(crate) static EXPORTS_REFUSED: AtomicU64 = AtomicU64::new(0);
+pub(crate) static IMPORTS: AtomicU64 = AtomicU64::new(0);
+pub(crate) static IMPORTS_REFUSED: AtomicU64 = AtomicU64::new(0);
 
 /// Adds one.
 pub(crate) fn count(what: &AtomicU64) {
@@ -24,6 +27,12 @@ pub struct DeviceStats {
     pub kernels: u64,
     /// Those that did not start: the host did their work.
     pub kernels_refused: u64,
+    /// Memory of this process's that its driver does not share: messages go by the host.
+    pub exports_refused: u64,
+    /// Allocations of other processes that were mapped.
+    pub imports: u64,
+    /// Those that the driver did not map: messages go by the host.
+    pub imports_refused: u64,
 }
 
 /// What is counted so far.
@@ -34,6 +43,9 @@ pub fn device_stats() -> DeviceStats {
         copies_waited: value(&COPIES_WAITED),
         kernels: value(&KERNELS),
         kernels_refused: value(&KERNELS_REFUSED),
+        exports_refused: value(&EXPORTS_REFUSED),
+        imports: value(&IMPORTS),
+        imports_refused: value(&IMPORTS_REFUSED),
     }
 }
 

@@ -1,17 +1,20 @@
 //! One CUDA device as it is used in one context: its streams, and the events by which what is under way is polled.
 
 use std::collections::HashMap;
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::driver::{self, Api, Handle, SUCCESS};
+use super::driver::{self, Api, Handle, IpcHandle, SUCCESS};
 use super::nvrtc;
 use crate::device::{Device, DeviceFailure};
 use crate::kernel::{Code, Launch, Value};
+use crate::shared::Exported;
 use crate::stats;
 
 /// Streams that work goes to in turn: a device has two copy engines or more, and a small copy need not wait for a large one.
 const STREAMS: usize = 4;
+/// Allocations of which is remembered what other processes were told; then all are forgotten.
+const MOST_EXPORTED: usize = 1024;
 
 /// A device in a context: the primary one, or that in which the program has allocated the memory.
 pub(super) struct CudaDevice {
@@ -36,6 +39,8 @@ struct State {
     modules: HashMap<u64, Result<Handle, String>>,
     /// Memory of the device that is not in use, and its lengths.
     spare: Vec<(usize, usize)>,
+    /// What other processes were told of allocations, by the driver's numbers for these.
+    exported: HashMap<u64, Option<Exported>>,
 }
 
 /// The least scratch memory that is allocated.
@@ -296,6 +301,64 @@ impl Device for CudaDevice {
             // SAFETY: memory of `allocate` that nobody uses any more.
             let _ = self.within(|| failed("cuMemFree", unsafe { self.api.cuMemFree(address) }));
         }
+    }
+
+    fn export(&self, address: usize) -> Option<Exported> {
+        let mut id = 0u64;
+        // SAFETY: room for the number of an allocation, 64 bits.
+        let known = unsafe {
+            self.api.cuPointerGetAttribute((&raw mut id).cast(), driver::pointer::BUFFER_ID, address)
+        };
+        if known != SUCCESS {
+            return None;
+        }
+        if let Some(exported) = self.lock().exported.get(&id) {
+            return *exported;
+        }
+        let exported = self
+            .within(|| {
+                let (mut start, mut len, mut handle) = (0, 0, IpcHandle { reserved: [0; 64] });
+                // SAFETY: room for what is asked; the address is in an allocation, by the number above.
+                failed("cuMemGetAddressRange", unsafe {
+                    self.api.cuMemGetAddressRange(&raw mut start, &raw mut len, address)
+                })?;
+                // SAFETY: as above.
+                failed("cuIpcGetMemHandle", unsafe { self.api.cuIpcGetMemHandle(&raw mut handle, start) })?;
+                Ok(Exported {
+                    handle: handle.reserved.map(c_char::cast_unsigned),
+                    start: start as u64,
+                    len: len as u64,
+                    id,
+                })
+            })
+            .ok();
+        let exports = &mut self.lock().exported;
+        if exports.len() >= MOST_EXPORTED {
+            exports.clear();
+        }
+        exports.insert(id, exported);
+        exported
+    }
+
+    fn import(&self, exported: &Exported) -> Result<*mut u8, DeviceFailure> {
+        let mut start = 0;
+        let handle = IpcHandle { reserved: exported.handle.map(u8::cast_signed) };
+        let opened = self.within(|| {
+            // SAFETY: room for an address; the driver checks the handle.
+            failed("cuIpcOpenMemHandle", unsafe {
+                self.api.cuIpcOpenMemHandle(&raw mut start, handle, driver::ENABLE_PEERS)
+            })
+        });
+        opened.map_err(|error| self.failure("mapping memory of another process", error))?;
+        Ok(start as *mut u8)
+    }
+
+    fn close(&self, start: *mut u8) {
+        let closed = self.within(|| {
+            // SAFETY: an address that `import` gave, and that nobody uses any more.
+            failed("cuIpcCloseMemHandle", unsafe { self.api.cuIpcCloseMemHandle(start as usize) })
+        });
+        debug_assert!(closed.is_ok() || std::thread::panicking(), "{closed:?}");
     }
 
     fn is_over(&self, number: u64) -> Result<bool, DeviceFailure> {

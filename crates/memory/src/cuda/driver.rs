@@ -1,42 +1,52 @@
-//! The functions of the CUDA driver that are used here. They are looked up in the library that is in the process already, or was
-//! loaded at run time: nothing of CUDA is needed to build. Results are plain numbers, as a newer driver may return some that no
-//! list has. All types and numbers are those of `cuda.h` (CUDA 12; older drivers have what is not optional here since CUDA 7).
+//! The functions of the CUDA driver that are used here. cudarc finds the library and each function at run time: nothing of CUDA is
+//! needed to build. Results are plain numbers and not cudarc's enum, as a newer driver may return some that no list has.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+
+use cudarc::driver::sys;
 
 /// A `CUcontext`, `CUstream`, `CUevent`, `CUmodule` or `CUfunction`: an address that only the driver goes to.
 pub(super) type Handle = usize;
 /// A `CUdeviceptr`.
 pub(super) type DevicePointer = usize;
+/// A handle of memory, which goes by value.
+pub(super) use cudarc::driver::sys::CUipcMemHandle as IpcHandle;
 
-pub(super) const SUCCESS: c_int = 0;
-pub(super) const NOT_INITIALIZED: c_int = 3;
-pub(super) const DEINITIALIZED: c_int = 4;
-pub(super) const INVALID_CONTEXT: c_int = 201;
-pub(super) const NOT_FOUND: c_int = 500;
-pub(super) const NOT_READY: c_int = 600;
-pub(super) const CONTEXT_IS_DESTROYED: c_int = 709;
+pub(super) const SUCCESS: c_int = sys::CUresult::CUDA_SUCCESS as c_int;
+pub(super) const NOT_INITIALIZED: c_int = sys::CUresult::CUDA_ERROR_NOT_INITIALIZED as c_int;
+pub(super) const DEINITIALIZED: c_int = sys::CUresult::CUDA_ERROR_DEINITIALIZED as c_int;
+pub(super) const INVALID_CONTEXT: c_int = sys::CUresult::CUDA_ERROR_INVALID_CONTEXT as c_int;
+pub(super) const NOT_FOUND: c_int = sys::CUresult::CUDA_ERROR_NOT_FOUND as c_int;
+pub(super) const NOT_READY: c_int = sys::CUresult::CUDA_ERROR_NOT_READY as c_int;
+pub(super) const CONTEXT_IS_DESTROYED: c_int = sys::CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED as c_int;
 
-/// `CUpointer_attribute`.
+/// What is asked of pointers.
 pub(super) mod pointer {
-    pub(in crate::cuda) const CONTEXT: i32 = 1;
-    pub(in crate::cuda) const MEMORY_TYPE: i32 = 2;
-    pub(in crate::cuda) const BUFFER_ID: i32 = 7;
-    pub(in crate::cuda) const IS_MANAGED: i32 = 8;
-    pub(in crate::cuda) const DEVICE_ORDINAL: i32 = 9;
+    use super::{c_int, sys::CUpointer_attribute as Attribute};
+
+    pub(in crate::cuda) const CONTEXT: c_int = Attribute::CU_POINTER_ATTRIBUTE_CONTEXT as c_int;
+    pub(in crate::cuda) const MEMORY_TYPE: c_int = Attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE as c_int;
+    pub(in crate::cuda) const BUFFER_ID: c_int = Attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID as c_int;
+    pub(in crate::cuda) const IS_MANAGED: c_int = Attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED as c_int;
+    pub(in crate::cuda) const DEVICE_ORDINAL: c_int = Attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL as c_int;
 }
 
-/// `CUmemorytype`: what is not the host's.
-pub(super) const TYPE_DEVICE: c_uint = 2;
-/// `CUdevice_attribute`: the processor may touch managed memory while the device works.
-pub(super) const CONCURRENT_MANAGED_ACCESS: c_int = 89;
-/// `CUdevice_attribute`: the two parts of the compute capability.
-pub(super) const COMPUTE_MAJOR: c_int = 75;
-pub(super) const COMPUTE_MINOR: c_int = 76;
-/// `CU_STREAM_NON_BLOCKING`: what the program does on its default stream has nothing to do with it.
-pub(super) const NON_BLOCKING: c_uint = 1;
-/// `CU_EVENT_DISABLE_TIMING`.
-pub(super) const NO_TIMING: c_uint = 2;
+/// The type of memory that is not the host's.
+pub(super) const TYPE_DEVICE: c_uint = sys::CUmemorytype::CU_MEMORYTYPE_DEVICE as c_uint;
+/// The processor may touch managed memory while the device works.
+pub(super) const CONCURRENT_MANAGED_ACCESS: c_int =
+    sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS as c_int;
+/// The two parts of the compute capability.
+pub(super) const COMPUTE_MAJOR: c_int =
+    sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as c_int;
+pub(super) const COMPUTE_MINOR: c_int =
+    sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as c_int;
+/// What the program does on its default stream has nothing to do with such a stream.
+pub(super) const NON_BLOCKING: c_uint = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint;
+/// Also memory of another device is mapped, where devices reach each other.
+pub(super) const ENABLE_PEERS: c_uint = sys::CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS as c_uint;
+/// Events are polled, not timed.
+pub(super) const NO_TIMING: c_uint = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
 
 macro_rules! functions {
     ($($name:ident = $symbol:literal ($($arg:ident: $type:ty),*);)+) => {
@@ -48,14 +58,10 @@ macro_rules! functions {
 
         #[allow(non_snake_case, clippy::too_many_arguments, reason = "the names and parameters of CUDA")]
         impl Api {
-            /// The functions of a library.
-            ///
-            /// # Safety
-            /// `library` is what `dlopen` gave for a CUDA driver, and stays loaded.
-            unsafe fn of(library: *mut c_void) -> Api {
+            /// The functions of the driver that cudarc has loaded.
+            fn of(library: &Library) -> Api {
                 $(
-                    // SAFETY: the library is loaded, the name is a C string.
-                    let symbol = unsafe { libc::dlsym(library, concat!($symbol, "\0").as_ptr().cast()) };
+                    let symbol = library.symbol(concat!($symbol, "\0"));
                     // SAFETY: a function of this name has this type in every CUDA driver, and NULL is `None`.
                     let $name = unsafe {
                         std::mem::transmute::<*mut c_void, Option<unsafe extern "C" fn($($type),*) -> c_int>>(symbol)
@@ -99,6 +105,12 @@ functions! {
     cuMemcpyAsync = "cuMemcpyAsync" (to: DevicePointer, from: DevicePointer, bytes: usize, stream: Handle);
     cuMemAlloc = "cuMemAlloc_v2" (pointer: *mut DevicePointer, bytes: usize);
     cuMemFree = "cuMemFree_v2" (pointer: DevicePointer);
+    cuCtxGetCurrent = "cuCtxGetCurrent" (context: *mut Handle);
+    cuCtxGetDevice = "cuCtxGetDevice" (device: *mut c_int);
+    cuMemGetAddressRange = "cuMemGetAddressRange_v2" (start: *mut DevicePointer, bytes: *mut usize, pointer: DevicePointer);
+    cuIpcGetMemHandle = "cuIpcGetMemHandle" (handle: *mut IpcHandle, pointer: DevicePointer);
+    cuIpcOpenMemHandle = "cuIpcOpenMemHandle_v2" (pointer: *mut DevicePointer, handle: IpcHandle, flags: c_uint);
+    cuIpcCloseMemHandle = "cuIpcCloseMemHandle" (pointer: DevicePointer);
     cuModuleLoadData = "cuModuleLoadData" (module: *mut Handle, text: *const c_void);
     cuModuleGetFunction = "cuModuleGetFunction" (function: *mut Handle, module: Handle, name: *const c_char);
     cuLaunchKernel = "cuLaunchKernel" (
@@ -110,17 +122,53 @@ functions! {
 /// Under which names programs load the driver.
 const NAMES: [&CStr; 2] = [c"libcuda.so.1", c"libcuda.so"];
 
+/// The driver's library.
+enum Library {
+    /// The one that cudarc finds.
+    Found,
+    /// The one that the program has loaded, where cudarc finds another one (such as the stub that CUDA's toolkit links with).
+    Own(*mut c_void),
+}
+
+impl Library {
+    /// The library, if it is in the process; with `load` it is brought there, if the machine has it.
+    fn find(load: bool) -> Option<Library> {
+        // SAFETY: C strings; nothing is loaded that is not there.
+        let there = |name: &CStr| unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
+        let own = NAMES.into_iter().map(there).find(|library| !library.is_null());
+        if own.is_none() && !load {
+            return None;
+        }
+        // SAFETY: what the library does when it is loaded is what a program that uses CUDA wants. Without one cudarc's other functions
+        // would panic.
+        let found = unsafe { sys::is_culib_present() };
+        let of = |library: Library| library.symbol("cuInit\0");
+        match own {
+            Some(own) if !found || of(Library::Own(own)) != of(Library::Found) => Some(Library::Own(own)),
+            _ => found.then_some(Library::Found),
+        }
+    }
+
+    /// The address of a function; `name` ends with a NUL. NULL: the library does not have it.
+    fn symbol(&self, name: &'static str) -> *mut c_void {
+        match self {
+            Library::Own(library) => {
+                // SAFETY: the library is loaded and is never closed, and the name is a C string.
+                unsafe { libc::dlsym(*library, name.as_ptr().cast()) }
+            }
+            Library::Found => {
+                // SAFETY: cudarc has found a library, and any symbol is an address.
+                let symbol = unsafe { sys::culib().get::<*mut c_void>(name.as_bytes()) };
+                symbol.map_or(std::ptr::null_mut(), |symbol| *symbol)
+            }
+        }
+    }
+}
+
 impl Api {
     /// The driver's functions, if its library is in the process; with `load` it is brought there, if the machine has it.
     pub(super) fn find(load: bool) -> Option<Api> {
-        let how = libc::RTLD_NOW | libc::RTLD_LOCAL | if load { 0 } else { libc::RTLD_NOLOAD };
-        NAMES.into_iter().find_map(|name| {
-            // SAFETY: a C string. What the library does when it is loaded is what a program that uses CUDA wants.
-            let library = unsafe { libc::dlopen(name.as_ptr(), how) };
-            // It is never closed, so it stays.
-            // SAFETY: by its name it is a CUDA driver.
-            (!library.is_null()).then(|| unsafe { Api::of(library) }).filter(|api| api.cuInit.is_some())
-        })
+        Library::find(load).map(|library| Api::of(&library)).filter(|api| api.cuInit.is_some())
     }
 
     /// What an error is called, and what it means.

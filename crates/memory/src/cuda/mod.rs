@@ -7,7 +7,7 @@ pub(crate) mod nvrtc;
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_uint, c_void};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use self::device::CudaDevice;
@@ -58,7 +58,7 @@ pub(crate) fn load() -> Result<(), String> {
         SUCCESS => {}
         error => return Err(format!("the CUDA driver does not start: {}", api.describe(error))),
     }
-    devices::add(Arc::new(Cuda { driver: OnceLock::from(Driver::new(api)), looked: AtomicU64::new(0) }));
+    look_with(OnceLock::from(Driver::new(api)));
     Ok(())
 }
 
@@ -66,18 +66,23 @@ pub(crate) fn load() -> Result<(), String> {
 /// then, and each pointer costs a look at how many libraries were loaded.
 pub(crate) fn look() {
     match Api::find(false) {
-        Some(api) => {
-            let driver = OnceLock::from(Driver::new(api));
-            devices::add(Arc::new(Cuda { driver, looked: AtomicU64::new(0) }));
-        }
-        None if NODES.iter().any(|node| std::fs::exists(node).unwrap_or(false)) => watch(),
+        Some(api) => look_with(OnceLock::from(Driver::new(api))),
+        None if NODES.iter().any(|node| std::fs::exists(node).unwrap_or(false)) => look_with(OnceLock::new()),
         None => {}
     }
 }
 
-/// Looks for the driver whenever a pointer comes after libraries were loaded.
-pub(crate) fn watch() {
-    devices::add(Arc::new(Cuda { driver: OnceLock::new(), looked: AtomicU64::new(0) }));
+/// Users' pointers are looked at.
+static LOOKING: AtomicBool = AtomicBool::new(false);
+
+fn look_with(driver: OnceLock<Driver>) {
+    devices::add(Arc::new(Cuda { driver, looked: AtomicU64::new(0) }));
+    LOOKING.store(true, Ordering::Relaxed);
+}
+
+/// True once users' pointers are looked at.
+pub(crate) fn is_looking() -> bool {
+    LOOKING.load(Ordering::Relaxed)
 }
 
 /// How many libraries the process has loaded since it began.
@@ -104,6 +109,10 @@ impl Finder for Cuda {
         }
         let Some(api) = Api::find(false) else { return Ok(None) };
         self.driver.get_or_init(|| Driver::new(api)).find(address)
+    }
+
+    fn any(&self) -> Option<Arc<Owner>> {
+        self.driver.get()?.any()
     }
 }
 
@@ -175,6 +184,20 @@ impl Driver {
             _ => MemoryClass::Managed { shared: self.may_touch_managed(ordinal) },
         };
         Ok((class, Some(owner)))
+    }
+
+    /// One of the devices that this process uses.
+    fn any(&self) -> Option<Arc<Owner>> {
+        let used = self.devices.lock().unwrap_or_else(PoisonError::into_inner).values().next().cloned();
+        if used.is_some() {
+            return used;
+        }
+        let (mut context, mut ordinal) = (0, 0);
+        // SAFETY: room for a context.
+        let current = unsafe { self.api.cuCtxGetCurrent(&raw mut context) } == SUCCESS && context != 0;
+        // SAFETY: room for a device.
+        let known = current && unsafe { self.api.cuCtxGetDevice(&raw mut ordinal) } == SUCCESS;
+        known.then(|| self.owner(ordinal, context).ok()).flatten()
     }
 
     fn may_touch_managed(&self, ordinal: c_int) -> bool {
