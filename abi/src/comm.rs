@@ -412,7 +412,10 @@ mpi! {
     }
 
     fn MPI_Comm_get_info(comm, info_used) on comm gives info_used {
-        info::give(info_used, lookup(comm)?.info())
+        let comm = lookup(comm)?;
+        let used = comm.info();
+        comm.runtime().add_memory_kinds(&used)?;
+        info::give(info_used, used)
     }
 
     fn MPI_Comm_get_parent(parent) on SelfComm gives parent {

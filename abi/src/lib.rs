@@ -14,6 +14,7 @@ mod datatype;
 mod env;
 mod errhandler;
 pub mod ffi;
+mod gpu;
 mod grequest;
 mod group;
 mod handle_conv;

@@ -168,7 +168,10 @@ fn attached<N: Number>(buffer: Ptr<c_void>, size: N) -> Result<Attached> {
     match u64::try_from(size) {
         Ok(0) => Ok(Attached::new(buffer.address(), 0)),
         Ok(_) if buffer.is_null() => bail!(ERR_BUFFER, "the buffer to attach is NULL"),
-        Ok(size) => Ok(Attached::new(buffer.address(), size)),
+        Ok(size) => {
+            buffers::bytes(buffer, 0, size)?;
+            Ok(Attached::new(buffer.address(), size))
+        }
         Err(_) => bail!(ERR_ARG, "the size of the buffer is {size}"),
     }
 }

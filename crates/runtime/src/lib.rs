@@ -25,6 +25,7 @@ mod errhandler;
 mod error;
 mod exchange;
 mod failures;
+mod gpu;
 mod group;
 mod info;
 mod launcher;

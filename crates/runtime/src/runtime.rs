@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use banyan_coll::Tuning;
-use banyan_memory::{Compiler, EngineGuard, EngineLock, Gpus, Serialized, look_for};
+use banyan_memory::{EngineGuard, EngineLock, Serialized};
 use banyan_p2p as p2p;
-use banyan_pmi::{Client, Job, LastWord, settings};
+use banyan_pmi::{Client, Job, LastWord};
 use banyan_transport::Peer;
 
 use crate::boot::{self, Boot};
@@ -15,7 +15,8 @@ use crate::bsend::Attachment;
 use crate::comm::{Comm, Inherited};
 use crate::context::{Purpose, Retired, SELF, WORLD, derive_context};
 use crate::engine::Engine;
-use crate::error::{Class, Error, Result};
+use crate::error::{Class, Result};
+use crate::gpu;
 use crate::group::Group;
 use crate::lock;
 use crate::long;
@@ -57,26 +58,6 @@ pub struct Runtime {
     pub(crate) watcher: Mutex<Option<Watcher>>,
 }
 
-/// Users' buffers may be on these devices from now on.
-fn look_for_gpus(job: &Job) -> Result<()> {
-    let gpus = match job.setting_or_default(settings::GPU) {
-        "off" => Gpus::Off,
-        "auto" => Gpus::Auto,
-        "cuda" => Gpus::Cuda,
-        other => {
-            let why =
-                if other == "hip" { "devices of HIP are not built yet" } else { "that is no kind of GPU" };
-            crate::bail!(ERR_OTHER, "{} is \"{other}\": {why}; known are auto, cuda, off", settings::GPU)
-        }
-    };
-    Compiler::when_needed(|| {
-        let kept_in = banyan_topo::user_folder().map(|folder| folder.join("kernels"));
-        Compiler { library: None, kept_in }
-    });
-    look_for(gpus)
-        .map_err(|why| Error::other(format!("{} is \"cuda\": {why}, or set it to off", settings::GPU)))
-}
-
 /// Longest that a thread waits for word from the thread that polls.
 const MAX_WAIT_FOR_POLLER: Duration = Duration::from_millis(100);
 /// How long MPI_Finalize waits before it reports what it waits for.
@@ -89,7 +70,7 @@ impl Runtime {
     /// calls come one after the other (`serialized`) each call takes a lock.
     pub fn open(threads: Threads, serialized: Option<Serialized>) -> Result<Arc<Runtime>> {
         let runtime = Self::with(boot::start()?, threads, serialized);
-        look_for_gpus(runtime.job())?;
+        gpu::look(runtime.job())?;
         if !runtime.engine_lock.enter().policy.spins_freely() {
             // The rank yields and sleeps: beside a busy process each yield or sleep would cost the rest of a long slice.
             banyan_shm::shorten_slices();

@@ -94,7 +94,10 @@ fn lay_out(project: &Project, built: &Path, prefix: &Path) -> Result<()> {
     put(&prefix.join("lib/libmpi_abi.so.1"), &fs::read(built.join("libmpi_abi.so"))?, 0o755)?;
     link(&prefix.join("lib/libmpi_abi.so"), "libmpi_abi.so.1")?;
     link(&prefix.join("lib/libmpi_abi.so.0"), "libmpi_abi.so.1")?;
-    put(&prefix.join("include/mpi.h"), project.read("abi/include/mpi.h")?.as_bytes(), 0o644)?;
+    for header in ["mpi.h", "mpi-ext.h"] {
+        let text = project.read(&format!("abi/include/{header}"))?;
+        put(&prefix.join("include").join(header), text.as_bytes(), 0o644)?;
+    }
     for (template, names) in WRAPPERS {
         let text = filled(&project.read(&format!("abi/wrappers/{template}"))?, prefix);
         for name in names {
