@@ -14,7 +14,7 @@ use crate::peers::{Link, RtsOwner};
 use crate::request::{Matched, Reply};
 use crate::types::{Choice, Known};
 use crate::ways::{self, CLASSES, Found, Preference, Traffic, Way, Ways};
-use crate::wire::{self, Kind, Rts};
+use crate::wire::{self, Kind, Offer, Rts};
 
 /// A receive that comes so much later than its message was announced, ns, says nothing of the way.
 const LATE: u64 = 20_000;
@@ -147,7 +147,7 @@ impl P2p {
 
     /// An RTS has arrived.
     pub(crate) fn note_announced(&mut self, peer: Peer, rts: &mut Rts) {
-        if !rts.choice || ways::class(rts.total).is_none() {
+        if rts.offer != Offer::Choice || ways::class(rts.total).is_none() {
             return;
         }
         let at = self.now();
@@ -168,7 +168,8 @@ impl P2p {
     /// A receive is matched with an RTS, of which `fragments` are here.
     pub(crate) fn chosen(&mut self, peer: Peer, rts: &Rts, fragments: bool) -> Option<Chosen> {
         let link = self.peers.at(peer, &mut self.credit_pool);
-        let Announced { sender, traffic, at, .. } = link.long.as_ref().filter(|_| rts.choice)?.last;
+        let Announced { sender, traffic, at, .. } =
+            link.long.as_ref().filter(|_| rts.offer == Offer::Choice)?.last;
         let posted = link.open_rts.is_some_and(|open_rts| {
             open_rts.sender == rts.id && matches!(open_rts.owner, RtsOwner::Receive(_))
         });

@@ -52,6 +52,9 @@ pub(crate) fn runs(data: &Data, at: u64, most: u64) -> Option<Vec<Buffer>> {
 
 /// Writes the first `len` bytes of `from` to `data` from its byte `at` on.
 pub(crate) fn scatter(data: &Data, at: u64, from: &Buffer, len: usize) {
+    if !data.buffer().kind().is_host_accessible() {
+        return drop(data.start_copy(at, &Data::bytes(from.slice(0, len)), 0, len as u64));
+    }
     let mut piece = [0; 4096];
     let mut done = 0;
     while done < len {

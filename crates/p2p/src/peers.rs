@@ -55,6 +55,8 @@ pub(crate) struct Link {
     pub(crate) listed: bool,
     /// Reads of the peer's memory that were refused in a row; after [`Link::PATIENCE`] none is tried again.
     pub(crate) refused_reads: u8,
+    /// How often in succession memory of the peer's devices could not be read.
+    pub(crate) refused_devices: u8,
     /// Writes to this process that the peer found impossible in a row; after [`Link::PATIENCE`] it is granted none.
     pub(crate) refused_writes: u8,
     /// Classes of messages, as bits, that are announced also where they could go whole in one frame, as another way may be better.
@@ -103,6 +105,7 @@ impl Link {
             reclaims: Vec::new(),
             listed: false,
             refused_reads: 0,
+            refused_devices: 0,
             refused_writes: 0,
             announces,
             long: None,
@@ -115,6 +118,11 @@ impl Link {
     /// Whether it is worth trying to read the peer's memory.
     pub(crate) fn is_readable(&self) -> bool {
         self.refused_reads < Self::PATIENCE
+    }
+
+    /// Whether it is worth trying to read the peer's memory: a device's, or the host's.
+    pub(crate) fn is_worth_reading(&self, device: bool) -> bool {
+        if device { self.refused_devices < Self::PATIENCE } else { self.is_readable() }
     }
 
     /// Whether one more message with a tag may be announced; `window` may be in any case.

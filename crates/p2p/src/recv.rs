@@ -13,7 +13,7 @@ use crate::request::{
 };
 use crate::types::{MsgId, RecvArgs, ReqId, Started};
 use crate::ways::Way;
-use crate::wire::{Cts, Kind, Rts};
+use crate::wire::{Cts, Kind, Offer, Rts};
 
 /// Into memory in many short pieces a message is read through a buffer of so many bytes.
 const PIECE: u64 = 256 << 10;
@@ -221,14 +221,17 @@ impl P2p {
             }
             return self.received_all(id, &message);
         }
-        let Some(region) = rts.region().filter(|_| link.is_readable() || rts.way == Way::Write) else {
+        let Some(region) = rts
+            .region()
+            .filter(|_| link.is_worth_reading(rts.offer == Offer::Device) || rts.way == Way::Write)
+        else {
             return self.await_pieces(id, message, received, !rts.pushed);
         };
         let Some(Request { state: State::Recv(recv), .. }) = self.requests.get_mut(id) else {
             return debug_assert!(false, "the receive was under way above");
         };
-        let (way, end) = (rts.way, accepted);
-        let read = Read { message, region, way, end, rest: None, done: 0, reading: 0, piece: None };
+        let (way, end, device) = (rts.way, accepted, rts.offer == Offer::Device);
+        let read = Read { message, region, device, way, end, rest: None, done: 0, reading: 0, piece: None };
         recv.step = RecvStep::AwaitRead(Box::new(read));
         link.reads.push_back(id);
         list(&mut self.work, link);
@@ -285,9 +288,9 @@ impl P2p {
             debug_assert!(false, "a receive in the queue of reads awaits one");
             return (Transfer::Started, 0);
         };
-        let Read { message, region: (addr, key), end, done, reading, piece, .. } = &mut **read;
+        let Read { message, region: (addr, key), device, end, done, reading, piece, .. } = &mut **read;
         let left = *end - *done;
-        let reached = readable.has(Kinds::of(recv.data.buffer().kind()));
+        let reached = *device || readable.has(Kinds::of(recv.data.buffer().kind()));
         let local = match payload::runs(&recv.data, *done, left).filter(|_| reached) {
             Some(runs) => {
                 *piece = None;
@@ -308,13 +311,14 @@ impl P2p {
         // The receive may be gone, with its peer or because it was given up: the outcome is late.
         let Some(Request { state: State::Recv(recv), .. }) = self.requests.get_mut(id) else { return };
         let RecvStep::AwaitRead(read) = &mut recv.step else { return };
-        let Read { message, end, rest, done, reading, piece, .. } = &mut **read;
-        let message = *message;
+        let Read { message, device, end, rest, done, reading, piece, .. } = &mut **read;
+        let (message, device) = (*message, *device);
         match outcome {
             Outcome::Impossible => {
                 self.stats.get_refused += 1;
                 let link = self.peers.at(message.peer, &mut self.credit_pool);
-                link.refused_reads = link.refused_reads.saturating_add(1);
+                let refusals = if device { &mut link.refused_devices } else { &mut link.refused_reads };
+                *refusals = refusals.saturating_add(1);
                 let refused = !link.is_readable();
                 if let Some(long) = link.long.as_mut().filter(|_| refused) {
                     long.refuse(&[Way::Read, Way::Both]);
@@ -339,7 +343,8 @@ impl P2p {
                 }
                 self.stats.gets += 1;
                 let halved = rest.is_some();
-                self.peers.at(message.peer, &mut self.credit_pool).refused_reads = 0;
+                let link = self.peers.at(message.peer, &mut self.credit_pool);
+                *(if device { &mut link.refused_devices } else { &mut link.refused_reads }) = 0;
                 if halved {
                     return self.half_over(id);
                 }

@@ -160,6 +160,8 @@ pub(crate) struct Read {
     pub(crate) message: Matched,
     /// Where the sender exposes it: address and key.
     pub(crate) region: (u64, u64),
+    /// That is memory of a device.
+    pub(crate) device: bool,
     /// The way that the sender proposed, until the first byte is read.
     pub(crate) way: Way,
     /// Bytes to be read.

@@ -8,7 +8,7 @@ use crate::request::{Request, Send, SendStep, State};
 use crate::send::{ID, cost_of_frames, is_short};
 use crate::types::{Choice, Known};
 use crate::ways::{self, Way};
-use crate::wire::{Kind, Rts};
+use crate::wire::{Kind, Offer, Rts};
 
 /// The way of a message, and whether there is a choice.
 struct Route {
@@ -65,7 +65,11 @@ impl P2p {
         let memory = data.contiguous();
         let kinds = memory.as_ref().map(|memory| Kinds::of(memory.kind()));
         let short = is_short(link, caps, data, if *sync { ID } else { 0 });
-        let Route { way, choice, pushable } = route((&self.choice, &self.known), link, caps, total, kinds);
+        let device = kinds.is_some_and(|kinds| kinds != Kinds::HOST) && !short && port.reads_devices(peer);
+        let Route { way, choice, pushable } = match device {
+            true => Route { way: Way::Read, choice: false, pushable: false },
+            false => route((&self.choice, &self.known), link, caps, total, kinds),
+        };
         let paid =
             (pushable && !short && !*sync && total <= caps.eager as u64).then(|| cost_of_frames(caps, total));
         // A held message leaves beside the queue of envelopes, whose RTS could come between it and its fragments.
@@ -84,7 +88,12 @@ impl P2p {
         let way = if told.is_some() { way } else { Way::Ring };
         let seen = link.long.as_ref().map_or(0, |long| long.seen);
         let exposed = told.unwrap_or_default();
-        let rts = Rts { total, id, starved, pushed, last, way, choice, seen, exposed, number: 0 };
+        let offer = match (choice, device && told.is_some()) {
+            (_, true) => Offer::Device,
+            (true, false) => Offer::Choice,
+            (false, false) => Offer::Fixed,
+        };
+        let rts = Rts { total, id, starved, pushed, last, way, offer, seen, exposed, number: 0 };
         let mut body = [0; Rts::MOST];
         let len = rts.encode(&mut body);
         link.post(port, caps, Head { kind: Kind::Rts as u8, ..*head }, &body[..len])?;

@@ -106,14 +106,25 @@ pub(crate) struct Rts {
     pub(crate) last: bool,
     /// How the bytes are to come. By all ways but [`Way::Ring`] the receiver may read them from the sender's memory.
     pub(crate) way: Way,
-    /// The sender takes another way if it is told to.
-    pub(crate) choice: bool,
+    /// Whether the way may become another one.
+    pub(crate) offer: Offer,
     /// How many RTSs with a choice the sender had received from the receiver, modulo 2^16.
     pub(crate) seen: u16,
     /// Where the sender exposes the bytes: address and key; zeros if it does not.
     pub(crate) exposed: (u64, u64),
     /// Not sent: which of the RTSs with a choice it is, as the receiver counts them, modulo 2^8.
     pub(crate) number: u8,
+}
+
+/// How firm the way of a message is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Offer {
+    /// It is this one.
+    Fixed,
+    /// The sender takes another way if it is told to.
+    Choice,
+    /// It is this one: the bytes that the receiver may read are in memory of a device.
+    Device,
 }
 
 const READABLE: u32 = 1;
@@ -123,6 +134,7 @@ const LAST: u32 = 8;
 const WRITTEN: u32 = 16;
 const HALVES: u32 = 32;
 const CHOICE: u32 = 64;
+const DEVICE: u32 = 128;
 /// `seen` is in the upper half of the flags.
 const SEEN: u32 = 16;
 /// The flags of each way, by its number.
@@ -135,7 +147,8 @@ impl Rts {
     pub(crate) fn encode(&self, out: &mut [u8; Self::MOST]) -> usize {
         let flag = |set: bool, flag: u32| if set { flag } else { 0 };
         let flags = WAYS[self.way as usize]
-            | flag(self.choice, CHOICE)
+            | flag(self.offer == Offer::Choice, CHOICE)
+            | flag(self.offer == Offer::Device, DEVICE)
             | u32::from(self.seen) << SEEN
             | flag(self.starved, STARVED)
             | flag(self.pushed, PUSHED)
@@ -158,7 +171,13 @@ impl Rts {
     fn fields(body: &[u8]) -> Option<Rts> {
         let (total, id) = (word(body, 0)?, word(body, 8)?);
         let flags = u32::from_le_bytes(*body.get(16..)?.first_chunk()?);
-        let [choice, starved, pushed, last] = [CHOICE, STARVED, PUSHED, LAST].map(|flag| flags & flag != 0);
+        let [choice, device, starved, pushed, last] =
+            [CHOICE, DEVICE, STARVED, PUSHED, LAST].map(|flag| flags & flag != 0);
+        let offer = match (choice, device) {
+            (_, true) => Offer::Device,
+            (true, false) => Offer::Choice,
+            (false, false) => Offer::Fixed,
+        };
         let of_way = flags & (READABLE | WRITTEN | HALVES);
         let way = Way::ALL.into_iter().find(|way| WAYS[*way as usize] == of_way).unwrap_or(Way::Ring);
         let exposed = if way == Way::Ring { (0, 0) } else { (word(body, 20)?, word(body, 28)?) };
@@ -169,7 +188,7 @@ impl Rts {
             pushed,
             last,
             way,
-            choice,
+            offer,
             seen: (flags >> SEEN) as u16,
             exposed,
             number: 0,
@@ -277,8 +296,13 @@ mod tests {
     #[test]
     fn bodies_come_back_and_short_ones_are_refused() {
         for way in Way::ALL {
-            for bit in 0..5 {
-                let [starved, pushed, last, choice] = [1, 2, 3, 4].map(|flag| bit == flag);
+            for bit in 0..6 {
+                let [starved, pushed, last] = [1, 2, 3].map(|flag| bit == flag);
+                let offer = match bit {
+                    4 => Offer::Choice,
+                    5 => Offer::Device,
+                    _ => Offer::Fixed,
+                };
                 let id = 0x1234_5678_9abc_def0;
                 let exposed = if way == Way::Ring { (0, 0) } else { (7, u64::MAX) };
                 let rts = Rts {
@@ -288,7 +312,7 @@ mod tests {
                     pushed,
                     last,
                     way,
-                    choice,
+                    offer,
                     seen: 0xfedc,
                     exposed,
                     number: 0,

@@ -508,6 +508,10 @@ impl Port for Ports {
         self.by(peer).map_or(Transfer::Impossible, |fabric| fabric.get(peer, remote, local, token))
     }
 
+    fn reads_devices(&mut self, peer: Peer) -> bool {
+        self.by(peer).is_some_and(|fabric| fabric.reads_devices(peer))
+    }
+
     fn put(&mut self, peer: Peer, remote: Remote, local: &[Buffer], token: Token) -> Transfer {
         self.by(peer).map_or(Transfer::Impossible, |fabric| fabric.put(peer, remote, local, token))
     }

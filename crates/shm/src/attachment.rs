@@ -282,6 +282,13 @@ impl Attachment {
         Transfer::Done
     }
 
+    /// Reads memory of another process, as much as `into` has; false if that is not possible.
+    pub(crate) fn read_bytes(&self, rank: u32, addr: u64, into: &Buffer) -> bool {
+        let remote = Remote { addr, len: into.len() as u64, key: 0 };
+        self.read_path(rank) == ReadPath::Syscall
+            && self.copy_by_syscall(rank, remote, std::slice::from_ref(into), Way::Read)
+    }
+
     /// From now on the memory of `rank` is not read: that rank is gone, and its process id may come to mean another process.
     pub(crate) fn forget(&self, rank: u32) {
         self.read_path[rank as usize].store(ReadPath::Refused as u32, Ordering::Relaxed);

@@ -13,6 +13,7 @@ use banyan_transport::{
 
 use crate::arena::{self, Arena};
 use crate::attachment::{Attachment, Way};
+use crate::devices::{self, Devices};
 use crate::doorbell::{Doorbell, SleepMode};
 use crate::error::Error;
 use crate::layout::{MOST_RANKS, arena_stride};
@@ -55,6 +56,10 @@ pub struct Shm {
     pub(crate) starved: Vec<u32>,
     /// Peers that are gone and not yet reported, with the cause.
     pub(crate) lost: Vec<(u32, String)>,
+    /// Memory of devices that is exposed to peers, and what is read of theirs.
+    pub(crate) devices: Devices,
+    /// Work for polls that is there rarely: peers to report, or reads of memory of devices.
+    pub(crate) rare: bool,
     pub(crate) socket: Option<Socket>,
     pub(crate) armed: Option<SleepMode>,
     /// True if the last barrier may not have reached all publishers.
@@ -79,6 +84,8 @@ impl Shm {
             polls: 0,
             starved: Vec::new(),
             lost: Vec::new(),
+            devices: Devices::default(),
+            rare: false,
             socket: None,
             armed: None,
             unsure: false,
@@ -188,6 +195,27 @@ impl Shm {
         self.unsure = !self.attachment.heavy_barrier();
     }
 
+    #[cold]
+    fn poll_rare(&mut self, sink: &mut impl Sink) -> usize {
+        let lost = if self.lost.is_empty() { 0 } else { self.report_lost(sink) };
+        let over = self.devices.poll(&self.attachment, sink);
+        self.rare = self.devices.are_busy() || !self.lost.is_empty();
+        lost + over
+    }
+
+    #[cold]
+    fn read_device(
+        &mut self,
+        from: (Peer, usize),
+        remote: Remote,
+        local: &[Buffer],
+        token: Token,
+    ) -> Transfer {
+        let transfer = self.devices.read(&self.attachment, from, remote, local, token);
+        self.rare |= self.devices.are_busy();
+        transfer
+    }
+
     fn bell(&self) -> &Doorbell {
         &self.attachment.block(self.attachment.me).bell
     }
@@ -291,16 +319,30 @@ impl Port for Shm {
     fn register(&mut self, _peer: Peer, memory: &Buffer, _access: Access) -> Result<Remote, RegisterError> {
         match memory.kind() {
             MemoryKind::Host => Ok(self.attachment.remote(memory)),
-            MemoryKind::Device => Err(RegisterError::Unsupported),
+            MemoryKind::Device => self.devices.expose(memory).ok_or(RegisterError::Unsupported),
         }
     }
 
-    fn revoke(&mut self, _peer: Peer, _remote: Remote) {
-        self.attachment.revoke();
+    fn revoke(&mut self, _peer: Peer, remote: Remote) {
+        match devices::is_key(remote.key) {
+            true => self.devices.revoke(remote.key),
+            false => self.attachment.revoke(),
+        }
     }
 
-    fn get(&mut self, peer: Peer, remote: Remote, local: &[Buffer], _token: Token) -> Transfer {
+    fn reads_devices(&mut self, peer: Peer) -> bool {
+        self.caps(peer).get.has(Kinds::HOST)
+    }
+
+    fn reclaim(&mut self, peer: Peer, token: Token) {
+        self.devices.reclaim(peer, token);
+    }
+
+    fn get(&mut self, peer: Peer, remote: Remote, local: &[Buffer], token: Token) -> Transfer {
         match self.peers.index(peer) {
+            Some(index) if devices::is_key(remote.key) => {
+                self.read_device((peer, index), remote, local, token)
+            }
             Some(index) => self.attachment.transfer(index as u32, remote, local, Way::Read),
             None => Transfer::Impossible,
         }
@@ -347,8 +389,8 @@ impl Fabric for Shm {
                 events += self.drain(from as usize, BATCH, sink);
             }
         }
-        if !self.lost.is_empty() {
-            events += self.report_lost(sink);
+        if self.rare {
+            events += self.poll_rare(sink);
         }
         events
     }
@@ -356,7 +398,7 @@ impl Fabric for Shm {
     #[inline(always)]
     fn nothing_to_poll(&self) -> bool {
         let ready = |&from: &u32| self.incoming[from as usize].ring.as_ref().is_some_and(Consumer::ready);
-        !self.has_inbound() && self.lost.is_empty() && !self.hot.iter().any(ready)
+        !self.has_inbound() && !self.rare && !self.hot.iter().any(ready)
     }
 
     /// Without a descriptor nobody can sleep on it, and no arrival needs to make it readable.
@@ -386,7 +428,7 @@ impl Fabric for Shm {
         let room = self.starved.iter().filter_map(ring).any(Producer::has_news);
         let woken = self.armed.is_some() && !self.bell().is_armed();
         // Called first and always: it takes what has come off the lists of what is missing.
-        arena::any_news(&self.attachment) || room || woken
+        arena::any_news(&self.attachment) || room || woken || self.devices.are_busy()
     }
 
     fn sleep(&mut self, deadline: Option<Instant>) {

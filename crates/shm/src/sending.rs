@@ -162,7 +162,9 @@ impl Shm {
         if !matches!(self.outgoing[index], Outgoing::Lost | Outgoing::Down) {
             self.outgoing[index] = Outgoing::Lost;
             self.attachment.forget(index as u32);
+            self.devices.forget(index);
             self.lost.push((index as u32, cause));
+            self.rare = true;
         }
     }
 }

@@ -276,6 +276,13 @@ pub trait Port {
     /// together have the same length.
     fn get(&mut self, peer: Peer, remote: Remote, local: &[Buffer], token: Token) -> Transfer;
 
+    /// True if [`Port::register`] may take memory of a device, which `peer` then reads by [`Port::get`], and this process that of `peer`,
+    /// into memory of the host or of a device. It is in [`Caps`] where a fabric does that for all devices; here it depends on the drivers of
+    /// both, so that either call may refuse.
+    fn reads_devices(&mut self, _peer: Peer) -> bool {
+        false
+    }
+
     /// Writes the bytes of `local`, one buffer after the other, to a registered range of `peer`, or a part of it, of the same
     /// length. They are needed until [`Sink::sent`] or [`Sink::completed`] (local completion). Once the put is over the bytes are
     /// at the peer (remote completion), and a frame that is sent then arrives after them.

@@ -6,7 +6,7 @@ use super::*;
 use crate::Fault;
 use crate::misbehaved::Misbehaved;
 use crate::ways::{CLASSES, Way};
-use crate::wire::{self, Cts, Grant, Kind, Rts};
+use crate::wire::{self, Cts, Grant, Kind, Offer, Rts};
 
 const UNREADABLE: Rts = Rts {
     total: 0,
@@ -15,7 +15,7 @@ const UNREADABLE: Rts = Rts {
     pushed: false,
     last: false,
     way: Way::Ring,
-    choice: false,
+    offer: Offer::Fixed,
     seen: 0,
     number: 0,
     exposed: (0, 0),
