@@ -1,4 +1,4 @@
-//! The project's tasks, `cargo xtask ...`: demo, test, install, conformance, rivals, bench, costs, hosts, rdma.
+//! The project's tasks, `cargo xtask ...`: demo, test, install, conformance, gpu, rivals, bench, costs, hosts, rdma.
 #![deny(unsafe_code)]
 
 mod bench;
@@ -8,6 +8,7 @@ mod costs;
 mod debian;
 mod demo;
 mod docs;
+mod gpu;
 mod hosts;
 mod hot;
 mod hpcc;
@@ -58,6 +59,8 @@ enum Task {
     Docs,
     /// Write which code of the library the linker puts together, from what ranks run
     Hot,
+    /// Run the programs whose buffers are on GPUs on this machine's own
+    Gpu,
     /// Fetch MPICH, Open MPI and Intel MPI from PyPI into target/rivals
     Rivals,
     /// Measure what the constants of the cost model stand for
@@ -99,6 +102,7 @@ fn run(task: Task) -> Result<bool> {
         Task::Conformance(options) => conformance::run(&project, &options),
         Task::Docs => docs::write(&project).map(|()| true),
         Task::Hot => hot::write(&project).map(|()| true),
+        Task::Gpu => gpu::run(&project),
         Task::Rivals => rivals::all(&project).map(|()| true),
         Task::Costs(options) => costs::run(&project, &options).map(|()| true),
         Task::Bench(options) => bench::run(&project, &options).map(|()| true),

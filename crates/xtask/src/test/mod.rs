@@ -26,7 +26,7 @@ use crate::hosts::attacks;
 use crate::library::{Fabric, Kind, Library};
 use crate::project::Project;
 use crate::steps::{self, Step, Tally};
-use crate::{bench, conformance, debian, demo, hpcc, install, rdma};
+use crate::{bench, conformance, debian, demo, gpu, hpcc, install, rdma};
 
 /// Which steps to run.
 #[derive(Args)]
@@ -84,6 +84,7 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
         Step::new("swap", || having(project, &[PYTHON], || swap::run(project))),
         Step::new("others", || having(project, &[PYTHON], || others::run(project, &library()?))),
         Step::new("c", || cprograms::run(project, &library()?)),
+        Step::new("gpu", || gpu::on_double(project, &library()?)),
         Step::new("rust-programs", || rust_programs::run(project, &library()?)),
         Step::new("launchers", || having(project, &[PYTHON], || launchers::run(project, &library()?))),
         Step::new("counts", || having(project, &[counts::VALGRIND], || counts::run(project, &library()?))),

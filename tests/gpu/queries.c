@@ -1,0 +1,44 @@
+/* What programs are told of GPUs, and drivers that come late. The word in the program's argument is what is to be seen: "no" device at all, the
+ * driver from the "first" moment on, or "late": it is loaded after MPI_Init, and seen from the first query on. */
+#include "../c/check.h"
+#include "device.h"
+
+#include <mpi-ext.h>
+
+static int kinds_have(const char *word)
+{
+    MPI_Info info;
+    char value[200] = "";
+    int len = sizeof value, flag = 0;
+    OK(MPI_Comm_get_info(MPI_COMM_WORLD, &info));
+    OK(MPI_Info_get_string(info, "mpi_memory_alloc_kinds", &len, value, &flag));
+    OK(MPI_Info_free(&info));
+    CHECK(flag && strstr(value, "mpi") && strstr(value, "system"));
+    return strstr(value, word) != NULL;
+}
+
+int main(int argc, char **argv)
+{
+    const char *expected = argc > 1 ? argv[1] : "";
+    int no = strcmp(expected, "no") == 0, late = strcmp(expected, "late") == 0, word = 9;
+    CHECK(no || late || strcmp(expected, "first") == 0);
+    if (strcmp(expected, "first") == 0)
+        cuda_load();
+    CHECK(MPIX_Query_cuda_support() == 0);
+    MPI_Init(&argc, &argv);
+    CHECK(MPIX_Query_hip_support() == 0);
+    CHECK(MPIX_Query_cuda_support() == !(no || late));
+    CHECK(!kinds_have("cuda") == (no || late));
+    use_device(0);
+    CHECK(MPIX_Query_cuda_support() == !no);
+    CHECK(kinds_have("cuda:device") == !no);
+    if (!no) {
+        device_ptr there = device_alloc(sizeof word);
+        OK(MPI_Sendrecv(&word, 1, MPI_INT, 0, 0, (void *)there, 1, MPI_INT, 0, 0, MPI_COMM_SELF, MPI_STATUS_IGNORE));
+        word = 0;
+        from_device(&word, there, sizeof word);
+        CHECK(word == 9);
+        device_free(there);
+    }
+    return finish();
+}
