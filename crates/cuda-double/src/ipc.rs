@@ -57,6 +57,9 @@ impl World {
         }
         let path = format!("/proc/{process}/fd/{descriptor}");
         let file = std::fs::File::options().read(true).write(true).open(path).map_err(|_| INVALID_VALUE)?;
+        if self.settings.says {
+            eprintln!("memory of process {process} is mapped");
+        }
         self.memory.map(
             Kind::Device,
             len as usize,

@@ -13,7 +13,8 @@
 //! Settings, all optional, in the environment: `BANYAN_TEST_CUDA_DEVICES` (their number, 4), `..._SEED` (1), `..._MEMORY` (bytes of a device, 1
 //! GiB), `..._ERRORS` (as in `cuStreamCreate=2@1-,cuMemcpyAsync=700@5`: from the first call on, or at the fifth one, the function fails with that
 //! number), `..._PEERS=0` (devices do not reach each other), `..._IPC=0` (no memory of other processes), `..._KERNELS` (the library with
-//! kernels), `..._SHARED=0` (the processor may not touch managed memory while a device works).
+//! kernels), `..._SHARED=0` (the processor may not touch managed memory while a device works),
+//! `..._SAYS=1` (it says when memory of another process is mapped).
 #![allow(non_snake_case, reason = "the names of CUDA")]
 #![allow(
     clippy::missing_safety_doc,

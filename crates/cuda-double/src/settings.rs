@@ -13,6 +13,8 @@ pub(crate) struct Settings {
     pub(crate) peers: bool,
     pub(crate) ipc: bool,
     pub(crate) shared: bool,
+    /// Says on standard error when memory of another process is mapped.
+    pub(crate) says: bool,
     pub(crate) kernels: Option<String>,
     errors: Vec<Asked>,
     calls: HashMap<&'static str, u64>,
@@ -41,6 +43,7 @@ impl Settings {
             peers: number("PEERS", 1) != 0,
             ipc: number("IPC", 1) != 0,
             shared: number("SHARED", 1) != 0,
+            says: number("SAYS", 0) != 0,
             kernels: std::env::var("BANYAN_TEST_CUDA_KERNELS").ok(),
             errors: errors.split(',').filter(|text| !text.is_empty()).map(Asked::parse).collect(),
             calls: HashMap::new(),

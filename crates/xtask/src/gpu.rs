@@ -182,6 +182,7 @@ fn own(project: &Project, library: &Library, driver: &Driver, tally: &mut Tally)
         let job = job(&failing)?.env("BANYAN_TEST_CUDA_ERRORS", errors);
         tally.check(&format!("memory that is gone, where {errors:?} fails"), passed(&job).map(drop));
     }
+    between_processes(project, library, driver, tally)?;
     let queries = build("queries")?;
     for (gpu, expected) in [("off", "no"), ("cuda", "first"), ("auto", "first"), ("auto", "late")] {
         let job = job(&queries)?.arg(expected).env("BANYAN_GPU", gpu);
@@ -199,6 +200,28 @@ fn own(project: &Project, library: &Library, driver: &Driver, tally: &mut Tally)
         end => Err(anyhow::anyhow!("{end}\n{}", tail(&without.output, 25))),
     };
     tally.check("BANYAN_GPU=cuda without a driver says so", told);
+    Ok(())
+}
+
+/// Long messages between processes of a host: by memory that the driver shares, and by the host where it does not, from the first or from
+/// a later time on.
+fn between_processes(project: &Project, library: &Library, driver: &Driver, tally: &mut Tally) -> Result<()> {
+    let ways = project.folder("gpu/bin")?.join("ways");
+    let settings = [
+        ("IPC", "1", true),
+        ("IPC", "0", false),
+        ("PEERS", "0", true),
+        ("ERRORS", "cuIpcOpenMemHandle=801@2-", true),
+    ];
+    for (name, value, maps) in settings {
+        let job = driver.job(library, 2, &ways, Fabric::SHM)?.env("BANYAN_TEST_CUDA_SAYS", "1");
+        let job = job.env("BANYAN_TEST_SEED", "4").env(format!("BANYAN_TEST_CUDA_{name}"), value);
+        let checked = passed(&job).and_then(|output| match output.contains("is mapped") {
+            mapped if mapped == maps => passed_buffers(&output),
+            mapped => bail!("memory of a process was mapped: {mapped}"),
+        });
+        tally.check(&format!("long messages on devices, {name} is {value}"), checked);
+    }
     Ok(())
 }
 
