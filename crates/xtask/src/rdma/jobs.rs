@@ -48,7 +48,7 @@ impl Which {
     }
 
     fn most(self) -> usize {
-        if self == Which::Short { 3 } else { MOST }
+        if self == Which::Short { 2 } else { MOST }
     }
 }
 
