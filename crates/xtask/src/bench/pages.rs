@@ -67,8 +67,11 @@ pub(crate) fn written(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     Ok(files)
 }
 
+/// A processor as people read it: two of one name differ in their family.
 fn title(record: &Record) -> String {
-    format!("{}, {} cores", record.machine.processor, record.machine.cores)
+    let Machine { processor, family, cores, .. } = &record.machine;
+    let family = family.as_ref().map(|(family, model)| format!(" (family {family}, model {model})"));
+    format!("{processor}{}, {cores} cores", family.unwrap_or_default())
 }
 
 /// A row for each processor: how its groups of cells are beside the best rival.
@@ -234,7 +237,10 @@ mod tests {
             }
         }
         let summary = root.read(SUMMARY);
-        assert!(summary.contains("(bench/README.md)\n  - [AMD EPYC, 2 cores](bench/amd-"), "{summary}");
+        assert!(
+            summary.contains("(bench/README.md)\n  - [AMD EPYC (family 25, model 17), 2 cores](bench/amd-"),
+            "{summary}"
+        );
         // The same processor once more: its page is replaced, and named once.
         keep(&root.0, &on("Intel(R) Xeon(R) Processor", Some(("6", "207")), 0.7)).unwrap();
         assert!(root.read(INDEX).contains("0.70; 0 of 1") && !root.read(INDEX).contains("0.50; 0 of 1"));
