@@ -305,9 +305,10 @@ impl Buffer {
         self.start_copy_from(at, &between, 0, len)
     }
 
-    /// True if a device of one reaches the other, too.
+    /// True if both are memory of one device, whose kernels may go to both. Copies may lead further: a driver takes them by way of the host
+    /// where one device does not reach the memory of another.
     pub fn shares_device(&self, other: &Buffer) -> bool {
-        self.device_owner().zip(other.device_owner()).is_some_and(|(one, other)| reach(one, other))
+        self.device_owner().zip(other.device_owner()).is_some_and(|(one, other)| Arc::ptr_eq(one, other))
     }
 
     /// What device the memory is of.

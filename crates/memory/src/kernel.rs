@@ -120,14 +120,9 @@ impl Launch<'_> {
         let owner = held.iter().find_map(Buffer::device_owner).cloned();
         let owner = owner.ok_or_else(|| self.refused("none of its parameters is memory of a device"))?;
         let Some(device) = owner.device() else { return Err(self.refused("there is no device")) };
-        let reached = |part: &Buffer| {
-            let other = part.device_owner();
-            other.is_some_and(|other| {
-                Arc::ptr_eq(other, &owner) || other.device().is_some_and(|o| device.reaches(o))
-            })
-        };
-        if !held.iter().all(|part| part.is_empty() || reached(part)) {
-            return Err(self.refused("one of its parameters is memory that its device does not reach"));
+        let is_its_own = |part: &Buffer| part.device_owner().is_some_and(|other| Arc::ptr_eq(other, &owner));
+        if !held.iter().all(|part| part.is_empty() || is_its_own(part)) {
+            return Err(self.refused("one of its parameters is not memory of its device"));
         }
         // SAFETY: the caller promises it; all memory is within bounds and kept until the kernel has ended.
         let number = unsafe { device.launch(self, &values) }?;

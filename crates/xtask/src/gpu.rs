@@ -5,6 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use banyan_datatype::device::FOR_THE_PROCESSOR;
+use cuda_double::compile;
 
 use crate::cc::{self, Unit};
 use crate::library::{Fabric, Kind, Library};
@@ -37,18 +39,25 @@ const NODES: [&str; 3] = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/dxg"];
 
 /// Whose driver is loaded.
 pub(crate) enum Driver {
-    /// The stand-in, which is in this folder.
-    Double(PathBuf),
+    /// The stand-in, which is in this folder, and a library of kernels for it if there is a compiler for them.
+    Double { folder: PathBuf, kernels: Option<PathBuf> },
     /// The machine's own.
     Real,
 }
 
 /// The suite on the stand-in.
 pub(crate) fn on_double(project: &Project, library: &Library) -> Result<Tally> {
-    let driver = Driver::Double(double(project)?);
     let mut tally = Tally::default();
-    suite(project, library, &driver, &mut tally)?;
-    own(project, library, &driver, &mut tally)?;
+    let folder = double(project)?;
+    let kernels = match compile::library(FOR_THE_PROCESSOR, &project.folder("gpu/kernels")?) {
+        Ok(kernels) => Some(kernels),
+        Err(why) => {
+            tally.notes.push(format!("devices run no kernels: {why}"));
+            None
+        }
+    };
+    suite(project, library, &Driver::Double { folder: folder.clone(), kernels }, &mut tally)?;
+    own(project, library, &Driver::Double { folder, kernels: None }, &mut tally)?;
     Ok(tally)
 }
 
@@ -68,15 +77,16 @@ pub(crate) fn run(project: &Project) -> Result<bool> {
     })]))
 }
 
-/// Builds the stand-in; the folder that has it under the driver's name.
+/// Builds the stand-in; the folder that has it under the names of the driver and of NVRTC.
 fn double(project: &Project) -> Result<PathBuf> {
     let cargo =
         Job::new(env!("CARGO")).args(["build", "--release", "--quiet", "--package=banyan-cuda-double"]);
     cargo.folder(project.root()).limit(600).run_ok()?;
     let folder = project.folder("gpu/driver")?;
     let built = project.target().join("release/libcuda_double.so");
-    fs::copy(&built, folder.join("libcuda.so.1"))
-        .with_context(|| format!("cannot copy {}", built.display()))?;
+    for name in ["libcuda.so.1", "libnvrtc.so.12"] {
+        fs::copy(&built, folder.join(name)).with_context(|| format!("cannot copy {}", built.display()))?;
+    }
     Ok(folder)
 }
 
@@ -137,7 +147,10 @@ impl Driver {
     fn job(&self, library: &Library, ranks: usize, program: &Path, fabric: Fabric) -> Result<Job> {
         let job = library.mpirun(ranks, program, fabric)?.limit(120);
         Ok(match self {
-            Driver::Double(folder) => job.env("LD_LIBRARY_PATH", folder).env("BANYAN_GPU", "cuda"),
+            Driver::Double { folder, kernels } => {
+                let job = job.env("LD_LIBRARY_PATH", folder).env("BANYAN_GPU", "cuda");
+                kernels.iter().fold(job, |job, kernels| job.env("BANYAN_TEST_CUDA_KERNELS", kernels))
+            }
             Driver::Real => job,
         })
     }
