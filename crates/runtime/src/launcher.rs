@@ -20,6 +20,8 @@ pub(crate) struct Launcher {
     missing: Vec<Peer>,
     /// A business card was asked for and has not come.
     awaits_card: bool,
+    /// Any of these three: each poll looks at this alone.
+    has_work: bool,
     /// When the line was last read before a sleep.
     read: Option<Instant>,
     /// The launcher is gone.
@@ -28,19 +30,22 @@ pub(crate) struct Launcher {
 
 impl Launcher {
     pub(crate) fn new(client: Option<Client>) -> Self {
-        Self { client, wanted: Vec::new(), missing: Vec::new(), awaits_card: false, read: None, lost: false }
+        let (wanted, missing) = (Vec::new(), Vec::new());
+        Self { client, wanted, missing, awaits_card: false, has_work: false, read: None, lost: false }
     }
 
     /// A fabric wants a peer's business card before frames can leave for it.
     #[cold]
     pub(crate) fn wants(&mut self, peer: Peer) {
         self.wanted.push(peer);
+        self.has_work = true;
     }
 
     /// A fabric does not reach a peer at present.
     #[cold]
     pub(crate) fn misses(&mut self, peer: Peer) {
         self.missing.push(peer);
+        self.has_work = true;
     }
 
     /// What its answer makes readable, if one is awaited.
@@ -75,7 +80,7 @@ impl Subsystem for Launcher {
 
     #[inline(always)]
     fn has_work(&self) -> bool {
-        self.awaits_card || !self.wanted.is_empty() || !self.missing.is_empty()
+        self.has_work
     }
 
     /// An answer that is awaited keeps nobody: what needs it is under way elsewhere.
@@ -105,13 +110,16 @@ impl Launcher {
     #[inline(never)]
     fn ask(&mut self, below: Informed<'_>) -> usize {
         let (wanted, missing) = (std::mem::take(&mut self.wanted), std::mem::take(&mut self.missing));
+        self.has_work = false;
         let Some(client) = &mut self.client else { return 0 };
         // A broken connection shows when its next event is read.
         wanted.iter().for_each(|peer| _ = client.lookup(peer.0));
         missing.iter().for_each(|peer| _ = client.report_unreached(peer.0));
         self.awaits_card |= !wanted.is_empty();
         let events = wanted.len() + missing.len();
-        if self.awaits_card { events + self.read_events(below) } else { events }
+        let events = if self.awaits_card { events + self.read_events(below) } else { events };
+        self.has_work |= self.awaits_card;
+        events
     }
 
     /// Acts on all that the launcher has said. Returns how many things that were.
