@@ -88,7 +88,7 @@ impl Launch<'_> {
     /// that are under way: what it reads must be there, and who needs its results waits for it.
     ///
     /// # Errors
-    /// Why the device does not run it; also if no parameter is memory of a device, or one is memory that the device does not reach.
+    /// Why the device does not run it; also if no parameter is memory of a device, or one is not memory of that device.
     ///
     /// # Safety
     /// The kernel has these parameters, touches no memory but what it is given here, within the lengths, and ends.

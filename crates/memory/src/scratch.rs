@@ -37,3 +37,29 @@ impl Drop for Scratch {
         }
     }
 }
+
+/// Scratch memory of a device that is not in use, by address and length, the one that was given back last at the end.
+#[derive(Debug, Default)]
+pub(crate) struct Spare(Vec<(usize, usize)>);
+
+impl Spare {
+    /// How long a piece is that `len` bytes are taken from: `least`, or twice that, and so on.
+    pub(crate) fn room(len: usize, least: usize) -> usize {
+        len.max(least).checked_next_power_of_two().unwrap_or(usize::MAX)
+    }
+
+    /// A piece of exactly this length.
+    pub(crate) fn take(&mut self, room: usize) -> Option<*mut u8> {
+        let fit = self.0.iter().position(|&(_, len)| len == room)?;
+        Some(self.0.remove(fit).0 as *mut u8)
+    }
+
+    pub(crate) fn put(&mut self, address: *mut u8, room: usize) {
+        self.0.push((address as usize, room));
+    }
+
+    /// Of more than `most` pieces the address of the one that was not used for longest, which goes.
+    pub(crate) fn least_used(&mut self, most: usize) -> Option<usize> {
+        (self.0.len() > most).then(|| self.0.remove(0).0)
+    }
+}

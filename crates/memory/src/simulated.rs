@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::buffer::Owner;
 use crate::device::{self, Device, DeviceFailure, Finder, Found, MemoryClass};
 use crate::kernel::{Launch, Value};
+use crate::scratch::Spare;
 use crate::{Buffer, HeapBuffer};
 
 /// A simulated device with some memory.
@@ -40,7 +41,7 @@ struct State {
     under_way: Vec<UnderWay>,
     find: Option<Find>,
     /// Memory that was given back: addresses and lengths.
-    spare: Vec<(usize, usize)>,
+    spare: Spare,
 }
 
 #[derive(Debug)]
@@ -102,7 +103,7 @@ impl SimulatedDevice {
             started: 0,
             under_way: vec![],
             find: None,
-            spare: vec![],
+            spare: Spare::default(),
         };
         let bytes = HeapBuffer::zeroed(len);
         let driver = Arc::new(Driver { addresses: pages as usize, len, bytes, state: Mutex::new(state) });
@@ -223,11 +224,10 @@ impl Device for Arc<Driver> {
     }
 
     fn allocate(&self, len: usize) -> Result<(*mut u8, usize), DeviceFailure> {
-        let len = len.max(LEAST_SCRATCH).checked_next_power_of_two().unwrap_or(usize::MAX);
+        let len = Spare::room(len, LEAST_SCRATCH);
         let mut state = self.lock();
-        if let Some(fit) = state.spare.iter().position(|&(_, room)| room == len) {
-            let (address, len) = state.spare.swap_remove(fit);
-            return Ok((address as *mut u8, len));
+        if let Some(address) = state.spare.take(len) {
+            return Ok((address, len));
         }
         if len > self.len - state.used {
             return Err(DeviceFailure { what: format!("{} has no {len} bytes left", self.name()) });
@@ -238,7 +238,7 @@ impl Device for Arc<Driver> {
     }
 
     unsafe fn free(&self, address: *mut u8, len: usize) {
-        self.lock().spare.push((address as usize, len));
+        self.lock().spare.put(address, len);
     }
 
     fn is_over(&self, number: u64) -> Result<bool, DeviceFailure> {

@@ -8,6 +8,7 @@ use super::driver::{self, Api, Handle, IpcHandle, SUCCESS};
 use super::nvrtc;
 use crate::device::{Device, DeviceFailure};
 use crate::kernel::{Code, Launch, Value};
+use crate::scratch::Spare;
 use crate::shared::Exported;
 use crate::stats;
 
@@ -37,8 +38,8 @@ struct State {
     events: Vec<Handle>,
     /// Modules that were loaded, by their numbers; or why that cannot be.
     modules: HashMap<u64, Result<Handle, String>>,
-    /// Memory of the device that is not in use, and its lengths.
-    spare: Vec<(usize, usize)>,
+    /// Memory of the device that is not in use.
+    spare: Spare,
     /// What other processes were told of allocations, by the driver's numbers for these.
     exported: HashMap<u64, Option<Exported>>,
 }
@@ -276,11 +277,10 @@ impl Device for CudaDevice {
     }
 
     fn allocate(&self, len: usize) -> Result<(*mut u8, usize), DeviceFailure> {
-        let len = len.max(LEAST_SCRATCH).checked_next_power_of_two().unwrap_or(usize::MAX);
+        let len = Spare::room(len, LEAST_SCRATCH);
         let mut state = self.lock();
-        if let Some(fit) = state.spare.iter().position(|&(_, room)| room == len) {
-            let (address, len) = state.spare.swap_remove(fit);
-            return Ok((address as *mut u8, len));
+        if let Some(address) = state.spare.take(len) {
+            return Ok((address, len));
         }
         drop(state);
         let mut address = 0;
@@ -293,11 +293,10 @@ impl Device for CudaDevice {
 
     unsafe fn free(&self, address: *mut u8, len: usize) {
         let mut state = self.lock();
-        state.spare.push((address as usize, len));
-        // The one that was not used for longest goes.
-        let least = (state.spare.len() > MOST_SPARE).then(|| state.spare.remove(0));
+        state.spare.put(address, len);
+        let least = state.spare.least_used(MOST_SPARE);
         drop(state);
-        if let Some((address, _)) = least {
+        if let Some(address) = least {
             // SAFETY: memory of `allocate` that nobody uses any more.
             let _ = self.within(|| failed("cuMemFree", unsafe { self.api.cuMemFree(address) }));
         }
