@@ -8,27 +8,26 @@ use crate::error::{Error, Result};
 use crate::info::Info;
 use crate::runtime::Runtime;
 
+/// The values of the setting.
+const VALUES: [(&str, Gpus); 3] = [("auto", Gpus::Auto), ("cuda", Gpus::Cuda), ("off", Gpus::Off)];
+
 /// Users' buffers may be on the devices that the job's setting names from now on.
 ///
 /// # Errors
 /// ERR_OTHER if the setting is not known, or what it asks for is not there.
 pub(crate) fn look(job: &Job) -> Result<()> {
-    let gpus = match job.setting_or_default(settings::GPU) {
-        "off" => Gpus::Off,
-        "auto" => Gpus::Auto,
-        "cuda" => Gpus::Cuda,
-        other => {
-            let why =
-                if other == "hip" { "devices of HIP are not built yet" } else { "that is no kind of GPU" };
-            bail!(ERR_OTHER, "{} is \"{other}\": {why}; known are auto, cuda, off", settings::GPU)
-        }
+    let value = job.setting_or_default(settings::GPU);
+    let Some(&(_, gpus)) = VALUES.iter().find(|known| known.0 == value) else {
+        let why = if value == "hip" { "devices of HIP are not built yet" } else { "that is no kind of GPU" };
+        let known = VALUES.map(|known| known.0).join(", ");
+        bail!(ERR_OTHER, "{} is \"{value}\": {why}; known are {known}", settings::GPU)
     };
     Compiler::when_needed(|| {
         let kept_in = banyan_topo::user_folder().map(|folder| folder.join("kernels"));
         Compiler { library: None, kept_in }
     });
     look_for(gpus)
-        .map_err(|why| Error::other(format!("{} is \"cuda\": {why}, or set it to off", settings::GPU)))
+        .map_err(|why| Error::other(format!("{} is \"{value}\": {why}, or set it to off", settings::GPU)))
 }
 
 /// The info key of the kinds of memory that calls take (MPI 5.0, 11.4.3).
