@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use crate::{Buffer, HeapBuffer, MemoryKind};
+use crate::{Buffer, HeapBuffer};
 
 /// The most bytes of a device's memory that go to or come from a socket at a time, by way of the host's.
 const STAGE: usize = 1 << 16;
@@ -15,7 +15,7 @@ impl Buffer {
     /// # Errors
     /// As the system says; `WouldBlock` if the socket is full.
     pub fn send(&self, socket: BorrowedFd<'_>, before: &[u8], at: isize, len: usize) -> io::Result<usize> {
-        if self.kind() == MemoryKind::Device {
+        if !self.kind().is_host_accessible() {
             let stage = HeapBuffer::zeroed(len.min(STAGE));
             stage.copy_from(0, self, at, stage.len());
             return stage.send(socket, before, 0, stage.len());
@@ -41,7 +41,7 @@ impl Buffer {
         len: usize,
         behind: &mut [u8],
     ) -> io::Result<usize> {
-        if self.kind() == MemoryKind::Device {
+        if !self.kind().is_host_accessible() {
             let stage = HeapBuffer::zeroed(len.min(STAGE));
             let behind = if stage.len() < len { &mut [] } else { behind };
             let got = stage.receive(socket, 0, stage.len(), behind)?;
