@@ -1,7 +1,9 @@
 //! Whole runtimes of many ranks in one process, over a simulated network: each rank is a thread with a runtime of its own.
 
 use std::cell::RefCell;
-use std::sync::Arc;
+use std::io::{self, Write};
+use std::sync::{Arc, Once};
+use std::thread;
 use std::time::Duration;
 
 use banyan_coll::{Link, Model};
@@ -46,7 +48,9 @@ pub(crate) fn run_with(
     options: &Options,
     body: impl Fn(&Arc<Runtime>, &Arc<Comm>) -> Result<()> + Sync,
 ) -> Duration {
-    println!("nodes {nodes:?}, {settings:?}, seed {seed}");
+    let run = format!("nodes {nodes:?}, {settings:?}, seed {seed}");
+    println!("{run}");
+    say_why_ranks_fail();
     // The ranks of a node share memory if the seed is odd, unless there is a clock, which knows nothing of it, nor of sockets.
     let (shares, known) =
         (seed % 2 == 1 && options.clock.is_none(), seed / 2 % 2 == 1 && options.clock.is_none());
@@ -56,10 +60,11 @@ pub(crate) fn run_with(
     let settings: Vec<_> =
         settings.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
     let net = Net::new(nodes.iter().sum::<u32>() as usize, seed, options.clone());
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         for (rank, end) in (0..).zip(net.endpoints()) {
             let (body, settings) = (&body, settings.clone());
-            scope.spawn(move || {
+            let named = thread::Builder::new().name(format!("{RANK}{rank}, {run}"));
+            let started = named.spawn_scoped(scope, move || {
                 let _end = EndsAll;
                 let job = Job { settings, ..job(rank, nodes, known) };
                 let node = memory.get(job.node_of(rank) as usize);
@@ -70,6 +75,7 @@ pub(crate) fn run_with(
                     .and_then(|()| rt.close(&world))
                     .unwrap_or_else(|error| panic!("rank {rank}: {error}"));
             });
+            started.expect("a thread");
         }
     });
     net.time()
@@ -86,13 +92,29 @@ pub(crate) fn clock(nodes: &[u32]) -> Clock {
     }
 }
 
+/// What the names of threads that are ranks begin with.
+const RANK: &str = "rank ";
+
+/// Panics of ranks go past the test harness, which has no time to show what it has captured when the process ends.
+fn say_why_ranks_fail() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            match thread::current().name().filter(|name| name.starts_with(RANK)) {
+                Some(rank) => drop(writeln!(io::stderr(), "{rank}: {panic}")),
+                None => usual(panic),
+            }
+        }));
+    });
+}
+
 /// Ends the test when its rank panics: the other ranks would wait for it for ever.
 struct EndsAll;
 
 impl Drop for EndsAll {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("a rank failed, see above");
             std::process::exit(101);
         }
     }
