@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use banyan_topo::RdmaPort;
+use clap::{Args, ValueEnum};
 
 use crate::cc::{self, Unit};
 use crate::debian;
@@ -19,19 +20,72 @@ use crate::project::Project;
 const DEPTH: usize = 4;
 /// Bytes of one measurement of perftest's.
 const BYTES: usize = 8 << 20;
-/// As long as perftest's pings take, about.
+/// As long as perftest's transfers take, about.
 const MEASURED: &str = "-DMEASURED=0.2";
 const SIZES: [usize; 3] = [64 << 10, 256 << 10, 1 << 20];
 /// Port 18515, as the kernel's tables have it.
 const PERFTEST: &str = ":4853";
 const LATENCY: &str = "latency";
-const LIBRARIES: [Kind; 3] = [Kind::Banyan, Kind::Mpich, Kind::Openmpi];
+
+/// What is measured.
+#[derive(Args)]
+pub(super) struct Options {
+    /// Measure beside perftest, MPICH and Open MPI, so many times by turns, in place of the tests
+    #[arg(long = "figures", value_name = "ROUNDS", conflicts_with_all = ["command", "here"])]
+    pub(super) rounds: Option<usize>,
+    /// Measure these alone
+    #[arg(long, value_delimiter = ',', requires = "rounds")]
+    only: Vec<Who>,
+    /// Measure nothing but the latency
+    #[arg(long, requires = "rounds")]
+    latency: bool,
+}
+
+/// Who is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Who {
+    Perftest,
+    Fabric,
+    Banyan,
+    Mpich,
+    Openmpi,
+}
+
+impl Who {
+    /// The library whose programs are measured.
+    fn library(self) -> Option<Kind> {
+        match self {
+            Who::Perftest | Who::Fabric => None,
+            Who::Banyan => Some(Kind::Banyan),
+            Who::Mpich => Some(Kind::Mpich),
+            Who::Openmpi => Some(Kind::Openmpi),
+        }
+    }
+}
+
+impl Options {
+    /// Who is measured, in turn.
+    fn who(&self) -> Vec<Who> {
+        let wanted = |who: &Who| self.only.is_empty() || self.only.contains(who);
+        Who::value_variants().iter().copied().filter(wanted).collect()
+    }
+
+    /// The same options, as arguments.
+    fn arguments(&self) -> Vec<String> {
+        let mut arguments: Vec<String> =
+            self.rounds.iter().map(|rounds| format!("--figures={rounds}")).collect();
+        let names = self.only.iter().filter_map(|who| who.to_possible_value());
+        arguments.extend(names.map(|name| format!("--only={}", name.get_name())));
+        arguments.extend(self.latency.then(|| "--latency".to_owned()));
+        arguments
+    }
+}
 /// Starts a rank on the processor, and for UCX on the device, with its number.
 const RANK: &str = "rank=${BANYAN_RANK:-${PMI_RANK:-$OMPI_COMM_WORLD_RANK}}; [ $rank = 0 ] || UCX_NET_DEVICES=$SECOND; \
     export UCX_NET_DEVICES; exec taskset -c $rank \"$0\" \"$@\"";
 
 /// Builds what is measured, and gives the command that measures.
-pub(super) fn command(project: &Project, rounds: usize) -> Result<Vec<String>> {
+pub(super) fn command(project: &Project, options: &Options) -> Result<Vec<String>> {
     if let Some(missing) = debian::packages(project, &["perftest"])? {
         bail!("perftest is not there: {}", missing.reason);
     }
@@ -39,7 +93,7 @@ pub(super) fn command(project: &Project, rounds: usize) -> Result<Vec<String>> {
         ["build", "--quiet", "--release", "--package=banyan-rdma", "--features=verbs", "--example=figures"];
     Job::new(env!("CARGO")).args(example).folder(project.root()).limit(1800).run_ok()?;
     let ours = super::with_fabric(project)?;
-    for kind in LIBRARIES {
+    for kind in options.who().into_iter().filter_map(Who::library) {
         let library = Library::open(project, kind)?;
         for name in ["latency", "bandwidth"] {
             let source = project.file(&format!("tests/bench/{name}.c"));
@@ -52,7 +106,9 @@ pub(super) fn command(project: &Project, rounds: usize) -> Result<Vec<String>> {
             cc::build(&library, &unit)?;
         }
     }
-    super::this_again(&ours, &format!("--figures={rounds}"))
+    let mut command = super::this_again(&ours)?;
+    command.extend(options.arguments());
+    Ok(command)
 }
 
 fn program(project: &Project, kind: Kind, name: &str) -> PathBuf {
@@ -60,16 +116,19 @@ fn program(project: &Project, kind: Kind, name: &str) -> PathBuf {
 }
 
 /// Measures, where the devices are.
-pub(super) fn run(project: &Project, rounds: usize) -> Result<()> {
+pub(super) fn run(project: &Project, options: &Options) -> Result<()> {
     let devices = RdmaPort::devices();
     let first = devices.first().context("no RDMA device here")?.clone();
     let second = devices.get(1).unwrap_or(&first).clone();
-    let mut bench = Bench { project, devices: [first, second], figures: Figures::default() };
-    for _ in 0..rounds {
-        bench.perftest()?;
-        bench.fabric()?;
-        for kind in LIBRARIES {
-            bench.library(kind)?;
+    let sizes = if options.latency { &[][..] } else { &SIZES[..] };
+    let mut bench = Bench { project, devices: [first, second], sizes, figures: Figures::default() };
+    for _ in 0..options.rounds.unwrap_or_default() {
+        for who in options.who() {
+            match who.library() {
+                Some(kind) => bench.library(kind)?,
+                None if who == Who::Perftest => bench.perftest()?,
+                None => bench.fabric()?,
+            }
         }
     }
     println!("{}", bench.figures.table());
@@ -79,6 +138,8 @@ pub(super) fn run(project: &Project, rounds: usize) -> Result<()> {
 struct Bench<'a> {
     project: &'a Project,
     devices: [String; 2],
+    /// Bytes of the messages and transfers of which several are under way.
+    sizes: &'static [usize],
     figures: Figures,
 }
 
@@ -104,7 +165,7 @@ impl Bench<'_> {
 
     fn perftest(&mut self) -> Result<()> {
         self.raw(LATENCY, 8, "ib_send_lat", "-n 1000", 4)?;
-        for bytes in SIZES {
+        for &bytes in self.sizes {
             let options = format!("-t {DEPTH} -n {}", BYTES / bytes);
             self.raw("write", bytes, "ib_write_bw", &options, 3)?;
             self.raw("read", bytes, "ib_read_bw", &options, 3)?;
@@ -137,15 +198,21 @@ impl Bench<'_> {
         let said = self.pair(|who| Job::new(&example).arg(&folder).arg(who.to_string()), || true)?;
         for line in said.lines() {
             let [what, bytes, figure] = line.split(' ').collect::<Vec<_>>()[..] else { bail!("{line}") };
+            if what != LATENCY && self.sizes.is_empty() {
+                continue;
+            }
             self.figures.add("the fabric", what, bytes.parse()?, figure.parse()?);
         }
         Ok(())
     }
 
     fn library(&mut self, kind: Kind) -> Result<()> {
-        let sizes = SIZES.map(|size| size.to_string()).join(",");
-        let pings = self.start(kind, "latency", &["8"])?;
-        let windows = self.start(kind, "bandwidth", &["one", &DEPTH.to_string(), &sizes])?;
+        let sizes = self.sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        let pings = self.start(kind, "latency", &["typical", "8"])?;
+        let windows = match self.sizes {
+            [] => String::new(),
+            _ => self.start(kind, "bandwidth", &["one", &DEPTH.to_string(), &sizes])?,
+        };
         let mut add = |what, bytes, figure: Result<f64>| match figure {
             // What takes a rival too long leaves its place in the table empty.
             Err(error) if kind != Kind::Banyan => {
@@ -155,7 +222,7 @@ impl Bench<'_> {
             figure => figure.map(|figure| self.figures.add(kind.name(), what, bytes, figure)),
         };
         add(LATENCY, 8, cell(&pings, "8"))?;
-        for bytes in SIZES {
+        for &bytes in self.sizes {
             let millions = cell(&windows, &format!("one/{bytes}"));
             add("write", bytes, millions.map(|millions| millions * 1e6 / f64::from(1 << 20)))?;
         }

@@ -38,9 +38,8 @@ pub(crate) struct Options {
     /// The guest's devices; if none are named, the tests run on either kind, and a command on those of RoCE
     #[arg(long)]
     devices: Option<Devices>,
-    /// Measure beside perftest, MPICH and Open MPI, so many times by turns, in place of the tests
-    #[arg(long, value_name = "ROUNDS", conflicts_with_all = ["command", "here"])]
-    figures: Option<usize>,
+    #[command(flatten)]
+    figures: figures::Options,
     /// A command in place of the tests; as root, if it runs in a guest
     #[arg(last = true)]
     command: Vec<String>,
@@ -55,10 +54,10 @@ pub(crate) fn run(project: &Project, options: &Options) -> Result<bool> {
         bail!(reason);
     }
     let start = Instant::now();
-    let tests = options.command.is_empty() && options.figures.is_none();
-    let command = match options.figures {
-        Some(rounds) if has_devices() => return figures::run(project, rounds).map(|()| true),
-        Some(rounds) => figures::command(project, rounds)?,
+    let tests = options.command.is_empty() && options.figures.rounds.is_none();
+    let command = match options.figures.rounds {
+        Some(_) if has_devices() => return figures::run(project, &options.figures).map(|()| true),
+        Some(_) => figures::command(project, &options.figures)?,
         None if tests => test_command(project, Which::All)?,
         None => options.command.clone(),
     };
@@ -116,8 +115,8 @@ fn test_command(project: &Project, which: Which) -> Result<Vec<String>> {
     let library = with_fabric(project)?;
     jobs::build(project, &library, which)?;
     let which = which.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
-    let mut command = this_again(&library, &format!("--here={which}"))?;
-    command.push("--".into());
+    let mut command = this_again(&library)?;
+    command.extend([format!("--here={which}"), "--".into()]);
     command.extend(programs);
     Ok(command)
 }
@@ -133,11 +132,11 @@ fn with_fabric(project: &Project) -> Result<Library> {
     Ok(library)
 }
 
-/// What starts this program where the devices are, with the Banyan that is installed here.
-fn this_again(library: &Library, option: &str) -> Result<Vec<String>> {
+/// What starts this subcommand where the devices are, with the Banyan that is installed here.
+fn this_again(library: &Library) -> Result<Vec<String>> {
     let given = format!("{}={}", install::GIVEN, library.prefix().display());
     let this = std::env::current_exe()?.display().to_string();
-    Ok(vec!["env".into(), given, this, "rdma".into(), option.into()])
+    Ok(vec!["env".into(), given, this, "rdma".into()])
 }
 
 /// Runs a command in the folder of the repository, where there are RDMA devices, and hands on each line that it prints. A guest has those of
