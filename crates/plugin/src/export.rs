@@ -134,7 +134,6 @@ plain! {
     revoke(peer: Peer, remote: Remote);
     reclaim(peer: Peer, token: Token);
     reaches(peer: Peer) -> bool;
-    linger(looks: u32);
     by_kernel() -> bool;
     unsent() -> bool;
     arm(wake: Wake);
@@ -277,6 +276,16 @@ unsafe extern "C" fn account<F: Fabric>(fabric: Handle, say: Say) {
 unsafe extern "C" fn poll<F: Fabric>(fabric: Handle, to: *mut c_void, events: &Events) -> usize {
     // SAFETY: the other side's promise.
     unsafe { of::<F>(fabric) }.poll(&mut Elsewhere { to, events })
+}
+
+unsafe extern "C" fn linger<F: Fabric>(
+    fabric: Handle,
+    looks: u32,
+    to: *mut c_void,
+    events: &Events,
+) -> usize {
+    // SAFETY: the other side's promise.
+    unsafe { of::<F>(fabric) }.linger(looks, &mut Elsewhere { to, events })
 }
 
 /// The sink of the other side, inside a poll.

@@ -22,12 +22,26 @@ use crate::table::{Bytes, Events, Fill, Handle, Memory, Posted, Registered, Say,
 /// What a panic left with.
 type Panic = Box<dyn Any + Send>;
 
+/// What stands for what can be done, until that is asked.
+const NOT_ASKED: Caps = Caps {
+    max_short: 0,
+    max_bcopy: 0,
+    eager: 0,
+    piece: 0,
+    get: Kinds::NONE,
+    put: Kinds::NONE,
+    atomics: Kinds::NONE,
+    alpha: 0.0,
+    beta: 0.0,
+};
+
 /// A fabric of a library. Memory of devices it refuses, as their drivers are on this side.
 pub struct Loaded<L> {
     table: &'static Table,
     fabric: Handle,
-    /// What can be done towards the peer that was asked for last.
-    caps: Cell<Option<(Peer, Caps)>>,
+    /// The peer that was asked for last, and what can be done towards it.
+    asked: Cell<Option<Peer>>,
+    caps: Cell<Caps>,
     lent: Lent,
     library: PhantomData<fn() -> L>,
 }
@@ -105,12 +119,7 @@ impl<L> Loaded<L> {
         let begun = unsafe { (table.start)(&terms, Say::into(&mut card), Say::into(&mut why)) };
         let why = String::from_utf8_lossy(&why).into_owned();
         match begun.how {
-            Start::Started => {
-                let lent = Lent::default();
-                let loaded =
-                    Loaded { table, fabric: begun.fabric, caps: Cell::new(None), lent, library: PhantomData };
-                Ok(Some((loaded, card)))
-            }
+            Start::Started => Ok(Some((Self::of(table, begun.fabric), card))),
             Start::Unused => Ok(None),
             Start::Absent => Err(NotStarted::Absent(why)),
             Start::Broken => Err(NotStarted::Broken(why)),
@@ -122,7 +131,23 @@ impl<L> Loaded<L> {
     pub fn around<F: Fabric + Send>(fabric: F) -> Self {
         let table = const { &Table::of_started::<F>() };
         let fabric = Box::into_raw(Box::new(fabric)).cast();
-        Loaded { table, fabric, caps: Cell::new(None), lent: Lent::default(), library: PhantomData }
+        Self::of(table, fabric)
+    }
+
+    /// A fabric that has started.
+    fn of(table: &'static Table, fabric: Handle) -> Self {
+        let (asked, caps) = (Cell::new(None), Cell::new(NOT_ASKED));
+        Loaded { table, fabric, asked, caps, lent: Lent::default(), library: PhantomData }
+    }
+
+    /// Asks what can be done towards a peer, and keeps it.
+    #[cold]
+    fn ask_caps(&self, peer: Peer) {
+        // SAFETY: the fabric; the function takes it as a shared reference would.
+        let caps = unsafe { (self.table.caps)(self.fabric, peer) };
+        let host = |kinds: Kinds| kinds.and(Kinds::HOST);
+        self.caps.set(Caps { get: host(caps.get), put: host(caps.put), atomics: host(caps.atomics), ..caps });
+        self.asked.set(Some(peer));
     }
 
     /// Starts a transfer between the peer's memory and this process's, by one of the table's functions.
@@ -185,20 +210,15 @@ unsafe extern "C" fn fill(by: *mut c_void, start: *mut u8, len: usize) {
 }
 
 impl<L> Port for Loaded<L> {
+    #[inline]
     fn caps(&self, peer: Peer) -> Caps {
-        if let Some((last, caps)) = self.caps.get()
-            && last == peer
-        {
-            return caps;
+        if self.asked.get() != Some(peer) {
+            self.ask_caps(peer);
         }
-        // SAFETY: the fabric; the function takes it as a shared reference would.
-        let caps = unsafe { (self.table.caps)(self.fabric, peer) };
-        let host = |kinds: Kinds| kinds.and(Kinds::HOST);
-        let caps = Caps { get: host(caps.get), put: host(caps.put), atomics: host(caps.atomics), ..caps };
-        self.caps.set(Some((peer, caps)));
-        caps
+        self.caps.get()
     }
 
+    #[inline]
     fn send_short(&mut self, peer: Peer, head: &Head, body: &[u8]) -> Result<(), Refusal> {
         // SAFETY: the fabric, and what is there until the call returns.
         let posted = unsafe { (self.table.send_short)(self.fabric, peer, head, body.into()) };
@@ -327,9 +347,13 @@ impl<L> Fabric for Loaded<L> {
         work
     }
 
-    fn linger(&mut self, looks: u32) {
-        // SAFETY: the fabric.
-        unsafe { (self.table.linger)(self.fabric, looks) };
+    fn linger(&mut self, looks: u32, sink: &mut impl Sink) -> usize {
+        let mut hearing = Hearing { sink, lent: &mut self.lent, panic: None };
+        let events = events_of(&hearing);
+        // SAFETY: as above.
+        let work = unsafe { (self.table.linger)(self.fabric, looks, (&raw mut hearing).cast(), events) };
+        go_on(hearing.panic);
+        work
     }
 
     fn by_kernel(&self) -> bool {

@@ -10,7 +10,7 @@ use banyan_transport::{
 };
 
 /// The version of the table and of all that crosses. It changes with them.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// What tells tables of different releases apart.
 #[repr(C)]
@@ -56,7 +56,7 @@ pub struct Table {
     pub(crate) peer_died: unsafe extern "C" fn(Handle, Peer, Bytes),
     /// With a sink, and the functions that take it.
     pub(crate) poll: unsafe extern "C" fn(Handle, *mut c_void, &Events) -> usize,
-    pub(crate) linger: unsafe extern "C" fn(Handle, u32),
+    pub(crate) linger: unsafe extern "C" fn(Handle, u32, *mut c_void, &Events) -> usize,
     pub(crate) by_kernel: unsafe extern "C" fn(Handle) -> bool,
     pub(crate) unsent: unsafe extern "C" fn(Handle) -> bool,
     pub(crate) arm: unsafe extern "C" fn(Handle, Wake),

@@ -8,7 +8,8 @@ use banyan_transport::Peer;
 use crate::contact::Contact;
 use crate::fabric::Rdma;
 use crate::frames::{self, HEADER, Id};
-use crate::links::{Breaking, Left, Phase};
+use crate::links::{Breaking, End, Left, Phase};
+use crate::sending::Sending;
 use crate::verbs::{Completion, Local, NO_PAIR, Op, Pair, Work};
 
 /// The time that a device may take to give back what was under way by a pair that has ended.
@@ -73,7 +74,7 @@ impl Rdma {
         (end.posted, end.moving) = (0, 0);
         let Some(pairs) = end.pairs.take() else { return };
         for number in pairs.all() {
-            self.peers.remove(&number);
+            self.peers.remove(number);
             self.ended_pairs.push(number);
         }
     }
@@ -83,7 +84,6 @@ impl Rdma {
         if self.ended_pairs.is_empty() {
             return;
         }
-        self.hold_batch();
         let mut all: Vec<Completion> = self.held.drain(..).collect();
         while self.take_completions(&mut all) > 0 {}
         let ended = std::mem::take(&mut self.ended_pairs);
@@ -127,29 +127,13 @@ impl Rdma {
         let kept: Vec<Left> = end.replay.kept().copied().collect();
         for left in &kept {
             frames::sent_again(self.sending.bytes_mut(left.slot, HEADER));
-            self.post_frame(peer, *left);
+            let Some(end) = self.links.end(peer) else { return };
+            if let Err(why) = post_frame(end, &self.sending, &mut self.under_way, *left) {
+                self.broke(peer, why);
+            }
         }
         self.counts.again += kept.len() as u64;
         self.move_again(peer);
-    }
-
-    /// Posts the send of a frame.
-    pub(crate) fn post_frame(&mut self, peer: Peer, left: Left) {
-        let Some(end) = self.links.end(peer) else { return };
-        let Some(pairs) = &end.pairs else { return };
-        let (id, len) = (Id::Send(left.slot).into(), left.len as usize);
-        let local = if len <= pairs.frames.inline() {
-            Local::Inline(self.sending.bytes(left.slot, len))
-        } else {
-            self.sending.local(left.slot, len)
-        };
-        match pairs.frames.post(&Work { id, told: true, local, op: Op::Send }) {
-            Ok(()) => {
-                end.posted += 1;
-                self.under_way += 1;
-            }
-            Err(why) => self.broke(peer, why),
-        }
     }
 
     /// A peer is gone: its connection ends, and with it all that is under way there.
@@ -176,4 +160,25 @@ impl Rdma {
         let since = |&peer: &Peer| Some(self.links.look(peer)?.breaking.as_ref()?.since + FLUSH);
         self.breaking.iter().filter_map(since).min()
     }
+}
+
+/// Posts the send of a frame, if the connection's pairs are there.
+#[inline(always)]
+pub(crate) fn post_frame(
+    end: &mut End,
+    sending: &Sending,
+    under_way: &mut usize,
+    left: Left,
+) -> Result<(), String> {
+    let Some(pairs) = &end.pairs else { return Ok(()) };
+    let (id, len) = (Id::Send(left.slot).into(), left.len as usize);
+    let local = if len <= pairs.frames.inline() {
+        Local::Inline(sending.bytes(left.slot, len))
+    } else {
+        sending.local(left.slot, len)
+    };
+    pairs.frames.post(&Work { id, told: true, local, op: Op::Send })?;
+    end.posted += 1;
+    *under_way += 1;
+    Ok(())
 }

@@ -113,7 +113,7 @@ impl Rdma {
         let end = self.links.end(peer)?;
         match made {
             Ok(pairs) => {
-                self.peers.extend(pairs.all().map(|number| (number, peer)));
+                pairs.all().for_each(|number| self.peers.add(number, peer));
                 (end.pairs, end.hindered) = (Some(pairs), None);
                 Some(())
             }

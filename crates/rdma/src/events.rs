@@ -21,7 +21,7 @@ impl Rdma {
                     self.port_said = Some((Instant::now(), says));
                 }
                 About::Pair(pair) => {
-                    if let Some(&peer) = self.peers.get(&pair) {
+                    if let Some(peer) = self.peers.get(pair) {
                         self.broke(peer, says);
                     }
                 }
@@ -40,7 +40,7 @@ impl Rdma {
                 match about {
                     About::Device => self.rail_ended(rail, &says),
                     About::Pair(pair) => {
-                        if let Some(&peer) = self.peers.get(&numbered(rail, pair)) {
+                        if let Some(peer) = self.peers.get(numbered(rail, pair)) {
                             self.broke(peer, says);
                         }
                     }

@@ -11,11 +11,12 @@ use banyan_transport::hash::Map;
 use banyan_transport::{Fabric, Head, Outcome, Peer, Sink, Token, Wake};
 use rustix::event::{PollFd, PollFlags, epoll, poll};
 
+use crate::breaks::post_frame;
 use crate::credit::{RESERVE, WINDOW};
 use crate::datagrams::{Greetings, HEARING, LEAVING};
 use crate::frames::{HEADER, Id, What};
 use crate::greeting::{Card, Greeting, Wire};
-use crate::links::{Left, Links, Phase};
+use crate::links::{Left, Links, PeersByPair, Phase};
 use crate::locked;
 use crate::rails::{Rail, RailOptions};
 use crate::registrations::Registrations;
@@ -92,8 +93,7 @@ pub struct Rdma {
     // Queue pairs come first, as they end first.
     pub(crate) links: Links,
     pub(crate) greetings: Greetings,
-    /// Peers by the numbers of our pairs to them.
-    pub(crate) peers: Map<u32, Peer>,
+    pub(crate) peers: PeersByPair,
     /// Numbers of pairs that have ended: completions of theirs may still be there.
     pub(crate) ended_pairs: Vec<u32>,
     pub(crate) contacting: Vec<Peer>,
@@ -118,7 +118,7 @@ pub struct Rdma {
     pub(crate) under_way: usize,
     /// Completions that were taken and not looked at.
     pub(crate) held: VecDeque<Completion>,
-    /// What was taken last, for the next poll.
+    /// Room for what a look takes.
     batch: Vec<Completion>,
     /// Peers whose connections are broken, and not yet ready to be made anew.
     pub(crate) breaking: Vec<Peer>,
@@ -185,7 +185,7 @@ impl Rdma {
             late: late(options.patience),
             links: Links::default(),
             greetings: Greetings::new(&device, &completions)?,
-            peers: Map::default(),
+            peers: PeersByPair::default(),
             ended_pairs: Vec::new(),
             contacting: Vec::new(),
             transfers: Map::default(),
@@ -232,13 +232,8 @@ impl Rdma {
     }
 
     /// Sends one frame; false if there is no room for it. It is kept until it has surely arrived.
-    pub(crate) fn leave(
-        &mut self,
-        peer: Peer,
-        what: What,
-        len: usize,
-        fill: &mut dyn FnMut(&mut [u8]),
-    ) -> bool {
+    #[inline(always)]
+    pub(crate) fn leave(&mut self, peer: Peer, what: What, len: usize, fill: impl FnOnce(&mut [u8])) -> bool {
         let Some(end) = self.links.end(peer) else { return false };
         if end.posted == Pair::DEPTH || self.under_way >= MOST_WORK {
             return false;
@@ -251,13 +246,15 @@ impl Rdma {
         end.used = self.polls;
         let left = Left { slot, len: all as u32 };
         end.replay.leaves(left);
-        self.post_frame(peer, left);
+        if let Err(why) = post_frame(end, &self.sending, &mut self.under_way, left) {
+            self.broke(peer, why);
+        }
         true
     }
 
     /// The send of a frame is over.
     fn frame_left(&mut self, pair: u32, result: Result<usize, Failure>) {
-        let Some(&peer) = self.peers.get(&pair) else { return };
+        let Some(peer) = self.peers.get(pair) else { return };
         let Some(end) = self.links.end(peer) else { return };
         // siw gives back also what it has said that it did not take.
         if end.posted > 0 {
@@ -304,7 +301,7 @@ impl Rdma {
                 }
             }
             Id::Ahead => {
-                if let (Some(&peer), Err(failure)) = (self.peers.get(&pair), result) {
+                if let (Some(peer), Err(failure)) = (self.peers.get(pair), result) {
                     self.broke(peer, failure.why);
                 }
             }
@@ -312,7 +309,7 @@ impl Rdma {
                 self.counts.completions += 1;
                 self.frame_left(pair, result);
             }
-            Id::Transfer(number) if self.peers.contains_key(&pair) => {
+            Id::Transfer(number) if self.peers.get(pair).is_some() => {
                 if let Some(token) = self.transfer_moved(number, rail, result) {
                     sink.completed(token, Outcome::Done);
                 }
@@ -326,7 +323,7 @@ impl Rdma {
 
     /// A frame has come by a pair, into a slot.
     fn receive(&mut self, pair: u32, slot: u32, len: usize, sink: &mut impl Sink) {
-        let Some(&peer) = self.peers.get(&pair) else { return };
+        let Some(peer) = self.peers.get(pair) else { return };
         let Some(end) = self.links.end(peer) else { return };
         end.works();
         end.used = self.polls;
@@ -356,9 +353,25 @@ impl Rdma {
         }
     }
 
-    /// Holds what was taken for the next poll, before more is taken.
-    pub(crate) fn hold_batch(&mut self) {
-        self.held.extend(self.batch.drain(..));
+    /// Handles what was taken, and posts buffers anew for it; gives how much that was.
+    #[inline(always)]
+    fn hand_over(&mut self, mut batch: Vec<Completion>, sink: &mut impl Sink) -> usize {
+        let work = batch.len();
+        batch.drain(..).for_each(|completion| self.complete(completion, sink));
+        self.batch = batch;
+        self.post_receives(false);
+        if !self.owed.is_empty() {
+            self.return_credits();
+        }
+        work
+    }
+
+    /// Posts buffers anew that frames have come in, if they are enough.
+    #[inline(always)]
+    fn post_receives(&mut self, idle: bool) {
+        if let Err(why) = self.windows.post(&self.receives, idle) {
+            self.links.open().into_iter().for_each(|peer| self.broke(peer, why.clone()));
+        }
     }
 
     /// How much the next poll is to tell of.
@@ -384,7 +397,7 @@ impl Rdma {
         let mut owed = std::mem::take(&mut self.owed);
         owed.retain(|&peer| match self.links.end(peer) {
             Some(end) if end.is_up() && end.credit.should_return() => {
-                let left = self.leave(peer, What::Credits, 0, &mut |_| {});
+                let left = self.leave(peer, What::Credits, 0, |_| {});
                 self.counts.credits += u64::from(left);
                 !left
             }
@@ -460,14 +473,9 @@ impl Fabric for Rdma {
         // What is there already is enough, unless connections wait for the last that came by them.
         let enough = !batch.is_empty() && self.breaking.is_empty();
         let fresh = if enough { 0 } else { self.take_completions(&mut batch) };
-        work += batch.len();
-        batch.drain(..).for_each(|completion| self.complete(completion, sink));
-        self.batch = batch;
-        if let Err(why) = self.windows.post(&self.receives) {
-            self.links.open().into_iter().for_each(|peer| self.broke(peer, why.clone()));
-        }
-        if !self.owed.is_empty() {
-            self.return_credits();
+        work += self.hand_over(batch, sink);
+        if work == 0 {
+            self.post_receives(true);
         }
         // All that there was has been taken.
         if !enough && fresh < BATCH && !self.breaking.is_empty() {
@@ -476,19 +484,21 @@ impl Fabric for Rdma {
         work + self.report(sink)
     }
 
-    fn linger(&mut self, looks: u32) {
+    fn linger(&mut self, looks: u32, sink: &mut impl Sink) -> usize {
         // What else a poll attends to must not wait: contacts, and on iWARP sockets.
         let idle = !self.has_news() && self.contacting.is_empty() && self.device.wire != Wire::Iwarp;
         if self.armed || !idle {
-            return;
+            return 0;
         }
-        let mut taken = std::mem::take(&mut self.batch);
+        self.polls += 1;
+        let mut batch = std::mem::take(&mut self.batch);
         for _ in 0..looks {
-            if self.take_completions(&mut taken) > 0 {
-                break;
+            if self.take_completions(&mut batch) > 0 {
+                return self.hand_over(batch, sink);
             }
         }
-        self.batch = taken;
+        self.batch = batch;
+        0
     }
 
     fn by_kernel(&self) -> bool {
@@ -511,8 +521,7 @@ impl Fabric for Rdma {
     }
 
     fn has_news(&mut self) -> bool {
-        !(self.untold() == 0 && self.held.is_empty() && self.batch.is_empty() && self.breaking.is_empty())
-            || self.rest_is_due()
+        !(self.untold() == 0 && self.held.is_empty() && self.breaking.is_empty()) || self.rest_is_due()
     }
 
     fn sleep(&mut self, deadline: Option<Instant>) {
@@ -582,7 +591,7 @@ impl Drop for Rdma {
         while Instant::now() < end {
             peers.retain(|&peer| match self.links.end(peer) {
                 Some(end) if end.is_up() => {
-                    !(end.credit.is_left() && self.leave(peer, What::Farewell, 0, &mut |_| {}))
+                    !(end.credit.is_left() && self.leave(peer, What::Farewell, 0, |_| {}))
                 }
                 _ => false,
             });

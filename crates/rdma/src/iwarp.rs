@@ -164,7 +164,7 @@ impl Rdma {
 
     /// The peer, and the end, that a queue pair belongs to, if that is not broken.
     fn of_pair(&mut self, pair: u32) -> Option<(Peer, &mut End)> {
-        let peer = *self.peers.get(&pair)?;
+        let peer = self.peers.get(pair)?;
         let end = self.links.end(peer).filter(|end| end.breaking.is_none())?;
         let is_present = end.pairs.as_ref().is_some_and(|pairs| pairs.numbers().contains(&pair));
         is_present.then_some((peer, end))
@@ -237,7 +237,7 @@ impl Rdma {
         let mut first = std::mem::take(&mut iwarp.first);
         first.retain(|&peer| {
             let nothing_left = |end: &mut End| end.posted == 0 && end.is_up() && end.credit.is_left();
-            self.links.end(peer).is_some_and(nothing_left) && !self.leave(peer, What::Credits, 0, &mut |_| {})
+            self.links.end(peer).is_some_and(nothing_left) && !self.leave(peer, What::Credits, 0, |_| {})
         });
         if let Greetings::Iwarp(iwarp) = &mut self.greetings {
             iwarp.first.append(&mut first);

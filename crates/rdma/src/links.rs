@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use banyan_transport::Peer;
+use banyan_transport::hash::Map;
 
 use crate::contact::{Contact, Stage};
 use crate::credit::Credit;
@@ -184,6 +185,38 @@ impl Pairs {
     /// The number of the first packet from here, on both.
     pub(crate) fn first(&self) -> u32 {
         self.frames.number().wrapping_mul(0x9e37_79b9) >> 8
+    }
+}
+
+/// Peers by the numbers of our queue pairs to them; the one used last is found without hashing.
+#[derive(Default)]
+pub(crate) struct PeersByPair {
+    all: Map<u32, Peer>,
+    last: Option<(u32, Peer)>,
+}
+
+impl PeersByPair {
+    /// The peer that a pair leads to, while there is such a pair.
+    #[inline]
+    pub(crate) fn get(&mut self, pair: u32) -> Option<Peer> {
+        match self.last {
+            Some((last, peer)) if last == pair => Some(peer),
+            _ => {
+                let peer = *self.all.get(&pair)?;
+                self.last = Some((pair, peer));
+                Some(peer)
+            }
+        }
+    }
+
+    pub(crate) fn add(&mut self, pair: u32, peer: Peer) {
+        self.all.insert(pair, peer);
+        self.last = None;
+    }
+
+    pub(crate) fn remove(&mut self, pair: u32) {
+        self.all.remove(&pair);
+        self.last = None;
     }
 }
 

@@ -29,6 +29,10 @@ impl Port for Rdma {
         }
     }
 
+    fn send_short(&mut self, peer: Peer, head: &Head, body: &[u8]) -> Result<(), Refusal> {
+        self.send_frame(peer, head, body.len(), |out| out.copy_from_slice(body))
+    }
+
     fn send_bcopy(
         &mut self,
         peer: Peer,
@@ -36,17 +40,7 @@ impl Port for Rdma {
         len: usize,
         fill: &mut dyn FnMut(&mut [u8]),
     ) -> Result<(), Refusal> {
-        match self.links.end(peer) {
-            Some(end) if end.is_up() && end.credit.may_send() => {}
-            Some(end) if end.is_up() => return Err(Refusal::Busy),
-            _ => return Err(self.reach(peer)),
-        }
-        if !self.leave(peer, What::Frame(*head), len, fill) {
-            return Err(Refusal::Busy);
-        }
-        self.counts.frames += 1;
-        self.counts.sent += len as u64;
-        Ok(())
+        self.send_frame(peer, head, len, fill)
     }
 
     fn register(&mut self, _peer: Peer, memory: &Buffer, access: Access) -> Result<Remote, RegisterError> {
@@ -95,5 +89,29 @@ impl Port for Rdma {
 
     fn reclaim(&mut self, peer: Peer, token: Token) {
         self.take_back(peer, token);
+    }
+}
+
+impl Rdma {
+    /// Sends a frame of the user's, whose body `fill` writes.
+    #[inline]
+    fn send_frame(
+        &mut self,
+        peer: Peer,
+        head: &Head,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<(), Refusal> {
+        match self.links.end(peer) {
+            Some(end) if end.is_up() && end.credit.may_send() => {}
+            Some(end) if end.is_up() => return Err(Refusal::Busy),
+            _ => return Err(self.reach(peer)),
+        }
+        if !self.leave(peer, What::Frame(*head), len, fill) {
+            return Err(Refusal::Busy);
+        }
+        self.counts.frames += 1;
+        self.counts.sent += len as u64;
+        Ok(())
     }
 }

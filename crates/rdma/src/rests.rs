@@ -56,7 +56,7 @@ impl Rdma {
     fn say_rest(&mut self, peer: Peer) {
         let ready = |end: &&mut End| end.breaking.is_none() && end.moving == 0 && end.credit.is_left();
         if self.links.end(peer).filter(ready).is_some()
-            && self.leave(peer, What::Rest, 0, &mut |_| {})
+            && self.leave(peer, What::Rest, 0, |_| {})
             && let Some(end) = self.links.end(peer)
         {
             end.rest_said = true;

@@ -42,6 +42,7 @@ impl Sending {
         if (slot as usize) < LONG { self.free_long.push(slot) } else { self.free_short.push(slot) }
     }
 
+    #[inline(always)]
     fn of(&self, slot: u32) -> (&Slots, usize) {
         match (slot as usize).checked_sub(LONG) {
             None => (&self.long, slot as usize),
@@ -50,12 +51,14 @@ impl Sending {
     }
 
     /// The first `len` bytes of a slot.
+    #[inline(always)]
     pub(crate) fn bytes(&self, slot: u32, len: usize) -> &[u8] {
         let (slots, slot) = self.of(slot);
         slots.bytes(slot, len)
     }
 
     /// The same, to write to.
+    #[inline(always)]
     pub(crate) fn bytes_mut(&mut self, slot: u32, len: usize) -> &mut [u8] {
         match (slot as usize).checked_sub(LONG) {
             None => self.long.bytes_mut(slot as usize, len),

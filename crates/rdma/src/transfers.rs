@@ -471,7 +471,6 @@ impl Rdma {
     fn wait_for_device(&mut self, peer: Peer, number: u32) {
         let (start, id) = (Instant::now(), u64::from(Id::Transfer(number)));
         let mut batch = Vec::new();
-        self.hold_batch();
         while self.transfers.get(&number).is_some_and(|moving| moving.under_way > 0) {
             if let Some(over) = self.held.iter().position(|over| over.id == id)
                 && let Some(over) = self.held.remove(over)

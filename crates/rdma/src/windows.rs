@@ -88,10 +88,12 @@ impl Windows {
         self.empty.push(slot);
     }
 
-    /// Posts the slots that have been emptied once they are as many as the reserve.
-    #[inline]
-    pub(crate) fn post(&mut self, receives: &Receives) -> Result<(), String> {
-        if self.empty.len() < RESERVE.into() { Ok(()) } else { self.post_all(receives) }
+    /// Posts the slots that have been emptied once they are as many as the reserve; if nothing else is to be done now (`idle`), once they are half as
+    /// many, so that a message that is waited for seldom waits for it.
+    #[inline(always)]
+    pub(crate) fn post(&mut self, receives: &Receives, idle: bool) -> Result<(), String> {
+        let enough = usize::from(if idle { RESERVE / 2 } else { RESERVE });
+        if self.empty.len() < enough { Ok(()) } else { self.post_all(receives) }
     }
 
     /// Posts the slots that have been emptied, as far as connections need them.
@@ -99,12 +101,10 @@ impl Windows {
         let unneeded = self.surplus.min(self.empty.len());
         self.surplus -= unneeded;
         self.spare.extend(self.empty.drain(self.empty.len() - unneeded..));
-        let empty = std::mem::take(&mut self.empty);
-        let posted = receives.post(empty.iter().map(|&slot| {
+        let posted = receives.post(self.empty.iter().map(|&slot| {
             let (slots, number) = self.place(slot);
             (Id::Receive(slot).into(), slots.whole(number))
         }));
-        self.empty = empty;
         self.empty.clear();
         posted
     }

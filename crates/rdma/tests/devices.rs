@@ -113,6 +113,28 @@ fn a_frame_is_one_work_and_what_leaves_does_so_by_the_devices() {
     }
 }
 
+/// Who waits for one fabric alone hears of what comes from looks alone, and buffers do not run out meanwhile.
+#[test]
+fn lingering_hands_over_what_comes() {
+    if common::iwarp() {
+        return eprintln!("not run: sockets of iWARP want polls");
+    }
+    let (mut ends, mut inbox) = pair();
+    for round in 0..100_u8 {
+        let (from, to) = (usize::from(round % 2), usize::from(1 - round % 2));
+        let before = inbox[to].frames.len();
+        while ends[from].send_short(Peer(to as u32), &HEAD, &[round; 8]).is_err() {
+            ends[from].linger(16, &mut inbox[from]);
+        }
+        let start = Instant::now();
+        while inbox[to].frames.len() == before {
+            ends[to].linger(16, &mut inbox[to]);
+            assert!(start.elapsed() < Duration::from_secs(60), "stuck");
+        }
+        assert_eq!(inbox[to].frames.last().map(Vec::as_slice), Some(&[round; 8][..]));
+    }
+}
+
 /// Gets of more than a network holds at once: so much of them is read at a time, and what else there is to do does not wait for them.
 #[test]
 fn long_gets_go_in_pieces_of_which_few_are_under_way() {

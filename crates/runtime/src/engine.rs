@@ -11,7 +11,7 @@ use banyan_transport::{Class, Head, Outcome, Peer, Sink, Token};
 
 use crate::bsend::BufferedSends;
 use crate::launcher::Launcher;
-use crate::ports::{BLIND_SLEEP, Ports};
+use crate::ports::{BLIND_SLEEP, LOOKS, Ports};
 use crate::running::{CollId, RunningColls};
 use crate::slow::Names;
 use crate::subsystem::{Informed, Messaging, Subsystem};
@@ -54,16 +54,35 @@ pub(crate) struct Engine {
 macro_rules! subsystems {
     ($engine:ident => $($field:ident: $type:ty, classes [$($class:ident),*], by $below:expr;)+) => {
         impl Engine {
+            /// True if a subsystem may find something to do.
+            #[inline(always)]
+            pub(crate) fn has_work(&self) -> bool {
+                false $(|| self.$field.has_work())+
+            }
+
             /// True if a poll would find nothing to move, as most polls do.
             #[inline(always)]
             fn nothing_to_poll(&self) -> bool {
-                self.ports.nothing_to_poll() $(&& !self.$field.has_work())+
+                self.ports.nothing_to_poll() && !self.has_work()
             }
 
             #[inline(never)]
             fn progress_all(&mut self) -> usize {
+                let events = self.ports.poll(&mut Arrivals { $($field: &mut self.$field),+ });
+                self.progress_subsystems(events)
+            }
+
+            /// Waits a little for what comes, where one fabric alone brings it (see [`Ports::linger`]).
+            #[inline(never)]
+            fn linger_on_fabric(&mut self) -> Option<usize> {
+                let events = self.ports.linger(&mut Arrivals { $($field: &mut self.$field),+ })?;
+                Some(if events > 0 { self.progress_subsystems(events) } else { 0 })
+            }
+
+            /// Moves the subsystems, after so many things have happened at the fabrics. Returns how many things happened in all.
+            #[inline(always)]
+            fn progress_subsystems(&mut self, mut events: usize) -> usize {
                 let $engine = self;
-                let mut events = $engine.ports.poll(&mut Arrivals { $($field: &mut $engine.$field),+ });
                 $(events += Subsystem::progress(&mut $engine.$field, $below);)+
                 if events > 0 && !$engine.sleepers.is_empty() {
                     $engine.wake_sleepers();
@@ -143,14 +162,17 @@ impl Engine {
         if self.nothing_to_poll() { 0 } else { self.progress_all() }
     }
 
-    /// Passes the time until the next poll, after one that found nothing. Gives the number of looks at fabrics meanwhile.
+    /// Passes the time until the next poll, after one that found nothing. Gives the number of looks at fabrics that were in vain meanwhile;
+    /// `None`: something happened.
     #[inline]
-    pub(crate) fn linger(&mut self) -> u32 {
-        let looks = if self.p2p.has_work() || self.launcher.has_work() { 0 } else { self.ports.linger() };
-        if looks == 0 {
-            std::hint::spin_loop();
+    pub(crate) fn linger(&mut self) -> Option<u32> {
+        let wants_poll = self.p2p.has_work() || self.launcher.has_work();
+        match if wants_poll { None } else { self.linger_on_fabric() } {
+            None => std::hint::spin_loop(),
+            Some(0) => return Some(LOOKS),
+            Some(_) => return None,
         }
-        looks
+        Some(0)
     }
 
     /// Before a sleep outside the engine lock: arms the fabrics, and tells what ends that sleep; `None` if something has come already.

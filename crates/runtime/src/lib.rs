@@ -11,6 +11,7 @@ mod attr;
 mod boot;
 mod bsend;
 mod business_cards;
+mod bypass;
 mod cart;
 mod coll;
 mod coll_state;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use banyan_datatype::Data;
 use banyan_memory::EngineGuard;
-use banyan_p2p::{self as p2p, P2p, ReceiveBypass, RecvArgs, SendArgs};
+use banyan_p2p::{self as p2p, P2p, RecvArgs, SendArgs};
 use banyan_pmi::status::Item;
-use banyan_transport::{Head, Peer};
+use banyan_transport::Peer;
 
 use crate::comm::Comm;
 use crate::engine::Engine;
@@ -20,14 +20,11 @@ use crate::runtime::Runtime;
 use crate::slow;
 use crate::stateful::{Persistent, PersistentMessage};
 use crate::status::{Outcome, Source, Status, TAG_UB};
-use crate::subsystem::Subsystem;
 
 pub use banyan_p2p::Mode as SendMode;
 
 /// Polls of a peer's ring before a receive from that peer is posted: some microseconds.
 const SPINS: u32 = 2000;
-/// Frames that may turn out to be for other receives before this one is posted.
-const FRAMES: u32 = 8;
 
 /// The process that a message goes to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -205,51 +202,12 @@ impl Comm {
     }
 
     #[inline]
-    fn recv_args<'a>(&self, data: &'a Data, sender: Sender, tag: Option<i32>) -> RecvArgs<'a> {
+    pub(crate) fn recv_args<'a>(&self, data: &'a Data, sender: Sender, tag: Option<i32>) -> RecvArgs<'a> {
         let src = match sender {
             Sender::One(rank, peer) => Some((rank, peer)),
             Sender::Any | Sender::None => None,
         };
         RecvArgs { ctx: self.context(), src, tag, data }
-    }
-
-    /// Polls the ring of the peer for a while, if the engine has nothing else to do, and takes the message as it arrives,
-    /// without posting the receive.
-    #[inline(always)]
-    fn receive_bypass(
-        &self,
-        engine: &mut Engine,
-        data: &Data,
-        sender: Sender,
-        tag: Option<i32>,
-        spins: u32,
-    ) -> Option<Outcome> {
-        let Sender::One(_, peer) = sender else { return None };
-        let Engine { p2p, ports, policy, colls, .. } = engine;
-        let shm = ports.shm_to(peer)?;
-        if p2p.has_work() {
-            return None;
-        }
-        let others = |peer: Peer, head: &Head, body: &[u8]| colls.frame(peer, head, body);
-        let mut bypass = ReceiveBypass::new(p2p, self.recv_args(data, sender, tag), others)?;
-        let spins = if spins > 1 && policy.spins_freely() { spins } else { 1 };
-        let mut frames = 0;
-        while frames < FRAMES && bypass.is_open() && shm.peek(peer, spins) {
-            shm.take(peer, &mut bypass);
-            frames += 1;
-        }
-        if frames == 0 {
-            return None;
-        }
-        let Some(completion) = bypass.end() else {
-            self.runtime().wake_poller_with(engine);
-            return None;
-        };
-        let outcome = Outcome::of(completion, true);
-        if p2p.has_work() {
-            p2p.progress(ports);
-        }
-        Some(outcome)
     }
 
     /// Starts a send (MPI_Isend and its kin).

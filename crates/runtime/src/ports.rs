@@ -29,7 +29,7 @@ pub(crate) type Bells = Arc<[OwnedFd]>;
 /// Longest sleep without a poll: bounds the harm of events that cannot wake this process.
 const MAX_SLEEP: Duration = Duration::from_millis(100);
 /// Looks between two polls where all peers are reached by one fabric.
-const LOOKS: u32 = 16;
+pub(crate) const LOOKS: u32 = 16;
 /// The sleep of a process that no descriptor can wake.
 pub(crate) const BLIND_SLEEP: Duration = Duration::from_millis(1);
 
@@ -234,7 +234,7 @@ macro_rules! ports {
             }
 
             /// What the fabric of a peer can do; `NO_FABRIC` if there is none.
-            #[inline(always)]
+            #[inline(never)]
             fn caps_by(&self, route: Route, peer: Peer) -> Caps {
                 match route {
                     Route::Own => self.own.caps(peer),
@@ -301,12 +301,10 @@ impl Ports {
     }
 
     /// After a poll that found nothing: waits for more, where what waits for one fabric alone may look at it more often than a poll would.
-    /// Gives the number of looks.
+    /// Gives how many things happened; `None`: there is no such fabric.
     #[inline]
-    pub(crate) fn linger(&mut self) -> u32 {
-        let Some(rdma) = self.rdma.as_mut().filter(|_| self.only_rdma) else { return 0 };
-        rdma.linger(LOOKS);
-        LOOKS
+    pub(crate) fn linger(&mut self, sink: &mut impl Sink) -> Option<usize> {
+        Some(self.rdma.as_mut().filter(|_| self.only_rdma)?.linger(LOOKS, sink))
     }
 
     /// True if the kernel brings what comes from other hosts.
@@ -336,6 +334,13 @@ impl Ports {
     #[inline]
     pub(crate) fn shm_to(&mut self, peer: Peer) -> Option<&mut Shm> {
         self.shm.as_mut().filter(|_| self.route.get(peer.0 as usize) == Some(&Route::Shm))
+    }
+
+    /// The fabric that carries all that comes from other processes, if `peer` is one of these and the fabric is one to linger on.
+    #[inline]
+    pub(crate) fn only_to(&mut self, peer: Peer) -> Option<&mut banyan_rdma::Loaded> {
+        let is_other = self.route(peer) == Route::Rdma;
+        self.rdma.as_mut().filter(|_| is_other && self.only_rdma)
     }
 
     #[inline]
@@ -451,17 +456,19 @@ impl Ports {
 impl Port for Ports {
     #[inline(always)]
     fn caps(&self, peer: Peer) -> Caps {
-        match (self.route(peer), &self.shm) {
+        match (self.route(peer), &self.shm, &self.rdma) {
             // Shared memory first: a jump through a table would cost more than the whole call.
-            (Route::Shm, Some(shm)) => shm.caps(peer),
-            (route, _) => self.caps_by(route, peer),
+            (Route::Shm, Some(shm), _) => shm.caps(peer),
+            (Route::Rdma, _, Some(rdma)) => rdma.caps(peer),
+            (route, ..) => self.caps_by(route, peer),
         }
     }
 
     #[inline(always)]
     fn send_short(&mut self, peer: Peer, head: &Head, body: &[u8]) -> Result<(), Refusal> {
-        match (self.route(peer), &mut self.shm) {
-            (Route::Shm, Some(shm)) => shm.send_short(peer, head, body),
+        match (self.route(peer), &mut self.shm, &mut self.rdma) {
+            (Route::Shm, Some(shm), _) => shm.send_short(peer, head, body),
+            (Route::Rdma, _, Some(rdma)) => rdma.send_short(peer, &{ *head }, body),
             // `head` is copied, so that on the usual way it can stay in registers.
             _ => self.send_short_by(peer, *head, body),
         }

@@ -389,7 +389,10 @@ impl Runtime {
                 slow.before_sleep(&engine, multithreaded, describe);
             }
             match backoff {
-                Backoff::Spin if !multithreaded => idle.has_looked(engine.linger()),
+                Backoff::Spin if !multithreaded => match engine.linger() {
+                    Some(looks) => idle.has_looked(looks),
+                    None => idle.reset(),
+                },
                 Backoff::Yield if !multithreaded => std::thread::yield_now(),
                 Backoff::Sleep if !multithreaded => engine.sleep(),
                 // Other threads must be able to enter while this one sleeps.

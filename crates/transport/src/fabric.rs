@@ -71,9 +71,14 @@ pub trait Fabric: Port {
     where
         Self: Sized;
 
-    /// Looks until there is something for the next poll, so many times at most, and for nothing else that a poll attends to: for a process
-    /// that waits for this fabric alone, where a look takes much less than a poll.
-    fn linger(&mut self, _looks: u32) {}
+    /// Looks so many times at most until something has come, and for nothing else that a poll attends to; hands over what it finds, as a poll
+    /// does. For a process that waits for this fabric alone, where a look takes much less than a poll.
+    fn linger(&mut self, _looks: u32, _sink: &mut impl Sink) -> usize
+    where
+        Self: Sized,
+    {
+        0
+    }
 
     /// True if it is certain, and cheap to tell, that a poll would find nothing.
     fn nothing_to_poll(&self) -> bool {

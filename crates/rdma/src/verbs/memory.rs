@@ -132,6 +132,7 @@ impl Slots {
     }
 
     /// The first `len` bytes of a slot that is not posted.
+    #[inline(always)]
     pub(crate) fn bytes(&self, slot: usize, len: usize) -> &[u8] {
         assert!(len <= self.length);
         let start = self.memory.ptr((slot * self.length) as isize, len);
@@ -141,6 +142,7 @@ impl Slots {
     }
 
     /// The same, to write to.
+    #[inline(always)]
     pub(crate) fn bytes_mut(&mut self, slot: usize, len: usize) -> &mut [u8] {
         assert!(len <= self.length);
         let start = self.memory.ptr((slot * self.length) as isize, len);

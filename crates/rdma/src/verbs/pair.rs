@@ -82,6 +82,7 @@ pub(crate) struct Work<'a> {
 
 impl Work<'_> {
     /// Calls `post` with the work in the library's form.
+    #[inline(always)]
     fn raw<R>(&self, post: impl FnOnce(&mut ibv_send_wr) -> R) -> R {
         let mut place = self.local.place();
         // SAFETY: the struct holds numbers, and pointers that may be null.
@@ -331,10 +332,19 @@ impl Pair {
 
     /// Posts work. Its completion tells that it has arrived at the peer. Where devices do not tell that, a read stands behind it
     /// ([`Pair::confirm_by`]): the peer answers that after all that came before.
+    #[inline(always)]
     pub(crate) fn post(&self, work: &Work<'_>) -> Result<(), String> {
-        let Some((local, from)) = self.confirming.filter(|_| !matches!(work.op, Op::Read(_))) else {
-            return work.raw(|raw| self.queue.post(raw));
-        };
+        match &self.confirming {
+            Some((local, from)) if !matches!(work.op, Op::Read(_)) => {
+                self.post_confirmed(work, *local, *from)
+            }
+            _ => work.raw(|raw| self.queue.post(raw)),
+        }
+    }
+
+    /// Posts work and a read behind it.
+    #[cold]
+    fn post_confirmed(&self, work: &Work<'_>, local: Local<'static>, from: Remote) -> Result<(), String> {
         let behind = Work { local, op: Op::Read(from), ..*work };
         let ahead = Work { id: Id::Ahead.into(), told: false, ..*work };
         behind.raw(|behind| {

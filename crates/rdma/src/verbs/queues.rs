@@ -17,6 +17,8 @@ use super::{Device, Local, Object, checked};
 
 /// Most completions that one look takes.
 pub(crate) const BATCH: usize = 64;
+/// Most buffers that one call posts.
+const CHAIN: usize = 16;
 
 /// What stands for the number of a queue pair that is gone: no pair for connections has it.
 pub(crate) const NO_PAIR: u32 = 0;
@@ -166,23 +168,24 @@ impl Receives {
     }
 
     /// Posts buffers, each with what its completion says, in as few calls as there are batches.
-    pub(crate) fn post<'a>(&self, all: impl Iterator<Item = (u64, Local<'a>)>) -> Result<(), String> {
-        let mut places: Vec<(u64, ibv_sge)> = all.map(|(id, local)| (id, local.place())).collect();
-        for places in places.chunks_mut(BATCH) {
-            let mut works: Vec<ibv_recv_wr> = places
-                .iter_mut()
-                .map(|(id, place)| ibv_recv_wr { wr_id: *id, next: null_mut(), sg_list: place, num_sge: 1 })
-                .collect();
-            let first = works.as_mut_ptr();
-            for number in 1..works.len() {
-                // SAFETY: both are elements of the same vector, which does not grow any more.
-                unsafe { (*first.add(number - 1)).next = first.add(number) };
+    pub(crate) fn post<'a>(&self, mut all: impl Iterator<Item = (u64, Local<'a>)>) -> Result<(), String> {
+        let nothing = || ibv_sge { addr: 0, length: 0, lkey: 0 };
+        let mut places: [ibv_sge; CHAIN] = std::array::from_fn(|_| nothing());
+        loop {
+            let mut works = [const { MaybeUninit::<ibv_recv_wr>::uninit() }; CHAIN];
+            let (mut number, mut next) = (0, null_mut());
+            for ((place, work), (id, local)) in places.iter_mut().zip(&mut works).zip(all.by_ref()) {
+                *place = local.place();
+                next = work.write(ibv_recv_wr { wr_id: id, next, sg_list: place, num_sge: 1 });
+                number += 1;
+            }
+            if number == 0 {
+                return Ok(());
             }
             let mut bad = null_mut();
             // SAFETY: a chain of works, each with a place in registered memory; all of it is read before this returns.
-            let error = unsafe { ibv_post_srq_recv(self.raw(), first, &mut bad) };
+            let error = unsafe { ibv_post_srq_recv(self.raw(), next, &mut bad) };
             checked("posting receive buffers", error)?;
         }
-        Ok(())
     }
 }
