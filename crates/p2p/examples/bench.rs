@@ -30,6 +30,7 @@ impl Port for Wire {
             get: Kinds::NONE,
             put: Kinds::NONE,
             atomics: Kinds::NONE,
+            prefers_get: false,
             alpha: 1e-7,
             beta: 1e-10,
         }

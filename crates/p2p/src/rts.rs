@@ -34,6 +34,7 @@ fn route(
     };
     let (way, choice) = match choice {
         Choice::Fixed(way) => (*way, false),
+        Choice::Measured { .. } if caps.prefers_get => (Way::Read, false),
         Choice::Measured { .. } => (link.long(known).told[class].way, true),
     };
     let way = match way {

@@ -31,6 +31,7 @@ const NOT_ASKED: Caps = Caps {
     get: Kinds::NONE,
     put: Kinds::NONE,
     atomics: Kinds::NONE,
+    prefers_get: false,
     alpha: 0.0,
     beta: 0.0,
 };

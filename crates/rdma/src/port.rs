@@ -8,6 +8,7 @@ use banyan_transport::{
 use crate::cache;
 use crate::fabric::Rdma;
 use crate::frames::{BODY, What};
+use crate::greeting::Wire;
 use crate::transfers::Way;
 use crate::verbs::{self, Op};
 
@@ -24,6 +25,9 @@ impl Port for Rdma {
             get: Kinds::HOST,
             put: Kinds::HOST,
             atomics: Kinds::HOST.only_if(self.device.atomics),
+            // On iWARP what a get brings is written by the peer, by name; and where registrations are not kept each get makes two. Which way is
+            // best is found out there.
+            prefers_get: self.device.wire != Wire::Iwarp && self.registrations.keeps(),
             alpha: 2e-6,
             beta: 1.0 / 10e9,
         }

@@ -64,6 +64,7 @@ impl Memory for Host {
 pub(crate) struct Registrations {
     cache: Cache<Host>,
     begun: bool,
+    keeps: bool,
     /// What peers may reach, by its key, and how often that was allowed.
     exposed: HashMap<u64, (Arc<Regions>, usize)>,
 }
@@ -74,7 +75,12 @@ impl Registrations {
         let limit = devices.iter().filter_map(|device| device.most_locked).min();
         let most = locked::kept(limit) / devices.len();
         let cache = Cache::new(Host { devices, watch: None, registrations: 0 }, most);
-        Registrations { cache, begun: false, exposed: HashMap::new() }
+        Registrations { cache, begun: false, keeps: Watch::is_allowed(), exposed: HashMap::new() }
+    }
+
+    /// Whether registrations are kept for the next transfer, as far as can be said before any is made.
+    pub(crate) fn keeps(&self) -> bool {
+        self.keeps
     }
 
     /// Number of registrations that were made.

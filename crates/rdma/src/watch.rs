@@ -73,17 +73,28 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Begins to watch.
-    ///
-    /// # Errors
-    /// If the system does not let this process do so.
-    pub fn start() -> io::Result<Watch> {
+    /// Whether the system lets this process watch its memory.
+    pub fn is_allowed() -> bool {
+        Watch::open().is_ok()
+    }
+
+    /// What tells of memory that is gone.
+    fn open() -> io::Result<OwnedFd> {
         let flags = UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK;
         // SAFETY: in the mode that is used it never holds up an access to memory.
         let fd = unsafe { userfaultfd(flags | UserfaultfdFlags::from_bits_retain(USER_MODE_ONLY))? };
         let mut face = Face { api: API, features: FEATURES, ioctls: 0 };
         // SAFETY: UFFDIO_API takes this struct.
         unsafe { ioctl(&fd, Updater::<{ opcode::read_write::<Face>(GROUP, 0x3f) }, Face>::new(&mut face))? };
+        Ok(fd)
+    }
+
+    /// Begins to watch.
+    ///
+    /// # Errors
+    /// If the system does not let this process do so.
+    pub fn start() -> io::Result<Watch> {
+        let fd = Watch::open()?;
         let gone = Mutex::new(Gone { ranges: [(0, 0); KEPT], count: 0, all: false });
         let shared = Arc::new(Shared { fd, end: eventfd(0, EventfdFlags::CLOEXEC)?, gone });
         let its = shared.clone();

@@ -89,6 +89,7 @@ impl Port for Loopback {
             get: Kinds::HOST,
             put: Kinds::HOST,
             atomics: Kinds::HOST,
+            prefers_get: false,
             alpha: 5e-8,
             beta: 1e-10,
         }

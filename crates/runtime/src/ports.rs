@@ -42,6 +42,7 @@ const NO_FABRIC: Caps = Caps {
     get: Kinds::NONE,
     put: Kinds::NONE,
     atomics: Kinds::NONE,
+    prefers_get: false,
     alpha: 0.0,
     beta: 0.0,
 };

@@ -274,6 +274,7 @@ impl Port for Shm {
             get: Kinds::HOST.only_if(get),
             put: Kinds::HOST.only_if(get),
             atomics: Kinds::NONE,
+            prefers_get: false,
             alpha: 0.1e-6,
             beta: 0.1e-9,
         }

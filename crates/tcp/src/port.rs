@@ -27,6 +27,7 @@ impl Port for Tcp {
             get: Kinds::NONE,
             put: Kinds::NONE,
             atomics: Kinds::NONE,
+            prefers_get: false,
             alpha: 5e-6,
             beta: 1.0 / 3.5e9,
         }

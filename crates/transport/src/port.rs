@@ -25,6 +25,8 @@ pub struct Caps {
     pub put: Kinds,
     /// Kinds of the peer's memory that [`Port::atomic`] works on.
     pub atomics: Kinds,
+    /// Long messages are surely quickest where [`Port::get`] reads them, as a device does that while processes do other things.
+    pub prefers_get: bool,
     /// Latency of a frame, seconds (alpha of the cost model).
     pub alpha: f64,
     /// Seconds a byte (beta of the cost model).

@@ -99,6 +99,27 @@ fn a_measured_choice_tries_all_ways() {
     assert!(sender.puts > 6 && receiver.gets > 6, "{sender:?} {receiver:?}");
 }
 
+/// A fabric that knows gets to be best has all long messages read, and nobody looks for a better way.
+#[test]
+fn where_gets_are_best_no_way_is_looked_for() {
+    const MESSAGES: u64 = 200;
+    let config = Config { choice: choice(CHOICES), ..Config::new(1 << 20, 2) };
+    let options = Options { prefers_get: true, ..Options::default() };
+    let mut world = World::new(2, 3, options, config);
+    let bytes = pattern(1, 100_000);
+    let (data, room) = (filled(&bytes), room(bytes.len()));
+    for _ in 0..MESSAGES {
+        let received = world.recv(1, Some(0), Some(4), &room);
+        let sent = world.send(0, 1, 4, Mode::Standard, &data);
+        world.wait(1, received);
+        world.wait(0, sent);
+        assert!(contents(&room, bytes.len()) == bytes);
+    }
+    let [sender, receiver] = [0, 1].map(|end| world.ends[end].p2p.stats());
+    assert_eq!((sender.puts, receiver.gets), (0, MESSAGES));
+    assert_eq!(world.ends[1].p2p.measured().count(), 0);
+}
+
 /// What an earlier job has found both ends do from the first message on, and nobody has to be told.
 #[test]
 fn what_is_known_needs_no_look() {

@@ -214,7 +214,8 @@ impl Port for SimFabric {
         let state = self.shared.lock();
         let clock = state.options.clock.as_ref();
         let (alpha, beta) = clock.map_or((1e-6, 1e-10), |clock| clock.alpha_beta(self.me, peer.0 as usize));
-        let Options { max_short, max_bcopy, eager, piece, get, put, atomics, .. } = state.options;
+        let Options { max_short, max_bcopy, eager, piece, get, prefers_get, put, atomics, .. } =
+            state.options;
         let host = |how| Kinds::HOST.only_if(how != OneSided::Off);
         Caps {
             max_short,
@@ -224,6 +225,7 @@ impl Port for SimFabric {
             get: host(get),
             put: host(put),
             atomics: host(atomics),
+            prefers_get,
             alpha,
             beta,
         }

@@ -19,6 +19,8 @@ pub struct Options {
     pub piece: usize,
     /// How [`Port::get`] ends.
     pub get: OneSided,
+    /// `Caps::prefers_get` of the fabric.
+    pub prefers_get: bool,
     /// How [`Port::put`] ends.
     pub put: OneSided,
     /// How [`Port::atomic`] ends.
@@ -51,6 +53,7 @@ impl Default for Options {
             eager: 8192,
             piece: 8192,
             get: OneSided::AtOnce,
+            prefers_get: false,
             put: OneSided::AtOnce,
             atomics: OneSided::AtOnce,
             refuse_registration_once_in: 0,
