@@ -28,6 +28,7 @@ mod ipc;
 pub mod kernels;
 mod memory;
 pub mod nvrtc;
+pub mod process;
 mod settings;
 mod streams;
 mod world;

@@ -24,7 +24,7 @@ pub(crate) fn look(job: &Job) -> Result<()> {
     };
     Compiler::when_needed(|| {
         let kept_in = banyan_topo::user_folder().map(|folder| folder.join("kernels"));
-        Compiler { library: None, kept_in }
+        Compiler { kept_in }
     });
     look_for(gpus)
         .map_err(|why| Error::other(format!("{} is \"{value}\": {why}, or set it to off", settings::GPU)))

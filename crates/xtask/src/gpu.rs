@@ -84,7 +84,7 @@ fn double(project: &Project) -> Result<PathBuf> {
     cargo.folder(project.root()).limit(600).run_ok()?;
     let folder = project.folder("gpu/driver")?;
     let built = project.target().join("release/libcuda_double.so");
-    for name in ["libcuda.so.1", "libnvrtc.so.12"] {
+    for name in ["libcuda.so.1", "libnvrtc.so"] {
         fs::copy(&built, folder.join(name)).with_context(|| format!("cannot copy {}", built.display()))?;
     }
     Ok(folder)

@@ -1,9 +1,11 @@
 //! The functions of the CUDA driver that are used here. cudarc finds the library and each function at run time: nothing of CUDA is
-//! needed to build. Results are plain numbers and not cudarc's enum, as a newer driver may return some that no list has.
+//! needed to build.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use cudarc::driver::sys;
+
+use super::library::functions;
 
 /// A `CUcontext`, `CUstream`, `CUevent`, `CUmodule` or `CUfunction`: an address that only the driver goes to.
 pub(super) type Handle = usize;
@@ -48,43 +50,9 @@ pub(super) const ENABLE_PEERS: c_uint = sys::CUipcMem_flags::CU_IPC_MEM_LAZY_ENA
 /// Events are polled, not timed.
 pub(super) const NO_TIMING: c_uint = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
 
-macro_rules! functions {
-    ($($name:ident = $symbol:literal ($($arg:ident: $type:ty),*);)+) => {
-        /// The driver's functions, those that it has.
-        #[allow(non_snake_case, reason = "the names of CUDA")]
-        pub(super) struct Api {
-            $($name: Option<unsafe extern "C" fn($($type),*) -> c_int>,)+
-        }
-
-        #[allow(non_snake_case, clippy::too_many_arguments, reason = "the names and parameters of CUDA")]
-        impl Api {
-            /// The functions of the driver that cudarc has loaded.
-            fn of(library: &Library) -> Api {
-                $(
-                    let symbol = library.symbol(concat!($symbol, "\0"));
-                    // SAFETY: a function of this name has this type in every CUDA driver, and NULL is `None`.
-                    let $name = unsafe {
-                        std::mem::transmute::<*mut c_void, Option<unsafe extern "C" fn($($type),*) -> c_int>>(symbol)
-                    };
-                )+
-                Api { $($name),+ }
-            }
-
-            $(
-                /// The driver's function of that name; [`NOT_FOUND`] if it has none.
-                ///
-                /// # Safety
-                /// As CUDA's documentation of that function says.
-                pub(super) unsafe fn $name(&self, $($arg: $type),*) -> c_int {
-                    // SAFETY: as the caller promises.
-                    self.$name.map_or(NOT_FOUND, |function| unsafe { function($($arg),*) })
-                }
-            )+
-        }
-    };
-}
-
 functions! {
+    /// The driver's functions, those that it has.
+    Api, "driver": NOT_FOUND;
     cuInit = "cuInit" (flags: c_uint);
     cuGetErrorName = "cuGetErrorName" (error: c_int, name: *mut *const c_char);
     cuGetErrorString = "cuGetErrorString" (error: c_int, text: *mut *const c_char);
@@ -168,7 +136,9 @@ impl Library {
 impl Api {
     /// The driver's functions, if its library is in the process; with `load` it is brought there, if the machine has it.
     pub(super) fn find(load: bool) -> Option<Api> {
-        Library::find(load).map(|library| Api::of(&library)).filter(|api| api.cuInit.is_some())
+        Library::find(load)
+            .map(|library| Api::of(&|name| library.symbol(name)))
+            .filter(|api| api.cuInit.is_some())
     }
 
     /// What an error is called, and what it means.

@@ -3,6 +3,7 @@
 
 mod device;
 mod driver;
+mod library;
 pub(crate) mod nvrtc;
 
 use std::collections::HashMap;

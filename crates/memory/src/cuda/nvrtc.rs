@@ -1,5 +1,5 @@
-//! CUDA C, compiled on the machine where it runs by NVRTC, a library of CUDA's that needs no driver and no headers. What was compiled is
-//! kept in a folder of the user's, by text, architecture and version; files are written whole or not at all, and what cannot be read
+//! CUDA C, compiled on the machine where it runs by NVRTC, a library of CUDA's that needs no driver and no headers; cudarc finds it. What was
+//! compiled is kept in a folder of the user's, by text, architecture and version; files are written whole or not at all, and what cannot be read
 //! is compiled again.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -7,11 +7,13 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// Where the compiler is, and where what it has made is kept.
+use cudarc::nvrtc::sys::{self, nvrtcProgram};
+
+use super::library::functions;
+
+/// The compiler, and where what it has made is kept.
 #[derive(Clone, Debug, Default)]
 pub struct Compiler {
-    /// The library, if it is to be this one.
-    pub library: Option<PathBuf>,
     /// The folder, which is made if it is not there; none: nothing is kept.
     pub kept_in: Option<PathBuf>,
 }
@@ -36,7 +38,7 @@ impl Compiler {
     /// # Errors
     /// A sentence: what is missing, or what the compiler says of the text.
     pub fn compile(&self, name: &str, source: &str, architecture: u32) -> Result<Vec<u8>, String> {
-        let nvrtc = Nvrtc::find(self.library.as_deref())?;
+        let nvrtc = Nvrtc::find()?;
         let target = nvrtc.target(architecture);
         self.compile_by(&nvrtc, name, source, target)
     }
@@ -46,7 +48,7 @@ impl Compiler {
     /// # Errors
     /// As [`Compiler::compile`]; also if the compiler does not know the target.
     pub fn compile_to(&self, name: &str, source: &str, target: Target) -> Result<Vec<u8>, String> {
-        self.compile_by(&Nvrtc::find(self.library.as_deref())?, name, source, target)
+        self.compile_by(&Nvrtc::find()?, name, source, target)
     }
 
     fn compile_by(&self, nvrtc: &Nvrtc, name: &str, source: &str, target: Target) -> Result<Vec<u8>, String> {
@@ -70,39 +72,28 @@ pub(super) fn compile(name: &str, source: &str, architecture: u32) -> Result<Vec
     )
 }
 
-/// Under which names the library may be loaded: those of CUDA 11 (from 11.2 on), 12 and 13.
-const NAMES: [&CStr; 5] = [
-    c"libnvrtc.so.12",
-    c"libnvrtc.so.13",
-    c"libnvrtc.so.11.2",
-    c"libnvrtc.so",
-    c"/usr/local/cuda/lib64/libnvrtc.so",
-];
-
-type Program = *mut c_void;
-type Numbers = unsafe extern "C" fn(*mut c_int) -> c_int;
-type Length = unsafe extern "C" fn(Program, *mut usize) -> c_int;
-type Text = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
-
-/// The functions of the library that are used here, with the types of `nvrtc.h`.
-struct Nvrtc {
-    version: unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int,
-    /// The architectures it knows: how many, and which.
-    known: Option<(Numbers, Numbers)>,
-    create: unsafe extern "C" fn(
-        *mut Program,
-        *const c_char,
-        *const c_char,
-        c_int,
-        *const *const c_char,
-        *const *const c_char,
-    ) -> c_int,
-    destroy: unsafe extern "C" fn(*mut Program) -> c_int,
-    compile: unsafe extern "C" fn(Program, c_int, *const *const c_char) -> c_int,
-    log: (Length, Text),
-    ptx: (Length, Text),
-    cubin: (Length, Text),
+functions! {
+    /// The functions of NVRTC that are used here.
+    Nvrtc, "NVRTC": MISSING;
+    nvrtcVersion = "nvrtcVersion" (major: *mut c_int, minor: *mut c_int);
+    nvrtcGetNumSupportedArchs = "nvrtcGetNumSupportedArchs" (number: *mut c_int);
+    nvrtcGetSupportedArchs = "nvrtcGetSupportedArchs" (list: *mut c_int);
+    nvrtcCreateProgram = "nvrtcCreateProgram" (
+        program: *mut nvrtcProgram, source: *const c_char, name: *const c_char, headers: c_int, texts: *const *const c_char,
+        names: *const *const c_char
+    );
+    nvrtcDestroyProgram = "nvrtcDestroyProgram" (program: *mut nvrtcProgram);
+    nvrtcCompileProgram = "nvrtcCompileProgram" (program: nvrtcProgram, number: c_int, options: *const *const c_char);
+    nvrtcGetProgramLogSize = "nvrtcGetProgramLogSize" (program: nvrtcProgram, len: *mut usize);
+    nvrtcGetProgramLog = "nvrtcGetProgramLog" (program: nvrtcProgram, text: *mut c_char);
+    nvrtcGetPTXSize = "nvrtcGetPTXSize" (program: nvrtcProgram, len: *mut usize);
+    nvrtcGetPTX = "nvrtcGetPTX" (program: nvrtcProgram, text: *mut c_char);
+    nvrtcGetCUBINSize = "nvrtcGetCUBINSize" (program: nvrtcProgram, len: *mut usize);
+    nvrtcGetCUBIN = "nvrtcGetCUBIN" (program: nvrtcProgram, code: *mut c_char);
 }
+
+/// What a function returns that the library lacks; no error of NVRTC is negative.
+const MISSING: c_int = -1;
 
 /// What a text is compiled for: compute capabilities, where 90 stands for 9.0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -126,67 +117,31 @@ impl Target {
 const OPTIONS: [&CStr; 3] = [c"--std=c++14", c"--device-int128", c"--fmad=false"];
 
 impl Nvrtc {
-    fn find(library: Option<&Path>) -> Result<Nvrtc, String> {
-        let open = |name: &CStr, how: c_int| {
-            // SAFETY: a C string. What the library does when it is loaded is what a program that uses CUDA wants.
-            let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL | how) };
-            (!library.is_null()).then_some(library)
-        };
-        let found = match library {
-            Some(path) => {
-                let name = CString::new(path.as_os_str().as_encoded_bytes());
-                name.ok().and_then(|name| open(&name, 0)).ok_or_else(|| format!("{} cannot be loaded", path.display()))?
-            }
-            // One that the program has loaded already, from wherever, comes first.
-            None => [libc::RTLD_NOLOAD, 0]
-                .into_iter()
-                .find_map(|how| NAMES.into_iter().find_map(|name| open(name, how)))
-                .ok_or("NVRTC (libnvrtc.so) is not on this machine: install it with CUDA, or as a package of Python's")?,
-        };
-        // SAFETY: by its name it is NVRTC, and it is never closed.
-        unsafe { Nvrtc::of(found) }
-            .ok_or_else(|| "the NVRTC on this machine is older than CUDA 11.2".to_owned())
-    }
-
-    /// The functions of a library; `None` if it lacks one.
-    ///
-    /// # Safety
-    /// `library` is what `dlopen` gave for an NVRTC, and stays loaded.
-    unsafe fn of(library: *mut c_void) -> Option<Nvrtc> {
-        /// A function, by its name and the type that it has in `nvrtc.h`.
-        unsafe fn get<F>(library: *mut c_void, name: &CStr) -> Option<F> {
-            const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-            // SAFETY: the library is loaded, the name is a C string.
-            let symbol = unsafe { libc::dlsym(library, name.as_ptr()) };
-            // SAFETY: a pointer of the size of a function's; the caller says which type it has.
-            (!symbol.is_null()).then(|| unsafe { std::mem::transmute_copy::<*mut c_void, F>(&symbol) })
+    /// The functions of the library that cudarc finds.
+    fn find() -> Result<Nvrtc, String> {
+        // SAFETY: what the library does when it is loaded is what a program that uses CUDA wants. Without one cudarc's other functions
+        // would panic.
+        if !unsafe { sys::is_culib_present() } {
+            return Err("NVRTC (libnvrtc.so) is not on this machine: install it with CUDA, or as a package of Python's, and name its \
+                        folder in LD_LIBRARY_PATH"
+                .to_owned());
         }
-        // SAFETY: functions of these names have these types in every NVRTC.
-        unsafe {
-            Some(Nvrtc {
-                version: get(library, c"nvrtcVersion")?,
-                known: get(library, c"nvrtcGetNumSupportedArchs")
-                    .zip(get(library, c"nvrtcGetSupportedArchs")),
-                create: get(library, c"nvrtcCreateProgram")?,
-                destroy: get(library, c"nvrtcDestroyProgram")?,
-                compile: get(library, c"nvrtcCompileProgram")?,
-                log: (get(library, c"nvrtcGetProgramLogSize")?, get(library, c"nvrtcGetProgramLog")?),
-                ptx: (get(library, c"nvrtcGetPTXSize")?, get(library, c"nvrtcGetPTX")?),
-                cubin: (get(library, c"nvrtcGetCUBINSize")?, get(library, c"nvrtcGetCUBIN")?),
-            })
-        }
+        Ok(Nvrtc::of(&|name| {
+            // SAFETY: cudarc has found a library, and any symbol is an address.
+            let symbol = unsafe { sys::culib().get::<*mut c_void>(name.as_bytes()) };
+            symbol.map_or(std::ptr::null_mut(), |symbol| *symbol)
+        }))
     }
 
     /// What to compile for, for a device.
     fn target(&self, architecture: u32) -> Target {
-        let mut known = vec![];
-        if let Some((count, list)) = self.known {
-            let mut number = 0;
-            // SAFETY: room for a number.
-            unsafe { count(&raw mut number) };
-            known.resize(number.clamp(0, 1000) as usize, 0);
-            // SAFETY: room for as many numbers as there are.
-            unsafe { list(known.as_mut_ptr()) };
+        let mut number = 0;
+        // SAFETY: room for a number.
+        let told = unsafe { self.nvrtcGetNumSupportedArchs(&raw mut number) } == SUCCESS;
+        let mut known = vec![0; if told { number.clamp(0, 1000) as usize } else { 0 }];
+        // SAFETY: room for as many numbers as there are.
+        if !known.is_empty() && unsafe { self.nvrtcGetSupportedArchs(known.as_mut_ptr()) } != SUCCESS {
+            known.clear();
         }
         let best = known.into_iter().map(|known| known as u32).filter(|&known| known <= architecture).max();
         match best {
@@ -199,7 +154,7 @@ impl Nvrtc {
     fn file(&self, name: &str, source: &str, target: Target) -> String {
         let (mut major, mut minor) = (0, 0);
         // SAFETY: room for two numbers.
-        unsafe { (self.version)(&raw mut major, &raw mut minor) };
+        unsafe { self.nvrtcVersion(&raw mut major, &raw mut minor) };
         let mut all = hash(FIRST, source.as_bytes());
         OPTIONS.iter().for_each(|option| all = hash(all, option.to_bytes_with_nul()));
         let target = target.option();
@@ -217,48 +172,77 @@ impl Nvrtc {
         let mut program = std::ptr::null_mut();
         let none = std::ptr::null();
         // SAFETY: C strings that live until the program is destroyed, and no headers.
-        let made =
-            unsafe { (self.create)(&raw mut program, source.as_ptr(), file.as_ptr(), 0, none, none.cast()) };
-        if made != 0 {
-            return Err(format!("NVRTC makes no program of the kernels \"{name}\": error {made}"));
+        let made = unsafe {
+            self.nvrtcCreateProgram(&raw mut program, source.as_ptr(), file.as_ptr(), 0, none, none.cast())
+        };
+        if made != SUCCESS {
+            return Err(format!("NVRTC makes no program of the kernels \"{name}\": {}", error(made)));
         }
         // SAFETY: the program from above, and C strings.
-        let result = match unsafe { (self.compile)(program, options.len() as c_int, options.as_ptr()) } {
-            0 => {
-                let output = if let Target::Device(_) = target { self.cubin } else { self.ptx };
-                // SAFETY: the program from above.
-                unsafe { text(program, output) }
-                    .ok_or_else(|| format!("NVRTC gives no code for the kernels \"{name}\""))
-            }
-            error => {
-                // SAFETY: the program from above.
-                let log = unsafe { text(program, self.log) }.unwrap_or_default();
-                let log = String::from_utf8_lossy(&log).trim_matches(['\0', '\n', ' ']).to_owned();
-                Err(format!(
-                    "NVRTC does not compile the kernels \"{name}\" ({}): error {error}: {log}",
-                    target.option()
-                ))
-            }
-        };
+        let result =
+            match unsafe { self.nvrtcCompileProgram(program, options.len() as c_int, options.as_ptr()) } {
+                SUCCESS => {
+                    // SAFETY: the program from above.
+                    unsafe { self.code(program, target) }
+                        .ok_or_else(|| format!("NVRTC gives no code for the kernels \"{name}\""))
+                }
+                number => {
+                    // SAFETY: the program from above.
+                    let log = unsafe { self.log(program) }.unwrap_or_default();
+                    let log = String::from_utf8_lossy(&log).trim_matches(['\0', '\n', ' ']).to_owned();
+                    let (target, why) = (target.option(), error(number));
+                    Err(format!("NVRTC does not compile the kernels \"{name}\" ({target}): {why}: {log}"))
+                }
+            };
         // SAFETY: the program from above, which nobody uses any more.
-        unsafe { (self.destroy)(&raw mut program) };
+        unsafe { self.nvrtcDestroyProgram(&raw mut program) };
         result
+    }
+
+    /// What a program was compiled to.
+    ///
+    /// # Safety
+    /// The program is there.
+    unsafe fn code(&self, program: nvrtcProgram, target: Target) -> Option<Vec<u8>> {
+        // SAFETY: as the caller promises; `text` gives room for what the functions write.
+        unsafe {
+            match target {
+                Target::Device(_) => {
+                    text(|len| self.nvrtcGetCUBINSize(program, len), |code| self.nvrtcGetCUBIN(program, code))
+                }
+                Target::Newer(_) => {
+                    text(|len| self.nvrtcGetPTXSize(program, len), |code| self.nvrtcGetPTX(program, code))
+                }
+            }
+        }
+    }
+
+    /// What the compiler says of a program.
+    ///
+    /// # Safety
+    /// The program is there.
+    unsafe fn log(&self, program: nvrtcProgram) -> Option<Vec<u8>> {
+        // SAFETY: as the caller promises; `text` gives room for what the functions write.
+        unsafe {
+            text(|len| self.nvrtcGetProgramLogSize(program, len), |log| self.nvrtcGetProgramLog(program, log))
+        }
     }
 }
 
-/// What a program has of some kind.
-///
-/// # Safety
-/// The program is there, and both functions take it.
-unsafe fn text(program: Program, (length, get): (Length, Text)) -> Option<Vec<u8>> {
+const SUCCESS: c_int = sys::nvrtcResult::NVRTC_SUCCESS as c_int;
+
+fn error(number: c_int) -> String {
+    if number == MISSING { "it is older than CUDA 11.2".to_owned() } else { format!("error {number}") }
+}
+
+/// Bytes whose number one function gives, and they themselves another one.
+fn text(length: impl FnOnce(*mut usize) -> c_int, get: impl FnOnce(*mut c_char) -> c_int) -> Option<Vec<u8>> {
     let mut len = 0;
-    // SAFETY: as the caller promises; room for a length.
-    if unsafe { length(program, &raw mut len) } != 0 || len == 0 {
+    if length(&raw mut len) != SUCCESS || len == 0 {
         return None;
     }
     let mut bytes = vec![0u8; len];
-    // SAFETY: as the caller promises; room for as many bytes as were named.
-    (unsafe { get(program, bytes.as_mut_ptr().cast()) } == 0).then_some(bytes)
+    (get(bytes.as_mut_ptr().cast()) == SUCCESS).then_some(bytes)
 }
 
 /// The FNV-1a hash of nothing.

@@ -19,7 +19,7 @@ pub(super) fn run(project: &Project) -> Result<Tally> {
     };
     let job = cargo(project).args(["test", "-p", "banyan-datatype", "--test", "nvrtc", "--", "--nocapture"]);
     let job = job
-        .env("BANYAN_TEST_NVRTC", compilers.join("cuda_nvrtc/lib/libnvrtc.so.12"))
+        .env("LD_LIBRARY_PATH", compilers.join("cuda_nvrtc/lib"))
         .env("BANYAN_TEST_PTXAS", compilers.join("cuda_nvcc/bin/ptxas"));
     let done = job.run()?;
     let mut tally = tallied(&done)?;
